@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine: one loaded model that answers requests. Start here.
+//
+//   HEDDLE_ASSIGN_OR_RETURN(auto engine, Engine::create({.model_dir = "models/heddle-tiny"}));
+//   HEDDLE_RETURN_IF_ERROR(engine->submit(std::move(request), [](const RequestEvent& event) { ... }));
+//
+// Threading: submit(), cancel() and the accessors are thread-safe. Events arrive on the engine's own
+// thread, in order, and the last one carries `finish`; the callback must not block and must not call
+// into the engine, other than submit() and cancel().
+// Lifetime: the destructor aborts what still runs (each request gets its final event) and joins.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <heddle/options.h>
+#include <heddle/request.h>
+#include <heddle/status.h>
+
+namespace heddle {
+
+namespace tokenizer {
+class Tokenizer;
+}  // namespace tokenizer
+
+// What is known of the loaded model.
+struct ModelInfo {
+  std::string name;          // the folder's name
+  std::string architecture;  // "Qwen3NextForCausalLM"
+  std::string dtype;         // of the large weights
+  std::string device;        // "cpu, 2 threads, AVX3"
+  int64_t num_parameters = 0;
+  int64_t vocab_size = 0;
+  int64_t context_length = 0;  // prompt and output together
+  std::vector<TokenId> eos_token_ids;
+  SamplingParams default_sampling;  // from generation_config.json
+};
+
+// Where the memory goes, in bytes; printed when the engine starts.
+struct MemoryPlan {
+  int64_t weights_bytes = 0;       // resident copies; weights used in place from the file are not counted
+  int64_t mapped_weights_bytes = 0;
+  int64_t kv_pool_bytes = 0;
+  int64_t state_pool_bytes = 0;
+  int64_t activation_bytes = 0;  // the step arena and workspaces
+  int64_t kv_tokens = 0;         // capacity of the KV pool
+  int64_t state_slots = 0;       // sequences whose recurrent state fits
+  int32_t page_size = 0;
+  int32_t max_running_requests = 0;
+
+  [[nodiscard]] std::string to_string() const;
+};
+
+// A moment's counters.
+struct EngineStats {
+  int64_t num_running = 0;
+  int64_t num_waiting = 0;
+  int64_t kv_tokens_used = 0;
+  int64_t state_slots_used = 0;
+  int64_t steps = 0;
+  int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;
+  double last_step_seconds_ago = 0;  // time since a step ended; 0 while nothing waits or runs
+};
+
+class Engine {
+ public:
+  using EventCallback = std::function<void(const RequestEvent&)>;
+
+  // Loads the model and starts the engine thread. Errors name the file, tensor or option at fault.
+  static Result<std::unique_ptr<Engine>> create(EngineOptions options);
+
+  virtual ~Engine() = default;
+
+  // Queues a request. Errors (nothing is queued, `on_event` is not called): kInvalidArgument for a bad
+  // field or a prompt that does not fit the context, kResourceExhausted when the queue is full,
+  // kUnavailable while shutting down.
+  virtual Status submit(Request request, EventCallback on_event) = 0;
+
+  // Ends a request with FinishReason::kAbort; an unknown or finished id is ignored.
+  virtual void cancel(const std::string& request_id) = 0;
+
+  // Stops taking requests and waits until the running and queued ones have finished, or until
+  // `timeout_seconds` passed; what is left then is aborted. Returns how many were aborted.
+  virtual int64_t drain(double timeout_seconds) = 0;
+
+  [[nodiscard]] virtual const ModelInfo& model_info() const = 0;
+  [[nodiscard]] virtual const MemoryPlan& memory_plan() const = 0;
+  [[nodiscard]] virtual EngineStats stats() const = 0;
+
+  // Null when the engine was created with skip_tokenizer.
+  [[nodiscard]] virtual const tokenizer::Tokenizer* tokenizer() const = 0;
+};
+
+}  // namespace heddle

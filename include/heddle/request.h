@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes into the engine (Request) and what comes out of it (RequestEvent).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <heddle/status.h>
+
+namespace heddle {
+
+using TokenId = int32_t;
+
+// How tokens are drawn from logits. The defaults draw from the unmodified distribution.
+//
+// Order of operations on the fp32 logits: 1 mask of ids that may not end the text yet (min_new_tokens);
+// 2 logit_bias; 3 repetition penalty; 4 frequency and presence penalties; 5 temperature; 6 softmax;
+// 7 top_k, then top_p, then min_p; 8 draw. Penalties look at the output only. Ties: the lower id first.
+struct SamplingParams {
+  float temperature = 1.0f;  // >= 0; below 1e-6 means greedy: the best logit after steps 1 to 4
+  float top_p = 1.0f;        // (0, 1]: smallest set whose mass before the last token is <= top_p
+  int32_t top_k = -1;        // -1 or >= 1
+  float min_p = 0.0f;        // [0, 1]: drops what is less likely than min_p times the best
+  float frequency_penalty = 0.0f;   // [-2, 2], per earlier occurrence in the output
+  float presence_penalty = 0.0f;    // [-2, 2], once per token that occurs in the output
+  float repetition_penalty = 1.0f;  // (0, 2], divides positive and multiplies negative logits
+  std::vector<std::pair<TokenId, float>> logit_bias;  // added to the logit, [-100, 100]
+
+  // The draw is a hash of (seed, position, choice): the same whatever else is in the batch.
+  // Without a seed the engine takes one from its own generator.
+  std::optional<uint64_t> seed;
+};
+
+// When generation ends.
+struct StopConditions {
+  int64_t max_new_tokens = 128;         // >= 0
+  int64_t min_new_tokens = 0;           // until then end-of-sequence and stop ids cannot be drawn
+  std::vector<std::string> texts;       // ends when the output contains one
+  std::vector<TokenId> token_ids;       // beside the model's end-of-sequence ids
+  bool ignore_eos = false;              // the model's end-of-sequence ids do not end the text
+  bool keep_stop_text = false;          // leave the matched stop text or token in the output
+};
+
+struct Request {
+  std::string id;               // unique among live requests
+  std::vector<TokenId> prompt;  // not empty, ids within the vocabulary
+  SamplingParams sampling;
+  StopConditions stop;
+  bool skip_special_tokens = true;  // leave special tokens out of the text
+  bool return_logprobs = false;     // logprob of each output token
+  int32_t top_logprobs = 0;         // and of this many alternatives, 0 to 20
+  int32_t choice_index = 0;         // which of n answers to one prompt; part of the draw
+};
+
+enum class FinishReason {
+  kStop,    // end of sequence, a stop id or a stop text
+  kLength,  // max_new_tokens, or the context is full
+  kAbort,   // cancelled
+  kError,   // see Finish::error
+};
+
+struct Finish {
+  FinishReason reason = FinishReason::kStop;
+  std::optional<TokenId> matched_token;
+  std::optional<std::string> matched_text;
+  Status error;
+};
+
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0;  // log softmax of the logits after temperature
+  std::vector<std::pair<TokenId, float>> top;  // best first
+};
+
+// One step's news of one request. Tokens and text are increments; text is complete UTF-8.
+struct RequestEvent {
+  std::vector<TokenId> tokens;
+  std::string text;
+  std::vector<TokenLogprob> logprobs;  // one per token of this event, if asked for
+  std::optional<Finish> finish;        // set exactly once, in the last event
+
+  // Totals so far.
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;  // prompt tokens that were not computed again
+
+  // Seconds; queue: from submit to the first step, first_token: from submit to the first token.
+  double queue_seconds = 0;
+  double first_token_seconds = 0;
+  double elapsed_seconds = 0;
+};
+
+}  // namespace heddle

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Logging: one sentence a line, values at the end. Lines go to standard error, so that what a command
+// prints can be piped. spdlog stays behind this header because including it costs six seconds a file.
+//
+// Threading: thread-safe.
+#pragma once
+
+#include <string_view>
+
+namespace heddle {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
+
+void set_log_level(LogLevel level);  // default: kInfo
+
+void log_debug(std::string_view sentence);
+void log_info(std::string_view sentence);
+void log_warning(std::string_view sentence);
+void log_error(std::string_view sentence);
+
+}  // namespace heddle

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/memory.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+namespace heddle::device {
+
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+// A number in a one-line file such as memory.max; -1 when there is none ("max", no such file).
+int64_t number_in_file(const char* path) {
+  std::ifstream file(path);
+  int64_t value = -1;
+  if (!(file >> value)) return -1;
+  return value;
+}
+
+}  // namespace
+
+Result<HostBuffer> HostBuffer::allocate(int64_t num_bytes) {
+  if (num_bytes < 0) return invalid_argument(fmt::format("a buffer of {} bytes", num_bytes));
+  HostBuffer buffer;
+  if (num_bytes == 0) return buffer;
+  const auto wanted = static_cast<size_t>(num_bytes);
+  const bool large = wanted >= kHugePage;
+  const size_t mapping_size = wanted + (large ? kHugePage : 0);
+  void* mapping = mmap(nullptr, mapping_size, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping == MAP_FAILED) {
+    return resource_exhausted(fmt::format("no memory for a buffer of {:.1f} MiB: {}",
+                                          static_cast<double>(wanted) / 1048576.0,
+                                          std::strerror(errno)));
+  }
+  auto start = reinterpret_cast<uintptr_t>(mapping);
+  if (large) {
+    start = (start + kHugePage - 1) / kHugePage * kHugePage;
+    (void)madvise(reinterpret_cast<void*>(start), wanted, MADV_HUGEPAGE);  // a hint; refusal is fine
+  }
+  buffer.data_ = reinterpret_cast<std::byte*>(start);
+  buffer.size_ = num_bytes;
+  buffer.mapping_ = mapping;
+  buffer.mapping_size_ = mapping_size;
+  return buffer;
+}
+
+HostBuffer::~HostBuffer() {
+  if (mapping_ != nullptr) munmap(mapping_, mapping_size_);
+}
+
+HostBuffer::HostBuffer(HostBuffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      mapping_(std::exchange(other.mapping_, nullptr)),
+      mapping_size_(std::exchange(other.mapping_size_, 0)) {}
+
+HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(mapping_, other.mapping_);
+  std::swap(mapping_size_, other.mapping_size_);
+  return *this;
+}
+
+int64_t available_host_memory_bytes() {
+  int64_t available = 0;
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key;
+  int64_t kib = 0;
+  std::string unit;
+  while (meminfo >> key >> kib >> unit) {
+    if (key == "MemAvailable:") {
+      available = kib * 1024;
+      break;
+    }
+  }
+  const int64_t limit = number_in_file("/sys/fs/cgroup/memory.max");
+  const int64_t used = number_in_file("/sys/fs/cgroup/memory.current");
+  if (limit > 0 && used >= 0) available = std::min(available, std::max<int64_t>(0, limit - used));
+  return available;
+}
+
+}  // namespace heddle::device

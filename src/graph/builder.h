@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// GraphBuilder: what models are written against. Its methods read as mathematics; shapes are checked as
+// nodes are added, and the first error is kept until finish(), so model code needs no error handling.
+//
+//   Value n = g.rms_norm(h, "input_layernorm", epsilon);
+//   Value o = g.linear(n, "o_proj");
+//
+// Weights are found by name below the current scope: inside GraphScope(g, "layers.3."), "o_proj" means
+// "layers.3.o_proj". Threading: confined. Cost: no device work.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/graph.h"
+#include "ops/registry.h"
+
+namespace heddle::graph {
+
+// Our weight names to views, null for an unknown name; the owner of the memory outlives the graph.
+using WeightLookup = std::function<const TensorView*(std::string_view name)>;
+
+class GraphBuilder {
+ public:
+  GraphBuilder(const ops::OpRegistry& registry, WeightLookup weights)
+      : registry_(registry), weights_(std::move(weights)) {}
+
+  // Inputs and weights.
+  Value input(std::string name, const ops::TensorMeta& meta);
+  Value weight(std::string_view name);  // in the current scope
+
+  [[nodiscard]] bool has_weight(std::string_view name) const;
+
+  // Adds a node; returns its outputs. The methods below are spelled with it.
+  std::vector<Value> apply(std::string_view op, std::vector<Value> inputs, ops::Attrs attrs = {});
+  Value apply1(std::string_view op, std::vector<Value> inputs, ops::Attrs attrs = {});
+
+  // [T] ids -> [T, H].
+  Value embedding(Value ids, std::string_view table);
+  // x [T, K] -> [T, N] with weight [N, K].
+  Value linear(Value x, std::string_view weight_name);
+  // Per group of as many columns as the weight has.
+  Value rms_norm(Value x, std::string_view weight_name, double epsilon);
+  Value sigmoid(Value x);
+  Value add(Value a, Value b);
+  // a * b; b is as wide as a or one column.
+  Value mul(Value a, Value b);
+  // gate_up [T, 2I] -> silu(gate) * up [T, I].
+  Value silu_mul(Value gate_up);
+  // Rotates the first 2 * |inverse_frequencies| channels of each head.
+  Value rope(Value x, Value positions, Value inverse_frequencies, int64_t head_dim, double factor);
+  // Column ranges of x, left to right; no copy.
+  std::vector<Value> split(Value x, const std::vector<int64_t>& widths);
+  Value concat(Value a, Value b);
+  // The rows whose logits are wanted: [T, H] -> [R, H].
+  Value logit_rows(Value x);
+
+  void output(Value value, std::string name);
+
+  [[nodiscard]] const ops::TensorMeta& meta(Value value) const;
+
+  // The graph, or the first error with the scope it happened in.
+  Result<Graph> finish();
+
+ private:
+  friend class GraphScope;
+
+  void fail(Status status);
+
+  const ops::OpRegistry& registry_;
+  WeightLookup weights_;
+  Graph graph_;
+  std::map<std::string, Value, std::less<>> constants_;
+  std::string scope_;
+  Status status_;
+};
+
+// Extends the builder's scope while it lives.
+class GraphScope {
+ public:
+  GraphScope(GraphBuilder& builder, std::string_view suffix)
+      : builder_(builder), outer_size_(builder.scope_.size()) {
+    builder_.scope_ += suffix;
+  }
+
+  ~GraphScope() { builder_.scope_.resize(outer_size_); }
+
+  GraphScope(const GraphScope&) = delete;
+  GraphScope& operator=(const GraphScope&) = delete;
+
+ private:
+  GraphBuilder& builder_;
+  size_t outer_size_;
+};
+
+}  // namespace heddle::graph

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The op graph: a model's forward pass as a list of nodes in order of execution.
+//
+// Values are in static single assignment: a node that changes a value in place makes a new version of it
+// (a new Value sharing the memory), and the old one must not be read afterwards; verify() holds that.
+// Building a graph does no device work. Passes are functions from Graph to Graph, one file each.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ops/op_def.h"
+
+namespace heddle::graph {
+
+// Index into Graph::values.
+struct Value {
+  uint32_t id = UINT32_MAX;
+
+  [[nodiscard]] bool valid() const { return id != UINT32_MAX; }
+
+  friend bool operator==(const Value&, const Value&) = default;
+};
+
+enum class ValueKind : uint8_t {
+  kInput,     // given for every step: token ids, positions
+  kConstant,  // a weight
+  kComputed,
+};
+
+struct ValueInfo {
+  ValueKind kind = ValueKind::kComputed;
+  ops::TensorMeta meta;
+  std::string name;    // of inputs, weights and outputs; others are shown by number
+  TensorView constant;  // of kConstant
+};
+
+struct Node {
+  const ops::OpDef* op = nullptr;
+  std::vector<Value> inputs;
+  std::vector<Value> outputs;
+  ops::Attrs attrs;
+  std::string scope;  // where in the model: "layers.3."
+};
+
+struct Graph {
+  std::vector<ValueInfo> values;
+  std::vector<Node> nodes;
+  std::vector<Value> inputs;
+  std::vector<Value> outputs;
+
+  [[nodiscard]] const ValueInfo& info(Value value) const { return values[value.id]; }
+
+  [[nodiscard]] ValueInfo& info(Value value) { return values[value.id]; }
+
+  Value add_value(ValueInfo value);
+
+  // "%12" or "%12 lm_head".
+  [[nodiscard]] std::string label(Value value) const;
+};
+
+// For every value: how many nodes read it and where the last read is. Graph outputs count as read by a
+// node after the last.
+struct UseCounts {
+  std::vector<int32_t> num_uses;   // by value id; an output of the graph adds one
+  std::vector<int32_t> last_use;   // node index, nodes.size() for outputs, -1 if never read
+  std::vector<int32_t> producer;   // node index, -1 for inputs and constants
+};
+
+UseCounts count_uses(const Graph& graph);
+
+}  // namespace heddle::graph

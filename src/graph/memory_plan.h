@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// plan_memory: one arena for all values of a step. Liveness over node indices, then greedy best fit, the
+// largest storage first. Offsets are computed for the largest step; all dimensions grow with it, so the
+// same offsets hold for every smaller one, and addresses never change.
+//
+// Workspaces are storages that live for one node.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "graph/placement.h"
+
+namespace heddle::graph {
+
+inline constexpr int64_t kArenaAlignment = 256;
+
+struct LiveRange {
+  int32_t begin = -1;  // node that writes first
+  int32_t end = -1;    // node that reads last, inclusive; nodes.size() for outputs of the graph
+
+  [[nodiscard]] bool overlaps(const LiveRange& other) const {
+    return begin <= other.end && other.begin <= end;
+  }
+};
+
+struct MemoryPlan {
+  std::vector<int64_t> offset;       // by value id: of storages, -1 for others
+  std::vector<int64_t> size;         // bytes, by value id
+  std::vector<LiveRange> live;       // by value id
+  std::vector<int64_t> workspace_offset;  // by node index, -1 without
+  std::vector<int64_t> workspace_size;    // by node index
+  int64_t arena_bytes = 0;
+};
+
+MemoryPlan plan_memory(const PlacedGraph& placed, const ops::Extents& largest,
+                       const ops::Context& context);
+
+// What is wrong with a plan: two storages that live at once and overlap. For tests.
+Status check_plan(const PlacedGraph& placed, const MemoryPlan& plan);
+
+}  // namespace heddle::graph

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dead code, fusion, copy elision, split and dump, each on graphs small enough to read.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "graph/dead_code.h"
+#include "graph/dump.h"
+#include "graph/fuse.h"
+#include "graph/graph_test_ops.h"
+#include "graph/placement.h"
+#include "graph/split.h"
+#include "graph/verify.h"
+
+namespace heddle::graph {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::op_names;
+using testing::registry;
+using testing::TestBuilder;
+
+Graph finish(TestBuilder& g) { return std::move(g.finish()).value(); }
+
+TEST(DeadCode, DropsWhatNobodyReadsAndKeepsWritesOfState) {
+  TestBuilder g;
+  const Value x = g.x();
+  g.sigmoid(g.add(x, x));           // dead
+  g.apply1("mixer", {g.sigmoid(x)});  // writes state: lives, and so does what it reads
+  g.output(g.mul(x, x), "y");
+  const Graph graph = remove_dead_code(finish(g));
+  EXPECT_THAT(op_names(graph), ElementsAre("sigmoid", "mixer", "mul"));
+  EXPECT_TRUE(verify(graph).ok());
+}
+
+TEST(Fuse, FoldsTheResidualAddIntoTheNormThatReadsIt) {
+  TestBuilder g;
+  const Value h0 = g.sigmoid(g.x());
+  const Value h1 = g.add(h0, g.apply1("mixer", {g.rms_norm(h0, "norm", 1e-6)}));
+  const Value y = g.apply1("mixer", {g.rms_norm(h1, "norm", 1e-6)});
+  g.output(g.add(h1, y), "h2");
+  const Result<Graph> fused = fuse(finish(g), registry());
+  ASSERT_TRUE(fused.ok());
+  EXPECT_THAT(op_names(*fused), ElementsAre("sigmoid", "rms_norm", "mixer", "add_rms_norm", "mixer", "add"));
+  EXPECT_TRUE(verify(*fused).ok()) << verify(*fused).to_string();
+}
+
+TEST(Fuse, LeavesTheAddAloneWhenTheOldResidualIsStillRead) {
+  TestBuilder g;
+  const Value h0 = g.sigmoid(g.x());
+  const Value h1 = g.add(h0, g.apply1("mixer", {h0}));
+  g.output(g.rms_norm(h1, "norm", 1e-6), "y");
+  g.output(h0, "kept");
+  EXPECT_THAT(op_names(*fuse(finish(g), registry())), ElementsAre("sigmoid", "mixer", "add", "rms_norm"));
+}
+
+TEST(Fuse, LeavesTheAddAloneWhenTheResidualIsAnInputOrAColumnRange) {
+  TestBuilder g;
+  const Value x = g.x();
+  g.output(g.rms_norm(g.add(x, g.sigmoid(x)), "norm", 1e-6), "y");
+  EXPECT_THAT(op_names(*fuse(finish(g), registry())), ElementsAre("sigmoid", "add", "rms_norm"));
+
+  TestBuilder wide;
+  const Value both = wide.sigmoid(wide.input("wide", testing::rows(16)));
+  const std::vector<Value> parts = wide.split(both, {8, 8});
+  wide.output(wide.rms_norm(wide.add(parts[0], parts[1]), "norm", 1e-6), "y");
+  EXPECT_THAT(op_names(*fuse(finish(wide), registry())),
+              ElementsAre("sigmoid", "columns", "columns", "add", "rms_norm"));
+}
+
+TEST(Fuse, NeverMovesAnOpAcrossASplit) {
+  TestBuilder g;
+  const Value h = g.sigmoid(g.x());
+  const Value sum = g.add(h, g.sigmoid(h));
+  const Value mixed = g.apply1("mixer", {g.x("other")});
+  g.output(g.rms_norm(sum, "norm", 1e-6), "y");
+  g.output(mixed, "z");
+  EXPECT_THAT(op_names(*fuse(finish(g), registry())),
+              ElementsAre("sigmoid", "sigmoid", "add", "mixer", "rms_norm"));
+}
+
+TEST(Fuse, JoinsHeadNormWithRotationAndGateWithProduct) {
+  TestBuilder g;
+  const Value x = g.x();
+  const Value positions =
+      g.input("positions", {DType::kI32, {ops::SymbolicDim::of(ops::Symbol::kTokens)}});
+  const Value q = g.rope(g.rms_norm(x, "norm", 1e-6), positions, g.weight("frequencies"), 8, 1.0);
+  g.output(g.mul(q, g.sigmoid(x)), "y");
+  const Result<Graph> fused = fuse(finish(g), registry());
+  EXPECT_THAT(op_names(*fused), ElementsAre("qk_norm_rope", "sigmoid_mul"));
+  EXPECT_TRUE(verify(*fused).ok());
+  EXPECT_EQ(fused->nodes[1].inputs[1], fused->inputs[0]) << "the gate comes second";
+}
+
+TEST(Fuse, KeepsAGateThatIsReadTwice) {
+  TestBuilder g;
+  const Value x = g.x();
+  const Value gate = g.sigmoid(x);
+  g.output(g.mul(g.mul(x, gate), gate), "y");
+  EXPECT_THAT(op_names(*fuse(finish(g), registry())), ElementsAre("sigmoid", "mul", "mul"));
+}
+
+TEST(CopyElision, MakesColumnRangesOffsetsIntoTheWholeRows) {
+  TestBuilder g;
+  const Value wide = g.sigmoid(g.input("wide", testing::rows(20)));
+  const std::vector<Value> parts = g.split(wide, {4, 8, 8});
+  const std::vector<Value> inner = g.split(parts[1], {2, 6});
+  g.output(g.sigmoid(inner[1]), "y");
+  const PlacedGraph placed = elide_copies(finish(g));
+  EXPECT_THAT(op_names(placed.graph), ElementsAre("sigmoid", "sigmoid"));
+  EXPECT_EQ(placed.placements[inner[1].id].storage, wide);
+  EXPECT_EQ(placed.placements[inner[1].id].column, 6);
+  EXPECT_EQ(placed.row_stride(inner[1]), 20);
+}
+
+TEST(CopyElision, CopiesAColumnRangeForAReaderThatNeedsDenseRowsOrForTheCaller) {
+  TestBuilder g;
+  const std::vector<Value> parts = g.split(g.sigmoid(g.input("wide", testing::rows(16))), {8, 8});
+  g.output(g.apply1("copy_dense", {parts[0]}), "y");
+  g.output(parts[1], "z");
+  const PlacedGraph placed = elide_copies(finish(g));
+  EXPECT_THAT(op_names(placed.graph), ElementsAre("sigmoid", "columns", "columns", "copy_dense"));
+  EXPECT_EQ(placed.row_stride(parts[0]), 8);
+}
+
+TEST(CopyElision, LetsProducersWriteIntoTheConcatenation) {
+  TestBuilder g;
+  const Value a = g.sigmoid(g.x("a"));
+  const Value b = g.sigmoid(g.x("b"));
+  const Value both = g.concat(a, b);
+  g.output(g.concat(both, g.sigmoid(g.x("c"))), "y");
+  const PlacedGraph placed = elide_copies(finish(g));
+  EXPECT_THAT(op_names(placed.graph), ElementsAre("sigmoid", "sigmoid", "sigmoid"));
+  EXPECT_EQ(placed.placements[b.id].column, 8);
+  EXPECT_EQ(placed.row_stride(b), 24);
+}
+
+TEST(CopyElision, KeepsAConcatenationOfInputsOrOfOneValueTwice) {
+  TestBuilder g;
+  const Value a = g.sigmoid(g.x("a"));
+  g.output(g.concat(g.x("b"), a), "y");
+  g.output(g.concat(a, a), "z");
+  const PlacedGraph placed = elide_copies(finish(g));
+  EXPECT_THAT(op_names(placed.graph), ElementsAre("sigmoid", "concat", "concat"));
+}
+
+TEST(Split, GivesEverySplitOpASegmentOfItsOwnAndNoEmptyOnes) {
+  TestBuilder g;
+  const Value a = g.apply1("mixer", {g.sigmoid(g.x())});
+  const Value b = g.apply1("mixer", {a});
+  g.output(g.sigmoid(g.sigmoid(b)), "y");
+  const Graph graph = finish(g);
+  const std::vector<Segment> segments = split_into_segments(graph);
+  ASSERT_EQ(segments.size(), 4u);
+  const bool splits[] = {false, true, true, false};
+  const size_t ends[] = {1, 2, 3, 5};
+  size_t begin = 0;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    EXPECT_EQ(segments[i].split, splits[i]);
+    EXPECT_EQ(segments[i].begin, begin);
+    EXPECT_EQ(segments[i].end, ends[i]);
+    begin = ends[i];
+  }
+}
+
+TEST(Dump, PrintsShapesLiveRangesOffsetsAndSegmentsInAStableOrder) {
+  TestBuilder g;
+  const Value h = g.sigmoid(g.x());
+  const GraphScope scope(g, "layers.0.");
+  g.output(g.apply1("mixer", {h}), "y");
+  device::ThreadPool pool(1);
+  const ops::CpuContext context(pool);
+  const Result<Program> program =
+      compile(finish(g), registry(), context, {.largest = {.tokens = 4, .logits = 1}});
+  ASSERT_TRUE(program.ok());
+  EXPECT_EQ(dump(*program),
+            "program: 2 nodes, 2 segments, arena 512 bytes for T = 4, R = 1\n"
+            "input  %0 x: float32[T, 8]\n"
+            "output %2 y\n"
+            "-- segment 0\n"
+            "   0 %1: float32[T, 8] @0 live 0..1 = sigmoid(%0 x)\n"
+            "-- segment 1 (split)\n"
+            "   1 %2 y: float32[T, 8] @256 live 1..end = mixer(%1)\n");
+}
+
+}  // namespace
+}  // namespace heddle::graph

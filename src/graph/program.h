@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Program: a graph after all passes, ready to run; Executor: runs it eagerly, node by node.
+//
+// compile() = verify, dead code, fuse, verify, copy elision, split, memory plan.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "device/memory.h"
+#include "graph/memory_plan.h"
+#include "graph/placement.h"
+#include "graph/split.h"
+#include "ops/registry.h"
+
+namespace heddle::graph {
+
+struct Program {
+  PlacedGraph placed;
+  std::vector<Segment> segments;
+  MemoryPlan memory;
+  ops::Extents largest;
+};
+
+struct CompileOptions {
+  ops::Extents largest;  // of any step
+  bool fuse = true;
+};
+
+Result<Program> compile(Graph graph, const ops::OpRegistry& registry, const ops::Context& context,
+                        const CompileOptions& options);
+
+// Owns the arena. Threading: confined. A run allocates nothing.
+class Executor {
+ public:
+  static Result<Executor> create(Program program);
+
+  // Runs every node in order. `inputs` are in the order of Graph::inputs, with the shapes of `extents`.
+  // Error: the failing node's, with its scope.
+  Status run(ops::Context& context, const ops::ForwardContext& forward, const ops::Extents& extents,
+             std::span<const TensorView> inputs);
+
+  // The graph's i-th output as of the last run; valid until the next.
+  [[nodiscard]] MutableTensorView output(size_t i) const;
+
+  [[nodiscard]] const Program& program() const { return program_; }
+
+  // Fills the arena, so that a test finds reads of memory nobody wrote.
+  void poison(std::byte pattern);
+
+ private:
+  struct BoundNode {
+    std::vector<TensorView> inputs;
+    std::vector<MutableTensorView> outputs;
+    std::span<std::byte> workspace;
+  };
+
+  explicit Executor(Program program) : program_(std::move(program)) {}
+
+  void bind();
+  void set_extents(const ops::Extents& extents);
+  [[nodiscard]] MutableTensorView computed_view(Value value) const;
+
+  Program program_;
+  device::HostBuffer arena_;
+  std::vector<BoundNode> bound_;
+  ops::Extents extents_;
+};
+
+}  // namespace heddle::graph

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops that look at one element at a time, f32:
+//     kAdd         y = a + b
+//     kMul         y = a * b
+//     kSigmoid     y = 1 / (1 + exp(-a))
+//     kSigmoidMul  y = a * sigmoid(b)                      output gates
+//     kSiluMul     y = silu(a) * b, silu(x) = x*sigmoid(x)  Shazeer, "GLU Variants", arXiv:2002.05202
+// b is as wide as a, or one column that applies to the whole row (kMul and kSigmoidMul).
+#pragma once
+
+#include "core/tensor.h"
+#include "ops/context.h"
+#include "ops/op_def.h"
+
+namespace heddle::ops {
+
+enum class ElementwiseKind : uint8_t { kAdd, kMul, kSigmoid, kSigmoidMul, kSiluMul };
+
+struct ElementwiseArgs {
+  ElementwiseKind kind = ElementwiseKind::kAdd;
+  TensorView a;         // [T, N] f32
+  TensorView b;         // [T, N] or [T, 1] f32; without memory for kSigmoid
+  MutableTensorView y;  // [T, N] f32; may be a or b itself
+};
+
+// Elements are independent. Moves up to 3*T*N elements: bandwidth-bound. Allocates nothing.
+// Error: kInvalidArgument, naming the tensor and the dimension that disagree.
+Status elementwise(Context& context, const ElementwiseArgs& args);
+Status elementwise_cpu(CpuContext& context, const ElementwiseArgs& args);  // args already checked
+
+// "add", "mul", "sigmoid", "sigmoid_mul" {x, gate}, "silu_mul" {gate_up [T, 2I]}.
+std::span<const OpDef> elementwise_ops();
+
+}  // namespace heddle::ops

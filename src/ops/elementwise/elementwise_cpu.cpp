@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cpu/row_tasks.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/elementwise/elementwise_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "ops/simd/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace heddle::ops::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+namespace math = heddle::ops::simd::HWY_NAMESPACE;
+
+// Applies `op(d, a, b)` to a row. The tail runs through the same vector code on a padded copy, so that an
+// element's result does not depend on its place in the row.
+template <typename Op>
+HWY_INLINE void MapRow(const float* a, const float* b, bool b_is_scalar, int64_t count, float* y, Op op) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto scalar = hn::Set(d, b_is_scalar ? *b : 0.0f);
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto vb = b_is_scalar ? scalar : hn::LoadU(d, b + i);
+    hn::StoreU(op(d, hn::LoadU(d, a + i), vb), d, y + i);
+  }
+  if (i == count) return;
+  HWY_ALIGN float padded_a[hn::MaxLanes(d)] = {};
+  HWY_ALIGN float padded_b[hn::MaxLanes(d)] = {};
+  for (int64_t j = i; j < count; ++j) {
+    padded_a[j - i] = a[j];
+    padded_b[j - i] = b_is_scalar ? *b : b[j];
+  }
+  hn::Store(op(d, hn::Load(d, padded_a), hn::Load(d, padded_b)), d, padded_a);
+  for (int64_t j = i; j < count; ++j) y[j] = padded_a[j - i];
+}
+
+struct AddOp {
+  template <class D, class V>
+  HWY_INLINE V operator()(D, V a, V b) const {
+    return hn::Add(a, b);
+  }
+};
+
+struct MulOp {
+  template <class D, class V>
+  HWY_INLINE V operator()(D, V a, V b) const {
+    return hn::Mul(a, b);
+  }
+};
+
+struct SigmoidOp {
+  template <class D, class V>
+  HWY_INLINE V operator()(D d, V a, V) const {
+    return math::Sigmoid(d, a);
+  }
+};
+
+struct SigmoidMulOp {
+  template <class D, class V>
+  HWY_INLINE V operator()(D d, V a, V b) const {
+    return hn::Mul(a, math::Sigmoid(d, b));
+  }
+};
+
+struct SiluMulOp {
+  template <class D, class V>
+  HWY_INLINE V operator()(D d, V a, V b) const {
+    return hn::Mul(math::Silu(d, a), b);
+  }
+};
+
+template <typename Op>
+void MapRows(const ElementwiseArgs& args, int64_t begin, int64_t end, Op op) {
+  const int64_t N = args.a.shape[1];
+  const bool unary = args.b.data == nullptr;
+  const bool b_is_scalar = !unary && args.b.shape[1] == 1 && N != 1;
+  for (int64_t t = begin; t < end; ++t) {
+    const auto* a = args.a.row<float>(t);
+    const auto* b = unary ? a : args.b.row<float>(t);
+    MapRow(a, b, b_is_scalar, N, args.y.row<float>(t), op);
+  }
+}
+
+void ElementwiseRows(const ElementwiseArgs& args, int64_t begin, int64_t end) {
+  switch (args.kind) {
+    case ElementwiseKind::kAdd:
+      return MapRows(args, begin, end, AddOp());
+    case ElementwiseKind::kMul:
+      return MapRows(args, begin, end, MulOp());
+    case ElementwiseKind::kSigmoid:
+      return MapRows(args, begin, end, SigmoidOp());
+    case ElementwiseKind::kSigmoidMul:
+      return MapRows(args, begin, end, SigmoidMulOp());
+    case ElementwiseKind::kSiluMul:
+      return MapRows(args, begin, end, SiluMulOp());
+  }
+}
+
+}  // namespace heddle::ops::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace heddle::ops {
+
+HWY_EXPORT(ElementwiseRows);
+
+Status elementwise_cpu(CpuContext& context, const ElementwiseArgs& args) {
+  const bool transcendental =
+      args.kind != ElementwiseKind::kAdd && args.kind != ElementwiseKind::kMul;
+  for_row_ranges(context.pool, args.a.shape[0], args.a.shape[1] * (transcendental ? 4 : 1),
+                 [&](int64_t begin, int64_t end) {
+                   HWY_DYNAMIC_DISPATCH(ElementwiseRows)(args, begin, end);
+                 });
+  return {};
+}
+
+}  // namespace heddle::ops
+
+#endif

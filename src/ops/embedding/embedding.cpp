@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/embedding/embedding.h"
+
+#include <fmt/format.h>
+
+#include "core/shape_contract.h"
+#include "ops/cpu/row_tasks.h"
+
+namespace heddle::ops {
+
+Status embedding(Context& context, const EmbeddingArgs& args) {
+  Dim T{"T"}, V{"V"}, H{"H"};
+  HEDDLE_RETURN_IF_ERROR(ShapeContract("embedding")
+                             .expect("ids", args.ids, {&T}, DType::kI32)
+                             .expect("table", args.table, {&V, &H}, kFloating)
+                             .expect("y", args.y, {&T, &H}, DType::kF32)
+                             .status());
+  return HEDDLE_DISPATCH_DEVICE(context, embedding, args);
+}
+
+namespace {
+
+template <typename Scalar>
+void copy_rows(const EmbeddingArgs& args, int64_t begin, int64_t end) {
+  const auto* ids = args.ids.as<int32_t>();
+  const int64_t H = args.table.shape[1];
+  for (int64_t t = begin; t < end; ++t) {
+    const auto* source = args.table.row<Scalar>(ids[t]);
+    auto* target = args.y.row<float>(t);
+    for (int64_t h = 0; h < H; ++h) target[h] = to_float(source[h]);
+  }
+}
+
+Status infer_embedding(std::span<const TensorMeta> inputs, const Attrs&,
+                       std::vector<TensorMeta>& outputs) {
+  if (inputs[0].rank != 1 || inputs[0].dtype != DType::kI32 || inputs[1].rank != 2) {
+    return invalid_argument(fmt::format("embedding takes int32[T] and [V, H], got {} and {}",
+                                        inputs[0].to_string(), inputs[1].to_string()));
+  }
+  outputs.push_back(TensorMeta(DType::kF32, {inputs[0][0], inputs[1][1]}));
+  return {};
+}
+
+Status launch_embedding(Context& context, const LaunchArgs& args) {
+  return embedding(context, {.ids = args.inputs[0], .table = args.inputs[1], .y = args.outputs[0]});
+}
+
+}  // namespace
+
+Status embedding_cpu(CpuContext& context, const EmbeddingArgs& args) {
+  const auto* ids = args.ids.as<int32_t>();
+  const int64_t V = args.table.shape[0];
+  for (int64_t t = 0; t < args.ids.shape[0]; ++t) {
+    if (ids[t] < 0 || ids[t] >= V) {
+      return invalid_argument(fmt::format("embedding: id {} at row {} is outside [0, {})", ids[t], t, V));
+    }
+  }
+  for_row_ranges(context.pool, args.ids.shape[0], args.table.shape[1], [&](int64_t begin, int64_t end) {
+    switch (args.table.dtype) {
+      case DType::kBf16:
+        copy_rows<Bf16>(args, begin, end);
+        break;
+      case DType::kF16:
+        copy_rows<F16>(args, begin, end);
+        break;
+      default:
+        copy_rows<float>(args, begin, end);
+    }
+  });
+  return {};
+}
+
+std::span<const OpDef> embedding_ops() {
+  static const OpDef kOps[] = {
+      {.name = "embedding", .num_inputs = 2, .infer = infer_embedding, .launch = launch_embedding}};
+  return kOps;
+}
+
+}  // namespace heddle::ops

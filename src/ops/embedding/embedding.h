@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// y[t, h] = table[ids[t], h]
+#pragma once
+
+#include "core/tensor.h"
+#include "ops/context.h"
+#include "ops/op_def.h"
+
+namespace heddle::ops {
+
+struct EmbeddingArgs {
+  TensorView ids;       // [T] i32, each in [0, V)
+  TensorView table;     // [V, H] f32, bf16 or f16
+  MutableTensorView y;  // [T, H] f32
+};
+
+// Exact. Moves T*H elements of the table and of y. Allocates nothing.
+// Error: kInvalidArgument, naming the tensor that disagrees or the id outside the vocabulary.
+Status embedding(Context& context, const EmbeddingArgs& args);
+Status embedding_cpu(CpuContext& context, const EmbeddingArgs& args);  // args already checked
+
+// "embedding" {ids, table}.
+std::span<const OpDef> embedding_ops();
+
+}  // namespace heddle::ops

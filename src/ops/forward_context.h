@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// ForwardContext: what the ops that depend on the batch read beside their tensors: which rows belong to
+// which sequence, where each sequence's KV pages and recurrent state lie.
+//
+// An explicit object handed down by the runner, rebuilt every step without allocation; ops that read it
+// carry the effect kReadsContext and are where a captured program is split. All arrays are host memory.
+// Invariants: query_start is strictly increasing (every sequence has at least one row); page ids are
+// within the pool; two sequences never share a page they write to, nor a state slot.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/tensor.h"
+
+namespace heddle::ops {
+
+// KV cache of one attention layer, k and v: [P, S, Nkv, D] f32, bf16 or f16. Page 0 is a sink.
+struct KvLayer {
+  MutableTensorView k;
+  MutableTensorView v;
+};
+
+// Recurrent state of one linear-attention layer. Slot 0 is a sink.
+struct StateLayer {
+  MutableTensorView conv;       // [slots, W - 1, C] f32: the last raw inputs, oldest first
+  MutableTensorView recurrent;  // [slots, Nv, Dv, Dk] f32
+};
+
+// A frozen copy of the state wanted after `num_tokens` new tokens of a sequence (1 to its row count).
+struct StateCheckpoint {
+  int32_t sequence = 0;
+  int32_t num_tokens = 0;
+  int32_t slot = 0;
+};
+
+struct ForwardContext {
+  std::span<const int32_t> query_start;   // [B + 1]: rows of sequence b are [query_start[b], query_start[b+1])
+  std::span<const int32_t> context_lens;  // [B]: tokens of b that precede its first row
+  std::span<const int32_t> page_table;    // [B, page_table_width]: page of token t of b is [b, t / page_size]
+  int64_t page_table_width = 0;
+  int32_t page_size = 16;
+  std::span<const int32_t> state_slots;   // [B]: working slot of b, read and advanced in place
+  std::span<const StateCheckpoint> checkpoints;  // by sequence, then by num_tokens
+  std::span<const int32_t> logit_rows;    // rows whose logits are wanted
+
+  std::span<const KvLayer> kv_layers;        // by attention layer, 0-based among themselves
+  std::span<const StateLayer> state_layers;  // by linear-attention layer, 0-based among themselves
+
+  [[nodiscard]] int64_t num_sequences() const { return static_cast<int64_t>(context_lens.size()); }
+
+  [[nodiscard]] int64_t num_rows(int64_t b) const {
+    return query_start[static_cast<size_t>(b + 1)] - query_start[static_cast<size_t>(b)];
+  }
+
+  [[nodiscard]] const int32_t* pages(int64_t b) const {
+    return page_table.data() + b * page_table_width;
+  }
+};
+
+}  // namespace heddle::ops

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/layout/layout.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+namespace heddle::ops {
+
+Status copy_rows(Context& context, const TensorView& x, std::span<const int32_t> rows,
+                 const MutableTensorView& y) {
+  if (context.device != DeviceKind::kCpu) return unimplemented("copy_rows has no launcher for this device");
+  const int64_t num_rows = y.shape[0];
+  const bool gathers = !rows.empty();
+  if (x.dtype != y.dtype || x.shape.rank() != 2 || y.shape.rank() != 2 || x.shape[1] != y.shape[1] ||
+      num_rows != (gathers ? static_cast<int64_t>(rows.size()) : x.shape[0])) {
+    return invalid_argument(fmt::format("copy_rows: x is {} {}, y is {} {}, {} rows wanted",
+                                        to_string(x.dtype), x.shape.to_string(), to_string(y.dtype),
+                                        y.shape.to_string(), rows.size()));
+  }
+  const auto row_bytes = static_cast<size_t>(bytes_of(x.dtype, x.shape[1]));
+  const int64_t x_stride = bytes_of(x.dtype, x.row_stride);
+  const int64_t y_stride = bytes_of(y.dtype, y.row_stride);
+  for (int64_t t = 0; t < num_rows; ++t) {
+    const int64_t source = gathers ? rows[static_cast<size_t>(t)] : t;
+    if (source < 0 || source >= x.shape[0]) {
+      return invalid_argument(fmt::format("copy_rows: row {} of {}", source, x.shape[0]));
+    }
+    std::memcpy(y.as<std::byte>() + t * y_stride, x.as<std::byte>() + source * x_stride, row_bytes);
+  }
+  return {};
+}
+
+namespace {
+
+MutableTensorView column_range(const MutableTensorView& x, int64_t start, int64_t width) {
+  return {x.as<std::byte>() + bytes_of(x.dtype, start), x.dtype, Shape{x.shape[0], width}, x.row_stride};
+}
+
+Status infer_columns(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                     std::vector<TensorMeta>& outputs) {
+  const int64_t start = attrs.integer("start");
+  const int64_t width = attrs.integer("width");
+  if (inputs[0].rank != 2 || start < 0 || width <= 0 || start + width > inputs[0][1].offset) {
+    return invalid_argument(
+        fmt::format("columns {} to {} of {}", start, start + width, inputs[0].to_string()));
+  }
+  outputs.push_back(TensorMeta(inputs[0].dtype, {inputs[0][0], SymbolicDim::fixed(width)}));
+  return {};
+}
+
+Status launch_columns(Context& context, const LaunchArgs& args) {
+  const TensorView& x = args.inputs[0];
+  const int64_t width = args.attrs.integer("width");
+  const TensorView part(x.as<std::byte>() + bytes_of(x.dtype, args.attrs.integer("start")), x.dtype,
+                        Shape{x.shape[0], width}, x.row_stride);
+  return copy_rows(context, part, {}, args.outputs[0]);
+}
+
+Status infer_concat(std::span<const TensorMeta> inputs, const Attrs&, std::vector<TensorMeta>& outputs) {
+  const TensorMeta& a = inputs[0];
+  const TensorMeta& b = inputs[1];
+  if (a.rank != 2 || b.rank != 2 || !(a[0] == b[0]) || a.dtype != b.dtype) {
+    return invalid_argument(fmt::format("concat of {} and {}", a.to_string(), b.to_string()));
+  }
+  outputs.push_back(TensorMeta(a.dtype, {a[0], SymbolicDim::fixed(a[1].offset + b[1].offset)}));
+  return {};
+}
+
+Status launch_concat(Context& context, const LaunchArgs& args) {
+  const int64_t left = args.inputs[0].shape[1];
+  HEDDLE_RETURN_IF_ERROR(copy_rows(context, args.inputs[0], {}, column_range(args.outputs[0], 0, left)));
+  return copy_rows(context, args.inputs[1], {},
+                   column_range(args.outputs[0], left, args.inputs[1].shape[1]));
+}
+
+Status infer_logit_rows(std::span<const TensorMeta> inputs, const Attrs&,
+                        std::vector<TensorMeta>& outputs) {
+  if (inputs[0].rank != 2) {
+    return invalid_argument(fmt::format("logit_rows takes [T, H], got {}", inputs[0].to_string()));
+  }
+  outputs.push_back(TensorMeta(inputs[0].dtype, {SymbolicDim::of(Symbol::kLogits), inputs[0][1]}));
+  return {};
+}
+
+Status launch_logit_rows(Context& context, const LaunchArgs& args) {
+  if (args.forward.logit_rows.empty()) return {};
+  return copy_rows(context, args.inputs[0], args.forward.logit_rows, args.outputs[0]);
+}
+
+constexpr OpDef::Alias kColumnRange[] = {{.output = 0, .input = 0}};
+
+}  // namespace
+
+std::span<const OpDef> layout_ops() {
+  static const OpDef kOps[] = {
+      {.name = "columns",
+       .num_inputs = 1,
+       .aliases = kColumnRange,
+       .infer = infer_columns,
+       .launch = launch_columns},
+      {.name = "concat", .num_inputs = 2, .infer = infer_concat, .launch = launch_concat},
+      {.name = "logit_rows",
+       .effects = kReadsContext,
+       .num_inputs = 1,
+       .infer = infer_logit_rows,
+       .launch = launch_logit_rows},
+  };
+  return kOps;
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops that only move elements. Copy elision removes most of them from a program; what is left is copied
+// here, row by row.
+//     columns     y = x[:, start : start + width]   attrs {start, width}
+//     concat      y = [a | b]
+//     logit_rows  y[r] = x[forward.logit_rows[r]]   the rows whose logits are wanted
+#pragma once
+
+#include "ops/context.h"
+#include "ops/op_def.h"
+
+namespace heddle::ops {
+
+// y[t] = x[rows[t]], or x[t] when `rows` is empty. Any dtype; rows may be strided.
+// Error: kInvalidArgument for a row outside x, or shapes that disagree.
+Status copy_rows(Context& context, const TensorView& x, std::span<const int32_t> rows,
+                 const MutableTensorView& y);
+
+std::span<const OpDef> layout_ops();
+
+}  // namespace heddle::ops

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// y[t, g, h] = x[t, g, h] / sqrt(mean over h of x[t, g, h]^2 + epsilon) * weight[h]
+// Zhang and Sennrich, "Root Mean Square Layer Normalization", arXiv:1910.07467.
+//
+// A row holds one group or several of H columns each (per-head norms); zero-centred checkpoints are
+// loaded as 1 + w, so that there is one form. With a residual, x is first added to it:
+//     residual += x;  y = norm(residual)
+#pragma once
+
+#include "core/tensor.h"
+#include "ops/context.h"
+#include "ops/op_def.h"
+
+namespace heddle::ops {
+
+struct RmsNormArgs {
+  TensorView x;                // [T, G*H] f32
+  MutableTensorView residual;  // [T, G*H] f32, or without memory
+  TensorView weight;           // [H]      f32
+  MutableTensorView y;         // [T, G*H] f32; may be x itself
+  float epsilon = 1e-6f;
+};
+
+// Rows are independent of each other and summed in an order that depends on H alone: exact mode changes
+// nothing. Moves 2*T*G*H elements (4 with a residual), the least possible: bandwidth-bound.
+// Allocates nothing.
+// Error: kInvalidArgument, naming the tensor and the dimension that disagree.
+Status rms_norm(Context& context, const RmsNormArgs& args);
+Status rms_norm_cpu(CpuContext& context, const RmsNormArgs& args);  // args already checked
+
+// "rms_norm" {x, weight} and "add_rms_norm" {residual, x, weight} -> {residual, y}; attrs {epsilon}.
+std::span<const OpDef> norm_ops();
+
+}  // namespace heddle::ops

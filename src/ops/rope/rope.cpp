@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/rope/rope.h"
+
+#include <fmt/format.h>
+
+#include "core/shape_contract.h"
+
+namespace heddle::ops {
+
+Status rope(Context& context, const RopeArgs& args) {
+  Dim T{"T"}, W{"N*D"}, half{"R/2"}, D{"D", args.head_dim};
+  ShapeContract contract("rope");
+  contract.expect("x", args.x, {&T, &W}, DType::kF32)
+      .expect("positions", args.positions, {&T}, DType::kI32)
+      .expect("inverse_frequencies", args.inverse_frequencies, {&half}, DType::kF32)
+      .expect("y", args.y, {&T, &W}, DType::kF32);
+  if (args.norm_weight.data != nullptr) {
+    contract.expect("norm_weight", args.norm_weight, {&D}, DType::kF32);
+  }
+  HEDDLE_RETURN_IF_ERROR(contract.status());
+  if (D <= 0 || W % D != 0 || 2 * half > D || half > kMaxRotaryPairs) {
+    return invalid_argument(fmt::format("rope: heads of {} channels, {} rotated pairs, rows of {}",
+                                        D.value(), half.value(), W.value()));
+  }
+  return HEDDLE_DISPATCH_DEVICE(context, rope, args);
+}
+
+namespace {
+
+Status infer_heads(const TensorMeta& x, const TensorMeta& positions, const TensorMeta& frequencies,
+                   const Attrs& attrs, std::vector<TensorMeta>& outputs) {
+  const int64_t D = attrs.integer("head_dim");
+  if (x.rank != 2 || positions.rank != 1 || frequencies.rank != 1 || !(positions[0] == x[0]) ||
+      positions.dtype != DType::kI32) {
+    return invalid_argument(fmt::format("rope takes [T, N*D], int32[T] and [R/2], got {}, {} and {}",
+                                        x.to_string(), positions.to_string(), frequencies.to_string()));
+  }
+  if (D <= 0 || x[1].offset % D != 0 || 2 * frequencies[0].offset > D ||
+      frequencies[0].offset > kMaxRotaryPairs) {
+    return invalid_argument(fmt::format("rope: heads of {} channels do not fit x {} with frequencies {}", D,
+                                        x.to_string(), frequencies.to_string()));
+  }
+  outputs.push_back(x);
+  return {};
+}
+
+Status infer_rope(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                  std::vector<TensorMeta>& outputs) {
+  return infer_heads(inputs[0], inputs[1], inputs[2], attrs, outputs);
+}
+
+Status infer_qk_norm_rope(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                          std::vector<TensorMeta>& outputs) {
+  if (inputs[1].rank != 1 || inputs[1][0].offset != attrs.integer("head_dim")) {
+    return invalid_argument(fmt::format("qk_norm_rope: the norm's weight is {}, heads have {} channels",
+                                        inputs[1].to_string(), attrs.integer("head_dim")));
+  }
+  return infer_heads(inputs[0], inputs[2], inputs[3], attrs, outputs);
+}
+
+Status launch_rope(Context& context, const LaunchArgs& args) {
+  return rope(context, {.x = args.inputs[0],
+                        .positions = args.inputs[1],
+                        .inverse_frequencies = args.inputs[2],
+                        .y = args.outputs[0],
+                        .head_dim = args.attrs.integer("head_dim"),
+                        .factor = static_cast<float>(args.attrs.real("factor"))});
+}
+
+Status launch_qk_norm_rope(Context& context, const LaunchArgs& args) {
+  return rope(context, {.x = args.inputs[0],
+                        .norm_weight = args.inputs[1],
+                        .positions = args.inputs[2],
+                        .inverse_frequencies = args.inputs[3],
+                        .y = args.outputs[0],
+                        .head_dim = args.attrs.integer("head_dim"),
+                        .factor = static_cast<float>(args.attrs.real("factor")),
+                        .epsilon = static_cast<float>(args.attrs.real("epsilon"))});
+}
+
+}  // namespace
+
+std::span<const OpDef> rope_ops() {
+  static const OpDef kOps[] = {
+      {.name = "rope", .num_inputs = 3, .infer = infer_rope, .launch = launch_rope},
+      {.name = "qk_norm_rope", .num_inputs = 4, .infer = infer_qk_norm_rope, .launch = launch_qk_norm_rope},
+  };
+  return kOps;
+}
+
+}  // namespace heddle::ops

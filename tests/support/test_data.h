@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where tests find their data.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+namespace heddle::testing {
+
+// A file or folder of the repository, for example repository_path("models/heddle-tiny").
+std::filesystem::path repository_path(const std::filesystem::path& relative);
+
+// A file or folder of the developers' larger data set, named by the environment variable HEDDLE_SHARED;
+// none when it is unset or does not have it.
+std::optional<std::filesystem::path> shared_path(const std::filesystem::path& relative);
+
+}  // namespace heddle::testing
+
+// Skips the running test, saying why, unless the larger data set has `relative`; else declares `path`.
+#define HEDDLE_SHARED_PATH_OR_SKIP(path, relative)                                      \
+  const auto path##_optional_ = ::heddle::testing::shared_path(relative);               \
+  if (!path##_optional_) {                                                              \
+    GTEST_SKIP() << "needs " << (relative) << " below the folder named by HEDDLE_SHARED"; \
+  }                                                                                     \
+  const std::filesystem::path path = *path##_optional_
