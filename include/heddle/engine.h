@@ -90,6 +90,9 @@ class Engine {
   [[nodiscard]] virtual const MemoryPlan& memory_plan() const = 0;
   [[nodiscard]] virtual EngineStats stats() const = 0;
 
+  // OK, or why the engine stopped (a step failed, the device is lost). Then submit() is refused.
+  [[nodiscard]] virtual Status health() const { return {}; }
+
   // Null when the engine was created with skip_tokenizer.
   [[nodiscard]] virtual const tokenizer::Tokenizer* tokenizer() const = 0;
 };

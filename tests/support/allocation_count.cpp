@@ -5,10 +5,17 @@
 #include <cstdlib>
 #include <new>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define HEDDLE_COUNTS_ALLOCATIONS 0
+#else
+#define HEDDLE_COUNTS_ALLOCATIONS 1
+#endif
+
 namespace {
 
 std::atomic<int64_t> num_allocations{0};
 
+#if HEDDLE_COUNTS_ALLOCATIONS
 void* allocate(std::size_t size, std::size_t alignment) {
   num_allocations.fetch_add(1, std::memory_order_relaxed);
   const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
@@ -16,8 +23,11 @@ void* allocate(std::size_t size, std::size_t alignment) {
   if (memory == nullptr) std::abort();
   return memory;
 }
+#endif
 
 }  // namespace
+
+#if HEDDLE_COUNTS_ALLOCATIONS
 
 void* operator new(std::size_t size) { return allocate(size, __STDCPP_DEFAULT_NEW_ALIGNMENT__); }
 
@@ -33,7 +43,11 @@ void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory
 
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
+#endif
+
 namespace heddle::testing {
+
+bool AllocationCount::supported() { return HEDDLE_COUNTS_ALLOCATIONS != 0; }
 
 AllocationCount::AllocationCount() : start_(num_allocations.load()) {}
 

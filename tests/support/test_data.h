@@ -16,10 +16,10 @@ std::optional<std::filesystem::path> shared_path(const std::filesystem::path& re
 
 }  // namespace heddle::testing
 
-// Skips the running test, saying why, unless the larger data set has `relative`; else declares `path`.
-#define HEDDLE_SHARED_PATH_OR_SKIP(path, relative)                                      \
-  const auto path##_optional_ = ::heddle::testing::shared_path(relative);               \
-  if (!path##_optional_) {                                                              \
+// Skips the running test, saying why, unless the larger data set has `relative`; else declares `variable`.
+#define HEDDLE_SHARED_PATH_OR_SKIP(variable, relative)                                  \
+  const auto variable##_optional_ = ::heddle::testing::shared_path(relative);           \
+  if (!variable##_optional_) {                                                          \
     GTEST_SKIP() << "needs " << (relative) << " below the folder named by HEDDLE_SHARED"; \
   }                                                                                     \
-  const std::filesystem::path path = *path##_optional_
+  const std::filesystem::path variable = *variable##_optional_

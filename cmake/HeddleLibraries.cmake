@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+# The libraries Heddle stands on, all from Debian 12.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(Boost 1.81 REQUIRED)
+foreach(package hwy nlohmann_json simdjson CLI11 fmt spdlog prometheus-cpp)
+  find_package(${package} REQUIRED)
+endforeach()
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
+if(HEDDLE_TESTS OR HEDDLE_BENCHMARKS)
+  find_package(GTest REQUIRED)
+endif()
+if(HEDDLE_BENCHMARKS)
+  find_package(benchmark REQUIRED)
+endif()
+
+# oneDNN is found by hand: its CMake package asks for OpenCL headers nobody needs here. It runs one
+# thread inside each of our workers, so OpenMP's own pool must be told to stay at one (gomp).
+if(HEDDLE_ONEDNN)
+  find_path(DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)
+  find_library(DNNL_LIBRARY dnnl REQUIRED)
+  file(GLOB GOMP_HINTS /usr/lib/gcc/*/*)
+  find_library(GOMP_LIBRARY gomp REQUIRED PATHS ${GOMP_HINTS})
+  add_library(heddle_onednn INTERFACE)
+  target_include_directories(heddle_onednn SYSTEM INTERFACE ${DNNL_INCLUDE})
+  target_link_libraries(heddle_onednn INTERFACE ${DNNL_LIBRARY} ${GOMP_LIBRARY})
+  target_compile_definitions(heddle_onednn INTERFACE HEDDLE_ONEDNN=1)
+endif()

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// KvPool: the memory of the KV pages. Per full-attention layer K and V are each [P, S, Nkv, D] with
+// P = num_pages + 1: page 0 is the sink. Which pages are in use is the PageAllocator's business.
+//
+// Layer-major, so that a layer's attention sees one dense tensor. Memory is committed when a page is
+// first written: resident memory follows the highest page ever used.
+//
+// Threading: views may be used from several threads at once as long as no page is written by one while
+// another uses it. Cost: create() maps, it touches nothing.
+#pragma once
+
+#include <cstdint>
+
+#include <heddle/status.h>
+
+#include "cache/kv_layout.h"
+#include "core/tensor.h"
+#include "device/memory.h"
+
+namespace heddle::cache {
+
+class KvPool {
+ public:
+  KvPool() = default;
+
+  // Errors: kInvalidArgument for a bad layout, kResourceExhausted when the system refuses the mapping.
+  static Result<KvPool> create(const KvLayout& layout, int64_t num_pages);
+
+  [[nodiscard]] MutableTensorView k(int64_t layer) { return view(2 * layer); }
+
+  [[nodiscard]] MutableTensorView v(int64_t layer) { return view(2 * layer + 1); }
+
+  [[nodiscard]] const KvLayout& layout() const { return layout_; }
+
+  [[nodiscard]] int64_t num_pages() const { return num_pages_; }
+
+  [[nodiscard]] int64_t bytes() const { return memory_.size(); }
+
+  // Copies one page in all layers (a sequence that resumes inside a page first copies it).
+  void copy_page(int32_t from, int32_t to);
+
+ private:
+  [[nodiscard]] MutableTensorView view(int64_t region);
+
+  KvLayout layout_;
+  int64_t num_pages_ = 0;
+  int64_t region_bytes_ = 0;  // K or V of one layer
+  device::HostBuffer memory_;
+};
+
+}  // namespace heddle::cache

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// size_pools: from a memory budget to the number of KV pages and state slots. A pure function, so that
+// every rule below is a unit test.
+//
+// The rules, in this order; M is the budget for both pools, s the bytes of a state, k those of a page:
+//   1. Models without state give all of M to KV; models without KV give all of M to states.
+//   2. A fixed max_running_requests asks for max_running * slots_per_request states. Otherwise states
+//      take the share r / (1 + r) of M, r = state_share, and at most kDefaultMaxRunning rows' worth.
+//   3. A fixed max_total_tokens is served before the states. Otherwise KV takes what the states leave.
+//   4. Where rule 2 leaves KV less than one page, states give way, down to one row's worth.
+//   5. KV stops at max_running * context_length tokens while nothing is cached beyond running requests.
+//   6. max_running = min(asked for or kDefaultMaxRunning, states / slots_per_request, pages).
+// The result may serve fewer rows, or a shorter context, than was asked for: the plan says so. Only a
+// budget that cannot hold one row with one page is an error.
+#pragma once
+
+#include <cstdint>
+
+#include <heddle/status.h>
+
+#include "cache/kv_layout.h"
+
+namespace heddle::cache {
+
+inline constexpr int32_t kDefaultMaxRunning = 64;
+inline constexpr int32_t kMaxRunningLimit = 4096;
+inline constexpr double kDefaultStateShare = 0.9;  // state : KV, the reference's default ratio
+
+struct PoolBudget {
+  int64_t bytes = 0;  // M
+  KvLayout kv;
+  StateLayout state;
+  int64_t context_length = 0;        // of the model
+  int32_t max_running_requests = 0;  // 0: as many as fit, at most kDefaultMaxRunning
+  int64_t max_total_tokens = 0;      // 0: from the budget
+  double state_share = kDefaultStateShare;
+  int32_t slots_per_request = 1;  // state slots a running request may hold at once
+  bool limit_to_running = true;   // rule 5
+};
+
+struct PoolPlan {
+  int64_t num_pages = 0;
+  int64_t num_state_slots = 0;  // 0 for models without state
+  int32_t max_running_requests = 0;
+
+  // What the mappings take, slot 0 included.
+  int64_t kv_pool_bytes = 0;
+  int64_t state_pool_bytes = 0;
+
+  // Tokens one sequence may have: min(the model's, what the KV pool holds).
+  int64_t context_length = 0;
+};
+
+// Errors: kInvalidArgument for bad layouts and options; kResourceExhausted with what is needed, what
+// there is and which option to change.
+Result<PoolPlan> size_pools(const PoolBudget& budget);
+
+// How a budget is shared between states and KV by ratio alone (rules 2 and 3).
+struct PoolSplit {
+  int64_t num_states = 0;
+  int64_t kv_tokens = 0;  // whole pages
+};
+
+// `bytes` and `state_share` are not negative, both sizes are positive (checked).
+[[nodiscard]] PoolSplit split_by_share(int64_t bytes, int64_t state_bytes, int64_t kv_bytes_per_token,
+                                       int32_t page_size, double state_share);
+
+}  // namespace heddle::cache

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/pool_sizing.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace heddle::cache {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+// Qwen3-Next-80B-A3B: 12 full-attention layers, 36 linear ones.
+KvLayout large_kv(DType dtype = DType::kBf16, int32_t page_size = 1) {
+  return {.num_layers = 12,
+          .page_size = page_size,
+          .num_kv_heads = 2,
+          .head_dim = 256,
+          .dtype = dtype};
+}
+
+StateLayout large_state(DType recurrent) {
+  return {.num_layers = 36,
+          .conv_channels = 8192,
+          .conv_width = 4,
+          .num_value_heads = 32,
+          .value_dim = 128,
+          .key_dim = 128,
+          .conv_dtype = DType::kBf16,
+          .recurrent_dtype = recurrent};
+}
+
+// The model in the repository: 2 and 6 layers.
+PoolBudget tiny_budget(int64_t bytes) {
+  return {.bytes = bytes,
+          .kv = {.num_layers = 2, .page_size = 16, .num_kv_heads = 2, .head_dim = 128},
+          .state = {.num_layers = 6,
+                    .conv_channels = 1024,
+                    .conv_width = 4,
+                    .num_value_heads = 4,
+                    .value_dim = 128,
+                    .key_dim = 128},
+          .context_length = 8192};
+}
+
+TEST(KvLayoutTest, HasTheSizesOfTheLargeModel) {
+  EXPECT_EQ(large_kv().bytes_per_token(), 24576);
+  EXPECT_EQ(large_kv(DType::kF8E4M3).bytes_per_token(), 12288);
+  EXPECT_EQ(large_kv(DType::kBf16, 64).bytes_per_page(), 1536 * 1024);
+  const StateLayout fp32 = large_state(DType::kF32);
+  EXPECT_EQ(fp32.conv_bytes_per_layer(), 49152);
+  EXPECT_EQ(fp32.recurrent_bytes_per_layer(), 2097152);
+  EXPECT_EQ(fp32.bytes_per_slot(), 77266944);
+  EXPECT_EQ(large_state(DType::kBf16).bytes_per_slot(), 39518208);
+  EXPECT_EQ(fp32.bytes_per_slot() / large_kv().bytes_per_token(), 3144);
+  EXPECT_EQ(large_state(DType::kBf16).bytes_per_slot() / large_kv().bytes_per_token(), 1608);
+}
+
+TEST(KvLayoutTest, RefusesSizesThatNoModelHas) {
+  EXPECT_THAT(KvLayout({.num_layers = -1}).validate().message(), HasSubstr("num_layers is -1"));
+  EXPECT_THAT(KvLayout({.page_size = 24}).validate().message(),
+              HasSubstr("page_size is 24; it must be a power of two from 1 to 128"));
+  EXPECT_THAT(KvLayout({.num_layers = 1, .num_kv_heads = int64_t{1} << 40, .head_dim = 1})
+                  .validate()
+                  .message(),
+              HasSubstr("num_kv_heads"));
+  EXPECT_THAT(StateLayout({.num_layers = 1}).validate().message(), HasSubstr("conv_channels is 0"));
+  EXPECT_TRUE(StateLayout{}.validate().ok());
+}
+
+TEST(SplitByShareTest, GivesTheTabulatedSizes) {
+  struct Row {
+    int64_t gibibytes;
+    DType recurrent;
+    double share;
+    int64_t states;
+    int64_t kv_tokens;
+    int64_t rows_of_three_slots;
+    int64_t rows_of_five_slots;
+  };
+  for (const Row& row : {Row{40, DType::kF32, 0.9, 263, 920754, 87, 52},
+                         Row{40, DType::kBf16, 0.9, 514, 921114, 171, 102},
+                         Row{40, DType::kF32, 0.3, 128, 1345194, 42, 25},
+                         Row{60, DType::kF32, 0.9, 394, 1382704, 131, 78}}) {
+    SCOPED_TRACE(fmt::format("M = {} GiB, share = {}", row.gibibytes, row.share));
+    const PoolSplit split =
+        split_by_share(row.gibibytes * kGiB, large_state(row.recurrent).bytes_per_slot(),
+                       large_kv().bytes_per_token(), 1, row.share);
+    EXPECT_EQ(split.num_states, row.states);
+    EXPECT_EQ(split.kv_tokens, row.kv_tokens);
+    EXPECT_EQ(split.num_states / 3, row.rows_of_three_slots);
+    EXPECT_EQ(split.num_states / 5, row.rows_of_five_slots);
+  }
+}
+
+TEST(SizePoolsTest, FitsTheSmallModelIntoAnything) {
+  const Result<PoolPlan> plan = size_pools(tiny_budget(8 * kGiB));
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->max_running_requests, 64);
+  EXPECT_EQ(plan->num_state_slots, 64);
+  EXPECT_EQ(plan->num_pages, 64 * 8192 / 16);  // rule 5
+  EXPECT_EQ(plan->context_length, 8192);
+  EXPECT_EQ(plan->kv_pool_bytes, (64 * 512 + 1) * int64_t{64 * 1024});
+}
+
+TEST(SizePoolsTest, ServesFewerRowsAndAShorterContextInLittleMemory) {
+  const Result<PoolPlan> plan = size_pools(tiny_budget(8 * kMiB));
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  EXPECT_GE(plan->max_running_requests, 1);
+  EXPECT_LT(plan->max_running_requests, 8);
+  EXPECT_LT(plan->context_length, 8192);
+  EXPECT_LE(plan->kv_pool_bytes + plan->state_pool_bytes, 8 * kMiB);
+}
+
+TEST(SizePoolsTest, SaysWhatOneRequestNeedsWhenNothingFits) {
+  const Result<PoolPlan> plan = size_pools(tiny_budget(2 * kMiB));
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(plan.status().message(), HasSubstr("2.0 MiB are left beside the weights; raise memory_fraction"));
+  EXPECT_EQ(size_pools(tiny_budget(-5)).status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST(SizePoolsTest, ServesFixedTokensBeforeStatesAndFixedRowsBeforeKv) {
+  PoolBudget budget = tiny_budget(64 * kMiB);
+  budget.max_total_tokens = 8000;  // 500 pages, 31.25 MiB
+  Result<PoolPlan> plan = size_pools(budget);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->num_pages, 500);
+  EXPECT_EQ(plan->context_length, 8000);
+  EXPECT_LE(plan->num_state_slots, (64 * kMiB - plan->kv_pool_bytes) / budget.state.bytes_per_slot());
+
+  budget.max_total_tokens = 0;
+  budget.max_running_requests = 30;
+  plan = size_pools(budget);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->num_state_slots, 30);
+  EXPECT_EQ(plan->max_running_requests, 30);
+}
+
+TEST(SizePoolsTest, RefusesFixedTokensThatDoNotFit) {
+  PoolBudget budget = tiny_budget(64 * kMiB);
+  budget.max_total_tokens = 100000;
+  EXPECT_THAT(size_pools(budget).status().message(),
+              HasSubstr("max_total_tokens = 100000 needs 390.6 MiB of KV"));
+  budget.max_total_tokens = INT64_MAX;
+  EXPECT_EQ(size_pools(budget).status().code(), StatusCode::kResourceExhausted);
+  budget.max_total_tokens = -1;
+  EXPECT_EQ(size_pools(budget).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(SizePoolsTest, KnowsModelsWithoutStateAndModelsWithoutKv) {
+  PoolBudget attention = tiny_budget(kGiB);
+  attention.state = {};
+  Result<PoolPlan> plan = size_pools(attention);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->num_state_slots, 0);
+  EXPECT_EQ(plan->state_pool_bytes, 0);
+  EXPECT_EQ(plan->max_running_requests, 64);
+
+  PoolBudget recurrent = tiny_budget(kGiB);
+  recurrent.kv = {.page_size = 16};
+  plan = size_pools(recurrent);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->kv_pool_bytes, 0);
+  EXPECT_EQ(plan->num_state_slots, 64);
+  EXPECT_EQ(plan->context_length, 8192);
+  EXPECT_EQ(plan->num_pages, 64 * 512);
+}
+
+TEST(SizePoolsTest, NeverPromisesMoreThanTheBudget) {
+  std::mt19937_64 random(3);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  for (int round = 0; round < 20000; ++round) {
+    PoolBudget budget = tiny_budget(below(int64_t{1} << (10 + below(30))));
+    budget.kv.page_size = 1 << below(8);
+    budget.kv.num_layers = below(5);
+    budget.state.num_layers = below(5);
+    budget.max_running_requests = static_cast<int32_t>(below(3) == 0 ? below(200) : 0);
+    budget.max_total_tokens = below(3) == 0 ? below(100000) : 0;
+    budget.slots_per_request = static_cast<int32_t>(1 + below(5));
+    budget.state_share = static_cast<double>(below(300)) / 100;
+    const Result<PoolPlan> plan = size_pools(budget);
+    if (!plan.ok()) continue;
+    SCOPED_TRACE(fmt::format("round {}", round));
+    ASSERT_LE(plan->kv_pool_bytes + plan->state_pool_bytes, budget.bytes);
+    ASSERT_GE(plan->max_running_requests, 1);
+    ASSERT_GE(plan->num_pages, plan->max_running_requests);
+    ASSERT_GE(plan->context_length, 1);
+    if (budget.state.num_layers > 0) {
+      ASSERT_GE(plan->num_state_slots, int64_t{plan->max_running_requests} * budget.slots_per_request);
+    }
+    if (budget.max_running_requests > 0) {
+      ASSERT_LE(plan->max_running_requests, budget.max_running_requests);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::cache

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "cache/kv_pool.h"
+#include "cache/state_pool.h"
+
+namespace heddle::cache {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr KvLayout kKv{.num_layers = 2, .page_size = 4, .num_kv_heads = 2, .head_dim = 8};
+constexpr StateLayout kState{.num_layers = 3,
+                             .conv_channels = 5,
+                             .conv_width = 4,
+                             .num_value_heads = 2,
+                             .value_dim = 4,
+                             .key_dim = 6};
+
+std::span<float> row_of(const MutableTensorView& view, int64_t index) {
+  return {view.row<float>(index), static_cast<size_t>(view.row_stride)};
+}
+
+TEST(KvPoolTest, GivesEachLayerAZeroedTensorOfItsOwnWithRoomForTheSink) {
+  Result<KvPool> pool = KvPool::create(kKv, 10);
+  ASSERT_TRUE(pool.ok());
+  EXPECT_EQ(pool->k(1).shape, (Shape{11, 4, 2, 8}));
+  std::vector<std::pair<const std::byte*, const std::byte*>> ranges;
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    for (const MutableTensorView& view : {pool->k(layer), pool->v(layer)}) {
+      const std::span<float> all{view.as<float>(), static_cast<size_t>(view.num_elements())};
+      EXPECT_THAT(all, Each(0.0f));
+      std::fill(all.begin(), all.end(), 1.0f + static_cast<float>(ranges.size()));
+      const auto* begin = static_cast<const std::byte*>(view.data);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(begin) % 64, 0u);
+      ranges.emplace_back(begin, begin + view.num_bytes());
+    }
+  }
+  std::sort(ranges.begin(), ranges.end());
+  for (size_t i = 1; i < ranges.size(); ++i) EXPECT_LE(ranges[i - 1].second, ranges[i].first);
+}
+
+TEST(KvPoolTest, CopiesAPageInAllLayers) {
+  Result<KvPool> pool = KvPool::create(kKv, 3);
+  ASSERT_TRUE(pool.ok());
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    std::ranges::fill(row_of(pool->k(layer), 1), static_cast<float>(10 + layer));
+    std::ranges::fill(row_of(pool->v(layer), 1), static_cast<float>(20 + layer));
+  }
+  pool->copy_page(1, 3);
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    EXPECT_THAT(row_of(pool->k(layer), 3), Each(static_cast<float>(10 + layer)));
+    EXPECT_THAT(row_of(pool->v(layer), 3), Each(static_cast<float>(20 + layer)));
+    EXPECT_THAT(row_of(pool->k(layer), 2), Each(0.0f));
+  }
+}
+
+TEST(KvPoolTest, CommitsMemoryOnlyWhereItIsTouched) {
+  const KvLayout layout{.num_layers = 2, .page_size = 16, .num_kv_heads = 2, .head_dim = 128};
+  Result<KvPool> pool = KvPool::create(layout, int64_t{1} << 16);  // 4 GiB
+  ASSERT_TRUE(pool.ok());
+  EXPECT_GT(pool->bytes(), int64_t{4} << 30);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(pool->k(0).data) % (2 << 20), 0u);
+  pool->k(0).as<float>()[0] = 1;
+  std::vector<unsigned char> resident(1024);
+  ASSERT_EQ(mincore(pool->k(0).row<float>(1 << 12), resident.size() * 4096, resident.data()), 0);
+  EXPECT_THAT(resident, Each(0));
+}
+
+TEST(KvPoolTest, RefusesWhatCannotBeMapped) {
+  EXPECT_EQ(KvPool::create(kKv, -1).status().code(), StatusCode::kInvalidArgument);
+  KvLayout huge = kKv;
+  huge.num_layers = 4096;
+  huge.num_kv_heads = 16384;
+  huge.head_dim = 16384;
+  const Status status = KvPool::create(huge, 2000000000).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("KV pool"));
+  huge.num_kv_heads = 1;
+  EXPECT_EQ(KvPool::create(huge, 2000000000).status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST(StatePoolTest, ZeroesAndCopiesOneSlotInAllLayersAndNoOther) {
+  Result<StatePool> pool = StatePool::create(kState, 3);
+  ASSERT_TRUE(pool.ok());
+  EXPECT_EQ(pool->conv(2).shape, (Shape{4, 5, 3}));
+  EXPECT_EQ(pool->recurrent(2).shape, (Shape{4, 2, 4, 6}));
+  for (int64_t layer = 0; layer < 3; ++layer) {
+    for (int64_t slot = 0; slot < 4; ++slot) {
+      std::ranges::fill(row_of(pool->conv(layer), slot), static_cast<float>(100 * layer + slot + 1));
+      std::ranges::fill(row_of(pool->recurrent(layer), slot), static_cast<float>(-100 * layer - slot - 1));
+    }
+  }
+  pool->copy_slot(2, 3);
+  pool->zero_slot(1);
+  for (int64_t layer = 0; layer < 3; ++layer) {
+    const float want[] = {1, 0, 3, 3};
+    for (int64_t slot = 0; slot < 4; ++slot) {
+      const float value = slot == 1 ? 0 : static_cast<float>(100 * layer) + want[slot];
+      EXPECT_THAT(row_of(pool->conv(layer), slot), Each(value));
+      EXPECT_THAT(row_of(pool->recurrent(layer), slot), Each(-value));
+    }
+  }
+}
+
+TEST(StatePoolTest, IsEmptyForModelsWithoutState) {
+  Result<StatePool> pool = StatePool::create({}, 0);
+  ASSERT_TRUE(pool.ok());
+  EXPECT_EQ(pool->bytes(), 0);
+  pool->zero_slot(0);
+}
+
+}  // namespace
+}  // namespace heddle::cache

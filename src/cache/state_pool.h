@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// StatePool: the memory of the recurrent states. Per linear-attention layer a window of raw inputs
+// conv [slots, W-1, channels], oldest row first, and recurrent [slots, Nv, Dv, Dk] with Dk
+// contiguous; slots = num_slots + 1, slot 0 is the sink.
+//
+// A slot's contents are whatever its last owner left: zero_slot() or copy_slot() must run before the
+// first layer of a sequence that starts in it.
+//
+// Threading: different slots may be used from different threads at once. Cost: create() maps, it
+// touches nothing; zero and copy move bytes_per_slot().
+#pragma once
+
+#include <cstdint>
+
+#include <heddle/status.h>
+
+#include "cache/kv_layout.h"
+#include "core/tensor.h"
+#include "device/memory.h"
+
+namespace heddle::cache {
+
+class StatePool {
+ public:
+  StatePool() = default;
+
+  // Errors: kInvalidArgument for a bad layout, kResourceExhausted when the system refuses the mapping.
+  static Result<StatePool> create(const StateLayout& layout, int64_t num_slots);
+
+  [[nodiscard]] MutableTensorView conv(int64_t layer);
+  [[nodiscard]] MutableTensorView recurrent(int64_t layer);
+
+  // All layers, convolution window and matrix. The state of a sequence without tokens.
+  void zero_slot(int32_t slot);
+
+  // All layers. A frozen state is continued by copying it into a working slot.
+  void copy_slot(int32_t from, int32_t to);
+
+  [[nodiscard]] const StateLayout& layout() const { return layout_; }
+
+  [[nodiscard]] int64_t num_slots() const { return num_slots_; }
+
+  [[nodiscard]] int64_t bytes() const { return memory_.size(); }
+
+ private:
+  [[nodiscard]] std::byte* conv_data(int64_t layer) const;
+  [[nodiscard]] std::byte* recurrent_data(int64_t layer) const;
+
+  StateLayout layout_;
+  int64_t num_slots_ = 0;
+  int64_t conv_region_bytes_ = 0;       // one layer
+  int64_t recurrent_region_bytes_ = 0;  // one layer
+  device::HostBuffer memory_;                  // recurrent of all layers, then conv of all layers
+};
+
+}  // namespace heddle::cache

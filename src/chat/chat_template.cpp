@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "chat/chat_template.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace heddle::chat {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr uintmax_t kMaxFileBytes = uintmax_t{64} << 20;  // tokenizer_config.json lists added tokens: some MB
+constexpr std::array<std::string_view, 7> kSpecialTokens = {
+    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+constexpr std::string_view kToolTemplate = "tool_use";
+constexpr std::string_view kDefaultTemplate = "default";
+
+// Templates of one model by name; a model with one template has it under "default".
+using NamedSources = std::vector<std::pair<std::string, std::string>>;
+
+const std::string* find_source(const NamedSources& sources, std::string_view name) {
+  for (const auto& [known, source] : sources) {
+    if (known == name) return &source;
+  }
+  return nullptr;
+}
+
+bool is_file(const fs::path& path) {
+  std::error_code error;
+  return fs::is_regular_file(path, error);
+}
+
+Result<std::string> read_file(const fs::path& path) {
+  std::error_code error;
+  const uintmax_t size = fs::file_size(path, error);
+  if (error) return not_found(fmt::format("{}: {}", path.string(), error.message()));
+  if (size > kMaxFileBytes) {
+    return data_loss(fmt::format("{}: {} bytes, at most {} are expected", path.string(), size, kMaxFileBytes));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file.good() && !file.eof()) return data_loss(fmt::format("{}: cannot be read", path.string()));
+  return text;
+}
+
+Result<Json> read_json_object(const fs::path& path) {
+  HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_file(path));
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return data_loss(fmt::format("{}: not a JSON object", path.string()));
+  return json;
+}
+
+// "chat_template" of a JSON file: absent, a string, or a list of {name, template}.
+Result<NamedSources> templates_in(const Json& json, const fs::path& path) {
+  NamedSources sources;
+  const auto found = json.find("chat_template");
+  if (found == json.end() || found->is_null()) return sources;
+  if (found->is_string()) {
+    sources.emplace_back(kDefaultTemplate, found->get_ref<const std::string&>());
+    return sources;
+  }
+  const auto malformed = [&path] {
+    return data_loss(fmt::format("{}: chat_template is neither a string nor a list of {{name, template}}",
+                                 path.string()));
+  };
+  if (!found->is_array()) return malformed();
+  for (const Json& entry : *found) {
+    if (!entry.is_object()) return malformed();
+    const auto name = entry.find("name");
+    const auto source = entry.find("template");
+    if (name == entry.end() || !name->is_string() || source == entry.end() || !source->is_string()) {
+      return malformed();
+    }
+    sources.emplace_back(name->get_ref<const std::string&>(), source->get_ref<const std::string&>());
+  }
+  return sources;
+}
+
+// A template file the user names.
+Result<NamedSources> templates_of_file(const fs::path& path) {
+  if (path.extension() != ".json") {
+    HEDDLE_ASSIGN_OR_RETURN(std::string source, read_file(path));
+    return NamedSources{{std::string(kDefaultTemplate), std::move(source)}};
+  }
+  HEDDLE_ASSIGN_OR_RETURN(const Json json, read_json_object(path));
+  HEDDLE_ASSIGN_OR_RETURN(NamedSources sources, templates_in(json, path));
+  if (sources.empty()) return not_found(fmt::format("{}: it has no \"chat_template\"", path.string()));
+  return sources;
+}
+
+Result<NamedSources> templates_of_model(const fs::path& model_dir, const Json& tokenizer_config) {
+  NamedSources sources;
+  if (const fs::path file = model_dir / "chat_template.jinja"; is_file(file)) {
+    HEDDLE_ASSIGN_OR_RETURN(std::string source, read_file(file));
+    sources.emplace_back(kDefaultTemplate, std::move(source));
+    const fs::path for_tools = model_dir / "additional_chat_templates" / "tool_use.jinja";
+    if (is_file(for_tools)) {
+      HEDDLE_ASSIGN_OR_RETURN(std::string tool_source, read_file(for_tools));
+      sources.emplace_back(kToolTemplate, std::move(tool_source));
+    }
+    return sources;
+  }
+  if (const fs::path file = model_dir / "chat_template.json"; is_file(file)) {
+    HEDDLE_ASSIGN_OR_RETURN(const Json json, read_json_object(file));
+    HEDDLE_ASSIGN_OR_RETURN(sources, templates_in(json, file));
+    if (!sources.empty()) return sources;
+  }
+  return templates_in(tokenizer_config, model_dir / "tokenizer_config.json");
+}
+
+// A special token is a string or an object with "content".
+std::optional<std::string> token_text(const Json& json, std::string_view name) {
+  const auto found = json.find(name);
+  if (found == json.end()) return {};
+  if (found->is_string()) return found->get_ref<const std::string&>();
+  if (!found->is_object()) return {};
+  const auto content = found->find("content");
+  if (content == found->end() || !content->is_string()) return {};
+  return content->get_ref<const std::string&>();
+}
+
+// The message a client or an operator can act on when a model has no template.
+Status no_template(const fs::path& model_dir) {
+  return not_found(fmt::format(
+      "{}: the model has no chat template: there is no chat_template.jinja, no chat_template.json and no "
+      "\"chat_template\" in tokenizer_config.json. Give one with --chat-template FILE, put a "
+      "chat_template.jinja into the folder, or use the completions API with text you format yourself",
+      model_dir.string()));
+}
+
+Status check_messages(const Json& messages) {
+  if (!messages.is_array()) return invalid_argument("messages must be a list");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (!messages[i].is_object()) return invalid_argument(fmt::format("messages[{}] must be an object", i));
+  }
+  return {};
+}
+
+bool is_developer(const Json& message) {
+  const auto role = message.find("role");
+  return role != message.end() && role->is_string() && role->get_ref<const std::string&>() == "developer";
+}
+
+Result<Value> message_values(const Json& messages, bool knows_developer) {
+  HEDDLE_RETURN_IF_ERROR(check_messages(messages));
+  if (knows_developer || std::none_of(messages.begin(), messages.end(), is_developer)) {
+    return Value::from_json(messages);
+  }
+  Json renamed = messages;
+  for (Json& message : renamed) {
+    if (is_developer(message)) message["role"] = "system";
+  }
+  return Value::from_json(renamed);
+}
+
+}  // namespace
+
+Result<ChatTemplate> ChatTemplate::load(const fs::path& model_dir, const ChatTemplateOptions& options) {
+  Json tokenizer_config = Json::object();
+  if (const fs::path file = model_dir / "tokenizer_config.json"; is_file(file)) {
+    HEDDLE_ASSIGN_OR_RETURN(tokenizer_config, read_json_object(file));
+  }
+  NamedSources sources;
+  if (options.template_file) {
+    HEDDLE_ASSIGN_OR_RETURN(sources, templates_of_file(*options.template_file));
+  } else {
+    HEDDLE_ASSIGN_OR_RETURN(sources, templates_of_model(model_dir, tokenizer_config));
+  }
+  if (sources.empty()) return no_template(model_dir);
+
+  const std::string* main_source = find_source(sources, kDefaultTemplate);
+  if (main_source == nullptr && sources.size() == 1) main_source = &sources.front().second;
+  if (main_source == nullptr) {
+    std::string names;
+    for (const auto& [name, source] : sources) names += (names.empty() ? "" : ", ") + name;
+    return not_found(fmt::format(
+        "{}: none of the model's chat templates ({}) is named default; choose one with --chat-template FILE",
+        model_dir.string(), names));
+  }
+  const ParseOptions parse_options{.trim_blocks = true, .lstrip_blocks = true, .limits = options.limits};
+  HEDDLE_ASSIGN_OR_RETURN(Template main, Template::parse(*main_source, "chat_template", parse_options));
+  std::optional<Template> with_tools;
+  if (const std::string* source = find_source(sources, kToolTemplate); source != nullptr) {
+    HEDDLE_ASSIGN_OR_RETURN(with_tools, Template::parse(*source, "chat_template[tool_use]", parse_options));
+  }
+  std::vector<SpecialToken> special_tokens;
+  for (const std::string_view name : kSpecialTokens) {
+    if (std::optional<std::string> text = token_text(tokenizer_config, name)) {
+      special_tokens.push_back({.name = std::string(name), .text = *std::move(text)});
+    }
+  }
+  return ChatTemplate(std::move(main), std::move(with_tools), std::move(special_tokens), options);
+}
+
+Result<ChatTemplate> ChatTemplate::from_source(std::string source, const ChatTemplateOptions& options) {
+  const ParseOptions parse_options{.trim_blocks = true, .lstrip_blocks = true, .limits = options.limits};
+  HEDDLE_ASSIGN_OR_RETURN(Template main, Template::parse(std::move(source), "chat_template", parse_options));
+  return ChatTemplate(std::move(main), std::nullopt, {}, options);
+}
+
+Result<std::string> ChatTemplate::render(const Json& messages, const Json& tools, bool add_generation_prompt,
+                                         const Json& extra_variables, RenderReport* report) const {
+  if (!tools.is_null() && !tools.is_array()) return invalid_argument("tools must be a list or null");
+  const Template& chosen = template_for(tools.is_array() && !tools.empty());
+  std::vector<Dict::Entry> variables;  // a later entry of the same name replaces an earlier one
+  const auto set = [&variables](std::string name, Value value) {
+    variables.emplace_back(Value::string(std::move(name)), std::move(value));
+  };
+  for (const SpecialToken& token : special_tokens_) set(token.name, Value::string(token.text));
+  set("documents", Value::none());
+  set("add_generation_prompt", Value::boolean(add_generation_prompt));
+  if (!extra_variables.is_null()) {
+    if (!extra_variables.is_object()) return invalid_argument("the template's extra variables must be an object");
+    for (const auto& [name, json] : extra_variables.items()) {
+      if (name == "messages" || name == "tools") {
+        return invalid_argument(fmt::format("the template's variable '{}' cannot be replaced", name));
+      }
+      HEDDLE_ASSIGN_OR_RETURN(Value value, Value::from_json(json));
+      set(name, std::move(value));
+    }
+  }
+  const bool knows_developer = chosen.source().find("developer") != std::string::npos;
+  HEDDLE_ASSIGN_OR_RETURN(Value message_list, message_values(messages, knows_developer));
+  set("messages", std::move(message_list));
+  HEDDLE_ASSIGN_OR_RETURN(Value tool_list, Value::from_json(tools));
+  set("tools", std::move(tool_list));
+  HEDDLE_ASSIGN_OR_RETURN(const Value context, make_dict(nullptr, std::move(variables)));
+  return chosen.render(context, options_.limits, options_.local_now, report);
+}
+
+const std::string& ChatTemplate::bos_token() const {
+  static const std::string kNone;
+  for (const SpecialToken& token : special_tokens_) {
+    if (token.name == "bos_token") return token.text;
+  }
+  return kNone;
+}
+
+const std::string& ChatTemplate::eos_token() const {
+  static const std::string kNone;
+  for (const SpecialToken& token : special_tokens_) {
+    if (token.name == "eos_token") return token.text;
+  }
+  return kNone;
+}
+
+const std::string& ChatTemplate::source(bool with_tools) const { return template_for(with_tools).source(); }
+
+}  // namespace heddle::chat

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a chat template may cost. A template comes with a model and its values come with a request: neither
+// is trusted, so parsing and rendering both run under these limits and end in a clear error instead of in
+// an exhausted machine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <heddle/status.h>
+
+namespace heddle::chat {
+
+// The defaults are some hundred times what the largest known template needs for a long conversation.
+struct RenderLimits {
+  int64_t max_source_bytes = int64_t{1} << 20;   // of a template's text; known ones are below 20 kB
+  int max_nesting_depth = 150;                   // of blocks, brackets and operators in the source
+  int64_t max_steps = 10'000'000;                // evaluated nodes, plus one per 64 bytes worked through
+  int64_t max_output_bytes = int64_t{64} << 20;  // of the rendered text and of each captured block
+  int64_t max_memory_bytes = int64_t{256} << 20;  // alive in intermediate strings, lists and dicts
+  int max_recursion_depth = 600;  // of evaluation: expressions, blocks and macro calls together
+};
+
+// Deepest nesting of lists and dicts a Value can have, so that walking one never exhausts the stack.
+inline constexpr int kMaxValueDepth = 200;
+
+// Budget counts what one render has used up. Thread-confined; must outlive the values it meters.
+class Budget {
+ public:
+  explicit Budget(const RenderLimits& limits) : limits_(limits) {}
+
+  Budget(const Budget&) = delete;
+  Budget& operator=(const Budget&) = delete;
+
+  // Error (here and below): kInvalidArgument naming the limit; the same render would fail again.
+  Status step(int64_t count = 1) {
+    steps_ += count;
+    return steps_ <= limits_.max_steps ? Status() : out_of_steps();
+  }
+
+  // Accounts for reading or writing `bytes` bytes.
+  Status touch(size_t bytes) { return step(static_cast<int64_t>(bytes / 64)); }
+
+  // Says whether `bytes` more may be allocated; call it before allocating.
+  Status fits(size_t bytes) const;
+
+  void allocate(size_t bytes) { memory_bytes_ += bytes; }
+
+  void release(size_t bytes) { memory_bytes_ -= bytes; }
+
+  [[nodiscard]] const RenderLimits& limits() const { return limits_; }
+
+  [[nodiscard]] int64_t steps() const { return steps_; }
+
+  [[nodiscard]] size_t memory_bytes() const { return memory_bytes_; }
+
+ private:
+  Status out_of_steps() const;
+
+  RenderLimits limits_;
+  int64_t steps_ = 0;
+  size_t memory_bytes_ = 0;
+};
+
+// A share of a Budget's memory, given back on destruction. Without a budget it counts nothing.
+class Metered {
+ public:
+  Metered(Budget* budget, size_t bytes) : budget_(budget), bytes_(bytes) {
+    if (budget_ != nullptr) budget_->allocate(bytes_);
+  }
+
+  ~Metered() {
+    if (budget_ != nullptr) budget_->release(bytes_);
+  }
+
+  Metered(const Metered&) = delete;
+  Metered& operator=(const Metered&) = delete;
+
+ private:
+  Budget* budget_;
+  size_t bytes_;
+};
+
+}  // namespace heddle::chat

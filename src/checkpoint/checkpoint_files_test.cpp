@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/checkpoint_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/test_files.h"
+
+namespace heddle::checkpoint {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class CheckpointFilesTest : public ::testing::Test {
+ protected:
+  // A file with one fp32 vector of two elements per name.
+  void write_file(std::string_view file, const std::vector<std::string>& names) {
+    std::vector<Tensor> tensors;
+    for (size_t i = 0; i < names.size(); ++i)
+      tensors.push_back(testing::counting({2}, DType::kF32));
+    std::vector<NamedTensor> named;
+    for (size_t i = 0; i < names.size(); ++i) named.push_back({names[i], tensors[i].view()});
+    ASSERT_TRUE(write_safetensors(folder_.path() / file, named).ok());
+  }
+
+  void write_index(std::string_view text) { folder_.write("model.safetensors.index.json", text); }
+
+  std::string error() { return CheckpointFiles::open(folder_.path()).status().message(); }
+
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(CheckpointFilesTest, OpensASingleFile) {
+  write_file("model.safetensors", {"b", "a"});
+  const Result<CheckpointFiles> files = CheckpointFiles::open(folder_.path());
+  ASSERT_TRUE(files.ok()) << files.status().to_string();
+  EXPECT_THAT(files->names(), ElementsAre("a", "b"));
+  EXPECT_EQ(files->num_bytes(), 16);
+}
+
+TEST_F(CheckpointFilesTest, OpensShardsByTheirIndex) {
+  write_file("one.safetensors", {"a", "b"});
+  write_file("two.safetensors", {"c"});
+  write_index(R"({"metadata":{"total_size":24},
+                  "weight_map":{"a":"one.safetensors","b":"one.safetensors","c":"two.safetensors"}})");
+  const Result<CheckpointFiles> files = CheckpointFiles::open(folder_.path());
+  ASSERT_TRUE(files.ok()) << files.status().to_string();
+  EXPECT_EQ(files->num_files(), 2);
+  const std::optional<StoredWeight> stored = files->find({.name = "c", .shape = {2}});
+  ASSERT_TRUE(stored.has_value());
+  std::vector<Bf16> read(1);
+  files->read(*stored, 1, 1, DType::kBf16, read.data());
+  EXPECT_EQ(to_float(read[0]), 1.0f);
+  EXPECT_FALSE(files->find({.name = "d", .shape = {2}}).has_value());
+}
+
+TEST_F(CheckpointFilesTest, SaysWhatAFolderLacks) {
+  EXPECT_THAT(error(), AllOf(HasSubstr("neither model.safetensors nor"), HasSubstr("dummy")));
+  EXPECT_EQ(CheckpointFiles::open(folder_.path() / "none").status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(CheckpointFilesTest, NamesAShardThatIsMissing) {
+  write_file("one.safetensors", {"a"});
+  write_index(R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
+  EXPECT_THAT(error(),
+              HasSubstr("shard \"two.safetensors\", which should hold tensor \"b\", is missing"));
+}
+
+TEST_F(CheckpointFilesTest, NamesATensorThatIsNotWhereTheIndexSays) {
+  write_file("one.safetensors", {"a"});
+  write_file("two.safetensors", {"b"});
+  write_index(
+      R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors","c":"two.safetensors"}})");
+  EXPECT_THAT(error(), HasSubstr("tensor \"c\" is not in shard \"two.safetensors\""));
+  write_index(R"({"weight_map":{"a":"two.safetensors","b":"one.safetensors"}})");
+  EXPECT_THAT(error(), HasSubstr("tensor \"a\" is not in shard \"two.safetensors\""));
+}
+
+TEST_F(CheckpointFilesTest, NamesATensorThatIsInTwoShards) {
+  write_file("one.safetensors", {"a", "b"});
+  write_file("two.safetensors", {"b"});
+  write_index(R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
+  EXPECT_THAT(error(),
+              HasSubstr("tensor \"b\" is in \"one.safetensors\" and in \"two.safetensors\""));
+}
+
+TEST_F(CheckpointFilesTest, NamesATruncatedShard) {
+  write_file("one.safetensors", {"a", "b"});
+  const auto path = folder_.path() / "one.safetensors";
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 4);
+  write_index(R"({"weight_map":{"a":"one.safetensors","b":"one.safetensors"}})");
+  EXPECT_THAT(error(), AllOf(HasSubstr("one.safetensors"), HasSubstr("truncated")));
+}
+
+TEST_F(CheckpointFilesTest, RefusesABadIndex) {
+  write_file("model.safetensors", {"a"});
+  for (const std::string_view text :
+       {"", "{", "[]", "{}", R"({"weight_map":[]})", R"({"weight_map":{}})",
+        R"({"weight_map":{"a":3}})", R"({"weight_map":{"a":"../model.safetensors"}})",
+        R"({"weight_map":{"a":"/etc/passwd"}})", R"({"weight_map":{"a":""}})",
+        R"({"weight_map":{"a":".."}})", R"({"weight_map":{"a":"x\u0000y"}})"}) {
+    SCOPED_TRACE(text);
+    write_index(text);
+    const Status status = CheckpointFiles::open(folder_.path()).status();
+    EXPECT_EQ(status.code(), StatusCode::kDataLoss);
+    EXPECT_THAT(status.message(), HasSubstr("model.safetensors.index.json"));
+  }
+}
+
+}  // namespace
+}  // namespace heddle::checkpoint

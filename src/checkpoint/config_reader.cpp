@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/config_reader.h"
+
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/readable.h"
+
+namespace heddle::checkpoint {
+
+namespace {
+
+using nlohmann::json;
+
+std::string shown(const json& value) {
+  if (value.is_string()) return readable(value.get_ref<const std::string&>());
+  if (value.is_object()) return "an object";
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  constexpr size_t kMaxBytes = 60;
+  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
+  return text;
+}
+
+// The line's text around the byte where parsing stopped: "NaN" and comments are the usual reasons.
+std::string surroundings(std::string_view text, size_t byte) {
+  constexpr size_t kBefore = 40;
+  constexpr size_t kAfter = 20;
+  const size_t middle = std::min(byte, text.size());
+  const size_t begin = middle > kBefore ? middle - kBefore : 0;
+  return readable(text.substr(begin, middle - begin + kAfter));
+}
+
+}  // namespace
+
+Result<json> parse_json_object(std::string_view text) {
+  if (text.size() > static_cast<size_t>(kMaxConfigBytes)) {
+    return data_loss(
+        fmt::format("{} bytes of JSON; at most {} are read", text.size(), kMaxConfigBytes));
+  }
+  try {  // the library reports the place of an error only by throwing
+    json root = json::parse(text.begin(), text.end());
+    if (!root.is_object()) return data_loss("not a JSON object");
+    return root;
+  } catch (const json::parse_error& error) {
+    return data_loss(fmt::format("not valid JSON at byte {}, near {}", error.byte,
+                                 surroundings(text, error.byte)));
+  } catch (const json::exception& error) {
+    return data_loss(fmt::format("not valid JSON: {}", readable(error.what())));
+  }
+}
+
+ConfigReader ConfigReader::narrowed(std::vector<const json*> inner, bool keep_own) const {
+  if (keep_own) inner.insert(inner.end(), scopes_.begin(), scopes_.end());
+  return ConfigReader(std::move(inner), first_error_);
+}
+
+const json* ConfigReader::find(std::string_view key) const {
+  for (const json* scope : scopes_) {
+    if (scope == nullptr || !scope->is_object()) continue;
+    const auto found = scope->find(key);
+    if (found != scope->end() && !found->is_null()) return &*found;
+  }
+  return nullptr;
+}
+
+bool ConfigReader::integer_of(std::string_view key, const json& value, IntegerRange range,
+                              int64_t& result) {
+  constexpr double kExactLimit = 9007199254740992.0;  // 2^53: up to here every integer is a double
+  bool integral = false;
+  int64_t number = 0;
+  if (value.is_number_unsigned()) {
+    const auto wide = value.get<uint64_t>();
+    integral = wide <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    if (integral) number = static_cast<int64_t>(wide);
+  } else if (value.is_number_integer()) {
+    integral = true;
+    number = value.get<int64_t>();
+  } else if (value.is_number_float()) {  // 4096.0 is what some writers make of 4096
+    const double real = value.get<double>();
+    integral = std::abs(real) <= kExactLimit && std::trunc(real) == real;
+    if (integral) number = static_cast<int64_t>(real);
+  }
+  if (!integral) {
+    fail(invalid_argument(fmt::format("{} is {}, not an integer", key, shown(value))));
+    return false;
+  }
+  if (number < range.low || number > range.high) {
+    fail(invalid_argument(
+        fmt::format("{} is {}, outside {} to {}", key, number, range.low, range.high)));
+    return false;
+  }
+  result = number;
+  return true;
+}
+
+int64_t ConfigReader::integer(std::string_view key, std::optional<int64_t> fallback,
+                              IntegerRange range) {
+  int64_t result = fallback.value_or(range.low);
+  if (const json* value = find(key)) {
+    integer_of(key, *value, range, result);
+  } else if (!fallback) {
+    fail(invalid_argument(fmt::format("{} is missing", key)));
+  }
+  return result;
+}
+
+double ConfigReader::number(std::string_view key, std::optional<double> fallback,
+                            NumberRange range) {
+  const double safe = fallback.value_or(range.low);
+  const json* const value = find(key);
+  if (value == nullptr) {
+    if (!fallback) fail(invalid_argument(fmt::format("{} is missing", key)));
+    return safe;
+  }
+  if (!value->is_number()) {
+    fail(invalid_argument(fmt::format("{} is {}, not a number", key, shown(*value))));
+    return safe;
+  }
+  const auto result = value->get<double>();
+  if (!(result >= range.low && result <= range.high)) {  // also catches NaN
+    fail(invalid_argument(
+        fmt::format("{} is {}, outside {:g} to {:g}", key, shown(*value), range.low, range.high)));
+    return safe;
+  }
+  return result;
+}
+
+bool ConfigReader::boolean(std::string_view key, bool fallback) {
+  const json* const value = find(key);
+  if (value == nullptr) return fallback;
+  if (value->is_boolean()) return value->get<bool>();
+  fail(invalid_argument(fmt::format("{} is {}, not true or false", key, shown(*value))));
+  return fallback;
+}
+
+std::string ConfigReader::text(std::string_view key, std::optional<std::string> fallback) {
+  const json* const value = find(key);
+  if (value == nullptr) {
+    if (!fallback) fail(invalid_argument(fmt::format("{} is missing", key)));
+    return fallback.value_or("");
+  }
+  if (value->is_string()) return value->get_ref<const std::string&>();
+  fail(invalid_argument(fmt::format("{} is {}, not a string", key, shown(*value))));
+  return fallback.value_or("");
+}
+
+std::vector<int64_t> ConfigReader::integers(std::string_view key, IntegerRange range) {
+  std::vector<int64_t> results;
+  const json* const value = find(key);
+  if (value == nullptr) return results;
+  int64_t number = 0;
+  if (!value->is_array()) {
+    if (integer_of(key, *value, range, number)) results.push_back(number);
+    return results;
+  }
+  for (const json& element : *value) {
+    if (!integer_of(key, element, range, number)) return {};
+    results.push_back(number);
+  }
+  return results;
+}
+
+std::vector<std::string> ConfigReader::texts(std::string_view key) {
+  std::vector<std::string> results;
+  const json* const value = find(key);
+  if (value == nullptr) return results;
+  if (value->is_string()) {
+    results.push_back(value->get_ref<const std::string&>());
+    return results;
+  }
+  if (!value->is_array()) {
+    fail(invalid_argument(fmt::format("{} is {}, not a list of strings", key, shown(*value))));
+    return results;
+  }
+  for (const json& element : *value) {
+    if (!element.is_string()) {
+      fail(invalid_argument(fmt::format("{} has {}, not a string", key, shown(element))));
+      return {};
+    }
+    results.push_back(element.get_ref<const std::string&>());
+  }
+  return results;
+}
+
+const json* ConfigReader::object(std::string_view key) {
+  const json* const value = find(key);
+  if (value == nullptr || value->is_object()) return value;
+  fail(invalid_argument(fmt::format("{} is {}, not an object", key, shown(*value))));
+  return nullptr;
+}
+
+void ConfigReader::fail(std::string_view key, std::string_view complaint) {
+  const json* const value = find(key);
+  fail(invalid_argument(
+      fmt::format("{} is {}, {}", key, value == nullptr ? "absent" : shown(*value), complaint)));
+}
+
+void ConfigReader::fail(Status status) {
+  if (first_error_.ok()) first_error_ = std::move(status);
+}
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Typed reading of untrusted JSON configuration: every value is checked for type and range, and the
+// first thing that is wrong is kept, with key and value, until status() is asked. So a parser reads
+// as a list of fields. `null` counts as absent everywhere.
+//
+// Threading: thread-confined. Points into the document, which must outlive it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <heddle/status.h>
+
+namespace heddle::checkpoint {
+
+// A larger configuration is refused.
+inline constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
+
+// Parses text that must be one JSON object. Error: kDataLoss, with the place.
+Result<nlohmann::json> parse_json_object(std::string_view text);
+
+class ConfigReader {
+ public:
+  struct IntegerRange {
+    int64_t low = 1;
+    int64_t high = std::numeric_limits<int64_t>::max();
+  };
+
+  // Bounds are inclusive; NaN and infinities never pass.
+  struct NumberRange {
+    double low = -std::numeric_limits<double>::max();
+    double high = std::numeric_limits<double>::max();
+  };
+
+  // Looks keys up in `scopes`, first to last. `first_error` is shared by the readers of one
+  // document.
+  ConfigReader(std::vector<const nlohmann::json*> scopes, Status& first_error)
+      : scopes_(std::move(scopes)), first_error_(first_error) {}
+
+  // A reader of the same document that looks into `inner` first and, with `keep_own`, then where
+  // this one looks. Null scopes are skipped.
+  [[nodiscard]] ConfigReader narrowed(std::vector<const nlohmann::json*> inner,
+                                      bool keep_own) const;
+
+  [[nodiscard]] bool has(std::string_view key) const { return find(key) != nullptr; }
+
+  // The raw value, or null when it is absent.
+  [[nodiscard]] const nlohmann::json* find(std::string_view key) const;
+
+  // Without `fallback`, an absent key is an error. On any error they return the fallback, or the
+  // range's low end, an empty string or list: values that are safe to go on with.
+  int64_t integer(std::string_view key, std::optional<int64_t> fallback, IntegerRange range);
+  double number(std::string_view key, std::optional<double> fallback, NumberRange range);
+  bool boolean(std::string_view key, bool fallback);
+  std::string text(std::string_view key, std::optional<std::string> fallback);
+
+  // The value itself or a list of such values; empty when absent.
+  std::vector<int64_t> integers(std::string_view key, IntegerRange range);
+  std::vector<std::string> texts(std::string_view key);
+
+  // A nested object; null when absent or not an object, which is an error.
+  const nlohmann::json* object(std::string_view key);
+
+  // Keeps the error unless there is one already: "<key> is <value>, <complaint>".
+  void fail(std::string_view key, std::string_view complaint);
+  void fail(Status status);
+
+  [[nodiscard]] const Status& status() const { return first_error_; }
+
+ private:
+  bool integer_of(std::string_view key, const nlohmann::json& value, IntegerRange range,
+                  int64_t& result);
+
+  std::vector<const nlohmann::json*> scopes_;
+  Status& first_error_;
+};
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/generation_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/test_files.h"
+
+namespace heddle::checkpoint {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(GenerationConfigTest, ReadsWhatIsThereAndLeavesTheRestOpen) {
+  const Result<GenerationConfig> config = parse_generation_config(
+      R"({"eos_token_id":[1427,1425],"do_sample":true,"temperature":0.7,"top_p":0.9,"top_k":20,
+          "bos_token_id":null,"stop_strings":"END","transformers_version":"4"})");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_THAT(config->eos_token_ids, ElementsAre(1427, 1425));
+  EXPECT_EQ(config->do_sample, true);
+  EXPECT_EQ(config->temperature, 0.7);
+  EXPECT_EQ(config->top_p, 0.9);
+  EXPECT_EQ(config->top_k, 20);
+  EXPECT_FALSE(config->bos_token_id.has_value());
+  EXPECT_FALSE(config->min_p.has_value());
+  EXPECT_FALSE(config->repetition_penalty.has_value());
+  EXPECT_THAT(config->stop_strings, ElementsAre("END"));
+}
+
+TEST(GenerationConfigTest, NamesWhatIsWrong) {
+  for (const std::string_view text :
+       {R"({"temperature":-1})", R"({"temperature":"hot"})", R"({"temperature":1e999})",
+        R"({"top_p":0})", R"({"top_p":1.1})", R"({"top_k":-2})", R"({"min_p":2})",
+        R"({"repetition_penalty":0})", R"({"max_new_tokens":0})", R"({"eos_token_id":-1})",
+        R"({"eos_token_id":"x"})", R"({"do_sample":1})", R"({"stop_strings":[1]})", "[]", "{"}) {
+    EXPECT_FALSE(parse_generation_config(text).ok()) << text;
+  }
+  EXPECT_THAT(parse_generation_config(R"({"top_p":1.1})").status().message(),
+              HasSubstr("top_p is 1.1, outside"));
+}
+
+TEST(GenerationConfigTest, FallsBackToTheModelsTokens) {
+  const testing::TemporaryFolder folder;
+  const ModelConfig model{.vocab_size = 10, .eos_token_ids = {2}, .bos_token_id = 1};
+  EXPECT_THAT(load_generation_config(folder.path(), model)->eos_token_ids, ElementsAre(2));
+  EXPECT_EQ(load_generation_config(folder.path(), model)->bos_token_id, 1);
+  folder.write("generation_config.json", R"({"eos_token_id":[3,4]})");
+  EXPECT_THAT(load_generation_config(folder.path(), model)->eos_token_ids, ElementsAre(3, 4));
+  folder.write("generation_config.json", R"({"eos_token_id":[3,10]})");
+  EXPECT_THAT(load_generation_config(folder.path(), model).status().message(),
+              HasSubstr("eos_token_id has 10, but the model's vocab_size is 10"));
+}
+
+}  // namespace
+}  // namespace heddle::checkpoint

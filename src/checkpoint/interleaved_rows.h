@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Row plans for projections whose checkpoints interleave, head by head, what our kernels want
+// apart. Reading such rows as if they were apart gives fluent nonsense, so the plans are data with
+// tests.
+#pragma once
+
+#include <vector>
+
+#include "checkpoint/weight_map.h"
+
+namespace heddle::checkpoint {
+
+// Heads of a gated delta network; num_value_heads is a multiple of num_key_heads.
+struct DeltaNetHeads {
+  int64_t num_key_heads = 0;
+  int64_t num_value_heads = 0;
+  int64_t key_dim = 0;    // width of one key (and query) head
+  int64_t value_dim = 0;  // width of one value (and output gate) head
+};
+
+// in_proj_qkvz stores, per key head, [query | key | its value heads | their gates]; ours is
+// [all queries | all keys | all values | all gates].
+[[nodiscard]] std::vector<RowRun> deinterleave_qkvz_rows(const DeltaNetHeads& heads);
+
+// in_proj_ba stores, per key head, [b of its value heads | a of them]; ours is [all b | all a].
+[[nodiscard]] std::vector<RowRun> deinterleave_ba_rows(const DeltaNetHeads& heads);
+
+// A gated attention's q_proj stores, per head, [query | gate]; ours is [all queries | all gates].
+[[nodiscard]] std::vector<RowRun> split_query_gate_rows(int64_t num_heads, int64_t head_dim);
+
+// The same runs, `offset` rows further down in our tensor.
+[[nodiscard]] std::vector<RowRun> shifted(std::vector<RowRun> runs, int64_t offset);
+
+}  // namespace heddle::checkpoint

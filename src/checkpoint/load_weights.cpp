@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/load_weights.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <unordered_set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "checkpoint/convert.h"
+#include "checkpoint/readable.h"
+#include "core/check.h"
+
+namespace heddle::checkpoint {
+
+namespace {
+
+constexpr int64_t kWeightAlignment = 64;            // a cache line; the widest vector load
+constexpr int64_t kJobElements = int64_t{1} << 20;  // a few milliseconds of work: smooth progress
+
+// Up to eight examples of one kind of disagreement, and how many there were.
+class Findings {
+ public:
+  explicit Findings(std::string_view kind) : kind_(kind) {}
+
+  void add(std::string example) {
+    constexpr size_t kMaxExamples = 8;
+    if (examples_.size() < kMaxExamples) examples_.push_back(std::move(example));
+    ++count_;
+  }
+
+  [[nodiscard]] bool empty() const { return count_ == 0; }
+
+  [[nodiscard]] std::string to_string() const {
+    return fmt::format("{} {}: {}{}", count_, kind_, fmt::join(examples_, ", "),
+                       count_ > examples_.size() ? ", ..." : "");
+  }
+
+ private:
+  std::string_view kind_;
+  std::vector<std::string> examples_;
+  size_t count_ = 0;
+};
+
+// Copies a stretch of one hub tensor to its place in the arena.
+struct CopyJob {
+  size_t piece;
+  int64_t first;
+  int64_t count;
+  int64_t target_byte;
+  DType dtype;
+  float offset;
+};
+
+bool is_rotary_table(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
+
+void add_offset(float* values, int64_t count, float offset) {
+  for (int64_t i = 0; i < count; ++i) values[i] += offset;
+}
+
+// Aborts unless the runs stay inside their tensors and cover the weight exactly once.
+void check_coverage(const WeightSpec& spec, const Assembly& assembly) {
+  const int64_t width = row_width(spec.shape);
+  std::vector<std::pair<int64_t, int64_t>> covered;  // target row, rows
+  for (const HubPiece& piece : assembly) {
+    HEDDLE_CHECK_EQ(row_width(piece.tensor.shape), width);
+    const int64_t source_rows = piece.tensor.shape.num_elements() / std::max<int64_t>(width, 1);
+    for (const RowRun& run : piece.runs) {
+      HEDDLE_CHECK(run.source_row >= 0 && run.num_rows >= 0 &&
+                   run.source_row + run.num_rows <= source_rows);
+      covered.emplace_back(run.target_row, run.num_rows);
+    }
+  }
+  std::sort(covered.begin(), covered.end());
+  int64_t next_row = 0;
+  for (const auto& [row, rows] : covered) {
+    HEDDLE_CHECK_EQ(row, next_row);
+    next_row += rows;
+  }
+  HEDDLE_CHECK_EQ(next_row * width, spec.shape.num_elements());
+}
+
+}  // namespace
+
+// One load, step by step: choose, check, place, copy.
+class WeightLoader {
+ public:
+  WeightLoader(const WeightSource& source, std::span<const WeightSpec> specs,
+               const LoadOptions& options)
+      : source_(source), specs_(specs), options_(options) {}
+
+  Result<LoadedWeights> load(std::unique_ptr<const WeightSource> owner) {
+    if (options_.dtype && !is_convertible(*options_.dtype)) {
+      return invalid_argument(
+          fmt::format("weights cannot be loaded as {}; use float32, bfloat16 or "
+                      "float16",
+                      to_string(*options_.dtype)));
+    }
+    for (const WeightSpec& spec : specs_) HEDDLE_RETURN_IF_ERROR(resolve(spec));
+    find_unexpected();
+    HEDDLE_RETURN_IF_ERROR(findings());
+    HEDDLE_ASSIGN_OR_RETURN(loaded_.arena_, WeightArena::create(arena_bytes_));
+    for (const Placement& placement : placements_) {
+      loaded_.weights_.find(placement.spec->name)->second.data =
+          loaded_.arena_.data() + placement.begin;
+      cut_into_jobs(placement);
+    }
+    copy();
+    if (loaded_.bytes_in_place_ > 0) loaded_.source_ = std::move(owner);
+    return std::move(loaded_);
+  }
+
+ private:
+  // A weight that is copied: what from, and where it begins in the arena.
+  struct Placement {
+    const WeightSpec* spec;
+    const Assembly* assembly;
+    size_t first_piece;
+    DType dtype;
+    int64_t begin;
+  };
+
+  // Finds the hub tensors of one weight and decides where it will lie.
+  Status resolve(const WeightSpec& spec) {
+    const Assembly& assembly = choose(spec);
+    check_coverage(spec, assembly);
+    const size_t first_piece = pieces_.size();
+    std::optional<DType> dtype;
+    bool good = true;
+    for (const HubPiece& piece : assembly) {
+      const std::optional<StoredWeight> stored = source_.find(request(spec, piece));
+      if (!stored) {
+        missing_.add(piece.tensor.name);
+        good = false;
+        continue;
+      }
+      used_.insert(stored->name);
+      pieces_.push_back(*stored);
+      good = check_stored(spec, piece, *stored) && good;
+      if (!dtype) dtype = target_dtype(spec, *stored);
+    }
+    if (!good) return ok_status();  // reported together, later
+    HEDDLE_CHECK(dtype.has_value());
+    HEDDLE_CHECK(spec.offset == 0 || *dtype == DType::kF32);
+
+    for (size_t i = first_piece; i < pieces_.size(); ++i) {
+      if (pieces_[i].dtype != dtype &&
+          !(is_convertible(*pieces_[i].dtype) && is_convertible(*dtype))) {
+        wrong_dtype_.add(fmt::format("{} is {}, its siblings are {}", pieces_[i].name,
+                                     pieces_[i].stored_dtype, to_string(*dtype)));
+        return ok_status();
+      }
+    }
+    const TensorView view(nullptr, *dtype, spec.shape);
+    const auto [found, added] = loaded_.weights_.emplace(spec.name, view);
+    HEDDLE_CHECK(added);
+    loaded_.num_parameters_ += view.num_elements();
+    if (in_place(spec, assembly, pieces_[first_piece], *dtype)) {
+      found->second.data = pieces_[first_piece].data;
+      loaded_.bytes_in_place_ += view.num_bytes();
+      return ok_status();
+    }
+    return place(spec, assembly, first_piece, *dtype);
+  }
+
+  const Assembly& choose(const WeightSpec& spec) const {
+    HEDDLE_CHECK(!spec.alternatives.empty());
+    for (const Assembly& assembly : spec.alternatives) {
+      for (const HubPiece& piece : assembly) {
+        if (source_.find(request(spec, piece))) return assembly;
+      }
+    }
+    return spec.alternatives.front();
+  }
+
+  static WeightRequest request(const WeightSpec& spec, const HubPiece& piece) {
+    return {.name = piece.tensor.name, .shape = piece.tensor.shape, .initial = spec.initial};
+  }
+
+  bool check_stored(const WeightSpec& spec, const HubPiece& piece, const StoredWeight& stored) {
+    if (stored.shape != piece.tensor.shape) {
+      misshaped_.add(fmt::format("{} is {}, the model needs {}", stored.name,
+                                 stored.shape.to_string(), piece.tensor.shape.to_string()));
+      return false;
+    }
+    const bool readable_dtype =
+        stored.dtype && (spec.dtype == WeightDType::kStored || is_convertible(*stored.dtype));
+    if (!readable_dtype) {
+      wrong_dtype_.add(fmt::format("{} is {}, the model needs F32, BF16 or F16", stored.name,
+                                   stored.stored_dtype));
+    }
+    return readable_dtype;
+  }
+
+  std::optional<DType> target_dtype(const WeightSpec& spec, const StoredWeight& stored) const {
+    if (spec.dtype == WeightDType::kF32) return DType::kF32;
+    if (spec.dtype == WeightDType::kRun && options_.dtype) return options_.dtype;
+    return stored.dtype;
+  }
+
+  bool in_place(const WeightSpec& spec, const Assembly& assembly, const StoredWeight& stored,
+                DType dtype) const {
+    if (options_.copy_to_huge_pages || stored.data == nullptr || stored.dtype != dtype ||
+        spec.offset != 0 || assembly.size() != 1 || assembly[0].runs.size() != 1 ||
+        assembly[0].runs[0].source_row != 0) {
+      return false;
+    }
+    const auto alignment = static_cast<uintptr_t>(std::max<int64_t>(bits_of(dtype) / 8, 1));
+    return reinterpret_cast<uintptr_t>(stored.data) % alignment == 0;
+  }
+
+  Status place(const WeightSpec& spec, const Assembly& assembly, size_t first_piece, DType dtype) {
+    const int64_t begin = arena_bytes_;
+    int64_t end = 0;
+    if (__builtin_add_overflow(begin, bytes_of(dtype, spec.shape.num_elements()), &end) ||
+        __builtin_add_overflow(end, kWeightAlignment, &end)) {
+      return resource_exhausted("the weights' sizes do not fit into 64 bits");
+    }
+    arena_bytes_ = (end - 1) / kWeightAlignment * kWeightAlignment;
+    placements_.push_back({&spec, &assembly, first_piece, dtype, begin});
+    return ok_status();
+  }
+
+  void cut_into_jobs(const Placement& placement) {
+    const int64_t width = row_width(placement.spec->shape);
+    for (size_t i = 0; i < placement.assembly->size(); ++i) {
+      for (const RowRun& run : (*placement.assembly)[i].runs) {
+        const int64_t elements = run.num_rows * width;
+        for (int64_t done = 0; done < elements; done += kJobElements) {
+          jobs_.push_back({.piece = placement.first_piece + i,
+                           .first = run.source_row * width + done,
+                           .count = std::min(kJobElements, elements - done),
+                           .target_byte = placement.begin +
+                                          bytes_of(placement.dtype, run.target_row * width + done),
+                           .dtype = placement.dtype,
+                           .offset = placement.spec->offset});
+        }
+      }
+    }
+  }
+
+  void find_unexpected() {
+    // Not taken, yet known: the other spelling of a weight that was found.
+    for (const WeightSpec& spec : specs_) {
+      if (spec.alternatives.size() < 2) continue;
+      for (const Assembly& assembly : spec.alternatives) {
+        for (const HubPiece& piece : assembly) used_.insert(piece.tensor.name);
+      }
+    }
+    for (const std::string_view name : source_.names()) {
+      const bool ignored =
+          is_rotary_table(name) ||
+          std::any_of(options_.ignored_prefixes.begin(), options_.ignored_prefixes.end(),
+                      [name](const std::string& prefix) { return name.starts_with(prefix); });
+      if (!ignored && !used_.contains(name)) unexpected_.add(readable(name));
+    }
+  }
+
+  [[nodiscard]] Status findings() const {
+    std::vector<std::string> parts;
+    for (const Findings* kind : {&missing_, &unexpected_, &misshaped_, &wrong_dtype_}) {
+      if (!kind->empty()) parts.push_back(kind->to_string());
+    }
+    if (parts.empty()) return ok_status();
+    return invalid_argument(
+        fmt::format("the checkpoint does not fit its config.json: {}", fmt::join(parts, "; ")));
+  }
+
+  void copy() {
+    int64_t total_bytes = 0;
+    for (const CopyJob& job : jobs_) total_bytes += bytes_of(job.dtype, job.count);
+    std::atomic<size_t> next_job = 0;
+    std::atomic<int64_t> done_bytes = 0;
+    const auto work = [&](bool report) {
+      for (size_t index = next_job++; index < jobs_.size(); index = next_job++) {
+        const CopyJob& job = jobs_[index];
+        run(job);
+        const int64_t bytes = bytes_of(job.dtype, job.count);
+        const int64_t done = done_bytes.fetch_add(bytes) + bytes;
+        if (report && done < total_bytes) options_.progress(done, total_bytes);
+      }
+    };
+    std::vector<std::jthread> helpers;
+    const int64_t useful = std::max<int64_t>(1, total_bytes / kJobElements);
+    for (int64_t i = 1; i < std::min<int64_t>(num_threads(), useful); ++i) {
+      helpers.emplace_back(work, false);
+    }
+    work(static_cast<bool>(options_.progress));
+    helpers.clear();
+    if (options_.progress) options_.progress(total_bytes, total_bytes);
+  }
+
+  [[nodiscard]] int num_threads() const {
+    if (options_.num_threads > 0) return options_.num_threads;
+    return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
+  }
+
+  void run(const CopyJob& job) const {
+    std::byte* const target = loaded_.arena_.data() + job.target_byte;
+    source_.read(pieces_[job.piece], job.first, job.count, job.dtype, target);
+    if (job.offset != 0) add_offset(reinterpret_cast<float*>(target), job.count, job.offset);
+  }
+
+  const WeightSource& source_;
+  std::span<const WeightSpec> specs_;
+  const LoadOptions& options_;
+
+  LoadedWeights loaded_;
+  std::vector<StoredWeight> pieces_;
+  std::unordered_set<std::string_view> used_;  // hub names
+  std::vector<Placement> placements_;
+  std::vector<CopyJob> jobs_;
+  int64_t arena_bytes_ = 0;
+
+  Findings missing_{"missing"};
+  Findings unexpected_{"unexpected"};
+  Findings misshaped_{"of another shape"};
+  Findings wrong_dtype_{"of another dtype (quantised checkpoints are not served)"};
+};
+
+Result<LoadedWeights> load_weights(std::unique_ptr<const WeightSource> source,
+                                   std::span<const WeightSpec> specs, const LoadOptions& options) {
+  HEDDLE_CHECK(source != nullptr);
+  const WeightSource& reference = *source;
+  return WeightLoader(reference, specs, options).load(std::move(source));
+}
+
+const TensorView* LoadedWeights::find(std::string_view name) const {
+  const auto found = weights_.find(name);
+  return found == weights_.end() ? nullptr : &found->second;
+}
+
+const TensorView& LoadedWeights::operator[](std::string_view name) const {
+  const TensorView* const view = find(name);
+  if (view == nullptr) {
+    internal::check_failed(HEDDLE_WHERE, "LoadedWeights[name]", "no weight " + readable(name));
+  }
+  return *view;
+}
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns a WeightSource into the weights a model asked for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <heddle/status.h>
+
+#include "checkpoint/progress.h"
+#include "checkpoint/weight_arena.h"
+#include "checkpoint/weight_map.h"
+#include "checkpoint/weight_source.h"
+
+namespace heddle::checkpoint {
+
+struct LoadOptions {
+  // fp32, bf16 or fp16: what WeightDType::kRun means. None: as stored.
+  std::optional<DType> dtype;
+  // Copies every weight into huge pages. Without, a weight that needs no new layout and no
+  // conversion is used where it lies in the mapped file, and only the rest is copied.
+  bool copy_to_huge_pages = true;
+  // Hub tensors that may be there unused, by the beginning of their names ("mtp."). Rotary tables
+  // (*.rotary_emb.inv_freq) are always ignored: they are computed.
+  std::vector<std::string> ignored_prefixes;
+  int num_threads = 0;  // 0: one per core, at most 8
+  ProgressCallback progress;
+};
+
+// The weights by our names, and the memory they lie in. Views stay valid until it is destroyed,
+// also when it is moved.
+//
+// Threading: thread-compatible.
+class LoadedWeights {
+ public:
+  // Aborts when the specs had no such weight: that is a typing error in a model.
+  [[nodiscard]] const TensorView& operator[](std::string_view name) const;
+
+  // Null when the specs had no such weight.
+  [[nodiscard]] const TensorView* find(std::string_view name) const;
+
+  [[nodiscard]] size_t size() const { return weights_.size(); }
+
+  [[nodiscard]] int64_t num_parameters() const { return num_parameters_; }
+
+  [[nodiscard]] int64_t bytes_in_place() const { return bytes_in_place_; }
+
+  [[nodiscard]] int64_t bytes_copied() const { return arena_.num_bytes(); }
+
+ private:
+  friend class WeightLoader;
+
+  struct Hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+
+  std::unordered_map<std::string, TensorView, Hash, std::equal_to<>> weights_;
+  WeightArena arena_;
+  std::unique_ptr<const WeightSource> source_;  // kept while a view points into it
+  int64_t num_parameters_ = 0;
+  int64_t bytes_in_place_ = 0;
+};
+
+// Every spec becomes one dense tensor, 64-byte aligned unless it is used in place. All hub tensors
+// must be used, ignored by prefix, or belong to an alternative of a spec that was not taken.
+//
+// Error: kInvalidArgument, with the counts and up to eight names each of the hub tensors that are
+// missing, unexpected, of another shape, or of another dtype; kResourceExhausted before any copying
+// when the memory is not there.
+Result<LoadedWeights> load_weights(std::unique_ptr<const WeightSource> source,
+                                   std::span<const WeightSpec> specs,
+                                   const LoadOptions& options = {});
+
+}  // namespace heddle::checkpoint

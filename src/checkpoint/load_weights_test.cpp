@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/load_weights.h"
+
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/checkpoint_files.h"
+#include "checkpoint/dummy_weights.h"
+#include "checkpoint/interleaved_rows.h"
+#include "checkpoint/test_files.h"
+#include "support/test_data.h"
+
+namespace heddle::checkpoint {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class LoadWeightsTest : public ::testing::Test {
+ protected:
+  void store(std::string name, const Shape& shape, DType dtype, int64_t first = 0) {
+    tensors_.push_back(testing::counting(shape, dtype, first));
+    names_.push_back(std::move(name));
+  }
+
+  std::unique_ptr<const WeightSource> open() {
+    std::vector<NamedTensor> named;
+    for (size_t i = 0; i < names_.size(); ++i) named.push_back({names_[i], tensors_[i].view()});
+    EXPECT_TRUE(write_safetensors(folder_.path() / "model.safetensors", named).ok());
+    Result<CheckpointFiles> files = CheckpointFiles::open(folder_.path());
+    EXPECT_TRUE(files.ok()) << files.status().to_string();
+    return std::make_unique<CheckpointFiles>(std::move(files).value());
+  }
+
+  Result<LoadedWeights> load(const std::vector<WeightSpec>& specs,
+                             const LoadOptions& options = {}) {
+    return load_weights(open(), specs, options);
+  }
+
+  std::string error(const std::vector<WeightSpec>& specs, const LoadOptions& options = {}) {
+    return load(specs, options).status().message();
+  }
+
+  testing::TemporaryFolder folder_;
+  std::vector<std::string> names_;
+  std::vector<Tensor> tensors_;
+};
+
+WeightSpec plain(std::string name, const Shape& shape) {
+  return {.name = name, .shape = shape, .alternatives = {whole({name, shape})}};
+}
+
+TEST_F(LoadWeightsTest, UsesAWeightWhereItLiesOrCopiesIt) {
+  store("w", {2, 3}, DType::kBf16);
+  const Result<LoadedWeights> mapped = load({plain("w", {2, 3})}, {.copy_to_huge_pages = false});
+  ASSERT_TRUE(mapped.ok()) << mapped.status().to_string();
+  EXPECT_EQ(mapped->bytes_in_place(), 12);
+  EXPECT_EQ(mapped->bytes_copied(), 0);
+  EXPECT_THAT(testing::floats((*mapped)["w"]), ElementsAre(0, 1, 2, 3, 4, 5));
+
+  const Result<LoadedWeights> copied = load({plain("w", {2, 3})});
+  ASSERT_TRUE(copied.ok()) << copied.status().to_string();
+  EXPECT_EQ(copied->bytes_in_place(), 0);
+  EXPECT_EQ(copied->bytes_copied(), 64);
+  EXPECT_THAT(testing::floats((*copied)["w"]), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_EQ(copied->num_parameters(), 6);
+  EXPECT_EQ(copied->find("v"), nullptr);
+}
+
+TEST_F(LoadWeightsTest, ConvertsToTheRunsDTypeAndKeepsDelicateOnesInFp32) {
+  store("w", {2, 3}, DType::kF32);
+  store("A_log", {4}, DType::kBf16);
+  WeightSpec decay = plain("A_log", {4});
+  decay.dtype = WeightDType::kF32;
+  for (const bool copy : {false, true}) {
+    const Result<LoadedWeights> loaded =
+        load({plain("w", {2, 3}), decay}, {.dtype = DType::kF16, .copy_to_huge_pages = copy});
+    ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+    EXPECT_EQ((*loaded)["w"].dtype, DType::kF16);
+    EXPECT_THAT(testing::floats((*loaded)["w"]), ElementsAre(0, 1, 2, 3, 4, 5));
+    EXPECT_EQ((*loaded)["A_log"].dtype, DType::kF32);
+    EXPECT_THAT(testing::floats((*loaded)["A_log"]), ElementsAre(0, 1, 2, 3));
+    EXPECT_EQ(loaded->bytes_in_place(), 0);
+  }
+}
+
+TEST_F(LoadWeightsTest, AddsOneToZeroCentredNorms) {
+  store("norm", {3}, DType::kBf16);
+  WeightSpec norm = plain("norm", {3});
+  norm.dtype = WeightDType::kF32;
+  norm.offset = 1;
+  const Result<LoadedWeights> loaded = load({norm}, {.copy_to_huge_pages = false});
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_THAT(testing::floats((*loaded)["norm"]), ElementsAre(1, 2, 3));
+}
+
+TEST_F(LoadWeightsTest, ConcatenatesPermutesAndReshapes) {
+  store("q", {2, 2}, DType::kF32);
+  store("k", {1, 2}, DType::kF32, 10);
+  store("ba", {4, 1}, DType::kF32, 20);
+  store("conv", {2, 1, 2}, DType::kF32, 30);
+  const std::vector<WeightSpec> specs = {
+      {.name = "qk",
+       .shape = {3, 2},
+       .alternatives = {concatenated({{"q", {2, 2}}, {"k", {1, 2}}})}},
+      {.name = "ba",
+       .shape = {4, 1},
+       .alternatives = {permuted(
+           {"ba", {4, 1}}, deinterleave_ba_rows({.num_key_heads = 2, .num_value_heads = 2}))}},
+      {.name = "conv", .shape = {2, 2}, .alternatives = {whole({"conv", {2, 1, 2}})}}};
+  const Result<LoadedWeights> loaded = load(specs, {.copy_to_huge_pages = false});
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_THAT(testing::floats((*loaded)["qk"]), ElementsAre(0, 1, 2, 3, 10, 11));
+  EXPECT_THAT(testing::floats((*loaded)["ba"]), ElementsAre(20, 22, 21, 23));
+  EXPECT_THAT(testing::floats((*loaded)["conv"]), ElementsAre(30, 31, 32, 33));
+  EXPECT_EQ((*loaded)["conv"].shape, Shape({2, 2}));
+  EXPECT_EQ(loaded->bytes_in_place(), 16);  // only conv needs no new layout
+}
+
+WeightSpec expert_block() {
+  return {.name = "gate_up",
+          .shape = {2, 2, 2},
+          .alternatives = {whole({"experts.gate_up_proj", {2, 2, 2}}),
+                           stacked(2, {{"experts.#.gate", {1, 2}}, {"experts.#.up", {1, 2}}})}};
+}
+
+TEST_F(LoadWeightsTest, StacksPerExpertTensorsIntoOneBlock) {
+  store("experts.0.gate", {1, 2}, DType::kF32, 0);
+  store("experts.0.up", {1, 2}, DType::kF32, 2);
+  store("experts.1.gate", {1, 2}, DType::kF32, 4);
+  store("experts.1.up", {1, 2}, DType::kF32, 6);
+  const Result<LoadedWeights> loaded = load({expert_block()});
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_THAT(testing::floats((*loaded)["gate_up"]), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+TEST_F(LoadWeightsTest, TakesAnExpertBlockThatIsOneAlready) {
+  store("experts.gate_up_proj", {2, 2, 2}, DType::kF32);
+  const Result<LoadedWeights> loaded = load({expert_block()}, {.copy_to_huge_pages = false});
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_THAT(testing::floats((*loaded)["gate_up"]), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_EQ(loaded->bytes_in_place(), 32);
+}
+
+TEST_F(LoadWeightsTest, ReportsEverythingThatDoesNotFitAtOnce) {
+  store("a", {2}, DType::kF32);
+  store("c", {3}, DType::kF32);
+  store("extra", {1}, DType::kF32);
+  store("mtp.fc", {1}, DType::kF32);
+  store("layers.0.rotary_emb.inv_freq", {1}, DType::kF32);
+  EXPECT_EQ(
+      error({plain("a", {2}), plain("b", {2}), plain("c", {2})}, {.ignored_prefixes = {"mtp."}}),
+      "the checkpoint does not fit its config.json: 1 missing: b; 1 unexpected: \"extra\"; "
+      "1 of another shape: c is [3], the model needs [2]");
+}
+
+TEST_F(LoadWeightsTest, NamesTheExpertThatIsMissing) {
+  store("experts.0.gate", {1, 2}, DType::kF32);
+  store("experts.0.up", {1, 2}, DType::kF32);
+  store("experts.1.gate", {1, 2}, DType::kF32);
+  EXPECT_THAT(error({expert_block()}), HasSubstr("1 missing: experts.1.up"));
+}
+
+TEST_F(LoadWeightsTest, ListsAtMostEightExamples) {
+  std::vector<WeightSpec> specs;
+  for (int i = 0; i < 20; ++i) specs.push_back(plain("w" + std::to_string(i), {1}));
+  store("v", {1}, DType::kF32);
+  EXPECT_THAT(error(specs), AllOf(HasSubstr("20 missing: w0, w1, w2, w3, w4, w5, w6, w7, ..."),
+                                  Not(HasSubstr("w8"))));
+}
+
+TEST_F(LoadWeightsTest, RefusesQuantisedTensorsWhereItNeedsFloats) {
+  tensors_.emplace_back(Shape{2, 2}, DType::kF8E4M3);
+  names_.emplace_back("w");
+  EXPECT_THAT(error({plain("w", {2, 2})}),
+              HasSubstr("w is F8_E4M3, the model needs F32, BF16 or F16"));
+  WeightSpec stored = plain("w", {2, 2});
+  stored.dtype = WeightDType::kStored;
+  const Result<LoadedWeights> loaded = load({stored});
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ((*loaded)["w"].dtype, DType::kF8E4M3);
+}
+
+TEST_F(LoadWeightsTest, ReportsProgressOnTheCallingThreadUpToTheEnd) {
+  store("w", {1024, 1024, 5}, DType::kBf16);
+  int64_t last = -1;
+  int64_t total = 0;
+  int calls = 0;
+  const auto caller = std::this_thread::get_id();
+  const ProgressCallback progress = [&](int64_t done, int64_t all) {
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    EXPECT_GT(done, last);
+    last = done;
+    total = all;
+    ++calls;
+  };
+  ASSERT_TRUE(load({plain("w", {1024, 1024, 5})}, {.num_threads = 2, .progress = progress}).ok());
+  EXPECT_EQ(total, 2 * 1024 * 1024 * 5);
+  EXPECT_EQ(last, total);
+  EXPECT_GE(calls, 1);
+}
+
+TEST(LoadRepositoryModelTest, LoadsShardsInPlaceAndCopied) {
+  const auto folder = heddle::testing::repository_path("models/heddle-tiny");
+  if (!std::filesystem::exists(folder / "config.json")) GTEST_SKIP() << "needs " << folder;
+  for (const bool copy : {false, true}) {
+    Result<CheckpointFiles> files = CheckpointFiles::open(folder);
+    ASSERT_TRUE(files.ok()) << files.status().to_string();
+    EXPECT_EQ(files->num_files(), 2);
+    int64_t parameters = 0;
+    std::vector<WeightSpec> specs;
+    for (const std::string_view name : files->names()) {
+      if (name.starts_with("mtp.")) continue;
+      const TensorEntry& entry = *files->entry(name);
+      parameters += entry.shape.num_elements();
+      specs.push_back(plain(entry.name, entry.shape));
+    }
+    const Result<LoadedWeights> loaded =
+        load_weights(std::make_unique<CheckpointFiles>(std::move(files).value()), specs,
+                     {.copy_to_huge_pages = copy, .ignored_prefixes = {"mtp."}});
+    ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+    EXPECT_EQ(loaded->size(), specs.size());
+    EXPECT_EQ(loaded->num_parameters(), parameters);
+    EXPECT_EQ(loaded->bytes_in_place(), copy ? 0 : 2 * parameters);
+  }
+}
+
+TEST(LoadDummyWeightsTest, NeedsNoFilesAndAgreesHoweverManyThreadsDraw) {
+  const std::vector<WeightSpec> specs = {
+      {.name = "w", .shape = {1000, 3000}, .alternatives = {whole({"hub.w", {1000, 3000}})}},
+      {.name = "A",
+       .shape = {4},
+       .alternatives = {whole({"hub.A_log", {4}})},
+       .dtype = WeightDType::kF32,
+       .initial = Initial::kLogDecay}};
+  const Result<LoadedWeights> one =
+      load_weights(std::make_unique<DummyWeights>(5), specs, {.num_threads = 1});
+  const Result<LoadedWeights> four =
+      load_weights(std::make_unique<DummyWeights>(5), specs, {.num_threads = 4});
+  ASSERT_TRUE(one.ok()) << one.status().to_string();
+  ASSERT_TRUE(four.ok());
+  EXPECT_EQ((*one)["w"].dtype, DType::kBf16);
+  EXPECT_EQ(testing::floats((*one)["w"]), testing::floats((*four)["w"]));
+  EXPECT_EQ(testing::floats((*one)["A"]), testing::floats((*four)["A"]));
+}
+
+TEST(LoadDummyWeightsTest, RefusesAModelLargerThanTheMachineBeforeAllocating) {
+  const Shape shape{int64_t{1} << 24, int64_t{1} << 20};
+  const std::vector<WeightSpec> specs = {
+      {.name = "w", .shape = shape, .alternatives = {whole({"w", shape})}}};
+  const Status status = load_weights(std::make_unique<DummyWeights>(5), specs).status();
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("the weights need 32768.00 GiB"));
+}
+
+}  // namespace
+}  // namespace heddle::checkpoint

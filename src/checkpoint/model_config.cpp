@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/model_config.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/config_reader.h"
+#include "checkpoint/mapped_file.h"
+#include "checkpoint/readable.h"
+
+namespace heddle::checkpoint {
+
+namespace {
+
+using nlohmann::json;
+
+// Far above any published model, and low enough that no product of a few of them leaves 63 bits.
+constexpr ConfigReader::IntegerRange kVocabulary{1, int64_t{1} << 24};
+constexpr ConfigReader::IntegerRange kWidth{1, int64_t{1} << 20};
+constexpr ConfigReader::IntegerRange kLayers{1, 1024};
+constexpr ConfigReader::IntegerRange kHeads{1, 4096};
+constexpr ConfigReader::IntegerRange kHeadDim{1, 4096};
+constexpr ConfigReader::IntegerRange kExperts{1, 16384};
+constexpr ConfigReader::IntegerRange kPositions{1, (int64_t{1} << 31) - 1};
+constexpr ConfigReader::IntegerRange kTokenIds{0, int64_t{1} << 24};
+
+// The families whose layers mix gated delta networks with gated full attention.
+bool is_hybrid_family(std::string_view model_type) {
+  return model_type == "qwen3_next" || model_type.starts_with("qwen3_5");
+}
+
+// Multimodal configurations keep the language model's keys in text_config.
+std::vector<const json*> scopes_of(const json& root) {
+  std::vector<const json*> scopes;
+  const auto text = root.find("text_config");
+  if (text != root.end() && text->is_object()) scopes.push_back(&*text);
+  scopes.push_back(&root);
+  return scopes;
+}
+
+ModelIdentity read_identity(ConfigReader& reader, const json& root) {
+  // The root's names are the model's; text_config only names its own part.
+  ConfigReader outer = reader.narrowed({&root}, /*keep_own=*/false);
+  const std::vector<std::string> architectures = outer.texts("architectures");
+  if (architectures.empty()) {
+    outer.fail(
+        invalid_argument("architectures is missing or empty, so the kind of model is unknown"));
+    return {};
+  }
+  return {.architecture = architectures.front(),
+          .model_type = outer.text("model_type", std::string())};
+}
+
+void read_sizes(ConfigReader& reader, ModelConfig& config) {
+  config.vocab_size = reader.integer("vocab_size", std::nullopt, kVocabulary);
+  config.hidden_size = reader.integer("hidden_size", std::nullopt, kWidth);
+  config.num_layers = reader.integer("num_hidden_layers", std::nullopt, kLayers);
+  config.num_attention_heads = reader.integer("num_attention_heads", std::nullopt, kHeads);
+  config.num_key_value_heads =
+      reader.integer("num_key_value_heads", config.num_attention_heads, kHeads);
+  config.max_position_embeddings = reader.integer("max_position_embeddings", 32768, kPositions);
+  if (config.num_attention_heads % config.num_key_value_heads != 0) {
+    reader.fail("num_key_value_heads", fmt::format("which does not divide num_attention_heads = {}",
+                                                   config.num_attention_heads));
+  }
+  if (!reader.has("head_dim") && config.hidden_size % config.num_attention_heads != 0) {
+    reader.fail("hidden_size", fmt::format("which num_attention_heads = {} does not divide, and "
+                                           "there is no head_dim",
+                                           config.num_attention_heads));
+  }
+  const int64_t default_head_dim =
+      std::max<int64_t>(1, config.hidden_size / config.num_attention_heads);
+  config.head_dim = reader.integer("head_dim", default_head_dim, kHeadDim);
+  // A smaller epsilon would vanish in fp32, a larger one would be a different function.
+  config.rms_norm_eps = reader.number("rms_norm_eps", 1e-6, {1e-30, 1.0});
+}
+
+void read_switches(ConfigReader& reader, ModelConfig& config) {
+  config.attention_bias = reader.boolean("attention_bias", false);
+  config.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
+  config.attention_output_gate =
+      reader.boolean("attn_output_gate", is_hybrid_family(config.model_type));
+  const std::string activation = reader.text("hidden_act", std::string("silu"));
+  if (activation != "silu" && activation != "swish") {
+    reader.fail(unimplemented(
+        fmt::format("hidden_act is {}; only \"silu\" is served", readable(activation))));
+  }
+  const char* const dtype_key = reader.has("dtype") ? "dtype" : "torch_dtype";
+  if (reader.has(dtype_key)) {
+    const Result<DType> dtype = parse_dtype(reader.text(dtype_key, std::string()));
+    if (dtype.ok()) {
+      config.dtype = dtype.value();
+    } else {
+      reader.fail(dtype.status().with_context(dtype_key));
+    }
+  }
+  if (const json* quantization = reader.object("quantization_config")) {
+    ConfigReader inner = reader.narrowed({quantization}, /*keep_own=*/false);
+    config.quantization_method = inner.text("quant_method", std::string("unknown"));
+  }
+}
+
+void read_token_ids(ConfigReader& reader, ModelConfig& config) {
+  config.eos_token_ids = reader.integers("eos_token_id", kTokenIds);
+  if (reader.has("bos_token_id")) {
+    config.bos_token_id = reader.integer("bos_token_id", std::nullopt, kTokenIds);
+  }
+  for (const int64_t id : config.eos_token_ids) {
+    if (id >= config.vocab_size) {
+      reader.fail("eos_token_id", fmt::format("but vocab_size is {}", config.vocab_size));
+    }
+  }
+}
+
+void read_rope(ConfigReader& reader, ModelConfig& config) {
+  const double default_part = is_hybrid_family(config.model_type) ? 0.25 : 1.0;
+  config.rope = read_rope_config(reader, default_part, config.max_position_embeddings);
+  const int64_t width = rotary_width(config.rope, config.head_dim);
+  if (width < 2 || width % 2 != 0) {
+    reader.fail(invalid_argument(
+        fmt::format("partial_rotary_factor = {:g} of head_dim = {} rotates {} elements; an even "
+                    "number of at least 2 is needed",
+                    config.rope.partial_rotary_factor, config.head_dim, width)));
+  }
+}
+
+std::vector<LayerKind> read_layer_types(ConfigReader& reader, int64_t num_layers) {
+  std::vector<LayerKind> kinds;
+  const std::vector<std::string> names = reader.texts("layer_types");
+  if (static_cast<int64_t>(names.size()) != num_layers) {
+    reader.fail(invalid_argument(fmt::format("layer_types has {} entries, num_hidden_layers is {}",
+                                             names.size(), num_layers)));
+  }
+  for (const std::string& name : names) {
+    if (name != "linear_attention" && name != "full_attention") {
+      reader.fail(unimplemented(
+          fmt::format("layer_types has {}; served are \"linear_attention\" and \"full_attention\"",
+                      readable(name))));
+    }
+    kinds.push_back(name == "linear_attention" ? LayerKind::kLinearAttention
+                                               : LayerKind::kFullAttention);
+  }
+  kinds.resize(static_cast<size_t>(num_layers), LayerKind::kFullAttention);
+  return kinds;
+}
+
+void read_layer_kinds(ConfigReader& reader, ModelConfig& config) {
+  if (reader.has("layer_types")) {
+    config.layer_kinds = read_layer_types(reader, config.num_layers);
+    return;
+  }
+  config.layer_kinds.assign(static_cast<size_t>(config.num_layers), LayerKind::kFullAttention);
+  if (!is_hybrid_family(config.model_type) && !reader.has("full_attention_interval")) return;
+  const int64_t interval = reader.integer("full_attention_interval", 4, kLayers);
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    if ((i + 1) % interval != 0) {
+      config.layer_kinds[static_cast<size_t>(i)] = LayerKind::kLinearAttention;
+    }
+  }
+}
+
+void read_linear_attention(ConfigReader& reader, ModelConfig& config) {
+  if (config.num_layers_of(LayerKind::kLinearAttention) == 0) return;
+  LinearAttentionConfig linear;
+  linear.num_key_heads = reader.integer("linear_num_key_heads", linear.num_key_heads, kHeads);
+  linear.num_value_heads = reader.integer("linear_num_value_heads", linear.num_value_heads, kHeads);
+  linear.key_head_dim = reader.integer("linear_key_head_dim", linear.key_head_dim, kHeadDim);
+  linear.value_head_dim = reader.integer("linear_value_head_dim", linear.value_head_dim, kHeadDim);
+  linear.conv_kernel = reader.integer("linear_conv_kernel_dim", linear.conv_kernel, {1, 64});
+  if (linear.num_value_heads % linear.num_key_heads != 0) {
+    reader.fail("linear_num_value_heads",
+                fmt::format("not a multiple of linear_num_key_heads = {}", linear.num_key_heads));
+  }
+  config.linear_attention = linear;
+}
+
+void read_moe(ConfigReader& reader, ModelConfig& config) {
+  config.is_moe_layer.assign(static_cast<size_t>(config.num_layers), false);
+  const int64_t default_experts = config.model_type == "qwen3_next" ? 512 : 0;
+  const int64_t num_experts = reader.integer("num_experts", default_experts, {0, kExperts.high});
+  const int64_t step = reader.integer("decoder_sparse_step", 1, kLayers);
+  const std::vector<int64_t> dense_layers =
+      reader.integers("mlp_only_layers", {0, config.num_layers - 1});
+  if (num_experts == 0) return;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    const bool dense = std::find(dense_layers.begin(), dense_layers.end(), i) != dense_layers.end();
+    config.is_moe_layer[static_cast<size_t>(i)] = !dense && (i + 1) % step == 0;
+  }
+  if (config.num_moe_layers() == 0) return;
+
+  const bool has_defaults = config.model_type == "qwen3_next";
+  const auto default_or_required = [has_defaults](int64_t value) {
+    return has_defaults ? std::optional<int64_t>(value) : std::nullopt;
+  };
+  MoeConfig moe;
+  moe.num_experts = num_experts;
+  moe.num_experts_per_token =
+      reader.integer("num_experts_per_tok", default_or_required(10), kExperts);
+  moe.intermediate_size = reader.integer("moe_intermediate_size", default_or_required(512), kWidth);
+  moe.shared_intermediate_size =
+      reader.integer("shared_expert_intermediate_size", has_defaults ? 512 : 0, {0, kWidth.high});
+  moe.normalize_top_k = reader.boolean("norm_topk_prob", is_hybrid_family(config.model_type));
+  if (moe.num_experts_per_token > moe.num_experts) {
+    reader.fail("num_experts_per_tok", fmt::format("more than num_experts = {}", moe.num_experts));
+  }
+  config.moe = moe;
+}
+
+void read_dense_mlp(ConfigReader& reader, ModelConfig& config) {
+  if (config.num_moe_layers() == config.num_layers) return;
+  config.intermediate_size = reader.integer("intermediate_size", std::nullopt, kWidth);
+}
+
+}  // namespace
+
+int64_t ModelConfig::num_layers_of(LayerKind kind) const {
+  return std::count(layer_kinds.begin(), layer_kinds.end(), kind);
+}
+
+int64_t ModelConfig::num_moe_layers() const {
+  return std::count(is_moe_layer.begin(), is_moe_layer.end(), true);
+}
+
+Result<ModelConfig> parse_model_config(std::string_view json_text) {
+  HEDDLE_ASSIGN_OR_RETURN(const json root, parse_json_object(json_text));
+  Status first_error;
+  ConfigReader reader(scopes_of(root), first_error);
+  ModelConfig config;
+  ModelIdentity identity = read_identity(reader, root);
+  config.architecture = std::move(identity.architecture);
+  config.model_type = std::move(identity.model_type);
+  read_sizes(reader, config);
+  read_switches(reader, config);
+  read_token_ids(reader, config);
+  read_rope(reader, config);
+  read_layer_kinds(reader, config);
+  read_linear_attention(reader, config);
+  read_moe(reader, config);
+  read_dense_mlp(reader, config);
+  HEDDLE_RETURN_IF_ERROR(first_error);
+  return config;
+}
+
+Result<ModelIdentity> parse_model_identity(std::string_view json_text) {
+  HEDDLE_ASSIGN_OR_RETURN(const json root, parse_json_object(json_text));
+  Status first_error;
+  ConfigReader reader({&root}, first_error);
+  ModelIdentity identity = read_identity(reader, root);
+  HEDDLE_RETURN_IF_ERROR(first_error);
+  return identity;
+}
+
+Status check_served(const ModelIdentity& identity,
+                    std::span<const std::string_view> served_architectures) {
+  if (std::find(served_architectures.begin(), served_architectures.end(), identity.architecture) !=
+      served_architectures.end()) {
+    return ok_status();
+  }
+  return unimplemented(fmt::format("architecture {} is not served by this build; served are {}",
+                                   readable(identity.architecture),
+                                   fmt::join(served_architectures, ", ")));
+}
+
+Result<ModelConfig> load_model_config(const std::filesystem::path& folder,
+                                      std::span<const std::string_view> served_architectures) {
+  const std::filesystem::path path = folder / "config.json";
+  HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
+  if (!served_architectures.empty()) {
+    Result<ModelIdentity> identity = parse_model_identity(text);
+    if (!identity.ok()) return identity.status().with_context(path.string());
+    if (Status status = check_served(*identity, served_architectures); !status.ok()) {
+      return status.with_context(path.string());
+    }
+  }
+  Result<ModelConfig> config = parse_model_config(text);
+  if (!config.ok()) return config.status().with_context(path.string());
+  return config;
+}
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint's config.json as typed, checked values. What every decoder has stands in ModelConfig
+// itself; what only some families have is a part of its own, present when the model has it.
+//
+// Reading says whether the file makes sense, not whether this build serves the model: the registry
+// in models/ knows that (check_served). Where a key is absent, the family's published default
+// holds.
+//
+// Threading: values.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <heddle/status.h>
+
+#include "checkpoint/rope_config.h"
+#include "core/dtype.h"
+
+namespace heddle::checkpoint {
+
+enum class LayerKind : uint8_t { kLinearAttention, kFullAttention };
+
+// Gated delta network layers. num_value_heads is a multiple of num_key_heads.
+struct LinearAttentionConfig {
+  int64_t num_key_heads = 16;
+  int64_t num_value_heads = 32;
+  int64_t key_head_dim = 128;
+  int64_t value_head_dim = 128;
+  int64_t conv_kernel = 4;
+
+  [[nodiscard]] int64_t key_width() const { return num_key_heads * key_head_dim; }
+
+  [[nodiscard]] int64_t value_width() const { return num_value_heads * value_head_dim; }
+};
+
+// Mixture-of-experts layers.
+struct MoeConfig {
+  int64_t num_experts = 0;
+  int64_t num_experts_per_token = 0;
+  int64_t intermediate_size = 0;         // of one expert
+  int64_t shared_intermediate_size = 0;  // of the expert every token visits; 0: there is none
+  bool normalize_top_k = true;           // the chosen experts' weights are made to sum to one
+};
+
+struct ModelConfig {
+  std::string architecture;  // architectures[0]
+  std::string model_type;
+
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;  // of dense MLP layers; 0 when there are none
+  int64_t num_layers = 0;
+  int64_t num_attention_heads = 0;
+  int64_t num_key_value_heads = 0;
+  int64_t head_dim = 0;
+  int64_t max_position_embeddings = 0;
+  double rms_norm_eps = 1e-6;
+  bool attention_bias = false;
+  bool attention_output_gate = false;  // q_proj carries a gate per head
+  bool tie_word_embeddings = false;
+  RopeConfig rope;
+  std::optional<DType> dtype;  // what the checkpoint says it is stored in
+
+  std::vector<LayerKind> layer_kinds;                     // [num_layers]
+  std::vector<bool> is_moe_layer;                         // [num_layers]
+  std::optional<LinearAttentionConfig> linear_attention;  // iff some layer is kLinearAttention
+  std::optional<MoeConfig> moe;                           // iff some layer is MoE
+
+  std::vector<int64_t> eos_token_ids;
+  std::optional<int64_t> bos_token_id;
+  std::optional<std::string> quantization_method;  // quantization_config.quant_method
+
+  // Layers of one kind, or MoE layers.
+  [[nodiscard]] int64_t num_layers_of(LayerKind kind) const;
+  [[nodiscard]] int64_t num_moe_layers() const;
+};
+
+// Checks every size: positive, bounded, divisible where heads share, a rotary width that is even.
+// Error: kInvalidArgument, naming key and value; kDataLoss for broken JSON; kUnimplemented for a
+// known value nothing here serves (an activation, a rope type, a kind of layer).
+Result<ModelConfig> parse_model_config(std::string_view json_text);
+
+struct ModelIdentity {
+  std::string architecture;
+  std::string model_type;
+};
+
+// Only the two names, so that a model that is not served is refused by name rather than by its
+// details.
+Result<ModelIdentity> parse_model_identity(std::string_view json_text);
+
+// kUnimplemented, listing what is served, unless the architecture is one of them.
+Status check_served(const ModelIdentity& identity,
+                    std::span<const std::string_view> served_architectures);
+
+// Reads <folder>/config.json. With `served_architectures`, check_served comes first.
+Result<ModelConfig> load_model_config(const std::filesystem::path& folder,
+                                      std::span<const std::string_view> served_architectures = {});
+
+}  // namespace heddle::checkpoint

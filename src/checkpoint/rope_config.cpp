@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/rope_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/config_reader.h"
+#include "checkpoint/readable.h"
+#include "core/check.h"
+
+namespace heddle::checkpoint {
+
+namespace {
+
+constexpr double kTiny = 1e-9;
+constexpr double kHuge = 1e12;
+constexpr int64_t kMaxPositions = (int64_t{1} << 31) - 1;
+
+std::optional<RopeType> parse_type(std::string_view name) {
+  if (name == "default" || name == "mrope") return RopeType::kDefault;
+  if (name == "linear") return RopeType::kLinear;
+  if (name == "dynamic") return RopeType::kDynamic;
+  if (name == "llama3") return RopeType::kLlama3;
+  if (name == "yarn") return RopeType::kYarn;
+  return std::nullopt;
+}
+
+RopeType read_type(ConfigReader& scaling) {
+  const std::string name =
+      scaling.text(scaling.has("rope_type") ? "rope_type" : "type", std::string("default"));
+  const std::optional<RopeType> type = parse_type(name);
+  if (!type) {
+    scaling.fail(
+        unimplemented(fmt::format("rope_type is {}, which is not served; served are default, "
+                                  "linear, dynamic, llama3 and yarn",
+                                  readable(name))));
+  }
+  return type.value_or(RopeType::kDefault);
+}
+
+void read_llama3(ConfigReader& scaling, RopeConfig& rope) {
+  rope.low_freq_factor = scaling.number("low_freq_factor", 1.0, {kTiny, kHuge});
+  rope.high_freq_factor = scaling.number("high_freq_factor", 4.0, {kTiny, kHuge});
+  if (rope.high_freq_factor < rope.low_freq_factor) {
+    scaling.fail("high_freq_factor", "below low_freq_factor");
+  }
+}
+
+void read_yarn(ConfigReader& scaling, RopeConfig& rope) {
+  rope.beta_fast = scaling.number("beta_fast", 32.0, {kTiny, kHuge});
+  rope.beta_slow = scaling.number("beta_slow", 1.0, {kTiny, kHuge});
+  rope.truncate = scaling.boolean("truncate", true);
+  rope.mscale = scaling.number("mscale", 0.0, {0, kHuge});
+  rope.mscale_all_dim = scaling.number("mscale_all_dim", 0.0, {0, kHuge});
+  if (scaling.has("attention_factor")) {
+    rope.attention_factor = scaling.number("attention_factor", 1.0, {kTiny, kHuge});
+  }
+  if (rope.theta <= 1) scaling.fail("rope_theta", "yarn needs more than 1");
+}
+
+// theta^(-2i/R) for i of [0, R/2).
+std::vector<double> unscaled(double theta, int64_t width) {
+  std::vector<double> frequencies(static_cast<size_t>(width / 2));
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    frequencies[i] = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(width));
+  }
+  return frequencies;
+}
+
+// Long wavelengths are stretched, short ones kept, with a ramp between.
+void scale_llama3(const RopeConfig& rope, std::vector<double>& frequencies) {
+  const auto original = static_cast<double>(rope.original_max_position_embeddings);
+  const double longest = original / rope.low_freq_factor;
+  const double shortest = original / rope.high_freq_factor;
+  for (double& frequency : frequencies) {
+    const double wavelength = 2 * std::numbers::pi / frequency;
+    if (wavelength < shortest) continue;
+    if (wavelength > longest) {
+      frequency /= rope.factor;
+      continue;
+    }
+    const double spread = rope.high_freq_factor - rope.low_freq_factor;
+    const double kept = spread > 0 ? (original / wavelength - rope.low_freq_factor) / spread : 1.0;
+    frequency = (1 - kept) * frequency / rope.factor + kept * frequency;
+  }
+}
+
+// The pair of elements that turns `turns` times within the original context.
+double yarn_pair(const RopeConfig& rope, double width, double turns) {
+  const auto original = static_cast<double>(rope.original_max_position_embeddings);
+  return width * std::log(original / (2 * std::numbers::pi * turns)) / (2 * std::log(rope.theta));
+}
+
+void scale_yarn(const RopeConfig& rope, std::vector<double>& frequencies) {
+  const double width = 2 * static_cast<double>(frequencies.size());
+  double low = yarn_pair(rope, width, rope.beta_fast);
+  double high = yarn_pair(rope, width, rope.beta_slow);
+  if (rope.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, width - 1);
+  if (low == high) high += 0.001;
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    frequencies[i] = frequencies[i] / rope.factor * ramp + frequencies[i] * (1 - ramp);
+  }
+}
+
+double yarn_magnitude(double factor, double coefficient) {
+  return factor <= 1 ? 1.0 : 0.1 * coefficient * std::log(factor) + 1.0;
+}
+
+double yarn_attention_factor(const RopeConfig& rope) {
+  if (rope.attention_factor) return *rope.attention_factor;
+  if (rope.mscale != 0 && rope.mscale_all_dim != 0) {
+    return yarn_magnitude(rope.factor, rope.mscale) /
+           yarn_magnitude(rope.factor, rope.mscale_all_dim);
+  }
+  return yarn_magnitude(rope.factor, 1);
+}
+
+double dynamic_theta(const RopeConfig& rope, int64_t width, int64_t sequence_length) {
+  if (width <= 2) return rope.theta;
+  const auto original = static_cast<double>(rope.original_max_position_embeddings);
+  const double length = std::max(static_cast<double>(sequence_length), original);
+  const auto rotated = static_cast<double>(width);
+  return rope.theta *
+         std::pow(rope.factor * length / original - (rope.factor - 1), rotated / (rotated - 2));
+}
+
+}  // namespace
+
+std::string_view to_string(RopeType type) {
+  switch (type) {
+    case RopeType::kDefault:
+      return "default";
+    case RopeType::kLinear:
+      return "linear";
+    case RopeType::kDynamic:
+      return "dynamic";
+    case RopeType::kLlama3:
+      return "llama3";
+    case RopeType::kYarn:
+      return "yarn";
+  }
+  return "unknown";
+}
+
+RopeConfig read_rope_config(ConfigReader& root, double default_partial_rotary_factor,
+                            int64_t max_position_embeddings) {
+  const nlohmann::json* const parameters = root.object("rope_parameters");
+  const nlohmann::json* const old_scaling = root.object("rope_scaling");
+  if (parameters != nullptr) {
+    for (const auto& item : parameters->items()) {
+      if (!item.value().is_object()) continue;
+      root.fail(unimplemented(
+          fmt::format("rope_parameters has one set per layer type ({}), which is not served",
+                      readable(item.key()))));
+    }
+  }
+  ConfigReader scaling = root.narrowed({parameters, old_scaling}, /*keep_own=*/false);
+  ConfigReader anywhere = root.narrowed({parameters, old_scaling}, /*keep_own=*/true);
+
+  RopeConfig rope;
+  rope.type = read_type(scaling);
+  rope.theta = anywhere.number("rope_theta", 10000.0, {kTiny, kHuge});
+  rope.partial_rotary_factor =
+      anywhere.number("partial_rotary_factor", default_partial_rotary_factor, {kTiny, 1.0});
+  if (rope.type == RopeType::kDefault) return rope;
+
+  rope.factor = scaling.number("factor", std::nullopt, {1.0, 1e6});
+  rope.original_max_position_embeddings =
+      anywhere.integer("original_max_position_embeddings", max_position_embeddings,
+                       {.low = 1, .high = kMaxPositions});
+  if (rope.type == RopeType::kDynamic) {
+    rope.original_max_position_embeddings = max_position_embeddings;
+  }
+  if (rope.type == RopeType::kLlama3) read_llama3(scaling, rope);
+  if (rope.type == RopeType::kYarn) read_yarn(scaling, rope);
+  return rope;
+}
+
+int64_t rotary_width(const RopeConfig& rope, int64_t head_dim) {
+  return static_cast<int64_t>(static_cast<double>(head_dim) * rope.partial_rotary_factor);
+}
+
+RopeFrequencies inverse_frequencies(const RopeConfig& rope, int64_t head_dim,
+                                    int64_t sequence_length) {
+  const int64_t width = rotary_width(rope, head_dim);
+  HEDDLE_CHECK(width >= 2 && width % 2 == 0);
+  const double theta =
+      rope.type == RopeType::kDynamic ? dynamic_theta(rope, width, sequence_length) : rope.theta;
+  std::vector<double> frequencies = unscaled(theta, width);
+  RopeFrequencies result;
+  switch (rope.type) {
+    case RopeType::kDefault:
+    case RopeType::kDynamic:
+      break;
+    case RopeType::kLinear:
+      for (double& frequency : frequencies) frequency /= rope.factor;
+      break;
+    case RopeType::kLlama3:
+      scale_llama3(rope, frequencies);
+      break;
+    case RopeType::kYarn:
+      scale_yarn(rope, frequencies);
+      result.attention_factor = static_cast<float>(yarn_attention_factor(rope));
+      break;
+  }
+  for (const double frequency : frequencies) {
+    result.inverse.push_back(static_cast<float>(frequency));
+  }
+  return result;
+}
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rotary position embedding as a checkpoint configures it, and the frequencies that follow.
+// Su et al., "RoFormer", arXiv:2104.09864; Peng et al., "YaRN", arXiv:2309.00071.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <heddle/status.h>
+
+namespace heddle::checkpoint {
+
+class ConfigReader;
+
+enum class RopeType : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn };
+
+[[nodiscard]] std::string_view to_string(RopeType type);  // "default", "linear", ...
+
+struct RopeConfig {
+  RopeType type = RopeType::kDefault;
+  double theta = 10000;
+  double partial_rotary_factor = 1;              // the part of each head that is rotated
+  double factor = 1;                             // context extension, every type but default
+  int64_t original_max_position_embeddings = 0;  // before extension; set for every type but default
+
+  // llama3
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+
+  // yarn
+  double beta_fast = 32;
+  double beta_slow = 1;
+  bool truncate = true;
+  std::optional<double> attention_factor;
+  double mscale = 0;  // 0: not given
+  double mscale_all_dim = 0;
+};
+
+// Reads both spellings: `rope_parameters {...}`, and `rope_scaling {...}` with `rope_theta` and
+// `partial_rotary_factor` beside it. Errors stay in the reader. `max_position_embeddings` stands in
+// where the original length is not given. Error: kUnimplemented for longrope and unknown types.
+RopeConfig read_rope_config(ConfigReader& root, double default_partial_rotary_factor,
+                            int64_t max_position_embeddings);
+
+// Elements of each head that are rotated: the leading `head_dim * partial_rotary_factor`, rounded
+// down.
+[[nodiscard]] int64_t rotary_width(const RopeConfig& rope, int64_t head_dim);
+
+struct RopeFrequencies {
+  std::vector<float> inverse;  // [rotary_width / 2]: radians per position of each pair of elements
+  float attention_factor = 1;  // multiplies both cosine and sine
+};
+
+// Computed in double, rounded once. `sequence_length` matters to kDynamic only, from the original
+// length on. `head_dim` must give an even rotary width of at least 2.
+[[nodiscard]] RopeFrequencies inverse_frequencies(const RopeConfig& rope, int64_t head_dim,
+                                                  int64_t sequence_length = 0);
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <simdjson.h>
+
+#include "checkpoint/readable.h"
+#include "checkpoint/safetensors.h"
+
+namespace heddle::checkpoint {
+
+namespace {
+
+namespace ondemand = simdjson::ondemand;
+
+struct StoredDType {
+  std::string_view name;
+  int bits;
+  std::optional<DType> dtype;
+};
+
+// Every dtype the format defines: a file may hold tensors nobody asks for, and their sizes are
+// checked too.
+constexpr std::array<StoredDType, 18> kStoredDTypes = {{
+    {"F32", 32, DType::kF32},
+    {"BF16", 16, DType::kBf16},
+    {"F16", 16, DType::kF16},
+    {"F8_E4M3", 8, DType::kF8E4M3},
+    {"I64", 64, DType::kI64},
+    {"I32", 32, DType::kI32},
+    {"I8", 8, DType::kI8},
+    {"U8", 8, DType::kU8},
+    {"F8_E5M2", 8, std::nullopt},
+    {"F8_E8M0", 8, std::nullopt},
+    {"F4", 4, std::nullopt},
+    {"BOOL", 8, std::nullopt},
+    {"I16", 16, std::nullopt},
+    {"U16", 16, std::nullopt},
+    {"U32", 32, std::nullopt},
+    {"U64", 64, std::nullopt},
+    {"F64", 64, std::nullopt},
+    {"C64", 64, std::nullopt},
+}};
+
+const StoredDType* find_stored_dtype(std::string_view name) {
+  const auto found =
+      std::find_if(kStoredDTypes.begin(), kStoredDTypes.end(),
+                   [name](const StoredDType& candidate) { return candidate.name == name; });
+  return found == kStoredDTypes.end() ? nullptr : &*found;
+}
+
+Status json_failure(std::string_view where, simdjson::error_code error) {
+  return data_loss(fmt::format("{}: {}", where, simdjson::error_message(error)));
+}
+
+// The header is walked once, front to back: simdjson's on-demand values are only valid in that
+// order.
+class HeaderWalker {
+ public:
+  explicit HeaderWalker(int64_t data_size) : data_size_(data_size) {}
+
+  Status walk(ondemand::document& document, SafetensorsHeader& header) {
+    ondemand::object object;
+    if (const auto error = document.get_object().get(object)) {
+      return json_failure("the header is not a JSON object", error);
+    }
+    for (auto result : object) {
+      ondemand::field field;
+      if (const auto error = std::move(result).get(field)) {
+        return json_failure("the header is not valid JSON", error);
+      }
+      std::string_view key;
+      if (const auto error = field.unescaped_key().get(key)) {
+        return json_failure("a tensor name is not valid JSON", error);
+      }
+      if (key == "__metadata__") {
+        HEDDLE_RETURN_IF_ERROR(read_metadata(field.value(), header.metadata));
+        continue;
+      }
+      TensorEntry entry;
+      entry.name = key;
+      if (Status status = read_entry(field.value(), entry); !status.ok()) {
+        return status.with_context(fmt::format("tensor {}", readable(entry.name)));
+      }
+      header.tensors.push_back(std::move(entry));
+    }
+    // The only sign the library gives of having read everything.
+    const auto place = document.current_location();
+    if (place.error() == simdjson::OUT_OF_BOUNDS) return ok_status();
+    return data_loss("the header has text behind its JSON object");
+  }
+
+ private:
+  Status read_metadata(ondemand::value value, std::map<std::string, std::string>& metadata) {
+    if (metadata_seen_) return data_loss("__metadata__ appears twice");
+    metadata_seen_ = true;
+    ondemand::object object;
+    if (const auto error = value.get_object().get(object)) {
+      return json_failure("__metadata__ is not an object", error);
+    }
+    for (auto result : object) {
+      ondemand::field field;
+      if (const auto error = std::move(result).get(field)) {
+        return json_failure("__metadata__ is not valid JSON", error);
+      }
+      std::string_view key;
+      if (const auto error = field.unescaped_key().get(key)) {
+        return json_failure("a key of __metadata__ is not valid JSON", error);
+      }
+      std::string owned_key(key);
+      std::string_view text;
+      if (const auto error = field.value().get_string().get(text)) {
+        return json_failure(fmt::format("__metadata__ {} is not a string", readable(owned_key)),
+                            error);
+      }
+      metadata.insert_or_assign(std::move(owned_key), std::string(text));
+    }
+    return ok_status();
+  }
+
+  Status read_entry(ondemand::value value, TensorEntry& entry) {
+    ondemand::object object;
+    if (const auto error = value.get_object().get(object)) {
+      return json_failure("its description is not an object", error);
+    }
+    const StoredDType* dtype = nullptr;
+    bool has_shape = false;
+    bool has_offsets = false;
+    for (auto result : object) {
+      ondemand::field field;
+      if (const auto error = std::move(result).get(field)) {
+        return json_failure("its description is not valid JSON", error);
+      }
+      std::string_view key;
+      if (const auto error = field.unescaped_key().get(key)) {
+        return json_failure("its description is not valid JSON", error);
+      }
+      if (key == "dtype") {
+        std::string_view name;
+        if (const auto error = field.value().get_string().get(name)) {
+          return json_failure("dtype is not a string", error);
+        }
+        dtype = find_stored_dtype(name);
+        if (dtype == nullptr) {
+          return data_loss(fmt::format("dtype {} is not known", readable(name)));
+        }
+      } else if (key == "shape") {
+        std::array<int64_t, Shape::kMaxRank> dims{};
+        HEDDLE_ASSIGN_OR_RETURN(const size_t rank, read_integers(field.value(), "shape", dims));
+        entry.shape = Shape(std::span(dims).first(rank));
+        has_shape = true;
+      } else if (key == "data_offsets") {
+        std::array<int64_t, 2> offsets{};
+        HEDDLE_ASSIGN_OR_RETURN(const size_t count,
+                                read_integers(field.value(), "data_offsets", offsets));
+        if (count != 2) return data_loss("data_offsets does not have two numbers");
+        entry.begin = offsets[0];
+        entry.end = offsets[1];
+        has_offsets = true;
+      }  // anything else is of a later version of the format, and skipped
+    }
+    if (dtype == nullptr) return data_loss("has no dtype");
+    if (!has_shape) return data_loss("has no shape");
+    if (!has_offsets) return data_loss("has no data_offsets");
+    entry.stored_dtype = dtype->name;
+    entry.dtype = dtype->dtype;
+    return check_extent(entry, dtype->bits);
+  }
+
+  // Fills `numbers` from the front and says how many there were.
+  static Result<size_t> read_integers(ondemand::value value, std::string_view what,
+                                      std::span<int64_t> numbers) {
+    ondemand::array array;
+    if (const auto error = value.get_array().get(array)) {
+      return json_failure(fmt::format("{} is not a list", what), error);
+    }
+    size_t count = 0;
+    for (auto result : array) {
+      ondemand::value element;
+      if (const auto error = std::move(result).get(element)) {
+        return json_failure(fmt::format("{} is not valid JSON", what), error);
+      }
+      if (count == numbers.size()) {
+        return data_loss(fmt::format("{} has more than {} numbers", what, numbers.size()));
+      }
+      int64_t number = 0;
+      const std::string_view token = element.raw_json_token();
+      if (element.get_int64().get(number) != simdjson::SUCCESS || number < 0) {
+        const std::string_view text = token.substr(0, token.find_first_of(" ,]\t\n\r"));
+        return data_loss(
+            fmt::format("{} has {}, which is not an integer of 0 or more", what, readable(text)));
+      }
+      numbers[count++] = number;
+    }
+    return count;
+  }
+
+  Status check_extent(const TensorEntry& entry, int bits) const {
+    if (entry.begin > entry.end) {
+      return data_loss(fmt::format("data_offsets [{}, {}] run backwards", entry.begin, entry.end));
+    }
+    if (entry.end > data_size_) {
+      return data_loss(
+          fmt::format("data_offsets [{}, {}] reach behind the {} bytes of data in the "
+                      "file: truncated, or not fully downloaded",
+                      entry.begin, entry.end, data_size_));
+    }
+    // Also a shape with a zero in it must not overflow: strides are products of its other
+    // dimensions.
+    int64_t bound = bits;
+    for (const int64_t dim : entry.shape.dims()) {
+      if (__builtin_mul_overflow(bound, std::max<int64_t>(dim, 1), &bound)) {
+        return data_loss(
+            fmt::format("shape {} is too large for any file", entry.shape.to_string()));
+      }
+    }
+    const int64_t num_bits = entry.shape.num_elements() * bits;
+    if (num_bits % 8 != 0 || num_bits / 8 != entry.end - entry.begin) {
+      return data_loss(
+          fmt::format("shape {} of {} needs {} bytes, but data_offsets [{}, {}] hold {}",
+                      entry.shape.to_string(), entry.stored_dtype, (num_bits + 7) / 8, entry.begin,
+                      entry.end, entry.end - entry.begin));
+    }
+    return ok_status();
+  }
+
+  int64_t data_size_;
+  bool metadata_seen_ = false;
+};
+
+Status sort_by_name(std::vector<TensorEntry>& tensors) {
+  const auto by_name = [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; };
+  if (!std::is_sorted(tensors.begin(), tensors.end(), by_name)) {
+    std::sort(tensors.begin(), tensors.end(), by_name);
+  }
+  const auto twin = std::adjacent_find(
+      tensors.begin(), tensors.end(),
+      [](const TensorEntry& a, const TensorEntry& b) { return a.name == b.name; });
+  if (twin == tensors.end()) return ok_status();
+  return data_loss(fmt::format("tensor {} appears twice", readable(twin->name)));
+}
+
+// Tensors must lie end to end from 0 to the end of the file.
+Status check_layout(const std::vector<TensorEntry>& tensors, int64_t data_size) {
+  std::vector<size_t> order(tensors.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&tensors](size_t a, size_t b) {
+    return std::pair(tensors[a].begin, tensors[a].end) <
+           std::pair(tensors[b].begin, tensors[b].end);
+  });
+  int64_t position = 0;
+  const TensorEntry* previous = nullptr;
+  for (const size_t index : order) {
+    const TensorEntry& tensor = tensors[index];
+    if (tensor.begin < position) {
+      return data_loss(
+          fmt::format("tensor {} begins at byte {}, inside tensor {}, which ends at {}",
+                      readable(tensor.name), tensor.begin, readable(previous->name), position));
+    }
+    if (tensor.begin > position) {
+      return data_loss(fmt::format("{} bytes before tensor {} belong to no tensor",
+                                   tensor.begin - position, readable(tensor.name)));
+    }
+    position = tensor.end;
+    previous = &tensor;
+  }
+  if (position == data_size) return ok_status();
+  return data_loss(
+      fmt::format("the last {} bytes of the file belong to no tensor", data_size - position));
+}
+
+}  // namespace
+
+Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> bytes,
+                                                   int64_t file_size) {
+  constexpr int64_t kLengthBytes = 8;
+  if (file_size < kLengthBytes || bytes.size() < kLengthBytes) {
+    return data_loss(fmt::format("{} bytes are too short for a safetensors file", file_size));
+  }
+  uint64_t length = 0;
+  for (size_t i = 0; i < kLengthBytes; ++i)
+    length |= std::to_integer<uint64_t>(bytes[i]) << (8 * i);
+  if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
+    return data_loss(
+        fmt::format("the header claims {} bytes; at most {} are read (is this a safetensors file?)",
+                    length, kMaxHeaderBytes));
+  }
+  if (length > static_cast<uint64_t>(file_size - kLengthBytes) ||
+      length > bytes.size() - static_cast<size_t>(kLengthBytes)) {
+    return data_loss(
+        fmt::format("the header claims {} bytes, the file has {}: truncated", length, file_size));
+  }
+
+  const simdjson::padded_string json(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes,
+                                     static_cast<size_t>(length));
+  if (json.size() != length) return resource_exhausted("no memory to read the header");
+  ondemand::parser parser;
+  ondemand::document document;
+  if (const auto error = parser.iterate(json).get(document)) {
+    return json_failure("the header is not valid JSON", error);
+  }
+  SafetensorsHeader header;
+  header.data_offset = kLengthBytes + static_cast<int64_t>(length);
+  const int64_t data_size = file_size - header.data_offset;
+  HEDDLE_RETURN_IF_ERROR(HeaderWalker(data_size).walk(document, header));
+  HEDDLE_RETURN_IF_ERROR(sort_by_name(header.tensors));
+  HEDDLE_RETURN_IF_ERROR(check_layout(header.tensors, data_size));
+  return header;
+}
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// How our weights are put together from a checkpoint's tensors, as data: a model lists one
+// WeightSpec per weight, load_weights() (load_weights.h) does the rest.
+//
+// Everything is a matter of rows. A tensor of rank 2 or more is a list of rows as long as its last
+// dimension; a vector is a list of rows of one element. A weight takes each of its rows from some
+// row of some hub tensor. That covers concatenation, stacked experts and interleaved projections
+// alike:
+//
+//   {.name = "layers.3.qkv", .shape = {5120, 2048},
+//    .alternatives = {concatenated({{"model.layers.3.self_attn.q_proj.weight", {4096, 2048}},
+//                                   {"model.layers.3.self_attn.k_proj.weight", {512, 2048}},
+//                                   {"model.layers.3.self_attn.v_proj.weight", {512, 2048}}})}}
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "checkpoint/weight_source.h"
+#include "core/tensor.h"
+
+namespace heddle::checkpoint {
+
+// `num_rows` consecutive rows of a hub tensor that stay together in ours.
+struct RowRun {
+  int64_t source_row = 0;
+  int64_t target_row = 0;
+  int64_t num_rows = 0;
+
+  friend bool operator==(const RowRun&, const RowRun&) = default;
+};
+
+struct HubTensor {
+  std::string name;
+  Shape shape;  // must be the stored shape exactly
+};
+
+struct HubPiece {
+  HubTensor tensor;
+  std::vector<RowRun> runs;
+};
+
+// The pieces' target rows cover the weight exactly once; they may leave out rows of a hub tensor.
+using Assembly = std::vector<HubPiece>;
+
+enum class WeightDType : uint8_t {
+  kRun,     // the run's --dtype; as stored without one. Must be fp32, bf16 or fp16 in the file
+  kF32,     // fp32 whatever the file has, for what is too delicate for 16 bits
+  kStored,  // as stored, any dtype
+};
+
+struct WeightSpec {
+  std::string name;  // ours
+  Shape shape;
+  // Ways a checkpoint may store it; the first of which any tensor exists is taken.
+  std::vector<Assembly> alternatives;
+  WeightDType dtype = WeightDType::kRun;
+  float offset = 0;  // added to every element: 1 for zero-centred norm weights. Needs kF32
+  Initial initial = Initial::kSmall;
+};
+
+[[nodiscard]] Assembly whole(HubTensor tensor);
+
+// Along dimension 0, in the order given.
+[[nodiscard]] Assembly concatenated(std::vector<HubTensor> tensors);
+
+[[nodiscard]] Assembly permuted(HubTensor tensor, std::vector<RowRun> runs);
+
+// For each index of [0, count): the concatenation of `patterns`, in whose names '#' stands for the
+// index. Per-expert tensors become one block:
+//   stacked(64, {{"mlp.experts.#.gate_proj.weight", {I, H}}, {"mlp.experts.#.up_proj.weight", {I,
+//   H}}})
+// gives [64, 2*I, H].
+[[nodiscard]] Assembly stacked(int64_t count, const std::vector<HubTensor>& patterns);
+
+// Elements of one row of a tensor of this shape.
+[[nodiscard]] int64_t row_width(const Shape& shape);
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where weights come from: the files of a checkpoint (checkpoint_files.h) or a generator of seeded
+// random values (dummy_weights.h). Both are asked by hub name and give rows of a tensor in the
+// wanted dtype, so that a generated model of any size never exists twice.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace heddle::checkpoint {
+
+// What a generator draws for a tensor.
+enum class Initial : uint8_t {
+  kSmall,      // normal, standard deviation 0.02: matrices, zero-centred norms
+  kAroundOne,  // 1 + the above: plain norms, dt_bias
+  kLogDecay,   // log of a uniform number of (0, 16): A_log of gated delta networks
+};
+
+struct WeightRequest {
+  std::string_view name;  // hub name
+  Shape shape;            // what the model expects; a generator takes it as given
+  Initial initial = Initial::kSmall;
+};
+
+struct StoredWeight {
+  std::string_view name;
+  std::string_view stored_dtype;  // for messages
+  std::optional<DType> dtype;     // none: stored in a format Heddle does not know
+  Shape shape;
+  const void* data = nullptr;  // null when there is no memory to use in place
+  Initial initial = Initial::kSmall;
+};
+
+// Threading: const functions are thread-safe.
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+
+  // None when there is no such tensor.
+  [[nodiscard]] virtual std::optional<StoredWeight> find(const WeightRequest& request) const = 0;
+
+  // Every stored name, to notice what nobody asked for. Empty for a generator. Valid while *this
+  // lives.
+  [[nodiscard]] virtual std::vector<std::string_view> names() const = 0;
+
+  // Copies elements [first, first + count) of a weight that find() returned, converted to `dtype`.
+  // Both dtypes are equal or convertible (convert.h).
+  virtual void read(const StoredWeight& weight, int64_t first, int64_t count, DType dtype,
+                    void* target) const = 0;
+};
+
+}  // namespace heddle::checkpoint

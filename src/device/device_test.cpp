@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "device/memory.h"
+#include "device/thread_pool.h"
+
+namespace heddle::device {
+namespace {
+
+TEST(ThreadPool, RunsEveryTaskExactlyOnce) {
+  for (const int num_threads : {1, 2, 3, 8}) {
+    ThreadPool pool(num_threads);
+    EXPECT_EQ(pool.num_threads(), num_threads);
+    for (const int64_t num_tasks : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> runs(static_cast<size_t>(num_tasks));
+      pool.parallel_for(num_tasks, [&](int64_t task, int worker) {
+        EXPECT_GE(worker, 0);
+        EXPECT_LT(worker, num_threads);
+        runs[static_cast<size_t>(task)].fetch_add(1);
+      });
+      for (const auto& count : runs) EXPECT_EQ(count.load(), 1);
+    }
+  }
+}
+
+TEST(ThreadPool, MakesWritesOfTasksVisibleToTheCallerAndToTheNextLoop) {
+  ThreadPool pool(4);
+  std::vector<int64_t> values(256, 0);
+  for (int round = 0; round < 2000; ++round) {
+    pool.parallel_for(256, [&](int64_t task, int) { ++values[static_cast<size_t>((task + round) % 256)]; });
+  }
+  for (const int64_t value : values) EXPECT_EQ(value, 2000);
+}
+
+TEST(ThreadPool, WakesWorkersThatHaveGoneToSleep) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 5; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::atomic<int64_t> sum{0};
+    pool.parallel_for(100, [&](int64_t task, int) { sum.fetch_add(task); });
+    EXPECT_EQ(sum.load(), 4950);
+  }
+}
+
+TEST(ThreadPool, CountsAtLeastOneCore) { EXPECT_GE(num_physical_cores(), 1); }
+
+TEST(HostBuffer, IsZeroedAlignedAndMovable) {
+  Result<HostBuffer> buffer = HostBuffer::allocate(5 << 20);
+  ASSERT_TRUE(buffer.ok());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % (2 << 20), 0u);
+  for (int64_t i = 0; i < buffer->size(); i += 4096) EXPECT_EQ(buffer->data()[i], std::byte{0});
+  buffer->data()[7] = std::byte{9};
+  HostBuffer moved = std::move(*buffer);
+  EXPECT_EQ(moved.data()[7], std::byte{9});
+  EXPECT_EQ(buffer->data(), nullptr);
+}
+
+TEST(HostBuffer, RefusesWhatTheSystemCannotGive) {
+  EXPECT_EQ(HostBuffer::allocate(-1).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(HostBuffer::allocate(int64_t{1} << 60).status().code(), StatusCode::kResourceExhausted);
+  Result<HostBuffer> empty = HostBuffer::allocate(0);
+  ASSERT_TRUE(empty.ok());
+  EXPECT_EQ(empty->size(), 0);
+}
+
+TEST(HostMemory, SomeIsAvailable) { EXPECT_GT(available_host_memory_bytes(), 0); }
+
+}  // namespace
+}  // namespace heddle::device

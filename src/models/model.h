@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Model: one architecture applied to one config.json. It knows tensors, not pages, streams or devices:
+// which weights it needs, what it keeps per token and per sequence, and its graph.
+//
+// A family is a folder with a Model and a line in registry.cpp (docs/adding-a-model.md).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/load_weights.h"
+#include "checkpoint/model_config.h"
+#include "graph/builder.h"
+
+namespace heddle::models {
+
+// What a sequence keeps between steps. Layers are counted among their own kind.
+struct CacheNeeds {
+  // One K and one V row of num_kv_heads * head_dim per token and KV layer.
+  int64_t num_kv_layers = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+
+  // One convolution window [conv_width - 1, conv_channels] and one matrix per value head
+  // [value_dim, key_dim] per sequence and state layer.
+  int64_t num_state_layers = 0;
+  int64_t conv_channels = 0;
+  int64_t conv_width = 0;
+  int64_t num_value_heads = 0;
+  int64_t value_dim = 0;
+  int64_t key_dim = 0;
+};
+
+// Constants computed from config and weights once at load, by name beside the weights.
+using DerivedWeights = std::vector<std::pair<std::string, Tensor>>;
+
+struct ForwardInputs {
+  graph::Value ids;        // [T] i32
+  graph::Value positions;  // [T] i32
+};
+
+struct ForwardOutputs {
+  graph::Value logits;                      // [R, V] f32
+  std::vector<graph::Value> hidden_states;  // [T, H] each: embedding, after each layer, the last one
+                                            // after the final norm; in this order
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  [[nodiscard]] virtual std::vector<checkpoint::WeightSpec> weight_specs() const = 0;
+
+  // Hub tensors a plain forward pass does not need ("mtp.").
+  [[nodiscard]] virtual std::vector<std::string> ignored_prefixes() const = 0;
+
+  [[nodiscard]] virtual Result<DerivedWeights> derive_weights(
+      const checkpoint::LoadedWeights& weights) const = 0;
+
+  [[nodiscard]] virtual CacheNeeds cache_needs() const = 0;
+
+  // Writes the forward pass; errors stay in the builder.
+  virtual ForwardOutputs build(graph::GraphBuilder& g, const ForwardInputs& inputs) const = 0;
+};
+
+}  // namespace heddle::models

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/registry.h"
+
+#include <array>
+
+#include "models/qwen3_next/qwen3_next.h"
+
+namespace heddle::models {
+
+namespace {
+
+using Factory = Result<std::unique_ptr<const Model>> (*)(const checkpoint::ModelConfig&);
+
+struct Family {
+  std::string_view architecture;
+  Factory create;
+};
+
+constexpr std::array kFamilies = {
+    Family{"Qwen3NextForCausalLM", create_qwen3_next},
+};
+
+constexpr auto kArchitectures = [] {
+  std::array<std::string_view, kFamilies.size()> names;
+  for (size_t i = 0; i < names.size(); ++i) names[i] = kFamilies[i].architecture;
+  return names;
+}();
+
+}  // namespace
+
+std::span<const std::string_view> served_architectures() { return kArchitectures; }
+
+Result<std::unique_ptr<const Model>> create_model(const checkpoint::ModelConfig& config) {
+  for (const Family& family : kFamilies) {
+    if (family.architecture == config.architecture) return family.create(config);
+  }
+  return checkpoint::check_served({config.architecture, config.model_type}, served_architectures());
+}
+
+}  // namespace heddle::models

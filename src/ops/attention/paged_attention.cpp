@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/attention/paged_attention.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "core/shape_contract.h"
+#include "ops/attention/forward_check.h"
+
+namespace heddle::ops {
+
+Status paged_attention(Context& context, const PagedAttentionArgs& args) {
+  Dim T{"T"}, query_width{"Nq * D"}, D{"D", args.head_dim}, Nkv{"Nkv", args.num_kv_heads};
+  Dim kv_width{"Nkv * D", args.num_kv_heads * args.head_dim}, P{"P"}, S{"S"};
+  HEDDLE_RETURN_IF_ERROR(
+      ShapeContract("paged_attention")
+          .require(args.head_dim > 0 && args.head_dim <= 65536, "head_dim",
+                   static_cast<double>(args.head_dim), "lie between 1 and 65536")
+          .require(args.num_kv_heads > 0 && args.num_kv_heads <= 65536, "num_kv_heads",
+                   static_cast<double>(args.num_kv_heads), "lie between 1 and 65536")
+          .require(std::isfinite(args.scale), "scale", static_cast<double>(args.scale), "be finite")
+          .expect("q", args.q, {&T, &query_width}, DType::kF32)
+          .expect("k", args.k, {&T, &kv_width}, DType::kF32)
+          .expect("v", args.v, {&T, &kv_width}, DType::kF32)
+          .expect("y", args.y, {&T, &query_width}, DType::kF32)
+          .expect("kv.k", args.kv.k, {&P, &S, &Nkv, &D}, kFloating)
+          .expect("kv.v", args.kv.v, {&P, &S, &Nkv, &D}, args.kv.k.dtype)
+          .status());
+  if (query_width % kv_width != 0) {
+    return invalid_argument(fmt::format(
+        "paged_attention: q has rows of {}, not a multiple of {} kv heads of width {}",
+        query_width.value(), args.num_kv_heads, args.head_dim));
+  }
+  HEDDLE_RETURN_IF_ERROR(check_batch_rows("paged_attention", args.forward, T));
+  HEDDLE_RETURN_IF_ERROR(check_batch_pages("paged_attention", *args.forward, P, S));
+  const int64_t needed = paged_attention_workspace_bytes(context, T, args.head_dim);
+  if (static_cast<int64_t>(args.workspace.size()) < needed) {
+    return invalid_argument(fmt::format("paged_attention: the workspace has {} bytes, {} rows need {}",
+                                        args.workspace.size(), T.value(), needed));
+  }
+  return HEDDLE_DISPATCH_DEVICE(context, paged_attention, args);
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdint>
+
+#include "ops/attention/paged_attention.h"
+#include "ops/attention/paged_attention_unit.h"
+#include "ops/attention/scratch.h"
+#include "ops/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/attention/paged_attention_cpu.cpp"
+#include <hwy/foreach_target.h>
+
+#include "ops/attention/paged_attention_kernel-inl.h"
+
+#if HWY_ONCE
+
+namespace heddle::ops {
+
+namespace attention {
+
+HWY_EXPORT(attend_segment);
+HWY_EXPORT(join_segment);
+HWY_EXPORT(write_unit);
+HWY_EXPORT(round_row);
+
+namespace {
+
+// Appending fewer rows than this is not worth waking the workers.
+constexpr int64_t kAppendRowsPerTask = 32;
+
+// A segment of a unit, handed to a worker of its own.
+struct SplitTask {
+  int64_t unit = 0;
+  int64_t segment = 0;
+};
+
+struct Workspace {
+  int64_t* units_before = nullptr;  // [B + 1] units of the sequences before b
+  AttentionScratch worker;          // of worker 0; the others follow at `worker_floats`
+  SplitTask* tasks = nullptr;       // [num_split_tasks]
+  AttentionState part;              // of split task 0; the others follow at `state_floats`
+  AttentionState joined;            // of split unit 0
+};
+
+int64_t num_split_units(int num_threads) { return 2 * static_cast<int64_t>(num_threads); }
+
+int64_t num_split_tasks(int num_threads) { return 4 * static_cast<int64_t>(num_threads); }
+
+AttentionState take_state(Scratch& scratch, int64_t padded, int64_t count) {
+  return {.max = scratch.take<float>(count * kUnitRows),
+          .sum = scratch.take<float>(count * kUnitRows * kMaxLanes),
+          .output = scratch.take<float>(count * kUnitRows * padded)};
+}
+
+AttentionState state_at(const AttentionState& first, int64_t padded, int64_t index) {
+  return {.max = first.max + index * kUnitRows,
+          .sum = first.sum + index * kUnitRows * kMaxLanes,
+          .output = first.output + index * kUnitRows * padded};
+}
+
+int64_t padded_slices(int64_t head_dim) { return (head_dim + 63) / 64 * 64; }
+
+Workspace lay_out(Scratch& scratch, int num_threads, int64_t max_tokens, int64_t head_dim) {
+  const int64_t padded = padded_head_dim(head_dim);
+  Workspace workspace;
+  workspace.units_before = scratch.take<int64_t>(max_tokens + 1);
+  workspace.tasks = scratch.take<SplitTask>(num_split_tasks(num_threads));
+  workspace.worker = {
+      .q = scratch.take<float>(num_threads * kUnitRows * padded),
+      .scores = scratch.take<float>(num_threads * kUnitRows * kAttentionBlock),
+      .k = scratch.take<float>(num_threads * kAttentionBlock * padded),
+      .v = scratch.take<float>(num_threads * kAttentionBlock * padded_slices(head_dim)),
+      .segment = take_state(scratch, padded, num_threads),
+      .joined = take_state(scratch, padded, num_threads)};
+  workspace.part = take_state(scratch, padded, num_split_tasks(num_threads));
+  workspace.joined = take_state(scratch, padded, num_split_units(num_threads));
+  return workspace;
+}
+
+AttentionScratch scratch_of(const Workspace& workspace, int64_t head_dim, int worker) {
+  const int64_t padded = padded_head_dim(head_dim);
+  const AttentionScratch& first = workspace.worker;
+  return {.q = first.q + worker * kUnitRows * padded,
+          .scores = first.scores + worker * kUnitRows * kAttentionBlock,
+          .k = first.k + worker * kAttentionBlock * padded,
+          .v = first.v + worker * kAttentionBlock * padded_slices(head_dim),
+          .segment = state_at(first.segment, padded, worker),
+          .joined = state_at(first.joined, padded, worker)};
+}
+
+// Sequence b with start[b] <= value < start[b + 1].
+template <typename Int>
+int64_t sequence_of(const Int* start, int64_t B, int64_t value) {
+  const Int* after = std::upper_bound(start, start + B + 1, static_cast<Int>(value));
+  return after - start - 1;
+}
+
+class PagedAttention {
+ public:
+  PagedAttention(CpuContext& context, const PagedAttentionArgs& args)
+      : pool_(context.pool),
+        args_(args),
+        forward_(*args.forward),
+        B_(forward_.num_sequences()),
+        group_(args.q.shape[1] / (args.num_kv_heads * args.head_dim)),
+        padded_(padded_head_dim(args.head_dim)) {
+    Scratch scratch(args.workspace);
+    workspace_ = lay_out(scratch, pool_.num_threads(), args.q.shape[0], args.head_dim);
+  }
+
+  void run() {
+    append();
+    count_units();
+    const int64_t num_units = workspace_.units_before[B_];
+    if (num_units <= num_split_units(pool_.num_threads()) && pool_.num_threads() > 1) {
+      run_split(num_units);
+      return;
+    }
+    pool_.parallel_for(num_units, [&](int64_t task, int worker) {
+      const AttentionUnit unit = unit_at(num_units - 1 - task);  // a sequence's longest rows first
+      const AttentionScratch scratch = scratch_of(workspace_, args_.head_dim, worker);
+      for (int64_t segment = 0; segment < num_segments(unit); ++segment) {
+        HWY_DYNAMIC_DISPATCH(attend_segment)(args_, unit, segment, scratch, scratch.segment);
+        HWY_DYNAMIC_DISPATCH(join_segment)
+        (args_.head_dim, unit.num_rows, segment == 0, scratch.segment, scratch.joined);
+      }
+      HWY_DYNAMIC_DISPATCH(write_unit)(args_, unit, scratch.joined);
+    });
+  }
+
+ private:
+  // Stores the new rows' keys and values in their pages.
+  void append() {
+    const int64_t T = args_.k.shape[0];
+    const int64_t num_tasks = (T + kAppendRowsPerTask - 1) / kAppendRowsPerTask;
+    pool_.parallel_for(num_tasks, [&](int64_t task, int /*worker*/) {
+      const int64_t first = task * kAppendRowsPerTask;
+      const int64_t end = std::min(T, first + kAppendRowsPerTask);
+      int64_t b = sequence_of(forward_.query_start.data(), B_, first);
+      for (int64_t row = first; row < end; ++row) {
+        while (row >= forward_.query_start[static_cast<size_t>(b + 1)]) ++b;
+        append_row(b, row);
+      }
+    });
+  }
+
+  void append_row(int64_t b, int64_t row) {
+    const int64_t width = args_.num_kv_heads * args_.head_dim;
+    const int64_t position = forward_.context_lens[static_cast<size_t>(b)] + row -
+                             forward_.query_start[static_cast<size_t>(b)];
+    const int64_t page = forward_.pages(b)[position / forward_.page_size];
+    const int64_t slot = position % forward_.page_size;
+    const DType dtype = args_.kv.k.dtype;
+    const auto store = [&](const TensorView& from, const MutableTensorView& to) {
+      const int64_t offset = bytes_of(dtype, page * to.row_stride + slot * width);
+      HWY_DYNAMIC_DISPATCH(round_row)
+      (from.row<float>(row), width, dtype, static_cast<std::byte*>(to.data) + offset);
+    };
+    store(args_.k, args_.kv.k);
+    store(args_.v, args_.kv.v);
+  }
+
+  void count_units() {
+    int64_t total = 0;
+    for (int64_t b = 0; b < B_; ++b) {
+      workspace_.units_before[b] = total;
+      const int64_t rows = forward_.num_rows(b) * group_;
+      total += (rows + kUnitRows - 1) / kUnitRows * args_.num_kv_heads;
+    }
+    workspace_.units_before[B_] = total;
+  }
+
+  [[nodiscard]] AttentionUnit unit_at(int64_t index) const {
+    const int64_t b = sequence_of(workspace_.units_before, B_, index);
+    const int64_t within = index - workspace_.units_before[b];
+    const int64_t first_row = within / args_.num_kv_heads * kUnitRows;
+    return {.sequence = b,
+            .kv_head = within % args_.num_kv_heads,
+            .first_row = first_row,
+            .num_rows = std::min(kUnitRows, forward_.num_rows(b) * group_ - first_row)};
+  }
+
+  [[nodiscard]] int64_t num_segments(const AttentionUnit& unit) const {
+    const int64_t length = forward_.context_lens[static_cast<size_t>(unit.sequence)] +
+                           (unit.first_row + unit.num_rows - 1) / group_ + 1;
+    return (length + kAttentionSegment - 1) / kAttentionSegment;
+  }
+
+  // Few units: their segments are spread over the workers, in waves that fit the workspace, and joined
+  // in order.
+  void run_split(int64_t num_units) {
+    int64_t unit = 0;
+    int64_t segment = 0;
+    while (unit < num_units) {
+      int64_t num_tasks = 0;
+      while (unit < num_units && num_tasks < num_split_tasks(pool_.num_threads())) {
+        workspace_.tasks[num_tasks++] = {.unit = unit, .segment = segment};
+        if (++segment == num_segments(unit_at(unit))) {
+          ++unit;
+          segment = 0;
+        }
+      }
+      pool_.parallel_for(num_tasks, [&](int64_t task, int worker) {
+        const SplitTask& split = workspace_.tasks[task];
+        HWY_DYNAMIC_DISPATCH(attend_segment)
+        (args_, unit_at(split.unit), split.segment, scratch_of(workspace_, args_.head_dim, worker),
+         state_at(workspace_.part, padded_, task));
+      });
+      for (int64_t task = 0; task < num_tasks; ++task) join_split(task);
+    }
+  }
+
+  void join_split(int64_t task) {
+    const SplitTask& split = workspace_.tasks[task];
+    const AttentionUnit unit = unit_at(split.unit);
+    const AttentionState joined = state_at(workspace_.joined, padded_, split.unit);
+    HWY_DYNAMIC_DISPATCH(join_segment)
+    (args_.head_dim, unit.num_rows, split.segment == 0, state_at(workspace_.part, padded_, task),
+     joined);
+    if (split.segment + 1 == num_segments(unit)) {
+      HWY_DYNAMIC_DISPATCH(write_unit)(args_, unit, joined);
+    }
+  }
+
+  device::ThreadPool& pool_;
+  const PagedAttentionArgs& args_;
+  const ForwardContext& forward_;
+  int64_t B_;
+  int64_t group_;
+  int64_t padded_;
+  Workspace workspace_;
+};
+
+}  // namespace
+
+}  // namespace attention
+
+int64_t paged_attention_workspace_bytes(const Context& context, int64_t max_tokens, int64_t head_dim) {
+  const auto& cpu = static_cast<const CpuContext&>(context);
+  Scratch measure;
+  attention::lay_out(measure, cpu.pool.num_threads(), max_tokens, head_dim);
+  return measure.bytes();
+}
+
+Status paged_attention_cpu(CpuContext& context, const PagedAttentionArgs& args) {
+  attention::PagedAttention(context, args).run();
+  return {};
+}
+
+}  // namespace heddle::ops
+
+#endif  // HWY_ONCE

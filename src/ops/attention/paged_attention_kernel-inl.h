@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic of paged attention, per target. Three steps: attend_segment() runs the online softmax of
+// a unit over the blocks of one segment, join_segment() adds its result to the segments before it, and
+// write_unit() divides by the sum. A row takes the same steps wherever it is computed.
+#if defined(HEDDLE_OPS_ATTENTION_PAGED_ATTENTION_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEDDLE_OPS_ATTENTION_PAGED_ATTENTION_KERNEL_INL_H_
+#undef HEDDLE_OPS_ATTENTION_PAGED_ATTENTION_KERNEL_INL_H_
+#else
+#define HEDDLE_OPS_ATTENTION_PAGED_ATTENTION_KERNEL_INL_H_
+#endif
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "ops/attention/paged_attention_unit.h"
+#include "ops/attention/tile-inl.h"
+#include "ops/simd/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace heddle::ops::attention::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+namespace math = heddle::ops::simd::HWY_NAMESPACE;
+namespace tile = heddle::ops::tile::HWY_NAMESPACE;
+
+using D = tile::D;
+using V = tile::V;
+
+inline constexpr size_t kLanes = tile::kLanes;
+inline constexpr size_t kBlock = static_cast<size_t>(kAttentionBlock);
+inline constexpr size_t kSliceWidth = 64;
+
+// Units with fewer rows read a block's keys and values too few times to pay for a copy.
+inline constexpr int64_t kMinRowsToCopy = 12;
+
+HWY_INLINE float exp_of(float x) {
+  const D d;
+  return hn::GetLane(math::Exp(d, hn::Set(d, x)));
+}
+
+// The tokens of one block: where their keys and values lie, or copies of them as f32.
+template <class T>
+struct KvBlock {
+  std::array<const T*, kBlock> k;
+  std::array<const T*, kBlock> v;
+  int64_t count = 0;
+};
+
+// Where the keys and values of tokens [first, end) lie, at most a block of them. The pointers repeat the
+// last token up to a whole group of kDotGroup, so that it can be read.
+template <class T>
+void locate_block(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t first, int64_t end,
+                  KvBlock<T>& block) {
+  const ForwardContext& forward = *args.forward;
+  const int32_t* pages = forward.pages(unit.sequence);
+  const int64_t S = forward.page_size;
+  const int64_t token_stride = args.num_kv_heads * args.head_dim;
+  const int64_t head_offset = unit.kv_head * args.head_dim;
+  block.count = std::clamp<int64_t>(end - first, 0, kAttentionBlock);
+  size_t i = 0;
+  for (int64_t token = first; token < first + block.count;) {
+    const int64_t page = pages[token / S];
+    const int64_t slot = token % S;
+    const T* k = args.kv.k.row<T>(page) + slot * token_stride + head_offset;
+    const T* v = args.kv.v.row<T>(page) + slot * token_stride + head_offset;
+    const int64_t run = std::min(S - slot, first + block.count - token);
+    for (int64_t j = 0; j < run; ++j, ++i) {
+      block.k[i] = k + j * token_stride;
+      block.v[i] = v + j * token_stride;
+    }
+    token += run;
+  }
+  for (; i % tile::kDotGroup != 0; ++i) block.k[i] = block.k[i - 1];
+}
+
+// to[0, width) as f32, zeros up to `padded`.
+template <class T>
+HWY_INLINE void copy_row(const T* from, int64_t width, int64_t padded, float* to) {
+  const D d;
+  const auto n = static_cast<size_t>(width);
+  size_t c = 0;
+  for (; c + kLanes <= n; c += kLanes) hn::StoreU(math::LoadFloats(d, from + c), d, to + c);
+  for (; c < n; ++c) to[c] = to_float(from[c]);
+  for (; c < static_cast<size_t>(padded); ++c) to[c] = 0.0f;
+}
+
+// Softmax of `num_rows` rows over one block: turns scores into exp(score - new max) and gives the factor
+// by which what was summed before must shrink. Row r sees limits[r] tokens of the block.
+HWY_INLINE void softmax_block(size_t num_rows, const int32_t* limits, float* scores,
+                              const AttentionState& state, float* shrink) {
+  const D d;
+  const V lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  for (size_t r = 0; r < num_rows; ++r) {
+    const auto limit = static_cast<size_t>(limits[r]);
+    if (limit == 0) {  // the row ends before this block
+      shrink[r] = 1.0f;
+      continue;
+    }
+    float* row = scores + r * kBlock;
+    V top = lowest;
+    size_t j = 0;
+    for (; j + kLanes <= limit; j += kLanes) top = hn::Max(top, hn::LoadU(d, row + j));
+    if (j < limit) {
+      const auto visible = hn::FirstN(d, limit - j);
+      const V last = hn::IfThenElse(visible, hn::LoadU(d, row + j), lowest);
+      hn::StoreU(last, d, row + j);
+      top = hn::Max(top, last);
+    }
+    const float old_max = state.max[r];
+    const float new_max = std::max(old_max, hn::GetLane(hn::MaxOfLanes(d, top)));
+    const V base = hn::Set(d, new_max);
+    V sum = hn::Zero(d);
+    for (j = 0; j < limit; j += kLanes) {
+      const V p = math::Exp(d, hn::Sub(hn::LoadU(d, row + j), base));
+      hn::StoreU(p, d, row + j);
+      sum = hn::Add(sum, p);
+    }
+    shrink[r] = exp_of(old_max - new_max);
+    float* running = state.sum + r * static_cast<size_t>(kMaxLanes);
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, running), hn::Set(d, shrink[r]), sum), d, running);
+    state.max[r] = new_max;
+  }
+}
+
+// output[r] = output[r] * shrink[r] + sum over the tokens row r sees of p[r][j] * v[j], for `width`
+// columns of v starting where `rows` says.
+template <class Rows>
+HWY_INLINE void accumulate_values(size_t num_rows, const int32_t* limits, const float* scores,
+                                  const float* shrink, const Rows& rows, size_t width, float* output,
+                                  size_t output_stride) {
+  constexpr auto kStep = static_cast<size_t>(tile::kTileRows);
+  for (size_t r = 0; r < num_rows; r += kStep) {
+    const size_t n = std::min(kStep, num_rows - r);
+    const tile::Coefficients p{scores + r * kBlock, kBlock, 1};
+    float* out = output + r * output_stride;
+    // Rows see ever more tokens: the first row's share is common, the others add theirs one by one.
+    const auto common = static_cast<size_t>(limits[r]);
+    tile::AccumulateUpTo4<tile::Start::kScaled>(n, p, rows, width, common, shrink + r, out,
+                                                output_stride);
+    for (size_t i = 1; i < n; ++i) {
+      const size_t more = static_cast<size_t>(limits[r + i]) - common;
+      if (more == 0) continue;
+      tile::AccumulateRows<1, tile::Start::kValue>(p.from(i, common), rows.from(common), width, more,
+                                                   nullptr, out + i * output_stride, output_stride);
+    }
+  }
+}
+
+// Position of the last token row `row` of the unit sees.
+HWY_INLINE int64_t position_of(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t group,
+                               int64_t row) {
+  return args.forward->context_lens[static_cast<size_t>(unit.sequence)] +
+         (unit.first_row + row) / group;
+}
+
+// Queries of the unit, scaled and padded. The scale is applied here, once per element.
+HWY_INLINE void gather_queries(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t group,
+                               int64_t padded, float* q) {
+  const D d;
+  const int64_t first_token = args.forward->query_start[static_cast<size_t>(unit.sequence)];
+  for (int64_t r = 0; r < unit.num_rows; ++r) {
+    const int64_t row = unit.first_row + r;
+    const float* from = args.q.row<float>(first_token + row / group) +
+                        (unit.kv_head * group + row % group) * args.head_dim;
+    float* to = q + r * padded;
+    copy_row(from, args.head_dim, padded, to);
+    for (size_t c = 0; c < static_cast<size_t>(padded); c += kLanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, to + c), hn::Set(d, args.scale)), d, to + c);
+    }
+  }
+}
+
+// The rows of a unit at work on one block.
+struct BlockRows {
+  size_t num_rows = 0;
+  size_t width = 0;  // padded D
+  std::array<int32_t, static_cast<size_t>(kUnitRows)> limits{};  // tokens of the block each row sees
+};
+
+// Few rows: keys and values are read where they lie. Reading them is most of the work, so each phase
+// asks for what the next one needs: the values of this block, then the keys of the next.
+template <class T>
+void attend_from_pages(const AttentionScratch& scratch, const BlockRows& rows, const KvBlock<T>& block,
+                       const KvBlock<T>& next, const AttentionState& state) {
+  constexpr size_t kGroup = tile::kDotGroup;
+  const auto width = static_cast<int64_t>(rows.width);
+  const auto count = static_cast<size_t>(block.count);
+  for (size_t j = 0; j < count; j += kGroup) {
+    const size_t group_end = std::min(j + kGroup, count);
+    for (size_t i = j; i < group_end; ++i) math::PrefetchStep(block.v[i], 0, width);
+    tile::DotRows(scratch.q, rows.width, rows.num_rows, block.k.data() + j, group_end - j, rows.width,
+                  scratch.scores + j, kBlock);
+  }
+  std::array<float, static_cast<size_t>(kUnitRows)> shrink;
+  softmax_block(rows.num_rows, rows.limits.data(), scratch.scores, state, shrink.data());
+  std::array<int32_t, static_cast<size_t>(kUnitRows)> limits;
+  for (size_t j = 0; j < count; j += kGroup) {
+    const size_t next_end = std::min(j + kGroup, static_cast<size_t>(next.count));
+    for (size_t i = j; i < next_end; ++i) math::PrefetchStep(next.k[i], 0, width);
+    for (size_t r = 0; r < rows.num_rows; ++r) {
+      limits[r] = std::clamp(rows.limits[r] - static_cast<int32_t>(j), 0, static_cast<int32_t>(kGroup));
+    }
+    accumulate_values(rows.num_rows, limits.data(), scratch.scores + j, shrink.data(),
+                      tile::PointerRows<T>{block.v.data() + j, 0}, rows.width, state.output, rows.width);
+    std::fill_n(shrink.begin(), rows.num_rows, 1.0f);
+  }
+}
+
+// Many rows: a block is first copied to f32, values in slices of columns that stay in the first-level
+// cache while all rows pass by.
+template <class T>
+void attend_from_copy(const AttentionScratch& scratch, const BlockRows& rows, int64_t head_dim,
+                      const KvBlock<T>& block, const AttentionState& state) {
+  const auto padded = static_cast<int64_t>(rows.width);
+  const auto slice = static_cast<int64_t>(kSliceWidth);
+  const auto count = static_cast<size_t>(block.count);
+  for (size_t j = 0; j < count; ++j) {
+    copy_row(block.k[j], head_dim, padded, scratch.k + j * rows.width);
+    for (int64_t c = 0; c < head_dim; c += slice) {
+      copy_row(block.v[j] + c, std::min(slice, head_dim - c), std::min(slice, padded - c),
+               scratch.v + c * kAttentionBlock + j * kSliceWidth);
+    }
+  }
+  std::array<const float*, kBlock> k;
+  const size_t rounded = (count + tile::kDotGroup - 1) / tile::kDotGroup * tile::kDotGroup;
+  for (size_t j = 0; j < rounded; ++j) k[j] = scratch.k + std::min(j, count - 1) * rows.width;
+  tile::DotRows(scratch.q, rows.width, rows.num_rows, k.data(), count, rows.width, scratch.scores,
+                kBlock);
+  std::array<float, static_cast<size_t>(kUnitRows)> shrink;
+  softmax_block(rows.num_rows, rows.limits.data(), scratch.scores, state, shrink.data());
+  for (size_t c = 0; c < rows.width; c += kSliceWidth) {
+    accumulate_values(rows.num_rows, rows.limits.data(), scratch.scores, shrink.data(),
+                      tile::StridedRows{scratch.v + c * kBlock, kSliceWidth},
+                      std::min(kSliceWidth, rows.width - c), state.output + c, rows.width);
+  }
+}
+
+template <class T>
+void attend_segment_as(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t segment,
+                       const AttentionScratch& scratch, const AttentionState& state) {
+  const int64_t group = args.q.shape[1] / (args.num_kv_heads * args.head_dim);
+  const int64_t padded = padded_head_dim(args.head_dim);
+  gather_queries(args, unit, group, padded, scratch.q);
+  std::fill_n(state.max, unit.num_rows, -std::numeric_limits<float>::infinity());
+  std::fill_n(state.sum, unit.num_rows * kMaxLanes, 0.0f);
+  std::fill_n(state.output, unit.num_rows * padded, 0.0f);
+
+  const bool from_pages = unit.num_rows < kMinRowsToCopy && args.head_dim % kMaxLanes == 0;
+  const int64_t start = segment * kAttentionSegment;
+  const int64_t length = position_of(args, unit, group, unit.num_rows - 1) + 1;
+  const int64_t end = std::min(length, start + kAttentionSegment);
+  BlockRows rows{.num_rows = static_cast<size_t>(unit.num_rows), .width = static_cast<size_t>(padded)};
+  std::array<KvBlock<T>, 2> blocks;  // this one and the next
+  locate_block(args, unit, start, end, blocks[0]);
+  size_t current = 0;
+  for (int64_t first = start; first < end; first += kAttentionBlock, current ^= 1) {
+    const KvBlock<T>& block = blocks[current];
+    for (size_t r = 0; r < rows.num_rows; ++r) {
+      const int64_t visible = position_of(args, unit, group, static_cast<int64_t>(r)) + 1 - first;
+      rows.limits[r] = static_cast<int32_t>(std::clamp<int64_t>(visible, 0, block.count));
+    }
+    locate_block(args, unit, first + kAttentionBlock, end, blocks[current ^ 1]);
+    if (from_pages) {
+      attend_from_pages(scratch, rows, block, blocks[current ^ 1], state);
+    } else {
+      attend_from_copy(scratch, rows, args.head_dim, block, state);
+    }
+  }
+}
+
+void attend_segment(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t segment,
+                    const AttentionScratch& scratch, const AttentionState& state) {
+  switch (args.kv.k.dtype) {
+    case DType::kBf16: return attend_segment_as<Bf16>(args, unit, segment, scratch, state);
+    case DType::kF16: return attend_segment_as<F16>(args, unit, segment, scratch, state);
+    default: return attend_segment_as<float>(args, unit, segment, scratch, state);
+  }
+}
+
+// joined = joined and part, where `part` is the segment that follows; the first segment starts it. A row
+// that ends before `part` stays as it is.
+void join_segment(int64_t head_dim, int64_t num_rows, bool first, const AttentionState& part,
+                  const AttentionState& joined) {
+  const D d;
+  const int64_t padded = padded_head_dim(head_dim);
+  if (first) {
+    std::copy_n(part.max, num_rows, joined.max);
+    std::copy_n(part.sum, num_rows * kMaxLanes, joined.sum);
+    std::copy_n(part.output, num_rows * padded, joined.output);
+    return;
+  }
+  for (int64_t r = 0; r < num_rows; ++r) {
+    if (part.max[r] == -std::numeric_limits<float>::infinity()) continue;
+    const float max = std::max(joined.max[r], part.max[r]);
+    const V old_factor = hn::Set(d, exp_of(joined.max[r] - max));
+    const V new_factor = hn::Set(d, exp_of(part.max[r] - max));
+    joined.max[r] = max;
+    const auto join = [&](const float* from, float* to, int64_t count) {
+      for (int64_t c = 0; c < count; c += static_cast<int64_t>(kLanes)) {
+        const V scaled = hn::Mul(hn::LoadU(d, to + c), old_factor);
+        hn::StoreU(hn::MulAdd(hn::LoadU(d, from + c), new_factor, scaled), d, to + c);
+      }
+    };
+    join(part.sum + r * kMaxLanes, joined.sum + r * kMaxLanes, static_cast<int64_t>(kLanes));
+    join(part.output + r * padded, joined.output + r * padded, padded);
+  }
+}
+
+void write_unit(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                const AttentionState& state) {
+  const D d;
+  const int64_t group = args.q.shape[1] / (args.num_kv_heads * args.head_dim);
+  const int64_t padded = padded_head_dim(args.head_dim);
+  const int64_t first_token = args.forward->query_start[static_cast<size_t>(unit.sequence)];
+  for (int64_t r = 0; r < unit.num_rows; ++r) {
+    const int64_t row = unit.first_row + r;
+    float* to = args.y.row<float>(first_token + row / group) +
+                (unit.kv_head * group + row % group) * args.head_dim;
+    float* from = state.output + r * padded;
+    const V sum = hn::SumOfLanes(d, hn::LoadU(d, state.sum + r * kMaxLanes));
+    const V inverse = hn::Div(hn::Set(d, 1.0f), sum);
+    for (int64_t c = 0; c < padded; c += static_cast<int64_t>(kLanes)) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, from + c), inverse), d, from + c);
+    }
+    std::memcpy(to, from, static_cast<size_t>(args.head_dim) * sizeof(float));
+  }
+}
+
+// to[0, count) = from, rounded to nearest even.
+void round_row(const float* from, int64_t count, DType dtype, void* to) {
+  const D d;
+  const auto n = static_cast<size_t>(count);
+  size_t i = 0;
+  if (dtype == DType::kF32) {
+    std::memcpy(to, from, n * sizeof(float));
+  } else if (dtype == DType::kBf16) {
+    auto* out = static_cast<Bf16*>(to);
+    const hn::RebindToUnsigned<D> d32;
+    const hn::Rebind<uint16_t, D> d16;
+    for (; i + kLanes <= n; i += kLanes) {
+      const V x = hn::LoadU(d, from + i);
+      const auto bits = hn::BitCast(d32, x);
+      const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
+      const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu)));
+      const auto quiet = hn::Or(bits, hn::Set(d32, 0x400000u));
+      const auto chosen = hn::IfThenElse(hn::RebindMask(d32, hn::IsNaN(x)), quiet, rounded);
+      hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(chosen)), d16,
+                 reinterpret_cast<uint16_t*>(out + i));
+    }
+    for (; i < n; ++i) out[i] = to_bf16(from[i]);
+  } else {
+    auto* out = static_cast<F16*>(to);
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+    const hn::Rebind<hwy::float16_t, D> d16;  // F16C rounds to nearest even
+    for (; i + kLanes <= n; i += kLanes) {
+      hn::StoreU(hn::DemoteTo(d16, hn::LoadU(d, from + i)), d16,
+                 reinterpret_cast<hwy::float16_t*>(out + i));
+    }
+#endif
+    for (; i < n; ++i) out[i] = to_f16(from[i]);
+  }
+}
+
+}  // namespace heddle::ops::attention::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#endif  // HEDDLE_OPS_ATTENTION_PAGED_ATTENTION_KERNEL_INL_H_

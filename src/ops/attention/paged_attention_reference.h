@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paged attention in plain loops and double: the oracle of the tests.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ops/attention/paged_attention.h"
+
+namespace heddle::ops {
+
+// One element of a KV page as it was stored.
+inline double kv_element(const MutableTensorView& pool, int64_t page, int64_t index) {
+  const int64_t at = page * pool.row_stride + index;
+  switch (pool.dtype) {
+    case DType::kBf16: return static_cast<double>(to_float(pool.as<Bf16>()[at]));
+    case DType::kF16: return static_cast<double>(to_float(pool.as<F16>()[at]));
+    default: return static_cast<double>(pool.as<float>()[at]);
+  }
+}
+
+// y [T, Nq * D]. The pages already hold the step's own keys and values.
+inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& args) {
+  const ForwardContext& forward = *args.forward;
+  const int64_t D = args.head_dim, Nkv = args.num_kv_heads, S = forward.page_size;
+  const int64_t width = args.q.shape[1], Nq = width / D;
+  std::vector<double> y(static_cast<size_t>(args.q.shape[0] * width));
+  for (int64_t b = 0; b < forward.num_sequences(); ++b) {
+    for (int64_t i = 0; i < forward.num_rows(b); ++i) {
+      const int64_t row = forward.query_start[static_cast<size_t>(b)] + i;
+      const int64_t length = forward.context_lens[static_cast<size_t>(b)] + i + 1;
+      for (int64_t h = 0; h < Nq; ++h) {
+        const int64_t n = h * Nkv / Nq;
+        const auto offset = [&](int64_t token, int64_t d) { return ((token % S) * Nkv + n) * D + d; };
+        std::vector<double> p(static_cast<size_t>(length));
+        for (int64_t j = 0; j < length; ++j) {
+          double dot = 0;
+          for (int64_t d = 0; d < D; ++d) {
+            dot += static_cast<double>(args.q.row<float>(row)[h * D + d]) *
+                   kv_element(args.kv.k, forward.pages(b)[j / S], offset(j, d));
+          }
+          p[static_cast<size_t>(j)] = dot * static_cast<double>(args.scale);
+        }
+        const double max = *std::max_element(p.begin(), p.end());
+        double sum = 0;
+        for (double& x : p) sum += x = std::exp(x - max);
+        for (int64_t j = 0; j < length; ++j) {
+          for (int64_t d = 0; d < D; ++d) {
+            y[static_cast<size_t>(row * width + h * D + d)] +=
+                p[static_cast<size_t>(j)] / sum *
+                kv_element(args.kv.v, forward.pages(b)[j / S], offset(j, d));
+          }
+        }
+      }
+    }
+  }
+  return y;
+}
+
+}  // namespace heddle::ops

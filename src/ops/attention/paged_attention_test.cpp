@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/attention/paged_attention.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ops/attention/paged_attention_reference.h"
+
+namespace heddle::ops {
+
+namespace {
+
+struct Geometry {
+  int64_t Nq = 4;
+  int64_t Nkv = 2;
+  int64_t D = 64;
+  int64_t S = 16;
+  DType dtype = DType::kF32;
+};
+
+struct SequencePart {
+  int sequence = 0;  // index into the conversation
+  int64_t first = 0;
+  int64_t num_rows = 0;
+};
+
+constexpr float kCanary = 12345.0f;
+
+// A number that depends on its coordinates only, so that any order of computing sees the same inputs.
+float noise(uint64_t a, uint64_t b, uint64_t c) {
+  uint64_t x = a * 0x9e3779b97f4a7c15u + b * 0xbf58476d1ce4e5b9u + c * 0x94d049bb133111ebu + 1;
+  x ^= x >> 30;
+  x *= 0xbf58476d1ce4e5b9u;
+  x ^= x >> 27;
+  x *= 0x94d049bb133111ebu;
+  x ^= x >> 31;
+  return static_cast<float>(static_cast<double>(x >> 11) * 0x1p-52 - 1.0) * 1.7f;
+}
+
+// Several sequences with pages of their own in a pool, advanced step by step in any segmentation.
+class Conversation {
+ public:
+  Conversation(const Geometry& geometry, std::vector<int64_t> lengths, uint64_t page_seed = 1)
+      : geometry_(geometry), lengths_(std::move(lengths)) {
+    const int64_t longest = *std::max_element(lengths_.begin(), lengths_.end());
+    width_ = (longest + geometry.S - 1) / geometry.S;
+    const int64_t num_owned = width_ * static_cast<int64_t>(lengths_.size());
+    num_pages_ = num_owned + 3;  // the sink and two pages of somebody else
+    k_pages_ = Tensor({num_pages_, geometry.S, geometry.Nkv, geometry.D}, geometry.dtype);
+    v_pages_ = Tensor({num_pages_, geometry.S, geometry.Nkv, geometry.D}, geometry.dtype);
+    for (Tensor* pool : {&k_pages_, &v_pages_}) {
+      std::memset(pool->view().data, 0xff, static_cast<size_t>(pool->num_bytes()));  // NaN everywhere
+    }
+    std::vector<int32_t> ids(static_cast<size_t>(num_pages_ - 1));
+    std::iota(ids.begin(), ids.end(), 1);
+    std::mt19937_64 random(page_seed);
+    std::shuffle(ids.begin(), ids.end(), random);
+    table_.assign(ids.begin(), ids.begin() + num_owned);
+    foreign_ = {0, ids[static_cast<size_t>(num_owned)], ids[static_cast<size_t>(num_owned) + 1]};
+    for (const int64_t length : lengths_) {
+      outputs_.emplace_back(static_cast<size_t>(length * geometry.Nq * geometry.D), kCanary);
+    }
+  }
+
+  // Runs one step and keeps its rows; strided tensors with canaries around them.
+  void step(const std::vector<SequencePart>& parts, int num_threads = 1) {
+    const Geometry& g = geometry_;
+    const int64_t query_width = g.Nq * g.D, kv_width = g.Nkv * g.D;
+    int64_t T = 0;
+    query_start_ = {0};
+    context_lens_.clear();
+    step_table_.clear();
+    for (const SequencePart& part : parts) {
+      T += part.num_rows;
+      query_start_.push_back(static_cast<int32_t>(T));
+      context_lens_.push_back(static_cast<int32_t>(part.first));
+      const auto row = table_.begin() + part.sequence * width_;
+      step_table_.insert(step_table_.end(), row, row + width_);
+    }
+    const int64_t qkv_width = query_width + 2 * kv_width;
+    Tensor qkv({T, qkv_width + 5}, DType::kF32);
+    Tensor y({T, query_width + 3}, DType::kF32);
+    std::ranges::fill(y.span<float>(), kCanary);
+    for (size_t p = 0; p < parts.size(); ++p) {
+      for (int64_t i = 0; i < parts[p].num_rows; ++i) {
+        float* to = qkv.view().row<float>(query_start_[p] + i);
+        for (int64_t c = 0; c < qkv_width; ++c) {
+          to[c] = noise(static_cast<uint64_t>(parts[p].sequence) + 7,
+                        static_cast<uint64_t>(parts[p].first + i), static_cast<uint64_t>(c));
+        }
+      }
+    }
+    device::ThreadPool pool(num_threads);
+    CpuContext context(pool, true);
+    ForwardContext forward;
+    forward.query_start = query_start_;
+    forward.context_lens = context_lens_;
+    forward.page_table = step_table_;
+    forward.page_table_width = width_;
+    forward.page_size = static_cast<int32_t>(g.S);
+    std::vector<std::byte> workspace(
+        static_cast<size_t>(paged_attention_workspace_bytes(context, T, g.D)), std::byte{0xff});
+    float* base = qkv.view().as<float>();
+    const PagedAttentionArgs args{
+        .q = {base, DType::kF32, {T, query_width}, qkv_width + 5},
+        .k = {base + query_width, DType::kF32, {T, kv_width}, qkv_width + 5},
+        .v = {base + query_width + kv_width, DType::kF32, {T, kv_width}, qkv_width + 5},
+        .y = {y.view().data, DType::kF32, {T, query_width}, query_width + 3},
+        .num_kv_heads = g.Nkv,
+        .head_dim = g.D,
+        .scale = 1.0f / std::sqrt(static_cast<float>(g.D)),
+        .kv = {k_pages_.view(), v_pages_.view()},
+        .forward = &forward,
+        .workspace = workspace};
+    const Status status = paged_attention(context, args);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    if (check_reference_) compare(args);
+    for (int64_t row = 0; row < T; ++row) {
+      for (int64_t c = query_width; c < query_width + 3; ++c) {
+        ASSERT_EQ(y.view().row<float>(row)[c], kCanary) << "beyond row " << row;
+      }
+    }
+    for (size_t p = 0; p < parts.size(); ++p) {
+      auto& output = outputs_[static_cast<size_t>(parts[p].sequence)];
+      for (int64_t i = 0; i < parts[p].num_rows; ++i) {
+        std::memcpy(output.data() + (parts[p].first + i) * query_width,
+                    y.view().row<float>(query_start_[p] + i),
+                    static_cast<size_t>(query_width) * sizeof(float));
+      }
+    }
+  }
+
+  // Every sequence alone, in one step.
+  void run_whole() {
+    for (size_t b = 0; b < lengths_.size(); ++b) {
+      step({{.sequence = static_cast<int>(b), .first = 0, .num_rows = lengths_[b]}});
+    }
+  }
+
+  void check_against_reference(bool on) { check_reference_ = on; }
+
+  [[nodiscard]] const std::vector<std::vector<float>>& outputs() const { return outputs_; }
+
+  // Pages of nobody in the conversation are as they were.
+  void expect_foreign_pages_untouched() {
+    for (const Tensor* pool : {&k_pages_, &v_pages_}) {
+      const int64_t page_bytes = pool->num_bytes() / num_pages_;
+      for (const int32_t page : foreign_) {
+        const auto* bytes = static_cast<const uint8_t*>(pool->view().data) + page * page_bytes;
+        EXPECT_TRUE(std::all_of(bytes, bytes + page_bytes, [](uint8_t b) { return b == 0xff; }))
+            << "page " << page;
+      }
+    }
+  }
+
+ private:
+  static void compare(const PagedAttentionArgs& args) {
+    const std::vector<double> expected = paged_attention_reference(args);
+    double error = 0, norm = 0;
+    const int64_t width = args.y.shape[1];
+    for (int64_t i = 0; i < static_cast<int64_t>(expected.size()); ++i) {
+      const double truth = expected[static_cast<size_t>(i)];
+      const double value = static_cast<double>(args.y.row<float>(i / width)[i % width]);
+      error += (value - truth) * (value - truth);
+      norm += truth * truth;
+    }
+    EXPECT_LE(std::sqrt(error), 2e-6 * std::sqrt(norm));
+  }
+
+  Geometry geometry_;
+  std::vector<int64_t> lengths_;
+  int64_t width_ = 0;
+  int64_t num_pages_ = 0;
+  Tensor k_pages_, v_pages_;
+  std::vector<int32_t> table_;
+  std::vector<int32_t> foreign_;
+  std::vector<std::vector<float>> outputs_;
+  std::vector<int32_t> query_start_, context_lens_, step_table_;
+  bool check_reference_ = false;
+};
+
+TEST(PagedAttentionTest, MatchesTheReferenceForAnyGeometry) {
+  const Geometry geometries[] = {{.Nq = 1, .Nkv = 1, .D = 7, .S = 1},
+                                 {.Nq = 4, .Nkv = 2, .D = 128, .S = 16},
+                                 {.Nq = 3, .Nkv = 3, .D = 80, .S = 8},
+                                 {.Nq = 6, .Nkv = 2, .D = 96, .S = 128},
+                                 {.Nq = 16, .Nkv = 1, .D = 32, .S = 4},
+                                 {.Nq = 71, .Nkv = 1, .D = 16, .S = 16},
+                                 {.Nq = 8, .Nkv = 1, .D = 256, .S = 64}};
+  for (Geometry geometry : geometries) {
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
+      geometry.dtype = dtype;
+      SCOPED_TRACE(fmt::format("Nq {} Nkv {} D {} S {} {}", geometry.Nq, geometry.Nkv, geometry.D,
+                               geometry.S, to_string(dtype)));
+      Conversation conversation(geometry, {141, 1, 17});
+      conversation.check_against_reference(true);
+      conversation.step({{.sequence = 0, .first = 0, .num_rows = 137},
+                         {.sequence = 2, .first = 0, .num_rows = 16}});
+      conversation.step({{.sequence = 1, .first = 0, .num_rows = 1},
+                         {.sequence = 0, .first = 137, .num_rows = 3},
+                         {.sequence = 2, .first = 16, .num_rows = 1}});
+      conversation.step({{.sequence = 0, .first = 140, .num_rows = 1}});
+      conversation.expect_foreign_pages_untouched();
+    }
+  }
+}
+
+TEST(PagedAttentionTest, GivesTheSameBitsForAnyChunkingBatchThreadsAndPages) {
+  const std::vector<int64_t> lengths{300, 33, 129};
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
+    for (const int64_t D : {64, 24}) {
+      const Geometry plain{.Nq = 6, .Nkv = 2, .D = D, .S = 16, .dtype = dtype};
+      Conversation whole(plain, lengths);
+      whole.run_whole();
+      for (const int64_t S : {1, 16, 128}) {
+        SCOPED_TRACE(fmt::format("{} D {} S {}", to_string(dtype), D, S));
+        Geometry geometry = plain;
+        geometry.S = S;
+        Conversation pieces(geometry, lengths, 99);
+        std::mt19937_64 random(static_cast<uint64_t>(S + D));
+        std::vector<int64_t> done(lengths.size());
+        while (done != lengths) {  // prefill and decode mixed, in random pieces
+          std::vector<SequencePart> parts;
+          for (size_t b = 0; b < lengths.size(); ++b) {
+            const int64_t left = lengths[b] - done[b];
+            if (left == 0 || random() % 4 == 0) continue;
+            const int64_t most = random() % 2 == 0 ? 1 : 70;
+            const int64_t rows = std::min<int64_t>(left, 1 + static_cast<int64_t>(random() % 70) % most);
+            parts.push_back({.sequence = static_cast<int>(b), .first = done[b], .num_rows = rows});
+            done[b] += rows;
+          }
+          if (!parts.empty()) pieces.step(parts, 1 + static_cast<int>(random() % 3));
+        }
+        EXPECT_EQ(whole.outputs(), pieces.outputs());
+        pieces.expect_foreign_pages_untouched();
+      }
+    }
+  }
+}
+
+TEST(PagedAttentionTest, GivesTheSameBitsWhereSegmentsAreJoined) {
+  const int64_t length = 2 * kAttentionSegment + 5;
+  const Geometry geometry{.Nq = 2, .Nkv = 1, .D = 16, .S = 64};
+  Conversation whole(geometry, {length});
+  whole.run_whole();
+  for (const int threads : {1, 4}) {
+    Conversation pieces(geometry, {length}, 5);
+    for (int64_t first = 0; first < length;) {
+      const bool at_join = first % kAttentionSegment >= kAttentionSegment - 2 ||
+                           first % kAttentionSegment <= 1 || length - first < 5;
+      const int64_t to_join = (first / kAttentionSegment + 1) * kAttentionSegment - 2 - first;
+      const int64_t rows = at_join ? 1 : std::min(std::max<int64_t>(to_join, 1), length - 4 - first);
+      pieces.step({{.sequence = 0, .first = first, .num_rows = std::max<int64_t>(rows, 1)}}, threads);
+      first += std::max<int64_t>(rows, 1);
+    }
+    EXPECT_EQ(whole.outputs(), pieces.outputs()) << threads << " threads";
+  }
+  Conversation checked(geometry, {length});
+  checked.run_whole();
+  checked.check_against_reference(true);
+  checked.step({{.sequence = 0, .first = length - 1, .num_rows = 1}}, 2);
+}
+
+TEST(PagedAttentionTest, SplitsALongDecodeIntoMoreSegmentsThanFitOneWave) {
+  const int64_t length = 11 * kAttentionSegment + 3;  // one thread of a pool of two: 8 tasks a wave
+  const Geometry geometry{.Nq = 2, .Nkv = 1, .D = 16, .S = 128};
+  Conversation conversation(geometry, {length});
+  for (int64_t first = 0; first < length - 1; first += 2048) {
+    conversation.step({{.first = first, .num_rows = std::min<int64_t>(2048, length - 1 - first)}});
+  }
+  conversation.step({{.first = length - 1, .num_rows = 1}}, 1);
+  const auto alone = conversation.outputs();
+  conversation.check_against_reference(true);
+  conversation.step({{.first = length - 1, .num_rows = 1}}, 2);
+  EXPECT_EQ(alone, conversation.outputs());
+}
+
+class PagedAttentionErrorsTest : public ::testing::Test {
+ protected:
+  PagedAttentionErrorsTest() {
+    forward_.query_start = query_start_;
+    forward_.context_lens = context_lens_;
+    forward_.page_table = pages_;
+    forward_.page_table_width = 1;
+    forward_.page_size = 4;
+    workspace_.resize(static_cast<size_t>(paged_attention_workspace_bytes(context_, 2, 8)));
+  }
+
+  [[nodiscard]] PagedAttentionArgs args() {
+    return {.q = q_.view(),
+            .k = k_.view(),
+            .v = v_.view(),
+            .y = y_.view(),
+            .num_kv_heads = 1,
+            .head_dim = 8,
+            .scale = 1.0f,
+            .kv = {k_pages_.view(), v_pages_.view()},
+            .forward = &forward_,
+            .workspace = workspace_};
+  }
+
+  std::string message(const PagedAttentionArgs& wrong) {
+    return paged_attention(context_, wrong).to_string();
+  }
+
+  device::ThreadPool pool_{1};
+  CpuContext context_{pool_};
+  Tensor q_{{2, 16}, DType::kF32}, k_{{2, 8}, DType::kF32}, v_{{2, 8}, DType::kF32};
+  Tensor y_{{2, 16}, DType::kF32};
+  Tensor k_pages_{{3, 4, 1, 8}, DType::kBf16}, v_pages_{{3, 4, 1, 8}, DType::kBf16};
+  std::vector<int32_t> query_start_{0, 2}, context_lens_{1}, pages_{2};
+  ForwardContext forward_;
+  std::vector<std::byte> workspace_;
+};
+
+TEST_F(PagedAttentionErrorsTest, SaysWhatDoesNotFit) {
+  ASSERT_TRUE(paged_attention(context_, args()).ok());
+  PagedAttentionArgs wrong = args();
+  wrong.num_kv_heads = 3;
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("Nkv"));
+  wrong = args();
+  wrong.forward = nullptr;
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("ForwardContext"));
+  wrong = args();
+  wrong.workspace = wrong.workspace.first(8);
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("workspace has 8 bytes"));
+  pages_[0] = 3;
+  EXPECT_THAT(message(args()), ::testing::HasSubstr("page outside the pool of 3"));
+  pages_[0] = 2;
+  context_lens_[0] = 3;
+  EXPECT_THAT(message(args()), ::testing::HasSubstr("room for 4"));
+  context_lens_[0] = 0;
+  query_start_[1] = 1;
+  EXPECT_THAT(message(args()), ::testing::HasSubstr("covers rows 0 to 1, the tensors have 2"));
+}
+
+TEST_F(PagedAttentionErrorsTest, RoundsKeysAndValuesAsTheScalarConversionsDo) {
+  const float samples[] = {1.00585f, -3.14159f, 65519.0f, 1e-7f, 0.0f, -0.0f, 1.0009766f, 5.9e-8f};
+  for (int64_t c = 0; c < 8; ++c) {
+    k_.span<float>()[static_cast<size_t>(c)] = samples[c];
+    v_.span<float>()[static_cast<size_t>(c)] = samples[7 - c];
+  }
+  for (const DType dtype : {DType::kBf16, DType::kF16}) {
+    Tensor k_pages({3, 4, 1, 8}, dtype), v_pages({3, 4, 1, 8}, dtype);
+    PagedAttentionArgs step = args();
+    step.kv = {k_pages.view(), v_pages.view()};
+    ASSERT_TRUE(paged_attention(context_, step).ok());
+    for (size_t c = 0; c < 8; ++c) {
+      const size_t at = 2 * 32 + 8 + c;  // page 2, second token
+      const uint16_t expected =
+          dtype == DType::kBf16 ? to_bf16(samples[c]).bits : to_f16(samples[c]).bits;
+      EXPECT_EQ(k_pages.span<uint16_t>()[at], expected) << samples[c];
+      EXPECT_EQ(v_pages.span<uint16_t>()[at + 7 - 2 * c], expected) << samples[c];
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace heddle::ops

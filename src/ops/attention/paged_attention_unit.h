@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The piece of work paged attention is cut into: up to kUnitRows rows of one sequence and one kv head,
+// where a row is a pair (token, query head of the group), numbered token by token.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/attention/paged_attention.h"
+
+namespace heddle::ops {
+
+inline constexpr int64_t kUnitRows = 64;
+inline constexpr int64_t kMaxLanes = 16;  // floats of the widest vector
+
+struct AttentionUnit {
+  int64_t sequence = 0;
+  int64_t kv_head = 0;
+  int64_t first_row = 0;  // token row * group + head in the group, counted within the sequence
+  int64_t num_rows = 0;
+};
+
+// A softmax under way, for the rows of a unit.
+struct AttentionState {
+  float* max = nullptr;     // [kUnitRows] largest score so far
+  float* sum = nullptr;     // [kUnitRows, kMaxLanes] sum of exp(score - max), lane by lane
+  float* output = nullptr;  // [kUnitRows, padded D] sum of exp(score - max) * v
+};
+
+// What one worker needs. `padded` below is D rounded up to whole vectors, slices are 64 columns wide.
+struct AttentionScratch {
+  float* q = nullptr;       // [kUnitRows, padded D] times scale
+  float* scores = nullptr;  // [kUnitRows, kAttentionBlock]
+  float* k = nullptr;       // [kAttentionBlock, padded D] a block as f32
+  float* v = nullptr;       // [slices, kAttentionBlock, 64]
+  AttentionState segment;
+  AttentionState joined;
+};
+
+inline int64_t padded_head_dim(int64_t head_dim) {
+  return (head_dim + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
+}
+
+}  // namespace heddle::ops

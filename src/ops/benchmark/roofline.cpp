@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "ops/benchmark/cold_memory.h"
+#include "ops/benchmark/op_benchmark.h"
+#include "ops/simd/peak_rate.h"
+#include "ops/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/benchmark/roofline.cpp"
+#include <hwy/foreach_target.h>
+
+#include "ops/simd/load-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace heddle::ops::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+namespace simd = heddle::ops::simd::HWY_NAMESPACE;
+
+// Reads `count` words, a multiple of 64, and returns their exclusive or.
+uint32_t read_words(const uint32_t* words, int64_t count) {
+  const hn::ScalableTag<uint32_t> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  constexpr uintptr_t kAhead = 2048;  // bytes
+  auto all = hn::Zero(d);
+  for (int64_t i = 0; i < count; i += 64) {
+    const uintptr_t ahead = reinterpret_cast<uintptr_t>(words + i) + kAhead;
+    for (uintptr_t line = 0; line < 256; line += 64) simd::PrefetchLine(ahead + line);
+    for (int64_t j = 0; j < 64; j += lanes) all = hn::Xor(all, hn::LoadU(d, words + i + j));
+  }
+  HWY_ALIGN uint32_t lane[HWY_MAX_BYTES / sizeof(uint32_t)];
+  hn::Store(all, d, lane);
+  uint32_t result = 0;
+  for (int64_t j = 0; j < lanes; ++j) result ^= lane[j];
+  return result;
+}
+
+}  // namespace heddle::ops::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace heddle::ops {
+
+HWY_EXPORT(read_words);
+
+Roofline measure_roofline(CpuContext& context) {
+  constexpr int64_t kBytes = int64_t{512} << 20;
+  constexpr int64_t kBytesPerTask = int64_t{2} << 20;
+  ColdMemory memory(kBytes);
+  const auto* words = static_cast<const uint32_t*>(memory.next(kBytes));
+  std::vector<uint32_t> sinks(static_cast<size_t>(kBytes / kBytesPerTask));
+  double best = 1e9;
+  for (int run = 0; run < 5; ++run) {
+    const auto start = std::chrono::steady_clock::now();
+    context.pool.parallel_for(kBytes / kBytesPerTask, [&](int64_t task, int) {
+      constexpr int64_t kWords = kBytesPerTask / 4;
+      sinks[static_cast<size_t>(task)] = HWY_DYNAMIC_DISPATCH(read_words)(words + task * kWords, kWords);
+    });
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best = std::min(best, seconds.count());
+  }
+  const int threads = context.pool.num_threads();
+  return {.num_threads = threads,
+          .read_gb_per_s = static_cast<double>(kBytes) / best * 1e-9,
+          .float_gflops = threads * peak_float_gflops(),
+          .bf16_gflops = threads * peak_bf16_gflops()};
+}
+
+}  // namespace heddle::ops
+
+#endif  // HWY_ONCE

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/gemm/bf16_product.h"
+
+#include "core/check.h"
+#include "ops/simd/peak_rate.h"
+
+#if defined(__x86_64__)
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wuninitialized"  // gcc's own intrinsics, its bug 105593
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+
+#include <algorithm>
+
+#include "ops/gemm/panel_driver.h"
+#include "ops/gemm/panel_product.h"
+
+#define HEDDLE_BF16_TARGET \
+  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,prefer-vector-width=512")))
+
+#if defined(__clang__)
+#define HEDDLE_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define HEDDLE_UNROLL _Pragma("GCC unroll 32")
+#endif
+
+namespace heddle::ops {
+
+namespace {
+
+constexpr int64_t kStep = 64;  // numbers along K: two vectors
+constexpr int kTileRows = 3;   // 3 x 4 tiles with two sums each take 24 of 32 registers
+constexpr int kTileColumns = 4;
+
+HEDDLE_BF16_TARGET inline __m512 dot_pairs(__m512 sum, __m512i a, __m512i b) {
+  return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+}
+
+template <int kRows, int kColumns, bool kPrefetch>
+HEDDLE_BF16_TARGET void dot_tile(const Product& p, int64_t row, int64_t column) {
+  const uint16_t* x[kRows];
+  const uint16_t* w[kColumns];
+  __m512 sums[2][kRows][kColumns];
+  HEDDLE_UNROLL
+  for (int r = 0; r < kRows; ++r) x[r] = p.x_bf16 + p.x_row(row + r) * p.x_bf16_stride;
+  HEDDLE_UNROLL
+  for (int c = 0; c < kColumns; ++c) {
+    w[c] = static_cast<const uint16_t*>(p.weight) + (column + c) * p.weight_stride;
+    HEDDLE_UNROLL
+    for (int r = 0; r < kRows; ++r) sums[0][r][c] = sums[1][r][c] = _mm512_setzero_ps();
+  }
+  uintptr_t next = reinterpret_cast<uintptr_t>(w[0] + kColumns * p.weight_stride);
+
+  for (int64_t k = 0; k < p.K; k += kStep) {
+    if constexpr (kPrefetch) {  // the next tile's weights, which follow this one's
+      HEDDLE_UNROLL
+      for (int line = 0; line < 2 * kColumns; ++line) {
+        _mm_prefetch(reinterpret_cast<const char*>(next) + 64 * line, _MM_HINT_T0);
+      }
+      next += 128 * kColumns;
+    }
+    const int64_t left = p.K - k;
+    HEDDLE_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int64_t count = std::clamp<int64_t>(left - 32 * half, 0, 32);
+      const auto mask = static_cast<__mmask32>((uint64_t{1} << count) - 1);
+      __m512i rows[kRows];
+      HEDDLE_UNROLL
+      for (int r = 0; r < kRows; ++r) rows[r] = _mm512_loadu_si512(x[r] + k + 32 * half);
+      HEDDLE_UNROLL
+      for (int c = 0; c < kColumns; ++c) {
+        const __m512i weights = left >= kStep ? _mm512_loadu_si512(w[c] + k + 32 * half)
+                                              : _mm512_maskz_loadu_epi16(mask, w[c] + k + 32 * half);
+        HEDDLE_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+          sums[half][r][c] = dot_pairs(sums[half][r][c], rows[r], weights);
+        }
+      }
+    }
+  }
+
+  HEDDLE_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    float* y = p.y + (row + r) * p.y_stride + column;
+    HEDDLE_UNROLL
+    for (int c = 0; c < kColumns; ++c) {
+      const float sum = _mm512_reduce_add_ps(_mm512_add_ps(sums[0][r][c], sums[1][r][c]));
+      y[c] = p.bias == nullptr ? sum : sum + p.bias[column + c];
+    }
+  }
+}
+
+template <int kColumns>
+void dot_rows(const Product& p, int64_t begin, int64_t end, int64_t column) {
+  int64_t row = begin;
+  switch ((end - begin) % kTileRows) {  // the odd rows first, so that one tile prefetches
+    case 1: dot_tile<1, kColumns, true>(p, row, column); row += 1; break;
+    case 2: dot_tile<2, kColumns, true>(p, row, column); row += 2; break;
+    default: dot_tile<kTileRows, kColumns, true>(p, row, column); row += kTileRows; break;
+  }
+  for (; row < end; row += kTileRows) dot_tile<kTileRows, kColumns, false>(p, row, column);
+}
+
+struct PairPanel {
+  static constexpr int kVectors = 4;
+  static constexpr int64_t kMaxWidth = kPanelColumns;
+  static constexpr int64_t kDepth = 512;  // 256 pairs of 64 columns: 64 KB
+  static constexpr int64_t kPanelBytes = kDepth * kMaxWidth * 2;
+
+  static int64_t lanes() { return 16; }
+
+  static void pack(const Product& p, int64_t column, int64_t num_columns, int64_t k, int64_t depth,
+                   int64_t width, void* panel) {
+    pack_pairs(p, column, num_columns, k, depth, width, static_cast<uint32_t*>(panel));
+  }
+
+  template <int kRows, int kWide>
+  HEDDLE_BF16_TARGET static void multiply(const PanelTile& tile) {
+    const Product& p = tile.product;
+    const int32_t* x[kRows];  // pairs; even offsets of 64-byte aligned rows
+    __m512 sums[kRows][kWide];
+    HEDDLE_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      x[r] = reinterpret_cast<const int32_t*>(p.x_bf16 + p.x_row(tile.row + r) * p.x_bf16_stride +
+                                              tile.k);
+      HEDDLE_UNROLL
+      for (int v = 0; v < kWide; ++v) {
+        sums[r][v] = _mm512_loadu_ps(tile.init + r * tile.init_stride + v * 16);
+      }
+    }
+    const auto* panel = static_cast<const uint32_t*>(tile.panel);
+    const int64_t pairs = (tile.depth + 1) / 2;
+    for (int64_t i = 0; i < pairs; ++i, panel += kWide * 16) {
+      __m512i weights[kWide];
+      HEDDLE_UNROLL
+      for (int v = 0; v < kWide; ++v) weights[v] = _mm512_load_si512(panel + v * 16);
+      HEDDLE_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        const __m512i factor = _mm512_set1_epi32(x[r][i]);
+        HEDDLE_UNROLL
+        for (int v = 0; v < kWide; ++v) sums[r][v] = dot_pairs(sums[r][v], factor, weights[v]);
+      }
+    }
+    HEDDLE_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      HEDDLE_UNROLL
+      for (int v = 0; v < kWide; ++v) {
+        _mm512_storeu_ps(tile.y + r * tile.y_stride + v * 16, sums[r][v]);
+      }
+    }
+  }
+
+  static void tile(int64_t rows, int64_t vectors, const PanelTile& tile) {
+    for_tile_shape<kVectors>(rows, vectors,
+                             [&]<int kRows, int kWide>() { multiply<kRows, kWide>(tile); });
+  }
+};
+
+}  // namespace
+
+bool has_bf16_products() {
+  static const bool present = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                              __builtin_cpu_supports("avx512vl") &&
+                              __builtin_cpu_supports("avx512dq") &&
+                              __builtin_cpu_supports("avx512bf16");
+  return present;
+}
+
+HEDDLE_BF16_TARGET void round_to_bf16(const float* x, int64_t K, uint16_t* to) {
+  const int64_t width = bf16_row_width(K);
+  for (int64_t k = 0; k < width; k += 16) {
+    const int64_t count = std::clamp<int64_t>(K - k, 0, 16);
+    const auto mask = static_cast<__mmask16>((uint32_t{1} << count) - 1);
+    const auto rounded = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(mask, x + k));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + k), reinterpret_cast<__m256i>(rounded));
+  }
+}
+
+void row_dot_bf16(const Product& p, const Block& block) {
+  // Rows of x that stay in the second-level cache while the columns pass over them.
+  const int64_t rows_at_once = std::max<int64_t>(128 * 1024 / bf16_row_width(p.K), 6) / 6 * 6;
+  for (int64_t begin = block.row_begin; begin < block.row_end; begin += rows_at_once) {
+    const int64_t end = std::min(begin + rows_at_once, block.row_end);
+    int64_t column = block.column_begin;
+    for (; column + kTileColumns <= block.column_end; column += kTileColumns) {
+      dot_rows<kTileColumns>(p, begin, end, column);
+    }
+    for (; column < block.column_end; ++column) dot_rows<1>(p, begin, end, column);
+  }
+}
+
+void panel_product_bf16(const Product& product, const Block& block) {
+  run_panels<PairPanel>(product, block);
+}
+
+HEDDLE_BF16_TARGET double bf16_dot_loop(int64_t rounds) {
+  constexpr int kChains = 12;
+  const __m512i ones = _mm512_set1_epi16(0x3f80);
+  __m512 sums[kChains];
+  HEDDLE_UNROLL
+  for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));  // all different
+  for (int64_t round = 0; round < rounds; ++round) {
+    HEDDLE_UNROLL
+    for (int i = 0; i < kChains; ++i) sums[i] = dot_pairs(sums[i], ones, ones);
+  }
+  __m512 total = _mm512_setzero_ps();
+  HEDDLE_UNROLL
+  for (int i = 0; i < kChains; ++i) total = _mm512_add_ps(total, sums[i]);
+  const volatile float sink = _mm512_reduce_add_ps(total);
+  (void)sink;
+  return static_cast<double>(rounds) * kChains * 64.0;
+}
+
+}  // namespace heddle::ops
+
+#else  // not x86-64
+
+namespace heddle::ops {
+
+bool has_bf16_products() { return false; }
+
+void round_to_bf16(const float*, int64_t, uint16_t*) { HEDDLE_CHECK(has_bf16_products()); }
+
+void row_dot_bf16(const Product&, const Block&) { HEDDLE_CHECK(has_bf16_products()); }
+
+void panel_product_bf16(const Product&, const Block&) { HEDDLE_CHECK(has_bf16_products()); }
+
+double bf16_dot_loop(int64_t) { return 0.0; }
+
+}  // namespace heddle::ops
+
+#endif
+
+namespace heddle::ops {
+
+bool bf16_products_pay() {
+  // The rates differ by a factor of two either way on the CPUs we know: no noise crosses the middle.
+  static const bool pay = peak_bf16_gflops() > 1.2 * peak_float_gflops();
+  return pay;
+}
+
+}  // namespace heddle::ops

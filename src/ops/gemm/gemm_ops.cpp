@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/gemm/gemm_ops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ops/gemm/linear.h"
+
+namespace heddle::ops {
+
+namespace {
+
+Status infer_linear(std::span<const TensorMeta> inputs, const Attrs&, std::vector<TensorMeta>& outputs) {
+  const TensorMeta& x = inputs[0];
+  const TensorMeta& weight = inputs[1];
+  if (x.rank != 2 || weight.rank != 2 || x.dtype != DType::kF32 || !(x[1] == weight[1])) {
+    return invalid_argument(fmt::format("linear takes float32 [T, K] and [N, K], got {} and {}",
+                                        x.to_string(), weight.to_string()));
+  }
+  outputs.push_back(TensorMeta(DType::kF32, {x[0], weight[0]}));
+  return {};
+}
+
+int64_t linear_workspace(std::span<const TensorMeta> inputs, const Attrs&, const Extents& largest,
+                         const Context& context) {
+  return linear_workspace_bytes(inputs[0][0].at(largest), inputs[1][1].offset, inputs[1][0].offset,
+                                inputs[1].dtype, context.exact);
+}
+
+Status launch_linear(Context& context, const LaunchArgs& args) {
+  return linear(context, {.x = args.inputs[0],
+                          .weight = args.inputs[1],
+                          .y = args.outputs[0],
+                          .workspace = args.workspace});
+}
+
+}  // namespace
+
+std::span<const OpDef> gemm_ops() {
+  static const OpDef kOps[] = {{.name = "linear",
+                                .num_inputs = 2,
+                                .infer = infer_linear,
+                                .workspace_bytes = linear_workspace,
+                                .launch = launch_linear}};
+  return kOps;
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "ops/gemm/grouped_linear.h"
+
+namespace heddle::ops {
+
+namespace {
+
+// What one expert that has rows is to compute.
+struct GroupTask {
+  int64_t first_task = 0;
+  Product product;
+  ProductKernel kernel = ProductKernel::kRowDot;
+  TaskGrid grid;
+};
+
+Status check_rows(const GroupedLinearArgs& args) {
+  const int64_t R = args.y.shape[0];
+  const auto* offsets = args.row_offsets.as<int32_t>();
+  const int64_t E = args.weight.shape[0];
+  if (offsets[0] != 0 || offsets[E] != R) {
+    return invalid_argument(fmt::format(
+        "grouped_linear: row_offsets run from {} to {}, they must run from 0 to R = {}", offsets[0],
+        offsets[E], R));
+  }
+  for (int64_t e = 0; e < E; ++e) {
+    if (offsets[e + 1] < offsets[e]) {
+      return invalid_argument(fmt::format("grouped_linear: row_offsets fall from {} to {} at expert {}",
+                                          offsets[e], offsets[e + 1], e));
+    }
+  }
+  if (args.x_rows.data != nullptr) {
+    const auto* rows = args.x_rows.as<int32_t>();
+    const int64_t S = args.x.shape[0];
+    for (int64_t r = 0; r < R; ++r) {
+      if (rows[r] < 0 || rows[r] >= S) {
+        return invalid_argument(
+            fmt::format("grouped_linear: x_rows[{}] is {}, x has {} rows", r, rows[r], S));
+      }
+    }
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+int64_t group_task_bytes(int64_t num_experts) {
+  return num_experts * static_cast<int64_t>(sizeof(GroupTask)) + 64;
+}
+
+void multiply_groups(device::ThreadPool& pool, const GroupedProduct& groups,
+                     const ProductOptions& options, std::span<std::byte> workspace) {
+  HEDDLE_CHECK_LE(group_task_bytes(groups.num_experts), static_cast<int64_t>(workspace.size()));
+  auto* tasks = reinterpret_cast<GroupTask*>(align_to_line(workspace.data()));
+  const Product& all = groups.all;
+
+  int64_t num_active = 0;
+  for (int64_t e = 0; e < groups.num_experts; ++e) {
+    num_active += groups.row_offsets[e + 1] > groups.row_offsets[e] ? 1 : 0;
+  }
+  if (num_active == 0) return;
+  const int64_t wanted =
+      (wanted_tasks(pool.num_threads()) + num_active - 1) / num_active;
+
+  int64_t num_tasks = 0;
+  GroupTask* end = tasks;
+  for (int64_t e = 0; e < groups.num_experts; ++e) {
+    const int64_t begin_row = groups.row_offsets[e];
+    const int64_t T = groups.row_offsets[e + 1] - begin_row;
+    if (T == 0) continue;
+    Product product = all;
+    product.T = T;
+    product.y += begin_row * all.y_stride;
+    product.weight = static_cast<const std::byte*>(all.weight) +
+                     bytes_of(all.weight_dtype, e * groups.expert_stride);
+    if (all.x_rows != nullptr) {
+      product.x_rows += begin_row;
+    } else {
+      product.x += begin_row * all.x_stride;
+      if (all.x_bf16 != nullptr) product.x_bf16 += begin_row * all.x_bf16_stride;
+    }
+    const ProductKernel kernel = choose_kernel(T, all.K, all.weight_dtype, options);
+    const TaskGrid grid = split_product(kernel, product, wanted);
+    *end++ = {.first_task = num_tasks, .product = product, .kernel = kernel, .grid = grid};
+    num_tasks += grid.num_tasks;
+  }
+
+  pool.parallel_for(num_tasks, [&](int64_t task, int) {
+    const GroupTask* group = std::upper_bound(tasks, end, task, [](int64_t index, const GroupTask& g) {
+                               return index < g.first_task;
+                             }) - 1;
+    run_kernel(group->kernel, group->product,
+               group->grid.block(task - group->first_task, group->product));
+  });
+}
+
+Status grouped_linear_cpu(CpuContext& context, const GroupedLinearArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(check_rows(args));
+  const ProductOptions options = product_options(context.exact);
+  const int64_t S = args.x.shape[0];
+  const int64_t K = args.x.shape[1];
+  GroupedProduct groups{.all = {.x = args.x.as<float>(),
+                                .x_stride = args.x.row_stride,
+                                .x_rows = args.x_rows.as<int32_t>(),
+                                .weight = args.weight.data,
+                                .weight_stride = K,
+                                .weight_dtype = args.weight.dtype,
+                                .y = args.y.as<float>(),
+                                .y_stride = args.y.row_stride,
+                                .T = args.y.shape[0],
+                                .K = K,
+                                .N = args.weight.shape[1]},
+                        .expert_stride = args.weight.row_stride,
+                        .row_offsets = args.row_offsets.as<int32_t>(),
+                        .num_experts = args.weight.shape[0]};
+  const auto task_bytes = static_cast<size_t>(group_task_bytes(groups.num_experts));
+  if (rounds_x(args.weight.dtype, options)) {
+    groups.all.x_bf16 = round_rows(context.pool, groups.all.x, groups.all.x_stride, S, K,
+                                   args.workspace.subspan(task_bytes));
+    groups.all.x_bf16_stride = bf16_row_width(K);
+  }
+  multiply_groups(context.pool, groups, options, args.workspace.first(task_bytes));
+  return ok_status();
+}
+
+}  // namespace heddle::ops

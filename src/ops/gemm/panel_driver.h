@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops around a panel kernel: columns in panels, K in slices, rows in tiles.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ops/gemm/product.h"
+
+namespace heddle::ops {
+
+// Rows of the largest tile: 6 x 4 vectors of sums fill 24 of AVX-512's 32 registers.
+inline constexpr int64_t kPanelTileRows = 6;
+
+// One tile: `rows` x `vectors` vectors of y = init + x[row.., k..] panel.
+struct PanelTile {
+  const Product& product;
+  int64_t row = 0;
+  int64_t k = 0;
+  int64_t depth = 0;
+  const void* panel = nullptr;
+  const float* init = nullptr;  // [rows, vectors * lanes], rows init_stride apart
+  int64_t init_stride = 0;
+  float* y = nullptr;  // likewise
+  int64_t y_stride = 0;
+};
+
+// Kernel: kDepth (K of a slice), kPanelBytes, kVectors (most vectors of a panel's width), kMaxWidth,
+// lanes(), pack(product, column, num_columns, k, depth, width, panel), tile(rows, vectors, PanelTile).
+template <class Kernel>
+void run_panels(const Product& p, const Block& block) {
+  alignas(64) unsigned char panel[Kernel::kPanelBytes];
+  alignas(64) float edge[kPanelTileRows * Kernel::kMaxWidth];
+  alignas(64) float bias[Kernel::kMaxWidth];
+  const int64_t lanes = Kernel::lanes();
+  const int64_t rows = block.row_end - block.row_begin;
+  const int64_t num_tiles = (rows + kPanelTileRows - 1) / kPanelTileRows;
+
+  for (int64_t column = block.column_begin; column < block.column_end;) {
+    const int64_t num_columns = std::min(Kernel::kVectors * lanes, block.column_end - column);
+    int64_t vectors = (num_columns + lanes - 1) / lanes;
+    if (vectors == 3) vectors = 4;  // not worth a kernel of its own
+    const int64_t width = vectors * lanes;
+    const bool whole = num_columns == width;
+    std::fill_n(bias, width, 0.0f);
+    if (p.bias != nullptr) std::copy_n(p.bias + column, num_columns, bias);
+
+    for (int64_t k = 0; k < p.K; k += Kernel::kDepth) {
+      const int64_t depth = std::min(Kernel::kDepth, p.K - k);
+      Kernel::pack(p, column, num_columns, k, depth, width, panel);
+      for (int64_t i = 0; i < num_tiles; ++i) {  // heights differ by at most one
+        const int64_t row = block.row_begin + i * rows / num_tiles;
+        const int64_t tile_rows = block.row_begin + (i + 1) * rows / num_tiles - row;
+        float* y = p.y + row * p.y_stride + column;
+        PanelTile tile{.product = p,
+                       .row = row,
+                       .k = k,
+                       .depth = depth,
+                       .panel = panel,
+                       .init = k == 0 ? bias : y,
+                       .init_stride = k == 0 ? 0 : p.y_stride,
+                       .y = y,
+                       .y_stride = p.y_stride};
+        if (!whole) {  // through a buffer, so that nothing beyond column_end is touched
+          if (k != 0) {
+            for (int64_t r = 0; r < tile_rows; ++r) {
+              std::copy_n(y + r * p.y_stride, num_columns, edge + r * width);
+            }
+            tile.init = edge;
+            tile.init_stride = width;
+          }
+          tile.y = edge;
+          tile.y_stride = width;
+        }
+        Kernel::tile(tile_rows, vectors, tile);
+        if (!whole) {
+          for (int64_t r = 0; r < tile_rows; ++r) {
+            std::copy_n(edge + r * width, num_columns, y + r * p.y_stride);
+          }
+        }
+      }
+    }
+    column += num_columns;
+  }
+}
+
+// Calls function.template operator()<rows, vectors>() for rows in 1..6 and vectors in {1, 2, 4}.
+template <int kMaxVectors, class Function>
+void for_tile_shape(int64_t rows, int64_t vectors, const Function& function) {
+  const auto with_vectors = [&]<int kRows>() {
+    if (vectors == 1) return function.template operator()<kRows, 1>();
+    if (kMaxVectors == 2 || vectors == 2) return function.template operator()<kRows, 2>();
+    if constexpr (kMaxVectors == 4) return function.template operator()<kRows, 4>();
+  };
+  switch (rows) {
+    case 1: return with_vectors.template operator()<1>();
+    case 2: return with_vectors.template operator()<2>();
+    case 3: return with_vectors.template operator()<3>();
+    case 4: return with_vectors.template operator()<4>();
+    case 5: return with_vectors.template operator()<5>();
+    default: return with_vectors.template operator()<6>();
+  }
+}
+
+}  // namespace heddle::ops

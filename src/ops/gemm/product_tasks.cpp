@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/gemm/product_tasks.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "ops/gemm/panel_product.h"
+#include "ops/gemm/row_dot.h"
+
+namespace heddle::ops {
+
+namespace {
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// From how many rows on packing a panel pays for itself. Measured with AVX-512: float32 panels overtake
+// at 10 to 12 rows, with a short K (few steps to pay for folding a dot product's lanes) at 4; bf16 ones
+// later, for their row_dot converts nothing.
+int64_t panel_rows(int64_t K, bool bf16) {
+  constexpr int64_t kShortK = 192;
+  if (bf16) return K <= kShortK ? 10 : 24;
+  return K <= kShortK ? 4 : 10;
+}
+
+// A task should run for some microseconds at least: what handing it out and waiting for it costs.
+constexpr int64_t kMinTaskWork = 128 * 1024;          // multiply-adds
+constexpr int64_t kMinTaskWeightBytes = 8 * 1024;     // of weights streamed from memory
+constexpr int64_t kMaxTaskWeightBytes = 256 * 1024;   // small enough that the last task is never long
+constexpr int64_t kRowDotColumns = 16;                // four tiles
+
+}  // namespace
+
+ProductKernel choose_kernel(int64_t T, int64_t K, DType weight, const ProductOptions& options) {
+  if (options.exact) return ProductKernel::kRowDot;
+  const bool bf16 = rounds_x(weight, options);
+  const bool panel = K > 0 && T >= panel_rows(K, bf16);
+  if (bf16) return panel ? ProductKernel::kPanelBf16 : ProductKernel::kRowDotBf16;
+  return panel ? ProductKernel::kPanel : ProductKernel::kRowDot;
+}
+
+void run_kernel(ProductKernel kernel, const Product& product, const Block& block) {
+  switch (kernel) {
+    case ProductKernel::kRowDot: return row_dot(product, block);
+    case ProductKernel::kPanel: return panel_product(product, block);
+    case ProductKernel::kRowDotBf16: return row_dot_bf16(product, block);
+    case ProductKernel::kPanelBf16: return panel_product_bf16(product, block);
+  }
+}
+
+Block TaskGrid::block(int64_t task, const Product& product) const {
+  const int64_t row = task / num_column_blocks * rows;
+  const int64_t column = task % num_column_blocks * columns;
+  return {.row_begin = row,
+          .row_end = std::min(row + rows, product.T),
+          .column_begin = column,
+          .column_end = std::min(column + columns, product.N)};
+}
+
+TaskGrid split_product(ProductKernel kernel, const Product& p, int64_t wanted) {
+  const bool panel = kernel == ProductKernel::kPanel || kernel == ProductKernel::kPanelBf16;
+  const int64_t unit = panel ? kPanelColumns : kRowDotColumns;
+  const int64_t column_bytes = std::max<int64_t>(bytes_of(p.weight_dtype, p.K), 1);
+  const int64_t column_work = std::max<int64_t>(p.T * p.K, 1);
+
+  // Columns: as many blocks as wanted, within the bounds on a block.
+  int64_t columns = ceil_div(p.N, std::max<int64_t>(wanted, 1));
+  const int64_t fewest = std::min(ceil_div(kMinTaskWork, column_work),
+                                  ceil_div(kMinTaskWeightBytes, column_bytes));
+  columns = std::clamp(columns, std::min(fewest, p.N),
+                       std::max<int64_t>(kMaxTaskWeightBytes / column_bytes, unit));
+  columns = ceil_div(std::max<int64_t>(columns, 1), unit) * unit;
+  TaskGrid grid{.rows = p.T, .columns = columns};
+  grid.num_column_blocks = ceil_div(p.N, columns);
+
+  // Rows, where the columns alone do not give everyone work.
+  const int64_t row_blocks_wanted = wanted / std::max<int64_t>(grid.num_column_blocks, 1);
+  if (row_blocks_wanted > 1) {
+    constexpr int64_t kMinRows = 24;  // four tiles a panel or pass over the weights
+    const int64_t row_work = std::max<int64_t>(p.K * std::min(columns, p.N), 1);
+    const int64_t rows = std::max({ceil_div(p.T, row_blocks_wanted), kMinRows,
+                                   ceil_div(kMinTaskWork, row_work)});
+    grid.rows = std::min(ceil_div(rows, 6) * 6, std::max<int64_t>(p.T, 1));
+  }
+  grid.num_tasks = grid.num_column_blocks * ceil_div(p.T, std::max<int64_t>(grid.rows, 1));
+  return grid;
+}
+
+int64_t wanted_tasks(int num_threads) { return num_threads == 1 ? 1 : 6 * num_threads; }
+
+std::byte* align_to_line(std::byte* data) {
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  return data + ((address + 63) / 64 * 64 - address);
+}
+
+int64_t rounded_bytes(int64_t rows, int64_t K, DType weight, const ProductOptions& options) {
+  if (!rounds_x(weight, options)) return 0;
+  return rows * bf16_row_width(K) * static_cast<int64_t>(sizeof(uint16_t)) + 64;
+}
+
+const uint16_t* round_rows(device::ThreadPool& pool, const float* x, int64_t x_stride, int64_t rows,
+                           int64_t K, std::span<std::byte> workspace) {
+  auto* rounded = reinterpret_cast<uint16_t*>(align_to_line(workspace.data()));
+  const int64_t width = bf16_row_width(K);
+  HEDDLE_CHECK_LE(reinterpret_cast<std::byte*>(rounded + rows * width),
+                  workspace.data() + workspace.size());
+  const int64_t rows_per_task = std::max<int64_t>(32 * 1024 / width, 1);
+  pool.parallel_for(ceil_div(rows, rows_per_task), [&](int64_t task, int) {
+    const int64_t end = std::min((task + 1) * rows_per_task, rows);
+    for (int64_t row = task * rows_per_task; row < end; ++row) {
+      round_to_bf16(x + row * x_stride, K, rounded + row * width);
+    }
+  });
+  return rounded;
+}
+
+void multiply(device::ThreadPool& pool, Product product, const ProductOptions& options,
+              std::span<std::byte> workspace) {
+  if (rounds_x(product.weight_dtype, options)) {
+    product.x_bf16 =
+        round_rows(pool, product.x, product.x_stride, product.T, product.K, workspace);
+    product.x_bf16_stride = bf16_row_width(product.K);
+  }
+  const ProductKernel kernel = choose_kernel(product.T, product.K, product.weight_dtype, options);
+  const TaskGrid grid = split_product(kernel, product, wanted_tasks(pool.num_threads()));
+  pool.parallel_for(grid.num_tasks, [&](int64_t task, int) {
+    run_kernel(kernel, product, grid.block(task, product));
+  });
+}
+
+}  // namespace heddle::ops

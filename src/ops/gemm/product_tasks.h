@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which kernel computes a product, and how it is cut into tasks for the thread pool. Shared by linear and
+// grouped_linear.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "device/thread_pool.h"
+#include "ops/gemm/bf16_product.h"
+#include "ops/gemm/product.h"
+
+namespace heddle::ops {
+
+struct ProductOptions {
+  bool exact = false;           // every row the same bits whatever is computed beside it
+  bool bf16_products = false;   // may round x to bf16 where the weights are (and the CPU can)
+};
+
+// What an op's Context means for its products on this CPU.
+inline ProductOptions product_options(bool exact) {
+  return {.exact = exact, .bf16_products = !exact && bf16_products_pay()};
+}
+
+enum class ProductKernel { kRowDot, kPanel, kRowDotBf16, kPanelBf16 };
+
+// Whether products with these weights read x rounded to bf16.
+[[nodiscard]] inline bool rounds_x(DType weight, const ProductOptions& options) {
+  return weight == DType::kBf16 && options.bf16_products && !options.exact;
+}
+
+[[nodiscard]] ProductKernel choose_kernel(int64_t T, int64_t K, DType weight,
+                                          const ProductOptions& options);
+
+void run_kernel(ProductKernel kernel, const Product& product, const Block& block);
+
+// A product cut into blocks of equal size, but for the last ones.
+struct TaskGrid {
+  int64_t rows = 1;     // of a block
+  int64_t columns = 1;  // of a block
+  int64_t num_column_blocks = 0;
+  int64_t num_tasks = 0;
+
+  [[nodiscard]] Block block(int64_t task, const Product& product) const;
+};
+
+// About `wanted_tasks` blocks, fewer where they would be too small to be worth handing out.
+[[nodiscard]] TaskGrid split_product(ProductKernel kernel, const Product& product,
+                                     int64_t wanted_tasks);
+
+// Tasks for `num_threads` to share: several each, because threads are not equally fast.
+[[nodiscard]] int64_t wanted_tasks(int num_threads);
+
+// Bytes for `rows` rows of x rounded to bf16, and alignment; 0 where products read x itself.
+[[nodiscard]] int64_t rounded_bytes(int64_t rows, int64_t K, DType weight,
+                                    const ProductOptions& options);
+
+// Rounds x [rows, K] into `workspace` on the pool and returns the place of row 0; rows are
+// bf16_row_width(K) apart.
+const uint16_t* round_rows(device::ThreadPool& pool, const float* x, int64_t x_stride, int64_t rows,
+                           int64_t K, std::span<std::byte> workspace);
+
+// Computes `product` on the pool. `workspace` holds rounded_bytes(product.T, ...).
+void multiply(device::ThreadPool& pool, Product product, const ProductOptions& options,
+              std::span<std::byte> workspace);
+
+// The first 64-byte boundary at or after `data`.
+[[nodiscard]] std::byte* align_to_line(std::byte* data);
+
+}  // namespace heddle::ops

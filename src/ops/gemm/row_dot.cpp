@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/gemm/row_dot.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/check.h"
+#include "ops/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/gemm/row_dot.cpp"
+#include <hwy/foreach_target.h>
+
+#include "ops/simd/load-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace heddle::ops::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+namespace simd = heddle::ops::simd::HWY_NAMESPACE;
+
+using FloatTag = hn::ScalableTag<float>;
+
+// Rows x columns of a tile. Two vectors of sums an element: 24 of AVX-512's 32 registers, 8 of AVX2's 16
+// (three rows there would leave no room for the operands).
+constexpr int kTileRows = HWY_TARGET == HWY_AVX3 ? 3 : 2;
+constexpr int kTileColumns = HWY_TARGET == HWY_AVX3 ? 4 : HWY_TARGET == HWY_AVX2 ? 2 : 1;
+
+// Rows of x that stay in the second-level cache while a block's columns pass over them.
+constexpr int64_t kRowBytesInCache = 256 * 1024;
+
+template <int kRows, int kColumns, typename Weight>
+HWY_INLINE void dot_step(const float* const (&x)[kRows], const Weight* const (&w)[kColumns],
+                         int64_t k, hn::Vec<hn::ScalableTag<float>> (&sums)[2][kRows][kColumns]) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  HEDDLE_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    hn::Vec<decltype(d)> row[kRows];
+    HEDDLE_UNROLL
+    for (int r = 0; r < kRows; ++r) row[r] = hn::LoadU(d, x[r] + k + half * lanes);
+    HEDDLE_UNROLL
+    for (int c = 0; c < kColumns; ++c) {
+      const auto weights = simd::LoadFloats(d, w[c] + k + half * lanes);
+      HEDDLE_UNROLL
+      for (int r = 0; r < kRows; ++r) sums[half][r][c] = hn::MulAdd(row[r], weights, sums[half][r][c]);
+    }
+  }
+}
+
+// Adds the lanes of each of four vectors, all four at once: lane i of the result is the sum of v[i].
+HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> fold_lanes(const hn::Vec<FloatTag> (&v)[4]) {
+#if HWY_TARGET == HWY_SCALAR
+  return v[0];
+#else
+  const FloatTag d;
+  const hn::Repartition<double, FloatTag> d64;
+  // Blocks of four lanes each become [sum v0, sum v1, sum v2, sum v3], then the blocks are added.
+  const auto low = hn::Add(hn::InterleaveLower(d, v[0], v[1]), hn::InterleaveUpper(d, v[0], v[1]));
+  const auto high = hn::Add(hn::InterleaveLower(d, v[2], v[3]), hn::InterleaveUpper(d, v[2], v[3]));
+  const auto low64 = hn::BitCast(d64, low);
+  const auto high64 = hn::BitCast(d64, high);
+  const auto blocks = hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, low64, high64)),
+                              hn::BitCast(d, hn::InterleaveUpper(d64, low64, high64)));
+  const hn::Half<FloatTag> half;
+  const auto halves = hn::Add(hn::LowerHalf(half, blocks), hn::UpperHalf(half, blocks));
+#if HWY_TARGET == HWY_AVX3
+  const hn::Half<hn::Half<FloatTag>> quarter;
+  return hn::Add(hn::LowerHalf(quarter, halves), hn::UpperHalf(quarter, halves));
+#else
+  return halves;
+#endif
+#endif
+}
+
+// The `pass`-th of `num_passes` tiles that share these columns; its first element is (row, column). Together
+// they prefetch the next columns' weights, each its share, so that memory is never waited for in bursts.
+template <int kRows, int kColumns, typename Weight>
+HWY_NOINLINE void dot_tile(const Product& p, int64_t row, int64_t column, int64_t pass,
+                           int64_t num_passes) {
+  const hn::ScalableTag<float> d;
+  constexpr int64_t kMaxStep = 2 * hn::MaxLanes(hn::ScalableTag<float>());
+  const int64_t step = 2 * static_cast<int64_t>(hn::Lanes(d));
+  const float* x[kRows];
+  const Weight* w[kColumns];
+  HEDDLE_UNROLL
+  for (int r = 0; r < kRows; ++r) x[r] = p.x + p.x_row(row + r) * p.x_stride;
+  HEDDLE_UNROLL
+  for (int c = 0; c < kColumns; ++c) {
+    w[c] = static_cast<const Weight*>(p.weight) + (column + c) * p.weight_stride;
+  }
+  hn::Vec<decltype(d)> sums[2][kRows][kColumns];
+  HEDDLE_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    HEDDLE_UNROLL
+    for (int c = 0; c < kColumns; ++c) sums[0][r][c] = sums[1][r][c] = hn::Zero(d);
+  }
+
+  // The next columns' weights follow these ones.
+  constexpr int64_t kLines = kColumns * kMaxStep * static_cast<int64_t>(sizeof(Weight)) / 64;
+  const int64_t first_line = kLines * pass / num_passes;
+  const int64_t num_lines = kLines * (pass + 1) / num_passes - first_line;
+  uintptr_t ahead = reinterpret_cast<uintptr_t>(w[0] + kColumns * p.weight_stride) +
+                    static_cast<uintptr_t>(64 * first_line * (p.K / step));
+  int64_t k = 0;
+  for (; k + step <= p.K; k += step) {
+    for (int64_t line = 0; line < num_lines; ++line, ahead += 64) simd::PrefetchLine(ahead);
+    dot_step<kRows, kColumns, Weight>(x, w, k, sums);
+  }
+  if (k < p.K) {
+    HWY_ALIGN float x_tail[kRows][kMaxStep] = {};
+    HWY_ALIGN Weight w_tail[kColumns][kMaxStep] = {};
+    const auto count = static_cast<size_t>(p.K - k);
+    const float* x_rows[kRows];
+    const Weight* w_rows[kColumns];
+    HEDDLE_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      std::memcpy(x_tail[r], x[r] + k, count * sizeof(float));
+      x_rows[r] = x_tail[r];
+    }
+    HEDDLE_UNROLL
+    for (int c = 0; c < kColumns; ++c) {
+      std::memcpy(w_tail[c], w[c] + k, count * sizeof(Weight));
+      w_rows[c] = w_tail[c];
+    }
+    dot_step<kRows, kColumns, Weight>(x_rows, w_rows, 0, sums);
+  }
+
+  HEDDLE_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    float* y = p.y + (row + r) * p.y_stride + column;
+    hn::Vec<FloatTag> columns[4];
+    HEDDLE_UNROLL
+    for (int c = 0; c < 4; ++c) {
+      columns[c] = c < kColumns ? hn::Add(sums[0][r][c % kColumns], sums[1][r][c % kColumns])
+                                : hn::Zero(FloatTag());
+    }
+    const hn::CappedTag<float, 4> d4;
+    HWY_ALIGN float folded[4];
+    hn::Store(fold_lanes(columns), d4, folded);
+    HEDDLE_UNROLL
+    for (int c = 0; c < kColumns; ++c) {
+      y[c] = p.bias == nullptr ? folded[c] : folded[c] + p.bias[column + c];
+    }
+  }
+}
+
+// All rows [begin, end) of `kColumns` columns, in tiles of kTileRows rows after a smaller one.
+template <int kColumns, typename Weight>
+HWY_INLINE void dot_rows(const Product& p, int64_t begin, int64_t end, int64_t column) {
+  const int64_t odd_rows = (end - begin) % kTileRows;
+  const int64_t num_passes = (end - begin + kTileRows - 1) / kTileRows;
+  if (odd_rows == 1) dot_tile<1, kColumns, Weight>(p, begin, column, 0, num_passes);
+  if (odd_rows == 2) dot_tile<2, kColumns, Weight>(p, begin, column, 0, num_passes);
+  int64_t pass = odd_rows == 0 ? 0 : 1;
+  for (int64_t row = begin + odd_rows; row < end; row += kTileRows, ++pass) {
+    dot_tile<kTileRows, kColumns, Weight>(p, row, column, pass, num_passes);
+  }
+}
+
+template <typename Weight>
+void dot_block(const Product& p, const Block& block) {
+  const int64_t row_bytes = std::max<int64_t>(p.K, 1) * static_cast<int64_t>(sizeof(float));
+  const int64_t rows_at_once = std::max<int64_t>(kRowBytesInCache / row_bytes, 4) / 6 * 6 + 6;
+  for (int64_t begin = block.row_begin; begin < block.row_end; begin += rows_at_once) {
+    const int64_t end = std::min(begin + rows_at_once, block.row_end);
+    int64_t column = block.column_begin;
+    for (; column + kTileColumns <= block.column_end; column += kTileColumns) {
+      dot_rows<kTileColumns, Weight>(p, begin, end, column);
+    }
+    for (; column < block.column_end; ++column) dot_rows<1, Weight>(p, begin, end, column);
+  }
+}
+
+void row_dot_block(const Product& product, const Block& block) {
+  switch (product.weight_dtype) {
+    case DType::kF32: return dot_block<float>(product, block);
+    case DType::kBf16: return dot_block<Bf16>(product, block);
+    case DType::kF16: return dot_block<F16>(product, block);
+    default: HEDDLE_CHECK(false && "the contract admits f32, bf16 and f16 weights only");
+  }
+}
+
+}  // namespace heddle::ops::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace heddle::ops {
+
+HWY_EXPORT(row_dot_block);
+
+void row_dot(const Product& product, const Block& block) {
+  HWY_DYNAMIC_DISPATCH(row_dot_block)(product, block);
+}
+
+}  // namespace heddle::ops
+
+#endif  // HWY_ONCE

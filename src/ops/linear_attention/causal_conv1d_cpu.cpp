@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "ops/linear_attention/causal_conv1d.h"
+#include "ops/linear_attention/sequence_checkpoints.h"
+#include "ops/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/linear_attention/causal_conv1d_cpu.cpp"
+#include <hwy/foreach_target.h>
+
+#include "ops/simd/math-inl.h"
+#include "ops/simd/load-inl.h"
+
+// Channels a task works on: their transposed weights fit the first-level cache beside the inputs.
+#ifndef HEDDLE_OPS_CAUSAL_CONV1D_CHANNELS_
+#define HEDDLE_OPS_CAUSAL_CONV1D_CHANNELS_
+namespace heddle::ops::conv {
+
+constexpr int64_t kTaskChannels = 256;
+constexpr int64_t kMaxWidth = 8;
+
+// Row `t` of a sequence's inputs, where t = -1 is the last row of the state before the step.
+struct ConvInputs {
+  const float* x = nullptr;      // first new row
+  int64_t stride = 0;
+  const float* state = nullptr;  // [W - 1, C]; null reads as zeros
+  const float* zeros = nullptr;
+  int64_t W = 0;
+  int64_t C = 0;
+
+  [[nodiscard]] const float* row(int64_t t) const {
+    if (t >= 0) return x + t * stride;
+    return state == nullptr ? zeros : state + (W - 1 + t) * C;
+  }
+};
+
+}  // namespace heddle::ops::conv
+#endif
+
+HWY_BEFORE_NAMESPACE();
+
+namespace heddle::ops::conv::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+namespace math = heddle::ops::simd::HWY_NAMESPACE;
+
+// One output row of `count` channels: u[m] are the W input rows, w[m] the weights of all channels.
+template <class D>
+HWY_INLINE void convolve_row(D d, const float* const* u, const float (*w)[kTaskChannels], int64_t W,
+                             int64_t count, float* y) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t c = 0; c < count; c += lanes) {
+    auto sum = hn::Mul(hn::LoadU(d, w[0] + c), hn::LoadU(d, u[0] + c));
+    for (int64_t m = 1; m < W; ++m) {
+      sum = hn::MulAdd(hn::LoadU(d, w[m] + c), hn::LoadU(d, u[m] + c), sum);
+    }
+    hn::StoreU(math::Silu(d, sum), d, y + c);
+  }
+}
+
+// Channels [first, first + count) of `num_rows` rows; x, state and y already point at channel `first`.
+void convolve(const ConvInputs& inputs, const float* weight, int64_t weight_stride, int64_t count,
+              int64_t num_rows, float* y, int64_t y_stride) {
+  const hn::ScalableTag<float> d;
+  const int64_t W = inputs.W;
+  HWY_ALIGN float w[kMaxWidth][kTaskChannels];
+  for (int64_t c = 0; c < count; ++c) {
+    for (int64_t m = 0; m < W; ++m) w[m][c] = weight[c * weight_stride + m];
+  }
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t whole = count / lanes * lanes;
+  for (int64_t t = 0; t < num_rows; ++t) {
+    std::array<const float*, kMaxWidth> u{};
+    for (int64_t m = 0; m < W; ++m) u[static_cast<size_t>(m)] = inputs.row(t - (W - 1) + m);
+    float* out = y + t * y_stride;
+    convolve_row(d, u.data(), w, W, whole, out);
+    for (int64_t c = whole; c < count; ++c) {
+      float sum = w[0][c] * u[0][c];
+      for (int64_t m = 1; m < W; ++m) {
+        sum = hn::GetLane(hn::MulAdd(hn::Set(d, w[m][c]), hn::Set(d, u[static_cast<size_t>(m)][c]),
+                                     hn::Set(d, sum)));
+      }
+      out[c] = hn::GetLane(math::Silu(d, hn::Set(d, sum)));
+    }
+  }
+}
+
+}  // namespace heddle::ops::conv::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace heddle::ops {
+
+namespace conv {
+
+HWY_EXPORT(convolve);
+
+namespace {
+
+// Work worth a second thread, in outputs.
+constexpr int64_t kMinOutputsToShare = 16384;
+
+// The last W - 1 inputs after `num_tokens` of the sequence's rows, to `to` [W - 1, C].
+void copy_window(const ConvInputs& inputs, int64_t num_tokens, int64_t count, float* to) {
+  for (int64_t m = 0; m < inputs.W - 1; ++m) {
+    std::memmove(to + m * inputs.C, inputs.row(num_tokens - (inputs.W - 1) + m),
+                 static_cast<size_t>(count) * sizeof(float));
+  }
+}
+
+void run_channels(const CausalConv1dArgs& args, int64_t b, int64_t first, int64_t count) {
+  static constexpr std::array<float, static_cast<size_t>(kTaskChannels)> kZeros{};
+  const ForwardContext& forward = *args.forward;
+  const int64_t start = forward.query_start[static_cast<size_t>(b)];
+  const int64_t num_rows = forward.num_rows(b);
+  float* state = args.state.conv.row<float>(forward.state_slots[static_cast<size_t>(b)]) + first;
+  const bool fresh = forward.context_lens[static_cast<size_t>(b)] == 0;
+  const ConvInputs inputs{.x = args.x.row<float>(start) + first,
+                          .stride = args.x.row_stride,
+                          .state = fresh ? nullptr : state,
+                          .zeros = kZeros.data(),
+                          .W = args.weight.shape[1],
+                          .C = args.x.shape[1]};
+  HWY_DYNAMIC_DISPATCH(convolve)
+  (inputs, args.weight.row<float>(first), args.weight.row_stride, count, num_rows,
+   args.y.row<float>(start) + first, args.y.row_stride);
+  for (const StateCheckpoint& checkpoint : checkpoints_of(forward, b)) {
+    copy_window(inputs, checkpoint.num_tokens, count,
+                args.state.conv.row<float>(checkpoint.slot) + first);
+  }
+  // Last, and oldest row first: the window moves within the slot.
+  copy_window(inputs, num_rows, count, state);
+}
+
+}  // namespace
+
+}  // namespace conv
+
+Status causal_conv1d_cpu(CpuContext& context, const CausalConv1dArgs& args) {
+  const int64_t C = args.x.shape[1];
+  const int64_t num_blocks = (C + conv::kTaskChannels - 1) / conv::kTaskChannels;
+  const int64_t num_tasks = args.forward->num_sequences() * num_blocks;
+  const auto run = [&](int64_t task, int /*worker*/) {
+    const int64_t first = task % num_blocks * conv::kTaskChannels;
+    conv::run_channels(args, task / num_blocks, first, std::min(conv::kTaskChannels, C - first));
+  };
+  if (args.x.shape[0] * C < conv::kMinOutputsToShare) {
+    for (int64_t task = 0; task < num_tasks; ++task) run(task, 0);
+  } else {
+    context.pool.parallel_for(num_tasks, run);
+  }
+  return {};
+}
+
+}  // namespace heddle::ops
+
+#endif  // HWY_ONCE

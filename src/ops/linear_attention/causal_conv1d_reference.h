@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The short convolution in plain loops and double: the oracle of the tests.
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+namespace heddle::ops {
+
+// y [n, C] of x [n, C] after the inputs `window` [W - 1, C], with weight [C, W].
+inline std::vector<double> causal_conv1d_reference(const std::vector<float>& x,
+                                                   const std::vector<float>& window,
+                                                   const std::vector<float>& weight, size_t C,
+                                                   size_t W) {
+  std::vector<float> u = window;
+  u.insert(u.end(), x.begin(), x.end());
+  std::vector<double> y(x.size());
+  for (size_t t = 0; t < x.size() / C; ++t) {
+    for (size_t c = 0; c < C; ++c) {
+      double sum = 0;
+      for (size_t m = 0; m < W; ++m) {
+        sum += static_cast<double>(weight[c * W + m]) * static_cast<double>(u[(t + m) * C + c]);
+      }
+      y[t * C + c] = sum / (1.0 + std::exp(-sum));
+    }
+  }
+  return y;
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/linear_attention/causal_conv1d.h"
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ops/linear_attention/causal_conv1d_reference.h"
+
+namespace heddle::ops {
+
+namespace {
+
+constexpr float kCanary = 777.0f;
+constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<float> random_floats(int64_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(count));
+  std::ranges::generate(values, [&] { return normal(random); });
+  return values;
+}
+
+// One conversation over slots of a pool that starts poisoned.
+class Convolution {
+ public:
+  struct Part {
+    int64_t slot = 1;
+    int64_t context_len = 0;
+    int64_t first = 0;  // row of the inputs
+    int64_t num_rows = 0;
+  };
+
+  Convolution(int64_t C, int64_t W, int64_t num_inputs)
+      : C_(C), W_(W), x_(random_floats(num_inputs * C, 1)), y_(x_.size(), kPoison) {
+    const std::vector<float> weight = random_floats(C * W, 2);
+    std::ranges::copy(weight, weight_.span<float>().begin());
+    std::ranges::fill(state_.span<float>(), kPoison);
+  }
+
+  void step(const std::vector<Part>& parts, const std::vector<StateCheckpoint>& checkpoints = {},
+            int num_threads = 1) {
+    std::vector<int32_t> query_start{0}, context_lens, slots;
+    for (const Part& part : parts) {
+      query_start.push_back(query_start.back() + static_cast<int32_t>(part.num_rows));
+      context_lens.push_back(static_cast<int32_t>(part.context_len));
+      slots.push_back(static_cast<int32_t>(part.slot));
+    }
+    const int64_t T = query_start.back();
+    Tensor x({T, C_ + 3}, DType::kF32), y({T, C_ + 2}, DType::kF32);
+    std::ranges::fill(y.span<float>(), kCanary);
+    for (size_t p = 0; p < parts.size(); ++p) {
+      for (int64_t t = 0; t < parts[p].num_rows; ++t) {
+        std::copy_n(x_.begin() + (parts[p].first + t) * C_, C_, x.view().row<float>(query_start[p] + t));
+      }
+    }
+    ForwardContext forward;
+    forward.query_start = query_start;
+    forward.context_lens = context_lens;
+    forward.state_slots = slots;
+    forward.checkpoints = checkpoints;
+    device::ThreadPool pool(num_threads);
+    CpuContext context(pool);
+    const Status status = causal_conv1d(
+        context, {.x = {x.view().data, DType::kF32, {T, C_}, C_ + 3},
+                  .weight = weight_.view(),
+                  .y = {y.view().data, DType::kF32, {T, C_}, C_ + 2},
+                  .state = {.conv = state_.view(), .recurrent = {}},
+                  .forward = &forward});
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    for (size_t p = 0; p < parts.size(); ++p) {
+      for (int64_t t = 0; t < parts[p].num_rows; ++t) {
+        const float* row = y.view().row<float>(query_start[p] + t);
+        std::copy_n(row, C_, y_.begin() + (parts[p].first + t) * C_);
+        EXPECT_EQ(row[C_], kCanary);
+        EXPECT_EQ(row[C_ + 1], kCanary);
+      }
+    }
+  }
+
+  // Inputs [first, first + count), and what came of them.
+  [[nodiscard]] std::vector<float> inputs(int64_t first, int64_t count) const {
+    return {x_.begin() + first * C_, x_.begin() + (first + count) * C_};
+  }
+
+  [[nodiscard]] std::vector<float> outputs(int64_t first, int64_t count) const {
+    return {y_.begin() + first * C_, y_.begin() + (first + count) * C_};
+  }
+
+  [[nodiscard]] std::vector<float> window(int64_t slot) {
+    const float* from = state_.view().row<float>(slot);
+    return {from, from + (W_ - 1) * C_};
+  }
+
+  // The window after the inputs [first, first + count), zeros before them.
+  [[nodiscard]] std::vector<float> expected_window(int64_t first, int64_t count) const {
+    std::vector<float> all(static_cast<size_t>((W_ - 1) * C_));
+    const std::vector<float> given = inputs(first, count);
+    all.insert(all.end(), given.begin(), given.end());
+    return {all.end() - (W_ - 1) * C_, all.end()};
+  }
+
+  [[nodiscard]] std::vector<double> reference(int64_t first, int64_t count) const {
+    const auto weight = weight_.span<float>();
+    return causal_conv1d_reference(inputs(first, count),
+                                   std::vector<float>(static_cast<size_t>((W_ - 1) * C_)),
+                                   {weight.begin(), weight.end()}, static_cast<size_t>(C_),
+                                   static_cast<size_t>(W_));
+  }
+
+  void expect_untouched(int64_t slot) {
+    EXPECT_TRUE(std::ranges::all_of(window(slot), [](float x) { return std::isnan(x); })) << slot;
+  }
+
+  static constexpr int64_t kSlots = 8;
+
+ private:
+  int64_t C_, W_;
+  std::vector<float> x_, y_;
+  Tensor weight_{{C_, W_}, DType::kF32};
+  Tensor state_{{kSlots, W_ - 1, C_}, DType::kF32};
+};
+
+void expect_near(const std::vector<float>& value, const std::vector<double>& truth) {
+  ASSERT_EQ(value.size(), truth.size());
+  for (size_t i = 0; i < value.size(); ++i) {
+    ASSERT_NEAR(static_cast<double>(value[i]), truth[i], 2e-6 * (1.0 + std::fabs(truth[i]))) << i;
+  }
+}
+
+TEST(CausalConv1dTest, MatchesTheReferenceForAnyWidthAndChannels) {
+  for (const int64_t W : {2, 3, 4, 8}) {
+    for (const int64_t C : {1, 17, 64, 300, 600}) {
+      SCOPED_TRACE(fmt::format("W {} C {}", W, C));
+      Convolution convolution(C, W, 40);
+      convolution.step({{.slot = 3, .context_len = 0, .first = 0, .num_rows = 40}}, {}, 2);
+      expect_near(convolution.outputs(0, 40), convolution.reference(0, 40));
+      EXPECT_EQ(convolution.window(3), convolution.expected_window(0, 40));
+      for (const int64_t slot : {0, 1, 2, 4, 5, 6, 7}) convolution.expect_untouched(slot);
+    }
+  }
+}
+
+TEST(CausalConv1dTest, GivesTheSameBitsWhereverThePromptIsSplit) {
+  constexpr int64_t kTokens = 14;
+  for (const int64_t W : {2, 4, 8}) {
+    Convolution whole(37, W, kTokens);
+    whole.step({{.slot = 1, .context_len = 0, .first = 0, .num_rows = kTokens}});
+    for (int64_t split = 1; split < kTokens; ++split) {
+      SCOPED_TRACE(fmt::format("W {} split {}", W, split));
+      Convolution parts(37, W, kTokens);
+      parts.step({{.slot = 1, .context_len = 0, .first = 0, .num_rows = split}});
+      EXPECT_EQ(parts.window(1), parts.expected_window(0, split));
+      for (int64_t t = split; t < kTokens; ++t) {  // then decode
+        parts.step({{.slot = 1, .context_len = t, .first = t, .num_rows = 1}});
+      }
+      EXPECT_EQ(whole.outputs(0, kTokens), parts.outputs(0, kTokens));
+      EXPECT_EQ(whole.window(1), parts.window(1));
+    }
+  }
+}
+
+TEST(CausalConv1dTest, MixesPrefillAndDecodeAndKeepsSequencesApart) {
+  Convolution mixed(700, 4, 70);
+  mixed.step({{.slot = 2, .context_len = 0, .first = 0, .num_rows = 20}});
+  mixed.step({{.slot = 5, .context_len = 0, .first = 40, .num_rows = 25},
+              {.slot = 2, .context_len = 20, .first = 20, .num_rows = 1},
+              {.slot = 7, .context_len = 0, .first = 65, .num_rows = 2}},
+             {}, 3);
+  expect_near(mixed.outputs(0, 21), mixed.reference(0, 21));
+  expect_near(mixed.outputs(40, 25), mixed.reference(40, 25));
+  expect_near(mixed.outputs(65, 2), mixed.reference(65, 2));
+  EXPECT_EQ(mixed.window(2), mixed.expected_window(0, 21));
+  EXPECT_EQ(mixed.window(7), mixed.expected_window(65, 2));
+  for (const int64_t slot : {0, 1, 3, 4, 6}) mixed.expect_untouched(slot);
+}
+
+TEST(CausalConv1dTest, CheckpointsHoldTheWindowAfterExactlyTheirTokens) {
+  Convolution convolution(50, 4, 20);
+  convolution.step({{.slot = 1, .context_len = 0, .first = 0, .num_rows = 2}});
+  convolution.step({{.slot = 2, .context_len = 0, .first = 10, .num_rows = 7},
+                    {.slot = 1, .context_len = 2, .first = 2, .num_rows = 6}},
+                   {{.sequence = 0, .num_tokens = 1, .slot = 3},
+                    {.sequence = 0, .num_tokens = 7, .slot = 4},
+                    {.sequence = 1, .num_tokens = 1, .slot = 5},
+                    {.sequence = 1, .num_tokens = 4, .slot = 6}});
+  EXPECT_EQ(convolution.window(3), convolution.expected_window(10, 1));
+  EXPECT_EQ(convolution.window(4), convolution.expected_window(10, 7));
+  EXPECT_EQ(convolution.window(5), convolution.expected_window(0, 3));
+  EXPECT_EQ(convolution.window(6), convolution.expected_window(0, 6));
+  convolution.expect_untouched(0);
+}
+
+TEST(CausalConv1dTest, SaysWhatDoesNotFit) {
+  device::ThreadPool pool(1);
+  CpuContext context(pool);
+  Tensor x({2, 8}, DType::kF32), y({2, 8}, DType::kF32), weight({8, 4}, DType::kF32);
+  Tensor state({2, 3, 8}, DType::kF32), short_state({2, 2, 8}, DType::kF32);
+  std::vector<int32_t> query_start{0, 2}, context_lens{0}, slots{1};
+  ForwardContext forward;
+  forward.query_start = query_start;
+  forward.context_lens = context_lens;
+  forward.state_slots = slots;
+  CausalConv1dArgs args{.x = x.view(), .weight = weight.view(), .y = y.view(),
+                        .state = {.conv = state.view(), .recurrent = {}}, .forward = &forward};
+  ASSERT_TRUE(causal_conv1d(context, args).ok());
+  CausalConv1dArgs wrong = args;
+  wrong.state.conv = short_state.view();
+  EXPECT_THAT(causal_conv1d(context, wrong).to_string(), ::testing::HasSubstr("W - 1"));
+  wrong = args;
+  wrong.y = x.view();
+  EXPECT_THAT(causal_conv1d(context, wrong).to_string(), ::testing::HasSubstr("in place"));
+  slots[0] = 2;
+  EXPECT_THAT(causal_conv1d(context, args).to_string(),
+              ::testing::HasSubstr("state slot 2, the pool has 2"));
+}
+
+}  // namespace
+
+}  // namespace heddle::ops

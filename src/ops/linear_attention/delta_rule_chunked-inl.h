@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// The chunked form of the delta rule, per target: the tokens of a chunk act on the state together, as
+// matrix products. With G the cumulative log decay inside the chunk and E_ij = exp(G_i - G_j) for j <= i,
+//
+//   N = (I + A)^-1 diag(beta) (V - diag(exp G) K S)      A_ij = beta_i (k_i . k_j) E_ij, j < i
+//   Y = diag(exp G) Q S + P N                            P_ij = (q_i . k_j) E_ij, j <= i
+//   S <- exp(G_last) S + K' diag(exp(G_last - G)) N
+//
+// The triangular system is solved by substitution; the inverse is never formed. Only differences of G are
+// exponentiated: exp(-G) alone would overflow for strongly decaying heads.
+// The state is kept in panels [Dk, 64]: value rows in columns, so that no product needs horizontal sums.
+#if defined(HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_CHUNKED_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_CHUNKED_INL_H_
+#undef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_CHUNKED_INL_H_
+#else
+#define HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_CHUNKED_INL_H_
+#endif
+
+#include "ops/linear_attention/delta_rule_common-inl.h"
+#include "ops/simd/transpose-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace heddle::ops::delta::HWY_NAMESPACE {
+
+inline constexpr int64_t kPanel = kDeltaSlabRows;
+inline constexpr auto kPanelWidth = static_cast<size_t>(kPanel);
+
+// to[c, r] = from[r, c] for `rows` x `columns`; rows of `to` are `to_stride` apart.
+HWY_INLINE void transpose(const float* from, int64_t from_stride, int64_t rows, int64_t columns,
+                          float* to, int64_t to_stride) {
+  const D d;
+  for (int64_t r = 0; r < rows; r += kLanes) {
+    for (int64_t c = 0; c < columns; c += kLanes) {
+      if constexpr (kLanes == 8 || kLanes == 16) {
+        if (r + kLanes <= rows && c + kLanes <= columns) {
+          V square[tile::kLanes];
+          HEDDLE_UNROLL
+          for (int64_t i = 0; i < kLanes; ++i) square[i] = hn::LoadU(d, from + (r + i) * from_stride + c);
+          math::Transpose(d, square);
+          HEDDLE_UNROLL
+          for (int64_t i = 0; i < kLanes; ++i) hn::StoreU(square[i], d, to + (c + i) * to_stride + r);
+          continue;
+        }
+      }
+      for (int64_t i = r; i < std::min(r + kLanes, rows); ++i) {
+        for (int64_t j = c; j < std::min(c + kLanes, columns); ++j) {
+          to[j * to_stride + i] = from[i * from_stride + j];
+        }
+      }
+    }
+  }
+}
+
+// What the panels of a chunk share.
+struct Chunk {
+  int64_t first = 0;  // token of the head
+  int64_t count = 0;
+  int64_t padded = 0;                                             // Dk
+  HWY_ALIGN std::array<float, static_cast<size_t>(kDeltaChunk)> decay{};   // exp(G)
+  HWY_ALIGN std::array<float, static_cast<size_t>(kDeltaChunk)> to_end{};  // exp(G_last - G)
+};
+
+// products[i, j] = rows[i] . k[j] for j <= i, and some beyond.
+HWY_INLINE void lower_products(const float* rows, const float* k, int64_t count, int64_t padded,
+                               float* products) {
+  std::array<const float*, static_cast<size_t>(kDeltaChunk)> keys;
+  for (int64_t j = 0; j < kDeltaChunk; ++j) {
+    keys[static_cast<size_t>(j)] = k + std::min(j, count - 1) * padded;
+  }
+  constexpr auto kGroup = static_cast<int64_t>(tile::kDotGroup);
+  for (int64_t j = 0; j < count; j += kGroup) {
+    tile::DotRows(rows + j * padded, static_cast<size_t>(padded), static_cast<size_t>(count - j),
+                  keys.data() + j, tile::kDotGroup, static_cast<size_t>(padded),
+                  products + j * kDeltaChunk + j, static_cast<size_t>(kDeltaChunk));
+  }
+}
+
+// Everything of a chunk that does not need the state.
+HWY_INLINE void prepare_chunk(const DeltaRuleHead& head, const DeltaScratch& scratch, Chunk& chunk) {
+  const D d;
+  normalise_block(head, chunk.first, chunk.count, scratch);
+  lower_products(scratch.k, scratch.k, chunk.count, chunk.padded, scratch.kk);
+  lower_products(scratch.q, scratch.k, chunk.count, chunk.padded, scratch.qk);
+
+  HWY_ALIGN std::array<float, static_cast<size_t>(kDeltaChunk)> G{};
+  float sum = 0;
+  for (int64_t i = 0; i < chunk.count; ++i) {
+    sum += head.g[chunk.first + i];
+    G[static_cast<size_t>(i)] = sum;
+  }
+  exp_all(G.data(), chunk.count, chunk.decay.data());
+  for (int64_t i = 0; i < chunk.count; i += kLanes) {
+    const V to_end = hn::Sub(hn::Set(d, sum), hn::LoadU(d, G.data() + i));
+    hn::StoreU(math::Exp(d, hn::Min(to_end, hn::Zero(d))), d, chunk.to_end.data() + i);
+  }
+  for (int64_t i = 0; i < chunk.count; ++i) {
+    const V row_G = hn::Set(d, G[static_cast<size_t>(i)]);
+    const V minus_beta = hn::Set(d, -head.beta[chunk.first + i]);
+    for (int64_t j = 0; j <= i; j += kLanes) {
+      // Beyond the diagonal the difference is positive and may overflow: cut before exp, never read.
+      const V difference = hn::Min(hn::Sub(row_G, hn::LoadU(d, G.data() + j)), hn::Zero(d));
+      const V E = math::Exp(d, difference);
+      float* kk = scratch.kk + i * kDeltaChunk + j;
+      float* qk = scratch.qk + i * kDeltaChunk + j;
+      hn::StoreU(hn::Mul(hn::Mul(minus_beta, hn::LoadU(d, kk)), E), d, kk);
+      hn::StoreU(hn::Mul(hn::LoadU(d, qk), E), d, qk);
+    }
+  }
+}
+
+// values = beta (v - exp(G) K S) for the columns of a panel.
+HWY_INLINE void start_values(const DeltaRuleHead& head, const Chunk& chunk, const DeltaScratch& scratch,
+                             int64_t first_column, int64_t num_columns) {
+  const D d;
+  HWY_ALIGN std::array<float, kPanelWidth> v{};
+  for (int64_t i = 0; i < chunk.count; ++i) {
+    std::copy_n(head.v + (chunk.first + i) * head.v_stride + first_column, num_columns, v.data());
+    const V decay = hn::Set(d, chunk.decay[static_cast<size_t>(i)]);
+    const V beta = hn::Set(d, head.beta[chunk.first + i]);
+    float* row = scratch.values + i * kPanel;
+    for (int64_t c = 0; c < kPanel; c += kLanes) {
+      const V error = hn::NegMulAdd(decay, hn::LoadU(d, row + c), hn::Load(d, v.data() + c));
+      hn::StoreU(hn::Mul(beta, error), d, row + c);
+    }
+  }
+}
+
+// target[i] += (lower triangle of `weights`)[i] . values for rows in tiles; `diagonal` says whether j = i
+// belongs to it. Rows of a tile share the columns before it, then each adds its own.
+template <tile::Start kStart>
+HWY_INLINE void add_lower(const float* weights, const float* values, int64_t count, int64_t diagonal,
+                          const float* scale, float* target) {
+  constexpr auto kStride = static_cast<size_t>(kDeltaChunk);
+  const tile::StridedRows rows{values, kPanelWidth};
+  for (int64_t i = 0; i < count; i += tile::kTileRows) {
+    const auto n = static_cast<size_t>(std::min<int64_t>(tile::kTileRows, count - i));
+    const auto common = static_cast<size_t>(i + diagonal);
+    const tile::Coefficients lower{weights + i * kDeltaChunk, kStride, 1};
+    float* out = target + i * kPanel;
+    tile::AccumulateUpTo4<kStart>(n, lower, rows, kPanelWidth, common,
+                                  scale == nullptr ? nullptr : scale + i, out, kPanelWidth);
+    for (size_t r = 1; r < n; ++r) {
+      tile::AccumulateRows<1, tile::Start::kValue>(lower.from(r, common), rows.from(common), kPanelWidth,
+                                                   r, nullptr, out + r * kPanelWidth, kPanelWidth);
+    }
+  }
+}
+
+// One chunk against one panel of the state.
+HWY_INLINE void advance_panel(const DeltaRuleHead& head, const Chunk& chunk, const DeltaScratch& scratch,
+                              float* state, int64_t first_column, int64_t num_columns) {
+  const D d;
+  const auto width = static_cast<size_t>(chunk.padded);
+  const tile::StridedRows state_rows{state, kPanelWidth};
+  for (int64_t i = 0; i < chunk.count; i += tile::kTileRows) {
+    const auto n = static_cast<size_t>(std::min<int64_t>(tile::kTileRows, chunk.count - i));
+    const tile::Coefficients k{scratch.k + i * chunk.padded, width, 1};
+    const tile::Coefficients q{scratch.q + i * chunk.padded, width, 1};
+    tile::AccumulateUpTo4<tile::Start::kZero>(n, k, state_rows, kPanelWidth, width, nullptr,
+                                              scratch.values + i * kPanel, kPanelWidth);
+    tile::AccumulateUpTo4<tile::Start::kZero>(n, q, state_rows, kPanelWidth, width, nullptr,
+                                              scratch.outputs + i * kPanel, kPanelWidth);
+  }
+  start_values(head, chunk, scratch, first_column, num_columns);
+  add_lower<tile::Start::kValue>(scratch.kk, scratch.values, chunk.count, 0, nullptr, scratch.values);
+  add_lower<tile::Start::kScaled>(scratch.qk, scratch.values, chunk.count, 1, chunk.decay.data(),
+                                  scratch.outputs);
+  for (int64_t i = 0; i < chunk.count; ++i) {
+    std::copy_n(scratch.outputs + i * kPanel, num_columns,
+                head.y + (chunk.first + i) * head.y_stride + first_column);
+    const V to_end = hn::Set(d, chunk.to_end[static_cast<size_t>(i)]);
+    float* row = scratch.values + i * kPanel;
+    for (int64_t c = 0; c < kPanel; c += kLanes) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, row + c), to_end), d, row + c);
+    }
+  }
+  std::array<float, static_cast<size_t>(tile::kTileRows)> decay;
+  decay.fill(chunk.decay[static_cast<size_t>(chunk.count - 1)]);
+  for (int64_t c = 0; c < chunk.padded; c += tile::kTileRows) {
+    tile::AccumulateRows<tile::kTileRows, tile::Start::kScaled>(
+        {scratch.k + c, 1, width}, tile::StridedRows{scratch.values, kPanelWidth}, kPanelWidth,
+        static_cast<size_t>(chunk.count), decay.data(), state + c * kPanel, kPanelWidth);
+  }
+}
+
+void chunked(const DeltaRuleHead& head, int64_t first_chunk, float* memory) {
+  const DeltaScratch scratch(memory, head.key_dim, head.value_dim);
+  const int64_t padded = padded_key_dim(head.key_dim);
+  const int64_t num_panels = num_delta_panels(head.value_dim);
+  const auto for_panels = [&](const auto& body) {
+    for (int64_t p = 0; p < num_panels; ++p) {
+      const int64_t first = p * kPanel;
+      body(scratch.panels + p * padded * kPanel, first, std::min(kPanel, head.value_dim - first));
+    }
+  };
+  for_panels([&](float* panel, int64_t first, int64_t columns) {
+    if (columns < kPanel || padded != head.key_dim) std::fill_n(panel, padded * kPanel, 0.0f);
+    transpose(head.state + first * head.key_dim, head.key_dim, columns, head.key_dim, panel, kPanel);
+  });
+  Chunk chunk{.padded = padded};
+  for (int64_t first = 0; first < head.num_tokens; first += chunk.count) {
+    chunk.first = first;
+    chunk.count = std::min(first == 0 ? std::min(first_chunk, kDeltaChunk) : kDeltaChunk,
+                           head.num_tokens - first);
+    prepare_chunk(head, scratch, chunk);
+    for_panels([&](float* panel, int64_t first_column, int64_t columns) {
+      advance_panel(head, chunk, scratch, panel, first_column, columns);
+    });
+  }
+  for_panels([&](const float* panel, int64_t first, int64_t columns) {
+    transpose(panel, kPanel, head.key_dim, columns, head.state + first * head.key_dim, head.key_dim);
+  });
+}
+
+}  // namespace heddle::ops::delta::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#endif  // HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_CHUNKED_INL_H_

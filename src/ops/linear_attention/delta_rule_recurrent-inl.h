@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// The recurrent form of the delta rule, per target. The state stays as the pool keeps it, a row of Dk per
+// value channel. With s the row before the token,
+//
+//   e = v - alpha (s.k)     y = alpha (s.q) + beta e (k.q)     s <- alpha s + beta e k
+//
+// so that both dot products need the old row only: a token's update is done in the same pass over the row
+// as the dot products of the next token. Sixteen rows share their horizontal sums, and a slab of
+// kDeltaSlabRows rows stays in the first-level cache.
+#if defined(HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_
+#undef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_
+#else
+#define HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_
+#endif
+
+#include "ops/linear_attention/delta_rule_common-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace heddle::ops::delta::HWY_NAMESPACE {
+
+inline constexpr int64_t kSetRows = static_cast<int64_t>(tile::kDotGroup);
+inline constexpr int64_t kMaxSets = kDeltaSlabRows / kSetRows;
+
+// One token as the state sees it.
+struct DeltaToken {
+  const float* k = nullptr;
+  const float* q = nullptr;
+  float alpha = 0;  // exp(g)
+  float beta = 0;
+  float kq = 0;
+};
+
+// Sixteen rows of the state and what the last token adds to them.
+struct DeltaSet {
+  std::array<float*, static_cast<size_t>(kSetRows)> rows{};  // missing ones: a row of zeros
+  HWY_ALIGN std::array<float, static_cast<size_t>(kSetRows)> weights{};  // beta e of the last token
+  int64_t num_rows = 0;
+};
+
+// s <- alpha s + weight k of `last`, for four rows; then their dot products with `now`.
+template <bool kUpdate, bool kDots>
+HWY_INLINE void pass_rows(float* const* rows, const float* weights, const DeltaToken& last,
+                          const DeltaToken& now, int64_t padded, float* dots_k, float* dots_q) {
+  const D d;
+  V sum_k[4];
+  V sum_q[4];
+  V weight[4];
+  HEDDLE_UNROLL
+  for (int r = 0; r < 4; ++r) {
+    sum_k[r] = hn::Zero(d);
+    sum_q[r] = hn::Zero(d);
+    if constexpr (kUpdate) weight[r] = hn::Set(d, weights[r]);
+  }
+  float* const row[4] = {rows[0], rows[1], rows[2], rows[3]};
+  const V alpha = hn::Set(d, last.alpha);
+  for (int64_t c = 0; c < padded; c += kLanes) {
+    V last_k, k, q;
+    if constexpr (kUpdate) last_k = hn::LoadU(d, last.k + c);
+    if constexpr (kDots) {
+      k = hn::LoadU(d, now.k + c);
+      q = hn::LoadU(d, now.q + c);
+    }
+    HEDDLE_UNROLL
+    for (int r = 0; r < 4; ++r) {
+      V s = hn::LoadU(d, row[r] + c);
+      if constexpr (kUpdate) {
+        s = hn::MulAdd(weight[r], last_k, hn::Mul(alpha, s));
+        hn::StoreU(s, d, row[r] + c);
+      }
+      if constexpr (kDots) {
+        sum_k[r] = hn::MulAdd(s, k, sum_k[r]);
+        sum_q[r] = hn::MulAdd(s, q, sum_q[r]);
+      }
+    }
+  }
+  if constexpr (kDots) {
+#if HWY_TARGET == HWY_SCALAR
+    for (int r = 0; r < 4; ++r) {
+      hn::Store(sum_k[r], d, dots_k + r);
+      hn::Store(sum_q[r], d, dots_q + r);
+    }
+#else
+    hn::Store(tile::FoldLanes(d, sum_k[0], sum_k[1], sum_k[2], sum_k[3]), d, dots_k);
+    hn::Store(tile::FoldLanes(d, sum_q[0], sum_q[1], sum_q[2], sum_q[3]), d, dots_q);
+#endif
+  }
+}
+
+// Takes the rows of a set from token `last` (if any) to what token `now` reads and gives its outputs.
+template <bool kUpdate>
+HWY_INLINE void step_set(DeltaSet& set, const DeltaToken& last, const DeltaToken& now, int64_t padded,
+                         const float* v, float* y) {
+  const D d;
+  constexpr size_t kUnit = tile::kLanes < 4 ? 4 : tile::kLanes;
+  HWY_ALIGN float dots_k[4 * kUnit];
+  HWY_ALIGN float dots_q[4 * kUnit];
+  for (size_t r = 0; r < 4; ++r) {
+    pass_rows<kUpdate, true>(set.rows.data() + 4 * r, set.weights.data() + 4 * r, last, now, padded,
+                             dots_k + r * kUnit, dots_q + r * kUnit);
+  }
+  HWY_ALIGN std::array<float, static_cast<size_t>(kSetRows)> values{};
+  HWY_ALIGN std::array<float, static_cast<size_t>(kSetRows)> outputs;
+  std::copy_n(v, set.num_rows, values.data());
+  const V alpha = hn::Set(d, now.alpha);
+  for (size_t j = 0; j < static_cast<size_t>(kSetRows); j += tile::kLanes) {
+    const size_t at = tile::kLanes < 4 ? j : j / 4 * kUnit;
+    const V sk = tile::FoldBlocks(d, dots_k + at);
+    const V sq = tile::FoldBlocks(d, dots_q + at);
+    const V error = hn::NegMulAdd(alpha, sk, hn::Load(d, values.data() + j));
+    const V weight = hn::Mul(hn::Set(d, now.beta), error);
+    hn::Store(weight, d, set.weights.data() + j);
+    hn::Store(hn::MulAdd(weight, hn::Set(d, now.kq), hn::Mul(alpha, sq)), d, outputs.data() + j);
+  }
+  std::copy_n(outputs.data(), set.num_rows, y);
+}
+
+// All tokens of the head for up to kDeltaSlabRows value rows at `rows`, `padded` floats each and
+// `stride` apart.
+HWY_INLINE void recur_slab(const DeltaRuleHead& head, const DeltaScratch& scratch, float* rows,
+                           int64_t stride, int64_t first_row, int64_t num_rows) {
+  const int64_t padded = padded_key_dim(head.key_dim);
+  float* zeros = scratch.slab + kDeltaSlabRows * padded;
+  std::fill_n(zeros, padded, 0.0f);
+  std::array<DeltaSet, static_cast<size_t>(kMaxSets)> sets;
+  const int64_t num_sets = (num_rows + kSetRows - 1) / kSetRows;
+  for (int64_t i = 0; i < num_sets * kSetRows; ++i) {
+    DeltaSet& set = sets[static_cast<size_t>(i / kSetRows)];
+    set.rows[static_cast<size_t>(i % kSetRows)] = i < num_rows ? rows + i * stride : zeros;
+    set.num_rows = std::min(kSetRows, num_rows - i / kSetRows * kSetRows);
+  }
+  const float* v = head.v + first_row;
+  float* y = head.y + first_row;
+  for (int64_t block = 0; block < head.num_tokens; block += kDeltaTokenBlock) {
+    const int64_t count = std::min(kDeltaTokenBlock, head.num_tokens - block);
+    normalise_block(head, block, count, scratch);
+    std::copy_n(head.g + block, count, scratch.weights);
+    exp_all(scratch.weights, count, scratch.weights);
+    DeltaToken last;
+    for (int64_t t = 0; t < count; ++t) {
+      DeltaToken now{.k = scratch.k + t * padded,
+                     .q = scratch.q + t * padded,
+                     .alpha = scratch.weights[t],
+                     .beta = head.beta[block + t]};
+      now.kq = dot(now.k, now.q, padded);
+      for (int64_t i = 0; i < num_sets; ++i) {
+        DeltaSet& set = sets[static_cast<size_t>(i)];
+        const float* set_v = v + (block + t) * head.v_stride + i * kSetRows;
+        float* set_y = y + (block + t) * head.y_stride + i * kSetRows;
+        if (t == 0) {
+          step_set<false>(set, last, now, padded, set_v, set_y);
+        } else {
+          step_set<true>(set, last, now, padded, set_v, set_y);
+        }
+        if (t + 1 == count) {  // the rows are still in the first-level cache
+          for (size_t r = 0; r < static_cast<size_t>(kSetRows); r += 4) {
+            pass_rows<true, false>(set.rows.data() + r, set.weights.data() + r, now, now, padded,
+                                   nullptr, nullptr);
+          }
+        }
+      }
+      last = now;
+    }
+  }
+}
+
+void recurrent(const DeltaRuleHead& head, float* memory) {
+  const DeltaScratch scratch(memory, head.key_dim, head.value_dim);
+  const int64_t padded = padded_key_dim(head.key_dim);
+  const int64_t Dk = head.key_dim;
+  for (int64_t first = 0; first < head.value_dim; first += kDeltaSlabRows) {
+    const int64_t num_rows = std::min(kDeltaSlabRows, head.value_dim - first);
+    float* rows = head.state + first * Dk;
+    if (Dk == padded) {
+      recur_slab(head, scratch, rows, Dk, first, num_rows);
+      continue;
+    }
+    std::fill_n(scratch.slab, num_rows * padded, 0.0f);
+    for (int64_t r = 0; r < num_rows; ++r) std::copy_n(rows + r * Dk, Dk, scratch.slab + r * padded);
+    recur_slab(head, scratch, scratch.slab, padded, first, num_rows);
+    for (int64_t r = 0; r < num_rows; ++r) std::copy_n(scratch.slab + r * padded, Dk, rows + r * Dk);
+  }
+}
+
+}  // namespace heddle::ops::delta::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#endif  // HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/linear_attention/gated_delta_rule.h"
+
+#include <fmt/format.h>
+
+#include "core/shape_contract.h"
+#include "ops/attention/forward_check.h"
+
+namespace heddle::ops {
+
+Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args) {
+  constexpr int64_t kMaxDim = 65536;
+  Dim T{"T"}, Nv{"Nv"}, Dk{"Dk", args.key_dim}, Dv{"Dv", args.value_dim}, slots{"slots"};
+  ShapeContract contract("gated_delta_rule");
+  const auto positive = [&](const char* name, int64_t value) {
+    contract.require(value > 0 && value <= kMaxDim, name, static_cast<double>(value),
+                     "lie between 1 and 65536");
+  };
+  positive("num_key_heads", args.num_key_heads);
+  positive("key_dim", args.key_dim);
+  positive("value_dim", args.value_dim);
+  contract.expect("a", args.a, {&T, &Nv}, DType::kF32)
+      .expect("b", args.b, {&T, &Nv}, DType::kF32)
+      .expect("neg_exp_a_log", args.neg_exp_a_log, {&Nv}, DType::kF32)
+      .expect("dt_bias", args.dt_bias, {&Nv}, DType::kF32);
+  HEDDLE_RETURN_IF_ERROR(contract.status());
+  positive("Nv, the number of value heads,", Nv);
+  Dim width{"2 * Nk * Dk + Nv * Dv", 2 * args.num_key_heads * args.key_dim + Nv * args.value_dim};
+  Dim value_width{"Nv * Dv", Nv * args.value_dim};
+  contract.expect("qkv", args.qkv, {&T, &width}, DType::kF32)
+      .expect("y", args.y, {&T, &value_width}, DType::kF32)
+      .expect("state.recurrent", args.state.recurrent, {&slots, &Nv, &Dv, &Dk}, DType::kF32);
+  HEDDLE_RETURN_IF_ERROR(contract.status());
+  if (Nv % args.num_key_heads != 0) {
+    return invalid_argument(fmt::format(
+        "gated_delta_rule: {} value heads cannot be shared evenly by {} key heads", Nv.value(),
+        args.num_key_heads));
+  }
+  HEDDLE_RETURN_IF_ERROR(check_batch_rows("gated_delta_rule", args.forward, T));
+  HEDDLE_RETURN_IF_ERROR(check_batch_states("gated_delta_rule", *args.forward, slots));
+  const int64_t needed = gated_delta_rule_workspace_bytes(
+      context, {.max_tokens = T, .key_dim = args.key_dim, .value_dim = args.value_dim});
+  if (static_cast<int64_t>(args.workspace.size()) < needed) {
+    return invalid_argument(fmt::format("gated_delta_rule: the workspace has {} bytes, {} rows need {}",
+                                        args.workspace.size(), T.value(), needed));
+  }
+  return HEDDLE_DISPATCH_DEVICE(context, gated_delta_rule, args);
+}
+
+}  // namespace heddle::ops

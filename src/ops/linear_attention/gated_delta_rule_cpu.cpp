@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the heads of a batch are cut into tasks; the arithmetic is in delta_rule_core.h.
+#include <algorithm>
+#include <cstdint>
+
+#include "ops/attention/scratch.h"
+#include "ops/linear_attention/delta_rule_core.h"
+#include "ops/linear_attention/gated_delta_rule.h"
+#include "ops/linear_attention/sequence_checkpoints.h"
+
+namespace heddle::ops {
+
+namespace {
+
+struct DeltaWorkspace {
+  float* core = nullptr;   // of worker 0, `core_floats` apart
+  float* gates = nullptr;  // [2, max_tokens] of worker 0
+  int64_t core_floats = 0;
+};
+
+DeltaWorkspace lay_out(Scratch& scratch, int num_threads, const GatedDeltaRuleSizes& sizes) {
+  DeltaWorkspace workspace;
+  workspace.core_floats = (delta_rule_scratch_floats(sizes.key_dim, sizes.value_dim) + 15) / 16 * 16;
+  workspace.core = scratch.take<float>(num_threads * workspace.core_floats);
+  workspace.gates = scratch.take<float>(num_threads * 2 * sizes.max_tokens);
+  return workspace;
+}
+
+class GatedDeltaRule {
+ public:
+  GatedDeltaRule(CpuContext& context, const GatedDeltaRuleArgs& args)
+      : context_(context), args_(args), forward_(*args.forward), T_(args.a.shape[0]), Nv_(args.a.shape[1]) {
+    Scratch scratch(args.workspace);
+    workspace_ = lay_out(scratch, context.pool.num_threads(),
+                         {.max_tokens = T_, .key_dim = args.key_dim, .value_dim = args.value_dim});
+  }
+
+  // A task is a value head of a sequence, or a slab of its rows while that leaves workers idle: queries,
+  // keys and gates are prepared once per task.
+  void run() {
+    const int64_t num_heads = forward_.num_sequences() * Nv_;
+    const int64_t num_slabs = (args_.value_dim + kDeltaSlabRows - 1) / kDeltaSlabRows;
+    const bool whole_heads = num_heads >= 2 * static_cast<int64_t>(context_.pool.num_threads());
+    const int64_t per_head = whole_heads ? 1 : num_slabs;
+    context_.pool.parallel_for(num_heads * per_head, [&](int64_t task, int worker) {
+      const int64_t head = task / per_head;
+      const int64_t first = whole_heads ? 0 : task % per_head * kDeltaSlabRows;
+      const int64_t rows =
+          whole_heads ? args_.value_dim : std::min(kDeltaSlabRows, args_.value_dim - first);
+      run_rows(head / Nv_, head % Nv_, first, rows, worker);
+    });
+  }
+
+ private:
+  // Value rows [first, first + rows) of head `h` of sequence `b`.
+  void run_rows(int64_t b, int64_t h, int64_t first, int64_t rows, int worker) {
+    const int64_t start = forward_.query_start[static_cast<size_t>(b)];
+    const int64_t num_tokens = forward_.num_rows(b);
+    const int64_t Dk = args_.key_dim;
+    const int64_t key_width = args_.num_key_heads * Dk;
+    const int64_t key_head = h * args_.num_key_heads / Nv_;
+    float* scratch = workspace_.core + worker * workspace_.core_floats;
+    float* g = workspace_.gates + worker * 2 * T_;
+    float* beta = g + T_;
+    delta_rule_gates({.a = args_.a.row<float>(start) + h,
+                      .b = args_.b.row<float>(start) + h,
+                      .a_stride = args_.a.row_stride,
+                      .b_stride = args_.b.row_stride,
+                      .neg_exp_a_log = args_.neg_exp_a_log.row<float>(h)[0],
+                      .dt_bias = args_.dt_bias.row<float>(h)[0],
+                      .num_tokens = num_tokens},
+                     g, beta);
+    const float* qkv = args_.qkv.row<float>(start);
+    float* state = state_rows(forward_.state_slots[static_cast<size_t>(b)], h, first);
+    if (forward_.context_lens[static_cast<size_t>(b)] == 0) std::fill_n(state, rows * Dk, 0.0f);
+    const DeltaRuleHead head{
+        .q = qkv + key_head * Dk,
+        .k = qkv + key_width + key_head * Dk,
+        .v = qkv + 2 * key_width + h * args_.value_dim + first,
+        .q_stride = args_.qkv.row_stride,
+        .k_stride = args_.qkv.row_stride,
+        .v_stride = args_.qkv.row_stride,
+        .g = g,
+        .beta = beta,
+        .y = args_.y.row<float>(start) + h * args_.value_dim + first,
+        .y_stride = args_.y.row_stride,
+        .state = state,
+        .num_tokens = num_tokens,
+        .key_dim = Dk,
+        .value_dim = rows,
+    };
+    int64_t done = 0;
+    for (const StateCheckpoint& checkpoint : checkpoints_of(forward_, b)) {
+      advance(head, done, checkpoint.num_tokens, scratch);
+      done = checkpoint.num_tokens;
+      std::copy_n(state, rows * Dk, state_rows(checkpoint.slot, h, first));
+    }
+    advance(head, done, num_tokens, scratch);
+  }
+
+  // Tokens [begin, end) of the head. A chunk that a checkpoint cut is followed by its own rest, so that
+  // later chunks lie where they would without the checkpoint.
+  void advance(DeltaRuleHead head, int64_t begin, int64_t end, float* scratch) const {
+    if (begin == end) return;
+    const bool chunked = !context_.exact && head.num_tokens >= kChunkedMinTokens;
+    head.q += begin * head.q_stride;
+    head.k += begin * head.k_stride;
+    head.v += begin * head.v_stride;
+    head.y += begin * head.y_stride;
+    head.g += begin;
+    head.beta += begin;
+    head.num_tokens = end - begin;
+    if (chunked) {
+      delta_rule_chunked(head, kDeltaChunk - begin % kDeltaChunk, scratch);
+    } else {
+      delta_rule_recurrent(head, scratch);
+    }
+  }
+
+  [[nodiscard]] float* state_rows(int64_t slot, int64_t h, int64_t first) const {
+    return args_.state.recurrent.row<float>(slot) + (h * args_.value_dim + first) * args_.key_dim;
+  }
+
+  CpuContext& context_;
+  const GatedDeltaRuleArgs& args_;
+  const ForwardContext& forward_;
+  int64_t T_;
+  int64_t Nv_;
+  DeltaWorkspace workspace_;
+};
+
+}  // namespace
+
+int64_t gated_delta_rule_workspace_bytes(const Context& context, const GatedDeltaRuleSizes& sizes) {
+  const auto& cpu = static_cast<const CpuContext&>(context);
+  Scratch measure;
+  lay_out(measure, cpu.pool.num_threads(), sizes);
+  return measure.bytes();
+}
+
+Status gated_delta_rule_cpu(CpuContext& context, const GatedDeltaRuleArgs& args) {
+  GatedDeltaRule(context, args).run();
+  return {};
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/linear_attention/gated_delta_rule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ops/linear_attention/delta_rule_core.h"
+#include "ops/linear_attention/gated_delta_rule_reference.h"
+
+namespace heddle::ops {
+
+namespace {
+
+constexpr float kCanary = 777.0f;
+constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
+
+struct Geometry {
+  int64_t Nk = 2, Nv = 4, Dk = 16, Dv = 24;
+
+  [[nodiscard]] int64_t qkv_width() const { return 2 * Nk * Dk + Nv * Dv; }
+};
+
+struct Part {
+  int64_t slot = 1;
+  int64_t context_len = 0;
+  int64_t first = 0;  // row of the layer's inputs
+  int64_t num_rows = 0;
+};
+
+// A layer's inputs for some rows, its weights and a pool of poisoned states.
+class Layer {
+ public:
+  static constexpr int64_t kSlots = 9;
+
+  Layer(const Geometry& geometry, int64_t num_inputs, uint64_t seed = 1)
+      : geometry_(geometry),
+        qkv_({num_inputs, geometry.qkv_width()}, DType::kF32),
+        a_({num_inputs, geometry.Nv}, DType::kF32),
+        b_({num_inputs, geometry.Nv}, DType::kF32),
+        neg_exp_a_log_({geometry.Nv}, DType::kF32),
+        dt_bias_({geometry.Nv}, DType::kF32),
+        states_({kSlots, geometry.Nv, geometry.Dv, geometry.Dk}, DType::kF32),
+        y_(static_cast<size_t>(num_inputs * geometry.Nv * geometry.Dv), kPoison) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> normal;
+    for (Tensor* tensor : {&qkv_, &a_, &b_, &dt_bias_}) {
+      std::ranges::generate(tensor->span<float>(), [&] { return normal(random); });
+    }
+    std::ranges::generate(neg_exp_a_log_.span<float>(), [&] { return -std::exp(normal(random) - 1.0f); });
+    std::ranges::fill(states_.span<float>(), kPoison);
+  }
+
+  void step(bool exact, const std::vector<Part>& parts,
+            const std::vector<StateCheckpoint>& checkpoints = {}, int num_threads = 1) {
+    const Geometry& g = geometry_;
+    std::vector<int32_t> query_start{0}, context_lens, slots;
+    for (const Part& part : parts) {
+      query_start.push_back(query_start.back() + static_cast<int32_t>(part.num_rows));
+      context_lens.push_back(static_cast<int32_t>(part.context_len));
+      slots.push_back(static_cast<int32_t>(part.slot));
+    }
+    const int64_t T = query_start.back(), width = g.Nv * g.Dv;
+    Tensor qkv({T, g.qkv_width() + 3}, DType::kF32), ab({T, 2 * g.Nv + 1}, DType::kF32);
+    Tensor y({T, width + 2}, DType::kF32);
+    std::ranges::fill(y.span<float>(), kCanary);
+    for (size_t p = 0; p < parts.size(); ++p) {
+      for (int64_t t = 0; t < parts[p].num_rows; ++t) {
+        const int64_t from = parts[p].first + t, to = query_start[p] + t;
+        std::copy_n(qkv_.view().row<float>(from), g.qkv_width(), qkv.view().row<float>(to));
+        std::copy_n(a_.view().row<float>(from), g.Nv, ab.view().row<float>(to));
+        std::copy_n(b_.view().row<float>(from), g.Nv, ab.view().row<float>(to) + g.Nv);
+      }
+    }
+    ForwardContext forward;
+    forward.query_start = query_start;
+    forward.context_lens = context_lens;
+    forward.state_slots = slots;
+    forward.checkpoints = checkpoints;
+    device::ThreadPool pool(num_threads);
+    CpuContext context(pool, exact);
+    std::vector<std::byte> workspace(
+        static_cast<size_t>(gated_delta_rule_workspace_bytes(
+            context, {.max_tokens = T, .key_dim = g.Dk, .value_dim = g.Dv})),
+        std::byte{0xff});
+    float* ab_data = ab.view().as<float>();
+    const Status status = gated_delta_rule(
+        context, {.qkv = {qkv.view().data, DType::kF32, {T, g.qkv_width()}, g.qkv_width() + 3},
+                  .a = {ab_data, DType::kF32, {T, g.Nv}, 2 * g.Nv + 1},
+                  .b = {ab_data + g.Nv, DType::kF32, {T, g.Nv}, 2 * g.Nv + 1},
+                  .neg_exp_a_log = neg_exp_a_log_.view(),
+                  .dt_bias = dt_bias_.view(),
+                  .y = {y.view().data, DType::kF32, {T, width}, width + 2},
+                  .num_key_heads = g.Nk,
+                  .key_dim = g.Dk,
+                  .value_dim = g.Dv,
+                  .state = {.conv = {}, .recurrent = states_.view()},
+                  .forward = &forward,
+                  .workspace = workspace});
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    for (size_t p = 0; p < parts.size(); ++p) {
+      for (int64_t t = 0; t < parts[p].num_rows; ++t) {
+        const float* row = y.view().row<float>(query_start[p] + t);
+        std::copy_n(row, width, y_.begin() + (parts[p].first + t) * width);
+        EXPECT_EQ(row[width], kCanary);
+        EXPECT_EQ(row[width + 1], kCanary);
+      }
+    }
+  }
+
+  [[nodiscard]] std::vector<float> outputs(int64_t first, int64_t count) const {
+    const int64_t width = geometry_.Nv * geometry_.Dv;
+    return {y_.begin() + first * width, y_.begin() + (first + count) * width};
+  }
+
+  [[nodiscard]] std::vector<float> state(int64_t slot) {
+    const float* from = states_.view().row<float>(slot);
+    return {from, from + geometry_.Nv * geometry_.Dv * geometry_.Dk};
+  }
+
+  void expect_untouched(int64_t slot) {
+    EXPECT_TRUE(std::ranges::all_of(state(slot), [](float x) { return std::isnan(x); })) << slot;
+  }
+
+  // Relative errors of outputs and state after the inputs [first, first + count) from a zero state.
+  void expect_near_reference(int64_t first, int64_t count, int64_t slot, double tolerance = 2e-6) {
+    const Geometry& g = geometry_;
+    double error = 0, norm = 0, state_error = 0, state_norm = 0;
+    const std::vector<float> got_y = outputs(first, count), got_state = state(slot);
+    for (int64_t h = 0; h < g.Nv; ++h) {
+      std::vector<float> decay, beta;
+      for (int64_t t = first; t < first + count; ++t) {
+        const double x = static_cast<double>(a_.view().row<float>(t)[h]) +
+                         static_cast<double>(dt_bias_.span<float>()[static_cast<size_t>(h)]);
+        decay.push_back(static_cast<float>(
+            static_cast<double>(neg_exp_a_log_.span<float>()[static_cast<size_t>(h)]) *
+            std::log1p(std::exp(x))));
+        beta.push_back(static_cast<float>(
+            1.0 / (1.0 + std::exp(-static_cast<double>(b_.view().row<float>(t)[h])))));
+      }
+      const float* row = qkv_.view().row<float>(first);
+      const int64_t key_head = h / (g.Nv / g.Nk);
+      const DeltaRuleHead head{.q = row + key_head * g.Dk,
+                               .k = row + (g.Nk + key_head) * g.Dk,
+                               .v = row + 2 * g.Nk * g.Dk + h * g.Dv,
+                               .q_stride = g.qkv_width(),
+                               .k_stride = g.qkv_width(),
+                               .v_stride = g.qkv_width(),
+                               .g = decay.data(),
+                               .beta = beta.data(),
+                               .num_tokens = count,
+                               .key_dim = g.Dk,
+                               .value_dim = g.Dv};
+      std::vector<double> true_state(static_cast<size_t>(g.Dv * g.Dk));
+      const std::vector<double> true_y = delta_rule_reference(head, true_state);
+      for (size_t i = 0; i < true_y.size(); ++i) {
+        const int64_t t = static_cast<int64_t>(i) / g.Dv, v = static_cast<int64_t>(i) % g.Dv;
+        const double value =
+            static_cast<double>(got_y[static_cast<size_t>((t * g.Nv + h) * g.Dv + v)]);
+        error += (value - true_y[i]) * (value - true_y[i]);
+        norm += true_y[i] * true_y[i];
+      }
+      for (size_t i = 0; i < true_state.size(); ++i) {
+        const double value =
+            static_cast<double>(got_state[static_cast<size_t>(h * g.Dv * g.Dk) + i]);
+        state_error += (value - true_state[i]) * (value - true_state[i]);
+        state_norm += true_state[i] * true_state[i];
+      }
+    }
+    EXPECT_LE(std::sqrt(error), tolerance * std::sqrt(norm));
+    EXPECT_LE(std::sqrt(state_error), tolerance * std::sqrt(state_norm));
+  }
+
+ private:
+  Geometry geometry_;
+  Tensor qkv_, a_, b_, neg_exp_a_log_, dt_bias_, states_;
+  std::vector<float> y_;
+};
+
+TEST(GatedDeltaRuleTest, MatchesTheReferenceInBothModes) {
+  const Geometry geometries[] = {{.Nk = 1, .Nv = 1, .Dk = 7, .Dv = 7},
+                                 {.Nk = 2, .Nv = 4, .Dk = 16, .Dv = 16},
+                                 {.Nk = 2, .Nv = 6, .Dk = 96, .Dv = 32},
+                                 {.Nk = 1, .Nv = 2, .Dk = 128, .Dv = 128}};
+  for (const Geometry& geometry : geometries) {
+    for (const bool exact : {false, true}) {
+      for (const int64_t n : {1, 15, 16, 70}) {
+        SCOPED_TRACE(fmt::format("Dk {} Dv {} exact {} n {}", geometry.Dk, geometry.Dv, exact, n));
+        Layer layer(geometry, n);
+        layer.step(exact, {{.slot = 3, .num_rows = n}}, {}, 3);
+        layer.expect_near_reference(0, n, 3);
+        for (const int64_t slot : {0, 1, 2, 4}) layer.expect_untouched(slot);
+      }
+    }
+  }
+}
+
+TEST(GatedDeltaRuleTest, ExactModeGivesTheSameBitsForAnyChunkingBatchAndThreads) {
+  const std::vector<int64_t> lengths{90, 33, 1, 64}, starts{0, 90, 123, 124};
+  const Geometry geometry{.Nk = 2, .Nv = 4, .Dk = 32, .Dv = 80};
+  Layer whole(geometry, 188);
+  for (size_t b = 0; b < lengths.size(); ++b) {
+    whole.step(true, {{.slot = static_cast<int64_t>(b) + 1, .first = starts[b], .num_rows = lengths[b]}});
+  }
+  for (const uint64_t seed : {1, 2, 3}) {
+    Layer pieces(geometry, 188);
+    std::mt19937_64 random(seed);
+    std::vector<int64_t> done(lengths.size());
+    while (done != lengths) {
+      std::vector<Part> parts;
+      for (size_t b = 0; b < lengths.size(); ++b) {
+        if (done[b] == lengths[b] || random() % 3 == 0) continue;
+        const int64_t rows = std::min<int64_t>(lengths[b] - done[b],
+                                               random() % 2 == 0 ? 1 : 1 + static_cast<int64_t>(random() % 40));
+        parts.push_back({.slot = static_cast<int64_t>(b) + 1, .context_len = done[b],
+                         .first = starts[b] + done[b], .num_rows = rows});
+        done[b] += rows;
+      }
+      if (!parts.empty()) pieces.step(true, parts, {}, 1 + static_cast<int>(random() % 3));
+    }
+    EXPECT_EQ(whole.outputs(0, 188), pieces.outputs(0, 188));
+    for (int64_t slot = 1; slot <= 4; ++slot) EXPECT_EQ(whole.state(slot), pieces.state(slot));
+  }
+}
+
+TEST(GatedDeltaRuleTest, FastModeMixesPrefillAndDecode) {
+  Layer layer({.Nk = 2, .Nv = 4, .Dk = 64, .Dv = 64}, 160);
+  layer.step(false, {{.slot = 2, .num_rows = 60}});
+  layer.step(false,
+             {{.slot = 5, .first = 100, .num_rows = 50},
+              {.slot = 2, .context_len = 60, .first = 60, .num_rows = 1},
+              {.slot = 7, .first = 150, .num_rows = 3}},
+             {}, 3);
+  layer.expect_near_reference(0, 61, 2);
+  layer.expect_near_reference(100, 50, 5);
+  layer.expect_near_reference(150, 3, 7);
+  for (const int64_t slot : {0, 1, 3, 4, 6, 8}) layer.expect_untouched(slot);
+}
+
+TEST(GatedDeltaRuleTest, CheckpointsHoldTheStateAfterExactlyTheirTokens) {
+  const Geometry geometry{.Nk = 1, .Nv = 2, .Dk = 32, .Dv = 70};
+  const std::vector<StateCheckpoint> checkpoints{{.sequence = 0, .num_tokens = 1, .slot = 3},
+                                                 {.sequence = 0, .num_tokens = 64, .slot = 4},
+                                                 {.sequence = 0, .num_tokens = 77, .slot = 5},
+                                                 {.sequence = 0, .num_tokens = 100, .slot = 6},
+                                                 {.sequence = 1, .num_tokens = 2, .slot = 7}};
+  for (const bool exact : {false, true}) {
+    SCOPED_TRACE(exact ? "exact" : "fast");
+    Layer layer(geometry, 110);
+    layer.step(exact, {{.slot = 1, .num_rows = 100}, {.slot = 2, .first = 100, .num_rows = 3}},
+               checkpoints, 2);
+    layer.expect_near_reference(0, 100, 1);
+    EXPECT_EQ(layer.state(6), layer.state(1)) << "a checkpoint at the end is the working state";
+    for (const auto& [tokens, slot] : {std::pair<int64_t, int64_t>{1, 3}, {64, 4}, {77, 5}}) {
+      layer.expect_near_reference(0, tokens, slot);
+      Layer shorter(geometry, 110);  // the same tokens and nothing after them
+      shorter.step(exact, {{.slot = 1, .num_rows = tokens}});
+      if (exact) EXPECT_EQ(layer.state(slot), shorter.state(1)) << tokens << " tokens";
+    }
+    layer.expect_near_reference(100, 2, 7);
+    layer.expect_untouched(0);
+    layer.expect_untouched(8);
+  }
+}
+
+TEST(GatedDeltaRuleTest, CheckpointsOnTheGridChangeNoBits) {
+  const Geometry geometry{.Nk = 1, .Nv = 2, .Dk = 64, .Dv = 64};
+  Layer plain(geometry, 200), with(geometry, 200), continued(geometry, 200);
+  plain.step(false, {{.slot = 1, .num_rows = 200}});
+  with.step(false, {{.slot = 1, .num_rows = 200}},
+            {{.sequence = 0, .num_tokens = 64, .slot = 3}, {.sequence = 0, .num_tokens = 128, .slot = 4}});
+  EXPECT_EQ(plain.outputs(0, 200), with.outputs(0, 200));
+  EXPECT_EQ(plain.state(1), with.state(1));
+  continued.step(false, {{.slot = 1, .num_rows = 128}});
+  EXPECT_EQ(with.state(4), continued.state(1));
+  continued.step(false, {{.slot = 1, .context_len = 128, .first = 128, .num_rows = 72}});
+  EXPECT_EQ(plain.outputs(128, 72), continued.outputs(128, 72));
+}
+
+TEST(GatedDeltaRuleTest, SaysWhatDoesNotFit) {
+  device::ThreadPool pool(1);
+  CpuContext context(pool);
+  Tensor qkv({2, 2 * 8 + 2 * 4}, DType::kF32), ab({2, 2}, DType::kF32), per_head({2}, DType::kF32);
+  Tensor y({2, 8}, DType::kF32), states({2, 2, 4, 8}, DType::kF32), turned({2, 2, 8, 4}, DType::kF32);
+  std::vector<int32_t> query_start{0, 2}, context_lens{0}, slots{1};
+  ForwardContext forward;
+  forward.query_start = query_start;
+  forward.context_lens = context_lens;
+  forward.state_slots = slots;
+  std::vector<std::byte> workspace(static_cast<size_t>(
+      gated_delta_rule_workspace_bytes(context, {.max_tokens = 2, .key_dim = 8, .value_dim = 4})));
+  const GatedDeltaRuleArgs args{.qkv = qkv.view(), .a = ab.view(), .b = ab.view(),
+                                .neg_exp_a_log = per_head.view(), .dt_bias = per_head.view(),
+                                .y = y.view(), .num_key_heads = 1, .key_dim = 8, .value_dim = 4,
+                                .state = {.conv = {}, .recurrent = states.view()},
+                                .forward = &forward, .workspace = workspace};
+  ASSERT_TRUE(gated_delta_rule(context, args).ok());
+  const auto message = [&](const GatedDeltaRuleArgs& wrong) {
+    return gated_delta_rule(context, wrong).to_string();
+  };
+  GatedDeltaRuleArgs wrong = args;
+  wrong.state.recurrent = turned.view();
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("Dv"));
+  wrong = args;
+  wrong.num_key_heads = 3;
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("2 * Nk * Dk"));
+  wrong = args;
+  wrong.workspace = {};
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("workspace has 0 bytes"));
+  const std::vector<StateCheckpoint> late{{.sequence = 0, .num_tokens = 3, .slot = 1}};
+  forward.checkpoints = late;
+  EXPECT_THAT(message(args), ::testing::HasSubstr("checkpoint of sequence 0 after 3 tokens"));
+}
+
+}  // namespace
+
+}  // namespace heddle::ops

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The norm behind the recurrence: every head is normalised, weighted, then gated.
+//
+//   y[t, n] = weight * x[t, n] / sqrt(mean(x[t, n]^2) + epsilon) * silu(z[t, n])
+#pragma once
+
+#include "core/tensor.h"
+#include "ops/context.h"
+
+namespace heddle::ops {
+
+struct GatedRmsNormArgs {
+  TensorView x;         // [T, N * D] f32
+  TensorView z;         // [T, N * D] f32, the gate
+  TensorView weight;    // [D] f32, shared by the heads, as it is (not 1 + weight)
+  MutableTensorView y;  // [T, N * D] f32; may be x or z itself
+  float epsilon = 1e-6f;
+};
+
+// Sums in fp32, an order that depends on D alone. Bound by the SiLU, then by memory; allocates nothing.
+// Error: kInvalidArgument, naming the tensor and the dimension that disagree.
+Status gated_rms_norm(Context& context, const GatedRmsNormArgs& args);
+Status gated_rms_norm_cpu(CpuContext& context, const GatedRmsNormArgs& args);  // args checked
+
+}  // namespace heddle::ops

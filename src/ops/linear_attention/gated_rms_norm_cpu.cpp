@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <cstdint>
+
+#include "ops/cpu/row_tasks.h"
+#include "ops/linear_attention/gated_rms_norm.h"
+#include "ops/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/linear_attention/gated_rms_norm_cpu.cpp"
+#include <hwy/foreach_target.h>
+
+#include "ops/simd/math-inl.h"
+#include "ops/simd/norm-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace heddle::ops::gated_norm::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+namespace math = heddle::ops::simd::HWY_NAMESPACE;
+
+void normalise_heads(const float* x, const float* z, const float* weight, int64_t width, int64_t D,
+                     float epsilon, float* y) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t whole = D / lanes * lanes;
+  for (int64_t head = 0; head < width; head += D) {
+    const float mean = math::SumOfSquares(x + head, D) / static_cast<float>(D);
+    const float scale = 1.0f / std::sqrt(mean + epsilon);
+    const auto scales = hn::Set(d, scale);
+    int64_t c = 0;
+    for (; c < whole; c += lanes) {
+      const auto normal = hn::Mul(hn::LoadU(d, x + head + c), scales);
+      const auto gate = math::Silu(d, hn::LoadU(d, z + head + c));
+      hn::StoreU(hn::Mul(hn::Mul(normal, hn::LoadU(d, weight + c)), gate), d, y + head + c);
+    }
+    for (; c < D; ++c) {
+      const float gate = hn::GetLane(math::Silu(d, hn::Set(d, z[head + c])));
+      y[head + c] = x[head + c] * scale * weight[c] * gate;
+    }
+  }
+}
+
+}  // namespace heddle::ops::gated_norm::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace heddle::ops {
+
+namespace gated_norm {
+
+HWY_EXPORT(normalise_heads);
+
+namespace {
+
+void normalise_row(const GatedRmsNormArgs& args, int64_t t) {
+  HWY_DYNAMIC_DISPATCH(normalise_heads)
+  (args.x.row<float>(t), args.z.row<float>(t), args.weight.as<float>(), args.x.shape[1],
+   args.weight.shape[0], args.epsilon, args.y.row<float>(t));
+}
+
+}  // namespace
+
+}  // namespace gated_norm
+
+Status gated_rms_norm_cpu(CpuContext& context, const GatedRmsNormArgs& args) {
+  const int64_t width = args.x.shape[1];
+  constexpr int64_t kCostOfSilu = 4;  // passes over memory
+  for_row_ranges(context.pool, args.x.shape[0], width * kCostOfSilu, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) gated_norm::normalise_row(args, t);
+  });
+  return {};
+}
+
+}  // namespace heddle::ops
+
+#endif  // HWY_ONCE

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/linear_attention/linear_attention_ops.h"
+
+#include <fmt/format.h>
+
+#include "ops/linear_attention/causal_conv1d.h"
+#include "ops/linear_attention/gated_delta_rule.h"
+#include "ops/linear_attention/gated_rms_norm.h"
+
+namespace heddle::ops {
+
+namespace {
+
+// The state of the layer a node names.
+Result<StateLayer> state_layer(const char* op, const LaunchArgs& args) {
+  const auto layer = static_cast<size_t>(args.attrs.integer("layer"));
+  if (layer >= args.forward.state_layers.size()) {
+    return invalid_argument(
+        fmt::format("{}: layer {} of {} state layers", op, layer, args.forward.state_layers.size()));
+  }
+  return args.forward.state_layers[layer];
+}
+
+Status infer_causal_conv1d(std::span<const TensorMeta> inputs, const Attrs&,
+                           std::vector<TensorMeta>& outputs) {
+  const TensorMeta &x = inputs[0], &weight = inputs[1];
+  if (x.rank != 2 || weight.rank != 2 || !(x[1] == weight[0]) || !weight[1].is_fixed()) {
+    return invalid_argument(fmt::format("causal_conv1d takes [T, C] and [C, W], got {} and {}",
+                                        x.to_string(), weight.to_string()));
+  }
+  if (weight[1].offset < 2 || weight[1].offset > 8) {
+    return invalid_argument(fmt::format("causal_conv1d: the weight is {}, W must lie between 2 and 8",
+                                        weight.to_string()));
+  }
+  outputs.push_back(x);
+  return {};
+}
+
+Status launch_causal_conv1d(Context& context, const LaunchArgs& args) {
+  HEDDLE_ASSIGN_OR_RETURN(const StateLayer state, state_layer("causal_conv1d", args));
+  return causal_conv1d(context, {.x = args.inputs[0],
+                                 .weight = args.inputs[1],
+                                 .y = args.outputs[0],
+                                 .state = state,
+                                 .forward = &args.forward});
+}
+
+Status infer_gated_delta_rule(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                              std::vector<TensorMeta>& outputs) {
+  const TensorMeta &qkv = inputs[0], &a = inputs[1], &b = inputs[2];
+  const int64_t Nk = attrs.integer("num_key_heads");
+  const int64_t Dk = attrs.integer("key_dim");
+  const int64_t Dv = attrs.integer("value_dim");
+  if (qkv.rank != 2 || a.rank != 2 || !(a == b) || !(a[0] == qkv[0]) || !a[1].is_fixed()) {
+    return invalid_argument(
+        fmt::format("gated_delta_rule takes qkv [T, 2*Nk*Dk + Nv*Dv], a and b [T, Nv], got {}, {} and {}",
+                    qkv.to_string(), a.to_string(), b.to_string()));
+  }
+  const int64_t Nv = a[1].offset;
+  for (const TensorMeta* per_head : {&inputs[3], &inputs[4]}) {
+    if (per_head->rank != 1 || !((*per_head)[0] == a[1])) {
+      return invalid_argument(
+          fmt::format("gated_delta_rule: {} must have one number for each of {} value heads",
+                      per_head->to_string(), Nv));
+    }
+  }
+  if (Nk <= 0 || Dk <= 0 || Dv <= 0 || Nv <= 0 || Nv % Nk != 0 ||
+      !(qkv[1] == SymbolicDim::fixed(2 * Nk * Dk + Nv * Dv))) {
+    return invalid_argument(fmt::format(
+        "gated_delta_rule: qkv is {}, not {} key heads of width {} twice and {} value heads of width {}",
+        qkv.to_string(), Nk, Dk, Nv, Dv));
+  }
+  outputs.push_back({qkv.dtype, {qkv[0], SymbolicDim::fixed(Nv * Dv)}});
+  return {};
+}
+
+int64_t gated_delta_rule_workspace(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                                   const Extents& largest, const Context& context) {
+  return gated_delta_rule_workspace_bytes(context, {.max_tokens = inputs[0][0].at(largest),
+                                                    .key_dim = attrs.integer("key_dim"),
+                                                    .value_dim = attrs.integer("value_dim")});
+}
+
+Status launch_gated_delta_rule(Context& context, const LaunchArgs& args) {
+  HEDDLE_ASSIGN_OR_RETURN(const StateLayer state, state_layer("gated_delta_rule", args));
+  return gated_delta_rule(context, {.qkv = args.inputs[0],
+                                    .a = args.inputs[1],
+                                    .b = args.inputs[2],
+                                    .neg_exp_a_log = args.inputs[3],
+                                    .dt_bias = args.inputs[4],
+                                    .y = args.outputs[0],
+                                    .num_key_heads = args.attrs.integer("num_key_heads"),
+                                    .key_dim = args.attrs.integer("key_dim"),
+                                    .value_dim = args.attrs.integer("value_dim"),
+                                    .state = state,
+                                    .forward = &args.forward,
+                                    .workspace = args.workspace});
+}
+
+Status infer_gated_rms_norm(std::span<const TensorMeta> inputs, const Attrs&,
+                            std::vector<TensorMeta>& outputs) {
+  const TensorMeta &x = inputs[0], &z = inputs[1], &weight = inputs[2];
+  if (x.rank != 2 || !(x == z) || weight.rank != 1 || !x[1].is_fixed()) {
+    return invalid_argument(fmt::format("gated_rms_norm takes [T, N*D], [T, N*D] and [D], got {}, {} and {}",
+                                        x.to_string(), z.to_string(), weight.to_string()));
+  }
+  if (!weight[0].is_fixed() || weight[0].offset <= 0 || x[1].offset % weight[0].offset != 0) {
+    return invalid_argument(fmt::format("gated_rms_norm: x is {}, not a multiple of the weight's {}",
+                                        x.to_string(), weight.to_string()));
+  }
+  outputs.push_back(x);
+  return {};
+}
+
+Status launch_gated_rms_norm(Context& context, const LaunchArgs& args) {
+  return gated_rms_norm(context, {.x = args.inputs[0],
+                                  .z = args.inputs[1],
+                                  .weight = args.inputs[2],
+                                  .y = args.outputs[0],
+                                  .epsilon = static_cast<float>(args.attrs.real("epsilon"))});
+}
+
+}  // namespace
+
+std::span<const OpDef> linear_attention_ops() {
+  constexpr uint32_t kState = kReadsContext | kWritesState | kSplit;
+  static const OpDef kOps[] = {
+      {.name = "causal_conv1d",
+       .effects = kState,
+       .num_inputs = 2,
+       .aliases = {},
+       .infer = infer_causal_conv1d,
+       .launch = launch_causal_conv1d},
+      {.name = "gated_delta_rule",
+       .effects = kState,
+       .num_inputs = 5,
+       .aliases = {},
+       .infer = infer_gated_delta_rule,
+       .workspace_bytes = gated_delta_rule_workspace,
+       .launch = launch_gated_delta_rule},
+      {.name = "gated_rms_norm",
+       .num_inputs = 3,
+       .aliases = {},
+       .infer = infer_gated_rms_norm,
+       .launch = launch_gated_rms_norm},
+  };
+  return kOps;
+}
+
+}  // namespace heddle::ops

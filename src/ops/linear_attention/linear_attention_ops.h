@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops of linear-attention layers as the graph sees them:
+//
+//   causal_conv1d     {x, weight}                          layer
+//   gated_delta_rule  {qkv, a, b, neg_exp_a_log, dt_bias}  num_key_heads, key_dim, value_dim, layer
+//   gated_rms_norm    {x, z, weight}                       epsilon
+//
+// `layer` is an index into ForwardContext::state_layers.
+#pragma once
+
+#include <span>
+
+#include "ops/op_def.h"
+
+namespace heddle::ops {
+
+std::span<const OpDef> linear_attention_ops();
+
+}  // namespace heddle::ops

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checkpoints of one sequence out of the batch's sorted list.
+#pragma once
+
+#include <algorithm>
+#include <span>
+
+#include "ops/forward_context.h"
+
+namespace heddle::ops {
+
+inline std::span<const StateCheckpoint> checkpoints_of(const ForwardContext& forward, int64_t sequence) {
+  const auto [first, last] =
+      std::equal_range(forward.checkpoints.begin(), forward.checkpoints.end(),
+                       StateCheckpoint{.sequence = static_cast<int32_t>(sequence)},
+                       [](const StateCheckpoint& a, const StateCheckpoint& b) {
+                         return a.sequence < b.sequence;
+                       });
+  return {first, last};
+}
+
+}  // namespace heddle::ops

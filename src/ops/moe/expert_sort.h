@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sorts (token, slot) pairs by expert: a stable counting sort, O(T * A + E).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace heddle::ops {
+
+struct ExpertOrder {
+  int32_t* row_offsets = nullptr;  // [E + 1]: rows of expert e
+  int32_t* row_token = nullptr;    // [T * A]: which token a row is of
+  int32_t* slot_row = nullptr;     // [T, A]: which row a token's slot became
+};
+
+// `experts` [T, A] are ids in [0, E). Rows of one expert are in token order.
+inline void sort_by_expert(const int32_t* experts, int64_t T, int64_t A, int64_t E,
+                           const ExpertOrder& order) {
+  std::fill_n(order.row_offsets, E + 1, 0);
+  for (int64_t i = 0; i < T * A; ++i) ++order.row_offsets[experts[i] + 1];
+  for (int64_t e = 0; e < E; ++e) order.row_offsets[e + 1] += order.row_offsets[e];
+  // row_offsets[e] counts up to the start of e + 1 while rows are given out, and is then moved back.
+  for (int64_t i = 0; i < T * A; ++i) {
+    const int32_t row = order.row_offsets[experts[i]]++;
+    order.row_token[row] = static_cast<int32_t>(i / A);
+    order.slot_row[i] = row;
+  }
+  for (int64_t e = E; e > 0; --e) order.row_offsets[e] = order.row_offsets[e - 1];
+  order.row_offsets[0] = 0;
+}
+
+}  // namespace heddle::ops

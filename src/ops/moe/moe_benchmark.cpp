@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/moe/moe_benchmark.h"
+
+#include <algorithm>
+#include <memory>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "ops/benchmark/cold_memory.h"
+#include "ops/gemm/grouped_linear.h"
+#include "ops/moe/moe_route.h"
+#include "ops/moe/routed_moe.h"
+
+namespace heddle::ops {
+
+namespace {
+
+// The blocks of models with H = 512 and H = 1024.
+constexpr RoutedMoeShape kShapes[] = {{.H = 512, .I = 128, .E = 16, .A = 4},
+                                      {.H = 1024, .I = 256, .E = 64, .A = 8}};
+constexpr int64_t kColdBytes = int64_t{640} << 20;
+
+Tensor random_tensor(const Shape& shape) {
+  Tensor tensor(shape, DType::kF32);
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+  for (float& value : tensor.span<float>()) value = uniform(random);
+  return tensor;
+}
+
+// How many experts the T * A rows touch, when every token's are all different and tokens independent.
+double touched_experts(int64_t T, const RoutedMoeShape& shape) {
+  double untouched = static_cast<double>(shape.E);
+  for (int64_t t = 0; t < T; ++t) {
+    untouched *= 1.0 - static_cast<double>(shape.A) / static_cast<double>(shape.E);
+  }
+  return static_cast<double>(shape.E) - untouched;
+}
+
+OpBenchmark routed_moe_benchmark(CpuContext& context, const std::shared_ptr<ColdMemory>& cold, int64_t T,
+                                 RoutedMoeShape shape, DType dtype) {
+  struct Data {
+    Tensor x, logits, y;
+    std::vector<std::byte> workspace;
+  };
+  shape.weight = dtype;
+  const auto data = std::make_shared<Data>();
+  const auto [H, I, E, A, weight] = shape;
+  const auto expert_bytes = static_cast<double>(bytes_of(dtype, 3 * H * I));
+  return {.name = "routed_moe",
+          .shape = fmt::format("T {}, H {}, I {}, E {}, A {}, {}", T, H, I, E, A, to_string(dtype)),
+          .bytes = touched_experts(T, shape) * expert_bytes + static_cast<double>(8 * T * H),
+          .flops = 6.0 * static_cast<double>(T * A * H * I),
+          .run = [&context, cold, data, T, shape] {
+            if (data->x.shape().rank() == 0) {
+              data->x = random_tensor({T, shape.H});
+              data->logits = random_tensor({T, shape.E});
+              data->y = Tensor({T, shape.H}, DType::kF32);
+              data->workspace.resize(
+                  static_cast<size_t>(routed_moe_workspace_bytes(T, shape, context.exact)));
+            }
+            const int64_t w13_bytes = bytes_of(shape.weight, shape.E * 2 * shape.I * shape.H);
+            const TensorView w13(cold->next(w13_bytes), shape.weight, {shape.E, 2 * shape.I, shape.H});
+            const TensorView w2(cold->next(w13_bytes / 2), shape.weight, {shape.E, shape.H, shape.I});
+            const Status status = routed_moe(context, {.x = data->x.view(),
+                                                       .router_logits = data->logits.view(),
+                                                       .w13 = w13,
+                                                       .w2 = w2,
+                                                       .y = data->y.view(),
+                                                       .experts_per_token = shape.A,
+                                                       .workspace = data->workspace});
+            HEDDLE_CHECK(status.ok());
+          }};
+}
+
+// `rows` rows for each of the first `active` experts.
+OpBenchmark grouped_linear_benchmark(CpuContext& context, const std::shared_ptr<ColdMemory>& cold,
+                                     int64_t rows, int64_t active, const RoutedMoeShape& shape,
+                                     DType dtype) {
+  struct Data {
+    Tensor x, y, offsets;
+    std::vector<std::byte> workspace;
+  };
+  const auto data = std::make_shared<Data>();
+  const int64_t R = rows * active;
+  const int64_t N = 2 * shape.I;
+  const int64_t K = shape.H;
+  const int64_t E = shape.E;
+  return {.name = "grouped_linear",
+          .shape = fmt::format("{} rows for each of {} of {} experts, N {}, K {}, {}", rows, active, E, N,
+                               K, to_string(dtype)),
+          .bytes = static_cast<double>(bytes_of(dtype, active * N * K) + 4 * R * (N + K)),
+          .flops = 2.0 * static_cast<double>(R * N * K),
+          .run = [&context, cold, data, rows, active, R, N, K, E, dtype] {
+            if (data->x.shape().rank() == 0) {
+              data->x = random_tensor({R, K});
+              data->y = Tensor({R, N}, DType::kF32);
+              data->offsets = Tensor({E + 1}, DType::kI32);
+              for (int64_t e = 0; e <= E; ++e) {
+                data->offsets.span<int32_t>()[static_cast<size_t>(e)] =
+                    static_cast<int32_t>(std::min(e, active) * rows);
+              }
+              data->workspace.resize(static_cast<size_t>(
+                  grouped_linear_workspace_bytes(R, E, K, dtype, context.exact)));
+            }
+            const TensorView weight(cold->next(bytes_of(dtype, E * N * K)), dtype, {E, N, K});
+            const Status status = grouped_linear(context, {.x = data->x.view(),
+                                                           .weight = weight,
+                                                           .row_offsets = data->offsets.view(),
+                                                           .y = data->y.view(),
+                                                           .workspace = data->workspace});
+            HEDDLE_CHECK(status.ok());
+          }};
+}
+
+OpBenchmark moe_route_benchmark(CpuContext& context, int64_t T, const RoutedMoeShape& shape) {
+  struct Data {
+    Tensor logits, experts, weights;
+  };
+  const auto data = std::make_shared<Data>();
+  return {.name = "moe_route",
+          .shape = fmt::format("T {}, E {}, A {}", T, shape.E, shape.A),
+          .bytes = static_cast<double>(4 * T * shape.E + 8 * T * shape.A),
+          .flops = 0,
+          .run = [&context, data, T, shape] {
+            if (data->logits.shape().rank() == 0) {
+              data->logits = random_tensor({T, shape.E});
+              data->experts = Tensor({T, shape.A}, DType::kI32);
+              data->weights = Tensor({T, shape.A}, DType::kF32);
+            }
+            const Status status = moe_route(context, {.logits = data->logits.view(),
+                                                      .experts = data->experts.view(),
+                                                      .weights = data->weights.view()});
+            HEDDLE_CHECK(status.ok());
+          }};
+}
+
+}  // namespace
+
+std::vector<OpBenchmark> moe_benchmarks(CpuContext& context) {
+  const auto cold = std::make_shared<ColdMemory>(kColdBytes);
+  std::vector<OpBenchmark> benchmarks;
+  for (const RoutedMoeShape& shape : kShapes) {
+    for (const int64_t T : {1, 512}) benchmarks.push_back(moe_route_benchmark(context, T, shape));
+    for (const DType dtype : {DType::kBf16, DType::kF16, DType::kF32}) {
+      benchmarks.push_back(grouped_linear_benchmark(context, cold, 1, shape.A, shape, dtype));
+      benchmarks.push_back(
+          grouped_linear_benchmark(context, cold, 512 * shape.A / shape.E, shape.E, shape, dtype));
+      for (const int64_t T : {1, 4, 16, 64, 512}) {
+        benchmarks.push_back(routed_moe_benchmark(context, cold, T, shape, dtype));
+      }
+    }
+  }
+  return benchmarks;
+}
+
+}  // namespace heddle::ops

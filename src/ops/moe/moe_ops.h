@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mixture-of-experts ops of a graph.
+//     "routed_moe" {x [T, H], router_logits [T, E], w13 [E, 2I, H], w2 [E, H, I]} -> [T, H]
+//                  attrs {top_k, normalize}
+#pragma once
+
+#include "ops/op_def.h"
+
+namespace heddle::ops {
+
+std::span<const OpDef> moe_ops();
+
+}  // namespace heddle::ops

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/cpu/row_tasks.h"
+#include "ops/moe/moe_route.h"
+#include "ops/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/moe/moe_route_cpu.cpp"
+#include <hwy/foreach_target.h>
+
+#include "ops/simd/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace heddle::ops::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+namespace math = heddle::ops::simd::HWY_NAMESPACE;
+
+// The A best of the scores so far, best first; equal ones in the order they came.
+class BestExperts {
+ public:
+  explicit BestExperts(int64_t A) : capacity_(A) {}
+
+  [[nodiscard]] float worst() const { return scores_[capacity_ - 1]; }
+
+  void insert(int32_t id, float score) {
+    int64_t place = std::min(size_, capacity_ - 1);
+    for (; place > 0 && score > scores_[place - 1]; --place) {
+      scores_[place] = scores_[place - 1];
+      ids_[place] = ids_[place - 1];
+    }
+    scores_[place] = score;
+    ids_[place] = id;
+    size_ = std::min(size_ + 1, capacity_);
+  }
+
+  [[nodiscard]] const int32_t* ids() const { return ids_; }
+
+  [[nodiscard]] const float* scores() const { return scores_; }
+
+ private:
+  int64_t capacity_;
+  int64_t size_ = 0;
+  float scores_[kMaxExpertsPerToken];
+  int32_t ids_[kMaxExpertsPerToken];
+};
+
+// Sum over i < count of exp(logits[i] - shift), in vectors of partial sums.
+float sum_of_exp(const float* logits, int64_t count, float shift) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto offset = hn::Set(d, shift);
+  auto sum = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    sum = hn::Add(sum, math::Exp(d, hn::Sub(hn::LoadU(d, logits + i), offset)));
+  }
+  if (i < count) {
+    HWY_ALIGN float tail[HWY_MAX_BYTES / sizeof(float)];
+    std::fill_n(tail, lanes, -std::numeric_limits<float>::infinity());
+    std::copy_n(logits + i, count - i, tail);
+    // -inf - shift is NaN for shift = -inf; so is the whole sum then.
+    sum = hn::Add(sum, math::Exp(d, hn::Sub(hn::Load(d, tail), offset)));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+void route_token(const float* logits, int64_t E, int64_t A, bool renormalize, int32_t* experts,
+                 float* weights) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  BestExperts best(A);
+  for (int64_t e = 0; e < A; ++e) {
+    best.insert(static_cast<int32_t>(e), std::isnan(logits[e]) ? kLowest : logits[e]);
+  }
+  // Whole vectors without a better score (NaN compares false) are passed over.
+  int64_t e = A;
+  while (e < E) {
+    if (e + lanes <= E &&
+        hn::AllFalse(d, hn::Gt(hn::LoadU(d, logits + e), hn::Set(d, best.worst())))) {
+      e += lanes;
+      continue;
+    }
+    const int64_t end = std::min(e + lanes, E);
+    for (; e < end; ++e) {
+      if (logits[e] > best.worst()) best.insert(static_cast<int32_t>(e), logits[e]);
+    }
+  }
+
+  const float largest = best.scores()[0];
+  const float total = sum_of_exp(logits, E, largest);
+  HWY_ALIGN float chosen[kMaxExpertsPerToken + HWY_MAX_BYTES / sizeof(float)] = {};
+  for (int64_t a = 0; a < A; ++a) chosen[a] = best.scores()[a] - largest;
+  for (int64_t a = 0; a < A; a += lanes) {
+    hn::Store(hn::Div(math::Exp(d, hn::Load(d, chosen + a)), hn::Set(d, total)), d, chosen + a);
+  }
+  float sum = 0.0f;
+  for (int64_t a = 0; a < A; ++a) sum += chosen[a];
+  for (int64_t a = 0; a < A; ++a) {
+    experts[a] = best.ids()[a];
+    weights[a] = renormalize ? chosen[a] / sum : chosen[a];
+  }
+}
+
+}  // namespace heddle::ops::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace heddle::ops {
+
+HWY_EXPORT(route_token);
+
+Status moe_route_cpu(CpuContext& context, const MoeRouteArgs& args) {
+  const int64_t T = args.logits.shape[0];
+  const int64_t E = args.logits.shape[1];
+  const int64_t A = args.experts.shape[1];
+  constexpr int64_t kCostOfExp = 4;  // passes over memory an exponential takes as long as
+  for_row_ranges(context.pool, T, kCostOfExp * E, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      HWY_DYNAMIC_DISPATCH(route_token)
+      (args.logits.row<float>(t), E, A, args.renormalize, args.experts.row<int32_t>(t),
+       args.weights.row<float>(t));
+    }
+  });
+  return ok_status();
+}
+
+}  // namespace heddle::ops
+
+#endif  // HWY_ONCE

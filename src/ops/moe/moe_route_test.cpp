@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/moe/moe_route.h"
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include "ops/gemm/product_test_data.h"
+#include "ops/moe/routed_moe_reference.h"
+
+namespace heddle::ops {
+
+namespace {
+
+using testing::GuardedTensor;
+
+struct Routing {
+  std::vector<int32_t> experts;
+  std::vector<float> weights;
+};
+
+Routing route(const TensorView& logits, int64_t A, bool renormalize, int num_threads = 2) {
+  device::ThreadPool pool(num_threads);
+  CpuContext context(pool);
+  const int64_t T = logits.shape[0];
+  Routing result{std::vector<int32_t>(static_cast<size_t>(T * A), -1),
+                 std::vector<float>(static_cast<size_t>(T * A), -1.0f)};
+  const Status status = moe_route(context, {.logits = logits,
+                                            .experts = {result.experts.data(), DType::kI32, {T, A}},
+                                            .weights = {result.weights.data(), DType::kF32, {T, A}},
+                                            .renormalize = renormalize});
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  return result;
+}
+
+Routing route_one(std::vector<float> logits, int64_t A) {
+  return route({logits.data(), DType::kF32, {1, static_cast<int64_t>(logits.size())}}, A, true);
+}
+
+TEST(MoeRouteTest, MatchesTheReference) {
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    for (const auto& [E, A] : std::vector<std::pair<int64_t, int64_t>>{
+             {1, 1}, {8, 3}, {16, 4}, {60, 4}, {67, 67 > 64 ? 64 : 67}, {512, 10}}) {
+      for (const bool renormalize : {false, true}) {
+        constexpr int64_t kT = 37;
+        GuardedTensor logits({kT, E}, DType::kF32, 3);
+        logits.randomize(static_cast<uint64_t>(E), 8.0f);
+        const Routing got = route(logits.view(), A, renormalize);
+        for (int64_t t = 0; t < kT; ++t) {
+          const RouteReference want = moe_route_reference(logits.view(), t, A, renormalize);
+          for (int64_t a = 0; a < A; ++a) {
+            const auto i = static_cast<size_t>(t * A + a);
+            ASSERT_EQ(got.experts[i], want.experts[static_cast<size_t>(a)])
+                << fmt::format("E = {}, t = {}, a = {}", E, t, a);
+            // exp to 1.5 ulp at arguments rounded to fp32, a sum of E terms, two divisions.
+            EXPECT_NEAR(got.weights[i], want.weights[static_cast<size_t>(a)],
+                        4e-6 * want.weights[static_cast<size_t>(a)]);
+          }
+        }
+      }
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
+}
+
+TEST(MoeRouteTest, PrefersTheLowerIdAmongEqualLogits) {
+  std::vector<float> logits(40, 1.0f);
+  EXPECT_EQ(route_one(logits, 4).experts, (std::vector<int32_t>{0, 1, 2, 3}));
+  logits[33] = 2.0f;
+  logits[35] = 2.0f;
+  EXPECT_EQ(route_one(logits, 4).experts, (std::vector<int32_t>{33, 35, 0, 1}));
+  // Softmax cannot tell these apart any more: the logits still can.
+  std::vector<float> far(40, -1e4f);
+  far[20] = 0.0f;
+  far[39] = -1e3f;
+  EXPECT_EQ(route_one(far, 2).experts, (std::vector<int32_t>{20, 39}));
+}
+
+TEST(MoeRouteTest, SurvivesWhatIsNotANumber) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const std::vector<float>& pattern :
+       std::vector<std::vector<float>>{{nan}, {nan, 1.0f}, {inf, 0.0f}, {-inf}, {inf}, {nan, inf, -inf}}) {
+    std::vector<float> logits;
+    for (size_t i = 0; i < 50; ++i) logits.push_back(pattern[i % pattern.size()]);
+    const Routing got = route_one(logits, 8);
+    const std::set<int32_t> distinct(got.experts.begin(), got.experts.end());
+    EXPECT_EQ(distinct.size(), 8u);
+    EXPECT_GE(*distinct.begin(), 0);
+    EXPECT_LT(*distinct.rbegin(), 50);
+    for (const float weight : got.weights) EXPECT_TRUE(std::isnan(weight));
+  }
+  // A NaN is never preferred to a number.
+  std::vector<float> one_nan(20, 0.0f);
+  one_nan[0] = nan;
+  EXPECT_EQ(route_one(one_nan, 3).experts, (std::vector<int32_t>{1, 2, 3}));
+  // -inf excludes an expert without harming the others.
+  std::vector<float> masked(20, 0.0f);
+  masked[0] = -inf;
+  const Routing got = route_one(masked, 2);
+  EXPECT_EQ(got.experts, (std::vector<int32_t>{1, 2}));
+  EXPECT_FLOAT_EQ(got.weights[0], 0.5f);
+}
+
+TEST(MoeRouteTest, GivesATokenTheSameBitsInEveryBatch) {
+  GuardedTensor logits({300, 64}, DType::kF32);
+  logits.randomize(5, 4.0f);
+  const Routing together = route(logits.view(), 8, true);
+  for (int64_t t = 0; t < 300; ++t) {
+    const Routing alone = route({logits.view().row<float>(t), DType::kF32, {1, 64}}, 8, true, 1);
+    for (size_t a = 0; a < 8; ++a) {
+      ASSERT_EQ(alone.experts[a], together.experts[static_cast<size_t>(t) * 8 + a]);
+      ASSERT_EQ(alone.weights[a], together.weights[static_cast<size_t>(t) * 8 + a]);
+    }
+  }
+}
+
+TEST(MoeRouteTest, RefusesMoreExpertsThanThereAre) {
+  device::ThreadPool pool(1);
+  CpuContext context(pool);
+  GuardedTensor logits({1, 4}, DType::kF32);
+  std::vector<int32_t> ids(5);
+  std::vector<float> weights(5);
+  const Status status = moe_route(context, {.logits = logits.view(),
+                                            .experts = {ids.data(), DType::kI32, {1, 5}},
+                                            .weights = {weights.data(), DType::kF32, {1, 5}}});
+  EXPECT_EQ(status.message(),
+            "moe_route: A, the experts per token, is 5, it must be in [1, min(E, 64)]");
+}
+
+}  // namespace
+
+}  // namespace heddle::ops

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/moe/routed_moe.h"
+
+#include "core/shape_contract.h"
+#include "ops/gemm/row_stride.h"
+#include "ops/moe/moe_route.h"
+
+namespace heddle::ops {
+
+Status routed_moe(Context& context, const RoutedMoeArgs& args) {
+  Dim T{"T"}, H{"H"}, E{"E"}, I{"I"}, I2{"2I"};
+  ShapeContract contract("routed_moe");
+  contract.expect("x", args.x, {&T, &H}, DType::kF32)
+      .expect("router_logits", args.router_logits, {&T, &E}, DType::kF32)
+      .expect("w13", args.w13, {&E, &I2, &H}, kFloating)
+      .expect("w2", args.w2, {&E, &H, &I}, args.w13.dtype)
+      .expect("y", args.y, {&T, &H}, DType::kF32);
+  contract.require(I2 == 2 * I, "2I of w13", static_cast<double>(I2.value()), "be twice I of w2");
+  require_row_stride(contract, "x", args.x);
+  require_row_stride(contract, "router_logits", args.router_logits);
+  require_row_stride(contract, "w13", args.w13);
+  require_row_stride(contract, "w2", args.w2);
+  require_row_stride(contract, "y", args.y);
+  const int64_t A = args.experts_per_token;
+  contract.require(A >= 1 && A <= E && A <= kMaxExpertsPerToken, "experts_per_token",
+                   static_cast<double>(A), "be in [1, min(E, 64)]");
+  HEDDLE_RETURN_IF_ERROR(contract.status());
+  const RoutedMoeShape shape{.H = H, .I = I, .E = E, .A = A, .weight = args.w13.dtype};
+  contract.require(
+      static_cast<int64_t>(args.workspace.size()) >= routed_moe_workspace_bytes(T, shape, context.exact),
+      "workspace size", static_cast<double>(args.workspace.size()),
+      "hold routed_moe_workspace_bytes(T, ...)");
+  HEDDLE_RETURN_IF_ERROR(contract.status());
+  return HEDDLE_DISPATCH_DEVICE(context, routed_moe, args);
+}
+
+}  // namespace heddle::ops

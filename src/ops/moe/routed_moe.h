@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// routed_moe: the routed experts of a mixture-of-experts block, each a SwiGLU of its own.
+//     y[t] = sum over the A experts e of token t of  weight[t, e] * W2_e (silu(g) * u),  [g; u] = W13_e x[t]
+// The router's softmax and choice are moe_route's. A shared expert is the model's to add.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "core/tensor.h"
+#include "ops/context.h"
+
+namespace heddle::ops {
+
+struct RoutedMoeArgs {
+  TensorView x;              // [T, H]      fp32; rows may be a column range
+  TensorView router_logits;  // [T, E]      fp32; rows may be a column range
+  TensorView w13;            // [E, 2I, H]  fp32, bf16 or fp16, in place: the gate's rows, then up's
+  TensorView w2;             // [E, H, I]   same dtype as w13
+  MutableTensorView y;       // [T, H]      fp32; rows may be a column range; must not overlap x
+  int64_t experts_per_token = 1;  // A
+  bool renormalize = true;        // a token's weights are divided by their sum
+  std::span<std::byte> workspace;  // routed_moe_workspace_bytes(...) bytes, any alignment
+};
+
+struct RoutedMoeShape {
+  int64_t H = 0;
+  int64_t I = 0;
+  int64_t E = 0;
+  int64_t A = 0;
+  DType weight = DType::kBf16;
+};
+
+// Scratch for every T up to max_T; stops growing at 1024 tokens, which are what runs at once.
+// Depends on this CPU.
+[[nodiscard]] int64_t routed_moe_workspace_bytes(int64_t max_T, const RoutedMoeShape& shape, bool exact);
+
+// The A terms of a token are added in the router's order (best expert first), in fp32. Exact mode: a
+// token's bits depend on neither the batch nor its order nor the threads (linear.h). A NaN in a token's
+// x or logits makes that token's y NaN and no other's.
+//
+// Cost: streams w13 and w2 of the experts that were chosen, once. Allocates nothing.
+// Error: kInvalidArgument, naming the tensor and the dimension that disagree.
+Status routed_moe(Context& context, const RoutedMoeArgs& args);
+Status routed_moe_cpu(CpuContext& context, const RoutedMoeArgs& args);  // args already checked
+
+}  // namespace heddle::ops

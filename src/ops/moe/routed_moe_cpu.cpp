@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <limits>
+
+#include "core/check.h"
+#include "ops/cpu/row_tasks.h"
+#include "ops/gemm/grouped_linear.h"
+#include "ops/gemm/product_tasks.h"
+#include "ops/moe/expert_sort.h"
+#include "ops/moe/moe_route.h"
+#include "ops/moe/routed_moe.h"
+#include "ops/simd/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/moe/routed_moe_cpu.cpp"
+#include <hwy/foreach_target.h>
+
+#include "ops/simd/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace heddle::ops::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+namespace math = heddle::ops::simd::HWY_NAMESPACE;
+
+// gate[i] = silu(gate[i]) * up[i]
+void gate_row(float* gate, const float* up, int64_t count) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto activated = math::Silu(d, hn::LoadU(d, gate + i));
+    hn::StoreU(hn::Mul(activated, hn::LoadU(d, up + i)), d, gate + i);
+  }
+  if (i < count) {
+    HWY_ALIGN float tail[HWY_MAX_BYTES / sizeof(float)] = {};
+    std::copy_n(gate + i, count - i, tail);
+    hn::Store(math::Silu(d, hn::Load(d, tail)), d, tail);
+    for (int64_t j = 0; i + j < count; ++j) gate[i + j] = tail[j] * up[i + j];
+  }
+}
+
+// y = sum over a of weights[a] * rows[slot_row[a]], in the order of a. Vectors and tail round alike: a
+// product, then a sum, for every term.
+void combine_row(const float* rows, int64_t width, const int32_t* slot_row, const float* weights,
+                 int64_t A, float* y) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= width; i += lanes) {
+    auto sum = hn::Mul(hn::Set(d, weights[0]), hn::LoadU(d, rows + slot_row[0] * width + i));
+    for (int64_t a = 1; a < A; ++a) {
+      const auto row = hn::LoadU(d, rows + slot_row[a] * width + i);
+      sum = hn::Add(sum, hn::Mul(hn::Set(d, weights[a]), row));
+    }
+    hn::StoreU(sum, d, y + i);
+  }
+  for (; i < width; ++i) {
+    float sum = weights[0] * rows[slot_row[0] * width + i];
+    for (int64_t a = 1; a < A; ++a) sum += weights[a] * rows[slot_row[a] * width + i];
+    y[i] = sum;
+  }
+}
+
+}  // namespace heddle::ops::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace heddle::ops {
+
+HWY_EXPORT(gate_row);
+HWY_EXPORT(combine_row);
+
+namespace {
+
+// Tokens of a pass: enough rows for every expert to run at full speed, few enough that the rows of the
+// second product (A * H floats a token) stay within tens of megabytes.
+constexpr int64_t kTokensAtOnce = 1024;
+
+// Where everything of a pass lies.
+struct Layout {
+  int64_t experts, weights, row_offsets, row_token, slot_row, gate_up, down, group_tasks, rounded;
+  int64_t total;
+
+  Layout(int64_t max_T, const RoutedMoeShape& shape, const ProductOptions& options) {
+    const int64_t T = std::min(max_T, kTokensAtOnce);
+    const int64_t R = T * shape.A;
+    int64_t offset = 0;
+    const auto place = [&](int64_t bytes) {
+      const int64_t here = offset;
+      offset += (bytes + 63) / 64 * 64;
+      return here;
+    };
+    experts = place(R * 4);
+    weights = place(R * 4);
+    row_offsets = place((shape.E + 1) * 4);
+    row_token = place(R * 4);
+    slot_row = place(R * 4);
+    gate_up = place(R * 2 * shape.I * 4);
+    down = place(R * shape.H * 4);
+    group_tasks = place(group_task_bytes(shape.E));
+    rounded = place(std::max(rounded_bytes(T, shape.H, shape.weight, options),
+                             rounded_bytes(R, shape.I, shape.weight, options)));
+    total = offset + 64;  // alignment of the start
+  }
+};
+
+// One pass: the tokens [first, first + T) of `args`.
+void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeShape& shape,
+              const Layout& layout, const ProductOptions& options, int64_t first, int64_t T) {
+  const auto [H, I, E, A, dtype] = shape;
+  const int64_t R = T * A;
+  std::byte* base = align_to_line(args.workspace.data());
+  auto* experts = reinterpret_cast<int32_t*>(base + layout.experts);
+  auto* weights = reinterpret_cast<float*>(base + layout.weights);
+  auto* gate_up = reinterpret_cast<float*>(base + layout.gate_up);
+  auto* down = reinterpret_cast<float*>(base + layout.down);
+  const std::span<std::byte> group_tasks(base + layout.group_tasks,
+                                         static_cast<size_t>(group_task_bytes(E)));
+  const std::span<std::byte> rounded(base + layout.rounded,
+                                     static_cast<size_t>(layout.total - 64 - layout.rounded));
+  const bool rounds = rounds_x(dtype, options);
+
+  const TensorView logits(args.router_logits.row<float>(first), DType::kF32, {T, E},
+                          args.router_logits.row_stride);
+  const Status routed = moe_route_cpu(context, {.logits = logits,
+                                                .experts = {experts, DType::kI32, {T, A}},
+                                                .weights = {weights, DType::kF32, {T, A}},
+                                                .renormalize = args.renormalize});
+  HEDDLE_CHECK(routed.ok());
+  const ExpertOrder order{.row_offsets = reinterpret_cast<int32_t*>(base + layout.row_offsets),
+                          .row_token = reinterpret_cast<int32_t*>(base + layout.row_token),
+                          .slot_row = reinterpret_cast<int32_t*>(base + layout.slot_row)};
+  sort_by_expert(experts, T, A, E, order);
+
+  GroupedProduct up{.all = {.x = args.x.row<float>(first),
+                            .x_stride = args.x.row_stride,
+                            .x_rows = order.row_token,
+                            .weight = args.w13.data,
+                            .weight_stride = H,
+                            .weight_dtype = dtype,
+                            .y = gate_up,
+                            .y_stride = 2 * I,
+                            .T = R,
+                            .K = H,
+                            .N = 2 * I},
+                    .expert_stride = args.w13.row_stride,
+                    .row_offsets = order.row_offsets,
+                    .num_experts = E};
+  if (rounds) {
+    up.all.x_bf16 = round_rows(context.pool, up.all.x, up.all.x_stride, T, H, rounded);
+    up.all.x_bf16_stride = bf16_row_width(H);
+  }
+  multiply_groups(context.pool, up, options, group_tasks);
+
+  constexpr int64_t kCostOfSilu = 6;  // passes over memory it takes as long as
+  for_row_ranges(context.pool, R, kCostOfSilu * I, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      float* gate = gate_up + r * 2 * I;
+      HWY_DYNAMIC_DISPATCH(gate_row)(gate, gate + I, I);
+    }
+  });
+
+  GroupedProduct out{.all = {.x = gate_up,
+                             .x_stride = 2 * I,
+                             .weight = args.w2.data,
+                             .weight_stride = I,
+                             .weight_dtype = dtype,
+                             .y = down,
+                             .y_stride = H,
+                             .T = R,
+                             .K = I,
+                             .N = H},
+                     .expert_stride = args.w2.row_stride,
+                     .row_offsets = order.row_offsets,
+                     .num_experts = E};
+  if (rounds) {
+    out.all.x_bf16 = round_rows(context.pool, gate_up, 2 * I, R, I, rounded);
+    out.all.x_bf16_stride = bf16_row_width(I);
+  }
+  multiply_groups(context.pool, out, options, group_tasks);
+
+  for_row_ranges(context.pool, T, A * H, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      HWY_DYNAMIC_DISPATCH(combine_row)
+      (down, H, order.slot_row + t * A, weights + t * A, A, args.y.row<float>(first + t));
+    }
+  });
+}
+
+}  // namespace
+
+int64_t routed_moe_workspace_bytes(int64_t max_T, const RoutedMoeShape& shape, bool exact) {
+  return Layout(max_T, shape, product_options(exact)).total;
+}
+
+Status routed_moe_cpu(CpuContext& context, const RoutedMoeArgs& args) {
+  const RoutedMoeShape shape{.H = args.x.shape[1],
+                             .I = args.w2.shape[2],
+                             .E = args.w2.shape[0],
+                             .A = args.experts_per_token,
+                             .weight = args.w13.dtype};
+  const ProductOptions options = product_options(context.exact);
+  const int64_t T = args.x.shape[0];
+  const Layout layout(T, shape, options);
+  for (int64_t first = 0; first < T; first += kTokensAtOnce) {
+    run_pass(context, args, shape, layout, options, first, std::min(kTokensAtOnce, T - first));
+  }
+  return ok_status();
+}
+
+}  // namespace heddle::ops
+
+#endif  // HWY_ONCE

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/moe/routed_moe.h"
+
+#include <malloc.h>
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "ops/gemm/product_tasks.h"
+#include "ops/gemm/product_test_data.h"
+#include "ops/moe/expert_sort.h"
+#include "ops/moe/routed_moe_reference.h"
+
+namespace heddle::ops {
+
+namespace {
+
+using testing::GuardedTensor;
+
+// A block with its weights and scratch.
+struct Block {
+  RoutedMoeShape shape;
+  GuardedTensor w13;
+  GuardedTensor w2;
+  device::ThreadPool pool;
+
+  explicit Block(const RoutedMoeShape& s, int num_threads = 2)
+      : shape(s),
+        w13({s.E, 2 * s.I, s.H}, s.weight, 5),
+        w2({s.E, s.H, s.I}, s.weight),
+        pool(num_threads) {
+    w13.randomize(1, 0.3f);
+    w2.randomize(2, 0.3f);
+  }
+
+  Status run(const TensorView& x, const TensorView& logits, const MutableTensorView& y, bool exact) {
+    CpuContext context(pool, exact);
+    std::vector<std::byte> workspace(
+        static_cast<size_t>(routed_moe_workspace_bytes(x.shape[0], shape, exact)));
+    return routed_moe(context, {.x = x,
+                                .router_logits = logits,
+                                .w13 = w13.view(),
+                                .w2 = w2.view(),
+                                .y = y,
+                                .experts_per_token = shape.A,
+                                .workspace = workspace});
+  }
+};
+
+TEST(RoutedMoeTest, MatchesTheReference) {
+  for (const bool exact : {false, true}) {
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
+      for (const RoutedMoeShape& shape :
+           {RoutedMoeShape{.H = 64, .I = 32, .E = 8, .A = 3, .weight = dtype},
+            RoutedMoeShape{.H = 37, .I = 13, .E = 5, .A = 5, .weight = dtype}}) {
+        for (const int64_t T : {1, 2, 9, 70}) {
+          SCOPED_TRACE(fmt::format("T = {}, H = {}, {}, exact = {}", T, shape.H, to_string(dtype), exact));
+          Block block(shape);
+          GuardedTensor x({T, shape.H}, DType::kF32, 3);
+          GuardedTensor logits({T, shape.E}, DType::kF32, 1);
+          GuardedTensor y({T, shape.H}, DType::kF32, 2);
+          x.randomize(3);
+          logits.randomize(4, 3.0f);
+          const Status status = block.run(x.view(), logits.view(), y.view(), exact);
+          ASSERT_TRUE(status.ok()) << status.to_string();
+          // fp32: a few hundred roundings of 2^-24. With x and the hidden row rounded to bf16 two factors
+          // are off by up to 2^-8 each, which average over the sums.
+          const bool rounded = rounds_x(dtype, product_options(exact));
+          for (int64_t t = 0; t < T; ++t) {
+            const RouteReference route = moe_route_reference(logits.view(), t, shape.A, true);
+            const std::vector<double> want =
+                routed_moe_reference(x.view(), block.w13.view(), block.w2.view(), t, route);
+            double scale = 0;
+            for (const double value : want) scale = std::max(scale, std::fabs(value));
+            for (int64_t h = 0; h < shape.H; ++h) {
+              ASSERT_NEAR(y.view().row<float>(t)[h], want[static_cast<size_t>(h)],
+                          (rounded ? 2e-2 : 2e-5) * scale)
+                  << fmt::format("y[{}, {}]", t, h);
+            }
+          }
+          EXPECT_TRUE(y.padding_untouched());
+        }
+      }
+    }
+  }
+}
+
+TEST(RoutedMoeTest, ExactTokensHaveTheSameBitsInEveryBatch) {
+  constexpr int64_t kT = 70;
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
+    const RoutedMoeShape shape{.H = 67, .I = 40, .E = 8, .A = 3, .weight = dtype};
+    Block block(shape, 3);
+    Block single(shape, 1);
+    GuardedTensor x({kT, shape.H}, DType::kF32);
+    GuardedTensor logits({kT, shape.E}, DType::kF32);
+    GuardedTensor alone({kT, shape.H}, DType::kF32);
+    x.randomize(5);
+    logits.randomize(6, 3.0f);
+    for (int64_t t = 0; t < kT; ++t) {
+      ASSERT_TRUE(single
+                      .run({x.view().row<float>(t), DType::kF32, {1, shape.H}},
+                           {logits.view().row<float>(t), DType::kF32, {1, shape.E}},
+                           {alone.view().row<float>(t), DType::kF32, {1, shape.H}}, /*exact=*/true)
+                      .ok());
+    }
+    for (const int64_t T : {2, 3, 7, 16, 33, 70}) {
+      const int64_t first = kT - T;
+      GuardedTensor y({T, shape.H}, DType::kF32);
+      ASSERT_TRUE(block
+                      .run({x.view().row<float>(first), DType::kF32, {T, shape.H}},
+                           {logits.view().row<float>(first), DType::kF32, {T, shape.E}}, y.view(),
+                           /*exact=*/true)
+                      .ok());
+      EXPECT_EQ(std::memcmp(y.view().data, alone.view().row<float>(first),
+                            static_cast<size_t>(T * shape.H) * sizeof(float)),
+                0)
+          << to_string(dtype) << ", T = " << T;
+    }
+  }
+}
+
+// More tokens than one pass takes, and a token that is not a number among them.
+TEST(RoutedMoeTest, KeepsABrokenTokenToItselfAcrossPasses) {
+  constexpr int64_t kT = 1030;
+  constexpr int64_t kBroken = 1026;
+  const RoutedMoeShape shape{.H = 16, .I = 8, .E = 4, .A = 2, .weight = DType::kBf16};
+  Block block(shape);
+  GuardedTensor x({kT, shape.H}, DType::kF32);
+  GuardedTensor logits({kT, shape.E}, DType::kF32);
+  GuardedTensor y({kT, shape.H}, DType::kF32);
+  x.randomize(7);
+  logits.randomize(8);
+  logits.view().row<float>(kBroken)[1] = testing::kNaN;
+  for (const bool exact : {false, true}) {
+    ASSERT_TRUE(block.run(x.view(), logits.view(), y.view(), exact).ok());
+    for (int64_t t = 0; t < kT; ++t) {
+      for (int64_t h = 0; h < shape.H; ++h) {
+        ASSERT_EQ(std::isnan(y.view().row<float>(t)[h]), t == kBroken) << t;
+      }
+    }
+  }
+}
+
+TEST(RoutedMoeTest, SaysWhichTensorsDisagree) {
+  const RoutedMoeShape shape{.H = 16, .I = 8, .E = 4, .A = 2, .weight = DType::kF32};
+  Block block(shape);
+  GuardedTensor x({2, 16}, DType::kF32);
+  GuardedTensor logits({2, 5}, DType::kF32);
+  GuardedTensor y({2, 16}, DType::kF32);
+  EXPECT_EQ(block.run(x.view(), logits.view(), y.view(), false).message(),
+            "routed_moe: w13 has E = 4, router_logits has E = 5");
+  GuardedTensor fitting({2, 4}, DType::kF32);
+  block.shape.A = 5;
+  EXPECT_EQ(block.run(x.view(), fitting.view(), y.view(), false).message(),
+            "routed_moe: experts_per_token is 5, it must be in [1, min(E, 64)]");
+  block.shape.A = 2;
+  CpuContext context(block.pool);
+  const Status small = routed_moe(context, {.x = x.view(),
+                                            .router_logits = fitting.view(),
+                                            .w13 = block.w13.view(),
+                                            .w2 = block.w2.view(),
+                                            .y = y.view(),
+                                            .experts_per_token = 2,
+                                            .workspace = {}});
+  EXPECT_EQ(small.code(), StatusCode::kInvalidArgument);
+}
+
+TEST(RoutedMoeTest, AllocatesNothing) {
+  const RoutedMoeShape shape{.H = 64, .I = 32, .E = 8, .A = 2, .weight = DType::kBf16};
+  Block block(shape);
+  CpuContext context(block.pool);
+  for (const int64_t T : {1, 100}) {
+    GuardedTensor x({T, shape.H}, DType::kF32);
+    GuardedTensor logits({T, shape.E}, DType::kF32);
+    GuardedTensor y({T, shape.H}, DType::kF32);
+    x.randomize(1);
+    logits.randomize(2);
+    std::vector<std::byte> workspace(
+        static_cast<size_t>(routed_moe_workspace_bytes(T, shape, false)));
+    const RoutedMoeArgs args{.x = x.view(),
+                             .router_logits = logits.view(),
+                             .w13 = block.w13.view(),
+                             .w2 = block.w2.view(),
+                             .y = y.view(),
+                             .experts_per_token = shape.A,
+                             .workspace = workspace};
+    ASSERT_TRUE(routed_moe(context, args).ok());
+    const struct mallinfo2 before = mallinfo2();
+    ASSERT_TRUE(routed_moe(context, args).ok());
+    const struct mallinfo2 after = mallinfo2();
+    EXPECT_EQ(before.uordblks, after.uordblks);
+    EXPECT_EQ(before.hblkhd, after.hblkhd);
+  }
+}
+
+TEST(ExpertSortTest, IsAStablePermutation) {
+  constexpr int64_t kT = 50, kA = 4, kE = 9;
+  std::vector<int32_t> experts;
+  for (int64_t i = 0; i < kT * kA; ++i) experts.push_back(static_cast<int32_t>((i * i + 3 * i) % kE));
+  std::vector<int32_t> offsets(kE + 1), token(kT * kA), row(kT * kA);
+  sort_by_expert(experts.data(), kT, kA, kE,
+                 {.row_offsets = offsets.data(), .row_token = token.data(), .slot_row = row.data()});
+  EXPECT_EQ(offsets.front(), 0);
+  EXPECT_EQ(offsets.back(), kT * kA);
+  std::vector<int> seen(static_cast<size_t>(kT * kA));
+  for (size_t i = 0; i < row.size(); ++i) {
+    const auto r = static_cast<size_t>(row[i]);
+    ++seen[r];
+    EXPECT_EQ(token[r], static_cast<int32_t>(i / kA));
+    EXPECT_GE(row[i], offsets[static_cast<size_t>(experts[i])]);
+    EXPECT_LT(row[i], offsets[static_cast<size_t>(experts[i]) + 1]);
+  }
+  EXPECT_EQ(seen, std::vector<int>(seen.size(), 1));
+  for (int64_t e = 0; e < kE; ++e) {
+    for (int32_t r = offsets[static_cast<size_t>(e)] + 1; r < offsets[static_cast<size_t>(e) + 1]; ++r) {
+      EXPECT_LE(token[static_cast<size_t>(r) - 1], token[static_cast<size_t>(r)]);
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace heddle::ops

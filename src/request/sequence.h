@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sequence: one request on its way through the engine, with everything the scheduler knows about it.
+//
+// Prompt and output lie end to end in one vector: what a step computes is always a contiguous range of
+// it, also when a retracted sequence is computed again from its first token.
+//
+// Threading:  filled in by the submitting thread, from then on confined to the engine thread.
+// Invariants: num_computed <= tokens.size(); between steps every sequence has at least one token that
+//             was not computed, except one that asked for no output and has been prefilled.
+//             Pages and state slot belong to the scheduler; a waiting sequence owns none.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <heddle/request.h>
+
+namespace heddle::request {
+
+enum class SequenceStatus {
+  kNew,       // not yet with a scheduler
+  kWaiting,   // owns nothing
+  kRunning,   // owns pages for all of its tokens and, in hybrid models, a state slot
+  kFinished,  // owns nothing, never runs again
+};
+
+struct SequenceTimings {
+  double submit_seconds = 0;
+  double first_step_seconds = -1;   // negative: not yet
+  double first_token_seconds = -1;  // negative: not yet
+};
+
+struct Sequence {
+  // `resolved_seed` is the request's own or one from the engine; `eos_token_ids` the model's.
+  Sequence(int64_t sequence_id, Request source, uint64_t resolved_seed,
+           std::span<const TokenId> eos_token_ids)
+      : id(sequence_id),
+        request(std::move(source)),
+        seed(resolved_seed),
+        num_prompt_tokens(static_cast<int64_t>(request.prompt.size())),
+        tokens(std::move(request.prompt)) {
+    request.prompt.clear();
+    ending_tokens = request.stop.token_ids;
+    if (!request.stop.ignore_eos) {
+      ending_tokens.insert(ending_tokens.end(), eos_token_ids.begin(), eos_token_ids.end());
+    }
+    std::sort(ending_tokens.begin(), ending_tokens.end());
+    ending_tokens.erase(std::unique(ending_tokens.begin(), ending_tokens.end()),
+                        ending_tokens.end());
+  }
+
+  int64_t id = 0;
+  Request request;  // its prompt has moved into `tokens`
+  uint64_t seed = 0;
+  int64_t num_prompt_tokens = 0;
+  std::vector<TokenId> tokens;         // prompt, then output
+  std::vector<TokenId> ending_tokens;  // sorted: drawing one of them ends the text
+
+  // The scheduler's books.
+  SequenceStatus status = SequenceStatus::kNew;
+  int64_t num_computed = 0;    // leading tokens whose KV rows and state exist
+  std::vector<int32_t> pages;  // page of token t is pages[t / page_size]
+  int32_t state_slot = 0;      // working slot; 0: none
+  int32_t num_retractions = 0;
+  int64_t num_cached_prompt_tokens = 0;  // prompt tokens not computed again, as of the first prefill
+
+  SequenceTimings timings;
+
+  [[nodiscard]] int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
+
+  [[nodiscard]] int64_t num_output_tokens() const { return num_tokens() - num_prompt_tokens; }
+
+  [[nodiscard]] std::span<const TokenId> output_tokens() const {
+    return std::span<const TokenId>(tokens).subspan(static_cast<size_t>(num_prompt_tokens));
+  }
+
+  // Tokens still to be computed before the next one can be drawn.
+  [[nodiscard]] int64_t num_pending() const { return num_tokens() - num_computed; }
+
+  // Prefilled and drawing: exactly the newest token is not computed yet.
+  [[nodiscard]] bool decoding() const { return num_pending() == 1 && num_output_tokens() > 0; }
+
+  // Whether the step that computes the last pending token draws another one.
+  [[nodiscard]] bool wants_tokens() const { return request.stop.max_new_tokens > 0; }
+
+  // KV rows the sequence has at its longest: the last token drawn is never computed.
+  [[nodiscard]] int64_t max_stored_tokens() const {
+    return num_prompt_tokens + std::max<int64_t>(request.stop.max_new_tokens, 1) - 1;
+  }
+
+  [[nodiscard]] bool ends_text(TokenId token) const {
+    return std::binary_search(ending_tokens.begin(), ending_tokens.end(), token);
+  }
+
+  // What may not be drawn next (min_new_tokens).
+  [[nodiscard]] std::span<const TokenId> forbidden_tokens() const {
+    if (num_output_tokens() >= request.stop.min_new_tokens) return {};
+    return ending_tokens;
+  }
+};
+
+}  // namespace heddle::request

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a request may say. The engine checks every request with these functions; the server calls the
+// same ones earlier, to name the field in its answer.
+//
+// Messages begin with the field, then the value, then the allowed range:
+//   "top_p is 1.5; it must be above 0 and at most 1"
+//
+// Threading: pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include <heddle/request.h>
+#include <heddle/status.h>
+
+namespace heddle::request {
+
+inline constexpr size_t kMaxIdBytes = 512;
+inline constexpr size_t kMaxStopTexts = 128;       // the server allows fewer by default
+inline constexpr size_t kMaxStopTextBytes = 4096;  // one automaton state per byte
+inline constexpr size_t kMaxStopTokens = 1024;
+inline constexpr size_t kMaxLogitBiases = 4096;
+inline constexpr int32_t kMaxTopLogprobs = 20;
+inline constexpr int32_t kMaxChoices = 128;
+
+struct RequestLimits {
+  int64_t vocab_size = 0;
+  int64_t context_length = 0;  // prompt and output together
+};
+
+// Errors of all three: kInvalidArgument.
+Status validate_sampling(const SamplingParams& sampling, int64_t vocab_size);
+Status validate_stop(const StopConditions& stop, int64_t vocab_size);
+Status validate_request(const Request& request, const RequestLimits& limits);
+
+}  // namespace heddle::request

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/forward_pass.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "checkpoint/checkpoint_files.h"
+#include "checkpoint/dummy_weights.h"
+#include "graph/builder.h"
+#include "models/registry.h"
+
+namespace heddle::runner {
+
+namespace {
+
+constexpr uint64_t kDummySeed = 0;
+
+Result<std::unique_ptr<const checkpoint::WeightSource>> open_weights(const ForwardOptions& options) {
+  if (options.dummy_weights) {
+    return std::unique_ptr<const checkpoint::WeightSource>(
+        std::make_unique<checkpoint::DummyWeights>(kDummySeed));
+  }
+  HEDDLE_ASSIGN_OR_RETURN(auto files, checkpoint::CheckpointFiles::open(options.model_dir));
+  return std::unique_ptr<const checkpoint::WeightSource>(
+      std::make_unique<checkpoint::CheckpointFiles>(std::move(files)));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& options) {
+  std::unique_ptr<ForwardPass> pass(new ForwardPass(options.num_threads, options.exact));
+  HEDDLE_ASSIGN_OR_RETURN(
+      pass->config_, checkpoint::load_model_config(options.model_dir, models::served_architectures()));
+  HEDDLE_ASSIGN_OR_RETURN(pass->model_, models::create_model(pass->config_));
+
+  std::optional<DType> dtype = options.exact ? DType::kF32 : options.dtype;
+  if (!dtype && options.dummy_weights) dtype = pass->config_.dtype.value_or(DType::kBf16);
+  HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options));
+  HEDDLE_ASSIGN_OR_RETURN(
+      pass->weights_,
+      checkpoint::load_weights(std::move(source), pass->model_->weight_specs(),
+                               {.dtype = dtype,
+                                .ignored_prefixes = pass->model_->ignored_prefixes(),
+                                .num_threads = options.num_threads,
+                                .progress = options.on_load_progress}));
+  pass->dtype_ = pass->weights_["embed_tokens"].dtype;
+  HEDDLE_ASSIGN_OR_RETURN(pass->derived_, pass->model_->derive_weights(pass->weights_));
+
+  // Views of derived tensors, by name; they are few.
+  std::map<std::string, TensorView, std::less<>> derived_views;
+  for (const auto& [name, tensor] : pass->derived_) derived_views.emplace(name, tensor.view());
+  const auto lookup = [&](std::string_view name) -> const TensorView* {
+    if (const TensorView* weight = pass->weights_.find(name)) return weight;
+    const auto found = derived_views.find(name);
+    return found == derived_views.end() ? nullptr : &found->second;
+  };
+
+  graph::GraphBuilder g(ops::builtin_ops(), lookup);
+  const ops::TensorMeta per_token(DType::kI32, {ops::SymbolicDim::of(ops::Symbol::kTokens)});
+  const models::ForwardInputs inputs{.ids = g.input("ids", per_token),
+                                     .positions = g.input("positions", per_token)};
+  const models::ForwardOutputs outputs = pass->model_->build(g, inputs);
+  g.output(outputs.logits, "logits");
+  if (options.collect_hidden_states) {
+    pass->num_hidden_states_ = outputs.hidden_states.size();
+    for (size_t i = 0; i < outputs.hidden_states.size(); ++i) {
+      g.output(outputs.hidden_states[i], fmt::format("hidden_{}", i));
+    }
+  }
+  HEDDLE_ASSIGN_OR_RETURN(graph::Graph graph, g.finish());
+  HEDDLE_ASSIGN_OR_RETURN(
+      graph::Program program,
+      graph::compile(std::move(graph), ops::builtin_ops(), pass->context_,
+                     {.largest = {.tokens = options.max_step_tokens, .logits = options.max_logit_rows}}));
+  HEDDLE_ASSIGN_OR_RETURN(pass->executor_, graph::Executor::create(std::move(program)));
+  return pass;
+}
+
+Status ForwardPass::run(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                        const ops::ForwardContext& forward) {
+  const auto num_tokens = static_cast<int64_t>(ids.size());
+  const Shape rows{num_tokens};
+  const std::array<TensorView, 2> inputs = {TensorView(ids.data(), DType::kI32, rows),
+                                            TensorView(positions.data(), DType::kI32, rows)};
+  return executor_->run(context_, forward,
+                        {.tokens = num_tokens, .logits = static_cast<int64_t>(forward.logit_rows.size())},
+                        inputs);
+}
+
+MutableTensorView ForwardPass::logits() const { return executor_->output(0); }
+
+TensorView ForwardPass::hidden_state(size_t index) const {
+  HEDDLE_CHECK_LT(index, num_hidden_states_);
+  return executor_->output(index + 1);
+}
+
+}  // namespace heddle::runner

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// ForwardPass: a loaded model ready to compute: weights, compiled program, arena. It takes token rows and
+// gives logits; where sequences keep their pages and states is handed in with every run.
+//
+// Threading: confined to one thread at a time. Cost: run() allocates nothing.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "device/thread_pool.h"
+#include "graph/program.h"
+#include "models/model.h"
+#include "ops/context.h"
+
+namespace heddle::runner {
+
+struct ForwardOptions {
+  std::filesystem::path model_dir;
+  bool dummy_weights = false;
+  std::optional<DType> dtype;  // of the run; none: as stored
+  bool exact = false;          // implies fp32
+  int num_threads = 0;
+  int64_t max_step_tokens = 512;
+  int64_t max_logit_rows = 64;  // of one step
+  bool collect_hidden_states = false;
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load_progress;
+};
+
+class ForwardPass {
+ public:
+  // Reads config.json and weights and compiles the graph. Errors name the file, key or tensor.
+  static Result<std::unique_ptr<ForwardPass>> create(const ForwardOptions& options);
+
+  // Computes a step of ids.size() rows; forward.logit_rows says whose logits are wanted. The context's
+  // layer spans must match cache_needs().
+  Status run(std::span<const int32_t> ids, std::span<const int32_t> positions,
+             const ops::ForwardContext& forward);
+
+  // [R, V] f32, one row per wanted row; valid until the next run.
+  [[nodiscard]] MutableTensorView logits() const;
+
+  // [T, H] f32, see models::ForwardOutputs. Only with collect_hidden_states.
+  [[nodiscard]] TensorView hidden_state(size_t index) const;
+
+  [[nodiscard]] size_t num_hidden_states() const { return num_hidden_states_; }
+
+  [[nodiscard]] const checkpoint::ModelConfig& config() const { return config_; }
+
+  [[nodiscard]] models::CacheNeeds cache_needs() const { return model_->cache_needs(); }
+
+  [[nodiscard]] const graph::Program& program() const { return executor_->program(); }
+
+  [[nodiscard]] graph::Executor& executor() { return *executor_; }
+
+  [[nodiscard]] const checkpoint::LoadedWeights& weights() const { return weights_; }
+
+  [[nodiscard]] device::ThreadPool& pool() { return pool_; }
+
+  // What large weights are stored in, after --dtype.
+  [[nodiscard]] DType dtype() const { return dtype_; }
+
+  [[nodiscard]] bool exact() const { return context_.exact; }
+
+  [[nodiscard]] int64_t max_step_tokens() const { return executor_->program().largest.tokens; }
+
+  [[nodiscard]] int64_t max_logit_rows() const { return executor_->program().largest.logits; }
+
+ private:
+  ForwardPass(int num_threads, bool exact) : pool_(num_threads), context_(pool_, exact) {}
+
+  device::ThreadPool pool_;
+  ops::CpuContext context_;
+  checkpoint::ModelConfig config_;
+  std::unique_ptr<const models::Model> model_;
+  checkpoint::LoadedWeights weights_;
+  models::DerivedWeights derived_;
+  std::optional<graph::Executor> executor_;
+  size_t num_hidden_states_ = 0;
+  DType dtype_ = DType::kF32;
+};
+
+}  // namespace heddle::runner

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/session.h"
+
+#include <utility>
+
+namespace heddle::runner {
+
+Result<Session> Session::create(ForwardPass& pass, const Options& options) {
+  const int64_t pages = (options.max_tokens + options.page_size - 1) / options.page_size;
+  HEDDLE_ASSIGN_OR_RETURN(
+      Pools pools, Pools::create(pass.cache_needs(), pages * options.num_sequences, options.page_size,
+                                 pass.dtype(), options.num_sequences));
+  return Session(pass, options, std::move(pools), pages);
+}
+
+Session::Session(ForwardPass& pass, const Options& options, Pools pools, int64_t pages_per_sequence)
+    : pass_(&pass),
+      pools_(std::move(pools)),
+      batch_(std::make_unique<ForwardBatch>(pass.max_step_tokens(), options.num_sequences,
+                                            pages_per_sequence, options.page_size)),
+      lengths_(static_cast<size_t>(options.num_sequences), 0) {
+  int32_t next_page = 1;
+  pages_.resize(static_cast<size_t>(options.num_sequences));
+  for (std::vector<int32_t>& pages : pages_) {
+    for (int64_t i = 0; i < pages_per_sequence; ++i) pages.push_back(next_page++);
+  }
+  plan_.sequences.reserve(static_cast<size_t>(options.num_sequences));
+}
+
+Status Session::step(std::span<const Feed> feeds, LogitRows logit_rows) {
+  plan_.sequences.clear();
+  for (const Feed& feed : feeds) {
+    const auto index = static_cast<size_t>(feed.sequence);
+    plan_.sequences.push_back({.sequence_id = feed.sequence,
+                               .new_tokens = feed.tokens,
+                               .context_tokens = lengths_[index],
+                               .pages = pages_[index],
+                               .state_slot = static_cast<int32_t>(feed.sequence + 1),
+                               .sample = true});
+  }
+  HEDDLE_RETURN_IF_ERROR(batch_->build(plan_, logit_rows));
+  HEDDLE_RETURN_IF_ERROR(pass_->run(batch_->ids(), batch_->positions(), batch_->context(pools_)));
+  for (const Feed& feed : feeds) {
+    lengths_[static_cast<size_t>(feed.sequence)] += static_cast<int64_t>(feed.tokens.size());
+  }
+  return {};
+}
+
+void Session::reset(int64_t sequence) {
+  lengths_[static_cast<size_t>(sequence)] = 0;
+  if (pools_.states().num_slots() > 0) pools_.states().zero_slot(static_cast<int32_t>(sequence + 1));
+}
+
+}  // namespace heddle::runner

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sampling/sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "core/check.h"
+#include "sampling/uniform_draw.h"
+
+namespace heddle::sampling {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr TokenId kAnyToken = std::numeric_limits<TokenId>::max();
+
+// The smallest float that is not below `value`.
+float not_below(double value) {
+  const auto rounded = static_cast<float>(value);
+  return static_cast<double>(rounded) < value ? std::nextafter(rounded, kInfinity) : rounded;
+}
+
+}  // namespace
+
+Sampler::Sampler(int64_t vocab_size) {
+  HEDDLE_CHECK(vocab_size >= 1 && vocab_size < kAnyToken);
+  const auto size = static_cast<size_t>(vocab_size);
+  counts_.resize(size);
+  block_max_.resize(num_blocks(size));
+  block_scratch_.resize(num_blocks(size));
+  block_sums_.resize(num_blocks(size));
+  candidates_.reserve(size);
+}
+
+void Sampler::edit_logits(const SampleArgs& args) {
+  const SamplingParams& params = *args.params;
+  const auto at = [&](TokenId token) -> float& {
+    HEDDLE_CHECK(token >= 0 && token < vocab_size());
+    return args.logits[static_cast<size_t>(token)];
+  };
+  for (const TokenId token : args.forbidden_tokens) at(token) = -kInfinity;
+  for (const auto& [token, bias] : params.logit_bias) at(token) += bias;
+
+  const bool penalised = params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
+                         params.presence_penalty != 0.0f;
+  if (!penalised) return;
+  for (const TokenId token : args.output_tokens) {
+    (void)at(token);
+    ++counts_[static_cast<size_t>(token)];
+  }
+  for (const TokenId token : args.output_tokens) {
+    int32_t& count = counts_[static_cast<size_t>(token)];
+    if (count == 0) continue;  // done at an earlier occurrence
+    float& logit = at(token);
+    logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+    logit -= params.frequency_penalty * static_cast<float>(count) + params.presence_penalty;
+    count = 0;
+  }
+}
+
+Result<TokenId> Sampler::sample(const SampleArgs& args, TokenLogprob* logprob) {
+  HEDDLE_CHECK_EQ(static_cast<int64_t>(args.logits.size()), vocab_size());
+  const SamplingParams& params = *args.params;
+  edit_logits(args);
+
+  const RowScan scan = scan_row(args.logits, block_max_);
+  if (scan.has_nan || scan.max == kInfinity) {
+    return internal_error(fmt::format("numerical error: a logit for position {} is {}", args.position,
+                                      scan.has_nan ? "not a number" : "infinite"));
+  }
+  if (scan.max == -kInfinity) {
+    return internal_error(fmt::format(
+        "numerical error: every token is masked at position {}; check logit_bias and min_new_tokens",
+        args.position));
+  }
+
+  const bool greedy = params.temperature < kGreedyTemperature;
+  const bool top_k = params.top_k >= 1 && params.top_k < vocab_size();
+  const bool open = !top_k && params.top_p >= 1 && params.min_p <= 0;
+  Row row{.logits = args.logits,
+          .max = scan.max,
+          .temperature = greedy ? 1.0f : params.temperature,
+          .inverse_temperature = greedy ? 1.0f : 1.0f / params.temperature,
+          .total = 0};
+  if (logprob != nullptr || (!greedy && (open || params.top_p < 1))) {
+    row.total = exp_sums(row.logits, row.max, row.inverse_temperature, block_sums_);
+  }
+
+  TokenId token = scan.argmax;
+  if (!greedy) {
+    const double uniform = uniform_draw(args.seed, args.position, args.choice_index);
+    token = open ? draw_open(row, uniform) : draw_below_cut(row, find_cut(row, params), uniform);
+  }
+  if (logprob != nullptr) fill_logprob(row, token, args.top_logprobs, *logprob);
+  return token;
+}
+
+void Sampler::sample(std::span<float> logits, const request::PlannedSequence& sequence,
+                     request::SampledToken& sampled) {
+  const Result<TokenId> token = sample(
+      {.logits = logits,
+       .params = sequence.sampling,
+       .output_tokens = sequence.output_tokens,
+       .forbidden_tokens = sequence.forbidden_tokens,
+       .seed = sequence.seed,
+       .position = sequence.context_tokens + static_cast<int64_t>(sequence.new_tokens.size()),
+       .choice_index = sequence.choice_index,
+       .top_logprobs = sequence.top_logprobs},
+      sequence.return_logprobs ? &sampled.logprob : nullptr);
+  sampled.sequence_id = sequence.sequence_id;
+  sampled.token = token.ok() ? *token : 0;
+  sampled.error = token.status();
+}
+
+float Sampler::reached_by(size_t count) {
+  if (count > block_max_.size()) return -kInfinity;
+  std::copy(block_max_.begin(), block_max_.end(), block_scratch_.begin());
+  const auto nth = block_scratch_.begin() + static_cast<std::ptrdiff_t>(count) - 1;
+  std::nth_element(block_scratch_.begin(), nth, block_scratch_.end(), std::greater<>());
+  return *nth;
+}
+
+void Sampler::gather(const Row& row, float lowest_logit) {
+  candidates_.clear();
+  for (size_t b = 0; b < block_max_.size(); ++b) {
+    if (block_max_[b] < lowest_logit) continue;
+    auto token = static_cast<TokenId>(b * kBlockSize);
+    for (const float logit : block_of(row.logits, b)) {
+      if (logit >= lowest_logit) {
+        candidates_.push_back({.logit = logit, .token = token, .weight = row.weight(logit)});
+      }
+      ++token;
+    }
+  }
+}
+
+namespace {
+
+constexpr auto kBetter = [](const auto& a, const auto& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+};
+
+}  // namespace
+
+// Each of the three filters keeps a prefix of the tokens from best to worst, and none looks at what the
+// others dropped, so the shortest prefix decides.
+Sampler::Cut Sampler::find_cut(const Row& row, const SamplingParams& params) {
+  float lowest = -kInfinity;
+  if (params.min_p > 0) {
+    const double log_ratio = std::log(static_cast<double>(params.min_p));
+    lowest = not_below(static_cast<double>(row.max) +
+                       static_cast<double>(row.temperature) * log_ratio);
+    lowest = std::min(lowest, row.max);
+  }
+  Cut cut{.logit = lowest, .token = kAnyToken};
+
+  if (params.top_k >= 1 && params.top_k < vocab_size()) {
+    const auto k = static_cast<size_t>(params.top_k);
+    cut.logit = std::max(lowest, reached_by(k));
+    gather(row, cut.logit);
+    if (candidates_.size() > k) {
+      const auto last = candidates_.begin() + static_cast<std::ptrdiff_t>(k) - 1;
+      std::nth_element(candidates_.begin(), last, candidates_.end(), kBetter);
+      cut = {.logit = last->logit, .token = last->token};
+      candidates_.resize(k);
+    }
+    return params.top_p < 1 ? find_top_p(row, params.top_p, cut) : cut;
+  }
+  if (params.top_p >= 1) return cut;
+
+  // Most distributions are decided by few tokens: try those within e^-6 of the best first.
+  const double limit = static_cast<double>(params.top_p) * row.total;
+  for (const float distance : {6.0f, 12.0f, 24.0f, kInfinity}) {
+    cut.logit = std::max(lowest, row.max - distance * row.temperature);
+    gather(row, cut.logit);
+    double mass = 0;
+    for (const Candidate& candidate : candidates_) mass += static_cast<double>(candidate.weight);
+    if (mass > limit || cut.logit == lowest) break;
+  }
+  return find_top_p(row, params.top_p, cut);
+}
+
+// Narrows `cut`, below which lie exactly the candidates, to those whose better ones weigh at most
+// top_p of the total. Halves the range that is in doubt, so that the candidates are never all sorted.
+Sampler::Cut Sampler::find_top_p(const Row& row, float top_p, Cut cut) {
+  constexpr std::ptrdiff_t kSortBelow = 128;
+  const double limit = static_cast<double>(top_p) * row.total;
+  auto low = candidates_.begin();  // everything before it is kept
+  auto high = candidates_.end();   // nothing from here on is kept
+  double mass_before_low = 0;
+  while (high - low > kSortBelow) {
+    const auto middle = low + (high - low) / 2;
+    std::nth_element(low, middle, high, kBetter);
+    double mass = mass_before_low;
+    for (auto it = low; it != middle; ++it) mass += static_cast<double>(it->weight);
+    if (mass <= limit) {
+      low = middle;
+      mass_before_low = mass;
+    } else {
+      high = middle;
+    }
+  }
+  std::sort(low, high, kBetter);
+  auto end = low;
+  while (end != high && mass_before_low <= limit) {
+    mass_before_low += static_cast<double>(end->weight);
+    ++end;
+  }
+  if (end == candidates_.end()) return cut;
+  HEDDLE_CHECK(end != candidates_.begin());
+  const Candidate& last = *(end - 1);
+  return {.logit = last.logit, .token = last.token};
+}
+
+TokenId Sampler::draw_open(const Row& row, double uniform) const {
+  double target = uniform * row.total;
+  size_t block = 0;
+  size_t last_block = 0;  // where rounding leaves the target behind the end
+  for (; block < block_sums_.size(); ++block) {
+    if (block_sums_[block] > 0) last_block = block;
+    if (target < block_sums_[block]) break;
+    target -= block_sums_[block];
+  }
+  if (block == block_sums_.size()) block = last_block;
+  auto token = static_cast<TokenId>(block * kBlockSize);
+  TokenId drawn = token;
+  for (const float logit : block_of(row.logits, block)) {
+    const auto weight = static_cast<double>(row.weight(logit));
+    if (weight > 0) drawn = token;
+    if (target < weight) break;
+    target -= weight;
+    ++token;
+  }
+  return drawn;
+}
+
+TokenId Sampler::draw_below_cut(const Row& row, const Cut& cut, double uniform) const {
+  const auto for_each_kept = [&](auto&& visit) {
+    for (size_t b = 0; b < block_max_.size(); ++b) {
+      if (block_max_[b] < cut.logit) continue;
+      auto token = static_cast<TokenId>(b * kBlockSize);
+      for (const float logit : block_of(row.logits, b)) {
+        if (cut.keeps(logit, token) && !visit(token, static_cast<double>(row.weight(logit)))) return;
+        ++token;
+      }
+    }
+  };
+  double kept_mass = 0;
+  for_each_kept([&](TokenId, double weight) {
+    kept_mass += weight;
+    return true;
+  });
+  const double target = uniform * kept_mass;
+  double mass = 0;
+  TokenId drawn = 0;
+  for_each_kept([&](TokenId token, double weight) {
+    if (weight > 0) drawn = token;
+    mass += weight;
+    return mass <= target;
+  });
+  return drawn;
+}
+
+void Sampler::fill_logprob(const Row& row, TokenId token, int32_t top_logprobs,
+                           TokenLogprob& logprob) {
+  const double log_total = std::log(row.total);
+  const auto logprob_of = [&](float logit) {
+    if (logit == -kInfinity) return kMaskedLogprob;
+    const double scaled = (static_cast<double>(logit) - static_cast<double>(row.max)) /
+                          static_cast<double>(row.temperature);
+    return std::max(static_cast<float>(scaled - log_total), kMaskedLogprob);
+  };
+  logprob.token = token;
+  logprob.logprob = logprob_of(row.logits[static_cast<size_t>(token)]);
+  logprob.top.clear();
+  if (top_logprobs <= 0) return;
+  const auto wanted = static_cast<size_t>(std::min<int64_t>(top_logprobs, vocab_size()));
+  gather(row, std::max(reached_by(wanted), std::numeric_limits<float>::lowest()));
+  const size_t count = std::min(wanted, candidates_.size());
+  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(count),
+                    candidates_.end(), kBetter);
+  for (size_t i = 0; i < count; ++i) {
+    logprob.top.emplace_back(candidates_[i].token, logprob_of(candidates_[i].logit));
+  }
+}
+
+}  // namespace heddle::sampling

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sampler: a row of logits becomes a token.
+//
+// The order of operations, on fp32 logits:
+//   1 forbidden tokens become -inf        2 logit_bias is added
+//   3 repetition penalty, once per distinct token of the output: positive logits / p, negative * p
+//   4 - frequency_penalty * count - presence_penalty, for tokens that occur in the output
+//   5 divided by the temperature          6 softmax
+//   7 top_k, then top_p on the probabilities of step 6 (a token stays if the mass of the better ones
+//     is <= top_p), then min_p (stays if its probability is >= min_p times the best)
+//   8 draw: the kept tokens in ascending order of id; the first whose cumulated probability exceeds
+//     uniform_draw(seed, position, choice) times the mass that was kept
+// Better means: higher logit after step 4, at equal logits the lower id. Temperatures below 1e-6 are
+// greedy: the best token after step 4.
+//
+// Logprobs are the log softmax after step 5 (temperature 1 when greedy), before step 7; masked tokens
+// have -9999.
+//
+// Threading: thread-confined (scratch inside); one Sampler per thread may work on different rows.
+// Cost: the vocabulary is never sorted. Greedy and top_k read it once; top_p, the open draw and
+// logprobs once more for the softmax. Allocates nothing after construction, except in `logprob->top`.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <heddle/request.h>
+#include <heddle/status.h>
+
+#include "request/batch_plan.h"
+#include "request/step_output.h"
+#include "sampling/logit_row.h"
+
+namespace heddle::sampling {
+
+// Below this temperature the best token is taken.
+inline constexpr float kGreedyTemperature = 1e-6f;
+inline constexpr float kMaskedLogprob = -9999.0f;
+
+struct SampleArgs {
+  std::span<float> logits;  // [V], overwritten
+  const SamplingParams* params = nullptr;
+  std::span<const TokenId> output_tokens;     // drawn so far, for penalties
+  std::span<const TokenId> forbidden_tokens;  // may not be drawn now
+  uint64_t seed = 0;
+  int64_t position = 0;  // absolute index of the token that is drawn
+  int32_t choice_index = 0;
+  int32_t top_logprobs = 0;  // alternatives to report in `logprob`
+};
+
+class Sampler {
+ public:
+  // `vocab_size` is at least 1 (checked).
+  explicit Sampler(int64_t vocab_size);
+
+  // The token; with `logprob` not null also its logprob and the best alternatives.
+  // Error: kInternal with a message that begins "numerical error", when a logit is NaN or +inf or every
+  // token is masked. `logits` has V entries and token ids lie within the vocabulary (checked).
+  Result<TokenId> sample(const SampleArgs& args, TokenLogprob* logprob = nullptr);
+
+  // The same for a sequence of a plan: fills `sampled`, errors included.
+  void sample(std::span<float> logits, const request::PlannedSequence& sequence,
+              request::SampledToken& sampled);
+
+  [[nodiscard]] int64_t vocab_size() const { return static_cast<int64_t>(counts_.size()); }
+
+ private:
+  struct Candidate {
+    float logit;
+    TokenId token;
+    float weight;  // exp((logit - max) / temperature)
+  };
+
+  // The worst token that is kept; everything better is kept too.
+  struct Cut {
+    float logit;
+    TokenId token;
+
+    [[nodiscard]] bool keeps(float other_logit, TokenId other_token) const {
+      return other_logit > logit || (other_logit == logit && other_token <= token);
+    }
+  };
+
+  // A row after step 4.
+  struct Row {
+    std::span<const float> logits;
+    float max;
+    float temperature;
+    float inverse_temperature;
+    double total;  // sum of weights; 0 where nobody needs it
+
+    [[nodiscard]] float weight(float logit) const {
+      return exp_of_negative((logit - max) * inverse_temperature);
+    }
+  };
+
+  void edit_logits(const SampleArgs& args);
+  [[nodiscard]] Cut find_cut(const Row& row, const SamplingParams& params);
+  [[nodiscard]] Cut find_top_p(const Row& row, float top_p, Cut cut);
+  [[nodiscard]] TokenId draw_open(const Row& row, double uniform) const;
+  [[nodiscard]] TokenId draw_below_cut(const Row& row, const Cut& cut, double uniform) const;
+  void fill_logprob(const Row& row, TokenId token, int32_t top_logprobs, TokenLogprob& logprob);
+
+  // A logit that at least `count` tokens reach; -inf if the blocks do not tell.
+  [[nodiscard]] float reached_by(size_t count);
+  void gather(const Row& row, float lowest_logit);  // into candidates_
+
+  std::vector<int32_t> counts_;         // [V], all zero between calls
+  std::vector<float> block_max_;        // [blocks]
+  std::vector<float> block_scratch_;    // [blocks]
+  std::vector<double> block_sums_;      // [blocks]
+  std::vector<Candidate> candidates_;   // capacity V
+};
+
+}  // namespace heddle::sampling

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Added tokens: texts such as <|im_start|> that are one token wherever they stand, whatever the merges
+// say. AddedTokens is their register, AddedTokenMatcher finds them in a text.
+//
+// Threading: built by one thread, then immutable and thread-safe.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <heddle/request.h>
+#include <heddle/status.h>
+
+namespace heddle::tokenizer {
+
+struct AddedToken {
+  TokenId id = 0;
+  std::string content;
+  bool single_word = false;  // not beside a letter or digit
+  bool lstrip = false;       // takes the white space before it
+  bool rstrip = false;       // takes the white space after it
+  bool normalized = false;   // looked for in the normalised text instead of the raw one
+  bool special = false;      // control, not content: skip_special_tokens leaves it out
+};
+
+class AddedTokens {
+ public:
+  // The same token twice is fine and keeps the first flags.
+  // Error: kDataLoss when the content is empty, or its id or content belongs to another token.
+  Status add(AddedToken token);
+
+  [[nodiscard]] const AddedToken* find(TokenId id) const;
+  [[nodiscard]] const AddedToken* find(std::string_view content) const;
+
+  [[nodiscard]] const std::vector<AddedToken>& all() const { return tokens_; }
+
+  // One more than the largest id; 0 without tokens.
+  [[nodiscard]] int64_t end_id() const { return end_id_; }
+
+ private:
+  std::vector<AddedToken> tokens_;
+  std::unordered_map<TokenId, size_t> by_id_;
+  std::unordered_map<std::string, size_t> by_content_;
+  int64_t end_id_ = 0;
+};
+
+// Cuts the leftmost, then longest tokens out of a text.
+// Cost: a table look-up a byte where no token starts, O(token length * log tokens) where one may.
+class AddedTokenMatcher {
+ public:
+  using TextFunction = std::function<void(std::string_view text)>;
+  using TokenFunction = std::function<void(TokenId id)>;
+
+  // `spelling` is what to look for: the content, normalised if the token is. Then finish().
+  void add(const AddedToken& token, std::string spelling);
+  void finish();
+
+  [[nodiscard]] bool empty() const { return patterns_.empty(); }
+
+  // Calls one function or the other for the parts of `text` (valid UTF-8) in order; no empty texts.
+  // Without `parse_special` the special tokens are plain text, the other added tokens are not.
+  void split(std::string_view text, bool parse_special, const TextFunction& on_text,
+             const TokenFunction& on_token) const;
+
+ private:
+  struct Pattern {
+    std::string spelling;
+    AddedToken token;
+  };
+
+  struct Match {
+    size_t begin = 0;
+    size_t end = 0;
+    const Pattern* pattern = nullptr;
+  };
+
+  struct Bucket {  // the patterns that start with one byte
+    uint32_t begin = 0;
+    uint32_t end = 0;
+  };
+
+  [[nodiscard]] std::optional<Match> find(std::string_view text, size_t start) const;
+  [[nodiscard]] const Pattern* longest_at(std::string_view text) const;
+
+  std::vector<Pattern> patterns_;  // sorted by spelling
+  std::array<Bucket, 256> buckets_{};
+};
+
+}  // namespace heddle::tokenizer

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/bpe_tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/log.h"
+
+namespace heddle::tokenizer {
+namespace {
+
+// English has about four bytes a token; a little more room saves the last growth.
+constexpr size_t kBytesPerTokenGuess = 4;
+
+// An added token may also be in the vocabulary, under the same id.
+Status check_against_vocabulary(const BpeModel& model, const AddedToken& token) {
+  if (model.vocabulary().contains(token.id) && model.spelling(token.id) != token.content) {
+    return data_loss(fmt::format("the added token '{}' has the id {}, which is '{}' in the vocabulary",
+                                 token.content, token.id, model.spelling(token.id)));
+  }
+  const std::optional<TokenId> other = model.find_spelling(token.content);
+  if (other && *other != token.id) {
+    return data_loss(fmt::format("the added token '{}' has the id {}, but {} in the vocabulary",
+                                 token.content, token.id, *other));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts) : parts_(std::move(parts)) {}
+
+Result<std::unique_ptr<Tokenizer>> BpeTokenizer::create(BpeTokenizerParts parts,
+                                                        const TokenizerConfig& config) {
+  for (const AddedToken& token : parts.added_tokens.all()) {
+    HEDDLE_RETURN_IF_ERROR(check_against_vocabulary(parts.model, token));
+  }
+  for (const AddedToken& token : config.added_tokens) {
+    Status status = check_against_vocabulary(parts.model, token);
+    if (status.ok()) status = parts.added_tokens.add(token);
+    if (!status.ok()) {  // the vocabulary's own file is the better witness
+      log_warning(fmt::format("tokenizer_config.json is not followed: {}", status.message()));
+    }
+  }
+  std::unique_ptr<BpeTokenizer> tokenizer(new BpeTokenizer(std::move(parts)));
+  HEDDLE_RETURN_IF_ERROR(tokenizer->build_matchers());
+  tokenizer->apply_config(config);
+  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
+Status BpeTokenizer::build_matchers() {
+  RegexScratch regex;
+  for (const AddedToken& token : parts_.added_tokens.all()) {
+    if (!token.normalized) {
+      raw_matcher_.add(token, token.content);
+      continue;
+    }
+    std::string buffer;
+    normalized_matcher_.add(
+        token, std::string(parts_.normalizer.apply(token.content, buffer, regex)));
+  }
+  raw_matcher_.finish();
+  normalized_matcher_.finish();
+  return regex.status;
+}
+
+void BpeTokenizer::apply_config(const TokenizerConfig& config) {
+  set_roles(resolve_roles(config, *this));
+  if (!parts_.prefix.empty() || !parts_.suffix.empty()) return;
+  if (config.add_bos_token.value_or(false) && bos_token()) parts_.prefix.push_back(*bos_token());
+  if (config.add_eos_token.value_or(false) && eos_token()) parts_.suffix.push_back(*eos_token());
+}
+
+Result<std::vector<TokenId>> BpeTokenizer::encode_valid(std::string_view text,
+                                                        EncodeOptions options) const {
+  const auto scratch = scratch_pool_.take();
+  scratch->regex.status = ok_status();
+  std::vector<TokenId> ids;
+  ids.reserve(text.size() / kBytesPerTokenGuess + parts_.prefix.size() + parts_.suffix.size() + 8);
+  if (options.add_special_tokens) ids = parts_.prefix;
+  raw_matcher_.split(
+      text, options.parse_special_tokens,
+      [&](std::string_view part) {
+        encode_raw(part, part.data() == text.data(), options.parse_special_tokens, *scratch, ids);
+      },
+      [&](TokenId id) { ids.push_back(id); });
+  HEDDLE_RETURN_IF_ERROR(scratch->regex.status);
+  if (options.add_special_tokens) {
+    ids.insert(ids.end(), parts_.suffix.begin(), parts_.suffix.end());
+  }
+  return ids;
+}
+
+void BpeTokenizer::encode_raw(std::string_view text, bool at_text_start, bool parse_special,
+                              Scratch& scratch, std::vector<TokenId>& ids) const {
+  const PreTokenizer::PieceFunction on_piece = [&](std::string_view piece) {
+    parts_.model.encode(piece, scratch.bpe, ids);
+  };
+  const std::string_view normalized =
+      parts_.normalizer.apply(text, scratch.normalized, scratch.regex);
+  normalized_matcher_.split(
+      normalized, parse_special,
+      [&](std::string_view part) {
+        const bool starts = at_text_start && part.data() == normalized.data();
+        parts_.pre_tokenizer.split(part, starts, scratch.regex, on_piece);
+      },
+      [&](TokenId id) { ids.push_back(id); });
+}
+
+void BpeTokenizer::append_token_bytes(TokenId id, bool skip_special_tokens,
+                                      std::string& out) const {
+  if (const AddedToken* added = parts_.added_tokens.find(id)) {
+    if (!skip_special_tokens || !added->special) out.append(added->content);
+    return;
+  }
+  parts_.decoder.append_bytes(parts_.model, id, out);
+}
+
+bool BpeTokenizer::strips_leading_space() const { return parts_.decoder.strip_leading_space; }
+
+std::optional<TokenId> BpeTokenizer::token_to_id(std::string_view token) const {
+  if (const AddedToken* added = parts_.added_tokens.find(token)) return added->id;
+  return parts_.model.find_spelling(token);
+}
+
+std::string BpeTokenizer::id_to_token(TokenId id) const {
+  if (const AddedToken* added = parts_.added_tokens.find(id)) return added->content;
+  return parts_.model.spelling(id);
+}
+
+bool BpeTokenizer::is_special(TokenId id) const {
+  const AddedToken* added = parts_.added_tokens.find(id);
+  return added != nullptr && added->special;
+}
+
+int64_t BpeTokenizer::vocab_size() const {
+  return std::max(parts_.model.vocabulary().end_id(), parts_.added_tokens.end_id());
+}
+
+}  // namespace heddle::tokenizer

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// BpeTokenizer runs the whole pipeline of a BPE model: added tokens, normalizer, pre-tokenizer, merges,
+// and the special tokens around a text.
+//
+// Added tokens that are not "normalized" are cut out of the raw text, the others out of what the
+// normalizer made of the rest.
+//
+// Threading: immutable; thread-safe. Calls lend each other buffers and word caches through a pool.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/bpe_model.h"
+#include "tokenizer/normalizer.h"
+#include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/regex.h"
+#include "tokenizer/scratch_pool.h"
+#include "tokenizer/token_decoder.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_config.h"
+
+namespace heddle::tokenizer {
+
+struct BpeTokenizerParts {
+  BpeModel model;
+  AddedTokens added_tokens;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  TokenDecoder decoder;
+  std::vector<TokenId> prefix;  // around every text, with add_special_tokens
+  std::vector<TokenId> suffix;
+};
+
+class BpeTokenizer final : public Tokenizer {
+ public:
+  // Joins the file's parts with tokenizer_config.json: its added tokens, its roles, and BOS and EOS where
+  // it asks for them and the file itself puts nothing around a text.
+  // Error: kDataLoss when an added token contradicts the vocabulary.
+  static Result<std::unique_ptr<Tokenizer>> create(BpeTokenizerParts parts,
+                                                   const TokenizerConfig& config);
+
+  void append_token_bytes(TokenId id, bool skip_special_tokens, std::string& out) const override;
+  [[nodiscard]] bool strips_leading_space() const override;
+  [[nodiscard]] std::optional<TokenId> token_to_id(std::string_view token) const override;
+  [[nodiscard]] std::string id_to_token(TokenId id) const override;
+  [[nodiscard]] bool is_special(TokenId id) const override;
+  [[nodiscard]] int64_t vocab_size() const override;
+
+ protected:
+  [[nodiscard]] Result<std::vector<TokenId>> encode_valid(std::string_view text,
+                                                          EncodeOptions options) const override;
+
+ private:
+  struct Scratch {
+    RegexScratch regex;
+    BpeScratch bpe;
+    std::string normalized;
+  };
+
+  explicit BpeTokenizer(BpeTokenizerParts parts);
+  Status build_matchers();
+  void apply_config(const TokenizerConfig& config);
+  void encode_raw(std::string_view text, bool at_text_start, bool parse_special, Scratch& scratch,
+                  std::vector<TokenId>& ids) const;
+
+  BpeTokenizerParts parts_;
+  AddedTokenMatcher raw_matcher_;
+  AddedTokenMatcher normalized_matcher_;
+  mutable ScratchPool<Scratch> scratch_pool_;
+};
+
+}  // namespace heddle::tokenizer

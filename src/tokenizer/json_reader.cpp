@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/json_reader.h"
+
+#include <fstream>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace heddle::tokenizer {
+namespace {
+
+std::string_view kind_of(simdjson::dom::element element) {
+  using Type = simdjson::dom::element_type;
+  switch (element.type()) {
+    case Type::ARRAY:
+      return "an array";
+    case Type::OBJECT:
+      return "an object";
+    case Type::INT64:
+    case Type::UINT64:
+      return "an integer";
+    case Type::DOUBLE:
+      return "a fraction";
+    case Type::STRING:
+      return "a string";
+    case Type::BOOL:
+      return "a boolean";
+    case Type::NULL_VALUE:
+      return "null";
+  }
+  return "something else";
+}
+
+std::string join(const std::string& path, std::string_view key) {
+  return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
+}
+
+Result<uint64_t> checked_size(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) {
+    return not_found(fmt::format("{} does not exist", path.string()));
+  }
+  if (!std::filesystem::is_regular_file(status)) {
+    return data_loss(fmt::format("{} is not a regular file", path.string()));
+  }
+  const uint64_t size = std::filesystem::file_size(path, error);
+  if (error) return data_loss(fmt::format("{}: {}", path.string(), error.message()));
+  if (size > kMaxFileBytes) {
+    return data_loss(fmt::format("{} has {} bytes; a tokenizer file has at most {}", path.string(),
+                                 size, kMaxFileBytes));
+  }
+  return size;
+}
+
+// Reads exactly `size` bytes.
+Status read_into(const std::filesystem::path& path, char* data, uint64_t size) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(data, static_cast<std::streamsize>(size))) {
+    return data_loss(fmt::format("{} cannot be read, or became shorter than its {} bytes",
+                                 path.string(), size));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Status JsonValue::wrong(std::string_view expected) const {
+  return data_loss(fmt::format("{} is {}; expected {}", path_.empty() ? "the document" : path_,
+                               kind_of(element_), expected));
+}
+
+Result<std::string_view> JsonValue::as_string() const {
+  std::string_view value;
+  if (element_.get(value) != simdjson::SUCCESS) return wrong("a string");
+  return value;
+}
+
+Result<bool> JsonValue::as_bool() const {
+  bool value = false;
+  if (element_.get(value) != simdjson::SUCCESS) return wrong("true or false");
+  return value;
+}
+
+Result<int64_t> JsonValue::as_integer() const {
+  int64_t value = 0;
+  if (element_.get(value) != simdjson::SUCCESS) return wrong("a 64-bit integer");
+  return value;
+}
+
+Result<simdjson::dom::object> JsonValue::as_object() const {
+  simdjson::dom::object value;
+  if (element_.get(value) != simdjson::SUCCESS) return wrong("an object");
+  return value;
+}
+
+Result<simdjson::dom::array> JsonValue::as_array() const {
+  simdjson::dom::array value;
+  if (element_.get(value) != simdjson::SUCCESS) return wrong("an array");
+  return value;
+}
+
+Result<std::vector<JsonValue>> JsonValue::items() const {
+  HEDDLE_ASSIGN_OR_RETURN(const simdjson::dom::array array, as_array());
+  std::vector<JsonValue> values;
+  for (const simdjson::dom::element element : array) {
+    values.emplace_back(element, fmt::format("{}[{}]", path_, values.size()));
+  }
+  return values;
+}
+
+std::optional<JsonValue> JsonValue::find(std::string_view key) const {
+  simdjson::dom::object object;
+  simdjson::dom::element member;
+  if (element_.get(object) != simdjson::SUCCESS) return std::nullopt;
+  if (object.at_key(key).get(member) != simdjson::SUCCESS || member.is_null()) return std::nullopt;
+  return JsonValue(member, join(path_, key));
+}
+
+Result<JsonValue> JsonValue::require(std::string_view key) const {
+  if (!is_object()) return wrong("an object");
+  std::optional<JsonValue> member = find(key);
+  if (!member) {
+    return data_loss(fmt::format("{} is missing; the file may be truncated or of another kind",
+                                 join(path_, key)));
+  }
+  return *std::move(member);
+}
+
+Result<std::string> JsonValue::string_or(std::string_view key, std::string_view fallback) const {
+  const std::optional<JsonValue> member = find(key);
+  if (!member) return std::string(fallback);
+  HEDDLE_ASSIGN_OR_RETURN(const std::string_view value, member->as_string());
+  return std::string(value);
+}
+
+Result<bool> JsonValue::bool_or(std::string_view key, bool fallback) const {
+  const std::optional<JsonValue> member = find(key);
+  return member ? member->as_bool() : Result<bool>(fallback);
+}
+
+Result<std::string> JsonValue::require_string(std::string_view key) const {
+  HEDDLE_ASSIGN_OR_RETURN(const JsonValue member, require(key));
+  HEDDLE_ASSIGN_OR_RETURN(const std::string_view value, member.as_string());
+  return std::string(value);
+}
+
+Result<JsonDocument> JsonDocument::parse_padded(simdjson::padded_string text) {
+  JsonDocument document;
+  document.text_ = std::move(text);
+  document.parser_ = std::make_unique<simdjson::dom::parser>();
+  const simdjson::error_code error =
+      document.parser_->parse(document.text_).get(document.root_);
+  if (error != simdjson::SUCCESS) {
+    return data_loss(fmt::format("not valid JSON: {}", simdjson::error_message(error)));
+  }
+  return document;
+}
+
+Result<JsonDocument> JsonDocument::parse(std::string_view text) {
+  return parse_padded(simdjson::padded_string(text));
+}
+
+Result<JsonDocument> JsonDocument::load(const std::filesystem::path& path) {
+  HEDDLE_ASSIGN_OR_RETURN(const uint64_t size, checked_size(path));
+  simdjson::padded_string text(size);
+  if (text.data() == nullptr) {
+    return resource_exhausted(fmt::format("no memory for the {} bytes of {}", size, path.string()));
+  }
+  HEDDLE_RETURN_IF_ERROR(read_into(path, text.data(), size));
+  return parse_padded(std::move(text));
+}
+
+Result<std::string> read_file(const std::filesystem::path& path) {
+  HEDDLE_ASSIGN_OR_RETURN(const uint64_t size, checked_size(path));
+  std::string text(size, '\0');
+  HEDDLE_RETURN_IF_ERROR(read_into(path, text.data(), size));
+  return text;
+}
+
+}  // namespace heddle::tokenizer

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/pre_tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace heddle::tokenizer {
+namespace {
+
+struct Part {
+  Span span;
+  bool is_match = false;
+};
+
+// The whole text as matches and what lies between them.
+std::vector<Part> parts_of(const SplitStep& step, std::string_view text, RegexScratch& scratch) {
+  std::vector<Part> parts;
+  size_t done = 0;
+  Span match;
+  while (step.pattern.find(text, done, scratch, match)) {
+    if (match.begin > done) parts.push_back({{done, match.begin}, step.invert});
+    parts.push_back({match, !step.invert});
+    done = match.end;
+  }
+  if (done < text.size()) parts.push_back({{done, text.size()}, step.invert});
+  return parts;
+}
+
+// A match joins the part before it, unless that was a match itself.
+std::vector<Part> merge_with_previous(const std::vector<Part>& parts) {
+  std::vector<Part> merged;
+  bool after_match = false;
+  for (const Part& part : parts) {
+    if (part.is_match && !after_match && !merged.empty()) {
+      merged.back().span.end = part.span.end;
+    } else {
+      merged.push_back(part);
+    }
+    after_match = part.is_match;
+  }
+  return merged;
+}
+
+std::vector<Part> merge_with_next(const std::vector<Part>& parts) {
+  std::vector<Part> merged;
+  bool before_match = false;
+  for (size_t i = parts.size(); i-- > 0;) {
+    if (parts[i].is_match && !before_match && !merged.empty()) {
+      merged.back().span.begin = parts[i].span.begin;
+    } else {
+      merged.push_back(parts[i]);
+    }
+    before_match = parts[i].is_match;
+  }
+  std::ranges::reverse(merged);
+  return merged;
+}
+
+std::vector<Part> merge_contiguous(const std::vector<Part>& parts) {
+  std::vector<Part> merged;
+  for (const Part& part : parts) {
+    if (!merged.empty() && merged.back().is_match == part.is_match) {
+      merged.back().span.end = part.span.end;
+    } else {
+      merged.push_back(part);
+    }
+  }
+  return merged;
+}
+
+std::vector<Part> apply_behavior(std::vector<Part> parts, SplitBehavior behavior) {
+  switch (behavior) {
+    case SplitBehavior::kIsolated:
+      return parts;
+    case SplitBehavior::kRemoved:
+      std::erase_if(parts, [](const Part& part) { return part.is_match; });
+      return parts;
+    case SplitBehavior::kMergedWithPrevious:
+      return merge_with_previous(parts);
+    case SplitBehavior::kMergedWithNext:
+      return merge_with_next(parts);
+    case SplitBehavior::kContiguous:
+      return merge_contiguous(parts);
+  }
+  return parts;
+}
+
+std::string replace_spaces(const MetaspaceStep& step, std::string_view text, bool at_text_start) {
+  const bool wants_prefix = step.prepend == MetaspaceStep::Prepend::kAlways ||
+                            (step.prepend == MetaspaceStep::Prepend::kFirst && at_text_start);
+  std::string result;
+  result.reserve(text.size() + text.size() / 2 + step.replacement.size());
+  if (wants_prefix && !text.starts_with(' ') && !text.starts_with(step.replacement)) {
+    result.append(step.replacement);
+  }
+  for (const char c : text) {
+    if (c == ' ') {
+      result.append(step.replacement);
+    } else {
+      result.push_back(c);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+// Depth first: each piece runs through all later steps before its next sibling is cut, so that a
+// changed text can live in the frame of the step that made it.
+struct PreTokenizer::Run {
+  const std::vector<PreTokenizerStep>& steps;
+  RegexScratch& scratch;
+  const PieceFunction& on_piece;
+
+  void piece(size_t index, std::string_view text, bool at_text_start) const {
+    if (text.empty()) return;
+    if (index == steps.size()) {
+      on_piece(text);
+      return;
+    }
+    std::visit([&](const auto& step) { apply(step, index + 1, text, at_text_start); },
+               steps[index]);
+  }
+
+  void apply(const SplitStep& step, size_t next, std::string_view text, bool at_text_start) const {
+    const auto emit = [&](Span span) {
+      piece(next, text.substr(span.begin, span.end - span.begin),
+            at_text_start && span.begin == 0);
+    };
+    if (step.behavior != SplitBehavior::kIsolated) {
+      for (const Part& part : apply_behavior(parts_of(step, text, scratch), step.behavior)) {
+        emit(part.span);
+      }
+      return;
+    }
+    size_t done = 0;
+    Span match;
+    while (step.pattern.find(text, done, scratch, match)) {
+      if (match.begin > done) emit({done, match.begin});
+      emit(match);
+      done = match.end;
+    }
+    emit({done, text.size()});
+  }
+
+  void apply(const PrefixSpaceStep&, size_t next, std::string_view text,
+             bool at_text_start) const {
+    if (text.starts_with(' ')) {
+      piece(next, text, at_text_start);
+      return;
+    }
+    std::string prefixed;
+    prefixed.reserve(text.size() + 1);
+    prefixed.append(" ").append(text);
+    piece(next, prefixed, at_text_start);
+  }
+
+  void apply(const MetaspaceStep& step, size_t next, std::string_view text,
+             bool at_text_start) const {
+    const std::string replaced = replace_spaces(step, text, at_text_start);
+    const std::string_view all = replaced;
+    if (!step.split) {
+      piece(next, all, at_text_start);
+      return;
+    }
+    for (size_t begin = 0; begin < all.size();) {
+      const size_t end = std::min(all.find(step.replacement, begin + 1), all.size());
+      piece(next, all.substr(begin, end - begin), at_text_start && begin == 0);
+      begin = end;
+    }
+  }
+};
+
+void PreTokenizer::split(std::string_view text, bool at_text_start, RegexScratch& scratch,
+                         const PieceFunction& on_piece) const {
+  Run{.steps = steps_, .scratch = scratch, .on_piece = on_piece}.piece(0, text, at_text_start);
+}
+
+}  // namespace heddle::tokenizer

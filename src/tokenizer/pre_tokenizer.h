@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// PreTokenizer cuts text into the pieces that BPE works on: the "pre_tokenizer" of a tokenizer file, as
+// a flat list of steps, each splitting the pieces the one before left.
+//
+// Threading: built by one thread, then immutable and thread-safe with one RegexScratch per call.
+// Cost: one regex match a piece; pieces are views and nothing is allocated by plain splitting.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "tokenizer/regex.h"
+
+namespace heddle::tokenizer {
+
+// What happens to the matches of a split ("delimiters"); the text between them is kept in any case.
+enum class SplitBehavior : uint8_t {
+  kIsolated,            // a piece each
+  kRemoved,             // dropped
+  kMergedWithPrevious,  // joined to the piece before
+  kMergedWithNext,      // joined to the piece after
+  kContiguous,          // neighbouring matches form one piece
+};
+
+struct SplitStep {
+  Regex pattern;
+  SplitBehavior behavior = SplitBehavior::kIsolated;
+  bool invert = false;  // the text between the matches is the delimiter
+};
+
+// A space before every piece that has none.
+struct PrefixSpaceStep {};
+
+// Spaces become `replacement`, one is put in front, and pieces start at each of them.
+struct MetaspaceStep {
+  enum class Prepend : uint8_t { kNever, kFirst, kAlways };
+  std::string replacement;
+  Prepend prepend = Prepend::kAlways;
+  bool split = true;
+};
+
+using PreTokenizerStep = std::variant<SplitStep, PrefixSpaceStep, MetaspaceStep>;
+
+class PreTokenizer {
+ public:
+  using PieceFunction = std::function<void(std::string_view piece)>;
+
+  // Pieces nest as deep as there are steps.
+  static constexpr size_t kMaxSteps = 64;
+
+  void add(PreTokenizerStep step) { steps_.push_back(std::move(step)); }
+
+  [[nodiscard]] size_t num_steps() const { return steps_.size(); }
+
+  // Calls `on_piece` for the non-empty pieces in order; a piece lives during its call only.
+  // `at_text_start`: `text` is the beginning of what is encoded.
+  void split(std::string_view text, bool at_text_start, RegexScratch& scratch,
+             const PieceFunction& on_piece) const;
+
+ private:
+  struct Run;
+  std::vector<PreTokenizerStep> steps_;
+};
+
+}  // namespace heddle::tokenizer

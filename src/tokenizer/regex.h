@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regex: the patterns of tokenizer.json, compiled by PCRE2 to machine code where it can.
+//
+// The patterns are written for the Oniguruma engine in its Ruby syntax; regex_dialect.h respells what
+// PCRE2 reads differently.
+//
+// Threading: a Regex is immutable and thread-safe; a RegexScratch belongs to one call at a time.
+// Subjects must be valid UTF-8: nothing rechecks them (checking at each match would be quadratic).
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <heddle/status.h>
+
+namespace heddle::tokenizer {
+
+struct Span {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+// What a match needs besides the pattern. The first failure stays in `status`: a search that fails
+// looks like one that finds nothing, so look here when the work is done.
+class RegexScratch {
+ public:
+  RegexScratch();
+  ~RegexScratch();
+  RegexScratch(const RegexScratch&) = delete;
+  RegexScratch& operator=(const RegexScratch&) = delete;
+
+  Status status;
+
+ private:
+  friend class Regex;
+  struct Buffers;
+  std::unique_ptr<Buffers> buffers_;
+};
+
+class Regex {
+ public:
+  // Error: kInvalidArgument with the position and PCRE2's words; kUnimplemented for Oniguruma syntax
+  // that has no counterpart.
+  static Result<Regex> compile(std::string_view pattern);
+
+  // A pattern that matches `text` itself.
+  static Result<Regex> compile_literal(std::string_view text);
+
+  Regex(Regex&&) noexcept;
+  Regex& operator=(Regex&&) noexcept;
+  ~Regex();
+
+  // The first match at or after `start` that is not empty.
+  bool find(std::string_view subject, size_t start, RegexScratch& scratch, Span& match) const;
+
+ private:
+  struct Code;
+  explicit Regex(std::unique_ptr<Code> code);
+  static Result<Regex> compile_pcre2(std::string_view pattern, uint32_t extra_options);
+  int match_at(std::string_view subject, size_t start, RegexScratch& scratch) const;
+
+  std::unique_ptr<Code> code_;
+};
+
+}  // namespace heddle::tokenizer

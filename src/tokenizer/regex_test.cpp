@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/regex.h"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tokenizer/regex_dialect.h"
+#include "tokenizer/word_patterns.h"
+
+namespace heddle::tokenizer {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<std::string> matches(std::string_view pattern, std::string_view text) {
+  const Result<Regex> regex = Regex::compile(pattern);
+  EXPECT_TRUE(regex.ok()) << regex.status().to_string();
+  RegexScratch scratch;
+  std::vector<std::string> found;
+  Span match;
+  for (size_t at = 0; regex->find(text, at, scratch, match); at = match.end) {
+    found.emplace_back(text.substr(match.begin, match.end - match.begin));
+  }
+  EXPECT_TRUE(scratch.status.ok()) << scratch.status.to_string();
+  return found;
+}
+
+std::string respell(std::string_view pattern) {
+  Result<std::string> respelled = respell_for_pcre2(pattern);
+  return respelled.ok() ? *respelled : respelled.status().to_string();
+}
+
+TEST(RegexDialect, LeavesPlainPatternsAlone) {
+  for (const char* pattern : {"a|b+?", R"(\p{L}+[^\r\n\p{N}]?)", R"([\[\]\\]{2,3}x)", "(?i:'s|'t)",
+                              R"(\x{85}[[:alpha:]_])", "a{b}"}) {
+    EXPECT_EQ(respell(pattern), pattern);
+  }
+}
+
+TEST(RegexDialect, WhiteSpaceIsUnicodesSet) {
+  EXPECT_THAT(matches(R"(\s+)", "a \t\u00A0\u0085\u3000b"), ElementsAre(" \t\u00A0\u0085\u3000"));
+  EXPECT_THAT(matches(R"(\S+)", "\u180E"), ElementsAre("\u180E"));  // a format character since 6.3
+  EXPECT_THAT(matches(R"([^\s]+)", "\u180E\u2028"), ElementsAre("\u180E"));
+}
+
+TEST(RegexDialect, WordCharactersIncludeMarksAndConnectors) {
+  EXPECT_THAT(matches(R"(\w+)", "e\u0301_1\u203F!"), ElementsAre("e\u0301_1\u203F"));
+  EXPECT_THAT(matches(R"(\W+)", "a!?b"), ElementsAre("!?"));
+  EXPECT_THAT(matches(R"(\h+)", "xbeefz"), ElementsAre("beef"));
+}
+
+TEST(RegexDialect, SetsInsideSetsAreUnions) {
+  EXPECT_EQ(respell("[^(a|[.,!])]+"), "[^(a|.,!)]+");
+  EXPECT_THAT(matches(R"( ?[^(\s|[.,!?])]+)", "Hi there, you"), ElementsAre("Hi", " there", " you"));
+  EXPECT_EQ(respell("[]a]"), R"([\]a])");
+}
+
+TEST(RegexDialect, AnIntervalWithPlusRepeats) {
+  EXPECT_EQ(respell(R"(\p{N}{1,3}+x)"), R"((?:\p{N}{1,3})+x)");
+  EXPECT_EQ(respell("(ab){2}+"), "(?:(ab){2})+");
+  EXPECT_EQ(respell("[ab]{,2}"), "[ab]{0,2}");
+  EXPECT_THAT(matches(R"([0-9]{1,3}+)", "1234567"), ElementsAre("1234567"));
+}
+
+TEST(RegexDialect, RefusesWhatHasNoCounterpart) {
+  EXPECT_THAT(respell("[a-z&&[^aeiou]]"), HasSubstr("intersection of sets (&&) at byte 4"));
+  EXPECT_THAT(respell("[a[^b]]"), HasSubstr("negated set inside a set"));
+  EXPECT_THAT(respell(R"([\Wa])"), HasSubstr(R"(\W inside a set)"));
+}
+
+TEST(Regex, DollarEndsLines) { EXPECT_THAT(matches("b$", "ab\ncb"), ElementsAre("b", "b")); }
+
+TEST(Regex, StepsOverEmptyMatches) {
+  EXPECT_THAT(matches("a*", "éaaé"), ElementsAre("aa"));
+  EXPECT_THAT(matches("(?=b)", "abc"), ElementsAre());
+}
+
+TEST(Regex, TakesALiteralAsItIs) {
+  const Result<Regex> regex = Regex::compile_literal("a.*[");
+  ASSERT_TRUE(regex.ok()) << regex.status().to_string();
+  RegexScratch scratch;
+  Span match;
+  EXPECT_TRUE(regex->find("xa.*[", 0, scratch, match));
+  EXPECT_EQ(match.begin, 1u);
+  EXPECT_FALSE(regex->find("abc[", 0, scratch, match));
+  EXPECT_FALSE(Regex::compile_literal("").ok());
+}
+
+TEST(Regex, SaysWhereAPatternIsWrong) {
+  for (const char* pattern : {"(", "[a", "a{2}{", "*", "\\", R"(\p{Nonsense})", "(?<", "[a-"}) {
+    const Result<Regex> regex = Regex::compile(pattern);
+    if (regex.ok()) continue;  // some are odd, but patterns
+    EXPECT_THAT(regex.status().message(), HasSubstr("at byte"));
+    EXPECT_THAT(regex.status().message(), HasSubstr(pattern));
+  }
+  EXPECT_FALSE(Regex::compile("(").ok());
+  EXPECT_FALSE(Regex::compile("[a").ok());
+  EXPECT_FALSE(Regex::compile(R"(\p{Nonsense})").ok());
+  EXPECT_FALSE(Regex::compile("a\xFF").ok());
+}
+
+TEST(Regex, SplitsAMillionCharactersOfOneKind) {
+  for (const std::string unit : {" ", "a", "!", "1", "\n", "中", "\u0301"}) {
+    std::string text;
+    while (text.size() < 1'000'000) text += unit;
+    size_t total = 0;
+    for (const std::string& match : matches(kQwen2Pattern, text)) total += match.size();
+    EXPECT_EQ(total, text.size()) << unit;
+  }
+}
+
+}  // namespace
+}  // namespace heddle::tokenizer

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/sentencepiece_tokenizer.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sentencepiece_processor.h>
+
+#include "core/log.h"
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/json_reader.h"
+#include "tokenizer/vocabulary.h"
+
+namespace heddle::tokenizer {
+namespace {
+
+constexpr std::string_view kSpaceMark = "▁";  // U+2581 stands for a space in pieces
+constexpr size_t kByteTokenLength = 6;        // <0xNN>
+
+// A private-use character, which is in no vocabulary and so merges with nothing: text behind it is
+// encoded as if it were not at the start.
+constexpr std::string_view kSentinel = "\xEE\x80\x80";  // U+E000
+
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  static Result<std::unique_ptr<Tokenizer>> create(std::string_view model,
+                                                   const TokenizerConfig& config) {
+    std::unique_ptr<SentencePieceTokenizer> tokenizer(new SentencePieceTokenizer());
+    HEDDLE_RETURN_IF_ERROR(tokenizer->load_model(model));
+    HEDDLE_RETURN_IF_ERROR(tokenizer->collect_added_tokens(config));
+    HEDDLE_RETURN_IF_ERROR(tokenizer->probe_sentinel());
+    tokenizer->apply_config(config);
+    return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+  }
+
+  void append_token_bytes(TokenId id, bool skip_special_tokens, std::string& out) const override {
+    if (const AddedToken* added = added_tokens_.find(id)) {
+      if (!skip_special_tokens || !added->special) out.append(added->content);
+      return;
+    }
+    if (!is_piece(id)) return;
+    const std::string& piece = processor_.IdToPiece(id);
+    if (processor_.IsByte(id)) {
+      append_byte(piece, out);
+      return;
+    }
+    size_t done = 0;
+    for (size_t at = piece.find(kSpaceMark); at != std::string::npos;
+         at = piece.find(kSpaceMark, done)) {
+      out.append(piece, done, at - done).push_back(' ');
+      done = at + kSpaceMark.size();
+    }
+    out.append(piece, done);
+  }
+
+  [[nodiscard]] bool strips_leading_space() const override { return has_dummy_prefix_; }
+
+  [[nodiscard]] std::optional<TokenId> token_to_id(std::string_view token) const override {
+    if (const AddedToken* added = added_tokens_.find(token)) return added->id;
+    const int id = processor_.PieceToId(token);
+    if (!is_piece(id) || processor_.IdToPiece(id) != token) return std::nullopt;
+    return id;
+  }
+
+  [[nodiscard]] std::string id_to_token(TokenId id) const override {
+    if (const AddedToken* added = added_tokens_.find(id)) return added->content;
+    return is_piece(id) ? processor_.IdToPiece(id) : std::string();
+  }
+
+  [[nodiscard]] bool is_special(TokenId id) const override {
+    const AddedToken* added = added_tokens_.find(id);
+    return added != nullptr && added->special;
+  }
+
+  [[nodiscard]] int64_t vocab_size() const override {
+    return std::max<int64_t>(processor_.GetPieceSize(), added_tokens_.end_id());
+  }
+
+ protected:
+  [[nodiscard]] Result<std::vector<TokenId>> encode_valid(std::string_view text,
+                                                          EncodeOptions options) const override {
+    std::vector<TokenId> ids;
+    if (options.add_special_tokens && add_bos_) ids.push_back(*bos_token());
+    Status status;
+    matcher_.split(
+        text, options.parse_special_tokens,
+        [&](std::string_view part) {
+          if (!status.ok()) return;
+          status = encode_part(part, part.data() == text.data(), ids);
+        },
+        [&](TokenId id) { ids.push_back(id); });
+    HEDDLE_RETURN_IF_ERROR(status);
+    if (options.add_special_tokens && add_eos_) ids.push_back(*eos_token());
+    return ids;
+  }
+
+ private:
+  SentencePieceTokenizer() = default;
+
+  Status load_model(std::string_view model) {
+    const auto status = processor_.LoadFromSerializedProto(model);
+    if (!status.ok()) {
+      return data_loss(fmt::format("not a SentencePiece model: {}", status.ToString()));
+    }
+    if (processor_.GetPieceSize() > kMaxTokenId) {
+      return data_loss(fmt::format("the model has {} pieces; the limit is {}",
+                                   processor_.GetPieceSize(), kMaxTokenId));
+    }
+    return ok_status();
+  }
+
+  Status collect_added_tokens(const TokenizerConfig& config) {
+    for (int id = 0; id < processor_.GetPieceSize(); ++id) {
+      if (!processor_.IsControl(id) && !processor_.IsUnknown(id)) continue;
+      HEDDLE_RETURN_IF_ERROR(
+          added_tokens_.add({.id = id, .content = processor_.IdToPiece(id), .special = true}));
+    }
+    for (const AddedToken& token : config.added_tokens) {
+      Status status;
+      if (is_piece(token.id) && processor_.IdToPiece(token.id) != token.content) {
+        status = data_loss(fmt::format("the added token '{}' has the id {} of the piece '{}'",
+                                       token.content, token.id, processor_.IdToPiece(token.id)));
+      } else {
+        status = added_tokens_.add(token);
+      }
+      if (!status.ok()) {
+        log_warning(fmt::format("tokenizer_config.json is not followed: {}", status.message()));
+      }
+    }
+    for (const AddedToken& token : added_tokens_.all()) matcher_.add(token, token.content);
+    matcher_.finish();
+    return ok_status();
+  }
+
+  Status probe_sentinel() {
+    HEDDLE_RETURN_IF_ERROR(run(kSentinel, sentinel_ids_));
+    has_dummy_prefix_ = !sentinel_ids_.empty() &&
+                        processor_.IdToPiece(sentinel_ids_[0]).starts_with(kSpaceMark);
+    return ok_status();
+  }
+
+  void apply_config(const TokenizerConfig& config) {
+    TokenizerConfig complete = config;
+    const auto name_of = [this](int id) {
+      return is_piece(id) ? std::optional(processor_.IdToPiece(id)) : std::nullopt;
+    };
+    if (!complete.bos_token) complete.bos_token = name_of(processor_.bos_id());
+    if (!complete.eos_token) complete.eos_token = name_of(processor_.eos_id());
+    if (!complete.pad_token) complete.pad_token = name_of(processor_.pad_id());
+    set_roles(resolve_roles(complete, *this));
+    // These models expect a BOS token unless their files say otherwise.
+    add_bos_ = config.add_bos_token.value_or(true) && bos_token().has_value();
+    add_eos_ = config.add_eos_token.value_or(false) && eos_token().has_value();
+    prefix_everywhere_ = config.legacy;
+  }
+
+  Status encode_part(std::string_view text, bool at_text_start, std::vector<TokenId>& ids) const {
+    std::vector<int> pieces;
+    if (at_text_start || prefix_everywhere_ || !has_dummy_prefix_) {
+      HEDDLE_RETURN_IF_ERROR(run(text, pieces));
+      ids.insert(ids.end(), pieces.begin(), pieces.end());
+      return ok_status();
+    }
+    HEDDLE_RETURN_IF_ERROR(run(std::string(kSentinel).append(text), pieces));
+    if (!std::ranges::equal(sentinel_ids_,
+                            std::span(pieces).first(std::min(pieces.size(), sentinel_ids_.size())))) {
+      return internal_error("the SentencePiece model merges U+E000, so \"legacy\": false cannot be "
+                            "served; set it to true in tokenizer_config.json");
+    }
+    ids.insert(ids.end(), pieces.begin() + static_cast<std::ptrdiff_t>(sentinel_ids_.size()),
+               pieces.end());
+    return ok_status();
+  }
+
+  Status run(std::string_view text, std::vector<int>& ids) const {
+    const auto status = processor_.Encode(text, &ids);
+    return status.ok() ? ok_status()
+                       : internal_error(fmt::format("sentencepiece: {}", status.ToString()));
+  }
+
+  [[nodiscard]] bool is_piece(int id) const { return id >= 0 && id < processor_.GetPieceSize(); }
+
+  static void append_byte(std::string_view piece, std::string& out) {
+    if (piece.size() != kByteTokenLength) return;
+    unsigned byte = 0;
+    const char* digits = piece.data() + 3;
+    if (std::from_chars(digits, digits + 2, byte, 16).ec == std::errc()) {
+      out.push_back(static_cast<char>(byte));
+    }
+  }
+
+  sentencepiece::SentencePieceProcessor processor_;
+  AddedTokens added_tokens_;
+  AddedTokenMatcher matcher_;
+  std::vector<int> sentinel_ids_;
+  bool has_dummy_prefix_ = false;
+  bool prefix_everywhere_ = true;
+  bool add_bos_ = false;
+  bool add_eos_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(std::string_view model,
+                                                       const TokenizerConfig& config) {
+  return SentencePieceTokenizer::create(model, config);
+}
+
+Result<std::unique_ptr<Tokenizer>> load_sentencepiece(const std::filesystem::path& path,
+                                                      const TokenizerConfig& config) {
+  HEDDLE_ASSIGN_OR_RETURN(const std::string model, read_file(path));
+  Result<std::unique_ptr<Tokenizer>> tokenizer = parse_sentencepiece(model, config);
+  if (!tokenizer.ok()) return tokenizer.status().with_context(path.string());
+  return tokenizer;
+}
+
+}  // namespace heddle::tokenizer

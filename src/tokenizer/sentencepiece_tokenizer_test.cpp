@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/sentencepiece_tokenizer.h"
+
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sentencepiece_processor.h>
+
+#include "support/test_data.h"
+#include "tokenizer/detokenizer.h"
+#include "tokenizer/testing/synthetic_tokenizer.h"
+#include "tokenizer/utf8.h"
+
+namespace heddle::tokenizer {
+namespace {
+
+using testing::encode;
+using ::testing::ElementsAre;
+
+constexpr EncodeOptions kContent = {.add_special_tokens = false};
+constexpr EncodeOptions kPlain = {.add_special_tokens = false, .parse_special_tokens = false};
+
+std::string tiny_model() {
+  std::ifstream file(
+      heddle::testing::repository_path("tests/golden/tokenizer/tiny_sentencepiece.model"),
+      std::ios::binary);
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  return bytes.str();
+}
+
+std::unique_ptr<Tokenizer> make_tiny(const TokenizerConfig& config = {}) {
+  auto tokenizer = parse_sentencepiece(tiny_model(), config);
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  return std::move(tokenizer).value();
+}
+
+std::vector<std::string> spell(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  std::vector<std::string> tokens;
+  for (const TokenId id : ids) tokens.push_back(tokenizer.id_to_token(id));
+  return tokens;
+}
+
+TEST(SentencePiece, MarksSpacesAndAddsBos) {
+  const auto tokenizer = make_tiny();
+  EXPECT_THAT(spell(*tokenizer, encode(*tokenizer, "The frog")),
+              ElementsAre("<s>", "▁The", "▁f", "rog"));
+  EXPECT_EQ(tokenizer->bos_token(), 1);
+  EXPECT_EQ(tokenizer->eos_text(), "</s>");
+  EXPECT_TRUE(tokenizer->is_special(0));
+  EXPECT_EQ(tokenizer->token_to_id("▁The"), encode(*tokenizer, "The", kContent)[0]);
+  EXPECT_EQ(tokenizer->token_to_id("nowhere"), std::nullopt);
+}
+
+TEST(SentencePiece, AgreesWithTheLibraryAboutTextsOfItsOwn) {
+  sentencepiece::SentencePieceProcessor processor;
+  ASSERT_TRUE(processor.LoadFromSerializedProto(tiny_model()).ok());
+  const auto tokenizer = make_tiny();
+  std::mt19937 random(4);
+  for (int round = 0; round < 500; ++round) {
+    std::string text;
+    for (size_t i = 0; i < 30; ++i) text.push_back("aeThfrog .  y"[random() % 13]);
+    if (round % 3 == 0) text += "é中😀";
+    std::vector<int> expected;
+    ASSERT_TRUE(processor.Encode(text, &expected).ok());
+    const auto ids = encode(*tokenizer, text, kPlain);
+    ASSERT_EQ(ids, expected);
+    ASSERT_EQ(tokenizer->decode(ids, true), processor.DecodeIds(expected));
+    ASSERT_EQ(tokenizer->decode(ids, true), text);
+  }
+}
+
+TEST(SentencePiece, CutsControlTokensOutOnlyWhenAsked) {
+  const auto tokenizer = make_tiny();
+  EXPECT_THAT(spell(*tokenizer, encode(*tokenizer, "red</s>red", kContent)),
+              ElementsAre("▁red", "</s>", "▁red"));
+  const auto plain = encode(*tokenizer, "</s>", kPlain);
+  EXPECT_THAT(plain, ::testing::Not(::testing::Contains(2)));
+  EXPECT_EQ(tokenizer->decode(plain, true), "</s>");
+}
+
+TEST(SentencePiece, WithoutLegacyOnlyTheFirstTextGetsASpace) {
+  const auto tokenizer = make_tiny({.legacy = false});
+  EXPECT_THAT(spell(*tokenizer, encode(*tokenizer, "red</s>red</s> red", kContent)),
+              ElementsAre("▁red", "</s>", "red", "</s>", "▁red"));
+}
+
+TEST(SentencePiece, TakesAddedTokensAndFlagsFromTheConfig) {
+  const auto tokenizer =
+      make_tiny({.add_bos_token = false,
+                 .add_eos_token = true,
+                 .added_tokens = {{.id = 400, .content = "<|im_end|>", .special = true},
+                                  {.id = 5, .content = "not <0x02>"}}});
+  EXPECT_THAT(spell(*tokenizer, encode(*tokenizer, "red<|im_end|>")),
+              ElementsAre("▁red", "<|im_end|>", "</s>"));
+  EXPECT_EQ(tokenizer->vocab_size(), 401);
+}
+
+TEST(SentencePiece, StreamsWhatItDecodes) {
+  const auto tokenizer = make_tiny();
+  std::mt19937 random(8);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<TokenId> ids(random() % 10);
+    for (TokenId& id : ids) id = static_cast<TokenId>(random() % 360) - 5;
+    IncrementalDetokenizer detokenizer(*tokenizer);
+    std::string text;
+    for (const TokenId id : ids) text += detokenizer.push(id);
+    text += detokenizer.finish();
+    ASSERT_EQ(text, tokenizer->decode(ids, true));
+    ASSERT_TRUE(is_valid_utf8(text));
+  }
+}
+
+}  // namespace
+}  // namespace heddle::tokenizer

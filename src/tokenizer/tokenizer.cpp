@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/tokenizer.h"
+
+#include <fmt/format.h>
+
+#include "tokenizer/utf8.h"
+
+namespace heddle::tokenizer {
+
+Tokenizer::~Tokenizer() = default;
+
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
+                                               EncodeOptions options) const {
+  if (text.size() > kMaxTextBytes) {
+    return invalid_argument(fmt::format("a text of {} bytes is too long to tokenize; the limit is {}",
+                                        text.size(), kMaxTextBytes));
+  }
+  if (is_valid_utf8(text)) return encode_valid(text, options);
+  return encode_valid(replace_ill_formed_utf8(text), options);
+}
+
+std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {
+  std::string bytes;
+  for (const TokenId id : ids) append_token_bytes(id, skip_special_tokens, bytes);
+  std::string_view rest = bytes;
+  if (strips_leading_space() && rest.starts_with(' ')) rest.remove_prefix(1);
+  return replace_ill_formed_utf8(rest);
+}
+
+}  // namespace heddle::tokenizer

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole tokenizers: the tiny model of the repository, round trips, size and threads.
+#include "tokenizer/tokenizer.h"
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/test_data.h"
+#include "tokenizer/detokenizer.h"
+#include "tokenizer/testing/synthetic_tokenizer.h"
+#include "tokenizer/utf8.h"
+#include "tokenizer/vocab_merges.h"
+
+namespace heddle::tokenizer {
+namespace {
+
+using testing::byte_level_json;
+using testing::encode;
+using testing::make;
+using ::testing::ElementsAre;
+
+constexpr EncodeOptions kPlain = {.add_special_tokens = false, .parse_special_tokens = false};
+
+std::unique_ptr<Tokenizer> load_tiny() {
+  auto tokenizer = load_tokenizer(heddle::testing::repository_path("models/heddle-tiny"));
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  return std::move(tokenizer).value();
+}
+
+std::string random_bytes(std::mt19937& random, size_t length) {
+  std::string bytes;
+  for (size_t i = 0; i < length; ++i) bytes.push_back(static_cast<char>(random()));
+  return bytes;
+}
+
+TEST(HeddleTiny, HasItsRolesAndMarkers) {
+  const auto tokenizer = load_tiny();
+  EXPECT_EQ(tokenizer->eos_token(), 1427);
+  EXPECT_EQ(tokenizer->eos_text(), "<|im_end|>");
+  EXPECT_EQ(tokenizer->pad_token(), 1425);
+  EXPECT_EQ(tokenizer->bos_token(), std::nullopt);
+  EXPECT_EQ(tokenizer->vocab_size(), 1428);
+  const auto ids = encode(*tokenizer, "<|im_start|>user\nThe frog<|im_end|>");
+  EXPECT_EQ(ids.front(), 1426);
+  EXPECT_EQ(ids.back(), 1427);
+  EXPECT_EQ(tokenizer->decode(ids, true), "user\nThe frog");
+}
+
+TEST(HeddleTiny, RoundTripsAnyText) {
+  const auto tokenizer = load_tiny();
+  std::mt19937 random(2);
+  for (int round = 0; round < 500; ++round) {
+    const std::string bytes = random_bytes(random, random() % 200);
+    const std::string text = replace_ill_formed_utf8(bytes);
+    const auto ids = encode(*tokenizer, bytes, kPlain);
+    ASSERT_EQ(ids, encode(*tokenizer, text, kPlain));
+    // The model normalises to NFC, which the replacement of random bytes rarely needs.
+    const std::string decoded = tokenizer->decode(ids, false);
+    ASSERT_EQ(encode(*tokenizer, decoded, kPlain), ids);
+    ASSERT_TRUE(is_valid_utf8(decoded));
+  }
+}
+
+TEST(Tokenizer, RoundTripsEveryCharacterWithoutANormalizer) {
+  const auto tokenizer = make(byte_level_json());
+  std::string text;
+  for (char32_t code_point = 0; code_point < 0x11000; ++code_point) {
+    if (code_point >= 0xD800 && code_point <= 0xDFFF) continue;
+    append_utf8(code_point, text);
+  }
+  EXPECT_EQ(tokenizer->decode(encode(*tokenizer, text, kPlain), false), text);
+}
+
+// The limit is far above what this takes and far below what a quadratic merge would.
+TEST(Tokenizer, EncodesAMegabyteOfOneLetterInTime) {
+  const auto tokenizer = make(byte_level_json());
+  for (const char letter : {'a', ' ', 'z', '!', '\n', '1'}) {
+    const std::string text(1 << 20, letter);
+    const auto start = std::chrono::steady_clock::now();
+    const auto ids = encode(*tokenizer, text);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20)) << letter;
+    EXPECT_EQ(tokenizer->decode(ids, true), text);
+  }
+}
+
+TEST(Tokenizer, RefusesATextBeyondTheLimit) {
+  const auto tokenizer = make(byte_level_json());
+  const std::string_view endless("", Tokenizer::kMaxTextBytes + 1);  // never read
+  const auto ids = tokenizer->encode(endless);
+  ASSERT_FALSE(ids.ok());
+  EXPECT_EQ(ids.status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(Tokenizer, EncodesTheSameFromManyThreads) {
+  const auto tokenizer = load_tiny();
+  std::vector<std::string> texts;
+  std::vector<std::vector<TokenId>> expected;
+  for (int i = 0; i < 50; ++i) {
+    texts.push_back("The frog number " + std::to_string(i * i) + " hops over " +
+                    std::string(static_cast<size_t>(i), 'o') + " stones.");
+    expected.push_back(encode(*tokenizer, texts.back()));
+  }
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (size_t i = 0; i < 400; ++i) {
+        const size_t which = (i * 7 + static_cast<size_t>(t)) % texts.size();
+        const auto ids = tokenizer->encode(texts[which]);
+        ASSERT_TRUE(ids.ok());
+        ASSERT_EQ(*ids, expected[which]);
+        ASSERT_EQ(tokenizer->decode(*ids, true), texts[which]);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// A word is merged once and then remembered; long texts make words push each other out.
+TEST(Tokenizer, GivesCachedWordsTheSameIds) {
+  const auto tokenizer = load_tiny();
+  const auto fresh = load_tiny();
+  std::mt19937 random(9);
+  std::string text;
+  for (int i = 0; i < 60000; ++i) {
+    text += ' ';
+    for (size_t length = 1 + random() % 4; length > 0; --length) {
+      text.push_back(static_cast<char>('a' + random() % 26));
+    }
+  }
+  const auto first = encode(*tokenizer, text);
+  EXPECT_EQ(encode(*tokenizer, text), first);
+  EXPECT_EQ(encode(*fresh, text.substr(0, 1000)), encode(*tokenizer, text.substr(0, 1000)));
+  EXPECT_EQ(tokenizer->decode(first, true), text);
+}
+
+TEST(VocabMerges, SplitsAsGpt2OrQwen2Do) {
+  const auto json = byte_level_json();
+  auto vocabulary = json["model"]["vocab"];
+  vocabulary["<|endoftext|>"] = 270;
+  std::string merges = "#version: 0.2\n";
+  for (const auto& line : json["model"]["merges"]) merges += line.get<std::string>() + "\r\n";
+
+  const auto gpt2 = parse_vocab_merges(vocabulary.dump(), merges, "", {});
+  ASSERT_TRUE(gpt2.ok()) << gpt2.status().to_string();
+  EXPECT_THAT(encode(**gpt2, "hello world<|endoftext|>"),
+              ElementsAre(testing::kHello, testing::kSpaceWorld, 270));
+  EXPECT_EQ((*gpt2)->eos_token(), 270);
+  EXPECT_TRUE((*gpt2)->is_special(270));
+
+  const auto qwen2 = parse_vocab_merges(vocabulary.dump(), merges, R"({"<x>": 300})",
+                                        {.tokenizer_class = "Qwen2Tokenizer"});
+  ASSERT_TRUE(qwen2.ok()) << qwen2.status().to_string();
+  EXPECT_THAT(encode(**qwen2, "e\u0301<x>"), ElementsAre(268, 300));  // composed
+  EXPECT_EQ((*qwen2)->eos_token(), std::nullopt);
+}
+
+}  // namespace
+}  // namespace heddle::tokenizer

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/utf8.h"
+
+#include <simdjson.h>
+
+namespace heddle::tokenizer {
+namespace {
+
+using Kind = Utf8Unit::Kind;
+
+// Limits of the second byte (table 3-7): they keep out overlong forms, surrogates and what lies
+// beyond U+10FFFF, so that a bad second byte is known before the third arrives.
+struct Lead {
+  size_t length = 0;  // 0: cannot start a character
+  unsigned char second_low = 0x80;
+  unsigned char second_high = 0xBF;
+};
+
+Lead classify(unsigned char byte) {
+  if (byte < 0x80) return {.length = 1};
+  if (byte < 0xC2) return {};
+  if (byte < 0xE0) return {.length = 2};
+  if (byte == 0xE0) return {.length = 3, .second_low = 0xA0};
+  if (byte == 0xED) return {.length = 3, .second_high = 0x9F};
+  if (byte < 0xF0) return {.length = 3};
+  if (byte == 0xF0) return {.length = 4, .second_low = 0x90};
+  if (byte == 0xF4) return {.length = 4, .second_high = 0x8F};
+  if (byte < 0xF4) return {.length = 4};
+  return {};
+}
+
+}  // namespace
+
+bool is_valid_utf8(std::string_view text) {
+  return simdjson::validate_utf8(text.data(), text.size());
+}
+
+Utf8Unit decode_utf8(std::string_view bytes) {
+  if (bytes.empty()) return {};
+  const auto first = static_cast<unsigned char>(bytes[0]);
+  const Lead lead = classify(first);
+  if (lead.length == 0) return {.kind = Kind::kIllFormed, .length = 1};
+  if (lead.length == 1) return {.kind = Kind::kCodePoint, .length = 1, .code_point = first};
+  auto code_point = static_cast<char32_t>(first & (0x7F >> lead.length));
+  for (size_t i = 1; i < lead.length; ++i) {
+    if (i == bytes.size()) return {.kind = Kind::kTruncated, .length = i};
+    const auto byte = static_cast<unsigned char>(bytes[i]);
+    const unsigned char low = i == 1 ? lead.second_low : 0x80;
+    const unsigned char high = i == 1 ? lead.second_high : 0xBF;
+    if (byte < low || byte > high) return {.kind = Kind::kIllFormed, .length = i};
+    code_point = code_point << 6 | (byte & 0x3F);
+  }
+  return {.kind = Kind::kCodePoint, .length = lead.length, .code_point = code_point};
+}
+
+void append_utf8(char32_t code_point, std::string& out) {
+  const auto push = [&out](char32_t byte) { out.push_back(static_cast<char>(byte)); };
+  if (code_point < 0x80) {
+    push(code_point);
+  } else if (code_point < 0x800) {
+    push(0xC0 | code_point >> 6);
+    push(0x80 | (code_point & 0x3F));
+  } else if (code_point < 0x10000) {
+    push(0xE0 | code_point >> 12);
+    push(0x80 | (code_point >> 6 & 0x3F));
+    push(0x80 | (code_point & 0x3F));
+  } else {
+    push(0xF0 | code_point >> 18);
+    push(0x80 | (code_point >> 12 & 0x3F));
+    push(0x80 | (code_point >> 6 & 0x3F));
+    push(0x80 | (code_point & 0x3F));
+  }
+}
+
+size_t append_decided_utf8(std::string_view bytes, std::string& out) {
+  size_t done = 0;    // everything before is in `out`
+  size_t cursor = 0;  // everything before is well formed or in `out`
+  while (cursor < bytes.size()) {
+    const Utf8Unit unit = decode_utf8(bytes.substr(cursor));
+    if (unit.kind == Kind::kTruncated) break;
+    if (unit.kind == Kind::kIllFormed) {
+      out.append(bytes.substr(done, cursor - done)).append(kReplacementCharacter);
+      done = cursor + unit.length;
+    }
+    cursor += unit.length;
+  }
+  out.append(bytes.substr(done, cursor - done));
+  return cursor;
+}
+
+std::string replace_ill_formed_utf8(std::string_view bytes) {
+  std::string text;
+  text.reserve(bytes.size());
+  if (append_decided_utf8(bytes, text) < bytes.size()) text.append(kReplacementCharacter);
+  return text;
+}
+
+}  // namespace heddle::tokenizer

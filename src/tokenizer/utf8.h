@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// UTF-8: validation, code points, and the replacement of ill-formed bytes.
+//
+// Ill-formed input becomes U+FFFD, one for each maximal subpart (The Unicode Standard, section 3.9,
+// table 3-8), which is also what browsers and Python's errors="replace" do.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace heddle::tokenizer {
+
+inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
+
+[[nodiscard]] bool is_valid_utf8(std::string_view text);
+
+// What stands at the front of some bytes: a code point, bytes that cannot start one, or the beginning
+// of one whose rest is not there.
+struct Utf8Unit {
+  enum class Kind { kCodePoint, kIllFormed, kTruncated };
+  Kind kind = Kind::kTruncated;
+  size_t length = 0;  // of the sequence or of the maximal subpart
+  char32_t code_point = 0;
+};
+
+[[nodiscard]] Utf8Unit decode_utf8(std::string_view bytes);
+
+// The bytes of the character at `index`, for text already known to be valid.
+[[nodiscard]] inline size_t utf8_length(char lead) {
+  const auto byte = static_cast<unsigned char>(lead);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+void append_utf8(char32_t code_point, std::string& out);
+
+// Appends the longest decided part of `bytes`, ill-formed parts replaced, and returns how many bytes
+// that was: less than all of them only when the end is the beginning of a character (at most 3 bytes).
+size_t append_decided_utf8(std::string_view bytes, std::string& out);
+
+// The whole of `bytes`, ill-formed and truncated parts replaced.
+[[nodiscard]] std::string replace_ill_formed_utf8(std::string_view bytes);
+
+}  // namespace heddle::tokenizer

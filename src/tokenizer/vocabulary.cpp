@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/vocabulary.h"
+
+#include <bit>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "tokenizer/hash.h"
+
+namespace heddle::tokenizer {
+namespace {
+
+constexpr size_t kMinSlots = 64;
+constexpr uint32_t kIdBits = 22;
+constexpr uint32_t kIdMask = (1u << kIdBits) - 1;
+constexpr uint32_t kEmptySlot = ~0u;  // kMaxTokenId keeps its id free
+constexpr size_t kMaxTokenBytes = (size_t{1} << 30) - 1;  // the width of Entry::length
+
+// The upper bits; the lower ones choose the slot.
+uint32_t slot_of(uint64_t hash, uint32_t id) {
+  return static_cast<uint32_t>(hash >> (64 - 10)) << kIdBits | id;
+}
+
+bool is_full(size_t num_used, size_t num_slots) { return num_used * 5 > num_slots * 3; }
+
+}  // namespace
+
+void Vocabulary::reserve(size_t num_tokens, size_t num_bytes) {
+  bytes_.reserve(num_bytes);
+  entries_.reserve(num_tokens);
+  size_t num_slots = std::bit_ceil(num_tokens);
+  if (is_full(num_tokens, num_slots)) num_slots *= 2;
+  grow_slots(num_slots);
+}
+
+Status Vocabulary::add_entry(std::string_view text, int64_t id, Kind kind) {
+  if (id < 0 || id > kMaxTokenId) {
+    return data_loss(fmt::format("token '{}' has the id {}; ids go from 0 to {}", text, id,
+                                 kMaxTokenId));
+  }
+  if (text.size() > kMaxTokenBytes ||
+      bytes_.size() + text.size() > std::numeric_limits<uint32_t>::max()) {
+    return data_loss(fmt::format("the token texts are longer than 4 GiB at id {}", id));
+  }
+  const auto index = static_cast<size_t>(id);
+  if (index >= entries_.size()) entries_.resize(index + 1);
+  Entry& entry = entries_[index];
+  if (entry.kind != Kind::kAbsent) {
+    return data_loss(fmt::format("two tokens have the id {}: '{}' and '{}'", id,
+                                 this->text(static_cast<TokenId>(id)), text));
+  }
+  entry.offset = static_cast<uint32_t>(bytes_.size());
+  entry.length = static_cast<uint32_t>(text.size()) & kMaxTokenBytes;
+  entry.kind = kind;
+  bytes_.append(text);
+  ++num_tokens_;
+  return ok_status();
+}
+
+Status Vocabulary::insert(std::string_view text, int64_t id) {
+  if (is_full(num_hashed_ + 1, slots_.size())) grow_slots(slots_.size() * 2);
+  const uint64_t hash = hash_bytes(text);
+  const size_t index = find_slot(hash, text);
+  if (slots_[index] != kEmptySlot) {
+    return data_loss(fmt::format("token '{}' has two ids, {} and {}", text,
+                                 slots_[index] & kIdMask, id));
+  }
+  HEDDLE_RETURN_IF_ERROR(add_entry(text, id, Kind::kMerged));
+  slots_[index] = slot_of(hash, static_cast<uint32_t>(id));
+  ++num_hashed_;
+  return ok_status();
+}
+
+Status Vocabulary::insert_literal(std::string_view text, int64_t id) {
+  if (const auto other = find_literal(text)) {
+    return data_loss(fmt::format("token '{}' has two ids, {} and {}", text, *other, id));
+  }
+  HEDDLE_RETURN_IF_ERROR(add_entry(text, id, Kind::kLiteral));
+  literals_.emplace(text, static_cast<TokenId>(id));
+  return ok_status();
+}
+
+// The slot that holds `text`, or the empty one where it belongs.
+size_t Vocabulary::find_slot(uint64_t hash, std::string_view text) const {
+  const size_t mask = slots_.size() - 1;
+  size_t index = hash & mask;
+  for (; slots_[index] != kEmptySlot; index = (index + 1) & mask) {
+    const uint32_t id = slots_[index] & kIdMask;
+    if (slots_[index] == slot_of(hash, id) && text_unchecked(id) == text) break;
+  }
+  return index;
+}
+
+void Vocabulary::grow_slots(size_t num_slots) {
+  if (num_slots < kMinSlots) num_slots = kMinSlots;
+  if (num_slots <= slots_.size()) return;
+  slots_.assign(num_slots, kEmptySlot);
+  for (uint32_t id = 0; id < entries_.size(); ++id) {
+    if (entries_[id].kind != Kind::kMerged) continue;
+    const uint64_t hash = hash_bytes(text_unchecked(id));
+    slots_[find_slot(hash, text_unchecked(id))] = slot_of(hash, id);
+  }
+}
+
+TokenId Vocabulary::find_or_negative(std::string_view text) const {
+  if (slots_.empty()) return -1;
+  const Slot slot = slots_[find_slot(hash_bytes(text), text)];
+  return slot == kEmptySlot ? -1 : static_cast<TokenId>(slot & kIdMask);
+}
+
+std::string_view Vocabulary::text_unchecked(uint32_t id) const {
+  const Entry entry = entries_[id];
+  return {bytes_.data() + entry.offset, entry.length};
+}
+
+std::optional<TokenId> Vocabulary::find_literal(std::string_view text) const {
+  const auto found = literals_.find(std::string(text));
+  return found == literals_.end() ? std::nullopt : std::optional<TokenId>(found->second);
+}
+
+std::string_view Vocabulary::text(TokenId id) const {
+  return contains(id) ? text_unchecked(static_cast<uint32_t>(id)) : std::string_view();
+}
+
+bool Vocabulary::contains(TokenId id) const {
+  return id >= 0 && static_cast<size_t>(id) < entries_.size() &&
+         entries_[static_cast<size_t>(id)].kind != Kind::kAbsent;
+}
+
+bool Vocabulary::is_literal(TokenId id) const {
+  return contains(id) && entries_[static_cast<size_t>(id)].kind == Kind::kLiteral;
+}
+
+}  // namespace heddle::tokenizer

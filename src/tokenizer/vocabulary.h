@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vocabulary is the two-way table between token texts and ids.
+//
+// A text is what the merges work on: plain bytes for byte-level BPE, UTF-8 otherwise. A literal token
+// has a text but is never found by merging: its spelling is outside the byte alphabet, as that of many
+// special tokens is.
+//
+// Threading: built by one thread, then immutable and thread-safe.
+// Invariants: a text has one id and an id has one text.
+// Cost: find() is one hash and, nearly always, one comparison. A slot has 4 bytes and loads stay below
+// 3/5, so that the slots of 150 thousand tokens fit a core's second-level cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <heddle/request.h>
+#include <heddle/status.h>
+
+namespace heddle::tokenizer {
+
+// No published vocabulary has more than about 300 thousand ids. The limit keeps a corrupt file from
+// asking for gigabytes.
+inline constexpr TokenId kMaxTokenId = (1 << 22) - 2;
+
+class Vocabulary {
+ public:
+  // Makes room for `num_tokens` tokens of `num_bytes` altogether; both come from a file already in
+  // memory, so they are bounded by its size.
+  void reserve(size_t num_tokens, size_t num_bytes);
+
+  // Error: kDataLoss when the id is out of range or taken, or the text has another id already.
+  Status insert(std::string_view text, int64_t id);
+  Status insert_literal(std::string_view text, int64_t id);
+
+  [[nodiscard]] std::optional<TokenId> find(std::string_view text) const {
+    const TokenId id = find_or_negative(text);
+    return id < 0 ? std::nullopt : std::optional<TokenId>(id);
+  }
+
+  [[nodiscard]] TokenId find_or_negative(std::string_view text) const;
+  [[nodiscard]] std::optional<TokenId> find_literal(std::string_view text) const;
+
+  // Empty for an id that is not here.
+  [[nodiscard]] std::string_view text(TokenId id) const;
+  [[nodiscard]] bool contains(TokenId id) const;
+  [[nodiscard]] bool is_literal(TokenId id) const;
+
+  // One more than the largest id.
+  [[nodiscard]] int64_t end_id() const { return static_cast<int64_t>(entries_.size()); }
+
+  [[nodiscard]] int64_t num_tokens() const { return static_cast<int64_t>(num_tokens_); }
+
+ private:
+  enum class Kind : uint32_t { kAbsent, kMerged, kLiteral };
+
+  struct Entry {
+    uint32_t offset = 0;
+    uint32_t length : 30 = 0;
+    Kind kind : 2 = Kind::kAbsent;
+  };
+
+  // (ten bits of the hash) << 22 | id, or kEmptySlot.
+  using Slot = uint32_t;
+
+  Status add_entry(std::string_view text, int64_t id, Kind kind);
+  [[nodiscard]] size_t find_slot(uint64_t hash, std::string_view text) const;
+  [[nodiscard]] std::string_view text_unchecked(uint32_t id) const;
+  void grow_slots(size_t num_slots);
+
+  std::string bytes_;
+  std::vector<Entry> entries_;  // by id
+  std::vector<Slot> slots_;     // open addressing, a power of two
+  size_t num_tokens_ = 0;
+  size_t num_hashed_ = 0;
+  std::unordered_map<std::string, TokenId> literals_;
+};
+
+}  // namespace heddle::tokenizer

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/vocabulary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace heddle::tokenizer {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Vocabulary, FindsEveryTextAmongManyWithoutReserving) {
+  Vocabulary vocabulary;
+  for (int64_t id = 0; id < 20000; ++id) {
+    ASSERT_TRUE(vocabulary.insert("token" + std::to_string(id * 7), id).ok());
+  }
+  for (TokenId id = 0; id < 20000; ++id) {
+    const std::string text = "token" + std::to_string(int64_t{id} * 7);
+    ASSERT_EQ(vocabulary.find(text), id);
+    ASSERT_EQ(vocabulary.text(id), text);
+  }
+  EXPECT_EQ(vocabulary.find("token1"), std::nullopt);
+  EXPECT_EQ(vocabulary.find(""), std::nullopt);
+  EXPECT_EQ(vocabulary.num_tokens(), 20000);
+}
+
+TEST(Vocabulary, AnswersForIdsItLacks) {
+  Vocabulary vocabulary;
+  ASSERT_TRUE(vocabulary.insert("a", 5).ok());
+  EXPECT_EQ(vocabulary.end_id(), 6);
+  for (const TokenId id : {-1, 0, 4, 6, 1 << 30}) {
+    EXPECT_FALSE(vocabulary.contains(id));
+    EXPECT_EQ(vocabulary.text(id), "");
+    EXPECT_FALSE(vocabulary.is_literal(id));
+  }
+}
+
+TEST(Vocabulary, KeepsLiteralsApartFromMergedTexts) {
+  Vocabulary vocabulary;
+  ASSERT_TRUE(vocabulary.insert("中", 0).ok());
+  ASSERT_TRUE(vocabulary.insert_literal("中", 1).ok());
+  EXPECT_EQ(vocabulary.find("中"), 0);
+  EXPECT_EQ(vocabulary.find_literal("中"), 1);
+  EXPECT_TRUE(vocabulary.is_literal(1));
+}
+
+TEST(Vocabulary, RefusesWhatComesTwiceOrIsOutOfRange) {
+  Vocabulary vocabulary;
+  ASSERT_TRUE(vocabulary.insert("a", 0).ok());
+  EXPECT_THAT(vocabulary.insert("a", 1).message(), HasSubstr("'a' has two ids, 0 and 1"));
+  EXPECT_THAT(vocabulary.insert("b", 0).message(), HasSubstr("two tokens have the id 0: 'a' and 'b'"));
+  EXPECT_THAT(vocabulary.insert("b", -1).message(), HasSubstr("has the id -1"));
+  EXPECT_THAT(vocabulary.insert("b", int64_t{1} << 40).message(), HasSubstr("ids go from 0 to"));
+  EXPECT_TRUE(vocabulary.insert("last", kMaxTokenId).ok());
+  EXPECT_EQ(vocabulary.find("last"), kMaxTokenId);
+  EXPECT_FALSE(vocabulary.insert("beyond", kMaxTokenId + 1).ok());
+}
+
+}  // namespace
+}  // namespace heddle::tokenizer

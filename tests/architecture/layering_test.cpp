@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "architecture/layering.h"
+
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/test_data.h"
+
+namespace heddle::architecture {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(Layering, HoldsInThisRepository) {
+  EXPECT_THAT(layering_violations(heddle::testing::repository_path("")), IsEmpty());
+}
+
+TEST(Layering, EverySourceFileNamesItsLicenceAndEveryHeaderIsIncludedOnce) {
+  for (const char* folder : {"include", "src", "tools", "tests", "bench"}) {
+    for (const fs::path& path : source_files(heddle::testing::repository_path(folder))) {
+      std::ifstream file(path);
+      std::string first, text;
+      std::getline(file, first);
+      text.assign(std::istreambuf_iterator<char>(file), {});
+      EXPECT_EQ(first, "// SPDX-License-Identifier: Apache-2.0") << path;
+      if (path.extension() == ".h" || path.extension() == ".cuh") {
+        // Highway includes its -inl.h files once per instruction set, under a guard of its own.
+        const bool guarded = text.find("#pragma once") != std::string::npos ||
+                             text.find("HWY_TARGET_TOGGLE") != std::string::npos;
+        EXPECT_TRUE(guarded) << path << " has no #pragma once";
+      }
+    }
+  }
+}
+
+// A small repository of its own, gone with the test.
+class SyntheticTree : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    root_ = fs::path(::testing::TempDir()) / (std::string("heddle_layering_") + test->name());
+    fs::remove_all(root_);
+    write("src/README.md",
+          "| folder | what |\n|---|---|\n| engine/ | loop |\n| chat/ | text |\n| core/ | base |\n"
+          "```layers\ntools > engine chat\n      > core\n```\n");
+    for (const char* folder : {"engine", "chat", "core"}) {
+      write(fs::path("src") / folder / "README.md", "# A folder\n");
+    }
+  }
+
+  void TearDown() override { fs::remove_all(root_); }
+
+  void write(const fs::path& relative, const std::string& text) {
+    fs::create_directories((root_ / relative).parent_path());
+    std::ofstream(root_ / relative) << text;
+  }
+
+  [[nodiscard]] std::vector<std::string> violations() const { return layering_violations(root_); }
+
+ private:
+  fs::path root_;
+};
+
+TEST_F(SyntheticTree, AFolderMayIncludeItselfAndWhatStandsAfterItsArrow) {
+  write("src/engine/engine.cpp", "#include \"engine/loop.h\"\n#include \"core/log.h\"\n");
+  write("src/core/log.h", "#include <string>\n");
+  write("tools/main.cpp", "#include \"serve.h\"\n#include \"engine/engine.h\"\n");
+  write("include/heddle/engine.h", "#include <heddle/status.h>\n");
+  EXPECT_THAT(violations(), IsEmpty());
+}
+
+TEST_F(SyntheticTree, AnIncludeAgainstTheArrowIsReportedWithFileAndLine) {
+  write("src/core/log.h", "#pragma once\n\n#  include \"engine/engine.h\"\n");
+  EXPECT_THAT(violations(),
+              ElementsAre("src/core/log.h:3: includes \"engine/engine.h\", but engine does "
+                          "not stand after the arrow of core in src/README.md"));
+}
+
+TEST_F(SyntheticTree, FoldersBetweenTwoArrowsLeaveEachOtherAlone) {
+  write("src/engine/deep/loop.cu", "#include \"chat/template.h\"\n");
+  write("src/chat/template.cpp", "#include \"engine/engine.h\"\n");
+  EXPECT_THAT(violations(), ElementsAre(HasSubstr("src/chat/template.cpp:1: includes"),
+                                        HasSubstr("src/engine/deep/loop.cu:1: includes")));
+}
+
+TEST_F(SyntheticTree, UnknownFoldersAndHeadersWithoutAFolderAreReported) {
+  write("src/core/log.cpp", "#include \"log.h\"\n#include \"utils/strings.h\"\n");
+  EXPECT_THAT(violations(),
+              ElementsAre(HasSubstr("log.cpp:1: includes \"log.h\" without its folder"),
+                          HasSubstr("log.cpp:2: includes \"utils/strings.h\", but utils/")));
+}
+
+TEST_F(SyntheticTree, OnlyTestsMayUseTheTestSupport) {
+  write("src/core/log.cpp", "#include \"support/test_data.h\"\n");
+  write("src/core/log_test.cpp", "#include \"support/test_data.h\"\n");
+  EXPECT_THAT(violations(), ElementsAre(HasSubstr("src/core/log.cpp:1:")));
+}
+
+TEST_F(SyntheticTree, APublicHeaderTakesNothingFromTheSources) {
+  write("include/heddle/engine.h", "#pragma once\n#include \"core/log.h\"\n");
+  EXPECT_THAT(violations(), ElementsAre(HasSubstr("include/heddle/engine.h:2:")));
+}
+
+TEST_F(SyntheticTree, AFolderNeedsItsArrowItsRowAndItsReadme) {
+  write("src/quant/int4.h", "#pragma once\n");
+  EXPECT_THAT(violations(), ElementsAre("src/README.md:1: quant/ is not among the arrows"));
+  write("src/README.md", "```layers\nquant > core\n```\n");
+  EXPECT_THAT(violations(), ElementsAre("src/README.md:1: quant/ is not in the table",
+                                        "src/quant/README.md:1: is missing"));
+}
+
+TEST(QuotedIncludes, IgnoresCommentsAndAngleBrackets) {
+  const auto includes = quoted_includes(
+      "// #include \"a/a.h\"\n/*\n#include \"b/b.h\"\n*/\n#include <c/c.h>\n  #include\t\"d/d.h\"  "
+      "// why\n");
+  ASSERT_EQ(includes.size(), 1u);
+  EXPECT_EQ(includes[0].path, "d/d.h");
+  EXPECT_EQ(includes[0].line, 6);
+}
+
+TEST(ParseLayers, SaysWhatIsWrongWithTheBlock) {
+  EXPECT_THAT(Layers::parse("# no block").status().message(), HasSubstr("no ```layers block"));
+  EXPECT_THAT(Layers::parse("```layers\na > b").status().message(), HasSubstr("no end"));
+  EXPECT_THAT(Layers::parse("```layers\na > > b\n```").status().message(),
+              HasSubstr("nothing before"));
+  EXPECT_THAT(Layers::parse("```layers\na >\n```").status().message(), HasSubstr("nothing after"));
+  EXPECT_THAT(Layers::parse("```layers\na > b a\n```").status().message(),
+              HasSubstr("'a' stands twice"));
+}
+
+}  // namespace
+}  // namespace heddle::architecture

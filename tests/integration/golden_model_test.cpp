@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole models against what Hugging Face transformers computes for them, in float32.
+//
+// The tolerance is 2e-4 of a row's norm: two correct fp32 evaluations of a recurrent model differ by up to
+// 1e-4, because normalising small vectors amplifies rounding.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "runner/golden_cases.h"
+#include "support/test_data.h"
+
+namespace heddle {
+namespace {
+
+constexpr double kTolerance = 2e-4;
+constexpr int64_t kStepTokens = 640;
+
+void expect_golden(const std::filesystem::path& model, const std::filesystem::path& cases, bool exact) {
+  const auto file = checkpoint::SafetensorsFile::open(cases);
+  ASSERT_TRUE(file.ok()) << file.status().to_string();
+  const auto goldens = runner::read_golden_cases(*file);
+  ASSERT_TRUE(goldens.ok()) << goldens.status().to_string();
+  auto pass = runner::ForwardPass::create({.model_dir = model,
+                                           .dtype = DType::kF32,
+                                           .exact = exact,
+                                           .num_threads = 2,
+                                           .max_step_tokens = kStepTokens,
+                                           .max_logit_rows = kStepTokens,
+                                           .collect_hidden_states = true});
+  ASSERT_TRUE(pass.ok()) << pass.status().to_string();
+  (*pass)->executor().poison(std::byte{0xff});
+  for (const runner::GoldenCase& golden : *goldens) {
+    std::vector<float> first_logits;
+    for (const runner::Feeding& feeding : runner::all_feedings()) {
+      SCOPED_TRACE(fmt::format("{} {}, {}", golden.name, feeding.name, exact ? "exact" : "fast"));
+      const auto result = runner::check_case(**pass, golden, feeding, first_logits);
+      ASSERT_TRUE(result.ok()) << result.status().to_string();
+      EXPECT_LT(result->logits_error, kTolerance);
+      EXPECT_LT(result->hidden_error, kTolerance);
+      EXPECT_EQ(result->greedy_wrong, 0);
+      if (exact) {
+        EXPECT_TRUE(result->same_bits);
+      }
+    }
+  }
+}
+
+class GoldenModel : public ::testing::TestWithParam<bool> {};
+
+TEST_P(GoldenModel, Qwen3NextIsHuggingFacesInAnyPiecesAndAnyCompany) {
+  const auto folder = testing::repository_path("tests/golden/qwen3_next");
+  expect_golden(folder, folder / "cases.safetensors", GetParam());
+}
+
+TEST_P(GoldenModel, Qwen3NextWithDenseLayersAndTiedHeadIsHuggingFaces) {
+  const auto folder = testing::repository_path("tests/golden/qwen3_next_mixed_mlp");
+  expect_golden(folder, folder / "cases.safetensors", GetParam());
+}
+
+TEST_P(GoldenModel, HeddleTinyIsHuggingFaces) {
+  expect_golden(testing::repository_path("models/heddle-tiny"),
+                testing::repository_path("tests/golden/heddle_tiny/logits.safetensors"), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(FastAndExact, GoldenModel, ::testing::Values(false, true),
+                         [](const auto& info) { return info.param ? "Exact" : "Fast"; });
+
+}  // namespace
+}  // namespace heddle

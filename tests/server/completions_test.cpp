@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// POST /v1/completions, /generate, /tokenize and /detokenize.
+#include "server/server_fixture.h"
+
+namespace heddle::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class CompletionsTest : public ServerTest {};
+class GenerateTest : public ServerTest {};
+
+Json logprob_script_body() { return {{"prompt", "p"}, {"logprobs", 2}, {"max_tokens", 4}}; }
+
+std::vector<RequestEvent> logprob_events(const Request&) {
+  auto events = answer_events({"ab"});
+  events[0].tokens = {'a', 'b'};
+  events[0].logprobs = {{'a', -0.5f, {{'a', -0.5f}, {'z', -1.0f}}}, {'b', -0.25f, {{'b', -0.25f}}}};
+  return events;
+}
+
+TEST_F(CompletionsTest, APromptIsAnswered) {
+  start();
+  const Json body = post("/v1/completions", {{"model", "m"}, {"prompt", "Once"}}).json();
+  EXPECT_EQ(body["object"], "text_completion");
+  EXPECT_EQ(body["choices"][0]["text"], "Hello there");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(body["choices"][0]["logprobs"], nullptr);
+  EXPECT_EQ(body["usage"]["prompt_tokens"], 4);
+  EXPECT_EQ(engine->submitted().at(0).stop.max_new_tokens, 16);
+}
+
+TEST_F(CompletionsTest, ListsAreAnsweredPromptByPrompt) {
+  engine->script = [](const Request& request) {
+    return answer_events({fmt::format("{}/{}", request.prompt.size(), request.choice_index)});
+  };
+  start();
+  const Json texts = post("/v1/completions", {{"prompt", {"a", "bb"}}, {"n", 2}}).json();
+  ASSERT_EQ(texts["choices"].size(), 4u);
+  EXPECT_EQ(texts["choices"][0]["text"], "1/0");
+  EXPECT_EQ(texts["choices"][1]["text"], "1/1");
+  EXPECT_EQ(texts["choices"][2]["text"], "2/0");
+  EXPECT_EQ(texts["choices"][3]["index"], 3);
+  EXPECT_EQ(texts["usage"]["prompt_tokens"], 3);
+  const Json ids = post("/v1/completions", {{"prompt", Json::parse("[[1,2,3],[4]]")}}).json();
+  EXPECT_EQ(ids["choices"][0]["text"], "3/0");
+  EXPECT_EQ(ids["choices"][1]["text"], "1/0");
+  EXPECT_EQ(post("/v1/completions", {{"prompt", {5, 6}}}).json()["choices"][0]["text"], "2/0");
+}
+
+TEST_F(CompletionsTest, EchoPutsThePromptFirst) {
+  start();
+  EXPECT_EQ(post("/v1/completions", {{"prompt", "Hi. "}, {"echo", true}}).json()["choices"][0]["text"],
+            "Hi. Hello there");
+  EXPECT_EQ(post("/v1/completions", {{"prompt", {'a', 'b'}}, {"echo", true}})
+                .json()["choices"][0]["text"],
+            "abHello there");
+  std::string streamed;
+  for (const std::string& event :
+       post("/v1/completions", {{"prompt", "Hi. "}, {"echo", true}, {"stream", true}}).events()) {
+    if (event != "[DONE]") streamed += Json::parse(event)["choices"][0]["text"].get<std::string>();
+  }
+  EXPECT_EQ(streamed, "Hi. Hello there");
+}
+
+TEST_F(CompletionsTest, LogprobsHaveOffsetsInCharacters) {
+  engine->script = logprob_events;
+  start();
+  const Json logprobs = post("/v1/completions", logprob_script_body()).json()["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], Json::array({"a", "b"}));
+  EXPECT_EQ(logprobs["token_logprobs"], Json::array({-0.5, -0.25}));
+  EXPECT_EQ(logprobs["top_logprobs"][0], (Json{{"a", -0.5}, {"z", -1.0}}));
+  EXPECT_EQ(logprobs["text_offset"], Json::array({0, 1}));
+  EXPECT_EQ(engine->submitted().at(0).top_logprobs, 2);
+  EXPECT_EQ(post("/v1/completions", {{"prompt", "p"}, {"logprobs", 0}}).status, 200);
+  EXPECT_TRUE(engine->submitted().at(1).return_logprobs);
+}
+
+TEST_F(CompletionsTest, AStreamEndsWithUsageAndDone) {
+  start();
+  const auto events = post("/v1/completions", {{"prompt", "p"},
+                                               {"stream", true},
+                                               {"stream_options", {{"include_usage", true}}}})
+                          .events();
+  ASSERT_EQ(events.size(), 5u);
+  EXPECT_EQ(Json::parse(events[0])["choices"][0]["text"], "Hello");
+  EXPECT_EQ(Json::parse(events[0])["usage"], nullptr);
+  EXPECT_EQ(Json::parse(events[2])["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(Json::parse(events[3])["usage"]["total_tokens"], 4);
+  EXPECT_EQ(events[4], "[DONE]");
+}
+
+TEST_F(CompletionsTest, WrongFieldsAreRefusedByName) {
+  start();
+  const std::pair<Json, const char*> refusals[] = {
+      {{{"model", "m"}}, "prompt"},
+      {{{"prompt", Json::array()}}, "prompt"},
+      {{{"prompt", ""}}, "prompt"},
+      {{{"prompt", 5}}, "prompt"},
+      {{{"prompt", {"a", 5}}}, "prompt"},
+      {{{"prompt", {1, 200000}}}, "prompt"},
+      {{{"prompt", "a"}, {"suffix", "b"}}, "suffix"},
+      {{{"prompt", "a"}, {"best_of", 2}}, "best_of"},
+      {{{"prompt", "a"}, {"logprobs", 21}}, "logprobs"},
+      {{{"prompt", "a"}, {"logprobs", 1}, {"echo", true}}, "echo"},
+      {{{"prompt", Json(std::vector<std::string>(100, "a"))}, {"n", 128}}, "n"},
+      {{{"prompt", Json(std::vector<std::string>(1025, "a"))}}, "prompt"},
+  };
+  for (const auto& [body, param] : refusals) {
+    const Reply reply = post("/v1/completions", body);
+    EXPECT_EQ(reply.status, 400) << body;
+    EXPECT_EQ(error_of(reply).value("param", ""), param) << reply.body;
+  }
+}
+
+TEST_F(GenerateTest, ATextIsAnswered) {
+  start();
+  const Json body =
+      post("/generate", {{"text", "abc"}, {"rid", "r"}, {"sampling_params", {{"max_new_tokens", 8}}}})
+          .json();
+  EXPECT_EQ(body["text"], "Hello there");
+  EXPECT_EQ(body["output_ids"], Json::array({1, 2, 151645}));
+  EXPECT_EQ(body["meta_info"]["id"], "r");
+  EXPECT_EQ(body["meta_info"]["finish_reason"].dump(), R"({"type":"stop","matched":151645})");
+  EXPECT_EQ(body["meta_info"]["prompt_tokens"], 3);
+  EXPECT_EQ(body["meta_info"]["completion_tokens"], 3);
+  EXPECT_TRUE(body["meta_info"].contains("e2e_latency"));
+  EXPECT_EQ(engine->submitted().at(0).stop.max_new_tokens, 8);
+}
+
+TEST_F(GenerateTest, TheGoldenStreamIsCumulative) {
+  engine->script = [](const Request&) {
+    auto events = answer_events({"He", "llo"}, finish_of(FinishReason::kLength));
+    events[1].finish = events[2].finish;
+    events.pop_back();
+    return events;
+  };
+  start();
+  const auto events = post("/generate", {{"text", "p"}, {"rid", "r"}, {"stream", true}}).events();
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_THAT(events[0], ::testing::StartsWith(
+                             R"({"text":"He","output_ids":[1],"meta_info":{"id":"r","finish_reason":null,)"));
+  EXPECT_THAT(events[1],
+              ::testing::StartsWith(
+                  R"({"text":"Hello","output_ids":[1,2],"meta_info":{"id":"r","finish_reason":{"type":"length","length":2},)"));
+  EXPECT_EQ(events[2], "[DONE]");
+}
+
+TEST_F(GenerateTest, BatchesAndSeveralAnswersAreLists) {
+  start();
+  const Json batch = post("/generate", {{"text", {"a", "b"}}, {"rid", "r"}}).json();
+  ASSERT_TRUE(batch.is_array());
+  EXPECT_EQ(batch[0]["meta_info"]["id"], "r_0");
+  EXPECT_EQ(batch[1]["meta_info"]["id"], "r_1");
+  const Json several =
+      post("/generate", {{"input_ids", {1, 2}}, {"sampling_params", {{"n", 3}}}}).json();
+  EXPECT_EQ(several.size(), 3u);
+  const Json each = post("/generate", Json::parse(R"({"text": ["a", "b"], "rid": ["x", "y"],
+      "sampling_params": [{"max_new_tokens": 1}, {"max_new_tokens": 2}], "return_logprob": [true, false]})"))
+                        .json();
+  EXPECT_EQ(each[1]["meta_info"]["id"], "y");
+  EXPECT_TRUE(each[0]["meta_info"].contains("output_token_logprobs"));
+  EXPECT_FALSE(each[1]["meta_info"].contains("output_token_logprobs"));
+  std::set<int> indices;
+  for (const std::string& event : post("/generate", {{"text", {"a", "b"}}, {"stream", true}}).events()) {
+    if (event != "[DONE]") indices.insert(Json::parse(event)["index"].get<int>());
+  }
+  EXPECT_THAT(indices, ElementsAre(0, 1));
+}
+
+TEST_F(GenerateTest, LogprobsAreTriples) {
+  engine->script = logprob_events;
+  start();
+  const Json meta = post("/generate", {{"text", "p"},
+                                       {"return_logprob", true},
+                                       {"top_logprobs_num", 2},
+                                       {"return_text_in_logprobs", true}})
+                        .json()["meta_info"];
+  EXPECT_EQ(meta["output_token_logprobs"].dump(), R"([[-0.5,97,"a"],[-0.25,98,"b"]])");
+  EXPECT_EQ(meta["output_top_logprobs"][0].dump(), R"([[-0.5,97,"a"],[-1.0,122,"z"]])");
+  EXPECT_EQ(meta["input_token_logprobs"], Json::array());
+}
+
+TEST_F(GenerateTest, WrongFieldsAreRefusedByName) {
+  start();
+  const std::pair<const char*, const char*> refusals[] = {
+      {R"({})", "text"},
+      {R"({"text": "a", "input_ids": [1]})", "text"},
+      {R"({"text": 5})", "text"},
+      {R"({"input_ids": "a"})", "input_ids"},
+      {R"({"text": "a", "sampling_params": 5})", "sampling_params"},
+      {R"({"text": ["a", "b"], "sampling_params": [{}]})", "sampling_params"},
+      {R"({"text": "a", "sampling_params": {"temperature": -1}})", "sampling_params.temperature"},
+      {R"({"text": "a", "sampling_params": {"max_new_tokens": -1}})", "sampling_params.max_new_tokens"},
+      {R"({"text": "a", "sampling_params": {"json_schema": "{}"}})", "sampling_params.json_schema"},
+      {R"({"text": "a", "return_logprob": true, "logprob_start_len": 0})", "logprob_start_len"},
+      {R"({"text": "a", "image_data": "x"})", "image_data"},
+      {R"({"text": "a", "rid": "no good"})", "rid"},
+      {R"({"text": ["a", "b"], "rid": ["x"]})", "rid"},
+  };
+  for (const auto& [body, param] : refusals) {
+    const Reply reply = connect().post_text("/generate", std::string_view(body));
+    EXPECT_EQ(reply.status, 400) << body;
+    EXPECT_EQ(error_of(reply).value("param", ""), param) << reply.body;
+  }
+  EXPECT_EQ(post("/generate", {{"text", "a"}, {"sampling_params", {{"max_new_tokens", 0}}}}).status, 200);
+}
+
+TEST_F(GenerateTest, TokenizeAndBack) {
+  start();
+  const Json tokens = post("/tokenize", {{"prompt", "Hi"}}).json();
+  EXPECT_EQ(tokens["tokens"], Json::array({'H', 'i'}));
+  EXPECT_EQ(tokens["count"], 2);
+  EXPECT_EQ(tokens["max_model_len"], 32768);
+  EXPECT_EQ(post("/tokenize", {{"prompt", {"a", "bc"}}}).json()["count"], Json::array({1, 2}));
+  EXPECT_EQ(post("/tokenize", chat_body()).json()["count"], 20);
+  EXPECT_EQ(post("/detokenize", {{"tokens", {'H', 'i'}}}).json()["text"], "Hi");
+  EXPECT_EQ(post("/v1/detokenize", {{"tokens", Json::parse("[[72],[105]]")}}).json()["text"],
+            Json::array({"H", "i"}));
+  EXPECT_EQ(post("/detokenize", {{"tokens", {-1}}}).status, 400);
+  EXPECT_EQ(post("/tokenize", Json::object()).status, 400);
+}
+
+}  // namespace
+}  // namespace heddle::server

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clients that leave, read slowly or come in crowds; engines that refuse and fail.
+#include <fstream>
+#include <sstream>
+
+#include "server/server_fixture.h"
+#include "support/test_data.h"
+
+namespace heddle::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+class FailureTest : public ServerTest {
+ protected:
+  static std::string file_text(const std::filesystem::path& path) {
+    std::ostringstream text;
+    text << std::ifstream(path, std::ios::binary).rdbuf();
+    return text.str();
+  }
+
+  // An answer without end, for as long as a test lasts.
+  static std::vector<RequestEvent> endless(const Request&) {
+    return answer_events(std::vector<std::string>(100000, "word "));
+  }
+};
+
+TEST_F(FailureTest, LeavingWhileAnAnswerIsMadeCancelsIt) {
+  engine->script = endless;
+  engine->step_microseconds = 1000;
+  start();
+  HttpClient client(server->port());
+  client.send_request("POST", "/v1/chat/completions", chat_body({{"rid", "gone"}}).dump());
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
+  client.close();
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
+  EXPECT_TRUE(engine->cancelled().contains("gone"));
+}
+
+TEST_F(FailureTest, LeavingWhileQueuedCancelsEveryChoice) {
+  engine->held = true;
+  start();
+  HttpClient client(server->port());
+  client.send_request("POST", "/v1/chat/completions", chat_body({{"n", 4}}).dump());
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 4; }));
+  client.reset();
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
+}
+
+TEST_F(FailureTest, LeavingAStreamCancelsIt) {
+  engine->script = endless;
+  engine->step_microseconds = 1000;
+  start();
+  for (const bool hard : {false, true}) {
+    HttpClient client(server->port());
+    client.send_request("POST", "/v1/chat/completions", chat_body({{"stream", true}}).dump());
+    ASSERT_TRUE(client.read_until("word "));
+    hard ? client.reset() : client.close();
+    EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
+  }
+  EXPECT_EQ(get("/health").status, 200);
+}
+
+TEST_F(FailureTest, ASlowReaderIsCutOffAndItsRequestCancelled) {
+  options.http.max_outbox_bytes = 64 << 10;
+  engine->script = [](const Request&) {
+    return answer_events(std::vector<std::string>(4000, std::string(10000, 'x')));
+  };
+  start();
+  HttpClient slow(server->port(), /*receive_buffer_bytes=*/4096);
+  slow.send_request("POST", "/v1/chat/completions", chat_body({{"stream", true}, {"rid", "slow"}}).dump());
+  EXPECT_TRUE(eventually([this] { return engine->cancelled().contains("slow"); }));
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
+  EXPECT_EQ(get("/health").status, 200);
+}
+
+TEST_F(FailureTest, AReaderThatStopsIsCutOffInTheEnd) {
+  options.http.write_timeout_seconds = 0.3;
+  options.http.max_outbox_bytes = 1 << 30;
+  engine->script = [](const Request&) {
+    return answer_events(std::vector<std::string>(3000, std::string(10000, 'x')));
+  };
+  engine->step_microseconds = 200;
+  start();
+  HttpClient stopped(server->port(), /*receive_buffer_bytes=*/4096);
+  stopped.send_request("POST", "/v1/chat/completions", chat_body({{"stream", true}, {"rid", "s"}}).dump());
+  EXPECT_TRUE(eventually([this] { return engine->cancelled().contains("s"); }));
+}
+
+TEST_F(FailureTest, AFullQueueIsToldInTheGoldenWords) {
+  engine->refuse = [](const Request&) {
+    return resource_exhausted("The request queue is full (128 waiting). Retry later.");
+  };
+  start();
+  const Reply reply = post("/v1/chat/completions", chat_body());
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_EQ(reply.headers.at("retry-after"), "4");
+  EXPECT_EQ(reply.body,
+            R"({"error":{"message":"The request queue is full (128 waiting). Retry later.",)"
+            R"("type":"overloaded_error","param":null,"code":"queue_full"},"object":"error",)"
+            R"("message":"The request queue is full (128 waiting). Retry later.",)"
+            R"("type":"ServiceUnavailable","param":null,"code":503})");
+}
+
+TEST_F(FailureTest, WhenOneChoiceIsRefusedTheOthersAreCancelled) {
+  engine->held = true;
+  engine->refuse = [](const Request& request) {
+    return request.choice_index == 2 ? resource_exhausted("full") : ok_status();
+  };
+  start();
+  EXPECT_EQ(post("/v1/chat/completions", chat_body({{"n", 4}, {"rid", "r"}})).status, 503);
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
+  engine->held = false;
+  engine->refuse = nullptr;
+  EXPECT_EQ(post("/v1/chat/completions", chat_body({{"rid", "r"}})).status, 200);  // free again
+}
+
+TEST_F(FailureTest, AnErrorBeforeTheFirstByteIsAnOrdinaryResponse) {
+  engine->script = [](const Request&) {
+    RequestEvent event;
+    event.finish = finish_of(FinishReason::kError, internal_error("secret detail"));
+    return std::vector<RequestEvent>{event};
+  };
+  set_log_level(LogLevel::kOff);
+  start();
+  const Reply reply = post("/v1/chat/completions", chat_body({{"stream", true}, {"rid", "r1"}}));
+  EXPECT_EQ(reply.status, 500);
+  EXPECT_EQ(error_of(reply)["code"], "internal_error");
+  EXPECT_THAT(reply.body, ::testing::Not(HasSubstr("secret")));
+  EXPECT_THAT(reply.body, HasSubstr("r1"));
+}
+
+TEST_F(FailureTest, AnErrorInAStreamIsItsLastEvent) {
+  engine->script = [](const Request&) {
+    auto events = answer_events({"a"});
+    events[1].finish = finish_of(FinishReason::kError, device_lost("boom"));
+    return events;
+  };
+  set_log_level(LogLevel::kOff);
+  start();
+  const auto events = post("/v1/chat/completions", chat_body({{"stream", true}})).events();
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_EQ(Json::parse(events[2])["error"]["type"], "server_error");
+  EXPECT_EQ(events[3], "[DONE]");
+}
+
+TEST_F(FailureTest, ALiveIdCannotBeTakenTwice) {
+  engine->held = true;
+  start();
+  HttpClient first(server->port());
+  first.send_request("POST", "/v1/chat/completions", chat_body({{"rid", "same"}}).dump());
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
+  const Reply second = post("/v1/chat/completions", chat_body({{"rid", "same"}}));
+  EXPECT_EQ(second.status, 400);
+  EXPECT_EQ(error_of(second)["param"], "rid");
+  HttpClient by_header(server->port());
+  by_header.send_request("POST", "/v1/chat/completions", chat_body().dump(), "x-request-id: same\r\n");
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 2; }));
+  engine->held = false;
+  EXPECT_EQ(first.read_reply().status, 200);
+  EXPECT_EQ(by_header.read_reply().status, 200);
+}
+
+TEST_F(FailureTest, ASilentStreamIsKeptAlive) {
+  options.http.stream_commit_seconds = 0.1;
+  options.http.stream_keepalive_seconds = 0.1;
+  engine->held = true;
+  start();
+  HttpClient client(server->port());
+  client.send_request("POST", "/v1/chat/completions", chat_body({{"stream", true}}).dump());
+  ASSERT_TRUE(client.read_until(": ping\n\n\r\n8\r\n: ping\n\n"));
+  engine->held = false;
+  const Reply reply = client.read_reply();
+  EXPECT_EQ(reply.events().back(), "[DONE]");
+}
+
+TEST_F(FailureTest, FiftyStreamsAtOnceAreAllComplete) {
+  engine->script = [](const Request& request) {
+    std::vector<std::string> words;
+    for (int i = 0; i < 40; ++i) words.push_back(fmt::format("{}.{} ", request.prompt.size(), i));
+    return answer_events(words);
+  };
+  engine->step_microseconds = 500;
+  start();
+  std::vector<std::thread> clients;
+  std::atomic<int> good{0};
+  for (int c = 0; c < 50; ++c) {
+    clients.emplace_back([this, c, &good] {
+      HttpClient client(server->port());
+      for (int round = 0; round < 2; ++round) {
+        const Reply reply = client.post("/v1/completions", Json{{"prompt", std::string(static_cast<size_t>(c) + 1, 'x')},
+                                                                {"stream", true},
+                                                                {"max_tokens", 100}});
+        std::string text;
+        for (const std::string& event : reply.events()) {
+          if (event != "[DONE]") text += Json::parse(event)["choices"][0]["text"].get<std::string>();
+        }
+        std::string wanted;
+        for (int i = 0; i < 40; ++i) wanted += fmt::format("{}.{} ", c + 1, i);
+        good += text == wanted && reply.complete;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(good, 100);
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
+}
+
+TEST_F(FailureTest, ALargePromptDoesNotHoldUpTheProbes) {
+  engine->mutable_model_info().context_length = 100'000'000;
+  start();
+  std::thread large([this] {
+    EXPECT_EQ(post("/v1/completions", {{"prompt", std::string(10'000'000, 'a')}}).status, 200);
+  });
+  double slowest = 0;
+  for (int i = 0; i < 50; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(get("/health").status, 200);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    slowest = std::max(slowest, took.count());
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  large.join();
+  EXPECT_LT(slowest, 1.0);  // seconds: generous for machines that sanitize or share their cores
+}
+
+TEST_F(FailureTest, BrokenJsonIsToldAsSuch) {
+  start();
+  for (const std::string& body :
+       {std::string(), std::string("{"), std::string("nul"), std::string("{\"a\": \"\xff\"}"),
+        std::string("{\"a\": 1e999}"), std::string(100000, '['), std::string("{\"a\": \"\\ud800\"}"),
+        std::string("{} {}"), std::string("\xef\xbb\xbf"), std::string(1, '\0')}) {
+    const Reply reply = connect().post_text("/v1/chat/completions", std::string_view(body));
+    EXPECT_EQ(reply.status, 400) << body.substr(0, 20);
+    EXPECT_EQ(error_of(reply).value("code", ""), "invalid_json") << reply.body;
+  }
+  for (const char* body : {"[]", "5", "\"text\"", "null", "true"}) {
+    EXPECT_EQ(error_of(connect().post_text("/generate", std::string_view(body))).value("code", ""),
+              "invalid_type");
+  }
+  std::string wide = "{";
+  for (int i = 0; i < 3000; ++i) wide += fmt::format("\"{}\":1,", i);
+  EXPECT_EQ(connect().post_text("/generate", std::string_view(wide + "\"a\":1}")).status, 400);
+}
+
+TEST_F(FailureTest, TheJsonSuiteNeverHurts) {
+  HEDDLE_SHARED_PATH_OR_SKIP(path, "data/json_test_suite/test_parsing");
+  start();
+  HttpClient client(server->port());
+  int num_bodies = 0;
+  for (const auto& file : std::filesystem::directory_iterator(path)) {
+    const std::string text = file_text(file.path());
+    for (const std::string& body :
+         {text, "{\"text\": " + text + "}",
+          "{\"text\": \"a\", \"unheard_of\": " + text + "}",
+          "{\"text\": \"a\", \"sampling_params\": {\"stop\": " + text + "}}"}) {
+      const Reply reply = client.post_text("/generate", std::string_view(body));
+      EXPECT_TRUE(reply.status == 200 || reply.status == 400)
+          << file.path().filename() << " -> " << reply.status;
+      ++num_bodies;
+      if (file.path().filename().string().starts_with("n_") && body == text) {
+        EXPECT_EQ(reply.status, 400) << file.path().filename();
+      }
+    }
+    const Reply valid = client.post_text("/generate", "{\"text\": \"a\", \"unheard_of\": " + text + "}");
+    if (file.path().filename().string().starts_with("y_")) {
+      EXPECT_EQ(valid.status, 200) << file.path().filename() << valid.body;
+    }
+  }
+  EXPECT_GT(num_bodies, 1000);
+}
+
+}  // namespace
+}  // namespace heddle::server

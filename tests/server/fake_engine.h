@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// FakeEngine says to each request what its script says, one event a step, on a thread of its own; and
+// FakeCodec makes tokens of bytes. Together they let the server be tested without a model.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <heddle/engine.h>
+
+#include "server/text_codec.h"
+
+namespace heddle::server {
+
+inline Finish finish_of(FinishReason reason, Status error = {}) {
+  Finish finish;
+  finish.reason = reason;
+  finish.error = std::move(error);
+  return finish;
+}
+
+inline Finish stopped_by(TokenId token) {
+  Finish finish;
+  finish.matched_token = token;
+  return finish;
+}
+
+inline Finish stopped_by(std::string text) {
+  Finish finish;
+  finish.matched_text = std::move(text);
+  return finish;
+}
+
+// The events of an answer: one per text, each of one token, and the end.
+inline std::vector<RequestEvent> answer_events(const std::vector<std::string>& texts,
+                                               Finish finish = stopped_by(151645)) {
+  std::vector<RequestEvent> events;
+  for (const std::string& text : texts) {
+    RequestEvent event;
+    event.tokens = {static_cast<TokenId>(events.size() + 1)};
+    event.text = text;
+    events.push_back(event);
+  }
+  RequestEvent last;
+  if (finish.matched_token) last.tokens = {*finish.matched_token};
+  last.finish = std::move(finish);
+  events.push_back(last);
+  return events;
+}
+
+class FakeEngine final : public Engine {
+ public:
+  using Script = std::function<std::vector<RequestEvent>(const Request&)>;
+
+  FakeEngine() {
+    info_.name = "fake";
+    info_.architecture = "FakeForCausalLM";
+    info_.dtype = "float32";
+    info_.device = "cpu";
+    info_.vocab_size = 200000;
+    info_.context_length = 32768;
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~FakeEngine() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  // What each request is told; set before requests come.
+  Script script = [](const Request&) { return answer_events({"Hello", " there"}); };
+  std::atomic<int> step_microseconds{0};
+  std::atomic<bool> held{false};  // true: no step happens
+  std::function<Status(const Request&)> refuse;
+
+  Status submit(Request request, EventCallback on_event) override {
+    const std::lock_guard lock(mutex_);
+    if (draining_) return unavailable("the engine is shutting down");
+    if (refuse) HEDDLE_RETURN_IF_ERROR(refuse(request));
+    submitted_.push_back(request);
+    std::vector<RequestEvent> events = script(request);
+    live_.push_back({std::move(request), std::move(on_event), std::move(events)});
+    changed_.notify_all();
+    return ok_status();
+  }
+
+  void cancel(const std::string& request_id) override {
+    const std::lock_guard lock(mutex_);
+    cancelled_.insert(request_id);
+    changed_.notify_all();
+  }
+
+  int64_t drain(double timeout_seconds) override {
+    std::unique_lock lock(mutex_);
+    draining_ = true;
+    changed_.wait_for(lock, std::chrono::duration<double>(timeout_seconds),
+                      [this] { return live_.empty(); });
+    const auto left = static_cast<int64_t>(live_.size());
+    for (const Live& live : live_) cancelled_.insert(live.request.id);
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return live_.empty(); });
+    return left;
+  }
+
+  [[nodiscard]] const ModelInfo& model_info() const override { return info_; }
+
+  [[nodiscard]] ModelInfo& mutable_model_info() { return info_; }
+
+  [[nodiscard]] const MemoryPlan& memory_plan() const override { return plan_; }
+
+  [[nodiscard]] EngineStats stats() const override {
+    const std::lock_guard lock(mutex_);
+    EngineStats stats;
+    stats.num_running = static_cast<int64_t>(live_.size());
+    stats.last_step_seconds_ago = last_step_seconds_ago;
+    return stats;
+  }
+
+  std::atomic<double> last_step_seconds_ago{0};
+
+  [[nodiscard]] const tokenizer::Tokenizer* tokenizer() const override { return nullptr; }
+
+  [[nodiscard]] std::vector<Request> submitted() const {
+    const std::lock_guard lock(mutex_);
+    return submitted_;
+  }
+
+  [[nodiscard]] std::set<std::string> cancelled() const {
+    const std::lock_guard lock(mutex_);
+    return cancelled_;
+  }
+
+  [[nodiscard]] size_t num_live() const {
+    const std::lock_guard lock(mutex_);
+    return live_.size();
+  }
+
+ private:
+  struct Live {
+    Request request;
+    EventCallback on_event;
+    std::vector<RequestEvent> events;
+    size_t next = 0;
+    int64_t completion_tokens = 0;
+  };
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait_for(lock, std::chrono::milliseconds(1),
+                        [this] { return stopping_ || !live_.empty(); });
+      if (stopping_ && live_.empty()) return;
+      if (live_.empty()) continue;
+      std::vector<std::pair<EventCallback, RequestEvent>> news;
+      for (auto live = live_.begin(); live != live_.end();) {
+        const bool aborted = stopping_ || cancelled_.contains(live->request.id);
+        if (held && !aborted) {
+          ++live;
+          continue;
+        }
+        RequestEvent event;
+        if (aborted) {
+          event.finish = finish_of(FinishReason::kAbort);
+        } else {
+          event = live->events[live->next++];
+        }
+        live->completion_tokens += static_cast<int64_t>(event.tokens.size());
+        event.prompt_tokens = static_cast<int64_t>(live->request.prompt.size());
+        event.completion_tokens = live->completion_tokens;
+        const bool last = event.finish.has_value();
+        news.emplace_back(live->on_event, std::move(event));
+        live = last ? live_.erase(live) : std::next(live);
+      }
+      lock.unlock();
+      for (const auto& [callback, event] : news) callback(event);
+      news.clear();
+      if (held) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      } else if (step_microseconds > 0) {
+        std::this_thread::sleep_for(std::chrono::microseconds(step_microseconds));
+      }
+      lock.lock();
+      changed_.notify_all();
+    }
+  }
+
+  ModelInfo info_;
+  MemoryPlan plan_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::list<Live> live_;
+  std::vector<Request> submitted_;
+  std::set<std::string> cancelled_;
+  bool draining_ = false;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+// A token is a byte; a chat is "role: content|" for each message.
+class FakeCodec final : public TextCodec {
+ public:
+  [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, bool) const override {
+    std::vector<TokenId> ids;
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+  }
+
+  [[nodiscard]] std::string decode(std::span<const TokenId> tokens, bool) const override {
+    std::string text;
+    for (const TokenId token : tokens) text += token_bytes(token);
+    return text;
+  }
+
+  [[nodiscard]] std::string token_bytes(TokenId token) const override {
+    return token < 256 ? std::string(1, static_cast<char>(token)) : "<" + std::to_string(token) + ">";
+  }
+
+  [[nodiscard]] Result<std::string> render_chat(
+      const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+      bool add_generation_prompt, const nlohmann::ordered_json& variables) const override {
+    std::string text;
+    for (const auto& message : messages) {
+      if (message["content"] == "raise") return invalid_argument("the template says no");
+      text += message["role"].get<std::string>() + ": " + message["content"].get<std::string>();
+      if (message.contains("tool_calls")) text += message["tool_calls"].dump();
+      text += "|";
+    }
+    if (!tools.is_null()) text += "tools: " + tools.dump() + "|";
+    if (!variables.empty()) text += "variables: " + variables.dump() + "|";
+    if (add_generation_prompt) text += "assistant: ";
+    return text;
+  }
+};
+
+}  // namespace heddle::server

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading, serving, draining, ending.
+#include <future>
+
+#include "server/server_fixture.h"
+
+namespace heddle::server {
+namespace {
+
+class LifecycleTest : public ServerTest {};
+
+TEST_F(LifecycleTest, WhileLoadingItAnswersThatItLoads) {
+  listen();
+  server->set_load_progress(25, 100);
+  const Reply health = get("/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_EQ(health.json()["status"], "loading");
+  EXPECT_EQ(health.json()["progress"], 0.25);
+  EXPECT_EQ(get("/readyz").status, 503);
+  EXPECT_EQ(get("/livez").status, 200);
+  const Reply chat = post("/v1/chat/completions", chat_body());
+  EXPECT_EQ(chat.status, 503);
+  EXPECT_EQ(error_of(chat)["code"], "loading");
+  EXPECT_TRUE(chat.headers.contains("retry-after"));
+  EXPECT_EQ(get("/v1/models").status, 503);
+  serve();
+  EXPECT_EQ(get("/health").status, 200);
+  EXPECT_EQ(post("/v1/chat/completions", chat_body()).status, 200);
+}
+
+TEST_F(LifecycleTest, WorkWithoutStepsIsUnhealthy) {
+  start();
+  engine->last_step_seconds_ago = 21;
+  EXPECT_EQ(get("/health").status, 503);
+  EXPECT_EQ(get("/health").json()["status"], "stuck");
+  EXPECT_EQ(get("/livez").status, 200);
+}
+
+TEST_F(LifecycleTest, DrainingFinishesWhatRunsAndRefusesTheRest) {
+  engine->held = true;
+  start();
+  HttpClient running(server->port());
+  running.send_request("POST", "/v1/chat/completions", chat_body().dump());
+  HttpClient streaming(server->port());
+  streaming.send_request("POST", "/v1/chat/completions", chat_body({{"stream", true}}).dump());
+  HttpClient waiting(server->port());
+  EXPECT_EQ(waiting.call("GET", "/health").status, 200);
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 2; }));
+
+  auto aborted = std::async(std::launch::async, [this] { return server->shutdown(); });
+  ASSERT_TRUE(eventually([this] { return get("/health").status == 503; }));
+  EXPECT_EQ(get("/health").json()["status"], "draining");
+  EXPECT_EQ(get("/readyz").status, 503);
+  const Reply refused = waiting.post("/v1/chat/completions", chat_body());
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(error_of(refused)["code"], "shutting_down");
+
+  engine->held = false;
+  EXPECT_EQ(running.read_reply().status, 200);
+  EXPECT_EQ(streaming.read_reply().events().back(), "[DONE]");
+  EXPECT_EQ(aborted.get(), 0);
+  EXPECT_FALSE(HttpClient(server->port()).connected());
+}
+
+TEST_F(LifecycleTest, WhatDoesNotFinishInTimeIsToldSo) {
+  options.shutdown_timeout_seconds = 0.1;
+  start();
+  engine->script = [](const Request&) { return answer_events(std::vector<std::string>(1000, "x")); };
+  engine->step_microseconds = 20000;
+  HttpClient streaming(server->port());
+  streaming.send_request("POST", "/v1/chat/completions", chat_body({{"stream", true}}).dump());
+  HttpClient plain(server->port());
+  plain.send_request("POST", "/v1/chat/completions", chat_body().dump());
+  ASSERT_TRUE(streaming.read_until("\"x\""));
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 2; }));
+  EXPECT_EQ(server->shutdown(), 2);
+  const Reply stream = streaming.read_reply();
+  ASSERT_GE(stream.events().size(), 2u);
+  EXPECT_EQ(stream.events().back(), "[DONE]");
+  EXPECT_EQ(Json::parse(stream.events().end()[-2])["error"]["code"], "shutting_down");
+  EXPECT_EQ(error_of(plain.read_reply())["code"], "shutting_down");
+}
+
+TEST_F(LifecycleTest, StoppingWhileLoadingIsFine) {
+  listen();
+  HttpClient idle(server->port());
+  EXPECT_EQ(idle.call("GET", "/health").status, 503);
+  EXPECT_EQ(server->shutdown(), 0);
+  EXPECT_TRUE(idle.at_end());
+}
+
+TEST_F(LifecycleTest, AServerMayGoWithoutAGoodbye) {
+  engine->held = true;
+  start();
+  HttpClient running(server->port());
+  running.send_request("POST", "/v1/chat/completions", chat_body().dump());
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
+  server.reset();
+  running.read_reply();
+}
+
+}  // namespace
+}  // namespace heddle::server

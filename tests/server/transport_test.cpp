@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens below the APIs: methods, paths, headers, limits, connections.
+#include "server/server_fixture.h"
+
+namespace heddle::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TransportTest : public ServerTest {};
+
+TEST_F(TransportTest, ProbesAnswerOnceTheModelIsServed) {
+  start();
+  for (const char* path : {"/health", "/livez", "/readyz", "/ping", "/get_model_info", "/v1/models"}) {
+    EXPECT_EQ(get(path).status, 200) << path;
+  }
+}
+
+TEST_F(TransportTest, ModelsAreListedAndFoundByNameWithSlashes) {
+  options.served_model_names = {"org/model:7b", "alias"};
+  start();
+  const Json list = get("/v1/models").json();
+  EXPECT_EQ(list["data"].size(), 2u);
+  EXPECT_EQ(list["data"][0]["id"], "org/model:7b");
+  EXPECT_EQ(list["data"][0]["created"], 1700000000);
+  EXPECT_EQ(list["data"][0]["max_model_len"], 32768);
+  EXPECT_EQ(get("/v1/models/org/model:7b").status, 200);
+  EXPECT_EQ(get("/v1/models/org%2Fmodel:7b").status, 200);
+  EXPECT_EQ(error_of(get("/v1/models/other"))["code"], "model_not_found");
+}
+
+TEST_F(TransportTest, AnUnknownPathIsNotFound) {
+  start();
+  const Reply reply = get("/nothing");
+  EXPECT_EQ(reply.status, 404);
+  EXPECT_EQ(error_of(reply)["code"], "not_found");
+  EXPECT_EQ(error_of(reply)["type"], "not_found_error");
+}
+
+TEST_F(TransportTest, AWrongMethodNamesTheRightOnes) {
+  start();
+  const Reply reply = get("/v1/chat/completions");
+  EXPECT_EQ(reply.status, 405);
+  EXPECT_EQ(reply.headers.at("allow"), "POST");
+  EXPECT_EQ(error_of(reply)["code"], "method_not_allowed");
+  EXPECT_EQ(connect().call("DELETE", "/health").status, 405);
+  EXPECT_EQ(connect().call("PUT", "/generate", R"({"text":"a"})").status, 200);
+}
+
+TEST_F(TransportTest, HeadGivesTheHeadersOfGet) {
+  start();
+  HttpClient client(server->port());
+  const Reply head = client.call("HEAD", "/v1/models");
+  EXPECT_EQ(head.status, 200);
+  const Reply full = client.call("GET", "/v1/models");  // and leaves the connection in step
+  EXPECT_EQ(head.headers.at("content-length"), std::to_string(full.body.size()));
+}
+
+TEST_F(TransportTest, PreflightsAndOriginsAreAnswered) {
+  start();
+  const Reply preflight =
+      connect().call("OPTIONS", "/v1/chat/completions", {},
+                     "Origin: http://a.example\r\nAccess-Control-Request-Method: POST\r\n"
+                     "Access-Control-Request-Headers: authorization, content-type\r\n");
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "http://a.example");
+  EXPECT_EQ(preflight.headers.at("access-control-allow-credentials"), "true");
+  EXPECT_EQ(preflight.headers.at("access-control-allow-headers"), "authorization, content-type");
+  EXPECT_THAT(preflight.headers.at("access-control-allow-methods"), HasSubstr("POST"));
+  const Reply plain = connect().call("GET", "/health", {}, "Origin: http://a.example\r\n");
+  EXPECT_EQ(plain.headers.at("access-control-allow-origin"), "http://a.example");
+  EXPECT_FALSE(get("/health").headers.contains("access-control-allow-origin"));
+}
+
+TEST_F(TransportTest, OpenAiRoutesWantJsonContent) {
+  start();
+  const std::string body = chat_body().dump();
+  const Reply refused =
+      connect().call("POST", "/v1/chat/completions", body, "Content-Type: text/plain\r\n");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(error_of(refused)["message"].get<std::string>(), HasSubstr("text/plain"));
+  EXPECT_EQ(connect()
+                .call("POST", "/v1/chat/completions", body,
+                      "Content-Type: Application/JSON; charset=utf-8\r\n")
+                .status,
+            200);
+  EXPECT_EQ(connect().call("POST", "/generate", R"({"text":"a"})", "Content-Type: a/b\r\n").status,
+            200);
+  EXPECT_EQ(connect()
+                .call("POST", "/generate", R"({"text":"a"})", "Content-Encoding: gzip\r\n")
+                .status,
+            415);
+}
+
+TEST_F(TransportTest, TheRequestIdComesBack) {
+  start();
+  EXPECT_EQ(connect().call("GET", "/health", {}, "X-Request-Id: my-id.7\r\n").headers.at("x-request-id"),
+            "my-id.7");
+  const Reply odd = connect().call("GET", "/health", {}, "X-Request-Id: not an id\r\n");
+  EXPECT_NE(odd.headers.at("x-request-id"), "not an id");
+  const Reply chat = post("/v1/chat/completions", chat_body());
+  EXPECT_EQ(chat.headers.at("x-request-id"), chat.json()["id"]);
+  EXPECT_THAT(chat.json()["id"].get<std::string>(), ::testing::StartsWith("chatcmpl-"));
+  const Reply named = post("/v1/chat/completions", chat_body({{"rid", "body-id"}}));
+  EXPECT_EQ(named.headers.at("x-request-id"), "body-id");
+  EXPECT_EQ(named.json()["id"], "body-id");
+}
+
+TEST_F(TransportTest, AnApiKeyGuardsAllButTheProbes) {
+  options.api_key = "secret";
+  start();
+  EXPECT_EQ(get("/health").status, 200);
+  const Reply refused = get("/v1/models");
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_EQ(refused.headers.at("www-authenticate"), "Bearer");
+  EXPECT_EQ(error_of(refused)["code"], "invalid_api_key");
+  const auto status_with = [this](const char* headers) {
+    return connect().call("GET", "/v1/models", {}, headers).status;
+  };
+  EXPECT_EQ(status_with("Authorization: bEARER secret\r\n"), 200);
+  EXPECT_EQ(status_with("x-api-key: secret\r\n"), 200);
+  EXPECT_EQ(status_with("Authorization: Bearer secre\r\n"), 401);
+  EXPECT_EQ(status_with("Authorization: Bearer secret2\r\n"), 401);
+}
+
+TEST_F(TransportTest, AConnectionServesManyRequests) {
+  start();
+  HttpClient client(server->port());
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(client.call("GET", "/health").status, 200);
+    EXPECT_EQ(client.post("/v1/chat/completions", chat_body()).status, 200);
+    EXPECT_TRUE(client.post("/v1/chat/completions", chat_body({{"stream", true}})).complete);
+    EXPECT_EQ(client.post_text("/v1/chat/completions", std::string("{")).status, 400);
+    EXPECT_EQ(client.call("POST", "/nothing", "ignored body").status, 404);
+  }
+}
+
+TEST_F(TransportTest, RequestsSentAheadWaitTheirTurn) {
+  engine->step_microseconds = 2000;
+  start();
+  HttpClient client(server->port());
+  for (int i = 0; i < 3; ++i) {
+    client.send_request("POST", "/v1/chat/completions", chat_body({{"rid", fmt::format("r{}", i)}}).dump());
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(client.read_reply().json()["id"], fmt::format("r{}", i));
+}
+
+TEST_F(TransportTest, ConnectionCloseIsHonoured) {
+  start();
+  HttpClient client(server->port());
+  const Reply reply = client.call("GET", "/health", {}, "Connection: close\r\n");
+  EXPECT_EQ(reply.headers.at("connection"), "close");
+  EXPECT_TRUE(client.at_end());
+}
+
+TEST_F(TransportTest, OldHttpGetsAStreamWithoutChunks) {
+  start();
+  HttpClient client(server->port());
+  const std::string body = chat_body({{"stream", true}}).dump();
+  client.send(fmt::format("POST /v1/chat/completions HTTP/1.0\r\nContent-Type: application/json\r\n"
+                          "Content-Length: {}\r\n\r\n{}",
+                          body.size(), body));
+  const Reply reply = client.read_reply();
+  EXPECT_FALSE(reply.headers.contains("transfer-encoding"));
+  EXPECT_EQ(reply.events().back(), "[DONE]");
+}
+
+TEST_F(TransportTest, ABodyInChunksIsRead) {
+  start();
+  HttpClient client(server->port());
+  client.send(
+      "POST /generate HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "8\r\n{\"text\":\r\n4\r\n\"a\"}\r\n0\r\n\r\n");
+  EXPECT_EQ(client.read_reply().status, 200);
+}
+
+TEST_F(TransportTest, ABodyIsInvitedWhenTheClientAsks) {
+  start();
+  HttpClient client(server->port());
+  const std::string body = R"({"text":"a"})";
+  client.send(fmt::format("POST /generate HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\n"
+                          "Content-Length: {}\r\n\r\n",
+                          body.size()));
+  ASSERT_TRUE(client.read_until("100 Continue\r\n\r\n"));
+  client.send(body);
+  EXPECT_EQ(client.read_reply().status, 200);
+}
+
+TEST_F(TransportTest, AnAnnouncedBodyAboveTheLimitIsRefused) {
+  options.http.max_request_bytes = 1000;
+  start();
+  HttpClient client(server->port());
+  const Reply reply = client.call("POST", "/generate", std::string(1001, 'x'));
+  EXPECT_EQ(reply.status, 413);
+  EXPECT_EQ(error_of(reply)["code"], "request_too_large");
+  EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr("1000 bytes"));
+  EXPECT_TRUE(client.at_end());
+}
+
+TEST_F(TransportTest, AHugeAnnouncedBodyCostsNothing) {
+  start();
+  HttpClient client(server->port());
+  client.send("POST /generate HTTP/1.1\r\nHost: t\r\nContent-Length: 99999999999999999999\r\n\r\n");
+  EXPECT_EQ(client.read_reply().status, 400);  // not even a number of bytes
+  HttpClient other(server->port());
+  other.send("POST /generate HTTP/1.1\r\nHost: t\r\nContent-Length: 9999999999999\r\n\r\n");
+  EXPECT_EQ(other.read_reply().status, 413);
+}
+
+TEST_F(TransportTest, ChunksThatAddUpAboveTheLimitAreRefused) {
+  options.http.max_request_bytes = 1000;
+  start();
+  HttpClient client(server->port());
+  client.send("POST /generate HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n");
+  for (int i = 0; i < 20; ++i) client.send("64\r\n" + std::string(100, 'x') + "\r\n");
+  EXPECT_EQ(client.read_reply().status, 413);
+}
+
+TEST_F(TransportTest, AHeaderAboveTheLimitIsRefused) {
+  start();
+  HttpClient client(server->port());
+  client.send("GET /health HTTP/1.1\r\nX-Long: " + std::string(100000, 'x') + "\r\n\r\n");
+  EXPECT_EQ(client.read_reply().status, 431);
+}
+
+TEST_F(TransportTest, ASlowHeaderAndASlowBodyTimeOut) {
+  options.http.header_timeout_seconds = 0.2;
+  options.http.body_timeout_seconds = 0.2;
+  start();
+  HttpClient header(server->port());
+  header.send("GET /health HT");
+  HttpClient body(server->port());
+  body.send("POST /generate HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n{");
+  const Reply reply = body.read_reply();
+  EXPECT_EQ(reply.status, 408);
+  EXPECT_EQ(error_of(reply)["code"], "request_timeout");
+  EXPECT_EQ(header.read_reply().status, 408);
+}
+
+TEST_F(TransportTest, AnIdleConnectionIsClosedInTheEnd) {
+  options.http.idle_timeout_seconds = 0.2;
+  start();
+  HttpClient client(server->port());
+  EXPECT_EQ(client.call("GET", "/health").status, 200);
+  EXPECT_TRUE(client.at_end());
+}
+
+TEST_F(TransportTest, GarbageIsAnsweredAndTheServerGoesOn) {
+  start();
+  for (const std::string_view garbage :
+       {std::string_view("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 15),
+        std::string_view("GET\r\n\r\n"), std::string_view("GET /health HTTP/9.9\r\n\r\n"),
+        std::string_view("POST /generate HTTP/1.1\r\nContent-Length: -5\r\n\r\n"),
+        std::string_view("POST /generate HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: "
+                         "chunked\r\n\r\n0\r\n\r\n"),
+        std::string_view("GET / HTTP/1.1\r\nbad header\r\n\r\n"),
+        std::string_view("POST /generate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")}) {
+    HttpClient client(server->port());
+    client.send(garbage);
+    const int status = client.read_reply().status;
+    EXPECT_TRUE(status == 400 || status == 0) << garbage << " -> " << status;
+  }
+  EXPECT_EQ(get("/health").status, 200);
+}
+
+TEST_F(TransportTest, TheNumberOfConnectionsIsBounded) {
+  options.http.max_connections = 3;
+  start();
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(server->port()));
+    EXPECT_EQ(clients.back()->call("GET", "/health").status, 200);
+  }
+  EXPECT_EQ(get("/health").status, 0);
+  clients.pop_back();
+  EXPECT_TRUE(eventually([this] { return get("/health").status == 200; }));
+}
+
+TEST_F(TransportTest, APortInUseIsNamed) {
+  start();
+  ServerOptions second = options;
+  second.http.port = server->port();
+  const auto result = Server::listen(second);
+  ASSERT_FALSE(result.ok());
+  EXPECT_THAT(result.status().message(), HasSubstr(std::to_string(server->port())));
+  EXPECT_THAT(result.status().message(), HasSubstr("in use"));
+}
+
+TEST_F(TransportTest, AHostThatIsNotOursIsAnError) {
+  options.http.host = "no such host";
+  EXPECT_FALSE(Server::listen(options).ok());
+}
+
+}  // namespace
+}  // namespace heddle::server

@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# The stages of `./run test` and `./run lint`; sourced by `run`, whose setup, compile, say and timers it
+# uses. A stage sets `result` to what the table shows and adds to `passed`, `failed` and `skipped`:
+# GoogleTest cases are counted once, from the release build; a case that fails under a sanitizer, a
+# fuzzer with a finding, a failed build or an unformatted file each count as failed.
+: "${root:?stages.sh is sourced by run}"
+
+# Suites that touch bytes from outside or own memory by hand: the sampled address-sanitizer run.
+readonly risky_suites=(core device checkpoint tokenizer chat cache scheduler engine server)
+# Suites with more than one thread.
+readonly threaded_suites=(device engine server)
+
+readonly program_limit_seconds=900
+passed=0 failed=0 skipped=0 result="" full=no built="" num_test_jobs=1 table=()
+
+# stage NAME COMMAND...: runs a stage and notes its result and time for the table.
+stage() {
+  local name="$1" start before="$failed" mark=ok
+  shift
+  start="$(now_ms)"
+  result="ok"
+  say test "$name ..."
+  "$@" || { ((failed > before)) || failed=$((failed + 1)); }
+  if ((failed > before)); then
+    mark=FAILED
+    [[ $result != ok ]] || result="see above"
+  fi
+  table+=("$(printf '%-34s %-7s %8s s   %s' "$name" "$mark" "$(seconds_since "$start")" "$result")")
+}
+
+print_summary() {
+  printf '\n%s\n' "stage                              result      time     what" >&2
+  printf '%s\n' "${table[@]}" >&2
+  printf '\n' >&2
+  local line="$passed passed, $failed failed"
+  ((skipped)) && line+=", $skipped skipped"
+  printf '%s\n' "$line"
+}
+
+# --- GoogleTest programs ------------------------------------------------------------------------
+
+# count_cases NAME DIR EXIT_CODE: prints "passed failed skipped" from the program's report, or from its
+# log when it died before writing one; the case it died in, and a bad exit without one, are failures.
+count_cases() {
+  local report="$2/$1.json" log="$2/$1.log" code="$3"
+  if [[ -s $report ]]; then
+    awk -v code="$code" '
+      /"failures":/ && !seen { seen = 1; split($0, field, /[:,]/); failures = field[2] + 0 }
+      /"result": "COMPLETED"/ { completed++ }
+      /"result": "SKIPPED"/ { skipped++ }
+      END {
+        if (code != 0 && failures == 0) failures = 1
+        print (completed > failures ? completed - failures : 0), failures, skipped + 0
+      }' "$report"
+  else
+    awk -v code="$code" '
+      /^\[ RUN      \]/ { open = 1 }
+      /^\[       OK \] .*\(/ { open = 0; passed++ }
+      /^\[  FAILED  \] .*\([0-9]+ ms\)$/ { open = 0; failed++ }
+      /^\[  SKIPPED \] .*\(/ { open = 0; skipped++ }
+      END {
+        failed += open
+        if (code != 0 && failed == 0) failed = 1
+        print passed + 0, failed + 0, skipped + 0
+      }' "$log"
+  fi
+}
+
+# explain_failure NAME LOG: what the failed cases printed, or the end of the log when the program died.
+explain_failure() {
+  {
+    printf '\n--- %s (all of it: %s) ---\n' "$1" "$2"
+    awk '
+      /^\[ RUN      \]/ { lines = 0 }
+      { buffer[++lines] = $0 }
+      /^\[  FAILED  \] .*\([0-9]+ ms\)$/ {
+        for (i = (lines > 60 ? lines - 59 : 1); i <= lines; i++) print buffer[i]
+        lines = 0
+      }' "$2" | head -n 400
+    grep -q '^\[  PASSED  \]' "$2" || tail -n 60 "$2"
+    printf -- '---\n\n'
+  } >&2
+}
+
+# run_one NAME PATH DIR FILTER: one program with a time limit; leaves NAME.log, .json, .code, .ms in DIR.
+run_one() {
+  local name="$1" path="$2" dir="$3" filter="$4" code=0 start
+  start="$(now_ms)"
+  rm -f "$dir/$name".*
+  timeout --kill-after=10 "$program_limit_seconds" "${launcher[@]}" "$path" \
+    --gtest_color=no --gtest_filter="$filter" --gtest_output="json:$dir/$name.json" \
+    >"$dir/$name.log" 2>&1 </dev/null || code=$?
+  case $code in
+    0 | 1) ;;
+    124 | 137) echo "stopped: it ran longer than $program_limit_seconds s" >>"$dir/$name.log" ;;
+    *) echo "died with exit code $code" >>"$dir/$name.log" ;;
+  esac
+  echo "$code" >"$dir/$name.code"
+  seconds_since "$start" >"$dir/$name.seconds"
+}
+
+# run_programs PRESET COUNT SUITES FILTER: runs the test programs of build/PRESET, as many at a time as
+# there are cores. SUITES is a list of folders, or empty for all. COUNT says whether passed and skipped
+# cases enter the sum.
+run_programs() {
+  local preset="$1" count="$2" suites="$3" filter="$4"
+  local dir="$root/build/$preset/test-results" names=() name path running=0 launcher=()
+  local p f s sum_p=0 sum_f=0 sum_s=0
+  mkdir -p "$dir"
+  # The thread sanitizer needs the plain address layout that newer kernels randomise too widely.
+  [[ $preset == tsan ]] && setarch -R true 2>/dev/null && launcher=(setarch -R)
+  while read -r name path; do
+    [[ -n $name ]] || continue
+    if [[ -n $suites ]]; then
+      [[ " $suites " == *" $(suite_of "$name") "* ]] || continue
+    fi
+    names+=("$name")
+    if ((running == num_test_jobs)); then
+      wait -n || true
+      running=$((running - 1))
+    fi
+    run_one "$name" "$path" "$dir" "$filter" &
+    running=$((running + 1))
+  done <"$root/build/$preset/test_programs.txt"
+  wait
+  for name in "${names[@]}"; do
+    read -r p f s < <(count_cases "$name" "$dir" "$(<"$dir/$name.code")")
+    sum_p=$((sum_p + p)) sum_f=$((sum_f + f)) sum_s=$((sum_s + s))
+    if ((p + f + s > 0)); then
+      printf '    %-36s %5d passed %3d failed %3d skipped %8s s\n' \
+        "$name" "$p" "$f" "$s" "$(<"$dir/$name.seconds")" >&2
+    fi
+    ((f)) && explain_failure "$name" "$dir/$name.log"
+  done
+  failed=$((failed + sum_f))
+  if [[ $count == yes ]]; then
+    passed=$((passed + sum_p)) skipped=$((skipped + sum_s))
+  fi
+  result="$sum_p passed, $sum_f failed"
+  ((sum_s)) && result+=", $sum_s skipped"
+  if ((sum_p + sum_f + sum_s == 0)); then
+    result="no test ran"
+    return 1
+  fi
+}
+
+# suite_of heddle_cache_test: "cache"
+suite_of() {
+  local name="${1#heddle_}"
+  echo "${name%_test}"
+}
+
+# targets_of PRESET SUITES: the programs of these folders that this build has.
+targets_of() {
+  local name path
+  while read -r name path; do
+    [[ " $2 " == *" $(suite_of "$name") "* ]] && echo "$name"
+  done <"$root/build/$1/test_programs.txt"
+}
+
+# --- stages -------------------------------------------------------------------------------------
+
+stage_build_release() { compile release; }
+
+stage_sanitized() {  # PRESET SUITES
+  local preset="$1" suites="$2" targets=() names=()
+  [[ $full == yes ]] && suites=""
+  update_program_lists "$preset" || return 1
+  if [[ -n $suites ]]; then
+    mapfile -t targets < <(targets_of "$preset" "$suites")
+    [[ $preset != asan ]] || mapfile -t names < <(cut -d' ' -f1 "$root/build/asan/fuzz_programs.txt")
+    targets+=("${names[@]}")
+  fi
+  compile "$preset" "${targets[@]}" || {
+    result="the build failed"
+    return 1
+  }
+  built+=" $preset"
+  local shared="${HEDDLE_SHARED:-}"
+  [[ $full == yes ]] || shared=""  # the larger data sets would take minutes here
+  HEDDLE_SHARED="$shared" run_programs "$preset" no "$suites" '*'
+}
+
+stage_fuzz() {
+  local seconds=15 running=0 findings=0 programs=0 name path dir work corpus
+  [[ $full == yes ]] && seconds=600
+  dir="$root/build/asan/fuzz"
+  mkdir -p "$dir"
+  while read -r name path; do
+    [[ -n $name ]] || continue
+    programs=$((programs + 1))
+    if ((running == num_test_jobs)); then
+      wait -n || true
+      running=$((running - 1))
+    fi
+    corpus="$root/tests/fuzz/corpus/$name"
+    work="$dir/$name"
+    mkdir -p "$work"
+    (
+      code=0
+      arguments=("$work")
+      [[ -d $corpus ]] && arguments+=("$corpus")
+      "$path" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3072 -print_final_stats=1 \
+        -artifact_prefix="$dir/$name-" "${arguments[@]}" >"$dir/$name.log" 2>&1 </dev/null || code=$?
+      echo "$code" >"$dir/$name.code"
+    ) &
+    running=$((running + 1))
+  done <"$root/build/asan/fuzz_programs.txt"
+  wait
+  while read -r name path; do
+    [[ -n $name ]] || continue
+    printf '    %-36s %9s inputs\n' "$name" \
+      "$(awk '/stat::number_of_executed_units/ { print $2 }' "$dir/$name.log")" >&2
+    if [[ $(<"$dir/$name.code") != 0 ]]; then
+      findings=$((findings + 1))
+      explain_failure "$name" "$dir/$name.log"
+    fi
+  done <"$root/build/asan/fuzz_programs.txt"
+  failed=$((failed + findings))
+  result="$programs targets for $seconds s each, $findings with a finding"
+}
+
+sources_to_format() {
+  local folder
+  for folder in include src tools tests bench; do
+    [[ -d $root/$folder ]] || continue
+    find "$root/$folder" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0
+  done
+}
+
+stage_format() {
+  local files
+  if ! command -v clang-format-19 >/dev/null; then
+    result="skipped: no clang-format-19"
+    return
+  fi
+  files="$(sources_to_format | xargs -0 -r clang-format-19 --dry-run 2>&1 |
+    sed -n 's|^\(.*\):[0-9]*:[0-9]*: warning: .*|\1|p' | sort -u)"
+  if [[ -n $files ]]; then
+    printf 'not formatted; repair with clang-format-19 -i:\n%s\n' "$files" >&2
+    result="$(wc -l <<<"$files") files are not formatted"
+    return 1
+  fi
+}
+
+stage_shell() {
+  if ! command -v shellcheck >/dev/null; then
+    result="skipped: no shellcheck"
+    return
+  fi
+  (cd "$root" && shellcheck -x run .ci/run tests/stages.sh) >&2
+}
+
+stage_tidy() { compile tidy; }
+
+stage_build_cuda() { compile cuda; }
+
+has_cuda_sources() { [[ -n $(find "$root/src" -name '*.cu' -print -quit) ]]; }
+
+has_nvcc() { command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; }
+
+# --- verbs --------------------------------------------------------------------------------------
+
+run_stages() {
+  local filter="" start
+  start="$(now_ms)"
+  num_test_jobs="$(nproc)"
+  while (($#)); do
+    case "$1" in
+      --full) full=yes ;;
+      -*) die "test does not know '$1'; ./run help lists what it takes" ;;
+      *) filter="$1" ;;
+    esac
+    shift
+  done
+  export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_string_checks=1:${ASAN_OPTIONS:-}"
+  export UBSAN_OPTIONS="print_stacktrace=1:${UBSAN_OPTIONS:-}"
+  export TSAN_OPTIONS="second_deadlock_stack=1:${TSAN_OPTIONS:-}"
+  [[ $full == yes ]] && export HEDDLE_TEST_FULL=1
+
+  if [[ -n $filter ]]; then
+    setup
+    run_filtered "$filter"
+  else
+    setup --full
+    stage "build release" stage_build_release
+    if ((failed == 0)); then
+      stage "tests" run_programs release yes "" '*'
+      stage "format" stage_format
+      [[ $full == yes ]] && stage "shellcheck" stage_shell
+      if has_cuda_sources && has_nvcc; then
+        stage "build cuda" stage_build_cuda
+      fi
+      stage "address, undefined sanitizers" stage_sanitized asan "${risky_suites[*]}"
+      if [[ $built == *asan* && -s $root/build/asan/fuzz_programs.txt ]]; then
+        stage "fuzzing" stage_fuzz
+      fi
+      stage "thread sanitizer" stage_sanitized tsan "${threaded_suites[*]}"
+    fi
+  fi
+  say test "took $(seconds_since "$start") s"
+  print_summary
+  ((failed == 0 && passed > 0))
+}
+
+# run_filtered FILTER: a folder's tests, or the cases a GoogleTest filter names.
+run_filtered() {
+  local targets=()
+  update_program_lists release || {
+    failed=1
+    return
+  }
+  mapfile -t targets < <(targets_of release "$1")
+  if ((${#targets[@]})); then
+    stage "build ${targets[*]}" compile release "${targets[@]}"
+    ((failed)) || stage "tests of $1" run_programs release yes "$1" '*'
+  else
+    stage "build release" stage_build_release
+    ((failed)) || stage "tests $1" run_programs release yes "" "$1"
+  fi
+}
+
+# update_program_lists PRESET: brings build/PRESET/test_programs.txt up to date without compiling.
+update_program_lists() {
+  configure "$1" && cmake --build "$root/build/$1" --target build.ninja -- --quiet >&2
+}
+
+run_lint() {
+  local start
+  start="$(now_ms)"
+  setup --full
+  stage "format" stage_format
+  stage "shellcheck" stage_shell
+  [[ ${1:-} == --quick ]] || stage "clang-tidy, -Wthread-safety" stage_tidy
+  printf '%s\n' "${table[@]}" >&2
+  say lint "took $(seconds_since "$start") s, $failed findings"
+  ((failed == 0))
+}
