@@ -58,6 +58,7 @@ endfunction()
 function(heddle_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # a third off the build, still quick
   target_link_libraries(${name} PRIVATE ${ARG_LINK} heddle_test_support GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
   set_property(GLOBAL APPEND PROPERTY HEDDLE_TEST_PROGRAMS ${name})

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/id_pool.h"
 
-#include <fmt/format.h>
-
 #include <limits>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "core/check.h"
 
@@ -66,10 +66,10 @@ void IdPool::move(int32_t id, Owner from, Owner to) {
   check_id(id);
   Slot& slot = slots_[static_cast<size_t>(id)];
   if (slot.owner != from || from == Owner::kFree || to == Owner::kFree) [[unlikely]] {
-    internal::check_failed(HEDDLE_WHERE, "a move between owners",
-                           fmt::format("{} {} has owner {}, moved from {} to {}", name_, id,
-                                       static_cast<int>(slot.owner), static_cast<int>(from),
-                                       static_cast<int>(to)));
+    internal::check_failed(
+        HEDDLE_WHERE, "a move between owners",
+        fmt::format("{} {} has owner {}, moved from {} to {}", name_, id,
+                    static_cast<int>(slot.owner), static_cast<int>(from), static_cast<int>(to)));
   }
   --counts_[static_cast<size_t>(from)];
   ++counts_[static_cast<size_t>(to)];
@@ -94,9 +94,9 @@ void IdPool::check_invariants() const {
   int64_t sum = 0;
   for (size_t i = 0; i < counts.size(); ++i) {
     if (counts[i] != counts_[i]) {
-      internal::check_failed(HEDDLE_WHERE, "counts agree with the owners",
-                             fmt::format("{}: owner {} has {}, counted {}", name_, i, counts[i],
-                                         counts_[i]));
+      internal::check_failed(
+          HEDDLE_WHERE, "counts agree with the owners",
+          fmt::format("{}: owner {} has {}, counted {}", name_, i, counts[i], counts_[i]));
     }
     sum += counts[i];
   }

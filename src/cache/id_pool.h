@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// IdPool hands out the ids 1..n of equal things (KV pages, state slots) and knows who has each. It moves
-// indices only; the memory behind them is somebody else's. Id 0 is a sink for padded rows and is never
-// handed out.
+// IdPool hands out the ids 1..n of equal things (KV pages, state slots) and knows who has each. It
+// moves indices only; the memory behind them is somebody else's. Id 0 is a sink for padded rows and
+// is never handed out.
 //
-// The id that was freed last is handed out first, and fresh ids in ascending order: the memory in use
-// stays dense, and with a lazily committed mapping resident memory grows only with use.
+// The id that was freed last is handed out first, and fresh ids in ascending order: the memory in
+// use stays dense, and with a lazily committed mapping resident memory grows only with use.
 //
 // Threading:  confined to the engine thread.
 // Invariants: free + request + tree + in transfer + pending reclaim = size, always (the accounting
-//             identity of the pools); an id has exactly one owner; its generation counts allocations.
+//             identity of the pools); an id has exactly one owner; its generation counts
+//             allocations.
 // Cost:       allocate and free are O(1) per id and never touch the heap.
 #pragma once
 
@@ -60,8 +61,8 @@ class IdPool {
 
   [[nodiscard]] Owner owner(int32_t id) const;
 
-  // How often the id has been allocated. Whoever keeps an id may keep the generation with it and notice
-  // when it was handed to somebody else.
+  // How often the id has been allocated. Whoever keeps an id may keep the generation with it and
+  // notice when it was handed to somebody else.
   [[nodiscard]] uint32_t generation(int32_t id) const;
 
   // Proves the invariants or aborts naming the id. Cost: O(size), for tests and idle time.

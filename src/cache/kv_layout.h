@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How large KV pages and recurrent states are. Layers without their part (a linear-attention layer has
-// no KV, a full-attention layer no state) are not counted: num_layers is the number that has it.
+// How large KV pages and recurrent states are. Layers without their part (a linear-attention layer
+// has no KV, a full-attention layer no state) are not counted: num_layers is the number that has
+// it.
 //
 // Sizes are exact for layouts that pass validate(), which also bounds every product to int64.
 #pragma once

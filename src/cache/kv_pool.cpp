@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/kv_pool.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
 #include <limits>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "core/check.h"
 

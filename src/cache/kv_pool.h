@@ -2,11 +2,11 @@
 // KvPool: the memory of the KV pages. Per full-attention layer K and V are each [P, S, Nkv, D] with
 // P = num_pages + 1: page 0 is the sink. Which pages are in use is the PageAllocator's business.
 //
-// Layer-major, so that a layer's attention sees one dense tensor. Memory is committed when a page is
-// first written: resident memory follows the highest page ever used.
+// Layer-major, so that a layer's attention sees one dense tensor. Memory is committed when a page
+// is first written: resident memory follows the highest page ever used.
 //
-// Threading: views may be used from several threads at once as long as no page is written by one while
-// another uses it. Cost: create() maps, it touches nothing.
+// Threading: views may be used from several threads at once as long as no page is written by one
+// while another uses it. Cost: create() maps, it touches nothing.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ class KvPool {
  public:
   KvPool() = default;
 
-  // Errors: kInvalidArgument for a bad layout, kResourceExhausted when the system refuses the mapping.
+  // Errors: kInvalidArgument for a bad layout, kResourceExhausted when the system refuses the
+  // mapping.
   static Result<KvPool> create(const KvLayout& layout, int64_t num_pages);
 
   [[nodiscard]] MutableTensorView k(int64_t layer) { return view(2 * layer); }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// PageAllocator: which KV pages are free. A page holds `page_size` consecutive tokens of one sequence,
-// in every full-attention layer.
+// PageAllocator: which KV pages are free. A page holds `page_size` consecutive tokens of one
+// sequence, in every full-attention layer.
 //
-// A sequence's pages cover all of its stored tokens and no more than one page beyond: page of token t is
-// pages[t / page_size]. Degradation when the pool is short: allocation fails as a whole, nothing is
-// taken; the scheduler leaves the request waiting or retracts the youngest running one.
+// A sequence's pages cover all of its stored tokens and no more than one page beyond: page of token
+// t is pages[t / page_size]. Degradation when the pool is short: allocation fails as a whole,
+// nothing is taken; the scheduler leaves the request waiting or retracts the youngest running one.
 //
 // Threading, invariants and cost: as IdPool.
 #pragma once

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/pool_sizing.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include <fmt/format.h>
 
 #include "cache/page_allocator.h"
 #include "core/check.h"
@@ -29,16 +29,17 @@ Status validate(const PoolBudget& budget) {
         fmt::format("context_length is {}; it must be at least 1", budget.context_length));
   }
   if (budget.max_running_requests < 0 || budget.max_running_requests > kMaxRunningLimit) {
-    return invalid_argument(fmt::format("max_running_requests is {}; it must be from 0 (automatic) to {}",
-                                        budget.max_running_requests, kMaxRunningLimit));
+    return invalid_argument(
+        fmt::format("max_running_requests is {}; it must be from 0 (automatic) to {}",
+                    budget.max_running_requests, kMaxRunningLimit));
   }
   if (budget.max_total_tokens < 0) {
     return invalid_argument(fmt::format("max_total_tokens is {}; it must be 0 (automatic) or more",
                                         budget.max_total_tokens));
   }
   if (!(budget.state_share >= 0) || !std::isfinite(budget.state_share)) {
-    return invalid_argument(
-        fmt::format("state_share is {}; it must be a finite number, 0 or more", budget.state_share));
+    return invalid_argument(fmt::format("state_share is {}; it must be a finite number, 0 or more",
+                                        budget.state_share));
   }
   if (budget.slots_per_request < 1) {
     return invalid_argument(
@@ -63,8 +64,8 @@ PoolSplit split_by_share(int64_t bytes, int64_t state_bytes, int64_t kv_bytes_pe
 
 Result<PoolPlan> size_pools(const PoolBudget& budget) {
   HEDDLE_RETURN_IF_ERROR(validate(budget));
-  const int64_t page_bytes = budget.kv.bytes_per_page();       // k; 0 without KV
-  const int64_t state_bytes = budget.state.bytes_per_slot();   // s; 0 without state
+  const int64_t page_bytes = budget.kv.bytes_per_page();      // k; 0 without KV
+  const int64_t state_bytes = budget.state.bytes_per_slot();  // s; 0 without state
   const int64_t row_states = state_bytes > 0 ? budget.slots_per_request : 0;
   const int32_t asked_rows =
       budget.max_running_requests > 0 ? budget.max_running_requests : kDefaultMaxRunning;
@@ -76,14 +77,16 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
     return resource_exhausted(fmt::format(
         "one request needs {:.1f} MiB of pools, {:.1f} MiB are left beside the weights; raise "
         "memory_fraction, or choose a smaller dtype or model",
-        mebibytes(least + page_bytes + state_bytes), mebibytes(std::max<int64_t>(budget.bytes, 0))));
+        mebibytes(least + page_bytes + state_bytes),
+        mebibytes(std::max<int64_t>(budget.bytes, 0))));
   }
 
   const PageAllocator pages_of(0, budget.kv.page_size);
   int64_t fixed_pages = 0;
   if (page_bytes > 0 && budget.max_total_tokens > 0) {
     if (budget.max_total_tokens > kMaxPages ||
-        pages_of.pages_for(budget.max_total_tokens) > (usable - row_states * state_bytes) / page_bytes) {
+        pages_of.pages_for(budget.max_total_tokens) >
+            (usable - row_states * state_bytes) / page_bytes) {
       return resource_exhausted(fmt::format(
           "max_total_tokens = {} needs {:.1f} MiB of KV, {:.1f} MiB are left; lower it or raise "
           "memory_fraction",

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// size_pools: from a memory budget to the number of KV pages and state slots. A pure function, so that
-// every rule below is a unit test.
+// size_pools: from a memory budget to the number of KV pages and state slots. A pure function, so
+// that every rule below is a unit test.
 //
-// The rules, in this order; M is the budget for both pools, s the bytes of a state, k those of a page:
+// The rules, in this order; M is the budget for both pools, s the bytes of a state, k those of a
+// page:
 //   1. Models without state give all of M to KV; models without KV give all of M to states.
-//   2. A fixed max_running_requests asks for max_running * slots_per_request states. Otherwise states
-//      take the share r / (1 + r) of M, r = state_share, and at most kDefaultMaxRunning rows' worth.
-//   3. A fixed max_total_tokens is served before the states. Otherwise KV takes what the states leave.
+//   2. A fixed max_running_requests asks for max_running * slots_per_request states. Otherwise
+//   states
+//      take the share r / (1 + r) of M, r = state_share, and at most kDefaultMaxRunning rows'
+//      worth.
+//   3. A fixed max_total_tokens is served before the states. Otherwise KV takes what the states
+//   leave.
 //   4. Where rule 2 leaves KV less than one page, states give way, down to one row's worth.
-//   5. KV stops at max_running * context_length tokens while nothing is cached beyond running requests.
+//   5. KV stops at max_running * context_length tokens while nothing is cached beyond running
+//   requests.
 //   6. max_running = min(asked for or kDefaultMaxRunning, states / slots_per_request, pages).
-// The result may serve fewer rows, or a shorter context, than was asked for: the plan says so. Only a
-// budget that cannot hold one row with one page is an error.
+// The result may serve fewer rows, or a shorter context, than was asked for: the plan says so. Only
+// a budget that cannot hold one row with one page is an error.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +56,8 @@ struct PoolPlan {
   int64_t context_length = 0;
 };
 
-// Errors: kInvalidArgument for bad layouts and options; kResourceExhausted with what is needed, what
-// there is and which option to change.
+// Errors: kInvalidArgument for bad layouts and options; kResourceExhausted with what is needed,
+// what there is and which option to change.
 Result<PoolPlan> size_pools(const PoolBudget& budget);
 
 // How a budget is shared between states and KV by ratio alone (rules 2 and 3).
@@ -62,7 +67,8 @@ struct PoolSplit {
 };
 
 // `bytes` and `state_share` are not negative, both sizes are positive (checked).
-[[nodiscard]] PoolSplit split_by_share(int64_t bytes, int64_t state_bytes, int64_t kv_bytes_per_token,
-                                       int32_t page_size, double state_share);
+[[nodiscard]] PoolSplit split_by_share(int64_t bytes, int64_t state_bytes,
+                                       int64_t kv_bytes_per_token, int32_t page_size,
+                                       double state_share);
 
 }  // namespace heddle::cache

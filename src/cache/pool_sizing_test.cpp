@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/pool_sizing.h"
 
+#include <random>
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <random>
 
 namespace heddle::cache {
 namespace {
@@ -17,11 +17,8 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 
 // Qwen3-Next-80B-A3B: 12 full-attention layers, 36 linear ones.
 KvLayout large_kv(DType dtype = DType::kBf16, int32_t page_size = 1) {
-  return {.num_layers = 12,
-          .page_size = page_size,
-          .num_kv_heads = 2,
-          .head_dim = 256,
-          .dtype = dtype};
+  return {
+      .num_layers = 12, .page_size = page_size, .num_kv_heads = 2, .head_dim = 256, .dtype = dtype};
 }
 
 StateLayout large_state(DType recurrent) {
@@ -83,6 +80,7 @@ TEST(SplitByShareTest, GivesTheTabulatedSizes) {
     int64_t rows_of_three_slots;
     int64_t rows_of_five_slots;
   };
+
   for (const Row& row : {Row{40, DType::kF32, 0.9, 263, 920754, 87, 52},
                          Row{40, DType::kBf16, 0.9, 514, 921114, 171, 102},
                          Row{40, DType::kF32, 0.3, 128, 1345194, 42, 25},
@@ -121,7 +119,8 @@ TEST(SizePoolsTest, SaysWhatOneRequestNeedsWhenNothingFits) {
   const Result<PoolPlan> plan = size_pools(tiny_budget(2 * kMiB));
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.status().code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(plan.status().message(), HasSubstr("2.0 MiB are left beside the weights; raise memory_fraction"));
+  EXPECT_THAT(plan.status().message(),
+              HasSubstr("2.0 MiB are left beside the weights; raise memory_fraction"));
   EXPECT_EQ(size_pools(tiny_budget(-5)).status().code(), StatusCode::kResourceExhausted);
 }
 
@@ -132,7 +131,8 @@ TEST(SizePoolsTest, ServesFixedTokensBeforeStatesAndFixedRowsBeforeKv) {
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->num_pages, 500);
   EXPECT_EQ(plan->context_length, 8000);
-  EXPECT_LE(plan->num_state_slots, (64 * kMiB - plan->kv_pool_bytes) / budget.state.bytes_per_slot());
+  EXPECT_LE(plan->num_state_slots,
+            (64 * kMiB - plan->kv_pool_bytes) / budget.state.bytes_per_slot());
 
   budget.max_total_tokens = 0;
   budget.max_running_requests = 30;
@@ -174,7 +174,9 @@ TEST(SizePoolsTest, KnowsModelsWithoutStateAndModelsWithoutKv) {
 
 TEST(SizePoolsTest, NeverPromisesMoreThanTheBudget) {
   std::mt19937_64 random(3);
-  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  const auto below = [&](int64_t n) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+  };
   for (int round = 0; round < 20000; ++round) {
     PoolBudget budget = tiny_budget(below(int64_t{1} << (10 + below(30))));
     budget.kv.page_size = 1 << below(8);
@@ -192,7 +194,8 @@ TEST(SizePoolsTest, NeverPromisesMoreThanTheBudget) {
     ASSERT_GE(plan->num_pages, plan->max_running_requests);
     ASSERT_GE(plan->context_length, 1);
     if (budget.state.num_layers > 0) {
-      ASSERT_GE(plan->num_state_slots, int64_t{plan->max_running_requests} * budget.slots_per_request);
+      ASSERT_GE(plan->num_state_slots,
+                int64_t{plan->max_running_requests} * budget.slots_per_request);
     }
     if (budget.max_running_requests > 0) {
       ASSERT_LE(plan->max_running_requests, budget.max_running_requests);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-
-#include <algorithm>
-#include <vector>
 
 #include "cache/kv_pool.h"
 #include "cache/state_pool.h"
@@ -93,8 +93,10 @@ TEST(StatePoolTest, ZeroesAndCopiesOneSlotInAllLayersAndNoOther) {
   EXPECT_EQ(pool->recurrent(2).shape, (Shape{4, 2, 4, 6}));
   for (int64_t layer = 0; layer < 3; ++layer) {
     for (int64_t slot = 0; slot < 4; ++slot) {
-      std::ranges::fill(row_of(pool->conv(layer), slot), static_cast<float>(100 * layer + slot + 1));
-      std::ranges::fill(row_of(pool->recurrent(layer), slot), static_cast<float>(-100 * layer - slot - 1));
+      std::ranges::fill(row_of(pool->conv(layer), slot),
+                        static_cast<float>(100 * layer + slot + 1));
+      std::ranges::fill(row_of(pool->recurrent(layer), slot),
+                        static_cast<float>(-100 * layer - slot - 1));
     }
   }
   pool->copy_slot(2, 3);

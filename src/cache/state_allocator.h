@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// StateAllocator: which recurrent-state slots are free. A slot holds the state of one sequence at one
-// moment: a convolution window and a recurrent matrix for every linear-attention layer.
+// StateAllocator: which recurrent-state slots are free. A slot holds the state of one sequence at
+// one moment: a convolution window and a recurrent matrix for every linear-attention layer.
 //
-// A running sequence advances its working slot in place, so a slot is never shared. The contents of a
-// freshly allocated slot are undefined: it must be zeroed or copied into before the first layer runs
-// (the scheduler lists it in BatchPlan::zero_state_slots). Each slot carries a label, the number of
-// tokens whose effect it holds; only whoever knows the label may reuse the state.
+// A running sequence advances its working slot in place, so a slot is never shared. The contents of
+// a freshly allocated slot are undefined: it must be zeroed or copied into before the first layer
+// runs (the scheduler lists it in BatchPlan::zero_state_slots). Each slot carries a label, the
+// number of tokens whose effect it holds; only whoever knows the label may reuse the state.
 // Degradation when the pool is short: none is handed out and the request waits.
 //
 // Threading, invariants and cost: as IdPool.

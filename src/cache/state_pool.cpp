@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/state_pool.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
 #include <limits>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "core/check.h"
 
@@ -31,8 +31,8 @@ Result<StatePool> StatePool::create(const StateLayout& layout, int64_t num_slots
   if (layout.num_layers == 0) return pool;
   const int64_t most = std::numeric_limits<int64_t>::max() / 8 / layout.num_layers;
   if (layout.conv_bytes_per_layer() + layout.recurrent_bytes_per_layer() > most / (num_slots + 1)) {
-    return resource_exhausted(fmt::format("state pool: {} slots of {} bytes are too many", num_slots,
-                                          layout.bytes_per_slot()));
+    return resource_exhausted(fmt::format("state pool: {} slots of {} bytes are too many",
+                                          num_slots, layout.bytes_per_slot()));
   }
   pool.conv_region_bytes_ = aligned(layout.conv_bytes_per_layer() * (num_slots + 1));
   pool.recurrent_region_bytes_ = aligned(layout.recurrent_bytes_per_layer() * (num_slots + 1));

@@ -3,8 +3,8 @@
 // conv [slots, W-1, channels], oldest row first, and recurrent [slots, Nv, Dv, Dk] with Dk
 // contiguous; slots = num_slots + 1, slot 0 is the sink.
 //
-// A slot's contents are whatever its last owner left: zero_slot() or copy_slot() must run before the
-// first layer of a sequence that starts in it.
+// A slot's contents are whatever its last owner left: zero_slot() or copy_slot() must run before
+// the first layer of a sequence that starts in it.
 //
 // Threading: different slots may be used from different threads at once. Cost: create() maps, it
 // touches nothing; zero and copy move bytes_per_slot().
@@ -24,7 +24,8 @@ class StatePool {
  public:
   StatePool() = default;
 
-  // Errors: kInvalidArgument for a bad layout, kResourceExhausted when the system refuses the mapping.
+  // Errors: kInvalidArgument for a bad layout, kResourceExhausted when the system refuses the
+  // mapping.
   static Result<StatePool> create(const StateLayout& layout, int64_t num_slots);
 
   [[nodiscard]] MutableTensorView conv(int64_t layer);
@@ -50,7 +51,7 @@ class StatePool {
   int64_t num_slots_ = 0;
   int64_t conv_region_bytes_ = 0;       // one layer
   int64_t recurrent_region_bytes_ = 0;  // one layer
-  device::HostBuffer memory_;                  // recurrent of all layers, then conv of all layers
+  device::HostBuffer memory_;           // recurrent of all layers, then conv of all layers
 };
 
 }  // namespace heddle::cache

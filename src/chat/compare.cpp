@@ -123,6 +123,9 @@ Result<bool> contains(Budget* budget, const Value& container, const Value& item)
       return find_text(container.as_string(), item.as_string(), 0) != std::string_view::npos;
     case Kind::kDict:
       HEDDLE_RETURN_IF_ERROR(budget->step());
+      if (item.is(Kind::kDict) || (item.is(Kind::kSequence) && item.as_sequence()->flavor == Flavor::kList)) {
+        return invalid_argument(fmt::format("a '{}' cannot be a key of a dict", item.type_name()));
+      }
       return container.as_dict().find(item) != nullptr;
     case Kind::kSequence:
       if (container.as_sequence()->flavor == Flavor::kGenerator && container.as_sequence()->consumed) {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "chat/access.h"
 #include "chat/filters.h"
 #include "chat/methods.h"
 #include "chat/python_text.h"
@@ -135,8 +136,6 @@ Result<Value> center(Budget* budget, const Value& input, Call call) {
 Result<Value> truncate(Budget* budget, const Value& input, Call call) {
   HEDDLE_ASSIGN_OR_RETURN(
       const auto args, BoundArguments::bind(call, "truncate", {"length", "killwords", "end", "leeway"}));
-  HEDDLE_RETURN_IF_ERROR(require_string(input, "truncate"));
-  HEDDLE_ASSIGN_OR_RETURN(const Value value, text_input(budget, input));
   HEDDLE_ASSIGN_OR_RETURN(const int64_t length, args.integer(0, 255));
   HEDDLE_ASSIGN_OR_RETURN(const std::string_view end, args.text(2, "..."));
   HEDDLE_ASSIGN_OR_RETURN(const int64_t leeway, args.integer(3, 5));
@@ -145,9 +144,10 @@ Result<Value> truncate(Budget* budget, const Value& input, Call call) {
     return invalid_argument(fmt::format("truncate(): length {} must be at least {} and leeway {} at least 0",
                                         length, end_length, leeway));
   }
-  const std::string_view text = value.as_string();
-  const auto size = static_cast<int64_t>(value.as_text().num_code_points);
-  if (size <= length || size - length <= leeway) return value;
+  HEDDLE_ASSIGN_OR_RETURN(const int64_t size, length_of(input));
+  if (size <= length || size - length <= leeway) return input;  // also a short list
+  HEDDLE_RETURN_IF_ERROR(require_string(input, "truncate"));
+  const std::string_view text = input.as_string();
   std::string_view kept = text.substr(0, offset_of_code_point(text, static_cast<size_t>(length - end_length)));
   if (!args.flag(1, false)) kept = kept.substr(0, std::min(kept.rfind(' '), kept.size()));
   TextWriter out(budget);

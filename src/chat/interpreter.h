@@ -56,7 +56,9 @@ class Interpreter {
   Status run_node(const Passage& passage, Position at);
   Status run_node(const Break& statement, Position at);
   Status run_node(const Continue& statement, Position at);
-  Status run_iterations(const For& statement, const SequencePtr& items);
+  // `completed`: an iteration reached its end. As in Jinja a loop whose iterations were all left by break or
+  // continue still takes its else branch.
+  Status run_iterations(const For& statement, const SequencePtr& items, bool& completed);
   Result<SequencePtr> loop_items(const For& statement);
   Status assign(const Target& target, const Value& value);
   Status write(std::string_view text);

@@ -53,8 +53,9 @@ bool is_sequence(const Value& value) {
   return value.is_undefined() || value.is_string() || value.is(Kind::kDict);
 }
 
+// Calling undefined fails, but Jinja counts it as callable.
 bool is_callable(const Value& value) {
-  return value.is(Kind::kMacro) || value.is(Kind::kMethod) || value.is(Kind::kBuiltin);
+  return value.is_undefined() || value.is(Kind::kMacro) || value.is(Kind::kMethod) || value.is(Kind::kBuiltin);
 }
 
 template <bool (*kIs)(const Value&)>

@@ -133,17 +133,20 @@ Result<SequencePtr> Interpreter::loop_items(const For& statement) {
 
 Status Interpreter::run_node(const For& statement, Position /*at*/) {
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr items, loop_items(statement));
-  if (items->items.empty()) {
-    const ScopeGuard guard(arena_, scope_);
-    return execute(statement.otherwise);
-  }
   HEDDLE_RETURN_IF_ERROR(budget_.fits(kLoopBytes));
   budget_.allocate(kLoopBytes);
-  const Counted depth(loop_depth_);
-  return run_iterations(statement, items);
+  bool completed = false;
+  {
+    const Counted depth(loop_depth_);
+    HEDDLE_RETURN_IF_ERROR(run_iterations(statement, items, completed));
+  }
+  if (completed) return {};
+  const ScopeGuard guard(arena_, scope_);
+  return execute(statement.otherwise);
 }
 
-Status Interpreter::run_iterations(const For& statement, const SequencePtr& items) {
+Status Interpreter::run_iterations(const For& statement, const SequencePtr& items, bool& completed) {
+  if (items->items.empty()) return {};
   LoopState* loop = arena_.make_loop();
   loop->items = items;
   loop->depth = loop_depth_;
@@ -156,7 +159,9 @@ Status Interpreter::run_iterations(const For& statement, const SequencePtr& item
     status = budget_.step();
     if (status.ok()) status = assign(statement.target, items->items[i]);
     if (status.ok()) status = execute(statement.body);
-    if (std::exchange(flow_, Flow::kNormal) == Flow::kBreak) break;
+    const Flow left_by = std::exchange(flow_, Flow::kNormal);
+    completed = completed || left_by == Flow::kNormal;
+    if (left_by == Flow::kBreak) break;
   }
   // The loop object may live on in a namespace; its items need not.
   HEDDLE_ASSIGN_OR_RETURN(const Value nothing, make_list(nullptr, {}));

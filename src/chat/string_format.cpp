@@ -210,7 +210,7 @@ Result<Value> format_percent(Budget* budget, std::string_view format, const Valu
     ++used;
     HEDDLE_RETURN_IF_ERROR(write_conversion(out, conversion, value));
   }
-  const bool may_be_unused = values.is(Kind::kDict) || (values.is(Kind::kSequence) && !is_tuple);
+  const bool may_be_unused = values.is(Kind::kDict) || values.is_undefined() || (values.is(Kind::kSequence) && !is_tuple);
   if (used < num_values && !may_be_unused) {
     return invalid_argument("not all arguments converted during string formatting");
   }

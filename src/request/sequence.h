@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequence: one request on its way through the engine, with everything the scheduler knows about it.
+// Sequence: one request on its way through the engine, with everything the scheduler knows about
+// it.
 //
-// Prompt and output lie end to end in one vector: what a step computes is always a contiguous range of
-// it, also when a retracted sequence is computed again from its first token.
+// Prompt and output lie end to end in one vector: what a step computes is always a contiguous range
+// of it, also when a retracted sequence is computed again from its first token.
 //
 // Threading:  filled in by the submitting thread, from then on confined to the engine thread.
-// Invariants: num_computed <= tokens.size(); between steps every sequence has at least one token that
+// Invariants: num_computed <= tokens.size(); between steps every sequence has at least one token
+// that
 //             was not computed, except one that asked for no output and has been prefilled.
 //             Pages and state slot belong to the scheduler; a waiting sequence owns none.
 #pragma once
@@ -65,7 +67,8 @@ struct Sequence {
   std::vector<int32_t> pages;  // page of token t is pages[t / page_size]
   int32_t state_slot = 0;      // working slot; 0: none
   int32_t num_retractions = 0;
-  int64_t num_cached_prompt_tokens = 0;  // prompt tokens not computed again, as of the first prefill
+  int64_t num_cached_prompt_tokens =
+      0;  // prompt tokens not computed again, as of the first prefill
 
   SequenceTimings timings;
 

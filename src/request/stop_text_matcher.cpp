@@ -60,8 +60,8 @@ int StopTextMatcher::push(std::string_view piece, bool may_match, std::string& o
     return match;
   }
 
-  // Everything but the longest tail that a stop text starts with. A complete text that was passed over
-  // must not hold anything back by itself: its longest border is what may still grow.
+  // Everything but the longest tail that a stop text starts with. A complete text that was passed
+  // over must not hold anything back by itself: its longest border is what may still grow.
   size_t held_size = 0;
   for (const Automaton& automaton : automata_) {
     const bool complete = automaton.state == static_cast<int32_t>(automaton.text.size());

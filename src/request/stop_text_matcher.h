@@ -2,9 +2,9 @@
 // StopTextMatcher finds stop texts in a text that arrives in pieces, and holds back only those
 // characters that may still become one.
 //
-// One Knuth-Morris-Pratt automaton per stop text: the work per byte of text is amortised constant for
-// each of them, whatever their length. A match ends at the earliest byte at which some stop text is
-// complete; if several end there, the first in the request's order is reported.
+// One Knuth-Morris-Pratt automaton per stop text: the work per byte of text is amortised constant
+// for each of them, whatever their length. A match ends at the earliest byte at which some stop
+// text is complete; if several end there, the first in the request's order is reported.
 //
 // Threading: thread-confined.
 #pragma once
@@ -25,9 +25,9 @@ class StopTextMatcher {
   // `keep_match`: the matched stop text stays part of the output.
   StopTextMatcher(const std::vector<std::string>& texts, bool keep_match);
 
-  // Takes the next piece and appends to `output` what is certain not to begin a stop text. Returns the
-  // index of the stop text that was completed, or kNoMatch. After a match nothing more is taken.
-  // With `may_match` false complete stop texts are passed over (min_new_tokens).
+  // Takes the next piece and appends to `output` what is certain not to begin a stop text. Returns
+  // the index of the stop text that was completed, or kNoMatch. After a match nothing more is
+  // taken. With `may_match` false complete stop texts are passed over (min_new_tokens).
   int push(std::string_view piece, bool may_match, std::string& output);
 
   // Appends what was held back; the text ends here.

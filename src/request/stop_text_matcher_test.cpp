@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "request/stop_text_matcher.h"
 
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <random>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
 
 namespace heddle::request {
 namespace {
@@ -112,7 +112,8 @@ TEST(StopTextMatcherTest, StaysLinearOnTextsMadeToBacktrack) {
   StopTextMatcher matcher(std::vector<std::string>(16, almost), false);
   std::string text;
   const std::string piece(100, 'a');
-  for (int i = 0; i < 1000; ++i) matcher.push(piece, true, text);  // quadratic work would take minutes
+  for (int i = 0; i < 1000; ++i)
+    matcher.push(piece, true, text);  // quadratic work would take minutes
   matcher.finish(text);
   EXPECT_EQ(text.size(), 100000u);
 }

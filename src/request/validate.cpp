@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "request/validate.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <string_view>
+
+#include <fmt/format.h>
 
 namespace heddle::request {
 namespace {
@@ -15,8 +15,8 @@ Status outside(std::string_view field, double value, std::string_view range) {
 
 Status check_token(std::string_view field, size_t index, TokenId token, int64_t vocab_size) {
   if (token >= 0 && token < vocab_size) return {};
-  return invalid_argument(fmt::format("{}[{}] is {}; token ids of this model go from 0 to {}", field,
-                                      index, token, vocab_size - 1));
+  return invalid_argument(fmt::format("{}[{}] is {}; token ids of this model go from 0 to {}",
+                                      field, index, token, vocab_size - 1));
 }
 
 // Comparisons are written so that NaN fails them.
@@ -24,7 +24,8 @@ bool within(float value, float low, float high) { return value >= low && value <
 
 Status check_size(std::string_view field, size_t size, size_t limit) {
   if (size <= limit) return {};
-  return invalid_argument(fmt::format("{} has {} entries; at most {} are allowed", field, size, limit));
+  return invalid_argument(
+      fmt::format("{} has {} entries; at most {} are allowed", field, size, limit));
 }
 
 }  // namespace
@@ -52,8 +53,9 @@ Status validate_sampling(const SamplingParams& sampling, int64_t vocab_size) {
   HEDDLE_RETURN_IF_ERROR(check_size("logit_bias", sampling.logit_bias.size(), kMaxLogitBiases));
   for (const auto& [token, bias] : sampling.logit_bias) {
     if (token < 0 || token >= vocab_size) {
-      return invalid_argument(fmt::format(
-          "logit_bias names token {}; token ids of this model go from 0 to {}", token, vocab_size - 1));
+      return invalid_argument(
+          fmt::format("logit_bias names token {}; token ids of this model go from 0 to {}", token,
+                      vocab_size - 1));
     }
     if (!within(bias, -100, 100)) {
       return outside(fmt::format("logit_bias of token {}", token), bias, "from -100 to 100");
@@ -68,8 +70,9 @@ Status validate_stop(const StopConditions& stop, int64_t vocab_size) {
         fmt::format("max_new_tokens is {}; it must be 0 or more", stop.max_new_tokens));
   }
   if (stop.min_new_tokens < 0 || stop.min_new_tokens > stop.max_new_tokens) {
-    return invalid_argument(fmt::format("min_new_tokens is {}; it must be from 0 to max_new_tokens = {}",
-                                        stop.min_new_tokens, stop.max_new_tokens));
+    return invalid_argument(
+        fmt::format("min_new_tokens is {}; it must be from 0 to max_new_tokens = {}",
+                    stop.min_new_tokens, stop.max_new_tokens));
   }
   HEDDLE_RETURN_IF_ERROR(check_size("stop", stop.texts.size(), kMaxStopTexts));
   for (size_t i = 0; i < stop.texts.size(); ++i) {
@@ -94,7 +97,8 @@ Status validate_request(const Request& request, const RequestLimits& limits) {
     return invalid_argument(fmt::format("the request's id has {} bytes; at most {} are allowed",
                                         request.id.size(), kMaxIdBytes));
   }
-  if (request.prompt.empty()) return invalid_argument("prompt is empty; it needs at least one token");
+  if (request.prompt.empty())
+    return invalid_argument("prompt is empty; it needs at least one token");
   HEDDLE_RETURN_IF_ERROR(validate_stop(request.stop, limits.vocab_size));
 
   // Written as a difference: max_new_tokens comes from outside and the sum could overflow.
@@ -114,8 +118,8 @@ Status validate_request(const Request& request, const RequestLimits& limits) {
                                         request.top_logprobs, kMaxTopLogprobs));
   }
   if (request.top_logprobs > 0 && !request.return_logprobs) {
-    return invalid_argument(fmt::format("top_logprobs is {}, but logprobs were not asked for",
-                                        request.top_logprobs));
+    return invalid_argument(
+        fmt::format("top_logprobs is {}, but logprobs were not asked for", request.top_logprobs));
   }
   if (request.choice_index < 0 || request.choice_index >= kMaxChoices) {
     return invalid_argument(fmt::format("choice_index is {}; it must be from 0 to {}",

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "request/validate.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 namespace heddle::request {
 namespace {
@@ -115,9 +115,8 @@ TEST(ValidateRequestTest, RefusesWhatTheContextCannotHoldWithoutOverflowing) {
   EXPECT_THAT(message_after([](Request& r) { r.stop.max_new_tokens = 254; }),
               AllOf(HasSubstr("maximum context length is 256 tokens"), HasSubstr("3 in the prompt"),
                     HasSubstr("max_new_tokens = 254")));
-  EXPECT_THAT(message_after([](Request& r) {
-                r.stop.max_new_tokens = std::numeric_limits<int64_t>::max();
-              }),
+  EXPECT_THAT(message_after(
+                  [](Request& r) { r.stop.max_new_tokens = std::numeric_limits<int64_t>::max(); }),
               HasSubstr("maximum context length is 256 tokens"));
   EXPECT_THAT(message_after([](Request& r) { r.prompt.assign(300, 1); }),
               HasSubstr("maximum context length is 256 tokens"));

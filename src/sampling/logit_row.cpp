@@ -7,8 +7,8 @@
 namespace heddle::sampling {
 namespace {
 
-// Four floats, as every x86-64 and ARMv8 has them; g++ and clang compile arithmetic on them to vector
-// instructions at any optimisation level, which they do not promise for loops.
+// Four floats, as every x86-64 and ARMv8 has them; g++ and clang compile arithmetic on them to
+// vector instructions at any optimisation level, which they do not promise for loops.
 using Float4 = float __attribute__((vector_size(16)));
 using Int4 = int32_t __attribute__((vector_size(16)));
 

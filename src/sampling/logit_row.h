@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pass over a row of logits: its maximum and where, whether it holds NaN, and the maximum of every
-// block of 64. The block maxima let later steps skip blocks that cannot matter, so that top-k of 20 in
-// a vocabulary of 150,000 reads few logits twice.
+// One pass over a row of logits: its maximum and where, whether it holds NaN, and the maximum of
+// every block of 64. The block maxima let later steps skip blocks that cannot matter, so that top-k
+// of 20 in a vocabulary of 150,000 reads few logits twice.
 //
 // Threading: pure functions. Cost: four lanes of the baseline instruction set.
 #pragma once
@@ -36,8 +36,8 @@ struct RowScan {
 // Fills `block_max`, one value per block. The row is not empty.
 RowScan scan_row(std::span<const float> logits, std::span<float> block_max);
 
-// exp(z) for z <= 0; 0 below -86. Relative error below 3e-7: well under what a softmax in fp32 carries.
-// Coefficients from Cephes' expf (Moshier).
+// exp(z) for z <= 0; 0 below -86. Relative error below 3e-7: well under what a softmax in fp32
+// carries. Coefficients from Cephes' expf (Moshier).
 [[nodiscard]] inline float exp_of_negative(float z) {
   constexpr float kLowest = -86.0f;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
@@ -57,7 +57,8 @@ RowScan scan_row(std::span<const float> logits, std::span<float> block_max);
   return z > kLowest ? value : 0.0f;
 }
 
-// Sum over the row of exp((logit - max) * inverse_temperature), and of each block. `max` is the row's.
+// Sum over the row of exp((logit - max) * inverse_temperature), and of each block. `max` is the
+// row's.
 double exp_sums(std::span<const float> logits, float max, float inverse_temperature,
                 std::span<double> block_sums);
 

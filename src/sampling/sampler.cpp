@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sampling/sampler.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
+
+#include <fmt/format.h>
 
 #include "core/check.h"
 #include "sampling/uniform_draw.h"
@@ -68,13 +68,14 @@ Result<TokenId> Sampler::sample(const SampleArgs& args, TokenLogprob* logprob) {
 
   const RowScan scan = scan_row(args.logits, block_max_);
   if (scan.has_nan || scan.max == kInfinity) {
-    return internal_error(fmt::format("numerical error: a logit for position {} is {}", args.position,
-                                      scan.has_nan ? "not a number" : "infinite"));
+    return internal_error(fmt::format("numerical error: a logit for position {} is {}",
+                                      args.position, scan.has_nan ? "not a number" : "infinite"));
   }
   if (scan.max == -kInfinity) {
-    return internal_error(fmt::format(
-        "numerical error: every token is masked at position {}; check logit_bias and min_new_tokens",
-        args.position));
+    return internal_error(
+        fmt::format("numerical error: every token is masked at position {}; check logit_bias and "
+                    "min_new_tokens",
+                    args.position));
   }
 
   const bool greedy = params.temperature < kGreedyTemperature;
@@ -145,14 +146,14 @@ constexpr auto kBetter = [](const auto& a, const auto& b) {
 
 }  // namespace
 
-// Each of the three filters keeps a prefix of the tokens from best to worst, and none looks at what the
-// others dropped, so the shortest prefix decides.
+// Each of the three filters keeps a prefix of the tokens from best to worst, and none looks at what
+// the others dropped, so the shortest prefix decides.
 Sampler::Cut Sampler::find_cut(const Row& row, const SamplingParams& params) {
   float lowest = -kInfinity;
   if (params.min_p > 0) {
     const double log_ratio = std::log(static_cast<double>(params.min_p));
-    lowest = not_below(static_cast<double>(row.max) +
-                       static_cast<double>(row.temperature) * log_ratio);
+    lowest =
+        not_below(static_cast<double>(row.max) + static_cast<double>(row.temperature) * log_ratio);
     lowest = std::min(lowest, row.max);
   }
   Cut cut{.logit = lowest, .token = kAnyToken};
@@ -184,7 +185,8 @@ Sampler::Cut Sampler::find_cut(const Row& row, const SamplingParams& params) {
 }
 
 // Narrows `cut`, below which lie exactly the candidates, to those whose better ones weigh at most
-// top_p of the total. Halves the range that is in doubt, so that the candidates are never all sorted.
+// top_p of the total. Halves the range that is in doubt, so that the candidates are never all
+// sorted.
 Sampler::Cut Sampler::find_top_p(const Row& row, float top_p, Cut cut) {
   constexpr std::ptrdiff_t kSortBelow = 128;
   const double limit = static_cast<double>(top_p) * row.total;
@@ -243,7 +245,8 @@ TokenId Sampler::draw_below_cut(const Row& row, const Cut& cut, double uniform) 
       if (block_max_[b] < cut.logit) continue;
       auto token = static_cast<TokenId>(b * kBlockSize);
       for (const float logit : block_of(row.logits, b)) {
-        if (cut.keeps(logit, token) && !visit(token, static_cast<double>(row.weight(logit)))) return;
+        if (cut.keeps(logit, token) && !visit(token, static_cast<double>(row.weight(logit))))
+          return;
         ++token;
       }
     }

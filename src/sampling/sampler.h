@@ -6,19 +6,21 @@
 //   3 repetition penalty, once per distinct token of the output: positive logits / p, negative * p
 //   4 - frequency_penalty * count - presence_penalty, for tokens that occur in the output
 //   5 divided by the temperature          6 softmax
-//   7 top_k, then top_p on the probabilities of step 6 (a token stays if the mass of the better ones
+//   7 top_k, then top_p on the probabilities of step 6 (a token stays if the mass of the better
+//   ones
 //     is <= top_p), then min_p (stays if its probability is >= min_p times the best)
 //   8 draw: the kept tokens in ascending order of id; the first whose cumulated probability exceeds
 //     uniform_draw(seed, position, choice) times the mass that was kept
-// Better means: higher logit after step 4, at equal logits the lower id. Temperatures below 1e-6 are
-// greedy: the best token after step 4.
+// Better means: higher logit after step 4, at equal logits the lower id. Temperatures below 1e-6
+// are greedy: the best token after step 4.
 //
-// Logprobs are the log softmax after step 5 (temperature 1 when greedy), before step 7; masked tokens
-// have -9999.
+// Logprobs are the log softmax after step 5 (temperature 1 when greedy), before step 7; masked
+// tokens have -9999.
 //
 // Threading: thread-confined (scratch inside); one Sampler per thread may work on different rows.
 // Cost: the vocabulary is never sorted. Greedy and top_k read it once; top_p, the open draw and
-// logprobs once more for the softmax. Allocates nothing after construction, except in `logprob->top`.
+// logprobs once more for the softmax. Allocates nothing after construction, except in
+// `logprob->top`.
 #pragma once
 
 #include <cstdint>
@@ -55,8 +57,9 @@ class Sampler {
   explicit Sampler(int64_t vocab_size);
 
   // The token; with `logprob` not null also its logprob and the best alternatives.
-  // Error: kInternal with a message that begins "numerical error", when a logit is NaN or +inf or every
-  // token is masked. `logits` has V entries and token ids lie within the vocabulary (checked).
+  // Error: kInternal with a message that begins "numerical error", when a logit is NaN or +inf or
+  // every token is masked. `logits` has V entries and token ids lie within the vocabulary
+  // (checked).
   Result<TokenId> sample(const SampleArgs& args, TokenLogprob* logprob = nullptr);
 
   // The same for a sequence of a plan: fills `sampled`, errors included.
@@ -106,11 +109,11 @@ class Sampler {
   [[nodiscard]] float reached_by(size_t count);
   void gather(const Row& row, float lowest_logit);  // into candidates_
 
-  std::vector<int32_t> counts_;         // [V], all zero between calls
-  std::vector<float> block_max_;        // [blocks]
-  std::vector<float> block_scratch_;    // [blocks]
-  std::vector<double> block_sums_;      // [blocks]
-  std::vector<Candidate> candidates_;   // capacity V
+  std::vector<int32_t> counts_;        // [V], all zero between calls
+  std::vector<float> block_max_;       // [blocks]
+  std::vector<float> block_scratch_;   // [blocks]
+  std::vector<double> block_sums_;     // [blocks]
+  std::vector<Candidate> candidates_;  // capacity V
 };
 
 }  // namespace heddle::sampling

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Time per row at the vocabulary of Qwen3-Next, with logits spread as a language model's are.
-#include <benchmark/benchmark.h>
-
 #include <random>
+
+#include <benchmark/benchmark.h>
 
 #include "sampling/sampler.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sampler in double, sorting everything: the oracle of the tests and the plainest statement of the
-// order of operations in sampler.h.
+// The sampler in double, sorting everything: the oracle of the tests and the plainest statement of
+// the order of operations in sampler.h.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,8 @@ struct ReferenceDistribution {
   std::vector<double> kept;           // step 7, renormalised; 0 for what was dropped
   TokenId best = 0;
 
-  // How close top_p or min_p came to a different decision; tests pass over what rounding may decide.
+  // How close top_p or min_p came to a different decision; tests pass over what rounding may
+  // decide.
   double margin = 1;
 };
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sampling/sampler.h"
 
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <limits>
 #include <random>
 #include <set>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "sampling/sampler_reference.h"
 #include "sampling/uniform_draw.h"
@@ -105,7 +105,8 @@ TEST(SamplerTest, LeavesNoTraceOfEarlierPenalties) {
   const Case penalised{{4, 3.5f, 0}, {.temperature = 0, .frequency_penalty = 2}, {0, 0, 1}, {}};
   ASSERT_EQ(*sample(sampler, penalised), 1);
   ASSERT_EQ(*sample(sampler, penalised), 1);
-  ASSERT_EQ(*sample(sampler, {{4, 3.5f, 0}, {.temperature = 0, .frequency_penalty = 2}, {1}, {}}), 0);
+  ASSERT_EQ(*sample(sampler, {{4, 3.5f, 0}, {.temperature = 0, .frequency_penalty = 2}, {1}, {}}),
+            0);
 }
 
 TEST(SamplerTest, ReportsNumericalErrorsInsteadOfATokenAndRecovers) {
@@ -127,7 +128,8 @@ TEST(SamplerTest, ReportsNumericalErrorsInsteadOfATokenAndRecovers) {
       // What is masked cannot harm.
       Sampler other(100);
       row[at] = kNan;
-      EXPECT_TRUE(sample(other, {row, {.temperature = temperature}, {}, {static_cast<TokenId>(at)}}).ok());
+      EXPECT_TRUE(
+          sample(other, {row, {.temperature = temperature}, {}, {static_cast<TokenId>(at)}}).ok());
     }
     EXPECT_THAT(message(std::vector<float>(100, -kInf), {.temperature = temperature}, {}),
                 HasSubstr("every token is masked"));
@@ -146,7 +148,8 @@ TEST(SamplerTest, KeepsTheSmallestSetWhoseMassBeforeItsLastTokenIsAtMostTopP) {
   const std::vector<float> quarters(4, 1.0f);
   EXPECT_THAT(support({quarters, {.top_p = 1e-6f}, {}, {}}), ElementsAre(0));
   EXPECT_THAT(support({quarters, {.top_p = 0.2f}, {}, {}}), ElementsAre(0));
-  EXPECT_THAT(support({quarters, {.top_p = 0.5f}, {}, {}}), ElementsAre(0, 1, 2));  // exactly: one more
+  EXPECT_THAT(support({quarters, {.top_p = 0.5f}, {}, {}}),
+              ElementsAre(0, 1, 2));  // exactly: one more
   EXPECT_THAT(support({quarters, {.top_p = 0.6f}, {}, {}}), ElementsAre(0, 1, 2));
   EXPECT_THAT(support({quarters, {.top_p = 1.0f}, {}, {}}), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(support({{0, 10, 0, 9}, {.top_p = 0.5f}, {}, {}}), ElementsAre(1));
@@ -166,7 +169,8 @@ TEST(SamplerTest, DropsWhatIsLessLikelyThanMinPTimesTheBest) {
 TEST(SamplerTest, StandsExtremeTemperatures) {
   EXPECT_THAT(support({{1, 2, 2.1f}, {.temperature = 1e-5f}, {}, {}}), ElementsAre(2));
   EXPECT_THAT(support({{1, 2, -kInf}, {.temperature = 3e38f}, {}, {}}), ElementsAre(0, 1));
-  EXPECT_THAT(support({{1, 2, -kInf}, {.temperature = 3e38f, .top_p = 0.9f}, {}, {}}), ElementsAre(0, 1));
+  EXPECT_THAT(support({{1, 2, -kInf}, {.temperature = 3e38f, .top_p = 0.9f}, {}, {}}),
+              ElementsAre(0, 1));
   EXPECT_THAT(support({{-3e38f, 3e38f}, {.top_p = 0.99f}, {}, {}}), ElementsAre(1));
   EXPECT_THAT(support({{-3e38f, 3e38f}, {}, {}, {}}), ElementsAre(1));
 }
@@ -222,7 +226,10 @@ TEST(SamplerTest, DrawsWithTheProbabilitiesOfTheReference) {
       {.temperature = 1.5f, .top_p = 0.8f},
       {.top_k = 7},
       {.temperature = 2, .min_p = 0.1f},
-      {.top_p = 0.95f, .frequency_penalty = 0.5f, .presence_penalty = 0.3f, .repetition_penalty = 1.3f},
+      {.top_p = 0.95f,
+       .frequency_penalty = 0.5f,
+       .presence_penalty = 0.3f,
+       .repetition_penalty = 1.3f},
   };
   std::mt19937 random(11);
   for (const SamplingParams& params : all_params) {
@@ -282,7 +289,8 @@ TEST(SamplerTest, DrawsTheReferencesTokenForRandomParameters) {
       from.params.frequency_penalty = 4 * unit() - 2;
       from.params.presence_penalty = 4 * unit() - 2;
       from.params.repetition_penalty = 0.1f + 1.9f * unit();
-      for (size_t i = random() % 20; i-- > 0;) from.output.push_back(static_cast<TokenId>(random() % V));
+      for (size_t i = random() % 20; i-- > 0;)
+        from.output.push_back(static_cast<TokenId>(random() % V));
     }
     if (random() % 3 == 0) {
       from.params.logit_bias = {{static_cast<TokenId>(random() % V), 20 * unit() - 10}};
@@ -379,7 +387,8 @@ TEST(SamplerTest, FillsTheSampledTokenOfAPlan) {
   EXPECT_EQ(sampled.logprob.top.size(), 1u);
   EXPECT_TRUE(sampled.error.ok());
   logits[2] = kNan;
-  sampler.sample(logits, {.sequence_id = 12, .new_tokens = new_tokens, .sampling = &params}, sampled);
+  sampler.sample(logits, {.sequence_id = 12, .new_tokens = new_tokens, .sampling = &params},
+                 sampled);
   EXPECT_FALSE(sampled.error.ok());
 }
 

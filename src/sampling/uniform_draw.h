@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// uniform_draw: a number in [0, 1) that depends on nothing but (seed, position, choice): not on the rest
-// of the batch, not on what was drawn before, not on how often a sequence was computed again.
+// uniform_draw: a number in [0, 1) that depends on nothing but (seed, position, choice): not on the
+// rest of the batch, not on what was drawn before, not on how often a sequence was computed again.
 //
 // The hash: three rounds of the SplitMix64 finaliser (Steele, Lea and Flood, "Fast Splittable
-// Pseudorandom Number Generators", OOPSLA 2014; constants by Stafford, variant 13), one input a round,
-// each added to the running value with the golden-ratio increment. The upper 53 bits make the double.
-// The values are part of the behaviour: the same seed gives the same text in every later version.
+// Pseudorandom Number Generators", OOPSLA 2014; constants by Stafford, variant 13), one input a
+// round, each added to the running value with the golden-ratio increment. The upper 53 bits make
+// the double. The values are part of the behaviour: the same seed gives the same text in every
+// later version.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scheduler/fcfs_scheduler.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
+
+#include <fmt/format.h>
 
 #include "core/check.h"
 
@@ -51,7 +51,8 @@ Status FcfsScheduler::check_fits(const Sequence& sequence) const {
   const int64_t available = options_.num_pages * options_.page_size;
   if (needed <= available) return {};
   return invalid_argument(fmt::format(
-      "the request needs room for {} tokens ({} in the prompt, max_new_tokens = {}), but the KV pool "
+      "the request needs room for {} tokens ({} in the prompt, max_new_tokens = {}), but the KV "
+      "pool "
       "holds {}; shorten it, or start the engine with more memory or a larger max_total_tokens",
       needed, sequence.num_prompt_tokens, sequence.request.stop.max_new_tokens, available));
 }
@@ -61,9 +62,9 @@ Status FcfsScheduler::submit(Sequence& sequence) {
   HEDDLE_CHECK_LT(last_id_, sequence.id);
   HEDDLE_RETURN_IF_ERROR(check_fits(sequence));
   if (num_queued_ >= options_.max_queued) {
-    return resource_exhausted(fmt::format(
-        "{} requests are waiting, max_queued_requests = {}; try again later", num_queued_,
-        options_.max_queued));
+    return resource_exhausted(
+        fmt::format("{} requests are waiting, max_queued_requests = {}; try again later",
+                    num_queued_, options_.max_queued));
   }
   last_id_ = sequence.id;
   sequence.status = SequenceStatus::kWaiting;
@@ -162,23 +163,22 @@ void FcfsScheduler::add(Sequence& sequence, int64_t num_new_tokens, BatchPlan& p
   if (sequence.num_computed == 0 && sequence.state_slot != 0) {
     plan.zero_state_slots.push_back(sequence.state_slot);
   }
-  plan.sequences.push_back(
-      {.sequence_id = sequence.id,
-       .new_tokens = std::span<const TokenId>(sequence.tokens)
-                         .subspan(static_cast<size_t>(sequence.num_computed),
-                                  static_cast<size_t>(num_new_tokens)),
-       .context_tokens = sequence.num_computed,
-       .pages = sequence.pages,
-       .state_slot = sequence.state_slot,
-       .checkpoints = {},
-       .sample = last && sequence.wants_tokens(),
-       .sampling = &sequence.request.sampling,
-       .seed = sequence.seed,
-       .choice_index = sequence.request.choice_index,
-       .output_tokens = sequence.output_tokens(),
-       .forbidden_tokens = sequence.forbidden_tokens(),
-       .return_logprobs = sequence.request.return_logprobs,
-       .top_logprobs = sequence.request.top_logprobs});
+  plan.sequences.push_back({.sequence_id = sequence.id,
+                            .new_tokens = std::span<const TokenId>(sequence.tokens)
+                                              .subspan(static_cast<size_t>(sequence.num_computed),
+                                                       static_cast<size_t>(num_new_tokens)),
+                            .context_tokens = sequence.num_computed,
+                            .pages = sequence.pages,
+                            .state_slot = sequence.state_slot,
+                            .checkpoints = {},
+                            .sample = last && sequence.wants_tokens(),
+                            .sampling = &sequence.request.sampling,
+                            .seed = sequence.seed,
+                            .choice_index = sequence.request.choice_index,
+                            .output_tokens = sequence.output_tokens(),
+                            .forbidden_tokens = sequence.forbidden_tokens(),
+                            .return_logprobs = sequence.request.return_logprobs,
+                            .top_logprobs = sequence.request.top_logprobs});
 }
 
 void FcfsScheduler::complete(const BatchPlan& plan, const StepOutput& output) {

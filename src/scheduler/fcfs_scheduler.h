@@ -3,21 +3,22 @@
 //
 // A step, in this order:
 //   1. Every decoding sequence gets a page for its next row if it needs one. When none is left the
-//      youngest running sequence is retracted, until there is one. The oldest is never retracted: it
-//      fits the pool alone, so it always reaches its end.
+//      youngest running sequence is retracted, until there is one. The oldest is never retracted:
+//      it fits the pool alone, so it always reaches its end.
 //   2. Decoding sequences: one token each, all of them.
 //   3. Running sequences in prefill, oldest first, share what is left of the step's tokens.
-//   4. Waiting sequences, oldest first, as long as there are tokens, rows, a state slot and pages for
-//      all of their tokens and one more for every running sequence. The first that does not fit stops
-//      the pass: nobody overtakes. After a retraction nobody is admitted before somebody left, so that
-//      work is not thrown away twice.
+//   4. Waiting sequences, oldest first, as long as there are tokens, rows, a state slot and pages
+//   for
+//      all of their tokens and one more for every running sequence. The first that does not fit
+//      stops the pass: nobody overtakes. After a retraction nobody is admitted before somebody
+//      left, so that work is not thrown away twice.
 //
-// Chunks that are not a prompt's last end on the grid. A chunk that would be empty then is left for the
-// next step, unless it is the step's first: progress goes before alignment.
+// Chunks that are not a prompt's last end on the grid. A chunk that would be empty then is left for
+// the next step, unless it is the step's first: progress goes before alignment.
 //
-// Invariants beyond Scheduler's: running and waiting are ordered by age, and every running sequence is
-// older than every waiting one.
-// Cost: O(sequences) a step; allocates nothing once the vectors have grown.
+// Invariants beyond Scheduler's: running and waiting are ordered by age, and every running sequence
+// is older than every waiting one. Cost: O(sequences) a step; allocates nothing once the vectors
+// have grown.
 #pragma once
 
 #include <cstdint>

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scheduler/fcfs_scheduler.h"
 
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <map>
 #include <memory>
 #include <random>
 #include <set>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "support/fake_runner.h"
 
 namespace heddle::scheduler {
 namespace {
 
+using ::heddle::testing::FakeRunner;
 using request::BatchPlan;
 using request::Sequence;
 using request::SequenceStatus;
 using request::StepOutput;
-using ::heddle::testing::FakeRunner;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -68,7 +68,8 @@ class Bench {
   }
 
   static bool done(const Sequence& sequence) {
-    const bool stopped = sequence.num_output_tokens() > 0 && sequence.ends_text(sequence.tokens.back());
+    const bool stopped =
+        sequence.num_output_tokens() > 0 && sequence.ends_text(sequence.tokens.back());
     return stopped || (sequence.num_output_tokens() >= sequence.request.stop.max_new_tokens &&
                        sequence.num_computed >= sequence.num_prompt_tokens);
   }
@@ -82,7 +83,8 @@ class Bench {
     EXPECT_TRUE(output.ok());
     scheduler.complete(plan, *output);
     for (const auto& sequence : sequences) {
-      if (sequence->status == SequenceStatus::kRunning && done(*sequence)) scheduler.release(*sequence);
+      if (sequence->status == SequenceStatus::kRunning && done(*sequence))
+        scheduler.release(*sequence);
     }
     scheduler.check_invariants();
     return true;
@@ -109,7 +111,8 @@ std::vector<TokenId> expected_output(const Sequence& sequence) {
   std::vector<TokenId> output;
   while (std::ssize(output) < sequence.request.stop.max_new_tokens) {
     std::span<const TokenId> forbidden;
-    if (std::ssize(output) < sequence.request.stop.min_new_tokens) forbidden = sequence.ending_tokens;
+    if (std::ssize(output) < sequence.request.stop.min_new_tokens)
+      forbidden = sequence.ending_tokens;
     tokens.push_back(FakeRunner::next_token(tokens, forbidden));
     output.push_back(tokens.back());
     if (sequence.ends_text(tokens.back())) break;
@@ -228,9 +231,10 @@ TEST(FcfsSchedulerTest, RefusesWhatCanNeverFit) {
   Sequence& large = bench.make(30, 12);
   const Status status = bench.scheduler.submit(large);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(),
-              HasSubstr("needs room for 41 tokens (30 in the prompt, max_new_tokens = 12), but the KV "
-                        "pool holds 40"));
+  EXPECT_THAT(
+      status.message(),
+      HasSubstr("needs room for 41 tokens (30 in the prompt, max_new_tokens = 12), but the KV "
+                "pool holds 40"));
   EXPECT_FALSE(bench.step());
 }
 
@@ -321,9 +325,10 @@ TEST(FcfsSchedulerTest, LowersRowsThatCouldNotAllAdvance) {
   EXPECT_EQ(FcfsScheduler(options).options().max_running, 3);
 }
 
-// Random pools, arrivals, lengths, stop ids and cancellations. Every sequence that was not cancelled gets
-// exactly the tokens it would get alone; every step every decoding sequence advances; at the end the
-// pools are empty. The runner complains about rows, states and plans that are not as they should be.
+// Random pools, arrivals, lengths, stop ids and cancellations. Every sequence that was not
+// cancelled gets exactly the tokens it would get alone; every step every decoding sequence
+// advances; at the end the pools are empty. The runner complains about rows, states and plans that
+// are not as they should be.
 TEST(FcfsSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
   int64_t retractions = 0;
   for (unsigned seed = 0; seed < 4000; ++seed) {
@@ -353,8 +358,8 @@ TEST(FcfsSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
       while (std::ssize(bench.sequences) < num_sequences && between(0, 2) == 0) {
         const int64_t prompt = between(1, std::min<int64_t>(pool_tokens, 50));
         const int64_t max_new = between(0, std::min<int64_t>(pool_tokens - prompt + 2, 40));
-        Sequence& sequence = bench.make(prompt, max_new, {static_cast<TokenId>(between(0, 60)), 3, 9},
-                                        between(0, max_new));
+        Sequence& sequence = bench.make(
+            prompt, max_new, {static_cast<TokenId>(between(0, 60)), 3, 9}, between(0, max_new));
         const bool fits = sequence.max_stored_tokens() <= pool_tokens;
         const bool room = bench.scheduler.stats().num_queued < options.max_queued;
         ASSERT_EQ(bench.scheduler.submit(sequence).ok(), fits && room);
@@ -365,7 +370,8 @@ TEST(FcfsSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
         }
       }
       if (between(0, 9) == 0 && !bench.sequences.empty()) {
-        Sequence& victim = *bench.sequences[static_cast<size_t>(between(0, std::ssize(bench.sequences) - 1))];
+        Sequence& victim =
+            *bench.sequences[static_cast<size_t>(between(0, std::ssize(bench.sequences) - 1))];
         if (victim.status != SequenceStatus::kFinished) cancelled.insert(victim.id);
         bench.scheduler.release(victim);
       }

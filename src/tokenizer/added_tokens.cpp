@@ -97,8 +97,8 @@ std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view
 void AddedTokenMatcher::split(std::string_view text, bool parse_special,
                               const TextFunction& on_text, const TokenFunction& on_token) const {
   const auto is_apart = [text](const Match& match) {
-    const bool word_before = match.begin > 0 &&
-                             is_word_character(last_code_point(text.substr(0, match.begin)));
+    const bool word_before =
+        match.begin > 0 && is_word_character(last_code_point(text.substr(0, match.begin)));
     const bool word_after = match.end < text.size() &&
                             is_word_character(decode_utf8(text.substr(match.end)).code_point);
     return !word_before && !word_after;

@@ -46,7 +46,8 @@ TEST(AddedTokenMatcher, TakesTheLeftmostThenTheLongest) {
 TEST(AddedTokenMatcher, LeavesSpecialTokensInPlainText) {
   const std::vector<AddedToken> tokens = {{.id = 1, .content = "<end>", .special = true},
                                           {.id = 2, .content = "<think>"}};
-  EXPECT_THAT(split(tokens, "a<end><think>", /*parse_special=*/false), ElementsAre("'a<end>'", "2"));
+  EXPECT_THAT(split(tokens, "a<end><think>", /*parse_special=*/false),
+              ElementsAre("'a<end>'", "2"));
   EXPECT_THAT(split(tokens, "a<end><think>"), ElementsAre("'a'", "1", "2"));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Broken tokenizer files: each one readable error, never a crash and never an allocation that the file
-// merely asks for.
+// Broken tokenizer files: each one readable error, never a crash and never an allocation that the
+// file merely asks for.
 #include <functional>
 #include <random>
 
@@ -17,8 +17,8 @@ namespace {
 
 using testing::added_token;
 using testing::byte_level_json;
-using testing::Json;
 using ::testing::HasSubstr;
+using testing::Json;
 
 // The message for a good file that `damage` breaks.
 std::string error_after(const std::function<void(Json&)>& damage) {
@@ -204,7 +204,8 @@ TEST(BadTokenizerConfig, NamesTheKey) {
   EXPECT_THAT(error("{"), HasSubstr("not valid JSON"));
   EXPECT_THAT(error("[]"), HasSubstr("the document is an array"));
   EXPECT_THAT(error(R"({"eos_token": 7})"), HasSubstr("eos_token is an integer"));
-  EXPECT_THAT(error(R"({"eos_token": {"lstrip": true}})"), HasSubstr("eos_token.content is missing"));
+  EXPECT_THAT(error(R"({"eos_token": {"lstrip": true}})"),
+              HasSubstr("eos_token.content is missing"));
   EXPECT_THAT(error(R"({"add_bos_token": "true"})"), HasSubstr("add_bos_token is a string"));
   EXPECT_THAT(error(R"({"added_tokens_decoder": {"x": {}}})"), HasSubstr("has the key 'x'"));
   EXPECT_THAT(error(R"({"added_tokens_decoder": {"-4": {"content": "a"}}})"),

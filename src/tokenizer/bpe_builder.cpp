@@ -11,8 +11,9 @@ namespace heddle::tokenizer {
 namespace {
 
 Status missing_token(std::string_view left, std::string_view right, std::string_view token) {
-  return data_loss(fmt::format("the merge '{}' '{}' needs the token '{}', which is not in the vocabulary",
-                               left, right, token));
+  return data_loss(
+      fmt::format("the merge '{}' '{}' needs the token '{}', which is not in the vocabulary", left,
+                  right, token));
 }
 
 }  // namespace
@@ -26,7 +27,8 @@ void BpeBuilder::reserve_merges(size_t num_merges) { merges_.reserve(num_merges)
 Status BpeBuilder::add_token(std::string_view spelling, int64_t id) {
   if (!byte_level_) return vocabulary_.insert(spelling, id);
   merged_bytes_.clear();
-  if (append_bytes_of_spelling(spelling, merged_bytes_)) return vocabulary_.insert(merged_bytes_, id);
+  if (append_bytes_of_spelling(spelling, merged_bytes_))
+    return vocabulary_.insert(merged_bytes_, id);
   return vocabulary_.insert_literal(spelling, id);
 }
 
@@ -73,9 +75,8 @@ Status BpeBuilder::add_merge(std::string_view left, std::string_view right) {
   if (right_id < 0) return missing_token(left, right, right);
   const TokenId merged_id = find_merged(left_text, right_text);
   if (merged_id < 0) return missing_token(left, right, fmt::format("{}{}", left, right));
-  merges_.push_back({.left = left_id,
-                     .right = right_id,
-                     .merge = {.rank = next_rank_++, .merged = merged_id}});
+  merges_.push_back(
+      {.left = left_id, .right = right_id, .merge = {.rank = next_rank_++, .merged = merged_id}});
   last_merged_ = merged_id;
   return ok_status();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// BpeBuilder makes a BpeModel from the spellings in vocabulary files: tokens first, then merges in rank
-// order.
+// BpeBuilder makes a BpeModel from the spellings in vocabulary files: tokens first, then merges in
+// rank order.
 //
 // Cost: about 60 ns a token and 80 ns a merge on a vocabulary of 150 thousand.
 #pragma once

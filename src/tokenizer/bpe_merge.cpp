@@ -39,8 +39,8 @@ void merge_by_scanning(const MergeTable& table, MergeScratch& scratch) {
   }
 }
 
-// Symbols stay at their first position; `next` and `previous` skip those merged away. A heap entry is
-// stale when the pair at its position has another rank by now.
+// Symbols stay at their first position; `next` and `previous` skip those merged away. A heap entry
+// is stale when the pair at its position has another rank by now.
 class HeapMerger {
  public:
   HeapMerger(const MergeTable& table, MergeScratch& scratch) : table_(table), scratch_(scratch) {}
@@ -128,8 +128,7 @@ MergeTable::MergeTable(std::span<const MergeRule> rules) {
 }
 
 size_t MergeTable::home_of(TokenId left, TokenId right) const {
-  return hash_pair(static_cast<uint32_t>(left), static_cast<uint32_t>(right)) &
-         (slots_.size() - 1);
+  return hash_pair(static_cast<uint32_t>(left), static_cast<uint32_t>(right)) & (slots_.size() - 1);
 }
 
 void MergeTable::insert(const MergeRule& rule) {

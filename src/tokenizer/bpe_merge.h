@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The merging at the heart of BPE: while some adjacent pair of symbols has a merge, apply the one of
-// lowest rank, the leftmost first among equals. Sennrich, Haddow and Birch, "Neural Machine Translation
-// of Rare Words with Subword Units", arXiv:1508.07909.
+// The merging at the heart of BPE: while some adjacent pair of symbols has a merge, apply the one
+// of lowest rank, the leftmost first among equals. Sennrich, Haddow and Birch, "Neural Machine
+// Translation of Rare Words with Subword Units", arXiv:1508.07909.
 //
-// Short words scan for the best pair; long ones keep a heap over a linked list, so that n symbols cost
-// O(n log n) whatever they are (a run of one letter, too).
+// Short words scan for the best pair; long ones keep a heap over a linked list, so that n symbols
+// cost O(n log n) whatever they are (a run of one letter, too).
 //
 // Threading: MergeTable is built by one thread, then immutable; a MergeScratch belongs to one call.
 #pragma once

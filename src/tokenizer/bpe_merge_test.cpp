@@ -62,8 +62,8 @@ TEST(BpeMerge, TheLastOfARepeatedPairCounts) {
   EXPECT_THAT(merge({{0, 1, {0, 10}}, {0, 1, {1, 11}}}, {0, 1}), ElementsAre(11));
 }
 
-// Random rules in random order over a few letters, so that ranks rise and fall along the way; lengths
-// on both sides of the border between scanning and the heap.
+// Random rules in random order over a few letters, so that ranks rise and fall along the way;
+// lengths on both sides of the border between scanning and the heap.
 TEST(BpeMerge, EqualsTheDefinitionForRandomRulesAndWords) {
   std::mt19937 random(1);
   for (int round = 0; round < 300; ++round) {
@@ -74,7 +74,9 @@ TEST(BpeMerge, EqualsTheDefinitionForRandomRulesAndWords) {
     for (uint32_t i = 0; i < ranks.size(); ++i) ranks[i] = i;
     std::shuffle(ranks.begin(), ranks.end(), random);
     for (const uint32_t rank : ranks) {
-      const auto pick = [&] { return static_cast<TokenId>(random() % static_cast<unsigned>(next)); };
+      const auto pick = [&] {
+        return static_cast<TokenId>(random() % static_cast<unsigned>(next));
+      };
       const TokenId left = pick();
       const TokenId right = pick();
       rules.push_back({left, right, {rank, next++}});
@@ -88,8 +90,8 @@ TEST(BpeMerge, EqualsTheDefinitionForRandomRulesAndWords) {
   }
 }
 
-// A quadratic merge of a million symbols takes minutes; this takes a fraction of a second, so the limit
-// tells one from the other on the slowest machine.
+// A quadratic merge of a million symbols takes minutes; this takes a fraction of a second, so the
+// limit tells one from the other on the slowest machine.
 TEST(BpeMerge, MergesAMillionEqualSymbolsInTime) {
   std::vector<MergeRule> rules;
   for (TokenId id = 0; id < 6; ++id) rules.push_back({id, id, {static_cast<uint32_t>(id), id + 1}});

@@ -15,8 +15,8 @@ namespace heddle::tokenizer {
 BpeModel::BpeModel(Vocabulary vocabulary, MergeTable merges, BpeSettings settings)
     : vocabulary_(std::move(vocabulary)), merges_(std::move(merges)), settings_(settings) {
   for (size_t byte = 0; byte < byte_tokens_.size(); ++byte) {
-    const std::string text =
-        settings_.byte_level ? std::string(1, static_cast<char>(byte)) : fmt::format("<0x{:02X}>", byte);
+    const std::string text = settings_.byte_level ? std::string(1, static_cast<char>(byte))
+                                                  : fmt::format("<0x{:02X}>", byte);
     byte_tokens_[byte] = vocabulary_.find_or_negative(text);
   }
 }
@@ -73,15 +73,15 @@ void BpeModel::set_character_symbols(std::string_view piece, std::vector<TokenId
     i += character.size();
     const TokenId id = vocabulary_.find_or_negative(character);
     if (id >= 0) symbols.push_back(id);
-    unknown =
-        id < 0 && !append_byte_tokens(character, symbols) && append_unknown(unknown, symbols);
+    unknown = id < 0 && !append_byte_tokens(character, symbols) && append_unknown(unknown, symbols);
   }
 }
 
-bool BpeModel::append_byte_tokens(std::string_view character,
-                                  std::vector<TokenId>& symbols) const {
+bool BpeModel::append_byte_tokens(std::string_view character, std::vector<TokenId>& symbols) const {
   if (!settings_.byte_fallback) return false;
-  const auto token_of = [this](char byte) { return byte_tokens_[static_cast<unsigned char>(byte)]; };
+  const auto token_of = [this](char byte) {
+    return byte_tokens_[static_cast<unsigned char>(byte)];
+  };
   if (std::ranges::any_of(character, [&](char byte) { return token_of(byte) < 0; })) return false;
   for (const char byte : character) symbols.push_back(token_of(byte));
   return true;

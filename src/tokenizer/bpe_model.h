@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // BpeModel turns one pre-token into ids: initial symbols, then merges.
 //
-// Byte-level models start from single bytes, the others from characters, where a character outside the
-// vocabulary becomes its byte tokens (<0x00>..<0xFF>), the unknown token, or nothing.
+// Byte-level models start from single bytes, the others from characters, where a character outside
+// the vocabulary becomes its byte tokens (<0x00>..<0xFF>), the unknown token, or nothing.
 //
 // Threading: immutable once built; thread-safe with one BpeScratch per call.
 #pragma once

@@ -14,11 +14,16 @@ namespace {
 // English has about four bytes a token; a little more room saves the last growth.
 constexpr size_t kBytesPerTokenGuess = 4;
 
+// Buffers above this size are not kept for the next call.
+constexpr size_t kMaxKeptBytes = 1 << 20;
+constexpr size_t kMaxKeptSymbols = 1 << 15;
+
 // An added token may also be in the vocabulary, under the same id.
 Status check_against_vocabulary(const BpeModel& model, const AddedToken& token) {
   if (model.vocabulary().contains(token.id) && model.spelling(token.id) != token.content) {
-    return data_loss(fmt::format("the added token '{}' has the id {}, which is '{}' in the vocabulary",
-                                 token.content, token.id, model.spelling(token.id)));
+    return data_loss(
+        fmt::format("the added token '{}' has the id {}, which is '{}' in the vocabulary",
+                    token.content, token.id, model.spelling(token.id)));
   }
   const std::optional<TokenId> other = model.find_spelling(token.content);
   if (other && *other != token.id) {
@@ -50,6 +55,11 @@ Result<std::unique_ptr<Tokenizer>> BpeTokenizer::create(BpeTokenizerParts parts,
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
 
+void BpeTokenizer::Scratch::trim() {
+  if (bpe.merge.symbols.capacity() > kMaxKeptSymbols) bpe.merge = {};
+  if (normalized.capacity() > kMaxKeptBytes) normalized = {};
+}
+
 Status BpeTokenizer::build_matchers() {
   RegexScratch regex;
   for (const AddedToken& token : parts_.added_tokens.all()) {
@@ -58,8 +68,8 @@ Status BpeTokenizer::build_matchers() {
       continue;
     }
     std::string buffer;
-    normalized_matcher_.add(
-        token, std::string(parts_.normalizer.apply(token.content, buffer, regex)));
+    normalized_matcher_.add(token,
+                            std::string(parts_.normalizer.apply(token.content, buffer, regex)));
   }
   raw_matcher_.finish();
   normalized_matcher_.finish();
@@ -86,6 +96,7 @@ Result<std::vector<TokenId>> BpeTokenizer::encode_valid(std::string_view text,
         encode_raw(part, part.data() == text.data(), options.parse_special_tokens, *scratch, ids);
       },
       [&](TokenId id) { ids.push_back(id); });
+  scratch->trim();
   HEDDLE_RETURN_IF_ERROR(scratch->regex.status);
   if (options.add_special_tokens) {
     ids.insert(ids.end(), parts_.suffix.begin(), parts_.suffix.end());

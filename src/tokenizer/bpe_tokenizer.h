@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// BpeTokenizer runs the whole pipeline of a BPE model: added tokens, normalizer, pre-tokenizer, merges,
-// and the special tokens around a text.
+// BpeTokenizer runs the whole pipeline of a BPE model: added tokens, normalizer, pre-tokenizer,
+// merges, and the special tokens around a text.
 //
 // Added tokens that are not "normalized" are cut out of the raw text, the others out of what the
 // normalizer made of the rest.
@@ -35,9 +35,9 @@ struct BpeTokenizerParts {
 
 class BpeTokenizer final : public Tokenizer {
  public:
-  // Joins the file's parts with tokenizer_config.json: its added tokens, its roles, and BOS and EOS where
-  // it asks for them and the file itself puts nothing around a text.
-  // Error: kDataLoss when an added token contradicts the vocabulary.
+  // Joins the file's parts with tokenizer_config.json: its added tokens, its roles, and BOS and EOS
+  // where it asks for them and the file itself puts nothing around a text. Error: kDataLoss when an
+  // added token contradicts the vocabulary.
   static Result<std::unique_ptr<Tokenizer>> create(BpeTokenizerParts parts,
                                                    const TokenizerConfig& config);
 
@@ -57,6 +57,8 @@ class BpeTokenizer final : public Tokenizer {
     RegexScratch regex;
     BpeScratch bpe;
     std::string normalized;
+
+    void trim();  // gives back what one unusually long text took
   };
 
   explicit BpeTokenizer(BpeTokenizerParts parts);

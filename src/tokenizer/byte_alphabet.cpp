@@ -39,13 +39,14 @@ constexpr Alphabet kAlphabet = make_alphabet();
 
 bool append_bytes_of_spelling(std::string_view spelling, std::string& bytes) {
   const size_t start = bytes.size();
-  bytes.resize(start + spelling.size());
+  bytes.append(spelling);  // room, and most letters are right already
   char* out = bytes.data() + start;
   for (size_t i = 0; i < spelling.size(); ++i) {
     size_t code_point = static_cast<unsigned char>(spelling[i]);
     if (code_point >= 0x80) {
       // All other characters of the alphabet have two bytes.
-      const auto second = i + 1 < spelling.size() ? static_cast<unsigned char>(spelling[i + 1]) : 0u;
+      const auto second =
+          i + 1 < spelling.size() ? static_cast<unsigned char>(spelling[i + 1]) : 0u;
       const bool is_pair = (code_point & 0xE0) == 0xC0 && (second & 0xC0) == 0x80;
       code_point = is_pair ? (code_point & 0x1F) << 6 | (second & 0x3F) : kNumCodePoints;
       ++i;

@@ -7,7 +7,7 @@
 
 namespace heddle::tokenizer {
 
-[[nodiscard]] bool is_white_space(char32_t code_point);  // the White_Space property
+[[nodiscard]] bool is_white_space(char32_t code_point);     // the White_Space property
 [[nodiscard]] bool is_word_character(char32_t code_point);  // letters, marks, numbers, connectors
 [[nodiscard]] bool is_mark(char32_t code_point);            // general category M
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// IncrementalDetokenizer turns a stream of tokens into a stream of text. A token may hold any part of a
-// character; what comes out is always complete UTF-8.
+// IncrementalDetokenizer turns a stream of tokens into a stream of text. A token may hold any part
+// of a character; what comes out is always complete UTF-8.
 //
 // Threading: confined to the thread that streams one sequence; the tokenizer must outlive it.
 // Invariant: all pushes and finish(), concatenated, equal Tokenizer::decode() of all tokens.
@@ -17,7 +17,8 @@ namespace heddle::tokenizer {
 
 struct DetokenizeOptions {
   bool skip_special_tokens = true;
-  // False when the tokens go on from earlier text: a SentencePiece word keeps its leading space then.
+  // False when the tokens go on from earlier text: a SentencePiece word keeps its leading space
+  // then.
   bool at_text_start = true;
 };
 
@@ -28,8 +29,8 @@ class IncrementalDetokenizer {
   // The text this token completes; may be empty.
   [[nodiscard]] std::string push(TokenId id);
 
-  // What was held back: empty, or U+FFFD for a character that never came to its end. Starts afresh in
-  // the middle of a text.
+  // What was held back: empty, or U+FFFD for a character that never came to its end. Starts afresh
+  // in the middle of a text.
   [[nodiscard]] std::string finish();
 
  private:

@@ -23,7 +23,6 @@ std::string read(const std::filesystem::path& file_path) {
   return text.str();
 }
 
-
 class GoldenIds : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenIds, EqualThoseOfTheReferenceForAllSixtyStrings) {
@@ -58,7 +57,8 @@ class GoldenLines : public ::testing::TestWithParam<LineSet> {};
 std::vector<std::string> split(const std::string& text, const std::string& separator) {
   std::vector<std::string> parts;
   size_t begin = 0;
-  for (size_t at = text.find(separator); at != std::string::npos; at = text.find(separator, begin)) {
+  for (size_t at = text.find(separator); at != std::string::npos;
+       at = text.find(separator, begin)) {
     parts.push_back(text.substr(begin, at - begin));
     begin = at + separator.size();
   }
@@ -89,15 +89,16 @@ TEST_P(GoldenLines, EncodeToTheExpectedIds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    LlamaCpp, GoldenLines,
-    ::testing::Values(LineSet{"qwen2", "qwen2"}, LineSet{"qwen3", "qwen2"}, LineSet{"gpt2", "gpt-2"},
-                      LineSet{"llama3", "llama-bpe"}, LineSet{"llama2", "llama-spm"}),
-    [](const auto& test) {
-      std::string name = std::string(test.param.vocabulary) + "_" + test.param.lines;
-      std::ranges::replace(name, '-', '_');
-      return name;
-    });
+INSTANTIATE_TEST_SUITE_P(LlamaCpp, GoldenLines,
+                         ::testing::Values(LineSet{"qwen2", "qwen2"}, LineSet{"qwen3", "qwen2"},
+                                           LineSet{"gpt2", "gpt-2"}, LineSet{"llama3", "llama-bpe"},
+                                           LineSet{"llama2", "llama-spm"}),
+                         [](const auto& test) {
+                           std::string name =
+                               std::string(test.param.vocabulary) + "_" + test.param.lines;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 TEST(Llama3Tokenizer, AddsItsFirstTokenThroughTheTemplate) {
   HEDDLE_SHARED_PATH_OR_SKIP(path, "data/tokenizers/llama3");

@@ -59,8 +59,8 @@ Result<uint64_t> checked_size(const std::filesystem::path& path) {
 Status read_into(const std::filesystem::path& path, char* data, uint64_t size) {
   std::ifstream file(path, std::ios::binary);
   if (!file.read(data, static_cast<std::streamsize>(size))) {
-    return data_loss(fmt::format("{} cannot be read, or became shorter than its {} bytes",
-                                 path.string(), size));
+    return data_loss(
+        fmt::format("{} cannot be read, or became shorter than its {} bytes", path.string(), size));
   }
   return ok_status();
 }
@@ -151,8 +151,7 @@ Result<JsonDocument> JsonDocument::parse_padded(simdjson::padded_string text) {
   JsonDocument document;
   document.text_ = std::move(text);
   document.parser_ = std::make_unique<simdjson::dom::parser>();
-  const simdjson::error_code error =
-      document.parser_->parse(document.text_).get(document.root_);
+  const simdjson::error_code error = document.parser_->parse(document.text_).get(document.root_);
   if (error != simdjson::SUCCESS) {
     return data_loss(fmt::format("not valid JSON: {}", simdjson::error_message(error)));
   }

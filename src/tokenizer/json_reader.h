@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checked access to a JSON document, for files that may hold anything: every wrong type or missing key
-// is a Status that names its place, "model.merges[17] is a number; expected a string".
+// Checked access to a JSON document, for files that may hold anything: every wrong type or missing
+// key is a Status that names its place, "model.merges[17] is a number; expected a string".
 //
 // Kept out of the folder's other headers because simdjson is slow to compile.
 #pragma once
@@ -49,7 +49,8 @@ class JsonValue {
   [[nodiscard]] Result<JsonValue> require(std::string_view key) const;
 
   // The member's value, or the default without the member.
-  [[nodiscard]] Result<std::string> string_or(std::string_view key, std::string_view fallback) const;
+  [[nodiscard]] Result<std::string> string_or(std::string_view key,
+                                              std::string_view fallback) const;
   [[nodiscard]] Result<bool> bool_or(std::string_view key, bool fallback) const;
   [[nodiscard]] Result<std::string> require_string(std::string_view key) const;
 

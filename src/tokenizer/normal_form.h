@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The four Unicode normal forms, through utf8proc. Unicode Standard Annex 15.
 //
-// Cost: a look at the text proves most of it normal already (about 1 GB/s for ASCII); the rest takes
-// utf8proc's 35 MB/s.
+// Cost: a look at the text proves most of it normal already (about 1 GB/s for ASCII); the rest
+// takes utf8proc's 35 MB/s.
 #pragma once
 
 #include <string>

@@ -24,8 +24,8 @@ TEST(NormalForm, ComposesAndDecomposes) {
   EXPECT_EQ(to_normal_form("", NormalForm::kNfc), "");
 }
 
-// The quick answer is right if no inert character is changed by NFC, reordered (combining class), or
-// taken up by the character before it.
+// The quick answer is right if no inert character is changed by NFC, reordered (combining class),
+// or taken up by the character before it.
 TEST(NormalForm, InertCharactersAreInert) {
   int num_inert = 0;
   for (char32_t code_point = 0; code_point <= 0x10FFFF; ++code_point) {

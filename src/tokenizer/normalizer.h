@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalizer changes text before it is split: the "normalizer" of a tokenizer file, as a flat list of
-// steps.
+// Normalizer changes text before it is split: the "normalizer" of a tokenizer file, as a flat list
+// of steps.
 //
 // Threading: built by one thread, then immutable and thread-safe with one RegexScratch per call.
 #pragma once
@@ -33,8 +33,8 @@ struct StripStep {  // white space
 
 struct StripAccentsStep {};  // drops combining marks; stands behind NFD
 
-using NormalizerStep = std::variant<NormalForm, PrependStep, ReplaceStep, LowercaseStep, StripStep,
-                                    StripAccentsStep>;
+using NormalizerStep =
+    std::variant<NormalForm, PrependStep, ReplaceStep, LowercaseStep, StripStep, StripAccentsStep>;
 
 class Normalizer {
  public:

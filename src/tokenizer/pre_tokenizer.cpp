@@ -124,8 +124,7 @@ struct PreTokenizer::Run {
 
   void apply(const SplitStep& step, size_t next, std::string_view text, bool at_text_start) const {
     const auto emit = [&](Span span) {
-      piece(next, text.substr(span.begin, span.end - span.begin),
-            at_text_start && span.begin == 0);
+      piece(next, text.substr(span.begin, span.end - span.begin), at_text_start && span.begin == 0);
     };
     if (step.behavior != SplitBehavior::kIsolated) {
       for (const Part& part : apply_behavior(parts_of(step, text, scratch), step.behavior)) {
@@ -143,8 +142,7 @@ struct PreTokenizer::Run {
     emit({done, text.size()});
   }
 
-  void apply(const PrefixSpaceStep&, size_t next, std::string_view text,
-             bool at_text_start) const {
+  void apply(const PrefixSpaceStep&, size_t next, std::string_view text, bool at_text_start) const {
     if (text.starts_with(' ')) {
       piece(next, text, at_text_start);
       return;

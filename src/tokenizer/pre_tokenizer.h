@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PreTokenizer cuts text into the pieces that BPE works on: the "pre_tokenizer" of a tokenizer file, as
-// a flat list of steps, each splitting the pieces the one before left.
+// PreTokenizer cuts text into the pieces that BPE works on: the "pre_tokenizer" of a tokenizer
+// file, as a flat list of steps, each splitting the pieces the one before left.
 //
 // Threading: built by one thread, then immutable and thread-safe with one RegexScratch per call.
 // Cost: one regex match a piece; pieces are views and nothing is allocated by plain splitting.

@@ -51,8 +51,7 @@ TEST(PreTokenizer, EachStepSplitsThePiecesOfTheOneBefore) {
   PreTokenizer pre_tokenizer;
   pre_tokenizer.add(split_on(R"(\p{N}{1,3})", SplitBehavior::kIsolated));
   pre_tokenizer.add(split_on(R"([a-z]+|\s+)", SplitBehavior::kIsolated));
-  EXPECT_THAT(pieces(pre_tokenizer, "ab12345 !cd"),
-              ElementsAre("ab", "123", "45", " ", "!", "cd"));
+  EXPECT_THAT(pieces(pre_tokenizer, "ab12345 !cd"), ElementsAre("ab", "123", "45", " ", "!", "cd"));
 }
 
 TEST(PreTokenizer, LookBehindDoesNotSeeTheNeighbourPiece) {

@@ -89,10 +89,9 @@ Result<Regex> Regex::compile_pcre2(std::string_view pattern, uint32_t extra_opti
       pcre2_compile_context_create(nullptr));
   HEDDLE_CHECK(context != nullptr);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  const uint32_t options =
-      extra_options != 0
-          ? PCRE2_UTF | extra_options
-          : PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+  const uint32_t options = extra_options != 0
+                               ? PCRE2_UTF | extra_options
+                               : PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
   int error = 0;
   PCRE2_SIZE position = 0;
   auto code = std::make_unique<Code>();
@@ -110,8 +109,8 @@ int Regex::match_at(std::string_view subject, size_t start, RegexScratch& scratc
   const auto text = reinterpret_cast<PCRE2_SPTR>(subject.data());
   RegexScratch::Buffers& buffers = *scratch.buffers_;
   if (code_->has_jit) {
-    const int result = pcre2_jit_match(code_->code, text, subject.size(), start, 0, buffers.data,
-                                       buffers.context);
+    const int result =
+        pcre2_jit_match(code_->code, text, subject.size(), start, 0, buffers.data, buffers.context);
     if (result != PCRE2_ERROR_JIT_STACKLIMIT) return result;
   }
   return pcre2_match(code_->code, text, subject.size(), start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regex: the patterns of tokenizer.json, compiled by PCRE2 to machine code where it can.
 //
-// The patterns are written for the Oniguruma engine in its Ruby syntax; regex_dialect.h respells what
-// PCRE2 reads differently.
+// The patterns are written for the Oniguruma engine in its Ruby syntax; regex_dialect.h respells
+// what PCRE2 reads differently.
 //
 // Threading: a Regex is immutable and thread-safe; a RegexScratch belongs to one call at a time.
 // Subjects must be valid UTF-8: nothing rechecks them (checking at each match would be quadratic).
@@ -41,8 +41,8 @@ class RegexScratch {
 
 class Regex {
  public:
-  // Error: kInvalidArgument with the position and PCRE2's words; kUnimplemented for Oniguruma syntax
-  // that has no counterpart.
+  // Error: kInvalidArgument with the position and PCRE2's words; kUnimplemented for Oniguruma
+  // syntax that has no counterpart.
   static Result<Regex> compile(std::string_view pattern);
 
   // A pattern that matches `text` itself.

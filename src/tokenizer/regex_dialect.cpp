@@ -107,7 +107,8 @@ class Respeller {
         if (depth > 0 && negated) return refuse("a negated set inside a set");
         if (depth == 0) out_.append(negated ? "[^" : "[");
         at_ += negated ? 2 : 1;
-        if (++depth == 1 && pattern_.substr(at_, 1) == "]") {  // a bracket that comes first is itself
+        if (++depth == 1 &&
+            pattern_.substr(at_, 1) == "]") {  // a bracket that comes first is itself
           out_.append("\\]");
           ++at_;
         }

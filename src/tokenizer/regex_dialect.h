@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Respells an Oniguruma pattern (Ruby syntax, what tokenizer.json uses) so that PCRE2 reads it the same.
+// Respells an Oniguruma pattern (Ruby syntax, what tokenizer.json uses) so that PCRE2 reads it the
+// same.
 //
 //   \s       Unicode White_Space (PCRE2 would add U+180E)        \h  a hexadecimal digit
 //   \w       letters, marks, decimal digits, connectors (PCRE2 10.42 knows no marks or connectors)

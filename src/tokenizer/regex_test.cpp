@@ -55,7 +55,8 @@ TEST(RegexDialect, WordCharactersIncludeMarksAndConnectors) {
 
 TEST(RegexDialect, SetsInsideSetsAreUnions) {
   EXPECT_EQ(respell("[^(a|[.,!])]+"), "[^(a|.,!)]+");
-  EXPECT_THAT(matches(R"( ?[^(\s|[.,!?])]+)", "Hi there, you"), ElementsAre("Hi", " there", " you"));
+  EXPECT_THAT(matches(R"( ?[^(\s|[.,!?])]+)", "Hi there, you"),
+              ElementsAre("Hi", " there", " you"));
   EXPECT_EQ(respell("[]a]"), R"([\]a])");
 }
 

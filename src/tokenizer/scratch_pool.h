@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ScratchPool lends working memory to const methods that many threads call at once: each call takes one
-// object and gives it back, so buffers and caches stay warm without belonging to a thread.
+// ScratchPool lends working memory to const methods that many threads call at once: each call takes
+// one object and gives it back, so buffers and caches stay warm without belonging to a thread.
 //
 // Threading: thread-safe. At most kMaxIdle objects wait; more are freed when they come back.
 #pragma once

@@ -102,7 +102,10 @@ class SentencePieceTokenizer final : public Tokenizer {
   Status load_model(std::string_view model) {
     const auto status = processor_.LoadFromSerializedProto(model);
     if (!status.ok()) {
-      return data_loss(fmt::format("not a SentencePiece model: {}", status.ToString()));
+      return data_loss(fmt::format(
+          "not a SentencePiece model: {}. If it is a list of base64 tokens and ranks, copy "
+          "the model's tokenizer.json next to it",
+          status.ToString()));
     }
     if (processor_.GetPieceSize() > kMaxTokenId) {
       return data_loss(fmt::format("the model has {} pieces; the limit is {}",
@@ -136,8 +139,8 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   Status probe_sentinel() {
     HEDDLE_RETURN_IF_ERROR(run(kSentinel, sentinel_ids_));
-    has_dummy_prefix_ = !sentinel_ids_.empty() &&
-                        processor_.IdToPiece(sentinel_ids_[0]).starts_with(kSpaceMark);
+    has_dummy_prefix_ =
+        !sentinel_ids_.empty() && processor_.IdToPiece(sentinel_ids_[0]).starts_with(kSpaceMark);
     return ok_status();
   }
 
@@ -164,10 +167,11 @@ class SentencePieceTokenizer final : public Tokenizer {
       return ok_status();
     }
     HEDDLE_RETURN_IF_ERROR(run(std::string(kSentinel).append(text), pieces));
-    if (!std::ranges::equal(sentinel_ids_,
-                            std::span(pieces).first(std::min(pieces.size(), sentinel_ids_.size())))) {
-      return internal_error("the SentencePiece model merges U+E000, so \"legacy\": false cannot be "
-                            "served; set it to true in tokenizer_config.json");
+    if (!std::ranges::equal(sentinel_ids_, std::span(pieces).first(
+                                               std::min(pieces.size(), sentinel_ids_.size())))) {
+      return internal_error(
+          "the SentencePiece model merges U+E000, so \"legacy\": false cannot be "
+          "served; set it to true in tokenizer_config.json");
     }
     ids.insert(ids.end(), pieces.begin() + static_cast<std::ptrdiff_t>(sentinel_ids_.size()),
                pieces.end());

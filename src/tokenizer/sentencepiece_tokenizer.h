@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SentencePiece models (tokenizer.model: Llama 2 and its kin) through libsentencepiece. Kudo and
-// Richardson, "SentencePiece: A simple and language independent subword tokenizer", arXiv:1808.06226.
+// Richardson, "SentencePiece: A simple and language independent subword tokenizer",
+// arXiv:1808.06226.
 //
 // Control pieces (<s>, </s>) and the added tokens of tokenizer_config.json are cut out first; the
 // library sees the text between them. Each such text gets the model's leading space; with

@@ -17,8 +17,8 @@
 namespace heddle::tokenizer {
 namespace {
 
-using testing::encode;
 using ::testing::ElementsAre;
+using testing::encode;
 
 constexpr EncodeOptions kContent = {.add_special_tokens = false};
 constexpr EncodeOptions kPlain = {.add_special_tokens = false, .parse_special_tokens = false};

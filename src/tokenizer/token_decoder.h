@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TokenDecoder turns a vocabulary token back into the bytes it stands for: the "decoder" of a tokenizer
-// file.
+// TokenDecoder turns a vocabulary token back into the bytes it stands for: the "decoder" of a
+// tokenizer file.
 //
 // Threading: immutable once built; thread-safe.
 #pragma once
@@ -17,8 +17,8 @@
 namespace heddle::tokenizer {
 
 struct TokenDecoder {
-  bool byte_fallback = false;        // <0x0A> is a newline
-  bool strip_leading_space = false;  // of the whole text
+  bool byte_fallback = false;                                     // <0x0A> is a newline
+  bool strip_leading_space = false;                               // of the whole text
   std::vector<std::pair<std::string, std::string>> replacements;  // "▁" -> " ", in order
 
   void append_bytes(const BpeModel& model, TokenId id, std::string& out) const;

@@ -9,11 +9,10 @@ namespace heddle::tokenizer {
 
 Tokenizer::~Tokenizer() = default;
 
-Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text,
-                                               EncodeOptions options) const {
+Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
   if (text.size() > kMaxTextBytes) {
-    return invalid_argument(fmt::format("a text of {} bytes is too long to tokenize; the limit is {}",
-                                        text.size(), kMaxTextBytes));
+    return invalid_argument(fmt::format(
+        "a text of {} bytes is too long to tokenize; the limit is {}", text.size(), kMaxTextBytes));
   }
   if (is_valid_utf8(text)) return encode_valid(text, options);
   return encode_valid(replace_ill_formed_utf8(text), options);

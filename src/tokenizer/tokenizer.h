@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokenizer turns text into token ids and back. Start here; load_tokenizer() reads a model's folder.
+// Tokenizer turns text into token ids and back. Start here; load_tokenizer() reads a model's
+// folder.
 //
-// Text is UTF-8. Ill-formed bytes in a text to encode become U+FFFD, one for each maximal subpart: a
-// server answers a client with a broken encoder the way browsers and Python (errors="replace") would,
-// instead of refusing the request.
+// Text is UTF-8. Ill-formed bytes in a text to encode become U+FFFD, one for each maximal subpart:
+// a server answers a client with a broken encoder the way browsers and Python (errors="replace")
+// would, instead of refusing the request.
 //
 // Threading: immutable after loading; every method is thread-safe.
 #pragma once
@@ -23,9 +24,10 @@
 namespace heddle::tokenizer {
 
 struct EncodeOptions {
-  bool add_special_tokens = true;    // what the model's file puts around a text: a BOS token etc.
-  bool parse_special_tokens = true;  // false: <|im_end|> in the text is eight characters, not a token;
-                                     // added tokens that are not special stay tokens either way
+  bool add_special_tokens = true;  // what the model's file puts around a text: a BOS token etc.
+  bool parse_special_tokens =
+      true;  // false: <|im_end|> in the text is ten characters, not a token;
+             // added tokens that are not special stay tokens either way
 };
 
 // The tokens a model's files name for special roles.
@@ -52,8 +54,9 @@ class Tokenizer {
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text,
                                                     EncodeOptions options = {}) const;
 
-  // Any ids are fine: those without a token (padding rows of the model, negative ones) give nothing.
-  // Incomplete UTF-8 becomes U+FFFD. See IncrementalDetokenizer (detokenizer.h) for streams.
+  // Any ids are fine: those without a token (padding rows of the model, negative ones) give
+  // nothing. Incomplete UTF-8 becomes U+FFFD. See IncrementalDetokenizer (detokenizer.h) for
+  // streams.
   [[nodiscard]] std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const;
 
   // The bytes of one token: any part of a character. A leading space that strips_leading_space()
@@ -97,10 +100,10 @@ class Tokenizer {
   SpecialRoles roles_;
 };
 
-// Reads tokenizer.json, else vocab.json with merges.txt, else tokenizer.model (SentencePiece), whichever
-// the folder has first; and tokenizer_config.json, if it is there, for the special tokens.
-// Error: kNotFound without any of them; kDataLoss or kUnimplemented naming the file, the place in it and
-// what is wrong.
+// Reads tokenizer.json, else vocab.json with merges.txt, else tokenizer.model (SentencePiece),
+// whichever the folder has first; and tokenizer_config.json, if it is there, for the special
+// tokens. Error: kNotFound without any of them; kDataLoss or kUnimplemented naming the file, the
+// place in it and what is wrong.
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> load_tokenizer(
     const std::filesystem::path& model_dir);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encoding in MB/s of one thread, and what loading costs. The vocabularies and the English text come
-// from the folder named by HEDDLE_SHARED; without it these benchmarks report an error and are skipped.
+// Encoding in MB/s of one thread, and what loading costs. The vocabularies and the English text
+// come from the folder named by HEDDLE_SHARED; without it these benchmarks report an error and are
+// skipped.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -53,7 +54,8 @@ std::string english() {
 std::string chinese() {
   std::string text;
   while (text.size() < kRunBytes) {
-    text += fmt::format("第{}章：模型把文字切成片段，再由片段得到编号，最后送入网络计算。", text.size());
+    text += fmt::format("第{}章：模型把文字切成片段，再由片段得到编号，最后送入网络计算。",
+                        text.size());
   }
   return text;
 }

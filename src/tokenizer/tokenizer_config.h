@@ -34,7 +34,8 @@ struct TokenizerConfig {
 // The defaults when the folder has no such file.
 [[nodiscard]] Result<TokenizerConfig> load_tokenizer_config(const std::filesystem::path& model_dir);
 
-// Looks the configured roles up; a role whose token the vocabulary lacks is left out with a warning.
+// Looks the configured roles up; a role whose token the vocabulary lacks is left out with a
+// warning.
 [[nodiscard]] SpecialRoles resolve_roles(const TokenizerConfig& config, const Tokenizer& tokenizer);
 
 }  // namespace heddle::tokenizer

@@ -60,8 +60,8 @@ Status refuse_unsupported_options(const JsonValue& model) {
   for (const std::string_view key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     HEDDLE_ASSIGN_OR_RETURN(const std::string value, model.string_or(key, ""));
     if (!value.empty()) {
-      return unimplemented(fmt::format("{}.{} is '{}'; only an empty one is supported",
-                                       model.path(), key, value));
+      return unimplemented(
+          fmt::format("{}.{} is '{}'; only an empty one is supported", model.path(), key, value));
     }
   }
   return ok_status();
@@ -78,8 +78,8 @@ Result<BpeSettings> parse_settings(const JsonValue& model, const BpeBuilder& bui
   if (unknown.empty()) return settings;
   settings.unknown = builder.find_spelling(unknown);
   if (!settings.unknown) {
-    return data_loss(fmt::format("{}.unk_token '{}' is not in the vocabulary", model.path(),
-                                 unknown));
+    return data_loss(
+        fmt::format("{}.unk_token '{}' is not in the vocabulary", model.path(), unknown));
   }
   return settings;
 }
@@ -87,8 +87,8 @@ Result<BpeSettings> parse_settings(const JsonValue& model, const BpeBuilder& bui
 Result<BpeModel> parse_model(const JsonValue& model, bool byte_level) {
   HEDDLE_ASSIGN_OR_RETURN(const std::string type, model.string_or("type", "BPE"));
   if (type != "BPE") {
-    return unimplemented(fmt::format(
-        "{}.type is '{}'; only BPE is supported in this format", model.path(), type));
+    return unimplemented(
+        fmt::format("{}.type is '{}'; only BPE is supported in this format", model.path(), type));
   }
   HEDDLE_RETURN_IF_ERROR(refuse_unsupported_options(model));
   HEDDLE_ASSIGN_OR_RETURN(const JsonValue vocabulary, model.require("vocab"));

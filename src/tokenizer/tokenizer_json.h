@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads tokenizer.json: the complete pipeline of a BPE model in one file.
 //
-// Understood: the normalizers NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, StripAccents;
-// the pre-tokenizers ByteLevel, Split, Digits, Punctuation, Whitespace, WhitespaceSplit, Metaspace,
-// CharDelimiterSplit, BertPreTokenizer; the post-processors ByteLevel, TemplateProcessing,
-// RobertaProcessing, BertProcessing; the decoders ByteLevel, ByteFallback, Metaspace, Replace, Fuse,
-// Strip; and Sequence of each. Anything else is kUnimplemented, by name.
+// Understood: the normalizers NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip,
+// StripAccents; the pre-tokenizers ByteLevel, Split, Digits, Punctuation, Whitespace,
+// WhitespaceSplit, Metaspace, CharDelimiterSplit, BertPreTokenizer; the post-processors ByteLevel,
+// TemplateProcessing, RobertaProcessing, BertProcessing; the decoders ByteLevel, ByteFallback,
+// Metaspace, Replace, Fuse, Strip; and Sequence of each. Anything else is kUnimplemented, by name.
 //
 // Cost: see the README's table; no step is worse than linear in the file.
 #pragma once

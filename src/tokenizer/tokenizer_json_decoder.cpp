@@ -11,8 +11,7 @@ namespace {
 Status add_replace(const JsonValue& description, TokenDecoder& decoder) {
   HEDDLE_ASSIGN_OR_RETURN(const JsonValue pattern, description.require("pattern"));
   if (!pattern.find("String")) {
-    return unimplemented(
-        fmt::format("{}: a decoder can only replace a String", pattern.path()));
+    return unimplemented(fmt::format("{}: a decoder can only replace a String", pattern.path()));
   }
   HEDDLE_ASSIGN_OR_RETURN(std::string text, pattern.require_string("String"));
   HEDDLE_ASSIGN_OR_RETURN(std::string content, description.require_string("content"));

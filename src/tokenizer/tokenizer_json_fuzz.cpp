@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer: any bytes as a tokenizer.json; a file that loads must encode and decode without a crash.
+// libFuzzer: any bytes as a tokenizer.json; a file that loads must encode and decode without a
+// crash.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

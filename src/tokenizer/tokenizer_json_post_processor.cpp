@@ -10,8 +10,7 @@ namespace {
 Result<TokenId> parse_id(const JsonValue& value) {
   HEDDLE_ASSIGN_OR_RETURN(const int64_t id, value.as_integer());
   if (id < 0 || id > kMaxTokenId) {
-    return data_loss(
-        fmt::format("{} is {}; ids go from 0 to {}", value.path(), id, kMaxTokenId));
+    return data_loss(fmt::format("{} is {}; ids go from 0 to {}", value.path(), id, kMaxTokenId));
   }
   return static_cast<TokenId>(id);
 }
@@ -38,8 +37,8 @@ Status add_template(const JsonValue& description, PostProcessorParts& parts) {
   for (const JsonValue& item : items) {
     if (item.find("Sequence")) {
       if (seen_text) {
-        return unimplemented(fmt::format("{}: a text that is repeated is not supported",
-                                         item.path()));
+        return unimplemented(
+            fmt::format("{}: a text that is repeated is not supported", item.path()));
       }
       seen_text = true;
       continue;

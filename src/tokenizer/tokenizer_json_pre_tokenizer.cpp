@@ -30,8 +30,8 @@ class StepParser {
   Status parse(const JsonValue& description) {
     HEDDLE_ASSIGN_OR_RETURN(const std::string type, description.require_string("type"));
     if (parts_.byte_level && type != "Sequence") {
-      return unimplemented(fmt::format("{}: '{}' behind ByteLevel is not supported",
-                                       description.path(), type));
+      return unimplemented(
+          fmt::format("{}: '{}' behind ByteLevel is not supported", description.path(), type));
     }
     if (parts_.pre_tokenizer.num_steps() >= PreTokenizer::kMaxSteps) {
       return unimplemented(fmt::format("{}: more than {} pre-tokenizers in a sequence",
@@ -127,8 +127,8 @@ class StepParser {
 
   Status add_split(Result<Regex> pattern, SplitBehavior behavior, bool invert = false) {
     HEDDLE_RETURN_IF_ERROR(pattern.status());
-    parts_.pre_tokenizer.add(SplitStep{
-        .pattern = std::move(pattern).value(), .behavior = behavior, .invert = invert});
+    parts_.pre_tokenizer.add(
+        SplitStep{.pattern = std::move(pattern).value(), .behavior = behavior, .invert = invert});
     return ok_status();
   }
 

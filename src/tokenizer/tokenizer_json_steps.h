@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of tokenizer.json around the model: each nested description becomes a flat list of steps.
+// The parts of tokenizer.json around the model: each nested description becomes a flat list of
+// steps.
 #pragma once
 
 #include <optional>

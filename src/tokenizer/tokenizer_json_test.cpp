@@ -78,11 +78,12 @@ TEST(TokenizerJson, NormalizesBeforeSplitting) {
   Json json = byte_level_json();
   json["normalizer"] = {{"type", "NFC"}};
   EXPECT_THAT(encode(*make(json), "e\u0301"), ElementsAre(268));
-  json["normalizer"] = {{"type", "Sequence"},
-                        {"normalizers",
-                         {{{"type", "Lowercase"}},
-                          {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}},
-                          {{"type", "Replace"}, {"pattern", {{"Regex", "[0-9]+"}}}, {"content", "#"}}}}};
+  json["normalizer"] = {
+      {"type", "Sequence"},
+      {"normalizers",
+       {{{"type", "Lowercase"}},
+        {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}},
+        {{"type", "Replace"}, {"pattern", {{"Regex", "[0-9]+"}}}, {"content", "#"}}}}};
   EXPECT_THAT(encode(*make(json), " HELLO42 "), ElementsAre(kHello, '#'));
   json["normalizer"] = {{"type", "Sequence"},
                         {"normalizers", {{{"type", "NFD"}}, {{"type", "StripAccents"}}}}};
@@ -111,10 +112,11 @@ TEST(TokenizerJson, HonoursTheFlagsOfAddedTokens) {
 TEST(TokenizerJson, ReadsTheOtherPreTokenizers) {
   const auto split_with = [](Json step) {
     Json json = byte_level_json();
-    json["pre_tokenizer"] = {{"type", "Sequence"},
-                             {"pretokenizers",
-                              {std::move(step),
-                               {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+    json["pre_tokenizer"] = {
+        {"type", "Sequence"},
+        {"pretokenizers",
+         {std::move(step),
+          {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
     return encode(*make(json), "aaaa11 aa.");
   };
   EXPECT_THAT(split_with({{"type", "Digits"}, {"individual_digits", true}}),
@@ -135,7 +137,8 @@ TEST(TokenizerJson, ReadsTheOtherPreTokenizers) {
 TEST(TokenizerJson, SplitsAtMetaspaces) {
   Json json = byte_fallback_json();
   json["normalizer"] = nullptr;
-  json["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "first"}};
+  json["pre_tokenizer"] = {
+      {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "first"}};
   json["decoder"] = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "first"}};
   const auto tokenizer = make(json);
   const TokenId ab = tokenizer->token_to_id("ab").value();
@@ -166,12 +169,13 @@ TEST(TokenizerJson, PutsTheTemplatesTokensAroundAText) {
 }
 
 TEST(TokenizerJson, TakesRolesAndTokensFromTheConfig) {
-  const TokenizerConfig config = {.bos_token = "<|bos|>",
-                                  .eos_token = "<|end|>",
-                                  .pad_token = "not there",
-                                  .add_bos_token = true,
-                                  .added_tokens = {{.id = 280, .content = "<tool>", .special = true},
-                                                   {.id = kEnd, .content = "<other>"}}};
+  const TokenizerConfig config = {
+      .bos_token = "<|bos|>",
+      .eos_token = "<|end|>",
+      .pad_token = "not there",
+      .add_bos_token = true,
+      .added_tokens = {{.id = 280, .content = "<tool>", .special = true},
+                       {.id = kEnd, .content = "<other>"}}};
   const auto tokenizer = make(byte_level_json(), config);
   EXPECT_EQ(tokenizer->bos_token(), kBos);
   EXPECT_EQ(tokenizer->eos_text(), "<|end|>");

@@ -19,9 +19,9 @@ namespace heddle::tokenizer {
 namespace {
 
 using testing::byte_level_json;
+using ::testing::ElementsAre;
 using testing::encode;
 using testing::make;
-using ::testing::ElementsAre;
 
 constexpr EncodeOptions kPlain = {.add_special_tokens = false, .parse_special_tokens = false};
 

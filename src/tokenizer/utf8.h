@@ -16,8 +16,8 @@ inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+
 
 [[nodiscard]] bool is_valid_utf8(std::string_view text);
 
-// What stands at the front of some bytes: a code point, bytes that cannot start one, or the beginning
-// of one whose rest is not there.
+// What stands at the front of some bytes: a code point, bytes that cannot start one, or the
+// beginning of one whose rest is not there.
 struct Utf8Unit {
   enum class Kind { kCodePoint, kIllFormed, kTruncated };
   Kind kind = Kind::kTruncated;
@@ -35,8 +35,9 @@ struct Utf8Unit {
 
 void append_utf8(char32_t code_point, std::string& out);
 
-// Appends the longest decided part of `bytes`, ill-formed parts replaced, and returns how many bytes
-// that was: less than all of them only when the end is the beginning of a character (at most 3 bytes).
+// Appends the longest decided part of `bytes`, ill-formed parts replaced, and returns how many
+// bytes that was: less than all of them only when the end is the beginning of a character (at most
+// 3 bytes).
 size_t append_decided_utf8(std::string_view bytes, std::string& out);
 
 // The whole of `bytes`, ill-formed and truncated parts replaced.

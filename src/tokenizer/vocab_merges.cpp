@@ -49,8 +49,8 @@ Status add_added_tokens(std::string_view json, AddedTokens& tokens) {
   for (const auto [content, value] : members) {
     HEDDLE_ASSIGN_OR_RETURN(const int64_t id, JsonValue(value, std::string(content)).as_integer());
     if (id < 0 || id > kMaxTokenId) {
-      return data_loss(fmt::format("'{}' has the id {}; ids go from 0 to {}", content, id,
-                                   kMaxTokenId));
+      return data_loss(
+          fmt::format("'{}' has the id {}; ids go from 0 to {}", content, id, kMaxTokenId));
     }
     HEDDLE_RETURN_IF_ERROR(tokens.add(
         {.id = static_cast<TokenId>(id), .content = std::string(content), .special = true}));

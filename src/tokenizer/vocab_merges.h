@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the older pair vocab.json + merges.txt, which leaves the splitting of words to the class that
-// tokenizer_config.json names: Qwen2Tokenizer has its own (and NFC), everything else is read as GPT-2.
+// Reads the older pair vocab.json + merges.txt, which leaves the splitting of words to the class
+// that tokenizer_config.json names: Qwen2Tokenizer has its own (and NFC), everything else is read
+// as GPT-2.
 //
-// Added tokens come from tokenizer_config.json and added_tokens.json; the tokens with a role (bos, eos,
-// pad), and GPT-2's <|endoftext|>, are special.
+// Added tokens come from tokenizer_config.json and added_tokens.json; the tokens with a role (bos,
+// eos, pad), and GPT-2's <|endoftext|>, are special.
 #pragma once
 
 #include <filesystem>

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMinSlots = 64;
 constexpr uint32_t kIdBits = 22;
 constexpr uint32_t kIdMask = (1u << kIdBits) - 1;
-constexpr uint32_t kEmptySlot = ~0u;  // kMaxTokenId keeps its id free
+constexpr uint32_t kEmptySlot = ~0u;                      // kMaxTokenId keeps its id free
 constexpr size_t kMaxTokenBytes = (size_t{1} << 30) - 1;  // the width of Entry::length
 
 // The upper bits; the lower ones choose the slot.
@@ -36,8 +36,8 @@ void Vocabulary::reserve(size_t num_tokens, size_t num_bytes) {
 
 Status Vocabulary::add_entry(std::string_view text, int64_t id, Kind kind) {
   if (id < 0 || id > kMaxTokenId) {
-    return data_loss(fmt::format("token '{}' has the id {}; ids go from 0 to {}", text, id,
-                                 kMaxTokenId));
+    return data_loss(
+        fmt::format("token '{}' has the id {}; ids go from 0 to {}", text, id, kMaxTokenId));
   }
   if (text.size() > kMaxTokenBytes ||
       bytes_.size() + text.size() > std::numeric_limits<uint32_t>::max()) {
@@ -63,8 +63,8 @@ Status Vocabulary::insert(std::string_view text, int64_t id) {
   const uint64_t hash = hash_bytes(text);
   const size_t index = find_slot(hash, text);
   if (slots_[index] != kEmptySlot) {
-    return data_loss(fmt::format("token '{}' has two ids, {} and {}", text,
-                                 slots_[index] & kIdMask, id));
+    return data_loss(
+        fmt::format("token '{}' has two ids, {} and {}", text, slots_[index] & kIdMask, id));
   }
   HEDDLE_RETURN_IF_ERROR(add_entry(text, id, Kind::kMerged));
   slots_[index] = slot_of(hash, static_cast<uint32_t>(id));
@@ -109,27 +109,9 @@ TokenId Vocabulary::find_or_negative(std::string_view text) const {
   return slot == kEmptySlot ? -1 : static_cast<TokenId>(slot & kIdMask);
 }
 
-std::string_view Vocabulary::text_unchecked(uint32_t id) const {
-  const Entry entry = entries_[id];
-  return {bytes_.data() + entry.offset, entry.length};
-}
-
 std::optional<TokenId> Vocabulary::find_literal(std::string_view text) const {
   const auto found = literals_.find(std::string(text));
   return found == literals_.end() ? std::nullopt : std::optional<TokenId>(found->second);
-}
-
-std::string_view Vocabulary::text(TokenId id) const {
-  return contains(id) ? text_unchecked(static_cast<uint32_t>(id)) : std::string_view();
-}
-
-bool Vocabulary::contains(TokenId id) const {
-  return id >= 0 && static_cast<size_t>(id) < entries_.size() &&
-         entries_[static_cast<size_t>(id)].kind != Kind::kAbsent;
-}
-
-bool Vocabulary::is_literal(TokenId id) const {
-  return contains(id) && entries_[static_cast<size_t>(id)].kind == Kind::kLiteral;
 }
 
 }  // namespace heddle::tokenizer

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vocabulary is the two-way table between token texts and ids.
 //
-// A text is what the merges work on: plain bytes for byte-level BPE, UTF-8 otherwise. A literal token
-// has a text but is never found by merging: its spelling is outside the byte alphabet, as that of many
-// special tokens is.
+// A text is what the merges work on: plain bytes for byte-level BPE, UTF-8 otherwise. A literal
+// token has a text but is never found by merging: its spelling is outside the byte alphabet, as
+// that of many special tokens is.
 //
 // Threading: built by one thread, then immutable and thread-safe.
 // Invariants: a text has one id and an id has one text.
-// Cost: find() is one hash and, nearly always, one comparison. A slot has 4 bytes and loads stay below
-// 3/5, so that the slots of 150 thousand tokens fit a core's second-level cache.
+// Cost: find() is one hash and, nearly always, one comparison. A slot has 4 bytes and loads stay
+// below 3/5, so that the slots of 150 thousand tokens fit a core's second-level cache.
 #pragma once
 
 #include <cstddef>
@@ -47,9 +47,18 @@ class Vocabulary {
   [[nodiscard]] std::optional<TokenId> find_literal(std::string_view text) const;
 
   // Empty for an id that is not here.
-  [[nodiscard]] std::string_view text(TokenId id) const;
-  [[nodiscard]] bool contains(TokenId id) const;
-  [[nodiscard]] bool is_literal(TokenId id) const;
+  [[nodiscard]] std::string_view text(TokenId id) const {
+    return contains(id) ? text_unchecked(static_cast<uint32_t>(id)) : std::string_view();
+  }
+
+  [[nodiscard]] bool contains(TokenId id) const {
+    return id >= 0 && static_cast<size_t>(id) < entries_.size() &&
+           entries_[static_cast<size_t>(id)].kind != Kind::kAbsent;
+  }
+
+  [[nodiscard]] bool is_literal(TokenId id) const {
+    return contains(id) && entries_[static_cast<size_t>(id)].kind == Kind::kLiteral;
+  }
 
   // One more than the largest id.
   [[nodiscard]] int64_t end_id() const { return static_cast<int64_t>(entries_.size()); }
@@ -70,7 +79,11 @@ class Vocabulary {
 
   Status add_entry(std::string_view text, int64_t id, Kind kind);
   [[nodiscard]] size_t find_slot(uint64_t hash, std::string_view text) const;
-  [[nodiscard]] std::string_view text_unchecked(uint32_t id) const;
+
+  [[nodiscard]] std::string_view text_unchecked(uint32_t id) const {
+    return {bytes_.data() + entries_[id].offset, entries_[id].length};
+  }
+
   void grow_slots(size_t num_slots);
 
   std::string bytes_;

@@ -48,7 +48,8 @@ TEST(Vocabulary, RefusesWhatComesTwiceOrIsOutOfRange) {
   Vocabulary vocabulary;
   ASSERT_TRUE(vocabulary.insert("a", 0).ok());
   EXPECT_THAT(vocabulary.insert("a", 1).message(), HasSubstr("'a' has two ids, 0 and 1"));
-  EXPECT_THAT(vocabulary.insert("b", 0).message(), HasSubstr("two tokens have the id 0: 'a' and 'b'"));
+  EXPECT_THAT(vocabulary.insert("b", 0).message(),
+              HasSubstr("two tokens have the id 0: 'a' and 'b'"));
   EXPECT_THAT(vocabulary.insert("b", -1).message(), HasSubstr("has the id -1"));
   EXPECT_THAT(vocabulary.insert("b", int64_t{1} << 40).message(), HasSubstr("ids go from 0 to"));
   EXPECT_TRUE(vocabulary.insert("last", kMaxTokenId).ok());

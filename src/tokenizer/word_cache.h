@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // WordCache remembers the ids of short words: text repeats itself, merging is the slow part.
 //
-// Direct-mapped: a new word replaces whatever had its slot, so the size never changes and a client can
-// at worst make it useless. One entry is one cache line.
+// Direct-mapped: a new word replaces whatever had its slot, so the size never changes and a client
+// can at worst make it useless. One entry is one cache line.
 //
-// Threading: confined to one encode call at a time. Memory: kNumEntries * 64 bytes, touched as used.
+// Threading: confined to one encode call at a time. Memory: kNumEntries * 64 bytes, touched as
+// used.
 #pragma once
 
 #include <array>
@@ -25,12 +26,14 @@ class WordCache {
  public:
   static constexpr size_t kMaxWordBytes = 30;
   static constexpr size_t kMaxIds = 8;
-  static constexpr size_t kNumEntries = size_t{1} << 15;  // 2 MiB: about a core's second-level cache
+  static constexpr size_t kNumEntries = size_t{1}
+                                        << 15;  // 2 MiB: about a core's second-level cache
 
   // The ids of `word`, empty when it is not here. 1 to kMaxWordBytes bytes.
   [[nodiscard]] std::span<const TokenId> find(std::string_view word, uint64_t hash) const {
     const Entry& entry = entries_[index_of(hash)];
-    if (entry.length != word.size() || std::memcmp(entry.word.data(), word.data(), word.size()) != 0)
+    if (entry.length != word.size() ||
+        std::memcmp(entry.word.data(), word.data(), word.size()) != 0)
       return {};
     return {entry.ids.data(), entry.num_ids};
   }

@@ -126,7 +126,7 @@ TEST_F(ChatTest, LogprobsCarryBytesAndEachTokensOwnAlternatives) {
   size_t streamed = 0;
   for (const std::string& event : chat({{"logprobs", true}, {"stream", true}}).events()) {
     if (event == "[DONE]") continue;
-    const Json& logprobs = Json::parse(event)["choices"][0]["logprobs"];
+    const Json logprobs = Json::parse(event)["choices"][0]["logprobs"];
     if (!logprobs.is_null()) streamed += logprobs["content"].size();
   }
   EXPECT_EQ(streamed, 3u);
@@ -248,27 +248,28 @@ TEST_F(ChatTest, AStreamIntervalGathersTokens) {
 }
 
 TEST_F(ChatTest, AStopTextIsNamed) {
-  engine->script = [](const Request&) {
-    return answer_events({"a"}, stopped_by("END"));
-  };
+  engine->script = [](const Request&) { return answer_events({"a"}, stopped_by("END")); };
   start();
   EXPECT_EQ(chat(Json::object()).json()["choices"][0]["matched_stop"], "END");
 }
 
 TEST_F(ChatTest, TheContextErrorsSayHowMuchIsNeeded) {
   start();
-  const Reply too_much = chat({{"input_ids", Json(std::vector<int>(31000, 1))}, {"max_tokens", 9000}});
+  const Reply too_much =
+      chat({{"input_ids", Json(std::vector<int>(31000, 1))}, {"max_tokens", 9000}});
   EXPECT_EQ(too_much.status, 400);
   Json error = error_of(too_much);
   EXPECT_EQ(error["code"], "context_length_exceeded");
   EXPECT_EQ(error["param"], "max_tokens");
-  const Reply too_long = chat({{"input_ids", Json(std::vector<int>(39000, 1))}, {"max_tokens", 1000}});
+  const Reply too_long =
+      chat({{"input_ids", Json(std::vector<int>(39000, 1))}, {"max_tokens", 1000}});
   error = error_of(too_long);
   EXPECT_EQ(error["message"],
             "This model's maximum context length is 32768 tokens; the request needs 40000 (39000 "
             "prompt + 1000 output).");
   EXPECT_EQ(error["param"], "messages");
-  EXPECT_EQ(chat({{"input_ids", Json(std::vector<int>(32000, 1))}, {"max_tokens", 768}}).status, 200);
+  EXPECT_EQ(chat({{"input_ids", Json(std::vector<int>(32000, 1))}, {"max_tokens", 768}}).status,
+            200);
   EXPECT_EQ(chat({{"max_tokens", 9223372036854775807}}).status, 400);
 }
 
@@ -277,9 +278,10 @@ TEST_F(ChatTest, AnUnknownModelIsNotFoundWhenNamesAreStrict) {
   start();
   const Reply reply = chat({{"model", "x"}});
   EXPECT_EQ(reply.status, 404);
-  EXPECT_EQ(reply.json()["error"].dump(),
-            R"({"message":"The model `x` does not exist.","type":"not_found_error","param":"model",)"
-            R"("code":"model_not_found"})");
+  EXPECT_EQ(
+      reply.json()["error"].dump(),
+      R"({"message":"The model `x` does not exist.","type":"not_found_error","param":"model",)"
+      R"("code":"model_not_found"})");
   EXPECT_EQ(chat({{"model", "default"}}).json()["model"], "m");
   EXPECT_EQ(chat({{"model", nullptr}}).json()["model"], "m");
 }

@@ -9,6 +9,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class CompletionsTest : public ServerTest {};
+
 class GenerateTest : public ServerTest {};
 
 Json logprob_script_body() { return {{"prompt", "p"}, {"logprobs", 2}, {"max_tokens", 4}}; }
@@ -51,8 +52,9 @@ TEST_F(CompletionsTest, ListsAreAnsweredPromptByPrompt) {
 
 TEST_F(CompletionsTest, EchoPutsThePromptFirst) {
   start();
-  EXPECT_EQ(post("/v1/completions", {{"prompt", "Hi. "}, {"echo", true}}).json()["choices"][0]["text"],
-            "Hi. Hello there");
+  EXPECT_EQ(
+      post("/v1/completions", {{"prompt", "Hi. "}, {"echo", true}}).json()["choices"][0]["text"],
+      "Hi. Hello there");
   EXPECT_EQ(post("/v1/completions", {{"prompt", {'a', 'b'}}, {"echo", true}})
                 .json()["choices"][0]["text"],
             "abHello there");
@@ -67,7 +69,8 @@ TEST_F(CompletionsTest, EchoPutsThePromptFirst) {
 TEST_F(CompletionsTest, LogprobsHaveOffsetsInCharacters) {
   engine->script = logprob_events;
   start();
-  const Json logprobs = post("/v1/completions", logprob_script_body()).json()["choices"][0]["logprobs"];
+  const Json logprobs =
+      post("/v1/completions", logprob_script_body()).json()["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs["tokens"], Json::array({"a", "b"}));
   EXPECT_EQ(logprobs["token_logprobs"], Json::array({-0.5, -0.25}));
   EXPECT_EQ(logprobs["top_logprobs"][0], (Json{{"a", -0.5}, {"z", -1.0}}));
@@ -79,10 +82,10 @@ TEST_F(CompletionsTest, LogprobsHaveOffsetsInCharacters) {
 
 TEST_F(CompletionsTest, AStreamEndsWithUsageAndDone) {
   start();
-  const auto events = post("/v1/completions", {{"prompt", "p"},
-                                               {"stream", true},
-                                               {"stream_options", {{"include_usage", true}}}})
-                          .events();
+  const auto events =
+      post("/v1/completions",
+           {{"prompt", "p"}, {"stream", true}, {"stream_options", {{"include_usage", true}}}})
+          .events();
   ASSERT_EQ(events.size(), 5u);
   EXPECT_EQ(Json::parse(events[0])["choices"][0]["text"], "Hello");
   EXPECT_EQ(Json::parse(events[0])["usage"], nullptr);
@@ -117,7 +120,8 @@ TEST_F(CompletionsTest, WrongFieldsAreRefusedByName) {
 TEST_F(GenerateTest, ATextIsAnswered) {
   start();
   const Json body =
-      post("/generate", {{"text", "abc"}, {"rid", "r"}, {"sampling_params", {{"max_new_tokens", 8}}}})
+      post("/generate",
+           {{"text", "abc"}, {"rid", "r"}, {"sampling_params", {{"max_new_tokens", 8}}}})
           .json();
   EXPECT_EQ(body["text"], "Hello there");
   EXPECT_EQ(body["output_ids"], Json::array({1, 2, 151645}));
@@ -139,11 +143,13 @@ TEST_F(GenerateTest, TheGoldenStreamIsCumulative) {
   start();
   const auto events = post("/generate", {{"text", "p"}, {"rid", "r"}, {"stream", true}}).events();
   ASSERT_EQ(events.size(), 3u);
-  EXPECT_THAT(events[0], ::testing::StartsWith(
-                             R"({"text":"He","output_ids":[1],"meta_info":{"id":"r","finish_reason":null,)"));
-  EXPECT_THAT(events[1],
+  EXPECT_THAT(events[0],
               ::testing::StartsWith(
-                  R"({"text":"Hello","output_ids":[1,2],"meta_info":{"id":"r","finish_reason":{"type":"length","length":2},)"));
+                  R"({"text":"He","output_ids":[1],"meta_info":{"id":"r","finish_reason":null,)"));
+  EXPECT_THAT(
+      events[1],
+      ::testing::StartsWith(
+          R"({"text":"Hello","output_ids":[1,2],"meta_info":{"id":"r","finish_reason":{"type":"length","length":2},)"));
   EXPECT_EQ(events[2], "[DONE]");
 }
 
@@ -163,7 +169,8 @@ TEST_F(GenerateTest, BatchesAndSeveralAnswersAreLists) {
   EXPECT_TRUE(each[0]["meta_info"].contains("output_token_logprobs"));
   EXPECT_FALSE(each[1]["meta_info"].contains("output_token_logprobs"));
   std::set<int> indices;
-  for (const std::string& event : post("/generate", {{"text", {"a", "b"}}, {"stream", true}}).events()) {
+  for (const std::string& event :
+       post("/generate", {{"text", {"a", "b"}}, {"stream", true}}).events()) {
     if (event != "[DONE]") indices.insert(Json::parse(event)["index"].get<int>());
   }
   EXPECT_THAT(indices, ElementsAre(0, 1));
@@ -192,7 +199,8 @@ TEST_F(GenerateTest, WrongFieldsAreRefusedByName) {
       {R"({"text": "a", "sampling_params": 5})", "sampling_params"},
       {R"({"text": ["a", "b"], "sampling_params": [{}]})", "sampling_params"},
       {R"({"text": "a", "sampling_params": {"temperature": -1}})", "sampling_params.temperature"},
-      {R"({"text": "a", "sampling_params": {"max_new_tokens": -1}})", "sampling_params.max_new_tokens"},
+      {R"({"text": "a", "sampling_params": {"max_new_tokens": -1}})",
+       "sampling_params.max_new_tokens"},
       {R"({"text": "a", "sampling_params": {"json_schema": "{}"}})", "sampling_params.json_schema"},
       {R"({"text": "a", "return_logprob": true, "logprob_start_len": 0})", "logprob_start_len"},
       {R"({"text": "a", "image_data": "x"})", "image_data"},
@@ -204,7 +212,8 @@ TEST_F(GenerateTest, WrongFieldsAreRefusedByName) {
     EXPECT_EQ(reply.status, 400) << body;
     EXPECT_EQ(error_of(reply).value("param", ""), param) << reply.body;
   }
-  EXPECT_EQ(post("/generate", {{"text", "a"}, {"sampling_params", {{"max_new_tokens", 0}}}}).status, 200);
+  EXPECT_EQ(post("/generate", {{"text", "a"}, {"sampling_params", {{"max_new_tokens", 0}}}}).status,
+            200);
 }
 
 TEST_F(GenerateTest, TokenizeAndBack) {

@@ -68,7 +68,8 @@ TEST_F(FailureTest, ASlowReaderIsCutOffAndItsRequestCancelled) {
   };
   start();
   HttpClient slow(server->port(), /*receive_buffer_bytes=*/4096);
-  slow.send_request("POST", "/v1/chat/completions", chat_body({{"stream", true}, {"rid", "slow"}}).dump());
+  slow.send_request("POST", "/v1/chat/completions",
+                    chat_body({{"stream", true}, {"rid", "slow"}}).dump());
   EXPECT_TRUE(eventually([this] { return engine->cancelled().contains("slow"); }));
   EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
   EXPECT_EQ(get("/health").status, 200);
@@ -83,7 +84,8 @@ TEST_F(FailureTest, AReaderThatStopsIsCutOffInTheEnd) {
   engine->step_microseconds = 200;
   start();
   HttpClient stopped(server->port(), /*receive_buffer_bytes=*/4096);
-  stopped.send_request("POST", "/v1/chat/completions", chat_body({{"stream", true}, {"rid", "s"}}).dump());
+  stopped.send_request("POST", "/v1/chat/completions",
+                       chat_body({{"stream", true}, {"rid", "s"}}).dump());
   EXPECT_TRUE(eventually([this] { return engine->cancelled().contains("s"); }));
 }
 
@@ -154,7 +156,8 @@ TEST_F(FailureTest, ALiveIdCannotBeTakenTwice) {
   EXPECT_EQ(second.status, 400);
   EXPECT_EQ(error_of(second)["param"], "rid");
   HttpClient by_header(server->port());
-  by_header.send_request("POST", "/v1/chat/completions", chat_body().dump(), "x-request-id: same\r\n");
+  by_header.send_request("POST", "/v1/chat/completions", chat_body().dump(),
+                         "x-request-id: same\r\n");
   ASSERT_TRUE(eventually([this] { return engine->num_live() == 2; }));
   engine->held = false;
   EXPECT_EQ(first.read_reply().status, 200);
@@ -188,12 +191,14 @@ TEST_F(FailureTest, FiftyStreamsAtOnceAreAllComplete) {
     clients.emplace_back([this, c, &good] {
       HttpClient client(server->port());
       for (int round = 0; round < 2; ++round) {
-        const Reply reply = client.post("/v1/completions", Json{{"prompt", std::string(static_cast<size_t>(c) + 1, 'x')},
-                                                                {"stream", true},
-                                                                {"max_tokens", 100}});
+        const Reply reply = client.post(
+            "/v1/completions", Json{{"prompt", std::string(static_cast<size_t>(c) + 1, 'x')},
+                                    {"stream", true},
+                                    {"max_tokens", 100}});
         std::string text;
         for (const std::string& event : reply.events()) {
-          if (event != "[DONE]") text += Json::parse(event)["choices"][0]["text"].get<std::string>();
+          if (event != "[DONE]")
+            text += Json::parse(event)["choices"][0]["text"].get<std::string>();
         }
         std::string wanted;
         for (int i = 0; i < 40; ++i) wanted += fmt::format("{}.{} ", c + 1, i);
@@ -228,8 +233,9 @@ TEST_F(FailureTest, BrokenJsonIsToldAsSuch) {
   start();
   for (const std::string& body :
        {std::string(), std::string("{"), std::string("nul"), std::string("{\"a\": \"\xff\"}"),
-        std::string("{\"a\": 1e999}"), std::string(100000, '['), std::string("{\"a\": \"\\ud800\"}"),
-        std::string("{} {}"), std::string("\xef\xbb\xbf"), std::string(1, '\0')}) {
+        std::string("{\"a\": 1e999}"), std::string(100000, '['),
+        std::string("{\"a\": \"\\ud800\"}"), std::string("{} {}"), std::string("\xef\xbb\xbf"),
+        std::string(1, '\0')}) {
     const Reply reply = connect().post_text("/v1/chat/completions", std::string_view(body));
     EXPECT_EQ(reply.status, 400) << body.substr(0, 20);
     EXPECT_EQ(error_of(reply).value("code", ""), "invalid_json") << reply.body;
@@ -251,8 +257,7 @@ TEST_F(FailureTest, TheJsonSuiteNeverHurts) {
   for (const auto& file : std::filesystem::directory_iterator(path)) {
     const std::string text = file_text(file.path());
     for (const std::string& body :
-         {text, "{\"text\": " + text + "}",
-          "{\"text\": \"a\", \"unheard_of\": " + text + "}",
+         {text, "{\"text\": " + text + "}", "{\"text\": \"a\", \"unheard_of\": " + text + "}",
           "{\"text\": \"a\", \"sampling_params\": {\"stop\": " + text + "}}"}) {
       const Reply reply = client.post_text("/generate", std::string_view(body));
       EXPECT_TRUE(reply.status == 200 || reply.status == 400)
@@ -262,7 +267,8 @@ TEST_F(FailureTest, TheJsonSuiteNeverHurts) {
         EXPECT_EQ(reply.status, 400) << file.path().filename();
       }
     }
-    const Reply valid = client.post_text("/generate", "{\"text\": \"a\", \"unheard_of\": " + text + "}");
+    const Reply valid =
+        client.post_text("/generate", "{\"text\": \"a\", \"unheard_of\": " + text + "}");
     if (file.path().filename().string().starts_with("y_")) {
       EXPECT_EQ(valid.status, 200) << file.path().filename() << valid.body;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FakeEngine says to each request what its script says, one event a step, on a thread of its own; and
-// FakeCodec makes tokens of bytes. Together they let the server be tested without a model.
+// FakeEngine says to each request what its script says, one event a step, on a thread of its own;
+// and FakeCodec makes tokens of bytes. Together they let the server be tested without a model.
 #pragma once
 
 #include <atomic>
@@ -227,7 +227,8 @@ class FakeCodec final : public TextCodec {
   }
 
   [[nodiscard]] std::string token_bytes(TokenId token) const override {
-    return token < 256 ? std::string(1, static_cast<char>(token)) : "<" + std::to_string(token) + ">";
+    return token < 256 ? std::string(1, static_cast<char>(token))
+                       : "<" + std::to_string(token) + ">";
   }
 
   [[nodiscard]] Result<std::string> render_chat(

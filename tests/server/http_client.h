@@ -2,12 +2,6 @@
 // A small blocking HTTP client on plain sockets, so that tests can misbehave on the wire.
 #pragma once
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -16,15 +10,20 @@
 #include <utility>
 #include <vector>
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <nlohmann/json.hpp>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 #include "server/http_message.h"
 
 namespace heddle::server {
 
 struct Reply {
-  int status = 0;  // 0: no answer came
+  int status = 0;                              // 0: no answer came
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;                            // without chunk framing
   bool complete = false;                       // it ended as HTTP says it should
@@ -37,7 +36,8 @@ struct Reply {
   [[nodiscard]] std::vector<std::string> events() const {
     std::vector<std::string> result;
     std::string_view rest = body;
-    for (size_t end; (end = rest.find("\n\n")) != std::string_view::npos; rest.remove_prefix(end + 2)) {
+    for (size_t end; (end = rest.find("\n\n")) != std::string_view::npos;
+         rest.remove_prefix(end + 2)) {
       const std::string_view event = rest.substr(0, end);
       if (event.starts_with("data: ")) result.emplace_back(event.substr(6));
     }
@@ -155,7 +155,7 @@ class HttpClient {
       reply.complete = pending_.size() >= length;
       reply.body = pending_.substr(0, length);
       pending_.erase(0, length);
-    } else if (reply.headers["transfer-encoding"] == "chunked") {
+    } else if (reply.headers.contains("transfer-encoding")) {
       read_chunks(reply);
     } else {
       reply.complete = at_end();

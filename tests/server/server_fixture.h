@@ -43,9 +43,7 @@ class ServerTest : public ::testing::Test {
     server = std::move(result).value();
   }
 
-  void serve() {
-    server->start_serving(std::move(engine_to_be), std::make_unique<FakeCodec>());
-  }
+  void serve() { server->start_serving(std::move(engine_to_be), std::make_unique<FakeCodec>()); }
 
   void start() {
     listen();
@@ -72,8 +70,7 @@ class ServerTest : public ::testing::Test {
 };
 
 inline Json chat_body(const Json& extra = Json::object()) {
-  Json body = {{"model", "m"},
-               {"messages", Json::array({{{"role", "user"}, {"content", "Hi"}}})}};
+  Json body = {{"model", "m"}, {"messages", Json::array({{{"role", "user"}, {"content", "Hi"}}})}};
   body.update(extra);
   return body;
 }

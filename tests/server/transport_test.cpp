@@ -11,7 +11,8 @@ class TransportTest : public ServerTest {};
 
 TEST_F(TransportTest, ProbesAnswerOnceTheModelIsServed) {
   start();
-  for (const char* path : {"/health", "/livez", "/readyz", "/ping", "/get_model_info", "/v1/models"}) {
+  for (const char* path :
+       {"/health", "/livez", "/readyz", "/ping", "/get_model_info", "/v1/models"}) {
     EXPECT_EQ(get(path).status, 200) << path;
   }
 }
@@ -86,16 +87,16 @@ TEST_F(TransportTest, OpenAiRoutesWantJsonContent) {
             200);
   EXPECT_EQ(connect().call("POST", "/generate", R"({"text":"a"})", "Content-Type: a/b\r\n").status,
             200);
-  EXPECT_EQ(connect()
-                .call("POST", "/generate", R"({"text":"a"})", "Content-Encoding: gzip\r\n")
-                .status,
-            415);
+  EXPECT_EQ(
+      connect().call("POST", "/generate", R"({"text":"a"})", "Content-Encoding: gzip\r\n").status,
+      415);
 }
 
 TEST_F(TransportTest, TheRequestIdComesBack) {
   start();
-  EXPECT_EQ(connect().call("GET", "/health", {}, "X-Request-Id: my-id.7\r\n").headers.at("x-request-id"),
-            "my-id.7");
+  EXPECT_EQ(
+      connect().call("GET", "/health", {}, "X-Request-Id: my-id.7\r\n").headers.at("x-request-id"),
+      "my-id.7");
   const Reply odd = connect().call("GET", "/health", {}, "X-Request-Id: not an id\r\n");
   EXPECT_NE(odd.headers.at("x-request-id"), "not an id");
   const Reply chat = post("/v1/chat/completions", chat_body());
@@ -140,7 +141,8 @@ TEST_F(TransportTest, RequestsSentAheadWaitTheirTurn) {
   start();
   HttpClient client(server->port());
   for (int i = 0; i < 3; ++i) {
-    client.send_request("POST", "/v1/chat/completions", chat_body({{"rid", fmt::format("r{}", i)}}).dump());
+    client.send_request("POST", "/v1/chat/completions",
+                        chat_body({{"rid", fmt::format("r{}", i)}}).dump());
   }
   for (int i = 0; i < 3; ++i) EXPECT_EQ(client.read_reply().json()["id"], fmt::format("r{}", i));
 }
@@ -157,9 +159,10 @@ TEST_F(TransportTest, OldHttpGetsAStreamWithoutChunks) {
   start();
   HttpClient client(server->port());
   const std::string body = chat_body({{"stream", true}}).dump();
-  client.send(fmt::format("POST /v1/chat/completions HTTP/1.0\r\nContent-Type: application/json\r\n"
-                          "Content-Length: {}\r\n\r\n{}",
-                          body.size(), body));
+  client.send(
+      fmt::format("POST /v1/chat/completions HTTP/1.0\r\nContent-Type: application/json\r\n"
+                  "Content-Length: {}\r\n\r\n{}",
+                  body.size(), body));
   const Reply reply = client.read_reply();
   EXPECT_FALSE(reply.headers.contains("transfer-encoding"));
   EXPECT_EQ(reply.events().back(), "[DONE]");
@@ -178,9 +181,10 @@ TEST_F(TransportTest, ABodyIsInvitedWhenTheClientAsks) {
   start();
   HttpClient client(server->port());
   const std::string body = R"({"text":"a"})";
-  client.send(fmt::format("POST /generate HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\n"
-                          "Content-Length: {}\r\n\r\n",
-                          body.size()));
+  client.send(
+      fmt::format("POST /generate HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\n"
+                  "Content-Length: {}\r\n\r\n",
+                  body.size()));
   ASSERT_TRUE(client.read_until("100 Continue\r\n\r\n"));
   client.send(body);
   EXPECT_EQ(client.read_reply().status, 200);

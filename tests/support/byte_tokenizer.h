@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// ByteTokenizer: token i below 256 is the byte i, the ids above are special tokens "<256>", "<257>", ...
-// So that a test can write its tokens as text.
+// ByteTokenizer: token i below 256 is the byte i, the ids above are special tokens "<256>",
+// "<257>", ... So that a test can write its tokens as text.
 #pragma once
-
-#include <fmt/format.h>
 
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "tokenizer/tokenizer.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// FakeRunner: a runner whose "model" is a hash. Its KV rows hold the tokens themselves and its states a
-// running hash with a count, so that a page or a state in the wrong hands, a lost or repeated token and a
-// slot that was not zeroed all show: the next token is a function of everything the sequence contains,
-// read back through its own pages.
+// FakeRunner: a runner whose "model" is a hash. Its KV rows hold the tokens themselves and its
+// states a running hash with a count, so that a page or a state in the wrong hands, a lost or
+// repeated token and a slot that was not zeroed all show: the next token is a function of
+// everything the sequence contains, read back through its own pages.
 //
 //   FakeRunner runner({.num_pages = 8, .page_size = 4, .num_state_slots = 2,
 //                      .max_step_tokens = 16, .max_step_sequences = 4});
@@ -11,8 +11,6 @@
 //
 // Threading: as Runner; the hooks run on the engine thread.
 #pragma once
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -23,6 +21,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "runner/runner.h"
 
@@ -47,7 +47,8 @@ class FakeRunner final : public runner::Runner {
   std::function<Status(const request::PlannedSequence&)> sequence_error;
 
   // What the hash model draws after `tokens`.
-  static TokenId next_token(std::span<const TokenId> tokens, std::span<const TokenId> forbidden = {}) {
+  static TokenId next_token(std::span<const TokenId> tokens,
+                            std::span<const TokenId> forbidden = {}) {
     State state;
     for (const TokenId token : tokens) state.advance(token);
     return draw(state.hash, forbidden);
@@ -73,7 +74,8 @@ class FakeRunner final : public runner::Runner {
       sampled.error = error;
       if (!sequence.return_logprobs) continue;
       sampled.logprob = {.token = sampled.token, .logprob = -0.5f, .top = {}};
-      for (TokenId i = 0; i < sequence.top_logprobs; ++i) sampled.logprob.top.emplace_back(i, -1.0f);
+      for (TokenId i = 0; i < sequence.top_logprobs; ++i)
+        sampled.logprob.top.emplace_back(i, -1.0f);
     }
     return output;
   }
@@ -126,8 +128,8 @@ class FakeRunner final : public runner::Runner {
       const State& state = states_[static_cast<size_t>(sequence.state_slot)];
       if (state != from_kv) {
         complaints_.push_back(fmt::format(
-            "sequence {}: state slot {} has {} tokens, the context is {} tokens", sequence.sequence_id,
-            sequence.state_slot, state.count, sequence.context_tokens));
+            "sequence {}: state slot {} has {} tokens, the context is {} tokens",
+            sequence.sequence_id, sequence.state_slot, state.count, sequence.context_tokens));
       }
     }
     int64_t t = sequence.context_tokens;
@@ -168,7 +170,8 @@ class FakeRunner final : public runner::Runner {
                who + " has a state slot out of range");
         expect(slots.insert(sequence.state_slot).second, who + " shares a state slot");
         const auto& zeroed = plan.zero_state_slots;
-        const bool zeroes = std::find(zeroed.begin(), zeroed.end(), sequence.state_slot) != zeroed.end();
+        const bool zeroes =
+            std::find(zeroed.begin(), zeroed.end(), sequence.state_slot) != zeroed.end();
         expect(zeroes == (sequence.context_tokens == 0), who + " is zeroed at the wrong time");
       }
     }

@@ -24,9 +24,9 @@ Status infer_paged_attention(std::span<const TensorMeta> inputs, const Attrs& at
                                         k.to_string(), Nkv, D));
   }
   if (q[1].offset <= 0 || q[1].offset % (Nkv * D) != 0) {
-    return invalid_argument(
-        fmt::format("paged_attention: q is {}, its heads of width {} cannot share {} kv heads evenly",
-                    q.to_string(), D, Nkv));
+    return invalid_argument(fmt::format(
+        "paged_attention: q is {}, its heads of width {} cannot share {} kv heads evenly",
+        q.to_string(), D, Nkv));
   }
   outputs.push_back(q);
   return {};
@@ -34,7 +34,8 @@ Status infer_paged_attention(std::span<const TensorMeta> inputs, const Attrs& at
 
 int64_t paged_attention_workspace(std::span<const TensorMeta> inputs, const Attrs& attrs,
                                   const Extents& largest, const Context& context) {
-  return paged_attention_workspace_bytes(context, inputs[0][0].at(largest), attrs.integer("head_dim"));
+  return paged_attention_workspace_bytes(context, inputs[0][0].at(largest),
+                                         attrs.integer("head_dim"));
 }
 
 Status launch_paged_attention(Context& context, const LaunchArgs& args) {

@@ -15,15 +15,15 @@ Status check_batch_rows(const char* op, const ForwardContext* forward, int64_t T
                                         forward->query_start.size(), B, B + 1));
   }
   if (forward->query_start[0] != 0 || forward->query_start[static_cast<size_t>(B)] != T) {
-    return invalid_argument(fmt::format("{}: query_start covers rows {} to {}, the tensors have {}", op,
-                                        forward->query_start[0],
+    return invalid_argument(fmt::format("{}: query_start covers rows {} to {}, the tensors have {}",
+                                        op, forward->query_start[0],
                                         forward->query_start[static_cast<size_t>(B)], T));
   }
   for (int64_t b = 0; b < B; ++b) {
     if (forward->num_rows(b) <= 0 || forward->context_lens[static_cast<size_t>(b)] < 0) {
       return invalid_argument(fmt::format(
-          "{}: sequence {} has {} rows after {} tokens; every sequence needs at least one row", op, b,
-          forward->num_rows(b), forward->context_lens[static_cast<size_t>(b)]));
+          "{}: sequence {} has {} rows after {} tokens; every sequence needs at least one row", op,
+          b, forward->num_rows(b), forward->context_lens[static_cast<size_t>(b)]));
     }
   }
   return {};
@@ -32,14 +32,15 @@ Status check_batch_rows(const char* op, const ForwardContext* forward, int64_t T
 Status check_batch_states(const char* op, const ForwardContext& forward, int64_t num_slots) {
   const int64_t B = forward.num_sequences();
   if (static_cast<int64_t>(forward.state_slots.size()) != B) {
-    return invalid_argument(fmt::format("{}: state_slots has {} entries, the batch has {} sequences", op,
-                                        forward.state_slots.size(), B));
+    return invalid_argument(
+        fmt::format("{}: state_slots has {} entries, the batch has {} sequences", op,
+                    forward.state_slots.size(), B));
   }
   for (int64_t b = 0; b < B; ++b) {
     const int32_t slot = forward.state_slots[static_cast<size_t>(b)];
     if (slot < 0 || slot >= num_slots) {
-      return invalid_argument(
-          fmt::format("{}: sequence {} has state slot {}, the pool has {}", op, b, slot, num_slots));
+      return invalid_argument(fmt::format("{}: sequence {} has state slot {}, the pool has {}", op,
+                                          b, slot, num_slots));
     }
   }
   const StateCheckpoint* previous = nullptr;
@@ -48,12 +49,13 @@ Status check_batch_states(const char* op, const ForwardContext& forward, int64_t
         checkpoint.slot >= num_slots || checkpoint.num_tokens < 1 ||
         checkpoint.num_tokens > forward.num_rows(checkpoint.sequence)) {
       return invalid_argument(fmt::format(
-          "{}: checkpoint of sequence {} after {} tokens in slot {} does not fit {} sequences and {} slots",
+          "{}: checkpoint of sequence {} after {} tokens in slot {} does not fit {} sequences and "
+          "{} slots",
           op, checkpoint.sequence, checkpoint.num_tokens, checkpoint.slot, B, num_slots));
     }
-    if (previous != nullptr &&
-        (previous->sequence > checkpoint.sequence ||
-         (previous->sequence == checkpoint.sequence && previous->num_tokens > checkpoint.num_tokens))) {
+    if (previous != nullptr && (previous->sequence > checkpoint.sequence ||
+                                (previous->sequence == checkpoint.sequence &&
+                                 previous->num_tokens > checkpoint.num_tokens))) {
       return invalid_argument(
           fmt::format("{}: checkpoints must be sorted by sequence, then by num_tokens", op));
     }
@@ -66,8 +68,9 @@ Status check_batch_pages(const char* op, const ForwardContext& forward, int64_t 
                          int64_t page_size) {
   const int64_t B = forward.num_sequences();
   if (forward.page_size != page_size) {
-    return invalid_argument(fmt::format("{}: the batch has pages of {} tokens, the pool pages of {}", op,
-                                        forward.page_size, page_size));
+    return invalid_argument(
+        fmt::format("{}: the batch has pages of {} tokens, the pool pages of {}", op,
+                    forward.page_size, page_size));
   }
   if (static_cast<int64_t>(forward.page_table.size()) < B * forward.page_table_width) {
     return invalid_argument(fmt::format("{}: page_table has {} entries, {} x {} are needed", op,
@@ -78,8 +81,8 @@ Status check_batch_pages(const char* op, const ForwardContext& forward, int64_t 
     const int64_t used = (length + page_size - 1) / page_size;
     if (used > forward.page_table_width) {
       return invalid_argument(
-          fmt::format("{}: sequence {} has {} tokens, its page table has room for {}", op, b, length,
-                      forward.page_table_width * page_size));
+          fmt::format("{}: sequence {} has {} tokens, its page table has room for {}", op, b,
+                      length, forward.page_table_width * page_size));
     }
     const int32_t* pages = forward.pages(b);
     bool inside = true;

@@ -28,16 +28,17 @@ Status paged_attention(Context& context, const PagedAttentionArgs& args) {
           .expect("kv.v", args.kv.v, {&P, &S, &Nkv, &D}, args.kv.k.dtype)
           .status());
   if (query_width % kv_width != 0) {
-    return invalid_argument(fmt::format(
-        "paged_attention: q has rows of {}, not a multiple of {} kv heads of width {}",
-        query_width.value(), args.num_kv_heads, args.head_dim));
+    return invalid_argument(
+        fmt::format("paged_attention: q has rows of {}, not a multiple of {} kv heads of width {}",
+                    query_width.value(), args.num_kv_heads, args.head_dim));
   }
   HEDDLE_RETURN_IF_ERROR(check_batch_rows("paged_attention", args.forward, T));
   HEDDLE_RETURN_IF_ERROR(check_batch_pages("paged_attention", *args.forward, P, S));
   const int64_t needed = paged_attention_workspace_bytes(context, T, args.head_dim);
   if (static_cast<int64_t>(args.workspace.size()) < needed) {
-    return invalid_argument(fmt::format("paged_attention: the workspace has {} bytes, {} rows need {}",
-                                        args.workspace.size(), T.value(), needed));
+    return invalid_argument(
+        fmt::format("paged_attention: the workspace has {} bytes, {} rows need {}",
+                    args.workspace.size(), T.value(), needed));
   }
   return HEDDLE_DISPATCH_DEVICE(context, paged_attention, args);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention over a paged KV cache: appends the step's keys and values, then lets every row see all
-// tokens of its sequence up to itself.
+// Causal attention over a paged KV cache: appends the step's keys and values, then lets every row
+// see all tokens of its sequence up to itself.
 //
 //   y[t, h] = sum over j <= position(t) of softmax_j(scale * q[t, h] . k[j, n]) v[j, n],
 //   n = floor(h * Nkv / Nq)
 //
-// Milakov and Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867; the blocking is
-// that of Dao et al., "FlashAttention", arXiv:2205.14135.
+// Milakov and Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867; the
+// blocking is that of Dao et al., "FlashAttention", arXiv:2205.14135.
 #pragma once
 
 #include <cstddef>
@@ -31,10 +31,10 @@ struct PagedAttentionArgs {
   std::span<std::byte> workspace;  // paged_attention_workspace_bytes()
 };
 
-// Keys are taken in blocks of this many tokens, and blocks in segments whose results are joined in order.
-// Both lie at fixed absolute positions, and every row goes through the same fp32 operations whichever
-// rows share its step: the fast kernel is the exact one (D12). A row's bits depend on neither chunking,
-// batch, threads nor page size, only on what the pool's dtype keeps of k and v.
+// Keys are taken in blocks of this many tokens, and blocks in segments whose results are joined in
+// order. Both lie at fixed absolute positions, and every row goes through the same fp32 operations
+// whichever rows share its step: the fast kernel is the exact one (D12). A row's bits depend on
+// neither chunking, batch, threads nor page size, only on what the pool's dtype keeps of k and v.
 inline constexpr int64_t kAttentionBlock = 128;
 inline constexpr int64_t kAttentionSegment = 1024;
 
@@ -42,10 +42,10 @@ inline constexpr int64_t kAttentionSegment = 1024;
 int64_t paged_attention_workspace_bytes(const Context& context, int64_t max_tokens,
                                         int64_t head_dim);
 
-// Softmax and sums in fp32. Prefill is bound by 4 * D multiply-adds per pair of row and token, decode by
-// reading each cached key and value once.
-// Allocates nothing. Work is spread over rows and kv heads, and over segments when those are few.
-// Error: kInvalidArgument, naming the tensor, or the field of the batch, that does not fit.
+// Softmax and sums in fp32. Prefill is bound by 4 * D multiply-adds per pair of row and token,
+// decode by reading each cached key and value once. Allocates nothing. Work is spread over rows and
+// kv heads, and over segments when those are few. Error: kInvalidArgument, naming the tensor, or
+// the field of the batch, that does not fit.
 Status paged_attention(Context& context, const PagedAttentionArgs& args);
 Status paged_attention_cpu(CpuContext& context, const PagedAttentionArgs& args);  // args checked
 

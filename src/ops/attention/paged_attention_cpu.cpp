@@ -187,8 +187,8 @@ class PagedAttention {
     return (length + kAttentionSegment - 1) / kAttentionSegment;
   }
 
-  // Few units: their segments are spread over the workers, in waves that fit the workspace, and joined
-  // in order.
+  // Few units: their segments are spread over the workers, in waves that fit the workspace, and
+  // joined in order.
   void run_split(int64_t num_units) {
     int64_t unit = 0;
     int64_t segment = 0;
@@ -236,7 +236,8 @@ class PagedAttention {
 
 }  // namespace attention
 
-int64_t paged_attention_workspace_bytes(const Context& context, int64_t max_tokens, int64_t head_dim) {
+int64_t paged_attention_workspace_bytes(const Context& context, int64_t max_tokens,
+                                        int64_t head_dim) {
   const auto& cpu = static_cast<const CpuContext&>(context);
   Scratch measure;
   attention::lay_out(measure, cpu.pool.num_threads(), max_tokens, head_dim);

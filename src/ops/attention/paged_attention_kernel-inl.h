@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of paged attention, per target. Three steps: attend_segment() runs the online softmax of
-// a unit over the blocks of one segment, join_segment() adds its result to the segments before it, and
-// write_unit() divides by the sum. A row takes the same steps wherever it is computed.
+// The arithmetic of paged attention, per target. Three steps: attend_segment() runs the online
+// softmax of a unit over the blocks of one segment, join_segment() adds its result to the segments
+// before it, and write_unit() divides by the sum. A row takes the same steps wherever it is
+// computed.
 #if defined(HEDDLE_OPS_ATTENTION_PAGED_ATTENTION_KERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_ATTENTION_PAGED_ATTENTION_KERNEL_INL_H_
 #undef HEDDLE_OPS_ATTENTION_PAGED_ATTENTION_KERNEL_INL_H_
@@ -14,6 +15,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+
+#include <hwy/cache_control.h>
 
 #include "ops/attention/paged_attention_unit.h"
 #include "ops/attention/tile-inl.h"
@@ -50,11 +53,11 @@ struct KvBlock {
   int64_t count = 0;
 };
 
-// Where the keys and values of tokens [first, end) lie, at most a block of them. The pointers repeat the
-// last token up to a whole group of kDotGroup, so that it can be read.
+// Where the keys and values of tokens [first, end) lie, at most a block of them. The pointers
+// repeat the last token up to a whole group of kDotGroup, so that it can be read.
 template <class T>
-void locate_block(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t first, int64_t end,
-                  KvBlock<T>& block) {
+void locate_block(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t first,
+                  int64_t end, KvBlock<T>& block) {
   const ForwardContext& forward = *args.forward;
   const int32_t* pages = forward.pages(unit.sequence);
   const int64_t S = forward.page_size;
@@ -88,8 +91,8 @@ HWY_INLINE void copy_row(const T* from, int64_t width, int64_t padded, float* to
   for (; c < static_cast<size_t>(padded); ++c) to[c] = 0.0f;
 }
 
-// Softmax of `num_rows` rows over one block: turns scores into exp(score - new max) and gives the factor
-// by which what was summed before must shrink. Row r sees limits[r] tokens of the block.
+// Softmax of `num_rows` rows over one block: turns scores into exp(score - new max) and gives the
+// factor by which what was summed before must shrink. Row r sees limits[r] tokens of the block.
 HWY_INLINE void softmax_block(size_t num_rows, const int32_t* limits, float* scores,
                               const AttentionState& state, float* shrink) {
   const D d;
@@ -130,8 +133,8 @@ HWY_INLINE void softmax_block(size_t num_rows, const int32_t* limits, float* sco
 // columns of v starting where `rows` says.
 template <class Rows>
 HWY_INLINE void accumulate_values(size_t num_rows, const int32_t* limits, const float* scores,
-                                  const float* shrink, const Rows& rows, size_t width, float* output,
-                                  size_t output_stride) {
+                                  const float* shrink, const Rows& rows, size_t width,
+                                  float* output, size_t output_stride) {
   constexpr auto kStep = static_cast<size_t>(tile::kTileRows);
   for (size_t r = 0; r < num_rows; r += kStep) {
     const size_t n = std::min(kStep, num_rows - r);
@@ -144,22 +147,23 @@ HWY_INLINE void accumulate_values(size_t num_rows, const int32_t* limits, const 
     for (size_t i = 1; i < n; ++i) {
       const size_t more = static_cast<size_t>(limits[r + i]) - common;
       if (more == 0) continue;
-      tile::AccumulateRows<1, tile::Start::kValue>(p.from(i, common), rows.from(common), width, more,
-                                                   nullptr, out + i * output_stride, output_stride);
+      tile::AccumulateRows<1, tile::Start::kValue>(p.from(i, common), rows.from(common), width,
+                                                   more, nullptr, out + i * output_stride,
+                                                   output_stride);
     }
   }
 }
 
 // Position of the last token row `row` of the unit sees.
-HWY_INLINE int64_t position_of(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t group,
-                               int64_t row) {
+HWY_INLINE int64_t position_of(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                               int64_t group, int64_t row) {
   return args.forward->context_lens[static_cast<size_t>(unit.sequence)] +
          (unit.first_row + row) / group;
 }
 
 // Queries of the unit, scaled and padded. The scale is applied here, once per element.
-HWY_INLINE void gather_queries(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t group,
-                               int64_t padded, float* q) {
+HWY_INLINE void gather_queries(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                               int64_t group, int64_t padded, float* q) {
   const D d;
   const int64_t first_token = args.forward->query_start[static_cast<size_t>(unit.sequence)];
   for (int64_t r = 0; r < unit.num_rows; ++r) {
@@ -178,40 +182,51 @@ HWY_INLINE void gather_queries(const PagedAttentionArgs& args, const AttentionUn
 struct BlockRows {
   size_t num_rows = 0;
   size_t width = 0;  // padded D
-  std::array<int32_t, static_cast<size_t>(kUnitRows)> limits{};  // tokens of the block each row sees
+  std::array<int32_t, static_cast<size_t>(kUnitRows)>
+      limits{};  // tokens of the block each row sees
 };
 
-// Few rows: keys and values are read where they lie. Reading them is most of the work, so each phase
-// asks for what the next one needs: the values of this block, then the keys of the next.
+// Asks for the cache lines of a row.
 template <class T>
-void attend_from_pages(const AttentionScratch& scratch, const BlockRows& rows, const KvBlock<T>& block,
-                       const KvBlock<T>& next, const AttentionState& state) {
+HWY_INLINE void prefetch_row(const T* row, int64_t width) {
+  constexpr auto kPerLine = static_cast<int64_t>(64 / sizeof(T));
+  for (int64_t c = 0; c < width; c += kPerLine) hwy::Prefetch(row + c);
+}
+
+// Few rows: keys and values are read where they lie. Reading them is most of the work, so each
+// phase asks for what the next one needs: the values of this block, then the keys of the next.
+template <class T>
+void attend_from_pages(const AttentionScratch& scratch, const BlockRows& rows,
+                       const KvBlock<T>& block, const KvBlock<T>& next,
+                       const AttentionState& state) {
   constexpr size_t kGroup = tile::kDotGroup;
   const auto width = static_cast<int64_t>(rows.width);
   const auto count = static_cast<size_t>(block.count);
   for (size_t j = 0; j < count; j += kGroup) {
     const size_t group_end = std::min(j + kGroup, count);
-    for (size_t i = j; i < group_end; ++i) math::PrefetchStep(block.v[i], 0, width);
-    tile::DotRows(scratch.q, rows.width, rows.num_rows, block.k.data() + j, group_end - j, rows.width,
-                  scratch.scores + j, kBlock);
+    for (size_t i = j; i < group_end; ++i) prefetch_row(block.v[i], width);
+    tile::DotRows(scratch.q, rows.width, rows.num_rows, block.k.data() + j, group_end - j,
+                  rows.width, scratch.scores + j, kBlock);
   }
   std::array<float, static_cast<size_t>(kUnitRows)> shrink;
   softmax_block(rows.num_rows, rows.limits.data(), scratch.scores, state, shrink.data());
   std::array<int32_t, static_cast<size_t>(kUnitRows)> limits;
   for (size_t j = 0; j < count; j += kGroup) {
     const size_t next_end = std::min(j + kGroup, static_cast<size_t>(next.count));
-    for (size_t i = j; i < next_end; ++i) math::PrefetchStep(next.k[i], 0, width);
+    for (size_t i = j; i < next_end; ++i) prefetch_row(next.k[i], width);
     for (size_t r = 0; r < rows.num_rows; ++r) {
-      limits[r] = std::clamp(rows.limits[r] - static_cast<int32_t>(j), 0, static_cast<int32_t>(kGroup));
+      limits[r] =
+          std::clamp(rows.limits[r] - static_cast<int32_t>(j), 0, static_cast<int32_t>(kGroup));
     }
     accumulate_values(rows.num_rows, limits.data(), scratch.scores + j, shrink.data(),
-                      tile::PointerRows<T>{block.v.data() + j, 0}, rows.width, state.output, rows.width);
+                      tile::PointerRows<T>{block.v.data() + j, 0}, rows.width, state.output,
+                      rows.width);
     std::fill_n(shrink.begin(), rows.num_rows, 1.0f);
   }
 }
 
-// Many rows: a block is first copied to f32, values in slices of columns that stay in the first-level
-// cache while all rows pass by.
+// Many rows: a block is first copied to f32, values in slices of columns that stay in the
+// first-level cache while all rows pass by.
 template <class T>
 void attend_from_copy(const AttentionScratch& scratch, const BlockRows& rows, int64_t head_dim,
                       const KvBlock<T>& block, const AttentionState& state) {
@@ -253,7 +268,8 @@ void attend_segment_as(const PagedAttentionArgs& args, const AttentionUnit& unit
   const int64_t start = segment * kAttentionSegment;
   const int64_t length = position_of(args, unit, group, unit.num_rows - 1) + 1;
   const int64_t end = std::min(length, start + kAttentionSegment);
-  BlockRows rows{.num_rows = static_cast<size_t>(unit.num_rows), .width = static_cast<size_t>(padded)};
+  BlockRows rows{.num_rows = static_cast<size_t>(unit.num_rows),
+                 .width = static_cast<size_t>(padded)};
   std::array<KvBlock<T>, 2> blocks;  // this one and the next
   locate_block(args, unit, start, end, blocks[0]);
   size_t current = 0;
@@ -275,14 +291,17 @@ void attend_segment_as(const PagedAttentionArgs& args, const AttentionUnit& unit
 void attend_segment(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t segment,
                     const AttentionScratch& scratch, const AttentionState& state) {
   switch (args.kv.k.dtype) {
-    case DType::kBf16: return attend_segment_as<Bf16>(args, unit, segment, scratch, state);
-    case DType::kF16: return attend_segment_as<F16>(args, unit, segment, scratch, state);
-    default: return attend_segment_as<float>(args, unit, segment, scratch, state);
+    case DType::kBf16:
+      return attend_segment_as<Bf16>(args, unit, segment, scratch, state);
+    case DType::kF16:
+      return attend_segment_as<F16>(args, unit, segment, scratch, state);
+    default:
+      return attend_segment_as<float>(args, unit, segment, scratch, state);
   }
 }
 
-// joined = joined and part, where `part` is the segment that follows; the first segment starts it. A row
-// that ends before `part` stays as it is.
+// joined = joined and part, where `part` is the segment that follows; the first segment starts it.
+// A row that ends before `part` stays as it is.
 void join_segment(int64_t head_dim, int64_t num_rows, bool first, const AttentionState& part,
                   const AttentionState& joined) {
   const D d;

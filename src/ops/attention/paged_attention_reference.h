@@ -14,9 +14,12 @@ namespace heddle::ops {
 inline double kv_element(const MutableTensorView& pool, int64_t page, int64_t index) {
   const int64_t at = page * pool.row_stride + index;
   switch (pool.dtype) {
-    case DType::kBf16: return static_cast<double>(to_float(pool.as<Bf16>()[at]));
-    case DType::kF16: return static_cast<double>(to_float(pool.as<F16>()[at]));
-    default: return static_cast<double>(pool.as<float>()[at]);
+    case DType::kBf16:
+      return static_cast<double>(to_float(pool.as<Bf16>()[at]));
+    case DType::kF16:
+      return static_cast<double>(to_float(pool.as<F16>()[at]));
+    default:
+      return static_cast<double>(pool.as<float>()[at]);
   }
 }
 
@@ -32,7 +35,9 @@ inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& a
       const int64_t length = forward.context_lens[static_cast<size_t>(b)] + i + 1;
       for (int64_t h = 0; h < Nq; ++h) {
         const int64_t n = h * Nkv / Nq;
-        const auto offset = [&](int64_t token, int64_t d) { return ((token % S) * Nkv + n) * D + d; };
+        const auto offset = [&](int64_t token, int64_t d) {
+          return ((token % S) * Nkv + n) * D + d;
+        };
         std::vector<double> p(static_cast<size_t>(length));
         for (int64_t j = 0; j < length; ++j) {
           double dot = 0;

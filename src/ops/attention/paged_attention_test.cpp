@@ -10,8 +10,10 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include "ops/attention/paged_attention_reference.h"
+#include "ops/simd/targets.h"
 
 namespace heddle::ops {
 
@@ -33,7 +35,8 @@ struct SequencePart {
 
 constexpr float kCanary = 12345.0f;
 
-// A number that depends on its coordinates only, so that any order of computing sees the same inputs.
+// A number that depends on its coordinates only, so that any order of computing sees the same
+// inputs.
 float noise(uint64_t a, uint64_t b, uint64_t c) {
   uint64_t x = a * 0x9e3779b97f4a7c15u + b * 0xbf58476d1ce4e5b9u + c * 0x94d049bb133111ebu + 1;
   x ^= x >> 30;
@@ -56,7 +59,8 @@ class Conversation {
     k_pages_ = Tensor({num_pages_, geometry.S, geometry.Nkv, geometry.D}, geometry.dtype);
     v_pages_ = Tensor({num_pages_, geometry.S, geometry.Nkv, geometry.D}, geometry.dtype);
     for (Tensor* pool : {&k_pages_, &v_pages_}) {
-      std::memset(pool->view().data, 0xff, static_cast<size_t>(pool->num_bytes()));  // NaN everywhere
+      std::memset(pool->view().data, 0xff,
+                  static_cast<size_t>(pool->num_bytes()));  // NaN everywhere
     }
     std::vector<int32_t> ids(static_cast<size_t>(num_pages_ - 1));
     std::iota(ids.begin(), ids.end(), 1);
@@ -187,13 +191,11 @@ class Conversation {
 };
 
 TEST(PagedAttentionTest, MatchesTheReferenceForAnyGeometry) {
-  const Geometry geometries[] = {{.Nq = 1, .Nkv = 1, .D = 7, .S = 1},
-                                 {.Nq = 4, .Nkv = 2, .D = 128, .S = 16},
-                                 {.Nq = 3, .Nkv = 3, .D = 80, .S = 8},
-                                 {.Nq = 6, .Nkv = 2, .D = 96, .S = 128},
-                                 {.Nq = 16, .Nkv = 1, .D = 32, .S = 4},
-                                 {.Nq = 71, .Nkv = 1, .D = 16, .S = 16},
-                                 {.Nq = 8, .Nkv = 1, .D = 256, .S = 64}};
+  const Geometry geometries[] = {
+      {.Nq = 1, .Nkv = 1, .D = 7, .S = 1},   {.Nq = 4, .Nkv = 2, .D = 128, .S = 16},
+      {.Nq = 3, .Nkv = 3, .D = 80, .S = 8},  {.Nq = 6, .Nkv = 2, .D = 96, .S = 128},
+      {.Nq = 16, .Nkv = 1, .D = 32, .S = 4}, {.Nq = 71, .Nkv = 1, .D = 16, .S = 16},
+      {.Nq = 8, .Nkv = 1, .D = 256, .S = 64}};
   for (Geometry geometry : geometries) {
     for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
       geometry.dtype = dtype;
@@ -232,7 +234,8 @@ TEST(PagedAttentionTest, GivesTheSameBitsForAnyChunkingBatchThreadsAndPages) {
             const int64_t left = lengths[b] - done[b];
             if (left == 0 || random() % 4 == 0) continue;
             const int64_t most = random() % 2 == 0 ? 1 : 70;
-            const int64_t rows = std::min<int64_t>(left, 1 + static_cast<int64_t>(random() % 70) % most);
+            const int64_t rows =
+                std::min<int64_t>(left, 1 + static_cast<int64_t>(random() % 70) % most);
             parts.push_back({.sequence = static_cast<int>(b), .first = done[b], .num_rows = rows});
             done[b] += rows;
           }
@@ -256,8 +259,10 @@ TEST(PagedAttentionTest, GivesTheSameBitsWhereSegmentsAreJoined) {
       const bool at_join = first % kAttentionSegment >= kAttentionSegment - 2 ||
                            first % kAttentionSegment <= 1 || length - first < 5;
       const int64_t to_join = (first / kAttentionSegment + 1) * kAttentionSegment - 2 - first;
-      const int64_t rows = at_join ? 1 : std::min(std::max<int64_t>(to_join, 1), length - 4 - first);
-      pieces.step({{.sequence = 0, .first = first, .num_rows = std::max<int64_t>(rows, 1)}}, threads);
+      const int64_t rows =
+          at_join ? 1 : std::min(std::max<int64_t>(to_join, 1), length - 4 - first);
+      pieces.step({{.sequence = 0, .first = first, .num_rows = std::max<int64_t>(rows, 1)}},
+                  threads);
       first += std::max<int64_t>(rows, 1);
     }
     EXPECT_EQ(whole.outputs(), pieces.outputs()) << threads << " threads";
@@ -280,6 +285,26 @@ TEST(PagedAttentionTest, SplitsALongDecodeIntoMoreSegmentsThanFitOneWave) {
   conversation.check_against_reference(true);
   conversation.step({{.first = length - 1, .num_rows = 1}}, 2);
   EXPECT_EQ(alone, conversation.outputs());
+}
+
+TEST(PagedAttentionTest, EveryInstructionSetMatchesTheReference) {
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    hwy::SetSupportedTargetsForTest(target);
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
+      for (const int64_t D : {64, 24}) {
+        SCOPED_TRACE(fmt::format("{} {} D {}", hwy::TargetName(target), to_string(dtype), D));
+        const Geometry geometry{.Nq = 6, .Nkv = 2, .D = D, .S = 16, .dtype = dtype};
+        Conversation whole(geometry, {140});
+        whole.check_against_reference(true);
+        whole.run_whole();
+        Conversation pieces(geometry, {140});
+        pieces.step({{.first = 0, .num_rows = 130}});
+        for (int64_t t = 130; t < 140; ++t) pieces.step({{.first = t, .num_rows = 1}});
+        EXPECT_EQ(whole.outputs(), pieces.outputs());
+      }
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
 }
 
 class PagedAttentionErrorsTest : public ::testing::Test {

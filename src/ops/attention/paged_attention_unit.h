@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The piece of work paged attention is cut into: up to kUnitRows rows of one sequence and one kv head,
-// where a row is a pair (token, query head of the group), numbered token by token.
+// The piece of work paged attention is cut into: up to kUnitRows rows of one sequence and one kv
+// head, where a row is a pair (token, query head of the group), numbered token by token.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ struct AttentionState {
   float* output = nullptr;  // [kUnitRows, padded D] sum of exp(score - max) * v
 };
 
-// What one worker needs. `padded` below is D rounded up to whole vectors, slices are 64 columns wide.
+// What one worker needs. `padded` below is D rounded up to whole vectors, slices are 64 columns
+// wide.
 struct AttentionScratch {
   float* q = nullptr;       // [kUnitRows, padded D] times scale
   float* scores = nullptr;  // [kUnitRows, kAttentionBlock]

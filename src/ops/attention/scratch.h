@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scratch: hands out typed, 64-byte aligned pieces of a workspace. The same sequence of take() calls on a
-// Scratch without memory measures how many bytes the workspace must have:
+// Scratch: hands out typed, 64-byte aligned pieces of a workspace. The same sequence of take()
+// calls on a Scratch without memory measures how many bytes the workspace must have:
 //
 //   Scratch measure;              Scratch scratch(args.workspace);
 //   lay_out(measure, sizes);      Layout layout = lay_out(scratch, sizes);

@@ -4,9 +4,9 @@
 //   DotRows          scores[r][j] = a[r] . b[j]           both along contiguous memory
 //   AccumulateRows   c[r] = c[r] * scale[r] + sum over j of a[r][j] * b[j]
 //
-// Every result is one fixed sequence of operations: DotRows adds lane by lane over ascending chunks, then
-// the lanes in one tree; AccumulateRows adds ascending j. How many rows share a tile changes nothing, so
-// a row's bits depend on neither its neighbours nor their number.
+// Every result is one fixed sequence of operations: DotRows adds lane by lane over ascending
+// chunks, then the lanes in one tree; AccumulateRows adds ascending j. How many rows share a tile
+// changes nothing, so a row's bits depend on neither its neighbours nor their number.
 #if defined(HEDDLE_OPS_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_ATTENTION_TILE_INL_H_
 #undef HEDDLE_OPS_ATTENTION_TILE_INL_H_
@@ -42,8 +42,8 @@ inline constexpr size_t kDotGroup = 16;
 // Rows of `a` that a tile takes at most: 4 x 4 accumulators fit 32 registers, 2 x 4 fit 16.
 inline constexpr int kTileRows = kLanes >= 16 ? 4 : 2;
 
-// Adds the lanes of four vectors, within 128-bit blocks: block b of the result holds, in lane i, the sum
-// of block b of the i-th vector, as (lane 0 + lane 2) + (lane 1 + lane 3).
+// Adds the lanes of four vectors, within 128-bit blocks: block b of the result holds, in lane i,
+// the sum of block b of the i-th vector, as (lane 0 + lane 2) + (lane 1 + lane 3).
 HWY_INLINE V FoldLanes([[maybe_unused]] D d, V x0, V x1, V x2, V x3) {
 #if HWY_TARGET == HWY_SCALAR
   (void)x1, (void)x2, (void)x3;
@@ -79,7 +79,8 @@ HWY_INLINE V FoldBlocks([[maybe_unused]] D d, const float* HWY_RESTRICT partial)
 #endif
 }
 
-// partial[r] = what FoldBlocks needs of a[r] . b[0..3]; `partial` rows lie kDotGroup * 4 floats apart.
+// partial[r] = what FoldBlocks needs of a[r] . b[0..3]; `partial` rows lie kDotGroup * 4 floats
+// apart.
 inline constexpr size_t kPartialStride = kDotGroup * 4;
 
 template <int kRows, class T>
@@ -144,8 +145,8 @@ HWY_INLINE void DotGroup(D d, const float* HWY_RESTRICT a, size_t a_stride, cons
   }
 }
 
-// scores[r][j] = a[r] . b[j] for j < num_b rounded up to kDotGroup; b has that many readable pointers.
-// `width` is a multiple of kLanes.
+// scores[r][j] = a[r] . b[j] for j < num_b rounded up to kDotGroup; b has that many readable
+// pointers. `width` is a multiple of kLanes.
 template <class T>
 HWY_INLINE void DotRows(const float* HWY_RESTRICT a, size_t a_stride, size_t num_a,
                         const T* const* b, size_t num_b, size_t width, float* HWY_RESTRICT scores,
@@ -161,10 +162,17 @@ HWY_INLINE void DotRows(const float* HWY_RESTRICT a, size_t a_stride, size_t num
     const float* rest = a + r * a_stride;
     float* rest_scores = scores + r * scores_stride + j;
     switch (num_a - r) {
-      case 1: DotGroup<1>(d, rest, a_stride, b + j, width, rest_scores, scores_stride); break;
-      case 2: DotGroup<2>(d, rest, a_stride, b + j, width, rest_scores, scores_stride); break;
-      case 3: DotGroup<3>(d, rest, a_stride, b + j, width, rest_scores, scores_stride); break;
-      default: break;
+      case 1:
+        DotGroup<1>(d, rest, a_stride, b + j, width, rest_scores, scores_stride);
+        break;
+      case 2:
+        DotGroup<2>(d, rest, a_stride, b + j, width, rest_scores, scores_stride);
+        break;
+      case 3:
+        DotGroup<3>(d, rest, a_stride, b + j, width, rest_scores, scores_stride);
+        break;
+      default:
+        break;
     }
   }
 }
@@ -217,7 +225,8 @@ HWY_INLINE void AccumulateTile(D d, Coefficients a, const Rows& b, size_t column
       } else if constexpr (kStart == Start::kValue) {
         acc[r][v] = hn::LoadU(d, in + static_cast<size_t>(v) * kLanes);
       } else {
-        acc[r][v] = hn::Mul(hn::LoadU(d, in + static_cast<size_t>(v) * kLanes), hn::Set(d, scale[r]));
+        acc[r][v] =
+            hn::Mul(hn::LoadU(d, in + static_cast<size_t>(v) * kLanes), hn::Set(d, scale[r]));
       }
     }
   }
@@ -225,10 +234,12 @@ HWY_INLINE void AccumulateTile(D d, Coefficients a, const Rows& b, size_t column
     const auto* row = b[j] + column;
     V x[kVectors];
     HEDDLE_UNROLL
-    for (int v = 0; v < kVectors; ++v) x[v] = math::LoadFloats(d, row + static_cast<size_t>(v) * kLanes);
+    for (int v = 0; v < kVectors; ++v)
+      x[v] = math::LoadFloats(d, row + static_cast<size_t>(v) * kLanes);
     HEDDLE_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      const V factor = hn::Set(d, a.data[static_cast<size_t>(r) * a.row_stride + j * a.column_stride]);
+      const V factor =
+          hn::Set(d, a.data[static_cast<size_t>(r) * a.row_stride + j * a.column_stride]);
       HEDDLE_UNROLL
       for (int v = 0; v < kVectors; ++v) acc[r][v] = hn::MulAdd(factor, x[v], acc[r][v]);
     }
@@ -250,7 +261,10 @@ HWY_INLINE void AccumulateRows(Coefficients a, const Rows& b, size_t width, size
                                size_t c_stride) {
   const D d;
   // As many accumulators as the registers hold: at most 16 of 32, 8 of 16.
-  constexpr int kVectors = kLanes >= 16 ? (kRows <= 2 ? 8 : 4) : (kRows == 1 ? 8 : kRows == 2 ? 4 : 2);
+  constexpr int kVectors = kLanes >= 16 ? (kRows <= 2 ? 8 : 4)
+                                        : (kRows == 1   ? 8
+                                           : kRows == 2 ? 4
+                                                        : 2);
   size_t column = 0;
   for (; column + kVectors * kLanes <= width; column += kVectors * kLanes) {
     AccumulateTile<kRows, kVectors, kStart>(d, a, b, column, count, scale, c, c_stride);
@@ -271,10 +285,18 @@ HWY_INLINE void AccumulateUpTo4(size_t num_rows, Coefficients a, const Rows& b, 
                                 size_t count, const float* HWY_RESTRICT scale,
                                 float* HWY_RESTRICT c, size_t c_stride) {
   switch (num_rows) {
-    case 1: AccumulateRows<1, kStart>(a, b, width, count, scale, c, c_stride); break;
-    case 2: AccumulateRows<2, kStart>(a, b, width, count, scale, c, c_stride); break;
-    case 3: AccumulateRows<3, kStart>(a, b, width, count, scale, c, c_stride); break;
-    default: AccumulateRows<4, kStart>(a, b, width, count, scale, c, c_stride); break;
+    case 1:
+      AccumulateRows<1, kStart>(a, b, width, count, scale, c, c_stride);
+      break;
+    case 2:
+      AccumulateRows<2, kStart>(a, b, width, count, scale, c, c_stride);
+      break;
+    case 3:
+      AccumulateRows<3, kStart>(a, b, width, count, scale, c, c_stride);
+      break;
+    default:
+      AccumulateRows<4, kStart>(a, b, width, count, scale, c, c_stride);
+      break;
   }
 }
 

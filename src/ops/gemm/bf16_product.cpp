@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/gemm/bf16_product.h"
 
+#include <atomic>
+
 #include "core/check.h"
 #include "ops/simd/peak_rate.h"
 
@@ -19,6 +21,7 @@
 
 #define HEDDLE_BF16_TARGET \
   __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,prefer-vector-width=512")))
+#define HEDDLE_BF16_INLINE HEDDLE_BF16_TARGET __attribute__((always_inline)) inline
 
 #if defined(__clang__)
 #define HEDDLE_UNROLL _Pragma("clang loop unroll(full)")
@@ -34,12 +37,15 @@ constexpr int64_t kStep = 64;  // numbers along K: two vectors
 constexpr int kTileRows = 3;   // 3 x 4 tiles with two sums each take 24 of 32 registers
 constexpr int kTileColumns = 4;
 
-HEDDLE_BF16_TARGET inline __m512 dot_pairs(__m512 sum, __m512i a, __m512i b) {
+HEDDLE_BF16_INLINE __m512 dot_pairs(__m512 sum, __m512i a, __m512i b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }
 
-template <int kRows, int kColumns, bool kPrefetch>
-HEDDLE_BF16_TARGET void dot_tile(const Product& p, int64_t row, int64_t column) {
+// The `pass`-th of `num_passes` tiles that share these columns and prefetch the next ones together, as in
+// row_dot.cpp.
+template <int kRows, int kColumns>
+HEDDLE_BF16_TARGET void dot_tile(const Product& p, int64_t row, int64_t column, int64_t pass,
+                                 int64_t num_passes) {
   const uint16_t* x[kRows];
   const uint16_t* w[kColumns];
   __m512 sums[2][kRows][kColumns];
@@ -51,15 +57,15 @@ HEDDLE_BF16_TARGET void dot_tile(const Product& p, int64_t row, int64_t column) 
     HEDDLE_UNROLL
     for (int r = 0; r < kRows; ++r) sums[0][r][c] = sums[1][r][c] = _mm512_setzero_ps();
   }
-  uintptr_t next = reinterpret_cast<uintptr_t>(w[0] + kColumns * p.weight_stride);
+  constexpr int64_t kLines = 2 * kColumns;  // of 64 bytes, a step
+  const int64_t first_line = kLines * pass / num_passes;
+  const int64_t num_lines = kLines * (pass + 1) / num_passes - first_line;
+  uintptr_t ahead = reinterpret_cast<uintptr_t>(w[0] + kColumns * p.weight_stride) +
+                    static_cast<uintptr_t>(64 * first_line * (p.K / kStep));
 
   for (int64_t k = 0; k < p.K; k += kStep) {
-    if constexpr (kPrefetch) {  // the next tile's weights, which follow this one's
-      HEDDLE_UNROLL
-      for (int line = 0; line < 2 * kColumns; ++line) {
-        _mm_prefetch(reinterpret_cast<const char*>(next) + 64 * line, _MM_HINT_T0);
-      }
-      next += 128 * kColumns;
+    for (int64_t line = 0; line < num_lines; ++line, ahead += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(ahead), _MM_HINT_T0);
     }
     const int64_t left = p.K - k;
     HEDDLE_UNROLL
@@ -94,13 +100,14 @@ HEDDLE_BF16_TARGET void dot_tile(const Product& p, int64_t row, int64_t column) 
 
 template <int kColumns>
 void dot_rows(const Product& p, int64_t begin, int64_t end, int64_t column) {
-  int64_t row = begin;
-  switch ((end - begin) % kTileRows) {  // the odd rows first, so that one tile prefetches
-    case 1: dot_tile<1, kColumns, true>(p, row, column); row += 1; break;
-    case 2: dot_tile<2, kColumns, true>(p, row, column); row += 2; break;
-    default: dot_tile<kTileRows, kColumns, true>(p, row, column); row += kTileRows; break;
+  const int64_t odd_rows = (end - begin) % kTileRows;
+  const int64_t num_passes = (end - begin + kTileRows - 1) / kTileRows;
+  if (odd_rows == 1) dot_tile<1, kColumns>(p, begin, column, 0, num_passes);
+  if (odd_rows == 2) dot_tile<2, kColumns>(p, begin, column, 0, num_passes);
+  int64_t pass = odd_rows == 0 ? 0 : 1;
+  for (int64_t row = begin + odd_rows; row < end; row += kTileRows, ++pass) {
+    dot_tile<kTileRows, kColumns>(p, row, column, pass, num_passes);
   }
-  for (; row < end; row += kTileRows) dot_tile<kTileRows, kColumns, false>(p, row, column);
 }
 
 struct PairPanel {
@@ -111,9 +118,27 @@ struct PairPanel {
 
   static int64_t lanes() { return 16; }
 
+  // Turns of the inner loop of a tile.
+  static int64_t steps(int64_t depth) { return (depth + 1) / 2; }
+
   static void pack(const Product& p, int64_t column, int64_t num_columns, int64_t k, int64_t depth,
                    int64_t width, void* panel) {
     pack_pairs(p, column, num_columns, k, depth, width, static_cast<uint32_t*>(panel));
+  }
+
+  template <int kRows, int kWide>
+  HEDDLE_BF16_INLINE static void multiply_step(const int32_t* const (&x)[kRows], int64_t pair,
+                                                      const uint32_t* panel,
+                                                      __m512 (&sums)[kRows][kWide]) {
+    __m512i weights[kWide];
+    HEDDLE_UNROLL
+    for (int v = 0; v < kWide; ++v) weights[v] = _mm512_load_si512(panel + v * 16);
+    HEDDLE_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const __m512i factor = _mm512_set1_epi32(x[r][pair]);
+      HEDDLE_UNROLL
+      for (int v = 0; v < kWide; ++v) sums[r][v] = dot_pairs(sums[r][v], factor, weights[v]);
+    }
   }
 
   template <int kRows, int kWide>
@@ -132,17 +157,15 @@ struct PairPanel {
     }
     const auto* panel = static_cast<const uint32_t*>(tile.panel);
     const int64_t pairs = (tile.depth + 1) / 2;
-    for (int64_t i = 0; i < pairs; ++i, panel += kWide * 16) {
-      __m512i weights[kWide];
-      HEDDLE_UNROLL
-      for (int v = 0; v < kWide; ++v) weights[v] = _mm512_load_si512(panel + v * 16);
-      HEDDLE_UNROLL
-      for (int r = 0; r < kRows; ++r) {
-        const __m512i factor = _mm512_set1_epi32(x[r][i]);
-        HEDDLE_UNROLL
-        for (int v = 0; v < kWide; ++v) sums[r][v] = dot_pairs(sums[r][v], factor, weights[v]);
+    int64_t i = 0;
+    for (; i + NextPanel::kLines <= pairs; i += NextPanel::kLines) {
+      const uintptr_t ahead = tile.next.next();
+      for (int64_t line = 0; line < NextPanel::kLines; ++line, panel += kWide * 16) {
+        _mm_prefetch(reinterpret_cast<const char*>(ahead) + 64 * line, _MM_HINT_T0);
+        multiply_step<kRows, kWide>(x, i + line, panel, sums);
       }
     }
+    for (; i < pairs; ++i, panel += kWide * 16) multiply_step<kRows, kWide>(x, i, panel, sums);
     HEDDLE_UNROLL
     for (int r = 0; r < kRows; ++r) {
       HEDDLE_UNROLL
@@ -235,10 +258,28 @@ double bf16_dot_loop(int64_t) { return 0.0; }
 
 namespace heddle::ops {
 
+namespace {
+
+enum : int { kMeasured, kNever, kAlways };
+
+std::atomic<int> override_for_test{kMeasured};
+
+}  // namespace
+
 bool bf16_products_pay() {
+  const int forced = override_for_test.load(std::memory_order_relaxed);
+  if (forced != kMeasured) return forced == kAlways && has_bf16_products();
   // The rates differ by a factor of two either way on the CPUs we know: no noise crosses the middle.
   static const bool pay = peak_bf16_gflops() > 1.2 * peak_float_gflops();
   return pay;
+}
+
+ScopedBf16ProductsForTest::ScopedBf16ProductsForTest(bool pay) {
+  override_for_test.store(pay ? kAlways : kNever, std::memory_order_relaxed);
+}
+
+ScopedBf16ProductsForTest::~ScopedBf16ProductsForTest() {
+  override_for_test.store(kMeasured, std::memory_order_relaxed);
 }
 
 }  // namespace heddle::ops

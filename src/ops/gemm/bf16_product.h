@@ -17,6 +17,15 @@ namespace heddle::ops {
 
 [[nodiscard]] bool bf16_products_pay();  // and are faster than float32 ones
 
+// Tests run both ways of a CPU that has the instructions: bf16_products_pay() answers `pay` while this lives.
+class ScopedBf16ProductsForTest {
+ public:
+  explicit ScopedBf16ProductsForTest(bool pay);
+  ~ScopedBf16ProductsForTest();
+  ScopedBf16ProductsForTest(const ScopedBf16ProductsForTest&) = delete;
+  ScopedBf16ProductsForTest& operator=(const ScopedBf16ProductsForTest&) = delete;
+};
+
 // Numbers a row of x takes as bf16: K rounded up to whole vectors, the rest zero.
 [[nodiscard]] constexpr int64_t bf16_row_width(int64_t K) { return (K + 63) / 64 * 64; }
 

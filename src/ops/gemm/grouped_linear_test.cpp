@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -55,7 +56,8 @@ void expect_matches(const LinearReference& truth, const MutableTensorView& y, in
 
 TEST(GroupedLinearTest, MatchesTheReferenceForEveryMixOfGroupSizes) {
   device::ThreadPool pool(2);
-  for (const bool exact : {false, true}) {
+  for (const auto& [exact, bf16] : {std::pair(false, false), {false, true}, {true, true}}) {
+    const ScopedBf16ProductsForTest products(bf16);
     CpuContext context(pool, exact);
     for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
       for (const GroupedCase& test : kCases) {
@@ -64,8 +66,8 @@ TEST(GroupedLinearTest, MatchesTheReferenceForEveryMixOfGroupSizes) {
           const std::vector<int32_t> offsets = offsets_of(test.counts);
           const int64_t R = offsets.back();
           const int64_t S = indirect ? 5 : R;
-          SCOPED_TRACE(fmt::format("R = {}, K = {}, N = {}, {}, exact = {}, indirect = {}", R, test.K,
-                                   test.N, to_string(dtype), exact, indirect));
+          SCOPED_TRACE(fmt::format("R = {}, K = {}, N = {}, {}, exact = {}, bf16 = {}, indirect = {}", R,
+                                   test.K, test.N, to_string(dtype), exact, bf16, indirect));
           GuardedTensor x({S, test.K}, DType::kF32, 3);
           GuardedTensor weight({E, test.N, test.K}, dtype, 11);
           GuardedTensor y({R, test.N}, DType::kF32, 2);
@@ -93,52 +95,6 @@ TEST(GroupedLinearTest, MatchesTheReferenceForEveryMixOfGroupSizes) {
         }
       }
     }
-  }
-}
-
-// The bf16 path has its own kernels; a CPU that has the instructions runs them here even when linear
-// would not choose them.
-TEST(GroupedLinearTest, MatchesTheReferenceWithBf16Products) {
-  if (!has_bf16_products()) GTEST_SKIP() << "needs a CPU with AVX512-BF16";
-  device::ThreadPool pool(2);
-  const ProductOptions options{.exact = false, .bf16_products = true};
-  for (const GroupedCase& test : kCases) {
-    const auto E = static_cast<int64_t>(test.counts.size());
-    const std::vector<int32_t> offsets = offsets_of(test.counts);
-    const int64_t R = offsets.back();
-    if (R == 0) continue;
-    GuardedTensor x({R, test.K}, DType::kF32);
-    GuardedTensor weight({E, test.N, test.K}, DType::kBf16);
-    GuardedTensor y({R, test.N}, DType::kF32);
-    x.randomize(3);
-    weight.randomize(4);
-    std::vector<std::byte> rounded(
-        static_cast<size_t>(rounded_bytes(R, test.K, DType::kBf16, options)));
-    std::vector<std::byte> tasks(static_cast<size_t>(group_task_bytes(E)));
-    const GroupedProduct groups{
-        .all = {.x = x.view().as<float>(),
-                .x_stride = test.K,
-                .x_bf16 = round_rows(pool, x.view().as<float>(), test.K, R, test.K, rounded),
-                .x_bf16_stride = bf16_row_width(test.K),
-                .weight = weight.view().data,
-                .weight_stride = test.K,
-                .weight_dtype = DType::kBf16,
-                .y = y.view().as<float>(),
-                .y_stride = test.N,
-                .T = R,
-                .K = test.K,
-                .N = test.N},
-        .expert_stride = test.N * test.K,
-        .row_offsets = offsets.data(),
-        .num_experts = E};
-    multiply_groups(pool, groups, options, tasks);
-    expect_matches(grouped_linear_reference({.x = x.view(),
-                                             .weight = weight.view(),
-                                             .row_offsets = int_view(offsets),
-                                             .y = y.view(),
-                                             .workspace = {}}),
-                   y.view(), test.K, /*rounded=*/true);
-    if (HasFatalFailure()) return;
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "ops/gemm/product.h"
@@ -11,6 +12,52 @@ namespace heddle::ops {
 
 // Rows of the largest tile: 6 x 4 vectors of sums fill 24 of AVX-512's 32 registers.
 inline constexpr int64_t kPanelTileRows = 6;
+
+// Walks the weights that the next panel will be packed from, so that the tiles of this one can ask for
+// them while they compute: 512 bytes at a time, spread evenly over the tiles' calls of next().
+class NextPanel {
+ public:
+  static constexpr int64_t kBytes = 512;
+  static constexpr int64_t kLines = kBytes / 64;
+
+  NextPanel() = default;
+
+  // `num_rows` weight rows from `begin` on, `row_bytes` of each, `stride_bytes` apart.
+  NextPanel(const void* begin, int64_t num_rows, int64_t row_bytes, int64_t stride_bytes)
+      : row_(reinterpret_cast<uintptr_t>(begin)),
+        row_bytes_(row_bytes),
+        stride_bytes_(static_cast<uintptr_t>(stride_bytes)),
+        pieces_(num_rows * ((row_bytes + kBytes - 1) / kBytes)),
+        pieces_left_(pieces_) {}
+
+  // How often next() will be called.
+  void set_calls(int64_t calls) { calls_ = calls; }
+
+  // The address of the next 512 bytes, or one that is in cache anyway where none are due.
+  uintptr_t next() {
+    due_ += pieces_;
+    if (due_ < calls_ || pieces_left_ == 0) return reinterpret_cast<uintptr_t>(this);
+    due_ -= calls_;
+    --pieces_left_;
+    const uintptr_t here = row_ + static_cast<uintptr_t>(offset_);
+    offset_ += kBytes;
+    if (offset_ >= row_bytes_) {
+      offset_ = 0;
+      row_ += stride_bytes_;
+    }
+    return here;
+  }
+
+ private:
+  uintptr_t row_ = 0;
+  int64_t row_bytes_ = 0;
+  int64_t offset_ = 0;
+  uintptr_t stride_bytes_ = 0;
+  int64_t pieces_ = 0;
+  int64_t pieces_left_ = 0;
+  int64_t calls_ = 1;
+  int64_t due_ = 0;
+};
 
 // One tile: `rows` x `vectors` vectors of y = init + x[row.., k..] panel.
 struct PanelTile {
@@ -23,10 +70,27 @@ struct PanelTile {
   int64_t init_stride = 0;
   float* y = nullptr;  // likewise
   int64_t y_stride = 0;
+  NextPanel& next;
 };
 
+// What is packed after the slice that ends at `k_end` of the `num_columns` columns from `column` on.
+inline NextPanel next_panel(const Product& p, const Block& block, int64_t column, int64_t num_columns,
+                            int64_t k_end, int64_t depth) {
+  int64_t k = k_end;
+  if (k >= p.K) {
+    column += num_columns;
+    k = 0;
+  }
+  const int64_t columns_left = std::min(num_columns, block.column_end - column);
+  if (columns_left <= 0) return {};
+  const auto* begin = static_cast<const std::byte*>(p.weight) +
+                      bytes_of(p.weight_dtype, column * p.weight_stride + k);
+  return {begin, columns_left, bytes_of(p.weight_dtype, std::min(depth, p.K - k)),
+          bytes_of(p.weight_dtype, p.weight_stride)};
+}
+
 // Kernel: kDepth (K of a slice), kPanelBytes, kVectors (most vectors of a panel's width), kMaxWidth,
-// lanes(), pack(product, column, num_columns, k, depth, width, panel), tile(rows, vectors, PanelTile).
+// lanes(), steps(depth), pack(product, column, num_columns, k, depth, width, panel), tile(rows, vectors, PanelTile).
 template <class Kernel>
 void run_panels(const Product& p, const Block& block) {
   alignas(64) unsigned char panel[Kernel::kPanelBytes];
@@ -48,6 +112,8 @@ void run_panels(const Product& p, const Block& block) {
     for (int64_t k = 0; k < p.K; k += Kernel::kDepth) {
       const int64_t depth = std::min(Kernel::kDepth, p.K - k);
       Kernel::pack(p, column, num_columns, k, depth, width, panel);
+      NextPanel next = next_panel(p, block, column, num_columns, k + depth, Kernel::kDepth);
+      next.set_calls(num_tiles * Kernel::steps(depth) / NextPanel::kLines);
       for (int64_t i = 0; i < num_tiles; ++i) {  // heights differ by at most one
         const int64_t row = block.row_begin + i * rows / num_tiles;
         const int64_t tile_rows = block.row_begin + (i + 1) * rows / num_tiles - row;
@@ -60,7 +126,8 @@ void run_panels(const Product& p, const Block& block) {
                        .init = k == 0 ? bias : y,
                        .init_stride = k == 0 ? 0 : p.y_stride,
                        .y = y,
-                       .y_stride = p.y_stride};
+                       .y_stride = p.y_stride,
+                       .next = next};
         if (!whole) {  // through a buffer, so that nothing beyond column_end is touched
           if (k != 0) {
             for (int64_t r = 0; r < tile_rows; ++r) {

@@ -85,6 +85,9 @@ struct FloatPanel {
 
   static int64_t lanes() { return kLanes; }
 
+  // Turns of the inner loop of a tile.
+  static int64_t steps(int64_t depth) { return depth; }
+
   static void pack(const Product& p, int64_t column, int64_t num_columns, int64_t k, int64_t depth,
                    int64_t width, void* panel) {
     const FloatTag d;
@@ -118,6 +121,21 @@ struct FloatPanel {
   }
 
   template <int kRows, int kWide>
+  static HWY_INLINE void multiply_step(const float* const (&x)[kRows], int64_t k, const float* panel,
+                                       hn::Vec<FloatTag> (&sums)[kRows][kWide]) {
+    const FloatTag d;
+    hn::Vec<FloatTag> weights[kWide];
+    HEDDLE_UNROLL
+    for (int v = 0; v < kWide; ++v) weights[v] = hn::Load(d, panel + v * kLanes);
+    HEDDLE_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const auto factor = hn::Set(d, x[r][k]);
+      HEDDLE_UNROLL
+      for (int v = 0; v < kWide; ++v) sums[r][v] = hn::MulAdd(factor, weights[v], sums[r][v]);
+    }
+  }
+
+  template <int kRows, int kWide>
   static HWY_NOINLINE void multiply(const PanelTile& tile) {
     const FloatTag d;
     const float* x[kRows];
@@ -132,17 +150,15 @@ struct FloatPanel {
       }
     }
     const auto* panel = static_cast<const float*>(tile.panel);
-    for (int64_t k = 0; k < tile.depth; ++k, panel += kWide * kLanes) {
-      hn::Vec<FloatTag> weights[kWide];
-      HEDDLE_UNROLL
-      for (int v = 0; v < kWide; ++v) weights[v] = hn::Load(d, panel + v * kLanes);
-      HEDDLE_UNROLL
-      for (int r = 0; r < kRows; ++r) {
-        const auto factor = hn::Set(d, x[r][k]);
-        HEDDLE_UNROLL
-        for (int v = 0; v < kWide; ++v) sums[r][v] = hn::MulAdd(factor, weights[v], sums[r][v]);
+    int64_t k = 0;
+    for (; k + NextPanel::kLines <= tile.depth; k += NextPanel::kLines) {
+      const uintptr_t ahead = tile.next.next();
+      for (int64_t line = 0; line < NextPanel::kLines; ++line, panel += kWide * kLanes) {
+        simd::PrefetchLine(ahead + static_cast<uintptr_t>(64 * line));
+        multiply_step<kRows, kWide>(x, k + line, panel, sums);
       }
     }
+    for (; k < tile.depth; ++k, panel += kWide * kLanes) multiply_step<kRows, kWide>(x, k, panel, sums);
     HEDDLE_UNROLL
     for (int r = 0; r < kRows; ++r) {
       HEDDLE_UNROLL
@@ -166,6 +182,14 @@ void panel_block(const Product& product, const Block& block) {
     case DType::kF16: return run_panels<FloatPanel<F16>>(product, block);
     default: HEDDLE_CHECK(false && "the contract admits f32, bf16 and f16 weights only");
   }
+}
+
+// Measured with weights from memory. With a short K there are few steps to pay for folding the lanes of a
+// dot product, and with AVX2 few registers for its tiles.
+int64_t rows_to_pay(int64_t K) {
+  constexpr int64_t kShortK = 192;
+  if (HWY_TARGET == HWY_AVX3) return K <= kShortK ? 6 : 16;
+  return K <= kShortK ? 4 : 7;
 }
 
 void pack_pair_panel(const Product& p, int64_t column, int64_t num_columns, int64_t k, int64_t depth,
@@ -195,11 +219,14 @@ HWY_AFTER_NAMESPACE();
 namespace heddle::ops {
 
 HWY_EXPORT(panel_block);
+HWY_EXPORT(rows_to_pay);
 HWY_EXPORT(pack_pair_panel);
 
 void panel_product(const Product& product, const Block& block) {
   HWY_DYNAMIC_DISPATCH(panel_block)(product, block);
 }
+
+int64_t panel_product_pays_from(int64_t K) { return HWY_DYNAMIC_DISPATCH(rows_to_pay)(K); }
 
 void pack_pairs(const Product& product, int64_t column, int64_t num_columns, int64_t k, int64_t depth,
                 int64_t width, uint32_t* panel) {

@@ -18,6 +18,9 @@ inline constexpr int64_t kPanelColumns = 64;
 
 void panel_product(const Product& product, const Block& block);
 
+// From how many rows on it is faster than row_dot with this CPU's instructions: packing has to pay.
+[[nodiscard]] int64_t panel_product_pays_from(int64_t K);
+
 // For the bf16 kernels: 16-bit weights as they are, in pairs along K. panel[i][c] (`width` pairs a row, a
 // multiple of 16) becomes the pair (2 i, 2 i + 1) after `k` of weight row column + c; zeros beyond
 // `num_columns` and beyond the `depth` numbers. CPUs with AVX-512 only.

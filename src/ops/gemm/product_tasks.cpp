@@ -13,13 +13,10 @@ namespace {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// From how many rows on packing a panel pays for itself. Measured with AVX-512: float32 panels overtake
-// at 10 to 12 rows, with a short K (few steps to pay for folding a dot product's lanes) at 4; bf16 ones
-// later, for their row_dot converts nothing.
-int64_t panel_rows(int64_t K, bool bf16) {
+// As panel_product_pays_from, later, for row_dot_bf16 converts nothing.
+int64_t bf16_panel_pays_from(int64_t K) {
   constexpr int64_t kShortK = 192;
-  if (bf16) return K <= kShortK ? 10 : 24;
-  return K <= kShortK ? 4 : 10;
+  return K <= kShortK ? 10 : 24;
 }
 
 // A task should run for some microseconds at least: what handing it out and waiting for it costs.
@@ -33,7 +30,7 @@ constexpr int64_t kRowDotColumns = 16;                // four tiles
 ProductKernel choose_kernel(int64_t T, int64_t K, DType weight, const ProductOptions& options) {
   if (options.exact) return ProductKernel::kRowDot;
   const bool bf16 = rounds_x(weight, options);
-  const bool panel = K > 0 && T >= panel_rows(K, bf16);
+  const bool panel = K > 0 && T >= (bf16 ? bf16_panel_pays_from(K) : panel_product_pays_from(K));
   if (bf16) return panel ? ProductKernel::kPanelBf16 : ProductKernel::kRowDotBf16;
   return panel ? ProductKernel::kPanel : ProductKernel::kRowDot;
 }

@@ -22,9 +22,9 @@ namespace simd = heddle::ops::simd::HWY_NAMESPACE;
 
 using FloatTag = hn::ScalableTag<float>;
 
-// Rows x columns of a tile. Two vectors of sums an element: 24 of AVX-512's 32 registers, 8 of AVX2's 16
-// (three rows there would leave no room for the operands).
-constexpr int kTileRows = HWY_TARGET == HWY_AVX3 ? 3 : 2;
+// Rows x columns of a tile. Two vectors of sums an element: with 4 columns 24 of AVX-512's 32 registers,
+// with 2 columns 12 of AVX2's 16, three rows and a weight in the others.
+constexpr int kTileRows = HWY_TARGET == HWY_SCALAR ? 1 : 3;
 constexpr int kTileColumns = HWY_TARGET == HWY_AVX3 ? 4 : HWY_TARGET == HWY_AVX2 ? 2 : 1;
 
 // Rows of x that stay in the second-level cache while a block's columns pass over them.
@@ -151,8 +151,10 @@ template <int kColumns, typename Weight>
 HWY_INLINE void dot_rows(const Product& p, int64_t begin, int64_t end, int64_t column) {
   const int64_t odd_rows = (end - begin) % kTileRows;
   const int64_t num_passes = (end - begin + kTileRows - 1) / kTileRows;
-  if (odd_rows == 1) dot_tile<1, kColumns, Weight>(p, begin, column, 0, num_passes);
-  if (odd_rows == 2) dot_tile<2, kColumns, Weight>(p, begin, column, 0, num_passes);
+  if constexpr (kTileRows == 3) {
+    if (odd_rows == 1) dot_tile<1, kColumns, Weight>(p, begin, column, 0, num_passes);
+    if (odd_rows == 2) dot_tile<2, kColumns, Weight>(p, begin, column, 0, num_passes);
+  }
   int64_t pass = odd_rows == 0 ? 0 : 1;
   for (int64_t row = begin + odd_rows; row < end; row += kTileRows, ++pass) {
     dot_tile<kTileRows, kColumns, Weight>(p, row, column, pass, num_passes);

@@ -12,12 +12,13 @@
 #define HWY_TARGET_INCLUDE "ops/linear_attention/causal_conv1d_cpu.cpp"
 #include <hwy/foreach_target.h>
 
-#include "ops/simd/math-inl.h"
 #include "ops/simd/load-inl.h"
+#include "ops/simd/math-inl.h"
 
 // Channels a task works on: their transposed weights fit the first-level cache beside the inputs.
 #ifndef HEDDLE_OPS_CAUSAL_CONV1D_CHANNELS_
 #define HEDDLE_OPS_CAUSAL_CONV1D_CHANNELS_
+
 namespace heddle::ops::conv {
 
 constexpr int64_t kTaskChannels = 256;
@@ -25,7 +26,7 @@ constexpr int64_t kMaxWidth = 8;
 
 // Row `t` of a sequence's inputs, where t = -1 is the last row of the state before the step.
 struct ConvInputs {
-  const float* x = nullptr;      // first new row
+  const float* x = nullptr;  // first new row
   int64_t stride = 0;
   const float* state = nullptr;  // [W - 1, C]; null reads as zeros
   const float* zeros = nullptr;
@@ -62,15 +63,34 @@ HWY_INLINE void convolve_row(D d, const float* const* u, const float (*w)[kTaskC
   }
 }
 
-// Channels [first, first + count) of `num_rows` rows; x, state and y already point at channel `first`.
+// w[m][c] = weight[c, m]: channels become lanes.
+HWY_INLINE void transpose_weight(const float* weight, int64_t stride, int64_t W, int64_t count,
+                                 float (*w)[kTaskChannels]) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t c = 0;
+  if (W == 4 && stride == 4) {  // what published models have
+    for (; c + lanes <= count; c += lanes) {
+      hn::Vec<decltype(d)> w0, w1, w2, w3;
+      hn::LoadInterleaved4(d, weight + c * 4, w0, w1, w2, w3);
+      hn::Store(w0, d, w[0] + c);
+      hn::Store(w1, d, w[1] + c);
+      hn::Store(w2, d, w[2] + c);
+      hn::Store(w3, d, w[3] + c);
+    }
+  }
+  for (; c < count; ++c) {
+    for (int64_t m = 0; m < W; ++m) w[m][c] = weight[c * stride + m];
+  }
+}
+
+// `count` channels of `num_rows` rows; inputs, weight and y already point at the first channel.
 void convolve(const ConvInputs& inputs, const float* weight, int64_t weight_stride, int64_t count,
               int64_t num_rows, float* y, int64_t y_stride) {
   const hn::ScalableTag<float> d;
   const int64_t W = inputs.W;
   HWY_ALIGN float w[kMaxWidth][kTaskChannels];
-  for (int64_t c = 0; c < count; ++c) {
-    for (int64_t m = 0; m < W; ++m) w[m][c] = weight[c * weight_stride + m];
-  }
+  transpose_weight(weight, weight_stride, W, count, w);
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t whole = count / lanes * lanes;
   for (int64_t t = 0; t < num_rows; ++t) {

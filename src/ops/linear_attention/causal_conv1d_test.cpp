@@ -57,7 +57,8 @@ class Convolution {
     std::ranges::fill(y.span<float>(), kCanary);
     for (size_t p = 0; p < parts.size(); ++p) {
       for (int64_t t = 0; t < parts[p].num_rows; ++t) {
-        std::copy_n(x_.begin() + (parts[p].first + t) * C_, C_, x.view().row<float>(query_start[p] + t));
+        std::copy_n(x_.begin() + (parts[p].first + t) * C_, C_,
+                    x.view().row<float>(query_start[p] + t));
       }
     }
     ForwardContext forward;
@@ -67,12 +68,12 @@ class Convolution {
     forward.checkpoints = checkpoints;
     device::ThreadPool pool(num_threads);
     CpuContext context(pool);
-    const Status status = causal_conv1d(
-        context, {.x = {x.view().data, DType::kF32, {T, C_}, C_ + 3},
-                  .weight = weight_.view(),
-                  .y = {y.view().data, DType::kF32, {T, C_}, C_ + 2},
-                  .state = {.conv = state_.view(), .recurrent = {}},
-                  .forward = &forward});
+    const Status status =
+        causal_conv1d(context, {.x = {x.view().data, DType::kF32, {T, C_}, C_ + 3},
+                                .weight = weight_.view(),
+                                .y = {y.view().data, DType::kF32, {T, C_}, C_ + 2},
+                                .state = {.conv = state_.view(), .recurrent = {}},
+                                .forward = &forward});
     ASSERT_TRUE(status.ok()) << status.to_string();
     for (size_t p = 0; p < parts.size(); ++p) {
       for (int64_t t = 0; t < parts[p].num_rows; ++t) {
@@ -108,10 +109,9 @@ class Convolution {
 
   [[nodiscard]] std::vector<double> reference(int64_t first, int64_t count) const {
     const auto weight = weight_.span<float>();
-    return causal_conv1d_reference(inputs(first, count),
-                                   std::vector<float>(static_cast<size_t>((W_ - 1) * C_)),
-                                   {weight.begin(), weight.end()}, static_cast<size_t>(C_),
-                                   static_cast<size_t>(W_));
+    return causal_conv1d_reference(
+        inputs(first, count), std::vector<float>(static_cast<size_t>((W_ - 1) * C_)),
+        {weight.begin(), weight.end()}, static_cast<size_t>(C_), static_cast<size_t>(W_));
   }
 
   void expect_untouched(int64_t slot) {
@@ -207,8 +207,11 @@ TEST(CausalConv1dTest, SaysWhatDoesNotFit) {
   forward.query_start = query_start;
   forward.context_lens = context_lens;
   forward.state_slots = slots;
-  CausalConv1dArgs args{.x = x.view(), .weight = weight.view(), .y = y.view(),
-                        .state = {.conv = state.view(), .recurrent = {}}, .forward = &forward};
+  CausalConv1dArgs args{.x = x.view(),
+                        .weight = weight.view(),
+                        .y = y.view(),
+                        .state = {.conv = state.view(), .recurrent = {}},
+                        .forward = &forward};
   ASSERT_TRUE(causal_conv1d(context, args).ok());
   CausalConv1dArgs wrong = args;
   wrong.state.conv = short_state.view();

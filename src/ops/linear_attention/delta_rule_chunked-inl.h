@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chunked form of the delta rule, per target: the tokens of a chunk act on the state together, as
-// matrix products. With G the cumulative log decay inside the chunk and E_ij = exp(G_i - G_j) for j <= i,
+// The chunked form of the delta rule, per target: the tokens of a chunk act on the state together,
+// as matrix products. With G the cumulative log decay inside the chunk and E_ij = exp(G_i - G_j)
+// for j <= i,
 //
 //   N = (I + A)^-1 diag(beta) (V - diag(exp G) K S)      A_ij = beta_i (k_i . k_j) E_ij, j < i
 //   Y = diag(exp G) Q S + P N                            P_ij = (q_i . k_j) E_ij, j <= i
 //   S <- exp(G_last) S + K' diag(exp(G_last - G)) N
 //
-// The triangular system is solved by substitution; the inverse is never formed. Only differences of G are
-// exponentiated: exp(-G) alone would overflow for strongly decaying heads.
-// The state is kept in panels [Dk, 64]: value rows in columns, so that no product needs horizontal sums.
+// The triangular system is solved by substitution; the inverse is never formed. Only differences of
+// G are exponentiated: exp(-G) alone would overflow for strongly decaying heads. The state is kept
+// in panels [Dk, 64]: value rows in columns, so that no product needs horizontal sums.
 #if defined(HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_CHUNKED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_CHUNKED_INL_H_
 #undef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_CHUNKED_INL_H_
@@ -36,10 +37,12 @@ HWY_INLINE void transpose(const float* from, int64_t from_stride, int64_t rows, 
         if (r + kLanes <= rows && c + kLanes <= columns) {
           V square[tile::kLanes];
           HEDDLE_UNROLL
-          for (int64_t i = 0; i < kLanes; ++i) square[i] = hn::LoadU(d, from + (r + i) * from_stride + c);
+          for (int64_t i = 0; i < kLanes; ++i)
+            square[i] = hn::LoadU(d, from + (r + i) * from_stride + c);
           math::Transpose(d, square);
           HEDDLE_UNROLL
-          for (int64_t i = 0; i < kLanes; ++i) hn::StoreU(square[i], d, to + (c + i) * to_stride + r);
+          for (int64_t i = 0; i < kLanes; ++i)
+            hn::StoreU(square[i], d, to + (c + i) * to_stride + r);
           continue;
         }
       }
@@ -56,7 +59,7 @@ HWY_INLINE void transpose(const float* from, int64_t from_stride, int64_t rows, 
 struct Chunk {
   int64_t first = 0;  // token of the head
   int64_t count = 0;
-  int64_t padded = 0;                                             // Dk
+  int64_t padded = 0;                                                      // Dk
   HWY_ALIGN std::array<float, static_cast<size_t>(kDeltaChunk)> decay{};   // exp(G)
   HWY_ALIGN std::array<float, static_cast<size_t>(kDeltaChunk)> to_end{};  // exp(G_last - G)
 };
@@ -77,7 +80,8 @@ HWY_INLINE void lower_products(const float* rows, const float* k, int64_t count,
 }
 
 // Everything of a chunk that does not need the state.
-HWY_INLINE void prepare_chunk(const DeltaRuleHead& head, const DeltaScratch& scratch, Chunk& chunk) {
+HWY_INLINE void prepare_chunk(const DeltaRuleHead& head, const DeltaScratch& scratch,
+                              Chunk& chunk) {
   const D d;
   normalise_block(head, chunk.first, chunk.count, scratch);
   lower_products(scratch.k, scratch.k, chunk.count, chunk.padded, scratch.kk);
@@ -98,7 +102,8 @@ HWY_INLINE void prepare_chunk(const DeltaRuleHead& head, const DeltaScratch& scr
     const V row_G = hn::Set(d, G[static_cast<size_t>(i)]);
     const V minus_beta = hn::Set(d, -head.beta[chunk.first + i]);
     for (int64_t j = 0; j <= i; j += kLanes) {
-      // Beyond the diagonal the difference is positive and may overflow: cut before exp, never read.
+      // Beyond the diagonal the difference is positive and may overflow: cut before exp, never
+      // read.
       const V difference = hn::Min(hn::Sub(row_G, hn::LoadU(d, G.data() + j)), hn::Zero(d));
       const V E = math::Exp(d, difference);
       float* kk = scratch.kk + i * kDeltaChunk + j;
@@ -110,8 +115,9 @@ HWY_INLINE void prepare_chunk(const DeltaRuleHead& head, const DeltaScratch& scr
 }
 
 // values = beta (v - exp(G) K S) for the columns of a panel.
-HWY_INLINE void start_values(const DeltaRuleHead& head, const Chunk& chunk, const DeltaScratch& scratch,
-                             int64_t first_column, int64_t num_columns) {
+HWY_INLINE void start_values(const DeltaRuleHead& head, const Chunk& chunk,
+                             const DeltaScratch& scratch, int64_t first_column,
+                             int64_t num_columns) {
   const D d;
   HWY_ALIGN std::array<float, kPanelWidth> v{};
   for (int64_t i = 0; i < chunk.count; ++i) {
@@ -126,11 +132,11 @@ HWY_INLINE void start_values(const DeltaRuleHead& head, const Chunk& chunk, cons
   }
 }
 
-// target[i] += (lower triangle of `weights`)[i] . values for rows in tiles; `diagonal` says whether j = i
-// belongs to it. Rows of a tile share the columns before it, then each adds its own.
+// target[i] += (lower triangle of `weights`)[i] . values for rows in tiles; `diagonal` says whether
+// j = i belongs to it. Rows of a tile share the columns before it, then each adds its own.
 template <tile::Start kStart>
-HWY_INLINE void add_lower(const float* weights, const float* values, int64_t count, int64_t diagonal,
-                          const float* scale, float* target) {
+HWY_INLINE void add_lower(const float* weights, const float* values, int64_t count,
+                          int64_t diagonal, const float* scale, float* target) {
   constexpr auto kStride = static_cast<size_t>(kDeltaChunk);
   const tile::StridedRows rows{values, kPanelWidth};
   for (int64_t i = 0; i < count; i += tile::kTileRows) {
@@ -141,15 +147,17 @@ HWY_INLINE void add_lower(const float* weights, const float* values, int64_t cou
     tile::AccumulateUpTo4<kStart>(n, lower, rows, kPanelWidth, common,
                                   scale == nullptr ? nullptr : scale + i, out, kPanelWidth);
     for (size_t r = 1; r < n; ++r) {
-      tile::AccumulateRows<1, tile::Start::kValue>(lower.from(r, common), rows.from(common), kPanelWidth,
-                                                   r, nullptr, out + r * kPanelWidth, kPanelWidth);
+      tile::AccumulateRows<1, tile::Start::kValue>(lower.from(r, common), rows.from(common),
+                                                   kPanelWidth, r, nullptr, out + r * kPanelWidth,
+                                                   kPanelWidth);
     }
   }
 }
 
 // One chunk against one panel of the state.
-HWY_INLINE void advance_panel(const DeltaRuleHead& head, const Chunk& chunk, const DeltaScratch& scratch,
-                              float* state, int64_t first_column, int64_t num_columns) {
+HWY_INLINE void advance_panel(const DeltaRuleHead& head, const Chunk& chunk,
+                              const DeltaScratch& scratch, float* state, int64_t first_column,
+                              int64_t num_columns) {
   const D d;
   const auto width = static_cast<size_t>(chunk.padded);
   const tile::StridedRows state_rows{state, kPanelWidth};
@@ -163,7 +171,8 @@ HWY_INLINE void advance_panel(const DeltaRuleHead& head, const Chunk& chunk, con
                                               scratch.outputs + i * kPanel, kPanelWidth);
   }
   start_values(head, chunk, scratch, first_column, num_columns);
-  add_lower<tile::Start::kValue>(scratch.kk, scratch.values, chunk.count, 0, nullptr, scratch.values);
+  add_lower<tile::Start::kValue>(scratch.kk, scratch.values, chunk.count, 0, nullptr,
+                                 scratch.values);
   add_lower<tile::Start::kScaled>(scratch.qk, scratch.values, chunk.count, 1, chunk.decay.data(),
                                   scratch.outputs);
   for (int64_t i = 0; i < chunk.count; ++i) {
@@ -196,7 +205,8 @@ void chunked(const DeltaRuleHead& head, int64_t first_chunk, float* memory) {
   };
   for_panels([&](float* panel, int64_t first, int64_t columns) {
     if (columns < kPanel || padded != head.key_dim) std::fill_n(panel, padded * kPanel, 0.0f);
-    transpose(head.state + first * head.key_dim, head.key_dim, columns, head.key_dim, panel, kPanel);
+    transpose(head.state + first * head.key_dim, head.key_dim, columns, head.key_dim, panel,
+              kPanel);
   });
   Chunk chunk{.padded = padded};
   for (int64_t first = 0; first < head.num_tokens; first += chunk.count) {
@@ -209,7 +219,8 @@ void chunked(const DeltaRuleHead& head, int64_t first_chunk, float* memory) {
     });
   }
   for_panels([&](const float* panel, int64_t first, int64_t columns) {
-    transpose(panel, kPanel, head.key_dim, columns, head.state + first * head.key_dim, head.key_dim);
+    transpose(panel, kPanel, head.key_dim, columns, head.state + first * head.key_dim,
+              head.key_dim);
   });
 }
 

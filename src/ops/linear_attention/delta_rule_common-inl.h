@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both forms of the delta rule share, per target: normalised queries and keys, gates, dot products.
+// What both forms of the delta rule share, per target: normalised queries and keys, gates, dot
+// products.
 #if defined(HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_COMMON_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_COMMON_INL_H_
 #undef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_COMMON_INL_H_
@@ -58,7 +59,8 @@ HWY_INLINE void normalise_rows(const float* from, int64_t stride, int64_t num_ro
 // Queries and keys of tokens [first, first + count) of the head, into scratch.
 HWY_INLINE void normalise_block(const DeltaRuleHead& head, int64_t first, int64_t count,
                                 const DeltaScratch& scratch) {
-  normalise_rows(head.k + first * head.k_stride, head.k_stride, count, head.key_dim, 1.0f, scratch.k);
+  normalise_rows(head.k + first * head.k_stride, head.k_stride, count, head.key_dim, 1.0f,
+                 scratch.k);
   normalise_rows(head.q + first * head.q_stride, head.q_stride, count, head.key_dim,
                  1.0f / std::sqrt(static_cast<float>(head.key_dim)), scratch.q);
 }

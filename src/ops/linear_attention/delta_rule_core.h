@@ -4,8 +4,8 @@
 //
 //   S <- exp(g) S        e = v - S'k        S <- S + k (beta e)'        y = S'q
 //
-// Yang, Kautz and Hatamizadeh, "Gated Delta Networks", arXiv:2412.06464. q and k are given raw: both are
-// divided by sqrt(sum of squares + 1e-6), and q is multiplied by 1 / sqrt(Dk).
+// Yang, Kautz and Hatamizadeh, "Gated Delta Networks", arXiv:2412.06464. q and k are given raw:
+// both are divided by sqrt(sum of squares + 1e-6), and q is multiplied by 1 / sqrt(Dk).
 //
 // A head may also be a range of the value rows of a head: they are independent of each other.
 #pragma once
@@ -31,9 +31,10 @@ struct DeltaRuleHead {
   int64_t value_dim = 0;
 };
 
-// Tokens of a chunk of the chunked form. The products with the state cost the same for any size, those
-// inside a chunk grow with it: on a CPU small chunks win (512 tokens of a 128 x 128 state on one core
-// with AVX-512: 394 us with 16, 411 with 32, 471 with 64). Divides the checkpoint grid of 64.
+// Tokens of a chunk of the chunked form. The products with the state cost the same for any size,
+// those inside a chunk grow with it: on a CPU small chunks win (512 tokens of a 128 x 128 state on
+// one core with AVX-512: 394 us with 16, 411 with 32, 471 with 64). Divides the checkpoint grid
+// of 64.
 inline constexpr int64_t kDeltaChunk = 16;
 
 // Value rows worth a task of their own; both forms work on this many at a time.
@@ -42,13 +43,14 @@ inline constexpr int64_t kDeltaSlabRows = 64;
 // Scratch of one call of either form.
 int64_t delta_rule_scratch_floats(int64_t key_dim, int64_t value_dim);
 
-// Token by token, each by the same fp32 operations: any split of the tokens over calls gives the same
-// bits. Cost: 4 operations per state element and token; for one token bound by moving the state.
+// Token by token, each by the same fp32 operations: any split of the tokens over calls gives the
+// same bits. Cost: 4 operations per state element and token; for one token bound by moving the
+// state.
 void delta_rule_recurrent(const DeltaRuleHead& head, float* scratch);
 
 // Chunk by chunk, as matrix products (spec: chunked form); about 3 operations per state element and
-// token, and the state is transposed at both ends. The first chunk has at most `first_chunk` tokens, the
-// others kDeltaChunk: equal partitions give equal bits.
+// token, and the state is transposed at both ends. The first chunk has at most `first_chunk`
+// tokens, the others kDeltaChunk: equal partitions give equal bits.
 void delta_rule_chunked(const DeltaRuleHead& head, int64_t first_chunk, float* scratch);
 
 // What turns a layer's a and b into gates, for one value head.

@@ -9,11 +9,10 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include "ops/linear_attention/gated_delta_rule_reference.h"
 #include "ops/simd/targets.h"
-
-#include <hwy/targets.h>
 
 namespace heddle::ops {
 
@@ -28,7 +27,8 @@ struct Case {
   int64_t Dk, Dv;
   std::vector<float> q, k, v, g, beta, state;
 
-  Case(int64_t key_dim, int64_t value_dim, int64_t num_tokens, bool initial, float decay, uint64_t seed)
+  Case(int64_t key_dim, int64_t value_dim, int64_t num_tokens, bool initial, float decay,
+       uint64_t seed)
       : Dk(key_dim), Dv(value_dim) {
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal;
@@ -75,8 +75,8 @@ struct Outcome {
 };
 
 void run_range(const DeltaRuleHead& whole, Form form, int64_t begin, int64_t end) {
-  std::vector<float> scratch(static_cast<size_t>(delta_rule_scratch_floats(whole.key_dim, whole.value_dim)),
-                             kPoison);
+  std::vector<float> scratch(
+      static_cast<size_t>(delta_rule_scratch_floats(whole.key_dim, whole.value_dim)), kPoison);
   DeltaRuleHead head = whole;
   head.q += begin * head.q_stride;
   head.k += begin * head.k_stride;
@@ -108,7 +108,8 @@ Outcome run(const Case& inputs, Form form, const std::vector<int64_t>& splits = 
 double relative_error(const std::vector<float>& value, const std::vector<double>& truth) {
   double error = 0, norm = 0;
   for (size_t i = 0; i < truth.size(); ++i) {
-    error += (static_cast<double>(value[i]) - truth[i]) * (static_cast<double>(value[i]) - truth[i]);
+    error +=
+        (static_cast<double>(value[i]) - truth[i]) * (static_cast<double>(value[i]) - truth[i]);
     norm += truth[i] * truth[i];
   }
   if (norm == 0) return std::sqrt(error);
@@ -136,9 +137,19 @@ TEST(DeltaRuleReferenceTest, GivesThePublishedNumbersOfThreeSteps) {
     for (int64_t n = 1; n <= 3; ++n) {
       std::vector<float> y(static_cast<size_t>(2 * n)), state(4);
       std::vector<float> scratch(static_cast<size_t>(delta_rule_scratch_floats(2, 2)));
-      const DeltaRuleHead head{.q = q.data(), .k = k.data(), .v = v.data(), .q_stride = 2, .k_stride = 2,
-                               .v_stride = 2, .g = g.data(), .beta = beta.data(), .y = y.data(),
-                               .y_stride = 2, .state = state.data(), .num_tokens = n, .key_dim = 2,
+      const DeltaRuleHead head{.q = q.data(),
+                               .k = k.data(),
+                               .v = v.data(),
+                               .q_stride = 2,
+                               .k_stride = 2,
+                               .v_stride = 2,
+                               .g = g.data(),
+                               .beta = beta.data(),
+                               .y = y.data(),
+                               .y_stride = 2,
+                               .state = state.data(),
+                               .num_tokens = n,
+                               .key_dim = 2,
                                .value_dim = 2};
       if (form == Form::kRecurrent) {
         delta_rule_recurrent(head, scratch.data());
@@ -156,8 +167,8 @@ TEST(DeltaRuleReferenceTest, GivesThePublishedNumbersOfThreeSteps) {
 }
 
 TEST(DeltaRuleTest, MatchesTheReferenceForAnyWidths) {
-  const int64_t widths[][2] = {{16, 16}, {7, 7}, {16, 32}, {32, 16}, {64, 64}, {96, 128}, {128, 96},
-                               {128, 128}, {64, 7}, {1, 1}, {20, 65}};
+  const int64_t widths[][2] = {{16, 16},  {7, 7},     {16, 32}, {32, 16}, {64, 64}, {96, 128},
+                               {128, 96}, {128, 128}, {64, 7},  {1, 1},   {20, 65}};
   for (const auto& [Dk, Dv] : widths) {
     for (const int64_t n : {1, 5, 16, 33}) {
       for (const Form form : {Form::kRecurrent, Form::kChunked}) {
@@ -257,8 +268,13 @@ TEST(DeltaRuleTest, EveryInstructionSetMatchesTheReference) {
 TEST(DeltaRuleGatesTest, MatchTheFormulaAndDoNotDependOnTheBlocking) {
   const std::vector<float> a{-30, -1, 0, 0.5f, 3, 19, 21, 40}, b{-80, -2, 0, 0.5f, 3, 8, 15, 90};
   std::vector<float> g(8), beta(8);
-  delta_rule_gates({.a = a.data(), .b = b.data(), .a_stride = 1, .b_stride = 1, .neg_exp_a_log = -2.5f,
-                    .dt_bias = 0.25f, .num_tokens = 8},
+  delta_rule_gates({.a = a.data(),
+                    .b = b.data(),
+                    .a_stride = 1,
+                    .b_stride = 1,
+                    .neg_exp_a_log = -2.5f,
+                    .dt_bias = 0.25f,
+                    .num_tokens = 8},
                    g.data(), beta.data());
   for (size_t i = 0; i < a.size(); ++i) {
     const double x = static_cast<double>(a[i]) + 0.25;
@@ -267,8 +283,13 @@ TEST(DeltaRuleGatesTest, MatchTheFormulaAndDoNotDependOnTheBlocking) {
     const double sigmoid = 1.0 / (1.0 + std::exp(-static_cast<double>(b[i])));
     EXPECT_NEAR(static_cast<double>(beta[i]), sigmoid, 1e-6 * sigmoid);
     float one_g = 0, one_beta = 0;
-    delta_rule_gates({.a = &a[i], .b = &b[i], .a_stride = 9, .b_stride = 9, .neg_exp_a_log = -2.5f,
-                      .dt_bias = 0.25f, .num_tokens = 1},
+    delta_rule_gates({.a = &a[i],
+                      .b = &b[i],
+                      .a_stride = 9,
+                      .b_stride = 9,
+                      .neg_exp_a_log = -2.5f,
+                      .dt_bias = 0.25f,
+                      .num_tokens = 1},
                      &one_g, &one_beta);
     EXPECT_EQ(one_g, g[i]);
     EXPECT_EQ(one_beta, beta[i]);

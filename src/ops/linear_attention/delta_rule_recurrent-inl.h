@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recurrent form of the delta rule, per target. The state stays as the pool keeps it, a row of Dk per
-// value channel. With s the row before the token,
+// The recurrent form of the delta rule, per target. The state stays as the pool keeps it, a row of
+// Dk per value channel. With s the row before the token,
 //
 //   e = v - alpha (s.k)     y = alpha (s.q) + beta e (k.q)     s <- alpha s + beta e k
 //
-// so that both dot products need the old row only: a token's update is done in the same pass over the row
-// as the dot products of the next token. Sixteen rows share their horizontal sums, and a slab of
-// kDeltaSlabRows rows stays in the first-level cache.
+// so that both dot products need the old row only: a token's update is done in the same pass over
+// the row as the dot products of the next token. Sixteen rows share their horizontal sums, and a
+// slab of kDeltaSlabRows rows stays in the first-level cache.
 #if defined(HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_
 #undef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_
@@ -88,10 +88,11 @@ HWY_INLINE void pass_rows(float* const* rows, const float* weights, const DeltaT
   }
 }
 
-// Takes the rows of a set from token `last` (if any) to what token `now` reads and gives its outputs.
+// Takes the rows of a set from token `last` (if any) to what token `now` reads and gives its
+// outputs.
 template <bool kUpdate>
-HWY_INLINE void step_set(DeltaSet& set, const DeltaToken& last, const DeltaToken& now, int64_t padded,
-                         const float* v, float* y) {
+HWY_INLINE void step_set(DeltaSet& set, const DeltaToken& last, const DeltaToken& now,
+                         int64_t padded, const float* v, float* y) {
   const D d;
   constexpr size_t kUnit = tile::kLanes < 4 ? 4 : tile::kLanes;
   HWY_ALIGN float dots_k[4 * kUnit];
@@ -177,9 +178,11 @@ void recurrent(const DeltaRuleHead& head, float* memory) {
       continue;
     }
     std::fill_n(scratch.slab, num_rows * padded, 0.0f);
-    for (int64_t r = 0; r < num_rows; ++r) std::copy_n(rows + r * Dk, Dk, scratch.slab + r * padded);
+    for (int64_t r = 0; r < num_rows; ++r)
+      std::copy_n(rows + r * Dk, Dk, scratch.slab + r * padded);
     recur_slab(head, scratch, scratch.slab, padded, first, num_rows);
-    for (int64_t r = 0; r < num_rows; ++r) std::copy_n(scratch.slab + r * padded, Dk, rows + r * Dk);
+    for (int64_t r = 0; r < num_rows; ++r)
+      std::copy_n(scratch.slab + r * padded, Dk, rows + r * Dk);
   }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scratch memory of the delta rule's two forms. Widths are padded to whole vectors of any target.
+// The scratch memory of the delta rule's two forms. Widths are padded to whole vectors of any
+// target.
 #pragma once
 
 #include <algorithm>
@@ -18,15 +19,15 @@ inline int64_t num_delta_panels(int64_t value_dim) {
 }
 
 struct DeltaScratch {
-  float* k;         // [kDeltaTokenBlock, padded Dk] normalised
-  float* q;         // [kDeltaTokenBlock, padded Dk] normalised and scaled
-  float* weights;   // [kDeltaTokenBlock] small vectors, see the kernels
-  float* slab;      // recurrent: [kDeltaSlabRows + 1, padded Dk] rows of a ragged Dk; a row of zeros
-  float* kk;        // chunked: [kDeltaChunk, kDeltaChunk] -beta k.k with decay
-  float* qk;        // chunked: [kDeltaChunk, kDeltaChunk] q.k with decay
-  float* values;    // chunked: [kDeltaChunk, kDeltaSlabRows] corrected values of a panel
-  float* outputs;   // chunked: [kDeltaChunk, kDeltaSlabRows]
-  float* panels;    // chunked: [panels, padded Dk, kDeltaSlabRows] the state, value rows in columns
+  float* k;        // [kDeltaTokenBlock, padded Dk] normalised
+  float* q;        // [kDeltaTokenBlock, padded Dk] normalised and scaled
+  float* weights;  // [kDeltaTokenBlock] small vectors, see the kernels
+  float* slab;     // recurrent: [kDeltaSlabRows + 1, padded Dk] rows of a ragged Dk; a row of zeros
+  float* kk;       // chunked: [kDeltaChunk, kDeltaChunk] -beta k.k with decay
+  float* qk;       // chunked: [kDeltaChunk, kDeltaChunk] q.k with decay
+  float* values;   // chunked: [kDeltaChunk, kDeltaSlabRows] corrected values of a panel
+  float* outputs;  // chunked: [kDeltaChunk, kDeltaSlabRows]
+  float* panels;   // chunked: [panels, padded Dk, kDeltaSlabRows] the state, value rows in columns
   int64_t floats = 0;
 
   // `base` may be null to measure.

@@ -32,17 +32,18 @@ Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args) {
       .expect("state.recurrent", args.state.recurrent, {&slots, &Nv, &Dv, &Dk}, DType::kF32);
   HEDDLE_RETURN_IF_ERROR(contract.status());
   if (Nv % args.num_key_heads != 0) {
-    return invalid_argument(fmt::format(
-        "gated_delta_rule: {} value heads cannot be shared evenly by {} key heads", Nv.value(),
-        args.num_key_heads));
+    return invalid_argument(
+        fmt::format("gated_delta_rule: {} value heads cannot be shared evenly by {} key heads",
+                    Nv.value(), args.num_key_heads));
   }
   HEDDLE_RETURN_IF_ERROR(check_batch_rows("gated_delta_rule", args.forward, T));
   HEDDLE_RETURN_IF_ERROR(check_batch_states("gated_delta_rule", *args.forward, slots));
   const int64_t needed = gated_delta_rule_workspace_bytes(
       context, {.max_tokens = T, .key_dim = args.key_dim, .value_dim = args.value_dim});
   if (static_cast<int64_t>(args.workspace.size()) < needed) {
-    return invalid_argument(fmt::format("gated_delta_rule: the workspace has {} bytes, {} rows need {}",
-                                        args.workspace.size(), T.value(), needed));
+    return invalid_argument(
+        fmt::format("gated_delta_rule: the workspace has {} bytes, {} rows need {}",
+                    args.workspace.size(), T.value(), needed));
   }
   return HEDDLE_DISPATCH_DEVICE(context, gated_delta_rule, args);
 }

@@ -34,9 +34,9 @@ struct GatedDeltaRuleArgs {
   std::span<std::byte> workspace;  // gated_delta_rule_workspace_bytes()
 };
 
-// From this many tokens of a sequence in a step the chunked form is the faster one, measured on one core
-// with AVX-512: at 16 tokens 17.7 against 16.6 us for a 128 x 128 state, 5.3 against 4.7 us for 64 x 64;
-// at 512 tokens 541 against 394 us and 162 against 127 us.
+// From this many tokens of a sequence in a step the chunked form is the faster one, measured on one
+// core with AVX-512: at 16 tokens 17.7 against 16.6 us for a 128 x 128 state, 5.3 against 4.7 us
+// for 64 x 64; at 512 tokens 541 against 394 us and 162 against 127 us.
 inline constexpr int64_t kChunkedMinTokens = 16;
 
 struct GatedDeltaRuleSizes {
@@ -48,11 +48,11 @@ struct GatedDeltaRuleSizes {
 int64_t gated_delta_rule_workspace_bytes(const Context& context, const GatedDeltaRuleSizes& sizes);
 
 // The slot of each sequence is advanced in place; a checkpoint's slot gets the state after exactly
-// num_tokens, from the fp32 accumulators themselves. Chunks start at a sequence's first row of the step,
-// and a checkpoint inside one cuts it.
-// With context.exact every token takes the recurrent form: bitwise the same results for any chunking,
-// batch and threads. Decode moves the state once in, once out: bandwidth-bound. Allocates nothing.
-// Error: kInvalidArgument, naming the tensor, or the field of the batch, that does not fit.
+// num_tokens, from the fp32 accumulators themselves. Chunks start at a sequence's first row of the
+// step, and a checkpoint inside one cuts it. With context.exact every token takes the recurrent
+// form: bitwise the same results for any chunking, batch and threads. Decode moves the state once
+// in, once out: bandwidth-bound. Allocates nothing. Error: kInvalidArgument, naming the tensor, or
+// the field of the batch, that does not fit.
 Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args);
 Status gated_delta_rule_cpu(CpuContext& context, const GatedDeltaRuleArgs& args);  // args checked
 

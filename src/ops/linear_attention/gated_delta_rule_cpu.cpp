@@ -20,7 +20,8 @@ struct DeltaWorkspace {
 
 DeltaWorkspace lay_out(Scratch& scratch, int num_threads, const GatedDeltaRuleSizes& sizes) {
   DeltaWorkspace workspace;
-  workspace.core_floats = (delta_rule_scratch_floats(sizes.key_dim, sizes.value_dim) + 15) / 16 * 16;
+  workspace.core_floats =
+      (delta_rule_scratch_floats(sizes.key_dim, sizes.value_dim) + 15) / 16 * 16;
   workspace.core = scratch.take<float>(num_threads * workspace.core_floats);
   workspace.gates = scratch.take<float>(num_threads * 2 * sizes.max_tokens);
   return workspace;
@@ -29,14 +30,18 @@ DeltaWorkspace lay_out(Scratch& scratch, int num_threads, const GatedDeltaRuleSi
 class GatedDeltaRule {
  public:
   GatedDeltaRule(CpuContext& context, const GatedDeltaRuleArgs& args)
-      : context_(context), args_(args), forward_(*args.forward), T_(args.a.shape[0]), Nv_(args.a.shape[1]) {
+      : context_(context),
+        args_(args),
+        forward_(*args.forward),
+        T_(args.a.shape[0]),
+        Nv_(args.a.shape[1]) {
     Scratch scratch(args.workspace);
     workspace_ = lay_out(scratch, context.pool.num_threads(),
                          {.max_tokens = T_, .key_dim = args.key_dim, .value_dim = args.value_dim});
   }
 
-  // A task is a value head of a sequence, or a slab of its rows while that leaves workers idle: queries,
-  // keys and gates are prepared once per task.
+  // A task is a value head of a sequence, or a slab of its rows while that leaves workers idle:
+  // queries, keys and gates are prepared once per task.
   void run() {
     const int64_t num_heads = forward_.num_sequences() * Nv_;
     const int64_t num_slabs = (args_.value_dim + kDeltaSlabRows - 1) / kDeltaSlabRows;
@@ -98,8 +103,8 @@ class GatedDeltaRule {
     advance(head, done, num_tokens, scratch);
   }
 
-  // Tokens [begin, end) of the head. A chunk that a checkpoint cut is followed by its own rest, so that
-  // later chunks lie where they would without the checkpoint.
+  // Tokens [begin, end) of the head. A chunk that a checkpoint cut is followed by its own rest, so
+  // that later chunks lie where they would without the checkpoint.
   void advance(DeltaRuleHead head, int64_t begin, int64_t end, float* scratch) const {
     if (begin == end) return;
     const bool chunked = !context_.exact && head.num_tokens >= kChunkedMinTokens;

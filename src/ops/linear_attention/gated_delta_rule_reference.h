@@ -10,12 +10,14 @@
 namespace heddle::ops {
 
 // y [n, Dv] of a head; `state` [Dv, Dk] is advanced (the head's own is neither read nor written).
-inline std::vector<double> delta_rule_reference(const DeltaRuleHead& head, std::vector<double>& state) {
+inline std::vector<double> delta_rule_reference(const DeltaRuleHead& head,
+                                                std::vector<double>& state) {
   const int64_t Dk = head.key_dim, Dv = head.value_dim;
   std::vector<double> y(static_cast<size_t>(head.num_tokens * Dv));
   const auto normalised = [&](const float* row, double scale) {
     double sum = 1e-6;
-    for (int64_t i = 0; i < Dk; ++i) sum += static_cast<double>(row[i]) * static_cast<double>(row[i]);
+    for (int64_t i = 0; i < Dk; ++i)
+      sum += static_cast<double>(row[i]) * static_cast<double>(row[i]);
     std::vector<double> unit(static_cast<size_t>(Dk));
     for (int64_t i = 0; i < Dk; ++i) {
       unit[static_cast<size_t>(i)] = static_cast<double>(row[i]) / std::sqrt(sum) * scale;

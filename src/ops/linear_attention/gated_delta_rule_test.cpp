@@ -53,7 +53,8 @@ class Layer {
     for (Tensor* tensor : {&qkv_, &a_, &b_, &dt_bias_}) {
       std::ranges::generate(tensor->span<float>(), [&] { return normal(random); });
     }
-    std::ranges::generate(neg_exp_a_log_.span<float>(), [&] { return -std::exp(normal(random) - 1.0f); });
+    std::ranges::generate(neg_exp_a_log_.span<float>(),
+                          [&] { return -std::exp(normal(random) - 1.0f); });
     std::ranges::fill(states_.span<float>(), kPoison);
   }
 
@@ -206,7 +207,8 @@ TEST(GatedDeltaRuleTest, ExactModeGivesTheSameBitsForAnyChunkingBatchAndThreads)
   const Geometry geometry{.Nk = 2, .Nv = 4, .Dk = 32, .Dv = 80};
   Layer whole(geometry, 188);
   for (size_t b = 0; b < lengths.size(); ++b) {
-    whole.step(true, {{.slot = static_cast<int64_t>(b) + 1, .first = starts[b], .num_rows = lengths[b]}});
+    whole.step(true,
+               {{.slot = static_cast<int64_t>(b) + 1, .first = starts[b], .num_rows = lengths[b]}});
   }
   for (const uint64_t seed : {1, 2, 3}) {
     Layer pieces(geometry, 188);
@@ -216,10 +218,12 @@ TEST(GatedDeltaRuleTest, ExactModeGivesTheSameBitsForAnyChunkingBatchAndThreads)
       std::vector<Part> parts;
       for (size_t b = 0; b < lengths.size(); ++b) {
         if (done[b] == lengths[b] || random() % 3 == 0) continue;
-        const int64_t rows = std::min<int64_t>(lengths[b] - done[b],
-                                               random() % 2 == 0 ? 1 : 1 + static_cast<int64_t>(random() % 40));
-        parts.push_back({.slot = static_cast<int64_t>(b) + 1, .context_len = done[b],
-                         .first = starts[b] + done[b], .num_rows = rows});
+        const int64_t rows = std::min<int64_t>(
+            lengths[b] - done[b], random() % 2 == 0 ? 1 : 1 + static_cast<int64_t>(random() % 40));
+        parts.push_back({.slot = static_cast<int64_t>(b) + 1,
+                         .context_len = done[b],
+                         .first = starts[b] + done[b],
+                         .num_rows = rows});
         done[b] += rows;
       }
       if (!parts.empty()) pieces.step(true, parts, {}, 1 + static_cast<int>(random() % 3));
@@ -261,7 +265,9 @@ TEST(GatedDeltaRuleTest, CheckpointsHoldTheStateAfterExactlyTheirTokens) {
       layer.expect_near_reference(0, tokens, slot);
       Layer shorter(geometry, 110);  // the same tokens and nothing after them
       shorter.step(exact, {{.slot = 1, .num_rows = tokens}});
-      if (exact) EXPECT_EQ(layer.state(slot), shorter.state(1)) << tokens << " tokens";
+      if (exact) {
+        EXPECT_EQ(layer.state(slot), shorter.state(1)) << tokens << " tokens";
+      }
     }
     layer.expect_near_reference(100, 2, 7);
     layer.expect_untouched(0);
@@ -274,7 +280,8 @@ TEST(GatedDeltaRuleTest, CheckpointsOnTheGridChangeNoBits) {
   Layer plain(geometry, 200), with(geometry, 200), continued(geometry, 200);
   plain.step(false, {{.slot = 1, .num_rows = 200}});
   with.step(false, {{.slot = 1, .num_rows = 200}},
-            {{.sequence = 0, .num_tokens = 64, .slot = 3}, {.sequence = 0, .num_tokens = 128, .slot = 4}});
+            {{.sequence = 0, .num_tokens = 64, .slot = 3},
+             {.sequence = 0, .num_tokens = 128, .slot = 4}});
   EXPECT_EQ(plain.outputs(0, 200), with.outputs(0, 200));
   EXPECT_EQ(plain.state(1), with.state(1));
   continued.step(false, {{.slot = 1, .num_rows = 128}});
@@ -287,7 +294,8 @@ TEST(GatedDeltaRuleTest, SaysWhatDoesNotFit) {
   device::ThreadPool pool(1);
   CpuContext context(pool);
   Tensor qkv({2, 2 * 8 + 2 * 4}, DType::kF32), ab({2, 2}, DType::kF32), per_head({2}, DType::kF32);
-  Tensor y({2, 8}, DType::kF32), states({2, 2, 4, 8}, DType::kF32), turned({2, 2, 8, 4}, DType::kF32);
+  Tensor y({2, 8}, DType::kF32), states({2, 2, 4, 8}, DType::kF32),
+      turned({2, 2, 8, 4}, DType::kF32);
   std::vector<int32_t> query_start{0, 2}, context_lens{0}, slots{1};
   ForwardContext forward;
   forward.query_start = query_start;
@@ -295,11 +303,18 @@ TEST(GatedDeltaRuleTest, SaysWhatDoesNotFit) {
   forward.state_slots = slots;
   std::vector<std::byte> workspace(static_cast<size_t>(
       gated_delta_rule_workspace_bytes(context, {.max_tokens = 2, .key_dim = 8, .value_dim = 4})));
-  const GatedDeltaRuleArgs args{.qkv = qkv.view(), .a = ab.view(), .b = ab.view(),
-                                .neg_exp_a_log = per_head.view(), .dt_bias = per_head.view(),
-                                .y = y.view(), .num_key_heads = 1, .key_dim = 8, .value_dim = 4,
+  const GatedDeltaRuleArgs args{.qkv = qkv.view(),
+                                .a = ab.view(),
+                                .b = ab.view(),
+                                .neg_exp_a_log = per_head.view(),
+                                .dt_bias = per_head.view(),
+                                .y = y.view(),
+                                .num_key_heads = 1,
+                                .key_dim = 8,
+                                .value_dim = 4,
                                 .state = {.conv = {}, .recurrent = states.view()},
-                                .forward = &forward, .workspace = workspace};
+                                .forward = &forward,
+                                .workspace = workspace};
   ASSERT_TRUE(gated_delta_rule(context, args).ok());
   const auto message = [&](const GatedDeltaRuleArgs& wrong) {
     return gated_delta_rule(context, wrong).to_string();

@@ -16,7 +16,8 @@ inline std::vector<double> gated_rms_norm_reference(const std::vector<float>& x,
   std::vector<double> y(x.size());
   for (size_t head = 0; head < x.size(); head += D) {
     double sum = 0;
-    for (size_t c = head; c < head + D; ++c) sum += static_cast<double>(x[c]) * static_cast<double>(x[c]);
+    for (size_t c = head; c < head + D; ++c)
+      sum += static_cast<double>(x[c]) * static_cast<double>(x[c]);
     const double scale = 1.0 / std::sqrt(sum / static_cast<double>(D) + epsilon);
     for (size_t c = head; c < head + D; ++c) {
       const auto gate = static_cast<double>(z[c]);

@@ -20,7 +20,8 @@ constexpr float kCanary = 777.0f;
 
 // x, z and y are column ranges of one wider tensor each.
 std::vector<float> run(const std::vector<float>& x, const std::vector<float>& z,
-                       const std::vector<float>& weight, int64_t T, bool in_place, int num_threads) {
+                       const std::vector<float>& weight, int64_t T, bool in_place,
+                       int num_threads) {
   const auto D = static_cast<int64_t>(weight.size());
   const int64_t width = static_cast<int64_t>(x.size()) / T;
   const int64_t stride = width + 5;
@@ -58,7 +59,8 @@ TEST(GatedRmsNormTest, MatchesTheReferenceForAnyHeadWidth) {
       SCOPED_TRACE(fmt::format("D {} T {}", D, T));
       std::mt19937_64 random(static_cast<uint64_t>(D));
       std::normal_distribution<float> normal;
-      std::vector<float> x(static_cast<size_t>(T * 3 * D)), z(x.size()), weight(static_cast<size_t>(D));
+      std::vector<float> x(static_cast<size_t>(T * 3 * D)), z(x.size()),
+          weight(static_cast<size_t>(D));
       for (std::vector<float>* values : {&x, &z, &weight}) {
         std::ranges::generate(*values, [&] { return normal(random); });
       }

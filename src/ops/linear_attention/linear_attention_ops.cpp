@@ -15,8 +15,8 @@ namespace {
 Result<StateLayer> state_layer(const char* op, const LaunchArgs& args) {
   const auto layer = static_cast<size_t>(args.attrs.integer("layer"));
   if (layer >= args.forward.state_layers.size()) {
-    return invalid_argument(
-        fmt::format("{}: layer {} of {} state layers", op, layer, args.forward.state_layers.size()));
+    return invalid_argument(fmt::format("{}: layer {} of {} state layers", op, layer,
+                                        args.forward.state_layers.size()));
   }
   return args.forward.state_layers[layer];
 }
@@ -29,8 +29,8 @@ Status infer_causal_conv1d(std::span<const TensorMeta> inputs, const Attrs&,
                                         x.to_string(), weight.to_string()));
   }
   if (weight[1].offset < 2 || weight[1].offset > 8) {
-    return invalid_argument(fmt::format("causal_conv1d: the weight is {}, W must lie between 2 and 8",
-                                        weight.to_string()));
+    return invalid_argument(fmt::format(
+        "causal_conv1d: the weight is {}, W must lie between 2 and 8", weight.to_string()));
   }
   outputs.push_back(x);
   return {};
@@ -52,9 +52,9 @@ Status infer_gated_delta_rule(std::span<const TensorMeta> inputs, const Attrs& a
   const int64_t Dk = attrs.integer("key_dim");
   const int64_t Dv = attrs.integer("value_dim");
   if (qkv.rank != 2 || a.rank != 2 || !(a == b) || !(a[0] == qkv[0]) || !a[1].is_fixed()) {
-    return invalid_argument(
-        fmt::format("gated_delta_rule takes qkv [T, 2*Nk*Dk + Nv*Dv], a and b [T, Nv], got {}, {} and {}",
-                    qkv.to_string(), a.to_string(), b.to_string()));
+    return invalid_argument(fmt::format(
+        "gated_delta_rule takes qkv [T, 2*Nk*Dk + Nv*Dv], a and b [T, Nv], got {}, {} and {}",
+        qkv.to_string(), a.to_string(), b.to_string()));
   }
   const int64_t Nv = a[1].offset;
   for (const TensorMeta* per_head : {&inputs[3], &inputs[4]}) {
@@ -66,9 +66,10 @@ Status infer_gated_delta_rule(std::span<const TensorMeta> inputs, const Attrs& a
   }
   if (Nk <= 0 || Dk <= 0 || Dv <= 0 || Nv <= 0 || Nv % Nk != 0 ||
       !(qkv[1] == SymbolicDim::fixed(2 * Nk * Dk + Nv * Dv))) {
-    return invalid_argument(fmt::format(
-        "gated_delta_rule: qkv is {}, not {} key heads of width {} twice and {} value heads of width {}",
-        qkv.to_string(), Nk, Dk, Nv, Dv));
+    return invalid_argument(
+        fmt::format("gated_delta_rule: qkv is {}, not {} key heads of width {} twice and {} value "
+                    "heads of width {}",
+                    qkv.to_string(), Nk, Dk, Nv, Dv));
   }
   outputs.push_back({qkv.dtype, {qkv[0], SymbolicDim::fixed(Nv * Dv)}});
   return {};
@@ -101,12 +102,14 @@ Status infer_gated_rms_norm(std::span<const TensorMeta> inputs, const Attrs&,
                             std::vector<TensorMeta>& outputs) {
   const TensorMeta &x = inputs[0], &z = inputs[1], &weight = inputs[2];
   if (x.rank != 2 || !(x == z) || weight.rank != 1 || !x[1].is_fixed()) {
-    return invalid_argument(fmt::format("gated_rms_norm takes [T, N*D], [T, N*D] and [D], got {}, {} and {}",
-                                        x.to_string(), z.to_string(), weight.to_string()));
+    return invalid_argument(
+        fmt::format("gated_rms_norm takes [T, N*D], [T, N*D] and [D], got {}, {} and {}",
+                    x.to_string(), z.to_string(), weight.to_string()));
   }
   if (!weight[0].is_fixed() || weight[0].offset <= 0 || x[1].offset % weight[0].offset != 0) {
-    return invalid_argument(fmt::format("gated_rms_norm: x is {}, not a multiple of the weight's {}",
-                                        x.to_string(), weight.to_string()));
+    return invalid_argument(
+        fmt::format("gated_rms_norm: x is {}, not a multiple of the weight's {}", x.to_string(),
+                    weight.to_string()));
   }
   outputs.push_back(x);
   return {};

@@ -9,13 +9,12 @@
 
 namespace heddle::ops {
 
-inline std::span<const StateCheckpoint> checkpoints_of(const ForwardContext& forward, int64_t sequence) {
-  const auto [first, last] =
-      std::equal_range(forward.checkpoints.begin(), forward.checkpoints.end(),
-                       StateCheckpoint{.sequence = static_cast<int32_t>(sequence)},
-                       [](const StateCheckpoint& a, const StateCheckpoint& b) {
-                         return a.sequence < b.sequence;
-                       });
+inline std::span<const StateCheckpoint> checkpoints_of(const ForwardContext& forward,
+                                                       int64_t sequence) {
+  const auto [first, last] = std::equal_range(
+      forward.checkpoints.begin(), forward.checkpoints.end(),
+      StateCheckpoint{.sequence = static_cast<int32_t>(sequence)},
+      [](const StateCheckpoint& a, const StateCheckpoint& b) { return a.sequence < b.sequence; });
   return {first, last};
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -53,13 +54,15 @@ struct Block {
 };
 
 TEST(RoutedMoeTest, MatchesTheReference) {
-  for (const bool exact : {false, true}) {
+  for (const auto& [exact, bf16] : {std::pair(false, false), {false, true}, {true, true}}) {
+    const ScopedBf16ProductsForTest products(bf16);
     for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
       for (const RoutedMoeShape& shape :
            {RoutedMoeShape{.H = 64, .I = 32, .E = 8, .A = 3, .weight = dtype},
             RoutedMoeShape{.H = 37, .I = 13, .E = 5, .A = 5, .weight = dtype}}) {
         for (const int64_t T : {1, 2, 9, 70}) {
-          SCOPED_TRACE(fmt::format("T = {}, H = {}, {}, exact = {}", T, shape.H, to_string(dtype), exact));
+          SCOPED_TRACE(fmt::format("T = {}, H = {}, {}, exact = {}, bf16 = {}", T, shape.H, to_string(dtype),
+                                   exact, bf16));
           Block block(shape);
           GuardedTensor x({T, shape.H}, DType::kF32, 3);
           GuardedTensor logits({T, shape.E}, DType::kF32, 1);

@@ -20,20 +20,19 @@ namespace heddle::tokenizer::testing {
 using Json = nlohmann::json;
 
 inline Json added_token(TokenId id, std::string_view content, const Json& flags = Json::object()) {
-  Json token = {{"id", id},          {"content", content}, {"single_word", false},
-                {"lstrip", false},   {"rstrip", false},    {"normalized", false},
-                {"special", true}};
+  Json token = {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+                {"rstrip", false}, {"normalized", false}, {"special", true}};
   token.update(flags);
   return token;
 }
 
-// The 256 bytes as ids 0..255, then what the merges make, then <|bos|>, <|end|> and <think> (which is
-// not special). Splits words as GPT-2 does.
+// The 256 bytes as ids 0..255, then what the merges make, then <|bos|>, <|end|> and <think> (which
+// is not special). Splits words as GPT-2 does.
 inline Json byte_level_json() {
   const std::vector<std::pair<std::string, std::string>> merges = {
-      {"h", "e"},   {"l", "l"},        {"he", "ll"},   {"hell", "o"}, {"Ġ", "w"},
-      {"o", "r"},   {"Ġw", "or"},      {"Ġwor", "l"},  {"Ġworl", "d"}, {"a", "a"},
-      {"aa", "aa"}, {"aaaa", "aaaa"},  {"Ã", "©"},     {"Ġ", "Ġ"}};
+      {"h", "e"},   {"l", "l"},       {"he", "ll"},  {"hell", "o"},  {"Ġ", "w"},
+      {"o", "r"},   {"Ġw", "or"},     {"Ġwor", "l"}, {"Ġworl", "d"}, {"a", "a"},
+      {"aa", "aa"}, {"aaaa", "aaaa"}, {"Ã", "©"},    {"Ġ", "Ġ"}};
   Json vocabulary = Json::object();
   for (int byte = 0; byte < 256; ++byte) {
     vocabulary[spell_bytes(std::string(1, static_cast<char>(byte)))] = byte;
@@ -62,8 +61,8 @@ inline constexpr TokenId kBos = 270;
 inline constexpr TokenId kEnd = 271;
 inline constexpr TokenId kThink = 272;
 
-// The pipeline of Llama-2's own tokenizer.json: characters, a space in front of every text, bytes for
-// what the vocabulary lacks.
+// The pipeline of Llama-2's own tokenizer.json: characters, a space in front of every text, bytes
+// for what the vocabulary lacks.
 inline Json byte_fallback_json() {
   Json vocabulary = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}};
   for (int byte = 0; byte < 256; ++byte) {
@@ -72,35 +71,35 @@ inline Json byte_fallback_json() {
   }
   TokenId next = 259;
   for (const char* piece : {"▁", "a", "b", "c", "▁a", "ab", "▁ab"}) vocabulary[piece] = next++;
-  return {{"added_tokens",
-           {added_token(0, "<unk>"), added_token(1, "<s>"), added_token(2, "</s>")}},
-          {"normalizer",
-           {{"type", "Sequence"},
-            {"normalizers",
-             {{{"type", "Prepend"}, {"prepend", "▁"}},
-              {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}}}}}},
-          {"pre_tokenizer", nullptr},
-          {"post_processor",
-           {{"type", "TemplateProcessing"},
-            {"single",
-             {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
-              {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
-            {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {1}}, {"tokens", {"<s>"}}}}}}}},
-          {"decoder",
-           {{"type", "Sequence"},
-            {"decoders",
-             {{{"type", "Replace"}, {"pattern", {{"String", "▁"}}}, {"content", " "}},
-              {{"type", "ByteFallback"}},
-              {{"type", "Fuse"}},
-              {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
-          {"model",
-           {{"type", "BPE"},
-            {"unk_token", "<unk>"},
-            {"fuse_unk", true},
-            {"byte_fallback", true},
-            {"vocab", vocabulary},
-            {"merges", Json::array({Json::array({"▁", "a"}), Json::array({"a", "b"}),
-                                    Json::array({"▁a", "b"})})}}}};
+  return {
+      {"added_tokens", {added_token(0, "<unk>"), added_token(1, "<s>"), added_token(2, "</s>")}},
+      {"normalizer",
+       {{"type", "Sequence"},
+        {"normalizers",
+         {{{"type", "Prepend"}, {"prepend", "▁"}},
+          {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}}}}}},
+      {"pre_tokenizer", nullptr},
+      {"post_processor",
+       {{"type", "TemplateProcessing"},
+        {"single",
+         {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
+          {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+        {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {1}}, {"tokens", {"<s>"}}}}}}}},
+      {"decoder",
+       {{"type", "Sequence"},
+        {"decoders",
+         {{{"type", "Replace"}, {"pattern", {{"String", "▁"}}}, {"content", " "}},
+          {{"type", "ByteFallback"}},
+          {{"type", "Fuse"}},
+          {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
+      {"model",
+       {{"type", "BPE"},
+        {"unk_token", "<unk>"},
+        {"fuse_unk", true},
+        {"byte_fallback", true},
+        {"vocab", vocabulary},
+        {"merges", Json::array({Json::array({"▁", "a"}), Json::array({"a", "b"}),
+                                Json::array({"▁a", "b"})})}}}};
 }
 
 inline Result<std::unique_ptr<Tokenizer>> parse(const Json& json,

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "chat/golden_cases.h"
+
+namespace heddle::chat {
+namespace {
+
+constexpr std::string_view kRaised = "TemplateError: ";  // what the reference calls raise_exception
+
+void expect_golden(const Json& golden, const std::string& source, const Json& context) {
+  RenderReport report;
+  const Result<std::string> text = render_golden(source, context, {}, &report);
+  if (!golden.contains("error")) {
+    EXPECT_EQ(shown(text), golden.at("expected").get<std::string>());
+    EXPECT_FALSE(report.raised_exception);
+    return;
+  }
+  ASSERT_FALSE(text.ok()) << text.value();
+  EXPECT_EQ(text.status().code(), StatusCode::kInvalidArgument);
+  const auto error = golden.at("error").get<std::string>();
+  EXPECT_EQ(report.raised_exception, error.starts_with(kRaised));
+  if (error.starts_with(kRaised)) {
+    EXPECT_EQ(text.status().message(), error.substr(kRaised.size()));
+  } else {
+    EXPECT_TRUE(text.status().message().starts_with("chat_template:")) << text.status().message();
+  }
+}
+
+// Counts of the unit cases by what they prove.
+struct UnitCounts {
+  int as_listed = 0;   // renders what the suite expects
+  int as_jinja2 = 0;   // jinja2 differs from the suite; renders what jinja2 does
+  int left_out = 0;    // JavaScript functions in the context
+};
+
+// `overrides` tells where jinja2 differs from `cases`: both list the same cases.
+UnitCounts check_unit_cases(const Json& cases, const Json& overrides) {
+  UnitCounts counts;
+  EXPECT_EQ(cases.size(), overrides.size());
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const Json& unit = cases[i];
+    SCOPED_TRACE(unit.at("name").get<std::string>());
+    if (unit.contains("uses_function")) {
+      ++counts.left_out;
+      continue;
+    }
+    EXPECT_EQ(unit.at("template"), overrides[i].at("template"));
+    const Result<std::string> text = render_golden(unit.at("template"), unit.at("context"));
+    if (text.ok() && text.value() == unit.at("expected").get<std::string>()) {
+      ++counts.as_listed;
+    } else if (overrides[i].contains("jinja2_error")) {
+      EXPECT_FALSE(text.ok()) << text.value();
+      ++counts.as_jinja2;
+    } else {
+      EXPECT_EQ(shown(text), overrides[i].value("jinja2", unit.at("expected").get<std::string>()));
+      ++counts.as_jinja2;
+    }
+  }
+  return counts;
+}
+
+void check_whitespace_cases(const Json& cases) {
+  EXPECT_EQ(cases.size(), 16U);
+  for (const Json& golden : cases) {
+    SCOPED_TRACE(golden.dump());
+    const Json& switches = golden.at("options");
+    ParseOptions options;
+    options.trim_blocks = switches.value("trim_blocks", false);
+    options.lstrip_blocks = switches.value("lstrip_blocks", false);
+    EXPECT_EQ(shown(render_golden(golden.at("template"), golden.at("data"), options)),
+              golden.at("target").get<std::string>());
+  }
+}
+
+std::filesystem::path golden_file(std::string_view name) {
+  return testing::repository_path(std::filesystem::path("tests/golden/chat") / name);
+}
+
+TEST(ChatGoldenTest, ModelTemplatesRenderAsTransformersRendersThem) {
+  const Json goldens = read_json(golden_file("model_renders.json"));
+  EXPECT_EQ(goldens.at("cases").size(), 121U);
+  for (const Json& golden : goldens.at("cases")) {
+    const auto name = golden.at("template").get<std::string>();
+    SCOPED_TRACE(fmt::format("{} {}", name, golden.at("case").get<std::string>()));
+    expect_golden(golden, goldens.at("templates").at(name), goldens.at("contexts").at(golden.at("context")));
+  }
+}
+
+TEST(ChatGoldenTest, RandomTemplatesRenderAsJinjaRendersThem) {
+  const Json goldens = read_json(golden_file("random_templates.json"));
+  EXPECT_EQ(goldens.at("cases").size(), 1050U);
+  for (const Json& golden : goldens.at("cases")) {
+    const auto source = golden.at("template").get<std::string>();
+    SCOPED_TRACE(source);
+    const Result<std::string> text = render_golden(source, goldens.at("context"));
+    if (golden.contains("error")) {
+      EXPECT_FALSE(text.ok()) << text.value();
+    } else {
+      EXPECT_EQ(shown(text), golden.at("expected").get<std::string>());
+    }
+  }
+}
+
+TEST(ChatGoldenTest, UnitCasesRenderAsListedOrAsJinjaWhereThatDiffers) {
+  const Json cases = read_json(golden_file("unit_cases.json"));
+  const UnitCounts counts = check_unit_cases(cases, cases);
+  EXPECT_EQ(counts.as_listed, 104);
+  // The suite is JavaScript's: it prints true, null and ["a"] where jinja2 prints True, None and ['a'], adds
+  // numbers to strings, tells 1 from true in a list, and does not fail on an undefined in tojson.
+  EXPECT_EQ(counts.as_jinja2, 53);
+  EXPECT_EQ(counts.left_out, 4);
+}
+
+TEST(ChatGoldenTest, WhitespaceCasesRenderAsListed) {
+  check_whitespace_cases(read_json(golden_file("whitespace_cases.json")));
+}
+
+TEST(ChatSharedGoldenTest, AllUnitAndWhitespaceCasesPass) {
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "data/chat_templates/render_cases");
+  const UnitCounts counts =
+      check_unit_cases(read_json(folder / "jinja_unit_cases.json"), read_json(golden_file("unit_cases.json")));
+  EXPECT_EQ(counts.as_listed, 104);
+  EXPECT_EQ(counts.as_jinja2, 53);
+  EXPECT_EQ(counts.left_out, 4);
+  check_whitespace_cases(read_json(folder / "jinja_whitespace_cases.json"));
+}
+
+TEST(ChatSharedGoldenTest, All187GoldenRendersMatch) {
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "data/chat_templates");
+  const Json goldens = read_json(folder / "render_cases/hf_golden_renders.json");
+  EXPECT_EQ(goldens.at("cases").size(), 187U);
+  for (const Json& golden : goldens.at("cases")) {
+    const auto name = golden.at("template").get<std::string>();
+    SCOPED_TRACE(fmt::format("{} {}", name, golden.at("case").get<std::string>()));
+    expect_golden(golden, read_text(folder / name), golden.at("context"));
+  }
+}
+
+TEST(ChatSharedGoldenTest, RealTemplatesRenderAsListedSaveOneThatJinjaRendersDifferentlyToo) {
+  HEDDLE_SHARED_PATH_OR_SKIP(file, "data/chat_templates/render_cases/chat_render_cases.json");
+  const Json cases = read_json(file);
+  EXPECT_EQ(cases.size(), 53U);
+  for (const Json& golden : cases) {
+    const auto name = golden.at("name").get<std::string>();
+    SCOPED_TRACE(name);
+    const Result<std::string> text = render_golden(golden.at("chat_template"), golden.at("context"));
+    if (name == "MadeAgents/Hammer2.1") {
+      EXPECT_TRUE(text.ok()) << shown(text);  // the listed text is not what jinja2 renders
+    } else {
+      EXPECT_EQ(shown(text), golden.at("expected").get<std::string>());
+    }
+  }
+}
+
+TEST(ChatSharedGoldenTest, EveryTemplateFileParses) {
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "data/chat_templates");
+  int num_parsed = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    const std::filesystem::path& path = entry.path();
+    if (!entry.is_regular_file() || path.parent_path().filename() == "render_cases") continue;
+    SCOPED_TRACE(path.filename().string());
+    const std::string source = path.extension() == ".json"
+                                   ? read_json(path).at("chat_template").get<std::string>()
+                                   : read_text(path);
+    const Result<Template> parsed = Template::parse(source);
+    EXPECT_TRUE(parsed.ok()) << parsed.status().message();
+    num_parsed += parsed.ok() ? 1 : 0;
+  }
+  EXPECT_GE(num_parsed, 107);
+}
+
+}  // namespace
+}  // namespace heddle::chat

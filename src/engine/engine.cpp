@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/random.h>
+
+#include <heddle/engine.h>
+
+#include "core/log.h"
+#include "engine/engine_loop.h"
+#include "runner/model_runner.h"
+#include "tokenizer/tokenizer.h"
+
+namespace heddle {
+namespace {
+
+constexpr int64_t kDefaultChunkedPrefillTokens = 512;
+constexpr int32_t kMaxQueuedRequests = 1 << 20;
+
+uint64_t system_seed() {
+  uint64_t seed = 0;
+  if (getrandom(&seed, sizeof(seed), 0) != static_cast<ssize_t>(sizeof(seed))) {
+    log_warning("the system gave no random seed; requests without one repeat from start to start");
+  }
+  return seed;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
+  if (options.model_dir.empty())
+    return invalid_argument("model_dir is empty; name a model's folder");
+  if (options.max_queued_requests < 1 || options.max_queued_requests > kMaxQueuedRequests) {
+    return invalid_argument(fmt::format("max_queued_requests is {}; it must be from 1 to {}",
+                                        options.max_queued_requests, kMaxQueuedRequests));
+  }
+  engine::EngineParts parts;
+  if (!options.skip_tokenizer) {
+    HEDDLE_ASSIGN_OR_RETURN(parts.tokenizer, tokenizer::load_tokenizer(options.model_dir));
+  }
+  HEDDLE_ASSIGN_OR_RETURN(runner::LoadedModel model, runner::load_model(options));
+  log_info(fmt::format("memory: {}", model.plan.to_string()));
+  parts.runner = std::move(model.runner);
+  parts.info = std::move(model.info);
+  parts.plan = model.plan;
+  parts.chunked_prefill_tokens = options.chunked_prefill_tokens > 0 ? options.chunked_prefill_tokens
+                                                                    : kDefaultChunkedPrefillTokens;
+  parts.max_queued_requests = options.max_queued_requests;
+  parts.random_seed = options.random_seed != 0 ? options.random_seed : system_seed();
+  HEDDLE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> loop,
+                          engine::EngineLoop::create(std::move(parts)));
+  return loop;
+}
+
+}  // namespace heddle

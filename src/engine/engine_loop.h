@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// EngineLoop: the Engine behind Engine::create(). One thread takes requests from a bounded queue,
+// asks the scheduler for the next step, has the runner compute it, and turns tokens into events.
+//
+// What an event carries: `tokens` has every token that was drawn, also the one that ended the text;
+// `text` leaves out the stop token and the stop text unless keep_stop_text says otherwise, and
+// holds back only characters that may still become a stop text or lack the rest of their UTF-8.
+// Every accepted request gets events with the tokens in order and exactly one `finish`.
+//
+// When things go wrong: a draw that fails ends its own request with kError. A step that fails, an
+// output that does not fit the plan or an exception of a library end all requests with kError, and
+// the engine refuses new ones: health() says why. A callback that throws is logged and otherwise
+// ignored.
+//
+// Threading:  submit(), cancel(), stats(), health() and drain() are thread-safe; an idle loop
+// sleeps on a
+//             condition variable. Drive::kManual starts no thread: then everything is confined to
+//             the thread that calls step(), and time stands still unless the clock is moved.
+// Cost:       a step of decoding allocates nothing of its own once its vectors have grown.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include <heddle/engine.h>
+
+#include "core/clock.h"
+#include "engine/live_request.h"
+#include "request/batch_plan.h"
+#include "runner/runner.h"
+#include "scheduler/scheduler.h"
+#include "tokenizer/tokenizer.h"
+
+namespace heddle::engine {
+
+enum class Drive {
+  kThread,  // an engine thread of its own
+  kManual,  // the owner calls step()
+};
+
+struct EngineParts {
+  std::unique_ptr<runner::Runner> runner;
+  std::unique_ptr<scheduler::Scheduler> scheduler;  // null: FcfsScheduler for the runner's pools
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: token ids in and out only
+  ModelInfo info;
+  MemoryPlan plan;
+  int64_t chunked_prefill_tokens = 512;
+  int32_t max_queued_requests = 1024;
+  uint64_t random_seed = 0;      // of the seeds for requests that bring none
+  const Clock* clock = nullptr;  // outlives the loop; null: the machine's
+  Drive drive = Drive::kThread;
+};
+
+class EngineLoop final : public Engine {
+ public:
+  // `parts.runner` is there (checked). The context length becomes at most what the KV pool holds.
+  // Error: kResourceExhausted when the system has no thread to give.
+  static Result<std::unique_ptr<EngineLoop>> create(EngineParts parts);
+
+  ~EngineLoop() override;
+
+  Status submit(Request request, EventCallback on_event) override;
+  void cancel(const std::string& request_id) override;
+  int64_t drain(double timeout_seconds) override;
+  [[nodiscard]] EngineStats stats() const override;
+  [[nodiscard]] Status health() const override;
+
+  [[nodiscard]] const ModelInfo& model_info() const override { return info_; }
+
+  [[nodiscard]] const MemoryPlan& memory_plan() const override { return memory_plan_; }
+
+  [[nodiscard]] const tokenizer::Tokenizer* tokenizer() const override { return tokenizer_.get(); }
+
+  // Drive::kManual only: takes what was submitted or cancelled, runs one step. False when nothing
+  // was left to run.
+  bool step();
+
+  // Drive::kManual only: the scheduler's own proof, or an abort.
+  void check_invariants() const { scheduler_->check_invariants(); }
+
+ private:
+  explicit EngineLoop(EngineParts parts);
+
+  void run_thread();
+  void step_guarded();
+  void take_inbox();
+  void run_step();
+  void take_token(LiveRequest& live, request::SampledToken& sampled);
+  void finish(LiveRequest& live, Finish finish);
+  int64_t finish_all(const Finish& finish);
+  int64_t abort_all();
+  void set_failure(const Status& status);
+  void fail(const Status& status);
+  void deliver(LiveRequest& live);
+  void publish();
+  [[nodiscard]] Status check_output(const request::StepOutput& output) const;
+
+  // Constant after construction, or with threads of their own rules.
+  SteadyClock steady_clock_;
+  const Clock* clock_;
+  ModelInfo info_;
+  MemoryPlan memory_plan_;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
+  std::unique_ptr<runner::Runner> runner_;
+  std::unique_ptr<scheduler::Scheduler> scheduler_;  // engine thread; check_fits() from any
+  int32_t page_size_;
+  int64_t max_queued_;
+  Status out_of_memory_;  // made in time: it cannot be made any more when it is needed
+
+  // Engine thread only.
+  std::unordered_map<int64_t, std::unique_ptr<LiveRequest>> live_;  // by sequence id
+  std::vector<std::unique_ptr<LiveRequest>> taken_;
+  std::vector<int64_t> taken_cancels_;
+  request::BatchPlan plan_;
+  RequestEvent event_;  // reused
+  double now_ = 0;      // of the step
+  double step_end_ = 0;
+  int64_t num_arriving_ = 0;  // taken, not yet with the scheduler
+  bool aborting_for_drain_ = false;
+  int64_t steps_ = 0;
+  int64_t prompt_tokens_ = 0;
+  int64_t output_tokens_ = 0;
+
+  // Guarded by mutex_.
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;                         // the engine thread waits here
+  std::condition_variable idle_;                         // drain() waits here
+  std::vector<std::unique_ptr<LiveRequest>> inbox_;      // at most max_queued_
+  std::vector<int64_t> cancels_;                         // sequence ids, each at most once
+  std::unordered_map<std::string, LiveRequest*> by_id_;  // accepted, no final event yet
+  int64_t num_unfinished_ = 0;                           // accepted, final event not yet delivered
+  int64_t num_queued_ = 0;                               // taken from the inbox, never ran
+  int64_t next_sequence_id_ = 1;
+  uint64_t seed_state_;
+  bool refusing_ = false;         // draining or stopping
+  bool abort_requested_ = false;  // drain() ran out of time
+  bool stopping_ = false;
+  int64_t num_aborted_by_drain_ = 0;
+  Status failure_;  // written by the engine thread only
+  EngineStats stats_;
+  double busy_since_ = 0;
+  double last_step_end_ = 0;
+
+  std::thread thread_;  // last: starts when everything above is there
+};
+
+}  // namespace heddle::engine

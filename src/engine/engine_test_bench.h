@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine's tests share: an engine over a FakeRunner, and a record of what its callbacks
+// heard.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/log.h"
+#include "engine/engine_loop.h"
+#include "support/byte_tokenizer.h"
+#include "support/fake_runner.h"
+
+namespace heddle::engine {
+
+// Everything one request was told.
+struct Heard {
+  std::vector<TokenId> tokens;
+  std::string text;
+  std::vector<std::string> pieces;  // the text of each event
+  std::vector<TokenLogprob> logprobs;
+  std::optional<Finish> finish;
+  RequestEvent last;
+  int64_t num_events = 0;
+  int64_t num_finishes = 0;
+
+  void take(const RequestEvent& event) {
+    ++num_events;
+    tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
+    text += event.text;
+    pieces.push_back(event.text);
+    logprobs.insert(logprobs.end(), event.logprobs.begin(), event.logprobs.end());
+    last = event;
+    EXPECT_EQ(event.completion_tokens, std::ssize(tokens));
+    EXPECT_EQ(num_finishes, 0) << "an event after the last";
+    if (!event.finish) return;
+    ++num_finishes;
+    finish = event.finish;
+  }
+
+  [[nodiscard]] FinishReason reason() const {
+    return finish ? finish->reason : static_cast<FinishReason>(-1);
+  }
+};
+
+inline runner::PoolSizes roomy_pools() {
+  return {.num_pages = 256,
+          .page_size = 4,
+          .num_state_slots = 8,
+          .max_step_tokens = 64,
+          .max_step_sequences = 8};
+}
+
+class EngineBench {
+ public:
+  struct Options {
+    runner::PoolSizes sizes = roomy_pools();
+    Drive drive = Drive::kManual;
+    int64_t context_length = 512;
+    int32_t max_queued_requests = 64;
+    int64_t chunked_prefill_tokens = 32;
+    bool tokenizer = true;
+  };
+
+  EngineBench() : EngineBench(Options{}) {}
+
+  explicit EngineBench(const Options& options) {
+    set_log_level(LogLevel::kOff);  // the errors are on purpose
+    auto fake = std::make_unique<testing::FakeRunner>(options.sizes);
+    runner = fake.get();
+    EngineParts parts;
+    parts.runner = std::move(fake);
+    if (options.tokenizer) parts.tokenizer = std::make_unique<testing::ByteTokenizer>();
+    parts.info = {.name = "fake",
+                  .vocab_size = testing::ByteTokenizer::kVocabSize,
+                  .context_length = options.context_length,
+                  .eos_token_ids = {testing::ByteTokenizer::kEos}};
+    parts.chunked_prefill_tokens = options.chunked_prefill_tokens;
+    parts.max_queued_requests = options.max_queued_requests;
+    parts.random_seed = 1;
+    if (options.drive == Drive::kManual) parts.clock = &clock;
+    parts.drive = options.drive;
+    engine = EngineLoop::create(std::move(parts)).value();
+  }
+
+  static Request request(std::string id, int64_t prompt_tokens = 3, int64_t max_new_tokens = 4) {
+    Request request;
+    request.id = std::move(id);
+    for (int64_t i = 0; i < prompt_tokens; ++i) {
+      request.prompt.push_back(static_cast<TokenId>((i * 31 + std::ssize(request.id) * 7) % 256));
+    }
+    request.stop.max_new_tokens = max_new_tokens;
+    return request;
+  }
+
+  Status submit(Request request, Heard& heard) {
+    return engine->submit(std::move(request),
+                          [&heard](const RequestEvent& event) { heard.take(event); });
+  }
+
+  // The runner draws these tokens, one after the other, for every sequence; then EOS.
+  void script(std::vector<TokenId> tokens) {
+    runner->script = [tokens = std::move(tokens)](
+                         const request::PlannedSequence& sequence) -> std::optional<TokenId> {
+      const size_t drawn = sequence.output_tokens.size();
+      return drawn < tokens.size() ? tokens[drawn] : testing::ByteTokenizer::kEos;
+    };
+  }
+
+  // Runs one request to its end.
+  Heard run(Request request) {
+    Heard heard;
+    const Status status = submit(std::move(request), heard);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    while (engine->step()) engine->check_invariants();
+    return heard;
+  }
+
+  ManualClock clock;
+  testing::FakeRunner* runner = nullptr;  // the engine's
+  std::unique_ptr<EngineLoop> engine;
+};
+
+}  // namespace heddle::engine

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loop with its thread: what several clients do at once. Also run under the thread sanitizer.
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <time.h>
+
+#include "engine/engine_loop.h"
+#include "engine/engine_test_bench.h"
+
+namespace heddle::engine {
+namespace {
+
+using ::testing::IsEmpty;
+using namespace std::chrono_literals;  // NOLINT(google-build-using-namespace): literals
+
+constexpr auto kLongEnough = 20s;  // for a loaded machine under a sanitizer
+
+// A callback's record that another thread waits for.
+class Waiter {
+ public:
+  Engine::EventCallback callback() {
+    return [this](const RequestEvent& event) {
+      const std::lock_guard lock(mutex_);
+      heard_.take(event);
+      changed_.notify_all();
+    };
+  }
+
+  // Waits for the end of the request.
+  Heard wait() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, kLongEnough, [this] { return heard_.finish.has_value(); }));
+    return heard_;
+  }
+
+  void wait_for_tokens(int64_t count) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(
+        changed_.wait_for(lock, kLongEnough, [&] { return std::ssize(heard_.tokens) >= count; }));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Heard heard_;
+};
+
+EngineBench::Options threaded() {
+  EngineBench::Options options;
+  options.drive = Drive::kThread;
+  return options;
+}
+
+TEST(EngineThreadTest, AnswersARequest) {
+  EngineBench bench(threaded());
+  Waiter waiter;
+  ASSERT_TRUE(bench.engine->submit(EngineBench::request("one", 5, 7), waiter.callback()).ok());
+  EXPECT_EQ(std::ssize(waiter.wait().tokens), 7);
+}
+
+TEST(EngineThreadTest, AnswersManyClientsThatAlsoCancel) {
+  EngineBench::Options options = threaded();
+  options.sizes.num_pages = 40;  // tight: retractions happen
+  options.context_length = 120;
+  EngineBench bench(options);
+  std::atomic<int64_t> accepted = 0;
+  std::atomic<int64_t> finished = 0;
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 4; ++client) {
+    clients.emplace_back([&, client] {
+      std::mt19937 random(static_cast<unsigned>(client));
+      for (int i = 0; i < 60; ++i) {
+        const std::string id = fmt::format("{}/{}", client, i);
+        const Request request = EngineBench::request(id, 1 + static_cast<int64_t>(random() % 40),
+                                                     static_cast<int64_t>(random() % 60));
+        Waiter waiter;
+        if (!bench.engine->submit(request, waiter.callback()).ok()) continue;
+        ++accepted;
+        if (random() % 3 == 0) bench.engine->cancel(id);
+        (void)bench.engine->stats();
+        const Heard heard = waiter.wait();
+        finished += heard.num_finishes;
+        if (heard.reason() == FinishReason::kLength) {
+          EXPECT_EQ(std::ssize(heard.tokens), request.stop.max_new_tokens);
+        }
+        std::vector<TokenId> tokens = request.prompt;
+        for (const TokenId token : heard.tokens) {
+          ASSERT_EQ(token, testing::FakeRunner::next_token(tokens));
+          tokens.push_back(token);
+        }
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(accepted, finished);
+  EXPECT_GT(accepted, 200);
+  EXPECT_EQ(bench.engine->drain(10), 0);
+  EXPECT_THAT(bench.runner->complaints(), IsEmpty());
+  EXPECT_EQ(bench.engine->stats().kv_tokens_used, 0);
+}
+
+TEST(EngineThreadTest, SleepsWhenIdle) {
+  EngineBench bench(threaded());
+  Waiter waiter;
+  ASSERT_TRUE(bench.engine->submit(EngineBench::request("one"), waiter.callback()).ok());
+  waiter.wait();
+  const auto cpu_seconds = [] {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+  };
+  std::this_thread::sleep_for(10ms);
+  const double before = cpu_seconds();
+  std::this_thread::sleep_for(200ms);
+  EXPECT_LT(cpu_seconds() - before, 0.05);
+}
+
+TEST(EngineThreadTest, DrainWaitsForWhatRunsAndRefusesWhatComes) {
+  EngineBench bench(threaded());
+  std::vector<Waiter> waiters(20);
+  for (size_t i = 0; i < waiters.size(); ++i) {
+    ASSERT_TRUE(
+        bench.engine
+            ->submit(EngineBench::request(fmt::format("{}", i), 3, 30), waiters[i].callback())
+            .ok());
+  }
+  EXPECT_EQ(bench.engine->drain(60), 0);
+  for (Waiter& waiter : waiters) EXPECT_EQ(waiter.wait().reason(), FinishReason::kLength);
+  Waiter late;
+  EXPECT_EQ(bench.engine->submit(EngineBench::request("late"), late.callback()).code(),
+            StatusCode::kUnavailable);
+}
+
+TEST(EngineThreadTest, DrainAbortsWhatIsLeftWhenTimeIsUp) {
+  EngineBench bench(threaded());
+  bench.runner->on_step = [](const request::BatchPlan&) {
+    std::this_thread::sleep_for(2ms);
+    return Status();
+  };
+  std::vector<Waiter> waiters(12);  // more than can run at once
+  for (size_t i = 0; i < waiters.size(); ++i) {
+    ASSERT_TRUE(
+        bench.engine
+            ->submit(EngineBench::request(fmt::format("{}", i), 3, 500), waiters[i].callback())
+            .ok());
+  }
+  waiters[0].wait_for_tokens(3);
+  EXPECT_EQ(bench.engine->drain(0.01), 12);
+  for (Waiter& waiter : waiters) EXPECT_EQ(waiter.wait().reason(), FinishReason::kAbort);
+}
+
+TEST(EngineThreadTest, AbortsEverythingWhenDestroyed) {
+  std::vector<Waiter> waiters(12);
+  {
+    EngineBench bench(threaded());
+    for (size_t i = 0; i < waiters.size(); ++i) {
+      ASSERT_TRUE(
+          bench.engine
+              ->submit(EngineBench::request(fmt::format("{}", i), 3, 500), waiters[i].callback())
+              .ok());
+    }
+    waiters[0].wait_for_tokens(1);
+  }
+  for (Waiter& waiter : waiters) EXPECT_NE(waiter.wait().reason(), FinishReason::kError);
+}
+
+TEST(EngineThreadTest, CallbacksMaySubmitAndCancel) {
+  EngineBench bench(threaded());
+  Waiter last, cancelled;
+  std::atomic<int> chain = 0;
+  ASSERT_TRUE(
+      bench.engine->submit(EngineBench::request("victim", 3, 500), cancelled.callback()).ok());
+  std::function<void(const RequestEvent&)> next = [&](const RequestEvent& event) {
+    if (!event.finish) return;
+    if (++chain < 10) {
+      EXPECT_TRUE(bench.engine->submit(EngineBench::request("chain", 3, 2), next).ok());
+    } else {
+      bench.engine->cancel("victim");
+      EXPECT_TRUE(bench.engine->submit(EngineBench::request("last", 3, 2), last.callback()).ok());
+    }
+  };
+  ASSERT_TRUE(bench.engine->submit(EngineBench::request("chain", 3, 2), next).ok());
+  EXPECT_EQ(last.wait().reason(), FinishReason::kLength);
+  const FinishReason reason = cancelled.wait().reason();
+  EXPECT_TRUE(reason == FinishReason::kAbort || reason == FinishReason::kLength);
+}
+
+TEST(EngineThreadTest, AFailedStepReachesEveryClient) {
+  EngineBench bench(threaded());
+  std::atomic<bool> broken = false;
+  bench.runner->on_step = [&](const request::BatchPlan&) {
+    std::this_thread::sleep_for(1ms);
+    return broken ? device_lost("unplugged") : Status();
+  };
+  std::vector<Waiter> waiters(12);
+  for (size_t i = 0; i < waiters.size(); ++i) {
+    ASSERT_TRUE(
+        bench.engine
+            ->submit(EngineBench::request(fmt::format("{}", i), 3, 500), waiters[i].callback())
+            .ok());
+  }
+  waiters[0].wait_for_tokens(2);
+  broken = true;
+  for (Waiter& waiter : waiters) {
+    const Heard heard = waiter.wait();
+    EXPECT_EQ(heard.reason(), FinishReason::kError);
+    EXPECT_EQ(heard.finish->error.code(), StatusCode::kDeviceLost);
+  }
+  EXPECT_EQ(bench.engine->health().code(), StatusCode::kDeviceLost);
+  EXPECT_EQ(bench.engine->drain(10), 0);
+}
+
+}  // namespace
+}  // namespace heddle::engine

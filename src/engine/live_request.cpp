@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/live_request.h"
+
+namespace heddle::engine {
+
+using request::StopTextMatcher;
+
+int LiveRequest::append_text(TokenId token, bool may_stop, std::string& text) {
+  if (!detokenizer_) return StopTextMatcher::kNoMatch;
+  return matcher_.push(detokenizer_->push(token), may_stop, text);
+}
+
+void LiveRequest::flush(std::string& text) {
+  if (!detokenizer_) return;
+  (void)matcher_.push(detokenizer_->finish(), false, text);
+  matcher_.finish(text);
+}
+
+std::optional<Finish> LiveRequest::take_token(TokenId token, int64_t context_length,
+                                              std::string& text) {
+  const StopConditions& stop = sequence.request.stop;
+  const int64_t drawn = sequence.num_output_tokens();
+  if (drawn >= stop.max_new_tokens || sequence.num_tokens() >= context_length) {
+    append_text(token, false, text);
+    flush(text);
+    return Finish{.reason = FinishReason::kLength};
+  }
+  const bool may_stop = drawn >= stop.min_new_tokens;
+  if (may_stop && sequence.ends_text(token)) {
+    if (stop.keep_stop_text) append_text(token, false, text);
+    flush(text);
+    return Finish{.reason = FinishReason::kStop, .matched_token = token};
+  }
+  const int match = append_text(token, may_stop, text);
+  if (match == StopTextMatcher::kNoMatch) return std::nullopt;
+  return Finish{.reason = FinishReason::kStop,
+                .matched_text = stop.texts[static_cast<size_t>(match)]};
+}
+
+}  // namespace heddle::engine

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// LiveRequest: a request the engine has accepted and not yet answered to the end. Joins its
+// sequence with what turns tokens into text and ends it.
+//
+// Threading: made by the submitting thread, then confined to the engine thread, except
+// `cancel_requested`, which the loop's mutex guards.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <heddle/engine.h>
+
+#include "request/sequence.h"
+#include "request/stop_text_matcher.h"
+#include "tokenizer/detokenizer.h"
+
+namespace heddle::engine {
+
+class LiveRequest {
+ public:
+  // `tokenizer` is null for engines without one: tokens only.
+  LiveRequest(Request request, uint64_t seed, std::span<const TokenId> eos_token_ids,
+              const tokenizer::Tokenizer* tokenizer, Engine::EventCallback callback)
+      : sequence(0, std::move(request), seed, eos_token_ids),
+        on_event(std::move(callback)),
+        matcher_(sequence.request.stop.texts, sequence.request.stop.keep_stop_text) {
+    if (tokenizer != nullptr) {
+      // Output goes on from the prompt: its first word keeps its space.
+      detokenizer_.emplace(
+          *tokenizer,
+          tokenizer::DetokenizeOptions{.skip_special_tokens = sequence.request.skip_special_tokens,
+                                       .at_text_start = false});
+    }
+  }
+
+  // Takes the token just drawn, the last of the sequence: appends the text that is certain to
+  // `text` and says whether and why the request ends here. The order of the tests: length, token,
+  // text.
+  std::optional<Finish> take_token(TokenId token, int64_t context_length, std::string& text);
+
+  // Appends what was held back; for ends that take_token() did not see.
+  void flush(std::string& text);
+
+  request::Sequence sequence;
+  Engine::EventCallback on_event;
+  bool cancel_requested = false;
+
+ private:
+  // Returns the index of the stop text that was completed, or kNoMatch.
+  int append_text(TokenId token, bool may_stop, std::string& text);
+
+  std::optional<tokenizer::IncrementalDetokenizer> detokenizer_;
+  request::StopTextMatcher matcher_;
+};
+
+}  // namespace heddle::engine

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/attention/attention_ops.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace heddle::ops {
+
+namespace {
+
+using ::testing::HasSubstr;
+
+const SymbolicDim kT = SymbolicDim::of(Symbol::kTokens);
+
+TensorMeta rows_of(int64_t width) { return {DType::kF32, {kT, SymbolicDim::fixed(width)}}; }
+
+TEST(AttentionOpsTest, InfersTheShapeOfItsOutputOrSaysWhy) {
+  const OpDef& op = attention_ops()[0];
+  ASSERT_EQ(op.name, "paged_attention");
+  const Attrs attrs{{"num_kv_heads", 2}, {"head_dim", 64}, {"scale", 0.125}, {"layer", 0}};
+  std::vector<TensorMeta> outputs;
+  const std::vector<TensorMeta> inputs{rows_of(512), rows_of(128), rows_of(128)};
+  ASSERT_TRUE(op.infer(inputs, attrs, outputs).ok());
+  EXPECT_EQ(outputs[0], rows_of(512));
+  const std::vector<TensorMeta> wrong_width{rows_of(512), rows_of(64), rows_of(64)};
+  EXPECT_THAT(op.infer(wrong_width, attrs, outputs).to_string(),
+              HasSubstr("not 2 kv heads of width 64"));
+  const std::vector<TensorMeta> uneven{rows_of(192), rows_of(128), rows_of(128)};
+  EXPECT_THAT(op.infer(uneven, attrs, outputs).to_string(), HasSubstr("cannot share 2 kv heads"));
+}
+
+TEST(AttentionOpsTest, RefusesALayerTheBatchDoesNotHave) {
+  device::ThreadPool pool(1);
+  CpuContext context(pool);
+  const Attrs attrs{{"num_kv_heads", 2}, {"head_dim", 64}, {"scale", 0.125}, {"layer", 3}};
+  const ForwardContext forward;
+  const Status status = attention_ops()[0].launch(
+      context, {.inputs = {}, .outputs = {}, .attrs = attrs, .forward = forward, .workspace = {}});
+  EXPECT_THAT(status.to_string(), HasSubstr("layer 3 of 0 KV layers"));
+}
+
+}  // namespace
+
+}  // namespace heddle::ops

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/attention/paged_attention_benchmark.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "ops/attention/paged_attention.h"
+
+namespace heddle::ops {
+
+namespace {
+
+constexpr int64_t kKvHeads = 2;
+constexpr int64_t kHeadDim = 128;
+constexpr int64_t kPageSize = 16;
+
+// `B` sequences of a pool of `num_sequences`, taken in turn so that decode finds its pages in
+// memory.
+struct AttentionLoad {
+  int64_t Nq = 0;
+  int64_t B = 1;
+  int64_t context_len = 0;
+  int64_t num_rows = 0;
+  int64_t num_sequences = 1;
+  DType dtype = DType::kF32;
+};
+
+class AttentionRun {
+ public:
+  AttentionRun(CpuContext& context, const AttentionLoad& load) : context_(context), load_(load) {
+    const int64_t T = load.B * load.num_rows;
+    width_ = (load.context_len + load.num_rows + kPageSize - 1) / kPageSize;
+    const int64_t num_pages = width_ * load.num_sequences + 1;
+    q_ = noise({T, load.Nq * kHeadDim});
+    k_ = noise({T, kKvHeads * kHeadDim});
+    v_ = noise({T, kKvHeads * kHeadDim});
+    y_ = Tensor({T, load.Nq * kHeadDim}, DType::kF32);
+    k_pages_ =
+        Tensor({num_pages, kPageSize, kKvHeads, kHeadDim}, load.dtype);  // zeros: scores are equal
+    v_pages_ = Tensor({num_pages, kPageSize, kKvHeads, kHeadDim}, load.dtype);
+    pages_.resize(static_cast<size_t>(num_pages - 1));
+    std::iota(pages_.begin(), pages_.end(), 1);
+    std::mt19937 random(1);
+    std::shuffle(pages_.begin(), pages_.end(), random);
+    for (int64_t b = 0; b <= load.B; ++b) {
+      query_start_.push_back(static_cast<int32_t>(b * load.num_rows));
+    }
+    context_lens_.assign(static_cast<size_t>(load.B), static_cast<int32_t>(load.context_len));
+    workspace_.resize(static_cast<size_t>(paged_attention_workspace_bytes(context, T, kHeadDim)));
+    forward_.query_start = query_start_;
+    forward_.context_lens = context_lens_;
+    forward_.page_table_width = width_;
+    forward_.page_size = static_cast<int32_t>(kPageSize);
+  }
+
+  void run() {
+    next_ = next_ + load_.B <= load_.num_sequences ? next_ : 0;
+    forward_.page_table = std::span(pages_).subspan(static_cast<size_t>(next_ * width_),
+                                                    static_cast<size_t>(load_.B * width_));
+    next_ += load_.B;
+    const Status status = paged_attention(context_, {.q = q_.view(),
+                                                     .k = k_.view(),
+                                                     .v = v_.view(),
+                                                     .y = y_.view(),
+                                                     .num_kv_heads = kKvHeads,
+                                                     .head_dim = kHeadDim,
+                                                     .scale = 0.088f,
+                                                     .kv = {k_pages_.view(), v_pages_.view()},
+                                                     .forward = &forward_,
+                                                     .workspace = workspace_});
+    HEDDLE_CHECK(status.ok());
+  }
+
+ private:
+  static Tensor noise(const Shape& shape) {
+    Tensor tensor(shape, DType::kF32);
+    std::mt19937 random(2);
+    std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+    for (float& value : tensor.span<float>()) value = uniform(random);
+    return tensor;
+  }
+
+  CpuContext& context_;
+  AttentionLoad load_;
+  Tensor q_, k_, v_, y_, k_pages_, v_pages_;
+  std::vector<int32_t> pages_, query_start_, context_lens_;
+  int64_t width_ = 0;
+  int64_t next_ = 0;
+  ForwardContext forward_;
+  std::vector<std::byte> workspace_;
+};
+
+OpBenchmark attention_benchmark(CpuContext& context, const AttentionLoad& load) {
+  const auto rows = static_cast<double>(load.num_rows),
+             before = static_cast<double>(load.context_len);
+  const auto B = static_cast<double>(load.B);
+  const double pairs = B * (rows * before + rows * (rows + 1) / 2);
+  const double kv_bytes =
+      B * (before + rows) * static_cast<double>(2 * bytes_of(load.dtype, kKvHeads * kHeadDim));
+  const auto data = std::make_shared<std::unique_ptr<AttentionRun>>();
+  return {.name = "paged_attention",
+          .shape = fmt::format("B {}, rows {}, context {}, Nq {}, Nkv {}, D {}, {}", load.B,
+                               load.num_rows, load.context_len, load.Nq, kKvHeads, kHeadDim,
+                               to_string(load.dtype)),
+          .bytes = kv_bytes + B * rows * static_cast<double>(8 * load.Nq * kHeadDim),
+          .flops = 4 * pairs * static_cast<double>(load.Nq * kHeadDim),
+          .run = [&context, data, load] {
+            if (*data == nullptr) *data = std::make_unique<AttentionRun>(context, load);
+            (*data)->run();
+          }};
+}
+
+}  // namespace
+
+std::vector<OpBenchmark> attention_benchmarks(CpuContext& context) {
+  std::vector<OpBenchmark> benchmarks;
+  for (const int64_t Nq : {4, 8}) {
+    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+      for (const int64_t rows : {512, 4096}) {
+        benchmarks.push_back(
+            attention_benchmark(context, {.Nq = Nq, .num_rows = rows, .dtype = dtype}));
+      }
+      for (const int64_t B : {1, 8}) {
+        benchmarks.push_back(attention_benchmark(context, {.Nq = Nq,
+                                                           .B = B,
+                                                           .context_len = 4095,
+                                                           .num_rows = 1,
+                                                           .num_sequences = 8,
+                                                           .dtype = dtype}));
+      }
+    }
+  }
+  return benchmarks;
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "ops/benchmark/op_benchmark.h"
+
+namespace heddle::ops {
+
+// The delta rule at two widths, prefill in both forms and decode; its convolution and norm.
+std::vector<OpBenchmark> linear_attention_benchmarks(CpuContext& context);
+
+}  // namespace heddle::ops

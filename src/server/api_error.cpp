@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/api_error.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/log.h"
+#include "server/json_text.h"
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ErrorTypes {
+  const char* nested;  // of OpenAI's clients
+  const char* flat;    // of SGLang's
+};
+
+ErrorTypes types_of(int status) {
+  switch (status) {
+    case 401:
+      return {"authentication_error", "Unauthorized"};
+    case 403:
+      return {"permission_error", "Forbidden"};
+    case 404:
+      return {"not_found_error", "NotFoundError"};
+    case 429:
+      return {"rate_limit_error", "TooManyRequests"};
+    case 500:
+      return {"server_error", "InternalServerError"};
+    case 501:
+      return {"server_error", "NotImplementedError"};
+    case 503:
+      return {"overloaded_error", "ServiceUnavailable"};
+    default:
+      return {"invalid_request_error", "BadRequestError"};
+  }
+}
+
+Json null_if_empty(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
+Json nested(const ApiError& error) {
+  return {{"message", error.message},
+          {"type", types_of(error.status).nested},
+          {"param", null_if_empty(error.param)},
+          {"code", null_if_empty(error.code)}};
+}
+
+}  // namespace
+
+ApiError missing_parameter(std::string_view param) {
+  return {.code = "missing_required_parameter",
+          .message = fmt::format("`{}` is required.", param),
+          .param = std::string(param)};
+}
+
+ApiError invalid_type(std::string_view param, std::string_view wanted) {
+  return {.code = "invalid_type",
+          .message = fmt::format("`{}` must be {}.", param, wanted),
+          .param = std::string(param)};
+}
+
+ApiError invalid_value(std::string_view param, std::string message) {
+  return {.code = "invalid_value", .message = std::move(message), .param = std::string(param)};
+}
+
+ApiError unsupported_parameter(std::string_view param, std::string_view hint) {
+  return {.code = "unsupported_parameter",
+          .message = fmt::format("`{}` is not supported by this server{}{}.", param,
+                                 hint.empty() ? "" : ": ", hint),
+          .param = std::string(param)};
+}
+
+ApiError loading_error() {
+  return {.status = 503,
+          .code = "loading",
+          .message = "The model is still loading. Retry shortly.",
+          .retry_after_seconds = 1};
+}
+
+ApiError shutting_down_error() {
+  return {.status = 503,
+          .code = "shutting_down",
+          .message = "The server is shutting down and takes no new requests.",
+          .retry_after_seconds = 5};
+}
+
+ApiError error_from_status(const Status& status, std::string_view request_id) {
+  switch (status.code()) {
+    case StatusCode::kInvalidArgument:
+      return {.code = "invalid_value", .message = status.message()};
+    case StatusCode::kNotFound:
+      return {.status = 404, .code = "not_found", .message = status.message()};
+    case StatusCode::kResourceExhausted:
+      // The queue empties at a rate nobody knows in advance; a few seconds is a fair first try.
+      return {.status = 503,
+              .code = "queue_full",
+              .message = status.message(),
+              .retry_after_seconds = 4};
+    case StatusCode::kUnimplemented:
+      return {.status = 501, .code = "not_supported", .message = status.message()};
+    case StatusCode::kUnavailable:
+      return shutting_down_error();
+    default:
+      log_error(fmt::format("{}: {}", request_id, status.to_string()));
+      return {.status = 500,
+              .code = "internal_error",
+              .message = fmt::format("The server failed on this request. Its log has the details "
+                                     "under the id {}.",
+                                     request_id)};
+  }
+}
+
+std::string error_body(const ApiError& error) {
+  const Json param = null_if_empty(error.param);
+  return dump_json(Json{{"error", nested(error)},
+                        {"object", "error"},
+                        {"message", error.message},
+                        {"type", types_of(error.status).flat},
+                        {"param", param},
+                        {"code", error.status}});
+}
+
+std::string error_event(const ApiError& error) { return sse_event(Json{{"error", nested(error)}}); }
+
+HttpResponse error_response(const ApiError& error) {
+  HttpResponse response{.status = error.status, .headers = {}, .body = error_body(error)};
+  if (error.retry_after_seconds > 0) {
+    response.headers.emplace_back("Retry-After", std::to_string(error.retry_after_seconds));
+  }
+  if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+}  // namespace heddle::server

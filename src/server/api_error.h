@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// ApiError: what a client is told when its request cannot be served, and the one place where Status
+// codes become HTTP. The body carries both spellings that clients look for:
+//
+//   {"error":{"message":"...","type":"invalid_request_error","param":"max_tokens","code":"..."},
+//    "object":"error","message":"...","type":"BadRequestError","param":"max_tokens","code":400}
+//
+// Threading: values.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <heddle/status.h>
+
+#include "server/http_message.h"
+
+namespace heddle::server {
+
+struct ApiError {
+  int status = 400;
+  std::string code = {};        // "invalid_value"; empty: null
+  std::string message = {};     // one sentence: the thing, the value, the remedy
+  std::string param = {};       // the field at fault; empty: null
+  int retry_after_seconds = 0;  // 0: no Retry-After header
+};
+
+ApiError missing_parameter(std::string_view param);
+ApiError invalid_type(std::string_view param, std::string_view wanted);
+ApiError invalid_value(std::string_view param, std::string message);
+
+// For what is understood but not served by this release.
+ApiError unsupported_parameter(std::string_view param, std::string_view hint = {});
+
+ApiError loading_error();
+ApiError shutting_down_error();
+
+// The engine's refusal of a request. Internal failures keep their details to the log.
+ApiError error_from_status(const Status& status, std::string_view request_id);
+
+[[nodiscard]] std::string error_body(const ApiError& error);
+
+// The same inside an event stream that already started, without the end marker.
+[[nodiscard]] std::string error_event(const ApiError& error);
+
+[[nodiscard]] HttpResponse error_response(const ApiError& error);
+
+}  // namespace heddle::server

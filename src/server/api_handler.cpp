@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/api_handler.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "core/log.h"
+#include "server/call_fields.h"
+#include "server/chat_completions.h"
+#include "server/completions.h"
+#include "server/json_text.h"
+#include "server/native_generate.h"
+#include "server/tokenize.h"
+
+namespace heddle::server {
+
+enum class Endpoint {
+  kHealth,
+  kLive,
+  kReady,
+  kModelInfo,
+  kModels,
+  kOneModel,
+  kChat,
+  kCompletions,
+  kGenerate,
+  kTokenize,
+  kDetokenize,
+};
+
+struct Route {
+  std::string_view path;
+  Endpoint endpoint;
+  std::string_view allow;    // methods, as the Allow header says them
+  bool open = false;         // no API key asked
+  bool needs_model = false;  // 503 while loading and draining
+};
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxQueuedWork = 4096;
+constexpr std::string_view kModelPrefix = "/v1/models/";
+
+constexpr std::array kRoutes = {
+    Route{"/health", Endpoint::kHealth, "GET, HEAD", true},
+    Route{"/livez", Endpoint::kLive, "GET, HEAD", true},
+    Route{"/ping", Endpoint::kLive, "GET, HEAD", true},
+    Route{"/readyz", Endpoint::kReady, "GET, HEAD", true},
+    Route{"/get_model_info", Endpoint::kModelInfo, "GET, HEAD"},
+    Route{"/model_info", Endpoint::kModelInfo, "GET, HEAD"},
+    Route{"/v1/models", Endpoint::kModels, "GET, HEAD"},
+    Route{"/v1/chat/completions", Endpoint::kChat, "POST", false, true},
+    Route{"/v1/completions", Endpoint::kCompletions, "POST", false, true},
+    Route{"/generate", Endpoint::kGenerate, "POST, PUT", false, true},
+    Route{"/tokenize", Endpoint::kTokenize, "POST", false, true},
+    Route{"/v1/tokenize", Endpoint::kTokenize, "POST", false, true},
+    Route{"/detokenize", Endpoint::kDetokenize, "POST", false, true},
+    Route{"/v1/detokenize", Endpoint::kDetokenize, "POST", false, true},
+};
+constexpr Route kOneModelRoute{kModelPrefix, Endpoint::kOneModel, "GET, HEAD"};
+
+const Route* find_route(std::string_view path) {
+  for (const Route& route : kRoutes) {
+    if (route.path == path) return &route;
+  }
+  return path.size() > kModelPrefix.size() && path.starts_with(kModelPrefix) ? &kOneModelRoute
+                                                                             : nullptr;
+}
+
+bool allows(const Route& route, std::string_view method) {
+  std::string_view rest = route.allow;
+  while (!rest.empty()) {
+    const size_t end = rest.find(", ");
+    if (rest.substr(0, end) == method) return true;
+    if (end == std::string_view::npos) break;
+    rest.remove_prefix(end + 2);
+  }
+  return false;
+}
+
+std::string_view id_prefix(std::string_view path) {
+  if (path == "/v1/chat/completions") return "chatcmpl-";
+  if (path == "/v1/completions") return "cmpl-";
+  return "req-";
+}
+
+bool is_json_content(std::string_view content_type) {
+  const std::string type = lower_case(content_type.substr(0, content_type.find(';')));
+  const size_t first = type.find_first_not_of(" \t");
+  const size_t last = type.find_last_not_of(" \t");
+  return first != std::string::npos && type.substr(first, last - first + 1) == "application/json";
+}
+
+// Takes the same time wherever the texts differ.
+bool equal_in_constant_time(std::string_view a, std::string_view b) {
+  unsigned difference = a.size() == b.size() ? 0u : 1u;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const char other = i < b.size() ? b[i] : '\0';
+    difference |=
+        static_cast<unsigned>(static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(other));
+  }
+  return difference == 0;
+}
+
+HttpResponse json_response(int status, const Json& body) {
+  return {.status = status, .headers = {}, .body = dump_json(body)};
+}
+
+// Any origin may ask, with credentials: the origin is named, as `*` would exclude those.
+void add_cors(const HttpRequest& request, HttpHeaders& headers) {
+  const std::string_view origin = request.header("origin");
+  if (origin.empty()) return;
+  headers.emplace_back("Access-Control-Allow-Origin", origin);
+  headers.emplace_back("Access-Control-Allow-Credentials", "true");
+  headers.emplace_back("Access-Control-Expose-Headers", "x-request-id");
+  headers.emplace_back("Vary", "Origin");
+}
+
+HttpResponse preflight(const HttpRequest& request, const Route* route) {
+  HttpResponse response{.status = 204, .headers = {}, .body = {}};
+  const std::string methods =
+      route == nullptr ? "GET, HEAD, POST, PUT, OPTIONS" : fmt::format("{}, OPTIONS", route->allow);
+  response.headers.emplace_back("Allow", methods);
+  response.headers.emplace_back("Access-Control-Allow-Methods", methods);
+  const std::string_view headers = request.header("access-control-request-headers");
+  if (!headers.empty()) response.headers.emplace_back("Access-Control-Allow-Headers", headers);
+  response.headers.emplace_back("Access-Control-Max-Age", "600");
+  return response;
+}
+
+}  // namespace
+
+ApiHandler::ApiHandler(ServerOptions options)
+    : options_(std::move(options)),
+      workers_(std::make_unique<WorkerPool>(options_.num_workers, kMaxQueuedWork)) {}
+
+ApiHandler::~ApiHandler() = default;
+
+void ApiHandler::set_post(std::function<void(std::function<void()>)> post) {
+  post_ = std::move(post);
+  inbox_ = std::make_unique<EventInbox>(post_);
+}
+
+void ApiHandler::set_load_progress(int64_t done_bytes, int64_t total_bytes) {
+  load_done_bytes_ = done_bytes;
+  load_total_bytes_ = total_bytes;
+}
+
+void ApiHandler::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec) {
+  engine_ = std::move(engine);
+  codec_ = std::move(codec);
+  host_.engine = engine_.get();
+  host_.inbox = inbox_.get();
+  loaded_at_ = options_.unix_time();
+  if (options_.served_model_names.empty()) {
+    options_.served_model_names.push_back(engine_->model_info().name);
+  }
+  loaded_ = true;
+  auto loading = State::kLoading;
+  state_.compare_exchange_strong(loading, State::kReady);  // not if a drain came first
+}
+
+Engine* ApiHandler::begin_drain() {
+  state_ = State::kDraining;
+  post_([this] { host_.draining = true; });
+  return engine_.get();
+}
+
+void ApiHandler::tear_down() {
+  workers_.reset();
+  codec_.reset();
+  engine_.reset();
+}
+
+std::optional<HttpResponse> ApiHandler::on_head(HttpRequest& request, HttpHeaders& common_headers) {
+  const std::string_view wanted_id = request.header("x-request-id");
+  request.id =
+      is_request_id(wanted_id) ? std::string(wanted_id) : ids_.next(id_prefix(request.path));
+  common_headers.emplace_back("x-request-id", request.id);
+  add_cors(request, common_headers);
+
+  const Route* route = find_route(request.path);
+  if (request.method == "OPTIONS") return preflight(request, route);
+  if (route == nullptr) {
+    return error_response({.status = 404,
+                           .code = "not_found",
+                           .message = fmt::format("There is nothing at {}.", request.path)});
+  }
+  if (!allows(*route, request.method)) {
+    HttpResponse response =
+        error_response({.status = 405,
+                        .code = "method_not_allowed",
+                        .message = fmt::format("{} takes {}, not {}.", request.path, route->allow,
+                                               request.method)});
+    response.headers.emplace_back("Allow", route->allow);
+    return response;
+  }
+  if (!route->open && !authorised(request)) {
+    return error_response({.status = 401,
+                           .code = "invalid_api_key",
+                           .message =
+                               "The API key is missing or wrong. Send `Authorization: Bearer "
+                               "<key>`."});
+  }
+  const std::string encoding = lower_case(request.header("content-encoding"));
+  if (!encoding.empty() && encoding != "identity") {
+    return error_response(
+        {.status = 415,
+         .code = "unsupported_media_type",
+         .message =
+             fmt::format("The body's Content-Encoding is {}; send it uncompressed.", encoding)});
+  }
+  if (request.path.starts_with("/v1/") && request.method == "POST" &&
+      !is_json_content(request.header("content-type"))) {
+    return error_response(
+        {.code = "invalid_value",
+         .message = fmt::format("The Content-Type is \"{}\"; it must be application/json.",
+                                request.header("content-type"))});
+  }
+  if (route->needs_model) {
+    const State state = state_;
+    if (state == State::kLoading) return error_response(loading_error());
+    if (state == State::kDraining) return error_response(shutting_down_error());
+  }
+  return std::nullopt;
+}
+
+void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
+  const HttpRequest& request = exchange->request();
+  const Route* route = find_route(request.path);
+  if (route == nullptr) return;  // on_head() refused it
+  switch (route->endpoint) {
+    case Endpoint::kHealth:
+    case Endpoint::kReady:
+      exchange->respond(health());
+      break;
+    case Endpoint::kLive:
+      exchange->respond(json_response(200, {{"status", "alive"}}));
+      break;
+    case Endpoint::kModelInfo:
+      exchange->respond(model_facts());
+      break;
+    case Endpoint::kModels:
+      exchange->respond(model_list());
+      break;
+    case Endpoint::kOneModel:
+      exchange->respond(one_model(std::string_view(request.path).substr(kModelPrefix.size())));
+      break;
+    case Endpoint::kChat:
+      call(std::move(exchange), prepare_chat);
+      break;
+    case Endpoint::kCompletions:
+      call(std::move(exchange), prepare_completions);
+      break;
+    case Endpoint::kGenerate:
+      call(std::move(exchange), prepare_generate);
+      break;
+    case Endpoint::kTokenize:
+      ask(std::move(exchange), answer_tokenize);
+      break;
+    case Endpoint::kDetokenize:
+      ask(std::move(exchange), answer_detokenize);
+      break;
+  }
+}
+
+HttpResponse ApiHandler::on_transport_error(int status, std::string_view message) {
+  const char* code = "invalid_value";
+  if (status == 408) code = "request_timeout";
+  if (status == 413 || status == 431) code = "request_too_large";
+  return error_response({.status = status, .code = code, .message = std::string(message)});
+}
+
+void ApiHandler::on_answered(const HttpRequest& request, int status, double seconds,
+                             int64_t bytes) {
+  const Route* route = find_route(request.path);
+  const std::string line =
+      fmt::format("{} {} {} {:.1f} ms {} bytes {}", request.method, request.path.substr(0, 200),
+                  status, seconds * 1e3, bytes, request.id);
+  if (route != nullptr && route->open) {
+    log_debug(line);  // probes come every second
+  } else {
+    log_info(line);
+  }
+}
+
+bool ApiHandler::authorised(const HttpRequest& request) const {
+  if (options_.api_key.empty()) return true;
+  constexpr std::string_view kScheme = "bearer ";
+  std::string_view key = request.header("authorization");
+  if (lower_case(key.substr(0, kScheme.size())) == kScheme) {
+    key.remove_prefix(kScheme.size());
+  } else {
+    key = request.header("x-api-key");
+    if (key.empty()) key = request.header("api-key");
+  }
+  return equal_in_constant_time(key, options_.api_key);
+}
+
+CallContext ApiHandler::context_of(const HttpRequest& request) const {
+  return {.model = engine_->model_info(),
+          .codec = *codec_,
+          .served_names = options_.served_model_names,
+          .allow_any_model_name = options_.allow_any_model_name,
+          .id = request.id,
+          .created = options_.unix_time()};
+}
+
+void ApiHandler::on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work) {
+  if (workers_->submit(std::move(work))) return;
+  exchange->respond(error_response(
+      {.status = 503,
+       .code = "queue_full",
+       .message = fmt::format("{} requests wait to be read. Retry later.", kMaxQueuedWork),
+       .retry_after_seconds = 4}));
+}
+
+void ApiHandler::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
+  on_worker(exchange, [this, exchange, prepare]() mutable {
+    // Shared, because std::function wants to be copied.
+    auto prepared = std::make_shared<PrepareResult>(ApiError{});
+    const HttpRequest& request = exchange->request();
+    try {
+      if (!exchange->gone()) *prepared = prepare(context_of(request), request.body);
+    } catch (const std::exception& failure) {  // out of memory
+      *prepared = error_from_status(internal_error(failure.what()), request.id);
+    }
+    // The last reference ends on the I/O thread, where exchanges live.
+    post_([this, exchange = std::move(exchange), prepared] {
+      if (const auto* error = std::get_if<ApiError>(prepared.get())) {
+        exchange->respond(error_response(*error));
+      } else {
+        Generation::start(host_, exchange, std::move(std::get<PreparedCall>(*prepared)));
+      }
+    });
+  });
+}
+
+void ApiHandler::ask(std::shared_ptr<Exchange> exchange, Answer answer) {
+  on_worker(exchange, [this, exchange, answer]() mutable {
+    const HttpRequest& request = exchange->request();
+    HttpResponse response;
+    try {
+      response = answer(context_of(request), request.body);
+    } catch (const std::exception& failure) {  // out of memory
+      response = error_response(error_from_status(internal_error(failure.what()), request.id));
+    }
+    post_([exchange = std::move(exchange), response = std::move(response)] {
+      exchange->respond(response);
+    });
+  });
+}
+
+HttpResponse ApiHandler::health() const {
+  const State state = state_;
+  if (state == State::kDraining) return json_response(503, {{"status", "draining"}});
+  if (state == State::kLoading) {
+    const auto total = static_cast<double>(load_total_bytes_.load());
+    const double progress = total > 0 ? static_cast<double>(load_done_bytes_.load()) / total : 0;
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started_at_;
+    HttpResponse response = json_response(
+        503, {{"status", "loading"}, {"progress", progress}, {"elapsed_s", elapsed.count()}});
+    response.headers.emplace_back("Retry-After", "1");
+    return response;
+  }
+  const EngineStats stats = engine_->stats();
+  if (stats.last_step_seconds_ago > options_.stuck_after_seconds) {
+    return json_response(
+        503, {{"status", "stuck"}, {"last_step_seconds_ago", stats.last_step_seconds_ago}});
+  }
+  return json_response(
+      200, {{"status", "ok"}, {"running", stats.num_running}, {"waiting", stats.num_waiting}});
+}
+
+HttpResponse ApiHandler::model_facts() const {
+  if (!loaded_) return error_response(loading_error());
+  const ModelInfo& model = engine_->model_info();
+  return json_response(200, {{"model_path", options_.model_path},
+                             {"tokenizer_path", options_.model_path},
+                             {"is_generation", true},
+                             {"preferred_sampling_params", nullptr},
+                             {"weight_version", "default"},
+                             {"architectures", Json::array({model.architecture})},
+                             {"dtype", model.dtype},
+                             {"num_parameters", model.num_parameters},
+                             {"vocab_size", model.vocab_size},
+                             {"max_model_len", model.context_length},
+                             {"has_reasoning_parser", false}});
+}
+
+Json ApiHandler::model_entry(const std::string& name) const {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", loaded_at_},
+          {"owned_by", "heddle"},
+          {"root", name},
+          {"parent", nullptr},
+          {"max_model_len", engine_->model_info().context_length}};
+}
+
+HttpResponse ApiHandler::model_list() const {
+  if (!loaded_) return error_response(loading_error());
+  Json data = Json::array();
+  for (const std::string& name : options_.served_model_names) data.push_back(model_entry(name));
+  return json_response(200, {{"object", "list"}, {"data", std::move(data)}});
+}
+
+HttpResponse ApiHandler::one_model(std::string_view id) const {
+  if (!loaded_) return error_response(loading_error());
+  for (const std::string& name : options_.served_model_names) {
+    if (name == id) return json_response(200, model_entry(name));
+  }
+  return error_response({.status = 404,
+                         .code = "model_not_found",
+                         .message = fmt::format("The model `{}` does not exist.", id),
+                         .param = "model"});
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// ApiHandler: which path does what. Refuses what can be refused from a request's head (unknown
+// paths, wrong methods, missing keys), answers small questions itself and sends API calls to the
+// workers.
+//
+// Threading: confined to the I/O thread, but for set_load_progress(), serve(), begin_drain() and
+//            tear_down(), which the server's owner calls.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <heddle/engine.h>
+
+#include "server/api_adapter.h"
+#include "server/generation.h"
+#include "server/request_ids.h"
+#include "server/server_options.h"
+#include "server/text_codec.h"
+#include "server/worker_pool.h"
+
+namespace heddle::server {
+
+struct Route;
+
+class ApiHandler final : public HttpHandler {
+ public:
+  // `options` has a clock.
+  explicit ApiHandler(ServerOptions options);
+  ~ApiHandler() override;
+
+  // Before the first request: how work reaches the I/O thread.
+  void set_post(std::function<void(std::function<void()>)> post);
+
+  void set_load_progress(int64_t done_bytes, int64_t total_bytes);
+
+  // Requests are served from now on.
+  void serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec);
+
+  // Requests are refused from now on. Returns the engine, if there is one, for the caller to drain.
+  Engine* begin_drain();
+
+  // Joins the workers and destroys the engine. The I/O thread has stopped.
+  void tear_down();
+
+  std::optional<HttpResponse> on_head(HttpRequest& request, HttpHeaders& common_headers) override;
+  void on_request(std::shared_ptr<Exchange> exchange) override;
+  HttpResponse on_transport_error(int status, std::string_view message) override;
+  void on_answered(const HttpRequest& request, int status, double seconds, int64_t bytes) override;
+
+ private:
+  enum class State { kLoading, kReady, kDraining };
+
+  using Prepare = PrepareResult (*)(const CallContext&, std::string_view body);
+  using Answer = HttpResponse (*)(const CallContext&, std::string_view body);
+
+  [[nodiscard]] bool authorised(const HttpRequest& request) const;
+  [[nodiscard]] CallContext context_of(const HttpRequest& request) const;
+
+  // Prepares on a worker, then generates.
+  void call(std::shared_ptr<Exchange> exchange, Prepare prepare);
+
+  // Answers from a worker.
+  void ask(std::shared_ptr<Exchange> exchange, Answer answer);
+
+  void on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
+
+  [[nodiscard]] HttpResponse health() const;
+  [[nodiscard]] HttpResponse model_facts() const;
+  [[nodiscard]] HttpResponse model_list() const;
+  [[nodiscard]] HttpResponse one_model(std::string_view id) const;
+  [[nodiscard]] nlohmann::ordered_json model_entry(const std::string& name) const;
+
+  ServerOptions options_;
+  std::function<void(std::function<void()>)> post_;
+  RequestIds ids_;
+  std::atomic<State> state_{State::kLoading};
+  std::atomic<bool> loaded_{false};
+  std::atomic<int64_t> load_done_bytes_{0};
+  std::atomic<int64_t> load_total_bytes_{0};
+  const std::chrono::steady_clock::time_point started_at_ = std::chrono::steady_clock::now();
+
+  // Set before loaded_.
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<TextCodec> codec_;
+  std::unique_ptr<EventInbox> inbox_;
+  int64_t loaded_at_ = 0;  // seconds since 1970
+  GenerationHost host_;
+
+  std::unique_ptr<WorkerPool> workers_;
+};
+
+}  // namespace heddle::server

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/call_fields.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool asks_for_something(const Json& value) {
+  if (value.is_null()) return false;
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_string()) return !value.get_ref<const std::string&>().empty();
+  if (value.is_structured()) return !value.empty();
+  return true;
+}
+
+}  // namespace
+
+StreamOptions read_stream_options(FieldReader& fields) {
+  StreamOptions options;
+  options.stream = fields.boolean("stream").value_or(false);
+  if (const Json* object = fields.object("stream_options")) {
+    FieldReader inner(*object, "stream_options.");
+    options.include_usage = inner.boolean("include_usage").value_or(false);
+    options.continuous_usage = inner.boolean("continuous_usage_stats").value_or(false);
+    if (inner.error()) fields.fail(*inner.error());
+  }
+  return options;
+}
+
+std::string read_model_name(FieldReader& fields, const CallContext& context) {
+  const std::string name = fields.string("model").value_or("");
+  const auto& served = context.served_names;
+  if (name.empty() || name == "default") return served.front();
+  if (!context.allow_any_model_name &&
+      std::find(served.begin(), served.end(), name) == served.end()) {
+    fields.fail({.status = 404,
+                 .code = "model_not_found",
+                 .message = fmt::format("The model `{}` does not exist.", name),
+                 .param = "model"});
+  }
+  return name;
+}
+
+bool is_request_id(std::string_view text) {
+  return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == ':' || c == '-';
+  });
+}
+
+void read_request_id(FieldReader& fields, const CallContext& context, PreparedCall& call) {
+  call.id = context.id;
+  const auto id = fields.string("rid");
+  if (!id) return;
+  if (!is_request_id(*id)) {
+    fields.fail(invalid_value(
+        "rid", "`rid` must be 1 to 128 characters out of letters, digits, '.', '_', ':' and '-'."));
+    return;
+  }
+  call.id = *id;
+  call.id_is_callers = true;
+}
+
+void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
+    const Json* value = fields.find(name);
+    if (value != nullptr && asks_for_something(*value)) {
+      fields.fail(unsupported_parameter(fields.name_of(name)));
+    }
+  }
+}
+
+void refuse_unserved_features(FieldReader& fields) {
+  refuse_fields(fields, {"lora_path", "session_params", "return_hidden_states", "bootstrap_host",
+                         "bootstrap_port", "bootstrap_room", "max_thinking_tokens", "background",
+                         "deadline_ms", "input_embeds"});
+}
+
+void check_response_format(FieldReader& fields) {
+  const Json* format = fields.object("response_format");
+  if (format == nullptr) return;
+  FieldReader inner(*format, "response_format.");
+  const std::string type = inner.string("type").value_or("");
+  if (inner.error()) {
+    fields.fail(*inner.error());
+  } else if (type.empty()) {
+    fields.fail(missing_parameter("response_format.type"));
+  } else if (type != "text") {
+    fields.fail(unsupported_parameter("response_format",
+                                      "it has no constrained output; only "
+                                      "{\"type\": \"text\"} is served"));
+  }
+}
+
+}  // namespace heddle::server

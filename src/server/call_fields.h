@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fields every generating API shares: the model's name, the request id, streaming, and the features
+// this release does not serve.
+//
+// Threading: free functions without state.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "server/api_adapter.h"
+#include "server/field_reader.h"
+
+namespace heddle::server {
+
+struct StreamOptions {
+  bool stream = false;
+  bool include_usage = false;
+  bool continuous_usage = false;  // running usage on each chunk
+};
+
+StreamOptions read_stream_options(FieldReader& fields);
+
+// The name the answer shows: what the request says, else ours. Error in `fields`: model_not_found.
+std::string read_model_name(FieldReader& fields, const CallContext& context);
+
+// True for [A-Za-z0-9._:-]{1,128}.
+[[nodiscard]] bool is_request_id(std::string_view text);
+
+// Takes `rid`, if there is one, as the call's id.
+void read_request_id(FieldReader& fields, const CallContext& context, PreparedCall& call);
+
+// Refuses each named field that asks for something: null, false, "", [] and {} do not.
+void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> names);
+
+// Adapters, sessions, disaggregation, hidden states, thinking budgets: of every API, not served
+// yet.
+void refuse_unserved_features(FieldReader& fields);
+
+// response_format: only {"type": "text"} is served.
+void check_response_format(FieldReader& fields);
+
+}  // namespace heddle::server

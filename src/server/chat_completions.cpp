@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/chat_completions.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "server/chat_messages.h"
+#include "server/json_text.h"
+#include "server/sampling_fields.h"
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The tools the template shall show: a list, or null for none.
+Json read_tools(FieldReader& fields) {
+  const Json* tools = fields.array("tools");
+  if (tools != nullptr && tools->empty()) tools = nullptr;
+  if (tools != nullptr) {
+    if (auto error = check_tools(*tools)) fields.fail(std::move(*error));
+  }
+  const Json* choice = fields.find("tool_choice");
+  if (choice == nullptr) return tools == nullptr ? Json(nullptr) : *tools;
+  if (choice->is_string() && *choice == "none") return nullptr;
+  if (choice->is_string() && *choice == "auto") return tools == nullptr ? Json(nullptr) : *tools;
+  if (!choice->is_object() && !(choice->is_string() && *choice == "required")) {
+    fields.fail(invalid_value(
+        "tool_choice",
+        "`tool_choice` must be none, auto, required or an object that names a tool."));
+  } else if (tools == nullptr) {
+    fields.fail(
+        invalid_value("tool_choice", "`tool_choice` asks for a tool, but `tools` is empty."));
+  } else {
+    fields.fail(unsupported_parameter("tool_choice", "a call cannot be forced; use auto or none"));
+  }
+  return nullptr;
+}
+
+void read_effort(FieldReader& fields, std::string_view name, Json& variables) {
+  const Json* effort = fields.find(name);
+  if (effort == nullptr) return;
+  const bool known_word =
+      effort->is_string() &&
+      (*effort == "none" || *effort == "minimal" || *effort == "low" || *effort == "medium" ||
+       *effort == "high" || *effort == "xhigh" || *effort == "max");
+  const bool is_fraction =
+      effort->is_number() && effort->get<double>() >= 0 && effort->get<double>() <= 0.99;
+  if (!known_word && !is_fraction) {
+    fields.fail(
+        invalid_value(fields.name_of(name),
+                      fmt::format("`{}` must be none, minimal, low, medium, high, xhigh, max "
+                                  "or a number from 0 to 0.99.",
+                                  fields.name_of(name))));
+    return;
+  }
+  const bool thinking = *effort != "none";
+  variables.emplace("thinking", Json(thinking));  // emplace: what the caller set stays
+  variables.emplace("enable_thinking", Json(thinking));
+  variables.emplace("reasoning_effort", Json(*effort));
+}
+
+// What the template sees beside messages and tools.
+Json read_template_variables(FieldReader& fields) {
+  Json variables = Json::object();
+  if (const Json* extra = fields.object("chat_template_kwargs")) variables = *extra;
+  read_effort(fields, "reasoning_effort", variables);
+  if (const Json* reasoning = fields.object("reasoning")) {
+    FieldReader inner(*reasoning, "reasoning.");
+    refuse_fields(inner, {"max_tokens"});
+    read_effort(inner, "effort", variables);
+    if (const auto enabled = inner.boolean("enabled")) {
+      variables.emplace("thinking", Json(*enabled));
+      variables.emplace("enable_thinking", Json(*enabled));
+    }
+    if (inner.error()) fields.fail(*inner.error());
+  }
+  if (variables.contains("thinking_budget")) {
+    fields.fail(unsupported_parameter("chat_template_kwargs.thinking_budget"));
+  }
+  return variables;
+}
+
+void refuse_unserved_chat_fields(FieldReader& fields) {
+  refuse_unserved_features(fields);
+  if (fields.find("functions") != nullptr || fields.find("function_call") != nullptr) {
+    fields.fail(
+        unsupported_parameter(fields.find("functions") != nullptr ? "functions" : "function_call",
+                              "it is deprecated; use `tools` and `tool_choice`"));
+  }
+  refuse_fields(fields, {"return_meta_info", "return_cached_tokens_details", "audio"});
+  if (const Json* modalities = fields.array("modalities")) {
+    for (const Json& modality : *modalities) {
+      if (modality != "text")
+        fields.fail(unsupported_parameter("modalities", "it answers in text"));
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext& context,
+                                         std::vector<TokenId>& prompt) {
+  const Json tools = read_tools(fields);
+  const Json variables = read_template_variables(fields);
+  const bool continue_final = fields.boolean("continue_final_message").value_or(false);
+  const bool generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
+  auto ids = fields.token_ids("input_ids", context.model.vocab_size);
+  const Json* messages = fields.find("messages");
+  if (fields.error()) return fields.error();
+  if (ids) {
+    if (ids->empty()) return invalid_value("input_ids", "`input_ids` is empty.");
+    prompt = std::move(*ids);
+    return std::nullopt;
+  }
+  if (messages == nullptr) return missing_parameter("messages");
+
+  Json normalised;
+  if (auto error = normalise_messages(*messages, normalised)) return error;
+  std::string unfinished;
+  if (continue_final) {
+    if (normalised.back()["role"] != "assistant") {
+      return invalid_value("continue_final_message",
+                           "`continue_final_message` needs an assistant message at the end.");
+    }
+    unfinished = normalised.back()["content"].get<std::string>();
+    normalised.erase(normalised.size() - 1);
+  }
+  auto text =
+      context.codec.render_chat(normalised, tools, generation_prompt || continue_final, variables);
+  if (!text.ok()) {
+    if (text.status().code() == StatusCode::kUnimplemented ||
+        text.status().code() == StatusCode::kInvalidArgument ||
+        text.status().code() == StatusCode::kResourceExhausted) {
+      return invalid_value("messages", text.status().message());
+    }
+    return error_from_status(text.status(), context.id);
+  }
+  // The template writes the special tokens, the first one included.
+  auto tokens = context.codec.encode(*text + unfinished, /*add_special_tokens=*/false);
+  if (!tokens.ok()) return error_from_status(tokens.status(), context.id);
+  prompt = std::move(*tokens);
+  if (prompt.empty()) return invalid_value("messages", "`messages` render to an empty prompt.");
+  return std::nullopt;
+}
+
+PrepareResult prepare_chat(const CallContext& context, std::string_view body) {
+  Json object;
+  if (auto error = parse_json_object(body, object)) return *error;
+  FieldReader fields(object);
+  PreparedCall call;
+  ChatAnswerOptions answer;
+  answer.model = read_model_name(fields, context);
+  read_request_id(fields, context, call);
+  answer.streaming = read_stream_options(fields);
+  refuse_unserved_chat_fields(fields);
+  check_response_format(fields);
+  SamplingFields sampling = read_sampling_fields(fields, SamplingSpelling::kOpenAi, context.model);
+  answer.logprobs = fields.boolean("logprobs").value_or(false);
+  const auto top_logprobs = fields.integer("top_logprobs", 0, kMaxTopLogprobs);
+  if (top_logprobs && !answer.logprobs) {
+    fields.fail(invalid_value("top_logprobs", "`top_logprobs` needs `logprobs`: true."));
+  }
+  answer.return_token_ids = fields.boolean("return_token_ids").value_or(false);
+  const bool return_prompt_ids =
+      fields.boolean("return_prompt_token_ids").value_or(answer.return_token_ids);
+  if (fields.error()) return *fields.error();
+
+  Request request;
+  if (auto error = read_chat_prompt(fields, context, request.prompt)) return *error;
+  if (auto error = fit_to_context(sampling, static_cast<int64_t>(request.prompt.size()),
+                                  /*default_tokens=*/std::nullopt, context.model.context_length,
+                                  "messages")) {
+    return *error;
+  }
+  request.sampling = sampling.sampling;
+  request.stop = sampling.stop;
+  request.skip_special_tokens = sampling.skip_special_tokens;
+  request.return_logprobs = answer.logprobs;
+  request.top_logprobs = static_cast<int32_t>(top_logprobs.value_or(0));
+
+  answer.id = call.id;
+  answer.created = context.created;
+  answer.num_choices = static_cast<size_t>(sampling.num_choices);
+  answer.codec = &context.codec;
+  if (return_prompt_ids) answer.prompt_token_ids = request.prompt;
+  call.stream = answer.streaming.stream;
+  call.stream_interval = sampling.stream_interval;
+  call.requests.assign(answer.num_choices, request);
+  for (size_t i = 0; i < call.requests.size(); ++i) {
+    call.requests[i].choice_index = static_cast<int32_t>(i);
+  }
+  call.adapter = make_chat_adapter(std::move(answer));
+  return call;
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// POST /v1/chat/completions.
+//
+// Tools are rendered into the prompt by the model's template; what the model answers is returned as
+// content, calls are not parsed out of it yet.
+//
+// Threading: prepare_chat() is thread-safe: it runs on the workers.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/api_adapter.h"
+#include "server/call_fields.h"
+
+namespace heddle::server {
+
+// How an answer is told; apart from the request so that recorded events can test it.
+struct ChatAnswerOptions {
+  std::string id;
+  std::string model;
+  int64_t created = 0;
+  size_t num_choices = 1;
+  StreamOptions streaming;
+  bool logprobs = false;
+  bool return_token_ids = false;
+  std::optional<std::vector<TokenId>> prompt_token_ids;  // to be shown
+  const TextCodec* codec = nullptr;                      // outlives the adapter
+};
+
+std::unique_ptr<ApiAdapter> make_chat_adapter(ChatAnswerOptions options);
+
+// The prompt's ids: `input_ids`, or `messages` and `tools` through the template.
+std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext& context,
+                                         std::vector<TokenId>& prompt);
+
+PrepareResult prepare_chat(const CallContext& context, std::string_view body);
+
+}  // namespace heddle::server

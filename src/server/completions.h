@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// POST /v1/completions: text in, text out, for one prompt or a list of them.
+//
+// Threading: prepare_completions() is thread-safe: it runs on the workers.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/api_adapter.h"
+#include "server/call_fields.h"
+
+namespace heddle::server {
+
+struct CompletionAnswerOptions {
+  std::string id;
+  std::string model;
+  int64_t created = 0;
+  size_t num_choices = 1;  // over all prompts, prompt-major
+  size_t choices_per_prompt = 1;
+  StreamOptions streaming;
+  bool logprobs = false;
+  bool return_token_ids = false;
+  std::vector<std::string> echoes;  // text before each prompt's answers; empty: no echo
+  std::vector<std::vector<TokenId>> prompt_token_ids;  // to be shown; empty: not
+  const TextCodec* codec = nullptr;                    // outlives the adapter
+};
+
+std::unique_ptr<ApiAdapter> make_completion_adapter(CompletionAnswerOptions options);
+
+PrepareResult prepare_completions(const CallContext& context, std::string_view body);
+
+}  // namespace heddle::server

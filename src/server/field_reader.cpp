@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/field_reader.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// 5 and 5.0, but not 5.5, true or what does not fit.
+std::optional<int64_t> as_integer(const Json& value) {
+  if (value.is_number_unsigned()) {
+    const auto bits = value.get<uint64_t>();
+    if (bits > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
+    return static_cast<int64_t>(bits);
+  }
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (value.is_number_float()) {
+    const double number = value.get<double>();
+    if (std::abs(number) < 9e15 && number == std::floor(number))
+      return static_cast<int64_t>(number);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+FieldReader::FieldReader(const Json& object, std::string prefix)
+    : object_(object), prefix_(std::move(prefix)) {}
+
+const Json* FieldReader::find(std::string_view name) const {
+  const auto place = object_.find(name);
+  return place == object_.end() || place->is_null() ? nullptr : &*place;
+}
+
+std::string FieldReader::name_of(std::string_view name) const {
+  return prefix_ + std::string(name);
+}
+
+void FieldReader::fail(ApiError error) {
+  if (!error_) error_ = std::move(error);
+}
+
+std::optional<bool> FieldReader::boolean(std::string_view name) {
+  const Json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_boolean()) return value->get<bool>();
+  fail(invalid_type(name_of(name), "true or false"));
+  return std::nullopt;
+}
+
+std::optional<int64_t> FieldReader::integer(std::string_view name, int64_t min, int64_t max) {
+  const Json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  const auto number = as_integer(*value);
+  if (!number) {
+    fail(invalid_type(name_of(name), "an integer"));
+    return std::nullopt;
+  }
+  if (*number < min || *number > max) {
+    fail(invalid_value(name_of(name), max == std::numeric_limits<int64_t>::max()
+                                          ? fmt::format("`{}` is {}; it must be at least {}.",
+                                                        name_of(name), *number, min)
+                                          : fmt::format("`{}` is {}; it must be from {} to {}.",
+                                                        name_of(name), *number, min, max)));
+    return std::nullopt;
+  }
+  return number;
+}
+
+std::optional<uint64_t> FieldReader::bits(std::string_view name) {
+  const Json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_number_unsigned()) return value->get<uint64_t>();
+  if (const auto number = as_integer(*value)) return static_cast<uint64_t>(*number);
+  fail(invalid_type(name_of(name), "an integer of 64 bits"));
+  return std::nullopt;
+}
+
+std::optional<double> FieldReader::number(std::string_view name, const NumberRange& range) {
+  const Json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number()) {
+    fail(invalid_type(name_of(name), "a number"));
+    return std::nullopt;
+  }
+  const double number = value->get<double>();
+  const bool inside = (range.min_excluded ? number > range.min : number >= range.min) &&
+                      number <= range.max;  // false for NaN
+  if (!inside) {
+    const std::string lower =
+        fmt::format("{} {}", range.min_excluded ? "greater than" : "at least", range.min);
+    fail(invalid_value(
+        name_of(name),
+        range.max >= static_cast<double>(std::numeric_limits<float>::max())
+            ? fmt::format("`{}` is {}; it must be {} and finite.", name_of(name), number, lower)
+            : fmt::format("`{}` is {}; it must be {} and at most {}.", name_of(name), number, lower,
+                          range.max)));
+    return std::nullopt;
+  }
+  return number;
+}
+
+std::optional<std::string> FieldReader::string(std::string_view name) {
+  const Json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_string()) return value->get<std::string>();
+  fail(invalid_type(name_of(name), "a string"));
+  return std::nullopt;
+}
+
+std::optional<std::vector<std::string>> FieldReader::strings(std::string_view name) {
+  const Json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_string()) return std::vector<std::string>{value->get<std::string>()};
+  if (value->is_array()) {
+    std::vector<std::string> list;
+    for (const Json& item : *value) {
+      if (!item.is_string()) {
+        fail(invalid_type(name_of(name), "a string or a list of strings"));
+        return std::nullopt;
+      }
+      list.push_back(item.get<std::string>());
+    }
+    return list;
+  }
+  fail(invalid_type(name_of(name), "a string or a list of strings"));
+  return std::nullopt;
+}
+
+const Json* FieldReader::object(std::string_view name) {
+  const Json* value = find(name);
+  if (value == nullptr || value->is_object()) return value;
+  fail(invalid_type(name_of(name), "an object"));
+  return nullptr;
+}
+
+const Json* FieldReader::array(std::string_view name) {
+  const Json* value = find(name);
+  if (value == nullptr || value->is_array()) return value;
+  fail(invalid_type(name_of(name), "a list"));
+  return nullptr;
+}
+
+std::optional<std::vector<TokenId>> FieldReader::token_ids(std::string_view name,
+                                                           int64_t vocab_size, bool skip_nulls) {
+  const Json* list = array(name);
+  if (list == nullptr) return std::nullopt;
+  std::vector<TokenId> ids;
+  if (read_token_ids(*list, vocab_size, skip_nulls, ids)) return ids;
+  fail(invalid_value(name_of(name), fmt::format("`{}` must hold token ids from 0 to {} only.",
+                                                name_of(name), vocab_size - 1)));
+  return std::nullopt;
+}
+
+bool read_token_ids(const Json& list, int64_t vocab_size, bool skip_nulls,
+                    std::vector<TokenId>& ids) {
+  ids.clear();
+  ids.reserve(list.size());
+  for (const Json& item : list) {
+    if (item.is_null() && skip_nulls) continue;
+    const auto id = as_integer(item);
+    if (!id || *id < 0 || *id >= vocab_size) return false;
+    ids.push_back(static_cast<TokenId>(*id));
+  }
+  return true;
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// FieldReader takes typed, optional fields out of a JSON object. A field that is absent or null
+// reads as nothing; the first wrong one is kept as the error and the rest may be read without
+// looking:
+//
+//   FieldReader fields(body);
+//   const auto temperature = fields.number("temperature", {.min = 0});
+//   if (fields.error()) return *fields.error();
+//
+// Threading: thread-confined. The object outlives the reader.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <heddle/request.h>
+
+#include "server/api_error.h"
+
+namespace heddle::server {
+
+struct NumberRange {
+  double min = -std::numeric_limits<float>::max();
+  double max = std::numeric_limits<float>::max();
+  bool min_excluded = false;
+};
+
+class FieldReader {
+ public:
+  // `prefix` leads the names in errors: "sampling_params.".
+  explicit FieldReader(const nlohmann::ordered_json& object, std::string prefix = {});
+
+  // Null when absent or null.
+  [[nodiscard]] const nlohmann::ordered_json* find(std::string_view name) const;
+
+  std::optional<bool> boolean(std::string_view name);
+  std::optional<int64_t> integer(std::string_view name,
+                                 int64_t min = std::numeric_limits<int64_t>::min(),
+                                 int64_t max = std::numeric_limits<int64_t>::max());
+  std::optional<uint64_t> bits(std::string_view name);  // any 64-bit integer, signed or not
+  std::optional<double> number(std::string_view name, const NumberRange& range = {});
+  std::optional<std::string> string(std::string_view name);
+  std::optional<std::vector<std::string>> strings(std::string_view name);  // one or a list
+  const nlohmann::ordered_json* object(std::string_view name);
+  const nlohmann::ordered_json* array(std::string_view name);
+
+  // A list of ids in [0, vocab_size). Nulls are dropped with `skip_nulls`, else wrong.
+  std::optional<std::vector<TokenId>> token_ids(std::string_view name, int64_t vocab_size,
+                                                bool skip_nulls = false);
+
+  // Keeps `error` unless there is one already.
+  void fail(ApiError error);
+
+  [[nodiscard]] const std::optional<ApiError>& error() const { return error_; }
+
+  [[nodiscard]] std::string name_of(std::string_view name) const;
+
+ private:
+  const nlohmann::ordered_json& object_;
+  std::string prefix_;
+  std::optional<ApiError> error_;
+};
+
+// True when `list` holds integers in [0, vocab_size) only; `ids` has them then.
+bool read_token_ids(const nlohmann::ordered_json& list, int64_t vocab_size, bool skip_nulls,
+                    std::vector<TokenId>& ids);
+
+}  // namespace heddle::server

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/generation.h"
+
+#include <fmt/format.h>
+
+#include "server/json_text.h"
+
+namespace heddle::server {
+namespace {
+
+// Appends a later event of the same request to an earlier one that was not told yet.
+void merge(RequestEvent& earlier, RequestEvent&& later) {
+  later.tokens.insert(later.tokens.begin(), earlier.tokens.begin(), earlier.tokens.end());
+  later.text.insert(0, earlier.text);
+  later.logprobs.insert(later.logprobs.begin(), earlier.logprobs.begin(), earlier.logprobs.end());
+  earlier = std::move(later);
+}
+
+std::string milliseconds(double seconds) { return fmt::format("{:.3f}", seconds * 1e3); }
+
+}  // namespace
+
+void EventInbox::push(const std::shared_ptr<Generation>& generation, size_t choice,
+                      const RequestEvent& event) {
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    first = entries_.empty();
+    entries_.push_back({generation, choice, event});
+  }
+  if (first) post_([this] { deliver(); });
+}
+
+void EventInbox::deliver() {
+  std::vector<Entry> entries;
+  {
+    const std::lock_guard lock(mutex_);
+    entries.swap(entries_);
+  }
+  for (Entry& entry : entries) entry.generation->on_event(entry.choice, std::move(entry.event));
+}
+
+void Generation::start(GenerationHost& host, std::shared_ptr<Exchange> exchange,
+                       PreparedCall call) {
+  if (exchange->gone()) return;
+  if (call.id_is_callers && host.live_ids.contains(call.id)) {
+    exchange->respond(error_response(invalid_value(
+        "rid", fmt::format("`rid` \"{}\" belongs to a request that still runs.", call.id))));
+    return;
+  }
+  std::make_shared<Generation>(host, std::move(exchange), std::move(call))->submit_all();
+}
+
+Generation::Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange, PreparedCall call)
+    : host_(host),
+      exchange_(std::move(exchange)),
+      call_(std::move(call)),
+      pending_(call_.requests.size()),
+      finished_(call_.requests.size(), false),
+      num_unfinished_(call_.requests.size()),
+      live_id_(call_.id) {
+  // '#' is not a character of ids, so what is renamed here never meets another call's.
+  for (int i = 2; host_.live_ids.contains(live_id_); ++i)
+    live_id_ = fmt::format("{}#{}", call_.id, i);
+}
+
+std::string Generation::engine_id(size_t choice) const {
+  return finished_.size() == 1 ? live_id_ : fmt::format("{}#choice{}", live_id_, choice);
+}
+
+void Generation::submit_all() {
+  const std::shared_ptr<Generation> self = shared_from_this();
+  host_.live_ids.insert(live_id_);
+  for (auto& [name, value] : exchange_->common_headers) {
+    if (name == "x-request-id") value = call_.id;
+  }
+  if (call_.stream) exchange_->open_stream();
+  exchange_->on_gone = [weak = weak_from_this()] {
+    if (const auto generation = weak.lock()) {
+      generation->answered_ = true;
+      generation->cancel_rest();
+    }
+  };
+  for (size_t i = 0; i < call_.requests.size(); ++i) {
+    Request& request = call_.requests[i];
+    request.id = engine_id(i);
+    const Status status = host_.engine->submit(
+        std::move(request),
+        [self, i](const RequestEvent& event) { self->host_.inbox->push(self, i, event); });
+    if (!status.ok()) {
+      num_unfinished_ -= call_.requests.size() - i;  // these will have no final event
+      for (size_t rest = i; rest < call_.requests.size(); ++rest) finished_[rest] = true;
+      fail(error_from_status(status, call_.id));
+      if (num_unfinished_ == 0) host_.live_ids.erase(live_id_);
+      break;
+    }
+    ++num_submitted_;
+  }
+  call_.requests.clear();
+}
+
+void Generation::on_event(size_t choice, RequestEvent event) {
+  const bool last = event.finish.has_value();
+  if (last) {
+    finished_[choice] = true;
+    if (--num_unfinished_ == 0) host_.live_ids.erase(live_id_);
+  }
+  if (answered_) return;
+  if (last && event.finish->reason == FinishReason::kError) {
+    fail(error_from_status(event.finish->error, call_.id));
+    return;
+  }
+  if (last && event.finish->reason == FinishReason::kAbort && host_.draining) {
+    fail(shutting_down_error());
+    return;
+  }
+  if (call_.stream && call_.stream_interval > 1) {
+    merge(pending_[choice], std::move(event));
+    if (!last && static_cast<int64_t>(pending_[choice].tokens.size()) < call_.stream_interval) {
+      return;
+    }
+    tell(choice, std::exchange(pending_[choice], {}));
+  } else {
+    tell(choice, event);
+  }
+}
+
+void Generation::tell(size_t choice, const RequestEvent& event) {
+  std::string out;
+  call_.adapter->event(choice, event, out);
+  if (num_unfinished_ > 0) {
+    if (call_.stream) exchange_->write(out);
+    return;
+  }
+  call_.adapter->end(out);
+  answered_ = true;
+  if (call_.stream) {
+    exchange_->write(out);
+    exchange_->finish();
+  } else {
+    exchange_->respond({.headers = {{"x-queue-ms", milliseconds(event.queue_seconds)},
+                                    {"x-ttft-ms", milliseconds(event.first_token_seconds)},
+                                    {"x-cached-tokens", std::to_string(event.cached_tokens)}},
+                        .body = std::move(out)});
+  }
+  complete();
+}
+
+void Generation::fail(const ApiError& error) {
+  answered_ = true;
+  if (exchange_->committed()) {
+    exchange_->write(error_event(error));
+    exchange_->write(kSseDone);
+    exchange_->finish();
+  } else {
+    exchange_->respond(error_response(error));
+  }
+  cancel_rest();
+  complete();
+}
+
+void Generation::cancel_rest() {
+  for (size_t i = 0; i < num_submitted_; ++i) {
+    if (!finished_[i]) host_.engine->cancel(engine_id(i));
+  }
+}
+
+void Generation::complete() {
+  if (exchange_) exchange_->on_gone = nullptr;
+  exchange_.reset();
+}
+
+}  // namespace heddle::server

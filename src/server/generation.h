@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generation: one running API call. Submits its engine requests, feeds their events to the adapter
+// and the adapter's bytes to the exchange, and cancels what is left when the client goes away or a
+// choice fails.
+//
+// Threading: confined to the I/O thread. Engine callbacks only append to the EventInbox.
+// Lifetime:  kept alive by the engine's callbacks until each request had its final event.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include <heddle/engine.h>
+
+#include "server/api_adapter.h"
+#include "server/exchange.h"
+
+namespace heddle::server {
+
+class Generation;
+
+// Carries events from the engine's thread to the I/O thread: what arrives during one step is handed
+// over with one wake-up.
+//
+// Threading: push() is thread-safe.
+class EventInbox {
+ public:
+  // `post` runs a function on the I/O thread.
+  explicit EventInbox(std::function<void(std::function<void()>)> post) : post_(std::move(post)) {}
+
+  void push(const std::shared_ptr<Generation>& generation, size_t choice,
+            const RequestEvent& event);
+
+ private:
+  struct Entry {
+    std::shared_ptr<Generation> generation;
+    size_t choice;
+    RequestEvent event;
+  };
+
+  void deliver();
+
+  std::function<void(std::function<void()>)> post_;
+  std::mutex mutex_;
+  std::vector<Entry> entries_;  // guarded by mutex_
+};
+
+// What every generation shares; outlives them.
+struct GenerationHost {
+  Engine* engine = nullptr;
+  EventInbox* inbox = nullptr;
+  std::unordered_set<std::string> live_ids;  // of calls whose requests still run
+  bool draining = false;                     // an abort is ours then, and an error to the client
+};
+
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  // Submits the call's requests, or answers why not.
+  static void start(GenerationHost& host, std::shared_ptr<Exchange> exchange, PreparedCall call);
+
+  Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange, PreparedCall call);
+
+ private:
+  friend class EventInbox;
+
+  void submit_all();
+  void on_event(size_t choice, RequestEvent event);
+  void tell(size_t choice, const RequestEvent& event);
+  void complete();
+  void fail(const ApiError& error);
+  void cancel_rest();
+  [[nodiscard]] std::string engine_id(size_t choice) const;
+
+  GenerationHost& host_;
+  std::shared_ptr<Exchange> exchange_;  // reset when the answer is complete
+  PreparedCall call_;
+  std::vector<RequestEvent> pending_;  // with a stream interval: what is not told yet, per choice
+  std::vector<bool> finished_;         // per choice
+  size_t num_unfinished_ = 0;
+  size_t num_submitted_ = 0;
+  std::string live_id_;  // the call's id, made unique among the live ones
+  bool answered_ = false;
+};
+
+}  // namespace heddle::server

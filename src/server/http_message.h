@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// A parsed HTTP request and an answer to send, as plain values: nothing here knows the network
+// library.
+//
+// Threading: values.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace heddle::server {
+
+using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
+
+struct HttpRequest {
+  std::string method;   // "GET"
+  std::string path;     // percent-decoded, without the query
+  std::string query;    // what follows '?', as sent
+  HttpHeaders headers;  // names in lower case
+  std::string body;
+  std::string id;  // of the answer's x-request-id; the body's `rid` may replace it
+
+  // The first value of a header, "" when absent. `name` in lower case.
+  [[nodiscard]] std::string_view header(std::string_view name) const;
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  HttpHeaders headers;
+  std::string body;
+};
+
+// "Not Found" for 404.
+[[nodiscard]] std::string_view reason_phrase(int status);
+
+// The value of `name` in a query string, percent-decoded; "" when absent.
+[[nodiscard]] std::string query_value(std::string_view query, std::string_view name);
+
+// Turns %41 into A; a malformed escape stays as it is.
+[[nodiscard]] std::string percent_decode(std::string_view text);
+
+[[nodiscard]] std::string lower_case(std::string_view text);  // ASCII letters only
+
+}  // namespace heddle::server

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// HttpServer: the socket side. Accepts connections, parses requests within limits, hands each to an
+// HttpHandler as an Exchange and writes what comes back. Knows no API.
+//
+// Threading: one I/O thread runs every connection and every call of the handler; nothing on it may
+//            block. post(), stop() and port() are thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <heddle/status.h>
+
+#include "server/exchange.h"
+#include "server/http_message.h"
+
+namespace heddle::server {
+
+struct HttpServerOptions {
+  std::string host = "127.0.0.1";  // an address or a name; "::" for every IPv6 and IPv4 address
+  uint16_t port = 30000;           // 0: any free one
+  int64_t max_request_bytes = int64_t{64} << 20;  // of a body; more is answered 413
+  int32_t max_header_bytes = 64 << 10;
+  double header_timeout_seconds = 60;
+  double body_timeout_seconds = 60;
+  double write_timeout_seconds = 60;            // for one write to make its way out
+  double idle_timeout_seconds = 300;            // a kept-alive connection without a request
+  double stream_commit_seconds = 30;            // the latest moment for a stream's status line
+  double stream_keepalive_seconds = 15;         // silence before a ": ping" comment; 0: never
+  int64_t max_outbox_bytes = int64_t{4} << 20;  // unsent bytes of one stream
+  int32_t max_connections = 16384;
+};
+
+// What a server does with requests. Every call comes on the I/O thread.
+class HttpHandler {
+ public:
+  virtual ~HttpHandler() = default;
+
+  // Sees the request before its body is read: sets its id and the headers of every answer to it. A
+  // returned response refuses the request.
+  virtual std::optional<HttpResponse> on_head(HttpRequest& request,
+                                              HttpHeaders& common_headers) = 0;
+
+  // Answers now or later.
+  virtual void on_request(std::shared_ptr<Exchange> exchange) = 0;
+
+  // The answer to what never became a request: malformed bytes, 408, 413, 431.
+  virtual HttpResponse on_transport_error(int status, std::string_view message) = 0;
+
+  // After each answer: for the access log. 499 when the client went away first.
+  virtual void on_answered(const HttpRequest& request, int status, double seconds,
+                           int64_t bytes) = 0;
+};
+
+class HttpServer {
+ public:
+  // Binds. Error: kUnavailable, naming address and port, when it is taken.
+  static Result<std::unique_ptr<HttpServer>> listen(const HttpServerOptions& options);
+
+  // Starts the I/O thread. Once; `handler` outlives the server.
+  virtual void start(HttpHandler& handler) = 0;
+
+  // Stops at once.
+  virtual ~HttpServer() = default;
+
+  [[nodiscard]] virtual uint16_t port() const = 0;
+
+  // Runs `work` on the I/O thread.
+  virtual void post(std::function<void()> work) = 0;
+
+  // Takes no new connections, gives open answers `grace_seconds` to be written, closes everything
+  // and joins the I/O thread.
+  virtual void stop(double grace_seconds) = 0;
+};
+
+}  // namespace heddle::server

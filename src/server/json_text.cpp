@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/json_text.h"
+
+#include <array>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxQuotedError = 200;
+
+ApiError invalid_json(std::string message) {
+  return {.code = "invalid_json", .message = std::move(message)};
+}
+
+// Depth and size of objects, seen before anything is built. Malformed text passes: the parser says
+// why.
+std::optional<ApiError> check_limits(std::string_view text) {
+  std::array<int, kMaxJsonDepth + 1> num_keys{};
+  size_t depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+      continue;
+    }
+    switch (c) {
+      case '"':
+        in_string = true;
+        break;
+      case '{':
+      case '[':
+        if (++depth > kMaxJsonDepth) {
+          return invalid_json(
+              fmt::format("The request body nests deeper than {} levels.", kMaxJsonDepth));
+        }
+        num_keys[depth] = 0;
+        break;
+      case '}':
+      case ']':
+        if (depth > 0) --depth;
+        break;
+      case ':':
+        if (++num_keys[depth] > kMaxJsonObjectKeys) {
+          return invalid_json(fmt::format("An object of the request body has more than {} keys.",
+                                          kMaxJsonObjectKeys));
+        }
+        break;
+      default:
+        break;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<ApiError> parse_json_object(std::string_view text, Json& object) {
+  if (auto error = check_limits(text)) return error;
+  try {
+    object = Json::parse(text.begin(), text.end());
+  } catch (const Json::exception& failure) {
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    std::string_view what = failure.what();
+    const size_t bracket = what.find("] ");
+    if (bracket != std::string_view::npos) what.remove_prefix(bracket + 2);
+    return invalid_json(
+        fmt::format("The request body is not valid JSON: {}.", what.substr(0, kMaxQuotedError)));
+  }
+  if (!object.is_object()) {
+    return ApiError{.code = "invalid_type",
+                    .message = fmt::format("The request body must be a JSON object, not {}.",
+                                           object.type_name())};
+  }
+  return std::nullopt;
+}
+
+std::string dump_json(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string sse_event(const Json& value) {
+  std::string event = "data: ";
+  event += dump_json(value);
+  event += "\n\n";
+  return event;
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "chat/chat_template.h"
+#include "server/text_codec.h"
+#include "tokenizer/tokenizer.h"
+
+namespace heddle::server {
+namespace {
+
+class ModelCodec final : public TextCodec {
+ public:
+  ModelCodec(const tokenizer::Tokenizer& tokenizer, Result<chat::ChatTemplate> chat_template)
+      : tokenizer_(tokenizer), chat_template_(std::move(chat_template)) {}
+
+  [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text,
+                                                    bool add_special_tokens) const override {
+    return tokenizer_.encode(
+        text, {.add_special_tokens = add_special_tokens, .parse_special_tokens = true});
+  }
+
+  [[nodiscard]] std::string decode(std::span<const TokenId> tokens,
+                                   bool skip_special_tokens) const override {
+    return tokenizer_.decode(tokens, skip_special_tokens);
+  }
+
+  [[nodiscard]] std::string token_bytes(TokenId token) const override {
+    std::string bytes;
+    tokenizer_.append_token_bytes(token, /*skip_special_tokens=*/false, bytes);
+    return bytes;
+  }
+
+  [[nodiscard]] Result<std::string> render_chat(
+      const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+      bool add_generation_prompt, const nlohmann::ordered_json& variables) const override {
+    if (!chat_template_.ok()) {
+      return unimplemented("the model has no usable chat template: " +
+                           chat_template_.status().message());
+    }
+    return chat_template_.value().render(messages, tools, add_generation_prompt, variables);
+  }
+
+ private:
+  const tokenizer::Tokenizer& tokenizer_;
+  Result<chat::ChatTemplate> chat_template_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<TextCodec>> make_model_codec(const std::filesystem::path& model_dir,
+                                                    const tokenizer::Tokenizer& tokenizer,
+                                                    const std::filesystem::path& chat_template) {
+  chat::ChatTemplateOptions options;
+  if (!chat_template.empty()) options.template_file = chat_template;
+  auto loaded = chat::ChatTemplate::load(model_dir, options);
+  if (!loaded.ok() && !chat_template.empty()) return loaded.status();
+  return std::unique_ptr<TextCodec>(std::make_unique<ModelCodec>(tokenizer, std::move(loaded)));
+}
+
+}  // namespace heddle::server

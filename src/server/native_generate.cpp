@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/native_generate.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "server/call_fields.h"
+#include "server/json_text.h"
+#include "server/prompt_list.h"
+#include "server/sampling_fields.h"
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kDefaultMaxNewTokens = 128;
+
+void refuse_unserved_generate_fields(FieldReader& fields) {
+  refuse_unserved_features(fields);
+  refuse_fields(fields, {"image_data", "video_data", "audio_data", "token_ids_logprob",
+                         "require_reasoning", "ttft_slo_ms"});
+}
+
+// A field of a batch: one value for all prompts, or a list of one per prompt.
+const Json* per_prompt(FieldReader& fields, const Json* value, size_t index, size_t num_prompts,
+                       const char* name) {
+  if (value == nullptr || !value->is_array()) return value;
+  if (value->size() != num_prompts) {
+    fields.fail(invalid_value(name, fmt::format("`{}` has {} entries for {} prompts.", name,
+                                                value->size(), num_prompts)));
+    return nullptr;
+  }
+  return &(*value)[index];
+}
+
+struct LogprobFields {
+  bool wanted = false;
+  int32_t num_top = 0;
+};
+
+LogprobFields read_logprobs(FieldReader& fields, size_t index, size_t num_prompts) {
+  const auto value_of = [&](const char* name) {
+    const Json* value = per_prompt(fields, fields.find(name), index, num_prompts, name);
+    return value == nullptr ? Json() : *value;
+  };
+  const Json entry = {{"return_logprob", value_of("return_logprob")},
+                      {"top_logprobs_num", value_of("top_logprobs_num")},
+                      {"logprob_start_len", value_of("logprob_start_len")}};
+  FieldReader inner(entry);
+  LogprobFields result;
+  result.wanted = inner.boolean("return_logprob").value_or(false);
+  result.num_top =
+      static_cast<int32_t>(inner.integer("top_logprobs_num", 0, kMaxTopLogprobs).value_or(0));
+  const auto start = inner.integer("logprob_start_len", -1);
+  if (result.wanted && start.value_or(-1) != -1) {
+    inner.fail(unsupported_parameter(
+        "logprob_start_len", "only -1, the output, is served; a prompt's are not computed"));
+  }
+  if (inner.error()) fields.fail(*inner.error());
+  return result;
+}
+
+std::optional<ApiError> read_generate_prompts(FieldReader& fields, const CallContext& context,
+                                              PromptList& list, std::string& param) {
+  const Json* text = fields.find("text");
+  const Json* ids = fields.find("input_ids");
+  if (text == nullptr && ids == nullptr) return missing_parameter("text");
+  if (text != nullptr && ids != nullptr) {
+    return invalid_value("text", "Give either `text` or `input_ids`, not both.");
+  }
+  param = text != nullptr ? "text" : "input_ids";
+  return read_prompts(text != nullptr ? *text : *ids, param, context, text != nullptr,
+                      text == nullptr, list);
+}
+
+// One id per prompt: a list's own, or a scalar with _0, _1, ... for a batch.
+std::vector<std::string> read_prompt_ids(FieldReader& fields, const CallContext& context,
+                                         const PromptList& list, PreparedCall& call) {
+  const Json* rid = fields.find("rid");
+  const size_t count = list.prompts.size();
+  if (rid != nullptr && rid->is_array()) {
+    std::vector<std::string> ids;
+    for (const Json& id : *rid) {
+      if (id.is_string() && is_request_id(id.get_ref<const std::string&>())) {
+        ids.push_back(id.get<std::string>());
+      }
+    }
+    if (ids.size() != count || rid->size() != count) {
+      fields.fail(invalid_value(
+          "rid", fmt::format("`rid` must have a valid id for each of the {} prompts.", count)));
+      ids.resize(count);
+    }
+    call.id = ids.front();
+    call.id_is_callers = true;
+    return ids;
+  }
+  read_request_id(fields, context, call);
+  if (!list.batched) return {call.id};
+  std::vector<std::string> ids;
+  for (size_t i = 0; i < count; ++i) ids.push_back(fmt::format("{}_{}", call.id, i));
+  return ids;
+}
+
+}  // namespace
+
+PrepareResult prepare_generate(const CallContext& context, std::string_view body) {
+  Json object;
+  if (auto error = parse_json_object(body, object)) return *error;
+  FieldReader fields(object);
+  PreparedCall call;
+  GenerateAnswerOptions answer;
+  refuse_unserved_generate_fields(fields);
+  answer.stream = fields.boolean("stream").value_or(false);
+  answer.text_in_logprobs = fields.boolean("return_text_in_logprobs").value_or(false);
+  const bool return_prompt_ids = fields.boolean("return_prompt_token_ids").value_or(false);
+  PromptList list;
+  std::string prompt_param;
+  if (fields.error()) return *fields.error();
+  if (auto error = read_generate_prompts(fields, context, list, prompt_param)) return *error;
+  const size_t num_prompts = list.prompts.size();
+  const std::vector<std::string> ids = read_prompt_ids(fields, context, list, call);
+
+  const Json nothing = Json::object();
+  bool several_answers = false;
+  for (size_t i = 0; i < num_prompts; ++i) {
+    const Json* params =
+        per_prompt(fields, fields.find("sampling_params"), i, num_prompts, "sampling_params");
+    if (params != nullptr && !params->is_object()) {
+      fields.fail(invalid_type("sampling_params", "an object or a list of objects"));
+    }
+    const LogprobFields logprobs = read_logprobs(fields, i, num_prompts);
+    if (fields.error()) return *fields.error();
+    FieldReader inner(params == nullptr || params->is_null() ? nothing : *params,
+                      "sampling_params.");
+    SamplingFields sampling = read_sampling_fields(inner, SamplingSpelling::kNative, context.model);
+    if (inner.error()) return *inner.error();
+    if (auto error =
+            fit_to_context(sampling, static_cast<int64_t>(list.prompts[i].size()),
+                           kDefaultMaxNewTokens, context.model.context_length, prompt_param)) {
+      return *error;
+    }
+    Request request;
+    request.prompt = list.prompts[i];
+    request.sampling = sampling.sampling;
+    request.stop = sampling.stop;
+    request.skip_special_tokens = sampling.skip_special_tokens;
+    request.return_logprobs = logprobs.wanted;
+    request.top_logprobs = logprobs.wanted ? logprobs.num_top : 0;
+    call.stream_interval = std::max(call.stream_interval, sampling.stream_interval);
+    several_answers = several_answers || sampling.num_choices > 1;
+    if (call.requests.size() + static_cast<size_t>(sampling.num_choices) > kMaxRequests) {
+      return invalid_value("sampling_params.n",
+                           fmt::format("The call asks for more than {} answers.", kMaxRequests));
+    }
+    for (int64_t choice = 0; choice < sampling.num_choices; ++choice) {
+      request.choice_index = static_cast<int32_t>(choice);
+      call.requests.push_back(request);
+      answer.ids.push_back(sampling.num_choices == 1 ? ids[i]
+                                                     : fmt::format("{}_{}", ids[i], choice));
+      answer.logprobs.push_back(logprobs.wanted);
+      if (return_prompt_ids) answer.prompt_token_ids.push_back(request.prompt);
+    }
+  }
+  answer.as_list = list.batched || several_answers;
+  answer.codec = &context.codec;
+  call.stream = answer.stream;
+  call.adapter = make_generate_adapter(std::move(answer));
+  return call;
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// POST /generate: the native API, one prompt or a batch, with SGLang's fields and answers. Streamed
+// text and ids are cumulative, as its clients expect.
+//
+// Threading: prepare_generate() is thread-safe: it runs on the workers.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/api_adapter.h"
+
+namespace heddle::server {
+
+struct GenerateAnswerOptions {
+  std::vector<std::string> ids;  // one per choice
+  bool stream = false;
+  bool as_list = false;        // a batch, or several answers
+  std::vector<bool> logprobs;  // per choice
+  bool text_in_logprobs = false;
+  std::vector<std::vector<TokenId>> prompt_token_ids;  // per choice, to be shown; empty: not
+  const TextCodec* codec = nullptr;                    // outlives the adapter
+};
+
+std::unique_ptr<ApiAdapter> make_generate_adapter(GenerateAnswerOptions options);
+
+PrepareResult prepare_generate(const CallContext& context, std::string_view body);
+
+}  // namespace heddle::server

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/prompt_list.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "server/field_reader.h"
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::optional<ApiError> add_text(const Json& text, const std::string& param,
+                                 const CallContext& context, PromptList& list) {
+  auto ids = context.codec.encode(text.get_ref<const std::string&>(), /*add_special_tokens=*/true);
+  if (!ids.ok()) return error_from_status(ids.status(), context.id);
+  if (ids->empty()) return invalid_value(param, fmt::format("`{}` is empty.", param));
+  list.prompts.push_back(std::move(*ids));
+  return std::nullopt;
+}
+
+std::optional<ApiError> add_ids(const Json& ids, const std::string& param,
+                                const CallContext& context, PromptList& list) {
+  std::vector<TokenId> prompt;
+  if (!read_token_ids(ids, context.model.vocab_size, /*skip_nulls=*/false, prompt)) {
+    return invalid_value(param, fmt::format("`{}` must hold token ids from 0 to {} only.", param,
+                                            context.model.vocab_size - 1));
+  }
+  if (prompt.empty()) return invalid_value(param, fmt::format("`{}` is empty.", param));
+  list.prompts.push_back(std::move(prompt));
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<ApiError> read_prompts(const Json& value, std::string_view param_name,
+                                     const CallContext& context, bool allow_text, bool allow_ids,
+                                     PromptList& list) {
+  const std::string param(param_name);
+  const std::string_view wanted =
+      allow_text && allow_ids ? "a string, a list of strings, a list of token ids or a list "
+                                "of such lists"
+      : allow_text            ? "a string or a list of strings"
+                              : "a list of token ids or a list of such lists";
+  if (value.is_string() && allow_text) return add_text(value, param, context, list);
+  if (!value.is_array()) return invalid_type(param, wanted);
+  if (value.empty()) return invalid_value(param, fmt::format("`{}` is empty.", param));
+  if (value[0].is_number() && allow_ids) return add_ids(value, param, context, list);
+  list.batched = true;
+  if (value.size() > kMaxPrompts) {
+    return invalid_value(param, fmt::format("`{}` has {} prompts; at most {} are allowed.", param,
+                                            value.size(), kMaxPrompts));
+  }
+  for (size_t i = 0; i < value.size(); ++i) {
+    const std::string item_param = fmt::format("{}[{}]", param, i);
+    std::optional<ApiError> error;
+    if (value[i].is_string() && allow_text) {
+      error = add_text(value[i], item_param, context, list);
+    } else if (value[i].is_array() && allow_ids) {
+      error = add_ids(value[i], item_param, context, list);
+    } else {
+      error = invalid_type(param, wanted);
+    }
+    if (error) return error;
+  }
+  return std::nullopt;
+}
+
+}  // namespace heddle::server

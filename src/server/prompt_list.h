@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prompts as APIs take them: one text, a list of texts, one list of ids, or a list of such lists.
+//
+// Threading: free functions without state.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "server/api_adapter.h"
+
+namespace heddle::server {
+
+inline constexpr size_t kMaxPrompts = 1024;   // of one call
+inline constexpr size_t kMaxRequests = 4096;  // of one call: prompts times answers
+
+struct PromptList {
+  std::vector<std::vector<TokenId>> prompts;  // none of them empty
+  bool batched = false;                       // it was a list, even of one
+};
+
+// `allow_text` and `allow_ids` say which spellings the field takes.
+std::optional<ApiError> read_prompts(const nlohmann::ordered_json& value, std::string_view param,
+                                     const CallContext& context, bool allow_text, bool allow_ids,
+                                     PromptList& list);
+
+}  // namespace heddle::server

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/sampling_fields.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void read_numbers(FieldReader& fields, SamplingParams& sampling) {
+  const auto take = [&fields](const char* name, const NumberRange& range, float& target) {
+    if (const auto value = fields.number(name, range)) target = static_cast<float>(*value);
+  };
+  take("temperature", {.min = 0}, sampling.temperature);
+  take("top_p", {.min = 0, .max = 1, .min_excluded = true}, sampling.top_p);
+  take("min_p", {.min = 0, .max = 1}, sampling.min_p);
+  take("frequency_penalty", {.min = -2, .max = 2}, sampling.frequency_penalty);
+  take("presence_penalty", {.min = -2, .max = 2}, sampling.presence_penalty);
+  take("repetition_penalty", {.min = 0, .max = 2, .min_excluded = true},
+       sampling.repetition_penalty);
+  if (const auto top_k = fields.integer("top_k")) {
+    if (*top_k != -1 && *top_k < 1) {
+      fields.fail(
+          invalid_value(fields.name_of("top_k"),
+                        fmt::format("`top_k` is {}; it must be -1 (off) or at least 1.", *top_k)));
+    }
+    sampling.top_k =
+        static_cast<int32_t>(std::min<int64_t>(*top_k, std::numeric_limits<int32_t>::max()));
+  }
+}
+
+void read_logit_bias(FieldReader& fields, int64_t vocab_size, SamplingParams& sampling) {
+  const Json* biases = fields.object("logit_bias");
+  if (biases == nullptr) return;
+  const auto fail = [&fields](std::string message) {
+    fields.fail({.code = "invalid_logit_bias",
+                 .message = std::move(message),
+                 .param = fields.name_of("logit_bias")});
+  };
+  for (const auto& [key, value] : biases->items()) {
+    TokenId id = -1;
+    const auto [end, failure] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (failure != std::errc() || end != key.data() + key.size() || id < 0 || id >= vocab_size) {
+      return fail(fmt::format("`logit_bias` has the key \"{}\"; keys are token ids from 0 to {}.",
+                              key.substr(0, 40), vocab_size - 1));
+    }
+    if (!value.is_number() || !(value.get<double>() >= -100 && value.get<double>() <= 100)) {
+      return fail(fmt::format("`logit_bias` of token {} must be a number from -100 to 100.", id));
+    }
+    sampling.logit_bias.emplace_back(id, value.get<float>());
+  }
+}
+
+void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_size,
+               SamplingFields& result) {
+  StopConditions& stop = result.stop;
+  if (auto texts = fields.strings("stop")) {
+    if (texts->size() > kMaxStopTexts) {
+      fields.fail(invalid_value(fields.name_of("stop"),
+                                fmt::format("`stop` has {} texts; at most {} are allowed.",
+                                            texts->size(), kMaxStopTexts)));
+    }
+    if (std::find(texts->begin(), texts->end(), "") != texts->end()) {
+      fields.fail(invalid_value(fields.name_of("stop"), "`stop` may not hold an empty string."));
+    }
+    stop.texts = std::move(*texts);
+  }
+  if (auto ids = fields.token_ids("stop_token_ids", vocab_size, /*skip_nulls=*/true)) {
+    stop.token_ids = std::move(*ids);
+  }
+  stop.ignore_eos = fields.boolean("ignore_eos").value_or(false);
+  stop.keep_stop_text = fields.boolean("no_stop_trim").value_or(false);
+  const bool native = spelling == SamplingSpelling::kNative;
+  const std::string min_name = native ? "min_new_tokens" : "min_tokens";
+  stop.min_new_tokens = fields.integer(min_name, 0).value_or(0);
+
+  result.max_tokens_name = native ? "max_new_tokens" : "max_tokens";
+  result.max_tokens = fields.integer(result.max_tokens_name, native ? 0 : 1);
+  if (!native && fields.find("max_completion_tokens") != nullptr) {
+    result.max_tokens_name = "max_completion_tokens";
+    result.max_tokens = fields.integer(result.max_tokens_name, 1);
+  }
+  if (result.max_tokens && stop.min_new_tokens > *result.max_tokens) {
+    fields.fail(
+        invalid_value(fields.name_of(min_name),
+                      fmt::format("`{}` is {}, more than `{}` = {}.", min_name, stop.min_new_tokens,
+                                  result.max_tokens_name, *result.max_tokens)));
+  }
+}
+
+void refuse_unserved(FieldReader& fields) {
+  for (const char* name : {"json_schema", "regex", "ebnf", "structural_tag"}) {
+    if (fields.find(name) != nullptr) {
+      fields.fail(unsupported_parameter(fields.name_of(name), "it has no constrained output"));
+    }
+  }
+  for (const char* name : {"stop_regex", "custom_params", "custom_logit_processor"}) {
+    if (fields.find(name) != nullptr) fields.fail(unsupported_parameter(fields.name_of(name)));
+  }
+}
+
+}  // namespace
+
+SamplingFields read_sampling_fields(FieldReader& fields, SamplingSpelling spelling,
+                                    const ModelInfo& model) {
+  SamplingFields result;
+  result.sampling = model.default_sampling;
+  refuse_unserved(fields);
+  read_numbers(fields, result.sampling);
+  read_logit_bias(fields, model.vocab_size, result.sampling);
+  read_stop(fields, spelling, model.vocab_size, result);
+  if (const auto seed =
+          fields.bits(spelling == SamplingSpelling::kNative ? "sampling_seed" : "seed")) {
+    result.sampling.seed = seed;
+  }
+  result.num_choices = fields.integer("n", 1, kMaxChoices).value_or(1);
+  result.stream_interval = fields.integer("stream_interval", 1).value_or(1);
+  result.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
+  fields.boolean("spaces_between_special_tokens");  // of slow tokenizers only: checked, no effect
+  return result;
+}
+
+std::optional<ApiError> fit_to_context(SamplingFields& fields, int64_t prompt_tokens,
+                                       std::optional<int64_t> default_tokens,
+                                       int64_t context_length, std::string_view prompt_param) {
+  const int64_t room = context_length - prompt_tokens;
+  const int64_t wanted = fields.max_tokens.value_or(1);
+  const bool prompt_fits = room > 0 || (room == 0 && wanted == 0);
+  if (!prompt_fits || (fields.max_tokens && wanted > room)) {
+    // A limit no context could hold is reported as it is, short of overflowing the sum.
+    const int64_t output = std::min(wanted, std::numeric_limits<int64_t>::max() - prompt_tokens);
+    return ApiError{.code = "context_length_exceeded",
+                    .message = fmt::format(
+                        "This model's maximum context length is {} tokens; the request needs "
+                        "{} ({} prompt + {} output).",
+                        context_length, prompt_tokens + output, prompt_tokens, output),
+                    .param = prompt_fits ? fields.max_tokens_name : std::string(prompt_param)};
+  }
+  fields.stop.max_new_tokens =
+      fields.max_tokens.value_or(std::min(default_tokens.value_or(room), room));
+  fields.stop.min_new_tokens = std::min(fields.stop.min_new_tokens, fields.stop.max_new_tokens);
+  return std::nullopt;
+}
+
+}  // namespace heddle::server

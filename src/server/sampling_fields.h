@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fields that say how to draw tokens and when to stop, as both families of APIs spell them.
+//
+// Threading: free functions without state.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <heddle/engine.h>
+#include <heddle/request.h>
+
+#include "server/field_reader.h"
+
+namespace heddle::server {
+
+enum class SamplingSpelling {
+  kOpenAi,  // max_completion_tokens or max_tokens, min_tokens, seed
+  kNative,  // max_new_tokens, min_new_tokens, sampling_seed; the limit may be 0
+};
+
+struct SamplingFields {
+  SamplingParams sampling;
+  StopConditions stop;
+  std::optional<int64_t> max_tokens;  // as asked; fit_to_context() settles stop.max_new_tokens
+  std::string max_tokens_name;        // the field it came from
+  int64_t num_choices = 1;
+  int64_t stream_interval = 1;
+  bool skip_special_tokens = true;
+};
+
+inline constexpr int64_t kMaxChoices = 128;
+inline constexpr size_t kMaxStopTexts = 16;
+inline constexpr int64_t kMaxTopLogprobs = 20;
+
+// Absent fields take the model's defaults. Errors stay in `fields`; what this release does not
+// serve (grammars, custom processors, stop_regex) is one.
+SamplingFields read_sampling_fields(FieldReader& fields, SamplingSpelling spelling,
+                                    const ModelInfo& model);
+
+// Settles how many tokens may come after a prompt: what was asked, else `default_tokens` or, when
+// that is absent, the rest of the context. Error: context_length_exceeded.
+std::optional<ApiError> fit_to_context(SamplingFields& fields, int64_t prompt_tokens,
+                                       std::optional<int64_t> default_tokens,
+                                       int64_t context_length, std::string_view prompt_param);
+
+}  // namespace heddle::server

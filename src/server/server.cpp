@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/server.h"
+
+#include <chrono>
+#include <mutex>
+
+#include <fmt/format.h>
+
+#include "core/log.h"
+#include "server/api_handler.h"
+
+namespace heddle::server {
+namespace {
+
+constexpr double kFlushSeconds = 5;        // for the last bytes of finished answers
+constexpr double kNoTimeoutSeconds = 1e9;  // thirty years
+
+int64_t system_unix_time() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+bool is_loopback(std::string_view host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+class HeddleServer final : public Server {
+ public:
+  explicit HeddleServer(const ServerOptions& options) : options_(options), handler_(options) {}
+
+  ~HeddleServer() override {
+    if (!stopped_) stop(0, 0);
+  }
+
+  Status open() {
+    HEDDLE_ASSIGN_OR_RETURN(http_, HttpServer::listen(options_.http));
+    handler_.set_post([this](std::function<void()> work) { http_->post(std::move(work)); });
+    http_->start(handler_);
+    return ok_status();
+  }
+
+  [[nodiscard]] uint16_t port() const override { return http_->port(); }
+
+  [[nodiscard]] std::string address() const override {
+    const std::string& host = options_.http.host;
+    return host.find(':') == std::string::npos ? fmt::format("http://{}:{}", host, port())
+                                               : fmt::format("http://[{}]:{}", host, port());
+  }
+
+  void set_load_progress(int64_t done_bytes, int64_t total_bytes) override {
+    handler_.set_load_progress(done_bytes, total_bytes);
+  }
+
+  void start_serving(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec) override {
+    const ModelInfo& model = engine->model_info();
+    const MemoryPlan& plan = engine->memory_plan();
+    const std::string ready = fmt::format(
+        "Serving {} at {}: {}, {} parameters, {} on {}, context of {} tokens; memory: {}; cache "
+        "granularity: {} tokens",
+        model.name, address(), model.architecture, model.num_parameters, model.dtype, model.device,
+        model.context_length, plan.to_string(), plan.page_size);
+    handler_.serve(std::move(engine), std::move(codec));
+    log_info(ready);
+    log_info("The server is fired up and ready to roll!");
+  }
+
+  int64_t shutdown() override {
+    const double timeout = options_.shutdown_timeout_seconds;
+    return stop(timeout < 0 ? kNoTimeoutSeconds : timeout, kFlushSeconds);
+  }
+
+ private:
+  int64_t stop(double drain_seconds, double flush_seconds) {
+    const std::lock_guard lock(stop_mutex_);
+    if (std::exchange(stopped_, true) || http_ == nullptr) return 0;
+    Engine* engine = handler_.begin_drain();
+    const int64_t num_aborted = engine == nullptr ? 0 : engine->drain(drain_seconds);
+    http_->stop(flush_seconds);
+    handler_.tear_down();
+    return num_aborted;
+  }
+
+  const ServerOptions options_;
+  ApiHandler handler_;
+  std::unique_ptr<HttpServer> http_;
+  std::mutex stop_mutex_;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Server>> Server::listen(ServerOptions options) {
+  if (!options.unix_time) options.unix_time = system_unix_time;
+  if (options.api_key.empty() && !is_loopback(options.http.host)) {
+    log_warning(fmt::format("Everyone who reaches {} may use this server; --api-key asks for a key",
+                            options.http.host));
+  }
+  auto server = std::make_unique<HeddleServer>(options);
+  HEDDLE_RETURN_IF_ERROR(server->open());
+  return std::unique_ptr<Server>(std::move(server));
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// TextCodec: text to token ids and back, messages to prompt text. The server's view of tokenizer/
+// and chat/, so that the API can be tested without a vocabulary.
+//
+// Threading: thread-safe; encode() and render_chat() run on several workers at once.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <heddle/request.h>
+#include <heddle/status.h>
+
+namespace heddle::tokenizer {
+class Tokenizer;
+}  // namespace heddle::tokenizer
+
+namespace heddle::server {
+
+class TextCodec {
+ public:
+  virtual ~TextCodec() = default;
+
+  // Special tokens written out in the text are recognised.
+  [[nodiscard]] virtual Result<std::vector<TokenId>> encode(std::string_view text,
+                                                            bool add_special_tokens) const = 0;
+
+  // Ids must be within the vocabulary.
+  [[nodiscard]] virtual std::string decode(std::span<const TokenId> tokens,
+                                           bool skip_special_tokens) const = 0;
+
+  // The bytes one token stands for; not always whole characters.
+  [[nodiscard]] virtual std::string token_bytes(TokenId token) const = 0;
+
+  // Runs the chat template. `tools` is a list or null; `variables` an object of further ones.
+  // Error: kInvalidArgument with the template's own complaint, kUnimplemented without a template.
+  [[nodiscard]] virtual Result<std::string> render_chat(
+      const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+      bool add_generation_prompt, const nlohmann::ordered_json& variables) const = 0;
+};
+
+// The codec of a model's own files. `tokenizer` outlives it; a missing chat template is an error of
+// render_chat() only. `chat_template` names a file to use instead of the model's; empty: the
+// model's.
+Result<std::unique_ptr<TextCodec>> make_model_codec(const std::filesystem::path& model_dir,
+                                                    const tokenizer::Tokenizer& tokenizer,
+                                                    const std::filesystem::path& chat_template);
+
+}  // namespace heddle::server

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/usage.h"
+
+#include <nlohmann/json.hpp>
+
+namespace heddle::server {
+
+Usage::Usage(size_t num_choices, size_t choices_per_prompt)
+    : choices_per_prompt_(choices_per_prompt), choices_(num_choices) {}
+
+void Usage::update(size_t choice, const RequestEvent& event) {
+  choices_[choice] = {.prompt_tokens = event.prompt_tokens,
+                      .completion_tokens = event.completion_tokens,
+                      .cached_tokens = event.cached_tokens};
+}
+
+nlohmann::ordered_json Usage::to_json() const {
+  Counts total;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    total.completion_tokens += choices_[i].completion_tokens;
+    if (i % choices_per_prompt_ != 0) continue;
+    total.prompt_tokens += choices_[i].prompt_tokens;
+    total.cached_tokens += choices_[i].cached_tokens;
+  }
+  return {{"prompt_tokens", total.prompt_tokens},
+          {"completion_tokens", total.completion_tokens},
+          {"total_tokens", total.prompt_tokens + total.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", total.cached_tokens}}},
+          {"completion_tokens_details", {{"reasoning_tokens", 0}}},
+          {"reasoning_tokens", 0}};
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Token counts of a call: the prompt once for its n answers, the outputs summed.
+//
+// Threading: thread-confined.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <heddle/request.h>
+
+namespace heddle::server {
+
+class Usage {
+ public:
+  // Choices are prompt-major; prompts have `choices_per_prompt` answers each.
+  Usage(size_t num_choices, size_t choices_per_prompt);
+
+  void update(size_t choice, const RequestEvent& event);
+
+  // {"prompt_tokens": .., "completion_tokens": .., ...}
+  [[nodiscard]] nlohmann::ordered_json to_json() const;
+
+ private:
+  struct Counts {
+    int64_t prompt_tokens = 0;
+    int64_t completion_tokens = 0;
+    int64_t cached_tokens = 0;
+  };
+
+  size_t choices_per_prompt_;
+  std::vector<Counts> choices_;
+};
+
+}  // namespace heddle::server

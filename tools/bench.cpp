@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// heddle bench: how fast the whole model (offline) and single ops are, beside what the machine allows.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench_offline.h"
+#include "machine.h"
+#include "ops/benchmark/all_benchmarks.h"
+#include "ops/simd/target_name.h"
+#include "report_failure.h"
+#include "subcommand.h"
+#include "table.h"
+
+namespace heddle::tools {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int64_t kMaxCount = 1'000'000;
+
+struct Output {
+  bool json = false;
+  std::string file;
+};
+
+ordered_json machine_json(const device::ThreadPool& pool, const ops::Roofline& roofline) {
+  return {{"cpu", cpu_model()},
+          {"threads", pool.num_threads()},
+          {"simd", ops::simd_target_name()},
+          {"read_gb_per_s", roofline.read_gb_per_s},
+          {"float_gflops", roofline.float_gflops},
+          {"bf16_gflops", roofline.bf16_gflops},
+          {"commit", built_commit()}};
+}
+
+// Prints the table or the JSON, and writes the JSON file if one is wanted.
+Status emit(const Output& output, const ordered_json& report, const std::string& text) {
+  fmt::print("{}", output.json ? report.dump(2) + "\n" : text);
+  if (output.file.empty()) return {};
+  std::ofstream file(output.file);
+  file << report.dump(2) << '\n';
+  if (!file.flush()) return invalid_argument(fmt::format("{}: cannot be written", output.file));
+  return {};
+}
+
+std::string roofline_line(const ops::Roofline& roofline) {
+  return fmt::format("{} threads: reads {:.1f} GB/s, {:.0f} GFLOP/s in float32, {:.0f} in bfloat16\n",
+                     roofline.num_threads, roofline.read_gb_per_s, roofline.float_gflops,
+                     roofline.bf16_gflops);
+}
+
+// "512,4096" as numbers. Error: kInvalidArgument for anything that is not a list of positive numbers.
+Result<std::vector<int64_t>> parse_counts(const char* option, std::string_view text) {
+  std::vector<int64_t> counts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    int64_t count = 0;
+    const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, count);
+    if (error != std::errc() || stop != text.data() + end || count < 1 || count > kMaxCount) {
+      return invalid_argument(fmt::format("{} \"{}\" is not a list of numbers from 1 to {}, like 1,4,16", option,
+                                          text, kMaxCount));
+    }
+    counts.push_back(count);
+    begin = end + 1;
+  }
+  return counts;
+}
+
+struct OfflineCommand {
+  std::string model_dir;
+  std::string load_format = "auto";
+  std::string dtype = "auto";
+  bool exact = false;
+  int32_t threads = 0;
+  std::string prefill = "512,4096";
+  std::string decode_batch = "1,4,16";
+  OfflineOptions options;
+  Output output;
+};
+
+Status run_offline(OfflineCommand& command) {
+  const OfflineOptions& options = command.options;
+  if (options.chunk_tokens < 1 || options.decode_context < 1 || options.decode_steps < 1 ||
+      options.repeats < 1 || command.threads < 0) {
+    return invalid_argument("--chunk, --context, --steps and --repeats must be at least 1, --threads at least 0");
+  }
+  command.options.prefill_tokens.clear();
+  command.options.decode_batches.clear();
+  if (!command.prefill.empty()) {
+    HEDDLE_ASSIGN_OR_RETURN(command.options.prefill_tokens, parse_counts("--prefill", command.prefill));
+  }
+  if (!command.decode_batch.empty()) {
+    HEDDLE_ASSIGN_OR_RETURN(command.options.decode_batches,
+                            parse_counts("--decode-batch", command.decode_batch));
+  }
+  std::optional<DType> dtype;
+  if (command.dtype != "auto") {
+    HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(command.dtype));
+  }
+  int64_t rows = 1;
+  for (const int64_t batch : command.options.decode_batches) rows = std::max(rows, batch);
+  HEDDLE_ASSIGN_OR_RETURN(
+      const auto pass,
+      runner::ForwardPass::create({.model_dir = command.model_dir,
+                                   .dummy_weights = command.load_format == "dummy",
+                                   .dtype = dtype,
+                                   .exact = command.exact,
+                                   .num_threads = command.threads,
+                                   .max_step_tokens = std::max(command.options.chunk_tokens, rows),
+                                   .max_logit_rows = rows}));
+  HEDDLE_ASSIGN_OR_RETURN(const OfflineReport report, bench_offline(*pass, command.options));
+
+  const std::string dtype_name(to_string(pass->dtype()));
+  ordered_json json = {{"benchmark", "offline"},
+                       {"model", command.model_dir},
+                       {"dtype", dtype_name},
+                       {"exact", command.exact},
+                       {"load_format", command.load_format},
+                       {"parameters", pass->weights().num_parameters()},
+                       {"chunk_tokens", command.options.chunk_tokens},
+                       {"decode_context", command.options.decode_context},
+                       {"machine", machine_json(pass->pool(), report.roofline)},
+                       {"rows", ordered_json::array()}};
+  Table table({"what", "ms", "tok/s", "GB/s", "of bandwidth"});
+  for (const OfflineRow& row : report.rows) {
+    const bool bounded = row.bandwidth_share.has_value();
+    table.add({row.what, fmt::format("{:.2f}", row.seconds * 1e3), fmt::format("{:.1f}", row.tokens_per_second),
+               bounded ? fmt::format("{:.1f}", *row.gigabytes_per_second) : "",
+               bounded ? fmt::format("{:.0f} %", *row.bandwidth_share * 100) : ""});
+    ordered_json item = {{"what", row.what},
+                         {"seconds", row.seconds},
+                         {"tokens_per_second", row.tokens_per_second}};
+    if (bounded) {
+      item["gigabytes_per_second"] = *row.gigabytes_per_second;
+      item["bandwidth_share"] = *row.bandwidth_share;
+    }
+    json["rows"].push_back(item);
+  }
+  return emit(command.output, json,
+              fmt::format("{}, {}, {} parameters\n{}\n{}", command.model_dir, dtype_name,
+                          pass->weights().num_parameters(), roofline_line(report.roofline), table.to_string()));
+}
+
+struct OpsCommand {
+  std::string filter;
+  int32_t threads = 0;
+  double seconds = 0.2;
+  Output output;
+};
+
+Status run_ops(const OpsCommand& command) {
+  device::ThreadPool pool(command.threads);
+  ops::CpuContext context(pool);
+  const ops::Roofline roofline = ops::measure_roofline(context);
+  ordered_json json = {{"benchmark", "ops"},
+                       {"machine", machine_json(pool, roofline)},
+                       {"rows", ordered_json::array()}};
+  Table table({"op", "shape", "us", "GB/s", "GFLOP/s", "of roofline"});
+  size_t matched = 0;
+  for (const ops::BenchmarkFamily& family : ops::all_benchmarks()) {
+    if (family.name.find(command.filter) == std::string_view::npos) continue;
+    for (const ops::OpBenchmark& benchmark : family.make(context)) {
+      const ops::Measurement measured = ops::measure(benchmark, command.seconds);
+      const double share = roofline.floor_seconds(benchmark) / measured.median_seconds;
+      table.add({benchmark.name, benchmark.shape, fmt::format("{:.1f}", measured.median_seconds * 1e6),
+                 fmt::format("{:.1f}", measured.gb_per_s), fmt::format("{:.0f}", measured.gflops),
+                 fmt::format("{:.0f} %", share * 100)});
+      json["rows"].push_back({{"op", benchmark.name},
+                              {"shape", benchmark.shape},
+                              {"median_seconds", measured.median_seconds},
+                              {"best_seconds", measured.best_seconds},
+                              {"gb_per_s", measured.gb_per_s},
+                              {"gflops", measured.gflops},
+                              {"roofline_share", share}});
+      ++matched;
+    }
+  }
+  if (matched == 0) {
+    std::string names;
+    for (const ops::BenchmarkFamily& family : ops::all_benchmarks()) {
+      names += names.empty() ? "" : ", ";
+      names += family.name;
+    }
+    return not_found(fmt::format("no op benchmark matches \"{}\"; there are {}", command.filter, names));
+  }
+  return emit(command.output, json, roofline_line(roofline) + "\n" + table.to_string());
+}
+
+void declare_output(Options& options, Output& output) {
+  options.flag("--json", &output.json, "Print the report as JSON");
+  options.value("--output", &output.file, "Also write the JSON report to a file");
+}
+
+int exit_code(const Status& status) { return status.ok() ? 0 : report_failure(status); }
+
+std::function<int()> declare_offline(Options& options) {
+  auto settings = std::make_shared<OfflineCommand>();
+  options.examples(
+      "heddle bench offline models/heddle-tiny\n"
+      "heddle bench offline FOLDER_WITH_ONLY_A_CONFIG --load-format dummy --dtype float16\n"
+      "heddle bench offline MODEL_DIR --prefill 512 --decode-batch 1 --output report.json\n"
+      "\n"
+      "A decode row's GB/s are the bytes a step must move at least (every weight once, the chosen\n"
+      "experts, KV and states) over its median time; the share is of the read bandwidth measured first.");
+  options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json");
+  options.choice("--load-format", &settings->load_format, {"auto", "safetensors", "dummy"},
+                 "dummy: seeded random weights for a config.json");
+  options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");
+  options.flag("--exact", &settings->exact, "Measure exact mode");
+  options.value("--threads", &settings->threads, "Compute threads; 0: physical cores");
+  options.value("--prefill", &settings->prefill, "Prompt lengths, separated by commas; empty: none");
+  options.value("--decode-batch", &settings->decode_batch,
+                "Numbers of sequences that decode together, separated by commas; empty: none");
+  options.value("--chunk", &settings->options.chunk_tokens, "Tokens of one prefill step");
+  options.value("--context", &settings->options.decode_context, "Tokens before the first decode step");
+  options.value("--steps", &settings->options.decode_steps, "Decode steps of one repeat");
+  options.value("--repeats", &settings->options.repeats, "Repeats; medians count");
+  declare_output(options, settings->output);
+  return [settings] { return exit_code(run_offline(*settings)); };
+}
+
+std::function<int()> declare_ops(Options& options) {
+  auto settings = std::make_shared<OpsCommand>();
+  options.examples(
+      "heddle bench ops\n"
+      "heddle bench ops linear --threads 1\n"
+      "\n"
+      "The roofline is the larger of bytes over read bandwidth and operations over peak arithmetic,\n"
+      "both measured first with the same threads.");
+  options.positional("FILTER", &settings->filter, "Only families whose name contains this", false);
+  options.value("--threads", &settings->threads, "Compute threads; 0: physical cores");
+  options.value("--seconds", &settings->seconds, "Least time per shape");
+  declare_output(options, settings->output);
+  return [settings] { return exit_code(run_ops(*settings)); };
+}
+
+constexpr Subcommand kOffline = {"offline", "Prefill and decode speed of a model.", declare_offline};
+constexpr Subcommand kOps = {"ops", "Speed of single ops as a share of the roofline.", declare_ops};
+constexpr const Subcommand* kKinds[] = {&kOffline, &kOps};
+
+}  // namespace
+
+const Subcommand kBench = {.name = "bench",
+                           .summary = "Measure speed: whole models (offline) or single ops (ops).",
+                           .children = kKinds};
+
+}  // namespace heddle::tools

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench_offline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "runner/decode_traffic.h"
+#include "runner/session.h"
+
+namespace heddle::tools {
+
+namespace {
+
+using runner::LogitRows;
+using runner::Session;
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// Ids spread over the vocabulary, the same for every run.
+std::vector<TokenId> spread_ids(int64_t count, int64_t vocab_size, int64_t start) {
+  std::vector<TokenId> ids;
+  for (int64_t i = 0; i < count; ++i) {
+    ids.push_back(static_cast<TokenId>(((i + start) * 7919) % (vocab_size - 1) + 1));
+  }
+  return ids;
+}
+
+Status prefill(Session& session, int64_t sequence, std::span<const TokenId> ids, int64_t chunk) {
+  for (size_t done = 0; done < ids.size();) {
+    const size_t count = std::min(static_cast<size_t>(chunk), ids.size() - done);
+    const std::array<Session::Feed, 1> feed = {{{sequence, ids.subspan(done, count)}}};
+    HEDDLE_RETURN_IF_ERROR(session.step(feed, LogitRows::kSampled));
+    done += count;
+  }
+  return {};
+}
+
+Result<OfflineRow> bench_prefill(runner::ForwardPass& pass, const OfflineOptions& options, int64_t count) {
+  HEDDLE_ASSIGN_OR_RETURN(Session session, Session::create(pass, {.max_tokens = count}));
+  const std::vector<TokenId> ids = spread_ids(count, pass.config().vocab_size, 0);
+  std::vector<double> seconds;
+  for (int64_t repeat = 0; repeat <= options.repeats; ++repeat) {
+    session.reset(0);
+    const double start = now_seconds();
+    HEDDLE_RETURN_IF_ERROR(prefill(session, 0, ids, options.chunk_tokens));
+    if (repeat > 0) seconds.push_back(now_seconds() - start);  // the first warms up
+  }
+  OfflineRow row{.what = fmt::format("prefill {}", count), .seconds = median(seconds)};
+  row.tokens_per_second = static_cast<double>(count) / row.seconds;
+  return row;
+}
+
+Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions& options, int64_t batch,
+                                double read_gb_per_s) {
+  const int64_t num_steps = options.decode_steps * options.repeats;
+  HEDDLE_ASSIGN_OR_RETURN(
+      Session session,
+      Session::create(pass, {.num_sequences = batch, .max_tokens = options.decode_context + num_steps + 1}));
+  const int64_t vocab_size = pass.config().vocab_size;
+  for (int64_t b = 0; b < batch; ++b) {
+    HEDDLE_RETURN_IF_ERROR(prefill(session, b, spread_ids(options.decode_context, vocab_size, b * 131),
+                                   options.chunk_tokens));
+  }
+  std::vector<TokenId> ids(static_cast<size_t>(batch));
+  std::vector<Session::Feed> feeds;
+  for (int64_t b = 0; b < batch; ++b) feeds.push_back({b, {&ids[static_cast<size_t>(b)], 1}});
+  std::vector<double> seconds;
+  for (int64_t step = 0; step <= num_steps; ++step) {
+    for (int64_t b = 0; b < batch; ++b) {
+      ids[static_cast<size_t>(b)] = spread_ids(1, vocab_size, step * 17 + b * 1009)[0];
+    }
+    const double start = now_seconds();
+    HEDDLE_RETURN_IF_ERROR(session.step(feeds, LogitRows::kSampled));
+    if (step > 0) seconds.push_back(now_seconds() - start);
+  }
+  OfflineRow row{.what = fmt::format("decode batch {}", batch), .seconds = median(seconds)};
+  row.tokens_per_second = static_cast<double>(batch) / row.seconds;
+  const double bytes =
+      runner::decode_traffic(pass, batch, options.decode_context + num_steps / 2).total();
+  row.gigabytes_per_second = bytes / row.seconds / 1e9;
+  row.bandwidth_share = *row.gigabytes_per_second / read_gb_per_s;
+  return row;
+}
+
+}  // namespace
+
+Result<OfflineReport> bench_offline(runner::ForwardPass& pass, const OfflineOptions& options) {
+  OfflineReport report;
+  ops::CpuContext context(pass.pool());
+  report.roofline = ops::measure_roofline(context);
+  for (const int64_t count : options.prefill_tokens) {
+    if (count > pass.config().max_position_embeddings) {
+      return invalid_argument(fmt::format("a prefill of {} tokens; the model's context is {}", count,
+                                          pass.config().max_position_embeddings));
+    }
+    HEDDLE_ASSIGN_OR_RETURN(OfflineRow row, bench_prefill(pass, options, count));
+    report.rows.push_back(std::move(row));
+  }
+  for (const int64_t batch : options.decode_batches) {
+    HEDDLE_ASSIGN_OR_RETURN(OfflineRow row,
+                            bench_decode(pass, options, batch, report.roofline.read_gb_per_s));
+    report.rows.push_back(std::move(row));
+  }
+  return report;
+}
+
+}  // namespace heddle::tools

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole-model speed without server or scheduler: prefill and decode, each beside what the machine allows.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ops/benchmark/op_benchmark.h"
+#include "runner/forward_pass.h"
+
+namespace heddle::tools {
+
+struct OfflineOptions {
+  std::vector<int64_t> prefill_tokens = {512, 4096};
+  std::vector<int64_t> decode_batches = {1, 4, 16};
+  int64_t chunk_tokens = 512;     // of one prefill step
+  int64_t decode_context = 128;   // tokens every sequence has before its first decode step
+  int64_t decode_steps = 64;
+  int64_t repeats = 3;  // the median counts
+};
+
+struct OfflineRow {
+  std::string what;  // "prefill 512", "decode batch 4"
+  double seconds = 0;  // median of a whole prefill, or of a step
+  double tokens_per_second = 0;
+  std::optional<double> gigabytes_per_second;  // decode: least bytes of a step over its time
+  std::optional<double> bandwidth_share;       // of the bandwidth measured in the same run
+};
+
+struct OfflineReport {
+  ops::Roofline roofline;  // measured first, with the same threads
+  std::vector<OfflineRow> rows;
+};
+
+// Error: what the model cannot do, for example a context that is too short.
+Result<OfflineReport> bench_offline(runner::ForwardPass& pass, const OfflineOptions& options);
+
+}  // namespace heddle::tools

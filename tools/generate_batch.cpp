@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "generate_batch.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "event_queue.h"
+#include "server/answer_fields.h"
+#include "server/chat_messages.h"
+#include "server/json_text.h"
+#include "terminal.h"
+
+namespace heddle::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using ToTokens = std::function<Result<std::vector<TokenId>>(const std::string&)>;
+
+constexpr size_t kMaxInFlight = 256;  // more than an engine runs at once, so that none waits for us
+constexpr int kExitInterrupted = 130;
+
+Result<std::vector<TokenId>> tokens_of_line(const std::string& line, const server::TextCodec& codec,
+                                            const ToTokens& to_tokens) {
+  Json object;
+  if (const auto error = server::parse_json_object(line, object)) {
+    return invalid_argument(error->message);
+  }
+  if (object.contains("messages")) {
+    Json messages;
+    if (const auto error = server::normalise_messages(object["messages"], messages)) {
+      return invalid_argument(error->message);
+    }
+    const Json tools = object.contains("tools") ? object["tools"] : Json(nullptr);
+    HEDDLE_ASSIGN_OR_RETURN(const std::string text,
+                            codec.render_chat(messages, tools, true, Json::object()));
+    return codec.encode(text, /*add_special_tokens=*/false);
+  }
+  if (!object.contains("prompt") || !object["prompt"].is_string()) {
+    return invalid_argument("the line has neither a \"prompt\" text nor \"messages\"");
+  }
+  return to_tokens(object["prompt"].get<std::string>());
+}
+
+struct Totals {
+  int64_t requests = 0;
+  int64_t failed = 0;
+  int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;
+};
+
+class Batch {
+ public:
+  Batch(const BatchSettings& settings, Engine& engine, const server::TextCodec& codec,
+        const ToTokens& to_tokens, std::vector<std::string> lines, std::ostream* file)
+      : settings_(settings),
+        engine_(engine),
+        codec_(codec),
+        to_tokens_(to_tokens),
+        lines_(std::move(lines)),
+        file_(file),
+        progress_(static_cast<int64_t>(lines_.size())) {}
+
+  // Submits as many as may be in flight, takes an event, writes what is next in order, again.
+  Result<int> run() {
+    interrupts().set_handler([this](int signal, int count) {
+      if (count > 1) std::_Exit(128 + signal);
+      stopped_ = true;
+    });
+    size_t next = 0;
+    while (num_done_ < lines_.size()) {
+      if (stopped_ && !std::exchange(cancelled_, true)) {
+        for (const auto& [index, answer] : running_) engine_.cancel(request_id(index));
+        num_done_ += lines_.size() - next;
+        next = lines_.size();
+      }
+      if (next < lines_.size() && running_.size() < kMaxInFlight) {
+        submit(next++);
+        continue;
+      }
+      if (!running_.empty()) take_event();
+    }
+    interrupts().set_handler(nullptr);
+    progress_.clear();
+    HEDDLE_RETURN_IF_ERROR(write_status_);
+    if (settings_.json_report) fmt::print("{}\n", report().dump(2));
+    if (stopped_) return kExitInterrupted;
+    return totals_.failed > 0 ? 1 : 0;
+  }
+
+ private:
+  struct Answer {
+    std::string text;
+    std::vector<TokenId> tokens;
+  };
+
+  static std::string request_id(size_t index) { return fmt::format("batch-{}", index); }
+
+  void submit(size_t index) {
+    const Status status = try_submit(index);
+    if (status.ok()) return;
+    running_.erase(index);
+    finish(index, {{"index", index}, {"error", status.message()}}, /*failed=*/true);
+  }
+
+  Status try_submit(size_t index) {
+    HEDDLE_ASSIGN_OR_RETURN(auto tokens, tokens_of_line(lines_[index], codec_, to_tokens_));
+    if (tokens.empty()) return invalid_argument("the prompt is empty");
+    HEDDLE_ASSIGN_OR_RETURN(Request request, make_request(settings_.sampling, engine_.model_info(),
+                                                          std::move(tokens), kDefaultOutputTokens));
+    request.id = request_id(index);
+    running_[index];
+    return engine_.submit(std::move(request),
+                          [this, index](const RequestEvent& event) { events_.push(index, event); });
+  }
+
+  void take_event() {
+    const auto [index, event] = events_.pop();
+    Answer& answer = running_[index];
+    answer.text += event.text;
+    answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
+    if (!event.finish) return;
+    const Answer done = std::move(answer);
+    running_.erase(index);
+    totals_.prompt_tokens += event.prompt_tokens;
+    totals_.output_tokens += event.completion_tokens;
+    if (event.finish->reason == FinishReason::kError) {
+      finish(index, {{"index", index}, {"error", event.finish->error.message()}}, /*failed=*/true);
+      return;
+    }
+    finish(index,
+           {{"index", index},
+            {"text", done.text},
+            {"output_ids", done.tokens},
+            {"finish_reason", server::finish_name(event.finish->reason)},
+            {"matched_stop", server::matched_stop(*event.finish)},
+            {"prompt_tokens", event.prompt_tokens},
+            {"completion_tokens", event.completion_tokens},
+            {"cached_tokens", event.cached_tokens}},
+           /*failed=*/false);
+  }
+
+  void finish(size_t index, const Json& line, bool failed) {
+    ++num_done_;
+    ++totals_.requests;
+    totals_.failed += failed ? 1 : 0;
+    waiting_[index] = server::dump_json(line) + "\n";
+    for (auto first = waiting_.begin(); first != waiting_.end() && first->first == num_written_;
+         first = waiting_.erase(first)) {
+      write(first->second);
+      ++num_written_;
+    }
+    progress_.show(static_cast<int64_t>(num_done_),
+                   fmt::format("{:.0f} tokens/s",
+                               static_cast<double>(totals_.output_tokens) / elapsed_seconds()));
+  }
+
+  void write(const std::string& line) {
+    const bool written =
+        file_ != nullptr ? static_cast<bool>(file_->write(line.data(), std::ssize(line)).flush())
+                         : print_now(line);
+    if (!written && write_status_.ok()) {
+      write_status_ =
+          resource_exhausted(fmt::format("cannot write answer {} to {}", num_written_,
+                                         file_ != nullptr ? settings_.output : "standard output"));
+      stopped_ = true;
+    }
+  }
+
+  [[nodiscard]] double elapsed_seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_at_).count();
+  }
+
+  [[nodiscard]] Json report() const {
+    const double seconds = elapsed_seconds();
+    return {{"model", engine_.model_info().name},
+            {"requests", totals_.requests},
+            {"failed", totals_.failed},
+            {"prompt_tokens", totals_.prompt_tokens},
+            {"output_tokens", totals_.output_tokens},
+            {"seconds", seconds},
+            {"output_tokens_per_second", static_cast<double>(totals_.output_tokens) / seconds}};
+  }
+
+  const BatchSettings& settings_;
+  Engine& engine_;
+  const server::TextCodec& codec_;
+  const ToTokens& to_tokens_;
+  const std::vector<std::string> lines_;
+  std::ostream* file_;
+  ProgressBar progress_;
+  EventQueue events_;
+  std::map<size_t, Answer> running_;
+  std::map<size_t, std::string> waiting_;  // lines whose predecessors are not written yet
+  size_t num_done_ = 0;
+  size_t num_written_ = 0;
+  Totals totals_;
+  Status write_status_;
+  std::atomic<bool> stopped_{false};
+  bool cancelled_ = false;
+  std::chrono::steady_clock::time_point started_at_ = std::chrono::steady_clock::now();
+};
+
+Result<std::vector<std::string>> read_lines(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return not_found(fmt::format("cannot read {}", path));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+}  // namespace
+
+Result<int> generate_batch(const BatchSettings& settings, Engine& engine,
+                           const server::TextCodec& codec, const ToTokens& to_tokens) {
+  HEDDLE_ASSIGN_OR_RETURN(auto lines, read_lines(settings.input));
+  std::ofstream file;
+  if (!settings.output.empty()) {
+    file.open(settings.output, std::ios::trunc);
+    if (!file) return invalid_argument(fmt::format("cannot write to {}", settings.output));
+  }
+  Batch batch(settings, engine, codec, to_tokens, std::move(lines),
+              settings.output.empty() ? nullptr : &file);
+  return batch.run();
+}
+
+}  // namespace heddle::tools

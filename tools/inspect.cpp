@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// heddle inspect: what a checkpoint is, what it needs, and how it will be computed.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "checkpoint/checkpoint_files.h"
+#include "graph/dump.h"
+#include "models/registry.h"
+#include "runner/forward_pass.h"
+#include "runner/pools.h"
+#include "report_failure.h"
+#include "subcommand.h"
+#include "table.h"
+#include "tokenizer/tokenizer.h"
+
+namespace heddle::tools {
+
+namespace {
+
+constexpr int64_t kMaxStepTokens = 65536;
+
+struct InspectOptions {
+  std::string model_dir;
+  std::string load_format = "auto";
+  std::string dtype = "auto";
+  std::string tokenize;
+  bool tensors = false;
+  bool graph = false;
+  int64_t step_tokens = 512;
+  bool json = false;
+};
+
+int64_t num_parameters(const std::vector<checkpoint::WeightSpec>& specs) {
+  int64_t total = 0;
+  for (const auto& spec : specs) total += spec.shape.num_elements();
+  return total;
+}
+
+std::string mib(int64_t bytes) { return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / 1048576.0); }
+
+Status print_summary(const InspectOptions& options) {
+  HEDDLE_ASSIGN_OR_RETURN(const auto config, checkpoint::load_model_config(options.model_dir,
+                                                                          models::served_architectures()));
+  HEDDLE_ASSIGN_OR_RETURN(const auto model, models::create_model(config));
+  const models::CacheNeeds needs = model->cache_needs();
+  const int64_t parameters = num_parameters(model->weight_specs());
+  DType dtype = config.dtype.value_or(DType::kBf16);
+  if (options.dtype != "auto") {
+    HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(options.dtype));
+  }
+  const int64_t token_bytes = runner::kv_layout(needs, 16, dtype).bytes_per_token();
+  const int64_t state_bytes = runner::state_layout(needs).bytes_per_slot();
+  if (options.json) {
+    const nlohmann::ordered_json report = {{"architecture", config.architecture},
+                                           {"parameters", parameters},
+                                           {"layers", config.num_layers},
+                                           {"attention_layers", needs.num_kv_layers},
+                                           {"linear_attention_layers", needs.num_state_layers},
+                                           {"hidden_size", config.hidden_size},
+                                           {"vocab_size", config.vocab_size},
+                                           {"context_length", config.max_position_embeddings},
+                                           {"dtype", to_string(dtype)},
+                                           {"kv_bytes_per_token", token_bytes},
+                                           {"state_bytes_per_sequence", state_bytes}};
+    fmt::print("{}\n", report.dump(2));
+    return {};
+  }
+  fmt::print("{}\n", config.architecture);
+  Table table({"what", "value"});
+  table.add({"parameters", fmt::format("{}", parameters)});
+  table.add({"layers", fmt::format("{} ({} attention, {} linear attention)", config.num_layers,
+                                   needs.num_kv_layers, needs.num_state_layers)});
+  table.add({"hidden size", fmt::format("{}", config.hidden_size)});
+  if (config.moe) {
+    table.add({"experts", fmt::format("{} of {} per token, {} wide", config.moe->num_experts_per_token,
+                                      config.moe->num_experts, config.moe->intermediate_size)});
+  }
+  table.add({"vocabulary", fmt::format("{}", config.vocab_size)});
+  table.add({"context", fmt::format("{} tokens", config.max_position_embeddings)});
+  table.add({"weights", mib(bytes_of(dtype, parameters)) + fmt::format(" as {}", to_string(dtype))});
+  table.add({"KV cache", fmt::format("{} bytes per token", token_bytes)});
+  table.add({"recurrent state", mib(state_bytes) + " per sequence"});
+  fmt::print("{}", table.to_string());
+  return {};
+}
+
+Status print_tensors(const InspectOptions& options) {
+  HEDDLE_ASSIGN_OR_RETURN(const auto files, checkpoint::CheckpointFiles::open(options.model_dir));
+  Table table({"tensor", "dtype", "shape"});
+  for (const std::string_view name : files.names()) {
+    const checkpoint::TensorEntry* entry = files.entry(name);
+    table.add({std::string(name), std::string(entry->stored_dtype), entry->shape.to_string()});
+  }
+  fmt::print("{}", table.to_string());
+  return {};
+}
+
+Status print_graph(const InspectOptions& options) {
+  if (options.step_tokens < 1 || options.step_tokens > kMaxStepTokens) {
+    return invalid_argument(
+        fmt::format("--step-tokens {} is not within 1 to {}", options.step_tokens, kMaxStepTokens));
+  }
+  std::optional<DType> dtype;
+  if (options.dtype != "auto") {
+    HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(options.dtype));
+  }
+  HEDDLE_ASSIGN_OR_RETURN(const auto pass,
+                          runner::ForwardPass::create({.model_dir = options.model_dir,
+                                                       .dummy_weights = options.load_format == "dummy",
+                                                       .dtype = dtype,
+                                                       .max_step_tokens = options.step_tokens}));
+  fmt::print("{}", graph::dump(pass->program()));
+  return {};
+}
+
+Status print_tokens(const InspectOptions& options) {
+  HEDDLE_ASSIGN_OR_RETURN(const auto tokenizer, tokenizer::load_tokenizer(options.model_dir));
+  HEDDLE_ASSIGN_OR_RETURN(const auto ids, tokenizer->encode(options.tokenize, {}));
+  if (options.json) {
+    fmt::print("{}\n", nlohmann::json(ids).dump());
+    return {};
+  }
+  Table table({"id", "token"});
+  for (const TokenId id : ids) {
+    table.add({std::to_string(id), nlohmann::json(tokenizer->decode({&id, 1}, false))
+                                       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
+  }
+  fmt::print("{}{} tokens\n", table.to_string(), ids.size());
+  return {};
+}
+
+int inspect(const InspectOptions& options) {
+  Status status;
+  if (!options.tokenize.empty()) {
+    status = print_tokens(options);
+  } else if (options.graph) {
+    status = print_graph(options);
+  } else if (options.tensors) {
+    status = print_tensors(options);
+  } else {
+    status = print_summary(options);
+  }
+  return status.ok() ? 0 : report_failure(status);
+}
+
+std::function<int()> declare_inspect(Options& options) {
+  auto settings = std::make_shared<InspectOptions>();
+  options.examples(
+      "heddle inspect models/heddle-tiny\n"
+      "heddle inspect models/heddle-tiny --graph\n"
+      "heddle inspect models/heddle-tiny --tokenize \"Tell me a story.\"\n"
+      "heddle inspect FOLDER_WITH_ONLY_A_CONFIG\n"
+      "\n"
+      "The summary reads config.json only; --graph loads the weights, or makes them up with\n"
+      "--load-format dummy.");
+  options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json");
+  options.choice("--load-format", &settings->load_format, {"auto", "safetensors", "dummy"},
+                 "Where --graph takes its weights from");
+  options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");
+  options.flag("--tensors", &settings->tensors, "List the tensors of the files");
+  options.flag("--graph", &settings->graph,
+               "Print the compiled op graph: shapes, live ranges, offsets, segments");
+  options.value("--step-tokens", &settings->step_tokens, "Largest step the graph is planned for");
+  options.value("--tokenize", &settings->tokenize, "Print the token ids of a text");
+  options.flag("--json", &settings->json, "Print as JSON (summary and tokens)");
+  return [settings] { return inspect(*settings); };
+}
+
+}  // namespace
+
+const Subcommand kInspect = {"inspect", "Show a checkpoint: sizes, tensors, op graph, tokens.",
+                             declare_inspect};
+
+}  // namespace heddle::tools

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "subcommand.h"
+
+namespace heddle::tools {
+namespace {
+
+// Edits that turn one word into another: insert, delete, replace.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0u : 1u)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+// "; did you mean --port?", or nothing when no candidate is near.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = word.size() / 3 + 2;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = edit_distance(word, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best.empty() ? "" : fmt::format("; did you mean {}?", best);
+}
+
+const CLI::App& root_of(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app : root_of(*app.get_parent());
+}
+
+// `app` is the innermost subcommand that was named.
+std::string explain_unknown(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  const std::vector<std::string> rest = root_of(app).remaining(/*recurse=*/true);
+  for (const std::string& argument : rest) {
+    if (!argument.starts_with('-')) continue;
+    const std::string name = argument.substr(0, argument.find('='));
+    return fmt::format("unknown option {}{}", name, nearest(name, names));
+  }
+  const std::string word = rest.empty() ? "" : rest.front();
+  std::vector<std::string> commands;
+  for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
+  if (commands.empty()) return fmt::format("unexpected argument \"{}\"", word);
+  return fmt::format("unknown subcommand \"{}\"{}", word, nearest(word, commands));
+}
+
+// --max_tokens=3 becomes --max-tokens=3; values and what follows "--" stay.
+std::vector<std::string> normalised_arguments(int argc, char** argv) {
+  std::vector<std::string> arguments;
+  bool options_end = false;
+  for (int i = 1; i < argc; ++i) {
+    std::string argument = argv[i];
+    if (argument == "--") options_end = true;
+    if (!options_end && argument.starts_with("--")) {
+      const auto name_end = argument.begin() + static_cast<std::ptrdiff_t>(
+                                                   std::min(argument.find('='), argument.size()));
+      std::replace(argument.begin(), name_end, '_', '-');
+    }
+    arguments.push_back(std::move(argument));
+  }
+  return arguments;
+}
+
+// Examples teach faster than lists do: the footer, where they stand, comes before everything else.
+class ExamplesFirst final : public CLI::Formatter {
+ public:
+  ExamplesFirst() { column_width(36); }
+
+  std::string make_description(const CLI::App* app) const override {
+    const std::string examples = app->get_footer();
+    return (examples.empty() ? "" : examples + "\n") + CLI::Formatter::make_description(app);
+  }
+
+  std::string make_footer(const CLI::App*) const override { return {}; }
+};
+
+template <typename T>
+CLI::Option* add(CLI::App& app, const char* names, T* target, const char* help) {
+  return app.add_option(names, *target, help)->capture_default_str();
+}
+
+template <typename T>
+CLI::Option* add(CLI::App& app, const char* names, std::optional<T>* target, const char* help) {
+  return app.add_option_function<T>(names, [target](const T& value) { *target = value; }, help);
+}
+
+CLI::Option* add(CLI::App& app, const char* names, std::vector<std::string>* target,
+                 const char* help) {
+  return app.add_option(names, *target, help)->allow_extra_args(false);
+}
+
+}  // namespace
+
+void Options::examples(std::string_view lines) {
+  std::string text = "Examples:\n";
+  while (!lines.empty()) {
+    const size_t end = std::min(lines.find('\n'), lines.size());
+    text += fmt::format("  {}\n", lines.substr(0, end));
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+  }
+  app_.footer(text);
+}
+
+void Options::positional(const char* name, std::string* target, const char* help, bool required) {
+  app_.add_option(name, *target, help)->required(required);
+}
+
+void Options::positional(const char* name, std::vector<std::string>* target, const char* help) {
+  app_.add_option(name, *target, help)->required();
+}
+
+void Options::value(const char* names, Target target, const char* help) {
+  std::visit([&](auto* place) { add(app_, names, place, help)->group(heading_); }, target);
+}
+
+void Options::choice(const char* names, std::string* target, const std::vector<std::string>& words,
+                     const char* help) {
+  add(app_, names, target, help)->check(CLI::IsMember(words))->group(heading_);
+}
+
+void Options::flag(const char* names, bool* target, const char* help) {
+  app_.add_flag(names, *target, help)->group(heading_);
+}
+
+namespace {
+
+int show_usage(const CLI::App& app) {
+  fmt::print(stderr, "{}", app.help());
+  return kExitUsage;
+}
+
+// Adds a subcommand and its children to `parent`; `action` becomes the one the command line names.
+void add_subcommand(CLI::App& parent, const Subcommand& subcommand, std::function<int()>& action) {
+  CLI::App* app = parent.add_subcommand(subcommand.name, subcommand.summary);
+  if (subcommand.alias != nullptr) app->alias(subcommand.alias);
+  for (const Subcommand* child : subcommand.children) add_subcommand(*app, *child, action);
+  if (subcommand.declare == nullptr) {
+    app->callback([&action, app] {
+      if (app->get_subcommands().empty()) action = [app] { return show_usage(*app); };
+    });
+    return;
+  }
+  Options options(*app);
+  app->callback([&action, run = subcommand.declare(options)] { action = run; });
+}
+
+// What the command line named: the innermost of nested subcommands.
+const CLI::App& selected(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : selected(*chosen.front());
+}
+
+// "heddle bench offline"
+std::string full_name(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.get_name()
+                                     : full_name(*app.get_parent()) + " " + app.get_name();
+}
+
+}  // namespace
+
+// The parser throws; here is where that ends.
+int run_program(int argc, char** argv, std::span<const Subcommand* const> subcommands) {
+  CLI::App root("Heddle serves hybrid language models from one binary.", "heddle");
+  root.formatter(std::make_shared<ExamplesFirst>());
+  root.set_version_flag("--version", "heddle " HEDDLE_VERSION);
+  Options(root).examples(
+      "heddle serve                                          a small model on "
+      "http://127.0.0.1:30000\n"
+      "heddle generate models/heddle-tiny \"Once upon a time\"\n"
+      "heddle chat models/heddle-tiny");
+  std::function<int()> action;
+  for (const Subcommand* subcommand : subcommands) add_subcommand(root, *subcommand, action);
+  try {
+    auto arguments = normalised_arguments(argc, argv);
+    std::reverse(arguments.begin(), arguments.end());  // the order its parser wants
+    root.parse(std::move(arguments));
+  } catch (const CLI::Success& success) {  // --help, --version
+    return root.exit(success);
+  } catch (const CLI::ExtrasError&) {
+    fmt::print(stderr, "error: {}\n", explain_unknown(selected(root)));
+    return kExitUsage;
+  } catch (const CLI::Error& error) {
+    fmt::print(stderr, "error: {}\nTry: {} --help\n", error.what(), full_name(selected(root)));
+    return kExitUsage;
+  }
+  return action ? action() : show_usage(root);
+}
+
+}  // namespace heddle::tools

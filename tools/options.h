@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options: what a subcommand takes on its command line, declared without the parser's header (which
+// costs seconds in every file that includes it).
+//
+//   options.examples("heddle serve\nheddle serve models/heddle-tiny --port 8000");
+//   options.positional("MODEL_DIR", &settings->model_dir, "folder of the model");
+//   options.value("-p,--port", &settings->port, "port to listen on");
+//
+// Names are spelled with '-'; '_' is accepted in their place. Targets keep their value when the
+// option is not given, and their value is shown as the default. They outlive the parse.
+//
+// Threading: thread-confined.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace heddle::tools {
+
+class Options {
+ public:
+  using Target =
+      std::variant<std::string*, int32_t*, int64_t*, uint64_t*, uint16_t*, double*, float*,
+                   std::optional<std::string>*, std::optional<int32_t>*, std::optional<int64_t>*,
+                   std::optional<uint64_t>*, std::optional<double>*, std::optional<float>*,
+                   std::vector<std::string>*>;  // a list: the option may be repeated
+
+  explicit Options(CLI::App& app) : app_(app) {}
+
+  // Shown before everything else by --help; one command a line.
+  void examples(std::string_view lines);
+
+  // Options declared from here on stand under this heading in --help.
+  void heading(std::string_view title) { heading_ = title; }
+
+  void positional(const char* name, std::string* target, const char* help, bool required = true);
+  void positional(const char* name, std::vector<std::string>* target,
+                  const char* help);  // one or more
+
+  // `names` is one spelling or several: "-p,--port".
+  void value(const char* names, Target target, const char* help);
+
+  // As value(), for one of a few words.
+  void choice(const char* names, std::string* target, const std::vector<std::string>& words,
+              const char* help);
+
+  // A spelling that starts with '!' turns it off: "--feature,!--no-feature".
+  void flag(const char* names, bool* target, const char* help);
+
+ private:
+  CLI::App& app_;
+  std::string heading_ = "Options";
+};
+
+}  // namespace heddle::tools

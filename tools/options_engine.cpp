@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options_engine.h"
+
+#include <fmt/format.h>
+
+#include "core/log.h"
+
+namespace heddle::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kDefaultModel = "models/heddle-tiny";
+constexpr int kMaxFoldersUp =
+    4;  // build/PRESET/tools/heddle in a checkout, bin/heddle in a package
+
+bool is_model(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / "config.json", ignored);
+}
+
+LogLevel parse_log_level(const std::string& name) {
+  if (name == "debug") return LogLevel::kDebug;
+  if (name == "warning") return LogLevel::kWarning;
+  if (name == "error" || name == "critical") return LogLevel::kError;
+  if (name == "off") return LogLevel::kOff;
+  return LogLevel::kInfo;
+}
+
+}  // namespace
+
+void declare_engine_options(Options& options, EngineSettings& settings, ModelArgument argument) {
+  EngineOptions& engine = settings.engine;
+  options.positional("MODEL_DIR", &settings.model_dir,
+                     argument == ModelArgument::kRequired
+                         ? "Folder of the model: config.json, *.safetensors, tokenizer.json"
+                         : "Folder of the model: config.json, *.safetensors, tokenizer.json; "
+                           "default: models/heddle-tiny",
+                     argument == ModelArgument::kRequired);
+  options.heading("Model");
+  if (argument == ModelArgument::kOptional) {
+    options.value("--model,--model-path", &settings.model_path, "The same as MODEL_DIR");
+  }
+  options.choice("--load-format", &engine.load_format, {"auto", "safetensors", "dummy"},
+                 "dummy: seeded random weights for a config.json");
+  options.choice("--dtype", &engine.dtype,
+                 {"auto", "float32", "bfloat16", "float16", "fp32", "bf16", "fp16", "half"},
+                 "Number format of the weights; auto: as stored");
+  options.flag("--exact", &engine.exact,
+               "Slow and reproducible: any two ways to compute a token give the same bits");
+  options.value("--context-length", &engine.context_length,
+                "Tokens of prompt and output together; 0: what the model was made for");
+  options.value("--chat-template", &settings.chat_template,
+                "A Jinja file to use instead of the model's own template");
+  options.value("--random-seed", &engine.random_seed,
+                "Seeds requests that bring no seed; 0: from the system");
+
+  options.heading("Resources");
+  options.value("--threads", &engine.num_threads,
+                "Compute threads; 0: the machine's physical cores");
+  options.value("--memory-fraction,--mem-fraction-static", &engine.memory_fraction,
+                "Share of the free memory for weights and pools together");
+  options.value("--max-total-tokens", &engine.max_total_tokens,
+                "Tokens in the cache; 0: from the memory fraction");
+  options.value("--max-running-requests", &engine.max_running_requests,
+                "Sequences in one step; 0: as many as the pools allow, at most 64");
+  options.value("--max-queued-requests", &engine.max_queued_requests,
+                "Waiting requests; one more is refused");
+  options.value("--chunked-prefill-tokens,--chunked-prefill-size", &engine.chunked_prefill_tokens,
+                "Prompt tokens of one step; 0: 512");
+  options.value("--page-size", &engine.page_size,
+                "Tokens of a cache page: a power of two from 1 to 128");
+
+  options.heading("Output");
+  options.choice("--log-level", &settings.log_level,
+                 {"debug", "info", "warning", "error", "critical", "off"}, "What the log shows");
+}
+
+Status apply(EngineSettings& settings) {
+  set_log_level(parse_log_level(settings.log_level));
+  if (!settings.model_path.empty()) {
+    if (!settings.model_dir.empty() && settings.model_dir != settings.model_path) {
+      return invalid_argument(fmt::format("two models are named: {} and --model-path {}; name one",
+                                          settings.model_dir, settings.model_path));
+    }
+    settings.model_dir = settings.model_path;
+  }
+  if (settings.engine.load_format == "safetensors") settings.engine.load_format = "auto";
+  if (settings.model_dir.empty()) {
+    HEDDLE_ASSIGN_OR_RETURN(settings.engine.model_dir, default_model_dir());
+    return ok_status();
+  }
+  settings.engine.model_dir = settings.model_dir;
+  std::error_code ignored;
+  if (!fs::is_directory(settings.engine.model_dir, ignored)) {
+    return not_found(
+        fmt::format("{} is not a folder; name one with config.json, *.safetensors and "
+                    "tokenizer.json in it",
+                    settings.model_dir));
+  }
+  if (!is_model(settings.engine.model_dir)) {
+    return not_found(
+        fmt::format("{} has no config.json; name the folder of a model", settings.model_dir));
+  }
+  return ok_status();
+}
+
+Result<fs::path> default_model_dir() {
+  if (is_model(kDefaultModel)) return fs::path(kDefaultModel);
+  std::error_code error;
+  fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (int i = 0; !error && i <= kMaxFoldersUp && folder.has_relative_path(); ++i) {
+    if (is_model(folder / kDefaultModel)) return folder / kDefaultModel;
+    folder = folder.parent_path();
+  }
+  return not_found(
+      fmt::format("no model is named and {} is neither below the current folder nor near "
+                  "the program; name a model's folder: heddle serve MODEL_DIR",
+                  kDefaultModel));
+}
+
+}  // namespace heddle::tools

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// heddle serve: a model behind HTTP until somebody says stop.
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <heddle/engine.h>
+
+#include "core/log.h"
+#include "options_engine.h"
+#include "server/server.h"
+#include "server/text_codec.h"
+#include "subcommand.h"
+#include "terminal.h"
+
+namespace heddle::tools {
+namespace {
+
+struct ServeSettings {
+  EngineSettings model;
+  server::ServerOptions server;
+  std::vector<std::string> served_model_names;
+};
+
+// Every connection is an open file; the usual soft limit of 1024 is less than a server wants.
+void raise_file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// "a b,c" names three.
+std::vector<std::string> split_names(const std::vector<std::string>& lists) {
+  std::vector<std::string> names;
+  for (const std::string& list : lists) {
+    for (size_t start = 0; start < list.size();) {
+      const size_t end = std::min(list.find_first_of(" ,", start), list.size());
+      if (end > start) names.push_back(list.substr(start, end - start));
+      start = end + 1;
+    }
+  }
+  return names;
+}
+
+// The first signal asks for a calm end, the second for one at once.
+class StopRequest {
+ public:
+  StopRequest() {
+    interrupts().set_handler([this](int signal, int count) { on_signal(signal, count); });
+  }
+
+  ~StopRequest() { interrupts().set_handler(nullptr); }
+
+  // Loading cannot be interrupted half-way, but there is nothing to lose either: until this is
+  // called, the first signal ends the process.
+  void loaded() {
+    const std::lock_guard lock(mutex_);
+    loaded_ = true;
+  }
+
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return stop_; });
+  }
+
+ private:
+  void on_signal(int signal, int count) {
+    const std::lock_guard lock(mutex_);
+    if (count > 1) std::_Exit(128 + signal);
+    if (!loaded_) {
+      log_info("Stopped while the model was loading");
+      std::_Exit(0);
+    }
+    stop_ = true;
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool loaded_ = false;  // guarded by mutex_
+  bool stop_ = false;    // guarded by mutex_
+};
+
+Status serve(ServeSettings& settings) {
+  HEDDLE_RETURN_IF_ERROR(apply(settings.model));
+  raise_file_limit();
+  settings.server.served_model_names = split_names(settings.served_model_names);
+  settings.server.model_path = settings.model.engine.model_dir.string();
+  HEDDLE_ASSIGN_OR_RETURN(auto server, server::Server::listen(settings.server));
+  StopRequest stop;
+  EngineOptions& options = settings.model.engine;
+  options.on_load_progress = [&server](int64_t done_bytes, int64_t total_bytes) {
+    server->set_load_progress(done_bytes, total_bytes);
+  };
+  HEDDLE_ASSIGN_OR_RETURN(auto engine, Engine::create(options));
+  HEDDLE_ASSIGN_OR_RETURN(auto codec,
+                          server::make_model_codec(options.model_dir, *engine->tokenizer(),
+                                                   settings.model.chat_template));
+  stop.loaded();
+  server->start_serving(std::move(engine), std::move(codec));
+  stop.wait();
+  log_info(
+      "Stopping: no new requests are taken, running ones may finish; once more to stop at once");
+  const int64_t num_aborted = server->shutdown();
+  if (num_aborted > 0) {
+    log_warning(fmt::format("{} requests did not finish within {} s and were aborted", num_aborted,
+                            settings.server.shutdown_timeout_seconds));
+  }
+  log_info("Stopped");
+  return ok_status();
+}
+
+std::function<int()> declare_serve(Options& options) {
+  auto settings = std::make_shared<ServeSettings>();
+  server::ServerOptions& server = settings->server;
+  options.examples(
+      "heddle serve                                   the small model of this repository\n"
+      "heddle serve MODEL_DIR --port 8000\n"
+      "heddle serve MODEL_DIR --host 0.0.0.0 --api-key SECRET --served-model-name my-model\n"
+      "curl http://127.0.0.1:30000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+      "  -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'");
+  options.heading("Server");
+  options.value("--host", &server.http.host, "Address to listen on");
+  options.value("-p,--port", &server.http.port, "Port to listen on; 0: any free one");
+  options.value("--served-model-name", &settings->served_model_names,
+                "Names clients know the model by, separated by commas; default: the folder's");
+  options.flag("--allow-any-model-name,!--no-allow-any-model-name", &server.allow_any_model_name,
+               "Serve requests that name another model (default); with no-: answer 404");
+  options.value("--api-key", &server.api_key, "Key that clients must send; default: none");
+  options.value("--max-request-bytes", &server.http.max_request_bytes, "Largest body of a request");
+  options.value("--sse-keepalive-secs", &server.http.stream_keepalive_seconds,
+                "Silence of a stream before a comment keeps it alive; 0: never");
+  options.value("--stream-commit-secs", &server.http.stream_commit_seconds,
+                "The latest moment for a queued stream's status line");
+  options.value("--shutdown-timeout-secs", &server.shutdown_timeout_seconds,
+                "Time for running requests when stopping; -1: unlimited");
+  options.value("--tokenizer-threads", &server.num_workers,
+                "Threads that parse, render and tokenize requests");
+  declare_engine_options(options, settings->model, ModelArgument::kOptional);
+  return [settings] {
+    settings->server.num_workers = std::max(1, settings->server.num_workers);
+    const Status status = serve(*settings);
+    if (status.ok()) return 0;
+    fmt::print(stderr, "error: {}\n", status.message());
+    return kExitFailure;
+  };
+}
+
+}  // namespace
+
+const Subcommand kServe = {.name = "serve",
+                           .summary = "Serve a model over HTTP.",
+                           .declare = declare_serve,
+                           .alias = "launch_server"};
+
+}  // namespace heddle::tools

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Subcommand: one word after `heddle`. Each has a file of its own that defines it; main.cpp lists
+// them.
+//
+//   std::function<int()> declare_inspect(Options& options) {
+//     auto settings = std::make_shared<InspectSettings>();
+//     options.flag("--graph", &settings->graph, "Print the op graph");
+//     return [settings] { return inspect(*settings); };
+//   }
+//   const Subcommand kInspect = {"inspect", "Show what a model is made of.", declare_inspect};
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "options.h"
+
+namespace heddle::tools {
+
+struct Subcommand {
+  const char* name;
+  const char* summary;
+
+  // Declares the options. What it returns runs after they were parsed and gives the exit code;
+  // whatever the options write to must live in it. Null for one with children.
+  std::function<int()> (*declare)(Options& options) = nullptr;
+
+  // `heddle bench offline`: one of them must follow.
+  std::span<const Subcommand* const> children = {};
+
+  const char* alias = nullptr;
+};
+
+// Exit codes beside 0: failed, and the command line is wrong. 128 + signal when stopped by one.
+inline constexpr int kExitFailure = 1;
+inline constexpr int kExitUsage = 2;
+
+// Parses the command line and runs what it names. '_' in an option's name is read as '-'.
+int run_program(int argc, char** argv, std::span<const Subcommand* const> subcommands);
+
+extern const Subcommand kServe;
+extern const Subcommand kGenerate;
+extern const Subcommand kChat;
+extern const Subcommand kBench;
+extern const Subcommand kVerify;
+extern const Subcommand kEval;
+extern const Subcommand kInspect;
+
+}  // namespace heddle::tools

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// heddle verify: a model against golden logits, hidden states and greedy tokens.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "runner/golden_cases.h"
+#include "report_failure.h"
+#include "subcommand.h"
+#include "table.h"
+
+namespace heddle::tools {
+
+namespace {
+
+struct VerifyOptions {
+  std::string model_dir;
+  std::string cases;
+  std::string dtype = "auto";
+  bool exact = false;
+  int32_t threads = 0;
+  double tolerance = 2e-4;
+  bool json = false;
+};
+
+struct Row {
+  std::string name;
+  int64_t tokens = 0;
+  std::string feeding;
+  runner::CaseResult result;
+  bool passed = false;
+};
+
+Result<std::vector<Row>> check_all(const VerifyOptions& options) {
+  std::optional<DType> dtype;
+  if (options.dtype != "auto") {
+    HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(options.dtype));
+  }
+  HEDDLE_ASSIGN_OR_RETURN(const auto file, checkpoint::SafetensorsFile::open(options.cases));
+  HEDDLE_ASSIGN_OR_RETURN(const std::vector<runner::GoldenCase> goldens, runner::read_golden_cases(file));
+  size_t longest = 0;
+  for (const auto& golden : goldens) longest = std::max(longest, golden.ids.size());
+  const auto step_tokens = static_cast<int64_t>(longest) + 64;
+  HEDDLE_ASSIGN_OR_RETURN(const auto pass,
+                          runner::ForwardPass::create({.model_dir = options.model_dir,
+                                                       .dtype = dtype,
+                                                       .exact = options.exact,
+                                                       .num_threads = options.threads,
+                                                       .max_step_tokens = step_tokens,
+                                                       .max_logit_rows = step_tokens,
+                                                       .collect_hidden_states = true}));
+  std::vector<Row> rows;
+  for (const auto& golden : goldens) {
+    std::vector<float> first_logits;
+    for (const auto& feeding : runner::all_feedings()) {
+      HEDDLE_ASSIGN_OR_RETURN(const auto result,
+                              runner::check_case(*pass, golden, feeding, first_logits));
+      const bool passed = result.logits_error < options.tolerance &&
+                          result.hidden_error < options.tolerance && result.greedy_wrong == 0 &&
+                          (!options.exact || result.same_bits);
+      rows.push_back({golden.name, static_cast<int64_t>(golden.ids.size()), feeding.name, result, passed});
+    }
+  }
+  return rows;
+}
+
+void print_json(const VerifyOptions& options, const std::vector<Row>& rows, bool passed) {
+  nlohmann::ordered_json report = {{"model", options.model_dir},
+                                   {"cases", options.cases},
+                                   {"exact", options.exact},
+                                   {"tolerance", options.tolerance},
+                                   {"passed", passed},
+                                   {"rows", nlohmann::ordered_json::array()}};
+  for (const Row& row : rows) {
+    report["rows"].push_back({{"case", row.name},
+                              {"tokens", row.tokens},
+                              {"fed", row.feeding},
+                              {"logits_error", row.result.logits_error},
+                              {"hidden_error", row.result.hidden_error},
+                              {"greedy_wrong", row.result.greedy_wrong},
+                              {"near_ties", row.result.near_ties},
+                              {"same_bits", row.result.same_bits},
+                              {"passed", row.passed}});
+  }
+  fmt::print("{}\n", report.dump(2));
+}
+
+void print_table(const VerifyOptions& options, const std::vector<Row>& rows) {
+  Table table({"case", "tokens", "fed", "logits", "hidden", "greedy wrong", "near ties", "same bits", ""});
+  for (const Row& row : rows) {
+    table.add({row.name, std::to_string(row.tokens), row.feeding, fmt::format("{:.1e}", row.result.logits_error),
+               fmt::format("{:.1e}", row.result.hidden_error), std::to_string(row.result.greedy_wrong),
+               std::to_string(row.result.near_ties), row.result.same_bits ? "yes" : "no",
+               row.passed ? "ok" : "FAILED"});
+  }
+  fmt::print("{}\nErrors are the largest ||delta|| / ||reference|| of a row; the limit is {:g}.{}\n",
+             table.to_string(), options.tolerance,
+             options.exact ? " Exact mode: all ways of feeding must give the same bits." : "");
+}
+
+int verify(const VerifyOptions& options) {
+  const Result<std::vector<Row>> rows = check_all(options);
+  if (!rows.ok()) return report_failure(rows.status());
+  const auto failed = std::ranges::count_if(*rows, [](const Row& row) { return !row.passed; });
+  if (options.json) {
+    print_json(options, *rows, failed == 0);
+  } else {
+    print_table(options, *rows);
+    fmt::print("{} of {} checks passed.\n", static_cast<int64_t>(rows->size()) - failed, rows->size());
+  }
+  return failed == 0 ? 0 : 1;
+}
+
+std::function<int()> declare_verify(Options& options) {
+  auto settings = std::make_shared<VerifyOptions>();
+  options.examples(
+      "heddle verify tests/golden/qwen3_next tests/golden/qwen3_next/cases.safetensors\n"
+      "heddle verify models/heddle-tiny tests/golden/heddle_tiny/logits.safetensors --dtype float32\n"
+      "heddle verify MODEL_DIR CASES.safetensors --exact\n"
+      "\n"
+      "Every case is fed whole, in chunks of 1, 17, 64 and 65 tokens and together with strangers.\n"
+      "Exit code 0 if everything passed, 1 if not.");
+  options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json and weights");
+  options.positional("CASES", &settings->cases, "Golden file (safetensors)");
+  options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");
+  options.flag("--exact", &settings->exact, "Exact mode: all ways of feeding must give the same bits");
+  options.value("--threads", &settings->threads, "Compute threads; 0: physical cores");
+  options.value("--tolerance", &settings->tolerance, "Largest relative error of a row");
+  options.flag("--json", &settings->json, "Print the report as JSON");
+  return [settings] { return verify(*settings); };
+}
+
+}  // namespace
+
+const Subcommand kVerify = {"verify", "Compare a model with golden logits and tokens.", declare_verify};
+
+}  // namespace heddle::tools
