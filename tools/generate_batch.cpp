@@ -30,7 +30,7 @@ constexpr int kExitInterrupted = 130;
 Result<std::vector<TokenId>> tokens_of_line(const std::string& line, const server::TextCodec& codec,
                                             const ToTokens& to_tokens) {
   Json object;
-  if (const auto error = server::parse_json_object(line, object)) {
+  if (const auto error = server::parse_json_object(line, object, "The line")) {
     return invalid_argument(error->message);
   }
   if (object.contains("messages")) {

@@ -17,6 +17,10 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr TokenId kAnyToken = std::numeric_limits<TokenId>::max();
 
+constexpr auto kBetter = [](const auto& a, const auto& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+};
+
 // The smallest float that is not below `value`.
 float not_below(double value) {
   const auto rounded = static_cast<float>(value);
@@ -137,14 +141,6 @@ void Sampler::gather(const Row& row, float lowest_logit) {
     }
   }
 }
-
-namespace {
-
-constexpr auto kBetter = [](const auto& a, const auto& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
-};
-
-}  // namespace
 
 // Each of the three filters keeps a prefix of the tokens from best to worst, and none looks at what
 // the others dropped, so the shortest prefix decides.

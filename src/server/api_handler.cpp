@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api_handler.h"
 
-#include <algorithm>
-#include <array>
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -13,75 +10,16 @@
 #include "server/completions.h"
 #include "server/json_text.h"
 #include "server/native_generate.h"
+#include "server/routes.h"
 #include "server/tokenize.h"
 
 namespace heddle::server {
-
-enum class Endpoint {
-  kHealth,
-  kLive,
-  kReady,
-  kModelInfo,
-  kModels,
-  kOneModel,
-  kChat,
-  kCompletions,
-  kGenerate,
-  kTokenize,
-  kDetokenize,
-};
-
-struct Route {
-  std::string_view path;
-  Endpoint endpoint;
-  std::string_view allow;    // methods, as the Allow header says them
-  bool open = false;         // no API key asked
-  bool needs_model = false;  // 503 while loading and draining
-};
 
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxQueuedWork = 4096;
-constexpr std::string_view kModelPrefix = "/v1/models/";
-
-constexpr std::array kRoutes = {
-    Route{"/health", Endpoint::kHealth, "GET, HEAD", true},
-    Route{"/livez", Endpoint::kLive, "GET, HEAD", true},
-    Route{"/ping", Endpoint::kLive, "GET, HEAD", true},
-    Route{"/readyz", Endpoint::kReady, "GET, HEAD", true},
-    Route{"/get_model_info", Endpoint::kModelInfo, "GET, HEAD"},
-    Route{"/model_info", Endpoint::kModelInfo, "GET, HEAD"},
-    Route{"/v1/models", Endpoint::kModels, "GET, HEAD"},
-    Route{"/v1/chat/completions", Endpoint::kChat, "POST", false, true},
-    Route{"/v1/completions", Endpoint::kCompletions, "POST", false, true},
-    Route{"/generate", Endpoint::kGenerate, "POST, PUT", false, true},
-    Route{"/tokenize", Endpoint::kTokenize, "POST", false, true},
-    Route{"/v1/tokenize", Endpoint::kTokenize, "POST", false, true},
-    Route{"/detokenize", Endpoint::kDetokenize, "POST", false, true},
-    Route{"/v1/detokenize", Endpoint::kDetokenize, "POST", false, true},
-};
-constexpr Route kOneModelRoute{kModelPrefix, Endpoint::kOneModel, "GET, HEAD"};
-
-const Route* find_route(std::string_view path) {
-  for (const Route& route : kRoutes) {
-    if (route.path == path) return &route;
-  }
-  return path.size() > kModelPrefix.size() && path.starts_with(kModelPrefix) ? &kOneModelRoute
-                                                                             : nullptr;
-}
-
-bool allows(const Route& route, std::string_view method) {
-  std::string_view rest = route.allow;
-  while (!rest.empty()) {
-    const size_t end = rest.find(", ");
-    if (rest.substr(0, end) == method) return true;
-    if (end == std::string_view::npos) break;
-    rest.remove_prefix(end + 2);
-  }
-  return false;
-}
 
 std::string_view id_prefix(std::string_view path) {
   if (path == "/v1/chat/completions") return "chatcmpl-";
@@ -109,28 +47,6 @@ bool equal_in_constant_time(std::string_view a, std::string_view b) {
 
 HttpResponse json_response(int status, const Json& body) {
   return {.status = status, .headers = {}, .body = dump_json(body)};
-}
-
-// Any origin may ask, with credentials: the origin is named, as `*` would exclude those.
-void add_cors(const HttpRequest& request, HttpHeaders& headers) {
-  const std::string_view origin = request.header("origin");
-  if (origin.empty()) return;
-  headers.emplace_back("Access-Control-Allow-Origin", origin);
-  headers.emplace_back("Access-Control-Allow-Credentials", "true");
-  headers.emplace_back("Access-Control-Expose-Headers", "x-request-id");
-  headers.emplace_back("Vary", "Origin");
-}
-
-HttpResponse preflight(const HttpRequest& request, const Route* route) {
-  HttpResponse response{.status = 204, .headers = {}, .body = {}};
-  const std::string methods =
-      route == nullptr ? "GET, HEAD, POST, PUT, OPTIONS" : fmt::format("{}, OPTIONS", route->allow);
-  response.headers.emplace_back("Allow", methods);
-  response.headers.emplace_back("Access-Control-Allow-Methods", methods);
-  const std::string_view headers = request.header("access-control-request-headers");
-  if (!headers.empty()) response.headers.emplace_back("Access-Control-Allow-Headers", headers);
-  response.headers.emplace_back("Access-Control-Max-Age", "600");
-  return response;
 }
 
 }  // namespace
@@ -182,10 +98,10 @@ std::optional<HttpResponse> ApiHandler::on_head(HttpRequest& request, HttpHeader
   request.id =
       is_request_id(wanted_id) ? std::string(wanted_id) : ids_.next(id_prefix(request.path));
   common_headers.emplace_back("x-request-id", request.id);
-  add_cors(request, common_headers);
+  add_cors_headers(request, common_headers);
 
   const Route* route = find_route(request.path);
-  if (request.method == "OPTIONS") return preflight(request, route);
+  if (request.method == "OPTIONS") return answer_preflight(request, route);
   if (route == nullptr) {
     return error_response({.status = 404,
                            .code = "not_found",
@@ -280,7 +196,7 @@ void ApiHandler::on_answered(const HttpRequest& request, int status, double seco
                              int64_t bytes) {
   const Route* route = find_route(request.path);
   const std::string line =
-      fmt::format("{} {} {} {:.1f} ms {} bytes {}", request.method, request.path.substr(0, 200),
+      fmt::format("{} {} {} {:.1f} ms {} bytes {}", request.method, printable(request.path, 200),
                   status, seconds * 1e3, bytes, request.id);
   if (route != nullptr && route->open) {
     log_debug(line);  // probes come every second
@@ -332,6 +248,7 @@ void ApiHandler::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
     }
     // The last reference ends on the I/O thread, where exchanges live.
     post_([this, exchange = std::move(exchange), prepared] {
+      exchange->release_body();
       if (const auto* error = std::get_if<ApiError>(prepared.get())) {
         exchange->respond(error_response(*error));
       } else {

@@ -5,7 +5,7 @@
 // finish(). The status line of a stream is held back until the first write, so that an error met
 // before that can still be an ordinary response.
 //
-// Threading: confined to the I/O thread, but for request() (immutable once handled) and gone().
+// Threading: confined to the I/O thread, but for gone() and, until release_body(), request().
 // Bounds:    a stream whose client reads too slowly is cut off when its outbox passes the limit.
 #pragma once
 
@@ -27,6 +27,9 @@ class Exchange {
   Exchange& operator=(const Exchange&) = delete;
 
   [[nodiscard]] const HttpRequest& request() const { return request_; }
+
+  // Frees the body once it is understood: an answer can take minutes.
+  void release_body() { std::string().swap(request_.body); }
 
   // True once the client went away; what it asked for need not be computed any more.
   [[nodiscard]] bool gone() const { return gone_.load(std::memory_order_relaxed); }

@@ -2,7 +2,6 @@
 #include "server/http_connection.h"
 
 #include <chrono>
-#include <ctime>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
@@ -32,6 +31,7 @@ using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
 constexpr size_t kReadBytes = 8 << 10;
 constexpr size_t kMaxReadAheadBytes = 64 << 10;  // of the next request while this one is answered
 // A refused request's body up to here is read and dropped, so that the connection can be kept.
@@ -41,15 +41,6 @@ constexpr size_t kMaxLingerBytes = 256 << 20;
 
 Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
-}
-
-std::string http_date() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[40];
-  const size_t length = std::strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &parts);
-  return {text, length};
 }
 
 HttpRequest head_of(const http::request<http::string_body>& message) {
@@ -353,7 +344,7 @@ asio::awaitable<bool> TcpConnection::answer() {
         if (!chunked) keep_alive_ = false;  // the end of the connection is the end of the stream
         message =
             format_head({.status = 200,
-                         .content_type = "text/event-stream; charset=utf-8",
+                         .content_type = std::string(kEventStream),
                          .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
                          .body = {}},
                         chunked);
@@ -468,30 +459,17 @@ void TcpConnection::watch() {
 }
 
 std::string TcpConnection::format_head(const HttpResponse& response, bool chunked) const {
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\n", response.status,
-                                 reason_phrase(response.status), http_date());
-  const auto add = [&head](std::string_view name, std::string_view value) {
-    head.append(name).append(": ").append(value).append("\r\n");
-  };
-  if (response.status != 204) {
-    add("Content-Type", response.content_type);
-    if (chunked) {
-      add("Transfer-Encoding", "chunked");
-    } else if (response.content_type.find("event-stream") == std::string::npos) {
-      add("Content-Length", fmt::format_int(response.body.size()).str());
-    }
-  }
-  for (const auto& [name, value] : response.headers) add(name, value);
-  for (const auto& [name, value] : exchange_ ? exchange_->common_headers : common_headers_) {
-    add(name, value);
-  }
+  ResponseFraming framing = ResponseFraming::kLength;
+  if (chunked) framing = ResponseFraming::kChunked;
+  if (!chunked && response.content_type == kEventStream) framing = ResponseFraming::kUntilClose;
+  std::string_view connection;
   if (!keep_alive_ || stopping_) {
-    add("Connection", "close");
+    connection = "close";
   } else if (http_version_ < 11) {
-    add("Connection", "keep-alive");
+    connection = "keep-alive";
   }
-  head += "\r\n";
-  return head;
+  return format_response_head(response, exchange_ ? exchange_->common_headers : common_headers_,
+                              framing, connection);
 }
 
 }  // namespace

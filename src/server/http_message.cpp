@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/http_message.h"
 
+#include <ctime>
+
+#include <fmt/format.h>
+
 namespace heddle::server {
 namespace {
 
@@ -9,6 +13,15 @@ int hex_digit(char c) {
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
   return -1;
+}
+
+std::string http_date() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[40];
+  const size_t length = std::strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &parts);
+  return {text, length};
 }
 
 }  // namespace
@@ -97,6 +110,35 @@ std::string lower_case(std::string_view text) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   return lower;
+}
+
+std::string format_response_head(const HttpResponse& response, const HttpHeaders& common_headers,
+                                 ResponseFraming framing, std::string_view connection) {
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\n", response.status,
+                                 reason_phrase(response.status), http_date());
+  const auto add = [&head](std::string_view name, std::string_view value) {
+    head.append(name).append(": ").append(value).append("\r\n");
+  };
+  if (response.status != 204) {
+    add("Content-Type", response.content_type);
+    if (framing == ResponseFraming::kChunked) add("Transfer-Encoding", "chunked");
+    if (framing == ResponseFraming::kLength) {
+      add("Content-Length", fmt::format_int(response.body.size()).str());
+    }
+  }
+  for (const auto& [name, value] : response.headers) add(name, value);
+  for (const auto& [name, value] : common_headers) add(name, value);
+  if (!connection.empty()) add("Connection", connection);
+  head += "\r\n";
+  return head;
+}
+
+std::string printable(std::string_view text, size_t max_bytes) {
+  std::string result(text.substr(0, max_bytes));
+  for (char& c : result) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return result;
 }
 
 }  // namespace heddle::server

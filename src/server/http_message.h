@@ -36,6 +36,16 @@ struct HttpResponse {
 // "Not Found" for 404.
 [[nodiscard]] std::string_view reason_phrase(int status);
 
+// How a client knows where a body ends.
+enum class ResponseFraming { kLength, kChunked, kUntilClose };
+
+// The status line, the headers and the empty line. `connection`: the Connection header, "" for
+// none.
+[[nodiscard]] std::string format_response_head(const HttpResponse& response,
+                                               const HttpHeaders& common_headers,
+                                               ResponseFraming framing,
+                                               std::string_view connection);
+
 // The value of `name` in a query string, percent-decoded; "" when absent.
 [[nodiscard]] std::string query_value(std::string_view query, std::string_view name);
 
@@ -43,5 +53,8 @@ struct HttpResponse {
 [[nodiscard]] std::string percent_decode(std::string_view text);
 
 [[nodiscard]] std::string lower_case(std::string_view text);  // ASCII letters only
+
+// For a log line: control characters become '?', and what is longer is cut.
+[[nodiscard]] std::string printable(std::string_view text, size_t max_bytes);
 
 }  // namespace heddle::server

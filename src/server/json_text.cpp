@@ -19,7 +19,7 @@ ApiError invalid_json(std::string message) {
 
 // Depth and size of objects, seen before anything is built. Malformed text passes: the parser says
 // why.
-std::optional<ApiError> check_limits(std::string_view text) {
+std::optional<ApiError> check_limits(std::string_view text, std::string_view what) {
   std::array<int, kMaxJsonDepth + 1> num_keys{};
   size_t depth = 0;
   bool in_string = false;
@@ -37,8 +37,7 @@ std::optional<ApiError> check_limits(std::string_view text) {
       case '{':
       case '[':
         if (++depth > kMaxJsonDepth) {
-          return invalid_json(
-              fmt::format("The request body nests deeper than {} levels.", kMaxJsonDepth));
+          return invalid_json(fmt::format("{} nests deeper than {} levels.", what, kMaxJsonDepth));
         }
         num_keys[depth] = 0;
         break;
@@ -48,8 +47,8 @@ std::optional<ApiError> check_limits(std::string_view text) {
         break;
       case ':':
         if (++num_keys[depth] > kMaxJsonObjectKeys) {
-          return invalid_json(fmt::format("An object of the request body has more than {} keys.",
-                                          kMaxJsonObjectKeys));
+          return invalid_json(
+              fmt::format("{} has an object with more than {} keys.", what, kMaxJsonObjectKeys));
         }
         break;
       default:
@@ -61,22 +60,23 @@ std::optional<ApiError> check_limits(std::string_view text) {
 
 }  // namespace
 
-std::optional<ApiError> parse_json_object(std::string_view text, Json& object) {
-  if (auto error = check_limits(text)) return error;
+std::optional<ApiError> parse_json_object(std::string_view text, Json& object,
+                                          std::string_view what) {
+  if (auto error = check_limits(text, what)) return error;
   try {
     object = Json::parse(text.begin(), text.end());
   } catch (const Json::exception& failure) {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    std::string_view what = failure.what();
-    const size_t bracket = what.find("] ");
-    if (bracket != std::string_view::npos) what.remove_prefix(bracket + 2);
+    std::string_view reason = failure.what();
+    const size_t bracket = reason.find("] ");
+    if (bracket != std::string_view::npos) reason.remove_prefix(bracket + 2);
     return invalid_json(
-        fmt::format("The request body is not valid JSON: {}.", what.substr(0, kMaxQuotedError)));
+        fmt::format("{} is not valid JSON: {}.", what, reason.substr(0, kMaxQuotedError)));
   }
   if (!object.is_object()) {
-    return ApiError{.code = "invalid_type",
-                    .message = fmt::format("The request body must be a JSON object, not {}.",
-                                           object.type_name())};
+    return ApiError{
+        .code = "invalid_type",
+        .message = fmt::format("{} must be a JSON object, not {}.", what, object.type_name())};
   }
   return std::nullopt;
 }

@@ -20,7 +20,9 @@ inline constexpr int kMaxJsonObjectKeys = 2048;
 
 // Parses a request body, which must be one JSON object in UTF-8. Key order is kept: templates show
 // it. Cost: O(bytes), and O(keys^2) within one object.
-std::optional<ApiError> parse_json_object(std::string_view text, nlohmann::ordered_json& object);
+// `what` leads the error's sentence.
+std::optional<ApiError> parse_json_object(std::string_view text, nlohmann::ordered_json& object,
+                                          std::string_view what = "The request body");
 
 // One line; bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string dump_json(const nlohmann::ordered_json& value);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/benchmark/cold_memory.h"
 
-#include <sys/mman.h>
-
 #include <cstdlib>
+
+#include <sys/mman.h>
 
 #include "core/check.h"
 
@@ -15,8 +15,8 @@ ColdMemory::ColdMemory(int64_t bytes) : bytes_((bytes + 4095) / 4096 * 4096) {
   data_ = std::aligned_alloc(kHugePage, size);
   HEDDLE_CHECK(data_ != nullptr);
   (void)madvise(data_, size, MADV_HUGEPAGE);
-  // Sign and six bits of fraction at random, exponent fixed: +-[1, 1.06) as fp16, +-[2^-7, 2^-6) as bf16
-  // and, in pairs, as fp32.
+  // Sign and six bits of fraction at random, exponent fixed: +-[1, 1.06) as fp16, +-[2^-7, 2^-6) as
+  // bf16 and, in pairs, as fp32.
   auto* words = static_cast<uint32_t*>(data_);
   uint32_t state = 1;
   for (size_t i = 0; i < static_cast<size_t>(bytes_) / 4; ++i) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ColdMemory: a large block of plausible weights that benchmarks walk through, so that every run finds
-// its weights in memory instead of in a cache, as a step of a model larger than the cache does.
+// ColdMemory: a large block of plausible weights that benchmarks walk through, so that every run
+// finds its weights in memory instead of in a cache, as a step of a model larger than the cache
+// does.
 //
 // The bytes are small numbers whether read as fp32, bf16 or fp16. Threading: thread-confined.
 #pragma once
@@ -18,7 +19,8 @@ class ColdMemory {
   ColdMemory(const ColdMemory&) = delete;
   ColdMemory& operator=(const ColdMemory&) = delete;
 
-  // The next `bytes`, on a cache line, starting again at the front when the end is near. At most size().
+  // The next `bytes`, on a cache line, starting again at the front when the end is near. At most
+  // size().
   const void* next(int64_t bytes);
 
   [[nodiscard]] int64_t size() const { return bytes_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpBenchmark: one op at one shape, timed against what the machine can do. Op families offer theirs as
-// std::vector<OpBenchmark> <op>_benchmarks(CpuContext&); `heddle bench ops` lists and runs them.
+// OpBenchmark: one op at one shape, timed against what the machine can do. Op families offer theirs
+// as std::vector<OpBenchmark> <op>_benchmarks(CpuContext&); `heddle bench ops` lists and runs them.
 //
 // Threading: on the thread that owns the context's pool, while nothing else uses it.
 #pragma once
@@ -28,7 +28,8 @@ struct Measurement {
   double gflops = 0;    // of the median
 };
 
-// Runs it once to warm up, then at least nine times and for at least `min_seconds` (at most 100 000 times).
+// Runs it once to warm up, then at least nine times and for at least `min_seconds` (at most 100 000
+// times).
 Measurement measure(const OpBenchmark& benchmark, double min_seconds = 0.2);
 
 // What the machine can do with the context's threads.

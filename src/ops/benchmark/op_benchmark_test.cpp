@@ -21,11 +21,13 @@ TEST(OpBenchmarkTest, CountsWhatARunDoesPerSecond) {
 }
 
 TEST(OpBenchmarkTest, TheFloorIsTheSlowerOfMemoryAndArithmetic) {
-  const Roofline roofline{.num_threads = 1, .read_gb_per_s = 10, .float_gflops = 100, .bf16_gflops = 200};
+  const Roofline roofline{
+      .num_threads = 1, .read_gb_per_s = 10, .float_gflops = 100, .bf16_gflops = 200};
   EXPECT_DOUBLE_EQ(
       roofline.floor_seconds({.name = "", .shape = "", .bytes = 10e9, .flops = 1, .run = {}}), 1.0);
   EXPECT_DOUBLE_EQ(
-      roofline.floor_seconds({.name = "", .shape = "", .bytes = 1, .flops = 400e9, .run = {}}), 2.0);
+      roofline.floor_seconds({.name = "", .shape = "", .bytes = 1, .flops = 400e9, .run = {}}),
+      2.0);
 }
 
 TEST(ColdMemoryTest, WalksThroughItsMemoryAndStartsAgain) {

@@ -52,7 +52,8 @@ HWY_EXPORT(read_words);
 Roofline measure_roofline(CpuContext& context) {
   constexpr int64_t kBytes = int64_t{512} << 20;
   constexpr int64_t kBytesPerTask = int64_t{2} << 20;
-  constexpr std::chrono::milliseconds kMinTime(500);  // other programs disturb only some of the runs
+  constexpr std::chrono::milliseconds kMinTime(
+      500);  // other programs disturb only some of the runs
   ColdMemory memory(kBytes);
   const auto* words = static_cast<const uint32_t*>(memory.next(kBytes));
   std::vector<uint32_t> sinks(static_cast<size_t>(kBytes / kBytesPerTask));
@@ -62,7 +63,8 @@ Roofline measure_roofline(CpuContext& context) {
     const auto start = std::chrono::steady_clock::now();
     context.pool.parallel_for(kBytes / kBytesPerTask, [&](int64_t task, int) {
       constexpr int64_t kWords = kBytesPerTask / 4;
-      sinks[static_cast<size_t>(task)] = HWY_DYNAMIC_DISPATCH(read_words)(words + task * kWords, kWords);
+      sinks[static_cast<size_t>(task)] =
+          HWY_DYNAMIC_DISPATCH(read_words)(words + task * kWords, kWords);
     });
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     best = std::min(best, seconds.count());

@@ -12,22 +12,17 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"  // gcc's own intrinsics, its bug 105593
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
-#include <immintrin.h>
-
 #include <algorithm>
+
+#include <immintrin.h>
 
 #include "ops/gemm/panel_driver.h"
 #include "ops/gemm/panel_product.h"
+#include "ops/simd/unroll.h"
 
 #define HEDDLE_BF16_TARGET \
   __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,prefer-vector-width=512")))
 #define HEDDLE_BF16_INLINE HEDDLE_BF16_TARGET __attribute__((always_inline)) inline
-
-#if defined(__clang__)
-#define HEDDLE_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define HEDDLE_UNROLL _Pragma("GCC unroll 32")
-#endif
 
 namespace heddle::ops {
 
@@ -41,8 +36,8 @@ HEDDLE_BF16_INLINE __m512 dot_pairs(__m512 sum, __m512i a, __m512i b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
 }
 
-// The `pass`-th of `num_passes` tiles that share these columns and prefetch the next ones together, as in
-// row_dot.cpp.
+// The `pass`-th of `num_passes` tiles that share these columns and prefetch the next ones together,
+// as in row_dot.cpp.
 template <int kRows, int kColumns>
 HEDDLE_BF16_TARGET void dot_tile(const Product& p, int64_t row, int64_t column, int64_t pass,
                                  int64_t num_passes) {
@@ -77,8 +72,9 @@ HEDDLE_BF16_TARGET void dot_tile(const Product& p, int64_t row, int64_t column, 
       for (int r = 0; r < kRows; ++r) rows[r] = _mm512_loadu_si512(x[r] + k + 32 * half);
       HEDDLE_UNROLL
       for (int c = 0; c < kColumns; ++c) {
-        const __m512i weights = left >= kStep ? _mm512_loadu_si512(w[c] + k + 32 * half)
-                                              : _mm512_maskz_loadu_epi16(mask, w[c] + k + 32 * half);
+        const __m512i weights = left >= kStep
+                                    ? _mm512_loadu_si512(w[c] + k + 32 * half)
+                                    : _mm512_maskz_loadu_epi16(mask, w[c] + k + 32 * half);
         HEDDLE_UNROLL
         for (int r = 0; r < kRows; ++r) {
           sums[half][r][c] = dot_pairs(sums[half][r][c], rows[r], weights);
@@ -128,8 +124,8 @@ struct PairPanel {
 
   template <int kRows, int kWide>
   HEDDLE_BF16_INLINE static void multiply_step(const int32_t* const (&x)[kRows], int64_t pair,
-                                                      const uint32_t* panel,
-                                                      __m512 (&sums)[kRows][kWide]) {
+                                               const uint32_t* panel,
+                                               __m512 (&sums)[kRows][kWide]) {
     __m512i weights[kWide];
     HEDDLE_UNROLL
     for (int v = 0; v < kWide; ++v) weights[v] = _mm512_load_si512(panel + v * 16);
@@ -184,10 +180,10 @@ struct PairPanel {
 }  // namespace
 
 bool has_bf16_products() {
-  static const bool present = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                              __builtin_cpu_supports("avx512vl") &&
-                              __builtin_cpu_supports("avx512dq") &&
-                              __builtin_cpu_supports("avx512bf16");
+  static const bool present =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bf16");
   return present;
 }
 
@@ -223,7 +219,8 @@ HEDDLE_BF16_TARGET double bf16_dot_loop(int64_t rounds) {
   const __m512i ones = _mm512_set1_epi16(0x3f80);
   __m512 sums[kChains];
   HEDDLE_UNROLL
-  for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));  // all different
+  for (int i = 0; i < kChains; ++i)
+    sums[i] = _mm512_set1_ps(static_cast<float>(i));  // all different
   for (int64_t round = 0; round < rounds; ++round) {
     HEDDLE_UNROLL
     for (int i = 0; i < kChains; ++i) sums[i] = dot_pairs(sums[i], ones, ones);
@@ -269,7 +266,8 @@ std::atomic<int> override_for_test{kMeasured};
 bool bf16_products_pay() {
   const int forced = override_for_test.load(std::memory_order_relaxed);
   if (forced != kMeasured) return forced == kAlways && has_bf16_products();
-  // The rates differ by a factor of two either way on the CPUs we know: no noise crosses the middle.
+  // The rates differ by a factor of two either way on the CPUs we know: no noise crosses the
+  // middle.
   static const bool pay = peak_bf16_gflops() > 1.2 * peak_float_gflops();
   return pay;
 }

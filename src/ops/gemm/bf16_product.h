@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products of bf16 weights by the CPU's own bf16 dot product (AVX512-BF16), with x rounded to bf16
-// too: the layouts and loops of row_dot and panel_product, twice the work an instruction.
+// Matrix products of bf16 weights by the CPU's own bf16 dot product (AVX512-BF16), with x rounded
+// to bf16 too: the layouts and loops of row_dot and panel_product, twice the work an instruction.
 //
-// Some CPUs (AMD since Zen 4) run these instructions at twice the rate of float32 multiply-adds, others
-// (Intel without AMX in use) at half of it: bf16_products_pay() tells by measuring once. The instructions
-// flush denormals and sum pairs in their own order: fast mode only.
+// Some CPUs (AMD since Zen 4) run these instructions at twice the rate of float32 multiply-adds,
+// others (Intel without AMX in use) at half of it: bf16_products_pay() tells by measuring once. The
+// instructions flush denormals and sum pairs in their own order: fast mode only.
 //
 // Threading: any number of threads on different blocks. Allocates nothing.
 #pragma once
@@ -17,7 +17,8 @@ namespace heddle::ops {
 
 [[nodiscard]] bool bf16_products_pay();  // and are faster than float32 ones
 
-// Tests run both ways of a CPU that has the instructions: bf16_products_pay() answers `pay` while this lives.
+// Tests run both ways of a CPU that has the instructions: bf16_products_pay() answers `pay` while
+// this lives.
 class ScopedBf16ProductsForTest {
  public:
   explicit ScopedBf16ProductsForTest(bool pay);
@@ -38,7 +39,8 @@ void round_to_bf16(const float* x, int64_t K, uint16_t* to);
 void row_dot_bf16(const Product& product, const Block& block);
 void panel_product_bf16(const Product& product, const Block& block);
 
-// Runs independent dot products in registers, for peak_rate.h. Returns the floating point operations done.
+// Runs independent dot products in registers, for peak_rate.h. Returns the floating point
+// operations done.
 double bf16_dot_loop(int64_t rounds);
 
 }  // namespace heddle::ops

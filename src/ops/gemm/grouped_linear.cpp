@@ -6,9 +6,10 @@
 
 namespace heddle::ops {
 
-int64_t grouped_linear_workspace_bytes(int64_t max_x_rows, int64_t num_experts, int64_t K, DType weight,
-                                       bool exact) {
-  return group_task_bytes(num_experts) + rounded_bytes(max_x_rows, K, weight, product_options(exact));
+int64_t grouped_linear_workspace_bytes(int64_t max_x_rows, int64_t num_experts, int64_t K,
+                                       DType weight, bool exact) {
+  return group_task_bytes(num_experts) +
+         rounded_bytes(max_x_rows, K, weight, product_options(exact));
 }
 
 Status grouped_linear(Context& context, const GroupedLinearArgs& args) {
@@ -24,11 +25,10 @@ Status grouped_linear(Context& context, const GroupedLinearArgs& args) {
   require_row_stride(contract, "y", args.y);
   contract.require(E1 == E + 1, "the number of row_offsets", static_cast<double>(E1.value()),
                    "be one more than the experts of weight");
-  contract.require(args.x_rows.data != nullptr || S == R, "R of y",
-                   static_cast<double>(R.value()), "be the rows of x where there are no x_rows");
+  contract.require(args.x_rows.data != nullptr || S == R, "R of y", static_cast<double>(R.value()),
+                   "be the rows of x where there are no x_rows");
   HEDDLE_RETURN_IF_ERROR(contract.status());
-  const int64_t needed =
-      grouped_linear_workspace_bytes(S, E, K, args.weight.dtype, context.exact);
+  const int64_t needed = grouped_linear_workspace_bytes(S, E, K, args.weight.dtype, context.exact);
   HEDDLE_RETURN_IF_ERROR(contract
                              .require(static_cast<int64_t>(args.workspace.size()) >= needed,
                                       "workspace size", static_cast<double>(args.workspace.size()),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// grouped_linear: a linear layer a group of rows, as a mixture of experts needs it. The rows of y are
-// sorted by expert; expert e owns rows row_offsets[e] <= r < row_offsets[e + 1]:
-//     y[r, n] = sum over k of x[s, k] * weight[e, n, k]    with s = x_rows[r], or r where there is no list
+// grouped_linear: a linear layer a group of rows, as a mixture of experts needs it. The rows of y
+// are sorted by expert; expert e owns rows row_offsets[e] <= r < row_offsets[e + 1]:
+//     y[r, n] = sum over k of x[s, k] * weight[e, n, k]    with s = x_rows[r], or r where there is
+//     no list
 #pragma once
 
 #include <cstddef>
@@ -15,29 +16,30 @@
 namespace heddle::ops {
 
 struct GroupedLinearArgs {
-  TensorView x;            // [S, K]     fp32; without x_rows S = R
-  TensorView weight;       // [E, N, K]  fp32, bf16 or fp16, in place: any alignment of whole elements
-  TensorView row_offsets;  // [E + 1]    int32, from 0 to R, never falling
-  TensorView x_rows = {};  // [R]        int32 in [0, S), or no data
-  MutableTensorView y;     // [R, N]     fp32; must not overlap x
+  TensorView x;       // [S, K]     fp32; without x_rows S = R
+  TensorView weight;  // [E, N, K]  fp32, bf16 or fp16, in place: any alignment of whole elements
+  TensorView row_offsets;          // [E + 1]    int32, from 0 to R, never falling
+  TensorView x_rows = {};          // [R]        int32 in [0, S), or no data
+  MutableTensorView y;             // [R, N]     fp32; must not overlap x
   std::span<std::byte> workspace;  // grouped_linear_workspace_bytes(...) bytes, any alignment
 };
 
 // Scratch for up to max_x_rows rows of x. Depends on this CPU.
-[[nodiscard]] int64_t grouped_linear_workspace_bytes(int64_t max_x_rows, int64_t num_experts, int64_t K,
-                                                     DType weight, bool exact);
+[[nodiscard]] int64_t grouped_linear_workspace_bytes(int64_t max_x_rows, int64_t num_experts,
+                                                     int64_t K, DType weight, bool exact);
 
 // Kernels and exactness as linear's; each expert gets the kernel for its own number of rows.
 // Cost: streams the weights of the experts that have rows, and only those. Allocates nothing.
 // Error: kInvalidArgument, naming the tensor, the dimension or the index that does not fit.
 Status grouped_linear(Context& context, const GroupedLinearArgs& args);
-Status grouped_linear_cpu(CpuContext& context, const GroupedLinearArgs& args);  // shapes already checked
+Status grouped_linear_cpu(CpuContext& context,
+                          const GroupedLinearArgs& args);  // shapes already checked
 
 // The same without checks, for ops that build their own groups.
 struct GroupedProduct {
   Product all;  // T rows of y; x, x_bf16 and x_rows as in Product; weight of expert 0; no bias
-  int64_t expert_stride = 0;              // elements from one expert's weights to the next
-  const int32_t* row_offsets = nullptr;   // [num_experts + 1]
+  int64_t expert_stride = 0;             // elements from one expert's weights to the next
+  const int32_t* row_offsets = nullptr;  // [num_experts + 1]
   int64_t num_experts = 0;
 };
 

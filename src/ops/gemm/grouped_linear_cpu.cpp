@@ -22,14 +22,15 @@ Status check_rows(const GroupedLinearArgs& args) {
   const auto* offsets = args.row_offsets.as<int32_t>();
   const int64_t E = args.weight.shape[0];
   if (offsets[0] != 0 || offsets[E] != R) {
-    return invalid_argument(fmt::format(
-        "grouped_linear: row_offsets run from {} to {}, they must run from 0 to R = {}", offsets[0],
-        offsets[E], R));
+    return invalid_argument(
+        fmt::format("grouped_linear: row_offsets run from {} to {}, they must run from 0 to R = {}",
+                    offsets[0], offsets[E], R));
   }
   for (int64_t e = 0; e < E; ++e) {
     if (offsets[e + 1] < offsets[e]) {
-      return invalid_argument(fmt::format("grouped_linear: row_offsets fall from {} to {} at expert {}",
-                                          offsets[e], offsets[e + 1], e));
+      return invalid_argument(
+          fmt::format("grouped_linear: row_offsets fall from {} to {} at expert {}", offsets[e],
+                      offsets[e + 1], e));
     }
   }
   if (args.x_rows.data != nullptr) {
@@ -62,8 +63,7 @@ void multiply_groups(device::ThreadPool& pool, const GroupedProduct& groups,
     num_active += groups.row_offsets[e + 1] > groups.row_offsets[e] ? 1 : 0;
   }
   if (num_active == 0) return;
-  const int64_t wanted =
-      (wanted_tasks(pool.num_threads()) + num_active - 1) / num_active;
+  const int64_t wanted = (wanted_tasks(pool.num_threads()) + num_active - 1) / num_active;
 
   int64_t num_tasks = 0;
   GroupTask* end = tasks;
@@ -89,9 +89,10 @@ void multiply_groups(device::ThreadPool& pool, const GroupedProduct& groups,
   }
 
   pool.parallel_for(num_tasks, [&](int64_t task, int) {
-    const GroupTask* group = std::upper_bound(tasks, end, task, [](int64_t index, const GroupTask& g) {
-                               return index < g.first_task;
-                             }) - 1;
+    const GroupTask* group =
+        std::upper_bound(tasks, end, task,
+                         [](int64_t index, const GroupTask& g) { return index < g.first_task; }) -
+        1;
     run_kernel(group->kernel, group->product,
                group->grid.block(task - group->first_task, group->product));
   });

@@ -35,14 +35,15 @@ struct GroupedCase {
 };
 
 const GroupedCase kCases[] = {
-    {{0, 1, 0, 0, 1}, 64, 100},      // decode: one row each, most experts untouched
-    {{3, 0, 40, 1, 5}, 96, 70},      // every kernel beside every other
-    {{130, 20, 64, 9}, 257, 130},    // prefill
+    {{0, 1, 0, 0, 1}, 64, 100},    // decode: one row each, most experts untouched
+    {{3, 0, 40, 1, 5}, 96, 70},    // every kernel beside every other
+    {{130, 20, 64, 9}, 257, 130},  // prefill
     {{1, 1, 1}, 7, 3},
     {{0, 0}, 8, 8},
 };
 
-void expect_matches(const LinearReference& truth, const MutableTensorView& y, int64_t K, bool rounded) {
+void expect_matches(const LinearReference& truth, const MutableTensorView& y, int64_t K,
+                    bool rounded) {
   for (size_t i = 0; i < truth.y.size(); ++i) {
     const auto N = static_cast<size_t>(y.shape[1]);
     const double value = element_of(y, static_cast<int64_t>(i / N), static_cast<int64_t>(i % N));
@@ -66,8 +67,9 @@ TEST(GroupedLinearTest, MatchesTheReferenceForEveryMixOfGroupSizes) {
           const std::vector<int32_t> offsets = offsets_of(test.counts);
           const int64_t R = offsets.back();
           const int64_t S = indirect ? 5 : R;
-          SCOPED_TRACE(fmt::format("R = {}, K = {}, N = {}, {}, exact = {}, bf16 = {}, indirect = {}", R,
-                                   test.K, test.N, to_string(dtype), exact, bf16, indirect));
+          SCOPED_TRACE(
+              fmt::format("R = {}, K = {}, N = {}, {}, exact = {}, bf16 = {}, indirect = {}", R,
+                          test.K, test.N, to_string(dtype), exact, bf16, indirect));
           GuardedTensor x({S, test.K}, DType::kF32, 3);
           GuardedTensor weight({E, test.N, test.K}, dtype, 11);
           GuardedTensor y({R, test.N}, DType::kF32, 2);
@@ -119,7 +121,8 @@ TEST(GroupedLinearTest, SaysWhichOffsetOrRowIsWrong) {
   EXPECT_TRUE(run({0, 1, 2}, {}).ok());
   EXPECT_EQ(run({0, 1, 3}, {}).message(),
             "grouped_linear: row_offsets run from 0 to 3, they must run from 0 to R = 2");
-  EXPECT_EQ(run({0, 3, 2}, {}).message(), "grouped_linear: row_offsets fall from 3 to 2 at expert 1");
+  EXPECT_EQ(run({0, 3, 2}, {}).message(),
+            "grouped_linear: row_offsets fall from 3 to 2 at expert 1");
   EXPECT_EQ(run({0, 1, 2}, {0, 2}).message(), "grouped_linear: x_rows[1] is 2, x has 2 rows");
   EXPECT_EQ(run({0, 2}, {}).code(), StatusCode::kInvalidArgument);
 }

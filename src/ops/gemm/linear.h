@@ -11,10 +11,10 @@
 namespace heddle::ops {
 
 struct LinearArgs {
-  TensorView x;         // [T, K]  fp32; rows may be a column range of a wider tensor
-  TensorView weight;    // [N, K]  fp32, bf16 or fp16, in place: any alignment of whole elements
+  TensorView x;          // [T, K]  fp32; rows may be a column range of a wider tensor
+  TensorView weight;     // [N, K]  fp32, bf16 or fp16, in place: any alignment of whole elements
   TensorView bias = {};  // [N]     fp32, or no data
-  MutableTensorView y;  // [T, N]  fp32; rows may be a column range; must not overlap x
+  MutableTensorView y;   // [T, N]  fp32; rows may be a column range; must not overlap x
   std::span<std::byte> workspace = {};  // linear_workspace_bytes(...) bytes, any alignment
 };
 
@@ -24,12 +24,13 @@ struct LinearArgs {
 
 // Exact mode: every element is one fixed sequence of fp32 operations on its row of x and its row of
 // weight; it depends on neither T nor the neighbours nor the threads (row_dot.h).
-// Otherwise the fastest kernel for T is taken. Sums are fp32; where the CPU multiplies bf16 faster than
-// fp32 (bf16_product.h), x is rounded to bf16 for bf16 weights: 2^-8 relative per factor at most.
+// Otherwise the fastest kernel for T is taken. Sums are fp32; where the CPU multiplies bf16 faster
+// than fp32 (bf16_product.h), x is rounded to bf16 for bf16 weights: 2^-8 relative per factor at
+// most.
 //
-// Cost: few rows stream the weights once (bandwidth-bound up to about 4 rows); many rows run at the rate of
-// fused multiply-adds. Allocates nothing. Rows of y are written whole or, on an error, not at all.
-// Error: kInvalidArgument, naming the tensor and the dimension that disagree.
+// Cost: few rows stream the weights once (bandwidth-bound up to about 4 rows); many rows run at the
+// rate of fused multiply-adds. Allocates nothing. Rows of y are written whole or, on an error, not
+// at all. Error: kInvalidArgument, naming the tensor and the dimension that disagree.
 Status linear(Context& context, const LinearArgs& args);
 Status linear_cpu(CpuContext& context, const LinearArgs& args);  // args already checked
 

@@ -31,10 +31,12 @@ std::vector<OpBenchmark> linear_benchmarks(CpuContext& context) {
     for (const auto [N, K] : kShapes) {
       for (const int64_t T : {1, 4, 16, 64, 512}) {
         if (N > 100'000 && T > 64) continue;  // a prefill wants the logits of a few rows only
+
         struct Data {
           Tensor x, y;
           std::vector<std::byte> workspace;
         };
+
         const auto data = std::make_shared<Data>();
         const auto bytes = static_cast<double>(bytes_of(dtype, N * K) + 4 * T * (N + K));
         benchmarks.push_back(
@@ -47,8 +49,8 @@ std::vector<OpBenchmark> linear_benchmarks(CpuContext& context) {
                  data->x = Tensor({T, K}, DType::kF32);
                  data->y = Tensor({T, N}, DType::kF32);
                  for (float& value : data->x.span<float>()) value = 0.5f;
-                 data->workspace.resize(static_cast<size_t>(
-                     linear_workspace_bytes(T, K, N, dtype, context.exact)));
+                 data->workspace.resize(
+                     static_cast<size_t>(linear_workspace_bytes(T, K, N, dtype, context.exact)));
                }
                const TensorView weight(cold->next(bytes_of(dtype, N * K)), dtype, {N, K});
                const Status status = linear(context, {.x = data->x.view(),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// linear at the shapes of small hybrid models: projections and output heads, one token to a prefill.
+// linear at the shapes of small hybrid models: projections and output heads, one token to a
+// prefill.
 #pragma once
 
 #include <vector>

@@ -14,16 +14,22 @@ namespace heddle::ops {
 // Element `index` of row `row` as double, whatever the dtype.
 inline double element_of(const TensorView& tensor, int64_t row, int64_t index) {
   switch (tensor.dtype) {
-    case DType::kF32: return static_cast<double>(tensor.row<float>(row)[index]);
-    case DType::kBf16: return static_cast<double>(to_float(tensor.row<Bf16>(row)[index]));
-    case DType::kF16: return static_cast<double>(to_float(tensor.row<F16>(row)[index]));
-    default: HEDDLE_CHECK(false && "a floating dtype"); return 0;
+    case DType::kF32:
+      return static_cast<double>(tensor.row<float>(row)[index]);
+    case DType::kBf16:
+      return static_cast<double>(to_float(tensor.row<Bf16>(row)[index]));
+    case DType::kF16:
+      return static_cast<double>(to_float(tensor.row<F16>(row)[index]));
+    default:
+      HEDDLE_CHECK(false && "a floating dtype");
+      return 0;
   }
 }
 
 struct LinearReference {
-  std::vector<double> y;          // [T, N]
-  std::vector<double> magnitude;  // [T, N]: sum of |x w| + |bias|, what rounding errors are relative to
+  std::vector<double> y;  // [T, N]
+  std::vector<double>
+      magnitude;  // [T, N]: sum of |x w| + |bias|, what rounding errors are relative to
 };
 
 inline LinearReference linear_reference(const TensorView& x, const TensorView& weight,

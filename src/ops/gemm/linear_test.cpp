@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/gemm/linear.h"
 
-#include <malloc.h>
-
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -12,6 +10,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
+#include <malloc.h>
 
 #include "ops/gemm/bf16_product.h"
 #include "ops/gemm/linear_reference.h"
@@ -50,7 +49,8 @@ Product product_of(const TensorView& x, const TensorView& weight, const TensorVi
           .N = weight.shape[0]};
 }
 
-void expect_matches(const LinearReference& truth, const MutableTensorView& y, int64_t K, bool rounded) {
+void expect_matches(const LinearReference& truth, const MutableTensorView& y, int64_t K,
+                    bool rounded) {
   const int64_t T = y.shape[0];
   const int64_t N = y.shape[1];
   for (int64_t t = 0; t < T; ++t) {
@@ -58,7 +58,8 @@ void expect_matches(const LinearReference& truth, const MutableTensorView& y, in
       const auto i = static_cast<size_t>(t * N + n);
       const double value = element_of(y, t, n);
       // Written this way round so that NaN fails.
-      ASSERT_TRUE(std::fabs(value - truth.y[i]) <= tolerance(K, rounded, truth.magnitude[i]) + 1e-30)
+      ASSERT_TRUE(std::fabs(value - truth.y[i]) <=
+                  tolerance(K, rounded, truth.magnitude[i]) + 1e-30)
           << fmt::format("y[{}, {}] = {}, expected {}", t, n, value, truth.y[i]);
     }
   }
@@ -74,8 +75,8 @@ class LinearTest : public ::testing::TestWithParam<int64_t> {
   device::ThreadPool pool_{2};
 };
 
-// Every kernel on shapes that fill no vector, tile or panel, with NaN around every row and an unreadable
-// page behind every tensor.
+// Every kernel on shapes that fill no vector, tile or panel, with NaN around every row and an
+// unreadable page behind every tensor.
 TEST_P(LinearTest, EveryKernelMatchesTheReferenceOnOddShapes) {
   uint64_t seed = 1;
   for (const int64_t T : {1, 2, 3, 5, 17, 33, 65}) {
@@ -105,8 +106,8 @@ TEST_P(LinearTest, EveryKernelMatchesTheReferenceOnOddShapes) {
             }
           }
           for (const ProductKernel kernel : kernels) {
-            SCOPED_TRACE(fmt::format("T = {}, K = {}, N = {}, {}, kernel {}", T, K, N, to_string(dtype),
-                                     static_cast<int>(kernel)));
+            SCOPED_TRACE(fmt::format("T = {}, K = {}, N = {}, {}, kernel {}", T, K, N,
+                                     to_string(dtype), static_cast<int>(kernel)));
             GuardedTensor y({T, N}, DType::kF32, padding);
             Product product = product_of(x.view(), weight.view(), some_bias, y.view());
             product.x_bf16 = rounded.data();
@@ -115,8 +116,9 @@ TEST_P(LinearTest, EveryKernelMatchesTheReferenceOnOddShapes) {
             for (int64_t task = 0; task < grid.num_tasks; ++task) {
               run_kernel(kernel, product, grid.block(task, product));
             }
-            expect_matches(truth, y.view(), K,
-                           kernel == ProductKernel::kRowDotBf16 || kernel == ProductKernel::kPanelBf16);
+            expect_matches(
+                truth, y.view(), K,
+                kernel == ProductKernel::kRowDotBf16 || kernel == ProductKernel::kPanelBf16);
             if (HasFatalFailure()) return;
             EXPECT_TRUE(y.padding_untouched());
           }
@@ -132,8 +134,8 @@ TEST_P(LinearTest, MatchesTheReferenceInBothModes) {
     CpuContext context(pool_, exact);
     for (const int64_t T : {1, 4, 13, 130}) {
       for (const DType dtype : kWeightTypes) {
-        SCOPED_TRACE(fmt::format("T = {}, {}, exact = {}, bf16 = {}", T, to_string(dtype), exact,
-                                 bf16));
+        SCOPED_TRACE(
+            fmt::format("T = {}, {}, exact = {}, bf16 = {}", T, to_string(dtype), exact, bf16));
         constexpr int64_t kK = 192;
         constexpr int64_t kN = 320;
         GuardedTensor x({T, kK}, DType::kF32, 16);
@@ -192,7 +194,8 @@ TEST_P(LinearTest, ExactRowsHaveTheSameBitsWhateverTheyAreComputedWith) {
   }
 }
 
-// 16-bit weights hold their values exactly in fp32: converting them in the kernel or beforehand is one.
+// 16-bit weights hold their values exactly in fp32: converting them in the kernel or beforehand is
+// one.
 TEST_P(LinearTest, ExactResultsDoNotDependOnTheDtypeThatHoldsTheWeights) {
   constexpr int64_t kT = 5, kK = 100, kN = 33;
   for (const DType dtype : {DType::kBf16, DType::kF16}) {
@@ -232,7 +235,8 @@ TEST_P(LinearTest, TakesWeightsAtOddAddresses) {
       std::vector<std::byte> workspace(
           static_cast<size_t>(linear_workspace_bytes(kT, kK, kN, dtype, exact)));
       ASSERT_TRUE(
-          linear(context, {.x = x.view(), .weight = odd, .y = y.view(), .workspace = workspace}).ok());
+          linear(context, {.x = x.view(), .weight = odd, .y = y.view(), .workspace = workspace})
+              .ok());
       expect_matches(linear_reference(x.view(), weight.view(), {}), y.view(), kK,
                      rounds_x(dtype, product_options(exact)));
     }
@@ -288,12 +292,11 @@ TEST_P(LinearTest, SaysWhichTensorsDisagree) {
   EXPECT_EQ(linear(context, {.x = x.view(), .weight = fitting.view(), .y = overlapping}).code(),
             StatusCode::kInvalidArgument);
   GuardedTensor short_bias({2}, DType::kF32);
-  EXPECT_EQ(linear(context, {.x = x.view(),
-                             .weight = fitting.view(),
-                             .bias = short_bias.view(),
-                             .y = y.view()})
-                .code(),
-            StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      linear(context,
+             {.x = x.view(), .weight = fitting.view(), .bias = short_bias.view(), .y = y.view()})
+          .code(),
+      StatusCode::kInvalidArgument);
 }
 
 TEST_P(LinearTest, AllocatesNothing) {

@@ -13,8 +13,8 @@ namespace heddle::ops {
 // Rows of the largest tile: 6 x 4 vectors of sums fill 24 of AVX-512's 32 registers.
 inline constexpr int64_t kPanelTileRows = 6;
 
-// Walks the weights that the next panel will be packed from, so that the tiles of this one can ask for
-// them while they compute: 512 bytes at a time, spread evenly over the tiles' calls of next().
+// Walks the weights that the next panel will be packed from, so that the tiles of this one can ask
+// for them while they compute: 512 bytes at a time, spread evenly over the tiles' calls of next().
 class NextPanel {
  public:
   static constexpr int64_t kBytes = 512;
@@ -73,9 +73,10 @@ struct PanelTile {
   NextPanel& next;
 };
 
-// What is packed after the slice that ends at `k_end` of the `num_columns` columns from `column` on.
-inline NextPanel next_panel(const Product& p, const Block& block, int64_t column, int64_t num_columns,
-                            int64_t k_end, int64_t depth) {
+// What is packed after the slice that ends at `k_end` of the `num_columns` columns from `column`
+// on.
+inline NextPanel next_panel(const Product& p, const Block& block, int64_t column,
+                            int64_t num_columns, int64_t k_end, int64_t depth) {
   int64_t k = k_end;
   if (k >= p.K) {
     column += num_columns;
@@ -89,8 +90,9 @@ inline NextPanel next_panel(const Product& p, const Block& block, int64_t column
           bytes_of(p.weight_dtype, p.weight_stride)};
 }
 
-// Kernel: kDepth (K of a slice), kPanelBytes, kVectors (most vectors of a panel's width), kMaxWidth,
-// lanes(), steps(depth), pack(product, column, num_columns, k, depth, width, panel), tile(rows, vectors, PanelTile).
+// Kernel: kDepth (K of a slice), kPanelBytes, kVectors (most vectors of a panel's width),
+// kMaxWidth, lanes(), steps(depth), pack(product, column, num_columns, k, depth, width, panel),
+// tile(rows, vectors, PanelTile).
 template <class Kernel>
 void run_panels(const Product& p, const Block& block) {
   alignas(64) unsigned char panel[Kernel::kPanelBytes];
@@ -160,12 +162,18 @@ void for_tile_shape(int64_t rows, int64_t vectors, const Function& function) {
     if constexpr (kMaxVectors == 4) return function.template operator()<kRows, 4>();
   };
   switch (rows) {
-    case 1: return with_vectors.template operator()<1>();
-    case 2: return with_vectors.template operator()<2>();
-    case 3: return with_vectors.template operator()<3>();
-    case 4: return with_vectors.template operator()<4>();
-    case 5: return with_vectors.template operator()<5>();
-    default: return with_vectors.template operator()<6>();
+    case 1:
+      return with_vectors.template operator()<1>();
+    case 2:
+      return with_vectors.template operator()<2>();
+    case 3:
+      return with_vectors.template operator()<3>();
+    case 4:
+      return with_vectors.template operator()<4>();
+    case 5:
+      return with_vectors.template operator()<5>();
+    default:
+      return with_vectors.template operator()<6>();
   }
 }
 

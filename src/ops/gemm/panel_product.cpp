@@ -28,8 +28,9 @@ using Words = hn::Vec<WordTag>;
 
 constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
 
-// Loads a square of 32-bit words, one from each of kLanes weight rows, and transposes it: words[i] holds
-// word i of every row. Rows beyond `num_rows` and words beyond `num_bytes` of a row become zero.
+// Loads a square of 32-bit words, one from each of kLanes weight rows, and transposes it: words[i]
+// holds word i of every row. Rows beyond `num_rows` and words beyond `num_bytes` of a row become
+// zero.
 template <typename Weight>
 HWY_INLINE void load_square(const Weight* from, int64_t stride, int64_t num_rows, int64_t num_bytes,
                             Words (&words)[kLanes]) {
@@ -37,8 +38,8 @@ HWY_INLINE void load_square(const Weight* from, int64_t stride, int64_t num_rows
   if (HWY_TARGET != HWY_SCALAR && num_rows >= kLanes && num_bytes >= kLanes * 4) {
     HEDDLE_UNROLL
     for (int64_t r = 0; r < kLanes; ++r) {
-      words[r] = hn::BitCast(
-          d, hn::LoadU(FloatTag(), reinterpret_cast<const float*>(from + r * stride)));
+      words[r] =
+          hn::BitCast(d, hn::LoadU(FloatTag(), reinterpret_cast<const float*>(from + r * stride)));
     }
   } else {
     HWY_ALIGN uint32_t square[kLanes][kLanes] = {};
@@ -94,7 +95,8 @@ struct FloatPanel {
     constexpr int64_t kInWord = 4 / static_cast<int64_t>(sizeof(Weight));
     auto* out = static_cast<float*>(panel);
     for (int64_t c = 0; c < width; c += kLanes) {
-      const Weight* rows = static_cast<const Weight*>(p.weight) + (column + c) * p.weight_stride + k;
+      const Weight* rows =
+          static_cast<const Weight*>(p.weight) + (column + c) * p.weight_stride + k;
       for (int64_t i = 0; i < depth; i += kLanes * kInWord) {
         Words words[kLanes];
         const int64_t bytes_left = (depth - i) * static_cast<int64_t>(sizeof(Weight));
@@ -121,7 +123,8 @@ struct FloatPanel {
   }
 
   template <int kRows, int kWide>
-  static HWY_INLINE void multiply_step(const float* const (&x)[kRows], int64_t k, const float* panel,
+  static HWY_INLINE void multiply_step(const float* const (&x)[kRows], int64_t k,
+                                       const float* panel,
                                        hn::Vec<FloatTag> (&sums)[kRows][kWide]) {
     const FloatTag d;
     hn::Vec<FloatTag> weights[kWide];
@@ -158,7 +161,8 @@ struct FloatPanel {
         multiply_step<kRows, kWide>(x, k + line, panel, sums);
       }
     }
-    for (; k < tile.depth; ++k, panel += kWide * kLanes) multiply_step<kRows, kWide>(x, k, panel, sums);
+    for (; k < tile.depth; ++k, panel += kWide * kLanes)
+      multiply_step<kRows, kWide>(x, k, panel, sums);
     HEDDLE_UNROLL
     for (int r = 0; r < kRows; ++r) {
       HEDDLE_UNROLL
@@ -169,31 +173,34 @@ struct FloatPanel {
   }
 
   static void tile(int64_t rows, int64_t vectors, const PanelTile& tile) {
-    for_tile_shape<kVectors>(rows, vectors, [&]<int kRows, int kWide>() {
-      multiply<kRows, kWide>(tile);
-    });
+    for_tile_shape<kVectors>(rows, vectors,
+                             [&]<int kRows, int kWide>() { multiply<kRows, kWide>(tile); });
   }
 };
 
 void panel_block(const Product& product, const Block& block) {
   switch (product.weight_dtype) {
-    case DType::kF32: return run_panels<FloatPanel<float>>(product, block);
-    case DType::kBf16: return run_panels<FloatPanel<Bf16>>(product, block);
-    case DType::kF16: return run_panels<FloatPanel<F16>>(product, block);
-    default: HEDDLE_CHECK(false && "the contract admits f32, bf16 and f16 weights only");
+    case DType::kF32:
+      return run_panels<FloatPanel<float>>(product, block);
+    case DType::kBf16:
+      return run_panels<FloatPanel<Bf16>>(product, block);
+    case DType::kF16:
+      return run_panels<FloatPanel<F16>>(product, block);
+    default:
+      HEDDLE_CHECK(false && "the contract admits f32, bf16 and f16 weights only");
   }
 }
 
-// Measured with weights from memory. With a short K there are few steps to pay for folding the lanes of a
-// dot product, and with AVX2 few registers for its tiles.
+// Measured with weights from memory. With a short K there are few steps to pay for folding the
+// lanes of a dot product, and with AVX2 few registers for its tiles.
 int64_t rows_to_pay(int64_t K) {
   constexpr int64_t kShortK = 192;
   if (HWY_TARGET == HWY_AVX3) return K <= kShortK ? 6 : 16;
   return K <= kShortK ? 4 : 7;
 }
 
-void pack_pair_panel(const Product& p, int64_t column, int64_t num_columns, int64_t k, int64_t depth,
-                     int64_t width, uint32_t* panel) {
+void pack_pair_panel(const Product& p, int64_t column, int64_t num_columns, int64_t k,
+                     int64_t depth, int64_t width, uint32_t* panel) {
   const WordTag d;
   for (int64_t c = 0; c < width; c += kLanes) {
     const Bf16* rows = static_cast<const Bf16*>(p.weight) + (column + c) * p.weight_stride + k;
@@ -228,8 +235,8 @@ void panel_product(const Product& product, const Block& block) {
 
 int64_t panel_product_pays_from(int64_t K) { return HWY_DYNAMIC_DISPATCH(rows_to_pay)(K); }
 
-void pack_pairs(const Product& product, int64_t column, int64_t num_columns, int64_t k, int64_t depth,
-                int64_t width, uint32_t* panel) {
+void pack_pairs(const Product& product, int64_t column, int64_t num_columns, int64_t k,
+                int64_t depth, int64_t width, uint32_t* panel) {
   HWY_DYNAMIC_DISPATCH(pack_pair_panel)(product, column, num_columns, k, depth, width, panel);
 }
 

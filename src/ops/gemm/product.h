@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Product: one matrix product y = x W^T (+ bias) as plain pointers, what every CPU kernel of this folder
-// works on. Pointers need only the alignment of their type's bytes (weights may lie anywhere in a mapped
-// file); strides are in elements and may exceed the widths, and what lies between is never read.
+// Product: one matrix product y = x W^T (+ bias) as plain pointers, what every CPU kernel of this
+// folder works on. Pointers need only the alignment of their type's bytes (weights may lie anywhere
+// in a mapped file); strides are in elements and may exceed the widths, and what lies between is
+// never read.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,12 @@ struct Product {
   const float* x = nullptr;  // [T, K]
   int64_t x_stride = 0;
 
-  const uint16_t* x_bf16 = nullptr;  // x by round_to_bf16() (bf16_product.h); only the bf16 kernels read it
+  const uint16_t* x_bf16 =
+      nullptr;  // x by round_to_bf16() (bf16_product.h); only the bf16 kernels read it
   int64_t x_bf16_stride = 0;
 
-  const int32_t* x_rows = nullptr;  // [T] which row of x (and x_bf16) row t of y multiplies, or none: t
+  const int32_t* x_rows =
+      nullptr;  // [T] which row of x (and x_bf16) row t of y multiplies, or none: t
 
   const void* weight = nullptr;  // [N, K] f32, bf16 or f16
   int64_t weight_stride = 0;

@@ -20,10 +20,11 @@ int64_t bf16_panel_pays_from(int64_t K) {
 }
 
 // A task should run for some microseconds at least: what handing it out and waiting for it costs.
-constexpr int64_t kMinTaskWork = 128 * 1024;          // multiply-adds
-constexpr int64_t kMinTaskWeightBytes = 8 * 1024;     // of weights streamed from memory
-constexpr int64_t kMaxTaskWeightBytes = 256 * 1024;   // small enough that the last task is never long
-constexpr int64_t kRowDotColumns = 16;                // four tiles
+constexpr int64_t kMinTaskWork = 128 * 1024;       // multiply-adds
+constexpr int64_t kMinTaskWeightBytes = 8 * 1024;  // of weights streamed from memory
+constexpr int64_t kMaxTaskWeightBytes =
+    256 * 1024;                         // small enough that the last task is never long
+constexpr int64_t kRowDotColumns = 16;  // four tiles
 
 }  // namespace
 
@@ -37,10 +38,14 @@ ProductKernel choose_kernel(int64_t T, int64_t K, DType weight, const ProductOpt
 
 void run_kernel(ProductKernel kernel, const Product& product, const Block& block) {
   switch (kernel) {
-    case ProductKernel::kRowDot: return row_dot(product, block);
-    case ProductKernel::kPanel: return panel_product(product, block);
-    case ProductKernel::kRowDotBf16: return row_dot_bf16(product, block);
-    case ProductKernel::kPanelBf16: return panel_product_bf16(product, block);
+    case ProductKernel::kRowDot:
+      return row_dot(product, block);
+    case ProductKernel::kPanel:
+      return panel_product(product, block);
+    case ProductKernel::kRowDotBf16:
+      return row_dot_bf16(product, block);
+    case ProductKernel::kPanelBf16:
+      return panel_product_bf16(product, block);
   }
 }
 
@@ -61,8 +66,8 @@ TaskGrid split_product(ProductKernel kernel, const Product& p, int64_t wanted) {
 
   // Columns: as many blocks as wanted, within the bounds on a block.
   int64_t columns = ceil_div(p.N, std::max<int64_t>(wanted, 1));
-  const int64_t fewest = std::min(ceil_div(kMinTaskWork, column_work),
-                                  ceil_div(kMinTaskWeightBytes, column_bytes));
+  const int64_t fewest =
+      std::min(ceil_div(kMinTaskWork, column_work), ceil_div(kMinTaskWeightBytes, column_bytes));
   columns = std::clamp(columns, std::min(fewest, p.N),
                        std::max<int64_t>(kMaxTaskWeightBytes / column_bytes, unit));
   columns = ceil_div(std::max<int64_t>(columns, 1), unit) * unit;
@@ -74,8 +79,8 @@ TaskGrid split_product(ProductKernel kernel, const Product& p, int64_t wanted) {
   if (row_blocks_wanted > 1) {
     constexpr int64_t kMinRows = 24;  // four tiles a panel or pass over the weights
     const int64_t row_work = std::max<int64_t>(p.K * std::min(columns, p.N), 1);
-    const int64_t rows = std::max({ceil_div(p.T, row_blocks_wanted), kMinRows,
-                                   ceil_div(kMinTaskWork, row_work)});
+    const int64_t rows =
+        std::max({ceil_div(p.T, row_blocks_wanted), kMinRows, ceil_div(kMinTaskWork, row_work)});
     grid.rows = std::min(ceil_div(rows, 6) * 6, std::max<int64_t>(p.T, 1));
   }
   grid.num_tasks = grid.num_column_blocks * ceil_div(p.T, std::max<int64_t>(grid.rows, 1));
@@ -113,8 +118,7 @@ const uint16_t* round_rows(device::ThreadPool& pool, const float* x, int64_t x_s
 void multiply(device::ThreadPool& pool, Product product, const ProductOptions& options,
               std::span<std::byte> workspace) {
   if (rounds_x(product.weight_dtype, options)) {
-    product.x_bf16 =
-        round_rows(pool, product.x, product.x_stride, product.T, product.K, workspace);
+    product.x_bf16 = round_rows(pool, product.x, product.x_stride, product.T, product.K, workspace);
     product.x_bf16_stride = bf16_row_width(product.K);
   }
   const ProductKernel kernel = choose_kernel(product.T, product.K, product.weight_dtype, options);

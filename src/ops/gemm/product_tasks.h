@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernel computes a product, and how it is cut into tasks for the thread pool. Shared by linear and
-// grouped_linear.
+// Which kernel computes a product, and how it is cut into tasks for the thread pool. Shared by
+// linear and grouped_linear.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 namespace heddle::ops {
 
 struct ProductOptions {
-  bool exact = false;           // every row the same bits whatever is computed beside it
-  bool bf16_products = false;   // may round x to bf16 where the weights are (and the CPU can)
+  bool exact = false;          // every row the same bits whatever is computed beside it
+  bool bf16_products = false;  // may round x to bf16 where the weights are (and the CPU can)
 };
 
 // What an op's Context means for its products on this CPU.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test tensors for matrix products: seeded random numbers, rows wider than the tensor with NaN between
-// them, memory that ends where an unreadable page begins.
+// Test tensors for matrix products: seeded random numbers, rows wider than the tensor with NaN
+// between them, memory that ends where an unreadable page begins.
 #pragma once
-
-#include <sys/mman.h>
 
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
+
+#include <sys/mman.h>
 
 #include "core/check.h"
 #include "core/tensor.h"
@@ -28,8 +28,8 @@ inline void store_element(void* data, DType dtype, int64_t index, float value) {
   }
 }
 
-// A tensor whose last byte is the last one before an unreadable page: a kernel that reads past a row's or
-// the tensor's end crashes, or meets the NaN between the rows.
+// A tensor whose last byte is the last one before an unreadable page: a kernel that reads past a
+// row's or the tensor's end crashes, or meets the NaN between the rows.
 class GuardedTensor {
  public:
   GuardedTensor(const Shape& shape, DType dtype, int64_t row_padding = 0)
@@ -43,7 +43,8 @@ class GuardedTensor {
     map_ = mmap(nullptr, map_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     HEDDLE_CHECK(map_ != MAP_FAILED);
     data_ = static_cast<unsigned char*>(map_) + (map_bytes_ - kPage - bytes);
-    HEDDLE_CHECK(mprotect(static_cast<unsigned char*>(map_) + map_bytes_ - kPage, kPage, PROT_NONE) == 0);
+    HEDDLE_CHECK(
+        mprotect(static_cast<unsigned char*>(map_) + map_bytes_ - kPage, kPage, PROT_NONE) == 0);
     for (int64_t i = 0; i < elements; ++i) store_element(data_, dtype, i, kNaN);
   }
 

@@ -22,8 +22,8 @@ namespace simd = heddle::ops::simd::HWY_NAMESPACE;
 
 using FloatTag = hn::ScalableTag<float>;
 
-// Rows x columns of a tile. Two vectors of sums an element: with 4 columns 24 of AVX-512's 32 registers,
-// with 2 columns 12 of AVX2's 16, three rows and a weight in the others.
+// Rows x columns of a tile. Two vectors of sums an element: with 4 columns 24 of AVX-512's 32
+// registers, with 2 columns 12 of AVX2's 16, three rows and a weight in the others.
 constexpr int kTileRows = HWY_TARGET == HWY_SCALAR ? 1 : 3;
 constexpr int kTileColumns = HWY_TARGET == HWY_AVX3 ? 4 : HWY_TARGET == HWY_AVX2 ? 2 : 1;
 
@@ -44,12 +44,14 @@ HWY_INLINE void dot_step(const float* const (&x)[kRows], const Weight* const (&w
     for (int c = 0; c < kColumns; ++c) {
       const auto weights = simd::LoadFloats(d, w[c] + k + half * lanes);
       HEDDLE_UNROLL
-      for (int r = 0; r < kRows; ++r) sums[half][r][c] = hn::MulAdd(row[r], weights, sums[half][r][c]);
+      for (int r = 0; r < kRows; ++r)
+        sums[half][r][c] = hn::MulAdd(row[r], weights, sums[half][r][c]);
     }
   }
 }
 
-// Adds the lanes of each of four vectors, all four at once: lane i of the result is the sum of v[i].
+// Adds the lanes of each of four vectors, all four at once: lane i of the result is the sum of
+// v[i].
 HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> fold_lanes(const hn::Vec<FloatTag> (&v)[4]) {
 #if HWY_TARGET == HWY_SCALAR
   return v[0];
@@ -74,8 +76,9 @@ HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> fold_lanes(const hn::Vec<FloatTag> (
 #endif
 }
 
-// The `pass`-th of `num_passes` tiles that share these columns; its first element is (row, column). Together
-// they prefetch the next columns' weights, each its share, so that memory is never waited for in bursts.
+// The `pass`-th of `num_passes` tiles that share these columns; its first element is (row, column).
+// Together they prefetch the next columns' weights, each its share, so that memory is never waited
+// for in bursts.
 template <int kRows, int kColumns, typename Weight>
 HWY_NOINLINE void dot_tile(const Product& p, int64_t row, int64_t column, int64_t pass,
                            int64_t num_passes) {
@@ -177,10 +180,14 @@ void dot_block(const Product& p, const Block& block) {
 
 void row_dot_block(const Product& product, const Block& block) {
   switch (product.weight_dtype) {
-    case DType::kF32: return dot_block<float>(product, block);
-    case DType::kBf16: return dot_block<Bf16>(product, block);
-    case DType::kF16: return dot_block<F16>(product, block);
-    default: HEDDLE_CHECK(false && "the contract admits f32, bf16 and f16 weights only");
+    case DType::kF32:
+      return dot_block<float>(product, block);
+    case DType::kBf16:
+      return dot_block<Bf16>(product, block);
+    case DType::kF16:
+      return dot_block<F16>(product, block);
+    default:
+      HEDDLE_CHECK(false && "the contract admits f32, bf16 and f16 weights only");
   }
 }
 

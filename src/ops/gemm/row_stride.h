@@ -6,7 +6,8 @@
 
 namespace heddle::ops {
 
-inline void require_row_stride(ShapeContract& contract, const char* name, const TensorView& tensor) {
+inline void require_row_stride(ShapeContract& contract, const char* name,
+                               const TensorView& tensor) {
   const Shape& shape = tensor.shape;
   if (shape.rank() == 0 || shape[0] <= 1) return;
   contract.require(tensor.row_stride >= TensorView::dense_row_stride(shape), name,

@@ -19,7 +19,8 @@ inline void sort_by_expert(const int32_t* experts, int64_t T, int64_t A, int64_t
   std::fill_n(order.row_offsets, E + 1, 0);
   for (int64_t i = 0; i < T * A; ++i) ++order.row_offsets[experts[i] + 1];
   for (int64_t e = 0; e < E; ++e) order.row_offsets[e + 1] += order.row_offsets[e];
-  // row_offsets[e] counts up to the start of e + 1 while rows are given out, and is then moved back.
+  // row_offsets[e] counts up to the start of e + 1 while rows are given out, and is then moved
+  // back.
   for (int64_t i = 0; i < T * A; ++i) {
     const int32_t row = order.row_offsets[experts[i]]++;
     order.row_token[row] = static_cast<int32_t>(i / A);

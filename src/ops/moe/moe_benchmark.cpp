@@ -29,7 +29,8 @@ Tensor random_tensor(const Shape& shape) {
   return tensor;
 }
 
-// How many experts the T * A rows touch, when every token's are all different and tokens independent.
+// How many experts the T * A rows touch, when every token's are all different and tokens
+// independent.
 double touched_experts(int64_t T, const RoutedMoeShape& shape) {
   double untouched = static_cast<double>(shape.E);
   for (int64_t t = 0; t < T; ++t) {
@@ -38,40 +39,42 @@ double touched_experts(int64_t T, const RoutedMoeShape& shape) {
   return static_cast<double>(shape.E) - untouched;
 }
 
-OpBenchmark routed_moe_benchmark(CpuContext& context, const std::shared_ptr<ColdMemory>& cold, int64_t T,
-                                 RoutedMoeShape shape, DType dtype) {
+OpBenchmark routed_moe_benchmark(CpuContext& context, const std::shared_ptr<ColdMemory>& cold,
+                                 int64_t T, RoutedMoeShape shape, DType dtype) {
   struct Data {
     Tensor x, logits, y;
     std::vector<std::byte> workspace;
   };
+
   shape.weight = dtype;
   const auto data = std::make_shared<Data>();
   const auto [H, I, E, A, weight] = shape;
   const auto expert_bytes = static_cast<double>(bytes_of(dtype, 3 * H * I));
-  return {.name = "routed_moe",
-          .shape = fmt::format("T {}, H {}, I {}, E {}, A {}, {}", T, H, I, E, A, to_string(dtype)),
-          .bytes = touched_experts(T, shape) * expert_bytes + static_cast<double>(8 * T * H),
-          .flops = 6.0 * static_cast<double>(T * A * H * I),
-          .run = [&context, cold, data, T, shape] {
-            if (data->x.shape().rank() == 0) {
-              data->x = random_tensor({T, shape.H});
-              data->logits = random_tensor({T, shape.E});
-              data->y = Tensor({T, shape.H}, DType::kF32);
-              data->workspace.resize(
-                  static_cast<size_t>(routed_moe_workspace_bytes(T, shape, context.exact)));
-            }
-            const int64_t w13_bytes = bytes_of(shape.weight, shape.E * 2 * shape.I * shape.H);
-            const TensorView w13(cold->next(w13_bytes), shape.weight, {shape.E, 2 * shape.I, shape.H});
-            const TensorView w2(cold->next(w13_bytes / 2), shape.weight, {shape.E, shape.H, shape.I});
-            const Status status = routed_moe(context, {.x = data->x.view(),
-                                                       .router_logits = data->logits.view(),
-                                                       .w13 = w13,
-                                                       .w2 = w2,
-                                                       .y = data->y.view(),
-                                                       .experts_per_token = shape.A,
-                                                       .workspace = data->workspace});
-            HEDDLE_CHECK(status.ok());
-          }};
+  return {
+      .name = "routed_moe",
+      .shape = fmt::format("T {}, H {}, I {}, E {}, A {}, {}", T, H, I, E, A, to_string(dtype)),
+      .bytes = touched_experts(T, shape) * expert_bytes + static_cast<double>(8 * T * H),
+      .flops = 6.0 * static_cast<double>(T * A * H * I),
+      .run = [&context, cold, data, T, shape] {
+        if (data->x.shape().rank() == 0) {
+          data->x = random_tensor({T, shape.H});
+          data->logits = random_tensor({T, shape.E});
+          data->y = Tensor({T, shape.H}, DType::kF32);
+          data->workspace.resize(
+              static_cast<size_t>(routed_moe_workspace_bytes(T, shape, context.exact)));
+        }
+        const int64_t w13_bytes = bytes_of(shape.weight, shape.E * 2 * shape.I * shape.H);
+        const TensorView w13(cold->next(w13_bytes), shape.weight, {shape.E, 2 * shape.I, shape.H});
+        const TensorView w2(cold->next(w13_bytes / 2), shape.weight, {shape.E, shape.H, shape.I});
+        const Status status = routed_moe(context, {.x = data->x.view(),
+                                                   .router_logits = data->logits.view(),
+                                                   .w13 = w13,
+                                                   .w2 = w2,
+                                                   .y = data->y.view(),
+                                                   .experts_per_token = shape.A,
+                                                   .workspace = data->workspace});
+        HEDDLE_CHECK(status.ok());
+      }};
 }
 
 // `rows` rows for each of the first `active` experts.
@@ -82,14 +85,15 @@ OpBenchmark grouped_linear_benchmark(CpuContext& context, const std::shared_ptr<
     Tensor x, y, offsets;
     std::vector<std::byte> workspace;
   };
+
   const auto data = std::make_shared<Data>();
   const int64_t R = rows * active;
   const int64_t N = 2 * shape.I;
   const int64_t K = shape.H;
   const int64_t E = shape.E;
   return {.name = "grouped_linear",
-          .shape = fmt::format("{} rows for each of {} of {} experts, N {}, K {}, {}", rows, active, E, N,
-                               K, to_string(dtype)),
+          .shape = fmt::format("{} rows for each of {} of {} experts, N {}, K {}, {}", rows, active,
+                               E, N, K, to_string(dtype)),
           .bytes = static_cast<double>(bytes_of(dtype, active * N * K) + 4 * R * (N + K)),
           .flops = 2.0 * static_cast<double>(R * N * K),
           .run = [&context, cold, data, rows, active, R, N, K, E, dtype] {
@@ -118,6 +122,7 @@ OpBenchmark moe_route_benchmark(CpuContext& context, int64_t T, const RoutedMoeS
   struct Data {
     Tensor logits, experts, weights;
   };
+
   const auto data = std::make_shared<Data>();
   return {.name = "moe_route",
           .shape = fmt::format("T {}, E {}, A {}", T, shape.E, shape.A),

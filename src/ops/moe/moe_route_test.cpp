@@ -85,8 +85,8 @@ TEST(MoeRouteTest, PrefersTheLowerIdAmongEqualLogits) {
 TEST(MoeRouteTest, SurvivesWhatIsNotANumber) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float inf = std::numeric_limits<float>::infinity();
-  for (const std::vector<float>& pattern :
-       std::vector<std::vector<float>>{{nan}, {nan, 1.0f}, {inf, 0.0f}, {-inf}, {inf}, {nan, inf, -inf}}) {
+  for (const std::vector<float>& pattern : std::vector<std::vector<float>>{
+           {nan}, {nan, 1.0f}, {inf, 0.0f}, {-inf}, {inf}, {nan, inf, -inf}}) {
     std::vector<float> logits;
     for (size_t i = 0; i < 50; ++i) logits.push_back(pattern[i % pattern.size()]);
     const Routing got = route_one(logits, 8);

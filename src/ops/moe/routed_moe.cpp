@@ -26,10 +26,10 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
                    static_cast<double>(A), "be in [1, min(E, 64)]");
   HEDDLE_RETURN_IF_ERROR(contract.status());
   const RoutedMoeShape shape{.H = H, .I = I, .E = E, .A = A, .weight = args.w13.dtype};
-  contract.require(
-      static_cast<int64_t>(args.workspace.size()) >= routed_moe_workspace_bytes(T, shape, context.exact),
-      "workspace size", static_cast<double>(args.workspace.size()),
-      "hold routed_moe_workspace_bytes(T, ...)");
+  contract.require(static_cast<int64_t>(args.workspace.size()) >=
+                       routed_moe_workspace_bytes(T, shape, context.exact),
+                   "workspace size", static_cast<double>(args.workspace.size()),
+                   "hold routed_moe_workspace_bytes(T, ...)");
   HEDDLE_RETURN_IF_ERROR(contract.status());
   return HEDDLE_DISPATCH_DEVICE(context, routed_moe, args);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // routed_moe: the routed experts of a mixture-of-experts block, each a SwiGLU of its own.
-//     y[t] = sum over the A experts e of token t of  weight[t, e] * W2_e (silu(g) * u),  [g; u] = W13_e x[t]
+//     y[t] = sum over the A experts e of token t of  weight[t, e] * W2_e (silu(g) * u),  [g; u] =
+//     W13_e x[t]
 // The router's softmax and choice are moe_route's. A shared expert is the model's to add.
 #pragma once
 
@@ -18,8 +19,8 @@ struct RoutedMoeArgs {
   TensorView w13;            // [E, 2I, H]  fp32, bf16 or fp16, in place: the gate's rows, then up's
   TensorView w2;             // [E, H, I]   same dtype as w13
   MutableTensorView y;       // [T, H]      fp32; rows may be a column range; must not overlap x
-  int64_t experts_per_token = 1;  // A
-  bool renormalize = true;        // a token's weights are divided by their sum
+  int64_t experts_per_token = 1;   // A
+  bool renormalize = true;         // a token's weights are divided by their sum
   std::span<std::byte> workspace;  // routed_moe_workspace_bytes(...) bytes, any alignment
 };
 
@@ -33,11 +34,12 @@ struct RoutedMoeShape {
 
 // Scratch for every T up to max_T; stops growing at 1024 tokens, which are what runs at once.
 // Depends on this CPU.
-[[nodiscard]] int64_t routed_moe_workspace_bytes(int64_t max_T, const RoutedMoeShape& shape, bool exact);
+[[nodiscard]] int64_t routed_moe_workspace_bytes(int64_t max_T, const RoutedMoeShape& shape,
+                                                 bool exact);
 
-// The A terms of a token are added in the router's order (best expert first), in fp32. Exact mode: a
-// token's bits depend on neither the batch nor its order nor the threads (linear.h). A NaN in a token's
-// x or logits makes that token's y NaN and no other's.
+// The A terms of a token are added in the router's order (best expert first), in fp32. Exact mode:
+// a token's bits depend on neither the batch nor its order nor the threads (linear.h). A NaN in a
+// token's x or logits makes that token's y NaN and no other's.
 //
 // Cost: streams w13 and w2 of the experts that were chosen, once. Allocates nothing.
 // Error: kInvalidArgument, naming the tensor and the dimension that disagree.

@@ -41,8 +41,8 @@ void gate_row(float* gate, const float* up, int64_t count) {
   }
 }
 
-// y = sum over a of weights[a] * rows[slot_row[a]], in the order of a. Vectors and tail round alike: a
-// product, then a sum, for every term.
+// y = sum over a of weights[a] * rows[slot_row[a]], in the order of a. Vectors and tail round
+// alike: a product, then a sum, for every term.
 void combine_row(const float* rows, int64_t width, const int32_t* slot_row, const float* weights,
                  int64_t A, float* y) {
   const hn::ScalableTag<float> d;
@@ -76,8 +76,8 @@ HWY_EXPORT(combine_row);
 
 namespace {
 
-// Tokens of a pass: enough rows for every expert to run at full speed, few enough that the rows of the
-// second product (A * H floats a token) stay within tens of megabytes.
+// Tokens of a pass: enough rows for every expert to run at full speed, few enough that the rows of
+// the second product (A * H floats a token) stay within tens of megabytes.
 constexpr int64_t kTokensAtOnce = 1024;
 
 // Where everything of a pass lies.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/moe/routed_moe.h"
 
-#include <malloc.h>
-
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -11,6 +9,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include "ops/gemm/product_tasks.h"
 #include "ops/gemm/product_test_data.h"
@@ -39,7 +38,8 @@ struct Block {
     w2.randomize(2, 0.3f);
   }
 
-  Status run(const TensorView& x, const TensorView& logits, const MutableTensorView& y, bool exact) {
+  Status run(const TensorView& x, const TensorView& logits, const MutableTensorView& y,
+             bool exact) {
     CpuContext context(pool, exact);
     std::vector<std::byte> workspace(
         static_cast<size_t>(routed_moe_workspace_bytes(x.shape[0], shape, exact)));
@@ -61,8 +61,8 @@ TEST(RoutedMoeTest, MatchesTheReference) {
            {RoutedMoeShape{.H = 64, .I = 32, .E = 8, .A = 3, .weight = dtype},
             RoutedMoeShape{.H = 37, .I = 13, .E = 5, .A = 5, .weight = dtype}}) {
         for (const int64_t T : {1, 2, 9, 70}) {
-          SCOPED_TRACE(fmt::format("T = {}, H = {}, {}, exact = {}, bf16 = {}", T, shape.H, to_string(dtype),
-                                   exact, bf16));
+          SCOPED_TRACE(fmt::format("T = {}, H = {}, {}, exact = {}, bf16 = {}", T, shape.H,
+                                   to_string(dtype), exact, bf16));
           Block block(shape);
           GuardedTensor x({T, shape.H}, DType::kF32, 3);
           GuardedTensor logits({T, shape.E}, DType::kF32, 1);
@@ -71,8 +71,8 @@ TEST(RoutedMoeTest, MatchesTheReference) {
           logits.randomize(4, 3.0f);
           const Status status = block.run(x.view(), logits.view(), y.view(), exact);
           ASSERT_TRUE(status.ok()) << status.to_string();
-          // fp32: a few hundred roundings of 2^-24. With x and the hidden row rounded to bf16 two factors
-          // are off by up to 2^-8 each, which average over the sums.
+          // fp32: a few hundred roundings of 2^-24. With x and the hidden row rounded to bf16 two
+          // factors are off by up to 2^-8 each, which average over the sums.
           const bool rounded = rounds_x(dtype, product_options(exact));
           for (int64_t t = 0; t < T; ++t) {
             const RouteReference route = moe_route_reference(logits.view(), t, shape.A, true);
@@ -204,10 +204,12 @@ TEST(RoutedMoeTest, AllocatesNothing) {
 TEST(ExpertSortTest, IsAStablePermutation) {
   constexpr int64_t kT = 50, kA = 4, kE = 9;
   std::vector<int32_t> experts;
-  for (int64_t i = 0; i < kT * kA; ++i) experts.push_back(static_cast<int32_t>((i * i + 3 * i) % kE));
+  for (int64_t i = 0; i < kT * kA; ++i)
+    experts.push_back(static_cast<int32_t>((i * i + 3 * i) % kE));
   std::vector<int32_t> offsets(kE + 1), token(kT * kA), row(kT * kA);
-  sort_by_expert(experts.data(), kT, kA, kE,
-                 {.row_offsets = offsets.data(), .row_token = token.data(), .slot_row = row.data()});
+  sort_by_expert(
+      experts.data(), kT, kA, kE,
+      {.row_offsets = offsets.data(), .row_token = token.data(), .slot_row = row.data()});
   EXPECT_EQ(offsets.front(), 0);
   EXPECT_EQ(offsets.back(), kT * kA);
   std::vector<int> seen(static_cast<size_t>(kT * kA));
@@ -220,7 +222,8 @@ TEST(ExpertSortTest, IsAStablePermutation) {
   }
   EXPECT_EQ(seen, std::vector<int>(seen.size(), 1));
   for (int64_t e = 0; e < kE; ++e) {
-    for (int32_t r = offsets[static_cast<size_t>(e)] + 1; r < offsets[static_cast<size_t>(e) + 1]; ++r) {
+    for (int32_t r = offsets[static_cast<size_t>(e)] + 1; r < offsets[static_cast<size_t>(e) + 1];
+         ++r) {
       EXPECT_LE(token[static_cast<size_t>(r) - 1], token[static_cast<size_t>(r)]);
     }
   }

@@ -16,16 +16,7 @@
 #include <hwy/highway.h>
 
 #include "core/dtype.h"
-
-// Before a loop over a compile-time count whose body works on an array of vectors: fully unrolled, the
-// array lives in registers.
-#ifndef HEDDLE_UNROLL
-#if defined(__clang__)
-#define HEDDLE_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define HEDDLE_UNROLL _Pragma("GCC unroll 32")
-#endif
-#endif
+#include "ops/simd/unroll.h"
 
 HWY_BEFORE_NAMESPACE();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectorised exp, sigmoid, silu and softplus for float32, in Highway's per-target style. Inside a file
-// that is compiled through hwy/foreach_target.h:
+// Vectorised exp, sigmoid, silu and softplus for float32, in Highway's per-target style. Inside a
+// file that is compiled through hwy/foreach_target.h:
 //
 //   #include "ops/simd/targets.h"  // before any <hwy/...>
 //   ...
@@ -11,9 +11,9 @@
 //   namespace math = heddle::ops::simd::HWY_NAMESPACE;
 //   ... math::Silu(d, x) ...
 //
-// Each lane is computed alone by the same operations, so an element's result depends on neither its lane
-// nor its neighbours. NaN gives NaN, and so do Silu(-inf) and nothing else. The accuracy stated at each
-// function is what math_test.cpp holds.
+// Each lane is computed alone by the same operations, so an element's result depends on neither its
+// lane nor its neighbours. NaN gives NaN, and so do Silu(-inf) and nothing else. The accuracy
+// stated at each function is what math_test.cpp holds.
 #if defined(HEDDLE_OPS_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_SIMD_MATH_INL_H_
 #undef HEDDLE_OPS_SIMD_MATH_INL_H_
@@ -29,7 +29,8 @@ namespace heddle::ops::simd::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// ln 2 in two parts: the first has 15 significant bits, so that n * kLn2High is exact for |n| < 512.
+// ln 2 in two parts: the first has 15 significant bits, so that n * kLn2High is exact for |n| <
+// 512.
 inline constexpr float kLn2High = 0.693145751953125f;
 inline constexpr float kLn2Low = 1.42860682030941723212e-6f;
 
@@ -40,16 +41,18 @@ HWY_INLINE hn::Vec<D> PowerOfTwo(D d, VI n) {
   return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(n, hn::Set(di, 127))));
 }
 
-// e^x, at most 1.5 ulp from the true value; 0 below -104 and denormal results rounded once; +inf above
-// 88.73. Exp(-inf) = 0, Exp(0) = 1 exactly.
+// e^x, at most 1.5 ulp from the true value; 0 below -104 and denormal results rounded once; +inf
+// above 88.73. Exp(-inf) = 0, Exp(0) = 1 exactly.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Exp(D d, V x) {
   const hn::RebindToSigned<D> di;
-  // Beyond these bounds the result is 0 or +inf already; they keep n within what two factors can scale.
+  // Beyond these bounds the result is 0 or +inf already; they keep n within what two factors can
+  // scale.
   const V clamped = hn::Min(hn::Max(x, hn::Set(d, -104.0f)), hn::Set(d, 89.0f));
   // x = n ln 2 + r with |r| <= ln 2 / 2.
   const V n = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504088896341f)));
-  const V r = hn::NegMulAdd(n, hn::Set(d, kLn2Low), hn::NegMulAdd(n, hn::Set(d, kLn2High), clamped));
+  const V r =
+      hn::NegMulAdd(n, hn::Set(d, kLn2Low), hn::NegMulAdd(n, hn::Set(d, kLn2High), clamped));
   // e^r by its Taylor series; the first term left out, r^8 / 8!, is below 6e-9 there.
   V p = hn::Set(d, 1.0f / 5040.0f);
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 720.0f));
@@ -88,13 +91,15 @@ HWY_INLINE V Log1pOfNonNegative(D d, V e) {
   const V one = hn::Set(d, 1.0f);
   const V u = hn::Add(one, e);
   const V lost = hn::Sub(e, hn::Sub(u, one));  // what the addition above rounded away
-  // u = 2^k m with m in [sqrt(1/2), sqrt(2)): adding the distance of sqrt(1/2) to 1 moves the exponent.
+  // u = 2^k m with m in [sqrt(1/2), sqrt(2)): adding the distance of sqrt(1/2) to 1 moves the
+  // exponent.
   const auto bits = hn::BitCast(di, u);
   const auto biased = hn::Add(bits, hn::Set(di, 0x3f800000 - 0x3f3504f3));
   const auto exponent = hn::Sub(hn::ShiftRight<23>(biased), hn::Set(di, 127));
   const V m = hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(exponent)));
   const V k = hn::ConvertTo(d, exponent);
-  // ln m = 2 (s + s^3/3 + s^5/5 + ...), s = (m - 1) / (m + 1), |s| <= 0.1716: s^11 / 11 is below 4e-10.
+  // ln m = 2 (s + s^3/3 + s^5/5 + ...), s = (m - 1) / (m + 1), |s| <= 0.1716: s^11 / 11 is below
+  // 4e-10.
   const V s = hn::Div(hn::Sub(m, one), hn::Add(m, one));
   const V s2 = hn::Mul(s, s);
   V series = hn::Set(d, 2.0f / 9.0f);
@@ -111,7 +116,8 @@ template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Softplus(D d, V x) {
   namespace self = heddle::ops::simd::HWY_NAMESPACE;
   const V limit = hn::Set(d, 20.0f);
-  const V e = self::Exp(d, hn::Min(x, limit));  // bounded, so the lane that is not chosen is finite too
+  const V e =
+      self::Exp(d, hn::Min(x, limit));  // bounded, so the lane that is not chosen is finite too
   const V soft = self::Log1pOfNonNegative(d, e);
   return hn::IfThenElse(hn::Le(x, limit), soft, x);  // NaN is not <= 20: it stays NaN
 }

@@ -30,10 +30,18 @@ void apply(int function, const float* x, float* y, size_t count) {
   for (size_t i = 0; i + lanes <= count; i += lanes) {
     const auto v = hn::LoadU(d, x + i);
     switch (static_cast<Function>(function)) {
-      case Function::kExp: hn::StoreU(math::Exp(d, v), d, y + i); break;
-      case Function::kSigmoid: hn::StoreU(math::Sigmoid(d, v), d, y + i); break;
-      case Function::kSilu: hn::StoreU(math::Silu(d, v), d, y + i); break;
-      case Function::kSoftplus: hn::StoreU(math::Softplus(d, v), d, y + i); break;
+      case Function::kExp:
+        hn::StoreU(math::Exp(d, v), d, y + i);
+        break;
+      case Function::kSigmoid:
+        hn::StoreU(math::Sigmoid(d, v), d, y + i);
+        break;
+      case Function::kSilu:
+        hn::StoreU(math::Silu(d, v), d, y + i);
+        break;
+      case Function::kSoftplus:
+        hn::StoreU(math::Softplus(d, v), d, y + i);
+        break;
     }
   }
 }
@@ -112,7 +120,8 @@ TEST_P(SimdMathTest, StaysWithinItsUlpBoundsOverTheWholeRange) {
         EXPECT_LT(std::fabs(y[i]), 1e-35f);
         continue;
       }
-      const double distance = ulp_distance(y[i], kCases[function].reference(static_cast<double>(x[i])));
+      const double distance =
+          ulp_distance(y[i], kCases[function].reference(static_cast<double>(x[i])));
       if (!(distance <= worst)) {
         worst = distance;
         worst_x = x[i];

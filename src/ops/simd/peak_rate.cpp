@@ -19,7 +19,8 @@ namespace heddle::ops::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Multiply-adds of 12 independent vectors, enough to hide the latency of two units. Returns the flops done.
+// Multiply-adds of 12 independent vectors, enough to hide the latency of two units. Returns the
+// flops done.
 double multiply_add_loop(int64_t rounds, float* sink) {
   constexpr int kChains = 12;
   const hn::ScalableTag<float> d;

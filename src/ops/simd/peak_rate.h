@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast one core multiplies when nothing waits for memory, measured by loops that live in registers.
-// Kernels choose by it, benchmarks divide by it.
+// How fast one core multiplies when nothing waits for memory, measured by loops that live in
+// registers. Kernels choose by it, benchmarks divide by it.
 //
 // Cost: below a millisecond on the first call of each; later calls return the first answer.
 // Threading: any thread.

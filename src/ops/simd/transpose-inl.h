@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transposes a square of 32-bit numbers held in vectors: as many vectors as a vector has lanes. Used like
-// math-inl.h, inside a file compiled through hwy/foreach_target.h. For vectors of 1, 8 and 16 lanes.
+// Transposes a square of 32-bit numbers held in vectors: as many vectors as a vector has lanes.
+// Used like math-inl.h, inside a file compiled through hwy/foreach_target.h. For vectors of 1, 8
+// and 16 lanes.
 #if defined(HEDDLE_OPS_SIMD_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_SIMD_TRANSPOSE_INL_H_
 #undef HEDDLE_OPS_SIMD_TRANSPOSE_INL_H_
@@ -32,7 +33,8 @@ HWY_INLINE void Transpose(D d, V (&rows)[kLanes]) {
 #else
   static_assert(kLanes == 8 || kLanes == 16);
   const hn::Repartition<uint64_t, D> d64;
-  // Within each block of four lanes: quad[4 g + i] block b holds column 4 b + i of rows 4 g .. 4 g + 3.
+  // Within each block of four lanes: quad[4 g + i] block b holds column 4 b + i of rows 4 g .. 4 g
+  // + 3.
   V quad[kLanes];
   HEDDLE_UNROLL
   for (size_t g = 0; g < kLanes; g += 4) {

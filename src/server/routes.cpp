@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/routes.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+namespace heddle::server {
+namespace {
+
+constexpr std::array kRoutes = {
+    Route{"/health", Endpoint::kHealth, "GET, HEAD", true},
+    Route{"/livez", Endpoint::kLive, "GET, HEAD", true},
+    Route{"/ping", Endpoint::kLive, "GET, HEAD", true},
+    Route{"/readyz", Endpoint::kReady, "GET, HEAD", true},
+    Route{"/get_model_info", Endpoint::kModelInfo, "GET, HEAD"},
+    Route{"/model_info", Endpoint::kModelInfo, "GET, HEAD"},
+    Route{"/v1/models", Endpoint::kModels, "GET, HEAD"},
+    Route{"/v1/chat/completions", Endpoint::kChat, "POST", false, true},
+    Route{"/v1/completions", Endpoint::kCompletions, "POST", false, true},
+    Route{"/generate", Endpoint::kGenerate, "POST, PUT", false, true},
+    Route{"/tokenize", Endpoint::kTokenize, "POST", false, true},
+    Route{"/v1/tokenize", Endpoint::kTokenize, "POST", false, true},
+    Route{"/detokenize", Endpoint::kDetokenize, "POST", false, true},
+    Route{"/v1/detokenize", Endpoint::kDetokenize, "POST", false, true},
+};
+constexpr Route kOneModelRoute{kModelPrefix, Endpoint::kOneModel, "GET, HEAD"};
+
+}  // namespace
+
+const Route* find_route(std::string_view path) {
+  for (const Route& route : kRoutes) {
+    if (route.path == path) return &route;
+  }
+  return path.size() > kModelPrefix.size() && path.starts_with(kModelPrefix) ? &kOneModelRoute
+                                                                             : nullptr;
+}
+
+bool allows(const Route& route, std::string_view method) {
+  std::string_view rest = route.allow;
+  while (!rest.empty()) {
+    const size_t end = rest.find(", ");
+    if (rest.substr(0, end) == method) return true;
+    if (end == std::string_view::npos) break;
+    rest.remove_prefix(end + 2);
+  }
+  return false;
+}
+
+void add_cors_headers(const HttpRequest& request, HttpHeaders& headers) {
+  const std::string_view origin = request.header("origin");
+  if (origin.empty()) return;
+  headers.emplace_back("Access-Control-Allow-Origin", origin);
+  headers.emplace_back("Access-Control-Allow-Credentials", "true");
+  headers.emplace_back("Access-Control-Expose-Headers", "x-request-id");
+  headers.emplace_back("Vary", "Origin");
+}
+
+HttpResponse answer_preflight(const HttpRequest& request, const Route* route) {
+  HttpResponse response{.status = 204, .headers = {}, .body = {}};
+  const std::string methods =
+      route == nullptr ? "GET, HEAD, POST, PUT, OPTIONS" : fmt::format("{}, OPTIONS", route->allow);
+  response.headers.emplace_back("Allow", methods);
+  response.headers.emplace_back("Access-Control-Allow-Methods", methods);
+  const std::string_view headers = request.header("access-control-request-headers");
+  if (!headers.empty()) response.headers.emplace_back("Access-Control-Allow-Headers", headers);
+  response.headers.emplace_back("Access-Control-Max-Age", "600");
+  return response;
+}
+
+}  // namespace heddle::server

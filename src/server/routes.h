@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The paths the server knows, and what browsers ask before they use them (CORS).
+//
+// Threading: free functions without state.
+#pragma once
+
+#include <string_view>
+
+#include "server/http_message.h"
+
+namespace heddle::server {
+
+enum class Endpoint {
+  kHealth,
+  kLive,
+  kReady,
+  kModelInfo,
+  kModels,
+  kOneModel,
+  kChat,
+  kCompletions,
+  kGenerate,
+  kTokenize,
+  kDetokenize,
+};
+
+struct Route {
+  std::string_view path;
+  Endpoint endpoint;
+  std::string_view allow;    // methods, as the Allow header says them
+  bool open = false;         // no API key asked
+  bool needs_model = false;  // 503 while loading and draining
+};
+
+// What comes before the model's name, which may have slashes of its own.
+inline constexpr std::string_view kModelPrefix = "/v1/models/";
+
+// Null for an unknown path.
+[[nodiscard]] const Route* find_route(std::string_view path);
+
+[[nodiscard]] bool allows(const Route& route, std::string_view method);
+
+// Any origin may ask, with credentials: the origin is named, as `*` would exclude those.
+void add_cors_headers(const HttpRequest& request, HttpHeaders& headers);
+
+// The answer to OPTIONS. `route` may be null.
+[[nodiscard]] HttpResponse answer_preflight(const HttpRequest& request, const Route* route);
+
+}  // namespace heddle::server

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loaded model as a machine: what a step allocates, what it reads, what it may touch.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "runner/decode_traffic.h"
+#include "runner/model_runner.h"
+#include "runner/session.h"
+#include "support/allocation_count.h"
+#include "support/test_data.h"
+
+namespace heddle {
+namespace {
+
+using runner::ForwardPass;
+using runner::LogitRows;
+using runner::Session;
+
+std::unique_ptr<ForwardPass> tiny(bool exact, int threads = 2) {
+  auto pass = ForwardPass::create({.model_dir = testing::repository_path("models/heddle-tiny"),
+                                   .exact = exact,
+                                   .num_threads = threads,
+                                   .max_step_tokens = 256,
+                                   .max_logit_rows = 256});
+  EXPECT_TRUE(pass.ok()) << pass.status().to_string();
+  return std::move(*pass);
+}
+
+std::vector<TokenId> some_tokens(int64_t count, int64_t seed) {
+  std::vector<TokenId> tokens;
+  for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>((i * 7919 + seed * 104729) % 1400));
+  return tokens;
+}
+
+std::vector<float> logits_of(const Session& session) {
+  const TensorView logits = session.logits();
+  return {logits.as<float>(), logits.as<float>() + logits.num_elements()};
+}
+
+TEST(ForwardPass, DecodeStepsAllocateNothingAfterTheFirst) {
+  if (!testing::AllocationCount::supported()) GTEST_SKIP() << "a sanitizer owns operator new";
+  const auto pass = tiny(/*exact=*/false);
+  auto session = Session::create(*pass, {.num_sequences = 2, .max_tokens = 64});
+  ASSERT_TRUE(session.ok());
+  const std::vector<TokenId> prompt = some_tokens(20, 1);
+  const std::vector<TokenId> next = some_tokens(1, 2);
+  const std::vector<Session::Feed> prefill = {{0, prompt}, {1, prompt}};
+  const std::vector<Session::Feed> decode = {{0, next}, {1, next}};
+  ASSERT_TRUE(session->step(prefill, LogitRows::kSampled).ok());
+  ASSERT_TRUE(session->step(decode, LogitRows::kSampled).ok());
+  const testing::AllocationCount allocations;
+  for (int step = 0; step < 10; ++step) ASSERT_TRUE(session->step(decode, LogitRows::kSampled).ok());
+  EXPECT_EQ(allocations.count(), 0);
+}
+
+TEST(ForwardPass, GivesTheSameBitsWhateverTheArenaHeldBefore) {
+  const auto pass = tiny(/*exact=*/false);
+  std::vector<std::vector<float>> results;
+  for (const int pattern : {0x00, 0xff}) {
+    pass->executor().poison(static_cast<std::byte>(pattern));
+    auto session = Session::create(*pass, {.num_sequences = 1, .max_tokens = 256});
+    ASSERT_TRUE(session.ok());
+    const std::vector<TokenId> tokens = some_tokens(131, 3);
+    const std::vector<Session::Feed> feed = {{0, tokens}};
+    ASSERT_TRUE(session->step(feed, LogitRows::kAll).ok());
+    results.push_back(logits_of(*session));
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+TEST(ForwardPass, ExactModeDoesNotDependOnThreadsPageSizeOrASlotsPast) {
+  std::vector<std::vector<float>> results;
+  const std::vector<TokenId> tokens = some_tokens(97, 4);
+  const std::vector<TokenId> other = some_tokens(97, 5);
+  for (const int threads : {1, 2, 3}) {
+    const auto pass = tiny(/*exact=*/true, threads);
+    for (const int32_t page_size : {1, 16, 128}) {
+      auto session =
+          Session::create(*pass, {.num_sequences = 1, .max_tokens = 128, .page_size = page_size});
+      ASSERT_TRUE(session.ok());
+      const std::vector<Session::Feed> past = {{0, other}};
+      ASSERT_TRUE(session->step(past, LogitRows::kSampled).ok());
+      session->reset(0);
+      const std::vector<Session::Feed> feed = {{0, tokens}};
+      ASSERT_TRUE(session->step(feed, LogitRows::kAll).ok());
+      results.push_back(logits_of(*session));
+    }
+  }
+  for (const auto& result : results) EXPECT_EQ(result, results[0]);
+}
+
+TEST(ForwardPass, ExactModeResumesFromACheckpointBitForBit) {
+  const auto pass = tiny(/*exact=*/true);
+  const models::CacheNeeds needs = pass->cache_needs();
+  constexpr int32_t kPageSize = 16;
+  auto pools = runner::Pools::create(needs, /*num_pages=*/16, kPageSize, pass->dtype(), /*num_state_slots=*/4);
+  ASSERT_TRUE(pools.ok());
+  runner::ForwardBatch batch(256, 2, 16, kPageSize);
+  const std::vector<TokenId> tokens = some_tokens(150, 6);
+  std::vector<int32_t> pages(16);
+  for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<int32_t>(i + 1);
+
+  // One pass over everything, keeping the state after 64, 100 and 128 tokens.
+  const std::vector<request::StateCheckpoint> wanted = {
+      {.tokens = 64, .slot = 2}, {.tokens = 100, .slot = 3}, {.tokens = 128, .slot = 4}};
+  request::BatchPlan plan;
+  plan.sequences = {{.new_tokens = tokens, .pages = pages, .state_slot = 1, .checkpoints = wanted, .sample = true}};
+  ASSERT_TRUE(batch.build(plan, LogitRows::kAll).ok());
+  ASSERT_TRUE(pass->run(batch.ids(), batch.positions(), batch.context(*pools)).ok());
+  const TensorView whole = pass->logits();
+  const int64_t V = pass->config().vocab_size;
+  const std::vector<float> last(whole.row<float>(149), whole.row<float>(149) + V);
+
+  // The rest again from each checkpoint.
+  for (const request::StateCheckpoint& checkpoint : wanted) {
+    SCOPED_TRACE(fmt::format("from token {}", checkpoint.tokens));
+    pools->states().copy_slot(checkpoint.slot, 1);
+    const auto rest = std::span<const TokenId>(tokens).subspan(static_cast<size_t>(checkpoint.tokens));
+    plan.sequences = {{.new_tokens = rest,
+                       .context_tokens = checkpoint.tokens,
+                       .pages = pages,
+                       .state_slot = 1,
+                       .sample = true}};
+    ASSERT_TRUE(batch.build(plan, LogitRows::kSampled).ok());
+    ASSERT_TRUE(pass->run(batch.ids(), batch.positions(), batch.context(*pools)).ok());
+    const TensorView resumed = pass->logits();
+    EXPECT_EQ(std::vector<float>(resumed.as<float>(), resumed.as<float>() + V), last);
+  }
+}
+
+TEST(ForwardPass, CountsTheBytesOfADecodeStep) {
+  const auto pass = tiny(/*exact=*/false);
+  const double one = runner::decode_traffic(*pass, 1, 0).weight_bytes;
+  const double many = runner::decode_traffic(*pass, 1000, 0).weight_bytes;
+  const double all = static_cast<double>(pass->weights().bytes_copied());
+  EXPECT_LT(one, 0.5 * all) << "one token visits a quarter of the experts and one row of the table";
+  EXPECT_NEAR(many, all, 0.05 * all);
+}
+
+TEST(LoadModel, PlansItsMemoryAndNamesBadOptions) {
+  EngineOptions options{.model_dir = testing::repository_path("models/heddle-tiny")};
+  const auto loaded = runner::load_model(options);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded->info.architecture, "Qwen3NextForCausalLM");
+  EXPECT_EQ(loaded->info.vocab_size, 1536);
+  EXPECT_EQ(loaded->info.eos_token_ids, (std::vector<TokenId>{1427, 1425}));
+  EXPECT_GT(loaded->plan.kv_tokens, 8192);
+
+  const auto message = [&](auto change) {
+    EngineOptions changed = options;
+    change(changed);
+    return runner::load_model(changed).status().message();
+  };
+  EXPECT_EQ(message([](EngineOptions& o) { o.page_size = 24; }),
+            "page_size 24 is not a power of two from 1 to 128");
+  EXPECT_EQ(message([](EngineOptions& o) { o.dtype = "fp64"; }),
+            "dtype \"fp64\" is not known; use float32, bfloat16 or float16");
+  EXPECT_EQ(message([](EngineOptions& o) { o.exact = true, o.dtype = "bfloat16"; }),
+            "exact mode computes in float32; dtype is \"bfloat16\"");
+  EXPECT_EQ(message([](EngineOptions& o) { o.context_length = 9000; }),
+            "context_length 9000 is not within 1 to the model's 8192");
+  EXPECT_NE(message([](EngineOptions& o) { o.model_dir = "no/such/folder"; }), "");
+}
+
+}  // namespace
+}  // namespace heddle
