@@ -58,7 +58,8 @@ endfunction()
 function(heddle_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # a third off the build, still quick
+  # A third off the build and still quick; at -O1 g++ takes a std::variant for uninitialised.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1> $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_link_libraries(${name} PRIVATE ${ARG_LINK} heddle_test_support GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
   set_property(GLOBAL APPEND PROPERTY HEDDLE_TEST_PROGRAMS ${name})

@@ -125,7 +125,7 @@ Status run_offline(OfflineCommand& command) {
                        {"parameters", pass->weights().num_parameters()},
                        {"chunk_tokens", command.options.chunk_tokens},
                        {"decode_context", command.options.decode_context},
-                       {"machine", machine_json(pass->pool(), report.roofline)},
+                       {"machine", machine_json(pass->device().pool(), report.roofline)},
                        {"rows", ordered_json::array()}};
   Table table({"what", "ms", "tok/s", "GB/s", "of bandwidth"});
   for (const OfflineRow& row : report.rows) {

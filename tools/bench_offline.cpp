@@ -50,7 +50,7 @@ Result<OfflineRow> bench_prefill(runner::ForwardPass& pass, const OfflineOptions
   const std::vector<TokenId> ids = spread_ids(count, pass.config().vocab_size, 0);
   std::vector<double> seconds;
   for (int64_t repeat = 0; repeat <= options.repeats; ++repeat) {
-    session.reset(0);
+    HEDDLE_RETURN_IF_ERROR(session.reset(0));
     const double start = now_seconds();
     HEDDLE_RETURN_IF_ERROR(prefill(session, 0, ids, options.chunk_tokens));
     if (repeat > 0) seconds.push_back(now_seconds() - start);  // the first warms up
@@ -96,7 +96,7 @@ Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions&
 
 Result<OfflineReport> bench_offline(runner::ForwardPass& pass, const OfflineOptions& options) {
   OfflineReport report;
-  ops::CpuContext context(pass.pool());
+  ops::CpuContext context(pass.device().pool());
   report.roofline = ops::measure_roofline(context);
   for (const int64_t count : options.prefill_tokens) {
     if (count > pass.config().max_position_embeddings) {

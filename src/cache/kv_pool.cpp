@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/kv_pool.h"
 
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -16,7 +15,7 @@ constexpr int64_t kRegionAlignment = 4096;
 
 }  // namespace
 
-Result<KvPool> KvPool::create(const KvLayout& layout, int64_t num_pages) {
+Result<KvPool> KvPool::create(device::Device& device, const KvLayout& layout, int64_t num_pages) {
   HEDDLE_RETURN_IF_ERROR(layout.validate());
   if (num_pages < 0 || num_pages >= std::numeric_limits<int32_t>::max()) {
     return invalid_argument(fmt::format("KV pool: {} pages cannot be numbered", num_pages));
@@ -33,8 +32,8 @@ Result<KvPool> KvPool::create(const KvLayout& layout, int64_t num_pages) {
   }
   pool.region_bytes_ =
       (page_bytes * (num_pages + 1) + kRegionAlignment - 1) / kRegionAlignment * kRegionAlignment;
-  Result<device::HostBuffer> memory =
-      device::HostBuffer::allocate(2 * layout.num_layers * pool.region_bytes_);
+  Result<device::Buffer> memory =
+      device.allocate(2 * layout.num_layers * pool.region_bytes_);
   if (!memory.ok()) return memory.status().with_context("KV pool");
   pool.memory_ = std::move(memory).value();
   return pool;
@@ -46,14 +45,15 @@ MutableTensorView KvPool::view(int64_t region) {
           Shape{num_pages_ + 1, layout_.page_size, layout_.num_kv_heads, layout_.head_dim}};
 }
 
-void KvPool::copy_page(int32_t from, int32_t to) {
+Status KvPool::copy_page(device::Stream& stream, int32_t from, int32_t to) {
   HEDDLE_CHECK(from >= 1 && from <= num_pages_ && to >= 1 && to <= num_pages_);
-  if (from == to) return;
+  if (from == to) return {};
   const int64_t bytes = layout_.bytes_per_layer_page();
   for (int64_t region = 0; region < 2 * layout_.num_layers; ++region) {
     std::byte* const base = memory_.data() + region * region_bytes_;
-    std::memcpy(base + to * bytes, base + from * bytes, static_cast<size_t>(bytes));
+    HEDDLE_RETURN_IF_ERROR(stream.copy(base + to * bytes, base + from * bytes, bytes));
   }
+  return {};
 }
 
 }  // namespace heddle::cache

@@ -15,7 +15,7 @@
 
 #include "cache/kv_layout.h"
 #include "core/tensor.h"
-#include "device/memory.h"
+#include "device/device.h"
 
 namespace heddle::cache {
 
@@ -25,7 +25,8 @@ class KvPool {
 
   // Errors: kInvalidArgument for a bad layout, kResourceExhausted when the system refuses the
   // mapping.
-  static Result<KvPool> create(const KvLayout& layout, int64_t num_pages);
+  static Result<KvPool> create(device::Device& device, const KvLayout& layout,
+                               int64_t num_pages);
 
   [[nodiscard]] MutableTensorView k(int64_t layer) { return view(2 * layer); }
 
@@ -38,7 +39,7 @@ class KvPool {
   [[nodiscard]] int64_t bytes() const { return memory_.size(); }
 
   // Copies one page in all layers (a sequence that resumes inside a page first copies it).
-  void copy_page(int32_t from, int32_t to);
+  Status copy_page(device::Stream& stream, int32_t from, int32_t to);
 
  private:
   [[nodiscard]] MutableTensorView view(int64_t region);
@@ -46,7 +47,7 @@ class KvPool {
   KvLayout layout_;
   int64_t num_pages_ = 0;
   int64_t region_bytes_ = 0;  // K or V of one layer
-  device::HostBuffer memory_;
+  device::Buffer memory_;
 };
 
 }  // namespace heddle::cache

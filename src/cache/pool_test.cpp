@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "cache/kv_pool.h"
+#include "device/cpu_device.h"
 #include "cache/state_pool.h"
 
 namespace heddle::cache {
@@ -27,8 +28,17 @@ std::span<float> row_of(const MutableTensorView& view, int64_t index) {
   return {view.row<float>(index), static_cast<size_t>(view.row_stride)};
 }
 
-TEST(KvPoolTest, GivesEachLayerAZeroedTensorOfItsOwnWithRoomForTheSink) {
-  Result<KvPool> pool = KvPool::create(kKv, 10);
+class PoolTest : public ::testing::Test {
+ protected:
+  device::CpuDevice cpu_{1};
+  std::unique_ptr<device::Stream> stream_ = cpu_.create_stream().value();
+};
+
+using KvPoolTest = PoolTest;
+using StatePoolTest = PoolTest;
+
+TEST_F(KvPoolTest, GivesEachLayerAZeroedTensorOfItsOwnWithRoomForTheSink) {
+  Result<KvPool> pool = KvPool::create(cpu_, kKv, 10);
   ASSERT_TRUE(pool.ok());
   EXPECT_EQ(pool->k(1).shape, (Shape{11, 4, 2, 8}));
   std::vector<std::pair<const std::byte*, const std::byte*>> ranges;
@@ -46,14 +56,14 @@ TEST(KvPoolTest, GivesEachLayerAZeroedTensorOfItsOwnWithRoomForTheSink) {
   for (size_t i = 1; i < ranges.size(); ++i) EXPECT_LE(ranges[i - 1].second, ranges[i].first);
 }
 
-TEST(KvPoolTest, CopiesAPageInAllLayers) {
-  Result<KvPool> pool = KvPool::create(kKv, 3);
+TEST_F(KvPoolTest, CopiesAPageInAllLayers) {
+  Result<KvPool> pool = KvPool::create(cpu_, kKv, 3);
   ASSERT_TRUE(pool.ok());
   for (int64_t layer = 0; layer < 2; ++layer) {
     std::ranges::fill(row_of(pool->k(layer), 1), static_cast<float>(10 + layer));
     std::ranges::fill(row_of(pool->v(layer), 1), static_cast<float>(20 + layer));
   }
-  pool->copy_page(1, 3);
+  ASSERT_TRUE(pool->copy_page(*stream_, 1, 3).ok());
   for (int64_t layer = 0; layer < 2; ++layer) {
     EXPECT_THAT(row_of(pool->k(layer), 3), Each(static_cast<float>(10 + layer)));
     EXPECT_THAT(row_of(pool->v(layer), 3), Each(static_cast<float>(20 + layer)));
@@ -61,9 +71,9 @@ TEST(KvPoolTest, CopiesAPageInAllLayers) {
   }
 }
 
-TEST(KvPoolTest, CommitsMemoryOnlyWhereItIsTouched) {
+TEST_F(KvPoolTest, CommitsMemoryOnlyWhereItIsTouched) {
   const KvLayout layout{.num_layers = 2, .page_size = 16, .num_kv_heads = 2, .head_dim = 128};
-  Result<KvPool> pool = KvPool::create(layout, int64_t{1} << 16);  // 4 GiB
+  Result<KvPool> pool = KvPool::create(cpu_, layout, int64_t{1} << 16);  // 4 GiB
   ASSERT_TRUE(pool.ok());
   EXPECT_GT(pool->bytes(), int64_t{4} << 30);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(pool->k(0).data) % (2 << 20), 0u);
@@ -73,23 +83,23 @@ TEST(KvPoolTest, CommitsMemoryOnlyWhereItIsTouched) {
   EXPECT_THAT(resident, Each(0));
 }
 
-TEST(KvPoolTest, RefusesWhatCannotBeMapped) {
-  EXPECT_EQ(KvPool::create(kKv, -1).status().code(), StatusCode::kInvalidArgument);
+TEST_F(KvPoolTest, RefusesWhatCannotBeMapped) {
+  EXPECT_EQ(KvPool::create(cpu_, kKv, -1).status().code(), StatusCode::kInvalidArgument);
   KvLayout huge = kKv;
   huge.num_layers = 4096;
   huge.num_kv_heads = 16384;
   huge.head_dim = 16384;
-  const Status status = KvPool::create(huge, 2000000000).status();
+  const Status status = KvPool::create(cpu_, huge, 2000000000).status();
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("KV pool"));
   huge.num_kv_heads = 1;
-  EXPECT_EQ(KvPool::create(huge, 2000000000).status().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(KvPool::create(cpu_, huge, 2000000000).status().code(), StatusCode::kResourceExhausted);
 }
 
-TEST(StatePoolTest, ZeroesAndCopiesOneSlotInAllLayersAndNoOther) {
-  Result<StatePool> pool = StatePool::create(kState, 3);
+TEST_F(StatePoolTest, ZeroesAndCopiesOneSlotInAllLayersAndNoOther) {
+  Result<StatePool> pool = StatePool::create(cpu_, kState, 3);
   ASSERT_TRUE(pool.ok());
-  EXPECT_EQ(pool->conv(2).shape, (Shape{4, 5, 3}));
+  EXPECT_EQ(pool->conv(2).shape, (Shape{4, 3, 5}));
   EXPECT_EQ(pool->recurrent(2).shape, (Shape{4, 2, 4, 6}));
   for (int64_t layer = 0; layer < 3; ++layer) {
     for (int64_t slot = 0; slot < 4; ++slot) {
@@ -99,8 +109,8 @@ TEST(StatePoolTest, ZeroesAndCopiesOneSlotInAllLayersAndNoOther) {
                         static_cast<float>(-100 * layer - slot - 1));
     }
   }
-  pool->copy_slot(2, 3);
-  pool->zero_slot(1);
+  ASSERT_TRUE(pool->copy_slot(*stream_, 2, 3).ok());
+  ASSERT_TRUE(pool->zero_slot(*stream_, 1).ok());
   for (int64_t layer = 0; layer < 3; ++layer) {
     const float want[] = {1, 0, 3, 3};
     for (int64_t slot = 0; slot < 4; ++slot) {
@@ -111,11 +121,11 @@ TEST(StatePoolTest, ZeroesAndCopiesOneSlotInAllLayersAndNoOther) {
   }
 }
 
-TEST(StatePoolTest, IsEmptyForModelsWithoutState) {
-  Result<StatePool> pool = StatePool::create({}, 0);
+TEST_F(StatePoolTest, IsEmptyForModelsWithoutState) {
+  Result<StatePool> pool = StatePool::create(cpu_, {}, 0);
   ASSERT_TRUE(pool.ok());
   EXPECT_EQ(pool->bytes(), 0);
-  pool->zero_slot(0);
+  ASSERT_TRUE(pool->zero_slot(*stream_, 0).ok());
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/state_pool.h"
 
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -20,7 +19,8 @@ int64_t aligned(int64_t bytes) {
 
 }  // namespace
 
-Result<StatePool> StatePool::create(const StateLayout& layout, int64_t num_slots) {
+Result<StatePool> StatePool::create(device::Device& device, const StateLayout& layout,
+                                    int64_t num_slots) {
   HEDDLE_RETURN_IF_ERROR(layout.validate());
   if (num_slots < 0 || num_slots >= std::numeric_limits<int32_t>::max()) {
     return invalid_argument(fmt::format("state pool: {} slots cannot be numbered", num_slots));
@@ -36,7 +36,7 @@ Result<StatePool> StatePool::create(const StateLayout& layout, int64_t num_slots
   }
   pool.conv_region_bytes_ = aligned(layout.conv_bytes_per_layer() * (num_slots + 1));
   pool.recurrent_region_bytes_ = aligned(layout.recurrent_bytes_per_layer() * (num_slots + 1));
-  Result<device::HostBuffer> memory = device::HostBuffer::allocate(
+  Result<device::Buffer> memory = device.allocate(
       layout.num_layers * (pool.conv_region_bytes_ + pool.recurrent_region_bytes_));
   if (!memory.ok()) return memory.status().with_context("state pool");
   pool.memory_ = std::move(memory).value();
@@ -63,29 +63,31 @@ MutableTensorView StatePool::recurrent(int64_t layer) {
           Shape{num_slots_ + 1, layout_.num_value_heads, layout_.value_dim, layout_.key_dim}};
 }
 
-void StatePool::zero_slot(int32_t slot) {
+Status StatePool::zero_slot(device::Stream& stream, int32_t slot) {
   HEDDLE_CHECK(slot >= 0 && slot <= num_slots_);
   const int64_t conv_bytes = layout_.conv_bytes_per_layer();
   const int64_t recurrent_bytes = layout_.recurrent_bytes_per_layer();
   for (int64_t layer = 0; layer < layout_.num_layers; ++layer) {
-    std::memset(conv_data(layer) + slot * conv_bytes, 0, static_cast<size_t>(conv_bytes));
-    std::memset(recurrent_data(layer) + slot * recurrent_bytes, 0,
-                static_cast<size_t>(recurrent_bytes));
+    HEDDLE_RETURN_IF_ERROR(stream.zero(conv_data(layer) + slot * conv_bytes, conv_bytes));
+    HEDDLE_RETURN_IF_ERROR(
+        stream.zero(recurrent_data(layer) + slot * recurrent_bytes, recurrent_bytes));
   }
+  return {};
 }
 
-void StatePool::copy_slot(int32_t from, int32_t to) {
+Status StatePool::copy_slot(device::Stream& stream, int32_t from, int32_t to) {
   HEDDLE_CHECK(from >= 1 && from <= num_slots_ && to >= 1 && to <= num_slots_);
-  if (from == to) return;
+  if (from == to) return {};
   const int64_t conv_bytes = layout_.conv_bytes_per_layer();
   const int64_t recurrent_bytes = layout_.recurrent_bytes_per_layer();
   for (int64_t layer = 0; layer < layout_.num_layers; ++layer) {
     std::byte* const conv = conv_data(layer);
-    std::memcpy(conv + to * conv_bytes, conv + from * conv_bytes, static_cast<size_t>(conv_bytes));
+    HEDDLE_RETURN_IF_ERROR(stream.copy(conv + to * conv_bytes, conv + from * conv_bytes, conv_bytes));
     std::byte* const recurrent = recurrent_data(layer);
-    std::memcpy(recurrent + to * recurrent_bytes, recurrent + from * recurrent_bytes,
-                static_cast<size_t>(recurrent_bytes));
+    HEDDLE_RETURN_IF_ERROR(stream.copy(recurrent + to * recurrent_bytes,
+                                       recurrent + from * recurrent_bytes, recurrent_bytes));
   }
+  return {};
 }
 
 }  // namespace heddle::cache

@@ -16,7 +16,7 @@
 
 #include "cache/kv_layout.h"
 #include "core/tensor.h"
-#include "device/memory.h"
+#include "device/device.h"
 
 namespace heddle::cache {
 
@@ -26,16 +26,17 @@ class StatePool {
 
   // Errors: kInvalidArgument for a bad layout, kResourceExhausted when the system refuses the
   // mapping.
-  static Result<StatePool> create(const StateLayout& layout, int64_t num_slots);
+  static Result<StatePool> create(device::Device& device, const StateLayout& layout,
+                                  int64_t num_slots);
 
   [[nodiscard]] MutableTensorView conv(int64_t layer);
   [[nodiscard]] MutableTensorView recurrent(int64_t layer);
 
   // All layers, convolution window and matrix. The state of a sequence without tokens.
-  void zero_slot(int32_t slot);
+  Status zero_slot(device::Stream& stream, int32_t slot);
 
   // All layers. A frozen state is continued by copying it into a working slot.
-  void copy_slot(int32_t from, int32_t to);
+  Status copy_slot(device::Stream& stream, int32_t from, int32_t to);
 
   [[nodiscard]] const StateLayout& layout() const { return layout_; }
 
@@ -51,7 +52,7 @@ class StatePool {
   int64_t num_slots_ = 0;
   int64_t conv_region_bytes_ = 0;       // one layer
   int64_t recurrent_region_bytes_ = 0;  // one layer
-  device::HostBuffer memory_;           // recurrent of all layers, then conv of all layers
+  device::Buffer memory_;           // recurrent of all layers, then conv of all layers
 };
 
 }  // namespace heddle::cache

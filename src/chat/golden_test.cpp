@@ -89,7 +89,7 @@ TEST(ChatGoldenTest, ModelTemplatesRenderAsTransformersRendersThem) {
   for (const Json& golden : goldens.at("cases")) {
     const auto name = golden.at("template").get<std::string>();
     SCOPED_TRACE(fmt::format("{} {}", name, golden.at("case").get<std::string>()));
-    expect_golden(golden, goldens.at("templates").at(name), goldens.at("contexts").at(golden.at("context")));
+    expect_golden(golden, goldens.at("templates").at(name), goldens.at("contexts").at(golden.at("context").get<size_t>()));
   }
 }
 

@@ -214,18 +214,16 @@ class Lexer {
   Status inside_tag(Position opened, bool is_output) {
     std::string brackets;  // open ones: inside them "}}" does not end the tag
     while (true) {
+      skip_spaces();
+      const Position here = position();
       if (brackets.empty() && closing(is_output ? "}}" : "%}", !is_output)) {
-        add(is_output ? TokenKind::kOutputEnd : TokenKind::kBlockEnd);
+        tokens_.emplace_back(
+            Token{.kind = is_output ? TokenKind::kOutputEnd : TokenKind::kBlockEnd, .at = here, .text = {}});
         return {};
       }
-      skip_spaces();
       if (offset_ >= source_.size()) {
         return fail(opened, is_output ? "the output {{ is not closed with }}"
                                       : "the block {% is not closed with %}");
-      }
-      if (brackets.empty() && closing(is_output ? "}}" : "%}", !is_output)) {
-        add(is_output ? TokenKind::kOutputEnd : TokenKind::kBlockEnd);
-        return {};
       }
       HEDDLE_RETURN_IF_ERROR(token(brackets));
     }

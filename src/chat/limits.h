@@ -16,8 +16,8 @@ struct RenderLimits {
   int64_t max_source_bytes = int64_t{1} << 20;   // of a template's text; known ones are below 20 kB
   int max_nesting_depth = 150;                   // of blocks, brackets and operators in the source
   int64_t max_steps = 10'000'000;                // evaluated nodes, plus one per 64 bytes worked through
-  int64_t max_output_bytes = int64_t{64} << 20;  // of the rendered text and of each captured block
-  int64_t max_memory_bytes = int64_t{256} << 20;  // alive in intermediate strings, lists and dicts
+  int64_t max_output_bytes = int64_t{32} << 20;  // of the rendered text and of each captured block
+  int64_t max_memory_bytes = int64_t{128} << 20;  // alive in intermediate strings, lists and dicts
   int max_recursion_depth = 600;  // of evaluation: expressions, blocks and macro calls together
 };
 

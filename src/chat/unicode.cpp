@@ -139,6 +139,10 @@ bool is_word(char32_t c) {
 }
 
 void append_upper(char32_t c, std::string& out) {
+  if (c < 0x80) {
+    out += static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
+    return;
+  }
   if (const std::string_view expansion = upper_expansion(c); !expansion.empty()) {
     out += expansion;
   } else {
@@ -147,6 +151,10 @@ void append_upper(char32_t c, std::string& out) {
 }
 
 void append_lower(char32_t c, std::string& out) {
+  if (c < 0x80) {
+    out += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+    return;
+  }
   append_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), out);
 }
 

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/cpu_device.h"
 #include "device/memory.h"
 #include "device/thread_pool.h"
 
@@ -70,6 +71,42 @@ TEST(HostBuffer, RefusesWhatTheSystemCannotGive) {
 }
 
 TEST(HostMemory, SomeIsAvailable) { EXPECT_GT(available_host_memory_bytes(), 0); }
+
+TEST(CpuDevice, GivesZeroedMemoryAndCopiesWithinIt) {
+  CpuDevice cpu(1);
+  Result<Buffer> buffer = cpu.allocate(4096);
+  ASSERT_TRUE(buffer.ok());
+  EXPECT_EQ(buffer->data()[100], std::byte{0});
+  Result<std::unique_ptr<Stream>> stream = cpu.create_stream();
+  ASSERT_TRUE(stream.ok());
+  const char text[] = "warp";
+  ASSERT_TRUE((*stream)->copy(buffer->data() + 8, text, 4).ok());
+  ASSERT_TRUE((*stream)->copy(buffer->data() + 10, buffer->data() + 8, 4).ok()) << "overlapping is fine";
+  ASSERT_TRUE((*stream)->zero(buffer->data() + 8, 1).ok());
+  ASSERT_TRUE((*stream)->synchronize().ok());
+  EXPECT_EQ(buffer->data()[8], std::byte{0});
+  EXPECT_EQ(buffer->data()[13], std::byte{'p'});
+}
+
+TEST(CpuDevice, TimesEventsAndSaysThatItCannotCapture) {
+  CpuDevice cpu(1);
+  EXPECT_FALSE(cpu.can_capture());
+  std::unique_ptr<Stream> stream = std::move(cpu.create_stream()).value();
+  const std::unique_ptr<Event> start = std::move(stream->record()).value();
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  const std::unique_ptr<Event> end = std::move(stream->record()).value();
+  ASSERT_TRUE(stream->wait_for(*end).ok());
+  const Result<double> seconds = end->seconds_since(*start);
+  ASSERT_TRUE(seconds.ok());
+  EXPECT_GE(*seconds, 0.002);
+  EXPECT_EQ(stream->begin_capture().code(), StatusCode::kUnimplemented);
+  EXPECT_EQ(stream->end_capture().status().code(), StatusCode::kUnimplemented);
+}
+
+TEST(CpuDevice, NamesWhatItCannotAllocate) {
+  CpuDevice cpu(1);
+  EXPECT_EQ(cpu.allocate(int64_t{1} << 60).status().code(), StatusCode::kResourceExhausted);
+}
 
 }  // namespace
 }  // namespace heddle::device

@@ -26,10 +26,10 @@ Result<Program> compile(Graph graph, const ops::OpRegistry& registry, const ops:
   return program;
 }
 
-Result<Executor> Executor::create(Program program) {
+Result<Executor> Executor::create(Program program, device::Device& device) {
   Executor executor(std::move(program));
   HEDDLE_ASSIGN_OR_RETURN(executor.arena_,
-                          device::HostBuffer::allocate(executor.program_.memory.arena_bytes));
+                          device.allocate(executor.program_.memory.arena_bytes));
   executor.bind();
   return executor;
 }

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "device/memory.h"
+#include "device/device.h"
 #include "graph/memory_plan.h"
 #include "graph/placement.h"
 #include "graph/split.h"
@@ -34,7 +34,7 @@ Result<Program> compile(Graph graph, const ops::OpRegistry& registry, const ops:
 // Owns the arena. Threading: confined. A run allocates nothing.
 class Executor {
  public:
-  static Result<Executor> create(Program program);
+  static Result<Executor> create(Program program, device::Device& device);
 
   // Runs every node in order. `inputs` are in the order of Graph::inputs, with the shapes of `extents`.
   // Error: the failing node's, with its scope.
@@ -46,7 +46,7 @@ class Executor {
 
   [[nodiscard]] const Program& program() const { return program_; }
 
-  // Fills the arena, so that a test finds reads of memory nobody wrote.
+  // Fills the arena, so that a test finds reads of memory nobody wrote. Host devices only.
   void poison(std::byte pattern);
 
  private:
@@ -63,7 +63,7 @@ class Executor {
   [[nodiscard]] MutableTensorView computed_view(Value value) const;
 
   Program program_;
-  device::HostBuffer arena_;
+  device::Buffer arena_;
   std::vector<BoundNode> bound_;
   ops::Extents extents_;
 };

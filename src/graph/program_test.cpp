@@ -10,6 +10,7 @@
 #include <cmath>
 #include <random>
 
+#include "device/cpu_device.h"
 #include "graph/graph_test_ops.h"
 #include "support/allocation_count.h"
 
@@ -95,8 +96,8 @@ TEST(MemoryPlan, CheckFindsAnOverlap) {
 }
 
 TEST(Executor, GivesTheSameBitsFusedOrNotAndWhateverTheArenaHeld) {
-  device::ThreadPool pool(2);
-  ops::CpuContext context(pool);
+  device::CpuDevice cpu(2);
+  ops::CpuContext context(cpu.pool());
   for (uint32_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(fmt::format("seed = {}", seed));
     std::vector<std::vector<float>> results;
@@ -106,7 +107,7 @@ TEST(Executor, GivesTheSameBitsFusedOrNotAndWhateverTheArenaHeld) {
       Result<Program> program = compile(random_graph(g, random), registry(), context,
                                         {.largest = {.tokens = 33, .logits = 1}, .fuse = fused});
       ASSERT_TRUE(program.ok());
-      Result<Executor> executor = Executor::create(std::move(*program));
+      Result<Executor> executor = Executor::create(std::move(*program), cpu);
       ASSERT_TRUE(executor.ok());
       for (const int pattern : {0x00, 0xff}) {
         for (const int64_t num_tokens : {33, 1, 5}) {
@@ -124,11 +125,11 @@ TEST(Executor, AllocatesNothingAfterTheFirstRun) {
   TestBuilder g;
   const Value a = g.rms_norm(g.add(g.x("a"), g.x("b")), "norm", 1e-6);
   g.output(g.apply1("scratchy", {g.sigmoid(a)}), "y");
-  device::ThreadPool pool(2);
-  ops::CpuContext context(pool);
+  device::CpuDevice cpu(2);
+  ops::CpuContext context(cpu.pool());
   Result<Program> program = compile(std::move(g.finish()).value(), registry(), context, {.largest = {.tokens = 64}});
   ASSERT_TRUE(program.ok());
-  Result<Executor> executor = Executor::create(std::move(*program));
+  Result<Executor> executor = Executor::create(std::move(*program), cpu);
   ASSERT_TRUE(executor.ok());
   const Tensor x({64, 8}, DType::kF32);
   const std::array<TensorView, 2> inputs = {x.view(), x.view()};
@@ -142,10 +143,10 @@ TEST(Executor, AllocatesNothingAfterTheFirstRun) {
 TEST(Executor, RefusesAStepLargerThanTheProgramWasMadeFor) {
   TestBuilder g;
   g.output(g.sigmoid(g.x()), "y");
-  device::ThreadPool pool(1);
-  ops::CpuContext context(pool);
+  device::CpuDevice cpu(1);
+  ops::CpuContext context(cpu.pool());
   Result<Program> program = compile(std::move(g.finish()).value(), registry(), context, {.largest = {.tokens = 4}});
-  Result<Executor> executor = Executor::create(std::move(*program));
+  Result<Executor> executor = Executor::create(std::move(*program), cpu);
   const Tensor x({5, 8}, DType::kF32);
   const std::array<TensorView, 1> inputs = {x.view()};
   EXPECT_EQ(executor->run(context, {}, {.tokens = 5}, inputs).message(),

@@ -3,11 +3,12 @@
 #pragma once
 
 #include "core/check.h"
+#include "device/device.h"
 #include "device/thread_pool.h"
 
 namespace heddle::ops {
 
-enum class DeviceKind { kCpu, kCuda };
+using device::DeviceKind;
 
 struct Context {
   DeviceKind device = DeviceKind::kCpu;

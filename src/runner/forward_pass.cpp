@@ -31,6 +31,7 @@ Result<std::unique_ptr<const checkpoint::WeightSource>> open_weights(const Forwa
 
 Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& options) {
   std::unique_ptr<ForwardPass> pass(new ForwardPass(options.num_threads, options.exact));
+  HEDDLE_ASSIGN_OR_RETURN(pass->stream_, pass->device_.create_stream());
   HEDDLE_ASSIGN_OR_RETURN(
       pass->config_, checkpoint::load_model_config(options.model_dir, models::served_architectures()));
   HEDDLE_ASSIGN_OR_RETURN(pass->model_, models::create_model(pass->config_));
@@ -74,7 +75,7 @@ Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& o
       graph::Program program,
       graph::compile(std::move(graph), ops::builtin_ops(), pass->context_,
                      {.largest = {.tokens = options.max_step_tokens, .logits = options.max_logit_rows}}));
-  HEDDLE_ASSIGN_OR_RETURN(pass->executor_, graph::Executor::create(std::move(program)));
+  HEDDLE_ASSIGN_OR_RETURN(pass->executor_, graph::Executor::create(std::move(program), pass->device_));
   return pass;
 }
 
@@ -84,9 +85,10 @@ Status ForwardPass::run(std::span<const int32_t> ids, std::span<const int32_t> p
   const Shape rows{num_tokens};
   const std::array<TensorView, 2> inputs = {TensorView(ids.data(), DType::kI32, rows),
                                             TensorView(positions.data(), DType::kI32, rows)};
-  return executor_->run(context_, forward,
-                        {.tokens = num_tokens, .logits = static_cast<int64_t>(forward.logit_rows.size())},
-                        inputs);
+  HEDDLE_RETURN_IF_ERROR(executor_->run(
+      context_, forward,
+      {.tokens = num_tokens, .logits = static_cast<int64_t>(forward.logit_rows.size())}, inputs));
+  return stream_->synchronize();
 }
 
 MutableTensorView ForwardPass::logits() const { return executor_->output(0); }

@@ -11,7 +11,7 @@
 #include <span>
 #include <string>
 
-#include "device/thread_pool.h"
+#include "device/cpu_device.h"
 #include "graph/program.h"
 #include "models/model.h"
 #include "ops/context.h"
@@ -35,7 +35,7 @@ class ForwardPass {
   // Reads config.json and weights and compiles the graph. Errors name the file, key or tensor.
   static Result<std::unique_ptr<ForwardPass>> create(const ForwardOptions& options);
 
-  // Computes a step of ids.size() rows; forward.logit_rows says whose logits are wanted. The context's
+  // Computes a step of ids.size() rows and waits for it; forward.logit_rows says whose logits are wanted. The context's
   // layer spans must match cache_needs().
   Status run(std::span<const int32_t> ids, std::span<const int32_t> positions,
              const ops::ForwardContext& forward);
@@ -58,7 +58,10 @@ class ForwardPass {
 
   [[nodiscard]] const checkpoint::LoadedWeights& weights() const { return weights_; }
 
-  [[nodiscard]] device::ThreadPool& pool() { return pool_; }
+  [[nodiscard]] device::CpuDevice& device() { return device_; }
+
+  // Where this pass's work goes; whoever touches its pools enqueues there.
+  [[nodiscard]] device::Stream& stream() { return *stream_; }
 
   // What large weights are stored in, after --dtype.
   [[nodiscard]] DType dtype() const { return dtype_; }
@@ -70,9 +73,10 @@ class ForwardPass {
   [[nodiscard]] int64_t max_logit_rows() const { return executor_->program().largest.logits; }
 
  private:
-  ForwardPass(int num_threads, bool exact) : pool_(num_threads), context_(pool_, exact) {}
+  ForwardPass(int num_threads, bool exact) : device_(num_threads), context_(device_.pool(), exact) {}
 
-  device::ThreadPool pool_;
+  device::CpuDevice device_;
+  std::unique_ptr<device::Stream> stream_;
   ops::CpuContext context_;
   checkpoint::ModelConfig config_;
   std::unique_ptr<const models::Model> model_;

@@ -9,7 +9,6 @@
 #include "cache/page_allocator.h"
 #include "cache/pool_sizing.h"
 #include "checkpoint/generation_config.h"
-#include "device/memory.h"
 #include "ops/simd/target_name.h"
 #include "runner/forward_batch.h"
 #include "runner/forward_pass.h"
@@ -38,7 +37,8 @@ class ModelRunner final : public Runner {
 
   Result<request::StepOutput> run(const request::BatchPlan& plan) override {
     for (const int32_t slot : plan.zero_state_slots) {
-      if (sizes_.num_state_slots > 0) pools_.states().zero_slot(slot);
+      if (sizes_.num_state_slots == 0) break;
+      HEDDLE_RETURN_IF_ERROR(pools_.states().zero_slot(pass_->stream(), slot));
     }
     HEDDLE_RETURN_IF_ERROR(batch_.build(plan, LogitRows::kSampled));
     HEDDLE_RETURN_IF_ERROR(pass_->run(batch_.ids(), batch_.positions(), batch_.context(pools_)));
@@ -145,7 +145,7 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
   if (options.context_length > 0) context_length = options.context_length;
 
   const auto budget_bytes = static_cast<int64_t>(
-      static_cast<double>(device::available_host_memory_bytes()) * options.memory_fraction);
+      static_cast<double>(pass->device().available_memory_bytes()) * options.memory_fraction);
   HEDDLE_ASSIGN_OR_RETURN(const cache::PoolPlan plan,
                           cache::size_pools({.bytes = budget_bytes,
                                              .kv = kv_layout(needs, options.page_size, pass->dtype()),
@@ -153,7 +153,7 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                                              .context_length = context_length,
                                              .max_running_requests = options.max_running_requests,
                                              .max_total_tokens = options.max_total_tokens}));
-  HEDDLE_ASSIGN_OR_RETURN(Pools pools, Pools::create(needs, plan.num_pages, options.page_size,
+  HEDDLE_ASSIGN_OR_RETURN(Pools pools, Pools::create(pass->device(), needs, plan.num_pages, options.page_size,
                                                      pass->dtype(), plan.num_state_slots));
   HEDDLE_ASSIGN_OR_RETURN(const checkpoint::GenerationConfig generation,
                           checkpoint::load_generation_config(options.model_dir, config));
@@ -162,8 +162,7 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
   loaded.info = {.name = std::filesystem::weakly_canonical(options.model_dir).filename().string(),
                  .architecture = config.architecture,
                  .dtype = std::string(to_string(pass->dtype())) + (options.exact ? ", exact" : ""),
-                 .device = fmt::format("cpu, {} threads, {}", pass->pool().num_threads(),
-                                       ops::simd_target_name()),
+                 .device = fmt::format("{}, {}", pass->device().name(), ops::simd_target_name()),
                  .num_parameters = pass->weights().num_parameters(),
                  .vocab_size = config.vocab_size,
                  .context_length = plan.context_length,

@@ -8,7 +8,7 @@ namespace heddle::runner {
 Result<Session> Session::create(ForwardPass& pass, const Options& options) {
   const int64_t pages = (options.max_tokens + options.page_size - 1) / options.page_size;
   HEDDLE_ASSIGN_OR_RETURN(
-      Pools pools, Pools::create(pass.cache_needs(), pages * options.num_sequences, options.page_size,
+      Pools pools, Pools::create(pass.device(), pass.cache_needs(), pages * options.num_sequences, options.page_size,
                                  pass.dtype(), options.num_sequences));
   return Session(pass, options, std::move(pools), pages);
 }
@@ -46,9 +46,10 @@ Status Session::step(std::span<const Feed> feeds, LogitRows logit_rows) {
   return {};
 }
 
-void Session::reset(int64_t sequence) {
+Status Session::reset(int64_t sequence) {
   lengths_[static_cast<size_t>(sequence)] = 0;
-  if (pools_.states().num_slots() > 0) pools_.states().zero_slot(static_cast<int32_t>(sequence + 1));
+  if (pools_.states().num_slots() == 0) return {};
+  return pools_.states().zero_slot(pass_->stream(), static_cast<int32_t>(sequence + 1));
 }
 
 }  // namespace heddle::runner

@@ -35,7 +35,7 @@ class Session {
   Status step(std::span<const Feed> feeds, LogitRows logit_rows);
 
   // Forgets the sequence's tokens.
-  void reset(int64_t sequence);
+  Status reset(int64_t sequence);
 
   [[nodiscard]] int64_t num_tokens(int64_t sequence) const {
     return lengths_[static_cast<size_t>(sequence)];

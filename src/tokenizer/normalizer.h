@@ -7,6 +7,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -38,7 +39,10 @@ using NormalizerStep =
 
 class Normalizer {
  public:
-  void add(NormalizerStep step) { steps_.push_back(std::move(step)); }
+  template <typename Step>
+  void add(Step step) {
+    steps_.emplace_back(std::in_place_type<Step>, std::move(step));
+  }
 
   // The normalised text: `text` itself when nothing changes, else held in `buffer`.
   std::string_view apply(std::string_view text, std::string& buffer, RegexScratch& scratch) const;

@@ -11,6 +11,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -53,7 +54,10 @@ class PreTokenizer {
   // Pieces nest as deep as there are steps.
   static constexpr size_t kMaxSteps = 64;
 
-  void add(PreTokenizerStep step) { steps_.push_back(std::move(step)); }
+  template <typename Step>
+  void add(Step step) {
+    steps_.emplace_back(std::in_place_type<Step>, std::move(step));
+  }
 
   [[nodiscard]] size_t num_steps() const { return steps_.size(); }
 

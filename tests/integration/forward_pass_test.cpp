@@ -82,7 +82,7 @@ TEST(ForwardPass, ExactModeDoesNotDependOnThreadsPageSizeOrASlotsPast) {
       ASSERT_TRUE(session.ok());
       const std::vector<Session::Feed> past = {{0, other}};
       ASSERT_TRUE(session->step(past, LogitRows::kSampled).ok());
-      session->reset(0);
+      ASSERT_TRUE(session->reset(0).ok());
       const std::vector<Session::Feed> feed = {{0, tokens}};
       ASSERT_TRUE(session->step(feed, LogitRows::kAll).ok());
       results.push_back(logits_of(*session));
@@ -95,7 +95,7 @@ TEST(ForwardPass, ExactModeResumesFromACheckpointBitForBit) {
   const auto pass = tiny(/*exact=*/true);
   const models::CacheNeeds needs = pass->cache_needs();
   constexpr int32_t kPageSize = 16;
-  auto pools = runner::Pools::create(needs, /*num_pages=*/16, kPageSize, pass->dtype(), /*num_state_slots=*/4);
+  auto pools = runner::Pools::create(pass->device(), needs, /*num_pages=*/16, kPageSize, pass->dtype(), /*num_state_slots=*/4);
   ASSERT_TRUE(pools.ok());
   runner::ForwardBatch batch(256, 2, 16, kPageSize);
   const std::vector<TokenId> tokens = some_tokens(150, 6);
@@ -116,7 +116,7 @@ TEST(ForwardPass, ExactModeResumesFromACheckpointBitForBit) {
   // The rest again from each checkpoint.
   for (const request::StateCheckpoint& checkpoint : wanted) {
     SCOPED_TRACE(fmt::format("from token {}", checkpoint.tokens));
-    pools->states().copy_slot(checkpoint.slot, 1);
+    ASSERT_TRUE(pools->states().copy_slot(pass->stream(), checkpoint.slot, 1).ok());
     const auto rest = std::span<const TokenId>(tokens).subspan(static_cast<size_t>(checkpoint.tokens));
     plan.sequences = {{.new_tokens = rest,
                        .context_tokens = checkpoint.tokens,

@@ -238,6 +238,7 @@ class PagedAttention {
 
 int64_t paged_attention_workspace_bytes(const Context& context, int64_t max_tokens,
                                         int64_t head_dim) {
+  if (context.device != DeviceKind::kCpu) return 0;
   const auto& cpu = static_cast<const CpuContext&>(context);
   Scratch measure;
   attention::lay_out(measure, cpu.pool.num_threads(), max_tokens, head_dim);

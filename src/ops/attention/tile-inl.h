@@ -148,7 +148,7 @@ HWY_INLINE void DotGroup(D d, const float* HWY_RESTRICT a, size_t a_stride, cons
 // scores[r][j] = a[r] . b[j] for j < num_b rounded up to kDotGroup; b has that many readable
 // pointers. `width` is a multiple of kLanes.
 template <class T>
-HWY_INLINE void DotRows(const float* HWY_RESTRICT a, size_t a_stride, size_t num_a,
+HWY_NOINLINE void DotRows(const float* HWY_RESTRICT a, size_t a_stride, size_t num_a,
                         const T* const* b, size_t num_b, size_t width, float* HWY_RESTRICT scores,
                         size_t scores_stride) {
   const D d;
@@ -256,7 +256,7 @@ HWY_INLINE void AccumulateTile(D d, Coefficients a, const Rows& b, size_t column
 
 // c[r][column] for kRows rows and `width` columns (a multiple of kLanes).
 template <int kRows, Start kStart, class Rows>
-HWY_INLINE void AccumulateRows(Coefficients a, const Rows& b, size_t width, size_t count,
+HWY_NOINLINE void AccumulateRows(Coefficients a, const Rows& b, size_t width, size_t count,
                                const float* HWY_RESTRICT scale, float* HWY_RESTRICT c,
                                size_t c_stride) {
   const D d;

@@ -20,8 +20,7 @@
 #include "ops/gemm/panel_product.h"
 #include "ops/simd/unroll.h"
 
-#define HEDDLE_BF16_TARGET \
-  __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,prefer-vector-width=512")))
+#define HEDDLE_BF16_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 #define HEDDLE_BF16_INLINE HEDDLE_BF16_TARGET __attribute__((always_inline)) inline
 
 namespace heddle::ops {

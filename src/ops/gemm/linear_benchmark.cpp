@@ -28,7 +28,9 @@ std::vector<OpBenchmark> linear_benchmarks(CpuContext& context) {
   const auto cold = std::make_shared<ColdMemory>(kColdBytes);
   std::vector<OpBenchmark> benchmarks;
   for (const DType dtype : {DType::kBf16, DType::kF16, DType::kF32}) {
-    for (const auto [N, K] : kShapes) {
+    for (const LinearShape& shape : kShapes) {
+      const int64_t N = shape.N;
+      const int64_t K = shape.K;
       for (const int64_t T : {1, 4, 16, 64, 512}) {
         if (N > 100'000 && T > 64) continue;  // a prefill wants the logits of a few rows only
 
@@ -44,7 +46,7 @@ std::vector<OpBenchmark> linear_benchmarks(CpuContext& context) {
              .shape = fmt::format("T {}, N {}, K {}, {}", T, N, K, to_string(dtype)),
              .bytes = bytes,
              .flops = 2.0 * static_cast<double>(T * N * K),
-             .run = [&context, cold, data, T, N = N, K = K, dtype] {
+             .run = [&context, cold, data, T, N, K, dtype] {
                if (data->x.shape().rank() == 0) {  // on the first run, so that a list costs little
                  data->x = Tensor({T, K}, DType::kF32);
                  data->y = Tensor({T, N}, DType::kF32);

@@ -18,6 +18,10 @@
 #include "ops/gemm/product_tasks.h"
 #include "ops/gemm/product_test_data.h"
 #include "ops/gemm/row_dot.h"
+#include "ops/simd/targets.h"
+
+// after targets.h
+#include <hwy/targets.h>
 
 namespace heddle::ops {
 
@@ -321,15 +325,8 @@ TEST_P(LinearTest, AllocatesNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, LinearTest, ::testing::ValuesIn([] {
-                           std::vector<int64_t> targets;
-                           for (const int64_t target : {HWY_AVX3, HWY_AVX2, HWY_SCALAR}) {
-                             if (hwy::SupportedTargets() & target || target == HWY_SCALAR) {
-                               targets.push_back(target);
-                             }
-                           }
-                           return targets;
-                         }()),
+INSTANTIATE_TEST_SUITE_P(Targets, LinearTest,
+                         ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
                          [](const ::testing::TestParamInfo<int64_t>& target) {
                            return std::string(hwy::TargetName(target.param));
                          });

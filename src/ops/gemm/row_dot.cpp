@@ -65,6 +65,9 @@ HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> fold_lanes(const hn::Vec<FloatTag> (
   const auto high64 = hn::BitCast(d64, high);
   const auto blocks = hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, low64, high64)),
                               hn::BitCast(d, hn::InterleaveUpper(d64, low64, high64)));
+#if HWY_MAX_BYTES == 16
+  return blocks;
+#else
   const hn::Half<FloatTag> half;
   const auto halves = hn::Add(hn::LowerHalf(half, blocks), hn::UpperHalf(half, blocks));
 #if HWY_TARGET == HWY_AVX3
@@ -72,6 +75,7 @@ HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> fold_lanes(const hn::Vec<FloatTag> (
   return hn::Add(hn::LowerHalf(quarter, halves), hn::UpperHalf(quarter, halves));
 #else
   return halves;
+#endif
 #endif
 #endif
 }

@@ -27,24 +27,32 @@ namespace heddle::ops::delta::HWY_NAMESPACE {
 inline constexpr int64_t kPanel = kDeltaSlabRows;
 inline constexpr auto kPanelWidth = static_cast<size_t>(kPanel);
 
+// to[c, r] = from[r, c] for a square of kWidth; false where the target has no such transpose.
+template <int64_t kWidth>
+HWY_INLINE bool transpose_square(const float* from, int64_t from_stride, float* to,
+                                 int64_t to_stride) {
+  if constexpr (kWidth == 8 || kWidth == 16) {
+    const D d;
+    V square[static_cast<size_t>(kWidth)];
+    HEDDLE_UNROLL
+    for (int64_t i = 0; i < kWidth; ++i) square[i] = hn::LoadU(d, from + i * from_stride);
+    math::Transpose(d, square);
+    HEDDLE_UNROLL
+    for (int64_t i = 0; i < kWidth; ++i) hn::StoreU(square[i], d, to + i * to_stride);
+    return true;
+  }
+  return false;
+}
+
 // to[c, r] = from[r, c] for `rows` x `columns`; rows of `to` are `to_stride` apart.
 HWY_INLINE void transpose(const float* from, int64_t from_stride, int64_t rows, int64_t columns,
                           float* to, int64_t to_stride) {
-  const D d;
   for (int64_t r = 0; r < rows; r += kLanes) {
     for (int64_t c = 0; c < columns; c += kLanes) {
-      if constexpr (kLanes == 8 || kLanes == 16) {
-        if (r + kLanes <= rows && c + kLanes <= columns) {
-          V square[tile::kLanes];
-          HEDDLE_UNROLL
-          for (int64_t i = 0; i < kLanes; ++i)
-            square[i] = hn::LoadU(d, from + (r + i) * from_stride + c);
-          math::Transpose(d, square);
-          HEDDLE_UNROLL
-          for (int64_t i = 0; i < kLanes; ++i)
-            hn::StoreU(square[i], d, to + (c + i) * to_stride + r);
-          continue;
-        }
+      if (r + kLanes <= rows && c + kLanes <= columns &&
+          transpose_square<kLanes>(from + r * from_stride + c, from_stride, to + c * to_stride + r,
+                                   to_stride)) {
+        continue;
       }
       for (int64_t i = r; i < std::min(r + kLanes, rows); ++i) {
         for (int64_t j = c; j < std::min(c + kLanes, columns); ++j) {

@@ -137,6 +137,7 @@ class GatedDeltaRule {
 }  // namespace
 
 int64_t gated_delta_rule_workspace_bytes(const Context& context, const GatedDeltaRuleSizes& sizes) {
+  if (context.device != DeviceKind::kCpu) return 0;
   const auto& cpu = static_cast<const CpuContext&>(context);
   Scratch measure;
   lay_out(measure, cpu.pool.num_threads(), sizes);

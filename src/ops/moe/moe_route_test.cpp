@@ -8,10 +8,13 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include "ops/gemm/product_test_data.h"
 #include "ops/moe/routed_moe_reference.h"
+#include "ops/simd/targets.h"
+
+// after targets.h
+#include <hwy/targets.h>
 
 namespace heddle::ops {
 
@@ -46,7 +49,7 @@ TEST(MoeRouteTest, MatchesTheReference) {
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
     hwy::SetSupportedTargetsForTest(target);
     for (const auto& [E, A] : std::vector<std::pair<int64_t, int64_t>>{
-             {1, 1}, {8, 3}, {16, 4}, {60, 4}, {67, 67 > 64 ? 64 : 67}, {512, 10}}) {
+             {1, 1}, {8, 3}, {16, 4}, {60, 4}, {67, 64}, {512, 10}}) {
       for (const bool renormalize : {false, true}) {
         constexpr int64_t kT = 37;
         GuardedTensor logits({kT, E}, DType::kF32, 3);

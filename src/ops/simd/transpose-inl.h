@@ -31,7 +31,7 @@ HWY_INLINE void Transpose(D d, V (&rows)[kLanes]) {
   (void)d;
   (void)rows;
 #else
-  static_assert(kLanes == 8 || kLanes == 16);
+  static_assert(kLanes == 4 || kLanes == 8 || kLanes == 16);
   const hn::Repartition<uint64_t, D> d64;
   // Within each block of four lanes: quad[4 g + i] block b holds column 4 b + i of rows 4 g .. 4 g
   // + 3.
@@ -50,7 +50,9 @@ HWY_INLINE void Transpose(D d, V (&rows)[kLanes]) {
   // Then whole blocks: rows[4 b + i] collects block b of quad[i], quad[4 + i], ...
   HEDDLE_UNROLL
   for (size_t i = 0; i < 4; ++i) {
-    if constexpr (kLanes == 8) {
+    if constexpr (kLanes == 4) {
+      rows[i] = quad[i];
+    } else if constexpr (kLanes == 8) {
       rows[i] = hn::ConcatLowerLower(d, quad[4 + i], quad[i]);
       rows[4 + i] = hn::ConcatUpperUpper(d, quad[4 + i], quad[i]);
     } else {

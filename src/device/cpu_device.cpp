@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/cpu_device.h"
+
+#include <cstring>
+#include <utility>
+
+#include "core/check.h"
+#include "core/clock.h"
+#include "device/memory.h"
+
+namespace heddle::device {
+
+namespace {
+
+class HostOwner final : public Buffer::Owner {
+ public:
+  explicit HostOwner(HostBuffer buffer) : buffer_(std::move(buffer)) {}
+
+ private:
+  HostBuffer buffer_;
+};
+
+class CpuEvent final : public Event {
+ public:
+  explicit CpuEvent(double seconds) : seconds_(seconds) {}
+
+  Result<double> seconds_since(const Event& earlier) const override {
+    const auto* start = dynamic_cast<const CpuEvent*>(&earlier);
+    if (start == nullptr) return invalid_argument("the earlier event is another device's");
+    return seconds_ - start->seconds_;
+  }
+
+ private:
+  double seconds_;
+};
+
+class CpuStream final : public Stream {
+ public:
+  Status copy(void* to, const void* from, int64_t num_bytes) override {
+    if (num_bytes > 0) std::memmove(to, from, static_cast<size_t>(num_bytes));
+    return {};
+  }
+
+  Status zero(void* to, int64_t num_bytes) override {
+    if (num_bytes > 0) std::memset(to, 0, static_cast<size_t>(num_bytes));
+    return {};
+  }
+
+  Result<std::unique_ptr<Event>> record() override {
+    return std::unique_ptr<Event>(std::make_unique<CpuEvent>(clock_.now_seconds()));
+  }
+
+  Status wait_for(const Event&) override { return {}; }  // whatever was recorded is done
+
+  Status synchronize() override { return {}; }
+
+  Status begin_capture() override { return unimplemented("the CPU does not capture its work"); }
+
+  Result<std::unique_ptr<CapturedWork>> end_capture() override { return begin_capture(); }
+
+  Status launch(const CapturedWork&) override { return begin_capture(); }
+
+ private:
+  SteadyClock clock_;
+};
+
+}  // namespace
+
+std::string CpuDevice::name() const { return "cpu, " + std::to_string(pool_.num_threads()) + " threads"; }
+
+int64_t CpuDevice::available_memory_bytes() const { return available_host_memory_bytes(); }
+
+Result<Buffer> CpuDevice::allocate(int64_t num_bytes) {
+  HEDDLE_ASSIGN_OR_RETURN(HostBuffer memory, HostBuffer::allocate(num_bytes));
+  std::byte* data = memory.data();
+  return Buffer(std::make_unique<HostOwner>(std::move(memory)), data, num_bytes);
+}
+
+Result<std::unique_ptr<Stream>> CpuDevice::create_stream() {
+  return std::unique_ptr<Stream>(std::make_unique<CpuStream>());
+}
+
+}  // namespace heddle::device

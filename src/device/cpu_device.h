@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// CpuDevice: host memory and a pool of compute threads. Its streams are the calling thread: work is done
+// when the call returns, so waiting costs nothing and there is nothing to capture.
+#pragma once
+
+#include "device/device.h"
+#include "device/thread_pool.h"
+
+namespace heddle::device {
+
+class CpuDevice final : public Device {
+ public:
+  // 0 threads: the machine's physical cores.
+  explicit CpuDevice(int num_threads = 0) : pool_(num_threads) {}
+
+  [[nodiscard]] DeviceKind kind() const override { return DeviceKind::kCpu; }
+
+  [[nodiscard]] std::string name() const override;
+
+  [[nodiscard]] bool can_capture() const override { return false; }
+
+  [[nodiscard]] int64_t available_memory_bytes() const override;
+  Result<Buffer> allocate(int64_t num_bytes) override;
+  Result<std::unique_ptr<Stream>> create_stream() override;
+
+  [[nodiscard]] ThreadPool& pool() { return pool_; }
+
+ private:
+  ThreadPool pool_;
+};
+
+}  // namespace heddle::device
