@@ -149,8 +149,8 @@ HWY_INLINE void DotGroup(D d, const float* HWY_RESTRICT a, size_t a_stride, cons
 // pointers. `width` is a multiple of kLanes.
 template <class T>
 HWY_NOINLINE void DotRows(const float* HWY_RESTRICT a, size_t a_stride, size_t num_a,
-                        const T* const* b, size_t num_b, size_t width, float* HWY_RESTRICT scores,
-                        size_t scores_stride) {
+                          const T* const* b, size_t num_b, size_t width, float* HWY_RESTRICT scores,
+                          size_t scores_stride) {
   const D d;
   // A group of b stays in the first-level cache while all rows of a pass by.
   for (size_t j = 0; j < num_b; j += kDotGroup) {
@@ -257,8 +257,8 @@ HWY_INLINE void AccumulateTile(D d, Coefficients a, const Rows& b, size_t column
 // c[r][column] for kRows rows and `width` columns (a multiple of kLanes).
 template <int kRows, Start kStart, class Rows>
 HWY_NOINLINE void AccumulateRows(Coefficients a, const Rows& b, size_t width, size_t count,
-                               const float* HWY_RESTRICT scale, float* HWY_RESTRICT c,
-                               size_t c_stride) {
+                                 const float* HWY_RESTRICT scale, float* HWY_RESTRICT c,
+                                 size_t c_stride) {
   const D d;
   // As many accumulators as the registers hold: at most 16 of 32, 8 of 16.
   constexpr int kVectors = kLanes >= 16 ? (kRows <= 2 ? 8 : 4)

@@ -2,6 +2,7 @@
 #include "ops/gemm/product_tasks.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "core/check.h"
 #include "ops/gemm/panel_product.h"
@@ -115,11 +116,28 @@ const uint16_t* round_rows(device::ThreadPool& pool, const float* x, int64_t x_s
   return rounded;
 }
 
+namespace {
+
+// The whole product by oneDNN, rows shared out evenly. False when it has to be done again by ourselves.
+bool multiply_by_dnnl(device::ThreadPool& pool, const Product& product) {
+  const int64_t num_tasks = std::min<int64_t>(pool.num_threads(), product.T / (kMinDnnlRows / 2));
+  std::atomic<bool> done{true};
+  pool.parallel_for(num_tasks, [&](int64_t task, int) {
+    if (!dnnl_product(product, product.T * task / num_tasks, product.T * (task + 1) / num_tasks)) {
+      done.store(false, std::memory_order_relaxed);
+    }
+  });
+  return done.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
 void multiply(device::ThreadPool& pool, Product product, const ProductOptions& options,
               std::span<std::byte> workspace) {
   if (rounds_x(product.weight_dtype, options)) {
     product.x_bf16 = round_rows(pool, product.x, product.x_stride, product.T, product.K, workspace);
     product.x_bf16_stride = bf16_row_width(product.K);
+    if (dnnl_products_pay() && dnnl_takes(product) && multiply_by_dnnl(pool, product)) return;
   }
   const ProductKernel kernel = choose_kernel(product.T, product.K, product.weight_dtype, options);
   const TaskGrid grid = split_product(kernel, product, wanted_tasks(pool.num_threads()));

@@ -8,6 +8,7 @@
 
 #include "device/thread_pool.h"
 #include "ops/gemm/bf16_product.h"
+#include "ops/gemm/dnnl_product.h"
 #include "ops/gemm/product.h"
 
 namespace heddle::ops {
@@ -19,7 +20,7 @@ struct ProductOptions {
 
 // What an op's Context means for its products on this CPU.
 inline ProductOptions product_options(bool exact) {
-  return {.exact = exact, .bf16_products = !exact && bf16_products_pay()};
+  return {.exact = exact, .bf16_products = !exact && (bf16_products_pay() || dnnl_products_pay())};
 }
 
 enum class ProductKernel { kRowDot, kPanel, kRowDotBf16, kPanelBf16 };

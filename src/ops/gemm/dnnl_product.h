@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Large bf16 products by oneDNN, where it has what we have not: matrix tiles (Intel AMX), which multiply
+// bf16 several times faster than any vector instruction. On other CPUs panel_product is as fast and reads
+// weights of every dtype in place, so oneDNN is not asked.
+//
+// oneDNN runs single-threaded inside the pool's tasks. Fast mode only: it sums in an order of its own.
+//
+// Threading: any number of threads on different rows. Primitives are created once per shape and thread
+// and kept, at most kMaxDnnlShapes of them.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/gemm/product.h"
+
+namespace heddle::ops {
+
+// Whether this build has oneDNN and this CPU matrix tiles. Tests may force it: then oneDNN's vector
+// kernels stand in for the tiles.
+[[nodiscard]] bool dnnl_products_pay();
+
+// Whether the product is of a form oneDNN computes at full speed: bf16 weights, many rows, everything
+// dense, no bias, no gathered rows.
+[[nodiscard]] bool dnnl_takes(const Product& product);
+
+// Rows [row_begin, row_end) of y from x_bf16. False, with y untouched, when oneDNN refuses.
+[[nodiscard]] bool dnnl_product(const Product& product, int64_t row_begin, int64_t row_end);
+
+inline constexpr int64_t kMinDnnlRows = 32;
+inline constexpr int64_t kMaxDnnlShapes = 256;
+
+// Makes dnnl_products_pay() true where oneDNN is built in and the CPU has bf16 instructions at all.
+class ScopedDnnlForTest {
+ public:
+  ScopedDnnlForTest();
+  ~ScopedDnnlForTest();
+  ScopedDnnlForTest(const ScopedDnnlForTest&) = delete;
+  ScopedDnnlForTest& operator=(const ScopedDnnlForTest&) = delete;
+};
+
+}  // namespace heddle::ops
