@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench_offline.h"
+#include "load_progress.h"
 #include "machine.h"
 #include "ops/benchmark/all_benchmarks.h"
 #include "ops/simd/target_name.h"
@@ -113,7 +114,8 @@ Status run_offline(OfflineCommand& command) {
                                    .exact = command.exact,
                                    .num_threads = command.threads,
                                    .max_step_tokens = std::max(command.options.chunk_tokens, rows),
-                                   .max_logit_rows = rows}));
+                                   .max_logit_rows = rows,
+                                   .on_load_progress = load_progress_bar()}));
   HEDDLE_ASSIGN_OR_RETURN(const OfflineReport report, bench_offline(*pass, command.options));
 
   const std::string dtype_name(to_string(pass->dtype()));

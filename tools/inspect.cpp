@@ -7,6 +7,7 @@
 
 #include "checkpoint/checkpoint_files.h"
 #include "graph/dump.h"
+#include "load_progress.h"
 #include "models/registry.h"
 #include "runner/forward_pass.h"
 #include "runner/pools.h"
@@ -110,7 +111,8 @@ Status print_graph(const InspectOptions& options) {
                           runner::ForwardPass::create({.model_dir = options.model_dir,
                                                        .dummy_weights = options.load_format == "dummy",
                                                        .dtype = dtype,
-                                                       .max_step_tokens = options.step_tokens}));
+                                                       .max_step_tokens = options.step_tokens,
+                                                       .on_load_progress = load_progress_bar()}));
   fmt::print("{}", graph::dump(pass->program()));
   return {};
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/log.h"
+#include "load_progress.h"
 
 namespace heddle::tools {
 namespace {
@@ -85,6 +86,7 @@ Status apply(EngineSettings& settings) {
     }
     settings.model_dir = settings.model_path;
   }
+  settings.engine.on_load_progress = load_progress_bar();
   if (settings.engine.load_format == "safetensors") settings.engine.load_format = "auto";
   if (settings.model_dir.empty()) {
     HEDDLE_ASSIGN_OR_RETURN(settings.engine.model_dir, default_model_dir());

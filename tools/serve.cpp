@@ -96,8 +96,10 @@ Status serve(ServeSettings& settings) {
   HEDDLE_ASSIGN_OR_RETURN(auto server, server::Server::listen(settings.server));
   StopRequest stop;
   EngineOptions& options = settings.model.engine;
-  options.on_load_progress = [&server](int64_t done_bytes, int64_t total_bytes) {
+  options.on_load_progress = [&server, draw = options.on_load_progress](int64_t done_bytes,
+                                                                        int64_t total_bytes) {
     server->set_load_progress(done_bytes, total_bytes);
+    draw(done_bytes, total_bytes);
   };
   HEDDLE_ASSIGN_OR_RETURN(auto engine, Engine::create(options));
   HEDDLE_ASSIGN_OR_RETURN(auto codec,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "load_progress.h"
 #include "runner/golden_cases.h"
 #include "report_failure.h"
 #include "subcommand.h"
@@ -51,7 +52,8 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
                                                        .num_threads = options.threads,
                                                        .max_step_tokens = step_tokens,
                                                        .max_logit_rows = step_tokens,
-                                                       .collect_hidden_states = true}));
+                                                       .collect_hidden_states = true,
+                                                       .on_load_progress = load_progress_bar()}));
   std::vector<Row> rows;
   for (const auto& golden : goldens) {
     std::vector<float> first_logits;

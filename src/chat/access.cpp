@@ -41,7 +41,7 @@ Value loop_attribute(const Value& object, std::string_view name) {
   if (name == "depth0") return Value::integer(loop.depth - 1);
   if (name == "previtem") {
     return index > 0 && index <= length ? loop.items->items[loop.index - 1]
-                     : Value::undefined("there is no previous item");
+                                        : Value::undefined("there is no previous item");
   }
   if (name == "nextitem") {
     return index + 1 < length ? loop.items->items[loop.index + 1]
@@ -84,7 +84,8 @@ struct Range {
 Result<int64_t> slice_part(const Value& part) {
   if (part.is_undefined()) return invalid_argument(part.undefined_reason());
   if (part.is_integral()) return part.as_integer();
-  return invalid_argument(fmt::format("slice indices must be integers or none, not '{}'", part.type_name()));
+  return invalid_argument(
+      fmt::format("slice indices must be integers or none, not '{}'", part.type_name()));
 }
 
 Result<Range> slice_range(int64_t length, const Value* begin, const Value* end, const Value* step) {
@@ -139,7 +140,8 @@ Result<Value> slice_text(Budget* budget, const Text& text, const Range& range) {
   }
   HEDDLE_RETURN_IF_ERROR(budget->fits(text.num_code_points * sizeof(size_t)));
   std::vector<size_t> offsets;
-  for (size_t i = 0; i < text.bytes.size(); i += tokenizer::utf8_length(text.bytes[i])) offsets.push_back(i);
+  for (size_t i = 0; i < text.bytes.size(); i += tokenizer::utf8_length(text.bytes[i]))
+    offsets.push_back(i);
   for (int64_t i = 0; i < range.count; ++i) {
     const size_t offset = offsets[static_cast<size_t>(range.begin + i * range.step)];
     result.append(text.bytes, offset, tokenizer::utf8_length(text.bytes[offset]));
@@ -185,7 +187,8 @@ Result<Value> get_item(Budget* budget, const Value& object, const Value& key) {
   } else if (key.is_integral()) {
     const int64_t index = key.as_integer();
     if (object.is_string()) {
-      HEDDLE_RETURN_IF_ERROR(budget->touch(object.as_text().is_ascii() ? 0 : object.as_string().size()));
+      HEDDLE_RETURN_IF_ERROR(
+          budget->touch(object.as_text().is_ascii() ? 0 : object.as_string().size()));
       if (std::optional<std::string> text = character_at(object.as_text(), index)) {
         return make_text(budget, *std::move(text));
       }
@@ -199,12 +202,13 @@ Result<Value> get_item(Budget* budget, const Value& object, const Value& key) {
   if (key.is_string()) return get_attribute(budget, object, key.as_string());
   TextWriter written(budget);
   HEDDLE_RETURN_IF_ERROR(write_repr(written, key));
-  return Value::undefined(fmt::format("{} has no element {}",
-                                      object.is_none() ? "None" : std::string(object.type_name()) + " object",
-                                      written.text()));
+  return Value::undefined(fmt::format(
+      "{} has no element {}",
+      object.is_none() ? "None" : std::string(object.type_name()) + " object", written.text()));
 }
 
-Result<Value> get_path(Budget* budget, const Value& object, const Value& path, const Value* otherwise) {
+Result<Value> get_path(Budget* budget, const Value& object, const Value& path,
+                       const Value* otherwise) {
   const bool has_default = otherwise != nullptr && !otherwise->is_none();
   if (!path.is_string()) {
     HEDDLE_ASSIGN_OR_RETURN(Value item, get_item(budget, object, path));
@@ -215,7 +219,8 @@ Result<Value> get_path(Budget* budget, const Value& object, const Value& path, c
   while (true) {
     const size_t dot = rest.find('.');
     const std::string_view part = rest.substr(0, dot);
-    const bool is_index = !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+    const bool is_index =
+        !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
     const std::optional<int64_t> index = is_index ? parse_integer(part, 10) : std::nullopt;
     const Value key = index ? Value::integer(*index) : Value::string(std::string(part));
     HEDDLE_RETURN_IF_ERROR(budget->step());
@@ -232,18 +237,21 @@ Result<Value> get_slice(Budget* budget, const Value& object, const Value* begin,
   HEDDLE_RETURN_IF_ERROR(budget->step());
   if (object.is_string()) {
     const Text& text = object.as_text();
-    HEDDLE_ASSIGN_OR_RETURN(const Range range, slice_range(static_cast<int64_t>(text.num_code_points), begin,
-                                                           end, step));
+    HEDDLE_ASSIGN_OR_RETURN(
+        const Range range,
+        slice_range(static_cast<int64_t>(text.num_code_points), begin, end, step));
     return slice_text(budget, text, range);
   }
-  const bool sliceable = object.is(Kind::kSequence) && (object.as_sequence()->flavor <= Flavor::kRange ||
-                                                        object.as_sequence()->flavor == Flavor::kGenerator);
+  const bool sliceable =
+      object.is(Kind::kSequence) && (object.as_sequence()->flavor <= Flavor::kRange ||
+                                     object.as_sequence()->flavor == Flavor::kGenerator);
   if (!sliceable) {
     return invalid_argument(fmt::format("a '{}' cannot be sliced", object.type_name()));
   }
   const Sequence& sequence = *object.as_sequence();
-  HEDDLE_ASSIGN_OR_RETURN(const Range range,
-                          slice_range(static_cast<int64_t>(sequence.items.size()), begin, end, step));
+  HEDDLE_ASSIGN_OR_RETURN(
+      const Range range,
+      slice_range(static_cast<int64_t>(sequence.items.size()), begin, end, step));
   HEDDLE_RETURN_IF_ERROR(budget->fits(static_cast<size_t>(range.count) * sizeof(Value)));
   std::vector<Value> items;
   items.reserve(static_cast<size_t>(range.count));

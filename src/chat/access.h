@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reaching into values: attributes, items, slices, iteration and length.
 //
-// An attribute is a method of the type, else an item of that name; an item is the other way round. There
-// is nothing else to reach: no attribute leads out of the data, and methods that would change a list or a
-// dict give an undefined value whose use says so.
+// An attribute is a method of the type, else an item of that name; an item is the other way round.
+// There is nothing else to reach: no attribute leads out of the data, and methods that would change
+// a list or a dict give an undefined value whose use says so.
 #pragma once
 
 #include <string_view>
@@ -18,17 +18,18 @@ namespace heddle::chat {
 Result<Value> get_attribute(Budget* budget, const Value& object, std::string_view name);
 Result<Value> get_item(Budget* budget, const Value& object, const Value& key);
 
-// "details.priority" or "0" from each step's item: what filters with an attribute argument follow. A step
-// whose item is missing goes on from `otherwise` when that is given.
+// "details.priority" or "0" from each step's item: what filters with an attribute argument follow.
+// A step whose item is missing goes on from `otherwise` when that is given.
 Result<Value> get_path(Budget* budget, const Value& object, const Value& path,
                        const Value* otherwise = nullptr);
 
-// object[begin:end:step] with None or absent (nullptr) parts. Error: not sliceable, parts not integers.
+// object[begin:end:step] with None or absent (nullptr) parts. Error: not sliceable, parts not
+// integers.
 Result<Value> get_slice(Budget* budget, const Value& object, const Value* begin, const Value* end,
                         const Value* step);
 
-// What a for loop runs over: items, keys, characters; nothing for undefined. A generator is used up.
-// Error: not iterable.
+// What a for loop runs over: items, keys, characters; nothing for undefined. A generator is used
+// up. Error: not iterable.
 Result<SequencePtr> iterate(Budget* budget, const Value& value);
 
 // len(). Also of a generator, which Python refuses. Error: no length.

@@ -18,7 +18,8 @@ Result<BoundArguments> BoundArguments::bind(const Arguments& arguments, std::str
   bound.function_ = function;
   bound.parameters_ = parameters;
   bound.values_.resize(parameters.size());
-  for (size_t i = 0; i < arguments.positional.size(); ++i) bound.values_[i] = &arguments.positional[i];
+  for (size_t i = 0; i < arguments.positional.size(); ++i)
+    bound.values_[i] = &arguments.positional[i];
   for (const auto& [name, value] : arguments.named) {
     const auto found = std::find(parameters.begin(), parameters.end(), name);
     if (found == parameters.end()) {
@@ -27,7 +28,8 @@ Result<BoundArguments> BoundArguments::bind(const Arguments& arguments, std::str
     }
     const Value*& slot = bound.values_[static_cast<size_t>(found - parameters.begin())];
     if (slot != nullptr) {
-      return invalid_argument(fmt::format("{}() got multiple values for argument '{}'", function, name));
+      return invalid_argument(
+          fmt::format("{}() got multiple values for argument '{}'", function, name));
     }
     slot = &value;
   }

@@ -20,7 +20,8 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// Parameters in declared order, each with its argument or nothing. Points into the Arguments it came from.
+// Parameters in declared order, each with its argument or nothing. Points into the Arguments it
+// came from.
 class BoundArguments {
  public:
   // `function` is for messages; the first `num_required` parameters must be given.
@@ -33,12 +34,14 @@ class BoundArguments {
 
   // True when the argument is given and is neither undefined nor None.
   [[nodiscard]] bool has(size_t index) const {
-    return values_[index] != nullptr && !values_[index]->is_none() && !values_[index]->is_undefined();
+    return values_[index] != nullptr && !values_[index]->is_none() &&
+           !values_[index]->is_undefined();
   }
 
   // Conversions with a default for an absent argument. Error: an argument of another type.
   Result<int64_t> integer(size_t index, int64_t otherwise) const;
   Result<std::string_view> text(size_t index, std::string_view otherwise) const;
+
   [[nodiscard]] bool flag(size_t index, bool otherwise) const {
     return values_[index] == nullptr ? otherwise : values_[index]->truthy();
   }

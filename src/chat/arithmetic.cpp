@@ -72,7 +72,8 @@ Result<Value> arithmetic(Budget* budget, Arithmetic operation, const Value& a, c
     return format_percent(budget, a.as_string(), b);
   }
   if (b.is_undefined()) return invalid_argument(b.undefined_reason());
-  if (operation == Arithmetic::kAdd && (a.is_string() || is_list_or_tuple(a))) return joined(budget, a, b);
+  if (operation == Arithmetic::kAdd && (a.is_string() || is_list_or_tuple(a)))
+    return joined(budget, a, b);
   if (operation == Arithmetic::kMultiply) {
     if (is_repeatable(a) && b.is_integral()) return repeated(budget, a, b.as_integer());
     if (is_repeatable(b) && a.is_integral()) return repeated(budget, b, a.as_integer());

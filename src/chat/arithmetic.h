@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// + - * / // % ** between any two values, as Python: numbers, but also texts and lists joined, repeated
-// and formatted.
+// + - * / // % ** between any two values, as Python: numbers, but also texts and lists joined,
+// repeated and formatted.
 #pragma once
 
 #include <heddle/status.h>

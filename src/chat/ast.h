@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The syntax tree of a template: expressions and statements as the parser leaves them, never changed
-// afterwards and so shared by all renders. Nesting is bounded by RenderLimits::max_nesting_depth, which
-// keeps every walk over the tree, its destruction included, within the stack.
+// The syntax tree of a template: expressions and statements as the parser leaves them, never
+// changed afterwards and so shared by all renders. Nesting is bounded by
+// RenderLimits::max_nesting_depth, which keeps every walk over the tree, its destruction included,
+// within the stack.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +67,7 @@ struct Call {
   CallArguments arguments;
 };
 
-struct FilterCall {  // input|name(arguments)
+struct FilterCall {     // input|name(arguments)
   ExpressionPtr input;  // null at the head of a filter block: the block's text
   std::string name;
   FilterFunction function;  // null for an unknown name, which fails only when it is reached
@@ -127,8 +128,8 @@ struct DictDisplay {
 struct Expression {
   Position at;
   int depth = 1;  // of the tree below and including this node
-  std::variant<Literal, Name, Attribute, Item, Slice, Call, FilterCall, TestCall, Unary, Binary, Logical,
-               ComparisonChain, Concatenation, Conditional, SequenceDisplay, DictDisplay>
+  std::variant<Literal, Name, Attribute, Item, Slice, Call, FilterCall, TestCall, Unary, Binary,
+               Logical, ComparisonChain, Concatenation, Conditional, SequenceDisplay, DictDisplay>
       node;
 };
 
@@ -217,8 +218,8 @@ struct Continue {};
 
 struct Statement {
   Position at;
-  std::variant<TemplateText, Output, If, For, Set, SetBlock, MacroDefinition, CallBlock, FilterBlock, With,
-               Passage, Break, Continue>
+  std::variant<TemplateText, Output, If, For, Set, SetBlock, MacroDefinition, CallBlock,
+               FilterBlock, With, Passage, Break, Continue>
       node;
 };
 

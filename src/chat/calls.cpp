@@ -14,9 +14,9 @@ namespace heddle::chat {
 
 namespace {
 
-constexpr int64_t kMaxRange = 100'000;      // Jinja's sandbox has the same bound
-constexpr size_t kVariableBytes = 160;      // about what a name and its value take in a map
-constexpr size_t kMacroBytes = sizeof(Macro) + sizeof(Scope) + kVariableBytes;
+constexpr int64_t kMaxRange = 100'000;  // Jinja's sandbox has the same bound
+constexpr size_t kVariableBytes = 160;  // about what a name and its value take in a map
+constexpr size_t kMacroBytes = sizeof(Macro) + kVariableBytes;
 
 }  // namespace
 
@@ -41,10 +41,12 @@ Result<Arguments> Interpreter::evaluate_arguments(const CallArguments& arguments
   if (arguments.more_named == nullptr) return result;
   HEDDLE_ASSIGN_OR_RETURN(const Value more, evaluate(*arguments.more_named));
   if (!more.is(Kind::kDict)) {
-    return invalid_argument(fmt::format("the argument behind ** must be a dict, not '{}'", more.type_name()));
+    return invalid_argument(
+        fmt::format("the argument behind ** must be a dict, not '{}'", more.type_name()));
   }
   HEDDLE_RETURN_IF_ERROR(budget_.fits(more.as_dict().size() * sizeof(Dict::Entry)));
-  HEDDLE_RETURN_IF_ERROR(budget_.step(static_cast<int64_t>(more.as_dict().size())));
+  HEDDLE_RETURN_IF_ERROR(
+      budget_.step(static_cast<int64_t>(more.as_dict().size() * (arguments.named.size() / 8 + 1))));
   for (const auto& [key, value] : more.as_dict().entries()) {
     if (!key.is_string()) return invalid_argument("the keys of the dict behind ** must be strings");
     for (const auto& [name, expression] : arguments.named) {
@@ -73,8 +75,13 @@ Result<Value> Interpreter::call(const Value& callee, const Arguments& arguments)
 }
 
 Result<const Macro*> Interpreter::make_macro(const MacroDefinition& definition) {
-  HEDDLE_RETURN_IF_ERROR(budget_.fits(kMacroBytes));
-  budget_.allocate(kMacroBytes);
+  // The scopes around it stay until the render ends, with their variables.
+  size_t bytes = kMacroBytes;
+  for (const Scope* scope = scope_; scope != nullptr && !scope->captured; scope = scope->parent) {
+    bytes += sizeof(Scope) + scope->variables.size() * kVariableBytes;
+  }
+  HEDDLE_RETURN_IF_ERROR(budget_.fits(bytes));
+  budget_.allocate(bytes);
   return static_cast<const Macro*>(arena_.make_macro(&definition, scope_));
 }
 
@@ -84,7 +91,8 @@ Result<Value> Interpreter::call_macro(const Macro& macro, const Arguments& argum
   Scope* const scope = arena_.enter(macro.scope);
   scope_ = scope;
   Status bound = bind_parameters(*macro.definition, arguments);
-  Result<Value> text = bound.ok() ? capture(macro.definition->body) : Result<Value>(std::move(bound));
+  Result<Value> text =
+      bound.ok() ? capture(macro.definition->body) : Result<Value>(std::move(bound));
   scope_ = caller_scope;
   loop_depth_ = caller_loop_depth;
   arena_.leave(scope);
@@ -100,17 +108,22 @@ Status Interpreter::bind_parameters(const MacroDefinition& definition, const Arg
   }
   if (arguments.positional.size() > parameters.size() && !definition.uses_varargs) {
     return invalid_argument(fmt::format("macro '{}' takes not more than {} argument(s), {} given",
-                                        definition.name, parameters.size(), arguments.positional.size()));
+                                        definition.name, parameters.size(),
+                                        arguments.positional.size()));
   }
   if (definition.uses_varargs) {
     const auto first = arguments.positional.begin() + static_cast<int64_t>(num_positional);
-    HEDDLE_ASSIGN_OR_RETURN(Value rest, make_sequence(&budget_, Flavor::kTuple,
-                                                      std::vector<Value>(first, arguments.positional.end())));
+    HEDDLE_ASSIGN_OR_RETURN(Value rest,
+                            make_sequence(&budget_, Flavor::kTuple,
+                                          std::vector<Value>(first, arguments.positional.end())));
     variables.insert_or_assign("varargs", std::move(rest));
   }
   if (definition.uses_caller) {
     variables.insert_or_assign("caller", Value::undefined("No caller defined"));
   }
+  // Every name is compared with every parameter.
+  HEDDLE_RETURN_IF_ERROR(
+      budget_.step(static_cast<int64_t>(arguments.named.size() * (parameters.size() / 8 + 1))));
   std::vector<Dict::Entry> surplus;
   for (const auto& [name, value] : arguments.named) {
     const auto is_named = [&name](const Parameter& parameter) { return parameter.name == name; };
@@ -162,7 +175,8 @@ Result<Value> Interpreter::call_builtin(Builtin function, const Arguments& argum
 
 Result<Value> Interpreter::make_range(const Arguments& arguments) {
   if (!arguments.named.empty()) return invalid_argument("range() takes no keyword arguments");
-  HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(arguments, "range", {"start", "stop", "step"}, 1));
+  HEDDLE_ASSIGN_OR_RETURN(const auto args,
+                          BoundArguments::bind(arguments, "range", {"start", "stop", "step"}, 1));
   HEDDLE_ASSIGN_OR_RETURN(const int64_t first, args.integer(0, 0));
   const bool only_stop = args.get(1) == nullptr;
   HEDDLE_ASSIGN_OR_RETURN(const int64_t second, args.integer(1, 0));
@@ -177,7 +191,8 @@ Result<Value> Interpreter::make_range(const Arguments& arguments) {
   const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : 0 - static_cast<uint64_t>(step);
   const uint64_t count = empty ? 0 : (distance - 1) / stride + 1;
   if (count > static_cast<uint64_t>(kMaxRange)) {
-    return invalid_argument(fmt::format("range() of {} numbers: at most {} are allowed", count, kMaxRange));
+    return invalid_argument(
+        fmt::format("range() of {} numbers: at most {} are allowed", count, kMaxRange));
   }
   HEDDLE_RETURN_IF_ERROR(budget_.fits(count * sizeof(Value)));
   std::vector<Value> numbers;
@@ -190,7 +205,8 @@ Result<Value> Interpreter::make_range(const Arguments& arguments) {
 
 Result<Value> Interpreter::make_dict_from(const Arguments& arguments) {
   std::vector<Dict::Entry> entries;
-  if (arguments.positional.size() > 1) return invalid_argument("dict() takes at most one positional argument");
+  if (arguments.positional.size() > 1)
+    return invalid_argument("dict() takes at most one positional argument");
   if (!arguments.positional.empty()) {
     const Value& source = arguments.positional[0];
     if (source.is(Kind::kDict)) {
@@ -200,13 +216,15 @@ Result<Value> Interpreter::make_dict_from(const Arguments& arguments) {
       HEDDLE_ASSIGN_OR_RETURN(const SequencePtr pairs, iterate(&budget_, source));
       for (const Value& pair : pairs->items) {
         HEDDLE_ASSIGN_OR_RETURN(const SequencePtr parts, iterate(&budget_, pair));
-        if (parts->items.size() != 2) return invalid_argument("dict(): each item must be a pair of key and value");
+        if (parts->items.size() != 2)
+          return invalid_argument("dict(): each item must be a pair of key and value");
         HEDDLE_RETURN_IF_ERROR(budget_.step());
         entries.emplace_back(parts->items[0], parts->items[1]);
       }
     }
   }
-  for (const auto& [name, value] : arguments.named) entries.emplace_back(Value::string(name), value);
+  for (const auto& [name, value] : arguments.named)
+    entries.emplace_back(Value::string(name), value);
   return make_dict(&budget_, std::move(entries));
 }
 
@@ -226,7 +244,8 @@ Result<Value> Interpreter::make_namespace(const Arguments& arguments) {
 }
 
 Status Interpreter::raise_exception(const Arguments& arguments) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(arguments, "raise_exception", {"message"}, 1));
+  HEDDLE_ASSIGN_OR_RETURN(const auto args,
+                          BoundArguments::bind(arguments, "raise_exception", {"message"}, 1));
   HEDDLE_ASSIGN_OR_RETURN(const Value message, to_string_value(&budget_, *args.get(0)));
   raised_exception_ = true;
   error_is_located_ = true;  // the text goes to the client as the template wrote it
@@ -234,7 +253,8 @@ Status Interpreter::raise_exception(const Arguments& arguments) {
 }
 
 Result<Value> Interpreter::strftime_now(const Arguments& arguments) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(arguments, "strftime_now", {"format"}, 1));
+  HEDDLE_ASSIGN_OR_RETURN(const auto args,
+                          BoundArguments::bind(arguments, "strftime_now", {"format"}, 1));
   HEDDLE_ASSIGN_OR_RETURN(const std::string_view format, args.text(0, {}));
   HEDDLE_RETURN_IF_ERROR(budget_.fits(format.size() * 16));  // two bytes become at most 24
   HEDDLE_RETURN_IF_ERROR(budget_.touch(format.size() * 16));

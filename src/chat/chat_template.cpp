@@ -17,7 +17,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr uintmax_t kMaxFileBytes = uintmax_t{64} << 20;  // tokenizer_config.json lists added tokens: some MB
+constexpr uintmax_t kMaxFileBytes = uintmax_t{64}
+                                    << 20;  // tokenizer_config.json lists added tokens: some MB
 constexpr std::array<std::string_view, 7> kSpecialTokens = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 constexpr std::string_view kToolTemplate = "tool_use";
@@ -43,11 +44,13 @@ Result<std::string> read_file(const fs::path& path) {
   const uintmax_t size = fs::file_size(path, error);
   if (error) return not_found(fmt::format("{}: {}", path.string(), error.message()));
   if (size > kMaxFileBytes) {
-    return data_loss(fmt::format("{}: {} bytes, at most {} are expected", path.string(), size, kMaxFileBytes));
+    return data_loss(
+        fmt::format("{}: {} bytes, at most {} are expected", path.string(), size, kMaxFileBytes));
   }
   std::ifstream file(path, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.good() && !file.eof()) return data_loss(fmt::format("{}: cannot be read", path.string()));
+  if (!file.good() && !file.eof())
+    return data_loss(fmt::format("{}: cannot be read", path.string()));
   return text;
 }
 
@@ -68,18 +71,20 @@ Result<NamedSources> templates_in(const Json& json, const fs::path& path) {
     return sources;
   }
   const auto malformed = [&path] {
-    return data_loss(fmt::format("{}: chat_template is neither a string nor a list of {{name, template}}",
-                                 path.string()));
+    return data_loss(fmt::format(
+        "{}: chat_template is neither a string nor a list of {{name, template}}", path.string()));
   };
   if (!found->is_array()) return malformed();
   for (const Json& entry : *found) {
     if (!entry.is_object()) return malformed();
     const auto name = entry.find("name");
     const auto source = entry.find("template");
-    if (name == entry.end() || !name->is_string() || source == entry.end() || !source->is_string()) {
+    if (name == entry.end() || !name->is_string() || source == entry.end() ||
+        !source->is_string()) {
       return malformed();
     }
-    sources.emplace_back(name->get_ref<const std::string&>(), source->get_ref<const std::string&>());
+    sources.emplace_back(name->get_ref<const std::string&>(),
+                         source->get_ref<const std::string&>());
   }
   return sources;
 }
@@ -92,7 +97,8 @@ Result<NamedSources> templates_of_file(const fs::path& path) {
   }
   HEDDLE_ASSIGN_OR_RETURN(const Json json, read_json_object(path));
   HEDDLE_ASSIGN_OR_RETURN(NamedSources sources, templates_in(json, path));
-  if (sources.empty()) return not_found(fmt::format("{}: it has no \"chat_template\"", path.string()));
+  if (sources.empty())
+    return not_found(fmt::format("{}: it has no \"chat_template\"", path.string()));
   return sources;
 }
 
@@ -130,23 +136,27 @@ std::optional<std::string> token_text(const Json& json, std::string_view name) {
 // The message a client or an operator can act on when a model has no template.
 Status no_template(const fs::path& model_dir) {
   return not_found(fmt::format(
-      "{}: the model has no chat template: there is no chat_template.jinja, no chat_template.json and no "
+      "{}: the model has no chat template: there is no chat_template.jinja, no chat_template.json "
+      "and no "
       "\"chat_template\" in tokenizer_config.json. Give one with --chat-template FILE, put a "
-      "chat_template.jinja into the folder, or use the completions API with text you format yourself",
+      "chat_template.jinja into the folder, or use the completions API with text you format "
+      "yourself",
       model_dir.string()));
 }
 
 Status check_messages(const Json& messages) {
   if (!messages.is_array()) return invalid_argument("messages must be a list");
   for (size_t i = 0; i < messages.size(); ++i) {
-    if (!messages[i].is_object()) return invalid_argument(fmt::format("messages[{}] must be an object", i));
+    if (!messages[i].is_object())
+      return invalid_argument(fmt::format("messages[{}] must be an object", i));
   }
   return {};
 }
 
 bool is_developer(const Json& message) {
   const auto role = message.find("role");
-  return role != message.end() && role->is_string() && role->get_ref<const std::string&>() == "developer";
+  return role != message.end() && role->is_string() &&
+         role->get_ref<const std::string&>() == "developer";
 }
 
 Result<Value> message_values(const Json& messages, bool knows_developer) {
@@ -163,7 +173,8 @@ Result<Value> message_values(const Json& messages, bool knows_developer) {
 
 }  // namespace
 
-Result<ChatTemplate> ChatTemplate::load(const fs::path& model_dir, const ChatTemplateOptions& options) {
+Result<ChatTemplate> ChatTemplate::load(const fs::path& model_dir,
+                                        const ChatTemplateOptions& options) {
   Json tokenizer_config = Json::object();
   if (const fs::path file = model_dir / "tokenizer_config.json"; is_file(file)) {
     HEDDLE_ASSIGN_OR_RETURN(tokenizer_config, read_json_object(file));
@@ -181,15 +192,19 @@ Result<ChatTemplate> ChatTemplate::load(const fs::path& model_dir, const ChatTem
   if (main_source == nullptr) {
     std::string names;
     for (const auto& [name, source] : sources) names += (names.empty() ? "" : ", ") + name;
-    return not_found(fmt::format(
-        "{}: none of the model's chat templates ({}) is named default; choose one with --chat-template FILE",
-        model_dir.string(), names));
+    return not_found(
+        fmt::format("{}: none of the model's chat templates ({}) is named default; choose one with "
+                    "--chat-template FILE",
+                    model_dir.string(), names));
   }
-  const ParseOptions parse_options{.trim_blocks = true, .lstrip_blocks = true, .limits = options.limits};
-  HEDDLE_ASSIGN_OR_RETURN(Template main, Template::parse(*main_source, "chat_template", parse_options));
+  const ParseOptions parse_options{
+      .trim_blocks = true, .lstrip_blocks = true, .limits = options.limits};
+  HEDDLE_ASSIGN_OR_RETURN(Template main,
+                          Template::parse(*main_source, "chat_template", parse_options));
   std::optional<Template> with_tools;
   if (const std::string* source = find_source(sources, kToolTemplate); source != nullptr) {
-    HEDDLE_ASSIGN_OR_RETURN(with_tools, Template::parse(*source, "chat_template[tool_use]", parse_options));
+    HEDDLE_ASSIGN_OR_RETURN(with_tools,
+                            Template::parse(*source, "chat_template[tool_use]", parse_options));
   }
   std::vector<SpecialToken> special_tokens;
   for (const std::string_view name : kSpecialTokens) {
@@ -200,15 +215,20 @@ Result<ChatTemplate> ChatTemplate::load(const fs::path& model_dir, const ChatTem
   return ChatTemplate(std::move(main), std::move(with_tools), std::move(special_tokens), options);
 }
 
-Result<ChatTemplate> ChatTemplate::from_source(std::string source, const ChatTemplateOptions& options) {
-  const ParseOptions parse_options{.trim_blocks = true, .lstrip_blocks = true, .limits = options.limits};
-  HEDDLE_ASSIGN_OR_RETURN(Template main, Template::parse(std::move(source), "chat_template", parse_options));
+Result<ChatTemplate> ChatTemplate::from_source(std::string source,
+                                               const ChatTemplateOptions& options) {
+  const ParseOptions parse_options{
+      .trim_blocks = true, .lstrip_blocks = true, .limits = options.limits};
+  HEDDLE_ASSIGN_OR_RETURN(Template main,
+                          Template::parse(std::move(source), "chat_template", parse_options));
   return ChatTemplate(std::move(main), std::nullopt, {}, options);
 }
 
-Result<std::string> ChatTemplate::render(const Json& messages, const Json& tools, bool add_generation_prompt,
-                                         const Json& extra_variables, RenderReport* report) const {
-  if (!tools.is_null() && !tools.is_array()) return invalid_argument("tools must be a list or null");
+Result<std::string> ChatTemplate::render(const Json& messages, const Json& tools,
+                                         bool add_generation_prompt, const Json& extra_variables,
+                                         RenderReport* report) const {
+  if (!tools.is_null() && !tools.is_array())
+    return invalid_argument("tools must be a list or null");
   const Template& chosen = template_for(tools.is_array() && !tools.empty());
   std::vector<Dict::Entry> variables;  // a later entry of the same name replaces an earlier one
   const auto set = [&variables](std::string name, Value value) {
@@ -218,10 +238,12 @@ Result<std::string> ChatTemplate::render(const Json& messages, const Json& tools
   set("documents", Value::none());
   set("add_generation_prompt", Value::boolean(add_generation_prompt));
   if (!extra_variables.is_null()) {
-    if (!extra_variables.is_object()) return invalid_argument("the template's extra variables must be an object");
+    if (!extra_variables.is_object())
+      return invalid_argument("the template's extra variables must be an object");
     for (const auto& [name, json] : extra_variables.items()) {
       if (name == "messages" || name == "tools") {
-        return invalid_argument(fmt::format("the template's variable '{}' cannot be replaced", name));
+        return invalid_argument(
+            fmt::format("the template's variable '{}' cannot be replaced", name));
       }
       HEDDLE_ASSIGN_OR_RETURN(Value value, Value::from_json(json));
       set(name, std::move(value));
@@ -252,6 +274,8 @@ const std::string& ChatTemplate::eos_token() const {
   return kNone;
 }
 
-const std::string& ChatTemplate::source(bool with_tools) const { return template_for(with_tools).source(); }
+const std::string& ChatTemplate::source(bool with_tools) const {
+  return template_for(with_tools).source();
+}
 
 }  // namespace heddle::chat

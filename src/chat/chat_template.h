@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ChatTemplate: the text a model reads for a conversation, as the model's own template writes it.
 //
-// Looks up the template of a model folder, supplies the variables transformers supplies, and chooses among
-// several templates of one model.
+// Looks up the template of a model folder, supplies the variables transformers supplies, and
+// chooses among several templates of one model.
 #pragma once
 
 #include <ctime>
@@ -23,32 +23,36 @@
 namespace heddle::chat {
 
 struct ChatTemplateOptions {
-  // The template to use instead of the model's: a .jinja file, or a .json file with "chat_template".
+  // The template to use instead of the model's: a .jinja file, or a .json file with
+  // "chat_template".
   std::optional<std::filesystem::path> template_file;
   RenderLimits limits;
   std::function<std::tm()> local_now = local_time_now;  // what strftime_now shows
 };
 
-// Threading: immutable after load; render may be called from many threads at once, if local_now may.
+// Threading: immutable after load; render may be called from many threads at once, if local_now
+// may.
 class ChatTemplate {
  public:
   // In this order: options.template_file; chat_template.jinja in `model_dir`; chat_template in
-  // chat_template.json; chat_template in tokenizer_config.json, a string or a list of {name, template}.
-  // Special tokens come from tokenizer_config.json when there is one.
-  // Error: kNotFound, naming the remedies, when there is no template; kInvalidArgument with line and column
-  // for one that does not parse; kDataLoss for a file that is not JSON or not of this form.
+  // chat_template.json; chat_template in tokenizer_config.json, a string or a list of {name,
+  // template}. Special tokens come from tokenizer_config.json when there is one. Error: kNotFound,
+  // naming the remedies, when there is no template; kInvalidArgument with line and column for one
+  // that does not parse; kDataLoss for a file that is not JSON or not of this form.
   static Result<ChatTemplate> load(const std::filesystem::path& model_dir,
                                    const ChatTemplateOptions& options = {});
 
   // A template given as text, without special tokens.
-  static Result<ChatTemplate> from_source(std::string source, const ChatTemplateOptions& options = {});
+  static Result<ChatTemplate> from_source(std::string source,
+                                          const ChatTemplateOptions& options = {});
 
-  // `messages` is an array of objects, `tools` an array or null. `extra_variables` is an object or null:
-  // more variables, which may replace any but messages and tools. A message of role developer is rendered
-  // as system when the template does not know that role. `report` may be null.
-  // Error: kInvalidArgument; see Template::render and RenderReport for raise_exception.
+  // `messages` is an array of objects, `tools` an array or null. `extra_variables` is an object or
+  // null: more variables, which may replace any but messages and tools. A message of role developer
+  // is rendered as system when the template does not know that role. `report` may be null. Error:
+  // kInvalidArgument; see Template::render and RenderReport for raise_exception.
   [[nodiscard]] Result<std::string> render(const nlohmann::ordered_json& messages,
-                                           const nlohmann::ordered_json& tools, bool add_generation_prompt,
+                                           const nlohmann::ordered_json& tools,
+                                           bool add_generation_prompt,
                                            const nlohmann::ordered_json& extra_variables,
                                            RenderReport* report = nullptr) const;
 
@@ -56,8 +60,8 @@ class ChatTemplate {
   [[nodiscard]] const std::string& bos_token() const;
   [[nodiscard]] const std::string& eos_token() const;
 
-  // The text of the template used when there are tools or not: parsers and servers look into it, for
-  // example for the name of a thinking switch.
+  // The text of the template used when there are tools or not: parsers and servers look into it,
+  // for example for the name of a thinking switch.
   [[nodiscard]] const std::string& source(bool with_tools = false) const;
 
  private:
@@ -66,8 +70,8 @@ class ChatTemplate {
     std::string text;
   };
 
-  ChatTemplate(Template main, std::optional<Template> with_tools, std::vector<SpecialToken> special_tokens,
-               ChatTemplateOptions options)
+  ChatTemplate(Template main, std::optional<Template> with_tools,
+               std::vector<SpecialToken> special_tokens, ChatTemplateOptions options)
       : main_(std::move(main)),
         with_tools_(std::move(with_tools)),
         special_tokens_(std::move(special_tokens)),

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "chat/chat_template.h"
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "chat/golden_cases.h"
 
@@ -23,7 +22,8 @@ class ChatTemplateTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::path(::testing::TempDir()) / fmt::format("heddle_chat_{}_{}", test->name(), getpid());
+    folder_ = std::filesystem::path(::testing::TempDir()) /
+              fmt::format("heddle_chat_{}_{}", test->name(), getpid());
     std::filesystem::create_directories(folder_);
   }
 
@@ -35,7 +35,8 @@ class ChatTemplateTest : public ::testing::Test {
   }
 
   [[nodiscard]] std::string render(const Json& messages = kHello, const Json& tools = nullptr,
-                                   const Json& extra = nullptr, bool add_generation_prompt = true) const {
+                                   const Json& extra = nullptr,
+                                   bool add_generation_prompt = true) const {
     ChatTemplateOptions options;
     options.local_now = golden_time;
     const Result<ChatTemplate> loaded = ChatTemplate::load(folder_, options);
@@ -72,9 +73,11 @@ TEST_F(ChatTemplateTest, AFileGivenByTheUserWinsOverAll) {
   write("mine/c.json", R"({"other": 1})");
   ChatTemplateOptions options;
   options.template_file = folder_ / "mine/a.jinja";
-  EXPECT_EQ(shown(ChatTemplate::load(folder_, options)->render(kHello, nullptr, true, nullptr)), "mine");
+  EXPECT_EQ(shown(ChatTemplate::load(folder_, options)->render(kHello, nullptr, true, nullptr)),
+            "mine");
   options.template_file = folder_ / "mine/b.json";
-  EXPECT_EQ(shown(ChatTemplate::load(folder_, options)->render(kHello, nullptr, true, nullptr)), "mine too");
+  EXPECT_EQ(shown(ChatTemplate::load(folder_, options)->render(kHello, nullptr, true, nullptr)),
+            "mine too");
   options.template_file = folder_ / "mine/c.json";
   EXPECT_EQ(ChatTemplate::load(folder_, options).status().code(), StatusCode::kNotFound);
   options.template_file = folder_ / "mine/missing.jinja";
@@ -98,12 +101,15 @@ TEST_F(ChatTemplateTest, AModelWithoutATemplateNamesTheRemedies) {
   write("tokenizer_config.json", R"({"bos_token": "<s>"})");
   const Status status = ChatTemplate::load(folder_).status();
   EXPECT_EQ(status.code(), StatusCode::kNotFound);
-  for (const char* remedy : {"chat_template.jinja", "tokenizer_config.json", "--chat-template", "completions"}) {
+  for (const char* remedy :
+       {"chat_template.jinja", "tokenizer_config.json", "--chat-template", "completions"}) {
     EXPECT_NE(status.message().find(remedy), std::string::npos) << status.message();
   }
-  write("tokenizer_config.json",
-        R"({"chat_template": [{"name": "rag", "template": "a"}, {"name": "tool_use", "template": "b"}]})");
-  EXPECT_NE(ChatTemplate::load(folder_).status().message().find("rag, tool_use"), std::string::npos);
+  write(
+      "tokenizer_config.json",
+      R"({"chat_template": [{"name": "rag", "template": "a"}, {"name": "tool_use", "template": "b"}]})");
+  EXPECT_NE(ChatTemplate::load(folder_).status().message().find("rag, tool_use"),
+            std::string::npos);
 }
 
 TEST_F(ChatTemplateTest, BrokenFilesAreReported) {
@@ -119,21 +125,26 @@ TEST_F(ChatTemplateTest, BrokenFilesAreReported) {
 }
 
 TEST_F(ChatTemplateTest, DeveloperBecomesSystemUnlessTheTemplateKnowsIt) {
-  const Json messages = {{{"role", "developer"}, {"content", "x"}}, {{"role", "user"}, {"content", "y"}}};
+  const Json messages = {{{"role", "developer"}, {"content", "x"}},
+                         {{"role", "user"}, {"content", "y"}}};
   write("chat_template.jinja", "{% for m in messages %}{{ m.role }}:{{ m.content }} {% endfor %}");
   EXPECT_EQ(render(messages), "system:x user:y ");
-  write("chat_template.jinja", "{# developer #}{% for m in messages %}{{ m.role }}:{{ m.content }} {% endfor %}");
+  write("chat_template.jinja",
+        "{# developer #}{% for m in messages %}{{ m.role }}:{{ m.content }} {% endfor %}");
   EXPECT_EQ(render(messages), "developer:x user:y ");
 }
 
 TEST_F(ChatTemplateTest, ExtraVariablesReplaceAllButMessagesAndTools) {
-  write("chat_template.jinja", "{{ enable_thinking }}{{ add_generation_prompt }}{{ documents }}{{ bos_token }}");
+  write("chat_template.jinja",
+        "{{ enable_thinking }}{{ add_generation_prompt }}{{ documents }}{{ bos_token }}");
   EXPECT_EQ(render(), "TrueNone");
-  EXPECT_EQ(render(kHello, nullptr, {{"enable_thinking", false}, {"bos_token", "b"}, {"add_generation_prompt", 1}}),
+  EXPECT_EQ(render(kHello, nullptr,
+                   {{"enable_thinking", false}, {"bos_token", "b"}, {"add_generation_prompt", 1}}),
             "False1Noneb");
   EXPECT_EQ(render(kHello, nullptr, {{"messages", 1}}),
             "error: the template's variable 'messages' cannot be replaced");
-  EXPECT_EQ(render(kHello, nullptr, Json::array()), "error: the template's extra variables must be an object");
+  EXPECT_EQ(render(kHello, nullptr, Json::array()),
+            "error: the template's extra variables must be an object");
   EXPECT_EQ(render(Json{{"role", "user"}}), "error: messages must be a list");
   EXPECT_EQ(render(Json::array({"x"})), "error: messages[0] must be an object");
   EXPECT_EQ(render(kHello, 5), "error: tools must be a list or null");
@@ -145,7 +156,8 @@ TEST_F(ChatTemplateTest, TheDateIsTheGivenClocks) {
 }
 
 TEST_F(ChatTemplateTest, RaisedExceptionsAreMarked) {
-  const ChatTemplate made = ChatTemplate::from_source("{{ raise_exception('no system role') }}").value();
+  const ChatTemplate made =
+      ChatTemplate::from_source("{{ raise_exception('no system role') }}").value();
   RenderReport report;
   const Result<std::string> text = made.render(kHello, nullptr, true, nullptr, &report);
   EXPECT_EQ(text.status().message(), "no system role");
@@ -154,15 +166,16 @@ TEST_F(ChatTemplateTest, RaisedExceptionsAreMarked) {
 
 TEST(ChatTemplateSharedTest, PublishedTokenizerConfigsLoad) {
   HEDDLE_SHARED_PATH_OR_SKIP(folder, "data/tokenizers");
-  for (const char* name : {"qwen3", "qwen3-coder", "qwen3-thinking-2507", "qwen2", "deepseek-v3", "deepseek-v3.1",
-                           "deepseek-r1-distill-qwen", "glm-4.5"}) {
+  for (const char* name : {"qwen3", "qwen3-coder", "qwen3-thinking-2507", "qwen2", "deepseek-v3",
+                           "deepseek-v3.1", "deepseek-r1-distill-qwen", "glm-4.5"}) {
     SCOPED_TRACE(name);
     const Result<ChatTemplate> loaded = ChatTemplate::load(folder / name);
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
     const Result<std::string> text = loaded.value().render(kHello, nullptr, true, nullptr);
     EXPECT_NE(shown(text).find("Hello"), std::string::npos) << shown(text);
   }
-  EXPECT_EQ(shown(ChatTemplate::load(folder / "qwen3")->render(kHello, nullptr, true, {{"enable_thinking", false}})),
+  EXPECT_EQ(shown(ChatTemplate::load(folder / "qwen3")
+                      ->render(kHello, nullptr, true, {{"enable_thinking", false}})),
             "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
   EXPECT_EQ(ChatTemplate::load(folder / "kimi-k2").status().code(), StatusCode::kNotFound);
 }

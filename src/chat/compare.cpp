@@ -16,7 +16,8 @@ namespace {
 
 Result<bool> equal_sequences(Budget* budget, const Sequence& a, const Sequence& b) {
   if (&a == &b) return true;
-  if (a.flavor != b.flavor || a.flavor == Flavor::kGenerator || a.flavor == Flavor::kValues) return false;
+  if (a.flavor != b.flavor || a.flavor == Flavor::kGenerator || a.flavor == Flavor::kValues)
+    return false;
   if (a.items.size() != b.items.size()) return false;
   for (size_t i = 0; i < a.items.size(); ++i) {
     HEDDLE_ASSIGN_OR_RETURN(const bool same, equal(budget, a.items[i], b.items[i]));
@@ -41,8 +42,8 @@ Result<bool> equal_dicts(Budget* budget, const Dict& a, const Dict& b) {
 Status not_ordered(std::string_view symbol, const Value& a, const Value& b) {
   if (a.is_undefined()) return invalid_argument(a.undefined_reason());
   if (b.is_undefined()) return invalid_argument(b.undefined_reason());
-  return invalid_argument(fmt::format("'{}' not supported between instances of '{}' and '{}'", symbol,
-                                      a.type_name(), b.type_name()));
+  return invalid_argument(fmt::format("'{}' not supported between instances of '{}' and '{}'",
+                                      symbol, a.type_name(), b.type_name()));
 }
 
 // -1, 0, 1, or 2 when NaN makes all of <, <=, >, >= false.
@@ -116,19 +117,21 @@ Result<bool> contains(Budget* budget, const Value& container, const Value& item)
       return false;  // an empty iterable
     case Kind::kString:
       if (!item.is_string()) {
-        return invalid_argument(fmt::format(
-            "'in <string>' requires string as left operand, not {}", item.type_name()));
+        return invalid_argument(
+            fmt::format("'in <string>' requires string as left operand, not {}", item.type_name()));
       }
       HEDDLE_RETURN_IF_ERROR(budget->touch(container.as_string().size()));
       return find_text(container.as_string(), item.as_string(), 0) != std::string_view::npos;
     case Kind::kDict:
       HEDDLE_RETURN_IF_ERROR(budget->step());
-      if (item.is(Kind::kDict) || (item.is(Kind::kSequence) && item.as_sequence()->flavor == Flavor::kList)) {
+      if (item.is(Kind::kDict) ||
+          (item.is(Kind::kSequence) && item.as_sequence()->flavor == Flavor::kList)) {
         return invalid_argument(fmt::format("a '{}' cannot be a key of a dict", item.type_name()));
       }
       return container.as_dict().find(item) != nullptr;
     case Kind::kSequence:
-      if (container.as_sequence()->flavor == Flavor::kGenerator && container.as_sequence()->consumed) {
+      if (container.as_sequence()->flavor == Flavor::kGenerator &&
+          container.as_sequence()->consumed) {
         return false;
       }
       for (const Value& candidate : container.as_sequence()->items) {
@@ -174,7 +177,8 @@ Result<bool> compare(Budget* budget, Comparison comparison, const Value& a, cons
   return internal_error("unknown comparison");
 }
 
-Result<std::vector<size_t>> sorted_order(Budget* budget, const std::vector<Value>& keys, bool descending) {
+Result<std::vector<size_t>> sorted_order(Budget* budget, const std::vector<Value>& keys,
+                                         bool descending) {
   // A merge sort of our own: the comparison can fail, and NaN makes it no order at all.
   std::vector<size_t> from(keys.size());
   std::iota(from.begin(), from.end(), size_t{0});

@@ -27,7 +27,8 @@ enum class Comparison : uint8_t {
 // Error: kInvalidArgument when the budget is used up.
 Result<bool> equal(Budget* budget, const Value& a, const Value& b);
 
-// a < b for two numbers, two strings, two lists or two tuples. Error: other operands, or the budget.
+// a < b for two numbers, two strings, two lists or two tuples. Error: other operands, or the
+// budget.
 Result<bool> less(Budget* budget, const Value& a, const Value& b);
 
 // `item in container`. Error: the container is not one.
@@ -35,8 +36,9 @@ Result<bool> contains(Budget* budget, const Value& container, const Value& item)
 
 Result<bool> compare(Budget* budget, Comparison comparison, const Value& a, const Value& b);
 
-// A stable order of 0 .. keys.size()-1 by their keys, ascending, or descending with equal keys in their
-// given order. Error: two keys that cannot be compared.
-Result<std::vector<size_t>> sorted_order(Budget* budget, const std::vector<Value>& keys, bool descending);
+// A stable order of 0 .. keys.size()-1 by their keys, ascending, or descending with equal keys in
+// their given order. Error: two keys that cannot be compared.
+Result<std::vector<size_t>> sorted_order(Budget* budget, const std::vector<Value>& keys,
+                                         bool descending);
 
 }  // namespace heddle::chat

@@ -12,7 +12,9 @@ namespace heddle::chat {
 
 namespace {
 
-int depth_of(const ExpressionPtr& expression) { return expression == nullptr ? 0 : expression->depth; }
+int depth_of(const ExpressionPtr& expression) {
+  return expression == nullptr ? 0 : expression->depth;
+}
 
 int depth_of(const CallArguments& arguments) {
   int depth = std::max(depth_of(arguments.more_positional), depth_of(arguments.more_named));
@@ -36,7 +38,8 @@ class Level {
 };
 
 std::string too_deep(int limit) {
-  return fmt::format("the expression is nested more than {} levels deep (max_nesting_depth)", limit);
+  return fmt::format("the expression is nested more than {} levels deep (max_nesting_depth)",
+                     limit);
 }
 
 // The arithmetic operators by level: + -, then ~ (which is no Arithmetic), then * / // %, then **.
@@ -109,7 +112,8 @@ Result<ExpressionPtr> ExpressionParser::parse_expression() {
 
 bool ExpressionParser::at_tuple_end() const {
   const Token& token = cursor_.peek();
-  return token.kind == TokenKind::kOutputEnd || token.kind == TokenKind::kBlockEnd || token.is_operator(")");
+  return token.kind == TokenKind::kOutputEnd || token.kind == TokenKind::kBlockEnd ||
+         token.is_operator(")");
 }
 
 Result<ExpressionPtr> ExpressionParser::parse_tuple(bool with_conditionals) {
@@ -118,14 +122,16 @@ Result<ExpressionPtr> ExpressionParser::parse_tuple(bool with_conditionals) {
   int depth = 0;
   bool is_tuple = false;
   while (!at_tuple_end()) {
-    HEDDLE_ASSIGN_OR_RETURN(ExpressionPtr item, with_conditionals ? parse_expression() : parse_or());
+    HEDDLE_ASSIGN_OR_RETURN(ExpressionPtr item,
+                            with_conditionals ? parse_expression() : parse_or());
     depth = std::max(depth, depth_of(item));
     items.push_back(std::move(item));
     if (!cursor_.accept_operator(",")) break;
     is_tuple = true;
   }
   if (items.empty()) {
-    return cursor_.fail(at, fmt::format("expected an expression, found {}", cursor_.peek().description()));
+    return cursor_.fail(
+        at, fmt::format("expected an expression, found {}", cursor_.peek().description()));
   }
   if (!is_tuple) return std::move(items.front());
   return make(at, depth, SequenceDisplay{.flavor = Flavor::kTuple, .items = std::move(items)});
@@ -138,7 +144,8 @@ Result<ExpressionPtr> ExpressionParser::parse_or() {
     HEDDLE_ASSIGN_OR_RETURN(ExpressionPtr right, parse_and());
     const int depth = std::max(depth_of(left), depth_of(right));
     HEDDLE_ASSIGN_OR_RETURN(
-        left, make(at, depth, Logical{.is_and = false, .left = std::move(left), .right = std::move(right)}));
+        left, make(at, depth,
+                   Logical{.is_and = false, .left = std::move(left), .right = std::move(right)}));
   }
   return left;
 }
@@ -150,7 +157,8 @@ Result<ExpressionPtr> ExpressionParser::parse_and() {
     HEDDLE_ASSIGN_OR_RETURN(ExpressionPtr right, parse_not());
     const int depth = std::max(depth_of(left), depth_of(right));
     HEDDLE_ASSIGN_OR_RETURN(
-        left, make(at, depth, Logical{.is_and = true, .left = std::move(left), .right = std::move(right)}));
+        left, make(at, depth,
+                   Logical{.is_and = true, .left = std::move(left), .right = std::move(right)}));
   }
   return left;
 }
@@ -209,10 +217,10 @@ Result<ExpressionPtr> ExpressionParser::parse_arithmetic(int level) {
     const Position at = cursor_.next().at;
     HEDDLE_ASSIGN_OR_RETURN(ExpressionPtr right, parse_arithmetic(level + 1));
     const int depth = std::max(depth_of(left), depth_of(right));
-    HEDDLE_ASSIGN_OR_RETURN(left, make(at, depth,
-                                       Binary{.operation = *operation,
-                                              .left = std::move(left),
-                                              .right = std::move(right)}));
+    HEDDLE_ASSIGN_OR_RETURN(
+        left,
+        make(at, depth,
+             Binary{.operation = *operation, .left = std::move(left), .right = std::move(right)}));
   }
   return left;
 }
@@ -223,12 +231,13 @@ Result<ExpressionPtr> ExpressionParser::parse_unary(bool with_filters) {
   if (token.is_operator("-") || token.is_operator("+")) {
     const Level level(depth_);
     if (depth_ > max_depth_) return cursor_.fail(token.at, too_deep(max_depth_));
-    const UnaryOperator operation = token.text == "-" ? UnaryOperator::kNegate : UnaryOperator::kPlus;
+    const UnaryOperator operation =
+        token.text == "-" ? UnaryOperator::kNegate : UnaryOperator::kPlus;
     const Position at = cursor_.next().at;
     HEDDLE_ASSIGN_OR_RETURN(ExpressionPtr operand, parse_unary(false));
     const int depth = depth_of(operand);
-    HEDDLE_ASSIGN_OR_RETURN(result,
-                            make(at, depth, Unary{.operation = operation, .operand = std::move(operand)}));
+    HEDDLE_ASSIGN_OR_RETURN(
+        result, make(at, depth, Unary{.operation = operation, .operand = std::move(operand)}));
   } else {
     HEDDLE_ASSIGN_OR_RETURN(result, parse_primary());
   }
@@ -244,7 +253,8 @@ Result<ExpressionPtr> ExpressionParser::parse_primary() {
       cursor_.next();
       const std::string& name = token.text;
       if (name == "true" || name == "True") return make(token.at, 0, Literal{Value::boolean(true)});
-      if (name == "false" || name == "False") return make(token.at, 0, Literal{Value::boolean(false)});
+      if (name == "false" || name == "False")
+        return make(token.at, 0, Literal{Value::boolean(false)});
       if (name == "none" || name == "None") return make(token.at, 0, Literal{Value::none()});
       special_names.varargs = special_names.varargs || name == "varargs";
       special_names.kwargs = special_names.kwargs || name == "kwargs";
@@ -268,12 +278,14 @@ Result<ExpressionPtr> ExpressionParser::parse_primary() {
   if (token.is_operator("(")) return parse_parentheses();
   if (token.is_operator("[")) return parse_list();
   if (token.is_operator("{")) return parse_dict();
-  return cursor_.fail(token.at, fmt::format("expected an expression, found {}", token.description()));
+  return cursor_.fail(token.at,
+                      fmt::format("expected an expression, found {}", token.description()));
 }
 
 Result<ExpressionPtr> ExpressionParser::parse_parentheses() {
   const Position at = cursor_.next().at;
-  if (cursor_.accept_operator(")")) return make(at, 0, SequenceDisplay{.flavor = Flavor::kTuple, .items = {}});
+  if (cursor_.accept_operator(")"))
+    return make(at, 0, SequenceDisplay{.flavor = Flavor::kTuple, .items = {}});
   HEDDLE_ASSIGN_OR_RETURN(ExpressionPtr inside, parse_tuple(true));
   HEDDLE_RETURN_IF_ERROR(cursor_.expect_operator(")"));
   return inside;
@@ -336,10 +348,13 @@ Result<ExpressionPtr> ExpressionParser::parse_attribute(ExpressionPtr object) {
     return make(name.at, depth, Attribute{.object = std::move(object), .name = name.text});
   }
   if (name.kind == TokenKind::kInteger) {
-    HEDDLE_ASSIGN_OR_RETURN(ExpressionPtr key, make(name.at, 0, Literal{Value::integer(name.integer)}));
-    return make(name.at, std::max(depth, 1), Item{.object = std::move(object), .key = std::move(key)});
+    HEDDLE_ASSIGN_OR_RETURN(ExpressionPtr key,
+                            make(name.at, 0, Literal{Value::integer(name.integer)}));
+    return make(name.at, std::max(depth, 1),
+                Item{.object = std::move(object), .key = std::move(key)});
   }
-  return cursor_.fail(name.at, fmt::format("expected a name behind '.', found {}", name.description()));
+  return cursor_.fail(name.at,
+                      fmt::format("expected a name behind '.', found {}", name.description()));
 }
 
 Result<ExpressionPtr> ExpressionParser::parse_subscript(ExpressionPtr object) {
@@ -406,7 +421,8 @@ Result<CallArguments> ExpressionParser::parse_call_arguments() {
         }
       }
       if (arguments.named.size() >= kMaxNamedArguments) {
-        return cursor_.fail(token.at, fmt::format("more than {} named arguments", kMaxNamedArguments));
+        return cursor_.fail(token.at,
+                            fmt::format("more than {} named arguments", kMaxNamedArguments));
       }
       arguments.named.emplace_back(token.text, std::move(value));
     } else if (!has_star && arguments.named.empty()) {
@@ -442,7 +458,8 @@ Result<ExpressionPtr> ExpressionParser::parse_filters_and_tests(ExpressionPtr op
 Result<FilterCall> ExpressionParser::parse_filter(int& depth) {
   HEDDLE_ASSIGN_OR_RETURN(std::string name, cursor_.expect_identifier("the name of a filter"));
   while (cursor_.accept_operator(".")) {
-    HEDDLE_ASSIGN_OR_RETURN(const std::string part, cursor_.expect_identifier("the name of a filter"));
+    HEDDLE_ASSIGN_OR_RETURN(const std::string part,
+                            cursor_.expect_identifier("the name of a filter"));
     name += '.' + part;
   }
   CallArguments arguments;
@@ -451,8 +468,10 @@ Result<FilterCall> ExpressionParser::parse_filter(int& depth) {
   }
   depth = std::max(depth, depth_of(arguments));
   const FilterFunction function = find_filter(name);
-  return FilterCall{
-      .input = nullptr, .name = std::move(name), .function = function, .arguments = std::move(arguments)};
+  return FilterCall{.input = nullptr,
+                    .name = std::move(name),
+                    .function = function,
+                    .arguments = std::move(arguments)};
 }
 
 Result<std::vector<FilterCall>> ExpressionParser::parse_block_filters(bool starts_with_bar) {
@@ -471,15 +490,17 @@ Result<ExpressionPtr> ExpressionParser::parse_test(ExpressionPtr subject) {
   const bool negated = cursor_.accept_name("not");
   HEDDLE_ASSIGN_OR_RETURN(std::string name, cursor_.expect_identifier("the name of a test"));
   while (cursor_.accept_operator(".")) {
-    HEDDLE_ASSIGN_OR_RETURN(const std::string part, cursor_.expect_identifier("the name of a test"));
+    HEDDLE_ASSIGN_OR_RETURN(const std::string part,
+                            cursor_.expect_identifier("the name of a test"));
     name += '.' + part;
   }
   CallArguments arguments;
   const Token& token = cursor_.peek();
   const bool is_literal = token.kind == TokenKind::kString || token.kind == TokenKind::kInteger ||
-                          token.kind == TokenKind::kFloat || token.is_operator("[") || token.is_operator("{");
-  const bool is_name = token.kind == TokenKind::kName && !token.is_name("else") && !token.is_name("or") &&
-                       !token.is_name("and");
+                          token.kind == TokenKind::kFloat || token.is_operator("[") ||
+                          token.is_operator("{");
+  const bool is_name = token.kind == TokenKind::kName && !token.is_name("else") &&
+                       !token.is_name("or") && !token.is_name("and");
   if (token.is_operator("(")) {
     HEDDLE_ASSIGN_OR_RETURN(arguments, parse_call_arguments());
   } else if (token.is_name("is")) {

@@ -21,14 +21,15 @@ class ExpressionParser {
   // Error (here and below): kInvalidArgument with line and column.
   Result<ExpressionPtr> parse_expression();
 
-  // One expression, or a tuple when commas follow: what stands after `set x =`, in {{ }} and after `in`.
-  // Without conditionals an `if` behind it is left for a loop's filter.
+  // One expression, or a tuple when commas follow: what stands after `set x =`, in {{ }} and after
+  // `in`. Without conditionals an `if` behind it is left for a loop's filter.
   Result<ExpressionPtr> parse_tuple(bool with_conditionals);
 
   // (a, b=c, *d, **e)
   Result<CallArguments> parse_call_arguments();
 
-  // |name(arguments)|name... of a block, whose text is the first one's input. The first bar may be absent.
+  // |name(arguments)|name... of a block, whose text is the first one's input. The first bar may be
+  // absent.
   Result<std::vector<FilterCall>> parse_block_filters(bool starts_with_bar);
 
   // Which of these names were read; a macro's parser clears them before its body.

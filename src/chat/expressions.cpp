@@ -64,7 +64,8 @@ Result<Value> Interpreter::evaluate_node(const Item& item) {
 
 Result<Value> Interpreter::evaluate_node(const Slice& slice) {
   HEDDLE_ASSIGN_OR_RETURN(const Value object, evaluate(*slice.object));
-  const std::array<const Expression*, 3> parts = {slice.begin.get(), slice.end.get(), slice.step.get()};
+  const std::array<const Expression*, 3> parts = {slice.begin.get(), slice.end.get(),
+                                                  slice.step.get()};
   std::array<Value, 3> values;
   std::array<const Value*, 3> given{};
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -149,7 +150,8 @@ Result<Value> Interpreter::evaluate_node(const Conditional& conditional) {
   HEDDLE_ASSIGN_OR_RETURN(const Value condition, evaluate(*conditional.condition));
   if (condition.truthy()) return evaluate(*conditional.then);
   if (conditional.otherwise != nullptr) return evaluate(*conditional.otherwise);
-  return Value::undefined("the inline if-expression evaluated to false and no else section was defined");
+  return Value::undefined(
+      "the inline if-expression evaluated to false and no else section was defined");
 }
 
 Result<Value> Interpreter::evaluate_node(const SequenceDisplay& display) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The filters of the template language: value|name(arguments).
 //
-// Filters that Jinja makes lazy (map, select, ...) compute at once here, but their result behaves like a
-// generator: true even when empty, and used up by one pass.
+// Filters that Jinja makes lazy (map, select, ...) compute at once here, but their result behaves
+// like a generator: true even when empty, and used up by one pass.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,8 @@
 namespace heddle::chat {
 
 // Error: kInvalidArgument for an input or arguments the filter does not take, or the budget.
-using FilterFunction = Result<Value> (*)(Budget* budget, const Value& input, const Arguments& arguments);
+using FilterFunction = Result<Value> (*)(Budget* budget, const Value& input,
+                                         const Arguments& arguments);
 
 // By name, or nullptr.
 [[nodiscard]] FilterFunction find_filter(std::string_view name);

@@ -18,7 +18,8 @@ using Call = const Arguments&;
 Status require_number(const Value& input, std::string_view filter) {
   if (input.is_number()) return {};
   if (input.is_undefined()) return invalid_argument(input.undefined_reason());
-  return invalid_argument(fmt::format("{}: a number is required, not '{}'", filter, input.type_name()));
+  return invalid_argument(
+      fmt::format("{}: a number is required, not '{}'", filter, input.type_name()));
 }
 
 Result<Value> to_int(Budget* budget, const Value& input, Call call) {
@@ -31,7 +32,8 @@ Result<Value> to_int(Budget* budget, const Value& input, Call call) {
   if (input.is_string()) {
     HEDDLE_RETURN_IF_ERROR(budget->touch(input.as_string().size()));
     const bool sane_base = base == 0 || (base >= 2 && base <= 36);
-    if (const auto whole = parse_integer(input.as_string(), sane_base ? static_cast<int>(base) : 1)) {
+    if (const auto whole =
+            parse_integer(input.as_string(), sane_base ? static_cast<int>(base) : 1)) {
       return Value::integer(*whole);
     }
     const std::optional<double> parsed = parse_float(input.as_string());
@@ -67,7 +69,8 @@ Result<Value> absolute(Budget* /*budget*/, const Value& input, Call call) {
   return negated_number(input);
 }
 
-// The decimal nearest to `value` with `precision` digits; ties of the binary value go to even, as printf.
+// The decimal nearest to `value` with `precision` digits; ties of the binary value go to even, as
+// printf.
 double rounded(double value, int precision) {
   if (!std::isfinite(value)) return value;
   if (precision >= 0) return parse_float(fmt::format("{:.{}f}", value, precision)).value_or(value);
@@ -76,18 +79,21 @@ double rounded(double value, int precision) {
 }
 
 Result<Value> round(Budget* /*budget*/, const Value& input, Call call) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "round", {"precision", "method"}));
+  HEDDLE_ASSIGN_OR_RETURN(const auto args,
+                          BoundArguments::bind(call, "round", {"precision", "method"}));
   HEDDLE_RETURN_IF_ERROR(require_number(input, "round"));
   HEDDLE_ASSIGN_OR_RETURN(const int64_t precision, args.integer(0, 0));
   HEDDLE_ASSIGN_OR_RETURN(const std::string_view method, args.text(1, "common"));
   if (precision < -18 || precision > 300) {
-    return invalid_argument(fmt::format("round: precision {} is not between -18 and 300", precision));
+    return invalid_argument(
+        fmt::format("round: precision {} is not between -18 and 300", precision));
   }
   const auto digits = static_cast<int>(precision);
   if (method == "common") {
     if (input.is_integral()) {
       if (digits >= 0) return Value::integer(input.as_integer());
-      HEDDLE_ASSIGN_OR_RETURN(const int64_t whole, truncate_to_integer(rounded(input.as_double(), digits)));
+      HEDDLE_ASSIGN_OR_RETURN(const int64_t whole,
+                              truncate_to_integer(rounded(input.as_double(), digits)));
       return Value::integer(whole);
     }
     return Value::floating(rounded(input.as_double(), digits));

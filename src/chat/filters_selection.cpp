@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// map, select, reject, selectattr, rejectattr: filters that apply other filters and tests to each item.
+// map, select, reject, selectattr, rejectattr: filters that apply other filters and tests to each
+// item.
 #include <array>
 #include <utility>
 
@@ -21,7 +22,8 @@ Result<Value> generated(Budget* budget, std::vector<Value> items) {
 }
 
 Result<Value> map_attribute(Budget* budget, const Sequence& sequence, Call call) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "map", {"attribute", "default"}, 1));
+  HEDDLE_ASSIGN_OR_RETURN(const auto args,
+                          BoundArguments::bind(call, "map", {"attribute", "default"}, 1));
   std::vector<Value> mapped;
   for (const Value& item : sequence.items) {
     HEDDLE_ASSIGN_OR_RETURN(Value value, get_path(budget, item, *args.get(0), args.get(1)));
@@ -31,7 +33,8 @@ Result<Value> map_attribute(Budget* budget, const Sequence& sequence, Call call)
 }
 
 Result<Value> map(Budget* budget, const Value& input, Call call) {
-  if (!input.truthy()) return generated(budget, {});  // also none and false, which cannot be iterated
+  if (!input.truthy())
+    return generated(budget, {});  // also none and false, which cannot be iterated
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr sequence, iterate(budget, input));
   HEDDLE_RETURN_IF_ERROR(budget->fits(sequence->items.size() * sizeof(Value)));
   if (call.positional.empty()) return map_attribute(budget, *sequence, call);
@@ -40,7 +43,8 @@ Result<Value> map(Budget* budget, const Value& input, Call call) {
   }
   const std::string& name = call.positional[0].as_string();
   const FilterFunction filter = find_filter(name);
-  if (filter == nullptr) return invalid_argument(fmt::format("map: there is no filter named {}", quoted(name)));
+  if (filter == nullptr)
+    return invalid_argument(fmt::format("map: there is no filter named {}", quoted(name)));
   if (filter == map) return invalid_argument("map: the filter 'map' cannot be mapped");
   Arguments rest = call;
   rest.positional.erase(rest.positional.begin());
@@ -53,11 +57,12 @@ Result<Value> map(Budget* budget, const Value& input, Call call) {
   return generated(budget, std::move(mapped));
 }
 
-// With kByAttribute the first argument is the attribute to test, else the item itself is tested. The next
-// argument names the test (whether the value is true, by default), the others go to it.
+// With kByAttribute the first argument is the attribute to test, else the item itself is tested.
+// The next argument names the test (whether the value is true, by default), the others go to it.
 template <bool kByAttribute, bool kKeep>
 Result<Value> choose(Budget* budget, const Value& input, Call call) {
-  if (!input.truthy()) return generated(budget, {});  // also none and false, which cannot be iterated
+  if (!input.truthy())
+    return generated(budget, {});  // also none and false, which cannot be iterated
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr sequence, iterate(budget, input));
   Arguments rest = call;
   Value attribute;
@@ -72,10 +77,12 @@ Result<Value> choose(Budget* budget, const Value& input, Call call) {
   if (!rest.positional.empty()) {
     const Value name = rest.positional.front();
     rest.positional.erase(rest.positional.begin());
-    if (!name.is_string()) return invalid_argument("select/reject: the name of the test must be a string");
+    if (!name.is_string())
+      return invalid_argument("select/reject: the name of the test must be a string");
     predicate = find_predicate(name.as_string());
     if (predicate == nullptr) {
-      return invalid_argument(fmt::format("select/reject: there is no test named {}", quoted(name.as_string())));
+      return invalid_argument(
+          fmt::format("select/reject: there is no test named {}", quoted(name.as_string())));
     }
   } else if (!rest.named.empty()) {
     return invalid_argument("select/reject: keyword arguments need the name of a test before them");

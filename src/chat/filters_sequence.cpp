@@ -20,8 +20,10 @@ namespace {
 
 using Call = const Arguments&;
 
-// What sort, unique, min and max compare: the attribute if there is one, without case unless it counts.
-Result<Value> comparison_key(Budget* budget, const Value& item, const Value* attribute, bool case_sensitive) {
+// What sort, unique, min and max compare: the attribute if there is one, without case unless it
+// counts.
+Result<Value> comparison_key(Budget* budget, const Value& item, const Value* attribute,
+                             bool case_sensitive) {
   Value key = item;
   if (attribute != nullptr && !attribute->is_none()) {
     HEDDLE_ASSIGN_OR_RETURN(key, get_path(budget, item, *attribute));
@@ -86,8 +88,9 @@ Result<Value> reverse(Budget* budget, const Value& input, Call call) {
 Result<Value> join(Budget* budget, const Value& input, Call call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "join", {"d", "attribute"}));
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr items, iterate(budget, input));
-  HEDDLE_ASSIGN_OR_RETURN(const Value separator,
-                          to_string_value(budget, args.get(0) != nullptr ? *args.get(0) : Value::string("")));
+  HEDDLE_ASSIGN_OR_RETURN(
+      const Value separator,
+      to_string_value(budget, args.get(0) != nullptr ? *args.get(0) : Value::string("")));
   TextWriter out(budget);
   bool is_first = true;
   for (const Value& item : items->items) {
@@ -116,8 +119,8 @@ Result<Value> items(Budget* budget, const Value& input, Call call) {
   return make_sequence(budget, Flavor::kGenerator, std::move(pairs));
 }
 
-Result<Value> in_order(Budget* budget, const std::vector<Value>& values, const std::vector<Value>& keys,
-                       bool descending) {
+Result<Value> in_order(Budget* budget, const std::vector<Value>& values,
+                       const std::vector<Value>& keys, bool descending) {
   HEDDLE_ASSIGN_OR_RETURN(const std::vector<size_t> order, sorted_order(budget, keys, descending));
   std::vector<Value> sorted;
   sorted.reserve(values.size());
@@ -127,7 +130,8 @@ Result<Value> in_order(Budget* budget, const std::vector<Value>& values, const s
 
 // The comma-separated paths of sort's attribute; one that is none for an absent attribute.
 std::vector<Value> sort_paths(const Value* attribute) {
-  if (attribute == nullptr || !attribute->is_string()) return {attribute == nullptr ? Value::none() : *attribute};
+  if (attribute == nullptr || !attribute->is_string())
+    return {attribute == nullptr ? Value::none() : *attribute};
   std::vector<Value> paths;
   std::string_view rest = attribute->as_string();
   while (true) {
@@ -139,8 +143,9 @@ std::vector<Value> sort_paths(const Value* attribute) {
 }
 
 Result<Value> sort(Budget* budget, const Value& input, Call call) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto args,
-                          BoundArguments::bind(call, "sort", {"reverse", "case_sensitive", "attribute"}));
+  HEDDLE_ASSIGN_OR_RETURN(
+      const auto args,
+      BoundArguments::bind(call, "sort", {"reverse", "case_sensitive", "attribute"}));
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr sequence, iterate(budget, input));
   const bool case_sensitive = args.flag(1, false);
   const std::vector<Value> paths = sort_paths(args.get(2));
@@ -159,14 +164,16 @@ Result<Value> sort(Budget* budget, const Value& input, Call call) {
 }
 
 Result<Value> dictsort(Budget* budget, const Value& input, Call call) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto args,
-                          BoundArguments::bind(call, "dictsort", {"case_sensitive", "by", "reverse"}));
+  HEDDLE_ASSIGN_OR_RETURN(
+      const auto args, BoundArguments::bind(call, "dictsort", {"case_sensitive", "by", "reverse"}));
   if (input.is_undefined()) return invalid_argument(input.undefined_reason());
   if (!input.is(Kind::kDict)) {
-    return invalid_argument(fmt::format("dictsort: a dict is required, not '{}'", input.type_name()));
+    return invalid_argument(
+        fmt::format("dictsort: a dict is required, not '{}'", input.type_name()));
   }
   HEDDLE_ASSIGN_OR_RETURN(const std::string_view by, args.text(1, "key"));
-  if (by != "key" && by != "value") return invalid_argument("You can only sort by either \"key\" or \"value\"");
+  if (by != "key" && by != "value")
+    return invalid_argument("You can only sort by either \"key\" or \"value\"");
   const Value position = Value::integer(by == "key" ? 0 : 1);
   HEDDLE_ASSIGN_OR_RETURN(const Value pairs, items(budget, input, {}));
   const std::vector<Value>& entries = pairs.as_sequence()->items;
@@ -179,15 +186,17 @@ Result<Value> unique(Budget* budget, const Value& input, Call call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args,
                           BoundArguments::bind(call, "unique", {"case_sensitive", "attribute"}));
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr sequence, iterate(budget, input));
-  HEDDLE_ASSIGN_OR_RETURN(const std::vector<Value> keys,
-                          comparison_keys(budget, sequence->items, args.get(1), args.flag(0, false)));
+  HEDDLE_ASSIGN_OR_RETURN(
+      const std::vector<Value> keys,
+      comparison_keys(budget, sequence->items, args.get(1), args.flag(0, false)));
   const auto before = [](const Value* a, const Value* b) { return compare_keys(*a, *b) < 0; };
   std::set<const Value*, decltype(before)> seen(before);
   std::vector<Value> kept;
   for (size_t i = 0; i < keys.size(); ++i) {
     if (!is_valid_key(keys[i])) {
       return invalid_argument(
-          fmt::format("unique: strings, numbers, booleans or none are required, not '{}'", keys[i].type_name()));
+          fmt::format("unique: strings, numbers, booleans or none are required, not '{}'",
+                      keys[i].type_name()));
     }
     HEDDLE_RETURN_IF_ERROR(budget->step());
     if (seen.insert(&keys[i]).second) kept.push_back(sequence->items[i]);
@@ -201,8 +210,9 @@ Result<Value> extreme(Budget* budget, const Value& input, Call call) {
                           BoundArguments::bind(call, "min/max", {"case_sensitive", "attribute"}));
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr sequence, iterate(budget, input));
   if (sequence->items.empty()) return Value::undefined("No aggregated item, sequence was empty.");
-  HEDDLE_ASSIGN_OR_RETURN(const std::vector<Value> keys,
-                          comparison_keys(budget, sequence->items, args.get(1), args.flag(0, false)));
+  HEDDLE_ASSIGN_OR_RETURN(
+      const std::vector<Value> keys,
+      comparison_keys(budget, sequence->items, args.get(1), args.flag(0, false)));
   size_t best = 0;
   for (size_t i = 1; i < keys.size(); ++i) {
     HEDDLE_ASSIGN_OR_RETURN(const bool better, kLargest ? less(budget, keys[best], keys[i])
@@ -213,7 +223,8 @@ Result<Value> extreme(Budget* budget, const Value& input, Call call) {
 }
 
 Result<Value> sum(Budget* budget, const Value& input, Call call) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "sum", {"attribute", "start"}));
+  HEDDLE_ASSIGN_OR_RETURN(const auto args,
+                          BoundArguments::bind(call, "sum", {"attribute", "start"}));
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr sequence, iterate(budget, input));
   Value total = args.get(1) != nullptr ? *args.get(1) : Value::integer(0);
   for (const Value& item : sequence->items) {
@@ -228,7 +239,8 @@ Result<Value> sum(Budget* budget, const Value& input, Call call) {
 }
 
 Result<Value> default_value(Budget* /*budget*/, const Value& input, Call call) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "default", {"default_value", "boolean"}));
+  HEDDLE_ASSIGN_OR_RETURN(const auto args,
+                          BoundArguments::bind(call, "default", {"default_value", "boolean"}));
   const bool absent = input.is_undefined() || (args.flag(1, false) && !input.truthy());
   if (!absent) return input;
   return args.get(0) != nullptr ? *args.get(0) : Value::string("");

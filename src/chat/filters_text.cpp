@@ -33,7 +33,8 @@ Result<Value> text_input(Budget* budget, const Value& input) {
 Status require_string(const Value& input, std::string_view filter) {
   if (input.is_string()) return {};
   if (input.is_undefined()) return invalid_argument(input.undefined_reason());
-  return invalid_argument(fmt::format("{}: a string is required, not '{}'", filter, input.type_name()));
+  return invalid_argument(
+      fmt::format("{}: a string is required, not '{}'", filter, input.type_name()));
 }
 
 Result<Value> string(Budget* budget, const Value& input, Call call) {
@@ -81,7 +82,8 @@ Result<Value> trim(Budget* budget, const Value& input, Call call) {
 }
 
 Result<Value> replace(Budget* budget, const Value& input, Call call) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "replace", {"old", "new", "count"}, 2));
+  HEDDLE_ASSIGN_OR_RETURN(const auto args,
+                          BoundArguments::bind(call, "replace", {"old", "new", "count"}, 2));
   HEDDLE_ASSIGN_OR_RETURN(const Value text, text_input(budget, input));
   HEDDLE_ASSIGN_OR_RETURN(const Value from, to_string_value(budget, *args.get(0)));
   HEDDLE_ASSIGN_OR_RETURN(const Value to, to_string_value(budget, *args.get(1)));
@@ -93,7 +95,8 @@ Result<Value> replace(Budget* budget, const Value& input, Call call) {
 }
 
 Result<Value> indent(Budget* budget, const Value& input, Call call) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "indent", {"width", "first", "blank"}));
+  HEDDLE_ASSIGN_OR_RETURN(const auto args,
+                          BoundArguments::bind(call, "indent", {"width", "first", "blank"}));
   HEDDLE_RETURN_IF_ERROR(require_string(input, "indent"));
   HEDDLE_ASSIGN_OR_RETURN(const Value text, text_input(budget, input));
   TextWriter margin(budget);
@@ -118,7 +121,8 @@ Result<Value> indent(Budget* budget, const Value& input, Call call) {
   TextWriter out(budget);
   for (size_t i = 0; i < lines.size(); ++i) {
     if (i > 0) HEDDLE_RETURN_IF_ERROR(out.append("\n"));
-    if (i == 0 ? first : blank || !lines[i].empty()) HEDDLE_RETURN_IF_ERROR(out.append(margin.text()));
+    if (i == 0 ? first : blank || !lines[i].empty())
+      HEDDLE_RETURN_IF_ERROR(out.append(margin.text()));
     HEDDLE_RETURN_IF_ERROR(out.append(lines[i]));
   }
   return out.finish();
@@ -128,27 +132,31 @@ Result<Value> center(Budget* budget, const Value& input, Call call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "center", {"width"}));
   HEDDLE_ASSIGN_OR_RETURN(const Value text, text_input(budget, input));
   const BoundMethod method{.self = text, .name = "center"};
-  return call_method(budget, method,
-                     Arguments{.positional = {args.get(0) != nullptr ? *args.get(0) : Value::integer(80)},
-                               .named = {}});
+  return call_method(
+      budget, method,
+      Arguments{.positional = {args.get(0) != nullptr ? *args.get(0) : Value::integer(80)},
+                .named = {}});
 }
 
 Result<Value> truncate(Budget* budget, const Value& input, Call call) {
   HEDDLE_ASSIGN_OR_RETURN(
-      const auto args, BoundArguments::bind(call, "truncate", {"length", "killwords", "end", "leeway"}));
+      const auto args,
+      BoundArguments::bind(call, "truncate", {"length", "killwords", "end", "leeway"}));
   HEDDLE_ASSIGN_OR_RETURN(const int64_t length, args.integer(0, 255));
   HEDDLE_ASSIGN_OR_RETURN(const std::string_view end, args.text(2, "..."));
   HEDDLE_ASSIGN_OR_RETURN(const int64_t leeway, args.integer(3, 5));
   const auto end_length = static_cast<int64_t>(count_code_points(end));
   if (length < end_length || leeway < 0) {
-    return invalid_argument(fmt::format("truncate(): length {} must be at least {} and leeway {} at least 0",
-                                        length, end_length, leeway));
+    return invalid_argument(
+        fmt::format("truncate(): length {} must be at least {} and leeway {} at least 0", length,
+                    end_length, leeway));
   }
   HEDDLE_ASSIGN_OR_RETURN(const int64_t size, length_of(input));
   if (size <= length || size - length <= leeway) return input;  // also a short list
   HEDDLE_RETURN_IF_ERROR(require_string(input, "truncate"));
   const std::string_view text = input.as_string();
-  std::string_view kept = text.substr(0, offset_of_code_point(text, static_cast<size_t>(length - end_length)));
+  std::string_view kept =
+      text.substr(0, offset_of_code_point(text, static_cast<size_t>(length - end_length)));
   if (!args.flag(1, false)) kept = kept.substr(0, std::min(kept.rfind(' '), kept.size()));
   TextWriter out(budget);
   HEDDLE_RETURN_IF_ERROR(out.append(kept));
@@ -173,7 +181,8 @@ Result<Value> wordcount(Budget* budget, const Value& input, Call call) {
 Result<Value> format(Budget* budget, const Value& input, Call call) {
   HEDDLE_ASSIGN_OR_RETURN(const Value text, text_input(budget, input));
   if (!call.named.empty()) return invalid_argument("format: keyword arguments are not supported");
-  HEDDLE_ASSIGN_OR_RETURN(const Value values, make_sequence(budget, Flavor::kTuple, call.positional));
+  HEDDLE_ASSIGN_OR_RETURN(const Value values,
+                          make_sequence(budget, Flavor::kTuple, call.positional));
   return format_percent(budget, text.as_string(), values);
 }
 

@@ -2,13 +2,12 @@
 // Reads the golden cases and renders them the way they were made.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "chat/template.h"
@@ -44,7 +43,8 @@ inline std::tm golden_time() {
 }
 
 inline Result<std::string> render_golden(const std::string& source, const Json& context,
-                                         const ParseOptions& options = {}, RenderReport* report = nullptr) {
+                                         const ParseOptions& options = {},
+                                         RenderReport* report = nullptr) {
   HEDDLE_ASSIGN_OR_RETURN(const Template parsed, Template::parse(source, "chat_template", options));
   HEDDLE_ASSIGN_OR_RETURN(const Value values, Value::from_json(context));
   return parsed.render(values, options.limits, golden_time, report);

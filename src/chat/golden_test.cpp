@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <string>
 #include <string_view>
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include "chat/golden_cases.h"
 
@@ -35,9 +34,9 @@ void expect_golden(const Json& golden, const std::string& source, const Json& co
 
 // Counts of the unit cases by what they prove.
 struct UnitCounts {
-  int as_listed = 0;   // renders what the suite expects
-  int as_jinja2 = 0;   // jinja2 differs from the suite; renders what jinja2 does
-  int left_out = 0;    // JavaScript functions in the context
+  int as_listed = 0;  // renders what the suite expects
+  int as_jinja2 = 0;  // jinja2 differs from the suite; renders what jinja2 does
+  int left_out = 0;   // JavaScript functions in the context
 };
 
 // `overrides` tells where jinja2 differs from `cases`: both list the same cases.
@@ -89,7 +88,8 @@ TEST(ChatGoldenTest, ModelTemplatesRenderAsTransformersRendersThem) {
   for (const Json& golden : goldens.at("cases")) {
     const auto name = golden.at("template").get<std::string>();
     SCOPED_TRACE(fmt::format("{} {}", name, golden.at("case").get<std::string>()));
-    expect_golden(golden, goldens.at("templates").at(name), goldens.at("contexts").at(golden.at("context").get<size_t>()));
+    expect_golden(golden, goldens.at("templates").at(name),
+                  goldens.at("contexts").at(golden.at("context").get<size_t>()));
   }
 }
 
@@ -112,8 +112,9 @@ TEST(ChatGoldenTest, UnitCasesRenderAsListedOrAsJinjaWhereThatDiffers) {
   const Json cases = read_json(golden_file("unit_cases.json"));
   const UnitCounts counts = check_unit_cases(cases, cases);
   EXPECT_EQ(counts.as_listed, 104);
-  // The suite is JavaScript's: it prints true, null and ["a"] where jinja2 prints True, None and ['a'], adds
-  // numbers to strings, tells 1 from true in a list, and does not fail on an undefined in tojson.
+  // The suite is JavaScript's: it prints true, null and ["a"] where jinja2 prints True, None and
+  // ['a'], adds numbers to strings, tells 1 from true in a list, and does not fail on an undefined
+  // in tojson.
   EXPECT_EQ(counts.as_jinja2, 53);
   EXPECT_EQ(counts.left_out, 4);
 }
@@ -124,8 +125,8 @@ TEST(ChatGoldenTest, WhitespaceCasesRenderAsListed) {
 
 TEST(ChatSharedGoldenTest, AllUnitAndWhitespaceCasesPass) {
   HEDDLE_SHARED_PATH_OR_SKIP(folder, "data/chat_templates/render_cases");
-  const UnitCounts counts =
-      check_unit_cases(read_json(folder / "jinja_unit_cases.json"), read_json(golden_file("unit_cases.json")));
+  const UnitCounts counts = check_unit_cases(read_json(folder / "jinja_unit_cases.json"),
+                                             read_json(golden_file("unit_cases.json")));
   EXPECT_EQ(counts.as_listed, 104);
   EXPECT_EQ(counts.as_jinja2, 53);
   EXPECT_EQ(counts.left_out, 4);
@@ -150,7 +151,8 @@ TEST(ChatSharedGoldenTest, RealTemplatesRenderAsListedSaveOneThatJinjaRendersDif
   for (const Json& golden : cases) {
     const auto name = golden.at("name").get<std::string>();
     SCOPED_TRACE(name);
-    const Result<std::string> text = render_golden(golden.at("chat_template"), golden.at("context"));
+    const Result<std::string> text =
+        render_golden(golden.at("chat_template"), golden.at("context"));
     if (name == "MadeAgents/Hammer2.1") {
       EXPECT_TRUE(text.ok()) << shown(text);  // the listed text is not what jinja2 renders
     } else {

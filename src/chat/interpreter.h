@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Walks a template's syntax tree once and writes its text.
 //
-// Scoping is Jinja's: `if` shares the scope around it; loops, macros, with, call, filter and set blocks have
-// their own, so that a `set` inside a loop ends with the iteration. A name is looked up in the scopes, then
-// in the context, then among the built-in functions; otherwise it is undefined.
+// Scoping is Jinja's: `if` shares the scope around it; loops, macros, with, call, filter and set
+// blocks have their own, so that a `set` inside a loop ends with the iteration. A name is looked up
+// in the scopes, then in the context, then among the built-in functions; otherwise it is undefined.
 //
 // Threading: one interpreter per render, used by one thread.
 #pragma once
@@ -31,7 +31,8 @@ class Interpreter {
               const std::function<std::tm()>& local_now, Budget& budget)
       : template_name_(template_name), context_(context), local_now_(local_now), budget_(budget) {}
 
-  // Call it once. Error: kInvalidArgument "name:line:column: message", or raise_exception's own text.
+  // Call it once. Error: kInvalidArgument "name:line:column: message", or raise_exception's own
+  // text.
   Result<std::string> run(const Block& block);
 
   // Whether run() failed because the template called raise_exception.
@@ -56,8 +57,8 @@ class Interpreter {
   Status run_node(const Passage& passage, Position at);
   Status run_node(const Break& statement, Position at);
   Status run_node(const Continue& statement, Position at);
-  // `completed`: an iteration reached its end. As in Jinja a loop whose iterations were all left by break or
-  // continue still takes its else branch.
+  // `completed`: an iteration reached its end. As in Jinja a loop whose iterations were all left by
+  // break or continue still takes its else branch.
   Status run_iterations(const For& statement, const SequencePtr& items, bool& completed);
   Result<SequencePtr> loop_items(const For& statement);
   Status assign(const Target& target, const Value& value);

@@ -53,7 +53,9 @@ class Lexer {
     return offset_ + ahead < source_.size() ? source_[offset_ + ahead] : '\0';
   }
 
-  bool at(std::string_view text) const { return std::string_view(source_).substr(offset_).starts_with(text); }
+  bool at(std::string_view text) const {
+    return std::string_view(source_).substr(offset_).starts_with(text);
+  }
 
   // Positions are asked for in ascending order, so each byte is counted once.
   Position position() {
@@ -69,7 +71,9 @@ class Lexer {
     return position_;
   }
 
-  Status fail(Position where, std::string_view message) const { return error_at(name_, where, message); }
+  Status fail(Position where, std::string_view message) const {
+    return error_at(name_, where, message);
+  }
 
   Token& add(TokenKind kind, std::string text = {}) {
     return tokens_.emplace_back(Token{.kind = kind, .at = position(), .text = std::move(text)});
@@ -106,7 +110,9 @@ class Lexer {
   }
 
   void add_text(std::string_view text) {
-    if (!text.empty()) tokens_.emplace_back(Token{.kind = TokenKind::kText, .at = position(), .text = std::string(text)});
+    if (!text.empty())
+      tokens_.emplace_back(
+          Token{.kind = TokenKind::kText, .at = position(), .text = std::string(text)});
   }
 
   // A sign right behind a tag's opening.
@@ -115,12 +121,14 @@ class Lexer {
     return sign == '-' || sign == '+' ? sign : '\0';
   }
 
-  // Consumes the end of a tag whose closing text is `close`, with its sign and what the sign strips.
-  // False, consuming nothing, when no end stands here.
+  // Consumes the end of a tag whose closing text is `close`, with its sign and what the sign
+  // strips. False, consuming nothing, when no end stands here.
   bool closing(std::string_view close, bool may_keep_newline) {
     const char sign = peek() == '-' || (may_keep_newline && peek() == '+') ? peek() : '\0';
     const size_t skip = sign == '\0' ? 0 : 1;
-    if (!std::string_view(source_).substr(std::min(offset_ + skip, source_.size())).starts_with(close)) {
+    if (!std::string_view(source_)
+             .substr(std::min(offset_ + skip, source_.size()))
+             .starts_with(close)) {
       return false;
     }
     offset_ += skip + close.size();
@@ -157,7 +165,9 @@ class Lexer {
     if (kind == '#') return comment(opened);
     if (kind == '%' && raw_begins()) return raw(opened);
     tokens_.emplace_back(
-        Token{.kind = kind == '{' ? TokenKind::kOutputBegin : TokenKind::kBlockBegin, .at = opened, .text = {}});
+        Token{.kind = kind == '{' ? TokenKind::kOutputBegin : TokenKind::kBlockBegin,
+              .at = opened,
+              .text = {}});
     return inside_tag(opened, kind == '{');
   }
 
@@ -193,7 +203,8 @@ class Lexer {
 
   Status raw(Position opened) {
     const size_t begin = offset_;
-    for (size_t tag = source_.find("{%", begin); tag != std::string::npos; tag = source_.find("{%", tag + 2)) {
+    for (size_t tag = source_.find("{%", begin); tag != std::string::npos;
+         tag = source_.find("{%", tag + 2)) {
       const char sign = opening_sign(tag + 2);
       offset_ = tag + (sign == '\0' ? 2 : 3);
       skip_spaces();
@@ -217,8 +228,9 @@ class Lexer {
       skip_spaces();
       const Position here = position();
       if (brackets.empty() && closing(is_output ? "}}" : "%}", !is_output)) {
-        tokens_.emplace_back(
-            Token{.kind = is_output ? TokenKind::kOutputEnd : TokenKind::kBlockEnd, .at = here, .text = {}});
+        tokens_.emplace_back(Token{.kind = is_output ? TokenKind::kOutputEnd : TokenKind::kBlockEnd,
+                                   .at = here,
+                                   .text = {}});
         return {};
       }
       if (offset_ >= source_.size()) {
@@ -250,8 +262,9 @@ class Lexer {
     for (const std::string_view symbol : kOperators) {
       if (at(symbol)) return operator_token(symbol, brackets);
     }
-    return fail(position(), fmt::format("unexpected character {}",
-                                        quoted(std::string_view(source_).substr(offset_, after - offset_))));
+    return fail(position(),
+                fmt::format("unexpected character {}",
+                            quoted(std::string_view(source_).substr(offset_, after - offset_))));
   }
 
   Status operator_token(std::string_view symbol, std::string& brackets) {
@@ -288,8 +301,9 @@ class Lexer {
   size_t digits_end(size_t begin) const {
     size_t end = begin;
     while (end < source_.size() &&
-           (is_ascii_digit(source_[end]) || (source_[end] == '_' && end > begin && end + 1 < source_.size() &&
-                                             is_ascii_digit(source_[end + 1])))) {
+           (is_ascii_digit(source_[end]) ||
+            (source_[end] == '_' && end > begin && end + 1 < source_.size() &&
+             is_ascii_digit(source_[end + 1])))) {
       ++end;
     }
     return end;
@@ -304,8 +318,9 @@ class Lexer {
       const char letter = static_cast<char>(source_[end] | 0x20);
       if (letter == 'x' || letter == 'o' || letter == 'b') {
         size_t stop = end + 1;
-        while (stop < source_.size() && (std::isxdigit(static_cast<unsigned char>(source_[stop])) != 0 ||
-                                         source_[stop] == '_')) {
+        while (stop < source_.size() &&
+               (std::isxdigit(static_cast<unsigned char>(source_[stop])) != 0 ||
+                source_[stop] == '_')) {
           ++stop;
         }
         if (stop > end + 1) return add_integer(stop);
@@ -318,7 +333,8 @@ class Lexer {
       }
       if (end < source_.size() && (source_[end] | 0x20) == 'e') {
         size_t exponent = end + 1;
-        if (exponent < source_.size() && (source_[exponent] == '+' || source_[exponent] == '-')) ++exponent;
+        if (exponent < source_.size() && (source_[exponent] == '+' || source_[exponent] == '-'))
+          ++exponent;
         if (digits_end(exponent) > exponent) {
           end = digits_end(exponent);
           is_float = true;

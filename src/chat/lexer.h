@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts a template's source into tokens and settles its whitespace: line ends become \n, one at the very
-// end is dropped, a minus at a tag strips what stands beside it, and trim_blocks and lstrip_blocks do
-// what Jinja documents. Comments disappear here.
+// Cuts a template's source into tokens and settles its whitespace: line ends become \n, one at the
+// very end is dropped, a minus at a tag strips what stands beside it, and trim_blocks and
+// lstrip_blocks do what Jinja documents. Comments disappear here.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ enum class TokenKind : uint8_t {
   kOutputBegin,  // {{
   kOutputEnd,    // }}
   kName,
-  kString,   // text: unescaped
+  kString,  // text: unescaped
   kInteger,
   kFloat,
   kOperator,  // text: as written

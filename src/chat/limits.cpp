@@ -8,9 +8,9 @@ namespace heddle::chat {
 Status Budget::fits(size_t bytes) const {
   const auto limit = static_cast<size_t>(limits_.max_memory_bytes);
   if (bytes <= limit && memory_bytes_ <= limit - bytes) return {};
-  return invalid_argument(
-      fmt::format("the template needs more than {} bytes for intermediate values (max_memory_bytes)",
-                  limits_.max_memory_bytes));
+  return invalid_argument(fmt::format(
+      "the template needs more than {} bytes for intermediate values (max_memory_bytes)",
+      limits_.max_memory_bytes));
 }
 
 Status Budget::out_of_steps() const {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a chat template may cost. A template comes with a model and its values come with a request: neither
-// is trusted, so parsing and rendering both run under these limits and end in a clear error instead of in
-// an exhausted machine.
+// What a chat template may cost. A template comes with a model and its values come with a request:
+// neither is trusted, so parsing and rendering both run under these limits and end in a clear error
+// instead of in an exhausted machine.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,19 @@
 
 namespace heddle::chat {
 
-// The defaults are some hundred times what the largest known template needs for a long conversation.
+// The defaults are some hundred times what the largest known template needs for a long
+// conversation.
 struct RenderLimits {
-  int64_t max_source_bytes = int64_t{1} << 20;   // of a template's text; known ones are below 20 kB
-  int max_nesting_depth = 150;                   // of blocks, brackets and operators in the source
-  int64_t max_steps = 10'000'000;                // evaluated nodes, plus one per 64 bytes worked through
-  int64_t max_output_bytes = int64_t{32} << 20;  // of the rendered text and of each captured block
+  int64_t max_source_bytes = int64_t{1} << 20;  // of a template's text; known ones are below 20 kB
+  int max_nesting_depth = 150;                  // of blocks, brackets and operators in the source
+  int64_t max_steps = 10'000'000;  // evaluated nodes, plus one per 64 bytes worked through
+  int64_t max_output_bytes = int64_t{32} << 20;   // of the rendered text and of each captured block
   int64_t max_memory_bytes = int64_t{128} << 20;  // alive in intermediate strings, lists and dicts
   int max_recursion_depth = 600;  // of evaluation: expressions, blocks and macro calls together
 };
 
-// Deepest nesting of lists and dicts a Value can have, so that walking one never exhausts the stack.
+// Deepest nesting of lists and dicts a Value can have, so that walking one never exhausts the
+// stack.
 inline constexpr int kMaxValueDepth = 200;
 
 // Budget counts what one render has used up. Thread-confined; must outlive the values it meters.

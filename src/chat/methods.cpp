@@ -16,10 +16,11 @@ namespace heddle::chat {
 namespace {
 
 constexpr std::array<std::string_view, 5> kDictMethods = {"get", "keys", "values", "items", "copy"};
-constexpr std::array<std::string_view, 5> kDictChanges = {"pop", "popitem", "update", "clear", "setdefault"};
+constexpr std::array<std::string_view, 5> kDictChanges = {"pop", "popitem", "update", "clear",
+                                                          "setdefault"};
 constexpr std::array<std::string_view, 2> kSequenceMethods = {"index", "count"};
-constexpr std::array<std::string_view, 8> kListChanges = {"append", "extend", "insert", "pop",
-                                                          "remove", "reverse", "sort", "clear"};
+constexpr std::array<std::string_view, 8> kListChanges = {"append", "extend",  "insert", "pop",
+                                                          "remove", "reverse", "sort",   "clear"};
 
 template <size_t N>
 bool is_one_of(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -40,7 +41,9 @@ Result<Value> dict_view(Budget* budget, const Dict& dict, std::string_view name)
       items.push_back(std::move(pair));
     }
   }
-  const Flavor flavor = name == "keys" ? Flavor::kKeys : name == "values" ? Flavor::kValues : Flavor::kItems;
+  const Flavor flavor = name == "keys"     ? Flavor::kKeys
+                        : name == "values" ? Flavor::kValues
+                                           : Flavor::kItems;
   return make_sequence(budget, flavor, std::move(items));
 }
 
@@ -49,7 +52,8 @@ Result<Value> call_dict_method(Budget* budget, const Value& self, std::string_vi
   if (name == "get") {
     // Python's dict.get takes no keyword arguments.
     if (!arguments.named.empty()) return invalid_argument("get() takes no keyword arguments");
-    HEDDLE_ASSIGN_OR_RETURN(const auto bound, BoundArguments::bind(arguments, name, {"key", "default"}, 1));
+    HEDDLE_ASSIGN_OR_RETURN(const auto bound,
+                            BoundArguments::bind(arguments, name, {"key", "default"}, 1));
     if (const Value* found = self.as_dict().find(*bound.get(0))) return *found;
     return bound.get(1) != nullptr ? *bound.get(1) : Value::none();
   }
@@ -80,12 +84,15 @@ Result<Value> call_loop_method(Budget* budget, LoopState& loop, std::string_view
     return invalid_argument(fmt::format("loop.{}() takes no keyword arguments", name));
   }
   if (name == "cycle") {
-    if (arguments.positional.empty()) return invalid_argument("loop.cycle() needs at least one value");
+    if (arguments.positional.empty())
+      return invalid_argument("loop.cycle() needs at least one value");
     return arguments.positional[loop.index % arguments.positional.size()];
   }
-  bool changed = loop.last_changed.size() != arguments.positional.size() || loop.last_changed.empty();
+  bool changed =
+      loop.last_changed.size() != arguments.positional.size() || loop.last_changed.empty();
   for (size_t i = 0; i < arguments.positional.size() && !changed; ++i) {
-    HEDDLE_ASSIGN_OR_RETURN(const bool same, equal(budget, loop.last_changed[i], arguments.positional[i]));
+    HEDDLE_ASSIGN_OR_RETURN(const bool same,
+                            equal(budget, loop.last_changed[i], arguments.positional[i]));
     changed = !same;
   }
   loop.last_changed = arguments.positional;
@@ -103,7 +110,8 @@ MethodKind find_method(const Value& self, std::string_view name) {
       return is_one_of(kDictChanges, name) ? MethodKind::kForbidden : MethodKind::kNone;
     case Kind::kSequence: {
       const Flavor flavor = self.as_sequence()->flavor;
-      if (flavor <= Flavor::kRange && is_one_of(kSequenceMethods, name)) return MethodKind::kCallable;
+      if (flavor <= Flavor::kRange && is_one_of(kSequenceMethods, name))
+        return MethodKind::kCallable;
       return flavor == Flavor::kList && is_one_of(kListChanges, name) ? MethodKind::kForbidden
                                                                       : MethodKind::kNone;
     }

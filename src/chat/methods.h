@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The methods of strings, lists and dicts that templates may call: Python's, less those that change a
-// list or dict or lead out of the data.
+// The methods of strings, lists and dicts that templates may call: Python's, less those that change
+// a list or dict or lead out of the data.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ enum class MethodKind : uint8_t { kNone, kCallable, kForbidden };
 // Error: kInvalidArgument for arguments the method does not take.
 Result<Value> call_method(Budget* budget, const BoundMethod& method, const Arguments& arguments);
 
-using MethodFunction = Result<Value> (*)(Budget* budget, const Value& self, const Arguments& arguments);
+using MethodFunction = Result<Value> (*)(Budget* budget, const Value& self,
+                                         const Arguments& arguments);
 
 // By name, or nullptr. `self` must be a string.
 [[nodiscard]] MethodFunction find_string_method(std::string_view name);

@@ -42,7 +42,8 @@ std::optional<std::string> without_underscores(std::string_view text) {
       continue;
     }
     const auto is_digit = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
-    if (i == 0 || i + 1 == text.size() || !is_digit(text[i - 1]) || !is_digit(text[i + 1])) return {};
+    if (i == 0 || i + 1 == text.size() || !is_digit(text[i - 1]) || !is_digit(text[i + 1]))
+      return {};
   }
   return result;
 }
@@ -176,8 +177,8 @@ std::string float_text(double value) {
   const size_t digits = text[mark + 1] == '+' ? mark + 2 : mark + 1;
   std::from_chars(text.data() + digits, text.data() + text.size(), exponent);
   if (exponent < -4 || exponent >= 16) return std::string(text);
-  const auto fixed = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
-                                   std::chars_format::fixed);
+  const auto fixed =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed);
   std::string result(buffer.data(), fixed.ptr);
   if (result.find('.') == std::string::npos) result += ".0";
   return result;
@@ -197,7 +198,8 @@ std::optional<int64_t> parse_integer(std::string_view text, int base) {
   }
   if (base == 0) {
     base = 10;
-    if (text.size() > 1 && text[0] == '0' && text.find_first_not_of("0_") != std::string_view::npos) {
+    if (text.size() > 1 && text[0] == '0' &&
+        text.find_first_not_of("0_") != std::string_view::npos) {
       return {};
     }
   }
@@ -218,7 +220,8 @@ std::optional<double> parse_float(std::string_view text) {
   if (negative || (!text.empty() && text[0] == '+')) text.remove_prefix(1);
   const std::string lower = to_lower(text);
   if (lower == "inf" || lower == "infinity") {
-    return negative ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+    return negative ? -std::numeric_limits<double>::infinity()
+                    : std::numeric_limits<double>::infinity();
   }
   if (lower == "nan") return std::numeric_limits<double>::quiet_NaN();
   if (text.empty() || (text[0] != '.' && (text[0] < '0' || text[0] > '9'))) return {};
@@ -228,9 +231,11 @@ std::optional<double> parse_float(std::string_view text) {
   const char* const end = digits->data() + digits->size();
   const auto [stop, error] = std::from_chars(digits->data(), end, value);
   if (stop != end || error == std::errc::invalid_argument) return {};
-  if (error == std::errc::result_out_of_range) {  // as Python: too small is 0, too large is infinite
+  if (error ==
+      std::errc::result_out_of_range) {  // as Python: too small is 0, too large is infinite
     const size_t mark = digits->find_first_of("eE");
-    const bool tiny = mark != std::string::npos && mark + 1 < digits->size() && (*digits)[mark + 1] == '-';
+    const bool tiny =
+        mark != std::string::npos && mark + 1 < digits->size() && (*digits)[mark + 1] == '-';
     value = tiny ? 0.0 : std::numeric_limits<double>::infinity();
   }
   return negative ? -value : value;

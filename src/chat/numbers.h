@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python's numbers as far as templates need them: 64-bit integers whose overflow is an error, doubles
-// printed the shortest way that reads back, and arithmetic that mixes both.
+// Python's numbers as far as templates need them: 64-bit integers whose overflow is an error,
+// doubles printed the shortest way that reads back, and arithmetic that mixes both.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,9 @@ namespace heddle::chat {
 // repr(float): "1.0", "1e-05", "1e+16", "inf", "nan".
 [[nodiscard]] std::string float_text(double value);
 
-// int(text, base) and float(text): surrounding spaces, a sign and single underscores between digits are
-// fine; base 0 reads a prefix. None when the text is not a number or an int does not fit 64 bits.
+// int(text, base) and float(text): surrounding spaces, a sign and single underscores between digits
+// are fine; base 0 reads a prefix. None when the text is not a number or an int does not fit 64
+// bits.
 [[nodiscard]] std::optional<int64_t> parse_integer(std::string_view text, int base);
 [[nodiscard]] std::optional<double> parse_float(std::string_view text);
 
@@ -28,7 +29,15 @@ namespace heddle::chat {
 // The integer nearest to zero from a float. Error: it is not finite or does not fit.
 Result<int64_t> truncate_to_integer(double value);
 
-enum class Arithmetic : uint8_t { kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo, kPower };
+enum class Arithmetic : uint8_t {
+  kAdd,
+  kSubtract,
+  kMultiply,
+  kDivide,
+  kFloorDivide,
+  kModulo,
+  kPower
+};
 
 [[nodiscard]] std::string_view operator_text(Arithmetic operation);
 

@@ -30,11 +30,13 @@ class Parser {
   }
 
  private:
-  // Statements up to one of the tags `ends`, of which the "{%" is left unread; all of them without ends.
+  // Statements up to one of the tags `ends`, of which the "{%" is left unread; all of them without
+  // ends.
   Result<Block> parse_statements(std::initializer_list<std::string_view> ends) {
     if (++depth_ > max_depth_) {
-      return cursor_.fail(cursor_.peek().at,
-                          fmt::format("blocks are nested more than {} deep (max_nesting_depth)", max_depth_));
+      return cursor_.fail(
+          cursor_.peek().at,
+          fmt::format("blocks are nested more than {} deep (max_nesting_depth)", max_depth_));
     }
     Block block;
     while (cursor_.peek().kind != TokenKind::kEnd) {
@@ -72,22 +74,27 @@ class Parser {
 
   Status require_open(std::string_view opening, std::string_view end, Position opened) const {
     if (cursor_.peek().kind != TokenKind::kEnd) return {};
-    return cursor_.fail(opened, fmt::format("the block '{}' is not closed with '{}'", opening, end));
+    return cursor_.fail(opened,
+                        fmt::format("the block '{}' is not closed with '{}'", opening, end));
   }
 
   Status end_of_tag() { return cursor_.expect_kind(TokenKind::kBlockEnd, "'%}'"); }
 
   Status unexpected_tag(const Token& tag) const {
     if (tag.kind != TokenKind::kName) {
-      return cursor_.fail(tag.at, fmt::format("expected the name of a tag, found {}", tag.description()));
+      return cursor_.fail(tag.at,
+                          fmt::format("expected the name of a tag, found {}", tag.description()));
     }
     const std::string& name = tag.text;
     if (name.starts_with("end") || name == "else" || name == "elif") {
-      return cursor_.fail(tag.at, fmt::format("unexpected '{}': there is no open block it belongs to", name));
+      return cursor_.fail(
+          tag.at, fmt::format("unexpected '{}': there is no open block it belongs to", name));
     }
-    const bool known = std::find(kUnsupportedTags.begin(), kUnsupportedTags.end(), name) != kUnsupportedTags.end();
-    return cursor_.fail(tag.at, known ? fmt::format("the tag '{}' is not supported in chat templates", name)
-                                      : fmt::format("unknown tag '{}'", name));
+    const bool known =
+        std::find(kUnsupportedTags.begin(), kUnsupportedTags.end(), name) != kUnsupportedTags.end();
+    return cursor_.fail(tag.at,
+                        known ? fmt::format("the tag '{}' is not supported in chat templates", name)
+                              : fmt::format("unknown tag '{}'", name));
   }
 
   Result<Statement> parse_tag() {
@@ -112,7 +119,8 @@ class Parser {
       return Statement{.at = at, .node = Output{std::move(value)}};
     }
     if (tag.is_name("break") || tag.is_name("continue")) {
-      if (loop_depth_ == 0) return cursor_.fail(at, fmt::format("'{}' stands outside of a loop", tag.text));
+      if (loop_depth_ == 0)
+        return cursor_.fail(at, fmt::format("'{}' stands outside of a loop", tag.text));
       HEDDLE_RETURN_IF_ERROR(end_of_tag());
       if (tag.is_name("break")) return Statement{.at = at, .node = Break{}};
       return Statement{.at = at, .node = Continue{}};
@@ -169,7 +177,8 @@ class Parser {
     if (cursor_.accept_operator("=")) {
       HEDDLE_ASSIGN_OR_RETURN(ExpressionPtr value, expressions_.parse_tuple(true));
       HEDDLE_RETURN_IF_ERROR(end_of_tag());
-      return Statement{.at = at, .node = Set{.target = std::move(target), .value = std::move(value)}};
+      return Statement{.at = at,
+                       .node = Set{.target = std::move(target), .value = std::move(value)}};
     }
     SetBlock statement{.target = std::move(target), .filters = {}, .body = {}};
     HEDDLE_ASSIGN_OR_RETURN(statement.filters, expressions_.parse_block_filters(true));
@@ -192,7 +201,8 @@ class Parser {
       is_tuple = true;
     }
     if (tuple.parts.empty()) {
-      return cursor_.fail(at, fmt::format("expected a name to assign to, found {}", cursor_.peek().description()));
+      return cursor_.fail(
+          at, fmt::format("expected a name to assign to, found {}", cursor_.peek().description()));
     }
     if (!is_tuple) return std::move(tuple.parts.front());
     return tuple;
@@ -214,7 +224,8 @@ class Parser {
     Target target{.kind = Target::Kind::kName, .at = at, .name = std::move(name)};
     if (with_attributes && cursor_.accept_operator(".")) {
       target.kind = Target::Kind::kNamespaceAttribute;
-      HEDDLE_ASSIGN_OR_RETURN(target.attribute, cursor_.expect_identifier("the name of an attribute"));
+      HEDDLE_ASSIGN_OR_RETURN(target.attribute,
+                              cursor_.expect_identifier("the name of an attribute"));
     }
     return target;
   }
@@ -228,7 +239,8 @@ class Parser {
         if (cursor_.accept_operator(")")) break;
       }
       const Position at = cursor_.peek().at;
-      HEDDLE_ASSIGN_OR_RETURN(std::string name, cursor_.expect_identifier("the name of a parameter"));
+      HEDDLE_ASSIGN_OR_RETURN(std::string name,
+                              cursor_.expect_identifier("the name of a parameter"));
       Parameter parameter{.name = std::move(name), .default_value = nullptr};
       for (const Parameter& earlier : parameters) {
         if (earlier.name == parameter.name) {
@@ -249,7 +261,8 @@ class Parser {
   }
 
   // The body of a macro or call block, which no break or continue leaves.
-  Status parse_macro_body(std::string_view opening, std::string_view end, Position at, MacroDefinition& macro) {
+  Status parse_macro_body(std::string_view opening, std::string_view end, Position at,
+                          MacroDefinition& macro) {
     HEDDLE_RETURN_IF_ERROR(end_of_tag());
     const LoopDepth outside_loops(loop_depth_);
     const ExpressionParser::SpecialNames outer = expressions_.special_names;
@@ -334,11 +347,12 @@ class Parser {
 
 }  // namespace
 
-Result<Block> parse_template(std::string_view source, std::string_view name, const WhitespaceRules& rules,
-                             const RenderLimits& limits) {
+Result<Block> parse_template(std::string_view source, std::string_view name,
+                             const WhitespaceRules& rules, const RenderLimits& limits) {
   if (source.size() > static_cast<size_t>(limits.max_source_bytes)) {
-    return invalid_argument(fmt::format("{}: the template has {} bytes, at most {} are allowed (max_source_bytes)",
-                                        name, source.size(), limits.max_source_bytes));
+    return invalid_argument(
+        fmt::format("{}: the template has {} bytes, at most {} are allowed (max_source_bytes)",
+                    name, source.size(), limits.max_source_bytes));
   }
   HEDDLE_ASSIGN_OR_RETURN(const std::vector<Token> tokens, tokenize(source, name, rules));
   return Parser(tokens, name, limits.max_nesting_depth).parse_all();

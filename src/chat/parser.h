@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses a template's statements: the tags between {% and %}, with the text and output between them.
+// Parses a template's statements: the tags between {% and %}, with the text and output between
+// them.
 #pragma once
 
 #include <string_view>
@@ -12,10 +13,10 @@
 
 namespace heddle::chat {
 
-// Supported tags: if/elif/else, for/else (with a filter), set (also of blocks and namespaces), macro, call,
-// filter, with, print, break, continue, raw, and generation as a transparent block.
+// Supported tags: if/elif/else, for/else (with a filter), set (also of blocks and namespaces),
+// macro, call, filter, with, print, break, continue, raw, and generation as a transparent block.
 // Error: kInvalidArgument "name:line:column: message".
-Result<Block> parse_template(std::string_view source, std::string_view name, const WhitespaceRules& rules,
-                             const RenderLimits& limits);
+Result<Block> parse_template(std::string_view source, std::string_view name,
+                             const WhitespaceRules& rules, const RenderLimits& limits);
 
 }  // namespace heddle::chat

@@ -43,8 +43,8 @@ bool is_string(const Value& value) { return value.is_string(); }
 bool is_mapping(const Value& value) { return value.is(Kind::kDict); }
 
 bool is_iterable(const Value& value) {
-  return value.is_undefined() || value.is_string() || value.is(Kind::kSequence) || value.is(Kind::kDict) ||
-         value.is(Kind::kLoop);
+  return value.is_undefined() || value.is_string() || value.is(Kind::kSequence) ||
+         value.is(Kind::kDict) || value.is(Kind::kLoop);
 }
 
 // What has a length and items: not a view of a dict and not a generator.
@@ -55,7 +55,8 @@ bool is_sequence(const Value& value) {
 
 // Calling undefined fails, but Jinja counts it as callable.
 bool is_callable(const Value& value) {
-  return value.is_undefined() || value.is(Kind::kMacro) || value.is(Kind::kMethod) || value.is(Kind::kBuiltin);
+  return value.is_undefined() || value.is(Kind::kMacro) || value.is(Kind::kMethod) ||
+         value.is(Kind::kBuiltin);
 }
 
 template <bool (*kIs)(const Value&)>
@@ -72,8 +73,8 @@ Result<bool> is_divisible(Budget* budget, const Value& subject, int64_t divisor,
   if (!subject.is_number()) {
     return invalid_argument(fmt::format("the test needs a number, not '{}'", subject.type_name()));
   }
-  HEDDLE_ASSIGN_OR_RETURN(const Value rest,
-                          arithmetic(budget, Arithmetic::kModulo, subject, Value::integer(divisor)));
+  HEDDLE_ASSIGN_OR_RETURN(
+      const Value rest, arithmetic(budget, Arithmetic::kModulo, subject, Value::integer(divisor)));
   return !rest.truthy() == expected;
 }
 

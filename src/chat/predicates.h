@@ -12,7 +12,8 @@
 namespace heddle::chat {
 
 // Error: kInvalidArgument for a subject or arguments the test does not take, or the budget.
-using PredicateFunction = Result<bool> (*)(Budget* budget, const Value& subject, const Arguments& arguments);
+using PredicateFunction = Result<bool> (*)(Budget* budget, const Value& subject,
+                                           const Arguments& arguments);
 
 // By name, or nullptr.
 [[nodiscard]] PredicateFunction find_predicate(std::string_view name);

@@ -80,7 +80,8 @@ void append_escaped(std::string& out, char32_t c) {
 }  // namespace
 
 std::string quoted(std::string_view text) {
-  const bool use_double = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
+  const bool use_double =
+      text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
   const char quote = use_double ? '"' : '\'';
   std::string result(1, quote);
   for (size_t i = 0; i < text.size();) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What exists only while a template is rendered: scopes, namespaces, loops and macros. They can refer to
-// each other in circles, so none owns another: all live in one Arena until the render ends.
+// What exists only while a template is rendered: scopes, namespaces, loops and macros. They can
+// refer to each other in circles, so none owns another: all live in one Arena until the render
+// ends.
 //
 // Threading: confined to the render that made them.
 #pragma once

@@ -68,8 +68,9 @@ Status Interpreter::locate(Position at, const Status& status) {
 
 Status Interpreter::enter_level(Position at) {
   if (level_ > budget_.limits().max_recursion_depth) {
-    return locate(at, invalid_argument(fmt::format("more than {} nested evaluations (max_recursion_depth)",
-                                                   budget_.limits().max_recursion_depth)));
+    return locate(
+        at, invalid_argument(fmt::format("more than {} nested evaluations (max_recursion_depth)",
+                                         budget_.limits().max_recursion_depth)));
   }
   return locate(at, budget_.step());
 }
@@ -86,7 +87,8 @@ Status Interpreter::execute(const Statement& statement) {
   const Counted level(level_);
   HEDDLE_RETURN_IF_ERROR(enter_level(statement.at));
   const Position at = statement.at;
-  return locate(at, std::visit([this, at](const auto& node) { return run_node(node, at); }, statement.node));
+  return locate(
+      at, std::visit([this, at](const auto& node) { return run_node(node, at); }, statement.node));
 }
 
 Status Interpreter::write(std::string_view text) {
@@ -145,7 +147,8 @@ Status Interpreter::run_node(const For& statement, Position /*at*/) {
   return execute(statement.otherwise);
 }
 
-Status Interpreter::run_iterations(const For& statement, const SequencePtr& items, bool& completed) {
+Status Interpreter::run_iterations(const For& statement, const SequencePtr& items,
+                                   bool& completed) {
   if (items->items.empty()) return {};
   LoopState* loop = arena_.make_loop();
   loop->items = items;
@@ -195,7 +198,8 @@ Status Interpreter::assign(const Target& target, const Value& value) {
     return locate(target.at, invalid_argument(fmt::format("cannot unpack {} values into {} names",
                                                           items.size(), target.parts.size())));
   }
-  for (size_t i = 0; i < items.size(); ++i) HEDDLE_RETURN_IF_ERROR(assign(target.parts[i], items[i]));
+  for (size_t i = 0; i < items.size(); ++i)
+    HEDDLE_RETURN_IF_ERROR(assign(target.parts[i], items[i]));
   return {};
 }
 
@@ -214,11 +218,13 @@ Result<Value> Interpreter::capture(const Block& block) {
   return text.finish();
 }
 
-Result<Value> Interpreter::apply_filters(const std::vector<FilterCall>& filters, Value value, Position at) {
+Result<Value> Interpreter::apply_filters(const std::vector<FilterCall>& filters, Value value,
+                                         Position at) {
   for (const FilterCall& filter : filters) {
     HEDDLE_ASSIGN_OR_RETURN(const Arguments arguments, evaluate_arguments(filter.arguments));
     if (filter.function == nullptr) {
-      return locate(at, invalid_argument(fmt::format("there is no filter named '{}'", filter.name)));
+      return locate(at,
+                    invalid_argument(fmt::format("there is no filter named '{}'", filter.name)));
     }
     HEDDLE_ASSIGN_OR_RETURN(value, filter.function(&budget_, value, arguments));
   }

@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::array<std::string_view, 7> kDays = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                                    "Thursday", "Friday", "Saturday"};
-constexpr std::array<std::string_view, 12> kMonths = {"January",   "February", "March",    "April",
-                                                      "May",       "June",     "July",     "August",
-                                                      "September", "October",  "November", "December"};
+constexpr std::array<std::string_view, 12> kMonths = {
+    "January", "February", "March",     "April",   "May",      "June",
+    "July",    "August",   "September", "October", "November", "December"};
 
 // `value` in at least `width` columns, filled with `fill` unless padding is off.
 std::string padded(int value, int width, char fill, bool unpadded) {
@@ -26,13 +26,14 @@ std::string padded(int value, int width, char fill, bool unpadded) {
 }
 
 bool is_sane(const std::tm& time) {
-  return time.tm_sec >= 0 && time.tm_sec <= 60 && time.tm_min >= 0 && time.tm_min < 60 && time.tm_hour >= 0 &&
-         time.tm_hour < 24 && time.tm_mday >= 1 && time.tm_mday <= 31 && time.tm_mon >= 0 &&
-         time.tm_mon < 12 && time.tm_wday >= 0 && time.tm_wday < 7 && time.tm_yday >= 0 &&
-         time.tm_yday < 366 && time.tm_year >= -1899 && time.tm_year <= 8099;
+  return time.tm_sec >= 0 && time.tm_sec <= 60 && time.tm_min >= 0 && time.tm_min < 60 &&
+         time.tm_hour >= 0 && time.tm_hour < 24 && time.tm_mday >= 1 && time.tm_mday <= 31 &&
+         time.tm_mon >= 0 && time.tm_mon < 12 && time.tm_wday >= 0 && time.tm_wday < 7 &&
+         time.tm_yday >= 0 && time.tm_yday < 366 && time.tm_year >= -1899 && time.tm_year <= 8099;
 }
 
-// One conversion, or nothing when the letter is unknown. A composite is written as other conversions.
+// One conversion, or nothing when the letter is unknown. A composite is written as other
+// conversions.
 bool append_conversion(char letter, bool bare, const std::tm& time, std::string& out) {
   const int year = time.tm_year + 1900;
   const int hour12 = time.tm_hour % 12 == 0 ? 12 : time.tm_hour % 12;

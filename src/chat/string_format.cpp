@@ -33,8 +33,10 @@ struct Conversion {
 
 Result<int64_t> read_number(std::string_view format, size_t& i) {
   int64_t number = 0;
-  const auto [stop, error] = std::from_chars(format.data() + i, format.data() + format.size(), number);
-  if (error == std::errc::result_out_of_range) return invalid_argument("a format's width is too large");
+  const auto [stop, error] =
+      std::from_chars(format.data() + i, format.data() + format.size(), number);
+  if (error == std::errc::result_out_of_range)
+    return invalid_argument("a format's width is too large");
   i = static_cast<size_t>(stop - format.data());
   return number;
 }
@@ -74,10 +76,11 @@ Result<Conversion> read_conversion(std::string_view format, size_t& i) {
 }
 
 // Sign and digits of a number under `conversion`.
-Result<std::pair<std::string, std::string>> number_parts(const Conversion& conversion, const Value& value) {
+Result<std::pair<std::string, std::string>> number_parts(const Conversion& conversion,
+                                                         const Value& value) {
   if (!value.is_number()) {
-    return invalid_argument(
-        fmt::format("%{} format: a number is required, not '{}'", conversion.kind, value.type_name()));
+    return invalid_argument(fmt::format("%{} format: a number is required, not '{}'",
+                                        conversion.kind, value.type_name()));
   }
   std::string digits;
   bool negative = false;
@@ -110,7 +113,8 @@ Result<std::pair<std::string, std::string>> number_parts(const Conversion& conve
       HEDDLE_ASSIGN_OR_RETURN(number, truncate_to_integer(value.as_double()));
     }
     negative = number < 0;
-    const uint64_t magnitude = negative ? 0 - static_cast<uint64_t>(number) : static_cast<uint64_t>(number);
+    const uint64_t magnitude =
+        negative ? 0 - static_cast<uint64_t>(number) : static_cast<uint64_t>(number);
     switch (conversion.kind) {
       case 'x':
         digits = fmt::format("{:x}", magnitude);
@@ -129,7 +133,8 @@ Result<std::pair<std::string, std::string>> number_parts(const Conversion& conve
     }
   }
   std::string sign = negative ? "-" : conversion.plus ? "+" : conversion.space ? " " : "";
-  if (conversion.alternate && std::string_view("xXo").find(conversion.kind) != std::string_view::npos) {
+  if (conversion.alternate &&
+      std::string_view("xXo").find(conversion.kind) != std::string_view::npos) {
     sign += '0';
     sign += conversion.kind;
   }
@@ -153,10 +158,12 @@ Status write_conversion(TextWriter& out, const Conversion& conversion, const Val
     case 's':
     case 'r': {
       TextWriter text(out.budget());
-      HEDDLE_RETURN_IF_ERROR(conversion.kind == 's' ? write_str(text, value) : write_repr(text, value));
+      HEDDLE_RETURN_IF_ERROR(conversion.kind == 's' ? write_str(text, value)
+                                                    : write_repr(text, value));
       std::string_view shown = text.text();
       if (conversion.precision >= 0) {
-        shown = shown.substr(0, offset_of_code_point(shown, static_cast<size_t>(conversion.precision)));
+        shown =
+            shown.substr(0, offset_of_code_point(shown, static_cast<size_t>(conversion.precision)));
       }
       return write_padded(out, conversion, "", shown, false);
     }
@@ -184,7 +191,8 @@ Status write_conversion(TextWriter& out, const Conversion& conversion, const Val
 }  // namespace
 
 Result<Value> format_percent(Budget* budget, std::string_view format, const Value& values) {
-  const bool is_tuple = values.is(Kind::kSequence) && values.as_sequence()->flavor == Flavor::kTuple;
+  const bool is_tuple =
+      values.is(Kind::kSequence) && values.as_sequence()->flavor == Flavor::kTuple;
   const size_t num_values = is_tuple ? values.as_sequence()->items.size() : 1;
   size_t used = 0;
   TextWriter out(budget);
@@ -210,7 +218,8 @@ Result<Value> format_percent(Budget* budget, std::string_view format, const Valu
     ++used;
     HEDDLE_RETURN_IF_ERROR(write_conversion(out, conversion, value));
   }
-  const bool may_be_unused = values.is(Kind::kDict) || values.is_undefined() || (values.is(Kind::kSequence) && !is_tuple);
+  const bool may_be_unused =
+      values.is(Kind::kDict) || values.is_undefined() || (values.is(Kind::kSequence) && !is_tuple);
   if (used < num_values && !may_be_unused) {
     return invalid_argument("not all arguments converted during string formatting");
   }
@@ -240,19 +249,22 @@ Result<Value> format_braces(Budget* budget, std::string_view format, const Argum
           "format(): the field {} is not supported; use {{}}, {{0}} or {{name}}", quoted(field)));
     }
     const Value* value = nullptr;
-    const std::optional<int64_t> index =
-        field.empty() ? std::optional<int64_t>(static_cast<int64_t>(next++)) : parse_integer(field, 10);
+    const std::optional<int64_t> index = field.empty()
+                                             ? std::optional<int64_t>(static_cast<int64_t>(next++))
+                                             : parse_integer(field, 10);
     if (index && *index >= 0) {
       if (static_cast<uint64_t>(*index) < arguments.positional.size()) {
         value = &arguments.positional[static_cast<size_t>(*index)];
       }
     } else {
+      HEDDLE_RETURN_IF_ERROR(budget->step(static_cast<int64_t>(arguments.named.size() / 8)));
       for (const auto& [name, named] : arguments.named) {
         if (name == field) value = &named;
       }
     }
     if (value == nullptr) {
-      return invalid_argument(fmt::format("format(): there is no argument for the field {}", quoted(field)));
+      return invalid_argument(
+          fmt::format("format(): there is no argument for the field {}", quoted(field)));
     }
     HEDDLE_RETURN_IF_ERROR(write_str(out, *value));
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ways to fill values into a text: "%s of %d" % (a, b) and "{} of {name}".format(a, name=b).
-// Only as much of them as needs no look into the values: no attribute or index behind a field's name.
+// The two ways to fill values into a text: "%s of %d" % (a, b) and "{} of {name}".format(a,
+// name=b). Only as much of them as needs no look into the values: no attribute or index behind a
+// field's name.
 #pragma once
 
 #include <string_view>
@@ -16,7 +17,8 @@ namespace heddle::chat {
 // Error: kInvalidArgument for another conversion, a missing, surplus or unsuitable value.
 Result<Value> format_percent(Budget* budget, std::string_view format, const Value& values);
 
-// Fields {}, {0} and {name}, with {{ and }}. Error: kInvalidArgument for anything else inside a field.
+// Fields {}, {0} and {name}, with {{ and }}. Error: kInvalidArgument for anything else inside a
+// field.
 Result<Value> format_braces(Budget* budget, std::string_view format, const Arguments& arguments);
 
 }  // namespace heddle::chat

@@ -23,9 +23,11 @@ Status append_code_point(uint32_t c, std::string& out) {
 Status append_hex(std::string_view text, size_t& offset, size_t count, std::string& out) {
   const std::string_view digits = text.substr(offset, count);
   uint32_t value = 0;
-  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+  const auto [stop, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
   if (digits.size() < count || error != std::errc() || stop != digits.data() + digits.size()) {
-    return invalid_argument(fmt::format("an escape in the string needs {} hexadecimal digits", count));
+    return invalid_argument(
+        fmt::format("an escape in the string needs {} hexadecimal digits", count));
   }
   offset += count;
   return append_code_point(value, out);
@@ -90,7 +92,8 @@ Result<std::string> unescape_string(std::string_view text) {
           break;
         }
         uint32_t value = static_cast<uint32_t>(kind - '0');
-        for (int digits = 1; digits < 3 && i < text.size() && text[i] >= '0' && text[i] <= '7'; ++digits) {
+        for (int digits = 1; digits < 3 && i < text.size() && text[i] >= '0' && text[i] <= '7';
+             ++digits) {
           value = value * 8 + static_cast<uint32_t>(text[i++] - '0');
         }
         HEDDLE_RETURN_IF_ERROR(append_code_point(value, out));

@@ -9,8 +9,9 @@
 
 namespace heddle::chat {
 
-// Replaces \n, \t, \\, \', \xHH, \uXXXX, \UXXXXXXXX, octal and the other escapes; an unknown one stays as
-// it is. Error: kInvalidArgument for a cut-off escape, a \N{name} or a code point UTF-8 cannot hold.
+// Replaces \n, \t, \\, \', \xHH, \uXXXX, \UXXXXXXXX, octal and the other escapes; an unknown one
+// stays as it is. Error: kInvalidArgument for a cut-off escape, a \N{name} or a code point UTF-8
+// cannot hold.
 Result<std::string> unescape_string(std::string_view text);
 
 }  // namespace heddle::chat

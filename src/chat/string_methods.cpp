@@ -38,16 +38,17 @@ Result<Value> strip(Budget* budget, const Value& self, Call call) {
   if (args.get(0) != nullptr && !args.get(0)->is_none()) {
     HEDDLE_ASSIGN_OR_RETURN(characters, args.text(0, {}));
     // Every character may be compared with the whole set.
-    HEDDLE_RETURN_IF_ERROR(budget->step(static_cast<int64_t>(
-        std::min<size_t>(characters->size(), size_t{1} << 20) *
-        std::min<size_t>(self.as_string().size(), size_t{1} << 30) / 64)));
+    HEDDLE_RETURN_IF_ERROR(budget->step(
+        static_cast<int64_t>(std::min<size_t>(characters->size(), size_t{1} << 20) *
+                             std::min<size_t>(self.as_string().size(), size_t{1} << 30) / 64)));
   }
   return make_text(budget, std::string(stripped(text_of(self), characters, kLeft, kRight)));
 }
 
 template <bool kFromRight>
 Result<Value> split(Budget* budget, const Value& self, Call call) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "split", {"sep", "maxsplit"}));
+  HEDDLE_ASSIGN_OR_RETURN(const auto args,
+                          BoundArguments::bind(call, "split", {"sep", "maxsplit"}));
   HEDDLE_RETURN_IF_ERROR(charge(budget, self));
   HEDDLE_ASSIGN_OR_RETURN(const int64_t max_splits, args.integer(1, -1));
   // The parts take more memory than the text: ask for the worst case, one part for each character.
@@ -95,8 +96,8 @@ Result<Value> partition(Budget* budget, const Value& self, Call call) {
 
 struct Window {
   std::string_view text;
-  int64_t first = 0;    // code points before the window
-  bool exists = true;   // false when start lies behind the end: then not even "" is found
+  int64_t first = 0;   // code points before the window
+  bool exists = true;  // false when start lies behind the end: then not even "" is found
 };
 
 // The part of `self` between the optional positions `start` and `end`.
@@ -118,14 +119,16 @@ Result<Window> window(Budget* budget, const Value& self, const BoundArguments& a
   if (begin > end) return Window{.text = {}, .first = 0, .exists = false};
   const size_t from = offset_of_code_point(text.bytes, static_cast<size_t>(begin));
   const std::string_view rest = std::string_view(text.bytes).substr(from);
-  return Window{.text = rest.substr(0, offset_of_code_point(rest, static_cast<size_t>(end - begin))),
-                .first = begin};
+  return Window{
+      .text = rest.substr(0, offset_of_code_point(rest, static_cast<size_t>(end - begin))),
+      .first = begin};
 }
 
 template <bool kAtStart>
 Result<Value> has_affix(Budget* budget, const Value& self, Call call) {
   const std::string_view name = kAtStart ? "startswith" : "endswith";
-  HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, name, {"text", "start", "end"}, 1));
+  HEDDLE_ASSIGN_OR_RETURN(const auto args,
+                          BoundArguments::bind(call, name, {"text", "start", "end"}, 1));
   HEDDLE_ASSIGN_OR_RETURN(const Window part, window(budget, self, args, 1));
   const Value& affix = *args.get(0);
   const bool is_tuple = affix.is(Kind::kSequence) && affix.as_sequence()->flavor == Flavor::kTuple;
@@ -141,8 +144,8 @@ Result<Value> has_affix(Budget* budget, const Value& self, Call call) {
   for (const Value& candidate : affix.as_sequence()->items) {
     HEDDLE_RETURN_IF_ERROR(budget->step());
     if (!candidate.is_string()) {
-      return invalid_argument(fmt::format("{}(): the tuple must hold strings, not '{}'", name,
-                                          candidate.type_name()));
+      return invalid_argument(
+          fmt::format("{}(): the tuple must hold strings, not '{}'", name, candidate.type_name()));
     }
     if (matches(candidate)) return Value::boolean(true);
   }
@@ -151,7 +154,8 @@ Result<Value> has_affix(Budget* budget, const Value& self, Call call) {
 
 template <bool kFromRight, bool kMustExist>
 Result<Value> find(Budget* budget, const Value& self, Call call) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "find", {"text", "start", "end"}, 1));
+  HEDDLE_ASSIGN_OR_RETURN(const auto args,
+                          BoundArguments::bind(call, "find", {"text", "start", "end"}, 1));
   HEDDLE_ASSIGN_OR_RETURN(const std::string_view wanted, args.text(0, {}));
   HEDDLE_ASSIGN_OR_RETURN(const Window part, window(budget, self, args, 1));
   HEDDLE_RETURN_IF_ERROR(kFromRight ? charge_search(budget, part.text, wanted) : Status());
@@ -162,11 +166,13 @@ Result<Value> find(Budget* budget, const Value& self, Call call) {
     if (kMustExist) return invalid_argument("index(): substring not found");
     return Value::integer(-1);
   }
-  return Value::integer(part.first + static_cast<int64_t>(count_code_points(part.text.substr(0, found))));
+  return Value::integer(part.first +
+                        static_cast<int64_t>(count_code_points(part.text.substr(0, found))));
 }
 
 Result<Value> count(Budget* budget, const Value& self, Call call) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "count", {"text", "start", "end"}, 1));
+  HEDDLE_ASSIGN_OR_RETURN(const auto args,
+                          BoundArguments::bind(call, "count", {"text", "start", "end"}, 1));
   HEDDLE_ASSIGN_OR_RETURN(const std::string_view wanted, args.text(0, {}));
   HEDDLE_ASSIGN_OR_RETURN(const Window part, window(budget, self, args, 1));
   if (!part.exists) return Value::integer(0);
@@ -182,7 +188,8 @@ Result<Value> count(Budget* budget, const Value& self, Call call) {
 // ---- Rewriting ----
 
 Result<Value> replace(Budget* budget, const Value& self, Call call) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "replace", {"old", "new", "count"}, 2));
+  HEDDLE_ASSIGN_OR_RETURN(const auto args,
+                          BoundArguments::bind(call, "replace", {"old", "new", "count"}, 2));
   HEDDLE_ASSIGN_OR_RETURN(const std::string_view from, args.text(0, {}));
   HEDDLE_ASSIGN_OR_RETURN(const std::string_view to, args.text(1, {}));
   HEDDLE_ASSIGN_OR_RETURN(const int64_t limit, args.integer(2, -1));
@@ -226,10 +233,12 @@ enum class Side { kLeft, kRight, kCenter };
 
 template <Side kSide>
 Result<Value> justify(Budget* budget, const Value& self, Call call) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "justify", {"width", "fillchar"}, 1));
+  HEDDLE_ASSIGN_OR_RETURN(const auto args,
+                          BoundArguments::bind(call, "justify", {"width", "fillchar"}, 1));
   HEDDLE_ASSIGN_OR_RETURN(const int64_t width, args.integer(0, 0));
   HEDDLE_ASSIGN_OR_RETURN(const std::string_view fill, args.text(1, " "));
-  if (count_code_points(fill) != 1) return invalid_argument("the fill character must be one character");
+  if (count_code_points(fill) != 1)
+    return invalid_argument("the fill character must be one character");
   const auto length = static_cast<int64_t>(self.as_text().num_code_points);
   const int64_t missing = width > length ? width - length : 0;
   // Where an odd space goes is Python's choice: left when the width is odd.
@@ -261,7 +270,8 @@ Result<Value> join(Budget* budget, const Value& self, Call call) {
   bool first = true;
   for (const Value& part : parts->items) {
     if (!part.is_string()) {
-      return invalid_argument(fmt::format("join(): expected strings, found '{}'", part.type_name()));
+      return invalid_argument(
+          fmt::format("join(): expected strings, found '{}'", part.type_name()));
     }
     if (!first) HEDDLE_RETURN_IF_ERROR(out.append(text_of(self)));
     first = false;

@@ -22,15 +22,18 @@ std::tm local_time_now() {
   return local;
 }
 
-Result<Template> Template::parse(std::string source, std::string name, const ParseOptions& options) {
-  const WhitespaceRules rules{.trim_blocks = options.trim_blocks, .lstrip_blocks = options.lstrip_blocks};
+Result<Template> Template::parse(std::string source, std::string name,
+                                 const ParseOptions& options) {
+  const WhitespaceRules rules{.trim_blocks = options.trim_blocks,
+                              .lstrip_blocks = options.lstrip_blocks};
   HEDDLE_ASSIGN_OR_RETURN(Block block, parse_template(source, name, rules, options.limits));
   return Template(std::make_shared<const Parsed>(
       Parsed{.source = std::move(source), .name = std::move(name), .block = std::move(block)}));
 }
 
 Result<std::string> Template::render(const Value& context, const RenderLimits& limits,
-                                     const std::function<std::tm()>& local_now, RenderReport* report) const {
+                                     const std::function<std::tm()>& local_now,
+                                     RenderReport* report) const {
   if (!context.is(Kind::kDict)) return invalid_argument("a template's variables must be a dict");
   Budget budget(limits);
   Interpreter interpreter(parsed_->name, context, local_now, budget);

@@ -2,9 +2,9 @@
 // Template: a chat template, parsed once and rendered for each request.
 //
 // The language is the part of Jinja that published chat templates use, with the behaviour of the
-// environment transformers renders them in: trim_blocks, lstrip_blocks, loop controls, the functions
-// raise_exception and strftime_now, tojson as json.dumps, and a sandbox in which templates change nothing but
-// their own variables. README.md lists what is left out.
+// environment transformers renders them in: trim_blocks, lstrip_blocks, loop controls, the
+// functions raise_exception and strftime_now, tojson as json.dumps, and a sandbox in which
+// templates change nothing but their own variables. README.md lists what is left out.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,9 @@ struct ParseOptions {
 
 // What a render reports beside its text.
 struct RenderReport {
-  // The template called raise_exception: the error's message is exactly the template's text, meant for the
-  // client whose messages it rejects. Other errors carry "name:line:column: " and concern the template.
+  // The template called raise_exception: the error's message is exactly the template's text, meant
+  // for the client whose messages it rejects. Other errors carry "name:line:column: " and concern
+  // the template.
   bool raised_exception = false;
   int64_t num_steps = 0;
 };
@@ -47,9 +48,10 @@ class Template {
   // `context` must be a dict: the template's variables. `local_now` is the time strftime_now shows;
   // `report` may be null. Cost: linear in what the template does, bounded by `limits`.
   // Error: kInvalidArgument "name:line:column: message", or exactly raise_exception's text.
-  [[nodiscard]] Result<std::string> render(const Value& context, const RenderLimits& limits = {},
-                                           const std::function<std::tm()>& local_now = local_time_now,
-                                           RenderReport* report = nullptr) const;
+  [[nodiscard]] Result<std::string> render(
+      const Value& context, const RenderLimits& limits = {},
+      const std::function<std::tm()>& local_now = local_time_now,
+      RenderReport* report = nullptr) const;
 
   [[nodiscard]] const std::string& source() const;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses and renders whatever bytes come, over a small conversation and under tight limits: nothing may
-// crash, leak or take long.
+// Parses and renders whatever bytes come, over a small conversation and under tight limits: nothing
+// may crash, leak or take long.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -33,8 +33,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                     .max_output_bytes = 1 << 16,
                     .max_memory_bytes = 1 << 20,
                     .max_recursion_depth = 120};
-  const auto parsed = heddle::chat::Template::parse(std::string(reinterpret_cast<const char*>(data), size),
-                                                    "fuzz", options);
-  if (parsed.ok()) (void)parsed.value().render(context(), options.limits, [] { return std::tm{.tm_mday = 1}; });
+  const auto parsed = heddle::chat::Template::parse(
+      std::string(reinterpret_cast<const char*>(data), size), "fuzz", options);
+  if (parsed.ok())
+    (void)parsed.value().render(context(), options.limits, [] { return std::tm{.tm_mday = 1}; });
   return 0;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "chat/template.h"
 
-#include <gtest/gtest.h>
-
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "chat/golden_cases.h"
 
@@ -31,45 +31,62 @@ TEST(TemplateTest, UndefinedPrintsNothingButCannotBeLookedInto) {
 }
 
 TEST(TemplateTest, ASetInsideALoopEndsWithTheIteration) {
-  EXPECT_EQ(render("{% set x = 0 %}{% for i in [1, 2] %}{{ x }}{% set x = i %}{{ x }}{% endfor %}{{ x }}"),
-            "01020");
-  EXPECT_EQ(render("{% set ns = namespace(x=0) %}{% for i in [1, 2] %}{% set ns.x = i %}{% endfor %}{{ ns.x }}"),
+  EXPECT_EQ(
+      render(
+          "{% set x = 0 %}{% for i in [1, 2] %}{{ x }}{% set x = i %}{{ x }}{% endfor %}{{ x }}"),
+      "01020");
+  EXPECT_EQ(render("{% set ns = namespace(x=0) %}{% for i in [1, 2] %}{% set ns.x = i %}{% endfor "
+                   "%}{{ ns.x }}"),
             "2");
 }
 
 TEST(TemplateTest, LoopsKnowTheirPlace) {
-  EXPECT_EQ(render("{% for c in 'abc' %}{{ loop.index }}{{ c }}{{ loop.previtem }}{{ loop.nextitem }}"
-                   "{% if not loop.last %},{% endif %}{% endfor %}"),
-            "1ab,2bac,3cb");
-  EXPECT_EQ(render("{% for k, v in {'a': 1, 'b': 2}.items() if v > 1 %}{{ k }}{{ loop.length }}{% endfor %}"), "b1");
+  EXPECT_EQ(
+      render("{% for c in 'abc' %}{{ loop.index }}{{ c }}{{ loop.previtem }}{{ loop.nextitem }}"
+             "{% if not loop.last %},{% endif %}{% endfor %}"),
+      "1ab,2bac,3cb");
+  EXPECT_EQ(render("{% for k, v in {'a': 1, 'b': 2}.items() if v > 1 %}{{ k }}{{ loop.length }}{% "
+                   "endfor %}"),
+            "b1");
   EXPECT_EQ(render("{% for x in [] %}{% else %}none{% endfor %}"), "none");
-  EXPECT_EQ(render("{% for x in range(9) %}{% if x == 1 %}{% continue %}{% endif %}{% if x == 3 %}{% break %}"
+  EXPECT_EQ(render("{% for x in range(9) %}{% if x == 1 %}{% continue %}{% endif %}{% if x == 3 "
+                   "%}{% break %}"
                    "{% endif %}{{ x }}{% endfor %}"),
             "02");
 }
 
 TEST(TemplateTest, MacrosTakeDefaultsAndCallers) {
-  EXPECT_EQ(render("{% macro m(a, b='!') %}<{{ a }}{{ b }}>{% endmacro %}{{ m(1) }}{{ m(b=2, a=3) }}"), "<1!><32>");
-  EXPECT_EQ(render("{% macro m() %}[{{ caller('x') }}]{% endmacro %}{% call(y) m() %}{{ y }}{{ y }}{% endcall %}"),
+  EXPECT_EQ(
+      render("{% macro m(a, b='!') %}<{{ a }}{{ b }}>{% endmacro %}{{ m(1) }}{{ m(b=2, a=3) }}"),
+      "<1!><32>");
+  EXPECT_EQ(render("{% macro m() %}[{{ caller('x') }}]{% endmacro %}{% call(y) m() %}{{ y }}{{ y "
+                   "}}{% endcall %}"),
             "[xx]");
-  EXPECT_EQ(render("{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, k=3) }}"), "(1, 2){'k': 3}");
+  EXPECT_EQ(render("{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, k=3) }}"),
+            "(1, 2){'k': 3}");
   EXPECT_EQ(render("{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}"),
             "error: chat_template:1:35: macro 'm' takes not more than 1 argument(s), 2 given");
-  EXPECT_EQ(render("{% macro f(n) %}{{ n }}{% if n > 0 %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(3) }}"), "3210");
+  EXPECT_EQ(
+      render(
+          "{% macro f(n) %}{{ n }}{% if n > 0 %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(3) }}"),
+      "3210");
 }
 
 TEST(TemplateTest, AMacroMadeInALoopOutlivesIt) {
-  EXPECT_EQ(render("{% set ns = namespace() %}{% for i in [1, 2] %}{% set v = i * 10 %}"
-                   "{% macro m() %}{{ i }}:{{ v }}{% endmacro %}{% if i == 1 %}{% set ns.m = m %}{% endif %}"
-                   "{% endfor %}{{ ns.m() }}"),
-            "1:10");
+  EXPECT_EQ(
+      render(
+          "{% set ns = namespace() %}{% for i in [1, 2] %}{% set v = i * 10 %}"
+          "{% macro m() %}{{ i }}:{{ v }}{% endmacro %}{% if i == 1 %}{% set ns.m = m %}{% endif %}"
+          "{% endfor %}{{ ns.m() }}"),
+      "1:10");
   EXPECT_EQ(render("{% set ns = namespace() %}{% for i in [1] %}{% set ns.l = loop %}{% endfor %}"
                    "{{ ns.l.index }}{{ ns.l.nextitem }}"),
             "1");
 }
 
 TEST(TemplateTest, ANamespaceMayHoldItself) {
-  EXPECT_EQ(render("{% set ns = namespace(x=1) %}{% set ns.me = [ns] %}{{ ns.me[0].me[0].x }}"), "1");
+  EXPECT_EQ(render("{% set ns = namespace(x=1) %}{% set ns.me = [ns] %}{{ ns.me[0].me[0].x }}"),
+            "1");
 }
 
 TEST(TemplateTest, GenerationBlocksAreTransparent) {
@@ -78,9 +95,11 @@ TEST(TemplateTest, GenerationBlocksAreTransparent) {
 
 TEST(TemplateTest, TemplatesCannotChangeTheirData) {
   EXPECT_EQ(render("{{ x.append(1) }}", {{"x", {1}}}),
-            "error: chat_template:1:12: 'list object' cannot be changed by a template: 'append' is not available");
+            "error: chat_template:1:12: 'list object' cannot be changed by a template: 'append' is "
+            "not available");
   EXPECT_EQ(render("{{ x.pop('a') }}", {{"x", {{"a", 1}}}}),
-            "error: chat_template:1:9: 'dict object' cannot be changed by a template: 'pop' is not available");
+            "error: chat_template:1:9: 'dict object' cannot be changed by a template: 'pop' is not "
+            "available");
 }
 
 TEST(TemplateTest, NoAttributeLeadsOutOfTheData) {
@@ -95,8 +114,8 @@ TEST(TemplateTest, NoAttributeLeadsOutOfTheData) {
 TEST(TemplateTest, RaiseExceptionGivesExactlyItsText) {
   RenderReport report;
   const Result<std::string> text =
-      render_golden("{% if true %}\n{{ raise_exception('Roles must alternate: ' ~ 1) }}{% endif %}", Json::object(),
-                    {}, &report);
+      render_golden("{% if true %}\n{{ raise_exception('Roles must alternate: ' ~ 1) }}{% endif %}",
+                    Json::object(), {}, &report);
   ASSERT_FALSE(text.ok());
   EXPECT_EQ(text.status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(text.status().message(), "Roles must alternate: 1");
@@ -115,7 +134,8 @@ TEST(TemplateTest, ErrorsNameLineAndColumn) {
 TEST(TemplateTest, MalformedTemplatesAreRefusedWithTheirPlace) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{% if x %}a", "1:4: the block 'if' is not closed with 'endif'"},
-      {"\n{% for x in y %}a{% endif %}", "2:21: unexpected 'endif': there is no open block it belongs to"},
+      {"\n{% for x in y %}a{% endif %}",
+       "2:21: unexpected 'endif': there is no open block it belongs to"},
       {"{{ x", "1:1: the output {{ is not closed with }}"},
       {"{% set x = 1", "1:1: the block {% is not closed with %}"},
       {"{# x", "1:1: the comment {# is not closed with #}"},
@@ -132,7 +152,8 @@ TEST(TemplateTest, MalformedTemplatesAreRefusedWithTheirPlace) {
       {"{{ 99999999999999999999 }}", "1:4: '99999999999999999999' is not an integer of 64 bits"},
       {"{{ '\\ud800' }}", "1:4: the escape for U+D800 is not a character"},
       {"{{ f(a=1, 2) }}", "1:11: a positional argument stands behind a named one, * or **"},
-      {"{% for x in y recursive %}{% endfor %}", "1:15: recursive loops are not supported; use a macro"},
+      {"{% for x in y recursive %}{% endfor %}",
+       "1:15: recursive loops are not supported; use a macro"},
       {"{% macro m(a=1, b) %}{% endmacro %}",
        "1:17: a parameter without a default stands behind one with a default"},
       {"{{ x is string is number }}", "1:16: tests cannot be chained with 'is'"},
@@ -154,13 +175,16 @@ TEST(TemplateTest, StrftimeNowShowsTheGivenTime) {
 }
 
 TEST(TemplateTest, RendersInManyThreadsAtOnce) {
-  const Template parsed = Template::parse("{% for m in messages %}{{ m.content|upper }}{% endfor %}").value();
-  const Value context = Value::from_json({{"messages", {{{"content", "a"}}, {{"content", "b"}}}}}).value();
+  const Template parsed =
+      Template::parse("{% for m in messages %}{{ m.content|upper }}{% endfor %}").value();
+  const Value context =
+      Value::from_json({{"messages", {{{"content", "a"}}, {{"content", "b"}}}}}).value();
   std::vector<std::thread> threads;
   std::vector<int> num_right(4);
   for (size_t i = 0; i < num_right.size(); ++i) {
     threads.emplace_back([&parsed, &context, &count = num_right[i]] {
-      for (int round = 0; round < 200; ++round) count += parsed.render(context).value() == "AB" ? 1 : 0;
+      for (int round = 0; round < 200; ++round)
+        count += parsed.render(context).value() == "AB" ? 1 : 0;
     });
   }
   for (std::thread& thread : threads) thread.join();

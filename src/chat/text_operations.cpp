@@ -21,8 +21,8 @@ bool is_in_set(char32_t c, std::string_view characters) {
 
 }  // namespace
 
-std::string_view stripped(std::string_view text, std::optional<std::string_view> characters, bool left,
-                          bool right) {
+std::string_view stripped(std::string_view text, std::optional<std::string_view> characters,
+                          bool left, bool right) {
   const auto goes = [&characters](char32_t c) {
     return characters ? is_in_set(c, *characters) : is_space(c);
   };
@@ -81,7 +81,8 @@ std::vector<std::string_view> split_at(std::string_view text, std::string_view s
   return parts;
 }
 
-std::vector<std::string_view> split_at_spaces(std::string_view text, int64_t max_splits, bool from_right) {
+std::vector<std::string_view> split_at_spaces(std::string_view text, int64_t max_splits,
+                                              bool from_right) {
   std::vector<std::string_view> parts;
   text = stripped(text, std::nullopt, !from_right, from_right);
   while (!text.empty()) {
@@ -130,8 +131,8 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
   return lines;
 }
 
-Result<Value> replaced(Budget* budget, std::string_view text, std::string_view from, std::string_view to,
-                       int64_t count) {
+Result<Value> replaced(Budget* budget, std::string_view text, std::string_view from,
+                       std::string_view to, int64_t count) {
   TextWriter out(budget);
   HEDDLE_RETURN_IF_ERROR(budget->touch(text.size()));
   size_t begin = 0;

@@ -15,8 +15,9 @@
 namespace heddle::chat {
 
 // `text` without the characters of `characters` (white space when absent) at its ends.
-[[nodiscard]] std::string_view stripped(std::string_view text, std::optional<std::string_view> characters,
-                                        bool left, bool right);
+[[nodiscard]] std::string_view stripped(std::string_view text,
+                                        std::optional<std::string_view> characters, bool left,
+                                        bool right);
 
 // Where `wanted` first stands at or behind `from`, or npos. Linear whatever the texts are.
 [[nodiscard]] size_t find_text(std::string_view text, std::string_view wanted, size_t from);
@@ -25,15 +26,17 @@ Status charge_search(Budget* budget, std::string_view text, std::string_view wan
 
 // At most `max_splits` splits (any number when negative), from the left or from the right.
 // Without a separator text is split at runs of white space and has no empty parts at its ends.
-[[nodiscard]] std::vector<std::string_view> split_at(std::string_view text, std::string_view separator,
-                                                     int64_t max_splits, bool from_right);
-[[nodiscard]] std::vector<std::string_view> split_at_spaces(std::string_view text, int64_t max_splits,
-                                                            bool from_right);
+[[nodiscard]] std::vector<std::string_view> split_at(std::string_view text,
+                                                     std::string_view separator, int64_t max_splits,
+                                                     bool from_right);
+[[nodiscard]] std::vector<std::string_view> split_at_spaces(std::string_view text,
+                                                            int64_t max_splits, bool from_right);
 [[nodiscard]] std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
 
-// Replaces the first `count` occurrences (all when negative); an empty `from` stands between all characters.
-Result<Value> replaced(Budget* budget, std::string_view text, std::string_view from, std::string_view to,
-                       int64_t count);
+// Replaces the first `count` occurrences (all when negative); an empty `from` stands between all
+// characters.
+Result<Value> replaced(Budget* budget, std::string_view text, std::string_view from,
+                       std::string_view to, int64_t count);
 
 // `text` between `left` and `right` copies of `fill`.
 Result<Value> padded(Budget* budget, std::string_view text, int64_t left, int64_t right,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TextWriter grows a string under a Budget: what a filter or a captured block writes is counted while it
-// is written, so that a small template cannot build an enormous text.
+// TextWriter grows a string under a Budget: what a filter or a captured block writes is counted
+// while it is written, so that a small template cannot build an enormous text.
 #pragma once
 
 #include <algorithm>
@@ -59,9 +59,7 @@ class TextWriter {
   }
 
   // The text as a value; the writer is empty afterwards.
-  Result<Value> finish() {
-    return make_text(budget_, take());
-  }
+  Result<Value> finish() { return make_text(budget_, take()); }
 
  private:
   Budget* budget_;

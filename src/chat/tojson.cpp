@@ -60,7 +60,8 @@ class JsonWriter {
     for (size_t i = 0; i < text.size();) {
       const size_t begin = i;
       const auto byte = static_cast<unsigned char>(text[i]);
-      const bool needs_escape = byte < 0x20 || byte == '"' || byte == '\\' || (byte >= 0x80 && style_.ensure_ascii);
+      const bool needs_escape =
+          byte < 0x20 || byte == '"' || byte == '\\' || (byte >= 0x80 && style_.ensure_ascii);
       if (!needs_escape) {
         ++i;
         continue;
@@ -165,9 +166,9 @@ class JsonWriter {
 };
 
 Result<Value> tojson(Budget* budget, const Value& input, const Arguments& arguments) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(arguments, "tojson",
-                                                                {"ensure_ascii", "indent", "separators",
-                                                                 "sort_keys"}));
+  HEDDLE_ASSIGN_OR_RETURN(
+      const auto args, BoundArguments::bind(arguments, "tojson",
+                                            {"ensure_ascii", "indent", "separators", "sort_keys"}));
   JsonStyle style;
   style.ensure_ascii = args.flag(0, false);
   style.sort_keys = args.flag(3, false);
@@ -185,7 +186,8 @@ Result<Value> tojson(Budget* budget, const Value& input, const Arguments& argume
   if (args.has(2)) {
     const Value& pair = *args.get(2);
     const bool valid = pair.is(Kind::kSequence) && pair.as_sequence()->items.size() == 2 &&
-                       pair.as_sequence()->items[0].is_string() && pair.as_sequence()->items[1].is_string();
+                       pair.as_sequence()->items[0].is_string() &&
+                       pair.as_sequence()->items[1].is_string();
     if (!valid) return invalid_argument("tojson: separators must be a pair of strings");
     style.item_separator = pair.as_sequence()->items[0].as_string();
     style.key_separator = pair.as_sequence()->items[1].as_string();
@@ -199,11 +201,13 @@ Result<Value> tojson(Budget* budget, const Value& input, const Arguments& argume
 Result<Value> from_json(Budget* budget, const Value& input, const Arguments& arguments) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(arguments, "from_json", {}).status());
   if (!input.is_string()) {
-    return invalid_argument(fmt::format("from_json: a string is required, not '{}'", input.type_name()));
+    return invalid_argument(
+        fmt::format("from_json: a string is required, not '{}'", input.type_name()));
   }
   // A value may take a hundred times its text: "[0,0,0" spends two bytes on each element.
   const size_t size = input.as_string().size();
-  HEDDLE_RETURN_IF_ERROR(budget->fits(size > (size_t{1} << 40) ? static_cast<size_t>(-1) : size * 100));
+  HEDDLE_RETURN_IF_ERROR(
+      budget->fits(size > (size_t{1} << 40) ? static_cast<size_t>(-1) : size * 100));
   HEDDLE_RETURN_IF_ERROR(budget->step(static_cast<int64_t>(size)));
   return value_from_json_text(input.as_string());
 }

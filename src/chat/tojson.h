@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tojson as transformers renders it: Python's json.dumps, which keeps the order of keys, writes ", " and
+// tojson as transformers renders it: Python's json.dumps, which keeps the order of keys, writes ",
+// " and
 // ": " between parts, leaves non-ASCII text as it is and does not escape for HTML.
 #pragma once
 

@@ -77,7 +77,8 @@ bool is_space(char32_t c) {
   if (c < 0x80) return c == ' ' || (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x1F);
   if (c == 0x85) return true;
   const utf8proc_category_t kind = category(c);
-  return kind == UTF8PROC_CATEGORY_ZS || kind == UTF8PROC_CATEGORY_ZL || kind == UTF8PROC_CATEGORY_ZP;
+  return kind == UTF8PROC_CATEGORY_ZS || kind == UTF8PROC_CATEGORY_ZL ||
+         kind == UTF8PROC_CATEGORY_ZP;
 }
 
 bool is_line_end(char32_t c) {

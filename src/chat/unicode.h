@@ -2,8 +2,8 @@
 // Code points of valid UTF-8 text, and the character classes and case mappings of Python's str.
 //
 // Case mappings are the simple ones of Unicode plus the expansions of German sharp s and the Latin
-// ligatures; other expansions (a dotted capital I, Greek with iota subscript) and the final form of sigma
-// are not made.
+// ligatures; other expansions (a dotted capital I, Greek with iota subscript) and the final form of
+// sigma are not made.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@ namespace heddle::chat {
 
 [[nodiscard]] size_t count_code_points(std::string_view text);
 
-// The code point at `offset`, which moves behind it. `offset` must be at a character of valid UTF-8.
+// The code point at `offset`, which moves behind it. `offset` must be at a character of valid
+// UTF-8.
 char32_t next_code_point(std::string_view text, size_t& offset);
 // The code point that ends at `offset`, which moves before it. `offset` must not be 0.
 char32_t previous_code_point(std::string_view text, size_t& offset);

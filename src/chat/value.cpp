@@ -47,8 +47,8 @@ int key_rank(const Value& key) { return key.is_none() ? 0 : key.is_number() ? 1 
 }  // namespace
 
 Value Value::undefined(std::string reason) {
-  return Value(
-      Storage(std::in_place_index<0>, Undefined{std::make_shared<const std::string>(std::move(reason))}));
+  return Value(Storage(std::in_place_index<0>,
+                       Undefined{std::make_shared<const std::string>(std::move(reason))}));
 }
 
 Value Value::string(std::string text) {
@@ -161,26 +161,25 @@ Dict::Dict(Budget* budget, std::vector<Entry> entries, std::vector<uint32_t> sor
 
 const Value* Dict::find(const Value& key) const {
   if (!is_valid_key(key)) return nullptr;
-  const auto found = std::lower_bound(
-      sorted_.begin(), sorted_.end(), key,
-      [this](uint32_t index, const Value& wanted) { return compare_keys(entries_[index].first, wanted) < 0; });
+  const auto found = std::lower_bound(sorted_.begin(), sorted_.end(), key,
+                                      [this](uint32_t index, const Value& wanted) {
+                                        return compare_keys(entries_[index].first, wanted) < 0;
+                                      });
   if (found == sorted_.end() || compare_keys(entries_[*found].first, key) != 0) return nullptr;
   return &entries_[*found].second;
 }
 
 const Value* Dict::find(std::string_view key) const {
-  const auto found = std::lower_bound(sorted_.begin(), sorted_.end(), key,
-                                      [this](uint32_t index, std::string_view wanted) {
-                                        const Value& candidate = entries_[index].first;
-                                        return !candidate.is_string() || candidate.as_string() < wanted;
-                                      });
+  const auto found = std::lower_bound(
+      sorted_.begin(), sorted_.end(), key, [this](uint32_t index, std::string_view wanted) {
+        const Value& candidate = entries_[index].first;
+        return !candidate.is_string() || candidate.as_string() < wanted;
+      });
   if (found == sorted_.end() || entries_[*found].first.as_string() != key) return nullptr;
   return &entries_[*found].second;
 }
 
-bool is_valid_key(const Value& key) {
-  return key.is_string() || key.is_number() || key.is_none();
-}
+bool is_valid_key(const Value& key) { return key.is_string() || key.is_number() || key.is_none(); }
 
 int compare_keys(const Value& a, const Value& b) {
   const int rank = key_rank(a);
@@ -214,7 +213,8 @@ Result<Value> make_sequence(Budget* budget, Flavor flavor, std::vector<Value> it
     HEDDLE_RETURN_IF_ERROR(budget->fits(items.size() * sizeof(Value) + kObjectBytes));
     HEDDLE_RETURN_IF_ERROR(budget->touch(items.size() * sizeof(Value)));
   }
-  return Value::sequence(std::make_shared<const Sequence>(budget, flavor, std::move(items), levels));
+  return Value::sequence(
+      std::make_shared<const Sequence>(budget, flavor, std::move(items), levels));
 }
 
 Result<Value> make_list(Budget* budget, std::vector<Value> items) {
@@ -237,8 +237,9 @@ Result<Value> make_dict(Budget* budget, std::vector<Dict::Entry> entries) {
   }
   std::vector<uint32_t> sorted(entries.size());
   std::iota(sorted.begin(), sorted.end(), 0U);
-  std::stable_sort(sorted.begin(), sorted.end(), [&entries](uint32_t a, uint32_t b) {
-    return compare_keys(entries[a].first, entries[b].first) < 0;
+  std::sort(sorted.begin(), sorted.end(), [&entries](uint32_t a, uint32_t b) {
+    const int order = compare_keys(entries[a].first, entries[b].first);
+    return order != 0 ? order < 0 : a < b;
   });
   const auto same_key = [&entries](uint32_t a, uint32_t b) {
     return compare_keys(entries[a].first, entries[b].first) == 0;

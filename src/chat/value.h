@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Value: what a template expression evaluates to. Follows Python's data model as far as chat templates can
-// see it: None, bool, int (64 bits), float, str, list, tuple, dict, undefined, and a few internal kinds.
+// Value: what a template expression evaluates to. Follows Python's data model as far as chat
+// templates can see it: None, bool, int (64 bits), float, str, list, tuple, dict, undefined, and a
+// few internal kinds.
 //
-// Values are immutable (a namespace is the exception) and cheap to copy: strings, lists and dicts are
-// shared. Strings are valid UTF-8; lengths and positions count code points.
+// Values are immutable (a namespace is the exception) and cheap to copy: strings, lists and dicts
+// are shared. Strings are valid UTF-8; lengths and positions count code points.
 //
 // Threading:  a Value without internal kinds may be read from many threads, as a render context is.
 // Invariants: nesting is at most kMaxValueDepth; values made during a render do not outlive it.
@@ -60,51 +61,82 @@ class Value {
 
   // Undefined is falsy and prints nothing; using it otherwise fails with `reason`.
   static Value undefined(std::string reason);
+
   static Value none() { return Value(Storage(std::in_place_index<1>)); }
+
   static Value boolean(bool value) { return Value(Storage(std::in_place_index<2>, value)); }
+
   static Value integer(int64_t value) { return Value(Storage(std::in_place_index<3>, value)); }
+
   static Value floating(double value) { return Value(Storage(std::in_place_index<4>, value)); }
+
   // Unmetered; `text` must be valid UTF-8. Renders use make_text.
   static Value string(std::string text);
-  static Value from_text(std::shared_ptr<const Text> text) { return Value(Storage(std::move(text))); }
+
+  static Value from_text(std::shared_ptr<const Text> text) {
+    return Value(Storage(std::move(text)));
+  }
+
   static Value sequence(SequencePtr items) { return Value(Storage(std::move(items))); }
+
   static Value dict(std::shared_ptr<const Dict> dict) { return Value(Storage(std::move(dict))); }
+
   static Value from(Namespace* object) { return Value(Storage(object)); }
+
   static Value from(LoopState* object) { return Value(Storage(object)); }
+
   static Value from(const Macro* object) { return Value(Storage(object)); }
+
   static Value from(Builtin function) { return Value(Storage(function)); }
+
   static Value method(const Value& self, std::string_view name);
 
-  // None, booleans, numbers, strings, arrays and objects, in order. Integers above 2^63 - 1 become floats.
-  // Error: kInvalidArgument for text that is not UTF-8 or nesting deeper than kMaxValueDepth.
+  // None, booleans, numbers, strings, arrays and objects, in order. Integers above 2^63 - 1 become
+  // floats. Error: kInvalidArgument for text that is not UTF-8 or nesting deeper than
+  // kMaxValueDepth.
   static Result<Value> from_json(const nlohmann::ordered_json& json);
 
   [[nodiscard]] Kind kind() const { return static_cast<Kind>(storage_.index()); }
 
   [[nodiscard]] bool is(Kind kind) const { return this->kind() == kind; }
+
   [[nodiscard]] bool is_undefined() const { return is(Kind::kUndefined); }
+
   [[nodiscard]] bool is_none() const { return is(Kind::kNone); }
+
   [[nodiscard]] bool is_string() const { return is(Kind::kString); }
+
   // bool, int or float: what takes part in arithmetic.
   [[nodiscard]] bool is_number() const {
     return is(Kind::kBool) || is(Kind::kInt) || is(Kind::kFloat);
   }
+
   // bool or int.
   [[nodiscard]] bool is_integral() const { return is(Kind::kBool) || is(Kind::kInt); }
 
   // Each of these requires the kind it names.
   [[nodiscard]] bool as_bool() const { return std::get<2>(storage_); }
+
   [[nodiscard]] int64_t as_integer() const;  // of an int or a bool
   [[nodiscard]] double as_double() const;    // of any number
   [[nodiscard]] const std::string& as_string() const;
+
   [[nodiscard]] const Text& as_text() const { return *std::get<5>(storage_); }
+
   [[nodiscard]] const SequencePtr& as_sequence() const { return std::get<6>(storage_); }
+
   [[nodiscard]] const Dict& as_dict() const { return *std::get<7>(storage_); }
+
   [[nodiscard]] Namespace* as_namespace() const { return std::get<8>(storage_); }
+
   [[nodiscard]] LoopState* as_loop() const { return std::get<9>(storage_); }
+
   [[nodiscard]] const Macro* as_macro() const { return std::get<10>(storage_); }
+
   [[nodiscard]] const BoundMethod& as_method() const { return *std::get<11>(storage_); }
+
   [[nodiscard]] Builtin as_builtin() const { return std::get<12>(storage_); }
+
   // Why the value is undefined: "'x' is undefined".
   [[nodiscard]] std::string undefined_reason() const;
 
@@ -155,8 +187,8 @@ struct BoundMethod {
   std::string name;
 };
 
-// An immutable dict in insertion order. Keys are strings, numbers, booleans or None, equal as in Python
-// (1 == 1.0 == True). Lookup costs O(log n) and cannot be slowed down by chosen keys.
+// An immutable dict in insertion order. Keys are strings, numbers, booleans or None, equal as in
+// Python (1 == 1.0 == True). Lookup costs O(log n) and cannot be slowed down by chosen keys.
 class Dict : Metered {
  public:
   using Entry = std::pair<Value, Value>;
@@ -164,8 +196,11 @@ class Dict : Metered {
   Dict(Budget* budget, std::vector<Entry> entries, std::vector<uint32_t> sorted, int levels);
 
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
+
   [[nodiscard]] size_t size() const { return entries_.size(); }
+
   [[nodiscard]] int depth() const { return depth_; }
+
   // The value of `key`, or nullptr. A key of another kind than allowed is never found.
   [[nodiscard]] const Value* find(const Value& key) const;
   [[nodiscard]] const Value* find(std::string_view key) const;

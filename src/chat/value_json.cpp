@@ -16,8 +16,8 @@ using Json = nlohmann::ordered_json;
 
 Result<Value> convert_string(const std::string& text) {
   if (!tokenizer::is_valid_utf8(text)) {
-    return invalid_argument(fmt::format(
-        "a string of {} bytes in the template's variables is not UTF-8", text.size()));
+    return invalid_argument(
+        fmt::format("a string of {} bytes in the template's variables is not UTF-8", text.size()));
   }
   return Value::string(text);
 }
@@ -76,7 +76,8 @@ Result<Value> convert(const Json& json, int depth) {
 Result<Value> Value::from_json(const Json& json) { return convert(json, 0); }
 
 Result<Value> value_from_json_text(std::string_view text) {
-  // What the JSON library builds it also walks by recursion: bound the nesting before it sees the text.
+  // What the JSON library builds it also walks by recursion: bound the nesting before it sees the
+  // text.
   int depth = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {

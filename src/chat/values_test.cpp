@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pieces below the interpreter: numbers, texts, JSON, dates.
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 #include <string>
 
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "chat/golden_cases.h"
@@ -26,10 +25,19 @@ std::string evaluate(const std::string& expression, const Json& context = Json::
 
 TEST(NumbersTest, FloatsPrintAsPythonPrintsThem) {
   const std::vector<std::pair<double, std::string>> cases = {
-      {1.0, "1.0"},     {0.1, "0.1"},       {-0.0, "-0.0"},  {1e15, "1000000000000000.0"},
-      {1e16, "1e+16"},  {1.5e300, "1.5e+300"}, {1e-4, "0.0001"}, {1e-5, "1e-05"},
-      {1.0 / 3, "0.3333333333333333"}, {5e-324, "5e-324"}, {123456.789, "123456.789"},
-      {std::numeric_limits<double>::infinity(), "inf"}, {-std::numeric_limits<double>::infinity(), "-inf"},
+      {1.0, "1.0"},
+      {0.1, "0.1"},
+      {-0.0, "-0.0"},
+      {1e15, "1000000000000000.0"},
+      {1e16, "1e+16"},
+      {1.5e300, "1.5e+300"},
+      {1e-4, "0.0001"},
+      {1e-5, "1e-05"},
+      {1.0 / 3, "0.3333333333333333"},
+      {5e-324, "5e-324"},
+      {123456.789, "123456.789"},
+      {std::numeric_limits<double>::infinity(), "inf"},
+      {-std::numeric_limits<double>::infinity(), "-inf"},
       {std::nan(""), "nan"}};
   for (const auto& [value, text] : cases) EXPECT_EQ(float_text(value), text);
 }
@@ -39,37 +47,46 @@ TEST(NumbersTest, TextsAreReadAsPythonReadsThem) {
   EXPECT_EQ(parse_integer("0x1F", 0), 31);
   EXPECT_EQ(parse_integer("ff", 16), 255);
   EXPECT_EQ(parse_integer("-9223372036854775808", 10), std::numeric_limits<int64_t>::min());
-  for (const char* text : {"", "-", "1__0", "_1", "1_", "9223372036854775808", "1.5", "--1", "+-1", "x"}) {
+  for (const char* text :
+       {"", "-", "1__0", "_1", "1_", "9223372036854775808", "1.5", "--1", "+-1", "x"}) {
     EXPECT_EQ(parse_integer(text, 10), std::nullopt) << text;
   }
   EXPECT_EQ(parse_float(" 1_0.5e1 "), 105.0);
   EXPECT_EQ(parse_float("-inf"), -std::numeric_limits<double>::infinity());
   EXPECT_EQ(parse_float("1e999"), std::numeric_limits<double>::infinity());
   EXPECT_EQ(parse_float("1e-999"), 0.0);
-  for (const char* text : {"", ".", "e5", "0x10", "1.5.5", "-"}) EXPECT_EQ(parse_float(text), std::nullopt) << text;
+  for (const char* text : {"", ".", "e5", "0x10", "1.5.5", "-"})
+    EXPECT_EQ(parse_float(text), std::nullopt) << text;
 }
 
 TEST(NumbersTest, LargeIntegersCompareExactlyWithFloats) {
-  EXPECT_EQ(compare_numbers(Value::integer(9007199254740993), Value::floating(9007199254740992.0)), 1);
-  EXPECT_EQ(compare_numbers(Value::floating(9.3e18), Value::integer(std::numeric_limits<int64_t>::max())), 1);
+  EXPECT_EQ(compare_numbers(Value::integer(9007199254740993), Value::floating(9007199254740992.0)),
+            1);
+  EXPECT_EQ(
+      compare_numbers(Value::floating(9.3e18), Value::integer(std::numeric_limits<int64_t>::max())),
+      1);
   EXPECT_EQ(compare_numbers(Value::integer(1), Value::boolean(true)), 0);
   EXPECT_EQ(compare_numbers(Value::floating(std::nan("")), Value::integer(1)), 2);
 }
 
 TEST(ValueTest, DictsKeepOrderAndTakeTheLastOfRepeatedKeys) {
-  EXPECT_EQ(evaluate("{'b': 1, 'a': 2, 1: 'x', 'b': 3, 1.0: 'y', true: 'z'}"), "{'b': 3, 'a': 2, 1: 'z'}");
-  EXPECT_EQ(evaluate("{[1]: 2}"),
-            "error: chat_template:1:4: a dict key must be a string, number, boolean or none, not 'list'");
-  EXPECT_EQ(evaluate("d['k999'] ~ d.k0 ~ d.nope", [] {
-              Json d = Json::object();
-              for (int i = 0; i < 1000; ++i) d["k" + std::to_string(i)] = i;
-              return Json{{"d", d}};
-            }()),
+  EXPECT_EQ(evaluate("{'b': 1, 'a': 2, 1: 'x', 'b': 3, 1.0: 'y', true: 'z'}"),
+            "{'b': 3, 'a': 2, 1: 'z'}");
+  EXPECT_EQ(
+      evaluate("{[1]: 2}"),
+      "error: chat_template:1:4: a dict key must be a string, number, boolean or none, not 'list'");
+  EXPECT_EQ(evaluate("d['k999'] ~ d.k0 ~ d.nope",
+                     [] {
+                       Json d = Json::object();
+                       for (int i = 0; i < 1000; ++i) d["k" + std::to_string(i)] = i;
+                       return Json{{"d", d}};
+                     }()),
             "9990");
 }
 
 TEST(ValueTest, JsonNumbersKeepTheirKind) {
-  EXPECT_EQ(evaluate("[a, b, c, d]", Json::parse(R"({"a": 1, "b": 1.0, "c": -9223372036854775808, "d": 1e3})")),
+  EXPECT_EQ(evaluate("[a, b, c, d]",
+                     Json::parse(R"({"a": 1, "b": 1.0, "c": -9223372036854775808, "d": 1e3})")),
             "[1, 1.0, -9223372036854775808, 1000.0]");
   EXPECT_EQ(evaluate("a", Json::parse(R"({"a": 18446744073709551615})")), "1.8446744073709552e+19");
 }
@@ -84,7 +101,8 @@ TEST(ValueTest, StringsCountCodePoints) {
 TEST(ValueTest, QuotesAndEscapesAreChosenAsInPython) {
   EXPECT_EQ(quoted("a'b"), "\"a'b\"");
   EXPECT_EQ(quoted("a'b\""), "'a\\'b\"'");
-  EXPECT_EQ(quoted("\n\t\\\x01\x7f é\u200b\U0001F917"), "'\\n\\t\\\\\\x01\\x7f é\\u200b\U0001F917'");
+  EXPECT_EQ(quoted("\n\t\\\x01\x7f é\u200b\U0001F917"),
+            "'\\n\\t\\\\\\x01\\x7f é\\u200b\U0001F917'");
 }
 
 TEST(TextTest, CaseMappingsReachBeyondAscii) {
@@ -95,24 +113,33 @@ TEST(TextTest, CaseMappingsReachBeyondAscii) {
 }
 
 TEST(ToJsonTest, WritesAsJsonDumps) {
-  const Json context = {{"x", Json::parse(R"({"b": [1, 2.5, null, true], "a": "é\n\"\\\u0001/<>&'", "e": {}, "l": []})")}};
+  const Json context = {
+      {"x",
+       Json::parse(R"({"b": [1, 2.5, null, true], "a": "é\n\"\\\u0001/<>&'", "e": {}, "l": []})")}};
   EXPECT_EQ(evaluate("x|tojson", context),
             R"({"b": [1, 2.5, null, true], "a": "é\n\"\\\u0001/<>&'", "e": {}, "l": []})");
   EXPECT_EQ(evaluate("x|tojson(indent=2)", context),
-            "{\n  \"b\": [\n    1,\n    2.5,\n    null,\n    true\n  ],\n  \"a\": \"é\\n\\\"\\\\\\u0001/<>&'\",\n"
+            "{\n  \"b\": [\n    1,\n    2.5,\n    null,\n    true\n  ],\n  \"a\": "
+            "\"é\\n\\\"\\\\\\u0001/<>&'\",\n"
             "  \"e\": {},\n  \"l\": []\n}");
   EXPECT_EQ(evaluate("'é🤗'|tojson(ensure_ascii=true)"), R"("\u00e9\ud83e\udd17")");
-  EXPECT_EQ(evaluate("{'b': 1, 'a': 2}|tojson(sort_keys=true, separators=(',', ':'))"), R"({"a":2,"b":1})");
+  EXPECT_EQ(evaluate("{'b': 1, 'a': 2}|tojson(sort_keys=true, separators=(',', ':'))"),
+            R"({"a":2,"b":1})");
   EXPECT_EQ(evaluate("{1: 2, none: (3,), 1.5: 0}|tojson"), R"({"1": 2, "null": [3], "1.5": 0})");
-  EXPECT_EQ(evaluate("[x]|tojson"),
-            "error: chat_template:1:8: tojson: an undefined value has no JSON form ('x' is undefined)");
+  EXPECT_EQ(
+      evaluate("[x]|tojson"),
+      "error: chat_template:1:8: tojson: an undefined value has no JSON form ('x' is undefined)");
 }
 
 TEST(StrftimeTest, WritesEnglishDates) {
-  const auto text = [](std::string_view format) { return shown(format_time(format, golden_time())); };
+  const auto text = [](std::string_view format) {
+    return shown(format_time(format, golden_time()));
+  };
   EXPECT_EQ(text("%A, %d %B %Y"), "Thursday, 10 July 2025");
-  EXPECT_EQ(text("%a %b %e %-m/%-d/%y %H:%M:%S %I %p %j %%"), "Thu Jul 10 7/10/25 12:34:56 12 PM 191 %");
-  EXPECT_EQ(text("%F %T %D %R %c %u%w"), "2025-07-10 12:34:56 07/10/25 12:34 Thu Jul 10 12:34:56 2025 44");
+  EXPECT_EQ(text("%a %b %e %-m/%-d/%y %H:%M:%S %I %p %j %%"),
+            "Thu Jul 10 7/10/25 12:34:56 12 PM 191 %");
+  EXPECT_EQ(text("%F %T %D %R %c %u%w"),
+            "2025-07-10 12:34:56 07/10/25 12:34 Thu Jul 10 12:34:56 2025 44");
   EXPECT_EQ(text("%Q"), "error: strftime: the conversion '%Q' is not supported");
   EXPECT_EQ(text("%"), "error: strftime: the conversion '%' is not supported");
   std::tm wrong{};
@@ -122,7 +149,9 @@ TEST(StrftimeTest, WritesEnglishDates) {
 
 TEST(GeneratorTest, FiltersThatAreLazyInJinjaAreTrueAndUsedUpOnce) {
   EXPECT_EQ(evaluate("'yes' if []|select else 'no'"), "yes");
-  EXPECT_EQ(shown(render_golden("{% set g = [1, 2]|select %}{{ g|list }}{{ g|list }}", Json::object())), "[1, 2][]");
+  EXPECT_EQ(
+      shown(render_golden("{% set g = [1, 2]|select %}{{ g|list }}{{ g|list }}", Json::object())),
+      "[1, 2][]");
 }
 
 }  // namespace

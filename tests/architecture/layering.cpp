@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -24,10 +25,44 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-// Tests, benchmarks and fuzzers may also use tests/support.
 bool is_test_source(const fs::path& path) {
   const std::string stem = path.stem().string();
   return stem.ends_with("_test") || stem.ends_with("_bench") || stem.ends_with("_fuzz");
+}
+
+struct SourceFile {
+  fs::path path;
+  std::vector<Include> includes;
+};
+
+// Tests, benchmarks and fuzzers may also use tests/support, and so may headers nobody else
+// includes.
+class TestOnly {
+ public:
+  explicit TestOnly(const std::vector<SourceFile>& files) {
+    for (const SourceFile& file : files) {
+      for (const Include& include : file.includes) {
+        (is_test_source(file.path) ? by_tests_ : by_others_).insert(include.path);
+      }
+    }
+  }
+
+  // `header` as an #include would spell it.
+  [[nodiscard]] bool contains(const fs::path& path, const std::string& header) const {
+    return is_test_source(path) || (by_tests_.contains(header) && !by_others_.contains(header));
+  }
+
+ private:
+  std::set<std::string> by_tests_;
+  std::set<std::string> by_others_;
+};
+
+std::vector<SourceFile> read_sources(const fs::path& directory) {
+  std::vector<SourceFile> files;
+  for (const fs::path& path : source_files(directory)) {
+    files.push_back({.path = path, .includes = quoted_includes(read_text(path))});
+  }
+  return files;
 }
 
 std::string folder_of(std::string_view include) {
@@ -56,11 +91,13 @@ std::optional<std::string> judge(const Layers& layers, const std::string& folder
 }
 
 void check_folder(const Layers& layers, const fs::path& repository, const fs::path& directory,
-                  const std::string& folder, std::vector<std::string>* violations) {
-  for (const fs::path& path : source_files(directory)) {
-    for (const Include& include : quoted_includes(read_text(path))) {
-      if (auto wrong = judge(layers, folder, include.path, is_test_source(path))) {
-        violations->push_back(fmt::format("{}:{}: {}", fs::relative(path, repository).string(),
+                  const std::string& folder, const TestOnly& test_only,
+                  std::vector<std::string>* violations) {
+  for (const SourceFile& file : read_sources(directory)) {
+    const std::string header = fs::relative(file.path, directory.parent_path()).string();
+    for (const Include& include : file.includes) {
+      if (auto wrong = judge(layers, folder, include.path, test_only.contains(file.path, header))) {
+        violations->push_back(fmt::format("{}:{}: {}", fs::relative(file.path, repository).string(),
                                           include.line, *wrong));
       }
     }
@@ -160,6 +197,7 @@ std::vector<std::string> layering_violations(const fs::path& repository) {
   if (!layers.ok()) return {"src/README.md:1: " + layers.status().message()};
 
   std::vector<std::string> violations;
+  const TestOnly test_only(read_sources(repository / "src"));
   std::error_code error;
   for (fs::directory_iterator entry(repository / "src", error), end; !error && entry != end;
        entry.increment(error)) {
@@ -175,10 +213,10 @@ std::vector<std::string> layering_violations(const fs::path& repository) {
     if (!fs::exists(entry->path() / "README.md")) {
       violations.push_back(fmt::format("src/{}/README.md:1: is missing", folder));
     }
-    check_folder(*layers, repository, entry->path(), folder, &violations);
+    check_folder(*layers, repository, entry->path(), folder, test_only, &violations);
   }
   if (layers->knows("tools")) {
-    check_folder(*layers, repository, repository / "tools", "tools", &violations);
+    check_folder(*layers, repository, repository / "tools", "tools", test_only, &violations);
   }
   check_public_headers(repository, &violations);
   std::ranges::sort(violations);

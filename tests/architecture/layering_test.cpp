@@ -96,10 +96,14 @@ TEST_F(SyntheticTree, UnknownFoldersAndHeadersWithoutAFolderAreReported) {
                           HasSubstr("log.cpp:2: includes \"utils/strings.h\", but utils/")));
 }
 
-TEST_F(SyntheticTree, OnlyTestsMayUseTheTestSupport) {
+TEST_F(SyntheticTree, OnlyTestsAndTheirHeadersMayUseTheTestSupport) {
   write("src/core/log.cpp", "#include \"support/test_data.h\"\n");
-  write("src/core/log_test.cpp", "#include \"support/test_data.h\"\n");
+  write("src/core/log_test.cpp", "#include \"support/test_data.h\"\n#include \"core/cases.h\"\n");
+  write("src/core/cases.h", "#include \"support/test_data.h\"\n");
   EXPECT_THAT(violations(), ElementsAre(HasSubstr("src/core/log.cpp:1:")));
+  write("src/core/text.cpp", "#include \"core/cases.h\"\n");
+  EXPECT_THAT(violations(),
+              ElementsAre(HasSubstr("src/core/cases.h:1:"), HasSubstr("src/core/log.cpp:1:")));
 }
 
 TEST_F(SyntheticTree, APublicHeaderTakesNothingFromTheSources) {

@@ -132,9 +132,9 @@ HWY_INLINE void softmax_block(size_t num_rows, const int32_t* limits, float* sco
 // output[r] = output[r] * shrink[r] + sum over the tokens row r sees of p[r][j] * v[j], for `width`
 // columns of v starting where `rows` says.
 template <class Rows>
-HWY_INLINE void accumulate_values(size_t num_rows, const int32_t* limits, const float* scores,
-                                  const float* shrink, const Rows& rows, size_t width,
-                                  float* output, size_t output_stride) {
+HWY_NOINLINE void accumulate_values(size_t num_rows, const int32_t* limits, const float* scores,
+                                    const float* shrink, const Rows& rows, size_t width,
+                                    float* output, size_t output_stride) {
   constexpr auto kStep = static_cast<size_t>(tile::kTileRows);
   for (size_t r = 0; r < num_rows; r += kStep) {
     const size_t n = std::min(kStep, num_rows - r);

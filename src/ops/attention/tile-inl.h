@@ -256,9 +256,9 @@ HWY_INLINE void AccumulateTile(D d, Coefficients a, const Rows& b, size_t column
 
 // c[r][column] for kRows rows and `width` columns (a multiple of kLanes).
 template <int kRows, Start kStart, class Rows>
-HWY_NOINLINE void AccumulateRows(Coefficients a, const Rows& b, size_t width, size_t count,
-                                 const float* HWY_RESTRICT scale, float* HWY_RESTRICT c,
-                                 size_t c_stride) {
+HWY_INLINE void AccumulateRows(Coefficients a, const Rows& b, size_t width, size_t count,
+                               const float* HWY_RESTRICT scale, float* HWY_RESTRICT c,
+                               size_t c_stride) {
   const D d;
   // As many accumulators as the registers hold: at most 16 of 32, 8 of 16.
   constexpr int kVectors = kLanes >= 16 ? (kRows <= 2 ? 8 : 4)

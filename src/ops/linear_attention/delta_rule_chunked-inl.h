@@ -143,8 +143,8 @@ HWY_INLINE void start_values(const DeltaRuleHead& head, const Chunk& chunk,
 // target[i] += (lower triangle of `weights`)[i] . values for rows in tiles; `diagonal` says whether
 // j = i belongs to it. Rows of a tile share the columns before it, then each adds its own.
 template <tile::Start kStart>
-HWY_INLINE void add_lower(const float* weights, const float* values, int64_t count,
-                          int64_t diagonal, const float* scale, float* target) {
+HWY_NOINLINE void add_lower(const float* weights, const float* values, int64_t count,
+                            int64_t diagonal, const float* scale, float* target) {
   constexpr auto kStride = static_cast<size_t>(kDeltaChunk);
   const tile::StridedRows rows{values, kPanelWidth};
   for (int64_t i = 0; i < count; i += tile::kTileRows) {
@@ -163,9 +163,9 @@ HWY_INLINE void add_lower(const float* weights, const float* values, int64_t cou
 }
 
 // One chunk against one panel of the state.
-HWY_INLINE void advance_panel(const DeltaRuleHead& head, const Chunk& chunk,
-                              const DeltaScratch& scratch, float* state, int64_t first_column,
-                              int64_t num_columns) {
+HWY_NOINLINE void advance_panel(const DeltaRuleHead& head, const Chunk& chunk,
+                                const DeltaScratch& scratch, float* state, int64_t first_column,
+                                int64_t num_columns) {
   const D d;
   const auto width = static_cast<size_t>(chunk.padded);
   const tile::StridedRows state_rows{state, kPanelWidth};
