@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 #include <malloc.h>
 
 #include "ops/gemm/bf16_product.h"
@@ -20,8 +19,9 @@
 #include "ops/gemm/row_dot.h"
 #include "ops/simd/targets.h"
 
-// after targets.h
-#include <hwy/targets.h>
+// clang-format off
+#include <hwy/targets.h>  // after targets.h, which says what is compiled
+// clang-format on
 
 namespace heddle::ops {
 

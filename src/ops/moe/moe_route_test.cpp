@@ -13,8 +13,9 @@
 #include "ops/moe/routed_moe_reference.h"
 #include "ops/simd/targets.h"
 
-// after targets.h
-#include <hwy/targets.h>
+// clang-format off
+#include <hwy/targets.h>  // after targets.h, which says what is compiled
+// clang-format on
 
 namespace heddle::ops {
 

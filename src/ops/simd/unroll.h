@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HEDDLE_UNROLL before a loop over a compile-time count whose body works on an array of vectors: fully
-// unrolled, the array lives in registers.
+// HEDDLE_UNROLL before a loop over a compile-time count whose body works on an array of vectors:
+// fully unrolled, the array lives in registers.
 #pragma once
 
 #if defined(__clang__)
