@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// heddle bench: how fast the whole model (offline) and single ops are, beside what the machine allows.
-#include <fmt/format.h>
-
+// heddle bench: how fast the whole model (offline) and single ops are, beside what the machine
+// allows.
 #include <charconv>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "bench_offline.h"
 #include "load_progress.h"
@@ -51,12 +52,13 @@ Status emit(const Output& output, const ordered_json& report, const std::string&
 }
 
 std::string roofline_line(const ops::Roofline& roofline) {
-  return fmt::format("{} threads: reads {:.1f} GB/s, {:.0f} GFLOP/s in float32, {:.0f} in bfloat16\n",
-                     roofline.num_threads, roofline.read_gb_per_s, roofline.float_gflops,
-                     roofline.bf16_gflops);
+  return fmt::format(
+      "{} threads: reads {:.1f} GB/s, {:.0f} GFLOP/s in float32, {:.0f} in bfloat16\n",
+      roofline.num_threads, roofline.read_gb_per_s, roofline.float_gflops, roofline.bf16_gflops);
 }
 
-// "512,4096" as numbers. Error: kInvalidArgument for anything that is not a list of positive numbers.
+// "512,4096" as numbers. Error: kInvalidArgument for anything that is not a list of positive
+// numbers.
 Result<std::vector<int64_t>> parse_counts(const char* option, std::string_view text) {
   std::vector<int64_t> counts;
   for (size_t begin = 0; begin <= text.size();) {
@@ -64,8 +66,8 @@ Result<std::vector<int64_t>> parse_counts(const char* option, std::string_view t
     int64_t count = 0;
     const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, count);
     if (error != std::errc() || stop != text.data() + end || count < 1 || count > kMaxCount) {
-      return invalid_argument(fmt::format("{} \"{}\" is not a list of numbers from 1 to {}, like 1,4,16", option,
-                                          text, kMaxCount));
+      return invalid_argument(fmt::format(
+          "{} \"{}\" is not a list of numbers from 1 to {}, like 1,4,16", option, text, kMaxCount));
     }
     counts.push_back(count);
     begin = end + 1;
@@ -89,12 +91,14 @@ Status run_offline(OfflineCommand& command) {
   const OfflineOptions& options = command.options;
   if (options.chunk_tokens < 1 || options.decode_context < 1 || options.decode_steps < 1 ||
       options.repeats < 1 || command.threads < 0) {
-    return invalid_argument("--chunk, --context, --steps and --repeats must be at least 1, --threads at least 0");
+    return invalid_argument(
+        "--chunk, --context, --steps and --repeats must be at least 1, --threads at least 0");
   }
   command.options.prefill_tokens.clear();
   command.options.decode_batches.clear();
   if (!command.prefill.empty()) {
-    HEDDLE_ASSIGN_OR_RETURN(command.options.prefill_tokens, parse_counts("--prefill", command.prefill));
+    HEDDLE_ASSIGN_OR_RETURN(command.options.prefill_tokens,
+                            parse_counts("--prefill", command.prefill));
   }
   if (!command.decode_batch.empty()) {
     HEDDLE_ASSIGN_OR_RETURN(command.options.decode_batches,
@@ -132,12 +136,12 @@ Status run_offline(OfflineCommand& command) {
   Table table({"what", "ms", "tok/s", "GB/s", "of bandwidth"});
   for (const OfflineRow& row : report.rows) {
     const bool bounded = row.bandwidth_share.has_value();
-    table.add({row.what, fmt::format("{:.2f}", row.seconds * 1e3), fmt::format("{:.1f}", row.tokens_per_second),
+    table.add({row.what, fmt::format("{:.2f}", row.seconds * 1e3),
+               fmt::format("{:.1f}", row.tokens_per_second),
                bounded ? fmt::format("{:.1f}", *row.gigabytes_per_second) : "",
                bounded ? fmt::format("{:.0f} %", *row.bandwidth_share * 100) : ""});
-    ordered_json item = {{"what", row.what},
-                         {"seconds", row.seconds},
-                         {"tokens_per_second", row.tokens_per_second}};
+    ordered_json item = {
+        {"what", row.what}, {"seconds", row.seconds}, {"tokens_per_second", row.tokens_per_second}};
     if (bounded) {
       item["gigabytes_per_second"] = *row.gigabytes_per_second;
       item["bandwidth_share"] = *row.bandwidth_share;
@@ -146,7 +150,8 @@ Status run_offline(OfflineCommand& command) {
   }
   return emit(command.output, json,
               fmt::format("{}, {}, {} parameters\n{}\n{}", command.model_dir, dtype_name,
-                          pass->weights().num_parameters(), roofline_line(report.roofline), table.to_string()));
+                          pass->weights().num_parameters(), roofline_line(report.roofline),
+                          table.to_string()));
 }
 
 struct OpsCommand {
@@ -170,7 +175,8 @@ Status run_ops(const OpsCommand& command) {
     for (const ops::OpBenchmark& benchmark : family.make(context)) {
       const ops::Measurement measured = ops::measure(benchmark, command.seconds);
       const double share = roofline.floor_seconds(benchmark) / measured.median_seconds;
-      table.add({benchmark.name, benchmark.shape, fmt::format("{:.1f}", measured.median_seconds * 1e6),
+      table.add({benchmark.name, benchmark.shape,
+                 fmt::format("{:.1f}", measured.median_seconds * 1e6),
                  fmt::format("{:.1f}", measured.gb_per_s), fmt::format("{:.0f}", measured.gflops),
                  fmt::format("{:.0f} %", share * 100)});
       json["rows"].push_back({{"op", benchmark.name},
@@ -189,7 +195,8 @@ Status run_ops(const OpsCommand& command) {
       names += names.empty() ? "" : ", ";
       names += family.name;
     }
-    return not_found(fmt::format("no op benchmark matches \"{}\"; there are {}", command.filter, names));
+    return not_found(
+        fmt::format("no op benchmark matches \"{}\"; there are {}", command.filter, names));
   }
   return emit(command.output, json, roofline_line(roofline) + "\n" + table.to_string());
 }
@@ -209,18 +216,21 @@ std::function<int()> declare_offline(Options& options) {
       "heddle bench offline MODEL_DIR --prefill 512 --decode-batch 1 --output report.json\n"
       "\n"
       "A decode row's GB/s are the bytes a step must move at least (every weight once, the chosen\n"
-      "experts, KV and states) over its median time; the share is of the read bandwidth measured first.");
+      "experts, KV and states) over its median time; the share is of the read bandwidth measured "
+      "first.");
   options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json");
   options.choice("--load-format", &settings->load_format, {"auto", "safetensors", "dummy"},
                  "dummy: seeded random weights for a config.json");
   options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");
   options.flag("--exact", &settings->exact, "Measure exact mode");
   options.value("--threads", &settings->threads, "Compute threads; 0: physical cores");
-  options.value("--prefill", &settings->prefill, "Prompt lengths, separated by commas; empty: none");
+  options.value("--prefill", &settings->prefill,
+                "Prompt lengths, separated by commas; empty: none");
   options.value("--decode-batch", &settings->decode_batch,
                 "Numbers of sequences that decode together, separated by commas; empty: none");
   options.value("--chunk", &settings->options.chunk_tokens, "Tokens of one prefill step");
-  options.value("--context", &settings->options.decode_context, "Tokens before the first decode step");
+  options.value("--context", &settings->options.decode_context,
+                "Tokens before the first decode step");
   options.value("--steps", &settings->options.decode_steps, "Decode steps of one repeat");
   options.value("--repeats", &settings->options.repeats, "Repeats; medians count");
   declare_output(options, settings->output);
@@ -233,7 +243,8 @@ std::function<int()> declare_ops(Options& options) {
       "heddle bench ops\n"
       "heddle bench ops linear --threads 1\n"
       "\n"
-      "The roofline is the larger of bytes over read bandwidth and operations over peak arithmetic,\n"
+      "The roofline is the larger of bytes over read bandwidth and operations over peak "
+      "arithmetic,\n"
       "both measured first with the same threads.");
   options.positional("FILTER", &settings->filter, "Only families whose name contains this", false);
   options.value("--threads", &settings->threads, "Compute threads; 0: physical cores");
@@ -242,7 +253,8 @@ std::function<int()> declare_ops(Options& options) {
   return [settings] { return exit_code(run_ops(*settings)); };
 }
 
-constexpr Subcommand kOffline = {"offline", "Prefill and decode speed of a model.", declare_offline};
+constexpr Subcommand kOffline = {"offline", "Prefill and decode speed of a model.",
+                                 declare_offline};
 constexpr Subcommand kOps = {"ops", "Speed of single ops as a share of the roofline.", declare_ops};
 constexpr const Subcommand* kKinds[] = {&kOffline, &kOps};
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench_offline.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
+
+#include <fmt/format.h>
 
 #include "runner/decode_traffic.h"
 #include "runner/session.h"
@@ -45,7 +45,8 @@ Status prefill(Session& session, int64_t sequence, std::span<const TokenId> ids,
   return {};
 }
 
-Result<OfflineRow> bench_prefill(runner::ForwardPass& pass, const OfflineOptions& options, int64_t count) {
+Result<OfflineRow> bench_prefill(runner::ForwardPass& pass, const OfflineOptions& options,
+                                 int64_t count) {
   HEDDLE_ASSIGN_OR_RETURN(Session session, Session::create(pass, {.max_tokens = count}));
   const std::vector<TokenId> ids = spread_ids(count, pass.config().vocab_size, 0);
   std::vector<double> seconds;
@@ -60,16 +61,17 @@ Result<OfflineRow> bench_prefill(runner::ForwardPass& pass, const OfflineOptions
   return row;
 }
 
-Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions& options, int64_t batch,
-                                double read_gb_per_s) {
+Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions& options,
+                                int64_t batch, double read_gb_per_s) {
   const int64_t num_steps = options.decode_steps * options.repeats;
   HEDDLE_ASSIGN_OR_RETURN(
       Session session,
-      Session::create(pass, {.num_sequences = batch, .max_tokens = options.decode_context + num_steps + 1}));
+      Session::create(
+          pass, {.num_sequences = batch, .max_tokens = options.decode_context + num_steps + 1}));
   const int64_t vocab_size = pass.config().vocab_size;
   for (int64_t b = 0; b < batch; ++b) {
-    HEDDLE_RETURN_IF_ERROR(prefill(session, b, spread_ids(options.decode_context, vocab_size, b * 131),
-                                   options.chunk_tokens));
+    HEDDLE_RETURN_IF_ERROR(prefill(
+        session, b, spread_ids(options.decode_context, vocab_size, b * 131), options.chunk_tokens));
   }
   std::vector<TokenId> ids(static_cast<size_t>(batch));
   std::vector<Session::Feed> feeds;
@@ -100,8 +102,8 @@ Result<OfflineReport> bench_offline(runner::ForwardPass& pass, const OfflineOpti
   report.roofline = ops::measure_roofline(context);
   for (const int64_t count : options.prefill_tokens) {
     if (count > pass.config().max_position_embeddings) {
-      return invalid_argument(fmt::format("a prefill of {} tokens; the model's context is {}", count,
-                                          pass.config().max_position_embeddings));
+      return invalid_argument(fmt::format("a prefill of {} tokens; the model's context is {}",
+                                          count, pass.config().max_position_embeddings));
     }
     HEDDLE_ASSIGN_OR_RETURN(OfflineRow row, bench_prefill(pass, options, count));
     report.rows.push_back(std::move(row));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole-model speed without server or scheduler: prefill and decode, each beside what the machine allows.
+// Whole-model speed without server or scheduler: prefill and decode, each beside what the machine
+// allows.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +16,14 @@ namespace heddle::tools {
 struct OfflineOptions {
   std::vector<int64_t> prefill_tokens = {512, 4096};
   std::vector<int64_t> decode_batches = {1, 4, 16};
-  int64_t chunk_tokens = 512;     // of one prefill step
-  int64_t decode_context = 128;   // tokens every sequence has before its first decode step
+  int64_t chunk_tokens = 512;    // of one prefill step
+  int64_t decode_context = 128;  // tokens every sequence has before its first decode step
   int64_t decode_steps = 64;
   int64_t repeats = 3;  // the median counts
 };
 
 struct OfflineRow {
-  std::string what;  // "prefill 512", "decode batch 4"
+  std::string what;    // "prefill 512", "decode batch 4"
   double seconds = 0;  // median of a whole prefill, or of a step
   double tokens_per_second = 0;
   std::optional<double> gigabytes_per_second;  // decode: least bytes of a step over its time

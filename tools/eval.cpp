@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle eval: accuracy on question sets, and agreement with recorded outputs.
-#include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "evaluation.h"
 #include "options_engine.h"
@@ -31,7 +31,8 @@ struct SetReport {
 Result<std::vector<SetReport>> evaluate_sets(EvalOptions& options) {
   if (options.evaluation.parallel < 1 || options.evaluation.max_new_tokens < 1) {
     return invalid_argument(fmt::format("--parallel {} and --max-new-tokens {} must be at least 1",
-                                        options.evaluation.parallel, options.evaluation.max_new_tokens));
+                                        options.evaluation.parallel,
+                                        options.evaluation.max_new_tokens));
   }
   HEDDLE_RETURN_IF_ERROR(apply(options.model));
   HEDDLE_ASSIGN_OR_RETURN(const auto engine, Engine::create(options.model.engine));
@@ -70,7 +71,8 @@ int eval(EvalOptions& options) {
     fmt::print("{}\n", (json.size() == 1 ? json[0] : json).dump(2));
     return 0;
   }
-  Table table({"set", "correct", "of", "equal to reference", "of", "near ties", "different", "tok/s"});
+  Table table(
+      {"set", "correct", "of", "equal to reference", "of", "near ties", "different", "tok/s"});
   for (const auto& [name, report] : *reports) {
     table.add({name, std::to_string(report.correct), std::to_string(report.with_answer),
                std::to_string(report.equal_to_reference), std::to_string(report.with_reference),
@@ -78,7 +80,9 @@ int eval(EvalOptions& options) {
                fmt::format("{:.0f}", static_cast<double>(report.output_tokens) / report.seconds)});
   }
   fmt::print("{}", table.to_string());
-  fmt::print("A near tie: the first different token stood where the two best logits were closer than 1e-3.\n");
+  fmt::print(
+      "A near tie: the first different token stood where the two best logits were closer than "
+      "1e-3.\n");
   return 0;
 }
 
@@ -101,6 +105,7 @@ std::function<int()> declare_eval(Options& options) {
 
 }  // namespace
 
-const Subcommand kEval = {"eval", "Ask a model the questions of a set and count right answers.", declare_eval};
+const Subcommand kEval = {"eval", "Ask a model the questions of a set and count right answers.",
+                          declare_eval};
 
 }  // namespace heddle::tools

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "evaluation.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <fstream>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "tokenizer/tokenizer.h"
 
@@ -97,7 +97,8 @@ Result<Question> read_question(const nlohmann::ordered_json& line, const Engine&
   if (line.contains("reference_token_ids") && line["reference_token_ids"].is_array()) {
     std::vector<TokenId> ids;
     for (const auto& id : line["reference_token_ids"]) {
-      if (!id.is_number_integer()) return data_loss("reference_token_ids holds something that is no id");
+      if (!id.is_number_integer())
+        return data_loss("reference_token_ids holds something that is no id");
       ids.push_back(id.get<TokenId>());
     }
     question.reference = std::move(ids);
@@ -112,7 +113,8 @@ bool answers(const std::string& output, const std::string& answer) {
   return trimmed(mark == std::string::npos ? output : output.substr(mark + 4)) == trimmed(answer);
 }
 
-Result<std::vector<Question>> read_questions(const std::filesystem::path& path, const Engine& engine,
+Result<std::vector<Question>> read_questions(const std::filesystem::path& path,
+                                             const Engine& engine,
                                              const chat::ChatTemplate& chat_template) {
   std::ifstream file(path);
   if (!file) return not_found(fmt::format("{}: cannot be read", path.string()));
@@ -145,12 +147,13 @@ Result<EvaluationReport> evaluate(Engine& engine, const std::vector<Question>& q
     Request request{.id = fmt::format("eval-{}", index), .prompt = question.prompt};
     request.sampling.temperature = 0;
     request.stop.max_new_tokens =
-        std::min(options.max_new_tokens, engine.model_info().context_length -
-                                             static_cast<int64_t>(question.prompt.size()));
+        std::min(options.max_new_tokens,
+                 engine.model_info().context_length - static_cast<int64_t>(question.prompt.size()));
     request.return_logprobs = true;
     request.top_logprobs = 2;
-    refused = engine.submit(std::move(request),
-                            [&collector, index](const RequestEvent& event) { collector.add(index, event); });
+    refused = engine.submit(std::move(request), [&collector, index](const RequestEvent& event) {
+      collector.add(index, event);
+    });
     if (!refused.ok()) break;
     ++submitted;
   }

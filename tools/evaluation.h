@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evaluation: asks a model the questions of a set, greedily, and counts right answers and agreement with
-// recorded token ids.
+// Evaluation: asks a model the questions of a set, greedily, and counts right answers and agreement
+// with recorded token ids.
 //
-// A set is a .jsonl file; each line has `messages`, and where known `answer` and `reference_token_ids`. An
-// output answers with what follows its last "####", or as a whole, trimmed.
+// A set is a .jsonl file; each line has `messages`, and where known `answer` and
+// `reference_token_ids`. An output answers with what follows its last "####", or as a whole,
+// trimmed.
 #pragma once
 
 #include <cstdint>
@@ -39,14 +40,15 @@ struct EvaluationReport {
 };
 
 // Error: kNotFound, kDataLoss naming the line.
-Result<std::vector<Question>> read_questions(const std::filesystem::path& path, const Engine& engine,
+Result<std::vector<Question>> read_questions(const std::filesystem::path& path,
+                                             const Engine& engine,
                                              const chat::ChatTemplate& chat_template);
 
 // Whether `output` gives the answer.
 bool answers(const std::string& output, const std::string& answer);
 
 struct EvaluationOptions {
-  int64_t parallel = 64;         // questions in flight
+  int64_t parallel = 64;  // questions in flight
   int64_t max_new_tokens = 512;
   std::function<void(int64_t done, int64_t total)> progress;
 };

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle inspect: what a checkpoint is, what it needs, and how it will be computed.
-#include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_files.h"
 #include "graph/dump.h"
 #include "load_progress.h"
 #include "models/registry.h"
+#include "report_failure.h"
 #include "runner/forward_pass.h"
 #include "runner/pools.h"
-#include "report_failure.h"
 #include "subcommand.h"
 #include "table.h"
 #include "tokenizer/tokenizer.h"
@@ -39,11 +39,14 @@ int64_t num_parameters(const std::vector<checkpoint::WeightSpec>& specs) {
   return total;
 }
 
-std::string mib(int64_t bytes) { return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / 1048576.0); }
+std::string mib(int64_t bytes) {
+  return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / 1048576.0);
+}
 
 Status print_summary(const InspectOptions& options) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto config, checkpoint::load_model_config(options.model_dir,
-                                                                          models::served_architectures()));
+  HEDDLE_ASSIGN_OR_RETURN(
+      const auto config,
+      checkpoint::load_model_config(options.model_dir, models::served_architectures()));
   HEDDLE_ASSIGN_OR_RETURN(const auto model, models::create_model(config));
   const models::CacheNeeds needs = model->cache_needs();
   const int64_t parameters = num_parameters(model->weight_specs());
@@ -75,12 +78,14 @@ Status print_summary(const InspectOptions& options) {
                                    needs.num_kv_layers, needs.num_state_layers)});
   table.add({"hidden size", fmt::format("{}", config.hidden_size)});
   if (config.moe) {
-    table.add({"experts", fmt::format("{} of {} per token, {} wide", config.moe->num_experts_per_token,
-                                      config.moe->num_experts, config.moe->intermediate_size)});
+    table.add(
+        {"experts", fmt::format("{} of {} per token, {} wide", config.moe->num_experts_per_token,
+                                config.moe->num_experts, config.moe->intermediate_size)});
   }
   table.add({"vocabulary", fmt::format("{}", config.vocab_size)});
   table.add({"context", fmt::format("{} tokens", config.max_position_embeddings)});
-  table.add({"weights", mib(bytes_of(dtype, parameters)) + fmt::format(" as {}", to_string(dtype))});
+  table.add(
+      {"weights", mib(bytes_of(dtype, parameters)) + fmt::format(" as {}", to_string(dtype))});
   table.add({"KV cache", fmt::format("{} bytes per token", token_bytes)});
   table.add({"recurrent state", mib(state_bytes) + " per sequence"});
   fmt::print("{}", table.to_string());
@@ -107,12 +112,12 @@ Status print_graph(const InspectOptions& options) {
   if (options.dtype != "auto") {
     HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(options.dtype));
   }
-  HEDDLE_ASSIGN_OR_RETURN(const auto pass,
-                          runner::ForwardPass::create({.model_dir = options.model_dir,
-                                                       .dummy_weights = options.load_format == "dummy",
-                                                       .dtype = dtype,
-                                                       .max_step_tokens = options.step_tokens,
-                                                       .on_load_progress = load_progress_bar()}));
+  HEDDLE_ASSIGN_OR_RETURN(
+      const auto pass, runner::ForwardPass::create({.model_dir = options.model_dir,
+                                                    .dummy_weights = options.load_format == "dummy",
+                                                    .dtype = dtype,
+                                                    .max_step_tokens = options.step_tokens,
+                                                    .on_load_progress = load_progress_bar()}));
   fmt::print("{}", graph::dump(pass->program()));
   return {};
 }
@@ -126,8 +131,9 @@ Status print_tokens(const InspectOptions& options) {
   }
   Table table({"id", "token"});
   for (const TokenId id : ids) {
-    table.add({std::to_string(id), nlohmann::json(tokenizer->decode({&id, 1}, false))
-                                       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
+    table.add(
+        {std::to_string(id), nlohmann::json(tokenizer->decode({&id, 1}, false))
+                                 .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
   }
   fmt::print("{}{} tokens\n", table.to_string(), ids.size());
   return {};

@@ -22,7 +22,8 @@ class LoadProgress {
     if (elapsed.count() < kPatienceSeconds && !bar_) return;
     if (!bar_) bar_.emplace(total_bytes / kMebibyte);
     const double gigabytes = static_cast<double>(done_bytes) / 1e9;
-    bar_->show(done_bytes / kMebibyte, fmt::format("MiB of weights, {:.1f} GB/s", gigabytes / elapsed.count()));
+    bar_->show(done_bytes / kMebibyte,
+               fmt::format("MiB of weights, {:.1f} GB/s", gigabytes / elapsed.count()));
     if (done_bytes >= total_bytes) bar_.reset();
   }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report_failure.h"
 
-#include <fmt/format.h>
-
 #include <cstdio>
+
+#include <fmt/format.h>
 
 #include "subcommand.h"
 

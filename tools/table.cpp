@@ -21,7 +21,8 @@ void append_cell(std::string& line, const std::string& cell, size_t width, bool 
 std::string Table::to_string() const {
   std::vector<size_t> widths(rows_[0].size(), 0);
   for (const auto& row : rows_) {
-    for (size_t i = 0; i < widths.size() && i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (size_t i = 0; i < widths.size() && i < row.size(); ++i)
+      widths[i] = std::max(widths[i], row[i].size());
   }
   std::vector<bool> right(widths.size(), true);
   for (size_t r = 1; r < rows_.size(); ++r) {

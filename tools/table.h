@@ -13,7 +13,8 @@ class Table {
 
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
 
-  // Columns padded to their widest cell; numbers to the right, words to the left; a rule below the header.
+  // Columns padded to their widest cell; numbers to the right, words to the left; a rule below the
+  // header.
   [[nodiscard]] std::string to_string() const;
 
  private:

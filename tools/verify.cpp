@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle verify: a model against golden logits, hidden states and greedy tokens.
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include "load_progress.h"
-#include "runner/golden_cases.h"
 #include "report_failure.h"
+#include "runner/golden_cases.h"
 #include "subcommand.h"
 #include "table.h"
 
@@ -41,7 +41,8 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
     HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(options.dtype));
   }
   HEDDLE_ASSIGN_OR_RETURN(const auto file, checkpoint::SafetensorsFile::open(options.cases));
-  HEDDLE_ASSIGN_OR_RETURN(const std::vector<runner::GoldenCase> goldens, runner::read_golden_cases(file));
+  HEDDLE_ASSIGN_OR_RETURN(const std::vector<runner::GoldenCase> goldens,
+                          runner::read_golden_cases(file));
   size_t longest = 0;
   for (const auto& golden : goldens) longest = std::max(longest, golden.ids.size());
   const auto step_tokens = static_cast<int64_t>(longest) + 64;
@@ -63,19 +64,18 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
       const bool passed = result.logits_error < options.tolerance &&
                           result.hidden_error < options.tolerance && result.greedy_wrong == 0 &&
                           (!options.exact || result.same_bits);
-      rows.push_back({golden.name, static_cast<int64_t>(golden.ids.size()), feeding.name, result, passed});
+      rows.push_back(
+          {golden.name, static_cast<int64_t>(golden.ids.size()), feeding.name, result, passed});
     }
   }
   return rows;
 }
 
 void print_json(const VerifyOptions& options, const std::vector<Row>& rows, bool passed) {
-  nlohmann::ordered_json report = {{"model", options.model_dir},
-                                   {"cases", options.cases},
-                                   {"exact", options.exact},
-                                   {"tolerance", options.tolerance},
-                                   {"passed", passed},
-                                   {"rows", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json report = {
+      {"model", options.model_dir}, {"cases", options.cases},
+      {"exact", options.exact},     {"tolerance", options.tolerance},
+      {"passed", passed},           {"rows", nlohmann::ordered_json::array()}};
   for (const Row& row : rows) {
     report["rows"].push_back({{"case", row.name},
                               {"tokens", row.tokens},
@@ -91,16 +91,19 @@ void print_json(const VerifyOptions& options, const std::vector<Row>& rows, bool
 }
 
 void print_table(const VerifyOptions& options, const std::vector<Row>& rows) {
-  Table table({"case", "tokens", "fed", "logits", "hidden", "greedy wrong", "near ties", "same bits", ""});
+  Table table(
+      {"case", "tokens", "fed", "logits", "hidden", "greedy wrong", "near ties", "same bits", ""});
   for (const Row& row : rows) {
-    table.add({row.name, std::to_string(row.tokens), row.feeding, fmt::format("{:.1e}", row.result.logits_error),
-               fmt::format("{:.1e}", row.result.hidden_error), std::to_string(row.result.greedy_wrong),
-               std::to_string(row.result.near_ties), row.result.same_bits ? "yes" : "no",
-               row.passed ? "ok" : "FAILED"});
+    table.add({row.name, std::to_string(row.tokens), row.feeding,
+               fmt::format("{:.1e}", row.result.logits_error),
+               fmt::format("{:.1e}", row.result.hidden_error),
+               std::to_string(row.result.greedy_wrong), std::to_string(row.result.near_ties),
+               row.result.same_bits ? "yes" : "no", row.passed ? "ok" : "FAILED"});
   }
-  fmt::print("{}\nErrors are the largest ||delta|| / ||reference|| of a row; the limit is {:g}.{}\n",
-             table.to_string(), options.tolerance,
-             options.exact ? " Exact mode: all ways of feeding must give the same bits." : "");
+  fmt::print(
+      "{}\nErrors are the largest ||delta|| / ||reference|| of a row; the limit is {:g}.{}\n",
+      table.to_string(), options.tolerance,
+      options.exact ? " Exact mode: all ways of feeding must give the same bits." : "");
 }
 
 int verify(const VerifyOptions& options) {
@@ -111,7 +114,8 @@ int verify(const VerifyOptions& options) {
     print_json(options, *rows, failed == 0);
   } else {
     print_table(options, *rows);
-    fmt::print("{} of {} checks passed.\n", static_cast<int64_t>(rows->size()) - failed, rows->size());
+    fmt::print("{} of {} checks passed.\n", static_cast<int64_t>(rows->size()) - failed,
+               rows->size());
   }
   return failed == 0 ? 0 : 1;
 }
@@ -120,7 +124,8 @@ std::function<int()> declare_verify(Options& options) {
   auto settings = std::make_shared<VerifyOptions>();
   options.examples(
       "heddle verify tests/golden/qwen3_next tests/golden/qwen3_next/cases.safetensors\n"
-      "heddle verify models/heddle-tiny tests/golden/heddle_tiny/logits.safetensors --dtype float32\n"
+      "heddle verify models/heddle-tiny tests/golden/heddle_tiny/logits.safetensors --dtype "
+      "float32\n"
       "heddle verify MODEL_DIR CASES.safetensors --exact\n"
       "\n"
       "Every case is fed whole, in chunks of 1, 17, 64 and 65 tokens and together with strangers.\n"
@@ -128,7 +133,8 @@ std::function<int()> declare_verify(Options& options) {
   options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json and weights");
   options.positional("CASES", &settings->cases, "Golden file (safetensors)");
   options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");
-  options.flag("--exact", &settings->exact, "Exact mode: all ways of feeding must give the same bits");
+  options.flag("--exact", &settings->exact,
+               "Exact mode: all ways of feeding must give the same bits");
   options.value("--threads", &settings->threads, "Compute threads; 0: physical cores");
   options.value("--tolerance", &settings->tolerance, "Largest relative error of a row");
   options.flag("--json", &settings->json, "Print the report as JSON");
@@ -137,6 +143,7 @@ std::function<int()> declare_verify(Options& options) {
 
 }  // namespace
 
-const Subcommand kVerify = {"verify", "Compare a model with golden logits and tokens.", declare_verify};
+const Subcommand kVerify = {"verify", "Compare a model with golden logits and tokens.",
+                            declare_verify};
 
 }  // namespace heddle::tools

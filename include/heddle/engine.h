@@ -2,12 +2,13 @@
 // Engine: one loaded model that answers requests. Start here.
 //
 //   HEDDLE_ASSIGN_OR_RETURN(auto engine, Engine::create({.model_dir = "models/heddle-tiny"}));
-//   HEDDLE_RETURN_IF_ERROR(engine->submit(std::move(request), [](const RequestEvent& event) { ... }));
+//   HEDDLE_RETURN_IF_ERROR(engine->submit(std::move(request), [](const RequestEvent& event) { ...
+//   }));
 //
-// Threading: submit(), cancel() and the accessors are thread-safe. Events arrive on the engine's own
-// thread, in order, and the last one carries `finish`; the callback must not block and must not call
-// into the engine, other than submit() and cancel().
-// Lifetime: the destructor aborts what still runs (each request gets its final event) and joins.
+// Threading: submit(), cancel() and the accessors are thread-safe. Events arrive on the engine's
+// own thread, in order, and the last one carries `finish`; the callback must not block and must not
+// call into the engine, other than submit() and cancel(). Lifetime: the destructor aborts what
+// still runs (each request gets its final event) and joins.
 #pragma once
 
 #include <functional>
@@ -40,7 +41,8 @@ struct ModelInfo {
 
 // Where the memory goes, in bytes; printed when the engine starts.
 struct MemoryPlan {
-  int64_t weights_bytes = 0;       // resident copies; weights used in place from the file are not counted
+  int64_t weights_bytes =
+      0;  // resident copies; weights used in place from the file are not counted
   int64_t mapped_weights_bytes = 0;
   int64_t kv_pool_bytes = 0;
   int64_t state_pool_bytes = 0;
@@ -74,8 +76,8 @@ class Engine {
 
   virtual ~Engine() = default;
 
-  // Queues a request. Errors (nothing is queued, `on_event` is not called): kInvalidArgument for a bad
-  // field or a prompt that does not fit the context, kResourceExhausted when the queue is full,
+  // Queues a request. Errors (nothing is queued, `on_event` is not called): kInvalidArgument for a
+  // bad field or a prompt that does not fit the context, kResourceExhausted when the queue is full,
   // kUnavailable while shutting down.
   virtual Status submit(Request request, EventCallback on_event) = 0;
 

@@ -11,18 +11,21 @@
 namespace heddle {
 
 struct EngineOptions {
-  std::filesystem::path model_dir;   // a folder in hub layout: config.json, *.safetensors, tokenizer.json
-  std::string load_format = "auto";  // "auto": safetensors; "dummy": seeded random weights, needs only config.json
-  std::string dtype = "auto";        // "auto": as stored; "float32", "bfloat16", "float16"
+  std::filesystem::path
+      model_dir;  // a folder in hub layout: config.json, *.safetensors, tokenizer.json
+  std::string load_format =
+      "auto";  // "auto": safetensors; "dummy": seeded random weights, needs only config.json
+  std::string dtype = "auto";  // "auto": as stored; "float32", "bfloat16", "float16"
 
-  // Slow and segmentation-proof: fp32, recurrent delta rule for every token, fixed-order sums. Any two
-  // ways to compute a token give the same bits (docs/numerics.md). Implies dtype float32.
+  // Slow and segmentation-proof: fp32, recurrent delta rule for every token, fixed-order sums. Any
+  // two ways to compute a token give the same bits (docs/numerics.md). Implies dtype float32.
   bool exact = false;
 
   int32_t num_threads = 0;  // compute threads; 0: the machine's physical cores
 
-  int64_t context_length = 0;          // tokens a sequence may have; 0: what the model was made for
-  int32_t max_running_requests = 0;    // sequences in one step; 0: as many as the pools allow, at most 64
+  int64_t context_length = 0;  // tokens a sequence may have; 0: what the model was made for
+  int32_t max_running_requests =
+      0;  // sequences in one step; 0: as many as the pools allow, at most 64
   int64_t chunked_prefill_tokens = 0;  // prompt tokens of one step; 0: 512
   int32_t page_size = 16;              // tokens of a KV page: a power of two from 1 to 128
   int64_t max_total_tokens = 0;        // size of the KV pool in tokens; 0: from memory_fraction

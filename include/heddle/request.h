@@ -16,9 +16,10 @@ using TokenId = int32_t;
 
 // How tokens are drawn from logits. The defaults draw from the unmodified distribution.
 //
-// Order of operations on the fp32 logits: 1 mask of ids that may not end the text yet (min_new_tokens);
-// 2 logit_bias; 3 repetition penalty; 4 frequency and presence penalties; 5 temperature; 6 softmax;
-// 7 top_k, then top_p, then min_p; 8 draw. Penalties look at the output only. Ties: the lower id first.
+// Order of operations on the fp32 logits: 1 mask of ids that may not end the text yet
+// (min_new_tokens); 2 logit_bias; 3 repetition penalty; 4 frequency and presence penalties; 5
+// temperature; 6 softmax; 7 top_k, then top_p, then min_p; 8 draw. Penalties look at the output
+// only. Ties: the lower id first.
 struct SamplingParams {
   float temperature = 1.0f;  // >= 0; below 1e-6 means greedy: the best logit after steps 1 to 4
   float top_p = 1.0f;        // (0, 1]: smallest set whose mass before the last token is <= top_p
@@ -36,12 +37,12 @@ struct SamplingParams {
 
 // When generation ends.
 struct StopConditions {
-  int64_t max_new_tokens = 128;         // >= 0
-  int64_t min_new_tokens = 0;           // until then end-of-sequence and stop ids cannot be drawn
-  std::vector<std::string> texts;       // ends when the output contains one
-  std::vector<TokenId> token_ids;       // beside the model's end-of-sequence ids
-  bool ignore_eos = false;              // the model's end-of-sequence ids do not end the text
-  bool keep_stop_text = false;          // leave the matched stop text or token in the output
+  int64_t max_new_tokens = 128;    // >= 0
+  int64_t min_new_tokens = 0;      // until then end-of-sequence and stop ids cannot be drawn
+  std::vector<std::string> texts;  // ends when the output contains one
+  std::vector<TokenId> token_ids;  // beside the model's end-of-sequence ids
+  bool ignore_eos = false;         // the model's end-of-sequence ids do not end the text
+  bool keep_stop_text = false;     // leave the matched stop text or token in the output
 };
 
 struct Request {
@@ -71,7 +72,7 @@ struct Finish {
 
 struct TokenLogprob {
   TokenId token = 0;
-  float logprob = 0;  // log softmax of the logits after temperature
+  float logprob = 0;                           // log softmax of the logits after temperature
   std::vector<std::pair<TokenId, float>> top;  // best first
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Status and Result: how Heddle reports what the world did wrong. Heddle does not throw.
 //
-// A Status is OK or a code with a message that names the thing, the value and, where there is one, the
-// remedy: "rms_norm: weight has H = 32, x has H = 64". Broken invariants of our own are not a Status:
-// they abort through HEDDLE_CHECK (core/check.h).
+// A Status is OK or a code with a message that names the thing, the value and, where there is one,
+// the remedy: "rms_norm: weight has H = 32, x has H = 64". Broken invariants of our own are not a
+// Status: they abort through HEDDLE_CHECK (core/check.h).
 //
 // Threading: values; thread-compatible. Cost: an OK Status is one null pointer.
 #pragma once
@@ -118,10 +118,10 @@ class [[nodiscard]] Result {
 
 }  // namespace heddle
 
-#define HEDDLE_RETURN_IF_ERROR(expression)                                              \
-  do {                                                                                  \
+#define HEDDLE_RETURN_IF_ERROR(expression)                                                 \
+  do {                                                                                     \
     if (::heddle::Status heddle_status_ = (expression); !heddle_status_.ok()) [[unlikely]] \
-      return heddle_status_;                                                            \
+      return heddle_status_;                                                               \
   } while (false)
 
 #define HEDDLE_CONCAT_INNER(a, b) a##b

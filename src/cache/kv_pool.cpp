@@ -32,8 +32,7 @@ Result<KvPool> KvPool::create(device::Device& device, const KvLayout& layout, in
   }
   pool.region_bytes_ =
       (page_bytes * (num_pages + 1) + kRegionAlignment - 1) / kRegionAlignment * kRegionAlignment;
-  Result<device::Buffer> memory =
-      device.allocate(2 * layout.num_layers * pool.region_bytes_);
+  Result<device::Buffer> memory = device.allocate(2 * layout.num_layers * pool.region_bytes_);
   if (!memory.ok()) return memory.status().with_context("KV pool");
   pool.memory_ = std::move(memory).value();
   return pool;

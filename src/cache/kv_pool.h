@@ -25,8 +25,7 @@ class KvPool {
 
   // Errors: kInvalidArgument for a bad layout, kResourceExhausted when the system refuses the
   // mapping.
-  static Result<KvPool> create(device::Device& device, const KvLayout& layout,
-                               int64_t num_pages);
+  static Result<KvPool> create(device::Device& device, const KvLayout& layout, int64_t num_pages);
 
   [[nodiscard]] MutableTensorView k(int64_t layer) { return view(2 * layer); }
 

@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 
 #include "cache/kv_pool.h"
-#include "device/cpu_device.h"
 #include "cache/state_pool.h"
+#include "device/cpu_device.h"
 
 namespace heddle::cache {
 namespace {

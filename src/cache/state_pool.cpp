@@ -36,8 +36,8 @@ Result<StatePool> StatePool::create(device::Device& device, const StateLayout& l
   }
   pool.conv_region_bytes_ = aligned(layout.conv_bytes_per_layer() * (num_slots + 1));
   pool.recurrent_region_bytes_ = aligned(layout.recurrent_bytes_per_layer() * (num_slots + 1));
-  Result<device::Buffer> memory = device.allocate(
-      layout.num_layers * (pool.conv_region_bytes_ + pool.recurrent_region_bytes_));
+  Result<device::Buffer> memory =
+      device.allocate(layout.num_layers * (pool.conv_region_bytes_ + pool.recurrent_region_bytes_));
   if (!memory.ok()) return memory.status().with_context("state pool");
   pool.memory_ = std::move(memory).value();
   return pool;
@@ -82,7 +82,8 @@ Status StatePool::copy_slot(device::Stream& stream, int32_t from, int32_t to) {
   const int64_t recurrent_bytes = layout_.recurrent_bytes_per_layer();
   for (int64_t layer = 0; layer < layout_.num_layers; ++layer) {
     std::byte* const conv = conv_data(layer);
-    HEDDLE_RETURN_IF_ERROR(stream.copy(conv + to * conv_bytes, conv + from * conv_bytes, conv_bytes));
+    HEDDLE_RETURN_IF_ERROR(
+        stream.copy(conv + to * conv_bytes, conv + from * conv_bytes, conv_bytes));
     std::byte* const recurrent = recurrent_data(layer);
     HEDDLE_RETURN_IF_ERROR(stream.copy(recurrent + to * recurrent_bytes,
                                        recurrent + from * recurrent_bytes, recurrent_bytes));

@@ -52,7 +52,7 @@ class StatePool {
   int64_t num_slots_ = 0;
   int64_t conv_region_bytes_ = 0;       // one layer
   int64_t recurrent_region_bytes_ = 0;  // one layer
-  device::Buffer memory_;           // recurrent of all layers, then conv of all layers
+  device::Buffer memory_;               // recurrent of all layers, then conv of all layers
 };
 
 }  // namespace heddle::cache

@@ -2,8 +2,8 @@
 // Checks of our own invariants: a failure is a bug in Heddle, prints both sides and aborts.
 // What the world does wrong is a Status instead (heddle/status.h).
 //
-// HEDDLE_DCHECK* vanish in release builds (NDEBUG): for hot loops. Formatting happens out of line, so
-// this header is cheap and safe in CUDA sources.
+// HEDDLE_DCHECK* vanish in release builds (NDEBUG): for hot loops. Formatting happens out of line,
+// so this header is cheap and safe in CUDA sources.
 #pragma once
 
 #include <sstream>
@@ -29,18 +29,19 @@ template <typename A, typename B>
 #define HEDDLE_STRINGIZE(x) HEDDLE_STRINGIZE_INNER(x)
 #define HEDDLE_WHERE __FILE__ ":" HEDDLE_STRINGIZE(__LINE__)
 
-#define HEDDLE_CHECK(condition)                                                      \
-  do {                                                                               \
-    if (!(condition)) [[unlikely]]                                                   \
-      ::heddle::internal::check_failed(HEDDLE_WHERE, #condition, "");                \
+#define HEDDLE_CHECK(condition)                                       \
+  do {                                                                \
+    if (!(condition)) [[unlikely]]                                    \
+      ::heddle::internal::check_failed(HEDDLE_WHERE, #condition, ""); \
   } while (false)
 
-#define HEDDLE_CHECK_COMPARE(a, b, op)                                                           \
-  do {                                                                                           \
-    const auto& heddle_a_ = (a);                                                                 \
-    const auto& heddle_b_ = (b);                                                                 \
-    if (!(heddle_a_ op heddle_b_)) [[unlikely]]                                                  \
-      ::heddle::internal::check_compare_failed(HEDDLE_WHERE, #a " " #op " " #b, heddle_a_, heddle_b_); \
+#define HEDDLE_CHECK_COMPARE(a, b, op)                                                     \
+  do {                                                                                     \
+    const auto& heddle_a_ = (a);                                                           \
+    const auto& heddle_b_ = (b);                                                           \
+    if (!(heddle_a_ op heddle_b_)) [[unlikely]]                                            \
+      ::heddle::internal::check_compare_failed(HEDDLE_WHERE, #a " " #op " " #b, heddle_a_, \
+                                               heddle_b_);                                 \
   } while (false)
 
 #define HEDDLE_CHECK_EQ(a, b) HEDDLE_CHECK_COMPARE(a, b, ==)

@@ -17,7 +17,8 @@ class Clock {
 class SteadyClock final : public Clock {
  public:
   [[nodiscard]] double now_seconds() const override {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
   }
 };
 

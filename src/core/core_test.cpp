@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
+
+#include <gtest/gtest.h>
 
 #include "core/clock.h"
 #include "core/dtype.h"
@@ -55,11 +55,12 @@ TEST(DTypes, PacksTwoInt4IntoAByte) {
 }
 
 TEST(Bf16, RoundsToNearestEven) {
-  EXPECT_EQ(to_bf16(1.00585f).bits, 0x3f81);   // above the middle: up
+  EXPECT_EQ(to_bf16(1.00585f).bits, 0x3f81);     // above the middle: up
   EXPECT_EQ(to_bf16(1.00390625f).bits, 0x3f80);  // exactly between: to the even one
   EXPECT_EQ(to_bf16(1.01171875f).bits, 0x3f82);
   EXPECT_TRUE(std::isnan(to_float(to_bf16(std::numeric_limits<float>::quiet_NaN()))));
-  EXPECT_EQ(to_float(to_bf16(std::numeric_limits<float>::infinity())), std::numeric_limits<float>::infinity());
+  EXPECT_EQ(to_float(to_bf16(std::numeric_limits<float>::infinity())),
+            std::numeric_limits<float>::infinity());
 }
 
 TEST(F16, EveryValueSurvivesTheRoundTrip) {
@@ -118,8 +119,9 @@ TEST(ShapeContract, NamesTheTensorAndTheDimensionThatDisagree) {
                 .message(),
             "rms_norm: weight has H = 32, x has H = 64");
   Dim W{"W", 4};
-  EXPECT_EQ(ShapeContract("conv").expect("weight", weight.view(), {&W}, kFloating).status().message(),
-            "conv: weight has W = 32, the contract has W = 4");
+  EXPECT_EQ(
+      ShapeContract("conv").expect("weight", weight.view(), {&W}, kFloating).status().message(),
+      "conv: weight has W = 32, the contract has W = 4");
   EXPECT_EQ(ShapeContract("op").expect("x", x.view(), {&T}, kFloating).status().message(),
             "op: x has shape [3, 64], but 1 dimensions are needed");
   EXPECT_EQ(ShapeContract("op").expect("x", half.view(), {&T, &H}, DType::kF32).status().message(),

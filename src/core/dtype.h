@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number formats tensors are stored in, and scalar conversions between the 16-bit ones and float.
+// The number formats tensors are stored in, and scalar conversions between the 16-bit ones and
+// float.
 //
-// Vectorised conversions live with the kernels that need them; the functions here are the definition
-// (round to nearest, ties to even) that the kernels are tested against.
+// Vectorised conversions live with the kernels that need them; the functions here are the
+// definition (round to nearest, ties to even) that the kernels are tested against.
 #pragma once
 
 #include <bit>
@@ -30,7 +31,8 @@ enum class DType : uint8_t {
 // Bits of one element: 4 for kI4.
 [[nodiscard]] int64_t bits_of(DType dtype);
 
-// Bytes of `count` elements, rounded up to whole bytes. `count` must be what a validated shape holds.
+// Bytes of `count` elements, rounded up to whole bytes. `count` must be what a validated shape
+// holds.
 [[nodiscard]] int64_t bytes_of(DType dtype, int64_t count);
 
 [[nodiscard]] constexpr bool is_floating(DType dtype) {
@@ -38,7 +40,8 @@ enum class DType : uint8_t {
          dtype == DType::kF8E4M3;
 }
 
-// "float32", "fp32", "bfloat16", "bf16", "float16", "half", "fp16". Error: kInvalidArgument, listing them.
+// "float32", "fp32", "bfloat16", "bf16", "float16", "half", "fp16". Error: kInvalidArgument,
+// listing them.
 Result<DType> parse_dtype(std::string_view name);
 
 // bfloat16: the upper half of a float.
@@ -61,7 +64,8 @@ struct F16 {
 
 [[nodiscard]] inline Bf16 to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((bits >> 16) | 0x40u)};  // NaN
+  if ((bits & 0x7fffffffu) > 0x7f800000u)
+    return {static_cast<uint16_t>((bits >> 16) | 0x40u)};  // NaN
   return {static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
 

@@ -9,8 +9,8 @@ ShapeContract& ShapeContract::expect(const char* name, const TensorView& tensor,
                                      std::initializer_list<Dim*> dims, DTypeSet dtypes) {
   if (!status_.ok()) return *this;
   if (!dtypes.contains(tensor.dtype)) {
-    status_ = invalid_argument(
-        fmt::format("{}: {} has dtype {}, which is not taken here", op_, name, to_string(tensor.dtype)));
+    status_ = invalid_argument(fmt::format("{}: {} has dtype {}, which is not taken here", op_,
+                                           name, to_string(tensor.dtype)));
     return *this;
   }
   if (tensor.shape.rank() != static_cast<int>(dims.size())) {
@@ -25,8 +25,9 @@ ShapeContract& ShapeContract::expect(const char* name, const TensorView& tensor,
       dim->value_ = seen;
       dim->source_ = name;
     } else if (dim->value_ != seen) {
-      status_ = invalid_argument(fmt::format("{}: {} has {} = {}, {} has {} = {}", op_, name,
-                                             dim->name_, seen, dim->source_, dim->name_, dim->value_));
+      status_ =
+          invalid_argument(fmt::format("{}: {} has {} = {}, {} has {} = {}", op_, name, dim->name_,
+                                       seen, dim->source_, dim->name_, dim->value_));
       return *this;
     }
   }
@@ -36,7 +37,8 @@ ShapeContract& ShapeContract::expect(const char* name, const TensorView& tensor,
   return *this;
 }
 
-ShapeContract& ShapeContract::require(bool holds, const char* name, double value, const char* must) {
+ShapeContract& ShapeContract::require(bool holds, const char* name, double value,
+                                      const char* must) {
   if (status_.ok() && !holds) {
     status_ = invalid_argument(fmt::format("{}: {} is {}, it must {}", op_, name, value, must));
   }

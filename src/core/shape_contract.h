@@ -7,8 +7,9 @@
 //                              .expect("y", args.y, {&T, &H}, DType::kF32)
 //                              .status());
 //
-// A Dim takes its value at first sight and must agree from then on; Dim{"W", 4} is fixed from the start.
-// The first error is kept: "rms_norm: weight has H = 32, x has H = 64". Cost: no allocation when all is well.
+// A Dim takes its value at first sight and must agree from then on; Dim{"W", 4} is fixed from the
+// start. The first error is kept: "rms_norm: weight has H = 32, x has H = 64". Cost: no allocation
+// when all is well.
 #pragma once
 
 #include <initializer_list>
@@ -27,7 +28,9 @@ class Dim {
 
   [[nodiscard]] int64_t value() const { return value_; }
 
-  operator int64_t() const { return value_; }  // NOLINT(google-explicit-constructor): reads as the letter
+  operator int64_t() const {
+    return value_;
+  }  // NOLINT(google-explicit-constructor): reads as the letter
 
  private:
   friend class ShapeContract;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes and views. A view points at memory somebody else owns: a weight in a mapped file, a place in a
-// step's arena, a row of a pool. Views are values, 64 bytes, and never own (Buffer in device/ does).
+// Shapes and views. A view points at memory somebody else owns: a weight in a mapped file, a place
+// in a step's arena, a row of a pool. Views are values, 64 bytes, and never own (Buffer in device/
+// does).
 //
-// Layout: row-major, the last dimension contiguous. The leading stride may exceed the row width, so that
-// a view can be a column range of a wider tensor; every other dimension is dense.
+// Layout: row-major, the last dimension contiguous. The leading stride may exceed the row width, so
+// that a view can be a column range of a wider tensor; every other dimension is dense.
 #pragma once
 
 #include <array>
@@ -64,7 +65,8 @@ class Shape {
   int rank_ = 0;
 };
 
-// Elements of `dims`, or an error when one is negative or the product leaves int64 (untrusted shapes).
+// Elements of `dims`, or an error when one is negative or the product leaves int64 (untrusted
+// shapes).
 Result<int64_t> checked_num_elements(std::span<const int64_t> dims);
 
 template <typename Pointer>
@@ -124,8 +126,8 @@ struct MutableTensorView : BasicTensorView<void*> {
   }
 };
 
-// Owned, 64-byte aligned, zeroed host memory with a shape. For tests, weights that had to be re-laid out,
-// and small constants; step data lives in arenas.
+// Owned, 64-byte aligned, zeroed host memory with a shape. For tests, weights that had to be
+// re-laid out, and small constants; step data lives in arenas.
 class Tensor {
  public:
   Tensor() = default;

@@ -66,7 +66,9 @@ class CpuStream final : public Stream {
 
 }  // namespace
 
-std::string CpuDevice::name() const { return "cpu, " + std::to_string(pool_.num_threads()) + " threads"; }
+std::string CpuDevice::name() const {
+  return "cpu, " + std::to_string(pool_.num_threads()) + " threads";
+}
 
 int64_t CpuDevice::available_memory_bytes() const { return available_host_memory_bytes(); }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CpuDevice: host memory and a pool of compute threads. Its streams are the calling thread: work is done
-// when the call returns, so waiting costs nothing and there is nothing to capture.
+// CpuDevice: host memory and a pool of compute threads. Its streams are the calling thread: work is
+// done when the call returns, so waiting costs nothing and there is nothing to capture.
 #pragma once
 
 #include "device/device.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device: where tensors live and kernels run. Memory, streams, events and capture, as CUDA has them; the
-// CPU device is the simplest thing that keeps the same promises: its stream does everything at once.
+// Device: where tensors live and kernels run. Memory, streams, events and capture, as CUDA has
+// them; the CPU device is the simplest thing that keeps the same promises: its stream does
+// everything at once.
 //
 // Ownership: a device outlives its buffers, streams and events. Threading: allocate() and
 // available_memory_bytes() are thread-safe; a stream is driven by one thread.
@@ -65,12 +66,14 @@ class Stream {
  public:
   virtual ~Stream() = default;
 
-  // Between memory of the device, or between it and host memory that stays valid until the copy is done.
+  // Between memory of the device, or between it and host memory that stays valid until the copy is
+  // done.
   virtual Status copy(void* to, const void* from, int64_t num_bytes) = 0;
   virtual Status zero(void* to, int64_t num_bytes) = 0;
 
   virtual Result<std::unique_ptr<Event>> record() = 0;
-  // Holds back what is enqueued from now on until `event` is reached, on whichever stream it was recorded.
+  // Holds back what is enqueued from now on until `event` is reached, on whichever stream it was
+  // recorded.
   virtual Status wait_for(const Event& event) = 0;
 
   // The one place where a step waits for the device.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
 #include <numeric>
 #include <thread>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "device/cpu_device.h"
 #include "device/memory.h"
@@ -34,7 +34,8 @@ TEST(ThreadPool, MakesWritesOfTasksVisibleToTheCallerAndToTheNextLoop) {
   ThreadPool pool(4);
   std::vector<int64_t> values(256, 0);
   for (int round = 0; round < 2000; ++round) {
-    pool.parallel_for(256, [&](int64_t task, int) { ++values[static_cast<size_t>((task + round) % 256)]; });
+    pool.parallel_for(
+        256, [&](int64_t task, int) { ++values[static_cast<size_t>((task + round) % 256)]; });
   }
   for (const int64_t value : values) EXPECT_EQ(value, 2000);
 }
@@ -81,7 +82,8 @@ TEST(CpuDevice, GivesZeroedMemoryAndCopiesWithinIt) {
   ASSERT_TRUE(stream.ok());
   const char text[] = "warp";
   ASSERT_TRUE((*stream)->copy(buffer->data() + 8, text, 4).ok());
-  ASSERT_TRUE((*stream)->copy(buffer->data() + 10, buffer->data() + 8, 4).ok()) << "overlapping is fine";
+  ASSERT_TRUE((*stream)->copy(buffer->data() + 10, buffer->data() + 8, 4).ok())
+      << "overlapping is fine";
   ASSERT_TRUE((*stream)->zero(buffer->data() + 8, 1).ok());
   ASSERT_TRUE((*stream)->synchronize().ok());
   EXPECT_EQ(buffer->data()[8], std::byte{0});

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/memory.h"
 
-#include <fmt/format.h>
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <string>
 #include <utility>
+
+#include <fmt/format.h>
+#include <sys/mman.h>
 
 namespace heddle::device {
 
@@ -44,7 +44,8 @@ Result<HostBuffer> HostBuffer::allocate(int64_t num_bytes) {
   auto start = reinterpret_cast<uintptr_t>(mapping);
   if (large) {
     start = (start + kHugePage - 1) / kHugePage * kHugePage;
-    (void)madvise(reinterpret_cast<void*>(start), wanted, MADV_HUGEPAGE);  // a hint; refusal is fine
+    (void)madvise(reinterpret_cast<void*>(start), wanted,
+                  MADV_HUGEPAGE);  // a hint; refusal is fine
   }
   buffer.data_ = reinterpret_cast<std::byte*>(start);
   buffer.size_ = num_bytes;

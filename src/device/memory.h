@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// HostBuffer: owned anonymous memory, zero-filled, 2 MiB aligned when large. Pages are committed by the
-// operating system at first touch, so a pool costs resident memory only as it is used; large buffers ask
-// for huge pages, which raises streaming bandwidth by a quarter.
+// HostBuffer: owned anonymous memory, zero-filled, 2 MiB aligned when large. Pages are committed by
+// the operating system at first touch, so a pool costs resident memory only as it is used; large
+// buffers ask for huge pages, which raises streaming bandwidth by a quarter.
 //
 // Threading: value semantics by move; the memory itself is the owner's to share.
 #pragma once
@@ -34,7 +34,7 @@ class HostBuffer {
   [[nodiscard]] std::span<std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
 
  private:
-  std::byte* data_ = nullptr;   // aligned start inside the mapping
+  std::byte* data_ = nullptr;  // aligned start inside the mapping
   int64_t size_ = 0;
   void* mapping_ = nullptr;
   size_t mapping_size_ = 0;

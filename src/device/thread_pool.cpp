@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/thread_pool.h"
 
-#include <pthread.h>
-#include <sched.h>
-
 #include <algorithm>
 #include <fstream>
 #include <set>
 #include <string>
 #include <utility>
+
+#include <pthread.h>
+#include <sched.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ThreadPool: the CPU device's compute threads. A parallel_for hands out task indices one by one; the
-// caller takes part, so a pool of one thread runs everything inline.
+// ThreadPool: the CPU device's compute threads. A parallel_for hands out task indices one by one;
+// the caller takes part, so a pool of one thread runs everything inline.
 //
-// Workers spin for some tens of microseconds after a loop (the next one of a step usually follows at
-// once) and then sleep until there is work again: an idle server uses no CPU.
+// Workers spin for some tens of microseconds after a loop (the next one of a step usually follows
+// at once) and then sleep until there is work again: an idle server uses no CPU.
 //
 // Threading: parallel_for may be called from one thread at a time, not from inside a task.
 // Cost: one to two microseconds a loop while the workers are awake.
@@ -22,8 +22,8 @@ int num_physical_cores();
 
 class ThreadPool {
  public:
-  // `num_threads` counts the caller; 0 means num_physical_cores(). Workers are pinned to one core each
-  // when there are as many cores as threads.
+  // `num_threads` counts the caller; 0 means num_physical_cores(). Workers are pinned to one core
+  // each when there are as many cores as threads.
   explicit ThreadPool(int num_threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -31,8 +31,8 @@ class ThreadPool {
 
   [[nodiscard]] int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Runs body(task, worker) for every task in [0, num_tasks), worker in [0, num_threads()), and waits.
-  // Which worker runs a task is not defined: results must not depend on it.
+  // Runs body(task, worker) for every task in [0, num_tasks), worker in [0, num_threads()), and
+  // waits. Which worker runs a task is not defined: results must not depend on it.
   template <typename Body>
   void parallel_for(int64_t num_tasks, Body&& body) {
     if (num_tasks <= 0) return;
@@ -41,9 +41,8 @@ class ThreadPool {
       return;
     }
     using Plain = std::remove_reference_t<Body>;
-    run({.invoke = [](void* state, int64_t task, int worker) {
-           (*static_cast<Plain*>(state))(task, worker);
-         },
+    run({.invoke = [](void* state, int64_t task,
+                      int worker) { (*static_cast<Plain*>(state))(task, worker); },
          .state = const_cast<void*>(static_cast<const void*>(&body)),
          .num_tasks = num_tasks});
   }
@@ -60,7 +59,7 @@ class ThreadPool {
   void drain(int worker);
 
   std::vector<std::thread> workers_;
-  Loop loop_;                                  // written before generation_ is raised
+  Loop loop_;  // written before generation_ is raised
   alignas(64) std::atomic<int64_t> next_task_{0};
   alignas(64) std::atomic<uint32_t> generation_{0};  // raised once per loop; workers wait on it
   alignas(64) std::atomic<int> num_running_{0};      // workers that have not left the loop yet

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/builder.h"
 
-#include <fmt/format.h>
-
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace heddle::graph {
 
@@ -34,7 +34,7 @@ Value GraphBuilder::weight(std::string_view name) {
   const Value value = graph_.add_value({.kind = ValueKind::kConstant,
                                         .meta = ops::TensorMeta::of(*found),
                                         .name = full,
-                                          .constant = *found});
+                                        .constant = *found});
   constants_.emplace(full, value);
   return value;
 }
@@ -60,7 +60,8 @@ std::vector<Value> GraphBuilder::apply(std::string_view op_name, std::vector<Val
     return {};
   }
   std::vector<Value> outputs;
-  for (const ops::TensorMeta& meta : output_metas) outputs.push_back(graph_.add_value({.meta = meta}));
+  for (const ops::TensorMeta& meta : output_metas)
+    outputs.push_back(graph_.add_value({.meta = meta}));
   graph_.nodes.push_back(
       {.op = op, .inputs = std::move(inputs), .outputs = outputs, .attrs = attrs, .scope = scope_});
   return outputs;
@@ -102,14 +103,15 @@ std::vector<Value> GraphBuilder::split(Value x, const std::vector<int64_t>& widt
   std::vector<Value> parts;
   int64_t start = 0;
   for (const int64_t width : widths) {
-    parts.push_back(apply1("columns", {x},
-                           {{"start", static_cast<double>(start)},
-                            {"width", static_cast<double>(width)}}));
+    parts.push_back(
+        apply1("columns", {x},
+               {{"start", static_cast<double>(start)}, {"width", static_cast<double>(width)}}));
     start += width;
   }
   if (status_.ok() && meta(x)[meta(x).rank - 1] != ops::SymbolicDim::fixed(start)) {
-    fail(invalid_argument(fmt::format("split: the parts are {} columns wide together, the value is {}",
-                                      start, meta(x).to_string())));
+    fail(invalid_argument(
+        fmt::format("split: the parts are {} columns wide together, the value is {}", start,
+                    meta(x).to_string())));
   }
   return parts;
 }

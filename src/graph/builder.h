@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// GraphBuilder: what models are written against. Its methods read as mathematics; shapes are checked as
-// nodes are added, and the first error is kept until finish(), so model code needs no error handling.
+// GraphBuilder: what models are written against. Its methods read as mathematics; shapes are
+// checked as nodes are added, and the first error is kept until finish(), so model code needs no
+// error handling.
 //
 //   Value n = g.rms_norm(h, "input_layernorm", epsilon);
 //   Value o = g.linear(n, "o_proj");
 //
-// Weights are found by name below the current scope: inside GraphScope(g, "layers.3."), "o_proj" means
-// "layers.3.o_proj". Threading: confined. Cost: no device work.
+// Weights are found by name below the current scope: inside GraphScope(g, "layers.3."), "o_proj"
+// means "layers.3.o_proj". Threading: confined. Cost: no device work.
 #pragma once
 
 #include <functional>

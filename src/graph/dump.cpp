@@ -18,16 +18,18 @@ std::string describe(const Program& program, Value value) {
   text += fmt::format(" @{}", program.memory.offset[storage]);
   if (placement.column != 0) text += fmt::format(" column {}", placement.column);
   const bool is_output = live.end >= static_cast<int32_t>(graph.nodes.size());
-  return text + fmt::format(" live {}..{}", live.begin, is_output ? "end" : std::to_string(live.end));
+  return text +
+         fmt::format(" live {}..{}", live.begin, is_output ? "end" : std::to_string(live.end));
 }
 
 }  // namespace
 
 std::string dump(const Program& program) {
   const Graph& graph = program.placed.graph;
-  std::string text = fmt::format(
-      "program: {} nodes, {} segments, arena {} bytes for T = {}, R = {}\n", graph.nodes.size(),
-      program.segments.size(), program.memory.arena_bytes, program.largest.tokens, program.largest.logits);
+  std::string text =
+      fmt::format("program: {} nodes, {} segments, arena {} bytes for T = {}, R = {}\n",
+                  graph.nodes.size(), program.segments.size(), program.memory.arena_bytes,
+                  program.largest.tokens, program.largest.logits);
   for (const Value input : graph.inputs) {
     text += fmt::format("input  {}: {}\n", graph.label(input), graph.info(input).meta.to_string());
   }
@@ -48,7 +50,8 @@ std::string dump(const Program& program) {
         inputs += graph.label(input);
       }
       std::string attrs;
-      for (const auto& attr : node.attrs.entries()) attrs += fmt::format(" {}={:g}", attr.name, attr.value);
+      for (const auto& attr : node.attrs.entries())
+        attrs += fmt::format(" {}={:g}", attr.name, attr.value);
       text += fmt::format("{:4} {} = {}({}){}", i, outputs, node.op->name, inputs, attrs);
       if (program.memory.workspace_size[i] > 0) {
         text += fmt::format(" workspace {}@{}", program.memory.workspace_size[i],

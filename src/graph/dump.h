@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dump: a compiled program as text, in a stable order: one node a line with shapes, live ranges, arena
-// offsets, and a rule where a segment ends. `heddle inspect --graph` prints it.
+// dump: a compiled program as text, in a stable order: one node a line with shapes, live ranges,
+// arena offsets, and a rule where a segment ends. `heddle inspect --graph` prints it.
 #pragma once
 
 #include <string>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/fuse.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace heddle::graph {
 
@@ -22,8 +22,8 @@ struct Pattern {
   // Whether the first's result may have other readers: then the fused op returns it as well.
   bool keeps_first_result = false;
 
-  // The fused node's inputs: the first's, then the second's without the joined one; with `swap`, the
-  // second's come first.
+  // The fused node's inputs: the first's, then the second's without the joined one; with `swap`,
+  // the second's come first.
   bool swap = false;
 };
 
@@ -43,7 +43,8 @@ class Fuser {
     for (const Pattern& pattern : kPatterns) {
       const ops::OpDef* fused = registry_.find(pattern.fused);
       if (fused == nullptr) {
-        return not_found(fmt::format("fusion needs the op {}, which is not registered", pattern.fused));
+        return not_found(
+            fmt::format("fusion needs the op {}, which is not registered", pattern.fused));
       }
       uses_ = count_uses(graph_);
       std::vector<bool> dropped(graph_.nodes.size(), false);
@@ -75,8 +76,8 @@ class Fuser {
     const Node& writer = graph_.nodes[first];
     if (writer.op->name != pattern.first || dropped[first]) return std::nullopt;
 
-    // The first op moves down to the second: no split in between, nothing that needs it earlier, and
-    // nothing that overwrites what it reads.
+    // The first op moves down to the second: no split in between, nothing that needs it earlier,
+    // and nothing that overwrites what it reads.
     for (size_t i = first + 1; i < second; ++i) {
       const Node& between = graph_.nodes[i];
       if (dropped[i]) continue;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The op graph: a model's forward pass as a list of nodes in order of execution.
 //
-// Values are in static single assignment: a node that changes a value in place makes a new version of it
-// (a new Value sharing the memory), and the old one must not be read afterwards; verify() holds that.
-// Building a graph does no device work. Passes are functions from Graph to Graph, one file each.
+// Values are in static single assignment: a node that changes a value in place makes a new version
+// of it (a new Value sharing the memory), and the old one must not be read afterwards; verify()
+// holds that. Building a graph does no device work. Passes are functions from Graph to Graph, one
+// file each.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ enum class ValueKind : uint8_t {
 struct ValueInfo {
   ValueKind kind = ValueKind::kComputed;
   ops::TensorMeta meta;
-  std::string name;    // of inputs, weights and outputs; others are shown by number
+  std::string name;     // of inputs, weights and outputs; others are shown by number
   TensorView constant;  // of kConstant
 };
 
@@ -60,12 +61,12 @@ struct Graph {
   [[nodiscard]] std::string label(Value value) const;
 };
 
-// For every value: how many nodes read it and where the last read is. Graph outputs count as read by a
-// node after the last.
+// For every value: how many nodes read it and where the last read is. Graph outputs count as read
+// by a node after the last.
 struct UseCounts {
-  std::vector<int32_t> num_uses;   // by value id; an output of the graph adds one
-  std::vector<int32_t> last_use;   // node index, nodes.size() for outputs, -1 if never read
-  std::vector<int32_t> producer;   // node index, -1 for inputs and constants
+  std::vector<int32_t> num_uses;  // by value id; an output of the graph adds one
+  std::vector<int32_t> last_use;  // node index, nodes.size() for outputs, -1 if never read
+  std::vector<int32_t> producer;  // node index, -1 for inputs and constants
 };
 
 UseCounts count_uses(const Graph& graph);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/memory_plan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include <fmt/format.h>
 
 namespace heddle::graph {
 
@@ -43,8 +43,8 @@ int64_t assign_offsets(std::vector<Block> blocks) {
   for (const Block& block : blocks) {
     *block.offset = best_fit(block, placed);
     arena_bytes = std::max(arena_bytes, *block.offset + block.size);
-    const auto where = std::ranges::upper_bound(
-        placed, *block.offset, {}, [](const Block& other) { return *other.offset; });
+    const auto where = std::ranges::upper_bound(placed, *block.offset, {},
+                                                [](const Block& other) { return *other.offset; });
     placed.insert(where, block);
   }
   return arena_bytes;
@@ -115,19 +115,23 @@ Status check_plan(const PlacedGraph& placed, const MemoryPlan& plan) {
   for (size_t i = 0; i < plan.workspace_size.size(); ++i) {
     if (plan.workspace_size[i] == 0) continue;
     const auto index = static_cast<int32_t>(i);
-    items.push_back({fmt::format("workspace of node {}", i), plan.workspace_offset[i],
-                     plan.workspace_size[i], {.begin = index, .end = index}});
+    items.push_back({fmt::format("workspace of node {}", i),
+                     plan.workspace_offset[i],
+                     plan.workspace_size[i],
+                     {.begin = index, .end = index}});
   }
   for (size_t a = 0; a < items.size(); ++a) {
     if (items[a].offset < 0 || items[a].offset % kArenaAlignment != 0 ||
         items[a].offset + items[a].size > plan.arena_bytes) {
-      return internal_error(fmt::format("{} lies at {}, outside the arena", items[a].name, items[a].offset));
+      return internal_error(
+          fmt::format("{} lies at {}, outside the arena", items[a].name, items[a].offset));
     }
     for (size_t b = a + 1; b < items.size(); ++b) {
       const bool apart = items[a].offset + items[a].size <= items[b].offset ||
                          items[b].offset + items[b].size <= items[a].offset;
       if (!apart && items[a].live.overlaps(items[b].live)) {
-        return internal_error(fmt::format("{} and {} live at once and overlap", items[a].name, items[b].name));
+        return internal_error(
+            fmt::format("{} and {} live at once and overlap", items[a].name, items[b].name));
       }
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// plan_memory: one arena for all values of a step. Liveness over node indices, then greedy best fit, the
-// largest storage first. Offsets are computed for the largest step; all dimensions grow with it, so the
-// same offsets hold for every smaller one, and addresses never change.
+// plan_memory: one arena for all values of a step. Liveness over node indices, then greedy best
+// fit, the largest storage first. Offsets are computed for the largest step; all dimensions grow
+// with it, so the same offsets hold for every smaller one, and addresses never change.
 //
 // Workspaces are storages that live for one node.
 #pragma once
@@ -25,9 +25,9 @@ struct LiveRange {
 };
 
 struct MemoryPlan {
-  std::vector<int64_t> offset;       // by value id: of storages, -1 for others
-  std::vector<int64_t> size;         // bytes, by value id
-  std::vector<LiveRange> live;       // by value id
+  std::vector<int64_t> offset;            // by value id: of storages, -1 for others
+  std::vector<int64_t> size;              // bytes, by value id
+  std::vector<LiveRange> live;            // by value id
   std::vector<int64_t> workspace_offset;  // by node index, -1 without
   std::vector<int64_t> workspace_size;    // by node index
   int64_t arena_bytes = 0;

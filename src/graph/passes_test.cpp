@@ -24,7 +24,7 @@ Graph finish(TestBuilder& g) { return std::move(g.finish()).value(); }
 TEST(DeadCode, DropsWhatNobodyReadsAndKeepsWritesOfState) {
   TestBuilder g;
   const Value x = g.x();
-  g.sigmoid(g.add(x, x));           // dead
+  g.sigmoid(g.add(x, x));             // dead
   g.apply1("mixer", {g.sigmoid(x)});  // writes state: lives, and so does what it reads
   g.output(g.mul(x, x), "y");
   const Graph graph = remove_dead_code(finish(g));
@@ -40,7 +40,8 @@ TEST(Fuse, FoldsTheResidualAddIntoTheNormThatReadsIt) {
   g.output(g.add(h1, y), "h2");
   const Result<Graph> fused = fuse(finish(g), registry());
   ASSERT_TRUE(fused.ok());
-  EXPECT_THAT(op_names(*fused), ElementsAre("sigmoid", "rms_norm", "mixer", "add_rms_norm", "mixer", "add"));
+  EXPECT_THAT(op_names(*fused),
+              ElementsAre("sigmoid", "rms_norm", "mixer", "add_rms_norm", "mixer", "add"));
   EXPECT_TRUE(verify(*fused).ok()) << verify(*fused).to_string();
 }
 
@@ -50,7 +51,8 @@ TEST(Fuse, LeavesTheAddAloneWhenTheOldResidualIsStillRead) {
   const Value h1 = g.add(h0, g.apply1("mixer", {h0}));
   g.output(g.rms_norm(h1, "norm", 1e-6), "y");
   g.output(h0, "kept");
-  EXPECT_THAT(op_names(*fuse(finish(g), registry())), ElementsAre("sigmoid", "mixer", "add", "rms_norm"));
+  EXPECT_THAT(op_names(*fuse(finish(g), registry())),
+              ElementsAre("sigmoid", "mixer", "add", "rms_norm"));
 }
 
 TEST(Fuse, LeavesTheAddAloneWhenTheResidualIsAnInputOrAColumnRange) {

@@ -41,7 +41,8 @@ class CopyElider {
   }
 
  private:
-  // By value: whether every node that reads it takes strided rows, and it is no output of the graph.
+  // By value: whether every node that reads it takes strided rows, and it is no output of the
+  // graph.
   std::vector<bool> readers_take_strided_rows() const {
     std::vector<bool> strided(graph_.values.size(), true);
     for (const Node& node : graph_.nodes) {
@@ -52,7 +53,8 @@ class CopyElider {
     return strided;
   }
 
-  // Makes the inputs of a concatenation column ranges of its output. False if one of them cannot be.
+  // Makes the inputs of a concatenation column ranges of its output. False if one of them cannot
+  // be.
   bool place_parts_of(const Node& concat) {
     for (size_t i = 0; i < concat.inputs.size(); ++i) {
       const Value part = concat.inputs[i];
@@ -61,8 +63,8 @@ class CopyElider {
       const Node& node = graph_.nodes[static_cast<size_t>(producer)];
       if (!node.op->takes_strided_rows || !node.op->aliases.empty()) return false;
       if (placements_[part.id].storage != part) return false;
-      if (std::ranges::find(concat.inputs.begin() + static_cast<ptrdiff_t>(i) + 1, concat.inputs.end(),
-                            part) != concat.inputs.end()) {
+      if (std::ranges::find(concat.inputs.begin() + static_cast<ptrdiff_t>(i) + 1,
+                            concat.inputs.end(), part) != concat.inputs.end()) {
         return false;
       }
     }
@@ -75,7 +77,8 @@ class CopyElider {
     return true;
   }
 
-  // Outputs that are versions or column ranges of inputs take their storage. True if nothing is left to do.
+  // Outputs that are versions or column ranges of inputs take their storage. True if nothing is
+  // left to do.
   bool share_inputs_of(const Node& node) {
     bool free_of_work = false;
     for (const auto& alias : node.op->aliases) {

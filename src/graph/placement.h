@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // elide_copies: decides which values share memory, so that views and concatenations cost nothing.
 //
-// A column range of a value becomes an offset into the value's rows; a concatenation whose parts can be
-// written with a row stride disappears, its producers writing straight into the result; a value changed
-// in place keeps its storage. Nodes that have become free are removed.
+// A column range of a value becomes an offset into the value's rows; a concatenation whose parts
+// can be written with a row stride disappears, its producers writing straight into the result; a
+// value changed in place keeps its storage. Nodes that have become free are removed.
 #pragma once
 
 #include <vector>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/program.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "graph/dead_code.h"
 #include "graph/fuse.h"
@@ -28,8 +28,7 @@ Result<Program> compile(Graph graph, const ops::OpRegistry& registry, const ops:
 
 Result<Executor> Executor::create(Program program, device::Device& device) {
   Executor executor(std::move(program));
-  HEDDLE_ASSIGN_OR_RETURN(executor.arena_,
-                          device.allocate(executor.program_.memory.arena_bytes));
+  HEDDLE_ASSIGN_OR_RETURN(executor.arena_, device.allocate(executor.program_.memory.arena_bytes));
   executor.bind();
   return executor;
 }
@@ -42,9 +41,9 @@ void Executor::bind() {
     bound.inputs.resize(graph.nodes[i].inputs.size());
     bound.outputs.resize(graph.nodes[i].outputs.size());
     if (program_.memory.workspace_size[i] > 0) {
-      bound.workspace = arena_.bytes().subspan(
-          static_cast<size_t>(program_.memory.workspace_offset[i]),
-          static_cast<size_t>(program_.memory.workspace_size[i]));
+      bound.workspace =
+          arena_.bytes().subspan(static_cast<size_t>(program_.memory.workspace_offset[i]),
+                                 static_cast<size_t>(program_.memory.workspace_size[i]));
     }
   }
 }
@@ -77,9 +76,9 @@ Status Executor::run(ops::Context& context, const ops::ForwardContext& forward,
                      const ops::Extents& extents, std::span<const TensorView> inputs) {
   const Graph& graph = program_.placed.graph;
   if (extents.tokens > program_.largest.tokens || extents.logits > program_.largest.logits) {
-    return invalid_argument(fmt::format("a step of {} tokens and {} logit rows; the program was made for {} and {}",
-                                        extents.tokens, extents.logits, program_.largest.tokens,
-                                        program_.largest.logits));
+    return invalid_argument(fmt::format(
+        "a step of {} tokens and {} logit rows; the program was made for {} and {}", extents.tokens,
+        extents.logits, program_.largest.tokens, program_.largest.logits));
   }
   HEDDLE_CHECK_EQ(inputs.size(), graph.inputs.size());
   if (extents.tokens != extents_.tokens || extents.logits != extents_.logits) set_extents(extents);

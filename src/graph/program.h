@@ -36,8 +36,8 @@ class Executor {
  public:
   static Result<Executor> create(Program program, device::Device& device);
 
-  // Runs every node in order. `inputs` are in the order of Graph::inputs, with the shapes of `extents`.
-  // Error: the failing node's, with its scope.
+  // Runs every node in order. `inputs` are in the order of Graph::inputs, with the shapes of
+  // `extents`. Error: the failing node's, with its scope.
   Status run(ops::Context& context, const ops::ForwardContext& forward, const ops::Extents& extents,
              std::span<const TensorView> inputs);
 

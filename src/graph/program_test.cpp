@@ -2,13 +2,13 @@
 // Memory plan and executor.
 #include "graph/program.h"
 
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <cmath>
 #include <random>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "device/cpu_device.h"
 #include "graph/graph_test_ops.h"
@@ -72,8 +72,8 @@ TEST(MemoryPlan, NeverOverlapsValuesThatLiveAtOnce) {
     SCOPED_TRACE(fmt::format("seed = {}", seed));
     std::mt19937 random(seed);
     TestBuilder g;
-    const Result<Program> program =
-        compile(random_graph(g, random), registry(), context, {.largest = {.tokens = 33, .logits = 1}});
+    const Result<Program> program = compile(random_graph(g, random), registry(), context,
+                                            {.largest = {.tokens = 33, .logits = 1}});
     ASSERT_TRUE(program.ok()) << program.status().to_string();
     const Status status = check_plan(program->placed, program->memory);
     EXPECT_TRUE(status.ok()) << status.to_string();
@@ -86,13 +86,15 @@ TEST(MemoryPlan, CheckFindsAnOverlap) {
   g.output(g.add(a, g.sigmoid(a)), "y");
   device::ThreadPool pool(1);
   const ops::CpuContext context(pool);
-  Result<Program> program = compile(std::move(g.finish()).value(), registry(), context, {.largest = {.tokens = 9}});
+  Result<Program> program =
+      compile(std::move(g.finish()).value(), registry(), context, {.largest = {.tokens = 9}});
   ASSERT_TRUE(program.ok());
   EXPECT_TRUE(check_plan(program->placed, program->memory).ok());
   for (int64_t& offset : program->memory.offset) {
     if (offset > 0) offset = 0;
   }
-  EXPECT_THAT(check_plan(program->placed, program->memory).message(), ::testing::HasSubstr("live at once"));
+  EXPECT_THAT(check_plan(program->placed, program->memory).message(),
+              ::testing::HasSubstr("live at once"));
 }
 
 TEST(Executor, GivesTheSameBitsFusedOrNotAndWhateverTheArenaHeld) {
@@ -121,13 +123,15 @@ TEST(Executor, GivesTheSameBitsFusedOrNotAndWhateverTheArenaHeld) {
 }
 
 TEST(Executor, AllocatesNothingAfterTheFirstRun) {
-  if (!heddle::testing::AllocationCount::supported()) GTEST_SKIP() << "a sanitizer owns operator new";
+  if (!heddle::testing::AllocationCount::supported())
+    GTEST_SKIP() << "a sanitizer owns operator new";
   TestBuilder g;
   const Value a = g.rms_norm(g.add(g.x("a"), g.x("b")), "norm", 1e-6);
   g.output(g.apply1("scratchy", {g.sigmoid(a)}), "y");
   device::CpuDevice cpu(2);
   ops::CpuContext context(cpu.pool());
-  Result<Program> program = compile(std::move(g.finish()).value(), registry(), context, {.largest = {.tokens = 64}});
+  Result<Program> program =
+      compile(std::move(g.finish()).value(), registry(), context, {.largest = {.tokens = 64}});
   ASSERT_TRUE(program.ok());
   Result<Executor> executor = Executor::create(std::move(*program), cpu);
   ASSERT_TRUE(executor.ok());
@@ -145,7 +149,8 @@ TEST(Executor, RefusesAStepLargerThanTheProgramWasMadeFor) {
   g.output(g.sigmoid(g.x()), "y");
   device::CpuDevice cpu(1);
   ops::CpuContext context(cpu.pool());
-  Result<Program> program = compile(std::move(g.finish()).value(), registry(), context, {.largest = {.tokens = 4}});
+  Result<Program> program =
+      compile(std::move(g.finish()).value(), registry(), context, {.largest = {.tokens = 4}});
   Result<Executor> executor = Executor::create(std::move(*program), cpu);
   const Tensor x({5, 8}, DType::kF32);
   const std::array<TensorView, 1> inputs = {x.view()};

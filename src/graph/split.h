@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // split_into_segments: cuts the list of nodes at ops whose launch depends on the batch (attention,
-// recurrence). What lies between can be captured once and replayed; each such op is a segment of its own
-// and runs eagerly. Order is kept; there are no empty segments.
+// recurrence). What lies between can be captured once and replayed; each such op is a segment of
+// its own and runs eagerly. Order is kept; there are no empty segments.
 #pragma once
 
 #include <vector>

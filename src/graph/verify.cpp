@@ -12,7 +12,9 @@ enum class State : uint8_t { kUndefined, kDefined, kOverwritten };
 class Verifier {
  public:
   explicit Verifier(const Graph& graph)
-      : graph_(graph), states_(graph.values.size(), State::kUndefined), view_of_(graph.values.size()) {}
+      : graph_(graph),
+        states_(graph.values.size(), State::kUndefined),
+        view_of_(graph.values.size()) {}
 
   Status run() {
     for (size_t i = 0; i < graph_.values.size(); ++i) {
@@ -32,13 +34,15 @@ class Verifier {
 
  private:
   Status check_readable(Value value) const {
-    if (value.id >= graph_.values.size()) return internal_error("a value that does not exist is read");
+    if (value.id >= graph_.values.size())
+      return internal_error("a value that does not exist is read");
     if (states_[value.id] == State::kUndefined) {
       return internal_error(fmt::format("{} is read before it is defined", graph_.label(value)));
     }
     if (states_[value.id] == State::kOverwritten) {
-      return internal_error(fmt::format(
-          "{} is read after it was overwritten in place; read the newer version", graph_.label(value)));
+      return internal_error(
+          fmt::format("{} is read after it was overwritten in place; read the newer version",
+                      graph_.label(value)));
     }
     return {};
   }
@@ -56,7 +60,8 @@ class Verifier {
     std::vector<ops::TensorMeta> inferred;
     HEDDLE_RETURN_IF_ERROR(node.op->infer(inputs, node.attrs, inferred));
     if (inferred.size() != node.outputs.size()) {
-      return internal_error(fmt::format("gives {} outputs, has {}", inferred.size(), node.outputs.size()));
+      return internal_error(
+          fmt::format("gives {} outputs, has {}", inferred.size(), node.outputs.size()));
     }
     for (const auto& alias : node.op->aliases) {
       if (!alias.mutates) continue;

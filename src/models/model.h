@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Model: one architecture applied to one config.json. It knows tensors, not pages, streams or devices:
-// which weights it needs, what it keeps per token and per sequence, and its graph.
+// Model: one architecture applied to one config.json. It knows tensors, not pages, streams or
+// devices: which weights it needs, what it keeps per token and per sequence, and its graph.
 //
 // A family is a folder with a Model and a line in registry.cpp (docs/adding-a-model.md).
 #pragma once
@@ -43,8 +43,8 @@ struct ForwardInputs {
 
 struct ForwardOutputs {
   graph::Value logits;                      // [R, V] f32
-  std::vector<graph::Value> hidden_states;  // [T, H] each: embedding, after each layer, the last one
-                                            // after the final norm; in this order
+  std::vector<graph::Value> hidden_states;  // [T, H] each: embedding, after each layer, the last
+                                            // one after the final norm; in this order
 };
 
 class Model {

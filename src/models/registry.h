@@ -13,7 +13,8 @@ namespace heddle::models {
 // "Qwen3NextForCausalLM", ...
 std::span<const std::string_view> served_architectures();
 
-// Error: kUnimplemented, listing what is served; kInvalidArgument for a config the family cannot be.
+// Error: kUnimplemented, listing what is served; kInvalidArgument for a config the family cannot
+// be.
 Result<std::unique_ptr<const Model>> create_model(const checkpoint::ModelConfig& config);
 
 }  // namespace heddle::models

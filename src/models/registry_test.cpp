@@ -60,9 +60,11 @@ TEST(Qwen3Next, KeepsWhatItsLayersNeed) {
 TEST(Qwen3Next, HasThePublishedNumberOfParameters) {
   HEDDLE_SHARED_PATH_OR_SKIP(configs, "data/configs");
   const std::filesystem::path file = configs / "Qwen--Qwen3-Next-80B-A3B-Thinking_config.json";
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "qwen3_next_80b";
+  const std::filesystem::path folder =
+      std::filesystem::path(::testing::TempDir()) / "qwen3_next_80b";
   std::filesystem::create_directories(folder);
-  std::filesystem::copy_file(file, folder / "config.json", std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy_file(file, folder / "config.json",
+                             std::filesystem::copy_options::overwrite_existing);
   EXPECT_EQ(parameters_of(config_of(folder)), 79'674'391'296);
 }
 

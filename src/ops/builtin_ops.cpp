@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/registry.h"
-
 #include "ops/attention/attention_ops.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
@@ -9,6 +7,7 @@
 #include "ops/linear_attention/linear_attention_ops.h"
 #include "ops/moe/moe_ops.h"
 #include "ops/norm/rms_norm.h"
+#include "ops/registry.h"
 #include "ops/rope/rope.h"
 
 namespace heddle::ops {

@@ -26,8 +26,9 @@ struct CpuContext : Context {
 
 }  // namespace heddle::ops
 
-// Calls the launcher of the context's device: op_cpu(CpuContext&, args). Arguments are already checked.
-#define HEDDLE_DISPATCH_DEVICE(context, op, args)                                      \
-  ((context).device == ::heddle::ops::DeviceKind::kCpu                                 \
-       ? op##_cpu(static_cast<::heddle::ops::CpuContext&>(context), args)              \
+// Calls the launcher of the context's device: op_cpu(CpuContext&, args). Arguments are already
+// checked.
+#define HEDDLE_DISPATCH_DEVICE(context, op, args)                         \
+  ((context).device == ::heddle::ops::DeviceKind::kCpu                    \
+       ? op##_cpu(static_cast<::heddle::ops::CpuContext&>(context), args) \
        : ::heddle::unimplemented(#op " has no launcher for this device"))

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// ForwardContext: what the ops that depend on the batch read beside their tensors: which rows belong to
-// which sequence, where each sequence's KV pages and recurrent state lie.
+// ForwardContext: what the ops that depend on the batch read beside their tensors: which rows
+// belong to which sequence, where each sequence's KV pages and recurrent state lie.
 //
-// An explicit object handed down by the runner, rebuilt every step without allocation; ops that read it
-// carry the effect kReadsContext and are where a captured program is split. All arrays are host memory.
-// Invariants: query_start is strictly increasing (every sequence has at least one row); page ids are
-// within the pool; two sequences never share a page they write to, nor a state slot.
+// An explicit object handed down by the runner, rebuilt every step without allocation; ops that
+// read it carry the effect kReadsContext and are where a captured program is split. All arrays are
+// host memory. Invariants: query_start is strictly increasing (every sequence has at least one
+// row); page ids are within the pool; two sequences never share a page they write to, nor a state
+// slot.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ struct StateLayer {
   MutableTensorView recurrent;  // [slots, Nv, Dv, Dk] f32
 };
 
-// A frozen copy of the state wanted after `num_tokens` new tokens of a sequence (1 to its row count).
+// A frozen copy of the state wanted after `num_tokens` new tokens of a sequence (1 to its row
+// count).
 struct StateCheckpoint {
   int32_t sequence = 0;
   int32_t num_tokens = 0;
@@ -35,14 +37,16 @@ struct StateCheckpoint {
 };
 
 struct ForwardContext {
-  std::span<const int32_t> query_start;   // [B + 1]: rows of sequence b are [query_start[b], query_start[b+1])
+  std::span<const int32_t>
+      query_start;  // [B + 1]: rows of sequence b are [query_start[b], query_start[b+1])
   std::span<const int32_t> context_lens;  // [B]: tokens of b that precede its first row
-  std::span<const int32_t> page_table;    // [B, page_table_width]: page of token t of b is [b, t / page_size]
+  std::span<const int32_t>
+      page_table;  // [B, page_table_width]: page of token t of b is [b, t / page_size]
   int64_t page_table_width = 0;
   int32_t page_size = 16;
-  std::span<const int32_t> state_slots;   // [B]: working slot of b, read and advanced in place
+  std::span<const int32_t> state_slots;  // [B]: working slot of b, read and advanced in place
   std::span<const StateCheckpoint> checkpoints;  // by sequence, then by num_tokens
-  std::span<const int32_t> logit_rows;    // rows whose logits are wanted
+  std::span<const int32_t> logit_rows;           // rows whose logits are wanted
 
   std::span<const KvLayer> kv_layers;        // by attention layer, 0-based among themselves
   std::span<const StateLayer> state_layers;  // by linear-attention layer, 0-based among themselves

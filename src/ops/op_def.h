@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpDef: an op as the graph sees it: how shapes follow from shapes, what it changes, how it is launched.
-// The op's own header (ops/norm/rms_norm.h) holds the contract; an OpDef only adapts it. Every op family
-// offers its definitions through a function listed in ops/registry.cpp.
+// OpDef: an op as the graph sees it: how shapes follow from shapes, what it changes, how it is
+// launched. The op's own header (ops/norm/rms_norm.h) holds the contract; an OpDef only adapts it.
+// Every op family offers its definitions through a function listed in ops/registry.cpp.
 #pragma once
 
 #include <array>
@@ -29,7 +29,8 @@ struct Extents {
   int64_t logits = 0;
 };
 
-// scale * symbol + offset. Monotone in the symbol, so that a plan for the largest step fits every step.
+// scale * symbol + offset. Monotone in the symbol, so that a plan for the largest step fits every
+// step.
 struct SymbolicDim {
   int64_t scale = 0;
   int64_t offset = 0;
@@ -131,16 +132,16 @@ struct OpDef {
   uint32_t effects = kPure;
   int num_inputs = 0;
 
-  // Outputs that may share memory with an input. With `mutates`, the op writes there and the output is
-  // the input's next version; otherwise the output is a column range of the input, and the op is launched
-  // (as a copy) only where a reader cannot take strided rows.
+  // Outputs that may share memory with an input. With `mutates`, the op writes there and the output
+  // is the input's next version; otherwise the output is a column range of the input, and the op is
+  // launched (as a copy) only where a reader cannot take strided rows.
   struct Alias {
     int output = 0;
     int input = 0;
     bool mutates = false;
   };
 
-  std::span<const Alias> aliases;
+  std::span<const Alias> aliases = {};
 
   // Whether inputs and outputs may be column ranges of wider tensors (row stride above the width).
   bool takes_strided_rows = true;

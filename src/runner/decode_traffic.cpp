@@ -37,7 +37,8 @@ DecodeTraffic decode_traffic(const ForwardPass& pass, int64_t batch, int64_t con
   const models::CacheNeeds needs = pass.cache_needs();
   const int64_t token_bytes = kv_layout(needs, 16, pass.dtype()).bytes_per_token();
   const int64_t state_bytes = needs.num_state_layers > 0 ? state_layout(needs).bytes_per_slot() : 0;
-  traffic.cache_bytes = static_cast<double>(batch * (context_tokens * token_bytes + 2 * state_bytes));
+  traffic.cache_bytes =
+      static_cast<double>(batch * (context_tokens * token_bytes + 2 * state_bytes));
   return traffic;
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/forward_batch.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include <fmt/format.h>
 
 namespace heddle::runner {
 
-ForwardBatch::ForwardBatch(int64_t max_tokens, int64_t max_sequences, int64_t max_pages_per_sequence,
-                           int32_t page_size)
+ForwardBatch::ForwardBatch(int64_t max_tokens, int64_t max_sequences,
+                           int64_t max_pages_per_sequence, int32_t page_size)
     : max_tokens_(max_tokens),
       max_sequences_(max_sequences),
       page_table_width_(max_pages_per_sequence),
@@ -33,13 +33,15 @@ Status ForwardBatch::build(const request::BatchPlan& plan, LogitRows logit_rows)
   state_slots_.clear();
   logit_rows_.clear();
   checkpoints_.clear();
-  if (static_cast<int64_t>(plan.sequences.size()) > max_sequences_ || plan.num_new_tokens() > max_tokens_) {
+  if (static_cast<int64_t>(plan.sequences.size()) > max_sequences_ ||
+      plan.num_new_tokens() > max_tokens_) {
     return invalid_argument(fmt::format("a step of {} sequences and {} tokens; at most {} and {}",
-                                        plan.sequences.size(), plan.num_new_tokens(), max_sequences_,
-                                        max_tokens_));
+                                        plan.sequences.size(), plan.num_new_tokens(),
+                                        max_sequences_, max_tokens_));
   }
   for (const request::PlannedSequence& sequence : plan.sequences) {
-    HEDDLE_RETURN_IF_ERROR(add(sequence).with_context(fmt::format("sequence {}", sequence.sequence_id)));
+    HEDDLE_RETURN_IF_ERROR(
+        add(sequence).with_context(fmt::format("sequence {}", sequence.sequence_id)));
     const int32_t end = query_start_.back();
     if (logit_rows == LogitRows::kSampled && sequence.sample) logit_rows_.push_back(end - 1);
   }
@@ -55,16 +57,17 @@ Status ForwardBatch::add(const request::PlannedSequence& sequence) {
   const int64_t num_pages = (end + page_size_ - 1) / page_size_;
   if (count == 0) return invalid_argument("has no new tokens");
   if (num_pages > static_cast<int64_t>(sequence.pages.size()) || num_pages > page_table_width_) {
-    return invalid_argument(fmt::format("needs {} pages for {} tokens, has {}; at most {}", num_pages, end,
-                                        sequence.pages.size(), page_table_width_));
+    return invalid_argument(fmt::format("needs {} pages for {} tokens, has {}; at most {}",
+                                        num_pages, end, sequence.pages.size(), page_table_width_));
   }
   const auto index = static_cast<int64_t>(context_lens_.size());
   std::copy_n(sequence.pages.begin(), num_pages, page_table_.begin() + index * page_table_width_);
   for (const request::StateCheckpoint& checkpoint : sequence.checkpoints) {
     const int64_t tokens = checkpoint.tokens - sequence.context_tokens;
     if (tokens < 1 || tokens > count) {
-      return invalid_argument(fmt::format("wants a checkpoint at token {}, the step covers {} to {}",
-                                          checkpoint.tokens, sequence.context_tokens, end));
+      return invalid_argument(
+          fmt::format("wants a checkpoint at token {}, the step covers {} to {}", checkpoint.tokens,
+                      sequence.context_tokens, end));
     }
     checkpoints_.push_back({.sequence = static_cast<int32_t>(index),
                             .num_tokens = static_cast<int32_t>(tokens),

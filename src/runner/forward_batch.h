@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ForwardBatch: a BatchPlan as the arrays a forward pass reads. Built anew every step in memory that was
-// sized once. Threading: confined. Cost: build() is O(tokens + sequences * pages), without allocation.
+// ForwardBatch: a BatchPlan as the arrays a forward pass reads. Built anew every step in memory
+// that was sized once. Threading: confined. Cost: build() is O(tokens + sequences * pages), without
+// allocation.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,8 @@ class ForwardBatch {
   ForwardBatch(int64_t max_tokens, int64_t max_sequences, int64_t max_pages_per_sequence,
                int32_t page_size);
 
-  // Error: kInvalidArgument for a plan that exceeds the sizes above, has a sequence without new tokens or
-  // with too few pages. The batch is empty then.
+  // Error: kInvalidArgument for a plan that exceeds the sizes above, has a sequence without new
+  // tokens or with too few pages. The batch is empty then.
   Status build(const request::BatchPlan& plan, LogitRows logit_rows);
 
   [[nodiscard]] std::span<const int32_t> ids() const { return ids_; }

@@ -24,7 +24,8 @@ class ForwardBatchTest : public ::testing::Test {
             .sample = sample};
   }
 
-  ForwardBatch batch_{/*max_tokens=*/8, /*max_sequences=*/3, /*max_pages_per_sequence=*/3, kPageSize};
+  ForwardBatch batch_{/*max_tokens=*/8, /*max_sequences=*/3, /*max_pages_per_sequence=*/3,
+                      kPageSize};
   const std::vector<TokenId> prompt_ = {5, 6, 7, 8, 9};
   const std::vector<TokenId> one_ = {42};
   const std::vector<int32_t> pages_a_ = {3, 1};
@@ -57,7 +58,8 @@ TEST_F(ForwardBatchTest, WantsLogitsOnlyWhereATokenIsDrawn) {
 }
 
 TEST_F(ForwardBatchTest, CountsCheckpointsFromTheFirstNewToken) {
-  const std::vector<request::StateCheckpoint> wanted = {{.tokens = 4, .slot = 7}, {.tokens = 6, .slot = 8}};
+  const std::vector<request::StateCheckpoint> wanted = {{.tokens = 4, .slot = 7},
+                                                        {.tokens = 6, .slot = 8}};
   request::BatchPlan plan;
   plan.sequences = {sequence(prompt_, 2, pages_a_, 1, true)};
   plan.sequences[0].checkpoints = wanted;
@@ -81,7 +83,8 @@ TEST_F(ForwardBatchTest, NamesThePlanThatDoesNotFit) {
               HasSubstr("sequence 1: needs 3 pages for 9 tokens, has 2"));
   plan.sequences = {sequence({}, 0, pages_a_, 1, true)};
   EXPECT_THAT(batch_.build(plan, LogitRows::kSampled).message(), HasSubstr("has no new tokens"));
-  plan.sequences = {sequence(prompt_, 0, pages_a_, 1, true), sequence(prompt_, 0, pages_b_, 2, true)};
+  plan.sequences = {sequence(prompt_, 0, pages_a_, 1, true),
+                    sequence(prompt_, 0, pages_b_, 2, true)};
   EXPECT_EQ(batch_.build(plan, LogitRows::kSampled).message(),
             "a step of 2 sequences and 10 tokens; at most 3 and 8");
 }

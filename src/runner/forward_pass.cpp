@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/forward_pass.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/dummy_weights.h"
@@ -17,7 +17,8 @@ namespace {
 
 constexpr uint64_t kDummySeed = 0;
 
-Result<std::unique_ptr<const checkpoint::WeightSource>> open_weights(const ForwardOptions& options) {
+Result<std::unique_ptr<const checkpoint::WeightSource>> open_weights(
+    const ForwardOptions& options) {
   if (options.dummy_weights) {
     return std::unique_ptr<const checkpoint::WeightSource>(
         std::make_unique<checkpoint::DummyWeights>(kDummySeed));
@@ -32,20 +33,19 @@ Result<std::unique_ptr<const checkpoint::WeightSource>> open_weights(const Forwa
 Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& options) {
   std::unique_ptr<ForwardPass> pass(new ForwardPass(options.num_threads, options.exact));
   HEDDLE_ASSIGN_OR_RETURN(pass->stream_, pass->device_.create_stream());
-  HEDDLE_ASSIGN_OR_RETURN(
-      pass->config_, checkpoint::load_model_config(options.model_dir, models::served_architectures()));
+  HEDDLE_ASSIGN_OR_RETURN(pass->config_, checkpoint::load_model_config(
+                                             options.model_dir, models::served_architectures()));
   HEDDLE_ASSIGN_OR_RETURN(pass->model_, models::create_model(pass->config_));
 
   std::optional<DType> dtype = options.exact ? DType::kF32 : options.dtype;
   if (!dtype && options.dummy_weights) dtype = pass->config_.dtype.value_or(DType::kBf16);
   HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options));
-  HEDDLE_ASSIGN_OR_RETURN(
-      pass->weights_,
-      checkpoint::load_weights(std::move(source), pass->model_->weight_specs(),
-                               {.dtype = dtype,
-                                .ignored_prefixes = pass->model_->ignored_prefixes(),
-                                .num_threads = options.num_threads,
-                                .progress = options.on_load_progress}));
+  HEDDLE_ASSIGN_OR_RETURN(pass->weights_, checkpoint::load_weights(
+                                              std::move(source), pass->model_->weight_specs(),
+                                              {.dtype = dtype,
+                                               .ignored_prefixes = pass->model_->ignored_prefixes(),
+                                               .num_threads = options.num_threads,
+                                               .progress = options.on_load_progress}));
   pass->dtype_ = pass->weights_["embed_tokens"].dtype;
   HEDDLE_ASSIGN_OR_RETURN(pass->derived_, pass->model_->derive_weights(pass->weights_));
 
@@ -71,11 +71,12 @@ Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& o
     }
   }
   HEDDLE_ASSIGN_OR_RETURN(graph::Graph graph, g.finish());
-  HEDDLE_ASSIGN_OR_RETURN(
-      graph::Program program,
-      graph::compile(std::move(graph), ops::builtin_ops(), pass->context_,
-                     {.largest = {.tokens = options.max_step_tokens, .logits = options.max_logit_rows}}));
-  HEDDLE_ASSIGN_OR_RETURN(pass->executor_, graph::Executor::create(std::move(program), pass->device_));
+  HEDDLE_ASSIGN_OR_RETURN(graph::Program program,
+                          graph::compile(std::move(graph), ops::builtin_ops(), pass->context_,
+                                         {.largest = {.tokens = options.max_step_tokens,
+                                                      .logits = options.max_logit_rows}}));
+  HEDDLE_ASSIGN_OR_RETURN(pass->executor_,
+                          graph::Executor::create(std::move(program), pass->device_));
   return pass;
 }
 

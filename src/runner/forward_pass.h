@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ForwardPass: a loaded model ready to compute: weights, compiled program, arena. It takes token rows and
-// gives logits; where sequences keep their pages and states is handed in with every run.
+// ForwardPass: a loaded model ready to compute: weights, compiled program, arena. It takes token
+// rows and gives logits; where sequences keep their pages and states is handed in with every run.
 //
 // Threading: confined to one thread at a time. Cost: run() allocates nothing.
 #pragma once
@@ -35,8 +35,8 @@ class ForwardPass {
   // Reads config.json and weights and compiles the graph. Errors name the file, key or tensor.
   static Result<std::unique_ptr<ForwardPass>> create(const ForwardOptions& options);
 
-  // Computes a step of ids.size() rows and waits for it; forward.logit_rows says whose logits are wanted. The context's
-  // layer spans must match cache_needs().
+  // Computes a step of ids.size() rows and waits for it; forward.logit_rows says whose logits are
+  // wanted. The context's layer spans must match cache_needs().
   Status run(std::span<const int32_t> ids, std::span<const int32_t> positions,
              const ops::ForwardContext& forward);
 
@@ -73,7 +73,8 @@ class ForwardPass {
   [[nodiscard]] int64_t max_logit_rows() const { return executor_->program().largest.logits; }
 
  private:
-  ForwardPass(int num_threads, bool exact) : device_(num_threads), context_(device_.pool(), exact) {}
+  ForwardPass(int num_threads, bool exact)
+      : device_(num_threads), context_(device_.pool(), exact) {}
 
   device::CpuDevice device_;
   std::unique_ptr<device::Stream> stream_;

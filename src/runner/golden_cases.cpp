@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/golden_cases.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
+
+#include <fmt/format.h>
 
 #include "runner/session.h"
 
@@ -17,11 +17,14 @@ namespace {
 constexpr double kNearTie = 1e-3;
 constexpr int64_t kStrangerTokens = 29;  // of each stranger's first step
 
-// An aligned copy: tensors may lie anywhere in the file. Error: kNotFound, kDataLoss for another dtype.
-Result<Tensor> read_tensor(const checkpoint::SafetensorsFile& file, const std::string& name, DType dtype) {
+// An aligned copy: tensors may lie anywhere in the file. Error: kNotFound, kDataLoss for another
+// dtype.
+Result<Tensor> read_tensor(const checkpoint::SafetensorsFile& file, const std::string& name,
+                           DType dtype) {
   HEDDLE_ASSIGN_OR_RETURN(const TensorView view, file.view(name));
   if (view.dtype != dtype) {
-    return data_loss(fmt::format("{} is {}, not {}", name, to_string(view.dtype), to_string(dtype)));
+    return data_loss(
+        fmt::format("{} is {}, not {}", name, to_string(view.dtype), to_string(dtype)));
   }
   Tensor tensor(view.shape, view.dtype);
   if (view.num_bytes() > 0) {
@@ -77,9 +80,9 @@ class CaseRun {
   Result<CaseResult> run(std::vector<float>& first_logits) {
     const auto num_tokens = static_cast<int64_t>(golden_.ids.size());
     const auto capacity = num_tokens + static_cast<int64_t>(golden_.greedy.size()) + 1;
-    HEDDLE_ASSIGN_OR_RETURN(Session session,
-                            Session::create(pass_, {.num_sequences = 3,
-                                                    .max_tokens = capacity + kStrangerTokens}));
+    HEDDLE_ASSIGN_OR_RETURN(
+        Session session,
+        Session::create(pass_, {.num_sequences = 3, .max_tokens = capacity + kStrangerTokens}));
     strangers_ = {golden_.ids, golden_.ids};
     std::ranges::reverse(strangers_[0]);
     CaseResult result;
@@ -103,8 +106,8 @@ class CaseRun {
       int64_t first_row = 0;
       if (feeding_.with_strangers) {
         // One stranger before, one after; prefill in the first step, decode afterwards.
-        const auto length = static_cast<size_t>(
-            step == 0 ? std::min(kStrangerTokens, num_tokens) : int64_t{1});
+        const auto length =
+            static_cast<size_t>(step == 0 ? std::min(kStrangerTokens, num_tokens) : int64_t{1});
         const auto begin = static_cast<size_t>((step * 7) % num_tokens);
         const size_t size = std::min(length, static_cast<size_t>(num_tokens) - begin);
         first_row = static_cast<int64_t>(size);
@@ -129,13 +132,14 @@ class CaseRun {
     const Tensor& want = *golden_.hidden_states;
     const int64_t T = want.shape()[1];
     const int64_t H = want.shape()[2];
-    const auto layers = std::min<int64_t>(want.shape()[0], static_cast<int64_t>(pass_.num_hidden_states()));
+    const auto layers =
+        std::min<int64_t>(want.shape()[0], static_cast<int64_t>(pass_.num_hidden_states()));
     for (int64_t layer = 0; layer < layers; ++layer) {
       const TensorView got = pass_.hidden_state(static_cast<size_t>(layer));
       for (int64_t t = 0; t < T; ++t) {
-        result.hidden_error =
-            std::max(result.hidden_error,
-                     relative_error(got.row<float>(t), want.view().as<float>() + (layer * T + t) * H, H));
+        result.hidden_error = std::max(
+            result.hidden_error,
+            relative_error(got.row<float>(t), want.view().as<float>() + (layer * T + t) * H, H));
       }
     }
   }
@@ -144,12 +148,13 @@ class CaseRun {
     const int64_t V = vocab_size();
     for (int64_t row = 0; row < golden_.logits.shape()[0]; ++row) {
       const float* got = logits_.data() + row * golden_.logits_row_step * V;
-      result.logits_error =
-          std::max(result.logits_error, relative_error(got, golden_.logits.view().row<float>(row), V));
+      result.logits_error = std::max(result.logits_error,
+                                     relative_error(got, golden_.logits.view().row<float>(row), V));
     }
     if (first_logits.empty()) first_logits = logits_;
-    result.same_bits = first_logits.size() == logits_.size() &&
-                       std::memcmp(first_logits.data(), logits_.data(), logits_.size() * sizeof(float)) == 0;
+    result.same_bits =
+        first_logits.size() == logits_.size() &&
+        std::memcmp(first_logits.data(), logits_.data(), logits_.size() * sizeof(float)) == 0;
   }
 
   // Decodes along the reference's tokens, so that one near tie does not hide what follows.
@@ -186,11 +191,12 @@ Result<std::vector<GoldenCase>> read_golden_cases(const checkpoint::SafetensorsF
     const int64_t T = ids.num_elements();
     const Shape& logits = golden.logits.shape();
     if (T == 0 || logits.rank() != 2 || logits[0] < 1 || logits[0] > T) {
-      return data_loss(fmt::format("{}: {} input_ids and logits {} do not belong together", golden.name, T,
-                                   logits.to_string()));
+      return data_loss(fmt::format("{}: {} input_ids and logits {} do not belong together",
+                                   golden.name, T, logits.to_string()));
     }
     golden.ids = to_ids(ids);
-    while ((T + golden.logits_row_step - 1) / golden.logits_row_step > logits[0]) ++golden.logits_row_step;
+    while ((T + golden.logits_row_step - 1) / golden.logits_row_step > logits[0])
+      ++golden.logits_row_step;
     if (const std::string name = golden.name + ".hidden_states"; file.find(name) != nullptr) {
       HEDDLE_ASSIGN_OR_RETURN(golden.hidden_states, read_tensor(file, name, DType::kF32));
       const Shape& shape = golden.hidden_states->shape();
@@ -226,7 +232,8 @@ Result<CaseResult> check_case(ForwardPass& pass, const GoldenCase& golden, const
   }
   if (golden.hidden_states && (golden.hidden_states->shape()[2] != pass.config().hidden_size)) {
     return invalid_argument(fmt::format("{} has hidden states {} wide, the model {}", golden.name,
-                                        golden.hidden_states->shape()[2], pass.config().hidden_size));
+                                        golden.hidden_states->shape()[2],
+                                        pass.config().hidden_size));
   }
   return CaseRun(pass, golden, feeding).run(first_logits);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/model_runner.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "cache/page_allocator.h"
 #include "cache/pool_sizing.h"
@@ -49,7 +49,8 @@ class ModelRunner final : public Runner {
     for (const request::PlannedSequence& sequence : plan.sequences) {
       if (!sequence.sample) continue;
       output.tokens.emplace_back();
-      sampler_.sample({pass_->logits().row<float>(row++), vocab_size}, sequence, output.tokens.back());
+      sampler_.sample({pass_->logits().row<float>(row++), vocab_size}, sequence,
+                      output.tokens.back());
     }
     return output;
   }
@@ -82,7 +83,8 @@ Result<std::optional<DType>> run_dtype(const EngineOptions& options) {
   if (options.dtype == "auto") return std::optional<DType>();
   HEDDLE_ASSIGN_OR_RETURN(const DType dtype, parse_dtype(options.dtype));
   if (options.exact && dtype != DType::kF32) {
-    return invalid_argument(fmt::format("exact mode computes in float32; dtype is \"{}\"", options.dtype));
+    return invalid_argument(
+        fmt::format("exact mode computes in float32; dtype is \"{}\"", options.dtype));
   }
   return std::optional<DType>(dtype);
 }
@@ -90,8 +92,8 @@ Result<std::optional<DType>> run_dtype(const EngineOptions& options) {
 Status check_options(const EngineOptions& options) {
   if (options.load_format != "auto" && options.load_format != "safetensors" &&
       options.load_format != "dummy") {
-    return invalid_argument(fmt::format("load_format \"{}\" is not known; use auto, safetensors or dummy",
-                                        options.load_format));
+    return invalid_argument(fmt::format(
+        "load_format \"{}\" is not known; use auto, safetensors or dummy", options.load_format));
   }
   if (!cache::valid_page_size(options.page_size)) {
     return invalid_argument(
@@ -122,9 +124,11 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> dtype, run_dtype(options));
   const int32_t max_rows =
       options.max_running_requests > 0 ? options.max_running_requests : cache::kDefaultMaxRunning;
-  // Every running sequence may decode in a step that also prefills: the step holds at least one row each.
+  // Every running sequence may decode in a step that also prefills: the step holds at least one row
+  // each.
   const int64_t chunk = std::max<int64_t>(
-      options.chunked_prefill_tokens > 0 ? options.chunked_prefill_tokens : kDefaultChunkTokens, max_rows);
+      options.chunked_prefill_tokens > 0 ? options.chunked_prefill_tokens : kDefaultChunkTokens,
+      max_rows);
 
   HEDDLE_ASSIGN_OR_RETURN(std::unique_ptr<ForwardPass> pass,
                           ForwardPass::create({.model_dir = options.model_dir,
@@ -146,15 +150,17 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
 
   const auto budget_bytes = static_cast<int64_t>(
       static_cast<double>(pass->device().available_memory_bytes()) * options.memory_fraction);
-  HEDDLE_ASSIGN_OR_RETURN(const cache::PoolPlan plan,
-                          cache::size_pools({.bytes = budget_bytes,
-                                             .kv = kv_layout(needs, options.page_size, pass->dtype()),
-                                             .state = state_layout(needs),
-                                             .context_length = context_length,
-                                             .max_running_requests = options.max_running_requests,
-                                             .max_total_tokens = options.max_total_tokens}));
-  HEDDLE_ASSIGN_OR_RETURN(Pools pools, Pools::create(pass->device(), needs, plan.num_pages, options.page_size,
-                                                     pass->dtype(), plan.num_state_slots));
+  HEDDLE_ASSIGN_OR_RETURN(
+      const cache::PoolPlan plan,
+      cache::size_pools({.bytes = budget_bytes,
+                         .kv = kv_layout(needs, options.page_size, pass->dtype()),
+                         .state = state_layout(needs),
+                         .context_length = context_length,
+                         .max_running_requests = options.max_running_requests,
+                         .max_total_tokens = options.max_total_tokens}));
+  HEDDLE_ASSIGN_OR_RETURN(Pools pools,
+                          Pools::create(pass->device(), needs, plan.num_pages, options.page_size,
+                                        pass->dtype(), plan.num_state_slots));
   HEDDLE_ASSIGN_OR_RETURN(const checkpoint::GenerationConfig generation,
                           checkpoint::load_generation_config(options.model_dir, config));
 
@@ -184,7 +190,8 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                         .num_state_slots = plan.num_state_slots,
                         .max_step_tokens = chunk,
                         .max_step_sequences = plan.max_running_requests};
-  loaded.runner = std::make_unique<ModelRunner>(std::move(pass), std::move(pools), sizes, plan.context_length);
+  loaded.runner =
+      std::make_unique<ModelRunner>(std::move(pass), std::move(pools), sizes, plan.context_length);
   return loaded;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// load_model: from options to a Runner that computes with real weights: forward pass, pools sized from
-// the memory that is left, sampler.
+// load_model: from options to a Runner that computes with real weights: forward pass, pools sized
+// from the memory that is left, sampler.
 #pragma once
 
 #include <memory>

@@ -20,12 +20,13 @@ cache::StateLayout state_layout(const models::CacheNeeds& needs) {
           .key_dim = needs.key_dim};
 }
 
-Result<Pools> Pools::create(device::Device& device, const models::CacheNeeds& needs, int64_t num_pages, int32_t page_size,
-                            DType kv_dtype, int64_t num_state_slots) {
+Result<Pools> Pools::create(device::Device& device, const models::CacheNeeds& needs,
+                            int64_t num_pages, int32_t page_size, DType kv_dtype,
+                            int64_t num_state_slots) {
   Pools pools;
   if (needs.num_kv_layers > 0) {
-    HEDDLE_ASSIGN_OR_RETURN(pools.kv_,
-                            cache::KvPool::create(device, kv_layout(needs, page_size, kv_dtype), num_pages));
+    HEDDLE_ASSIGN_OR_RETURN(
+        pools.kv_, cache::KvPool::create(device, kv_layout(needs, page_size, kv_dtype), num_pages));
     for (int64_t layer = 0; layer < needs.num_kv_layers; ++layer) {
       pools.kv_layers_.push_back({.k = pools.kv_.k(layer), .v = pools.kv_.v(layer)});
     }

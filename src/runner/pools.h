@@ -21,8 +21,9 @@ class Pools {
  public:
   Pools() = default;
 
-  static Result<Pools> create(device::Device& device, const models::CacheNeeds& needs, int64_t num_pages, int32_t page_size,
-                              DType kv_dtype, int64_t num_state_slots);
+  static Result<Pools> create(device::Device& device, const models::CacheNeeds& needs,
+                              int64_t num_pages, int32_t page_size, DType kv_dtype,
+                              int64_t num_state_slots);
 
   [[nodiscard]] cache::KvPool& kv() { return kv_; }
 

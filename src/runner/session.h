@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Session: a fixed number of sequences with memory of their own, fed in any pieces and any company. What
-// `heddle verify` and the whole-model tests and benchmarks drive a ForwardPass with; serving goes through
-// the scheduler instead.
+// Session: a fixed number of sequences with memory of their own, fed in any pieces and any company.
+// What `heddle verify` and the whole-model tests and benchmarks drive a ForwardPass with; serving
+// goes through the scheduler instead.
 //
 // Threading: confined.
 #pragma once

@@ -47,9 +47,7 @@ HttpRequest head_of(const http::request<http::string_body>& message) {
   HttpRequest request;
   request.method = std::string(message.method_string());
   const std::string_view target(message.target().data(), message.target().size());
-  const size_t mark = target.find('?');
-  request.path = percent_decode(target.substr(0, mark));
-  if (mark != std::string_view::npos) request.query = std::string(target.substr(mark + 1));
+  request.path = percent_decode(target.substr(0, target.find('?')));
   for (const auto& field : message) {
     request.headers.emplace_back(
         lower_case({field.name_string().data(), field.name_string().size()}),

@@ -72,20 +72,6 @@ std::string_view reason_phrase(int status) {
   }
 }
 
-std::string query_value(std::string_view query, std::string_view name) {
-  while (!query.empty()) {
-    const size_t end = query.find('&');
-    const std::string_view pair = query.substr(0, end);
-    const size_t equals = pair.find('=');
-    if (pair.substr(0, equals) == name) {
-      return equals == std::string_view::npos ? "" : percent_decode(pair.substr(equals + 1));
-    }
-    if (end == std::string_view::npos) break;
-    query.remove_prefix(end + 1);
-  }
-  return {};
-}
-
 std::string percent_decode(std::string_view text) {
   std::string decoded;
   decoded.reserve(text.size());

@@ -17,7 +17,6 @@ using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 struct HttpRequest {
   std::string method;   // "GET"
   std::string path;     // percent-decoded, without the query
-  std::string query;    // what follows '?', as sent
   HttpHeaders headers;  // names in lower case
   std::string body;
   std::string id;  // of the answer's x-request-id; the body's `rid` may replace it
@@ -45,9 +44,6 @@ enum class ResponseFraming { kLength, kChunked, kUntilClose };
                                                const HttpHeaders& common_headers,
                                                ResponseFraming framing,
                                                std::string_view connection);
-
-// The value of `name` in a query string, percent-decoded; "" when absent.
-[[nodiscard]] std::string query_value(std::string_view query, std::string_view name);
 
 // Turns %41 into A; a malformed escape stays as it is.
 [[nodiscard]] std::string percent_decode(std::string_view text);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loaded model as a machine: what a step allocates, what it reads, what it may touch.
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-
-#include <algorithm>
 
 #include "runner/decode_traffic.h"
 #include "runner/model_runner.h"
@@ -30,7 +30,8 @@ std::unique_ptr<ForwardPass> tiny(bool exact, int threads = 2) {
 
 std::vector<TokenId> some_tokens(int64_t count, int64_t seed) {
   std::vector<TokenId> tokens;
-  for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>((i * 7919 + seed * 104729) % 1400));
+  for (int64_t i = 0; i < count; ++i)
+    tokens.push_back(static_cast<TokenId>((i * 7919 + seed * 104729) % 1400));
   return tokens;
 }
 
@@ -51,7 +52,8 @@ TEST(ForwardPass, DecodeStepsAllocateNothingAfterTheFirst) {
   ASSERT_TRUE(session->step(prefill, LogitRows::kSampled).ok());
   ASSERT_TRUE(session->step(decode, LogitRows::kSampled).ok());
   const testing::AllocationCount allocations;
-  for (int step = 0; step < 10; ++step) ASSERT_TRUE(session->step(decode, LogitRows::kSampled).ok());
+  for (int step = 0; step < 10; ++step)
+    ASSERT_TRUE(session->step(decode, LogitRows::kSampled).ok());
   EXPECT_EQ(allocations.count(), 0);
 }
 
@@ -95,7 +97,8 @@ TEST(ForwardPass, ExactModeResumesFromACheckpointBitForBit) {
   const auto pass = tiny(/*exact=*/true);
   const models::CacheNeeds needs = pass->cache_needs();
   constexpr int32_t kPageSize = 16;
-  auto pools = runner::Pools::create(pass->device(), needs, /*num_pages=*/16, kPageSize, pass->dtype(), /*num_state_slots=*/4);
+  auto pools = runner::Pools::create(pass->device(), needs, /*num_pages=*/16, kPageSize,
+                                     pass->dtype(), /*num_state_slots=*/4);
   ASSERT_TRUE(pools.ok());
   runner::ForwardBatch batch(256, 2, 16, kPageSize);
   const std::vector<TokenId> tokens = some_tokens(150, 6);
@@ -106,7 +109,11 @@ TEST(ForwardPass, ExactModeResumesFromACheckpointBitForBit) {
   const std::vector<request::StateCheckpoint> wanted = {
       {.tokens = 64, .slot = 2}, {.tokens = 100, .slot = 3}, {.tokens = 128, .slot = 4}};
   request::BatchPlan plan;
-  plan.sequences = {{.new_tokens = tokens, .pages = pages, .state_slot = 1, .checkpoints = wanted, .sample = true}};
+  plan.sequences = {{.new_tokens = tokens,
+                     .pages = pages,
+                     .state_slot = 1,
+                     .checkpoints = wanted,
+                     .sample = true}};
   ASSERT_TRUE(batch.build(plan, LogitRows::kAll).ok());
   ASSERT_TRUE(pass->run(batch.ids(), batch.positions(), batch.context(*pools)).ok());
   const TensorView whole = pass->logits();
@@ -117,7 +124,8 @@ TEST(ForwardPass, ExactModeResumesFromACheckpointBitForBit) {
   for (const request::StateCheckpoint& checkpoint : wanted) {
     SCOPED_TRACE(fmt::format("from token {}", checkpoint.tokens));
     ASSERT_TRUE(pools->states().copy_slot(pass->stream(), checkpoint.slot, 1).ok());
-    const auto rest = std::span<const TokenId>(tokens).subspan(static_cast<size_t>(checkpoint.tokens));
+    const auto rest =
+        std::span<const TokenId>(tokens).subspan(static_cast<size_t>(checkpoint.tokens));
     plan.sequences = {{.new_tokens = rest,
                        .context_tokens = checkpoint.tokens,
                        .pages = pages,
@@ -143,7 +151,8 @@ TEST(ForwardPass, CountsTheBytesOfADecodeStep) {
     }
   }
   const auto table = static_cast<double>(pass->weights()["embed_tokens"].num_bytes());
-  EXPECT_NEAR(one, all - 0.75 * experts - table, 0.01 * all) << "a quarter of the experts, one row of the table";
+  EXPECT_NEAR(one, all - 0.75 * experts - table, 0.01 * all)
+      << "a quarter of the experts, one row of the table";
   EXPECT_NEAR(many, all, 0.05 * all);
 }
 

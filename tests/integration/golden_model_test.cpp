@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole models against what Hugging Face transformers computes for them, in float32.
 //
-// The tolerance is 2e-4 of a row's norm: two correct fp32 evaluations of a recurrent model differ by up to
-// 1e-4, because normalising small vectors amplifies rounding.
+// The tolerance is 2e-4 of a row's norm: two correct fp32 evaluations of a recurrent model differ
+// by up to 1e-4, because normalising small vectors amplifies rounding.
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-
-#include <algorithm>
 
 #include "runner/golden_cases.h"
 #include "support/test_data.h"
@@ -17,7 +17,8 @@ namespace {
 constexpr double kTolerance = 2e-4;
 constexpr int64_t kStepTokens = 640;
 
-void expect_golden(const std::filesystem::path& model, const std::filesystem::path& cases, bool exact) {
+void expect_golden(const std::filesystem::path& model, const std::filesystem::path& cases,
+                   bool exact) {
   const auto file = checkpoint::SafetensorsFile::open(cases);
   ASSERT_TRUE(file.ok()) << file.status().to_string();
   const auto goldens = runner::read_golden_cases(*file);
@@ -61,11 +62,12 @@ TEST_P(GoldenModel, Qwen3NextWithDenseLayersAndTiedHeadIsHuggingFaces) {
 
 TEST_P(GoldenModel, HeddleTinyIsHuggingFaces) {
   expect_golden(testing::repository_path("models/heddle-tiny"),
-                testing::repository_path("tests/golden/heddle_tiny/logits.safetensors"), GetParam());
+                testing::repository_path("tests/golden/heddle_tiny/logits.safetensors"),
+                GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(FastAndExact, GoldenModel, ::testing::Values(false, true),
-                         [](const auto& info) { return info.param ? "Exact" : "Fast"; });
+                         [](const auto& mode) { return mode.param ? "Exact" : "Fast"; });
 
 }  // namespace
 }  // namespace heddle

@@ -21,7 +21,7 @@ class FailureTest : public ServerTest {
 
   // An answer without end, for as long as a test lasts.
   static std::vector<RequestEvent> endless(const Request&) {
-    return answer_events(std::vector<std::string>(100000, "word "));
+    return answer_events(std::vector<std::string>(10000, "word "));
   }
 };
 
@@ -90,9 +90,9 @@ TEST_F(FailureTest, AReaderThatStopsIsCutOffInTheEnd) {
 }
 
 TEST_F(FailureTest, AFullQueueIsToldInTheGoldenWords) {
-  engine->refuse = [](const Request&) {
+  engine->set_refuse([](const Request&) {
     return resource_exhausted("The request queue is full (128 waiting). Retry later.");
-  };
+  });
   start();
   const Reply reply = post("/v1/chat/completions", chat_body());
   EXPECT_EQ(reply.status, 503);
@@ -106,14 +106,14 @@ TEST_F(FailureTest, AFullQueueIsToldInTheGoldenWords) {
 
 TEST_F(FailureTest, WhenOneChoiceIsRefusedTheOthersAreCancelled) {
   engine->held = true;
-  engine->refuse = [](const Request& request) {
+  engine->set_refuse([](const Request& request) {
     return request.choice_index == 2 ? resource_exhausted("full") : ok_status();
-  };
+  });
   start();
   EXPECT_EQ(post("/v1/chat/completions", chat_body({{"n", 4}, {"rid", "r"}})).status, 503);
   EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
   engine->held = false;
-  engine->refuse = nullptr;
+  engine->set_refuse(nullptr);
   EXPECT_EQ(post("/v1/chat/completions", chat_body({{"rid", "r"}})).status, 200);  // free again
 }
 

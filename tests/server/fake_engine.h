@@ -86,12 +86,17 @@ class FakeEngine final : public Engine {
   Script script = [](const Request&) { return answer_events({"Hello", " there"}); };
   std::atomic<int> step_microseconds{0};
   std::atomic<bool> held{false};  // true: no step happens
-  std::function<Status(const Request&)> refuse;
+
+  // Decides which requests are refused from now on; null: none.
+  void set_refuse(std::function<Status(const Request&)> refuse) {
+    const std::lock_guard lock(mutex_);
+    refuse_ = std::move(refuse);
+  }
 
   Status submit(Request request, EventCallback on_event) override {
     const std::lock_guard lock(mutex_);
     if (draining_) return unavailable("the engine is shutting down");
-    if (refuse) HEDDLE_RETURN_IF_ERROR(refuse(request));
+    if (refuse_) HEDDLE_RETURN_IF_ERROR(refuse_(request));
     submitted_.push_back(request);
     std::vector<RequestEvent> events = script(request);
     live_.push_back({std::move(request), std::move(on_event), std::move(events)});
@@ -203,6 +208,7 @@ class FakeEngine final : public Engine {
   MemoryPlan plan_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  std::function<Status(const Request&)> refuse_;
   std::list<Live> live_;
   std::vector<Request> submitted_;
   std::set<std::string> cancelled_;
@@ -216,6 +222,7 @@ class FakeCodec final : public TextCodec {
  public:
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, bool) const override {
     std::vector<TokenId> ids;
+    ids.reserve(text.size());
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
     return ids;
   }

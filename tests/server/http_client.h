@@ -53,7 +53,7 @@ class HttpClient {
       ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes,
                    sizeof(receive_buffer_bytes));
     }
-    const timeval timeout{.tv_sec = 20, .tv_usec = 0};
+    const timeval timeout{.tv_sec = 120, .tv_usec = 0};
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
     sockaddr_in address{};
     address.sin_family = AF_INET;

@@ -64,10 +64,10 @@ TEST_F(LifecycleTest, DrainingFinishesWhatRunsAndRefusesTheRest) {
 
 TEST_F(LifecycleTest, WhatDoesNotFinishInTimeIsToldSo) {
   options.shutdown_timeout_seconds = 0.1;
-  start();
   engine->script = [](const Request&) {
     return answer_events(std::vector<std::string>(1000, "x"));
   };
+  start();
   engine->step_microseconds = 20000;
   HttpClient streaming(server->port());
   streaming.send_request("POST", "/v1/chat/completions", chat_body({{"stream", true}}).dump());

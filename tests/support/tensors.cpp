@@ -76,7 +76,8 @@ bool same_bits(const TensorView& a, const TensorView& b) {
   for (int64_t row = 0; row < a.shape[0]; ++row) {
     const auto offset_a = bytes_of(a.dtype, a.row_stride) * row;
     const auto offset_b = bytes_of(b.dtype, b.row_stride) * row;
-    if (std::memcmp(a.as<std::byte>() + offset_a, b.as<std::byte>() + offset_b, row_bytes) != 0) return false;
+    if (std::memcmp(a.as<std::byte>() + offset_a, b.as<std::byte>() + offset_b, row_bytes) != 0)
+      return false;
   }
   return true;
 }

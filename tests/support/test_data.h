@@ -10,16 +10,17 @@ namespace heddle::testing {
 // A file or folder of the repository, for example repository_path("models/heddle-tiny").
 std::filesystem::path repository_path(const std::filesystem::path& relative);
 
-// A file or folder of the developers' larger data set, named by the environment variable HEDDLE_SHARED;
-// none when it is unset or does not have it.
+// A file or folder of the developers' larger data set, named by the environment variable
+// HEDDLE_SHARED; none when it is unset or does not have it.
 std::optional<std::filesystem::path> shared_path(const std::filesystem::path& relative);
 
 }  // namespace heddle::testing
 
-// Skips the running test, saying why, unless the larger data set has `relative`; else declares `variable`.
-#define HEDDLE_SHARED_PATH_OR_SKIP(variable, relative)                                  \
-  const auto variable##_optional_ = ::heddle::testing::shared_path(relative);           \
-  if (!variable##_optional_) {                                                          \
+// Skips the running test, saying why, unless the larger data set has `relative`; else declares
+// `variable`.
+#define HEDDLE_SHARED_PATH_OR_SKIP(variable, relative)                                    \
+  const auto variable##_optional_ = ::heddle::testing::shared_path(relative);             \
+  if (!variable##_optional_) {                                                            \
     GTEST_SKIP() << "needs " << (relative) << " below the folder named by HEDDLE_SHARED"; \
-  }                                                                                     \
+  }                                                                                       \
   const std::filesystem::path variable = *variable##_optional_

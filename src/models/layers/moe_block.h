@@ -11,7 +11,8 @@
 
 namespace heddle::models {
 
-// SwiGLU: W_down(silu(W_gate x) * (W_up x)). Shazeer, arXiv:2002.05202. Gate and up are one product.
+// SwiGLU: W_down(silu(W_gate x) * (W_up x)). Shazeer, arXiv:2002.05202. Gate and up are one
+// product.
 graph::Value swiglu_mlp(graph::GraphBuilder& g, graph::Value x);
 void add_swiglu_mlp_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                             const std::string& hub, int64_t hidden_size, int64_t intermediate_size);

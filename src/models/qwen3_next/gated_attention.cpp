@@ -9,14 +9,16 @@ namespace heddle::models {
 
 using graph::Value;
 
-Value GatedAttention::build(graph::GraphBuilder& g, Value x, Value positions, Value inverse_frequencies,
-                            int64_t kv_layer) const {
+Value GatedAttention::build(graph::GraphBuilder& g, Value x, Value positions,
+                            Value inverse_frequencies, int64_t kv_layer) const {
   const int64_t width = num_heads * head_dim;
   const int64_t kv_width = num_kv_heads * head_dim;
   const auto rotate = [&](Value heads, std::string_view norm) {
-    return g.rope(g.rms_norm(heads, norm, epsilon), positions, inverse_frequencies, head_dim, rope_factor);
+    return g.rope(g.rms_norm(heads, norm, epsilon), positions, inverse_frequencies, head_dim,
+                  rope_factor);
   };
-  const std::vector<Value> in = g.split(g.linear(x, "qgkv_proj"), {width, width, kv_width, kv_width});
+  const std::vector<Value> in =
+      g.split(g.linear(x, "qgkv_proj"), {width, width, kv_width, kv_width});
   if (in.size() != 4) return {};
   const Value q = rotate(in[0], "q_norm");
   const Value gate = in[1];
@@ -30,12 +32,13 @@ Value GatedAttention::build(graph::GraphBuilder& g, Value x, Value positions, Va
   return g.linear(g.mul(o, g.sigmoid(gate)), "o_proj");
 }
 
-void GatedAttention::add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
-                                 const std::string& hub) const {
+void GatedAttention::add_weights(std::vector<checkpoint::WeightSpec>& specs,
+                                 const std::string& ours, const std::string& hub) const {
   const int64_t H = hidden_size;
   const int64_t width = num_heads * head_dim;
   const int64_t kv_width = num_kv_heads * head_dim;
-  // [queries | gates | keys | values]; the checkpoint has query and gate side by side in every head.
+  // [queries | gates | keys | values]; the checkpoint has query and gate side by side in every
+  // head.
   specs.push_back(
       {.name = ours + "qgkv_proj",
        .shape = {2 * width + 2 * kv_width, H},

@@ -21,8 +21,8 @@ struct GatedAttention {
   double epsilon = 1e-6;
   double rope_factor = 1;  // yarn's attention factor
 
-  // `kv_layer` counts the attention layers of the model from 0. `inverse_frequencies` is a value, so that
-  // all layers share one table.
+  // `kv_layer` counts the attention layers of the model from 0. `inverse_frequencies` is a value,
+  // so that all layers share one table.
   [[nodiscard]] graph::Value build(graph::GraphBuilder& g, graph::Value x, graph::Value positions,
                                    graph::Value inverse_frequencies, int64_t kv_layer) const;
 

@@ -10,19 +10,20 @@ using graph::Value;
 Value GatedDeltaNet::build(graph::GraphBuilder& g, Value x, int64_t state_layer) const {
   const int64_t Nv = config.num_value_heads;
   const auto layer = static_cast<double>(state_layer);
-  const std::vector<Value> in = g.split(g.linear(x, "in_proj"), {conv_channels(), config.value_width(), Nv, Nv});
+  const std::vector<Value> in =
+      g.split(g.linear(x, "in_proj"), {conv_channels(), config.value_width(), Nv, Nv});
   if (in.size() != 4) return {};
   const Value z = in[1];
   const Value b = in[2];
   const Value a = in[3];
 
   const Value qkv = g.apply1("causal_conv1d", {in[0], g.weight("conv")}, {{"layer", layer}});
-  const Value o = g.apply1("gated_delta_rule",
-                           {qkv, a, b, g.weight("neg_exp_a_log"), g.weight("dt_bias")},
-                           {{"num_key_heads", static_cast<double>(config.num_key_heads)},
-                            {"key_dim", static_cast<double>(config.key_head_dim)},
-                            {"value_dim", static_cast<double>(config.value_head_dim)},
-                            {"layer", layer}});
+  const Value o =
+      g.apply1("gated_delta_rule", {qkv, a, b, g.weight("neg_exp_a_log"), g.weight("dt_bias")},
+               {{"num_key_heads", static_cast<double>(config.num_key_heads)},
+                {"key_dim", static_cast<double>(config.key_head_dim)},
+                {"value_dim", static_cast<double>(config.value_head_dim)},
+                {"layer", layer}});
   const Value y = g.apply1("gated_rms_norm", {o, z, g.weight("norm")}, {{"epsilon", epsilon}});
   return g.linear(y, "out_proj");
 }
@@ -40,17 +41,18 @@ void GatedDeltaNet::add_weights(std::vector<checkpoint::WeightSpec>& specs, cons
                                         .value_dim = config.value_head_dim};
   // [q | k | v | z | b | a]: both projections read x, so they are one product.
   const int64_t qkvz = C + config.value_width();
+  specs.push_back({.name = ours + "in_proj",
+                   .shape = {qkvz + 2 * Nv, H},
+                   .alternatives = {{{.tensor = {hub + "in_proj_qkvz.weight", {qkvz, H}},
+                                      .runs = checkpoint::deinterleave_qkvz_rows(heads)},
+                                     {.tensor = {hub + "in_proj_ba.weight", {2 * Nv, H}},
+                                      .runs = checkpoint::shifted(
+                                          checkpoint::deinterleave_ba_rows(heads), qkvz)}}}});
   specs.push_back(
-      {.name = ours + "in_proj",
-       .shape = {qkvz + 2 * Nv, H},
-       .alternatives = {{{.tensor = {hub + "in_proj_qkvz.weight", {qkvz, H}},
-                          .runs = checkpoint::deinterleave_qkvz_rows(heads)},
-                         {.tensor = {hub + "in_proj_ba.weight", {2 * Nv, H}},
-                          .runs = checkpoint::shifted(checkpoint::deinterleave_ba_rows(heads), qkvz)}}}});
-  specs.push_back({.name = ours + "conv",
-                   .shape = {C, config.conv_kernel},
-                   .alternatives = {checkpoint::whole({hub + "conv1d.weight", {C, 1, config.conv_kernel}})},
-                   .dtype = WeightDType::kF32});
+      {.name = ours + "conv",
+       .shape = {C, config.conv_kernel},
+       .alternatives = {checkpoint::whole({hub + "conv1d.weight", {C, 1, config.conv_kernel}})},
+       .dtype = WeightDType::kF32});
   specs.push_back({.name = ours + "A_log",
                    .shape = {Nv},
                    .alternatives = {checkpoint::whole({hub + "A_log", {Nv}})},
@@ -61,11 +63,12 @@ void GatedDeltaNet::add_weights(std::vector<checkpoint::WeightSpec>& specs, cons
                    .alternatives = {checkpoint::whole({hub + "dt_bias", {Nv}})},
                    .dtype = WeightDType::kF32,
                    .initial = Initial::kAroundOne});
-  specs.push_back({.name = ours + "norm",
-                   .shape = {config.value_head_dim},
-                   .alternatives = {checkpoint::whole({hub + "norm.weight", {config.value_head_dim}})},
-                   .dtype = WeightDType::kF32,
-                   .initial = Initial::kAroundOne});
+  specs.push_back(
+      {.name = ours + "norm",
+       .shape = {config.value_head_dim},
+       .alternatives = {checkpoint::whole({hub + "norm.weight", {config.value_head_dim}})},
+       .dtype = WeightDType::kF32,
+       .initial = Initial::kAroundOne});
   specs.push_back(
       {.name = ours + "out_proj",
        .shape = {H, config.value_width()},

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/qwen3_next/qwen3_next.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "models/layers/moe_block.h"
 #include "models/qwen3_next/gated_attention.h"
@@ -70,7 +70,8 @@ class Qwen3Next final : public Model {
   }
 
   std::vector<std::string> ignored_prefixes() const override {
-    // The multi-token-prediction head drafts; a plain pass has no use for it. A tied head may be stored.
+    // The multi-token-prediction head drafts; a plain pass has no use for it. A tied head may be
+    // stored.
     std::vector<std::string> prefixes = {"mtp."};
     if (config_.tie_word_embeddings) prefixes.emplace_back("lm_head.");
     return prefixes;
@@ -144,7 +145,8 @@ class Qwen3Next final : public Model {
 
   bool is_moe(int64_t layer) const { return config_.is_moe_layer[static_cast<size_t>(layer)]; }
 
-  void add_norm(std::vector<WeightSpec>& specs, const std::string& ours, const std::string& hub) const {
+  void add_norm(std::vector<WeightSpec>& specs, const std::string& ours,
+                const std::string& hub) const {
     specs.push_back({.name = ours,
                      .shape = {config_.hidden_size},
                      .alternatives = {checkpoint::whole({hub, {config_.hidden_size}})},
@@ -162,17 +164,21 @@ class Qwen3Next final : public Model {
 
 Result<std::unique_ptr<const Model>> create_qwen3_next(const ModelConfig& config) {
   if (config.attention_bias) {
-    return unimplemented("config.json: attention_bias is true; Qwen3-Next is served without biases");
+    return unimplemented(
+        "config.json: attention_bias is true; Qwen3-Next is served without biases");
   }
   if (!config.attention_output_gate) {
-    return unimplemented("config.json: attn_output_gate is false; Qwen3-Next is served with the gate");
+    return unimplemented(
+        "config.json: attn_output_gate is false; Qwen3-Next is served with the gate");
   }
   if (config.rope.type == checkpoint::RopeType::kDynamic) {
-    return unimplemented("config.json: rope type \"dynamic\" changes with the sequence; use yarn or linear");
+    return unimplemented(
+        "config.json: rope type \"dynamic\" changes with the sequence; use yarn or linear");
   }
   if (config.quantization_method) {
-    return unimplemented(fmt::format("config.json: quant_method \"{}\"; Qwen3-Next is served unquantised",
-                                     *config.quantization_method));
+    return unimplemented(
+        fmt::format("config.json: quant_method \"{}\"; Qwen3-Next is served unquantised",
+                    *config.quantization_method));
   }
   return std::unique_ptr<const Model>(std::make_unique<Qwen3Next>(config));
 }

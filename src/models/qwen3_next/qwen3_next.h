@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Qwen3-Next: a hybrid decoder. Three layers of four are gated delta networks (a short convolution and a
-// recurrence over one matrix per head), every fourth is gated attention with partial rotary embedding;
-// all feed-forward blocks are mixtures of experts with a shared one, unless the config says otherwise.
+// Qwen3-Next: a hybrid decoder. Three layers of four are gated delta networks (a short convolution
+// and a recurrence over one matrix per head), every fourth is gated attention with partial rotary
+// embedding; all feed-forward blocks are mixtures of experts with a shared one, unless the config
+// says otherwise.
 //
 //     h = x + mixer(norm(x));   x' = h + mlp(norm(h))
 //
@@ -14,7 +15,8 @@
 
 namespace heddle::models {
 
-// Error: kInvalidArgument or kUnimplemented, naming the config key that does not fit this architecture.
+// Error: kInvalidArgument or kUnimplemented, naming the config key that does not fit this
+// architecture.
 Result<std::unique_ptr<const Model>> create_qwen3_next(const checkpoint::ModelConfig& config);
 
 }  // namespace heddle::models

@@ -15,10 +15,14 @@ namespace heddle::ops {
 namespace {
 
 constexpr BenchmarkFamily kFamilies[] = {
-    {"attention", attention_benchmarks}, {"elementwise", elementwise_benchmarks},
-    {"embedding", embedding_benchmarks}, {"linear", linear_benchmarks},
-    {"delta_rule", linear_attention_benchmarks}, {"moe", moe_benchmarks},
-    {"norm", norm_benchmarks}, {"rope", rope_benchmarks},
+    {"attention", attention_benchmarks},
+    {"elementwise", elementwise_benchmarks},
+    {"embedding", embedding_benchmarks},
+    {"linear", linear_benchmarks},
+    {"delta_rule", linear_attention_benchmarks},
+    {"moe", moe_benchmarks},
+    {"norm", norm_benchmarks},
+    {"rope", rope_benchmarks},
 };
 
 }  // namespace

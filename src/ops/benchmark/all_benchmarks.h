@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every family of op benchmarks, for `heddle bench ops`. A new op adds a line in all_benchmarks.cpp.
+// Every family of op benchmarks, for `heddle bench ops`. A new op adds a line in
+// all_benchmarks.cpp.
 #pragma once
 
 #include <span>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// for_row_ranges: splits rows among the pool's threads, or runs them inline when there is too little
-// work to pay for waking a worker (about two microseconds).
+// for_row_ranges: splits rows among the pool's threads, or runs them inline when there is too
+// little work to pay for waking a worker (about two microseconds).
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace heddle::ops {
 
-// Calls body(begin, end) on ranges that cover [0, num_rows) once. `row_elements` is what a row costs, in
-// elements of a simple pass over memory.
+// Calls body(begin, end) on ranges that cover [0, num_rows) once. `row_elements` is what a row
+// costs, in elements of a simple pass over memory.
 template <typename Body>
 void for_row_ranges(device::ThreadPool& pool, int64_t num_rows, int64_t row_elements, Body&& body) {
   constexpr int64_t kElementsPerTask = 16384;

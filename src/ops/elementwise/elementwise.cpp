@@ -23,7 +23,8 @@ Status elementwise(Context& context, const ElementwiseArgs& args) {
 
 namespace {
 
-Status infer_same(std::span<const TensorMeta> inputs, const Attrs&, std::vector<TensorMeta>& outputs) {
+Status infer_same(std::span<const TensorMeta> inputs, const Attrs&,
+                  std::vector<TensorMeta>& outputs) {
   if (inputs[0].rank != 2 || inputs[0].dtype != DType::kF32 ||
       (inputs.size() == 2 && !(inputs[0] == inputs[1]))) {
     return invalid_argument(fmt::format("takes float32 [T, N] tensors of one shape, got {} and {}",
@@ -45,7 +46,8 @@ Status infer_gated(std::span<const TensorMeta> inputs, const Attrs& attrs,
 Status infer_silu_mul(std::span<const TensorMeta> inputs, const Attrs&,
                       std::vector<TensorMeta>& outputs) {
   if (inputs[0].rank != 2 || inputs[0].dtype != DType::kF32 || inputs[0][1].offset % 2 != 0) {
-    return invalid_argument(fmt::format("silu_mul takes float32 [T, 2*I], got {}", inputs[0].to_string()));
+    return invalid_argument(
+        fmt::format("silu_mul takes float32 [T, 2*I], got {}", inputs[0].to_string()));
   }
   outputs.push_back(
       TensorMeta(DType::kF32, {inputs[0][0], SymbolicDim::fixed(inputs[0][1].offset / 2)}));
@@ -63,19 +65,25 @@ Status launch_binary(Context& context, const LaunchArgs& args) {
 Status launch_silu_mul(Context& context, const LaunchArgs& args) {
   const TensorView& gate_up = args.inputs[0];
   const Shape half{gate_up.shape[0], gate_up.shape[1] / 2};
-  return elementwise(
-      context, {.kind = ElementwiseKind::kSiluMul,
-                .a = {gate_up.data, gate_up.dtype, half, gate_up.row_stride},
-                .b = {gate_up.as<float>() + half[1], gate_up.dtype, half, gate_up.row_stride},
-                .y = args.outputs[0]});
+  return elementwise(context,
+                     {.kind = ElementwiseKind::kSiluMul,
+                      .a = {gate_up.data, gate_up.dtype, half, gate_up.row_stride},
+                      .b = {gate_up.as<float>() + half[1], gate_up.dtype, half, gate_up.row_stride},
+                      .y = args.outputs[0]});
 }
 
 }  // namespace
 
 std::span<const OpDef> elementwise_ops() {
   static const OpDef kOps[] = {
-      {.name = "add", .num_inputs = 2, .infer = infer_same, .launch = launch_binary<ElementwiseKind::kAdd>},
-      {.name = "mul", .num_inputs = 2, .infer = infer_gated, .launch = launch_binary<ElementwiseKind::kMul>},
+      {.name = "add",
+       .num_inputs = 2,
+       .infer = infer_same,
+       .launch = launch_binary<ElementwiseKind::kAdd>},
+      {.name = "mul",
+       .num_inputs = 2,
+       .infer = infer_gated,
+       .launch = launch_binary<ElementwiseKind::kMul>},
       {.name = "sigmoid",
        .num_inputs = 1,
        .infer = infer_same,

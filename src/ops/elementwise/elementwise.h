@@ -4,7 +4,8 @@
 //     kMul         y = a * b
 //     kSigmoid     y = 1 / (1 + exp(-a))
 //     kSigmoidMul  y = a * sigmoid(b)                      output gates
-//     kSiluMul     y = silu(a) * b, silu(x) = x*sigmoid(x)  Shazeer, "GLU Variants", arXiv:2002.05202
+//     kSiluMul     y = silu(a) * b, silu(x) = x*sigmoid(x)  Shazeer, "GLU Variants",
+//     arXiv:2002.05202
 // b is as wide as a, or one column that applies to the whole row (kMul and kSigmoidMul).
 #pragma once
 

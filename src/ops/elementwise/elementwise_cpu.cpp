@@ -17,10 +17,11 @@ namespace heddle::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace math = heddle::ops::simd::HWY_NAMESPACE;
 
-// Applies `op(d, a, b)` to a row. The tail runs through the same vector code on a padded copy, so that an
-// element's result does not depend on its place in the row.
+// Applies `op(d, a, b)` to a row. The tail runs through the same vector code on a padded copy, so
+// that an element's result does not depend on its place in the row.
 template <typename Op>
-HWY_INLINE void MapRow(const float* a, const float* b, bool b_is_scalar, int64_t count, float* y, Op op) {
+HWY_INLINE void MapRow(const float* a, const float* b, bool b_is_scalar, int64_t count, float* y,
+                       Op op) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto scalar = hn::Set(d, b_is_scalar ? *b : 0.0f);
@@ -115,10 +116,9 @@ HWY_EXPORT(ElementwiseRows);
 Status elementwise_cpu(CpuContext& context, const ElementwiseArgs& args) {
   const bool transcendental =
       args.kind != ElementwiseKind::kAdd && args.kind != ElementwiseKind::kMul;
-  for_row_ranges(context.pool, args.a.shape[0], args.a.shape[1] * (transcendental ? 4 : 1),
-                 [&](int64_t begin, int64_t end) {
-                   HWY_DYNAMIC_DISPATCH(ElementwiseRows)(args, begin, end);
-                 });
+  for_row_ranges(
+      context.pool, args.a.shape[0], args.a.shape[1] * (transcendental ? 4 : 1),
+      [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(ElementwiseRows)(args, begin, end); });
   return {};
 }
 

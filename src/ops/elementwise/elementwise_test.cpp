@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/elementwise/elementwise.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-
-#include <cmath>
 
 #include "support/tensors.h"
 
@@ -74,11 +74,11 @@ TEST(ElementwiseOps, AppliesAGateOfOneColumnToTheWholeRow) {
   const Tensor gate = random_tensor({4, 1}, DType::kF32, 4);
   Tensor y({4, 37}, DType::kF32);
   poison(y);
-  ASSERT_TRUE(elementwise(context, {.kind = ElementwiseKind::kSigmoidMul,
-                                    .a = a.view(),
-                                    .b = gate.view(),
-                                    .y = y.view()})
-                  .ok());
+  ASSERT_TRUE(
+      elementwise(
+          context,
+          {.kind = ElementwiseKind::kSigmoidMul, .a = a.view(), .b = gate.view(), .y = y.view()})
+          .ok());
   std::vector<double> want = to_doubles(a.view());
   for (size_t i = 0; i < want.size(); ++i) {
     want[i] *= sigmoid(static_cast<double>(gate.span<float>()[i / 37]));
@@ -92,7 +92,8 @@ TEST(ElementwiseOps, GivesAnElementTheSameBitsAtAnyPlaceInTheRow) {
   Tensor a({1, 40}, DType::kF32);
   for (float& value : a.span<float>()) value = 0.7318f;
   Tensor y({1, 40}, DType::kF32);
-  ASSERT_TRUE(elementwise(context, {.kind = ElementwiseKind::kSigmoid, .a = a.view(), .y = y.view()}).ok());
+  ASSERT_TRUE(
+      elementwise(context, {.kind = ElementwiseKind::kSigmoid, .a = a.view(), .y = y.view()}).ok());
   for (const float value : y.span<float>()) EXPECT_EQ(value, y.span<float>()[0]);
 }
 

@@ -52,21 +52,23 @@ Status embedding_cpu(CpuContext& context, const EmbeddingArgs& args) {
   const int64_t V = args.table.shape[0];
   for (int64_t t = 0; t < args.ids.shape[0]; ++t) {
     if (ids[t] < 0 || ids[t] >= V) {
-      return invalid_argument(fmt::format("embedding: id {} at row {} is outside [0, {})", ids[t], t, V));
+      return invalid_argument(
+          fmt::format("embedding: id {} at row {} is outside [0, {})", ids[t], t, V));
     }
   }
-  for_row_ranges(context.pool, args.ids.shape[0], args.table.shape[1], [&](int64_t begin, int64_t end) {
-    switch (args.table.dtype) {
-      case DType::kBf16:
-        copy_rows<Bf16>(args, begin, end);
-        break;
-      case DType::kF16:
-        copy_rows<F16>(args, begin, end);
-        break;
-      default:
-        copy_rows<float>(args, begin, end);
-    }
-  });
+  for_row_ranges(context.pool, args.ids.shape[0], args.table.shape[1],
+                 [&](int64_t begin, int64_t end) {
+                   switch (args.table.dtype) {
+                     case DType::kBf16:
+                       copy_rows<Bf16>(args, begin, end);
+                       break;
+                     case DType::kF16:
+                       copy_rows<F16>(args, begin, end);
+                       break;
+                     default:
+                       copy_rows<float>(args, begin, end);
+                   }
+                 });
   return {};
 }
 

@@ -8,8 +8,9 @@
 #if HEDDLE_ONEDNN
 
 #include <map>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <tuple>
+
+#include <oneapi/dnnl/dnnl.hpp>
 
 #include "core/log.h"
 
@@ -53,10 +54,12 @@ dnnl::matmul make_matmul(int64_t M, int64_t N, int64_t K) {
   const memory::desc x({M, K}, memory::data_type::bf16, memory::format_tag::ab);
   const memory::desc weights({K, N}, memory::data_type::bf16, memory::format_tag::ba);
   const memory::desc y({M, N}, memory::data_type::f32, memory::format_tag::ab);
-  return dnnl::matmul(dnnl::matmul::primitive_desc(dnnl::matmul::desc(x, weights, y), cpu_engine()));
+  return dnnl::matmul(
+      dnnl::matmul::primitive_desc(dnnl::matmul::desc(x, weights, y), cpu_engine()));
 }
 
-// One per thread: primitives, and the OpenMP setting that keeps oneDNN from starting threads of its own.
+// One per thread: primitives, and the OpenMP setting that keeps oneDNN from starting threads of its
+// own.
 class ThreadState {
  public:
   ThreadState() : stream_(cpu_engine()) { omp_set_num_threads(1); }
@@ -75,9 +78,8 @@ class ThreadState {
                    const_cast<void*>(product.weight));
     memory target({{num_rows, product.N}, memory::data_type::f32, memory::format_tag::ab},
                   cpu_engine(), product.y + row_begin * product.y_stride);
-    found->second.execute(stream_, {{DNNL_ARG_SRC, source},
-                                    {DNNL_ARG_WEIGHTS, weights},
-                                    {DNNL_ARG_DST, target}});
+    found->second.execute(
+        stream_, {{DNNL_ARG_SRC, source}, {DNNL_ARG_WEIGHTS, weights}, {DNNL_ARG_DST, target}});
     stream_.wait();
   }
 
@@ -104,7 +106,8 @@ bool dnnl_product(const Product& product, int64_t row_begin, int64_t row_end) {
     state.run(product, row_begin, row_end - row_begin);
     return true;
   } catch (const dnnl::error& error) {
-    log_warning(std::string("oneDNN refused a product; our own kernel computes it: ") + error.what());
+    log_warning(std::string("oneDNN refused a product; our own kernel computes it: ") +
+                error.what());
     return false;
   }
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large bf16 products by oneDNN, where it has what we have not: matrix tiles (Intel AMX), which multiply
-// bf16 several times faster than any vector instruction. On other CPUs panel_product is as fast and reads
-// weights of every dtype in place, so oneDNN is not asked.
+// Large bf16 products by oneDNN, where it has what we have not: matrix tiles (Intel AMX), which
+// multiply bf16 several times faster than any vector instruction. On other CPUs panel_product is as
+// fast and reads weights of every dtype in place, so oneDNN is not asked.
 //
-// oneDNN runs single-threaded inside the pool's tasks. Fast mode only: it sums in an order of its own.
+// oneDNN runs single-threaded inside the pool's tasks. Fast mode only: it sums in an order of its
+// own.
 //
-// Threading: any number of threads on different rows. Primitives are created once per shape and thread
-// and kept, at most kMaxDnnlShapes of them.
+// Threading: any number of threads on different rows. Primitives are created once per shape and
+// thread and kept, at most kMaxDnnlShapes of them.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@ namespace heddle::ops {
 // kernels stand in for the tiles.
 [[nodiscard]] bool dnnl_products_pay();
 
-// Whether the product is of a form oneDNN computes at full speed: bf16 weights, many rows, everything
-// dense, no bias, no gathered rows.
+// Whether the product is of a form oneDNN computes at full speed: bf16 weights, many rows,
+// everything dense, no bias, no gathered rows.
 [[nodiscard]] bool dnnl_takes(const Product& product);
 
 // Rows [row_begin, row_end) of y from x_bf16. False, with y untouched, when oneDNN refuses.

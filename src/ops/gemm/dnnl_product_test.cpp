@@ -28,7 +28,8 @@ std::vector<double> reference(const Tensor& x, const Tensor& weight) {
   for (int64_t t = 0; t < T; ++t) {
     for (int64_t n = 0; n < N; ++n) {
       double sum = 0;
-      for (int64_t k = 0; k < K; ++k) sum += a[static_cast<size_t>(t * K + k)] * b[static_cast<size_t>(n * K + k)];
+      for (int64_t k = 0; k < K; ++k)
+        sum += a[static_cast<size_t>(t * K + k)] * b[static_cast<size_t>(n * K + k)];
       y[static_cast<size_t>(t * N + n)] = sum;
     }
   }
@@ -38,7 +39,8 @@ std::vector<double> reference(const Tensor& x, const Tensor& weight) {
 class DnnlProductTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!dnnl_products_pay()) GTEST_SKIP() << "needs a build with oneDNN and a CPU with bf16 instructions";
+    if (!dnnl_products_pay())
+      GTEST_SKIP() << "needs a build with oneDNN and a CPU with bf16 instructions";
   }
 
   ScopedDnnlForTest forced_;
@@ -56,7 +58,10 @@ TEST_F(DnnlProductTest, MatchesTheReferenceOnWhateverNumberOfRows) {
       poison(y);
       std::vector<std::byte> workspace(
           static_cast<size_t>(linear_workspace_bytes(T, 128, N, DType::kBf16, false)));
-      ASSERT_TRUE(linear(context_, {.x = x.view(), .weight = weight.view(), .y = y.view(), .workspace = workspace}).ok());
+      ASSERT_TRUE(
+          linear(context_,
+                 {.x = x.view(), .weight = weight.view(), .y = y.view(), .workspace = workspace})
+              .ok());
       EXPECT_LT(relative_error(y.view(), reference(x, weight)), kTolerance);
     }
   }
@@ -70,7 +75,9 @@ TEST_F(DnnlProductTest, LeavesTheFormsItDoesNotTakeToOurOwnKernels) {
   const MutableTensorView y(wide.view().data, DType::kF32, Shape{40, 70}, 90);
   std::vector<std::byte> workspace(
       static_cast<size_t>(linear_workspace_bytes(40, 100, 70, DType::kBf16, false)));
-  ASSERT_TRUE(linear(context_, {.x = x.view(), .weight = weight.view(), .y = y, .workspace = workspace}).ok());
+  ASSERT_TRUE(
+      linear(context_, {.x = x.view(), .weight = weight.view(), .y = y, .workspace = workspace})
+          .ok());
   EXPECT_LT(relative_error(y, reference(x, weight)), kTolerance);
 }
 
@@ -83,7 +90,8 @@ TEST_F(DnnlProductTest, IsNotAskedInExactMode) {
   ASSERT_TRUE(linear(exact, {.x = x.view(), .weight = weight.view(), .y = together.view()}).ok());
   const TensorView last(x.view().row<float>(63), DType::kF32, Shape{1, 64});
   ASSERT_TRUE(linear(exact, {.x = last, .weight = weight.view(), .y = alone.view()}).ok());
-  EXPECT_TRUE(testing::same_bits(alone.view(), TensorView(together.view().row<float>(63), DType::kF32, Shape{1, 64})));
+  EXPECT_TRUE(testing::same_bits(
+      alone.view(), TensorView(together.view().row<float>(63), DType::kF32, Shape{1, 64})));
 }
 
 }  // namespace

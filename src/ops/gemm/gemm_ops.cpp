@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/gemm/gemm_ops.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include <fmt/format.h>
 
 #include "ops/gemm/linear.h"
 
@@ -11,7 +11,8 @@ namespace heddle::ops {
 
 namespace {
 
-Status infer_linear(std::span<const TensorMeta> inputs, const Attrs&, std::vector<TensorMeta>& outputs) {
+Status infer_linear(std::span<const TensorMeta> inputs, const Attrs&,
+                    std::vector<TensorMeta>& outputs) {
   const TensorMeta& x = inputs[0];
   const TensorMeta& weight = inputs[1];
   if (x.rank != 2 || weight.rank != 2 || x.dtype != DType::kF32 || !(x[1] == weight[1])) {

@@ -118,7 +118,8 @@ const uint16_t* round_rows(device::ThreadPool& pool, const float* x, int64_t x_s
 
 namespace {
 
-// The whole product by oneDNN, rows shared out evenly. False when it has to be done again by ourselves.
+// The whole product by oneDNN, rows shared out evenly. False when it has to be done again by
+// ourselves.
 bool multiply_by_dnnl(device::ThreadPool& pool, const Product& product) {
   const int64_t num_tasks = std::min<int64_t>(pool.num_threads(), product.T / (kMinDnnlRows / 2));
   std::atomic<bool> done{true};

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/layout/layout.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
+
+#include <fmt/format.h>
 
 namespace heddle::ops {
 
 Status copy_rows(Context& context, const TensorView& x, std::span<const int32_t> rows,
                  const MutableTensorView& y) {
-  if (context.device != DeviceKind::kCpu) return unimplemented("copy_rows has no launcher for this device");
+  if (context.device != DeviceKind::kCpu)
+    return unimplemented("copy_rows has no launcher for this device");
   const int64_t num_rows = y.shape[0];
   const bool gathers = !rows.empty();
-  if (x.dtype != y.dtype || x.shape.rank() != 2 || y.shape.rank() != 2 || x.shape[1] != y.shape[1] ||
+  if (x.dtype != y.dtype || x.shape.rank() != 2 || y.shape.rank() != 2 ||
+      x.shape[1] != y.shape[1] ||
       num_rows != (gathers ? static_cast<int64_t>(rows.size()) : x.shape[0])) {
     return invalid_argument(fmt::format("copy_rows: x is {} {}, y is {} {}, {} rows wanted",
                                         to_string(x.dtype), x.shape.to_string(), to_string(y.dtype),
@@ -34,7 +36,8 @@ Status copy_rows(Context& context, const TensorView& x, std::span<const int32_t>
 namespace {
 
 MutableTensorView column_range(const MutableTensorView& x, int64_t start, int64_t width) {
-  return {x.as<std::byte>() + bytes_of(x.dtype, start), x.dtype, Shape{x.shape[0], width}, x.row_stride};
+  return {x.as<std::byte>() + bytes_of(x.dtype, start), x.dtype, Shape{x.shape[0], width},
+          x.row_stride};
 }
 
 Status infer_columns(std::span<const TensorMeta> inputs, const Attrs& attrs,
@@ -57,7 +60,8 @@ Status launch_columns(Context& context, const LaunchArgs& args) {
   return copy_rows(context, part, {}, args.outputs[0]);
 }
 
-Status infer_concat(std::span<const TensorMeta> inputs, const Attrs&, std::vector<TensorMeta>& outputs) {
+Status infer_concat(std::span<const TensorMeta> inputs, const Attrs&,
+                    std::vector<TensorMeta>& outputs) {
   const TensorMeta& a = inputs[0];
   const TensorMeta& b = inputs[1];
   if (a.rank != 2 || b.rank != 2 || !(a[0] == b[0]) || a.dtype != b.dtype) {
@@ -69,7 +73,8 @@ Status infer_concat(std::span<const TensorMeta> inputs, const Attrs&, std::vecto
 
 Status launch_concat(Context& context, const LaunchArgs& args) {
   const int64_t left = args.inputs[0].shape[1];
-  HEDDLE_RETURN_IF_ERROR(copy_rows(context, args.inputs[0], {}, column_range(args.outputs[0], 0, left)));
+  HEDDLE_RETURN_IF_ERROR(
+      copy_rows(context, args.inputs[0], {}, column_range(args.outputs[0], 0, left)));
   return copy_rows(context, args.inputs[1], {},
                    column_range(args.outputs[0], left, args.inputs[1].shape[1]));
 }

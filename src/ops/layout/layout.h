@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops that only move elements. Copy elision removes most of them from a program; what is left is copied
-// here, row by row.
+// Ops that only move elements. Copy elision removes most of them from a program; what is left is
+// copied here, row by row.
 //     columns     y = x[:, start : start + width]   attrs {start, width}
 //     concat      y = [a | b]
 //     logit_rows  y[r] = x[forward.logit_rows[r]]   the rows whose logits are wanted

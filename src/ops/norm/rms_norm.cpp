@@ -19,8 +19,8 @@ Status rms_norm(Context& context, const RmsNormArgs& args) {
   }
   HEDDLE_RETURN_IF_ERROR(contract.status());
   if (H == 0 || W % H != 0) {
-    return invalid_argument(fmt::format("rms_norm: x has {} columns, not a multiple of the weight's H = {}",
-                                        W.value(), H.value()));
+    return invalid_argument(fmt::format(
+        "rms_norm: x has {} columns, not a multiple of the weight's H = {}", W.value(), H.value()));
   }
   return HEDDLE_DISPATCH_DEVICE(context, rms_norm, args);
 }
@@ -29,8 +29,8 @@ namespace {
 
 Status infer_norm(const TensorMeta& x, const TensorMeta& weight) {
   if (x.rank != 2 || weight.rank != 1 || !x[1].is_fixed()) {
-    return invalid_argument(fmt::format("rms_norm takes [T, G*H] and [H], got {} and {}", x.to_string(),
-                                        weight.to_string()));
+    return invalid_argument(fmt::format("rms_norm takes [T, G*H] and [H], got {} and {}",
+                                        x.to_string(), weight.to_string()));
   }
   if (weight[0].offset <= 0 || x[1].offset % weight[0].offset != 0) {
     return invalid_argument(fmt::format("rms_norm: x is {}, not a multiple of the weight's {}",
@@ -39,7 +39,8 @@ Status infer_norm(const TensorMeta& x, const TensorMeta& weight) {
   return {};
 }
 
-Status infer_rms_norm(std::span<const TensorMeta> inputs, const Attrs&, std::vector<TensorMeta>& outputs) {
+Status infer_rms_norm(std::span<const TensorMeta> inputs, const Attrs&,
+                      std::vector<TensorMeta>& outputs) {
   HEDDLE_RETURN_IF_ERROR(infer_norm(inputs[0], inputs[1]));
   outputs.push_back(inputs[0]);
   return {};
@@ -48,8 +49,8 @@ Status infer_rms_norm(std::span<const TensorMeta> inputs, const Attrs&, std::vec
 Status infer_add_rms_norm(std::span<const TensorMeta> inputs, const Attrs&,
                           std::vector<TensorMeta>& outputs) {
   if (!(inputs[0] == inputs[1])) {
-    return invalid_argument(fmt::format("add_rms_norm: the residual is {}, x is {}", inputs[0].to_string(),
-                                        inputs[1].to_string()));
+    return invalid_argument(fmt::format("add_rms_norm: the residual is {}, x is {}",
+                                        inputs[0].to_string(), inputs[1].to_string()));
   }
   HEDDLE_RETURN_IF_ERROR(infer_norm(inputs[0], inputs[2]));
   outputs.push_back(inputs[0]);

@@ -21,14 +21,15 @@ struct RmsNormArgs {
   float epsilon = 1e-6f;
 };
 
-// Rows are independent of each other and summed in an order that depends on H alone: exact mode changes
-// nothing. Moves 2*T*G*H elements (4 with a residual), the least possible: bandwidth-bound.
+// Rows are independent of each other and summed in an order that depends on H alone: exact mode
+// changes nothing. Moves 2*T*G*H elements (4 with a residual), the least possible: bandwidth-bound.
 // Allocates nothing.
 // Error: kInvalidArgument, naming the tensor and the dimension that disagree.
 Status rms_norm(Context& context, const RmsNormArgs& args);
 Status rms_norm_cpu(CpuContext& context, const RmsNormArgs& args);  // args already checked
 
-// "rms_norm" {x, weight} and "add_rms_norm" {residual, x, weight} -> {residual, y}; attrs {epsilon}.
+// "rms_norm" {x, weight} and "add_rms_norm" {residual, x, weight} -> {residual, y}; attrs
+// {epsilon}.
 std::span<const OpDef> norm_ops();
 
 }  // namespace heddle::ops

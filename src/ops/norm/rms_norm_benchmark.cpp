@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/norm/rms_norm_benchmark.h"
 
-#include <fmt/format.h>
-
 #include <memory>
+
+#include <fmt/format.h>
 
 #include "ops/norm/rms_norm.h"
 
@@ -29,10 +29,11 @@ std::vector<OpBenchmark> norm_benchmarks(CpuContext& context) {
                                 data->weight = Tensor({H}, DType::kF32);
                                 data->y = Tensor({T, H}, DType::kF32);
                               }
-                              const Status status = rms_norm(context, {.x = data->x.view(),
-                                                                       .residual = data->residual.view(),
-                                                                       .weight = data->weight.view(),
-                                                                       .y = data->y.view()});
+                              const Status status =
+                                  rms_norm(context, {.x = data->x.view(),
+                                                     .residual = data->residual.view(),
+                                                     .weight = data->weight.view(),
+                                                     .y = data->y.view()});
                               HEDDLE_CHECK(status.ok());
                             }});
     }

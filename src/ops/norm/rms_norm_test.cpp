@@ -33,7 +33,8 @@ TEST_F(RmsNormTest, MatchesTheReferenceWhenARowDoesNotFillAVector) {
       Tensor y({T, H}, DType::kF32);
       poison(y);
       ASSERT_TRUE(rms_norm(context_, {.x = x.view(), .weight = weight.view(), .y = y.view()}).ok());
-      EXPECT_LT(relative_error(y.view(), rms_norm_reference(to_doubles(x.view()), to_doubles(weight.view()), 1e-6)),
+      EXPECT_LT(relative_error(y.view(), rms_norm_reference(to_doubles(x.view()),
+                                                            to_doubles(weight.view()), 1e-6)),
                 kTolerance);
     }
   }
@@ -45,7 +46,8 @@ TEST_F(RmsNormTest, NormalisesEachGroupOfColumnsByItself) {
   Tensor y({5, 4 * 33}, DType::kF32);
   poison(y);
   ASSERT_TRUE(rms_norm(context_, {.x = x.view(), .weight = weight.view(), .y = y.view()}).ok());
-  EXPECT_LT(relative_error(y.view(), rms_norm_reference(to_doubles(x.view()), to_doubles(weight.view()), 1e-6)),
+  EXPECT_LT(relative_error(y.view(), rms_norm_reference(to_doubles(x.view()),
+                                                        to_doubles(weight.view()), 1e-6)),
             kTolerance);
 }
 
@@ -60,13 +62,13 @@ TEST_F(RmsNormTest, AddsToTheResidualFirstAndKeepsTheSum) {
   }
   Tensor y({6, 100}, DType::kF32);
   poison(y);
-  ASSERT_TRUE(rms_norm(context_, {.x = x.view(),
-                                  .residual = residual.view(),
-                                  .weight = weight.view(),
-                                  .y = y.view()})
-                  .ok());
+  ASSERT_TRUE(
+      rms_norm(context_,
+               {.x = x.view(), .residual = residual.view(), .weight = weight.view(), .y = y.view()})
+          .ok());
   EXPECT_EQ(to_doubles(residual.view()), sum);
-  EXPECT_LT(relative_error(y.view(), rms_norm_reference(sum, to_doubles(weight.view()), 1e-6)), kTolerance);
+  EXPECT_LT(relative_error(y.view(), rms_norm_reference(sum, to_doubles(weight.view()), 1e-6)),
+            kTolerance);
 }
 
 TEST_F(RmsNormTest, WorksInPlaceAndOnColumnsOfAWiderTensor) {
@@ -74,7 +76,8 @@ TEST_F(RmsNormTest, WorksInPlaceAndOnColumnsOfAWiderTensor) {
   const Tensor before = random_tensor({4, 50}, DType::kF32, 8);
   const Tensor weight = random_tensor({20}, DType::kF32, 9);
   MutableTensorView part(wide.span<float>().data() + 10, DType::kF32, Shape{4, 20}, 50);
-  const std::vector<double> want = rms_norm_reference(to_doubles(part), to_doubles(weight.view()), 1e-6);
+  const std::vector<double> want =
+      rms_norm_reference(to_doubles(part), to_doubles(weight.view()), 1e-6);
   ASSERT_TRUE(rms_norm(context_, {.x = part, .weight = weight.view(), .y = part}).ok());
   EXPECT_LT(relative_error(part, want), kTolerance);
   for (int64_t t = 0; t < 4; ++t) {
@@ -89,7 +92,8 @@ TEST_F(RmsNormTest, GivesARowTheSameBitsInAnyCompany) {
   const Tensor x = random_tensor({70, 257}, DType::kF32, 10);
   const Tensor weight = random_tensor({257}, DType::kF32, 11);
   Tensor together({70, 257}, DType::kF32);
-  ASSERT_TRUE(rms_norm(context_, {.x = x.view(), .weight = weight.view(), .y = together.view()}).ok());
+  ASSERT_TRUE(
+      rms_norm(context_, {.x = x.view(), .weight = weight.view(), .y = together.view()}).ok());
   for (int64_t t = 0; t < 70; ++t) {
     Tensor alone({1, 257}, DType::kF32);
     const TensorView row(x.view().row<float>(t), DType::kF32, Shape{1, 257});
@@ -107,9 +111,11 @@ TEST_F(RmsNormTest, NamesWhatDoesNotFit) {
   const Tensor good({64}, DType::kF32);
   EXPECT_EQ(rms_norm(context_, {.x = x.view(), .weight = weight.view(), .y = y.view()}).message(),
             "rms_norm: x has 64 columns, not a multiple of the weight's H = 48");
-  EXPECT_EQ(rms_norm(context_, {.x = x.view(), .weight = good.view(), .y = short_y.view()}).message(),
-            "rms_norm: y has T = 2, x has T = 3");
-  EXPECT_EQ(rms_norm(context_, {.x = x.view(), .weight = good.view(), .y = y.view(), .epsilon = 0}).message(),
+  EXPECT_EQ(
+      rms_norm(context_, {.x = x.view(), .weight = good.view(), .y = short_y.view()}).message(),
+      "rms_norm: y has T = 2, x has T = 3");
+  EXPECT_EQ(rms_norm(context_, {.x = x.view(), .weight = good.view(), .y = y.view(), .epsilon = 0})
+                .message(),
             "rms_norm: epsilon is 0, it must be positive");
 }
 

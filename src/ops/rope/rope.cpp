@@ -32,13 +32,15 @@ Status infer_heads(const TensorMeta& x, const TensorMeta& positions, const Tenso
   const int64_t D = attrs.integer("head_dim");
   if (x.rank != 2 || positions.rank != 1 || frequencies.rank != 1 || !(positions[0] == x[0]) ||
       positions.dtype != DType::kI32) {
-    return invalid_argument(fmt::format("rope takes [T, N*D], int32[T] and [R/2], got {}, {} and {}",
-                                        x.to_string(), positions.to_string(), frequencies.to_string()));
+    return invalid_argument(
+        fmt::format("rope takes [T, N*D], int32[T] and [R/2], got {}, {} and {}", x.to_string(),
+                    positions.to_string(), frequencies.to_string()));
   }
   if (D <= 0 || x[1].offset % D != 0 || 2 * frequencies[0].offset > D ||
       frequencies[0].offset > kMaxRotaryPairs) {
-    return invalid_argument(fmt::format("rope: heads of {} channels do not fit x {} with frequencies {}", D,
-                                        x.to_string(), frequencies.to_string()));
+    return invalid_argument(
+        fmt::format("rope: heads of {} channels do not fit x {} with frequencies {}", D,
+                    x.to_string(), frequencies.to_string()));
   }
   outputs.push_back(x);
   return {};
@@ -52,8 +54,9 @@ Status infer_rope(std::span<const TensorMeta> inputs, const Attrs& attrs,
 Status infer_qk_norm_rope(std::span<const TensorMeta> inputs, const Attrs& attrs,
                           std::vector<TensorMeta>& outputs) {
   if (inputs[1].rank != 1 || inputs[1][0].offset != attrs.integer("head_dim")) {
-    return invalid_argument(fmt::format("qk_norm_rope: the norm's weight is {}, heads have {} channels",
-                                        inputs[1].to_string(), attrs.integer("head_dim")));
+    return invalid_argument(
+        fmt::format("qk_norm_rope: the norm's weight is {}, heads have {} channels",
+                    inputs[1].to_string(), attrs.integer("head_dim")));
   }
   return infer_heads(inputs[0], inputs[2], inputs[3], attrs, outputs);
 }
@@ -83,7 +86,10 @@ Status launch_qk_norm_rope(Context& context, const LaunchArgs& args) {
 std::span<const OpDef> rope_ops() {
   static const OpDef kOps[] = {
       {.name = "rope", .num_inputs = 3, .infer = infer_rope, .launch = launch_rope},
-      {.name = "qk_norm_rope", .num_inputs = 4, .infer = infer_qk_norm_rope, .launch = launch_qk_norm_rope},
+      {.name = "qk_norm_rope",
+       .num_inputs = 4,
+       .infer = infer_qk_norm_rope,
+       .launch = launch_qk_norm_rope},
   };
   return kOps;
 }

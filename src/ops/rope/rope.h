@@ -25,16 +25,17 @@ struct RopeArgs {
   float epsilon = 1e-6f;           // of the norm
 };
 
-// Angles are products in fp32, as the reference models form them; sine and cosine are taken once per row.
-// Rows are independent. Allocates nothing; R/2 is at most 256.
-// Error: kInvalidArgument, naming the tensor and the dimension that disagree.
+// Angles are products in fp32, as the reference models form them; sine and cosine are taken once
+// per row. Rows are independent. Allocates nothing; R/2 is at most 256. Error: kInvalidArgument,
+// naming the tensor and the dimension that disagree.
 Status rope(Context& context, const RopeArgs& args);
 Status rope_cpu(CpuContext& context, const RopeArgs& args);  // args already checked
 
 inline constexpr int64_t kMaxRotaryPairs = 256;
 
 // "rope" {x, positions, inverse_frequencies} attrs {head_dim, factor} and
-// "qk_norm_rope" {x, norm_weight, positions, inverse_frequencies} attrs {epsilon, head_dim, factor}.
+// "qk_norm_rope" {x, norm_weight, positions, inverse_frequencies} attrs {epsilon, head_dim,
+// factor}.
 std::span<const OpDef> rope_ops();
 
 }  // namespace heddle::ops

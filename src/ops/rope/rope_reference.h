@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rope in plain loops and double, from fp32 angles: the test oracle and the clearest statement of the op.
+// rope in plain loops and double, from fp32 angles: the test oracle and the clearest statement of
+// the op.
 #pragma once
 
 #include <cmath>
@@ -9,9 +10,10 @@
 
 namespace heddle::ops {
 
-inline std::vector<double> rope_reference(const std::vector<double>& x, std::span<const int32_t> positions,
-                                          std::span<const float> inverse_frequencies, int64_t head_dim,
-                                          double factor) {
+inline std::vector<double> rope_reference(const std::vector<double>& x,
+                                          std::span<const int32_t> positions,
+                                          std::span<const float> inverse_frequencies,
+                                          int64_t head_dim, double factor) {
   std::vector<double> y = x;
   const size_t half = inverse_frequencies.size();
   const size_t D = static_cast<size_t>(head_dim);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/rope/rope.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-
-#include <cmath>
 
 #include "ops/norm/rms_norm.h"
 #include "ops/norm/rms_norm_reference.h"
@@ -19,8 +19,8 @@ using testing::random_tensor;
 using testing::relative_error;
 using testing::to_doubles;
 
-// An angle of a few thousand radians is known to about 1e-4 in fp32; the reference forms it in fp32 too,
-// so what is left is the rounding of sine, cosine and two products.
+// An angle of a few thousand radians is known to about 1e-4 in fp32; the reference forms it in fp32
+// too, so what is left is the rounding of sine, cosine and two products.
 constexpr double kTolerance = 1e-6;
 
 Tensor positions_of(std::initializer_list<int32_t> values) {
@@ -49,7 +49,9 @@ TEST_F(RopeTest, RotatesTheFirstChannelsOfEveryHeadAndPassesTheRest) {
   struct Case {
     int64_t num_heads, D, half;
   };
-  for (const auto& [num_heads, D, half] : {Case{3, 32, 4}, Case{2, 256, 32}, Case{1, 6, 3}, Case{4, 128, 64}}) {
+
+  for (const auto& [num_heads, D, half] :
+       {Case{3, 32, 4}, Case{2, 256, 32}, Case{1, 6, 3}, Case{4, 128, 64}}) {
     SCOPED_TRACE(fmt::format("N = {}, D = {}, R/2 = {}", num_heads, D, half));
     const Tensor x = random_tensor({5, num_heads * D}, DType::kF32, 1);
     const Tensor frequencies = frequencies_of(half, 10000);
@@ -62,9 +64,10 @@ TEST_F(RopeTest, RotatesTheFirstChannelsOfEveryHeadAndPassesTheRest) {
                                 .head_dim = D,
                                 .factor = 1.25f})
                     .ok());
-    EXPECT_LT(relative_error(y.view(), rope_reference(to_doubles(x.view()), positions_.span<int32_t>(),
-                                                      frequencies.span<float>(), D, 1.25)),
-              kTolerance);
+    EXPECT_LT(
+        relative_error(y.view(), rope_reference(to_doubles(x.view()), positions_.span<int32_t>(),
+                                                frequencies.span<float>(), D, 1.25)),
+        kTolerance);
   }
 }
 
@@ -81,7 +84,8 @@ TEST_F(RopeTest, NormalisesEachHeadFirstWhenItHasAWeight) {
                               .y = y.view(),
                               .head_dim = 48})
                   .ok());
-  const std::vector<double> normed = rms_norm_reference(to_doubles(x.view()), to_doubles(weight.view()), 1e-6);
+  const std::vector<double> normed =
+      rms_norm_reference(to_doubles(x.view()), to_doubles(weight.view()), 1e-6);
   EXPECT_LT(relative_error(y.view(), rope_reference(normed, positions_.span<int32_t>(),
                                                     frequencies.span<float>(), 48, 1.0)),
             kTolerance);

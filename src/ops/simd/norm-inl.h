@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMS norm of one row, in Highway's per-target style (see math-inl.h for how such a file is included).
+// RMS norm of one row, in Highway's per-target style (see math-inl.h for how such a file is
+// included).
 #if defined(HEDDLE_OPS_SIMD_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_SIMD_NORM_INL_H_
 #undef HEDDLE_OPS_SIMD_NORM_INL_H_
@@ -7,10 +8,10 @@
 #define HEDDLE_OPS_SIMD_NORM_INL_H_
 #endif
 
-#include <hwy/highway.h>
-
 #include <cmath>
 #include <cstdint>
+
+#include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 
@@ -41,7 +42,8 @@ HWY_INLINE void RmsNormRow(const float* x, const float* HWY_RESTRICT weight, int
                            float epsilon, float* y) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const float scale = 1.0f / std::sqrt(SumOfSquares(x, count) / static_cast<float>(count) + epsilon);
+  const float scale =
+      1.0f / std::sqrt(SumOfSquares(x, count) / static_cast<float>(count) + epsilon);
   const auto scales = hn::Set(d, scale);
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
