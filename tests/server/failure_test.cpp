@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients that leave, read slowly or come in crowds; engines that refuse and fail.
+#include <atomic>
 #include <fstream>
 #include <sstream>
 
@@ -214,19 +215,18 @@ TEST_F(FailureTest, FiftyStreamsAtOnceAreAllComplete) {
 TEST_F(FailureTest, ALargePromptDoesNotHoldUpTheProbes) {
   engine->mutable_model_info().context_length = 100'000'000;
   start();
-  std::thread large([this] {
+  std::atomic<bool> answered{false};
+  std::thread large([&] {
     EXPECT_EQ(post("/v1/completions", {{"prompt", std::string(10'000'000, 'a')}}).status, 200);
+    answered = true;
   });
-  double slowest = 0;
-  for (int i = 0; i < 50; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
+  int probes_meanwhile = 0;
+  while (!answered) {
     EXPECT_EQ(get("/health").status, 200);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    slowest = std::max(slowest, took.count());
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (!answered) ++probes_meanwhile;
   }
   large.join();
-  EXPECT_LT(slowest, 1.0);  // seconds: generous for machines that sanitize or share their cores
+  EXPECT_GE(probes_meanwhile, 3) << "probes are answered while the large prompt is worked on";
 }
 
 TEST_F(FailureTest, BrokenJsonIsToldAsSuch) {
