@@ -101,7 +101,8 @@ class WeightLoader {
     for (const WeightSpec& spec : specs_) HEDDLE_RETURN_IF_ERROR(resolve(spec));
     find_unexpected();
     HEDDLE_RETURN_IF_ERROR(findings());
-    HEDDLE_ASSIGN_OR_RETURN(loaded_.arena_, WeightArena::create(arena_bytes_));
+    HEDDLE_RETURN_IF_ERROR(check_memory());
+    HEDDLE_ASSIGN_OR_RETURN(loaded_.arena_, device::HostBuffer::allocate(arena_bytes_));
     for (const Placement& placement : placements_) {
       loaded_.weights_.find(placement.spec->name)->second.data =
           loaded_.arena_.data() + placement.begin;
@@ -113,6 +114,19 @@ class WeightLoader {
   }
 
  private:
+  // Memory is committed as it is written: without this a model that is too large would be killed
+  // half-way.
+  [[nodiscard]] Status check_memory() const {
+    constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+    const int64_t available = device::available_host_memory_bytes();
+    if (arena_bytes_ <= available) return {};
+    return resource_exhausted(fmt::format(
+        "the weights need {:.2f} GiB, the machine has {:.2f} GiB of free memory; use a smaller "
+        "model "
+        "or a 16-bit --dtype",
+        static_cast<double>(arena_bytes_) / kGib, static_cast<double>(available) / kGib));
+  }
+
   // A weight that is copied: what from, and where it begins in the arena.
   struct Placement {
     const WeightSpec* spec;

@@ -14,9 +14,9 @@
 #include <heddle/status.h>
 
 #include "checkpoint/progress.h"
-#include "checkpoint/weight_arena.h"
 #include "checkpoint/weight_map.h"
 #include "checkpoint/weight_source.h"
+#include "device/memory.h"
 
 namespace heddle::checkpoint {
 
@@ -51,7 +51,7 @@ class LoadedWeights {
 
   [[nodiscard]] int64_t bytes_in_place() const { return bytes_in_place_; }
 
-  [[nodiscard]] int64_t bytes_copied() const { return arena_.num_bytes(); }
+  [[nodiscard]] int64_t bytes_copied() const { return arena_.size(); }
 
  private:
   friend class WeightLoader;
@@ -61,7 +61,7 @@ class LoadedWeights {
   };
 
   std::unordered_map<std::string, TensorView, Hash, std::equal_to<>> weights_;
-  WeightArena arena_;
+  device::HostBuffer arena_;  // all weights that are not used where they lie in the files
   std::unique_ptr<const WeightSource> source_;  // kept while a view points into it
   int64_t num_parameters_ = 0;
   int64_t bytes_in_place_ = 0;
