@@ -80,9 +80,9 @@ TEST_F(FailureTest, AReaderThatStopsIsCutOffInTheEnd) {
   options.http.write_timeout_seconds = 0.3;
   options.http.max_outbox_bytes = 1 << 30;
   engine->script = [](const Request&) {
-    return answer_events(std::vector<std::string>(3000, std::string(10000, 'x')));
+    return answer_events(std::vector<std::string>(5000, std::string(10000, 'x')));
   };
-  engine->step_microseconds = 200;
+  engine->step_microseconds = 2000;  // not done before the time is up
   start();
   HttpClient stopped(server->port(), /*receive_buffer_bytes=*/4096);
   stopped.send_request("POST", "/v1/chat/completions",
