@@ -43,7 +43,8 @@ class ModelRunner final : public Runner {
     HEDDLE_RETURN_IF_ERROR(batch_.build(plan, LogitRows::kSampled));
     HEDDLE_RETURN_IF_ERROR(pass_->run(batch_.ids(), batch_.positions(), batch_.context(pools_)));
 
-    request::StepOutput output;
+    request::StepOutput output = std::move(recycled_);
+    output.tokens.clear();
     const auto vocab_size = static_cast<size_t>(pass_->config().vocab_size);
     int64_t row = 0;
     for (const request::PlannedSequence& sequence : plan.sequences) {
@@ -55,12 +56,15 @@ class ModelRunner final : public Runner {
     return output;
   }
 
+  void recycle(request::StepOutput output) override { recycled_ = std::move(output); }
+
  private:
   std::unique_ptr<ForwardPass> pass_;
   Pools pools_;
   PoolSizes sizes_;
   ForwardBatch batch_;
   sampling::Sampler sampler_;
+  request::StepOutput recycled_;  // its memory serves the next step
 };
 
 SamplingParams default_sampling(const checkpoint::GenerationConfig& config) {
