@@ -100,7 +100,7 @@ TEST_F(TransportTest, TheRequestIdComesBack) {
   const Reply odd = connect().call("GET", "/health", {}, "X-Request-Id: not an id\r\n");
   EXPECT_NE(odd.headers.at("x-request-id"), "not an id");
   const Reply chat = post("/v1/chat/completions", chat_body());
-  EXPECT_EQ(chat.headers.at("x-request-id"), chat.json()["id"]);
+  EXPECT_EQ(chat.headers.at("x-request-id"), chat.json()["id"].get<std::string>());
   EXPECT_THAT(chat.json()["id"].get<std::string>(), ::testing::StartsWith("chatcmpl-"));
   const Reply named = post("/v1/chat/completions", chat_body({{"rid", "body-id"}}));
   EXPECT_EQ(named.headers.at("x-request-id"), "body-id");
