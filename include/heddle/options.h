@@ -10,6 +10,55 @@
 
 namespace heddle {
 
+// Who runs next, and what happens when the machine is too small for all (docs/scheduling.md).
+struct SchedulingOptions {
+  // fcfs, lpm, dfs-weight, lof, random, routing-key, hrrn, shortest-prefill-first, fair, or
+  // priority: fcfs with enable_priority.
+  std::string policy = "fcfs";
+  double conservativeness = 1.0;  // scales what is set aside for tokens not yet drawn
+
+  bool mixed_batches = true;           // prefill chunks and decoding sequences share a step
+  bool overlap = true;                 // the next step is planned while one runs
+  int32_t prefills_per_decode = 1;     // without mixed batches: prefill steps between decode steps;
+                                       // 0: prefill first, always
+  int32_t max_prefill_tokens = 16384;  // new prompt tokens that may be admitted for one step
+
+  bool enable_priority = false;
+  bool low_values_first = false;               // small priority values are the urgent ones
+  std::optional<int64_t> default_priority;     // none: the least urgent there is
+  bool reject_priority_when_disabled = false;  // else the field is ignored
+  bool preemption = true;                      // running requests give way to more urgent ones
+  int64_t preemption_threshold = 10;           // by more than this
+  int32_t max_preemptions = 3;                 // of one request; then it is left alone
+  double preemption_min_run_seconds = 0.2;
+  double aging_seconds = 0;  // a waiting request gains one class of urgency each; 0: never
+
+  double cache_aware_max_wait_seconds = 5;  // lpm and dfs-weight: older requests go first
+  int64_t max_queued_tokens = 0;            // prompt tokens that wait; 0: no limit
+  double queue_timeout_seconds = 0;         // 0: none
+  double running_timeout_seconds = 0;
+
+  // fair: virtual token counters per tenant.
+  double fair_cost_input = 1;
+  double fair_cost_output = 2;
+  double fair_cost_cached = 0.1;
+  int32_t tenant_max_running = 0;  // 0: no limit
+  int32_t tenant_max_queued = 0;
+};
+
+// What is kept of finished and running requests, for those that begin alike (docs/hybrid-cache.md).
+struct CacheOptions {
+  bool enabled = true;
+
+  // Which recurrent states are kept: "multi" (forks, tails, message boundaries, ends),
+  // "extra_buffer" and "no_buffer" (the two strategies other servers have; the latter needs
+  // page_size 1).
+  std::string state_checkpoints = "multi";
+  int32_t checkpoint_interval = 256;    // tokens, while decoding; a multiple of the grid
+  std::string state_dtype = "float32";  // of kept states: float32, bfloat16 or int8
+  std::string eviction = "flops";       // "flops": by the work a kept state saves; "lru"
+};
+
 struct EngineOptions {
   std::filesystem::path
       model_dir;  // a folder in hub layout: config.json, *.safetensors, tokenizer.json
@@ -32,6 +81,9 @@ struct EngineOptions {
   int32_t max_queued_requests = 1024;  // waiting requests; one more is refused
   double memory_fraction = 0.5;        // of the free memory, for weights copies and pools together
   uint64_t random_seed = 0;            // seeds requests that bring none; 0: from the system
+
+  SchedulingOptions scheduling;
+  CacheOptions cache;
 
   bool skip_tokenizer = false;  // token ids in and out only
 

@@ -54,6 +54,18 @@ struct Request {
   bool return_logprobs = false;     // logprob of each output token
   int32_t top_logprobs = 0;         // and of this many alternatives, 0 to 20
   int32_t choice_index = 0;         // which of n answers to one prompt; part of the draw
+
+  // Scheduling (docs/scheduling.md).
+  std::optional<int64_t> priority;
+  std::string tenant;           // whom `fair` charges
+  std::string routing_key;      // `routing-key` groups by it
+  double ttft_slo_seconds = 0;  // first token wanted within; 0: none
+  double deadline_seconds = 0;  // ends with an error after; 0: none
+
+  // Caching (docs/hybrid-cache.md).
+  std::string cache_namespace;           // only requests with the same one share tokens
+  std::vector<int64_t> role_boundaries;  // ascending positions in `prompt` where messages begin:
+                                         // others are likely to fork there
 };
 
 enum class FinishReason {
@@ -76,6 +88,15 @@ struct TokenLogprob {
   std::vector<std::pair<TokenId, float>> top;  // best first
 };
 
+// How much of a prompt was there already, as of its first prefill.
+struct CacheReport {
+  int64_t reused_tokens = 0;   // not computed again
+  int64_t matched_tokens = 0;  // the prompt agrees with kept KV rows this far; what lies between
+                               // the two had no recurrent state to start from
+  bool exact_repeat = false;    // not even the last token was computed
+  double deferred_seconds = 0;  // waited for another request that computed the same prefix
+};
+
 // One step's news of one request. Tokens and text are increments; text is complete UTF-8.
 struct RequestEvent {
   std::vector<TokenId> tokens;
@@ -87,6 +108,7 @@ struct RequestEvent {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;  // prompt tokens that were not computed again
+  CacheReport cache;
 
   // Seconds; queue: from submit to the first step, first_token: from submit to the first token.
   double queue_seconds = 0;

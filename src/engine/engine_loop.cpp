@@ -378,7 +378,8 @@ void EngineLoop::deliver(LiveRequest& live) {
   const request::SequenceTimings& timings = sequence.timings;
   event_.prompt_tokens = sequence.num_prompt_tokens;
   event_.completion_tokens = sequence.num_output_tokens();
-  event_.cached_tokens = sequence.num_cached_prompt_tokens;
+  event_.cached_tokens = sequence.cache_report.reused_tokens;
+  event_.cache = sequence.cache_report;
   event_.queue_seconds =
       (timings.first_step_seconds < 0 ? now_ : timings.first_step_seconds) - timings.submit_seconds;
   event_.first_token_seconds =

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // BatchPlan: what one step computes, decided by the scheduler, carried out by the runner.
 //
-// A step may mix prefill (many new tokens of a sequence) and decode (one). Every sequence of the
-// plan owns its KV pages and its state slot; the runner only reads the ids. Views point into the
-// scheduler's own storage and live until the step's output has been processed.
+// A step may mix prefill (many new tokens of a sequence) and decode (one). A sequence writes only
+// pages and slots that are its own; pages before the first row it writes may be shared with others.
+// The runner only reads the ids. Views point into the scheduler's own storage and live until the
+// step's output has been processed.
 #pragma once
 
 #include <cstdint>
@@ -19,38 +20,83 @@ namespace heddle::request {
 struct StateCheckpoint {
   int64_t tokens = 0;
   int32_t slot = 0;
+
+  // Only where `tokens` is the end of the step's tokens: the hidden vector that the LM head reads
+  // is kept beside the state, so that the next token can be drawn again without computing anything.
+  bool keep_hidden = false;
 };
 
 struct PlannedSequence {
-  int64_t sequence_id = 0;              // echoed in the output
-  std::span<const TokenId> new_tokens;  // tokens to compute in this step, at least one
-  int64_t context_tokens = 0;           // tokens already in KV pages and state
+  int64_t sequence_id = 0;  // echoed in the output
+  int32_t row = 0;  // 0 to max_step_sequences - 1, the sequence's own while it runs: where the
+                    // device keeps the token it drew last
+
+  // Tokens to compute in this step. One more follows them with `feeds_drawn_token`: what an earlier
+  // step drew for this row, which the host may not have seen yet. No token at all only with
+  // `hidden_slot`.
+  std::span<const TokenId> new_tokens;
+  bool feeds_drawn_token = false;
+
+  int64_t context_tokens = 0;      // tokens already in KV pages and state
+  int64_t kv_tokens = 0;           // KV rows before this one exist and are not written again; at
+                                   // least context_tokens, also beyond it where pages are shared
   std::span<const int32_t> pages;  // page of token t is pages[t / page_size]; covers the new tokens
   int32_t state_slot = 0;          // working slot, advanced in place; 0 for models without state
   std::span<const StateCheckpoint> checkpoints;
+
+  // Not 0: the logits come from the hidden vector kept with this slot; nothing is computed.
+  int32_t hidden_slot = 0;
+
+  // Sorted. With feeds_drawn_token: if the drawn token is one of these, or the draw failed, the
+  // sequence ended there. It is then left out of the step, its state, pages and row stay as they
+  // are, and its output says `skipped`.
+  std::span<const TokenId> ending_tokens;
 
   // Sampling; with `sample` false (a prefill chunk that is not the last) the rest is unused.
   bool sample = false;
   const SamplingParams* sampling = nullptr;
   uint64_t seed = 0;                          // resolved; part of the draw
   int32_t choice_index = 0;                   // part of the draw
-  std::span<const TokenId> output_tokens;     // drawn so far, for penalties
+  std::span<const TokenId> output_tokens;     // drawn so far, for penalties; with feeds_drawn_token
+                                              // the fed token follows them
   std::span<const TokenId> forbidden_tokens;  // may not be drawn in this step (min_new_tokens)
   bool return_logprobs = false;
   int32_t top_logprobs = 0;
+
+  [[nodiscard]] int64_t num_new_tokens() const {
+    return static_cast<int64_t>(new_tokens.size()) + (feeds_drawn_token ? 1 : 0);
+  }
+};
+
+struct IdCopy {
+  int32_t from = 0;
+  int32_t to = 0;
 };
 
 struct BatchPlan {
   std::vector<PlannedSequence> sequences;
 
-  // Slots to zero before the step, because a sequence without context starts in them.
-  std::vector<int32_t> zero_state_slots;
+  // Done before the step's first layer, in this order.
+  std::vector<int32_t> unused_pages;        // their memory may go back to the system: the next use
+  std::vector<int32_t> unused_state_slots;  // finds anything in them
+  std::vector<int32_t> zero_state_slots;    // a sequence without context starts in them
+  std::vector<IdCopy> copy_state_slots;     // a sequence goes on from a frozen state
+  std::vector<IdCopy> copy_pages;           // a sequence resumes inside a page
+
+  [[nodiscard]] bool empty() const { return sequences.empty(); }
+
+  void clear() {
+    sequences.clear();
+    unused_pages.clear();
+    unused_state_slots.clear();
+    zero_state_slots.clear();
+    copy_state_slots.clear();
+    copy_pages.clear();
+  }
 
   [[nodiscard]] int64_t num_new_tokens() const {
     int64_t count = 0;
-    for (const PlannedSequence& sequence : sequences) {
-      count += static_cast<int64_t>(sequence.new_tokens.size());
-    }
+    for (const PlannedSequence& sequence : sequences) count += sequence.num_new_tokens();
     return count;
   }
 };

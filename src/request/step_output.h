@@ -12,6 +12,7 @@ namespace heddle::request {
 struct SampledToken {
   int64_t sequence_id = 0;
   TokenId token = 0;
+  bool skipped = false;  // had ended before the step (PlannedSequence::ending_tokens); no token
   TokenLogprob logprob;  // filled if the sequence asked for it
   Status error;          // for example all logits masked or not finite; `token` is meaningless then
 };

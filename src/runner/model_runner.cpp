@@ -9,6 +9,7 @@
 #include "cache/page_allocator.h"
 #include "cache/pool_sizing.h"
 #include "checkpoint/generation_config.h"
+#include "core/check.h"
 #include "ops/simd/target_name.h"
 #include "runner/forward_batch.h"
 #include "runner/forward_pass.h"
@@ -35,7 +36,15 @@ class ModelRunner final : public Runner {
 
   const PoolSizes& pool_sizes() const override { return sizes_; }
 
-  Result<request::StepOutput> run(const request::BatchPlan& plan) override {
+  Status submit(const request::BatchPlan& plan) override {
+    HEDDLE_CHECK(submitted_ == nullptr);
+    submitted_ = &plan;
+    return {};
+  }
+
+  Result<request::StepOutput> wait() override {
+    HEDDLE_CHECK(submitted_ != nullptr);
+    const request::BatchPlan& plan = *std::exchange(submitted_, nullptr);
     for (const int32_t slot : plan.zero_state_slots) {
       if (sizes_.num_state_slots == 0) break;
       HEDDLE_RETURN_IF_ERROR(pools_.states().zero_slot(pass_->stream(), slot));
@@ -64,6 +73,7 @@ class ModelRunner final : public Runner {
   PoolSizes sizes_;
   ForwardBatch batch_;
   sampling::Sampler sampler_;
+  const request::BatchPlan* submitted_ = nullptr;
   request::StepOutput recycled_;  // its memory serves the next step
 };
 

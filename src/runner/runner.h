@@ -17,7 +17,18 @@ struct PoolSizes {
   int64_t num_state_slots = 0;  // 0 for models without recurrent state
   int64_t max_step_tokens = 0;  // new tokens of one step
   int32_t max_step_sequences = 0;
+
+  // Bytes of one page and of one slot over all layers, and the memory both pools share: more ids
+  // are there than fit at once (cache/memory_budget.h). 0: all of them fit.
+  int64_t page_bytes = 0;
+  int64_t state_slot_bytes = 0;
+  int64_t shared_bytes = 0;
+
+  bool keeps_hidden = false;  // StateCheckpoint::keep_hidden and hidden_slot are understood
 };
+
+// Enough to keep the device busy while the host books one step and plans the next.
+inline constexpr int kMaxStepsInFlight = 2;
 
 class Runner {
  public:
@@ -25,11 +36,23 @@ class Runner {
 
   [[nodiscard]] virtual const PoolSizes& pool_sizes() const = 0;
 
-  // Runs one step and waits for its tokens. A Status is a failure of the whole step (the device is
-  // lost); what is wrong with one sequence is in its SampledToken.
-  virtual Result<request::StepOutput> run(const request::BatchPlan& plan) = 0;
+  // Starts a step. Steps are carried out in the order of submission; at most kMaxStepsInFlight may
+  // have been submitted and not waited for (checked). The plan and what it points at stay as they
+  // are until wait() has returned its output.
+  virtual Status submit(const request::BatchPlan& plan) = 0;
 
-  // Takes back an output of run() that has been processed, so that the next step can use its
+  // Waits for the oldest step in flight and returns its tokens. A Status, here or from submit(), is
+  // a failure of the whole step (the device is lost); what is wrong with one sequence is in its
+  // SampledToken.
+  virtual Result<request::StepOutput> wait() = 0;
+
+  // One step from beginning to end; none is in flight.
+  Result<request::StepOutput> run(const request::BatchPlan& plan) {
+    HEDDLE_RETURN_IF_ERROR(submit(plan));
+    return wait();
+  }
+
+  // Takes back an output of wait() that has been processed, so that a later step can use its
   // memory.
   virtual void recycle(request::StepOutput) {}
 };

@@ -56,7 +56,13 @@ class FakeRunner final : public runner::Runner {
 
   [[nodiscard]] const runner::PoolSizes& pool_sizes() const override { return sizes_; }
 
-  Result<request::StepOutput> run(const request::BatchPlan& plan) override {
+  Status submit(const request::BatchPlan& plan) override {
+    submitted_ = &plan;
+    return {};
+  }
+
+  Result<request::StepOutput> wait() override {
+    const request::BatchPlan& plan = *submitted_;
     ++num_steps_;
     if (on_step) HEDDLE_RETURN_IF_ERROR(on_step(plan));
     if (checks_plans) check_plan(plan);
@@ -181,6 +187,7 @@ class FakeRunner final : public runner::Runner {
   std::vector<TokenId> kv_;
   std::vector<State> states_;
   std::vector<std::string> complaints_;
+  const request::BatchPlan* submitted_ = nullptr;
   request::StepOutput recycled_;
   int64_t num_steps_ = 0;
 };

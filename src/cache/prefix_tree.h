@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// PrefixTree: the tokens of earlier sequences, with the KV pages and recurrent states that belong
+// to them, so that a sequence that begins alike resumes instead of computing.
+//
+// A radix tree over token ids. A node is an edge of tokens; its depth is the number of tokens from
+// the root to the end of the edge. It owns the KV pages of its edge and, maybe, one frozen
+// recurrent state: the state after exactly `depth` tokens. A node without state (a tombstone) keeps
+// its KV: it shows where prompts fork and lets others share its rows, but no sequence can resume
+// there. With models that have no recurrent state every page boundary can be resumed at.
+//
+// Edges end anywhere, pages do not: a page that two edges share belongs to the upper one if the
+// lower was split off it, while an edge that was added below the middle of a page brings a page of
+// its own that repeats the first rows. pages() puts a path's pages together; where both have one,
+// the lower edge's counts. A sequence that resumes inside a page copies that page before it writes.
+//
+// Matching is const: it splits nothing and refreshes nothing. Splits happen in insert() only.
+//
+// Ownership: pages and slots given to insert() go from Owner::kRequest to Owner::kTree, and back to
+//            free when they are evicted. Locks keep nodes: a lock on a node keeps the KV of its
+//            whole path, and its state if asked for.
+// Threading: confined to the engine thread.
+// Invariants: check_invariants() proves them; in words, I1 to I8 of the contract: edges of siblings
+//            differ in their first token, every id has one owner, a state's label is its node's
+//            depth, a parent's lock count is at least the sum of its children's, counters agree
+//            with the nodes.
+// Cost:      match and insert compare O(tokens) ids with SIMD-friendly loops, evictions are
+//            O(log nodes); nothing is allocated per token.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <heddle/request.h>
+
+#include "cache/page_allocator.h"
+#include "cache/state_allocator.h"
+
+namespace heddle::cache {
+
+struct PrefixNode;  // a stranger to everyone but the tree
+
+enum class EvictionPolicy {
+  kFlops,  // by the work a state saves, per byte it takes, and how lately it was of use
+  kLru,
+};
+
+struct PrefixTreeOptions {
+  bool needs_state = true;  // false: sequences resume at page boundaries, states do not exist
+  EvictionPolicy eviction = EvictionPolicy::kFlops;
+
+  // Work to compute a prefix of L tokens: flops_per_token * L + flops_per_pair * L * L.
+  double flops_per_token = 6e9;
+  double flops_per_pair = 98304;
+
+  int64_t page_bytes = 1;
+  int64_t state_bytes = 1;
+};
+
+struct PrefixMatch {
+  PrefixNode* resume = nullptr;   // where to resume; null: at the root, which is before any token
+  int64_t usable_tokens = 0;      // depth of `resume`
+  PrefixNode* kv_node = nullptr;  // the deepest node of which at least one token agrees
+  int64_t kv_tokens = 0;          // how many tokens agree, state or not
+  PrefixNode* exact = nullptr;    // ends where the tokens end and keeps state and hidden vector
+};
+
+// A hold on a node. Given back with unlock(); not given back it is a leak that check_invariants()
+// of an idle tree finds.
+struct PrefixLock {
+  PrefixNode* node = nullptr;  // null: holds nothing
+  bool holds_state = false;
+};
+
+struct PrefixInsertion {
+  std::span<const TokenId> tokens;
+  std::string_view name_space;
+  std::span<const int32_t> pages;  // page of token t is pages[t / page_size]; those the tree does
+                                   // not have yet are taken, if their owner is kRequest
+  int32_t state_slot = 0;     // its label is tokens.size() (checked); 0: none
+  bool keeps_hidden = false;  // the slot has a hidden vector as well
+};
+
+struct PrefixInserted {
+  PrefixNode* node = nullptr;  // ends where the tokens end; null for no tokens
+  int64_t known_tokens = 0;    // were in the tree before
+  bool state_taken = false;    // false: the node had one; the caller still owns its slot
+};
+
+struct PrefixTreeStats {
+  int64_t num_nodes = 0;   // without the root
+  int64_t num_tokens = 0;  // sum of edge lengths
+  int64_t pages = 0;       // owned, and of these
+  int64_t evictable_pages = 0;
+  int64_t states = 0;
+  int64_t evictable_states = 0;
+  int64_t evicted_tokens = 0;  // since the start
+  int64_t evicted_states = 0;
+};
+
+class PrefixTree {
+ public:
+  // The allocators outlive the tree.
+  PrefixTree(const PrefixTreeOptions& options, PageAllocator& pages, StateAllocator& states);
+  ~PrefixTree();
+  PrefixTree(const PrefixTree&) = delete;
+  PrefixTree& operator=(const PrefixTree&) = delete;
+
+  // Resuming is possible up to `max_usable` tokens. Trees of different namespaces have nothing in
+  // common.
+  [[nodiscard]] PrefixMatch match(std::span<const TokenId> tokens, std::string_view name_space,
+                                  int64_t max_usable) const;
+
+  [[nodiscard]] int64_t depth(const PrefixNode* node) const;       // 0 for null
+  [[nodiscard]] int32_t state_slot(const PrefixNode* node) const;  // 0: none
+
+  // Appends the pages of the first `num_tokens` tokens of the path to `node`, at most its depth
+  // beyond its parent (checked): pages_for(num_tokens) of them.
+  void append_pages(const PrefixNode* node, int64_t num_tokens, std::vector<int32_t>& pages) const;
+
+  // With `state`, the node's state is kept as well if it has one. A null node gives an empty lock.
+  [[nodiscard]] PrefixLock lock(PrefixNode* node, bool state);
+  void release_state(PrefixLock& lock);  // keeps the KV
+  void unlock(PrefixLock& lock);         // leaves it empty
+
+  // A sequence resumes here: the path's KV and this node's state are the most recently used.
+  void touch(PrefixNode* node);
+
+  PrefixInserted insert(const PrefixInsertion& insertion);
+
+  // Gives up the state of a node that nobody holds, nobody ever resumed at, and where nothing forks
+  // (a decode checkpoint that a later one replaces). Returns whether it did.
+  bool drop_unused_state(PrefixNode* node);
+
+  // Free at least `count` pages or states if nobody holds them; returns how many were freed, which
+  // may be more or fewer. A state below which nothing is left takes its node's KV with it.
+  int64_t evict_pages(int64_t count);
+  int64_t evict_states(int64_t count);
+
+  // Gives up whatever is worth least, pages or states, until `bytes` are free; returns how many.
+  int64_t evict_bytes(int64_t bytes);
+
+  // Gives up everything nobody holds.
+  void clear();
+
+  // Grows whenever a match may have become longer.
+  [[nodiscard]] uint64_t epoch() const;
+
+  [[nodiscard]] PrefixTreeStats stats() const;
+
+  // One line per node, children below their parent in order of their first token:
+  //   [0,192)@192
+  //     [192,768)
+  // An @ says that a state is there and what its label is.
+  [[nodiscard]] std::string to_string() const;
+
+  // Proves the invariants or aborts. `idle`: no lock may be held.
+  void check_invariants(bool idle = false) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace heddle::cache
