@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Deadlines: how much time a request has to spare.
+//
+// `ttft_slo_seconds` is a wish and only moves a request forward inside its tenant's requests;
+// `deadline_seconds` is a promise: past it, the request ends with an error.
+//
+// Threading: thread-compatible. Cost: O(1).
+#pragma once
+
+#include <cstdint>
+
+namespace heddle::scheduler {
+
+// How fast the engine is; 0: not known yet, work counts as done at once.
+struct ServiceRates {
+  double prefill_tokens_per_second = 0;
+  double decode_tokens_per_second = 0;  // of one sequence
+};
+
+struct DeadlineView {
+  double ttft_slo_seconds = 0;  // from arrival; 0: none
+  double deadline_seconds = 0;  // from arrival; 0: none
+  double elapsed_seconds = 0;   // since arrival
+  int64_t uncached_tokens = 0;
+  int64_t output_tokens_left = 0;  // expected; 0 when unknown
+  bool has_first_token = false;    // the wish was met or missed: it counts no more
+};
+
+// Seconds to spare: the least of the wish less the prefill, and the deadline less prefill and
+// output. Infinite without either; negative when it cannot be met any more.
+[[nodiscard]] double slack_seconds(const DeadlineView& request, const ServiceRates& rates);
+
+// Past its deadline.
+[[nodiscard]] bool deadline_exceeded(const DeadlineView& request);
+
+// Not past it, but the prefill alone would take longer than what is left.
+[[nodiscard]] bool deadline_hopeless(const DeadlineView& request, const ServiceRates& rates);
+
+}  // namespace heddle::scheduler

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// FairShare: tenants get equal shares of the machine, however many requests each of them sends.
+// Virtual token counters, after Sheng et al., "Fairness in Serving Large Language Models",
+// arXiv:2401.00588.
+//
+// A tenant's counter grows by what it is given: prompt tokens at admission, output tokens as they
+// are drawn. The waiting tenant with the smallest counter is next. A tenant that had nothing
+// waiting comes back with at least the smallest counter of those that wait (or, if nobody waits,
+// that of the last who did): idle time earns no credit. What is computed again after a retraction
+// or preemption is charged to nobody.
+//
+// Two tenants that always have requests waiting differ by at most about
+// 2 * max(cost_input * longest prompt, cost_output * tokens in the pool), for ever.
+//
+// Tenants are numbers here. A number stays valid while the tenant has waiting or running requests;
+// beyond kMaxIdleTenants the idle one with the smallest counter is forgotten, which costs the
+// others least: it would be lifted anyway.
+//
+// Threading: thread-confined.
+// Cost: tenant() one hash, order() O(n log n), all others O(1) except arrive() of a tenant that had
+// nothing waiting: O(tenants).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <heddle/options.h>
+#include <heddle/status.h>
+
+#include "scheduler/waiting.h"
+
+namespace heddle::scheduler {
+
+constexpr int64_t kMaxIdleTenants = 1024;
+
+struct FairShareOptions {
+  double cost_input = 1;     // of an uncached prompt token
+  double cost_output = 2;    // of an output token
+  double cost_cached = 0.1;  // of a prompt token that was in the cache
+  int32_t max_running = 0;   // per tenant; 0: no limit
+  int32_t max_queued = 0;    // per tenant; 0: no limit
+
+  [[nodiscard]] static FairShareOptions from(const SchedulingOptions& options);
+};
+
+class FairShare {
+ public:
+  explicit FairShare(const FairShareOptions& options) : options_(options) {}
+
+  // The tenant's number; a new one for a new name.
+  [[nodiscard]] int32_t tenant(std::string_view name);
+
+  // Error: kResourceExhausted when the tenant has max_queued requests waiting that never ran. For
+  // arriving requests only: returned ones are always taken back.
+  [[nodiscard]] Status check_queue(int32_t tenant) const;
+
+  // Whether one more of the tenant's requests may run.
+  [[nodiscard]] bool may_run(int32_t tenant) const;
+
+  // The life of a request. arrive() once; then admit() and give_back() in turn; at the end leave().
+  void arrive(int32_t tenant);
+  void admit(int32_t tenant, int64_t uncached_tokens, int64_t cached_tokens, bool returned);
+  void give_back(int32_t tenant);  // retracted or preempted: waits again, pays nothing again
+  void leave_waiting(int32_t tenant, bool returned);
+  void leave_running(int32_t tenant);
+
+  // Output tokens that were drawn.
+  void charge_output(int32_t tenant, int64_t tokens);
+
+  [[nodiscard]] double counter(int32_t tenant) const;
+  [[nodiscard]] double admission_cost(int64_t uncached_tokens, int64_t cached_tokens) const;
+
+  // Sorts entries of one class: again and again the tenant with the smallest counter (ties: the
+  // smaller arrival of its next request) gives its next request (the smallest slack, then the
+  // smallest arrival), and the counter it would then have counts for the rest of this order. The
+  // counters themselves do not change. `counters` is scratch that carries these counters from one
+  // class to the next: begin_order() fills it.
+  void begin_order(std::vector<double>& counters) const;
+  void order(std::span<Waiting> entries, std::vector<double>& counters) const;
+
+ private:
+  struct Tenant {
+    std::string name;
+    double counter = 0;
+    int64_t num_waiting = 0;  // returned ones included
+    int64_t num_queued = 0;   // waiting and never ran
+    int64_t num_running = 0;
+    bool known = false;  // false: the number is free
+  };
+
+  [[nodiscard]] Tenant& at(int32_t tenant);
+  [[nodiscard]] const Tenant& at(int32_t tenant) const;
+  void forget_one_idle();
+  void begin_waiting(Tenant& tenant);
+  void end_waiting(Tenant& tenant);
+
+  FairShareOptions options_;
+  std::vector<Tenant> tenants_;
+  std::vector<int32_t> free_;
+  std::unordered_map<std::string, int32_t> numbers_;
+  double last_active_counter_ = 0;  // of the tenant that last stopped waiting
+  int64_t num_active_ = 0;          // tenants with waiting requests
+};
+
+}  // namespace heddle::scheduler

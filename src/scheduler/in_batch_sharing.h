@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// InBatchSharing: when several queued prompts begin with the same tokens and the cache does not
+// have them yet, one goes first (the leader) so that the others (its followers) find them computed.
+//
+// Per pass, in queue order, beginning with nothing remembered: a request that finds more than
+// `check_tokens` in the cache is left alone. Another is compared with those remembered before it in
+// this pass, in its namespace only: if it shares `deprioritize_tokens` or more with one of them, it
+// is deprioritized and that one leads it; else it is remembered itself.
+//
+// The remembered prompts stand in lexicographic order: the longest common prefix with all of them
+// is the longest with the two neighbours, so that no tree is needed.
+//
+// Beyond the order, the scheduler may hold a follower back while its leader computes (waits_for()).
+//
+// Threading: thread-confined.
+// Cost: O(n log n) comparisons, each as long as what two prompts share; 4-byte moves on insertion.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "request/sequence.h"
+#include "scheduler/waiting.h"
+
+namespace heddle::scheduler {
+
+struct InBatchSharingOptions {
+  int64_t check_tokens = 32;         // negative: sharing is off, nobody is marked
+  int64_t deprioritize_tokens = 32;  // at least 1
+  int64_t defer_tokens = 256;        // waiting for a leader pays from this share on
+  double defer_seconds = 0.5;        // and no longer than this
+};
+
+class InBatchSharing {
+ public:
+  explicit InBatchSharing(const InBatchSharingOptions& options = {}) : options_(options) {}
+
+  // Begins a pass. Sequences given to add_running() and mark() stay alive and unchanged until the
+  // next one.
+  void begin();
+
+  // A sequence that runs and whose prompt is not in the cache yet leads like a queued one. Running
+  // leaders may share prefixes among themselves; then the longest share counts, and among equal
+  // ones the earliest arrival.
+  void add_running(const request::Sequence& sequence);
+
+  // Fills in `deprioritized`, `leader` and `shared_tokens` of every entry; the entries come in
+  // queue order and `matched_tokens` is set.
+  void mark(std::span<Waiting> entries);
+
+  // Whether a follower is better off waiting for its leader than computing the same again, when it
+  // has been held back for `deferred_seconds` already. The caller asks only while the leader is
+  // running or was admitted in this pass: otherwise nobody computes what is waited for.
+  [[nodiscard]] bool waits_for_leader(const Waiting& follower, double deferred_seconds) const;
+
+ private:
+  struct Share {
+    const request::Sequence* leader = nullptr;
+    int64_t tokens = 0;
+    size_t position = 0;  // where the sequence would be inserted
+  };
+
+  [[nodiscard]] Share find(const request::Sequence& sequence) const;
+
+  InBatchSharingOptions options_;
+  std::vector<const request::Sequence*> remembered_;  // by namespace, tokens, id
+};
+
+}  // namespace heddle::scheduler

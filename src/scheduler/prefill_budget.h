@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// PrefillBudget: how many tokens one scheduling pass may prefill, and of whom.
+//
+// Four amounts, in tokens, fall with every admission; a request that prefills n tokens of which m
+// need new pages takes
+//   total   m rounded up to pages + a page + what is kept for its output: memory, now and later
+//   now     m rounded up to pages + a page: memory at once
+//   input   n rounded up to pages: new tokens of one pass
+//   chunk   n rounded up to pages: new tokens of one step
+// The extra page covers the one that is partly used. Output is kept for when a prefill completes:
+// min(tokens it may still draw, kNewTokensClip).
+//
+// A pass: construct it; resume() those in the middle of their prefill; then for each waiting
+// request in order check(), pin() what it matched in the cache, check() again, admit(); leave the
+// loop at the first verdict other than kAdmit, and when stop() is set. Nobody overtakes who does
+// not fit.
+//
+// Chunks that are not a prompt's last end on multiples of the grid, counted from the sequence's
+// first token. A chunk that would be empty then is not cut on the grid if it is the pass's first:
+// progress goes before alignment.
+//
+// Threading: thread-confined; a value, made anew for each pass. Cost: O(1) a call, no allocation.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include <heddle/options.h>
+
+namespace heddle::scheduler {
+
+struct PrefillLimits {
+  int32_t page_size = 1;
+  int64_t chunk_grid = 1;              // a multiple of the page size
+  int64_t max_prefill_tokens = 16384;  // input
+  int64_t chunk_tokens = 8192;         // chunk; 0: prompts are never cut
+  bool pages_at_admission = false;     // the first chunk takes pages for the whole sequence
+
+  // One page a token, no grid, pages as chunks need them: what the worked examples are made for.
+  [[nodiscard]] static PrefillLimits reference();
+};
+
+// What there is at the start of the pass.
+struct PrefillResources {
+  int64_t free_tokens = 0;     // free pages and evictable ones, in tokens
+  double reserved_tokens = 0;  // future output of the running: NewTokenRatio::reserve() of each
+  int64_t mixed_tokens = 0;    // decode tokens in the same step; 0 without mixed batches
+  int64_t free_rows = std::numeric_limits<int64_t>::max();
+  int64_t free_state_slots = std::numeric_limits<int64_t>::max();  // evictable states included
+};
+
+// What a request asks for.
+struct PrefillDemand {
+  int64_t context_tokens = 0;   // computed or cached: its prefill begins here
+  int64_t pending_tokens = 0;   // to be computed, at least 1
+  int64_t new_tokens_left = 0;  // max_new_tokens - output so far, at least 0
+  int64_t held_tokens = 0;      // pending tokens that have pages already
+};
+
+enum class PrefillVerdict {
+  kAdmit,
+  kNoRow,     // max_running are running: the batch is full
+  kNoState,   // every state slot is taken
+  kNoMemory,  // not enough tokens: the batch is full
+  kBudget,    // the pass's input or chunk is used up: the next pass goes on
+};
+
+struct PrefillGrant {
+  PrefillVerdict verdict = PrefillVerdict::kAdmit;
+  int64_t tokens = 0;      // to prefill in this pass; 0 unless admitted
+  bool completes = false;  // they are all of the pending ones
+};
+
+class PrefillBudget {
+ public:
+  PrefillBudget(const PrefillLimits& limits, const PrefillResources& resources);
+
+  // Books the next chunk of a request that holds its row and slot already. It must progress: when
+  // memory is short on paper it gets the chunk anyway, and the caller makes room for real pages by
+  // retraction. No tokens (kBudget) only when the chunk is used up.
+  PrefillGrant resume(const PrefillDemand& demand);
+
+  // What admitting the request now would give. Changes nothing.
+  [[nodiscard]] PrefillGrant check(const PrefillDemand& demand) const;
+
+  // Books a grant of check() (checked to be an admission).
+  void admit(const PrefillDemand& demand, const PrefillGrant& grant);
+
+  // Evictable tokens that a lock keeps from now on, and the way back when admission fails after
+  // all.
+  void pin(int64_t tokens);
+
+  void unpin(int64_t tokens) { pin(-tokens); }
+
+  // After an admission: kAdmit when the pass may go on.
+  [[nodiscard]] PrefillVerdict stop() const;
+
+  // Tokens a request's admission must stay below: pending + output to come + a page.
+  [[nodiscard]] double remaining_total() const { return total_; }
+
+  [[nodiscard]] double remaining_now() const { return now_; }
+
+  [[nodiscard]] int64_t remaining_input() const { return input_; }
+
+  [[nodiscard]] int64_t remaining_chunk() const { return chunk_; }
+
+  [[nodiscard]] int64_t num_admitted() const { return num_admitted_; }  // resumed ones included
+
+ private:
+  [[nodiscard]] int64_t round_to_pages(int64_t tokens) const;
+  [[nodiscard]] int64_t cut(const PrefillDemand& demand, int64_t available) const;
+  void book(const PrefillDemand& demand, const PrefillGrant& grant);
+
+  PrefillLimits limits_;
+  double total_ = 0;
+  double now_ = 0;
+  int64_t input_ = 0;
+  int64_t chunk_ = 0;  // the largest value when prompts are never cut
+  int64_t rows_ = 0;
+  int64_t state_slots_ = 0;
+  int64_t num_admitted_ = 0;
+};
+
+}  // namespace heddle::scheduler

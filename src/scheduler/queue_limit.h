@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// QueueLimit: who is turned away when too much is waiting, the arriving request or one that waits.
+//
+// Without priorities the arriving one. With priorities the least preferred waiting one, the least
+// urgent and among those the newest, if the arriving one is strictly more urgent; several if the
+// room for tokens asks for it, all of them strictly less urgent, or nobody. Requests that ran
+// before neither count nor can they be displaced: somebody may have read half of their answer.
+//
+// Threading: thread-confined. Cost: O(waiting) per displaced request, O(waiting) otherwise.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include <heddle/status.h>
+
+namespace heddle::scheduler {
+
+struct QueueLimits {
+  int64_t max_requests = std::numeric_limits<int64_t>::max();  // at least 1
+  int64_t max_tokens = std::numeric_limits<int64_t>::max();    // uncached prompt tokens that wait
+  bool by_priority = false;
+};
+
+struct QueuedRequest {
+  int64_t urgency = 0;    // base
+  int64_t arrival = 0;    // unique
+  int64_t tokens = 0;     // what it adds to max_tokens
+  bool returned = false;  // ran before: exempt
+};
+
+// Whether `arriving` may be queued. OK: those at the indices in `displaced` (replaced; often empty)
+// leave the queue first, with displaced_error(). Error: kResourceExhausted, nobody leaves.
+// A queue without countable requests takes any request: one that is larger than max_tokens would
+// otherwise be refused for ever.
+[[nodiscard]] Status enter_queue(const QueuedRequest& arriving,
+                                 std::span<const QueuedRequest> waiting, const QueueLimits& limits,
+                                 std::vector<int32_t>& displaced);
+
+// What a displaced request ends with: kResourceExhausted, told apart from a full queue by its text.
+[[nodiscard]] Status displaced_error();
+
+}  // namespace heddle::scheduler
