@@ -12,17 +12,17 @@
 // Two tenants that always have requests waiting differ by at most about
 // 2 * max(cost_input * longest prompt, cost_output * tokens in the pool), for ever.
 //
-// Tenants are numbers here. A number stays valid while the tenant has waiting or running requests;
-// beyond kMaxIdleTenants the idle one with the smallest counter is forgotten, which costs the
-// others least: it would be lifted anyway.
+// Tenants are numbers here. A number stays valid while the tenant has waiting or running requests.
+// When a new tenant comes and kMaxKnownTenants are known, the idle one with the smallest counter is
+// forgotten: if it comes back it is lifted anyway.
 //
 // Threading: thread-confined.
 // Cost: tenant() one hash, order() O(n log n), all others O(1) except arrive() of a tenant that had
 // nothing waiting: O(tenants).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,7 +36,7 @@
 
 namespace heddle::scheduler {
 
-constexpr int64_t kMaxIdleTenants = 1024;
+constexpr size_t kMaxKnownTenants = 1024;
 
 struct FairShareOptions {
   double cost_input = 1;     // of an uncached prompt token
@@ -52,7 +52,7 @@ class FairShare {
  public:
   explicit FairShare(const FairShareOptions& options) : options_(options) {}
 
-  // The tenant's number; a new one for a new name.
+  // The tenant's number; a new one for a new name. Ask again for every request, before arrive().
   [[nodiscard]] int32_t tenant(std::string_view name);
 
   // Error: kResourceExhausted when the tenant has max_queued requests waiting that never ran. For
@@ -75,13 +75,26 @@ class FairShare {
   [[nodiscard]] double counter(int32_t tenant) const;
   [[nodiscard]] double admission_cost(int64_t uncached_tokens, int64_t cached_tokens) const;
 
+  // What order() carries from one class to the next, and its memory.
+  struct OrderScratch {
+    struct Turn {
+      double counter = 0;
+      size_t next = 0;  // in `sorted`
+      size_t end = 0;
+    };
+
+    std::vector<double> counters;  // by tenant, as they would be after the requests ordered so far
+    std::vector<Waiting> sorted;
+    std::vector<Turn> turns;  // a heap: the next tenant on top
+  };
+
+  void begin_order(OrderScratch& scratch) const;
+
   // Sorts entries of one class: again and again the tenant with the smallest counter (ties: the
   // smaller arrival of its next request) gives its next request (the smallest slack, then the
-  // smallest arrival), and the counter it would then have counts for the rest of this order. The
-  // counters themselves do not change. `counters` is scratch that carries these counters from one
-  // class to the next: begin_order() fills it.
-  void begin_order(std::vector<double>& counters) const;
-  void order(std::span<Waiting> entries, std::vector<double>& counters) const;
+  // smallest arrival), and what its admission costs counts for the rest of this order and for
+  // further calls until begin_order(). The tenants' own counters do not change.
+  void order(std::span<Waiting> entries, OrderScratch& scratch) const;
 
  private:
   struct Tenant {
@@ -96,15 +109,14 @@ class FairShare {
   [[nodiscard]] Tenant& at(int32_t tenant);
   [[nodiscard]] const Tenant& at(int32_t tenant) const;
   void forget_one_idle();
-  void begin_waiting(Tenant& tenant);
-  void end_waiting(Tenant& tenant);
+  void begin_waiting(int32_t tenant);
+  void end_waiting(int32_t tenant);
 
   FairShareOptions options_;
   std::vector<Tenant> tenants_;
   std::vector<int32_t> free_;
   std::unordered_map<std::string, int32_t> numbers_;
-  double last_active_counter_ = 0;  // of the tenant that last stopped waiting
-  int64_t num_active_ = 0;          // tenants with waiting requests
+  int32_t last_active_ = -1;  // the tenant that last stopped waiting; never forgotten
 };
 
 }  // namespace heddle::scheduler

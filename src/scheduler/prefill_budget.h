@@ -5,10 +5,11 @@
 // need new pages takes
 //   total   m rounded up to pages + a page + what is kept for its output: memory, now and later
 //   now     m rounded up to pages + a page: memory at once
-//   input   n rounded up to pages: new tokens of one pass
-//   chunk   n rounded up to pages: new tokens of one step
+//   input   n: new tokens of one pass
+//   chunk   n: new tokens of one step
 // The extra page covers the one that is partly used. Output is kept for when a prefill completes:
-// min(tokens it may still draw, kNewTokensClip).
+// min(tokens it may still draw, kNewTokensClip). The reference rounds n up to pages as well, which
+// wastes up to a page of every step's compute per request.
 //
 // A pass: construct it; resume() those in the middle of their prefill; then for each waiting
 // request in order check(), pin() what it matched in the cache, check() again, admit(); leave the
@@ -17,7 +18,7 @@
 //
 // Chunks that are not a prompt's last end on multiples of the grid, counted from the sequence's
 // first token. A chunk that would be empty then is not cut on the grid if it is the pass's first:
-// progress goes before alignment.
+// progress goes before alignment. At most one waiting request of a pass is cut.
 //
 // Threading: thread-confined; a value, made anew for each pass. Cost: O(1) a call, no allocation.
 #pragma once
@@ -31,12 +32,13 @@ namespace heddle::scheduler {
 
 struct PrefillLimits {
   int32_t page_size = 1;
-  int64_t chunk_grid = 1;              // a multiple of the page size
+  int64_t chunk_grid = 1;              // chunks end on multiples of it and of the page size
   int64_t max_prefill_tokens = 16384;  // input
   int64_t chunk_tokens = 8192;         // chunk; 0: prompts are never cut
   bool pages_at_admission = false;     // the first chunk takes pages for the whole sequence
+  bool round_compute = false;          // input and chunk count whole pages
 
-  // One page a token, no grid, pages as chunks need them: what the worked examples are made for.
+  // Pages of one token, no grid, pages as chunks need them, compute in whole pages.
   [[nodiscard]] static PrefillLimits reference();
 };
 
@@ -107,7 +109,8 @@ class PrefillBudget {
   [[nodiscard]] int64_t num_admitted() const { return num_admitted_; }  // resumed ones included
 
  private:
-  [[nodiscard]] int64_t round_to_pages(int64_t tokens) const;
+  [[nodiscard]] int64_t pages_of(int64_t tokens) const;
+  [[nodiscard]] int64_t compute_of(int64_t tokens) const;
   [[nodiscard]] int64_t cut(const PrefillDemand& demand, int64_t available) const;
   void book(const PrefillDemand& demand, const PrefillGrant& grant);
 
@@ -119,6 +122,7 @@ class PrefillBudget {
   int64_t rows_ = 0;
   int64_t state_slots_ = 0;
   int64_t num_admitted_ = 0;
+  bool cut_ = false;  // a prefill of this pass does not complete
 };
 
 }  // namespace heddle::scheduler

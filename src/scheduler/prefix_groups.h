@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -38,16 +39,18 @@ class PrefixGroups {
     const void* parent_key = nullptr;
     int32_t parent = -1;
     int64_t weight = 0;
-    int64_t first_arrival = 0;
+    int64_t first_arrival = std::numeric_limits<int64_t>::max();
     int64_t rank = 0;
   };
 
   void collect_nodes(std::span<const Waiting> entries, const PrefixShape& shape);
   [[nodiscard]] int32_t find(const void* key) const;
+  void add_weights(std::span<const Waiting> entries);
+  void order_siblings();
 
-  std::vector<Node> nodes_;         // by key; the first is the root, whose key is null
-  std::vector<int32_t> by_weight_;  // node indices: siblings together, heaviest first
-  std::vector<int32_t> first_child_;
+  std::vector<Node> nodes_;             // the root first, then by key
+  std::vector<int32_t> siblings_;       // all but the root, by parent, then in their order
+  std::vector<int32_t> first_sibling_;  // of a parent's children in siblings_; one more at the end
   std::vector<int32_t> stack_;
 };
 

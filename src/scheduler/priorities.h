@@ -8,16 +8,20 @@
 #include <cstdint>
 #include <optional>
 
-#include <heddle/options.h>
-
 namespace heddle::scheduler {
 
 [[nodiscard]] int64_t saturating_add(int64_t a, int64_t b);
 [[nodiscard]] int64_t saturating_subtract(int64_t a, int64_t b);
 
-// 0 for everybody while priorities are off. Otherwise the request's priority or the default one
-// (none: the least urgent), negated with saturation when low values are the urgent ones.
-[[nodiscard]] int64_t urgency_of(std::optional<int64_t> priority, const SchedulingOptions& options);
+struct PriorityRules {
+  bool enabled = false;                     // QueuePolicyChoice::by_priority
+  bool low_values_first = false;            // small values are the urgent ones
+  std::optional<int64_t> default_priority;  // of requests without one; none: the least urgent
+};
+
+// 0 for everybody while priorities are off. Otherwise the request's priority or the default one,
+// negated with saturation when low values are the urgent ones.
+[[nodiscard]] int64_t urgency_of(std::optional<int64_t> priority, const PriorityRules& rules);
 
 // One class for every `aging_seconds` waited (0: never), but not above `top_urgency`, the highest
 // base urgency of all requests, waiting or running: the aged request becomes the equal of the most

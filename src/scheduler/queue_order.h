@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // QueueOrder: sorts waiting requests by a policy.
 //
-// Keys, ascending, first difference decides; `prio` is -urgency where by_priority is on and 0
-// elsewhere, `new` is 0 for a returned request and 1 for one that never ran:
+// Keys, ascending, first difference decides; `prio` is -urgency with by_priority and 0 without,
+// `new` is 0 for a returned request and 1 for one that never ran:
 //
 //   fcfs                    prio, new, arrival
 //   lpm                     overdue first; new, deprioritized, -matched_tokens, arrival
@@ -10,11 +10,11 @@
 //   arrival lof                     prio, new, -max_new_tokens, arrival random new, hash of (seed,
 //   pass, arrival), arrival routing-key             new, running keys first, -running with that
 //   key, key, arrival;
-//                           as fcfs while no key of a waiting request runs
+//                           as fcfs while no running sequence has a key
 //   hrrn                    new, deprioritized, -(engine_prefilled / uncached_tokens), arrival;
 //                           nothing uncached: before every ratio
 //   shortest-prefill-first  new, deprioritized, max(1, uncached_tokens), arrival
-//   fair                    prio, new, then FairShare::order()
+//   fair                    prio, new; the returned by arrival, the others by FairShare::order()
 //
 // A returned request goes before its equals that have not started: somebody reads its stream, and a
 // place at the end would let repeated retraction delay it without bound. lpm and dfs-weight pass
@@ -47,14 +47,20 @@ struct QueueOrderOptions {
   uint64_t seed = 0;            // random
 };
 
+// What else a pass's order depends on.
+struct QueueOrderInputs {
+  uint64_t pass = 0;                   // random shuffles anew for each
+  bool routing_key_runs = false;       // routing-key: some running sequence has a key
+  const PrefixShape* shape = nullptr;  // dfs-weight: not null (checked)
+  const FairShare* fair = nullptr;     // fair: not null (checked)
+};
+
 class QueueOrder {
  public:
   explicit QueueOrder(const QueueOrderOptions& options) : options_(options) {}
 
-  // Sorts `entries` in place. `pass` numbers the scheduling passes: random shuffles anew for each.
-  // `shape` is read by dfs-weight and `fair` by fair only; there they may not be null (checked).
-  void order(std::vector<Waiting>& entries, uint64_t pass, const PrefixShape* shape,
-             const FairShare* fair);
+  // Sorts `entries` in place.
+  void order(std::vector<Waiting>& entries, const QueueOrderInputs& inputs);
 
  private:
   struct Key {
@@ -67,14 +73,20 @@ class QueueOrder {
     int32_t index = 0;
   };
 
-  void fill_keys(const std::vector<Waiting>& entries, uint64_t pass, const PrefixShape* shape);
-  void apply(std::vector<Waiting>& entries);
+  [[nodiscard]] QueuePolicy effective_policy(size_t num_entries,
+                                             const QueueOrderInputs& inputs) const;
+  [[nodiscard]] Key key_of(const Waiting& entry, QueuePolicy policy,
+                           const QueueOrderInputs& inputs) const;
+  static bool before(const Key& a, const Key& b);
+  void sort_by_keys(std::vector<Waiting>& entries);
+  void share_fairly(std::vector<Waiting>& entries, const FairShare& fair);
 
   QueueOrderOptions options_;
   PrefixGroups groups_;
   std::vector<Key> keys_;
   std::vector<int64_t> ranks_;
   std::vector<Waiting> sorted_;
+  FairShare::OrderScratch fair_scratch_;
 };
 
 }  // namespace heddle::scheduler

@@ -43,8 +43,8 @@ struct QueuePolicyChoice {
 };
 
 // Reads `policy`, `enable_priority` and the numbers beside them. "priority" is fcfs with priority.
-// `fair` always orders by urgency first; without priorities all urgencies are equal.
-// Errors, kInvalidArgument: an unknown name (the message lists those there are); priorities with a
+// Errors, kInvalidArgument: an unknown name (the message lists those there
+// are); priorities with a
 // policy other than fcfs, lof and fair; a number out of its range.
 [[nodiscard]] Result<QueuePolicyChoice> choose_queue_policy(const SchedulingOptions& options,
                                                             bool prefix_cache_enabled);
