@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/in_batch_sharing.h"
+
+#include <algorithm>
+#include <compare>
+#include <cstddef>
+
+namespace heddle::scheduler {
+
+using request::Sequence;
+
+namespace {
+
+bool same_namespace(const Sequence& a, const Sequence& b) {
+  return a.request.cache_namespace == b.request.cache_namespace;
+}
+
+int64_t shared_tokens(const Sequence& a, const Sequence& b) {
+  if (!same_namespace(a, b)) return 0;
+  const auto [end, ignored] =
+      std::mismatch(a.tokens.begin(), a.tokens.end(), b.tokens.begin(), b.tokens.end());
+  return end - a.tokens.begin();
+}
+
+bool before(const Sequence* a, const Sequence* b) {
+  if (const auto order = a->request.cache_namespace <=> b->request.cache_namespace; order != 0) {
+    return order < 0;
+  }
+  const auto [left, right] =
+      std::mismatch(a->tokens.begin(), a->tokens.end(), b->tokens.begin(), b->tokens.end());
+  if (left != a->tokens.end() && right != b->tokens.end()) return *left < *right;
+  if (a->tokens.size() != b->tokens.size()) return a->tokens.size() < b->tokens.size();
+  return a->id < b->id;
+}
+
+}  // namespace
+
+void InBatchSharing::begin() { remembered_.clear(); }
+
+void InBatchSharing::add_running(const Sequence& sequence) {
+  if (options_.check_tokens < 0) return;
+  const auto place = std::lower_bound(remembered_.begin(), remembered_.end(), &sequence, before);
+  remembered_.insert(place, &sequence);
+}
+
+// The leader with the longest share worth leading for; of equal ones the earliest arrival.
+InBatchSharing::Share InBatchSharing::find(const Sequence& sequence) const {
+  const auto place = std::lower_bound(remembered_.begin(), remembered_.end(), &sequence, before);
+  Share share{.position = static_cast<size_t>(place - remembered_.begin())};
+  const auto consider = [&](const Sequence* other) {
+    const int64_t tokens = shared_tokens(sequence, *other);
+    if (tokens < options_.deprioritize_tokens || tokens < share.tokens) return false;
+    if (share.leader == nullptr || tokens > share.tokens || other->id < share.leader->id) {
+      share.leader = other;
+    }
+    share.tokens = tokens;
+    return true;
+  };
+  // On each side the share shrinks with the distance: the first that shares less ends it.
+  auto right = place;
+  while (right != remembered_.end() && consider(*right)) ++right;
+  auto left = place;
+  while (left != remembered_.begin() && consider(*(left - 1))) --left;
+  return share;
+}
+
+void InBatchSharing::mark(std::span<Waiting> entries) {
+  for (Waiting& entry : entries) {
+    entry.deprioritized = false;
+    entry.leader = kNoLeader;
+    entry.shared_tokens = 0;
+    if (options_.check_tokens < 0 || entry.matched_tokens > options_.check_tokens) continue;
+    const Share share = find(*entry.sequence);
+    if (share.leader != nullptr) {
+      entry.deprioritized = true;
+      entry.leader = share.leader->id;
+      entry.shared_tokens = share.tokens;
+    } else {
+      remembered_.insert(remembered_.begin() + static_cast<std::ptrdiff_t>(share.position),
+                         entry.sequence);
+    }
+  }
+}
+
+bool InBatchSharing::waits_for_leader(const Waiting& follower, double deferred_seconds) const {
+  return follower.leader != kNoLeader && follower.shared_tokens >= options_.defer_tokens &&
+         deferred_seconds < options_.defer_seconds;
+}
+
+}  // namespace heddle::scheduler

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/prefill_budget.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/check.h"
+#include "scheduler/new_token_ratio.h"
+
+namespace heddle::scheduler {
+
+namespace {
+
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+int64_t kept_output(const PrefillDemand& demand) {
+  return std::min(demand.new_tokens_left, kNewTokensClip);
+}
+
+}  // namespace
+
+PrefillLimits PrefillLimits::reference() {
+  return {.page_size = 1,
+          .chunk_grid = 1,
+          .max_prefill_tokens = 16384,
+          .chunk_tokens = 8192,
+          .pages_at_admission = false,
+          .round_compute = true};
+}
+
+PrefillBudget::PrefillBudget(const PrefillLimits& limits, const PrefillResources& resources)
+    : limits_(limits), rows_(resources.free_rows), state_slots_(resources.free_state_slots) {
+  HEDDLE_CHECK_GE(limits.page_size, 1);
+  HEDDLE_CHECK_GE(limits.chunk_grid, 1);
+  HEDDLE_CHECK_GE(limits.chunk_tokens, 0);
+  limits_.chunk_grid = std::lcm(limits.chunk_grid, int64_t{limits.page_size});
+  now_ = static_cast<double>(resources.free_tokens - resources.mixed_tokens);
+  total_ = now_ - resources.reserved_tokens;
+  input_ = limits.max_prefill_tokens - resources.mixed_tokens;
+  chunk_ = limits.chunk_tokens == 0 ? kUnlimited : limits.chunk_tokens - resources.mixed_tokens;
+}
+
+int64_t PrefillBudget::pages_of(int64_t tokens) const {
+  return (tokens + limits_.page_size - 1) / limits_.page_size * limits_.page_size;
+}
+
+int64_t PrefillBudget::compute_of(int64_t tokens) const {
+  return limits_.round_compute ? pages_of(tokens) : tokens;
+}
+
+// Tokens of a chunk when `available` may be computed: all that are pending, or as many as end on
+// the grid.
+int64_t PrefillBudget::cut(const PrefillDemand& demand, int64_t available) const {
+  if (available <= 0) return 0;
+  if (compute_of(demand.pending_tokens) <= available) return demand.pending_tokens;
+  const int64_t end = demand.context_tokens + available;
+  const int64_t on_grid = end - end % limits_.chunk_grid - demand.context_tokens;
+  if (on_grid > 0) return std::min(on_grid, demand.pending_tokens);
+  return num_admitted_ == 0 ? std::min(available, demand.pending_tokens) : 0;
+}
+
+PrefillGrant PrefillBudget::resume(const PrefillDemand& demand) {
+  HEDDLE_CHECK_GE(demand.pending_tokens, 1);
+  int64_t available = chunk_;
+  if (demand.held_tokens < demand.pending_tokens && total_ > 0) {
+    available = std::min(available, static_cast<int64_t>(std::floor(total_)));
+  }
+  if (available == 0) available = chunk_;  // less than one token of memory: as if there were none
+  const int64_t tokens = cut(demand, available);
+  if (tokens == 0) return {.verdict = PrefillVerdict::kBudget};
+  const PrefillGrant grant{.tokens = tokens, .completes = tokens == demand.pending_tokens};
+  book(demand, grant);
+  return grant;
+}
+
+PrefillGrant PrefillBudget::check(const PrefillDemand& demand) const {
+  HEDDLE_CHECK_GE(demand.pending_tokens, 1);
+  if (rows_ <= 0) return {.verdict = PrefillVerdict::kNoRow};
+  if (state_slots_ <= 0) return {.verdict = PrefillVerdict::kNoState};
+  const int64_t needed = demand.pending_tokens + kept_output(demand) + limits_.page_size;
+  if (static_cast<double>(needed) >= total_) return {.verdict = PrefillVerdict::kNoMemory};
+  if (num_admitted_ > 0 && compute_of(demand.pending_tokens) >= input_) {
+    return {.verdict = PrefillVerdict::kBudget};
+  }
+  const int64_t tokens = cut(demand, chunk_);
+  const bool completes = tokens == demand.pending_tokens;
+  if (tokens == 0 || (cut_ && !completes)) return {.verdict = PrefillVerdict::kBudget};
+  return {.tokens = tokens, .completes = completes};
+}
+
+void PrefillBudget::admit(const PrefillDemand& demand, const PrefillGrant& grant) {
+  HEDDLE_CHECK(grant.verdict == PrefillVerdict::kAdmit);
+  --rows_;
+  --state_slots_;
+  book(demand, grant);
+}
+
+void PrefillBudget::book(const PrefillDemand& demand, const PrefillGrant& grant) {
+  HEDDLE_CHECK(1 <= grant.tokens && grant.tokens <= demand.pending_tokens);
+  const int64_t stored = limits_.pages_at_admission ? demand.pending_tokens : grant.tokens;
+  const int64_t unpaged = std::max<int64_t>(stored - demand.held_tokens, 0);
+  const int64_t memory = unpaged > 0 ? pages_of(unpaged) + limits_.page_size : 0;
+  const int64_t kept = grant.completes ? kept_output(demand) : 0;
+  total_ -= static_cast<double>(memory + kept);
+  now_ -= static_cast<double>(memory);
+  input_ -= compute_of(grant.tokens);
+  if (chunk_ != kUnlimited) chunk_ -= compute_of(grant.tokens);
+  ++num_admitted_;
+  cut_ = cut_ || !grant.completes;
+}
+
+void PrefillBudget::pin(int64_t tokens) {
+  total_ -= static_cast<double>(tokens);
+  now_ -= static_cast<double>(tokens);
+}
+
+PrefillVerdict PrefillBudget::stop() const {
+  if (total_ <= 0 || now_ <= 0) return PrefillVerdict::kNoMemory;
+  if (input_ <= 0 || chunk_ <= 0) return PrefillVerdict::kBudget;
+  return PrefillVerdict::kAdmit;
+}
+
+}  // namespace heddle::scheduler

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/queue_limit.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace heddle::scheduler {
+
+namespace {
+
+// The least urgent that is left, the newest of them; -1: none. Each round follows the one before in
+// the same order, so what was taken already is what comes before `last`.
+int32_t least_preferred(std::span<const QueuedRequest> waiting, const QueuedRequest* last) {
+  const auto less_preferred = [](const QueuedRequest& a, const QueuedRequest& b) {
+    return a.urgency != b.urgency ? a.urgency < b.urgency : a.arrival > b.arrival;
+  };
+  int32_t found = -1;
+  for (size_t i = 0; i < waiting.size(); ++i) {
+    if (waiting[i].returned || (last != nullptr && !less_preferred(*last, waiting[i]))) continue;
+    if (found < 0 || less_preferred(waiting[i], waiting[static_cast<size_t>(found)])) {
+      found = static_cast<int32_t>(i);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+Status enter_queue(const QueuedRequest& arriving, std::span<const QueuedRequest> waiting,
+                   const QueueLimits& limits, std::vector<int32_t>& displaced) {
+  displaced.clear();
+  if (arriving.returned) return {};
+  int64_t requests = 0;
+  int64_t tokens = 0;
+  for (const QueuedRequest& request : waiting) {
+    requests += request.returned ? 0 : 1;
+    tokens += request.returned ? 0 : request.tokens;
+  }
+  const int64_t all_requests = requests;
+  const int64_t all_tokens = tokens;
+  const QueuedRequest* last = nullptr;
+  while (requests > 0) {
+    const bool too_many = requests >= limits.max_requests;
+    const bool too_long = arriving.tokens > limits.max_tokens - tokens;
+    if (!too_many && !too_long) return {};
+    const int32_t index = limits.by_priority ? least_preferred(waiting, last) : -1;
+    if (index < 0 || waiting[static_cast<size_t>(index)].urgency >= arriving.urgency) {
+      displaced.clear();
+      if (too_many) {
+        return resource_exhausted(
+            fmt::format("the queue is full: {} requests are waiting, max_queued_requests = {}; try "
+                        "again later",
+                        all_requests, limits.max_requests));
+      }
+      return resource_exhausted(
+          fmt::format("the queue is full: {} prompt tokens are waiting, the request brings {}, "
+                      "max_queued_tokens = {}; try again later",
+                      all_tokens, arriving.tokens, limits.max_tokens));
+    }
+    last = &waiting[static_cast<size_t>(index)];
+    displaced.push_back(index);
+    --requests;
+    tokens -= last->tokens;
+  }
+  return {};
+}
+
+Status displaced_error() {
+  return resource_exhausted(
+      "a more urgent request took this request's place in the full queue; try again later");
+}
+
+}  // namespace heddle::scheduler

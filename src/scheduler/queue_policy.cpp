@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/queue_policy.h"
+
+#include <array>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace heddle::scheduler {
+
+namespace {
+
+constexpr std::array<std::pair<std::string_view, QueuePolicy>, 9> kNames = {{
+    {"fcfs", QueuePolicy::kFcfs},
+    {"lpm", QueuePolicy::kLpm},
+    {"dfs-weight", QueuePolicy::kDfsWeight},
+    {"lof", QueuePolicy::kLof},
+    {"random", QueuePolicy::kRandom},
+    {"routing-key", QueuePolicy::kRoutingKey},
+    {"hrrn", QueuePolicy::kHrrn},
+    {"shortest-prefill-first", QueuePolicy::kShortestPrefillFirst},
+    {"fair", QueuePolicy::kFair},
+}};
+
+constexpr std::string_view kPriority = "priority";  // fcfs with priority
+
+Result<QueuePolicy> parse(const std::string& name) {
+  if (name == kPriority) return QueuePolicy::kFcfs;
+  std::string known;
+  for (const auto& [spelling, policy] : kNames) {
+    if (name == spelling) return policy;
+    known += fmt::format("{}, ", spelling);
+  }
+  return invalid_argument(
+      fmt::format("policy = \"{}\" does not exist; choose one of {}{}", name, known, kPriority));
+}
+
+Status at_least(std::string_view name, double value, double lowest) {
+  if (std::isfinite(value) && value >= lowest) return {};
+  return invalid_argument(fmt::format("{} = {} must be a number >= {}", name, value, lowest));
+}
+
+Status check_numbers(const SchedulingOptions& options) {
+  if (!std::isfinite(options.conservativeness) || options.conservativeness <= 0) {
+    return invalid_argument(
+        fmt::format("conservativeness = {} must be a number > 0", options.conservativeness));
+  }
+  const std::pair<std::string_view, double> not_negative[] = {
+      {"prefills_per_decode", options.prefills_per_decode},
+      {"preemption_threshold", static_cast<double>(options.preemption_threshold)},
+      {"max_preemptions", options.max_preemptions},
+      {"preemption_min_run_seconds", options.preemption_min_run_seconds},
+      {"aging_seconds", options.aging_seconds},
+      {"cache_aware_max_wait_seconds", options.cache_aware_max_wait_seconds},
+      {"max_queued_tokens", static_cast<double>(options.max_queued_tokens)},
+      {"queue_timeout_seconds", options.queue_timeout_seconds},
+      {"running_timeout_seconds", options.running_timeout_seconds},
+      {"fair_cost_input", options.fair_cost_input},
+      {"fair_cost_output", options.fair_cost_output},
+      {"fair_cost_cached", options.fair_cost_cached},
+      {"tenant_max_running", options.tenant_max_running},
+      {"tenant_max_queued", options.tenant_max_queued},
+  };
+  for (const auto& [name, value] : not_negative) HEDDLE_RETURN_IF_ERROR(at_least(name, value, 0));
+  return at_least("max_prefill_tokens", options.max_prefill_tokens, 1);
+}
+
+bool takes_priorities(QueuePolicy policy) {
+  return policy == QueuePolicy::kFcfs || policy == QueuePolicy::kLof ||
+         policy == QueuePolicy::kFair;
+}
+
+}  // namespace
+
+std::string_view to_string(QueuePolicy policy) {
+  for (const auto& [spelling, named] : kNames) {
+    if (named == policy) return spelling;
+  }
+  return "unknown";
+}
+
+bool uses_prefix_cache(QueuePolicy policy) {
+  return policy == QueuePolicy::kLpm || policy == QueuePolicy::kDfsWeight ||
+         policy == QueuePolicy::kHrrn || policy == QueuePolicy::kShortestPrefillFirst;
+}
+
+bool reads_matches(QueuePolicy policy, int64_t num_waiting) {
+  const bool bounded = policy == QueuePolicy::kLpm || policy == QueuePolicy::kHrrn;
+  return uses_prefix_cache(policy) && !(bounded && num_waiting > kMaxMatchedWaiting);
+}
+
+Result<QueuePolicyChoice> choose_queue_policy(const SchedulingOptions& options,
+                                              bool prefix_cache_enabled) {
+  HEDDLE_RETURN_IF_ERROR(check_numbers(options));
+  HEDDLE_ASSIGN_OR_RETURN(const QueuePolicy policy, parse(options.policy));
+  const bool by_priority = options.enable_priority || options.policy == kPriority;
+  if (by_priority && !takes_priorities(policy)) {
+    return invalid_argument(
+        fmt::format("enable_priority works with the policies fcfs, lof and fair, policy = \"{}\"; "
+                    "choose one of them or turn priorities off",
+                    options.policy));
+  }
+  if (uses_prefix_cache(policy) && !prefix_cache_enabled) {
+    return QueuePolicyChoice{.policy = QueuePolicy::kFcfs, .replaced_without_cache = true};
+  }
+  return QueuePolicyChoice{.policy = policy, .by_priority = by_priority};
+}
+
+}  // namespace heddle::scheduler
