@@ -107,7 +107,7 @@ class EngineBench {
   void script(std::vector<TokenId> tokens) {
     runner->script = [tokens = std::move(tokens)](
                          const request::PlannedSequence& sequence) -> std::optional<TokenId> {
-      const size_t drawn = sequence.output_tokens.size();
+      const auto drawn = static_cast<size_t>(testing::FakeRunner::num_drawn(sequence));
       return drawn < tokens.size() ? tokens[drawn] : testing::ByteTokenizer::kEos;
     };
   }

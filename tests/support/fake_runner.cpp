@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/fake_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+#include "support/plan_checks.h"
+
+namespace heddle::testing {
+
+using request::BatchPlan;
+using request::IdCopy;
+using request::PlannedSequence;
+using request::SampledToken;
+using request::StateCheckpoint;
+using request::StepOutput;
+
+namespace {
+
+constexpr ToyRow kGarbageRow{.token = -77, .hash = 777};
+constexpr ToyState kGarbageState{.count = -1, .hash = 77};
+constexpr ToyHidden kGarbageHidden{.count = -1, .hash = 7777};
+constexpr TokenId kGarbageToken = -7;
+
+template <typename Values>
+void append_all(std::vector<int64_t>& all, const Values& values) {
+  all.push_back(static_cast<int64_t>(values.size()));
+  all.insert(all.end(), values.begin(), values.end());
+}
+
+void append_copies(std::vector<int64_t>& all, const std::vector<IdCopy>& copies) {
+  all.push_back(std::ssize(copies));
+  for (const IdCopy& copy : copies) all.insert(all.end(), {copy.from, copy.to});
+}
+
+}  // namespace
+
+FakeRunner::FakeRunner(const runner::PoolSizes& sizes)
+    : sizes_(sizes),
+      kv_(static_cast<size_t>((sizes.num_pages + 1) * sizes.page_size), kGarbageRow),
+      states_(static_cast<size_t>(sizes.num_state_slots + 1), kGarbageState),
+      hidden_(static_cast<size_t>(sizes.num_state_slots + 1), kGarbageHidden),
+      drawn_(static_cast<size_t>(sizes.max_step_sequences)),
+      page_in_use_(static_cast<size_t>(sizes.num_pages + 1)),
+      slot_in_use_(static_cast<size_t>(sizes.num_state_slots + 1)) {}
+
+TokenId FakeRunner::next_token(std::span<const TokenId> tokens,
+                               std::span<const TokenId> forbidden) {
+  return toy_draw({.num_tokens = kVocabSize}, toy_hidden_after(tokens), 0, forbidden).value();
+}
+
+int64_t FakeRunner::num_drawn(const PlannedSequence& sequence) {
+  return std::ssize(sequence.output_tokens) + (sequence.feeds_drawn_token ? 1 : 0);
+}
+
+FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
+  append_all(values, source.unused_pages);
+  append_all(values, source.unused_state_slots);
+  append_all(values, source.zero_state_slots);
+  append_copies(values, source.copy_state_slots);
+  append_copies(values, source.copy_pages);
+  for (const PlannedSequence& sequence : source.sequences) {
+    append_all(values, sequence.new_tokens);
+    append_all(values, sequence.pages);
+    append_all(values, sequence.ending_tokens);
+    append_all(values, sequence.output_tokens);
+    append_all(values, sequence.forbidden_tokens);
+    for (const StateCheckpoint& checkpoint : sequence.checkpoints) {
+      values.insert(values.end(), {checkpoint.tokens, checkpoint.slot, checkpoint.keep_hidden});
+    }
+    values.insert(values.end(),
+                  {sequence.sequence_id, sequence.row, sequence.feeds_drawn_token,
+                   sequence.context_tokens, sequence.kv_tokens, sequence.state_slot,
+                   sequence.hidden_slot, sequence.sample, static_cast<int64_t>(sequence.seed),
+                   sequence.choice_index, sequence.return_logprobs, sequence.top_logprobs});
+  }
+}
+
+bool FakeRunner::PlanCopy::matches(const BatchPlan& plan) const {
+  return PlanCopy(plan).values == values;
+}
+
+Status FakeRunner::submit(const BatchPlan& plan) {
+  HEDDLE_CHECK_LT(num_in_flight_, runner::kMaxStepsInFlight);
+  Flight& flight =
+      flights_[static_cast<size_t>((first_flight_ + num_in_flight_) % runner::kMaxStepsInFlight)];
+  flight = {.plan = &plan, .copy = {}, .output = {}};
+  if (checks_plans) flight.copy.emplace(plan);
+  if (!lazy) {
+    flight.output = compute(plan);
+    if (!flight.output->ok()) return flight.output->status();
+  }
+  ++num_in_flight_;
+  return {};
+}
+
+Result<StepOutput> FakeRunner::wait() {
+  HEDDLE_CHECK_LT(0, num_in_flight_);
+  Flight flight = std::move(flights_[static_cast<size_t>(first_flight_)]);
+  first_flight_ = (first_flight_ + 1) % runner::kMaxStepsInFlight;
+  --num_in_flight_;
+  if (flight.copy && !flight.copy->matches(*flight.plan)) {
+    complain("the plan changed while it was in flight");
+  }
+  if (flight.output) return std::move(*flight.output);
+  return compute(*flight.plan);
+}
+
+void FakeRunner::recycle(StepOutput output) {
+  if (std::ssize(recycled_) < runner::kMaxStepsInFlight) recycled_.push_back(std::move(output));
+}
+
+void FakeRunner::complain(std::string what) {
+  complaints_.push_back(fmt::format("step {}: {}", num_steps_, what));
+}
+
+Result<StepOutput> FakeRunner::compute(const BatchPlan& plan) {
+  ++num_steps_;
+  if (on_step) HEDDLE_RETURN_IF_ERROR(on_step(plan));
+  if (checks_plans) {
+    std::vector<std::string> faults;
+    const bool can_run = check_plan(plan, sizes_, faults);
+    for (std::string& fault : faults) complain(std::move(fault));
+    if (!can_run) return internal_error("the plan names rows, pages or slots that do not exist");
+  }
+  StepOutput output;
+  if (!recycled_.empty()) {
+    output = std::move(recycled_.back());
+    recycled_.pop_back();
+  }
+  output.tokens.clear();
+  prepare(plan);
+  for (const PlannedSequence& sequence : plan.sequences) {
+    if (had_ended(sequence)) {
+      if (sequence.sample) {
+        output.tokens.push_back({.sequence_id = sequence.sequence_id,
+                                 .token = kGarbageToken,
+                                 .skipped = true,
+                                 .logprob = {},
+                                 .error = {}});
+      }
+      continue;
+    }
+    const ToyHidden hidden = sequence.hidden_slot != 0 ? repeat(sequence) : advance(sequence);
+    if (!sequence.sample) continue;
+    check_output_tokens(sequence);
+    draw(sequence, hidden, output.tokens.emplace_back());
+  }
+  check_memory();
+  return output;
+}
+
+// What a plan asks for before the first layer, in its order.
+void FakeRunner::prepare(const BatchPlan& plan) {
+  for (const int32_t page : plan.unused_pages) {
+    fill_page(page, kGarbageRow);
+    page_in_use_[static_cast<size_t>(page)] = false;
+  }
+  const auto set_state = [this](int32_t slot, const ToyState& value, bool in_use) {
+    state(slot) = value;
+    hidden_[static_cast<size_t>(slot)] = kGarbageHidden;
+    slot_in_use_[static_cast<size_t>(slot)] = in_use;
+  };
+  for (const int32_t slot : plan.unused_state_slots) set_state(slot, kGarbageState, false);
+  for (const int32_t slot : plan.zero_state_slots) set_state(slot, {}, true);
+  for (const IdCopy& copy : plan.copy_state_slots) {
+    if (state(copy.from) == kGarbageState) {
+      complain(fmt::format("state slot {} is copied and holds nothing", copy.from));
+    }
+    set_state(copy.to, state(copy.from), true);
+  }
+  for (const IdCopy& copy : plan.copy_pages) {
+    const auto begin = [this](int32_t page) { return kv_.begin() + page * sizes_.page_size; };
+    std::copy_n(begin(copy.from), sizes_.page_size, begin(copy.to));
+    page_in_use_[static_cast<size_t>(copy.to)] = true;
+  }
+}
+
+void FakeRunner::check_memory() {
+  if (sizes_.shared_bytes == 0) return;
+  const int64_t bytes =
+      std::count(page_in_use_.begin(), page_in_use_.end(), true) * sizes_.page_bytes +
+      std::count(slot_in_use_.begin(), slot_in_use_.end(), true) * sizes_.state_slot_bytes;
+  if (bytes > sizes_.shared_bytes) {
+    complain(fmt::format("{} bytes are in use, there are {}", bytes, sizes_.shared_bytes));
+  }
+}
+
+bool FakeRunner::had_ended(const PlannedSequence& sequence) {
+  if (!sequence.feeds_drawn_token) return false;
+  const DrawnToken& drawn = drawn_[static_cast<size_t>(sequence.row)];
+  const int64_t position = sequence.context_tokens + std::ssize(sequence.new_tokens);
+  if (drawn.sequence_id != sequence.sequence_id || drawn.position != position) {
+    complain(fmt::format(
+        "sequence {} feeds token {} from row {}, which has token {} of sequence {}",
+        sequence.sequence_id, position, sequence.row, drawn.position, drawn.sequence_id));
+  }
+  return drawn.failed || std::binary_search(sequence.ending_tokens.begin(),
+                                            sequence.ending_tokens.end(), drawn.token);
+}
+
+// Computes the new tokens: the state in its slot goes on, rows are written from kv_tokens on, and
+// attention reads all rows back through the page table.
+ToyHidden FakeRunner::advance(const PlannedSequence& sequence) {
+  ToyState truth;  // what the rows of the context say they are
+  for (int64_t t = 0; t < sequence.context_tokens; ++t) truth.advance(row(sequence, t).token);
+  ToyState now = truth;
+  if (sizes_.num_state_slots > 0) {
+    now = state(sequence.state_slot);
+    if (now != truth) {
+      complain(fmt::format("sequence {}: state slot {} has {} tokens, the context is {} tokens{}",
+                           sequence.sequence_id, sequence.state_slot, now.count,
+                           sequence.context_tokens,
+                           now.count == truth.count ? ", others or in another order" : ""));
+    }
+  }
+  const int64_t first_written = std::max(sequence.context_tokens, sequence.kv_tokens);
+  int64_t t = sequence.context_tokens;
+  const auto compute = [&](TokenId token) {
+    now.advance(token);
+    ToyRow& stored = row(sequence, t);
+    if (t >= first_written) {
+      stored = {token, now.hash};
+      page_in_use_[static_cast<size_t>(sequence.pages[static_cast<size_t>(t / sizes_.page_size)])] =
+          true;
+    } else if (stored != ToyRow{token, now.hash}) {
+      complain(fmt::format("sequence {}: KV row {} is taken as there and is another's or nobody's",
+                           sequence.sequence_id, t));
+    }
+    take_checkpoints(sequence, ++t, now);
+  };
+  for (const TokenId token : sequence.new_tokens) compute(token);
+  if (sequence.feeds_drawn_token) compute(drawn_[static_cast<size_t>(sequence.row)].token);
+
+  ToyAttention attention;
+  for (int64_t i = 0; i < t; ++i) attention.read(row(sequence, i));
+  const ToyHidden hidden = toy_hidden(now, attention);
+  if (sizes_.num_state_slots > 0) {
+    state(sequence.state_slot) = now;
+    hidden_[static_cast<size_t>(sequence.state_slot)] = kGarbageHidden;
+    slot_in_use_[static_cast<size_t>(sequence.state_slot)] = true;
+    for (const StateCheckpoint& checkpoint : sequence.checkpoints) {
+      if (checkpoint.keep_hidden) hidden_[static_cast<size_t>(checkpoint.slot)] = hidden;
+    }
+  }
+  return hidden;
+}
+
+void FakeRunner::take_checkpoints(const PlannedSequence& sequence, int64_t tokens,
+                                  const ToyState& now) {
+  for (const StateCheckpoint& checkpoint : sequence.checkpoints) {
+    if (checkpoint.tokens != tokens) continue;
+    state(checkpoint.slot) = now;
+    hidden_[static_cast<size_t>(checkpoint.slot)] = kGarbageHidden;
+    slot_in_use_[static_cast<size_t>(checkpoint.slot)] = true;
+  }
+}
+
+// The hidden vector of an earlier sequence. Its context is there as for any other: the state in the
+// working slot, the rows in the pages; the next step goes on from them.
+ToyHidden FakeRunner::repeat(const PlannedSequence& sequence) {
+  ToyState truth;
+  ToyAttention attention;
+  for (int64_t t = 0; t < sequence.context_tokens; ++t) {
+    truth.advance(row(sequence, t).token);
+    attention.read(row(sequence, t));
+  }
+  const ToyHidden hidden = hidden_[static_cast<size_t>(sequence.hidden_slot)];
+  if (hidden != toy_hidden(truth, attention)) {
+    complain(fmt::format(
+        "sequence {}: the hidden vector of slot {} is after {} tokens, the context is {} tokens",
+        sequence.sequence_id, sequence.hidden_slot, hidden.count, sequence.context_tokens));
+  }
+  if (state(sequence.state_slot) != truth) {
+    complain(fmt::format("sequence {}: state slot {} has {} tokens, the context is {} tokens",
+                         sequence.sequence_id, sequence.state_slot,
+                         state(sequence.state_slot).count, sequence.context_tokens));
+  }
+  return hidden;
+}
+
+// Penalties look at the output: it is what the sequence ends with.
+void FakeRunner::check_output_tokens(const PlannedSequence& sequence) {
+  const int64_t end = sequence.context_tokens + std::ssize(sequence.new_tokens);
+  const int64_t num_output = std::ssize(sequence.output_tokens);
+  bool same = num_output <= end;
+  for (int64_t i = 0; same && i < num_output; ++i) {
+    same =
+        row(sequence, end - num_output + i).token == sequence.output_tokens[static_cast<size_t>(i)];
+  }
+  if (!same) {
+    complain(fmt::format("sequence {}: its output tokens are not its last {}", sequence.sequence_id,
+                         num_output));
+  }
+}
+
+void FakeRunner::draw(const PlannedSequence& sequence, const ToyHidden& hidden,
+                      SampledToken& sampled) {
+  sampled.sequence_id = sequence.sequence_id;
+  sampled.skipped = false;
+  sampled.error = sequence_error ? sequence_error(sequence) : Status();
+  std::optional<TokenId> token = script ? script(sequence) : std::nullopt;
+  if (!token) token = toy_draw(vocabulary, hidden, sequence.seed, sequence.forbidden_tokens);
+  if (!token && sampled.error.ok()) sampled.error = internal_error("every token is forbidden");
+  sampled.token = sampled.error.ok() ? *token : kGarbageToken;
+  drawn_[static_cast<size_t>(sequence.row)] = {
+      .sequence_id = sequence.sequence_id,
+      .position = sequence.context_tokens + sequence.num_new_tokens(),
+      .token = sampled.token,
+      .failed = !sampled.error.ok()};
+  if (!sequence.return_logprobs) return;
+  sampled.logprob = {.token = sampled.token, .logprob = -0.5f, .top = {}};
+  for (TokenId i = 0; i < sequence.top_logprobs; ++i) sampled.logprob.top.emplace_back(i, -1.0f);
+}
+
+void FakeRunner::fill_page(int32_t page, const ToyRow& row) {
+  std::fill_n(kv_.begin() + static_cast<int64_t>(page) * sizes_.page_size, sizes_.page_size, row);
+}
+
+ToyRow& FakeRunner::row(const PlannedSequence& sequence, int64_t token) {
+  const int64_t page = sequence.pages[static_cast<size_t>(token / sizes_.page_size)];
+  return kv_[static_cast<size_t>(page * sizes_.page_size + token % sizes_.page_size)];
+}
+
+}  // namespace heddle::testing

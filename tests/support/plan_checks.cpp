@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/plan_checks.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace heddle::testing {
+
+namespace {
+
+using request::BatchPlan;
+using request::IdCopy;
+using request::PlannedSequence;
+using request::StateCheckpoint;
+
+class PlanChecker {
+ public:
+  PlanChecker(const BatchPlan& plan, const runner::PoolSizes& sizes,
+              std::vector<std::string>& complaints)
+      : plan_(plan), sizes_(sizes), complaints_(complaints) {}
+
+  bool check() {
+    expect(!plan_.sequences.empty(), "an empty plan");
+    expect(plan_.num_new_tokens() <= sizes_.max_step_tokens,
+           fmt::format("{} new tokens", plan_.num_new_tokens()));
+    expect(std::ssize(plan_.sequences) <= sizes_.max_step_sequences,
+           fmt::format("{} sequences", plan_.sequences.size()));
+    check_preparations();
+    for (const PlannedSequence& sequence : plan_.sequences) check_sequence(sequence);
+    check_pages();
+    check_slots();
+    return can_run_;
+  }
+
+ private:
+  void expect(bool holds, std::string what) {
+    if (!holds) complaints_.push_back(std::move(what));
+  }
+
+  // Without this the step is not carried out at all.
+  void require(bool holds, std::string what) {
+    can_run_ = can_run_ && holds;
+    expect(holds, std::move(what));
+  }
+
+  [[nodiscard]] bool is_page(int32_t page) const { return page >= 1 && page <= sizes_.num_pages; }
+
+  [[nodiscard]] bool is_slot(int32_t slot) const {
+    return slot >= 1 && slot <= sizes_.num_state_slots;
+  }
+
+  static std::string name(const PlannedSequence& sequence) {
+    return fmt::format("sequence {}", sequence.sequence_id);
+  }
+
+  void check_preparations() {
+    const auto all = [](const std::vector<int32_t>& ids, const auto& valid) {
+      return std::all_of(ids.begin(), ids.end(), valid);
+    };
+    const auto page = [this](int32_t id) { return is_page(id); };
+    const auto slot = [this](int32_t id) { return is_slot(id); };
+    require(all(plan_.unused_pages, page), "an unused page is out of range");
+    require(all(plan_.unused_state_slots, slot), "an unused state slot is out of range");
+    require(all(plan_.zero_state_slots, slot), "a zeroed state slot is out of range");
+    std::set<int32_t> filled(plan_.zero_state_slots.begin(), plan_.zero_state_slots.end());
+    expect(filled.size() == plan_.zero_state_slots.size(), "a state slot is zeroed twice");
+    for (const IdCopy& copy : plan_.copy_state_slots) {
+      require(is_slot(copy.from) && is_slot(copy.to) && copy.from != copy.to,
+              fmt::format("state slot {} is copied to {}", copy.from, copy.to));
+      expect(filled.insert(copy.to).second, fmt::format("state slot {} is filled twice", copy.to));
+    }
+    for (const IdCopy& copy : plan_.copy_state_slots) {
+      expect(filled.count(copy.from) == 0,
+             fmt::format("state slot {} is filled and copied in one step", copy.from));
+    }
+    std::set<int32_t> pages;
+    for (const IdCopy& copy : plan_.copy_pages) {
+      require(is_page(copy.from) && is_page(copy.to) && copy.from != copy.to,
+              fmt::format("page {} is copied to {}", copy.from, copy.to));
+      expect(pages.insert(copy.to).second, fmt::format("page {} is filled twice", copy.to));
+    }
+    for (const IdCopy& copy : plan_.copy_pages) {
+      expect(pages.count(copy.from) == 0,
+             fmt::format("page {} is filled and copied in one step", copy.from));
+    }
+  }
+
+  void check_sequence(const PlannedSequence& sequence) {
+    const std::string who = name(sequence);
+    const int64_t begin = sequence.context_tokens;
+    const int64_t end = begin + sequence.num_new_tokens();
+    expect(ids_.insert(sequence.sequence_id).second, who + " is in it twice");
+    require(begin >= 0, who + " has a negative context");
+    if (sequence.hidden_slot == 0) {
+      expect(sequence.num_new_tokens() > 0, who + " has nothing to compute");
+    } else {
+      require(sizes_.keeps_hidden && is_slot(sequence.hidden_slot),
+              who + " has a hidden slot out of range");
+      expect(sequence.num_new_tokens() == 0, who + " has a hidden slot and tokens to compute");
+      expect(sequence.sample, who + " has a hidden slot and draws nothing");
+    }
+    // A scheduler that knows of no shared rows leaves kv_tokens at 0.
+    expect(sequence.kv_tokens == 0 || sequence.kv_tokens >= begin,
+           who + " would write rows of its context again");
+    require(sequence.row >= 0 && sequence.row < sizes_.max_step_sequences,
+            who + " has a row out of range");
+    require(std::ssize(sequence.pages) * sizes_.page_size >= end, who + " lacks pages");
+    require(std::all_of(sequence.pages.begin(), sequence.pages.end(),
+                        [this](int32_t page) { return is_page(page); }),
+            who + " has a page out of range");
+    expect(std::set<int32_t>(sequence.pages.begin(), sequence.pages.end()).size() ==
+               sequence.pages.size(),
+           who + " has a page twice");
+    expect(std::is_sorted(sequence.ending_tokens.begin(), sequence.ending_tokens.end()),
+           who + " has unsorted ending tokens");
+    expect(!sequence.sample || sequence.sampling != nullptr,
+           who + " draws without sampling parameters");
+    check_row(sequence);
+    if (sizes_.num_state_slots == 0) {
+      expect(sequence.state_slot == 0, who + " has a state slot");
+      expect(sequence.checkpoints.empty(), who + " has checkpoints");
+    } else {
+      check_state(sequence);
+    }
+  }
+
+  // Rows matter only where tokens are fed from them: a scheduler that never does leaves them at 0.
+  void check_row(const PlannedSequence& sequence) {
+    const bool fresh = rows_.insert(sequence.row).second;
+    const bool feeds = std::any_of(plan_.sequences.begin(), plan_.sequences.end(),
+                                   [](const auto& other) { return other.feeds_drawn_token; });
+    expect(fresh || (sequence.row == 0 && !feeds), name(sequence) + " shares a row");
+  }
+
+  void check_state(const PlannedSequence& sequence) {
+    const std::string who = name(sequence);
+    require(is_slot(sequence.state_slot), who + " has a state slot out of range");
+    const auto& zeroed = plan_.zero_state_slots;
+    const bool zeroes =
+        std::find(zeroed.begin(), zeroed.end(), sequence.state_slot) != zeroed.end();
+    expect(zeroes == (sequence.context_tokens == 0), who + " is zeroed at the wrong time");
+    const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
+    int64_t last = sequence.context_tokens;
+    for (const StateCheckpoint& checkpoint : sequence.checkpoints) {
+      require(is_slot(checkpoint.slot), who + " has a checkpoint slot out of range");
+      expect(checkpoint.tokens > sequence.context_tokens && checkpoint.tokens <= end,
+             fmt::format("{} has a checkpoint after {} tokens, the step computes {} to {}", who,
+                         checkpoint.tokens, sequence.context_tokens, end));
+      expect(checkpoint.tokens > last, who + " has checkpoints out of order");
+      last = checkpoint.tokens;
+      expect(!checkpoint.keep_hidden || (sizes_.keeps_hidden && checkpoint.tokens == end),
+             fmt::format("{} cannot keep a hidden vector after {} tokens", who, checkpoint.tokens));
+    }
+  }
+
+  // A page that a sequence writes is its own: nobody else reads or writes it in this step.
+  void check_pages() {
+    struct Use {
+      int64_t sequence_id;
+      bool writes;
+    };
+
+    std::map<int32_t, Use> uses;
+    for (const PlannedSequence& sequence : plan_.sequences) {
+      const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
+      const int64_t first_written = std::max(sequence.context_tokens, sequence.kv_tokens);
+      for (int64_t i = 0; i < std::ssize(sequence.pages); ++i) {
+        const int32_t page = sequence.pages[static_cast<size_t>(i)];
+        const bool writes = first_written < (i + 1) * sizes_.page_size &&
+                            end > i * sizes_.page_size && first_written < end;
+        const auto [found, fresh] = uses.try_emplace(page, Use{sequence.sequence_id, writes});
+        if (fresh) continue;
+        expect(!writes && !found->second.writes,
+               fmt::format("{} shares page {} with sequence {}, and it is written", name(sequence),
+                           page, found->second.sequence_id));
+        found->second.writes |= writes;
+      }
+    }
+    for (const IdCopy& copy : plan_.copy_pages) {
+      const auto source = uses.find(copy.from);
+      expect(source == uses.end() || !source->second.writes,
+             fmt::format("page {} is copied and written in one step", copy.from));
+      const auto target = std::count_if(
+          plan_.sequences.begin(), plan_.sequences.end(), [&](const PlannedSequence& sequence) {
+            return std::find(sequence.pages.begin(), sequence.pages.end(), copy.to) !=
+                   sequence.pages.end();
+          });
+      expect(target == 1,
+             fmt::format("page {} is filled by a copy and has {} users", copy.to, target));
+    }
+    for (const int32_t page : plan_.unused_pages) used_page(page, uses.count(page) != 0);
+  }
+
+  // Unused ids may come back into use in the same step, but only as something freshly written.
+  void used_page(int32_t page, bool used) {
+    if (!used) return;
+    for (const PlannedSequence& sequence : plan_.sequences) {
+      const int64_t first_written = std::max(sequence.context_tokens, sequence.kv_tokens);
+      for (int64_t i = 0; i * sizes_.page_size < first_written && i < std::ssize(sequence.pages);
+           ++i) {
+        const bool copied = std::any_of(plan_.copy_pages.begin(), plan_.copy_pages.end(),
+                                        [&](const IdCopy& copy) { return copy.to == page; });
+        expect(sequence.pages[static_cast<size_t>(i)] != page || copied,
+               fmt::format("{} reads page {}, which is said to be unused", name(sequence), page));
+      }
+    }
+  }
+
+  // A slot that is written in this step has one user.
+  void check_slots() {
+    if (sizes_.num_state_slots == 0) return;
+    std::set<int32_t> written;
+    for (const PlannedSequence& sequence : plan_.sequences) {
+      expect(written.insert(sequence.state_slot).second, name(sequence) + " shares a state slot");
+    }
+    for (const PlannedSequence& sequence : plan_.sequences) {
+      for (const StateCheckpoint& checkpoint : sequence.checkpoints) {
+        expect(written.insert(checkpoint.slot).second,
+               fmt::format("{} has a checkpoint in slot {}, which is in use", name(sequence),
+                           checkpoint.slot));
+        const auto& zeroed = plan_.zero_state_slots;
+        expect(std::find(zeroed.begin(), zeroed.end(), checkpoint.slot) == zeroed.end(),
+               fmt::format("{} has a checkpoint in slot {}, which is zeroed", name(sequence),
+                           checkpoint.slot));
+      }
+    }
+    for (const IdCopy& copy : plan_.copy_state_slots) {
+      expect(written.count(copy.from) == 0,
+             fmt::format("state slot {} is copied and written in one step", copy.from));
+      const bool working = std::any_of(
+          plan_.sequences.begin(), plan_.sequences.end(),
+          [&](const PlannedSequence& sequence) { return sequence.state_slot == copy.to; });
+      expect(working, fmt::format("state slot {} is filled for nobody", copy.to));
+    }
+    for (const PlannedSequence& sequence : plan_.sequences) {
+      if (sequence.hidden_slot == 0) continue;
+      const auto is_target = [&](const PlannedSequence& other) {
+        return std::any_of(
+            other.checkpoints.begin(), other.checkpoints.end(),
+            [&](const StateCheckpoint& point) { return point.slot == sequence.hidden_slot; });
+      };
+      expect(std::none_of(plan_.sequences.begin(), plan_.sequences.end(), is_target),
+             name(sequence) + " has a hidden slot that is written in this step");
+    }
+  }
+
+  const BatchPlan& plan_;
+  const runner::PoolSizes& sizes_;
+  std::vector<std::string>& complaints_;
+  std::set<int64_t> ids_;
+  std::set<int32_t> rows_;
+  bool can_run_ = true;
+};
+
+}  // namespace
+
+bool check_plan(const BatchPlan& plan, const runner::PoolSizes& sizes,
+                std::vector<std::string>& complaints) {
+  return PlanChecker(plan, sizes, complaints).check();
+}
+
+}  // namespace heddle::testing

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What can be said against a BatchPlan without knowing what its pages and slots contain: ids out of
+// range, more than a step may have, and pages or slots that one sequence writes while another uses
+// them.
+//
+// Threading: a pure function.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runner/runner.h"
+
+namespace heddle::testing {
+
+// Appends one sentence per fault. False: ids are out of range or missing, so that no device could
+// carry the plan out.
+bool check_plan(const request::BatchPlan& plan, const runner::PoolSizes& sizes,
+                std::vector<std::string>& complaints);
+
+}  // namespace heddle::testing

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// ToyModel: the arithmetic of a model that forgives nothing. Its recurrent state is an
+// order-sensitive fold of every token with their count, its KV row t the state's hash just after
+// token t, and the next token a function of the state and of a fold of all rows. A state, row or
+// token that is stale, foreign, missing or doubled changes what is drawn.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include <heddle/request.h>
+
+namespace heddle::testing {
+
+inline uint64_t toy_mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ (value + 0x9e3779b97f4a7c15u)) * 0xff51afd7ed558ccdu;
+  return hash ^ (hash >> 29);
+}
+
+struct ToyState {
+  int64_t count = 0;
+  uint64_t hash = 0;
+
+  void advance(TokenId token) {
+    ++count;
+    hash = toy_mix(hash, static_cast<uint32_t>(token));
+  }
+
+  friend bool operator==(const ToyState&, const ToyState&) = default;
+};
+
+struct ToyRow {
+  TokenId token = 0;
+  uint64_t hash = 0;  // of the state after the token
+
+  friend bool operator==(const ToyRow&, const ToyRow&) = default;
+};
+
+// What attention makes of the rows it reads.
+struct ToyAttention {
+  uint64_t hash = 1;
+
+  void read(const ToyRow& row) { hash = toy_mix(hash, row.hash); }
+};
+
+// What the LM head reads.
+struct ToyHidden {
+  int64_t count = 0;
+  uint64_t hash = 0;
+
+  friend bool operator==(const ToyHidden&, const ToyHidden&) = default;
+};
+
+inline ToyHidden toy_hidden(const ToyState& state, const ToyAttention& attention) {
+  return {state.count, toy_mix(state.hash, attention.hash)};
+}
+
+struct ToyVocabulary {
+  TokenId num_tokens = 256;  // ids from 0 that can be drawn
+  bool seeded = false;       // the seed of a sequence is part of its draws
+};
+
+// Nothing when every token is forbidden.
+inline std::optional<TokenId> toy_draw(const ToyVocabulary& vocabulary, const ToyHidden& hidden,
+                                       uint64_t seed, std::span<const TokenId> forbidden) {
+  const uint64_t hash = vocabulary.seeded ? toy_mix(hidden.hash, seed) : hidden.hash;
+  auto token = static_cast<TokenId>((hash >> 7) % static_cast<uint64_t>(vocabulary.num_tokens));
+  for (TokenId i = 0; i < vocabulary.num_tokens; ++i) {
+    if (std::find(forbidden.begin(), forbidden.end(), token) == forbidden.end()) return token;
+    token = (token + 1) % vocabulary.num_tokens;
+  }
+  return std::nullopt;
+}
+
+// The hidden vector after `tokens`, computed in one piece from nothing.
+inline ToyHidden toy_hidden_after(std::span<const TokenId> tokens) {
+  ToyState state;
+  ToyAttention attention;
+  for (const TokenId token : tokens) {
+    state.advance(token);
+    attention.read({token, state.hash});
+  }
+  return toy_hidden(state, attention);
+}
+
+}  // namespace heddle::testing
