@@ -23,6 +23,7 @@ enum class StatusCode {
   kDataLoss,           // a file that is truncated or contradicts itself
   kResourceExhausted,  // a full pool, queue or memory; trying later may work
   kUnimplemented,      // understood, but not served by this build or device
+  kDeadlineExceeded,   // its time was up before it was done
   kCancelled,          // the client went away or asked to stop
   kUnavailable,        // loading or shutting down
   kDeviceLost,         // the device failed after a launch; the engine cannot go on
@@ -64,6 +65,7 @@ Status not_found(std::string message);
 Status data_loss(std::string message);
 Status resource_exhausted(std::string message);
 Status unimplemented(std::string message);
+Status timed_out(std::string message);
 Status cancelled(std::string message);
 Status unavailable(std::string message);
 Status device_lost(std::string message);

@@ -19,6 +19,8 @@ std::string_view to_string(StatusCode code) {
       return "RESOURCE_EXHAUSTED";
     case StatusCode::kUnimplemented:
       return "UNIMPLEMENTED";
+    case StatusCode::kDeadlineExceeded:
+      return "DEADLINE_EXCEEDED";
     case StatusCode::kCancelled:
       return "CANCELLED";
     case StatusCode::kUnavailable:
@@ -65,6 +67,10 @@ Status resource_exhausted(std::string message) {
 
 Status unimplemented(std::string message) {
   return {StatusCode::kUnimplemented, std::move(message)};
+}
+
+Status timed_out(std::string message) {
+  return {StatusCode::kDeadlineExceeded, std::move(message)};
 }
 
 Status cancelled(std::string message) { return {StatusCode::kCancelled, std::move(message)}; }

@@ -46,6 +46,8 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
   parts.plan = model.plan;
   parts.chunked_prefill_tokens = options.chunked_prefill_tokens > 0 ? options.chunked_prefill_tokens
                                                                     : kDefaultChunkedPrefillTokens;
+  parts.scheduling = options.scheduling;
+  parts.cache = options.cache;
   parts.max_queued_requests = options.max_queued_requests;
   parts.random_seed = options.random_seed != 0 ? options.random_seed : system_seed();
   HEDDLE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> loop,

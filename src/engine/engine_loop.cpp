@@ -14,7 +14,7 @@
 #include "core/log.h"
 #include "request/validate.h"
 #include "sampling/uniform_draw.h"
-#include "scheduler/fcfs_scheduler.h"
+#include "scheduler/batch_scheduler.h"
 
 namespace heddle::engine {
 
@@ -25,6 +25,48 @@ using request::StepOutput;
 namespace {
 
 constexpr int kAttempts = 3;
+constexpr int64_t kMinGrid = 64;  // of state checkpoints: what the chunked delta rule divides
+
+Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineParts& parts) {
+  const runner::PoolSizes& sizes = parts.runner->pool_sizes();
+  scheduler::BatchSchedulerOptions options;
+  options.scheduling = parts.scheduling;
+  options.max_running = sizes.max_step_sequences;
+  options.max_step_tokens = sizes.max_step_tokens;
+  options.chunked_prefill_tokens = parts.chunked_prefill_tokens;
+  options.max_queued = parts.max_queued_requests;
+  options.random_seed = parts.random_seed;
+
+  cache::PrefixCacheOptions& cache = options.cache;
+  cache.num_pages = sizes.num_pages;
+  cache.page_size = sizes.page_size;
+  cache.num_state_slots = sizes.num_state_slots;
+  cache.needs_state = sizes.num_state_slots > 0;
+  cache.enabled = parts.cache.enabled;
+  cache.keeps_hidden = sizes.keeps_hidden;
+  cache.grid = std::max<int64_t>(kMinGrid, sizes.page_size);
+  cache.decode_interval = parts.cache.checkpoint_interval;
+  HEDDLE_ASSIGN_OR_RETURN(cache.policy,
+                          cache::parse_checkpoint_policy(parts.cache.state_checkpoints));
+  if (cache.policy == cache::CheckpointPolicy::kNoBuffer && sizes.page_size != 1) {
+    return invalid_argument(
+        fmt::format("state_checkpoints no_buffer needs page_size 1; it is {}", sizes.page_size));
+  }
+  if (cache.decode_interval < cache.grid || cache.decode_interval % cache.grid != 0) {
+    return invalid_argument(fmt::format("checkpoint_interval is {}; it must be a multiple of {}",
+                                        cache.decode_interval, cache.grid));
+  }
+  if (parts.cache.eviction != "flops" && parts.cache.eviction != "lru") {
+    return invalid_argument(
+        fmt::format("eviction \"{}\" is not known; use flops or lru", parts.cache.eviction));
+  }
+  cache.tree.needs_state = cache.needs_state;
+  cache.tree.eviction =
+      parts.cache.eviction == "lru" ? cache::EvictionPolicy::kLru : cache::EvictionPolicy::kFlops;
+  cache.tree.page_bytes = std::max<int64_t>(sizes.page_bytes, 1);
+  cache.tree.state_bytes = std::max<int64_t>(sizes.state_slot_bytes, 1);
+  return options;
+}
 
 Status status_of(const std::exception& error, const Status& out_of_memory) {
   try {
@@ -39,7 +81,10 @@ Status status_of(const std::exception& error, const Status& out_of_memory) {
 Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
   HEDDLE_CHECK(parts.runner != nullptr);
   const Drive drive = parts.drive;
+  HEDDLE_ASSIGN_OR_RETURN(const scheduler::BatchSchedulerOptions options, scheduler_options(parts));
   std::unique_ptr<EngineLoop> loop(new EngineLoop(std::move(parts)));
+  HEDDLE_ASSIGN_OR_RETURN(loop->scheduler_,
+                          scheduler::BatchScheduler::create(options, *loop->clock_));
   if (drive == Drive::kThread) {
     try {
       loop->thread_ = std::thread([raw = loop.get()] { raw->run_thread(); });
@@ -56,23 +101,13 @@ EngineLoop::EngineLoop(EngineParts parts)
       memory_plan_(parts.plan),
       tokenizer_(std::move(parts.tokenizer)),
       runner_(std::move(parts.runner)),
-      scheduler_(std::move(parts.scheduler)),
       page_size_(runner_->pool_sizes().page_size),
       max_queued_(parts.max_queued_requests),
+      overlap_(parts.scheduling.overlap),
+      by_priority_(parts.scheduling.enable_priority || parts.scheduling.policy == "priority"),
       out_of_memory_(resource_exhausted("a step ran out of host memory")),
       seed_state_(parts.random_seed) {
   const runner::PoolSizes& sizes = runner_->pool_sizes();
-  if (scheduler_ == nullptr) {
-    scheduler_ = std::make_unique<scheduler::FcfsScheduler>(
-        scheduler::SchedulerOptions{.num_pages = sizes.num_pages,
-                                    .page_size = sizes.page_size,
-                                    .num_state_slots = sizes.num_state_slots,
-                                    .needs_state = sizes.num_state_slots > 0,
-                                    .max_running = sizes.max_step_sequences,
-                                    .max_step_tokens = sizes.max_step_tokens,
-                                    .chunked_prefill_tokens = parts.chunked_prefill_tokens,
-                                    .max_queued = parts.max_queued_requests});
-  }
   inbox_.reserve(static_cast<size_t>(max_queued_));
   taken_.reserve(static_cast<size_t>(max_queued_));
   const int64_t pool_tokens = sizes.num_pages * sizes.page_size;
@@ -121,7 +156,8 @@ Status EngineLoop::submit(Request request, EventCallback on_event) {
       return invalid_argument(
           fmt::format("a request with the id \"{}\" is still running", sequence.request.id));
     }
-    const int64_t waiting = std::ssize(inbox_) + num_queued_;
+    // With priorities the scheduler decides: an urgent arrival may take somebody else's place.
+    const int64_t waiting = std::ssize(inbox_) + (by_priority_ ? 0 : num_queued_);
     if (waiting >= max_queued_) {
       return resource_exhausted(
           fmt::format("{} requests are waiting, max_queued_requests = {}; try again later", waiting,
@@ -196,8 +232,8 @@ void EngineLoop::run_thread() {
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] {
-        return stopping_ || abort_requested_ || !live_.empty() || !inbox_.empty() ||
-               !cancels_.empty();
+        return stopping_ || abort_requested_ || !live_.empty() || num_in_flight_ > 0 ||
+               !inbox_.empty() || !cancels_.empty();
       });
       if (stopping_) break;
       abort_everything = std::exchange(abort_requested_, false);
@@ -216,7 +252,7 @@ void EngineLoop::run_thread() {
 bool EngineLoop::step() {
   HEDDLE_CHECK(!thread_.joinable());
   step_guarded();
-  return !live_.empty();
+  return !live_.empty() || num_in_flight_ > 0;
 }
 
 // Libraries may throw, first of all for want of memory. That must end requests, not the process:
@@ -228,7 +264,7 @@ void EngineLoop::step_guarded() {
       take_inbox();
       if (!failure_.ok()) {
         finish_all({.reason = FinishReason::kError, .error = failure_});
-      } else if (!live_.empty()) {
+      } else if (!live_.empty() || num_in_flight_ > 0) {
         run_step();
       }
       return;
@@ -279,46 +315,108 @@ void EngineLoop::take_inbox() {
   taken_cancels_.clear();
 }
 
+// Keeps one step ahead: the next step is planned and handed over before the running one is waited
+// for.
 void EngineLoop::run_step() {
-  scheduler_->plan(plan_);
-  if (plan_.sequences.empty()) {
+  take_dropped();
+  const bool launched = launch_step();
+  const bool full = num_in_flight_ == (overlap_ ? plans_.size() : 1);
+  if (num_in_flight_ > 0) {
+    if (full || !launched) finish_step();
+  } else if (!launched && !live_.empty()) {
     fail(internal_error(fmt::format("{} requests are live, but none can run", live_.size())));
-    return;
   }
+}
+
+// Plans a step and hands it to the runner. False if there is nothing to run now.
+bool EngineLoop::launch_step() {
+  request::BatchPlan& plan = plans_[next_plan_];
+  scheduler_->plan(plan);
+  if (plan.empty()) return false;
+  next_plan_ = (next_plan_ + 1) % plans_.size();
+  ++num_in_flight_;
   now_ = clock_->now_seconds();
-  for (const PlannedSequence& planned : plan_.sequences) {
+  for (const PlannedSequence& planned : plan.sequences) {
     request::Sequence& sequence = live_.at(planned.sequence_id)->sequence;
     if (sequence.timings.first_step_seconds >= 0) continue;
     sequence.timings.first_step_seconds = now_;
     prompt_tokens_ += sequence.num_prompt_tokens;
   }
+  if (Status status = runner_->submit(plan); !status.ok()) {
+    --num_in_flight_;
+    next_plan_ = (next_plan_ + plans_.size() - 1) % plans_.size();
+    drop_steps();
+    scheduler_->abandon(plan);
+    fail(status);
+  }
+  return true;
+}
 
-  Result<StepOutput> output = runner_->run(plan_);
+// Waits for the oldest step in flight and hands out its news.
+void EngineLoop::finish_step() {
+  const request::BatchPlan& plan =
+      plans_[(next_plan_ + plans_.size() - num_in_flight_) % plans_.size()];
+  --num_in_flight_;
+  Result<StepOutput> output = runner_->wait();
   now_ = clock_->now_seconds();
-  if (Status status = output.ok() ? check_output(*output) : output.status(); !status.ok()) {
+  if (Status status = output.ok() ? check_output(plan, *output) : output.status(); !status.ok()) {
+    scheduler_->abandon(plan);
     fail(status);
     return;
   }
-  scheduler_->complete(plan_, *output);
+  scheduler_->complete(plan, *output);
   ++steps_;
   step_end_ = now_;
   size_t next = 0;
-  for (const PlannedSequence& planned : plan_.sequences) {
-    // Finished requests are gone, and with them what `planned` points at: only its values are used.
-    LiveRequest& live = *live_.at(planned.sequence_id);
-    if (planned.sample) {
-      take_token(live, output->tokens[next++]);
+  for (const PlannedSequence& planned : plan.sequences) {
+    SampledToken* const sampled = planned.sample ? &output->tokens[next++] : nullptr;
+    const auto found = live_.find(planned.sequence_id);
+    if (found == live_.end()) continue;  // answered meanwhile
+    // When it ends here, it is gone, and with it what `planned` points at.
+    LiveRequest& live = *found->second;
+    if (sampled != nullptr) {
+      take_token(live, *sampled);
     } else if (!live.sequence.wants_tokens() && live.sequence.num_pending() == 0) {
       finish(live, {.reason = FinishReason::kLength});
     }
   }
   runner_->recycle(std::move(*output));
+  forget_ended();
   publish();
 }
 
-Status EngineLoop::check_output(const StepOutput& output) const {
+// After a failure: the steps still in flight are waited for and forgotten.
+void EngineLoop::drop_steps() {
+  while (num_in_flight_ > 0) {
+    const request::BatchPlan& plan =
+        plans_[(next_plan_ + plans_.size() - num_in_flight_) % plans_.size()];
+    (void)runner_->wait();
+    --num_in_flight_;
+    scheduler_->abandon(plan);
+  }
+  forget_ended();
+}
+
+// Requests whose time is up, or whose place went to somebody more urgent.
+void EngineLoop::take_dropped() {
+  dropped_.clear();
+  scheduler_->take_dropped(dropped_);
+  for (scheduler::Dropped& dropped : dropped_) {
+    const auto found = live_.find(dropped.sequence->id);
+    if (found == live_.end()) continue;
+    finish(*found->second, {.reason = FinishReason::kError, .error = std::move(dropped.reason)});
+  }
+}
+
+void EngineLoop::forget_ended() {
+  std::erase_if(ended_, [](const std::unique_ptr<LiveRequest>& live) {
+    return live->sequence.status == request::SequenceStatus::kFinished;
+  });
+}
+
+Status EngineLoop::check_output(const request::BatchPlan& plan, const StepOutput& output) const {
   size_t next = 0;
-  for (const PlannedSequence& planned : plan_.sequences) {
+  for (const PlannedSequence& planned : plan.sequences) {
     if (!planned.sample) continue;
     if (next == output.tokens.size()) break;
     const SampledToken& sampled = output.tokens[next++];
@@ -326,13 +424,14 @@ Status EngineLoop::check_output(const StepOutput& output) const {
       return internal_error(fmt::format("the runner answered for sequence {} where {} was planned",
                                         sampled.sequence_id, planned.sequence_id));
     }
-    if (sampled.error.ok() && (sampled.token < 0 || sampled.token >= info_.vocab_size)) {
+    if (sampled.error.ok() && !sampled.skipped &&
+        (sampled.token < 0 || sampled.token >= info_.vocab_size)) {
       return internal_error(fmt::format("the runner drew token {} of a vocabulary of {}",
                                         sampled.token, info_.vocab_size));
     }
   }
   const auto planned =
-      std::count_if(plan_.sequences.begin(), plan_.sequences.end(),
+      std::count_if(plan.sequences.begin(), plan.sequences.end(),
                     [](const PlannedSequence& sequence) { return sequence.sample; });
   if (planned != std::ssize(output.tokens)) {
     return internal_error(
@@ -354,15 +453,15 @@ void EngineLoop::take_token(LiveRequest& live, SampledToken& sampled) {
   event_.logprobs.clear();
   if (sequence.request.return_logprobs) event_.logprobs.push_back(std::move(sampled.logprob));
   event_.finish = live.take_token(sampled.token, info_.context_length, event_.text);
-  if (event_.finish) {
-    scheduler_->release(sequence);
-  }
+  if (event_.finish) scheduler_->release(sequence, scheduler::Ending::kDone);
   deliver(live);
 }
 
 // Ends a request outside take_token(): nothing new but what was held back.
 void EngineLoop::finish(LiveRequest& live, Finish finish) {
-  scheduler_->release(live.sequence);
+  scheduler_->release(live.sequence, finish.reason == FinishReason::kLength
+                                         ? scheduler::Ending::kDone
+                                         : scheduler::Ending::kAborted);
   event_.tokens.clear();
   event_.text.clear();
   event_.logprobs.clear();
@@ -401,7 +500,10 @@ void EngineLoop::deliver(LiveRequest& live) {
     }
   }
   if (!final) return;
-  live_.erase(sequence.id);
+  const auto node = live_.extract(sequence.id);
+  if (sequence.status != request::SequenceStatus::kFinished) {
+    ended_.push_back(std::move(node.mapped()));
+  }
   publish();
   const std::lock_guard lock(mutex_);
   if (aborting_for_drain_) ++num_aborted_by_drain_;
@@ -417,6 +519,7 @@ int64_t EngineLoop::finish_all(const Finish& reason) {
     finish(*oldest->second, reason);
     ++count;
   }
+  drop_steps();
   publish();
   return count;
 }
@@ -438,8 +541,8 @@ void EngineLoop::publish() {
   num_queued_ = scheduled.num_queued + num_arriving_;
   stats_.num_running = scheduled.num_running;
   stats_.num_waiting = scheduled.num_waiting;
-  stats_.kv_tokens_used = scheduled.pages_used * page_size_;
-  stats_.state_slots_used = scheduled.state_slots_used;
+  stats_.kv_tokens_used = scheduled.kv_tokens_used;
+  stats_.state_slots_used = scheduled.cache.state_slots_used - scheduled.cache.state_slots_cached;
   stats_.steps = steps_;
   stats_.prompt_tokens = prompt_tokens_;
   stats_.output_tokens = output_tokens_;

@@ -2,6 +2,11 @@
 // EngineLoop: the Engine behind Engine::create(). One thread takes requests from a bounded queue,
 // asks the scheduler for the next step, has the runner compute it, and turns tokens into events.
 //
+// Steps overlap: while the runner computes one, the loop books the one before and plans the next,
+// so that the device never waits for the host. A request that ends is in one more step, which
+// leaves it out or whose result for it is dropped. SchedulingOptions::overlap = false: one step at
+// a time.
+//
 // What an event carries: `tokens` has every token that was drawn, also the one that ended the text;
 // `text` leaves out the stop token and the stop text unless keep_stop_text says otherwise, and
 // holds back only characters that may still become a stop text or lack the rest of their UTF-8.
@@ -19,6 +24,7 @@
 // Cost:       a step of decoding allocates nothing of its own once its vectors have grown.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -46,7 +52,8 @@ enum class Drive {
 
 struct EngineParts {
   std::unique_ptr<runner::Runner> runner;
-  std::unique_ptr<scheduler::Scheduler> scheduler;  // null: FcfsScheduler for the runner's pools
+  SchedulingOptions scheduling;
+  CacheOptions cache;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: token ids in and out only
   ModelInfo info;
   MemoryPlan plan;
@@ -77,8 +84,8 @@ class EngineLoop final : public Engine {
 
   [[nodiscard]] const tokenizer::Tokenizer* tokenizer() const override { return tokenizer_.get(); }
 
-  // Drive::kManual only: takes what was submitted or cancelled, runs one step. False when nothing
-  // was left to run.
+  // Drive::kManual only: takes what was submitted or cancelled, plans a step if there is one and
+  // books one if enough are in flight. False when nothing is left to run or to book.
   bool step();
 
   // Drive::kManual only: the scheduler's own proof, or an abort.
@@ -91,6 +98,11 @@ class EngineLoop final : public Engine {
   void step_guarded();
   void take_inbox();
   void run_step();
+  [[nodiscard]] bool launch_step();
+  void finish_step();
+  void drop_steps();
+  void take_dropped();
+  void forget_ended();
   void take_token(LiveRequest& live, request::SampledToken& sampled);
   void finish(LiveRequest& live, Finish finish);
   int64_t finish_all(const Finish& finish);
@@ -99,7 +111,8 @@ class EngineLoop final : public Engine {
   void fail(const Status& status);
   void deliver(LiveRequest& live);
   void publish();
-  [[nodiscard]] Status check_output(const request::StepOutput& output) const;
+  [[nodiscard]] Status check_output(const request::BatchPlan& plan,
+                                    const request::StepOutput& output) const;
 
   // Constant after construction, or with threads of their own rules.
   SteadyClock steady_clock_;
@@ -111,13 +124,19 @@ class EngineLoop final : public Engine {
   std::unique_ptr<scheduler::Scheduler> scheduler_;  // engine thread; check_fits() from any
   int32_t page_size_;
   int64_t max_queued_;
+  bool overlap_;
+  bool by_priority_;
   Status out_of_memory_;  // made in time: it cannot be made any more when it is needed
 
   // Engine thread only.
   std::unordered_map<int64_t, std::unique_ptr<LiveRequest>> live_;  // by sequence id
   std::vector<std::unique_ptr<LiveRequest>> taken_;
   std::vector<int64_t> taken_cancels_;
-  request::BatchPlan plan_;
+  std::vector<std::unique_ptr<LiveRequest>> ended_;  // answered; a step in flight still reads them
+  std::array<request::BatchPlan, runner::kMaxStepsInFlight> plans_;  // taken in turn
+  size_t next_plan_ = 0;
+  size_t num_in_flight_ = 0;
+  std::vector<scheduler::Dropped> dropped_;
   RequestEvent event_;  // reused
   double now_ = 0;      // of the step
   double step_end_ = 0;

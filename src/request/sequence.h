@@ -26,6 +26,7 @@ enum class SequenceStatus {
   kNew,       // not yet with a scheduler
   kWaiting,   // owns nothing
   kRunning,   // owns pages for all of its tokens and, in hybrid models, a state slot
+  kEnding,    // released; a step in flight still uses what it owns
   kFinished,  // owns nothing, never runs again
 };
 

@@ -5,57 +5,56 @@
 //
 //   submit() -> waiting -> running: prefilled in chunks, then one token a step -> release()
 //                  ^          |
-//                  +----------+  retracted when the pages run out: loses pages and state, keeps its
-//                                tokens (also those already drawn) and computes them again later
+//                  +----------+  retracted when the pages run out, or preempted by somebody more
+//                                urgent: keeps its tokens and goes on where the cache left off
 //
-// The engine's loop around it: submit() and release() as requests come and go, then plan(), run the
-// step, complete(). plan() may run before complete() of the previous step only in implementations
-// that say so.
+// The engine's loop around it: submit() and release() as requests come and go; plan(), submit the
+// step, and, at once or after planning one step more, complete(). A plan made while a step is in
+// flight feeds tokens that nobody has seen yet (PlannedSequence::feeds_drawn_token).
 //
-// Ownership: the engine owns the sequences and keeps them alive from submit() to release(). The
-// scheduler owns their bookkeeping fields in between.
+// Ownership: the engine owns the sequences and keeps them alive from submit() until release() or a
+// later complete() has made them SequenceStatus::kFinished. The scheduler owns their bookkeeping
+// fields in between. What a sequence holds is given back when no step in flight uses it.
 // Threading:  confined to the engine thread, except check_fits(), which is thread-safe.
 // Invariants: a sequence is in exactly one list; waiting ones own nothing; pages and slots are
-// taken
-//             together or not at all; every step gives each decoding sequence its token, so that
-//             running streams always advance; every accepted sequence is run to its end or
-//             released.
+// taken together or not at all; every accepted sequence is run to its end, released, or reported by
+// take_dropped().
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <heddle/status.h>
 
+#include "cache/prefix_cache.h"
 #include "request/batch_plan.h"
 #include "request/sequence.h"
 #include "request/step_output.h"
 
 namespace heddle::scheduler {
 
-// What a scheduler may hand out and how much of it in one step.
-struct SchedulerOptions {
-  int64_t num_pages = 0;
-  int32_t page_size = 16;
-  int64_t num_state_slots = 0;  // 0: models without recurrent state
-  bool needs_state = false;     // every running sequence holds one slot
-
-  int32_t max_running = 64;              // sequences in one step
-  int64_t max_step_tokens = 512;         // new tokens of one step, prefill and decode together
-  int64_t chunked_prefill_tokens = 512;  // prefill tokens of one step
-  int32_t max_queued = 1024;             // waiting sequences that never ran
-
-  // Chunks that are not a prompt's last end on multiples of it: the delta rule works on chunks of
-  // 64, and states are kept at multiples of 64.
-  int64_t chunk_grid = 64;
-};
-
 struct SchedulerStats {
-  int64_t num_waiting = 0;  // retracted ones included
+  int64_t num_waiting = 0;  // returned ones included
   int64_t num_queued = 0;   // waiting and never ran: what max_queued bounds
   int64_t num_running = 0;
-  int64_t pages_used = 0;
-  int64_t state_slots_used = 0;
-  int64_t num_retractions = 0;  // since the start
+  int64_t num_retractions = 0;  // since the start, as all below
+  int64_t num_preemptions = 0;
+  int64_t retracted_tokens = 0;    // computed once and given up
+  int64_t deferred_sequences = 0;  // waited for another one with the same prefix
+  double new_token_ratio = 0;
+  int64_t kv_tokens_used = 0;  // by running sequences, in whole pages
+  cache::PrefixCacheStats cache;
+};
+
+// A sequence that is not run to its end.
+struct Dropped {
+  request::Sequence* sequence = nullptr;
+  Status reason;
+};
+
+enum class Ending {
+  kDone,     // its tokens stay in the cache, to the last that was computed
+  kAborted,  // nothing new stays
 };
 
 class Scheduler {
@@ -67,20 +66,33 @@ class Scheduler {
   [[nodiscard]] virtual Status check_fits(const request::Sequence& sequence) const = 0;
 
   // Queues a sequence. Ids ascend in order of submission (checked).
-  // Errors, nothing is queued: as check_fits(); kResourceExhausted when max_queued are waiting.
+  // Errors, nothing is queued: as check_fits(); kResourceExhausted when the queue is full and
+  // nobody in it is less urgent.
   virtual Status submit(request::Sequence& sequence) = 0;
 
-  // Decides the next step: replaces `plan`. It stays empty when nothing can run, which is only when
-  // nothing is running or waiting. The plan's views live until complete() or a release() of theirs.
+  // Decides the next step: replaces `plan`, which stays as it is until complete(). At most one
+  // other step is in flight. Empty when nothing can run; with no step in flight that is only when
+  // nothing is running or waiting.
   virtual void plan(request::BatchPlan& plan) = 0;
 
-  // Books what a step computed: counts forward, appends drawn tokens. Sequences released meanwhile
-  // are passed over; a token with an error is not appended. `output` fits the plan (checked).
+  // Books what the oldest step in flight computed: counts forward, appends drawn tokens, publishes
+  // states. Sequences released meanwhile are passed over; a token with an error is not appended.
+  // `output` fits the plan (checked).
   virtual void complete(const request::BatchPlan& plan, const request::StepOutput& output) = 0;
 
-  // Ends a sequence wherever it is and frees what it owns. The only way out; doing it twice is
-  // harmless.
-  virtual void release(request::Sequence& sequence) = 0;
+  // Books that the oldest step in flight failed: what it would have computed does not exist.
+  virtual void abandon(const request::BatchPlan& plan) = 0;
+
+  // Ends a sequence wherever it is. Its status becomes kFinished, or kEnding while a step in flight
+  // still uses what it holds. Doing it twice is harmless.
+  virtual void release(request::Sequence& sequence, Ending ending) = 0;
+
+  // Appends the sequences whose time is up or whose place somebody more urgent took; each is to be
+  // released.
+  virtual void take_dropped(std::vector<Dropped>& dropped) = 0;
+
+  // Gives up every cached token that nobody uses.
+  virtual void clear_cache() = 0;
 
   [[nodiscard]] virtual SchedulerStats stats() const = 0;
 

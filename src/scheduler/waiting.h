@@ -17,6 +17,7 @@ namespace heddle::scheduler {
 constexpr int64_t kNoLeader = -1;
 
 struct Waiting {
+  int32_t index = 0;  // the caller's own
   request::Sequence* sequence = nullptr;
   int64_t arrival = 0;         // of the first arrival, unique: the sequence's id. Ends every tie
   double queued_seconds = 0;   // since the first arrival

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which recurrent states a step shall keep. A pure function of what the step computes, so that
+// every rule is a unit test.
+//
+// G is the checkpoint grid, T the decode interval; a step computes the tokens [begin, end) of a
+// sequence that has `num_tokens` tokens to prefill.
+//
+//   multi         prefill: the forks and the tail floor((N-1)/G)*G always; while slots are free
+//   also
+//                 message boundaries (rounded down to G), the end N with the hidden vector, and
+//                 every 256th token, every 128th while more than half of the pool is free.
+//                 decode: every T tokens. The exact end of a request is kept without a copy.
+//   extra_buffer  prefill: one per step, at the last multiple of G, or at the fork if one lies
+//   inside
+//                 the step; none in steps below G tokens. decode: every T tokens.
+//   no_buffer     prefill: the end of every step, wherever it is. decode: none.
+//                 The exact end of a request is kept without a copy.
+//
+// Threading: pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <heddle/status.h>
+
+namespace heddle::cache {
+
+enum class CheckpointPolicy { kMulti, kExtraBuffer, kNoBuffer };
+
+// "multi", "extra_buffer" or "no_buffer". Error: kInvalidArgument.
+Result<CheckpointPolicy> parse_checkpoint_policy(std::string_view name);
+
+// Whether the working slot of a finished sequence is kept as it is.
+[[nodiscard]] constexpr bool keeps_exact_end(CheckpointPolicy policy) {
+  return policy != CheckpointPolicy::kExtraBuffer;
+}
+
+// Whether chunks that are not a prompt's last end on the grid.
+[[nodiscard]] constexpr bool chunks_on_grid(CheckpointPolicy policy) {
+  return policy != CheckpointPolicy::kNoBuffer;
+}
+
+struct PrefillStep {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t num_tokens = 0;                    // N
+  std::span<const int64_t> forks;            // token counts at which others part; any order
+  std::span<const int64_t> role_boundaries;  // ascending
+  int64_t free_slots = 0;
+  int64_t num_slots = 0;
+  bool keeps_hidden = false;
+};
+
+struct CheckpointWish {
+  int64_t tokens = 0;
+  bool evicts = false;  // something kept may be given up for it; else only a free slot is taken
+  bool keeps_hidden = false;
+
+  friend bool operator==(const CheckpointWish&, const CheckpointWish&) = default;
+};
+
+// Replaces `wishes`, most wanted first, each token count once, all within (begin, end].
+void wish_checkpoints(CheckpointPolicy policy, int64_t grid, const PrefillStep& step,
+                      std::vector<CheckpointWish>& wishes);
+
+// Whether decoding the token that makes the sequence `num_tokens` long shall leave a checkpoint.
+[[nodiscard]] constexpr bool wants_decode_checkpoint(CheckpointPolicy policy, int64_t interval,
+                                                     int64_t num_tokens) {
+  return policy != CheckpointPolicy::kNoBuffer && num_tokens % interval == 0;
+}
+
+}  // namespace heddle::cache

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/prefix_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/check.h"
+
+namespace heddle::cache {
+
+using request::PlannedSequence;
+using request::Sequence;
+
+PrefixCache::PrefixCache(const PrefixCacheOptions& options)
+    : options_(options),
+      pages_(options.num_pages, options.page_size),
+      states_(options.num_state_slots),
+      tree_(options.tree, pages_, states_) {
+  HEDDLE_CHECK_EQ(options.tree.needs_state, options.needs_state);
+  HEDDLE_CHECK_EQ(options.grid % options.page_size, 0);
+  HEDDLE_CHECK_EQ(options.decode_interval % options.grid, 0);
+}
+
+// ---- What a sequence finds ----
+
+PrefixMatch PrefixCache::match(const Sequence& sequence) const {
+  if (!options_.enabled) return {};
+  // At least one token runs, so that there are logits, unless the tokens end where others ended.
+  return tree_.match(sequence.tokens, sequence.request.cache_namespace, sequence.num_tokens() - 1);
+}
+
+bool PrefixCache::repeats(const Sequence& sequence, const PrefixMatch& match) const {
+  return match.exact != nullptr && options_.keeps_hidden && sequence.wants_tokens();
+}
+
+int64_t PrefixCache::resume_tokens(const Sequence& sequence, const PrefixMatch& match) const {
+  return repeats(sequence, match) ? sequence.num_tokens() : match.usable_tokens;
+}
+
+// KV rows beyond the point of resumption are shared up to the fork: the checkpoint that is planted
+// there makes a node of its own, which the sequence then holds instead of the whole other branch.
+int64_t PrefixCache::shared_tokens(const Sequence& sequence, const PrefixMatch& match) const {
+  const int64_t start = resume_tokens(sequence, match);
+  const int64_t whole_pages = start - start % options_.page_size;
+  if (!options_.needs_state || !chunks_on_grid(options_.policy)) return whole_pages;
+  return std::max(whole_pages, match.kv_tokens - match.kv_tokens % options_.grid);
+}
+
+int64_t PrefixCache::pages_to_own(const Sequence& sequence, const PrefixMatch& match) const {
+  return pages_.pages_for(sequence.num_tokens()) -
+         shared_tokens(sequence, match) / options_.page_size;
+}
+
+// ---- Room ----
+
+int64_t PrefixCache::available_pages() const {
+  return pages_.num_free() + tree_.stats().evictable_pages;
+}
+
+int64_t PrefixCache::available_states() const {
+  return states_.num_free() + tree_.stats().evictable_states;
+}
+
+bool PrefixCache::make_room_for_pages(int64_t count) {
+  if (pages_.num_free() < count) tree_.evict_pages(count - pages_.num_free());
+  return pages_.num_free() >= count;
+}
+
+bool PrefixCache::make_room_for_states(int64_t count) {
+  if (states_.num_free() < count) tree_.evict_states(count - states_.num_free());
+  return states_.num_free() >= count;
+}
+
+// ---- The life of a sequence ----
+
+bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t headroom,
+                        SequenceHold& hold) {
+  const bool exact = repeats(sequence, match);
+  PrefixNode* const resume = exact ? match.exact : match.resume;
+  const int64_t start = resume_tokens(sequence, match);
+  const int64_t shared = shared_tokens(sequence, match);
+  const int64_t own = pages_to_own(sequence, match);
+
+  // Held first, so that making room does not take away what the sequence resumes from.
+  PrefixLock path = tree_.lock(shared > start ? match.kv_node : resume, false);
+  PrefixLock source = options_.needs_state ? tree_.lock(resume, true) : PrefixLock{};
+  const bool fits =
+      available_pages() >= own + headroom && (!options_.needs_state || available_states() >= 1);
+  if (!fits || !make_room_for_pages(own) || (options_.needs_state && !make_room_for_states(1))) {
+    tree_.unlock(source);
+    tree_.unlock(path);
+    return false;
+  }
+
+  sequence.pages.clear();
+  tree_.append_pages(path.node, shared, sequence.pages);
+  HEDDLE_CHECK(pages_.allocate(own, sequence.pages));
+  if (options_.needs_state) {
+    sequence.state_slot = states_.allocate();
+    HEDDLE_CHECK_NE(sequence.state_slot, 0);
+    states_.set_label(sequence.state_slot, start);
+  }
+  sequence.num_computed = start;
+  tree_.touch(resume);
+
+  hold.path = path;
+  hold.source = source;
+  hold.shared_tokens = shared;
+  hold.kv_tokens = std::max(shared, start);
+  hold.starts = true;
+  hold.copy_state_from = options_.needs_state ? tree_.state_slot(resume) : 0;
+  hold.hidden_slot = exact ? hold.copy_state_from : 0;
+  hold.copy_page = {};
+  if (shared < start) {  // resumes inside a page
+    std::vector<int32_t> path_pages;
+    tree_.append_pages(resume, start, path_pages);
+    hold.copy_page = {.from = path_pages.back(),
+                      .to = sequence.pages[static_cast<size_t>(start / options_.page_size)]};
+  }
+  hold.forks.clear();
+  const int64_t fork = match.kv_tokens - match.kv_tokens % options_.grid;
+  if (options_.needs_state && fork > start) hold.forks.push_back(fork);
+  return true;
+}
+
+bool PrefixCache::grow(Sequence& sequence, int64_t num_tokens) {
+  const int64_t missing =
+      pages_.pages_for(num_tokens) - static_cast<int64_t>(sequence.pages.size());
+  if (missing <= 0) return true;
+  return make_room_for_pages(missing) && pages_.allocate(missing, sequence.pages);
+}
+
+void PrefixCache::freeze(SequenceHold& hold, const CheckpointWish& wish, bool decode) {
+  int32_t slot = states_.allocate();
+  if (slot == 0 && wish.evicts && make_room_for_states(1)) slot = states_.allocate();
+  if (slot == 0) {
+    ++skipped_checkpoints_;
+    return;
+  }
+  hold.pending.push_back(
+      {.tokens = wish.tokens, .slot = slot, .keeps_hidden = wish.keeps_hidden, .decode = decode});
+  hold.checkpoints[hold.turn].push_back(
+      {.tokens = wish.tokens, .slot = slot, .keep_hidden = wish.keeps_hidden});
+}
+
+void PrefixCache::plan_prefill(const Sequence& sequence, SequenceHold& hold, int64_t end,
+                               PlannedSequence& planned, request::BatchPlan& plan) {
+  planned.kv_tokens = std::max(hold.kv_tokens, planned.context_tokens);
+  if (hold.starts) {
+    hold.starts = false;
+    planned.hidden_slot = hold.hidden_slot;
+    if (hold.copy_state_from != 0) {
+      plan.copy_state_slots.push_back({.from = hold.copy_state_from, .to = sequence.state_slot});
+    } else if (sequence.state_slot != 0) {
+      plan.zero_state_slots.push_back(sequence.state_slot);
+    }
+    if (hold.copy_page.to != 0) plan.copy_pages.push_back(hold.copy_page);
+  }
+  if (!options_.enabled || hold.keeps_to_itself || end == planned.context_tokens) return;
+  if (!options_.needs_state) {
+    hold.publishes_prefix = true;
+    return;
+  }
+  wish_checkpoints(options_.policy, options_.grid,
+                   {.begin = planned.context_tokens,
+                    .end = end,
+                    .num_tokens = sequence.num_tokens(),
+                    .forks = hold.forks,
+                    .role_boundaries = sequence.request.role_boundaries,
+                    .free_slots = states_.num_free(),
+                    .num_slots = states_.num_slots(),
+                    .keeps_hidden = options_.keeps_hidden && planned.sample},
+                   wishes_);
+  hold.turn ^= 1;
+  std::vector<request::StateCheckpoint>& checkpoints = hold.checkpoints[hold.turn];
+  checkpoints.clear();
+  for (const CheckpointWish& wish : wishes_) freeze(hold, wish, false);
+  const auto ascending = [](const auto& a, const auto& b) { return a.tokens < b.tokens; };
+  std::sort(checkpoints.begin(), checkpoints.end(), ascending);
+  std::sort(hold.pending.begin(), hold.pending.end(), ascending);
+  planned.checkpoints = checkpoints;
+}
+
+void PrefixCache::plan_decode(const Sequence& sequence, SequenceHold& hold, int64_t end,
+                              PlannedSequence& planned) {
+  planned.kv_tokens = planned.context_tokens;
+  if (!options_.enabled || hold.keeps_to_itself || sequence.state_slot == 0 ||
+      !wants_decode_checkpoint(options_.policy, options_.decode_interval, end)) {
+    return;
+  }
+  hold.turn ^= 1;
+  hold.checkpoints[hold.turn].clear();
+  freeze(hold, {.tokens = end, .evicts = true}, true);
+  planned.checkpoints = hold.checkpoints[hold.turn];
+}
+
+bool PrefixCache::leaves_checkpoint(SequenceHold& hold, int64_t from, int64_t fork,
+                                    int64_t num_planned) const {
+  if (!options_.needs_state) return fork > num_planned || hold.publishes_prefix;
+  if (fork > num_planned) {
+    if (std::find(hold.forks.begin(), hold.forks.end(), fork) == hold.forks.end()) {
+      hold.forks.push_back(fork);
+    }
+    return chunks_on_grid(options_.policy);
+  }
+  return std::any_of(hold.pending.begin(), hold.pending.end(), [&](const auto& pending) {
+    return pending.tokens >= from && pending.tokens <= fork;
+  });
+}
+
+void PrefixCache::confirm(Sequence& sequence, SequenceHold& hold) {
+  tree_.unlock(hold.source);  // its copy is done
+  if (sequence.state_slot != 0) states_.set_label(sequence.state_slot, sequence.num_computed);
+  if (std::exchange(hold.publishes_prefix, false)) {
+    const int64_t whole_pages = sequence.num_computed - sequence.num_computed % options_.page_size;
+    if (whole_pages > 0) publish(sequence, hold, whole_pages, 0, false);
+  }
+  size_t count = 0;
+  for (; count < hold.pending.size() && hold.pending[count].tokens <= sequence.num_computed;
+       ++count) {
+    const SequenceHold::Pending pending = hold.pending[count];
+    PrefixNode* const node =
+        publish(sequence, hold, pending.tokens, pending.slot, pending.keeps_hidden);
+    if (!pending.decode || node == nullptr) continue;
+    if (hold.decode_node != nullptr) tree_.drop_unused_state(hold.decode_node);
+    hold.decode_node = node;
+  }
+  hold.pending.erase(hold.pending.begin(), hold.pending.begin() + static_cast<int64_t>(count));
+}
+
+PrefixNode* PrefixCache::publish(const Sequence& sequence, SequenceHold& hold, int64_t num_tokens,
+                                 int32_t slot, bool keeps_hidden) {
+  if (slot != 0) states_.set_label(slot, num_tokens);
+  const PrefixInserted inserted = tree_.insert(
+      {.tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(num_tokens)),
+       .name_space = sequence.request.cache_namespace,
+       .pages = sequence.pages,
+       .state_slot = slot,
+       .keeps_hidden = keeps_hidden});
+  if (slot != 0) {
+    if (inserted.state_taken) {
+      ++published_states_;
+    } else {
+      states_.release(slot);
+    }
+  }
+  if (inserted.node != nullptr && num_tokens >= hold.shared_tokens) {
+    PrefixLock deeper = tree_.lock(inserted.node, false);
+    tree_.unlock(hold.path);
+    hold.path = deeper;
+  }
+  return inserted.node;
+}
+
+void PrefixCache::release(Sequence& sequence, SequenceHold& hold, Keep keep) {
+  tree_.unlock(hold.source);
+  for (const SequenceHold::Pending& pending : hold.pending) states_.release(pending.slot);
+  hold.pending.clear();
+  const bool keeps_end = options_.enabled && keep == Keep::kEnd && sequence.num_computed > 0 &&
+                         keeps_exact_end(options_.policy);
+  if (keeps_end && options_.needs_state) {
+    PrefixNode* const end =
+        publish(sequence, hold, sequence.num_computed, sequence.state_slot, false);
+    sequence.state_slot = 0;
+    if (end != nullptr && hold.decode_node != nullptr && end != hold.decode_node) {
+      tree_.drop_unused_state(hold.decode_node);
+    }
+  } else if (keeps_end) {
+    const int64_t whole_pages = sequence.num_computed - sequence.num_computed % options_.page_size;
+    if (whole_pages > 0) publish(sequence, hold, whole_pages, 0, false);
+  }
+  if (sequence.state_slot != 0) states_.release(std::exchange(sequence.state_slot, 0));
+  for (const int32_t page : sequence.pages) {
+    if (pages_.ids().owner(page) == Owner::kRequest) pages_.ids().free_one(page);
+  }
+  sequence.pages.clear();
+  sequence.num_computed = 0;
+  tree_.unlock(hold.path);
+  hold.shared_tokens = 0;
+  hold.kv_tokens = 0;
+  hold.forks.clear();
+  hold.decode_node = nullptr;
+  hold.keeps_to_itself = false;
+  hold.publishes_prefix = false;
+  hold.starts = false;
+  hold.hidden_slot = 0;
+}
+
+// ---- Books ----
+
+PrefixCacheStats PrefixCache::stats() const {
+  const PrefixTreeStats tree = tree_.stats();
+  return {.pages_used = pages_.num_used(),
+          .pages_cached = tree.evictable_pages,
+          .state_slots_used = states_.num_used(),
+          .state_slots_cached = tree.evictable_states,
+          .evicted_tokens = tree.evicted_tokens,
+          .evicted_states = tree.evicted_states,
+          .published_states = published_states_,
+          .skipped_checkpoints = skipped_checkpoints_};
+}
+
+void PrefixCache::check_invariants(std::span<const Held> held) const {
+  pages_.check_invariants();
+  states_.check_invariants();
+  tree_.check_invariants(held.empty());
+  std::vector<bool> page_seen(static_cast<size_t>(options_.num_pages) + 1, false);
+  std::vector<bool> slot_seen(static_cast<size_t>(options_.num_state_slots) + 1, false);
+  int64_t own_pages = 0;
+  int64_t own_slots = 0;
+  const auto own_slot = [&](int32_t slot) {
+    HEDDLE_CHECK(states_.ids().owner(slot) == Owner::kRequest);
+    HEDDLE_CHECK(!slot_seen[static_cast<size_t>(slot)]);
+    slot_seen[static_cast<size_t>(slot)] = true;
+    ++own_slots;
+  };
+  for (const auto& [sequence, hold] : held) {
+    HEDDLE_CHECK_GE(static_cast<int64_t>(sequence->pages.size()),
+                    pages_.pages_for(sequence->num_computed));
+    for (size_t i = 0; i < sequence->pages.size(); ++i) {
+      const int32_t page = sequence->pages[i];
+      const Owner owner = pages_.ids().owner(page);
+      if (owner == Owner::kTree) continue;
+      HEDDLE_CHECK(owner == Owner::kRequest);
+      HEDDLE_CHECK_GE(static_cast<int64_t>(i) * options_.page_size + options_.page_size,
+                      hold->shared_tokens + 1);
+      HEDDLE_CHECK(!page_seen[static_cast<size_t>(page)]);
+      page_seen[static_cast<size_t>(page)] = true;
+      ++own_pages;
+    }
+    HEDDLE_CHECK_EQ(sequence->state_slot != 0, options_.needs_state);
+    if (sequence->state_slot != 0) {
+      own_slot(sequence->state_slot);
+      HEDDLE_CHECK_EQ(states_.label(sequence->state_slot), sequence->num_computed);
+    }
+    for (const SequenceHold::Pending& pending : hold->pending) {
+      own_slot(pending.slot);
+      HEDDLE_CHECK_LT(sequence->num_computed, pending.tokens);
+    }
+  }
+  HEDDLE_CHECK_EQ(own_pages, pages_.ids().count(Owner::kRequest));
+  HEDDLE_CHECK_EQ(own_slots, states_.ids().count(Owner::kRequest));
+}
+
+}  // namespace heddle::cache

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// PrefixCache: pages, state slots and the prefix tree as one thing that sequences hold and give
+// back.
+//
+// Publish on confirm: a step is told which states to freeze into which fresh slots; only when the
+// step's output has been booked does a frozen state enter the tree, with the label that was decided
+// when the step was planned. So nothing can be found that was not computed, and nothing after the
+// end of a text gets in.
+//
+//   match() -> admit() -> [plan_prefill() | plan_decode(), step, confirm()]* -> release()
+//
+// What a running sequence holds: a working slot that steps advance in place; pages, the first ones
+// maybe the tree's (read only), the others its own; slots of states that steps in flight will fill.
+//
+// Degradation, in this order, when something is short: no checkpoint; evict what nobody holds;
+// admission fails as a whole, and the sequence waits. Nothing aborts.
+//
+// Threading:  confined to the engine thread.
+// Invariants: a sequence gives its resources back only when no step in flight uses them (checked by
+//             the caller, who counts them); every page is free, the tree's, or exactly one
+//             sequence's; likewise slots.
+// Cost:       match and publish O(tokens) compares, everything else O(pages touched).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/checkpoint_policy.h"
+#include "cache/page_allocator.h"
+#include "cache/prefix_tree.h"
+#include "cache/state_allocator.h"
+#include "request/batch_plan.h"
+#include "request/sequence.h"
+
+namespace heddle::cache {
+
+struct PrefixCacheOptions {
+  int64_t num_pages = 0;
+  int32_t page_size = 16;
+  int64_t num_state_slots = 0;
+  bool needs_state = false;  // every running sequence holds a working slot
+
+  bool enabled = true;  // false: nothing is kept beyond the sequence that computed it
+  CheckpointPolicy policy = CheckpointPolicy::kMulti;
+  int64_t grid = 64;
+  int64_t decode_interval = 256;
+  bool keeps_hidden = false;  // the runner can draw again from a kept hidden vector
+  PrefixTreeOptions tree;
+};
+
+// What a running sequence holds beside its pages and its working slot. Empty while it waits.
+struct SequenceHold {
+  struct Pending {
+    int64_t tokens = 0;
+    int32_t slot = 0;
+    bool keeps_hidden = false;
+    bool decode = false;
+  };
+
+  PrefixLock path;                    // KV of the deepest node the sequence shares or published
+  PrefixLock source;                  // the state it starts from, until its first step is done
+  int64_t shared_tokens = 0;          // pages of these are the tree's
+  int64_t kv_tokens = 0;              // rows of these exist
+  std::vector<Pending> pending;       // ascending; steps in flight fill them
+  std::vector<int64_t> forks;         // where others part from this sequence
+  PrefixNode* decode_node = nullptr;  // the last decode checkpoint
+  bool keeps_to_itself = false;       // nothing enters the tree before the end
+  bool publishes_prefix = false;      // models without state: a prefill step is in flight
+
+  // What the steps in flight freeze; two steps at most, so they take turns.
+  std::array<std::vector<request::StateCheckpoint>, 2> checkpoints;
+  size_t turn = 0;
+
+  // What the first step does at its head.
+  bool starts = false;
+  int32_t copy_state_from = 0;
+  request::IdCopy copy_page;
+  int32_t hidden_slot = 0;
+};
+
+struct PrefixCacheStats {
+  int64_t pages_used = 0;    // by sequences and tree
+  int64_t pages_cached = 0;  // by the tree, and held by nobody
+  int64_t state_slots_used = 0;
+  int64_t state_slots_cached = 0;
+  int64_t evicted_tokens = 0;  // since the start, as everything below
+  int64_t evicted_states = 0;
+  int64_t published_states = 0;
+  int64_t skipped_checkpoints = 0;  // for want of a slot
+};
+
+class PrefixCache {
+ public:
+  explicit PrefixCache(const PrefixCacheOptions& options);
+
+  // Where the sequence could resume now. Empty with the cache disabled.
+  [[nodiscard]] PrefixMatch match(const request::Sequence& sequence) const;
+
+  // Tokens the sequence has in the cache with this match, and pages it would have to own.
+  [[nodiscard]] int64_t resume_tokens(const request::Sequence& sequence,
+                                      const PrefixMatch& match) const;
+  [[nodiscard]] int64_t pages_to_own(const request::Sequence& sequence,
+                                     const PrefixMatch& match) const;
+
+  // Takes everything the sequence needs to run over all of its tokens, or nothing and false. Fills
+  // pages, state_slot, num_computed and the hold.
+  [[nodiscard]] bool admit(request::Sequence& sequence, const PrefixMatch& match, int64_t headroom,
+                           SequenceHold& hold);
+
+  // Pages for `num_tokens` tokens, or nothing and false.
+  [[nodiscard]] bool grow(request::Sequence& sequence, int64_t num_tokens);
+
+  // Completes a planned sequence that computes tokens up to `end`, new tokens and pages filled in:
+  // what its first step does at its head, rows that are not written again, states to freeze. The
+  // spans live as long as the hold, until two more steps have been planned.
+  void plan_prefill(const request::Sequence& sequence, SequenceHold& hold, int64_t end,
+                    request::PlannedSequence& planned, request::BatchPlan& plan);
+  void plan_decode(const request::Sequence& sequence, SequenceHold& hold, int64_t end,
+                   request::PlannedSequence& planned);
+
+  // Whether somebody who waits for the sequence will find a state at `from` tokens or beyond, up to
+  // `fork`: one is on its way, or will be, because it is asked for here.
+  [[nodiscard]] bool leaves_checkpoint(SequenceHold& hold, int64_t from, int64_t fork,
+                                       int64_t num_planned) const;
+
+  // Books that the sequence has computed num_computed tokens: publishes what was frozen up to
+  // there.
+  void confirm(request::Sequence& sequence, SequenceHold& hold);
+
+  enum class Keep {
+    kEnd,        // what the sequence has computed is kept for others, exactly to its end
+    kPublished,  // nothing beyond what has been published already
+  };
+
+  // Gives everything back. No step in flight may use it.
+  void release(request::Sequence& sequence, SequenceHold& hold, Keep keep);
+
+  [[nodiscard]] int64_t free_pages() const { return pages_.num_free(); }
+
+  [[nodiscard]] int64_t available_pages() const;   // free and evictable
+  [[nodiscard]] int64_t available_states() const;  // likewise; 0 for models without state
+
+  [[nodiscard]] const PrefixCacheOptions& options() const { return options_; }
+
+  [[nodiscard]] const PrefixTree& tree() const { return tree_; }
+
+  [[nodiscard]] PrefixCacheStats stats() const;
+
+  // Gives up what nobody holds.
+  void clear() { tree_.clear(); }
+
+  struct Held {
+    const request::Sequence* sequence;
+    const SequenceHold* hold;
+  };
+
+  // Proves that tree and holders together own exactly what is not free, or aborts.
+  void check_invariants(std::span<const Held> held) const;
+
+ private:
+  [[nodiscard]] bool repeats(const request::Sequence& sequence, const PrefixMatch& match) const;
+  [[nodiscard]] int64_t shared_tokens(const request::Sequence& sequence,
+                                      const PrefixMatch& match) const;
+  [[nodiscard]] bool make_room_for_pages(int64_t count);
+  [[nodiscard]] bool make_room_for_states(int64_t count);
+  [[nodiscard]] int32_t take_checkpoint_slot(bool evicts);
+  // Freezes [0, num_tokens) of the sequence in the tree; takes the slot or frees it.
+  PrefixNode* publish(const request::Sequence& sequence, SequenceHold& hold, int64_t num_tokens,
+                      int32_t slot, bool keeps_hidden);
+  void freeze(SequenceHold& hold, const CheckpointWish& wish, bool decode);
+
+  PrefixCacheOptions options_;
+  PageAllocator pages_;
+  StateAllocator states_;
+  PrefixTree tree_;
+  std::vector<CheckpointWish> wishes_;
+  int64_t published_states_ = 0;
+  int64_t skipped_checkpoints_ = 0;
+};
+
+}  // namespace heddle::cache

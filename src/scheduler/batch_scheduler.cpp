@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a sequence. Plans are made in batch_scheduler_plan.cpp, admissions in
+// batch_scheduler_admission.cpp.
+#include "scheduler/batch_scheduler.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "scheduler/priorities.h"
+
+namespace heddle::scheduler {
+
+using request::BatchPlan;
+using request::PlannedSequence;
+using request::SampledToken;
+using request::Sequence;
+using request::SequenceStatus;
+using request::StepOutput;
+
+namespace {
+
+constexpr double kSpeedMemory = 0.9;  // how much of a measured rate stays when a new one comes
+
+void blend(double& rate, double sample) {
+  rate = rate == 0 ? sample : kSpeedMemory * rate + (1 - kSpeedMemory) * sample;
+}
+
+BatchSchedulerOptions consistent(BatchSchedulerOptions options) {
+  HEDDLE_CHECK_GE(options.cache.num_pages, 1);
+  HEDDLE_CHECK_GE(options.max_step_tokens, 1);
+  HEDDLE_CHECK_GE(options.chunked_prefill_tokens, 1);
+  HEDDLE_CHECK_GE(options.max_running, 1);
+  int64_t rows = std::min<int64_t>(options.max_running, options.max_step_tokens);
+  if (options.cache.needs_state) {
+    HEDDLE_CHECK_GE(options.cache.num_state_slots, 1);
+    rows = std::min(rows, options.cache.num_state_slots);
+  }
+  options.max_running = static_cast<int32_t>(rows);
+  return options;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BatchScheduler>> BatchScheduler::create(const BatchSchedulerOptions& options,
+                                                               const Clock& clock) {
+  HEDDLE_ASSIGN_OR_RETURN(const QueuePolicyChoice choice,
+                          choose_queue_policy(options.scheduling, options.cache.enabled));
+  if (choice.replaced_without_cache) {
+    log_warning(
+        fmt::format("schedule policy \"{}\" needs the prefix cache, which is off: using fcfs",
+                    options.scheduling.policy));
+  }
+  return std::unique_ptr<BatchScheduler>(new BatchScheduler(consistent(options), choice, clock));
+}
+
+BatchScheduler::BatchScheduler(const BatchSchedulerOptions& options,
+                               const QueuePolicyChoice& choice, const Clock& clock)
+    : options_(options),
+      choice_(choice),
+      clock_(&clock),
+      cache_(options.cache),
+      order_({.policy = choice.policy,
+              .by_priority = choice.by_priority,
+              .max_wait_seconds = options.scheduling.cache_aware_max_wait_seconds,
+              .seed = options.random_seed}),
+      followers_({.check_tokens = std::numeric_limits<int64_t>::max()}),
+      fair_(FairShareOptions::from(options.scheduling)),
+      ratio_(options.scheduling.conservativeness),
+      interleave_(options.scheduling.prefills_per_decode),
+      preemption_rules_(PreemptionRules::from(options.scheduling)),
+      last_id_(std::numeric_limits<int64_t>::min()) {
+  const auto num_rows = static_cast<size_t>(options_.max_running);
+  rows_.resize(num_rows);
+  running_.reserve(num_rows);
+  for (int32_t row = options_.max_running - 1; row >= 0; --row) free_rows_.push_back(row);
+  any_time_limits_ = options_.scheduling.queue_timeout_seconds > 0 ||
+                     options_.scheduling.running_timeout_seconds > 0;
+}
+
+// ---- Arrival ----
+
+Status BatchScheduler::check_fits(const Sequence& sequence) const {
+  const int64_t needed = sequence.max_stored_tokens();
+  const int64_t available = options_.cache.num_pages * options_.cache.page_size;
+  if (needed <= available) return {};
+  return invalid_argument(fmt::format(
+      "the request needs room for {} tokens ({} in the prompt, max_new_tokens = {}), but the KV "
+      "pool holds {}; shorten it, or start the engine with more memory or a larger "
+      "max_total_tokens",
+      needed, sequence.num_prompt_tokens, sequence.request.stop.max_new_tokens, available));
+}
+
+Status BatchScheduler::submit(Sequence& sequence) {
+  HEDDLE_CHECK(sequence.status == SequenceStatus::kNew);
+  HEDDLE_CHECK_LT(last_id_, sequence.id);
+  HEDDLE_RETURN_IF_ERROR(check_fits(sequence));
+  const SchedulingOptions& scheduling = options_.scheduling;
+  if (sequence.request.priority && !choice_.by_priority &&
+      scheduling.reject_priority_when_disabled) {
+    return invalid_argument("the request has a priority, but priority scheduling is off");
+  }
+  Queued queued{.sequence = &sequence,
+                .tenant = fair_.tenant(sequence.request.tenant),
+                .urgency = urgency_of(sequence.request.priority,
+                                      {.enabled = choice_.by_priority,
+                                       .low_values_first = scheduling.low_values_first,
+                                       .default_priority = scheduling.default_priority}),
+                .prefilled_at_arrival = prefilled_tokens_};
+  HEDDLE_RETURN_IF_ERROR(fair_.check_queue(queued.tenant));
+
+  queued_requests_.clear();
+  for (const Queued& other : waiting_) {
+    queued_requests_.push_back({.urgency = other.urgency,
+                                .arrival = other.sequence->id,
+                                .tokens = other.sequence->num_tokens() - other.matched_tokens,
+                                .returned = other.returned});
+  }
+  QueueLimits limits{.max_requests = options_.max_queued, .by_priority = choice_.by_priority};
+  if (scheduling.max_queued_tokens > 0) limits.max_tokens = scheduling.max_queued_tokens;
+  HEDDLE_RETURN_IF_ERROR(enter_queue(
+      {.urgency = queued.urgency, .arrival = sequence.id, .tokens = sequence.num_tokens()},
+      queued_requests_, limits, chosen_));
+  for (const int32_t index : chosen_) {
+    displaced_.push_back(
+        {.sequence = waiting_[static_cast<size_t>(index)].sequence, .reason = displaced_error()});
+  }
+  last_id_ = sequence.id;
+  sequence.status = SequenceStatus::kWaiting;
+  if (sequence.request.deadline_seconds > 0) any_time_limits_ = true;
+  fair_.arrive(queued.tenant);
+  waiting_.push_back(queued);
+  for (const Dropped& dropped : displaced_) release(*dropped.sequence, Ending::kAborted);
+  return {};
+}
+
+// ---- Booking a step ----
+
+void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
+  HEDDLE_CHECK_GE(plans_in_flight_, 1);
+  --plans_in_flight_;
+  size_t next = 0;
+  for (const PlannedSequence& planned : plan.sequences) {
+    const SampledToken* sampled = nullptr;
+    if (planned.sample) {
+      HEDDLE_CHECK_LT(next, output.tokens.size());
+      sampled = &output.tokens[next++];
+      HEDDLE_CHECK_EQ(sampled->sequence_id, planned.sequence_id);
+    }
+    settle(planned, sampled);
+  }
+  HEDDLE_CHECK_EQ(next, output.tokens.size());
+  note_speed(plan);
+}
+
+void BatchScheduler::abandon(const BatchPlan& plan) {
+  HEDDLE_CHECK_GE(plans_in_flight_, 1);
+  --plans_in_flight_;
+  plan_seconds_.pop_front();
+  for (const PlannedSequence& planned : plan.sequences) {
+    Row& row = rows_[static_cast<size_t>(planned.row)];
+    --row.steps_in_flight;
+    if (planned.sample) --row.draws_in_flight;
+    row.num_planned -= planned.num_new_tokens();
+    if (row.leaving != Leaving::kNo && row.steps_in_flight == 0) give_back(planned.row);
+  }
+}
+
+void BatchScheduler::settle(const PlannedSequence& planned, const SampledToken* sampled) {
+  Row& row = rows_[static_cast<size_t>(planned.row)];
+  HEDDLE_CHECK(row.sequence != nullptr);
+  Sequence& sequence = *row.sequence;
+  HEDDLE_CHECK_EQ(sequence.id, planned.sequence_id);
+  --row.steps_in_flight;
+  if (planned.sample) --row.draws_in_flight;
+  const int64_t count = planned.num_new_tokens();
+  if (sampled != nullptr && sampled->skipped) {
+    row.num_planned -= count;  // it had ended: nothing was computed
+  } else {
+    HEDDLE_CHECK_EQ(sequence.num_computed, planned.context_tokens);
+    sequence.num_computed += count;
+    if (!planned.feeds_drawn_token) prefilled_tokens_ += count;
+    const bool released = row.leaving == Leaving::kDone || row.leaving == Leaving::kAborted;
+    if (sampled != nullptr && sampled->error.ok() && !released) {
+      sequence.tokens.push_back(sampled->token);
+      fair_.charge_output(row.tenant, 1);
+    }
+    cache_.confirm(sequence, row.hold);
+  }
+  if (row.leaving != Leaving::kNo && row.steps_in_flight == 0) give_back(planned.row);
+}
+
+void BatchScheduler::note_speed(const BatchPlan& plan) {
+  const double seconds = clock_->now_seconds() - plan_seconds_.front();
+  plan_seconds_.pop_front();
+  if (seconds <= 0) return;
+  const auto tokens = static_cast<double>(plan.num_new_tokens());
+  if (plan.num_new_tokens() > 2 * std::ssize(plan.sequences)) {
+    blend(rates_.prefill_tokens_per_second, tokens / seconds);
+  } else {
+    blend(rates_.decode_tokens_per_second, 1 / seconds);
+  }
+}
+
+// ---- Leaving ----
+
+void BatchScheduler::leave(int32_t row, Leaving how) {
+  Row& leaving = rows_[static_cast<size_t>(row)];
+  leaving.leaving = how;
+  if (leaving.steps_in_flight == 0) give_back(row);
+}
+
+void BatchScheduler::give_back(int32_t index) {
+  Row& row = rows_[static_cast<size_t>(index)];
+  Sequence& sequence = *row.sequence;
+  const bool returns = row.leaving == Leaving::kRetracted || row.leaving == Leaving::kPreempted;
+  if (returns) retracted_tokens_ += sequence.num_computed;
+  cache_.release(sequence, row.hold,
+                 row.leaving == Leaving::kAborted ? cache::PrefixCache::Keep::kPublished
+                                                  : cache::PrefixCache::Keep::kEnd);
+  sequence.row = -1;
+  if (returns) {
+    if (row.leaving == Leaving::kRetracted) {
+      ++num_retractions_;
+      ++sequence.num_retractions;
+    } else {
+      ++num_preemptions_;
+      ++sequence.num_preemptions;
+    }
+    sequence.status = SequenceStatus::kWaiting;
+    fair_.give_back(row.tenant);
+    waiting_.push_back({.sequence = &sequence,
+                        .returned = true,
+                        .alone = row.alone,
+                        .tenant = row.tenant,
+                        .urgency = row.urgency,
+                        .prefilled_at_arrival = prefilled_tokens_});
+  } else {
+    sequence.status = SequenceStatus::kFinished;
+    fair_.leave_running(row.tenant);
+    admission_paused_ = false;
+  }
+  running_.erase(std::find(running_.begin(), running_.end(), index));
+  free_rows_.push_back(index);
+  row.sequence = nullptr;
+  row.leaving = Leaving::kNo;
+  row.alone = false;
+  if (running_.empty()) {
+    ratio_.reset();
+    admission_paused_ = false;
+  }
+}
+
+void BatchScheduler::release(Sequence& sequence, Ending ending) {
+  switch (sequence.status) {
+    case SequenceStatus::kNew:
+      sequence.status = SequenceStatus::kFinished;
+      break;
+    case SequenceStatus::kWaiting: {
+      const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const Queued& queued) {
+        return queued.sequence == &sequence;
+      });
+      HEDDLE_CHECK(found != waiting_.end());
+      fair_.leave_waiting(found->tenant, found->returned);
+      waiting_.erase(found);
+      sequence.status = SequenceStatus::kFinished;
+      break;
+    }
+    case SequenceStatus::kRunning:
+      sequence.status = SequenceStatus::kEnding;
+      leave(sequence.row, ending == Ending::kDone ? Leaving::kDone : Leaving::kAborted);
+      break;
+    case SequenceStatus::kEnding:
+    case SequenceStatus::kFinished:
+      break;
+  }
+}
+
+void BatchScheduler::take_dropped(std::vector<Dropped>& dropped) {
+  dropped.insert(dropped.end(), displaced_.begin(), displaced_.end());
+  displaced_.clear();
+  if (!any_time_limits_) return;
+  const double now = clock_->now_seconds();
+  Status reason;
+  for (const Queued& queued : waiting_) {
+    if (out_of_time(*queued.sequence, !queued.returned, now, reason)) {
+      dropped.push_back({.sequence = queued.sequence, .reason = reason});
+    }
+  }
+  for (const int32_t index : running_) {
+    const Row& row = rows_[static_cast<size_t>(index)];
+    if (row.leaving == Leaving::kDone || row.leaving == Leaving::kAborted) continue;
+    if (out_of_time(*row.sequence, false, now, reason)) {
+      dropped.push_back({.sequence = row.sequence, .reason = reason});
+    }
+  }
+}
+
+bool BatchScheduler::out_of_time(const Sequence& sequence, bool queued, double now,
+                                 Status& reason) const {
+  const double elapsed = now - sequence.timings.submit_seconds;
+  const SchedulingOptions& limits = options_.scheduling;
+  if (sequence.request.deadline_seconds > 0 && elapsed > sequence.request.deadline_seconds) {
+    reason = timed_out(fmt::format("deadline_exceeded: the request asked for an answer within {} s",
+                                   sequence.request.deadline_seconds));
+    return true;
+  }
+  if (queued) {
+    if (limits.queue_timeout_seconds <= 0 || elapsed <= limits.queue_timeout_seconds) return false;
+    reason = timed_out(fmt::format("queue_timeout: the request waited longer than {} s",
+                                   limits.queue_timeout_seconds));
+    return true;
+  }
+  const double started = sequence.timings.first_step_seconds;
+  if (limits.running_timeout_seconds <= 0 || started < 0 ||
+      now - started <= limits.running_timeout_seconds) {
+    return false;
+  }
+  reason = timed_out(fmt::format("running_timeout: the request ran longer than {} s",
+                                 limits.running_timeout_seconds));
+  return true;
+}
+
+// ---- Books ----
+
+SchedulerStats BatchScheduler::stats() const {
+  const auto queued = std::count_if(waiting_.begin(), waiting_.end(),
+                                    [](const Queued& entry) { return !entry.returned; });
+  const cache::PrefixCacheStats cached = cache_.stats();
+  return {.num_waiting = std::ssize(waiting_),
+          .num_queued = queued,
+          .num_running = std::ssize(running_),
+          .num_retractions = num_retractions_,
+          .num_preemptions = num_preemptions_,
+          .retracted_tokens = retracted_tokens_,
+          .deferred_sequences = num_deferred_,
+          .new_token_ratio = ratio_.value(),
+          .kv_tokens_used = (cached.pages_used - cached.pages_cached) * options_.cache.page_size,
+          .cache = cached};
+}
+
+void BatchScheduler::check_invariants() const {
+  HEDDLE_CHECK_LE(std::ssize(running_), int64_t{options_.max_running});
+  HEDDLE_CHECK_EQ(std::ssize(running_) + std::ssize(free_rows_), std::ssize(rows_));
+  std::vector<cache::PrefixCache::Held> held;
+  for (const int32_t index : running_) {
+    const Row& row = rows_[static_cast<size_t>(index)];
+    HEDDLE_CHECK(row.sequence != nullptr);
+    const Sequence& sequence = *row.sequence;
+    HEDDLE_CHECK_EQ(sequence.row, index);
+    const bool ending = row.leaving == Leaving::kDone || row.leaving == Leaving::kAborted;
+    HEDDLE_CHECK(sequence.status == (ending ? SequenceStatus::kEnding : SequenceStatus::kRunning));
+    HEDDLE_CHECK(row.leaving == Leaving::kNo || row.steps_in_flight > 0);
+    HEDDLE_CHECK_GE(row.steps_in_flight, 0);
+    HEDDLE_CHECK_LE(row.steps_in_flight, plans_in_flight_);
+    HEDDLE_CHECK_LE(sequence.num_computed, row.num_planned);
+    HEDDLE_CHECK_LE(row.num_planned, sequence.num_tokens() + row.draws_in_flight);
+    held.push_back({.sequence = &sequence, .hold = &row.hold});
+  }
+  for (const Queued& queued : waiting_) {
+    HEDDLE_CHECK(queued.sequence->status == SequenceStatus::kWaiting);
+    HEDDLE_CHECK(queued.sequence->pages.empty() && queued.sequence->state_slot == 0);
+    HEDDLE_CHECK_EQ(queued.sequence->num_computed, 0);
+    HEDDLE_CHECK_EQ(queued.sequence->row, -1);
+  }
+  cache_.check_invariants(held);
+}
+
+}  // namespace heddle::scheduler

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/batch_scheduler.h"
+
+#include <random>
+#include <set>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "scheduler/scheduler_test_bench.h"
+
+namespace heddle::scheduler {
+namespace {
+
+using request::Sequence;
+using request::SequenceStatus;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+BatchSchedulerOptions roomy() {
+  BatchSchedulerOptions options;
+  options.cache.num_pages = 1000;
+  options.cache.page_size = 4;
+  options.cache.num_state_slots = 64;
+  options.cache.needs_state = true;
+  options.cache.grid = 8;
+  options.cache.decode_interval = 16;
+  options.cache.keeps_hidden = true;
+  options.cache.tree.page_bytes = 4;
+  options.cache.tree.state_bytes = 200;
+  options.max_running = 16;
+  options.max_step_tokens = 256;
+  options.chunked_prefill_tokens = 256;
+  options.max_queued = 100;
+  return options;
+}
+
+BatchSchedulerOptions without_cache() {
+  BatchSchedulerOptions options = roomy();
+  options.cache.enabled = false;
+  return options;
+}
+
+TEST(BatchSchedulerTest, PrefillsThenDecodesOneTokenAStep) {
+  SchedulerBench bench(without_cache());
+  Sequence& sequence = bench.submit(10, 3);
+  ASSERT_TRUE(bench.step());
+  EXPECT_THAT(bench.planned(), ElementsAre(std::pair(0, 10)));
+  EXPECT_THAT(bench.last_plan->zero_state_slots, ElementsAre(sequence.state_slot));
+  ASSERT_TRUE(bench.step());
+  EXPECT_THAT(bench.planned(), ElementsAre(std::pair(0, 1)));
+  EXPECT_THAT(bench.last_plan->zero_state_slots, IsEmpty());
+  ASSERT_TRUE(bench.step());
+  EXPECT_FALSE(bench.step());
+  EXPECT_EQ(SchedulerBench::output_of(sequence), SchedulerBench::expected_output(sequence));
+  EXPECT_EQ(bench.scheduler->stats().cache.pages_used, 0);
+  EXPECT_EQ(bench.scheduler->stats().cache.state_slots_used, 0);
+}
+
+TEST(BatchSchedulerTest, FeedsTokensNobodyHasSeenWhileStepsOverlap) {
+  SchedulerBench bench(without_cache());
+  bench.overlap = true;
+  Sequence& sequence = bench.submit(10, 4);
+  ASSERT_TRUE(bench.step());
+  ASSERT_TRUE(bench.step());
+  EXPECT_TRUE(bench.last_plan->sequences[0].feeds_drawn_token);
+  EXPECT_EQ(bench.last_plan->sequences[0].context_tokens, 10);
+  bench.run();
+  EXPECT_EQ(SchedulerBench::output_of(sequence), SchedulerBench::expected_output(sequence));
+  EXPECT_EQ(bench.runner.num_steps(), 4);  // the limit is known: no step is wasted
+  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+}
+
+TEST(BatchSchedulerTest, CutsLongPromptsOnTheGridWhileRunningStreamsAdvance) {
+  BatchSchedulerOptions options = without_cache();
+  options.chunked_prefill_tokens = 21;
+  SchedulerBench bench(options);
+  bench.submit(4, 50);
+  ASSERT_TRUE(bench.step());
+  bench.submit(45, 1);
+  bench.submit(3, 5);
+  ASSERT_TRUE(bench.step());
+  EXPECT_THAT(bench.planned(), ElementsAre(std::pair(0, 1), std::pair(1, 16), std::pair(2, 3)));
+  ASSERT_TRUE(bench.step());
+  EXPECT_THAT(bench.planned(), ElementsAre(std::pair(0, 1), std::pair(2, 1), std::pair(1, 16)));
+  ASSERT_TRUE(bench.step());
+  EXPECT_THAT(bench.planned(), ElementsAre(std::pair(0, 1), std::pair(2, 1), std::pair(1, 13)));
+  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+}
+
+TEST(BatchSchedulerTest, TakesPagesAndSlotTogetherOrNotAtAll) {
+  BatchSchedulerOptions options = without_cache();
+  options.cache.num_state_slots = 2;
+  SchedulerBench bench(options);
+  for (int i = 0; i < 3; ++i) bench.submit(4, 4);
+  ASSERT_TRUE(bench.step());
+  EXPECT_EQ(bench.scheduler->stats().num_running, 2);
+  EXPECT_EQ(bench.scheduler->stats().num_waiting, 1);
+  EXPECT_TRUE(bench.sequences[2]->pages.empty());
+  EXPECT_EQ(bench.scheduler->stats().cache.pages_used, 2);
+}
+
+TEST(BatchSchedulerTest, RetractsWhenPagesRunOutAndLosesNothing) {
+  BatchSchedulerOptions options = without_cache();
+  options.cache.num_pages = 6;
+  options.scheduling.conservativeness = 0.01;  // admits both
+  SchedulerBench bench(options);
+  Sequence& one = bench.submit(4, 15);
+  Sequence& other = bench.submit(4, 15);
+  bench.run();
+  EXPECT_EQ(bench.scheduler->stats().num_retractions, 1)
+      << "nobody left in between, so nobody may be admitted";
+  for (Sequence* sequence : {&one, &other}) {
+    EXPECT_EQ(SchedulerBench::output_of(*sequence), SchedulerBench::expected_output(*sequence));
+  }
+  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+}
+
+TEST(BatchSchedulerTest, ARetractedSequenceGoesOnWhereItWas) {
+  BatchSchedulerOptions options = roomy();
+  options.cache.num_pages = 26;
+  options.scheduling.conservativeness = 0.01;
+  SchedulerBench bench(options);
+  bench.submit(40, 20);
+  bench.submit(40, 20);
+  bench.run();
+  EXPECT_GE(bench.scheduler->stats().num_retractions, 1);
+  int64_t computed = 0;
+  for (const auto& sequence : bench.sequences) {
+    EXPECT_EQ(SchedulerBench::output_of(*sequence), SchedulerBench::expected_output(*sequence));
+    computed += sequence->num_prompt_tokens;
+  }
+  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+}
+
+TEST(BatchSchedulerTest, RefusesWhatCanNeverFit) {
+  BatchSchedulerOptions options = without_cache();
+  options.cache.num_pages = 10;
+  SchedulerBench bench(options);
+  EXPECT_TRUE(bench.scheduler->check_fits(bench.make(bench.unique_prompt(40), 1)).ok());
+  EXPECT_TRUE(bench.scheduler->check_fits(bench.make(bench.unique_prompt(40), 0)).ok());
+  const Status status = bench.scheduler->submit(bench.make(bench.unique_prompt(30), 12));
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(
+      status.message(),
+      HasSubstr("needs room for 41 tokens (30 in the prompt, max_new_tokens = 12), but the KV "
+                "pool holds 40"));
+  EXPECT_FALSE(bench.step());
+}
+
+TEST(BatchSchedulerTest, ComputesPromptsThatWantNoOutputWithoutDrawing) {
+  SchedulerBench bench(without_cache());
+  Sequence& sequence = bench.submit(300, 0);
+  ASSERT_TRUE(bench.step());
+  EXPECT_FALSE(bench.last_plan->sequences[0].sample);
+  ASSERT_TRUE(bench.step());
+  EXPECT_FALSE(bench.last_plan->sequences[0].sample);
+  EXPECT_FALSE(bench.step());
+  EXPECT_EQ(sequence.status, SequenceStatus::kFinished);
+}
+
+TEST(BatchSchedulerTest, ASequenceReleasedUnderARunningStepOwnsItsPagesUntilTheStepIsComplete) {
+  SchedulerBench bench(without_cache());
+  bench.overlap = true;
+  Sequence& gone = bench.submit(4, 5);
+  ASSERT_TRUE(bench.step());
+  bench.scheduler->release(gone, Ending::kAborted);
+  EXPECT_EQ(gone.status, SequenceStatus::kEnding);
+  EXPECT_EQ(bench.scheduler->stats().cache.pages_used, 1);
+  bench.run();
+  EXPECT_EQ(gone.status, SequenceStatus::kFinished);
+  EXPECT_EQ(gone.num_output_tokens(), 0);
+  EXPECT_EQ(bench.scheduler->stats().cache.pages_used, 0);
+}
+
+TEST(BatchSchedulerTest, AnIdenticalPromptComputesNothing) {
+  for (const bool overlap : {false, true}) {
+    SchedulerBench bench(roomy());
+    bench.overlap = overlap;
+    const std::vector<TokenId> prompt = bench.unique_prompt(45);
+    EXPECT_EQ(bench.ask(prompt, 6), 0);
+    const Sequence& again = bench.submit(prompt, 6);
+    bench.run();
+    EXPECT_EQ(again.cache_report.reused_tokens, 45);
+    EXPECT_TRUE(again.cache_report.exact_repeat);
+    EXPECT_EQ(SchedulerBench::output_of(again), SchedulerBench::expected_output(again));
+    EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+  }
+}
+
+TEST(BatchSchedulerTest, AFinishedTurnIsExtendedFromItsLastToken) {
+  SchedulerBench bench(roomy());
+  std::vector<TokenId> chat = bench.unique_prompt(45);
+  bench.ask(chat, 6);
+  chat = bench.sequences.back()->tokens;  // 45 + 6, of which the last was never computed
+  for (int i = 0; i < 10; ++i) chat.push_back(i);
+  EXPECT_EQ(bench.ask(chat, 6), 50);
+  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+}
+
+TEST(BatchSchedulerTest, FourThatShareAPrefixComputeItOnce) {
+  BatchSchedulerOptions options = roomy();
+  options.chunked_prefill_tokens = 256;
+  SchedulerBench bench(options);
+  std::vector<TokenId> stem = bench.unique_prompt(600);
+  for (int i = 0; i < 4; ++i) {
+    std::vector<TokenId> prompt = stem;
+    for (int k = 0; k < 40; ++k) prompt.push_back(100 + 17 * i + k);
+    bench.submit(prompt, 4);
+  }
+  bench.run();
+  int64_t reused = 0;
+  for (const auto& sequence : bench.sequences) reused += sequence->cache_report.reused_tokens;
+  EXPECT_EQ(reused, 3 * 600);
+  EXPECT_EQ(bench.scheduler->stats().deferred_sequences, 3);
+  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+}
+
+TEST(BatchSchedulerTest, UrgentRequestsTakeTheRowOfOthersWhichGoOnLater) {
+  BatchSchedulerOptions options = roomy();
+  options.max_running = 1;
+  options.scheduling.enable_priority = true;
+  options.scheduling.default_priority = 0;
+  SchedulerBench bench(options);
+  Sequence& patient = bench.submit(30, 40);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(bench.step());
+  bench.clock.advance_seconds(1);
+  Request request;
+  request.prompt = bench.unique_prompt(20);
+  request.stop.max_new_tokens = 3;
+  request.priority = 100;
+  Sequence& urgent = bench.make(std::move(request));
+  ASSERT_TRUE(bench.scheduler->submit(urgent).ok());
+  ASSERT_TRUE(bench.step());
+  ASSERT_TRUE(bench.step());
+  EXPECT_EQ(patient.status, SequenceStatus::kWaiting);
+  EXPECT_EQ(urgent.status, SequenceStatus::kRunning);
+  bench.run();
+  EXPECT_EQ(patient.num_preemptions, 1);
+  EXPECT_EQ(SchedulerBench::output_of(patient), SchedulerBench::expected_output(patient));
+  EXPECT_EQ(SchedulerBench::output_of(urgent), SchedulerBench::expected_output(urgent));
+  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+}
+
+// Random pools, policies, arrivals, lengths, stop ids and cancellations, over few stems so that
+// prefixes, forks and repeats are frequent. Every sequence that was not cancelled gets exactly the
+// tokens it would get alone; at the end the pools hold what the tree owns and nothing else.
+TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
+  int64_t retractions = 0;
+  int64_t preemptions = 0;
+  int64_t reused = 0;
+  int64_t repeats = 0;
+  for (unsigned seed = 0; seed < 6000; ++seed) {
+    SCOPED_TRACE(fmt::format("seed = {}", seed));
+    std::mt19937 random(seed);
+    const auto between = [&](int64_t low, int64_t high) {
+      return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+    };
+    BatchSchedulerOptions options = roomy();
+    cache::PrefixCacheOptions& cache = options.cache;
+    cache.page_size = 1 << between(0, 3);
+    cache.num_pages = between(1, 1 + 160 / cache.page_size);
+    cache.needs_state = between(0, 4) != 0;
+    cache.num_state_slots = cache.needs_state ? between(1, 12) : 0;
+    cache.tree.needs_state = cache.needs_state;
+    cache.tree.eviction =
+        between(0, 1) == 0 ? cache::EvictionPolicy::kLru : cache::EvictionPolicy::kFlops;
+    cache.enabled = between(0, 5) != 0;
+    cache.policy = static_cast<cache::CheckpointPolicy>(between(0, 2));
+    cache.keeps_hidden = cache.needs_state && between(0, 1) == 0;
+    options.max_running = static_cast<int32_t>(between(1, 8));
+    options.max_step_tokens = between(1, 60);
+    options.chunked_prefill_tokens = between(1, 60);
+    options.max_queued = static_cast<int32_t>(between(1, 20));
+    options.scheduling.mixed_batches = between(0, 2) != 0;
+    options.scheduling.prefills_per_decode = static_cast<int32_t>(between(0, 2));
+    options.scheduling.enable_priority = between(0, 2) == 0;
+    options.scheduling.default_priority = 0;
+    options.scheduling.preemption_min_run_seconds = 0;
+    if (!options.scheduling.enable_priority) {
+      const char* const kPolicies[] = {"fcfs", "lpm",  "dfs-weight",  "lof",
+                                       "random", "hrrn", "routing-key", "fair"};
+      options.scheduling.policy = kPolicies[between(0, 7)];
+    }
+    SchedulerBench bench(options);
+    bench.overlap = between(0, 1) == 0;
+    bench.runner.lazy = between(0, 1) == 0;
+    const int64_t pool_tokens = cache.num_pages * cache.page_size;
+    const int64_t num_sequences = between(1, 14);
+    std::set<int64_t> cancelled;
+    std::vector<std::vector<TokenId>> stems;
+    for (int i = 0; i < 2; ++i) {
+      stems.emplace_back();
+      for (int k = 0; k < 70; ++k) stems.back().push_back(static_cast<TokenId>(between(0, 2)));
+    }
+
+    int64_t steps = 0;
+    for (bool busy = true; busy || std::ssize(bench.sequences) < num_sequences; ++steps) {
+      ASSERT_LT(steps, 5000) << "does not come to an end";
+      while (std::ssize(bench.sequences) < num_sequences && between(0, 2) == 0) {
+        Request request;
+        const int64_t length = between(1, std::min<int64_t>(pool_tokens, 60));
+        const int64_t earlier = between(0, std::ssize(bench.sequences));
+        if (between(0, 2) == 0 && earlier < std::ssize(bench.sequences)) {
+          request.prompt = bench.sequences[static_cast<size_t>(earlier)]->tokens;  // another turn
+        } else {
+          request.prompt = stems[static_cast<size_t>(between(0, 1))];
+        }
+        if (std::ssize(request.prompt) > length) request.prompt.resize(static_cast<size_t>(length));
+        if (between(0, 3) != 0) request.prompt.back() = static_cast<TokenId>(between(0, 9));
+        const int64_t max_new = between(
+            0, std::min<int64_t>(pool_tokens - std::ssize(request.prompt) + 2, 40));
+        request.stop.max_new_tokens = max_new;
+        request.stop.min_new_tokens = between(0, max_new);
+        request.stop.token_ids = {static_cast<TokenId>(between(0, 60)), 3, 9};
+        request.cache_namespace = between(0, 9) == 0 ? "other" : "";
+        request.tenant = fmt::format("{}", between(0, 2));
+        request.routing_key = fmt::format("{}", between(0, 2));
+        if (between(0, 1) == 0) request.priority = between(-30, 30);
+        if (between(0, 1) == 0) request.role_boundaries = {between(1, 20), between(21, 50)};
+        Sequence& sequence = bench.make(std::move(request));
+        const bool fits = sequence.max_stored_tokens() <= pool_tokens;
+        const bool room = bench.scheduler->stats().num_queued < options.max_queued;
+        const bool accepted = bench.scheduler->submit(sequence).ok();
+        if (!options.scheduling.enable_priority) {
+          ASSERT_EQ(accepted, fits && room);
+        }
+        if (!accepted) {
+          ASSERT_EQ(sequence.status, SequenceStatus::kNew);
+          bench.scheduler->release(sequence, Ending::kAborted);
+          cancelled.insert(sequence.id);
+        }
+        std::vector<Dropped> dropped;
+        bench.scheduler->take_dropped(dropped);
+        for (const Dropped& drop : dropped) cancelled.insert(drop.sequence->id);
+      }
+      if (between(0, 9) == 0 && !bench.sequences.empty()) {
+        Sequence& victim =
+            *bench.sequences[static_cast<size_t>(between(0, std::ssize(bench.sequences) - 1))];
+        if (victim.status != SequenceStatus::kFinished &&
+            victim.status != SequenceStatus::kEnding) {
+          cancelled.insert(victim.id);
+        }
+        bench.scheduler->release(victim, Ending::kAborted);
+      }
+      if (between(0, 19) == 0) bench.scheduler->clear_cache();
+      bench.clock.advance_seconds(0.01);
+      busy = bench.step();
+      if (!busy) {
+        ASSERT_EQ(
+            bench.scheduler->stats().num_waiting + bench.scheduler->stats().num_running, 0);
+      }
+      ASSERT_THAT(bench.runner.complaints(), IsEmpty());
+    }
+    bench.scheduler->check_invariants();
+    bench.scheduler->clear_cache();
+    ASSERT_EQ(bench.scheduler->stats().cache.pages_used, 0);
+    ASSERT_EQ(bench.scheduler->stats().cache.state_slots_used, 0);
+    for (const auto& sequence : bench.sequences) {
+      ASSERT_EQ(sequence->status, SequenceStatus::kFinished);
+      const std::vector<TokenId> want = SchedulerBench::expected_output(*sequence);
+      const std::vector<TokenId> output = SchedulerBench::output_of(*sequence);
+      if (!cancelled.contains(sequence->id)) {
+        ASSERT_EQ(output, want);
+      } else {
+        ASSERT_LE(output.size(), want.size());
+        ASSERT_TRUE(std::equal(output.begin(), output.end(), want.begin()));
+      }
+      reused += sequence->cache_report.reused_tokens;
+      repeats += sequence->cache_report.exact_repeat ? 1 : 0;
+    }
+    retractions += bench.scheduler->stats().num_retractions;
+    preemptions += bench.scheduler->stats().num_preemptions;
+  }
+  EXPECT_GT(retractions, 500) << "the scenarios should reach this path";
+  EXPECT_GT(preemptions, 100);
+  EXPECT_GT(reused, 20000);
+  EXPECT_GT(repeats, 100);
+}
+
+}  // namespace
+}  // namespace heddle::scheduler
