@@ -28,37 +28,25 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include <heddle/request.h>
 
+#include "cache/eviction_order.h"
+#include "cache/eviction_score.h"
 #include "cache/page_allocator.h"
+#include "cache/prefix_tree_options.h"
 #include "cache/state_allocator.h"
 
 namespace heddle::cache {
 
 struct PrefixNode;  // a stranger to everyone but the tree
-
-enum class EvictionPolicy {
-  kFlops,  // by the work a state saves, per byte it takes, and how lately it was of use
-  kLru,
-};
-
-struct PrefixTreeOptions {
-  bool needs_state = true;  // false: sequences resume at page boundaries, states do not exist
-  EvictionPolicy eviction = EvictionPolicy::kFlops;
-
-  // Work to compute a prefix of L tokens: flops_per_token * L + flops_per_pair * L * L.
-  double flops_per_token = 6e9;
-  double flops_per_pair = 98304;
-
-  int64_t page_bytes = 1;
-  int64_t state_bytes = 1;
-};
 
 struct PrefixMatch {
   PrefixNode* resume = nullptr;   // where to resume; null: at the root, which is before any token
@@ -80,8 +68,8 @@ struct PrefixInsertion {
   std::string_view name_space;
   std::span<const int32_t> pages;  // page of token t is pages[t / page_size]; those the tree does
                                    // not have yet are taken, if their owner is kRequest
-  int32_t state_slot = 0;     // its label is tokens.size() (checked); 0: none
-  bool keeps_hidden = false;  // the slot has a hidden vector as well
+  int32_t state_slot = 0;          // its label is tokens.size() (checked); 0: none
+  bool keeps_hidden = false;       // the slot has a hidden vector as well
 };
 
 struct PrefixInserted {
@@ -161,8 +149,46 @@ class PrefixTree {
   void check_invariants(bool idle = false) const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  // Shape (prefix_tree.cpp).
+  [[nodiscard]] PrefixNode* find_root(std::string_view name_space) const;
+  PrefixNode& make_root(std::string_view name_space);
+  PrefixNode& split(PrefixNode& node, int64_t length);
+  PrefixNode& add_leaf(PrefixNode& parent, const PrefixInsertion& insertion);
+  bool attach_state(PrefixNode& node, const PrefixInsertion& insertion);
+  void check_state(const PrefixNode& node) const;
+
+  // Giving up (prefix_tree_eviction.cpp).
+  void remove_leaf(PrefixNode& leaf);
+  void give_up_leaf(PrefixNode& leaf);
+  bool settle(PrefixNode& node);
+  void settle_path(PrefixNode* node, bool whole);
+  void drop_state(PrefixNode& node);
+  void give_up_state(PrefixNode& node);
+  bool merge_into_child(PrefixNode& node);
+  void free_page(int32_t page);
+
+  // Where a node stands in the orders, after it or what its score depends on has changed.
+  void place(PrefixNode& node);
+  void place_states_below(PrefixNode& node);
+  void count_pages(const PrefixNode& node, int64_t pages);
+
+  struct Census;  // what a walk over all nodes finds (prefix_tree_invariants.cpp)
+  void check_node(const PrefixNode& node, bool idle, Census& census) const;
+  void check_pages(const PrefixNode& node, Census& census) const;
+
+  PrefixTreeOptions options_;
+  EvictionScore score_;
+  PageAllocator& pages_;
+  StateAllocator& states_;
+
+  std::map<std::string, std::unique_ptr<PrefixNode>, std::less<>> roots_;  // by namespace
+  EvictionOrder leaves_;                               // unlocked ones, by what they are worth
+  EvictionOrder state_order_;                          // unlocked states
+  std::unordered_map<int32_t, int64_t> shared_pages_;  // how many nodes use it without owning it
+  PrefixTreeStats stats_;
+  uint64_t clock_ = 0;  // counts insert() and touch()
+  uint64_t epoch_ = 0;
+  uint64_t next_serial_ = 1;
 };
 
 }  // namespace heddle::cache

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of PrefixTree share: a tree with its pools, and sequences that arrive cold, insert
+// and go.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "cache/prefix_tree.h"
+
+namespace heddle::cache {
+
+using Tokens = std::vector<TokenId>;
+
+struct TreeBenchOptions {
+  int32_t page_size = 1;
+  int64_t num_pages = 100000;
+  int64_t num_states = 1000;
+  PrefixTreeOptions tree;
+};
+
+struct TreeBench {
+  explicit TreeBench(const TreeBenchOptions& options)
+      : pages(options.num_pages, options.page_size),
+        states(options.tree.needs_state ? options.num_states : 0),
+        tree(options.tree, pages, states),
+        needs_state(options.tree.needs_state) {}
+
+  PageAllocator pages;
+  StateAllocator states;
+  PrefixTree tree;
+  bool needs_state;
+  TokenId next_token = 1000;
+
+  // Tokens that no other sequence has.
+  Tokens unique(int64_t count) {
+    Tokens tokens;
+    for (int64_t i = 0; i < count; ++i) tokens.push_back(next_token++);
+    return tokens;
+  }
+
+  // The first `length` tokens with a state, from pages of its own. What the tree does not take is
+  // freed, as a sequence does when it ends.
+  PrefixInserted insert(std::span<const TokenId> tokens, int64_t length,
+                        std::string_view name_space = "", bool keeps_hidden = false) {
+    std::vector<int32_t> own;
+    EXPECT_TRUE(pages.grow(length, own));
+    const int32_t slot = needs_state ? states.allocate() : 0;
+    if (needs_state) states.set_label(slot, length);
+    const PrefixInserted inserted =
+        tree.insert({.tokens = tokens.first(static_cast<size_t>(length)),
+                     .name_space = name_space,
+                     .pages = own,
+                     .state_slot = slot,
+                     .keeps_hidden = keeps_hidden});
+    for (const int32_t page : own) {
+      if (pages.ids().owner(page) == Owner::kRequest) pages.ids().free_one(page);
+    }
+    if (needs_state && !inserted.state_taken) states.release(slot);
+    tree.check_invariants();
+    return inserted;
+  }
+
+  PrefixInserted insert(const Tokens& tokens) {
+    return insert(tokens, static_cast<int64_t>(tokens.size()));
+  }
+
+  [[nodiscard]] PrefixMatch match(const Tokens& tokens) const {
+    return tree.match(tokens, "", static_cast<int64_t>(tokens.size()));
+  }
+};
+
+}  // namespace heddle::cache
