@@ -82,7 +82,8 @@ bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t he
   const int64_t own = pages_to_own(sequence, match);
 
   // Held first, so that making room does not take away what the sequence resumes from.
-  PrefixLock path = tree_.lock(shared > start ? match.kv_node : resume, false);
+  PrefixLock path =
+      tree_.lock(shared > start ? tree_.covering(match.kv_node, shared) : resume, false);
   PrefixLock source = options_.needs_state ? tree_.lock(resume, true) : PrefixLock{};
   const bool fits =
       available_pages() >= own + headroom && (!options_.needs_state || available_states() >= 1);
@@ -93,7 +94,7 @@ bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t he
   }
 
   sequence.pages.clear();
-  tree_.append_pages(path.node, shared, sequence.pages);
+  tree_.append_pages(tree_.covering(path.node, shared), shared, sequence.pages);
   HEDDLE_CHECK(pages_.allocate(own, sequence.pages));
   if (options_.needs_state) {
     sequence.state_slot = states_.allocate();
@@ -194,18 +195,21 @@ void PrefixCache::plan_decode(const Sequence& sequence, SequenceHold& hold, int6
   planned.checkpoints = hold.checkpoints[hold.turn];
 }
 
-bool PrefixCache::leaves_checkpoint(SequenceHold& hold, int64_t from, int64_t fork,
-                                    int64_t num_planned) const {
-  if (!options_.needs_state) return fork > num_planned || hold.publishes_prefix;
-  if (fork > num_planned) {
-    if (std::find(hold.forks.begin(), hold.forks.end(), fork) == hold.forks.end()) {
-      hold.forks.push_back(fork);
-    }
-    return chunks_on_grid(options_.policy);
+void PrefixCache::want_checkpoint(SequenceHold& hold, int64_t fork, int64_t num_planned) const {
+  if (fork <= num_planned || !options_.needs_state) return;
+  if (std::find(hold.forks.begin(), hold.forks.end(), fork) == hold.forks.end()) {
+    hold.forks.push_back(fork);
   }
-  return std::any_of(hold.pending.begin(), hold.pending.end(), [&](const auto& pending) {
-    return pending.tokens >= from && pending.tokens <= fork;
-  });
+}
+
+bool PrefixCache::will_publish(const SequenceHold& hold, int64_t enough, int64_t fork,
+                               int64_t num_planned) const {
+  if (!options_.needs_state) return fork > num_planned || hold.publishes_prefix;
+  const auto within = [&](int64_t tokens) { return tokens >= enough && tokens <= fork; };
+  return std::any_of(hold.forks.begin(), hold.forks.end(),
+                     [&](int64_t tokens) { return tokens > num_planned && within(tokens); }) ||
+         std::any_of(hold.pending.begin(), hold.pending.end(),
+                     [&](const auto& pending) { return within(pending.tokens); });
 }
 
 void PrefixCache::confirm(Sequence& sequence, SequenceHold& hold) {

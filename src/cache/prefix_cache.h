@@ -120,10 +120,14 @@ class PrefixCache {
   void plan_decode(const request::Sequence& sequence, SequenceHold& hold, int64_t end,
                    request::PlannedSequence& planned);
 
-  // Whether somebody who waits for the sequence will find a state at `from` tokens or beyond, up to
-  // `fork`: one is on its way, or will be, because it is asked for here.
-  [[nodiscard]] bool leaves_checkpoint(SequenceHold& hold, int64_t from, int64_t fork,
-                                       int64_t num_planned) const;
+  // Asks for a state at `fork` tokens, where another sequence will part from this one. Nothing
+  // happens if that is planned already.
+  void want_checkpoint(SequenceHold& hold, int64_t fork, int64_t num_planned) const;
+
+  // Whether somebody who waits for the sequence will find more: up to `fork` tokens, but at least
+  // `enough`.
+  [[nodiscard]] bool will_publish(const SequenceHold& hold, int64_t enough, int64_t fork,
+                                  int64_t num_planned) const;
 
   // Books that the sequence has computed num_computed tokens: publishes what was frozen up to
   // there.

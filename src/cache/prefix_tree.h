@@ -105,6 +105,12 @@ class PrefixTree {
   [[nodiscard]] int64_t depth(const PrefixNode* node) const;       // 0 for null
   [[nodiscard]] int32_t state_slot(const PrefixNode* node) const;  // 0: none
 
+  // The node of the path to `node` on whose edge token num_tokens - 1 lies; null for no tokens.
+  [[nodiscard]] PrefixNode* covering(PrefixNode* node, int64_t num_tokens) const;
+
+  // The node above; null right below the root.
+  [[nodiscard]] const PrefixNode* parent(const PrefixNode* node) const;
+
   // Appends the pages of the first `num_tokens` tokens of the path to `node`, at most its depth
   // beyond its parent (checked): pages_for(num_tokens) of them.
   void append_pages(const PrefixNode* node, int64_t num_tokens, std::vector<int32_t>& pages) const;

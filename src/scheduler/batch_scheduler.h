@@ -155,6 +155,8 @@ class BatchScheduler final : public Scheduler {
   [[nodiscard]] bool start(const Queued& queued, const cache::PrefixMatch& match, int64_t headroom);
   void admit_first(request::BatchPlan& plan);
   void mark_followers();
+  void ask_for_forks(Row& leader);
+  [[nodiscard]] int64_t fork_of(const Waiting& follower) const;
   [[nodiscard]] bool defers(Queued& queued, const Waiting& entry, const cache::PrefixMatch& match);
   void preempt_for(const Queued& queued, const cache::PrefixMatch& match,
                    const PrefillBudget& budget);

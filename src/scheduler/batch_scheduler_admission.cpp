@@ -153,10 +153,6 @@ void BatchScheduler::admit_waiting(PrefillBudget& budget, BatchPlan& plan) {
   if (waiting_.empty() || admission_paused_ || budget.remaining_chunk() <= 0) return;
   const bool preempts = choice_.by_priority && options_.scheduling.preemption;
   if (free_rows_.empty() && !preempts) return;
-  order_waiting();
-  const bool defers_followers = options_.shares_in_flight && options_.cache.enabled;
-  if (defers_followers) mark_followers();
-
   size_t considered = 0;
   for (size_t index = 0; index < waiting_.size(); ++considered) {
     Queued& queued = waiting_[index];
@@ -166,7 +162,7 @@ void BatchScheduler::admit_waiting(PrefillBudget& budget, BatchPlan& plan) {
     }
     const cache::PrefixMatch match =
         queued.alone ? cache::PrefixMatch{} : cache_.match(*queued.sequence);
-    if (defers_followers && defers(queued, entries_[considered], match)) {
+    if (defers(queued, entries_[considered], match)) {
       ++index;
       continue;
     }
@@ -199,6 +195,7 @@ PrefillVerdict BatchScheduler::admit(const Queued& queued, const cache::PrefixMa
   budget.admit(asked, grant);
   const int64_t pinned = available - cache_.available_pages() - own;
   if (pinned > 0) budget.pin(pinned * options_.cache.page_size);
+  ask_for_forks(rows_[static_cast<size_t>(sequence.row)]);
   const int64_t pending = sequence.num_tokens() - sequence.num_computed;
   add_prefill(sequence.row, std::min(grant.tokens, pending), plan);
   return PrefillVerdict::kAdmit;
@@ -265,17 +262,36 @@ void BatchScheduler::admit_first(BatchPlan& plan) {
 
 // ---- Prefixes that are being computed ----
 
+// Finds out who of the waiting begins like somebody who runs, or like somebody further ahead in the
+// queue, and asks those that run for checkpoints where the two part.
 void BatchScheduler::mark_followers() {
+  if (!options_.shares_in_flight || !options_.cache.enabled) return;
   followers_.begin();
   for (const int32_t index : running_) {
     const Row& row = rows_[static_cast<size_t>(index)];
-    if (row.leaving == Leaving::kNo && row.draws_in_flight == 0 &&
-        row.sequence->num_output_tokens() == 0) {
-      followers_.add_running(*row.sequence);
-    }
+    if (can_prefill(row)) followers_.add_running(*row.sequence);
   }
   const size_t count = std::min(entries_.size(), static_cast<size_t>(kMaxMatchedWaiting));
   followers_.mark(std::span<Waiting>(entries_).first(count));
+  for (const int32_t index : running_) {
+    Row& row = rows_[static_cast<size_t>(index)];
+    if (can_prefill(row)) ask_for_forks(row);
+  }
+}
+
+// Where the follower parts from its leader, as far as it can use it.
+int64_t BatchScheduler::fork_of(const Waiting& follower) const {
+  const int64_t shared = std::min(follower.shared_tokens, follower.sequence->num_tokens() - 1);
+  return shared - shared % options_.cache.grid;
+}
+
+void BatchScheduler::ask_for_forks(Row& leader) {
+  if (leader.hold.keeps_to_itself) return;
+  for (const Waiting& entry : entries_) {
+    if (entry.leader != leader.sequence->id) continue;
+    const int64_t fork = fork_of(entry);
+    if (fork >= kMinSharedTokens) cache_.want_checkpoint(leader.hold, fork, leader.num_planned);
+  }
 }
 
 bool BatchScheduler::defers(Queued& queued, const Waiting& entry, const cache::PrefixMatch& match) {
@@ -291,13 +307,12 @@ bool BatchScheduler::defers(Queued& queued, const Waiting& entry, const cache::P
   Row& leader = rows_[static_cast<size_t>(*found)];
   if (leader.leaving != Leaving::kNo || leader.hold.keeps_to_itself) return false;
 
-  // Where the two part, as far as the follower can use it; worth it only if it is far from what is
-  // cached already.
-  const int64_t shared = std::min(entry.shared_tokens, queued.sequence->num_tokens() - 1);
-  const int64_t fork = shared - shared % options_.cache.grid;
-  if (fork - match.usable_tokens < kMinSharedTokens) return false;
-  if (!cache_.leaves_checkpoint(leader.hold, match.usable_tokens + kMinSharedTokens, fork,
-                                leader.num_planned)) {
+  // Worth it only for many more tokens than are cached already, unless they are there with the step
+  // in flight.
+  const int64_t fork = fork_of(entry);
+  const int64_t enough =
+      match.usable_tokens + (leader.num_planned < fork ? kMinSharedTokens : options_.cache.grid);
+  if (fork < enough || !cache_.will_publish(leader.hold, enough, fork, leader.num_planned)) {
     return false;
   }
   if (queued.deferred_since < 0) {

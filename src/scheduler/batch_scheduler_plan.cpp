@@ -46,6 +46,10 @@ void BatchScheduler::plan(BatchPlan& plan) {
   if (mixed || kind == StepKind::kDecode) num_decoding = plan_decoding(plan);
   if (mixed || kind == StepKind::kPrefill) {
     PrefillBudget budget = make_budget(num_decoding);
+    if (!waiting_.empty() && !admission_paused_) {
+      order_waiting();
+      mark_followers();
+    }
     plan_prefills(budget, plan);
     admit_waiting(budget, plan);
     if (!mixed && plan.empty() && decodes) {  // nobody could be admitted

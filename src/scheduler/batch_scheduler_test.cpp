@@ -104,7 +104,7 @@ TEST(BatchSchedulerTest, TakesPagesAndSlotTogetherOrNotAtAll) {
 
 TEST(BatchSchedulerTest, RetractsWhenPagesRunOutAndLosesNothing) {
   BatchSchedulerOptions options = without_cache();
-  options.cache.num_pages = 6;
+  options.cache.num_pages = 7;
   options.scheduling.conservativeness = 0.01;  // admits both
   SchedulerBench bench(options);
   Sequence& one = bench.submit(4, 15);
@@ -120,11 +120,11 @@ TEST(BatchSchedulerTest, RetractsWhenPagesRunOutAndLosesNothing) {
 
 TEST(BatchSchedulerTest, ARetractedSequenceGoesOnWhereItWas) {
   BatchSchedulerOptions options = roomy();
-  options.cache.num_pages = 26;
+  options.cache.num_pages = 27;
   options.scheduling.conservativeness = 0.01;
   SchedulerBench bench(options);
-  bench.submit(40, 20);
-  bench.submit(40, 20);
+  bench.submit(30, 40);
+  bench.submit(30, 40);
   bench.run();
   EXPECT_GE(bench.scheduler->stats().num_retractions, 1);
   int64_t computed = 0;
@@ -280,7 +280,7 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
     options.scheduling.default_priority = 0;
     options.scheduling.preemption_min_run_seconds = 0;
     if (!options.scheduling.enable_priority) {
-      const char* const kPolicies[] = {"fcfs", "lpm",  "dfs-weight",  "lof",
+      const char* const kPolicies[] = {"fcfs",   "lpm",  "dfs-weight",  "lof",
                                        "random", "hrrn", "routing-key", "fair"};
       options.scheduling.policy = kPolicies[between(0, 7)];
     }
@@ -304,14 +304,16 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
         const int64_t length = between(1, std::min<int64_t>(pool_tokens, 60));
         const int64_t earlier = between(0, std::ssize(bench.sequences));
         if (between(0, 2) == 0 && earlier < std::ssize(bench.sequences)) {
-          request.prompt = bench.sequences[static_cast<size_t>(earlier)]->tokens;  // another turn
+          const Sequence& other = *bench.sequences[static_cast<size_t>(earlier)];
+          request.prompt = other.tokens;  // another turn, or the same once more
+          if (between(0, 1) == 0) request.prompt.resize(static_cast<size_t>(other.num_prompt_tokens));
         } else {
           request.prompt = stems[static_cast<size_t>(between(0, 1))];
         }
         if (std::ssize(request.prompt) > length) request.prompt.resize(static_cast<size_t>(length));
         if (between(0, 3) != 0) request.prompt.back() = static_cast<TokenId>(between(0, 9));
-        const int64_t max_new = between(
-            0, std::min<int64_t>(pool_tokens - std::ssize(request.prompt) + 2, 40));
+        const int64_t max_new =
+            between(0, std::min<int64_t>(pool_tokens - std::ssize(request.prompt) + 2, 40));
         request.stop.max_new_tokens = max_new;
         request.stop.min_new_tokens = between(0, max_new);
         request.stop.token_ids = {static_cast<TokenId>(between(0, 60)), 3, 9};
@@ -349,8 +351,7 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
       bench.clock.advance_seconds(0.01);
       busy = bench.step();
       if (!busy) {
-        ASSERT_EQ(
-            bench.scheduler->stats().num_waiting + bench.scheduler->stats().num_running, 0);
+        ASSERT_EQ(bench.scheduler->stats().num_waiting + bench.scheduler->stats().num_running, 0);
       }
       ASSERT_THAT(bench.runner.complaints(), IsEmpty());
     }
@@ -374,7 +375,7 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
     retractions += bench.scheduler->stats().num_retractions;
     preemptions += bench.scheduler->stats().num_preemptions;
   }
-  EXPECT_GT(retractions, 500) << "the scenarios should reach this path";
+  EXPECT_GT(retractions, 200) << "the scenarios should reach this path";
   EXPECT_GT(preemptions, 100);
   EXPECT_GT(reused, 20000);
   EXPECT_GT(repeats, 100);

@@ -69,8 +69,9 @@ class SchedulerBench {
   static bool done(const request::Sequence& sequence) {
     const bool stopped =
         sequence.num_output_tokens() > 0 && sequence.ends_text(sequence.tokens.back());
-    return stopped || (sequence.num_output_tokens() >= sequence.request.stop.max_new_tokens &&
-                       sequence.num_computed >= sequence.num_prompt_tokens);
+    const int64_t wanted = sequence.request.stop.max_new_tokens;
+    if (wanted > 0) return stopped || sequence.num_output_tokens() >= wanted;
+    return sequence.num_computed >= sequence.num_prompt_tokens;
   }
 
   // Plans a step if there is one, and books one if two are in flight, if nothing was planned, or if

@@ -180,9 +180,6 @@ class PlanChecker {
       }
     }
     for (const IdCopy& copy : plan_.copy_pages) {
-      const auto source = uses.find(copy.from);
-      expect(source == uses.end() || !source->second.writes,
-             fmt::format("page {} is copied and written in one step", copy.from));
       const auto target = std::count_if(
           plan_.sequences.begin(), plan_.sequences.end(), [&](const PlannedSequence& sequence) {
             return std::find(sequence.pages.begin(), sequence.pages.end(), copy.to) !=
