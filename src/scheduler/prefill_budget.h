@@ -79,7 +79,8 @@ class PrefillBudget {
 
   // Books the next chunk of a request that holds its row and slot already. It must progress: when
   // memory is short on paper it gets the chunk anyway, and the caller makes room for real pages by
-  // retraction. No tokens (kBudget) only when the chunk is used up.
+  // retraction. No tokens (kBudget) only when the chunk is used up, or what is left of it reaches
+  // no grid position and the request is not the pass's first.
   PrefillGrant resume(const PrefillDemand& demand);
 
   // What admitting the request now would give. Changes nothing.
