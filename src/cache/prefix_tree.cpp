@@ -167,6 +167,7 @@ PrefixNode& PrefixTree::split(PrefixNode& node, int64_t length) {
   upper->kv_uses = node.kv_uses;
   upper->kv_used = clock_;
 
+  std::unique_ptr<PrefixNode>& link = *node.parent->child_position(node.tokens.front());
   const int64_t num_upper = std::clamp<int64_t>(pages_.pages_for(end) - node.first_page, 0,
                                                 static_cast<int64_t>(node.pages.size()));
   upper->pages.assign(node.pages.begin(), node.pages.begin() + num_upper);
@@ -177,8 +178,7 @@ PrefixNode& PrefixTree::split(PrefixNode& node, int64_t length) {
   node.kv_used = clock_;  // it is newer than the half above it
 
   PrefixNode& result = *upper;
-  auto& place_in_parent = *node.parent->child_position(upper->tokens.front());
-  std::swap(place_in_parent, upper);
+  std::swap(link, upper);
   node.parent = &result;
   result.children.push_back(std::move(upper));
   ++stats_.num_nodes;

@@ -103,6 +103,7 @@ bool PrefixTree::merge_into_child(PrefixNode& node) {
   if (!node.pages.empty() || child.pages.empty()) child.first_page = node.first_page;
   node.pages.insert(node.pages.end(), child.pages.begin(), child.pages.end());
   child.pages = std::move(node.pages);
+  std::unique_ptr<PrefixNode>& link = *node.parent->child_position(node.tokens.front());
   node.tokens.insert(node.tokens.end(), child.tokens.begin(), child.tokens.end());
   child.tokens = std::move(node.tokens);
   child.begin = node.begin;
@@ -110,11 +111,7 @@ bool PrefixTree::merge_into_child(PrefixNode& node) {
 
   std::unique_ptr<PrefixNode> survivor = std::move(node.children.front());
   node.children.clear();
-  auto& children = child.parent->children;
-  const auto position = std::find_if(children.begin(), children.end(), [&](const auto& candidate) {
-    return candidate.get() == &node;
-  });
-  *position = std::move(survivor);  // ends the life of `node`
+  link = std::move(survivor);  // ends the life of `node`
   --stats_.num_nodes;
   place(child);
   return true;

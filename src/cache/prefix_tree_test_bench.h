@@ -14,6 +14,15 @@ namespace heddle::cache {
 
 using Tokens = std::vector<TokenId>;
 
+inline Tokens first(const Tokens& tokens, int64_t length) {
+  return Tokens(tokens.begin(), tokens.begin() + length);
+}
+
+inline Tokens joined(Tokens head, const Tokens& tail) {
+  head.insert(head.end(), tail.begin(), tail.end());
+  return head;
+}
+
 struct TreeBenchOptions {
   int32_t page_size = 1;
   int64_t num_pages = 100000;
