@@ -35,12 +35,13 @@ struct Running {
 
 class Simulation {
  public:
-  Simulation(int32_t page_size, bool needs_state, EvictionPolicy eviction, uint32_t seed)
+  Simulation(int32_t page_size, bool needs_state, EvictionPolicy eviction, int32_t pool_tokens,
+             uint32_t seed)
       : random_(seed),
         page_size_(page_size),
         needs_state_(needs_state),
         bench_({.page_size = page_size,
-                .num_pages = 4 + 400 / page_size,
+                .num_pages = pool_tokens / page_size,
                 .num_states = 24,
                 .tree = {.needs_state = needs_state,
                          .eviction = eviction,
@@ -53,16 +54,14 @@ class Simulation {
     for (int step = 0; step < num_steps && !::testing::Test::HasFailure(); ++step) {
       SCOPED_TRACE("step " + std::to_string(step));
       const int choice = draw(100);
-      if (choice < 25) {
+      if (choice < 20) {
         start();
       } else if (choice < 50) {
         advance();
       } else if (choice < 75) {
         publish();
-      } else if (choice < 85) {
+      } else if (choice < 93) {
         finish(draw(2) == 0);
-      } else if (choice < 90) {
-        look_up();
       } else if (choice < 99) {
         evict();
       } else if (draw(4) == 0) {
@@ -78,7 +77,8 @@ class Simulation {
     EXPECT_EQ(tree().to_string(), "");
     EXPECT_EQ(bench_.pages.num_used(), 0);
     EXPECT_EQ(bench_.states.num_used(), 0);
-    EXPECT_GT(num_resumed_inside_pages_ + num_resumed_at_boundaries_, 100);
+    EXPECT_GT(num_resumed_inside_pages_ + num_resumed_at_boundaries_, 20);
+    EXPECT_EQ(num_resumed_inside_pages_ > 0, needs_state_ && page_size_ > 1);
   }
 
  private:
@@ -88,10 +88,25 @@ class Simulation {
 
   int draw(int count) { return std::uniform_int_distribution<int>(0, count - 1)(random_); }
 
+  // Mostly the beginning of an earlier prompt, then something of its own.
   Tokens random_tokens() {
     Tokens tokens;
-    for (int length = 1 + draw(40); length > 0; --length) tokens.push_back(1 + draw(3) * draw(2));
+    if (!seen_.empty() && draw(4) != 0) {
+      tokens = seen_[static_cast<size_t>(draw(static_cast<int>(seen_.size())))];
+      const auto size = static_cast<int>(tokens.size());
+      tokens.resize(static_cast<size_t>(draw(2) == 0 ? size : 1 + draw(size)));
+    }
+    for (int more = 1 + draw(12); more > 0; --more) tokens.push_back(1 + draw(3));
+    if (tokens.size() > 60) tokens.resize(60);
     return tokens;
+  }
+
+  void remember(const Tokens& tokens) {
+    if (seen_.size() < 20) {
+      seen_.push_back(tokens);
+    } else {
+      seen_[static_cast<size_t>(draw(20))] = tokens;
+    }
   }
 
   // What a sequence may use is its own past.
@@ -155,6 +170,7 @@ class Simulation {
     sequence.name_space = draw(4) == 0 ? "other" : "";
     sequence.tokens = random_tokens();
     sequence.hashes = prefix_hashes(sequence.name_space, sequence.tokens);
+    remember(sequence.tokens);
     const PrefixMatch match =
         tree().match(sequence.tokens, sequence.name_space, std::ssize(sequence.tokens) - 1);
     sequence.lock = tree().lock(match.resume, true);
@@ -280,6 +296,7 @@ class Simulation {
   std::vector<uint64_t> rows_;    // [pages + 1, page_size]
   std::vector<uint64_t> states_;  // by slot
   std::vector<Running> running_;
+  std::vector<Tokens> seen_;
   std::set<Prefix> published_;
   int64_t num_resumed_inside_pages_ = 0;
   int64_t num_resumed_at_boundaries_ = 0;
@@ -292,7 +309,9 @@ TEST_P(PrefixTreeRandomTest, EverySequenceResumesInItsOwnPast) {
   const auto [page_size, needs_state, eviction] = GetParam();
   for (const uint32_t seed : {1u, 2u}) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Simulation(page_size, needs_state, eviction, seed).run(4000);
+    // Room for many sequences, and for hardly more than those that run.
+    const int32_t pool_tokens = seed == 1 ? 2000 : 500;
+    Simulation(page_size, needs_state, eviction, pool_tokens, seed).run(3000);
   }
 }
 
