@@ -13,6 +13,9 @@
 // its own that repeats the first rows. pages() puts a path's pages together; where both have one,
 // the lower edge's counts. A sequence that resumes inside a page copies that page before it writes.
 //
+// A node without a lock on itself lives until the next call that is not const: evictions remove
+// nodes, and a node without state, fork or lock is joined with its only child, which survives.
+//
 // Matching is const: it splits nothing and refreshes nothing. Splits happen in insert() only.
 //
 // Ownership: pages and slots given to insert() go from Owner::kRequest to Owner::kTree, and back to
@@ -75,7 +78,9 @@ struct PrefixInsertion {
 struct PrefixInserted {
   PrefixNode* node = nullptr;  // ends where the tokens end; null for no tokens
   int64_t known_tokens = 0;    // were in the tree before
-  bool state_taken = false;    // false: the node had one; the caller still owns its slot
+  // False: the node had a state, and the caller still owns its slot. A state with a hidden vector
+  // takes the place of one without that nobody holds.
+  bool state_taken = false;
 };
 
 struct PrefixTreeStats {
@@ -126,7 +131,8 @@ class PrefixTree {
   PrefixInserted insert(const PrefixInsertion& insertion);
 
   // Gives up the state of a node that nobody holds, nobody ever resumed at, and where nothing forks
-  // (a decode checkpoint that a later one replaces). Returns whether it did.
+  // (a decode checkpoint that a later one replaces). Returns whether it did. To be called before
+  // the lock on the node is given back: after that the node may be gone.
   bool drop_unused_state(PrefixNode* node);
 
   // Free at least `count` pages or states if nobody holds them; returns how many were freed, which
@@ -148,6 +154,7 @@ class PrefixTree {
   // One line per node, children below their parent in order of their first token:
   //   [0,192)@192
   //     [192,768)
+  // Nodes of a namespace other than the empty one follow a line with its name.
   // An @ says that a state is there and what its label is.
   [[nodiscard]] std::string to_string() const;
 

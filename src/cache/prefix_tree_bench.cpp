@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Time per operation of the prefix tree: one long path, cut into checkpoints of 256 tokens, and a
+// tree of many conversations.
+#include <benchmark/benchmark.h>
+
+#include "cache/prefix_tree.h"
+
+namespace heddle::cache {
+namespace {
+
+constexpr int32_t kPageSize = 16;
+constexpr PrefixTreeOptions kOptions{.page_bytes = 16 * 24576, .state_bytes = 77266944};
+
+struct Pools {
+  PageAllocator pages{1 << 20, kPageSize};
+  StateAllocator states{1 << 16};
+  PrefixTree tree{kOptions, pages, states};
+
+  void insert(const std::vector<TokenId>& tokens, int64_t length) {
+    std::vector<int32_t> own;
+    if (!pages.grow(length, own)) std::abort();
+    const int32_t slot = states.allocate();
+    states.set_label(slot, length);
+    const PrefixInserted inserted = tree.insert({.tokens = {tokens.data(), size_t(length)},
+                                                 .name_space = "",
+                                                 .pages = own,
+                                                 .state_slot = slot});
+    if (!inserted.state_taken) states.release(slot);
+    for (const int32_t page : own) {
+      if (pages.ids().owner(page) == Owner::kRequest) pages.ids().free_one(page);
+    }
+  }
+};
+
+std::vector<TokenId> conversation(int64_t length, TokenId who) {
+  std::vector<TokenId> tokens(static_cast<size_t>(length));
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<TokenId>(i % 1000);
+  tokens[tokens.size() / 4] = 1000 + who;  // where it parts from the others
+  return tokens;
+}
+
+void match(benchmark::State& state) {
+  Pools pools;
+  const auto tokens = conversation(state.range(0), 0);
+  for (int64_t length = 256; length <= state.range(0); length += 256) pools.insert(tokens, length);
+  for (auto _ : state) benchmark::DoNotOptimize(pools.tree.match(tokens, "", state.range(0)));
+}
+
+// All tokens but the last page's worth are known: what the end of a turn does.
+void insert(benchmark::State& state) {
+  Pools pools;
+  const int64_t length = state.range(0);
+  const auto tokens = conversation(length, 0);
+  for (int64_t end = 256; end < length; end += 256) pools.insert(tokens, end);
+  std::vector<int32_t> own;
+  if (!pools.pages.grow(length, own)) std::abort();
+  for (auto _ : state) {
+    const int32_t slot = pools.states.allocate();
+    pools.states.set_label(slot, length);
+    const PrefixInserted inserted =
+        pools.tree.insert({.tokens = tokens, .name_space = "", .pages = own, .state_slot = slot});
+    if (!inserted.state_taken) pools.states.release(slot);
+  }
+}
+
+// A cold prompt: one leaf of the whole length.
+void insert_cold(benchmark::State& state) {
+  Pools pools;
+  const int64_t length = state.range(0);
+  auto tokens = conversation(length, 0);
+  for (auto _ : state) {
+    state.PauseTiming();
+    pools.tree.clear();
+    std::vector<int32_t> own;
+    if (!pools.pages.grow(length, own)) std::abort();
+    const int32_t slot = pools.states.allocate();
+    pools.states.set_label(slot, length);
+    state.ResumeTiming();
+    benchmark::DoNotOptimize(
+        pools.tree.insert({.tokens = tokens, .name_space = "", .pages = own, .state_slot = slot}));
+  }
+}
+
+// Evicts one state of `range` conversations, and puts it back.
+void evict(benchmark::State& state) {
+  Pools pools;
+  for (TokenId who = 0; who < state.range(0); ++who) {
+    const auto tokens = conversation(1024, who);
+    for (const int64_t end : {512, 768, 1024}) pools.insert(tokens, end);
+  }
+  const auto next = conversation(1024, static_cast<TokenId>(state.range(0)));
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(pools.tree.evict_states(1));
+    state.PauseTiming();
+    pools.insert(next, 1024);
+    state.ResumeTiming();
+  }
+}
+
+BENCHMARK(match)->Arg(1 << 10)->Arg(1 << 13)->Arg(1 << 15)->Unit(benchmark::kMicrosecond);
+BENCHMARK(insert)->Arg(1 << 10)->Arg(1 << 13)->Arg(1 << 15)->Unit(benchmark::kMicrosecond);
+BENCHMARK(insert_cold)->Arg(1 << 10)->Arg(1 << 13)->Arg(1 << 15)->Unit(benchmark::kMicrosecond);
+BENCHMARK(evict)->Arg(100)->Arg(1000)->Arg(10000)->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace heddle::cache
