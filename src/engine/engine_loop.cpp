@@ -357,13 +357,17 @@ void EngineLoop::finish_step() {
   const request::BatchPlan& plan =
       plans_[(next_plan_ + plans_.size() - num_in_flight_) % plans_.size()];
   --num_in_flight_;
+  // Whatever goes wrong until the output is there, the step is over.
+  std::unique_ptr<const request::BatchPlan, std::function<void(const request::BatchPlan*)>>
+      unfinished(&plan, [this](const request::BatchPlan* lost) { scheduler_->abandon(*lost); });
   Result<StepOutput> output = runner_->wait();
   now_ = clock_->now_seconds();
   if (Status status = output.ok() ? check_output(plan, *output) : output.status(); !status.ok()) {
-    scheduler_->abandon(plan);
+    unfinished.reset();
     fail(status);
     return;
   }
+  unfinished.release();
   scheduler_->complete(plan, *output);
   ++steps_;
   step_end_ = now_;

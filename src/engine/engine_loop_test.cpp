@@ -466,7 +466,9 @@ TEST(EngineLoopTest, AnswersEveryRequestInRandomScenarios) {
                                  .max_step_sequences = rows},
                        .context_length = 100,
                        .max_queued_requests = static_cast<int32_t>(between(1, 20)),
-                       .chunked_prefill_tokens = between(1, 40)});
+                       .chunked_prefill_tokens = between(1, 40),
+                       .scheduling = {.overlap = between(0, 1) == 0},
+                       .cache = {.enabled = between(0, 1) == 0}});
     const int64_t context = bench.engine->model_info().context_length;
     std::map<std::string, std::pair<Request, std::unique_ptr<Heard>>> requests;
     int64_t made = 0;

@@ -56,6 +56,12 @@ inline runner::PoolSizes roomy_pools() {
           .max_step_sequences = 8};
 }
 
+inline SchedulingOptions one_step_at_a_time() {
+  SchedulingOptions options;
+  options.overlap = false;
+  return options;
+}
+
 class EngineBench {
  public:
   struct Options {
@@ -65,6 +71,8 @@ class EngineBench {
     int32_t max_queued_requests = 64;
     int64_t chunked_prefill_tokens = 32;
     bool tokenizer = true;
+    SchedulingOptions scheduling = one_step_at_a_time();  // for tests that count steps
+    CacheOptions cache;
   };
 
   EngineBench() : EngineBench(Options{}) {}
@@ -83,6 +91,8 @@ class EngineBench {
     parts.chunked_prefill_tokens = options.chunked_prefill_tokens;
     parts.max_queued_requests = options.max_queued_requests;
     parts.random_seed = 1;
+    parts.scheduling = options.scheduling;
+    parts.cache = options.cache;
     if (options.drive == Drive::kManual) parts.clock = &clock;
     parts.drive = options.drive;
     engine = EngineLoop::create(std::move(parts)).value();

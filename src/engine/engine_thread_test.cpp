@@ -55,6 +55,7 @@ class Waiter {
 EngineBench::Options threaded() {
   EngineBench::Options options;
   options.drive = Drive::kThread;
+  options.scheduling.overlap = true;
   return options;
 }
 

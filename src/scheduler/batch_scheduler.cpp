@@ -160,7 +160,7 @@ void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
 void BatchScheduler::abandon(const BatchPlan& plan) {
   HEDDLE_CHECK_GE(plans_in_flight_, 1);
   --plans_in_flight_;
-  plan_seconds_.pop_front();
+  plan_seconds_.erase(plan_seconds_.begin());
   for (const PlannedSequence& planned : plan.sequences) {
     Row& row = rows_[static_cast<size_t>(planned.row)];
     --row.steps_in_flight;
@@ -196,7 +196,7 @@ void BatchScheduler::settle(const PlannedSequence& planned, const SampledToken* 
 
 void BatchScheduler::note_speed(const BatchPlan& plan) {
   const double seconds = clock_->now_seconds() - plan_seconds_.front();
-  plan_seconds_.pop_front();
+  plan_seconds_.erase(plan_seconds_.begin());
   if (seconds <= 0) return;
   const auto tokens = static_cast<double>(plan.num_new_tokens());
   if (plan.num_new_tokens() > 2 * std::ssize(plan.sequences)) {

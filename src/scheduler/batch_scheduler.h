@@ -32,7 +32,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include <heddle/options.h>
@@ -188,7 +187,7 @@ class BatchScheduler final : public Scheduler {
   std::vector<Queued> waiting_;   // ordered anew in every pass
   std::vector<Dropped> displaced_;
   int32_t plans_in_flight_ = 0;
-  std::deque<double> plan_seconds_;  // when the plans in flight were made
+  std::vector<double> plan_seconds_;  // when the plans in flight were made
 
   uint64_t pass_ = 0;
   int64_t last_id_;

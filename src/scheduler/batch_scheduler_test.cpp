@@ -104,7 +104,7 @@ TEST(BatchSchedulerTest, TakesPagesAndSlotTogetherOrNotAtAll) {
 
 TEST(BatchSchedulerTest, RetractsWhenPagesRunOutAndLosesNothing) {
   BatchSchedulerOptions options = without_cache();
-  options.cache.num_pages = 7;
+  options.cache.num_pages = 8;
   options.scheduling.conservativeness = 0.01;  // admits both
   SchedulerBench bench(options);
   Sequence& one = bench.submit(4, 15);
@@ -263,7 +263,7 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
     cache.page_size = 1 << between(0, 3);
     cache.num_pages = between(1, 1 + 160 / cache.page_size);
     cache.needs_state = between(0, 4) != 0;
-    cache.num_state_slots = cache.needs_state ? between(1, 12) : 0;
+    cache.num_state_slots = cache.needs_state ? between(1, 24) : 0;
     cache.tree.needs_state = cache.needs_state;
     cache.tree.eviction =
         between(0, 1) == 0 ? cache::EvictionPolicy::kLru : cache::EvictionPolicy::kFlops;
@@ -306,7 +306,8 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
         if (between(0, 2) == 0 && earlier < std::ssize(bench.sequences)) {
           const Sequence& other = *bench.sequences[static_cast<size_t>(earlier)];
           request.prompt = other.tokens;  // another turn, or the same once more
-          if (between(0, 1) == 0) request.prompt.resize(static_cast<size_t>(other.num_prompt_tokens));
+          if (between(0, 1) == 0)
+            request.prompt.resize(static_cast<size_t>(other.num_prompt_tokens));
         } else {
           request.prompt = stems[static_cast<size_t>(between(0, 1))];
         }
@@ -378,7 +379,7 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
   EXPECT_GT(retractions, 200) << "the scenarios should reach this path";
   EXPECT_GT(preemptions, 100);
   EXPECT_GT(reused, 20000);
-  EXPECT_GT(repeats, 100);
+  EXPECT_GT(repeats, 20);
 }
 
 }  // namespace

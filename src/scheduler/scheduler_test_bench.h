@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the scheduler's tests share: a BatchScheduler over the toy device, driven step by step with a
-// clock that stands still until it is moved.
+// What the scheduler's tests share: a BatchScheduler over the toy device, driven step by step with
+// a clock that stands still until it is moved.
 #pragma once
 
 #include <algorithm>
@@ -40,8 +40,8 @@ class SchedulerBench {
 
   request::Sequence& make(Request request) {
     const auto id = static_cast<int64_t>(sequences.size());
-    sequences.push_back(std::make_unique<request::Sequence>(id, std::move(request), 0,
-                                                            std::span<const TokenId>()));
+    sequences.push_back(
+        std::make_unique<request::Sequence>(id, std::move(request), 0, std::span<const TokenId>()));
     sequences.back()->timings.submit_seconds = clock.now_seconds();
     return *sequences.back();
   }
