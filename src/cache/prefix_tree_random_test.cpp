@@ -200,7 +200,7 @@ class Simulation {
     if (running_.empty()) return;
     Running& sequence = pick();
     const int64_t end =
-        std::min<int64_t>(sequence.computed + 1 + draw(12), std::ssize(sequence.tokens));
+        std::min<int64_t>(sequence.computed + 1 + draw(40), std::ssize(sequence.tokens));
     const int64_t more = bench_.pages.pages_for(end) - std::ssize(sequence.pages);
     if (!make_room(more, 0)) return;
     const size_t before = sequence.pages.size();
@@ -311,7 +311,7 @@ TEST_P(PrefixTreeRandomTest, EverySequenceResumesInItsOwnPast) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     // Room for many sequences, and for hardly more than those that run.
     const int32_t pool_tokens = seed == 1 ? 2000 : 500;
-    Simulation(page_size, needs_state, eviction, pool_tokens, seed).run(3000);
+    Simulation(page_size, needs_state, eviction, pool_tokens, seed).run(4000);
   }
 }
 
