@@ -55,4 +55,20 @@ Status KvPool::copy_page(device::Stream& stream, int32_t from, int32_t to) {
   return {};
 }
 
+Status KvPool::discard_pages(device::Stream& stream, std::span<const int32_t> pages) {
+  const int64_t bytes = layout_.bytes_per_layer_page();
+  for (size_t first = 0; first < pages.size();) {
+    size_t end = first + 1;
+    while (end < pages.size() && pages[end] == pages[end - 1] + 1) ++end;
+    HEDDLE_CHECK(pages[first] >= 1 && pages[end - 1] <= num_pages_);
+    const auto count = static_cast<int64_t>(end - first);
+    for (int64_t region = 0; region < 2 * layout_.num_layers; ++region) {
+      std::byte* const base = memory_.data() + region * region_bytes_;
+      HEDDLE_RETURN_IF_ERROR(stream.discard(base + pages[first] * bytes, count * bytes));
+    }
+    first = end;
+  }
+  return {};
+}
+
 }  // namespace heddle::cache

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include <heddle/status.h>
 
@@ -39,6 +40,11 @@ class KvPool {
 
   // Copies one page in all layers (a sequence that resumes inside a page first copies it).
   Status copy_page(device::Stream& stream, int32_t from, int32_t to);
+
+  // The pages' memory may go back to the system; their contents are undefined afterwards. Pages
+  // that follow each other in `pages` and in the pool are given back in one piece, which is what
+  // lets memory go back where a layer's share of a page is less than a memory page.
+  Status discard_pages(device::Stream& stream, std::span<const int32_t> pages);
 
  private:
   [[nodiscard]] MutableTensorView view(int64_t region);

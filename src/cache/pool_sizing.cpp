@@ -41,11 +41,98 @@ Status validate(const PoolBudget& budget) {
     return invalid_argument(fmt::format("state_share is {}; it must be a finite number, 0 or more",
                                         budget.state_share));
   }
+  if (budget.slot_extra_bytes < 0) {
+    return invalid_argument(
+        fmt::format("slot_extra_bytes is {}; it must be 0 or more", budget.slot_extra_bytes));
+  }
   if (budget.slots_per_request < 1) {
     return invalid_argument(
         fmt::format("slots_per_request is {}; it must be at least 1", budget.slots_per_request));
   }
   return {};
+}
+
+// What the rules are about.
+struct Sizing {
+  int64_t usable = 0;       // M without the slots 0
+  int64_t page_bytes = 0;   // k; 0 without KV
+  int64_t state_bytes = 0;  // s; 0 without state
+  int64_t row_states = 0;   // states of one request
+  int64_t asked_rows = 0;
+  int64_t fixed_pages = 0;    // of max_total_tokens; 0: none
+  int64_t context_pages = 0;  // of one full context
+
+  [[nodiscard]] int64_t share_of_states(const PoolBudget& budget) const {
+    return split_by_share(usable, state_bytes, budget.kv.bytes_per_token(), budget.kv.page_size,
+                          budget.state_share)
+        .num_states;
+  }
+
+  // As many states as `wanted`, and fewer where that leaves KV less than it must have.
+  [[nodiscard]] int64_t states_beside_kv(int64_t wanted) const {
+    const int64_t kv_first = std::max(fixed_pages, int64_t{page_bytes > 0}) * page_bytes;
+    return std::max(std::min(wanted, (usable - kv_first) / state_bytes), row_states);
+  }
+
+  [[nodiscard]] int64_t pages_beside_states(int64_t states) const {
+    return fixed_pages > 0 ? fixed_pages : (usable - states * state_bytes) / page_bytes;
+  }
+};
+
+// Rules 1 to 6.
+PoolPlan plan_for_running(const PoolBudget& budget, const Sizing& sizing) {
+  PoolPlan plan;
+  if (sizing.state_bytes > 0) {
+    int64_t wanted = sizing.asked_rows * budget.slots_per_request;
+    if (budget.max_running_requests == 0 && sizing.page_bytes > 0) {
+      wanted = std::min(wanted, sizing.share_of_states(budget));
+    }
+    plan.num_state_slots = sizing.states_beside_kv(wanted);
+  }
+  plan.num_pages = sizing.page_bytes > 0 ? sizing.pages_beside_states(plan.num_state_slots)
+                                         : kMaxPages;  // pages cost nothing: only rows are limited
+  int64_t rows = std::min(sizing.asked_rows, plan.num_pages);
+  if (sizing.row_states > 0) rows = std::min(rows, plan.num_state_slots / sizing.row_states);
+  plan.max_running_requests = static_cast<int32_t>(rows);
+  if (sizing.fixed_pages == 0 && (budget.limit_to_running || sizing.page_bytes == 0)) {
+    plan.num_pages = std::min(plan.num_pages, rows * sizing.context_pages);
+  }
+  plan.num_pages = std::min(plan.num_pages, kMaxPages);
+  return plan;
+}
+
+// Rule 7.
+PoolPlan plan_for_cache(const PoolBudget& budget, const Sizing& sizing) {
+  PoolPlan plan;
+  const bool both = sizing.page_bytes > 0 && sizing.state_bytes > 0;
+  const bool shared =
+      both && sizing.fixed_pages == 0 && budget.kv.bytes_per_layer_page() >= kMinElasticPageBytes;
+  if (sizing.state_bytes > 0) {
+    int64_t wanted = kMaxElasticSlots;
+    if (both && !shared && sizing.fixed_pages == 0) {
+      wanted =
+          std::max(sizing.share_of_states(budget), budget.max_running_requests * sizing.row_states);
+    }
+    plan.num_state_slots = std::min(sizing.states_beside_kv(wanted), kMaxElasticSlots);
+  }
+  const int64_t most_pages =
+      std::max({kMaxElasticPages, sizing.fixed_pages, std::min(sizing.context_pages, kMaxPages)});
+  if (sizing.page_bytes == 0) {
+    plan.num_pages =
+        std::min(most_pages / plan.num_state_slots, sizing.context_pages) * plan.num_state_slots;
+  } else {
+    plan.num_pages = std::min(
+        most_pages, sizing.pages_beside_states(shared ? sizing.row_states : plan.num_state_slots));
+  }
+  int64_t rows = std::min(sizing.asked_rows, plan.num_pages);
+  if (sizing.row_states > 0) rows = std::min(rows, plan.num_state_slots / sizing.row_states);
+  if (shared) {
+    plan.shared_bytes = sizing.usable;
+    rows = std::min(rows,
+                    sizing.usable / (sizing.row_states * sizing.state_bytes + sizing.page_bytes));
+  }
+  plan.max_running_requests = static_cast<int32_t>(rows);
+  return plan;
 }
 
 }  // namespace
@@ -64,72 +151,48 @@ PoolSplit split_by_share(int64_t bytes, int64_t state_bytes, int64_t kv_bytes_pe
 
 Result<PoolPlan> size_pools(const PoolBudget& budget) {
   HEDDLE_RETURN_IF_ERROR(validate(budget));
-  const int64_t page_bytes = budget.kv.bytes_per_page();      // k; 0 without KV
-  const int64_t state_bytes = budget.state.bytes_per_slot();  // s; 0 without state
-  const int64_t row_states = state_bytes > 0 ? budget.slots_per_request : 0;
-  const int32_t asked_rows =
+  Sizing sizing;
+  sizing.page_bytes = budget.kv.bytes_per_page();
+  if (budget.state.num_layers > 0) {
+    sizing.state_bytes = budget.state.bytes_per_slot() + budget.slot_extra_bytes;
+    sizing.row_states = budget.slots_per_request;
+  }
+  sizing.asked_rows =
       budget.max_running_requests > 0 ? budget.max_running_requests : kDefaultMaxRunning;
 
   // Slot 0 of each pool is part of the mapping.
-  const int64_t usable = budget.bytes - page_bytes - state_bytes;
-  const int64_t least = page_bytes + row_states * state_bytes;
-  if (usable < least) {
+  sizing.usable = budget.bytes - sizing.page_bytes - sizing.state_bytes;
+  const int64_t row_bytes = sizing.row_states * sizing.state_bytes;
+  const int64_t least = sizing.page_bytes + row_bytes;
+  if (sizing.usable < least) {
     return resource_exhausted(fmt::format(
         "one request needs {:.1f} MiB of pools, {:.1f} MiB are left beside the weights; raise "
         "memory_fraction, or choose a smaller dtype or model",
-        mebibytes(least + page_bytes + state_bytes),
+        mebibytes(least + sizing.page_bytes + sizing.state_bytes),
         mebibytes(std::max<int64_t>(budget.bytes, 0))));
   }
 
   const PageAllocator pages_of(0, budget.kv.page_size);
-  int64_t fixed_pages = 0;
-  if (page_bytes > 0 && budget.max_total_tokens > 0) {
+  sizing.context_pages = pages_of.pages_for(budget.context_length);
+  if (sizing.page_bytes > 0 && budget.max_total_tokens > 0) {
     if (budget.max_total_tokens > kMaxPages ||
         pages_of.pages_for(budget.max_total_tokens) >
-            (usable - row_states * state_bytes) / page_bytes) {
+            (sizing.usable - row_bytes) / sizing.page_bytes) {
       return resource_exhausted(fmt::format(
           "max_total_tokens = {} needs {:.1f} MiB of KV, {:.1f} MiB are left; lower it or raise "
           "memory_fraction",
           budget.max_total_tokens,
           mebibytes(budget.kv.bytes_per_token()) * static_cast<double>(budget.max_total_tokens),
-          mebibytes(usable - row_states * state_bytes)));
+          mebibytes(sizing.usable - row_bytes)));
     }
-    fixed_pages = pages_of.pages_for(budget.max_total_tokens);
+    sizing.fixed_pages = pages_of.pages_for(budget.max_total_tokens);
   }
 
-  PoolPlan plan;
-  if (state_bytes > 0) {
-    const int64_t wanted = int64_t{asked_rows} * budget.slots_per_request;
-    int64_t states = wanted;
-    if (budget.max_running_requests == 0 && page_bytes > 0) {
-      states = std::min(states, split_by_share(usable, state_bytes, budget.kv.bytes_per_token(),
-                                               budget.kv.page_size, budget.state_share)
-                                    .num_states);
-    }
-    const int64_t kv_first = std::max(fixed_pages, int64_t{page_bytes > 0}) * page_bytes;
-    states = std::min(states, (usable - kv_first) / state_bytes);
-    plan.num_state_slots = std::max(states, row_states);
-  }
-
-  if (page_bytes > 0) {
-    plan.num_pages = (usable - plan.num_state_slots * state_bytes) / page_bytes;
-    if (fixed_pages > 0) plan.num_pages = fixed_pages;
-  } else {
-    plan.num_pages = kMaxPages;  // pages cost nothing: only rows are limited
-  }
-
-  int64_t rows = asked_rows;
-  if (row_states > 0) rows = std::min(rows, plan.num_state_slots / row_states);
-  rows = std::min(rows, plan.num_pages);
-  plan.max_running_requests = static_cast<int32_t>(rows);
-
-  if (fixed_pages == 0 && (budget.limit_to_running || page_bytes == 0)) {
-    plan.num_pages = std::min(plan.num_pages, rows * pages_of.pages_for(budget.context_length));
-  }
-  plan.num_pages = std::min(plan.num_pages, kMaxPages);
+  PoolPlan plan =
+      budget.elastic ? plan_for_cache(budget, sizing) : plan_for_running(budget, sizing);
   plan.context_length = std::min(budget.context_length, plan.num_pages * budget.kv.page_size);
-  plan.kv_pool_bytes = page_bytes > 0 ? (plan.num_pages + 1) * page_bytes : 0;
-  plan.state_pool_bytes = state_bytes > 0 ? (plan.num_state_slots + 1) * state_bytes : 0;
+  plan.kv_pool_bytes = (plan.num_pages + 1) * sizing.page_bytes;
+  plan.state_pool_bytes = (plan.num_state_slots + 1) * sizing.state_bytes;
   return plan;
 }
 

@@ -5,16 +5,25 @@
 // The rules, in this order; M is the budget for both pools, s the bytes of a state, k those of a
 // page:
 //   1. Models without state give all of M to KV; models without KV give all of M to states.
-//   2. A fixed max_running_requests asks for max_running * slots_per_request states. Otherwise
-//   states
+//   2. A fixed max_running_requests asks for max_running * slots_per_request states. Otherwise they
 //      take the share r / (1 + r) of M, r = state_share, and at most kDefaultMaxRunning rows'
 //      worth.
-//   3. A fixed max_total_tokens is served before the states. Otherwise KV takes what the states
-//   leave.
+//   3. A fixed max_total_tokens is served before the states. Otherwise KV takes what they leave.
 //   4. Where rule 2 leaves KV less than one page, states give way, down to one row's worth.
 //   5. KV stops at max_running * context_length tokens while nothing is cached beyond running
-//   requests.
+//      requests.
 //   6. max_running = min(asked for or kDefaultMaxRunning, states / slots_per_request, pages).
+//   7. `elastic` replaces 2 and 5: what is cached fills whatever memory there is, and how much of
+//   it
+//      as pages and how much as states need not be guessed. Each pool gets as many ids as fit when
+//      the other holds next to nothing: pages beside one row's states, states beside one page. All
+//      ids together exceed M; MemoryBudget keeps what is in use within shared_bytes. The mappings
+//      commit memory as it is touched, so more ids cost address space only, at most 2 M. Rows share
+//      M too: max_running * (slots_per_request * s + k) <= M.
+//      Nothing is shared, and shared_bytes is 0, for models with one kind of memory, with a fixed
+//      max_total_tokens (states take the rest), and where a layer's part of a page is less than
+//      kMinElasticPageBytes, as its memory could not go back page by page (states take their share
+//      of rule 2, however many they are).
 // The result may serve fewer rows, or a shorter context, than was asked for: the plan says so. Only
 // a budget that cannot hold one row with one page is an error.
 #pragma once
@@ -29,6 +38,9 @@ namespace heddle::cache {
 
 inline constexpr int32_t kDefaultMaxRunning = 64;
 inline constexpr int32_t kMaxRunningLimit = 4096;
+inline constexpr int64_t kMinElasticPageBytes = 4096;          // the system's memory page
+inline constexpr int64_t kMaxElasticPages = int64_t{1} << 24;  // what ids cost on the host: 200 MiB
+inline constexpr int64_t kMaxElasticSlots = int64_t{1} << 20;
 inline constexpr double kDefaultStateShare = 0.9;  // state : KV, the reference's default ratio
 
 struct PoolBudget {
@@ -41,12 +53,16 @@ struct PoolBudget {
   double state_share = kDefaultStateShare;
   int32_t slots_per_request = 1;  // state slots a running request may hold at once
   bool limit_to_running = true;   // rule 5
+  bool elastic = false;           // rule 7
+  int64_t slot_extra_bytes = 0;   // kept beside every state: hidden vectors
 };
 
 struct PoolPlan {
   int64_t num_pages = 0;
   int64_t num_state_slots = 0;  // 0 for models without state
   int32_t max_running_requests = 0;
+
+  int64_t shared_bytes = 0;  // of both pools, slots 0 not included; 0: all ids fit at once
 
   // What the mappings take, slot 0 included.
   int64_t kv_pool_bytes = 0;

@@ -172,6 +172,69 @@ TEST(SizePoolsTest, KnowsModelsWithoutStateAndModelsWithoutKv) {
   EXPECT_EQ(plan->num_pages, 64 * 512);
 }
 
+TEST(SizePoolsTest, GivesBothPoolsIdsForNearlyAllOfAnElasticBudget) {
+  PoolBudget budget = tiny_budget(64 * kMiB);
+  budget.elastic = true;
+  budget.slot_extra_bytes = 1024;
+  const int64_t slot_bytes = budget.state.bytes_per_slot() + 1024;
+  const int64_t page_bytes = budget.kv.bytes_per_page();
+  const Result<PoolPlan> plan = size_pools(budget);
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  EXPECT_EQ(plan->shared_bytes, 64 * kMiB - page_bytes - slot_bytes);
+  EXPECT_EQ(plan->num_pages, (plan->shared_bytes - slot_bytes) / page_bytes);
+  EXPECT_EQ(plan->num_state_slots, (plan->shared_bytes - page_bytes) / slot_bytes);
+  EXPECT_EQ(plan->max_running_requests, plan->shared_bytes / (slot_bytes + page_bytes));
+  EXPECT_EQ(plan->context_length, 8192);
+  EXPECT_EQ(plan->kv_pool_bytes, (plan->num_pages + 1) * page_bytes);
+
+  budget.bytes = 8 * kGiB;
+  const Result<PoolPlan> roomy = size_pools(budget);
+  ASSERT_TRUE(roomy.ok());
+  EXPECT_EQ(roomy->max_running_requests, kDefaultMaxRunning);
+  EXPECT_GT(roomy->num_pages, 64 * 8192 / 16) << "more than running requests need: rule 5 is off";
+}
+
+TEST(SizePoolsTest, SharesNothingWhereTheBorderIsFixedOrMemoryCannotGoBack) {
+  PoolBudget budget = tiny_budget(64 * kMiB);
+  budget.elastic = true;
+  budget.max_total_tokens = 8000;
+  Result<PoolPlan> plan = size_pools(budget);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->shared_bytes, 0);
+  EXPECT_EQ(plan->num_pages, 500);
+  EXPECT_LE(plan->kv_pool_bytes + plan->state_pool_bytes, 64 * kMiB);
+  EXPECT_GT(plan->kv_pool_bytes + plan->state_pool_bytes + budget.state.bytes_per_slot(), 64 * kMiB)
+      << "states take the rest";
+
+  budget.max_total_tokens = 0;
+  budget.kv.page_size = 1;  // 1 KiB a layer
+  budget.bytes = kGiB;
+  plan = size_pools(budget);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->shared_bytes, 0);
+  EXPECT_LE(plan->kv_pool_bytes + plan->state_pool_bytes, kGiB);
+  EXPECT_GT(plan->num_state_slots, kDefaultMaxRunning)
+      << "the share of states, for cached ones too";
+
+  PoolBudget attention = tiny_budget(kGiB);
+  attention.elastic = true;
+  attention.state = {};
+  plan = size_pools(attention);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->shared_bytes, 0);
+  EXPECT_EQ(plan->num_pages, kGiB / attention.kv.bytes_per_page() - 1);
+
+  PoolBudget recurrent = tiny_budget(kGiB);
+  recurrent.elastic = true;
+  recurrent.kv = {.page_size = 16};
+  plan = size_pools(recurrent);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->shared_bytes, 0);
+  EXPECT_EQ(plan->kv_pool_bytes, 0);
+  EXPECT_EQ(plan->num_state_slots, kGiB / recurrent.state.bytes_per_slot() - 1);
+  EXPECT_EQ(plan->num_pages, plan->num_state_slots * 512);
+}
+
 TEST(SizePoolsTest, NeverPromisesMoreThanTheBudget) {
   std::mt19937_64 random(3);
   const auto below = [&](int64_t n) {
@@ -186,10 +249,24 @@ TEST(SizePoolsTest, NeverPromisesMoreThanTheBudget) {
     budget.max_total_tokens = below(3) == 0 ? below(100000) : 0;
     budget.slots_per_request = static_cast<int32_t>(1 + below(5));
     budget.state_share = static_cast<double>(below(300)) / 100;
+    budget.elastic = below(2) == 0;
+    budget.slot_extra_bytes = below(5000);
     const Result<PoolPlan> plan = size_pools(budget);
     if (!plan.ok()) continue;
     SCOPED_TRACE(fmt::format("round {}", round));
-    ASSERT_LE(plan->kv_pool_bytes + plan->state_pool_bytes, budget.bytes);
+    if (plan->shared_bytes == 0) {
+      ASSERT_LE(plan->kv_pool_bytes + plan->state_pool_bytes, budget.bytes);
+    } else {
+      const int64_t slot_bytes = budget.state.bytes_per_slot() + budget.slot_extra_bytes;
+      const int64_t page_bytes = budget.kv.bytes_per_page();
+      ASSERT_TRUE(budget.elastic);
+      ASSERT_EQ(plan->shared_bytes + slot_bytes + page_bytes, budget.bytes);
+      ASSERT_LE(std::max(plan->kv_pool_bytes, plan->state_pool_bytes), budget.bytes);
+      ASSERT_LE(plan->max_running_requests * (budget.slots_per_request * slot_bytes + page_bytes),
+                plan->shared_bytes);
+      ASSERT_LE(plan->num_pages * page_bytes + budget.slots_per_request * slot_bytes,
+                plan->shared_bytes);
+    }
     ASSERT_GE(plan->max_running_requests, 1);
     ASSERT_GE(plan->num_pages, plan->max_running_requests);
     ASSERT_GE(plan->context_length, 1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -81,6 +82,79 @@ TEST_F(KvPoolTest, CommitsMemoryOnlyWhereItIsTouched) {
   std::vector<unsigned char> resident(1024);
   ASSERT_EQ(mincore(pool->k(0).row<float>(1 << 12), resident.size() * 4096, resident.data()), 0);
   EXPECT_THAT(resident, Each(0));
+}
+
+// How many of the memory pages of a row of a view hold memory.
+int64_t resident_pages(const MutableTensorView& view, int64_t row) {
+  const int64_t bytes = bytes_of(view.dtype, view.row_stride);
+  std::vector<unsigned char> resident(static_cast<size_t>(bytes / 4096));
+  EXPECT_EQ(mincore(view.row<float>(row), static_cast<size_t>(bytes), resident.data()), 0);
+  return std::count_if(resident.begin(), resident.end(), [](unsigned char r) { return r & 1; });
+}
+
+TEST_F(KvPoolTest, GivesTheMemoryOfDiscardedPagesBackInAllLayersAndNoOther) {
+  const KvLayout layout{.num_layers = 2, .page_size = 16, .num_kv_heads = 2, .head_dim = 128};
+  Result<KvPool> pool = KvPool::create(cpu_, layout, 16);
+  ASSERT_TRUE(pool.ok());
+  const auto views = [&](auto visit) {
+    for (int64_t layer = 0; layer < 2; ++layer) {
+      visit(pool->k(layer));
+      visit(pool->v(layer));
+    }
+  };
+  views([](const MutableTensorView& view) {
+    for (int64_t page = 1; page <= 16; ++page) std::ranges::fill(row_of(view, page), 1.0f);
+  });
+  const std::vector<int32_t> pages = {9, 3, 4, 5, 16};
+  ASSERT_TRUE(pool->discard_pages(*stream_, pages).ok());
+  views([&](const MutableTensorView& view) {
+    for (int32_t page = 1; page <= 16; ++page) {
+      const bool kept = std::ranges::find(pages, page) == pages.end();
+      EXPECT_EQ(resident_pages(view, page), kept ? 4 : 0) << "page " << page;
+      if (kept) {
+        EXPECT_THAT(row_of(view, page), Each(1.0f));
+      }
+    }
+  });
+}
+
+TEST_F(KvPoolTest, KeepsWhatLiesBesideADiscardedPageThatIsNoWholeMemoryPage) {
+  Result<KvPool> pool = KvPool::create(cpu_, kKv, 40);  // 256 bytes a layer and page
+  ASSERT_TRUE(pool.ok());
+  for (int32_t page = 1; page <= 40; ++page) {
+    std::ranges::fill(row_of(pool->k(1), page), static_cast<float>(page));
+  }
+  std::vector<int32_t> pages(36);
+  std::iota(pages.begin(), pages.end(), 2);
+  ASSERT_TRUE(pool->discard_pages(*stream_, pages).ok());
+  for (const int32_t page : {1, 38, 39, 40}) {
+    EXPECT_THAT(row_of(pool->k(1), page), Each(static_cast<float>(page)));
+  }
+  EXPECT_THAT(row_of(pool->k(1), 20), Each(0.0f)) << "the memory page inside went back";
+}
+
+TEST_F(StatePoolTest, GivesTheMemoryOfADiscardedSlotBack) {
+  const StateLayout layout{.num_layers = 2,
+                           .conv_channels = 1024,
+                           .conv_width = 5,
+                           .num_value_heads = 2,
+                           .value_dim = 64,
+                           .key_dim = 64};
+  Result<StatePool> pool = StatePool::create(cpu_, layout, 3);
+  ASSERT_TRUE(pool.ok());
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    for (int64_t slot = 1; slot <= 3; ++slot) {
+      std::ranges::fill(row_of(pool->conv(layer), slot), 1.0f);
+      std::ranges::fill(row_of(pool->recurrent(layer), slot), 1.0f);
+    }
+  }
+  ASSERT_TRUE(pool->discard_slot(*stream_, 2).ok());
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    for (int64_t slot = 1; slot <= 3; ++slot) {
+      EXPECT_EQ(resident_pages(pool->conv(layer), slot), slot == 2 ? 0 : 4);
+      EXPECT_EQ(resident_pages(pool->recurrent(layer), slot), slot == 2 ? 0 : 8);
+    }
+  }
 }
 
 TEST_F(KvPoolTest, RefusesWhatCannotBeMapped) {

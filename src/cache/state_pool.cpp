@@ -75,6 +75,18 @@ Status StatePool::zero_slot(device::Stream& stream, int32_t slot) {
   return {};
 }
 
+Status StatePool::discard_slot(device::Stream& stream, int32_t slot) {
+  HEDDLE_CHECK(slot >= 1 && slot <= num_slots_);
+  const int64_t conv_bytes = layout_.conv_bytes_per_layer();
+  const int64_t recurrent_bytes = layout_.recurrent_bytes_per_layer();
+  for (int64_t layer = 0; layer < layout_.num_layers; ++layer) {
+    HEDDLE_RETURN_IF_ERROR(stream.discard(conv_data(layer) + slot * conv_bytes, conv_bytes));
+    HEDDLE_RETURN_IF_ERROR(
+        stream.discard(recurrent_data(layer) + slot * recurrent_bytes, recurrent_bytes));
+  }
+  return {};
+}
+
 Status StatePool::copy_slot(device::Stream& stream, int32_t from, int32_t to) {
   HEDDLE_CHECK(from >= 1 && from <= num_slots_ && to >= 1 && to <= num_slots_);
   if (from == to) return {};

@@ -38,6 +38,9 @@ class StatePool {
   // All layers. A frozen state is continued by copying it into a working slot.
   Status copy_slot(device::Stream& stream, int32_t from, int32_t to);
 
+  // The slot's memory may go back to the system; its contents are undefined afterwards.
+  Status discard_slot(device::Stream& stream, int32_t slot);
+
   [[nodiscard]] const StateLayout& layout() const { return layout_; }
 
   [[nodiscard]] int64_t num_slots() const { return num_slots_; }

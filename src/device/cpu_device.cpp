@@ -46,6 +46,11 @@ class CpuStream final : public Stream {
     return {};
   }
 
+  Status discard(void* at, int64_t num_bytes) override {
+    release_host_memory(at, num_bytes);
+    return {};
+  }
+
   Result<std::unique_ptr<Event>> record() override {
     return std::unique_ptr<Event>(std::make_unique<CpuEvent>(clock_.now_seconds()));
   }

@@ -71,6 +71,11 @@ class Stream {
   virtual Status copy(void* to, const void* from, int64_t num_bytes) = 0;
   virtual Status zero(void* to, int64_t num_bytes) = 0;
 
+  // A hint that nobody reads these bytes before writing them: a device that commits memory when it
+  // is first touched takes back the whole memory pages among them. Their contents are undefined
+  // afterwards, those of the bytes around them as they were.
+  virtual Status discard(void* at, int64_t num_bytes) = 0;
+
   virtual Result<std::unique_ptr<Event>> record() = 0;
   // Holds back what is enqueued from now on until `event` is reached, on whichever stream it was
   // recorded.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <numeric>
@@ -88,6 +89,24 @@ TEST(CpuDevice, GivesZeroedMemoryAndCopiesWithinIt) {
   ASSERT_TRUE((*stream)->synchronize().ok());
   EXPECT_EQ(buffer->data()[8], std::byte{0});
   EXPECT_EQ(buffer->data()[13], std::byte{'p'});
+}
+
+TEST(CpuDevice, DiscardsWholeMemoryPagesOnly) {
+  CpuDevice cpu(1);
+  const int64_t page = host_page_bytes();
+  Result<Buffer> buffer = cpu.allocate(4 * page);
+  ASSERT_TRUE(buffer.ok());
+  std::ranges::fill(buffer->bytes(), std::byte{7});
+  Result<std::unique_ptr<Stream>> stream = cpu.create_stream();
+  ASSERT_TRUE(stream.ok());
+  ASSERT_TRUE((*stream)->discard(buffer->data() + page - 1, 2 * page).ok());
+  EXPECT_EQ(buffer->data()[page - 1], std::byte{7});
+  EXPECT_EQ(buffer->data()[page], std::byte{0}) << "taken back, and read anew";
+  EXPECT_EQ(buffer->data()[2 * page - 1], std::byte{0});
+  EXPECT_EQ(buffer->data()[2 * page], std::byte{7}) << "not a whole page of the range";
+  ASSERT_TRUE((*stream)->discard(buffer->data() + 1, page).ok());
+  ASSERT_TRUE((*stream)->discard(buffer->data(), 0).ok());
+  EXPECT_EQ(buffer->data()[0], std::byte{7});
 }
 
 TEST(CpuDevice, TimesEventsAndSaysThatItCannotCapture) {

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace heddle::device {
 
@@ -70,6 +71,20 @@ HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
   std::swap(mapping_, other.mapping_);
   std::swap(mapping_size_, other.mapping_size_);
   return *this;
+}
+
+int64_t host_page_bytes() {
+  static const auto kBytes = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+  return kBytes;
+}
+
+void release_host_memory(void* at, int64_t num_bytes) {
+  const auto page = static_cast<uintptr_t>(host_page_bytes());
+  const auto address = reinterpret_cast<uintptr_t>(at);
+  const uintptr_t first = (address + page - 1) / page * page;
+  const uintptr_t end = (address + static_cast<uintptr_t>(num_bytes)) / page * page;
+  if (first >= end) return;
+  (void)madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
 }
 
 int64_t available_host_memory_bytes() {

@@ -40,6 +40,13 @@ class HostBuffer {
   size_t mapping_size_ = 0;
 };
 
+// The size of the memory pages that the system commits: 4 KiB on x86, up to 64 KiB elsewhere.
+int64_t host_page_bytes();
+
+// Gives the whole memory pages within [at, at + num_bytes) of a HostBuffer back to the system; they
+// read as zero until they are written again. A hint: where the system refuses, nothing changes.
+void release_host_memory(void* at, int64_t num_bytes);
+
 // Memory this process may still use: the machine's available memory, less what a cgroup forbids.
 int64_t available_host_memory_bytes();
 

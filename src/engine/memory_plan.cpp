@@ -27,6 +27,7 @@ std::string MemoryPlan::to_string() const {
   if (state_pool_bytes > 0) {
     text += fmt::format(", states {} for {} sequences", size(state_pool_bytes), state_slots);
   }
+  if (shared_pool_bytes > 0) text += fmt::format(", both within {}", size(shared_pool_bytes));
   text += fmt::format(", activations {}; at most {} requests at once", size(activation_bytes),
                       max_running_requests);
   return text;

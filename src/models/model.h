@@ -42,7 +42,8 @@ struct ForwardInputs {
 };
 
 struct ForwardOutputs {
-  graph::Value logits;                      // [R, V] f32
+  graph::Value logits;                      // [R, V] f32: build_head() of head_rows
+  graph::Value head_rows;                   // [R, H] f32: what the LM head reads
   std::vector<graph::Value> hidden_states;  // [T, H] each: embedding, after each layer, the last
                                             // one after the final norm; in this order
 };
@@ -63,6 +64,9 @@ class Model {
 
   // Writes the forward pass; errors stay in the builder.
   virtual ForwardOutputs build(graph::GraphBuilder& g, const ForwardInputs& inputs) const = 0;
+
+  // The end of build() alone: rows [R, H] f32 after the final norm -> logits [R, V] f32.
+  virtual graph::Value build_head(graph::GraphBuilder& g, graph::Value rows) const = 0;
 };
 
 }  // namespace heddle::models

@@ -6,7 +6,7 @@
 // read it carry the effect kReadsContext and are where a captured program is split. All arrays are
 // host memory. Invariants: query_start is strictly increasing (every sequence has at least one
 // row); page ids are within the pool; two sequences never share a page they write to, nor a state
-// slot.
+// slot; pages whose rows all lie below kv_lens are only read, and may be shared.
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,11 @@ struct ForwardContext {
   std::span<const int32_t>
       query_start;  // [B + 1]: rows of sequence b are [query_start[b], query_start[b+1])
   std::span<const int32_t> context_lens;  // [B]: tokens of b that precede its first row
+
+  // [B], or empty for context_lens: tokens of b whose keys and values lie in its pages already.
+  // Rows below it are computed as any other and see what is stored; theirs is not stored again.
+  std::span<const int32_t> kv_lens;
+
   std::span<const int32_t>
       page_table;  // [B, page_table_width]: page of token t of b is [b, t / page_size]
   int64_t page_table_width = 0;
@@ -55,6 +60,11 @@ struct ForwardContext {
 
   [[nodiscard]] int64_t num_rows(int64_t b) const {
     return query_start[static_cast<size_t>(b + 1)] - query_start[static_cast<size_t>(b)];
+  }
+
+  // The first token of b whose key and value are stored.
+  [[nodiscard]] int64_t first_stored(int64_t b) const {
+    return (kv_lens.empty() ? context_lens : kv_lens)[static_cast<size_t>(b)];
   }
 
   [[nodiscard]] const int32_t* pages(int64_t b) const {

@@ -7,6 +7,16 @@
 
 namespace heddle::runner {
 
+namespace {
+
+bool wants_logits(const request::PlannedSequence& sequence) {
+  const auto& checkpoints = sequence.checkpoints;
+  return sequence.sample || std::any_of(checkpoints.begin(), checkpoints.end(),
+                                        [](const auto& c) { return c.keep_hidden; });
+}
+
+}  // namespace
+
 ForwardBatch::ForwardBatch(int64_t max_tokens, int64_t max_sequences,
                            int64_t max_pages_per_sequence, int32_t page_size)
     : max_tokens_(max_tokens),
@@ -20,19 +30,28 @@ ForwardBatch::ForwardBatch(int64_t max_tokens, int64_t max_sequences,
   logit_rows_.reserve(tokens);
   query_start_.reserve(sequences + 1);
   context_lens_.reserve(sequences);
+  kv_lens_.reserve(sequences);
   state_slots_.reserve(sequences);
   checkpoints_.reserve(sequences * 4);
   page_table_.resize(sequences * static_cast<size_t>(max_pages_per_sequence));
+  sequences_.reserve(sequences);
+  kept_hidden_.reserve(sequences);
+  hidden_slots_.reserve(sequences);
 }
 
-Status ForwardBatch::build(const request::BatchPlan& plan, LogitRows logit_rows) {
+Status ForwardBatch::build(const request::BatchPlan& plan, LogitRows logit_rows,
+                           std::span<const TokenId> drawn_tokens) {
   ids_.clear();
   positions_.clear();
   query_start_.assign(1, 0);
   context_lens_.clear();
+  kv_lens_.clear();
   state_slots_.clear();
   logit_rows_.clear();
   checkpoints_.clear();
+  sequences_.clear();
+  kept_hidden_.clear();
+  hidden_slots_.clear();
   if (static_cast<int64_t>(plan.sequences.size()) > max_sequences_ ||
       plan.num_new_tokens() > max_tokens_) {
     return invalid_argument(fmt::format("a step of {} sequences and {} tokens; at most {} and {}",
@@ -40,10 +59,10 @@ Status ForwardBatch::build(const request::BatchPlan& plan, LogitRows logit_rows)
                                         max_sequences_, max_tokens_));
   }
   for (const request::PlannedSequence& sequence : plan.sequences) {
-    HEDDLE_RETURN_IF_ERROR(
-        add(sequence).with_context(fmt::format("sequence {}", sequence.sequence_id)));
-    const int32_t end = query_start_.back();
-    if (logit_rows == LogitRows::kSampled && sequence.sample) logit_rows_.push_back(end - 1);
+    const Status status = add(sequence, logit_rows, drawn_tokens);
+    if (!status.ok()) {
+      return status.with_context(fmt::format("sequence {}", sequence.sequence_id));
+    }
   }
   if (logit_rows == LogitRows::kAll) {
     for (int32_t row = 0; row < query_start_.back(); ++row) logit_rows_.push_back(row);
@@ -51,41 +70,93 @@ Status ForwardBatch::build(const request::BatchPlan& plan, LogitRows logit_rows)
   return {};
 }
 
-Status ForwardBatch::add(const request::PlannedSequence& sequence) {
-  const auto count = static_cast<int64_t>(sequence.new_tokens.size());
-  const int64_t end = sequence.context_tokens + count;
+Status ForwardBatch::add(const request::PlannedSequence& sequence, LogitRows logit_rows,
+                         std::span<const TokenId> drawn_tokens) {
+  BatchedSequence& batched = sequences_.emplace_back();
+  if (sequence.hidden_slot != 0) {
+    if (sequence.num_new_tokens() > 0) {
+      return invalid_argument("has new tokens beside a hidden vector that stands for all");
+    }
+    batched.part = BatchedSequence::Part::kHidden;
+    if (sequence.sample) {
+      batched.logit_row = static_cast<int32_t>(hidden_slots_.size());
+      hidden_slots_.push_back(sequence.hidden_slot);
+    }
+    return {};
+  }
+  if (sequence.feeds_drawn_token) {
+    if (sequence.row < 0 || sequence.row >= std::ssize(drawn_tokens)) {
+      return invalid_argument(fmt::format("feeds on the token drawn for row {}; there are {} rows",
+                                          sequence.row, drawn_tokens.size()));
+    }
+    const TokenId drawn = drawn_tokens[static_cast<size_t>(sequence.row)];
+    if (drawn == sampling::kNoToken || std::ranges::binary_search(sequence.ending_tokens, drawn)) {
+      batched.part = BatchedSequence::Part::kSkipped;
+      return {};
+    }
+    batched.fed_token = drawn;
+  }
+  HEDDLE_RETURN_IF_ERROR(add_rows(sequence));
+  const int32_t last_row = query_start_.back() - 1;
+  if (logit_rows == LogitRows::kAll) {
+    batched.logit_row = last_row;
+  } else if (wants_logits(sequence)) {
+    batched.logit_row = static_cast<int32_t>(logit_rows_.size());
+    logit_rows_.push_back(last_row);
+  }
+  return add_checkpoints(sequence);
+}
+
+Status ForwardBatch::add_rows(const request::PlannedSequence& sequence) {
+  const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
   const int64_t num_pages = (end + page_size_ - 1) / page_size_;
-  if (count == 0) return invalid_argument("has no new tokens");
-  if (num_pages > static_cast<int64_t>(sequence.pages.size()) || num_pages > page_table_width_) {
+  if (sequence.num_new_tokens() == 0) return invalid_argument("has no new tokens");
+  if (num_pages > std::ssize(sequence.pages) || num_pages > page_table_width_) {
     return invalid_argument(fmt::format("needs {} pages for {} tokens, has {}; at most {}",
                                         num_pages, end, sequence.pages.size(), page_table_width_));
   }
-  const auto index = static_cast<int64_t>(context_lens_.size());
+  const auto index = std::ssize(context_lens_);
   std::copy_n(sequence.pages.begin(), num_pages, page_table_.begin() + index * page_table_width_);
+  ids_.insert(ids_.end(), sequence.new_tokens.begin(), sequence.new_tokens.end());
+  if (sequence.feeds_drawn_token) ids_.push_back(sequences_.back().fed_token);
+  for (int64_t position = sequence.context_tokens; position < end; ++position) {
+    positions_.push_back(static_cast<int32_t>(position));
+  }
+  query_start_.push_back(static_cast<int32_t>(ids_.size()));
+  context_lens_.push_back(static_cast<int32_t>(sequence.context_tokens));
+  kv_lens_.push_back(static_cast<int32_t>(std::max(sequence.context_tokens, sequence.kv_tokens)));
+  state_slots_.push_back(sequence.state_slot);
+  return {};
+}
+
+Status ForwardBatch::add_checkpoints(const request::PlannedSequence& sequence) {
+  const int64_t count = sequence.num_new_tokens();
   for (const request::StateCheckpoint& checkpoint : sequence.checkpoints) {
     const int64_t tokens = checkpoint.tokens - sequence.context_tokens;
     if (tokens < 1 || tokens > count) {
       return invalid_argument(
           fmt::format("wants a checkpoint at token {}, the step covers {} to {}", checkpoint.tokens,
-                      sequence.context_tokens, end));
+                      sequence.context_tokens, sequence.context_tokens + count));
     }
-    checkpoints_.push_back({.sequence = static_cast<int32_t>(index),
+    if (checkpoint.keep_hidden) {
+      if (tokens != count) {
+        return invalid_argument(fmt::format(
+            "wants the hidden vector of token {} kept, which only the last token of a step has",
+            checkpoint.tokens));
+      }
+      kept_hidden_.push_back({.logit_row = sequences_.back().logit_row, .slot = checkpoint.slot});
+    }
+    checkpoints_.push_back({.sequence = static_cast<int32_t>(context_lens_.size()) - 1,
                             .num_tokens = static_cast<int32_t>(tokens),
                             .slot = checkpoint.slot});
   }
-  for (int64_t i = 0; i < count; ++i) {
-    ids_.push_back(sequence.new_tokens[static_cast<size_t>(i)]);
-    positions_.push_back(static_cast<int32_t>(sequence.context_tokens + i));
-  }
-  query_start_.push_back(static_cast<int32_t>(ids_.size()));
-  context_lens_.push_back(static_cast<int32_t>(sequence.context_tokens));
-  state_slots_.push_back(sequence.state_slot);
   return {};
 }
 
 ops::ForwardContext ForwardBatch::context(const Pools& pools) const {
   return {.query_start = query_start_,
           .context_lens = context_lens_,
+          .kv_lens = kv_lens_,
           .page_table = page_table_,
           .page_table_width = page_table_width_,
           .page_size = page_size_,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ForwardBatch: a BatchPlan as the arrays a forward pass reads. Built anew every step in memory
-// that was sized once. Threading: confined. Cost: build() is O(tokens + sequences * pages), without
-// allocation.
+// that was sized once, when the step begins: only then are the tokens known that earlier steps
+// drew. Threading: confined. Cost: build() is O(tokens + sequences * pages), without allocation.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,36 @@
 #include "ops/forward_context.h"
 #include "request/batch_plan.h"
 #include "runner/pools.h"
+#include "sampling/sampler.h"
 
 namespace heddle::runner {
 
 enum class LogitRows {
-  kSampled,  // the last row of every sequence with `sample`
+  kSampled,  // the last row of every sequence with `sample` or a checkpoint with `keep_hidden`
   kAll,
+};
+
+// How a sequence of the plan takes part in the step.
+struct BatchedSequence {
+  enum class Part : uint8_t {
+    kComputed,  // its new tokens are rows of the forward pass
+    kHidden,    // only the LM head runs, on a vector kept earlier
+    kSkipped,   // it had ended
+  };
+
+  Part part = Part::kComputed;
+
+  // kComputed: index of its last row among the logits, -1 if nobody wants them. kHidden: index
+  // among hidden_slots(), -1 likewise.
+  int32_t logit_row = -1;
+
+  TokenId fed_token = sampling::kNoToken;  // what feeds_drawn_token stood for
+};
+
+// A vector the LM head reads that is to be kept with a state slot.
+struct KeptHidden {
+  int32_t logit_row = 0;
+  int32_t slot = 0;
 };
 
 class ForwardBatch {
@@ -24,19 +48,36 @@ class ForwardBatch {
   ForwardBatch(int64_t max_tokens, int64_t max_sequences, int64_t max_pages_per_sequence,
                int32_t page_size);
 
-  // Error: kInvalidArgument for a plan that exceeds the sizes above, has a sequence without new
-  // tokens or with too few pages. The batch is empty then.
-  Status build(const request::BatchPlan& plan, LogitRows logit_rows);
+  // `drawn_tokens` by row: what was drawn last, kNoToken where the draw failed; empty where no
+  // sequence feeds on one.
+  // Error: kInvalidArgument for a plan that exceeds the sizes above, has a sequence with neither
+  // new tokens nor a hidden vector, or with too few pages. The batch is not to be run then.
+  Status build(const request::BatchPlan& plan, LogitRows logit_rows,
+               std::span<const TokenId> drawn_tokens = {});
+
+  // No rows: nothing is to be computed.
+  [[nodiscard]] bool empty() const { return ids_.empty(); }
 
   [[nodiscard]] std::span<const int32_t> ids() const { return ids_; }
 
   [[nodiscard]] std::span<const int32_t> positions() const { return positions_; }
 
+  // In the order of the plan.
+  [[nodiscard]] std::span<const BatchedSequence> sequences() const { return sequences_; }
+
+  [[nodiscard]] std::span<const KeptHidden> kept_hidden() const { return kept_hidden_; }
+
+  // The slots whose hidden vectors the LM head is to read.
+  [[nodiscard]] std::span<const int32_t> hidden_slots() const { return hidden_slots_; }
+
   // Valid until the next build().
   [[nodiscard]] ops::ForwardContext context(const Pools& pools) const;
 
  private:
-  Status add(const request::PlannedSequence& sequence);
+  Status add(const request::PlannedSequence& sequence, LogitRows logit_rows,
+             std::span<const TokenId> drawn_tokens);
+  Status add_rows(const request::PlannedSequence& sequence);
+  Status add_checkpoints(const request::PlannedSequence& sequence);
 
   int64_t max_tokens_;
   int64_t max_sequences_;
@@ -46,10 +87,14 @@ class ForwardBatch {
   std::vector<int32_t> positions_;
   std::vector<int32_t> query_start_;
   std::vector<int32_t> context_lens_;
+  std::vector<int32_t> kv_lens_;
   std::vector<int32_t> page_table_;
   std::vector<int32_t> state_slots_;
   std::vector<int32_t> logit_rows_;
   std::vector<ops::StateCheckpoint> checkpoints_;
+  std::vector<BatchedSequence> sequences_;
+  std::vector<KeptHidden> kept_hidden_;
+  std::vector<int32_t> hidden_slots_;
 };
 
 }  // namespace heddle::runner

@@ -76,6 +76,55 @@ TEST_F(ForwardBatchTest, CountsCheckpointsFromTheFirstNewToken) {
               HasSubstr("wants a checkpoint at token 2, the step covers 2 to 7"));
 }
 
+TEST_F(ForwardBatchTest, FeedsDrawnTokensAndLeavesOutWhatEnded) {
+  const std::vector<TokenId> drawn = {sampling::kNoToken, 17, 23};
+  const std::vector<TokenId> ending = {11, 23};
+  request::BatchPlan plan;
+  plan.sequences = {sequence({}, 4, pages_a_, 1, true), sequence(one_, 6, pages_b_, 2, true),
+                    sequence({}, 5, pages_a_, 3, true)};
+  for (int32_t i = 0; i < 3; ++i) {
+    request::PlannedSequence& planned = plan.sequences[static_cast<size_t>(i)];
+    planned.row = i;
+    planned.feeds_drawn_token = true;
+    planned.ending_tokens = ending;
+  }
+  ASSERT_TRUE(batch_.build(plan, LogitRows::kSampled, drawn).ok());
+  EXPECT_THAT(batch_.ids(), ElementsAre(42, 17));
+  EXPECT_THAT(batch_.positions(), ElementsAre(6, 7));
+  EXPECT_THAT(batch_.context(pools_).logit_rows, ElementsAre(1));
+  EXPECT_EQ(batch_.sequences()[0].part, BatchedSequence::Part::kSkipped);
+  EXPECT_EQ(batch_.sequences()[1].part, BatchedSequence::Part::kComputed);
+  EXPECT_EQ(batch_.sequences()[1].fed_token, 17);
+  EXPECT_EQ(batch_.sequences()[2].part, BatchedSequence::Part::kSkipped);
+
+  plan.sequences.erase(plan.sequences.begin() + 1);
+  ASSERT_TRUE(batch_.build(plan, LogitRows::kSampled, drawn).ok());
+  EXPECT_TRUE(batch_.empty());
+  plan.sequences[0].row = 3;
+  EXPECT_THAT(batch_.build(plan, LogitRows::kSampled, drawn).message(),
+              HasSubstr("feeds on the token drawn for row 3; there are 3 rows"));
+}
+
+TEST_F(ForwardBatchTest, SaysWhichKvRowsAreThereAndWhichVectorsToKeep) {
+  const std::vector<request::StateCheckpoint> at_end = {
+      {.tokens = 7, .slot = 9, .keep_hidden = true}};
+  request::BatchPlan plan;
+  plan.sequences = {sequence(one_, 3, pages_b_, 2, true), sequence(prompt_, 2, pages_a_, 1, false),
+                    sequence({}, 7, pages_a_, 3, true)};
+  plan.sequences[1].kv_tokens = 6;
+  plan.sequences[1].checkpoints = at_end;
+  plan.sequences[2].hidden_slot = 5;
+  ASSERT_TRUE(batch_.build(plan, LogitRows::kSampled).ok());
+  EXPECT_THAT(batch_.context(pools_).kv_lens, ElementsAre(3, 6));
+  EXPECT_THAT(batch_.context(pools_).logit_rows, ElementsAre(0, 5));
+  ASSERT_EQ(batch_.kept_hidden().size(), 1u);
+  EXPECT_EQ(batch_.kept_hidden()[0].logit_row, 1);
+  EXPECT_EQ(batch_.kept_hidden()[0].slot, 9);
+  EXPECT_THAT(batch_.hidden_slots(), ElementsAre(5));
+  EXPECT_EQ(batch_.sequences()[2].part, BatchedSequence::Part::kHidden);
+  EXPECT_EQ(batch_.sequences()[2].logit_row, 0);
+}
+
 TEST_F(ForwardBatchTest, NamesThePlanThatDoesNotFit) {
   request::BatchPlan plan;
   plan.sequences = {sequence(prompt_, 4, pages_a_, 1, true)};

@@ -58,25 +58,38 @@ Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& o
     return found == derived_views.end() ? nullptr : &found->second;
   };
 
+  const graph::CompileOptions largest{
+      .largest = {.tokens = options.max_step_tokens, .logits = options.max_logit_rows}};
+  const auto make_executor = [&](graph::GraphBuilder& g) -> Result<graph::Executor> {
+    HEDDLE_ASSIGN_OR_RETURN(graph::Graph graph, g.finish());
+    HEDDLE_ASSIGN_OR_RETURN(
+        graph::Program program,
+        graph::compile(std::move(graph), ops::builtin_ops(), pass->context_, largest));
+    return graph::Executor::create(std::move(program), pass->device_);
+  };
+
   graph::GraphBuilder g(ops::builtin_ops(), lookup);
   const ops::TensorMeta per_token(DType::kI32, {ops::SymbolicDim::of(ops::Symbol::kTokens)});
   const models::ForwardInputs inputs{.ids = g.input("ids", per_token),
                                      .positions = g.input("positions", per_token)};
   const models::ForwardOutputs outputs = pass->model_->build(g, inputs);
   g.output(outputs.logits, "logits");
+  g.output(outputs.head_rows, "head_rows");
   if (options.collect_hidden_states) {
     pass->num_hidden_states_ = outputs.hidden_states.size();
     for (size_t i = 0; i < outputs.hidden_states.size(); ++i) {
       g.output(outputs.hidden_states[i], fmt::format("hidden_{}", i));
     }
   }
-  HEDDLE_ASSIGN_OR_RETURN(graph::Graph graph, g.finish());
-  HEDDLE_ASSIGN_OR_RETURN(graph::Program program,
-                          graph::compile(std::move(graph), ops::builtin_ops(), pass->context_,
-                                         {.largest = {.tokens = options.max_step_tokens,
-                                                      .logits = options.max_logit_rows}}));
-  HEDDLE_ASSIGN_OR_RETURN(pass->executor_,
-                          graph::Executor::create(std::move(program), pass->device_));
+  HEDDLE_ASSIGN_OR_RETURN(pass->executor_, make_executor(g));
+
+  if (options.head_alone) {
+    graph::GraphBuilder head(ops::builtin_ops(), lookup);
+    const ops::TensorMeta rows(DType::kF32, {ops::SymbolicDim::of(ops::Symbol::kLogits),
+                                             ops::SymbolicDim::fixed(pass->config_.hidden_size)});
+    head.output(pass->model_->build_head(head, head.input("head_rows", rows)), "logits");
+    HEDDLE_ASSIGN_OR_RETURN(pass->head_executor_, make_executor(head));
+  }
   return pass;
 }
 
@@ -92,11 +105,30 @@ Status ForwardPass::run(std::span<const int32_t> ids, std::span<const int32_t> p
   return stream_->synchronize();
 }
 
+Status ForwardPass::run_head(const TensorView& rows) {
+  HEDDLE_CHECK(head_executor_.has_value());
+  const std::array<TensorView, 1> inputs = {rows};
+  HEDDLE_RETURN_IF_ERROR(head_executor_->run(context_, {}, {.logits = rows.shape[0]}, inputs));
+  return stream_->synchronize();
+}
+
 MutableTensorView ForwardPass::logits() const { return executor_->output(0); }
+
+TensorView ForwardPass::head_rows() const { return executor_->output(1); }
+
+MutableTensorView ForwardPass::head_logits() const {
+  HEDDLE_CHECK(head_executor_.has_value());
+  return head_executor_->output(0);
+}
 
 TensorView ForwardPass::hidden_state(size_t index) const {
   HEDDLE_CHECK_LT(index, num_hidden_states_);
-  return executor_->output(index + 1);
+  return executor_->output(index + 2);
+}
+
+int64_t ForwardPass::arena_bytes() const {
+  const int64_t head = head_executor_ ? head_executor_->program().memory.arena_bytes : 0;
+  return program().memory.arena_bytes + head;
 }
 
 }  // namespace heddle::runner

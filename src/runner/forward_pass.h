@@ -27,6 +27,7 @@ struct ForwardOptions {
   int64_t max_step_tokens = 512;
   int64_t max_logit_rows = 64;  // of one step
   bool collect_hidden_states = false;
+  bool head_alone = false;  // run_head() is wanted
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load_progress;
 };
 
@@ -43,6 +44,16 @@ class ForwardPass {
   // [R, V] f32, one row per wanted row; valid until the next run.
   [[nodiscard]] MutableTensorView logits() const;
 
+  // [R, H] f32: what the LM head read for logits(); valid until the next run.
+  [[nodiscard]] TensorView head_rows() const;
+
+  // The LM head alone, on rows [R, H] f32 as head_rows() had them. In exact mode a row's logits are
+  // those of the full pass, bit for bit. Only with head_alone.
+  Status run_head(const TensorView& rows);
+
+  // [R, V] f32, of run_head(); valid until its next run, whatever run() does.
+  [[nodiscard]] MutableTensorView head_logits() const;
+
   // [T, H] f32, see models::ForwardOutputs. Only with collect_hidden_states.
   [[nodiscard]] TensorView hidden_state(size_t index) const;
 
@@ -55,6 +66,9 @@ class ForwardPass {
   [[nodiscard]] const graph::Program& program() const { return executor_->program(); }
 
   [[nodiscard]] graph::Executor& executor() { return *executor_; }
+
+  // Of both programs.
+  [[nodiscard]] int64_t arena_bytes() const;
 
   [[nodiscard]] const checkpoint::LoadedWeights& weights() const { return weights_; }
 
@@ -84,6 +98,7 @@ class ForwardPass {
   checkpoint::LoadedWeights weights_;
   models::DerivedWeights derived_;
   std::optional<graph::Executor> executor_;
+  std::optional<graph::Executor> head_executor_;
   size_t num_hidden_states_ = 0;
   DType dtype_ = DType::kF32;
 };

@@ -11,10 +11,10 @@
 #include "checkpoint/generation_config.h"
 #include "core/check.h"
 #include "ops/simd/target_name.h"
-#include "runner/forward_batch.h"
 #include "runner/forward_pass.h"
 #include "runner/pools.h"
-#include "sampling/sampler.h"
+#include "runner/step_executor.h"
+#include "runner/step_thread.h"
 
 namespace heddle::runner {
 
@@ -25,56 +25,37 @@ constexpr int32_t kMaxChunkTokens = 65536;
 
 class ModelRunner final : public Runner {
  public:
-  ModelRunner(std::unique_ptr<ForwardPass> pass, Pools pools, const PoolSizes& sizes,
-              int64_t context_length)
-      : pass_(std::move(pass)),
-        pools_(std::move(pools)),
-        sizes_(sizes),
-        batch_(sizes.max_step_tokens, sizes.max_step_sequences,
-               (context_length + sizes.page_size - 1) / sizes.page_size, sizes.page_size),
-        sampler_(pass_->config().vocab_size) {}
+  static Result<std::unique_ptr<Runner>> create(std::unique_ptr<ForwardPass> pass, Pools pools,
+                                                const PoolSizes& sizes, int64_t context_length) {
+    std::unique_ptr<ModelRunner> runner(
+        new ModelRunner(std::move(pass), std::move(pools), sizes, context_length));
+    HEDDLE_ASSIGN_OR_RETURN(runner->thread_, StepThread::start([executor = &runner->executor_](
+                                                                   const request::BatchPlan& plan,
+                                                                   request::StepOutput& output) {
+                              return executor->run(plan, output);
+                            }));
+    return std::unique_ptr<Runner>(std::move(runner));
+  }
 
   const PoolSizes& pool_sizes() const override { return sizes_; }
 
   Status submit(const request::BatchPlan& plan) override {
-    HEDDLE_CHECK(submitted_ == nullptr);
-    submitted_ = &plan;
+    thread_->submit(plan);
     return {};
   }
 
-  Result<request::StepOutput> wait() override {
-    HEDDLE_CHECK(submitted_ != nullptr);
-    const request::BatchPlan& plan = *std::exchange(submitted_, nullptr);
-    for (const int32_t slot : plan.zero_state_slots) {
-      if (sizes_.num_state_slots == 0) break;
-      HEDDLE_RETURN_IF_ERROR(pools_.states().zero_slot(pass_->stream(), slot));
-    }
-    HEDDLE_RETURN_IF_ERROR(batch_.build(plan, LogitRows::kSampled));
-    HEDDLE_RETURN_IF_ERROR(pass_->run(batch_.ids(), batch_.positions(), batch_.context(pools_)));
+  Result<request::StepOutput> wait() override { return thread_->wait(); }
 
-    request::StepOutput output = std::move(recycled_);
-    output.tokens.clear();
-    const auto vocab_size = static_cast<size_t>(pass_->config().vocab_size);
-    int64_t row = 0;
-    for (const request::PlannedSequence& sequence : plan.sequences) {
-      if (!sequence.sample) continue;
-      output.tokens.emplace_back();
-      sampler_.sample({pass_->logits().row<float>(row++), vocab_size}, sequence,
-                      output.tokens.back());
-    }
-    return output;
-  }
-
-  void recycle(request::StepOutput output) override { recycled_ = std::move(output); }
+  void recycle(request::StepOutput output) override { thread_->recycle(std::move(output)); }
 
  private:
-  std::unique_ptr<ForwardPass> pass_;
-  Pools pools_;
+  ModelRunner(std::unique_ptr<ForwardPass> pass, Pools pools, const PoolSizes& sizes,
+              int64_t context_length)
+      : sizes_(sizes), executor_(std::move(pass), std::move(pools), sizes, context_length) {}
+
   PoolSizes sizes_;
-  ForwardBatch batch_;
-  sampling::Sampler sampler_;
-  const request::BatchPlan* submitted_ = nullptr;
-  request::StepOutput recycled_;  // its memory serves the next step
+  StepExecutor executor_;               // the thread's
+  std::unique_ptr<StepThread> thread_;  // ends before what it works on
 };
 
 SamplingParams default_sampling(const checkpoint::GenerationConfig& config) {
@@ -152,6 +133,7 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                                                .num_threads = options.num_threads,
                                                .max_step_tokens = chunk,
                                                .max_logit_rows = max_rows,
+                                               .head_alone = options.cache.enabled,
                                                .on_load_progress = options.on_load_progress}));
   const checkpoint::ModelConfig& config = pass->config();
   const models::CacheNeeds needs = pass->cache_needs();
@@ -164,17 +146,27 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
 
   const auto budget_bytes = static_cast<int64_t>(
       static_cast<double>(pass->device().available_memory_bytes()) * options.memory_fraction);
-  HEDDLE_ASSIGN_OR_RETURN(
-      const cache::PoolPlan plan,
-      cache::size_pools({.bytes = budget_bytes,
-                         .kv = kv_layout(needs, options.page_size, pass->dtype()),
-                         .state = state_layout(needs),
-                         .context_length = context_length,
-                         .max_running_requests = options.max_running_requests,
-                         .max_total_tokens = options.max_total_tokens}));
-  HEDDLE_ASSIGN_OR_RETURN(Pools pools,
-                          Pools::create(pass->device(), needs, plan.num_pages, options.page_size,
-                                        pass->dtype(), plan.num_state_slots));
+  const cache::KvLayout kv = kv_layout(needs, options.page_size, pass->dtype());
+  const cache::StateLayout state = state_layout(needs);
+  // Repeats of a whole prompt go on from a state: without one there is nothing to keep a vector by.
+  const bool keeps_hidden = options.cache.enabled && needs.num_state_layers > 0;
+  const int64_t hidden_width = keeps_hidden ? config.hidden_size : 0;
+  const int64_t hidden_bytes = bytes_of(DType::kF32, hidden_width);
+  HEDDLE_ASSIGN_OR_RETURN(const cache::PoolPlan plan,
+                          cache::size_pools({.bytes = budget_bytes,
+                                             .kv = kv,
+                                             .state = state,
+                                             .context_length = context_length,
+                                             .max_running_requests = options.max_running_requests,
+                                             .max_total_tokens = options.max_total_tokens,
+                                             .elastic = options.cache.enabled,
+                                             .slot_extra_bytes = hidden_bytes}));
+  HEDDLE_ASSIGN_OR_RETURN(Pools pools, Pools::create(pass->device(), needs,
+                                                     {.num_pages = plan.num_pages,
+                                                      .page_size = options.page_size,
+                                                      .kv_dtype = pass->dtype(),
+                                                      .num_state_slots = plan.num_state_slots,
+                                                      .hidden_width = hidden_width}));
   HEDDLE_ASSIGN_OR_RETURN(const checkpoint::GenerationConfig generation,
                           checkpoint::load_generation_config(options.model_dir, config));
 
@@ -194,18 +186,24 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                  .mapped_weights_bytes = pass->weights().bytes_in_place(),
                  .kv_pool_bytes = plan.kv_pool_bytes,
                  .state_pool_bytes = plan.state_pool_bytes,
-                 .activation_bytes = pass->program().memory.arena_bytes,
+                 .shared_pool_bytes = plan.shared_bytes,
+                 .activation_bytes = pass->arena_bytes(),
                  .kv_tokens = plan.num_pages * options.page_size,
                  .state_slots = plan.num_state_slots,
                  .page_size = options.page_size,
                  .max_running_requests = plan.max_running_requests};
-  const PoolSizes sizes{.num_pages = plan.num_pages,
-                        .page_size = options.page_size,
-                        .num_state_slots = plan.num_state_slots,
-                        .max_step_tokens = chunk,
-                        .max_step_sequences = plan.max_running_requests};
-  loaded.runner =
-      std::make_unique<ModelRunner>(std::move(pass), std::move(pools), sizes, plan.context_length);
+  const PoolSizes sizes{
+      .num_pages = plan.num_pages,
+      .page_size = options.page_size,
+      .num_state_slots = plan.num_state_slots,
+      .max_step_tokens = chunk,
+      .max_step_sequences = plan.max_running_requests,
+      .page_bytes = kv.bytes_per_page(),
+      .state_slot_bytes = plan.num_state_slots > 0 ? state.bytes_per_slot() + hidden_bytes : 0,
+      .shared_bytes = plan.shared_bytes,
+      .keeps_hidden = keeps_hidden};
+  HEDDLE_ASSIGN_OR_RETURN(loaded.runner, ModelRunner::create(std::move(pass), std::move(pools),
+                                                             sizes, plan.context_length));
   return loaded;
 }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pools: the KV pages and recurrent states of a model, and the views of them that its ops take.
+// Pools: the KV pages and recurrent states of a model, the hidden vectors kept with states, and the
+// views of them that its ops take.
+//
+// Threading: confined; what a step's ops do to them follows the step.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +13,7 @@
 #include "cache/state_pool.h"
 #include "models/model.h"
 #include "ops/forward_context.h"
+#include "request/batch_plan.h"
 
 namespace heddle::runner {
 
@@ -17,17 +21,32 @@ namespace heddle::runner {
 cache::KvLayout kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype);
 cache::StateLayout state_layout(const models::CacheNeeds& needs);
 
+struct PoolsOptions {
+  int64_t num_pages = 0;
+  int32_t page_size = 16;
+  DType kv_dtype = DType::kF32;
+  int64_t num_state_slots = 0;
+  int64_t hidden_width = 0;  // of the vector kept with a state; 0: none is
+};
+
 class Pools {
  public:
   Pools() = default;
 
   static Result<Pools> create(device::Device& device, const models::CacheNeeds& needs,
-                              int64_t num_pages, int32_t page_size, DType kv_dtype,
-                              int64_t num_state_slots);
+                              const PoolsOptions& options);
+
+  // The head of a step: gives unused memory back, then zeroes states, copies states and copies
+  // pages. Ids lie within the pools (checked). What a model does not have is not touched: its plans
+  // may name pages that hold no KV.
+  Status begin_step(device::Stream& stream, const request::BatchPlan& plan);
 
   [[nodiscard]] cache::KvPool& kv() { return kv_; }
 
   [[nodiscard]] cache::StatePool& states() { return states_; }
+
+  // [slots + 1, H] f32, by state slot.
+  [[nodiscard]] MutableTensorView hidden() const;
 
   [[nodiscard]] std::span<const ops::KvLayer> kv_layers() const { return kv_layers_; }
 
@@ -36,6 +55,8 @@ class Pools {
  private:
   cache::KvPool kv_;
   cache::StatePool states_;
+  device::Buffer hidden_;
+  int64_t hidden_width_ = 0;
   std::vector<ops::KvLayer> kv_layers_;
   std::vector<ops::StateLayer> state_layers_;
 };

@@ -51,18 +51,22 @@ void Sampler::edit_logits(const SampleArgs& args) {
   const bool penalised = params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
                          params.presence_penalty != 0.0f;
   if (!penalised) return;
-  for (const TokenId token : args.output_tokens) {
+  const auto count = [&](TokenId token) {
     (void)at(token);
     ++counts_[static_cast<size_t>(token)];
-  }
-  for (const TokenId token : args.output_tokens) {
-    int32_t& count = counts_[static_cast<size_t>(token)];
-    if (count == 0) continue;  // done at an earlier occurrence
+  };
+  const auto penalise = [&](TokenId token) {
+    int32_t& occurrences = counts_[static_cast<size_t>(token)];
+    if (occurrences == 0) return;  // done at an earlier occurrence
     float& logit = at(token);
     logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
-    logit -= params.frequency_penalty * static_cast<float>(count) + params.presence_penalty;
-    count = 0;
-  }
+    logit -= params.frequency_penalty * static_cast<float>(occurrences) + params.presence_penalty;
+    occurrences = 0;
+  };
+  for (const TokenId token : args.output_tokens) count(token);
+  if (args.last_token != kNoToken) count(args.last_token);
+  for (const TokenId token : args.output_tokens) penalise(token);
+  if (args.last_token != kNoToken) penalise(args.last_token);
 }
 
 Result<TokenId> Sampler::sample(const SampleArgs& args, TokenLogprob* logprob) {
@@ -104,17 +108,18 @@ Result<TokenId> Sampler::sample(const SampleArgs& args, TokenLogprob* logprob) {
 }
 
 void Sampler::sample(std::span<float> logits, const request::PlannedSequence& sequence,
-                     request::SampledToken& sampled) {
-  const Result<TokenId> token = sample(
-      {.logits = logits,
-       .params = sequence.sampling,
-       .output_tokens = sequence.output_tokens,
-       .forbidden_tokens = sequence.forbidden_tokens,
-       .seed = sequence.seed,
-       .position = sequence.context_tokens + static_cast<int64_t>(sequence.new_tokens.size()),
-       .choice_index = sequence.choice_index,
-       .top_logprobs = sequence.top_logprobs},
-      sequence.return_logprobs ? &sampled.logprob : nullptr);
+                     TokenId fed_token, request::SampledToken& sampled) {
+  const Result<TokenId> token =
+      sample({.logits = logits,
+              .params = sequence.sampling,
+              .output_tokens = sequence.output_tokens,
+              .last_token = fed_token,
+              .forbidden_tokens = sequence.forbidden_tokens,
+              .seed = sequence.seed,
+              .position = sequence.context_tokens + sequence.num_new_tokens(),
+              .choice_index = sequence.choice_index,
+              .top_logprobs = sequence.top_logprobs},
+             sequence.return_logprobs ? &sampled.logprob : nullptr);
   sampled.sequence_id = sequence.sequence_id;
   sampled.token = token.ok() ? *token : 0;
   sampled.error = token.status();

@@ -367,6 +367,42 @@ TEST(LogitRowTest, ExponentialsAreRightToAFewRoundings) {
   EXPECT_EQ(exp_of_negative(-0.0f), 1);
 }
 
+TEST(SamplerTest, CountsATokenThatWasFedAsTheLastOfTheOutput) {
+  Sampler sampler(6);
+  const SamplingParams params{.temperature = 0.7f,
+                              .frequency_penalty = 0.5f,
+                              .presence_penalty = 0.25f,
+                              .repetition_penalty = 1.3f};
+  const std::vector<TokenId> output = {1, 3, 1, 5};
+  const std::vector<TokenId> new_tokens = {5};
+  const auto draw = [&](size_t num_known, bool fed, uint64_t seed, std::vector<float>& logits) {
+    logits = {0.5f, 2, -1, 1, 0.25f, 1.5f};
+    request::PlannedSequence sequence{.context_tokens = 9,
+                                      .sample = true,
+                                      .sampling = &params,
+                                      .seed = seed,
+                                      .output_tokens = std::span(output).first(num_known),
+                                      .return_logprobs = true};
+    sequence.feeds_drawn_token = fed;
+    if (!fed) sequence.new_tokens = new_tokens;
+    request::SampledToken sampled;
+    sampler.sample(logits, sequence, fed ? output[num_known] : kNoToken, sampled);
+    EXPECT_TRUE(sampled.error.ok());
+    return sampled;
+  };
+  std::vector<float> fed_logits;
+  std::vector<float> known_logits;
+  for (size_t count = 0; count + 1 <= output.size(); ++count) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      const request::SampledToken fed = draw(count, true, seed, fed_logits);
+      const request::SampledToken known = draw(count + 1, false, seed, known_logits);
+      EXPECT_EQ(fed.token, known.token);
+      EXPECT_EQ(fed.logprob.logprob, known.logprob.logprob);
+      EXPECT_EQ(fed_logits, known_logits);
+    }
+  }
+}
+
 TEST(SamplerTest, FillsTheSampledTokenOfAPlan) {
   Sampler sampler(4);
   std::vector<float> logits = {0, 1, 2, 3};
@@ -381,14 +417,14 @@ TEST(SamplerTest, FillsTheSampledTokenOfAPlan) {
                   .sampling = &params,
                   .return_logprobs = true,
                   .top_logprobs = 1},
-                 sampled);
+                 kNoToken, sampled);
   EXPECT_EQ(sampled.sequence_id, 12);
   EXPECT_EQ(sampled.token, 3);
   EXPECT_EQ(sampled.logprob.top.size(), 1u);
   EXPECT_TRUE(sampled.error.ok());
   logits[2] = kNan;
   sampler.sample(logits, {.sequence_id = 12, .new_tokens = new_tokens, .sampling = &params},
-                 sampled);
+                 kNoToken, sampled);
   EXPECT_FALSE(sampled.error.ok());
 }
 

@@ -133,9 +133,13 @@ class Qwen3Next final : public Model {
     }
     h = g.rms_norm(h, "norm", config_.rms_norm_eps);
     outputs.hidden_states.push_back(h);
-    outputs.logits =
-        g.linear(g.logit_rows(h), config_.tie_word_embeddings ? "embed_tokens" : "lm_head");
+    outputs.head_rows = g.logit_rows(h);
+    outputs.logits = build_head(g, outputs.head_rows);
     return outputs;
+  }
+
+  Value build_head(graph::GraphBuilder& g, Value rows) const override {
+    return g.linear(rows, config_.tie_word_embeddings ? "embed_tokens" : "lm_head");
   }
 
  private:

@@ -72,6 +72,10 @@ Status check_batch_pages(const char* op, const ForwardContext& forward, int64_t 
         fmt::format("{}: the batch has pages of {} tokens, the pool pages of {}", op,
                     forward.page_size, page_size));
   }
+  if (!forward.kv_lens.empty() && static_cast<int64_t>(forward.kv_lens.size()) != B) {
+    return invalid_argument(fmt::format("{}: kv_lens has {} entries, the batch has {} sequences",
+                                        op, forward.kv_lens.size(), B));
+  }
   if (static_cast<int64_t>(forward.page_table.size()) < B * forward.page_table_width) {
     return invalid_argument(fmt::format("{}: page_table has {} entries, {} x {} are needed", op,
                                         forward.page_table.size(), B, forward.page_table_width));

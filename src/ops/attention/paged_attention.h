@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention over a paged KV cache: appends the step's keys and values, then lets every row
-// see all tokens of its sequence up to itself.
+// Causal attention over a paged KV cache: appends the step's keys and values (but those that
+// ForwardContext::kv_lens says are there), then lets every row see all tokens of its sequence up to
+// itself, as they lie in the pages.
 //
 //   y[t, h] = sum over j <= position(t) of softmax_j(scale * q[t, h] . k[j, n]) v[j, n],
 //   n = floor(h * Nkv / Nq)

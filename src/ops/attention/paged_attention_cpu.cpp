@@ -130,7 +130,7 @@ class PagedAttention {
   }
 
  private:
-  // Stores the new rows' keys and values in their pages.
+  // Stores the new rows' keys and values in their pages, where they are not there yet.
   void append() {
     const int64_t T = args_.k.shape[0];
     const int64_t num_tasks = (T + kAppendRowsPerTask - 1) / kAppendRowsPerTask;
@@ -149,6 +149,7 @@ class PagedAttention {
     const int64_t width = args_.num_kv_heads * args_.head_dim;
     const int64_t position = forward_.context_lens[static_cast<size_t>(b)] + row -
                              forward_.query_start[static_cast<size_t>(b)];
+    if (position < forward_.first_stored(b)) return;
     const int64_t page = forward_.pages(b)[position / forward_.page_size];
     const int64_t slot = position % forward_.page_size;
     const DType dtype = args_.kv.k.dtype;

@@ -31,6 +31,7 @@ struct SequencePart {
   int sequence = 0;  // index into the conversation
   int64_t first = 0;
   int64_t num_rows = 0;
+  int64_t kv_len = 0;  // keys and values of the tokens before are there: those given are NaN
 };
 
 constexpr float kCanary = 12345.0f;
@@ -80,11 +81,13 @@ class Conversation {
     int64_t T = 0;
     query_start_ = {0};
     context_lens_.clear();
+    kv_lens_.clear();
     step_table_.clear();
     for (const SequencePart& part : parts) {
       T += part.num_rows;
       query_start_.push_back(static_cast<int32_t>(T));
       context_lens_.push_back(static_cast<int32_t>(part.first));
+      kv_lens_.push_back(static_cast<int32_t>(std::max(part.first, part.kv_len)));
       const auto row = table_.begin() + part.sequence * width_;
       step_table_.insert(step_table_.end(), row, row + width_);
     }
@@ -99,6 +102,9 @@ class Conversation {
           to[c] = noise(static_cast<uint64_t>(parts[p].sequence) + 7,
                         static_cast<uint64_t>(parts[p].first + i), static_cast<uint64_t>(c));
         }
+        if (parts[p].first + i < parts[p].kv_len) {
+          std::fill(to + query_width, to + qkv_width, std::numeric_limits<float>::quiet_NaN());
+        }
       }
     }
     device::ThreadPool pool(num_threads);
@@ -106,6 +112,9 @@ class Conversation {
     ForwardContext forward;
     forward.query_start = query_start_;
     forward.context_lens = context_lens_;
+    const bool replays =
+        std::ranges::any_of(parts, [](const SequencePart& part) { return part.kv_len > 0; });
+    if (replays) forward.kv_lens = kv_lens_;
     forward.page_table = step_table_;
     forward.page_table_width = width_;
     forward.page_size = static_cast<int32_t>(g.S);
@@ -148,6 +157,27 @@ class Conversation {
     }
   }
 
+  // Sequence `to` reads the first `count` pages of sequence `from`.
+  void share_pages(size_t from, size_t to, int64_t count) {
+    const auto row = [&](size_t b) { return table_.begin() + static_cast<int64_t>(b) * width_; };
+    std::copy_n(row(from), count, row(to));
+  }
+
+  // The bytes of a sequence's first `count` pages.
+  std::vector<uint8_t> page_bytes(size_t sequence, int64_t count) {
+    std::vector<uint8_t> all;
+    for (const Tensor* pool : {&k_pages_, &v_pages_}) {
+      const int64_t bytes = pool->num_bytes() / num_pages_;
+      for (int64_t i = 0; i < count; ++i) {
+        const int32_t page =
+            table_[sequence * static_cast<size_t>(width_) + static_cast<size_t>(i)];
+        const auto* from = static_cast<const uint8_t*>(pool->view().data) + page * bytes;
+        all.insert(all.end(), from, from + bytes);
+      }
+    }
+    return all;
+  }
+
   void check_against_reference(bool on) { check_reference_ = on; }
 
   [[nodiscard]] const std::vector<std::vector<float>>& outputs() const { return outputs_; }
@@ -186,7 +216,7 @@ class Conversation {
   std::vector<int32_t> table_;
   std::vector<int32_t> foreign_;
   std::vector<std::vector<float>> outputs_;
-  std::vector<int32_t> query_start_, context_lens_, step_table_;
+  std::vector<int32_t> query_start_, context_lens_, kv_lens_, step_table_;
   bool check_reference_ = false;
 };
 
@@ -246,6 +276,42 @@ TEST(PagedAttentionTest, GivesTheSameBitsForAnyChunkingBatchThreadsAndPages) {
       }
     }
   }
+}
+
+TEST(PagedAttentionTest, ReplaysRowsOnKeysAndValuesThatAreThereWithoutWritingThem) {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    for (const int threads : {1, 3}) {
+      SCOPED_TRACE(fmt::format("{} {} threads", to_string(dtype), threads));
+      const Geometry geometry{.Nq = 6, .Nkv = 2, .D = 24, .S = 16, .dtype = dtype};
+      Conversation whole(geometry, {120, 9});
+      whole.run_whole();
+      Conversation replayed(geometry, {120, 9});
+      replayed.step({{.sequence = 0, .first = 0, .num_rows = 100}});
+      const std::vector<uint8_t> before = replayed.page_bytes(0, 6);
+      // Rows 33 to 119 again, those before 96 on what is there; company that writes all of its own.
+      replayed.step({{.sequence = 1, .first = 0, .num_rows = 9},
+                     {.sequence = 0, .first = 33, .num_rows = 87, .kv_len = 96}},
+                    threads);
+      EXPECT_EQ(replayed.page_bytes(0, 6), before);
+      // All rows of a step lie before kv_len.
+      replayed.step({{.sequence = 0, .first = 40, .num_rows = 8, .kv_len = 120}}, threads);
+      EXPECT_EQ(replayed.page_bytes(0, 6), before);
+      EXPECT_EQ(replayed.outputs(), whole.outputs());
+      replayed.expect_foreign_pages_untouched();
+    }
+  }
+}
+
+TEST(PagedAttentionTest, LeavesPagesSharedWithAnotherSequenceAsTheyAre) {
+  const Geometry geometry{.Nq = 4, .Nkv = 2, .D = 32, .S = 16};
+  Conversation conversation(geometry, {80, 80});
+  conversation.step({{.sequence = 0, .first = 0, .num_rows = 80}});
+  conversation.share_pages(0, 1, 4);
+  const std::vector<uint8_t> before = conversation.page_bytes(0, 5);
+  conversation.check_against_reference(true);  // of what the pages hold
+  conversation.step({{.sequence = 1, .first = 20, .num_rows = 60, .kv_len = 64}}, 2);
+  EXPECT_EQ(conversation.page_bytes(0, 5), before);
+  EXPECT_NE(conversation.page_bytes(1, 5), before) << "its own last page is another";
 }
 
 TEST(PagedAttentionTest, GivesTheSameBitsWhereSegmentsAreJoined) {
@@ -364,6 +430,10 @@ TEST_F(PagedAttentionErrorsTest, SaysWhatDoesNotFit) {
   context_lens_[0] = 0;
   query_start_[1] = 1;
   EXPECT_THAT(message(args()), ::testing::HasSubstr("covers rows 0 to 1, the tensors have 2"));
+  query_start_[1] = 2;
+  const std::vector<int32_t> too_many = {1, 1};
+  forward_.kv_lens = too_many;
+  EXPECT_THAT(message(args()), ::testing::HasSubstr("kv_lens has 2 entries"));
 }
 
 TEST_F(PagedAttentionErrorsTest, RoundsKeysAndValuesAsTheScalarConversionsDo) {

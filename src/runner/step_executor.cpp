@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/step_executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace heddle::runner {
+
+using request::PlannedSequence;
+using Part = BatchedSequence::Part;
+
+StepExecutor::StepExecutor(std::unique_ptr<ForwardPass> pass, Pools pools, const PoolSizes& sizes,
+                           int64_t context_length)
+    : pass_(std::move(pass)),
+      pools_(std::move(pools)),
+      sizes_(sizes),
+      batch_(sizes.max_step_tokens, sizes.max_step_sequences,
+             (context_length + sizes.page_size - 1) / sizes.page_size, sizes.page_size),
+      sampler_(pass_->config().vocab_size),
+      drawn_tokens_(static_cast<size_t>(sizes.max_step_sequences), sampling::kNoToken) {
+  if (sizes.keeps_hidden) {
+    head_rows_ =
+        Tensor({int64_t{sizes.max_step_sequences}, pass_->config().hidden_size}, DType::kF32);
+  }
+}
+
+Status StepExecutor::run(const request::BatchPlan& plan, request::StepOutput& output) {
+  Status status = check(plan);
+  if (status.ok()) status = compute(plan, output);
+  if (!status.ok()) std::ranges::fill(drawn_tokens_, sampling::kNoToken);
+  return status;
+}
+
+Status StepExecutor::check(const request::BatchPlan& plan) const {
+  for (const PlannedSequence& sequence : plan.sequences) {
+    const auto wrong = [&](const std::string& what) {
+      return invalid_argument(fmt::format("sequence {}: {}", sequence.sequence_id, what));
+    };
+    if (sequence.row < 0 || sequence.row >= sizes_.max_step_sequences) {
+      return wrong(fmt::format("row {}; there are {}", sequence.row, sizes_.max_step_sequences));
+    }
+    if (sequence.hidden_slot < 0 || sequence.hidden_slot > sizes_.num_state_slots) {
+      return wrong(fmt::format("hidden slot {}; there are {}", sequence.hidden_slot,
+                               sizes_.num_state_slots));
+    }
+    if (sizes_.keeps_hidden) continue;
+    bool wants_hidden = sequence.hidden_slot != 0;
+    for (const auto& checkpoint : sequence.checkpoints) wants_hidden |= checkpoint.keep_hidden;
+    if (wants_hidden) return wrong("this runner keeps no hidden vectors");
+  }
+  return {};
+}
+
+Status StepExecutor::compute(const request::BatchPlan& plan, request::StepOutput& output) {
+  HEDDLE_RETURN_IF_ERROR(pools_.begin_step(pass_->stream(), plan));
+  HEDDLE_RETURN_IF_ERROR(batch_.build(plan, LogitRows::kSampled, drawn_tokens_));
+  if (!batch_.empty()) {
+    HEDDLE_RETURN_IF_ERROR(pass_->run(batch_.ids(), batch_.positions(), batch_.context(pools_)));
+    HEDDLE_RETURN_IF_ERROR(keep_hidden());
+  }
+  if (!batch_.hidden_slots().empty()) HEDDLE_RETURN_IF_ERROR(run_head());
+  draw(plan, output);
+  return {};
+}
+
+Status StepExecutor::keep_hidden() {
+  if (batch_.kept_hidden().empty()) return {};
+  const TensorView rows = pass_->head_rows();
+  const MutableTensorView kept = pools_.hidden();
+  const int64_t bytes = bytes_of(DType::kF32, rows.shape[1]);
+  for (const KeptHidden& hidden : batch_.kept_hidden()) {
+    HEDDLE_RETURN_IF_ERROR(pass_->stream().copy(kept.row<float>(hidden.slot),
+                                                rows.row<float>(hidden.logit_row), bytes));
+  }
+  return {};
+}
+
+Status StepExecutor::run_head() {
+  const MutableTensorView kept = pools_.hidden();
+  const int64_t bytes = bytes_of(DType::kF32, kept.shape[1]);
+  MutableTensorView rows = head_rows_.view();
+  rows.shape = Shape{std::ssize(batch_.hidden_slots()), kept.shape[1]};
+  int64_t row = 0;
+  for (const int32_t slot : batch_.hidden_slots()) {
+    HEDDLE_RETURN_IF_ERROR(
+        pass_->stream().copy(rows.row<float>(row++), kept.row<float>(slot), bytes));
+  }
+  return pass_->run_head(rows);
+}
+
+void StepExecutor::draw(const request::BatchPlan& plan, request::StepOutput& output) {
+  const auto vocab_size = static_cast<size_t>(pass_->config().vocab_size);
+  size_t index = 0;
+  for (const PlannedSequence& sequence : plan.sequences) {
+    const BatchedSequence& batched = batch_.sequences()[index++];
+    if (!sequence.sample) continue;
+    request::SampledToken& sampled = output.tokens.emplace_back();
+    if (batched.part == Part::kSkipped) {
+      sampled.sequence_id = sequence.sequence_id;
+      sampled.skipped = true;
+      continue;
+    }
+    const MutableTensorView logits =
+        batched.part == Part::kHidden ? pass_->head_logits() : pass_->logits();
+    sampler_.sample({logits.row<float>(batched.logit_row), vocab_size}, sequence, batched.fed_token,
+                    sampled);
+    drawn_tokens_[static_cast<size_t>(sequence.row)] =
+        sampled.error.ok() ? sampled.token : sampling::kNoToken;
+  }
+}
+
+}  // namespace heddle::runner

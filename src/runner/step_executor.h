@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepExecutor: one plan from head to tokens: memory that starts, moves or goes back, the forward
+// pass, hidden vectors that are kept or stand for a prompt, the draws. It remembers per row the
+// token drawn last, so that a plan may feed on what nobody outside has seen yet.
+//
+// Threading: confined to one thread, the one that takes part in the compute pool.
+// Cost: a step allocates nothing once its sizes have been seen.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "request/batch_plan.h"
+#include "request/step_output.h"
+#include "runner/forward_batch.h"
+#include "runner/forward_pass.h"
+#include "runner/pools.h"
+#include "runner/runner.h"
+#include "sampling/sampler.h"
+
+namespace heddle::runner {
+
+class StepExecutor {
+ public:
+  // `context_length`: tokens a sequence may have. With PoolSizes::keeps_hidden the pass was made
+  // with ForwardOptions::head_alone.
+  StepExecutor(std::unique_ptr<ForwardPass> pass, Pools pools, const PoolSizes& sizes,
+               int64_t context_length);
+
+  // `output` is empty. After an error all earlier draws count as failed, so that what was planned
+  // upon them is skipped.
+  Status run(const request::BatchPlan& plan, request::StepOutput& output);
+
+ private:
+  Status compute(const request::BatchPlan& plan, request::StepOutput& output);
+  [[nodiscard]] Status check(const request::BatchPlan& plan) const;
+  Status keep_hidden();
+  Status run_head();
+  void draw(const request::BatchPlan& plan, request::StepOutput& output);
+
+  std::unique_ptr<ForwardPass> pass_;
+  Pools pools_;
+  PoolSizes sizes_;
+  ForwardBatch batch_;
+  sampling::Sampler sampler_;
+  std::vector<TokenId> drawn_tokens_;  // by row; kNoToken: never, or the draw failed
+  Tensor head_rows_;                   // [sequences, H] f32: the hidden vectors of a step
+};
+
+}  // namespace heddle::runner

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/step_thread.h"
+
+#include <exception>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+
+namespace heddle::runner {
+
+Result<std::unique_ptr<StepThread>> StepThread::start(Step step) {
+  std::unique_ptr<StepThread> thread(new StepThread(std::move(step)));
+  try {
+    thread->thread_ = std::thread([raw = thread.get()] { raw->run(); });
+  } catch (const std::system_error& error) {
+    return resource_exhausted(fmt::format("no thread for the runner: {}", error.what()));
+  }
+  return thread;
+}
+
+StepThread::StepThread(Step step)
+    : step_(std::move(step)), out_of_memory_(resource_exhausted("a step ran out of host memory")) {
+  spare_.resize(kMaxStepsInFlight + 1);  // one more is being processed
+}
+
+StepThread::~StepThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  work_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void StepThread::submit(const request::BatchPlan& plan) {
+  HEDDLE_CHECK_LT(num_submitted_ - num_waited_, int64_t{kMaxStepsInFlight});
+  Entry& next = entry(num_submitted_);
+  next.plan = &plan;
+  if (!spare_.empty()) {
+    next.output = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ++num_submitted_;
+  }
+  work_.notify_one();
+}
+
+Result<request::StepOutput> StepThread::wait() {
+  HEDDLE_CHECK_LT(num_waited_, num_submitted_);
+  {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [this] { return num_done_ > num_waited_; });
+  }
+  Entry& oldest = entry(num_waited_++);
+  if (!oldest.status.ok()) {
+    recycle(std::move(oldest.output));
+    return std::move(oldest.status);
+  }
+  return std::move(oldest.output);
+}
+
+void StepThread::recycle(request::StepOutput output) {
+  output.tokens.clear();
+  if (spare_.size() < spare_.capacity()) spare_.push_back(std::move(output));
+}
+
+void StepThread::run() {
+  for (int64_t step = 0;; ++step) {
+    {
+      std::unique_lock lock(mutex_);
+      work_.wait(lock, [&] { return stopping_ || num_submitted_ > step; });
+      if (stopping_) return;
+    }
+    Entry& current = entry(step);
+    current.status = carry_out(current);
+    {
+      const std::lock_guard lock(mutex_);
+      ++num_done_;
+    }
+    done_.notify_one();
+  }
+}
+
+// Libraries may throw, first of all for want of memory: that must fail the step, not the process.
+Status StepThread::carry_out(Entry& entry) {
+  try {
+    return step_(*entry.plan, entry.output);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory_;
+  } catch (const std::exception& error) {
+    try {
+      return internal_error(fmt::format("a step threw: {}", error.what()));
+    } catch (const std::exception&) {
+      return out_of_memory_;
+    }
+  }
+}
+
+}  // namespace heddle::runner
