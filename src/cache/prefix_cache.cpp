@@ -225,9 +225,7 @@ void PrefixCache::confirm(Sequence& sequence, SequenceHold& hold) {
     const SequenceHold::Pending pending = hold.pending[count];
     PrefixNode* const node =
         publish(sequence, hold, pending.tokens, pending.slot, pending.keeps_hidden);
-    if (!pending.decode || node == nullptr) continue;
-    if (hold.decode_node != nullptr) tree_.drop_unused_state(hold.decode_node);
-    hold.decode_node = node;
+    if (pending.decode) hold.decode_node = node;
   }
   hold.pending.erase(hold.pending.begin(), hold.pending.begin() + static_cast<int64_t>(count));
 }
@@ -248,8 +246,13 @@ PrefixNode* PrefixCache::publish(const Sequence& sequence, SequenceHold& hold, i
       states_.release(slot);
     }
   }
-  if (inserted.node != nullptr && num_tokens >= hold.shared_tokens) {
+  if (num_tokens >= hold.shared_tokens) {
     PrefixLock deeper = tree_.lock(inserted.node, false);
+    // The decode checkpoint above is replaced. While its node is held it cannot have been merged.
+    if (hold.decode_node != nullptr && hold.decode_node != inserted.node) {
+      tree_.drop_unused_state(hold.decode_node);
+    }
+    hold.decode_node = nullptr;
     tree_.unlock(hold.path);
     hold.path = deeper;
   }
@@ -263,12 +266,7 @@ void PrefixCache::release(Sequence& sequence, SequenceHold& hold, Keep keep) {
   const bool keeps_end = options_.enabled && keep == Keep::kEnd && sequence.num_computed > 0 &&
                          keeps_exact_end(options_.policy);
   if (keeps_end && options_.needs_state) {
-    PrefixNode* const end =
-        publish(sequence, hold, sequence.num_computed, sequence.state_slot, false);
-    sequence.state_slot = 0;
-    if (end != nullptr && hold.decode_node != nullptr && end != hold.decode_node) {
-      tree_.drop_unused_state(hold.decode_node);
-    }
+    publish(sequence, hold, sequence.num_computed, std::exchange(sequence.state_slot, 0), false);
   } else if (keeps_end) {
     const int64_t whole_pages = sequence.num_computed - sequence.num_computed % options_.page_size;
     if (whole_pages > 0) publish(sequence, hold, whole_pages, 0, false);
