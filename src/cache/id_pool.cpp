@@ -60,6 +60,7 @@ void IdPool::free(std::span<const int32_t> ids) {
     slot.owner = Owner::kFree;
     free_ids_.push_back(id);
   }
+  if (observer_ != nullptr) observer_->freed(ids);
 }
 
 void IdPool::move(int32_t id, Owner from, Owner to) {

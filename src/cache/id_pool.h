@@ -33,6 +33,13 @@ inline constexpr int kNumOwners = 5;
 
 class IdPool {
  public:
+  // Hears of every id that becomes free.
+  class FreeObserver {
+   public:
+    virtual ~FreeObserver() = default;
+    virtual void freed(std::span<const int32_t> ids) = 0;
+  };
+
   // `name` appears in the messages of failed checks. `size` fits int32 (checked).
   IdPool(std::string name, int64_t size);
 
@@ -42,6 +49,9 @@ class IdPool {
 
   // One id, or 0 if none is free.
   [[nodiscard]] int32_t allocate_one();
+
+  // Outlives the pool; null: nobody listens.
+  void set_free_observer(FreeObserver* observer) { observer_ = observer; }
 
   // Whoever owns them. Freeing what is free is a broken invariant and aborts, naming the id.
   void free(std::span<const int32_t> ids);
@@ -81,6 +91,7 @@ class IdPool {
   std::vector<Slot> slots_;        // [size + 1], by id
   std::vector<int32_t> free_ids_;  // the next one to hand out is last
   std::array<int64_t, kNumOwners> counts_{};
+  FreeObserver* observer_ = nullptr;
 };
 
 }  // namespace heddle::cache

@@ -13,12 +13,19 @@ using request::Sequence;
 
 PrefixCache::PrefixCache(const PrefixCacheOptions& options)
     : options_(options),
+      budget_({.num_pages = options.num_pages,
+               .num_slots = options.num_state_slots,
+               .page_bytes = options.tree.page_bytes,
+               .slot_bytes = options.tree.state_bytes,
+               .shared_bytes = options.shared_bytes}),
       pages_(options.num_pages, options.page_size),
       states_(options.num_state_slots),
       tree_(options.tree, pages_, states_) {
   HEDDLE_CHECK_EQ(options.tree.needs_state, options.needs_state);
   HEDDLE_CHECK_EQ(options.grid % options.page_size, 0);
   HEDDLE_CHECK_EQ(options.decode_interval % options.grid, 0);
+  pages_.ids().set_free_observer(&freed_pages_);
+  states_.ids().set_free_observer(&freed_slots_);
 }
 
 // ---- What a sequence finds ----
@@ -53,22 +60,75 @@ int64_t PrefixCache::pages_to_own(const Sequence& sequence, const PrefixMatch& m
 
 // ---- Room ----
 
+// What could be in use in addition, once everything nobody holds is given up.
+int64_t PrefixCache::available_bytes() const {
+  const PrefixTreeStats tree = tree_.stats();
+  return options_.shared_bytes - budget_.bytes_in_use() +
+         tree.evictable_pages * options_.tree.page_bytes +
+         tree.evictable_states * options_.tree.state_bytes;
+}
+
 int64_t PrefixCache::available_pages() const {
-  return pages_.num_free() + tree_.stats().evictable_pages;
+  const int64_t ids = pages_.num_free() + tree_.stats().evictable_pages;
+  if (options_.shared_bytes == 0) return ids;
+  return std::min(ids, std::max<int64_t>(available_bytes(), 0) / options_.tree.page_bytes);
 }
 
 int64_t PrefixCache::available_states() const {
-  return states_.num_free() + tree_.stats().evictable_states;
+  const int64_t ids = states_.num_free() + tree_.stats().evictable_states;
+  if (options_.shared_bytes == 0) return ids;
+  return std::min(ids, std::max<int64_t>(available_bytes(), 0) / options_.tree.state_bytes);
 }
 
-bool PrefixCache::make_room_for_pages(int64_t count) {
-  if (pages_.num_free() < count) tree_.evict_pages(count - pages_.num_free());
-  return pages_.num_free() >= count;
+int64_t PrefixCache::free_states() const {
+  if (options_.shared_bytes == 0) return states_.num_free();
+  return std::min(states_.num_free(),
+                  (options_.shared_bytes - budget_.bytes_in_use()) / options_.tree.state_bytes);
 }
 
-bool PrefixCache::make_room_for_states(int64_t count) {
-  if (states_.num_free() < count) tree_.evict_states(count - states_.num_free());
-  return states_.num_free() >= count;
+int64_t PrefixCache::most_states() const {
+  if (options_.shared_bytes == 0) return states_.num_slots();
+  return std::min(states_.num_slots(), options_.shared_bytes / options_.tree.state_bytes);
+}
+
+bool PrefixCache::has_room(int64_t pages, int64_t states) const {
+  if (available_pages() < pages || available_states() < states) return false;
+  return options_.shared_bytes == 0 ||
+         pages * options_.tree.page_bytes + states * options_.tree.state_bytes <= available_bytes();
+}
+
+// Evicts until so many pages and states can be taken; nothing, and false, if that cannot be.
+bool PrefixCache::make_room(int64_t pages, int64_t states) {
+  if (!has_room(pages, states)) return false;
+  if (pages_.num_free() < pages) tree_.evict_pages(pages - pages_.num_free());
+  if (states_.num_free() < states) tree_.evict_states(states - states_.num_free());
+  if (options_.shared_bytes > 0) {
+    const int64_t missing = budget_.bytes_in_use() + pages * options_.tree.page_bytes +
+                            states * options_.tree.state_bytes - options_.shared_bytes;
+    if (missing > 0) tree_.evict_bytes(missing);
+  }
+  return true;
+}
+
+void PrefixCache::take_pages(int64_t count, std::vector<int32_t>& pages) {
+  const size_t before = pages.size();
+  HEDDLE_CHECK(pages_.allocate(count, pages));
+  HEDDLE_CHECK(budget_.commit_pages(std::span<const int32_t>(pages).subspan(before), unused_));
+}
+
+int32_t PrefixCache::take_state() {
+  const int32_t slot = states_.allocate();
+  HEDDLE_CHECK_NE(slot, 0);
+  HEDDLE_CHECK(budget_.commit_slots({&slot, 1}, unused_));
+  return slot;
+}
+
+void PrefixCache::take_unused(request::BatchPlan& plan) {
+  std::sort(unused_.pages.begin(), unused_.pages.end());  // runs go back in one call
+  std::swap(plan.unused_pages, unused_.pages);
+  std::swap(plan.unused_state_slots, unused_.slots);
+  unused_.pages.clear();
+  unused_.slots.clear();
 }
 
 // ---- The life of a sequence ----
@@ -85,9 +145,8 @@ bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t he
   PrefixLock path =
       tree_.lock(shared > start ? tree_.covering(match.kv_node, shared) : resume, false);
   PrefixLock source = options_.needs_state ? tree_.lock(resume, true) : PrefixLock{};
-  const bool fits =
-      available_pages() >= own + headroom && (!options_.needs_state || available_states() >= 1);
-  if (!fits || !make_room_for_pages(own) || (options_.needs_state && !make_room_for_states(1))) {
+  const int64_t num_states = options_.needs_state ? 1 : 0;
+  if (!has_room(own + headroom, num_states) || !make_room(own, num_states)) {
     tree_.unlock(source);
     tree_.unlock(path);
     return false;
@@ -95,10 +154,9 @@ bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t he
 
   sequence.pages.clear();
   tree_.append_pages(tree_.covering(path.node, shared), shared, sequence.pages);
-  HEDDLE_CHECK(pages_.allocate(own, sequence.pages));
+  take_pages(own, sequence.pages);
   if (options_.needs_state) {
-    sequence.state_slot = states_.allocate();
-    HEDDLE_CHECK_NE(sequence.state_slot, 0);
+    sequence.state_slot = take_state();
     states_.set_label(sequence.state_slot, start);
   }
   sequence.num_computed = start;
@@ -128,16 +186,17 @@ bool PrefixCache::grow(Sequence& sequence, int64_t num_tokens) {
   const int64_t missing =
       pages_.pages_for(num_tokens) - static_cast<int64_t>(sequence.pages.size());
   if (missing <= 0) return true;
-  return make_room_for_pages(missing) && pages_.allocate(missing, sequence.pages);
+  if (!make_room(missing, 0)) return false;
+  take_pages(missing, sequence.pages);
+  return true;
 }
 
 void PrefixCache::freeze(SequenceHold& hold, const CheckpointWish& wish, bool decode) {
-  int32_t slot = states_.allocate();
-  if (slot == 0 && wish.evicts && make_room_for_states(1)) slot = states_.allocate();
-  if (slot == 0) {
+  if (free_states() < 1 && !(wish.evicts && make_room(0, 1))) {
     ++skipped_checkpoints_;
     return;
   }
+  const int32_t slot = take_state();
   hold.pending.push_back(
       {.tokens = wish.tokens, .slot = slot, .keeps_hidden = wish.keeps_hidden, .decode = decode});
   hold.checkpoints[hold.turn].push_back(
@@ -168,8 +227,8 @@ void PrefixCache::plan_prefill(const Sequence& sequence, SequenceHold& hold, int
                     .num_tokens = sequence.num_tokens(),
                     .forks = hold.forks,
                     .role_boundaries = sequence.request.role_boundaries,
-                    .free_slots = states_.num_free(),
-                    .num_slots = states_.num_slots(),
+                    .free_slots = free_states(),
+                    .num_slots = most_states(),
                     .keeps_hidden = options_.keeps_hidden && planned.sample},
                    wishes_);
   hold.turn ^= 1;
@@ -305,6 +364,9 @@ PrefixCacheStats PrefixCache::stats() const {
 void PrefixCache::check_invariants(std::span<const Held> held) const {
   pages_.check_invariants();
   states_.check_invariants();
+  budget_.check_invariants();
+  HEDDLE_CHECK_EQ(budget_.bytes_in_use(), pages_.num_used() * options_.tree.page_bytes +
+                                              states_.num_used() * options_.tree.state_bytes);
   tree_.check_invariants(held.empty());
   std::vector<bool> page_seen(static_cast<size_t>(options_.num_pages) + 1, false);
   std::vector<bool> slot_seen(static_cast<size_t>(options_.num_state_slots) + 1, false);

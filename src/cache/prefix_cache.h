@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "cache/checkpoint_policy.h"
+#include "cache/memory_budget.h"
 #include "cache/page_allocator.h"
 #include "cache/prefix_tree.h"
 #include "cache/state_allocator.h"
@@ -47,7 +48,8 @@ struct PrefixCacheOptions {
   int64_t grid = 64;
   int64_t decode_interval = 256;
   bool keeps_hidden = false;  // the runner can draw again from a kept hidden vector
-  PrefixTreeOptions tree;
+  int64_t shared_bytes = 0;   // what pages and slots in use may take together; 0: all ids fit
+  PrefixTreeOptions tree;     // page_bytes and state_bytes count against shared_bytes
 };
 
 // What a running sequence holds beside its pages and its working slot. Empty while it waits.
@@ -94,6 +96,8 @@ struct PrefixCacheStats {
 class PrefixCache {
  public:
   explicit PrefixCache(const PrefixCacheOptions& options);
+  PrefixCache(const PrefixCache&) = delete;
+  PrefixCache& operator=(const PrefixCache&) = delete;
 
   // Where the sequence could resume now. Empty with the cache disabled.
   [[nodiscard]] PrefixMatch match(const request::Sequence& sequence) const;
@@ -138,6 +142,9 @@ class PrefixCache {
     kPublished,  // nothing beyond what has been published already
   };
 
+  // Appends to the plan the ids whose memory goes back to the system at its head.
+  void take_unused(request::BatchPlan& plan);
+
   // Gives everything back. No step in flight may use it.
   void release(request::Sequence& sequence, SequenceHold& hold, Keep keep);
 
@@ -167,15 +174,40 @@ class PrefixCache {
   [[nodiscard]] bool repeats(const request::Sequence& sequence, const PrefixMatch& match) const;
   [[nodiscard]] int64_t shared_tokens(const request::Sequence& sequence,
                                       const PrefixMatch& match) const;
-  [[nodiscard]] bool make_room_for_pages(int64_t count);
-  [[nodiscard]] bool make_room_for_states(int64_t count);
-  [[nodiscard]] int32_t take_checkpoint_slot(bool evicts);
+  [[nodiscard]] bool has_room(int64_t pages, int64_t states) const;
+  [[nodiscard]] bool make_room(int64_t pages, int64_t states);
+  [[nodiscard]] int64_t available_bytes() const;
+  [[nodiscard]] int64_t free_states() const;
+  [[nodiscard]] int64_t most_states() const;
+  void take_pages(int64_t count, std::vector<int32_t>& pages);
+  [[nodiscard]] int32_t take_state();
   // Freezes [0, num_tokens) of the sequence in the tree; takes the slot or frees it.
   PrefixNode* publish(const request::Sequence& sequence, SequenceHold& hold, int64_t num_tokens,
                       int32_t slot, bool keeps_hidden);
   void freeze(SequenceHold& hold, const CheckpointWish& wish, bool decode);
 
+  // Tells the budget what became free.
+  struct FreedPages final : IdPool::FreeObserver {
+    explicit FreedPages(MemoryBudget& budget) : budget(budget) {}
+
+    void freed(std::span<const int32_t> ids) override { budget.free_pages(ids); }
+
+    MemoryBudget& budget;
+  };
+
+  struct FreedSlots final : IdPool::FreeObserver {
+    explicit FreedSlots(MemoryBudget& budget) : budget(budget) {}
+
+    void freed(std::span<const int32_t> ids) override { budget.free_slots(ids); }
+
+    MemoryBudget& budget;
+  };
+
   PrefixCacheOptions options_;
+  MemoryBudget budget_;
+  FreedPages freed_pages_{budget_};
+  FreedSlots freed_slots_{budget_};
+  ReleasedIds unused_;  // to be told with the next plan
   PageAllocator pages_;
   StateAllocator states_;
   PrefixTree tree_;

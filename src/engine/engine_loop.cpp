@@ -65,6 +65,7 @@ Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineParts& pa
       parts.cache.eviction == "lru" ? cache::EvictionPolicy::kLru : cache::EvictionPolicy::kFlops;
   cache.tree.page_bytes = std::max<int64_t>(sizes.page_bytes, 1);
   cache.tree.state_bytes = std::max<int64_t>(sizes.state_slot_bytes, 1);
+  cache.shared_bytes = sizes.shared_bytes;
   return options;
 }
 
