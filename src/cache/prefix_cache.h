@@ -188,7 +188,7 @@ class PrefixCache {
 
   // Tells the budget what became free.
   struct FreedPages final : IdPool::FreeObserver {
-    explicit FreedPages(MemoryBudget& budget) : budget(budget) {}
+    explicit FreedPages(MemoryBudget& shared) : budget(shared) {}
 
     void freed(std::span<const int32_t> ids) override { budget.free_pages(ids); }
 
@@ -196,7 +196,7 @@ class PrefixCache {
   };
 
   struct FreedSlots final : IdPool::FreeObserver {
-    explicit FreedSlots(MemoryBudget& budget) : budget(budget) {}
+    explicit FreedSlots(MemoryBudget& shared) : budget(shared) {}
 
     void freed(std::span<const int32_t> ids) override { budget.free_slots(ids); }
 
