@@ -97,8 +97,9 @@ TEST(ForwardPass, ExactModeResumesFromACheckpointBitForBit) {
   const auto pass = tiny(/*exact=*/true);
   const models::CacheNeeds needs = pass->cache_needs();
   constexpr int32_t kPageSize = 16;
-  auto pools = runner::Pools::create(pass->device(), needs, /*num_pages=*/16, kPageSize,
-                                     pass->dtype(), /*num_state_slots=*/4);
+  auto pools = runner::Pools::create(
+      pass->device(), needs,
+      {.num_pages = 16, .page_size = kPageSize, .kv_dtype = pass->dtype(), .num_state_slots = 4});
   ASSERT_TRUE(pools.ok());
   runner::ForwardBatch batch(256, 2, 16, kPageSize);
   const std::vector<TokenId> tokens = some_tokens(150, 6);
