@@ -17,6 +17,8 @@ std::unique_ptr<engine::EngineLoop> make_engine(const Scenario& scenario,
                 .vocab_size = testing::ByteTokenizer::kVocabSize,
                 .context_length = scenario.rules.context_length,
                 .eos_token_ids = scenario.rules.eos_token_ids};
+  parts.scheduling = scenario.scheduling;
+  parts.cache = scenario.cache;
   parts.chunked_prefill_tokens = scenario.chunked_prefill_tokens;
   parts.max_queued_requests = scenario.max_queued_requests;
   parts.random_seed = scenario.seed + 1;
