@@ -5,6 +5,7 @@
 //
 //   HEDDLE_ORACLE_SCENARIOS=1000000  so many scenarios
 //   HEDDLE_ORACLE_SEED=1234          only this one
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -35,34 +36,41 @@ std::string rerun(uint64_t seed) {
                      seed);
 }
 
-// A broken invariant aborts the process: the signal handler then says which scenario it was.
+// A broken invariant aborts the process, and worse may happen to it: the signal handler then says
+// which scenario it was.
 char rerun_line[128];
 
-void say_rerun_line(int) {
+void say_rerun_line(int signal) {
   (void)!write(STDERR_FILENO, rerun_line, std::strlen(rerun_line));
-  std::signal(SIGABRT, SIG_DFL);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
 }
 
-class AbortNote {
+class CrashNote {
  public:
-  explicit AbortNote(uint64_t seed) {
+  explicit CrashNote(uint64_t seed) {
     std::strncpy(rerun_line, rerun(seed).c_str(), sizeof rerun_line - 1);
-    previous_ = std::signal(SIGABRT, say_rerun_line);
+    for (size_t i = 0; i < kSignals.size(); ++i) {
+      previous_[i] = std::signal(kSignals[i], say_rerun_line);
+    }
   }
 
-  ~AbortNote() { std::signal(SIGABRT, previous_); }
+  ~CrashNote() {
+    for (size_t i = 0; i < kSignals.size(); ++i) std::signal(kSignals[i], previous_[i]);
+  }
 
-  AbortNote(const AbortNote&) = delete;
-  AbortNote& operator=(const AbortNote&) = delete;
+  CrashNote(const CrashNote&) = delete;
+  CrashNote& operator=(const CrashNote&) = delete;
 
  private:
-  void (*previous_)(int);
+  static constexpr std::array kSignals = {SIGABRT, SIGSEGV};
+  std::array<void (*)(int), kSignals.size()> previous_{};
 };
 
 // Returns what the scenario reached; fails the test if it went wrong.
 PlayCounts expect_clean(uint64_t seed) {
   const Scenario scenario = make_scenario(seed);
-  const AbortNote note(seed);
+  const CrashNote note(seed);
   const Outcome outcome = play(scenario);
   EXPECT_TRUE(outcome.clean()) << outcome.to_string() << scenario.to_string() << rerun(seed);
   return outcome.counts;

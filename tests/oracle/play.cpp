@@ -205,13 +205,13 @@ class Play {
                       fmt::join(live.tokens, " "), fmt::join(live.arrival->answer.tokens, " ")));
   }
 
-  // Nobody can reuse more than what it shares with others of its namespace that came before.
+  // Nobody can reuse more than what it shares with others of its namespace.
   void check_cache_report(const Live& live) {
     const CacheReport& report = live.last.cache;
     const Request& request = live.arrival->request;
     int64_t most = 0;
     for (const Live& other : live_) {
-      if (&other == &live) break;
+      if (&other == &live) continue;
       if (other.arrival->request.cache_namespace != request.cache_namespace) continue;
       most = std::max(most, num_shared(request.prompt, other));
     }
@@ -221,7 +221,7 @@ class Play {
         report.matched_tokens > most || (!scenario_.cache.enabled && report.matched_tokens > 0)) {
       wrong(
           fmt::format("{} reports {} reused and {} matched tokens of {}, exact repeat {}, and "
-                      "shares {} with earlier ones",
+                      "shares {} with others",
                       request.id, report.reused_tokens, report.matched_tokens,
                       request.prompt.size(), report.exact_repeat, most));
     }

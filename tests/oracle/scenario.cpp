@@ -69,8 +69,10 @@ class ScenarioMaker {
     if (dice_.percent(20)) {
       options.max_prefill_tokens = static_cast<int32_t>(dice_.between(1, 3 * scenario_.grid));
     }
-    options.enable_priority = options.policy == "priority" || dice_.percent(25);
-    if (options.policy == "priority") options.policy = "fcfs";
+    const bool takes_priorities =
+        options.policy == "fcfs" || options.policy == "lof" || options.policy == "fair";
+    options.enable_priority = takes_priorities && dice_.percent(40);
+    has_priorities_ = options.enable_priority || options.policy == "priority";
     options.low_values_first = dice_.percent(30);
     if (dice_.percent(50)) options.default_priority = dice_.between(0, 30);
     options.preemption = dice_.percent(80);
@@ -176,7 +178,7 @@ class ScenarioMaker {
     request.prompt = make_prompt();
     request.stop = make_stop();
     request.sampling.seed = static_cast<uint64_t>(dice_.between(0, 2));
-    if (scenario_.scheduling.enable_priority && dice_.percent(80)) {
+    if (has_priorities_ && dice_.percent(80)) {
       request.priority = dice_.between(0, 30);
     }
     request.tenant = dice_.pick<const char*>({"", "one", "two"});
@@ -225,6 +227,7 @@ class ScenarioMaker {
   Scenario scenario_;
   std::vector<Tokens> stems_;
   std::vector<std::pair<Tokens, Tokens>> prompt_of_;  // prompts and answers so far
+  bool has_priorities_ = false;
   int64_t num_namespaces_ = 1;
   int64_t clock_step_ = 0;
 };
