@@ -10,6 +10,7 @@ namespace heddle::oracle {
 using request::BatchPlan;
 using request::IdCopy;
 using request::PlannedSequence;
+using request::SampledToken;
 using request::StateCheckpoint;
 using request::StepOutput;
 
@@ -37,8 +38,8 @@ const char* name_of(Damage damage) {
       return "PageSwapped";
     case Damage::kPageCopyDropped:
       return "PageCopyDropped";
-    case Damage::kEndIgnored:
-      return "EndIgnored";
+    case Damage::kEndComputed:
+      return "EndComputed";
     case Damage::kRowMixedUp:
       return "RowMixedUp";
   }
@@ -58,6 +59,7 @@ PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
   page_copies += other.page_copies;
   replayed_rows += other.replayed_rows;
   shared_pages += other.shared_pages;
+  restarts += other.restarts;
   given_back += other.given_back;
   damages += other.damages;
   return *this;
@@ -68,35 +70,48 @@ PlanWatcher::PlanWatcher(runner::Runner& device, Damage damage, uint64_t seed, P
 
 Status PlanWatcher::submit(const BatchPlan& plan) {
   count(plan);
-  if (damage_ == Damage::kNone) {
-    HEDDLE_RETURN_IF_ERROR(device_.submit(plan));
-    ++num_in_flight_;
-    return {};
+  const BatchPlan* submitted = &plan;
+  if (damage_ != Damage::kNone) {
+    DamagedPlan& damaged = plans_[static_cast<size_t>(num_submitted_ % runner::kMaxStepsInFlight)];
+    damaged = {.plan = plan, .checkpoints = {}, .pages = {}, .ending = {}};
+    damage_plan(damaged);
+    submitted = &damaged.plan;
   }
-  DamagedPlan& damaged = plans_[static_cast<size_t>(next_plan_)];
-  next_plan_ = (next_plan_ + 1) % runner::kMaxStepsInFlight;
-  damaged.plan = plan;
-  damaged.checkpoints.clear();
-  damaged.pages.clear();
-  damage_plan(damaged);
-  HEDDLE_RETURN_IF_ERROR(device_.submit(damaged.plan));
-  ++num_in_flight_;
+  HEDDLE_RETURN_IF_ERROR(device_.submit(*submitted));
+  ++num_submitted_;
   return {};
 }
 
 Result<StepOutput> PlanWatcher::wait() {
-  --num_in_flight_;
+  const auto oldest = static_cast<size_t>(num_waited_++ % runner::kMaxStepsInFlight);
   Result<StepOutput> output = device_.wait();
-  if (output.ok()) {
-    counts_.skipped += std::count_if(output->tokens.begin(), output->tokens.end(),
-                                     [](const auto& sampled) { return sampled.skipped; });
+  if (!output.ok()) return output;
+  hide_computed_ends(plans_[oldest], *output);
+  for (const SampledToken& sampled : output->tokens) {
+    if (sampled.skipped) ++counts_.skipped;
   }
   return output;
 }
 
+// What the host sees is as if the device had left them out.
+void PlanWatcher::hide_computed_ends(const DamagedPlan& damaged, StepOutput& output) {
+  if (damage_ != Damage::kEndComputed) return;
+  for (SampledToken& sampled : output.tokens) {
+    const auto ending = damaged.ending.find(sampled.sequence_id);
+    const auto drawn = last_drawn_.find(sampled.sequence_id);
+    if (ending != damaged.ending.end() && drawn != last_drawn_.end() &&
+        std::find(ending->second.begin(), ending->second.end(), drawn->second) !=
+            ending->second.end()) {
+      sampled.skipped = true;
+    } else {
+      last_drawn_[sampled.sequence_id] = sampled.token;
+    }
+  }
+}
+
 void PlanWatcher::count(const BatchPlan& plan) {
   ++counts_.steps;
-  if (num_in_flight_ > 0) ++counts_.steps_in_flight;
+  if (num_submitted_ > num_waited_) ++counts_.steps_in_flight;
   counts_.state_copies += std::ssize(plan.copy_state_slots);
   counts_.page_copies += std::ssize(plan.copy_pages);
   counts_.given_back += std::ssize(plan.unused_pages) + std::ssize(plan.unused_state_slots);
@@ -105,6 +120,9 @@ void PlanWatcher::count(const BatchPlan& plan) {
   std::set<int32_t> pages;
   for (const PlannedSequence& sequence : plan.sequences) {
     const int64_t num_new = sequence.num_new_tokens();
+    int64_t& end = planned_end_[sequence.sequence_id];
+    if (sequence.context_tokens + 1 < end) ++counts_.restarts;  // one less: it was left out
+    end = sequence.context_tokens + num_new;
     (num_new > 1 ? prefills : decodes) = true;
     counts_.fed_tokens += sequence.feeds_drawn_token ? 1 : 0;
     counts_.hidden_repeats += sequence.hidden_slot != 0 ? 1 : 0;
@@ -184,12 +202,14 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
       if (plan.copy_pages.empty()) return false;
       plan.copy_pages.pop_back();
       return true;
-    case Damage::kEndIgnored: {
-      PlannedSequence* victim =
-          first_sequence([](const auto& sequence) { return !sequence.ending_tokens.empty(); });
-      if (victim == nullptr) return false;
-      for (PlannedSequence& sequence : plan.sequences) sequence.ending_tokens = {};
-      return true;
+    case Damage::kEndComputed: {
+      for (PlannedSequence& sequence : plan.sequences) {
+        if (!sequence.feeds_drawn_token || !sequence.sample) continue;
+        damaged.ending[sequence.sequence_id].assign(sequence.ending_tokens.begin(),
+                                                    sequence.ending_tokens.end());
+        sequence.ending_tokens = {};
+      }
+      return !damaged.ending.empty();
     }
     case Damage::kRowMixedUp: {
       PlannedSequence* victim =

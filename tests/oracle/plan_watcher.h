@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "dice.h"
@@ -27,15 +28,15 @@ enum class Damage {
   kKvTokensTooLarge,  // rows that nobody computed are taken as there
   kPageSwapped,       // two pages of a sequence's context change places
   kPageCopyDropped,
-  kEndIgnored,  // a sequence that had ended is computed on
-  kRowMixedUp,  // a token is fed from the row of another sequence
+  kEndComputed,  // a sequence that had ended is computed, and said to be left out
+  kRowMixedUp,   // a token is fed from the row of another sequence
 };
 
 inline constexpr std::array kAllDamages = {
     Damage::kLabelTooSmall,    Damage::kLabelTooLarge,    Damage::kCheckpointDropped,
     Damage::kSlotMixedUp,      Damage::kSlotReusedEarly,  Damage::kStateNotZeroed,
     Damage::kStateCopyDropped, Damage::kKvTokensTooLarge, Damage::kPageSwapped,
-    Damage::kPageCopyDropped,  Damage::kEndIgnored,       Damage::kRowMixedUp};
+    Damage::kPageCopyDropped,  Damage::kEndComputed,      Damage::kRowMixedUp};
 
 const char* name_of(Damage damage);
 
@@ -53,6 +54,7 @@ struct PlanCounts {
   int64_t page_copies = 0;
   int64_t replayed_rows = 0;  // computed again without being written
   int64_t shared_pages = 0;   // pages that two sequences of a step read
+  int64_t restarts = 0;       // sequences that lost what they had computed, or a part of it
   int64_t given_back = 0;     // pages and slots
   int64_t damages = 0;
 
@@ -79,9 +81,11 @@ class PlanWatcher final : public runner::Runner {
     request::BatchPlan plan;
     std::vector<std::vector<request::StateCheckpoint>> checkpoints;
     std::vector<std::vector<int32_t>> pages;
+    std::map<int64_t, std::vector<TokenId>> ending;  // that the device was not told, by sequence
   };
 
   void count(const request::BatchPlan& plan);
+  void hide_computed_ends(const DamagedPlan& damaged, request::StepOutput& output);
   void damage_plan(DamagedPlan& damaged);
   bool damage_once(DamagedPlan& damaged);
   bool move_label(DamagedPlan& damaged, int64_t by);
@@ -93,8 +97,10 @@ class PlanWatcher final : public runner::Runner {
   Dice dice_;
   PlanCounts& counts_;
   std::array<DamagedPlan, runner::kMaxStepsInFlight> plans_;
-  int next_plan_ = 0;
-  int num_in_flight_ = 0;
+  int64_t num_submitted_ = 0;
+  int64_t num_waited_ = 0;
+  std::map<int64_t, int64_t> planned_end_;  // by sequence
+  std::map<int64_t, TokenId> last_drawn_;
   std::vector<int32_t> published_;  // slots that checkpoints were taken to
 };
 
