@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The real model in exact mode, with every way to keep and reuse what was computed: whatever a
+// request resumes from, in whatever chunks, company and order it is computed, its tokens and the
+// bits of all its logprobs are those of the cold run on its own.
+//
+// A sample of the matrix runs always; all of it with HEDDLE_TEST_FULL=1.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <ostream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <heddle/engine.h>
+
+#include "cache_exactness_workload.h"
+#include "support/test_data.h"
+
+namespace heddle {
+namespace {
+
+using testing::answer_together;
+using testing::exact_workload;
+using testing::ExactAnswer;
+using testing::ExactWorkload;
+using testing::Wave;
+
+struct Setting {
+  std::string policy;  // of the state checkpoints; "off": no cache
+  int64_t chunk_tokens = 64;
+  int32_t batch = 1;
+  int32_t page_size = 16;
+  bool preempted = false;  // urgent requests arrive late, and the pools are too small for all
+  bool overlap = true;
+
+  friend std::ostream& operator<<(std::ostream& out, const Setting& setting) {
+    return out << setting.name();
+  }
+
+  [[nodiscard]] std::string name() const {
+    return fmt::format("{}_chunk{}_batch{}_page{}{}{}", policy, chunk_tokens, batch, page_size,
+                       preempted ? "_preempted" : "", overlap ? "_overlap" : "");
+  }
+
+  [[nodiscard]] EngineOptions options() const {
+    EngineOptions options{.model_dir = testing::repository_path("models/heddle-tiny"),
+                          .exact = true,
+                          .num_threads = 2,
+                          .max_running_requests = batch,
+                          .chunked_prefill_tokens = chunk_tokens,
+                          .page_size = page_size,
+                          .max_total_tokens = preempted ? 4096 : 32768};
+    options.cache.enabled = policy != "off";
+    if (options.cache.enabled) options.cache.state_checkpoints = policy;
+    options.scheduling.overlap = overlap;
+    options.scheduling.enable_priority = preempted;
+    options.scheduling.preemption_threshold = 0;
+    options.scheduling.preemption_min_run_seconds = 0;
+    return options;
+  }
+
+  // What part of all prompt tokens must come from the cache, in percent.
+  [[nodiscard]] int64_t least_reuse_percent() const {
+    if (policy == "off") return 0;
+    return preempted ? 10 : 30;
+  }
+};
+
+std::vector<Setting> all_settings() {
+  std::vector<Setting> settings;
+  for (const char* policy : {"off", "multi", "extra_buffer", "no_buffer"}) {
+    for (const int64_t chunk_tokens : {64, 192, 512}) {
+      for (const int32_t batch : {1, 8, 32}) {
+        for (const int32_t page_size : {1, 16, 64}) {
+          if (page_size > 1 && std::string(policy) == "no_buffer") continue;
+          for (const bool preempted : {false, true}) {
+            for (const bool overlap : {false, true}) {
+              settings.push_back({policy, chunk_tokens, batch, page_size, preempted, overlap});
+            }
+          }
+        }
+      }
+    }
+  }
+  return settings;
+}
+
+// Which value a setting has on each axis of the matrix.
+std::array<int64_t, 6> values_of(const Setting& setting) {
+  return {static_cast<int64_t>(setting.policy.size()),  // all different
+          setting.chunk_tokens,
+          setting.batch,
+          setting.page_size,
+          setting.preempted,
+          setting.overlap};
+}
+
+// So few settings that still any two values of any two axes meet in one of them: always the setting
+// in which the most pairs meet that have not met yet.
+std::vector<Setting> covering(const std::vector<Setting>& all) {
+  const auto pairs_of = [](const Setting& setting) {
+    const auto values = values_of(setting);
+    std::vector<std::array<int64_t, 4>> pairs;
+    for (size_t a = 0; a < values.size(); ++a) {
+      for (size_t b = a + 1; b < values.size(); ++b) {
+        pairs.push_back({static_cast<int64_t>(a), values[a], static_cast<int64_t>(b), values[b]});
+      }
+    }
+    return pairs;
+  };
+  std::set<std::array<int64_t, 4>> left;
+  for (const Setting& setting : all) {
+    for (const auto& pair : pairs_of(setting)) left.insert(pair);
+  }
+  std::vector<Setting> chosen;
+  while (!left.empty()) {
+    const auto gain = [&](const Setting& setting) {
+      const auto pairs = pairs_of(setting);
+      return std::count_if(pairs.begin(), pairs.end(),
+                           [&](const auto& pair) { return left.count(pair) != 0; });
+    };
+    chosen.push_back(
+        *std::max_element(all.begin(), all.end(),
+                          [&](const Setting& a, const Setting& b) { return gain(a) < gain(b); }));
+    for (const auto& pair : pairs_of(chosen.back())) left.erase(pair);
+  }
+  return chosen;
+}
+
+std::vector<Setting> settings_to_run() {
+  const char* full = std::getenv("HEDDLE_TEST_FULL");
+  return full != nullptr && std::string(full) == "1" ? all_settings() : covering(all_settings());
+}
+
+class CacheExactness : public ::testing::TestWithParam<Setting> {
+ protected:
+  static void SetUpTestSuite() { exact_workload(); }
+};
+
+TEST_P(CacheExactness, GivesTheBitsOfTheColdRunAlone) {
+  const Setting& setting = GetParam();
+  const ExactWorkload& workload = exact_workload();
+  auto engine = Engine::create(setting.options());
+  ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+  size_t next = 0;
+  int64_t cached_tokens = 0;
+  int64_t exact_repeats = 0;
+  for (const Wave& wave : workload.waves) {
+    const std::vector<ExactAnswer> answers = answer_together(**engine, wave, setting.preempted);
+    for (size_t i = 0; i < wave.size(); ++i) {
+      const ExactAnswer& cold = workload.answers[next++];
+      EXPECT_EQ(answers[i].tokens, cold.tokens) << "request " << wave[i].id;
+      EXPECT_TRUE(answers[i] == cold)
+          << "request " << wave[i].id << " of " << wave[i].prompt.size() << " tokens, "
+          << answers[i].cached_tokens
+          << " of them cached, differs in its logprobs or its end: " << answers[i].error;
+      cached_tokens += answers[i].cached_tokens;
+      exact_repeats += answers[i].exact_repeats;
+    }
+  }
+  const int64_t percent = cached_tokens * 100 / workload.prompt_tokens;
+  RecordProperty("cached_percent", static_cast<int>(percent));
+  RecordProperty("exact_repeats", static_cast<int>(exact_repeats));
+  EXPECT_GE(percent, setting.least_reuse_percent());
+  if (setting.policy == "off") {
+    EXPECT_EQ(cached_tokens, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Matrix, CacheExactness, ::testing::ValuesIn(settings_to_run()),
+                         [](const auto& setting) { return setting.param.name(); });
+
+// The workload itself: as many requests as it should have, answered.
+TEST(CacheExactnessWorkload, IsWhatItSays) {
+  const ExactWorkload& workload = exact_workload();
+  size_t num_requests = 0;
+  for (const Wave& wave : workload.waves) num_requests += wave.size();
+  EXPECT_GE(num_requests, 60u);
+  ASSERT_EQ(workload.answers.size(), num_requests);
+  for (const ExactAnswer& answer : workload.answers) {
+    EXPECT_TRUE(answer.error.empty()) << answer.error;
+    EXPECT_GE(answer.tokens.size(), 1u);
+    EXPECT_EQ(answer.bits.size(), answer.tokens.size() * 42);
+  }
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "answer.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "core/check.h"
+
+namespace heddle::oracle {
+
+namespace {
+
+// The first in the list that `text` ends with.
+const std::string* matching_stop_text(const StopConditions& stop, std::string_view text) {
+  const auto found = std::find_if(stop.texts.begin(), stop.texts.end(),
+                                  [&](const auto& one) { return text.ends_with(one); });
+  return found == stop.texts.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+Answer answer_alone(const Request& request, const AnswerRules& rules) {
+  HEDDLE_CHECK(request.sampling.seed.has_value());
+  const StopConditions& stop = request.stop;
+  std::vector<TokenId> ending = stop.token_ids;
+  if (!stop.ignore_eos) {
+    ending.insert(ending.end(), rules.eos_token_ids.begin(), rules.eos_token_ids.end());
+  }
+  testing::ToyState state;
+  testing::ToyAttention attention;
+  const auto feed = [&](TokenId token) {
+    state.advance(token);
+    attention.read({token, state.hash});
+  };
+  for (const TokenId token : request.prompt) feed(token);
+
+  Answer answer;
+  while (std::ssize(answer.tokens) < stop.max_new_tokens) {
+    const bool may_end = std::ssize(answer.tokens) >= stop.min_new_tokens;
+    const std::span<const TokenId> forbidden =
+        may_end ? std::span<const TokenId>() : std::span<const TokenId>(ending);
+    const TokenId token = testing::toy_draw(rules.vocabulary, testing::toy_hidden(state, attention),
+                                            *request.sampling.seed, forbidden)
+                              .value();
+    answer.tokens.push_back(token);
+    feed(token);
+    const int64_t drawn = std::ssize(answer.tokens);
+    if (drawn >= stop.max_new_tokens ||
+        std::ssize(request.prompt) + drawn >= rules.context_length) {
+      answer.text += static_cast<char>(token);
+      break;
+    }
+    const bool may_stop = drawn >= stop.min_new_tokens;
+    if (may_stop && std::find(ending.begin(), ending.end(), token) != ending.end()) {
+      if (stop.keep_stop_text) answer.text += static_cast<char>(token);
+      answer.reason = FinishReason::kStop;
+      answer.matched_token = token;
+      break;
+    }
+    answer.text += static_cast<char>(token);
+    const std::string* match = may_stop ? matching_stop_text(stop, answer.text) : nullptr;
+    if (match == nullptr) continue;
+    if (!stop.keep_stop_text) answer.text.resize(answer.text.size() - match->size());
+    answer.reason = FinishReason::kStop;
+    answer.matched_text = *match;
+    break;
+  }
+  return answer;
+}
+
+}  // namespace heddle::oracle

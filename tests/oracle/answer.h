@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the toy model answers to one request that has the machine for itself: the truth that every
+// scenario is held to. Computed token by token without engine, scheduler or cache.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <heddle/request.h>
+
+#include "support/toy_model.h"
+
+namespace heddle::oracle {
+
+struct AnswerRules {
+  testing::ToyVocabulary vocabulary;
+  std::vector<TokenId> eos_token_ids;
+  int64_t context_length = 0;
+};
+
+struct Answer {
+  std::vector<TokenId> tokens;
+  std::string text;
+  FinishReason reason = FinishReason::kLength;
+  std::optional<TokenId> matched_token;
+  std::optional<std::string> matched_text;
+};
+
+// The request has a seed (checked) and token i stands for the byte i.
+Answer answer_alone(const Request& request, const AnswerRules& rules);
+
+}  // namespace heddle::oracle

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bugs on purpose: whoever trusts the label oracle wants to see it find something. Each damage is
+// done to the plans between engine and device, and must change an answer within a few scenarios,
+// whatever the device complains of besides; the same scenarios without it are clean.
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "play.h"
+
+namespace heddle::oracle {
+namespace {
+
+class DamagedPlans : public ::testing::TestWithParam<Damage> {};
+
+TEST_P(DamagedPlans, ChangeAnAnswerWithinAFewScenarios) {
+  constexpr uint64_t kScenarios = 400;
+  int64_t with_complaints = 0;
+  for (uint64_t seed = 0; seed < kScenarios; ++seed) {
+    const Scenario scenario = make_scenario(seed);
+    const Outcome outcome = play(scenario, GetParam());
+    if (outcome.counts.plans.damages > 0 && !outcome.complaints.empty()) ++with_complaints;
+    if (outcome.wrong_answers.empty()) continue;
+    EXPECT_GT(outcome.counts.plans.damages, 0) << "seed " << seed;
+    EXPECT_GT(with_complaints, 0) << "the device did not notice";
+    EXPECT_TRUE(play(scenario).clean()) << "seed " << seed;
+    RecordProperty("scenarios", static_cast<int>(seed + 1));
+    return;
+  }
+  ADD_FAILURE() << "not one of " << kScenarios << " scenarios noticed";
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, DamagedPlans, ::testing::ValuesIn(kAllDamages),
+                         [](const auto& damage) { return std::string(name_of(damage.param)); });
+
+}  // namespace
+}  // namespace heddle::oracle

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The label oracle: random scenarios, of which every one must give every request what it would get
+// alone. A checkpoint whose label is wrong, a state, row or slot in the wrong hands, a token fed
+// twice or never changes an answer of the toy model at once.
+//
+//   HEDDLE_ORACLE_SCENARIOS=1000000  so many scenarios
+//   HEDDLE_ORACLE_SEED=1234          only this one
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "play.h"
+
+namespace heddle::oracle {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int64_t kDefaultScenarios = 2000;
+#else
+constexpr int64_t kDefaultScenarios = 24000;
+#endif
+
+int64_t number_from_environment(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoll(text, nullptr, 10);
+}
+
+std::string rerun(uint64_t seed) {
+  return fmt::format("HEDDLE_ORACLE_SEED={} heddle_oracle_test --gtest_filter='*LabelOracle*'\n",
+                     seed);
+}
+
+// A broken invariant aborts the process, and worse may happen to it: the signal handler then says
+// which scenario it was.
+char rerun_line[128];
+
+void say_rerun_line(int signal) {
+  (void)!write(STDERR_FILENO, rerun_line, std::strlen(rerun_line));
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+class CrashNote {
+ public:
+  explicit CrashNote(uint64_t seed) {
+    std::strncpy(rerun_line, rerun(seed).c_str(), sizeof rerun_line - 1);
+    for (size_t i = 0; i < kSignals.size(); ++i) {
+      previous_[i] = std::signal(kSignals[i], say_rerun_line);
+    }
+  }
+
+  ~CrashNote() {
+    for (size_t i = 0; i < kSignals.size(); ++i) std::signal(kSignals[i], previous_[i]);
+  }
+
+  CrashNote(const CrashNote&) = delete;
+  CrashNote& operator=(const CrashNote&) = delete;
+
+ private:
+  static constexpr std::array kSignals = {SIGABRT, SIGSEGV};
+  std::array<void (*)(int), kSignals.size()> previous_{};
+};
+
+// Returns what the scenario reached; fails the test if it went wrong.
+PlayCounts expect_clean(uint64_t seed) {
+  const Scenario scenario = make_scenario(seed);
+  const CrashNote note(seed);
+  const Outcome outcome = play(scenario);
+  EXPECT_TRUE(outcome.clean()) << outcome.to_string() << scenario.to_string() << rerun(seed);
+  return outcome.counts;
+}
+
+// Scenarios are dealt out to as many cases as there are shards: each takes a few seconds.
+class LabelOracle : public ::testing::TestWithParam<int> {
+ protected:
+  static constexpr int kShards = 12;
+};
+
+TEST_P(LabelOracle, EveryRequestGetsWhatItGetsAlone) {
+  const int64_t only = number_from_environment("HEDDLE_ORACLE_SEED", -1);
+  const int64_t count = number_from_environment("HEDDLE_ORACLE_SCENARIOS", kDefaultScenarios);
+  if (only >= 0) {
+    if (GetParam() == 0) expect_clean(static_cast<uint64_t>(only));
+    return;
+  }
+  for (int64_t seed = GetParam(); seed < count; seed += kShards) {
+    expect_clean(static_cast<uint64_t>(seed));
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shards, LabelOracle, ::testing::Range(0, 12));
+
+// The scenarios are worth something only if they get where the bugs are.
+TEST(LabelOracleScenarios, ReachWhatTheyAreMadeFor) {
+  constexpr uint64_t kScenarios = 1500;
+  PlayCounts counts;
+  for (uint64_t seed = 0; seed < kScenarios; ++seed) counts += expect_clean(seed);
+  const auto expect_at_least = [](const char* what, int64_t reached, int64_t least) {
+    EXPECT_GE(reached, least) << what;
+    ::testing::Test::RecordProperty(what, std::to_string(reached));
+  };
+  expect_at_least("whole_answers", counts.whole_answers, 5000);
+  expect_at_least("ended_early", counts.ended_early, 200);
+  expect_at_least("steps", counts.plans.steps, 30000);
+  expect_at_least("mixed_steps", counts.plans.mixed_steps, 1000);
+}
+
+}  // namespace
+}  // namespace heddle::oracle

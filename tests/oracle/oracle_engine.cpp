@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oracle_engine.h"
+
+#include <utility>
+
+#include "support/byte_tokenizer.h"
+
+namespace heddle::oracle {
+
+std::unique_ptr<engine::EngineLoop> make_engine(const Scenario& scenario,
+                                                std::unique_ptr<runner::Runner> runner,
+                                                const Clock& clock) {
+  engine::EngineParts parts;
+  parts.runner = std::move(runner);
+  parts.tokenizer = std::make_unique<testing::ByteTokenizer>();
+  parts.info = {.name = "toy",
+                .vocab_size = testing::ByteTokenizer::kVocabSize,
+                .context_length = scenario.rules.context_length,
+                .eos_token_ids = scenario.rules.eos_token_ids};
+  parts.scheduling = scenario.scheduling;
+  parts.cache = scenario.cache;
+  parts.chunked_prefill_tokens = scenario.chunked_prefill_tokens;
+  parts.max_queued_requests = scenario.max_queued_requests;
+  parts.random_seed = scenario.seed + 1;
+  parts.clock = &clock;
+  parts.drive = engine::Drive::kManual;
+  return engine::EngineLoop::create(std::move(parts)).value();
+}
+
+}  // namespace heddle::oracle

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan_watcher.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace heddle::oracle {
+
+using request::BatchPlan;
+using request::IdCopy;
+using request::PlannedSequence;
+using request::SampledToken;
+using request::StateCheckpoint;
+using request::StepOutput;
+
+const char* name_of(Damage damage) {
+  switch (damage) {
+    case Damage::kNone:
+      return "None";
+    case Damage::kLabelTooSmall:
+      return "LabelTooSmall";
+    case Damage::kLabelTooLarge:
+      return "LabelTooLarge";
+    case Damage::kCheckpointDropped:
+      return "CheckpointDropped";
+    case Damage::kSlotMixedUp:
+      return "SlotMixedUp";
+    case Damage::kSlotReusedEarly:
+      return "SlotReusedEarly";
+    case Damage::kStateNotZeroed:
+      return "StateNotZeroed";
+    case Damage::kStateCopyDropped:
+      return "StateCopyDropped";
+    case Damage::kKvTokensTooLarge:
+      return "KvTokensTooLarge";
+    case Damage::kPageSwapped:
+      return "PageSwapped";
+    case Damage::kPageCopyDropped:
+      return "PageCopyDropped";
+    case Damage::kEndComputed:
+      return "EndComputed";
+    case Damage::kRowMixedUp:
+      return "RowMixedUp";
+  }
+  return "?";
+}
+
+PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
+  steps += other.steps;
+  steps_in_flight += other.steps_in_flight;
+  mixed_steps += other.mixed_steps;
+  fed_tokens += other.fed_tokens;
+  skipped += other.skipped;
+  checkpoints += other.checkpoints;
+  hidden_kept += other.hidden_kept;
+  hidden_repeats += other.hidden_repeats;
+  state_copies += other.state_copies;
+  page_copies += other.page_copies;
+  replayed_rows += other.replayed_rows;
+  shared_pages += other.shared_pages;
+  restarts += other.restarts;
+  given_back += other.given_back;
+  damages += other.damages;
+  return *this;
+}
+
+PlanWatcher::PlanWatcher(runner::Runner& device, Damage damage, uint64_t seed, PlanCounts& counts)
+    : device_(device), damage_(damage), dice_(seed), counts_(counts) {}
+
+Status PlanWatcher::submit(const BatchPlan& plan) {
+  count(plan);
+  const BatchPlan* submitted = &plan;
+  if (damage_ != Damage::kNone) {
+    DamagedPlan& damaged = plans_[static_cast<size_t>(num_submitted_ % runner::kMaxStepsInFlight)];
+    damaged = {.plan = plan, .checkpoints = {}, .pages = {}, .ending = {}};
+    damage_plan(damaged);
+    submitted = &damaged.plan;
+  }
+  HEDDLE_RETURN_IF_ERROR(device_.submit(*submitted));
+  ++num_submitted_;
+  return {};
+}
+
+Result<StepOutput> PlanWatcher::wait() {
+  const auto oldest = static_cast<size_t>(num_waited_++ % runner::kMaxStepsInFlight);
+  Result<StepOutput> output = device_.wait();
+  if (!output.ok()) return output;
+  hide_computed_ends(plans_[oldest], *output);
+  for (const SampledToken& sampled : output->tokens) {
+    if (sampled.skipped) ++counts_.skipped;
+  }
+  return output;
+}
+
+// What the host sees is as if the device had left them out.
+void PlanWatcher::hide_computed_ends(const DamagedPlan& damaged, StepOutput& output) {
+  if (damage_ != Damage::kEndComputed) return;
+  for (SampledToken& sampled : output.tokens) {
+    const auto ending = damaged.ending.find(sampled.sequence_id);
+    const auto drawn = last_drawn_.find(sampled.sequence_id);
+    if (ending != damaged.ending.end() && drawn != last_drawn_.end() &&
+        std::find(ending->second.begin(), ending->second.end(), drawn->second) !=
+            ending->second.end()) {
+      sampled.skipped = true;
+    } else {
+      last_drawn_[sampled.sequence_id] = sampled.token;
+    }
+  }
+}
+
+void PlanWatcher::count(const BatchPlan& plan) {
+  ++counts_.steps;
+  if (num_submitted_ > num_waited_) ++counts_.steps_in_flight;
+  counts_.state_copies += std::ssize(plan.copy_state_slots);
+  counts_.page_copies += std::ssize(plan.copy_pages);
+  counts_.given_back += std::ssize(plan.unused_pages) + std::ssize(plan.unused_state_slots);
+  bool prefills = false;
+  bool decodes = false;
+  std::set<int32_t> pages;
+  for (const PlannedSequence& sequence : plan.sequences) {
+    const int64_t num_new = sequence.num_new_tokens();
+    int64_t& end = planned_end_[sequence.sequence_id];
+    if (sequence.context_tokens + 1 < end) ++counts_.restarts;  // one less: it was left out
+    end = sequence.context_tokens + num_new;
+    (num_new > 1 ? prefills : decodes) = true;
+    counts_.fed_tokens += sequence.feeds_drawn_token ? 1 : 0;
+    counts_.hidden_repeats += sequence.hidden_slot != 0 ? 1 : 0;
+    counts_.checkpoints += std::ssize(sequence.checkpoints);
+    counts_.hidden_kept +=
+        std::count_if(sequence.checkpoints.begin(), sequence.checkpoints.end(),
+                      [](const StateCheckpoint& checkpoint) { return checkpoint.keep_hidden; });
+    counts_.replayed_rows +=
+        std::clamp<int64_t>(sequence.kv_tokens - sequence.context_tokens, 0, num_new);
+    for (const int32_t page : sequence.pages) {
+      if (!pages.insert(page).second) ++counts_.shared_pages;
+    }
+  }
+  if (prefills && decodes) ++counts_.mixed_steps;
+}
+
+void PlanWatcher::damage_plan(DamagedPlan& damaged) {
+  if (damage_once(damaged)) ++counts_.damages;
+  for (const PlannedSequence& sequence : damaged.plan.sequences) {
+    for (const StateCheckpoint& checkpoint : sequence.checkpoints) {
+      published_.push_back(checkpoint.slot);
+    }
+  }
+}
+
+// Whether there was something to damage.
+bool PlanWatcher::damage_once(DamagedPlan& damaged) {
+  BatchPlan& plan = damaged.plan;
+  const auto first_sequence = [&plan](const auto& fits) -> PlannedSequence* {
+    const auto found = std::find_if(plan.sequences.begin(), plan.sequences.end(), fits);
+    return found == plan.sequences.end() ? nullptr : &*found;
+  };
+  switch (damage_) {
+    case Damage::kNone:
+      return false;
+    case Damage::kLabelTooSmall:
+      return move_label(damaged, -1);
+    case Damage::kLabelTooLarge:
+      return move_label(damaged, +1);
+    case Damage::kCheckpointDropped: {
+      PlannedSequence* victim =
+          first_sequence([](const auto& sequence) { return !sequence.checkpoints.empty(); });
+      if (victim == nullptr) return false;
+      victim->checkpoints = victim->checkpoints.subspan(1);
+      return true;
+    }
+    case Damage::kSlotMixedUp:
+      for (IdCopy& copy : plan.copy_state_slots) {
+        for (const int32_t slot : published_) {
+          if (slot == copy.from || slot == copy.to) continue;
+          copy.from = slot;
+          return true;
+        }
+      }
+      return false;
+    case Damage::kSlotReusedEarly:
+      return reuse_slot(damaged);
+    case Damage::kStateNotZeroed:
+      if (plan.zero_state_slots.empty()) return false;
+      plan.zero_state_slots.pop_back();
+      return true;
+    case Damage::kStateCopyDropped:
+      if (plan.copy_state_slots.empty()) return false;
+      plan.copy_state_slots.pop_back();
+      return true;
+    case Damage::kKvTokensTooLarge: {
+      PlannedSequence* victim = first_sequence([](const PlannedSequence& sequence) {
+        return sequence.kv_tokens < sequence.context_tokens + sequence.num_new_tokens();
+      });
+      if (victim == nullptr) return false;
+      victim->kv_tokens = std::max(victim->kv_tokens, victim->context_tokens) + 1;
+      return true;
+    }
+    case Damage::kPageSwapped:
+      return swap_pages(damaged);
+    case Damage::kPageCopyDropped:
+      if (plan.copy_pages.empty()) return false;
+      plan.copy_pages.pop_back();
+      return true;
+    case Damage::kEndComputed: {
+      for (PlannedSequence& sequence : plan.sequences) {
+        if (!sequence.feeds_drawn_token || !sequence.sample) continue;
+        damaged.ending[sequence.sequence_id].assign(sequence.ending_tokens.begin(),
+                                                    sequence.ending_tokens.end());
+        sequence.ending_tokens = {};
+      }
+      return !damaged.ending.empty();
+    }
+    case Damage::kRowMixedUp: {
+      PlannedSequence* victim =
+          first_sequence([](const auto& sequence) { return sequence.feeds_drawn_token; });
+      const auto other = std::find_if(
+          plan.sequences.begin(), plan.sequences.end(),
+          [&](const auto& sequence) { return victim != nullptr && sequence.row != victim->row; });
+      if (victim == nullptr || other == plan.sequences.end()) return false;
+      std::swap(victim->row, other->row);
+      return true;
+    }
+  }
+  return false;
+}
+
+bool PlanWatcher::move_label(DamagedPlan& damaged, int64_t by) {
+  for (PlannedSequence& sequence : damaged.plan.sequences) {
+    const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
+    for (size_t i = 0; i < sequence.checkpoints.size(); ++i) {
+      const StateCheckpoint& checkpoint = sequence.checkpoints[i];
+      const int64_t moved = checkpoint.tokens + by;
+      if (checkpoint.keep_hidden || moved <= sequence.context_tokens || moved > end) continue;
+      auto& own = damaged.checkpoints.emplace_back(sequence.checkpoints.begin(),
+                                                   sequence.checkpoints.end());
+      own[i].tokens = moved;
+      sequence.checkpoints = own;
+      return true;
+    }
+  }
+  return false;
+}
+
+bool PlanWatcher::swap_pages(DamagedPlan& damaged) {
+  const int64_t page_size = pool_sizes().page_size;
+  for (PlannedSequence& sequence : damaged.plan.sequences) {
+    if (sequence.context_tokens < 2 * page_size) continue;
+    auto& own = damaged.pages.emplace_back(sequence.pages.begin(), sequence.pages.end());
+    std::swap(own[0], own[1]);
+    sequence.pages = own;
+    return true;
+  }
+  return false;
+}
+
+// What a premature reuse does to a slot: somebody begins a sequence in it.
+bool PlanWatcher::reuse_slot(DamagedPlan& damaged) {
+  if (published_.empty()) return false;
+  const int32_t slot =
+      published_[static_cast<size_t>(dice_.between(0, std::ssize(published_) - 1))];
+  BatchPlan& plan = damaged.plan;
+  const auto uses = [slot](const PlannedSequence& sequence) {
+    return sequence.state_slot == slot ||
+           std::any_of(sequence.checkpoints.begin(), sequence.checkpoints.end(),
+                       [slot](const auto& checkpoint) { return checkpoint.slot == slot; });
+  };
+  const auto copies = [slot](const IdCopy& copy) { return copy.from == slot || copy.to == slot; };
+  if (std::any_of(plan.sequences.begin(), plan.sequences.end(), uses) ||
+      std::any_of(plan.copy_state_slots.begin(), plan.copy_state_slots.end(), copies)) {
+    return false;
+  }
+  plan.zero_state_slots.push_back(slot);
+  return true;
+}
+
+}  // namespace heddle::oracle

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// PlanWatcher: a runner between the engine and the toy device. It counts what plans ask for, so
+// that a test can require that the interesting things happened, and on request damages them: each
+// Damage is the mark a known kind of bug of a scheduler or a cache leaves in a plan.
+//
+// Threading: as Runner.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "dice.h"
+#include "runner/runner.h"
+
+namespace heddle::oracle {
+
+enum class Damage {
+  kNone,
+  kLabelTooSmall,      // a checkpoint is taken one token early: stale
+  kLabelTooLarge,      // one token late: from the future
+  kCheckpointDropped,  // a slot is published that nothing was written to
+  kSlotMixedUp,        // a state is copied from another sequence's checkpoint
+  kSlotReusedEarly,    // a slot that was published is given to somebody else
+  kStateNotZeroed,
+  kStateCopyDropped,
+  kKvTokensTooLarge,  // rows that nobody computed are taken as there
+  kPageSwapped,       // two pages of a sequence's context change places
+  kPageCopyDropped,
+  kEndComputed,  // a sequence that had ended is computed, and said to be left out
+  kRowMixedUp,   // a token is fed from the row of another sequence
+};
+
+inline constexpr std::array kAllDamages = {
+    Damage::kLabelTooSmall,    Damage::kLabelTooLarge,    Damage::kCheckpointDropped,
+    Damage::kSlotMixedUp,      Damage::kSlotReusedEarly,  Damage::kStateNotZeroed,
+    Damage::kStateCopyDropped, Damage::kKvTokensTooLarge, Damage::kPageSwapped,
+    Damage::kPageCopyDropped,  Damage::kEndComputed,      Damage::kRowMixedUp};
+
+const char* name_of(Damage damage);
+
+// What plans asked for, and how often something was damaged.
+struct PlanCounts {
+  int64_t steps = 0;
+  int64_t steps_in_flight = 0;  // that were submitted while another one was
+  int64_t mixed_steps = 0;      // prefill and decode in one
+  int64_t fed_tokens = 0;
+  int64_t skipped = 0;
+  int64_t checkpoints = 0;
+  int64_t hidden_kept = 0;
+  int64_t hidden_repeats = 0;
+  int64_t state_copies = 0;
+  int64_t page_copies = 0;
+  int64_t replayed_rows = 0;  // computed again without being written
+  int64_t shared_pages = 0;   // pages that two sequences of a step read
+  int64_t restarts = 0;       // sequences that lost what they had computed, or a part of it
+  int64_t given_back = 0;     // pages and slots
+  int64_t damages = 0;
+
+  PlanCounts& operator+=(const PlanCounts& other);
+};
+
+class PlanWatcher final : public runner::Runner {
+ public:
+  // The device outlives the watcher.
+  PlanWatcher(runner::Runner& device, Damage damage, uint64_t seed, PlanCounts& counts);
+
+  [[nodiscard]] const runner::PoolSizes& pool_sizes() const override {
+    return device_.pool_sizes();
+  }
+
+  Status submit(const request::BatchPlan& plan) override;
+  Result<request::StepOutput> wait() override;
+
+  void recycle(request::StepOutput output) override { device_.recycle(std::move(output)); }
+
+ private:
+  // A damaged plan and the storage for what it changed.
+  struct DamagedPlan {
+    request::BatchPlan plan;
+    std::vector<std::vector<request::StateCheckpoint>> checkpoints;
+    std::vector<std::vector<int32_t>> pages;
+    std::map<int64_t, std::vector<TokenId>> ending;  // that the device was not told, by sequence
+  };
+
+  void count(const request::BatchPlan& plan);
+  void hide_computed_ends(const DamagedPlan& damaged, request::StepOutput& output);
+  void damage_plan(DamagedPlan& damaged);
+  bool damage_once(DamagedPlan& damaged);
+  bool move_label(DamagedPlan& damaged, int64_t by);
+  bool swap_pages(DamagedPlan& damaged);
+  bool reuse_slot(DamagedPlan& damaged);
+
+  runner::Runner& device_;
+  Damage damage_;
+  Dice dice_;
+  PlanCounts& counts_;
+  std::array<DamagedPlan, runner::kMaxStepsInFlight> plans_;
+  int64_t num_submitted_ = 0;
+  int64_t num_waited_ = 0;
+  std::map<int64_t, int64_t> planned_end_;  // by sequence
+  std::map<int64_t, TokenId> last_drawn_;
+  std::vector<int32_t> published_;  // slots that checkpoints were taken to
+};
+
+}  // namespace heddle::oracle

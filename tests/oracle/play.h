@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plays a scenario through the real engine, scheduler and cache over the toy device, and holds
+// everything that comes out of it to what each request gets alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan_watcher.h"
+#include "scenario.h"
+
+namespace heddle::oracle {
+
+// What a scenario reached; added up over many of them.
+struct PlayCounts {
+  PlanCounts plans;
+  int64_t requests = 0;
+  int64_t refused = 0;
+  int64_t whole_answers = 0;  // compared to the last token
+  int64_t ended_early = 0;    // aborts and failed draws
+  int64_t requests_with_reuse = 0;
+  int64_t reused_tokens = 0;
+  int64_t unusable_tokens = 0;  // matched beyond what was reused
+  int64_t exact_repeats = 0;
+  int64_t retractions = 0;
+  int64_t preemptions = 0;
+
+  PlayCounts& operator+=(const PlayCounts& other);
+};
+
+struct Outcome {
+  // Empty: everything is as it should be.
+  std::vector<std::string> complaints;     // of the toy device
+  std::vector<std::string> wrong_answers;  // tokens, texts, ends, reports
+  PlayCounts counts;
+
+  [[nodiscard]] bool clean() const { return complaints.empty() && wrong_answers.empty(); }
+
+  // The first few of both.
+  [[nodiscard]] std::string to_string() const;
+};
+
+Outcome play(const Scenario& scenario, Damage damage = Damage::kNone);
+
+}  // namespace heddle::oracle

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scenario.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "dice.h"
+
+namespace heddle::oracle {
+
+namespace {
+
+using Tokens = std::vector<TokenId>;
+
+constexpr TokenId kLetters = 3;
+
+// Makes a scenario part by part; each reads what those before it decided.
+class ScenarioMaker {
+ public:
+  explicit ScenarioMaker(uint64_t seed) : dice_(seed) { scenario_.seed = seed; }
+
+  Scenario make() {
+    choose_cache();
+    choose_model();
+    choose_scheduling();
+    choose_stems();
+    const int64_t num_requests = dice_.between(2, 12);
+    while (std::ssize(scenario_.arrivals) < num_requests) add_arrival();
+    choose_pools();
+    if (dice_.percent(5)) scenario_.restart_step = dice_.between(1, 60);
+    return std::move(scenario_);
+  }
+
+ private:
+  // The grid of the product is 64, or the page if that is larger. Prompts are counted in it.
+  void choose_cache() {
+    CacheOptions& cache = scenario_.cache;
+    cache.enabled = !dice_.percent(10);
+    cache.state_checkpoints =
+        dice_.pick<const char*>({"multi", "multi", "multi", "extra_buffer", "no_buffer"});
+    cache.eviction = dice_.pick<const char*>({"flops", "flops", "lru"});
+    runner::PoolSizes& sizes = scenario_.sizes;
+    sizes.page_size = dice_.percent(5) ? 128 : 1 << dice_.between(0, 6);
+    if (cache.state_checkpoints == "no_buffer") sizes.page_size = 1;
+    scenario_.grid = std::max<int64_t>(64, sizes.page_size);
+    cache.checkpoint_interval = static_cast<int32_t>(scenario_.grid * dice_.between(1, 3));
+  }
+
+  void choose_model() {
+    scenario_.lazy = dice_.percent(50);
+    AnswerRules& rules = scenario_.rules;
+    rules.vocabulary = {.num_tokens = static_cast<TokenId>(dice_.between(kLetters + 2, 24)),
+                        .seeded = dice_.percent(50)};
+    if (dice_.percent(70)) rules.eos_token_ids = {rules.vocabulary.num_tokens - 1};
+    rules.context_length = 8 * scenario_.grid;
+    scenario_.seconds_per_step = dice_.pick({0.0, 0.01, 0.1, 0.4});
+  }
+
+  void choose_scheduling() {
+    SchedulingOptions& options = scenario_.scheduling;
+    options.policy = dice_.pick<const char*>({"fcfs", "fcfs", "fcfs", "lpm", "lpm", "dfs-weight",
+                                              "lof", "random", "routing-key", "hrrn",
+                                              "shortest-prefill-first", "fair", "priority"});
+    options.conservativeness = dice_.pick({0.1, 0.5, 1.0, 1.0, 1.5});
+    options.mixed_batches = dice_.percent(70);
+    options.overlap = dice_.percent(70);
+    options.prefills_per_decode = static_cast<int32_t>(dice_.between(0, 3));
+    if (dice_.percent(20)) {
+      options.max_prefill_tokens = static_cast<int32_t>(dice_.between(1, 3 * scenario_.grid));
+    }
+    const bool takes_priorities =
+        options.policy == "fcfs" || options.policy == "lof" || options.policy == "fair";
+    options.enable_priority = takes_priorities && dice_.percent(40);
+    has_priorities_ = options.enable_priority || options.policy == "priority";
+    options.low_values_first = dice_.percent(30);
+    if (dice_.percent(50)) options.default_priority = dice_.between(0, 30);
+    options.preemption = dice_.percent(80);
+    options.preemption_threshold = dice_.pick<int64_t>({0, 2, 10});
+    options.max_preemptions = static_cast<int32_t>(dice_.between(1, 3));
+    options.preemption_min_run_seconds = dice_.pick({0.0, 0.0, 0.2});
+    options.aging_seconds = dice_.pick({0.0, 0.0, 1.0});
+    scenario_.chunked_prefill_tokens =
+        dice_.percent(25) ? dice_.between(1, scenario_.grid) : dice_.between(1, 6) * 64;
+  }
+
+  Tokens letters(int64_t count) {
+    Tokens tokens;
+    for (int64_t i = 0; i < count; ++i) {
+      tokens.push_back(static_cast<TokenId>(dice_.between(0, kLetters - 1)));
+    }
+    return tokens;
+  }
+
+  // A length around a multiple of the grid, or any.
+  int64_t length(int64_t most) {
+    if (dice_.percent(40)) return dice_.between(1, most);
+    const int64_t grid = scenario_.grid;
+    const int64_t near = dice_.between(0, std::max<int64_t>(most / grid, 1)) * grid;
+    return std::clamp<int64_t>(near + dice_.between(-2, 2), 1, most);
+  }
+
+  // Later stems fork off earlier ones.
+  void choose_stems() {
+    const int64_t num_stems = dice_.between(1, 3);
+    for (int64_t i = 0; i < num_stems; ++i) {
+      Tokens stem;
+      if (i > 0 && dice_.percent(70)) {
+        stem = stems_.back();
+        stem.resize(static_cast<size_t>(length(std::ssize(stem))));
+      }
+      const Tokens rest = letters(dice_.between(1, 3 * scenario_.grid));
+      stem.insert(stem.end(), rest.begin(), rest.end());
+      stems_.push_back(std::move(stem));
+    }
+    num_namespaces_ = dice_.percent(20) ? 2 : 1;
+  }
+
+  void append(Tokens& tokens, std::span<const TokenId> more, int64_t count) {
+    more = more.first(static_cast<size_t>(std::clamp<int64_t>(count, 0, std::ssize(more))));
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  }
+
+  Tokens make_prompt() {
+    const int64_t grid = scenario_.grid;
+    const int64_t kind = scenario_.arrivals.empty() ? 0 : dice_.between(0, 99);
+    Tokens prompt;
+    if (kind < 40) {  // a stem, all or part of it
+      const Tokens& stem = stems_[static_cast<size_t>(dice_.between(0, std::ssize(stems_) - 1))];
+      append(prompt, stem, dice_.percent(50) ? std::ssize(stem) : length(std::ssize(stem)));
+      append(prompt, letters(length(grid)), dice_.pick<int64_t>({0, 3, grid}));
+    } else if (kind < 55) {  // the same again
+      prompt = prompt_of_[static_cast<size_t>(dice_.between(0, std::ssize(prompt_of_) - 1))].first;
+    } else if (kind < 85) {  // the next turn
+      const auto& [earlier_prompt, earlier_answer] =
+          prompt_of_[static_cast<size_t>(dice_.between(0, std::ssize(prompt_of_) - 1))];
+      prompt = earlier_prompt;
+      const int64_t all = std::ssize(earlier_answer);
+      append(prompt, earlier_answer, all - dice_.pick<int64_t>({0, 0, 0, 1, 5}));
+      append(prompt, letters(length(grid)), dice_.pick<int64_t>({0, 1, 10, grid}));
+    } else if (kind < 95) {  // an earlier one, cut
+      prompt = prompt_of_[static_cast<size_t>(dice_.between(0, std::ssize(prompt_of_) - 1))].first;
+      prompt.resize(static_cast<size_t>(length(std::ssize(prompt))));
+    } else {
+      prompt = letters(length(3 * grid));
+    }
+    if (prompt.empty()) prompt = letters(1);
+    const int64_t most = 6 * grid;
+    if (std::ssize(prompt) > most) prompt.resize(static_cast<size_t>(most));
+    return prompt;
+  }
+
+  StopConditions make_stop() {
+    StopConditions stop;
+    stop.max_new_tokens = dice_.pick<int64_t>({0, 1, 2, 3, 5, 8, 12, 20, 30});
+    if (dice_.percent(8)) stop.max_new_tokens = dice_.between(20, scenario_.grid * 3 / 2);
+    if (dice_.percent(15)) stop.min_new_tokens = dice_.between(0, stop.max_new_tokens);
+    stop.ignore_eos = dice_.percent(25);
+    stop.keep_stop_text = dice_.percent(20);
+    const TokenId last = scenario_.rules.vocabulary.num_tokens - 1;
+    if (dice_.percent(25)) {
+      stop.token_ids = {static_cast<TokenId>(dice_.between(kLetters, last))};
+    }
+    while (dice_.percent(20)) {
+      std::string text;
+      for (int64_t i = dice_.between(1, 2); i > 0; --i) {
+        text += static_cast<char>(dice_.between(0, last));
+      }
+      stop.texts.push_back(text);
+    }
+    return stop;
+  }
+
+  void add_arrival() {
+    Arrival arrival;
+    Request& request = arrival.request;
+    request.id = fmt::format("r{}", scenario_.arrivals.size());
+    request.prompt = make_prompt();
+    request.stop = make_stop();
+    request.sampling.seed = static_cast<uint64_t>(dice_.between(0, 2));
+    if (has_priorities_ && dice_.percent(80)) {
+      request.priority = dice_.between(0, 30);
+    }
+    request.tenant = dice_.pick<const char*>({"", "one", "two"});
+    request.routing_key = dice_.pick<const char*>({"", "x", "y"});
+    if (dice_.between(1, num_namespaces_) == 2) request.cache_namespace = "other";
+    for (int64_t at = dice_.between(0, 400); at < std::ssize(request.prompt);
+         at += dice_.between(1, 200)) {
+      request.role_boundaries.push_back(at);
+    }
+    arrival.answer = answer_alone(request, scenario_.rules);
+    const int64_t burst = dice_.percent(40) ? 0 : dice_.between(0, 25);
+    clock_step_ += burst;
+    arrival.step = clock_step_;
+    if (dice_.percent(10)) arrival.cancel_after = dice_.between(0, 20);
+    if (dice_.percent(4)) {
+      arrival.failing_draw = dice_.between(0, request.stop.max_new_tokens);
+    }
+    prompt_of_.emplace_back(request.prompt, arrival.answer.tokens);
+    scenario_.arrivals.push_back(std::move(arrival));
+  }
+
+  // Everybody fits alone; most of the time not everybody fits at once.
+  void choose_pools() {
+    runner::PoolSizes& sizes = scenario_.sizes;
+    int64_t most_tokens = 1;
+    for (const Arrival& arrival : scenario_.arrivals) {
+      most_tokens = std::max<int64_t>(
+          most_tokens, std::ssize(arrival.request.prompt) + arrival.request.stop.max_new_tokens);
+    }
+    const int64_t needed = (most_tokens + sizes.page_size - 1) / sizes.page_size + 1;
+    const int64_t kind = dice_.between(0, 9);
+    sizes.num_pages = kind < 3   ? needed + dice_.between(0, 2)
+                      : kind < 7 ? needed + dice_.between(0, 2 * needed)
+                                 : needed * 12;
+    const bool needs_state = !dice_.percent(12);
+    sizes.num_state_slots = !needs_state        ? 0
+                            : dice_.percent(60) ? dice_.between(1, 8)
+                                                : dice_.between(8, 40);
+    sizes.keeps_hidden = needs_state && dice_.percent(80);
+    sizes.max_step_sequences = static_cast<int32_t>(dice_.between(1, 6));
+    sizes.max_step_tokens =
+        scenario_.chunked_prefill_tokens + (dice_.percent(80) ? sizes.max_step_sequences : 0);
+  }
+
+  Dice dice_;
+  Scenario scenario_;
+  std::vector<Tokens> stems_;
+  std::vector<std::pair<Tokens, Tokens>> prompt_of_;  // prompts and answers so far
+  bool has_priorities_ = false;
+  int64_t num_namespaces_ = 1;
+  int64_t clock_step_ = 0;
+};
+
+}  // namespace
+
+Scenario make_scenario(uint64_t seed) { return ScenarioMaker(seed).make(); }
+
+std::string Scenario::to_string() const {
+  std::string text = fmt::format(
+      "seed {}: {} pages of {}, {} slots, {} rows, {} step tokens, chunk {}, hidden {}, lazy {}; "
+      "cache {} {} every {}, {}; {}, mixed {}, overlap {}, prefills per decode {}, max prefill {}, "
+      "priority {}; EOS {}, {} tokens, restart {}, {} s a step\n",
+      seed, sizes.num_pages, sizes.page_size, sizes.num_state_slots, sizes.max_step_sequences,
+      sizes.max_step_tokens, chunked_prefill_tokens, sizes.keeps_hidden, lazy, cache.enabled,
+      cache.state_checkpoints, cache.checkpoint_interval, cache.eviction, scheduling.policy,
+      scheduling.mixed_batches, scheduling.overlap, scheduling.prefills_per_decode,
+      scheduling.max_prefill_tokens, scheduling.enable_priority,
+      rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0], rules.vocabulary.num_tokens,
+      restart_step, seconds_per_step);
+  for (const Arrival& arrival : arrivals) {
+    const Request& request = arrival.request;
+    text += fmt::format(
+        "  {} at step {}: prompt {}, max new {}, min new {}, answers {} tokens, seed {}, "
+        "namespace \"{}\", cancelled {}, failing draw {}\n",
+        request.id, arrival.step, request.prompt.size(), request.stop.max_new_tokens,
+        request.stop.min_new_tokens, arrival.answer.tokens.size(), *request.sampling.seed,
+        request.cache_namespace, arrival.cancel_after, arrival.failing_draw);
+  }
+  return text;
+}
+
+}  // namespace heddle::oracle

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scenario: a machine, its settings and the requests that come to it, all of it a function of one
+// seed. Machines are small and prompts come from a few shared stems over three letters, so that
+// prefixes, forks, repeats, turns that extend earlier answers and pools that run out are the rule.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <heddle/options.h>
+#include <heddle/request.h>
+
+#include "answer.h"
+#include "runner/runner.h"
+
+namespace heddle::oracle {
+
+struct Arrival {
+  Request request;
+  Answer answer;              // alone
+  int64_t step = 0;           // comes before this step, or when nothing is left to do
+  int64_t cancel_after = -1;  // steps after it came; negative: never
+  int64_t failing_draw = -1;  // its draw number that fails; negative: none
+};
+
+struct Scenario {
+  uint64_t seed = 0;
+
+  runner::PoolSizes sizes;
+  bool lazy = true;  // when the device computes
+  AnswerRules rules;
+  int64_t grid = 64;
+  int64_t chunked_prefill_tokens = 64;
+  int32_t max_queued_requests = 64;
+  SchedulingOptions scheduling;
+  CacheOptions cache;
+  double seconds_per_step = 0;
+
+  std::vector<Arrival> arrivals;  // in order of coming
+  int64_t restart_step = -1;      // a new engine from there on; negative: never
+
+  // For messages: everything that is not an arrival.
+  [[nodiscard]] std::string to_string() const;
+};
+
+Scenario make_scenario(uint64_t seed);
+
+}  // namespace heddle::oracle

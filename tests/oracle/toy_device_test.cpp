@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+// The toy device by itself: it carries out what a plan says, in the order it says, and notices what
+// a plan may not do.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/fake_runner.h"
+
+namespace heddle::oracle {
+namespace {
+
+using request::BatchPlan;
+using request::PlannedSequence;
+using request::StateCheckpoint;
+using request::StepOutput;
+using ::testing::Contains;
+using testing::FakeRunner;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using Tokens = std::vector<TokenId>;
+
+constexpr runner::PoolSizes kSizes{.num_pages = 8,
+                                   .page_size = 4,
+                                   .num_state_slots = 8,
+                                   .max_step_tokens = 32,
+                                   .max_step_sequences = 4,
+                                   .keeps_hidden = true};
+
+// Sequence 1 of ten tokens in pages 1 to 3 and slot 1.
+class ToyDeviceTest : public ::testing::TestWithParam<bool> {
+ protected:
+  ToyDeviceTest() { device.lazy = GetParam(); }
+
+  PlannedSequence first() {
+    return {.sequence_id = 1,
+            .new_tokens = tokens,
+            .context_tokens = 0,
+            .pages = pages,
+            .state_slot = 1,
+            .sample = true,
+            .sampling = &sampling};
+  }
+
+  // Sequence 2 goes on behind the first six tokens of sequence 1, whose state is in slot 2. Its
+  // first page is shared, the second a copy.
+  PlannedSequence second() {
+    return {.sequence_id = 2,
+            .row = 1,
+            .new_tokens = other_end,
+            .context_tokens = 6,
+            .pages = other_pages,
+            .state_slot = 3,
+            .sample = true,
+            .sampling = &sampling};
+  }
+
+  BatchPlan second_plan() {
+    BatchPlan plan;
+    plan.sequences = {second()};
+    plan.copy_state_slots = {{.from = 2, .to = 3}};
+    plan.copy_pages = {{.from = 2, .to = 4}};
+    return plan;
+  }
+
+  BatchPlan first_plan() {
+    BatchPlan plan;
+    plan.sequences = {first()};
+    plan.sequences[0].checkpoints = checkpoints;
+    plan.zero_state_slots = {1};
+    return plan;
+  }
+
+  StepOutput run(const BatchPlan& plan) {
+    Result<StepOutput> output = device.run(plan);
+    EXPECT_TRUE(output.ok()) << output.status().to_string();
+    return output.ok() ? std::move(*output) : StepOutput();
+  }
+
+  FakeRunner device{kSizes};
+  SamplingParams sampling;
+  Tokens tokens = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  Tokens other_end = {50, 51};
+  std::vector<int32_t> pages = {1, 2, 3};
+  std::vector<int32_t> other_pages = {1, 4};
+  std::vector<StateCheckpoint> checkpoints = {{.tokens = 6, .slot = 2},
+                                              {.tokens = 10, .slot = 5, .keep_hidden = true}};
+};
+
+TEST_P(ToyDeviceTest, ResumesFromACheckpointSharedPagesAndACopiedPage) {
+  const StepOutput one = run(first_plan());
+  EXPECT_EQ(one.tokens[0].token, FakeRunner::next_token(tokens));
+  const StepOutput two = run(second_plan());
+  const Tokens all = {0, 1, 2, 3, 4, 5, 50, 51};
+  EXPECT_EQ(two.tokens[0].token, FakeRunner::next_token(all));
+  EXPECT_THAT(device.complaints(), IsEmpty());
+}
+
+TEST_P(ToyDeviceTest, FeedsTheTokenDrawnLastWhileTwoStepsAreInFlight) {
+  BatchPlan next;
+  next.sequences = {first()};
+  next.sequences[0].new_tokens = {};
+  next.sequences[0].feeds_drawn_token = true;
+  next.sequences[0].context_tokens = 10;
+  const BatchPlan plan = first_plan();
+  ASSERT_TRUE(device.submit(plan).ok());
+  ASSERT_TRUE(device.submit(next).ok());
+  EXPECT_EQ(device.num_in_flight(), 2);
+  const TokenId one = device.wait()->tokens[0].token;
+  const TokenId two = device.wait()->tokens[0].token;
+  tokens.push_back(one);
+  EXPECT_EQ(two, FakeRunner::next_token(tokens));
+  EXPECT_THAT(device.complaints(), IsEmpty());
+}
+
+TEST_P(ToyDeviceTest, LeavesOutWhatEndedBeforeTheStep) {
+  const Tokens ending = {FakeRunner::next_token(tokens)};
+  run(first_plan());
+  BatchPlan next;
+  next.sequences = {first()};
+  next.sequences[0].new_tokens = {};
+  next.sequences[0].feeds_drawn_token = true;
+  next.sequences[0].context_tokens = 10;
+  next.sequences[0].ending_tokens = ending;
+  EXPECT_TRUE(run(next).tokens[0].skipped);
+  // Its state is after ten tokens as before: another token follows.
+  next.sequences[0].feeds_drawn_token = false;
+  next.sequences[0].new_tokens = other_end;
+  tokens.insert(tokens.end(), other_end.begin(), other_end.end());
+  EXPECT_EQ(run(next).tokens[0].token, FakeRunner::next_token(tokens));
+  EXPECT_THAT(device.complaints(), IsEmpty());
+}
+
+TEST_P(ToyDeviceTest, LeavesOutWhoseDrawFailed) {
+  device.sequence_error = [](const PlannedSequence&) { return internal_error("on purpose"); };
+  EXPECT_FALSE(run(first_plan()).tokens[0].error.ok());
+  BatchPlan next;
+  next.sequences = {first()};
+  next.sequences[0].new_tokens = {};
+  next.sequences[0].feeds_drawn_token = true;
+  next.sequences[0].context_tokens = 10;
+  EXPECT_TRUE(run(next).tokens[0].skipped);
+}
+
+TEST_P(ToyDeviceTest, DrawsAgainFromAHiddenVectorThatWasKept) {
+  run(first_plan());
+  BatchPlan repeat;
+  repeat.sequences = {second()};
+  repeat.sequences[0].new_tokens = {};
+  repeat.sequences[0].context_tokens = 10;
+  repeat.sequences[0].pages = pages;
+  repeat.sequences[0].hidden_slot = 5;
+  repeat.copy_state_slots = {{.from = 5, .to = 3}};
+  EXPECT_EQ(run(repeat).tokens[0].token, FakeRunner::next_token(tokens));
+  EXPECT_THAT(device.complaints(), IsEmpty());
+  repeat.sequences[0].hidden_slot = 2;
+  repeat.copy_state_slots.clear();
+  run(repeat);
+  EXPECT_THAT(device.complaints(), Contains(HasSubstr("the hidden vector of slot 2")));
+}
+
+// Rows 6 and 7 are there already and stay whose they are.
+TEST_P(ToyDeviceTest, ReplaysRowsThatAreThereWithoutWritingThem) {
+  run(first_plan());
+  BatchPlan replay;
+  replay.sequences = {second()};
+  const Tokens end = {6, 7, 90};
+  const std::vector<int32_t> shared = {1, 2, 6};
+  replay.sequences[0].new_tokens = end;
+  replay.sequences[0].kv_tokens = 8;
+  replay.sequences[0].pages = shared;
+  replay.copy_state_slots = {{.from = 2, .to = 3}};
+  const Tokens all = {0, 1, 2, 3, 4, 5, 6, 7, 90};
+  EXPECT_EQ(run(replay).tokens[0].token, FakeRunner::next_token(all));
+  EXPECT_THAT(device.complaints(), IsEmpty());
+}
+
+TEST_P(ToyDeviceTest, NoticesWhatIsWrongWithTheData) {
+  struct Case {
+    const char* complaint;
+    std::function<void(BatchPlan&)> damage;
+  };
+
+  const Tokens foreign = {6, 70, 90};
+  const std::vector<int32_t> swapped = {4, 1};
+  const std::vector<int32_t> shared = {1, 2, 6};
+  const std::vector<Case> cases = {
+      {"state slot 3 has -1 tokens", [](BatchPlan& plan) { plan.copy_state_slots.clear(); }},
+      {"state slot 3 has 10 tokens", [](BatchPlan& plan) { plan.copy_state_slots[0].from = 5; }},
+      {"holds nothing", [](BatchPlan& plan) { plan.copy_state_slots[0].from = 7; }},
+      {"holds nothing", [](BatchPlan& plan) { plan.unused_state_slots = {2}; }},
+      {"others or in another order", [](BatchPlan& plan) { plan.copy_pages.clear(); }},
+      {"others or in another order", [&](BatchPlan& plan) { plan.sequences[0].pages = swapped; }},
+      {"others or in another order", [](BatchPlan& plan) { plan.unused_pages = {1}; }},
+      {"KV row 7 is taken as there",
+       [&](BatchPlan& plan) {
+         plan.sequences[0].new_tokens = foreign;
+         plan.sequences[0].kv_tokens = 8;
+         plan.sequences[0].pages = shared;
+         plan.copy_pages.clear();
+       }},
+      {"feeds token 7 from row 2",
+       [](BatchPlan& plan) {
+         plan.sequences[0].new_tokens = plan.sequences[0].new_tokens.first(1);
+         plan.sequences[0].feeds_drawn_token = true;
+         plan.sequences[0].row = 2;
+       }},
+      {"its output tokens are not its last",
+       [&](BatchPlan& plan) { plan.sequences[0].output_tokens = foreign; }},
+  };
+  for (const Case& one : cases) {
+    FakeRunner fresh(kSizes);
+    fresh.lazy = GetParam();
+    ASSERT_TRUE(fresh.run(first_plan()).ok());
+    BatchPlan plan = second_plan();
+    one.damage(plan);
+    ASSERT_TRUE(fresh.run(plan).ok());
+    EXPECT_THAT(fresh.complaints(), Contains(HasSubstr(one.complaint)));
+  }
+}
+
+TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
+  struct Case {
+    const char* complaint;
+    std::function<void(BatchPlan&)> damage;
+  };
+
+  const Tokens long_prompt(33, 1);
+  const std::vector<StateCheckpoint> in_use = {{.tokens = 7, .slot = 2}};
+  const std::vector<StateCheckpoint> outside = {{.tokens = 9, .slot = 7}};
+  const std::vector<StateCheckpoint> early = {{.tokens = 6, .slot = 7}};
+  const std::vector<StateCheckpoint> in_the_middle = {
+      {.tokens = 7, .slot = 7, .keep_hidden = true}};
+  const std::vector<int32_t> taken = {1, 2};
+  const Tokens unsorted = {3, 2};
+  const auto add_first = [this](BatchPlan& plan) {
+    plan.sequences.push_back(first());
+    plan.sequences.back().context_tokens = 10;
+    plan.sequences.back().new_tokens = other_end;
+  };
+  const std::vector<Case> cases = {
+      {"an empty plan", [](BatchPlan& plan) { plan.sequences.clear(); }},
+      {"33 new tokens", [&](BatchPlan& plan) { plan.sequences[0].new_tokens = long_prompt; }},
+      {"is in it twice", [](BatchPlan& plan) { plan.sequences.push_back(plan.sequences[0]); }},
+      {"nothing to compute", [](BatchPlan& plan) { plan.sequences[0].new_tokens = {}; }},
+      {"rows of its context again", [](BatchPlan& plan) { plan.sequences[0].kv_tokens = 5; }},
+      {"has a row out of range", [](BatchPlan& plan) { plan.sequences[0].row = 4; }},
+      {"lacks pages", [](BatchPlan& plan) { plan.sequences[0].context_tokens = 7; }},
+      {"shares page 2",
+       [&](BatchPlan& plan) {
+         plan.sequences[0].pages = taken;
+         plan.copy_pages.clear();
+         add_first(plan);
+         plan.sequences[1].new_tokens = {};
+         plan.sequences[1].hidden_slot = 5;
+       }},
+      {"page 4 is filled by a copy and has 0 users",
+       [&](BatchPlan& plan) { plan.sequences[0].pages = taken; }},
+      {"reads page 1, which is said to be unused",
+       [](BatchPlan& plan) { plan.unused_pages = {1}; }},
+      {"shares a state slot",
+       [&](BatchPlan& plan) {
+         add_first(plan);
+         plan.sequences[1].state_slot = 3;
+       }},
+      {"shares a row",
+       [&](BatchPlan& plan) {
+         add_first(plan);
+         plan.sequences[1].row = 1;
+       }},
+      {"zeroed at the wrong time", [](BatchPlan& plan) { plan.zero_state_slots = {3}; }},
+      {"is zeroed twice", [](BatchPlan& plan) { plan.zero_state_slots = {6, 6}; }},
+      {"filled twice", [](BatchPlan& plan) { plan.zero_state_slots = {3}; }},
+      {"is filled and copied in one step", [](BatchPlan& plan) { plan.zero_state_slots = {2}; }},
+      {"state slot 2 is copied and written in one step",
+       [&](BatchPlan& plan) { plan.sequences[0].checkpoints = in_use; }},
+      {"a checkpoint after 9 tokens",
+       [&](BatchPlan& plan) { plan.sequences[0].checkpoints = outside; }},
+      {"a checkpoint after 6 tokens",
+       [&](BatchPlan& plan) { plan.sequences[0].checkpoints = early; }},
+      {"cannot keep a hidden vector",
+       [&](BatchPlan& plan) { plan.sequences[0].checkpoints = in_the_middle; }},
+      {"filled for nobody", [](BatchPlan& plan) { plan.copy_state_slots[0].to = 6; }},
+      {"unsorted ending tokens",
+       [&](BatchPlan& plan) { plan.sequences[0].ending_tokens = unsorted; }},
+      {"hidden slot that is written",
+       [&](BatchPlan& plan) {
+         add_first(plan);
+         plan.sequences[1].new_tokens = {};
+         plan.sequences[1].hidden_slot = 7;
+         plan.sequences[0].checkpoints = {&in_the_middle[0], 1};
+       }},
+  };
+  for (const Case& one : cases) {
+    FakeRunner fresh(kSizes);
+    fresh.lazy = GetParam();
+    ASSERT_TRUE(fresh.run(first_plan()).ok());
+    BatchPlan plan = second_plan();
+    one.damage(plan);
+    (void)fresh.run(plan);
+    EXPECT_THAT(fresh.complaints(), Contains(HasSubstr(one.complaint)));
+  }
+}
+
+TEST_P(ToyDeviceTest, RefusesPlansThatNoDeviceCouldCarryOut) {
+  BatchPlan plan = first_plan();
+  plan.sequences[0].state_slot = 9;
+  EXPECT_FALSE(device.run(plan).ok());
+  EXPECT_THAT(device.complaints(), Contains(HasSubstr("state slot out of range")));
+}
+
+TEST_P(ToyDeviceTest, NoticesAPlanThatChangesInFlight) {
+  BatchPlan plan = first_plan();
+  ASSERT_TRUE(device.submit(plan).ok());
+  plan.sequences[0].seed = 99;
+  ASSERT_TRUE(device.wait().ok());
+  EXPECT_THAT(device.complaints(), Contains(HasSubstr("changed while it was in flight")));
+}
+
+TEST_P(ToyDeviceTest, NoticesWhenMoreMemoryIsInUseThanThereIs) {
+  runner::PoolSizes sizes = kSizes;
+  sizes.page_bytes = 10;
+  sizes.state_slot_bytes = 100;
+  sizes.shared_bytes = 330;  // three slots, three pages
+  FakeRunner small(sizes);
+  small.lazy = GetParam();
+  ASSERT_TRUE(small.run(first_plan()).ok());
+  EXPECT_THAT(small.complaints(), IsEmpty());
+  BatchPlan plan = second_plan();
+  plan.unused_state_slots = {5};
+  plan.unused_pages = {3};
+  ASSERT_TRUE(small.run(plan).ok());
+  EXPECT_THAT(small.complaints(), IsEmpty());
+  plan = first_plan();
+  plan.sequences[0].checkpoints = {};
+  plan.sequences[0].state_slot = 6;
+  plan.zero_state_slots = {6};
+  ASSERT_TRUE(small.run(plan).ok());
+  EXPECT_THAT(small.complaints(), Contains(HasSubstr("440 bytes are in use, there are 330")));
+}
+
+INSTANTIATE_TEST_SUITE_P(EagerAndLazy, ToyDeviceTest, ::testing::Bool(),
+                         [](const auto& lazy) { return lazy.param ? "Lazy" : "Eager"; });
+
+}  // namespace
+}  // namespace heddle::oracle
