@@ -175,7 +175,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"layer_types", "[\"full_attention\"]", "layer_types has 1 entries"},
         BadValue{"layer_types", "[1,2,3,4]", "layer_types has 1, not a string"},
         BadValue{"layer_types", R"(["sliding_attention","a","b","c"])",
-                 "layer_types has \"sliding_attention\""},
+                 "layer_types has \"a\"; served are"},
         BadValue{"hidden_act", "\"gelu\"", "hidden_act is \"gelu\"; only \"silu\""},
         BadValue{"rope_theta", "0", "rope_theta is 0"},
         BadValue{"partial_rotary_factor", "1.5", "partial_rotary_factor is 1.5"},
