@@ -47,6 +47,21 @@ std::vector<RowRun> split_query_gate_rows(int64_t num_heads, int64_t head_dim) {
   return split_groups(num_heads, {head_dim, head_dim});
 }
 
+std::vector<RowRun> split_gate_up_rows(int64_t num_blocks, int64_t intermediate_size) {
+  const int64_t I = intermediate_size;
+  std::vector<RowRun> runs;
+  runs.reserve(static_cast<size_t>(2 * num_blocks));
+  for (int64_t first = 0; first < num_blocks * 2 * I; first += 2 * I) {
+    for (const int64_t part : {0, 1}) {
+      runs.push_back({.source_row = first + part,
+                      .target_row = first + part * I,
+                      .num_rows = I,
+                      .source_step = 2});
+    }
+  }
+  return runs;
+}
+
 std::vector<RowRun> shifted(std::vector<RowRun> runs, int64_t offset) {
   for (RowRun& run : runs) run.target_row += offset;
   return runs;

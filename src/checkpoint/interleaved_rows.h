@@ -28,6 +28,10 @@ struct DeltaNetHeads {
 // A gated attention's q_proj stores, per head, [query | gate]; ours is [all queries | all gates].
 [[nodiscard]] std::vector<RowRun> split_query_gate_rows(int64_t num_heads, int64_t head_dim);
 
+// A gate and an up projection stored row by row in turn, [num_blocks, (gate row | up row) x I];
+// ours is [num_blocks, all gate rows | all up rows]. Two runs a block.
+[[nodiscard]] std::vector<RowRun> split_gate_up_rows(int64_t num_blocks, int64_t intermediate_size);
+
 // The same runs, `offset` rows further down in our tensor.
 [[nodiscard]] std::vector<RowRun> shifted(std::vector<RowRun> runs, int64_t offset);
 

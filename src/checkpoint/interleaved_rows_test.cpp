@@ -10,7 +10,7 @@ namespace {
 int64_t source_of(const std::vector<RowRun>& runs, int64_t target) {
   for (const RowRun& run : runs) {
     if (target >= run.target_row && target < run.target_row + run.num_rows) {
-      return run.source_row + (target - run.target_row);
+      return run.source_row + (target - run.target_row) * run.source_step;
     }
   }
   return -1;
@@ -71,6 +71,16 @@ TEST(InterleavedRowsTest, SplitsQueriesFromTheirGates) {
   EXPECT_EQ(source_of(runs, 3 * 256 + 7), 3 * 512 + 7);
   EXPECT_EQ(source_of(runs, 4096 + 3 * 256 + 7), 3 * 512 + 256 + 7);
   EXPECT_EQ(source_of(shifted(runs, 100), 100 + 256), 512);
+}
+
+TEST(InterleavedRowsTest, TakesGateRowsFromEvenAndUpRowsFromOddPlaces) {
+  const std::vector<RowRun> runs = split_gate_up_rows(2, 3);
+  EXPECT_EQ(runs.size(), 4u);
+  EXPECT_EQ(total_rows(runs), 12);
+  const std::vector<int64_t> expected{0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11};
+  for (int64_t row = 0; row < 12; ++row) {
+    EXPECT_EQ(source_of(runs, row), expected[static_cast<size_t>(row)]) << row;
+  }
 }
 
 }  // namespace

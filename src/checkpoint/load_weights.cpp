@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/convert.h"
+#include "checkpoint/copy_job.h"
 #include "checkpoint/readable.h"
 #include "core/check.h"
 
@@ -17,8 +18,7 @@ namespace heddle::checkpoint {
 
 namespace {
 
-constexpr int64_t kWeightAlignment = 64;            // a cache line; the widest vector load
-constexpr int64_t kJobElements = int64_t{1} << 20;  // a few milliseconds of work: smooth progress
+constexpr int64_t kWeightAlignment = 64;  // a cache line; the widest vector load
 
 // Up to eight examples of one kind of disagreement, and how many there were.
 class Findings {
@@ -44,42 +44,28 @@ class Findings {
   size_t count_ = 0;
 };
 
-// Copies a stretch of one hub tensor to its place in the arena.
-struct CopyJob {
-  size_t piece;
-  int64_t first;
-  int64_t count;
-  int64_t target_byte;
-  DType dtype;
-  float offset;
-};
-
 bool is_rotary_table(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
-
-void add_offset(float* values, int64_t count, float offset) {
-  for (int64_t i = 0; i < count; ++i) values[i] += offset;
-}
 
 // Aborts unless the runs stay inside their tensors and cover the weight exactly once.
 void check_coverage(const WeightSpec& spec, const Assembly& assembly) {
-  const int64_t width = row_width(spec.shape);
-  std::vector<std::pair<int64_t, int64_t>> covered;  // target row, rows
+  std::vector<std::pair<int64_t, int64_t>> covered;  // first element of ours, elements
   for (const HubPiece& piece : assembly) {
-    HEDDLE_CHECK_EQ(row_width(piece.tensor.shape), width);
-    const int64_t source_rows = piece.tensor.shape.num_elements() / std::max<int64_t>(width, 1);
+    const int64_t width = row_width(piece);
+    if (piece.form == RowForm::kLastDimension) HEDDLE_CHECK_EQ(row_width(spec.shape), width);
     for (const RowRun& run : piece.runs) {
-      HEDDLE_CHECK(run.source_row >= 0 && run.num_rows >= 0 &&
-                   run.source_row + run.num_rows <= source_rows);
-      covered.emplace_back(run.target_row, run.num_rows);
+      HEDDLE_CHECK(run.source_row >= 0 && run.num_rows >= 0 && run.source_step >= 1);
+      const int64_t last = run.source_row + (run.num_rows - 1) * run.source_step;
+      HEDDLE_CHECK(run.num_rows == 0 || last < num_rows(piece));
+      covered.emplace_back(run.target_row * width, run.num_rows * width);
     }
   }
   std::sort(covered.begin(), covered.end());
-  int64_t next_row = 0;
-  for (const auto& [row, rows] : covered) {
-    HEDDLE_CHECK_EQ(row, next_row);
-    next_row += rows;
+  int64_t next = 0;
+  for (const auto& [first, count] : covered) {
+    HEDDLE_CHECK_EQ(first, next);
+    next += count;
   }
-  HEDDLE_CHECK_EQ(next_row * width, spec.shape.num_elements());
+  HEDDLE_CHECK_EQ(next, spec.shape.num_elements());
 }
 
 }  // namespace
@@ -218,7 +204,8 @@ class WeightLoader {
                 DType dtype) const {
     if (options_.copy_to_huge_pages || stored.data == nullptr || stored.dtype != dtype ||
         spec.offset != 0 || assembly.size() != 1 || assembly[0].runs.size() != 1 ||
-        assembly[0].runs[0].source_row != 0) {
+        assembly[0].runs[0].source_row != 0 || assembly[0].runs[0].source_step != 1 ||
+        assembly[0].form == RowForm::kInputMajor) {
       return false;
     }
     const auto alignment = static_cast<uintptr_t>(std::max<int64_t>(bits_of(dtype) / 8, 1));
@@ -238,20 +225,13 @@ class WeightLoader {
   }
 
   void cut_into_jobs(const Placement& placement) {
-    const int64_t width = row_width(placement.spec->shape);
     for (size_t i = 0; i < placement.assembly->size(); ++i) {
-      for (const RowRun& run : (*placement.assembly)[i].runs) {
-        const int64_t elements = run.num_rows * width;
-        for (int64_t done = 0; done < elements; done += kJobElements) {
-          jobs_.push_back({.piece = placement.first_piece + i,
-                           .first = run.source_row * width + done,
-                           .count = std::min(kJobElements, elements - done),
-                           .target_byte = placement.begin +
-                                          bytes_of(placement.dtype, run.target_row * width + done),
-                           .dtype = placement.dtype,
-                           .offset = placement.spec->offset});
-        }
-      }
+      append_copy_jobs((*placement.assembly)[i],
+                       {.piece = placement.first_piece + i,
+                        .target_byte = placement.begin,
+                        .dtype = placement.dtype,
+                        .offset = placement.spec->offset},
+                       jobs_);
     }
   }
 
@@ -284,20 +264,20 @@ class WeightLoader {
 
   void copy() {
     int64_t total_bytes = 0;
-    for (const CopyJob& job : jobs_) total_bytes += bytes_of(job.dtype, job.count);
+    for (const CopyJob& job : jobs_) total_bytes += job.num_bytes();
     std::atomic<size_t> next_job = 0;
     std::atomic<int64_t> done_bytes = 0;
     const auto work = [&](bool report) {
       for (size_t index = next_job++; index < jobs_.size(); index = next_job++) {
         const CopyJob& job = jobs_[index];
-        run(job);
-        const int64_t bytes = bytes_of(job.dtype, job.count);
+        run_copy_job(source_, pieces_[job.piece], job, loaded_.arena_.data());
+        const int64_t bytes = job.num_bytes();
         const int64_t done = done_bytes.fetch_add(bytes) + bytes;
         if (report && done < total_bytes) options_.progress(done, total_bytes);
       }
     };
     std::vector<std::jthread> helpers;
-    const int64_t useful = std::max<int64_t>(1, total_bytes / kJobElements);
+    const int64_t useful = std::max<int64_t>(1, total_bytes / kCopyJobElements);
     for (int64_t i = 1; i < std::min<int64_t>(num_threads(), useful); ++i) {
       helpers.emplace_back(work, false);
     }
@@ -309,12 +289,6 @@ class WeightLoader {
   [[nodiscard]] int num_threads() const {
     if (options_.num_threads > 0) return options_.num_threads;
     return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
-  }
-
-  void run(const CopyJob& job) const {
-    std::byte* const target = loaded_.arena_.data() + job.target_byte;
-    source_.read(pieces_[job.piece], job.first, job.count, job.dtype, target);
-    if (job.offset != 0) add_offset(reinterpret_cast<float*>(target), job.count, job.offset);
   }
 
   const WeightSource& source_;

@@ -146,6 +146,55 @@ TEST_F(LoadWeightsTest, TakesAnExpertBlockThatIsOneAlready) {
   EXPECT_EQ(loaded->bytes_in_place(), 32);
 }
 
+// Two matrices [K = 2, N = 4] whose columns are (gate, up) in turn become [gate rows | up rows].
+TEST_F(LoadWeightsTest, TransposesAndSeparatesWhatIsStoredInputMajor) {
+  store("gate_up", {2, 2, 4}, DType::kF32);
+  store("bias", {2, 4}, DType::kBf16, 20);
+  const std::vector<WeightSpec> specs = {{.name = "w",
+                                          .shape = {2, 4, 2},
+                                          .alternatives = {{{.tensor = {"gate_up", {2, 2, 4}},
+                                                             .runs = split_gate_up_rows(2, 2),
+                                                             .form = RowForm::kInputMajor}}}},
+                                         {.name = "b",
+                                          .shape = {2, 4},
+                                          .alternatives = {{{.tensor = {"bias", {2, 4}},
+                                                             .runs = split_gate_up_rows(2, 2),
+                                                             .form = RowForm::kElement}}},
+                                          .dtype = WeightDType::kF32}};
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    const Result<LoadedWeights> loaded = load(specs, {.dtype = dtype, .copy_to_huge_pages = false});
+    ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+    EXPECT_THAT(testing::floats((*loaded)["w"]),
+                ElementsAre(0, 4, 2, 6, 1, 5, 3, 7, 8, 12, 10, 14, 9, 13, 11, 15));
+    EXPECT_THAT(testing::floats((*loaded)["b"]), ElementsAre(20, 22, 21, 23, 24, 26, 25, 27));
+    EXPECT_EQ(loaded->bytes_in_place(), 0);
+  }
+}
+
+TEST_F(LoadWeightsTest, TransposesAMatrixOfManyJobs) {
+  constexpr int64_t K = 1300, N = 1100;  // more than one job's elements, in rows that do not divide
+  const Shape stored{K, N};
+  const std::vector<WeightSpec> specs = {
+      {.name = "w",
+       .shape = {N, K},
+       .alternatives = {{{.tensor = {"hub", stored},
+                          .runs = {{.num_rows = N}},
+                          .form = RowForm::kInputMajor}}}},
+      {.name = "plain", .shape = stored, .alternatives = {whole({"hub", stored})}}};
+  const Result<LoadedWeights> loaded =
+      load_weights(std::make_unique<DummyWeights>(5), specs, {.num_threads = 2});
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  const std::vector<float> w = testing::floats((*loaded)["w"]);
+  const std::vector<float> plain_w = testing::floats((*loaded)["plain"]);
+  int64_t different = 0;
+  for (int64_t n = 0; n < N; ++n) {
+    for (int64_t k = 0; k < K; ++k) {
+      different += w[static_cast<size_t>(n * K + k)] != plain_w[static_cast<size_t>(k * N + n)];
+    }
+  }
+  EXPECT_EQ(different, 0);
+}
+
 TEST_F(LoadWeightsTest, ReportsEverythingThatDoesNotFitAtOnce) {
   store("a", {2}, DType::kF32);
   store("c", {3}, DType::kF32);

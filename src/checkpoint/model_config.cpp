@@ -31,6 +31,9 @@ bool is_hybrid_family(std::string_view model_type) {
   return model_type == "qwen3_next" || model_type.starts_with("qwen3_5");
 }
 
+// Their text models, alone or inside a multimodal one, which renormalise routing weights always.
+bool is_qwen3_5(std::string_view model_type) { return model_type.starts_with("qwen3_5"); }
+
 // Multimodal configurations keep the language model's keys in text_config.
 std::vector<const json*> scopes_of(const json& root) {
   std::vector<const json*> scopes;
@@ -78,7 +81,8 @@ void read_sizes(ConfigReader& reader, ModelConfig& config) {
 }
 
 void read_switches(ConfigReader& reader, ModelConfig& config) {
-  config.attention_bias = reader.boolean("attention_bias", false);
+  config.attention_bias = reader.boolean("attention_bias", config.model_type == "gpt_oss");
+  config.mlp_bias = reader.boolean("mlp_bias", false);
   config.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
   config.attention_output_gate =
       reader.boolean("attn_output_gate", is_hybrid_family(config.model_type));
@@ -126,6 +130,13 @@ void read_rope(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
+std::optional<LayerKind> parse_layer_kind(std::string_view name) {
+  if (name == "linear_attention") return LayerKind::kLinearAttention;
+  if (name == "full_attention") return LayerKind::kFullAttention;
+  if (name == "sliding_attention") return LayerKind::kSlidingAttention;
+  return std::nullopt;
+}
+
 std::vector<LayerKind> read_layer_types(ConfigReader& reader, int64_t num_layers) {
   std::vector<LayerKind> kinds;
   const std::vector<std::string> names = reader.texts("layer_types");
@@ -134,31 +145,65 @@ std::vector<LayerKind> read_layer_types(ConfigReader& reader, int64_t num_layers
                                              names.size(), num_layers)));
   }
   for (const std::string& name : names) {
-    if (name != "linear_attention" && name != "full_attention") {
+    const std::optional<LayerKind> kind = parse_layer_kind(name);
+    if (!kind) {
       reader.fail(unimplemented(
-          fmt::format("layer_types has {}; served are \"linear_attention\" and \"full_attention\"",
+          fmt::format("layer_types has {}; served are \"linear_attention\", \"full_attention\" and "
+                      "\"sliding_attention\"",
                       readable(name))));
     }
-    kinds.push_back(name == "linear_attention" ? LayerKind::kLinearAttention
-                                               : LayerKind::kFullAttention);
+    kinds.push_back(kind.value_or(LayerKind::kFullAttention));
   }
   kinds.resize(static_cast<size_t>(num_layers), LayerKind::kFullAttention);
   return kinds;
 }
 
+// What the families do where the file has no layer_types.
+LayerKind default_layer_kind(ConfigReader& reader, const ModelConfig& config, int64_t layer) {
+  if (is_hybrid_family(config.model_type) || reader.has("full_attention_interval")) {
+    const int64_t interval = reader.integer("full_attention_interval", 4, kLayers);
+    return (layer + 1) % interval == 0 ? LayerKind::kFullAttention : LayerKind::kLinearAttention;
+  }
+  bool slides = false;
+  if (config.model_type == "gpt_oss") {
+    slides = layer % 2 == 0;
+  } else if (config.model_type == "mistral") {
+    slides = reader.has("sliding_window");
+  } else if (reader.boolean("use_sliding_window", false)) {
+    slides = layer >= reader.integer("max_window_layers", 28, {0, kLayers.high});
+  }
+  return slides ? LayerKind::kSlidingAttention : LayerKind::kFullAttention;
+}
+
+// Qwen3.5 writes both layer_types and the interval: a file in which they disagree is broken.
+void check_interval(ConfigReader& reader, const ModelConfig& config) {
+  if (!is_qwen3_5(config.model_type) || !reader.has("full_attention_interval")) return;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    if (config.layer_kinds[static_cast<size_t>(i)] == default_layer_kind(reader, config, i)) {
+      continue;
+    }
+    reader.fail("full_attention_interval",
+                fmt::format("which contradicts layer_types at layer {}", i));
+    return;
+  }
+}
+
 void read_layer_kinds(ConfigReader& reader, ModelConfig& config) {
   if (reader.has("layer_types")) {
     config.layer_kinds = read_layer_types(reader, config.num_layers);
-    return;
-  }
-  config.layer_kinds.assign(static_cast<size_t>(config.num_layers), LayerKind::kFullAttention);
-  if (!is_hybrid_family(config.model_type) && !reader.has("full_attention_interval")) return;
-  const int64_t interval = reader.integer("full_attention_interval", 4, kLayers);
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    if ((i + 1) % interval != 0) {
-      config.layer_kinds[static_cast<size_t>(i)] = LayerKind::kLinearAttention;
+    check_interval(reader, config);
+  } else {
+    for (int64_t i = 0; i < config.num_layers; ++i) {
+      config.layer_kinds.push_back(default_layer_kind(reader, config, i));
     }
   }
+  if (config.num_layers_of(LayerKind::kSlidingAttention) == 0) return;
+  if (reader.has("use_sliding_window") && !reader.boolean("use_sliding_window", true)) {
+    reader.fail("use_sliding_window", "but layer_types has \"sliding_attention\"");
+  }
+  const auto default_window =
+      config.model_type == "gpt_oss" ? std::optional<int64_t>(128) : std::nullopt;
+  config.sliding_window = reader.integer("sliding_window", default_window, kPositions);
 }
 
 void read_linear_attention(ConfigReader& reader, ModelConfig& config) {
@@ -173,13 +218,27 @@ void read_linear_attention(ConfigReader& reader, ModelConfig& config) {
     reader.fail("linear_num_value_heads",
                 fmt::format("not a multiple of linear_num_key_heads = {}", linear.num_key_heads));
   }
+  const std::string gate = reader.text("output_gate_type", std::string("silu"));
+  if (gate != "silu" && gate != "swish") {
+    reader.fail(unimplemented(
+        fmt::format("output_gate_type is {}; only \"silu\" is served", readable(gate))));
+  }
   config.linear_attention = linear;
+}
+
+ClampedSwigluConfig read_clamped_swiglu(ConfigReader& reader) {
+  ClampedSwigluConfig clamped;
+  clamped.limit = reader.number("swiglu_limit", clamped.limit, {1e-6, 1e6});
+  clamped.alpha = reader.number("swiglu_alpha", clamped.alpha, {1e-6, 1e6});
+  return clamped;
 }
 
 void read_moe(ConfigReader& reader, ModelConfig& config) {
   config.is_moe_layer.assign(static_cast<size_t>(config.num_layers), false);
   const int64_t default_experts = config.model_type == "qwen3_next" ? 512 : 0;
-  const int64_t num_experts = reader.integer("num_experts", default_experts, {0, kExperts.high});
+  // gpt-oss and newer files of other families say num_local_experts.
+  const char* const experts_key = reader.has("num_experts") ? "num_experts" : "num_local_experts";
+  const int64_t num_experts = reader.integer(experts_key, default_experts, {0, kExperts.high});
   const int64_t step = reader.integer("decoder_sparse_step", 1, kLayers);
   const std::vector<int64_t> dense_layers =
       reader.integers("mlp_only_layers", {0, config.num_layers - 1});
@@ -198,12 +257,19 @@ void read_moe(ConfigReader& reader, ModelConfig& config) {
   moe.num_experts = num_experts;
   moe.num_experts_per_token =
       reader.integer("num_experts_per_tok", default_or_required(10), kExperts);
-  moe.intermediate_size = reader.integer("moe_intermediate_size", default_or_required(512), kWidth);
+  const bool is_gpt_oss = config.model_type == "gpt_oss";
+  moe.intermediate_size =
+      is_gpt_oss ? reader.integer("intermediate_size", std::nullopt, kWidth)
+                 : reader.integer("moe_intermediate_size", default_or_required(512), kWidth);
   moe.shared_intermediate_size =
       reader.integer("shared_expert_intermediate_size", has_defaults ? 512 : 0, {0, kWidth.high});
-  moe.normalize_top_k = reader.boolean("norm_topk_prob", is_hybrid_family(config.model_type));
+  // Some families renormalise whatever the file says; gpt-oss takes its softmax over the chosen.
+  moe.normalize_top_k = is_gpt_oss || is_qwen3_5(config.model_type) ||
+                        reader.boolean("norm_topk_prob", is_hybrid_family(config.model_type));
+  if (is_gpt_oss) moe.clamped_swiglu = read_clamped_swiglu(reader);
   if (moe.num_experts_per_token > moe.num_experts) {
-    reader.fail("num_experts_per_tok", fmt::format("more than num_experts = {}", moe.num_experts));
+    reader.fail("num_experts_per_tok",
+                fmt::format("more than {} = {}", experts_key, moe.num_experts));
   }
   config.moe = moe;
 }
@@ -217,6 +283,11 @@ void read_dense_mlp(ConfigReader& reader, ModelConfig& config) {
 
 int64_t ModelConfig::num_layers_of(LayerKind kind) const {
   return std::count(layer_kinds.begin(), layer_kinds.end(), kind);
+}
+
+int64_t ModelConfig::window_of(int64_t layer) const {
+  const bool slides = layer_kinds[static_cast<size_t>(layer)] == LayerKind::kSlidingAttention;
+  return slides ? sliding_window : 0;
 }
 
 int64_t ModelConfig::num_moe_layers() const {

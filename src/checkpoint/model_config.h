@@ -24,7 +24,8 @@
 
 namespace heddle::checkpoint {
 
-enum class LayerKind : uint8_t { kLinearAttention, kFullAttention };
+// A sliding layer attends to the last ModelConfig::sliding_window tokens, its own included.
+enum class LayerKind : uint8_t { kLinearAttention, kFullAttention, kSlidingAttention };
 
 // Gated delta network layers. num_value_heads is a multiple of num_key_heads.
 struct LinearAttentionConfig {
@@ -39,6 +40,13 @@ struct LinearAttentionConfig {
   [[nodiscard]] int64_t value_width() const { return num_value_heads * value_head_dim; }
 };
 
+// A SwiGLU whose inputs are bounded: gate <- min(gate, limit), up <- clamp(up, -limit, limit), then
+// (up + 1) * gate * sigmoid(alpha * gate).
+struct ClampedSwigluConfig {
+  double limit = 7.0;
+  double alpha = 1.702;
+};
+
 // Mixture-of-experts layers.
 struct MoeConfig {
   int64_t num_experts = 0;
@@ -46,6 +54,7 @@ struct MoeConfig {
   int64_t intermediate_size = 0;         // of one expert
   int64_t shared_intermediate_size = 0;  // of the expert every token visits; 0: there is none
   bool normalize_top_k = true;           // the chosen experts' weights are made to sum to one
+  std::optional<ClampedSwigluConfig> clamped_swiglu;  // of the experts; none: plain SwiGLU
 };
 
 struct ModelConfig {
@@ -62,12 +71,14 @@ struct ModelConfig {
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   bool attention_bias = false;
+  bool mlp_bias = false;
   bool attention_output_gate = false;  // q_proj carries a gate per head
   bool tie_word_embeddings = false;
   RopeConfig rope;
   std::optional<DType> dtype;  // what the checkpoint says it is stored in
 
   std::vector<LayerKind> layer_kinds;                     // [num_layers]
+  int64_t sliding_window = 0;                             // set iff some layer is kSlidingAttention
   std::vector<bool> is_moe_layer;                         // [num_layers]
   std::optional<LinearAttentionConfig> linear_attention;  // iff some layer is kLinearAttention
   std::optional<MoeConfig> moe;                           // iff some layer is MoE
@@ -79,6 +90,9 @@ struct ModelConfig {
   // Layers of one kind, or MoE layers.
   [[nodiscard]] int64_t num_layers_of(LayerKind kind) const;
   [[nodiscard]] int64_t num_moe_layers() const;
+
+  // Tokens that layer `layer` attends to, its own included; 0: all.
+  [[nodiscard]] int64_t window_of(int64_t layer) const;
 };
 
 // Checks every size: positive, bounded, divisible where heads share, a rotary width that is even.

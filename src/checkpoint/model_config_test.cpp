@@ -125,6 +125,113 @@ TEST(ModelConfigTest, AcceptsListsOfEosAndBothNamesOfTheDType) {
   EXPECT_EQ(with("dtype", "float16")->dtype, DType::kF16);
 }
 
+json dense_config(std::string_view model_type) {
+  return {{"architectures", {"SomeForCausalLM"}},
+          {"model_type", model_type},
+          {"vocab_size", 320},
+          {"hidden_size", 64},
+          {"intermediate_size", 96},
+          {"num_hidden_layers", 4},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2}};
+}
+
+std::vector<int64_t> windows_of(const json& config) {
+  const Result<ModelConfig> parsed = parse_model_config(config.dump());
+  EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
+  std::vector<int64_t> windows;
+  for (int64_t i = 0; i < parsed->num_layers; ++i) windows.push_back(parsed->window_of(i));
+  return windows;
+}
+
+TEST(ModelConfigTest, SlidesEveryLayerOfMistralWhereTheWindowIsANumber) {
+  json config = dense_config("mistral");
+  EXPECT_THAT(windows_of(config), ElementsAre(0, 0, 0, 0));
+  config["sliding_window"] = nullptr;
+  EXPECT_THAT(windows_of(config), ElementsAre(0, 0, 0, 0));
+  config["sliding_window"] = 24;
+  EXPECT_THAT(windows_of(config), ElementsAre(24, 24, 24, 24));
+  config["layer_types"] = {"sliding_attention", "full_attention", "full_attention",
+                           "sliding_attention"};
+  EXPECT_THAT(windows_of(config), ElementsAre(24, 0, 0, 24));
+  config["sliding_window"] = nullptr;
+  EXPECT_THAT(parse_model_config(config.dump()).status().message(),
+              HasSubstr("sliding_window is missing"));
+}
+
+TEST(ModelConfigTest, SlidesLaterLayersOfQwenOnlyWhenAsked) {
+  json config = dense_config("qwen2");
+  config["sliding_window"] = 24;
+  config["max_window_layers"] = 3;
+  EXPECT_THAT(windows_of(config), ElementsAre(0, 0, 0, 0));
+  config["use_sliding_window"] = true;
+  EXPECT_THAT(windows_of(config), ElementsAre(0, 0, 0, 24));
+  config["use_sliding_window"] = false;
+  config["layer_types"] = {"sliding_attention", "full_attention", "full_attention",
+                           "full_attention"};
+  EXPECT_THAT(parse_model_config(config.dump()).status().message(),
+              HasSubstr("use_sliding_window is false, but layer_types"));
+}
+
+TEST(ModelConfigTest, FillsInWhatGptOssLeavesOut) {
+  json config = dense_config("gpt_oss");
+  config["num_local_experts"] = 4;
+  config["num_experts_per_tok"] = 2;
+  EXPECT_THAT(windows_of(config), ElementsAre(128, 0, 128, 0));
+  Result<ModelConfig> parsed = parse_model_config(config.dump());
+  EXPECT_TRUE(parsed->attention_bias);
+  EXPECT_EQ(parsed->num_moe_layers(), 4);
+  EXPECT_EQ(parsed->moe->num_experts, 4);
+  EXPECT_EQ(parsed->moe->intermediate_size, 96);  // intermediate_size is an expert's
+  EXPECT_TRUE(parsed->moe->normalize_top_k);
+  EXPECT_EQ(parsed->moe->clamped_swiglu->limit, 7.0);
+  EXPECT_EQ(parsed->moe->clamped_swiglu->alpha, 1.702);
+  config["swiglu_limit"] = 5;
+  config["sliding_window"] = 16;
+  parsed = parse_model_config(config.dump());
+  EXPECT_EQ(parsed->moe->clamped_swiglu->limit, 5.0);
+  EXPECT_EQ(parsed->sliding_window, 16);
+  config["num_experts_per_tok"] = 5;
+  EXPECT_THAT(parse_model_config(config.dump()).status().message(),
+              HasSubstr("num_experts_per_tok is 5, more than num_local_experts = 4"));
+}
+
+TEST(ModelConfigTest, KnowsBothNamesOfTheNumberOfExperts) {
+  json config = dense_config("qwen3_moe");
+  config["num_local_experts"] = 8;
+  config["num_experts_per_tok"] = 2;
+  config["moe_intermediate_size"] = 32;
+  const Result<ModelConfig> parsed = parse_model_config(config.dump());
+  ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
+  EXPECT_EQ(parsed->moe->num_experts, 8);
+  EXPECT_FALSE(parsed->moe->normalize_top_k);  // the family's default
+  EXPECT_FALSE(parsed->moe->clamped_swiglu.has_value());
+}
+
+TEST(ModelConfigTest, ReadsQwen35InsideAMultimodalConfiguration) {
+  json config = {{"architectures", {"Qwen3_5MoeForConditionalGeneration"}},
+                 {"model_type", "qwen3_5_moe"},
+                 {"tie_word_embeddings", true},
+                 {"vision_config", {{"hidden_size", 7}}},
+                 {"text_config", small_config()}};
+  json& text = config["text_config"];
+  text["model_type"] = "qwen3_5_moe_text";
+  text["full_attention_interval"] = 2;
+  text["norm_topk_prob"] = false;  // not a key of this family: its weights always sum to one
+  Result<ModelConfig> parsed = parse_model_config(config.dump());
+  ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
+  EXPECT_EQ(parsed->architecture, "Qwen3_5MoeForConditionalGeneration");
+  EXPECT_EQ(parsed->hidden_size, 64);
+  EXPECT_TRUE(parsed->tie_word_embeddings);
+  EXPECT_TRUE(parsed->attention_output_gate);
+  EXPECT_TRUE(parsed->moe->normalize_top_k);
+  EXPECT_EQ(parsed->num_layers_of(LayerKind::kLinearAttention), 2);
+  text["layer_types"] = {"linear_attention", "full_attention", "full_attention",
+                         "linear_attention"};
+  EXPECT_THAT(parse_model_config(config.dump()).status().message(),
+              HasSubstr("full_attention_interval is 2, which contradicts layer_types at layer 2"));
+}
+
 struct BadValue {
   std::string_view key;
   std::string_view value;  // JSON
@@ -175,7 +282,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"layer_types", "[\"full_attention\"]", "layer_types has 1 entries"},
         BadValue{"layer_types", "[1,2,3,4]", "layer_types has 1, not a string"},
         BadValue{"layer_types", R"(["sliding_attention","a","b","c"])",
-                 "layer_types has \"sliding_attention\""},
+                 "layer_types has \"a\"; served are"},
+        BadValue{"output_gate_type", "\"sigmoid\"", "output_gate_type is \"sigmoid\"; only"},
         BadValue{"hidden_act", "\"gelu\"", "hidden_act is \"gelu\"; only \"silu\""},
         BadValue{"rope_theta", "0", "rope_theta is 0"},
         BadValue{"partial_rotary_factor", "1.5", "partial_rotary_factor is 1.5"},

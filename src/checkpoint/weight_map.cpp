@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/weight_map.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace heddle::checkpoint {
@@ -22,6 +23,23 @@ std::string with_index(const std::string& pattern, int64_t index) {
 }
 
 }  // namespace
+
+int64_t row_width(const HubPiece& piece) {
+  const Shape& shape = piece.tensor.shape;
+  switch (piece.form) {
+    case RowForm::kLastDimension:
+      return row_width(shape);
+    case RowForm::kElement:
+      return 1;
+    case RowForm::kInputMajor:
+      return shape[shape.rank() - 2];
+  }
+  return 1;
+}
+
+int64_t num_rows(const HubPiece& piece) {
+  return piece.tensor.shape.num_elements() / std::max<int64_t>(row_width(piece), 1);
+}
 
 int64_t row_width(const Shape& shape) { return shape.rank() >= 2 ? shape[shape.rank() - 1] : 1; }
 

@@ -5,7 +5,7 @@
 // Everything is a matter of rows. A tensor of rank 2 or more is a list of rows as long as its last
 // dimension; a vector is a list of rows of one element. A weight takes each of its rows from some
 // row of some hub tensor. That covers concatenation, stacked experts and interleaved projections
-// alike:
+// alike, and with RowForm transposed ones:
 //
 //   {.name = "layers.3.qkv", .shape = {5120, 2048},
 //    .alternatives = {concatenated({{"model.layers.3.self_attn.q_proj.weight", {4096, 2048}},
@@ -22,11 +22,13 @@
 
 namespace heddle::checkpoint {
 
-// `num_rows` consecutive rows of a hub tensor that stay together in ours.
+// `num_rows` rows of a hub tensor that stand together in ours: consecutive ones, or every
+// `source_step`-th.
 struct RowRun {
   int64_t source_row = 0;
   int64_t target_row = 0;
   int64_t num_rows = 0;
+  int64_t source_step = 1;
 
   friend bool operator==(const RowRun&, const RowRun&) = default;
 };
@@ -36,12 +38,25 @@ struct HubTensor {
   Shape shape;  // must be the stored shape exactly
 };
 
+// How the elements of a hub tensor make up rows.
+enum class RowForm : uint8_t {
+  kLastDimension,  // a row is as long as the last dimension
+  kElement,        // every element is a row: for what is interleaved within a dimension
+  kInputMajor,     // stored [.., K, N], and the rows are the columns of each [K, N]: N rows of K
+};
+
 struct HubPiece {
   HubTensor tensor;
   std::vector<RowRun> runs;
+  RowForm form = RowForm::kLastDimension;
 };
 
-// The pieces' target rows cover the weight exactly once; they may leave out rows of a hub tensor.
+// Elements of one row of a piece, and how many rows it has.
+[[nodiscard]] int64_t row_width(const HubPiece& piece);
+[[nodiscard]] int64_t num_rows(const HubPiece& piece);
+
+// The pieces' target rows, counted in the piece's own rows, cover the weight exactly once; they may
+// leave out rows of a hub tensor.
 using Assembly = std::vector<HubPiece>;
 
 enum class WeightDType : uint8_t {

@@ -80,6 +80,10 @@ Value GraphBuilder::linear(Value x, std::string_view weight_name) {
   return apply1("linear", {x, weight(weight_name)});
 }
 
+Value GraphBuilder::linear(Value x, std::string_view weight_name, std::string_view bias_name) {
+  return apply1("linear_bias", {x, weight(weight_name), weight(bias_name)});
+}
+
 Value GraphBuilder::rms_norm(Value x, std::string_view weight_name, double epsilon) {
   return apply1("rms_norm", {x, weight(weight_name)}, {{"epsilon", epsilon}});
 }

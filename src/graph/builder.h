@@ -43,6 +43,8 @@ class GraphBuilder {
   Value embedding(Value ids, std::string_view table);
   // x [T, K] -> [T, N] with weight [N, K].
   Value linear(Value x, std::string_view weight_name);
+  // The same plus a bias [N] in every row.
+  Value linear(Value x, std::string_view weight_name, std::string_view bias_name);
   // Per group of as many columns as the weight has.
   Value rms_norm(Value x, std::string_view weight_name, double epsilon);
   Value sigmoid(Value x);

@@ -23,6 +23,10 @@ struct CacheNeeds {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
 
+  // [num_kv_layers]: how many of the last tokens a layer reads, the current one included; 0: all.
+  // When the token at position p is next, rows below p - window + 1 are dead in that layer.
+  std::vector<int64_t> kv_windows;
+
   // One convolution window [conv_width - 1, conv_channels] and one matrix per value head
   // [value_dim, key_dim] per sequence and state layer.
   int64_t num_state_layers = 0;

@@ -3,6 +3,13 @@
 
 #include <array>
 
+#include "models/gpt_oss/gpt_oss.h"
+#include "models/llama/llama.h"
+#include "models/mistral/mistral.h"
+#include "models/qwen2/qwen2.h"
+#include "models/qwen3/qwen3.h"
+#include "models/qwen3_5/qwen3_5.h"
+#include "models/qwen3_moe/qwen3_moe.h"
 #include "models/qwen3_next/qwen3_next.h"
 
 namespace heddle::models {
@@ -17,7 +24,17 @@ struct Family {
 };
 
 constexpr std::array kFamilies = {
+    Family{"GptOssForCausalLM", create_gpt_oss},
+    Family{"LlamaForCausalLM", create_llama},
+    Family{"MistralForCausalLM", create_mistral},
+    Family{"Qwen2ForCausalLM", create_qwen2},
+    Family{"Qwen3ForCausalLM", create_qwen3},
+    Family{"Qwen3MoeForCausalLM", create_qwen3_moe},
     Family{"Qwen3NextForCausalLM", create_qwen3_next},
+    Family{"Qwen3_5ForCausalLM", create_qwen3_5},
+    Family{"Qwen3_5ForConditionalGeneration", create_qwen3_5},
+    Family{"Qwen3_5MoeForCausalLM", create_qwen3_5},
+    Family{"Qwen3_5MoeForConditionalGeneration", create_qwen3_5},
 };
 
 constexpr auto kArchitectures = [] {

@@ -4,6 +4,7 @@
 // The tolerance is 2e-4 of a row's norm: two correct fp32 evaluations of a recurrent model differ
 // by up to 1e-4, because normalising small vectors amplifies rounding.
 #include <algorithm>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -66,8 +67,32 @@ TEST_P(GoldenModel, HeddleTinyIsHuggingFaces) {
                 GetParam());
 }
 
+TEST_P(GoldenModel, Qwen2WithItsBiasesIsHuggingFaces) {
+  const auto folder = testing::repository_path("tests/golden/qwen2");
+  expect_golden(folder, folder / "cases.safetensors", GetParam());
+}
+
 INSTANTIATE_TEST_SUITE_P(FastAndExact, GoldenModel, ::testing::Values(false, true),
                          [](const auto& mode) { return mode.param ? "Exact" : "Fast"; });
+
+// The families whose goldens are too large to travel with the repository.
+class SharedGoldenModel : public ::testing::TestWithParam<std::tuple<const char*, bool>> {};
+
+TEST_P(SharedGoldenModel, IsHuggingFacesInAnyPiecesAndAnyCompany) {
+  const auto& [name, exact] = GetParam();
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, std::filesystem::path("golden") / name);
+  expect_golden(folder, folder / "cases.safetensors", exact);
+}
+
+INSTANTIATE_TEST_SUITE_P(FastAndExact, SharedGoldenModel,
+                         ::testing::Combine(::testing::Values("llama2", "llama3", "mistral_sliding",
+                                                              "qwen3", "qwen3_moe", "gpt_oss",
+                                                              "qwen3_5", "qwen3_5_moe"),
+                                            ::testing::Bool()),
+                         [](const auto& golden) {
+                           return fmt::format("{}_{}", std::get<0>(golden.param),
+                                              std::get<1>(golden.param) ? "exact" : "fast");
+                         });
 
 }  // namespace
 }  // namespace heddle

@@ -28,7 +28,25 @@ Status infer_paged_attention(std::span<const TensorMeta> inputs, const Attrs& at
         "paged_attention: q is {}, its heads of width {} cannot share {} kv heads evenly",
         q.to_string(), D, Nkv));
   }
+  if (attrs.integer("window") < 0) {
+    return invalid_argument(
+        fmt::format("paged_attention: the window is {}", attrs.integer("window")));
+  }
   outputs.push_back(q);
+  return {};
+}
+
+Status infer_paged_attention_sinks(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                                   std::vector<TensorMeta>& outputs) {
+  HEDDLE_RETURN_IF_ERROR(infer_paged_attention(inputs.first(3), attrs, outputs));
+  const TensorMeta& sinks = inputs[3];
+  const int64_t num_heads = inputs[0][1].offset / attrs.integer("head_dim");
+  if (sinks.rank != 1 || sinks.dtype != DType::kF32 ||
+      !(sinks[0] == SymbolicDim::fixed(num_heads))) {
+    return invalid_argument(
+        fmt::format("paged_attention_sinks: sinks are {}, there are {} query heads",
+                    sinks.to_string(), num_heads));
+  }
   return {};
 }
 
@@ -51,6 +69,8 @@ Status launch_paged_attention(Context& context, const LaunchArgs& args) {
                                    .num_kv_heads = args.attrs.integer("num_kv_heads"),
                                    .head_dim = args.attrs.integer("head_dim"),
                                    .scale = static_cast<float>(args.attrs.real("scale")),
+                                   .window = args.attrs.integer("window"),
+                                   .sinks = args.inputs.size() > 3 ? args.inputs[3] : TensorView(),
                                    .kv = args.forward.kv_layers[layer],
                                    .forward = &args.forward,
                                    .workspace = args.workspace});
@@ -65,6 +85,13 @@ std::span<const OpDef> attention_ops() {
        .num_inputs = 3,
        .aliases = {},
        .infer = infer_paged_attention,
+       .workspace_bytes = paged_attention_workspace,
+       .launch = launch_paged_attention},
+      {.name = "paged_attention_sinks",
+       .effects = kReadsContext | kWritesState | kSplit,
+       .num_inputs = 4,
+       .aliases = {},
+       .infer = infer_paged_attention_sinks,
        .workspace_bytes = paged_attention_workspace,
        .launch = launch_paged_attention},
   };

@@ -17,7 +17,8 @@ TensorMeta rows_of(int64_t width) { return {DType::kF32, {kT, SymbolicDim::fixed
 TEST(AttentionOpsTest, InfersTheShapeOfItsOutputOrSaysWhy) {
   const OpDef& op = attention_ops()[0];
   ASSERT_EQ(op.name, "paged_attention");
-  const Attrs attrs{{"num_kv_heads", 2}, {"head_dim", 64}, {"scale", 0.125}, {"layer", 0}};
+  const Attrs attrs{
+      {"num_kv_heads", 2}, {"head_dim", 64}, {"scale", 0.125}, {"window", 0}, {"layer", 0}};
   std::vector<TensorMeta> outputs;
   const std::vector<TensorMeta> inputs{rows_of(512), rows_of(128), rows_of(128)};
   ASSERT_TRUE(op.infer(inputs, attrs, outputs).ok());
@@ -29,10 +30,29 @@ TEST(AttentionOpsTest, InfersTheShapeOfItsOutputOrSaysWhy) {
   EXPECT_THAT(op.infer(uneven, attrs, outputs).to_string(), HasSubstr("cannot share 2 kv heads"));
 }
 
+TEST(AttentionOpsTest, WantsOneSinkPerQueryHeadAndAWindowThatIsNotNegative) {
+  const OpDef& op = attention_ops()[1];
+  ASSERT_EQ(op.name, "paged_attention_sinks");
+  Attrs attrs{
+      {"num_kv_heads", 2}, {"head_dim", 64}, {"scale", 0.125}, {"window", 128}, {"layer", 0}};
+  const auto sinks_of = [](int64_t count) {
+    return TensorMeta(DType::kF32, {SymbolicDim::fixed(count)});
+  };
+  std::vector<TensorMeta> outputs;
+  std::vector<TensorMeta> inputs{rows_of(512), rows_of(128), rows_of(128), sinks_of(8)};
+  ASSERT_TRUE(op.infer(inputs, attrs, outputs).ok());
+  EXPECT_EQ(outputs[0], rows_of(512));
+  inputs[3] = sinks_of(2);
+  EXPECT_THAT(op.infer(inputs, attrs, outputs).to_string(), HasSubstr("there are 8 query heads"));
+  attrs.set("window", -1);
+  EXPECT_THAT(op.infer(inputs, attrs, outputs).to_string(), HasSubstr("the window is -1"));
+}
+
 TEST(AttentionOpsTest, RefusesALayerTheBatchDoesNotHave) {
   device::ThreadPool pool(1);
   CpuContext context(pool);
-  const Attrs attrs{{"num_kv_heads", 2}, {"head_dim", 64}, {"scale", 0.125}, {"layer", 3}};
+  const Attrs attrs{
+      {"num_kv_heads", 2}, {"head_dim", 64}, {"scale", 0.125}, {"window", 0}, {"layer", 3}};
   const ForwardContext forward;
   const Status status = attention_ops()[0].launch(
       context, {.inputs = {}, .outputs = {}, .attrs = attrs, .forward = forward, .workspace = {}});

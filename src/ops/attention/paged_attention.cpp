@@ -32,6 +32,15 @@ Status paged_attention(Context& context, const PagedAttentionArgs& args) {
         fmt::format("paged_attention: q has rows of {}, not a multiple of {} kv heads of width {}",
                     query_width.value(), args.num_kv_heads, args.head_dim));
   }
+  if (args.window < 0) {
+    return invalid_argument(fmt::format(
+        "paged_attention: the window is {}, it must be 0 (all tokens) or positive", args.window));
+  }
+  if (args.sinks.data != nullptr) {
+    Dim Nq{"Nq", query_width / args.head_dim};
+    HEDDLE_RETURN_IF_ERROR(
+        ShapeContract("paged_attention").expect("sinks", args.sinks, {&Nq}, DType::kF32).status());
+  }
   HEDDLE_RETURN_IF_ERROR(check_batch_rows("paged_attention", args.forward, T));
   HEDDLE_RETURN_IF_ERROR(check_batch_pages("paged_attention", *args.forward, P, S));
   const int64_t needed = paged_attention_workspace_bytes(context, T, args.head_dim);

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal attention over a paged KV cache: appends the step's keys and values (but those that
-// ForwardContext::kv_lens says are there), then lets every row see all tokens of its sequence up to
-// itself, as they lie in the pages.
+// ForwardContext::kv_lens says are there), then lets every row see the tokens of its sequence up to
+// itself, as they lie in the pages: all of them or the last `window`.
 //
-//   y[t, h] = sum over j <= position(t) of softmax_j(scale * q[t, h] . k[j, n]) v[j, n],
-//   n = floor(h * Nkv / Nq)
+//   s[j] = scale * q[t, h] . k[j, n],   n = floor(h * Nkv / Nq)
+//   y[t, h] = sum over visible j of exp(s[j]) v[j, n] / (exp(sink[h]) + sum over visible j of
+//   exp(s[j]))
+//   visible j: max(0, position(t) - window + 1) <= j <= position(t)
+//
+// A sink is one more logit, neither scaled nor masked, that takes a share and gives nothing;
+// without sinks its term is absent. A window counts the row itself: with 1 a row sees nothing else.
 //
 // Milakov and Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867; the
 // blocking is that of Dao et al., "FlashAttention", arXiv:2205.14135.
@@ -27,7 +32,9 @@ struct PagedAttentionArgs {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   float scale = 0;
-  KvLayer kv;  // [P, S, Nkv, D] f32, bf16 or f16: rows of k and v are rounded to it
+  int64_t window = 0;  // tokens a row sees, its own included; 0: all
+  TensorView sinks;    // [Nq] f32, or without memory
+  KvLayer kv;          // [P, S, Nkv, D] f32, bf16 or f16: rows of k and v are rounded to it
   const ForwardContext* forward = nullptr;
   std::span<std::byte> workspace;  // paged_attention_workspace_bytes()
 };
@@ -36,6 +43,9 @@ struct PagedAttentionArgs {
 // order. Both lie at fixed absolute positions, and every row goes through the same fp32 operations
 // whichever rows share its step: the fast kernel is the exact one (D12). A row's bits depend on
 // neither chunking, batch, threads nor page size, only on what the pool's dtype keeps of k and v.
+// With a window, blocks and segments that no row of a step sees are passed over, and of the others
+// only visible tokens are read: pages before the window may hold anything, their ids need only lie
+// within the pool.
 inline constexpr int64_t kAttentionBlock = 128;
 inline constexpr int64_t kAttentionSegment = 1024;
 
@@ -44,9 +54,9 @@ int64_t paged_attention_workspace_bytes(const Context& context, int64_t max_toke
                                         int64_t head_dim);
 
 // Softmax and sums in fp32. Prefill is bound by 4 * D multiply-adds per pair of row and token,
-// decode by reading each cached key and value once. Allocates nothing. Work is spread over rows and
-// kv heads, and over segments when those are few. Error: kInvalidArgument, naming the tensor, or
-// the field of the batch, that does not fit.
+// decode by reading each cached key and value once; a window bounds both. Allocates nothing. Work
+// is spread over rows and kv heads, and over segments when those are few. Error: kInvalidArgument,
+// naming the tensor, or the field of the batch, that does not fit.
 Status paged_attention(Context& context, const PagedAttentionArgs& args);
 Status paged_attention_cpu(CpuContext& context, const PagedAttentionArgs& args);  // args checked
 

@@ -35,6 +35,12 @@ struct SplitTask {
   int64_t segment = 0;
 };
 
+// Segments [first, end) of a sequence.
+struct SegmentRange {
+  int64_t first = 0;
+  int64_t end = 0;
+};
+
 struct Workspace {
   int64_t* units_before = nullptr;  // [B + 1] units of the sequences before b
   AttentionScratch worker;          // of worker 0; the others follow at `worker_floats`
@@ -120,10 +126,11 @@ class PagedAttention {
     pool_.parallel_for(num_units, [&](int64_t task, int worker) {
       const AttentionUnit unit = unit_at(num_units - 1 - task);  // a sequence's longest rows first
       const AttentionScratch scratch = scratch_of(workspace_, args_.head_dim, worker);
-      for (int64_t segment = 0; segment < num_segments(unit); ++segment) {
+      const SegmentRange segments = segments_of(unit);
+      for (int64_t segment = segments.first; segment < segments.end; ++segment) {
         HWY_DYNAMIC_DISPATCH(attend_segment)(args_, unit, segment, scratch, scratch.segment);
         HWY_DYNAMIC_DISPATCH(join_segment)
-        (args_.head_dim, unit.num_rows, segment == 0, scratch.segment, scratch.joined);
+        (args_.head_dim, unit.num_rows, segment == segments.first, scratch.segment, scratch.joined);
       }
       HWY_DYNAMIC_DISPATCH(write_unit)(args_, unit, scratch.joined);
     });
@@ -182,25 +189,26 @@ class PagedAttention {
             .num_rows = std::min(kUnitRows, forward_.num_rows(b) * group_ - first_row)};
   }
 
-  [[nodiscard]] int64_t num_segments(const AttentionUnit& unit) const {
-    const int64_t length = forward_.context_lens[static_cast<size_t>(unit.sequence)] +
-                           (unit.first_row + unit.num_rows - 1) / group_ + 1;
-    return (length + kAttentionSegment - 1) / kAttentionSegment;
+  // Segments in which some row of the unit sees a token: from where its first row's window begins.
+  [[nodiscard]] SegmentRange segments_of(const AttentionUnit& unit) const {
+    const int64_t before = forward_.context_lens[static_cast<size_t>(unit.sequence)];
+    const int64_t first = before + unit.first_row / group_;
+    const int64_t last = before + (unit.first_row + unit.num_rows - 1) / group_;
+    return {.first = visible_tokens(first, args_.window).begin / kAttentionSegment,
+            .end = last / kAttentionSegment + 1};
   }
 
   // Few units: their segments are spread over the workers, in waves that fit the workspace, and
   // joined in order.
   void run_split(int64_t num_units) {
     int64_t unit = 0;
-    int64_t segment = 0;
+    int64_t segment = num_units > 0 ? segments_of(unit_at(0)).first : 0;
     while (unit < num_units) {
       int64_t num_tasks = 0;
       while (unit < num_units && num_tasks < num_split_tasks(pool_.num_threads())) {
         workspace_.tasks[num_tasks++] = {.unit = unit, .segment = segment};
-        if (++segment == num_segments(unit_at(unit))) {
-          ++unit;
-          segment = 0;
-        }
+        if (++segment < segments_of(unit_at(unit)).end) continue;
+        if (++unit < num_units) segment = segments_of(unit_at(unit)).first;
       }
       pool_.parallel_for(num_tasks, [&](int64_t task, int worker) {
         const SplitTask& split = workspace_.tasks[task];
@@ -216,10 +224,11 @@ class PagedAttention {
     const SplitTask& split = workspace_.tasks[task];
     const AttentionUnit unit = unit_at(split.unit);
     const AttentionState joined = state_at(workspace_.joined, padded_, split.unit);
+    const SegmentRange segments = segments_of(unit);
     HWY_DYNAMIC_DISPATCH(join_segment)
-    (args_.head_dim, unit.num_rows, split.segment == 0, state_at(workspace_.part, padded_, task),
-     joined);
-    if (split.segment + 1 == num_segments(unit)) {
+    (args_.head_dim, unit.num_rows, split.segment == segments.first,
+     state_at(workspace_.part, padded_, task), joined);
+    if (split.segment + 1 == segments.end) {
       HWY_DYNAMIC_DISPATCH(write_unit)(args_, unit, joined);
     }
   }

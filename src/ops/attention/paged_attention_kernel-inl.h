@@ -45,32 +45,48 @@ HWY_INLINE float exp_of(float x) {
   return hn::GetLane(math::Exp(d, hn::Set(d, x)));
 }
 
-// The tokens of one block: where their keys and values lie, or copies of them as f32.
+// Where the keys and values of a block's tokens lie. Tokens are counted from the block's start, and
+// those of [begin, end) are there.
 template <class T>
 struct KvBlock {
   std::array<const T*, kBlock> k;
   std::array<const T*, kBlock> v;
-  int64_t count = 0;
+  size_t begin = 0;
+  size_t end = 0;
+
+  // The start of the group of dot products that holds token `begin`.
+  [[nodiscard]] size_t first_group() const { return begin / tile::kDotGroup * tile::kDotGroup; }
 };
 
-// Where the keys and values of tokens [first, end) lie, at most a block of them. The pointers
-// repeat the last token up to a whole group of kDotGroup, so that it can be read.
+// The tokens of a block that a row sees, counted from the block's start; begin <= end.
+struct BlockSpan {
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
+// Locates those tokens of `tokens` that lie in the block at `first`; there may be none. Pointers to
+// keys fill whole groups of kDotGroup by repeating the first and the last, so that they can be
+// read.
 template <class T>
 void locate_block(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t first,
-                  int64_t end, KvBlock<T>& block) {
+                  const TokenRange& tokens, KvBlock<T>& block) {
   const ForwardContext& forward = *args.forward;
   const int32_t* pages = forward.pages(unit.sequence);
   const int64_t S = forward.page_size;
   const int64_t token_stride = args.num_kv_heads * args.head_dim;
   const int64_t head_offset = unit.kv_head * args.head_dim;
-  block.count = std::clamp<int64_t>(end - first, 0, kAttentionBlock);
-  size_t i = 0;
-  for (int64_t token = first; token < first + block.count;) {
+  const int64_t end = std::min(tokens.end, first + kAttentionBlock);
+  const int64_t begin = std::min(std::max(tokens.begin, first), end);
+  block.begin = static_cast<size_t>(std::max<int64_t>(begin - first, 0));
+  block.end = static_cast<size_t>(std::max<int64_t>(end - first, 0));
+  if (begin >= end) return;
+  size_t i = block.begin;
+  for (int64_t token = begin; token < end;) {
     const int64_t page = pages[token / S];
     const int64_t slot = token % S;
     const T* k = args.kv.k.row<T>(page) + slot * token_stride + head_offset;
     const T* v = args.kv.v.row<T>(page) + slot * token_stride + head_offset;
-    const int64_t run = std::min(S - slot, first + block.count - token);
+    const int64_t run = std::min(S - slot, end - token);
     for (int64_t j = 0; j < run; ++j, ++i) {
       block.k[i] = k + j * token_stride;
       block.v[i] = v + j * token_stride;
@@ -78,6 +94,7 @@ void locate_block(const PagedAttentionArgs& args, const AttentionUnit& unit, int
     token += run;
   }
   for (; i % tile::kDotGroup != 0; ++i) block.k[i] = block.k[i - 1];
+  for (i = block.first_group(); i < block.begin; ++i) block.k[i] = block.k[block.begin];
 }
 
 // to[0, width) as f32, zeros up to `padded`.
@@ -92,20 +109,27 @@ HWY_INLINE void copy_row(const T* from, int64_t width, int64_t padded, float* to
 }
 
 // Softmax of `num_rows` rows over one block: turns scores into exp(score - new max) and gives the
-// factor by which what was summed before must shrink. Row r sees limits[r] tokens of the block.
-HWY_INLINE void softmax_block(size_t num_rows, const int32_t* limits, float* scores,
+// factor by which what was summed before must shrink. Vectors start at fixed places of the block,
+// and their lanes outside a row's span count as -infinity.
+HWY_INLINE void softmax_block(size_t num_rows, const BlockSpan* spans, float* scores,
                               const AttentionState& state, float* shrink) {
   const D d;
   const V lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
   for (size_t r = 0; r < num_rows; ++r) {
-    const auto limit = static_cast<size_t>(limits[r]);
-    if (limit == 0) {  // the row ends before this block
+    const auto begin = static_cast<size_t>(spans[r].begin);
+    const auto limit = static_cast<size_t>(spans[r].end);
+    if (begin == limit) {  // the row ends before this block, or its window begins after it
       shrink[r] = 1.0f;
       continue;
     }
     float* row = scores + r * kBlock;
     V top = lowest;
-    size_t j = 0;
+    const size_t start = begin / kLanes * kLanes;
+    if (begin > start) {
+      const auto hidden = hn::FirstN(d, begin - start);
+      hn::StoreU(hn::IfThenElse(hidden, lowest, hn::LoadU(d, row + start)), d, row + start);
+    }
+    size_t j = start;
     for (; j + kLanes <= limit; j += kLanes) top = hn::Max(top, hn::LoadU(d, row + j));
     if (j < limit) {
       const auto visible = hn::FirstN(d, limit - j);
@@ -117,7 +141,7 @@ HWY_INLINE void softmax_block(size_t num_rows, const int32_t* limits, float* sco
     const float new_max = std::max(old_max, hn::GetLane(hn::MaxOfLanes(d, top)));
     const V base = hn::Set(d, new_max);
     V sum = hn::Zero(d);
-    for (j = 0; j < limit; j += kLanes) {
+    for (j = start; j < limit; j += kLanes) {
       const V p = math::Exp(d, hn::Sub(hn::LoadU(d, row + j), base));
       hn::StoreU(p, d, row + j);
       sum = hn::Add(sum, p);
@@ -130,9 +154,10 @@ HWY_INLINE void softmax_block(size_t num_rows, const int32_t* limits, float* sco
 }
 
 // output[r] = output[r] * shrink[r] + sum over the tokens row r sees of p[r][j] * v[j], for `width`
-// columns of v starting where `rows` says.
+// columns of v starting where `rows` says. A row adds its tokens in ascending order, whether it
+// does so in a tile or alone.
 template <class Rows>
-HWY_NOINLINE void accumulate_values(size_t num_rows, const int32_t* limits, const float* scores,
+HWY_NOINLINE void accumulate_values(size_t num_rows, const BlockSpan* spans, const float* scores,
                                     const float* shrink, const Rows& rows, size_t width,
                                     float* output, size_t output_stride) {
   constexpr auto kStep = static_cast<size_t>(tile::kTileRows);
@@ -140,16 +165,26 @@ HWY_NOINLINE void accumulate_values(size_t num_rows, const int32_t* limits, cons
     const size_t n = std::min(kStep, num_rows - r);
     const tile::Coefficients p{scores + r * kBlock, kBlock, 1};
     float* out = output + r * output_stride;
+    const auto begin = static_cast<size_t>(spans[r].begin);
+    if (spans[r + n - 1].begin != spans[r].begin) {  // begins never fall: a window moves along
+      for (size_t i = 0; i < n; ++i) {
+        const auto first = static_cast<size_t>(spans[r + i].begin);
+        tile::AccumulateRows<1, tile::Start::kScaled>(p.from(i, first), rows.from(first), width,
+                                                      static_cast<size_t>(spans[r + i].end) - first,
+                                                      shrink + r + i, out + i * output_stride,
+                                                      output_stride);
+      }
+      continue;
+    }
     // Rows see ever more tokens: the first row's share is common, the others add theirs one by one.
-    const auto common = static_cast<size_t>(limits[r]);
-    tile::AccumulateUpTo4<tile::Start::kScaled>(n, p, rows, width, common, shrink + r, out,
-                                                output_stride);
+    const auto end = static_cast<size_t>(spans[r].end);
+    tile::AccumulateUpTo4<tile::Start::kScaled>(n, p.from(0, begin), rows.from(begin), width,
+                                                end - begin, shrink + r, out, output_stride);
     for (size_t i = 1; i < n; ++i) {
-      const size_t more = static_cast<size_t>(limits[r + i]) - common;
+      const size_t more = static_cast<size_t>(spans[r + i].end) - end;
       if (more == 0) continue;
-      tile::AccumulateRows<1, tile::Start::kValue>(p.from(i, common), rows.from(common), width,
-                                                   more, nullptr, out + i * output_stride,
-                                                   output_stride);
+      tile::AccumulateRows<1, tile::Start::kValue>(p.from(i, end), rows.from(end), width, more,
+                                                   nullptr, out + i * output_stride, output_stride);
     }
   }
 }
@@ -181,9 +216,8 @@ HWY_INLINE void gather_queries(const PagedAttentionArgs& args, const AttentionUn
 // The rows of a unit at work on one block.
 struct BlockRows {
   size_t num_rows = 0;
-  size_t width = 0;  // padded D
-  std::array<int32_t, static_cast<size_t>(kUnitRows)>
-      limits{};  // tokens of the block each row sees
+  size_t width = 0;                                               // padded D
+  std::array<BlockSpan, static_cast<size_t>(kUnitRows)> spans{};  // what each row sees of it
 };
 
 // Asks for the cache lines of a row.
@@ -201,24 +235,25 @@ void attend_from_pages(const AttentionScratch& scratch, const BlockRows& rows,
                        const AttentionState& state) {
   constexpr size_t kGroup = tile::kDotGroup;
   const auto width = static_cast<int64_t>(rows.width);
-  const auto count = static_cast<size_t>(block.count);
-  for (size_t j = 0; j < count; j += kGroup) {
-    const size_t group_end = std::min(j + kGroup, count);
-    for (size_t i = j; i < group_end; ++i) prefetch_row(block.v[i], width);
+  for (size_t j = block.first_group(); j < block.end; j += kGroup) {
+    const size_t group_end = std::min(j + kGroup, block.end);
+    for (size_t i = std::max(j, block.begin); i < group_end; ++i) prefetch_row(block.v[i], width);
     tile::DotRows(scratch.q, rows.width, rows.num_rows, block.k.data() + j, group_end - j,
                   rows.width, scratch.scores + j, kBlock);
   }
   std::array<float, static_cast<size_t>(kUnitRows)> shrink;
-  softmax_block(rows.num_rows, rows.limits.data(), scratch.scores, state, shrink.data());
-  std::array<int32_t, static_cast<size_t>(kUnitRows)> limits;
-  for (size_t j = 0; j < count; j += kGroup) {
-    const size_t next_end = std::min(j + kGroup, static_cast<size_t>(next.count));
+  softmax_block(rows.num_rows, rows.spans.data(), scratch.scores, state, shrink.data());
+  std::array<BlockSpan, static_cast<size_t>(kUnitRows)> spans;
+  for (size_t j = block.first_group(); j < block.end; j += kGroup) {
+    const size_t next_end = std::min(j + kGroup, next.end);
     for (size_t i = j; i < next_end; ++i) prefetch_row(next.k[i], width);
+    const auto within_group = [j](int32_t token) {
+      return std::clamp(token - static_cast<int32_t>(j), 0, static_cast<int32_t>(kGroup));
+    };
     for (size_t r = 0; r < rows.num_rows; ++r) {
-      limits[r] =
-          std::clamp(rows.limits[r] - static_cast<int32_t>(j), 0, static_cast<int32_t>(kGroup));
+      spans[r] = {within_group(rows.spans[r].begin), within_group(rows.spans[r].end)};
     }
-    accumulate_values(rows.num_rows, limits.data(), scratch.scores + j, shrink.data(),
+    accumulate_values(rows.num_rows, spans.data(), scratch.scores + j, shrink.data(),
                       tile::PointerRows<T>{block.v.data() + j, 0}, rows.width, state.output,
                       rows.width);
     std::fill_n(shrink.begin(), rows.num_rows, 1.0f);
@@ -232,8 +267,7 @@ void attend_from_copy(const AttentionScratch& scratch, const BlockRows& rows, in
                       const KvBlock<T>& block, const AttentionState& state) {
   const auto padded = static_cast<int64_t>(rows.width);
   const auto slice = static_cast<int64_t>(kSliceWidth);
-  const auto count = static_cast<size_t>(block.count);
-  for (size_t j = 0; j < count; ++j) {
+  for (size_t j = block.begin; j < block.end; ++j) {
     copy_row(block.k[j], head_dim, padded, scratch.k + j * rows.width);
     for (int64_t c = 0; c < head_dim; c += slice) {
       copy_row(block.v[j] + c, std::min(slice, head_dim - c), std::min(slice, padded - c),
@@ -241,14 +275,17 @@ void attend_from_copy(const AttentionScratch& scratch, const BlockRows& rows, in
     }
   }
   std::array<const float*, kBlock> k;
-  const size_t rounded = (count + tile::kDotGroup - 1) / tile::kDotGroup * tile::kDotGroup;
-  for (size_t j = 0; j < rounded; ++j) k[j] = scratch.k + std::min(j, count - 1) * rows.width;
-  tile::DotRows(scratch.q, rows.width, rows.num_rows, k.data(), count, rows.width, scratch.scores,
-                kBlock);
+  const size_t group = block.first_group();
+  const size_t rounded = (block.end + tile::kDotGroup - 1) / tile::kDotGroup * tile::kDotGroup;
+  for (size_t j = group; j < rounded; ++j) {
+    k[j] = scratch.k + std::clamp(j, block.begin, block.end - 1) * rows.width;
+  }
+  tile::DotRows(scratch.q, rows.width, rows.num_rows, k.data() + group, block.end - group,
+                rows.width, scratch.scores + group, kBlock);
   std::array<float, static_cast<size_t>(kUnitRows)> shrink;
-  softmax_block(rows.num_rows, rows.limits.data(), scratch.scores, state, shrink.data());
+  softmax_block(rows.num_rows, rows.spans.data(), scratch.scores, state, shrink.data());
   for (size_t c = 0; c < rows.width; c += kSliceWidth) {
-    accumulate_values(rows.num_rows, rows.limits.data(), scratch.scores, shrink.data(),
+    accumulate_values(rows.num_rows, rows.spans.data(), scratch.scores, shrink.data(),
                       tile::StridedRows{scratch.v + c * kBlock, kSliceWidth},
                       std::min(kSliceWidth, rows.width - c), state.output + c, rows.width);
   }
@@ -265,21 +302,30 @@ void attend_segment_as(const PagedAttentionArgs& args, const AttentionUnit& unit
   std::fill_n(state.output, unit.num_rows * padded, 0.0f);
 
   const bool from_pages = unit.num_rows < kMinRowsToCopy && args.head_dim % kMaxLanes == 0;
-  const int64_t start = segment * kAttentionSegment;
-  const int64_t length = position_of(args, unit, group, unit.num_rows - 1) + 1;
-  const int64_t end = std::min(length, start + kAttentionSegment);
+  // What the rows see together of this segment.
+  const int64_t first_position = position_of(args, unit, group, 0);
+  const int64_t last_position = position_of(args, unit, group, unit.num_rows - 1);
+  const TokenRange tokens{.begin = std::max(segment * kAttentionSegment,
+                                            visible_tokens(first_position, args.window).begin),
+                          .end = std::min((segment + 1) * kAttentionSegment, last_position + 1)};
   BlockRows rows{.num_rows = static_cast<size_t>(unit.num_rows),
                  .width = static_cast<size_t>(padded)};
   std::array<KvBlock<T>, 2> blocks;  // this one and the next
-  locate_block(args, unit, start, end, blocks[0]);
+  const int64_t start = tokens.begin / kAttentionBlock * kAttentionBlock;
+  locate_block(args, unit, start, tokens, blocks[0]);
   size_t current = 0;
-  for (int64_t first = start; first < end; first += kAttentionBlock, current ^= 1) {
+  for (int64_t first = start; first < tokens.end; first += kAttentionBlock, current ^= 1) {
     const KvBlock<T>& block = blocks[current];
+    const auto within_block = [&](int64_t token) {
+      return static_cast<int32_t>(
+          std::clamp<int64_t>(token - first, 0, static_cast<int64_t>(block.end)));
+    };
     for (size_t r = 0; r < rows.num_rows; ++r) {
-      const int64_t visible = position_of(args, unit, group, static_cast<int64_t>(r)) + 1 - first;
-      rows.limits[r] = static_cast<int32_t>(std::clamp<int64_t>(visible, 0, block.count));
+      const int64_t position = position_of(args, unit, group, static_cast<int64_t>(r));
+      const TokenRange seen = visible_tokens(position, args.window);
+      rows.spans[r] = {within_block(seen.begin), within_block(seen.end)};
     }
-    locate_block(args, unit, first + kAttentionBlock, end, blocks[current ^ 1]);
+    locate_block(args, unit, first + kAttentionBlock, tokens, blocks[current ^ 1]);
     if (from_pages) {
       attend_from_pages(scratch, rows, block, blocks[current ^ 1], state);
     } else {
@@ -300,8 +346,8 @@ void attend_segment(const PagedAttentionArgs& args, const AttentionUnit& unit, i
   }
 }
 
-// joined = joined and part, where `part` is the segment that follows; the first segment starts it.
-// A row that ends before `part` stays as it is.
+// joined = joined and part, where `part` is the segment that follows; the first segment in which a
+// row sees a token starts it. A row that ends before `part` stays as it is.
 void join_segment(int64_t head_dim, int64_t num_rows, bool first, const AttentionState& part,
                   const AttentionState& joined) {
   const D d;
@@ -312,8 +358,15 @@ void join_segment(int64_t head_dim, int64_t num_rows, bool first, const Attentio
     std::copy_n(part.output, num_rows * padded, joined.output);
     return;
   }
+  constexpr float kNothing = -std::numeric_limits<float>::infinity();
   for (int64_t r = 0; r < num_rows; ++r) {
-    if (part.max[r] == -std::numeric_limits<float>::infinity()) continue;
+    if (part.max[r] == kNothing) continue;
+    if (joined.max[r] == kNothing) {  // its window begins in this segment
+      joined.max[r] = part.max[r];
+      std::copy_n(part.sum + r * kMaxLanes, kMaxLanes, joined.sum + r * kMaxLanes);
+      std::copy_n(part.output + r * padded, padded, joined.output + r * padded);
+      continue;
+    }
     const float max = std::max(joined.max[r], part.max[r]);
     const V old_factor = hn::Set(d, exp_of(joined.max[r] - max));
     const V new_factor = hn::Set(d, exp_of(part.max[r] - max));
@@ -335,13 +388,22 @@ void write_unit(const PagedAttentionArgs& args, const AttentionUnit& unit,
   const int64_t group = args.q.shape[1] / (args.num_kv_heads * args.head_dim);
   const int64_t padded = padded_head_dim(args.head_dim);
   const int64_t first_token = args.forward->query_start[static_cast<size_t>(unit.sequence)];
+  const float* sinks = args.sinks.as<float>();
   for (int64_t r = 0; r < unit.num_rows; ++r) {
     const int64_t row = unit.first_row + r;
     float* to = args.y.row<float>(first_token + row / group) +
                 (unit.kv_head * group + row % group) * args.head_dim;
     float* from = state.output + r * padded;
     const V sum = hn::SumOfLanes(d, hn::LoadU(d, state.sum + r * kMaxLanes));
-    const V inverse = hn::Div(hn::Set(d, 1.0f), sum);
+    V inverse = hn::Div(hn::Set(d, 1.0f), sum);
+    if (sinks != nullptr) {
+      // Both terms relative to the larger exponent: neither overflows.
+      const float sink = sinks[unit.kv_head * group + row % group];
+      const float max = std::max(state.max[r], sink);
+      const V factor = hn::Set(d, exp_of(state.max[r] - max));
+      const V total = hn::MulAdd(sum, factor, hn::Set(d, exp_of(sink - max)));
+      inverse = hn::Div(factor, total);
+    }
     for (int64_t c = 0; c < padded; c += static_cast<int64_t>(kLanes)) {
       hn::StoreU(hn::Mul(hn::LoadU(d, from + c), inverse), d, from + c);
     }

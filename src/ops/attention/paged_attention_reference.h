@@ -38,8 +38,9 @@ inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& a
         const auto offset = [&](int64_t token, int64_t d) {
           return ((token % S) * Nkv + n) * D + d;
         };
+        const int64_t first = args.window > 0 ? std::max<int64_t>(0, length - args.window) : 0;
         std::vector<double> p(static_cast<size_t>(length));
-        for (int64_t j = 0; j < length; ++j) {
+        for (int64_t j = first; j < length; ++j) {
           double dot = 0;
           for (int64_t d = 0; d < D; ++d) {
             dot += static_cast<double>(args.q.row<float>(row)[h * D + d]) *
@@ -47,10 +48,17 @@ inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& a
           }
           p[static_cast<size_t>(j)] = dot * static_cast<double>(args.scale);
         }
-        const double max = *std::max_element(p.begin(), p.end());
+        double max = *std::max_element(p.begin() + first, p.end());
         double sum = 0;
-        for (double& x : p) sum += x = std::exp(x - max);
-        for (int64_t j = 0; j < length; ++j) {
+        if (args.sinks.data != nullptr) {
+          const auto sink = static_cast<double>(args.sinks.as<float>()[h]);
+          max = std::max(max, sink);
+          sum = std::exp(sink - max);
+        }
+        for (int64_t j = first; j < length; ++j) {
+          sum += p[static_cast<size_t>(j)] = std::exp(p[static_cast<size_t>(j)] - max);
+        }
+        for (int64_t j = first; j < length; ++j) {
           for (int64_t d = 0; d < D; ++d) {
             y[static_cast<size_t>(row * width + h * D + d)] +=
                 p[static_cast<size_t>(j)] / sum *

@@ -25,6 +25,8 @@ struct Geometry {
   int64_t D = 64;
   int64_t S = 16;
   DType dtype = DType::kF32;
+  int64_t window = 0;
+  bool sinks = false;
 };
 
 struct SequencePart {
@@ -49,6 +51,8 @@ float noise(uint64_t a, uint64_t b, uint64_t c) {
 }
 
 // Several sequences with pages of their own in a pool, advanced step by step in any segmentation.
+// Before each step, what lies before the windows of its rows is poisoned, and pages that hold
+// nothing else are given away.
 class Conversation {
  public:
   Conversation(const Geometry& geometry, std::vector<int64_t> lengths, uint64_t page_seed = 1)
@@ -68,6 +72,10 @@ class Conversation {
     std::mt19937_64 random(page_seed);
     std::shuffle(ids.begin(), ids.end(), random);
     table_.assign(ids.begin(), ids.begin() + num_owned);
+    sinks_ = Tensor({geometry.Nq}, DType::kF32);
+    for (int64_t h = 0; h < geometry.Nq; ++h) {
+      sinks_.span<float>()[static_cast<size_t>(h)] = noise(3, static_cast<uint64_t>(h), 1);
+    }
     foreign_ = {0, ids[static_cast<size_t>(num_owned)], ids[static_cast<size_t>(num_owned) + 1]};
     for (const int64_t length : lengths_) {
       outputs_.emplace_back(static_cast<size_t>(length * geometry.Nq * geometry.D), kCanary);
@@ -90,6 +98,7 @@ class Conversation {
       kv_lens_.push_back(static_cast<int32_t>(std::max(part.first, part.kv_len)));
       const auto row = table_.begin() + part.sequence * width_;
       step_table_.insert(step_table_.end(), row, row + width_);
+      poison_before_window(part);
     }
     const int64_t qkv_width = query_width + 2 * kv_width;
     Tensor qkv({T, qkv_width + 5}, DType::kF32);
@@ -129,6 +138,8 @@ class Conversation {
         .num_kv_heads = g.Nkv,
         .head_dim = g.D,
         .scale = 1.0f / std::sqrt(static_cast<float>(g.D)),
+        .window = g.window,
+        .sinks = g.sinks ? TensorView(sinks_.view()) : TensorView(),
         .kv = {k_pages_.view(), v_pages_.view()},
         .forward = &forward,
         .workspace = workspace};
@@ -178,6 +189,8 @@ class Conversation {
     return all;
   }
 
+  void set_sinks(float value) { std::ranges::fill(sinks_.span<float>(), value); }
+
   void check_against_reference(bool on) { check_reference_ = on; }
 
   [[nodiscard]] const std::vector<std::vector<float>>& outputs() const { return outputs_; }
@@ -195,6 +208,24 @@ class Conversation {
   }
 
  private:
+  // Tokens that no row of `part` sees become NaN; whole pages of them are replaced in the step's
+  // table by a page of somebody else.
+  void poison_before_window(const SequencePart& part) {
+    const Geometry& g = geometry_;
+    if (g.window == 0) return;
+    const int64_t dead = std::max<int64_t>(0, part.first - g.window + 1);
+    int32_t* pages = &*(step_table_.end() - width_);
+    for (Tensor* pool : {&k_pages_, &v_pages_}) {
+      const int64_t token_bytes = bytes_of(g.dtype, g.Nkv * g.D);
+      for (int64_t token = 0; token < dead; ++token) {
+        const int64_t at = pages[token / g.S] * g.S + token % g.S;
+        std::memset(static_cast<std::byte*>(pool->view().data) + at * token_bytes, 0xff,
+                    static_cast<size_t>(token_bytes));
+      }
+    }
+    for (int64_t page = 0; page < dead / g.S; ++page) pages[page] = foreign_[page % 3];
+  }
+
   static void compare(const PagedAttentionArgs& args) {
     const std::vector<double> expected = paged_attention_reference(args);
     double error = 0, norm = 0;
@@ -212,7 +243,7 @@ class Conversation {
   std::vector<int64_t> lengths_;
   int64_t width_ = 0;
   int64_t num_pages_ = 0;
-  Tensor k_pages_, v_pages_;
+  Tensor k_pages_, v_pages_, sinks_;
   std::vector<int32_t> table_;
   std::vector<int32_t> foreign_;
   std::vector<std::vector<float>> outputs_;
@@ -244,6 +275,63 @@ TEST(PagedAttentionTest, MatchesTheReferenceForAnyGeometry) {
   }
 }
 
+TEST(PagedAttentionTest, MatchesTheReferenceWithWindowsAndSinks) {
+  const Geometry geometries[] = {{.Nq = 1, .Nkv = 1, .D = 7, .S = 1},
+                                 {.Nq = 3, .Nkv = 3, .D = 80, .S = 8, .dtype = DType::kBf16},
+                                 {.Nq = 6, .Nkv = 2, .D = 96, .S = 128},
+                                 {.Nq = 16, .Nkv = 1, .D = 32, .S = 4, .dtype = DType::kF16},
+                                 {.Nq = 71, .Nkv = 1, .D = 16, .S = 16},
+                                 {.Nq = 8, .Nkv = 1, .D = 64, .S = 64, .sinks = true}};
+  for (Geometry geometry : geometries) {
+    for (const int64_t window : {1, 17, 128, 135}) {
+      geometry.window = window;
+      geometry.sinks = !geometry.sinks;
+      SCOPED_TRACE(fmt::format("Nq {} Nkv {} D {} S {} window {} sinks {}", geometry.Nq,
+                               geometry.Nkv, geometry.D, geometry.S, window, geometry.sinks));
+      Conversation conversation(geometry, {271, 1, 17});
+      conversation.check_against_reference(true);
+      conversation.step({{.sequence = 0, .first = 0, .num_rows = 137},
+                         {.sequence = 2, .first = 0, .num_rows = 16}});
+      conversation.step({{.sequence = 1, .first = 0, .num_rows = 1},
+                         {.sequence = 0, .first = 137, .num_rows = 130},
+                         {.sequence = 2, .first = 16, .num_rows = 1}});
+      for (int64_t t = 267; t < 271; ++t) conversation.step({{.first = t, .num_rows = 1}});
+      conversation.expect_foreign_pages_untouched();
+    }
+  }
+}
+
+TEST(PagedAttentionTest, AWindowAsLongAsTheSequenceAndASinkWithoutWeightChangeNoBit) {
+  const Geometry plain{.Nq = 6, .Nkv = 2, .D = 40, .S = 16};
+  Conversation all(plain, {300});
+  all.run_whole();
+  Geometry geometry = plain;
+  geometry.window = 300;
+  geometry.sinks = true;
+  Conversation windowed(geometry, {300});
+  windowed.set_sinks(-1e30f);
+  windowed.run_whole();
+  EXPECT_EQ(all.outputs(), windowed.outputs());
+}
+
+// Feeds every sequence in random pieces, prefill and decode mixed.
+void run_in_pieces(Conversation& conversation, const std::vector<int64_t>& lengths, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<int64_t> done(lengths.size());
+  while (done != lengths) {
+    std::vector<SequencePart> parts;
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      const int64_t left = lengths[b] - done[b];
+      if (left == 0 || random() % 4 == 0) continue;
+      const int64_t most = random() % 2 == 0 ? 1 : 70;
+      const int64_t rows = std::min<int64_t>(left, 1 + static_cast<int64_t>(random() % 70) % most);
+      parts.push_back({.sequence = static_cast<int>(b), .first = done[b], .num_rows = rows});
+      done[b] += rows;
+    }
+    if (!parts.empty()) conversation.step(parts, 1 + static_cast<int>(random() % 3));
+  }
+}
+
 TEST(PagedAttentionTest, GivesTheSameBitsForAnyChunkingBatchThreadsAndPages) {
   const std::vector<int64_t> lengths{300, 33, 129};
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
@@ -256,21 +344,7 @@ TEST(PagedAttentionTest, GivesTheSameBitsForAnyChunkingBatchThreadsAndPages) {
         Geometry geometry = plain;
         geometry.S = S;
         Conversation pieces(geometry, lengths, 99);
-        std::mt19937_64 random(static_cast<uint64_t>(S + D));
-        std::vector<int64_t> done(lengths.size());
-        while (done != lengths) {  // prefill and decode mixed, in random pieces
-          std::vector<SequencePart> parts;
-          for (size_t b = 0; b < lengths.size(); ++b) {
-            const int64_t left = lengths[b] - done[b];
-            if (left == 0 || random() % 4 == 0) continue;
-            const int64_t most = random() % 2 == 0 ? 1 : 70;
-            const int64_t rows =
-                std::min<int64_t>(left, 1 + static_cast<int64_t>(random() % 70) % most);
-            parts.push_back({.sequence = static_cast<int>(b), .first = done[b], .num_rows = rows});
-            done[b] += rows;
-          }
-          if (!parts.empty()) pieces.step(parts, 1 + static_cast<int>(random() % 3));
-        }
+        run_in_pieces(pieces, lengths, static_cast<uint64_t>(S + D));
         EXPECT_EQ(whole.outputs(), pieces.outputs());
         pieces.expect_foreign_pages_untouched();
       }
@@ -312,6 +386,50 @@ TEST(PagedAttentionTest, LeavesPagesSharedWithAnotherSequenceAsTheyAre) {
   conversation.step({{.sequence = 1, .first = 20, .num_rows = 60, .kv_len = 64}}, 2);
   EXPECT_EQ(conversation.page_bytes(0, 5), before);
   EXPECT_NE(conversation.page_bytes(1, 5), before) << "its own last page is another";
+}
+
+TEST(PagedAttentionTest, GivesTheSameBitsInPiecesWithWindowsAndSinks) {
+  const std::vector<int64_t> lengths{300, 33, 129};
+  for (const int64_t window : {1, 24, 127, 128, 130}) {
+    for (const int64_t Nq : {2, 6, 16}) {  // rows of one tile share a token, or do not
+      SCOPED_TRACE(fmt::format("window {} Nq {}", window, Nq));
+      const DType dtype = window % 2 == 0 ? DType::kF32 : DType::kBf16;
+      Geometry geometry{
+          .Nq = Nq, .Nkv = 2, .D = 48, .S = 8, .dtype = dtype, .window = window, .sinks = true};
+      Conversation whole(geometry, lengths);
+      whole.run_whole();
+      geometry.S = 16;
+      Conversation pieces(geometry, lengths, 99);
+      run_in_pieces(pieces, lengths, static_cast<uint64_t>(window + Nq));
+      EXPECT_EQ(whole.outputs(), pieces.outputs());
+      pieces.expect_foreign_pages_untouched();
+    }
+  }
+}
+
+// A window that is never, just and far longer than a segment, at every place where segments meet.
+TEST(PagedAttentionTest, GivesTheSameBitsWhereAWindowCrossesSegments) {
+  const int64_t length = 2 * kAttentionSegment + 140;
+  for (const int64_t window : {int64_t{130}, kAttentionSegment, kAttentionSegment + 3}) {
+    const Geometry geometry{.Nq = 3, .Nkv = 1, .D = 16, .S = 64, .window = window, .sinks = true};
+    Conversation whole(geometry, {length});
+    whole.check_against_reference(window == 130);
+    whole.run_whole();
+    for (const int threads : {1, 4}) {
+      SCOPED_TRACE(fmt::format("window {} threads {}", window, threads));
+      Conversation pieces(geometry, {length}, 5);
+      for (int64_t first = 0; first < length;) {
+        const int64_t in_segment = first % kAttentionSegment;
+        const bool alone = in_segment < 4 || (in_segment >= 128 && in_segment < 136);
+        const int64_t rows = alone ? 1 : in_segment < 128 ? 128 - in_segment : 300;
+        const int64_t to_join = kAttentionSegment - in_segment;
+        const int64_t num_rows = std::min({rows, to_join, length - first});
+        pieces.step({{.first = first, .num_rows = num_rows}}, threads);
+        first += num_rows;
+      }
+      EXPECT_EQ(whole.outputs(), pieces.outputs());
+    }
+  }
 }
 
 TEST(PagedAttentionTest, GivesTheSameBitsWhereSegmentsAreJoined) {
@@ -359,7 +477,14 @@ TEST(PagedAttentionTest, EveryInstructionSetMatchesTheReference) {
     for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
       for (const int64_t D : {64, 24}) {
         SCOPED_TRACE(fmt::format("{} {} D {}", hwy::TargetName(target), to_string(dtype), D));
-        const Geometry geometry{.Nq = 6, .Nkv = 2, .D = D, .S = 16, .dtype = dtype};
+        const int64_t window = D == 24 ? 37 : 0;
+        const Geometry geometry{.Nq = 6,
+                                .Nkv = 2,
+                                .D = D,
+                                .S = 16,
+                                .dtype = dtype,
+                                .window = window,
+                                .sinks = window > 0};
         Conversation whole(geometry, {140});
         whole.check_against_reference(true);
         whole.run_whole();
@@ -417,6 +542,13 @@ TEST_F(PagedAttentionErrorsTest, SaysWhatDoesNotFit) {
   wrong.num_kv_heads = 3;
   EXPECT_THAT(message(wrong), ::testing::HasSubstr("Nkv"));
   wrong = args();
+  wrong.window = -1;
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("the window is -1"));
+  wrong = args();
+  const Tensor three({3}, DType::kF32);
+  wrong.sinks = three.view();
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("Nq"));
+  wrong = args();
   wrong.forward = nullptr;
   EXPECT_THAT(message(wrong), ::testing::HasSubstr("ForwardContext"));
   wrong = args();
@@ -434,6 +566,29 @@ TEST_F(PagedAttentionErrorsTest, SaysWhatDoesNotFit) {
   const std::vector<int32_t> too_many = {1, 1};
   forward_.kv_lens = too_many;
   EXPECT_THAT(message(args()), ::testing::HasSubstr("kv_lens has 2 entries"));
+}
+
+// Scores 1 and 2 beside a sink of 0.5: the probabilities sum to 0.85975562 (the sink takes the
+// rest).
+TEST_F(PagedAttentionErrorsTest, GivesASinkItsShare) {
+  context_lens_[0] = 0;
+  for (Tensor* tensor : {&q_, &k_, &v_}) std::ranges::fill(tensor->span<float>(), 0.0f);
+  for (size_t h = 0; h < 4; ++h) q_.span<float>()[h * 8] = 1;
+  k_.span<float>()[0] = 1;
+  k_.span<float>()[8] = 2;
+  v_.span<float>()[0] = 1;      // the first token's share in channel 0
+  v_.span<float>()[8 + 1] = 1;  // the second's in channel 1
+  Tensor sinks({2}, DType::kF32);
+  sinks.span<float>()[0] = 0.5f;
+  sinks.span<float>()[1] = -1e30f;
+  PagedAttentionArgs step = args();
+  step.sinks = sinks.view();
+  ASSERT_TRUE(paged_attention(context_, step).ok());
+  const float* last = y_.view().row<float>(1);
+  EXPECT_NEAR(last[0], 0.2312239f, 1e-7f);
+  EXPECT_NEAR(last[1], 0.62853172f, 1e-7f);
+  EXPECT_NEAR(last[8 + 0], 0.26894142f, 1e-7f);
+  EXPECT_NEAR(last[8 + 1], 0.73105858f, 1e-7f);
 }
 
 TEST_F(PagedAttentionErrorsTest, RoundsKeysAndValuesAsTheScalarConversionsDo) {

@@ -3,6 +3,7 @@
 // head, where a row is a pair (token, query head of the group), numbered token by token.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "ops/attention/paged_attention.h"
@@ -18,6 +19,18 @@ struct AttentionUnit {
   int64_t first_row = 0;  // token row * group + head in the group, counted within the sequence
   int64_t num_rows = 0;
 };
+
+// Tokens [begin, end) of a sequence.
+struct TokenRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// What the token at `position` sees.
+inline TokenRange visible_tokens(int64_t position, int64_t window) {
+  return {.begin = window > 0 ? std::max<int64_t>(0, position - window + 1) : 0,
+          .end = position + 1};
+}
 
 // A softmax under way, for the rows of a unit.
 struct AttentionState {

@@ -37,7 +37,7 @@ Status grouped_linear_cpu(CpuContext& context,
 
 // The same without checks, for ops that build their own groups.
 struct GroupedProduct {
-  Product all;  // T rows of y; x, x_bf16 and x_rows as in Product; weight of expert 0; no bias
+  Product all;  // T rows of y; x, x_bf16 and x_rows as in Product; weight of expert 0; bias [E, N]
   int64_t expert_stride = 0;             // elements from one expert's weights to the next
   const int32_t* row_offsets = nullptr;  // [num_experts + 1]
   int64_t num_experts = 0;

@@ -76,6 +76,7 @@ void multiply_groups(device::ThreadPool& pool, const GroupedProduct& groups,
     product.y += begin_row * all.y_stride;
     product.weight = static_cast<const std::byte*>(all.weight) +
                      bytes_of(all.weight_dtype, e * groups.expert_stride);
+    if (all.bias != nullptr) product.bias += e * all.N;
     if (all.x_rows != nullptr) {
       product.x_rows += begin_row;
     } else {

@@ -33,6 +33,20 @@ Status infer_routed_moe(std::span<const TensorMeta> inputs, const Attrs& attrs,
   return {};
 }
 
+Status infer_routed_moe_bias(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                             std::vector<TensorMeta>& outputs) {
+  HEDDLE_RETURN_IF_ERROR(infer_routed_moe(inputs.first(4), attrs, outputs));
+  const TensorMeta& w13 = inputs[2];
+  const TensorMeta& w2 = inputs[3];
+  if (!(inputs[4] == TensorMeta(DType::kF32, {w13[0], w13[1]})) ||
+      !(inputs[5] == TensorMeta(DType::kF32, {w2[0], w2[1]}))) {
+    return invalid_argument(fmt::format(
+        "routed_moe_bias takes float32 biases [E, 2I] and [E, H], got {} and {} beside {} and {}",
+        inputs[4].to_string(), inputs[5].to_string(), w13.to_string(), w2.to_string()));
+  }
+  return {};
+}
+
 int64_t routed_moe_workspace(std::span<const TensorMeta> inputs, const Attrs& attrs,
                              const Extents& largest, const Context& context) {
   return routed_moe_workspace_bytes(inputs[0][0].at(largest),
@@ -44,15 +58,28 @@ int64_t routed_moe_workspace(std::span<const TensorMeta> inputs, const Attrs& at
                                     context.exact);
 }
 
+RoutedMoeArgs args_of(const LaunchArgs& args) {
+  return {.x = args.inputs[0],
+          .router_logits = args.inputs[1],
+          .w13 = args.inputs[2],
+          .w2 = args.inputs[3],
+          .y = args.outputs[0],
+          .experts_per_token = args.attrs.integer("top_k"),
+          .renormalize = args.attrs.integer("normalize") != 0,
+          .workspace = args.workspace};
+}
+
 Status launch_routed_moe(Context& context, const LaunchArgs& args) {
-  return routed_moe(context, {.x = args.inputs[0],
-                              .router_logits = args.inputs[1],
-                              .w13 = args.inputs[2],
-                              .w2 = args.inputs[3],
-                              .y = args.outputs[0],
-                              .experts_per_token = args.attrs.integer("top_k"),
-                              .renormalize = args.attrs.integer("normalize") != 0,
-                              .workspace = args.workspace});
+  return routed_moe(context, args_of(args));
+}
+
+Status launch_routed_moe_bias(Context& context, const LaunchArgs& args) {
+  RoutedMoeArgs moe = args_of(args);
+  moe.w13_bias = args.inputs[4];
+  moe.w2_bias = args.inputs[5];
+  moe.activation = {.limit = static_cast<float>(args.attrs.real("swiglu_limit")),
+                    .alpha = static_cast<float>(args.attrs.real("swiglu_alpha"))};
+  return routed_moe(context, moe);
 }
 
 }  // namespace
@@ -62,7 +89,12 @@ std::span<const OpDef> moe_ops() {
                                 .num_inputs = 4,
                                 .infer = infer_routed_moe,
                                 .workspace_bytes = routed_moe_workspace,
-                                .launch = launch_routed_moe}};
+                                .launch = launch_routed_moe},
+                               {.name = "routed_moe_bias",
+                                .num_inputs = 6,
+                                .infer = infer_routed_moe_bias,
+                                .workspace_bytes = routed_moe_workspace,
+                                .launch = launch_routed_moe_bias}};
   return kOps;
 }
 

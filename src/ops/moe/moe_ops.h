@@ -2,6 +2,9 @@
 // The mixture-of-experts ops of a graph.
 //     "routed_moe" {x [T, H], router_logits [T, E], w13 [E, 2I, H], w2 [E, H, I]} -> [T, H]
 //                  attrs {top_k, normalize}
+//     "routed_moe_bias" {the same, w13_bias [E, 2I] f32, w2_bias [E, H] f32} -> [T, H]
+//                  attrs {top_k, normalize, swiglu_limit, swiglu_alpha}; a limit of 0 is plain
+//                  SwiGLU
 #pragma once
 
 #include "ops/op_def.h"

@@ -15,6 +15,16 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
       .expect("w13", args.w13, {&E, &I2, &H}, kFloating)
       .expect("w2", args.w2, {&E, &H, &I}, args.w13.dtype)
       .expect("y", args.y, {&T, &H}, DType::kF32);
+  if (args.w13_bias.data != nullptr) {
+    contract.expect("w13_bias", args.w13_bias, {&E, &I2}, DType::kF32)
+        .require(args.w13_bias.dense(), "w13_bias", 0, "be dense");
+  }
+  if (args.w2_bias.data != nullptr) {
+    contract.expect("w2_bias", args.w2_bias, {&E, &H}, DType::kF32)
+        .require(args.w2_bias.dense(), "w2_bias", 0, "be dense");
+  }
+  contract.require(args.activation.limit >= 0, "activation.limit",
+                   static_cast<double>(args.activation.limit), "be positive, or 0 for none");
   contract.require(I2 == 2 * I, "2I of w13", static_cast<double>(I2.value()), "be twice I of w2");
   require_row_stride(contract, "x", args.x);
   require_row_stride(contract, "router_logits", args.router_logits);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // routed_moe: the routed experts of a mixture-of-experts block, each a SwiGLU of its own.
-//     y[t] = sum over the A experts e of token t of  weight[t, e] * W2_e (silu(g) * u),  [g; u] =
-//     W13_e x[t]
+//     y[t] = sum over the A experts e of token t of  weight[t, e] * (W2_e f(g, u) + b2_e)
+//     [g; u] = W13_e x[t] + b13_e,   f(g, u) = silu(g) * u
+// or, with a limit on what enters it (gpt-oss),
+//     f(g, u) = (u' + 1) * g' * sigmoid(alpha * g'),  g' = min(g, limit), u' = clamp(u, -limit,
+//     limit)
 // The router's softmax and choice are moe_route's. A shared expert is the model's to add.
 #pragma once
 
@@ -13,12 +16,20 @@
 
 namespace heddle::ops {
 
+struct ClampedSwiglu {
+  float limit = 0;  // 0: plain SwiGLU
+  float alpha = 0;
+};
+
 struct RoutedMoeArgs {
   TensorView x;              // [T, H]      fp32; rows may be a column range
   TensorView router_logits;  // [T, E]      fp32; rows may be a column range
   TensorView w13;            // [E, 2I, H]  fp32, bf16 or fp16, in place: the gate's rows, then up's
   TensorView w2;             // [E, H, I]   same dtype as w13
+  TensorView w13_bias = {};  // [E, 2I]     fp32, or without memory
+  TensorView w2_bias = {};   // [E, H]      fp32, or without memory
   MutableTensorView y;       // [T, H]      fp32; rows may be a column range; must not overlap x
+  ClampedSwiglu activation = {};
   int64_t experts_per_token = 1;   // A
   bool renormalize = true;         // a token's weights are divided by their sum
   std::span<std::byte> workspace;  // routed_moe_workspace_bytes(...) bytes, any alignment

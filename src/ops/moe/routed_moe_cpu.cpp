@@ -41,6 +41,32 @@ void gate_row(float* gate, const float* up, int64_t count) {
   }
 }
 
+// gate[i] = (up + 1) * gate * sigmoid(alpha * gate) of the bounded gate[i] and up[i]. Min and Max
+// may lose a NaN, which is put back.
+void clamped_gate_row(float* gate, const float* up, int64_t count, float limit, float alpha) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto high = hn::Set(d, limit);
+  const auto low = hn::Set(d, -limit);
+  const auto activate = [&](auto g, auto u) HWY_ATTR {
+    const auto bounded_g = hn::IfThenElse(hn::IsNaN(g), g, hn::Min(g, high));
+    const auto bounded_u = hn::IfThenElse(hn::IsNaN(u), u, hn::Clamp(u, low, high));
+    const auto gated = hn::Mul(bounded_g, math::Sigmoid(d, hn::Mul(hn::Set(d, alpha), bounded_g)));
+    return hn::Mul(hn::Add(bounded_u, hn::Set(d, 1.0f)), gated);
+  };
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    hn::StoreU(activate(hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, gate + i);
+  }
+  if (i == count) return;
+  HWY_ALIGN float tail_gate[HWY_MAX_BYTES / sizeof(float)] = {};
+  HWY_ALIGN float tail_up[HWY_MAX_BYTES / sizeof(float)] = {};
+  std::copy_n(gate + i, count - i, tail_gate);
+  std::copy_n(up + i, count - i, tail_up);
+  hn::Store(activate(hn::Load(d, tail_gate), hn::Load(d, tail_up)), d, tail_gate);
+  std::copy_n(tail_gate, count - i, gate + i);
+}
+
 // y = sum over a of weights[a] * rows[slot_row[a]], in the order of a. Vectors and tail round
 // alike: a product, then a sum, for every term.
 void combine_row(const float* rows, int64_t width, const int32_t* slot_row, const float* weights,
@@ -72,6 +98,7 @@ HWY_AFTER_NAMESPACE();
 namespace heddle::ops {
 
 HWY_EXPORT(gate_row);
+HWY_EXPORT(clamped_gate_row);
 HWY_EXPORT(combine_row);
 
 namespace {
@@ -142,6 +169,7 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
                             .weight = args.w13.data,
                             .weight_stride = H,
                             .weight_dtype = dtype,
+                            .bias = args.w13_bias.as<float>(),
                             .y = gate_up,
                             .y_stride = 2 * I,
                             .T = R,
@@ -160,7 +188,12 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
   for_row_ranges(context.pool, R, kCostOfSilu * I, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float* gate = gate_up + r * 2 * I;
-      HWY_DYNAMIC_DISPATCH(gate_row)(gate, gate + I, I);
+      if (args.activation.limit == 0) {
+        HWY_DYNAMIC_DISPATCH(gate_row)(gate, gate + I, I);
+      } else {
+        HWY_DYNAMIC_DISPATCH(clamped_gate_row)
+        (gate, gate + I, I, args.activation.limit, args.activation.alpha);
+      }
     }
   });
 
@@ -169,6 +202,7 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
                              .weight = args.w2.data,
                              .weight_stride = I,
                              .weight_dtype = dtype,
+                             .bias = args.w2_bias.as<float>(),
                              .y = down,
                              .y_stride = H,
                              .T = R,

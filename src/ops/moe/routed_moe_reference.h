@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/gemm/linear_reference.h"
+#include "ops/moe/routed_moe.h"
 
 namespace heddle::ops {
 
@@ -40,26 +41,38 @@ inline RouteReference moe_route_reference(const TensorView& logits, int64_t t, i
 }
 
 // y[t], [H]
-inline std::vector<double> routed_moe_reference(const TensorView& x, const TensorView& w13,
-                                                const TensorView& w2, int64_t t,
+inline std::vector<double> routed_moe_reference(const RoutedMoeArgs& args, int64_t t,
                                                 const RouteReference& route) {
+  const TensorView &x = args.x, &w13 = args.w13, &w2 = args.w2;
   const int64_t H = x.shape[1];
   const int64_t I = w2.shape[2];
+  const auto bias = [](const TensorView& tensor, int64_t e, int64_t i) {
+    return tensor.data == nullptr ? 0.0 : static_cast<double>(tensor.row<float>(e)[i]);
+  };
+  const auto limit = static_cast<double>(args.activation.limit);
+  const auto alpha = static_cast<double>(args.activation.alpha);
   std::vector<double> y(static_cast<size_t>(H));
   for (size_t a = 0; a < route.experts.size(); ++a) {
     const int64_t e = route.experts[a];
     std::vector<double> hidden(static_cast<size_t>(I));
     for (int64_t i = 0; i < I; ++i) {
-      double gate = 0;
-      double up = 0;
+      double gate = bias(args.w13_bias, e, i);
+      double up = bias(args.w13_bias, e, I + i);
       for (int64_t h = 0; h < H; ++h) {
         gate += element_of(x, t, h) * element_of(w13, e, i * H + h);
         up += element_of(x, t, h) * element_of(w13, e, (I + i) * H + h);
       }
-      hidden[static_cast<size_t>(i)] = gate / (1.0 + std::exp(-gate)) * up;
+      double& h = hidden[static_cast<size_t>(i)];
+      if (limit == 0) {
+        h = gate / (1.0 + std::exp(-gate)) * up;
+      } else {
+        gate = std::min(gate, limit);
+        up = std::clamp(up, -limit, limit);
+        h = (up + 1) * gate / (1.0 + std::exp(-alpha * gate));
+      }
     }
     for (int64_t h = 0; h < H; ++h) {
-      double sum = 0;
+      double sum = bias(args.w2_bias, e, h);
       for (int64_t i = 0; i < I; ++i) {
         sum += hidden[static_cast<size_t>(i)] * element_of(w2, e, h * I + i);
       }

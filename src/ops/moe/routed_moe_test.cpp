@@ -27,15 +27,39 @@ struct Block {
   RoutedMoeShape shape;
   GuardedTensor w13;
   GuardedTensor w2;
+  GuardedTensor w13_bias;
+  GuardedTensor w2_bias;
+  ClampedSwiglu activation;
+  bool biased = false;
   device::ThreadPool pool;
 
   explicit Block(const RoutedMoeShape& s, int num_threads = 2)
       : shape(s),
         w13({s.E, 2 * s.I, s.H}, s.weight, 5),
         w2({s.E, s.H, s.I}, s.weight),
+        w13_bias({s.E, 2 * s.I}, DType::kF32),
+        w2_bias({s.E, s.H}, DType::kF32),
         pool(num_threads) {
     w13.randomize(1, 0.3f);
     w2.randomize(2, 0.3f);
+    w13_bias.randomize(9);
+    w2_bias.randomize(10);
+  }
+
+  [[nodiscard]] RoutedMoeArgs args(const TensorView& x, const TensorView& logits,
+                                   const MutableTensorView& y) {
+    RoutedMoeArgs moe{.x = x,
+                      .router_logits = logits,
+                      .w13 = w13.view(),
+                      .w2 = w2.view(),
+                      .y = y,
+                      .activation = activation,
+                      .experts_per_token = shape.A};
+    if (biased) {
+      moe.w13_bias = w13_bias.view();
+      moe.w2_bias = w2_bias.view();
+    }
+    return moe;
   }
 
   Status run(const TensorView& x, const TensorView& logits, const MutableTensorView& y,
@@ -43,13 +67,9 @@ struct Block {
     CpuContext context(pool, exact);
     std::vector<std::byte> workspace(
         static_cast<size_t>(routed_moe_workspace_bytes(x.shape[0], shape, exact)));
-    return routed_moe(context, {.x = x,
-                                .router_logits = logits,
-                                .w13 = w13.view(),
-                                .w2 = w2.view(),
-                                .y = y,
-                                .experts_per_token = shape.A,
-                                .workspace = workspace});
+    RoutedMoeArgs moe = args(x, logits, y);
+    moe.workspace = workspace;
+    return routed_moe(context, moe);
   }
 };
 
@@ -64,6 +84,10 @@ TEST(RoutedMoeTest, MatchesTheReference) {
           SCOPED_TRACE(fmt::format("T = {}, H = {}, {}, exact = {}, bf16 = {}", T, shape.H,
                                    to_string(dtype), exact, bf16));
           Block block(shape);
+          if (T % 2 == 0) {  // limits that are often reached
+            block.biased = true;
+            block.activation = {.limit = 0.7f, .alpha = 1.702f};
+          }
           GuardedTensor x({T, shape.H}, DType::kF32, 3);
           GuardedTensor logits({T, shape.E}, DType::kF32, 1);
           GuardedTensor y({T, shape.H}, DType::kF32, 2);
@@ -77,7 +101,7 @@ TEST(RoutedMoeTest, MatchesTheReference) {
           for (int64_t t = 0; t < T; ++t) {
             const RouteReference route = moe_route_reference(logits.view(), t, shape.A, true);
             const std::vector<double> want =
-                routed_moe_reference(x.view(), block.w13.view(), block.w2.view(), t, route);
+                routed_moe_reference(block.args(x.view(), logits.view(), y.view()), t, route);
             double scale = 0;
             for (const double value : want) scale = std::max(scale, std::fabs(value));
             for (int64_t h = 0; h < shape.H; ++h) {
@@ -99,6 +123,9 @@ TEST(RoutedMoeTest, ExactTokensHaveTheSameBitsInEveryBatch) {
     const RoutedMoeShape shape{.H = 67, .I = 40, .E = 8, .A = 3, .weight = dtype};
     Block block(shape, 3);
     Block single(shape, 1);
+    block.biased = single.biased = dtype != DType::kBf16;
+    block.activation =
+        single.activation = {.limit = dtype == DType::kF32 ? 0.7f : 0.0f, .alpha = 1.702f};
     GuardedTensor x({kT, shape.H}, DType::kF32);
     GuardedTensor logits({kT, shape.E}, DType::kF32);
     GuardedTensor alone({kT, shape.H}, DType::kF32);
@@ -149,6 +176,40 @@ TEST(RoutedMoeTest, KeepsABrokenTokenToItselfAcrossPasses) {
   }
 }
 
+// One expert whose hidden row is its bias and whose second product copies it: the published values
+// of the bounded SwiGLU, far outside its limit on either side.
+TEST(RoutedMoeTest, BoundsGateFromAboveAndUpFromBothSides) {
+  struct Sample {
+    float gate, up, hidden;
+  };
+
+  const Sample samples[] = {{1, 1, 1.69159153f},
+                            {9, -9, -41.9997188f},
+                            {-9, 9, -1.60254239e-5f},
+                            {7.5f, 0.25f, 8.74994141f}};
+  Block block({.H = 4, .I = 4, .E = 1, .A = 1, .weight = DType::kF32});
+  block.biased = true;
+  block.activation = {.limit = 7.0f, .alpha = 1.702f};
+  block.w13.randomize(1, 0.0f);
+  block.w2_bias.randomize(1, 0.0f);
+  for (int64_t i = 0; i < 4; ++i) {
+    const Sample& sample = samples[i];
+    block.w13_bias.view().row<float>(0)[i] = sample.gate;
+    block.w13_bias.view().row<float>(0)[4 + i] = sample.up;
+    for (int64_t h = 0; h < 4; ++h) block.w2.view().row<float>(0)[h * 4 + i] = h == i ? 1.0f : 0.0f;
+  }
+  GuardedTensor x({1, 4}, DType::kF32), logits({1, 1}, DType::kF32), y({1, 4}, DType::kF32);
+  x.randomize(3);
+  logits.randomize(4);
+  for (const bool exact : {false, true}) {
+    ASSERT_TRUE(block.run(x.view(), logits.view(), y.view(), exact).ok());
+    for (int64_t i = 0; i < 4; ++i) {
+      EXPECT_NEAR(y.view().row<float>(0)[i], samples[i].hidden,
+                  2e-6f * std::fabs(samples[i].hidden));
+    }
+  }
+}
+
 TEST(RoutedMoeTest, SaysWhichTensorsDisagree) {
   const RoutedMoeShape shape{.H = 16, .I = 8, .E = 4, .A = 2, .weight = DType::kF32};
   Block block(shape);
@@ -162,6 +223,10 @@ TEST(RoutedMoeTest, SaysWhichTensorsDisagree) {
   EXPECT_EQ(block.run(x.view(), fitting.view(), y.view(), false).message(),
             "routed_moe: experts_per_token is 5, it must be in [1, min(E, 64)]");
   block.shape.A = 2;
+  block.biased = true;
+  block.activation.limit = -1;
+  EXPECT_EQ(block.run(x.view(), fitting.view(), y.view(), false).message(),
+            "routed_moe: activation.limit is -1, it must be positive, or 0 for none");
   CpuContext context(block.pool);
   const Status small = routed_moe(context, {.x = x.view(),
                                             .router_logits = fitting.view(),

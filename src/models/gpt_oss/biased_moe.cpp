@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/gpt_oss/biased_moe.h"
+
+#include "checkpoint/interleaved_rows.h"
+#include "models/layers/linear.h"
+
+namespace heddle::models {
+
+using checkpoint::RowForm;
+using checkpoint::RowRun;
+using checkpoint::WeightDType;
+using graph::Value;
+
+namespace {
+
+// One run an expert: a run stays within a matrix.
+std::vector<RowRun> rows_of_each(int64_t num_experts, int64_t num_rows) {
+  std::vector<RowRun> runs;
+  for (int64_t e = 0; e < num_experts; ++e) {
+    runs.push_back({e * num_rows, e * num_rows, num_rows});
+  }
+  return runs;
+}
+
+}  // namespace
+
+void BiasedMoe::add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                            const std::string& hub) const {
+  const int64_t H = hidden_size_;
+  const int64_t E = config_.num_experts;
+  const int64_t I = config_.intermediate_size;
+  const std::string experts = hub + "experts.";
+  const std::vector<RowRun> gate_up = checkpoint::split_gate_up_rows(E, I);
+  add_linear_weights(specs, ours + "router", {{hub + "router", E}}, H, /*bias=*/true);
+  specs.push_back({.name = ours + "experts.w13",
+                   .shape = {E, 2 * I, H},
+                   .alternatives = {{{.tensor = {experts + "gate_up_proj", {E, H, 2 * I}},
+                                      .runs = gate_up,
+                                      .form = RowForm::kInputMajor}}}});
+  specs.push_back({.name = ours + "experts.w13_bias",
+                   .shape = {E, 2 * I},
+                   .alternatives = {{{.tensor = {experts + "gate_up_proj_bias", {E, 2 * I}},
+                                      .runs = gate_up,
+                                      .form = RowForm::kElement}}},
+                   .dtype = WeightDType::kF32});
+  specs.push_back({.name = ours + "experts.w2",
+                   .shape = {E, H, I},
+                   .alternatives = {{{.tensor = {experts + "down_proj", {E, I, H}},
+                                      .runs = rows_of_each(E, H),
+                                      .form = RowForm::kInputMajor}}}});
+  specs.push_back({.name = ours + "experts.w2_bias",
+                   .shape = {E, H},
+                   .alternatives = {checkpoint::whole({experts + "down_proj_bias", {E, H}})},
+                   .dtype = WeightDType::kF32});
+}
+
+Value BiasedMoe::build(graph::GraphBuilder& g, Value x) const {
+  const checkpoint::ClampedSwigluConfig clamp =
+      config_.clamped_swiglu.value_or(checkpoint::ClampedSwigluConfig{.limit = 0});
+  return g.apply1("routed_moe_bias",
+                  {x, linear(g, x, "router"), g.weight("experts.w13"), g.weight("experts.w2"),
+                   g.weight("experts.w13_bias"), g.weight("experts.w2_bias")},
+                  {{"top_k", static_cast<double>(config_.num_experts_per_token)},
+                   {"normalize", config_.normalize_top_k ? 1.0 : 0.0},
+                   {"swiglu_limit", clamp.limit},
+                   {"swiglu_alpha", clamp.alpha}});
+}
+
+}  // namespace heddle::models

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/layers/attention.h"
+
+#include <cmath>
+
+#include "checkpoint/interleaved_rows.h"
+#include "models/layers/linear.h"
+
+namespace heddle::models {
+
+using graph::Value;
+
+AttentionOptions attention_options(const checkpoint::ModelConfig& config) {
+  const auto rope = checkpoint::inverse_frequencies(config.rope, config.head_dim);
+  return {.hidden_size = config.hidden_size,
+          .num_heads = config.num_attention_heads,
+          .num_kv_heads = config.num_key_value_heads,
+          .head_dim = config.head_dim,
+          .epsilon = config.rms_norm_eps,
+          .rope_factor = rope.attention_factor};
+}
+
+Value Attention::build(graph::GraphBuilder& g, Value x, const LayerInputs& inputs,
+                       int64_t cache_layer) const {
+  const int64_t D = options_.head_dim;
+  const int64_t width = options_.num_heads * D;
+  const int64_t kv_width = options_.num_kv_heads * D;
+  // [queries | gates, if any | keys | values]
+  std::vector<int64_t> widths{width, kv_width, kv_width};
+  if (options_.output_gate) widths.insert(widths.begin(), width);
+  const std::vector<Value> in = g.split(linear(g, x, "qkv_proj"), widths);
+  if (in.size() != widths.size()) return {};
+  const auto rotate = [&](Value heads, std::string_view norm) {
+    const Value normed = options_.qk_norm ? g.rms_norm(heads, norm, options_.epsilon) : heads;
+    return g.rope(normed, inputs.positions, inputs.inverse_frequencies, D, options_.rope_factor);
+  };
+  const Value q = rotate(in.front(), "q_norm");
+  const Value k = rotate(in[in.size() - 2], "k_norm");
+  const Value v = in.back();
+  const ops::Attrs attrs{{"num_kv_heads", static_cast<double>(options_.num_kv_heads)},
+                         {"head_dim", static_cast<double>(D)},
+                         {"scale", 1.0 / std::sqrt(static_cast<double>(D))},
+                         {"window", static_cast<double>(options_.window)},
+                         {"layer", static_cast<double>(cache_layer)}};
+  const Value o = options_.sinks
+                      ? g.apply1("paged_attention_sinks", {q, k, v, g.weight("sinks")}, attrs)
+                      : g.apply1("paged_attention", {q, k, v}, attrs);
+  return linear(g, options_.output_gate ? g.mul(o, g.sigmoid(in[1])) : o, "o_proj");
+}
+
+int64_t Attention::add_layer(CacheNeeds& needs) const {
+  needs.num_kv_heads = options_.num_kv_heads;
+  needs.head_dim = options_.head_dim;
+  needs.kv_windows.push_back(options_.window);
+  return needs.num_kv_layers++;
+}
+
+void Attention::add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                            const std::string& hub) const {
+  const int64_t H = options_.hidden_size;
+  const int64_t D = options_.head_dim;
+  const int64_t width = options_.num_heads * D;
+  const int64_t kv_width = options_.num_kv_heads * D;
+  HubLinear q{hub + "q_proj", width};
+  if (options_.output_gate) {  // the hub has query and gate side by side in every head
+    q.num_rows = 2 * width;
+    q.runs = checkpoint::split_query_gate_rows(options_.num_heads, D);
+  }
+  add_linear_weights(specs, ours + "qkv_proj",
+                     {q, {hub + "k_proj", kv_width}, {hub + "v_proj", kv_width}}, H,
+                     options_.qkv_bias);
+  add_linear_weights(specs, ours + "o_proj", {{hub + "o_proj", H}}, width, options_.output_bias);
+  if (options_.qk_norm) {
+    for (const char* norm : {"q_norm", "k_norm"}) {
+      add_norm_weight(specs, ours + norm, hub + norm + ".weight", D, options_.qk_norm_offset);
+    }
+  }
+  if (options_.sinks) {
+    const int64_t N = options_.num_heads;
+    specs.push_back({.name = ours + "sinks",
+                     .shape = {N},
+                     .alternatives = {checkpoint::whole({hub + "sinks", {N}})},
+                     .dtype = checkpoint::WeightDType::kF32});
+  }
+}
+
+}  // namespace heddle::models

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention: grouped-query attention with rotary positions, as the families vary it.
+//     q, k, v = W_q x, W_k x, W_v x                  plus biases
+//     q, k = rope(norm(q)), rope(norm(k))            per head, where the family has these norms
+//     o = softmax over the visible tokens of (q k' / sqrt(D)) v
+//     y = W_o (o * sigmoid(gate))                    gate per channel, where the family has one
+// Vaswani et al., arXiv:1706.03762; Ainslie et al., "GQA", arXiv:2305.13245. A window limits what
+// is visible (Beltagy et al., "Longformer", arXiv:2004.05150), a sink takes a share of the
+// probability and gives nothing (Xiao et al., "Attention sinks", arXiv:2309.17453).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/model_config.h"
+#include "models/layers/block.h"
+
+namespace heddle::models {
+
+struct AttentionOptions {
+  int64_t hidden_size = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  double epsilon = 1e-6;
+  double rope_factor = 1;  // yarn's attention factor
+  bool qkv_bias = false;
+  bool output_bias = false;
+  bool qk_norm = false;      // RMS norm per head of queries and keys
+  float qk_norm_offset = 0;  // 1: zero-centred
+  bool output_gate = false;  // q_proj carries, head by head, a query and a gate
+  bool sinks = false;        // one logit per query head
+  int64_t window = 0;        // tokens a query sees, its own included; 0: all
+};
+
+// The sizes of `config`, without any of the variations.
+[[nodiscard]] AttentionOptions attention_options(const checkpoint::ModelConfig& config);
+
+class Attention final : public Mixer {
+ public:
+  explicit Attention(const AttentionOptions& options) : options_(options) {}
+
+  [[nodiscard]] std::string_view scope() const override { return "self_attn."; }
+
+  void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                   const std::string& hub) const override;
+  int64_t add_layer(CacheNeeds& needs) const override;
+  graph::Value build(graph::GraphBuilder& g, graph::Value x, const LayerInputs& inputs,
+                     int64_t cache_layer) const override;
+
+ private:
+  AttentionOptions options_;
+};
+
+}  // namespace heddle::models

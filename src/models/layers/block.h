@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks: the two halves of a decoder layer. A Mixer moves information between tokens and keeps
+// something of them; a FeedForward looks at each token alone. Each says which weights it needs, how
+// they lie in a checkpoint, what it keeps, and what it computes; the Decoder (decoder.h) puts norms
+// and residuals around them.
+//
+// Threading: values, used while a model loads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/load_weights.h"
+#include "checkpoint/weight_map.h"
+#include "graph/builder.h"
+#include "models/model.h"
+
+namespace heddle::models {
+
+// What all layers of a step share.
+struct LayerInputs {
+  graph::Value positions;            // [T] i32
+  graph::Value inverse_frequencies;  // [R/2] f32; a value, so that all layers share one table
+};
+
+class Mixer {
+ public:
+  virtual ~Mixer() = default;
+
+  // Below which its weights are named, here and in the hub's files: "self_attn.".
+  [[nodiscard]] virtual std::string_view scope() const = 0;
+
+  // `ours` and `hub` end with scope().
+  virtual void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                           const std::string& hub) const = 0;
+
+  // Constants that follow from the weights, named below `ours` too.
+  virtual void derive_weights(const checkpoint::LoadedWeights& weights, const std::string& ours,
+                              DerivedWeights& derived) const {
+    (void)weights, (void)ours, (void)derived;
+  }
+
+  // Adds what one such layer keeps; returns the layer's index among its own kind.
+  virtual int64_t add_layer(CacheNeeds& needs) const = 0;
+
+  // x [T, H] -> [T, H], within scope(). `cache_layer` is what add_layer() returned.
+  virtual graph::Value build(graph::GraphBuilder& g, graph::Value x, const LayerInputs& inputs,
+                             int64_t cache_layer) const = 0;
+};
+
+class FeedForward {
+ public:
+  virtual ~FeedForward() = default;
+
+  virtual void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                           const std::string& hub) const = 0;
+
+  // x [T, H] -> [T, H], within "mlp.".
+  virtual graph::Value build(graph::GraphBuilder& g, graph::Value x) const = 0;
+};
+
+}  // namespace heddle::models

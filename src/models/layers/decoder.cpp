@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/layers/decoder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+#include "models/layers/linear.h"
+
+namespace heddle::models {
+
+namespace {
+
+using checkpoint::LayerKind;
+using checkpoint::ModelConfig;
+using checkpoint::WeightSpec;
+using graph::GraphScope;
+using graph::Value;
+
+std::string layer_prefix(size_t layer) { return fmt::format("layers.{}.", layer); }
+
+class Decoder final : public Model {
+ public:
+  Decoder(const ModelConfig& config, DecoderOptions options, std::vector<DecoderLayer> layers)
+      : config_(config), options_(std::move(options)), layers_(std::move(layers)) {
+    for (const DecoderLayer& layer : layers_) {
+      cache_layers_.push_back(layer.mixer->add_layer(needs_));
+    }
+  }
+
+  std::vector<WeightSpec> weight_specs() const override {
+    std::vector<WeightSpec> specs;
+    const Shape table{config_.vocab_size, config_.hidden_size};
+    const std::string& root = options_.hub_prefix;
+    specs.push_back({.name = "embed_tokens",
+                     .shape = table,
+                     .alternatives = {checkpoint::whole({root + "embed_tokens.weight", table})}});
+    if (!config_.tie_word_embeddings) {
+      add_linear_weights(specs, "lm_head", {{"lm_head", config_.vocab_size}}, config_.hidden_size);
+    }
+    add_norm(specs, "norm", root + "norm");
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      const std::string ours = layer_prefix(i);
+      const std::string hub = root + ours;
+      for (const char* norm : {"input_layernorm", "post_attention_layernorm"}) {
+        add_norm(specs, ours + norm, hub + norm);
+      }
+      const std::string mixer(layers_[i].mixer->scope());
+      layers_[i].mixer->add_weights(specs, ours + mixer, hub + mixer);
+      layers_[i].feed_forward->add_weights(specs, ours + "mlp.", hub + "mlp.");
+    }
+    return specs;
+  }
+
+  std::vector<std::string> ignored_prefixes() const override {
+    std::vector<std::string> prefixes = options_.ignored_prefixes;
+    if (config_.tie_word_embeddings)
+      prefixes.emplace_back("lm_head.");  // may be stored all the same
+    return prefixes;
+  }
+
+  Result<DerivedWeights> derive_weights(const checkpoint::LoadedWeights& weights) const override {
+    DerivedWeights derived;
+    const auto rope = checkpoint::inverse_frequencies(config_.rope, config_.head_dim);
+    Tensor frequencies({static_cast<int64_t>(rope.inverse.size())}, DType::kF32);
+    std::ranges::copy(rope.inverse, frequencies.span<float>().begin());
+    derived.emplace_back("inverse_frequencies", std::move(frequencies));
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      const Mixer& mixer = *layers_[i].mixer;
+      mixer.derive_weights(weights, layer_prefix(i) + std::string(mixer.scope()), derived);
+    }
+    return derived;
+  }
+
+  CacheNeeds cache_needs() const override { return needs_; }
+
+  ForwardOutputs build(graph::GraphBuilder& g, const ForwardInputs& inputs) const override {
+    ForwardOutputs outputs;
+    const LayerInputs shared{.positions = inputs.positions,
+                             .inverse_frequencies = g.weight("inverse_frequencies")};
+    Value h = g.embedding(inputs.ids, "embed_tokens");
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      outputs.hidden_states.push_back(h);
+      const GraphScope layer(g, layer_prefix(i));
+      const Value x = g.rms_norm(h, "input_layernorm", config_.rms_norm_eps);
+      {
+        const GraphScope mixer(g, layers_[i].mixer->scope());
+        h = g.add(h, layers_[i].mixer->build(g, x, shared, cache_layers_[i]));
+      }
+      const Value y = g.rms_norm(h, "post_attention_layernorm", config_.rms_norm_eps);
+      const GraphScope mlp(g, "mlp.");
+      h = g.add(h, layers_[i].feed_forward->build(g, y));
+    }
+    h = g.rms_norm(h, "norm", config_.rms_norm_eps);
+    outputs.hidden_states.push_back(h);
+    outputs.head_rows = g.logit_rows(h);
+    outputs.logits = build_head(g, outputs.head_rows);
+    return outputs;
+  }
+
+  Value build_head(graph::GraphBuilder& g, Value rows) const override {
+    return linear(g, rows, config_.tie_word_embeddings ? "embed_tokens" : "lm_head");
+  }
+
+ private:
+  void add_norm(std::vector<WeightSpec>& specs, const std::string& ours,
+                const std::string& hub) const {
+    add_norm_weight(specs, ours, hub + ".weight", config_.hidden_size, options_.norm_offset);
+  }
+
+  ModelConfig config_;
+  DecoderOptions options_;
+  std::vector<DecoderLayer> layers_;
+  std::vector<int64_t> cache_layers_;  // of each layer, among its own kind
+  CacheNeeds needs_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Model> make_decoder(const ModelConfig& config, DecoderOptions options,
+                                          std::vector<DecoderLayer> layers) {
+  HEDDLE_CHECK_EQ(static_cast<int64_t>(layers.size()), config.num_layers);
+  return std::make_unique<Decoder>(config, std::move(options), std::move(layers));
+}
+
+Status check_features(const ModelConfig& config, const ServedFeatures& served) {
+  const auto refuse = [&](std::string_view what, std::string_view without) {
+    return unimplemented(
+        fmt::format("config.json: {}; {} is served {}", what, served.family, without));
+  };
+  if (config.attention_bias && !served.attention_bias) {
+    return refuse("attention_bias is true", "without it");
+  }
+  if (config.mlp_bias) return refuse("mlp_bias is true", "without it");
+  if (config.num_layers_of(LayerKind::kSlidingAttention) > 0 && !served.sliding_window) {
+    return refuse(fmt::format("sliding_window is {}", config.sliding_window),
+                  "with full attention in every layer");
+  }
+  if (config.num_layers_of(LayerKind::kLinearAttention) > 0 && !served.linear_attention) {
+    return refuse("layer_types has \"linear_attention\"", "without such layers");
+  }
+  if (config.num_moe_layers() > 0 && !served.experts) {
+    return refuse(fmt::format("num_experts is {}", config.moe->num_experts), "without experts");
+  }
+  if (config.num_moe_layers() < config.num_layers && !served.dense_layers) {
+    return refuse(
+        fmt::format("{} of {} layers have experts", config.num_moe_layers(), config.num_layers),
+        "with experts in every layer");
+  }
+  if (config.rope.type == checkpoint::RopeType::kDynamic) {
+    return unimplemented(
+        "config.json: rope type \"dynamic\" changes with the sequence; use yarn or linear");
+  }
+  if (config.quantization_method) {
+    return refuse(fmt::format("quant_method \"{}\"", *config.quantization_method), "unquantised");
+  }
+  return {};
+}
+
+}  // namespace heddle::models

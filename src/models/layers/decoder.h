@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decoder: the model that all families share the frame of. Embedding, layers, final norm, head:
+//
+//     h = x + mixer(norm(x));   x' = h + feed_forward(norm(h))
+//
+// A family says which mixer and which feed-forward block each layer has, and how its checkpoints
+// spell the rest.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/model_config.h"
+#include "models/layers/block.h"
+#include "models/model.h"
+
+namespace heddle::models {
+
+struct DecoderLayer {
+  std::unique_ptr<const Mixer> mixer;
+  std::unique_ptr<const FeedForward> feed_forward;
+};
+
+struct DecoderOptions {
+  std::string hub_prefix = "model.";  // of everything but lm_head
+  float norm_offset = 0;              // 1: norms are zero-centred, they multiply by 1 + w
+  std::vector<std::string> ignored_prefixes = {};  // hub tensors a plain pass has no use for
+};
+
+// One layer for each of config.num_layers.
+std::unique_ptr<const Model> make_decoder(const checkpoint::ModelConfig& config,
+                                          DecoderOptions options, std::vector<DecoderLayer> layers);
+
+// What a family serves of what a config.json may ask for.
+struct ServedFeatures {
+  std::string_view family;        // "Qwen3", for messages
+  bool attention_bias = false;    // attention_bias may be true
+  bool sliding_window = false;    // layers may slide
+  bool linear_attention = false;  // layers may be linear attention
+  bool dense_layers = true;       // layers may have a dense MLP
+  bool experts = false;           // layers may have experts
+};
+
+// Error: kUnimplemented, naming the first key that asks for more.
+Status check_features(const checkpoint::ModelConfig& config, const ServedFeatures& served);
+
+}  // namespace heddle::models

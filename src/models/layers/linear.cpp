@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/layers/linear.h"
+
+#include "checkpoint/interleaved_rows.h"
+
+namespace heddle::models {
+
+namespace {
+
+using checkpoint::Assembly;
+using checkpoint::RowRun;
+using checkpoint::WeightDType;
+
+constexpr std::string_view kBias = ".bias";
+
+int64_t num_rows(const std::vector<HubLinear>& parts) {
+  int64_t rows = 0;
+  for (const HubLinear& part : parts) rows += part.num_rows;
+  return rows;
+}
+
+// The tensors of `parts` whose names end so, end to end; rows of in_features or, with 0, of one.
+Assembly assemble(const std::vector<HubLinear>& parts, std::string_view suffix,
+                  int64_t in_features) {
+  Assembly assembly;
+  int64_t first_row = 0;
+  for (const HubLinear& part : parts) {
+    std::vector<RowRun> runs = part.runs;
+    if (runs.empty()) runs.push_back({.num_rows = part.num_rows});
+    assembly.push_back(
+        {.tensor = {part.name + std::string(suffix),
+                    in_features > 0 ? Shape{part.num_rows, in_features} : Shape{part.num_rows}},
+         .runs = checkpoint::shifted(std::move(runs), first_row)});
+    first_row += part.num_rows;
+  }
+  return assembly;
+}
+
+}  // namespace
+
+void add_linear_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                        const std::vector<HubLinear>& parts, int64_t in_features, bool bias) {
+  specs.push_back({.name = ours,
+                   .shape = {num_rows(parts), in_features},
+                   .alternatives = {assemble(parts, ".weight", in_features)}});
+  if (!bias) return;
+  // Biases are large in some heads: they are kept and added in fp32.
+  specs.push_back({.name = ours + std::string(kBias),
+                   .shape = {num_rows(parts)},
+                   .alternatives = {assemble(parts, kBias, 0)},
+                   .dtype = WeightDType::kF32});
+}
+
+graph::Value linear(graph::GraphBuilder& g, graph::Value x, std::string_view name) {
+  const std::string bias = std::string(name) + std::string(kBias);
+  return g.has_weight(bias) ? g.linear(x, name, bias) : g.linear(x, name);
+}
+
+void add_norm_weight(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                     const std::string& hub, int64_t width, float offset) {
+  specs.push_back(
+      {.name = ours,
+       .shape = {width},
+       .alternatives = {checkpoint::whole({hub, {width}})},
+       .dtype = WeightDType::kF32,
+       .offset = offset,
+       .initial = offset == 0 ? checkpoint::Initial::kAroundOne : checkpoint::Initial::kSmall});
+}
+
+}  // namespace heddle::models

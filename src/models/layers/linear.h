@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights of linear layers and norms: the one place that knows how the hub stores either.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/weight_map.h"
+#include "graph/builder.h"
+
+namespace heddle::models {
+
+// A linear layer of the hub's, "model.layers.0.self_attn.q_proj", whose rows become some of ours.
+struct HubLinear {
+  std::string name;
+  int64_t num_rows = 0;
+  std::vector<checkpoint::RowRun> runs = {};  // where its rows go, from 0; none: as they are
+};
+
+// One product out of several that read the same input: its rows are those of `parts`, end to end.
+// With `bias` every part has one.
+void add_linear_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                        const std::vector<HubLinear>& parts, int64_t in_features,
+                        bool bias = false);
+
+// x [T, K] -> [T, N], plus the bias if the layer was declared with one.
+graph::Value linear(graph::GraphBuilder& g, graph::Value x, std::string_view name);
+
+// The weight of an RMS norm. `offset` is 1 for zero-centred norms, which multiply by 1 + w.
+void add_norm_weight(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                     const std::string& hub, int64_t width, float offset);
+
+}  // namespace heddle::models
