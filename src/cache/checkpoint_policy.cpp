@@ -49,7 +49,7 @@ void wish_many(int64_t grid, const PrefillStep& step, std::vector<CheckpointWish
   // The deepest first: they save the most.
   for (int64_t tokens = round_down(std::min(step.end, step.num_tokens - 1), stride);
        tokens > step.begin; tokens -= stride) {
-    wishes.add({.tokens = tokens});
+    wishes.add({.tokens = tokens, .spacing = tokens % kStride == 0 ? stride : 0});
   }
 }
 

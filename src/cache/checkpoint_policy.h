@@ -56,7 +56,9 @@ struct PrefillStep {
 
 struct CheckpointWish {
   int64_t tokens = 0;
-  bool evicts = false;  // something kept may be given up for it; else only a free slot is taken
+  bool evicts = false;  // something kept may be given up for it, whatever it is
+  int64_t spacing = 0;  // without `evicts`: only for something that is worth less than a state this
+                        // many tokens below the next one; 0: nothing is, it takes a free slot only
   bool keeps_hidden = false;
 
   friend bool operator==(const CheckpointWish&, const CheckpointWish&) = default;

@@ -35,6 +35,12 @@ VictimKey EvictionScore::leaf_key(const PrefixNode& node) const {
   return {score, node.kv_used, node.serial};
 }
 
+double EvictionScore::fresh_middle_score(int64_t from, int64_t to, uint64_t clock) const {
+  if (options_.eviction == EvictionPolicy::kLru) return static_cast<double>(clock);
+  return static_cast<double>(clock) / half_life_ + log2_work(from, to) -
+         std::log2(static_cast<double>(options_.state_bytes)) + std::log2(kMiddleOfChain);
+}
+
 VictimKey EvictionScore::state_key(const PrefixNode& node) const {
   const uint64_t used = node.state_uses.tick;
   if (options_.eviction == EvictionPolicy::kLru) {

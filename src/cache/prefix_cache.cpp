@@ -11,6 +11,16 @@ namespace heddle::cache {
 using request::PlannedSequence;
 using request::Sequence;
 
+namespace {
+
+PrefixTreeOptions tree_options(const PrefixCacheOptions& options) {
+  PrefixTreeOptions tree = options.tree;
+  if (options.shared_bytes > 0) tree.expected_states = options.shared_bytes / tree.state_bytes;
+  return tree;
+}
+
+}  // namespace
+
 PrefixCache::PrefixCache(const PrefixCacheOptions& options)
     : options_(options),
       budget_({.num_pages = options.num_pages,
@@ -20,7 +30,7 @@ PrefixCache::PrefixCache(const PrefixCacheOptions& options)
                .shared_bytes = options.shared_bytes}),
       pages_(options.num_pages, options.page_size),
       states_(options.num_state_slots),
-      tree_(options.tree, pages_, states_) {
+      tree_(tree_options(options), pages_, states_) {
   HEDDLE_CHECK_EQ(options.tree.needs_state, options.needs_state);
   HEDDLE_CHECK_EQ(options.grid % options.page_size, 0);
   HEDDLE_CHECK_EQ(options.decode_interval % options.grid, 0);
@@ -166,6 +176,7 @@ bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t he
   hold.source = source;
   hold.shared_tokens = shared;
   hold.kv_tokens = std::max(shared, start);
+  hold.began = tree_.clock();
   hold.starts = true;
   hold.copy_state_from = options_.needs_state ? tree_.state_slot(resume) : 0;
   hold.hidden_slot = exact ? hold.copy_state_from : 0;
@@ -191,14 +202,26 @@ bool PrefixCache::grow(Sequence& sequence, int64_t num_tokens) {
   return true;
 }
 
+bool PrefixCache::make_room_for(const SequenceHold& hold, const CheckpointWish& wish) {
+  if (free_states() > 0) return true;
+  if (wish.evicts) return make_room(0, 1);
+  return wish.spacing > 0 &&
+         tree_.evict_state_for_middle(std::max<int64_t>(wish.tokens - wish.spacing, 0), wish.tokens,
+                                      hold.began) &&
+         free_states() > 0;
+}
+
 void PrefixCache::freeze(SequenceHold& hold, const CheckpointWish& wish, bool decode) {
-  if (free_states() < 1 && !(wish.evicts && make_room(0, 1))) {
+  if (!make_room_for(hold, wish)) {
     ++skipped_checkpoints_;
     return;
   }
   const int32_t slot = take_state();
-  hold.pending.push_back(
-      {.tokens = wish.tokens, .slot = slot, .keeps_hidden = wish.keeps_hidden, .decode = decode});
+  hold.pending.push_back({.tokens = wish.tokens,
+                          .slot = slot,
+                          .keeps_hidden = wish.keeps_hidden,
+                          .decode = decode,
+                          .middle = wish.spacing > 0});
   hold.checkpoints[hold.turn].push_back(
       {.tokens = wish.tokens, .slot = slot, .keep_hidden = wish.keeps_hidden});
 }
@@ -276,28 +299,30 @@ void PrefixCache::confirm(Sequence& sequence, SequenceHold& hold) {
   if (sequence.state_slot != 0) states_.set_label(sequence.state_slot, sequence.num_computed);
   if (std::exchange(hold.publishes_prefix, false)) {
     const int64_t whole_pages = sequence.num_computed - sequence.num_computed % options_.page_size;
-    if (whole_pages > 0) publish(sequence, hold, whole_pages, 0, false);
+    if (whole_pages > 0) publish(sequence, hold, {.tokens = whole_pages});
   }
   size_t count = 0;
   for (; count < hold.pending.size() && hold.pending[count].tokens <= sequence.num_computed;
        ++count) {
     const SequenceHold::Pending pending = hold.pending[count];
-    PrefixNode* const node =
-        publish(sequence, hold, pending.tokens, pending.slot, pending.keeps_hidden);
+    PrefixNode* const node = publish(sequence, hold, pending);
     if (pending.decode) hold.decode_node = node;
   }
   hold.pending.erase(hold.pending.begin(), hold.pending.begin() + static_cast<int64_t>(count));
 }
 
-PrefixNode* PrefixCache::publish(const Sequence& sequence, SequenceHold& hold, int64_t num_tokens,
-                                 int32_t slot, bool keeps_hidden) {
+PrefixNode* PrefixCache::publish(const Sequence& sequence, SequenceHold& hold,
+                                 const SequenceHold::Pending& frozen) {
+  const int64_t num_tokens = frozen.tokens;
+  const int32_t slot = frozen.slot;
   if (slot != 0) states_.set_label(slot, num_tokens);
   const PrefixInserted inserted = tree_.insert(
       {.tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(num_tokens)),
        .name_space = sequence.request.cache_namespace,
        .pages = sequence.pages,
        .state_slot = slot,
-       .keeps_hidden = keeps_hidden});
+       .keeps_hidden = frozen.keeps_hidden,
+       .middle = frozen.middle});
   if (slot != 0) {
     if (inserted.state_taken) {
       ++published_states_;
@@ -325,10 +350,11 @@ void PrefixCache::release(Sequence& sequence, SequenceHold& hold, Keep keep) {
   const bool keeps_end = options_.enabled && keep == Keep::kEnd && sequence.num_computed > 0 &&
                          keeps_exact_end(options_.policy);
   if (keeps_end && options_.needs_state) {
-    publish(sequence, hold, sequence.num_computed, std::exchange(sequence.state_slot, 0), false);
+    publish(sequence, hold,
+            {.tokens = sequence.num_computed, .slot = std::exchange(sequence.state_slot, 0)});
   } else if (keeps_end) {
     const int64_t whole_pages = sequence.num_computed - sequence.num_computed % options_.page_size;
-    if (whole_pages > 0) publish(sequence, hold, whole_pages, 0, false);
+    if (whole_pages > 0) publish(sequence, hold, {.tokens = whole_pages});
   }
   if (sequence.state_slot != 0) states_.release(std::exchange(sequence.state_slot, 0));
   for (const int32_t page : sequence.pages) {

@@ -59,6 +59,7 @@ struct SequenceHold {
     int32_t slot = 0;
     bool keeps_hidden = false;
     bool decode = false;
+    bool middle = false;  // nobody asked for it: it is there in case somebody forks
   };
 
   PrefixLock path;                    // KV of the deepest node the sequence shares or published
@@ -74,6 +75,8 @@ struct SequenceHold {
   // What the steps in flight freeze; two steps at most, so they take turns.
   std::array<std::vector<request::StateCheckpoint>, 2> checkpoints;
   size_t turn = 0;
+
+  uint64_t began = 0;  // on the tree's clock
 
   // What the first step does at its head.
   bool starts = false;
@@ -176,14 +179,15 @@ class PrefixCache {
                                       const PrefixMatch& match) const;
   [[nodiscard]] bool has_room(int64_t pages, int64_t states) const;
   [[nodiscard]] bool make_room(int64_t pages, int64_t states);
+  [[nodiscard]] bool make_room_for(const SequenceHold& hold, const CheckpointWish& wish);
   [[nodiscard]] int64_t available_bytes() const;
   [[nodiscard]] int64_t free_states() const;
   [[nodiscard]] int64_t most_states() const;
   void take_pages(int64_t count, std::vector<int32_t>& pages);
   [[nodiscard]] int32_t take_state();
-  // Freezes [0, num_tokens) of the sequence in the tree; takes the slot or frees it.
-  PrefixNode* publish(const request::Sequence& sequence, SequenceHold& hold, int64_t num_tokens,
-                      int32_t slot, bool keeps_hidden);
+  // Lets others find what was computed up to there; takes the slot or frees it.
+  PrefixNode* publish(const request::Sequence& sequence, SequenceHold& hold,
+                      const SequenceHold::Pending& frozen);
   void freeze(SequenceHold& hold, const CheckpointWish& wish, bool decode);
 
   // Tells the budget what became free.

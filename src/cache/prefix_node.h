@@ -30,6 +30,7 @@ struct PrefixState {
   int32_t slot = 0;  // 0: none
   uint32_t generation = 0;
   bool keeps_hidden = false;
+  bool middle = false;   // PrefixInsertion::middle, until somebody resumes or ends here
   int64_t num_uses = 0;  // sequences that ended or resumed here; 1 is the one that brought it
 };
 
@@ -54,6 +55,7 @@ struct PrefixNode {
 
   std::optional<VictimKey> kv_place;     // in the order of leaves
   std::optional<VictimKey> state_place;  // in the order of states
+  std::optional<VictimKey> age_place;    // in the order of middle states by age
 
   [[nodiscard]] int64_t depth() const { return begin + static_cast<int64_t>(tokens.size()); }
 

@@ -13,11 +13,18 @@
 namespace heddle::cache {
 namespace {
 
-// A use halves its weight while the pool could be filled about twice. Without states the capacity
-// is counted in edges of eight pages.
-double half_life(const PrefixTreeOptions& options, const PageAllocator& pages,
+// Middle states may take a quarter of the states from others.
+constexpr int64_t kMiddleShare = 4;
+
+// How many states, or without states edges of eight pages, fit at once.
+int64_t capacity(const PrefixTreeOptions& options, const PageAllocator& pages,
                  const StateAllocator& states) {
-  const int64_t capacity = options.needs_state ? states.num_slots() : pages.num_pages() / 8;
+  const int64_t count = options.needs_state ? states.num_slots() : pages.num_pages() / 8;
+  return options.expected_states > 0 ? std::min(count, options.expected_states) : count;
+}
+
+// A use halves its weight while the pool could be filled about twice.
+double half_life(int64_t capacity) {
   return static_cast<double>(std::max<int64_t>(2 * capacity, 64));
 }
 
@@ -26,9 +33,10 @@ double half_life(const PrefixTreeOptions& options, const PageAllocator& pages,
 PrefixTree::PrefixTree(const PrefixTreeOptions& options, PageAllocator& pages,
                        StateAllocator& states)
     : options_(options),
-      score_(options, half_life(options, pages, states)),
+      score_(options, half_life(capacity(options, pages, states))),
       pages_(pages),
-      states_(states) {}
+      states_(states),
+      max_middle_states_(capacity(options, pages, states) / kMiddleShare) {}
 
 PrefixTree::~PrefixTree() = default;
 
@@ -161,6 +169,7 @@ void PrefixTree::touch(PrefixNode* node) {
   }
   if (node->has_state()) {
     ++node->state.num_uses;
+    set_middle(*node, false);
     node->state_uses.add(clock_, score_.half_life());
   }
   place(*node);
@@ -254,6 +263,7 @@ bool PrefixTree::attach_state(PrefixNode& node, const PrefixInsertion& insertion
   if (node.has_state()) {
     check_state(node);
     ++node.state.num_uses;
+    if (!insertion.middle) set_middle(node, false);
     node.state_uses.add(clock_, score_.half_life());
     const bool adds_hidden = insertion.keeps_hidden && !node.state.keeps_hidden;
     if (!adds_hidden || node.state_locks > 0) return false;
@@ -262,6 +272,7 @@ bool PrefixTree::attach_state(PrefixNode& node, const PrefixInsertion& insertion
     ++stats_.states;
     ++stats_.evictable_states;
     node.state.num_uses = 1;
+    set_middle(node, insertion.middle);
     node.state_uses.begin_at(clock_, score_.half_life());
   }
   states_.ids().move(insertion.state_slot, Owner::kRequest, Owner::kTree);
@@ -321,6 +332,19 @@ void PrefixTree::place(PrefixNode& node) {
   if (node.has_state() && node.state_locks == 0) state = score_.state_key(node);
   leaves_.update(node, node.kv_place, leaf);
   state_order_.update(node, node.state_place, state);
+  std::optional<VictimKey> age;
+  if (state && node.state.middle) {
+    const uint64_t tick = node.state_uses.tick;
+    age = VictimKey{static_cast<double>(tick), tick, node.serial};
+  }
+  middle_states_.update(node, node.age_place, age);
+}
+
+void PrefixTree::set_middle(PrefixNode& node, bool middle) {
+  if (node.state.middle == middle) return;
+  node.state.middle = middle;
+  stats_.middle_states += middle ? 1 : -1;
+  place(node);
 }
 
 void PrefixTree::place_states_below(PrefixNode& node) {

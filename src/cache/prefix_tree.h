@@ -73,6 +73,7 @@ struct PrefixInsertion {
                                    // not have yet are taken, if their owner is kRequest
   int32_t state_slot = 0;          // its label is tokens.size() (checked); 0: none
   bool keeps_hidden = false;       // the slot has a hidden vector as well
+  bool middle = false;             // taken on the way, in case somebody forks there
 };
 
 struct PrefixInserted {
@@ -90,6 +91,7 @@ struct PrefixTreeStats {
   int64_t evictable_pages = 0;
   int64_t states = 0;
   int64_t evictable_states = 0;
+  int64_t middle_states = 0;
   int64_t evicted_tokens = 0;  // since the start
   int64_t evicted_states = 0;
 };
@@ -140,6 +142,15 @@ class PrefixTree {
   int64_t evict_pages(int64_t count);
   int64_t evict_states(int64_t count);
 
+  // Makes room for a middle state at `to` tokens with the next one above at `from`, of a sequence
+  // that began at tick `since`. As long as middle states are less than a quarter of all, one of
+  // another kind is given up; beyond that the oldest of those left by earlier sequences, and last
+  // one that is worth less. Returns whether something was given up.
+  bool evict_state_for_middle(int64_t from, int64_t to, uint64_t since);
+
+  // Counts insertions and uses.
+  [[nodiscard]] uint64_t clock() const { return clock_; }
+
   // Gives up whatever is worth least, pages or states, until `bytes` are free; returns how many.
   int64_t evict_bytes(int64_t bytes);
 
@@ -180,6 +191,8 @@ class PrefixTree {
   bool merge_into_child(PrefixNode& node);
   void free_page(int32_t page);
 
+  void set_middle(PrefixNode& node, bool middle);
+
   // Where a node stands in the orders, after it or what its score depends on has changed.
   void place(PrefixNode& node);
   void place_states_below(PrefixNode& node);
@@ -195,8 +208,10 @@ class PrefixTree {
   StateAllocator& states_;
 
   std::map<std::string, std::unique_ptr<PrefixNode>, std::less<>> roots_;  // by namespace
-  EvictionOrder leaves_;                               // unlocked ones, by what they are worth
-  EvictionOrder state_order_;                          // unlocked states
+  EvictionOrder leaves_;         // unlocked ones, by what they are worth
+  EvictionOrder state_order_;    // unlocked states
+  EvictionOrder middle_states_;  // unlocked ones, by age
+  int64_t max_middle_states_;
   std::unordered_map<int32_t, int64_t> shared_pages_;  // how many nodes use it without owning it
   PrefixTreeStats stats_;
   uint64_t clock_ = 0;  // counts insert() and touch()

@@ -18,6 +18,9 @@ void PrefixTree::drop_state(PrefixNode& node) {
   check_state(node);
   HEDDLE_CHECK_EQ(node.state_locks, 0);
   states_.release(node.state.slot);
+  state_order_.update(node, node.state_place, {});
+  middle_states_.update(node, node.age_place, {});
+  if (node.state.middle) --stats_.middle_states;
   node.state = {};
   node.state_uses = {};
   --stats_.states;
@@ -45,7 +48,6 @@ void PrefixTree::remove_leaf(PrefixNode& leaf) {
   stats_.evicted_tokens += length;
   --stats_.num_nodes;
   leaves_.update(leaf, leaf.kv_place, {});
-  state_order_.update(leaf, leaf.state_place, {});
   auto& siblings = leaf.parent->children;
   siblings.erase(leaf.parent->child_position(leaf.tokens.front()));
 }
@@ -58,6 +60,7 @@ bool PrefixTree::settle(PrefixNode& node) {
     return true;
   }
   if (merge_into_child(node)) return true;
+  if (node.is_leaf()) set_middle(node, false);  // what lay below is gone: it is an end now
   place(node);
   return false;
 }
@@ -152,6 +155,22 @@ int64_t PrefixTree::evict_states(int64_t count) {
     give_up_state(*node);
   }
   return before - stats_.states;
+}
+
+bool PrefixTree::evict_state_for_middle(int64_t from, int64_t to, uint64_t since) {
+  PrefixNode* node = middle_states_.first();
+  if (stats_.middle_states < max_middle_states_) {
+    node = state_order_.first();
+  } else if (node == nullptr || node->state_uses.tick >= since) {
+    node = state_order_.first();
+    if (node != nullptr &&
+        node->state_place->score >= score_.fresh_middle_score(from, to, clock_)) {
+      return false;
+    }
+  }
+  if (node == nullptr) return false;
+  give_up_state(*node);
+  return true;
 }
 
 int64_t PrefixTree::evict_bytes(int64_t bytes) {

@@ -101,6 +101,7 @@ void PrefixTree::check_node(const PrefixNode& node, bool idle, Census& census) c
   if (in_states) {
     HEDDLE_CHECK(*node.state_place == score_.state_key(node));
     HEDDLE_CHECK(state_order_.contains(*node.state_place, node));
+    HEDDLE_CHECK_EQ(node.age_place.has_value(), node.state.middle);
     ++census.num_states_placed;
   }
 }

@@ -19,6 +19,8 @@ struct PrefixTreeOptions {
   double flops_per_token = 6e9;
   double flops_per_pair = 98304;
 
+  int64_t expected_states = 0;  // that fit at once; 0: every slot. How fast uses fade depends on it
+
   int64_t page_bytes = 1;
   int64_t state_bytes = 1;
 };
