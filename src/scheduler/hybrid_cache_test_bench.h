@@ -75,6 +75,8 @@ struct Served {
   std::vector<int64_t> chunks;  // new tokens of its prefill steps
   std::vector<int64_t> kept;    // labels of the states that its prefill steps kept
   std::vector<int64_t> kept_in_decode;
+  int64_t computed = 0;       // tokens of all its steps
+  int64_t rows_present = -1;  // KV rows that its first step found
 };
 
 class HybridCacheBench {
@@ -146,6 +148,8 @@ class HybridCacheBench {
     for (const request::PlannedSequence& planned : plan.sequences) {
       const auto id = static_cast<size_t>(planned.sequence_id);
       const bool prefill = planned.context_tokens < bench.sequences[id]->num_prompt_tokens;
+      records_[id].computed += planned.num_new_tokens();
+      if (records_[id].rows_present < 0) records_[id].rows_present = planned.kv_tokens;
       if (prefill) records_[id].chunks.push_back(planned.num_new_tokens());
       for (const request::StateCheckpoint& checkpoint : planned.checkpoints) {
         (prefill ? records_[id].kept : records_[id].kept_in_decode).push_back(checkpoint.tokens);
