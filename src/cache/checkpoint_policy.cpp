@@ -47,8 +47,7 @@ void wish_many(int64_t grid, const PrefillStep& step, std::vector<CheckpointWish
   const bool roomy = 2 * step.free_slots > step.num_slots;
   const int64_t stride = std::max(roomy ? kRoomyStride : kStride, grid);
   // The deepest first: they save the most.
-  for (int64_t tokens = round_down(std::min(step.end, step.num_tokens - 1), stride);
-       tokens > step.begin; tokens -= stride) {
+  for (int64_t tokens = round_down(step.end, stride); tokens > step.begin; tokens -= stride) {
     wishes.add({.tokens = tokens, .spacing = tokens % kStride == 0 ? stride : 0});
   }
 }

@@ -54,13 +54,20 @@ int64_t PrefixCache::resume_tokens(const Sequence& sequence, const PrefixMatch& 
   return repeats(sequence, match) ? sequence.num_tokens() : match.usable_tokens;
 }
 
+// Where the prompt parts from what is cached, as far as a sequence like it could resume there: with
+// the whole prompt known that is before its last token.
+int64_t PrefixCache::fork_tokens(const Sequence& sequence, const PrefixMatch& match) const {
+  const int64_t known = std::min(match.kv_tokens, sequence.num_tokens() - 1);
+  return known - known % options_.grid;
+}
+
 // KV rows beyond the point of resumption are shared up to the fork: the checkpoint that is planted
 // there makes a node of its own, which the sequence then holds instead of the whole other branch.
 int64_t PrefixCache::shared_tokens(const Sequence& sequence, const PrefixMatch& match) const {
   const int64_t start = resume_tokens(sequence, match);
   const int64_t whole_pages = start - start % options_.page_size;
   if (!options_.needs_state || !chunks_on_grid(options_.policy)) return whole_pages;
-  return std::max(whole_pages, match.kv_tokens - match.kv_tokens % options_.grid);
+  return std::max(whole_pages, fork_tokens(sequence, match));
 }
 
 int64_t PrefixCache::pages_to_own(const Sequence& sequence, const PrefixMatch& match) const {
@@ -188,7 +195,7 @@ bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t he
                       .to = sequence.pages[static_cast<size_t>(start / options_.page_size)]};
   }
   hold.forks.clear();
-  const int64_t fork = match.kv_tokens - match.kv_tokens % options_.grid;
+  const int64_t fork = fork_tokens(sequence, match);
   if (options_.needs_state && fork > start) hold.forks.push_back(fork);
   return true;
 }

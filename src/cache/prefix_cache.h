@@ -175,6 +175,8 @@ class PrefixCache {
 
  private:
   [[nodiscard]] bool repeats(const request::Sequence& sequence, const PrefixMatch& match) const;
+  [[nodiscard]] int64_t fork_tokens(const request::Sequence& sequence,
+                                    const PrefixMatch& match) const;
   [[nodiscard]] int64_t shared_tokens(const request::Sequence& sequence,
                                       const PrefixMatch& match) const;
   [[nodiscard]] bool has_room(int64_t pages, int64_t states) const;

@@ -148,6 +148,8 @@ class BatchScheduler final : public Scheduler {
                                      const cache::PrefixMatch& match) const;
   void order_waiting();
   void match_waiting();
+  [[nodiscard]] bool admits() const;
+  [[nodiscard]] bool preempts() const;
   void admit_waiting(PrefillBudget& budget, request::BatchPlan& plan);
   PrefillVerdict admit(const Queued& queued, const cache::PrefixMatch& match, PrefillBudget& budget,
                        request::BatchPlan& plan);

@@ -149,10 +149,18 @@ void BatchScheduler::match_waiting() {
 
 // ---- Admission ----
 
+// Whether anybody could get in at all. If not, a step in which everybody decodes does not order the
+// queue for nothing.
+bool BatchScheduler::admits() const {
+  return !waiting_.empty() && !admission_paused_ && (!free_rows_.empty() || preempts());
+}
+
+bool BatchScheduler::preempts() const {
+  return choice_.by_priority && options_.scheduling.preemption;
+}
+
 void BatchScheduler::admit_waiting(PrefillBudget& budget, BatchPlan& plan) {
-  if (waiting_.empty() || admission_paused_ || budget.remaining_chunk() <= 0) return;
-  const bool preempts = choice_.by_priority && options_.scheduling.preemption;
-  if (free_rows_.empty() && !preempts) return;
+  if (!admits() || budget.remaining_chunk() <= 0) return;
   size_t considered = 0;
   for (size_t index = 0; index < waiting_.size(); ++considered) {
     Queued& queued = waiting_[index];
@@ -173,7 +181,7 @@ void BatchScheduler::admit_waiting(PrefillBudget& budget, BatchPlan& plan) {
       continue;
     }
     // What the victims hold is there in the next pass, and the urgent one is first in it.
-    if (verdict != PrefillVerdict::kBudget && preempts) preempt_for(queued, match, budget);
+    if (verdict != PrefillVerdict::kBudget && preempts()) preempt_for(queued, match, budget);
     break;
   }
 }

@@ -46,7 +46,7 @@ void BatchScheduler::plan(BatchPlan& plan) {
   if (mixed || kind == StepKind::kDecode) num_decoding = plan_decoding(plan);
   if (mixed || kind == StepKind::kPrefill) {
     PrefillBudget budget = make_budget(num_decoding);
-    if (!waiting_.empty() && !admission_paused_) {
+    if (admits() || (!waiting_.empty() && any(&BatchScheduler::can_prefill))) {
       order_waiting();
       mark_followers();
     }

@@ -1,0 +1,543 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/prefix_cache.h"
+
+#include <memory>
+#include <random>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace heddle::cache {
+namespace {
+
+using request::BatchPlan;
+using request::PlannedSequence;
+using request::Sequence;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+using Tokens = std::vector<TokenId>;
+
+PrefixCacheOptions small() {
+  PrefixCacheOptions options;
+  options.num_pages = 100;
+  options.page_size = 4;
+  options.num_state_slots = 10;
+  options.needs_state = true;
+  options.grid = 8;
+  options.decode_interval = 16;
+  options.keeps_hidden = true;
+  options.tree.eviction = EvictionPolicy::kLru;
+  return options;
+}
+
+PrefixCacheOptions stateless() {
+  PrefixCacheOptions options = small();
+  options.needs_state = false;
+  options.num_state_slots = 0;
+  options.keeps_hidden = false;
+  options.tree.needs_state = false;
+  return options;
+}
+
+// A sequence with its hold, played by hand: what the scheduler does, one step at a time.
+struct Running {
+  explicit Running(Sequence source) : sequence(std::move(source)) {}
+
+  Sequence sequence;
+  SequenceHold hold;
+  BatchPlan plan;           // of the last step
+  PlannedSequence planned;  // likewise
+};
+
+class PrefixCacheTest : public ::testing::Test {
+ protected:
+  void use(const PrefixCacheOptions& options) {
+    cache_ = std::make_unique<PrefixCache>(options);
+    all_.clear();
+  }
+
+  Running& make(Tokens prompt, int64_t max_new_tokens = 8) {
+    Request request;
+    request.prompt = std::move(prompt);
+    request.stop.max_new_tokens = max_new_tokens;
+    all_.push_back(std::make_unique<Running>(
+        Sequence(std::ssize(all_), std::move(request), 0, std::span<const TokenId>())));
+    return *all_.back();
+  }
+
+  Tokens unique(int64_t count) {
+    Tokens tokens;
+    for (int64_t i = 0; i < count; ++i) tokens.push_back(next_token_++);
+    return tokens;
+  }
+
+  bool admit(Running& running, int64_t headroom = 0) {
+    const PrefixMatch match = cache_->match(running.sequence);
+    const bool admitted = cache_->admit(running.sequence, match, headroom, running.hold);
+    check();
+    return admitted;
+  }
+
+  // Plans the prefill up to `end` tokens.
+  void plan(Running& running, int64_t end) {
+    const Sequence& sequence = running.sequence;
+    running.plan.clear();
+    running.planned = {.context_tokens = sequence.num_computed, .pages = sequence.pages};
+    running.planned.sample = end == sequence.num_tokens() && sequence.wants_tokens();
+    cache_->plan_prefill(sequence, running.hold, end, running.planned, running.plan);
+  }
+
+  void book(Running& running, int64_t end) {
+    running.sequence.num_computed = end;
+    cache_->confirm(running.sequence, running.hold);
+    check();
+  }
+
+  void prefill(Running& running, int64_t end) {
+    plan(running, end);
+    book(running, end);
+  }
+
+  // Draws a token and computes it.
+  void decode(Running& running, int64_t count = 1) {
+    for (; count > 0; --count) {
+      Sequence& sequence = running.sequence;
+      sequence.tokens.push_back(next_token_++);
+      ASSERT_TRUE(cache_->grow(sequence, sequence.num_tokens()));
+      running.planned = {.context_tokens = sequence.num_computed, .pages = sequence.pages};
+      cache_->plan_decode(sequence, running.hold, sequence.num_tokens(), running.planned);
+      book(running, sequence.num_tokens());
+    }
+  }
+
+  void end(Running& running, PrefixCache::Keep keep = PrefixCache::Keep::kEnd) {
+    cache_->release(running.sequence, running.hold, keep);
+    EXPECT_THAT(running.sequence.pages, IsEmpty());
+    EXPECT_EQ(running.sequence.state_slot, 0);
+    check();
+  }
+
+  // From nothing to its end; returns all of its tokens.
+  Tokens serve(Tokens prompt) {
+    Running& running = make(std::move(prompt));
+    EXPECT_TRUE(admit(running));
+    prefill(running, running.sequence.num_tokens());
+    end(running);
+    return running.sequence.tokens;
+  }
+
+  // Free, tree and holders add up, for pages and slots.
+  void check() const {
+    std::vector<PrefixCache::Held> held;
+    for (const auto& running : all_) {
+      if (!running->sequence.pages.empty()) held.push_back({&running->sequence, &running->hold});
+    }
+    cache_->check_invariants(held);
+  }
+
+  [[nodiscard]] int64_t num_frozen(const Running& running) const {
+    return std::ssize(running.planned.checkpoints);
+  }
+
+  std::unique_ptr<PrefixCache> cache_;
+  std::vector<std::unique_ptr<Running>> all_;
+  TokenId next_token_ = 0;
+};
+
+TEST_F(PrefixCacheTest, AdmissionTakesEverythingOrNothing) {
+  PrefixCacheOptions options = small();
+  options.num_pages = 4;
+  options.num_state_slots = 2;
+  use(options);
+  const auto refused = [&](Running& running, int64_t headroom) {
+    const PrefixCacheStats before = cache_->stats();
+    EXPECT_FALSE(admit(running, headroom));
+    EXPECT_THAT(running.sequence.pages, IsEmpty());
+    EXPECT_EQ(running.sequence.state_slot, 0);
+    EXPECT_EQ(running.sequence.num_computed, 0);
+    EXPECT_EQ(running.hold.path.node, nullptr);
+    EXPECT_EQ(running.hold.source.node, nullptr);
+    EXPECT_EQ(cache_->stats().pages_used, before.pages_used);
+    EXPECT_EQ(cache_->stats().state_slots_used, before.state_slots_used);
+  };
+  refused(make(unique(17)), 0);  // five pages of four
+  refused(make(unique(12)), 2);  // three, and two are to stay
+  Running& one = make(unique(4));
+  Running& two = make(unique(4));
+  ASSERT_TRUE(admit(one));
+  ASSERT_TRUE(admit(two));
+  refused(make(unique(4)), 0);  // there are pages, but no slot
+  end(one, PrefixCache::Keep::kPublished);
+  end(two, PrefixCache::Keep::kPublished);
+  EXPECT_EQ(cache_->stats().pages_used, 0);
+  EXPECT_EQ(cache_->stats().state_slots_used, 0);
+}
+
+TEST_F(PrefixCacheTest, AFailedAdmissionGivesItsMatchBack) {
+  PrefixCacheOptions options = small();
+  options.num_pages = 6;
+  use(options);
+  Tokens chat = serve(unique(16));
+  Running& holder = make(unique(8));
+  ASSERT_TRUE(admit(holder));
+  for (int i = 0; i < 8; ++i) chat.push_back(next_token_++);
+  EXPECT_FALSE(admit(make(chat), 1)) << "what it matched cannot be evicted for it";
+  EXPECT_EQ(cache_->stats().pages_cached, 4);
+  end(holder, PrefixCache::Keep::kPublished);
+  cache_->clear();
+  EXPECT_EQ(cache_->stats().pages_used, 0) << "no lock stayed behind";
+}
+
+TEST_F(PrefixCacheTest, AdmissionEvictsOthersButNotWhatItResumesFrom) {
+  PrefixCacheOptions options = small();
+  options.num_pages = 8;
+  use(options);
+  Tokens mine = serve(unique(16));  // the older one
+  serve(unique(16));
+  for (int i = 0; i < 8; ++i) mine.push_back(next_token_++);
+  Running& running = make(mine);
+  ASSERT_TRUE(admit(running));
+  EXPECT_EQ(running.sequence.num_computed, 16);
+  EXPECT_EQ(cache_->stats().evicted_tokens, 8) << "two pages were wanted";
+  EXPECT_EQ(std::ssize(running.sequence.pages), 6);
+}
+
+TEST_F(PrefixCacheTest, NothingIsFoundBeforeTheStepIsBooked) {
+  use(small());
+  Running& running = make(unique(30));
+  ASSERT_TRUE(admit(running));
+  plan(running, 30);
+  EXPECT_GT(num_frozen(running), 0);
+  const Running& later = make(running.sequence.tokens);
+  EXPECT_EQ(cache_->match(later.sequence).kv_tokens, 0);
+  book(running, 30);
+  EXPECT_EQ(cache_->match(later.sequence).usable_tokens, 24);
+  EXPECT_NE(cache_->match(later.sequence).exact, nullptr);
+}
+
+TEST_F(PrefixCacheTest, WhatAnAbortedSequenceHasNotBookedIsNeverFound) {
+  use(small());
+  Running& running = make(unique(32));
+  running.sequence.request.role_boundaries = {16};
+  ASSERT_TRUE(admit(running));
+  prefill(running, 16);
+  plan(running, 32);
+  end(running, PrefixCache::Keep::kPublished);
+  EXPECT_EQ(cache_->match(make(running.sequence.tokens).sequence).kv_tokens, 16);
+}
+
+TEST_F(PrefixCacheTest, TheSourceIsHeldUntilItsCopyIsBooked) {
+  PrefixCacheOptions options = small();
+  options.num_state_slots = 4;
+  use(options);
+  Tokens chat = serve(unique(8));
+  const int64_t cached = cache_->stats().state_slots_cached;
+  for (int i = 0; i < 3; ++i) chat.push_back(next_token_++);
+  Running& running = make(chat);
+  ASSERT_TRUE(admit(running));
+  EXPECT_EQ(cache_->stats().state_slots_cached, cached - 1);
+  plan(running, 11);
+  ASSERT_EQ(std::ssize(running.plan.copy_state_slots), 1);
+  EXPECT_EQ(running.plan.copy_state_slots[0].to, running.sequence.state_slot);
+  EXPECT_THAT(running.plan.zero_state_slots, IsEmpty());
+  book(running, 11);
+  EXPECT_EQ(running.hold.source.node, nullptr);
+  EXPECT_GE(cache_->stats().state_slots_cached, cached);
+}
+
+TEST_F(PrefixCacheTest, ResumingInsideAPageCopiesThatPageAlone) {
+  use(small());
+  Tokens chat = serve(unique(10));  // its end lies inside the third page
+  for (int i = 0; i < 5; ++i) chat.push_back(next_token_++);
+  Running& running = make(chat);
+  const PrefixMatch match = cache_->match(running.sequence);
+  EXPECT_EQ(cache_->resume_tokens(running.sequence, match), 10);
+  EXPECT_EQ(cache_->pages_to_own(running.sequence, match), 2);
+  ASSERT_TRUE(admit(running));
+  plan(running, 15);
+  ASSERT_EQ(std::ssize(running.plan.copy_pages), 1);
+  const auto [from, to] = running.plan.copy_pages[0];
+  EXPECT_EQ(to, running.sequence.pages[2]);
+  std::vector<int32_t> tree_pages;
+  cache_->tree().append_pages(match.resume, 10, tree_pages);
+  EXPECT_EQ(from, tree_pages[2]);
+  EXPECT_EQ(running.sequence.pages[0], tree_pages[0]);
+  EXPECT_EQ(running.sequence.pages[1], tree_pages[1]);
+  EXPECT_EQ(running.planned.kv_tokens, 10);
+  book(running, 15);
+  plan(running, 15);
+  EXPECT_THAT(running.plan.copy_pages, IsEmpty()) << "the first step alone copies";
+}
+
+TEST_F(PrefixCacheTest, ResumingAtAPageBoundaryCopiesNone) {
+  use(small());
+  Tokens chat = serve(unique(8));
+  chat.push_back(next_token_++);
+  Running& running = make(chat);
+  ASSERT_TRUE(admit(running));
+  plan(running, 9);
+  EXPECT_THAT(running.plan.copy_pages, IsEmpty());
+}
+
+TEST_F(PrefixCacheTest, AnExactRepeatDrawsFromTheHiddenVector) {
+  use(small());
+  const Tokens prompt = unique(13);
+  serve(prompt);
+  Running& again = make(prompt);
+  ASSERT_TRUE(admit(again));
+  EXPECT_EQ(again.sequence.num_computed, 13);
+  plan(again, 13);
+  EXPECT_NE(again.planned.hidden_slot, 0);
+  EXPECT_EQ(again.planned.hidden_slot, again.plan.copy_state_slots[0].from);
+  EXPECT_THAT(again.planned.checkpoints, IsEmpty());
+  book(again, 13);
+  // Somebody who wants no token has nothing to draw: it computes its last tokens as usual.
+  Running& scored = make(prompt, 0);
+  ASSERT_TRUE(admit(scored));
+  EXPECT_EQ(scored.sequence.num_computed, 8);
+}
+
+// Every degradation when slots or pages are short; nothing aborts.
+TEST_F(PrefixCacheTest, WithoutASlotTheStepRunsUntracked) {
+  PrefixCacheOptions options = small();
+  options.num_state_slots = 1;
+  use(options);
+  Running& running = make(unique(30));
+  ASSERT_TRUE(admit(running));
+  prefill(running, 30);
+  EXPECT_EQ(num_frozen(running), 0);
+  EXPECT_GT(cache_->stats().skipped_checkpoints, 0);
+  decode(running, 2);  // 32 is a multiple of the decode interval
+  EXPECT_EQ(num_frozen(running), 0);
+  end(running);
+  EXPECT_EQ(cache_->tree().to_string(), "[0,32)@32\n") << "the working slot itself is kept";
+}
+
+TEST_F(PrefixCacheTest, AStateThatIsThereAlreadyIsNotPublishedTwice) {
+  use(small());
+  const Tokens prompt = unique(30);
+  Running& one = make(prompt);
+  Running& two = make(prompt);
+  ASSERT_TRUE(admit(one));
+  ASSERT_TRUE(admit(two));
+  plan(one, 30);
+  plan(two, 30);
+  book(one, 30);
+  const int64_t used = cache_->stats().state_slots_used;
+  const int64_t published = cache_->stats().published_states;
+  const int64_t frozen = num_frozen(two);
+  ASSERT_GT(frozen, 0);
+  book(two, 30);
+  EXPECT_EQ(cache_->stats().state_slots_used, used - frozen) << "its slots are free again";
+  EXPECT_EQ(cache_->stats().published_states, published);
+  end(one);
+  end(two);
+  EXPECT_EQ(cache_->stats().pages_used, 8) << "and one copy of the rows stays";
+}
+
+TEST_F(PrefixCacheTest, OptionalStatesEvictNothingAndTheTailDoes) {
+  PrefixCacheOptions options = small();
+  options.num_state_slots = 3;
+  options.keeps_hidden = false;
+  use(options);
+  serve(unique(12));  // keeps 8 and the end at 12
+  ASSERT_EQ(cache_->stats().state_slots_cached, 2);
+  Running& running = make(unique(300));
+  running.sequence.request.role_boundaries = {40, 80};
+  ASSERT_TRUE(admit(running));
+  plan(running, 300);
+  ASSERT_EQ(num_frozen(running), 1);
+  EXPECT_EQ(running.planned.checkpoints[0].tokens, 296);
+  EXPECT_EQ(cache_->stats().evicted_states, 1);
+}
+
+TEST_F(PrefixCacheTest, GrowingFailsAsAWhole) {
+  PrefixCacheOptions options = small();
+  options.num_pages = 5;
+  use(options);
+  Running& one = make(unique(8));
+  Running& two = make(unique(8));
+  ASSERT_TRUE(admit(one));
+  ASSERT_TRUE(admit(two));
+  prefill(one, 8);
+  EXPECT_TRUE(cache_->grow(one.sequence, 8));
+  EXPECT_EQ(std::ssize(one.sequence.pages), 2);
+  EXPECT_FALSE(cache_->grow(one.sequence, 13));  // two pages, one is left
+  EXPECT_EQ(std::ssize(one.sequence.pages), 2);
+  EXPECT_TRUE(cache_->grow(one.sequence, 12));
+  EXPECT_FALSE(cache_->grow(two.sequence, 9));
+  end(one);
+  EXPECT_TRUE(cache_->grow(two.sequence, 20)) << "what the other one left is evicted";
+}
+
+TEST_F(PrefixCacheTest, OnlyTheNewestStateOfDecodeStays) {
+  use(small());
+  Running& running = make(unique(10), 60);
+  ASSERT_TRUE(admit(running));
+  prefill(running, 10);
+  decode(running, 22);
+  EXPECT_EQ(cache_->tree().to_string(), "[0,8)@8\n  [8,10)@10\n    [10,32)@32\n");
+  decode(running, 16);
+  EXPECT_EQ(cache_->tree().to_string(), "[0,8)@8\n  [8,10)@10\n    [10,48)@48\n");
+  decode(running, 3);
+  end(running);
+  EXPECT_EQ(cache_->tree().to_string(), "[0,8)@8\n  [8,10)@10\n    [10,51)@51\n");
+}
+
+TEST_F(PrefixCacheTest, AStateOfDecodeThatSomebodyUsesStays) {
+  use(small());
+  Running& running = make(unique(10), 60);
+  ASSERT_TRUE(admit(running));
+  prefill(running, 10);
+  decode(running, 7);
+  Running& other = make(running.sequence.tokens);  // resumes at 16
+  ASSERT_TRUE(admit(other));
+  EXPECT_EQ(other.sequence.num_computed, 16);
+  decode(running, 20);
+  EXPECT_THAT(cache_->tree().to_string(), ::testing::HasSubstr("[10,16)@16"));
+}
+
+TEST_F(PrefixCacheTest, AskedForForksArePlanted) {
+  PrefixCacheOptions options = small();
+  options.keeps_hidden = false;
+  use(options);
+  Running& leader = make(unique(100));
+  ASSERT_TRUE(admit(leader));
+  prefill(leader, 16);
+  EXPECT_FALSE(cache_->will_publish(leader.hold, 40, 48, 16));
+  cache_->want_checkpoint(leader.hold, 48, 16);
+  cache_->want_checkpoint(leader.hold, 8, 16);  // is behind it
+  EXPECT_TRUE(cache_->will_publish(leader.hold, 40, 48, 16));
+  EXPECT_FALSE(cache_->will_publish(leader.hold, 40, 47, 16));
+  plan(leader, 64);
+  ASSERT_EQ(num_frozen(leader), 1);
+  EXPECT_EQ(leader.planned.checkpoints[0].tokens, 48);
+  EXPECT_TRUE(cache_->will_publish(leader.hold, 40, 48, 64)) << "it is in flight";
+  book(leader, 64);
+  EXPECT_FALSE(cache_->will_publish(leader.hold, 40, 48, 64));
+}
+
+TEST_F(PrefixCacheTest, WhoKeepsToItselfPublishesItsEndAlone) {
+  use(small());
+  Running& running = make(unique(40));
+  ASSERT_TRUE(admit(running));
+  running.hold.keeps_to_itself = true;
+  prefill(running, 40);
+  decode(running, 10);
+  EXPECT_EQ(cache_->tree().to_string(), "");
+  end(running);
+  EXPECT_EQ(cache_->tree().to_string(), "[0,50)@50\n");
+}
+
+TEST_F(PrefixCacheTest, DisabledItKeepsNothing) {
+  PrefixCacheOptions options = small();
+  options.enabled = false;
+  use(options);
+  const Tokens tokens = serve(unique(40));
+  EXPECT_EQ(cache_->match(make(tokens).sequence).kv_tokens, 0);
+  EXPECT_EQ(cache_->stats().pages_used, 0);
+  EXPECT_EQ(cache_->stats().state_slots_used, 0);
+}
+
+TEST_F(PrefixCacheTest, NamespacesShareNothing) {
+  use(small());
+  const Tokens tokens = serve(unique(40));
+  Running& other = make(tokens);
+  other.sequence.request.cache_namespace = "other";
+  EXPECT_EQ(cache_->match(other.sequence).kv_tokens, 0);
+}
+
+TEST_F(PrefixCacheTest, StatelessModelsResumeAtPages) {
+  use(stateless());
+  const Tokens prompt = unique(22);
+  Running& running = make(prompt);
+  ASSERT_TRUE(admit(running));
+  EXPECT_EQ(running.sequence.state_slot, 0);
+  plan(running, 14);
+  EXPECT_THAT(running.plan.zero_state_slots, IsEmpty());
+  EXPECT_THAT(running.planned.checkpoints, IsEmpty());
+  book(running, 14);
+  EXPECT_EQ(cache_->match(make(prompt).sequence).usable_tokens, 12) << "whole pages, at once";
+  prefill(running, 22);
+  decode(running, 3);
+  end(running);
+  EXPECT_EQ(cache_->stats().pages_used, 6) << "25 tokens, of which the last page's one goes";
+  Running& again = make(running.sequence.tokens);
+  ASSERT_TRUE(admit(again));
+  EXPECT_EQ(again.sequence.num_computed, 24);
+  plan(again, 25);
+  EXPECT_THAT(again.plan.copy_pages, IsEmpty());
+  // At least one token runs, so a repeat of 24 tokens resumes at 20.
+  Running& shorter =
+      make(Tokens(running.sequence.tokens.begin(), running.sequence.tokens.end() - 1));
+  ASSERT_TRUE(admit(shorter));
+  EXPECT_EQ(shorter.sequence.num_computed, 20);
+}
+
+// Free, tree and running sequences add up after everything that can happen, in any order.
+TEST_F(PrefixCacheTest, TheBooksAddUpInRandomScenarios) {
+  int64_t resumed = 0;
+  int64_t refused = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(fmt::format("seed = {}", seed));
+    std::mt19937 random(seed);
+    const auto between = [&](int64_t low, int64_t high) {
+      return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+    };
+    PrefixCacheOptions options = between(0, 3) == 0 ? stateless() : small();
+    options.page_size = 1 << between(0, 3);
+    options.num_pages = between(4, 120);
+    if (options.needs_state) options.num_state_slots = between(1, 12);
+    options.policy = static_cast<CheckpointPolicy>(between(0, 2));
+    if (options.policy == CheckpointPolicy::kNoBuffer) options.page_size = 1;
+    options.tree.eviction = between(0, 1) == 0 ? EvictionPolicy::kLru : EvictionPolicy::kFlops;
+    use(options);
+    const Tokens stem = unique(40);
+    for (int step = 0; step < 120; ++step) {
+      const int64_t what = between(0, 9);
+      if (what < 3 && all_.size() < 40) {
+        Tokens prompt(stem.begin(), stem.begin() + between(0, 39));
+        for (int64_t k = between(1, 20); k > 0; --k) {
+          prompt.push_back(static_cast<TokenId>(1'000'000 + between(0, 1)));
+        }
+        Running& running = make(std::move(prompt), 100);
+        if (admit(running, between(0, 2))) {
+          resumed += running.sequence.num_computed > 0 ? 1 : 0;
+        } else {
+          ++refused;
+        }
+      } else if (what == 9 && between(0, 9) == 0) {
+        cache_->clear();
+      } else if (!all_.empty()) {
+        Running& running = *all_[static_cast<size_t>(between(0, std::ssize(all_) - 1))];
+        Sequence& sequence = running.sequence;
+        if (sequence.pages.empty()) continue;
+        if (what == 3) {
+          end(running,
+              between(0, 1) == 0 ? PrefixCache::Keep::kEnd : PrefixCache::Keep::kPublished);
+        } else if (sequence.num_computed < sequence.num_tokens() || running.hold.starts) {
+          const int64_t left = sequence.num_tokens() - sequence.num_computed;
+          prefill(running, sequence.num_computed + (left == 0 ? 0 : between(1, left)));
+        } else if (cache_->grow(sequence, sequence.num_tokens() + 1)) {
+          decode(running);
+        } else {
+          end(running);  // retracted
+        }
+      }
+      check();
+    }
+    for (const auto& running : all_) {
+      if (!running->sequence.pages.empty()) end(*running);
+    }
+    cache_->clear();
+    ASSERT_EQ(cache_->stats().pages_used, 0);
+    ASSERT_EQ(cache_->stats().state_slots_used, 0);
+  }
+  EXPECT_GT(resumed, 500);
+  EXPECT_GT(refused, 100);
+}
+
+}  // namespace
+}  // namespace heddle::cache

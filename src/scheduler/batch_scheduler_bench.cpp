@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host time of a step: what the scheduler costs while the device waits for its next plan. The
+// steps' outputs are made up beside the clock.
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "core/check.h"
+#include "scheduler/batch_scheduler.h"
+
+namespace heddle::scheduler {
+namespace {
+
+BatchSchedulerOptions server(int32_t max_running) {
+  BatchSchedulerOptions options;
+  options.cache.page_size = 16;
+  options.cache.num_pages = 1'000'000;
+  options.cache.num_state_slots = 2000;
+  options.cache.needs_state = true;
+  options.cache.keeps_hidden = true;
+  options.cache.tree.page_bytes = 16 * 24576;
+  options.cache.tree.state_bytes = 77266944;
+  options.max_running = max_running;
+  options.max_step_tokens = 8192;
+  options.chunked_prefill_tokens = 8192;
+  options.max_queued = 4096;
+  return options;
+}
+
+// A scheduler with its requests, and a device that answers at once.
+class Server {
+ public:
+  explicit Server(const BatchSchedulerOptions& options)
+      : scheduler_(BatchScheduler::create(options, clock_).value()) {}
+
+  // A prompt of which the first `shared_tokens` are those of all others.
+  void submit(int64_t prompt_tokens, int64_t shared_tokens, int64_t max_new_tokens) {
+    const auto id = static_cast<int64_t>(sequences_.size());
+    Request request;
+    for (int64_t i = 0; i < prompt_tokens; ++i) {
+      request.prompt.push_back(static_cast<TokenId>(i < shared_tokens ? i : i * 131 + id * 7919));
+    }
+    request.stop.max_new_tokens = max_new_tokens;
+    sequences_.push_back(
+        std::make_unique<request::Sequence>(id, std::move(request), 0, std::span<const TokenId>()));
+    HEDDLE_CHECK(scheduler_->submit(*sequences_.back()).ok());
+  }
+
+  // Returns the seconds of plan() and complete().
+  double step() {
+    const auto begin = std::chrono::steady_clock::now();
+    scheduler_->plan(plan_);
+    const auto planned = std::chrono::steady_clock::now();
+    output_.tokens.clear();
+    for (const request::PlannedSequence& sequence : plan_.sequences) {
+      if (!sequence.sample) continue;
+      output_.tokens.push_back(
+          {.sequence_id = sequence.sequence_id, .token = 1, .logprob = {}, .error = {}});
+    }
+    clock_.advance_seconds(0.02);
+    const auto ran = std::chrono::steady_clock::now();
+    scheduler_->complete(plan_, output_);
+    const auto end = std::chrono::steady_clock::now();
+    return std::chrono::duration<double>(end - ran + planned - begin).count();
+  }
+
+  [[nodiscard]] const BatchScheduler& scheduler() const { return *scheduler_; }
+
+ private:
+  ManualClock clock_;
+  std::unique_ptr<BatchScheduler> scheduler_;
+  std::vector<std::unique_ptr<request::Sequence>> sequences_;
+  request::BatchPlan plan_;
+  request::StepOutput output_;
+};
+
+// 256 sequences decode, `waiting` others find every row taken or, with `rows_left`, no memory.
+void decode(benchmark::State& state, int64_t waiting, bool rows_left) {
+  constexpr int32_t kRunning = 256;
+  BatchSchedulerOptions options = server(rows_left ? 2 * kRunning : kRunning);
+  constexpr int64_t kMaxNewTokens = 40'000;
+  Server server(options);
+  for (int i = 0; i < kRunning; ++i) server.submit(100, 0, kMaxNewTokens);
+  while (server.scheduler().stats().num_running < kRunning) server.step();
+  for (int i = 0; i < 20; ++i) server.step();
+  // Those who wait without memory have a first among them who is too large for what is left.
+  for (int64_t i = 0; i < waiting; ++i) {
+    const bool blocks = rows_left && i == 0;
+    server.submit(blocks ? 15'900'000 : 300, blocks ? 0 : 32, 100);
+  }
+  for (int i = 0; i < 3; ++i) server.step();
+  HEDDLE_CHECK_EQ(server.scheduler().stats().num_running, kRunning);
+  double least = std::numeric_limits<double>::infinity();
+  for (auto _ : state) {
+    const double seconds = server.step();
+    least = std::min(least, seconds);
+    state.SetIterationTime(seconds);
+  }
+  state.counters["least_us"] = 1e6 * least;
+  HEDDLE_CHECK_EQ(server.scheduler().stats().num_running, kRunning);
+}
+
+// The first pass over 128 waiting prompts of 512 tokens.
+void prefill(benchmark::State& state, int64_t shared_tokens) {
+  double least = std::numeric_limits<double>::infinity();
+  for (auto _ : state) {
+    Server server(scheduler::server(256));
+    for (int i = 0; i < 128; ++i) server.submit(512, shared_tokens, 100);
+    const double seconds = server.step();
+    least = std::min(least, seconds);
+    state.SetIterationTime(seconds);
+  }
+  state.counters["least_us"] = 1e6 * least;
+}
+
+void settings(benchmark::internal::Benchmark* benchmark) {
+  benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
+}
+
+BENCHMARK_CAPTURE(decode, nobody_waits, 0, false)->Apply(settings)->Iterations(3000);
+BENCHMARK_CAPTURE(decode, waiting_1000_rows_taken, 1000, false)->Apply(settings)->Iterations(3000);
+BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken, 1000, true)->Apply(settings)->Iterations(3000);
+BENCHMARK_CAPTURE(prefill, waiting_128_unique, 0)->Apply(settings)->Iterations(100);
+BENCHMARK_CAPTURE(prefill, waiting_128_sharing_400, 400)->Apply(settings)->Iterations(100);
+
+}  // namespace
+}  // namespace heddle::scheduler

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the scheduler promises whatever the load: tight pools never stop it and never change an
+// answer, nobody starves, and streams go on while somebody's long prompt is computed.
+#include <cmath>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "scheduler/hybrid_cache_test_bench.h"
+
+namespace heddle::scheduler {
+namespace {
+
+using request::Sequence;
+using request::SequenceStatus;
+
+BatchSchedulerOptions tight(int32_t page_size, int64_t num_pages, int64_t num_slots) {
+  BatchSchedulerOptions options;
+  options.cache.page_size = page_size;
+  options.cache.num_pages = num_pages;
+  options.cache.num_state_slots = num_slots;
+  options.cache.needs_state = num_slots > 0;
+  options.cache.tree.needs_state = num_slots > 0;
+  options.cache.grid = 8;
+  options.cache.decode_interval = 8;
+  options.cache.keeps_hidden = num_slots > 0;
+  options.cache.tree.page_bytes = page_size;
+  options.cache.tree.state_bytes = 20;
+  options.max_running = 3;
+  options.max_step_tokens = 16;
+  options.chunked_prefill_tokens = 11;
+  options.scheduling.conservativeness = 0.1;  // admits more than fits
+  return options;
+}
+
+// Requests that fill the pool to its last row, alone and together, begin alike and repeat.
+void fill(HybridCacheBench& bench, int64_t pool_tokens) {
+  const Tokens stem = repeated(1000, pool_tokens);
+  const auto ask = [&](int64_t prompt_tokens, int64_t max_new_tokens, TokenId last) {
+    if (prompt_tokens < 1 || prompt_tokens + max_new_tokens - 1 > pool_tokens) return;
+    Tokens prompt = first(stem, prompt_tokens);
+    prompt.back() = last;
+    bench.submit(prompt, max_new_tokens);
+  };
+  ask(pool_tokens, 1, 1000);
+  ask(1, pool_tokens, 1001);
+  ask((pool_tokens + 1) / 2, (pool_tokens + 2) / 2, 1000);
+  ask((pool_tokens + 1) / 2, (pool_tokens + 2) / 2, 1002);
+  ask(pool_tokens - 1, 2, 1000);
+  ask(pool_tokens, 1, 1000);
+  ask(pool_tokens / 3, pool_tokens / 2, 1000);
+  bench.run();
+}
+
+TEST(BatchSchedulerLivenessTest, PoolsOfEverySizeGiveTheSameAnswers) {
+  int64_t retractions = 0;
+  for (const int32_t page_size : {1, 4, 8}) {
+    for (int64_t pages = 1; pages * page_size <= 40; ++pages) {
+      for (const int64_t slots : {0, 1, 2, 3, 4, 7}) {
+        for (int policy = 0; policy < (slots == 0 ? 1 : 3); ++policy) {
+          for (const bool overlap : {false, true}) {
+            SCOPED_TRACE(fmt::format("{} pages of {}, {} slots, policy {}, overlap {}", pages,
+                                     page_size, slots, policy, overlap));
+            BatchSchedulerOptions options = tight(page_size, pages, slots);
+            options.cache.policy = static_cast<cache::CheckpointPolicy>(policy);
+            options.scheduling.mixed_batches = pages % 2 == 0;
+            HybridCacheBench bench(options);
+            bench.bench.overlap = overlap;
+            fill(bench, pages * page_size);
+            ASSERT_FALSE(::testing::Test::HasFailure());
+            retractions += bench.bench.scheduler->stats().num_retractions;
+            bench.bench.scheduler->clear_cache();
+            ASSERT_EQ(bench.stats().pages_used, 0);
+            ASSERT_EQ(bench.stats().state_slots_used, 0);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(retractions, 100) << "the pools should be tight";
+}
+
+// One row, two tenants that always have somebody waiting: what each was served, in the units of the
+// counters, never differs by more than twice the costliest request or the costliest full batch.
+TEST(BatchSchedulerLivenessTest, FairTenantsStayWithinTheBound) {
+  constexpr int64_t kLongPrompt = 100;
+  constexpr int64_t kLongOutput = 40;
+  BatchSchedulerOptions options = multi();
+  options.scheduling.policy = "fair";
+  options.max_running = 2;
+  options.max_queued = 1000;
+  HybridCacheBench bench(options);
+  const auto ask = [&](const char* tenant, int64_t prompt, int64_t output) {
+    Request request;
+    request.prompt = bench.unique(prompt);
+    request.stop.max_new_tokens = output;
+    request.tenant = tenant;
+    ASSERT_TRUE(bench.bench.scheduler->submit(bench.bench.make(std::move(request))).ok());
+  };
+  // The greedy tenant was first and asks for much; the other for little.
+  for (int i = 0; i < 40; ++i) ask("greedy", kLongPrompt, kLongOutput);
+  for (int i = 0; i < 200; ++i) ask("modest", 10, 5);
+  const double bound = 2 * std::max<double>(kLongPrompt, 2 * 2 * kLongOutput);
+  double widest = 0;
+  int64_t both_waited = 0;
+  while (bench.bench.step()) {
+    double served[2] = {0, 0};
+    bool waits[2] = {false, false};
+    for (const auto& sequence : bench.bench.sequences) {
+      const size_t tenant = sequence->request.tenant == "greedy" ? 0 : 1;
+      if (sequence->status == SequenceStatus::kWaiting) {
+        waits[tenant] = true;
+      } else {
+        served[tenant] += static_cast<double>(sequence->num_prompt_tokens) +
+                          2 * static_cast<double>(sequence->num_output_tokens());
+      }
+    }
+    if (!waits[0] || !waits[1]) continue;
+    ++both_waited;
+    widest = std::max(widest, std::abs(served[0] - served[1]));
+  }
+  EXPECT_GT(both_waited, 100);
+  EXPECT_LE(widest, bound);
+  bench.run();
+}
+
+// Requests of priority 10 keep the one row busy for good; one of priority 0 gains a class every 30
+// seconds and is as urgent as they are, and older, after 300.
+TEST(BatchSchedulerLivenessTest, AgingEndsTheWaitOfTheLeastUrgent) {
+  BatchSchedulerOptions options = multi();
+  options.max_running = 1;
+  options.scheduling.enable_priority = true;
+  options.scheduling.aging_seconds = 30;
+  options.max_queued = 10000;
+  HybridCacheBench bench(options);
+  const auto ask = [&](int64_t priority) -> Sequence& {
+    Request request;
+    request.prompt = bench.unique(4);
+    request.stop.max_new_tokens = 1;
+    request.priority = priority;
+    Sequence& sequence = bench.bench.make(std::move(request));
+    EXPECT_TRUE(bench.bench.scheduler->submit(sequence).ok());
+    return sequence;
+  };
+  const Sequence& low = ask(0);
+  double seconds = 0;
+  for (; low.status != SequenceStatus::kFinished; ++seconds) {
+    ASSERT_LE(seconds, 300) << "starves";
+    ask(10);
+    ask(10);
+    ASSERT_TRUE(bench.bench.step());  // one request
+    bench.bench.clock.advance_seconds(1);
+  }
+  EXPECT_EQ(seconds - 1, 300) << "served in the step at 300 s and in none before";
+  bench.run();
+}
+
+// A prompt of thirty chunks arrives while two streams run.
+TEST(BatchSchedulerLivenessTest, StreamsGoOnUnderALongPrompt) {
+  for (const bool mixed : {true, false}) {
+    SCOPED_TRACE(mixed ? "mixed" : "interleaved 1:1");
+    BatchSchedulerOptions options = multi();
+    options.scheduling.mixed_batches = mixed;
+    options.chunked_prefill_tokens = 256;
+    options.max_step_tokens = 256 + 32;
+    HybridCacheBench bench(options);
+    const Sequence& one = bench.submit(bench.unique(20), 200);
+    const Sequence& two = bench.submit(bench.unique(20), 200);
+    while (one.num_output_tokens() < 3) ASSERT_TRUE(bench.bench.step());
+    const Sequence& large = bench.submit(bench.unique(30 * 256), 4);
+    int64_t steps = 0;
+    int64_t gap = 0;
+    int64_t widest = 0;
+    int64_t drawn = one.num_output_tokens();
+    const int64_t before = drawn;
+    for (; large.num_output_tokens() == 0; ++steps) {
+      ASSERT_TRUE(bench.bench.step());
+      ++gap;
+      EXPECT_EQ(one.num_output_tokens(), two.num_output_tokens());
+      if (one.num_output_tokens() > drawn) gap = 0;
+      widest = std::max(widest, gap);
+      drawn = one.num_output_tokens();
+    }
+    if (mixed) {
+      EXPECT_EQ(steps, 30);
+      EXPECT_EQ(drawn - before, steps) << "a token in every step";
+    } else {
+      EXPECT_GE(steps, 2 * 30 - 1);
+      EXPECT_LE(steps, 2 * 30);
+      EXPECT_EQ(widest, 1) << "never two prefill steps in a row";
+    }
+    bench.run();
+  }
+}
+
+}  // namespace
+}  // namespace heddle::scheduler
