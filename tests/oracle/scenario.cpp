@@ -25,10 +25,11 @@ class ScenarioMaker {
     choose_model();
     choose_scheduling();
     choose_stems();
-    const int64_t num_requests = dice_.between(2, 12);
+    const int64_t num_requests = dice_.percent(8) ? dice_.between(12, 30) : dice_.between(2, 12);
     while (std::ssize(scenario_.arrivals) < num_requests) add_arrival();
     choose_pools();
     if (dice_.percent(5)) scenario_.restart_step = dice_.between(1, 60);
+    if (dice_.percent(4)) scenario_.failing_step = dice_.between(1, 60);
     return std::move(scenario_);
   }
 
@@ -80,8 +81,26 @@ class ScenarioMaker {
     options.max_preemptions = static_cast<int32_t>(dice_.between(1, 3));
     options.preemption_min_run_seconds = dice_.pick({0.0, 0.0, 0.2});
     options.aging_seconds = dice_.pick({0.0, 0.0, 1.0});
+    choose_limits();
     scenario_.chunked_prefill_tokens =
         dice_.percent(25) ? dice_.between(1, scenario_.grid) : dice_.between(1, 6) * 64;
+  }
+
+  void choose_limits() {
+    SchedulingOptions& options = scenario_.scheduling;
+    if (dice_.percent(12)) {
+      scenario_.limits_queue = true;
+      scenario_.max_queued_requests = static_cast<int32_t>(dice_.between(1, 4));
+      if (dice_.percent(50)) options.max_queued_tokens = dice_.between(1, 6 * scenario_.grid);
+      if (dice_.percent(50)) options.tenant_max_queued = static_cast<int32_t>(dice_.between(1, 3));
+    }
+    if (dice_.percent(20)) options.tenant_max_running = static_cast<int32_t>(dice_.between(1, 2));
+    if (dice_.percent(12)) {
+      scenario_.limits_time = true;
+      if (dice_.percent(50)) options.queue_timeout_seconds = dice_.pick({0.05, 1.0, 5.0});
+      if (dice_.percent(50)) options.running_timeout_seconds = dice_.pick({0.05, 1.0, 5.0});
+    }
+    options.cache_aware_max_wait_seconds = dice_.pick({0.0, 1.0, 5.0});
   }
 
   Tokens letters(int64_t count) {
@@ -193,6 +212,16 @@ class ScenarioMaker {
     clock_step_ += burst;
     arrival.step = clock_step_;
     if (dice_.percent(10)) arrival.cancel_after = dice_.between(0, 20);
+    if (dice_.percent(4)) arrival.cancel_at = dice_.between(1, 10);
+    if (!scenario_.arrivals.empty() && dice_.percent(15)) {
+      arrival.follows = dice_.between(0, std::ssize(scenario_.arrivals) - 1);
+    }
+    if (scenario_.limits_time && dice_.percent(40)) {
+      request.deadline_seconds = dice_.pick({0.02, 0.5, 3.0});
+    }
+    if (dice_.percent(10)) request.ttft_slo_seconds = dice_.pick({0.01, 1.0});
+    request.return_logprobs = dice_.percent(20);
+    request.top_logprobs = request.return_logprobs ? 3 : 0;
     if (dice_.percent(4)) {
       arrival.failing_draw = dice_.between(0, request.stop.max_new_tokens);
     }
@@ -240,22 +269,24 @@ std::string Scenario::to_string() const {
   std::string text = fmt::format(
       "seed {}: {} pages of {}, {} slots, {} rows, {} step tokens, chunk {}, hidden {}, lazy {}; "
       "cache {} {} every {}, {}; {}, mixed {}, overlap {}, prefills per decode {}, max prefill {}, "
-      "priority {}; EOS {}, {} tokens, restart {}, {} s a step\n",
+      "priority {}; EOS {}, {} tokens, restart {}, device lost {}, {} s a step, queue limited {}, "
+      "time limited {}\n",
       seed, sizes.num_pages, sizes.page_size, sizes.num_state_slots, sizes.max_step_sequences,
       sizes.max_step_tokens, chunked_prefill_tokens, sizes.keeps_hidden, lazy, cache.enabled,
       cache.state_checkpoints, cache.checkpoint_interval, cache.eviction, scheduling.policy,
       scheduling.mixed_batches, scheduling.overlap, scheduling.prefills_per_decode,
       scheduling.max_prefill_tokens, scheduling.enable_priority,
       rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0], rules.vocabulary.num_tokens,
-      restart_step, seconds_per_step);
+      restart_step, failing_step, seconds_per_step, limits_queue, limits_time);
   for (const Arrival& arrival : arrivals) {
     const Request& request = arrival.request;
     text += fmt::format(
         "  {} at step {}: prompt {}, max new {}, min new {}, answers {} tokens, seed {}, "
-        "namespace \"{}\", cancelled {}, failing draw {}\n",
+        "namespace \"{}\", follows {}, cancelled after {} at {}, failing draw {}\n",
         request.id, arrival.step, request.prompt.size(), request.stop.max_new_tokens,
         request.stop.min_new_tokens, arrival.answer.tokens.size(), *request.sampling.seed,
-        request.cache_namespace, arrival.cancel_after, arrival.failing_draw);
+        request.cache_namespace, arrival.follows, arrival.cancel_after, arrival.cancel_at,
+        arrival.failing_draw);
   }
   return text;
 }
