@@ -138,6 +138,7 @@ class Play {
   }
 
   void cancel(Live& live) {
+    if (ending_) return;
     live.cancelled = true;
     engine_->cancel(live.arrival->request.id);
   }
