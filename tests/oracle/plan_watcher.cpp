@@ -2,7 +2,6 @@
 #include "plan_watcher.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 namespace heddle::oracle {
@@ -109,6 +108,13 @@ void PlanWatcher::hide_computed_ends(const DamagedPlan& damaged, StepOutput& out
   }
 }
 
+// Whether its working slot is filled anew; without states, whether it has no context.
+bool PlanWatcher::begins(const BatchPlan& plan, const PlannedSequence& sequence) {
+  const auto fills = [&](const IdCopy& copy) { return copy.to == sequence.state_slot; };
+  return sequence.context_tokens == 0 ||
+         std::any_of(plan.copy_state_slots.begin(), plan.copy_state_slots.end(), fills);
+}
+
 void PlanWatcher::count(const BatchPlan& plan) {
   ++counts_.steps;
   if (num_submitted_ > num_waited_) ++counts_.steps_in_flight;
@@ -117,12 +123,11 @@ void PlanWatcher::count(const BatchPlan& plan) {
   counts_.given_back += std::ssize(plan.unused_pages) + std::ssize(plan.unused_state_slots);
   bool prefills = false;
   bool decodes = false;
-  std::set<int32_t> pages;
+  std::vector<bool> is_read(static_cast<size_t>(pool_sizes().num_pages + 1));
   for (const PlannedSequence& sequence : plan.sequences) {
     const int64_t num_new = sequence.num_new_tokens();
-    int64_t& end = planned_end_[sequence.sequence_id];
-    if (sequence.context_tokens + 1 < end) ++counts_.restarts;  // one less: it was left out
-    end = sequence.context_tokens + num_new;
+    const bool known = !known_.insert(sequence.sequence_id).second;
+    if (known && begins(plan, sequence)) ++counts_.restarts;
     (num_new > 1 ? prefills : decodes) = true;
     counts_.fed_tokens += sequence.feeds_drawn_token ? 1 : 0;
     counts_.hidden_repeats += sequence.hidden_slot != 0 ? 1 : 0;
@@ -133,7 +138,8 @@ void PlanWatcher::count(const BatchPlan& plan) {
     counts_.replayed_rows +=
         std::clamp<int64_t>(sequence.kv_tokens - sequence.context_tokens, 0, num_new);
     for (const int32_t page : sequence.pages) {
-      if (!pages.insert(page).second) ++counts_.shared_pages;
+      if (is_read[static_cast<size_t>(page)]) ++counts_.shared_pages;
+      is_read[static_cast<size_t>(page)] = true;
     }
   }
   if (prefills && decodes) ++counts_.mixed_steps;
@@ -219,6 +225,8 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
           [&](const auto& sequence) { return victim != nullptr && sequence.row != victim->row; });
       if (victim == nullptr || other == plan.sequences.end()) return false;
       std::swap(victim->row, other->row);
+      // The host would not believe a device that leaves out what has not ended.
+      for (PlannedSequence& sequence : plan.sequences) sequence.ending_tokens = {};
       return true;
     }
   }

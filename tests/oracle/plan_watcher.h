@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "dice.h"
@@ -54,7 +55,7 @@ struct PlanCounts {
   int64_t page_copies = 0;
   int64_t replayed_rows = 0;  // computed again without being written
   int64_t shared_pages = 0;   // pages that two sequences of a step read
-  int64_t restarts = 0;       // sequences that lost what they had computed, or a part of it
+  int64_t restarts = 0;       // of sequences that had to give way
   int64_t given_back = 0;     // pages and slots
   int64_t damages = 0;
 
@@ -84,6 +85,7 @@ class PlanWatcher final : public runner::Runner {
     std::map<int64_t, std::vector<TokenId>> ending;  // that the device was not told, by sequence
   };
 
+  static bool begins(const request::BatchPlan& plan, const request::PlannedSequence& sequence);
   void count(const request::BatchPlan& plan);
   void hide_computed_ends(const DamagedPlan& damaged, request::StepOutput& output);
   void damage_plan(DamagedPlan& damaged);
@@ -99,7 +101,7 @@ class PlanWatcher final : public runner::Runner {
   std::array<DamagedPlan, runner::kMaxStepsInFlight> plans_;
   int64_t num_submitted_ = 0;
   int64_t num_waited_ = 0;
-  std::map<int64_t, int64_t> planned_end_;  // by sequence
+  std::set<int64_t> known_;  // sequences that had a part in some step
   std::map<int64_t, TokenId> last_drawn_;
   std::vector<int32_t> published_;  // slots that checkpoints were taken to
 };

@@ -24,15 +24,16 @@ constexpr int64_t kMaxSteps = 20000;
 // One request on its way.
 struct Live {
   const Arrival* arrival = nullptr;
+  bool came = false;
   int64_t submitted_step = -1;  // negative: not yet, or refused
   bool cancelled = false;
-  bool cut_off = false;  // its engine was destroyed
+  bool cut_off = false;  // its engine was destroyed or lost its device
 
   std::vector<TokenId> tokens;
   std::string text;
   int64_t num_finishes = 0;
   Finish finish;
-  RequestEvent last;  // without tokens, text and logprobs
+  CacheReport cache;
 };
 
 class Play {
@@ -45,26 +46,25 @@ class Play {
   Outcome run() {
     set_log_level(LogLevel::kOff);
     start_engine();
-    size_t next = 0;
     bool busy = true;
-    for (int64_t step = 0; busy || next < live_.size(); ++step) {
-      if (step == kMaxSteps) {
+    for (step_ = 0; busy || next_to_come(/*idle=*/true) != nullptr; ++step_) {
+      if (step_ == kMaxSteps) {
         wrong("it does not come to an end");
         break;
       }
-      if (step == scenario_.restart_step) restart();
-      while (next < live_.size() && (!busy || live_[next].arrival->step <= step)) {
-        submit(live_[next++], step);
+      if (step_ == scenario_.restart_step) restart();
+      while (Live* next = next_to_come(!busy)) {
+        submit(*next);
         busy = true;
       }
       for (Live& live : live_) {
-        if (live.submitted_step < 0 || live.arrival->cancel_after < 0 || live.cancelled) continue;
-        if (step < live.submitted_step + live.arrival->cancel_after) continue;
-        live.cancelled = true;
-        engine_->cancel(live.arrival->request.id);
+        if (live.submitted_step < 0 || live.arrival->cancel_after < 0) continue;
+        if (step_ == live.submitted_step + live.arrival->cancel_after) cancel(live);
       }
-      busy = engine_->step();
+      came_inside_ = false;
+      busy = engine_->step() || came_inside_;
       engine_->check_invariants();
+      if (lost_device_ && !engine_->health().ok()) restart();
     }
     stop_engine();
     for (const Live& live : live_) check(live);
@@ -80,7 +80,9 @@ class Play {
     device_->vocabulary = scenario_.rules.vocabulary;
     device_->on_step = [this](const request::BatchPlan&) {
       clock_.advance_seconds(scenario_.seconds_per_step);
-      return Status();
+      if (device_steps_++ != scenario_.failing_step) return Status();
+      lost_device_ = true;
+      return device_lost("the device fails on purpose");
     };
     device_->sequence_error = [this](const request::PlannedSequence& sequence) {
       const Live& live = *by_sequence_[static_cast<size_t>(sequence.sequence_id - 1)];
@@ -95,39 +97,70 @@ class Play {
         clock_);
   }
 
-  void stop_engine() {
-    const Status health = engine_->health();
-    if (!health.ok()) wrong(fmt::format("the engine stopped: {}", health.to_string()));
-    if (outcome_.wrong_answers.empty()) check_idle();
+  // What waits or runs ends here, and nothing new can come.
+  void end_engine() {
+    ending_ = true;
     engine_.reset();
+    ending_ = false;
     const auto& complaints = device_->complaints();
     outcome_.complaints.insert(outcome_.complaints.end(), complaints.begin(), complaints.end());
   }
 
+  void stop_engine() {
+    const Status health = engine_->health();
+    if (!health.ok()) wrong(fmt::format("the engine stopped: {}", health.to_string()));
+    if (outcome_.wrong_answers.empty()) check_idle();
+    end_engine();
+  }
+
   void restart() {
-    for (Live& live : live_) live.cut_off |= live.submitted_step >= 0 && live.num_finishes == 0;
-    const auto& complaints = device_->complaints();
-    engine_.reset();
-    outcome_.complaints.insert(outcome_.complaints.end(), complaints.begin(), complaints.end());
+    for (Live& live : live_) {
+      const bool lost = lost_device_ && live.finish.error.code() == StatusCode::kDeviceLost;
+      live.cut_off |= live.submitted_step >= 0 && (live.num_finishes == 0 || lost);
+    }
+    lost_device_ = false;
+    end_engine();
     for (const Live& live : live_) {
       if (live.cut_off && live.num_finishes == 0) wrong("an engine ended without a final event");
     }
     start_engine();
   }
 
-  void submit(Live& live, int64_t step) {
+  // Those that follow somebody come with that one's end, or when nothing else is left.
+  Live* next_to_come(bool idle) {
+    Live* follower = nullptr;
+    for (Live& live : live_) {
+      if (live.came) continue;
+      if (live.arrival->follows < 0) return idle || live.arrival->step <= step_ ? &live : nullptr;
+      if (follower == nullptr) follower = &live;
+    }
+    return idle ? follower : nullptr;
+  }
+
+  void cancel(Live& live) {
+    if (ending_) return;
+    live.cancelled = true;
+    engine_->cancel(live.arrival->request.id);
+  }
+
+  void submit(Live& live) {
     const Request& request = live.arrival->request;
     ++outcome_.counts.requests;
+    live.came = true;
     by_sequence_.push_back(&live);
     const Status status =
         engine_->submit(request, [this, &live](const RequestEvent& event) { hear(live, event); });
     if (status.ok()) {
-      live.submitted_step = step;
+      live.submitted_step = step_;
       return;
     }
     by_sequence_.pop_back();
     ++outcome_.counts.refused;
-    wrong(fmt::format("{} is refused: {}", request.id, status.to_string()));
+    const bool full = status.code() == StatusCode::kResourceExhausted;
+    const bool lost = lost_device_ && status.code() == StatusCode::kUnavailable;
+    if (!(full && scenario_.limits_queue) && !lost) {
+      wrong(fmt::format("{} is refused: {}", request.id, status.to_string()));
+    }
   }
 
   void hear(Live& live, const RequestEvent& event) {
@@ -139,24 +172,38 @@ class Play {
       wrong(fmt::format("{} hears of {} tokens and got {}", id, event.completion_tokens,
                         live.tokens.size()));
     }
-    if (live.num_finishes == 0 && event.cached_tokens != event.cache.reused_tokens) {
+    const bool all_logprobs = std::equal(
+        event.tokens.begin(), event.tokens.end(), event.logprobs.begin(), event.logprobs.end(),
+        [](TokenId token, const auto& logprob) { return token == logprob.token; });
+    if (live.arrival->request.return_logprobs ? !all_logprobs : !event.logprobs.empty()) {
+      wrong(fmt::format("{} hears logprobs that are not its tokens'", id));
+    }
+    if (event.cached_tokens != event.cache.reused_tokens) {
       wrong(fmt::format("{} hears of {} and of {} cached tokens", id, event.cached_tokens,
                         event.cache.reused_tokens));
     }
-    live.last.cache = event.cache;
+    live.cache = event.cache;
+    if (std::ssize(live.tokens) == live.arrival->cancel_at) cancel(live);
     if (!event.finish) return;
     ++live.num_finishes;
     live.finish = *event.finish;
+    if (ending_) return;
+    for (Live& other : live_) {
+      if (!other.came && other.arrival->follows == &live - live_.data()) {
+        submit(other);
+        came_inside_ = true;
+      }
+    }
   }
 
-  // Nothing runs or waits, and without a cache nothing is held.
+  // Nothing runs or waits, and only the cache holds anything.
   void check_idle() {
     const EngineStats stats = engine_->stats();
     if (stats.num_running + stats.num_waiting != 0) {
       wrong(fmt::format("{} requests run and {} wait at the end", stats.num_running,
                         stats.num_waiting));
     }
-    if (!scenario_.cache.enabled && stats.kv_tokens_used + stats.state_slots_used != 0) {
+    if (stats.kv_tokens_used + stats.state_slots_used != 0) {
       wrong(fmt::format("{} tokens and {} slots are held at the end", stats.kv_tokens_used,
                         stats.state_slots_used));
     }
@@ -174,15 +221,13 @@ class Play {
     const int64_t failing = live.arrival->failing_draw;
     const bool fails = failing >= 0 && failing < std::ssize(answer.tokens);
     const FinishReason reason = live.finish.reason;
-    const bool may_abort = live.cancelled || live.cut_off;
-    if ((reason == FinishReason::kAbort && may_abort) ||
-        (reason == FinishReason::kError && fails)) {
+    if (may_end_early(live) || (reason == FinishReason::kError && fails)) {
       ++outcome_.counts.ended_early;
       const auto most = static_cast<size_t>(fails ? failing : std::ssize(answer.tokens));
       const bool begins_alike =
           live.tokens.size() <= most &&
           std::equal(live.tokens.begin(), live.tokens.end(), answer.tokens.begin());
-      const bool long_enough = reason == FinishReason::kAbort || live.tokens.size() == most;
+      const bool long_enough = may_end_early(live) || live.tokens.size() == most;
       if (!begins_alike || !long_enough) wrong_tokens(live);
       return;
     }
@@ -200,6 +245,17 @@ class Play {
     }
   }
 
+  // Whether it ended in a way that its scenario has in store for it.
+  bool may_end_early(const Live& live) const {
+    const StatusCode code = live.finish.error.code();
+    if (live.finish.reason == FinishReason::kAbort) return live.cancelled || live.cut_off;
+    if (live.finish.reason != FinishReason::kError) return false;
+    return (live.cut_off && code == StatusCode::kDeviceLost) ||
+           (scenario_.limits_time && code == StatusCode::kDeadlineExceeded) ||
+           (scenario_.limits_queue && code == StatusCode::kResourceExhausted &&
+            live.tokens.empty());
+  }
+
   void wrong_tokens(const Live& live) {
     wrong(fmt::format("{} gets [{}], alone [{}]", live.arrival->request.id,
                       fmt::join(live.tokens, " "), fmt::join(live.arrival->answer.tokens, " ")));
@@ -207,7 +263,7 @@ class Play {
 
   // Nobody can reuse more than what it shares with others of its namespace.
   void check_cache_report(const Live& live) {
-    const CacheReport& report = live.last.cache;
+    const CacheReport& report = live.cache;
     const Request& request = live.arrival->request;
     int64_t most = 0;
     for (const Live& other : live_) {
@@ -249,6 +305,11 @@ class Play {
   std::vector<Live*> by_sequence_;  // ids count from 1 in every engine
   std::unique_ptr<FakeRunner> device_;
   std::unique_ptr<engine::EngineLoop> engine_;
+  int64_t step_ = 0;
+  int64_t device_steps_ = 0;  // of all devices
+  bool lost_device_ = false;
+  bool came_inside_ = false;  // a request came inside an event of the last step
+  bool ending_ = false;       // the engine is being destroyed
   Outcome outcome_;
 };
 
@@ -264,8 +325,6 @@ PlayCounts& PlayCounts::operator+=(const PlayCounts& other) {
   reused_tokens += other.reused_tokens;
   unusable_tokens += other.unusable_tokens;
   exact_repeats += other.exact_repeats;
-  retractions += other.retractions;
-  preemptions += other.preemptions;
   return *this;
 }
 

@@ -21,14 +21,16 @@ class ScenarioMaker {
   explicit ScenarioMaker(uint64_t seed) : dice_(seed) { scenario_.seed = seed; }
 
   Scenario make() {
+    is_crowded_ = dice_.percent(30);
     choose_cache();
     choose_model();
     choose_scheduling();
     choose_stems();
-    const int64_t num_requests = dice_.between(2, 12);
+    const int64_t num_requests = dice_.percent(8) ? dice_.between(12, 30) : dice_.between(2, 12);
     while (std::ssize(scenario_.arrivals) < num_requests) add_arrival();
     choose_pools();
     if (dice_.percent(5)) scenario_.restart_step = dice_.between(1, 60);
+    if (dice_.percent(4)) scenario_.failing_step = dice_.between(1, 60);
     return std::move(scenario_);
   }
 
@@ -50,9 +52,11 @@ class ScenarioMaker {
   void choose_model() {
     scenario_.lazy = dice_.percent(50);
     AnswerRules& rules = scenario_.rules;
-    rules.vocabulary = {.num_tokens = static_cast<TokenId>(dice_.between(kLetters + 2, 24)),
-                        .seeded = dice_.percent(50)};
-    if (dice_.percent(70)) rules.eos_token_ids = {rules.vocabulary.num_tokens - 1};
+    rules.vocabulary = {
+        .num_tokens = static_cast<TokenId>(dice_.between(is_crowded_ ? 16 : kLetters + 2, 24)),
+        .seeded = dice_.percent(50)};
+    if (dice_.percent(is_crowded_ ? 40 : 70))
+      rules.eos_token_ids = {rules.vocabulary.num_tokens - 1};
     rules.context_length = 8 * scenario_.grid;
     scenario_.seconds_per_step = dice_.pick({0.0, 0.01, 0.1, 0.4});
   }
@@ -62,7 +66,8 @@ class ScenarioMaker {
     options.policy = dice_.pick<const char*>({"fcfs", "fcfs", "fcfs", "lpm", "lpm", "dfs-weight",
                                               "lof", "random", "routing-key", "hrrn",
                                               "shortest-prefill-first", "fair", "priority"});
-    options.conservativeness = dice_.pick({0.1, 0.5, 1.0, 1.0, 1.5});
+    options.conservativeness =
+        is_crowded_ ? dice_.pick({0.01, 0.1}) : dice_.pick({0.1, 0.5, 1.0, 1.0, 1.5});
     options.mixed_batches = dice_.percent(70);
     options.overlap = dice_.percent(70);
     options.prefills_per_decode = static_cast<int32_t>(dice_.between(0, 3));
@@ -80,8 +85,26 @@ class ScenarioMaker {
     options.max_preemptions = static_cast<int32_t>(dice_.between(1, 3));
     options.preemption_min_run_seconds = dice_.pick({0.0, 0.0, 0.2});
     options.aging_seconds = dice_.pick({0.0, 0.0, 1.0});
+    choose_limits();
     scenario_.chunked_prefill_tokens =
         dice_.percent(25) ? dice_.between(1, scenario_.grid) : dice_.between(1, 6) * 64;
+  }
+
+  void choose_limits() {
+    SchedulingOptions& options = scenario_.scheduling;
+    if (dice_.percent(12)) {
+      scenario_.limits_queue = true;
+      scenario_.max_queued_requests = static_cast<int32_t>(dice_.between(1, 4));
+      if (dice_.percent(50)) options.max_queued_tokens = dice_.between(1, 6 * scenario_.grid);
+      if (dice_.percent(50)) options.tenant_max_queued = static_cast<int32_t>(dice_.between(1, 3));
+    }
+    if (dice_.percent(20)) options.tenant_max_running = static_cast<int32_t>(dice_.between(1, 2));
+    if (dice_.percent(12)) {
+      scenario_.limits_time = true;
+      if (dice_.percent(50)) options.queue_timeout_seconds = dice_.pick({0.05, 1.0, 5.0});
+      if (dice_.percent(50)) options.running_timeout_seconds = dice_.pick({0.05, 1.0, 5.0});
+    }
+    options.cache_aware_max_wait_seconds = dice_.pick({0.0, 1.0, 5.0});
   }
 
   Tokens letters(int64_t count) {
@@ -145,7 +168,7 @@ class ScenarioMaker {
       prompt = letters(length(3 * grid));
     }
     if (prompt.empty()) prompt = letters(1);
-    const int64_t most = 6 * grid;
+    const int64_t most = (is_crowded_ ? 1 : 6) * grid;
     if (std::ssize(prompt) > most) prompt.resize(static_cast<size_t>(most));
     return prompt;
   }
@@ -153,15 +176,17 @@ class ScenarioMaker {
   StopConditions make_stop() {
     StopConditions stop;
     stop.max_new_tokens = dice_.pick<int64_t>({0, 1, 2, 3, 5, 8, 12, 20, 30});
-    if (dice_.percent(8)) stop.max_new_tokens = dice_.between(20, scenario_.grid * 3 / 2);
+    if (dice_.percent(is_crowded_ ? 85 : 8)) {
+      stop.max_new_tokens = dice_.between(20, scenario_.grid * (is_crowded_ ? 3 : 2));
+    }
     if (dice_.percent(15)) stop.min_new_tokens = dice_.between(0, stop.max_new_tokens);
-    stop.ignore_eos = dice_.percent(25);
+    stop.ignore_eos = dice_.percent(is_crowded_ ? 80 : 25);
     stop.keep_stop_text = dice_.percent(20);
     const TokenId last = scenario_.rules.vocabulary.num_tokens - 1;
-    if (dice_.percent(25)) {
+    if (dice_.percent(is_crowded_ ? 5 : 25)) {
       stop.token_ids = {static_cast<TokenId>(dice_.between(kLetters, last))};
     }
-    while (dice_.percent(20)) {
+    while (dice_.percent(is_crowded_ ? 3 : 20)) {
       std::string text;
       for (int64_t i = dice_.between(1, 2); i > 0; --i) {
         text += static_cast<char>(dice_.between(0, last));
@@ -189,10 +214,20 @@ class ScenarioMaker {
       request.role_boundaries.push_back(at);
     }
     arrival.answer = answer_alone(request, scenario_.rules);
-    const int64_t burst = dice_.percent(40) ? 0 : dice_.between(0, 25);
+    const int64_t burst = dice_.percent(is_crowded_ ? 80 : 40) ? 0 : dice_.between(0, 25);
     clock_step_ += burst;
     arrival.step = clock_step_;
     if (dice_.percent(10)) arrival.cancel_after = dice_.between(0, 20);
+    if (dice_.percent(4)) arrival.cancel_at = dice_.between(1, 10);
+    if (!scenario_.arrivals.empty() && dice_.percent(15)) {
+      arrival.follows = dice_.between(0, std::ssize(scenario_.arrivals) - 1);
+    }
+    if (scenario_.limits_time && dice_.percent(40)) {
+      request.deadline_seconds = dice_.pick({0.02, 0.5, 3.0});
+    }
+    if (dice_.percent(10)) request.ttft_slo_seconds = dice_.pick({0.01, 1.0});
+    request.return_logprobs = dice_.percent(20);
+    request.top_logprobs = request.return_logprobs ? 3 : 0;
     if (dice_.percent(4)) {
       arrival.failing_draw = dice_.between(0, request.stop.max_new_tokens);
     }
@@ -209,7 +244,7 @@ class ScenarioMaker {
           most_tokens, std::ssize(arrival.request.prompt) + arrival.request.stop.max_new_tokens);
     }
     const int64_t needed = (most_tokens + sizes.page_size - 1) / sizes.page_size + 1;
-    const int64_t kind = dice_.between(0, 9);
+    const int64_t kind = dice_.between(0, is_crowded_ ? 6 : 9);
     sizes.num_pages = kind < 3   ? needed + dice_.between(0, 2)
                       : kind < 7 ? needed + dice_.between(0, 2 * needed)
                                  : needed * 12;
@@ -218,7 +253,16 @@ class ScenarioMaker {
                             : dice_.percent(60) ? dice_.between(1, 8)
                                                 : dice_.between(8, 40);
     sizes.keeps_hidden = needs_state && dice_.percent(80);
-    sizes.max_step_sequences = static_cast<int32_t>(dice_.between(1, 6));
+    // Room for everybody alone: its pages, and a few states for those who go on from a kept one.
+    if (dice_.percent(30)) {
+      sizes.page_bytes = sizes.page_size * 3;
+      sizes.state_slot_bytes = needs_state ? dice_.pick<int64_t>({100, 1000, 5000}) : 0;
+      const int64_t least = needed * sizes.page_bytes + 4 * sizes.state_slot_bytes;
+      const int64_t all =
+          sizes.num_pages * sizes.page_bytes + sizes.num_state_slots * sizes.state_slot_bytes;
+      if (least < all) sizes.shared_bytes = dice_.between(least, all);
+    }
+    sizes.max_step_sequences = static_cast<int32_t>(dice_.between(is_crowded_ ? 3 : 1, 6));
     sizes.max_step_tokens =
         scenario_.chunked_prefill_tokens + (dice_.percent(80) ? sizes.max_step_sequences : 0);
   }
@@ -227,6 +271,7 @@ class ScenarioMaker {
   Scenario scenario_;
   std::vector<Tokens> stems_;
   std::vector<std::pair<Tokens, Tokens>> prompt_of_;  // prompts and answers so far
+  bool is_crowded_ = false;  // long answers in small pools, and little set aside for them
   bool has_priorities_ = false;
   int64_t num_namespaces_ = 1;
   int64_t clock_step_ = 0;
@@ -238,24 +283,28 @@ Scenario make_scenario(uint64_t seed) { return ScenarioMaker(seed).make(); }
 
 std::string Scenario::to_string() const {
   std::string text = fmt::format(
-      "seed {}: {} pages of {}, {} slots, {} rows, {} step tokens, chunk {}, hidden {}, lazy {}; "
+      "seed {}: {} pages of {}, {} slots, {} of {} bytes, {} rows, {} step tokens, chunk {}, "
+      "hidden {}, lazy {}; "
       "cache {} {} every {}, {}; {}, mixed {}, overlap {}, prefills per decode {}, max prefill {}, "
-      "priority {}; EOS {}, {} tokens, restart {}, {} s a step\n",
-      seed, sizes.num_pages, sizes.page_size, sizes.num_state_slots, sizes.max_step_sequences,
-      sizes.max_step_tokens, chunked_prefill_tokens, sizes.keeps_hidden, lazy, cache.enabled,
-      cache.state_checkpoints, cache.checkpoint_interval, cache.eviction, scheduling.policy,
-      scheduling.mixed_batches, scheduling.overlap, scheduling.prefills_per_decode,
-      scheduling.max_prefill_tokens, scheduling.enable_priority,
+      "priority {}; EOS {}, {} tokens, restart {}, device lost {}, {} s a step, queue limited {}, "
+      "time limited {}\n",
+      seed, sizes.num_pages, sizes.page_size, sizes.num_state_slots, sizes.shared_bytes,
+      sizes.num_pages * sizes.page_bytes + sizes.num_state_slots * sizes.state_slot_bytes,
+      sizes.max_step_sequences, sizes.max_step_tokens, chunked_prefill_tokens, sizes.keeps_hidden,
+      lazy, cache.enabled, cache.state_checkpoints, cache.checkpoint_interval, cache.eviction,
+      scheduling.policy, scheduling.mixed_batches, scheduling.overlap,
+      scheduling.prefills_per_decode, scheduling.max_prefill_tokens, scheduling.enable_priority,
       rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0], rules.vocabulary.num_tokens,
-      restart_step, seconds_per_step);
+      restart_step, failing_step, seconds_per_step, limits_queue, limits_time);
   for (const Arrival& arrival : arrivals) {
     const Request& request = arrival.request;
     text += fmt::format(
         "  {} at step {}: prompt {}, max new {}, min new {}, answers {} tokens, seed {}, "
-        "namespace \"{}\", cancelled {}, failing draw {}\n",
+        "namespace \"{}\", follows {}, cancelled after {} at {}, failing draw {}\n",
         request.id, arrival.step, request.prompt.size(), request.stop.max_new_tokens,
         request.stop.min_new_tokens, arrival.answer.tokens.size(), *request.sampling.seed,
-        request.cache_namespace, arrival.cancel_after, arrival.failing_draw);
+        request.cache_namespace, arrival.follows, arrival.cancel_after, arrival.cancel_at,
+        arrival.failing_draw);
   }
   return text;
 }

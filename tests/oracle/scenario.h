@@ -20,7 +20,9 @@ struct Arrival {
   Request request;
   Answer answer;              // alone
   int64_t step = 0;           // comes before this step, or when nothing is left to do
+  int64_t follows = -1;       // comes inside the last event of this arrival; negative: of none
   int64_t cancel_after = -1;  // steps after it came; negative: never
+  int64_t cancel_at = -1;     // inside the event that brings its token of this number
   int64_t failing_draw = -1;  // its draw number that fails; negative: none
 };
 
@@ -39,6 +41,11 @@ struct Scenario {
 
   std::vector<Arrival> arrivals;  // in order of coming
   int64_t restart_step = -1;      // a new engine from there on; negative: never
+  int64_t failing_step = -1;      // the device is lost in its step of this number; then as above
+
+  // Requests may be turned away, or end for want of time or of room in the queue.
+  bool limits_queue = false;
+  bool limits_time = false;
 
   // For messages: everything that is not an arrival.
   [[nodiscard]] std::string to_string() const;

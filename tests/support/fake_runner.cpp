@@ -119,7 +119,9 @@ void FakeRunner::complain(std::string what) {
 
 Result<StepOutput> FakeRunner::compute(const BatchPlan& plan) {
   ++num_steps_;
+  if (std::exchange(lost_, true)) return device_lost("an earlier step failed");
   if (on_step) HEDDLE_RETURN_IF_ERROR(on_step(plan));
+  lost_ = false;
   if (checks_plans) {
     std::vector<std::string> faults;
     const bool can_run = check_plan(plan, sizes_, faults);

@@ -35,7 +35,8 @@ class FakeRunner final : public runner::Runner {
 
   explicit FakeRunner(const runner::PoolSizes& sizes);
 
-  // Called at the start of every step; an error fails the step.
+  // Called at the start of every step; an error, or an exception, fails the step and all that come
+  // after it.
   std::function<Status(const request::BatchPlan&)> on_step;
 
   // The token drawn instead of the model's; none: the model's.
@@ -120,6 +121,7 @@ class FakeRunner final : public runner::Runner {
   int num_in_flight_ = 0;
   std::vector<request::StepOutput> recycled_;
   int64_t num_steps_ = 0;
+  bool lost_ = false;  // a step failed
 };
 
 }  // namespace heddle::testing

@@ -2,7 +2,6 @@
 #include "support/plan_checks.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -111,9 +110,6 @@ class PlanChecker {
     require(std::all_of(sequence.pages.begin(), sequence.pages.end(),
                         [this](int32_t page) { return is_page(page); }),
             who + " has a page out of range");
-    expect(std::set<int32_t>(sequence.pages.begin(), sequence.pages.end()).size() ==
-               sequence.pages.size(),
-           who + " has a page twice");
     expect(std::is_sorted(sequence.ending_tokens.begin(), sequence.ending_tokens.end()),
            who + " has unsorted ending tokens");
     expect(!sequence.sample || sequence.sampling != nullptr,
@@ -159,47 +155,50 @@ class PlanChecker {
   // A page that a sequence writes is its own: nobody else reads or writes it in this step.
   void check_pages() {
     struct Use {
-      int64_t sequence_id;
-      bool writes;
+      const PlannedSequence* sequence = nullptr;
+      bool writes = false;
+      int num_users = 0;
     };
 
-    std::map<int32_t, Use> uses;
+    std::vector<Use> uses(static_cast<size_t>(sizes_.num_pages + 1));
     for (const PlannedSequence& sequence : plan_.sequences) {
       const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
       const int64_t first_written = std::max(sequence.context_tokens, sequence.kv_tokens);
       for (int64_t i = 0; i < std::ssize(sequence.pages); ++i) {
         const int32_t page = sequence.pages[static_cast<size_t>(i)];
+        if (!is_page(page)) continue;
         const bool writes = first_written < (i + 1) * sizes_.page_size &&
                             end > i * sizes_.page_size && first_written < end;
-        const auto [found, fresh] = uses.try_emplace(page, Use{sequence.sequence_id, writes});
-        if (fresh) continue;
-        expect(!writes && !found->second.writes,
-               fmt::format("{} shares page {} with sequence {}, and it is written", name(sequence),
-                           page, found->second.sequence_id));
-        found->second.writes |= writes;
+        Use& use = uses[static_cast<size_t>(page)];
+        if (use.num_users++ > 0) {
+          expect(use.sequence != &sequence, name(sequence) + " has a page twice");
+          expect(!writes && !use.writes,
+                 fmt::format("{} shares page {} with sequence {}, and it is written",
+                             name(sequence), page, use.sequence->sequence_id));
+        }
+        use.sequence = &sequence;
+        use.writes |= writes;
       }
     }
     for (const IdCopy& copy : plan_.copy_pages) {
-      const auto target = std::count_if(
-          plan_.sequences.begin(), plan_.sequences.end(), [&](const PlannedSequence& sequence) {
-            return std::find(sequence.pages.begin(), sequence.pages.end(), copy.to) !=
-                   sequence.pages.end();
-          });
-      expect(target == 1,
-             fmt::format("page {} is filled by a copy and has {} users", copy.to, target));
+      if (!is_page(copy.to)) continue;
+      const int num_users = uses[static_cast<size_t>(copy.to)].num_users;
+      expect(num_users == 1,
+             fmt::format("page {} is filled by a copy and has {} users", copy.to, num_users));
     }
-    for (const int32_t page : plan_.unused_pages) used_page(page, uses.count(page) != 0);
+    for (const int32_t page : plan_.unused_pages) {
+      if (is_page(page) && uses[static_cast<size_t>(page)].num_users > 0) check_unused(page);
+    }
   }
 
   // Unused ids may come back into use in the same step, but only as something freshly written.
-  void used_page(int32_t page, bool used) {
-    if (!used) return;
+  void check_unused(int32_t page) {
+    const bool copied = std::any_of(plan_.copy_pages.begin(), plan_.copy_pages.end(),
+                                    [&](const IdCopy& copy) { return copy.to == page; });
     for (const PlannedSequence& sequence : plan_.sequences) {
       const int64_t first_written = std::max(sequence.context_tokens, sequence.kv_tokens);
       for (int64_t i = 0; i * sizes_.page_size < first_written && i < std::ssize(sequence.pages);
            ++i) {
-        const bool copied = std::any_of(plan_.copy_pages.begin(), plan_.copy_pages.end(),
-                                        [&](const IdCopy& copy) { return copy.to == page; });
         expect(sequence.pages[static_cast<size_t>(i)] != page || copied,
                fmt::format("{} reads page {}, which is said to be unused", name(sequence), page));
       }
