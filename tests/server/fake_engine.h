@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // FakeEngine says to each request what its script says, one event a step, on a thread of its own;
-// and FakeCodec makes tokens of bytes. Together they let the server be tested without a model.
+// a script without an end goes on with its last event until the request is cancelled. FakeCodec
+// makes tokens of bytes. Together they let the server be tested without a model.
 #pragma once
 
 #include <atomic>
@@ -182,7 +183,8 @@ class FakeEngine final : public Engine {
         if (aborted) {
           event.finish = finish_of(FinishReason::kAbort);
         } else {
-          event = live->events[live->next++];
+          event = live->events[live->next];
+          if (live->next + 1 < live->events.size()) ++live->next;
         }
         live->completion_tokens += static_cast<int64_t>(event.tokens.size());
         event.prompt_tokens = static_cast<int64_t>(live->request.prompt.size());
