@@ -121,6 +121,7 @@ class Conversation {
 
   Result<std::string> stream(Request request) {
     request.id = fmt::format("chat-{}", ++num_answers_);
+    request.role_boundaries = codec_.role_boundaries(request.prompt);
     EventQueue events;
     {
       const std::lock_guard lock(mutex_);

@@ -68,6 +68,7 @@ Json report_of(const ModelInfo& model, const std::string& prompt, const std::str
           {"prompt_tokens", last.prompt_tokens},
           {"completion_tokens", last.completion_tokens},
           {"cached_tokens", last.cached_tokens},
+          {"cached_tokens_details", server::cache_details(last.cache)},
           {"first_token_seconds", last.first_token_seconds},
           {"total_seconds", last.elapsed_seconds},
           {"decode_tokens_per_second",
@@ -82,6 +83,7 @@ Result<int> generate_one(const GenerateSettings& settings, Engine& engine,
   HEDDLE_ASSIGN_OR_RETURN(Request request, make_request(settings.sampling, engine.model_info(),
                                                         std::move(tokens), kDefaultOutputTokens));
   request.id = kRequestId;
+  request.role_boundaries = codec.role_boundaries(request.prompt);
 
   EventQueue events;
   interrupts().set_handler([&engine](int signal, int count) {

@@ -53,6 +53,7 @@ struct Totals {
   int64_t requests = 0;
   int64_t failed = 0;
   int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
   int64_t output_tokens = 0;
 };
 
@@ -116,6 +117,7 @@ class Batch {
     HEDDLE_ASSIGN_OR_RETURN(Request request, make_request(settings_.sampling, engine_.model_info(),
                                                           std::move(tokens), kDefaultOutputTokens));
     request.id = request_id(index);
+    request.role_boundaries = codec_.role_boundaries(request.prompt);
     running_[index];
     return engine_.submit(std::move(request),
                           [this, index](const RequestEvent& event) { events_.push(index, event); });
@@ -130,6 +132,7 @@ class Batch {
     const Answer done = std::move(answer);
     running_.erase(index);
     totals_.prompt_tokens += event.prompt_tokens;
+    totals_.cached_tokens += event.cached_tokens;
     totals_.output_tokens += event.completion_tokens;
     if (event.finish->reason == FinishReason::kError) {
       finish(index, {{"index", index}, {"error", event.finish->error.message()}}, /*failed=*/true);
@@ -143,7 +146,8 @@ class Batch {
             {"matched_stop", server::matched_stop(*event.finish)},
             {"prompt_tokens", event.prompt_tokens},
             {"completion_tokens", event.completion_tokens},
-            {"cached_tokens", event.cached_tokens}},
+            {"cached_tokens", event.cached_tokens},
+            {"cached_tokens_details", server::cache_details(event.cache)}},
            /*failed=*/false);
   }
 
@@ -184,6 +188,7 @@ class Batch {
             {"requests", totals_.requests},
             {"failed", totals_.failed},
             {"prompt_tokens", totals_.prompt_tokens},
+            {"cached_tokens", totals_.cached_tokens},
             {"output_tokens", totals_.output_tokens},
             {"seconds", seconds},
             {"output_tokens_per_second", static_cast<double>(totals_.output_tokens) / seconds}};

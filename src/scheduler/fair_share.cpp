@@ -66,7 +66,8 @@ Status FairShare::check_queue(int32_t tenant) const {
   const Tenant& owner = at(tenant);
   if (options_.max_queued == 0 || owner.num_queued < options_.max_queued) return {};
   return resource_exhausted(
-      fmt::format("tenant \"{}\" has {} requests waiting, tenant_max_queued = {}; try again when "
+      fmt::format("tenant_queue_full: tenant \"{}\" has {} requests waiting, tenant_max_queued = "
+                  "{}; try again when "
                   "some of them have run",
                   owner.name, owner.num_queued, options_.max_queued));
 }

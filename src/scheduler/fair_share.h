@@ -55,8 +55,8 @@ class FairShare {
   // The tenant's number; a new one for a new name. Ask again for every request, before arrive().
   [[nodiscard]] int32_t tenant(std::string_view name);
 
-  // Error: kResourceExhausted when the tenant has max_queued requests waiting that never ran. For
-  // arriving requests only: returned ones are always taken back.
+  // Error: kResourceExhausted, "tenant_queue_full: ...", when the tenant has max_queued requests
+  // waiting that never ran. For arriving requests only: returned ones are always taken back.
   [[nodiscard]] Status check_queue(int32_t tenant) const;
 
   // Whether one more of the tenant's requests may run.

@@ -68,7 +68,8 @@ Status enter_queue(const QueuedRequest& arriving, std::span<const QueuedRequest>
 
 Status displaced_error() {
   return resource_exhausted(
-      "a more urgent request took this request's place in the full queue; try again later");
+      "displaced: a more urgent request took this request's place in the full queue; try again "
+      "later");
 }
 
 }  // namespace heddle::scheduler

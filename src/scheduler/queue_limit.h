@@ -39,7 +39,7 @@ struct QueuedRequest {
                                  std::span<const QueuedRequest> waiting, const QueueLimits& limits,
                                  std::vector<int32_t>& displaced);
 
-// What a displaced request ends with: kResourceExhausted, told apart from a full queue by its text.
+// What a displaced request ends with: kResourceExhausted; the text begins with "displaced:".
 [[nodiscard]] Status displaced_error();
 
 }  // namespace heddle::scheduler

@@ -27,6 +27,13 @@ nlohmann::ordered_json matched_stop(const Finish& finish) {
   return nullptr;
 }
 
+nlohmann::ordered_json cache_details(const CacheReport& report) {
+  return {{"device", report.reused_tokens},
+          {"matched_tokens", report.matched_tokens},
+          {"exact_repeat", report.exact_repeat},
+          {"deferred_ms", report.deferred_seconds * 1e3}};
+}
+
 double printable_logprob(float logprob) {
   return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
 }

@@ -20,6 +20,8 @@
 #include <heddle/request.h>
 
 #include "server/api_error.h"
+#include "server/fair_key.h"
+#include "server/http_message.h"
 #include "server/text_codec.h"
 
 namespace heddle::server {
@@ -53,6 +55,8 @@ struct CallContext {
   const TextCodec& codec;
   const std::vector<std::string>& served_names;  // the first is ours
   bool allow_any_model_name = true;
+  const HttpRequest& head;  // for its headers
+  const FairKey& fair_key;
   std::string id;       // from the header, or made up
   int64_t created = 0;  // seconds since 1970
 };

@@ -38,6 +38,35 @@ ErrorTypes types_of(int status) {
   }
 }
 
+// Which limit it was, where the message begins with one and a colon.
+struct Limit {
+  std::string_view code;
+  int status;
+};
+
+constexpr Limit kLimits[] = {{"displaced", 503},         {"queue_timeout", 503},
+                             {"running_timeout", 503},   {"deadline_exceeded", 503},
+                             {"tenant_queue_full", 429}, {"queue_full", 503}};
+
+// The queue empties at a rate nobody knows in advance; a few seconds is a fair first try.
+constexpr int kRetrySeconds = 4;
+
+ApiError overloaded(std::string_view message, std::string_view default_code) {
+  for (const Limit& limit : kLimits) {
+    if (!message.starts_with(limit.code)) continue;
+    const std::string_view rest = message.substr(limit.code.size());
+    if (!rest.starts_with(": ")) continue;
+    return {.status = limit.status,
+            .code = std::string(limit.code),
+            .message = std::string(rest.substr(2)),
+            .retry_after_seconds = kRetrySeconds};
+  }
+  return {.status = 503,
+          .code = std::string(default_code),
+          .message = std::string(message),
+          .retry_after_seconds = kRetrySeconds};
+}
+
 Json null_if_empty(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
 Json nested(const ApiError& error) {
@@ -93,11 +122,9 @@ ApiError error_from_status(const Status& status, std::string_view request_id) {
     case StatusCode::kNotFound:
       return {.status = 404, .code = "not_found", .message = status.message()};
     case StatusCode::kResourceExhausted:
-      // The queue empties at a rate nobody knows in advance; a few seconds is a fair first try.
-      return {.status = 503,
-              .code = "queue_full",
-              .message = status.message(),
-              .retry_after_seconds = 4};
+      return overloaded(status.message(), "queue_full");
+    case StatusCode::kDeadlineExceeded:
+      return overloaded(status.message(), "deadline_exceeded");
     case StatusCode::kUnimplemented:
       return {.status = 501, .code = "not_supported", .message = status.message()};
     case StatusCode::kUnavailable:

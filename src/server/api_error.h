@@ -35,7 +35,8 @@ ApiError unsupported_parameter(std::string_view param, std::string_view hint = {
 ApiError loading_error();
 ApiError shutting_down_error();
 
-// The engine's refusal of a request. Internal failures keep their details to the log.
+// The engine's refusal of a request. Internal failures keep their details to the log. Where several
+// limits share a code, the message begins with the limit's name and a colon: "queue_timeout: ...".
 ApiError error_from_status(const Status& status, std::string_view request_id);
 
 [[nodiscard]] std::string error_body(const ApiError& error);

@@ -207,15 +207,7 @@ void ApiHandler::on_answered(const HttpRequest& request, int status, double seco
 
 bool ApiHandler::authorised(const HttpRequest& request) const {
   if (options_.api_key.empty()) return true;
-  constexpr std::string_view kScheme = "bearer ";
-  std::string_view key = request.header("authorization");
-  if (lower_case(key.substr(0, kScheme.size())) == kScheme) {
-    key.remove_prefix(kScheme.size());
-  } else {
-    key = request.header("x-api-key");
-    if (key.empty()) key = request.header("api-key");
-  }
-  return equal_in_constant_time(key, options_.api_key);
+  return equal_in_constant_time(api_key_of(request), options_.api_key);
 }
 
 CallContext ApiHandler::context_of(const HttpRequest& request) const {
@@ -223,6 +215,8 @@ CallContext ApiHandler::context_of(const HttpRequest& request) const {
           .codec = *codec_,
           .served_names = options_.served_model_names,
           .allow_any_model_name = options_.allow_any_model_name,
+          .head = request,
+          .fair_key = options_.fair_key,
           .id = request.id,
           .created = options_.unix_time()};
 }

@@ -79,7 +79,7 @@ void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> 
 void refuse_unserved_features(FieldReader& fields) {
   refuse_fields(fields, {"lora_path", "session_params", "return_hidden_states", "bootstrap_host",
                          "bootstrap_port", "bootstrap_room", "max_thinking_tokens", "background",
-                         "deadline_ms", "input_embeds"});
+                         "input_embeds"});
 }
 
 void check_response_format(FieldReader& fields) {

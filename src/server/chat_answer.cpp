@@ -16,7 +16,7 @@ class ChatAdapter final : public ApiAdapter {
   explicit ChatAdapter(ChatAnswerOptions options)
       : options_(std::move(options)),
         choices_(options_.num_choices),
-        usage_(options_.num_choices, options_.num_choices) {}
+        usage_(options_.num_choices, options_.num_choices, options_.cache_details) {}
 
   void event(size_t choice, const RequestEvent& event, std::string& out) override {
     usage_.update(choice, event);

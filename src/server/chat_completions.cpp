@@ -7,6 +7,7 @@
 #include "server/chat_messages.h"
 #include "server/json_text.h"
 #include "server/sampling_fields.h"
+#include "server/scheduling_fields.h"
 
 namespace heddle::server {
 namespace {
@@ -88,7 +89,7 @@ void refuse_unserved_chat_fields(FieldReader& fields) {
         unsupported_parameter(fields.find("functions") != nullptr ? "functions" : "function_call",
                               "it is deprecated; use `tools` and `tool_choice`"));
   }
-  refuse_fields(fields, {"return_meta_info", "return_cached_tokens_details", "audio"});
+  refuse_fields(fields, {"return_meta_info", "audio"});
   if (const Json* modalities = fields.array("modalities")) {
     for (const Json& modality : *modalities) {
       if (modality != "text")
@@ -161,6 +162,8 @@ PrepareResult prepare_chat(const CallContext& context, std::string_view body) {
   if (top_logprobs && !answer.logprobs) {
     fields.fail(invalid_value("top_logprobs", "`top_logprobs` needs `logprobs`: true."));
   }
+  const SchedulingFields scheduling = read_scheduling_fields(fields, context);
+  answer.cache_details = fields.boolean("return_cached_tokens_details").value_or(false);
   answer.return_token_ids = fields.boolean("return_token_ids").value_or(false);
   const bool return_prompt_ids =
       fields.boolean("return_prompt_token_ids").value_or(answer.return_token_ids);
@@ -173,6 +176,8 @@ PrepareResult prepare_chat(const CallContext& context, std::string_view body) {
                                   "messages")) {
     return *error;
   }
+  request.role_boundaries = context.codec.role_boundaries(request.prompt);
+  scheduling.apply(request);
   request.sampling = sampling.sampling;
   request.stop = sampling.stop;
   request.skip_special_tokens = sampling.skip_special_tokens;

@@ -25,6 +25,7 @@ struct ChatAnswerOptions {
   StreamOptions streaming;
   bool logprobs = false;
   bool return_token_ids = false;
+  bool cache_details = false;                            // in the usage
   std::optional<std::vector<TokenId>> prompt_token_ids;  // to be shown
   const TextCodec* codec = nullptr;                      // outlives the adapter
 };

@@ -23,7 +23,7 @@ class CompletionAdapter final : public ApiAdapter {
   explicit CompletionAdapter(CompletionAnswerOptions options)
       : options_(std::move(options)),
         choices_(options_.num_choices),
-        usage_(options_.num_choices, options_.choices_per_prompt) {
+        usage_(options_.num_choices, options_.choices_per_prompt, options_.cache_details) {
     if (options_.echoes.empty()) return;
     for (size_t i = 0; i < choices_.size(); ++i) {
       choices_[i].text = options_.echoes[i / options_.choices_per_prompt];

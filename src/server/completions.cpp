@@ -7,6 +7,7 @@
 #include "server/json_text.h"
 #include "server/prompt_list.h"
 #include "server/sampling_fields.h"
+#include "server/scheduling_fields.h"
 
 namespace heddle::server {
 namespace {
@@ -53,6 +54,8 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   if (echo && logprobs) {
     fields.fail(unsupported_parameter("echo", "with `logprobs`: a prompt's own are not computed"));
   }
+  const SchedulingFields scheduling = read_scheduling_fields(fields, context);
+  answer.cache_details = fields.boolean("return_cached_tokens_details").value_or(false);
   answer.return_token_ids = fields.boolean("return_token_ids").value_or(false);
   const Json* prompt = fields.find("prompt");
   if (prompt == nullptr) fields.fail(missing_parameter("prompt"));
@@ -78,6 +81,8 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
     }
     Request request;
     request.prompt = ids;
+    request.role_boundaries = context.codec.role_boundaries(request.prompt);
+    scheduling.apply(request);
     request.sampling = fitted.sampling;
     request.stop = fitted.stop;
     request.skip_special_tokens = fitted.skip_special_tokens;

@@ -26,6 +26,7 @@ class GenerateAdapter final : public ApiAdapter {
                    .prompt_tokens = event.prompt_tokens,
                    .completion_tokens = event.completion_tokens,
                    .cached_tokens = event.cached_tokens,
+                   .cache = event.cache,
                    .queue_seconds = event.queue_seconds,
                    .elapsed_seconds = event.elapsed_seconds};
     if (!options_.stream) return;
@@ -52,6 +53,7 @@ class GenerateAdapter final : public ApiAdapter {
     int64_t prompt_tokens = 0;
     int64_t completion_tokens = 0;
     int64_t cached_tokens = 0;
+    CacheReport cache;
     double queue_seconds = 0;
     double elapsed_seconds = 0;
   };
@@ -102,6 +104,7 @@ class GenerateAdapter final : public ApiAdapter {
                  {"prompt_tokens", choice.last.prompt_tokens},
                  {"completion_tokens", choice.last.completion_tokens},
                  {"cached_tokens", choice.last.cached_tokens},
+                 {"cached_tokens_details", cache_details(choice.last.cache)},
                  {"weight_version", "default"},
                  {"e2e_latency", choice.last.elapsed_seconds},
                  {"queue_time", choice.last.queue_seconds}};

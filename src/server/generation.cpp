@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/generation.h"
 
+#include <chrono>
+
 #include <fmt/format.h>
 
 #include "server/json_text.h"
 
 namespace heddle::server {
 namespace {
+
+// A turn of the I/O thread: long enough that waking costs nothing, short beside any timeout.
+constexpr std::chrono::milliseconds kTurn{5};
 
 // Appends a later event of the same request to an earlier one that was not told yet.
 void merge(RequestEvent& earlier, RequestEvent&& later) {
@@ -22,22 +27,38 @@ std::string milliseconds(double seconds) { return fmt::format("{:.3f}", seconds 
 
 void EventInbox::push(const std::shared_ptr<Generation>& generation, size_t choice,
                       const RequestEvent& event) {
-  bool first = false;
+  bool wake = false;
   {
     const std::lock_guard lock(mutex_);
-    first = entries_.empty();
     entries_.push_back({generation, choice, event});
+    wake = !std::exchange(awake_, true);
   }
-  if (first) post_([this] { deliver(); });
+  if (wake) post_([this] { deliver(); });
 }
 
 void EventInbox::deliver() {
-  std::vector<Entry> entries;
+  if (num_told_ == taken_.size()) {
+    taken_.clear();
+    num_told_ = 0;
+    const std::lock_guard lock(mutex_);
+    taken_.swap(entries_);
+  }
+  const auto end = std::chrono::steady_clock::now() + kTurn;
+  try {
+    while (num_told_ < taken_.size() && std::chrono::steady_clock::now() < end) {
+      Entry entry = std::move(taken_[num_told_++]);
+      entry.generation->on_event(entry.choice, std::move(entry.event));
+    }
+  } catch (...) {  // out of memory: that event is lost, the others are not
+    post_([this] { deliver(); });
+    throw;
+  }
   {
     const std::lock_guard lock(mutex_);
-    entries.swap(entries_);
+    awake_ = num_told_ < taken_.size() || !entries_.empty();
+    if (!awake_) return;
   }
-  for (Entry& entry : entries) entry.generation->on_event(entry.choice, std::move(entry.event));
+  post_([this] { deliver(); });
 }
 
 void Generation::start(GenerationHost& host, std::shared_ptr<Exchange> exchange,

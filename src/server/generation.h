@@ -25,7 +25,9 @@ namespace heddle::server {
 class Generation;
 
 // Carries events from the engine's thread to the I/O thread: what arrives during one step is handed
-// over with one wake-up.
+// over with one wake-up. Where the I/O thread falls behind, it tells them for a few milliseconds at
+// a time, so that sockets and timers have their turn: a reader that stopped is cut off however much
+// there is to tell it.
 //
 // Threading: push() is thread-safe.
 class EventInbox {
@@ -48,6 +50,11 @@ class EventInbox {
   std::function<void(std::function<void()>)> post_;
   std::mutex mutex_;
   std::vector<Entry> entries_;  // guarded by mutex_
+  bool awake_ = false;          // a deliver() is on its way; guarded by mutex_
+
+  // I/O thread only: what was taken, and how much of it was told.
+  std::vector<Entry> taken_;
+  size_t num_told_ = 0;
 };
 
 // What every generation shares; outlives them.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/http_connection.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include <boost/asio/as_tuple.hpp>
@@ -47,7 +48,9 @@ HttpRequest head_of(const http::request<http::string_body>& message) {
   HttpRequest request;
   request.method = std::string(message.method_string());
   const std::string_view target(message.target().data(), message.target().size());
-  request.path = percent_decode(target.substr(0, target.find('?')));
+  const size_t path_end = std::min(target.find('?'), target.size());
+  request.path = percent_decode(target.substr(0, path_end));
+  request.query = std::string(target.substr(std::min(path_end + 1, target.size())));
   for (const auto& field : message) {
     request.headers.emplace_back(
         lower_case({field.name_string().data(), field.name_string().size()}),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/http_message.h"
 
+#include <algorithm>
 #include <ctime>
 
 #include <fmt/format.h>
@@ -31,6 +32,17 @@ std::string_view HttpRequest::header(std::string_view name) const {
     if (key == name) return value;
   }
   return {};
+}
+
+std::optional<std::string> HttpRequest::query_value(std::string_view name) const {
+  for (std::string_view rest = query; !rest.empty();) {
+    const std::string_view pair = rest.substr(0, rest.find('&'));
+    rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
+    const size_t equals = std::min(pair.find('='), pair.size());
+    if (percent_decode(pair.substr(0, equals)) != name) continue;
+    return percent_decode(pair.substr(std::min(equals + 1, pair.size())));
+  }
+  return std::nullopt;
 }
 
 std::string_view reason_phrase(int status) {

@@ -5,6 +5,7 @@
 // Threading: values.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,12 +18,16 @@ using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 struct HttpRequest {
   std::string method;   // "GET"
   std::string path;     // percent-decoded, without the query
+  std::string query;    // as sent, without the '?'
   HttpHeaders headers;  // names in lower case
   std::string body;
   std::string id;  // of the answer's x-request-id; the body's `rid` may replace it
 
   // The first value of a header, "" when absent. `name` in lower case.
   [[nodiscard]] std::string_view header(std::string_view name) const;
+
+  // The first value of a query parameter, percent-decoded; none when absent.
+  [[nodiscard]] std::optional<std::string> query_value(std::string_view name) const;
 };
 
 struct HttpResponse {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "chat/chat_template.h"
+#include "chat/role_boundaries.h"
 #include "server/text_codec.h"
 #include "tokenizer/tokenizer.h"
 
@@ -13,7 +14,9 @@ namespace {
 class ModelCodec final : public TextCodec {
  public:
   ModelCodec(const tokenizer::Tokenizer& tokenizer, Result<chat::ChatTemplate> chat_template)
-      : tokenizer_(tokenizer), chat_template_(std::move(chat_template)) {}
+      : tokenizer_(tokenizer), chat_template_(std::move(chat_template)) {
+    if (chat_template_.ok()) role_token_ = chat::find_role_token(*chat_template_, tokenizer_);
+  }
 
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text,
                                                     bool add_special_tokens) const override {
@@ -32,6 +35,11 @@ class ModelCodec final : public TextCodec {
     return bytes;
   }
 
+  [[nodiscard]] std::vector<int64_t> role_boundaries(
+      std::span<const TokenId> prompt) const override {
+    return role_token_ ? chat::role_boundaries(prompt, *role_token_) : std::vector<int64_t>();
+  }
+
   [[nodiscard]] Result<std::string> render_chat(
       const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
       bool add_generation_prompt, const nlohmann::ordered_json& variables) const override {
@@ -45,6 +53,7 @@ class ModelCodec final : public TextCodec {
  private:
   const tokenizer::Tokenizer& tokenizer_;
   Result<chat::ChatTemplate> chat_template_;
+  std::optional<TokenId> role_token_;
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "server/json_text.h"
 #include "server/prompt_list.h"
 #include "server/sampling_fields.h"
+#include "server/scheduling_fields.h"
 
 namespace heddle::server {
 namespace {
@@ -20,8 +21,8 @@ constexpr int64_t kDefaultMaxNewTokens = 128;
 
 void refuse_unserved_generate_fields(FieldReader& fields) {
   refuse_unserved_features(fields);
-  refuse_fields(fields, {"image_data", "video_data", "audio_data", "token_ids_logprob",
-                         "require_reasoning", "ttft_slo_ms"});
+  refuse_fields(
+      fields, {"image_data", "video_data", "audio_data", "token_ids_logprob", "require_reasoning"});
 }
 
 // A field of a batch: one value for all prompts, or a list of one per prompt.
@@ -59,6 +60,22 @@ LogprobFields read_logprobs(FieldReader& fields, size_t index, size_t num_prompt
     inner.fail(unsupported_parameter(
         "logprob_start_len", "only -1, the output, is served; a prompt's are not computed"));
   }
+  if (inner.error()) fields.fail(*inner.error());
+  return result;
+}
+
+// `user` is one for the whole batch; all others may be lists.
+SchedulingFields read_prompt_scheduling(FieldReader& fields, const CallContext& context,
+                                        size_t index, size_t num_prompts) {
+  Json entry = Json::object();
+  for (const char* name :
+       {"priority", "routing_key", "ttft_slo_ms", "deadline_ms", "cache_salt", "extra_key"}) {
+    const Json* value = per_prompt(fields, fields.find(name), index, num_prompts, name);
+    if (value != nullptr) entry[name] = *value;
+  }
+  if (const Json* user = fields.find("user")) entry["user"] = *user;
+  FieldReader inner(entry);
+  SchedulingFields result = read_scheduling_fields(inner, context);
   if (inner.error()) fields.fail(*inner.error());
   return result;
 }
@@ -132,6 +149,7 @@ PrepareResult prepare_generate(const CallContext& context, std::string_view body
       fields.fail(invalid_type("sampling_params", "an object or a list of objects"));
     }
     const LogprobFields logprobs = read_logprobs(fields, i, num_prompts);
+    const SchedulingFields scheduling = read_prompt_scheduling(fields, context, i, num_prompts);
     if (fields.error()) return *fields.error();
     FieldReader inner(params == nullptr || params->is_null() ? nothing : *params,
                       "sampling_params.");
@@ -144,6 +162,8 @@ PrepareResult prepare_generate(const CallContext& context, std::string_view body
     }
     Request request;
     request.prompt = list.prompts[i];
+    request.role_boundaries = context.codec.role_boundaries(request.prompt);
+    scheduling.apply(request);
     request.sampling = sampling.sampling;
     request.stop = sampling.stop;
     request.skip_special_tokens = sampling.skip_special_tokens;

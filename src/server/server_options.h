@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "server/fair_key.h"
 #include "server/http_server.h"
 
 namespace heddle::server {
@@ -17,6 +18,7 @@ struct ServerOptions {
   std::string model_path;                       // shown by /get_model_info
   std::string api_key;                          // empty: everyone may ask
   bool allow_any_model_name = true;             // false: 404 for a `model` that is not served
+  FairKey fair_key;                             // what tells tenants apart
   double shutdown_timeout_seconds =
       30;                           // for running requests to finish; below 0: as long as it takes
   double stuck_after_seconds = 20;  // work waits and no step ended for so long: unhealthy

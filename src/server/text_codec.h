@@ -38,6 +38,10 @@ class TextCodec {
   // The bytes one token stands for; not always whole characters.
   [[nodiscard]] virtual std::string token_bytes(TokenId token) const = 0;
 
+  // Where messages begin in a prompt (chat/role_boundaries.h).
+  [[nodiscard]] virtual std::vector<int64_t> role_boundaries(
+      std::span<const TokenId> prompt) const = 0;
+
   // Runs the chat template. `tools` is a list or null; `variables` an object of further ones.
   // Error: kInvalidArgument with the template's own complaint, kUnimplemented without a template.
   [[nodiscard]] virtual Result<std::string> render_chat(

@@ -15,8 +15,10 @@ namespace heddle::server {
 
 class Usage {
  public:
-  // Choices are prompt-major; prompts have `choices_per_prompt` answers each.
-  Usage(size_t num_choices, size_t choices_per_prompt);
+  // Choices are prompt-major; prompts have `choices_per_prompt` answers each. `cache_details`:
+  // prompt_tokens_details also say how far the prompts were known and whether not even their last
+  // token was computed.
+  Usage(size_t num_choices, size_t choices_per_prompt, bool cache_details);
 
   void update(size_t choice, const RequestEvent& event);
 
@@ -28,9 +30,12 @@ class Usage {
     int64_t prompt_tokens = 0;
     int64_t completion_tokens = 0;
     int64_t cached_tokens = 0;
+    int64_t matched_tokens = 0;
+    bool exact_repeat = false;
   };
 
   size_t choices_per_prompt_;
+  bool cache_details_;
   std::vector<Counts> choices_;
 };
 

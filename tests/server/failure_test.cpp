@@ -20,14 +20,18 @@ class FailureTest : public ServerTest {
     return text.str();
   }
 
-  // An answer without end, for as long as a test lasts.
-  static std::vector<RequestEvent> endless(const Request&) {
-    return answer_events(std::vector<std::string>(10000, "word "));
+  // An answer without end: however slow the server is, the engine is not done before it.
+  static FakeEngine::Script endless(std::string text) {
+    return [text = std::move(text)](const Request&) {
+      auto events = answer_events({text});
+      events.pop_back();
+      return events;
+    };
   }
 };
 
 TEST_F(FailureTest, LeavingWhileAnAnswerIsMadeCancelsIt) {
-  engine->script = endless;
+  engine->script = endless("word ");
   engine->step_microseconds = 1000;
   start();
   HttpClient client(server->port());
@@ -49,7 +53,7 @@ TEST_F(FailureTest, LeavingWhileQueuedCancelsEveryChoice) {
 }
 
 TEST_F(FailureTest, LeavingAStreamCancelsIt) {
-  engine->script = endless;
+  engine->script = endless("word ");
   engine->step_microseconds = 1000;
   start();
   for (const bool hard : {false, true}) {
@@ -64,9 +68,8 @@ TEST_F(FailureTest, LeavingAStreamCancelsIt) {
 
 TEST_F(FailureTest, ASlowReaderIsCutOffAndItsRequestCancelled) {
   options.http.max_outbox_bytes = 64 << 10;
-  engine->script = [](const Request&) {
-    return answer_events(std::vector<std::string>(4000, std::string(10000, 'x')));
-  };
+  engine->script = endless(std::string(10000, 'x'));
+  engine->step_microseconds = 100;
   start();
   HttpClient slow(server->port(), /*receive_buffer_bytes=*/4096);
   slow.send_request("POST", "/v1/chat/completions",
@@ -78,16 +81,31 @@ TEST_F(FailureTest, ASlowReaderIsCutOffAndItsRequestCancelled) {
 
 TEST_F(FailureTest, AReaderThatStopsIsCutOffInTheEnd) {
   options.http.write_timeout_seconds = 0.3;
-  options.http.max_outbox_bytes = 1 << 30;
-  engine->script = [](const Request&) {
-    return answer_events(std::vector<std::string>(5000, std::string(10000, 'x')));
-  };
-  engine->step_microseconds = 2000;  // not done before the time is up
+  options.http.max_outbox_bytes = int64_t{1} << 40;  // only the time can end it
+  engine->script = endless(std::string(10000, 'x'));
+  engine->step_microseconds = 2000;
   start();
   HttpClient stopped(server->port(), /*receive_buffer_bytes=*/4096);
   stopped.send_request("POST", "/v1/chat/completions",
                        chat_body({{"stream", true}, {"rid", "s"}}).dump());
   EXPECT_TRUE(eventually([this] { return engine->cancelled().contains("s"); }));
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
+}
+
+// An engine that is faster than the I/O thread must not keep it from its sockets and clocks.
+TEST_F(FailureTest, AFloodOfEventsDoesNotHoldUpTheProbes) {
+  engine->script = endless("word ");
+  start();
+  std::vector<std::unique_ptr<HttpClient>> readers;
+  for (int i = 0; i < 32; ++i) {
+    readers.push_back(std::make_unique<HttpClient>(server->port()));
+    readers.back()->send_request("POST", "/v1/completions",
+                                 Json{{"prompt", "x"}, {"stream", true}, {"n", 8}}.dump());
+  }
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 32 * 8; }));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(get("/health").status, 200);
+  for (const auto& reader : readers) reader->reset();
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
 }
 
 TEST_F(FailureTest, AFullQueueIsToldInTheGoldenWords) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // FakeEngine says to each request what its script says, one event a step, on a thread of its own;
-// and FakeCodec makes tokens of bytes. Together they let the server be tested without a model.
+// a script without an end goes on with its last event until the request is cancelled. FakeCodec
+// makes tokens of bytes. Together they let the server be tested without a model.
 #pragma once
 
 #include <atomic>
@@ -182,7 +183,8 @@ class FakeEngine final : public Engine {
         if (aborted) {
           event.finish = finish_of(FinishReason::kAbort);
         } else {
-          event = live->events[live->next++];
+          event = live->events[live->next];
+          if (live->next + 1 < live->events.size()) ++live->next;
         }
         live->completion_tokens += static_cast<int64_t>(event.tokens.size());
         event.prompt_tokens = static_cast<int64_t>(live->request.prompt.size());
@@ -217,7 +219,7 @@ class FakeEngine final : public Engine {
   std::thread thread_;
 };
 
-// A token is a byte; a chat is "role: content|" for each message.
+// A token is a byte; a chat is "role: content|" for each message, and a message begins after a '|'.
 class FakeCodec final : public TextCodec {
  public:
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, bool) const override {
@@ -236,6 +238,15 @@ class FakeCodec final : public TextCodec {
   [[nodiscard]] std::string token_bytes(TokenId token) const override {
     return token < 256 ? std::string(1, static_cast<char>(token))
                        : "<" + std::to_string(token) + ">";
+  }
+
+  [[nodiscard]] std::vector<int64_t> role_boundaries(
+      std::span<const TokenId> prompt) const override {
+    std::vector<int64_t> boundaries;
+    for (size_t i = 1; i < prompt.size(); ++i) {
+      if (prompt[i - 1] == '|') boundaries.push_back(static_cast<int64_t>(i));
+    }
+    return boundaries;
   }
 
   [[nodiscard]] Result<std::string> render_chat(

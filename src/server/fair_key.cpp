@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/fair_key.h"
+
+#include <functional>
+
+#include <fmt/format.h>
+
+namespace heddle::server {
+namespace {
+
+constexpr std::string_view kHeaderPrefix = "header:";
+
+}  // namespace
+
+Result<FairKey> parse_fair_key(std::string_view text) {
+  if (text == "none") return FairKey{.source = FairKey::Source::kNone, .header = {}};
+  if (text == "user") return FairKey{.source = FairKey::Source::kUser, .header = {}};
+  if (text == "api-key") return FairKey{.source = FairKey::Source::kApiKey, .header = {}};
+  if (text.starts_with(kHeaderPrefix) && text.size() > kHeaderPrefix.size()) {
+    return FairKey{.source = FairKey::Source::kHeader,
+                   .header = lower_case(text.substr(kHeaderPrefix.size()))};
+  }
+  return invalid_argument(
+      fmt::format("fair-key \"{}\" is not known; use none, user, api-key or header:NAME", text));
+}
+
+std::string tenant_of(const FairKey& key, const HttpRequest& head, std::string_view user) {
+  switch (key.source) {
+    case FairKey::Source::kNone:
+      break;
+    case FairKey::Source::kUser:
+      return std::string(user);
+    case FairKey::Source::kApiKey: {
+      const std::string_view sent = api_key_of(head);
+      return sent.empty() ? "" : fmt::format("key-{:016x}", std::hash<std::string_view>()(sent));
+    }
+    case FairKey::Source::kHeader:
+      return std::string(head.header(key.header));
+  }
+  return {};
+}
+
+std::string_view api_key_of(const HttpRequest& head) {
+  constexpr std::string_view kScheme = "bearer ";
+  std::string_view key = head.header("authorization");
+  if (lower_case(key.substr(0, kScheme.size())) == kScheme) {
+    key.remove_prefix(kScheme.size());
+    return key;
+  }
+  key = head.header("x-api-key");
+  return key.empty() ? head.header("api-key") : key;
+}
+
+}  // namespace heddle::server
