@@ -169,5 +169,26 @@ TEST(Families, NameTheWindowOfEveryLayerThatKeepsKeysAndValues) {
   EXPECT_THAT(qwen3_5.kv_windows, ElementsAre(0, 0));
 }
 
+TEST(Qwen35, FindsItsLanguageModelInsideAMultimodalCheckpoint) {
+  const auto config = checkpoint::parse_model_config(R"({
+    "architectures": ["Qwen3_5MoeForConditionalGeneration"], "model_type": "qwen3_5_moe",
+    "text_config": {"vocab_size": 320, "hidden_size": 64, "num_hidden_layers": 4,
+      "num_attention_heads": 4, "num_experts": 4, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 32}})");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  const auto model = create_model(*config);
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  for (const checkpoint::WeightSpec& spec : (*model)->weight_specs()) {
+    for (const checkpoint::Assembly& assembly : spec.alternatives) {
+      for (const checkpoint::HubPiece& piece : assembly) {
+        EXPECT_THAT(
+            piece.tensor.name,
+            ::testing::StartsWith(spec.name == "lm_head" ? "lm_head." : "model.language_model."));
+      }
+    }
+  }
+  EXPECT_THAT((*model)->ignored_prefixes(), ElementsAre("mtp.", "model.visual.", "visual."));
+}
+
 }  // namespace
 }  // namespace heddle::models

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole engine over the real model in exact mode: company, chunks, page sizes and pools too
-// small for everybody never change a token or a bit of its logprob.
+// The whole engine in exact mode, over models that keep recurrent states, that keep none, and whose
+// layers slide: company, chunks, page sizes and pools too small for everybody never change a token
+// or a bit of its logprob.
 #include <condition_variable>
+#include <filesystem>
 #include <mutex>
 #include <vector>
 
@@ -26,13 +28,14 @@ bool operator==(const Answer& a, const Answer& b) {
 }
 
 constexpr int64_t kNewTokens = 40;
+constexpr int64_t kVocabulary = 311;  // below that of every model here
 
 std::vector<std::vector<TokenId>> prompts() {
   std::vector<std::vector<TokenId>> all;
   for (const int64_t length : {1, 17, 64, 65, 130, 200}) {
     std::vector<TokenId> prompt;
     for (int64_t i = 0; i < length; ++i) {
-      prompt.push_back(static_cast<TokenId>((i * 7919 + length * 31) % 1400));
+      prompt.push_back(static_cast<TokenId>((i * 7919 + length * 31) % kVocabulary));
     }
     all.push_back(std::move(prompt));
   }
@@ -40,8 +43,9 @@ std::vector<std::vector<TokenId>> prompts() {
 }
 
 // Answers to all prompts, one after the other or all at once.
-std::vector<Answer> answer_all(EngineOptions options, bool together) {
-  options.model_dir = testing::repository_path("models/heddle-tiny");
+std::vector<Answer> answer_all(const std::filesystem::path& model, EngineOptions options,
+                               bool together) {
+  options.model_dir = model;
   options.exact = true;
   options.num_threads = 2;
   auto engine = Engine::create(options);
@@ -78,21 +82,54 @@ std::vector<Answer> answer_all(EngineOptions options, bool together) {
   return answers;
 }
 
-TEST(EngineExactness, NothingThatMovesWorkAroundChangesABit) {
-  const std::vector<Answer> alone = answer_all({}, /*together=*/false);
+void expect_the_same_bits_however_work_is_moved(const std::filesystem::path& model) {
+  const std::vector<Answer> alone = answer_all(model, {}, /*together=*/false);
   for (const Answer& answer : alone) {
     EXPECT_TRUE(answer.finished);
     EXPECT_EQ(std::ssize(answer.tokens), kNewTokens);
     EXPECT_EQ(std::ssize(answer.logprobs), kNewTokens);
   }
-  EXPECT_EQ(answer_all({}, true), alone) << "together";
-  EXPECT_EQ(answer_all({.max_running_requests = 8, .chunked_prefill_tokens = 64}, true), alone)
+  const auto together = [&](EngineOptions options) { return answer_all(model, options, true); };
+  EXPECT_EQ(together({}), alone) << "together";
+  EXPECT_EQ(together({.max_running_requests = 8, .chunked_prefill_tokens = 64}), alone)
       << "in chunks";
-  EXPECT_EQ(answer_all({.page_size = 1}, true), alone) << "page size 1";
-  EXPECT_EQ(answer_all({.page_size = 128}, true), alone) << "page size 128";
-  EXPECT_EQ(answer_all({.max_running_requests = 2}, true), alone) << "two at a time";
+  EXPECT_EQ(together({.page_size = 1}), alone) << "page size 1";
+  EXPECT_EQ(together({.page_size = 128}), alone) << "page size 128";
+  EXPECT_EQ(together({.max_running_requests = 2}), alone) << "two at a time";
   // 477 prompt tokens and 240 new ones do not fit into 512: somebody has to give way.
-  EXPECT_EQ(answer_all({.max_total_tokens = 512}, true), alone) << "a pool too small for all";
+  EXPECT_EQ(together({.max_total_tokens = 512}), alone) << "a pool too small for all";
+}
+
+// A copy of a golden model's folder with the tokenizer of heddle-tiny: goldens have none, and the
+// prompts here are token ids.
+std::filesystem::path with_tokenizer(const std::filesystem::path& model) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(::testing::TempDir()) / ("heddle_" + model.filename().string());
+  fs::create_directories(folder);
+  const auto copy = [&](const fs::path& from) {
+    fs::copy_file(from, folder / from.filename(), fs::copy_options::overwrite_existing);
+  };
+  for (const char* name : {"config.json", "generation_config.json", "model.safetensors"}) {
+    copy(model / name);
+  }
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    copy(testing::repository_path("models/heddle-tiny") / name);
+  }
+  return folder;
+}
+
+TEST(EngineExactness, NothingThatMovesWorkAroundChangesABit) {
+  expect_the_same_bits_however_work_is_moved(testing::repository_path("models/heddle-tiny"));
+}
+
+TEST(EngineExactness, NorOfAModelWithoutRecurrentStates) {
+  expect_the_same_bits_however_work_is_moved(
+      with_tokenizer(testing::repository_path("tests/golden/qwen2")));
+}
+
+TEST(EngineExactness, NorOfAModelWhoseLayersSlide) {
+  HEDDLE_SHARED_PATH_OR_SKIP(model, "golden/gpt_oss");
+  expect_the_same_bits_however_work_is_moved(with_tokenizer(model));
 }
 
 }  // namespace
