@@ -88,11 +88,13 @@ TEST(CheckpointPolicyTest, MultiWantsForksAndTailMostAndEvictsForThemAlone) {
                                       .free_slots = 10,
                                       .num_slots = 100,
                                       .keeps_hidden = true});
-  EXPECT_THAT(wanted,
-              ElementsAre(CheckpointWish{256, true, false}, CheckpointWish{64, true, false},
-                          CheckpointWish{576, true, false}, CheckpointWish{128, false, false},
-                          CheckpointWish{192, false, false}, CheckpointWish{384, false, false},
-                          CheckpointWish{600, false, true}, CheckpointWish{512, false, false}));
+  EXPECT_THAT(wanted, ElementsAre(CheckpointWish{.tokens = 256, .evicts = true},
+                                  CheckpointWish{.tokens = 64, .evicts = true},
+                                  CheckpointWish{.tokens = 576, .evicts = true},
+                                  CheckpointWish{.tokens = 128}, CheckpointWish{.tokens = 192},
+                                  CheckpointWish{.tokens = 384},
+                                  CheckpointWish{.tokens = 600, .keeps_hidden = true},
+                                  CheckpointWish{.tokens = 512, .spacing = 256}));
 }
 
 TEST(CheckpointPolicyTest, MultiKeepsTheTailBeforeTheLastToken) {

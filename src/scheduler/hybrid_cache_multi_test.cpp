@@ -99,11 +99,12 @@ INSTANTIATE_TEST_SUITE_P(
                   {128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 1472, 1500}},
                  {{{'b', 1000}}, 0, {256, 512, 768, 960, 1000}}}},
         // Seven slots: the tail and the end first, then strides from the deepest on. The second
-        // finds none free, and nothing is evicted for what is optional: the tail alone.
+        // finds none free: the tail at any cost, and every 256th token in the place of states that
+        // are worth less.
         History{"NothingOptionalWithoutAFreeSlot",
                 8,
                 {{{{'a', 1000}}, 0, {384, 512, 640, 768, 896, 960, 1000}},
-                 {{{'b', 1000}}, 0, {960}, {100, 500}}}},
+                 {{{'b', 1000}}, 0, {256, 512, 768, 960}, {100, 500}}}},
         // Two slots: the fork is wanted more than the tail, and is there for the third.
         History{"ForkBeforeTail",
                 2,
