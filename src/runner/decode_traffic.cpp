@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/decode_traffic.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "runner/pools.h"
@@ -14,11 +15,20 @@ double part_read(const graph::Node& node, const TensorView& weight, int64_t batc
   const auto rows = static_cast<double>(weight.shape[0]);
   const auto sequences = static_cast<double>(batch);
   if (node.op->name == "embedding") return std::min(1.0, sequences / rows);
-  if (node.op->name == "routed_moe") {
+  if (node.op->name.starts_with("routed_moe")) {
     const double chosen = static_cast<double>(node.attrs.integer("top_k")) / rows;
     return 1.0 - std::pow(1.0 - chosen, sequences);
   }
   return 1.0;
+}
+
+// Rows of keys and values that a token reads in all layers together.
+int64_t rows_read(const models::CacheNeeds& needs, int64_t context_tokens) {
+  int64_t rows = 0;
+  for (const int64_t window : needs.kv_windows) {
+    rows += window > 0 ? std::min(window, context_tokens) : context_tokens;
+  }
+  return rows;
 }
 
 }  // namespace
@@ -35,10 +45,11 @@ DecodeTraffic decode_traffic(const ForwardPass& pass, int64_t batch, int64_t con
     }
   }
   const models::CacheNeeds needs = pass.cache_needs();
-  const int64_t token_bytes = kv_layout(needs, 16, pass.dtype()).bytes_per_token();
+  const int64_t row_bytes = kv_layout(needs, 16, pass.dtype()).bytes_per_token() /
+                            std::max<int64_t>(1, needs.num_kv_layers);
   const int64_t state_bytes = needs.num_state_layers > 0 ? state_layout(needs).bytes_per_slot() : 0;
   traffic.cache_bytes =
-      static_cast<double>(batch * (context_tokens * token_bytes + 2 * state_bytes));
+      static_cast<double>(batch * (rows_read(needs, context_tokens) * row_bytes + 2 * state_bytes));
   return traffic;
 }
 

@@ -157,6 +157,15 @@ TEST(ForwardPass, CountsTheBytesOfADecodeStep) {
   EXPECT_NEAR(many, all, 0.05 * all);
 }
 
+TEST(ForwardPass, CountsOnlyTheTokensThatAWindowReads) {
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "golden/mistral_sliding");  // three layers, windows of 24
+  const auto pass = ForwardPass::create({.model_dir = folder, .max_step_tokens = 1});
+  ASSERT_TRUE(pass.ok()) << pass.status().to_string();
+  const double row_bytes = 2 * 2 * 16 * 4;  // a key and a value of two heads of 16 floats
+  EXPECT_EQ(runner::decode_traffic(**pass, 1, 10).cache_bytes, 3 * 10 * row_bytes);
+  EXPECT_EQ(runner::decode_traffic(**pass, 2, 1000).cache_bytes, 2 * 3 * 24 * row_bytes);
+}
+
 TEST(LoadModel, PlansItsMemoryAndNamesBadOptions) {
   EngineOptions options{.model_dir = testing::repository_path("models/heddle-tiny")};
   const auto loaded = runner::load_model(options);

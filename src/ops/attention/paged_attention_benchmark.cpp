@@ -26,6 +26,7 @@ struct AttentionLoad {
   int64_t context_len = 0;
   int64_t num_rows = 0;
   int64_t num_sequences = 1;
+  int64_t window = 0;
   DType dtype = DType::kF32;
 };
 
@@ -69,6 +70,7 @@ class AttentionRun {
                                                      .num_kv_heads = kKvHeads,
                                                      .head_dim = kHeadDim,
                                                      .scale = 0.088f,
+                                                     .window = load_.window,
                                                      .kv = {k_pages_.view(), v_pages_.view()},
                                                      .forward = &forward_,
                                                      .workspace = workspace_});
@@ -95,17 +97,22 @@ class AttentionRun {
 };
 
 OpBenchmark attention_benchmark(CpuContext& context, const AttentionLoad& load) {
-  const auto rows = static_cast<double>(load.num_rows),
-             before = static_cast<double>(load.context_len);
-  const auto B = static_cast<double>(load.B);
-  const double pairs = B * (rows * before + rows * (rows + 1) / 2);
+  const auto rows = static_cast<double>(load.num_rows), B = static_cast<double>(load.B);
+  const auto before = static_cast<double>(
+      load.window > 0 ? std::min(load.context_len, load.window - 1) : load.context_len);
+  double pairs = 0;
+  for (int64_t row = 0; row < load.num_rows; ++row) {
+    const int64_t seen = load.context_len + row + 1;
+    pairs += B * static_cast<double>(load.window > 0 ? std::min(seen, load.window) : seen);
+  }
   const double kv_bytes =
       B * (before + rows) * static_cast<double>(2 * bytes_of(load.dtype, kKvHeads * kHeadDim));
   const auto data = std::make_shared<std::unique_ptr<AttentionRun>>();
   return {.name = "paged_attention",
-          .shape = fmt::format("B {}, rows {}, context {}, Nq {}, Nkv {}, D {}, {}", load.B,
+          .shape = fmt::format("B {}, rows {}, context {}, Nq {}, Nkv {}, D {}, {}{}", load.B,
                                load.num_rows, load.context_len, load.Nq, kKvHeads, kHeadDim,
-                               to_string(load.dtype)),
+                               to_string(load.dtype),
+                               load.window > 0 ? fmt::format(", window {}", load.window) : ""),
           .bytes = kv_bytes + B * rows * static_cast<double>(8 * load.Nq * kHeadDim),
           .flops = 4 * pairs * static_cast<double>(load.Nq * kHeadDim),
           .run = [&context, data, load] {
@@ -134,6 +141,15 @@ std::vector<OpBenchmark> attention_benchmarks(CpuContext& context) {
       }
     }
   }
+  benchmarks.push_back(attention_benchmark(
+      context, {.Nq = 8, .num_rows = 4096, .window = 128, .dtype = DType::kBf16}));
+  benchmarks.push_back(attention_benchmark(context, {.Nq = 8,
+                                                     .B = 8,
+                                                     .context_len = 4095,
+                                                     .num_rows = 1,
+                                                     .num_sequences = 8,
+                                                     .window = 128,
+                                                     .dtype = DType::kBf16}));
   return benchmarks;
 }
 
