@@ -79,9 +79,10 @@ class Server {
 };
 
 // 256 sequences decode, `waiting` others find every row taken or, with `rows_left`, no memory.
-void decode(benchmark::State& state, int64_t waiting, bool rows_left) {
+void decode(benchmark::State& state, const char* policy, int64_t waiting, bool rows_left) {
   constexpr int32_t kRunning = 256;
   BatchSchedulerOptions options = server(rows_left ? 2 * kRunning : kRunning);
+  options.scheduling.policy = policy;
   constexpr int64_t kMaxNewTokens = 40'000;
   Server server(options);
   for (int i = 0; i < kRunning; ++i) server.submit(100, 0, kMaxNewTokens);
@@ -121,9 +122,16 @@ void settings(benchmark::internal::Benchmark* benchmark) {
   benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
 }
 
-BENCHMARK_CAPTURE(decode, nobody_waits, 0, false)->Apply(settings)->Iterations(3000);
-BENCHMARK_CAPTURE(decode, waiting_1000_rows_taken, 1000, false)->Apply(settings)->Iterations(3000);
-BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken, 1000, true)->Apply(settings)->Iterations(3000);
+BENCHMARK_CAPTURE(decode, nobody_waits, "fcfs", 0, false)->Apply(settings)->Iterations(3000);
+BENCHMARK_CAPTURE(decode, waiting_1000_rows_taken, "fcfs", 1000, false)
+    ->Apply(settings)
+    ->Iterations(3000);
+BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken, "fcfs", 1000, true)
+    ->Apply(settings)
+    ->Iterations(3000);
+BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken_fair, "fair", 1000, true)
+    ->Apply(settings)
+    ->Iterations(3000);
 BENCHMARK_CAPTURE(prefill, waiting_128_unique, 0)->Apply(settings)->Iterations(100);
 BENCHMARK_CAPTURE(prefill, waiting_128_sharing_400, 400)->Apply(settings)->Iterations(100);
 
