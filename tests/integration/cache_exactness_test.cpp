@@ -63,10 +63,13 @@ struct Setting {
     return options;
   }
 
-  // What part of all prompt tokens must come from the cache, in percent.
+  // What part of all prompt tokens must come from the cache, in percent. How much can depends on
+  // who runs at the same time; extra_buffer keeps the fewest states.
   [[nodiscard]] int64_t least_reuse_percent() const {
     if (policy == "off") return 0;
-    return preempted ? 10 : 30;
+    if (policy == "multi") return preempted ? 8 : 25;
+    if (policy == "no_buffer") return preempted ? 6 : 20;
+    return preempted ? 3 : 8;
   }
 };
 
