@@ -209,6 +209,19 @@ bool PrefixCache::grow(Sequence& sequence, int64_t num_tokens) {
   return true;
 }
 
+bool PrefixCache::shrink(const Sequence& sequence, SequenceHold& hold) {
+  if (options_.window == 0) return false;
+  const int64_t dead = std::max<int64_t>(sequence.num_computed + 1 - options_.window, 0);
+  const int64_t before = available_pages();
+  for (; hold.dead_pages < dead / options_.page_size; ++hold.dead_pages) {
+    // The entry stays as it is: a step in flight may be reading the list, though not the page.
+    const int32_t page = sequence.pages[static_cast<size_t>(hold.dead_pages)];
+    if (pages_.ids().owner(page) == Owner::kRequest) pages_.ids().free_one(page);
+  }
+  if (tree_.depth(hold.path.node) <= dead) tree_.unlock(hold.path);
+  return available_pages() > before;
+}
+
 bool PrefixCache::make_room_for(const SequenceHold& hold, const CheckpointWish& wish) {
   if (free_states() > 0) return true;
   if (wish.evicts) return make_room(0, 1);
@@ -322,6 +335,9 @@ PrefixNode* PrefixCache::publish(const Sequence& sequence, SequenceHold& hold,
                                  const SequenceHold::Pending& frozen) {
   const int64_t num_tokens = frozen.tokens;
   const int32_t slot = frozen.slot;
+  if (hold.dead_pages > 0 && match(sequence).kv_tokens < hold.dead_pages * options_.page_size) {
+    return nullptr;  // rows on the way there have been given up
+  }
   if (slot != 0) states_.set_label(slot, num_tokens);
   const PrefixInserted inserted = tree_.insert(
       {.tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(num_tokens)),
@@ -364,13 +380,15 @@ void PrefixCache::release(Sequence& sequence, SequenceHold& hold, Keep keep) {
     if (whole_pages > 0) publish(sequence, hold, {.tokens = whole_pages});
   }
   if (sequence.state_slot != 0) states_.release(std::exchange(sequence.state_slot, 0));
-  for (const int32_t page : sequence.pages) {
+  for (size_t i = static_cast<size_t>(hold.dead_pages); i < sequence.pages.size(); ++i) {
+    const int32_t page = sequence.pages[i];
     if (pages_.ids().owner(page) == Owner::kRequest) pages_.ids().free_one(page);
   }
   sequence.pages.clear();
   sequence.num_computed = 0;
   tree_.unlock(hold.path);
   hold.shared_tokens = 0;
+  hold.dead_pages = 0;
   hold.kv_tokens = 0;
   hold.forks.clear();
   hold.decode_node = nullptr;
@@ -414,7 +432,7 @@ void PrefixCache::check_invariants(std::span<const Held> held) const {
   for (const auto& [sequence, hold] : held) {
     HEDDLE_CHECK_GE(static_cast<int64_t>(sequence->pages.size()),
                     pages_.pages_for(sequence->num_computed));
-    for (size_t i = 0; i < sequence->pages.size(); ++i) {
+    for (size_t i = static_cast<size_t>(hold->dead_pages); i < sequence->pages.size(); ++i) {
       const int32_t page = sequence->pages[i];
       const Owner owner = pages_.ids().owner(page);
       if (owner == Owner::kTree) continue;

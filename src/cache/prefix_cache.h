@@ -47,6 +47,7 @@ struct PrefixCacheOptions {
   CheckpointPolicy policy = CheckpointPolicy::kMulti;
   int64_t grid = 64;
   int64_t decode_interval = 256;
+  int64_t window = 0;  // no layer reads more than so many of the last tokens; 0: some read all
   bool keeps_hidden = false;  // the runner can draw again from a kept hidden vector
   int64_t shared_bytes = 0;   // what pages and slots in use may take together; 0: all ids fit
   PrefixTreeOptions tree;     // page_bytes and state_bytes count against shared_bytes
@@ -66,6 +67,7 @@ struct SequenceHold {
   PrefixLock source;                  // the state it starts from, until its first step is done
   int64_t shared_tokens = 0;          // pages of these are the tree's
   int64_t kv_tokens = 0;              // rows of these exist
+  int64_t dead_pages = 0;             // the first ones, given up: no layer reads them any more
   std::vector<Pending> pending;       // ascending; steps in flight fill them
   std::vector<int64_t> forks;         // where others part from this sequence
   PrefixNode* decode_node = nullptr;  // the last decode checkpoint
@@ -118,6 +120,10 @@ class PrefixCache {
 
   // Pages for `num_tokens` tokens, or nothing and false.
   [[nodiscard]] bool grow(request::Sequence& sequence, int64_t num_tokens);
+
+  // Gives up pages that no layer reads any more. They stay as long as there is room, because what
+  // they hold may be of use to others. Returns whether there is more room now.
+  [[nodiscard]] bool shrink(const request::Sequence& sequence, SequenceHold& hold);
 
   // Completes a planned sequence that computes tokens up to `end`, new tokens and pages filled in:
   // what its first step does at its head, rows that are not written again, states to freeze. The

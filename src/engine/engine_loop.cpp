@@ -66,6 +66,7 @@ Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineParts& pa
   cache.tree.page_bytes = std::max<int64_t>(sizes.page_bytes, 1);
   cache.tree.state_bytes = std::max<int64_t>(sizes.state_slot_bytes, 1);
   cache.shared_bytes = sizes.shared_bytes;
+  cache.window = sizes.kv_window;
   return options;
 }
 
@@ -130,7 +131,7 @@ EngineLoop::~EngineLoop() {
   wake_.notify_all();
   if (thread_.joinable()) {
     thread_.join();
-  } else {
+  } else if (scheduler_ != nullptr) {  // else create() failed half way
     abort_all();
   }
 }

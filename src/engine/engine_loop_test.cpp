@@ -449,6 +449,16 @@ TEST(EngineLoopTest, AbortsWhatRunsWhenItIsDestroyed) {
   EXPECT_EQ(in_inbox.reason(), FinishReason::kAbort);
 }
 
+TEST(EngineLoopTest, RefusesSchedulingOptionsThatDoNotGoTogether) {
+  EngineParts parts;
+  parts.runner = std::make_unique<testing::FakeRunner>(roomy_pools());
+  parts.scheduling.policy = "lpm";
+  parts.scheduling.enable_priority = true;
+  parts.drive = Drive::kManual;
+  const auto engine = EngineLoop::create(std::move(parts));
+  EXPECT_EQ(engine.status().code(), StatusCode::kInvalidArgument);
+}
+
 // Random requests, pools and cancellations: every request hears its own tokens in order, and its
 // end once.
 TEST(EngineLoopTest, AnswersEveryRequestInRandomScenarios) {

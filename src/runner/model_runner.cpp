@@ -84,6 +84,16 @@ Result<std::optional<DType>> run_dtype(const EngineOptions& options) {
   return std::optional<DType>(dtype);
 }
 
+// The widest window, if every layer has one.
+int64_t common_window(const models::CacheNeeds& needs) {
+  int64_t widest = 0;
+  for (const int64_t window : needs.kv_windows) {
+    if (window == 0) return 0;
+    widest = std::max(widest, window);
+  }
+  return widest;
+}
+
 Status check_options(const EngineOptions& options) {
   if (options.load_format != "auto" && options.load_format != "safetensors" &&
       options.load_format != "dummy") {
@@ -201,6 +211,7 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
       .page_bytes = kv.bytes_per_page(),
       .state_slot_bytes = plan.num_state_slots > 0 ? state.bytes_per_slot() + hidden_bytes : 0,
       .shared_bytes = plan.shared_bytes,
+      .kv_window = common_window(needs),
       .keeps_hidden = keeps_hidden};
   HEDDLE_ASSIGN_OR_RETURN(loaded.runner, ModelRunner::create(std::move(pass), std::move(pools),
                                                              sizes, plan.context_length));

@@ -24,6 +24,8 @@ struct PoolSizes {
   int64_t state_slot_bytes = 0;
   int64_t shared_bytes = 0;
 
+  int64_t kv_window = 0;  // no layer reads more than so many of the last tokens; 0: some read all
+
   bool keeps_hidden = false;  // StateCheckpoint::keep_hidden and hidden_slot are understood
 };
 

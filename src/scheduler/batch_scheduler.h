@@ -138,6 +138,7 @@ class BatchScheduler final : public Scheduler {
   void plan_prefills(PrefillBudget& budget, request::BatchPlan& plan);
   [[nodiscard]] bool grow_or_retract(int32_t row);
   [[nodiscard]] bool retract_one();
+  [[nodiscard]] bool shrink_windows();
   void add_decode(int32_t row, request::BatchPlan& plan);
   void add_prefill(int32_t row, int64_t num_new_tokens, request::BatchPlan& plan);
   [[nodiscard]] request::PlannedSequence planned(int32_t row, bool sample) const;

@@ -92,10 +92,21 @@ int64_t BatchScheduler::plan_decoding(BatchPlan& plan) {
 bool BatchScheduler::grow_or_retract(int32_t index) {
   Row& row = rows_[static_cast<size_t>(index)];
   while (!cache_.grow(*row.sequence, row.num_planned + 1)) {
+    if (shrink_windows()) continue;
     // Without room the sequence sits this step out; room comes when a step in flight is complete.
     if (!retract_one() || row.sequence == nullptr || row.leaving != Leaving::kNo) return false;
   }
   return true;
+}
+
+// Pages that sliding windows have left behind.
+bool BatchScheduler::shrink_windows() {
+  bool room = false;
+  for (const int32_t index : running_) {
+    Row& row = rows_[static_cast<size_t>(index)];
+    room |= cache_.shrink(*row.sequence, row.hold);
+  }
+  return room;
 }
 
 // Sends one sequence back to the queue. True if what it held is there now.
