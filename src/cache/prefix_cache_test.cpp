@@ -476,6 +476,30 @@ TEST_F(PrefixCacheTest, StatelessModelsResumeAtPages) {
   EXPECT_EQ(shorter.sequence.num_computed, 20);
 }
 
+TEST_F(PrefixCacheTest, PagesBehindEveryWindowGoWhenAskedFor) {
+  PrefixCacheOptions options = stateless();
+  options.num_pages = 8;
+  options.window = 6;
+  use(options);
+  Running& running = make(unique(8), 40);
+  ASSERT_TRUE(admit(running));
+  prefill(running, 8);  // two pages, the tree's from now on
+  decode(running, 12);  // 20 tokens: five pages
+  EXPECT_FALSE(admit(make(unique(20)))) << "three pages are free";
+  ASSERT_TRUE(cache_->shrink(running.sequence, running.hold));
+  EXPECT_EQ(running.hold.dead_pages, 3);  // the next token reads rows 15 to 20
+  EXPECT_FALSE(cache_->shrink(running.sequence, running.hold)) << "once";
+  EXPECT_EQ(cache_->available_pages(), 6);  // the prompt's two can be evicted
+  Running& other = make(unique(20));
+  EXPECT_TRUE(admit(other));
+  end(other, PrefixCache::Keep::kPublished);
+  decode(running, 4);
+  end(running);  // its rows have gaps: nothing beyond what was published can be kept
+  EXPECT_LE(cache_->stats().pages_used, 2);
+  cache_->clear();
+  EXPECT_EQ(cache_->stats().pages_used, 0);
+}
+
 // Free, tree and running sequences add up after everything that can happen, in any order.
 TEST_F(PrefixCacheTest, TheBooksAddUpInRandomScenarios) {
   int64_t resumed = 0;
