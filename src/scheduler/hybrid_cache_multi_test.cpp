@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
         // Seven slots: the tail and the end first, then strides from the deepest on. The second
         // finds none free: the tail at any cost, and every 256th token in the place of states that
         // are worth less.
-        History{"NothingOptionalWithoutAFreeSlot",
+        History{"EveryStrideInPlaceOfWhatIsWorthLess",
                 8,
                 {{{{'a', 1000}}, 0, {384, 512, 640, 768, 896, 960, 1000}},
                  {{{'b', 1000}}, 0, {256, 512, 768, 960}, {100, 500}}}},
