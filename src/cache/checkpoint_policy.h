@@ -5,16 +5,17 @@
 // G is the checkpoint grid, T the decode interval; a step computes the tokens [begin, end) of a
 // sequence that has `num_tokens` tokens to prefill.
 //
-//   multi         prefill: the forks and the tail floor((N-1)/G)*G always; while slots are free
-//   also
-//                 message boundaries (rounded down to G), the end N with the hidden vector, and
-//                 every 256th token, every 128th while more than half of the pool is free.
-//                 decode: every T tokens. The exact end of a request is kept without a copy.
-//   extra_buffer  prefill: one per step, at the last multiple of G, or at the fork if one lies
-//   inside
-//                 the step; none in steps below G tokens. decode: every T tokens.
-//   no_buffer     prefill: the end of every step, wherever it is. decode: none.
-//                 The exact end of a request is kept without a copy.
+//   multi: in prefill the forks and the tail floor((N-1)/G)*G always; while slots are free also
+//     message boundaries (rounded down to G), the end N with the hidden vector, and every 256th
+//     token, every 128th while more than half of the pool is free. With no slot free every 256th
+//     only as far as something worth less is kept: chains that nobody came back to are thinned for
+//     those that are new. In decode every T tokens. The exact end is kept without a copy.
+//
+//   extra_buffer: in prefill one per step, at the last multiple of G, or at the fork if one lies
+//     inside the step; none in steps below G tokens. In decode every T tokens.
+//
+//   no_buffer: in prefill the end of every step, wherever it is; none in decode. The exact end is
+//     kept without a copy.
 //
 // Threading: pure.
 #pragma once

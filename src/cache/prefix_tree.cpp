@@ -16,10 +16,13 @@ namespace {
 // Middle states may take a quarter of the states from others.
 constexpr int64_t kMiddleShare = 4;
 
-// How many states, or without states edges of eight pages, fit at once.
+// How many states are kept once the pools are full, counting what the pages hold one every 256
+// tokens; or without states, how many edges of eight pages.
 int64_t capacity(const PrefixTreeOptions& options, const PageAllocator& pages,
                  const StateAllocator& states) {
-  const int64_t count = options.needs_state ? states.num_slots() : pages.num_pages() / 8;
+  if (!options.needs_state) return pages.num_pages() / 8;
+  const int64_t in_pages = pages.num_pages() * pages.page_size() / 256;
+  const int64_t count = std::min(states.num_slots(), in_pages);
   return options.expected_states > 0 ? std::min(count, options.expected_states) : count;
 }
 
@@ -36,7 +39,11 @@ PrefixTree::PrefixTree(const PrefixTreeOptions& options, PageAllocator& pages,
       score_(options, half_life(capacity(options, pages, states))),
       pages_(pages),
       states_(states),
-      max_middle_states_(capacity(options, pages, states) / kMiddleShare) {}
+      max_middle_states_(states.num_slots() / kMiddleShare) {
+  if (options.expected_states > 0) {
+    max_middle_states_ = std::min(max_middle_states_, options.expected_states / kMiddleShare);
+  }
+}
 
 PrefixTree::~PrefixTree() = default;
 

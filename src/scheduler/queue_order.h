@@ -4,22 +4,30 @@
 // Keys, ascending, first difference decides; `prio` is -urgency with by_priority and 0 without,
 // `new` is 0 for a returned request and 1 for one that never ran:
 //
-//   fcfs                    prio, new, arrival
-//   lpm                     overdue first; new, deprioritized, -matched_tokens, arrival
-//   dfs-weight              overdue first; new, place in the tree's order (prefix_groups.h),
-//   arrival lof                     prio, new, -max_new_tokens, arrival random new, hash of (seed,
-//   pass, arrival), arrival routing-key             new, running keys first, -running with that
-//   key, key, arrival;
-//                           as fcfs while no running sequence has a key
-//   hrrn                    new, deprioritized, -(engine_prefilled / uncached_tokens), arrival;
-//                           nothing uncached: before every ratio
-//   shortest-prefill-first  new, deprioritized, max(1, uncached_tokens), arrival
-//   fair                    prio, new; the returned by arrival, the others by FairShare::order()
+//   fcfs: prio, new, arrival
 //
-// A returned request goes before its equals that have not started: somebody reads its stream, and a
-// place at the end would let repeated retraction delay it without bound. lpm and dfs-weight pass
-// over requests without a match, so one that waited longer than `max_wait_seconds` goes before all
-// others, by arrival. With more than kMaxMatchedWaiting entries lpm and hrrn order as fcfs.
+//   lpm: overdue first; new, deprioritized, -matched_tokens, arrival
+//
+//   dfs-weight: overdue first; new, place in the tree's order (prefix_groups.h), arrival
+//
+//   lof: prio, new, -max_new_tokens, arrival
+//
+//   random: new, hash of (seed, pass, arrival), arrival
+//
+//   routing-key: new, running keys first, -running with that key, key, arrival
+//
+//   hrrn: new, deprioritized, -(engine_prefilled / uncached_tokens), arrival
+//
+//   shortest-prefill-first: new, deprioritized, max(1, uncached_tokens), arrival
+//
+//   fair: prio, new; the returned by arrival, the others by FairShare::order()
+//
+// hrrn puts what is cached to the end before every ratio; routing-key is fcfs while no running
+// sequence has a key. A returned request goes before its equals that have not started: somebody
+// reads its stream, and a place at the end would let repeated retraction delay it without bound.
+// lpm and dfs-weight pass over requests without a match, so one that waited longer than
+// `max_wait_seconds` goes before all others, by arrival. With more than kMaxMatchedWaiting entries
+// lpm and hrrn order as fcfs.
 //
 // The order is total and depends on the entries alone, not on the order they come in: arrivals
 // differ, and random is a hash.
