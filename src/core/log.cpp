@@ -8,6 +8,10 @@ namespace heddle {
 
 namespace {
 
+constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
+                                                 spdlog::level::warn, spdlog::level::err,
+                                                 spdlog::level::off};
+
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto created = std::make_shared<spdlog::logger>(
@@ -20,12 +24,9 @@ spdlog::logger& logger() {
 
 }  // namespace
 
-void set_log_level(LogLevel level) {
-  constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
-                                                   spdlog::level::warn, spdlog::level::err,
-                                                   spdlog::level::off};
-  logger().set_level(kLevels[static_cast<int>(level)]);
-}
+void set_log_level(LogLevel level) { logger().set_level(kLevels[static_cast<int>(level)]); }
+
+bool logs(LogLevel level) { return logger().should_log(kLevels[static_cast<int>(level)]); }
 
 void log_debug(std::string_view sentence) { logger().debug("{}", sentence); }
 

@@ -14,6 +14,9 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
 void set_log_level(LogLevel level);  // default: kInfo
 
+// Whether sentences of this level are shown: asked before a costly one is put together.
+[[nodiscard]] bool logs(LogLevel level);
+
 void log_debug(std::string_view sentence);
 void log_info(std::string_view sentence);
 void log_warning(std::string_view sentence);
