@@ -94,6 +94,15 @@ class Engine {
   [[nodiscard]] virtual const MemoryPlan& memory_plan() const = 0;
   [[nodiscard]] virtual EngineStats stats() const = 0;
 
+  // What was counted since the start, as Prometheus reads it; "" when metrics are off.
+  [[nodiscard]] virtual std::string metrics_text() const { return {}; }
+
+  // Gives up every cached token once nothing runs or waits, which may be at once. `on_done` is
+  // called exactly once, on the engine's thread or before this returns, and must not block:
+  // kDeadlineExceeded, naming what is left, when that was not so within `timeout_seconds`;
+  // kUnavailable when the engine ends before.
+  virtual void clear_cache(double timeout_seconds, std::function<void(Status)> on_done) = 0;
+
   // OK, or why the engine stopped (a step failed, the device is lost). Then submit() is refused.
   [[nodiscard]] virtual Status health() const { return {}; }
 

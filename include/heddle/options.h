@@ -59,6 +59,13 @@ struct CacheOptions {
   std::string eviction = "flops";       // "flops": by the work a kept state saves; "lru"
 };
 
+// What is counted for Prometheus (docs/metrics.md).
+struct MetricsOptions {
+  bool enabled = true;
+  std::string names = "heddle";  // "sglang": the names its dashboards look for
+  std::string model_name;        // the label of every metric; empty: the folder's name
+};
+
 struct EngineOptions {
   std::filesystem::path
       model_dir;  // a folder in hub layout: config.json, *.safetensors, tokenizer.json
@@ -84,6 +91,7 @@ struct EngineOptions {
 
   SchedulingOptions scheduling;
   CacheOptions cache;
+  MetricsOptions metrics;
 
   bool skip_tokenizer = false;  // token ids in and out only
 

@@ -9,6 +9,7 @@
 
 #include "core/log.h"
 #include "engine/engine_loop.h"
+#include "engine/scheduler_setup.h"
 #include "runner/model_runner.h"
 #include "tokenizer/tokenizer.h"
 
@@ -16,7 +17,6 @@ namespace heddle {
 namespace {
 
 constexpr int64_t kDefaultChunkedPrefillTokens = 512;
-constexpr int32_t kMaxQueuedRequests = 1 << 20;
 
 uint64_t system_seed() {
   uint64_t seed = 0;
@@ -29,12 +29,7 @@ uint64_t system_seed() {
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
-  if (options.model_dir.empty())
-    return invalid_argument("model_dir is empty; name a model's folder");
-  if (options.max_queued_requests < 1 || options.max_queued_requests > kMaxQueuedRequests) {
-    return invalid_argument(fmt::format("max_queued_requests is {}; it must be from 1 to {}",
-                                        options.max_queued_requests, kMaxQueuedRequests));
-  }
+  HEDDLE_RETURN_IF_ERROR(engine::check_options(options));
   engine::EngineParts parts;
   if (!options.skip_tokenizer) {
     HEDDLE_ASSIGN_OR_RETURN(parts.tokenizer, tokenizer::load_tokenizer(options.model_dir));
@@ -48,6 +43,7 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
                                                                     : kDefaultChunkedPrefillTokens;
   parts.scheduling = options.scheduling;
   parts.cache = options.cache;
+  parts.metrics = options.metrics;
   parts.max_queued_requests = options.max_queued_requests;
   parts.random_seed = options.random_seed != 0 ? options.random_seed : system_seed();
   HEDDLE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> loop,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -12,9 +13,9 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "engine/scheduler_setup.h"
 #include "request/validate.h"
 #include "sampling/uniform_draw.h"
-#include "scheduler/batch_scheduler.h"
 
 namespace heddle::engine {
 
@@ -25,50 +26,7 @@ using request::StepOutput;
 namespace {
 
 constexpr int kAttempts = 3;
-constexpr int64_t kMinGrid = 64;  // of state checkpoints: what the chunked delta rule divides
-
-Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineParts& parts) {
-  const runner::PoolSizes& sizes = parts.runner->pool_sizes();
-  scheduler::BatchSchedulerOptions options;
-  options.scheduling = parts.scheduling;
-  options.max_running = sizes.max_step_sequences;
-  options.max_step_tokens = sizes.max_step_tokens;
-  options.chunked_prefill_tokens = parts.chunked_prefill_tokens;
-  options.max_queued = parts.max_queued_requests;
-  options.random_seed = parts.random_seed;
-
-  cache::PrefixCacheOptions& cache = options.cache;
-  cache.num_pages = sizes.num_pages;
-  cache.page_size = sizes.page_size;
-  cache.num_state_slots = sizes.num_state_slots;
-  cache.needs_state = sizes.num_state_slots > 0;
-  cache.enabled = parts.cache.enabled;
-  cache.keeps_hidden = sizes.keeps_hidden;
-  cache.grid = std::max<int64_t>(kMinGrid, sizes.page_size);
-  cache.decode_interval = parts.cache.checkpoint_interval;
-  HEDDLE_ASSIGN_OR_RETURN(cache.policy,
-                          cache::parse_checkpoint_policy(parts.cache.state_checkpoints));
-  if (cache.policy == cache::CheckpointPolicy::kNoBuffer && sizes.page_size != 1) {
-    return invalid_argument(
-        fmt::format("state_checkpoints no_buffer needs page_size 1; it is {}", sizes.page_size));
-  }
-  if (cache.decode_interval < cache.grid || cache.decode_interval % cache.grid != 0) {
-    return invalid_argument(fmt::format("checkpoint_interval is {}; it must be a multiple of {}",
-                                        cache.decode_interval, cache.grid));
-  }
-  if (parts.cache.eviction != "flops" && parts.cache.eviction != "lru") {
-    return invalid_argument(
-        fmt::format("eviction \"{}\" is not known; use flops or lru", parts.cache.eviction));
-  }
-  cache.tree.needs_state = cache.needs_state;
-  cache.tree.eviction =
-      parts.cache.eviction == "lru" ? cache::EvictionPolicy::kLru : cache::EvictionPolicy::kFlops;
-  cache.tree.page_bytes = std::max<int64_t>(sizes.page_bytes, 1);
-  cache.tree.state_bytes = std::max<int64_t>(sizes.state_slot_bytes, 1);
-  cache.shared_bytes = sizes.shared_bytes;
-  cache.window = sizes.kv_window;
-  return options;
-}
+constexpr int64_t kMaxClears = 64;  // that wait for the engine to be idle
 
 Status status_of(const std::exception& error, const Status& out_of_memory) {
   try {
@@ -83,7 +41,13 @@ Status status_of(const std::exception& error, const Status& out_of_memory) {
 Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
   HEDDLE_CHECK(parts.runner != nullptr);
   const Drive drive = parts.drive;
-  HEDDLE_ASSIGN_OR_RETURN(const scheduler::BatchSchedulerOptions options, scheduler_options(parts));
+  HEDDLE_RETURN_IF_ERROR(parse_metric_names(parts.metrics.names).status());
+  HEDDLE_ASSIGN_OR_RETURN(
+      scheduler::BatchSchedulerOptions options,
+      scheduler_options(parts.scheduling, parts.cache, parts.runner->pool_sizes()));
+  options.chunked_prefill_tokens = parts.chunked_prefill_tokens;
+  options.max_queued = parts.max_queued_requests;
+  options.random_seed = parts.random_seed;
   std::unique_ptr<EngineLoop> loop(new EngineLoop(std::move(parts)));
   HEDDLE_ASSIGN_OR_RETURN(loop->scheduler_,
                           scheduler::BatchScheduler::create(options, *loop->clock_));
@@ -108,8 +72,17 @@ EngineLoop::EngineLoop(EngineParts parts)
       overlap_(parts.scheduling.overlap),
       by_priority_(parts.scheduling.enable_priority || parts.scheduling.policy == "priority"),
       out_of_memory_(resource_exhausted("a step ran out of host memory")),
+      step_log_(runner_->pool_sizes().num_pages * runner_->pool_sizes().page_size),
       seed_state_(parts.random_seed) {
   const runner::PoolSizes& sizes = runner_->pool_sizes();
+  if (parts.metrics.enabled) {
+    metrics_ = std::make_unique<EngineMetrics>(
+        parse_metric_names(parts.metrics.names).value(),
+        parts.metrics.model_name.empty() ? info_.name : parts.metrics.model_name,
+        MetricsCapacity{.kv_tokens = sizes.num_pages * sizes.page_size,
+                        .page_size = sizes.page_size,
+                        .state_slots = sizes.num_state_slots});
+  }
   inbox_.reserve(static_cast<size_t>(max_queued_));
   taken_.reserve(static_cast<size_t>(max_queued_));
   const int64_t pool_tokens = sizes.num_pages * sizes.page_size;
@@ -134,9 +107,16 @@ EngineLoop::~EngineLoop() {
   } else if (scheduler_ != nullptr) {  // else create() failed half way
     abort_all();
   }
+  end_clears(unavailable("the engine has ended"));
 }
 
 Status EngineLoop::submit(Request request, EventCallback on_event) {
+  const Status status = accept(std::move(request), std::move(on_event));
+  if (!status.ok() && metrics_ != nullptr) metrics_->on_refused(status);
+  return status;
+}
+
+Status EngineLoop::accept(Request request, EventCallback on_event) {
   HEDDLE_RETURN_IF_ERROR(request::validate_request(
       request, {.vocab_size = info_.vocab_size, .context_length = info_.context_length}));
   if (tokenizer_ == nullptr && !request.stop.texts.empty()) {
@@ -215,6 +195,30 @@ Status EngineLoop::health() const {
   return failure_;
 }
 
+std::string EngineLoop::metrics_text() const {
+  return metrics_ != nullptr ? metrics_->to_text() : std::string();
+}
+
+void EngineLoop::clear_cache(double timeout_seconds, std::function<void(Status)> on_done) {
+  const double deadline = clock_->now_seconds() + timeout_seconds;
+  Status refusal;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.ok() || refusing_) {
+      refusal = unavailable("the engine is shutting down");
+    } else if (std::ssize(clears_) + num_clears_taken_ >= kMaxClears) {
+      refusal = unavailable(fmt::format("{} requests to clear the cache wait already", kMaxClears));
+    } else {
+      clears_.push_back({deadline, timeout_seconds, std::move(on_done)});
+    }
+  }
+  if (!refusal.ok()) {
+    on_done(std::move(refusal));
+  } else {
+    wake_.notify_one();
+  }
+}
+
 EngineStats EngineLoop::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats stats = stats_;
@@ -235,7 +239,7 @@ void EngineLoop::run_thread() {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] {
         return stopping_ || abort_requested_ || !live_.empty() || num_in_flight_ > 0 ||
-               !inbox_.empty() || !cancels_.empty();
+               !inbox_.empty() || !cancels_.empty() || !clears_.empty() || num_clears_taken_ > 0;
       });
       if (stopping_) break;
       abort_everything = std::exchange(abort_requested_, false);
@@ -264,6 +268,7 @@ void EngineLoop::step_guarded() {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     try {
       take_inbox();
+      take_clears();
       if (!failure_.ok()) {
         finish_all({.reason = FinishReason::kError, .error = failure_});
       } else if (!live_.empty() || num_in_flight_ > 0) {
@@ -317,6 +322,44 @@ void EngineLoop::take_inbox() {
   taken_cancels_.clear();
 }
 
+// Clears the cache for those who asked, if nothing is left to do; tells the ones whose time is up.
+void EngineLoop::take_clears() {
+  {
+    const std::lock_guard lock(mutex_);
+    std::move(clears_.begin(), clears_.end(), std::back_inserter(taken_clears_));
+    clears_.clear();
+    num_clears_taken_ = std::ssize(taken_clears_);
+  }
+  if (taken_clears_.empty()) return;
+  if (live_.empty() && num_in_flight_ == 0) {
+    scheduler_->clear_cache();
+    publish();
+    end_clears({});
+    return;
+  }
+  const double now = clock_->now_seconds();
+  const auto late =
+      std::stable_partition(taken_clears_.begin(), taken_clears_.end(),
+                            [now](const ClearRequest& request) { return now < request.deadline; });
+  for (auto request = late; request != taken_clears_.end(); ++request) {
+    request->on_done(timed_out(fmt::format(
+        "the cache is in use: {} requests run or wait; send it again when they are done, or with a "
+        "longer timeout than {} s",
+        live_.size(), request->timeout_seconds)));
+  }
+  taken_clears_.erase(late, taken_clears_.end());
+}
+
+void EngineLoop::end_clears(const Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    std::move(clears_.begin(), clears_.end(), std::back_inserter(taken_clears_));
+    clears_.clear();
+    num_clears_taken_ = 0;
+  }
+  for (const ClearRequest& request : std::exchange(taken_clears_, {})) request.on_done(status);
+}
+
 // Keeps one step ahead: the next step is planned and handed over before the running one is waited
 // for.
 void EngineLoop::run_step() {
@@ -333,16 +376,31 @@ void EngineLoop::run_step() {
 // Plans a step and hands it to the runner. False if there is nothing to run now.
 bool EngineLoop::launch_step() {
   request::BatchPlan& plan = plans_[next_plan_];
+  const double planning_since = clock_->now_seconds();
   scheduler_->plan(plan);
   if (plan.empty()) return false;
+  StepFacts& facts = facts_[next_plan_];
   next_plan_ = (next_plan_ + 1) % plans_.size();
   ++num_in_flight_;
   now_ = clock_->now_seconds();
+  if (metrics_ != nullptr) metrics_->on_planned(now_ - planning_since);
+  facts = {.launched_seconds = now_};
   for (const PlannedSequence& planned : plan.sequences) {
     request::Sequence& sequence = live_.at(planned.sequence_id)->sequence;
+    if (planned.feeds_drawn_token || sequence.decoding()) {
+      ++facts.decode_sequences;
+      facts.decode_context += planned.context_tokens;
+    } else {
+      facts.prefill_tokens += planned.num_new_tokens();
+    }
     if (sequence.timings.first_step_seconds >= 0) continue;
     sequence.timings.first_step_seconds = now_;
     prompt_tokens_ += sequence.num_prompt_tokens;
+    ++facts.new_sequences;
+    facts.cached_tokens += sequence.cache_report.reused_tokens;
+    if (metrics_ != nullptr) {
+      metrics_->on_started(sequence, now_ - sequence.timings.submit_seconds);
+    }
   }
   if (Status status = runner_->submit(plan); !status.ok()) {
     --num_in_flight_;
@@ -356,8 +414,8 @@ bool EngineLoop::launch_step() {
 
 // Waits for the oldest step in flight and hands out its news.
 void EngineLoop::finish_step() {
-  const request::BatchPlan& plan =
-      plans_[(next_plan_ + plans_.size() - num_in_flight_) % plans_.size()];
+  const size_t oldest = (next_plan_ + plans_.size() - num_in_flight_) % plans_.size();
+  const request::BatchPlan& plan = plans_[oldest];
   --num_in_flight_;
   // Whatever goes wrong until the output is there, the step is over.
   std::unique_ptr<const request::BatchPlan, std::function<void(const request::BatchPlan*)>>
@@ -372,6 +430,7 @@ void EngineLoop::finish_step() {
   unfinished.release();
   scheduler_->complete(plan, *output);
   ++steps_;
+  facts_[oldest].seconds = now_ - std::max(facts_[oldest].launched_seconds, step_end_);
   step_end_ = now_;
   size_t next = 0;
   for (const PlannedSequence& planned : plan.sequences) {
@@ -388,7 +447,11 @@ void EngineLoop::finish_step() {
   }
   runner_->recycle(std::move(*output));
   forget_ended();
-  publish();
+  const scheduler::SchedulerStats scheduled = publish();
+  step_log_.on_step(facts_[oldest], scheduled);
+  if (metrics_ != nullptr) {
+    metrics_->on_step(facts_[oldest], step_log_.decode_tokens_per_second());
+  }
 }
 
 // After a failure: the steps still in flight are waited for and forgotten.
@@ -454,6 +517,14 @@ void EngineLoop::take_token(LiveRequest& live, SampledToken& sampled) {
   request::Sequence& sequence = live.sequence;
   ++output_tokens_;
   if (sequence.timings.first_token_seconds < 0) sequence.timings.first_token_seconds = now_;
+  if (metrics_ != nullptr) {
+    if (live.last_token_seconds < 0) {
+      metrics_->on_first_token(now_ - sequence.timings.submit_seconds);
+    } else {
+      metrics_->on_next_token(now_ - live.last_token_seconds);
+    }
+  }
+  live.last_token_seconds = now_;
   event_.tokens.assign(1, sampled.token);
   event_.text.clear();
   event_.logprobs.clear();
@@ -491,6 +562,7 @@ void EngineLoop::deliver(LiveRequest& live) {
       timings.first_token_seconds < 0 ? 0 : timings.first_token_seconds - timings.submit_seconds;
   event_.elapsed_seconds = now_ - timings.submit_seconds;
   const bool final = event_.finish.has_value();
+  if (final && metrics_ != nullptr) metrics_->on_finished(sequence, event_);
   if (final) {  // from here on the id is free again, also for a submit() inside the callback
     const std::lock_guard lock(mutex_);
     by_id_.erase(sequence.request.id);
@@ -541,8 +613,9 @@ void EngineLoop::fail(const Status& status) {
   finish_all({.reason = FinishReason::kError, .error = status});
 }
 
-void EngineLoop::publish() {
+scheduler::SchedulerStats EngineLoop::publish() {
   const scheduler::SchedulerStats scheduled = scheduler_->stats();
+  if (metrics_ != nullptr) metrics_->show(scheduled);
   const std::lock_guard lock(mutex_);
   num_queued_ = scheduled.num_queued + num_arriving_;
   stats_.num_running = scheduled.num_running;
@@ -553,6 +626,7 @@ void EngineLoop::publish() {
   stats_.prompt_tokens = prompt_tokens_;
   stats_.output_tokens = output_tokens_;
   last_step_end_ = step_end_;
+  return scheduled;
 }
 
 }  // namespace heddle::engine

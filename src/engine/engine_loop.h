@@ -37,7 +37,10 @@
 #include <heddle/engine.h>
 
 #include "core/clock.h"
+#include "engine/engine_metrics.h"
 #include "engine/live_request.h"
+#include "engine/step_facts.h"
+#include "engine/step_log.h"
 #include "request/batch_plan.h"
 #include "runner/runner.h"
 #include "scheduler/scheduler.h"
@@ -54,6 +57,7 @@ struct EngineParts {
   std::unique_ptr<runner::Runner> runner;
   SchedulingOptions scheduling;
   CacheOptions cache;
+  MetricsOptions metrics;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: token ids in and out only
   ModelInfo info;
   MemoryPlan plan;
@@ -77,6 +81,8 @@ class EngineLoop final : public Engine {
   int64_t drain(double timeout_seconds) override;
   [[nodiscard]] EngineStats stats() const override;
   [[nodiscard]] Status health() const override;
+  [[nodiscard]] std::string metrics_text() const override;
+  void clear_cache(double timeout_seconds, std::function<void(Status)> on_done) override;
 
   [[nodiscard]] const ModelInfo& model_info() const override { return info_; }
 
@@ -92,8 +98,15 @@ class EngineLoop final : public Engine {
   void check_invariants() const { scheduler_->check_invariants(); }
 
  private:
+  struct ClearRequest {
+    double deadline = 0;
+    double timeout_seconds = 0;
+    std::function<void(Status)> on_done;
+  };
+
   explicit EngineLoop(EngineParts parts);
 
+  Status accept(Request request, EventCallback on_event);
   void run_thread();
   void step_guarded();
   void take_inbox();
@@ -102,6 +115,8 @@ class EngineLoop final : public Engine {
   void finish_step();
   void drop_steps();
   void take_dropped();
+  void take_clears();
+  void end_clears(const Status& status);
   void forget_ended();
   void take_token(LiveRequest& live, request::SampledToken& sampled);
   void finish(LiveRequest& live, Finish finish);
@@ -110,7 +125,7 @@ class EngineLoop final : public Engine {
   void set_failure(const Status& status);
   void fail(const Status& status);
   void deliver(LiveRequest& live);
-  void publish();
+  scheduler::SchedulerStats publish();  // what it published
   [[nodiscard]] Status check_output(const request::BatchPlan& plan,
                                     const request::StepOutput& output) const;
 
@@ -126,6 +141,7 @@ class EngineLoop final : public Engine {
   int64_t max_queued_;
   bool overlap_;
   bool by_priority_;
+  std::unique_ptr<EngineMetrics> metrics_;  // null: off
   Status out_of_memory_;  // made in time: it cannot be made any more when it is needed
 
   // Engine thread only.
@@ -134,6 +150,9 @@ class EngineLoop final : public Engine {
   std::vector<int64_t> taken_cancels_;
   std::vector<std::unique_ptr<LiveRequest>> ended_;  // answered; a step in flight still reads them
   std::array<request::BatchPlan, runner::kMaxStepsInFlight> plans_;  // taken in turn
+  std::array<StepFacts, runner::kMaxStepsInFlight> facts_;           // of these
+  StepLog step_log_;
+  std::vector<ClearRequest> taken_clears_;
   size_t next_plan_ = 0;
   size_t num_in_flight_ = 0;
   std::vector<scheduler::Dropped> dropped_;
@@ -152,7 +171,9 @@ class EngineLoop final : public Engine {
   std::condition_variable idle_;                         // drain() waits here
   std::vector<std::unique_ptr<LiveRequest>> inbox_;      // at most max_queued_
   std::vector<int64_t> cancels_;                         // sequence ids, each at most once
+  std::vector<ClearRequest> clears_;                     // at most kMaxClears
   std::unordered_map<std::string, LiveRequest*> by_id_;  // accepted, no final event yet
+  int64_t num_clears_taken_ = 0;                         // and not answered
   int64_t num_unfinished_ = 0;                           // accepted, final event not yet delivered
   int64_t num_queued_ = 0;                               // taken from the inbox, never ran
   int64_t next_sequence_id_ = 1;

@@ -71,6 +71,7 @@ class EngineBench {
     int32_t max_queued_requests = 64;
     int64_t chunked_prefill_tokens = 32;
     bool tokenizer = true;
+    MetricsOptions metrics;
     SchedulingOptions scheduling = one_step_at_a_time();  // for tests that count steps
     CacheOptions cache;
   };
@@ -91,6 +92,7 @@ class EngineBench {
     parts.chunked_prefill_tokens = options.chunked_prefill_tokens;
     parts.max_queued_requests = options.max_queued_requests;
     parts.random_seed = 1;
+    parts.metrics = options.metrics;
     parts.scheduling = options.scheduling;
     parts.cache = options.cache;
     if (options.drive == Drive::kManual) parts.clock = &clock;

@@ -46,6 +46,7 @@ class LiveRequest {
   request::Sequence sequence;
   Engine::EventCallback on_event;
   bool cancel_requested = false;
+  double last_token_seconds = -1;  // on the engine's clock; negative: no token yet
 
  private:
   // Returns the index of the stop text that was completed, or kNoMatch.

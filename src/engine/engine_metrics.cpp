@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/engine_metrics.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+namespace heddle::engine {
+namespace {
+
+// From a tenth of a millisecond, which small models on a CPU need, to the minutes of long queues.
+constexpr double kLatencyBounds[] = {.001, .0025, .005, .01, .025, .05, .1,  .2,  .4,
+                                     .6,   .8,    1,    2,   4,    6,   8,   10,  20,
+                                     40,   60,    80,   100, 200,  400, 600, 1200};
+constexpr double kTokenBounds[] = {.0005, .001, .002, .004, .006, .008, .01, .015, .02,
+                                   .025,  .03,  .04,  .06,  .08,  .1,   .15, .2,   .3,
+                                   .4,    .6,   .8,   1,    2,    4,    6,   8};
+constexpr double kStepBounds[] = {.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5};
+constexpr double kPlanBounds[] = {.000005, .00001, .000025, .00005, .0001,
+                                  .00025,  .0005,  .001,    .0025,  .005};
+constexpr double kRetractionBounds[] = {0, 1, 2, 3, 5, 10};
+
+constexpr std::array kFinishes = {"stop", "length", "abort", "error"};
+constexpr std::array kKinds = {"prefill", "decode", "mixed"};
+
+// Why requests are turned away: the name at the beginning of the status's message, or its code.
+constexpr std::array<std::string_view, 7> kRefusals = {
+    "displaced",         "tenant_queue_full", "queue_timeout", "running_timeout",
+    "deadline_exceeded", "queue_full",        "shutting_down"};
+
+size_t refusal_index(const Status& reason) {
+  for (size_t i = 0; i < kRefusals.size(); ++i) {
+    const std::string& message = reason.message();
+    if (message.starts_with(kRefusals[i]) && message.substr(kRefusals[i].size(), 1) == ":") {
+      return i;
+    }
+  }
+  if (reason.code() == StatusCode::kDeadlineExceeded) return 4;
+  return reason.code() == StatusCode::kResourceExhausted ? 5 : 6;
+}
+
+bool is_refusal(const Status& reason) {
+  return reason.code() == StatusCode::kResourceExhausted ||
+         reason.code() == StatusCode::kDeadlineExceeded ||
+         reason.code() == StatusCode::kUnavailable;
+}
+
+double ratio(int64_t part, int64_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
+}  // namespace
+
+EngineMetrics::EngineMetrics(MetricNames names, const std::string& model_name,
+                             const MetricsCapacity& capacity)
+    : registry_(names, {{"model_name", model_name}}), capacity_(capacity) {
+  make_load(capacity);
+  make_requests();
+  make_steps();
+  make_cache(capacity);
+}
+
+void EngineMetrics::make_load(const MetricsCapacity& capacity) {
+  running_ =
+      registry_.gauge({"heddle_running_requests", "sglang:num_running_reqs"}, "Requests that run.");
+  waiting_ =
+      registry_.gauge({"heddle_waiting_requests", "sglang:num_queue_reqs"}, "Requests that wait.");
+  kv_used_ = registry_.gauge({"heddle_kv_used_tokens", "sglang:num_used_tokens"},
+                             "Tokens in the KV pages of running requests, in whole pages.");
+  kv_usage_ = registry_.gauge({"heddle_kv_usage_ratio", "sglang:token_usage"},
+                              "The same as a share of the pool.");
+  registry_
+      .gauge({"heddle_kv_capacity_tokens", "sglang:max_total_num_tokens"},
+             "Tokens the KV pool holds.")
+      .set(static_cast<double>(capacity.kv_tokens));
+  new_token_ratio_ =
+      registry_.gauge({"heddle_new_token_ratio", "sglang:new_token_ratio"},
+                      "Share of the tokens requests may still draw that is set aside for them.");
+  decode_context_ = registry_.gauge({"heddle_decode_context_tokens", "sglang:decode_sum_seq_lens"},
+                                    "Tokens before the drawn ones, over the decoding requests.");
+  decode_rate_ = registry_.gauge({"heddle_decode_tokens_per_second", "sglang:gen_throughput"},
+                                 "Output tokens per second over 40 steps that decode.");
+}
+
+void EngineMetrics::make_requests() {
+  requests_ = registry_.counter({"heddle_requests_total", "sglang:num_requests_total"},
+                                "Requests that were answered to their end, whatever that was.");
+  aborted_ =
+      registry_.counter({"heddle_requests_aborted_total", "sglang:num_aborted_requests_total"},
+                        "Requests that were cancelled.");
+  for (size_t i = 0; i < kFinishes.size(); ++i) {
+    finished_[i] =
+        registry_.counter({"heddle_requests_finished_total"},
+                          "Answered requests by how they ended.", {{"reason", kFinishes[i]}});
+  }
+  for (size_t i = 0; i < kRefusals.size(); ++i) {
+    refused_[i] = registry_.counter({"heddle_requests_refused_total"},
+                                    "Requests that a limit turned away or ended.",
+                                    {{"reason", std::string(kRefusals[i])}});
+  }
+  prompt_tokens_ = registry_.counter({"heddle_prompt_tokens_total", "sglang:prompt_tokens_total"},
+                                     "Prompt tokens of answered requests.");
+  output_tokens_ =
+      registry_.counter({"heddle_generation_tokens_total", "sglang:generation_tokens_total"},
+                        "Output tokens of answered requests.");
+  cached_tokens_ =
+      registry_.counter({"heddle_cached_tokens_total", "sglang:cached_tokens_total"},
+                        "Prompt tokens of answered requests that came from the cache.");
+  queue_seconds_ =
+      registry_.histogram({"heddle_queue_time_seconds", "sglang:queue_time_seconds"},
+                          "From the arrival of a request to its first step.", kLatencyBounds);
+  first_token_seconds_ = registry_.histogram(
+      {"heddle_time_to_first_token_seconds", "sglang:time_to_first_token_seconds"},
+      "From the arrival of a request to its first token.", kLatencyBounds);
+  next_token_seconds_ = registry_.histogram(
+      {"heddle_inter_token_latency_seconds", "sglang:inter_token_latency_seconds"},
+      "From a token of a request to its next.", kTokenBounds);
+  request_seconds_ =
+      registry_.histogram({"heddle_request_latency_seconds", "sglang:e2e_request_latency_seconds"},
+                          "From the arrival of a request to its end.", kLatencyBounds);
+  retractions_per_request_ =
+      registry_.histogram({"heddle_retractions_per_request", "sglang:num_retractions"},
+                          "How often an answered request was retracted.", kRetractionBounds);
+}
+
+void EngineMetrics::make_steps() {
+  for (size_t i = 0; i < kKinds.size(); ++i) {
+    step_seconds_[i] = registry_.histogram({"heddle_step_seconds"}, "How long steps take.",
+                                           kStepBounds, {{"kind", kKinds[i]}});
+    busy_seconds_[i] = registry_.counter(
+        {"heddle_device_busy_seconds_total", "sglang:gpu_execution_seconds_total"},
+        "Time in which a step was computed.", {{"category", kKinds[i]}});
+  }
+  plan_seconds_ = registry_.histogram({"heddle_plan_seconds"},
+                                      "How long the scheduler takes to plan a step.", kPlanBounds);
+  const auto tokens = [this](const char* mode) {
+    return registry_.counter({"heddle_realtime_tokens_total", "sglang:realtime_tokens_total"},
+                             "Tokens as they are computed, found in the cache or drawn.",
+                             {{"mode", mode}});
+  };
+  computed_ = tokens("prefill_compute");
+  reused_ = tokens("prefill_cache");
+  decoded_ = tokens("decode");
+  retractions_.counter =
+      registry_.counter({"heddle_retractions_total", "sglang:num_retracted_requests_total"},
+                        "Times a running request gave its memory back, to be computed again.");
+  retracted_tokens_.counter = registry_.counter(
+      {"heddle_retracted_tokens_total"}, "Tokens these had computed and that were given up.");
+  preemptions_.counter = registry_.counter(
+      {"heddle_preemptions_total"}, "Times a running request gave way to a more urgent one.");
+}
+
+void EngineMetrics::make_cache(const MetricsCapacity& capacity) {
+  kv_cached_ = registry_.gauge({"heddle_kv_cached_tokens"},
+                               "Tokens in pages that only the cache keeps: free when needed.");
+  kv_free_ = registry_.gauge({"heddle_kv_free_tokens"}, "Tokens in pages that nobody has.");
+  states_used_ = registry_.gauge({"heddle_state_slots_used"},
+                                 "Recurrent states of running requests, or that they hold on to.");
+  states_cached_ =
+      registry_.gauge({"heddle_state_slots_cached"}, "Recurrent states that only the cache keeps.");
+  states_free_ = registry_.gauge({"heddle_state_slots_free"}, "Recurrent states that nobody has.");
+  state_usage_ = registry_.gauge({"heddle_state_usage_ratio", "sglang:mamba_usage"},
+                                 "Used states as a share of the pool.");
+  registry_.gauge({"heddle_state_slots_capacity"}, "Recurrent states the pool holds.")
+      .set(static_cast<double>(capacity.state_slots));
+  hit_ratio_ =
+      registry_.gauge({"heddle_cache_hit_ratio", "sglang:cache_hit_rate"},
+                      "Cached tokens over all prompt tokens of the last step with prefill.");
+  lost_tokens_ = registry_.counter(
+      {"heddle_cache_lost_tokens_total"},
+      "Prompt tokens whose KV rows were there, computed again for want of a recurrent state.");
+  exact_repeats_ = registry_.counter({"heddle_cache_exact_repeats_total"},
+                                     "Prompts of which not even the last token was computed.");
+  deferred_.counter =
+      registry_.counter({"heddle_requests_deferred_total"},
+                        "Requests that waited for another one to compute the prefix they share.");
+  deferred_seconds_ =
+      registry_.counter({"heddle_deferred_seconds_total"}, "How long these waited, together.");
+  evicted_tokens_.counter =
+      registry_.counter({"heddle_cache_evicted_tokens_total", "sglang:evicted_tokens_total"},
+                        "Tokens the cache gave up to make room.");
+  evicted_states_.counter = registry_.counter({"heddle_cache_evicted_states_total"},
+                                              "Recurrent states the cache gave up to make room.");
+  published_.counter = registry_.counter({"heddle_checkpoints_published_total"},
+                                         "Recurrent states that entered the cache.");
+  skipped_.counter = registry_.counter({"heddle_checkpoints_skipped_total"},
+                                       "Recurrent states that were wanted but had no slot.");
+}
+
+void EngineMetrics::on_refused(const Status& reason) {
+  if (is_refusal(reason)) refused_[refusal_index(reason)].add();
+}
+
+void EngineMetrics::on_planned(double seconds) { plan_seconds_.observe(seconds); }
+
+void EngineMetrics::on_started(const request::Sequence& sequence, double queue_seconds) {
+  const CacheReport& report = sequence.cache_report;
+  queue_seconds_.observe(queue_seconds);
+  lost_tokens_.add(
+      static_cast<double>(std::max<int64_t>(report.matched_tokens - report.reused_tokens, 0)));
+  if (report.exact_repeat) exact_repeats_.add();
+  deferred_seconds_.add(std::max(report.deferred_seconds, 0.0));
+}
+
+void EngineMetrics::on_first_token(double seconds) { first_token_seconds_.observe(seconds); }
+
+void EngineMetrics::on_next_token(double seconds_since_last) {
+  next_token_seconds_.observe(seconds_since_last);
+}
+
+void EngineMetrics::on_step(const StepFacts& step, double decode_tokens_per_second) {
+  const size_t kind = !step.prefills() ? 1 : step.decode_sequences == 0 ? 0 : 2;
+  step_seconds_[kind].observe(step.seconds);
+  busy_seconds_[kind].add(std::max(step.seconds, 0.0));
+  computed_.add(static_cast<double>(step.prefill_tokens));
+  reused_.add(static_cast<double>(step.cached_tokens));
+  decoded_.add(static_cast<double>(step.decode_sequences));
+  decode_context_.set(static_cast<double>(step.decode_context));
+  decode_rate_.set(decode_tokens_per_second);
+  if (step.prefills()) {
+    hit_ratio_.set(ratio(step.cached_tokens, step.cached_tokens + step.prefill_tokens));
+  }
+}
+
+void EngineMetrics::on_finished(const request::Sequence& sequence, const RequestEvent& event) {
+  requests_.add();
+  const FinishReason reason = event.finish->reason;
+  finished_[static_cast<size_t>(reason)].add();
+  if (reason == FinishReason::kAbort) aborted_.add();
+  if (reason == FinishReason::kError) on_refused(event.finish->error);
+  prompt_tokens_.add(static_cast<double>(event.prompt_tokens));
+  output_tokens_.add(static_cast<double>(event.completion_tokens));
+  cached_tokens_.add(static_cast<double>(event.cached_tokens));
+  request_seconds_.observe(event.elapsed_seconds);
+  retractions_per_request_.observe(sequence.num_retractions);
+}
+
+void EngineMetrics::show(const scheduler::SchedulerStats& stats) {
+  const cache::PrefixCacheStats& cache = stats.cache;
+  const int64_t cached = cache.pages_cached * capacity_.page_size;
+  running_.set(static_cast<double>(stats.num_running));
+  waiting_.set(static_cast<double>(stats.num_waiting));
+  kv_used_.set(static_cast<double>(stats.kv_tokens_used));
+  kv_usage_.set(ratio(stats.kv_tokens_used, capacity_.kv_tokens));
+  kv_cached_.set(static_cast<double>(cached));
+  kv_free_.set(static_cast<double>(capacity_.kv_tokens - cache.pages_used * capacity_.page_size));
+  const int64_t states_used = cache.state_slots_used - cache.state_slots_cached;
+  states_used_.set(static_cast<double>(states_used));
+  states_cached_.set(static_cast<double>(cache.state_slots_cached));
+  states_free_.set(static_cast<double>(capacity_.state_slots - cache.state_slots_used));
+  state_usage_.set(ratio(states_used, capacity_.state_slots));
+  new_token_ratio_.set(stats.new_token_ratio);
+  retractions_.tell(stats.num_retractions);
+  retracted_tokens_.tell(stats.retracted_tokens);
+  preemptions_.tell(stats.num_preemptions);
+  deferred_.tell(stats.deferred_sequences);
+  evicted_tokens_.tell(cache.evicted_tokens);
+  evicted_states_.tell(cache.evicted_states);
+  published_.tell(cache.published_states);
+  skipped_.tell(cache.skipped_checkpoints);
+}
+
+}  // namespace heddle::engine

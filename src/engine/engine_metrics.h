@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// EngineMetrics: what the engine counts for Prometheus: queue, steps, tokens, latencies, the prefix
+// cache and its pools. docs/metrics.md lists every name.
+//
+// Threading: on_refused() and to_text() from any thread, the rest from the engine thread; nothing
+//            holds a lock over a step.
+// Cost:      some thirty atomic stores a step; nothing is allocated after construction.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <heddle/options.h>
+#include <heddle/request.h>
+#include <heddle/status.h>
+
+#include "core/metrics.h"
+#include "engine/step_facts.h"
+#include "request/sequence.h"
+#include "scheduler/scheduler.h"
+
+namespace heddle::engine {
+
+struct MetricsCapacity {
+  int64_t kv_tokens = 0;
+  int32_t page_size = 1;
+  int64_t state_slots = 0;
+};
+
+class EngineMetrics {
+ public:
+  EngineMetrics(MetricNames names, const std::string& model_name, const MetricsCapacity& capacity);
+
+  // Turned away before or while it waited, or out of time.
+  void on_refused(const Status& reason);
+
+  // How long the host took to plan a step.
+  void on_planned(double seconds);
+
+  // The sequence is in its first step; its cache report is there.
+  void on_started(const request::Sequence& sequence, double queue_seconds);
+
+  void on_first_token(double seconds);
+  void on_next_token(double seconds_since_last);
+
+  void on_step(const StepFacts& step, double decode_tokens_per_second);
+
+  // The last event of a request.
+  void on_finished(const request::Sequence& sequence, const RequestEvent& event);
+
+  // After every step and every end of a request.
+  void show(const scheduler::SchedulerStats& stats);
+
+  [[nodiscard]] std::string to_text() const { return registry_.to_text(); }
+
+ private:
+  // A number that only grows, told as its total.
+  struct Total {
+    MetricCounter counter;
+    int64_t told = 0;
+
+    void tell(int64_t total) {
+      if (total > told) counter.add(static_cast<double>(total - told));
+      told = total;
+    }
+  };
+
+  void make_load(const MetricsCapacity& capacity);
+  void make_requests();
+  void make_steps();
+  void make_cache(const MetricsCapacity& capacity);
+
+  MetricRegistry registry_;
+  MetricsCapacity capacity_;
+
+  // Load.
+  MetricGauge running_, waiting_, kv_used_, kv_usage_, kv_cached_, kv_free_;
+  MetricGauge states_used_, states_cached_, states_free_, state_usage_;
+  MetricGauge new_token_ratio_, decode_context_, decode_rate_;
+
+  // Requests.
+  MetricCounter requests_, aborted_, prompt_tokens_, output_tokens_, cached_tokens_;
+  MetricCounter finished_[4];  // by FinishReason
+  MetricCounter refused_[7];   // by kRefusals
+  MetricHistogram queue_seconds_, first_token_seconds_, next_token_seconds_, request_seconds_;
+  MetricHistogram retractions_per_request_;
+
+  // Steps.
+  MetricHistogram step_seconds_[3], plan_seconds_;
+  MetricCounter busy_seconds_[3];
+  MetricCounter computed_, reused_, decoded_;
+  Total retractions_, retracted_tokens_, preemptions_;
+
+  // The cache.
+  MetricGauge hit_ratio_;
+  MetricCounter lost_tokens_, exact_repeats_, deferred_seconds_;
+  Total deferred_, evicted_tokens_, evicted_states_, published_, skipped_;
+};
+
+}  // namespace heddle::engine

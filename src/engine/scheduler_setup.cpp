@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/scheduler_setup.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/metrics.h"
+#include "scheduler/queue_policy.h"
+
+namespace heddle::engine {
+namespace {
+
+constexpr int64_t kMinGrid = 64;  // of state checkpoints: what the chunked delta rule divides
+constexpr int32_t kMaxQueuedRequests = 1 << 20;
+
+}  // namespace
+
+Result<scheduler::BatchSchedulerOptions> scheduler_options(const SchedulingOptions& scheduling,
+                                                           const CacheOptions& cache,
+                                                           const runner::PoolSizes& sizes) {
+  scheduler::BatchSchedulerOptions options;
+  options.scheduling = scheduling;
+  options.max_running = sizes.max_step_sequences;
+  options.max_step_tokens = sizes.max_step_tokens;
+
+  cache::PrefixCacheOptions& kept = options.cache;
+  kept.num_pages = sizes.num_pages;
+  kept.page_size = sizes.page_size;
+  kept.num_state_slots = sizes.num_state_slots;
+  kept.needs_state = sizes.num_state_slots > 0;
+  kept.enabled = cache.enabled;
+  kept.keeps_hidden = sizes.keeps_hidden;
+  kept.grid = std::max<int64_t>(kMinGrid, sizes.page_size);
+  kept.decode_interval = cache.checkpoint_interval;
+  HEDDLE_ASSIGN_OR_RETURN(kept.policy, cache::parse_checkpoint_policy(cache.state_checkpoints));
+  if (kept.policy == cache::CheckpointPolicy::kNoBuffer && sizes.page_size != 1) {
+    return invalid_argument(
+        fmt::format("state_checkpoints no_buffer needs page_size 1; it is {}", sizes.page_size));
+  }
+  if (kept.decode_interval < kept.grid || kept.decode_interval % kept.grid != 0) {
+    return invalid_argument(fmt::format("checkpoint_interval is {}; it must be a multiple of {}",
+                                        kept.decode_interval, kept.grid));
+  }
+  if (cache.eviction != "flops" && cache.eviction != "lru") {
+    return invalid_argument(
+        fmt::format("eviction \"{}\" is not known; use flops or lru", cache.eviction));
+  }
+  kept.tree.needs_state = kept.needs_state;
+  kept.tree.eviction =
+      cache.eviction == "lru" ? cache::EvictionPolicy::kLru : cache::EvictionPolicy::kFlops;
+  kept.tree.page_bytes = std::max<int64_t>(sizes.page_bytes, 1);
+  kept.tree.state_bytes = std::max<int64_t>(sizes.state_slot_bytes, 1);
+  kept.shared_bytes = sizes.shared_bytes;
+  kept.window = sizes.kv_window;
+  return options;
+}
+
+Status check_options(const EngineOptions& options) {
+  if (options.model_dir.empty())
+    return invalid_argument("model_dir is empty; name a model's folder");
+  if (options.max_queued_requests < 1 || options.max_queued_requests > kMaxQueuedRequests) {
+    return invalid_argument(fmt::format("max_queued_requests is {}; it must be from 1 to {}",
+                                        options.max_queued_requests, kMaxQueuedRequests));
+  }
+  HEDDLE_RETURN_IF_ERROR(parse_metric_names(options.metrics.names).status());
+  HEDDLE_RETURN_IF_ERROR(
+      scheduler::choose_queue_policy(options.scheduling, options.cache.enabled).status());
+  return scheduler_options(options.scheduling, options.cache, {.page_size = options.page_size})
+      .status();
+}
+
+}  // namespace heddle::engine

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// From what an engine was told and the pools its runner has to the options of its scheduler.
+#pragma once
+
+#include <heddle/options.h>
+#include <heddle/status.h>
+
+#include "runner/runner.h"
+#include "scheduler/batch_scheduler.h"
+
+namespace heddle::engine {
+
+// Limits of requests and steps keep their defaults, but for those the pools set.
+// Error: kInvalidArgument naming the option, its value and what it may be.
+[[nodiscard]] Result<scheduler::BatchSchedulerOptions> scheduler_options(
+    const SchedulingOptions& scheduling, const CacheOptions& cache, const runner::PoolSizes& sizes);
+
+// What can be known to be wrong before the model is loaded, which may take minutes. The same
+// errors.
+[[nodiscard]] Status check_options(const EngineOptions& options);
+
+}  // namespace heddle::engine
