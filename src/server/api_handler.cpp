@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api_handler.h"
 
+#include <charconv>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -20,6 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxQueuedWork = 4096;
+constexpr const char* kPlainText = "text/plain; charset=utf-8";
 
 std::string_view id_prefix(std::string_view path) {
   if (path == "/v1/chat/completions") return "chatcmpl-";
@@ -182,6 +185,12 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
     case Endpoint::kDetokenize:
       ask(std::move(exchange), answer_detokenize);
       break;
+    case Endpoint::kMetrics:
+      exchange->respond(metrics());
+      break;
+    case Endpoint::kFlushCache:
+      flush_cache(std::move(exchange));
+      break;
   }
 }
 
@@ -189,12 +198,14 @@ HttpResponse ApiHandler::on_transport_error(int status, std::string_view message
   const char* code = "invalid_value";
   if (status == 408) code = "request_timeout";
   if (status == 413 || status == 431) code = "request_too_large";
+  http_metrics_.on_answered({}, status, 0);
   return error_response({.status = status, .code = code, .message = std::string(message)});
 }
 
 void ApiHandler::on_answered(const HttpRequest& request, int status, double seconds,
                              int64_t bytes) {
   const Route* route = find_route(request.path);
+  http_metrics_.on_answered(route != nullptr ? route->path : std::string_view(), status, seconds);
   const std::string line =
       fmt::format("{} {} {} {:.1f} ms {} bytes {}", request.method, printable(request.path, 200),
                   status, seconds * 1e3, bytes, request.id);
@@ -265,6 +276,43 @@ void ApiHandler::ask(std::shared_ptr<Exchange> exchange, Answer answer) {
       exchange->respond(response);
     });
   });
+}
+
+// Waits on the engine's thread, not on ours: a worker would be lost to others meanwhile.
+void ApiHandler::flush_cache(std::shared_ptr<Exchange> exchange) {
+  const std::string text = exchange->request().query_value("timeout").value_or("0");
+  double timeout_seconds = 0;
+  const auto [end, failure] =
+      std::from_chars(text.data(), text.data() + text.size(), timeout_seconds);
+  if (failure != std::errc() || end != text.data() + text.size() || !(timeout_seconds >= 0)) {
+    exchange->respond(error_response(invalid_value(
+        "timeout",
+        fmt::format("`timeout` is \"{}\"; it must be seconds, 0 or more.", printable(text, 40)))));
+    return;
+  }
+  engine_->clear_cache(timeout_seconds, [post = post_, exchange = std::move(exchange)](
+                                            const Status& status) mutable {
+    post([exchange = std::move(exchange), status] {
+      if (status.ok()) {
+        exchange->respond(
+            {.content_type = kPlainText, .headers = {}, .body = "The cache is empty.\n"});
+      } else if (status.code() == StatusCode::kDeadlineExceeded) {
+        exchange->respond(error_response({.code = "conflict", .message = status.message()}));
+      } else {
+        exchange->respond(error_response(error_from_status(status, exchange->request().id)));
+      }
+    });
+  });
+}
+
+HttpResponse ApiHandler::metrics() const {
+  if (!options_.metrics) {
+    return error_response(
+        {.status = 404, .code = "not_found", .message = "Metrics are off on this server."});
+  }
+  return {.content_type = std::string(kMetricsContentType),
+          .headers = {},
+          .body = (loaded_ ? engine_->metrics_text() : "") + http_metrics_.to_text()};
 }
 
 HttpResponse ApiHandler::health() const {

@@ -20,6 +20,7 @@
 
 #include "server/api_adapter.h"
 #include "server/generation.h"
+#include "server/http_metrics.h"
 #include "server/request_ids.h"
 #include "server/server_options.h"
 #include "server/text_codec.h"
@@ -71,7 +72,10 @@ class ApiHandler final : public HttpHandler {
 
   void on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
 
+  void flush_cache(std::shared_ptr<Exchange> exchange);
+
   [[nodiscard]] HttpResponse health() const;
+  [[nodiscard]] HttpResponse metrics() const;
   [[nodiscard]] HttpResponse model_facts() const;
   [[nodiscard]] HttpResponse model_list() const;
   [[nodiscard]] HttpResponse one_model(std::string_view id) const;
@@ -92,6 +96,7 @@ class ApiHandler final : public HttpHandler {
   std::unique_ptr<EventInbox> inbox_;
   int64_t loaded_at_ = 0;  // seconds since 1970
   GenerationHost host_;
+  HttpMetrics http_metrics_;
 
   std::unique_ptr<WorkerPool> workers_;
 };

@@ -23,6 +23,8 @@ constexpr std::array kRoutes = {
     Route{"/v1/tokenize", Endpoint::kTokenize, "POST", false, true},
     Route{"/detokenize", Endpoint::kDetokenize, "POST", false, true},
     Route{"/v1/detokenize", Endpoint::kDetokenize, "POST", false, true},
+    Route{"/metrics", Endpoint::kMetrics, "GET, HEAD", true},
+    Route{"/flush_cache", Endpoint::kFlushCache, "GET, POST", false, true},
 };
 constexpr Route kOneModelRoute{kModelPrefix, Endpoint::kOneModel, "GET, HEAD"};
 

@@ -22,6 +22,8 @@ enum class Endpoint {
   kGenerate,
   kTokenize,
   kDetokenize,
+  kMetrics,
+  kFlushCache,
 };
 
 struct Route {

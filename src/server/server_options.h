@@ -23,6 +23,7 @@ struct ServerOptions {
       30;                           // for running requests to finish; below 0: as long as it takes
   double stuck_after_seconds = 20;  // work waits and no step ended for so long: unhealthy
   int num_workers = 2;              // threads that parse, render and tokenize
+  bool metrics = true;              // /metrics is there
 
   // Seconds since 1970, for `created`; empty: the system's clock. Tests set it.
   std::function<int64_t()> unix_time;

@@ -123,6 +123,23 @@ class FakeEngine final : public Engine {
     return left;
   }
 
+  [[nodiscard]] std::string metrics_text() const override {
+    return "# HELP heddle_fake Fake.\n# TYPE heddle_fake gauge\nheddle_fake 1\n";
+  }
+
+  void clear_cache(double timeout_seconds, std::function<void(Status)> on_done) override {
+    {
+      const std::lock_guard lock(mutex_);
+      clear_timeouts_.push_back(timeout_seconds);
+    }
+    on_done(num_live() == 0 ? ok_status() : timed_out("the cache is in use"));
+  }
+
+  [[nodiscard]] std::vector<double> clear_timeouts() const {
+    const std::lock_guard lock(mutex_);
+    return clear_timeouts_;
+  }
+
   [[nodiscard]] const ModelInfo& model_info() const override { return info_; }
 
   [[nodiscard]] ModelInfo& mutable_model_info() { return info_; }
@@ -214,6 +231,7 @@ class FakeEngine final : public Engine {
   std::list<Live> live_;
   std::vector<Request> submitted_;
   std::set<std::string> cancelled_;
+  std::vector<double> clear_timeouts_;
   bool draining_ = false;
   bool stopping_ = false;
   std::thread thread_;

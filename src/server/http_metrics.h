@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// HttpMetrics: what the server itself counts: requests by route and status, how long they took, and
+// clients that left. The engine counts the rest (engine/engine_metrics.h).
+//
+// Threading: confined to the I/O thread.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/metrics.h"
+
+namespace heddle::server {
+
+class HttpMetrics {
+ public:
+  HttpMetrics();
+
+  // `route` is a path of the server's own, never a client's: it becomes a label. Empty: none of
+  // them. Status 499: the client left first.
+  void on_answered(std::string_view route, int status, double seconds);
+
+  [[nodiscard]] std::string to_text() const { return registry_.to_text(); }
+
+ private:
+  MetricRegistry registry_;
+  std::map<std::pair<std::string, int>, MetricCounter> requests_;
+  std::map<std::string, MetricHistogram> seconds_;
+  MetricCounter disconnects_;
+};
+
+}  // namespace heddle::server
