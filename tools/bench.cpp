@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle bench: how fast the whole model (offline) and single ops are, beside what the machine
-// allows.
+// allows. What the prefix cache saves is in bench_cache.cpp.
 #include <charconv>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench_offline.h"
+#include "bench_report.h"
 #include "load_progress.h"
 #include "machine.h"
 #include "ops/benchmark/all_benchmarks.h"
@@ -26,11 +26,6 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kMaxCount = 1'000'000;
 
-struct Output {
-  bool json = false;
-  std::string file;
-};
-
 ordered_json machine_json(const device::ThreadPool& pool, const ops::Roofline& roofline) {
   return {{"cpu", cpu_model()},
           {"threads", pool.num_threads()},
@@ -39,16 +34,6 @@ ordered_json machine_json(const device::ThreadPool& pool, const ops::Roofline& r
           {"float_gflops", roofline.float_gflops},
           {"bf16_gflops", roofline.bf16_gflops},
           {"commit", built_commit()}};
-}
-
-// Prints the table or the JSON, and writes the JSON file if one is wanted.
-Status emit(const Output& output, const ordered_json& report, const std::string& text) {
-  fmt::print("{}", output.json ? report.dump(2) + "\n" : text);
-  if (output.file.empty()) return {};
-  std::ofstream file(output.file);
-  file << report.dump(2) << '\n';
-  if (!file.flush()) return invalid_argument(fmt::format("{}: cannot be written", output.file));
-  return {};
 }
 
 std::string roofline_line(const ops::Roofline& roofline) {
@@ -84,7 +69,7 @@ struct OfflineCommand {
   std::string prefill = "512,4096";
   std::string decode_batch = "1,4,16";
   OfflineOptions options;
-  Output output;
+  BenchOutput output;
 };
 
 Status run_offline(OfflineCommand& command) {
@@ -158,7 +143,7 @@ struct OpsCommand {
   std::string filter;
   int32_t threads = 0;
   double seconds = 0.2;
-  Output output;
+  BenchOutput output;
 };
 
 Status run_ops(const OpsCommand& command) {
@@ -201,11 +186,6 @@ Status run_ops(const OpsCommand& command) {
   return emit(command.output, json, roofline_line(roofline) + "\n" + table.to_string());
 }
 
-void declare_output(Options& options, Output& output) {
-  options.flag("--json", &output.json, "Print the report as JSON");
-  options.value("--output", &output.file, "Also write the JSON report to a file");
-}
-
 int exit_code(const Status& status) { return status.ok() ? 0 : report_failure(status); }
 
 std::function<int()> declare_offline(Options& options) {
@@ -233,7 +213,7 @@ std::function<int()> declare_offline(Options& options) {
                 "Tokens before the first decode step");
   options.value("--steps", &settings->options.decode_steps, "Decode steps of one repeat");
   options.value("--repeats", &settings->options.repeats, "Repeats; medians count");
-  declare_output(options, settings->output);
+  declare_bench_output(options, settings->output);
   return [settings] { return exit_code(run_offline(*settings)); };
 }
 
@@ -249,19 +229,21 @@ std::function<int()> declare_ops(Options& options) {
   options.positional("FILTER", &settings->filter, "Only families whose name contains this", false);
   options.value("--threads", &settings->threads, "Compute threads; 0: physical cores");
   options.value("--seconds", &settings->seconds, "Least time per shape");
-  declare_output(options, settings->output);
+  declare_bench_output(options, settings->output);
   return [settings] { return exit_code(run_ops(*settings)); };
 }
 
 constexpr Subcommand kOffline = {"offline", "Prefill and decode speed of a model.",
                                  declare_offline};
 constexpr Subcommand kOps = {"ops", "Speed of single ops as a share of the roofline.", declare_ops};
-constexpr const Subcommand* kKinds[] = {&kOffline, &kOps};
+constexpr const Subcommand* kKinds[] = {&kOffline, &kOps, &kBenchCache};
 
 }  // namespace
 
-const Subcommand kBench = {.name = "bench",
-                           .summary = "Measure speed: whole models (offline) or single ops (ops).",
-                           .children = kKinds};
+const Subcommand kBench = {
+    .name = "bench",
+    .summary =
+        "Measure whole models (offline), single ops (ops), or what the prefix cache saves (cache).",
+    .children = kKinds};
 
 }  // namespace heddle::tools

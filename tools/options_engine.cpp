@@ -5,6 +5,7 @@
 
 #include "core/log.h"
 #include "load_progress.h"
+#include "options_scheduling.h"
 
 namespace heddle::tools {
 namespace {
@@ -71,6 +72,9 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
                 "Prompt tokens of one step; 0: 512");
   options.value("--page-size", &engine.page_size,
                 "Tokens of a cache page: a power of two from 1 to 128");
+
+  declare_scheduling_options(options, engine.scheduling);
+  declare_cache_options(options, engine.cache);
 
   options.heading("Output");
   options.choice("--log-level", &settings.log_level,

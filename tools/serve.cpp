@@ -26,6 +26,8 @@ struct ServeSettings {
   EngineSettings model;
   server::ServerOptions server;
   std::vector<std::string> served_model_names;
+  std::string fair_key = "user";
+  bool metrics = true;
 };
 
 // Every connection is an open file; the usual soft limit of 1024 is less than a server wants.
@@ -91,7 +93,12 @@ class StopRequest {
 Status serve(ServeSettings& settings) {
   HEDDLE_RETURN_IF_ERROR(apply(settings.model));
   raise_file_limit();
+  HEDDLE_ASSIGN_OR_RETURN(settings.server.fair_key, server::parse_fair_key(settings.fair_key));
   settings.server.served_model_names = split_names(settings.served_model_names);
+  settings.server.metrics = settings.model.engine.metrics.enabled = settings.metrics;
+  if (!settings.server.served_model_names.empty()) {
+    settings.model.engine.metrics.model_name = settings.server.served_model_names.front();
+  }
   settings.server.model_path = settings.model.engine.model_dir.string();
   HEDDLE_ASSIGN_OR_RETURN(auto server, server::Server::listen(settings.server));
   StopRequest stop;
@@ -145,6 +152,13 @@ std::function<int()> declare_serve(Options& options) {
                 "Time for running requests when stopping; -1: unlimited");
   options.value("--tokenizer-threads", &server.num_workers,
                 "Threads that parse, render and tokenize requests");
+  options.value(
+      "--fair-key", &settings->fair_key,
+      "What tells the tenants of --policy fair apart: user, api-key, header:NAME or none");
+  options.flag("--metrics,--enable-metrics,!--no-metrics,!--disable-metrics", &settings->metrics,
+               "Count for Prometheus at /metrics (default); with no-: not");
+  options.choice("--metrics-names", &settings->model.engine.metrics.names, {"heddle", "sglang"},
+                 "heddle_*, or the names dashboards made for SGLang look for");
   declare_engine_options(options, settings->model, ModelArgument::kOptional);
   return [settings] {
     settings->server.num_workers = std::max(1, settings->server.num_workers);

@@ -43,6 +43,7 @@ extern const Subcommand kServe;
 extern const Subcommand kGenerate;
 extern const Subcommand kChat;
 extern const Subcommand kBench;
+extern const Subcommand kBenchCache;  // of kBench
 extern const Subcommand kVerify;
 extern const Subcommand kEval;
 extern const Subcommand kInspect;

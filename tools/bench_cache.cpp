@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// heddle bench cache: what the prefix cache saves where prompts begin alike, what it costs where
+// they do not, and that it changes no answer.
+#include <algorithm>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <heddle/engine.h>
+
+#include "bench_report.h"
+#include "cache_workload.h"
+#include "machine.h"
+#include "options_engine.h"
+#include "replay.h"
+#include "report_failure.h"
+#include "subcommand.h"
+#include "table.h"
+
+namespace heddle::tools {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr double kClearTimeoutSeconds = 60;
+
+struct CacheCommand {
+  EngineSettings model;
+  std::string patterns = "shared,chats,forks,unique,repeats";
+  WorkloadShape shape;
+  TraceOptions trace;
+  int64_t concurrency = 4;
+  int64_t runs = 2;
+  BenchOutput output;
+};
+
+// One engine's runs of a workload, put together.
+struct Side {
+  std::vector<double> first_token_ms;  // sorted by percentile()
+  std::vector<double> decode_rates;
+  double seconds = 0;
+  int64_t prompt_tokens = 0;
+  int64_t shared_tokens = 0;
+  int64_t reused_tokens = 0;
+  int64_t matched_tokens = 0;
+  int64_t exact_repeats = 0;
+  std::vector<std::vector<TokenId>> outputs;
+
+  void add(Replay replay) {
+    seconds += replay.seconds;
+    for (Replayed& request : replay.requests) {
+      first_token_ms.push_back(request.first_token_seconds * 1e3);
+      if (request.decode_tokens_per_second > 0) {
+        decode_rates.push_back(request.decode_tokens_per_second);
+      }
+      prompt_tokens += request.prompt_tokens;
+      shared_tokens += request.shared_tokens;
+      reused_tokens += request.cache.reused_tokens;
+      matched_tokens += request.cache.matched_tokens;
+      exact_repeats += request.cache.exact_repeat ? 1 : 0;
+      outputs.push_back(std::move(request.output));
+    }
+  }
+};
+
+double percentile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  const auto index = static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index),
+                   values.end());
+  return values[index];
+}
+
+double share_of(int64_t part, int64_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
+size_t count_equal(const Side& a, const Side& b) {
+  size_t equal = 0;
+  for (size_t i = 0; i < a.outputs.size(); ++i) equal += a.outputs[i] == b.outputs[i] ? 1 : 0;
+  return equal;
+}
+
+Status clear_cache(Engine& engine) {
+  std::promise<Status> done;
+  engine.clear_cache(kClearTimeoutSeconds,
+                     [&done](Status status) { done.set_value(std::move(status)); });
+  return done.get_future().get();
+}
+
+// With the cache and without it in turn, so that what else the machine does meets both.
+Status measure(Engine& cached, Engine& plain, const Workload& workload, const CacheCommand& command,
+               Side& with, Side& without) {
+  for (int64_t run = 0; run < command.runs; ++run) {
+    HEDDLE_RETURN_IF_ERROR(clear_cache(cached));
+    HEDDLE_ASSIGN_OR_RETURN(Replay on, replay(cached, workload, command.concurrency));
+    HEDDLE_ASSIGN_OR_RETURN(Replay off, replay(plain, workload, command.concurrency));
+    with.add(std::move(on));
+    without.add(std::move(off));
+  }
+  return {};
+}
+
+ordered_json side_json(const Side& side) {
+  return {{"seconds", side.seconds},
+          {"ttft_ms_p50", percentile(side.first_token_ms, 0.5)},
+          {"ttft_ms_p90", percentile(side.first_token_ms, 0.9)},
+          {"ttft_ms_p99", percentile(side.first_token_ms, 0.99)},
+          {"decode_tokens_per_second_p50", percentile(side.decode_rates, 0.5)}};
+}
+
+Result<std::vector<Workload>> make_workloads(const CacheCommand& command,
+                                             const WorkloadShape& shape) {
+  const std::pair<std::string_view, Workload (*)(const WorkloadShape&)> kinds[] = {
+      {"shared", shared_prefixes},
+      {"chats", chats},
+      {"forks", forks},
+      {"unique", unique_prompts},
+      {"repeats", repeats}};
+  std::vector<Workload> workloads;
+  for (size_t begin = 0; begin < command.patterns.size();) {
+    const size_t end = std::min(command.patterns.find(',', begin), command.patterns.size());
+    const std::string_view name = std::string_view(command.patterns).substr(begin, end - begin);
+    const auto kind = std::find_if(std::begin(kinds), std::end(kinds),
+                                   [name](const auto& entry) { return entry.first == name; });
+    if (kind == std::end(kinds)) {
+      return invalid_argument(fmt::format(
+          "--patterns: \"{}\" is not known; there are shared, chats, forks, unique and repeats",
+          name));
+    }
+    workloads.push_back(kind->second(shape));
+    begin = end + 1;
+  }
+  if (!command.trace.file.empty()) {
+    HEDDLE_ASSIGN_OR_RETURN(Workload trace, read_trace(command.trace, shape));
+    workloads.push_back(std::move(trace));
+  }
+  if (workloads.empty()) return invalid_argument("name --patterns or a --trace");
+  return workloads;
+}
+
+Status check(const CacheCommand& command) {
+  const WorkloadShape& shape = command.shape;
+  if (shape.prefix_tokens < 1 || shape.question_tokens < 1 || shape.output_tokens < 1 ||
+      shape.groups < 1 || shape.questions < 1 || command.concurrency < 1 || command.runs < 1) {
+    return invalid_argument(
+        "--prefix-tokens, --question-tokens, --output-tokens, --groups, --questions, --concurrency "
+        "and --runs must be at least 1");
+  }
+  if (!(command.trace.scale > 0 && command.trace.scale <= 1) || command.trace.limit < 0) {
+    return invalid_argument("--scale must be above 0 and at most 1, --limit at least 0");
+  }
+  return {};
+}
+
+Status run_cache(CacheCommand& command) {
+  HEDDLE_RETURN_IF_ERROR(check(command));
+  HEDDLE_RETURN_IF_ERROR(apply(command.model));
+  EngineOptions options = command.model.engine;
+  options.skip_tokenizer = true;
+  options.memory_fraction /= 2;  // two engines
+  options.cache.enabled = true;
+  HEDDLE_ASSIGN_OR_RETURN(const auto cached, Engine::create(options));
+  options.cache.enabled = false;
+  HEDDLE_ASSIGN_OR_RETURN(const auto plain, Engine::create(options));
+
+  const ModelInfo& model = cached->model_info();
+  WorkloadShape shape = command.shape;
+  shape.vocab_size = model.vocab_size;
+  shape.context_length = model.context_length;
+  HEDDLE_ASSIGN_OR_RETURN(const auto workloads, make_workloads(command, shape));
+  for (Engine* engine : {cached.get(), plain.get()}) {  // the first steps touch memory
+    HEDDLE_RETURN_IF_ERROR(replay(*engine, workloads.front(), command.concurrency).status());
+  }
+
+  ordered_json json = {
+      {"benchmark", "cache"},
+      {"model", options.model_dir.string()},
+      {"dtype", model.dtype},
+      {"exact", options.exact},
+      {"concurrency", command.concurrency},
+      {"runs", command.runs},
+      {"kv_tokens", cached->memory_plan().kv_tokens},
+      {"state_slots", cached->memory_plan().state_slots},
+      {"machine", {{"cpu", cpu_model()}, {"device", model.device}, {"commit", built_commit()}}},
+      {"rows", ordered_json::array()}};
+  Table table({"pattern", "requests", "prompt tokens", "shared", "reused", "TTFT p50 ms", "without",
+               "p99 ms", "without", "decode tok/s", "without", "same answers"});
+  for (const Workload& workload : workloads) {
+    Side with;
+    Side without;
+    HEDDLE_RETURN_IF_ERROR(measure(*cached, *plain, workload, command, with, without));
+    const size_t equal = count_equal(with, without);
+    table.add({workload.name, fmt::format("{}", workload.requests.size()),
+               fmt::format("{}", with.prompt_tokens / command.runs),
+               fmt::format("{:.1f} %", share_of(with.shared_tokens, with.prompt_tokens) * 100),
+               fmt::format("{:.1f} %", share_of(with.reused_tokens, with.prompt_tokens) * 100),
+               fmt::format("{:.2f}", percentile(with.first_token_ms, 0.5)),
+               fmt::format("{:.2f}", percentile(without.first_token_ms, 0.5)),
+               fmt::format("{:.2f}", percentile(with.first_token_ms, 0.99)),
+               fmt::format("{:.2f}", percentile(without.first_token_ms, 0.99)),
+               fmt::format("{:.0f}", percentile(with.decode_rates, 0.5)),
+               fmt::format("{:.0f}", percentile(without.decode_rates, 0.5)),
+               fmt::format("{}/{}", equal, with.outputs.size())});
+    json["rows"].push_back({{"pattern", workload.name},
+                            {"requests", workload.requests.size()},
+                            {"prompt_tokens", with.prompt_tokens / command.runs},
+                            {"shared_tokens", with.shared_tokens / command.runs},
+                            {"matched_tokens", with.matched_tokens / command.runs},
+                            {"reused_tokens", with.reused_tokens / command.runs},
+                            {"exact_repeats", with.exact_repeats / command.runs},
+                            {"with_cache", side_json(with)},
+                            {"without_cache", side_json(without)},
+                            {"equal_answers", equal},
+                            {"answers", with.outputs.size()}});
+  }
+  return emit(command.output, json,
+              fmt::format("{}, {}, {} requests at a time, {} runs; a cache of {} tokens and {} "
+                          "states\n\n{}",
+                          options.model_dir.string(), model.dtype, command.concurrency,
+                          command.runs, cached->memory_plan().kv_tokens,
+                          cached->memory_plan().state_slots, table.to_string()));
+}
+
+std::function<int()> declare_cache(Options& options) {
+  auto settings = std::make_shared<CacheCommand>();
+  settings->model.log_level = "warning";
+  WorkloadShape& shape = settings->shape;
+  options.examples(
+      "heddle bench cache models/heddle-tiny\n"
+      "heddle bench cache MODEL_DIR --patterns shared,unique --groups 8 --questions 16\n"
+      "heddle bench cache MODEL_DIR --patterns \"\" --trace conversation_trace.jsonl --scale 0.05\n"
+      "\n"
+      "Every pattern runs with the cache and without it, in turn. Shared: the part of the prompts\n"
+      "that some sequence sent before begins with, the most a cache could reuse. Same answers:\n"
+      "token for token; --exact makes them so by construction.");
+  declare_engine_options(options, settings->model, ModelArgument::kRequired);
+  options.heading("Workload");
+  options.value("--patterns", &settings->patterns,
+                "Of shared, chats, forks, unique, repeats, separated by commas");
+  options.value("--prefix-tokens", &shape.prefix_tokens,
+                "Of a system prompt; documents have twice, unique prompts half of it");
+  options.value("--question-tokens", &shape.question_tokens, "What a request adds of its own");
+  options.value("--output-tokens", &shape.output_tokens, "Of every answer");
+  options.value("--groups", &shape.groups, "Different prefixes, chats, documents");
+  options.value("--questions", &shape.questions, "Requests of each; turns of a chat");
+  options.value("--trace", &settings->trace.file, "A Mooncake trace (.jsonl) to replay as well");
+  options.value("--scale", &settings->trace.scale, "Of the trace's lengths");
+  options.value("--limit", &settings->trace.limit, "Requests of the trace; 0: all");
+  options.value("--concurrency", &settings->concurrency, "Requests at a time");
+  options.value("--runs", &settings->runs, "Of every pattern");
+  options.heading("Report");
+  declare_bench_output(options, settings->output);
+  return [settings] {
+    const Status status = run_cache(*settings);
+    return status.ok() ? 0 : report_failure(status);
+  };
+}
+
+}  // namespace
+
+const Subcommand kBenchCache = {
+    .name = "cache", .summary = "What the prefix cache saves and costs.", .declare = declare_cache};
+
+}  // namespace heddle::tools

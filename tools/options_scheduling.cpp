@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options_scheduling.h"
+
+namespace heddle::tools {
+
+void declare_scheduling_options(Options& options, SchedulingOptions& scheduling) {
+  options.heading("Scheduling");
+  options.value("--policy,--schedule-policy", &scheduling.policy,
+                "Who is next: fcfs, lpm, dfs-weight, lof, random, routing-key, hrrn, "
+                "shortest-prefill-first, fair, or priority");
+  options.value("--conservativeness,--schedule-conservativeness", &scheduling.conservativeness,
+                "Scales what is set aside for tokens not yet drawn");
+  options.flag("--mixed-batches,--enable-mixed-chunk,!--no-mixed-batches,!--disable-mixed-chunk",
+               &scheduling.mixed_batches,
+               "Prefill and decoding share steps (default); with no-: they take turns");
+  options.flag("--overlap,!--no-overlap,!--disable-overlap-schedule", &scheduling.overlap,
+               "Plan a step while one runs (default); with no-: one after the other");
+  options.value("--prefills-per-decode,--decode-interleave", &scheduling.prefills_per_decode,
+                "Without mixed batches: prefill steps between decode steps; 0: prefill first");
+  options.value("--max-prefill-tokens", &scheduling.max_prefill_tokens,
+                "New prompt tokens that may be admitted for one step");
+  options.value("--cache-aware-max-wait-secs", &scheduling.cache_aware_max_wait_seconds,
+                "lpm, dfs-weight: requests that wait longer go first");
+
+  options.heading("Priorities and fairness");
+  options.flag("--enable-priority,--enable-priority-scheduling", &scheduling.enable_priority,
+               "Serve urgent requests first (fcfs, lof and fair)");
+  options.flag("--low-values-first,--schedule-low-priority-values-first",
+               &scheduling.low_values_first, "Small priority values are the urgent ones");
+  options.value("--default-priority,--default-priority-value", &scheduling.default_priority,
+                "Of requests without one; default: the least urgent there is");
+  options.flag("--reject-priority-when-disabled,--abort-on-priority-when-disabled",
+               &scheduling.reject_priority_when_disabled,
+               "Refuse requests with a priority while priorities are off; else it is ignored");
+  options.flag("--preemption,!--no-preemption,!--disable-priority-preemption",
+               &scheduling.preemption,
+               "Running requests give way to more urgent ones (default); with no-: never");
+  options.value("--preemption-threshold,--priority-scheduling-preemption-threshold",
+                &scheduling.preemption_threshold, "By more than this");
+  options.value("--max-preemptions", &scheduling.max_preemptions,
+                "Of one request; then it is left alone");
+  options.value("--preemption-min-run-secs", &scheduling.preemption_min_run_seconds,
+                "A request runs at least so long before it gives way");
+  options.value("--priority-aging-secs", &scheduling.aging_seconds,
+                "A waiting request gains one class of urgency each; 0: never");
+  options.value("--fair-cost-input", &scheduling.fair_cost_input,
+                "fair: what a prompt token costs its tenant");
+  options.value("--fair-cost-output", &scheduling.fair_cost_output, "fair: an output token");
+  options.value("--fair-cost-cached", &scheduling.fair_cost_cached,
+                "fair: a prompt token from the cache");
+  options.value("--tenant-max-running", &scheduling.tenant_max_running,
+                "Requests of one tenant that run; 0: no limit");
+  options.value("--tenant-max-queued", &scheduling.tenant_max_queued,
+                "Requests of one tenant that wait; 0: no limit");
+
+  options.heading("Limits");
+  options.value("--max-queued-tokens", &scheduling.max_queued_tokens,
+                "Prompt tokens that wait; 0: no limit");
+  options.value("--queue-timeout-secs", &scheduling.queue_timeout_seconds,
+                "Waiting longer ends a request; 0: never");
+  options.value("--running-timeout-secs", &scheduling.running_timeout_seconds,
+                "Running longer ends a request; 0: never");
+}
+
+void declare_cache_options(Options& options, CacheOptions& cache) {
+  options.heading("Prefix cache");
+  options.flag("--prefix-cache,!--no-prefix-cache,!--disable-radix-cache", &cache.enabled,
+               "Keep what was computed for prompts that begin alike (default)");
+  options.choice("--state-checkpoints,--mamba-scheduler-strategy", &cache.state_checkpoints,
+                 {"multi", "extra_buffer", "no_buffer"},
+                 "Which recurrent states are kept; no_buffer needs --page-size 1");
+  options.value("--checkpoint-interval,--mamba-track-interval", &cache.checkpoint_interval,
+                "Tokens between states kept while decoding; a multiple of 64");
+  options.choice("--eviction,--radix-eviction-policy", &cache.eviction, {"flops", "lru"},
+                 "What goes first: what saves least work, or what was unused longest");
+}
+
+}  // namespace heddle::tools

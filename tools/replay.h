@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// replay(): a workload through an engine, a bounded number of requests at a time, and what each of
+// them was told.
+//
+// Threading: blocks; the engine is nobody else's meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <heddle/engine.h>
+
+#include "cache_workload.h"
+
+namespace heddle::tools {
+
+struct Replayed {
+  std::vector<TokenId> output;
+  int64_t prompt_tokens = 0;
+  int64_t shared_tokens = 0;  // of the prompt with some sequence that was sent before: what a cache
+                              // that forgets nothing could reuse
+  CacheReport cache;
+  double first_token_seconds = 0;
+  double decode_tokens_per_second = 0;  // 0 with fewer than two tokens
+};
+
+struct Replay {
+  std::vector<Replayed> requests;  // in the workload's order
+  double seconds = 0;
+};
+
+// Greedy, to the requests' full length. Error: what the engine said of a request.
+Result<Replay> replay(Engine& engine, const Workload& workload, int64_t concurrency);
+
+}  // namespace heddle::tools
