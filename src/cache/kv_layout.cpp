@@ -33,11 +33,8 @@ Status KvLayout::validate() const {
   }
   if (num_layers == 0) return {};
   HEDDLE_RETURN_IF_ERROR(check_range("KV layout", "num_kv_heads", num_kv_heads, 1, kMaxWidth));
-  return check_range("KV layout", "head_dim", head_dim, 1, kMaxWidth);
-}
-
-int64_t KvLayout::bytes_per_layer_page() const {
-  return bytes_of(dtype, page_size * num_kv_heads * head_dim);
+  HEDDLE_RETURN_IF_ERROR(check_range("KV layout", "head_dim", head_dim, 1, kMaxWidth));
+  return check_range("KV layout", "value_dim", value_dim.value_or(head_dim), 0, kMaxWidth);
 }
 
 Status StateLayout::validate() const {

@@ -6,7 +6,9 @@
 // Sizes are exact for layouts that pass validate(), which also bounds every product to int64.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include <heddle/status.h>
 
@@ -14,22 +16,43 @@
 
 namespace heddle::cache {
 
-// K and V rows of the full-attention layers: per layer K [P, S, Nkv, D] and V [P, S, Nkv, D].
+// K and V rows of the attention layers: per layer K [P, S, Nkv, D] and V [P, S, Nkv, Dv]. Latent
+// attention keeps one row per token that is key and value at once: K [P, S, 1, D] and no V.
 struct KvLayout {
-  int64_t num_layers = 0;  // full-attention layers; 0: the model stores no KV
+  int64_t num_layers = 0;  // attention layers; 0: the model stores no KV
   int32_t page_size = 16;  // S, tokens of a page
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;
+  int64_t head_dim = 0;              // D
+  std::optional<int64_t> value_dim;  // Dv, without one D; 0: values are a part of the keys
   DType dtype = DType::kF32;
+
+  // Channels of a token's K and V rows in one layer; V's may be 0.
+  [[nodiscard]] int64_t k_width() const { return num_kv_heads * head_dim; }
+
+  [[nodiscard]] int64_t v_width() const { return num_kv_heads * value_dim.value_or(head_dim); }
 
   // Error: kInvalidArgument, naming the field.
   [[nodiscard]] Status validate() const;
 
-  // One layer's K (or V) rows of one page.
-  [[nodiscard]] int64_t bytes_per_layer_page() const;
+  // One layer's K rows, and its V rows, of one page.
+  [[nodiscard]] int64_t k_bytes_per_layer_page() const {
+    return bytes_of(dtype, page_size * k_width());
+  }
+
+  [[nodiscard]] int64_t v_bytes_per_layer_page() const {
+    return bytes_of(dtype, page_size * v_width());
+  }
+
+  // The smallest piece of a page that lies together in memory: one layer's K or V rows.
+  [[nodiscard]] int64_t least_bytes_together() const {
+    const int64_t v = v_bytes_per_layer_page();
+    return v > 0 ? std::min(k_bytes_per_layer_page(), v) : k_bytes_per_layer_page();
+  }
 
   // K and V over all layers.
-  [[nodiscard]] int64_t bytes_per_page() const { return 2 * num_layers * bytes_per_layer_page(); }
+  [[nodiscard]] int64_t bytes_per_page() const {
+    return num_layers * (k_bytes_per_layer_page() + v_bytes_per_layer_page());
+  }
 
   [[nodiscard]] int64_t bytes_per_token() const { return bytes_per_page() / page_size; }
 };

@@ -13,6 +13,10 @@ namespace {
 
 constexpr int64_t kRegionAlignment = 4096;
 
+int64_t aligned(int64_t bytes) {
+  return (bytes + kRegionAlignment - 1) / kRegionAlignment * kRegionAlignment;
+}
+
 }  // namespace
 
 Result<KvPool> KvPool::create(device::Device& device, const KvLayout& layout, int64_t num_pages) {
@@ -24,48 +28,73 @@ Result<KvPool> KvPool::create(device::Device& device, const KvLayout& layout, in
   pool.layout_ = layout;
   pool.num_pages_ = num_pages;
   if (layout.num_layers == 0) return pool;
-  const int64_t page_bytes = layout.bytes_per_layer_page();
+  const int64_t page_bytes = layout.bytes_per_page() / layout.num_layers;
   const int64_t most = std::numeric_limits<int64_t>::max() / 8 / layout.num_layers;
   if (page_bytes > most / (num_pages + 1)) {
     return resource_exhausted(fmt::format("KV pool: {} pages of {} bytes in {} layers are too many",
-                                          num_pages, 2 * page_bytes, layout.num_layers));
+                                          num_pages, page_bytes, layout.num_layers));
   }
-  pool.region_bytes_ =
-      (page_bytes * (num_pages + 1) + kRegionAlignment - 1) / kRegionAlignment * kRegionAlignment;
-  Result<device::Buffer> memory = device.allocate(2 * layout.num_layers * pool.region_bytes_);
+  pool.k_region_bytes_ = aligned(layout.k_bytes_per_layer_page() * (num_pages + 1));
+  pool.v_region_bytes_ = aligned(layout.v_bytes_per_layer_page() * (num_pages + 1));
+  Result<device::Buffer> memory =
+      device.allocate(layout.num_layers * (pool.k_region_bytes_ + pool.v_region_bytes_));
   if (!memory.ok()) return memory.status().with_context("KV pool");
   pool.memory_ = std::move(memory).value();
   return pool;
 }
 
-MutableTensorView KvPool::view(int64_t region) {
-  HEDDLE_CHECK(region >= 0 && region < 2 * layout_.num_layers);
-  return {memory_.data() + region * region_bytes_, layout_.dtype,
+KvPool::Region KvPool::k_region(int64_t layer) const {
+  HEDDLE_CHECK(layer >= 0 && layer < layout_.num_layers);
+  return {.base = memory_.data() + layer * (k_region_bytes_ + v_region_bytes_),
+          .page_bytes = layout_.k_bytes_per_layer_page()};
+}
+
+KvPool::Region KvPool::v_region(int64_t layer) const {
+  return {.base = k_region(layer).base + k_region_bytes_,
+          .page_bytes = layout_.v_bytes_per_layer_page()};
+}
+
+MutableTensorView KvPool::k(int64_t layer) {
+  return {k_region(layer).base, layout_.dtype,
           Shape{num_pages_ + 1, layout_.page_size, layout_.num_kv_heads, layout_.head_dim}};
+}
+
+MutableTensorView KvPool::v(int64_t layer) {
+  const Region region = v_region(layer);
+  if (region.page_bytes == 0) return {};
+  return {region.base, layout_.dtype,
+          Shape{num_pages_ + 1, layout_.page_size, layout_.num_kv_heads,
+                layout_.value_dim.value_or(layout_.head_dim)}};
+}
+
+template <typename Body>
+Status KvPool::for_regions(const Body& body) const {
+  for (int64_t layer = 0; layer < layout_.num_layers; ++layer) {
+    HEDDLE_RETURN_IF_ERROR(body(k_region(layer)));
+    if (v_region_bytes_ > 0) HEDDLE_RETURN_IF_ERROR(body(v_region(layer)));
+  }
+  return {};
 }
 
 Status KvPool::copy_page(device::Stream& stream, int32_t from, int32_t to) {
   HEDDLE_CHECK(from >= 1 && from <= num_pages_ && to >= 1 && to <= num_pages_);
   if (from == to) return {};
-  const int64_t bytes = layout_.bytes_per_layer_page();
-  for (int64_t region = 0; region < 2 * layout_.num_layers; ++region) {
-    std::byte* const base = memory_.data() + region * region_bytes_;
-    HEDDLE_RETURN_IF_ERROR(stream.copy(base + to * bytes, base + from * bytes, bytes));
-  }
-  return {};
+  return for_regions([&](const Region& region) {
+    return stream.copy(region.base + to * region.page_bytes, region.base + from * region.page_bytes,
+                       region.page_bytes);
+  });
 }
 
 Status KvPool::discard_pages(device::Stream& stream, std::span<const int32_t> pages) {
-  const int64_t bytes = layout_.bytes_per_layer_page();
   for (size_t first = 0; first < pages.size();) {
     size_t end = first + 1;
     while (end < pages.size() && pages[end] == pages[end - 1] + 1) ++end;
     HEDDLE_CHECK(pages[first] >= 1 && pages[end - 1] <= num_pages_);
     const auto count = static_cast<int64_t>(end - first);
-    for (int64_t region = 0; region < 2 * layout_.num_layers; ++region) {
-      std::byte* const base = memory_.data() + region * region_bytes_;
-      HEDDLE_RETURN_IF_ERROR(stream.discard(base + pages[first] * bytes, count * bytes));
-    }
+    HEDDLE_RETURN_IF_ERROR(for_regions([&](const Region& region) {
+      return stream.discard(region.base + pages[first] * region.page_bytes,
+                            count * region.page_bytes);
+    }));
     first = end;
   }
   return {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// KvPool: the memory of the KV pages. Per full-attention layer K and V are each [P, S, Nkv, D] with
-// P = num_pages + 1: page 0 is the sink. Which pages are in use is the PageAllocator's business.
+// KvPool: the memory of the KV pages. Per attention layer K is [P, S, Nkv, D] and V [P, S, Nkv,
+// Dv], or V is not there because values are a part of the keys; P = num_pages + 1: page 0 is the
+// sink. Which pages are in use is the PageAllocator's business.
 //
 // Layer-major, so that a layer's attention sees one dense tensor. Memory is committed when a page
 // is first written: resident memory follows the highest page ever used.
@@ -28,9 +29,10 @@ class KvPool {
   // mapping.
   static Result<KvPool> create(device::Device& device, const KvLayout& layout, int64_t num_pages);
 
-  [[nodiscard]] MutableTensorView k(int64_t layer) { return view(2 * layer); }
+  [[nodiscard]] MutableTensorView k(int64_t layer);
 
-  [[nodiscard]] MutableTensorView v(int64_t layer) { return view(2 * layer + 1); }
+  // Without memory where values are a part of the keys.
+  [[nodiscard]] MutableTensorView v(int64_t layer);
 
   [[nodiscard]] const KvLayout& layout() const { return layout_; }
 
@@ -47,12 +49,24 @@ class KvPool {
   Status discard_pages(device::Stream& stream, std::span<const int32_t> pages);
 
  private:
-  [[nodiscard]] MutableTensorView view(int64_t region);
+  // One layer's K or V.
+  struct Region {
+    std::byte* base = nullptr;
+    int64_t page_bytes = 0;
+  };
+
+  [[nodiscard]] Region k_region(int64_t layer) const;
+  [[nodiscard]] Region v_region(int64_t layer) const;
+
+  // Calls body(region) -> Status for all regions that hold something.
+  template <typename Body>
+  Status for_regions(const Body& body) const;
 
   KvLayout layout_;
   int64_t num_pages_ = 0;
-  int64_t region_bytes_ = 0;  // K or V of one layer
-  device::Buffer memory_;
+  int64_t k_region_bytes_ = 0;  // of one layer
+  int64_t v_region_bytes_ = 0;
+  device::Buffer memory_;  // by layer: K, then V
 };
 
 }  // namespace heddle::cache

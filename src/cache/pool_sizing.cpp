@@ -106,7 +106,7 @@ PoolPlan plan_for_cache(const PoolBudget& budget, const Sizing& sizing) {
   PoolPlan plan;
   const bool both = sizing.page_bytes > 0 && sizing.state_bytes > 0;
   const bool shared =
-      both && sizing.fixed_pages == 0 && budget.kv.bytes_per_layer_page() >= kMinElasticPageBytes;
+      both && sizing.fixed_pages == 0 && budget.kv.least_bytes_together() >= kMinElasticPageBytes;
   if (sizing.state_bytes > 0) {
     int64_t wanted = kMaxElasticSlots;
     if (both && !shared && sizing.fixed_pages == 0) {

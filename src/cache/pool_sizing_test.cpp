@@ -58,6 +58,26 @@ TEST(KvLayoutTest, HasTheSizesOfTheLargeModel) {
   EXPECT_EQ(large_state(DType::kBf16).bytes_per_slot() / large_kv().bytes_per_token(), 1608);
 }
 
+// DeepSeek-V3 and Kimi-Linear-48B: one row of 512 + 64 channels per token and layer.
+TEST(KvLayoutTest, HasTheSizesOfLatentAttention) {
+  KvLayout latent{.num_layers = 61,
+                  .page_size = 16,
+                  .num_kv_heads = 1,
+                  .head_dim = 576,
+                  .value_dim = 0,
+                  .dtype = DType::kBf16};
+  EXPECT_TRUE(latent.validate().ok());
+  EXPECT_EQ(latent.bytes_per_token(), 70272);
+  EXPECT_EQ(latent.least_bytes_together(), 16 * 576 * 2);
+  latent.num_layers = 7;
+  EXPECT_EQ(latent.bytes_per_token(), 8064);
+  latent.value_dim = 128;
+  EXPECT_EQ(latent.bytes_per_token(), 7 * (576 + 128) * 2);
+  EXPECT_EQ(latent.least_bytes_together(), 16 * 128 * 2);
+  latent.value_dim = -1;
+  EXPECT_THAT(latent.validate().message(), HasSubstr("value_dim is -1"));
+}
+
 TEST(KvLayoutTest, RefusesSizesThatNoModelHas) {
   EXPECT_THAT(KvLayout({.num_layers = -1}).validate().message(), HasSubstr("num_layers is -1"));
   EXPECT_THAT(KvLayout({.page_size = 24}).validate().message(),

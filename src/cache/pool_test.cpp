@@ -72,6 +72,47 @@ TEST_F(KvPoolTest, CopiesAPageInAllLayers) {
   }
 }
 
+TEST_F(KvPoolTest, KeepsOneRowPerTokenWhereValuesAreAPartOfTheKeys) {
+  const KvLayout latent{
+      .num_layers = 2, .page_size = 4, .num_kv_heads = 1, .head_dim = 24, .value_dim = 0};
+  Result<KvPool> pool = KvPool::create(cpu_, latent, 300);
+  ASSERT_TRUE(pool.ok());
+  EXPECT_EQ(pool->k(1).shape, (Shape{301, 4, 1, 24}));
+  EXPECT_EQ(pool->v(1).data, nullptr);
+  EXPECT_EQ(pool->bytes(), 2 * 118784) << "301 pages of 4 * 24 floats, in whole memory pages";
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    for (int64_t page = 1; page <= 300; ++page) {
+      std::ranges::fill(row_of(pool->k(layer), page), static_cast<float>(1000 * layer + page));
+    }
+  }
+  ASSERT_TRUE(pool->copy_page(*stream_, 7, 300).ok());
+  const std::vector<int32_t> pages{1, 2, 3};
+  ASSERT_TRUE(pool->discard_pages(*stream_, pages).ok());
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    EXPECT_THAT(row_of(pool->k(layer), 300), Each(static_cast<float>(1000 * layer + 7)));
+    EXPECT_THAT(row_of(pool->k(layer), 4), Each(static_cast<float>(1000 * layer + 4)));
+  }
+}
+
+TEST_F(KvPoolTest, GivesValuesOfAnotherWidthTheirOwn) {
+  KvLayout layout = kKv;
+  layout.value_dim = 12;
+  Result<KvPool> pool = KvPool::create(cpu_, layout, 5);
+  ASSERT_TRUE(pool.ok());
+  EXPECT_EQ(pool->k(1).shape, (Shape{6, 4, 2, 8}));
+  EXPECT_EQ(pool->v(1).shape, (Shape{6, 4, 2, 12}));
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    std::ranges::fill(row_of(pool->k(layer), 5), 1.0f);
+    std::ranges::fill(row_of(pool->v(layer), 5), 2.0f);
+  }
+  ASSERT_TRUE(pool->copy_page(*stream_, 5, 1).ok());
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    EXPECT_THAT(row_of(pool->k(layer), 1), Each(1.0f));
+    EXPECT_THAT(row_of(pool->v(layer), 1), Each(2.0f));
+    EXPECT_THAT(row_of(pool->k(layer), 2), Each(0.0f));
+  }
+}
+
 TEST_F(KvPoolTest, CommitsMemoryOnlyWhereItIsTouched) {
   const KvLayout layout{.num_layers = 2, .page_size = 16, .num_kv_heads = 2, .head_dim = 128};
   Result<KvPool> pool = KvPool::create(cpu_, layout, int64_t{1} << 16);  // 4 GiB

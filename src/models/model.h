@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,10 +19,12 @@ namespace heddle::models {
 
 // What a sequence keeps between steps. Layers are counted among their own kind.
 struct CacheNeeds {
-  // One K and one V row of num_kv_heads * head_dim per token and KV layer.
+  // Per token and KV layer one K row of num_kv_heads * head_dim and one V row of num_kv_heads *
+  // kv_value_dim, which is head_dim unless it is said; 0: values are a part of the keys.
   int64_t num_kv_layers = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
+  std::optional<int64_t> kv_value_dim;
 
   // [num_kv_layers]: how many of the last tokens a layer reads, the current one included; 0: all.
   // When the token at position p is next, rows below p - window + 1 are dead in that layer.

@@ -16,10 +16,10 @@
 
 namespace heddle::ops {
 
-// KV cache of one attention layer, k and v: [P, S, Nkv, D] f32, bf16 or f16. Page 0 is a sink.
+// KV cache of one attention layer: [P, S, Nkv, D] f32, bf16 or f16. Page 0 is a sink.
 struct KvLayer {
   MutableTensorView k;
-  MutableTensorView v;
+  MutableTensorView v;  // without memory where values are a part of the keys
 };
 
 // Recurrent state of one linear-attention layer. Slot 0 is a sink.

@@ -8,6 +8,7 @@ cache::KvLayout kv_layout(const models::CacheNeeds& needs, int32_t page_size, DT
           .page_size = page_size,
           .num_kv_heads = needs.num_kv_heads,
           .head_dim = needs.head_dim,
+          .value_dim = needs.kv_value_dim,
           .dtype = dtype};
 }
 

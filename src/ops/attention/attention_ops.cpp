@@ -52,16 +52,21 @@ Status infer_paged_attention_sinks(std::span<const TensorMeta> inputs, const Att
 
 int64_t paged_attention_workspace(std::span<const TensorMeta> inputs, const Attrs& attrs,
                                   const Extents& largest, const Context& context) {
-  return paged_attention_workspace_bytes(context, inputs[0][0].at(largest),
-                                         attrs.integer("head_dim"));
+  const int64_t D = attrs.integer("head_dim");
+  return paged_attention_workspace_bytes(context, inputs[0][0].at(largest), D, D);
+}
+
+Result<KvLayer> kv_layer(const char* op, const LaunchArgs& args) {
+  const auto layer = static_cast<size_t>(args.attrs.integer("layer"));
+  if (layer >= args.forward.kv_layers.size()) {
+    return invalid_argument(
+        fmt::format("{}: layer {} of {} KV layers", op, layer, args.forward.kv_layers.size()));
+  }
+  return args.forward.kv_layers[layer];
 }
 
 Status launch_paged_attention(Context& context, const LaunchArgs& args) {
-  const auto layer = static_cast<size_t>(args.attrs.integer("layer"));
-  if (layer >= args.forward.kv_layers.size()) {
-    return invalid_argument(fmt::format("paged_attention: layer {} of {} KV layers", layer,
-                                        args.forward.kv_layers.size()));
-  }
+  HEDDLE_ASSIGN_OR_RETURN(const KvLayer kv, kv_layer("paged_attention", args));
   return paged_attention(context, {.q = args.inputs[0],
                                    .k = args.inputs[1],
                                    .v = args.inputs[2],
@@ -71,7 +76,49 @@ Status launch_paged_attention(Context& context, const LaunchArgs& args) {
                                    .scale = static_cast<float>(args.attrs.real("scale")),
                                    .window = args.attrs.integer("window"),
                                    .sinks = args.inputs.size() > 3 ? args.inputs[3] : TensorView(),
-                                   .kv = args.forward.kv_layers[layer],
+                                   .kv = kv,
+                                   .forward = &args.forward,
+                                   .workspace = args.workspace});
+}
+
+Status infer_latent_attention(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                              std::vector<TensorMeta>& outputs) {
+  const TensorMeta &q = inputs[0], &latent = inputs[1];
+  const int64_t Dv = attrs.integer("value_dim");
+  if (q.rank != 2 || !q[1].is_fixed() || latent.rank != 2 || !latent[1].is_fixed() ||
+      !(latent[0] == q[0]) || latent[1].offset <= 0 || q[1].offset % latent[1].offset != 0) {
+    return invalid_argument(
+        fmt::format("latent_attention takes [T, Nq*D] and [T, D], got {} and {}", q.to_string(),
+                    latent.to_string()));
+  }
+  if (Dv <= 0 || Dv > latent[1].offset) {
+    return invalid_argument(
+        fmt::format("latent_attention: values of width {} do not lie within the latent rows {}", Dv,
+                    latent.to_string()));
+  }
+  const int64_t num_heads = q[1].offset / latent[1].offset;
+  outputs.push_back({q.dtype, {q[0], SymbolicDim::fixed(num_heads * Dv)}});
+  return {};
+}
+
+int64_t latent_attention_workspace(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                                   const Extents& largest, const Context& context) {
+  return paged_attention_workspace_bytes(context, inputs[0][0].at(largest), inputs[1][1].offset,
+                                         attrs.integer("value_dim"));
+}
+
+Status launch_latent_attention(Context& context, const LaunchArgs& args) {
+  HEDDLE_ASSIGN_OR_RETURN(const KvLayer kv, kv_layer("latent_attention", args));
+  return paged_attention(context, {.q = args.inputs[0],
+                                   .k = args.inputs[1],
+                                   .v = {},
+                                   .y = args.outputs[0],
+                                   .num_kv_heads = 1,
+                                   .head_dim = args.inputs[1].shape[1],
+                                   .value_dim = args.attrs.integer("value_dim"),
+                                   .scale = static_cast<float>(args.attrs.real("scale")),
+                                   .sinks = {},
+                                   .kv = kv,
                                    .forward = &args.forward,
                                    .workspace = args.workspace});
 }
@@ -94,6 +141,13 @@ std::span<const OpDef> attention_ops() {
        .infer = infer_paged_attention_sinks,
        .workspace_bytes = paged_attention_workspace,
        .launch = launch_paged_attention},
+      {.name = "latent_attention",
+       .effects = kReadsContext | kWritesState | kSplit,
+       .num_inputs = 2,
+       .aliases = {},
+       .infer = infer_latent_attention,
+       .workspace_bytes = latent_attention_workspace,
+       .launch = launch_latent_attention},
   };
   return kOps;
 }

@@ -48,6 +48,20 @@ TEST(AttentionOpsTest, WantsOneSinkPerQueryHeadAndAWindowThatIsNotNegative) {
   EXPECT_THAT(op.infer(inputs, attrs, outputs).to_string(), HasSubstr("the window is -1"));
 }
 
+TEST(AttentionOpsTest, InfersLatentAttentionOrSaysWhy) {
+  const OpDef& op = attention_ops()[2];
+  ASSERT_EQ(op.name, "latent_attention");
+  Attrs attrs{{"value_dim", 32}, {"scale", 0.125}, {"layer", 0}};
+  std::vector<TensorMeta> outputs;
+  ASSERT_TRUE(op.infer(std::vector{rows_of(160), rows_of(40)}, attrs, outputs).ok());
+  EXPECT_EQ(outputs[0], rows_of(128));
+  EXPECT_THAT(op.infer(std::vector{rows_of(90), rows_of(40)}, attrs, outputs).to_string(),
+              HasSubstr("latent_attention takes [T, Nq*D] and [T, D]"));
+  attrs.set("value_dim", 41);
+  EXPECT_THAT(op.infer(std::vector{rows_of(160), rows_of(40)}, attrs, outputs).to_string(),
+              HasSubstr("values of width 41"));
+}
+
 TEST(AttentionOpsTest, RefusesALayerTheBatchDoesNotHave) {
   device::ThreadPool pool(1);
   CpuContext context(pool);

@@ -7,30 +7,48 @@
 
 #include "core/shape_contract.h"
 #include "ops/attention/forward_check.h"
+#include "ops/attention/paged_attention_unit.h"
 
 namespace heddle::ops {
 
 Status paged_attention(Context& context, const PagedAttentionArgs& args) {
   Dim T{"T"}, query_width{"Nq * D"}, D{"D", args.head_dim}, Nkv{"Nkv", args.num_kv_heads};
-  Dim kv_width{"Nkv * D", args.num_kv_heads * args.head_dim}, P{"P"}, S{"S"};
+  Dim Dv{"Dv", value_dim_of(args)}, P{"P"}, S{"S"}, output_width{"Nq * Dv"};
+  Dim kv_width{"Nkv * D", args.num_kv_heads * args.head_dim};
+  Dim v_width{"Nkv * Dv", args.num_kv_heads * Dv};
+  const bool has_values = args.v.data != nullptr;
+  ShapeContract contract("paged_attention");
   HEDDLE_RETURN_IF_ERROR(
-      ShapeContract("paged_attention")
+      contract
           .require(args.head_dim > 0 && args.head_dim <= 65536, "head_dim",
                    static_cast<double>(args.head_dim), "lie between 1 and 65536")
+          .require(Dv > 0 && Dv <= (has_values ? 65536 : args.head_dim), "value_dim",
+                   static_cast<double>(args.value_dim),
+                   has_values ? "lie between 1 and 65536" : "lie within the keys")
           .require(args.num_kv_heads > 0 && args.num_kv_heads <= 65536, "num_kv_heads",
                    static_cast<double>(args.num_kv_heads), "lie between 1 and 65536")
           .require(std::isfinite(args.scale), "scale", static_cast<double>(args.scale), "be finite")
           .expect("q", args.q, {&T, &query_width}, DType::kF32)
           .expect("k", args.k, {&T, &kv_width}, DType::kF32)
-          .expect("v", args.v, {&T, &kv_width}, DType::kF32)
-          .expect("y", args.y, {&T, &query_width}, DType::kF32)
+          .expect("y", args.y, {&T, &output_width}, DType::kF32)
           .expect("kv.k", args.kv.k, {&P, &S, &Nkv, &D}, kFloating)
-          .expect("kv.v", args.kv.v, {&P, &S, &Nkv, &D}, args.kv.k.dtype)
           .status());
+  if (has_values) {
+    HEDDLE_RETURN_IF_ERROR(contract.expect("v", args.v, {&T, &v_width}, DType::kF32)
+                               .expect("kv.v", args.kv.v, {&P, &S, &Nkv, &Dv}, args.kv.k.dtype)
+                               .status());
+  } else if (args.kv.v.data != nullptr) {
+    return invalid_argument("paged_attention: there is no v, but the pages have values");
+  }
   if (query_width % kv_width != 0) {
     return invalid_argument(
         fmt::format("paged_attention: q has rows of {}, not a multiple of {} kv heads of width {}",
                     query_width.value(), args.num_kv_heads, args.head_dim));
+  }
+  if (output_width != query_width / args.head_dim * Dv) {
+    return invalid_argument(fmt::format("paged_attention: y has rows of {}, not {} heads of {}",
+                                        output_width.value(), query_width / args.head_dim,
+                                        Dv.value()));
   }
   if (args.window < 0) {
     return invalid_argument(fmt::format(
@@ -43,7 +61,7 @@ Status paged_attention(Context& context, const PagedAttentionArgs& args) {
   }
   HEDDLE_RETURN_IF_ERROR(check_batch_rows("paged_attention", args.forward, T));
   HEDDLE_RETURN_IF_ERROR(check_batch_pages("paged_attention", *args.forward, P, S));
-  const int64_t needed = paged_attention_workspace_bytes(context, T, args.head_dim);
+  const int64_t needed = paged_attention_workspace_bytes(context, T, args.head_dim, Dv);
   if (static_cast<int64_t>(args.workspace.size()) < needed) {
     return invalid_argument(
         fmt::format("paged_attention: the workspace has {} bytes, {} rows need {}",

@@ -11,6 +11,10 @@
 // A sink is one more logit, neither scaled nor masked, that takes a share and gives nothing;
 // without sinks its term is absent. A window counts the row itself: with 1 a row sees nothing else.
 //
+// The values may be a part of the keys: latent attention (DeepSeek-AI, "DeepSeek-V2",
+// arXiv:2405.04434) in its absorbed form keeps one row [c | k_pe] per token, all heads attend to it
+// as to a single key head, and c is the value. Then there is no v, and one region of pages.
+//
 // Milakov and Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867; the
 // blocking is that of Dao et al., "FlashAttention", arXiv:2205.14135.
 #pragma once
@@ -27,14 +31,16 @@ namespace heddle::ops {
 struct PagedAttentionArgs {
   TensorView q;         // [T, Nq * D] f32
   TensorView k;         // [T, Nkv * D] f32
-  TensorView v;         // [T, Nkv * D] f32
-  MutableTensorView y;  // [T, Nq * D] f32; may be q itself
+  TensorView v;         // [T, Nkv * Dv] f32, or without memory: the first Dv channels of each key
+  MutableTensorView y;  // [T, Nq * Dv] f32; may be q itself where Dv = D
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;
+  int64_t head_dim = 0;   // D
+  int64_t value_dim = 0;  // Dv; 0: D
   float scale = 0;
   int64_t window = 0;  // tokens a row sees, its own included; 0: all
   TensorView sinks;    // [Nq] f32, or without memory
-  KvLayer kv;          // [P, S, Nkv, D] f32, bf16 or f16: rows of k and v are rounded to it
+  KvLayer kv;  // k [P, S, Nkv, D] f32, bf16 or f16, v [P, S, Nkv, Dv] or, as v, without memory:
+               // rows of k and v are rounded to it
   const ForwardContext* forward = nullptr;
   std::span<std::byte> workspace;  // paged_attention_workspace_bytes()
 };
@@ -51,9 +57,9 @@ inline constexpr int64_t kAttentionSegment = 1024;
 
 // Scratch for steps of at most `max_tokens` rows on the context's device.
 int64_t paged_attention_workspace_bytes(const Context& context, int64_t max_tokens,
-                                        int64_t head_dim);
+                                        int64_t head_dim, int64_t value_dim);
 
-// Softmax and sums in fp32. Prefill is bound by 4 * D multiply-adds per pair of row and token,
+// Softmax and sums in fp32. Prefill is bound by D + Dv multiply-adds per pair of row and token,
 // decode by reading each cached key and value once; a window bounds both. Allocates nothing. Work
 // is spread over rows and kv heads, and over segments when those are few. Error: kInvalidArgument,
 // naming the tensor, or the field of the batch, that does not fit.

@@ -51,7 +51,8 @@ class AttentionRun {
       query_start_.push_back(static_cast<int32_t>(b * load.num_rows));
     }
     context_lens_.assign(static_cast<size_t>(load.B), static_cast<int32_t>(load.context_len));
-    workspace_.resize(static_cast<size_t>(paged_attention_workspace_bytes(context, T, kHeadDim)));
+    workspace_.resize(
+        static_cast<size_t>(paged_attention_workspace_bytes(context, T, kHeadDim, kHeadDim)));
     forward_.query_start = query_start_;
     forward_.context_lens = context_lens_;
     forward_.page_table_width = width_;

@@ -67,8 +67,15 @@ AttentionState state_at(const AttentionState& first, int64_t padded, int64_t ind
 
 int64_t padded_slices(int64_t head_dim) { return (head_dim + 63) / 64 * 64; }
 
-Workspace lay_out(Scratch& scratch, int num_threads, int64_t max_tokens, int64_t head_dim) {
-  const int64_t padded = padded_head_dim(head_dim);
+// D and Dv.
+struct HeadDims {
+  int64_t key = 0;
+  int64_t value = 0;
+};
+
+Workspace lay_out(Scratch& scratch, int num_threads, int64_t max_tokens, const HeadDims& dims) {
+  const int64_t padded = padded_head_dim(dims.key);
+  const int64_t padded_value = padded_head_dim(dims.value);
   Workspace workspace;
   workspace.units_before = scratch.take<int64_t>(max_tokens + 1);
   workspace.tasks = scratch.take<SplitTask>(num_split_tasks(num_threads));
@@ -76,23 +83,24 @@ Workspace lay_out(Scratch& scratch, int num_threads, int64_t max_tokens, int64_t
       .q = scratch.take<float>(num_threads * kUnitRows * padded),
       .scores = scratch.take<float>(num_threads * kUnitRows * kAttentionBlock),
       .k = scratch.take<float>(num_threads * kAttentionBlock * padded),
-      .v = scratch.take<float>(num_threads * kAttentionBlock * padded_slices(head_dim)),
-      .segment = take_state(scratch, padded, num_threads),
-      .joined = take_state(scratch, padded, num_threads)};
-  workspace.part = take_state(scratch, padded, num_split_tasks(num_threads));
-  workspace.joined = take_state(scratch, padded, num_split_units(num_threads));
+      .v = scratch.take<float>(num_threads * kAttentionBlock * padded_slices(dims.value)),
+      .segment = take_state(scratch, padded_value, num_threads),
+      .joined = take_state(scratch, padded_value, num_threads)};
+  workspace.part = take_state(scratch, padded_value, num_split_tasks(num_threads));
+  workspace.joined = take_state(scratch, padded_value, num_split_units(num_threads));
   return workspace;
 }
 
-AttentionScratch scratch_of(const Workspace& workspace, int64_t head_dim, int worker) {
-  const int64_t padded = padded_head_dim(head_dim);
+AttentionScratch scratch_of(const Workspace& workspace, const HeadDims& dims, int worker) {
+  const int64_t padded = padded_head_dim(dims.key);
+  const int64_t padded_value = padded_head_dim(dims.value);
   const AttentionScratch& first = workspace.worker;
   return {.q = first.q + worker * kUnitRows * padded,
           .scores = first.scores + worker * kUnitRows * kAttentionBlock,
           .k = first.k + worker * kAttentionBlock * padded,
-          .v = first.v + worker * kAttentionBlock * padded_slices(head_dim),
-          .segment = state_at(first.segment, padded, worker),
-          .joined = state_at(first.joined, padded, worker)};
+          .v = first.v + worker * kAttentionBlock * padded_slices(dims.value),
+          .segment = state_at(first.segment, padded_value, worker),
+          .joined = state_at(first.joined, padded_value, worker)};
 }
 
 // Sequence b with start[b] <= value < start[b + 1].
@@ -110,9 +118,10 @@ class PagedAttention {
         forward_(*args.forward),
         B_(forward_.num_sequences()),
         group_(args.q.shape[1] / (args.num_kv_heads * args.head_dim)),
-        padded_(padded_head_dim(args.head_dim)) {
+        dims_{.key = args.head_dim, .value = value_dim_of(args)},
+        padded_(padded_head_dim(dims_.value)) {
     Scratch scratch(args.workspace);
-    workspace_ = lay_out(scratch, pool_.num_threads(), args.q.shape[0], args.head_dim);
+    workspace_ = lay_out(scratch, pool_.num_threads(), args.q.shape[0], dims_);
   }
 
   void run() {
@@ -125,12 +134,12 @@ class PagedAttention {
     }
     pool_.parallel_for(num_units, [&](int64_t task, int worker) {
       const AttentionUnit unit = unit_at(num_units - 1 - task);  // a sequence's longest rows first
-      const AttentionScratch scratch = scratch_of(workspace_, args_.head_dim, worker);
+      const AttentionScratch scratch = scratch_of(workspace_, dims_, worker);
       const SegmentRange segments = segments_of(unit);
       for (int64_t segment = segments.first; segment < segments.end; ++segment) {
         HWY_DYNAMIC_DISPATCH(attend_segment)(args_, unit, segment, scratch, scratch.segment);
         HWY_DYNAMIC_DISPATCH(join_segment)
-        (args_.head_dim, unit.num_rows, segment == segments.first, scratch.segment, scratch.joined);
+        (dims_.value, unit.num_rows, segment == segments.first, scratch.segment, scratch.joined);
       }
       HWY_DYNAMIC_DISPATCH(write_unit)(args_, unit, scratch.joined);
     });
@@ -153,7 +162,6 @@ class PagedAttention {
   }
 
   void append_row(int64_t b, int64_t row) {
-    const int64_t width = args_.num_kv_heads * args_.head_dim;
     const int64_t position = forward_.context_lens[static_cast<size_t>(b)] + row -
                              forward_.query_start[static_cast<size_t>(b)];
     if (position < forward_.first_stored(b)) return;
@@ -161,12 +169,13 @@ class PagedAttention {
     const int64_t slot = position % forward_.page_size;
     const DType dtype = args_.kv.k.dtype;
     const auto store = [&](const TensorView& from, const MutableTensorView& to) {
+      const int64_t width = from.shape[1];
       const int64_t offset = bytes_of(dtype, page * to.row_stride + slot * width);
       HWY_DYNAMIC_DISPATCH(round_row)
       (from.row<float>(row), width, dtype, static_cast<std::byte*>(to.data) + offset);
     };
     store(args_.k, args_.kv.k);
-    store(args_.v, args_.kv.v);
+    if (args_.v.data != nullptr) store(args_.v, args_.kv.v);
   }
 
   void count_units() {
@@ -213,7 +222,7 @@ class PagedAttention {
       pool_.parallel_for(num_tasks, [&](int64_t task, int worker) {
         const SplitTask& split = workspace_.tasks[task];
         HWY_DYNAMIC_DISPATCH(attend_segment)
-        (args_, unit_at(split.unit), split.segment, scratch_of(workspace_, args_.head_dim, worker),
+        (args_, unit_at(split.unit), split.segment, scratch_of(workspace_, dims_, worker),
          state_at(workspace_.part, padded_, task));
       });
       for (int64_t task = 0; task < num_tasks; ++task) join_split(task);
@@ -226,7 +235,7 @@ class PagedAttention {
     const AttentionState joined = state_at(workspace_.joined, padded_, split.unit);
     const SegmentRange segments = segments_of(unit);
     HWY_DYNAMIC_DISPATCH(join_segment)
-    (args_.head_dim, unit.num_rows, split.segment == segments.first,
+    (dims_.value, unit.num_rows, split.segment == segments.first,
      state_at(workspace_.part, padded_, task), joined);
     if (split.segment + 1 == segments.end) {
       HWY_DYNAMIC_DISPATCH(write_unit)(args_, unit, joined);
@@ -238,7 +247,8 @@ class PagedAttention {
   const ForwardContext& forward_;
   int64_t B_;
   int64_t group_;
-  int64_t padded_;
+  HeadDims dims_;
+  int64_t padded_;  // Dv
   Workspace workspace_;
 };
 
@@ -247,11 +257,12 @@ class PagedAttention {
 }  // namespace attention
 
 int64_t paged_attention_workspace_bytes(const Context& context, int64_t max_tokens,
-                                        int64_t head_dim) {
+                                        int64_t head_dim, int64_t value_dim) {
   if (context.device != DeviceKind::kCpu) return 0;
   const auto& cpu = static_cast<const CpuContext&>(context);
   Scratch measure;
-  attention::lay_out(measure, cpu.pool.num_threads(), max_tokens, head_dim);
+  attention::lay_out(measure, cpu.pool.num_threads(), max_tokens,
+                     {.key = head_dim, .value = value_dim});
   return measure.bytes();
 }
 

@@ -73,8 +73,11 @@ void locate_block(const PagedAttentionArgs& args, const AttentionUnit& unit, int
   const ForwardContext& forward = *args.forward;
   const int32_t* pages = forward.pages(unit.sequence);
   const int64_t S = forward.page_size;
-  const int64_t token_stride = args.num_kv_heads * args.head_dim;
-  const int64_t head_offset = unit.kv_head * args.head_dim;
+  const bool latent = args.kv.v.data == nullptr;
+  const MutableTensorView& values = latent ? args.kv.k : args.kv.v;
+  const int64_t value_dim = latent ? args.head_dim : value_dim_of(args);
+  const int64_t k_stride = args.num_kv_heads * args.head_dim;
+  const int64_t v_stride = args.num_kv_heads * value_dim;
   const int64_t end = std::min(tokens.end, first + kAttentionBlock);
   const int64_t begin = std::min(std::max(tokens.begin, first), end);
   block.begin = static_cast<size_t>(std::max<int64_t>(begin - first, 0));
@@ -84,12 +87,12 @@ void locate_block(const PagedAttentionArgs& args, const AttentionUnit& unit, int
   for (int64_t token = begin; token < end;) {
     const int64_t page = pages[token / S];
     const int64_t slot = token % S;
-    const T* k = args.kv.k.row<T>(page) + slot * token_stride + head_offset;
-    const T* v = args.kv.v.row<T>(page) + slot * token_stride + head_offset;
+    const T* k = args.kv.k.row<T>(page) + slot * k_stride + unit.kv_head * args.head_dim;
+    const T* v = values.row<T>(page) + slot * v_stride + unit.kv_head * value_dim;
     const int64_t run = std::min(S - slot, end - token);
     for (int64_t j = 0; j < run; ++j, ++i) {
-      block.k[i] = k + j * token_stride;
-      block.v[i] = v + j * token_stride;
+      block.k[i] = k + j * k_stride;
+      block.v[i] = v + j * v_stride;
     }
     token += run;
   }
@@ -217,6 +220,7 @@ HWY_INLINE void gather_queries(const PagedAttentionArgs& args, const AttentionUn
 struct BlockRows {
   size_t num_rows = 0;
   size_t width = 0;                                               // padded D
+  size_t value_width = 0;                                         // padded Dv
   std::array<BlockSpan, static_cast<size_t>(kUnitRows)> spans{};  // what each row sees of it
 };
 
@@ -235,9 +239,12 @@ void attend_from_pages(const AttentionScratch& scratch, const BlockRows& rows,
                        const AttentionState& state) {
   constexpr size_t kGroup = tile::kDotGroup;
   const auto width = static_cast<int64_t>(rows.width);
+  const auto value_width = static_cast<int64_t>(rows.value_width);
   for (size_t j = block.first_group(); j < block.end; j += kGroup) {
     const size_t group_end = std::min(j + kGroup, block.end);
-    for (size_t i = std::max(j, block.begin); i < group_end; ++i) prefetch_row(block.v[i], width);
+    for (size_t i = std::max(j, block.begin); i < group_end; ++i) {
+      prefetch_row(block.v[i], value_width);
+    }
     tile::DotRows(scratch.q, rows.width, rows.num_rows, block.k.data() + j, group_end - j,
                   rows.width, scratch.scores + j, kBlock);
   }
@@ -254,8 +261,8 @@ void attend_from_pages(const AttentionScratch& scratch, const BlockRows& rows,
       spans[r] = {within_group(rows.spans[r].begin), within_group(rows.spans[r].end)};
     }
     accumulate_values(rows.num_rows, spans.data(), scratch.scores + j, shrink.data(),
-                      tile::PointerRows<T>{block.v.data() + j, 0}, rows.width, state.output,
-                      rows.width);
+                      tile::PointerRows<T>{block.v.data() + j, 0}, rows.value_width, state.output,
+                      rows.value_width);
     std::fill_n(shrink.begin(), rows.num_rows, 1.0f);
   }
 }
@@ -264,13 +271,14 @@ void attend_from_pages(const AttentionScratch& scratch, const BlockRows& rows,
 // first-level cache while all rows pass by.
 template <class T>
 void attend_from_copy(const AttentionScratch& scratch, const BlockRows& rows, int64_t head_dim,
-                      const KvBlock<T>& block, const AttentionState& state) {
+                      int64_t value_dim, const KvBlock<T>& block, const AttentionState& state) {
   const auto padded = static_cast<int64_t>(rows.width);
+  const auto padded_value = static_cast<int64_t>(rows.value_width);
   const auto slice = static_cast<int64_t>(kSliceWidth);
   for (size_t j = block.begin; j < block.end; ++j) {
     copy_row(block.k[j], head_dim, padded, scratch.k + j * rows.width);
-    for (int64_t c = 0; c < head_dim; c += slice) {
-      copy_row(block.v[j] + c, std::min(slice, head_dim - c), std::min(slice, padded - c),
+    for (int64_t c = 0; c < value_dim; c += slice) {
+      copy_row(block.v[j] + c, std::min(slice, value_dim - c), std::min(slice, padded_value - c),
                scratch.v + c * kAttentionBlock + j * kSliceWidth);
     }
   }
@@ -284,10 +292,11 @@ void attend_from_copy(const AttentionScratch& scratch, const BlockRows& rows, in
                 rows.width, scratch.scores + group, kBlock);
   std::array<float, static_cast<size_t>(kUnitRows)> shrink;
   softmax_block(rows.num_rows, rows.spans.data(), scratch.scores, state, shrink.data());
-  for (size_t c = 0; c < rows.width; c += kSliceWidth) {
+  for (size_t c = 0; c < rows.value_width; c += kSliceWidth) {
     accumulate_values(rows.num_rows, rows.spans.data(), scratch.scores, shrink.data(),
                       tile::StridedRows{scratch.v + c * kBlock, kSliceWidth},
-                      std::min(kSliceWidth, rows.width - c), state.output + c, rows.width);
+                      std::min(kSliceWidth, rows.value_width - c), state.output + c,
+                      rows.value_width);
   }
 }
 
@@ -299,9 +308,12 @@ void attend_segment_as(const PagedAttentionArgs& args, const AttentionUnit& unit
   gather_queries(args, unit, group, padded, scratch.q);
   std::fill_n(state.max, unit.num_rows, -std::numeric_limits<float>::infinity());
   std::fill_n(state.sum, unit.num_rows * kMaxLanes, 0.0f);
-  std::fill_n(state.output, unit.num_rows * padded, 0.0f);
+  const int64_t value_dim = value_dim_of(args);
+  const int64_t padded_value = padded_head_dim(value_dim);
+  std::fill_n(state.output, unit.num_rows * padded_value, 0.0f);
 
-  const bool from_pages = unit.num_rows < kMinRowsToCopy && args.head_dim % kMaxLanes == 0;
+  const bool from_pages =
+      unit.num_rows < kMinRowsToCopy && padded == args.head_dim && padded_value == value_dim;
   // What the rows see together of this segment.
   const int64_t first_position = position_of(args, unit, group, 0);
   const int64_t last_position = position_of(args, unit, group, unit.num_rows - 1);
@@ -309,7 +321,8 @@ void attend_segment_as(const PagedAttentionArgs& args, const AttentionUnit& unit
                                             visible_tokens(first_position, args.window).begin),
                           .end = std::min((segment + 1) * kAttentionSegment, last_position + 1)};
   BlockRows rows{.num_rows = static_cast<size_t>(unit.num_rows),
-                 .width = static_cast<size_t>(padded)};
+                 .width = static_cast<size_t>(padded),
+                 .value_width = static_cast<size_t>(padded_value)};
   std::array<KvBlock<T>, 2> blocks;  // this one and the next
   const int64_t start = tokens.begin / kAttentionBlock * kAttentionBlock;
   locate_block(args, unit, start, tokens, blocks[0]);
@@ -329,7 +342,7 @@ void attend_segment_as(const PagedAttentionArgs& args, const AttentionUnit& unit
     if (from_pages) {
       attend_from_pages(scratch, rows, block, blocks[current ^ 1], state);
     } else {
-      attend_from_copy(scratch, rows, args.head_dim, block, state);
+      attend_from_copy(scratch, rows, args.head_dim, value_dim, block, state);
     }
   }
 }
@@ -348,10 +361,10 @@ void attend_segment(const PagedAttentionArgs& args, const AttentionUnit& unit, i
 
 // joined = joined and part, where `part` is the segment that follows; the first segment in which a
 // row sees a token starts it. A row that ends before `part` stays as it is.
-void join_segment(int64_t head_dim, int64_t num_rows, bool first, const AttentionState& part,
+void join_segment(int64_t value_dim, int64_t num_rows, bool first, const AttentionState& part,
                   const AttentionState& joined) {
   const D d;
-  const int64_t padded = padded_head_dim(head_dim);
+  const int64_t padded = padded_head_dim(value_dim);
   if (first) {
     std::copy_n(part.max, num_rows, joined.max);
     std::copy_n(part.sum, num_rows * kMaxLanes, joined.sum);
@@ -386,13 +399,14 @@ void write_unit(const PagedAttentionArgs& args, const AttentionUnit& unit,
                 const AttentionState& state) {
   const D d;
   const int64_t group = args.q.shape[1] / (args.num_kv_heads * args.head_dim);
-  const int64_t padded = padded_head_dim(args.head_dim);
+  const int64_t value_dim = value_dim_of(args);
+  const int64_t padded = padded_head_dim(value_dim);
   const int64_t first_token = args.forward->query_start[static_cast<size_t>(unit.sequence)];
   const float* sinks = args.sinks.as<float>();
   for (int64_t r = 0; r < unit.num_rows; ++r) {
     const int64_t row = unit.first_row + r;
     float* to = args.y.row<float>(first_token + row / group) +
-                (unit.kv_head * group + row % group) * args.head_dim;
+                (unit.kv_head * group + row % group) * value_dim;
     float* from = state.output + r * padded;
     const V sum = hn::SumOfLanes(d, hn::LoadU(d, state.sum + r * kMaxLanes));
     V inverse = hn::Div(hn::Set(d, 1.0f), sum);
@@ -407,7 +421,7 @@ void write_unit(const PagedAttentionArgs& args, const AttentionUnit& unit,
     for (int64_t c = 0; c < padded; c += static_cast<int64_t>(kLanes)) {
       hn::StoreU(hn::Mul(hn::LoadU(d, from + c), inverse), d, from + c);
     }
-    std::memcpy(to, from, static_cast<size_t>(args.head_dim) * sizeof(float));
+    std::memcpy(to, from, static_cast<size_t>(value_dim) * sizeof(float));
   }
 }
 

@@ -23,11 +23,14 @@ inline double kv_element(const MutableTensorView& pool, int64_t page, int64_t in
   }
 }
 
-// y [T, Nq * D]. The pages already hold the step's own keys and values.
+// y [T, Nq * Dv]. The pages already hold the step's own keys and values.
 inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& args) {
   const ForwardContext& forward = *args.forward;
   const int64_t D = args.head_dim, Nkv = args.num_kv_heads, S = forward.page_size;
-  const int64_t width = args.q.shape[1], Nq = width / D;
+  const int64_t Nq = args.q.shape[1] / D, Dv = args.value_dim > 0 ? args.value_dim : D;
+  const int64_t width = Nq * Dv;
+  const bool latent = args.v.data == nullptr;
+  const MutableTensorView& values = latent ? args.kv.k : args.kv.v;
   std::vector<double> y(static_cast<size_t>(args.q.shape[0] * width));
   for (int64_t b = 0; b < forward.num_sequences(); ++b) {
     for (int64_t i = 0; i < forward.num_rows(b); ++i) {
@@ -35,8 +38,8 @@ inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& a
       const int64_t length = forward.context_lens[static_cast<size_t>(b)] + i + 1;
       for (int64_t h = 0; h < Nq; ++h) {
         const int64_t n = h * Nkv / Nq;
-        const auto offset = [&](int64_t token, int64_t d) {
-          return ((token % S) * Nkv + n) * D + d;
+        const auto offset = [&](int64_t token, int64_t row_width, int64_t d) {
+          return ((token % S) * Nkv + n) * row_width + d;
         };
         const int64_t first = args.window > 0 ? std::max<int64_t>(0, length - args.window) : 0;
         std::vector<double> p(static_cast<size_t>(length));
@@ -44,7 +47,7 @@ inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& a
           double dot = 0;
           for (int64_t d = 0; d < D; ++d) {
             dot += static_cast<double>(args.q.row<float>(row)[h * D + d]) *
-                   kv_element(args.kv.k, forward.pages(b)[j / S], offset(j, d));
+                   kv_element(args.kv.k, forward.pages(b)[j / S], offset(j, D, d));
           }
           p[static_cast<size_t>(j)] = dot * static_cast<double>(args.scale);
         }
@@ -59,10 +62,10 @@ inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& a
           sum += p[static_cast<size_t>(j)] = std::exp(p[static_cast<size_t>(j)] - max);
         }
         for (int64_t j = first; j < length; ++j) {
-          for (int64_t d = 0; d < D; ++d) {
-            y[static_cast<size_t>(row * width + h * D + d)] +=
+          for (int64_t d = 0; d < Dv; ++d) {
+            y[static_cast<size_t>(row * width + h * Dv + d)] +=
                 p[static_cast<size_t>(j)] / sum *
-                kv_element(args.kv.v, forward.pages(b)[j / S], offset(j, d));
+                kv_element(values, forward.pages(b)[j / S], offset(j, latent ? D : Dv, d));
           }
         }
       }

@@ -27,6 +27,10 @@ struct Geometry {
   DType dtype = DType::kF32;
   int64_t window = 0;
   bool sinks = false;
+  int64_t Dv = 0;       // 0: D
+  bool latent = false;  // values are the first Dv channels of the keys
+
+  [[nodiscard]] int64_t value_dim() const { return Dv > 0 ? Dv : D; }
 };
 
 struct SequencePart {
@@ -62,7 +66,7 @@ class Conversation {
     const int64_t num_owned = width_ * static_cast<int64_t>(lengths_.size());
     num_pages_ = num_owned + 3;  // the sink and two pages of somebody else
     k_pages_ = Tensor({num_pages_, geometry.S, geometry.Nkv, geometry.D}, geometry.dtype);
-    v_pages_ = Tensor({num_pages_, geometry.S, geometry.Nkv, geometry.D}, geometry.dtype);
+    v_pages_ = Tensor({num_pages_, geometry.S, geometry.Nkv, geometry.value_dim()}, geometry.dtype);
     for (Tensor* pool : {&k_pages_, &v_pages_}) {
       std::memset(pool->view().data, 0xff,
                   static_cast<size_t>(pool->num_bytes()));  // NaN everywhere
@@ -78,14 +82,16 @@ class Conversation {
     }
     foreign_ = {0, ids[static_cast<size_t>(num_owned)], ids[static_cast<size_t>(num_owned) + 1]};
     for (const int64_t length : lengths_) {
-      outputs_.emplace_back(static_cast<size_t>(length * geometry.Nq * geometry.D), kCanary);
+      outputs_.emplace_back(static_cast<size_t>(length * geometry.Nq * geometry.value_dim()),
+                            kCanary);
     }
   }
 
   // Runs one step and keeps its rows; strided tensors with canaries around them.
   void step(const std::vector<SequencePart>& parts, int num_threads = 1) {
     const Geometry& g = geometry_;
-    const int64_t query_width = g.Nq * g.D, kv_width = g.Nkv * g.D;
+    const int64_t query_width = g.Nq * g.D, k_width = g.Nkv * g.D;
+    const int64_t v_width = g.Nkv * g.value_dim(), output_width = g.Nq * g.value_dim();
     int64_t T = 0;
     query_start_ = {0};
     context_lens_.clear();
@@ -100,9 +106,9 @@ class Conversation {
       step_table_.insert(step_table_.end(), row, row + width_);
       poison_before_window(part);
     }
-    const int64_t qkv_width = query_width + 2 * kv_width;
+    const int64_t qkv_width = query_width + k_width + v_width;
     Tensor qkv({T, qkv_width + 5}, DType::kF32);
-    Tensor y({T, query_width + 3}, DType::kF32);
+    Tensor y({T, output_width + 3}, DType::kF32);
     std::ranges::fill(y.span<float>(), kCanary);
     for (size_t p = 0; p < parts.size(); ++p) {
       for (int64_t i = 0; i < parts[p].num_rows; ++i) {
@@ -128,35 +134,38 @@ class Conversation {
     forward.page_table_width = width_;
     forward.page_size = static_cast<int32_t>(g.S);
     std::vector<std::byte> workspace(
-        static_cast<size_t>(paged_attention_workspace_bytes(context, T, g.D)), std::byte{0xff});
+        static_cast<size_t>(paged_attention_workspace_bytes(context, T, g.D, g.value_dim())),
+        std::byte{0xff});
     float* base = qkv.view().as<float>();
+    const TensorView v{base + query_width + k_width, DType::kF32, {T, v_width}, qkv_width + 5};
     const PagedAttentionArgs args{
         .q = {base, DType::kF32, {T, query_width}, qkv_width + 5},
-        .k = {base + query_width, DType::kF32, {T, kv_width}, qkv_width + 5},
-        .v = {base + query_width + kv_width, DType::kF32, {T, kv_width}, qkv_width + 5},
-        .y = {y.view().data, DType::kF32, {T, query_width}, query_width + 3},
+        .k = {base + query_width, DType::kF32, {T, k_width}, qkv_width + 5},
+        .v = g.latent ? TensorView() : v,
+        .y = {y.view().data, DType::kF32, {T, output_width}, output_width + 3},
         .num_kv_heads = g.Nkv,
         .head_dim = g.D,
+        .value_dim = g.Dv,
         .scale = 1.0f / std::sqrt(static_cast<float>(g.D)),
         .window = g.window,
         .sinks = g.sinks ? TensorView(sinks_.view()) : TensorView(),
-        .kv = {k_pages_.view(), v_pages_.view()},
+        .kv = {k_pages_.view(), g.latent ? MutableTensorView() : v_pages_.view()},
         .forward = &forward,
         .workspace = workspace};
     const Status status = paged_attention(context, args);
     ASSERT_TRUE(status.ok()) << status.to_string();
     if (check_reference_) compare(args);
     for (int64_t row = 0; row < T; ++row) {
-      for (int64_t c = query_width; c < query_width + 3; ++c) {
+      for (int64_t c = output_width; c < output_width + 3; ++c) {
         ASSERT_EQ(y.view().row<float>(row)[c], kCanary) << "beyond row " << row;
       }
     }
     for (size_t p = 0; p < parts.size(); ++p) {
       auto& output = outputs_[static_cast<size_t>(parts[p].sequence)];
       for (int64_t i = 0; i < parts[p].num_rows; ++i) {
-        std::memcpy(output.data() + (parts[p].first + i) * query_width,
+        std::memcpy(output.data() + (parts[p].first + i) * output_width,
                     y.view().row<float>(query_start_[p] + i),
-                    static_cast<size_t>(query_width) * sizeof(float));
+                    static_cast<size_t>(output_width) * sizeof(float));
       }
     }
   }
@@ -216,7 +225,7 @@ class Conversation {
     const int64_t dead = std::max<int64_t>(0, part.first - g.window + 1);
     int32_t* pages = &*(step_table_.end() - width_);
     for (Tensor* pool : {&k_pages_, &v_pages_}) {
-      const int64_t token_bytes = bytes_of(g.dtype, g.Nkv * g.D);
+      const int64_t token_bytes = pool->num_bytes() / (num_pages_ * g.S);
       for (int64_t token = 0; token < dead; ++token) {
         const int64_t at = pages[token / g.S] * g.S + token % g.S;
         std::memset(static_cast<std::byte*>(pool->view().data) + at * token_bytes, 0xff,
@@ -251,6 +260,24 @@ class Conversation {
   bool check_reference_ = false;
 };
 
+// Feeds every sequence in random pieces, prefill and decode mixed.
+void run_in_pieces(Conversation& conversation, const std::vector<int64_t>& lengths, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<int64_t> done(lengths.size());
+  while (done != lengths) {
+    std::vector<SequencePart> parts;
+    for (size_t b = 0; b < lengths.size(); ++b) {
+      const int64_t left = lengths[b] - done[b];
+      if (left == 0 || random() % 4 == 0) continue;
+      const int64_t most = random() % 2 == 0 ? 1 : 70;
+      const int64_t rows = std::min<int64_t>(left, 1 + static_cast<int64_t>(random() % 70) % most);
+      parts.push_back({.sequence = static_cast<int>(b), .first = done[b], .num_rows = rows});
+      done[b] += rows;
+    }
+    if (!parts.empty()) conversation.step(parts, 1 + static_cast<int>(random() % 3));
+  }
+}
+
 TEST(PagedAttentionTest, MatchesTheReferenceForAnyGeometry) {
   const Geometry geometries[] = {
       {.Nq = 1, .Nkv = 1, .D = 7, .S = 1},   {.Nq = 4, .Nkv = 2, .D = 128, .S = 16},
@@ -271,6 +298,38 @@ TEST(PagedAttentionTest, MatchesTheReferenceForAnyGeometry) {
                          {.sequence = 2, .first = 16, .num_rows = 1}});
       conversation.step({{.sequence = 0, .first = 140, .num_rows = 1}});
       conversation.expect_foreign_pages_untouched();
+    }
+  }
+}
+
+// Values of another width than keys, and values that are the first channels of the keys; decode
+// reads them in place or, where a width is ragged, from copies.
+TEST(PagedAttentionTest, MatchesTheReferenceForLatentAndUnequalWidths) {
+  const Geometry geometries[] = {
+      {.Nq = 4, .Nkv = 1, .D = 40, .S = 16, .Dv = 32, .latent = true},
+      {.Nq = 16, .Nkv = 1, .D = 80, .S = 8, .Dv = 64, .latent = true},
+      {.Nq = 3, .Nkv = 1, .D = 7, .S = 1, .Dv = 5, .latent = true},
+      {.Nq = 6, .Nkv = 2, .D = 48, .S = 4, .window = 20, .sinks = true, .Dv = 16, .latent = true},
+      {.Nq = 2, .Nkv = 1, .D = 16, .S = 16, .latent = true},
+      {.Nq = 8, .Nkv = 1, .D = 160, .S = 64, .Dv = 144, .latent = true},
+      {.Nq = 6, .Nkv = 2, .D = 24, .S = 16, .Dv = 16},
+      {.Nq = 4, .Nkv = 4, .D = 32, .S = 16, .Dv = 80}};
+  const std::vector<int64_t> lengths{141, 1, 17};
+  for (Geometry geometry : geometries) {
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
+      geometry.dtype = dtype;
+      SCOPED_TRACE(fmt::format("Nq {} Nkv {} D {} Dv {} S {} {}", geometry.Nq, geometry.Nkv,
+                               geometry.D, geometry.Dv, geometry.S, to_string(dtype)));
+      Conversation whole(geometry, lengths);
+      whole.check_against_reference(true);
+      whole.run_whole();
+      whole.expect_foreign_pages_untouched();
+      geometry.S = 2;
+      Conversation pieces(geometry, lengths, 99);
+      run_in_pieces(pieces, lengths, static_cast<uint64_t>(geometry.D));
+      for (int64_t t = 130; t < 141; ++t) pieces.step({{.first = t, .num_rows = 1}}, 2);
+      EXPECT_EQ(whole.outputs(), pieces.outputs());
+      pieces.expect_foreign_pages_untouched();
     }
   }
 }
@@ -312,24 +371,6 @@ TEST(PagedAttentionTest, AWindowAsLongAsTheSequenceAndASinkWithoutWeightChangeNo
   windowed.set_sinks(-1e30f);
   windowed.run_whole();
   EXPECT_EQ(all.outputs(), windowed.outputs());
-}
-
-// Feeds every sequence in random pieces, prefill and decode mixed.
-void run_in_pieces(Conversation& conversation, const std::vector<int64_t>& lengths, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<int64_t> done(lengths.size());
-  while (done != lengths) {
-    std::vector<SequencePart> parts;
-    for (size_t b = 0; b < lengths.size(); ++b) {
-      const int64_t left = lengths[b] - done[b];
-      if (left == 0 || random() % 4 == 0) continue;
-      const int64_t most = random() % 2 == 0 ? 1 : 70;
-      const int64_t rows = std::min<int64_t>(left, 1 + static_cast<int64_t>(random() % 70) % most);
-      parts.push_back({.sequence = static_cast<int>(b), .first = done[b], .num_rows = rows});
-      done[b] += rows;
-    }
-    if (!parts.empty()) conversation.step(parts, 1 + static_cast<int>(random() % 3));
-  }
 }
 
 TEST(PagedAttentionTest, GivesTheSameBitsForAnyChunkingBatchThreadsAndPages) {
@@ -506,7 +547,7 @@ class PagedAttentionErrorsTest : public ::testing::Test {
     forward_.page_table = pages_;
     forward_.page_table_width = 1;
     forward_.page_size = 4;
-    workspace_.resize(static_cast<size_t>(paged_attention_workspace_bytes(context_, 2, 8)));
+    workspace_.resize(static_cast<size_t>(paged_attention_workspace_bytes(context_, 2, 8, 8)));
   }
 
   [[nodiscard]] PagedAttentionArgs args() {
@@ -548,6 +589,17 @@ TEST_F(PagedAttentionErrorsTest, SaysWhatDoesNotFit) {
   const Tensor three({3}, DType::kF32);
   wrong.sinks = three.view();
   EXPECT_THAT(message(wrong), ::testing::HasSubstr("Nq"));
+  wrong = args();
+  wrong.value_dim = 7;
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("v has Nkv * Dv = 8"));
+  wrong.v = {};
+  wrong.kv.v = {};
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("y has rows of 16, not 2 heads of 7"));
+  wrong.value_dim = 9;
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("value_dim is 9, it must lie within the keys"));
+  wrong = args();
+  wrong.v = {};
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("the pages have values"));
   wrong = args();
   wrong.forward = nullptr;
   EXPECT_THAT(message(wrong), ::testing::HasSubstr("ForwardContext"));

@@ -36,11 +36,11 @@ inline TokenRange visible_tokens(int64_t position, int64_t window) {
 struct AttentionState {
   float* max = nullptr;     // [kUnitRows] largest score so far
   float* sum = nullptr;     // [kUnitRows, kMaxLanes] sum of exp(score - max), lane by lane
-  float* output = nullptr;  // [kUnitRows, padded D] sum of exp(score - max) * v
+  float* output = nullptr;  // [kUnitRows, padded Dv] sum of exp(score - max) * v
 };
 
-// What one worker needs. `padded` below is D rounded up to whole vectors, slices are 64 columns
-// wide.
+// What one worker needs. `padded` below means D or Dv rounded up to whole vectors, slices are 64
+// columns wide.
 struct AttentionScratch {
   float* q = nullptr;       // [kUnitRows, padded D] times scale
   float* scores = nullptr;  // [kUnitRows, kAttentionBlock]
@@ -52,6 +52,11 @@ struct AttentionScratch {
 
 inline int64_t padded_head_dim(int64_t head_dim) {
   return (head_dim + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
+}
+
+// Dv.
+inline int64_t value_dim_of(const PagedAttentionArgs& args) {
+  return args.value_dim > 0 ? args.value_dim : args.head_dim;
 }
 
 }  // namespace heddle::ops
