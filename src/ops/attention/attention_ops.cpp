@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/attention/latent_projection.h"
 #include "ops/attention/paged_attention.h"
 
 namespace heddle::ops {
@@ -123,6 +124,76 @@ Status launch_latent_attention(Context& context, const LaunchArgs& args) {
                                    .workspace = args.workspace});
 }
 
+// What a layer's key and value projection [N * (Dn + Dv), C] means for a product with it.
+struct LatentShape {
+  int64_t num_heads = 0;
+  int64_t key_dim = 0;    // Dn
+  int64_t value_dim = 0;  // Dv
+  int64_t latent_dim = 0;
+};
+
+Result<LatentShape> latent_shape(const char* op, std::span<const TensorMeta> inputs,
+                                 const Attrs& attrs) {
+  const TensorMeta &x = inputs[0], &weight = inputs[1];
+  LatentShape shape{.num_heads = attrs.integer("num_heads"), .key_dim = attrs.integer("key_dim")};
+  const int64_t N = shape.num_heads;
+  const bool fits = x.rank == 2 && x[1].is_fixed() && weight.rank == 2 && N > 0 &&
+                    shape.key_dim > 0 && weight[0].is_fixed() && weight[1].is_fixed() &&
+                    weight[0].offset % N == 0 && weight[0].offset > N * shape.key_dim &&
+                    x[1].offset % N == 0;
+  if (!fits) {
+    return invalid_argument(
+        fmt::format("{} takes rows for {} heads and a weight [N*(Dn+Dv), C] with Dn = {}, got {} "
+                    "and {}",
+                    op, N, shape.key_dim, x.to_string(), weight.to_string()));
+  }
+  shape.value_dim = weight[0].offset / N - shape.key_dim;
+  shape.latent_dim = weight[1].offset;
+  return shape;
+}
+
+Status infer_absorb_query(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                          std::vector<TensorMeta>& outputs) {
+  HEDDLE_ASSIGN_OR_RETURN(const LatentShape shape, latent_shape("absorb_query", inputs, attrs));
+  const TensorMeta& q = inputs[0];
+  const int64_t rest = q[1].offset / shape.num_heads - shape.key_dim;
+  if (rest < 0) {
+    return invalid_argument(fmt::format("absorb_query: {} has no {} heads of at least {} channels",
+                                        q.to_string(), shape.num_heads, shape.key_dim));
+  }
+  outputs.push_back(
+      {q.dtype, {q[0], SymbolicDim::fixed(shape.num_heads * (shape.latent_dim + rest))}});
+  return {};
+}
+
+Status infer_expand_values(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                           std::vector<TensorMeta>& outputs) {
+  HEDDLE_ASSIGN_OR_RETURN(const LatentShape shape, latent_shape("expand_values", inputs, attrs));
+  const TensorMeta& o = inputs[0];
+  if (o[1].offset != shape.num_heads * shape.latent_dim) {
+    return invalid_argument(fmt::format("expand_values: {} is not {} heads of {} channels",
+                                        o.to_string(), shape.num_heads, shape.latent_dim));
+  }
+  outputs.push_back({o.dtype, {o[0], SymbolicDim::fixed(shape.num_heads * shape.value_dim)}});
+  return {};
+}
+
+LatentProjectionArgs latent_projection_args(const LaunchArgs& args) {
+  return {.x = args.inputs[0],
+          .weight = args.inputs[1],
+          .y = args.outputs[0],
+          .num_heads = args.attrs.integer("num_heads"),
+          .key_dim = args.attrs.integer("key_dim")};
+}
+
+Status launch_absorb_query(Context& context, const LaunchArgs& args) {
+  return absorb_query(context, latent_projection_args(args));
+}
+
+Status launch_expand_values(Context& context, const LaunchArgs& args) {
+  return expand_values(context, latent_projection_args(args));
+}
+
 }  // namespace
 
 std::span<const OpDef> attention_ops() {
@@ -148,6 +219,16 @@ std::span<const OpDef> attention_ops() {
        .infer = infer_latent_attention,
        .workspace_bytes = latent_attention_workspace,
        .launch = launch_latent_attention},
+      {.name = "absorb_query",
+       .num_inputs = 2,
+       .aliases = {},
+       .infer = infer_absorb_query,
+       .launch = launch_absorb_query},
+      {.name = "expand_values",
+       .num_inputs = 2,
+       .aliases = {},
+       .infer = infer_expand_values,
+       .launch = launch_expand_values},
   };
   return kOps;
 }

@@ -62,6 +62,27 @@ TEST(AttentionOpsTest, InfersLatentAttentionOrSaysWhy) {
               HasSubstr("values of width 41"));
 }
 
+TEST(AttentionOpsTest, InfersTheProductsAroundLatentAttentionOrSaysWhy) {
+  const OpDef& absorb = attention_ops()[3];
+  const OpDef& expand = attention_ops()[4];
+  ASSERT_EQ(absorb.name, "absorb_query");
+  ASSERT_EQ(expand.name, "expand_values");
+  const TensorMeta weight{DType::kBf16, {SymbolicDim::fixed(4 * 28), SymbolicDim::fixed(32)}};
+  Attrs attrs{{"num_heads", 4}, {"key_dim", 16}};
+  std::vector<TensorMeta> outputs;
+  ASSERT_TRUE(absorb.infer(std::vector{rows_of(4 * 24), weight}, attrs, outputs).ok());
+  EXPECT_EQ(outputs[0], rows_of(4 * 40));
+  ASSERT_TRUE(expand.infer(std::vector{rows_of(4 * 32), weight}, attrs, outputs).ok());
+  EXPECT_EQ(outputs[1], rows_of(4 * 12));
+  EXPECT_THAT(absorb.infer(std::vector{rows_of(4 * 15), weight}, attrs, outputs).to_string(),
+              HasSubstr("no 4 heads of at least 16 channels"));
+  EXPECT_THAT(expand.infer(std::vector{rows_of(4 * 40), weight}, attrs, outputs).to_string(),
+              HasSubstr("not 4 heads of 32 channels"));
+  attrs.set("num_heads", 5);
+  EXPECT_THAT(expand.infer(std::vector{rows_of(160), weight}, attrs, outputs).to_string(),
+              HasSubstr("takes rows for 5 heads"));
+}
+
 TEST(AttentionOpsTest, RefusesALayerTheBatchDoesNotHave) {
   device::ThreadPool pool(1);
   CpuContext context(pool);
