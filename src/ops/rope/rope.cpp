@@ -18,9 +18,11 @@ Status rope(Context& context, const RopeArgs& args) {
     contract.expect("norm_weight", args.norm_weight, {&D}, DType::kF32);
   }
   HEDDLE_RETURN_IF_ERROR(contract.status());
-  if (D <= 0 || W % D != 0 || 2 * half > D || half > kMaxRotaryPairs) {
-    return invalid_argument(fmt::format("rope: heads of {} channels, {} rotated pairs, rows of {}",
-                                        D.value(), half.value(), W.value()));
+  if (D <= 0 || W % D != 0 || args.first_channel < 0 || args.first_channel + 2 * half > D ||
+      half > kMaxRotaryPairs) {
+    return invalid_argument(
+        fmt::format("rope: heads of {} channels, {} rotated pairs from channel {}, rows of {}",
+                    D.value(), half.value(), args.first_channel, W.value()));
   }
   return HEDDLE_DISPATCH_DEVICE(context, rope, args);
 }
@@ -28,7 +30,7 @@ Status rope(Context& context, const RopeArgs& args) {
 namespace {
 
 Status infer_heads(const TensorMeta& x, const TensorMeta& positions, const TensorMeta& frequencies,
-                   const Attrs& attrs, std::vector<TensorMeta>& outputs) {
+                   const Attrs& attrs, int64_t first_channel, std::vector<TensorMeta>& outputs) {
   const int64_t D = attrs.integer("head_dim");
   if (x.rank != 2 || positions.rank != 1 || frequencies.rank != 1 || !(positions[0] == x[0]) ||
       positions.dtype != DType::kI32) {
@@ -36,11 +38,12 @@ Status infer_heads(const TensorMeta& x, const TensorMeta& positions, const Tenso
         fmt::format("rope takes [T, N*D], int32[T] and [R/2], got {}, {} and {}", x.to_string(),
                     positions.to_string(), frequencies.to_string()));
   }
-  if (D <= 0 || x[1].offset % D != 0 || 2 * frequencies[0].offset > D ||
-      frequencies[0].offset > kMaxRotaryPairs) {
+  if (D <= 0 || x[1].offset % D != 0 || first_channel < 0 ||
+      first_channel + 2 * frequencies[0].offset > D || frequencies[0].offset > kMaxRotaryPairs) {
     return invalid_argument(
-        fmt::format("rope: heads of {} channels do not fit x {} with frequencies {}", D,
-                    x.to_string(), frequencies.to_string()));
+        fmt::format("rope: heads of {} channels do not fit x {} with frequencies {} from channel "
+                    "{}",
+                    D, x.to_string(), frequencies.to_string(), first_channel));
   }
   outputs.push_back(x);
   return {};
@@ -48,7 +51,13 @@ Status infer_heads(const TensorMeta& x, const TensorMeta& positions, const Tenso
 
 Status infer_rope(std::span<const TensorMeta> inputs, const Attrs& attrs,
                   std::vector<TensorMeta>& outputs) {
-  return infer_heads(inputs[0], inputs[1], inputs[2], attrs, outputs);
+  return infer_heads(inputs[0], inputs[1], inputs[2], attrs, 0, outputs);
+}
+
+Status infer_rope_channels(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                           std::vector<TensorMeta>& outputs) {
+  return infer_heads(inputs[0], inputs[1], inputs[2], attrs, attrs.integer("first_channel"),
+                     outputs);
 }
 
 Status infer_qk_norm_rope(std::span<const TensorMeta> inputs, const Attrs& attrs,
@@ -58,7 +67,7 @@ Status infer_qk_norm_rope(std::span<const TensorMeta> inputs, const Attrs& attrs
         fmt::format("qk_norm_rope: the norm's weight is {}, heads have {} channels",
                     inputs[1].to_string(), attrs.integer("head_dim")));
   }
-  return infer_heads(inputs[0], inputs[2], inputs[3], attrs, outputs);
+  return infer_heads(inputs[0], inputs[2], inputs[3], attrs, 0, outputs);
 }
 
 Status launch_rope(Context& context, const LaunchArgs& args) {
@@ -67,6 +76,18 @@ Status launch_rope(Context& context, const LaunchArgs& args) {
                         .inverse_frequencies = args.inputs[2],
                         .y = args.outputs[0],
                         .head_dim = args.attrs.integer("head_dim"),
+                        .factor = static_cast<float>(args.attrs.real("factor"))});
+}
+
+Status launch_rope_channels(Context& context, const LaunchArgs& args) {
+  return rope(context, {.x = args.inputs[0],
+                        .norm_weight = {},
+                        .positions = args.inputs[1],
+                        .inverse_frequencies = args.inputs[2],
+                        .y = args.outputs[0],
+                        .head_dim = args.attrs.integer("head_dim"),
+                        .first_channel = args.attrs.integer("first_channel"),
+                        .interleaved = args.attrs.integer("interleaved") != 0,
                         .factor = static_cast<float>(args.attrs.real("factor"))});
 }
 
@@ -90,6 +111,10 @@ std::span<const OpDef> rope_ops() {
        .num_inputs = 4,
        .infer = infer_qk_norm_rope,
        .launch = launch_qk_norm_rope},
+      {.name = "rope_channels",
+       .num_inputs = 3,
+       .infer = infer_rope_channels,
+       .launch = launch_rope_channels},
   };
   return kOps;
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary position embedding, half-rotation layout. Per head of D channels, with R = 2 * |f|:
+// Rotary position embedding. Per head of D channels, R = 2 * |f| of which are rotated:
 //     angle_i = f[i] * position                                        i in [0, R/2)
-//     y[i]       = factor * (x[i] * cos(angle_i) - x[i + R/2] * sin(angle_i))
-//     y[i + R/2] = factor * (x[i + R/2] * cos(angle_i) + x[i] * sin(angle_i))
-// Channels from R on pass through. Su et al., "RoFormer", arXiv:2104.09864.
+//     y[a] = factor * (x[a] * cos(angle_i) - x[b] * sin(angle_i))
+//     y[b] = factor * (x[b] * cos(angle_i) + x[a] * sin(angle_i))
+// The pairs are a = first + i, b = a + R/2 (halves) or a = first + 2i, b = a + 1 (interleaved, the
+// DeepSeek families). Other channels pass through. Su et al., "RoFormer", arXiv:2104.09864.
 //
 // With a weight [D], each head is RMS-normalised first (query and key norm of the Qwen3 families).
 #pragma once
@@ -21,8 +22,10 @@ struct RopeArgs {
   TensorView inverse_frequencies;  // [R/2] f32
   MutableTensorView y;             // [T, N*D] f32; may be x itself
   int64_t head_dim = 0;            // D
-  float factor = 1.0f;             // multiplies sine and cosine (yarn)
-  float epsilon = 1e-6f;           // of the norm
+  int64_t first_channel = 0;       // of a head, that is rotated
+  bool interleaved = false;
+  float factor = 1.0f;    // multiplies sine and cosine (yarn)
+  float epsilon = 1e-6f;  // of the norm
 };
 
 // Angles are products in fp32, as the reference models form them; sine and cosine are taken once
@@ -33,9 +36,10 @@ Status rope_cpu(CpuContext& context, const RopeArgs& args);  // args already che
 
 inline constexpr int64_t kMaxRotaryPairs = 256;
 
-// "rope" {x, positions, inverse_frequencies} attrs {head_dim, factor} and
-// "qk_norm_rope" {x, norm_weight, positions, inverse_frequencies} attrs {epsilon, head_dim,
-// factor}.
+// "rope" {x, positions, inverse_frequencies} attrs {head_dim, factor},
+// "qk_norm_rope" {x, norm_weight, positions, inverse_frequencies} attrs {epsilon, head_dim, factor}
+// and "rope_channels" {x, positions, inverse_frequencies} attrs {head_dim, factor, first_channel,
+// interleaved}.
 std::span<const OpDef> rope_ops();
 
 }  // namespace heddle::ops

@@ -42,10 +42,22 @@ void RotateHead(const float* x, const float* HWY_RESTRICT cosines, const float* 
   }
 }
 
+// Pairs of neighbours, rotated in place in the same way.
+void RotatePairs(const float* x, const float* HWY_RESTRICT cosines, const float* HWY_RESTRICT sines,
+                 int64_t half, float* y) {
+  for (int64_t i = 0; i < half; ++i) {
+    const float a = x[2 * i];
+    const float b = x[2 * i + 1];
+    y[2 * i] = a * cosines[i] - b * sines[i];
+    y[2 * i + 1] = b * cosines[i] + a * sines[i];
+  }
+}
+
 void RopeRows(const RopeArgs& args, int64_t begin, int64_t end) {
   const int64_t D = args.head_dim;
   const int64_t width = args.x.shape[1];
   const int64_t half = args.inverse_frequencies.shape[0];
+  const int64_t first = args.first_channel;
   const auto* frequencies = args.inverse_frequencies.as<float>();
   const auto* positions = args.positions.as<int32_t>();
   std::array<float, kMaxRotaryPairs> cosines;
@@ -65,10 +77,12 @@ void RopeRows(const RopeArgs& args, int64_t begin, int64_t end) {
         norm::RmsNormRow(head, args.norm_weight.as<float>(), D, args.epsilon, y + start);
         head = y + start;
       }
-      RotateHead(head, cosines.data(), sines.data(), half, y + start);
       if (head != y + start) {
-        for (int64_t i = 2 * half; i < D; ++i) y[start + i] = head[i];
+        for (int64_t i = 0; i < first; ++i) y[start + i] = head[i];
+        for (int64_t i = first + 2 * half; i < D; ++i) y[start + i] = head[i];
       }
+      const auto rotate = args.interleaved ? RotatePairs : RotateHead;
+      rotate(head + first, cosines.data(), sines.data(), half, y + start + first);
     }
   }
 }

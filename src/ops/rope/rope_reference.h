@@ -13,7 +13,8 @@ namespace heddle::ops {
 inline std::vector<double> rope_reference(const std::vector<double>& x,
                                           std::span<const int32_t> positions,
                                           std::span<const float> inverse_frequencies,
-                                          int64_t head_dim, double factor) {
+                                          int64_t head_dim, double factor,
+                                          int64_t first_channel = 0, bool interleaved = false) {
   std::vector<double> y = x;
   const size_t half = inverse_frequencies.size();
   const size_t D = static_cast<size_t>(head_dim);
@@ -24,8 +25,11 @@ inline std::vector<double> rope_reference(const std::vector<double>& x,
         const float angle = inverse_frequencies[i] * static_cast<float>(positions[t]);
         const double cosine = factor * std::cos(static_cast<double>(angle));
         const double sine = factor * std::sin(static_cast<double>(angle));
-        y[head + i] = x[head + i] * cosine - x[head + half + i] * sine;
-        y[head + half + i] = x[head + half + i] * cosine + x[head + i] * sine;
+        const size_t first = head + static_cast<size_t>(first_channel);
+        const size_t a = first + (interleaved ? 2 * i : i);
+        const size_t b = interleaved ? a + 1 : a + half;
+        y[a] = x[a] * cosine - x[b] * sine;
+        y[b] = x[b] * cosine + x[a] * sine;
       }
     }
   }

@@ -71,6 +71,43 @@ TEST_F(RopeTest, RotatesTheFirstChannelsOfEveryHeadAndPassesTheRest) {
   }
 }
 
+TEST_F(RopeTest, RotatesChannelsInTheMiddleOfAHeadInHalvesOrInPairs) {
+  struct Case {
+    int64_t num_heads, D, first, half;
+  };
+
+  for (const auto& [num_heads, D, first, half] :
+       {Case{4, 24, 16, 4}, Case{1, 64, 0, 32}, Case{2, 192, 128, 32}, Case{3, 11, 2, 3}}) {
+    for (const bool interleaved : {false, true}) {
+      SCOPED_TRACE(fmt::format("D = {}, first = {}, interleaved = {}", D, first, interleaved));
+      const Tensor x = random_tensor({5, num_heads * D}, DType::kF32, 1);
+      const Tensor frequencies = frequencies_of(half, 10000);
+      Tensor y({5, num_heads * D}, DType::kF32);
+      poison(y);
+      RopeArgs args{.x = x.view(),
+                    .norm_weight = {},
+                    .positions = positions_.view(),
+                    .inverse_frequencies = frequencies.view(),
+                    .y = y.view(),
+                    .head_dim = D,
+                    .first_channel = first,
+                    .interleaved = interleaved,
+                    .factor = 0.75f};
+      ASSERT_TRUE(rope(context_, args).ok());
+      EXPECT_LT(
+          relative_error(y.view(),
+                         rope_reference(to_doubles(x.view()), positions_.span<int32_t>(),
+                                        frequencies.span<float>(), D, 0.75, first, interleaved)),
+          kTolerance);
+      Tensor in_place = random_tensor({5, num_heads * D}, DType::kF32, 1);
+      args.x = in_place.view();
+      args.y = in_place.view();
+      ASSERT_TRUE(rope(context_, args).ok());
+      EXPECT_TRUE(testing::same_bits(in_place.view(), y.view()));
+    }
+  }
+}
+
 TEST_F(RopeTest, NormalisesEachHeadFirstWhenItHasAWeight) {
   const Tensor x = random_tensor({5, 3 * 48}, DType::kF32, 2);
   const Tensor weight = random_tensor({48}, DType::kF32, 3);
@@ -129,7 +166,17 @@ TEST_F(RopeTest, NamesHeadsThatDoNotFit) {
                             .y = y.view(),
                             .head_dim = 64})
                 .message(),
-            "rope: heads of 64 channels, 40 rotated pairs, rows of 64");
+            "rope: heads of 64 channels, 40 rotated pairs from channel 0, rows of 64");
+  const Tensor few = frequencies_of(8, 10000);
+  EXPECT_EQ(rope(context_, {.x = x.view(),
+                            .norm_weight = {},
+                            .positions = positions_.view(),
+                            .inverse_frequencies = few.view(),
+                            .y = y.view(),
+                            .head_dim = 64,
+                            .first_channel = 49})
+                .message(),
+            "rope: heads of 64 channels, 8 rotated pairs from channel 49, rows of 64");
 }
 
 }  // namespace
