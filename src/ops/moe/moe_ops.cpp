@@ -47,6 +47,31 @@ Status infer_routed_moe_bias(std::span<const TensorMeta> inputs, const Attrs& at
   return {};
 }
 
+RouterScoring scoring_of(const Attrs& attrs) {
+  return {.score = attrs.integer("sigmoid") != 0 ? RouterScore::kSigmoid : RouterScore::kSoftmax,
+          .num_groups = attrs.integer("groups"),
+          .groups_kept = attrs.integer("groups_kept"),
+          .group_terms = attrs.integer("group_terms"),
+          .scale = static_cast<float>(attrs.real("scale"))};
+}
+
+Status infer_scored_moe(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                        std::vector<TensorMeta>& outputs) {
+  HEDDLE_RETURN_IF_ERROR(infer_routed_moe(inputs.first(4), attrs, outputs));
+  return check_scoring("scored_moe", scoring_of(attrs), {}, inputs[1][1].offset,
+                       attrs.integer("top_k"));
+}
+
+Status infer_corrected_moe(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                           std::vector<TensorMeta>& outputs) {
+  HEDDLE_RETURN_IF_ERROR(infer_scored_moe(inputs, attrs, outputs));
+  if (!(inputs[4] == TensorMeta(DType::kF32, {inputs[1][1]}))) {
+    return invalid_argument(fmt::format("corrected_moe: the correction is {}, router logits are {}",
+                                        inputs[4].to_string(), inputs[1].to_string()));
+  }
+  return {};
+}
+
 int64_t routed_moe_workspace(std::span<const TensorMeta> inputs, const Attrs& attrs,
                              const Extents& largest, const Context& context) {
   return routed_moe_workspace_bytes(inputs[0][0].at(largest),
@@ -82,6 +107,13 @@ Status launch_routed_moe_bias(Context& context, const LaunchArgs& args) {
   return routed_moe(context, moe);
 }
 
+Status launch_scored_moe(Context& context, const LaunchArgs& args) {
+  RoutedMoeArgs moe = args_of(args);
+  moe.scoring = scoring_of(args.attrs);
+  if (args.inputs.size() > 4) moe.correction = args.inputs[4];
+  return routed_moe(context, moe);
+}
+
 }  // namespace
 
 std::span<const OpDef> moe_ops() {
@@ -94,7 +126,17 @@ std::span<const OpDef> moe_ops() {
                                 .num_inputs = 6,
                                 .infer = infer_routed_moe_bias,
                                 .workspace_bytes = routed_moe_workspace,
-                                .launch = launch_routed_moe_bias}};
+                                .launch = launch_routed_moe_bias},
+                               {.name = "scored_moe",
+                                .num_inputs = 4,
+                                .infer = infer_scored_moe,
+                                .workspace_bytes = routed_moe_workspace,
+                                .launch = launch_scored_moe},
+                               {.name = "corrected_moe",
+                                .num_inputs = 5,
+                                .infer = infer_corrected_moe,
+                                .workspace_bytes = routed_moe_workspace,
+                                .launch = launch_scored_moe}};
   return kOps;
 }
 

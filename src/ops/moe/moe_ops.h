@@ -5,6 +5,11 @@
 //     "routed_moe_bias" {the same, w13_bias [E, 2I] f32, w2_bias [E, H] f32} -> [T, H]
 //                  attrs {top_k, normalize, swiglu_limit, swiglu_alpha}; a limit of 0 is plain
 //                  SwiGLU
+//     "scored_moe" {the same} -> [T, H]
+//                  attrs {top_k, normalize, sigmoid, groups, groups_kept, group_terms, scale}
+//     "corrected_moe" {the same, correction [E] f32} -> [T, H]
+//                  attrs as scored_moe
+// The attributes of the last two are fields of RouterScoring (moe_route.h).
 #pragma once
 
 #include "ops/op_def.h"

@@ -1,10 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/moe/moe_route.h"
 
+#include <cmath>
+
+#include <fmt/format.h>
+
 #include "core/shape_contract.h"
 #include "ops/gemm/row_stride.h"
 
 namespace heddle::ops {
+
+Status check_scoring(const char* op, const RouterScoring& scoring, const TensorView& correction,
+                     int64_t E, int64_t A) {
+  const int64_t G = scoring.num_groups;
+  if (G < 1 || E % G != 0 || scoring.groups_kept < 1 || scoring.groups_kept > G) {
+    return invalid_argument(fmt::format("{}: {} of {} groups of {} experts cannot be kept", op,
+                                        scoring.groups_kept, G, E));
+  }
+  if (scoring.groups_kept * (E / G) < A) {
+    return invalid_argument(fmt::format("{}: {} groups of {} experts have no {} to choose", op,
+                                        scoring.groups_kept, E / G, A));
+  }
+  if (scoring.group_terms < 1 || scoring.group_terms > 2 || scoring.group_terms > E / G) {
+    return invalid_argument(
+        fmt::format("{}: groups of {} experts are ranked by {} of them; 1 and 2 are served", op,
+                    E / G, scoring.group_terms));
+  }
+  if (!std::isfinite(scoring.scale)) {
+    return invalid_argument(
+        fmt::format("{}: the scale is {}, it must be finite", op, scoring.scale));
+  }
+  const bool plain = scoring == RouterScoring{} && correction.data == nullptr;
+  if (!plain && E > kMaxScoredExperts) {
+    return invalid_argument(
+        fmt::format("{}: {} experts; with groups, sigmoids or corrections {} "
+                    "are served",
+                    op, E, kMaxScoredExperts));
+  }
+  if (correction.data == nullptr) return {};
+  Dim experts{"E", E};
+  return ShapeContract(op).expect("correction", correction, {&experts}, DType::kF32).status();
+}
 
 Status moe_route(Context& context, const MoeRouteArgs& args) {
   Dim T{"T"}, E{"E"}, A{"A"};
@@ -18,6 +54,7 @@ Status moe_route(Context& context, const MoeRouteArgs& args) {
   contract.require(A >= 1 && A <= E && A <= kMaxExpertsPerToken, "A, the experts per token,",
                    static_cast<double>(A.value()), "be in [1, min(E, 64)]");
   HEDDLE_RETURN_IF_ERROR(contract.status());
+  HEDDLE_RETURN_IF_ERROR(check_scoring("moe_route", args.scoring, args.correction, E, A));
   return HEDDLE_DISPATCH_DEVICE(context, moe_route, args);
 }
 

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // moe_route: which experts each token goes to, and with what weight.
-//     p = softmax over all E of logits[t]; the k largest p, in falling order; optionally divided by
-//     their sum
+//     p = softmax over all E of logits[t], or sigmoid(logits[t])
+//     r = p + correction                                       ranks experts, nothing else
+//     the A largest r, in falling order, among the experts of the kept groups
+//     weight = p of the chosen, divided by their sum or not, times `scale`
+// Groups are runs of E / G experts; a group is ranked by the sum of its `group_terms` largest r (1:
+// its best), and the best `groups_kept` are kept. Sigmoid scores with a correction are those of
+// DeepSeek-AI, "DeepSeek-V3", arXiv:2412.19437, section 2.1.2; groups those of "DeepSeek-V2",
+// arXiv:2405.04434, section 2.1.3.
 #pragma once
+
+#include <cstdint>
 
 #include "core/tensor.h"
 #include "ops/context.h"
@@ -12,18 +20,43 @@ namespace heddle::ops {
 // More than any model asks for; bounds the kernel's own memory.
 inline constexpr int64_t kMaxExpertsPerToken = 64;
 
+// Scores are kept on the stack where they are not a plain softmax.
+inline constexpr int64_t kMaxScoredExperts = 1024;
+
+enum class RouterScore : uint8_t { kSoftmax, kSigmoid };
+
+struct RouterScoring {
+  RouterScore score = RouterScore::kSoftmax;
+  int64_t num_groups = 1;   // G
+  int64_t groups_kept = 1;  // of them
+  int64_t group_terms = 1;
+  float scale = 1.0f;
+
+  friend bool operator==(const RouterScoring&, const RouterScoring&) = default;
+};
+
 struct MoeRouteArgs {
   TensorView logits;          // [T, E]  fp32; rows may be a column range
   MutableTensorView experts;  // [T, A]  int32, each row distinct ids in [0, E)
   MutableTensorView weights;  // [T, A]  fp32
-  bool renormalize = true;    // weights of a token sum to 1
+  bool renormalize = true;    // weights of a token sum to 1, before `scale`
+  RouterScoring scoring = {};
+  TensorView correction = {};  // [E] fp32, or without memory
 };
 
-// Equal logits: the lower id first. A NaN logit is never preferred to a number; a token that has
-// one (or an infinite one) gets valid, distinct ids and NaN weights. Each token alone, in one fixed
-// order of operations: the same bits in any batch. Allocates nothing. Error: kInvalidArgument when
-// shapes disagree or A is not in [1, min(E, 64)].
+// Equal logits (or r): the lower id first. A NaN logit is never preferred to a number; a token that
+// has one (or an infinite one) gets valid, distinct ids and, with a softmax, NaN weights. Each
+// token alone, in one fixed order of operations: the same bits in any batch. Where p is a softmax
+// that is ranked by groups or with a correction, a NaN spoils all of p, and the ids say nothing.
+// Allocates nothing. Error: kInvalidArgument when shapes disagree, A is not in [1, min(E, 64)] or
+// does not fit the groups.
 Status moe_route(Context& context, const MoeRouteArgs& args);
+
+// Whether choosing A of E experts is possible this way. Error: kInvalidArgument starting with the
+// op's name.
+Status check_scoring(const char* op, const RouterScoring& scoring, const TensorView& correction,
+                     int64_t E, int64_t A);
+
 Status moe_route_cpu(CpuContext& context, const MoeRouteArgs& args);  // args already checked
 
 }  // namespace heddle::ops

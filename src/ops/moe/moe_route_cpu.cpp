@@ -107,6 +107,91 @@ void route_token(const float* logits, int64_t E, int64_t A, bool renormalize, in
   }
 }
 
+// scores[e] = p of every expert; `scores` has room for whole vectors.
+void score_experts(const float* logits, int64_t E, RouterScore score, float* scores) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  std::copy_n(logits, E, scores);
+  std::fill_n(scores + E, lanes, -std::numeric_limits<float>::infinity());
+  if (score == RouterScore::kSigmoid) {
+    for (int64_t e = 0; e < E; e += lanes) {
+      hn::StoreU(math::Sigmoid(d, hn::LoadU(d, scores + e)), d, scores + e);
+    }
+    return;
+  }
+  float largest = scores[0];
+  for (int64_t e = 1; e < E; ++e) largest = std::max(largest, scores[e]);
+  auto sum = hn::Zero(d);
+  for (int64_t e = 0; e < E; e += lanes) {
+    const auto p = math::Exp(d, hn::Sub(hn::LoadU(d, scores + e), hn::Set(d, largest)));
+    hn::StoreU(p, d, scores + e);
+    sum = hn::Add(sum, p);
+  }
+  const auto total = hn::Set(d, hn::GetLane(hn::SumOfLanes(d, sum)));
+  for (int64_t e = 0; e < E; e += lanes) {
+    hn::StoreU(hn::Div(hn::LoadU(d, scores + e), total), d, scores + e);
+  }
+}
+
+// Marks the groups that are kept, best sum of `group_terms` ranks first, lower id among equals.
+void keep_groups(const float* ranks, int64_t E, const RouterScoring& scoring, bool* kept) {
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  const int64_t G = scoring.num_groups;
+  const int64_t size = E / G;
+  float values[kMaxScoredExperts];
+  for (int64_t g = 0; g < G; ++g) {
+    float best = kLowest;
+    float second = kLowest;
+    for (int64_t e = g * size; e < (g + 1) * size; ++e) {
+      if (ranks[e] > best) {
+        second = best;
+        best = ranks[e];
+      } else {
+        second = std::max(second, ranks[e]);
+      }
+    }
+    values[g] = scoring.group_terms == 2 ? best + second : best;
+    kept[g] = false;
+  }
+  for (int64_t i = 0; i < scoring.groups_kept; ++i) {
+    int64_t chosen = -1;
+    for (int64_t g = 0; g < G; ++g) {
+      if (!kept[g] && (chosen < 0 || values[g] > values[chosen])) chosen = g;
+    }
+    kept[chosen] = true;
+  }
+}
+
+// The general form: any scoring, at most kMaxScoredExperts experts.
+void route_scored_token(const float* logits, int64_t E, int64_t A, const MoeRouteArgs& args,
+                        int32_t* experts, float* weights) {
+  constexpr auto kRoom = static_cast<size_t>(kMaxScoredExperts) + HWY_MAX_BYTES / sizeof(float);
+  HWY_ALIGN float scores[kRoom];
+  float ranks[kMaxScoredExperts];
+  bool kept[kMaxScoredExperts];
+  const RouterScoring& scoring = args.scoring;
+  score_experts(logits, E, scoring.score, scores);
+  const float* correction = args.correction.as<float>();
+  for (int64_t e = 0; e < E; ++e) {
+    const float rank = correction == nullptr ? scores[e] : scores[e] + correction[e];
+    ranks[e] = std::isnan(rank) ? -std::numeric_limits<float>::infinity() : rank;
+  }
+  keep_groups(ranks, E, scoring, kept);
+  BestExperts best(A);
+  const int64_t size = E / scoring.num_groups;
+  for (int64_t e = 0, seen = 0; e < E; ++e) {
+    if (!kept[e / size]) continue;
+    if (seen++ < A || ranks[e] > best.worst()) best.insert(static_cast<int32_t>(e), ranks[e]);
+  }
+  float sum = 1e-20f;  // the families' own guard against dividing by zero
+  for (int64_t a = 0; a < A; ++a) sum += scores[best.ids()[a]];
+  for (int64_t a = 0; a < A; ++a) {
+    experts[a] = best.ids()[a];
+    const float weight = scores[best.ids()[a]];
+    weights[a] = (args.renormalize ? weight / sum : weight) * scoring.scale;
+  }
+}
+
 }  // namespace heddle::ops::HWY_NAMESPACE
 
 HWY_AFTER_NAMESPACE();
@@ -116,17 +201,25 @@ HWY_AFTER_NAMESPACE();
 namespace heddle::ops {
 
 HWY_EXPORT(route_token);
+HWY_EXPORT(route_scored_token);
 
 Status moe_route_cpu(CpuContext& context, const MoeRouteArgs& args) {
   const int64_t T = args.logits.shape[0];
   const int64_t E = args.logits.shape[1];
   const int64_t A = args.experts.shape[1];
+  const bool plain = args.scoring == RouterScoring{} && args.correction.data == nullptr;
   constexpr int64_t kCostOfExp = 4;  // passes over memory an exponential takes as long as
   for_row_ranges(context.pool, T, kCostOfExp * E, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      HWY_DYNAMIC_DISPATCH(route_token)
-      (args.logits.row<float>(t), E, A, args.renormalize, args.experts.row<int32_t>(t),
-       args.weights.row<float>(t));
+      if (plain) {
+        HWY_DYNAMIC_DISPATCH(route_token)
+        (args.logits.row<float>(t), E, A, args.renormalize, args.experts.row<int32_t>(t),
+         args.weights.row<float>(t));
+      } else {
+        HWY_DYNAMIC_DISPATCH(route_scored_token)
+        (args.logits.row<float>(t), E, A, args, args.experts.row<int32_t>(t),
+         args.weights.row<float>(t));
+      }
     }
   });
   return ok_status();

@@ -35,6 +35,7 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
   contract.require(A >= 1 && A <= E && A <= kMaxExpertsPerToken, "experts_per_token",
                    static_cast<double>(A), "be in [1, min(E, 64)]");
   HEDDLE_RETURN_IF_ERROR(contract.status());
+  HEDDLE_RETURN_IF_ERROR(check_scoring("routed_moe", args.scoring, args.correction, E, A));
   const RoutedMoeShape shape{.H = H, .I = I, .E = E, .A = A, .weight = args.w13.dtype};
   contract.require(static_cast<int64_t>(args.workspace.size()) >=
                        routed_moe_workspace_bytes(T, shape, context.exact),

@@ -5,7 +5,7 @@
 // or, with a limit on what enters it (gpt-oss),
 //     f(g, u) = (u' + 1) * g' * sigmoid(alpha * g'),  g' = min(g, limit), u' = clamp(u, -limit,
 //     limit)
-// The router's softmax and choice are moe_route's. A shared expert is the model's to add.
+// The router's scores and choice are moe_route's. A shared expert is the model's to add.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 
 #include "core/tensor.h"
 #include "ops/context.h"
+#include "ops/moe/moe_route.h"
 
 namespace heddle::ops {
 
@@ -32,6 +33,8 @@ struct RoutedMoeArgs {
   ClampedSwiglu activation = {};
   int64_t experts_per_token = 1;   // A
   bool renormalize = true;         // a token's weights are divided by their sum
+  RouterScoring scoring = {};      // moe_route.h
+  TensorView correction = {};      // [E] fp32, or without memory
   std::span<std::byte> workspace;  // routed_moe_workspace_bytes(...) bytes, any alignment
 };
 

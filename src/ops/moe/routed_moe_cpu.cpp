@@ -156,7 +156,9 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
   const Status routed = moe_route_cpu(context, {.logits = logits,
                                                 .experts = {experts, DType::kI32, {T, A}},
                                                 .weights = {weights, DType::kF32, {T, A}},
-                                                .renormalize = args.renormalize});
+                                                .renormalize = args.renormalize,
+                                                .scoring = args.scoring,
+                                                .correction = args.correction});
   HEDDLE_CHECK(routed.ok());
   const ExpertOrder order{.row_offsets = reinterpret_cast<int32_t*>(base + layout.row_offsets),
                           .row_token = reinterpret_cast<int32_t*>(base + layout.row_token),

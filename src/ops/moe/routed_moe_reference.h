@@ -40,6 +40,58 @@ inline RouteReference moe_route_reference(const TensorView& logits, int64_t t, i
   return route;
 }
 
+// The general form: `args` says how scores become choices; A best first.
+inline RouteReference scored_route_reference(const MoeRouteArgs& args, int64_t t, int64_t A) {
+  const int64_t E = args.logits.shape[1];
+  const RouterScoring& scoring = args.scoring;
+  const auto size = static_cast<size_t>(E / scoring.num_groups);
+  std::vector<double> p;
+  for (int64_t e = 0; e < E; ++e) p.push_back(element_of(args.logits, t, e));
+  if (scoring.score == RouterScore::kSigmoid) {
+    for (double& value : p) value = 1.0 / (1.0 + std::exp(-value));
+  } else {
+    const double largest = *std::max_element(p.begin(), p.end());
+    double total = 0;
+    for (double& value : p) total += value = std::exp(value - largest);
+    for (double& value : p) value /= total;
+  }
+  std::vector<double> ranks = p;
+  for (size_t e = 0; e < ranks.size() && args.correction.data != nullptr; ++e) {
+    ranks[e] += static_cast<double>(args.correction.as<float>()[e]);
+  }
+  const auto best_first = [](const std::vector<double>& values) {
+    std::vector<int64_t> order(values.size());
+    std::iota(order.begin(), order.end(), int64_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return values[static_cast<size_t>(a)] > values[static_cast<size_t>(b)];
+    });
+    return order;
+  };
+  std::vector<double> groups;
+  for (size_t first = 0; first < ranks.size(); first += size) {
+    std::vector<double> sorted(ranks.begin() + static_cast<int64_t>(first),
+                               ranks.begin() + static_cast<int64_t>(first + size));
+    std::sort(sorted.rbegin(), sorted.rend());
+    groups.push_back(std::accumulate(sorted.begin(), sorted.begin() + scoring.group_terms, 0.0));
+  }
+  std::vector<int64_t> kept = best_first(groups);
+  kept.resize(static_cast<size_t>(scoring.groups_kept));
+  RouteReference route;
+  double sum = 1e-20;
+  for (const int64_t e : best_first(ranks)) {
+    const auto group = static_cast<int64_t>(static_cast<size_t>(e) / size);
+    if (std::find(kept.begin(), kept.end(), group) == kept.end()) continue;
+    route.experts.push_back(e);
+    sum += p[static_cast<size_t>(e)];
+    if (route.experts.size() == static_cast<size_t>(A)) break;
+  }
+  for (const int64_t e : route.experts) {
+    route.weights.push_back(p[static_cast<size_t>(e)] / (args.renormalize ? sum : 1.0) *
+                            static_cast<double>(scoring.scale));
+  }
+  return route;
+}
+
 // y[t], [H]
 inline std::vector<double> routed_moe_reference(const RoutedMoeArgs& args, int64_t t,
                                                 const RouteReference& route) {
