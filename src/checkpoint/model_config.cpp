@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/config_ranges.h"
 #include "checkpoint/config_reader.h"
+#include "checkpoint/latent_config.h"
 #include "checkpoint/mapped_file.h"
 #include "checkpoint/readable.h"
 
@@ -15,16 +17,6 @@ namespace heddle::checkpoint {
 namespace {
 
 using nlohmann::json;
-
-// Far above any published model, and low enough that no product of a few of them leaves 63 bits.
-constexpr ConfigReader::IntegerRange kVocabulary{1, int64_t{1} << 24};
-constexpr ConfigReader::IntegerRange kWidth{1, int64_t{1} << 20};
-constexpr ConfigReader::IntegerRange kLayers{1, 1024};
-constexpr ConfigReader::IntegerRange kHeads{1, 4096};
-constexpr ConfigReader::IntegerRange kHeadDim{1, 4096};
-constexpr ConfigReader::IntegerRange kExperts{1, 16384};
-constexpr ConfigReader::IntegerRange kPositions{1, (int64_t{1} << 31) - 1};
-constexpr ConfigReader::IntegerRange kTokenIds{0, int64_t{1} << 24};
 
 // The families whose layers mix gated delta networks with gated full attention.
 bool is_hybrid_family(std::string_view model_type) {
@@ -63,11 +55,16 @@ void read_sizes(ConfigReader& reader, ModelConfig& config) {
   config.num_attention_heads = reader.integer("num_attention_heads", std::nullopt, kHeads);
   config.num_key_value_heads =
       reader.integer("num_key_value_heads", config.num_attention_heads, kHeads);
-  config.max_position_embeddings = reader.integer("max_position_embeddings", 32768, kPositions);
+  const bool has_length = is_kimi_linear(config) && reader.has("model_max_length");
+  config.max_position_embeddings = reader.integer(
+      has_length ? "model_max_length" : "max_position_embeddings", 32768, kPositions);
   if (config.num_attention_heads % config.num_key_value_heads != 0) {
     reader.fail("num_key_value_heads", fmt::format("which does not divide num_attention_heads = {}",
                                                    config.num_attention_heads));
   }
+  // A smaller epsilon would vanish in fp32, a larger one would be a different function.
+  config.rms_norm_eps = reader.number("rms_norm_eps", 1e-6, {1e-30, 1.0});
+  if (is_latent_family(config)) return;  // heads are described otherwise
   if (!reader.has("head_dim") && config.hidden_size % config.num_attention_heads != 0) {
     reader.fail("hidden_size", fmt::format("which num_attention_heads = {} does not divide, and "
                                            "there is no head_dim",
@@ -76,8 +73,6 @@ void read_sizes(ConfigReader& reader, ModelConfig& config) {
   const int64_t default_head_dim =
       std::max<int64_t>(1, config.hidden_size / config.num_attention_heads);
   config.head_dim = reader.integer("head_dim", default_head_dim, kHeadDim);
-  // A smaller epsilon would vanish in fp32, a larger one would be a different function.
-  config.rms_norm_eps = reader.number("rms_norm_eps", 1e-6, {1e-30, 1.0});
 }
 
 void read_switches(ConfigReader& reader, ModelConfig& config) {
@@ -213,7 +208,7 @@ void read_linear_attention(ConfigReader& reader, ModelConfig& config) {
   linear.num_value_heads = reader.integer("linear_num_value_heads", linear.num_value_heads, kHeads);
   linear.key_head_dim = reader.integer("linear_key_head_dim", linear.key_head_dim, kHeadDim);
   linear.value_head_dim = reader.integer("linear_value_head_dim", linear.value_head_dim, kHeadDim);
-  linear.conv_kernel = reader.integer("linear_conv_kernel_dim", linear.conv_kernel, {1, 64});
+  linear.conv_kernel = reader.integer("linear_conv_kernel_dim", linear.conv_kernel, kConvolution);
   if (linear.num_value_heads % linear.num_key_heads != 0) {
     reader.fail("linear_num_value_heads",
                 fmt::format("not a multiple of linear_num_key_heads = {}", linear.num_key_heads));
@@ -305,11 +300,15 @@ Result<ModelConfig> parse_model_config(std::string_view json_text) {
   read_sizes(reader, config);
   read_switches(reader, config);
   read_token_ids(reader, config);
+  if (is_latent_family(config)) {
+    read_latent_family(reader, config);
+  } else {
+    read_layer_kinds(reader, config);
+    read_linear_attention(reader, config);
+    read_moe(reader, config);
+    read_dense_mlp(reader, config);
+  }
   read_rope(reader, config);
-  read_layer_kinds(reader, config);
-  read_linear_attention(reader, config);
-  read_moe(reader, config);
-  read_dense_mlp(reader, config);
   HEDDLE_RETURN_IF_ERROR(first_error);
   return config;
 }

@@ -40,11 +40,32 @@ struct LinearAttentionConfig {
   [[nodiscard]] int64_t value_width() const { return num_value_heads * value_head_dim; }
 };
 
+// Attention over one latent row per token (DeepSeek-AI, "DeepSeek-V2", arXiv:2405.04434).
+struct LatentAttentionConfig {
+  int64_t q_lora_rank = 0;  // width that queries pass through; 0: they come from x
+  int64_t kv_lora_rank = 0;
+  int64_t qk_nope_head_dim = 0;
+  int64_t qk_rope_head_dim = 0;  // of the part that all heads' keys share
+  int64_t v_head_dim = 0;
+  bool rotates = true;          // that part is rotated by position
+  bool rope_interleave = true;  // in pairs of neighbours
+};
+
 // A SwiGLU whose inputs are bounded: gate <- min(gate, limit), up <- clamp(up, -limit, limit), then
 // (up + 1) * gate * sigmoid(alpha * gate).
 struct ClampedSwigluConfig {
   double limit = 7.0;
   double alpha = 1.702;
+};
+
+// How experts are chosen where it is not by a plain softmax. The choice is limited to the best
+// groups of experts, by their best expert or, with a correction, their two best.
+struct RouterConfig {
+  bool sigmoid = false;    // scores; otherwise a softmax
+  bool corrected = false;  // a bias per expert is added to choose, not to weigh
+  int64_t num_groups = 1;
+  int64_t groups_kept = 1;
+  double scale = 1;  // of the chosen experts' weights
 };
 
 // Mixture-of-experts layers.
@@ -54,6 +75,7 @@ struct MoeConfig {
   int64_t intermediate_size = 0;         // of one expert
   int64_t shared_intermediate_size = 0;  // of the expert every token visits; 0: there is none
   bool normalize_top_k = true;           // the chosen experts' weights are made to sum to one
+  std::optional<RouterConfig> router;    // none: a plain softmax
   std::optional<ClampedSwigluConfig> clamped_swiglu;  // of the experts; none: plain SwiGLU
 };
 
@@ -67,7 +89,7 @@ struct ModelConfig {
   int64_t num_layers = 0;
   int64_t num_attention_heads = 0;
   int64_t num_key_value_heads = 0;
-  int64_t head_dim = 0;
+  int64_t head_dim = 0;  // with latent attention the width of its rotated part
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   bool attention_bias = false;
@@ -80,8 +102,11 @@ struct ModelConfig {
   std::vector<LayerKind> layer_kinds;                     // [num_layers]
   int64_t sliding_window = 0;                             // set iff some layer is kSlidingAttention
   std::vector<bool> is_moe_layer;                         // [num_layers]
+  std::optional<LatentAttentionConfig> latent_attention;  // of the kFullAttention layers
   std::optional<LinearAttentionConfig> linear_attention;  // iff some layer is kLinearAttention
   std::optional<MoeConfig> moe;                           // iff some layer is MoE
+
+  int64_t num_nextn_predict_layers = 0;  // stored behind the others; they draft
 
   std::vector<int64_t> eos_token_ids;
   std::optional<int64_t> bos_token_id;

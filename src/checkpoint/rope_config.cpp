@@ -191,6 +191,12 @@ int64_t rotary_width(const RopeConfig& rope, int64_t head_dim) {
   return static_cast<int64_t>(static_cast<double>(head_dim) * rope.partial_rotary_factor);
 }
 
+double yarn_score_factor(const RopeConfig& rope) {
+  if (rope.type != RopeType::kYarn || rope.mscale_all_dim == 0) return 1;
+  const double magnitude = yarn_magnitude(rope.factor, rope.mscale_all_dim);
+  return magnitude * magnitude;
+}
+
 RopeFrequencies inverse_frequencies(const RopeConfig& rope, int64_t head_dim,
                                     int64_t sequence_length) {
   const int64_t width = rotary_width(rope, head_dim);

@@ -53,6 +53,10 @@ struct RopeFrequencies {
   float attention_factor = 1;  // multiplies both cosine and sine
 };
 
+// What attention scores are multiplied by beside 1 / sqrt(width) where yarn gives mscale_all_dim
+// (the DeepSeek families): (0.1 * mscale_all_dim * ln(factor) + 1)^2; 1 everywhere else.
+[[nodiscard]] double yarn_score_factor(const RopeConfig& rope);
+
 // Computed in double, rounded once. `sequence_length` matters to kDynamic only, from the original
 // length on. `head_dim` must give an even rotary width of at least 2.
 [[nodiscard]] RopeFrequencies inverse_frequencies(const RopeConfig& rope, int64_t head_dim,

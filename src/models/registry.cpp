@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "models/deepseek/deepseek.h"
 #include "models/gpt_oss/gpt_oss.h"
 #include "models/llama/llama.h"
 #include "models/mistral/mistral.h"
@@ -24,6 +25,8 @@ struct Family {
 };
 
 constexpr std::array kFamilies = {
+    Family{"DeepseekV2ForCausalLM", create_deepseek},
+    Family{"DeepseekV3ForCausalLM", create_deepseek},
     Family{"GptOssForCausalLM", create_gpt_oss},
     Family{"LlamaForCausalLM", create_llama},
     Family{"MistralForCausalLM", create_mistral},

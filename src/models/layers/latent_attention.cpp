@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/layers/latent_attention.h"
+
+#include <cmath>
+
+#include "models/layers/linear.h"
+
+namespace heddle::models {
+
+using graph::Value;
+
+namespace {
+
+// The reference classes never pass rms_norm_eps to the two norms inside.
+constexpr double kInnerEpsilon = 1e-6;
+
+}  // namespace
+
+LatentAttention::LatentAttention(const checkpoint::ModelConfig& config)
+    : latent_(*config.latent_attention),
+      hidden_size_(config.hidden_size),
+      num_heads_(config.num_attention_heads),
+      rope_factor_(checkpoint::inverse_frequencies(config.rope, config.head_dim).attention_factor),
+      scale_(1.0 /
+             std::sqrt(static_cast<double>(latent_.qk_nope_head_dim + latent_.qk_rope_head_dim))) {
+  if (latent_.rotates) scale_ *= checkpoint::yarn_score_factor(config.rope);
+}
+
+Value LatentAttention::build(graph::GraphBuilder& g, Value x, const LayerInputs& inputs,
+                             int64_t cache_layer) const {
+  const int64_t Dn = latent_.qk_nope_head_dim;
+  const int64_t Dr = latent_.qk_rope_head_dim;
+  const int64_t C = latent_.kv_lora_rank;
+  const auto rotate = [&](Value heads, int64_t head_dim) {
+    if (!latent_.rotates) return heads;
+    return g.apply1("rope_channels", {heads, inputs.positions, inputs.inverse_frequencies},
+                    {{"head_dim", static_cast<double>(head_dim)},
+                     {"factor", rope_factor_},
+                     {"first_channel", static_cast<double>(head_dim - Dr)},
+                     {"interleaved", latent_.rope_interleave ? 1.0 : 0.0}});
+  };
+  const std::vector<Value> in = g.split(linear(g, x, "in_proj"), {query_rows(), C, Dr});
+  if (in.size() != 3) return {};
+  Value q = in[0];
+  if (latent_.q_lora_rank > 0) q = linear(g, g.rms_norm(q, "q_a_norm", kInnerEpsilon), "q_b_proj");
+  q = rotate(q, Dn + Dr);
+  const Value c = g.rms_norm(in[1], "kv_a_norm", kInnerEpsilon);
+  const Value k_pe = rotate(in[2], Dr);
+
+  const ops::Attrs heads{{"num_heads", static_cast<double>(num_heads_)},
+                         {"key_dim", static_cast<double>(Dn)}};
+  const Value kv_b = g.weight("kv_b_proj");
+  const Value o =
+      g.apply1("latent_attention", {g.apply1("absorb_query", {q, kv_b}, heads), g.concat(c, k_pe)},
+               {{"value_dim", static_cast<double>(C)},
+                {"scale", scale_},
+                {"layer", static_cast<double>(cache_layer)}});
+  return linear(g, g.apply1("expand_values", {o, kv_b}, heads), "o_proj");
+}
+
+int64_t LatentAttention::add_layer(CacheNeeds& needs) const {
+  needs.num_kv_heads = 1;
+  needs.head_dim = latent_.kv_lora_rank + latent_.qk_rope_head_dim;
+  needs.kv_value_dim = 0;
+  needs.kv_windows.push_back(0);
+  return needs.num_kv_layers++;
+}
+
+void LatentAttention::add_weights(std::vector<checkpoint::WeightSpec>& specs,
+                                  const std::string& ours, const std::string& hub) const {
+  const int64_t H = hidden_size_;
+  const int64_t C = latent_.kv_lora_rank;
+  const bool low_rank = latent_.q_lora_rank > 0;
+  // [queries, or what they come from | latent | shared key part]: all read x.
+  add_linear_weights(specs, ours + "in_proj",
+                     {{hub + (low_rank ? "q_a_proj" : "q_proj"), query_rows()},
+                      {hub + "kv_a_proj_with_mqa", C + latent_.qk_rope_head_dim}},
+                     H);
+  if (low_rank) {
+    add_norm_weight(specs, ours + "q_a_norm", hub + "q_a_layernorm.weight", latent_.q_lora_rank, 0);
+    add_linear_weights(specs, ours + "q_b_proj", {{hub + "q_b_proj", query_width()}},
+                       latent_.q_lora_rank);
+  }
+  add_norm_weight(specs, ours + "kv_a_norm", hub + "kv_a_layernorm.weight", C, 0);
+  add_linear_weights(
+      specs, ours + "kv_b_proj",
+      {{hub + "kv_b_proj", num_heads_ * (latent_.qk_nope_head_dim + latent_.v_head_dim)}}, C);
+  add_linear_weights(specs, ours + "o_proj", {{hub + "o_proj", H}},
+                     num_heads_ * latent_.v_head_dim);
+}
+
+}  // namespace heddle::models

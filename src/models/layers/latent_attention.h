@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Multi-head latent attention: keys and values of all heads come from one narrow row per token,
+// which is all that is cached.
+//     q_h = [q_nope | rope(q_pe)] = W_q x, or W_qb norm(W_qa x)
+//     c = norm(c'), [c' | k_pe] = W_kva x                                     c: the latent
+//     k_h = [W_UK,h c | rope(k_pe)],  v_h = W_UV,h c
+//     y = W_o concat_h(softmax(scale * q_h k_h') v_h)
+// DeepSeek-AI, "DeepSeek-V2", arXiv:2405.04434. W_UK and W_UV move to the other side of attention
+// (absorb_query, expand_values: ops/attention/latent_projection.h), so that it runs over the rows
+// [c | rope(k_pe)] themselves, prefill and decode alike. Kimi-Linear does not rotate.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/model_config.h"
+#include "models/layers/block.h"
+
+namespace heddle::models {
+
+class LatentAttention final : public Mixer {
+ public:
+  // `config` has latent_attention.
+  explicit LatentAttention(const checkpoint::ModelConfig& config);
+
+  [[nodiscard]] std::string_view scope() const override { return "self_attn."; }
+
+  void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                   const std::string& hub) const override;
+  int64_t add_layer(CacheNeeds& needs) const override;
+  graph::Value build(graph::GraphBuilder& g, graph::Value x, const LayerInputs& inputs,
+                     int64_t cache_layer) const override;
+
+ private:
+  [[nodiscard]] int64_t query_width() const {
+    return num_heads_ * (latent_.qk_nope_head_dim + latent_.qk_rope_head_dim);
+  }
+
+  // Rows that the first product gives for queries.
+  [[nodiscard]] int64_t query_rows() const {
+    return latent_.q_lora_rank > 0 ? latent_.q_lora_rank : query_width();
+  }
+
+  checkpoint::LatentAttentionConfig latent_;
+  int64_t hidden_size_;
+  int64_t num_heads_;
+  double rope_factor_;
+  double scale_;
+};
+
+}  // namespace heddle::models
