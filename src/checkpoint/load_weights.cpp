@@ -167,12 +167,15 @@ class WeightLoader {
 
   const Assembly& choose(const WeightSpec& spec) const {
     HEDDLE_CHECK(!spec.alternatives.empty());
+    const Assembly* misshaped = nullptr;
     for (const Assembly& assembly : spec.alternatives) {
       for (const HubPiece& piece : assembly) {
-        if (source_.find(request(spec, piece))) return assembly;
+        const auto stored = source_.find(request(spec, piece));
+        if (stored && stored->shape == piece.tensor.shape) return assembly;
+        if (stored && misshaped == nullptr) misshaped = &assembly;
       }
     }
-    return spec.alternatives.front();
+    return misshaped != nullptr ? *misshaped : spec.alternatives.front();
   }
 
   static WeightRequest request(const WeightSpec& spec, const HubPiece& piece) {

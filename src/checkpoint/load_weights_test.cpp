@@ -146,6 +146,22 @@ TEST_F(LoadWeightsTest, TakesAnExpertBlockThatIsOneAlready) {
   EXPECT_EQ(loaded->bytes_in_place(), 32);
 }
 
+TEST_F(LoadWeightsTest, TakesTheAlternativeOfTheStoredShape) {
+  store("A_log", {3}, DType::kF32, 5);
+  const auto spec = [](const Shape& first, const Shape& second) {
+    return WeightSpec{.name = "decay",
+                      .shape = {3},
+                      .alternatives = {whole({"A_log", first}), whole({"A_log", second})}};
+  };
+  for (const WeightSpec& either : {spec({3}, {1, 3, 1}), spec({1, 3, 1}, {3})}) {
+    const Result<LoadedWeights> loaded = load({either});
+    ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+    EXPECT_THAT(testing::floats((*loaded)["decay"]), ElementsAre(5, 6, 7));
+  }
+  EXPECT_THAT(load({spec({1, 3}, {3, 1})}).status().message(),
+              HasSubstr("A_log is [3], the model needs [1, 3]"));
+}
+
 // Two matrices [K = 2, N = 4] whose columns are (gate, up) in turn become [gate rows | up rows].
 TEST_F(LoadWeightsTest, TransposesAndSeparatesWhatIsStoredInputMajor) {
   store("gate_up", {2, 2, 4}, DType::kF32);

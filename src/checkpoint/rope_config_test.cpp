@@ -74,6 +74,18 @@ TEST(RopeConfigTest, MatchesDeepSeekYarn) {
   EXPECT_EQ(inverse_frequencies(rope, 64).attention_factor, 1.0f);
 }
 
+// The softmax scales of DeepSeek-V3 and V2: 192^-0.5 times what yarn adds.
+TEST(RopeConfigTest, MatchesDeepSeeksScoreFactors) {
+  RopeConfig rope{.type = RopeType::kYarn, .theta = 1e4, .factor = 40, .mscale_all_dim = 1};
+  EXPECT_NEAR(yarn_score_factor(rope) / std::sqrt(192.0), 0.1352337789, 1e-9);
+  rope.mscale_all_dim = 0.707;
+  EXPECT_NEAR(yarn_score_factor(rope) / std::sqrt(192.0), 0.1147213868, 1e-9);
+  rope.mscale_all_dim = 0;
+  EXPECT_EQ(yarn_score_factor(rope), 1.0);
+  rope = {.type = RopeType::kLinear, .factor = 40, .mscale_all_dim = 1};
+  EXPECT_EQ(yarn_score_factor(rope), 1.0);
+}
+
 TEST(RopeConfigTest, MatchesQwenYarn) {
   RopeConfig rope{.type = RopeType::kYarn,
                   .theta = 1e6,

@@ -68,7 +68,8 @@ enum class WeightDType : uint8_t {
 struct WeightSpec {
   std::string name;  // ours
   Shape shape;
-  // Ways a checkpoint may store it; the first of which any tensor exists is taken.
+  // Ways a checkpoint may store it; the first of which any tensor exists, in the shape it says, is
+  // taken.
   std::vector<Assembly> alternatives;
   WeightDType dtype = WeightDType::kRun;
   float offset = 0;  // added to every element: 1 for zero-centred norm weights. Needs kF32

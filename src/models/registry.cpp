@@ -5,6 +5,7 @@
 
 #include "models/deepseek/deepseek.h"
 #include "models/gpt_oss/gpt_oss.h"
+#include "models/kimi_linear/kimi_linear.h"
 #include "models/llama/llama.h"
 #include "models/mistral/mistral.h"
 #include "models/qwen2/qwen2.h"
@@ -28,6 +29,7 @@ constexpr std::array kFamilies = {
     Family{"DeepseekV2ForCausalLM", create_deepseek},
     Family{"DeepseekV3ForCausalLM", create_deepseek},
     Family{"GptOssForCausalLM", create_gpt_oss},
+    Family{"KimiLinearForCausalLM", create_kimi_linear},
     Family{"LlamaForCausalLM", create_llama},
     Family{"MistralForCausalLM", create_mistral},
     Family{"Qwen2ForCausalLM", create_qwen2},

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/registry.h"
 
+#include <set>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -167,6 +169,116 @@ TEST(Families, NameTheWindowOfEveryLayerThatKeepsKeysAndValues) {
   EXPECT_EQ(qwen3_5.conv_channels, 2 * 2 * 16 + 6 * 32);
   EXPECT_EQ(qwen3_5.num_value_heads, 6);
   EXPECT_THAT(qwen3_5.kv_windows, ElementsAre(0, 0));
+}
+
+const json kLatent = {{"kv_lora_rank", 32},          {"qk_nope_head_dim", 16},
+                      {"qk_rope_head_dim", 8},       {"v_head_dim", 12},
+                      {"moe_intermediate_size", 32}, {"n_routed_experts", 8},
+                      {"num_experts_per_tok", 2}};
+const json kKimi = {{"num_experts", 8},
+                    {"linear_num_heads", 2},
+                    {"linear_head_dim", 16},
+                    {"num_experts_per_token", 2}};
+
+std::unique_ptr<const Model> model_of(std::string_view architecture, const json& changes) {
+  json config = {{"architectures", {architecture}},
+                 {"model_type", "any"},
+                 {"vocab_size", 320},
+                 {"hidden_size", 64},
+                 {"intermediate_size", 96},
+                 {"num_hidden_layers", 4},
+                 {"num_attention_heads", 4}};
+  config.update(changes);
+  const auto parsed = checkpoint::parse_model_config(config.dump());
+  EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
+  auto model = create_model(*parsed);
+  EXPECT_TRUE(model.ok()) << model.status().to_string();
+  return std::move(*model);
+}
+
+TEST(LatentFamilies, KeepOneRowPerTokenAndLayer) {
+  const CacheNeeds deepseek = model_of("DeepseekV3ForCausalLM", kLatent)->cache_needs();
+  EXPECT_EQ(deepseek.num_kv_layers, 4);
+  EXPECT_EQ(deepseek.num_kv_heads, 1);
+  EXPECT_EQ(deepseek.head_dim, 40);
+  EXPECT_EQ(deepseek.kv_value_dim, 0);
+  EXPECT_THAT(deepseek.kv_windows, ElementsAre(0, 0, 0, 0));
+  EXPECT_EQ(deepseek.num_state_layers, 0);
+  const CacheNeeds kimi = model_of("KimiLinearForCausalLM", both(kLatent, kKimi))->cache_needs();
+  EXPECT_EQ(kimi.num_kv_layers, 1);
+  EXPECT_EQ(kimi.head_dim, 40);
+  EXPECT_EQ(kimi.kv_value_dim, 0);
+  EXPECT_EQ(kimi.num_state_layers, 3);
+  EXPECT_EQ(kimi.conv_channels, 3 * 2 * 16);
+  EXPECT_EQ(kimi.num_value_heads, 2);
+  EXPECT_EQ(kimi.key_dim, 16);
+}
+
+TEST(LatentFamilies, NameTheKeyTheyDoNotServe) {
+  EXPECT_THAT(
+      refusal("DeepseekV3ForCausalLM", "deepseek_v3", both(kLatent, {{"attention_bias", true}}))
+          .message(),
+      HasSubstr("attention_bias is true; DeepSeek is served without it"));
+  EXPECT_THAT(refusal("DeepseekV2ForCausalLM", "deepseek_v2",
+                      both(kLatent, {{"quantization_config", {{"quant_method", "unheard_of"}}}}))
+                  .message(),
+              HasSubstr("quant_method \"unheard_of\""));
+  EXPECT_THAT(refusal("KimiLinearForCausalLM", "kimi_linear",
+                      both(both(kLatent, kKimi), {{"hidden_act", "gelu"}}))
+                  .message(),
+              HasSubstr("hidden_act is \"gelu\""));
+}
+
+TEST(LatentFamilies, LeaveTheLayersThatDraftToOthers) {
+  const auto model =
+      model_of("DeepseekV3ForCausalLM", both(kLatent, {{"num_nextn_predict_layers", 2}}));
+  EXPECT_THAT(model->ignored_prefixes(), ElementsAre("model.layers.4.", "model.layers.5."));
+}
+
+// Blocks of Kimi-Linear may be stored under either name, and its convolutions apart or as one.
+TEST(LatentFamilies, KnowBothSpellingsOfKimiLinearsTensors) {
+  std::set<std::string> names;
+  const auto model = model_of("KimiLinearForCausalLM", both(kLatent, kKimi));
+  for (const checkpoint::WeightSpec& spec : model->weight_specs()) {
+    for (const checkpoint::Assembly& assembly : spec.alternatives) {
+      for (const checkpoint::HubPiece& piece : assembly) names.insert(piece.tensor.name);
+    }
+  }
+  for (const char* name :
+       {"model.layers.0.mlp.gate_proj.weight", "model.layers.0.block_sparse_moe.gate_proj.weight",
+        "model.layers.1.block_sparse_moe.experts.7.w1.weight",
+        "model.layers.1.mlp.experts.gate_up_proj", "model.layers.1.mlp.gate.weight",
+        "model.layers.0.self_attn.k_conv1d.weight", "model.layers.0.self_attn.conv1d.weight",
+        "model.layers.0.self_attn.f_a_proj.weight",
+        "model.layers.0.self_attn.forget_gate.f_a_proj.weight",
+        "model.layers.3.self_attn.kv_a_proj_with_mqa.weight"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+}
+
+// DeepSeek-V2 has no published file here; its sizes are in the report (arXiv:2405.04434).
+TEST(LatentFamilies, CountTheParametersOfDeepSeekV2) {
+  const auto model = model_of("DeepseekV2ForCausalLM", {{"vocab_size", 102400},
+                                                        {"hidden_size", 5120},
+                                                        {"intermediate_size", 12288},
+                                                        {"num_hidden_layers", 60},
+                                                        {"num_attention_heads", 128},
+                                                        {"q_lora_rank", 1536},
+                                                        {"kv_lora_rank", 512},
+                                                        {"qk_nope_head_dim", 128},
+                                                        {"qk_rope_head_dim", 64},
+                                                        {"v_head_dim", 128},
+                                                        {"moe_intermediate_size", 1536},
+                                                        {"n_routed_experts", 160},
+                                                        {"n_shared_experts", 2},
+                                                        {"num_experts_per_tok", 6},
+                                                        {"first_k_dense_replace", 1},
+                                                        {"n_group", 8},
+                                                        {"topk_group", 3},
+                                                        {"topk_method", "group_limited_greedy"}});
+  int64_t total = 0;
+  for (const auto& spec : model->weight_specs()) total += spec.shape.num_elements();
+  EXPECT_EQ(total, 235'741'434'880);
 }
 
 TEST(Qwen35, FindsItsLanguageModelInsideAMultimodalCheckpoint) {

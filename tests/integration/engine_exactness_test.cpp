@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole engine in exact mode, over models that keep recurrent states, that keep none, and whose
-// layers slide: company, chunks, page sizes and pools too small for everybody never change a token
+// The whole engine in exact mode, over models that keep recurrent states, that keep none, whose
+// layers slide, and that keep latents: company, chunks, page sizes and pools too small for everybody never change a token
 // or a bit of its logprob.
 #include <condition_variable>
 #include <filesystem>
@@ -132,6 +132,16 @@ TEST(EngineExactness, NorOfModelsWhoseLayersSlide) {
   expect_the_same_bits_however_work_is_moved(with_tokenizer(some));
   HEDDLE_SHARED_PATH_OR_SKIP(all, "golden/mistral_sliding");  // pages are given up on the way
   expect_the_same_bits_however_work_is_moved(with_tokenizer(all));
+}
+
+TEST(EngineExactness, NorOfAModelThatKeepsLatents) {
+  HEDDLE_SHARED_PATH_OR_SKIP(model, "golden/deepseek_v3");
+  expect_the_same_bits_however_work_is_moved(with_tokenizer(model));
+}
+
+TEST(EngineExactness, NorOfAModelThatKeepsLatentsAndStates) {
+  HEDDLE_SHARED_PATH_OR_SKIP(model, "golden/kimi_linear");
+  expect_the_same_bits_however_work_is_moved(with_tokenizer(model));
 }
 
 }  // namespace

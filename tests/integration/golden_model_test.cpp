@@ -84,15 +84,16 @@ TEST_P(SharedGoldenModel, IsHuggingFacesInAnyPiecesAndAnyCompany) {
   expect_golden(folder, folder / "cases.safetensors", exact);
 }
 
-INSTANTIATE_TEST_SUITE_P(FastAndExact, SharedGoldenModel,
-                         ::testing::Combine(::testing::Values("llama2", "llama3", "mistral_sliding",
-                                                              "qwen3", "qwen3_moe", "gpt_oss",
-                                                              "qwen3_5", "qwen3_5_moe"),
-                                            ::testing::Bool()),
-                         [](const auto& golden) {
-                           return fmt::format("{}_{}", std::get<0>(golden.param),
-                                              std::get<1>(golden.param) ? "exact" : "fast");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    FastAndExact, SharedGoldenModel,
+    ::testing::Combine(::testing::Values("llama2", "llama3", "mistral_sliding", "qwen3",
+                                         "qwen3_moe", "gpt_oss", "qwen3_5", "qwen3_5_moe",
+                                         "deepseek_v2", "deepseek_v3", "kimi_linear"),
+                       ::testing::Bool()),
+    [](const auto& golden) {
+      return fmt::format("{}_{}", std::get<0>(golden.param),
+                         std::get<1>(golden.param) ? "exact" : "fast");
+    });
 
 }  // namespace
 }  // namespace heddle

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layers/linear.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include "checkpoint/interleaved_rows.h"
+#include "core/check.h"
 
 namespace heddle::models {
 
@@ -49,6 +54,16 @@ void add_linear_weights(std::vector<checkpoint::WeightSpec>& specs, const std::s
                    .shape = {num_rows(parts)},
                    .alternatives = {assemble(parts, kBias, 0)},
                    .dtype = WeightDType::kF32});
+}
+
+void add_either(std::vector<checkpoint::WeightSpec>& to, std::vector<checkpoint::WeightSpec> specs,
+                std::vector<checkpoint::WeightSpec> other) {
+  HEDDLE_CHECK_EQ(specs.size(), other.size());
+  for (size_t i = 0; i < specs.size(); ++i) {
+    HEDDLE_CHECK(specs[i].name == other[i].name && specs[i].shape == other[i].shape);
+    std::ranges::move(other[i].alternatives, std::back_inserter(specs[i].alternatives));
+    to.push_back(std::move(specs[i]));
+  }
 }
 
 graph::Value linear(graph::GraphBuilder& g, graph::Value x, std::string_view name) {

@@ -25,6 +25,11 @@ void add_linear_weights(std::vector<checkpoint::WeightSpec>& specs, const std::s
                         const std::vector<HubLinear>& parts, int64_t in_features,
                         bool bias = false);
 
+// Appends `specs`, each of which may also be stored as its namesake in `other` says: a family whose
+// checkpoints spell their tensors in two ways declares them twice. Both have the same weights.
+void add_either(std::vector<checkpoint::WeightSpec>& to, std::vector<checkpoint::WeightSpec> specs,
+                std::vector<checkpoint::WeightSpec> other);
+
 // x [T, K] -> [T, N], plus the bias if the layer was declared with one.
 graph::Value linear(graph::GraphBuilder& g, graph::Value x, std::string_view name);
 

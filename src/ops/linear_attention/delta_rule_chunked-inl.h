@@ -7,6 +7,11 @@
 //   Y = diag(exp G) Q S + P N                            P_ij = (q_i . k_j) E_ij, j <= i
 //   S <- exp(G_last) S + K' diag(exp(G_last - G)) N
 //
+// With a decay per channel c, G and E have it as a further index inside the sums over it:
+//
+//   A_ij = beta_i sum over c of k_i k_j E_ij, P likewise;  K S and Q S take exp(G) K and exp(G) Q;
+//   S <- diag(exp(G_last)) S + (exp(G_last - G) K)' N
+//
 // The triangular system is solved by substitution; the inverse is never formed. Only differences of
 // G are exponentiated: exp(-G) alone would overflow for strongly decaying heads. The state is kept
 // in panels [Dk, 64]: value rows in columns, so that no product needs horizontal sums.
@@ -87,6 +92,58 @@ HWY_INLINE void lower_products(const float* rows, const float* k, int64_t count,
   }
 }
 
+// fade += step, and to = exp(fade) * from, `count` channels in whole vectors; to may be from.
+HWY_INLINE void fade_row(const float* step, const float* from, int64_t count, float* fade,
+                         float* to) {
+  const D d;
+  for (int64_t c = 0; c < count; c += kLanes) {
+    const V sum = hn::Add(hn::LoadU(d, fade + c), hn::LoadU(d, step + c));
+    hn::StoreU(sum, d, fade + c);
+    hn::StoreU(hn::Mul(hn::LoadU(d, from + c), math::Exp(d, sum)), d, to + c);
+  }
+}
+
+// Everything of a chunk with a decay per channel that does not need the state. Leaves keys and
+// queries to read the state with in faded_k and faded_q, keys to write it with in k, and
+// exp(G_last) in the slab, which the chunked form has no other use for. A chunk is short enough for
+// its pairs to be formed one by one: no common anchor would keep all exponents at or below 0. E_ij
+// is summed up from i back to j, because differences of G lose what a strong decay in between
+// leaves of them.
+HWY_INLINE void prepare_channel_chunk(const DeltaRuleHead& head, const DeltaScratch& scratch,
+                                      const Chunk& chunk) {
+  const D d;
+  const int64_t padded = chunk.padded;
+  const int64_t last = chunk.count - 1;
+  normalise_block(head, chunk.first, chunk.count, scratch);
+  channel_log_decays(head, chunk.first, chunk.count, scratch.decay);
+  const auto g = [&](int64_t i) { return scratch.decay + i * padded; };
+  const auto k = [&](int64_t i) { return scratch.k + i * padded; };
+  const auto q = [&](int64_t i) { return scratch.q + i * padded; };
+  float* fade = scratch.slab;
+  float* faded = scratch.slab + padded;
+  for (int64_t i = 0; i <= last; ++i) {
+    std::fill_n(fade, padded, 0.0f);
+    scratch.qk[i * kDeltaChunk + i] = dot(q(i), k(i), padded);
+    for (int64_t j = i - 1; j >= 0; --j) {
+      fade_row(g(j + 1), k(j), padded, fade, faded);
+      scratch.kk[i * kDeltaChunk + j] = -head.beta[chunk.first + i] * dot(k(i), faded, padded);
+      scratch.qk[i * kDeltaChunk + j] = dot(q(i), faded, padded);
+    }
+  }
+  std::fill_n(fade, padded, 0.0f);
+  for (int64_t i = 0; i <= last; ++i) {
+    fade_row(g(i), k(i), padded, fade, scratch.faded_k + i * padded);
+    for (int64_t c = 0; c < padded; c += kLanes) {
+      const V read = math::Exp(d, hn::LoadU(d, fade + c));
+      hn::StoreU(hn::Mul(hn::LoadU(d, q(i) + c), read), d, scratch.faded_q + i * padded + c);
+    }
+  }
+  exp_all(fade, padded, fade);
+  float* to_end = scratch.slab + padded;
+  std::fill_n(to_end, padded, 0.0f);
+  for (int64_t i = last - 1; i >= 0; --i) fade_row(g(i + 1), k(i), padded, to_end, k(i));
+}
+
 // Everything of a chunk that does not need the state.
 HWY_INLINE void prepare_chunk(const DeltaRuleHead& head, const DeltaScratch& scratch,
                               Chunk& chunk) {
@@ -122,7 +179,8 @@ HWY_INLINE void prepare_chunk(const DeltaRuleHead& head, const DeltaScratch& scr
   }
 }
 
-// values = beta (v - exp(G) K S) for the columns of a panel.
+// values = beta (v - exp(G) K S) for the columns of a panel; by channel exp(G) is in K already.
+template <bool kChannels>
 HWY_INLINE void start_values(const DeltaRuleHead& head, const Chunk& chunk,
                              const DeltaScratch& scratch, int64_t first_column,
                              int64_t num_columns) {
@@ -130,7 +188,7 @@ HWY_INLINE void start_values(const DeltaRuleHead& head, const Chunk& chunk,
   HWY_ALIGN std::array<float, kPanelWidth> v{};
   for (int64_t i = 0; i < chunk.count; ++i) {
     std::copy_n(head.v + (chunk.first + i) * head.v_stride + first_column, num_columns, v.data());
-    const V decay = hn::Set(d, chunk.decay[static_cast<size_t>(i)]);
+    const V decay = hn::Set(d, kChannels ? 1.0f : chunk.decay[static_cast<size_t>(i)]);
     const V beta = hn::Set(d, head.beta[chunk.first + i]);
     float* row = scratch.values + i * kPanel;
     for (int64_t c = 0; c < kPanel; c += kLanes) {
@@ -163,6 +221,7 @@ HWY_NOINLINE void add_lower(const float* weights, const float* values, int64_t c
 }
 
 // One chunk against one panel of the state.
+template <bool kChannels>
 HWY_NOINLINE void advance_panel(const DeltaRuleHead& head, const Chunk& chunk,
                                 const DeltaScratch& scratch, float* state, int64_t first_column,
                                 int64_t num_columns) {
@@ -171,21 +230,29 @@ HWY_NOINLINE void advance_panel(const DeltaRuleHead& head, const Chunk& chunk,
   const tile::StridedRows state_rows{state, kPanelWidth};
   for (int64_t i = 0; i < chunk.count; i += tile::kTileRows) {
     const auto n = static_cast<size_t>(std::min<int64_t>(tile::kTileRows, chunk.count - i));
-    const tile::Coefficients k{scratch.k + i * chunk.padded, width, 1};
-    const tile::Coefficients q{scratch.q + i * chunk.padded, width, 1};
+    const tile::Coefficients k{(kChannels ? scratch.faded_k : scratch.k) + i * chunk.padded, width,
+                               1};
+    const tile::Coefficients q{(kChannels ? scratch.faded_q : scratch.q) + i * chunk.padded, width,
+                               1};
     tile::AccumulateUpTo4<tile::Start::kZero>(n, k, state_rows, kPanelWidth, width, nullptr,
                                               scratch.values + i * kPanel, kPanelWidth);
     tile::AccumulateUpTo4<tile::Start::kZero>(n, q, state_rows, kPanelWidth, width, nullptr,
                                               scratch.outputs + i * kPanel, kPanelWidth);
   }
-  start_values(head, chunk, scratch, first_column, num_columns);
+  start_values<kChannels>(head, chunk, scratch, first_column, num_columns);
   add_lower<tile::Start::kValue>(scratch.kk, scratch.values, chunk.count, 0, nullptr,
                                  scratch.values);
-  add_lower<tile::Start::kScaled>(scratch.qk, scratch.values, chunk.count, 1, chunk.decay.data(),
-                                  scratch.outputs);
+  if constexpr (kChannels) {
+    add_lower<tile::Start::kValue>(scratch.qk, scratch.values, chunk.count, 1, nullptr,
+                                   scratch.outputs);
+  } else {
+    add_lower<tile::Start::kScaled>(scratch.qk, scratch.values, chunk.count, 1, chunk.decay.data(),
+                                    scratch.outputs);
+  }
   for (int64_t i = 0; i < chunk.count; ++i) {
     std::copy_n(scratch.outputs + i * kPanel, num_columns,
                 head.y + (chunk.first + i) * head.y_stride + first_column);
+    if constexpr (kChannels) continue;  // the keys fade to the chunk's end, not the values
     const V to_end = hn::Set(d, chunk.to_end[static_cast<size_t>(i)]);
     float* row = scratch.values + i * kPanel;
     for (int64_t c = 0; c < kPanel; c += kLanes) {
@@ -193,16 +260,18 @@ HWY_NOINLINE void advance_panel(const DeltaRuleHead& head, const Chunk& chunk,
     }
   }
   std::array<float, static_cast<size_t>(tile::kTileRows)> decay;
-  decay.fill(chunk.decay[static_cast<size_t>(chunk.count - 1)]);
+  if constexpr (!kChannels) decay.fill(chunk.decay[static_cast<size_t>(chunk.count - 1)]);
   for (int64_t c = 0; c < chunk.padded; c += tile::kTileRows) {
     tile::AccumulateRows<tile::kTileRows, tile::Start::kScaled>(
         {scratch.k + c, 1, width}, tile::StridedRows{scratch.values, kPanelWidth}, kPanelWidth,
-        static_cast<size_t>(chunk.count), decay.data(), state + c * kPanel, kPanelWidth);
+        static_cast<size_t>(chunk.count), kChannels ? scratch.slab + c : decay.data(),
+        state + c * kPanel, kPanelWidth);
   }
 }
 
-void chunked(const DeltaRuleHead& head, int64_t first_chunk, float* memory) {
-  const DeltaScratch scratch(memory, head.key_dim, head.value_dim);
+template <bool kChannels>
+void chunked_as(const DeltaRuleHead& head, int64_t first_chunk, float* memory) {
+  const DeltaScratch scratch(memory, head.key_dim, head.value_dim, kChannels);
   const int64_t padded = padded_key_dim(head.key_dim);
   const int64_t num_panels = num_delta_panels(head.value_dim);
   const auto for_panels = [&](const auto& body) {
@@ -221,15 +290,27 @@ void chunked(const DeltaRuleHead& head, int64_t first_chunk, float* memory) {
     chunk.first = first;
     chunk.count = std::min(first == 0 ? std::min(first_chunk, kDeltaChunk) : kDeltaChunk,
                            head.num_tokens - first);
-    prepare_chunk(head, scratch, chunk);
+    if constexpr (kChannels) {
+      prepare_channel_chunk(head, scratch, chunk);
+    } else {
+      prepare_chunk(head, scratch, chunk);
+    }
     for_panels([&](float* panel, int64_t first_column, int64_t columns) {
-      advance_panel(head, chunk, scratch, panel, first_column, columns);
+      advance_panel<kChannels>(head, chunk, scratch, panel, first_column, columns);
     });
   }
   for_panels([&](const float* panel, int64_t first, int64_t columns) {
     transpose(panel, kPanel, head.key_dim, columns, head.state + first * head.key_dim,
               head.key_dim);
   });
+}
+
+void chunked(const DeltaRuleHead& head, int64_t first_chunk, float* memory) {
+  if (head.channel.f != nullptr) {
+    chunked_as<true>(head, first_chunk, memory);
+  } else {
+    chunked_as<false>(head, first_chunk, memory);
+  }
 }
 
 }  // namespace heddle::ops::delta::HWY_NAMESPACE

@@ -65,6 +65,33 @@ HWY_INLINE void normalise_block(const DeltaRuleHead& head, int64_t first, int64_
                  1.0f / std::sqrt(static_cast<float>(head.key_dim)), scratch.q);
 }
 
+// to[t] = the log decays of tokens [first, first + count), 0 in the padding.
+HWY_INLINE void channel_log_decays(const DeltaRuleHead& head, int64_t first, int64_t count,
+                                   float* to) {
+  const D d;
+  const ChannelDecay& channel = head.channel;
+  const int64_t padded = padded_key_dim(head.key_dim);
+  for (int64_t t = 0; t < count; ++t) {
+    const float* f = channel.f + (first + t) * channel.stride;
+    float* row = to + t * padded;
+    for (int64_t c = 0; c < head.key_dim; ++c) row[c] = f[c] + channel.dt_bias[c];
+    std::fill(row + head.key_dim, row + padded, 0.0f);
+    for (int64_t c = 0; c < padded; c += kLanes) {
+      const V soft = math::Softplus(d, hn::LoadU(d, row + c));
+      hn::StoreU(hn::Mul(hn::Set(d, channel.neg_exp_a_log), soft), d, row + c);
+    }
+    std::fill(row + head.key_dim, row + padded, 0.0f);
+  }
+}
+
+// to = a * b, `count` elements in whole vectors.
+HWY_INLINE void multiply(const float* a, const float* b, int64_t count, float* to) {
+  const D d;
+  for (int64_t c = 0; c < count; c += kLanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, a + c), hn::LoadU(d, b + c)), d, to + c);
+  }
+}
+
 void gates(const DeltaGates& from, float* g, float* beta) {
   const D d;
   for (int64_t t = 0; t < from.num_tokens; t += kLanes) {
@@ -72,13 +99,13 @@ void gates(const DeltaGates& from, float* g, float* beta) {
     HWY_ALIGN std::array<float, tile::kLanes> a{};
     HWY_ALIGN std::array<float, tile::kLanes> b{};
     for (int64_t i = 0; i < count; ++i) {
-      a[static_cast<size_t>(i)] = from.a[(t + i) * from.a_stride];
+      if (from.a != nullptr) a[static_cast<size_t>(i)] = from.a[(t + i) * from.a_stride];
       b[static_cast<size_t>(i)] = from.b[(t + i) * from.b_stride];
     }
     const V soft = math::Softplus(d, hn::Add(hn::Load(d, a.data()), hn::Set(d, from.dt_bias)));
     hn::Store(hn::Mul(hn::Set(d, from.neg_exp_a_log), soft), d, a.data());
     hn::Store(math::Sigmoid(d, hn::Load(d, b.data())), d, b.data());
-    std::copy_n(a.begin(), count, g + t);
+    if (from.a != nullptr) std::copy_n(a.begin(), count, g + t);
     std::copy_n(b.begin(), count, beta + t);
   }
 }

@@ -39,8 +39,8 @@ void run_chunked(const DeltaRuleHead& head, int64_t first_chunk, float* scratch)
 
 }  // namespace delta
 
-int64_t delta_rule_scratch_floats(int64_t key_dim, int64_t value_dim) {
-  return DeltaScratch(nullptr, key_dim, value_dim).floats;
+int64_t delta_rule_scratch_floats(int64_t key_dim, int64_t value_dim, bool channel_decay) {
+  return DeltaScratch(nullptr, key_dim, value_dim, channel_decay).floats;
 }
 
 void delta_rule_gates(const DeltaGates& gates, float* g, float* beta) {

@@ -4,7 +4,9 @@
 //
 //   S <- exp(g) S        e = v - S'k        S <- S + k (beta e)'        y = S'q
 //
-// Yang, Kautz and Hatamizadeh, "Gated Delta Networks", arXiv:2412.06464. q and k are given raw:
+// Yang, Kautz and Hatamizadeh, "Gated Delta Networks", arXiv:2412.06464. With a decay per key
+// channel, S <- diag(exp(g)) S, it is Kimi Delta Attention (Kimi Team, "Kimi Linear",
+// arXiv:2510.26692). q and k are given raw:
 // both are divided by sqrt(sum of squares + 1e-6), and q is multiplied by 1 / sqrt(Dk).
 //
 // A head may also be a range of the value rows of a head: they are independent of each other.
@@ -14,6 +16,15 @@
 
 namespace heddle::ops {
 
+// A log decay per token and key channel, at most 0: g = neg_exp_a_log * softplus(f + dt_bias). The
+// kernels form it a block at a time: all of it would be as large as the keys.
+struct ChannelDecay {
+  const float* f = nullptr;  // [n, Dk], rows `stride` apart; null: the head has one decay per token
+  int64_t stride = 0;
+  const float* dt_bias = nullptr;  // [Dk]
+  float neg_exp_a_log = 0;         // -exp(A_log)
+};
+
 struct DeltaRuleHead {
   const float* q = nullptr;  // [n, Dk], rows `q_stride` apart
   const float* k = nullptr;  // [n, Dk]
@@ -21,7 +32,8 @@ struct DeltaRuleHead {
   int64_t q_stride = 0;
   int64_t k_stride = 0;
   int64_t v_stride = 0;
-  const float* g = nullptr;     // [n] log decay, at most 0
+  const float* g = nullptr;  // [n] log decay, at most 0; not read with a channel decay
+  ChannelDecay channel;
   const float* beta = nullptr;  // [n]
   float* y = nullptr;           // [n, Dv]
   int64_t y_stride = 0;
@@ -30,6 +42,19 @@ struct DeltaRuleHead {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
 };
+
+// Tokens [begin, end) of a head.
+inline DeltaRuleHead tokens_of(DeltaRuleHead head, int64_t begin, int64_t end) {
+  head.q += begin * head.q_stride;
+  head.k += begin * head.k_stride;
+  head.v += begin * head.v_stride;
+  head.y += begin * head.y_stride;
+  if (head.g != nullptr) head.g += begin;
+  if (head.channel.f != nullptr) head.channel.f += begin * head.channel.stride;
+  head.beta += begin;
+  head.num_tokens = end - begin;
+  return head;
+}
 
 // Tokens of a chunk of the chunked form. The products with the state cost the same for any size,
 // those inside a chunk grow with it: on a CPU small chunks win (512 tokens of a 128 x 128 state on
@@ -41,21 +66,21 @@ inline constexpr int64_t kDeltaChunk = 16;
 inline constexpr int64_t kDeltaSlabRows = 64;
 
 // Scratch of one call of either form.
-int64_t delta_rule_scratch_floats(int64_t key_dim, int64_t value_dim);
+int64_t delta_rule_scratch_floats(int64_t key_dim, int64_t value_dim, bool channel_decay);
 
 // Token by token, each by the same fp32 operations: any split of the tokens over calls gives the
 // same bits. Cost: 4 operations per state element and token; for one token bound by moving the
 // state.
 void delta_rule_recurrent(const DeltaRuleHead& head, float* scratch);
 
-// Chunk by chunk, as matrix products (spec: chunked form); about 3 operations per state element and
+// Chunk by chunk, as matrix products; about 3 operations per state element and
 // token, and the state is transposed at both ends. The first chunk has at most `first_chunk`
 // tokens, the others kDeltaChunk: equal partitions give equal bits.
 void delta_rule_chunked(const DeltaRuleHead& head, int64_t first_chunk, float* scratch);
 
 // What turns a layer's a and b into gates, for one value head.
 struct DeltaGates {
-  const float* a = nullptr;  // [n], `a_stride` apart
+  const float* a = nullptr;  // [n], `a_stride` apart; null: only beta is wanted
   const float* b = nullptr;
   int64_t a_stride = 0;
   int64_t b_stride = 0;

@@ -20,16 +20,24 @@ namespace {
 
 enum class Form { kRecurrent, kChunked };
 
+// One log decay for the head, or one for each key channel.
+enum class Decay { kHead, kChannel };
+
+constexpr Decay kDecays[] = {Decay::kHead, Decay::kChannel};
+
 constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
 
 // One head's inputs and what a run made of them.
 struct Case {
   int64_t Dk, Dv;
   std::vector<float> q, k, v, g, beta, state;
+  std::vector<float> f, dt_bias;  // of a decay per channel
+  float neg_exp_a_log = 0;
+  Decay decay_kind;
 
   Case(int64_t key_dim, int64_t value_dim, int64_t num_tokens, bool initial, float decay,
-       uint64_t seed)
-      : Dk(key_dim), Dv(value_dim) {
+       uint64_t seed, Decay kind = Decay::kHead)
+      : Dk(key_dim), Dv(value_dim), neg_exp_a_log(-decay), decay_kind(kind) {
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal;
     const auto fill = [&](std::vector<float>& to, int64_t count) {
@@ -46,6 +54,11 @@ struct Case {
     std::uniform_real_distribution<float> uniform(0.0f, 1.0f);
     for (float& x : g) x = -decay * uniform(random) * uniform(random);
     for (float& x : beta) x = uniform(random);
+    if (kind == Decay::kHead) return;
+    fill(f, num_tokens * (Dk + 2));
+    fill(dt_bias, Dk);
+    std::ranges::fill(g, kPoison);
+    for (float& x : f) x = 2 * x - 3;  // some channels keep almost everything, some lose it
   }
 
   [[nodiscard]] int64_t num_tokens() const { return static_cast<int64_t>(g.size()); }
@@ -58,6 +71,10 @@ struct Case {
             .k_stride = Dk,
             .v_stride = Dv,
             .g = g.data(),
+            .channel = {.f = decay_kind == Decay::kHead ? nullptr : f.data(),
+                        .stride = Dk + 2,
+                        .dt_bias = dt_bias.data(),
+                        .neg_exp_a_log = neg_exp_a_log},
             .beta = beta.data(),
             .y = y.data(),
             .y_stride = Dv,
@@ -75,16 +92,10 @@ struct Outcome {
 };
 
 void run_range(const DeltaRuleHead& whole, Form form, int64_t begin, int64_t end) {
-  std::vector<float> scratch(
-      static_cast<size_t>(delta_rule_scratch_floats(whole.key_dim, whole.value_dim)), kPoison);
-  DeltaRuleHead head = whole;
-  head.q += begin * head.q_stride;
-  head.k += begin * head.k_stride;
-  head.v += begin * head.v_stride;
-  head.y += begin * head.y_stride;
-  head.g += begin;
-  head.beta += begin;
-  head.num_tokens = end - begin;
+  std::vector<float> scratch(static_cast<size_t>(delta_rule_scratch_floats(
+                                 whole.key_dim, whole.value_dim, whole.channel.f != nullptr)),
+                             kPoison);
+  const DeltaRuleHead head = tokens_of(whole, begin, end);
   if (form == Form::kRecurrent) {
     delta_rule_recurrent(head, scratch.data());
   } else {
@@ -136,7 +147,7 @@ TEST(DeltaRuleReferenceTest, GivesThePublishedNumbersOfThreeSteps) {
   for (const Form form : {Form::kRecurrent, Form::kChunked}) {
     for (int64_t n = 1; n <= 3; ++n) {
       std::vector<float> y(static_cast<size_t>(2 * n)), state(4);
-      std::vector<float> scratch(static_cast<size_t>(delta_rule_scratch_floats(2, 2)));
+      std::vector<float> scratch(static_cast<size_t>(delta_rule_scratch_floats(2, 2, false)));
       const DeltaRuleHead head{.q = q.data(),
                                .k = k.data(),
                                .v = v.data(),
@@ -166,15 +177,59 @@ TEST(DeltaRuleReferenceTest, GivesThePublishedNumbersOfThreeSteps) {
   }
 }
 
+// The same steps with decay vectors (1, 1), (0.5, 0.25), (0.8, 0.4).
+TEST(DeltaRuleReferenceTest, GivesThePublishedNumbersWithADecayPerChannel) {
+  const std::vector<float> k{1, 0, 0.6f, 0.8f, 0, 1}, q{1, 0, 0, 1, 0.8f, 0.6f};
+  const std::vector<float> v{1, 2, 3, -1, 0.5f, 0.5f}, beta{1, 0.5f, 0.25f}, dt_bias{0, 0};
+  std::vector<float> f;  // softplus(f) = -log(decay)
+  for (const double decay : {1.0, 1.0, 0.5, 0.25, 0.8, 0.4}) {
+    f.push_back(decay == 1.0 ? -100.0f : static_cast<float>(std::log(1.0 / decay - 1.0)));
+  }
+  const std::vector<std::vector<double>> states{
+      {1, 0, 2, 0}, {1.31, 1.08, 0.52, -0.64}, {1.048, 0.449, 0.416, -0.067}};
+  const std::vector<double> outputs{1, 2, 1.08, -0.64, 1.1078, 0.2926};
+  for (const Form form : {Form::kRecurrent, Form::kChunked}) {
+    for (int64_t n = 1; n <= 3; ++n) {
+      std::vector<float> y(static_cast<size_t>(2 * n)), state(4);
+      run_range(
+          {.q = q.data(),
+           .k = k.data(),
+           .v = v.data(),
+           .q_stride = 2,
+           .k_stride = 2,
+           .v_stride = 2,
+           .g = nullptr,
+           .channel = {.f = f.data(), .stride = 2, .dt_bias = dt_bias.data(), .neg_exp_a_log = -1},
+           .beta = beta.data(),
+           .y = y.data(),
+           .y_stride = 2,
+           .state = state.data(),
+           .num_tokens = n,
+           .key_dim = 2,
+           .value_dim = 2},
+          form, 0, n);
+      for (size_t i = 0; i < 4; ++i) {
+        EXPECT_NEAR(static_cast<double>(state[i]), states[static_cast<size_t>(n - 1)][i], 3e-6);
+      }
+      for (size_t i = 0; i < y.size(); ++i) {
+        EXPECT_NEAR(static_cast<double>(y[i]) * std::sqrt(2.0), outputs[i], 3e-6);
+      }
+    }
+  }
+}
+
 TEST(DeltaRuleTest, MatchesTheReferenceForAnyWidths) {
   const int64_t widths[][2] = {{16, 16},  {7, 7},     {16, 32}, {32, 16}, {64, 64}, {96, 128},
                                {128, 96}, {128, 128}, {64, 7},  {1, 1},   {20, 65}};
   for (const auto& [Dk, Dv] : widths) {
     for (const int64_t n : {1, 5, 16, 33}) {
       for (const Form form : {Form::kRecurrent, Form::kChunked}) {
-        SCOPED_TRACE(fmt::format("Dk {} Dv {} n {} form {}", Dk, Dv, n, static_cast<int>(form)));
-        const Case inputs(Dk, Dv, n, true, 1.0f, 7);
-        expect_near_reference(inputs, run(inputs, form));
+        for (const Decay kind : kDecays) {
+          SCOPED_TRACE(fmt::format("Dk {} Dv {} n {} form {} decay {}", Dk, Dv, n,
+                                   static_cast<int>(form), static_cast<int>(kind)));
+          const Case inputs(Dk, Dv, n, true, 1.0f, 7, kind);
+          expect_near_reference(inputs, run(inputs, form));
+        }
       }
     }
   }
@@ -185,10 +240,12 @@ TEST(DeltaRuleTest, MatchesTheReferenceAtAllLengthsAndDecays) {
     for (const bool initial : {false, true}) {
       for (const float decay : {0.0f, 0.3f, 20.0f}) {
         for (const Form form : {Form::kRecurrent, Form::kChunked}) {
-          SCOPED_TRACE(fmt::format("n {} initial {} decay {} form {}", n, initial, decay,
-                                   static_cast<int>(form)));
-          const Case inputs(32, 32, n, initial, decay, 11);
-          expect_near_reference(inputs, run(inputs, form));
+          for (const Decay kind : kDecays) {
+            SCOPED_TRACE(fmt::format("n {} initial {} decay {} form {} kind {}", n, initial, decay,
+                                     static_cast<int>(form), static_cast<int>(kind)));
+            const Case inputs(32, 32, n, initial, decay, 11, kind);
+            expect_near_reference(inputs, run(inputs, form));
+          }
         }
       }
     }
@@ -196,20 +253,28 @@ TEST(DeltaRuleTest, MatchesTheReferenceAtAllLengthsAndDecays) {
 }
 
 TEST(DeltaRuleTest, StaysFiniteWhenEveryTokenForgetsEverything) {
-  Case inputs(16, 16, 130, true, 0.0f, 3);
-  std::ranges::fill(inputs.g, -20.0f);
-  for (const Form form : {Form::kRecurrent, Form::kChunked}) {
-    expect_near_reference(inputs, run(inputs, form));
-  }
-  std::ranges::fill(inputs.k, 0.0f);  // nothing to normalise
-  for (const Form form : {Form::kRecurrent, Form::kChunked}) {
-    expect_near_reference(inputs, run(inputs, form));
+  for (const Decay kind : kDecays) {
+    Case inputs(16, 16, 130, true, 1.0f, 3, kind);
+    std::ranges::fill(inputs.g, -20.0f);
+    for (size_t i = 0; i < inputs.f.size(); ++i) inputs.f[i] = i % 3 == 0 ? -1.0f : 40.0f;
+    for (const Form form : {Form::kRecurrent, Form::kChunked}) {
+      expect_near_reference(inputs, run(inputs, form));
+    }
+    std::ranges::fill(inputs.k, 0.0f);  // nothing to normalise, and nothing is left
+    std::ranges::fill(inputs.f, 40.0f);
+    for (const Form form : {Form::kRecurrent, Form::kChunked}) {
+      expect_near_reference(inputs, run(inputs, form));
+    }
   }
 }
 
-TEST(DeltaRuleTest, RecurrentGivesTheSameBitsWhereverItIsInterrupted) {
+class DeltaRuleDecayTest : public ::testing::TestWithParam<Decay> {};
+
+INSTANTIATE_TEST_SUITE_P(OfHeadsAndChannels, DeltaRuleDecayTest, ::testing::ValuesIn(kDecays));
+
+TEST_P(DeltaRuleDecayTest, RecurrentGivesTheSameBitsWhereverItIsInterrupted) {
   for (const int64_t D : {64, 24}) {
-    const Case inputs(D, D, 130, true, 1.0f, 5);
+    const Case inputs(D, D, 130, true, 1.0f, 5, GetParam());
     const Outcome whole = run(inputs, Form::kRecurrent);
     for (int64_t split = 1; split < inputs.num_tokens(); ++split) {
       ASSERT_EQ(whole, run(inputs, Form::kRecurrent, {split})) << "split at " << split;
@@ -220,8 +285,8 @@ TEST(DeltaRuleTest, RecurrentGivesTheSameBitsWhereverItIsInterrupted) {
   }
 }
 
-TEST(DeltaRuleTest, RecurrentRowsDoNotDependOnTheirNeighbours) {
-  const Case inputs(32, 100, 70, true, 1.0f, 6);
+TEST_P(DeltaRuleDecayTest, RecurrentRowsDoNotDependOnTheirNeighbours) {
+  const Case inputs(32, 100, 70, true, 1.0f, 6, GetParam());
   const Outcome whole = run(inputs, Form::kRecurrent);
   for (const int64_t rows : {1, 3, 17, 64}) {
     Outcome parts{.y = std::vector<float>(inputs.v.size(), kPoison), .state = inputs.state};
@@ -237,8 +302,8 @@ TEST(DeltaRuleTest, RecurrentRowsDoNotDependOnTheirNeighbours) {
   }
 }
 
-TEST(DeltaRuleTest, ChunkedContinuesFromAnySplit) {
-  const Case inputs(32, 32, 80, true, 1.0f, 9);
+TEST_P(DeltaRuleDecayTest, ChunkedContinuesFromAnySplit) {
+  const Case inputs(32, 32, 80, true, 1.0f, 9, GetParam());
   const Outcome whole = run(inputs, Form::kChunked);
   for (int64_t split = 1; split < inputs.num_tokens(); ++split) {
     const Outcome parts = run(inputs, Form::kChunked, {split});
@@ -250,12 +315,12 @@ TEST(DeltaRuleTest, ChunkedContinuesFromAnySplit) {
   }
 }
 
-TEST(DeltaRuleTest, EveryInstructionSetMatchesTheReference) {
+TEST_P(DeltaRuleDecayTest, EveryInstructionSetMatchesTheReference) {
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
     hwy::SetSupportedTargetsForTest(target);
     SCOPED_TRACE(hwy::TargetName(target));
     for (const int64_t D : {64, 20}) {
-      const Case inputs(D, D, 50, true, 1.0f, 13);
+      const Case inputs(D, D, 50, true, 1.0f, 13, GetParam());
       expect_near_reference(inputs, run(inputs, Form::kChunked));
       const Outcome whole = run(inputs, Form::kRecurrent);
       expect_near_reference(inputs, whole);

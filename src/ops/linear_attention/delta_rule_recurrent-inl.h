@@ -4,9 +4,10 @@
 //
 //   e = v - alpha (s.k)     y = alpha (s.q) + beta e (k.q)     s <- alpha s + beta e k
 //
-// so that both dot products need the old row only: a token's update is done in the same pass over
-// the row as the dot products of the next token. Sixteen rows share their horizontal sums, and a
-// slab of kDeltaSlabRows rows stays in the first-level cache.
+// where alpha may be a number for each channel, taken inside the dot products then: alpha (s.k)
+// becomes s.(alpha k). Both dot products need the old row only: a token's update is done in the
+// same pass over the row as the dot products of the next token. Sixteen rows share their horizontal
+// sums, and a slab of kDeltaSlabRows rows stays in the first-level cache.
 #if defined(HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_
 #undef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_
@@ -26,8 +27,10 @@ inline constexpr int64_t kMaxSets = kDeltaSlabRows / kSetRows;
 // One token as the state sees it.
 struct DeltaToken {
   const float* k = nullptr;
-  const float* q = nullptr;
-  float alpha = 0;  // exp(g)
+  const float* read_k = nullptr;  // what the old rows are multiplied with: k, or alpha k by channel
+  const float* read_q = nullptr;
+  const float* alphas = nullptr;  // exp(g) by channel
+  float alpha = 0;                // exp(g), where it is one number
   float beta = 0;
   float kq = 0;
 };
@@ -40,7 +43,7 @@ struct DeltaSet {
 };
 
 // s <- alpha s + weight k of `last`, for four rows; then their dot products with `now`.
-template <bool kUpdate, bool kDots>
+template <bool kChannels, bool kUpdate, bool kDots>
 HWY_INLINE void pass_rows(float* const* rows, const float* weights, const DeltaToken& last,
                           const DeltaToken& now, int64_t padded, float* dots_k, float* dots_q) {
   const D d;
@@ -54,13 +57,14 @@ HWY_INLINE void pass_rows(float* const* rows, const float* weights, const DeltaT
     if constexpr (kUpdate) weight[r] = hn::Set(d, weights[r]);
   }
   float* const row[4] = {rows[0], rows[1], rows[2], rows[3]};
-  const V alpha = hn::Set(d, last.alpha);
+  V alpha = hn::Set(d, last.alpha);
   for (int64_t c = 0; c < padded; c += kLanes) {
     V last_k, k, q;
     if constexpr (kUpdate) last_k = hn::LoadU(d, last.k + c);
+    if constexpr (kUpdate && kChannels) alpha = hn::LoadU(d, last.alphas + c);
     if constexpr (kDots) {
-      k = hn::LoadU(d, now.k + c);
-      q = hn::LoadU(d, now.q + c);
+      k = hn::LoadU(d, now.read_k + c);
+      q = hn::LoadU(d, now.read_q + c);
     }
     HEDDLE_UNROLL
     for (int r = 0; r < 4; ++r) {
@@ -90,7 +94,7 @@ HWY_INLINE void pass_rows(float* const* rows, const float* weights, const DeltaT
 
 // Takes the rows of a set from token `last` (if any) to what token `now` reads and gives its
 // outputs.
-template <bool kUpdate>
+template <bool kChannels, bool kUpdate>
 HWY_INLINE void step_set(DeltaSet& set, const DeltaToken& last, const DeltaToken& now,
                          int64_t padded, const float* v, float* y) {
   const D d;
@@ -98,13 +102,13 @@ HWY_INLINE void step_set(DeltaSet& set, const DeltaToken& last, const DeltaToken
   HWY_ALIGN float dots_k[4 * kUnit];
   HWY_ALIGN float dots_q[4 * kUnit];
   for (size_t r = 0; r < 4; ++r) {
-    pass_rows<kUpdate, true>(set.rows.data() + 4 * r, set.weights.data() + 4 * r, last, now, padded,
-                             dots_k + r * kUnit, dots_q + r * kUnit);
+    pass_rows<kChannels, kUpdate, true>(set.rows.data() + 4 * r, set.weights.data() + 4 * r, last,
+                                        now, padded, dots_k + r * kUnit, dots_q + r * kUnit);
   }
   HWY_ALIGN std::array<float, static_cast<size_t>(kSetRows)> values{};
   HWY_ALIGN std::array<float, static_cast<size_t>(kSetRows)> outputs;
   std::copy_n(v, set.num_rows, values.data());
-  const V alpha = hn::Set(d, now.alpha);
+  const V alpha = hn::Set(d, kChannels ? 1.0f : now.alpha);
   for (size_t j = 0; j < static_cast<size_t>(kSetRows); j += tile::kLanes) {
     const size_t at = tile::kLanes < 4 ? j : j / 4 * kUnit;
     const V sk = tile::FoldBlocks(d, dots_k + at);
@@ -119,6 +123,7 @@ HWY_INLINE void step_set(DeltaSet& set, const DeltaToken& last, const DeltaToken
 
 // All tokens of the head for up to kDeltaSlabRows value rows at `rows`, `padded` floats each and
 // `stride` apart.
+template <bool kChannels>
 HWY_INLINE void recur_slab(const DeltaRuleHead& head, const DeltaScratch& scratch, float* rows,
                            int64_t stride, int64_t first_row, int64_t num_rows) {
   const int64_t padded = padded_key_dim(head.key_dim);
@@ -136,28 +141,39 @@ HWY_INLINE void recur_slab(const DeltaRuleHead& head, const DeltaScratch& scratc
   for (int64_t block = 0; block < head.num_tokens; block += kDeltaTokenBlock) {
     const int64_t count = std::min(kDeltaTokenBlock, head.num_tokens - block);
     normalise_block(head, block, count, scratch);
-    std::copy_n(head.g + block, count, scratch.weights);
-    exp_all(scratch.weights, count, scratch.weights);
+    if constexpr (kChannels) {
+      channel_log_decays(head, block, count, scratch.decay);
+      exp_all(scratch.decay, count * padded, scratch.decay);
+      multiply(scratch.decay, scratch.k, count * padded, scratch.faded_k);
+      multiply(scratch.decay, scratch.q, count * padded, scratch.faded_q);
+    } else {
+      std::copy_n(head.g + block, count, scratch.weights);
+      exp_all(scratch.weights, count, scratch.weights);
+    }
     DeltaToken last;
     for (int64_t t = 0; t < count; ++t) {
-      DeltaToken now{.k = scratch.k + t * padded,
-                     .q = scratch.q + t * padded,
-                     .alpha = scratch.weights[t],
-                     .beta = head.beta[block + t]};
-      now.kq = dot(now.k, now.q, padded);
+      const float* k = scratch.k + t * padded;
+      const float* q = scratch.q + t * padded;
+      DeltaToken now{.k = k,
+                     .read_k = kChannels ? scratch.faded_k + t * padded : k,
+                     .read_q = kChannels ? scratch.faded_q + t * padded : q,
+                     .alphas = scratch.decay + t * padded,
+                     .alpha = kChannels ? 1.0f : scratch.weights[t],
+                     .beta = head.beta[block + t],
+                     .kq = dot(k, q, padded)};
       for (int64_t i = 0; i < num_sets; ++i) {
         DeltaSet& set = sets[static_cast<size_t>(i)];
         const float* set_v = v + (block + t) * head.v_stride + i * kSetRows;
         float* set_y = y + (block + t) * head.y_stride + i * kSetRows;
         if (t == 0) {
-          step_set<false>(set, last, now, padded, set_v, set_y);
+          step_set<kChannels, false>(set, last, now, padded, set_v, set_y);
         } else {
-          step_set<true>(set, last, now, padded, set_v, set_y);
+          step_set<kChannels, true>(set, last, now, padded, set_v, set_y);
         }
         if (t + 1 == count) {  // the rows are still in the first-level cache
           for (size_t r = 0; r < static_cast<size_t>(kSetRows); r += 4) {
-            pass_rows<true, false>(set.rows.data() + r, set.weights.data() + r, now, now, padded,
-                                   nullptr, nullptr);
+            pass_rows<kChannels, true, false>(set.rows.data() + r, set.weights.data() + r, now, now,
+                                              padded, nullptr, nullptr);
           }
         }
       }
@@ -166,23 +182,32 @@ HWY_INLINE void recur_slab(const DeltaRuleHead& head, const DeltaScratch& scratc
   }
 }
 
-void recurrent(const DeltaRuleHead& head, float* memory) {
-  const DeltaScratch scratch(memory, head.key_dim, head.value_dim);
+template <bool kChannels>
+void recurrent_as(const DeltaRuleHead& head, float* memory) {
+  const DeltaScratch scratch(memory, head.key_dim, head.value_dim, kChannels);
   const int64_t padded = padded_key_dim(head.key_dim);
   const int64_t Dk = head.key_dim;
   for (int64_t first = 0; first < head.value_dim; first += kDeltaSlabRows) {
     const int64_t num_rows = std::min(kDeltaSlabRows, head.value_dim - first);
     float* rows = head.state + first * Dk;
     if (Dk == padded) {
-      recur_slab(head, scratch, rows, Dk, first, num_rows);
+      recur_slab<kChannels>(head, scratch, rows, Dk, first, num_rows);
       continue;
     }
     std::fill_n(scratch.slab, num_rows * padded, 0.0f);
     for (int64_t r = 0; r < num_rows; ++r)
       std::copy_n(rows + r * Dk, Dk, scratch.slab + r * padded);
-    recur_slab(head, scratch, scratch.slab, padded, first, num_rows);
+    recur_slab<kChannels>(head, scratch, scratch.slab, padded, first, num_rows);
     for (int64_t r = 0; r < num_rows; ++r)
       std::copy_n(scratch.slab + r * padded, Dk, rows + r * Dk);
+  }
+}
+
+void recurrent(const DeltaRuleHead& head, float* memory) {
+  if (head.channel.f != nullptr) {
+    recurrent_as<true>(head, memory);
+  } else {
+    recurrent_as<false>(head, memory);
   }
 }
 

@@ -27,11 +27,14 @@ struct DeltaScratch {
   float* qk;       // chunked: [kDeltaChunk, kDeltaChunk] q.k with decay
   float* values;   // chunked: [kDeltaChunk, kDeltaSlabRows] corrected values of a panel
   float* outputs;  // chunked: [kDeltaChunk, kDeltaSlabRows]
+  float* decay;    // channel decay: [kDeltaTokenBlock, padded Dk] of the tokens, or their logs
+  float* faded_k;  // channel decay: [kDeltaTokenBlock, padded Dk] keys times a decay
+  float* faded_q;  // channel decay: [kDeltaTokenBlock, padded Dk]
   float* panels;   // chunked: [panels, padded Dk, kDeltaSlabRows] the state, value rows in columns
   int64_t floats = 0;
 
   // `base` may be null to measure.
-  DeltaScratch(float* base, int64_t key_dim, int64_t value_dim) {
+  DeltaScratch(float* base, int64_t key_dim, int64_t value_dim, bool channel_decay) {
     const int64_t width = padded_key_dim(key_dim);
     const auto take = [&](int64_t count) {
       float* piece = base == nullptr ? nullptr : base + floats;
@@ -46,6 +49,10 @@ struct DeltaScratch {
     qk = take(kDeltaChunk * kDeltaChunk);
     values = take(kDeltaChunk * kDeltaSlabRows);
     outputs = take(kDeltaChunk * kDeltaSlabRows);
+    const int64_t channels = channel_decay ? kDeltaTokenBlock * width : 0;
+    decay = take(channels);
+    faded_k = take(channels);
+    faded_q = take(channels);
     panels = take(num_delta_panels(value_dim) * width * kDeltaSlabRows);
   }
 };

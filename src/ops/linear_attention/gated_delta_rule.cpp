@@ -19,15 +19,17 @@ Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args) {
   positive("num_key_heads", args.num_key_heads);
   positive("key_dim", args.key_dim);
   positive("value_dim", args.value_dim);
-  contract.expect("a", args.a, {&T, &Nv}, DType::kF32)
-      .expect("b", args.b, {&T, &Nv}, DType::kF32)
-      .expect("neg_exp_a_log", args.neg_exp_a_log, {&Nv}, DType::kF32)
-      .expect("dt_bias", args.dt_bias, {&Nv}, DType::kF32);
+  contract.expect("b", args.b, {&T, &Nv}, DType::kF32)
+      .expect("neg_exp_a_log", args.neg_exp_a_log, {&Nv}, DType::kF32);
   HEDDLE_RETURN_IF_ERROR(contract.status());
   positive("Nv, the number of value heads,", Nv);
   Dim width{"2 * Nk * Dk + Nv * Dv", 2 * args.num_key_heads * args.key_dim + Nv * args.value_dim};
   Dim value_width{"Nv * Dv", Nv * args.value_dim};
+  const bool channel_decay = args.a.shape.rank() == 2 && args.a.shape[1] != Nv;
+  Dim gates{channel_decay ? "Nv * Dk" : "Nv", channel_decay ? Nv * args.key_dim : Nv.value()};
   contract.expect("qkv", args.qkv, {&T, &width}, DType::kF32)
+      .expect("a", args.a, {&T, &gates}, DType::kF32)
+      .expect("dt_bias", args.dt_bias, {&gates}, DType::kF32)
       .expect("y", args.y, {&T, &value_width}, DType::kF32)
       .expect("state.recurrent", args.state.recurrent, {&slots, &Nv, &Dv, &Dk}, DType::kF32);
   HEDDLE_RETURN_IF_ERROR(contract.status());
@@ -38,8 +40,11 @@ Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args) {
   }
   HEDDLE_RETURN_IF_ERROR(check_batch_rows("gated_delta_rule", args.forward, T));
   HEDDLE_RETURN_IF_ERROR(check_batch_states("gated_delta_rule", *args.forward, slots));
-  const int64_t needed = gated_delta_rule_workspace_bytes(
-      context, {.max_tokens = T, .key_dim = args.key_dim, .value_dim = args.value_dim});
+  const int64_t needed =
+      gated_delta_rule_workspace_bytes(context, {.max_tokens = T,
+                                                 .key_dim = args.key_dim,
+                                                 .value_dim = args.value_dim,
+                                                 .channel_decay = channel_decay});
   if (static_cast<int64_t>(args.workspace.size()) < needed) {
     return invalid_argument(
         fmt::format("gated_delta_rule: the workspace has {} bytes, {} rows need {}",

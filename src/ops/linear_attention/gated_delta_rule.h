@@ -7,6 +7,9 @@
 //   floor(j * Nk / Nv)
 //   S <- exp(g) S       S <- S + k (beta (v - S'k))'       y = S'q
 //
+// The decay may be one per key channel instead, S <- diag(exp(g)) S: then a and dt_bias have Dk
+// numbers for every head (Kimi Delta Attention; Kimi Team, "Kimi Linear", arXiv:2510.26692).
+//
 // Yang, Kautz and Hatamizadeh, "Gated Delta Networks", arXiv:2412.06464.
 #pragma once
 
@@ -21,10 +24,10 @@ namespace heddle::ops {
 
 struct GatedDeltaRuleArgs {
   TensorView qkv;            // [T, 2 * Nk * Dk + Nv * Dv] f32: q, k, v after the convolution
-  TensorView a;              // [T, Nv] f32
+  TensorView a;              // [T, Nv] f32, or [T, Nv * Dk]
   TensorView b;              // [T, Nv] f32
   TensorView neg_exp_a_log;  // [Nv] f32: -exp(A_log)
-  TensorView dt_bias;        // [Nv] f32
+  TensorView dt_bias;        // [Nv] f32, or [Nv * Dk]; as wide as a
   MutableTensorView y;       // [T, Nv * Dv] f32
   int64_t num_key_heads = 0;
   int64_t key_dim = 0;
@@ -43,6 +46,7 @@ struct GatedDeltaRuleSizes {
   int64_t max_tokens = 0;  // rows of the largest step
   int64_t key_dim = 0;
   int64_t value_dim = 0;
+  bool channel_decay = false;
 };
 
 int64_t gated_delta_rule_workspace_bytes(const Context& context, const GatedDeltaRuleSizes& sizes);

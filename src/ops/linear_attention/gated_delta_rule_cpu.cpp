@@ -21,7 +21,8 @@ struct DeltaWorkspace {
 DeltaWorkspace lay_out(Scratch& scratch, int num_threads, const GatedDeltaRuleSizes& sizes) {
   DeltaWorkspace workspace;
   workspace.core_floats =
-      (delta_rule_scratch_floats(sizes.key_dim, sizes.value_dim) + 15) / 16 * 16;
+      (delta_rule_scratch_floats(sizes.key_dim, sizes.value_dim, sizes.channel_decay) + 15) / 16 *
+      16;
   workspace.core = scratch.take<float>(num_threads * workspace.core_floats);
   workspace.gates = scratch.take<float>(num_threads * 2 * sizes.max_tokens);
   return workspace;
@@ -33,11 +34,15 @@ class GatedDeltaRule {
       : context_(context),
         args_(args),
         forward_(*args.forward),
-        T_(args.a.shape[0]),
-        Nv_(args.a.shape[1]) {
+        T_(args.b.shape[0]),
+        Nv_(args.b.shape[1]),
+        channel_decay_(args.a.shape[1] != Nv_) {
     Scratch scratch(args.workspace);
     workspace_ = lay_out(scratch, context.pool.num_threads(),
-                         {.max_tokens = T_, .key_dim = args.key_dim, .value_dim = args.value_dim});
+                         {.max_tokens = T_,
+                          .key_dim = args.key_dim,
+                          .value_dim = args.value_dim,
+                          .channel_decay = channel_decay_});
   }
 
   // A task is a value head of a sequence, or a slab of its rows while that leaves workers idle:
@@ -67,12 +72,15 @@ class GatedDeltaRule {
     float* scratch = workspace_.core + worker * workspace_.core_floats;
     float* g = workspace_.gates + worker * 2 * T_;
     float* beta = g + T_;
-    delta_rule_gates({.a = args_.a.row<float>(start) + h,
+    const float neg_exp_a_log = args_.neg_exp_a_log.row<float>(h)[0];
+    const float* a = args_.a.row<float>(start) + (channel_decay_ ? h * Dk : h);
+    const float* dt_bias = args_.dt_bias.as<float>() + (channel_decay_ ? h * Dk : h);
+    delta_rule_gates({.a = channel_decay_ ? nullptr : a,
                       .b = args_.b.row<float>(start) + h,
                       .a_stride = args_.a.row_stride,
                       .b_stride = args_.b.row_stride,
-                      .neg_exp_a_log = args_.neg_exp_a_log.row<float>(h)[0],
-                      .dt_bias = args_.dt_bias.row<float>(h)[0],
+                      .neg_exp_a_log = neg_exp_a_log,
+                      .dt_bias = dt_bias[0],
                       .num_tokens = num_tokens},
                      g, beta);
     const float* qkv = args_.qkv.row<float>(start);
@@ -85,7 +93,11 @@ class GatedDeltaRule {
         .q_stride = args_.qkv.row_stride,
         .k_stride = args_.qkv.row_stride,
         .v_stride = args_.qkv.row_stride,
-        .g = g,
+        .g = channel_decay_ ? nullptr : g,
+        .channel = {.f = channel_decay_ ? a : nullptr,
+                    .stride = args_.a.row_stride,
+                    .dt_bias = dt_bias,
+                    .neg_exp_a_log = neg_exp_a_log},
         .beta = beta,
         .y = args_.y.row<float>(start) + h * args_.value_dim + first,
         .y_stride = args_.y.row_stride,
@@ -105,20 +117,13 @@ class GatedDeltaRule {
 
   // Tokens [begin, end) of the head. A chunk that a checkpoint cut is followed by its own rest, so
   // that later chunks lie where they would without the checkpoint.
-  void advance(DeltaRuleHead head, int64_t begin, int64_t end, float* scratch) const {
+  void advance(const DeltaRuleHead& head, int64_t begin, int64_t end, float* scratch) const {
     if (begin == end) return;
-    const bool chunked = !context_.exact && head.num_tokens >= kChunkedMinTokens;
-    head.q += begin * head.q_stride;
-    head.k += begin * head.k_stride;
-    head.v += begin * head.v_stride;
-    head.y += begin * head.y_stride;
-    head.g += begin;
-    head.beta += begin;
-    head.num_tokens = end - begin;
-    if (chunked) {
-      delta_rule_chunked(head, kDeltaChunk - begin % kDeltaChunk, scratch);
+    const DeltaRuleHead part = tokens_of(head, begin, end);
+    if (!context_.exact && head.num_tokens >= kChunkedMinTokens) {
+      delta_rule_chunked(part, kDeltaChunk - begin % kDeltaChunk, scratch);
     } else {
-      delta_rule_recurrent(head, scratch);
+      delta_rule_recurrent(part, scratch);
     }
   }
 
@@ -131,6 +136,7 @@ class GatedDeltaRule {
   const ForwardContext& forward_;
   int64_t T_;
   int64_t Nv_;
+  bool channel_decay_;
   DeltaWorkspace workspace_;
 };
 

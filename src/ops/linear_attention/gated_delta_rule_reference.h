@@ -27,11 +27,20 @@ inline std::vector<double> delta_rule_reference(const DeltaRuleHead& head,
   for (int64_t t = 0; t < head.num_tokens; ++t) {
     const auto k = normalised(head.k + t * head.k_stride, 1.0);
     const auto q = normalised(head.q + t * head.q_stride, 1.0 / std::sqrt(static_cast<double>(Dk)));
-    const double alpha = std::exp(static_cast<double>(head.g[t]));
+    const auto log_decay = [&](int64_t i) {
+      const ChannelDecay& channel = head.channel;
+      if (channel.f == nullptr) return static_cast<double>(head.g[t]);
+      const double x = static_cast<double>(channel.f[t * channel.stride + i]) +
+                       static_cast<double>(channel.dt_bias[i]);
+      return static_cast<double>(channel.neg_exp_a_log) * (x > 20 ? x : std::log1p(std::exp(x)));
+    };
+    std::vector<double> alpha;
+    for (int64_t i = 0; i < Dk; ++i) alpha.push_back(std::exp(log_decay(i)));
     for (int64_t v = 0; v < Dv; ++v) {
       double* s = state.data() + v * Dk;
       double error = static_cast<double>(head.v[t * head.v_stride + v]);
-      for (int64_t i = 0; i < Dk; ++i) error -= (s[i] *= alpha) * k[static_cast<size_t>(i)];
+      for (int64_t i = 0; i < Dk; ++i)
+        error -= (s[i] *= alpha[static_cast<size_t>(i)]) * k[static_cast<size_t>(i)];
       double output = 0;
       for (int64_t i = 0; i < Dk; ++i) {
         s[i] += static_cast<double>(head.beta[t]) * error * k[static_cast<size_t>(i)];

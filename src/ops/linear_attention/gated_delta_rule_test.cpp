@@ -23,6 +23,12 @@ constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
 
 struct Geometry {
   int64_t Nk = 2, Nv = 4, Dk = 16, Dv = 24;
+  bool channels = false;  // a decay per key channel
+
+  // Numbers of a token's a, and of a head's.
+  [[nodiscard]] int64_t gates_per_head() const { return channels ? Dk : 1; }
+
+  [[nodiscard]] int64_t a_width() const { return Nv * gates_per_head(); }
 
   [[nodiscard]] int64_t qkv_width() const { return 2 * Nk * Dk + Nv * Dv; }
 };
@@ -42,10 +48,10 @@ class Layer {
   Layer(const Geometry& geometry, int64_t num_inputs, uint64_t seed = 1)
       : geometry_(geometry),
         qkv_({num_inputs, geometry.qkv_width()}, DType::kF32),
-        a_({num_inputs, geometry.Nv}, DType::kF32),
+        a_({num_inputs, geometry.a_width()}, DType::kF32),
         b_({num_inputs, geometry.Nv}, DType::kF32),
         neg_exp_a_log_({geometry.Nv}, DType::kF32),
-        dt_bias_({geometry.Nv}, DType::kF32),
+        dt_bias_({geometry.a_width()}, DType::kF32),
         states_({kSlots, geometry.Nv, geometry.Dv, geometry.Dk}, DType::kF32),
         y_(static_cast<size_t>(num_inputs * geometry.Nv * geometry.Dv), kPoison) {
     std::mt19937_64 random(seed);
@@ -68,15 +74,15 @@ class Layer {
       slots.push_back(static_cast<int32_t>(part.slot));
     }
     const int64_t T = query_start.back(), width = g.Nv * g.Dv;
-    Tensor qkv({T, g.qkv_width() + 3}, DType::kF32), ab({T, 2 * g.Nv + 1}, DType::kF32);
+    Tensor qkv({T, g.qkv_width() + 3}, DType::kF32), ab({T, g.a_width() + g.Nv + 1}, DType::kF32);
     Tensor y({T, width + 2}, DType::kF32);
     std::ranges::fill(y.span<float>(), kCanary);
     for (size_t p = 0; p < parts.size(); ++p) {
       for (int64_t t = 0; t < parts[p].num_rows; ++t) {
         const int64_t from = parts[p].first + t, to = query_start[p] + t;
         std::copy_n(qkv_.view().row<float>(from), g.qkv_width(), qkv.view().row<float>(to));
-        std::copy_n(a_.view().row<float>(from), g.Nv, ab.view().row<float>(to));
-        std::copy_n(b_.view().row<float>(from), g.Nv, ab.view().row<float>(to) + g.Nv);
+        std::copy_n(a_.view().row<float>(from), g.a_width(), ab.view().row<float>(to));
+        std::copy_n(b_.view().row<float>(from), g.Nv, ab.view().row<float>(to) + g.a_width());
       }
     }
     ForwardContext forward;
@@ -88,13 +94,14 @@ class Layer {
     CpuContext context(pool, exact);
     std::vector<std::byte> workspace(
         static_cast<size_t>(gated_delta_rule_workspace_bytes(
-            context, {.max_tokens = T, .key_dim = g.Dk, .value_dim = g.Dv})),
+            context,
+            {.max_tokens = T, .key_dim = g.Dk, .value_dim = g.Dv, .channel_decay = g.channels})),
         std::byte{0xff});
     float* ab_data = ab.view().as<float>();
     const Status status = gated_delta_rule(
         context, {.qkv = {qkv.view().data, DType::kF32, {T, g.qkv_width()}, g.qkv_width() + 3},
-                  .a = {ab_data, DType::kF32, {T, g.Nv}, 2 * g.Nv + 1},
-                  .b = {ab_data + g.Nv, DType::kF32, {T, g.Nv}, 2 * g.Nv + 1},
+                  .a = {ab_data, DType::kF32, {T, g.a_width()}, ab.shape()[1]},
+                  .b = {ab_data + g.a_width(), DType::kF32, {T, g.Nv}, ab.shape()[1]},
                   .neg_exp_a_log = neg_exp_a_log_.view(),
                   .dt_bias = dt_bias_.view(),
                   .y = {y.view().data, DType::kF32, {T, width}, width + 2},
@@ -135,29 +142,38 @@ class Layer {
     double error = 0, norm = 0, state_error = 0, state_norm = 0;
     const std::vector<float> got_y = outputs(first, count), got_state = state(slot);
     for (int64_t h = 0; h < g.Nv; ++h) {
-      std::vector<float> decay, beta;
+      std::vector<float> beta;
       for (int64_t t = first; t < first + count; ++t) {
-        const double x = static_cast<double>(a_.view().row<float>(t)[h]) +
-                         static_cast<double>(dt_bias_.span<float>()[static_cast<size_t>(h)]);
-        decay.push_back(static_cast<float>(
-            static_cast<double>(neg_exp_a_log_.span<float>()[static_cast<size_t>(h)]) *
-            std::log1p(std::exp(x))));
         beta.push_back(static_cast<float>(
             1.0 / (1.0 + std::exp(-static_cast<double>(b_.view().row<float>(t)[h])))));
       }
+      // The bias and the head's one gate, if it is one, are spread over the channels.
+      std::vector<float> gates;
+      const std::vector<float> no_bias(static_cast<size_t>(g.Dk));
+      for (int64_t t = first; t < first + count; ++t) {
+        for (int64_t c = 0; c < g.Dk; ++c) {
+          const int64_t at = h * g.gates_per_head() + c % g.gates_per_head();
+          gates.push_back(a_.view().row<float>(t)[at] +
+                          dt_bias_.span<float>()[static_cast<size_t>(at)]);
+        }
+      }
       const float* row = qkv_.view().row<float>(first);
       const int64_t key_head = h / (g.Nv / g.Nk);
-      const DeltaRuleHead head{.q = row + key_head * g.Dk,
-                               .k = row + (g.Nk + key_head) * g.Dk,
-                               .v = row + 2 * g.Nk * g.Dk + h * g.Dv,
-                               .q_stride = g.qkv_width(),
-                               .k_stride = g.qkv_width(),
-                               .v_stride = g.qkv_width(),
-                               .g = decay.data(),
-                               .beta = beta.data(),
-                               .num_tokens = count,
-                               .key_dim = g.Dk,
-                               .value_dim = g.Dv};
+      const DeltaRuleHead head{
+          .q = row + key_head * g.Dk,
+          .k = row + (g.Nk + key_head) * g.Dk,
+          .v = row + 2 * g.Nk * g.Dk + h * g.Dv,
+          .q_stride = g.qkv_width(),
+          .k_stride = g.qkv_width(),
+          .v_stride = g.qkv_width(),
+          .channel = {.f = gates.data(),
+                      .stride = g.Dk,
+                      .dt_bias = no_bias.data(),
+                      .neg_exp_a_log = neg_exp_a_log_.span<float>()[static_cast<size_t>(h)]},
+          .beta = beta.data(),
+          .num_tokens = count,
+          .key_dim = g.Dk,
+          .value_dim = g.Dv};
       std::vector<double> true_state(static_cast<size_t>(g.Dv * g.Dk));
       const std::vector<double> true_y = delta_rule_reference(head, true_state);
       for (size_t i = 0; i < true_y.size(); ++i) {
@@ -188,7 +204,10 @@ TEST(GatedDeltaRuleTest, MatchesTheReferenceInBothModes) {
   const Geometry geometries[] = {{.Nk = 1, .Nv = 1, .Dk = 7, .Dv = 7},
                                  {.Nk = 2, .Nv = 4, .Dk = 16, .Dv = 16},
                                  {.Nk = 2, .Nv = 6, .Dk = 96, .Dv = 32},
-                                 {.Nk = 1, .Nv = 2, .Dk = 128, .Dv = 128}};
+                                 {.Nk = 1, .Nv = 2, .Dk = 128, .Dv = 128},
+                                 {.Nk = 4, .Nv = 4, .Dk = 16, .Dv = 16, .channels = true},
+                                 {.Nk = 3, .Nv = 3, .Dk = 20, .Dv = 70, .channels = true},
+                                 {.Nk = 2, .Nv = 2, .Dk = 128, .Dv = 128, .channels = true}};
   for (const Geometry& geometry : geometries) {
     for (const bool exact : {false, true}) {
       for (const int64_t n : {1, 15, 16, 70}) {
@@ -202,9 +221,13 @@ TEST(GatedDeltaRuleTest, MatchesTheReferenceInBothModes) {
   }
 }
 
-TEST(GatedDeltaRuleTest, ExactModeGivesTheSameBitsForAnyChunkingBatchAndThreads) {
+class GatedDeltaRuleDecayTest : public ::testing::TestWithParam<bool> {};
+
+INSTANTIATE_TEST_SUITE_P(PerHeadAndPerChannel, GatedDeltaRuleDecayTest, ::testing::Bool());
+
+TEST_P(GatedDeltaRuleDecayTest, ExactModeGivesTheSameBitsForAnyChunkingBatchAndThreads) {
   const std::vector<int64_t> lengths{90, 33, 1, 64}, starts{0, 90, 123, 124};
-  const Geometry geometry{.Nk = 2, .Nv = 4, .Dk = 32, .Dv = 80};
+  const Geometry geometry{.Nk = 2, .Nv = 4, .Dk = 32, .Dv = 80, .channels = GetParam()};
   Layer whole(geometry, 188);
   for (size_t b = 0; b < lengths.size(); ++b) {
     whole.step(true,
@@ -233,8 +256,8 @@ TEST(GatedDeltaRuleTest, ExactModeGivesTheSameBitsForAnyChunkingBatchAndThreads)
   }
 }
 
-TEST(GatedDeltaRuleTest, FastModeMixesPrefillAndDecode) {
-  Layer layer({.Nk = 2, .Nv = 4, .Dk = 64, .Dv = 64}, 160);
+TEST_P(GatedDeltaRuleDecayTest, FastModeMixesPrefillAndDecode) {
+  Layer layer({.Nk = 2, .Nv = 4, .Dk = 64, .Dv = 64, .channels = GetParam()}, 160);
   layer.step(false, {{.slot = 2, .num_rows = 60}});
   layer.step(false,
              {{.slot = 5, .first = 100, .num_rows = 50},
@@ -247,8 +270,8 @@ TEST(GatedDeltaRuleTest, FastModeMixesPrefillAndDecode) {
   for (const int64_t slot : {0, 1, 3, 4, 6, 8}) layer.expect_untouched(slot);
 }
 
-TEST(GatedDeltaRuleTest, CheckpointsHoldTheStateAfterExactlyTheirTokens) {
-  const Geometry geometry{.Nk = 1, .Nv = 2, .Dk = 32, .Dv = 70};
+TEST_P(GatedDeltaRuleDecayTest, CheckpointsHoldTheStateAfterExactlyTheirTokens) {
+  const Geometry geometry{.Nk = 1, .Nv = 2, .Dk = 32, .Dv = 70, .channels = GetParam()};
   const std::vector<StateCheckpoint> checkpoints{{.sequence = 0, .num_tokens = 1, .slot = 3},
                                                  {.sequence = 0, .num_tokens = 64, .slot = 4},
                                                  {.sequence = 0, .num_tokens = 77, .slot = 5},
@@ -275,8 +298,8 @@ TEST(GatedDeltaRuleTest, CheckpointsHoldTheStateAfterExactlyTheirTokens) {
   }
 }
 
-TEST(GatedDeltaRuleTest, CheckpointsOnTheGridChangeNoBits) {
-  const Geometry geometry{.Nk = 1, .Nv = 2, .Dk = 64, .Dv = 64};
+TEST_P(GatedDeltaRuleDecayTest, CheckpointsOnTheGridChangeNoBits) {
+  const Geometry geometry{.Nk = 1, .Nv = 2, .Dk = 64, .Dv = 64, .channels = GetParam()};
   Layer plain(geometry, 200), with(geometry, 200), continued(geometry, 200);
   plain.step(false, {{.slot = 1, .num_rows = 200}});
   with.step(false, {{.slot = 1, .num_rows = 200}},
@@ -322,6 +345,10 @@ TEST(GatedDeltaRuleTest, SaysWhatDoesNotFit) {
   GatedDeltaRuleArgs wrong = args;
   wrong.state.recurrent = turned.view();
   EXPECT_THAT(message(wrong), ::testing::HasSubstr("Dv"));
+  Tensor wide_a({2, 2 * 8}, DType::kF32);
+  wrong = args;
+  wrong.a = wide_a.view();
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("dt_bias has Nv * Dk = 2"));
   wrong = args;
   wrong.num_key_heads = 3;
   EXPECT_THAT(message(wrong), ::testing::HasSubstr("2 * Nk * Dk"));

@@ -2,12 +2,18 @@
 // The norm behind the recurrence: every head is normalised, weighted, then gated.
 //
 //   y[t, n] = weight * x[t, n] / sqrt(mean(x[t, n]^2) + epsilon) * silu(z[t, n])
+//
+// Kimi Delta Attention has sigmoid(z) in place of silu(z).
 #pragma once
+
+#include <cstdint>
 
 #include "core/tensor.h"
 #include "ops/context.h"
 
 namespace heddle::ops {
+
+enum class NormGate : uint8_t { kSilu, kSigmoid };
 
 struct GatedRmsNormArgs {
   TensorView x;         // [T, N * D] f32
@@ -15,6 +21,7 @@ struct GatedRmsNormArgs {
   TensorView weight;    // [D] f32, shared by the heads, as it is (not 1 + weight)
   MutableTensorView y;  // [T, N * D] f32; may be x or z itself
   float epsilon = 1e-6f;
+  NormGate gate = NormGate::kSilu;
 };
 
 // Sums in fp32, an order that depends on D alone. Bound by the SiLU, then by memory; allocates

@@ -21,10 +21,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 namespace math = heddle::ops::simd::HWY_NAMESPACE;
 
 void normalise_heads(const float* x, const float* z, const float* weight, int64_t width, int64_t D,
-                     float epsilon, float* y) {
+                     float epsilon, NormGate gate, float* y) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t whole = D / lanes * lanes;
+  const auto open = [&](auto value) HWY_ATTR {
+    return gate == NormGate::kSigmoid ? math::Sigmoid(d, value) : math::Silu(d, value);
+  };
   for (int64_t head = 0; head < width; head += D) {
     const float mean = math::SumOfSquares(x + head, D) / static_cast<float>(D);
     const float scale = 1.0f / std::sqrt(mean + epsilon);
@@ -32,12 +35,12 @@ void normalise_heads(const float* x, const float* z, const float* weight, int64_
     int64_t c = 0;
     for (; c < whole; c += lanes) {
       const auto normal = hn::Mul(hn::LoadU(d, x + head + c), scales);
-      const auto gate = math::Silu(d, hn::LoadU(d, z + head + c));
-      hn::StoreU(hn::Mul(hn::Mul(normal, hn::LoadU(d, weight + c)), gate), d, y + head + c);
+      const auto opening = open(hn::LoadU(d, z + head + c));
+      hn::StoreU(hn::Mul(hn::Mul(normal, hn::LoadU(d, weight + c)), opening), d, y + head + c);
     }
     for (; c < D; ++c) {
-      const float gate = hn::GetLane(math::Silu(d, hn::Set(d, z[head + c])));
-      y[head + c] = x[head + c] * scale * weight[c] * gate;
+      const float opening = hn::GetLane(open(hn::Set(d, z[head + c])));
+      y[head + c] = x[head + c] * scale * weight[c] * opening;
     }
   }
 }
@@ -59,7 +62,7 @@ namespace {
 void normalise_row(const GatedRmsNormArgs& args, int64_t t) {
   HWY_DYNAMIC_DISPATCH(normalise_heads)
   (args.x.row<float>(t), args.z.row<float>(t), args.weight.as<float>(), args.x.shape[1],
-   args.weight.shape[0], args.epsilon, args.y.row<float>(t));
+   args.weight.shape[0], args.epsilon, args.gate, args.y.row<float>(t));
 }
 
 }  // namespace

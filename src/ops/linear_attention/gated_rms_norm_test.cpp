@@ -20,8 +20,8 @@ constexpr float kCanary = 777.0f;
 
 // x, z and y are column ranges of one wider tensor each.
 std::vector<float> run(const std::vector<float>& x, const std::vector<float>& z,
-                       const std::vector<float>& weight, int64_t T, bool in_place,
-                       int num_threads) {
+                       const std::vector<float>& weight, int64_t T, bool in_place, int num_threads,
+                       NormGate gate) {
   const auto D = static_cast<int64_t>(weight.size());
   const int64_t width = static_cast<int64_t>(x.size()) / T;
   const int64_t stride = width + 5;
@@ -42,7 +42,8 @@ std::vector<float> run(const std::vector<float>& x, const std::vector<float>& z,
                                .z = {z_wide.view().data, DType::kF32, {T, width}, stride},
                                .weight = w.view(),
                                .y = {target.view().data, DType::kF32, {T, width}, stride},
-                               .epsilon = 1e-6f});
+                               .epsilon = 1e-6f,
+                               .gate = gate});
   EXPECT_TRUE(status.ok()) << status.to_string();
   std::vector<float> y;
   for (int64_t t = 0; t < T; ++t) {
@@ -64,12 +65,15 @@ TEST(GatedRmsNormTest, MatchesTheReferenceForAnyHeadWidth) {
       for (std::vector<float>* values : {&x, &z, &weight}) {
         std::ranges::generate(*values, [&] { return normal(random); });
       }
-      const std::vector<float> y = run(x, z, weight, T, false, 1);
-      const std::vector<double> truth = gated_rms_norm_reference(x, z, weight, 1e-6);
-      for (size_t i = 0; i < y.size(); ++i) {
-        ASSERT_NEAR(static_cast<double>(y[i]), truth[i], 3e-6 * (std::fabs(truth[i]) + 0.01)) << i;
+      for (const NormGate gate : {NormGate::kSilu, NormGate::kSigmoid}) {
+        const std::vector<float> y = run(x, z, weight, T, false, 1, gate);
+        const std::vector<double> truth = gated_rms_norm_reference(x, z, weight, 1e-6, gate);
+        for (size_t i = 0; i < y.size(); ++i) {
+          ASSERT_NEAR(static_cast<double>(y[i]), truth[i], 3e-6 * (std::fabs(truth[i]) + 0.01))
+              << i;
+        }
+        EXPECT_EQ(y, run(x, z, weight, T, true, 3, gate)) << "in place, on three threads";
       }
-      EXPECT_EQ(y, run(x, z, weight, T, true, 3)) << "in place, on three threads";
     }
   }
 }

@@ -18,6 +18,10 @@ constexpr int64_t kConvWidth = 4;
 
 struct LayerShape {
   int64_t Nk = 0, Nv = 0, Dk = 0, Dv = 0;
+  bool channel_decay = false;
+
+  // Numbers of a token's decay.
+  [[nodiscard]] int64_t decay_width() const { return channel_decay ? Nv * Dk : Nv; }
 
   [[nodiscard]] int64_t qkv_width() const { return 2 * Nk * Dk + Nv * Dv; }
 };
@@ -34,16 +38,16 @@ class LayerRun {
  public:
   LayerRun(CpuContext& context, const LayerLoad& load)
       : context_(context), load_(load), num_slots_(load.num_rows == 1 ? 129 : load.B + 1) {
-    const auto& [Nk, Nv, Dk, Dv] = load.shape;
+    const auto& [Nk, Nv, Dk, Dv, channel_decay] = load.shape;
     const int64_t T = load.B * load.num_rows, C = load.shape.qkv_width();
     x_ = noise({T, C});
     qkv_ = Tensor({T, C}, DType::kF32);
     weight_ = noise({C, kConvWidth});
-    a_ = noise({T, Nv});
+    a_ = noise({T, load.shape.decay_width()});
     b_ = noise({T, Nv});
     neg_exp_a_log_ = Tensor({Nv}, DType::kF32);
     for (float& value : neg_exp_a_log_.span<float>()) value = -0.3f;
-    dt_bias_ = noise({Nv});
+    dt_bias_ = noise({load.shape.decay_width()});
     norm_weight_ = noise({Dv});
     y_ = Tensor({T, Nv * Dv}, DType::kF32);
     z_ = noise({T, Nv * Dv});
@@ -58,7 +62,8 @@ class LayerRun {
     forward_.context_lens = context_lens_;
     forward_.state_slots = slots_;
     workspace_.resize(static_cast<size_t>(gated_delta_rule_workspace_bytes(
-        context, {.max_tokens = T, .key_dim = Dk, .value_dim = Dv})));
+        context,
+        {.max_tokens = T, .key_dim = Dk, .value_dim = Dv, .channel_decay = channel_decay})));
     convolve();
   }
 
@@ -123,10 +128,11 @@ using LazyRun = std::shared_ptr<std::unique_ptr<LayerRun>>;
 
 OpBenchmark benchmark(CpuContext& context, const LayerLoad& load, const LazyRun& data,
                       const char* name, void (LayerRun::*run)()) {
-  const auto& [Nk, Nv, Dk, Dv] = load.shape;
+  const auto& [Nk, Nv, Dk, Dv, channel_decay] = load.shape;
   return {.name = name,
-          .shape = fmt::format("B {}, rows {}, Nk {}, Nv {}, Dk {}, Dv {}{}", load.B, load.num_rows,
-                               Nk, Nv, Dk, Dv, load.exact ? ", exact" : ""),
+          .shape = fmt::format(
+              "B {}, rows {}, Nk {}, Nv {}, Dk {}, Dv {}{}{}", load.B, load.num_rows, Nk, Nv, Dk,
+              Dv, channel_decay ? ", decay by channel" : "", load.exact ? ", exact" : ""),
           .run = [&context, load, data, run] {
             if (*data == nullptr) *data = std::make_unique<LayerRun>(context, load);
             ((**data).*run)();
@@ -137,8 +143,10 @@ OpBenchmark benchmark(CpuContext& context, const LayerLoad& load, const LazyRun&
 
 std::vector<OpBenchmark> linear_attention_benchmarks(CpuContext& context) {
   std::vector<OpBenchmark> benchmarks;
-  for (const LayerShape shape : {LayerShape{.Nk = 4, .Nv = 8, .Dk = 64, .Dv = 64},
-                                 LayerShape{.Nk = 8, .Nv = 16, .Dk = 128, .Dv = 128}}) {
+  for (const LayerShape shape :
+       {LayerShape{.Nk = 4, .Nv = 8, .Dk = 64, .Dv = 64},
+        LayerShape{.Nk = 8, .Nv = 16, .Dk = 128, .Dv = 128},
+        LayerShape{.Nk = 16, .Nv = 16, .Dk = 128, .Dv = 128, .channel_decay = true}}) {
     for (const LayerLoad load : {LayerLoad{.shape = shape, .num_rows = 512},
                                  LayerLoad{.shape = shape, .num_rows = 512, .exact = true},
                                  LayerLoad{.shape = shape}, LayerLoad{.shape = shape, .B = 16}}) {
@@ -149,9 +157,10 @@ std::vector<OpBenchmark> linear_attention_benchmarks(CpuContext& context) {
       const double state = value_width * static_cast<double>(shape.Dk);
       OpBenchmark rule = benchmark(context, load, data, "gated_delta_rule", &LayerRun::recur);
       rule.bytes = 8 * state * static_cast<double>(load.B) + 4 * T * (width + value_width);
+      if (shape.channel_decay) rule.bytes += 4 * T * static_cast<double>(shape.decay_width());
       rule.flops = 6 * T * state;  // two dot products and an update
       benchmarks.push_back(std::move(rule));
-      if (load.exact) continue;
+      if (load.exact || shape.channel_decay) continue;
       OpBenchmark convolution =
           benchmark(context, load, data, "causal_conv1d", &LayerRun::convolve);
       convolution.bytes = 8 * T * width;

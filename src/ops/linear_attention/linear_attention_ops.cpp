@@ -51,18 +51,22 @@ Status infer_gated_delta_rule(std::span<const TensorMeta> inputs, const Attrs& a
   const int64_t Nk = attrs.integer("num_key_heads");
   const int64_t Dk = attrs.integer("key_dim");
   const int64_t Dv = attrs.integer("value_dim");
-  if (qkv.rank != 2 || a.rank != 2 || !(a == b) || !(a[0] == qkv[0]) || !a[1].is_fixed()) {
-    return invalid_argument(fmt::format(
-        "gated_delta_rule takes qkv [T, 2*Nk*Dk + Nv*Dv], a and b [T, Nv], got {}, {} and {}",
-        qkv.to_string(), a.to_string(), b.to_string()));
+  if (qkv.rank != 2 || a.rank != 2 || b.rank != 2 || !(a[0] == qkv[0]) || !(b[0] == qkv[0]) ||
+      !b[1].is_fixed() || !(a[1] == b[1] || a[1] == SymbolicDim::fixed(b[1].offset * Dk))) {
+    return invalid_argument(
+        fmt::format("gated_delta_rule takes qkv [T, 2*Nk*Dk + Nv*Dv], a [T, Nv] or [T, Nv*Dk] and "
+                    "b [T, Nv], got {}, {} and {}",
+                    qkv.to_string(), a.to_string(), b.to_string()));
   }
-  const int64_t Nv = a[1].offset;
-  for (const TensorMeta* per_head : {&inputs[3], &inputs[4]}) {
-    if (per_head->rank != 1 || !((*per_head)[0] == a[1])) {
-      return invalid_argument(
-          fmt::format("gated_delta_rule: {} must have one number for each of {} value heads",
-                      per_head->to_string(), Nv));
-    }
+  const int64_t Nv = b[1].offset;
+  if (inputs[3].rank != 1 || !(inputs[3][0] == b[1])) {
+    return invalid_argument(
+        fmt::format("gated_delta_rule: {} must have one number for each of {} value heads",
+                    inputs[3].to_string(), Nv));
+  }
+  if (inputs[4].rank != 1 || !(inputs[4][0] == a[1])) {
+    return invalid_argument(fmt::format("gated_delta_rule: dt_bias {} must be as wide as a {}",
+                                        inputs[4].to_string(), a.to_string()));
   }
   if (Nk <= 0 || Dk <= 0 || Dv <= 0 || Nv <= 0 || Nv % Nk != 0 ||
       !(qkv[1] == SymbolicDim::fixed(2 * Nk * Dk + Nv * Dv))) {
@@ -79,7 +83,8 @@ int64_t gated_delta_rule_workspace(std::span<const TensorMeta> inputs, const Att
                                    const Extents& largest, const Context& context) {
   return gated_delta_rule_workspace_bytes(context, {.max_tokens = inputs[0][0].at(largest),
                                                     .key_dim = attrs.integer("key_dim"),
-                                                    .value_dim = attrs.integer("value_dim")});
+                                                    .value_dim = attrs.integer("value_dim"),
+                                                    .channel_decay = !(inputs[1] == inputs[2])});
 }
 
 Status launch_gated_delta_rule(Context& context, const LaunchArgs& args) {
@@ -123,6 +128,15 @@ Status launch_gated_rms_norm(Context& context, const LaunchArgs& args) {
                                   .epsilon = static_cast<float>(args.attrs.real("epsilon"))});
 }
 
+Status launch_sigmoid_gated_rms_norm(Context& context, const LaunchArgs& args) {
+  return gated_rms_norm(context, {.x = args.inputs[0],
+                                  .z = args.inputs[1],
+                                  .weight = args.inputs[2],
+                                  .y = args.outputs[0],
+                                  .epsilon = static_cast<float>(args.attrs.real("epsilon")),
+                                  .gate = NormGate::kSigmoid});
+}
+
 }  // namespace
 
 std::span<const OpDef> linear_attention_ops() {
@@ -146,6 +160,11 @@ std::span<const OpDef> linear_attention_ops() {
        .aliases = {},
        .infer = infer_gated_rms_norm,
        .launch = launch_gated_rms_norm},
+      {.name = "sigmoid_gated_rms_norm",
+       .num_inputs = 3,
+       .aliases = {},
+       .infer = infer_gated_rms_norm,
+       .launch = launch_sigmoid_gated_rms_norm},
   };
   return kOps;
 }

@@ -56,7 +56,19 @@ TEST(LinearAttentionOpsTest, SayWhichInputDoesNotFit) {
   const std::vector<TensorMeta> bias{rows_of(192), rows_of(4), rows_of(4), vector_of(4),
                                      vector_of(3)};
   EXPECT_THAT(find("gated_delta_rule").infer(bias, attrs, outputs).to_string(),
+              HasSubstr("dt_bias float32[3] must be as wide as a float32[T, 4]"));
+  const std::vector<TensorMeta> decay{rows_of(192), rows_of(4), rows_of(4), vector_of(3),
+                                      vector_of(4)};
+  EXPECT_THAT(find("gated_delta_rule").infer(decay, attrs, outputs).to_string(),
               HasSubstr("one number for each of 4 value heads"));
+  // By channel: 16 decays for each of 4 heads, and nothing in between.
+  std::vector<TensorMeta> channels{rows_of(192), rows_of(64), rows_of(4), vector_of(4),
+                                   vector_of(64)};
+  EXPECT_TRUE(find("gated_delta_rule").infer(channels, attrs, outputs).ok());
+  EXPECT_EQ(outputs.back(), rows_of(128));
+  channels[1] = rows_of(32);
+  EXPECT_THAT(find("gated_delta_rule").infer(channels, attrs, outputs).to_string(),
+              HasSubstr("a [T, Nv] or [T, Nv*Dk]"));
   const std::vector<TensorMeta> norm{rows_of(128), rows_of(128), vector_of(33)};
   EXPECT_THAT(find("gated_rms_norm").infer(norm, attrs, outputs).to_string(),
               HasSubstr("not a multiple of the weight's"));
