@@ -5,7 +5,7 @@
 #include <array>
 #include <cstring>
 
-#include "checkpoint/vector_clones.h"
+#include "core/vector_clones.h"
 #include "core/check.h"
 
 namespace heddle::checkpoint {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "checkpoint/convert.h"
-#include "checkpoint/vector_clones.h"
+#include "core/vector_clones.h"
 #include "core/check.h"
 
 namespace heddle::checkpoint {
