@@ -46,5 +46,6 @@ extern const Subcommand kBench;
 extern const Subcommand kVerify;
 extern const Subcommand kEval;
 extern const Subcommand kInspect;
+extern const Subcommand kQuantize;
 
 }  // namespace heddle::tools

@@ -409,4 +409,32 @@ Result<UnpackedMatrix> unpack(const StoredMatrix& matrix, const RowFormat& forma
   return out;
 }
 
+AwqTensors pack_awq(const UnpackedMatrix& matrix) {
+  const RowFormat& format = matrix.format;
+  HEDDLE_CHECK(format.code == Code::kU4 && format.has_zeros && format.scale == ScaleType::kF16);
+  HEDDLE_CHECK_EQ(matrix.N % 8, 0);
+  const int64_t N = matrix.N;
+  const int64_t K = format.K;
+  const int64_t groups = format.num_groups();
+  AwqTensors out;
+  out.qweight.resize(static_cast<size_t>(K * N / 8));
+  out.qzeros.resize(static_cast<size_t>(groups * N / 8));
+  out.scales.resize(static_cast<size_t>(groups * N));
+  const auto put = [&](std::vector<uint32_t>& words, int64_t row, int64_t n, uint8_t value) {
+    words[static_cast<size_t>(row * (N / 8) + n / 8)] |= static_cast<uint32_t>(value)
+                                                         << (4 * kAwqNibble[n % 8]);
+  };
+  for (int64_t n = 0; n < N; ++n) {
+    for (int64_t k = 0; k < K; ++k) {
+      put(out.qweight, k, n, matrix.codes[static_cast<size_t>(n * K + k)]);
+    }
+    for (int64_t g = 0; g < groups; ++g) {
+      put(out.qzeros, g, n, matrix.zeros[static_cast<size_t>(n * groups + g)]);
+      std::memcpy(&out.scales[static_cast<size_t>(g * N + n)],
+                  matrix.scales.data() + 2 * (n * groups + g), 2);
+    }
+  }
+  return out;
+}
+
 }  // namespace heddle::quant

@@ -55,4 +55,14 @@ Result<RowFormat> row_format(const StoredMatrix& matrix);
 // promise. Memory: one byte a code. Cost: about a nanosecond a code on one thread.
 Result<UnpackedMatrix> unpack(const StoredMatrix& matrix, const RowFormat& format);
 
+// An AWQ module's tensors, from a matrix of code kU4 with zero points, fp16 scales and a number of
+// rows that eight divides. unpack() gives the matrix back.
+struct AwqTensors {
+  std::vector<uint32_t> qweight;  // [K, N/8]
+  std::vector<uint32_t> qzeros;   // [K/G, N/8]
+  std::vector<uint16_t> scales;   // [K/G, N]
+};
+
+[[nodiscard]] AwqTensors pack_awq(const UnpackedMatrix& matrix);
+
 }  // namespace heddle::quant

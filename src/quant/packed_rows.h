@@ -24,6 +24,9 @@
 
 namespace heddle::quant {
 
+// Wider rows are refused when they are loaded.
+inline constexpr int64_t kMaxPackedWidth = 65536;
+
 enum class Code : uint8_t {
   kU4,    // integers 0..15
   kU8,    // integers 0..255

@@ -98,6 +98,27 @@ TEST(AwqTest, ReadingWordsInOrderWouldPermuteTheColumns) {
   EXPECT_NE(matrix->codes, (std::vector<uint8_t>{3, 14, 0, 9, 7, 15, 1, 8}));
 }
 
+TEST(AwqTest, UnpackingWhatWasPackedGivesItBack) {
+  constexpr int64_t N = 24;
+  constexpr int64_t K = 96;
+  std::mt19937_64 random(11);
+  std::normal_distribution<float> normal(0, 0.05f);
+  std::vector<float> w(static_cast<size_t>(N * K));
+  for (float& value : w) value = normal(random);
+  const UnpackedMatrix matrix = round_to_nearest(w.data(), N, K, Scheme::kInt4, 32);
+  const AwqTensors tensors = pack_awq(matrix);
+  const auto back = read({.layout = FileLayout::kAwq,
+                          .N = N,
+                          .K = K,
+                          .codes = view_of(tensors.qweight, DType::kI32, {K, N / 8}),
+                          .scales = view_of(tensors.scales, DType::kF16, {K / 32, N}),
+                          .zeros = view_of(tensors.qzeros, DType::kI32, {K / 32, N / 8})});
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_EQ(back->codes, matrix.codes);
+  EXPECT_EQ(back->zeros, matrix.zeros);
+  EXPECT_EQ(back->scales, matrix.scales);
+}
+
 struct GptqCase {
   std::vector<uint32_t> qweight, qzeros;
   std::vector<uint16_t> scales;

@@ -9,6 +9,8 @@
 
 namespace heddle::ops {
 
+using quant::kMaxPackedWidth;
+
 void packed_row_dot(const Product& product, const Block& block) {
   HEDDLE_CHECK_LE(product.K, kMaxPackedWidth);
   alignas(64) float rows[kMaxPackedWidth];

@@ -11,9 +11,6 @@
 
 namespace heddle::ops {
 
-// Wider weights are refused when they are loaded.
-inline constexpr int64_t kMaxPackedWidth = 65536;
-
 void packed_row_dot(const Product& product, const Block& block);
 
 }  // namespace heddle::ops
