@@ -157,32 +157,33 @@ TEST_F(QuantisedLoadTest, AGroupSizeThatDoesNotDivideIsNamed) {
   store("w.qzeros", {3, 1}, DType::kI32);
   store("w.scales", {3, 8}, DType::kF16, 1);
   EXPECT_THAT(error({fused({"w"}, 8, 64)}, kAwq),
-              HasSubstr("w: the group size does not divide the width: 64 columns in 3 groups"));
+              HasSubstr("\"w\": the group size does not divide the width: 64 columns in 3 groups"));
 }
 
 TEST_F(QuantisedLoadTest, AGroupSizeOtherThanTheConfigsIsNamed) {
   store_awq("w", 8);
   EXPECT_THAT(
       error({fused({"w"}, 8, 64)}, R"({"quant_method": "awq", "bits": 4, "group_size": 64})"),
-      HasSubstr("w: quantization_config says groups of 64, the scales say 32"));
+      HasSubstr("\"w\": quantization_config says groups of 64, the scales say 32"));
 }
 
 TEST_F(QuantisedLoadTest, PackedShapesThatDisagreeAreNamed) {
   store_awq("w", 16);
   EXPECT_THAT(error({fused({"w"}, 8, 64)}, kAwq),
-              HasSubstr("w: qweight has shape [64, 2], [64, 1] is needed"));
+              HasSubstr("\"w\": qweight has shape [64, 2], [64, 1] is needed"));
 }
 
 TEST_F(QuantisedLoadTest, MissingScalesAreNamed) {
   store_awq("q", 8);
   store("k.qweight", {64, 1}, DType::kI32);
   store("k.qzeros", {2, 1}, DType::kI32);
-  EXPECT_THAT(error({fused({"q", "k"}, 8, 64)}, kAwq), HasSubstr("k: k.scales is missing"));
+  EXPECT_THAT(error({fused({"q", "k"}, 8, 64)}, kAwq), HasSubstr("\"k\": \"k.scales\" is missing"));
   names_.clear();
   tensors_.clear();
   store("f.weight", {8, 64}, DType::kF8E4M3, 1);
-  EXPECT_THAT(error({fused({"f"}, 8, 64)}, kFp8),
-              HasSubstr("f: weight is F8_E4M3, but there is no weight_scale or weight_scale_inv"));
+  EXPECT_THAT(
+      error({fused({"f"}, 8, 64)}, kFp8),
+      HasSubstr("\"f\": weight is F8_E4M3, but there is no weight_scale or weight_scale_inv"));
 }
 
 TEST_F(QuantisedLoadTest, NanScalesAreNamed) {
@@ -194,9 +195,10 @@ TEST_F(QuantisedLoadTest, NanScalesAreNamed) {
 TEST_F(QuantisedLoadTest, AFileThatContradictsItsConfigIsRefused) {
   store_awq("model.layers.0.mlp.up_proj", 8);
   const std::vector<WeightSpec> specs = {fused({"model.layers.0.mlp.up_proj"}, 8, 64)};
-  EXPECT_THAT(error(specs, nullptr),
-              HasSubstr("model.layers.0.mlp.up_proj: it is stored as AWQ, but config.json has no "
-                        "quantization_config"));
+  EXPECT_THAT(
+      error(specs, nullptr),
+      HasSubstr("\"model.layers.0.mlp.up_proj\": it is stored as AWQ, but config.json has no "
+                "quantization_config"));
   EXPECT_THAT(error(specs, kFp8), HasSubstr("stored as AWQ, but quant_method is fp8"));
   EXPECT_THAT(
       error(specs, R"({"quant_method": "awq", "bits": 4, "modules_to_not_convert": ["up_proj"]})"),
@@ -220,7 +222,7 @@ TEST_F(QuantisedLoadTest, ZeroBiasesOfExportersAndActivationScalesAreIgnored) {
   store("w.input_scale", {1}, DType::kF32, 1);
   EXPECT_TRUE(load({fused({"w"}, 8, 64)}, kAwq).ok());
   tensors_[3].span<F16>()[5] = to_f16(0.5f);
-  EXPECT_THAT(error({fused({"w"}, 8, 64)}, kAwq), HasSubstr("1 unexpected: w.bias"));
+  EXPECT_THAT(error({fused({"w"}, 8, 64)}, kAwq), HasSubstr("1 unexpected: \"w.bias\""));
 }
 
 TEST_F(QuantisedLoadTest, RoundsAPlainCheckpointAtLoad) {

@@ -170,7 +170,12 @@ Result<std::optional<QuantisedModule>> QuantisedModules::find(
     return found;
   };
   Result<QuantisedModule> found = read();
-  if (!found.ok()) return found.status().with_context(readable(module));
+  if (!found.ok()) {  // one complaint, not another for each of its tensors
+    for (const std::string& name : names_) {
+      if (name.starts_with(module + '.') || name.starts_with(module + '_')) used.insert(name);
+    }
+    return found.status().with_context(readable(module));
+  }
   return std::optional<QuantisedModule>(std::move(found).value());
 }
 

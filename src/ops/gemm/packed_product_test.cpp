@@ -293,8 +293,8 @@ TEST(Int8ProductTest, Mxfp4GoesThroughItsTable) {
 
 INSTANTIATE_TEST_SUITE_P(Targets, PackedProductTest,
                          ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
-                         [](const ::testing::TestParamInfo<int64_t>& info) {
-                           return std::string(hwy::TargetName(info.param));
+                         [](const ::testing::TestParamInfo<int64_t>& target) {
+                           return std::string(hwy::TargetName(target.param));
                          });
 
 }  // namespace
