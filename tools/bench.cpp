@@ -63,6 +63,8 @@ Result<std::vector<int64_t>> parse_counts(const char* option, std::string_view t
 struct OfflineCommand {
   std::string model_dir;
   std::string load_format = "auto";
+  std::string quantization = "none";
+  bool quantize_lm_head = false;
   std::string dtype = "auto";
   bool exact = false;
   int32_t threads = 0;
@@ -95,12 +97,18 @@ Status run_offline(OfflineCommand& command) {
   }
   int64_t rows = 1;
   for (const int64_t batch : command.options.decode_batches) rows = std::max(rows, batch);
+  std::optional<checkpoint::Rounding> rounding;
+  if (command.quantization != "none") {
+    HEDDLE_ASSIGN_OR_RETURN(rounding, checkpoint::parse_rounding(command.quantization));
+    rounding->include_lm_head = command.quantize_lm_head;
+  }
   HEDDLE_ASSIGN_OR_RETURN(
       const auto pass,
       runner::ForwardPass::create({.model_dir = command.model_dir,
                                    .dummy_weights = command.load_format == "dummy",
                                    .dtype = dtype,
                                    .exact = command.exact,
+                                   .rounding = rounding,
                                    .num_threads = command.threads,
                                    .max_step_tokens = std::max(command.options.chunk_tokens, rows),
                                    .max_logit_rows = rows,
@@ -113,6 +121,8 @@ Status run_offline(OfflineCommand& command) {
                        {"dtype", dtype_name},
                        {"exact", command.exact},
                        {"load_format", command.load_format},
+                       {"quantization", command.quantization},
+                       {"quantize_lm_head", command.quantize_lm_head},
                        {"parameters", pass->weights().num_parameters()},
                        {"chunk_tokens", command.options.chunk_tokens},
                        {"decode_context", command.options.decode_context},
@@ -199,6 +209,11 @@ std::function<int()> declare_offline(Options& options) {
       "experts, KV and states) over its median time; the share is of the read bandwidth measured "
       "first.");
   options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json");
+  options.choice("--quantization", &settings->quantization,
+                 {"none", "fp8", "int8", "int4", "int4-g64", "int4-g32"},
+                 "Quantise at load, rounding to nearest");
+  options.flag("--quantize-lm-head", &settings->quantize_lm_head,
+               "With --quantization: the output head, too");
   options.choice("--load-format", &settings->load_format, {"auto", "safetensors", "dummy"},
                  "dummy: seeded random weights for a config.json");
   options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");

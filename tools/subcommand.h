@@ -47,5 +47,6 @@ extern const Subcommand kBenchCache;  // of kBench
 extern const Subcommand kVerify;
 extern const Subcommand kEval;
 extern const Subcommand kInspect;
+extern const Subcommand kQuantize;
 
 }  // namespace heddle::tools

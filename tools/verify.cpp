@@ -21,6 +21,7 @@ struct VerifyOptions {
   std::string model_dir;
   std::string cases;
   std::string dtype = "auto";
+  std::string quantization = "none";
   bool exact = false;
   int32_t threads = 0;
   double tolerance = 2e-4;
@@ -40,6 +41,10 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
   if (options.dtype != "auto") {
     HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(options.dtype));
   }
+  std::optional<checkpoint::Rounding> rounding;
+  if (options.quantization != "none") {
+    HEDDLE_ASSIGN_OR_RETURN(rounding, checkpoint::parse_rounding(options.quantization));
+  }
   HEDDLE_ASSIGN_OR_RETURN(const auto file, checkpoint::SafetensorsFile::open(options.cases));
   HEDDLE_ASSIGN_OR_RETURN(const std::vector<runner::GoldenCase> goldens,
                           runner::read_golden_cases(file));
@@ -50,6 +55,7 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
                           runner::ForwardPass::create({.model_dir = options.model_dir,
                                                        .dtype = dtype,
                                                        .exact = options.exact,
+                                                       .rounding = rounding,
                                                        .num_threads = options.threads,
                                                        .max_step_tokens = step_tokens,
                                                        .max_logit_rows = step_tokens,
@@ -133,6 +139,8 @@ std::function<int()> declare_verify(Options& options) {
   options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json and weights");
   options.positional("CASES", &settings->cases, "Golden file (safetensors)");
   options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");
+  options.value("--quantization", &settings->quantization,
+                "Quantise at load: none, fp8, int8, int4; measures what that changes");
   options.flag("--exact", &settings->exact,
                "Exact mode: all ways of feeding must give the same bits");
   options.value("--threads", &settings->threads, "Compute threads; 0: physical cores");

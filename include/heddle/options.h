@@ -73,6 +73,10 @@ struct EngineOptions {
       "auto";  // "auto": safetensors; "dummy": seeded random weights, needs only config.json
   std::string dtype = "auto";  // "auto": as stored; "float32", "bfloat16", "float16"
 
+  // Quantises what the checkpoint stores unquantised and is worth it (docs/quantization.md):
+  // "none", "fp8", "int8", "int4" (groups of 128), "int4-g64", "int4-g32".
+  std::string quantization = "none";
+
   // Slow and segmentation-proof: fp32, recurrent delta rule for every token, fixed-order sums. Any
   // two ways to compute a token give the same bits (docs/numerics.md). Implies dtype float32.
   bool exact = false;

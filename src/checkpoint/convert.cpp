@@ -5,8 +5,8 @@
 #include <array>
 #include <cstring>
 
-#include "checkpoint/vector_clones.h"
 #include "core/check.h"
+#include "core/vector_clones.h"
 
 namespace heddle::checkpoint {
 

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "checkpoint/convert.h"
-#include "checkpoint/vector_clones.h"
 #include "core/check.h"
+#include "core/vector_clones.h"
 
 namespace heddle::checkpoint {
 

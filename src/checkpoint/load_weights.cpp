@@ -75,7 +75,7 @@ class WeightLoader {
  public:
   WeightLoader(const WeightSource& source, std::span<const WeightSpec> specs,
                const LoadOptions& options)
-      : source_(source), specs_(specs), options_(options) {}
+      : source_(source), specs_(specs), options_(options), modules_(source, options.quantization) {}
 
   Result<LoadedWeights> load(std::unique_ptr<const WeightSource> owner) {
     if (options_.dtype && !is_convertible(*options_.dtype)) {
@@ -94,7 +94,9 @@ class WeightLoader {
           loaded_.arena_.data() + placement.begin;
       cut_into_jobs(placement);
     }
-    copy();
+    for (PackedLoad& load : packed_loads_) load.bind(loaded_.arena_.data());
+    HEDDLE_RETURN_IF_ERROR(copy());
+    for (PackedLoad& load : packed_loads_) loaded_.packed_.push_back(std::move(load.weight()));
     if (loaded_.bytes_in_place_ > 0) loaded_.source_ = std::move(owner);
     return std::move(loaded_);
   }
@@ -126,6 +128,7 @@ class WeightLoader {
   Status resolve(const WeightSpec& spec) {
     const Assembly& assembly = choose(spec);
     check_coverage(spec, assembly);
+    if (is_packed(spec, assembly)) return resolve_packed(spec, assembly);
     const size_t first_piece = pieces_.size();
     std::optional<DType> dtype;
     bool good = true;
@@ -165,11 +168,74 @@ class WeightLoader {
     return place(spec, assembly, first_piece, *dtype);
   }
 
+  bool is_packed(const WeightSpec& spec, const Assembly& assembly) const {
+    if (spec.dtype != WeightDType::kRun || spec.shape.rank() < 2) return false;
+    return std::ranges::any_of(assembly, [&](const HubPiece& piece) {
+      return modules_.contains(piece.tensor.name) || is_rounded(piece);
+    });
+  }
+
+  bool is_rounded(const HubPiece& piece) const {
+    return options_.rounding && piece.form != RowForm::kElement &&
+           is_quantisable(piece.tensor.name, piece.tensor.shape.rank(),
+                          options_.rounding->include_lm_head) &&
+           width_fits(row_width(piece), *options_.rounding);
+  }
+
+  // As resolve(), where some of the hub tensors are quantised, or become so now.
+  Status resolve_packed(const WeightSpec& spec, const Assembly& assembly) {
+    const Rounding rounding = options_.rounding.value_or(Rounding{});
+    std::vector<PackedLoad::Origin> origins;
+    bool good = true;
+    for (const HubPiece& piece : assembly) {
+      PackedLoad::Origin origin{.piece = &piece};
+      Result<std::optional<QuantisedModule>> module = modules_.find(piece, used_by_modules_);
+      if (!module.ok()) {
+        if (module.status().code() == StatusCode::kUnimplemented) return module.status();
+        unreadable_.add(module.status().message());
+        used_.insert(piece.tensor.name);
+        good = false;
+        continue;
+      }
+      origin.module = std::move(module).value();
+      if (!origin.module) {
+        const std::optional<StoredWeight> stored = source_.find(request(spec, piece));
+        if (!stored) {
+          missing_.add(piece.tensor.name);
+          good = false;
+          continue;
+        }
+        used_.insert(stored->name);
+        good = check_stored(spec, piece, *stored) && good;
+        if (!good) continue;
+        origin.stored = *stored;
+        origin.plain_dtype = *target_dtype(spec, *stored);
+        if (is_rounded(piece)) {
+          origin.rounded = quant::format_of(rounding.scheme, row_width(piece), rounding.group_size);
+        }
+      }
+      origins.push_back(std::move(origin));
+    }
+    if (!good) return ok_status();
+    const bool may_round_x = options_.dtype != DType::kF32;
+    HEDDLE_ASSIGN_OR_RETURN(PackedLoad load,
+                            PackedLoad::plan(spec, std::move(origins), rounding, may_round_x));
+    TensorView view(nullptr, DType::kPacked, spec.shape);
+    view.packed = load.weight().get();
+    const auto [found, added] = loaded_.weights_.emplace(spec.name, view);
+    HEDDLE_CHECK(added);
+    loaded_.num_parameters_ += view.num_elements();
+    arena_bytes_ = load.place(arena_bytes_);
+    packed_loads_.push_back(std::move(load));
+    return ok_status();
+  }
+
   const Assembly& choose(const WeightSpec& spec) const {
     HEDDLE_CHECK(!spec.alternatives.empty());
     const Assembly* misshaped = nullptr;
     for (const Assembly& assembly : spec.alternatives) {
       for (const HubPiece& piece : assembly) {
+        if (modules_.contains(piece.tensor.name)) return assembly;
         const auto stored = source_.find(request(spec, piece));
         if (stored && stored->shape == piece.tensor.shape) return assembly;
         if (stored && misshaped == nullptr) misshaped = &assembly;
@@ -251,13 +317,17 @@ class WeightLoader {
           is_rotary_table(name) ||
           std::any_of(options_.ignored_prefixes.begin(), options_.ignored_prefixes.end(),
                       [name](const std::string& prefix) { return name.starts_with(prefix); });
-      if (!ignored && !used_.contains(name)) unexpected_.add(readable(name));
+      if (!ignored && !used_.contains(name) && !used_by_modules_.contains(std::string(name)) &&
+          !modules_.ignorable(name)) {
+        unexpected_.add(readable(name));
+      }
     }
   }
 
   [[nodiscard]] Status findings() const {
     std::vector<std::string> parts;
-    for (const Findings* kind : {&missing_, &unexpected_, &misshaped_, &wrong_dtype_}) {
+    for (const Findings* kind :
+         {&unreadable_, &missing_, &unexpected_, &misshaped_, &wrong_dtype_}) {
       if (!kind->empty()) parts.push_back(kind->to_string());
     }
     if (parts.empty()) return ok_status();
@@ -265,16 +335,40 @@ class WeightLoader {
         fmt::format("the checkpoint does not fit its config.json: {}", fmt::join(parts, "; ")));
   }
 
-  void copy() {
+  // Everything is copied and unpacked by some threads at once. The first error in the order of the
+  // weights is the one that is reported, whoever met it.
+  Status copy() {
+    struct PackedJob {
+      const PackedLoad* load;
+      size_t index;
+    };
+
+    std::vector<PackedJob> packed_jobs;
     int64_t total_bytes = 0;
     for (const CopyJob& job : jobs_) total_bytes += job.num_bytes();
+    for (const PackedLoad& load : packed_loads_) {
+      for (size_t i = 0; i < load.num_jobs(); ++i) {
+        packed_jobs.push_back({&load, i});
+        total_bytes += load.job_bytes(i);
+      }
+    }
+    std::vector<Status> statuses(packed_jobs.size());
     std::atomic<size_t> next_job = 0;
     std::atomic<int64_t> done_bytes = 0;
-    const auto work = [&](bool report) {
-      for (size_t index = next_job++; index < jobs_.size(); index = next_job++) {
+    const auto run = [&](size_t index) -> int64_t {
+      if (index < jobs_.size()) {
         const CopyJob& job = jobs_[index];
         run_copy_job(source_, pieces_[job.piece], job, loaded_.arena_.data());
-        const int64_t bytes = job.num_bytes();
+        return job.num_bytes();
+      }
+      const PackedJob& job = packed_jobs[index - jobs_.size()];
+      statuses[index - jobs_.size()] = job.load->run_job(job.index, source_);
+      return job.load->job_bytes(job.index);
+    };
+    const size_t num_jobs = jobs_.size() + packed_jobs.size();
+    const auto work = [&](bool report) {
+      for (size_t index = next_job++; index < num_jobs; index = next_job++) {
+        const int64_t bytes = run(index);
         const int64_t done = done_bytes.fetch_add(bytes) + bytes;
         if (report && done < total_bytes) options_.progress(done, total_bytes);
       }
@@ -287,6 +381,10 @@ class WeightLoader {
     work(static_cast<bool>(options_.progress));
     helpers.clear();
     if (options_.progress) options_.progress(total_bytes, total_bytes);
+    for (Status& status : statuses) {
+      if (!status.ok()) return std::move(status);
+    }
+    return ok_status();
   }
 
   [[nodiscard]] int num_threads() const {
@@ -303,12 +401,16 @@ class WeightLoader {
   std::unordered_set<std::string_view> used_;  // hub names
   std::vector<Placement> placements_;
   std::vector<CopyJob> jobs_;
+  QuantisedModules modules_;
+  std::unordered_set<std::string> used_by_modules_;  // hub names
+  std::vector<PackedLoad> packed_loads_;
   int64_t arena_bytes_ = 0;
 
   Findings missing_{"missing"};
   Findings unexpected_{"unexpected"};
   Findings misshaped_{"of another shape"};
-  Findings wrong_dtype_{"of another dtype (quantised checkpoints are not served)"};
+  Findings wrong_dtype_{"of another dtype"};
+  Findings unreadable_{"quantised in a way that cannot be read"};
 };
 
 Result<LoadedWeights> load_weights(std::unique_ptr<const WeightSource> source,

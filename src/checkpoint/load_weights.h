@@ -13,7 +13,9 @@
 
 #include <heddle/status.h>
 
+#include "checkpoint/packed_load.h"
 #include "checkpoint/progress.h"
+#include "checkpoint/quantization_config.h"
 #include "checkpoint/weight_map.h"
 #include "checkpoint/weight_source.h"
 #include "device/memory.h"
@@ -31,6 +33,11 @@ struct LoadOptions {
   std::vector<std::string> ignored_prefixes;
   int num_threads = 0;  // 0: one per core, at most 8
   ProgressCallback progress;
+
+  // What the checkpoint says about its quantisation; null: nothing. Must outlive the call.
+  const QuantizationConfig* quantization = nullptr;
+  // Quantises what is not quantised yet and is worth it (quantisation_rules.h).
+  std::optional<Rounding> rounding;
 };
 
 // The weights by our names, and the memory they lie in. Views stay valid until it is destroyed,
@@ -61,18 +68,22 @@ class LoadedWeights {
   };
 
   std::unordered_map<std::string, TensorView, Hash, std::equal_to<>> weights_;
+  std::vector<std::unique_ptr<quant::PackedWeight>> packed_;  // what views of kPacked point at
   device::HostBuffer arena_;  // all weights that are not used where they lie in the files
   std::unique_ptr<const WeightSource> source_;  // kept while a view points into it
   int64_t num_parameters_ = 0;
   int64_t bytes_in_place_ = 0;
 };
 
-// Every spec becomes one dense tensor, 64-byte aligned unless it is used in place. All hub tensors
+// Every spec becomes one dense tensor, 64-byte aligned unless it is used in place, or a packed one
+// (dtype kPacked) where hub tensors of it are quantised: for WeightDType::kRun only. With a dtype
+// of fp32, packed weights are multiplied as exactly the numbers they stand for. All hub tensors
 // must be used, ignored by prefix, or belong to an alternative of a spec that was not taken.
 //
 // Error: kInvalidArgument, with the counts and up to eight names each of the hub tensors that are
-// missing, unexpected, of another shape, or of another dtype; kResourceExhausted before any copying
-// when the memory is not there.
+// missing, unexpected, of another shape, of another dtype, or quantised in a way that cannot be
+// read; kDataLoss, naming the module, for scales that are not finite; kResourceExhausted before any
+// copying when the memory is not there.
 Result<LoadedWeights> load_weights(std::unique_ptr<const WeightSource> source,
                                    std::span<const WeightSpec> specs,
                                    const LoadOptions& options = {});

@@ -242,7 +242,7 @@ TEST_F(LoadWeightsTest, RefusesQuantisedTensorsWhereItNeedsFloats) {
   tensors_.emplace_back(Shape{2, 2}, DType::kF8E4M3);
   names_.emplace_back("w");
   EXPECT_THAT(error({plain("w", {2, 2})}),
-              HasSubstr("w is F8_E4M3, the model needs F32, BF16 or F16"));
+              HasSubstr("\"w\": it is stored as FP8, but config.json has no quantization_config"));
   WeightSpec stored = plain("w", {2, 2});
   stored.dtype = WeightDType::kStored;
   const Result<LoadedWeights> loaded = load({stored});

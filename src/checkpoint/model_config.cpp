@@ -95,9 +95,16 @@ void read_switches(ConfigReader& reader, ModelConfig& config) {
       reader.fail(dtype.status().with_context(dtype_key));
     }
   }
-  if (const json* quantization = reader.object("quantization_config")) {
-    ConfigReader inner = reader.narrowed({quantization}, /*keep_own=*/false);
-    config.quantization_method = inner.text("quant_method", std::string("unknown"));
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    const json* const quantization = reader.object(key);
+    if (quantization == nullptr) continue;
+    Result<QuantizationConfig> parsed = parse_quantization_config(*quantization);
+    if (parsed.ok()) {
+      config.quantization = std::move(parsed).value();
+    } else {
+      reader.fail(parsed.status());
+    }
+    break;
   }
 }
 
@@ -333,6 +340,29 @@ Status check_served(const ModelIdentity& identity,
                                    fmt::join(served_architectures, ", ")));
 }
 
+namespace {
+
+// Older tools write what quantization_config holds to a file of its own.
+Result<std::optional<QuantizationConfig>> read_separate_quantization(
+    const std::filesystem::path& folder) {
+  for (const char* name : {"hf_quant_config.json", "quantize_config.json", "quant_config.json"}) {
+    const std::filesystem::path path = folder / name;
+    std::error_code error;
+    if (!std::filesystem::exists(path, error)) continue;
+    HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
+    const Result<json> object = parse_json_object(text);
+    if (!object.ok()) return object.status().with_context(path.string());
+    const auto nested = object->find("quantization");
+    const bool has_nested = nested != object->end() && nested->is_object();
+    Result<QuantizationConfig> parsed = parse_quantization_config(has_nested ? *nested : *object);
+    if (!parsed.ok()) return parsed.status().with_context(path.string());
+    return std::optional<QuantizationConfig>(std::move(parsed).value());
+  }
+  return std::optional<QuantizationConfig>();
+}
+
+}  // namespace
+
 Result<ModelConfig> load_model_config(const std::filesystem::path& folder,
                                       std::span<const std::string_view> served_architectures) {
   const std::filesystem::path path = folder / "config.json";
@@ -346,6 +376,9 @@ Result<ModelConfig> load_model_config(const std::filesystem::path& folder,
   }
   Result<ModelConfig> config = parse_model_config(text);
   if (!config.ok()) return config.status().with_context(path.string());
+  if (!config->quantization) {
+    HEDDLE_ASSIGN_OR_RETURN(config->quantization, read_separate_quantization(folder));
+  }
   return config;
 }
 

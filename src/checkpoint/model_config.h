@@ -19,6 +19,7 @@
 
 #include <heddle/status.h>
 
+#include "checkpoint/quantization_config.h"
 #include "checkpoint/rope_config.h"
 #include "core/dtype.h"
 
@@ -110,7 +111,7 @@ struct ModelConfig {
 
   std::vector<int64_t> eos_token_ids;
   std::optional<int64_t> bos_token_id;
-  std::optional<std::string> quantization_method;  // quantization_config.quant_method
+  std::optional<QuantizationConfig> quantization;  // quantization_config, or an older spelling
 
   // Layers of one kind, or MoE layers.
   [[nodiscard]] int64_t num_layers_of(LayerKind kind) const;

@@ -35,7 +35,8 @@ std::string_view stored_name(DType dtype) {
     case DType::kU8:
       return "U8";
     case DType::kI4:
-      return "";  // the format has no 4-bit integers
+    case DType::kPacked:
+      return "";  // the format has neither
   }
   return "";
 }

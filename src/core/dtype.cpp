@@ -27,6 +27,8 @@ std::string_view to_string(DType dtype) {
       return "uint8";
     case DType::kI4:
       return "int4";
+    case DType::kPacked:
+      return "quantised";
   }
   return "unknown";
 }
@@ -47,8 +49,10 @@ int64_t bits_of(DType dtype) {
       return 64;
     case DType::kI4:
       return 4;
+    case DType::kPacked:
+      break;
   }
-  HEDDLE_CHECK(false && "unknown dtype");
+  HEDDLE_CHECK(false && "a dtype whose elements have a size");
 }
 
 int64_t bytes_of(DType dtype, int64_t count) { return (count * bits_of(dtype) + 7) / 8; }

@@ -23,12 +23,13 @@ enum class DType : uint8_t {
   kI32,
   kI8,
   kU8,
-  kI4,  // two per byte, low nibble first
+  kI4,      // two per byte, low nibble first
+  kPacked,  // a quantised weight: the view's `packed` says how it lies in memory
 };
 
 [[nodiscard]] std::string_view to_string(DType dtype);  // "float32", "bfloat16", ...
 
-// Bits of one element: 4 for kI4.
+// Bits of one element: 4 for kI4. Aborts for kPacked, whose rows differ (quant/packed_rows.h).
 [[nodiscard]] int64_t bits_of(DType dtype);
 
 // Bytes of `count` elements, rounded up to whole bytes. `count` must be what a validated shape

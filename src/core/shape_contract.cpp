@@ -31,7 +31,7 @@ ShapeContract& ShapeContract::expect(const char* name, const TensorView& tensor,
       return *this;
     }
   }
-  if (tensor.data == nullptr && tensor.num_elements() > 0) {
+  if (tensor.data == nullptr && tensor.packed == nullptr && tensor.num_elements() > 0) {
     status_ = invalid_argument(fmt::format("{}: {} has no memory", op_, name));
   }
   return *this;

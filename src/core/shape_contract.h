@@ -61,6 +61,7 @@ struct DTypeSet {
 };
 
 inline constexpr DTypeSet kFloating = DTypeSet(DType::kF32) | DType::kBf16 | DType::kF16;
+inline constexpr DTypeSet kWeights = kFloating | DType::kPacked;  // of matrix products
 
 class ShapeContract {
  public:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shapes and views. A view points at memory somebody else owns: a weight in a mapped file, a place
-// in a step's arena, a row of a pool. Views are values, 64 bytes, and never own (Buffer in device/
-// does).
+// in a step's arena, a row of a pool. Views are values of a cache line or so, and never own (Buffer
+// in device/ does).
 //
 // Layout: row-major, the last dimension contiguous. The leading stride may exceed the row width, so
 // that a view can be a column range of a wider tensor; every other dimension is dense.
@@ -17,6 +17,10 @@
 #include "core/dtype.h"
 
 namespace heddle {
+
+namespace quant {
+struct PackedWeight;
+}
 
 // Up to five dimensions, outermost first.
 class Shape {
@@ -75,6 +79,10 @@ struct BasicTensorView {
   DType dtype = DType::kF32;
   Shape shape;
   int64_t row_stride = 0;  // elements from one index of dimension 0 to the next
+
+  // Of dtype kPacked, which has no `data`: how and where the weight is stored
+  // (quant/packed_rows.h).
+  const quant::PackedWeight* packed = nullptr;
 
   BasicTensorView() = default;
 

@@ -66,9 +66,6 @@ TEST(Qwen3Next, NamesWhatItDoesNotServe) {
   config = good;
   config.attention_output_gate = false;
   EXPECT_THAT(create_model(config).status().message(), HasSubstr("attn_output_gate"));
-  config = good;
-  config.quantization_method = "awq";
-  EXPECT_THAT(create_model(config).status().message(), HasSubstr("quant_method \"awq\""));
 }
 
 TEST(Qwen3Next, KeepsWhatItsLayersNeed) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "quant/packed_rows.h"
 #include "runner/pools.h"
 
 namespace heddle::runner {
@@ -41,7 +42,7 @@ DecodeTraffic decode_traffic(const ForwardPass& pass, int64_t batch, int64_t con
       const graph::ValueInfo& info = graph.info(input);
       if (info.kind != graph::ValueKind::kConstant) continue;
       traffic.weight_bytes +=
-          part_read(node, info.constant, batch) * static_cast<double>(info.constant.num_bytes());
+          part_read(node, info.constant, batch) * static_cast<double>(quant::stored_bytes(info.constant));
     }
   }
   const models::CacheNeeds needs = pass.cache_needs();

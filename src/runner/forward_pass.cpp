@@ -40,12 +40,16 @@ Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& o
   std::optional<DType> dtype = options.exact ? DType::kF32 : options.dtype;
   if (!dtype && options.dummy_weights) dtype = pass->config_.dtype.value_or(DType::kBf16);
   HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options));
-  HEDDLE_ASSIGN_OR_RETURN(pass->weights_, checkpoint::load_weights(
-                                              std::move(source), pass->model_->weight_specs(),
-                                              {.dtype = dtype,
-                                               .ignored_prefixes = pass->model_->ignored_prefixes(),
-                                               .num_threads = options.num_threads,
-                                               .progress = options.on_load_progress}));
+  HEDDLE_ASSIGN_OR_RETURN(
+      pass->weights_,
+      checkpoint::load_weights(
+          std::move(source), pass->model_->weight_specs(),
+          {.dtype = dtype,
+           .ignored_prefixes = pass->model_->ignored_prefixes(),
+           .num_threads = options.num_threads,
+           .progress = options.on_load_progress,
+           .quantization = pass->config_.quantization ? &*pass->config_.quantization : nullptr,
+           .rounding = options.rounding}));
   pass->dtype_ = pass->weights_["embed_tokens"].dtype;
   HEDDLE_ASSIGN_OR_RETURN(pass->derived_, pass->model_->derive_weights(pass->weights_));
 

@@ -21,8 +21,9 @@ namespace heddle::runner {
 struct ForwardOptions {
   std::filesystem::path model_dir;
   bool dummy_weights = false;
-  std::optional<DType> dtype;  // of the run; none: as stored
-  bool exact = false;          // implies fp32
+  std::optional<DType> dtype;                    // of the run; none: as stored
+  bool exact = false;                            // implies fp32
+  std::optional<checkpoint::Rounding> rounding;  // quantise at load
   int num_threads = 0;
   int64_t max_step_tokens = 512;
   int64_t max_logit_rows = 64;  // of one step

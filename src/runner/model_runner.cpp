@@ -135,11 +135,16 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
       options.chunked_prefill_tokens > 0 ? options.chunked_prefill_tokens : kDefaultChunkTokens,
       max_rows);
 
+  std::optional<checkpoint::Rounding> rounding;
+  if (options.quantization != "none") {
+    HEDDLE_ASSIGN_OR_RETURN(rounding, checkpoint::parse_rounding(options.quantization));
+  }
   HEDDLE_ASSIGN_OR_RETURN(std::unique_ptr<ForwardPass> pass,
                           ForwardPass::create({.model_dir = options.model_dir,
                                                .dummy_weights = options.load_format == "dummy",
                                                .dtype = dtype,
                                                .exact = options.exact,
+                                               .rounding = rounding,
                                                .num_threads = options.num_threads,
                                                .max_step_tokens = chunk,
                                                .max_logit_rows = max_rows,

@@ -95,5 +95,18 @@ INSTANTIATE_TEST_SUITE_P(
                          std::get<1>(golden.param) ? "exact" : "fast");
     });
 
+INSTANTIATE_TEST_SUITE_P(
+    Quantised, SharedGoldenModel,
+    ::testing::Combine(::testing::Values("llama2_awq", "llama2_gptq", "qwen3_fp8_block",
+                                         "qwen3_fp8_block_partial", "qwen3_fp8_channel_ct",
+                                         "qwen3_fp8_tensor", "qwen3_gptq_actorder",
+                                         "qwen3_int8_channel_ct", "qwen3_w4a16_ct",
+                                         "gpt_oss_mxfp4"),
+                       ::testing::Bool()),
+    [](const auto& golden) {
+      return fmt::format("{}_{}", std::get<0>(golden.param),
+                         std::get<1>(golden.param) ? "exact" : "fast");
+    });
+
 }  // namespace
 }  // namespace heddle

@@ -153,9 +153,6 @@ Status check_features(const ModelConfig& config, const ServedFeatures& served) {
     return unimplemented(
         "config.json: rope type \"dynamic\" changes with the sequence; use yarn or linear");
   }
-  if (config.quantization_method) {
-    return refuse(fmt::format("quant_method \"{}\"", *config.quantization_method), "unquantised");
-  }
   return {};
 }
 

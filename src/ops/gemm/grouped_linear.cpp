@@ -16,7 +16,7 @@ Status grouped_linear(Context& context, const GroupedLinearArgs& args) {
   Dim S{"S"}, K{"K"}, E{"E"}, N{"N"}, R{"R"}, E1{"E + 1"};
   ShapeContract contract("grouped_linear");
   contract.expect("x", args.x, {&S, &K}, DType::kF32)
-      .expect("weight", args.weight, {&E, &N, &K}, kFloating)
+      .expect("weight", args.weight, {&E, &N, &K}, kWeights)
       .expect("y", args.y, {&R, &N}, DType::kF32)
       .expect("row_offsets", args.row_offsets, {&E1}, DType::kI32);
   if (args.x_rows.data != nullptr) contract.expect("x_rows", args.x_rows, {&R}, DType::kI32);
@@ -28,6 +28,7 @@ Status grouped_linear(Context& context, const GroupedLinearArgs& args) {
   contract.require(args.x_rows.data != nullptr || S == R, "R of y", static_cast<double>(R.value()),
                    "be the rows of x where there are no x_rows");
   HEDDLE_RETURN_IF_ERROR(contract.status());
+  HEDDLE_RETURN_IF_ERROR(check_expert_weight("grouped_linear", "weight", args.weight));
   const int64_t needed = grouped_linear_workspace_bytes(S, E, K, args.weight.dtype, context.exact);
   HEDDLE_RETURN_IF_ERROR(contract
                              .require(static_cast<int64_t>(args.workspace.size()) >= needed,

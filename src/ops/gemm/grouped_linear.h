@@ -17,7 +17,8 @@ namespace heddle::ops {
 
 struct GroupedLinearArgs {
   TensorView x;       // [S, K]     fp32; without x_rows S = R
-  TensorView weight;  // [E, N, K]  fp32, bf16 or fp16, in place: any alignment of whole elements
+  TensorView weight;  // [E, N, K]  fp32, bf16 or fp16, in place: any alignment of whole elements;
+                      //            or quantised, all experts alike
   TensorView row_offsets;          // [E + 1]    int32, from 0 to R, never falling
   TensorView x_rows = {};          // [R]        int32 in [0, S), or no data
   MutableTensorView y;             // [R, N]     fp32; must not overlap x
@@ -43,10 +44,16 @@ struct GroupedProduct {
   int64_t num_experts = 0;
 };
 
+// Lets product.all read the experts' weights [E, N, K], plain or quantised in one way.
+void set_weight(Product& product, const TensorView& weight);
+
+// Error: kInvalidArgument unless all experts are quantised alike, or not at all.
+Status check_expert_weight(const char* op, const char* name, const TensorView& weight);
+
 // Bytes of scratch multiply_groups takes.
 [[nodiscard]] int64_t group_task_bytes(int64_t num_experts);
 
-// x_bf16 must be there where rounds_x(weight dtype, options).
+// x must have been prepared (prepare_x).
 void multiply_groups(device::ThreadPool& pool, const GroupedProduct& groups,
                      const ProductOptions& options, std::span<std::byte> workspace);
 

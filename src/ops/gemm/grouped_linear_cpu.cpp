@@ -48,6 +48,24 @@ Status check_rows(const GroupedLinearArgs& args) {
 
 }  // namespace
 
+void set_weight(Product& product, const TensorView& weight) {
+  product.weight_dtype = weight.dtype;
+  if (weight.packed != nullptr) {
+    product.packed = &weight.packed->parts[0].packed;
+    return;
+  }
+  product.weight = weight.data;
+  product.weight_stride = weight.shape[2];
+}
+
+Status check_expert_weight(const char* op, const char* name, const TensorView& weight) {
+  if (weight.packed == nullptr) return ok_status();
+  const auto& parts = weight.packed->parts;
+  if (parts.size() == 1 && parts[0].packed.codes != nullptr) return ok_status();
+  return invalid_argument(fmt::format(
+      "{}: {} is stored in {} ways; all experts must be quantised alike", op, name, parts.size()));
+}
+
 int64_t group_task_bytes(int64_t num_experts) {
   return num_experts * static_cast<int64_t>(sizeof(GroupTask)) + 64;
 }
@@ -74,16 +92,21 @@ void multiply_groups(device::ThreadPool& pool, const GroupedProduct& groups,
     Product product = all;
     product.T = T;
     product.y += begin_row * all.y_stride;
-    product.weight = static_cast<const std::byte*>(all.weight) +
-                     bytes_of(all.weight_dtype, e * groups.expert_stride);
+    if (all.packed != nullptr) {
+      product.packed_row += e * all.N;
+    } else {
+      product.weight = static_cast<const std::byte*>(all.weight) +
+                       bytes_of(all.weight_dtype, e * groups.expert_stride);
+    }
     if (all.bias != nullptr) product.bias += e * all.N;
     if (all.x_rows != nullptr) {
       product.x_rows += begin_row;
     } else {
       product.x += begin_row * all.x_stride;
       if (all.x_bf16 != nullptr) product.x_bf16 += begin_row * all.x_bf16_stride;
+      if (all.x_int8 != nullptr) product.x_int8 += begin_row * all.x_int8_stride;
     }
-    const ProductKernel kernel = choose_kernel(T, all.K, all.weight_dtype, options);
+    const ProductKernel kernel = choose_kernel(T, all, options);
     const TaskGrid grid = split_product(kernel, product, wanted);
     *end++ = {.first_task = num_tasks, .product = product, .kernel = kernel, .grid = grid};
     num_tasks += grid.num_tasks;
@@ -107,9 +130,6 @@ Status grouped_linear_cpu(CpuContext& context, const GroupedLinearArgs& args) {
   GroupedProduct groups{.all = {.x = args.x.as<float>(),
                                 .x_stride = args.x.row_stride,
                                 .x_rows = args.x_rows.as<int32_t>(),
-                                .weight = args.weight.data,
-                                .weight_stride = K,
-                                .weight_dtype = args.weight.dtype,
                                 .y = args.y.as<float>(),
                                 .y_stride = args.y.row_stride,
                                 .T = args.y.shape[0],
@@ -119,11 +139,8 @@ Status grouped_linear_cpu(CpuContext& context, const GroupedLinearArgs& args) {
                         .row_offsets = args.row_offsets.as<int32_t>(),
                         .num_experts = args.weight.shape[0]};
   const auto task_bytes = static_cast<size_t>(group_task_bytes(groups.num_experts));
-  if (rounds_x(args.weight.dtype, options)) {
-    groups.all.x_bf16 = round_rows(context.pool, groups.all.x, groups.all.x_stride, S, K,
-                                   args.workspace.subspan(task_bytes));
-    groups.all.x_bf16_stride = bf16_row_width(K);
-  }
+  set_weight(groups.all, args.weight);
+  prepare_x(context.pool, groups.all, S, options, args.workspace.subspan(task_bytes));
   multiply_groups(context.pool, groups, options, args.workspace.first(task_bytes));
   return ok_status();
 }

@@ -16,7 +16,7 @@ Status linear(Context& context, const LinearArgs& args) {
   Dim T{"T"}, K{"K"}, N{"N"};
   ShapeContract contract("linear");
   contract.expect("x", args.x, {&T, &K}, DType::kF32)
-      .expect("weight", args.weight, {&N, &K}, kFloating)
+      .expect("weight", args.weight, {&N, &K}, kWeights)
       .expect("y", args.y, {&T, &N}, DType::kF32);
   if (args.bias.data != nullptr) contract.expect("bias", args.bias, {&N}, DType::kF32);
   require_row_stride(contract, "x", args.x);

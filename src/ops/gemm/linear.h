@@ -12,7 +12,8 @@ namespace heddle::ops {
 
 struct LinearArgs {
   TensorView x;          // [T, K]  fp32; rows may be a column range of a wider tensor
-  TensorView weight;     // [N, K]  fp32, bf16 or fp16, in place: any alignment of whole elements
+  TensorView weight;     // [N, K]  fp32, bf16 or fp16, in place: any alignment of whole elements;
+                         //         or quantised
   TensorView bias = {};  // [N]     fp32, or no data
   MutableTensorView y;   // [T, N]  fp32; rows may be a column range; must not overlap x
   std::span<std::byte> workspace = {};  // linear_workspace_bytes(...) bytes, any alignment
@@ -26,7 +27,8 @@ struct LinearArgs {
 // weight; it depends on neither T nor the neighbours nor the threads (row_dot.h).
 // Otherwise the fastest kernel for T is taken. Sums are fp32; where the CPU multiplies bf16 faster
 // than fp32 (bf16_product.h), x is rounded to bf16 for bf16 weights: 2^-8 relative per factor at
-// most.
+// most. Quantised integer weights in a serving dtype round x to 8 bits (int8_product.h); in fp32
+// they are multiplied as the numbers they stand for (packed_product.h).
 //
 // Cost: few rows stream the weights once (bandwidth-bound up to about 4 rows); many rows run at the
 // rate of fused multiply-adds. Allocates nothing. Rows of y are written whole or, on an error, not

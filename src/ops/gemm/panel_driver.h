@@ -77,6 +77,7 @@ struct PanelTile {
 // on.
 inline NextPanel next_panel(const Product& p, const Block& block, int64_t column,
                             int64_t num_columns, int64_t k_end, int64_t depth) {
+  if (p.packed != nullptr) return {};  // few bytes, which the hardware fetches ahead
   int64_t k = k_end;
   if (k >= p.K) {
     column += num_columns;

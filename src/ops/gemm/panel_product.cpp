@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "ops/gemm/panel_driver.h"
 #include "ops/simd/targets.h"
+#include "quant/dequantise.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/gemm/panel_product.cpp"
@@ -178,6 +179,21 @@ struct FloatPanel {
   }
 };
 
+// Quantised weights become floats a slice at a time.
+struct PackedPanel : FloatPanel<float> {
+  static void pack(const Product& p, int64_t column, int64_t num_columns, int64_t k, int64_t depth,
+                   int64_t width, void* panel) {
+    HWY_ALIGN float slice[kMaxWidth * kDepth];
+    for (int64_t c = 0; c < num_columns; ++c) {
+      quant::dequantise_row(*p.packed, p.packed_row + column + c, k, depth, slice + c * kDepth);
+    }
+    Product plain = p;
+    plain.weight = slice;
+    plain.weight_stride = kDepth;
+    FloatPanel<float>::pack(plain, 0, num_columns, 0, depth, width, panel);
+  }
+};
+
 void panel_block(const Product& product, const Block& block) {
   switch (product.weight_dtype) {
     case DType::kF32:
@@ -186,8 +202,10 @@ void panel_block(const Product& product, const Block& block) {
       return run_panels<FloatPanel<Bf16>>(product, block);
     case DType::kF16:
       return run_panels<FloatPanel<F16>>(product, block);
+    case DType::kPacked:
+      return run_panels<PackedPanel>(product, block);
     default:
-      HEDDLE_CHECK(false && "the contract admits f32, bf16 and f16 weights only");
+      HEDDLE_CHECK(false && "the contract admits f32, bf16, f16 and quantised weights only");
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/dtype.h"
+#include "quant/packed_rows.h"
 
 namespace heddle::ops {
 
@@ -25,6 +26,13 @@ struct Product {
   const void* weight = nullptr;  // [N, K] f32, bf16 or f16
   int64_t weight_stride = 0;
   DType weight_dtype = DType::kF32;
+
+  // Of dtype kPacked: rows [packed_row, packed_row + N) of these instead of `weight`.
+  const quant::PackedRows* packed = nullptr;
+  int64_t packed_row = 0;
+  const std::byte* x_int8 =
+      nullptr;  // x by quantise_row() (int8_product.h); only the 8-bit kernels read it
+  int64_t x_int8_stride = 0;  // bytes
 
   const float* bias = nullptr;  // [N] or none
 

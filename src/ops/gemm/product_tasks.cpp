@@ -5,6 +5,8 @@
 #include <atomic>
 
 #include "core/check.h"
+#include "ops/gemm/fp8_product.h"
+#include "ops/gemm/packed_product.h"
 #include "ops/gemm/panel_product.h"
 #include "ops/gemm/row_dot.h"
 
@@ -27,11 +29,30 @@ constexpr int64_t kMaxTaskWeightBytes =
     256 * 1024;                         // small enough that the last task is never long
 constexpr int64_t kRowDotColumns = 16;  // four tiles
 
+// Rows from which turning weights into a panel of floats pays, against reading them packed.
+constexpr int64_t kInt8PanelPaysFrom = 32;
+
+bool reads_int8(const Product& product, const ProductOptions& options) {
+  return product.packed != nullptr && !options.exact && int8_product_takes(*product.packed);
+}
+
+ProductKernel choose_packed_kernel(int64_t T, const Product& product,
+                                   const ProductOptions& options) {
+  if (options.exact) return ProductKernel::kPackedRowDot;
+  if (reads_int8(product, options)) {
+    return T < kInt8PanelPaysFrom ? ProductKernel::kInt8Dot : ProductKernel::kPanel;
+  }
+  if (T >= panel_product_pays_from(product.K)) return ProductKernel::kPanel;
+  return fp8_dot_takes(*product.packed) ? ProductKernel::kFp8Dot : ProductKernel::kPackedRowDot;
+}
+
 }  // namespace
 
-ProductKernel choose_kernel(int64_t T, int64_t K, DType weight, const ProductOptions& options) {
+ProductKernel choose_kernel(int64_t T, const Product& product, const ProductOptions& options) {
+  if (product.packed != nullptr) return choose_packed_kernel(T, product, options);
   if (options.exact) return ProductKernel::kRowDot;
-  const bool bf16 = rounds_x(weight, options);
+  const int64_t K = product.K;
+  const bool bf16 = rounds_x(product.weight_dtype, options);
   const bool panel = K > 0 && T >= (bf16 ? bf16_panel_pays_from(K) : panel_product_pays_from(K));
   if (bf16) return panel ? ProductKernel::kPanelBf16 : ProductKernel::kRowDotBf16;
   return panel ? ProductKernel::kPanel : ProductKernel::kRowDot;
@@ -47,6 +68,12 @@ void run_kernel(ProductKernel kernel, const Product& product, const Block& block
       return row_dot_bf16(product, block);
     case ProductKernel::kPanelBf16:
       return panel_product_bf16(product, block);
+    case ProductKernel::kPackedRowDot:
+      return packed_row_dot(product, block);
+    case ProductKernel::kInt8Dot:
+      return int8_dot(product, block);
+    case ProductKernel::kFp8Dot:
+      return fp8_dot(product, block);
   }
 }
 
@@ -62,7 +89,8 @@ Block TaskGrid::block(int64_t task, const Product& product) const {
 TaskGrid split_product(ProductKernel kernel, const Product& p, int64_t wanted) {
   const bool panel = kernel == ProductKernel::kPanel || kernel == ProductKernel::kPanelBf16;
   const int64_t unit = panel ? kPanelColumns : kRowDotColumns;
-  const int64_t column_bytes = std::max<int64_t>(bytes_of(p.weight_dtype, p.K), 1);
+  const int64_t column_bytes = std::max<int64_t>(
+      p.packed != nullptr ? p.packed->format.row_bytes() : bytes_of(p.weight_dtype, p.K), 1);
   const int64_t column_work = std::max<int64_t>(p.T * p.K, 1);
 
   // Columns: as many blocks as wanted, within the bounds on a block.
@@ -96,24 +124,52 @@ std::byte* align_to_line(std::byte* data) {
 }
 
 int64_t rounded_bytes(int64_t rows, int64_t K, DType weight, const ProductOptions& options) {
+  if (weight == DType::kPacked) {
+    // A part of the weight may be plain (quant/packed_rows.h).
+    const int64_t plain = rounded_bytes(rows, K, DType::kBf16, options);
+    const bool int8 = !options.exact && has_int8_products();
+    return std::max(plain, int8 ? rows * int8_row_bytes(K) + 64 : 0);
+  }
   if (!rounds_x(weight, options)) return 0;
   return rows * bf16_row_width(K) * static_cast<int64_t>(sizeof(uint16_t)) + 64;
 }
 
-const uint16_t* round_rows(device::ThreadPool& pool, const float* x, int64_t x_stride, int64_t rows,
-                           int64_t K, std::span<std::byte> workspace) {
-  auto* rounded = reinterpret_cast<uint16_t*>(align_to_line(workspace.data()));
-  const int64_t width = bf16_row_width(K);
-  HEDDLE_CHECK_LE(reinterpret_cast<std::byte*>(rounded + rows * width),
-                  workspace.data() + workspace.size());
-  const int64_t rows_per_task = std::max<int64_t>(32 * 1024 / width, 1);
+namespace {
+
+// Calls round_row(row, place of the rounded row) for rows [0, rows) on the pool, places
+// `row_bytes` apart, and returns the first.
+template <class Function>
+std::byte* round_rows(device::ThreadPool& pool, int64_t rows, int64_t row_bytes,
+                      std::span<std::byte> workspace, const Function& round_row) {
+  std::byte* const rounded = align_to_line(workspace.data());
+  HEDDLE_CHECK_LE(rounded + rows * row_bytes, workspace.data() + workspace.size());
+  const int64_t rows_per_task = std::max<int64_t>(64 * 1024 / row_bytes, 1);
   pool.parallel_for(ceil_div(rows, rows_per_task), [&](int64_t task, int) {
     const int64_t end = std::min((task + 1) * rows_per_task, rows);
     for (int64_t row = task * rows_per_task; row < end; ++row) {
-      round_to_bf16(x + row * x_stride, K, rounded + row * width);
+      round_row(row, rounded + row * row_bytes);
     }
   });
   return rounded;
+}
+
+}  // namespace
+
+void prepare_x(device::ThreadPool& pool, Product& p, int64_t rows, const ProductOptions& options,
+               std::span<std::byte> workspace) {
+  if (p.K == 0) return;
+  if (reads_int8(p, options)) {
+    p.x_int8_stride = int8_row_bytes(p.K);
+    p.x_int8 = round_rows(pool, rows, p.x_int8_stride, workspace, [&](int64_t row, std::byte* to) {
+      quantise_row(p.x + row * p.x_stride, p.packed->format, to);
+    });
+  } else if (p.packed == nullptr && rounds_x(p.weight_dtype, options)) {
+    p.x_bf16_stride = bf16_row_width(p.K);
+    p.x_bf16 = reinterpret_cast<const uint16_t*>(
+        round_rows(pool, rows, 2 * p.x_bf16_stride, workspace, [&](int64_t row, std::byte* to) {
+          round_to_bf16(p.x + row * p.x_stride, p.K, reinterpret_cast<uint16_t*>(to));
+        }));
+  }
 }
 
 namespace {
@@ -135,12 +191,14 @@ bool multiply_by_dnnl(device::ThreadPool& pool, const Product& product) {
 
 void multiply(device::ThreadPool& pool, Product product, const ProductOptions& options,
               std::span<std::byte> workspace) {
-  if (rounds_x(product.weight_dtype, options)) {
-    product.x_bf16 = round_rows(pool, product.x, product.x_stride, product.T, product.K, workspace);
-    product.x_bf16_stride = bf16_row_width(product.K);
-    if (dnnl_products_pay() && dnnl_takes(product) && multiply_by_dnnl(pool, product)) return;
+  const ProductKernel kernel = choose_kernel(product.T, product, options);
+  if (product.packed == nullptr || kernel == ProductKernel::kInt8Dot) {
+    prepare_x(pool, product, product.T, options, workspace);
   }
-  const ProductKernel kernel = choose_kernel(product.T, product.K, product.weight_dtype, options);
+  if (product.x_bf16 != nullptr && dnnl_products_pay() && dnnl_takes(product) &&
+      multiply_by_dnnl(pool, product)) {
+    return;
+  }
   const TaskGrid grid = split_product(kernel, product, wanted_tasks(pool.num_threads()));
   pool.parallel_for(grid.num_tasks, [&](int64_t task, int) {
     run_kernel(kernel, product, grid.block(task, product));

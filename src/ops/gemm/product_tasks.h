@@ -9,6 +9,7 @@
 #include "device/thread_pool.h"
 #include "ops/gemm/bf16_product.h"
 #include "ops/gemm/dnnl_product.h"
+#include "ops/gemm/int8_product.h"
 #include "ops/gemm/product.h"
 
 namespace heddle::ops {
@@ -23,14 +24,23 @@ inline ProductOptions product_options(bool exact) {
   return {.exact = exact, .bf16_products = !exact && (bf16_products_pay() || dnnl_products_pay())};
 }
 
-enum class ProductKernel { kRowDot, kPanel, kRowDotBf16, kPanelBf16 };
+enum class ProductKernel {
+  kRowDot,
+  kPanel,
+  kRowDotBf16,
+  kPanelBf16,
+  kPackedRowDot,
+  kInt8Dot,
+  kFp8Dot,
+};
 
 // Whether products with these weights read x rounded to bf16.
 [[nodiscard]] inline bool rounds_x(DType weight, const ProductOptions& options) {
   return weight == DType::kBf16 && options.bf16_products && !options.exact;
 }
 
-[[nodiscard]] ProductKernel choose_kernel(int64_t T, int64_t K, DType weight,
+// For T rows of this product's x and weights.
+[[nodiscard]] ProductKernel choose_kernel(int64_t T, const Product& product,
                                           const ProductOptions& options);
 
 void run_kernel(ProductKernel kernel, const Product& product, const Block& block);
@@ -52,14 +62,15 @@ struct TaskGrid {
 // Tasks for `num_threads` to share: several each, because threads are not equally fast.
 [[nodiscard]] int64_t wanted_tasks(int num_threads);
 
-// Bytes for `rows` rows of x rounded to bf16, and alignment; 0 where products read x itself.
+// Bytes for `rows` rows of x rounded for weights of this dtype, and alignment; 0 where products
+// read x itself.
 [[nodiscard]] int64_t rounded_bytes(int64_t rows, int64_t K, DType weight,
                                     const ProductOptions& options);
 
-// Rounds x [rows, K] into `workspace` on the pool and returns the place of row 0; rows are
-// bf16_row_width(K) apart.
-const uint16_t* round_rows(device::ThreadPool& pool, const float* x, int64_t x_stride, int64_t rows,
-                           int64_t K, std::span<std::byte> workspace);
+// Rounds the first `rows` rows of product.x into `workspace` on the pool, to bf16 or to 8 bits,
+// where products with its weights read them so.
+void prepare_x(device::ThreadPool& pool, Product& product, int64_t rows,
+               const ProductOptions& options, std::span<std::byte> workspace);
 
 // Computes `product` on the pool. `workspace` holds rounded_bytes(product.T, ...).
 void multiply(device::ThreadPool& pool, Product product, const ProductOptions& options,

@@ -9,7 +9,7 @@ namespace heddle::ops {
 inline void require_row_stride(ShapeContract& contract, const char* name,
                                const TensorView& tensor) {
   const Shape& shape = tensor.shape;
-  if (shape.rank() == 0 || shape[0] <= 1) return;
+  if (shape.rank() == 0 || shape[0] <= 1 || tensor.packed != nullptr) return;
   contract.require(tensor.row_stride >= TensorView::dense_row_stride(shape), name,
                    static_cast<double>(tensor.row_stride),
                    "have a row stride of at least its width");

@@ -17,8 +17,7 @@ Status infer_routed_moe(std::span<const TensorMeta> inputs, const Attrs& attrs,
   const TensorMeta& w2 = inputs[3];
   const bool fits = x.rank == 2 && logits.rank == 2 && w13.rank == 3 && w2.rank == 3 &&
                     logits[0] == x[0] && w13[0] == logits[1] && w2[0] == logits[1] &&
-                    w13[2] == x[1] && w2[1] == x[1] && w13[1].offset == 2 * w2[2].offset &&
-                    w13.dtype == w2.dtype;
+                    w13[2] == x[1] && w2[1] == x[1] && w13[1].offset == 2 * w2[2].offset;
   if (!fits) {
     return invalid_argument(fmt::format(
         "routed_moe takes [T, H], [T, E], [E, 2I, H] and [E, H, I], got {}, {}, {} and {}",
@@ -79,7 +78,7 @@ int64_t routed_moe_workspace(std::span<const TensorMeta> inputs, const Attrs& at
                                      .I = inputs[3][2].offset,
                                      .E = inputs[1][1].offset,
                                      .A = attrs.integer("top_k"),
-                                     .weight = inputs[2].dtype},
+                                     .weight = expert_dtype(inputs[2].dtype, inputs[3].dtype)},
                                     context.exact);
 }
 

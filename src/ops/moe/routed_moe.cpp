@@ -2,6 +2,7 @@
 #include "ops/moe/routed_moe.h"
 
 #include "core/shape_contract.h"
+#include "ops/gemm/grouped_linear.h"
 #include "ops/gemm/row_stride.h"
 #include "ops/moe/moe_route.h"
 
@@ -12,8 +13,10 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
   ShapeContract contract("routed_moe");
   contract.expect("x", args.x, {&T, &H}, DType::kF32)
       .expect("router_logits", args.router_logits, {&T, &E}, DType::kF32)
-      .expect("w13", args.w13, {&E, &I2, &H}, kFloating)
-      .expect("w2", args.w2, {&E, &H, &I}, args.w13.dtype)
+      .expect("w13", args.w13, {&E, &I2, &H}, kWeights)
+      .expect(
+          "w2", args.w2, {&E, &H, &I},
+          args.w13.dtype == DType::kPacked ? kWeights : DTypeSet(args.w13.dtype) | DType::kPacked)
       .expect("y", args.y, {&T, &H}, DType::kF32);
   if (args.w13_bias.data != nullptr) {
     contract.expect("w13_bias", args.w13_bias, {&E, &I2}, DType::kF32)
@@ -36,7 +39,10 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
                    static_cast<double>(A), "be in [1, min(E, 64)]");
   HEDDLE_RETURN_IF_ERROR(contract.status());
   HEDDLE_RETURN_IF_ERROR(check_scoring("routed_moe", args.scoring, args.correction, E, A));
-  const RoutedMoeShape shape{.H = H, .I = I, .E = E, .A = A, .weight = args.w13.dtype};
+  HEDDLE_RETURN_IF_ERROR(check_expert_weight("routed_moe", "w13", args.w13));
+  HEDDLE_RETURN_IF_ERROR(check_expert_weight("routed_moe", "w2", args.w2));
+  const RoutedMoeShape shape{
+      .H = H, .I = I, .E = E, .A = A, .weight = expert_dtype(args.w13.dtype, args.w2.dtype)};
   contract.require(static_cast<int64_t>(args.workspace.size()) >=
                        routed_moe_workspace_bytes(T, shape, context.exact),
                    "workspace size", static_cast<double>(args.workspace.size()),

@@ -25,8 +25,9 @@ struct ClampedSwiglu {
 struct RoutedMoeArgs {
   TensorView x;              // [T, H]      fp32; rows may be a column range
   TensorView router_logits;  // [T, E]      fp32; rows may be a column range
-  TensorView w13;            // [E, 2I, H]  fp32, bf16 or fp16, in place: the gate's rows, then up's
-  TensorView w2;             // [E, H, I]   same dtype as w13
+  TensorView w13;  // [E, 2I, H]  fp32, bf16 or fp16, in place: the gate's rows, then up's;
+                   //             or quantised, all experts alike
+  TensorView w2;   // [E, H, I]   same dtype as w13, or one of them quantised
   TensorView w13_bias = {};  // [E, 2I]     fp32, or without memory
   TensorView w2_bias = {};   // [E, H]      fp32, or without memory
   MutableTensorView y;       // [T, H]      fp32; rows may be a column range; must not overlap x
@@ -43,8 +44,13 @@ struct RoutedMoeShape {
   int64_t I = 0;
   int64_t E = 0;
   int64_t A = 0;
-  DType weight = DType::kBf16;
+  DType weight = DType::kBf16;  // of w13 and w2; kPacked where one of them is quantised
 };
+
+// What RoutedMoeShape::weight is for these.
+[[nodiscard]] constexpr DType expert_dtype(DType w13, DType w2) {
+  return w2 == DType::kPacked ? w2 : w13;
+}
 
 // Scratch for every T up to max_T; stops growing at 1024 tokens, which are what runs at once.
 // Depends on this CPU.

@@ -149,7 +149,6 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
                                          static_cast<size_t>(group_task_bytes(E)));
   const std::span<std::byte> rounded(base + layout.rounded,
                                      static_cast<size_t>(layout.total - 64 - layout.rounded));
-  const bool rounds = rounds_x(dtype, options);
 
   const TensorView logits(args.router_logits.row<float>(first), DType::kF32, {T, E},
                           args.router_logits.row_stride);
@@ -168,9 +167,6 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
   GroupedProduct up{.all = {.x = args.x.row<float>(first),
                             .x_stride = args.x.row_stride,
                             .x_rows = order.row_token,
-                            .weight = args.w13.data,
-                            .weight_stride = H,
-                            .weight_dtype = dtype,
                             .bias = args.w13_bias.as<float>(),
                             .y = gate_up,
                             .y_stride = 2 * I,
@@ -180,10 +176,8 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
                     .expert_stride = args.w13.row_stride,
                     .row_offsets = order.row_offsets,
                     .num_experts = E};
-  if (rounds) {
-    up.all.x_bf16 = round_rows(context.pool, up.all.x, up.all.x_stride, T, H, rounded);
-    up.all.x_bf16_stride = bf16_row_width(H);
-  }
+  set_weight(up.all, args.w13);
+  prepare_x(context.pool, up.all, T, options, rounded);
   multiply_groups(context.pool, up, options, group_tasks);
 
   constexpr int64_t kCostOfSilu = 6;  // passes over memory it takes as long as
@@ -201,9 +195,6 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
 
   GroupedProduct out{.all = {.x = gate_up,
                              .x_stride = 2 * I,
-                             .weight = args.w2.data,
-                             .weight_stride = I,
-                             .weight_dtype = dtype,
                              .bias = args.w2_bias.as<float>(),
                              .y = down,
                              .y_stride = H,
@@ -213,10 +204,8 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
                      .expert_stride = args.w2.row_stride,
                      .row_offsets = order.row_offsets,
                      .num_experts = E};
-  if (rounds) {
-    out.all.x_bf16 = round_rows(context.pool, gate_up, 2 * I, R, I, rounded);
-    out.all.x_bf16_stride = bf16_row_width(I);
-  }
+  set_weight(out.all, args.w2);
+  prepare_x(context.pool, out.all, R, options, rounded);
   multiply_groups(context.pool, out, options, group_tasks);
 
   for_row_ranges(context.pool, T, A * H, [&](int64_t begin, int64_t end) {
@@ -238,7 +227,7 @@ Status routed_moe_cpu(CpuContext& context, const RoutedMoeArgs& args) {
                              .I = args.w2.shape[2],
                              .E = args.w2.shape[0],
                              .A = args.experts_per_token,
-                             .weight = args.w13.dtype};
+                             .weight = expert_dtype(args.w13.dtype, args.w2.dtype)};
   const ProductOptions options = product_options(context.exact);
   const int64_t T = args.x.shape[0];
   const Layout layout(T, shape, options);

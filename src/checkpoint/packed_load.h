@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// PackedLoad: one weight on its way from quantised hub tensors, or from plain ones that are
+// quantised now, to packed rows. A weight's rows may come from several hub tensors that are stored
+// in several ways; consecutive rows of one way become one part (quant/packed_rows.h).
+//
+// Plan, place, then run the jobs in any order on any thread: each unpacks one hub tensor (or some
+// rows of a plain one) and packs its rows where they belong.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "checkpoint/quantisation_rules.h"
+#include "checkpoint/quantised_modules.h"
+#include "checkpoint/weight_map.h"
+#include "checkpoint/weight_source.h"
+
+namespace heddle::checkpoint {
+
+class PackedLoad {
+ public:
+  // How one piece of the assembly is stored, and what becomes of it.
+  struct Origin {
+    const HubPiece* piece = nullptr;
+    std::optional<QuantisedModule> module;    // quantised in the checkpoint
+    StoredWeight stored;                      // otherwise: a plain tensor
+    std::optional<quant::RowFormat> rounded;  // that is quantised now
+    DType plain_dtype = DType::kBf16;         // or kept like this
+  };
+
+  // Error: kUnimplemented for rows too wide to serve.
+  static Result<PackedLoad> plan(const WeightSpec& spec, std::vector<Origin> origins,
+                                 const Rounding& rounding, bool may_round_x);
+
+  // Where the parts lie, from `begin` on; returns the end.
+  int64_t place(int64_t begin);
+
+  // Sets the parts' addresses.
+  void bind(std::byte* arena);
+
+  // The weight; it stays where it is when this is moved.
+  [[nodiscard]] std::unique_ptr<quant::PackedWeight>& weight() { return weight_; }
+
+  [[nodiscard]] size_t num_jobs() const { return jobs_.size(); }
+
+  // About how much memory the job writes.
+  [[nodiscard]] int64_t job_bytes(size_t job) const { return jobs_[job].bytes; }
+
+  // Error: as quant::unpack, with the module's name.
+  Status run_job(size_t job, const WeightSource& source) const;
+
+ private:
+  struct Rows {
+    size_t origin = 0;
+    size_t part = 0;
+    int64_t source_row = 0;
+    int64_t source_step = 1;
+    int64_t part_row = 0;
+    int64_t num_rows = 0;
+  };
+
+  struct Job {
+    size_t origin = 0;
+    std::vector<Rows> rows;
+    int64_t bytes = 0;
+  };
+
+  void make_jobs(const std::vector<Rows>& all);
+  Status unpack_rows(const Job& job) const;
+  void round_rows(const Job& job, const WeightSource& source) const;
+  void copy_rows(const Job& job, const WeightSource& source) const;
+
+  std::vector<Origin> origins_;
+  Rounding rounding_;
+  std::unique_ptr<quant::PackedWeight> weight_;
+  std::vector<int64_t> part_begins_;
+  std::vector<Job> jobs_;
+};
+
+}  // namespace heddle::checkpoint

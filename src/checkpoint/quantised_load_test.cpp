@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+// Quantised checkpoints: what is recognised, what is refused and with which words.
+#include <bit>
+#include <cstring>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/checkpoint_files.h"
+#include "checkpoint/dummy_weights.h"
+#include "checkpoint/load_weights.h"
+#include "checkpoint/model_config.h"
+#include "checkpoint/quantise_checkpoint.h"
+#include "checkpoint/test_files.h"
+#include "quant/dequantise.h"
+#include "quant/small_floats.h"
+#include "support/test_data.h"
+
+namespace heddle::checkpoint {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+QuantizationConfig config_of(const char* text) {
+  const Result<QuantizationConfig> config = parse_quantization_config(nlohmann::json::parse(text));
+  EXPECT_TRUE(config.ok()) << config.status().to_string();
+  return config.ok() ? *config : QuantizationConfig{};
+}
+
+std::string config_error(const char* text) {
+  return parse_quantization_config(nlohmann::json::parse(text)).status().message();
+}
+
+constexpr const char* kAwq =
+    R"({"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": true, "version": "gemm"})";
+constexpr const char* kFp8 = R"({"quant_method": "fp8", "weight_block_size": [128, 128]})";
+
+class QuantisedLoadTest : public ::testing::Test {
+ protected:
+  void store(std::string name, const Shape& shape, DType dtype, float value = 0) {
+    Tensor tensor(shape, dtype);
+    for (int64_t i = 0; i < tensor.num_elements(); ++i) {
+      const auto index = static_cast<size_t>(i);
+      if (dtype == DType::kF32) tensor.span<float>()[index] = value;
+      if (dtype == DType::kF16) tensor.span<F16>()[index] = to_f16(value);
+      if (dtype == DType::kBf16) tensor.span<Bf16>()[index] = to_bf16(value);
+      if (dtype == DType::kF8E4M3) tensor.span<uint8_t>()[index] = quant::float_to_e4m3(value);
+      if (dtype == DType::kI8) tensor.span<int8_t>()[index] = static_cast<int8_t>(value);
+      if (dtype == DType::kI32) tensor.span<uint32_t>()[index] = 0x99999999u;
+    }
+    tensors_.push_back(std::move(tensor));
+    names_.push_back(std::move(name));
+  }
+
+  // An AWQ module of [N, 64]: q = 9 and z = 9 everywhere.
+  void store_awq(const std::string& module, int64_t N, float scale = 1) {
+    store(module + ".qweight", {64, N / 8}, DType::kI32);
+    store(module + ".qzeros", {2, N / 8}, DType::kI32);
+    store(module + ".scales", {2, N}, DType::kF16, scale);
+  }
+
+  Result<LoadedWeights> load(const std::vector<WeightSpec>& specs, const char* config,
+                             const LoadOptions& base = {}) {
+    std::vector<NamedTensor> named;
+    for (size_t i = 0; i < names_.size(); ++i) named.push_back({names_[i], tensors_[i].view()});
+    EXPECT_TRUE(write_safetensors(folder_.path() / "model.safetensors", named).ok());
+    Result<CheckpointFiles> files = CheckpointFiles::open(folder_.path());
+    EXPECT_TRUE(files.ok()) << files.status().to_string();
+    LoadOptions options = base;
+    if (config != nullptr) {
+      config_ = config_of(config);
+      options.quantization = &config_;
+    }
+    return load_weights(std::make_unique<CheckpointFiles>(std::move(files).value()), specs,
+                        options);
+  }
+
+  std::string error(const std::vector<WeightSpec>& specs, const char* config) {
+    return load(specs, config).status().message();
+  }
+
+  testing::TemporaryFolder folder_;
+  std::vector<std::string> names_;
+  std::vector<Tensor> tensors_;
+  QuantizationConfig config_;
+};
+
+WeightSpec fused(const std::vector<std::string>& modules, int64_t N, int64_t K) {
+  std::vector<HubTensor> tensors;
+  for (const std::string& module : modules) tensors.push_back({module + ".weight", {N, K}});
+  return {.name = "w",
+          .shape = {N * static_cast<int64_t>(modules.size()), K},
+          .alternatives = {concatenated(tensors)}};
+}
+
+float element(const TensorView& weight, int64_t row, int64_t k) {
+  for (const auto& part : weight.packed->parts) {
+    if (row >= part.first_row + part.num_rows) continue;
+    if (part.plain.data != nullptr) {
+      return to_float(part.plain.row<Bf16>(row - part.first_row)[k]);
+    }
+    return quant::dequantised_element(part.packed, row - part.first_row, k);
+  }
+  return -1;
+}
+
+TEST_F(QuantisedLoadTest, ModulesOfOneFormatAreFusedIntoOnePart) {
+  store_awq("q", 8);
+  store_awq("k", 8, 2);
+  const Result<LoadedWeights> loaded = load({fused({"q", "k"}, 8, 64)}, kAwq);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  const TensorView& weight = (*loaded)["w"];
+  EXPECT_EQ(weight.dtype, DType::kPacked);
+  EXPECT_EQ(weight.shape, (Shape{16, 64}));
+  ASSERT_EQ(weight.packed->parts.size(), 1u);
+  EXPECT_EQ(quant::scale_of(weight.packed->parts[0].packed, 7, 0), 1);
+  EXPECT_EQ(quant::scale_of(weight.packed->parts[0].packed, 8, 1), 2);
+  EXPECT_EQ(loaded->num_parameters(), 16 * 64);
+}
+
+TEST_F(QuantisedLoadTest, APlainSiblingIsAPartOfItsOwn) {
+  store_awq("a", 8);
+  store("b.weight", {8, 64}, DType::kBf16, 3);
+  const Result<LoadedWeights> loaded = load({fused({"a", "b"}, 8, 64)}, kAwq);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  const TensorView& weight = (*loaded)["w"];
+  ASSERT_EQ(weight.packed->parts.size(), 2u);
+  EXPECT_EQ(element(weight, 7, 63), 0);
+  EXPECT_EQ(element(weight, 8, 0), 3);
+}
+
+TEST_F(QuantisedLoadTest, RowsThatMoveTakeTheirBlockScalesAlong) {
+  store("w.weight", {256, 32}, DType::kF8E4M3, 1);
+  Tensor scales({2, 1}, DType::kF32);
+  scales.span<float>()[0] = 1;
+  scales.span<float>()[1] = 2;
+  tensors_.push_back(std::move(scales));
+  names_.emplace_back("w.weight_scale_inv");
+  const WeightSpec spec{
+      .name = "w",
+      .shape = {256, 32},
+      .alternatives = {permuted({"w.weight", {256, 32}},
+                                {{.source_row = 100, .target_row = 0, .num_rows = 156},
+                                 {.source_row = 0, .target_row = 156, .num_rows = 100}})}};
+  const Result<LoadedWeights> loaded = load({spec}, kFp8);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(element((*loaded)["w"], 27, 5), 1);    // row 127
+  EXPECT_EQ(element((*loaded)["w"], 28, 5), 2);    // row 128
+  EXPECT_EQ(element((*loaded)["w"], 156, 31), 1);  // row 0
+}
+
+TEST_F(QuantisedLoadTest, AGroupSizeThatDoesNotDivideIsNamed) {
+  store("w.qweight", {64, 1}, DType::kI32);
+  store("w.qzeros", {3, 1}, DType::kI32);
+  store("w.scales", {3, 8}, DType::kF16, 1);
+  EXPECT_THAT(error({fused({"w"}, 8, 64)}, kAwq),
+              HasSubstr("\"w\": the group size does not divide the width: 64 columns in 3 groups"));
+}
+
+TEST_F(QuantisedLoadTest, AGroupSizeOtherThanTheConfigsIsNamed) {
+  store_awq("w", 8);
+  EXPECT_THAT(
+      error({fused({"w"}, 8, 64)}, R"({"quant_method": "awq", "bits": 4, "group_size": 64})"),
+      HasSubstr("\"w\": quantization_config says groups of 64, the scales say 32"));
+}
+
+TEST_F(QuantisedLoadTest, PackedShapesThatDisagreeAreNamed) {
+  store_awq("w", 16);
+  EXPECT_THAT(error({fused({"w"}, 8, 64)}, kAwq),
+              HasSubstr("\"w\": qweight has shape [64, 2], [64, 1] is needed"));
+}
+
+TEST_F(QuantisedLoadTest, MissingScalesAreNamed) {
+  store_awq("q", 8);
+  store("k.qweight", {64, 1}, DType::kI32);
+  store("k.qzeros", {2, 1}, DType::kI32);
+  EXPECT_THAT(error({fused({"q", "k"}, 8, 64)}, kAwq), HasSubstr("\"k\": \"k.scales\" is missing"));
+  names_.clear();
+  tensors_.clear();
+  store("f.weight", {8, 64}, DType::kF8E4M3, 1);
+  EXPECT_THAT(
+      error({fused({"f"}, 8, 64)}, kFp8),
+      HasSubstr("\"f\": weight is F8_E4M3, but there is no weight_scale or weight_scale_inv"));
+}
+
+TEST_F(QuantisedLoadTest, NanScalesAreNamed) {
+  store_awq("w", 8, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THAT(error({fused({"w"}, 8, 64)}, kAwq),
+              AllOf(HasSubstr("w.weight"), HasSubstr("the scale of row 0, group 0 is nan")));
+}
+
+TEST_F(QuantisedLoadTest, AFileThatContradictsItsConfigIsRefused) {
+  store_awq("model.layers.0.mlp.up_proj", 8);
+  const std::vector<WeightSpec> specs = {fused({"model.layers.0.mlp.up_proj"}, 8, 64)};
+  EXPECT_THAT(
+      error(specs, nullptr),
+      HasSubstr("\"model.layers.0.mlp.up_proj\": it is stored as AWQ, but config.json has no "
+                "quantization_config"));
+  EXPECT_THAT(error(specs, kFp8), HasSubstr("stored as AWQ, but quant_method is fp8"));
+  EXPECT_THAT(
+      error(specs, R"({"quant_method": "awq", "bits": 4, "modules_to_not_convert": ["up_proj"]})"),
+      HasSubstr("but quantization_config says it is not quantised"));
+}
+
+TEST_F(QuantisedLoadTest, MixedExpertsShareNoPart) {
+  store_awq("experts.0", 8);
+  store("experts.1.weight", {8, 64}, DType::kBf16, 1);
+  const WeightSpec spec{.name = "w",
+                        .shape = {2, 8, 64},
+                        .alternatives = {stacked(2, {{"experts.#.weight", {8, 64}}})}};
+  const Result<LoadedWeights> loaded = load({spec}, kAwq);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ((*loaded)["w"].packed->parts.size(), 2u);  // routed_moe refuses them
+}
+
+TEST_F(QuantisedLoadTest, ZeroBiasesOfExportersAndActivationScalesAreIgnored) {
+  store_awq("w", 8);
+  store("w.bias", {8}, DType::kF16, 0);
+  store("w.input_scale", {1}, DType::kF32, 1);
+  EXPECT_TRUE(load({fused({"w"}, 8, 64)}, kAwq).ok());
+  tensors_[3].span<F16>()[5] = to_f16(0.5f);
+  EXPECT_THAT(error({fused({"w"}, 8, 64)}, kAwq), HasSubstr("1 unexpected: \"w.bias\""));
+}
+
+TEST_F(QuantisedLoadTest, RoundsAPlainCheckpointAtLoad) {
+  store("model.layers.0.mlp.down_proj.weight", {8, 64}, DType::kBf16, 0.5f);
+  store("model.layers.0.mlp.gate.weight", {8, 64}, DType::kBf16, 0.5f);
+  const Result<LoadedWeights> loaded =
+      load({fused({"model.layers.0.mlp.down_proj", "model.layers.0.mlp.gate"}, 8, 64)}, nullptr,
+           {.rounding = Rounding{.scheme = quant::Scheme::kInt8}});
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  const TensorView& weight = (*loaded)["w"];
+  ASSERT_EQ(weight.packed->parts.size(), 2u);
+  EXPECT_EQ(weight.packed->parts[0].packed.format.code, quant::Code::kU8);
+  EXPECT_NEAR(element(weight, 3, 9), 0.5f, 1e-6f);
+  EXPECT_EQ(weight.packed->parts[1].plain.dtype, DType::kBf16);  // the router
+}
+
+TEST(QuantizationConfigTest, RefusesWhatIsNotServedByName) {
+  EXPECT_THAT(config_error(R"({"quant_method": "bitsandbytes"})"),
+              AllOf(HasSubstr("bitsandbytes"), HasSubstr("awq, gptq, fp8, compressed-tensors")));
+  EXPECT_THAT(config_error(R"({"quant_method": "awq", "bits": 4, "version": "gemv"})"),
+              HasSubstr("gemv"));
+  EXPECT_THAT(config_error(R"({"quant_method": "gptq", "bits": 3})"), HasSubstr("3 bits"));
+  EXPECT_THAT(config_error(R"({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"})"),
+              HasSubstr("marlin"));
+  EXPECT_THAT(config_error(R"({"quant_method": "compressed-tensors", "format": "marlin-24",
+                              "config_groups": {}})"),
+              HasSubstr("marlin-24"));
+  EXPECT_THAT(config_error(R"({"quant_method": "modelopt", "quant_algo": "NVFP4"})"),
+              HasSubstr("NVFP4"));
+}
+
+TEST(QuantizationConfigTest, OlderFilesAreRecognisedByTheirKeys) {
+  EXPECT_EQ(config_of(R"({"bits": 4, "desc_act": true})").method, QuantMethod::kGptq);
+  EXPECT_EQ(config_of(R"({"w_bit": 4, "q_group_size": 64})").method, QuantMethod::kAwq);
+  EXPECT_EQ(config_of(R"({"activation_scheme": "dynamic"})").method, QuantMethod::kFp8);
+}
+
+TEST(QuantizationConfigTest, EveryMethodMatchesInItsOwnWay) {
+  const QuantizationConfig fp8 = config_of(
+      R"({"quant_method": "fp8", "modules_to_not_convert": ["model.layers.1.mlp.gate", "lm_head"]})");
+  EXPECT_TRUE(fp8.ignores("model.layers.1.mlp.gate"));
+  EXPECT_TRUE(fp8.ignores("layers.1.mlp.gate"));
+  EXPECT_TRUE(fp8.ignores("model.layers.1.mlp.gate.inner"));
+  EXPECT_FALSE(fp8.ignores("model.layers.1.mlp.gate_proj"));
+  EXPECT_FALSE(fp8.ignores("model.layers.10.mlp.gate"));
+  const QuantizationConfig awq = config_of(
+      R"({"quant_method": "awq", "bits": 4, "modules_to_not_convert": ["shared_expert"]})");
+  EXPECT_TRUE(awq.ignores("model.layers.1.mlp.shared_expert.up_proj"));
+  const QuantizationConfig tensors = config_of(
+      R"({"quant_method": "compressed-tensors", "ignore": ["lm_head", "re:.*self_attn.*"],
+          "config_groups": {}})");
+  EXPECT_TRUE(tensors.ignores("model.layers.0.self_attn.q_proj"));
+  EXPECT_FALSE(tensors.ignores("model.lm_head"));
+  const QuantizationConfig mxfp4 = config_of(
+      R"({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]})");
+  EXPECT_TRUE(mxfp4.ignores("model.layers.17.self_attn.q_proj"));
+  EXPECT_FALSE(mxfp4.ignores("model.layers.17.mlp.experts.down_proj"));
+  const QuantizationConfig gptq = config_of(
+      R"({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*down_proj": {}, "+:.*up_proj": {"bits": 8}}})");
+  EXPECT_TRUE(gptq.ignores("model.layers.0.mlp.down_proj"));
+  EXPECT_EQ(gptq.bits_of("model.layers.0.mlp.up_proj"), 8);
+  EXPECT_EQ(gptq.bits_of("model.layers.0.mlp.gate_proj"), 4);
+}
+
+// The recorded checkpoints with their dequantised weights: ours must be theirs, bit for bit.
+TEST(QuantisedGoldenTest, DequantisedWeightsAreTheRecordedOnes) {
+  HEDDLE_SHARED_PATH_OR_SKIP(root, "golden");
+  int64_t checked = 0;
+  for (const char* name :
+       {"qwen3_fp8_block_partial", "qwen3_fp8_channel_ct", "qwen3_fp8_tensor",
+        "qwen3_gptq_actorder", "qwen3_int8_channel_ct", "qwen3_w4a16_ct", "gpt_oss_mxfp4"}) {
+    SCOPED_TRACE(name);
+    const auto folder = root / name;
+    const Result<CheckpointFiles> files = CheckpointFiles::open(folder);
+    ASSERT_TRUE(files.ok()) << files.status().to_string();
+    const Result<SafetensorsFile> expected =
+        SafetensorsFile::open(folder / "dequantised.safetensors");
+    ASSERT_TRUE(expected.ok()) << expected.status().to_string();
+    const Result<std::string> text = read_text_file(folder / "config.json", 1 << 20);
+    ASSERT_TRUE(text.ok());
+    const Result<QuantizationConfig> config =
+        parse_quantization_config(nlohmann::json::parse(*text)["quantization_config"]);
+    ASSERT_TRUE(config.ok()) << config.status().to_string();
+    const QuantisedModules modules(*files, &*config);
+    for (const TensorEntry& entry : expected->tensors()) {
+      SCOPED_TRACE(entry.name);
+      const bool experts = entry.shape.rank() == 3;  // stored [E, K, N]
+      const HubPiece piece{.tensor = {entry.name, entry.shape},
+                           .form = experts ? RowForm::kInputMajor : RowForm::kLastDimension};
+      std::unordered_set<std::string> used;
+      const auto module = modules.find(piece, used);
+      ASSERT_TRUE(module.ok()) << module.status().to_string();
+      ASSERT_TRUE(module->has_value());
+      const auto matrix = quant::unpack((*module)->matrix, (*module)->format);
+      ASSERT_TRUE(matrix.ok()) << matrix.status().to_string();
+      std::vector<std::byte> codes(static_cast<size_t>(matrix->N * matrix->format.code_bytes()));
+      std::vector<std::byte> scales(static_cast<size_t>(matrix->N * matrix->format.scale_bytes()));
+      std::vector<uint8_t> zeros(matrix->zeros.size());
+      const quant::PackedRows rows{.format = matrix->format,
+                                   .num_rows = matrix->N,
+                                   .codes = codes.data(),
+                                   .scales = scales.data(),
+                                   .zeros = zeros.empty() ? nullptr : zeros.data()};
+      quant::pack_rows(*matrix, 0, matrix->N, rows, 0);
+      const auto* truth = reinterpret_cast<const float*>(expected->bytes(entry).data());
+      const int64_t K = matrix->format.K;
+      const int64_t rows_each = experts ? entry.shape[2] : matrix->N;
+      std::vector<float> row(static_cast<size_t>(K));
+      for (int64_t n = 0; n < matrix->N; ++n) {
+        quant::dequantise_row(rows, n, 0, K, row.data());
+        for (int64_t k = 0; k < K; ++k) {
+          const int64_t place =
+              experts ? (n / rows_each * K + k) * rows_each + n % rows_each : n * K + k;
+          ASSERT_EQ(row[static_cast<size_t>(k)], truth[place]) << "row " << n << ", column " << k;
+          ++checked;
+        }
+      }
+    }
+  }
+  EXPECT_GT(checked, 100'000);
+}
+
+TEST(QuantiseCheckpointTest, WritesWhatLoadsAgainAndResumes) {
+  const testing::TemporaryFolder folder;
+  const auto source = folder.path() / "source";
+  std::filesystem::create_directories(source);
+  std::mt19937_64 random(1);
+  std::normal_distribution<float> normal(0, 0.05f);
+  const auto noise = [&](const Shape& shape) {
+    Tensor tensor(shape, DType::kBf16);
+    for (Bf16& value : tensor.span<Bf16>()) value = to_bf16(normal(random));
+    return tensor;
+  };
+  const Tensor up = noise({136, 96});
+  const Tensor odd = noise({16, 40});
+  const Tensor head = noise({24, 96});
+  const std::vector<NamedTensor> named = {{"model.layers.0.mlp.up_proj.weight", up.view()},
+                                          {"model.layers.0.mlp.odd_proj.weight", odd.view()},
+                                          {"lm_head.weight", head.view()}};
+  ASSERT_TRUE(write_safetensors(source / "model.safetensors", named).ok());
+  std::ofstream(source / "config.json") << R"({"model_type": "llama"})";
+  std::ofstream(source / "tokenizer.json") << "{}";
+
+  const auto run = [&](const char* output, QuantisedFormat format, bool head_too = false) {
+    return quantise_checkpoint({.source = source,
+                                .output = folder.path() / output,
+                                .format = format,
+                                .group_size = 32,
+                                .include_lm_head = head_too,
+                                .shard_bytes = 1});
+  };
+  for (const QuantisedFormat format :
+       {QuantisedFormat::kAwq, QuantisedFormat::kFp8Block, QuantisedFormat::kInt8}) {
+    const std::string output = "out" + std::to_string(static_cast<int>(format));
+    const auto report = run(output.c_str(), format);
+    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    const bool awq = format == QuantisedFormat::kAwq;
+    EXPECT_EQ(report->num_quantised, awq ? 1 : 2);
+    EXPECT_EQ(report->unfit.size(), awq ? 1u : 0u);
+    EXPECT_EQ(report->num_shards, 3);
+    const auto folder_out = folder.path() / output;
+    EXPECT_TRUE(std::filesystem::exists(folder_out / "tokenizer.json"));
+    EXPECT_FALSE(std::filesystem::exists(folder_out / "quantize_plan.json"));
+
+    const Result<std::string> text = read_text_file(folder_out / "config.json", 1 << 20);
+    ASSERT_TRUE(text.ok());
+    const Result<QuantizationConfig> config =
+        parse_quantization_config(nlohmann::json::parse(*text)["quantization_config"]);
+    ASSERT_TRUE(config.ok()) << config.status().to_string();
+    EXPECT_TRUE(config->ignores("lm_head"));
+    Result<CheckpointFiles> files = CheckpointFiles::open(folder_out);
+    ASSERT_TRUE(files.ok()) << files.status().to_string();
+    const std::vector<WeightSpec> specs = {
+        {.name = "up",
+         .shape = {136, 96},
+         .alternatives = {whole({"model.layers.0.mlp.up_proj.weight", {136, 96}})}},
+        {.name = "odd",
+         .shape = {16, 40},
+         .alternatives = {whole({"model.layers.0.mlp.odd_proj.weight", {16, 40}})}},
+        {.name = "head", .shape = {24, 96}, .alternatives = {whole({"lm_head.weight", {24, 96}})}}};
+    const Result<LoadedWeights> loaded =
+        load_weights(std::make_unique<CheckpointFiles>(std::move(files).value()), specs,
+                     {.quantization = &*config});
+    ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+    EXPECT_EQ((*loaded)["head"].dtype, DType::kBf16);
+    const float tolerance = awq ? 0.02f : 0.008f;
+    for (int64_t n = 0; n < 136; ++n) {
+      for (int64_t k = 0; k < 96; ++k) {
+        ASSERT_NEAR(element((*loaded)["up"], n, k), to_float(up.view().row<Bf16>(n)[k]), tolerance);
+      }
+    }
+  }
+  // It exists; and a partial folder of other options is not continued.
+  EXPECT_THAT(run("out0", QuantisedFormat::kAwq).status().message(), HasSubstr("exists already"));
+  const auto half_done = folder.path() / "again.partial";
+  std::filesystem::rename(folder.path() / "out1", half_done);
+  std::ofstream(half_done / "quantize_plan.json") << "{}";
+  EXPECT_THAT(run("again", QuantisedFormat::kFp8Block).status().message(),
+              HasSubstr("begun with other options"));
+
+  // One interrupted by a folder in the place of its second shard continues after the first.
+  const auto blocked = folder.path() / "blocked.partial" / "model-00002-of-00003.safetensors";
+  std::filesystem::create_directories(blocked / "full");
+  ASSERT_FALSE(run("blocked", QuantisedFormat::kInt8, true).ok());
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "blocked"));
+  std::filesystem::remove_all(blocked);
+  const auto resumed = run("blocked", QuantisedFormat::kInt8, true);
+  ASSERT_TRUE(resumed.ok()) << resumed.status().to_string();
+  EXPECT_EQ(resumed->num_shards_resumed, 1);
+  EXPECT_EQ(resumed->num_quantised, 3);  // the head, too
+}
+
+}  // namespace
+}  // namespace heddle::checkpoint

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// QuantisedModules: how each module of a checkpoint is stored. The file's tensors decide:
+//
+//   P.qweight                               AWQ or GPTQ, by the config
+//   P.weight_packed                         compressed-tensors, packed integers
+//   P.weight F8_E4M3 and P.weight_scale_inv or P.weight_scale
+//   P.weight I8 and P.weight_scale
+//   P_blocks and P_scales                   MXFP4, for a tensor P without ".weight"
+//   anything else                           as it is
+//
+// What the config says beside that must agree: a module stored in a way its method does not have,
+// or one that it says is not quantised, is an error that names the module. A module the config does
+// not except that is plain all the same is taken as it is: that is how many published heads are.
+//
+// Threading: thread-compatible; refers to the source and the config.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "checkpoint/quantization_config.h"
+#include "checkpoint/weight_map.h"
+#include "quant/file_formats.h"
+
+namespace heddle::checkpoint {
+
+struct QuantisedModule {
+  quant::StoredMatrix matrix;
+  quant::RowFormat format;
+};
+
+class QuantisedModules {
+ public:
+  // `config` may be null: nothing is said.
+  QuantisedModules(const WeightSource& source, const QuantizationConfig* config);
+
+  // Whether the tensor exists in a quantised form.
+  [[nodiscard]] bool contains(std::string_view tensor) const;
+
+  // None when it is not quantised. `used` receives the names of the tensors it is made of.
+  // Error: as the header says, and as quant::row_format; names the module.
+  Result<std::optional<QuantisedModule>> find(const HubPiece& piece,
+                                              std::unordered_set<std::string>& used) const;
+
+  // Whether a stored tensor has no meaning to us though it belongs to a quantised module: scales of
+  // activations, biases of zeros that some exporters add.
+  [[nodiscard]] bool ignorable(std::string_view tensor) const;
+
+ private:
+  [[nodiscard]] std::optional<quant::FileLayout> layout_of(std::string_view tensor) const;
+
+  [[nodiscard]] bool has(const std::string& name) const { return names_.contains(name); }
+
+  Status check_agreement(const std::string& module, quant::FileLayout layout) const;
+  Result<TensorView> view(const std::string& name, std::unordered_set<std::string>& used) const;
+
+  const WeightSource& source_;
+  const QuantizationConfig* config_;
+  std::unordered_set<std::string> names_;
+};
+
+}  // namespace heddle::checkpoint

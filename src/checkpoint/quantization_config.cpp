@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/quantization_config.h"
+
+#include <algorithm>
+#include <array>
+#include <regex>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/config_reader.h"
+#include "checkpoint/readable.h"
+
+namespace heddle::checkpoint {
+
+namespace {
+
+using nlohmann::json;
+
+// Patterns come from the checkpoint: a broken one matches nothing, a long one is not tried.
+bool matches(const std::string& pattern, std::string_view text, bool whole) {
+  constexpr size_t kMaxPattern = 512;
+  if (pattern.size() > kMaxPattern) return false;
+  try {  // std::regex reports only by throwing
+    const std::regex expression(pattern, std::regex::ECMAScript);
+    const auto flags = std::regex_constants::match_continuous;
+    return whole ? std::regex_match(text.begin(), text.end(), expression)
+                 : std::regex_search(text.begin(), text.end(), expression, flags);
+  } catch (const std::regex_error&) {
+    return false;
+  }
+}
+
+// Shell patterns with '*' only; a match may end before a '.'.
+bool glob_matches(std::string_view pattern, std::string_view text) {
+  if (pattern.empty()) return text.empty() || text.front() == '.';
+  if (pattern.front() == '*') {
+    for (size_t skip = 0; skip <= text.size(); ++skip) {
+      if (glob_matches(pattern.substr(1), text.substr(skip))) return true;
+    }
+    return false;
+  }
+  return !text.empty() && text.front() == pattern.front() &&
+         glob_matches(pattern.substr(1), text.substr(1));
+}
+
+std::string_view without_model(std::string_view path) {
+  constexpr std::string_view kModel = "model.";
+  return path.starts_with(kModel) ? path.substr(kModel.size()) : path;
+}
+
+bool is_path_or_parent(std::string_view entry, std::string_view module) {
+  entry = without_model(entry);
+  module = without_model(module);
+  return module == entry ||
+         (module.size() > entry.size() && module.starts_with(entry) && module[entry.size()] == '.');
+}
+
+bool entry_ignores(QuantMethod method, const std::string& entry, std::string_view module) {
+  switch (method) {
+    case QuantMethod::kAwq:
+    case QuantMethod::kGptq:
+      return module.find(entry) != std::string_view::npos;
+    case QuantMethod::kFp8:
+    case QuantMethod::kInt8:
+      return is_path_or_parent(entry, module);
+    case QuantMethod::kCompressedTensors:
+      if (entry.starts_with("re:")) return matches(entry.substr(3), module, /*whole=*/false);
+      return entry == module || entry == "Linear";
+    case QuantMethod::kModelOpt:
+    case QuantMethod::kMxfp4:
+      return glob_matches(entry, module);
+  }
+  return false;
+}
+
+Result<QuantMethod> method_of(ConfigReader& reader) {
+  constexpr std::array kMethods = {
+      std::pair("awq", QuantMethod::kAwq),
+      std::pair("gptq", QuantMethod::kGptq),
+      std::pair("fp8", QuantMethod::kFp8),
+      std::pair("compressed-tensors", QuantMethod::kCompressedTensors),
+      std::pair("w8a8_int8", QuantMethod::kInt8),
+      std::pair("mxfp4", QuantMethod::kMxfp4),
+      std::pair("modelopt", QuantMethod::kModelOpt),
+  };
+  std::string name = reader.text("quant_method", std::string());
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (name.empty()) {  // older files do not say it
+    if (reader.has("bits") && reader.has("desc_act")) return QuantMethod::kGptq;
+    if (reader.has("w_bit") || (reader.has("zero_point") && reader.has("bits"))) {
+      return QuantMethod::kAwq;
+    }
+    if (reader.has("config_groups")) return QuantMethod::kCompressedTensors;
+    if (reader.has("activation_scheme")) return QuantMethod::kFp8;
+    if (reader.has("quant_algo")) return QuantMethod::kModelOpt;
+  }
+  for (const auto& [spelling, method] : kMethods) {
+    if (name == spelling) return method;
+  }
+  std::vector<std::string_view> served;
+  for (const auto& [spelling, method] : kMethods) served.emplace_back(spelling);
+  return unimplemented(
+      fmt::format("quant_method is {}; served are {}", readable(name), fmt::join(served, ", ")));
+}
+
+constexpr ConfigReader::IntegerRange kBits{1, 16};
+constexpr ConfigReader::IntegerRange kGroupSize{-1, int64_t{1} << 24};
+
+void read_awq(ConfigReader& reader, QuantizationConfig& config) {
+  config.bits =
+      static_cast<int>(reader.integer(reader.has("bits") ? "bits" : "w_bit", std::nullopt, kBits));
+  config.group_size =
+      reader.integer(reader.has("group_size") ? "group_size" : "q_group_size", 128, kGroupSize);
+  const std::string version = reader.text("version", std::string("gemm"));
+  if (config.bits != 4) {
+    reader.fail(unimplemented(fmt::format("AWQ with {} bits; 4 are served", config.bits)));
+  }
+  if (version != "gemm" && version != "GEMM") {
+    reader.fail(unimplemented(
+        fmt::format("AWQ version {} has another layout; \"gemm\" is served", readable(version))));
+  }
+  if (!reader.boolean("zero_point", true)) {
+    reader.fail(unimplemented("AWQ without zero points is not served"));
+  }
+  config.ignored = reader.texts("modules_to_not_convert");
+}
+
+void read_gptq(ConfigReader& reader, QuantizationConfig& config) {
+  config.bits = static_cast<int>(reader.integer("bits", std::nullopt, kBits));
+  config.group_size = reader.integer("group_size", 128, kGroupSize);
+  config.symmetric = reader.boolean("sym", false);
+  const std::string format = reader.text("checkpoint_format", std::string("gptq"));
+  config.zeros_less_one = format != "gptq_v2";
+  if (format != "gptq" && format != "gptq_v2") {
+    reader.fail(unimplemented(fmt::format(
+        "GPTQ checkpoint_format {} is not served; gptq and gptq_v2 are", readable(format))));
+  }
+  if (config.bits != 4 && config.bits != 8) {
+    reader.fail(unimplemented(fmt::format("GPTQ with {} bits; 4 and 8 are served", config.bits)));
+  }
+  const json* const dynamic = reader.object("dynamic");
+  if (dynamic == nullptr) return;
+  for (const auto& [key, value] : dynamic->items()) {
+    const bool negative = key.starts_with("-:");
+    const bool marked = negative || key.starts_with("+:");
+    ConfigReader inner = reader.narrowed({&value}, /*keep_own=*/false);
+    const int bits = negative ? 0 : static_cast<int>(inner.integer("bits", config.bits, kBits));
+    config.overrides.push_back({marked ? key.substr(2) : key, bits});
+  }
+}
+
+void read_fp8(ConfigReader& reader, QuantizationConfig& config) {
+  config.bits = 8;
+  const std::string format = reader.text("fmt", std::string("e4m3"));
+  if (format != "e4m3" && format != "float8_e4m3fn") {
+    reader.fail(unimplemented(fmt::format("FP8 fmt {}; e4m3 is served", readable(format))));
+  }
+  const std::vector<int64_t> block =
+      reader.integers("weight_block_size", {.low = 1, .high = 1 << 20});
+  if (block.size() == 2) {
+    config.block_rows = block[0];
+    config.block_columns = block[1];
+  } else if (!block.empty()) {
+    reader.fail("weight_block_size", "two numbers are needed");
+  }
+  config.ignored =
+      reader.texts(reader.has("ignored_layers") ? "ignored_layers" : "modules_to_not_convert");
+}
+
+void read_compressed_tensors(ConfigReader& reader, QuantizationConfig& config) {
+  const std::string format = reader.text("format", std::string("pack-quantized"));
+  config.ignored = reader.texts("ignore");
+  const auto check_format = [&](const std::string& name) {
+    constexpr std::array<std::string_view, 5> kServed = {
+        "pack-quantized", "float-quantized", "int-quantized", "naive-quantized", "mixed-precision"};
+    if (std::ranges::find(kServed, name) == kServed.end()) {
+      reader.fail(unimplemented(fmt::format("compressed-tensors format {} is not served; {} are",
+                                            readable(name), fmt::join(kServed, ", "))));
+    }
+  };
+  check_format(format);
+  const json* const groups = reader.object("config_groups");
+  if (groups == nullptr) {
+    reader.fail(invalid_argument("compressed-tensors without config_groups"));
+    return;
+  }
+  for (const auto& [key, value] : groups->items()) {
+    if (!value.is_object()) continue;
+    ConfigReader group = reader.narrowed({&value}, /*keep_own=*/false);
+    if (group.has("format")) check_format(group.text("format", std::string()));
+    const json* const weights = group.object("weights");
+    if (weights == nullptr) continue;
+    ConfigReader inner = reader.narrowed({weights}, /*keep_own=*/false);
+    // Tensors tell integers from floats and a scale a row from blocks; bits must be known.
+    config.bits = static_cast<int>(inner.integer("num_bits", 8, kBits));
+    const std::vector<int64_t> block =
+        inner.integers("block_structure", {.low = 1, .high = 1 << 20});
+    if (block.size() == 2) {
+      config.block_rows = block[0];
+      config.block_columns = block[1];
+    }
+  }
+}
+
+void read_modelopt(ConfigReader& reader, QuantizationConfig& config) {
+  const std::string algorithm = reader.text("quant_algo", std::string("FP8"));
+  if (algorithm != "FP8") {
+    reader.fail(
+        unimplemented(fmt::format("ModelOpt quant_algo {}; FP8 is served", readable(algorithm))));
+  }
+  config.ignored = reader.texts(reader.has("ignore") ? "ignore" : "exclude_modules");
+}
+
+}  // namespace
+
+const char* to_string(QuantMethod method) {
+  switch (method) {
+    case QuantMethod::kAwq:
+      return "awq";
+    case QuantMethod::kGptq:
+      return "gptq";
+    case QuantMethod::kFp8:
+      return "fp8";
+    case QuantMethod::kCompressedTensors:
+      return "compressed-tensors";
+    case QuantMethod::kInt8:
+      return "w8a8_int8";
+    case QuantMethod::kMxfp4:
+      return "mxfp4";
+    case QuantMethod::kModelOpt:
+      return "modelopt";
+  }
+  return "unknown";
+}
+
+bool QuantizationConfig::ignores(std::string_view module) const {
+  for (const Override& entry : overrides) {
+    if (entry.bits == 0 && matches(entry.pattern, module, /*whole=*/false)) return true;
+  }
+  return std::ranges::any_of(ignored, [&](const std::string& entry) {
+    return !entry.empty() && entry_ignores(method, entry, module);
+  });
+}
+
+int QuantizationConfig::bits_of(std::string_view module) const {
+  for (const Override& entry : overrides) {
+    if (entry.bits > 0 && matches(entry.pattern, module, /*whole=*/false)) return entry.bits;
+  }
+  return bits;
+}
+
+Result<QuantizationConfig> parse_quantization_config(const json& quantization) {
+  Status status;
+  ConfigReader reader({&quantization}, status);
+  const Result<QuantMethod> method = method_of(reader);
+  if (!method.ok()) return method.status().with_context("quantization_config");
+  QuantizationConfig config{.method = *method};
+  switch (config.method) {
+    case QuantMethod::kAwq:
+      read_awq(reader, config);
+      break;
+    case QuantMethod::kGptq:
+      read_gptq(reader, config);
+      break;
+    case QuantMethod::kFp8:
+      read_fp8(reader, config);
+      break;
+    case QuantMethod::kCompressedTensors:
+      read_compressed_tensors(reader, config);
+      break;
+    case QuantMethod::kInt8:
+      config.bits = 8;
+      config.ignored = reader.texts("modules_to_not_convert");
+      break;
+    case QuantMethod::kMxfp4:
+      config.ignored = reader.texts("modules_to_not_convert");
+      break;
+    case QuantMethod::kModelOpt:
+      read_modelopt(reader, config);
+      break;
+  }
+  if (!status.ok()) return status.with_context("quantization_config");
+  return config;
+}
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a checkpoint says about its quantisation: `quantization_config` of config.json and its older
+// spellings. The files' tensors decide how each module is stored (quantised_modules.h); this says
+// what they mean where tensors alone do not (bits, zero points), and what to expect of them.
+//
+// Threading: values.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <heddle/status.h>
+
+namespace heddle::checkpoint {
+
+enum class QuantMethod : uint8_t {
+  kAwq,
+  kGptq,
+  kFp8,
+  kCompressedTensors,
+  kInt8,
+  kMxfp4,
+  kModelOpt
+};
+
+[[nodiscard]] const char* to_string(QuantMethod method);  // as quant_method spells it
+
+struct QuantizationConfig {
+  QuantMethod method = QuantMethod::kFp8;
+  int bits = 4;
+  int64_t group_size = 0;      // of AWQ and GPTQ; -1: the whole row; 0: not said
+  bool symmetric = false;      // GPTQ: zero points are promised to be 2^(bits-1)
+  bool zeros_less_one = true;  // GPTQ version 1
+  int64_t block_rows = 128;    // of block scales
+  int64_t block_columns = 128;
+  std::vector<std::string> ignored;  // modules that stay as they are, in the method's own syntax
+
+  // GPTQ's per-module overrides, by regular expression. 0 bits: not quantised.
+  struct Override {
+    std::string pattern;
+    int bits = 0;
+  };
+
+  std::vector<Override> overrides;
+
+  // Whether the checkpoint says that `module` ("model.layers.0.mlp.gate") is not quantised. Each
+  // method matches in its own way: AWQ by any part of the path, FP8 by the path or a whole prefix
+  // of it (never `mlp.gate` for `mlp.gate_proj`), compressed-tensors by path, "re:" or class,
+  // ModelOpt and MXFP4 by globs.
+  [[nodiscard]] bool ignores(std::string_view module) const;
+
+  // Bits of a module's codes.
+  [[nodiscard]] int bits_of(std::string_view module) const;
+};
+
+// `quantization` is the object. Error: kUnimplemented for methods and variants that are not served,
+// listing those that are; kInvalidArgument for values out of range.
+Result<QuantizationConfig> parse_quantization_config(const nlohmann::json& quantization);
+
+}  // namespace heddle::checkpoint

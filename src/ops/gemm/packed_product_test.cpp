@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products with quantised weights, every kernel against the dequantised matrix.
+#include "ops/gemm/packed_product.h"
+
+#include <cmath>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "ops/gemm/fp8_product.h"
+#include "ops/gemm/grouped_linear.h"
+#include "ops/gemm/int8_product.h"
+#include "ops/gemm/linear.h"
+#include "ops/gemm/linear_reference.h"
+#include "ops/gemm/packed_test_data.h"
+#include "ops/gemm/product_test_data.h"
+#include "ops/simd/targets.h"
+
+// clang-format off
+#include <hwy/targets.h>  // after targets.h, which says what is compiled
+// clang-format on
+
+namespace heddle::ops {
+
+namespace {
+
+using quant::Scheme;
+using testing::GuardedTensor;
+using testing::PackedTensor;
+
+constexpr Scheme kSchemes[] = {Scheme::kInt4, Scheme::kInt8, Scheme::kFp8, Scheme::kFp8Block};
+
+Status run_linear(CpuContext& context, const TensorView& x, const TensorView& weight,
+                  const MutableTensorView& y, const TensorView& bias = {}) {
+  std::vector<std::byte> workspace(static_cast<size_t>(
+      linear_workspace_bytes(x.shape[0], x.shape[1], y.shape[1], weight.dtype, context.exact)));
+  return linear(context, {.x = x, .weight = weight, .bias = bias, .y = y, .workspace = workspace});
+}
+
+// x is rounded to 1/254 of the largest of its 64 columns: errors are taken relative to the norms.
+constexpr double kInt8Rounding = 1.0 / 200;
+
+void expect_near(const LinearReference& truth, const TensorView& x, const TensorView& w,
+                 const TensorView& y, bool rounded) {
+  const int64_t K = x.shape[1];
+  for (int64_t t = 0; t < y.shape[0]; ++t) {
+    double x_norm = 0;
+    for (int64_t k = 0; k < K; ++k) x_norm += std::pow(element_of(x, t, k), 2);
+    for (int64_t n = 0; n < y.shape[1]; ++n) {
+      double w_norm = 0;
+      for (int64_t k = 0; k < K; ++k) w_norm += std::pow(element_of(w, n, k), 2);
+      const auto i = static_cast<size_t>(t * y.shape[1] + n);
+      const double limit =
+          truth.magnitude[i] * static_cast<double>(K + 8) * 0x1p-24 +
+          (rounded ? kInt8Rounding * std::sqrt(x_norm * w_norm / static_cast<double>(K)) * 4 : 0);
+      ASSERT_TRUE(std::fabs(element_of(y, t, n) - truth.y[i]) <= limit + 1e-30) << fmt::format(
+          "y[{}, {}] = {}, expected {}, limit {}", t, n, element_of(y, t, n), truth.y[i], limit);
+    }
+  }
+}
+
+// Runs once per instruction set this machine has.
+class PackedProductTest : public ::testing::TestWithParam<int64_t> {
+ protected:
+  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
+
+  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+
+  device::ThreadPool pool_{2};
+};
+
+TEST_P(PackedProductTest, MatchesTheDequantisedMatrixInEveryMode) {
+  uint64_t seed = 1;
+  for (const Scheme scheme : kSchemes) {
+    for (const auto& [K, group] : {std::pair<int64_t, int64_t>{32, 32},
+                                   {160, 32},
+                                   {448, 64},
+                                   {640, 128},
+                                   {1312, 32},
+                                   {512, 256}}) {
+      const PackedTensor rounding({37, K}, scheme, group, ++seed, true);
+      const PackedTensor precise({37, K}, scheme, group, seed, false);
+      const Tensor w = precise.dequantised();
+      for (const int64_t T : {1, 2, 5, 33}) {
+        GuardedTensor x({T, K}, DType::kF32, 3);
+        GuardedTensor bias({37}, DType::kF32);
+        x.randomize(seed + 100);
+        bias.randomize(seed + 200);
+        const LinearReference truth = linear_reference(x.view(), w.view(), bias.view());
+        for (const auto& [exact, rounds] : {std::pair(true, true), {false, true}, {false, false}}) {
+          SCOPED_TRACE(fmt::format("scheme {}, K = {}, group {}, T = {}, exact {}, rounds {}",
+                                   static_cast<int>(scheme), K, group, T, exact, rounds));
+          CpuContext context(pool_, exact);
+          GuardedTensor y({T, 37}, DType::kF32, 5);
+          const PackedTensor& weight = rounds ? rounding : precise;
+          const Status status = run_linear(context, x.view(), weight.view(), y.view(), bias.view());
+          ASSERT_TRUE(status.ok()) << status.message();
+          expect_near(truth, x.view(), w.view(), y.view(),
+                      !exact && int8_product_takes(weight.rows()));
+          if (HasFatalFailure()) return;
+          EXPECT_TRUE(y.padding_untouched());
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PackedProductTest, ExactModeGivesTheBitsOfTheDequantisedMatrix) {
+  CpuContext context(pool_, true);
+  for (const Scheme scheme : kSchemes) {
+    const PackedTensor weight({53, 416}, scheme, 32, 5, true);
+    const Tensor w = weight.dequantised();
+    GuardedTensor x({7, 416}, DType::kF32);
+    x.randomize(9);
+    GuardedTensor y({7, 53}, DType::kF32), expected({7, 53}, DType::kF32);
+    ASSERT_TRUE(run_linear(context, x.view(), weight.view(), y.view()).ok());
+    ASSERT_TRUE(run_linear(context, x.view(), w.view(), expected.view()).ok());
+    for (int64_t i = 0; i < 7 * 53; ++i) {
+      ASSERT_EQ(y.view().as<float>()[i], expected.view().as<float>()[i]);
+    }
+  }
+}
+
+TEST_P(PackedProductTest, ARowAloneGivesItsBitsAmongOthers) {
+  CpuContext context(pool_);
+  for (const Scheme scheme : {Scheme::kInt4, Scheme::kInt8}) {
+    const PackedTensor weight({41, 384}, scheme, 32, 6, true);
+    GuardedTensor x({6, 384}, DType::kF32);
+    x.randomize(10);
+    GuardedTensor together({6, 41}, DType::kF32);
+    ASSERT_TRUE(run_linear(context, x.view(), weight.view(), together.view()).ok());
+    for (int64_t t = 0; t < 6; ++t) {
+      GuardedTensor alone({1, 41}, DType::kF32);
+      const TensorView row(x.view().row<float>(t), DType::kF32, {1, 384});
+      ASSERT_TRUE(run_linear(context, row, weight.view(), alone.view()).ok());
+      if (!int8_product_takes(weight.rows())) continue;
+      for (int64_t n = 0; n < 41; ++n) {
+        ASSERT_EQ(alone.view().as<float>()[n], together.view().row<float>(t)[n]);
+      }
+    }
+  }
+}
+
+TEST_P(PackedProductTest, ANanInARowOfXStaysInItsRow) {
+  CpuContext context(pool_);
+  const PackedTensor weight({24, 128}, Scheme::kInt4, 32, 6, true);
+  GuardedTensor x({2, 128}, DType::kF32);
+  x.randomize(10);
+  x.view().as<float>()[70] = testing::kNaN;
+  GuardedTensor y({2, 24}, DType::kF32);
+  ASSERT_TRUE(run_linear(context, x.view(), weight.view(), y.view()).ok());
+  for (int64_t n = 0; n < 24; ++n) {
+    EXPECT_TRUE(std::isnan(y.view().row<float>(0)[n]));
+    EXPECT_FALSE(std::isnan(y.view().row<float>(1)[n]));
+  }
+}
+
+TEST_P(PackedProductTest, AWeightOfSeveralPartsIsOneProduct) {
+  CpuContext context(pool_);
+  const PackedTensor first({16, 96}, Scheme::kInt4, 32, 1, false);
+  const PackedTensor second({9, 96}, Scheme::kFp8, 32, 2, false);
+  GuardedTensor plain({3, 96}, DType::kBf16);
+  plain.randomize(3);
+  quant::PackedWeight all;
+  all.parts.push_back({.first_row = 0, .num_rows = 16, .packed = first.rows()});
+  all.parts.push_back({.first_row = 16, .num_rows = 3, .plain = plain.view()});
+  all.parts.push_back({.first_row = 19, .num_rows = 9, .packed = second.rows()});
+  TensorView weight(nullptr, DType::kPacked, {28, 96});
+  weight.packed = &all;
+  for (const int64_t T : {1, 40}) {
+    GuardedTensor x({T, 96}, DType::kF32);
+    x.randomize(4);
+    GuardedTensor y({T, 28}, DType::kF32, 2);
+    ASSERT_TRUE(run_linear(context, x.view(), weight, y.view()).ok());
+    const Tensor first_floats = first.dequantised();
+    const Tensor second_floats = second.dequantised();
+    const auto expected = [&](int64_t row, int64_t n) {
+      double sum = 0;
+      for (int64_t k = 0; k < 96; ++k) {
+        const double value = n < 16   ? element_of(first_floats.view(), n, k)
+                             : n < 19 ? element_of(plain.view(), n - 16, k)
+                                      : element_of(second_floats.view(), n - 19, k);
+        sum += element_of(x.view(), row, k) * value;
+      }
+      return sum;
+    };
+    for (int64_t t = 0; t < T; ++t) {
+      for (int64_t n = 0; n < 28; ++n) {
+        // The plain part may round x to bf16.
+        ASSERT_NEAR(y.view().row<float>(t)[n], expected(t, n), n >= 16 && n < 19 ? 0.05 : 1e-4);
+      }
+    }
+  }
+}
+
+TEST_P(PackedProductTest, ExpertsAreQuantisedAlikeOrRefused) {
+  CpuContext context(pool_);
+  constexpr int64_t E = 3, N = 40, K = 128, R = 7;
+  const int32_t offsets[] = {0, 2, 2, 7};
+  const TensorView row_offsets(offsets, DType::kI32, {E + 1});
+  GuardedTensor x({R, K}, DType::kF32);
+  x.randomize(12);
+  std::vector<std::byte> workspace(
+      static_cast<size_t>(grouped_linear_workspace_bytes(R, E, K, DType::kPacked, false)));
+  for (const Scheme scheme : kSchemes) {
+    const PackedTensor weight({E, N, K}, scheme, 32, 4, false);
+    const Tensor w = weight.dequantised();
+    GuardedTensor y({R, N}, DType::kF32);
+    const Status status = grouped_linear(context, {.x = x.view(),
+                                                   .weight = weight.view(),
+                                                   .row_offsets = row_offsets,
+                                                   .y = y.view(),
+                                                   .workspace = workspace});
+    ASSERT_TRUE(status.ok()) << status.message();
+    for (int64_t r = 0; r < R; ++r) {
+      const int64_t e = r < 2 ? 0 : 2;
+      for (int64_t n = 0; n < N; ++n) {
+        double sum = 0;
+        for (int64_t k = 0; k < K; ++k) {
+          sum += element_of(x.view(), r, k) *
+                 static_cast<double>(w.span<float>()[static_cast<size_t>((e * N + n) * K + k)]);
+        }
+        ASSERT_NEAR(y.view().row<float>(r)[n], sum, 1e-4);
+      }
+    }
+  }
+  const PackedTensor one({1, N, K}, Scheme::kInt4, 32, 4, false);
+  const PackedTensor two({2, N, K}, Scheme::kInt8, 32, 4, false);
+  quant::PackedWeight mixed;
+  mixed.parts.push_back({.num_rows = N, .packed = one.rows()});
+  mixed.parts.push_back({.first_row = N, .num_rows = 2 * N, .packed = two.rows()});
+  TensorView weight(nullptr, DType::kPacked, {E, N, K});
+  weight.packed = &mixed;
+  GuardedTensor y({R, N}, DType::kF32);
+  const Status status = grouped_linear(context, {.x = x.view(),
+                                                 .weight = weight,
+                                                 .row_offsets = row_offsets,
+                                                 .y = y.view(),
+                                                 .workspace = workspace});
+  EXPECT_NE(status.message().find("all experts must be quantised alike"), std::string::npos)
+      << status.message();
+}
+
+// A kernel that doubles its input's doubles must double its output, and zero must give the bias.
+TEST_P(PackedProductTest, ScalingXByTwoScalesYByTwo) {
+  CpuContext context(pool_);
+  for (const Scheme scheme : kSchemes) {
+    const PackedTensor weight({17, 224}, scheme, 32, 8, true);
+    GuardedTensor x({1, 224}, DType::kF32);
+    x.randomize(13);
+    GuardedTensor once({1, 17}, DType::kF32), twice({1, 17}, DType::kF32);
+    ASSERT_TRUE(run_linear(context, x.view(), weight.view(), once.view()).ok());
+    for (int64_t k = 0; k < 224; ++k) x.view().as<float>()[k] *= 2;
+    ASSERT_TRUE(run_linear(context, x.view(), weight.view(), twice.view()).ok());
+    for (int64_t n = 0; n < 17; ++n) {
+      EXPECT_EQ(2 * once.view().as<float>()[n], twice.view().as<float>()[n]);
+    }
+    for (int64_t k = 0; k < 224; ++k) x.view().as<float>()[k] = 0;
+    GuardedTensor bias({17}, DType::kF32);
+    bias.randomize(14);
+    ASSERT_TRUE(run_linear(context, x.view(), weight.view(), once.view(), bias.view()).ok());
+    for (int64_t n = 0; n < 17; ++n) {
+      EXPECT_EQ(once.view().as<float>()[n], bias.view().as<float>()[n]);
+    }
+  }
+}
+
+// The MXFP4 codes of the 8-bit kernel: every code, every power.
+TEST(Int8ProductTest, Mxfp4GoesThroughItsTable) {
+  if (!has_int8_products()) GTEST_SKIP() << "this CPU has no 8-bit dot products";
+  constexpr int64_t K = 192;
+  quant::UnpackedMatrix matrix{.format = {.code = quant::Code::kE2M1,
+                                          .scale = quant::ScaleType::kE8M0,
+                                          .K = K,
+                                          .group_size = 32},
+                               .N = 6};
+  for (int64_t i = 0; i < 6 * K; ++i) matrix.codes.push_back(static_cast<uint8_t>(i % 16));
+  for (int64_t i = 0; i < 6 * K / 32; ++i) {
+    matrix.scales.push_back(static_cast<std::byte>(120 + i % 12));
+  }
+  const PackedTensor weight({6, K}, matrix, true);
+  ASSERT_TRUE(int8_product_takes(weight.rows()));
+  const Tensor w = weight.dequantised();
+  device::ThreadPool pool(1);
+  CpuContext context(pool);
+  GuardedTensor x({3, K}, DType::kF32);
+  x.randomize(3);
+  GuardedTensor y({3, 6}, DType::kF32);
+  ASSERT_TRUE(run_linear(context, x.view(), weight.view(), y.view()).ok());
+  expect_near(linear_reference(x.view(), w.view(), {}), x.view(), w.view(), y.view(), true);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, PackedProductTest,
+                         ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+                         [](const ::testing::TestParamInfo<int64_t>& target) {
+                           return std::string(hwy::TargetName(target.param));
+                         });
+
+}  // namespace
+}  // namespace heddle::ops

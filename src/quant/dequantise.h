@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packed rows back to numbers, exactly as their format says: an exact difference of code and zero
+// point, times the scale, rounded once to fp32. What fp32 and exact runs, prefill and the tests
+// multiply with; only a few rows or columns at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "quant/packed_rows.h"
+
+namespace heddle::quant {
+
+// One element, by the definition. For tests and tools.
+[[nodiscard]] float dequantised_element(const PackedRows& rows, int64_t row, int64_t k);
+
+// The scale of one group of a row.
+[[nodiscard]] float scale_of(const PackedRows& rows, int64_t row, int64_t group);
+
+// Columns [first, first + count) of a row. `first` is a multiple of 128. The same bits as
+// dequantised_element(). Cost: a few columns a nanosecond.
+void dequantise_row(const PackedRows& rows, int64_t row, int64_t first, int64_t count,
+                    float* target);
+
+}  // namespace heddle::quant

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quant/file_formats.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+#include "quant/dequantise.h"
+#include "quant/small_floats.h"
+
+namespace heddle::quant {
+
+namespace {
+
+constexpr int kAwqNibble[8] = {0, 4, 1, 5, 2, 6, 3, 7};  // where column n of eight lies
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+uint32_t word_at(const TensorView& tensor, int64_t index) {
+  uint32_t word;
+  std::memcpy(&word, tensor.as<std::byte>() + 4 * index, sizeof(word));
+  return word;
+}
+
+Status expect_shape(const char* name, const TensorView& tensor, const Shape& shape) {
+  if (tensor.shape == shape) return ok_status();
+  return invalid_argument(fmt::format("{} has shape {}, {} is needed", name,
+                                      tensor.shape.to_string(), shape.to_string()));
+}
+
+Status expect_dtype(const char* name, const TensorView& tensor, DType dtype) {
+  if (tensor.dtype == dtype) return ok_status();
+  return invalid_argument(
+      fmt::format("{} is {}, {} is needed", name, to_string(tensor.dtype), to_string(dtype)));
+}
+
+Result<ScaleType> scale_type(const TensorView& scales) {
+  switch (scales.dtype) {
+    case DType::kF32:
+      return ScaleType::kF32;
+    case DType::kBf16:
+      return ScaleType::kBf16;
+    case DType::kF16:
+      return ScaleType::kF16;
+    default:
+      return invalid_argument(fmt::format("scales are {}, float32, bfloat16 or float16 is needed",
+                                          to_string(scales.dtype)));
+  }
+}
+
+// Groups of equal size along K, from the number of scales.
+Result<int64_t> group_size_of(int64_t K, int64_t num_groups) {
+  if (num_groups < 1 || K % num_groups != 0) {
+    return invalid_argument(fmt::format(
+        "the group size does not divide the width: {} columns in {} groups", K, num_groups));
+  }
+  return K / num_groups;
+}
+
+// The group of every column, or none where the groups are consecutive anyway.
+Result<std::shared_ptr<const std::vector<int32_t>>> read_group_index(const TensorView& tensor,
+                                                                     int64_t K,
+                                                                     int64_t num_groups) {
+  std::shared_ptr<const std::vector<int32_t>> none;
+  if (tensor.data == nullptr) return none;
+  HEDDLE_RETURN_IF_ERROR(expect_shape("g_idx", tensor, {K}));
+  HEDDLE_RETURN_IF_ERROR(expect_dtype("g_idx", tensor, DType::kI32));
+  auto index = std::make_shared<std::vector<int32_t>>(static_cast<size_t>(K));
+  std::memcpy(index->data(), tensor.data, static_cast<size_t>(4 * K));
+  bool consecutive = K % num_groups == 0;
+  for (int64_t k = 0; k < K; ++k) {
+    const int32_t group = (*index)[static_cast<size_t>(k)];
+    if (group < 0 || group >= num_groups) {
+      return invalid_argument(
+          fmt::format("g_idx[{}] is {}, there are {} groups of scales", k, group, num_groups));
+    }
+    consecutive = consecutive && group == k / (K / num_groups);
+  }
+  if (consecutive) return none;
+  return std::shared_ptr<const std::vector<int32_t>>(std::move(index));
+}
+
+Result<RowFormat> awq_format(const StoredMatrix& m) {
+  if (m.N % 8 != 0) {
+    return invalid_argument(fmt::format("{} rows do not pack into words of eight", m.N));
+  }
+  HEDDLE_RETURN_IF_ERROR(expect_dtype("qweight", m.codes, DType::kI32));
+  HEDDLE_RETURN_IF_ERROR(expect_shape("qweight", m.codes, {m.K, m.N / 8}));
+  const int64_t groups = m.scales.shape.rank() == 2 ? m.scales.shape[0] : 0;
+  HEDDLE_RETURN_IF_ERROR(expect_shape("scales", m.scales, {groups, m.N}));
+  HEDDLE_RETURN_IF_ERROR(expect_dtype("qzeros", m.zeros, DType::kI32));
+  HEDDLE_RETURN_IF_ERROR(expect_shape("qzeros", m.zeros, {groups, m.N / 8}));
+  RowFormat format{.code = Code::kU4, .K = m.K, .has_zeros = true};
+  HEDDLE_ASSIGN_OR_RETURN(format.group_size, group_size_of(m.K, groups));
+  HEDDLE_ASSIGN_OR_RETURN(format.scale, scale_type(m.scales));
+  return format;
+}
+
+Result<RowFormat> gptq_format(const StoredMatrix& m) {
+  const int64_t per_word = 32 / m.bits;
+  if (m.K % per_word != 0 || m.N % per_word != 0) {
+    return invalid_argument(
+        fmt::format("[{}, {}] does not pack into words of {}", m.N, m.K, per_word));
+  }
+  HEDDLE_RETURN_IF_ERROR(expect_dtype("qweight", m.codes, DType::kI32));
+  HEDDLE_RETURN_IF_ERROR(expect_shape("qweight", m.codes, {m.K / per_word, m.N}));
+  const int64_t groups = m.scales.shape.rank() == 2 ? m.scales.shape[0] : 0;
+  HEDDLE_RETURN_IF_ERROR(expect_shape("scales", m.scales, {groups, m.N}));
+  HEDDLE_RETURN_IF_ERROR(expect_dtype("qzeros", m.zeros, DType::kI32));
+  HEDDLE_RETURN_IF_ERROR(expect_shape("qzeros", m.zeros, {groups, m.N / per_word}));
+  RowFormat format{.code = m.bits == 4 ? Code::kU4 : Code::kU8, .K = m.K};
+  format.has_zeros = !m.symmetric;
+  format.constant_zero = m.symmetric ? static_cast<uint8_t>(1 << (m.bits - 1)) : 0;
+  HEDDLE_ASSIGN_OR_RETURN(format.scale, scale_type(m.scales));
+  if (groups < 1) return invalid_argument("scales are empty");
+  HEDDLE_ASSIGN_OR_RETURN(format.group_index, read_group_index(m.group_index, m.K, groups));
+  if (format.group_index != nullptr) {
+    format.num_indexed_groups = groups;
+    format.group_size = ceil_div(m.K, groups);
+  } else {
+    HEDDLE_ASSIGN_OR_RETURN(format.group_size, group_size_of(m.K, groups));
+  }
+  return format;
+}
+
+Result<RowFormat> pack_quantized_format(const StoredMatrix& m) {
+  const int64_t per_word = 32 / m.bits;
+  HEDDLE_RETURN_IF_ERROR(expect_dtype("weight_packed", m.codes, DType::kI32));
+  HEDDLE_RETURN_IF_ERROR(expect_shape("weight_packed", m.codes, {m.N, ceil_div(m.K, per_word)}));
+  const int64_t groups = m.scales.shape.rank() == 2 ? m.scales.shape[1] : 0;
+  HEDDLE_RETURN_IF_ERROR(expect_shape("weight_scale", m.scales, {m.N, groups}));
+  RowFormat format{.code = m.bits == 4 ? Code::kU4 : Code::kU8, .K = m.K};
+  format.has_zeros = m.zeros.data != nullptr;
+  format.constant_zero = format.has_zeros ? 0 : static_cast<uint8_t>(1 << (m.bits - 1));
+  if (format.has_zeros) {
+    HEDDLE_RETURN_IF_ERROR(expect_dtype("weight_zero_point", m.zeros, DType::kI32));
+    HEDDLE_RETURN_IF_ERROR(
+        expect_shape("weight_zero_point", m.zeros, {ceil_div(m.N, per_word), groups}));
+  }
+  HEDDLE_ASSIGN_OR_RETURN(format.scale, scale_type(m.scales));
+  if (groups < 1) return invalid_argument("weight_scale is empty");
+  HEDDLE_ASSIGN_OR_RETURN(format.group_index, read_group_index(m.group_index, m.K, groups));
+  if (format.group_index != nullptr) {
+    format.num_indexed_groups = groups;
+    format.group_size = ceil_div(m.K, groups);
+  } else {
+    HEDDLE_ASSIGN_OR_RETURN(format.group_size, group_size_of(m.K, groups));
+  }
+  return format;
+}
+
+Result<RowFormat> byte_format(const StoredMatrix& m) {
+  const bool floats = m.layout == FileLayout::kE4M3;
+  HEDDLE_RETURN_IF_ERROR(expect_dtype("weight", m.codes, floats ? DType::kF8E4M3 : DType::kI8));
+  HEDDLE_RETURN_IF_ERROR(expect_shape("weight", m.codes, {m.N, m.K}));
+  RowFormat format{.code = floats ? Code::kE4M3 : Code::kU8,
+                   .K = m.K,
+                   .group_size = m.K,
+                   .constant_zero = floats ? uint8_t{0} : uint8_t{128}};
+  HEDDLE_ASSIGN_OR_RETURN(format.scale, scale_type(m.scales));
+  const Shape& shape = m.scales.shape;
+  const int64_t count = shape.num_elements();
+  const bool one = count == 1 && shape.rank() <= 1;
+  const bool per_row = count == m.N && (shape.rank() == 1 ||
+                                        (shape.rank() == 2 && shape[1] == 1 && shape[0] == m.N));
+  const Shape blocks{ceil_div(m.N, m.block_rows), ceil_div(m.K, m.block_columns)};
+  if (one || per_row) return format;
+  if (floats && shape == blocks) {
+    format.group_size = m.block_columns;
+    return format;
+  }
+  return invalid_argument(fmt::format(
+      "scales have shape {}; a weight of [{}, {}] takes one number, [{}, 1]{}", shape.to_string(),
+      m.N, m.K, m.N, floats ? fmt::format(" or {}", blocks.to_string()) : ""));
+}
+
+Result<RowFormat> mxfp4_format(const StoredMatrix& m) {
+  HEDDLE_RETURN_IF_ERROR(expect_dtype("blocks", m.codes, DType::kU8));
+  HEDDLE_RETURN_IF_ERROR(expect_dtype("scales", m.scales, DType::kU8));
+  const auto fits = [&](const TensorView& tensor, int64_t width) {
+    const Shape& shape = tensor.shape;
+    return shape.num_elements() == m.N * width;
+  };
+  if (m.K % 32 != 0 || !fits(m.codes, m.K / 2) || !fits(m.scales, m.K / 32)) {
+    return invalid_argument(
+        fmt::format("blocks {} and scales {} do not hold {} rows of {} columns in blocks of 32",
+                    m.codes.shape.to_string(), m.scales.shape.to_string(), m.N, m.K));
+  }
+  return RowFormat{.code = Code::kE2M1, .scale = ScaleType::kE8M0, .K = m.K, .group_size = 32};
+}
+
+// `values[i]` for i of [0, count): bits b*i.. of the words from `word` on.
+uint32_t field(uint32_t word, int64_t index, int bits) {
+  return (word >> (bits * index)) & ((1u << bits) - 1);
+}
+
+void allocate(UnpackedMatrix& out) {
+  const RowFormat& format = out.format;
+  out.codes.resize(static_cast<size_t>(out.N * format.K));
+  out.scales.resize(static_cast<size_t>(out.N * format.scale_bytes()));
+  if (format.has_zeros) out.zeros.resize(static_cast<size_t>(out.N * format.num_groups()));
+}
+
+// Scales [groups, N] of the file become [N, groups].
+void transpose_scales(const StoredMatrix& m, UnpackedMatrix& out) {
+  const int64_t groups = out.format.num_groups();
+  const auto width = static_cast<size_t>(bytes_of(m.scales.dtype, 1));
+  const auto* from = m.scales.as<std::byte>();
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t n = 0; n < m.N; ++n) {
+      std::memcpy(out.scales.data() + static_cast<size_t>(n * groups + g) * width,
+                  from + static_cast<size_t>(g * m.N + n) * width, width);
+    }
+  }
+}
+
+void copy_scales(const StoredMatrix& m, UnpackedMatrix& out) {
+  std::memcpy(out.scales.data(), m.scales.data, out.scales.size());
+}
+
+void unpack_awq(const StoredMatrix& m, UnpackedMatrix& out) {
+  const int64_t words = m.N / 8;
+  for (int64_t k = 0; k < m.K; ++k) {
+    for (int64_t c = 0; c < words; ++c) {
+      const uint32_t word = word_at(m.codes, k * words + c);
+      for (int64_t i = 0; i < 8; ++i) {
+        out.codes[static_cast<size_t>((8 * c + i) * m.K + k)] =
+            static_cast<uint8_t>(field(word, kAwqNibble[i], 4));
+      }
+    }
+  }
+  const int64_t groups = out.format.num_groups();
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t n = 0; n < m.N; ++n) {
+      out.zeros[static_cast<size_t>(n * groups + g)] =
+          static_cast<uint8_t>(field(word_at(m.zeros, g * words + n / 8), kAwqNibble[n % 8], 4));
+    }
+  }
+  transpose_scales(m, out);
+}
+
+Status unpack_gptq(const StoredMatrix& m, UnpackedMatrix& out) {
+  const int64_t per_word = 32 / m.bits;
+  for (int64_t r = 0; r < m.K / per_word; ++r) {
+    for (int64_t n = 0; n < m.N; ++n) {
+      const uint32_t word = word_at(m.codes, r * m.N + n);
+      for (int64_t j = 0; j < per_word; ++j) {
+        out.codes[static_cast<size_t>(n * m.K + r * per_word + j)] =
+            static_cast<uint8_t>(field(word, j, m.bits));
+      }
+    }
+  }
+  transpose_scales(m, out);
+  const int64_t groups = out.format.num_groups();
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t n = 0; n < m.N; ++n) {
+      const uint32_t word = word_at(m.zeros, g * (m.N / per_word) + n / per_word);
+      // Masked before the one is added and not after, as the reference does it: 15 means 16.
+      const uint32_t zero = field(word, n % per_word, m.bits) + (m.zeros_less_one ? 1u : 0u);
+      if (m.symmetric && zero != out.format.constant_zero) {
+        return data_loss(fmt::format(
+            "the zero point of row {}, group {} is {}, a symmetric checkpoint of {} bits has {}; "
+            "checkpoint_format may be wrong (gptq stores one less than gptq_v2)",
+            n, g, zero, m.bits, out.format.constant_zero));
+      }
+      if (zero > 255) {
+        return data_loss(
+            fmt::format("the zero point of row {}, group {} is {}, beyond 8 bits", n, g, zero));
+      }
+      if (!m.symmetric) out.zeros[static_cast<size_t>(n * groups + g)] = static_cast<uint8_t>(zero);
+    }
+  }
+  return ok_status();
+}
+
+void unpack_pack_quantized(const StoredMatrix& m, UnpackedMatrix& out) {
+  const int64_t per_word = 32 / m.bits;
+  const int64_t words = ceil_div(m.K, per_word);
+  for (int64_t n = 0; n < m.N; ++n) {
+    for (int64_t k = 0; k < m.K; ++k) {
+      out.codes[static_cast<size_t>(n * m.K + k)] = static_cast<uint8_t>(
+          field(word_at(m.codes, n * words + k / per_word), k % per_word, m.bits));
+    }
+  }
+  copy_scales(m, out);
+  if (!out.format.has_zeros) return;
+  const int64_t groups = out.format.num_groups();
+  for (int64_t n = 0; n < m.N; ++n) {
+    for (int64_t g = 0; g < groups; ++g) {
+      out.zeros[static_cast<size_t>(n * groups + g)] = static_cast<uint8_t>(
+          field(word_at(m.zeros, n / per_word * groups + g), n % per_word, m.bits));
+    }
+  }
+}
+
+Status unpack_bytes(const StoredMatrix& m, UnpackedMatrix& out) {
+  std::memcpy(out.codes.data(), m.codes.data, out.codes.size());
+  if (m.layout == FileLayout::kInt8) {
+    for (uint8_t& code : out.codes) code ^= 0x80;  // v + 128
+  } else {
+    for (size_t i = 0; i < out.codes.size(); ++i) {
+      if ((out.codes[i] & 0x7f) != 0x7f) continue;
+      const auto index = static_cast<int64_t>(i);
+      return data_loss(fmt::format("weight[{}, {}] is not a number", index / m.K, index % m.K));
+    }
+  }
+  // One number, one a row or one a block of rows: repeated for every row.
+  const int64_t groups = out.format.num_groups();
+  const int64_t stored_rows = m.scales.shape.num_elements() / groups;
+  const int64_t rows_each = stored_rows == 1 ? m.N : stored_rows == m.N ? 1 : m.block_rows;
+  const int64_t bytes = out.format.scale_bytes();
+  for (int64_t n = 0; n < m.N; ++n) {
+    std::memcpy(out.scales.data() + n * bytes, m.scales.as<std::byte>() + n / rows_each * bytes,
+                static_cast<size_t>(bytes));
+  }
+  return ok_status();
+}
+
+void unpack_mxfp4(const StoredMatrix& m, UnpackedMatrix& out) {
+  const auto* blocks = m.codes.as<uint8_t>();
+  for (int64_t i = 0; i < m.N * m.K / 2; ++i) {
+    out.codes[static_cast<size_t>(2 * i)] = blocks[i] & 15;
+    out.codes[static_cast<size_t>(2 * i + 1)] = blocks[i] >> 4;
+  }
+  copy_scales(m, out);
+}
+
+Status check_scales(const UnpackedMatrix& matrix) {
+  PackedRows rows{.format = matrix.format, .num_rows = matrix.N};
+  rows.scales = const_cast<std::byte*>(matrix.scales.data());
+  for (int64_t n = 0; n < matrix.N; ++n) {
+    for (int64_t g = 0; g < matrix.format.num_groups(); ++g) {
+      const float scale = scale_of(rows, n, g);
+      if (!std::isfinite(scale)) {
+        return data_loss(fmt::format("the scale of row {}, group {} is {}", n, g, scale));
+      }
+    }
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+const char* to_string(FileLayout layout) {
+  switch (layout) {
+    case FileLayout::kAwq:
+      return "AWQ";
+    case FileLayout::kGptq:
+      return "GPTQ";
+    case FileLayout::kPackQuantized:
+      return "compressed-tensors pack-quantized";
+    case FileLayout::kE4M3:
+      return "FP8";
+    case FileLayout::kInt8:
+      return "INT8";
+    case FileLayout::kMxfp4:
+      return "MXFP4";
+  }
+  return "unknown";
+}
+
+Result<RowFormat> row_format(const StoredMatrix& matrix) {
+  if ((matrix.layout == FileLayout::kGptq || matrix.layout == FileLayout::kPackQuantized) &&
+      matrix.bits != 4 && matrix.bits != 8) {
+    return unimplemented(
+        fmt::format("{} with {} bits; 4 and 8 are served", to_string(matrix.layout), matrix.bits));
+  }
+  switch (matrix.layout) {
+    case FileLayout::kAwq:
+      return awq_format(matrix);
+    case FileLayout::kGptq:
+      return gptq_format(matrix);
+    case FileLayout::kPackQuantized:
+      return pack_quantized_format(matrix);
+    case FileLayout::kE4M3:
+    case FileLayout::kInt8:
+      return byte_format(matrix);
+    case FileLayout::kMxfp4:
+      return mxfp4_format(matrix);
+  }
+  HEDDLE_CHECK(false && "unknown layout");
+}
+
+Result<UnpackedMatrix> unpack(const StoredMatrix& matrix, const RowFormat& format) {
+  UnpackedMatrix out{.format = format, .N = matrix.N};
+  allocate(out);
+  switch (matrix.layout) {
+    case FileLayout::kAwq:
+      unpack_awq(matrix, out);
+      break;
+    case FileLayout::kGptq:
+      HEDDLE_RETURN_IF_ERROR(unpack_gptq(matrix, out));
+      break;
+    case FileLayout::kPackQuantized:
+      unpack_pack_quantized(matrix, out);
+      break;
+    case FileLayout::kE4M3:
+    case FileLayout::kInt8:
+      HEDDLE_RETURN_IF_ERROR(unpack_bytes(matrix, out));
+      break;
+    case FileLayout::kMxfp4:
+      unpack_mxfp4(matrix, out);
+      break;
+  }
+  HEDDLE_RETURN_IF_ERROR(check_scales(out));
+  return out;
+}
+
+AwqTensors pack_awq(const UnpackedMatrix& matrix) {
+  const RowFormat& format = matrix.format;
+  HEDDLE_CHECK(format.code == Code::kU4 && format.has_zeros && format.scale == ScaleType::kF16);
+  HEDDLE_CHECK_EQ(matrix.N % 8, 0);
+  const int64_t N = matrix.N;
+  const int64_t K = format.K;
+  const int64_t groups = format.num_groups();
+  AwqTensors out;
+  out.qweight.resize(static_cast<size_t>(K * N / 8));
+  out.qzeros.resize(static_cast<size_t>(groups * N / 8));
+  out.scales.resize(static_cast<size_t>(groups * N));
+  const auto put = [&](std::vector<uint32_t>& words, int64_t row, int64_t n, uint8_t value) {
+    words[static_cast<size_t>(row * (N / 8) + n / 8)] |= static_cast<uint32_t>(value)
+                                                         << (4 * kAwqNibble[n % 8]);
+  };
+  for (int64_t n = 0; n < N; ++n) {
+    for (int64_t k = 0; k < K; ++k) {
+      put(out.qweight, k, n, matrix.codes[static_cast<size_t>(n * K + k)]);
+    }
+    for (int64_t g = 0; g < groups; ++g) {
+      put(out.qzeros, g, n, matrix.zeros[static_cast<size_t>(n * groups + g)]);
+      std::memcpy(&out.scales[static_cast<size_t>(g * N + n)],
+                  matrix.scales.data() + 2 * (n * groups + g), 2);
+    }
+  }
+  return out;
+}
+
+}  // namespace heddle::quant

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layouts quantised matrices have in checkpoint files, and reading them. A StoredMatrix names
+// the tensors of one module; its row format follows from their shapes alone, so that memory can be
+// planned before anything is read.
+//
+//   kAwq            qweight i32 [K, N/8], qzeros i32 [K/G, N/8], scales [K/G, N]. Nibble i of a
+//   word
+//                   is column 0,2,4,6,1,3,5,7 of its eight. W = (q - z) * s.
+//   kGptq           qweight i32 [K/f, N], qzeros i32 [K/G, N/f], scales [K/G, N], g_idx i32 [K];
+//                   f = 32 / bits, in order. Version 1 stores z - 1. Frantar et al.,
+//                   arXiv:2210.17323
+//   kPackQuantized  weight_packed i32 [N, K/f] with an offset of 2^(bits-1), weight_scale [N, K/G],
+//                   zero points packed along N
+//   kE4M3           weight [N, K]; scale: one number, one a row, or one a block of rows and columns
+//   kInt8           weight i8 [N, K], symmetric; scale: one number or one a row
+//   kMxfp4          blocks u8 [N.., K/32, 16], low nibble first; scales u8 [N.., K/32], powers of
+//   two
+//
+// Packed words are unsigned however the file calls them. Data need not be aligned.
+#pragma once
+
+#include <cstdint>
+
+#include <heddle/status.h>
+
+#include "quant/unpacked.h"
+
+namespace heddle::quant {
+
+enum class FileLayout : uint8_t { kAwq, kGptq, kPackQuantized, kE4M3, kInt8, kMxfp4 };
+
+[[nodiscard]] const char* to_string(FileLayout layout);  // "AWQ", ...
+
+struct StoredMatrix {
+  FileLayout layout = FileLayout::kInt8;
+  int64_t N = 0;  // rows; of all experts where one tensor holds them
+  int64_t K = 0;
+  int bits = 4;                 // of kGptq and kPackQuantized
+  bool zeros_less_one = false;  // kGptq version 1
+  bool symmetric = false;       // kGptq: the zero points are promised to be 2^(bits-1)
+  int64_t block_rows = 128;     // kE4M3 with block scales
+  int64_t block_columns = 128;
+
+  TensorView codes;
+  TensorView scales;
+  TensorView zeros;        // where the file has them
+  TensorView group_index;  // likewise
+};
+
+// Checks every shape and dtype, and reads the group index. Error: kInvalidArgument, naming the
+// tensor and what it should be.
+Result<RowFormat> row_format(const StoredMatrix& matrix);
+
+// Error: kDataLoss for scales or codes that are not finite, zero points that break the format's
+// promise. Memory: one byte a code. Cost: about a nanosecond a code on one thread.
+Result<UnpackedMatrix> unpack(const StoredMatrix& matrix, const RowFormat& format);
+
+// An AWQ module's tensors, from a matrix of code kU4 with zero points, fp16 scales and a number of
+// rows that eight divides. unpack() gives the matrix back.
+struct AwqTensors {
+  std::vector<uint32_t> qweight;  // [K, N/8]
+  std::vector<uint32_t> qzeros;   // [K/G, N/8]
+  std::vector<uint16_t> scales;   // [K/G, N]
+};
+
+[[nodiscard]] AwqTensors pack_awq(const UnpackedMatrix& matrix);
+
+}  // namespace heddle::quant

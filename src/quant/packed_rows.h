@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a quantised weight lies in memory: PackedRows, a matrix [N, K] of small codes with a scale
+// (and a zero point) for every group of a row. Every checkpoint format becomes this one:
+//
+//     W[n, k] = (value(code[n, k]) - zero[n, g]) * scale[n, g]      g = group_of(k)
+//
+// with the product rounded once, to fp32, as the formats' own references do it. Block and
+// per-tensor scales are repeated for each row, so that rows can be cut, moved and concatenated
+// freely: at 128 columns a block that is 3 % of the weight.
+//
+// Codes, scales and zeros are three dense arrays, a row of each of fixed length. 4-bit codes lie in
+// chunks of 128 columns and 64 bytes: byte i holds column i of the chunk in its low half and column
+// 64 + i in its high half, so that one mask and one shift give 64 columns in order. The last chunk
+// of a row is padded with code 0.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace heddle::quant {
+
+// Wider rows are refused when they are loaded.
+inline constexpr int64_t kMaxPackedWidth = 65536;
+
+enum class Code : uint8_t {
+  kU4,    // integers 0..15
+  kU8,    // integers 0..255
+  kE2M1,  // 4-bit floats, 0 to 6 with signs
+  kE4M3,  // 8-bit floats, up to 448
+};
+
+enum class ScaleType : uint8_t { kF32, kBf16, kF16, kE8M0 };
+
+// What the rows of a part have in common.
+struct RowFormat {
+  Code code = Code::kU8;
+  ScaleType scale = ScaleType::kF32;
+  int64_t K = 0;
+  int64_t group_size = 0;     // columns that share a scale; K for one scale a row
+  bool has_zeros = false;     // a zero point per group; otherwise
+  uint8_t constant_zero = 0;  // this one for all: 8 and 128 for symmetric integers, 0 for floats
+  std::shared_ptr<const std::vector<int32_t>> group_index;  // [K], where groups are not consecutive
+  int64_t num_indexed_groups = 0;                           // with group_index
+
+  [[nodiscard]] bool four_bits() const { return code == Code::kU4 || code == Code::kE2M1; }
+
+  [[nodiscard]] int64_t num_groups() const {
+    return group_index != nullptr ? num_indexed_groups : (K + group_size - 1) / group_size;
+  }
+
+  [[nodiscard]] int64_t group_of(int64_t k) const {
+    return group_index != nullptr ? (*group_index)[static_cast<size_t>(k)] : k / group_size;
+  }
+
+  [[nodiscard]] int64_t code_bytes() const {
+    return four_bits() ? (K + 127) / 128 * 64 : (K + 63) / 64 * 64;
+  }
+
+  [[nodiscard]] int64_t scale_bytes() const;  // of a row
+
+  [[nodiscard]] int64_t row_bytes() const {
+    return code_bytes() + scale_bytes() + (has_zeros ? num_groups() : 0);
+  }
+
+  // Whether rows of both may lie in one part.
+  [[nodiscard]] bool same_layout(const RowFormat& other) const;
+
+  [[nodiscard]] std::string to_string() const;  // "int4, groups of 128, bfloat16 scales"
+};
+
+// [num_rows] rows of one format. Points at memory somebody else owns.
+struct PackedRows {
+  RowFormat format;
+  int64_t num_rows = 0;
+  std::byte* codes = nullptr;   // 64-byte aligned, format.code_bytes() a row
+  std::byte* scales = nullptr;  // format.scale_bytes() a row
+  uint8_t* zeros = nullptr;     // format.num_groups() a row, or none
+
+  // Whether products may round x to 8 bits for these weights: in the serving dtypes, never in fp32.
+  bool may_round_x = false;
+
+  [[nodiscard]] const uint8_t* row_codes(int64_t row) const {
+    return reinterpret_cast<const uint8_t*>(codes) + row * format.code_bytes();
+  }
+
+  [[nodiscard]] const std::byte* row_scales(int64_t row) const {
+    return scales + row * format.scale_bytes();
+  }
+
+  [[nodiscard]] const uint8_t* row_zeros(int64_t row) const {
+    return zeros == nullptr ? nullptr : zeros + row * format.num_groups();
+  }
+};
+
+// A weight whose rows are stored in one or more ways, top to bottom: projections that one product
+// computes need not have been quantised alike, and some of them may not be quantised at all.
+// A TensorView of dtype kPacked points at one of these and has the logical shape.
+struct PackedWeight {
+  struct Part {
+    int64_t first_row = 0;  // of the weight, all leading dimensions together
+    int64_t num_rows = 0;
+    TensorView plain;   // [num_rows, K] where the part is not quantised
+    PackedRows packed;  // otherwise
+  };
+
+  std::vector<Part> parts;
+
+  [[nodiscard]] int64_t num_bytes() const;
+};
+
+// Bytes a weight takes in memory, packed or plain.
+[[nodiscard]] int64_t stored_bytes(const TensorView& weight);
+
+}  // namespace heddle::quant

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Quantising by rounding to the nearest code, without looking at activations: the simplest way,
+// and the baseline that calibrated methods improve on. Codes of 4 bits lose noticeably more this
+// way than calibrated ones do.
+//
+//   int4          per row and group: s = (max - min) / 15 in fp16, z = round(-min / s),
+//                 q = round(w / s) + z, clamped; zero always lies between min and max
+//   int8          per row: s = max|w| / 127, q = round(w / s)
+//   fp8           per row: s = max|w| / 448
+//   fp8 in blocks of 128 x 128: s = max|w| of the block / 448
+#pragma once
+
+#include <cstdint>
+
+#include "quant/unpacked.h"
+
+namespace heddle::quant {
+
+enum class Scheme : uint8_t { kInt4, kInt8, kFp8, kFp8Block };
+
+// w [N, K]. `group_size` (of kInt4) divides K. Rows of kFp8Block may be any, the last block of
+// either direction partial. Cost: some nanoseconds an element.
+[[nodiscard]] UnpackedMatrix round_to_nearest(const float* w, int64_t N, int64_t K, Scheme scheme,
+                                              int64_t group_size);
+
+// The format it will have.
+[[nodiscard]] RowFormat format_of(Scheme scheme, int64_t K, int64_t group_size);
+
+}  // namespace heddle::quant

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The 8- and 4-bit floating point formats: what their codes mean and how a float becomes one.
+// These scalar functions are the definition; kernels are tested against them.
+//
+//   E4M3 (OCP, "fn"): sign, 4 exponent bits with bias 7, 3 mantissa bits. Largest 448, no
+//   infinities, NaN is 0x7f and 0xff. The fnuz variants of other hardware differ by a factor of 2.
+//   E2M1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
+//   E8M0: a power of two, 2^(code - 127); 255 is NaN.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace heddle::quant {
+
+inline constexpr float kE4M3Max = 448.0f;
+
+// Exact.
+[[nodiscard]] inline float e4m3_to_float(uint8_t code) {
+  const uint32_t sign = static_cast<uint32_t>(code & 0x80u) << 24;
+  const uint32_t magnitude = static_cast<uint32_t>(code & 0x7fu);
+  if (magnitude == 0x7fu) return std::bit_cast<float>(sign | 0x7fc00000u);
+  // The code's exponent and mantissa in a float's place are 2^120 too small, also when subnormal.
+  return std::bit_cast<float>(
+      sign | std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude << 20) * 0x1p120f));
+}
+
+// To nearest, ties to even; beyond 448 to 448 (as quantisers want it); NaN to NaN.
+[[nodiscard]] uint8_t float_to_e4m3(float value);
+
+[[nodiscard]] inline float e2m1_to_float(uint8_t code) {
+  constexpr float kValues[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  const float value = kValues[code & 7u];
+  return (code & 8u) != 0 ? -value : value;
+}
+
+// Exact; code 0 is 2^-127, a subnormal float.
+[[nodiscard]] inline float e8m0_to_float(uint8_t code) {
+  if (code == 255) return std::bit_cast<float>(0x7fc00000u);
+  return std::bit_cast<float>(code == 0 ? 0x00400000u : static_cast<uint32_t>(code) << 23);
+}
+
+}  // namespace heddle::quant

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// heddle quantize: a smaller copy of a checkpoint, rounded to nearest.
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/quantise_checkpoint.h"
+#include "report_failure.h"
+#include "subcommand.h"
+#include "terminal.h"
+
+namespace heddle::tools {
+
+namespace {
+
+using checkpoint::QuantisedFormat;
+
+struct QuantizeSettings {
+  std::string model_dir;
+  std::string output;
+  std::string format = "fp8-block";
+  int32_t group_size = 128;
+  bool include_lm_head = false;
+  bool json = false;
+};
+
+QuantisedFormat parse_format(const std::string& name) {
+  if (name == "awq") return QuantisedFormat::kAwq;
+  return name == "int8" ? QuantisedFormat::kInt8 : QuantisedFormat::kFp8Block;
+}
+
+void print_json(const QuantizeSettings& settings, const checkpoint::QuantiseReport& report) {
+  const nlohmann::ordered_json json = {
+      {"output", settings.output},           {"format", settings.format},
+      {"quantised", report.num_quantised},   {"unfit", report.unfit},
+      {"source_bytes", report.source_bytes}, {"output_bytes", report.output_bytes},
+      {"shards", report.num_shards},         {"shards_resumed", report.num_shards_resumed}};
+  fmt::print("{}\n", json.dump(2));
+}
+
+void print_text(const QuantizeSettings& settings, const checkpoint::QuantiseReport& report) {
+  constexpr double kMebibyte = 1048576.0;
+  fmt::print(
+      "{}: {} matrices as {}, rounded to nearest without calibration; {:.1f} MiB of {:.1f}\n",
+      settings.output, report.num_quantised, settings.format,
+      static_cast<double>(report.output_bytes) / kMebibyte,
+      static_cast<double>(report.source_bytes) / kMebibyte);
+  if (report.num_shards_resumed > 0) {
+    fmt::print("{} of {} shards were there from an earlier run\n", report.num_shards_resumed,
+               report.num_shards);
+  }
+  if (report.unfit.empty()) return;
+  fmt::print("{} matrices stay as they are, because {} does not divide their width:\n",
+             report.unfit.size(), settings.group_size);
+  for (const std::string& name : report.unfit) fmt::print("  {}\n", name);
+}
+
+int quantize(const QuantizeSettings& settings) {
+  ProgressBar bar(100);
+  const Result<checkpoint::QuantiseReport> report = checkpoint::quantise_checkpoint(
+      {.source = settings.model_dir,
+       .output = settings.output,
+       .format = parse_format(settings.format),
+       .group_size = settings.group_size,
+       .include_lm_head = settings.include_lm_head,
+       .progress = [&](int64_t done, int64_t total) {
+         bar.show(done * 100 / std::max<int64_t>(total, 1), "% of the weights");
+       }});
+  bar.clear();
+  if (!report.ok()) return report_failure(report.status());
+  if (settings.json) {
+    print_json(settings, *report);
+  } else {
+    print_text(settings, *report);
+  }
+  return 0;
+}
+
+std::function<int()> declare_quantize(Options& options) {
+  auto settings = std::make_shared<QuantizeSettings>();
+  options.examples(
+      "heddle quantize MODEL_DIR OUT_DIR --format fp8-block\n"
+      "heddle quantize MODEL_DIR OUT_DIR --format awq --group-size 64\n"
+      "heddle quantize MODEL_DIR OUT_DIR --format int8 --include-lm-head\n"
+      "\n"
+      "Every weight is rounded to the nearest code of its group, without looking at activations.\n"
+      "An interrupted run continues where it stopped; OUT_DIR appears when all is done.");
+  options.positional("MODEL_DIR", &settings->model_dir, "Folder of an unquantised model");
+  options.positional("OUT_DIR", &settings->output, "Folder to make");
+  options.choice("--format", &settings->format, {"awq", "fp8-block", "int8"},
+                 "awq: 4 bits; fp8-block: scales for blocks of 128 x 128; int8: scales for rows");
+  options.value("--group-size", &settings->group_size,
+                "Of awq: columns that share a scale, 32, 64 or 128");
+  options.flag("--include-lm-head", &settings->include_lm_head, "Quantise the output head, too");
+  options.flag("--json", &settings->json, "Print the report as JSON");
+  return [settings] { return quantize(*settings); };
+}
+
+}  // namespace
+
+const Subcommand kQuantize = {"quantize", "Write a smaller copy of a checkpoint.",
+                              declare_quantize};
+
+}  // namespace heddle::tools
