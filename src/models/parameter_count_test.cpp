@@ -36,7 +36,7 @@ TEST_P(ParameterCount, IsThePublishedOne) {
   auto config = checkpoint::load_model_config(folder, served_architectures());
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   // Parameters are counted by what they mean; how a checkpoint packs them changes nothing.
-  config->quantization_method.reset();
+  config->quantization.reset();
   const auto model = create_model(*config);
   ASSERT_TRUE(model.ok()) << model.status().to_string();
   int64_t total = 0;
