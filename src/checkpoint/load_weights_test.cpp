@@ -158,8 +158,8 @@ TEST_F(LoadWeightsTest, TakesTheAlternativeOfTheStoredShape) {
     ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
     EXPECT_THAT(testing::floats((*loaded)["decay"]), ElementsAre(5, 6, 7));
   }
-  EXPECT_THAT(load({spec({1, 3}, {3, 1})}).status().message(),
-              HasSubstr("A_log is [3], the model needs [1, 3]"));
+  EXPECT_THAT(load({spec({1, 3, 1}, {3, 1})}).status().message(),
+              HasSubstr("A_log is [3], the model needs [1, 3, 1]"));
 }
 
 // Two matrices [K = 2, N = 4] whose columns are (gate, up) in turn become [gate rows | up rows].

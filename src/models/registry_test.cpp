@@ -113,7 +113,7 @@ TEST(Families, NameTheKeyTheyDoNotServe) {
       {"LlamaForCausalLM",
        "llama",
        {{"quantization_config", {{"quant_method", "unheard_of"}}}},
-       "quant_method \"unheard_of\""},
+       "quant_method is \"unheard_of\""},
       {"MistralForCausalLM",
        "mistral",
        {{"attention_bias", true}},
@@ -219,7 +219,7 @@ TEST(LatentFamilies, NameTheKeyTheyDoNotServe) {
   EXPECT_THAT(refusal("DeepseekV2ForCausalLM", "deepseek_v2",
                       both(kLatent, {{"quantization_config", {{"quant_method", "unheard_of"}}}}))
                   .message(),
-              HasSubstr("quant_method \"unheard_of\""));
+              HasSubstr("quant_method is \"unheard_of\""));
   EXPECT_THAT(refusal("KimiLinearForCausalLM", "kimi_linear",
                       both(both(kLatent, kKimi), {{"hidden_act", "gelu"}}))
                   .message(),

@@ -70,7 +70,7 @@ void check_delta_rule(const SafetensorsFile& file, const std::string& name, bool
   if (initial) state = transposed(load(file, name + ".initial_state"));
   Tensor y({T, H, Dv}, DType::kF32);
   testing::poison(y);
-  std::vector<float> scratch(static_cast<size_t>(ops::delta_rule_scratch_floats(Dk, Dv)));
+  std::vector<float> scratch(static_cast<size_t>(ops::delta_rule_scratch_floats(Dk, Dv, false)));
   for (int64_t h = 0; h < H; ++h) {
     std::vector<float> head_g, head_beta;
     for (int64_t t = 0; t < T; ++t) {
