@@ -268,20 +268,11 @@ class ScenarioMaker {
         scenario_.chunked_prefill_tokens + (dice_.percent(80) ? sizes.max_step_sequences : 0);
   }
 
-  // Whether frozen states have slots of their own, and whether everything shares its memory: then
-  // so much that everybody fits alone.
   void choose_frozen_slots() {
     runner::PoolSizes& sizes = scenario_.sizes;
-    if (sizes.num_state_slots > 0 && scenario_.cache.enabled && dice_.percent(40)) {
-      sizes.num_frozen_slots = dice_.percent(60) ? dice_.between(1, 8) : dice_.between(8, 40);
-    }
-    if (!dice_.percent(25)) return;
-    sizes.page_bytes = dice_.between(1, 4) * sizes.page_size;
-    sizes.state_slot_bytes = sizes.num_state_slots > 0 ? dice_.between(100, 400) : 0;
-    if (sizes.num_frozen_slots > 0) sizes.frozen_slot_bytes = sizes.state_slot_bytes / 2;
-    sizes.shared_bytes = sizes.num_pages * sizes.page_bytes + sizes.state_slot_bytes;
-    sizes.num_state_slots *= 3;
-    sizes.num_frozen_slots *= 3;
+    if (sizes.num_state_slots == 0 || !scenario_.cache.enabled || dice_.percent(60)) return;
+    sizes.num_frozen_slots = dice_.percent(60) ? dice_.between(1, 8) : dice_.between(8, 40);
+    sizes.frozen_slot_bytes = sizes.state_slot_bytes / 2;
   }
 
   Dice dice_;
@@ -300,27 +291,18 @@ Scenario make_scenario(uint64_t seed) { return ScenarioMaker(seed).make(); }
 
 std::string Scenario::to_string() const {
   std::string text = fmt::format(
-<<<<<<< HEAD
-      "seed {}: {} pages of {}, {} slots, {} of {} bytes, {} rows, {} step tokens, chunk {}, "
+      "seed {}: {} pages of {}, {} slots, {} frozen, {} of {} bytes, {} rows, {} step tokens, "
+      "chunk {}, "
       "hidden {}, lazy {}; "
       "cache {} {} every {}, {}; {}, mixed {}, overlap {}, prefills per decode {}, max prefill {}, "
       "priority {}; EOS {}, {} tokens, restart {}, device lost {}, {} s a step, queue limited {}, "
       "time limited {}\n",
-      seed, sizes.num_pages, sizes.page_size, sizes.num_state_slots, sizes.shared_bytes,
+      seed, sizes.num_pages, sizes.page_size, sizes.num_state_slots, sizes.num_frozen_slots,
+      sizes.shared_bytes,
       sizes.num_pages * sizes.page_bytes + sizes.num_state_slots * sizes.state_slot_bytes,
       sizes.max_step_sequences, sizes.max_step_tokens, chunked_prefill_tokens, sizes.keeps_hidden,
       lazy, cache.enabled, cache.state_checkpoints, cache.checkpoint_interval, cache.eviction,
       scheduling.policy, scheduling.mixed_batches, scheduling.overlap,
-=======
-      "seed {}: {} pages of {}, {} slots, {} frozen, {} bytes, {} rows, {} step tokens, chunk {}, "
-      "hidden {}, lazy {}; "
-      "cache {} {} every {}, {}; {}, mixed {}, overlap {}, prefills per decode {}, max prefill {}, "
-      "priority {}; EOS {}, {} tokens, restart {}, {} s a step\n",
-      seed, sizes.num_pages, sizes.page_size, sizes.num_state_slots, sizes.num_frozen_slots,
-      sizes.shared_bytes, sizes.max_step_sequences, sizes.max_step_tokens, chunked_prefill_tokens,
-      sizes.keeps_hidden, lazy, cache.enabled, cache.state_checkpoints, cache.checkpoint_interval,
-      cache.eviction, scheduling.policy, scheduling.mixed_batches, scheduling.overlap,
->>>>>>> e49b6f0 (cache: frozen states may have slots of their own)
       scheduling.prefills_per_decode, scheduling.max_prefill_tokens, scheduling.enable_priority,
       rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0], rules.vocabulary.num_tokens,
       restart_step, failing_step, seconds_per_step, limits_queue, limits_time);
