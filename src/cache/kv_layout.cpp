@@ -53,8 +53,23 @@ int64_t StateLayout::conv_bytes_per_layer() const {
   return bytes_of(conv_dtype, conv_channels * (conv_width - 1));
 }
 
+int64_t StateLayout::scales_offset() const {
+  const int64_t bytes = bytes_of(recurrent_dtype, num_value_heads * value_dim * key_dim);
+  const int64_t alignment = bytes_of(DType::kF32, 1);
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
 int64_t StateLayout::recurrent_bytes_per_layer() const {
-  return bytes_of(recurrent_dtype, num_value_heads * value_dim * key_dim);
+  const int64_t scales = recurrent_dtype == DType::kI8 ? num_value_heads * value_dim : 0;
+  return scales_offset() + bytes_of(DType::kF32, scales);
+}
+
+Result<DType> parse_frozen_dtype(std::string_view name) {
+  if (name == "int8") return DType::kI8;
+  const Result<DType> dtype = parse_dtype(name);
+  if (dtype.ok() && (*dtype == DType::kF32 || *dtype == DType::kBf16)) return dtype;
+  return invalid_argument(
+      fmt::format("state_dtype \"{}\" is not known; use float32, bfloat16 or int8", name));
 }
 
 }  // namespace heddle::cache

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include <heddle/status.h>
 
@@ -58,7 +59,8 @@ struct KvLayout {
 };
 
 // State of the linear-attention layers: per layer a window [W-1, channels] of raw inputs before the
-// convolution, oldest first, and a matrix [Nv, Dv, Dk] with Dk contiguous.
+// convolution, oldest first, and a matrix [Nv, Dv, Dk] with Dk contiguous; int8 matrices are
+// followed by an fp32 scale for each row of Dk (ops/linear_attention/frozen_rows.h).
 struct StateLayout {
   int64_t num_layers = 0;  // linear-attention layers; 0: the model has no recurrent state
   int64_t conv_channels = 0;
@@ -67,16 +69,22 @@ struct StateLayout {
   int64_t value_dim = 0;
   int64_t key_dim = 0;
   DType conv_dtype = DType::kF32;
-  DType recurrent_dtype = DType::kF32;
+  DType recurrent_dtype = DType::kF32;  // bf16 and int8 in frozen states only
 
   [[nodiscard]] Status validate() const;
 
   [[nodiscard]] int64_t conv_bytes_per_layer() const;
+  // Where the scales begin; with other formats that is the end.
+  [[nodiscard]] int64_t scales_offset() const;
   [[nodiscard]] int64_t recurrent_bytes_per_layer() const;
 
   [[nodiscard]] int64_t bytes_per_slot() const {
     return num_layers * (conv_bytes_per_layer() + recurrent_bytes_per_layer());
   }
 };
+
+// Formats of frozen states: "float32", "bfloat16" (and what else parse_dtype() takes for the two),
+// "int8". Error: kInvalidArgument, listing them.
+Result<DType> parse_frozen_dtype(std::string_view name);
 
 }  // namespace heddle::cache

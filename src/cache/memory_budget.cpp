@@ -7,22 +7,23 @@
 
 namespace heddle::cache {
 
-MemoryBudget::MemoryBudget(const Options& options)
-    : options_(options),
-      pages_(make_ids(options.num_pages, options.page_bytes)),
-      slots_(make_ids(options.num_slots, options.slot_bytes)) {
-  HEDDLE_CHECK(options.shared_bytes >= 0);
+MemoryBudget::MemoryBudget(const Options& options) : shared_bytes_(options.shared_bytes) {
+  HEDDLE_CHECK_GE(options.shared_bytes, 0);
+  for (const MemoryKind kind : kMemoryKinds) pools_[kind] = Ids(options.pools[kind]);
 }
 
-MemoryBudget::Ids MemoryBudget::make_ids(int64_t count, int64_t bytes_each) {
-  HEDDLE_CHECK(count >= 0 && count < std::numeric_limits<int32_t>::max() && bytes_each >= 0);
-  const auto size = static_cast<size_t>(count) + 1;
-  Ids ids;
-  ids.bytes_each = bytes_each;
-  ids.states.assign(size, State::kUncommitted);
-  ids.next.assign(size, 0);
-  ids.previous.assign(size, 0);
-  return ids;
+MemoryBudget::Ids::Ids(const Pool& pool) : bytes_each(pool.bytes_each) {
+  HEDDLE_CHECK(pool.num_ids >= 0 && pool.num_ids < std::numeric_limits<int32_t>::max());
+  HEDDLE_CHECK_GE(pool.bytes_each, 0);
+  const auto size = static_cast<size_t>(pool.num_ids) + 1;
+  states.assign(size, State::kUncommitted);
+  next.assign(size, 0);
+  previous.assign(size, 0);
+}
+
+MemoryBudget::State& MemoryBudget::Ids::state(int32_t id) {
+  HEDDLE_CHECK(id >= 1 && id < std::ssize(states));
+  return states[static_cast<size_t>(id)];
 }
 
 void MemoryBudget::Ids::append_idle(int32_t id) {
@@ -41,41 +42,55 @@ void MemoryBudget::Ids::remove_idle(int32_t id) {
   --num_idle;
 }
 
-bool MemoryBudget::commit(Ids& ids, std::span<const int32_t> wanted, ReleasedIds& released) {
-  if (!can_commit(std::ssize(wanted) * ids.bytes_each)) return false;
+bool MemoryBudget::Ids::release_one(std::vector<int32_t>& released) {
+  if (num_idle == 0 || bytes_each == 0) return false;
+  const int32_t id = next[0];
+  remove_idle(id);
+  states[static_cast<size_t>(id)] = State::kUncommitted;
+  released.push_back(id);
+  return true;
+}
+
+int64_t MemoryBudget::bytes_in_use() const {
+  int64_t bytes = 0;
+  for (const Ids& ids : pools_.values) bytes += ids.num_in_use * ids.bytes_each;
+  return bytes;
+}
+
+int64_t MemoryBudget::committed_bytes() const {
+  int64_t bytes = 0;
+  for (const Ids& ids : pools_.values) bytes += (ids.num_in_use + ids.num_idle) * ids.bytes_each;
+  return bytes;
+}
+
+bool MemoryBudget::commit(MemoryKind kind, std::span<const int32_t> wanted, ReleasedIds& released) {
+  Ids& ids = pools_[kind];
+  const bool limited = shared_bytes_ > 0;
+  if (limited && std::ssize(wanted) * ids.bytes_each > shared_bytes_ - bytes_in_use()) return false;
   // All of them leave the idle first, so that none of them is released for another.
   for (const int32_t id : wanted) {
-    HEDDLE_CHECK(id >= 1 && id < std::ssize(ids.states));
-    State& state = ids.states[static_cast<size_t>(id)];
+    State& state = ids.state(id);
     HEDDLE_CHECK(state != State::kInUse);
     if (state == State::kIdle) ids.remove_idle(id);
     state = State::kInUse;
     ++ids.num_in_use;
   }
-  if (options_.shared_bytes == 0) return true;
-  const bool for_pages = &ids == &pages_;
-  while (committed_bytes() > options_.shared_bytes) {
-    const bool done =
-        for_pages ? release_one(slots_, released.slots) || release_one(pages_, released.pages)
-                  : release_one(pages_, released.pages) || release_one(slots_, released.slots);
-    HEDDLE_CHECK(done);
+  while (limited && committed_bytes() > shared_bytes_) release_one(kind, released);
+  return true;
+}
+
+// There is an idle one: what is in use alone fits.
+void MemoryBudget::release_one(MemoryKind user, ReleasedIds& released) {
+  for (const MemoryKind kind : kMemoryKinds) {
+    if (kind != user && pools_[kind].release_one(released[kind])) return;
   }
-  return true;
+  HEDDLE_CHECK(pools_[user].release_one(released[user]));
 }
 
-bool MemoryBudget::release_one(Ids& ids, std::vector<int32_t>& released) {
-  if (ids.num_idle == 0 || ids.bytes_each == 0) return false;
-  const int32_t id = ids.next[0];
-  ids.remove_idle(id);
-  ids.states[static_cast<size_t>(id)] = State::kUncommitted;
-  released.push_back(id);
-  return true;
-}
-
-void MemoryBudget::make_idle(Ids& ids, std::span<const int32_t> freed) {
+void MemoryBudget::free(MemoryKind kind, std::span<const int32_t> freed) {
+  Ids& ids = pools_[kind];
   for (const int32_t id : freed) {
-    HEDDLE_CHECK(id >= 1 && id < std::ssize(ids.states));
-    State& state = ids.states[static_cast<size_t>(id)];
+    State& state = ids.state(id);
     HEDDLE_CHECK(state == State::kInUse);
     state = State::kIdle;
     --ids.num_in_use;
@@ -83,26 +98,25 @@ void MemoryBudget::make_idle(Ids& ids, std::span<const int32_t> freed) {
   }
 }
 
-void MemoryBudget::check(const Ids& ids) {
+void MemoryBudget::Ids::check_invariants() const {
   int64_t in_use = 0;
   int64_t idle = 0;
-  for (const State state : ids.states) {
+  for (const State state : states) {
     in_use += state == State::kInUse ? 1 : 0;
     idle += state == State::kIdle ? 1 : 0;
   }
-  HEDDLE_CHECK_EQ(in_use, ids.num_in_use);
-  HEDDLE_CHECK_EQ(idle, ids.num_idle);
+  HEDDLE_CHECK_EQ(in_use, num_in_use);
+  HEDDLE_CHECK_EQ(idle, num_idle);
   int64_t linked = 0;
-  for (int32_t id = ids.next[0]; id != 0; id = ids.next[static_cast<size_t>(id)]) {
-    HEDDLE_CHECK(ids.states[static_cast<size_t>(id)] == State::kIdle && ++linked <= idle);
+  for (int32_t id = next[0]; id != 0; id = next[static_cast<size_t>(id)]) {
+    HEDDLE_CHECK(states[static_cast<size_t>(id)] == State::kIdle && ++linked <= idle);
   }
   HEDDLE_CHECK_EQ(linked, idle);
 }
 
 void MemoryBudget::check_invariants() const {
-  check(pages_);
-  check(slots_);
-  HEDDLE_CHECK(options_.shared_bytes == 0 || committed_bytes() <= options_.shared_bytes);
+  for (const Ids& ids : pools_.values) ids.check_invariants();
+  HEDDLE_CHECK(shared_bytes_ == 0 || committed_bytes() <= shared_bytes_);
 }
 
 }  // namespace heddle::cache

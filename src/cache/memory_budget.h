@@ -1,81 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
-// MemoryBudget: one budget of bytes for two pools, KV pages and state slots, that have more ids
-// than memory. It counts which ids hold memory and says whose memory goes back so that others may
-// take some; the border between the pools moves with the load.
+// MemoryBudget: one budget of bytes for several pools (KV pages, working states, frozen states)
+// that together have more ids than memory. It counts which ids hold memory and says whose memory
+// goes back so that others may take some; the borders between the pools move with the load.
 //
 // An id is uncommitted (it holds no memory), in use, or idle: free, but still holding what its last
 // user committed. Committing an id that is idle costs nothing. Where one is uncommitted and the
-// budget is spent, idle ids lose their memory, those of the other pool first, those idle longest
-// before the rest; the caller hands them to the device in the same plan (BatchPlan::unused_pages,
-// unused_state_slots), whose head gives memory back before anything else happens.
+// budget is spent, idle ids lose their memory, those of the other kinds first, those idle longest
+// before the rest; the caller hands them to the device in the same plan (BatchPlan::unused_pages
+// and its like), whose head gives memory back before anything is written.
 //
 // Threading:  confined to the engine thread; indices only, no memory is touched.
 // Invariants: bytes of all ids in use and idle <= shared_bytes.
 // Cost:       O(1) per id, no heap use after construction except in `released`.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace heddle::cache {
 
-// Ids whose memory goes back to the system.
-struct ReleasedIds {
-  std::vector<int32_t> pages;
-  std::vector<int32_t> slots;
+// What takes memory. Each kind has ids of its own, from 1.
+enum class MemoryKind : uint8_t { kPages, kStates, kFrozenStates };
+
+inline constexpr std::array kMemoryKinds = {MemoryKind::kPages, MemoryKind::kStates,
+                                            MemoryKind::kFrozenStates};
+
+// Something for each kind.
+template <typename Value>
+struct PerMemoryKind {
+  std::array<Value, kMemoryKinds.size()> values{};
+
+  Value& operator[](MemoryKind kind) { return values[static_cast<size_t>(kind)]; }
+
+  const Value& operator[](MemoryKind kind) const { return values[static_cast<size_t>(kind)]; }
 };
+
+// Ids whose memory goes back to the system.
+using ReleasedIds = PerMemoryKind<std::vector<int32_t>>;
 
 class MemoryBudget {
  public:
+  struct Pool {
+    int64_t num_ids = 0;
+    int64_t bytes_each = 0;  // 0: they cost nothing
+  };
+
   struct Options {
-    int64_t num_pages = 0;  // ids run from 1
-    int64_t num_slots = 0;
-    int64_t page_bytes = 0;  // 0: pages cost nothing
-    int64_t slot_bytes = 0;
+    PerMemoryKind<Pool> pools;
     int64_t shared_bytes = 0;  // 0: all ids fit at once
   };
 
   // Numbers are not negative (checked). Nothing is committed.
   explicit MemoryBudget(const Options& options);
 
-  // Whether so many more pages, or slots, can be in use at once with what is in use now. Idle ids
-  // are never in the way.
-  [[nodiscard]] bool can_commit_pages(int64_t count) const {
-    return can_commit(count * options_.page_bytes);
-  }
-
-  [[nodiscard]] bool can_commit_slots(int64_t count) const {
-    return can_commit(count * options_.slot_bytes);
-  }
-
   // The ids, which are not in use (checked), are in use from now on. Appends to `released` those
-  // that lose their memory for it; false, and nothing changes, if the ids do not fit.
-  [[nodiscard]] bool commit_pages(std::span<const int32_t> pages, ReleasedIds& released) {
-    return commit(pages_, pages, released);
-  }
-
-  [[nodiscard]] bool commit_slots(std::span<const int32_t> slots, ReleasedIds& released) {
-    return commit(slots_, slots, released);
-  }
+  // that lose their memory for it; false, and nothing changes, if the ids do not fit beside what is
+  // in use now. Idle ids are never in the way.
+  [[nodiscard]] bool commit(MemoryKind kind, std::span<const int32_t> wanted,
+                            ReleasedIds& released);
 
   // The ids, which are in use (checked), are idle from now on.
-  void free_pages(std::span<const int32_t> pages) { make_idle(pages_, pages); }
+  void free(MemoryKind kind, std::span<const int32_t> freed);
 
-  void free_slots(std::span<const int32_t> slots) { make_idle(slots_, slots); }
-
-  [[nodiscard]] int64_t bytes_in_use() const {
-    return pages_.bytes_in_use() + slots_.bytes_in_use();
-  }
+  [[nodiscard]] int64_t bytes_in_use() const;
 
   // In use and idle: what the pools hold of the system's memory.
-  [[nodiscard]] int64_t committed_bytes() const {
-    return bytes_in_use() + pages_.bytes_idle() + slots_.bytes_idle();
+  [[nodiscard]] int64_t committed_bytes() const;
+
+  [[nodiscard]] bool committed(MemoryKind kind, int32_t id) const {
+    return pools_[kind].states[static_cast<size_t>(id)] != State::kUncommitted;
   }
-
-  [[nodiscard]] bool page_committed(int32_t page) const { return pages_.committed(page); }
-
-  [[nodiscard]] bool slot_committed(int32_t slot) const { return slots_.committed(slot); }
 
   // Proves the invariants or aborts. Cost: O(ids), for tests and idle time.
   void check_invariants() const;
@@ -83,41 +79,29 @@ class MemoryBudget {
  private:
   enum class State : uint8_t { kUncommitted, kInUse, kIdle };
 
-  // The ids of one pool; the idle ones in a ring, linked through id 0, the longest idle first.
+  // The ids of one kind; the idle ones in a ring, linked through id 0, the longest idle first.
   struct Ids {
+    Ids() = default;
+    explicit Ids(const Pool& pool);
+
+    [[nodiscard]] State& state(int32_t id);  // of an id there is (checked)
+    void append_idle(int32_t id);
+    void remove_idle(int32_t id);
+    [[nodiscard]] bool release_one(std::vector<int32_t>& released);
+    void check_invariants() const;
+
     int64_t bytes_each = 0;
     int64_t num_in_use = 0;
     int64_t num_idle = 0;
     std::vector<State> states;
     std::vector<int32_t> next;
     std::vector<int32_t> previous;
-
-    [[nodiscard]] int64_t bytes_in_use() const { return num_in_use * bytes_each; }
-
-    [[nodiscard]] int64_t bytes_idle() const { return num_idle * bytes_each; }
-
-    [[nodiscard]] bool committed(int32_t id) const {
-      return states[static_cast<size_t>(id)] != State::kUncommitted;
-    }
-
-    void append_idle(int32_t id);
-    void remove_idle(int32_t id);
   };
 
-  static Ids make_ids(int64_t count, int64_t bytes_each);
-  static void make_idle(Ids& ids, std::span<const int32_t> freed);
-  static void check(const Ids& ids);
+  void release_one(MemoryKind user, ReleasedIds& released);
 
-  [[nodiscard]] bool can_commit(int64_t bytes) const {
-    return options_.shared_bytes == 0 || bytes <= options_.shared_bytes - bytes_in_use();
-  }
-
-  [[nodiscard]] bool commit(Ids& ids, std::span<const int32_t> wanted, ReleasedIds& released);
-  static bool release_one(Ids& ids, std::vector<int32_t>& released);
-
-  Options options_;
-  Ids pages_;
-  Ids slots_;
+  int64_t shared_bytes_;
+  PerMemoryKind<Ids> pools_;
 };
 
 }  // namespace heddle::cache

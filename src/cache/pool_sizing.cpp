@@ -21,8 +21,16 @@ double mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 
 Status validate(const PoolBudget& budget) {
   HEDDLE_RETURN_IF_ERROR(budget.kv.validate());
   HEDDLE_RETURN_IF_ERROR(budget.state.validate());
+  HEDDLE_RETURN_IF_ERROR(budget.frozen.validate());
   if (budget.kv.num_layers == 0 && budget.state.num_layers == 0) {
     return invalid_argument("the model has neither KV nor recurrent state; nothing can be pooled");
+  }
+  if (budget.frozen.num_layers != 0 &&
+      (budget.frozen.num_layers != budget.state.num_layers || !budget.elastic)) {
+    return invalid_argument(
+        fmt::format("frozen states of {} layers beside states of {}; they must be the same, and be "
+                    "kept by a cache",
+                    budget.frozen.num_layers, budget.state.num_layers));
   }
   if (budget.context_length < 1 || budget.context_length > kMaxContext) {
     return invalid_argument(
@@ -54,13 +62,25 @@ Status validate(const PoolBudget& budget) {
 
 // What the rules are about.
 struct Sizing {
-  int64_t usable = 0;       // M without the slots 0
-  int64_t page_bytes = 0;   // k; 0 without KV
-  int64_t state_bytes = 0;  // s; 0 without state
-  int64_t row_states = 0;   // states of one request
+  int64_t usable = 0;        // M without the slots 0
+  int64_t page_bytes = 0;    // k; 0 without KV
+  int64_t state_bytes = 0;   // s; 0 without state
+  int64_t frozen_bytes = 0;  // f; 0: frozen states share the states' slots
+  int64_t row_states = 0;    // states of one request
   int64_t asked_rows = 0;
   int64_t fixed_pages = 0;    // of max_total_tokens; 0: none
   int64_t context_pages = 0;  // of one full context
+
+  [[nodiscard]] int64_t row_bytes() const { return row_states * state_bytes; }
+
+  // What states need for anything to run.
+  [[nodiscard]] int64_t least_state_bytes() const { return row_bytes() + frozen_bytes; }
+
+  // Whether pages and states have memory in common (rule 7).
+  [[nodiscard]] bool shares(const PoolBudget& budget) const {
+    return page_bytes > 0 && state_bytes > 0 && fixed_pages == 0 &&
+           budget.kv.least_bytes_together() >= kMinElasticPageBytes;
+  }
 
   [[nodiscard]] int64_t share_of_states(const PoolBudget& budget) const {
     return split_by_share(usable, state_bytes, budget.kv.bytes_per_token(), budget.kv.page_size,
@@ -101,35 +121,69 @@ PoolPlan plan_for_running(const PoolBudget& budget, const Sizing& sizing) {
   return plan;
 }
 
-// Rule 7.
+// Rule 7 for states that share their slots with frozen ones.
+void plan_states(const PoolBudget& budget, const Sizing& sizing, PoolPlan& plan) {
+  if (sizing.state_bytes == 0) return;
+  int64_t wanted = kMaxElasticSlots;
+  if (sizing.page_bytes > 0 && !sizing.shares(budget) && sizing.fixed_pages == 0) {
+    wanted =
+        std::max(sizing.share_of_states(budget), budget.max_running_requests * sizing.row_states);
+  }
+  plan.num_state_slots = std::min(sizing.states_beside_kv(wanted), kMaxElasticSlots);
+}
+
+// Rule 8.
+void plan_frozen(const PoolBudget& budget, const Sizing& sizing, PoolPlan& plan) {
+  const int64_t most =
+      sizing.usable -
+      std::max(sizing.fixed_pages, int64_t{sizing.page_bytes > 0}) * sizing.page_bytes;
+  int64_t bytes = most;  // of states and frozen states
+  int64_t rows = sizing.asked_rows;
+  if (sizing.shares(budget)) {
+    rows = std::min(rows, sizing.usable / (sizing.row_bytes() + sizing.page_bytes));
+    bytes -= sizing.row_bytes();
+  } else {
+    if (sizing.page_bytes > 0 && sizing.fixed_pages == 0) {
+      const int64_t asked = budget.max_running_requests * sizing.row_bytes() + sizing.frozen_bytes;
+      const int64_t share = sizing.share_of_states(budget) * sizing.state_bytes;
+      bytes = std::min(most, std::max({share, asked, sizing.least_state_bytes()}));
+    }
+    const int64_t for_rows =
+        budget.max_running_requests > 0 ? bytes : std::max(bytes / 2, sizing.least_state_bytes());
+    rows = std::min(rows, (for_rows - sizing.frozen_bytes) / sizing.row_bytes());
+    bytes -= rows * sizing.row_bytes();
+  }
+  plan.num_state_slots = rows * sizing.row_states;
+  plan.num_frozen_slots = std::min(bytes / sizing.frozen_bytes, kMaxElasticSlots);
+}
+
+// Rules 7 and 8.
 PoolPlan plan_for_cache(const PoolBudget& budget, const Sizing& sizing) {
   PoolPlan plan;
-  const bool both = sizing.page_bytes > 0 && sizing.state_bytes > 0;
-  const bool shared =
-      both && sizing.fixed_pages == 0 && budget.kv.least_bytes_together() >= kMinElasticPageBytes;
-  if (sizing.state_bytes > 0) {
-    int64_t wanted = kMaxElasticSlots;
-    if (both && !shared && sizing.fixed_pages == 0) {
-      wanted =
-          std::max(sizing.share_of_states(budget), budget.max_running_requests * sizing.row_states);
-    }
-    plan.num_state_slots = std::min(sizing.states_beside_kv(wanted), kMaxElasticSlots);
+  const bool shared = sizing.shares(budget);
+  if (sizing.frozen_bytes > 0) {
+    plan_frozen(budget, sizing, plan);
+  } else {
+    plan_states(budget, sizing, plan);
   }
   const int64_t most_pages =
       std::max({kMaxElasticPages, sizing.fixed_pages, std::min(sizing.context_pages, kMaxPages)});
   if (sizing.page_bytes == 0) {
-    plan.num_pages =
-        std::min(most_pages / plan.num_state_slots, sizing.context_pages) * plan.num_state_slots;
+    const int64_t sequences = plan.num_state_slots + plan.num_frozen_slots;
+    plan.num_pages = std::min(most_pages / sequences, sizing.context_pages) * sequences;
+  } else if (sizing.fixed_pages > 0) {
+    plan.num_pages = sizing.fixed_pages;
   } else {
-    plan.num_pages = std::min(
-        most_pages, sizing.pages_beside_states(shared ? sizing.row_states : plan.num_state_slots));
+    const int64_t state_bytes = shared ? sizing.row_bytes()
+                                       : plan.num_state_slots * sizing.state_bytes +
+                                             plan.num_frozen_slots * sizing.frozen_bytes;
+    plan.num_pages = std::min(most_pages, (sizing.usable - state_bytes) / sizing.page_bytes);
   }
   int64_t rows = std::min(sizing.asked_rows, plan.num_pages);
   if (sizing.row_states > 0) rows = std::min(rows, plan.num_state_slots / sizing.row_states);
   if (shared) {
     plan.shared_bytes = sizing.usable;
-    rows = std::min(rows,
-                    sizing.usable / (sizing.row_states * sizing.state_bytes + sizing.page_bytes));
+    rows = std::min(rows, sizing.usable / (sizing.row_bytes() + sizing.page_bytes));
   }
   plan.max_running_requests = static_cast<int32_t>(rows);
   return plan;
@@ -154,22 +208,23 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
   Sizing sizing;
   sizing.page_bytes = budget.kv.bytes_per_page();
   if (budget.state.num_layers > 0) {
-    sizing.state_bytes = budget.state.bytes_per_slot() + budget.slot_extra_bytes;
+    sizing.state_bytes = budget.state.bytes_per_slot();
+    sizing.frozen_bytes = budget.frozen.bytes_per_slot();
+    (sizing.frozen_bytes > 0 ? sizing.frozen_bytes : sizing.state_bytes) += budget.slot_extra_bytes;
     sizing.row_states = budget.slots_per_request;
   }
   sizing.asked_rows =
       budget.max_running_requests > 0 ? budget.max_running_requests : kDefaultMaxRunning;
 
   // Slot 0 of each pool is part of the mapping.
-  sizing.usable = budget.bytes - sizing.page_bytes - sizing.state_bytes;
-  const int64_t row_bytes = sizing.row_states * sizing.state_bytes;
-  const int64_t least = sizing.page_bytes + row_bytes;
+  const int64_t sinks = sizing.page_bytes + sizing.state_bytes + sizing.frozen_bytes;
+  sizing.usable = budget.bytes - sinks;
+  const int64_t least = sizing.page_bytes + sizing.least_state_bytes();
   if (sizing.usable < least) {
     return resource_exhausted(fmt::format(
         "one request needs {:.1f} MiB of pools, {:.1f} MiB are left beside the weights; raise "
         "memory_fraction, or choose a smaller dtype or model",
-        mebibytes(least + sizing.page_bytes + sizing.state_bytes),
-        mebibytes(std::max<int64_t>(budget.bytes, 0))));
+        mebibytes(least + sinks), mebibytes(std::max<int64_t>(budget.bytes, 0))));
   }
 
   const PageAllocator pages_of(0, budget.kv.page_size);
@@ -177,13 +232,13 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
   if (sizing.page_bytes > 0 && budget.max_total_tokens > 0) {
     if (budget.max_total_tokens > kMaxPages ||
         pages_of.pages_for(budget.max_total_tokens) >
-            (sizing.usable - row_bytes) / sizing.page_bytes) {
+            (sizing.usable - sizing.least_state_bytes()) / sizing.page_bytes) {
       return resource_exhausted(fmt::format(
           "max_total_tokens = {} needs {:.1f} MiB of KV, {:.1f} MiB are left; lower it or raise "
           "memory_fraction",
           budget.max_total_tokens,
           mebibytes(budget.kv.bytes_per_token()) * static_cast<double>(budget.max_total_tokens),
-          mebibytes(sizing.usable - row_bytes)));
+          mebibytes(sizing.usable - sizing.least_state_bytes())));
     }
     sizing.fixed_pages = pages_of.pages_for(budget.max_total_tokens);
   }
@@ -193,6 +248,8 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
   plan.context_length = std::min(budget.context_length, plan.num_pages * budget.kv.page_size);
   plan.kv_pool_bytes = (plan.num_pages + 1) * sizing.page_bytes;
   plan.state_pool_bytes = (plan.num_state_slots + 1) * sizing.state_bytes;
+  plan.frozen_pool_bytes =
+      sizing.frozen_bytes > 0 ? (plan.num_frozen_slots + 1) * sizing.frozen_bytes : 0;
   return plan;
 }
 

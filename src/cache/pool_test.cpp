@@ -236,6 +236,26 @@ TEST_F(StatePoolTest, ZeroesAndCopiesOneSlotInAllLayersAndNoOther) {
   }
 }
 
+TEST_F(StatePoolTest, KeepsTheScalesOfInt8MatricesBehindThemInTheSlot) {
+  StateLayout layout = kState;
+  layout.recurrent_dtype = DType::kI8;
+  Result<StatePool> pool = StatePool::create(cpu_, layout, 3);
+  ASSERT_TRUE(pool.ok());
+  EXPECT_EQ(pool->recurrent(1).shape, (Shape{4, 2, 4, 6}));
+  EXPECT_EQ(pool->scales(1).shape, (Shape{4, 2, 4}));
+  for (int64_t slot = 1; slot < 4; ++slot) {
+    std::fill_n(pool->recurrent(1).row<int8_t>(slot), 48, static_cast<int8_t>(slot));
+    std::fill_n(pool->scales(1).row<float>(slot), 8, static_cast<float>(10 * slot));
+  }
+  ASSERT_TRUE(pool->copy_slot(*stream_, 1, 2).ok());
+  const int8_t want[] = {0, 1, 1, 3};
+  for (int64_t slot = 0; slot < 4; ++slot) {
+    EXPECT_THAT(std::span(pool->recurrent(1).row<int8_t>(slot), 48), Each(want[slot]));
+    EXPECT_THAT(std::span(pool->scales(1).row<float>(slot), 8), Each(10.0f * want[slot]));
+    EXPECT_THAT(std::span(pool->scales(0).row<float>(slot), 8), Each(0.0f)) << "another layer";
+  }
+}
+
 TEST_F(StatePoolTest, IsEmptyForModelsWithoutState) {
   Result<StatePool> pool = StatePool::create(cpu_, {}, 0);
   ASSERT_TRUE(pool.ok());

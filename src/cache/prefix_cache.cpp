@@ -2,6 +2,7 @@
 #include "cache/prefix_cache.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/check.h"
@@ -19,23 +20,42 @@ PrefixTreeOptions tree_options(const PrefixCacheOptions& options) {
   return tree;
 }
 
+int64_t working_bytes(const PrefixCacheOptions& options) {
+  return options.num_frozen_slots > 0 ? options.state_bytes : options.tree.state_bytes;
+}
+
+MemoryBudget::Options budget_options(const PrefixCacheOptions& options) {
+  MemoryBudget::Options budget{.shared_bytes = options.shared_bytes};
+  budget.pools[MemoryKind::kPages] = {options.num_pages, options.tree.page_bytes};
+  budget.pools[MemoryKind::kStates] = {options.num_state_slots, working_bytes(options)};
+  budget.pools[MemoryKind::kFrozenStates] = {options.num_frozen_slots, options.tree.state_bytes};
+  return budget;
+}
+
 }  // namespace
 
 PrefixCache::PrefixCache(const PrefixCacheOptions& options)
     : options_(options),
-      budget_({.num_pages = options.num_pages,
-               .num_slots = options.num_state_slots,
-               .page_bytes = options.tree.page_bytes,
-               .slot_bytes = options.tree.state_bytes,
-               .shared_bytes = options.shared_bytes}),
+      budget_(budget_options(options)),
       pages_(options.num_pages, options.page_size),
       states_(options.num_state_slots),
-      tree_(tree_options(options), pages_, states_) {
+      frozen_apart_(options.num_frozen_slots, "frozen state slot"),
+      frozen_(freezes_apart() ? frozen_apart_ : states_),
+      tree_(tree_options(options), pages_, frozen_) {
   HEDDLE_CHECK_EQ(options.tree.needs_state, options.needs_state);
   HEDDLE_CHECK_EQ(options.grid % options.page_size, 0);
   HEDDLE_CHECK_EQ(options.decode_interval % options.grid, 0);
+  HEDDLE_CHECK(options.needs_state || options.num_frozen_slots == 0);
   pages_.ids().set_free_observer(&freed_pages_);
-  states_.ids().set_free_observer(&freed_slots_);
+  states_.ids().set_free_observer(&freed_states_);
+  frozen_apart_.ids().set_free_observer(&freed_frozen_);
+}
+
+void PrefixCache::FreedFrozen::freed(std::span<const int32_t> ids) {
+  FreedIds::freed(ids);
+  std::erase_if(freezes, [&](const request::IdCopy& freeze) {
+    return std::find(ids.begin(), ids.end(), freeze.to) != ids.end();
+  });
 }
 
 // ---- What a sequence finds ----
@@ -92,36 +112,44 @@ int64_t PrefixCache::available_pages() const {
 }
 
 int64_t PrefixCache::available_states() const {
-  const int64_t ids = states_.num_free() + tree_.stats().evictable_states;
+  const int64_t ids = states_.num_free() + (freezes_apart() ? 0 : tree_.stats().evictable_states);
   if (options_.shared_bytes == 0) return ids;
-  return std::min(ids, std::max<int64_t>(available_bytes(), 0) / options_.tree.state_bytes);
+  return std::min(ids, std::max<int64_t>(available_bytes(), 0) / working_bytes(options_));
 }
 
-int64_t PrefixCache::free_states() const {
-  if (options_.shared_bytes == 0) return states_.num_free();
-  return std::min(states_.num_free(),
+int64_t PrefixCache::free_frozen() const {
+  if (options_.shared_bytes == 0) return frozen_.num_free();
+  return std::min(frozen_.num_free(),
                   (options_.shared_bytes - budget_.bytes_in_use()) / options_.tree.state_bytes);
 }
 
-int64_t PrefixCache::most_states() const {
-  if (options_.shared_bytes == 0) return states_.num_slots();
-  return std::min(states_.num_slots(), options_.shared_bytes / options_.tree.state_bytes);
+int64_t PrefixCache::most_frozen() const {
+  if (options_.shared_bytes == 0) return frozen_.num_slots();
+  return std::min(frozen_.num_slots(), options_.shared_bytes / options_.tree.state_bytes);
 }
 
-bool PrefixCache::has_room(int64_t pages, int64_t states) const {
-  if (available_pages() < pages || available_states() < states) return false;
-  return options_.shared_bytes == 0 ||
-         pages * options_.tree.page_bytes + states * options_.tree.state_bytes <= available_bytes();
+int64_t PrefixCache::bytes_of(const Need& need) const {
+  return need.pages * options_.tree.page_bytes + need.states * working_bytes(options_) +
+         need.frozen * options_.tree.state_bytes;
 }
 
-// Evicts until so many pages and states can be taken; nothing, and false, if that cannot be.
-bool PrefixCache::make_room(int64_t pages, int64_t states) {
-  if (!has_room(pages, states)) return false;
-  if (pages_.num_free() < pages) tree_.evict_pages(pages - pages_.num_free());
-  if (states_.num_free() < states) tree_.evict_states(states - states_.num_free());
+bool PrefixCache::has_room(const Need& need) const {
+  const int64_t evictable = tree_.stats().evictable_states;
+  if (available_pages() < need.pages) return false;
+  if (freezes_apart() && states_.num_free() < need.states) return false;
+  const int64_t tree_slots = need.frozen + (freezes_apart() ? 0 : need.states);
+  if (frozen_.num_free() + evictable < tree_slots) return false;
+  return options_.shared_bytes == 0 || bytes_of(need) <= available_bytes();
+}
+
+// Evicts until all of it can be taken; nothing, and false, if that cannot be.
+bool PrefixCache::make_room(const Need& need) {
+  if (!has_room(need)) return false;
+  if (pages_.num_free() < need.pages) tree_.evict_pages(need.pages - pages_.num_free());
+  const int64_t tree_slots = need.frozen + (freezes_apart() ? 0 : need.states);
+  if (frozen_.num_free() < tree_slots) tree_.evict_states(tree_slots - frozen_.num_free());
   if (options_.shared_bytes > 0) {
-    const int64_t missing = budget_.bytes_in_use() + pages * options_.tree.page_bytes +
-                            states * options_.tree.state_bytes - options_.shared_bytes;
+    const int64_t missing = budget_.bytes_in_use() + bytes_of(need) - options_.shared_bytes;
     if (missing > 0) tree_.evict_bytes(missing);
   }
   return true;
@@ -130,22 +158,34 @@ bool PrefixCache::make_room(int64_t pages, int64_t states) {
 void PrefixCache::take_pages(int64_t count, std::vector<int32_t>& pages) {
   const size_t before = pages.size();
   HEDDLE_CHECK(pages_.allocate(count, pages));
-  HEDDLE_CHECK(budget_.commit_pages(std::span<const int32_t>(pages).subspan(before), unused_));
+  HEDDLE_CHECK(
+      budget_.commit(MemoryKind::kPages, std::span<const int32_t>(pages).subspan(before), unused_));
 }
 
 int32_t PrefixCache::take_state() {
   const int32_t slot = states_.allocate();
   HEDDLE_CHECK_NE(slot, 0);
-  HEDDLE_CHECK(budget_.commit_slots({&slot, 1}, unused_));
+  HEDDLE_CHECK(budget_.commit(MemoryKind::kStates, {&slot, 1}, unused_));
   return slot;
 }
 
-void PrefixCache::take_unused(request::BatchPlan& plan) {
-  std::sort(unused_.pages.begin(), unused_.pages.end());  // runs go back in one call
-  std::swap(plan.unused_pages, unused_.pages);
-  std::swap(plan.unused_state_slots, unused_.slots);
-  unused_.pages.clear();
-  unused_.slots.clear();
+int32_t PrefixCache::take_frozen() {
+  if (!freezes_apart()) return take_state();
+  const int32_t slot = frozen_.allocate();
+  HEDDLE_CHECK_NE(slot, 0);
+  HEDDLE_CHECK(budget_.commit(MemoryKind::kFrozenStates, {&slot, 1}, unused_));
+  return slot;
+}
+
+void PrefixCache::plan_head(request::BatchPlan& plan) {
+  std::vector<int32_t>& unused_pages = unused_[MemoryKind::kPages];
+  std::sort(unused_pages.begin(), unused_pages.end());  // runs go back in one call
+  std::swap(plan.unused_pages, unused_pages);
+  std::swap(plan.unused_state_slots, unused_[MemoryKind::kStates]);
+  std::swap(plan.unused_frozen_slots, unused_[MemoryKind::kFrozenStates]);
+  for (std::vector<int32_t>& ids : unused_.values) ids.clear();
+  std::swap(plan.freeze_state_slots, freezes_);
+  freezes_.clear();
 }
 
 // ---- The life of a sequence ----
@@ -163,7 +203,8 @@ bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t he
       tree_.lock(shared > start ? tree_.covering(match.kv_node, shared) : resume, false);
   PrefixLock source = options_.needs_state ? tree_.lock(resume, true) : PrefixLock{};
   const int64_t num_states = options_.needs_state ? 1 : 0;
-  if (!has_room(own + headroom, num_states) || !make_room(own, num_states)) {
+  if (!has_room({.pages = own + headroom, .states = num_states}) ||
+      !make_room({.pages = own, .states = num_states})) {
     tree_.unlock(source);
     tree_.unlock(path);
     return false;
@@ -204,7 +245,7 @@ bool PrefixCache::grow(Sequence& sequence, int64_t num_tokens) {
   const int64_t missing =
       pages_.pages_for(num_tokens) - static_cast<int64_t>(sequence.pages.size());
   if (missing <= 0) return true;
-  if (!make_room(missing, 0)) return false;
+  if (!make_room({.pages = missing})) return false;
   take_pages(missing, sequence.pages);
   return true;
 }
@@ -223,12 +264,12 @@ bool PrefixCache::shrink(const Sequence& sequence, SequenceHold& hold) {
 }
 
 bool PrefixCache::make_room_for(const SequenceHold& hold, const CheckpointWish& wish) {
-  if (free_states() > 0) return true;
-  if (wish.evicts) return make_room(0, 1);
+  if (free_frozen() > 0) return true;
+  if (wish.evicts) return make_room({.frozen = 1});
   return wish.spacing > 0 &&
          tree_.evict_state_for_middle(std::max<int64_t>(wish.tokens - wish.spacing, 0), wish.tokens,
                                       hold.began) &&
-         free_states() > 0;
+         free_frozen() > 0;
 }
 
 void PrefixCache::freeze(SequenceHold& hold, const CheckpointWish& wish, bool decode) {
@@ -236,7 +277,7 @@ void PrefixCache::freeze(SequenceHold& hold, const CheckpointWish& wish, bool de
     ++skipped_checkpoints_;
     return;
   }
-  const int32_t slot = take_state();
+  const int32_t slot = take_frozen();
   hold.pending.push_back({.tokens = wish.tokens,
                           .slot = slot,
                           .keeps_hidden = wish.keeps_hidden,
@@ -270,8 +311,8 @@ void PrefixCache::plan_prefill(const Sequence& sequence, SequenceHold& hold, int
                     .num_tokens = sequence.num_tokens(),
                     .forks = hold.forks,
                     .role_boundaries = sequence.request.role_boundaries,
-                    .free_slots = free_states(),
-                    .num_slots = most_states(),
+                    .free_slots = free_frozen(),
+                    .num_slots = most_frozen(),
                     .keeps_hidden = options_.keeps_hidden && planned.sample},
                    wishes_);
   hold.turn ^= 1;
@@ -336,9 +377,10 @@ PrefixNode* PrefixCache::publish(const Sequence& sequence, SequenceHold& hold,
   const int64_t num_tokens = frozen.tokens;
   const int32_t slot = frozen.slot;
   if (hold.dead_pages > 0 && match(sequence).kv_tokens < hold.dead_pages * options_.page_size) {
+    if (slot != 0) frozen_.release(slot);
     return nullptr;  // rows on the way there have been given up
   }
-  if (slot != 0) states_.set_label(slot, num_tokens);
+  if (slot != 0) frozen_.set_label(slot, num_tokens);
   const PrefixInserted inserted = tree_.insert(
       {.tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(num_tokens)),
        .name_space = sequence.request.cache_namespace,
@@ -350,7 +392,7 @@ PrefixNode* PrefixCache::publish(const Sequence& sequence, SequenceHold& hold,
     if (inserted.state_taken) {
       ++published_states_;
     } else {
-      states_.release(slot);
+      frozen_.release(slot);
     }
   }
   if (num_tokens >= hold.shared_tokens) {
@@ -366,15 +408,37 @@ PrefixNode* PrefixCache::publish(const Sequence& sequence, SequenceHold& hold,
   return inserted.node;
 }
 
+// The state a sequence ends with is in its working slot.
+void PrefixCache::publish_end(Sequence& sequence, SequenceHold& hold) {
+  const int64_t end = sequence.num_computed;
+  const int32_t working = std::exchange(sequence.state_slot, 0);
+  if (!freezes_apart()) {
+    publish(sequence, hold, {.tokens = end, .slot = working});
+    return;
+  }
+  states_.release(working);  // what is in it stays until the next plan
+  if (free_frozen() < 1) {
+    const auto tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(end));
+    const PrefixMatch match = tree_.match(tokens, sequence.request.cache_namespace, end);
+    if (match.usable_tokens == end) return;  // it is there already
+    if (!make_room({.frozen = 1})) {
+      ++skipped_checkpoints_;
+      return;
+    }
+  }
+  const int32_t slot = take_frozen();
+  freezes_.push_back({.from = working, .to = slot});
+  publish(sequence, hold, {.tokens = end, .slot = slot});
+}
+
 void PrefixCache::release(Sequence& sequence, SequenceHold& hold, Keep keep) {
   tree_.unlock(hold.source);
-  for (const SequenceHold::Pending& pending : hold.pending) states_.release(pending.slot);
+  for (const SequenceHold::Pending& pending : hold.pending) frozen_.release(pending.slot);
   hold.pending.clear();
   const bool keeps_end = options_.enabled && keep == Keep::kEnd && sequence.num_computed > 0 &&
                          keeps_exact_end(options_.policy);
   if (keeps_end && options_.needs_state) {
-    publish(sequence, hold,
-            {.tokens = sequence.num_computed, .slot = std::exchange(sequence.state_slot, 0)});
+    publish_end(sequence, hold);
   } else if (keeps_end) {
     const int64_t whole_pages = sequence.num_computed - sequence.num_computed % options_.page_size;
     if (whole_pages > 0) publish(sequence, hold, {.tokens = whole_pages});
@@ -404,7 +468,7 @@ PrefixCacheStats PrefixCache::stats() const {
   const PrefixTreeStats tree = tree_.stats();
   return {.pages_used = pages_.num_used(),
           .pages_cached = tree.evictable_pages,
-          .state_slots_used = states_.num_used(),
+          .state_slots_used = states_.num_used() + frozen_apart_.num_used(),
           .state_slots_cached = tree.evictable_states,
           .evicted_tokens = tree.evicted_tokens,
           .evicted_states = tree.evicted_states,
@@ -415,19 +479,18 @@ PrefixCacheStats PrefixCache::stats() const {
 void PrefixCache::check_invariants(std::span<const Held> held) const {
   pages_.check_invariants();
   states_.check_invariants();
+  frozen_apart_.check_invariants();
   budget_.check_invariants();
-  HEDDLE_CHECK_EQ(budget_.bytes_in_use(), pages_.num_used() * options_.tree.page_bytes +
-                                              states_.num_used() * options_.tree.state_bytes);
+  HEDDLE_CHECK_EQ(budget_.bytes_in_use(), bytes_of({.pages = pages_.num_used(),
+                                                    .states = states_.num_used(),
+                                                    .frozen = frozen_apart_.num_used()}));
   tree_.check_invariants(held.empty());
   std::vector<bool> page_seen(static_cast<size_t>(options_.num_pages) + 1, false);
-  std::vector<bool> slot_seen(static_cast<size_t>(options_.num_state_slots) + 1, false);
+  std::set<std::pair<const StateAllocator*, int32_t>> own_slots;
   int64_t own_pages = 0;
-  int64_t own_slots = 0;
-  const auto own_slot = [&](int32_t slot) {
-    HEDDLE_CHECK(states_.ids().owner(slot) == Owner::kRequest);
-    HEDDLE_CHECK(!slot_seen[static_cast<size_t>(slot)]);
-    slot_seen[static_cast<size_t>(slot)] = true;
-    ++own_slots;
+  const auto own_slot = [&](const StateAllocator& allocator, int32_t slot) {
+    HEDDLE_CHECK(allocator.ids().owner(slot) == Owner::kRequest);
+    HEDDLE_CHECK(own_slots.emplace(&allocator, slot).second);
   };
   for (const auto& [sequence, hold] : held) {
     HEDDLE_CHECK_GE(static_cast<int64_t>(sequence->pages.size()),
@@ -445,16 +508,23 @@ void PrefixCache::check_invariants(std::span<const Held> held) const {
     }
     HEDDLE_CHECK_EQ(sequence->state_slot != 0, options_.needs_state);
     if (sequence->state_slot != 0) {
-      own_slot(sequence->state_slot);
+      own_slot(states_, sequence->state_slot);
       HEDDLE_CHECK_EQ(states_.label(sequence->state_slot), sequence->num_computed);
     }
     for (const SequenceHold::Pending& pending : hold->pending) {
-      own_slot(pending.slot);
+      own_slot(frozen_, pending.slot);
       HEDDLE_CHECK_LT(sequence->num_computed, pending.tokens);
     }
   }
   HEDDLE_CHECK_EQ(own_pages, pages_.ids().count(Owner::kRequest));
-  HEDDLE_CHECK_EQ(own_slots, states_.ids().count(Owner::kRequest));
+  HEDDLE_CHECK_EQ(std::ssize(own_slots), states_.ids().count(Owner::kRequest) +
+                                             frozen_apart_.ids().count(Owner::kRequest));
+  std::set<int32_t> frozen;
+  for (const request::IdCopy& freeze : freezes_) {
+    HEDDLE_CHECK(states_.ids().owner(freeze.from) == Owner::kFree);
+    HEDDLE_CHECK(frozen_apart_.ids().owner(freeze.to) == Owner::kTree);
+    HEDDLE_CHECK(frozen.insert(freeze.to).second);
+  }
 }
 
 }  // namespace heddle::cache

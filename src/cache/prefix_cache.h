@@ -12,6 +12,12 @@
 // What a running sequence holds: a working slot that steps advance in place; pages, the first ones
 // maybe the tree's (read only), the others its own; slots of states that steps in flight will fill.
 //
+// Frozen states share the slots of the running sequences: then the end of a sequence is kept by
+// giving its working slot to the tree. Or they have another format and slots of their own: then the
+// end is copied at the head of the next plan (freeze_state_slots). It can be published and the
+// working slot given away before that, because whatever reads or overwrites either of the two comes
+// later in that plan or in a later one.
+//
 // Degradation, in this order, when something is short: no checkpoint; evict what nobody holds;
 // admission fails as a whole, and the sequence waits. Nothing aborts.
 //
@@ -41,7 +47,9 @@ struct PrefixCacheOptions {
   int64_t num_pages = 0;
   int32_t page_size = 16;
   int64_t num_state_slots = 0;
-  bool needs_state = false;  // every running sequence holds a working slot
+  int64_t num_frozen_slots = 0;  // slots for frozen states alone; 0: they share the state slots
+  int64_t state_bytes = 0;       // of a state slot, where frozen slots have another size
+  bool needs_state = false;      // every running sequence holds a working slot
 
   bool enabled = true;  // false: nothing is kept beyond the sequence that computed it
   CheckpointPolicy policy = CheckpointPolicy::kMulti;
@@ -50,7 +58,7 @@ struct PrefixCacheOptions {
   int64_t window = 0;  // no layer reads more than so many of the last tokens; 0: some read all
   bool keeps_hidden = false;  // the runner can draw again from a kept hidden vector
   int64_t shared_bytes = 0;   // what pages and slots in use may take together; 0: all ids fit
-  PrefixTreeOptions tree;     // page_bytes and state_bytes count against shared_bytes
+  PrefixTreeOptions tree;     // page_bytes and (frozen) state_bytes count against shared_bytes
 };
 
 // What a running sequence holds beside its pages and its working slot. Empty while it waits.
@@ -88,9 +96,9 @@ struct SequenceHold {
 };
 
 struct PrefixCacheStats {
-  int64_t pages_used = 0;    // by sequences and tree
-  int64_t pages_cached = 0;  // by the tree, and held by nobody
-  int64_t state_slots_used = 0;
+  int64_t pages_used = 0;        // by sequences and tree
+  int64_t pages_cached = 0;      // by the tree, and held by nobody
+  int64_t state_slots_used = 0;  // frozen ones included
   int64_t state_slots_cached = 0;
   int64_t evicted_tokens = 0;  // since the start, as everything below
   int64_t evicted_states = 0;
@@ -151,8 +159,9 @@ class PrefixCache {
     kPublished,  // nothing beyond what has been published already
   };
 
-  // Appends to the plan the ids whose memory goes back to the system at its head.
-  void take_unused(request::BatchPlan& plan);
+  // Completes a plan that will be carried out with what else its head does: memory goes back to the
+  // system, ends of sequences are frozen. Without it all that stays for the next plan.
+  void plan_head(request::BatchPlan& plan);
 
   // Gives everything back. No step in flight may use it.
   void release(request::Sequence& sequence, SequenceHold& hold, Keep keep);
@@ -185,43 +194,63 @@ class PrefixCache {
                                     const PrefixMatch& match) const;
   [[nodiscard]] int64_t shared_tokens(const request::Sequence& sequence,
                                       const PrefixMatch& match) const;
-  [[nodiscard]] bool has_room(int64_t pages, int64_t states) const;
-  [[nodiscard]] bool make_room(int64_t pages, int64_t states);
+
+  // What somebody wants to take.
+  struct Need {
+    int64_t pages = 0;
+    int64_t states = 0;
+    int64_t frozen = 0;
+  };
+
+  [[nodiscard]] bool freezes_apart() const { return options_.num_frozen_slots > 0; }
+
+  [[nodiscard]] int64_t bytes_of(const Need& need) const;
+  [[nodiscard]] bool has_room(const Need& need) const;
+  [[nodiscard]] bool make_room(const Need& need);
   [[nodiscard]] bool make_room_for(const SequenceHold& hold, const CheckpointWish& wish);
   [[nodiscard]] int64_t available_bytes() const;
-  [[nodiscard]] int64_t free_states() const;
-  [[nodiscard]] int64_t most_states() const;
+  [[nodiscard]] int64_t free_frozen() const;
+  [[nodiscard]] int64_t most_frozen() const;
   void take_pages(int64_t count, std::vector<int32_t>& pages);
   [[nodiscard]] int32_t take_state();
+  [[nodiscard]] int32_t take_frozen();
+  void publish_end(request::Sequence& sequence, SequenceHold& hold);
   // Lets others find what was computed up to there; takes the slot or frees it.
   PrefixNode* publish(const request::Sequence& sequence, SequenceHold& hold,
                       const SequenceHold::Pending& frozen);
   void freeze(SequenceHold& hold, const CheckpointWish& wish, bool decode);
 
   // Tells the budget what became free.
-  struct FreedPages final : IdPool::FreeObserver {
-    explicit FreedPages(MemoryBudget& shared) : budget(shared) {}
+  struct FreedIds : IdPool::FreeObserver {
+    FreedIds(MemoryBudget& shared, MemoryKind memory) : budget(shared), kind(memory) {}
 
-    void freed(std::span<const int32_t> ids) override { budget.free_pages(ids); }
+    void freed(std::span<const int32_t> ids) override { budget.free(kind, ids); }
 
     MemoryBudget& budget;
+    MemoryKind kind;
   };
 
-  struct FreedSlots final : IdPool::FreeObserver {
-    explicit FreedSlots(MemoryBudget& shared) : budget(shared) {}
+  // Besides, what was to be frozen there is no longer.
+  struct FreedFrozen final : FreedIds {
+    FreedFrozen(MemoryBudget& shared, std::vector<request::IdCopy>& planned)
+        : FreedIds(shared, MemoryKind::kFrozenStates), freezes(planned) {}
 
-    void freed(std::span<const int32_t> ids) override { budget.free_slots(ids); }
+    void freed(std::span<const int32_t> ids) override;
 
-    MemoryBudget& budget;
+    std::vector<request::IdCopy>& freezes;
   };
 
   PrefixCacheOptions options_;
   MemoryBudget budget_;
-  FreedPages freed_pages_{budget_};
-  FreedSlots freed_slots_{budget_};
-  ReleasedIds unused_;  // to be told with the next plan
+  ReleasedIds unused_;                    // to be told with the next plan
+  std::vector<request::IdCopy> freezes_;  // likewise: working slots, maybe free, to tree's slots
+  FreedIds freed_pages_{budget_, MemoryKind::kPages};
+  FreedIds freed_states_{budget_, MemoryKind::kStates};
+  FreedFrozen freed_frozen_{budget_, freezes_};
   PageAllocator pages_;
   StateAllocator states_;
+  StateAllocator frozen_apart_;  // without slots where frozen states share states_
+  StateAllocator& frozen_;       // one of the two
   PrefixTree tree_;
   std::vector<CheckpointWish> wishes_;
   int64_t published_states_ = 0;

@@ -4,7 +4,8 @@
 //
 // A running sequence advances its working slot in place, so a slot is never shared. The contents of
 // a freshly allocated slot are undefined: it must be zeroed or copied into before the first layer
-// runs (the scheduler lists it in BatchPlan::zero_state_slots). Each slot carries a label, the
+// runs (the scheduler lists it in BatchPlan::zero_state_slots). Frozen states share these slots, or
+// have an allocator of their own. Each slot carries a label, the
 // number of tokens whose effect it holds; only whoever knows the label may reuse the state.
 // Degradation when the pool is short: none is handed out and the request waits.
 //
@@ -21,8 +22,8 @@ namespace heddle::cache {
 class StateAllocator {
  public:
   // `num_slots` is 0 for models without recurrent state.
-  explicit StateAllocator(int64_t num_slots)
-      : ids_("state slot", num_slots), labels_(static_cast<size_t>(num_slots) + 1, 0) {}
+  explicit StateAllocator(int64_t num_slots, const char* name = "state slot")
+      : ids_(name, num_slots), labels_(static_cast<size_t>(num_slots) + 1, 0) {}
 
   // A slot with label 0, or 0 if none is free.
   [[nodiscard]] int32_t allocate() {

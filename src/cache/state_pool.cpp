@@ -59,8 +59,17 @@ MutableTensorView StatePool::conv(int64_t layer) {
 }
 
 MutableTensorView StatePool::recurrent(int64_t layer) {
-  return {recurrent_data(layer), layout_.recurrent_dtype,
-          Shape{num_slots_ + 1, layout_.num_value_heads, layout_.value_dim, layout_.key_dim}};
+  const Shape shape{num_slots_ + 1, layout_.num_value_heads, layout_.value_dim, layout_.key_dim};
+  const int64_t slot_numbers =
+      layout_.recurrent_bytes_per_layer() / bytes_of(layout_.recurrent_dtype, 1);
+  return {recurrent_data(layer), layout_.recurrent_dtype, shape, slot_numbers};
+}
+
+MutableTensorView StatePool::scales(int64_t layer) {
+  if (layout_.recurrent_dtype != DType::kI8) return {};
+  return {recurrent_data(layer) + layout_.scales_offset(), DType::kF32,
+          Shape{num_slots_ + 1, layout_.num_value_heads, layout_.value_dim},
+          layout_.recurrent_bytes_per_layer() / bytes_of(DType::kF32, 1)};
 }
 
 Status StatePool::zero_slot(device::Stream& stream, int32_t slot) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // StatePool: the memory of the recurrent states. Per linear-attention layer a window of raw inputs
 // conv [slots, W-1, channels], oldest row first, and recurrent [slots, Nv, Dv, Dk] with Dk
-// contiguous; slots = num_slots + 1, slot 0 is the sink.
+// contiguous; slots = num_slots + 1, slot 0 is the sink. A slot of int8 matrices has their scales
+// [slots, Nv, Dv] behind them, so that it is one piece of memory that can go back.
 //
 // A slot's contents are whatever its last owner left: zero_slot() or copy_slot() must run before
 // the first layer of a sequence that starts in it.
@@ -31,11 +32,12 @@ class StatePool {
 
   [[nodiscard]] MutableTensorView conv(int64_t layer);
   [[nodiscard]] MutableTensorView recurrent(int64_t layer);
+  [[nodiscard]] MutableTensorView scales(int64_t layer);  // empty without int8 matrices
 
   // All layers, convolution window and matrix. The state of a sequence without tokens.
   Status zero_slot(device::Stream& stream, int32_t slot);
 
-  // All layers. A frozen state is continued by copying it into a working slot.
+  // All layers. A frozen state of the same format is continued by copying it into a working slot.
   Status copy_slot(device::Stream& stream, int32_t from, int32_t to);
 
   // The slot's memory may go back to the system; its contents are undefined afterwards.

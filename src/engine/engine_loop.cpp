@@ -81,7 +81,7 @@ EngineLoop::EngineLoop(EngineParts parts)
         parts.metrics.model_name.empty() ? info_.name : parts.metrics.model_name,
         MetricsCapacity{.kv_tokens = sizes.num_pages * sizes.page_size,
                         .page_size = sizes.page_size,
-                        .state_slots = sizes.num_state_slots});
+                        .state_slots = sizes.num_state_slots + sizes.num_frozen_slots});
   }
   inbox_.reserve(static_cast<size_t>(max_queued_));
   taken_.reserve(static_cast<size_t>(max_queued_));

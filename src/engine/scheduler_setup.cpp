@@ -28,6 +28,8 @@ Result<scheduler::BatchSchedulerOptions> scheduler_options(const SchedulingOptio
   kept.num_pages = sizes.num_pages;
   kept.page_size = sizes.page_size;
   kept.num_state_slots = sizes.num_state_slots;
+  kept.num_frozen_slots = sizes.num_frozen_slots;
+  kept.state_bytes = std::max<int64_t>(sizes.state_slot_bytes, 1);
   kept.needs_state = sizes.num_state_slots > 0;
   kept.enabled = cache.enabled;
   kept.keeps_hidden = sizes.keeps_hidden;
@@ -50,7 +52,8 @@ Result<scheduler::BatchSchedulerOptions> scheduler_options(const SchedulingOptio
   kept.tree.eviction =
       cache.eviction == "lru" ? cache::EvictionPolicy::kLru : cache::EvictionPolicy::kFlops;
   kept.tree.page_bytes = std::max<int64_t>(sizes.page_bytes, 1);
-  kept.tree.state_bytes = std::max<int64_t>(sizes.state_slot_bytes, 1);
+  kept.tree.state_bytes = std::max<int64_t>(
+      sizes.num_frozen_slots > 0 ? sizes.frozen_slot_bytes : sizes.state_slot_bytes, 1);
   kept.shared_bytes = sizes.shared_bytes;
   kept.window = sizes.kv_window;
   return options;
@@ -64,6 +67,7 @@ Status check_options(const EngineOptions& options) {
                                         options.max_queued_requests, kMaxQueuedRequests));
   }
   HEDDLE_RETURN_IF_ERROR(parse_metric_names(options.metrics.names).status());
+  HEDDLE_RETURN_IF_ERROR(cache::parse_frozen_dtype(options.cache.state_dtype).status());
   HEDDLE_RETURN_IF_ERROR(
       scheduler::choose_queue_policy(options.scheduling, options.cache.enabled).status());
   return scheduler_options(options.scheduling, options.cache, {.page_size = options.page_size})

@@ -28,8 +28,16 @@ struct StateLayer {
   MutableTensorView recurrent;  // [slots, Nv, Dv, Dk] f32
 };
 
+// Frozen states of one linear-attention layer: what checkpoints are written to.
+struct FrozenLayer {
+  MutableTensorView conv;  // [slots, W - 1, C] f32
+  MutableTensorView
+      recurrent;             // [slots, Nv, Dv, Dk] f32, bf16 or i8 (linear_attention/frozen_rows.h)
+  MutableTensorView scales;  // i8: [slots, Nv, Dv] f32, one for each row of Dk; else empty
+};
+
 // A frozen copy of the state wanted after `num_tokens` new tokens of a sequence (1 to its row
-// count).
+// count). `slot` is one of frozen_layers.
 struct StateCheckpoint {
   int32_t sequence = 0;
   int32_t num_tokens = 0;
@@ -55,6 +63,7 @@ struct ForwardContext {
 
   std::span<const KvLayer> kv_layers;        // by attention layer, 0-based among themselves
   std::span<const StateLayer> state_layers;  // by linear-attention layer, 0-based among themselves
+  std::span<const FrozenLayer> frozen_layers;  // likewise; empty: checkpoints go to state_layers
 
   [[nodiscard]] int64_t num_sequences() const { return static_cast<int64_t>(context_lens.size()); }
 

@@ -16,7 +16,9 @@
 namespace heddle::request {
 
 // A frozen copy of the recurrent state, taken when exactly `tokens` tokens of the sequence have
-// been processed; `tokens` lies in (context_tokens, context_tokens + new tokens].
+// been processed; `tokens` lies in (context_tokens, context_tokens + new tokens]. `slot` is a
+// frozen slot: a state slot like any other, or one with ids of its own
+// (PoolSizes::num_frozen_slots).
 struct StateCheckpoint {
   int64_t tokens = 0;
   int32_t slot = 0;
@@ -44,7 +46,7 @@ struct PlannedSequence {
   int32_t state_slot = 0;          // working slot, advanced in place; 0 for models without state
   std::span<const StateCheckpoint> checkpoints;
 
-  // Not 0: the logits come from the hidden vector kept with this slot; nothing is computed.
+  // Not 0: the logits come from the hidden vector kept with this frozen slot; nothing is computed.
   int32_t hidden_slot = 0;
 
   // Sorted. With feeds_drawn_token: if the drawn token is one of these, or the draw failed, the
@@ -77,17 +79,21 @@ struct BatchPlan {
   std::vector<PlannedSequence> sequences;
 
   // Done before the step's first layer, in this order.
-  std::vector<int32_t> unused_pages;        // their memory may go back to the system: the next use
-  std::vector<int32_t> unused_state_slots;  // finds anything in them
-  std::vector<int32_t> zero_state_slots;    // a sequence without context starts in them
-  std::vector<IdCopy> copy_state_slots;     // a sequence goes on from a frozen state
-  std::vector<IdCopy> copy_pages;           // a sequence resumes inside a page
+  std::vector<int32_t> unused_pages;         // their memory may go back to the system: the next use
+  std::vector<int32_t> unused_frozen_slots;  // finds anything in them
+  std::vector<IdCopy> freeze_state_slots;    // working slot to frozen slot: where a sequence ended
+  std::vector<int32_t> unused_state_slots;   // as above; may be among those just frozen
+  std::vector<int32_t> zero_state_slots;     // a sequence without context starts in them
+  std::vector<IdCopy> copy_state_slots;      // frozen slot to working slot: a sequence goes on
+  std::vector<IdCopy> copy_pages;            // a sequence resumes inside a page
 
   [[nodiscard]] bool empty() const { return sequences.empty(); }
 
   void clear() {
     sequences.clear();
     unused_pages.clear();
+    unused_frozen_slots.clear();
+    freeze_state_slots.clear();
     unused_state_slots.clear();
     zero_state_slots.clear();
     copy_state_slots.clear();

@@ -164,7 +164,8 @@ ops::ForwardContext ForwardBatch::context(const Pools& pools) const {
           .checkpoints = checkpoints_,
           .logit_rows = logit_rows_,
           .kv_layers = pools.kv_layers(),
-          .state_layers = pools.state_layers()};
+          .state_layers = pools.state_layers(),
+          .frozen_layers = pools.frozen_layers()};
 }
 
 }  // namespace heddle::runner

@@ -78,6 +78,9 @@ class ForwardPass {
   // Where this pass's work goes; whoever touches its pools enqueues there.
   [[nodiscard]] device::Stream& stream() { return *stream_; }
 
+  // For ops on its pools between runs.
+  [[nodiscard]] ops::Context& context() { return context_; }
+
   // What large weights are stored in, after --dtype.
   [[nodiscard]] DType dtype() const { return dtype_; }
 

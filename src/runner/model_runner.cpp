@@ -163,6 +163,12 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
       static_cast<double>(pass->device().available_memory_bytes()) * options.memory_fraction);
   const cache::KvLayout kv = kv_layout(needs, options.page_size, pass->dtype());
   const cache::StateLayout state = state_layout(needs);
+  HEDDLE_ASSIGN_OR_RETURN(const DType frozen_dtype,
+                          cache::parse_frozen_dtype(options.cache.state_dtype));
+  cache::StateLayout frozen;  // float32: frozen states are working states at rest
+  if (options.cache.enabled && frozen_dtype != DType::kF32) {
+    frozen = frozen_layout(needs, frozen_dtype);
+  }
   // Repeats of a whole prompt go on from a state: without one there is nothing to keep a vector by.
   const bool keeps_hidden = options.cache.enabled && needs.num_state_layers > 0;
   const int64_t hidden_width = keeps_hidden ? config.hidden_size : 0;
@@ -171,6 +177,7 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                           cache::size_pools({.bytes = budget_bytes,
                                              .kv = kv,
                                              .state = state,
+                                             .frozen = frozen,
                                              .context_length = context_length,
                                              .max_running_requests = options.max_running_requests,
                                              .max_total_tokens = options.max_total_tokens,
@@ -181,6 +188,8 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                                                       .page_size = options.page_size,
                                                       .kv_dtype = pass->dtype(),
                                                       .num_state_slots = plan.num_state_slots,
+                                                      .num_frozen_slots = plan.num_frozen_slots,
+                                                      .frozen_dtype = frozen_dtype,
                                                       .hidden_width = hidden_width}));
   HEDDLE_ASSIGN_OR_RETURN(const checkpoint::GenerationConfig generation,
                           checkpoint::load_generation_config(options.model_dir, config));
@@ -201,20 +210,25 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                  .mapped_weights_bytes = pass->weights().bytes_in_place(),
                  .kv_pool_bytes = plan.kv_pool_bytes,
                  .state_pool_bytes = plan.state_pool_bytes,
+                 .frozen_pool_bytes = plan.frozen_pool_bytes,
                  .shared_pool_bytes = plan.shared_bytes,
                  .activation_bytes = pass->arena_bytes(),
                  .kv_tokens = plan.num_pages * options.page_size,
                  .state_slots = plan.num_state_slots,
+                 .frozen_slots = plan.num_frozen_slots,
+                 .frozen_dtype = std::string(to_string(frozen_dtype)),
                  .page_size = options.page_size,
                  .max_running_requests = plan.max_running_requests};
   const PoolSizes sizes{
       .num_pages = plan.num_pages,
       .page_size = options.page_size,
       .num_state_slots = plan.num_state_slots,
+      .num_frozen_slots = plan.num_frozen_slots,
       .max_step_tokens = chunk,
       .max_step_sequences = plan.max_running_requests,
       .page_bytes = kv.bytes_per_page(),
-      .state_slot_bytes = plan.num_state_slots > 0 ? state.bytes_per_slot() + hidden_bytes : 0,
+      .state_slot_bytes = state.bytes_per_slot() + (plan.num_frozen_slots > 0 ? 0 : hidden_bytes),
+      .frozen_slot_bytes = plan.num_frozen_slots > 0 ? frozen.bytes_per_slot() + hidden_bytes : 0,
       .shared_bytes = plan.shared_bytes,
       .kv_window = common_window(needs),
       .keeps_hidden = keeps_hidden};

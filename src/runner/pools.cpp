@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/pools.h"
 
+#include "core/check.h"
+#include "ops/linear_attention/frozen_state.h"
+
 namespace heddle::runner {
 
 cache::KvLayout kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype) {
@@ -21,6 +24,12 @@ cache::StateLayout state_layout(const models::CacheNeeds& needs) {
           .key_dim = needs.key_dim};
 }
 
+cache::StateLayout frozen_layout(const models::CacheNeeds& needs, DType dtype) {
+  cache::StateLayout layout = state_layout(needs);
+  layout.recurrent_dtype = dtype;
+  return layout;
+}
+
 Result<Pools> Pools::create(device::Device& device, const models::CacheNeeds& needs,
                             const PoolsOptions& options) {
   Pools pools;
@@ -33,44 +42,78 @@ Result<Pools> Pools::create(device::Device& device, const models::CacheNeeds& ne
       pools.kv_layers_.push_back({.k = pools.kv_.k(layer), .v = pools.kv_.v(layer)});
     }
   }
-  if (needs.num_state_layers > 0) {
-    HEDDLE_ASSIGN_OR_RETURN(pools.states_, cache::StatePool::create(device, state_layout(needs),
-                                                                    options.num_state_slots));
-    for (int64_t layer = 0; layer < needs.num_state_layers; ++layer) {
-      pools.state_layers_.push_back(
-          {.conv = pools.states_.conv(layer), .recurrent = pools.states_.recurrent(layer)});
-    }
-    pools.hidden_width_ = options.hidden_width;
-    HEDDLE_ASSIGN_OR_RETURN(
-        pools.hidden_, device.allocate(bytes_of(
-                           DType::kF32, (options.num_state_slots + 1) * options.hidden_width)));
-  }
+  HEDDLE_RETURN_IF_ERROR(pools.create_states(device, needs, options));
   return pools;
 }
 
-MutableTensorView Pools::hidden() const {
-  return {hidden_.data(), DType::kF32, Shape{states_.num_slots() + 1, hidden_width_}};
+Status Pools::create_states(device::Device& device, const models::CacheNeeds& needs,
+                            const PoolsOptions& options) {
+  if (needs.num_state_layers == 0) return {};
+  HEDDLE_ASSIGN_OR_RETURN(
+      states_, cache::StatePool::create(device, state_layout(needs), options.num_state_slots));
+  for (int64_t layer = 0; layer < needs.num_state_layers; ++layer) {
+    state_layers_.push_back({.conv = states_.conv(layer), .recurrent = states_.recurrent(layer)});
+  }
+  num_hidden_ = options.num_state_slots;
+  if (options.num_frozen_slots > 0) {
+    HEDDLE_ASSIGN_OR_RETURN(
+        frozen_, cache::StatePool::create(device, frozen_layout(needs, options.frozen_dtype),
+                                          options.num_frozen_slots));
+    for (int64_t layer = 0; layer < needs.num_state_layers; ++layer) {
+      frozen_layers_.push_back({.conv = frozen_.conv(layer),
+                                .recurrent = frozen_.recurrent(layer),
+                                .scales = frozen_.scales(layer)});
+    }
+    num_hidden_ = options.num_frozen_slots;
+  }
+  hidden_width_ = options.hidden_width;
+  HEDDLE_ASSIGN_OR_RETURN(
+      hidden_, device.allocate(bytes_of(DType::kF32, (num_hidden_ + 1) * hidden_width_)));
+  return {};
 }
 
-Status Pools::begin_step(device::Stream& stream, const request::BatchPlan& plan) {
+MutableTensorView Pools::hidden() const {
+  return {hidden_.data(), DType::kF32, Shape{num_hidden_ + 1, hidden_width_}};
+}
+
+Status Pools::begin_step(device::Stream& stream, ops::Context& context,
+                         const request::BatchPlan& plan) {
   const bool has_kv = kv_.num_pages() > 0;
-  const bool has_states = states_.num_slots() > 0;
   if (has_kv) HEDDLE_RETURN_IF_ERROR(kv_.discard_pages(stream, plan.unused_pages));
-  if (has_states) {
-    for (const int32_t slot : plan.unused_state_slots) {
-      HEDDLE_RETURN_IF_ERROR(states_.discard_slot(stream, slot));
-    }
-    for (const int32_t slot : plan.zero_state_slots) {
-      HEDDLE_RETURN_IF_ERROR(states_.zero_slot(stream, slot));
-    }
-    for (const request::IdCopy& copy : plan.copy_state_slots) {
-      HEDDLE_RETURN_IF_ERROR(states_.copy_slot(stream, copy.from, copy.to));
-    }
-  }
+  if (states_.num_slots() > 0) HEDDLE_RETURN_IF_ERROR(prepare_states(stream, context, plan));
   if (has_kv) {
     for (const request::IdCopy& copy : plan.copy_pages) {
       HEDDLE_RETURN_IF_ERROR(kv_.copy_page(stream, copy.from, copy.to));
     }
+  }
+  return {};
+}
+
+Status Pools::prepare_states(device::Stream& stream, ops::Context& context,
+                             const request::BatchPlan& plan) {
+  const bool apart = frozen_.num_slots() > 0;
+  HEDDLE_CHECK(apart || (plan.unused_frozen_slots.empty() && plan.freeze_state_slots.empty()));
+  for (const int32_t slot : plan.unused_frozen_slots) {
+    HEDDLE_RETURN_IF_ERROR(frozen_.discard_slot(stream, slot));
+  }
+  for (const request::IdCopy& copy : plan.freeze_state_slots) {
+    HEDDLE_RETURN_IF_ERROR(ops::freeze_state(context, {.working = state_layers_,
+                                                       .frozen = frozen_layers_,
+                                                       .working_slot = copy.from,
+                                                       .frozen_slot = copy.to}));
+  }
+  for (const int32_t slot : plan.unused_state_slots) {
+    HEDDLE_RETURN_IF_ERROR(states_.discard_slot(stream, slot));
+  }
+  for (const int32_t slot : plan.zero_state_slots) {
+    HEDDLE_RETURN_IF_ERROR(states_.zero_slot(stream, slot));
+  }
+  for (const request::IdCopy& copy : plan.copy_state_slots) {
+    HEDDLE_RETURN_IF_ERROR(apart ? ops::thaw_state(context, {.working = state_layers_,
+                                                             .frozen = frozen_layers_,
+                                                             .working_slot = copy.to,
+                                                             .frozen_slot = copy.from})
+                                 : states_.copy_slot(stream, copy.from, copy.to));
   }
   return {};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pools: the KV pages and recurrent states of a model, the hidden vectors kept with states, and the
-// views of them that its ops take.
+// Pools: the KV pages and recurrent states of a model, the frozen states of another format, the
+// hidden vectors kept with frozen states, and the views of them all that its ops take.
 //
 // Threading: confined; what a step's ops do to them follows the step.
 #pragma once
@@ -12,6 +12,7 @@
 #include "cache/kv_pool.h"
 #include "cache/state_pool.h"
 #include "models/model.h"
+#include "ops/context.h"
 #include "ops/forward_context.h"
 #include "request/batch_plan.h"
 
@@ -21,12 +22,17 @@ namespace heddle::runner {
 cache::KvLayout kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype);
 cache::StateLayout state_layout(const models::CacheNeeds& needs);
 
+// Frozen states in slots of their own: matrices as `dtype`, the convolution window in fp32.
+cache::StateLayout frozen_layout(const models::CacheNeeds& needs, DType dtype);
+
 struct PoolsOptions {
   int64_t num_pages = 0;
   int32_t page_size = 16;
   DType kv_dtype = DType::kF32;
   int64_t num_state_slots = 0;
-  int64_t hidden_width = 0;  // of the vector kept with a state; 0: none is
+  int64_t num_frozen_slots = 0;  // 0: frozen states share the state slots
+  DType frozen_dtype = DType::kF32;
+  int64_t hidden_width = 0;  // of the vector kept with a frozen state; 0: none is
 };
 
 class Pools {
@@ -36,29 +42,40 @@ class Pools {
   static Result<Pools> create(device::Device& device, const models::CacheNeeds& needs,
                               const PoolsOptions& options);
 
-  // The head of a step: gives unused memory back, then zeroes states, copies states and copies
-  // pages. Ids lie within the pools (checked). What a model does not have is not touched: its plans
-  // may name pages that hold no KV.
-  Status begin_step(device::Stream& stream, const request::BatchPlan& plan);
+  // The head of a step: gives unused memory back and freezes states, then zeroes states, copies
+  // states and copies pages. Ids lie within the pools (checked). What a model does not have is not
+  // touched: its plans may name pages that hold no KV.
+  Status begin_step(device::Stream& stream, ops::Context& context, const request::BatchPlan& plan);
 
   [[nodiscard]] cache::KvPool& kv() { return kv_; }
 
   [[nodiscard]] cache::StatePool& states() { return states_; }
 
-  // [slots + 1, H] f32, by state slot.
+  // [slots + 1, H] f32, by frozen slot.
   [[nodiscard]] MutableTensorView hidden() const;
 
   [[nodiscard]] std::span<const ops::KvLayer> kv_layers() const { return kv_layers_; }
 
   [[nodiscard]] std::span<const ops::StateLayer> state_layers() const { return state_layers_; }
 
+  // Empty where frozen states share the state slots.
+  [[nodiscard]] std::span<const ops::FrozenLayer> frozen_layers() const { return frozen_layers_; }
+
  private:
+  Status create_states(device::Device& device, const models::CacheNeeds& needs,
+                       const PoolsOptions& options);
+  Status prepare_states(device::Stream& stream, ops::Context& context,
+                        const request::BatchPlan& plan);
+
   cache::KvPool kv_;
   cache::StatePool states_;
+  cache::StatePool frozen_;
   device::Buffer hidden_;
+  int64_t num_hidden_ = 0;
   int64_t hidden_width_ = 0;
   std::vector<ops::KvLayer> kv_layers_;
   std::vector<ops::StateLayer> state_layers_;
+  std::vector<ops::FrozenLayer> frozen_layers_;
 };
 
 }  // namespace heddle::runner

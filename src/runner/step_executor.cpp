@@ -41,9 +41,9 @@ Status StepExecutor::check(const request::BatchPlan& plan) const {
     if (sequence.row < 0 || sequence.row >= sizes_.max_step_sequences) {
       return wrong(fmt::format("row {}; there are {}", sequence.row, sizes_.max_step_sequences));
     }
-    if (sequence.hidden_slot < 0 || sequence.hidden_slot > sizes_.num_state_slots) {
+    if (sequence.hidden_slot < 0 || sequence.hidden_slot > sizes_.num_checkpoint_slots()) {
       return wrong(fmt::format("hidden slot {}; there are {}", sequence.hidden_slot,
-                               sizes_.num_state_slots));
+                               sizes_.num_checkpoint_slots()));
     }
     if (sizes_.keeps_hidden) continue;
     bool wants_hidden = sequence.hidden_slot != 0;
@@ -54,7 +54,7 @@ Status StepExecutor::check(const request::BatchPlan& plan) const {
 }
 
 Status StepExecutor::compute(const request::BatchPlan& plan, request::StepOutput& output) {
-  HEDDLE_RETURN_IF_ERROR(pools_.begin_step(pass_->stream(), plan));
+  HEDDLE_RETURN_IF_ERROR(pools_.begin_step(pass_->stream(), pass_->context(), plan));
   HEDDLE_RETURN_IF_ERROR(batch_.build(plan, LogitRows::kSampled, drawn_tokens_));
   if (!batch_.empty()) {
     HEDDLE_RETURN_IF_ERROR(pass_->run(batch_.ids(), batch_.positions(), batch_.context(pools_)));

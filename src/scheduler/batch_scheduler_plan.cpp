@@ -59,7 +59,7 @@ void BatchScheduler::plan(BatchPlan& plan) {
   }
   if (plan.empty() && running_.empty()) admit_first(plan);
   if (plan.empty()) return;
-  cache_.take_unused(plan);
+  cache_.plan_head(plan);
   if (!mixed) interleave_.ran(kind);
   ++plans_in_flight_;
   plan_seconds_.push_back(clock_->now_seconds());

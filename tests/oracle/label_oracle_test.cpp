@@ -126,6 +126,7 @@ TEST(LabelOracleScenarios, GetWhereTheBugsAre) {
   expect_at_least("shared_pages", counts.plans.shared_pages, 200000);
   expect_at_least("restarts", counts.plans.restarts, 170);
   expect_at_least("given_back", counts.plans.given_back, 450);
+  expect_at_least("freezes", counts.plans.freezes, 300);
 }
 
 }  // namespace

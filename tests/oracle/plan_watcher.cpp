@@ -31,6 +31,10 @@ const char* name_of(Damage damage) {
       return "StateNotZeroed";
     case Damage::kStateCopyDropped:
       return "StateCopyDropped";
+    case Damage::kFreezeDropped:
+      return "FreezeDropped";
+    case Damage::kFreezeMixedUp:
+      return "FreezeMixedUp";
     case Damage::kKvTokensTooLarge:
       return "KvTokensTooLarge";
     case Damage::kPageSwapped:
@@ -55,6 +59,7 @@ PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
   hidden_kept += other.hidden_kept;
   hidden_repeats += other.hidden_repeats;
   state_copies += other.state_copies;
+  freezes += other.freezes;
   page_copies += other.page_copies;
   replayed_rows += other.replayed_rows;
   shared_pages += other.shared_pages;
@@ -120,7 +125,9 @@ void PlanWatcher::count(const BatchPlan& plan) {
   if (num_submitted_ > num_waited_) ++counts_.steps_in_flight;
   counts_.state_copies += std::ssize(plan.copy_state_slots);
   counts_.page_copies += std::ssize(plan.copy_pages);
-  counts_.given_back += std::ssize(plan.unused_pages) + std::ssize(plan.unused_state_slots);
+  counts_.freezes += std::ssize(plan.freeze_state_slots);
+  counts_.given_back += std::ssize(plan.unused_pages) + std::ssize(plan.unused_state_slots) +
+                        std::ssize(plan.unused_frozen_slots);
   bool prefills = false;
   bool decodes = false;
   std::vector<bool> is_read(static_cast<size_t>(pool_sizes().num_pages + 1));
@@ -152,6 +159,7 @@ void PlanWatcher::damage_plan(DamagedPlan& damaged) {
       published_.push_back(checkpoint.slot);
     }
   }
+  for (const IdCopy& freeze : damaged.plan.freeze_state_slots) published_.push_back(freeze.to);
 }
 
 // Whether there was something to damage.
@@ -194,6 +202,19 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
       if (plan.copy_state_slots.empty()) return false;
       plan.copy_state_slots.pop_back();
       return true;
+    case Damage::kFreezeDropped:
+      if (plan.freeze_state_slots.empty()) return false;
+      plan.freeze_state_slots.pop_back();
+      return true;
+    case Damage::kFreezeMixedUp:
+      for (IdCopy& freeze : plan.freeze_state_slots) {
+        for (const PlannedSequence& sequence : plan.sequences) {
+          if (sequence.state_slot == freeze.from) continue;
+          freeze.from = sequence.state_slot;
+          return true;
+        }
+      }
+      return false;
     case Damage::kKvTokensTooLarge: {
       PlannedSequence* victim = first_sequence([](const PlannedSequence& sequence) {
         return sequence.kv_tokens < sequence.context_tokens + sequence.num_new_tokens();
@@ -262,23 +283,29 @@ bool PlanWatcher::swap_pages(DamagedPlan& damaged) {
   return false;
 }
 
-// What a premature reuse does to a slot: somebody begins a sequence in it.
+// What a premature reuse does to a slot: somebody begins a sequence in it, or has another state
+// frozen there.
 bool PlanWatcher::reuse_slot(DamagedPlan& damaged) {
   if (published_.empty()) return false;
   const int32_t slot =
       published_[static_cast<size_t>(dice_.between(0, std::ssize(published_) - 1))];
   BatchPlan& plan = damaged.plan;
-  const auto uses = [slot](const PlannedSequence& sequence) {
-    return sequence.state_slot == slot ||
+  const auto uses = [&](const PlannedSequence& sequence) {
+    return (!freezes_apart() && sequence.state_slot == slot) ||
            std::any_of(sequence.checkpoints.begin(), sequence.checkpoints.end(),
                        [slot](const auto& checkpoint) { return checkpoint.slot == slot; });
   };
   const auto copies = [slot](const IdCopy& copy) { return copy.from == slot || copy.to == slot; };
   if (std::any_of(plan.sequences.begin(), plan.sequences.end(), uses) ||
-      std::any_of(plan.copy_state_slots.begin(), plan.copy_state_slots.end(), copies)) {
+      std::any_of(plan.copy_state_slots.begin(), plan.copy_state_slots.end(), copies) ||
+      std::any_of(plan.freeze_state_slots.begin(), plan.freeze_state_slots.end(), copies)) {
     return false;
   }
-  plan.zero_state_slots.push_back(slot);
+  if (freezes_apart()) {
+    plan.freeze_state_slots.push_back({.from = plan.sequences[0].state_slot, .to = slot});
+  } else {
+    plan.zero_state_slots.push_back(slot);
+  }
   return true;
 }
 

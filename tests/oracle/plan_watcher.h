@@ -26,6 +26,8 @@ enum class Damage {
   kSlotReusedEarly,    // a slot that was published is given to somebody else
   kStateNotZeroed,
   kStateCopyDropped,
+  kFreezeDropped,     // the end of a sequence is published and not frozen
+  kFreezeMixedUp,     // another sequence's state is frozen
   kKvTokensTooLarge,  // rows that nobody computed are taken as there
   kPageSwapped,       // two pages of a sequence's context change places
   kPageCopyDropped,
@@ -34,10 +36,11 @@ enum class Damage {
 };
 
 inline constexpr std::array kAllDamages = {
-    Damage::kLabelTooSmall,    Damage::kLabelTooLarge,    Damage::kCheckpointDropped,
-    Damage::kSlotMixedUp,      Damage::kSlotReusedEarly,  Damage::kStateNotZeroed,
-    Damage::kStateCopyDropped, Damage::kKvTokensTooLarge, Damage::kPageSwapped,
-    Damage::kPageCopyDropped,  Damage::kEndComputed,      Damage::kRowMixedUp};
+    Damage::kLabelTooSmall,    Damage::kLabelTooLarge,   Damage::kCheckpointDropped,
+    Damage::kSlotMixedUp,      Damage::kSlotReusedEarly, Damage::kStateNotZeroed,
+    Damage::kStateCopyDropped, Damage::kFreezeDropped,   Damage::kFreezeMixedUp,
+    Damage::kKvTokensTooLarge, Damage::kPageSwapped,     Damage::kPageCopyDropped,
+    Damage::kEndComputed,      Damage::kRowMixedUp};
 
 const char* name_of(Damage damage);
 
@@ -52,6 +55,7 @@ struct PlanCounts {
   int64_t hidden_kept = 0;
   int64_t hidden_repeats = 0;
   int64_t state_copies = 0;
+  int64_t freezes = 0;
   int64_t page_copies = 0;
   int64_t replayed_rows = 0;  // computed again without being written
   int64_t shared_pages = 0;   // pages that two sequences of a step read
@@ -93,6 +97,8 @@ class PlanWatcher final : public runner::Runner {
   bool move_label(DamagedPlan& damaged, int64_t by);
   bool swap_pages(DamagedPlan& damaged);
   bool reuse_slot(DamagedPlan& damaged);
+
+  [[nodiscard]] bool freezes_apart() const { return pool_sizes().num_frozen_slots > 0; }
 
   runner::Runner& device_;
   Damage damage_;

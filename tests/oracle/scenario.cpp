@@ -29,6 +29,7 @@ class ScenarioMaker {
     const int64_t num_requests = dice_.percent(8) ? dice_.between(12, 30) : dice_.between(2, 12);
     while (std::ssize(scenario_.arrivals) < num_requests) add_arrival();
     choose_pools();
+    choose_frozen_slots();
     if (dice_.percent(5)) scenario_.restart_step = dice_.between(1, 60);
     if (dice_.percent(4)) scenario_.failing_step = dice_.between(1, 60);
     return std::move(scenario_);
@@ -267,6 +268,13 @@ class ScenarioMaker {
         scenario_.chunked_prefill_tokens + (dice_.percent(80) ? sizes.max_step_sequences : 0);
   }
 
+  void choose_frozen_slots() {
+    runner::PoolSizes& sizes = scenario_.sizes;
+    if (sizes.num_state_slots == 0 || !scenario_.cache.enabled || dice_.percent(60)) return;
+    sizes.num_frozen_slots = dice_.percent(60) ? dice_.between(1, 8) : dice_.between(8, 40);
+    sizes.frozen_slot_bytes = sizes.state_slot_bytes / 2;
+  }
+
   Dice dice_;
   Scenario scenario_;
   std::vector<Tokens> stems_;
@@ -283,12 +291,14 @@ Scenario make_scenario(uint64_t seed) { return ScenarioMaker(seed).make(); }
 
 std::string Scenario::to_string() const {
   std::string text = fmt::format(
-      "seed {}: {} pages of {}, {} slots, {} of {} bytes, {} rows, {} step tokens, chunk {}, "
+      "seed {}: {} pages of {}, {} slots, {} frozen, {} of {} bytes, {} rows, {} step tokens, "
+      "chunk {}, "
       "hidden {}, lazy {}; "
       "cache {} {} every {}, {}; {}, mixed {}, overlap {}, prefills per decode {}, max prefill {}, "
       "priority {}; EOS {}, {} tokens, restart {}, device lost {}, {} s a step, queue limited {}, "
       "time limited {}\n",
-      seed, sizes.num_pages, sizes.page_size, sizes.num_state_slots, sizes.shared_bytes,
+      seed, sizes.num_pages, sizes.page_size, sizes.num_state_slots, sizes.num_frozen_slots,
+      sizes.shared_bytes,
       sizes.num_pages * sizes.page_bytes + sizes.num_state_slots * sizes.state_slot_bytes,
       sizes.max_step_sequences, sizes.max_step_tokens, chunked_prefill_tokens, sizes.keeps_hidden,
       lazy, cache.enabled, cache.state_checkpoints, cache.checkpoint_interval, cache.eviction,

@@ -306,6 +306,78 @@ TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
   }
 }
 
+// Sequence 1 ended; its state is frozen, its working slot starts anew, and sequence 3 goes on
+// behind it, all in one step.
+BatchPlan freezing_plan(const PlannedSequence& behind, const PlannedSequence& anew) {
+  BatchPlan plan;
+  plan.freeze_state_slots = {{.from = 1, .to = 1}};
+  plan.unused_state_slots = {1};
+  plan.zero_state_slots = {1};
+  plan.copy_state_slots = {{.from = 1, .to = 3}};
+  plan.copy_pages = {{.from = 3, .to = 4}};
+  plan.sequences = {behind, anew};
+  return plan;
+}
+
+TEST_P(ToyDeviceTest, FreezesIntoSlotsOfTheirOwn) {
+  runner::PoolSizes sizes = kSizes;
+  sizes.num_frozen_slots = 6;
+  const std::vector<int32_t> behind_pages = {1, 2, 4}, new_pages = {5, 6, 7};
+  PlannedSequence behind = second();
+  behind.context_tokens = 10;
+  behind.pages = behind_pages;
+  PlannedSequence anew = first();
+  anew.sequence_id = 3;
+  anew.row = 2;
+  anew.pages = new_pages;
+  const BatchPlan good = freezing_plan(behind, anew);
+  FakeRunner apart(sizes);
+  apart.lazy = GetParam();
+  ASSERT_TRUE(apart.run(first_plan()).ok());
+  const Result<StepOutput> output = apart.run(good);
+  ASSERT_TRUE(output.ok());
+  Tokens all = tokens;
+  all.insert(all.end(), other_end.begin(), other_end.end());
+  EXPECT_EQ(output->tokens[0].token, FakeRunner::next_token(all));
+  EXPECT_EQ(output->tokens[1].token, FakeRunner::next_token(tokens));
+  EXPECT_THAT(apart.complaints(), IsEmpty());
+
+  struct Case {
+    const char* complaint;
+    std::function<void(BatchPlan&)> damage;
+  };
+
+  const std::vector<StateCheckpoint> in_frozen = {{.tokens = 10, .slot = 1}};
+  const std::vector<StateCheckpoint> outside = {{.tokens = 10, .slot = 7}};
+  const std::vector<Case> cases = {
+      {"state slot 1 is copied and holds nothing",
+       [](BatchPlan& plan) { plan.freeze_state_slots.clear(); }},
+      {"state slot 3 has 6 tokens", [](BatchPlan& plan) { plan.copy_state_slots[0].from = 2; }},
+      {"state slot 6 is frozen and holds nothing",
+       [](BatchPlan& plan) { plan.freeze_state_slots[0].from = 6; }},
+      {"state slot 1 is frozen to 7", [](BatchPlan& plan) { plan.freeze_state_slots[0].to = 7; }},
+      {"frozen slot 1 is filled twice",
+       [](BatchPlan& plan) { plan.freeze_state_slots.push_back({.from = 2, .to = 1}); }},
+      {"an unused frozen slot is out of range",
+       [](BatchPlan& plan) { plan.unused_frozen_slots = {7}; }},
+      {"a checkpoint in slot 1, which is in use",
+       [&](BatchPlan& plan) { plan.sequences[1].checkpoints = in_frozen; }},
+      {"a checkpoint slot out of range",
+       [&](BatchPlan& plan) { plan.sequences[1].checkpoints = outside; }},
+  };
+  for (const Case& one : cases) {
+    FakeRunner fresh(sizes);
+    fresh.lazy = GetParam();
+    ASSERT_TRUE(fresh.run(first_plan()).ok());
+    BatchPlan plan = good;
+    one.damage(plan);
+    (void)fresh.run(plan);
+    EXPECT_THAT(fresh.complaints(), Contains(HasSubstr(one.complaint)));
+  }
+  (void)device.run(good);
+  EXPECT_THAT(device.complaints(), Contains(HasSubstr("there are no frozen slots apart")));
+}
+
 TEST_P(ToyDeviceTest, RefusesPlansThatNoDeviceCouldCarryOut) {
   BatchPlan plan = first_plan();
   plan.sequences[0].state_slot = 9;

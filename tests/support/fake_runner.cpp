@@ -41,11 +41,34 @@ void append_copies(std::vector<int64_t>& all, const std::vector<IdCopy>& copies)
 FakeRunner::FakeRunner(const runner::PoolSizes& sizes)
     : sizes_(sizes),
       kv_(static_cast<size_t>((sizes.num_pages + 1) * sizes.page_size), kGarbageRow),
-      states_(static_cast<size_t>(sizes.num_state_slots + 1), kGarbageState),
-      hidden_(static_cast<size_t>(sizes.num_state_slots + 1), kGarbageHidden),
+      states_(sizes.num_state_slots),
+      frozen_apart_(sizes.num_frozen_slots),
+      hidden_(static_cast<size_t>(sizes.num_checkpoint_slots() + 1), kGarbageHidden),
       drawn_(static_cast<size_t>(sizes.max_step_sequences)),
-      page_in_use_(static_cast<size_t>(sizes.num_pages + 1)),
-      slot_in_use_(static_cast<size_t>(sizes.num_state_slots + 1)) {}
+      page_in_use_(static_cast<size_t>(sizes.num_pages + 1)) {}
+
+FakeRunner::Slots::Slots(int64_t count)
+    : states(static_cast<size_t>(count + 1), kGarbageState),
+      in_use(static_cast<size_t>(count + 1)) {}
+
+void FakeRunner::Slots::set(int32_t slot, const ToyState& value, bool holds_memory) {
+  states[static_cast<size_t>(slot)] = value;
+  in_use[static_cast<size_t>(slot)] = holds_memory;
+}
+
+int64_t FakeRunner::Slots::num_in_use() const {
+  return std::count(in_use.begin(), in_use.end(), true);
+}
+
+void FakeRunner::set_frozen(int32_t slot, const ToyState& value, bool holds_memory) {
+  frozen().set(slot, value, holds_memory);
+  kept_hidden(slot) = kGarbageHidden;
+}
+
+void FakeRunner::set_working(int32_t slot, const ToyState& value, bool holds_memory) {
+  if (!freezes_apart()) return set_frozen(slot, value, holds_memory);
+  states_.set(slot, value, holds_memory);
+}
 
 TokenId FakeRunner::next_token(std::span<const TokenId> tokens,
                                std::span<const TokenId> forbidden) {
@@ -58,6 +81,8 @@ int64_t FakeRunner::num_drawn(const PlannedSequence& sequence) {
 
 FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
   append_all(values, source.unused_pages);
+  append_all(values, source.unused_frozen_slots);
+  append_copies(values, source.freeze_state_slots);
   append_all(values, source.unused_state_slots);
   append_all(values, source.zero_state_slots);
   append_copies(values, source.copy_state_slots);
@@ -161,19 +186,7 @@ void FakeRunner::prepare(const BatchPlan& plan) {
     fill_page(page, kGarbageRow);
     page_in_use_[static_cast<size_t>(page)] = false;
   }
-  const auto set_state = [this](int32_t slot, const ToyState& value, bool in_use) {
-    state(slot) = value;
-    hidden_[static_cast<size_t>(slot)] = kGarbageHidden;
-    slot_in_use_[static_cast<size_t>(slot)] = in_use;
-  };
-  for (const int32_t slot : plan.unused_state_slots) set_state(slot, kGarbageState, false);
-  for (const int32_t slot : plan.zero_state_slots) set_state(slot, {}, true);
-  for (const IdCopy& copy : plan.copy_state_slots) {
-    if (state(copy.from) == kGarbageState) {
-      complain(fmt::format("state slot {} is copied and holds nothing", copy.from));
-    }
-    set_state(copy.to, state(copy.from), true);
-  }
+  copy_states(plan);
   for (const IdCopy& copy : plan.copy_pages) {
     const auto begin = [this](int32_t page) { return kv_.begin() + page * sizes_.page_size; };
     std::copy_n(begin(copy.from), sizes_.page_size, begin(copy.to));
@@ -181,11 +194,30 @@ void FakeRunner::prepare(const BatchPlan& plan) {
   }
 }
 
+void FakeRunner::copy_states(const BatchPlan& plan) {
+  for (const int32_t slot : plan.unused_frozen_slots) set_frozen(slot, kGarbageState, false);
+  for (const IdCopy& copy : plan.freeze_state_slots) {
+    if (states_[copy.from] == kGarbageState) {
+      complain(fmt::format("state slot {} is frozen and holds nothing", copy.from));
+    }
+    set_frozen(copy.to, states_[copy.from], true);
+  }
+  for (const int32_t slot : plan.unused_state_slots) set_working(slot, kGarbageState, false);
+  for (const int32_t slot : plan.zero_state_slots) set_working(slot, {}, true);
+  for (const IdCopy& copy : plan.copy_state_slots) {
+    if (frozen()[copy.from] == kGarbageState) {
+      complain(fmt::format("state slot {} is copied and holds nothing", copy.from));
+    }
+    set_working(copy.to, frozen()[copy.from], true);
+  }
+}
+
 void FakeRunner::check_memory() {
   if (sizes_.shared_bytes == 0) return;
   const int64_t bytes =
       std::count(page_in_use_.begin(), page_in_use_.end(), true) * sizes_.page_bytes +
-      std::count(slot_in_use_.begin(), slot_in_use_.end(), true) * sizes_.state_slot_bytes;
+      states_.num_in_use() * sizes_.state_slot_bytes +
+      frozen_apart_.num_in_use() * sizes_.frozen_slot_bytes;
   if (bytes > sizes_.shared_bytes) {
     complain(fmt::format("{} bytes are in use, there are {}", bytes, sizes_.shared_bytes));
   }
@@ -211,7 +243,7 @@ ToyHidden FakeRunner::advance(const PlannedSequence& sequence) {
   for (int64_t t = 0; t < sequence.context_tokens; ++t) truth.advance(row(sequence, t).token);
   ToyState now = truth;
   if (sizes_.num_state_slots > 0) {
-    now = state(sequence.state_slot);
+    now = states_[sequence.state_slot];
     if (now != truth) {
       complain(fmt::format("sequence {}: state slot {} has {} tokens, the context is {} tokens{}",
                            sequence.sequence_id, sequence.state_slot, now.count,
@@ -241,11 +273,9 @@ ToyHidden FakeRunner::advance(const PlannedSequence& sequence) {
   for (int64_t i = 0; i < t; ++i) attention.read(row(sequence, i));
   const ToyHidden hidden = toy_hidden(now, attention);
   if (sizes_.num_state_slots > 0) {
-    state(sequence.state_slot) = now;
-    hidden_[static_cast<size_t>(sequence.state_slot)] = kGarbageHidden;
-    slot_in_use_[static_cast<size_t>(sequence.state_slot)] = true;
+    set_working(sequence.state_slot, now, true);
     for (const StateCheckpoint& checkpoint : sequence.checkpoints) {
-      if (checkpoint.keep_hidden) hidden_[static_cast<size_t>(checkpoint.slot)] = hidden;
+      if (checkpoint.keep_hidden) kept_hidden(checkpoint.slot) = hidden;
     }
   }
   return hidden;
@@ -254,10 +284,7 @@ ToyHidden FakeRunner::advance(const PlannedSequence& sequence) {
 void FakeRunner::take_checkpoints(const PlannedSequence& sequence, int64_t tokens,
                                   const ToyState& now) {
   for (const StateCheckpoint& checkpoint : sequence.checkpoints) {
-    if (checkpoint.tokens != tokens) continue;
-    state(checkpoint.slot) = now;
-    hidden_[static_cast<size_t>(checkpoint.slot)] = kGarbageHidden;
-    slot_in_use_[static_cast<size_t>(checkpoint.slot)] = true;
+    if (checkpoint.tokens == tokens) set_frozen(checkpoint.slot, now, true);
   }
 }
 
@@ -270,16 +297,16 @@ ToyHidden FakeRunner::repeat(const PlannedSequence& sequence) {
     truth.advance(row(sequence, t).token);
     attention.read(row(sequence, t));
   }
-  const ToyHidden hidden = hidden_[static_cast<size_t>(sequence.hidden_slot)];
+  const ToyHidden hidden = kept_hidden(sequence.hidden_slot);
   if (hidden != toy_hidden(truth, attention)) {
     complain(fmt::format(
         "sequence {}: the hidden vector of slot {} is after {} tokens, the context is {} tokens",
         sequence.sequence_id, sequence.hidden_slot, hidden.count, sequence.context_tokens));
   }
-  if (state(sequence.state_slot) != truth) {
+  if (states_[sequence.state_slot] != truth) {
     complain(fmt::format("sequence {}: state slot {} has {} tokens, the context is {} tokens",
                          sequence.sequence_id, sequence.state_slot,
-                         state(sequence.state_slot).count, sequence.context_tokens));
+                         states_[sequence.state_slot].count, sequence.context_tokens));
   }
   return hidden;
 }

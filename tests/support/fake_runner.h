@@ -107,14 +107,37 @@ class FakeRunner final : public runner::Runner {
   void fill_page(int32_t page, const ToyRow& row);
   ToyRow& row(const request::PlannedSequence& sequence, int64_t token);
 
-  ToyState& state(int32_t slot) { return states_[static_cast<size_t>(slot)]; }
+  // State slots of one kind.
+  struct Slots {
+    explicit Slots(int64_t count);
+
+    ToyState& operator[](int32_t slot) { return states[static_cast<size_t>(slot)]; }
+
+    void set(int32_t slot, const ToyState& value, bool holds_memory);
+    [[nodiscard]] int64_t num_in_use() const;
+
+    std::vector<ToyState> states;
+    std::vector<char> in_use;  // have memory: touched, not given back since
+  };
+
+  // A frozen state, or what shares slots with frozen ones: it has no hidden vector any more.
+  void set_frozen(int32_t slot, const ToyState& value, bool holds_memory);
+  void set_working(int32_t slot, const ToyState& value, bool holds_memory);
+  void copy_states(const request::BatchPlan& plan);
+
+  [[nodiscard]] bool freezes_apart() const { return sizes_.num_frozen_slots > 0; }
+
+  Slots& frozen() { return freezes_apart() ? frozen_apart_ : states_; }
+
+  ToyHidden& kept_hidden(int32_t slot) { return hidden_[static_cast<size_t>(slot)]; }
 
   runner::PoolSizes sizes_;
   std::vector<ToyRow> kv_;
-  std::vector<ToyState> states_;
-  std::vector<ToyHidden> hidden_;                // beside each state
-  std::vector<DrawnToken> drawn_;                // by row
-  std::vector<char> page_in_use_, slot_in_use_;  // have memory: touched, not given back since
+  Slots states_;
+  Slots frozen_apart_;
+  std::vector<ToyHidden> hidden_;  // beside each frozen state
+  std::vector<DrawnToken> drawn_;  // by row
+  std::vector<char> page_in_use_;  // as Slots::in_use
   std::vector<std::string> complaints_;
   std::array<Flight, runner::kMaxStepsInFlight> flights_;
   int first_flight_ = 0;

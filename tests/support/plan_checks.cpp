@@ -51,6 +51,13 @@ class PlanChecker {
     return slot >= 1 && slot <= sizes_.num_state_slots;
   }
 
+  // Where frozen states share the state slots, they are told from working ones by their use alone.
+  [[nodiscard]] bool freezes_apart() const { return sizes_.num_frozen_slots > 0; }
+
+  [[nodiscard]] bool is_frozen_slot(int32_t slot) const {
+    return slot >= 1 && slot <= sizes_.num_checkpoint_slots();
+  }
+
   static std::string name(const PlannedSequence& sequence) {
     return fmt::format("sequence {}", sequence.sequence_id);
   }
@@ -64,15 +71,17 @@ class PlanChecker {
     require(all(plan_.unused_pages, page), "an unused page is out of range");
     require(all(plan_.unused_state_slots, slot), "an unused state slot is out of range");
     require(all(plan_.zero_state_slots, slot), "a zeroed state slot is out of range");
+    check_freezes();
     std::set<int32_t> filled(plan_.zero_state_slots.begin(), plan_.zero_state_slots.end());
     expect(filled.size() == plan_.zero_state_slots.size(), "a state slot is zeroed twice");
     for (const IdCopy& copy : plan_.copy_state_slots) {
-      require(is_slot(copy.from) && is_slot(copy.to) && copy.from != copy.to,
+      require(is_frozen_slot(copy.from) && is_slot(copy.to) &&
+                  (copy.from != copy.to || freezes_apart()),
               fmt::format("state slot {} is copied to {}", copy.from, copy.to));
       expect(filled.insert(copy.to).second, fmt::format("state slot {} is filled twice", copy.to));
     }
     for (const IdCopy& copy : plan_.copy_state_slots) {
-      expect(filled.count(copy.from) == 0,
+      expect(freezes_apart() || filled.count(copy.from) == 0,
              fmt::format("state slot {} is filled and copied in one step", copy.from));
     }
     std::set<int32_t> pages;
@@ -87,6 +96,21 @@ class PlanChecker {
     }
   }
 
+  void check_freezes() {
+    const auto& unused = plan_.unused_frozen_slots;
+    require(freezes_apart() || (unused.empty() && plan_.freeze_state_slots.empty()),
+            "there are no frozen slots apart");
+    require(std::all_of(unused.begin(), unused.end(),
+                        [this](int32_t id) { return is_frozen_slot(id); }),
+            "an unused frozen slot is out of range");
+    for (const IdCopy& freeze : plan_.freeze_state_slots) {
+      require(is_slot(freeze.from) && is_frozen_slot(freeze.to),
+              fmt::format("state slot {} is frozen to {}", freeze.from, freeze.to));
+      expect(frozen_.insert(freeze.to).second,
+             fmt::format("frozen slot {} is filled twice", freeze.to));
+    }
+  }
+
   void check_sequence(const PlannedSequence& sequence) {
     const std::string who = name(sequence);
     const int64_t begin = sequence.context_tokens;
@@ -96,7 +120,7 @@ class PlanChecker {
     if (sequence.hidden_slot == 0) {
       expect(sequence.num_new_tokens() > 0, who + " has nothing to compute");
     } else {
-      require(sizes_.keeps_hidden && is_slot(sequence.hidden_slot),
+      require(sizes_.keeps_hidden && is_frozen_slot(sequence.hidden_slot),
               who + " has a hidden slot out of range");
       expect(sequence.num_new_tokens() == 0, who + " has a hidden slot and tokens to compute");
       expect(sequence.sample, who + " has a hidden slot and draws nothing");
@@ -141,7 +165,7 @@ class PlanChecker {
     const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
     int64_t last = sequence.context_tokens;
     for (const StateCheckpoint& checkpoint : sequence.checkpoints) {
-      require(is_slot(checkpoint.slot), who + " has a checkpoint slot out of range");
+      require(is_frozen_slot(checkpoint.slot), who + " has a checkpoint slot out of range");
       expect(checkpoint.tokens > sequence.context_tokens && checkpoint.tokens <= end,
              fmt::format("{} has a checkpoint after {} tokens, the step computes {} to {}", who,
                          checkpoint.tokens, sequence.context_tokens, end));
@@ -208,28 +232,28 @@ class PlanChecker {
   // A slot that is written in this step has one user.
   void check_slots() {
     if (sizes_.num_state_slots == 0) return;
-    std::set<int32_t> written;
+    std::set<int32_t> working;
     for (const PlannedSequence& sequence : plan_.sequences) {
-      expect(written.insert(sequence.state_slot).second, name(sequence) + " shares a state slot");
+      expect(working.insert(sequence.state_slot).second, name(sequence) + " shares a state slot");
     }
+    std::set<int32_t> written = freezes_apart() ? frozen_ : working;
     for (const PlannedSequence& sequence : plan_.sequences) {
       for (const StateCheckpoint& checkpoint : sequence.checkpoints) {
         expect(written.insert(checkpoint.slot).second,
                fmt::format("{} has a checkpoint in slot {}, which is in use", name(sequence),
                            checkpoint.slot));
         const auto& zeroed = plan_.zero_state_slots;
-        expect(std::find(zeroed.begin(), zeroed.end(), checkpoint.slot) == zeroed.end(),
+        expect(freezes_apart() ||
+                   std::find(zeroed.begin(), zeroed.end(), checkpoint.slot) == zeroed.end(),
                fmt::format("{} has a checkpoint in slot {}, which is zeroed", name(sequence),
                            checkpoint.slot));
       }
     }
     for (const IdCopy& copy : plan_.copy_state_slots) {
-      expect(written.count(copy.from) == 0,
+      expect(written.count(copy.from) == 0 || frozen_.count(copy.from) != 0,
              fmt::format("state slot {} is copied and written in one step", copy.from));
-      const bool working = std::any_of(
-          plan_.sequences.begin(), plan_.sequences.end(),
-          [&](const PlannedSequence& sequence) { return sequence.state_slot == copy.to; });
-      expect(working, fmt::format("state slot {} is filled for nobody", copy.to));
+      expect(working.count(copy.to) != 0,
+             fmt::format("state slot {} is filled for nobody", copy.to));
     }
     for (const PlannedSequence& sequence : plan_.sequences) {
       if (sequence.hidden_slot == 0) continue;
@@ -248,6 +272,7 @@ class PlanChecker {
   std::vector<std::string>& complaints_;
   std::set<int64_t> ids_;
   std::set<int32_t> rows_;
+  std::set<int32_t> frozen_;  // that freezes at the head fill; a copy may follow at once
   bool can_run_ = true;
 };
 

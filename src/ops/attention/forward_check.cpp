@@ -29,7 +29,8 @@ Status check_batch_rows(const char* op, const ForwardContext* forward, int64_t T
   return {};
 }
 
-Status check_batch_states(const char* op, const ForwardContext& forward, int64_t num_slots) {
+Status check_batch_states(const char* op, const ForwardContext& forward, int64_t num_slots,
+                          int64_t num_frozen_slots) {
   const int64_t B = forward.num_sequences();
   if (static_cast<int64_t>(forward.state_slots.size()) != B) {
     return invalid_argument(
@@ -46,12 +47,12 @@ Status check_batch_states(const char* op, const ForwardContext& forward, int64_t
   const StateCheckpoint* previous = nullptr;
   for (const StateCheckpoint& checkpoint : forward.checkpoints) {
     if (checkpoint.sequence < 0 || checkpoint.sequence >= B || checkpoint.slot < 0 ||
-        checkpoint.slot >= num_slots || checkpoint.num_tokens < 1 ||
+        checkpoint.slot >= num_frozen_slots || checkpoint.num_tokens < 1 ||
         checkpoint.num_tokens > forward.num_rows(checkpoint.sequence)) {
       return invalid_argument(fmt::format(
           "{}: checkpoint of sequence {} after {} tokens in slot {} does not fit {} sequences and "
           "{} slots",
-          op, checkpoint.sequence, checkpoint.num_tokens, checkpoint.slot, B, num_slots));
+          op, checkpoint.sequence, checkpoint.num_tokens, checkpoint.slot, B, num_frozen_slots));
     }
     if (previous != nullptr && (previous->sequence > checkpoint.sequence ||
                                 (previous->sequence == checkpoint.sequence &&

@@ -434,18 +434,7 @@ void round_row(const float* from, int64_t count, DType dtype, void* to) {
     std::memcpy(to, from, n * sizeof(float));
   } else if (dtype == DType::kBf16) {
     auto* out = static_cast<Bf16*>(to);
-    const hn::RebindToUnsigned<D> d32;
-    const hn::Rebind<uint16_t, D> d16;
-    for (; i + kLanes <= n; i += kLanes) {
-      const V x = hn::LoadU(d, from + i);
-      const auto bits = hn::BitCast(d32, x);
-      const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
-      const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu)));
-      const auto quiet = hn::Or(bits, hn::Set(d32, 0x400000u));
-      const auto chosen = hn::IfThenElse(hn::RebindMask(d32, hn::IsNaN(x)), quiet, rounded);
-      hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(chosen)), d16,
-                 reinterpret_cast<uint16_t*>(out + i));
-    }
+    for (; i + kLanes <= n; i += kLanes) math::StoreFloats(hn::LoadU(d, from + i), d, out + i);
     for (; i < n; ++i) out[i] = to_bf16(from[i]);
   } else {
     auto* out = static_cast<F16*>(to);

@@ -3,11 +3,14 @@
 
 #include "core/shape_contract.h"
 #include "ops/attention/forward_check.h"
+#include "ops/linear_attention/frozen_layer.h"
 
 namespace heddle::ops {
 
 Status causal_conv1d(Context& context, const CausalConv1dArgs& args) {
-  Dim T{"T"}, C{"C"}, W{"W"}, slots{"slots"};
+  Dim T{"T"}, C{"C"}, W{"W"}, slots{"slots"}, frozen_slots{"frozen slots"};
+  CausalConv1dArgs resolved = args;
+  resolved.frozen = frozen_or_working(args.frozen, args.state);
   ShapeContract contract("causal_conv1d");
   contract.expect("x", args.x, {&T, &C}, DType::kF32)
       .expect("weight", args.weight, {&C, &W}, DType::kF32)
@@ -17,14 +20,15 @@ Status causal_conv1d(Context& context, const CausalConv1dArgs& args) {
   contract
       .require(W >= 2 && W <= 8, "W, the convolution width", static_cast<double>(W.value()),
                "lie between 2 and 8")
-      .expect("state.conv", args.state.conv, {&slots, &window, &C}, DType::kF32);
+      .expect("state.conv", args.state.conv, {&slots, &window, &C}, DType::kF32)
+      .expect("frozen.conv", resolved.frozen.conv, {&frozen_slots, &window, &C}, DType::kF32);
   if (args.y.data == args.x.data) {
     return invalid_argument("causal_conv1d: y is x; the convolution cannot run in place");
   }
   HEDDLE_RETURN_IF_ERROR(contract.status());
   HEDDLE_RETURN_IF_ERROR(check_batch_rows("causal_conv1d", args.forward, T));
-  HEDDLE_RETURN_IF_ERROR(check_batch_states("causal_conv1d", *args.forward, slots));
-  return HEDDLE_DISPATCH_DEVICE(context, causal_conv1d, args);
+  HEDDLE_RETURN_IF_ERROR(check_batch_states("causal_conv1d", *args.forward, slots, frozen_slots));
+  return HEDDLE_DISPATCH_DEVICE(context, causal_conv1d, resolved);
 }
 
 }  // namespace heddle::ops

@@ -16,7 +16,8 @@ struct CausalConv1dArgs {
   TensorView x;         // [T, C] f32
   TensorView weight;    // [C, W] f32, W from 2 to 8; weight[c, W - 1] multiplies the current token
   MutableTensorView y;  // [T, C] f32; not x
-  StateLayer state;  // conv [slots, W - 1, C]: oldest first; read as zeros when no token precedes
+  StateLayer state;    // conv [slots, W - 1, C]: oldest first; read as zeros when no token precedes
+  FrozenLayer frozen;  // what checkpoints are written to; none: `state`
   const ForwardContext* forward = nullptr;
 };
 

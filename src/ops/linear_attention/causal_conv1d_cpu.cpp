@@ -152,7 +152,7 @@ void run_channels(const CausalConv1dArgs& args, int64_t b, int64_t first, int64_
    args.y.row<float>(start) + first, args.y.row_stride);
   for (const StateCheckpoint& checkpoint : checkpoints_of(forward, b)) {
     copy_window(inputs, checkpoint.num_tokens, count,
-                args.state.conv.row<float>(checkpoint.slot) + first);
+                args.frozen.conv.row<float>(checkpoint.slot) + first);
   }
   // Last, and oldest row first: the window moves within the slot.
   copy_window(inputs, num_rows, count, state);

@@ -5,6 +5,7 @@
 
 #include "ops/attention/scratch.h"
 #include "ops/linear_attention/delta_rule_core.h"
+#include "ops/linear_attention/frozen_layer.h"
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/linear_attention/sequence_checkpoints.h"
 
@@ -110,7 +111,8 @@ class GatedDeltaRule {
     for (const StateCheckpoint& checkpoint : checkpoints_of(forward_, b)) {
       advance(head, done, checkpoint.num_tokens, scratch);
       done = checkpoint.num_tokens;
-      std::copy_n(state, rows * Dk, state_rows(checkpoint.slot, h, first));
+      freeze_rows(state, rows, Dk,
+                  frozen_rows(args_.frozen, checkpoint.slot, h * args_.value_dim + first));
     }
     advance(head, done, num_tokens, scratch);
   }

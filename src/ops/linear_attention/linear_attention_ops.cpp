@@ -21,6 +21,17 @@ Result<StateLayer> state_layer(const char* op, const LaunchArgs& args) {
   return args.forward.state_layers[layer];
 }
 
+// Where its checkpoints go; empty where frozen states have no slots of their own.
+Result<FrozenLayer> frozen_layer(const char* op, const LaunchArgs& args) {
+  if (args.forward.frozen_layers.empty()) return FrozenLayer();
+  const auto layer = static_cast<size_t>(args.attrs.integer("layer"));
+  if (layer >= args.forward.frozen_layers.size()) {
+    return invalid_argument(fmt::format("{}: layer {} of {} layers of frozen states", op, layer,
+                                        args.forward.frozen_layers.size()));
+  }
+  return args.forward.frozen_layers[layer];
+}
+
 Status infer_causal_conv1d(std::span<const TensorMeta> inputs, const Attrs&,
                            std::vector<TensorMeta>& outputs) {
   const TensorMeta &x = inputs[0], &weight = inputs[1];
@@ -38,10 +49,12 @@ Status infer_causal_conv1d(std::span<const TensorMeta> inputs, const Attrs&,
 
 Status launch_causal_conv1d(Context& context, const LaunchArgs& args) {
   HEDDLE_ASSIGN_OR_RETURN(const StateLayer state, state_layer("causal_conv1d", args));
+  HEDDLE_ASSIGN_OR_RETURN(const FrozenLayer frozen, frozen_layer("causal_conv1d", args));
   return causal_conv1d(context, {.x = args.inputs[0],
                                  .weight = args.inputs[1],
                                  .y = args.outputs[0],
                                  .state = state,
+                                 .frozen = frozen,
                                  .forward = &args.forward});
 }
 
@@ -89,6 +102,7 @@ int64_t gated_delta_rule_workspace(std::span<const TensorMeta> inputs, const Att
 
 Status launch_gated_delta_rule(Context& context, const LaunchArgs& args) {
   HEDDLE_ASSIGN_OR_RETURN(const StateLayer state, state_layer("gated_delta_rule", args));
+  HEDDLE_ASSIGN_OR_RETURN(const FrozenLayer frozen, frozen_layer("gated_delta_rule", args));
   return gated_delta_rule(context, {.qkv = args.inputs[0],
                                     .a = args.inputs[1],
                                     .b = args.inputs[2],
@@ -99,6 +113,7 @@ Status launch_gated_delta_rule(Context& context, const LaunchArgs& args) {
                                     .key_dim = args.attrs.integer("key_dim"),
                                     .value_dim = args.attrs.integer("value_dim"),
                                     .state = state,
+                                    .frozen = frozen,
                                     .forward = &args.forward,
                                     .workspace = args.workspace});
 }

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// What PrefixCache does with the end of a sequence, where frozen states share the working slots and
+// where they have slots of their own. How it behaves under load is the scheduler's random test and
+// the label oracle.
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cache/prefix_cache.h"
+
+namespace heddle::cache {
+
+namespace {
+
+using request::BatchPlan;
+using request::IdCopy;
+using request::PlannedSequence;
+using request::Sequence;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+MATCHER_P2(Copies, from, to, "") { return arg.from == from && arg.to == to; }
+
+PrefixCacheOptions roomy() {
+  return {.num_pages = 64,
+          .page_size = 16,
+          .num_state_slots = 2,
+          .num_frozen_slots = 4,
+          .state_bytes = 100,
+          .needs_state = true,
+          .keeps_hidden = true,
+          .tree = {.needs_state = true, .page_bytes = 10, .state_bytes = 50}};
+}
+
+// A sequence and what it holds.
+struct Running {
+  explicit Running(std::vector<TokenId> prompt) {
+    Request request;
+    request.prompt = std::move(prompt);
+    request.stop.max_new_tokens = 4;
+    sequence = std::make_unique<Sequence>(1, std::move(request), 0, std::span<const TokenId>());
+  }
+
+  std::unique_ptr<Sequence> sequence;
+  SequenceHold hold;
+};
+
+class FrozenSlotsTest : public ::testing::Test {
+ protected:
+  void make(const PrefixCacheOptions& options) { cache_ = std::make_unique<PrefixCache>(options); }
+
+  // Numbers from `first` on: prompts of different first numbers have nothing in common.
+  static std::vector<TokenId> prompt(int64_t length, TokenId first = 0) {
+    std::vector<TokenId> tokens(static_cast<size_t>(length));
+    std::iota(tokens.begin(), tokens.end(), first);
+    return tokens;
+  }
+
+  bool admit(Running& running) {
+    Sequence& sequence = *running.sequence;
+    if (!cache_->admit(sequence, cache_->match(sequence), 0, running.hold)) return false;
+    running_.push_back(&running);
+    return true;
+  }
+
+  // Admits the sequence and computes its prompt in one step, whose plan is `plan_` then.
+  bool compute(Running& running) {
+    Sequence& sequence = *running.sequence;
+    if (!admit(running)) return false;
+    plan_.clear();
+    PlannedSequence planned;
+    planned.context_tokens = sequence.num_computed;
+    cache_->plan_prefill(sequence, running.hold, sequence.num_tokens(), planned, plan_);
+    plan_.sequences.push_back(planned);
+    cache_->plan_head(plan_);
+    sequence.num_computed = sequence.num_tokens();
+    cache_->confirm(sequence, running.hold);
+    check();
+    return true;
+  }
+
+  void release(Running& running, PrefixCache::Keep keep = PrefixCache::Keep::kEnd) {
+    cache_->release(*running.sequence, running.hold, keep);
+    std::erase(running_, &running);
+    check();
+  }
+
+  void check() const {
+    std::vector<PrefixCache::Held> held;
+    for (const Running* one : running_) held.push_back({one->sequence.get(), &one->hold});
+    cache_->check_invariants(held);
+  }
+
+  // What a prompt that goes on behind `tokens` would resume from.
+  [[nodiscard]] int64_t usable(std::vector<TokenId> tokens) const {
+    tokens.push_back(-1);
+    return cache_->match(*Running(std::move(tokens)).sequence).usable_tokens;
+  }
+
+  std::unique_ptr<PrefixCache> cache_;
+  BatchPlan plan_;
+  std::vector<const Running*> running_;
+};
+
+TEST_F(FrozenSlotsTest, GivesTheTreeTheWorkingSlotWhereFrozenStatesShareSlots) {
+  PrefixCacheOptions options = roomy();
+  options.num_frozen_slots = 0;
+  options.num_state_slots = 8;
+  make(options);
+  Running running(prompt(37));
+  ASSERT_TRUE(compute(running));
+  const int32_t working = running.sequence->state_slot;
+  release(running);
+  EXPECT_EQ(usable(prompt(37)), 37);
+  Running next(prompt(50));
+  ASSERT_TRUE(compute(next));
+  EXPECT_THAT(plan_.freeze_state_slots, IsEmpty());
+  EXPECT_THAT(plan_.copy_state_slots, ElementsAre(Copies(working, next.sequence->state_slot)));
+}
+
+TEST_F(FrozenSlotsTest, FreezesAnEndAtTheHeadOfTheNextPlan) {
+  make(roomy());
+  Running running(prompt(37));
+  ASSERT_TRUE(compute(running));
+  EXPECT_THAT(plan_.freeze_state_slots, IsEmpty());
+  const int32_t working = running.sequence->state_slot;
+  release(running);
+  EXPECT_EQ(usable(prompt(37)), 37) << "published before it is frozen";
+  EXPECT_EQ(cache_->available_states(), 2) << "the working slot is free at once";
+
+  // The same plan freezes the state, goes on from it, and starts somebody in the working slot.
+  Running next(prompt(50));
+  ASSERT_TRUE(compute(next));
+  ASSERT_EQ(plan_.freeze_state_slots.size(), 1u);
+  EXPECT_EQ(plan_.freeze_state_slots[0].from, working);
+  EXPECT_EQ(next.sequence->state_slot, working) << "freed last, taken first";
+  EXPECT_THAT(plan_.copy_state_slots, ElementsAre(Copies(plan_.freeze_state_slots[0].to, working)));
+  release(next);
+}
+
+TEST_F(FrozenSlotsTest, KeepsWhatIsToBeFrozenUntilThereIsAPlan) {
+  make(roomy());
+  Running one(prompt(37)), two(prompt(45, 1000));
+  ASSERT_TRUE(compute(one));
+  ASSERT_TRUE(compute(two));
+  const int32_t first = one.sequence->state_slot;
+  const int32_t second = two.sequence->state_slot;
+  release(one);
+  release(two);
+  BatchPlan head;
+  cache_->plan_head(head);
+  ASSERT_EQ(head.freeze_state_slots.size(), 2u);
+  EXPECT_EQ(head.freeze_state_slots[0].from, first);
+  EXPECT_EQ(head.freeze_state_slots[1].from, second);
+  EXPECT_NE(head.freeze_state_slots[0].to, head.freeze_state_slots[1].to);
+  head.clear();
+  cache_->plan_head(head);
+  EXPECT_THAT(head.freeze_state_slots, IsEmpty()) << "once";
+}
+
+TEST_F(FrozenSlotsTest, FreezesNothingThatWasGivenUpMeanwhile) {
+  make(roomy());
+  Running running(prompt(37));
+  ASSERT_TRUE(compute(running));
+  release(running);
+  cache_->clear();
+  EXPECT_EQ(usable(prompt(37)), 0);
+  BatchPlan head;
+  cache_->plan_head(head);
+  EXPECT_THAT(head.freeze_state_slots, IsEmpty());
+  EXPECT_EQ(cache_->stats().state_slots_used, 0);
+}
+
+TEST_F(FrozenSlotsTest, EvictsForAnEndAndItsSlotIsNotFrozenTwice) {
+  PrefixCacheOptions options = roomy();
+  options.num_frozen_slots = 1;
+  make(options);
+  Running one(prompt(37)), two(prompt(45, 1000));
+  ASSERT_TRUE(compute(one));
+  ASSERT_TRUE(compute(two));
+  const int32_t second = two.sequence->state_slot;
+  release(one);
+  EXPECT_EQ(usable(prompt(37)), 37);
+  release(two);
+  EXPECT_EQ(usable(prompt(37)), 0) << "gave way";
+  EXPECT_EQ(usable(prompt(45, 1000)), 45);
+  BatchPlan head;
+  cache_->plan_head(head);
+  EXPECT_THAT(head.freeze_state_slots, ElementsAre(Copies(second, 1)));
+}
+
+TEST_F(FrozenSlotsTest, KeepsNoEndWhereNoFrozenSlotCanBeHad) {
+  PrefixCacheOptions options = roomy();
+  options.num_frozen_slots = 1;
+  make(options);
+  Running first(prompt(37));
+  ASSERT_TRUE(compute(first));
+  release(first);
+  // Somebody who has not run yet holds the only frozen state.
+  Running holder(prompt(50));
+  ASSERT_TRUE(admit(holder));
+  Running other(prompt(45, 1000));
+  ASSERT_TRUE(compute(other));
+  release(other);
+  EXPECT_EQ(usable(prompt(45, 1000)), 0);
+  EXPECT_EQ(usable(prompt(37)), 37);
+  EXPECT_GE(cache_->stats().skipped_checkpoints, 1);
+  EXPECT_EQ(cache_->available_states(), 1) << "its working slot is free all the same";
+  release(holder, PrefixCache::Keep::kPublished);
+}
+
+TEST_F(FrozenSlotsTest, FreezesNoEndThatIsThereAlready) {
+  PrefixCacheOptions options = roomy();
+  options.num_frozen_slots = 1;
+  options.keeps_hidden = false;
+  make(options);
+  Running one(prompt(37)), two(prompt(37));
+  ASSERT_TRUE(compute(one));
+  ASSERT_TRUE(compute(two));
+  release(one);
+  release(two);
+  BatchPlan head;
+  cache_->plan_head(head);
+  EXPECT_EQ(head.freeze_state_slots.size(), 1u);
+  EXPECT_EQ(cache_->stats().evicted_states, 0);
+  EXPECT_EQ(usable(prompt(37)), 37);
+}
+
+// Three kinds of memory in one budget: a frozen state fits in the place of the working slot that it
+// comes from, whose memory goes back behind it.
+TEST_F(FrozenSlotsTest, SharesOneBudgetAmongPagesWorkingAndFrozenStates) {
+  PrefixCacheOptions options = roomy();
+  options.shared_bytes = 160;  // a working state and six pages
+  options.policy = CheckpointPolicy::kNoBuffer;
+  options.page_size = 1;
+  make(options);
+  Running running(prompt(6));
+  ASSERT_TRUE(compute(running));
+  EXPECT_EQ(cache_->available_states(), 0);
+  const int32_t working = running.sequence->state_slot;
+  release(running);
+  EXPECT_EQ(usable(prompt(6)), 6);
+  // Five pages want memory that the idle working slot has: it goes back once it has been frozen.
+  Running next(prompt(4, 1000));
+  ASSERT_TRUE(compute(next)) << "everything else gives way";
+  EXPECT_EQ(usable(prompt(6)), 0);
+  EXPECT_EQ(next.sequence->state_slot, working);
+  EXPECT_THAT(plan_.freeze_state_slots, IsEmpty()) << "evicted before it was frozen";
+  release(next);
+}
+
+}  // namespace
+}  // namespace heddle::cache
