@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "cache/kv_layout.h"
 #include "core/metrics.h"
 #include "scheduler/queue_policy.h"
 
