@@ -20,6 +20,12 @@ double part_read(const graph::Node& node, const TensorView& weight, int64_t batc
     const double chosen = static_cast<double>(node.attrs.integer("top_k")) / rows;
     return 1.0 - std::pow(1.0 - chosen, sequences);
   }
+  if (node.op->name == "absorb_query" || node.op->name == "expand_values") {
+    // Each reads its part of the rows of every head.
+    const double keys =
+        static_cast<double>(node.attrs.integer("num_heads") * node.attrs.integer("key_dim")) / rows;
+    return node.op->name == "absorb_query" ? keys : 1.0 - keys;
+  }
   return 1.0;
 }
 

@@ -57,7 +57,7 @@ RouterScoring scoring_of(const Attrs& attrs) {
 Status infer_scored_moe(std::span<const TensorMeta> inputs, const Attrs& attrs,
                         std::vector<TensorMeta>& outputs) {
   HEDDLE_RETURN_IF_ERROR(infer_routed_moe(inputs.first(4), attrs, outputs));
-  return check_scoring("scored_moe", scoring_of(attrs), {}, inputs[1][1].offset,
+  return check_scoring("routed_moe_scored", scoring_of(attrs), {}, inputs[1][1].offset,
                        attrs.integer("top_k"));
 }
 
@@ -65,8 +65,9 @@ Status infer_corrected_moe(std::span<const TensorMeta> inputs, const Attrs& attr
                            std::vector<TensorMeta>& outputs) {
   HEDDLE_RETURN_IF_ERROR(infer_scored_moe(inputs, attrs, outputs));
   if (!(inputs[4] == TensorMeta(DType::kF32, {inputs[1][1]}))) {
-    return invalid_argument(fmt::format("corrected_moe: the correction is {}, router logits are {}",
-                                        inputs[4].to_string(), inputs[1].to_string()));
+    return invalid_argument(
+        fmt::format("routed_moe_corrected: the correction is {}, router logits are {}",
+                    inputs[4].to_string(), inputs[1].to_string()));
   }
   return {};
 }
@@ -126,12 +127,12 @@ std::span<const OpDef> moe_ops() {
                                 .infer = infer_routed_moe_bias,
                                 .workspace_bytes = routed_moe_workspace,
                                 .launch = launch_routed_moe_bias},
-                               {.name = "scored_moe",
+                               {.name = "routed_moe_scored",
                                 .num_inputs = 4,
                                 .infer = infer_scored_moe,
                                 .workspace_bytes = routed_moe_workspace,
                                 .launch = launch_scored_moe},
-                               {.name = "corrected_moe",
+                               {.name = "routed_moe_corrected",
                                 .num_inputs = 5,
                                 .infer = infer_corrected_moe,
                                 .workspace_bytes = routed_moe_workspace,

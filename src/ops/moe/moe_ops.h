@@ -5,10 +5,10 @@
 //     "routed_moe_bias" {the same, w13_bias [E, 2I] f32, w2_bias [E, H] f32} -> [T, H]
 //                  attrs {top_k, normalize, swiglu_limit, swiglu_alpha}; a limit of 0 is plain
 //                  SwiGLU
-//     "scored_moe" {the same} -> [T, H]
+//     "routed_moe_scored" {as routed_moe} -> [T, H]
 //                  attrs {top_k, normalize, sigmoid, groups, groups_kept, group_terms, scale}
-//     "corrected_moe" {the same, correction [E] f32} -> [T, H]
-//                  attrs as scored_moe
+//     "routed_moe_corrected" {as routed_moe, correction [E] f32} -> [T, H]
+//                  attrs as routed_moe_scored
 // The attributes of the last two are fields of RouterScoring (moe_route.h).
 #pragma once
 

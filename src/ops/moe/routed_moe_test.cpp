@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/moe/routed_moe.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -14,6 +15,7 @@
 #include "ops/gemm/product_tasks.h"
 #include "ops/gemm/product_test_data.h"
 #include "ops/moe/expert_sort.h"
+#include "ops/moe/moe_ops.h"
 #include "ops/moe/routed_moe_reference.h"
 
 namespace heddle::ops {
@@ -208,6 +210,70 @@ TEST(RoutedMoeTest, BoundsGateFromAboveAndUpFromBothSides) {
                   2e-6f * std::fabs(samples[i].hidden));
     }
   }
+}
+
+TEST(RoutedMoeTest, WeighsAndChoosesAsTheScoringSays) {
+  const RoutedMoeShape shape{.H = 24, .I = 16, .E = 8, .A = 3, .weight = DType::kF32};
+  constexpr int64_t kT = 9;
+  Block block(shape);
+  GuardedTensor x({kT, shape.H}, DType::kF32), logits({kT, shape.E}, DType::kF32);
+  GuardedTensor y({kT, shape.H}, DType::kF32), correction({1, shape.E}, DType::kF32);
+  x.randomize(1);
+  logits.randomize(2, 3.0f);
+  correction.randomize(3, 0.5f);
+  RoutedMoeArgs args = block.args(x.view(), logits.view(), y.view());
+  args.scoring = {.score = RouterScore::kSigmoid,
+                  .num_groups = 4,
+                  .groups_kept = 2,
+                  .group_terms = 2,
+                  .scale = 2.5f};
+  args.correction = TensorView(correction.view().as<float>(), DType::kF32, {shape.E});
+  std::vector<std::byte> workspace(
+      static_cast<size_t>(routed_moe_workspace_bytes(kT, shape, true)));
+  args.workspace = workspace;
+  CpuContext context(block.pool, true);
+  ASSERT_TRUE(routed_moe(context, args).ok());
+  const MoeRouteArgs route{.logits = args.router_logits,
+                           .experts = {},
+                           .weights = {},
+                           .scoring = args.scoring,
+                           .correction = args.correction};
+  for (int64_t t = 0; t < kT; ++t) {
+    const std::vector<double> want =
+        routed_moe_reference(args, t, scored_route_reference(route, t, shape.A));
+    for (int64_t h = 0; h < shape.H; ++h) {
+      EXPECT_NEAR(y.view().row<float>(t)[h], want[static_cast<size_t>(h)], 2e-5);
+    }
+  }
+  args.scoring.groups_kept = 5;
+  EXPECT_EQ(routed_moe(context, args).message(),
+            "routed_moe: 5 of 4 groups of 8 experts cannot be kept");
+}
+
+TEST(MoeOpsTest, InferScoredBlocksOrSayWhy) {
+  const std::span<const OpDef> ops = moe_ops();
+  const auto find = [&](std::string_view name) {
+    return *std::ranges::find(ops, name, &OpDef::name);
+  };
+  const auto fixed = SymbolicDim::fixed;
+  const SymbolicDim T = SymbolicDim::of(Symbol::kTokens);
+  std::vector<TensorMeta> inputs{{DType::kF32, {T, fixed(24)}},
+                                 {DType::kF32, {T, fixed(8)}},
+                                 {DType::kBf16, {fixed(8), fixed(32), fixed(24)}},
+                                 {DType::kBf16, {fixed(8), fixed(24), fixed(16)}}};
+  Attrs attrs{{"top_k", 3},       {"normalize", 1},   {"sigmoid", 1}, {"groups", 4},
+              {"groups_kept", 2}, {"group_terms", 2}, {"scale", 2.5}};
+  std::vector<TensorMeta> outputs;
+  ASSERT_TRUE(find("routed_moe_scored").infer(inputs, attrs, outputs).ok());
+  EXPECT_EQ(outputs[0], inputs[0]);
+  inputs.push_back({DType::kF32, {fixed(8)}});
+  ASSERT_TRUE(find("routed_moe_corrected").infer(inputs, attrs, outputs).ok());
+  inputs[4] = {DType::kF32, {fixed(7)}};
+  EXPECT_EQ(find("routed_moe_corrected").infer(inputs, attrs, outputs).message(),
+            "routed_moe_corrected: the correction is float32[7], router logits are float32[T, 8]");
+  attrs.set("groups", 3);
+  EXPECT_EQ(find("routed_moe_scored").infer(inputs, attrs, outputs).message(),
+            "routed_moe_scored: 2 of 3 groups of 8 experts cannot be kept");
 }
 
 TEST(RoutedMoeTest, SaysWhichTensorsDisagree) {
