@@ -8,11 +8,13 @@
 namespace heddle::checkpoint {
 
 bool is_quantisable(std::string_view tensor, int rank, bool include_lm_head) {
-  constexpr std::array<std::string_view, 13> kDelicate = {
+  // kv_b_proj is read by columns as well as by rows, which packed rows are not made for.
+  constexpr std::array<std::string_view, 19> kDelicate = {
       "embed",      ".gate.weight", ".router.",   "shared_expert_gate",
       "in_proj_ba", "in_proj_a",    "in_proj_b.", "conv1d",
       "norm",       "mtp.fc",       "eh_proj",    ".bias",
-      "_proj_bias"};
+      "_proj_bias", "kv_b_proj",    ".b_proj.",   ".f_a_proj.",
+      ".f_b_proj.", ".g_a_proj.",   ".g_b_proj."};
   // Matrices are weights of modules, or bare blocks of all experts.
   const bool matrix =
       tensor.ends_with(".weight") || tensor.find(".experts.") != std::string_view::npos;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layers/latent_attention.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "checkpoint/convert.h"
 #include "models/layers/linear.h"
+#include "quant/dequantise.h"
 
 namespace heddle::models {
 
@@ -13,6 +16,29 @@ namespace {
 
 // The reference classes never pass rms_norm_eps to the two norms inside.
 constexpr double kInnerEpsilon = 1e-6;
+
+// The key and value projection as it is loaded, and as numbers where it is quantised.
+constexpr std::string_view kStored = "kv_b_proj";
+constexpr std::string_view kDense = "kv_b_proj_dense";
+
+// A quantised weight [N, K] as fp32 or, where the run has 16 bits, as bf16.
+Tensor dense(const TensorView& weight) {
+  const int64_t K = weight.shape[1];
+  const auto rounds = [](const auto& part) { return part.packed.may_round_x; };
+  const DType dtype =
+      std::ranges::any_of(weight.packed->parts, rounds) ? DType::kBf16 : DType::kF32;
+  Tensor result(weight.shape, dtype);
+  std::vector<float> row(static_cast<size_t>(K));
+  for (const quant::PackedWeight::Part& part : weight.packed->parts) {
+    for (int64_t i = 0; i < part.num_rows; ++i) {
+      quant::dequantise_row(part.packed, i, 0, K, row.data());
+      auto* target =
+          static_cast<std::byte*>(result.view().data) + bytes_of(dtype, (part.first_row + i) * K);
+      checkpoint::convert_elements(row.data(), DType::kF32, target, dtype, K);
+    }
+  }
+  return result;
+}
 
 }  // namespace
 
@@ -49,13 +75,21 @@ Value LatentAttention::build(graph::GraphBuilder& g, Value x, const LayerInputs&
 
   const ops::Attrs heads{{"num_heads", static_cast<double>(num_heads_)},
                          {"key_dim", static_cast<double>(Dn)}};
-  const Value kv_b = g.weight("kv_b_proj");
+  const Value kv_b = g.weight(g.has_weight(kDense) ? kDense : kStored);
   const Value o =
       g.apply1("latent_attention", {g.apply1("absorb_query", {q, kv_b}, heads), g.concat(c, k_pe)},
                {{"value_dim", static_cast<double>(C)},
                 {"scale", scale_},
                 {"layer", static_cast<double>(cache_layer)}});
   return linear(g, g.apply1("expand_values", {o, kv_b}, heads), "o_proj");
+}
+
+void LatentAttention::derive_weights(const checkpoint::LoadedWeights& weights,
+                                     const std::string& ours, DerivedWeights& derived) const {
+  const TensorView& stored = weights[ours + std::string(kStored)];
+  if (stored.dtype != DType::kPacked) return;
+  // One product reads its rows, another its columns: packed rows serve only the first.
+  derived.emplace_back(ours + std::string(kDense), dense(stored));
 }
 
 int64_t LatentAttention::add_layer(CacheNeeds& needs) const {
@@ -83,7 +117,7 @@ void LatentAttention::add_weights(std::vector<checkpoint::WeightSpec>& specs,
   }
   add_norm_weight(specs, ours + "kv_a_norm", hub + "kv_a_layernorm.weight", C, 0);
   add_linear_weights(
-      specs, ours + "kv_b_proj",
+      specs, ours + std::string(kStored),
       {{hub + "kv_b_proj", num_heads_ * (latent_.qk_nope_head_dim + latent_.v_head_dim)}}, C);
   add_linear_weights(specs, ours + "o_proj", {{hub + "o_proj", H}},
                      num_heads_ * latent_.v_head_dim);

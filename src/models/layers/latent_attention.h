@@ -28,6 +28,8 @@ class LatentAttention final : public Mixer {
 
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                    const std::string& hub) const override;
+  void derive_weights(const checkpoint::LoadedWeights& weights, const std::string& ours,
+                      DerivedWeights& derived) const override;
   int64_t add_layer(CacheNeeds& needs) const override;
   graph::Value build(graph::GraphBuilder& g, graph::Value x, const LayerInputs& inputs,
                      int64_t cache_layer) const override;
