@@ -71,6 +71,9 @@ void declare_cache_options(Options& options, CacheOptions& cache) {
                  "Which recurrent states are kept; no_buffer needs --page-size 1");
   options.value("--checkpoint-interval,--mamba-track-interval", &cache.checkpoint_interval,
                 "Tokens between states kept while decoding; a multiple of 64");
+  options.choice("--state-cache-dtype", &cache.state_dtype,
+                 {"float32", "bfloat16", "int8", "fp32", "bf16"},
+                 "How kept recurrent states are stored; less than float32 is no longer exact");
   options.choice("--eviction,--radix-eviction-policy", &cache.eviction, {"flops", "lru"},
                  "What goes first: what saves least work, or what was unused longest");
 }
