@@ -90,9 +90,9 @@ struct TokenLogprob {
 
 // How much of a prompt was there already, as of its first prefill.
 struct CacheReport {
-  int64_t reused_tokens = 0;   // not computed again
-  int64_t matched_tokens = 0;  // the prompt agrees with kept KV rows this far; what lies between
-                               // the two had no recurrent state to start from
+  int64_t reused_tokens = 0;    // not computed again
+  int64_t matched_tokens = 0;   // the prompt agrees with kept KV rows this far; what lies between
+                                // the two had no recurrent state to start from
   bool exact_repeat = false;    // not even the last token was computed
   double deferred_seconds = 0;  // waited for another request that computed the same prefix
 };

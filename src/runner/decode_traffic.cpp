@@ -47,8 +47,8 @@ DecodeTraffic decode_traffic(const ForwardPass& pass, int64_t batch, int64_t con
     for (const graph::Value input : node.inputs) {
       const graph::ValueInfo& info = graph.info(input);
       if (info.kind != graph::ValueKind::kConstant) continue;
-      traffic.weight_bytes +=
-          part_read(node, info.constant, batch) * static_cast<double>(quant::stored_bytes(info.constant));
+      traffic.weight_bytes += part_read(node, info.constant, batch) *
+                              static_cast<double>(quant::stored_bytes(info.constant));
     }
   }
   const models::CacheNeeds needs = pass.cache_needs();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole engine in exact mode, over models that keep recurrent states, that keep none, whose
-// layers slide, and that keep latents: company, chunks, page sizes and pools too small for everybody never change a token
-// or a bit of its logprob.
+// layers slide, and that keep latents: company, chunks, page sizes and pools too small for
+// everybody never change a token or a bit of its logprob.
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
