@@ -2,7 +2,6 @@
 #include "cache/prefix_cache.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "core/check.h"
@@ -20,14 +19,10 @@ PrefixTreeOptions tree_options(const PrefixCacheOptions& options) {
   return tree;
 }
 
-int64_t working_bytes(const PrefixCacheOptions& options) {
-  return options.num_frozen_slots > 0 ? options.state_bytes : options.tree.state_bytes;
-}
-
 MemoryBudget::Options budget_options(const PrefixCacheOptions& options) {
   MemoryBudget::Options budget{.shared_bytes = options.shared_bytes};
   budget.pools[MemoryKind::kPages] = {options.num_pages, options.tree.page_bytes};
-  budget.pools[MemoryKind::kStates] = {options.num_state_slots, working_bytes(options)};
+  budget.pools[MemoryKind::kStates] = {options.num_state_slots, options.working_bytes()};
   budget.pools[MemoryKind::kFrozenStates] = {options.num_frozen_slots, options.tree.state_bytes};
   return budget;
 }
@@ -93,99 +88,6 @@ int64_t PrefixCache::shared_tokens(const Sequence& sequence, const PrefixMatch& 
 int64_t PrefixCache::pages_to_own(const Sequence& sequence, const PrefixMatch& match) const {
   return pages_.pages_for(sequence.num_tokens()) -
          shared_tokens(sequence, match) / options_.page_size;
-}
-
-// ---- Room ----
-
-// What could be in use in addition, once everything nobody holds is given up.
-int64_t PrefixCache::available_bytes() const {
-  const PrefixTreeStats tree = tree_.stats();
-  return options_.shared_bytes - budget_.bytes_in_use() +
-         tree.evictable_pages * options_.tree.page_bytes +
-         tree.evictable_states * options_.tree.state_bytes;
-}
-
-int64_t PrefixCache::available_pages() const {
-  const int64_t ids = pages_.num_free() + tree_.stats().evictable_pages;
-  if (options_.shared_bytes == 0) return ids;
-  return std::min(ids, std::max<int64_t>(available_bytes(), 0) / options_.tree.page_bytes);
-}
-
-int64_t PrefixCache::available_states() const {
-  const int64_t ids = states_.num_free() + (freezes_apart() ? 0 : tree_.stats().evictable_states);
-  if (options_.shared_bytes == 0) return ids;
-  return std::min(ids, std::max<int64_t>(available_bytes(), 0) / working_bytes(options_));
-}
-
-int64_t PrefixCache::free_frozen() const {
-  if (options_.shared_bytes == 0) return frozen_.num_free();
-  return std::min(frozen_.num_free(),
-                  (options_.shared_bytes - budget_.bytes_in_use()) / options_.tree.state_bytes);
-}
-
-int64_t PrefixCache::most_frozen() const {
-  if (options_.shared_bytes == 0) return frozen_.num_slots();
-  return std::min(frozen_.num_slots(), options_.shared_bytes / options_.tree.state_bytes);
-}
-
-int64_t PrefixCache::bytes_of(const Need& need) const {
-  return need.pages * options_.tree.page_bytes + need.states * working_bytes(options_) +
-         need.frozen * options_.tree.state_bytes;
-}
-
-bool PrefixCache::has_room(const Need& need) const {
-  const int64_t evictable = tree_.stats().evictable_states;
-  if (available_pages() < need.pages) return false;
-  if (freezes_apart() && states_.num_free() < need.states) return false;
-  const int64_t tree_slots = need.frozen + (freezes_apart() ? 0 : need.states);
-  if (frozen_.num_free() + evictable < tree_slots) return false;
-  return options_.shared_bytes == 0 || bytes_of(need) <= available_bytes();
-}
-
-// Evicts until all of it can be taken; nothing, and false, if that cannot be.
-bool PrefixCache::make_room(const Need& need) {
-  if (!has_room(need)) return false;
-  if (pages_.num_free() < need.pages) tree_.evict_pages(need.pages - pages_.num_free());
-  const int64_t tree_slots = need.frozen + (freezes_apart() ? 0 : need.states);
-  if (frozen_.num_free() < tree_slots) tree_.evict_states(tree_slots - frozen_.num_free());
-  if (options_.shared_bytes > 0) {
-    const int64_t missing = budget_.bytes_in_use() + bytes_of(need) - options_.shared_bytes;
-    if (missing > 0) tree_.evict_bytes(missing);
-  }
-  return true;
-}
-
-void PrefixCache::take_pages(int64_t count, std::vector<int32_t>& pages) {
-  const size_t before = pages.size();
-  HEDDLE_CHECK(pages_.allocate(count, pages));
-  HEDDLE_CHECK(
-      budget_.commit(MemoryKind::kPages, std::span<const int32_t>(pages).subspan(before), unused_));
-}
-
-int32_t PrefixCache::take_state() {
-  const int32_t slot = states_.allocate();
-  HEDDLE_CHECK_NE(slot, 0);
-  HEDDLE_CHECK(budget_.commit(MemoryKind::kStates, {&slot, 1}, unused_));
-  return slot;
-}
-
-int32_t PrefixCache::take_frozen() {
-  if (!freezes_apart()) return take_state();
-  const int32_t slot = frozen_.allocate();
-  HEDDLE_CHECK_NE(slot, 0);
-  HEDDLE_CHECK(budget_.commit(MemoryKind::kFrozenStates, {&slot, 1}, unused_));
-  return slot;
-}
-
-void PrefixCache::plan_head(request::BatchPlan& plan) {
-  std::vector<int32_t>& unused_pages = unused_[MemoryKind::kPages];
-  std::sort(unused_pages.begin(), unused_pages.end());  // runs go back in one call
-  std::swap(plan.unused_pages, unused_pages);
-  std::swap(plan.unused_state_slots, unused_[MemoryKind::kStates]);
-  std::swap(plan.unused_frozen_slots, unused_[MemoryKind::kFrozenStates]);
-  for (std::vector<int32_t>& ids : unused_.values) ids.clear();
-  std::swap(plan.freeze_state_slots, freezes_);
-  freezes_.clear();
 }
 
 // ---- The life of a sequence ----
@@ -460,71 +362,6 @@ void PrefixCache::release(Sequence& sequence, SequenceHold& hold, Keep keep) {
   hold.publishes_prefix = false;
   hold.starts = false;
   hold.hidden_slot = 0;
-}
-
-// ---- Books ----
-
-PrefixCacheStats PrefixCache::stats() const {
-  const PrefixTreeStats tree = tree_.stats();
-  return {.pages_used = pages_.num_used(),
-          .pages_cached = tree.evictable_pages,
-          .state_slots_used = states_.num_used() + frozen_apart_.num_used(),
-          .state_slots_cached = tree.evictable_states,
-          .evicted_tokens = tree.evicted_tokens,
-          .evicted_states = tree.evicted_states,
-          .published_states = published_states_,
-          .skipped_checkpoints = skipped_checkpoints_};
-}
-
-void PrefixCache::check_invariants(std::span<const Held> held) const {
-  pages_.check_invariants();
-  states_.check_invariants();
-  frozen_apart_.check_invariants();
-  budget_.check_invariants();
-  HEDDLE_CHECK_EQ(budget_.bytes_in_use(), bytes_of({.pages = pages_.num_used(),
-                                                    .states = states_.num_used(),
-                                                    .frozen = frozen_apart_.num_used()}));
-  tree_.check_invariants(held.empty());
-  std::vector<bool> page_seen(static_cast<size_t>(options_.num_pages) + 1, false);
-  std::set<std::pair<const StateAllocator*, int32_t>> own_slots;
-  int64_t own_pages = 0;
-  const auto own_slot = [&](const StateAllocator& allocator, int32_t slot) {
-    HEDDLE_CHECK(allocator.ids().owner(slot) == Owner::kRequest);
-    HEDDLE_CHECK(own_slots.emplace(&allocator, slot).second);
-  };
-  for (const auto& [sequence, hold] : held) {
-    HEDDLE_CHECK_GE(static_cast<int64_t>(sequence->pages.size()),
-                    pages_.pages_for(sequence->num_computed));
-    for (size_t i = static_cast<size_t>(hold->dead_pages); i < sequence->pages.size(); ++i) {
-      const int32_t page = sequence->pages[i];
-      const Owner owner = pages_.ids().owner(page);
-      if (owner == Owner::kTree) continue;
-      HEDDLE_CHECK(owner == Owner::kRequest);
-      HEDDLE_CHECK_GE(static_cast<int64_t>(i) * options_.page_size + options_.page_size,
-                      hold->shared_tokens + 1);
-      HEDDLE_CHECK(!page_seen[static_cast<size_t>(page)]);
-      page_seen[static_cast<size_t>(page)] = true;
-      ++own_pages;
-    }
-    HEDDLE_CHECK_EQ(sequence->state_slot != 0, options_.needs_state);
-    if (sequence->state_slot != 0) {
-      own_slot(states_, sequence->state_slot);
-      HEDDLE_CHECK_EQ(states_.label(sequence->state_slot), sequence->num_computed);
-    }
-    for (const SequenceHold::Pending& pending : hold->pending) {
-      own_slot(frozen_, pending.slot);
-      HEDDLE_CHECK_LT(sequence->num_computed, pending.tokens);
-    }
-  }
-  HEDDLE_CHECK_EQ(own_pages, pages_.ids().count(Owner::kRequest));
-  HEDDLE_CHECK_EQ(std::ssize(own_slots), states_.ids().count(Owner::kRequest) +
-                                             frozen_apart_.ids().count(Owner::kRequest));
-  std::set<int32_t> frozen;
-  for (const request::IdCopy& freeze : freezes_) {
-    HEDDLE_CHECK(states_.ids().owner(freeze.from) == Owner::kFree);
-    HEDDLE_CHECK(frozen_apart_.ids().owner(freeze.to) == Owner::kTree);
-    HEDDLE_CHECK(frozen.insert(freeze.to).second);
-  }
 }
 
 }  // namespace heddle::cache

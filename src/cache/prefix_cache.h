@@ -59,6 +59,11 @@ struct PrefixCacheOptions {
   bool keeps_hidden = false;  // the runner can draw again from a kept hidden vector
   int64_t shared_bytes = 0;   // what pages and slots in use may take together; 0: all ids fit
   PrefixTreeOptions tree;     // page_bytes and (frozen) state_bytes count against shared_bytes
+
+  // Of one working slot.
+  [[nodiscard]] int64_t working_bytes() const {
+    return num_frozen_slots > 0 ? state_bytes : tree.state_bytes;
+  }
 };
 
 // What a running sequence holds beside its pages and its working slot. Empty while it waits.

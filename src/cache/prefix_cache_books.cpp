@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is where, counted and proven.
+#include <set>
+#include <vector>
+
+#include "cache/prefix_cache.h"
+#include "core/check.h"
+
+namespace heddle::cache {
+
+PrefixCacheStats PrefixCache::stats() const {
+  const PrefixTreeStats tree = tree_.stats();
+  return {.pages_used = pages_.num_used(),
+          .pages_cached = tree.evictable_pages,
+          .state_slots_used = states_.num_used() + frozen_apart_.num_used(),
+          .state_slots_cached = tree.evictable_states,
+          .evicted_tokens = tree.evicted_tokens,
+          .evicted_states = tree.evicted_states,
+          .published_states = published_states_,
+          .skipped_checkpoints = skipped_checkpoints_};
+}
+
+void PrefixCache::check_invariants(std::span<const Held> held) const {
+  pages_.check_invariants();
+  states_.check_invariants();
+  frozen_apart_.check_invariants();
+  budget_.check_invariants();
+  HEDDLE_CHECK_EQ(budget_.bytes_in_use(), bytes_of({.pages = pages_.num_used(),
+                                                    .states = states_.num_used(),
+                                                    .frozen = frozen_apart_.num_used()}));
+  tree_.check_invariants(held.empty());
+  std::vector<bool> page_seen(static_cast<size_t>(options_.num_pages) + 1, false);
+  std::set<std::pair<const StateAllocator*, int32_t>> own_slots;
+  int64_t own_pages = 0;
+  const auto own_slot = [&](const StateAllocator& allocator, int32_t slot) {
+    HEDDLE_CHECK(allocator.ids().owner(slot) == Owner::kRequest);
+    HEDDLE_CHECK(own_slots.emplace(&allocator, slot).second);
+  };
+  for (const auto& [sequence, hold] : held) {
+    HEDDLE_CHECK_GE(static_cast<int64_t>(sequence->pages.size()),
+                    pages_.pages_for(sequence->num_computed));
+    for (size_t i = static_cast<size_t>(hold->dead_pages); i < sequence->pages.size(); ++i) {
+      const int32_t page = sequence->pages[i];
+      const Owner owner = pages_.ids().owner(page);
+      if (owner == Owner::kTree) continue;
+      HEDDLE_CHECK(owner == Owner::kRequest);
+      HEDDLE_CHECK_GE(static_cast<int64_t>(i) * options_.page_size + options_.page_size,
+                      hold->shared_tokens + 1);
+      HEDDLE_CHECK(!page_seen[static_cast<size_t>(page)]);
+      page_seen[static_cast<size_t>(page)] = true;
+      ++own_pages;
+    }
+    HEDDLE_CHECK_EQ(sequence->state_slot != 0, options_.needs_state);
+    if (sequence->state_slot != 0) {
+      own_slot(states_, sequence->state_slot);
+      HEDDLE_CHECK_EQ(states_.label(sequence->state_slot), sequence->num_computed);
+    }
+    for (const SequenceHold::Pending& pending : hold->pending) {
+      own_slot(frozen_, pending.slot);
+      HEDDLE_CHECK_LT(sequence->num_computed, pending.tokens);
+    }
+  }
+  HEDDLE_CHECK_EQ(own_pages, pages_.ids().count(Owner::kRequest));
+  HEDDLE_CHECK_EQ(std::ssize(own_slots), states_.ids().count(Owner::kRequest) +
+                                             frozen_apart_.ids().count(Owner::kRequest));
+  std::set<int32_t> frozen;
+  for (const request::IdCopy& freeze : freezes_) {
+    HEDDLE_CHECK(states_.ids().owner(freeze.from) == Owner::kFree);
+    HEDDLE_CHECK(frozen_apart_.ids().owner(freeze.to) == Owner::kTree);
+    HEDDLE_CHECK(frozen.insert(freeze.to).second);
+  }
+}
+
+}  // namespace heddle::cache

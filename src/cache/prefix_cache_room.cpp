@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where pages and slots come from: free ids, memory that is left, and what can be evicted.
+#include <algorithm>
+#include <vector>
+
+#include "cache/prefix_cache.h"
+#include "core/check.h"
+
+namespace heddle::cache {
+
+// What could be in use in addition, once everything nobody holds is given up.
+int64_t PrefixCache::available_bytes() const {
+  const PrefixTreeStats tree = tree_.stats();
+  return options_.shared_bytes - budget_.bytes_in_use() +
+         tree.evictable_pages * options_.tree.page_bytes +
+         tree.evictable_states * options_.tree.state_bytes;
+}
+
+int64_t PrefixCache::available_pages() const {
+  const int64_t ids = pages_.num_free() + tree_.stats().evictable_pages;
+  if (options_.shared_bytes == 0) return ids;
+  return std::min(ids, std::max<int64_t>(available_bytes(), 0) / options_.tree.page_bytes);
+}
+
+int64_t PrefixCache::available_states() const {
+  const int64_t ids = states_.num_free() + (freezes_apart() ? 0 : tree_.stats().evictable_states);
+  if (options_.shared_bytes == 0) return ids;
+  return std::min(ids, std::max<int64_t>(available_bytes(), 0) / options_.working_bytes());
+}
+
+int64_t PrefixCache::free_frozen() const {
+  if (options_.shared_bytes == 0) return frozen_.num_free();
+  return std::min(frozen_.num_free(),
+                  (options_.shared_bytes - budget_.bytes_in_use()) / options_.tree.state_bytes);
+}
+
+int64_t PrefixCache::most_frozen() const {
+  if (options_.shared_bytes == 0) return frozen_.num_slots();
+  return std::min(frozen_.num_slots(), options_.shared_bytes / options_.tree.state_bytes);
+}
+
+int64_t PrefixCache::bytes_of(const Need& need) const {
+  return need.pages * options_.tree.page_bytes + need.states * options_.working_bytes() +
+         need.frozen * options_.tree.state_bytes;
+}
+
+bool PrefixCache::has_room(const Need& need) const {
+  const int64_t evictable = tree_.stats().evictable_states;
+  if (available_pages() < need.pages) return false;
+  if (freezes_apart() && states_.num_free() < need.states) return false;
+  const int64_t tree_slots = need.frozen + (freezes_apart() ? 0 : need.states);
+  if (frozen_.num_free() + evictable < tree_slots) return false;
+  return options_.shared_bytes == 0 || bytes_of(need) <= available_bytes();
+}
+
+// Evicts until all of it can be taken; nothing, and false, if that cannot be.
+bool PrefixCache::make_room(const Need& need) {
+  if (!has_room(need)) return false;
+  if (pages_.num_free() < need.pages) tree_.evict_pages(need.pages - pages_.num_free());
+  const int64_t tree_slots = need.frozen + (freezes_apart() ? 0 : need.states);
+  if (frozen_.num_free() < tree_slots) tree_.evict_states(tree_slots - frozen_.num_free());
+  if (options_.shared_bytes > 0) {
+    const int64_t missing = budget_.bytes_in_use() + bytes_of(need) - options_.shared_bytes;
+    if (missing > 0) tree_.evict_bytes(missing);
+  }
+  return true;
+}
+
+void PrefixCache::take_pages(int64_t count, std::vector<int32_t>& pages) {
+  const size_t before = pages.size();
+  HEDDLE_CHECK(pages_.allocate(count, pages));
+  HEDDLE_CHECK(
+      budget_.commit(MemoryKind::kPages, std::span<const int32_t>(pages).subspan(before), unused_));
+}
+
+int32_t PrefixCache::take_state() {
+  const int32_t slot = states_.allocate();
+  HEDDLE_CHECK_NE(slot, 0);
+  HEDDLE_CHECK(budget_.commit(MemoryKind::kStates, {&slot, 1}, unused_));
+  return slot;
+}
+
+int32_t PrefixCache::take_frozen() {
+  if (!freezes_apart()) return take_state();
+  const int32_t slot = frozen_.allocate();
+  HEDDLE_CHECK_NE(slot, 0);
+  HEDDLE_CHECK(budget_.commit(MemoryKind::kFrozenStates, {&slot, 1}, unused_));
+  return slot;
+}
+
+void PrefixCache::plan_head(request::BatchPlan& plan) {
+  std::vector<int32_t>& unused_pages = unused_[MemoryKind::kPages];
+  std::sort(unused_pages.begin(), unused_pages.end());  // runs go back in one call
+  std::swap(plan.unused_pages, unused_pages);
+  std::swap(plan.unused_state_slots, unused_[MemoryKind::kStates]);
+  std::swap(plan.unused_frozen_slots, unused_[MemoryKind::kFrozenStates]);
+  for (std::vector<int32_t>& ids : unused_.values) ids.clear();
+  std::swap(plan.freeze_state_slots, freezes_);
+  freezes_.clear();
+}
+
+}  // namespace heddle::cache
