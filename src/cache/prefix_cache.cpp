@@ -161,7 +161,11 @@ bool PrefixCache::shrink(const Sequence& sequence, SequenceHold& hold) {
     const int32_t page = sequence.pages[static_cast<size_t>(hold.dead_pages)];
     if (pages_.ids().owner(page) == Owner::kRequest) pages_.ids().free_one(page);
   }
-  if (tree_.depth(hold.path.node) <= dead) tree_.unlock(hold.path);
+  // The path may end inside a page, whose last rows this sequence wrote and still reads.
+  if (pages_.pages_for(tree_.depth(hold.path.node)) <= hold.dead_pages) {
+    tree_.unlock(hold.path);
+    hold.decode_node = nullptr;  // nothing keeps it any more
+  }
   return available_pages() > before;
 }
 

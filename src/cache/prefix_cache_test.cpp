@@ -500,6 +500,37 @@ TEST_F(PrefixCacheTest, PagesBehindEveryWindowGoWhenAskedFor) {
   EXPECT_EQ(cache_->stats().pages_used, 0);
 }
 
+TEST_F(PrefixCacheTest, APageThatTheWindowHasNotLeftStaysHeldWithThePathThatEndsInIt) {
+  PrefixCacheOptions options = small();
+  options.window = 6;
+  use(options);
+  Running& running = make(unique(10), 40);
+  ASSERT_TRUE(admit(running));
+  prefill(running, 10);  // three pages, the tree's: the state at 10 keeps the hidden vector
+  decode(running, 5);    // 15 tokens: the next one reads rows 10 to 15
+  (void)cache_->shrink(running.sequence, running.hold);
+  cache_->clear();
+  EXPECT_EQ(cache_->stats().pages_used, 4) << "rows 10 and 11 are in the prompt's last page";
+  end(running);
+}
+
+TEST_F(PrefixCacheTest, AStateWhoseRowsHaveBeenGivenUpIsGivenUpToo) {
+  PrefixCacheOptions options = small();
+  options.window = 6;
+  use(options);
+  Running& running = make(unique(8), 40);
+  ASSERT_TRUE(admit(running));
+  prefill(running, 8);
+  decode(running, 22);  // a state at 16 on the way
+  (void)cache_->shrink(running.sequence, running.hold);
+  cache_->clear();
+  decode(running, 4);  // one at 32 that nobody could resume at
+  EXPECT_EQ(cache_->stats().state_slots_used, 1) << "its own";
+  end(running);
+  cache_->clear();
+  EXPECT_EQ(cache_->stats().state_slots_used, 0);
+}
+
 // Free, tree and running sequences add up after everything that can happen, in any order.
 TEST_F(PrefixCacheTest, TheBooksAddUpInRandomScenarios) {
   int64_t resumed = 0;

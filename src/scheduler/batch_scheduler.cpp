@@ -125,6 +125,7 @@ Status BatchScheduler::submit(Sequence& sequence) {
   HEDDLE_RETURN_IF_ERROR(enter_queue(
       {.urgency = queued.urgency, .arrival = sequence.id, .tokens = sequence.num_tokens()},
       queued_requests_, limits, chosen_));
+  const size_t first_displaced = displaced_.size();
   for (const int32_t index : chosen_) {
     displaced_.push_back(
         {.sequence = waiting_[static_cast<size_t>(index)].sequence, .reason = displaced_error()});
@@ -134,7 +135,9 @@ Status BatchScheduler::submit(Sequence& sequence) {
   if (sequence.request.deadline_seconds > 0) any_time_limits_ = true;
   fair_.arrive(queued.tenant);
   waiting_.push_back(queued);
-  for (const Dropped& dropped : displaced_) release(*dropped.sequence, Ending::kAborted);
+  for (size_t i = first_displaced; i < displaced_.size(); ++i) {
+    release(*displaced_[i].sequence, Ending::kAborted);
+  }
   return {};
 }
 
@@ -275,7 +278,11 @@ void BatchScheduler::release(Sequence& sequence, Ending ending) {
       leave(sequence.row, ending == Ending::kDone ? Leaving::kDone : Leaving::kAborted);
       break;
     case SequenceStatus::kEnding:
+      break;
     case SequenceStatus::kFinished:
+      // Whoever ends a displaced sequence before asking for it may destroy it now.
+      std::erase_if(displaced_,
+                    [&](const Dropped& dropped) { return dropped.sequence == &sequence; });
       break;
   }
 }
