@@ -1,55 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle eval: accuracy on question sets, and agreement with recorded outputs.
+#include <filesystem>
+#include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "evaluation.h"
+#include "gsm8k.h"
+#include "gsm8k_evaluation.h"
 #include "options_engine.h"
 #include "report_failure.h"
+#include "server/text_codec.h"
 #include "subcommand.h"
 #include "table.h"
+#include "terminal.h"
 
 namespace heddle::tools {
 
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 struct EvalOptions {
   EngineSettings model;
   std::vector<std::string> sets;
   EvaluationOptions evaluation;
+  Gsm8kOptions gsm8k;
   bool json = false;
 };
 
 struct SetReport {
   std::string name;
-  EvaluationReport report;
+  std::variant<EvaluationReport, Gsm8kReport> report;
 };
 
+Result<SetReport> evaluate_set(const std::string& set, Engine& engine,
+                               const server::TextCodec& codec, EvalOptions& options) {
+  std::optional<ProgressBar> bar;
+  options.evaluation.ask.progress = [&bar](int64_t done, int64_t total) {
+    if (!bar) bar.emplace(total);
+    bar->show(done, "questions");
+  };
+  SetReport report{.name = std::filesystem::path(set).filename().string()};
+  if (is_gsm8k(set)) {
+    HEDDLE_ASSIGN_OR_RETURN(report.report,
+                            evaluate_gsm8k(engine, codec, set, options.gsm8k, options.evaluation));
+  } else {
+    HEDDLE_ASSIGN_OR_RETURN(const auto questions, read_questions(set, codec));
+    HEDDLE_ASSIGN_OR_RETURN(report.report, evaluate(engine, questions, options.evaluation));
+  }
+  return report;
+}
+
 Result<std::vector<SetReport>> evaluate_sets(EvalOptions& options) {
-  if (options.evaluation.parallel < 1 || options.evaluation.max_new_tokens < 1) {
+  const int64_t max_tokens = options.evaluation.sampling.max_tokens.value_or(kDefaultAnswerTokens);
+  if (options.evaluation.ask.parallel < 1 || max_tokens < 1) {
     return invalid_argument(fmt::format("--parallel {} and --max-new-tokens {} must be at least 1",
-                                        options.evaluation.parallel,
-                                        options.evaluation.max_new_tokens));
+                                        options.evaluation.ask.parallel, max_tokens));
   }
   HEDDLE_RETURN_IF_ERROR(apply(options.model));
   HEDDLE_ASSIGN_OR_RETURN(const auto engine, Engine::create(options.model.engine));
-  HEDDLE_ASSIGN_OR_RETURN(const auto chat_template,
-                          chat::ChatTemplate::load(options.model.engine.model_dir));
+  HEDDLE_ASSIGN_OR_RETURN(const auto codec, server::make_model_codec(options.model.engine.model_dir,
+                                                                     *engine->tokenizer(),
+                                                                     options.model.chat_template));
   std::vector<SetReport> reports;
   for (const std::string& set : options.sets) {
-    HEDDLE_ASSIGN_OR_RETURN(const auto questions, read_questions(set, *engine, chat_template));
-    HEDDLE_ASSIGN_OR_RETURN(const auto report, evaluate(*engine, questions, options.evaluation));
-    reports.push_back({std::filesystem::path(set).filename().string(), report});
+    HEDDLE_ASSIGN_OR_RETURN(auto report, evaluate_set(set, *engine, *codec, options));
+    reports.push_back(std::move(report));
   }
   return reports;
 }
 
-nlohmann::ordered_json to_json(const SetReport& set) {
-  const EvaluationReport& report = set.report;
-  return {{"set", set.name},
+Json to_json(const std::string& set, const EvaluationReport& report) {
+  return {{"set", set},
           {"total", report.total},
           {"with_answer", report.with_answer},
           {"correct", report.correct},
@@ -62,27 +90,87 @@ nlohmann::ordered_json to_json(const SetReport& set) {
           {"seconds", report.seconds}};
 }
 
-int eval(EvalOptions& options) {
-  const Result<std::vector<SetReport>> reports = evaluate_sets(options);
-  if (!reports.ok()) return report_failure(reports.status());
-  if (options.json) {
-    nlohmann::ordered_json json = nlohmann::ordered_json::array();
-    for (const SetReport& set : *reports) json.push_back(to_json(set));
-    fmt::print("{}\n", (json.size() == 1 ? json[0] : json).dump(2));
-    return 0;
+Json to_json(const std::string& set, const Gsm8kReport& report) {
+  return {{"set", set},
+          {"shots", report.shots},
+          {"total", report.total},
+          {"correct", report.correct},
+          {"accuracy", report.share_of_total(report.correct)},
+          {"invalid", report.invalid},
+          {"invalid_rate", report.share_of_total(report.invalid)},
+          {"failed", report.failed},
+          {"prompt_tokens", report.prompt_tokens},
+          {"cached_tokens", report.cached_tokens},
+          {"output_tokens", report.output_tokens},
+          {"seconds", report.seconds},
+          {"mean_request_seconds", report.request_seconds},
+          {"output_tokens_per_second", static_cast<double>(report.output_tokens) / report.seconds}};
+}
+
+void print_json(const std::vector<SetReport>& reports) {
+  Json json = Json::array();
+  for (const auto& [name, report] : reports) {
+    json.push_back(std::visit(
+        [&name](const auto& of_its_kind) { return to_json(name, of_its_kind); }, report));
   }
+  fmt::print("{}\n", (json.size() == 1 ? json[0] : json).dump(2));
+}
+
+std::string rate(int64_t output_tokens, double seconds) {
+  return fmt::format("{:.0f}", static_cast<double>(output_tokens) / seconds);
+}
+
+// Those of `reports` that are of this kind.
+template <typename Report>
+std::vector<std::pair<std::string, Report>> reports_of_kind(const std::vector<SetReport>& reports) {
+  std::vector<std::pair<std::string, Report>> chosen;
+  for (const auto& [name, report] : reports) {
+    if (const auto* of_kind = std::get_if<Report>(&report)) chosen.emplace_back(name, *of_kind);
+  }
+  return chosen;
+}
+
+void print_comparisons(const std::vector<std::pair<std::string, EvaluationReport>>& reports) {
   Table table(
       {"set", "correct", "of", "equal to reference", "of", "near ties", "different", "tok/s"});
-  for (const auto& [name, report] : *reports) {
+  for (const auto& [name, report] : reports) {
     table.add({name, std::to_string(report.correct), std::to_string(report.with_answer),
                std::to_string(report.equal_to_reference), std::to_string(report.with_reference),
                std::to_string(report.near_ties), std::to_string(report.different),
-               fmt::format("{:.0f}", static_cast<double>(report.output_tokens) / report.seconds)});
+               rate(report.output_tokens, report.seconds)});
   }
   fmt::print("{}", table.to_string());
   fmt::print(
       "A near tie: the first different token stood where the two best logits were closer than "
       "1e-3.\n");
+}
+
+void print_scores(const std::vector<std::pair<std::string, Gsm8kReport>>& reports) {
+  Table table({"set", "questions", "accuracy", "invalid", "failed", "seconds", "s/question",
+               "tok/s", "cached tokens", "of"});
+  for (const auto& [name, report] : reports) {
+    table.add({name, std::to_string(report.total),
+               fmt::format("{:.3f}", report.share_of_total(report.correct)),
+               fmt::format("{:.3f}", report.share_of_total(report.invalid)),
+               std::to_string(report.failed), fmt::format("{:.1f}", report.seconds),
+               fmt::format("{:.2f}", report.request_seconds),
+               rate(report.output_tokens, report.seconds), std::to_string(report.cached_tokens),
+               std::to_string(report.prompt_tokens)});
+  }
+  fmt::print("{}", table.to_string());
+}
+
+int eval(EvalOptions& options) {
+  const Result<std::vector<SetReport>> reports = evaluate_sets(options);
+  if (!reports.ok()) return report_failure(reports.status());
+  if (options.json) {
+    print_json(*reports);
+    return 0;
+  }
+  const auto comparisons = reports_of_kind<EvaluationReport>(*reports);
+  if (!comparisons.empty()) print_comparisons(comparisons);
+  const auto scores = reports_of_kind<Gsm8kReport>(*reports);
+  if (!scores.empty()) print_scores(scores);
   return 0;
 }
 
@@ -92,14 +180,29 @@ std::function<int()> declare_eval(Options& options) {
       "heddle eval models/heddle-tiny tests/golden/heddle_tiny/math.jsonl\n"
       "heddle eval models/heddle-tiny tests/golden/heddle_tiny/*.jsonl --dtype float32\n"
       "\n"
-      "A line of a set: {\"messages\": [...], \"answer\": \"6\", \"reference_token_ids\": [...]}.\n"
-      "Answers are greedy; right is what follows the last ####, or the whole output.");
+      "heddle eval models/heddle-tiny gsm8k/test.jsonl --shots 5 --num-questions 200\n"
+      "\n"
+      "A line of a set: {\"messages\": [...], \"answer\": \"6\", \"reference_token_ids\": [...]};\n"
+      "right is what follows the last ####, or the whole output. Or a set is GSM8K as published,\n"
+      "{\"question\": \"...\", \"answer\": \"... #### 18\"}: the first examples go before every "
+      "question\n"
+      "behind them, and right is the last number behind ####, or the last of all.");
   declare_engine_options(options, settings->model, ModelArgument::kRequired);
   options.heading("Evaluation");
   options.positional("SET", &settings->sets, "Question sets (.jsonl)");
-  options.value("--parallel", &settings->evaluation.parallel, "Questions in flight");
-  options.value("--max-new-tokens", &settings->evaluation.max_new_tokens, "Limit per answer");
+  options.value("--parallel", &settings->evaluation.ask.parallel, "Questions in flight");
   options.flag("--json", &settings->json, "Print the report as JSON");
+  options.heading("GSM8K");
+  options.value("--shots", &settings->gsm8k.shots, "Worked examples before every question");
+  options.value("--shots-file", &settings->gsm8k.shots_file,
+                "Where they come from (default: the set itself)");
+  options.value("--num-questions", &settings->gsm8k.num_questions, "Ask this many, at most");
+  options.flag("--chat", &settings->gsm8k.chat,
+               "The prompt is a user's message: apply the chat template");
+  settings->evaluation.sampling.temperature = 0.0f;
+  settings->evaluation.sampling.max_tokens = kDefaultAnswerTokens;
+  declare_sampling_options(options, settings->evaluation.sampling,
+                           "Sampling (default: always the most likely token)");
   return [settings] { return eval(*settings); };
 }
 

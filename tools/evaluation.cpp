@@ -3,15 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <fstream>
-#include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
-#include "tokenizer/tokenizer.h"
 
 namespace heddle::tools {
 
@@ -26,50 +22,6 @@ std::string trimmed(const std::string& text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
-struct Answer {
-  std::string text;
-  std::vector<TokenId> tokens;
-  std::vector<float> margins;  // between the two best logits, per token
-  std::optional<Finish> finish;
-};
-
-// Waits for the answers of several requests at once.
-class Collector {
- public:
-  explicit Collector(size_t count) : answers_(count) {}
-
-  void add(size_t index, const RequestEvent& event) {
-    const std::scoped_lock lock(mutex_);
-    Answer& answer = answers_[index];
-    answer.text += event.text;
-    answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
-    for (const TokenLogprob& logprob : event.logprobs) {
-      answer.margins.push_back(
-          logprob.top.size() >= 2 ? logprob.top[0].second - logprob.top[1].second : 0.0f);
-    }
-    if (event.finish) {
-      answer.finish = event.finish;
-      ++num_done_;
-      done_.notify_all();
-    }
-  }
-
-  // Until fewer than `limit` of the `submitted` requests are in flight. Returns how many are done.
-  int64_t wait_below(int64_t submitted, int64_t limit) {
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [&] { return submitted - num_done_ < limit; });
-    return num_done_;
-  }
-
-  const std::vector<Answer>& answers() const { return answers_; }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable done_;
-  int64_t num_done_ = 0;
-  std::vector<Answer> answers_;
-};
-
 void compare_with_reference(const Answer& answer, std::vector<TokenId> tokens,
                             const std::vector<TokenId>& reference, EvaluationReport& report) {
   ++report.with_reference;
@@ -83,14 +35,13 @@ void compare_with_reference(const Answer& answer, std::vector<TokenId> tokens,
   ++(near_tie ? report.near_ties : report.different);
 }
 
-Result<Question> read_question(const nlohmann::ordered_json& line, const Engine& engine,
-                               const chat::ChatTemplate& chat_template) {
+Result<Question> read_question(const nlohmann::ordered_json& line, const server::TextCodec& codec) {
   if (!line.is_object() || !line.contains("messages")) return data_loss("has no \"messages\"");
-  HEDDLE_ASSIGN_OR_RETURN(const std::string text,
-                          chat_template.render(line["messages"], nullptr, true, nullptr));
+  HEDDLE_ASSIGN_OR_RETURN(
+      const std::string text,
+      codec.render_chat(line["messages"], nullptr, true, nlohmann::ordered_json::object()));
   Question question;
-  HEDDLE_ASSIGN_OR_RETURN(question.prompt,
-                          engine.tokenizer()->encode(text, {.add_special_tokens = false}));
+  HEDDLE_ASSIGN_OR_RETURN(question.prompt, codec.encode(text, /*add_special_tokens=*/false));
   if (line.contains("answer") && line["answer"].is_string()) {
     question.answer = line["answer"].get<std::string>();
   }
@@ -108,14 +59,24 @@ Result<Question> read_question(const nlohmann::ordered_json& line, const Engine&
 
 }  // namespace
 
+Result<Request> evaluation_request(const EvaluationOptions& options, const ModelInfo& model,
+                                   std::vector<TokenId> prompt) {
+  ModelInfo plain = model;
+  plain.default_sampling = {};
+  SamplingSettings sampling = options.sampling;
+  const int64_t limit = sampling.max_tokens.value_or(kDefaultAnswerTokens);
+  sampling.max_tokens.reset();  // so that it shrinks to what is left of the context
+  if (!sampling.temperature) sampling.temperature = 0.0f;
+  return make_request(sampling, plain, std::move(prompt), limit);
+}
+
 bool answers(const std::string& output, const std::string& answer) {
   const size_t mark = output.rfind("####");
   return trimmed(mark == std::string::npos ? output : output.substr(mark + 4)) == trimmed(answer);
 }
 
 Result<std::vector<Question>> read_questions(const std::filesystem::path& path,
-                                             const Engine& engine,
-                                             const chat::ChatTemplate& chat_template) {
+                                             const server::TextCodec& codec) {
   std::ifstream file(path);
   if (!file) return not_found(fmt::format("{}: cannot be read", path.string()));
   std::vector<Question> questions;
@@ -125,7 +86,7 @@ Result<std::vector<Question>> read_questions(const std::filesystem::path& path,
     const auto where = fmt::format("{}:{}", path.string(), number);
     const auto json = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (json.is_discarded()) return data_loss(where + ": not JSON");
-    Result<Question> question = read_question(json, engine, chat_template);
+    Result<Question> question = read_question(json, codec);
     if (!question.ok()) return question.status().with_context(where);
     questions.push_back(std::move(*question));
   }
@@ -136,37 +97,23 @@ Result<std::vector<Question>> read_questions(const std::filesystem::path& path,
 Result<EvaluationReport> evaluate(Engine& engine, const std::vector<Question>& questions,
                                   const EvaluationOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  Collector collector(questions.size());
-  const auto total = static_cast<int64_t>(questions.size());
-  Status refused;
-  int64_t submitted = 0;
+  std::vector<Request> requests;
   for (const Question& question : questions) {
-    const int64_t done = collector.wait_below(submitted, options.parallel);
-    if (options.progress) options.progress(done, total);
-    const auto index = static_cast<size_t>(submitted);
-    Request request{.id = fmt::format("eval-{}", index), .prompt = question.prompt};
-    request.sampling.temperature = 0;
-    request.stop.max_new_tokens =
-        std::min(options.max_new_tokens,
-                 engine.model_info().context_length - static_cast<int64_t>(question.prompt.size()));
+    HEDDLE_ASSIGN_OR_RETURN(Request request,
+                            evaluation_request(options, engine.model_info(), question.prompt));
     request.return_logprobs = true;
     request.top_logprobs = 2;
-    refused = engine.submit(std::move(request), [&collector, index](const RequestEvent& event) {
-      collector.add(index, event);
-    });
-    if (!refused.ok()) break;
-    ++submitted;
+    requests.push_back(std::move(request));
   }
-  collector.wait_below(submitted, 1);
-  if (options.progress) options.progress(submitted, total);
-  HEDDLE_RETURN_IF_ERROR(refused);
+  HEDDLE_ASSIGN_OR_RETURN(const std::vector<Answer> answers_given,
+                          ask(engine, std::move(requests), options.ask));
 
-  EvaluationReport report{.total = total};
+  EvaluationReport report{.total = std::ssize(questions)};
   const std::vector<TokenId>& eos = engine.model_info().eos_token_ids;
   for (size_t i = 0; i < questions.size(); ++i) {
-    const Answer& answer = collector.answers()[i];
+    const Answer& answer = answers_given[i];
     report.output_tokens += static_cast<int64_t>(answer.tokens.size());
-    if (answer.finish->reason == FinishReason::kError) ++report.failed;
+    if (answer.failed()) ++report.failed;
     if (questions[i].answer) {
       ++report.with_answer;
       if (answers(answer.text, *questions[i].answer)) ++report.correct;

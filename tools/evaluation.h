@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evaluation: asks a model the questions of a set, greedily, and counts right answers and agreement
-// with recorded token ids.
+// Evaluation: asks a model the questions of a set and counts right answers and agreement with
+// recorded token ids.
 //
 // A set is a .jsonl file; each line has `messages`, and where known `answer` and
 // `reference_token_ids`. An output answers with what follows its last "####", or as a whole,
@@ -9,14 +9,15 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <heddle/engine.h>
 
-#include "chat/chat_template.h"
+#include "ask.h"
+#include "options_sampling.h"
+#include "server/text_codec.h"
 
 namespace heddle::tools {
 
@@ -41,17 +42,22 @@ struct EvaluationReport {
 
 // Error: kNotFound, kDataLoss naming the line.
 Result<std::vector<Question>> read_questions(const std::filesystem::path& path,
-                                             const Engine& engine,
-                                             const chat::ChatTemplate& chat_template);
+                                             const server::TextCodec& codec);
 
 // Whether `output` gives the answer.
 bool answers(const std::string& output, const std::string& answer);
 
+inline constexpr int64_t kDefaultAnswerTokens = 512;
+
 struct EvaluationOptions {
-  int64_t parallel = 64;  // questions in flight
-  int64_t max_new_tokens = 512;
-  std::function<void(int64_t done, int64_t total)> progress;
+  SamplingSettings sampling;  // greedy unless it has a temperature
+  AskOptions ask;
 };
+
+// A question as a request. What the options leave open is plain, whatever the model's own defaults:
+// scores of models compare. Error: the prompt does not fit into the context.
+Result<Request> evaluation_request(const EvaluationOptions& options, const ModelInfo& model,
+                                   std::vector<TokenId> prompt);
 
 Result<EvaluationReport> evaluate(Engine& engine, const std::vector<Question>& questions,
                                   const EvaluationOptions& options);

@@ -8,7 +8,7 @@
 int main(int argc, char** argv) {
   using namespace heddle::tools;
   interrupts();  // before any thread exists
-  constexpr std::array<const Subcommand*, 8> kSubcommands = {
-      &kServe, &kGenerate, &kChat, &kBench, &kVerify, &kEval, &kInspect, &kQuantize};
+  constexpr std::array<const Subcommand*, 9> kSubcommands = {
+      &kServe, &kGenerate, &kChat, &kBench, &kVerify, &kEval, &kInspect, &kQuantize, &kExportNextn};
   return run_program(argc, argv, kSubcommands);
 }

@@ -7,8 +7,9 @@
 
 namespace heddle::tools {
 
-void declare_sampling_options(Options& options, SamplingSettings& settings) {
-  options.heading("Sampling (default: what the model's generation_config.json says)");
+void declare_sampling_options(Options& options, SamplingSettings& settings,
+                              std::string_view heading) {
+  options.heading(heading);
   options.value("--max-tokens,--max-new-tokens", &settings.max_tokens,
                 "Tokens of an answer, at most");
   options.value("--temperature", &settings.temperature, "0: always the most likely token");

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <heddle/engine.h>
@@ -28,7 +29,9 @@ struct SamplingSettings {
   bool ignore_eos = false;
 };
 
-void declare_sampling_options(Options& options, SamplingSettings& settings);
+void declare_sampling_options(
+    Options& options, SamplingSettings& settings,
+    std::string_view heading = "Sampling (default: what the model's generation_config.json says)");
 
 // The model's defaults with what was given on top.
 [[nodiscard]] SamplingParams sampling_of(const SamplingSettings& settings, const ModelInfo& model);

@@ -48,5 +48,6 @@ extern const Subcommand kVerify;
 extern const Subcommand kEval;
 extern const Subcommand kInspect;
 extern const Subcommand kQuantize;
+extern const Subcommand kExportNextn;
 
 }  // namespace heddle::tools

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -92,5 +93,24 @@ struct NamedTensor {
 // (duplicate name, strided view, 4-bit data), kDataLoss (disk full).
 Status write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
                          const std::map<std::string, std::string>& metadata = {});
+
+// A tensor as another file spells it, in whatever number format.
+struct StoredTensor {
+  std::string name;
+  std::string_view stored_dtype;
+  Shape shape;
+  std::span<const std::byte> bytes;
+};
+
+// Called often while a file is written, the last time with both numbers equal. A status that is not
+// ok ends the writing, and write_stored_safetensors() returns it.
+using WriteProgress = std::function<Status(int64_t done_bytes, int64_t total_bytes)>;
+
+// As above, for bytes that are copied as they are; they are read once, front to back, so that those
+// of a mapped file never lie in memory together.
+Status write_stored_safetensors(const std::filesystem::path& path,
+                                std::span<const StoredTensor> tensors,
+                                const std::map<std::string, std::string>& metadata,
+                                const WriteProgress& on_progress);
 
 }  // namespace heddle::checkpoint
