@@ -188,7 +188,9 @@ void BatchScheduler::settle(const PlannedSequence& planned, const SampledToken* 
     sequence.num_computed += count;
     if (!planned.feeds_drawn_token) prefilled_tokens_ += count;
     const bool released = row.leaving == Leaving::kDone || row.leaving == Leaving::kAborted;
-    if (sampled != nullptr && sampled->error.ok() && !released) {
+    // A step in flight that feeds the token computes it, whoever asked for it.
+    const bool fed = row.draws_in_flight > 0;
+    if (sampled != nullptr && sampled->error.ok() && (!released || fed)) {
       sequence.tokens.push_back(sampled->token);
       fair_.charge_output(row.tenant, 1);
     }

@@ -195,6 +195,7 @@ class BatchScheduler final : public Scheduler {
   uint64_t pass_ = 0;
   int64_t last_id_;
   bool admission_paused_ = false;  // from a retraction until somebody leaves
+  int64_t paused_urgency_ = 0;     // of the retracted one: those above it need not wait
   bool any_time_limits_ = false;
   int64_t prefilled_tokens_ = 0;  // since the start
   int64_t num_retractions_ = 0;

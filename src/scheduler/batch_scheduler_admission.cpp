@@ -152,7 +152,8 @@ void BatchScheduler::match_waiting() {
 // Whether anybody could get in at all. If not, a step in which everybody decodes does not order the
 // queue for nothing.
 bool BatchScheduler::admits() const {
-  return !waiting_.empty() && !admission_paused_ && (!free_rows_.empty() || preempts());
+  return !waiting_.empty() && (!admission_paused_ || choice_.by_priority) &&
+         (!free_rows_.empty() || preempts());
 }
 
 bool BatchScheduler::preempts() const {
@@ -164,7 +165,8 @@ void BatchScheduler::admit_waiting(PrefillBudget& budget, BatchPlan& plan) {
   size_t considered = 0;
   for (size_t index = 0; index < waiting_.size(); ++considered) {
     Queued& queued = waiting_[index];
-    if (!fair_.may_run(queued.tenant)) {
+    const bool paused = admission_paused_ && queued.urgency <= paused_urgency_;
+    if (paused || !fair_.may_run(queued.tenant)) {
       ++index;
       continue;
     }

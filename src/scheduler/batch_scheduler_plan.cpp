@@ -38,8 +38,7 @@ void BatchScheduler::plan(BatchPlan& plan) {
   const bool decodes = any(&BatchScheduler::can_decode);
   StepKind kind = StepKind::kPrefill;
   if (!mixed) {
-    const bool prefills =
-        any(&BatchScheduler::can_prefill) || (!waiting_.empty() && !admission_paused_);
+    const bool prefills = any(&BatchScheduler::can_prefill) || admits();
     kind = interleave_.next(prefills, decodes);
   }
   int64_t num_decoding = 0;
@@ -143,6 +142,7 @@ bool BatchScheduler::retract_one() {
   ratio_.after_retraction(sum_output - sequence.num_output_tokens(),
                           sum_max - sequence.request.stop.max_new_tokens, std::ssize(running_) - 1);
   admission_paused_ = true;
+  paused_urgency_ = rows_[static_cast<size_t>(index)].urgency;
   const bool at_once = rows_[static_cast<size_t>(index)].steps_in_flight == 0;
   leave(index, Leaving::kRetracted);
   return at_once;

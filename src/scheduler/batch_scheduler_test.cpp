@@ -218,6 +218,46 @@ TEST(BatchSchedulerTest, FourThatShareAPrefixComputeItOnce) {
   EXPECT_THAT(bench.runner.complaints(), IsEmpty());
 }
 
+TEST(BatchSchedulerTest, WhatIsReleasedWithTwoStepsInFlightIsCountedAsItWasComputed) {
+  SchedulerBench bench(roomy());
+  bench.overlap = true;
+  Sequence& gone = bench.submit(14, 30);
+  ASSERT_TRUE(bench.step());
+  ASSERT_TRUE(bench.step());
+  ASSERT_TRUE(bench.step());  // the decode checkpoint at 16 tokens is among what is in flight
+  bench.scheduler->release(gone, Ending::kDone);
+  bench.run();
+  EXPECT_EQ(gone.status, SequenceStatus::kFinished);
+  const std::vector<TokenId> tokens = gone.tokens;
+  EXPECT_GE(bench.ask(tokens, 3), 14);
+  EXPECT_EQ(SchedulerBench::output_of(*bench.sequences.back()),
+            SchedulerBench::expected_output(*bench.sequences.back()));
+  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+}
+
+TEST(BatchSchedulerTest, TheUrgentDoNotWaitForOthersAfterARetraction) {
+  BatchSchedulerOptions options = without_cache();
+  options.cache.num_pages = 16;
+  options.scheduling.conservativeness = 0.01;
+  options.scheduling.enable_priority = true;
+  options.scheduling.default_priority = 0;
+  SchedulerBench bench(options);
+  for (int i = 0; i < 4; ++i) bench.submit(4, 15);
+  while (bench.scheduler->stats().num_retractions == 0) ASSERT_TRUE(bench.step());
+  Request request;
+  request.prompt = bench.unique_prompt(4);
+  request.stop.max_new_tokens = 1;
+  request.priority = 50;
+  bench.clock.advance_seconds(1);
+  Sequence& urgent = bench.make(std::move(request));
+  ASSERT_TRUE(bench.scheduler->submit(urgent).ok());
+  ASSERT_TRUE(bench.step());
+  ASSERT_TRUE(bench.step());  // what the preempted one held is there
+  EXPECT_NE(urgent.status, SequenceStatus::kWaiting);
+  bench.run();
+  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+}
+
 TEST(BatchSchedulerTest, UrgentRequestsTakeTheRowOfOthersWhichGoOnLater) {
   BatchSchedulerOptions options = roomy();
   options.max_running = 1;
