@@ -25,6 +25,7 @@
 #include "scheduler/batch_scheduler.h"
 #include "scheduler/scheduler_test_bench.h"
 #include "support/fake_runner.h"
+#include "support/sanitizers.h"
 #include "support/test_data.h"
 
 namespace heddle::scheduler {
@@ -258,6 +259,7 @@ struct Policy {
 class TraceTest : public ::testing::TestWithParam<Policy> {};
 
 TEST_P(TraceTest, ConversationsLoseNothing) {
+  if (HEDDLE_SANITIZED) GTEST_SKIP() << "hours of conversations take minutes under a sanitizer";
   HEDDLE_SHARED_PATH_OR_SKIP(path, "data/traces/mooncake_conversation_trace.jsonl");
   const std::vector<Call> calls = read_trace(path);
   ASSERT_EQ(calls.size(), 12031u);

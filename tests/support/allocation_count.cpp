@@ -5,11 +5,10 @@
 #include <cstdlib>
 #include <new>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HEDDLE_COUNTS_ALLOCATIONS 0
-#else
-#define HEDDLE_COUNTS_ALLOCATIONS 1
-#endif
+#include "support/sanitizers.h"
+
+// A sanitizer brings allocation functions of its own.
+#define HEDDLE_COUNTS_ALLOCATIONS !HEDDLE_SANITIZED
 
 namespace {
 
@@ -35,6 +34,11 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
   return allocate(size, static_cast<std::size_t>(alignment));
 }
 
+// std::stable_sort asks in this way.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return allocate(size, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+}
+
 void operator delete(void* memory) noexcept { std::free(memory); }
 
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
@@ -47,7 +51,7 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 
 namespace heddle::testing {
 
-bool AllocationCount::supported() { return HEDDLE_COUNTS_ALLOCATIONS != 0; }
+bool AllocationCount::supported() { return HEDDLE_COUNTS_ALLOCATIONS; }
 
 AllocationCount::AllocationCount() : start_(num_allocations.load()) {}
 
