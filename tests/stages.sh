@@ -7,7 +7,7 @@
 : "${root:?stages.sh is sourced by run}"
 
 # Suites that touch bytes from outside or own memory by hand: the sampled address-sanitizer run.
-readonly risky_suites=(core device checkpoint tokenizer chat cache scheduler engine oracle server_integration)
+readonly risky_suites=(core device checkpoint tokenizer chat cache scheduler engine server_integration)
 # Suites with more than one thread.
 readonly threaded_suites=(device engine server_integration)
 
