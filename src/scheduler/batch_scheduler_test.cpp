@@ -128,12 +128,60 @@ TEST(BatchSchedulerTest, ARetractedSequenceGoesOnWhereItWas) {
   bench.submit(30, 40);
   bench.run();
   EXPECT_GE(bench.scheduler->stats().num_retractions, 1);
-  int64_t computed = 0;
   for (const auto& sequence : bench.sequences) {
     EXPECT_EQ(SchedulerBench::output_of(*sequence), SchedulerBench::expected_output(*sequence));
-    computed += sequence->num_prompt_tokens;
   }
   EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+}
+
+// Scheduler spec 7.2: stored lengths 64, 100, 128 and 129 in pages of 64 need two more.
+TEST(BatchSchedulerTest, ADecodeStepTakesAPageWhereTheLastOneIsFull) {
+  BatchSchedulerOptions options = without_cache();
+  options.cache.page_size = 64;
+  options.cache.grid = 64;
+  options.cache.decode_interval = 64;
+  options.max_step_tokens = options.chunked_prefill_tokens = 512;
+  SchedulerBench bench(options);
+  for (const int64_t length : {64, 100, 128, 129}) bench.submit(length, 8);
+  ASSERT_TRUE(bench.step());
+  const int64_t before = bench.scheduler->stats().cache.pages_used;
+  ASSERT_TRUE(bench.step());
+  EXPECT_EQ(bench.scheduler->stats().cache.pages_used - before, 2);
+}
+
+TEST(BatchSchedulerTest, ReportsThoseWhoseTimeIsUp) {
+  BatchSchedulerOptions options = without_cache();
+  options.max_running = 1;
+  options.scheduling.queue_timeout_seconds = 5;
+  options.scheduling.running_timeout_seconds = 20;
+  SchedulerBench bench(options);
+  Sequence& running = bench.submit(4, 100);
+  Sequence& waiting = bench.submit(4, 100);
+  Request request;
+  request.prompt = bench.unique_prompt(4);
+  request.deadline_seconds = 2;
+  Sequence& hasty = bench.make(std::move(request));
+  ASSERT_TRUE(bench.scheduler->submit(hasty).ok());
+  ASSERT_TRUE(bench.step());
+  running.timings.first_step_seconds = bench.clock.now_seconds();
+  const auto dropped = [&](double seconds) {
+    bench.clock.advance_seconds(seconds);
+    std::vector<Dropped> all;
+    bench.scheduler->take_dropped(all);
+    std::vector<std::pair<Sequence*, std::string>> named;
+    for (const Dropped& drop : all) {
+      const std::string& message = drop.reason.message();
+      named.emplace_back(drop.sequence, message.substr(0, message.find(':')));
+      bench.scheduler->release(*drop.sequence, Ending::kAborted);
+    }
+    return named;
+  };
+  EXPECT_THAT(dropped(1.9), IsEmpty());
+  EXPECT_THAT(dropped(0.2), ElementsAre(std::pair(&hasty, "deadline_exceeded")));
+  EXPECT_THAT(dropped(3), ElementsAre(std::pair(&waiting, "queue_timeout")));
+  EXPECT_THAT(dropped(10), IsEmpty());
+  EXPECT_THAT(dropped(5), ElementsAre(std::pair(&running, "running_timeout")));
+  EXPECT_FALSE(bench.step());
 }
 
 TEST(BatchSchedulerTest, RefusesWhatCanNeverFit) {
@@ -459,7 +507,7 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
   EXPECT_GT(retractions, kScenarios / 30) << "the scenarios should reach this path";
   EXPECT_GT(preemptions, kScenarios / 60);
   EXPECT_GT(reused, 3 * kScenarios);
-  EXPECT_GT(repeats, kScenarios / 300);
+  EXPECT_GT(repeats, kScenarios / 1000);
 }
 
 }  // namespace

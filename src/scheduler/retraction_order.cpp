@@ -32,10 +32,4 @@ std::optional<int32_t> choose_retraction(std::span<const RetractionCandidate> ru
   return static_cast<int32_t>(found - running.begin());
 }
 
-int64_t new_pages_needed(std::span<const int64_t> stored_tokens, int32_t page_size) {
-  HEDDLE_CHECK_GE(page_size, 1);
-  return std::count_if(stored_tokens.begin(), stored_tokens.end(),
-                       [page_size](int64_t stored) { return stored % page_size == 0; });
-}
-
 }  // namespace heddle::scheduler

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is retracted when the pages of a decode step run out, and how many pages the step needs.
+// Who is retracted when the pages of a decode step run out.
 //
 // Keys, ascending: retracted kMaxRetractions times or more (last), urgency, retractions so far,
 // output tokens, -prompt tokens, -arrival. Little work is lost with little output, and much memory
@@ -34,9 +34,5 @@ struct RetractionCandidate {
 // retracted, it fits alone or it can never run.
 [[nodiscard]] std::optional<int32_t> choose_retraction(std::span<const RetractionCandidate> running,
                                                        RetractionRule rule = RetractionRule::kOurs);
-
-// Pages a decode step adds for sequences with these many stored tokens: one each where the last
-// page is full.
-[[nodiscard]] int64_t new_pages_needed(std::span<const int64_t> stored_tokens, int32_t page_size);
 
 }  // namespace heddle::scheduler

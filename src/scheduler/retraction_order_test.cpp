@@ -23,12 +23,6 @@ std::vector<int64_t> retracted(std::vector<RetractionCandidate> running,
   return order;
 }
 
-TEST(RetractionOrderTest, SchedulerSpec72) {
-  EXPECT_EQ(new_pages_needed(std::vector<int64_t>{64, 100, 128, 129}, 64), 2);
-  EXPECT_EQ(new_pages_needed(std::vector<int64_t>{64, 100, 128, 129}, 1), 4);
-  EXPECT_EQ(new_pages_needed({}, 64), 0);
-}
-
 TEST(RetractionOrderTest, SchedulerSpec73) {
   const std::vector<RetractionCandidate> running = {
       {.output_tokens = 50, .prompt_tokens = 1000, .arrival = 1},
