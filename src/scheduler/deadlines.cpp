@@ -27,14 +27,4 @@ double slack_seconds(const DeadlineView& request, const ServiceRates& rates) {
   return slack;
 }
 
-bool deadline_exceeded(const DeadlineView& request) {
-  return request.deadline_seconds > 0 && request.elapsed_seconds >= request.deadline_seconds;
-}
-
-bool deadline_hopeless(const DeadlineView& request, const ServiceRates& rates) {
-  if (request.deadline_seconds <= 0 || deadline_exceeded(request)) return false;
-  const double prefill = seconds_for(request.uncached_tokens, rates.prefill_tokens_per_second);
-  return request.elapsed_seconds + prefill > request.deadline_seconds;
-}
-
 }  // namespace heddle::scheduler

@@ -30,10 +30,4 @@ struct DeadlineView {
 // output. Infinite without either; negative when it cannot be met any more.
 [[nodiscard]] double slack_seconds(const DeadlineView& request, const ServiceRates& rates);
 
-// Past its deadline.
-[[nodiscard]] bool deadline_exceeded(const DeadlineView& request);
-
-// Not past it, but the prefill alone would take longer than what is left.
-[[nodiscard]] bool deadline_hopeless(const DeadlineView& request, const ServiceRates& rates);
-
 }  // namespace heddle::scheduler
