@@ -171,8 +171,6 @@ class PrefixCache {
   // Gives everything back. No step in flight may use it.
   void release(request::Sequence& sequence, SequenceHold& hold, Keep keep);
 
-  [[nodiscard]] int64_t free_pages() const { return pages_.num_free(); }
-
   [[nodiscard]] int64_t available_pages() const;   // free and evictable
   [[nodiscard]] int64_t available_states() const;  // likewise; 0 for models without state
 

@@ -93,8 +93,6 @@ class PrefillBudget {
   // all.
   void pin(int64_t tokens);
 
-  void unpin(int64_t tokens) { pin(-tokens); }
-
   // After an admission: kAdmit when the pass may go on.
   [[nodiscard]] PrefillVerdict stop() const;
 
