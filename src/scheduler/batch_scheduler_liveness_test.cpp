@@ -81,6 +81,41 @@ TEST(BatchSchedulerLivenessTest, PoolsOfEverySizeGiveTheSameAnswers) {
   EXPECT_GT(retractions, 100) << "the pools should be tight";
 }
 
+// Decoding needs a page, the one that decodes gives way to a more urgent one whose prompt is being
+// computed, and that prompt goes on in the same step.
+TEST(BatchSchedulerLivenessTest, APromptGoesOnWhenAllThatDecodeAreRetracted) {
+  for (const bool mixed : {false, true}) {
+    BatchSchedulerOptions options = tight(/*page_size=*/1, /*num_pages=*/96, /*num_slots=*/0);
+    options.scheduling.mixed_batches = mixed;
+    options.scheduling.enable_priority = true;
+    options.scheduling.preemption = false;
+    options.scheduling.prefills_per_decode = 1;
+    options.scheduling.conservativeness = 0.001;
+    options.max_step_tokens = 8;
+    options.chunked_prefill_tokens = 4;
+    HybridCacheBench bench(options);
+    const auto ask = [&](int64_t prompt, int64_t output, int64_t priority) -> Sequence& {
+      Request request;
+      request.prompt = bench.unique(prompt);
+      request.stop.max_new_tokens = output;
+      request.priority = priority;
+      Sequence& sequence = bench.bench.make(std::move(request));
+      EXPECT_TRUE(bench.bench.scheduler->submit(sequence).ok());
+      return sequence;
+    };
+    const Sequence& decoding = ask(4, 30, 0);
+    ASSERT_TRUE(bench.bench.step());
+    ask(80, 4, 9);
+    bench.bench.run();
+    EXPECT_GE(decoding.num_retractions, 1) << "the pool should be tight";
+    EXPECT_THAT(bench.bench.runner.complaints(), ::testing::IsEmpty());
+    for (const auto& sequence : bench.bench.sequences) {
+      EXPECT_EQ(sequence->status, SequenceStatus::kFinished);
+      EXPECT_EQ(SchedulerBench::output_of(*sequence), SchedulerBench::expected_output(*sequence));
+    }
+  }
+}
+
 // One row, two tenants that always have somebody waiting: what each was served, in the units of the
 // counters, never differs by more than twice the costliest request or the costliest full batch.
 TEST(BatchSchedulerLivenessTest, FairTenantsStayWithinTheBound) {

@@ -43,6 +43,7 @@ void BatchScheduler::plan(BatchPlan& plan) {
   }
   int64_t num_decoding = 0;
   if (mixed || kind == StepKind::kDecode) num_decoding = plan_decoding(plan);
+  if (plan.empty()) kind = StepKind::kPrefill;  // whoever was to decode may have been retracted
   if (mixed || kind == StepKind::kPrefill) {
     PrefillBudget budget = make_budget(num_decoding);
     if (admits() || (!waiting_.empty() && any(&BatchScheduler::can_prefill))) {
