@@ -21,6 +21,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   HEDDLE_CHECK_EQ(config->linear_attention.has_value(),
                   config->num_layers_of(LayerKind::kLinearAttention) > 0);
   const RopeFrequencies frequencies = inverse_frequencies(config->rope, config->head_dim, 100000);
+  if (config->quantization) {
+    for (const std::string_view module : {"lm_head", "model.layers.11.mlp.experts.7.gate_proj"}) {
+      (void)config->quantization->ignores(module);
+      HEDDLE_CHECK_GE(config->quantization->bits_of(module), 1);
+    }
+  }
   for (const float frequency : frequencies.inverse) HEDDLE_CHECK(std::isfinite(frequency));
   HEDDLE_CHECK(std::isfinite(frequencies.attention_factor));
   return 0;

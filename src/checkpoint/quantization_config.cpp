@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <regex>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -16,33 +15,6 @@ namespace heddle::checkpoint {
 namespace {
 
 using nlohmann::json;
-
-// Patterns come from the checkpoint: a broken one matches nothing, a long one is not tried.
-bool matches(const std::string& pattern, std::string_view text, bool whole) {
-  constexpr size_t kMaxPattern = 512;
-  if (pattern.size() > kMaxPattern) return false;
-  try {  // std::regex reports only by throwing
-    const std::regex expression(pattern, std::regex::ECMAScript);
-    const auto flags = std::regex_constants::match_continuous;
-    return whole ? std::regex_match(text.begin(), text.end(), expression)
-                 : std::regex_search(text.begin(), text.end(), expression, flags);
-  } catch (const std::regex_error&) {
-    return false;
-  }
-}
-
-// Shell patterns with '*' only; a match may end before a '.'.
-bool glob_matches(std::string_view pattern, std::string_view text) {
-  if (pattern.empty()) return text.empty() || text.front() == '.';
-  if (pattern.front() == '*') {
-    for (size_t skip = 0; skip <= text.size(); ++skip) {
-      if (glob_matches(pattern.substr(1), text.substr(skip))) return true;
-    }
-    return false;
-  }
-  return !text.empty() && text.front() == pattern.front() &&
-         glob_matches(pattern.substr(1), text.substr(1));
-}
 
 std::string_view without_model(std::string_view path) {
   constexpr std::string_view kModel = "model.";
@@ -65,7 +37,6 @@ bool entry_ignores(QuantMethod method, const std::string& entry, std::string_vie
     case QuantMethod::kInt8:
       return is_path_or_parent(entry, module);
     case QuantMethod::kCompressedTensors:
-      if (entry.starts_with("re:")) return matches(entry.substr(3), module, /*whole=*/false);
       return entry == module || entry == "Linear";
     case QuantMethod::kModelOpt:
     case QuantMethod::kMxfp4:
@@ -102,6 +73,15 @@ Result<QuantMethod> method_of(ConfigReader& reader) {
   for (const auto& [spelling, method] : kMethods) served.emplace_back(spelling);
   return unimplemented(
       fmt::format("quant_method is {}; served are {}", readable(name), fmt::join(served, ", ")));
+}
+
+// None, and the reader has failed, when it is broken.
+std::optional<ModulePattern> compile(std::string_view pattern, const char* field,
+                                     ConfigReader& reader) {
+  const Result<ModulePattern> compiled = ModulePattern::compile(pattern);
+  if (compiled.ok()) return *compiled;
+  reader.fail(compiled.status().with_context(field));
+  return std::nullopt;
 }
 
 constexpr ConfigReader::IntegerRange kBits{1, 16};
@@ -146,7 +126,8 @@ void read_gptq(ConfigReader& reader, QuantizationConfig& config) {
     const bool marked = negative || key.starts_with("+:");
     ConfigReader inner = reader.narrowed({&value}, /*keep_own=*/false);
     const int bits = negative ? 0 : static_cast<int>(inner.integer("bits", config.bits, kBits));
-    config.overrides.push_back({marked ? key.substr(2) : key, bits});
+    const auto pattern = compile(std::string_view(key).substr(marked ? 2 : 0), "dynamic", reader);
+    if (pattern) config.overrides.push_back({*pattern, bits});
   }
 }
 
@@ -170,7 +151,15 @@ void read_fp8(ConfigReader& reader, QuantizationConfig& config) {
 
 void read_compressed_tensors(ConfigReader& reader, QuantizationConfig& config) {
   const std::string format = reader.text("format", std::string("pack-quantized"));
-  config.ignored = reader.texts("ignore");
+  constexpr std::string_view kPattern = "re:";
+  for (std::string& entry : reader.texts("ignore")) {
+    if (!entry.starts_with(kPattern)) {
+      config.ignored.push_back(std::move(entry));
+      continue;
+    }
+    const auto pattern = compile(std::string_view(entry).substr(kPattern.size()), "ignore", reader);
+    if (pattern) config.ignored_patterns.push_back(*pattern);
+  }
   const auto check_format = [&](const std::string& name) {
     constexpr std::array<std::string_view, 5> kServed = {
         "pack-quantized", "float-quantized", "int-quantized", "naive-quantized", "mixed-precision"};
@@ -236,7 +225,11 @@ const char* to_string(QuantMethod method) {
 
 bool QuantizationConfig::ignores(std::string_view module) const {
   for (const Override& entry : overrides) {
-    if (entry.bits == 0 && matches(entry.pattern, module, /*whole=*/false)) return true;
+    if (entry.bits == 0 && entry.pattern.matches(module)) return true;
+  }
+  if (std::ranges::any_of(ignored_patterns,
+                          [&](const ModulePattern& pattern) { return pattern.matches(module); })) {
+    return true;
   }
   return std::ranges::any_of(ignored, [&](const std::string& entry) {
     return !entry.empty() && entry_ignores(method, entry, module);
@@ -245,7 +238,7 @@ bool QuantizationConfig::ignores(std::string_view module) const {
 
 int QuantizationConfig::bits_of(std::string_view module) const {
   for (const Override& entry : overrides) {
-    if (entry.bits > 0 && matches(entry.pattern, module, /*whole=*/false)) return entry.bits;
+    if (entry.bits > 0 && entry.pattern.matches(module)) return entry.bits;
   }
   return bits;
 }

@@ -16,6 +16,8 @@
 
 #include <heddle/status.h>
 
+#include "checkpoint/module_pattern.h"
+
 namespace heddle::checkpoint {
 
 enum class QuantMethod : uint8_t {
@@ -39,10 +41,11 @@ struct QuantizationConfig {
   int64_t block_rows = 128;    // of block scales
   int64_t block_columns = 128;
   std::vector<std::string> ignored;  // modules that stay as they are, in the method's own syntax
+  std::vector<ModulePattern> ignored_patterns;
 
-  // GPTQ's per-module overrides, by regular expression. 0 bits: not quantised.
+  // GPTQ's per-module overrides. 0 bits: not quantised.
   struct Override {
-    std::string pattern;
+    ModulePattern pattern;
     int bits = 0;
   };
 
