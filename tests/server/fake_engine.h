@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // FakeEngine says to each request what its script says, one event a step, on a thread of its own;
-// a script without an end goes on with its last event until the request is cancelled. FakeCodec
-// makes tokens of bytes. Together they let the server be tested without a model.
+// a script without an end goes on with its last event until the request is cancelled. With
+// FakeCodec it lets the server be tested without a model.
 #pragma once
 
 #include <atomic>
@@ -16,11 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include <heddle/engine.h>
-
-#include "server/text_codec.h"
 
 namespace heddle::server {
 
@@ -235,53 +231,6 @@ class FakeEngine final : public Engine {
   bool draining_ = false;
   bool stopping_ = false;
   std::thread thread_;
-};
-
-// A token is a byte; a chat is "role: content|" for each message, and a message begins after a '|'.
-class FakeCodec final : public TextCodec {
- public:
-  [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, bool) const override {
-    std::vector<TokenId> ids;
-    ids.reserve(text.size());
-    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
-    return ids;
-  }
-
-  [[nodiscard]] std::string decode(std::span<const TokenId> tokens, bool) const override {
-    std::string text;
-    for (const TokenId token : tokens) text += token_bytes(token);
-    return text;
-  }
-
-  [[nodiscard]] std::string token_bytes(TokenId token) const override {
-    return token < 256 ? std::string(1, static_cast<char>(token))
-                       : "<" + std::to_string(token) + ">";
-  }
-
-  [[nodiscard]] std::vector<int64_t> role_boundaries(
-      std::span<const TokenId> prompt) const override {
-    std::vector<int64_t> boundaries;
-    for (size_t i = 1; i < prompt.size(); ++i) {
-      if (prompt[i - 1] == '|') boundaries.push_back(static_cast<int64_t>(i));
-    }
-    return boundaries;
-  }
-
-  [[nodiscard]] Result<std::string> render_chat(
-      const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
-      bool add_generation_prompt, const nlohmann::ordered_json& variables) const override {
-    std::string text;
-    for (const auto& message : messages) {
-      if (message["content"] == "raise") return invalid_argument("the template says no");
-      text += message["role"].get<std::string>() + ": " + message["content"].get<std::string>();
-      if (message.contains("tool_calls")) text += message["tool_calls"].dump();
-      text += "|";
-    }
-    if (!tools.is_null()) text += "tools: " + tools.dump() + "|";
-    if (!variables.empty()) text += "variables: " + variables.dump() + "|";
-    if (add_generation_prompt) text += "assistant: ";
-    return text;
-  }
 };
 
 }  // namespace heddle::server

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "core/log.h"
+#include "server/fake_codec.h"
 #include "server/fake_engine.h"
 #include "server/http_client.h"
 #include "server/server.h"

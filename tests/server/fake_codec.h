@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// FakeCodec: a token is a byte; a chat is "role: content|" for each message, and a message begins
+// after a '|'.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "server/text_codec.h"
+
+namespace heddle::server {
+
+class FakeCodec final : public TextCodec {
+ public:
+  [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, bool) const override {
+    std::vector<TokenId> ids;
+    ids.reserve(text.size());
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+  }
+
+  [[nodiscard]] std::string decode(std::span<const TokenId> tokens, bool) const override {
+    std::string text;
+    for (const TokenId token : tokens) text += token_bytes(token);
+    return text;
+  }
+
+  [[nodiscard]] std::string token_bytes(TokenId token) const override {
+    return token < 256 ? std::string(1, static_cast<char>(token))
+                       : "<" + std::to_string(token) + ">";
+  }
+
+  [[nodiscard]] std::vector<int64_t> role_boundaries(
+      std::span<const TokenId> prompt) const override {
+    std::vector<int64_t> boundaries;
+    for (size_t i = 1; i < prompt.size(); ++i) {
+      if (prompt[i - 1] == '|') boundaries.push_back(static_cast<int64_t>(i));
+    }
+    return boundaries;
+  }
+
+  [[nodiscard]] Result<std::string> render_chat(
+      const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+      bool add_generation_prompt, const nlohmann::ordered_json& variables) const override {
+    std::string text;
+    for (const auto& message : messages) {
+      if (message["content"] == "raise") return invalid_argument("the template says no");
+      text += message["role"].get<std::string>() + ": " + message["content"].get<std::string>();
+      if (message.contains("tool_calls")) text += message["tool_calls"].dump();
+      text += "|";
+    }
+    if (!tools.is_null()) text += "tools: " + tools.dump() + "|";
+    if (!variables.empty()) text += "variables: " + variables.dump() + "|";
+    if (add_generation_prompt) text += "assistant: ";
+    return text;
+  }
+};
+
+}  // namespace heddle::server

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any bytes as the body of a call: the engine accepts what the server accepts, and whatever
+// the client is told is JSON.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "core/check.h"
+#include "request/validate.h"
+#include "server/api_adapter.h"
+#include "server/chat_completions.h"
+#include "server/completions.h"
+#include "server/fake_codec.h"
+#include "server/native_generate.h"
+#include "server/prompt_list.h"
+#include "server/tokenize.h"
+
+namespace heddle::server {
+namespace {
+
+void check_call(PreparedCall& call, const ModelInfo& model) {
+  HEDDLE_CHECK(!call.requests.empty());
+  HEDDLE_CHECK_LE(call.requests.size(), kMaxRequests);
+  for (Request& request : call.requests) {
+    request.id = "1";  // set at submission
+    const Status status = request::validate_request(
+        request, {.vocab_size = model.vocab_size, .context_length = model.context_length});
+    HEDDLE_CHECK_EQ(status.message(), "");  // shows why not
+  }
+  std::string told;
+  for (size_t choice = 0; choice < call.requests.size(); ++choice) {
+    RequestEvent event;
+    event.text = "x";
+    event.tokens = {0};
+    call.adapter->event(choice, event, told);
+    RequestEvent last;
+    last.finish = Finish{};
+    call.adapter->event(choice, last, told);
+  }
+  call.adapter->end(told);
+  if (!call.stream) HEDDLE_CHECK(nlohmann::json::accept(told));
+}
+
+void check(PrepareResult result, const ModelInfo& model) {
+  if (auto* const call = std::get_if<PreparedCall>(&result)) {
+    check_call(*call, model);
+    return;
+  }
+  const auto& error = std::get<ApiError>(result);
+  HEDDLE_CHECK(!error.code.empty() && !error.message.empty());
+  HEDDLE_CHECK(nlohmann::json::accept(error_response(error).body));
+}
+
+}  // namespace
+}  // namespace heddle::server
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace heddle::server;
+  if (size == 0) return 0;
+  static const heddle::ModelInfo model = [] {
+    heddle::ModelInfo info;
+    info.name = "m";
+    info.vocab_size = 300;
+    info.context_length = 4096;
+    return info;
+  }();
+  static const FakeCodec codec;
+  static const std::vector<std::string> names = {"m"};
+  static const HttpRequest head;
+  static const FairKey key;
+  const CallContext context{.model = model,
+                            .codec = codec,
+                            .served_names = names,
+                            .head = head,
+                            .fair_key = key,
+                            .id = "1"};
+  const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
+  switch (data[0] % 5) {
+    case 0:
+      check(prepare_chat(context, body), model);
+      break;
+    case 1:
+      check(prepare_completions(context, body), model);
+      break;
+    case 2:
+      check(prepare_generate(context, body), model);
+      break;
+    case 3:
+      HEDDLE_CHECK(nlohmann::json::accept(answer_tokenize(context, body).body));
+      break;
+    default:
+      HEDDLE_CHECK(nlohmann::json::accept(answer_detokenize(context, body).body));
+      break;
+  }
+  return 0;
+}
