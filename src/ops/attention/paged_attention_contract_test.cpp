@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// What paged attention refuses, and small steps whose answers are worked out by hand.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ops/attention/paged_attention.h"
+
+namespace heddle::ops {
+namespace {
+
+class PagedAttentionContractTest : public ::testing::Test {
+ protected:
+  PagedAttentionContractTest() {
+    forward_.query_start = query_start_;
+    forward_.context_lens = context_lens_;
+    forward_.page_table = pages_;
+    forward_.page_table_width = 1;
+    forward_.page_size = 4;
+    workspace_.resize(static_cast<size_t>(paged_attention_workspace_bytes(context_, 2, 8, 8)));
+  }
+
+  [[nodiscard]] PagedAttentionArgs args() {
+    return {.q = q_.view(),
+            .k = k_.view(),
+            .v = v_.view(),
+            .y = y_.view(),
+            .num_kv_heads = 1,
+            .head_dim = 8,
+            .scale = 1.0f,
+            .kv = {k_pages_.view(), v_pages_.view()},
+            .forward = &forward_,
+            .workspace = workspace_};
+  }
+
+  std::string message(const PagedAttentionArgs& wrong) {
+    return paged_attention(context_, wrong).to_string();
+  }
+
+  device::ThreadPool pool_{1};
+  CpuContext context_{pool_};
+  Tensor q_{{2, 16}, DType::kF32}, k_{{2, 8}, DType::kF32}, v_{{2, 8}, DType::kF32};
+  Tensor y_{{2, 16}, DType::kF32};
+  Tensor k_pages_{{3, 4, 1, 8}, DType::kBf16}, v_pages_{{3, 4, 1, 8}, DType::kBf16};
+  std::vector<int32_t> query_start_{0, 2}, context_lens_{1}, pages_{2};
+  ForwardContext forward_;
+  std::vector<std::byte> workspace_;
+};
+
+TEST_F(PagedAttentionContractTest, SaysWhatDoesNotFit) {
+  ASSERT_TRUE(paged_attention(context_, args()).ok());
+  PagedAttentionArgs wrong = args();
+  wrong.num_kv_heads = 3;
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("Nkv"));
+  wrong = args();
+  wrong.window = -1;
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("the window is -1"));
+  wrong = args();
+  const Tensor three({3}, DType::kF32);
+  wrong.sinks = three.view();
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("Nq"));
+  wrong = args();
+  wrong.value_dim = 7;
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("v has Nkv * Dv = 8"));
+  wrong.v = {};
+  wrong.kv.v = {};
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("y has rows of 16, not 2 heads of 7"));
+  wrong.value_dim = 9;
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("value_dim is 9, it must lie within the keys"));
+  wrong = args();
+  wrong.v = {};
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("the pages have values"));
+  wrong = args();
+  wrong.forward = nullptr;
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("ForwardContext"));
+  wrong = args();
+  wrong.workspace = wrong.workspace.first(8);
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("workspace has 8 bytes"));
+  pages_[0] = 3;
+  EXPECT_THAT(message(args()), ::testing::HasSubstr("page outside the pool of 3"));
+  pages_[0] = 2;
+  context_lens_[0] = 3;
+  EXPECT_THAT(message(args()), ::testing::HasSubstr("room for 4"));
+  context_lens_[0] = 0;
+  query_start_[1] = 1;
+  EXPECT_THAT(message(args()), ::testing::HasSubstr("covers rows 0 to 1, the tensors have 2"));
+  query_start_[1] = 2;
+  const std::vector<int32_t> too_many = {1, 1};
+  forward_.kv_lens = too_many;
+  EXPECT_THAT(message(args()), ::testing::HasSubstr("kv_lens has 2 entries"));
+}
+
+// Scores 1 and 2 beside a sink of 0.5: the probabilities sum to 0.85975562 (the sink takes the
+// rest).
+TEST_F(PagedAttentionContractTest, GivesASinkItsShare) {
+  context_lens_[0] = 0;
+  for (Tensor* tensor : {&q_, &k_, &v_}) std::ranges::fill(tensor->span<float>(), 0.0f);
+  for (size_t h = 0; h < 4; ++h) q_.span<float>()[h * 8] = 1;
+  k_.span<float>()[0] = 1;
+  k_.span<float>()[8] = 2;
+  v_.span<float>()[0] = 1;      // the first token's share in channel 0
+  v_.span<float>()[8 + 1] = 1;  // the second's in channel 1
+  Tensor sinks({2}, DType::kF32);
+  sinks.span<float>()[0] = 0.5f;
+  sinks.span<float>()[1] = -1e30f;
+  PagedAttentionArgs step = args();
+  step.sinks = sinks.view();
+  ASSERT_TRUE(paged_attention(context_, step).ok());
+  const float* last = y_.view().row<float>(1);
+  EXPECT_NEAR(last[0], 0.2312239f, 1e-7f);
+  EXPECT_NEAR(last[1], 0.62853172f, 1e-7f);
+  EXPECT_NEAR(last[8 + 0], 0.26894142f, 1e-7f);
+  EXPECT_NEAR(last[8 + 1], 0.73105858f, 1e-7f);
+}
+
+TEST_F(PagedAttentionContractTest, RoundsKeysAndValuesAsTheScalarConversionsDo) {
+  const float samples[] = {1.00585f, -3.14159f, 65519.0f, 1e-7f, 0.0f, -0.0f, 1.0009766f, 5.9e-8f};
+  for (int64_t c = 0; c < 8; ++c) {
+    k_.span<float>()[static_cast<size_t>(c)] = samples[c];
+    v_.span<float>()[static_cast<size_t>(c)] = samples[7 - c];
+  }
+  for (const DType dtype : {DType::kBf16, DType::kF16}) {
+    Tensor k_pages({3, 4, 1, 8}, dtype), v_pages({3, 4, 1, 8}, dtype);
+    PagedAttentionArgs step = args();
+    step.kv = {k_pages.view(), v_pages.view()};
+    ASSERT_TRUE(paged_attention(context_, step).ok());
+    for (size_t c = 0; c < 8; ++c) {
+      const size_t at = 2 * 32 + 8 + c;  // page 2, second token
+      const uint16_t expected =
+          dtype == DType::kBf16 ? to_bf16(samples[c]).bits : to_f16(samples[c]).bits;
+      EXPECT_EQ(k_pages.span<uint16_t>()[at], expected) << samples[c];
+      EXPECT_EQ(v_pages.span<uint16_t>()[at + 7 - 2 * c], expected) << samples[c];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::ops
