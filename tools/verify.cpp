@@ -7,9 +7,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/cached_serving.h"
 #include "load_progress.h"
 #include "report_failure.h"
-#include "runner/golden_cases.h"
+#include "runner/golden_feeding.h"
 #include "subcommand.h"
 #include "table.h"
 
@@ -33,8 +34,20 @@ struct Row {
   int64_t tokens = 0;
   std::string feeding;
   runner::CaseResult result;
+  int64_t cached_tokens = 0;
+  int64_t reusable_tokens = 0;  // that the cache has to give
   bool passed = false;
 };
+
+// A row that has all but its verdict.
+Row judged(Row row, const VerifyOptions& options) {
+  const runner::CaseResult& result = row.result;
+  row.passed = result.logits_error < options.tolerance && result.hidden_error < options.tolerance &&
+               result.plain_error < options.tolerance && result.greedy_wrong == 0 &&
+               result.num_rows > 0 && row.cached_tokens >= row.reusable_tokens &&
+               (!options.exact || result.same_bits);
+  return row;
+}
 
 Result<std::vector<Row>> check_all(const VerifyOptions& options) {
   std::optional<DType> dtype;
@@ -60,6 +73,7 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
                                                        .max_step_tokens = step_tokens,
                                                        .max_logit_rows = step_tokens,
                                                        .collect_hidden_states = true,
+                                                       .head_alone = true,
                                                        .on_load_progress = load_progress_bar()}));
   std::vector<Row> rows;
   for (const auto& golden : goldens) {
@@ -67,11 +81,22 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
     for (const auto& feeding : runner::all_feedings()) {
       HEDDLE_ASSIGN_OR_RETURN(const auto result,
                               runner::check_case(*pass, golden, feeding, first_logits));
-      const bool passed = result.logits_error < options.tolerance &&
-                          result.hidden_error < options.tolerance && result.greedy_wrong == 0 &&
-                          (!options.exact || result.same_bits);
-      rows.push_back(
-          {golden.name, static_cast<int64_t>(golden.ids.size()), feeding.name, result, passed});
+      rows.push_back(judged({.name = golden.name,
+                             .tokens = golden.num_tokens(),
+                             .feeding = feeding.name,
+                             .result = result},
+                            options));
+    }
+    for (const auto& feeding : engine::cached_feedings(*pass, golden)) {
+      HEDDLE_ASSIGN_OR_RETURN(const auto result,
+                              engine::check_cached_case(*pass, golden, feeding, first_logits));
+      rows.push_back(judged({.name = golden.name,
+                             .tokens = golden.num_tokens(),
+                             .feeding = feeding.name,
+                             .result = result.rows,
+                             .cached_tokens = result.cached_tokens,
+                             .reusable_tokens = feeding.reusable_tokens},
+                            options));
     }
   }
   return rows;
@@ -86,8 +111,12 @@ void print_json(const VerifyOptions& options, const std::vector<Row>& rows, bool
     report["rows"].push_back({{"case", row.name},
                               {"tokens", row.tokens},
                               {"fed", row.feeding},
+                              {"cached_tokens", row.cached_tokens},
+                              {"reusable_tokens", row.reusable_tokens},
+                              {"compared_rows", row.result.num_rows},
                               {"logits_error", row.result.logits_error},
                               {"hidden_error", row.result.hidden_error},
+                              {"plain_error", row.result.plain_error},
                               {"greedy_wrong", row.result.greedy_wrong},
                               {"near_ties", row.result.near_ties},
                               {"same_bits", row.result.same_bits},
@@ -97,17 +126,22 @@ void print_json(const VerifyOptions& options, const std::vector<Row>& rows, bool
 }
 
 void print_table(const VerifyOptions& options, const std::vector<Row>& rows) {
-  Table table(
-      {"case", "tokens", "fed", "logits", "hidden", "greedy wrong", "near ties", "same bits", ""});
+  Table table({"case", "tokens", "fed", "cached", "logits", "hidden", "to whole", "greedy wrong",
+               "near ties", "same bits", ""});
   for (const Row& row : rows) {
-    table.add({row.name, std::to_string(row.tokens), row.feeding,
+    table.add({row.name, std::to_string(row.tokens), row.feeding, std::to_string(row.cached_tokens),
                fmt::format("{:.1e}", row.result.logits_error),
                fmt::format("{:.1e}", row.result.hidden_error),
+               fmt::format("{:.1e}", row.result.plain_error),
                std::to_string(row.result.greedy_wrong), std::to_string(row.result.near_ties),
                row.result.same_bits ? "yes" : "no", row.passed ? "ok" : "FAILED"});
   }
   fmt::print(
-      "{}\nErrors are the largest ||delta|| / ||reference|| of a row; the limit is {:g}.{}\n",
+      "{}\nErrors are the largest ||delta|| / ||reference|| of a row, of the golden and of the "
+      "case "
+      "fed whole; the limit is {:g}. Of cached "
+      "cases the rows computed behind the hit are compared, and the hit must be as long as it can "
+      "be.{}\n",
       table.to_string(), options.tolerance,
       options.exact ? " Exact mode: all ways of feeding must give the same bits." : "");
 }
@@ -134,7 +168,11 @@ std::function<int()> declare_verify(Options& options) {
       "float32\n"
       "heddle verify MODEL_DIR CASES.safetensors --exact\n"
       "\n"
-      "Every case is fed whole, in chunks of 1, 17, 64 and 65 tokens and together with strangers.\n"
+      "Every case is fed whole, in chunks of 1, 17, 64 and 65 tokens, together with strangers, "
+      "and\n"
+      "served from the prefix cache behind a request that begins alike: up to within a page, to "
+      "its\n"
+      "end, to a fork, to the end of the case. A hit that should be there and is not fails, too.\n"
       "Exit code 0 if everything passed, 1 if not.");
   options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json and weights");
   options.positional("CASES", &settings->cases, "Golden file (safetensors)");

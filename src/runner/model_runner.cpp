@@ -51,10 +51,13 @@ class ModelRunner final : public Runner {
  private:
   ModelRunner(std::unique_ptr<ForwardPass> pass, Pools pools, const PoolSizes& sizes,
               int64_t context_length)
-      : sizes_(sizes), executor_(std::move(pass), std::move(pools), sizes, context_length) {}
+      : sizes_(sizes),
+        pass_(std::move(pass)),
+        executor_(*pass_, std::move(pools), sizes, context_length) {}
 
   PoolSizes sizes_;
-  StepExecutor executor_;               // the thread's
+  std::unique_ptr<ForwardPass> pass_;  // the thread's, as is the executor
+  StepExecutor executor_;
   std::unique_ptr<StepThread> thread_;  // ends before what it works on
 };
 
@@ -82,16 +85,6 @@ Result<std::optional<DType>> run_dtype(const EngineOptions& options) {
         fmt::format("exact mode computes in float32; dtype is \"{}\"", options.dtype));
   }
   return std::optional<DType>(dtype);
-}
-
-// The widest window, if every layer has one.
-int64_t common_window(const models::CacheNeeds& needs) {
-  int64_t widest = 0;
-  for (const int64_t window : needs.kv_windows) {
-    if (window == 0) return 0;
-    widest = std::max(widest, window);
-  }
-  return widest;
 }
 
 Status check_options(const EngineOptions& options) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/pools.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 #include "ops/linear_attention/frozen_state.h"
 
@@ -28,6 +30,15 @@ cache::StateLayout frozen_layout(const models::CacheNeeds& needs, DType dtype) {
   cache::StateLayout layout = state_layout(needs);
   layout.recurrent_dtype = dtype;
   return layout;
+}
+
+int64_t common_window(const models::CacheNeeds& needs) {
+  int64_t widest = 0;
+  for (const int64_t window : needs.kv_windows) {
+    if (window == 0) return 0;
+    widest = std::max(widest, window);
+  }
+  return widest;
 }
 
 Result<Pools> Pools::create(device::Device& device, const models::CacheNeeds& needs,

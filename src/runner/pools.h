@@ -25,6 +25,9 @@ cache::StateLayout state_layout(const models::CacheNeeds& needs);
 // Frozen states in slots of their own: matrices as `dtype`, the convolution window in fp32.
 cache::StateLayout frozen_layout(const models::CacheNeeds& needs, DType dtype);
 
+// The widest window of the layers if every one has one, PoolSizes::kv_window.
+int64_t common_window(const models::CacheNeeds& needs);
+
 struct PoolsOptions {
   int64_t num_pages = 0;
   int32_t page_size = 16;

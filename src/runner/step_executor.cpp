@@ -11,11 +11,12 @@ namespace heddle::runner {
 using request::PlannedSequence;
 using Part = BatchedSequence::Part;
 
-StepExecutor::StepExecutor(std::unique_ptr<ForwardPass> pass, Pools pools, const PoolSizes& sizes,
-                           int64_t context_length)
-    : pass_(std::move(pass)),
+StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& sizes,
+                           int64_t context_length, LogitRows logit_rows)
+    : pass_(&pass),
       pools_(std::move(pools)),
       sizes_(sizes),
+      logit_rows_(logit_rows),
       batch_(sizes.max_step_tokens, sizes.max_step_sequences,
              (context_length + sizes.page_size - 1) / sizes.page_size, sizes.page_size),
       sampler_(pass_->config().vocab_size),
@@ -55,7 +56,7 @@ Status StepExecutor::check(const request::BatchPlan& plan) const {
 
 Status StepExecutor::compute(const request::BatchPlan& plan, request::StepOutput& output) {
   HEDDLE_RETURN_IF_ERROR(pools_.begin_step(pass_->stream(), pass_->context(), plan));
-  HEDDLE_RETURN_IF_ERROR(batch_.build(plan, LogitRows::kSampled, drawn_tokens_));
+  HEDDLE_RETURN_IF_ERROR(batch_.build(plan, logit_rows_, drawn_tokens_));
   if (!batch_.empty()) {
     HEDDLE_RETURN_IF_ERROR(pass_->run(batch_.ids(), batch_.positions(), batch_.context(pools_)));
     HEDDLE_RETURN_IF_ERROR(keep_hidden());

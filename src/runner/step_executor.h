@@ -7,7 +7,7 @@
 // Cost: a step allocates nothing once its sizes have been seen.
 #pragma once
 
-#include <memory>
+#include <span>
 #include <vector>
 
 #include "request/batch_plan.h"
@@ -23,13 +23,17 @@ namespace heddle::runner {
 class StepExecutor {
  public:
   // `context_length`: tokens a sequence may have. With PoolSizes::keeps_hidden the pass was made
-  // with ForwardOptions::head_alone.
-  StepExecutor(std::unique_ptr<ForwardPass> pass, Pools pools, const PoolSizes& sizes,
-               int64_t context_length);
+  // with ForwardOptions::head_alone. It outlives the executor. `logit_rows`: what it computes, the
+  // draws need no more than kSampled.
+  StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& sizes, int64_t context_length,
+               LogitRows logit_rows = LogitRows::kSampled);
 
   // `output` is empty. After an error all earlier draws count as failed, so that what was planned
   // upon them is skipped.
   Status run(const request::BatchPlan& plan, request::StepOutput& output);
+
+  // How the sequences of the last plan took part.
+  [[nodiscard]] std::span<const BatchedSequence> sequences() const { return batch_.sequences(); }
 
  private:
   Status compute(const request::BatchPlan& plan, request::StepOutput& output);
@@ -38,9 +42,10 @@ class StepExecutor {
   Status run_head();
   void draw(const request::BatchPlan& plan, request::StepOutput& output);
 
-  std::unique_ptr<ForwardPass> pass_;
+  ForwardPass* pass_;
   Pools pools_;
   PoolSizes sizes_;
+  LogitRows logit_rows_;
   ForwardBatch batch_;
   sampling::Sampler sampler_;
   std::vector<TokenId> drawn_tokens_;  // by row; kNoToken: never, or the draw failed

@@ -9,7 +9,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "runner/golden_cases.h"
+#include "engine/cached_serving.h"
+#include "runner/golden_feeding.h"
 #include "support/test_data.h"
 
 namespace heddle {
@@ -17,6 +18,16 @@ namespace {
 
 constexpr double kTolerance = 2e-4;
 constexpr int64_t kStepTokens = 640;
+
+void expect_right(const runner::CaseResult& result, bool exact) {
+  EXPECT_LT(result.logits_error, kTolerance);
+  EXPECT_LT(result.hidden_error, kTolerance);
+  EXPECT_LT(result.plain_error, kTolerance);
+  EXPECT_EQ(result.greedy_wrong, 0);
+  if (exact) {
+    EXPECT_TRUE(result.same_bits);
+  }
+}
 
 void expect_golden(const std::filesystem::path& model, const std::filesystem::path& cases,
                    bool exact) {
@@ -30,7 +41,8 @@ void expect_golden(const std::filesystem::path& model, const std::filesystem::pa
                                            .num_threads = 2,
                                            .max_step_tokens = kStepTokens,
                                            .max_logit_rows = kStepTokens,
-                                           .collect_hidden_states = true});
+                                           .collect_hidden_states = true,
+                                           .head_alone = true});
   ASSERT_TRUE(pass.ok()) << pass.status().to_string();
   (*pass)->executor().poison(std::byte{0xff});
   for (const runner::GoldenCase& golden : *goldens) {
@@ -39,12 +51,19 @@ void expect_golden(const std::filesystem::path& model, const std::filesystem::pa
       SCOPED_TRACE(fmt::format("{} {}, {}", golden.name, feeding.name, exact ? "exact" : "fast"));
       const auto result = runner::check_case(**pass, golden, feeding, first_logits);
       ASSERT_TRUE(result.ok()) << result.status().to_string();
-      EXPECT_LT(result->logits_error, kTolerance);
-      EXPECT_LT(result->hidden_error, kTolerance);
-      EXPECT_EQ(result->greedy_wrong, 0);
-      if (exact) {
-        EXPECT_TRUE(result->same_bits);
-      }
+      expect_right(*result, exact);
+      EXPECT_EQ(result->num_rows, golden.num_compared_tokens());
+    }
+    for (const engine::CachedFeeding& feeding : engine::cached_feedings(**pass, golden)) {
+      SCOPED_TRACE(fmt::format("{} {}, {}", golden.name, feeding.name, exact ? "exact" : "fast"));
+      const auto result = engine::check_cached_case(**pass, golden, feeding, first_logits);
+      ASSERT_TRUE(result.ok()) << result.status().to_string();
+      expect_right(result->rows, exact);
+      EXPECT_EQ(result->cached_tokens, feeding.reusable_tokens);
+      const int64_t to_draw = result->exact_repeat ? 1 : 0;  // from a kept vector
+      EXPECT_LE(result->rows.num_rows,
+                golden.num_compared_tokens() - result->cached_tokens + to_draw);
+      EXPECT_GE(result->rows.num_rows, golden.num_tokens() - result->cached_tokens + to_draw);
     }
   }
 }

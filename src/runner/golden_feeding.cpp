@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/golden_feeding.h"
+
+#include <algorithm>
+#include <array>
+
+#include "runner/session.h"
+
+namespace heddle::runner {
+
+namespace {
+
+constexpr int64_t kStrangerTokens = 29;  // of each stranger's first step
+
+class CaseRun {
+ public:
+  CaseRun(ForwardPass& pass, const GoldenCase& golden, const Feeding& feeding,
+          std::vector<float>& first_logits)
+      : pass_(pass),
+        golden_(golden),
+        feeding_(feeding),
+        comparison_(golden, pass, first_logits),
+        stranger_(golden.ids.rbegin(), golden.ids.rend()) {}
+
+  Result<CaseResult> run() {
+    const int64_t capacity = golden_.num_compared_tokens() + 1 + kStrangerTokens;
+    HEDDLE_ASSIGN_OR_RETURN(Session session,
+                            Session::create(pass_, {.num_sequences = 3, .max_tokens = capacity}));
+    HEDDLE_RETURN_IF_ERROR(feed_prompt(session));
+    // Along the reference's tokens, so that one near tie does not hide what follows.
+    for (int64_t token = golden_.num_tokens(); token < golden_.num_compared_tokens(); ++token) {
+      const auto index = static_cast<size_t>(token - golden_.num_tokens());
+      const std::array<Session::Feed, 1> feed = {{{0, {&golden_.greedy[index], 1}}}};
+      HEDDLE_RETURN_IF_ERROR(session.step(feed, LogitRows::kAll));
+      comparison_.take_rows(0, token, 1);
+    }
+    return comparison_.result();
+  }
+
+ private:
+  Status feed_prompt(Session& session) {
+    const int64_t num_tokens = golden_.num_tokens();
+    const int64_t chunk = feeding_.chunk > 0 ? feeding_.chunk : num_tokens;
+    const std::span<const TokenId> ids(golden_.ids);
+    int64_t step = 0;
+    for (int64_t done = 0; done < num_tokens; ++step) {
+      const int64_t count = std::min(chunk, num_tokens - done);
+      std::vector<Session::Feed> feeds;
+      int64_t first_row = 0;
+      if (feeding_.with_strangers) {
+        // One stranger before, one after; prefill in the first step, decode afterwards.
+        const int64_t length = step == 0 ? std::min(kStrangerTokens, num_tokens) : int64_t{1};
+        const int64_t begin = (step * 7) % num_tokens;
+        first_row = std::min(length, num_tokens - begin);
+        feeds.push_back({1, std::span<const TokenId>(stranger_).subspan(
+                                static_cast<size_t>(begin), static_cast<size_t>(first_row))});
+      }
+      feeds.push_back({0, ids.subspan(static_cast<size_t>(done), static_cast<size_t>(count))});
+      if (feeding_.with_strangers) feeds.push_back({2, ids.subspan(0, 1)});
+      HEDDLE_RETURN_IF_ERROR(session.step(feeds, LogitRows::kAll));
+      comparison_.take_rows(first_row, done, count);
+      done += count;
+    }
+    return {};
+  }
+
+  ForwardPass& pass_;
+  const GoldenCase& golden_;
+  const Feeding& feeding_;
+  GoldenComparison comparison_;
+  std::vector<TokenId> stranger_;
+};
+
+}  // namespace
+
+std::vector<Feeding> all_feedings() {
+  return {{.name = "whole"},
+          {.name = "one at a time", .chunk = 1},
+          {.name = "chunks of 17", .chunk = 17},
+          {.name = "chunks of 64", .chunk = 64},
+          {.name = "chunks of 65", .chunk = 65},
+          {.name = "with strangers", .with_strangers = true},
+          {.name = "chunks of 17 with strangers", .chunk = 17, .with_strangers = true}};
+}
+
+Result<CaseResult> check_case(ForwardPass& pass, const GoldenCase& golden, const Feeding& feeding,
+                              std::vector<float>& first_logits) {
+  HEDDLE_RETURN_IF_ERROR(check_fits(golden, pass.config()));
+  return CaseRun(pass, golden, feeding, first_logits).run();
+}
+
+}  // namespace heddle::runner
