@@ -9,7 +9,7 @@
 # Suites that touch bytes from outside or own memory by hand: the sampled address-sanitizer run.
 readonly risky_suites=(core device checkpoint tokenizer chat cache scheduler engine server_integration)
 # Suites with more than one thread.
-readonly threaded_suites=(device engine server_integration)
+readonly threaded_suites=(device runner engine server_integration)
 
 program_limit_seconds=900
 passed=0 failed=0 skipped=0 result="" full=no built="" num_test_jobs=1 table=()
