@@ -99,6 +99,20 @@ Result<RowFormat> awq_format(const StoredMatrix& m) {
   return format;
 }
 
+// How scales are stored and which columns share one: as g_idx says, or so many side by side.
+Status read_groups(const char* name, const StoredMatrix& m, int64_t groups, RowFormat& format) {
+  HEDDLE_ASSIGN_OR_RETURN(format.scale, scale_type(m.scales));
+  if (groups < 1) return invalid_argument(fmt::format("{} has no groups", name));
+  HEDDLE_ASSIGN_OR_RETURN(format.group_index, read_group_index(m.group_index, m.K, groups));
+  if (format.group_index == nullptr) {
+    HEDDLE_ASSIGN_OR_RETURN(format.group_size, group_size_of(m.K, groups));
+  } else {
+    format.num_indexed_groups = groups;
+    format.group_size = ceil_div(m.K, groups);
+  }
+  return {};
+}
+
 Result<RowFormat> gptq_format(const StoredMatrix& m) {
   const int64_t per_word = 32 / m.bits;
   if (m.K % per_word != 0 || m.N % per_word != 0) {
@@ -114,15 +128,7 @@ Result<RowFormat> gptq_format(const StoredMatrix& m) {
   RowFormat format{.code = m.bits == 4 ? Code::kU4 : Code::kU8, .K = m.K};
   format.has_zeros = !m.symmetric;
   format.constant_zero = m.symmetric ? static_cast<uint8_t>(1 << (m.bits - 1)) : 0;
-  HEDDLE_ASSIGN_OR_RETURN(format.scale, scale_type(m.scales));
-  if (groups < 1) return invalid_argument("scales are empty");
-  HEDDLE_ASSIGN_OR_RETURN(format.group_index, read_group_index(m.group_index, m.K, groups));
-  if (format.group_index != nullptr) {
-    format.num_indexed_groups = groups;
-    format.group_size = ceil_div(m.K, groups);
-  } else {
-    HEDDLE_ASSIGN_OR_RETURN(format.group_size, group_size_of(m.K, groups));
-  }
+  HEDDLE_RETURN_IF_ERROR(read_groups("scales", m, groups, format));
   return format;
 }
 
@@ -140,15 +146,7 @@ Result<RowFormat> pack_quantized_format(const StoredMatrix& m) {
     HEDDLE_RETURN_IF_ERROR(
         expect_shape("weight_zero_point", m.zeros, {ceil_div(m.N, per_word), groups}));
   }
-  HEDDLE_ASSIGN_OR_RETURN(format.scale, scale_type(m.scales));
-  if (groups < 1) return invalid_argument("weight_scale is empty");
-  HEDDLE_ASSIGN_OR_RETURN(format.group_index, read_group_index(m.group_index, m.K, groups));
-  if (format.group_index != nullptr) {
-    format.num_indexed_groups = groups;
-    format.group_size = ceil_div(m.K, groups);
-  } else {
-    HEDDLE_ASSIGN_OR_RETURN(format.group_size, group_size_of(m.K, groups));
-  }
+  HEDDLE_RETURN_IF_ERROR(read_groups("weight_scale", m, groups, format));
   return format;
 }
 

@@ -57,18 +57,22 @@ Result<UnpackedMatrix> read(const StoredMatrix& matrix) {
   return unpack(matrix, format);
 }
 
+// One column of eight rows: a word of codes and one of zero points.
+Result<UnpackedMatrix> read_awq_word(uint32_t qweight, uint32_t qzeros,
+                                     const std::vector<uint16_t>& scales) {
+  return read({.layout = FileLayout::kAwq,
+               .N = 8,
+               .K = 1,
+               .codes = {&qweight, DType::kI32, {1, 1}},
+               .scales = view_of(scales, DType::kF16, {1, 8}),
+               .zeros = {&qzeros, DType::kI32, {1, 1}}});
+}
+
 TEST(AwqTest, WorkedExampleOfOneWord) {
   // q = 3,14,0,9,7,15,1,8 and z = 8,8,7,9,8,8,10,6, columns n = 0..7 of the file, rows of ours.
-  const std::vector<uint32_t> qweight = {0x8f9e1703u};
-  const std::vector<uint32_t> qzeros = {0x6898a878u};
-  const std::vector<float> s = {0.01f, 0.02f, 0.01f, 0.03f, 0.01f, 0.02f, 0.05f, 0.01f};
-  const std::vector<uint16_t> scales = halves(s);
-  const auto matrix = read({.layout = FileLayout::kAwq,
-                            .N = 8,
-                            .K = 1,
-                            .codes = view_of(qweight, DType::kI32, {1, 1}),
-                            .scales = view_of(scales, DType::kF16, {1, 8}),
-                            .zeros = view_of(qzeros, DType::kI32, {1, 1})});
+  const std::vector<uint16_t> scales =
+      halves({0.01f, 0.02f, 0.01f, 0.03f, 0.01f, 0.02f, 0.05f, 0.01f});
+  const auto matrix = read_awq_word(0x8f9e1703u, 0x6898a878u, scales);
   ASSERT_TRUE(matrix.ok()) << matrix.status().message();
   EXPECT_EQ(matrix->codes, (std::vector<uint8_t>{3, 14, 0, 9, 7, 15, 1, 8}));
   EXPECT_EQ(matrix->zeros, (std::vector<uint8_t>{8, 8, 7, 9, 8, 8, 10, 6}));
@@ -85,16 +89,8 @@ TEST(AwqTest, WorkedExampleOfOneWord) {
 
 TEST(AwqTest, ReadingWordsInOrderWouldPermuteTheColumns) {
   // The same q as the example, stored in order as GPTQ does it along K.
-  const std::vector<uint32_t> qweight = {0x81f790e3u};
-  const std::vector<uint32_t> qzeros = {0};
-  const std::vector<uint16_t> scales = halves(std::vector<float>(8, 1.0f));
-  const auto matrix = read({.layout = FileLayout::kAwq,
-                            .N = 8,
-                            .K = 1,
-                            .codes = view_of(qweight, DType::kI32, {1, 1}),
-                            .scales = view_of(scales, DType::kF16, {1, 8}),
-                            .zeros = view_of(qzeros, DType::kI32, {1, 1})});
-  ASSERT_TRUE(matrix.ok());
+  const auto matrix = read_awq_word(0x81f790e3u, 0, halves(std::vector<float>(8, 1.0f)));
+  ASSERT_TRUE(matrix.ok()) << matrix.status().message();
   EXPECT_NE(matrix->codes, (std::vector<uint8_t>{3, 14, 0, 9, 7, 15, 1, 8}));
 }
 
