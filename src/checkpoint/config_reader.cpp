@@ -58,12 +58,27 @@ ConfigReader ConfigReader::narrowed(std::vector<const json*> inner, bool keep_ow
 }
 
 const json* ConfigReader::find(std::string_view key) const {
+  asked_for_.emplace(key);
   for (const json* scope : scopes_) {
     if (scope == nullptr || !scope->is_object()) continue;
     const auto found = scope->find(key);
     if (found != scope->end() && !found->is_null()) return &*found;
   }
   return nullptr;
+}
+
+bool ConfigReader::is_off(std::string_view key) const {
+  const json* const value = find(key);
+  if (value == nullptr) return true;
+  if (value->is_boolean()) return !value->get<bool>();
+  if (value->is_number()) return value->get<double>() == 0;
+  if (value->is_string()) return value->get_ref<const std::string&>().empty();
+  return value->empty();
+}
+
+std::string_view ConfigReader::spelling(std::string_view first, std::string_view second) const {
+  const bool has_second = has(second);
+  return !has(first) && has_second ? second : first;
 }
 
 bool ConfigReader::integer_of(std::string_view key, const json& value, IntegerRange range,
@@ -196,6 +211,12 @@ void ConfigReader::fail(std::string_view key, std::string_view complaint) {
   const json* const value = find(key);
   fail(invalid_argument(
       fmt::format("{} is {}, {}", key, value == nullptr ? "absent" : shown(*value), complaint)));
+}
+
+void ConfigReader::refuse(std::string_view key, std::string_view remedy) {
+  const json* const value = find(key);
+  fail(unimplemented(
+      fmt::format("{} is {}; {}", key, value == nullptr ? "absent" : shown(*value), remedy)));
 }
 
 void ConfigReader::fail(Status status) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Typed reading of untrusted JSON configuration: every value is checked for type and range, and the
 // first thing that is wrong is kept, with key and value, until status() is asked. So a parser reads
-// as a list of fields. `null` counts as absent everywhere.
+// as a list of fields. `null` counts as absent everywhere. A reader remembers which keys it was
+// asked for, so that what nobody understood can be told from what somebody did.
 //
 // Threading: thread-confined. Points into the document, which must outlive it.
 #pragma once
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,6 +55,19 @@ class ConfigReader {
   // The raw value, or null when it is absent.
   [[nodiscard]] const nlohmann::json* find(std::string_view key) const;
 
+  // Absent, false, 0 or empty: what files write for a feature that is not used.
+  [[nodiscard]] bool is_off(std::string_view key) const;
+
+  // The spelling that the document uses, or the first, which then is the one reported as missing.
+  [[nodiscard]] std::string_view spelling(std::string_view first, std::string_view second) const;
+
+  // Whether this reader was asked for `key`, in whatever way. Readers that were narrowed from it
+  // keep count of their own.
+  [[nodiscard]] bool was_asked_for(std::string_view key) const { return asked_for_.contains(key); }
+
+  // Counts as asking: says that nothing depends on the value of `key`.
+  void disregard(std::string_view key) { asked_for_.emplace(key); }
+
   // Without `fallback`, an absent key is an error. On any error they return the fallback, or the
   // range's low end, an empty string or list: values that are safe to go on with.
   int64_t integer(std::string_view key, std::optional<int64_t> fallback, IntegerRange range);
@@ -67,8 +82,11 @@ class ConfigReader {
   // A nested object; null when absent or not an object, which is an error.
   const nlohmann::json* object(std::string_view key);
 
-  // Keeps the error unless there is one already: "<key> is <value>, <complaint>".
+  // Keeps the error unless there is one already: kInvalidArgument "<key> is <value>, <complaint>".
   void fail(std::string_view key, std::string_view complaint);
+  // The same for a value that makes sense but is not served: kUnimplemented "<key> is <value>;
+  // <remedy>".
+  void refuse(std::string_view key, std::string_view remedy);
   void fail(Status status);
 
   [[nodiscard]] const Status& status() const { return first_error_; }
@@ -79,6 +97,7 @@ class ConfigReader {
 
   std::vector<const nlohmann::json*> scopes_;
   Status& first_error_;
+  mutable std::set<std::string, std::less<>> asked_for_;  // a note beside the document, not a part
 };
 
 }  // namespace heddle::checkpoint
