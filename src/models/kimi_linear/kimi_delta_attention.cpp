@@ -1,35 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/kimi_linear/kimi_delta_attention.h"
 
-#include <cmath>
-#include <utility>
-
 #include "models/layers/linear.h"
 
 namespace heddle::models {
 
-using checkpoint::WeightDType;
 using checkpoint::WeightSpec;
-using checkpoint::whole;
 using graph::Value;
 
 Value KimiDeltaAttention::build(graph::GraphBuilder& g, Value x, const LayerInputs& /*inputs*/,
                                 int64_t cache_layer) const {
   const int64_t N = config_.num_key_heads;
   const int64_t D = config_.key_head_dim;
-  const auto layer = static_cast<double>(cache_layer);
   const std::vector<Value> in = g.split(linear(g, x, "in_proj"), {3 * width(), N, D, D});
   if (in.size() != 4) return {};
-  const Value f = linear(g, in[2], "f_b_proj");
+  const Value a = linear(g, in[2], "f_b_proj");
   const Value gate = linear(g, in[3], "g_b_proj");
-
-  const Value qkv = g.apply1("causal_conv1d", {in[0], g.weight("conv")}, {{"layer", layer}});
-  const Value o =
-      g.apply1("gated_delta_rule", {qkv, f, in[1], g.weight("neg_exp_a_log"), g.weight("dt_bias")},
-               {{"num_key_heads", static_cast<double>(N)},
-                {"key_dim", static_cast<double>(D)},
-                {"value_dim", static_cast<double>(D)},
-                {"layer", layer}});
+  const Value o = delta_rule(g, in[0], a, in[1], cache_layer);
   const Value y =
       g.apply1("sigmoid_gated_rms_norm", {o, gate, g.weight("norm")}, {{"epsilon", epsilon_}});
   return linear(g, y, "o_proj");
@@ -54,50 +41,22 @@ void KimiDeltaAttention::add_weights(std::vector<WeightSpec>& specs, const std::
                         {hub + "g_a_proj", D}},
                        H);
     add_linear_weights(result, ours + "f_b_proj", {{gate + "f_b_proj", width()}}, D);
-    result.push_back(
-        {.name = ours + "A_log",
-         .shape = {N},
-         .alternatives = {whole({gate + "A_log", {1, 1, N, 1}}), whole({gate + "A_log", {N}})},
-         .dtype = WeightDType::kF32,
-         .initial = checkpoint::Initial::kLogDecay});
-    result.push_back({.name = ours + "dt_bias",
-                      .shape = {width()},
-                      .alternatives = {whole({gate + "dt_bias", {width()}})},
-                      .dtype = WeightDType::kF32,
-                      .initial = checkpoint::Initial::kAroundOne});
+    add_decay_weights(result, ours, gate, {Shape{1, 1, N, 1}, Shape{N}}, width());
     return result;
   };
   add_either(specs, spelled(hub), spelled(hub + "forget_gate."));
   const Shape filters{width(), 1, W};
-  specs.push_back({.name = ours + "conv",
-                   .shape = {3 * width(), W},
-                   .alternatives = {checkpoint::concatenated({{hub + "q_conv1d.weight", filters},
-                                                              {hub + "k_conv1d.weight", filters},
-                                                              {hub + "v_conv1d.weight", filters}}),
-                                    whole({hub + "conv1d.weight", {3 * width(), 1, W}})},
-                   .dtype = WeightDType::kF32});
+  specs.push_back(
+      {.name = ours + "conv",
+       .shape = {3 * width(), W},
+       .alternatives = {checkpoint::concatenated({{hub + "q_conv1d.weight", filters},
+                                                  {hub + "k_conv1d.weight", filters},
+                                                  {hub + "v_conv1d.weight", filters}}),
+                        checkpoint::whole({hub + "conv1d.weight", {3 * width(), 1, W}})},
+       .dtype = checkpoint::WeightDType::kF32});
   add_linear_weights(specs, ours + "g_b_proj", {{hub + "g_b_proj", width()}}, D);
   add_norm_weight(specs, ours + "norm", hub + "o_norm.weight", D, 0);
   add_linear_weights(specs, ours + "o_proj", {{hub + "o_proj", H}}, width());
-}
-
-void KimiDeltaAttention::derive_weights(const checkpoint::LoadedWeights& weights,
-                                        const std::string& ours, DerivedWeights& derived) const {
-  const TensorView& a_log = weights[ours + "A_log"];
-  Tensor decay(a_log.shape, DType::kF32);
-  for (int64_t n = 0; n < decay.num_elements(); ++n) {
-    decay.span<float>()[static_cast<size_t>(n)] = -std::exp(a_log.as<float>()[n]);
-  }
-  derived.emplace_back(ours + "neg_exp_a_log", std::move(decay));
-}
-
-int64_t KimiDeltaAttention::add_layer(CacheNeeds& needs) const {
-  needs.conv_channels = 3 * width();
-  needs.conv_width = config_.conv_kernel;
-  needs.num_value_heads = config_.num_value_heads;
-  needs.value_dim = config_.value_head_dim;
-  needs.key_dim = config_.key_head_dim;
-  return needs.num_state_layers++;
 }
 
 }  // namespace heddle::models

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/layers/delta_rule_mixer.h"
+
+#include <cmath>
+#include <utility>
+
+namespace heddle::models {
+
+using checkpoint::Initial;
+using checkpoint::WeightDType;
+using graph::Value;
+
+Value DeltaRuleMixer::delta_rule(graph::GraphBuilder& g, Value qkv, Value a, Value b,
+                                 int64_t cache_layer) const {
+  const auto layer = static_cast<double>(cache_layer);
+  const Value mixed = g.apply1("causal_conv1d", {qkv, g.weight("conv")}, {{"layer", layer}});
+  return g.apply1("gated_delta_rule", {mixed, a, b, g.weight("neg_exp_a_log"), g.weight("dt_bias")},
+                  {{"num_key_heads", static_cast<double>(config_.num_key_heads)},
+                   {"key_dim", static_cast<double>(config_.key_head_dim)},
+                   {"value_dim", static_cast<double>(config_.value_head_dim)},
+                   {"layer", layer}});
+}
+
+void DeltaRuleMixer::add_decay_weights(std::vector<checkpoint::WeightSpec>& specs,
+                                       const std::string& ours, const std::string& hub,
+                                       const std::vector<Shape>& a_log_shapes,
+                                       int64_t dt_width) const {
+  std::vector<checkpoint::Assembly> a_log;
+  for (const Shape& shape : a_log_shapes)
+    a_log.push_back(checkpoint::whole({hub + "A_log", shape}));
+  specs.push_back({.name = ours + "A_log",
+                   .shape = {config_.num_value_heads},
+                   .alternatives = std::move(a_log),
+                   .dtype = WeightDType::kF32,
+                   .initial = Initial::kLogDecay});
+  specs.push_back({.name = ours + "dt_bias",
+                   .shape = {dt_width},
+                   .alternatives = {checkpoint::whole({hub + "dt_bias", {dt_width}})},
+                   .dtype = WeightDType::kF32,
+                   .initial = Initial::kAroundOne});
+}
+
+void DeltaRuleMixer::derive_weights(const checkpoint::LoadedWeights& weights,
+                                    const std::string& ours, DerivedWeights& derived) const {
+  const TensorView& a_log = weights[ours + "A_log"];
+  Tensor decay(a_log.shape, DType::kF32);
+  for (int64_t j = 0; j < decay.num_elements(); ++j) {
+    decay.span<float>()[static_cast<size_t>(j)] = -std::exp(a_log.as<float>()[j]);
+  }
+  derived.emplace_back(ours + "neg_exp_a_log", std::move(decay));
+}
+
+int64_t DeltaRuleMixer::add_layer(CacheNeeds& needs) const {
+  needs.conv_channels = conv_channels();
+  needs.conv_width = config_.conv_kernel;
+  needs.num_value_heads = config_.num_value_heads;
+  needs.value_dim = config_.value_head_dim;
+  needs.key_dim = config_.key_head_dim;
+  return needs.num_state_layers++;
+}
+
+}  // namespace heddle::models

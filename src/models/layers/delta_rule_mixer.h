@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What mixers with a delta rule share: a short causal convolution over queries, keys and values,
+// then a recurrence over one matrix S [Dk, Dv] per value head, whose decay comes from A_log.
+// Yang, Kautz and Hatamizadeh, "Gated Delta Networks", arXiv:2412.06464.
+//     S <- exp(g) S       S <- S + k (beta (v - S'k))'       o = S'q,      beta = sigmoid(b)
+//     g = -exp(A_log) softplus(a + dt_bias)       one per value head, or per key channel of a head
+// A family's own mixer says where q, k, v, a and b come from and what becomes of o.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/model_config.h"
+#include "models/layers/block.h"
+
+namespace heddle::models {
+
+class DeltaRuleMixer : public Mixer {
+ public:
+  DeltaRuleMixer(const checkpoint::LinearAttentionConfig& config, int64_t hidden_size,
+                 double epsilon)
+      : config_(config), hidden_size_(hidden_size), epsilon_(epsilon) {}
+
+  // "neg_exp_a_log" from "A_log".
+  void derive_weights(const checkpoint::LoadedWeights& weights, const std::string& ours,
+                      DerivedWeights& derived) const final;
+  int64_t add_layer(CacheNeeds& needs) const final;
+
+ protected:
+  // Queries, keys and values before the convolution [T, conv_channels], a [T, Nv] or [T, Nk * Dk],
+  // b [T, Nv] -> o [T, Nv * Dv].
+  graph::Value delta_rule(graph::GraphBuilder& g, graph::Value qkv, graph::Value a, graph::Value b,
+                          int64_t cache_layer) const;
+
+  // "A_log" [Nv], which may be stored in any of `shapes`, and "dt_bias" [dt_width].
+  void add_decay_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                         const std::string& hub, const std::vector<Shape>& a_log_shapes,
+                         int64_t dt_width) const;
+
+  // Channels that pass through the convolution: queries, keys, values.
+  [[nodiscard]] int64_t conv_channels() const {
+    return 2 * config_.key_width() + config_.value_width();
+  }
+
+  checkpoint::LinearAttentionConfig config_;
+  int64_t hidden_size_;
+  double epsilon_;
+};
+
+}  // namespace heddle::models
