@@ -44,10 +44,8 @@ std::string mib(int64_t bytes) {
 }
 
 Status print_summary(const InspectOptions& options) {
-  HEDDLE_ASSIGN_OR_RETURN(
-      const auto config,
-      checkpoint::load_model_config(options.model_dir, models::served_architectures()));
-  HEDDLE_ASSIGN_OR_RETURN(const auto model, models::create_model(config));
+  HEDDLE_ASSIGN_OR_RETURN(const auto config, models::load_config(options.model_dir));
+  const auto model = models::create_model(config);
   const models::CacheNeeds needs = model->cache_needs();
   const int64_t parameters = num_parameters(model->weight_specs());
   DType dtype = config.dtype.value_or(DType::kBf16);

@@ -8,23 +8,15 @@
 
 #include "checkpoint/config_ranges.h"
 #include "checkpoint/config_reader.h"
-#include "checkpoint/latent_config.h"
-#include "checkpoint/mapped_file.h"
-#include "checkpoint/readable.h"
+#include "checkpoint/layer_kinds.h"
+#include "checkpoint/unread_keys.h"
+#include "core/check.h"
 
 namespace heddle::checkpoint {
 
 namespace {
 
 using nlohmann::json;
-
-// The families whose layers mix gated delta networks with gated full attention.
-bool is_hybrid_family(std::string_view model_type) {
-  return model_type == "qwen3_next" || model_type.starts_with("qwen3_5");
-}
-
-// Their text models, alone or inside a multimodal one, which renormalise routing weights always.
-bool is_qwen3_5(std::string_view model_type) { return model_type.starts_with("qwen3_5"); }
 
 // Multimodal configurations keep the language model's keys in text_config.
 std::vector<const json*> scopes_of(const json& root) {
@@ -35,17 +27,14 @@ std::vector<const json*> scopes_of(const json& root) {
   return scopes;
 }
 
-ModelIdentity read_identity(ConfigReader& reader, const json& root) {
-  // The root's names are the model's; text_config only names its own part.
+std::string read_architecture(ConfigReader& reader, const json& root) {
+  // The root's name is the model's; text_config only names its own part.
   ConfigReader outer = reader.narrowed({&root}, /*keep_own=*/false);
   const std::vector<std::string> architectures = outer.texts("architectures");
-  if (architectures.empty()) {
-    outer.fail(
-        invalid_argument("architectures is missing or empty, so the kind of model is unknown"));
-    return {};
-  }
-  return {.architecture = architectures.front(),
-          .model_type = outer.text("model_type", std::string())};
+  if (!architectures.empty()) return architectures.front();
+  outer.fail(
+      invalid_argument("architectures is missing or empty, so the kind of model is unknown"));
+  return {};
 }
 
 void read_sizes(ConfigReader& reader, ModelConfig& config) {
@@ -55,56 +44,41 @@ void read_sizes(ConfigReader& reader, ModelConfig& config) {
   config.num_attention_heads = reader.integer("num_attention_heads", std::nullopt, kHeads);
   config.num_key_value_heads =
       reader.integer("num_key_value_heads", config.num_attention_heads, kHeads);
-  const bool has_length = is_kimi_linear(config) && reader.has("model_max_length");
-  config.max_position_embeddings = reader.integer(
-      has_length ? "model_max_length" : "max_position_embeddings", 32768, kPositions);
+  config.max_position_embeddings = reader.integer("max_position_embeddings", 32768, kPositions);
   if (config.num_attention_heads % config.num_key_value_heads != 0) {
     reader.fail("num_key_value_heads", fmt::format("which does not divide num_attention_heads = {}",
                                                    config.num_attention_heads));
   }
   // A smaller epsilon would vanish in fp32, a larger one would be a different function.
   config.rms_norm_eps = reader.number("rms_norm_eps", 1e-6, {1e-30, 1.0});
-  if (is_latent_family(config)) return;  // heads are described otherwise
-  if (!reader.has("head_dim") && config.hidden_size % config.num_attention_heads != 0) {
-    reader.fail("hidden_size", fmt::format("which num_attention_heads = {} does not divide, and "
-                                           "there is no head_dim",
-                                           config.num_attention_heads));
-  }
-  const int64_t default_head_dim =
-      std::max<int64_t>(1, config.hidden_size / config.num_attention_heads);
-  config.head_dim = reader.integer("head_dim", default_head_dim, kHeadDim);
 }
 
-void read_switches(ConfigReader& reader, ModelConfig& config) {
-  config.attention_bias = reader.boolean("attention_bias", config.model_type == "gpt_oss");
-  config.mlp_bias = reader.boolean("mlp_bias", false);
+void read_storage(ConfigReader& reader, ModelConfig& config) {
   config.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
-  config.attention_output_gate =
-      reader.boolean("attn_output_gate", is_hybrid_family(config.model_type));
-  const std::string activation = reader.text("hidden_act", std::string("silu"));
-  if (activation != "silu" && activation != "swish") {
-    reader.fail(unimplemented(
-        fmt::format("hidden_act is {}; only \"silu\" is served", readable(activation))));
-  }
-  const char* const dtype_key = reader.has("dtype") ? "dtype" : "torch_dtype";
+  const std::string_view dtype_key = reader.spelling("dtype", "torch_dtype");
   if (reader.has(dtype_key)) {
     const Result<DType> dtype = parse_dtype(reader.text(dtype_key, std::string()));
     if (dtype.ok()) {
       config.dtype = dtype.value();
     } else {
-      reader.fail(dtype.status().with_context(dtype_key));
+      reader.fail(dtype.status().with_context(std::string(dtype_key)));
     }
   }
-  for (const char* key : {"quantization_config", "compression_config"}) {
-    const json* const quantization = reader.object(key);
-    if (quantization == nullptr) continue;
-    Result<QuantizationConfig> parsed = parse_quantization_config(*quantization);
-    if (parsed.ok()) {
-      config.quantization = std::move(parsed).value();
-    } else {
-      reader.fail(parsed.status());
-    }
-    break;
+  const json* const quantization =
+      reader.object(reader.spelling("quantization_config", "compression_config"));
+  if (quantization == nullptr) return;
+  Result<QuantizationConfig> parsed = parse_quantization_config(*quantization);
+  if (parsed.ok()) {
+    config.quantization = std::move(parsed).value();
+  } else {
+    reader.fail(parsed.status());
+  }
+}
+
+void read_activation(ConfigReader& reader) {
+  const std::string activation = reader.text("hidden_act", std::string("silu"));
+  if (activation != "silu" && activation != "swish") {
+    reader.refuse("hidden_act", "only \"silu\" is served");
   }
 }
 
@@ -120,9 +94,20 @@ void read_token_ids(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
+void read_head_dim(ConfigReader& reader, ModelConfig& config) {
+  if (!reader.has("head_dim") && config.hidden_size % config.num_attention_heads != 0) {
+    reader.fail("hidden_size", fmt::format("which num_attention_heads = {} does not divide, and "
+                                           "there is no head_dim",
+                                           config.num_attention_heads));
+  }
+  const int64_t default_head_dim =
+      std::max<int64_t>(1, config.hidden_size / config.num_attention_heads);
+  config.head_dim = reader.integer("head_dim", default_head_dim, kHeadDim);
+}
+
 void read_rope(ConfigReader& reader, ModelConfig& config) {
-  const double default_part = is_hybrid_family(config.model_type) ? 0.25 : 1.0;
-  config.rope = read_rope_config(reader, default_part, config.max_position_embeddings);
+  config.rope =
+      read_rope_config(reader, config.rope.partial_rotary_factor, config.max_position_embeddings);
   const int64_t width = rotary_width(config.rope, config.head_dim);
   if (width < 2 || width % 2 != 0) {
     reader.fail(invalid_argument(
@@ -130,155 +115,25 @@ void read_rope(ConfigReader& reader, ModelConfig& config) {
                     "number of at least 2 is needed",
                     config.rope.partial_rotary_factor, config.head_dim, width)));
   }
-}
-
-std::optional<LayerKind> parse_layer_kind(std::string_view name) {
-  if (name == "linear_attention") return LayerKind::kLinearAttention;
-  if (name == "full_attention") return LayerKind::kFullAttention;
-  if (name == "sliding_attention") return LayerKind::kSlidingAttention;
-  return std::nullopt;
-}
-
-std::vector<LayerKind> read_layer_types(ConfigReader& reader, int64_t num_layers) {
-  std::vector<LayerKind> kinds;
-  const std::vector<std::string> names = reader.texts("layer_types");
-  if (static_cast<int64_t>(names.size()) != num_layers) {
-    reader.fail(invalid_argument(fmt::format("layer_types has {} entries, num_hidden_layers is {}",
-                                             names.size(), num_layers)));
-  }
-  for (const std::string& name : names) {
-    const std::optional<LayerKind> kind = parse_layer_kind(name);
-    if (!kind) {
-      reader.fail(unimplemented(
-          fmt::format("layer_types has {}; served are \"linear_attention\", \"full_attention\" and "
-                      "\"sliding_attention\"",
-                      readable(name))));
-    }
-    kinds.push_back(kind.value_or(LayerKind::kFullAttention));
-  }
-  kinds.resize(static_cast<size_t>(num_layers), LayerKind::kFullAttention);
-  return kinds;
-}
-
-// What the families do where the file has no layer_types.
-LayerKind default_layer_kind(ConfigReader& reader, const ModelConfig& config, int64_t layer) {
-  if (is_hybrid_family(config.model_type) || reader.has("full_attention_interval")) {
-    const int64_t interval = reader.integer("full_attention_interval", 4, kLayers);
-    return (layer + 1) % interval == 0 ? LayerKind::kFullAttention : LayerKind::kLinearAttention;
-  }
-  bool slides = false;
-  if (config.model_type == "gpt_oss") {
-    slides = layer % 2 == 0;
-  } else if (config.model_type == "mistral") {
-    slides = reader.has("sliding_window");
-  } else if (reader.boolean("use_sliding_window", false)) {
-    slides = layer >= reader.integer("max_window_layers", 28, {0, kLayers.high});
-  }
-  return slides ? LayerKind::kSlidingAttention : LayerKind::kFullAttention;
-}
-
-// Qwen3.5 writes both layer_types and the interval: a file in which they disagree is broken.
-void check_interval(ConfigReader& reader, const ModelConfig& config) {
-  if (!is_qwen3_5(config.model_type) || !reader.has("full_attention_interval")) return;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    if (config.layer_kinds[static_cast<size_t>(i)] == default_layer_kind(reader, config, i)) {
-      continue;
-    }
-    reader.fail("full_attention_interval",
-                fmt::format("which contradicts layer_types at layer {}", i));
-    return;
+  if (config.rope.type == RopeType::kDynamic) {
+    reader.fail(
+        unimplemented("rope_type is \"dynamic\", which changes with the sequence and is not "
+                      "served; use yarn or linear"));
   }
 }
 
-void read_layer_kinds(ConfigReader& reader, ModelConfig& config) {
-  if (reader.has("layer_types")) {
-    config.layer_kinds = read_layer_types(reader, config.num_layers);
-    check_interval(reader, config);
-  } else {
-    for (int64_t i = 0; i < config.num_layers; ++i) {
-      config.layer_kinds.push_back(default_layer_kind(reader, config, i));
-    }
+// What the family has left to what most models have.
+void read_rest(ConfigReader& reader, ModelConfig& config) {
+  if (config.head_dim == 0) read_head_dim(reader, config);
+  if (config.layer_kinds.empty()) {
+    read_layer_kinds(reader, config, {LayerKind::kFullAttention},
+                     [](int64_t) { return LayerKind::kFullAttention; });
   }
-  if (config.num_layers_of(LayerKind::kSlidingAttention) == 0) return;
-  if (reader.has("use_sliding_window") && !reader.boolean("use_sliding_window", true)) {
-    reader.fail("use_sliding_window", "but layer_types has \"sliding_attention\"");
+  config.is_moe_layer.resize(static_cast<size_t>(config.num_layers), false);
+  if (config.num_moe_layers() < config.num_layers) {
+    config.intermediate_size = reader.integer("intermediate_size", std::nullopt, kWidth);
   }
-  const auto default_window =
-      config.model_type == "gpt_oss" ? std::optional<int64_t>(128) : std::nullopt;
-  config.sliding_window = reader.integer("sliding_window", default_window, kPositions);
-}
-
-void read_linear_attention(ConfigReader& reader, ModelConfig& config) {
-  if (config.num_layers_of(LayerKind::kLinearAttention) == 0) return;
-  LinearAttentionConfig linear;
-  linear.num_key_heads = reader.integer("linear_num_key_heads", linear.num_key_heads, kHeads);
-  linear.num_value_heads = reader.integer("linear_num_value_heads", linear.num_value_heads, kHeads);
-  linear.key_head_dim = reader.integer("linear_key_head_dim", linear.key_head_dim, kHeadDim);
-  linear.value_head_dim = reader.integer("linear_value_head_dim", linear.value_head_dim, kHeadDim);
-  linear.conv_kernel = reader.integer("linear_conv_kernel_dim", linear.conv_kernel, kConvolution);
-  if (linear.num_value_heads % linear.num_key_heads != 0) {
-    reader.fail("linear_num_value_heads",
-                fmt::format("not a multiple of linear_num_key_heads = {}", linear.num_key_heads));
-  }
-  const std::string gate = reader.text("output_gate_type", std::string("silu"));
-  if (gate != "silu" && gate != "swish") {
-    reader.fail(unimplemented(
-        fmt::format("output_gate_type is {}; only \"silu\" is served", readable(gate))));
-  }
-  config.linear_attention = linear;
-}
-
-ClampedSwigluConfig read_clamped_swiglu(ConfigReader& reader) {
-  ClampedSwigluConfig clamped;
-  clamped.limit = reader.number("swiglu_limit", clamped.limit, {1e-6, 1e6});
-  clamped.alpha = reader.number("swiglu_alpha", clamped.alpha, {1e-6, 1e6});
-  return clamped;
-}
-
-void read_moe(ConfigReader& reader, ModelConfig& config) {
-  config.is_moe_layer.assign(static_cast<size_t>(config.num_layers), false);
-  const int64_t default_experts = config.model_type == "qwen3_next" ? 512 : 0;
-  // gpt-oss and newer files of other families say num_local_experts.
-  const char* const experts_key = reader.has("num_experts") ? "num_experts" : "num_local_experts";
-  const int64_t num_experts = reader.integer(experts_key, default_experts, {0, kExperts.high});
-  const int64_t step = reader.integer("decoder_sparse_step", 1, kLayers);
-  const std::vector<int64_t> dense_layers =
-      reader.integers("mlp_only_layers", {0, config.num_layers - 1});
-  if (num_experts == 0) return;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    const bool dense = std::find(dense_layers.begin(), dense_layers.end(), i) != dense_layers.end();
-    config.is_moe_layer[static_cast<size_t>(i)] = !dense && (i + 1) % step == 0;
-  }
-  if (config.num_moe_layers() == 0) return;
-
-  const bool has_defaults = config.model_type == "qwen3_next";
-  const auto default_or_required = [has_defaults](int64_t value) {
-    return has_defaults ? std::optional<int64_t>(value) : std::nullopt;
-  };
-  MoeConfig moe;
-  moe.num_experts = num_experts;
-  moe.num_experts_per_token =
-      reader.integer("num_experts_per_tok", default_or_required(10), kExperts);
-  const bool is_gpt_oss = config.model_type == "gpt_oss";
-  moe.intermediate_size =
-      is_gpt_oss ? reader.integer("intermediate_size", std::nullopt, kWidth)
-                 : reader.integer("moe_intermediate_size", default_or_required(512), kWidth);
-  moe.shared_intermediate_size =
-      reader.integer("shared_expert_intermediate_size", has_defaults ? 512 : 0, {0, kWidth.high});
-  // Some families renormalise whatever the file says; gpt-oss takes its softmax over the chosen.
-  moe.normalize_top_k = is_gpt_oss || is_qwen3_5(config.model_type) ||
-                        reader.boolean("norm_topk_prob", is_hybrid_family(config.model_type));
-  if (is_gpt_oss) moe.clamped_swiglu = read_clamped_swiglu(reader);
-  if (moe.num_experts_per_token > moe.num_experts) {
-    reader.fail("num_experts_per_tok",
-                fmt::format("more than {} = {}", experts_key, moe.num_experts));
-  }
-  config.moe = moe;
-}
-
-void read_dense_mlp(ConfigReader& reader, ModelConfig& config) {
-  if (config.num_moe_layers() == config.num_layers) return;
-  config.intermediate_size = reader.integer("intermediate_size", std::nullopt, kWidth);
+  read_rope(reader, config);
 }
 
 }  // namespace
@@ -296,89 +151,34 @@ int64_t ModelConfig::num_moe_layers() const {
   return std::count(is_moe_layer.begin(), is_moe_layer.end(), true);
 }
 
-Result<ModelConfig> parse_model_config(std::string_view json_text) {
+Result<std::string> parse_architecture(std::string_view json_text) {
+  HEDDLE_ASSIGN_OR_RETURN(const json root, parse_json_object(json_text));
+  Status first_error;
+  ConfigReader reader({&root}, first_error);
+  std::string architecture = read_architecture(reader, root);
+  HEDDLE_RETURN_IF_ERROR(first_error);
+  return architecture;
+}
+
+Result<ModelConfig> parse_model_config(std::string_view json_text, const FamilyReader& family) {
   HEDDLE_ASSIGN_OR_RETURN(const json root, parse_json_object(json_text));
   Status first_error;
   ConfigReader reader(scopes_of(root), first_error);
   ModelConfig config;
-  ModelIdentity identity = read_identity(reader, root);
-  config.architecture = std::move(identity.architecture);
-  config.model_type = std::move(identity.model_type);
+  config.architecture = read_architecture(reader, root);
+  config.family = family.family;
   read_sizes(reader, config);
-  read_switches(reader, config);
+  read_storage(reader, config);
+  read_activation(reader);
   read_token_ids(reader, config);
-  if (is_latent_family(config)) {
-    read_latent_family(reader, config);
-  } else {
-    read_layer_kinds(reader, config);
-    read_linear_attention(reader, config);
-    read_moe(reader, config);
-    read_dense_mlp(reader, config);
-  }
-  read_rope(reader, config);
+  family.read(reader, config);
+  read_rest(reader, config);
+  refuse_unread_keys(reader, config);
   HEDDLE_RETURN_IF_ERROR(first_error);
-  return config;
-}
-
-Result<ModelIdentity> parse_model_identity(std::string_view json_text) {
-  HEDDLE_ASSIGN_OR_RETURN(const json root, parse_json_object(json_text));
-  Status first_error;
-  ConfigReader reader({&root}, first_error);
-  ModelIdentity identity = read_identity(reader, root);
-  HEDDLE_RETURN_IF_ERROR(first_error);
-  return identity;
-}
-
-Status check_served(const ModelIdentity& identity,
-                    std::span<const std::string_view> served_architectures) {
-  if (std::find(served_architectures.begin(), served_architectures.end(), identity.architecture) !=
-      served_architectures.end()) {
-    return ok_status();
-  }
-  return unimplemented(fmt::format("architecture {} is not served by this build; served are {}",
-                                   readable(identity.architecture),
-                                   fmt::join(served_architectures, ", ")));
-}
-
-namespace {
-
-// Older tools write what quantization_config holds to a file of its own.
-Result<std::optional<QuantizationConfig>> read_separate_quantization(
-    const std::filesystem::path& folder) {
-  for (const char* name : {"hf_quant_config.json", "quantize_config.json", "quant_config.json"}) {
-    const std::filesystem::path path = folder / name;
-    std::error_code error;
-    if (!std::filesystem::exists(path, error)) continue;
-    HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
-    const Result<json> object = parse_json_object(text);
-    if (!object.ok()) return object.status().with_context(path.string());
-    const auto nested = object->find("quantization");
-    const bool has_nested = nested != object->end() && nested->is_object();
-    Result<QuantizationConfig> parsed = parse_quantization_config(has_nested ? *nested : *object);
-    if (!parsed.ok()) return parsed.status().with_context(path.string());
-    return std::optional<QuantizationConfig>(std::move(parsed).value());
-  }
-  return std::optional<QuantizationConfig>();
-}
-
-}  // namespace
-
-Result<ModelConfig> load_model_config(const std::filesystem::path& folder,
-                                      std::span<const std::string_view> served_architectures) {
-  const std::filesystem::path path = folder / "config.json";
-  HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
-  if (!served_architectures.empty()) {
-    Result<ModelIdentity> identity = parse_model_identity(text);
-    if (!identity.ok()) return identity.status().with_context(path.string());
-    if (Status status = check_served(*identity, served_architectures); !status.ok()) {
-      return status.with_context(path.string());
-    }
-  }
-  Result<ModelConfig> config = parse_model_config(text);
-  if (!config.ok()) return config.status().with_context(path.string());
-  if (!config->quantization) {
-    HEDDLE_ASSIGN_OR_RETURN(config->quantization, read_separate_quantization(folder));
-  }
+  HEDDLE_CHECK_EQ(static_cast<int64_t>(config.layer_kinds.size()), config.num_layers);
+  HEDDLE_CHECK_EQ(config.linear_attention.has_value(),
+                  config.num_layers_of(LayerKind::kLinearAttention) > 0);
+  HEDDLE_CHECK_EQ(config.moe.has_value(), config.num_moe_layers() > 0);
   return config;
 }
 

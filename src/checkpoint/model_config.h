@@ -2,17 +2,15 @@
 // A checkpoint's config.json as typed, checked values. What every decoder has stands in ModelConfig
 // itself; what only some families have is a part of its own, present when the model has it.
 //
-// Reading says whether the file makes sense, not whether this build serves the model: the registry
-// in models/ knows that (check_served). Where a key is absent, the family's published default
-// holds.
+// This folder knows the keys that files of all families share. What one family spells in its own
+// way, leaves to a default of its own or does not serve is read by that family (FamilyReader):
+// models/registry.h joins the two.
 //
 // Threading: values.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,11 +28,11 @@ enum class LayerKind : uint8_t { kLinearAttention, kFullAttention, kSlidingAtten
 
 // Gated delta network layers. num_value_heads is a multiple of num_key_heads.
 struct LinearAttentionConfig {
-  int64_t num_key_heads = 16;
-  int64_t num_value_heads = 32;
-  int64_t key_head_dim = 128;
-  int64_t value_head_dim = 128;
-  int64_t conv_kernel = 4;
+  int64_t num_key_heads = 0;
+  int64_t num_value_heads = 0;
+  int64_t key_head_dim = 0;
+  int64_t value_head_dim = 0;
+  int64_t conv_kernel = 0;
 
   [[nodiscard]] int64_t key_width() const { return num_key_heads * key_head_dim; }
 
@@ -55,8 +53,8 @@ struct LatentAttentionConfig {
 // A SwiGLU whose inputs are bounded: gate <- min(gate, limit), up <- clamp(up, -limit, limit), then
 // (up + 1) * gate * sigmoid(alpha * gate).
 struct ClampedSwigluConfig {
-  double limit = 7.0;
-  double alpha = 1.702;
+  double limit = 0;
+  double alpha = 0;
 };
 
 // How experts are chosen where it is not by a plain softmax. The choice is limited to the best
@@ -75,6 +73,7 @@ struct MoeConfig {
   int64_t num_experts_per_token = 0;
   int64_t intermediate_size = 0;         // of one expert
   int64_t shared_intermediate_size = 0;  // of the expert every token visits; 0: there is none
+  bool gated_shared_expert = false;      // that one's output is multiplied by sigmoid(w . x)
   bool normalize_top_k = true;           // the chosen experts' weights are made to sum to one
   std::optional<RouterConfig> router;    // none: a plain softmax
   std::optional<ClampedSwigluConfig> clamped_swiglu;  // of the experts; none: plain SwiGLU
@@ -82,7 +81,7 @@ struct MoeConfig {
 
 struct ModelConfig {
   std::string architecture;  // architectures[0]
-  std::string model_type;
+  std::string family;        // for messages: "Qwen3"
 
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -94,8 +93,6 @@ struct ModelConfig {
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   bool attention_bias = false;
-  bool mlp_bias = false;
-  bool attention_output_gate = false;  // q_proj carries a gate per head
   bool tie_word_embeddings = false;
   RopeConfig rope;
   std::optional<DType> dtype;  // what the checkpoint says it is stored in
@@ -121,26 +118,28 @@ struct ModelConfig {
   [[nodiscard]] int64_t window_of(int64_t layer) const;
 };
 
-// Checks every size: positive, bounded, divisible where heads share, a rotary width that is even.
-// Error: kInvalidArgument, naming key and value; kDataLoss for broken JSON; kUnimplemented for a
-// known value nothing here serves (an activation, a rope type, a kind of layer).
-Result<ModelConfig> parse_model_config(std::string_view json_text);
+// architectures[0] alone, so that a model that is not served is refused by name rather than by its
+// details. Error: kInvalidArgument when there is none; kDataLoss for broken JSON.
+Result<std::string> parse_architecture(std::string_view json_text);
 
-struct ModelIdentity {
-  std::string architecture;
-  std::string model_type;
+class ConfigReader;
+
+// What one family knows of its files.
+struct FamilyReader {
+  std::string_view family;  // for messages: "Qwen3"
+
+  // Called between the keys that all files share and the rest: names, vocabulary, width, layers,
+  // heads and token ids have been read. What it leaves as it is becomes what most models have:
+  // head_dim as written or hidden_size / num_attention_heads, full attention everywhere, no
+  // experts. rope.partial_rotary_factor is the default where the file has none. Errors stay in the
+  // reader.
+  void (*read)(ConfigReader& reader, ModelConfig& config) = nullptr;
 };
 
-// Only the two names, so that a model that is not served is refused by name rather than by its
-// details.
-Result<ModelIdentity> parse_model_identity(std::string_view json_text);
-
-// kUnimplemented, listing what is served, unless the architecture is one of them.
-Status check_served(const ModelIdentity& identity,
-                    std::span<const std::string_view> served_architectures);
-
-// Reads <folder>/config.json. With `served_architectures`, check_served comes first.
-Result<ModelConfig> load_model_config(const std::filesystem::path& folder,
-                                      std::span<const std::string_view> served_architectures = {});
+// Checks every size: positive, bounded, divisible where heads share, a rotary width that is even. A
+// key that changes what a model computes and that nobody reads is an error (unread_keys.h).
+// Error: kInvalidArgument, naming key and value; kDataLoss for broken JSON; kUnimplemented for a
+// known value nothing here serves (an activation, a rope type, a kind of layer).
+Result<ModelConfig> parse_model_config(std::string_view json_text, const FamilyReader& family);
 
 }  // namespace heddle::checkpoint

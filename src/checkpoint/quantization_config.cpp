@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/config_reader.h"
+#include "checkpoint/mapped_file.h"
 #include "checkpoint/readable.h"
 
 namespace heddle::checkpoint {
@@ -275,6 +276,24 @@ Result<QuantizationConfig> parse_quantization_config(const json& quantization) {
   }
   if (!status.ok()) return status.with_context("quantization_config");
   return config;
+}
+
+Result<std::optional<QuantizationConfig>> load_separate_quantization(
+    const std::filesystem::path& folder) {
+  for (const char* name : {"hf_quant_config.json", "quantize_config.json", "quant_config.json"}) {
+    const std::filesystem::path path = folder / name;
+    std::error_code error;
+    if (!std::filesystem::exists(path, error)) continue;
+    HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
+    const Result<nlohmann::json> object = parse_json_object(text);
+    if (!object.ok()) return object.status().with_context(path.string());
+    const auto nested = object->find("quantization");
+    const bool has_nested = nested != object->end() && nested->is_object();
+    Result<QuantizationConfig> parsed = parse_quantization_config(has_nested ? *nested : *object);
+    if (!parsed.ok()) return parsed.status().with_context(path.string());
+    return std::optional<QuantizationConfig>(std::move(parsed).value());
+  }
+  return std::optional<QuantizationConfig>();
 }
 
 }  // namespace heddle::checkpoint

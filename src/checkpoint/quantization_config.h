@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,5 +66,10 @@ struct QuantizationConfig {
 // `quantization` is the object. Error: kUnimplemented for methods and variants that are not served,
 // listing those that are; kInvalidArgument for values out of range.
 Result<QuantizationConfig> parse_quantization_config(const nlohmann::json& quantization);
+
+// Older tools write the same object to a file of its own beside config.json; none if there is no
+// such file. Error: as above and for broken JSON, with the file's name.
+Result<std::optional<QuantizationConfig>> load_separate_quantization(
+    const std::filesystem::path& folder);
 
 }  // namespace heddle::checkpoint

@@ -1,62 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/registry.h"
 
-#include <array>
+#include <algorithm>
+#include <string>
 
-#include "models/deepseek/deepseek.h"
-#include "models/gpt_oss/gpt_oss.h"
-#include "models/kimi_linear/kimi_linear.h"
-#include "models/llama/llama.h"
-#include "models/mistral/mistral.h"
-#include "models/qwen2/qwen2.h"
-#include "models/qwen3/qwen3.h"
-#include "models/qwen3_5/qwen3_5.h"
-#include "models/qwen3_moe/qwen3_moe.h"
-#include "models/qwen3_next/qwen3_next.h"
+#include <fmt/format.h>
+
+#include "checkpoint/mapped_file.h"
+#include "checkpoint/readable.h"
+#include "core/check.h"
+
+// One line for each family: the name of its folder, which defines `Family NAME()`.
+// clang-format off
+#define HEDDLE_FAMILIES(family) \
+  family(deepseek)              \
+  family(gpt_oss)               \
+  family(kimi_linear)           \
+  family(llama)                 \
+  family(mistral)               \
+  family(qwen2)                 \
+  family(qwen3)                 \
+  family(qwen3_5)               \
+  family(qwen3_moe)             \
+  family(qwen3_next)
+// clang-format on
 
 namespace heddle::models {
 
+#define HEDDLE_DECLARE_FAMILY(name) Family name();
+HEDDLE_FAMILIES(HEDDLE_DECLARE_FAMILY)
+#undef HEDDLE_DECLARE_FAMILY
+
 namespace {
 
-using Factory = Result<std::unique_ptr<const Model>> (*)(const checkpoint::ModelConfig&);
+const Family* find_family(std::string_view architecture) {
+  const auto family = std::ranges::find_if(families(), [&](const Family& candidate) {
+    return std::ranges::find(candidate.architectures, architecture) !=
+           candidate.architectures.end();
+  });
+  return family == families().end() ? nullptr : &*family;
+}
 
-struct Family {
-  std::string_view architecture;
-  Factory create;
-};
-
-constexpr std::array kFamilies = {
-    Family{"DeepseekV2ForCausalLM", create_deepseek},
-    Family{"DeepseekV3ForCausalLM", create_deepseek},
-    Family{"GptOssForCausalLM", create_gpt_oss},
-    Family{"KimiLinearForCausalLM", create_kimi_linear},
-    Family{"LlamaForCausalLM", create_llama},
-    Family{"MistralForCausalLM", create_mistral},
-    Family{"Qwen2ForCausalLM", create_qwen2},
-    Family{"Qwen3ForCausalLM", create_qwen3},
-    Family{"Qwen3MoeForCausalLM", create_qwen3_moe},
-    Family{"Qwen3NextForCausalLM", create_qwen3_next},
-    Family{"Qwen3_5ForCausalLM", create_qwen3_5},
-    Family{"Qwen3_5ForConditionalGeneration", create_qwen3_5},
-    Family{"Qwen3_5MoeForCausalLM", create_qwen3_5},
-    Family{"Qwen3_5MoeForConditionalGeneration", create_qwen3_5},
-};
-
-constexpr auto kArchitectures = [] {
-  std::array<std::string_view, kFamilies.size()> names;
-  for (size_t i = 0; i < names.size(); ++i) names[i] = kFamilies[i].architecture;
-  return names;
-}();
+Status not_served(std::string_view architecture) {
+  std::vector<std::string_view> served;
+  for (const Family& family : families()) {
+    served.insert(served.end(), family.architectures.begin(), family.architectures.end());
+  }
+  return unimplemented(fmt::format("architecture {} is not served by this build; served are {}",
+                                   checkpoint::readable(architecture), fmt::join(served, ", ")));
+}
 
 }  // namespace
 
-std::span<const std::string_view> served_architectures() { return kArchitectures; }
+const std::vector<Family>& families() {
+#define HEDDLE_LIST_FAMILY(name) name(),
+  static const std::vector<Family> all{HEDDLE_FAMILIES(HEDDLE_LIST_FAMILY)};
+#undef HEDDLE_LIST_FAMILY
+  return all;
+}
 
-Result<std::unique_ptr<const Model>> create_model(const checkpoint::ModelConfig& config) {
-  for (const Family& family : kFamilies) {
-    if (family.architecture == config.architecture) return family.create(config);
+Result<checkpoint::ModelConfig> parse_config(std::string_view json_text) {
+  HEDDLE_ASSIGN_OR_RETURN(const std::string architecture,
+                          checkpoint::parse_architecture(json_text));
+  const Family* const family = find_family(architecture);
+  if (family == nullptr) return not_served(architecture);
+  return checkpoint::parse_model_config(json_text,
+                                        {.family = family->name, .read = family->read_config});
+}
+
+Result<checkpoint::ModelConfig> load_config(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "config.json";
+  HEDDLE_ASSIGN_OR_RETURN(const std::string text,
+                          checkpoint::read_text_file(path, checkpoint::kMaxConfigBytes));
+  Result<checkpoint::ModelConfig> config = parse_config(text);
+  if (!config.ok()) return config.status().with_context(path.string());
+  if (!config->quantization) {
+    HEDDLE_ASSIGN_OR_RETURN(config->quantization, checkpoint::load_separate_quantization(folder));
   }
-  return checkpoint::check_served({config.architecture, config.model_type}, served_architectures());
+  return config;
+}
+
+std::unique_ptr<const Model> create_model(const checkpoint::ModelConfig& config) {
+  const Family* const family = find_family(config.architecture);
+  HEDDLE_CHECK(family != nullptr);
+  return family->create(config);
 }
 
 }  // namespace heddle::models

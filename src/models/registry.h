@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// The architectures this build serves, by the name config.json gives them.
+// The families this build serves, and the way from a config.json to a model.
 #pragma once
 
+#include <filesystem>
 #include <memory>
-#include <span>
 #include <string_view>
+#include <vector>
 
-#include "models/model.h"
+#include "models/family.h"
 
 namespace heddle::models {
 
-// "Qwen3NextForCausalLM", ...
-std::span<const std::string_view> served_architectures();
+// In order of name.
+const std::vector<Family>& families();
 
-// Error: kUnimplemented, listing what is served; kInvalidArgument for a config the family cannot
-// be.
-Result<std::unique_ptr<const Model>> create_model(const checkpoint::ModelConfig& config);
+// Reads a config.json as the family it names reads it. Error: kUnimplemented for an architecture
+// that no family builds, listing those that are; otherwise as checkpoint::parse_model_config.
+Result<checkpoint::ModelConfig> parse_config(std::string_view json_text);
+
+// Reads <folder>/config.json, and the quantisation that older tools write beside it. Errors begin
+// with the file's name.
+Result<checkpoint::ModelConfig> load_config(const std::filesystem::path& folder);
+
+// `config` is what parse_config() or load_config() gave.
+std::unique_ptr<const Model> create_model(const checkpoint::ModelConfig& config);
 
 }  // namespace heddle::models

@@ -33,9 +33,8 @@ Result<std::unique_ptr<const checkpoint::WeightSource>> open_weights(
 Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& options) {
   std::unique_ptr<ForwardPass> pass(new ForwardPass(options.num_threads, options.exact));
   HEDDLE_ASSIGN_OR_RETURN(pass->stream_, pass->device_.create_stream());
-  HEDDLE_ASSIGN_OR_RETURN(pass->config_, checkpoint::load_model_config(
-                                             options.model_dir, models::served_architectures()));
-  HEDDLE_ASSIGN_OR_RETURN(pass->model_, models::create_model(pass->config_));
+  HEDDLE_ASSIGN_OR_RETURN(pass->config_, models::load_config(options.model_dir));
+  pass->model_ = models::create_model(pass->config_);
 
   std::optional<DType> dtype = options.exact ? DType::kF32 : options.dtype;
   if (!dtype && options.dummy_weights) dtype = pass->config_.dtype.value_or(DType::kBf16);

@@ -1,35 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/deepseek/deepseek.h"
-
+// DeepSeek-V2 and DeepSeek-V3 (R1, V3.1, Kimi-K2): latent attention in every layer, and a mixture
+// of experts with shared ones in all but the first. V2 chooses by softmax scores, V3 by sigmoid
+// scores with a correction that balances the experts. DeepSeek-AI, arXiv:2405.04434 and
+// arXiv:2412.19437.
+//
+// The layers that predict further tokens, stored behind the others, draft; a plain pass has no use
+// for them.
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "models/family.h"
 #include "models/layers/decoder.h"
+#include "models/layers/expert_config.h"
 #include "models/layers/latent_attention.h"
-#include "models/layers/scored_moe.h"
-#include "models/layers/swiglu_mlp.h"
+#include "models/layers/latent_config.h"
+#include "models/layers/transformer_layers.h"
 
 namespace heddle::models {
 
-Result<std::unique_ptr<const Model>> create_deepseek(const checkpoint::ModelConfig& config) {
-  HEDDLE_RETURN_IF_ERROR(check_features(config, {.family = "DeepSeek", .experts = true}));
+namespace {
+
+using checkpoint::ConfigReader;
+using checkpoint::ModelConfig;
+using checkpoint::MoeConfig;
+
+// Softmax scores, of which the largest are taken everywhere or in the groups with the best expert.
+void read_v2_router(ConfigReader& reader, MoeConfig& moe) {
+  const std::string method = reader.text("topk_method", std::string("greedy"));
+  if (method == "group_limited_greedy") {
+    read_expert_groups(reader, "n_group", moe);
+  } else if (method == "greedy") {  // whatever groups there are
+    reader.disregard("n_group");
+    reader.disregard("topk_group");
+  } else {
+    reader.refuse("topk_method", "served are \"greedy\" and \"group_limited_greedy\"");
+  }
+  if (reader.text("scoring_func", std::string("softmax")) != "softmax") {
+    reader.refuse("scoring_func", "DeepSeek-V2 has \"softmax\"");
+  }
+  moe.normalize_top_k = reader.boolean("norm_topk_prob", false) && moe.num_experts_per_token > 1;
+  // The original code scales only what it has not normalised.
+  if (moe.normalize_top_k) moe.router->scale = 1.0;
+}
+
+// Sigmoid scores; what is chosen is corrected by a bias, and groups by their two best.
+void read_v3_router(ConfigReader& reader, MoeConfig& moe) {
+  moe.router->sigmoid = true;
+  moe.router->corrected = true;
+  if (reader.text("topk_method", std::string("noaux_tc")) != "noaux_tc") {
+    reader.refuse("topk_method", "DeepSeek-V3 has \"noaux_tc\"");
+  }
+  if (reader.text("scoring_func", std::string("sigmoid")) != "sigmoid") {
+    reader.refuse("scoring_func", "DeepSeek-V3 has \"sigmoid\"");
+  }
+  read_expert_groups(reader, "n_group", moe);
+  moe.normalize_top_k = reader.boolean("norm_topk_prob", true);
+}
+
+void read_config(ConfigReader& reader, ModelConfig& config) {
+  read_latent_attention(reader, config);
+  config.num_nextn_predict_layers = reader.integer("num_nextn_predict_layers", 0, {0, 64});
+  if (!reader.has("n_routed_experts")) return;
+  read_first_dense_layers(reader, config, /*default_dense=*/0);
+  MoeConfig moe = read_experts(reader, {.count = {"n_routed_experts"},
+                                        .per_token = {"num_experts_per_tok"},
+                                        .width = {"moe_intermediate_size"}});
+  read_shared_experts(reader, "n_shared_experts", moe);
+  moe.router = {.scale = reader.number("routed_scaling_factor", 1.0, {-1e6, 1e6})};
+  if (config.architecture.starts_with("DeepseekV2")) {
+    read_v2_router(reader, moe);
+  } else {
+    read_v3_router(reader, moe);
+  }
+  if (config.num_moe_layers() > 0) config.moe = moe;
+}
+
+std::unique_ptr<const Model> create(const ModelConfig& config) {
   std::vector<DecoderLayer> layers;
-  for (size_t i = 0; i < static_cast<size_t>(config.num_layers); ++i) {
-    DecoderLayer layer{.mixer = std::make_unique<LatentAttention>(config), .feed_forward = nullptr};
-    if (config.is_moe_layer[i]) {
-      layer.feed_forward = std::make_unique<ScoredMoe>(config.hidden_size, *config.moe);
-    } else {
-      layer.feed_forward =
-          std::make_unique<SwigluMlp>(config.hidden_size, config.intermediate_size);
-    }
-    layers.push_back(std::move(layer));
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    layers.push_back({std::make_unique<LatentAttention>(config), make_feed_forward(config, i)});
   }
   DecoderOptions options;
   for (int64_t i = 0; i < config.num_nextn_predict_layers; ++i) {
     options.ignored_prefixes.push_back(fmt::format("model.layers.{}.", config.num_layers + i));
   }
   return make_decoder(config, std::move(options), std::move(layers));
+}
+
+}  // namespace
+
+Family deepseek() {
+  return {.name = "DeepSeek",
+          .architectures = {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"},
+          .read_config = read_config,
+          .create = create};
 }
 
 }  // namespace heddle::models

@@ -55,8 +55,7 @@ void BiasedMoe::add_weights(std::vector<checkpoint::WeightSpec>& specs, const st
 }
 
 Value BiasedMoe::build(graph::GraphBuilder& g, Value x) const {
-  const checkpoint::ClampedSwigluConfig clamp =
-      config_.clamped_swiglu.value_or(checkpoint::ClampedSwigluConfig{.limit = 0});
+  const auto clamp = config_.clamped_swiglu.value_or(checkpoint::ClampedSwigluConfig{});
   return g.apply1("routed_moe_bias",
                   {x, linear(g, x, "router"), g.weight("experts.w13"), g.weight("experts.w2"),
                    g.weight("experts.w13_bias"), g.weight("experts.w2_bias")},

@@ -1,20 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/gpt_oss/gpt_oss.h"
-
+// gpt-oss: attention with a sink per head and biases everywhere, sliding in every other layer, and
+// experts with biases and a bounded SwiGLU. "gpt-oss-120b & gpt-oss-20b Model Card",
+// arXiv:2508.10925.
 #include <utility>
 
+#include "checkpoint/layer_kinds.h"
+#include "models/family.h"
 #include "models/gpt_oss/biased_moe.h"
 #include "models/layers/attention.h"
 #include "models/layers/decoder.h"
+#include "models/layers/expert_config.h"
 
 namespace heddle::models {
 
-Result<std::unique_ptr<const Model>> create_gpt_oss(const checkpoint::ModelConfig& config) {
-  HEDDLE_RETURN_IF_ERROR(check_features(config, {.family = "gpt-oss",
-                                                 .attention_bias = true,
-                                                 .sliding_window = true,
-                                                 .dense_layers = false,
-                                                 .experts = true}));
+namespace {
+
+using checkpoint::ConfigReader;
+using checkpoint::LayerKind;
+using checkpoint::ModelConfig;
+
+void read_moe(ConfigReader& reader, ModelConfig& config) {
+  config.is_moe_layer.assign(static_cast<size_t>(config.num_layers), true);
+  const std::string_view count = reader.spelling("num_local_experts", "num_experts");
+  config.moe = read_experts(
+      reader,
+      {.count = {count}, .per_token = {"num_experts_per_tok"}, .width = {"intermediate_size"}});
+  config.moe->clamped_swiglu = {.limit = reader.number("swiglu_limit", 7.0, {1e-6, 1e6}),
+                                .alpha = reader.number("swiglu_alpha", 1.702, {1e-6, 1e6})};
+}
+
+void read_config(ConfigReader& reader, ModelConfig& config) {
+  config.attention_bias = reader.boolean("attention_bias", true);
+  checkpoint::read_layer_kinds(
+      reader, config, {LayerKind::kFullAttention, LayerKind::kSlidingAttention}, [](int64_t layer) {
+        return layer % 2 == 0 ? LayerKind::kSlidingAttention : LayerKind::kFullAttention;
+      });
+  checkpoint::read_sliding_window(reader, config, /*fallback=*/128);
+  read_moe(reader, config);
+}
+
+std::unique_ptr<const Model> create(const ModelConfig& config) {
   AttentionOptions attention = attention_options(config);
   attention.qkv_bias = config.attention_bias;
   attention.output_bias = config.attention_bias;
@@ -27,6 +52,15 @@ Result<std::unique_ptr<const Model>> create_gpt_oss(const checkpoint::ModelConfi
                       std::make_unique<BiasedMoe>(config.hidden_size, *config.moe)});
   }
   return make_decoder(config, {}, std::move(layers));
+}
+
+}  // namespace
+
+Family gpt_oss() {
+  return {.name = "gpt-oss",
+          .architectures = {"GptOssForCausalLM"},
+          .read_config = read_config,
+          .create = create};
 }
 
 }  // namespace heddle::models

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/kimi_linear/kimi_linear.h"
-
+// Kimi-Linear: a hybrid decoder. Three layers of four are Kimi Delta Attention, the others latent
+// attention without positions; all feed-forward blocks but the first are mixtures of experts chosen
+// by corrected sigmoid scores. Kimi Team, "Kimi Linear", arXiv:2510.26692.
 #include <string>
 #include <utility>
 
 #include "core/check.h"
+#include "models/family.h"
+#include "models/kimi_linear/kimi_config.h"
 #include "models/kimi_linear/kimi_delta_attention.h"
 #include "models/layers/decoder.h"
 #include "models/layers/latent_attention.h"
 #include "models/layers/linear.h"
-#include "models/layers/scored_moe.h"
-#include "models/layers/swiglu_mlp.h"
+#include "models/layers/transformer_layers.h"
 
 namespace heddle::models {
 
@@ -42,30 +44,29 @@ class EitherName final : public FeedForward {
   std::unique_ptr<const FeedForward> block_;
 };
 
-}  // namespace
-
-Result<std::unique_ptr<const Model>> create_kimi_linear(const checkpoint::ModelConfig& config) {
-  HEDDLE_RETURN_IF_ERROR(
-      check_features(config, {.family = "Kimi-Linear", .linear_attention = true, .experts = true}));
+std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
   std::vector<DecoderLayer> layers;
-  for (size_t i = 0; i < static_cast<size_t>(config.num_layers); ++i) {
+  for (int64_t i = 0; i < config.num_layers; ++i) {
     DecoderLayer layer;
-    if (config.layer_kinds[i] == checkpoint::LayerKind::kLinearAttention) {
+    if (config.layer_kinds[static_cast<size_t>(i)] == checkpoint::LayerKind::kLinearAttention) {
       layer.mixer = std::make_unique<KimiDeltaAttention>(*config.linear_attention,
                                                          config.hidden_size, config.rms_norm_eps);
     } else {
       layer.mixer = std::make_unique<LatentAttention>(config);
     }
-    if (config.is_moe_layer[i]) {
-      layer.feed_forward = std::make_unique<EitherName>(
-          std::make_unique<ScoredMoe>(config.hidden_size, *config.moe));
-    } else {
-      layer.feed_forward = std::make_unique<EitherName>(
-          std::make_unique<SwigluMlp>(config.hidden_size, config.intermediate_size));
-    }
+    layer.feed_forward = std::make_unique<EitherName>(make_feed_forward(config, i));
     layers.push_back(std::move(layer));
   }
   return make_decoder(config, {}, std::move(layers));
+}
+
+}  // namespace
+
+Family kimi_linear() {
+  return {.name = "Kimi-Linear",
+          .architectures = {"KimiLinearForCausalLM"},
+          .read_config = read_kimi_config,
+          .create = create};
 }
 
 }  // namespace heddle::models

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "checkpoint/interleaved_rows.h"
 #include "models/layers/linear.h"
 
@@ -18,6 +20,11 @@ AttentionOptions attention_options(const checkpoint::ModelConfig& config) {
           .head_dim = config.head_dim,
           .epsilon = config.rms_norm_eps,
           .rope_factor = rope.attention_factor};
+}
+
+void require_qk_norm(checkpoint::ConfigReader& reader, const checkpoint::ModelConfig& config) {
+  if (reader.boolean("use_qk_norm", true)) return;
+  reader.refuse("use_qk_norm", fmt::format("{} is served with these norms", config.family));
 }
 
 Value Attention::build(graph::GraphBuilder& g, Value x, const LayerInputs& inputs,

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/config_reader.h"
 #include "checkpoint/model_config.h"
 #include "models/layers/block.h"
 
@@ -36,6 +37,10 @@ struct AttentionOptions {
 
 // The sizes of `config`, without any of the variations.
 [[nodiscard]] AttentionOptions attention_options(const checkpoint::ModelConfig& config);
+
+// For families whose attention always has the norms: use_qk_norm, where a file has it, must be
+// true.
+void require_qk_norm(checkpoint::ConfigReader& reader, const checkpoint::ModelConfig& config);
 
 class Attention final : public Mixer {
  public:

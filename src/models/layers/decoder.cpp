@@ -13,7 +13,6 @@ namespace heddle::models {
 
 namespace {
 
-using checkpoint::LayerKind;
 using checkpoint::ModelConfig;
 using checkpoint::WeightSpec;
 using graph::GraphScope;
@@ -123,37 +122,6 @@ std::unique_ptr<const Model> make_decoder(const ModelConfig& config, DecoderOpti
                                           std::vector<DecoderLayer> layers) {
   HEDDLE_CHECK_EQ(static_cast<int64_t>(layers.size()), config.num_layers);
   return std::make_unique<Decoder>(config, std::move(options), std::move(layers));
-}
-
-Status check_features(const ModelConfig& config, const ServedFeatures& served) {
-  const auto refuse = [&](std::string_view what, std::string_view without) {
-    return unimplemented(
-        fmt::format("config.json: {}; {} is served {}", what, served.family, without));
-  };
-  if (config.attention_bias && !served.attention_bias) {
-    return refuse("attention_bias is true", "without it");
-  }
-  if (config.mlp_bias) return refuse("mlp_bias is true", "without it");
-  if (config.num_layers_of(LayerKind::kSlidingAttention) > 0 && !served.sliding_window) {
-    return refuse(fmt::format("sliding_window is {}", config.sliding_window),
-                  "with full attention in every layer");
-  }
-  if (config.num_layers_of(LayerKind::kLinearAttention) > 0 && !served.linear_attention) {
-    return refuse("layer_types has \"linear_attention\"", "without such layers");
-  }
-  if (config.num_moe_layers() > 0 && !served.experts) {
-    return refuse(fmt::format("num_experts is {}", config.moe->num_experts), "without experts");
-  }
-  if (config.num_moe_layers() < config.num_layers && !served.dense_layers) {
-    return refuse(
-        fmt::format("{} of {} layers have experts", config.num_moe_layers(), config.num_layers),
-        "with experts in every layer");
-  }
-  if (config.rope.type == checkpoint::RopeType::kDynamic) {
-    return unimplemented(
-        "config.json: rope type \"dynamic\" changes with the sequence; use yarn or linear");
-  }
-  return {};
 }
 
 }  // namespace heddle::models

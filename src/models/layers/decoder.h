@@ -32,17 +32,4 @@ struct DecoderOptions {
 std::unique_ptr<const Model> make_decoder(const checkpoint::ModelConfig& config,
                                           DecoderOptions options, std::vector<DecoderLayer> layers);
 
-// What a family serves of what a config.json may ask for.
-struct ServedFeatures {
-  std::string_view family;        // "Qwen3", for messages
-  bool attention_bias = false;    // attention_bias may be true
-  bool sliding_window = false;    // layers may slide
-  bool linear_attention = false;  // layers may be linear attention
-  bool dense_layers = true;       // layers may have a dense MLP
-  bool experts = false;           // layers may have experts
-};
-
-// Error: kUnimplemented, naming the first key that asks for more.
-Status check_features(const checkpoint::ModelConfig& config, const ServedFeatures& served);
-
 }  // namespace heddle::models

@@ -17,12 +17,13 @@ namespace {
 using checkpoint::NamedTensor;
 
 checkpoint::ModelConfig tiny_config() {
-  auto config = checkpoint::parse_model_config(R"({
-    "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "vocab_size": 8,
-    "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "kv_lora_rank": 64, "qk_nope_head_dim": 2, "qk_rope_head_dim": 2, "v_head_dim": 1})");
-  EXPECT_TRUE(config.ok()) << config.status().to_string();
-  return std::move(*config);
+  checkpoint::ModelConfig config;
+  config.hidden_size = 4;
+  config.num_attention_heads = 2;
+  config.head_dim = 2;
+  config.latent_attention = {
+      .kv_lora_rank = 64, .qk_nope_head_dim = 2, .qk_rope_head_dim = 2, .v_head_dim = 1};
+  return config;
 }
 
 // The weights of one layer's mixer, its kv_b_proj [6, 64] as codes 1, 2, 3, ... with a scale of

@@ -1,57 +1,110 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layers/sparse_moe.h"
 
+#include <utility>
+
 #include "models/layers/linear.h"
 
 namespace heddle::models {
 
 using checkpoint::stacked;
+using checkpoint::WeightDType;
+using checkpoint::WeightSpec;
 using checkpoint::whole;
 using graph::Value;
 
-void SparseMoe::add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+void SparseMoe::add_weights(std::vector<WeightSpec>& specs, const std::string& ours,
+                            const std::string& hub) const {
+  const int64_t H = hidden_size_;
+  const int64_t Is = config_.shared_intermediate_size;
+  // A gate comes with a name in the singular.
+  const std::string shared =
+      hub + (config_.gated_shared_expert ? "shared_expert." : "shared_experts.");
+  std::vector<HubLinear> entry;
+  if (has_shared()) entry = {{shared + "gate_proj", Is}, {shared + "up_proj", Is}};
+  if (!config_.router) entry.push_back({hub + "gate", config_.num_experts});
+  if (has_gate()) entry.push_back({hub + "shared_expert_gate", 1});
+  if (!entry.empty()) add_linear_weights(specs, ours + "entry", entry, H);
+  if (has_shared()) {
+    add_linear_weights(specs, ours + "shared_down", {{shared + "down_proj", H}}, Is);
+  }
+  if (config_.router) add_router(specs, ours, hub);
+  add_experts(specs, ours, hub);
+}
+
+void SparseMoe::add_router(std::vector<WeightSpec>& specs, const std::string& ours,
+                           const std::string& hub) const {
+  const int64_t E = config_.num_experts;
+  const Shape shape{E, hidden_size_};
+  specs.push_back({.name = ours + "router",
+                   .shape = shape,
+                   .alternatives = {whole({hub + "gate.weight", shape})},
+                   .dtype = WeightDType::kF32});
+  if (!config_.router->corrected) return;
+  specs.push_back({.name = ours + "correction",
+                   .shape = {E},
+                   .alternatives = {whole({hub + "gate.e_score_correction_bias", {E}})},
+                   .dtype = WeightDType::kF32});
+}
+
+// One matrix per expert and projection, under either set of names, or all experts in one tensor.
+void SparseMoe::add_experts(std::vector<WeightSpec>& specs, const std::string& ours,
                             const std::string& hub) const {
   const int64_t H = hidden_size_;
   const int64_t E = config_.num_experts;
   const int64_t I = config_.intermediate_size;
-  const int64_t Is = config_.shared_intermediate_size;
-  const HubLinear router{hub + "gate", E};
-  if (Is > 0) {
-    add_linear_weights(specs, ours + "entry",
-                       {{hub + "shared_expert.gate_proj", Is},
-                        {hub + "shared_expert.up_proj", Is},
-                        router,
-                        {hub + "shared_expert_gate", 1}},
-                       H);
-    add_linear_weights(specs, ours + "shared_down", {{hub + "shared_expert.down_proj", H}}, Is);
-  } else {
-    add_linear_weights(specs, ours + "entry", {router}, H);
-  }
-  specs.push_back({.name = ours + "experts.w13",
-                   .shape = {E, 2 * I, H},
-                   .alternatives = {stacked(E, {{hub + "experts.#.gate_proj.weight", {I, H}},
-                                                {hub + "experts.#.up_proj.weight", {I, H}}}),
-                                    whole({hub + "experts.gate_up_proj", {E, 2 * I, H}})}});
+  const std::string expert = hub + "experts.#.";
+  specs.push_back(
+      {.name = ours + "experts.w13",
+       .shape = {E, 2 * I, H},
+       .alternatives = {
+           stacked(E, {{expert + "gate_proj.weight", {I, H}}, {expert + "up_proj.weight", {I, H}}}),
+           stacked(E, {{expert + "w1.weight", {I, H}}, {expert + "w3.weight", {I, H}}}),
+           whole({hub + "experts.gate_up_proj", {E, 2 * I, H}})}});
   specs.push_back({.name = ours + "experts.w2",
                    .shape = {E, H, I},
-                   .alternatives = {stacked(E, {{hub + "experts.#.down_proj.weight", {H, I}}}),
+                   .alternatives = {stacked(E, {{expert + "down_proj.weight", {H, I}}}),
+                                    stacked(E, {{expert + "w2.weight", {H, I}}}),
                                     whole({hub + "experts.down_proj", {E, H, I}})}});
 }
 
 Value SparseMoe::build(graph::GraphBuilder& g, Value x) const {
-  const int64_t E = config_.num_experts;
-  const int64_t Is = config_.shared_intermediate_size;
-  const Value first = linear(g, x, "entry");
-  const std::vector<Value> entry = Is > 0 ? g.split(first, {2 * Is, E, 1}) : std::vector{first};
-  if (entry.empty()) return {};
-  const Value router_logits = Is > 0 ? entry[1] : entry[0];
-  const Value routed =
-      g.apply1("routed_moe", {x, router_logits, g.weight("experts.w13"), g.weight("experts.w2")},
-               {{"top_k", static_cast<double>(config_.num_experts_per_token)},
-                {"normalize", config_.normalize_top_k ? 1.0 : 0.0}});
-  if (Is == 0) return routed;
-  const Value shared = linear(g, g.silu_mul(entry[0]), "shared_down");
-  return g.add(routed, g.mul(shared, g.sigmoid(entry[2])));
+  std::vector<int64_t> widths;  // of the entry's parts
+  if (has_shared()) widths.push_back(2 * config_.shared_intermediate_size);
+  if (!config_.router) widths.push_back(config_.num_experts);
+  if (has_gate()) widths.push_back(1);
+  std::vector<Value> entry;
+  if (!widths.empty()) entry.push_back(linear(g, x, "entry"));
+  if (widths.size() > 1) entry = g.split(entry[0], widths);
+  if (entry.size() != widths.size()) return {};
+
+  const Value scores = config_.router ? linear(g, x, "router") : entry[has_shared() ? 1 : 0];
+  const Value y = routed(g, x, scores);
+  if (!has_shared()) return y;
+  Value shared = linear(g, g.silu_mul(entry[0]), "shared_down");
+  if (has_gate()) shared = g.mul(shared, g.sigmoid(entry.back()));
+  return g.add(y, shared);
+}
+
+Value SparseMoe::routed(graph::GraphBuilder& g, Value x, Value scores) const {
+  std::vector<Value> inputs{x, scores, g.weight("experts.w13"), g.weight("experts.w2")};
+  const auto top_k = static_cast<double>(config_.num_experts_per_token);
+  const double normalize = config_.normalize_top_k ? 1.0 : 0.0;
+  if (!config_.router) {
+    return g.apply1("routed_moe", std::move(inputs), {{"top_k", top_k}, {"normalize", normalize}});
+  }
+  const checkpoint::RouterConfig& router = *config_.router;
+  if (router.corrected) inputs.push_back(g.weight("correction"));
+  const bool two_best = router.corrected && router.num_groups > 1;
+  return g.apply1(router.corrected ? "routed_moe_corrected" : "routed_moe_scored",
+                  std::move(inputs),
+                  {{"top_k", top_k},
+                   {"normalize", normalize},
+                   {"sigmoid", router.sigmoid ? 1.0 : 0.0},
+                   {"groups", static_cast<double>(router.num_groups)},
+                   {"groups_kept", static_cast<double>(router.groups_kept)},
+                   {"group_terms", two_best ? 2.0 : 1.0},
+                   {"scale", router.scale}});
 }
 
 }  // namespace heddle::models

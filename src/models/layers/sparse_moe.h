@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mixture of SwiGLU experts, and a shared one behind a sigmoid gate where the config has it:
-//     sum over the top k of p_e * SwiGLU_e(x)  +  sigmoid(w . x) * SwiGLU_shared(x)
-// with p the softmax over all experts, renormalised over the chosen ones if the config says so.
-// Shazeer et al., "Outrageously Large Neural Networks", arXiv:1701.06538. The shared expert's two
-// products, its gate and the router read x once: they are one product.
+// A mixture of SwiGLU experts, and a shared one that every token visits where the config has it:
+//     y = sum over the chosen e of w_e * SwiGLU_e(x)  +  s * SwiGLU_shared(x)
+// w is the softmax of the router's scores over all experts or, with a RouterConfig, what moe_route
+// makes of them (ops/moe/moe_route.h); s is sigmoid(w_s . x) for a gated shared expert,
+// otherwise 1. Shazeer et al., "Outrageously Large Neural Networks", arXiv:1701.06538; Dai et al.,
+// "DeepSeekMoE", arXiv:2401.06066.
+//
+// The shared expert's two products, its gate and a plain router read x once: they are one product.
+// A router with a RouterConfig is a product of its own, in fp32 whatever the run's dtype: its
+// scores decide.
 #pragma once
 
 #include <string>
@@ -24,6 +29,16 @@ class SparseMoe final : public FeedForward {
   graph::Value build(graph::GraphBuilder& g, graph::Value x) const override;
 
  private:
+  [[nodiscard]] bool has_shared() const { return config_.shared_intermediate_size > 0; }
+
+  [[nodiscard]] bool has_gate() const { return has_shared() && config_.gated_shared_expert; }
+
+  void add_router(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                  const std::string& hub) const;
+  void add_experts(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                   const std::string& hub) const;
+  graph::Value routed(graph::GraphBuilder& g, graph::Value x, graph::Value scores) const;
+
   int64_t hidden_size_;
   checkpoint::MoeConfig config_;
 };

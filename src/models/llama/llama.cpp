@@ -1,26 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/llama/llama.h"
-
-#include <utility>
-
-#include "models/layers/attention.h"
+// Llama 2 and 3: attention with rotary positions and SwiGLU in every layer, nothing else.
+// Touvron et al., "Llama 2", arXiv:2307.09288; "The Llama 3 Herd of Models", arXiv:2407.21783.
+//
+// Llama 3.1 and later stretch the long wavelengths of the rotary embedding (rope_type llama3).
+#include "models/family.h"
 #include "models/layers/decoder.h"
-#include "models/layers/swiglu_mlp.h"
+#include "models/layers/transformer_layers.h"
 
 namespace heddle::models {
 
-Result<std::unique_ptr<const Model>> create_llama(const checkpoint::ModelConfig& config) {
-  HEDDLE_RETURN_IF_ERROR(check_features(config, {.family = "Llama", .attention_bias = true}));
+namespace {
+
+void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+  config.attention_bias = reader.boolean("attention_bias", false);
+}
+
+std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
   AttentionOptions attention = attention_options(config);
   attention.qkv_bias = config.attention_bias;
   attention.output_bias = config.attention_bias;
+  return make_decoder(config, {}, transformer_layers(config, attention));
+}
 
-  std::vector<DecoderLayer> layers;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    layers.push_back({std::make_unique<Attention>(attention),
-                      std::make_unique<SwigluMlp>(config.hidden_size, config.intermediate_size)});
-  }
-  return make_decoder(config, {}, std::move(layers));
+}  // namespace
+
+Family llama() {
+  return {.name = "Llama",
+          .architectures = {"LlamaForCausalLM"},
+          .read_config = read_config,
+          .create = create};
 }
 
 }  // namespace heddle::models

@@ -1,25 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/mistral/mistral.h"
-
-#include <utility>
-
-#include "models/layers/attention.h"
+// Mistral: Llama with a sliding window, in every layer unless the config says otherwise. Jiang et
+// al., "Mistral 7B", arXiv:2310.06825. From v0.2 on sliding_window is null: full attention.
+#include "checkpoint/layer_kinds.h"
+#include "models/family.h"
 #include "models/layers/decoder.h"
-#include "models/layers/swiglu_mlp.h"
+#include "models/layers/transformer_layers.h"
 
 namespace heddle::models {
 
-Result<std::unique_ptr<const Model>> create_mistral(const checkpoint::ModelConfig& config) {
-  HEDDLE_RETURN_IF_ERROR(check_features(config, {.family = "Mistral", .sliding_window = true}));
-  AttentionOptions attention = attention_options(config);
+namespace {
 
-  std::vector<DecoderLayer> layers;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    attention.window = config.window_of(i);
-    layers.push_back({std::make_unique<Attention>(attention),
-                      std::make_unique<SwigluMlp>(config.hidden_size, config.intermediate_size)});
-  }
-  return make_decoder(config, {}, std::move(layers));
+using checkpoint::LayerKind;
+
+void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+  const bool slides = reader.has("sliding_window");
+  checkpoint::read_layer_kinds(
+      reader, config, {LayerKind::kFullAttention, LayerKind::kSlidingAttention},
+      [&](int64_t) { return slides ? LayerKind::kSlidingAttention : LayerKind::kFullAttention; });
+  checkpoint::read_sliding_window(reader, config);
+}
+
+std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
+  return make_decoder(config, {}, transformer_layers(config, attention_options(config)));
+}
+
+}  // namespace
+
+Family mistral() {
+  return {.name = "Mistral",
+          .architectures = {"MistralForCausalLM"},
+          .read_config = read_config,
+          .create = create};
 }
 
 }  // namespace heddle::models

@@ -1,27 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/qwen2/qwen2.h"
-
-#include <utility>
-
-#include "models/layers/attention.h"
+// Qwen2 and Qwen2.5: Llama with biases on queries, keys and values. arXiv:2407.10671.
+//
+// Layers from max_window_layers on slide where use_sliding_window is true; no published model does.
+#include "checkpoint/layer_kinds.h"
+#include "models/family.h"
 #include "models/layers/decoder.h"
-#include "models/layers/swiglu_mlp.h"
+#include "models/layers/transformer_layers.h"
 
 namespace heddle::models {
 
-Result<std::unique_ptr<const Model>> create_qwen2(const checkpoint::ModelConfig& config) {
-  HEDDLE_RETURN_IF_ERROR(
-      check_features(config, {.family = "Qwen2", .attention_bias = true, .sliding_window = true}));
+namespace {
+
+void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+  checkpoint::read_late_windows(reader, config);
+  reader.disregard("attention_bias");  // the biases are always there
+}
+
+std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
   AttentionOptions attention = attention_options(config);
   attention.qkv_bias = true;
+  return make_decoder(config, {}, transformer_layers(config, attention));
+}
 
-  std::vector<DecoderLayer> layers;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    attention.window = config.window_of(i);
-    layers.push_back({std::make_unique<Attention>(attention),
-                      std::make_unique<SwigluMlp>(config.hidden_size, config.intermediate_size)});
-  }
-  return make_decoder(config, {}, std::move(layers));
+}  // namespace
+
+Family qwen2() {
+  return {.name = "Qwen2",
+          .architectures = {"Qwen2ForCausalLM"},
+          .read_config = read_config,
+          .create = create};
 }
 
 }  // namespace heddle::models

@@ -1,29 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/qwen3/qwen3.h"
-
-#include <utility>
-
-#include "models/layers/attention.h"
+// Qwen3: Llama with an RMS norm per head of queries and keys, before the rotation, and a head width
+// of its own. "Qwen3 Technical Report", arXiv:2505.09388.
+#include "checkpoint/layer_kinds.h"
+#include "models/family.h"
 #include "models/layers/decoder.h"
-#include "models/layers/swiglu_mlp.h"
+#include "models/layers/transformer_layers.h"
 
 namespace heddle::models {
 
-Result<std::unique_ptr<const Model>> create_qwen3(const checkpoint::ModelConfig& config) {
-  HEDDLE_RETURN_IF_ERROR(
-      check_features(config, {.family = "Qwen3", .attention_bias = true, .sliding_window = true}));
+namespace {
+
+void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+  checkpoint::read_late_windows(reader, config);
+  config.attention_bias = reader.boolean("attention_bias", false);
+  require_qk_norm(reader, config);
+}
+
+std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
   AttentionOptions attention = attention_options(config);
   attention.qk_norm = true;
   attention.qkv_bias = config.attention_bias;
   attention.output_bias = config.attention_bias;
+  return make_decoder(config, {}, transformer_layers(config, attention));
+}
 
-  std::vector<DecoderLayer> layers;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    attention.window = config.window_of(i);
-    layers.push_back({std::make_unique<Attention>(attention),
-                      std::make_unique<SwigluMlp>(config.hidden_size, config.intermediate_size)});
-  }
-  return make_decoder(config, {}, std::move(layers));
+}  // namespace
+
+Family qwen3() {
+  return {.name = "Qwen3",
+          .architectures = {"Qwen3ForCausalLM"},
+          .read_config = read_config,
+          .create = create};
 }
 
 }  // namespace heddle::models

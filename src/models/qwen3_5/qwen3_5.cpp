@@ -1,53 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/qwen3_5/qwen3_5.h"
+// Qwen3.5, dense and with experts in every layer: a hybrid of gated delta networks and gated
+// attention (layers/gated_hybrid.h), with separate projections.
+//
+// Of a checkpoint with a vision tower the language model is served; its rotary positions in text
+// are the plain ones.
+#include <fmt/format.h>
 
-#include <utility>
-
-#include "models/layers/attention.h"
+#include "checkpoint/config_ranges.h"
+#include "models/family.h"
 #include "models/layers/decoder.h"
-#include "models/layers/gated_delta_net.h"
-#include "models/layers/sparse_moe.h"
-#include "models/layers/swiglu_mlp.h"
+#include "models/layers/expert_config.h"
+#include "models/layers/gated_hybrid.h"
 
 namespace heddle::models {
 
-Result<std::unique_ptr<const Model>> create_qwen3_5(const checkpoint::ModelConfig& config) {
-  const bool moe = config.architecture.starts_with("Qwen3_5Moe");
-  HEDDLE_RETURN_IF_ERROR(check_features(config, {.family = moe ? "Qwen3.5-MoE" : "Qwen3.5",
-                                                 .linear_attention = true,
-                                                 .dense_layers = !moe,
-                                                 .experts = moe}));
-  if (!config.attention_output_gate) {
-    return unimplemented("config.json: attn_output_gate is false; Qwen3.5 is served with the gate");
-  }
-  AttentionOptions attention = attention_options(config);
-  attention.qk_norm = true;
-  attention.qk_norm_offset = 1;
-  attention.output_gate = true;
+namespace {
 
-  std::vector<DecoderLayer> layers;
-  for (size_t i = 0; i < static_cast<size_t>(config.num_layers); ++i) {
-    DecoderLayer layer;
-    if (config.layer_kinds[i] == checkpoint::LayerKind::kLinearAttention) {
-      layer.mixer = std::make_unique<GatedDeltaNet>(*config.linear_attention, config.hidden_size,
-                                                    config.rms_norm_eps);
-    } else {
-      layer.mixer = std::make_unique<Attention>(attention);
-    }
-    if (moe) {
-      layer.feed_forward = std::make_unique<SparseMoe>(config.hidden_size, *config.moe);
-    } else {
-      layer.feed_forward =
-          std::make_unique<SwigluMlp>(config.hidden_size, config.intermediate_size);
-    }
-    layers.push_back(std::move(layer));
+using checkpoint::ConfigReader;
+using checkpoint::LayerKind;
+using checkpoint::ModelConfig;
+
+// Files have both layer_types and the interval: one in which they disagree is broken.
+void check_interval(ConfigReader& reader, const ModelConfig& config) {
+  if (!reader.has("full_attention_interval")) return;
+  const int64_t interval =
+      reader.integer("full_attention_interval", std::nullopt, checkpoint::kLayers);
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    const bool full = config.layer_kinds[static_cast<size_t>(i)] == LayerKind::kFullAttention;
+    if (full == ((i + 1) % interval == 0)) continue;
+    reader.fail("full_attention_interval",
+                fmt::format("which contradicts layer_types at layer {}", i));
+    return;
   }
+}
+
+// The weights of the chosen experts always sum to one, whatever norm_topk_prob says.
+void read_experts_everywhere(ConfigReader& reader, ModelConfig& config) {
+  config.is_moe_layer.assign(static_cast<size_t>(config.num_layers), true);
+  const std::string_view count = reader.spelling("num_experts", "num_local_experts");
+  config.moe = read_experts(
+      reader,
+      {.count = {count}, .per_token = {"num_experts_per_tok"}, .width = {"moe_intermediate_size"}});
+  config.moe->shared_intermediate_size =
+      reader.integer("shared_expert_intermediate_size", std::nullopt, {0, checkpoint::kWidth.high});
+  config.moe->gated_shared_expert = true;
+}
+
+void read_config(ConfigReader& reader, ModelConfig& config) {
+  read_gated_hybrid(reader, config);
+  check_interval(reader, config);
+  if (config.architecture.starts_with("Qwen3_5Moe")) read_experts_everywhere(reader, config);
+}
+
+std::unique_ptr<const Model> create(const ModelConfig& config) {
   const bool has_vision = config.architecture.ends_with("ForConditionalGeneration");
   return make_decoder(config,
                       {.hub_prefix = has_vision ? "model.language_model." : "model.",
                        .norm_offset = 1,
                        .ignored_prefixes = {"mtp.", "model.visual.", "visual."}},
-                      std::move(layers));
+                      gated_hybrid_layers(config));
+}
+
+}  // namespace
+
+Family qwen3_5() {
+  return {.name = "Qwen3.5",
+          .architectures = {"Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration",
+                            "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"},
+          .read_config = read_config,
+          .create = create};
 }
 
 }  // namespace heddle::models

@@ -1,35 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/qwen3_moe/qwen3_moe.h"
-
-#include <utility>
-
-#include "models/layers/attention.h"
+// Qwen3-MoE: the attention of Qwen3 and a mixture of experts in place of the MLP, without a shared
+// expert. "Qwen3 Technical Report", arXiv:2505.09388.
+#include "models/family.h"
 #include "models/layers/decoder.h"
-#include "models/layers/sparse_moe.h"
-#include "models/layers/swiglu_mlp.h"
+#include "models/layers/expert_config.h"
+#include "models/layers/transformer_layers.h"
 
 namespace heddle::models {
 
-Result<std::unique_ptr<const Model>> create_qwen3_moe(const checkpoint::ModelConfig& config) {
-  HEDDLE_RETURN_IF_ERROR(
-      check_features(config, {.family = "Qwen3-MoE", .attention_bias = true, .experts = true}));
+namespace {
+
+void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+  config.attention_bias = reader.boolean("attention_bias", false);
+  require_qk_norm(reader, config);
+  const std::string_view count = reader.spelling("num_experts", "num_local_experts");
+  read_stepped_experts(
+      reader, config,
+      {.count = {count}, .per_token = {"num_experts_per_tok"}, .width = {"moe_intermediate_size"}});
+  if (config.moe) config.moe->normalize_top_k = reader.boolean("norm_topk_prob", false);
+}
+
+std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
   AttentionOptions attention = attention_options(config);
   attention.qk_norm = true;
   attention.qkv_bias = config.attention_bias;
   attention.output_bias = config.attention_bias;
+  return make_decoder(config, {}, transformer_layers(config, attention));
+}
 
-  std::vector<DecoderLayer> layers;
-  for (size_t i = 0; i < static_cast<size_t>(config.num_layers); ++i) {
-    DecoderLayer layer{.mixer = std::make_unique<Attention>(attention), .feed_forward = nullptr};
-    if (config.is_moe_layer[i]) {
-      layer.feed_forward = std::make_unique<SparseMoe>(config.hidden_size, *config.moe);
-    } else {
-      layer.feed_forward =
-          std::make_unique<SwigluMlp>(config.hidden_size, config.intermediate_size);
-    }
-    layers.push_back(std::move(layer));
-  }
-  return make_decoder(config, {}, std::move(layers));
+}  // namespace
+
+Family qwen3_moe() {
+  return {.name = "Qwen3-MoE",
+          .architectures = {"Qwen3MoeForCausalLM"},
+          .read_config = read_config,
+          .create = create};
 }
 
 }  // namespace heddle::models

@@ -1,47 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/qwen3_next/qwen3_next.h"
-
-#include <utility>
-
-#include "models/layers/attention.h"
+// Qwen3-Next: a hybrid of gated delta networks and gated attention (layers/gated_hybrid.h); all
+// feed-forward blocks are mixtures of experts with a shared one, unless the config says otherwise.
+//
+// All norms but the one inside the delta network are zero-centred: loaded as 1 + w.
+#include "checkpoint/config_ranges.h"
+#include "models/family.h"
 #include "models/layers/decoder.h"
-#include "models/layers/gated_delta_net.h"
-#include "models/layers/sparse_moe.h"
-#include "models/layers/swiglu_mlp.h"
+#include "models/layers/expert_config.h"
+#include "models/layers/gated_hybrid.h"
 
 namespace heddle::models {
 
-Result<std::unique_ptr<const Model>> create_qwen3_next(const checkpoint::ModelConfig& config) {
-  HEDDLE_RETURN_IF_ERROR(
-      check_features(config, {.family = "Qwen3-Next", .linear_attention = true, .experts = true}));
-  if (!config.attention_output_gate) {
-    return unimplemented(
-        "config.json: attn_output_gate is false; Qwen3-Next is served with the gate");
-  }
-  AttentionOptions attention = attention_options(config);
-  attention.qk_norm = true;
-  attention.qk_norm_offset = 1;
-  attention.output_gate = true;
+namespace {
 
-  std::vector<DecoderLayer> layers;
-  for (size_t i = 0; i < static_cast<size_t>(config.num_layers); ++i) {
-    DecoderLayer layer;
-    if (config.layer_kinds[i] == checkpoint::LayerKind::kLinearAttention) {
-      layer.mixer = std::make_unique<GatedDeltaNet>(*config.linear_attention, config.hidden_size,
-                                                    config.rms_norm_eps);
-    } else {
-      layer.mixer = std::make_unique<Attention>(attention);
-    }
-    if (config.is_moe_layer[i]) {
-      layer.feed_forward = std::make_unique<SparseMoe>(config.hidden_size, *config.moe);
-    } else {
-      layer.feed_forward =
-          std::make_unique<SwigluMlp>(config.hidden_size, config.intermediate_size);
-    }
-    layers.push_back(std::move(layer));
-  }
+void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+  read_gated_hybrid(reader, config);
+  const std::string_view count = reader.spelling("num_experts", "num_local_experts");
+  read_stepped_experts(reader, config,
+                       {.count = {count, 512},
+                        .per_token = {"num_experts_per_tok", 10},
+                        .width = {"moe_intermediate_size", 512}});
+  const int64_t shared =
+      reader.integer("shared_expert_intermediate_size", 512, {0, checkpoint::kWidth.high});
+  if (!config.moe) return;
+  config.moe->shared_intermediate_size = shared;
+  config.moe->gated_shared_expert = true;
+  config.moe->normalize_top_k = reader.boolean("norm_topk_prob", true);
+}
+
+std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
   // The multi-token-prediction head drafts; a plain pass has no use for it.
-  return make_decoder(config, {.norm_offset = 1, .ignored_prefixes = {"mtp."}}, std::move(layers));
+  return make_decoder(config, {.norm_offset = 1, .ignored_prefixes = {"mtp."}},
+                      gated_hybrid_layers(config));
+}
+
+}  // namespace
+
+Family qwen3_next() {
+  return {.name = "Qwen3-Next",
+          .architectures = {"Qwen3NextForCausalLM"},
+          .read_config = read_config,
+          .create = create};
 }
 
 }  // namespace heddle::models

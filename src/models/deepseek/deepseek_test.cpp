@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "models/small_config.h"
+
+namespace heddle::models {
+namespace {
+
+using checkpoint::ModelConfig;
+using nlohmann::json;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::parse;
+using testing::refusal;
+
+json deepseek(int version) {
+  json config =
+      testing::small_config(version == 2 ? "DeepseekV2ForCausalLM" : "DeepseekV3ForCausalLM",
+                            {{"hidden_size", 66},
+                             {"num_hidden_layers", 6},
+                             {"num_key_value_heads", 4},
+                             {"kv_lora_rank", 32},
+                             {"qk_nope_head_dim", 16},
+                             {"qk_rope_head_dim", 8},
+                             {"v_head_dim", 12},
+                             {"moe_intermediate_size", 32}});
+  config.update(json::parse(R"({
+    "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3, "n_group": 4,
+    "topk_group": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5})"));
+  return config;
+}
+
+TEST(DeepSeek, ReadsV3) {
+  json text = deepseek(3);
+  text["q_lora_rank"] = 24;
+  text["num_nextn_predict_layers"] = 1;
+  const ModelConfig config = parse(text);
+  ASSERT_TRUE(config.latent_attention && config.moe && config.moe->router);
+  EXPECT_EQ(config.head_dim, 8) << "what positions rotate";
+  EXPECT_EQ(config.latent_attention->q_lora_rank, 24);
+  EXPECT_EQ(config.latent_attention->kv_lora_rank, 32);
+  EXPECT_EQ(config.latent_attention->v_head_dim, 12);
+  EXPECT_TRUE(config.latent_attention->rotates);
+  EXPECT_TRUE(config.latent_attention->rope_interleave);
+  EXPECT_EQ(config.num_nextn_predict_layers, 1);
+  EXPECT_THAT(config.is_moe_layer, ElementsAre(false, true, true, true, true, true));
+  EXPECT_EQ(config.intermediate_size, 96);
+  EXPECT_EQ(config.moe->shared_intermediate_size, 64) << "one expert of both widths";
+  EXPECT_TRUE(config.moe->normalize_top_k);
+  EXPECT_TRUE(config.moe->router->sigmoid);
+  EXPECT_TRUE(config.moe->router->corrected);
+  EXPECT_EQ(config.moe->router->num_groups, 4);
+  EXPECT_EQ(config.moe->router->groups_kept, 2);
+  EXPECT_EQ(config.moe->router->scale, 2.5);
+}
+
+TEST(DeepSeek, ReadsV2WithAndWithoutGroups) {
+  json text = deepseek(2);
+  text["q_lora_rank"] = nullptr;
+  text["topk_method"] = "group_limited_greedy";
+  text["moe_layer_freq"] = 2;
+  ModelConfig config = parse(text);
+  EXPECT_EQ(config.latent_attention->q_lora_rank, 0);
+  EXPECT_THAT(config.is_moe_layer, ElementsAre(false, false, true, false, true, false));
+  EXPECT_FALSE(config.moe->router->sigmoid);
+  EXPECT_FALSE(config.moe->router->corrected);
+  EXPECT_EQ(config.moe->router->num_groups, 4);
+  EXPECT_FALSE(config.moe->normalize_top_k);
+  EXPECT_EQ(config.moe->router->scale, 2.5);
+  text["topk_method"] = "greedy";
+  text["norm_topk_prob"] = true;
+  config = parse(text);
+  EXPECT_EQ(config.moe->router->num_groups, 1) << "whatever n_group says";
+  EXPECT_TRUE(config.moe->normalize_top_k);
+  EXPECT_EQ(config.moe->router->scale, 1.0) << "the original scales only what it leaves as it is";
+  text.erase("n_routed_experts");
+  EXPECT_EQ(parse(text).num_moe_layers(), 0);
+}
+
+TEST(DeepSeek, MayHaveExpertsInNoLayer) {
+  json config = deepseek(3);
+  config["first_k_dense_replace"] = 6;
+  EXPECT_FALSE(parse(config).moe.has_value());
+  EXPECT_EQ(parse(config).intermediate_size, 96);
+}
+
+TEST(DeepSeek, KeepsOneRowPerTokenAndLayer) {
+  const CacheNeeds needs = testing::model_of(deepseek(3))->cache_needs();
+  EXPECT_EQ(needs.num_kv_layers, 6);
+  EXPECT_EQ(needs.num_kv_heads, 1);
+  EXPECT_EQ(needs.head_dim, 40);
+  EXPECT_EQ(needs.kv_value_dim, 0);
+  EXPECT_THAT(needs.kv_windows, Each(0));
+  EXPECT_EQ(needs.num_state_layers, 0);
+}
+
+TEST(DeepSeek, LeavesTheLayersThatDraftToOthers) {
+  json config = deepseek(3);
+  config["num_nextn_predict_layers"] = 2;
+  EXPECT_THAT(testing::model_of(config)->ignored_prefixes(),
+              ElementsAre("model.layers.6.", "model.layers.7."));
+}
+
+// DeepSeek-V2 has no published file here; its sizes are in the report (arXiv:2405.04434).
+TEST(DeepSeek, CountsTheParametersOfV2) {
+  const auto model = testing::model_of(
+      testing::small_config("DeepseekV2ForCausalLM", {{"vocab_size", 102400},
+                                                      {"hidden_size", 5120},
+                                                      {"intermediate_size", 12288},
+                                                      {"num_hidden_layers", 60},
+                                                      {"num_attention_heads", 128},
+                                                      {"num_key_value_heads", 128},
+                                                      {"q_lora_rank", 1536},
+                                                      {"kv_lora_rank", 512},
+                                                      {"qk_nope_head_dim", 128},
+                                                      {"qk_rope_head_dim", 64},
+                                                      {"v_head_dim", 128},
+                                                      {"moe_intermediate_size", 1536},
+                                                      {"n_routed_experts", 160},
+                                                      {"n_shared_experts", 2},
+                                                      {"num_experts_per_tok", 6},
+                                                      {"first_k_dense_replace", 1},
+                                                      {"n_group", 8},
+                                                      {"topk_group", 3},
+                                                      {"topk_method", "group_limited_greedy"}}));
+  int64_t total = 0;
+  for (const auto& spec : model->weight_specs()) total += spec.shape.num_elements();
+  EXPECT_EQ(total, 235'741'434'880);
+}
+
+TEST(DeepSeek, NamesWhatIsWrongOrNotServed) {
+  struct Bad {
+    int version;
+    const char* key;
+    json value;
+    const char* message;
+  };
+
+  const std::vector<Bad> cases = {
+      {3, "kv_lora_rank", nullptr, "kv_lora_rank is missing"},
+      {3, "qk_rope_head_dim", 7, "rotates 7 elements"},
+      {3, "n_group", 3, "n_group is 3, which does not divide 8 experts"},
+      {3, "topk_group", 5, "topk_group is 5, more than n_group = 4"},
+      {3, "topk_group", 1, "topk_group is 1, whose groups have fewer than 3 experts"},
+      {3, "num_experts_per_tok", 9, "num_experts_per_tok is 9, more than n_routed_experts = 8"},
+      {3, "topk_method", "greedy", "topk_method is \"greedy\"; DeepSeek-V3 has"},
+      {3, "scoring_func", "softmax", "scoring_func is \"softmax\"; DeepSeek-V3 has"},
+      {2, "topk_method", "noaux_tc", "topk_method is \"noaux_tc\"; served are"},
+      {2, "scoring_func", "sigmoid", "scoring_func is \"sigmoid\"; DeepSeek-V2 has"},
+      {2, "first_k_dense_replace", 7, "first_k_dense_replace is 7, outside 0 to 6"},
+      {3, "attention_bias", true, "attention_bias is true; DeepSeek is served without it"},
+      {3, "index_topk", 2048, "index_topk is 2048; DeepSeek is served without it"},
+      {3, "swiglu_limit", 10, "swiglu_limit is 10; DeepSeek is served without it"},
+      {2,
+       "quantization_config",
+       {{"quant_method", "unheard_of"}},
+       "quant_method is \"unheard_of\""}};
+  for (const Bad& bad : cases) {
+    json config = deepseek(bad.version);
+    config[bad.key] = bad.value;
+    EXPECT_THAT(refusal(config).message(), HasSubstr(bad.message));
+  }
+}
+
+}  // namespace
+}  // namespace heddle::models

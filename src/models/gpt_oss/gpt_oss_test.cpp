@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "models/small_config.h"
+
+namespace heddle::models {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::model_of;
+using testing::parse;
+using testing::refusal;
+using testing::small_config;
+using testing::windows_of;
+
+json experts(const json& changes = json::object()) {
+  json config =
+      small_config("GptOssForCausalLM", {{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
+  config.update(changes);
+  return config;
+}
+
+TEST(GptOss, FillsInWhatItsFilesLeaveOut) {
+  EXPECT_THAT(windows_of(experts()), ElementsAre(128, 0, 128, 0));
+  const checkpoint::ModelConfig config = parse(experts());
+  EXPECT_TRUE(config.attention_bias);
+  EXPECT_EQ(config.num_moe_layers(), 4);
+  ASSERT_TRUE(config.moe && config.moe->clamped_swiglu);
+  EXPECT_EQ(config.moe->num_experts, 4);
+  EXPECT_EQ(config.moe->intermediate_size, 96);  // intermediate_size is an expert's
+  EXPECT_TRUE(config.moe->normalize_top_k);
+  EXPECT_EQ(config.moe->clamped_swiglu->limit, 7.0);
+  EXPECT_EQ(config.moe->clamped_swiglu->alpha, 1.702);
+}
+
+TEST(GptOss, ReadsWhatTheySay) {
+  const checkpoint::ModelConfig config =
+      parse(experts({{"swiglu_limit", 5}, {"sliding_window", 16}, {"attention_bias", false}}));
+  EXPECT_EQ(config.moe->clamped_swiglu->limit, 5.0);
+  EXPECT_EQ(config.sliding_window, 16);
+  EXPECT_FALSE(config.attention_bias);
+}
+
+TEST(GptOss, KeepsKeysAndValuesInEveryLayer) {
+  const CacheNeeds needs =
+      model_of(experts({{"head_dim", 16}, {"sliding_window", 16}}))->cache_needs();
+  EXPECT_EQ(needs.num_kv_layers, 4);
+  EXPECT_EQ(needs.num_kv_heads, 2);
+  EXPECT_EQ(needs.head_dim, 16);
+  EXPECT_THAT(needs.kv_windows, ElementsAre(16, 0, 16, 0));
+}
+
+TEST(GptOss, NamesWhatIsWrong) {
+  EXPECT_THAT(refusal(experts({{"num_experts_per_tok", 5}})).message(),
+              HasSubstr("num_experts_per_tok is 5, more than num_local_experts = 4"));
+  EXPECT_THAT(refusal(experts({{"num_local_experts", 0}})).message(),
+              HasSubstr("num_local_experts is 0, outside 1 to"));
+  EXPECT_THAT(refusal(small_config("GptOssForCausalLM")).message(),
+              HasSubstr("num_local_experts is missing"));
+}
+
+}  // namespace
+}  // namespace heddle::models

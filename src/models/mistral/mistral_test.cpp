@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "models/small_config.h"
+
+namespace heddle::models {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::refusal;
+using testing::small_config;
+using testing::windows_of;
+
+constexpr std::string_view kArchitecture = "MistralForCausalLM";
+
+TEST(Mistral, SlidesInEveryLayerWhereTheWindowIsANumber) {
+  json config = small_config(kArchitecture);
+  EXPECT_THAT(windows_of(config), ElementsAre(0, 0, 0, 0));
+  config["sliding_window"] = nullptr;
+  EXPECT_THAT(windows_of(config), ElementsAre(0, 0, 0, 0));
+  config["sliding_window"] = 24;
+  EXPECT_THAT(windows_of(config), ElementsAre(24, 24, 24, 24));
+  EXPECT_THAT(testing::model_of(config)->cache_needs().kv_windows, ElementsAre(24, 24, 24, 24));
+  config["layer_types"] = {"sliding_attention", "full_attention", "full_attention",
+                           "sliding_attention"};
+  EXPECT_THAT(windows_of(config), ElementsAre(24, 0, 0, 24));
+  config["sliding_window"] = nullptr;
+  EXPECT_THAT(refusal(config).message(), HasSubstr("sliding_window is missing"));
+}
+
+TEST(Mistral, NamesTheKeyItDoesNotServe) {
+  const auto message = [](const json& changes) {
+    return refusal(small_config(kArchitecture, changes)).message();
+  };
+  EXPECT_THAT(message({{"attention_bias", true}}),
+              HasSubstr("attention_bias is true; Mistral is served without it"));
+  EXPECT_THAT(message({{"use_sliding_window", false}, {"sliding_window", 24}}),
+              HasSubstr("use_sliding_window is false, but sliding_window is set: remove the one"));
+  EXPECT_THAT(message({{"use_sliding_window", true}}),
+              HasSubstr("use_sliding_window is true; Mistral is served without it"));
+}
+
+}  // namespace
+}  // namespace heddle::models

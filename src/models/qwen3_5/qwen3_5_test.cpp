@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "models/small_config.h"
+
+namespace heddle::models {
+namespace {
+
+using checkpoint::LayerKind;
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::model_of;
+using testing::parse;
+using testing::refusal;
+using testing::small_config;
+using ::testing::StartsWith;
+
+json experts(std::string_view architecture, const json& changes = json::object()) {
+  json config = small_config(architecture, {{"num_experts", 8},
+                                            {"num_experts_per_tok", 2},
+                                            {"moe_intermediate_size", 32},
+                                            {"shared_expert_intermediate_size", 48}});
+  config.update(changes);
+  return config;
+}
+
+TEST(Qwen35, KeepsWhatItsLayersNeed) {
+  const CacheNeeds needs =
+      model_of(small_config("Qwen3_5ForCausalLM", {{"num_hidden_layers", 8},
+                                                   {"linear_num_key_heads", 2},
+                                                   {"linear_num_value_heads", 6},
+                                                   {"linear_key_head_dim", 16},
+                                                   {"linear_value_head_dim", 32}}))
+          ->cache_needs();
+  EXPECT_EQ(needs.num_state_layers, 6);
+  EXPECT_EQ(needs.conv_channels, 2 * 2 * 16 + 6 * 32);
+  EXPECT_EQ(needs.num_value_heads, 6);
+  EXPECT_THAT(needs.kv_windows, ElementsAre(0, 0));
+}
+
+TEST(Qwen35, ReadsAMultimodalConfiguration) {
+  const std::string_view architecture = "Qwen3_5MoeForConditionalGeneration";
+  json config = {{"architectures", {architecture}},
+                 {"tie_word_embeddings", true},
+                 {"vision_config", {{"hidden_size", 7}}},
+                 {"text_config", experts(architecture)}};
+  json& text = config["text_config"];
+  text["full_attention_interval"] = 2;
+  text["norm_topk_prob"] = false;  // not a key of this family: its weights always sum to one
+  const checkpoint::ModelConfig parsed = parse(config);
+  EXPECT_EQ(parsed.hidden_size, 64);
+  EXPECT_TRUE(parsed.tie_word_embeddings);
+  EXPECT_TRUE(parsed.moe->normalize_top_k);
+  EXPECT_EQ(parsed.moe->shared_intermediate_size, 48);
+  EXPECT_EQ(parsed.num_layers_of(LayerKind::kLinearAttention), 2);
+  text["layer_types"] = {"linear_attention", "full_attention", "full_attention",
+                         "linear_attention"};
+  EXPECT_THAT(refusal(config).message(),
+              HasSubstr("full_attention_interval is 2, which contradicts layer_types at layer 2"));
+}
+
+TEST(Qwen35, FindsItsLanguageModelInsideAMultimodalCheckpoint) {
+  const auto model = model_of(experts("Qwen3_5MoeForConditionalGeneration"));
+  for (const std::string& name : testing::hub_names(*model)) {
+    EXPECT_THAT(name, StartsWith(name == "lm_head.weight" ? "lm_head." : "model.language_model."));
+  }
+  EXPECT_THAT(model->ignored_prefixes(), ElementsAre("mtp.", "model.visual.", "visual."));
+}
+
+TEST(Qwen35, ServesFourArchitectures) {
+  for (const std::string head : {"ForCausalLM", "ForConditionalGeneration"}) {
+    EXPECT_EQ(parse(small_config("Qwen3_5" + head)).num_moe_layers(), 0);
+    EXPECT_EQ(parse(experts("Qwen3_5Moe" + head)).num_moe_layers(), 4);
+  }
+}
+
+TEST(Qwen35, NamesTheKeyItDoesNotServe) {
+  EXPECT_THAT(refusal(experts("Qwen3_5ForCausalLM")).message(),
+              HasSubstr("num_experts is 8; Qwen3.5 is served without it"));
+  EXPECT_THAT(refusal(small_config("Qwen3_5ForCausalLM", {{"attn_output_gate", false}})).message(),
+              HasSubstr("attn_output_gate is false; Qwen3.5 is served with the gate"));
+  EXPECT_THAT(refusal(experts("Qwen3_5MoeForCausalLM", {{"mlp_only_layers", {0}}})).message(),
+              HasSubstr("mlp_only_layers is [0]; Qwen3.5 is served without it"));
+  EXPECT_THAT(refusal(small_config("Qwen3_5MoeForCausalLM")).message(),
+              HasSubstr("num_experts is missing"));
+}
+
+}  // namespace
+}  // namespace heddle::models

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fstream>
+
+#include <gmock/gmock.h>
+
+#include "models/small_config.h"
+#include "support/test_data.h"
+
+namespace heddle::models {
+namespace {
+
+using checkpoint::LayerKind;
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::parse;
+using testing::refusal;
+
+constexpr LayerKind kL = LayerKind::kLinearAttention;
+constexpr LayerKind kF = LayerKind::kFullAttention;
+
+json hybrid(const json& changes = json::object()) {
+  json config = testing::small_config("Qwen3NextForCausalLM", {{"head_dim", 32},
+                                                               {"linear_num_key_heads", 2},
+                                                               {"linear_num_value_heads", 4},
+                                                               {"num_experts", 8},
+                                                               {"num_experts_per_tok", 3},
+                                                               {"moe_intermediate_size", 32}});
+  config.update(changes);
+  return config;
+}
+
+TEST(Qwen3Next, FillsInItsDefaults) {
+  const checkpoint::ModelConfig config = parse(hybrid());
+  EXPECT_THAT(config.layer_kinds, ElementsAre(kL, kL, kL, kF));
+  EXPECT_THAT(config.is_moe_layer, ElementsAre(true, true, true, true));
+  ASSERT_TRUE(config.linear_attention && config.moe);
+  EXPECT_EQ(config.linear_attention->value_width(), 4 * 128);
+  EXPECT_EQ(config.linear_attention->conv_kernel, 4);
+  EXPECT_EQ(config.moe->num_experts_per_token, 3);
+  EXPECT_EQ(config.moe->shared_intermediate_size, 512);
+  EXPECT_TRUE(config.moe->gated_shared_expert);
+  EXPECT_TRUE(config.moe->normalize_top_k);
+  EXPECT_EQ(config.rope.partial_rotary_factor, 0.25);
+  EXPECT_EQ(config.intermediate_size, 0);  // no dense layer
+  json bare = hybrid();
+  for (const char* key : {"linear_num_key_heads", "linear_num_value_heads", "num_experts",
+                          "num_experts_per_tok", "moe_intermediate_size"}) {
+    bare.erase(key);
+  }
+  const checkpoint::ModelConfig defaults = parse(bare);
+  EXPECT_EQ(defaults.moe->num_experts, 512);
+  EXPECT_EQ(defaults.moe->num_experts_per_token, 10);
+  EXPECT_EQ(defaults.moe->intermediate_size, 512);
+  EXPECT_EQ(defaults.linear_attention->num_key_heads, 16);
+  EXPECT_EQ(defaults.linear_attention->num_value_heads, 32);
+}
+
+TEST(Qwen3Next, LetsLayerTypesOverruleTheInterval) {
+  const checkpoint::ModelConfig config =
+      parse(hybrid({{"full_attention_interval", 4},
+                    {"layer_types",
+                     {"full_attention", "full_attention", "linear_attention", "full_attention"}}}));
+  EXPECT_THAT(config.layer_kinds, ElementsAre(kF, kF, kL, kF));
+  EXPECT_THAT(parse(hybrid({{"full_attention_interval", 2}})).layer_kinds,
+              ElementsAre(kL, kF, kL, kF));
+}
+
+TEST(Qwen3Next, KnowsWhichLayersAreDense) {
+  const checkpoint::ModelConfig config =
+      parse(hybrid({{"mlp_only_layers", {1}}, {"decoder_sparse_step", 2}}));
+  EXPECT_THAT(config.is_moe_layer, ElementsAre(false, false, false, true));
+  EXPECT_EQ(config.intermediate_size, 96);
+  const checkpoint::ModelConfig dense = parse(hybrid({{"num_experts", 0}}));
+  EXPECT_FALSE(dense.moe.has_value());
+  EXPECT_EQ(dense.num_moe_layers(), 0);
+}
+
+TEST(Qwen3Next, KeepsWhatItsLayersNeed) {
+  const auto config = load_config(heddle::testing::repository_path("models/heddle-tiny"));
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->vocab_size, 1536);
+  EXPECT_EQ(config->dtype, DType::kBf16);
+  EXPECT_EQ(config->rope.theta, 100000);
+  EXPECT_EQ(config->moe->num_experts, 16);
+  const CacheNeeds needs = create_model(*config)->cache_needs();
+  EXPECT_EQ(needs.num_kv_layers, 2);
+  EXPECT_EQ(needs.num_state_layers, 6);
+  EXPECT_EQ(needs.conv_channels, 2 * 2 * 128 + 4 * 128);
+}
+
+TEST(Qwen3Next, ReadsThePublishedConfiguration) {
+  HEDDLE_SHARED_PATH_OR_SKIP(path, "data/configs/Qwen--Qwen3-Next-80B-A3B-Thinking_config.json");
+  std::ifstream file(path);
+  const checkpoint::ModelConfig config = parse(json::parse(file));
+  EXPECT_EQ(config.num_layers_of(kL), 36);
+  EXPECT_EQ(config.num_layers_of(kF), 12);
+  EXPECT_EQ(config.num_moe_layers(), 48);
+  EXPECT_EQ(rotary_width(config.rope, config.head_dim), 64);
+  EXPECT_EQ(config.moe->num_experts, 512);
+  EXPECT_EQ(config.linear_attention->key_width(), 2048);
+}
+
+TEST(Qwen3Next, NamesKeyAndValueOfWhatIsWrongOrNotServed) {
+  const std::vector<std::pair<json, const char*>> cases = {
+      {{{"head_dim", 30}}, "rotates 7 elements; an even number"},
+      {{{"linear_num_key_heads", 0}}, "linear_num_key_heads is 0"},
+      {{{"linear_num_value_heads", 3}}, "linear_num_value_heads is 3, not a multiple"},
+      {{{"linear_conv_kernel_dim", 0}}, "linear_conv_kernel_dim is 0"},
+      {{{"num_experts", -1}}, "num_experts is -1"},
+      {{{"num_experts_per_tok", 9}}, "num_experts_per_tok is 9, more than num_experts = 8"},
+      {{{"num_experts_per_tok", 0}}, "num_experts_per_tok is 0"},
+      {{{"moe_intermediate_size", 0}}, "moe_intermediate_size is 0"},
+      {{{"norm_topk_prob", 1}}, "norm_topk_prob is 1, not true or false"},
+      {{{"mlp_only_layers", {4}}}, "mlp_only_layers is 4, outside 0 to 3"},
+      {{{"decoder_sparse_step", 0}}, "decoder_sparse_step is 0"},
+      {{{"full_attention_interval", 0}}, "full_attention_interval is 0"},
+      {{{"layer_types", {"sliding_attention", "a", "b", "c"}}},
+       "Qwen3-Next is served with \"linear_attention\" and \"full_attention\""},
+      {{{"output_gate_type", "sigmoid"}}, "output_gate_type is \"sigmoid\"; only \"silu\""},
+      {{{"attn_output_gate", false}},
+       "attn_output_gate is false; Qwen3-Next is served with the gate"},
+      {{{"attention_bias", true}}, "attention_bias is true; Qwen3-Next is served without it"}};
+  for (const auto& [changes, message] : cases) {
+    EXPECT_THAT(refusal(hybrid(changes)).message(), HasSubstr(message));
+  }
+}
+
+}  // namespace
+}  // namespace heddle::models
