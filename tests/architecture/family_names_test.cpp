@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "architecture/family_names.h"
+
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/test_data.h"
+
+namespace heddle::architecture {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(FamilyNames, StandOnlyInTheirFolderAndInTheRegistry) {
+  const std::vector<OtherMeaning> other_meanings = {
+      // A kind of rotary embedding that config.json asks for by this name, whatever the family.
+      {"src/checkpoint/rope_config", "llama3"},
+      {"src/checkpoint/rope_config", "kLlama3"},
+      // Classes of tokenizers, which models of many families name.
+      {"src/tokenizer/", "Qwen2Tokenizer"},
+      {"src/tokenizer/", "kQwen2Pattern"},
+      {"src/tokenizer/", "is_qwen2"},
+      // What other engines call the drafts that are exported for them.
+      {"src/checkpoint/nextn_layer.cpp", "DeepseekV32ForCausalLM"},
+      {"src/checkpoint/nextn_layer.cpp", "DeepseekV3ForCausalLMNextN"},
+      // Examples in the help.
+      {"tools/export_nextn.cpp", "DeepSeek-V3"},
+      {"tools/export_nextn.cpp", "Qwen3-Next"},
+      {"tools/verify.cpp", "tests/golden/qwen3_next"},
+  };
+  EXPECT_THAT(family_name_violations(heddle::testing::repository_path(""), other_meanings),
+              IsEmpty());
+}
+
+// A small repository of its own, gone with the test.
+class FamilyNamesTree : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    root_ = fs::path(::testing::TempDir()) / (std::string("heddle_families_") + test->name());
+    fs::remove_all(root_);
+    write("src/models/gpt_oss/gpt_oss.cpp", "Family gpt_oss() { return {\"GptOss\"}; }\n");
+    write("src/models/layers/attention.cpp", "int attention();\n");
+    write("src/models/registry.cpp", "#define FAMILIES(family) \\\n  family(gpt_oss)\n");
+  }
+
+  void TearDown() override { fs::remove_all(root_); }
+
+  void write(const fs::path& relative, const std::string& text) {
+    fs::create_directories((root_ / relative).parent_path());
+    std::ofstream(root_ / relative) << text;
+  }
+
+  [[nodiscard]] std::vector<std::string> violations(
+      const std::vector<OtherMeaning>& other_meanings = {}) const {
+    return family_name_violations(root_, other_meanings);
+  }
+
+ private:
+  fs::path root_;
+};
+
+TEST_F(FamilyNamesTree, MayStandInTheFolderTheRegistryCommentsAndTests) {
+  write("src/checkpoint/config.cpp", "// as gpt-oss says\nint x; /* gpt_oss\n gpt_oss */ int y;\n");
+  write("src/checkpoint/config_test.cpp", "auto x = \"GptOssForCausalLM\";\n");
+  EXPECT_THAT(violations(), IsEmpty());
+}
+
+TEST_F(FamilyNamesTree, MayBeginLikeEachOther) {
+  write("src/models/gpt_oss_next/gpt_oss_next.cpp", "Family gpt_oss_next();  \n");
+  write("src/models/registry.cpp", "family(gpt_oss) family(gpt_oss_next)\n");
+  EXPECT_THAT(violations(), IsEmpty());
+  write("src/models/gpt_oss_next/gpt_oss_next.cpp", "#include \"models/gpt_oss/moe.h\"\n");
+  EXPECT_THAT(violations(),
+              ElementsAre("src/models/gpt_oss_next/gpt_oss_next.cpp:1: names gpt_oss"));
+}
+
+TEST_F(FamilyNamesTree, AreReportedInAnySpellingWithFileAndLine) {
+  write("src/checkpoint/config.cpp",
+        "/* one\n two */ bool is_gpt_oss;\nauto a = \"http://x\", b = \"GptOssForCausalLM\";\n");
+  write("include/heddle/options.h", "enum { kGPTOSS };\n");
+  write("src/models/registry.cpp", "family(gpt_oss)\nif (gpt_oss) {}\n");
+  EXPECT_THAT(violations(), ElementsAre("include/heddle/options.h:1: names gpt_oss",
+                                        "src/checkpoint/config.cpp:2: names gpt_oss",
+                                        "src/checkpoint/config.cpp:3: names gpt_oss",
+                                        "src/models/registry.cpp:2: names gpt_oss"));
+}
+
+TEST_F(FamilyNamesTree, MayMeanSomethingElseInOneFile) {
+  write("tools/help.cpp", "\"heddle verify gpt-oss\"\n");
+  write("tools/other.cpp", "\"heddle verify gpt-oss\"\n");
+  EXPECT_THAT(violations({{"tools/help.cpp", "gpt-oss"}}),
+              ElementsAre("tools/other.cpp:1: names gpt_oss"));
+}
+
+TEST(WithoutComments, KnowsLiteralsAndKeepsLines) {
+  EXPECT_EQ(without_comments("a // b\nc /* d\ne */ f"), "a \nc \n f");
+  EXPECT_EQ(without_comments("\"// \\\" /*\" + '\"' // x"), "\"// \\\" /*\" + '\"' ");
+  EXPECT_EQ(without_comments("1'000; // y\n'/'"), "1'000; \n'/'");
+  EXPECT_EQ(without_comments("R\"x(\" // )\")x\"; // y"), "R\"x(\" // )\")x\"; ");
+  EXPECT_EQ(without_comments("/* open"), "");
+}
+
+}  // namespace
+}  // namespace heddle::architecture
