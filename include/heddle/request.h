@@ -60,7 +60,8 @@ struct Request {
   std::string tenant;           // whom `fair` charges
   std::string routing_key;      // `routing-key` groups by it
   double ttft_slo_seconds = 0;  // first token wanted within; 0: none
-  double deadline_seconds = 0;  // ends with an error after; 0: none
+  double deadline_seconds = 0;  // ends by then: with kAbort and the text so far, or with an error
+                                // if there is no token yet; 0: none
 
   // Caching (docs/hybrid-cache.md).
   std::string cache_namespace;           // only requests with the same one share tokens
@@ -71,7 +72,7 @@ struct Request {
 enum class FinishReason {
   kStop,    // end of sequence, a stop id or a stop text
   kLength,  // max_new_tokens, or the context is full
-  kAbort,   // cancelled
+  kAbort,   // cancelled, or out of time after its first token: then Finish::error says which limit
   kError,   // see Finish::error
 };
 

@@ -122,14 +122,17 @@ void EngineLoop::drop_steps() {
   forget_ended();
 }
 
-// Requests whose time is up, or whose place went to somebody more urgent.
+// Requests whose time is up, or whose place went to somebody more urgent. Who has begun to answer
+// keeps what was said; who has not is refused.
 void EngineLoop::take_dropped() {
   dropped_.clear();
   scheduler_->take_dropped(dropped_);
   for (scheduler::Dropped& dropped : dropped_) {
     const auto found = live_.find(dropped.sequence->id);
     if (found == live_.end()) continue;
-    finish(*found->second, {.reason = FinishReason::kError, .error = std::move(dropped.reason)});
+    const bool answering = dropped.sequence->num_output_tokens() > 0;
+    finish(*found->second, {.reason = answering ? FinishReason::kAbort : FinishReason::kError,
+                            .error = std::move(dropped.reason)});
   }
 }
 

@@ -87,7 +87,7 @@ void EngineMetrics::make_requests() {
                                 "Requests that were answered to their end, whatever that was.");
   aborted_ =
       registry_.counter({"heddle_requests_aborted_total", "sglang:num_aborted_requests_total"},
-                        "Requests that were cancelled.");
+                        "Requests that were cancelled or ran out of time.");
   for (size_t i = 0; i < kFinishes.size(); ++i) {
     finished_[i] =
         registry_.counter({"heddle_requests_finished_total"},
@@ -227,7 +227,7 @@ void EngineMetrics::on_finished(const request::Sequence& sequence, const Request
   const FinishReason reason = event.finish->reason;
   finished_[static_cast<size_t>(reason)].add();
   if (reason == FinishReason::kAbort) aborted_.add();
-  if (reason == FinishReason::kError) on_refused(event.finish->error);
+  if (!event.finish->error.ok()) on_refused(event.finish->error);
   prompt_tokens_.add(static_cast<double>(event.prompt_tokens));
   output_tokens_.add(static_cast<double>(event.completion_tokens));
   cached_tokens_.add(static_cast<double>(event.cached_tokens));

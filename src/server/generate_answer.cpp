@@ -91,7 +91,7 @@ class GenerateAdapter final : public ApiAdapter {
         finish["length"] = totals.completion_tokens;
         break;
       default:
-        finish["message"] = "Aborted";
+        finish["message"] = totals.finish->error.ok() ? "Aborted" : totals.finish->error.message();
         break;
     }
     return finish;

@@ -131,7 +131,9 @@ void Generation::on_event(size_t choice, RequestEvent event) {
     fail(error_from_status(event.finish->error, call_.id));
     return;
   }
-  if (last && event.finish->reason == FinishReason::kAbort && host_.draining) {
+  // Who ran out of time keeps its answer; an abort without a reason is the shutdown's.
+  if (last && event.finish->reason == FinishReason::kAbort && event.finish->error.ok() &&
+      host_.draining) {
     fail(shutting_down_error());
     return;
   }

@@ -248,10 +248,14 @@ class Play {
   // Whether it ended in a way that its scenario has in store for it.
   bool may_end_early(const Live& live) const {
     const StatusCode code = live.finish.error.code();
-    if (live.finish.reason == FinishReason::kAbort) return live.cancelled || live.cut_off;
+    if (live.finish.reason == FinishReason::kAbort) {
+      const bool late = scenario_.limits_time && code == StatusCode::kDeadlineExceeded;
+      return live.cancelled || live.cut_off || (late && !live.tokens.empty());
+    }
     if (live.finish.reason != FinishReason::kError) return false;
     return (live.cut_off && code == StatusCode::kDeviceLost) ||
-           (scenario_.limits_time && code == StatusCode::kDeadlineExceeded) ||
+           (scenario_.limits_time && code == StatusCode::kDeadlineExceeded &&
+            live.tokens.empty()) ||
            (scenario_.limits_queue && code == StatusCode::kResourceExhausted &&
             live.tokens.empty());
   }

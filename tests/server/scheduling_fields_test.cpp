@@ -3,6 +3,8 @@
 // of it.
 #include "server/scheduling_fields.h"
 
+#include <future>
+
 #include "server/fair_key.h"
 #include "server/server_fixture.h"
 
@@ -171,16 +173,90 @@ TEST_F(SchedulingFieldsTest, LimitsAreToldApart) {
   }
 }
 
-TEST_F(SchedulingFieldsTest, ALimitMetHalfWayEndsTheStream) {
+TEST_F(SchedulingFieldsTest, WhoRunsOutOfTimeHalfWayKeepsTheText) {
+  engine->script = [](const Request&) {
+    return answer_events({"Hel", "lo"},
+                         finish_of(FinishReason::kAbort, timed_out("running_timeout: too long")));
+  };
+  start();
+  const Reply chat = post("/v1/chat/completions", chat_body());
+  EXPECT_EQ(chat.status, 200);
+  EXPECT_EQ(chat.json()["choices"][0]["message"]["content"], "Hello");
+  EXPECT_EQ(chat.json()["choices"][0]["finish_reason"], "abort");
+  const Reply completion = post("/v1/completions", {{"prompt", "p"}});
+  EXPECT_EQ(completion.status, 200);
+  EXPECT_EQ(completion.json()["choices"][0]["text"], "Hello");
+  EXPECT_EQ(completion.json()["choices"][0]["finish_reason"], "abort");
+  const Reply native = post("/generate", {{"text", "p"}});
+  EXPECT_EQ(native.status, 200);
+  EXPECT_EQ(native.json()["text"], "Hello");
+  EXPECT_EQ(native.json()["meta_info"]["finish_reason"].dump(),
+            R"({"type":"abort","message":"running_timeout: too long"})");
+}
+
+TEST_F(SchedulingFieldsTest, AStreamThatRunsOutOfTimeEndsLikeOthersDo) {
+  engine->script = [](const Request&) {
+    return answer_events({"Hel", "lo"},
+                         finish_of(FinishReason::kAbort, timed_out("deadline_exceeded: late")));
+  };
+  start();
+  const auto last_chunk = [&](const char* path, Json body) {
+    body["stream"] = true;
+    const std::vector<std::string> events = post(path, body).events();
+    EXPECT_GE(events.size(), 3u);
+    EXPECT_EQ(events.back(), "[DONE]");
+    return Json::parse(events.end()[-2]);
+  };
+  EXPECT_EQ(last_chunk("/v1/chat/completions", chat_body())["choices"][0]["finish_reason"],
+            "abort");
+  EXPECT_EQ(last_chunk("/v1/completions", {{"prompt", "p"}})["choices"][0]["finish_reason"],
+            "abort");
+  const Json native = last_chunk("/generate", {{"text", "p"}});
+  EXPECT_EQ(native["text"], "Hello");
+  EXPECT_EQ(native["meta_info"]["finish_reason"]["type"], "abort");
+}
+
+TEST_F(SchedulingFieldsTest, WhoRunsOutOfTimeWhileTheServerStopsKeepsTheTextToo) {
+  engine->held = true;
+  engine->script = [](const Request&) {
+    return answer_events({"Hello"},
+                         finish_of(FinishReason::kAbort, timed_out("deadline_exceeded: late")));
+  };
+  start();
+  HttpClient client(server->port());
+  client.send_request("POST", "/v1/chat/completions", chat_body().dump());
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
+  auto aborted = std::async(std::launch::async, [this] { return server->shutdown(); });
+  ASSERT_TRUE(eventually([this] { return get("/health").status == 503; }));
+  engine->held = false;
+  const Reply reply = client.read_reply();
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.json()["choices"][0]["message"]["content"], "Hello");
+  EXPECT_EQ(aborted.get(), 0);
+}
+
+TEST_F(SchedulingFieldsTest, ALimitMetBeforeTheFirstTokenIsAnError) {
+  engine->script = [](const Request&) {
+    return answer_events({}, finish_of(FinishReason::kError, timed_out("running_timeout: late")));
+  };
+  start();
+  for (const bool stream : {false, true}) {
+    const Reply reply = post("/v1/chat/completions", chat_body({{"stream", stream}}));
+    EXPECT_EQ(reply.status, 503);
+    EXPECT_EQ(error_of(reply)["code"], "running_timeout");
+  }
+}
+
+TEST_F(SchedulingFieldsTest, AnErrorHalfWayIsTheLastEventOfTheStream) {
   engine->script = [](const Request&) {
     auto events = answer_events({"a"});
-    events[1].finish = finish_of(FinishReason::kError, timed_out("running_timeout: too long"));
+    events[1].finish = finish_of(FinishReason::kError, internal_error("broken"));
     return events;
   };
   start();
   const auto events = post("/v1/chat/completions", chat_body({{"stream", true}})).events();
   ASSERT_GE(events.size(), 2u);
-  EXPECT_EQ(Json::parse(events.end()[-2])["error"]["code"], "running_timeout");
+  EXPECT_EQ(Json::parse(events.end()[-2])["error"]["code"], "internal_error");
 }
 
 TEST(CacheNamespaceTest, DifferentPairsNeverMeet) {
