@@ -34,8 +34,9 @@ BatchSchedulerOptions server(int32_t max_running) {
 // A scheduler with its requests, and a device that answers at once.
 class Server {
  public:
-  explicit Server(const BatchSchedulerOptions& options)
-      : scheduler_(BatchScheduler::create(options, clock_).value()) {}
+  explicit Server(const BatchSchedulerOptions& options, double seconds_per_step = 0.02)
+      : scheduler_(BatchScheduler::create(options, clock_).value()),
+        seconds_per_step_(seconds_per_step) {}
 
   // A prompt of which the first `shared_tokens` are those of all others.
   void submit(int64_t prompt_tokens, int64_t shared_tokens, int64_t max_new_tokens) {
@@ -61,7 +62,7 @@ class Server {
       output_.tokens.push_back(
           {.sequence_id = sequence.sequence_id, .token = 1, .logprob = {}, .error = {}});
     }
-    clock_.advance_seconds(0.02);
+    clock_.advance_seconds(seconds_per_step_);
     const auto ran = std::chrono::steady_clock::now();
     scheduler_->complete(plan_, output_);
     const auto end = std::chrono::steady_clock::now();
@@ -76,25 +77,20 @@ class Server {
   std::vector<std::unique_ptr<request::Sequence>> sequences_;
   request::BatchPlan plan_;
   request::StepOutput output_;
+  double seconds_per_step_;
 };
 
-// 256 sequences decode, `waiting` others find every row taken or, with `rows_left`, no memory.
-void decode(benchmark::State& state, const char* policy, int64_t waiting, bool rows_left) {
-  constexpr int32_t kRunning = 256;
-  BatchSchedulerOptions options = server(rows_left ? 2 * kRunning : kRunning);
-  options.scheduling.policy = policy;
+constexpr int32_t kRunning = 256;
+
+// `kRunning` sequences decode in every step from now on.
+void fill_with_streams(Server& server) {
   constexpr int64_t kMaxNewTokens = 40'000;
-  Server server(options);
   for (int i = 0; i < kRunning; ++i) server.submit(100, 0, kMaxNewTokens);
   while (server.scheduler().stats().num_running < kRunning) server.step();
   for (int i = 0; i < 20; ++i) server.step();
-  // Those who wait without memory have a first among them who is too large for what is left.
-  for (int64_t i = 0; i < waiting; ++i) {
-    const bool blocks = rows_left && i == 0;
-    server.submit(blocks ? 15'900'000 : 300, blocks ? 0 : 32, 100);
-  }
-  for (int i = 0; i < 3; ++i) server.step();
-  HEDDLE_CHECK_EQ(server.scheduler().stats().num_running, kRunning);
+}
+
+void measure(benchmark::State& state, Server& server) {
   double least = std::numeric_limits<double>::infinity();
   for (auto _ : state) {
     const double seconds = server.step();
@@ -102,7 +98,39 @@ void decode(benchmark::State& state, const char* policy, int64_t waiting, bool r
     state.SetIterationTime(seconds);
   }
   state.counters["least_us"] = 1e6 * least;
+}
+
+// 256 sequences decode, `waiting` others, of which all but the last 268 tokens are the same, find
+// every row taken or, with `rows_left`, no memory.
+void decode(benchmark::State& state, const char* policy, int64_t waiting, bool rows_left,
+            int64_t shared_tokens) {
+  BatchSchedulerOptions options = server(rows_left ? 2 * kRunning : kRunning);
+  options.scheduling.policy = policy;
+  Server server(options);
+  fill_with_streams(server);
+  // Those who wait without memory have a first among them who is too large for what is left.
+  for (int64_t i = 0; i < waiting; ++i) {
+    const bool blocks = rows_left && i == 0;
+    server.submit(blocks ? 15'900'000 : shared_tokens + 268, blocks ? 0 : shared_tokens, 100);
+  }
+  for (int i = 0; i < 3; ++i) server.step();
   HEDDLE_CHECK_EQ(server.scheduler().stats().num_running, kRunning);
+  measure(state, server);
+  HEDDLE_CHECK_EQ(server.scheduler().stats().num_running, kRunning);
+}
+
+// 256 sequences decode while the first of 1000 prompts that share 32k tokens is computed in chunks
+// and the others wait for it.
+void follow(benchmark::State& state) {
+  BatchSchedulerOptions options = server(2 * kRunning);
+  options.chunked_prefill_tokens = 512;
+  Server server(options, 0.002);
+  fill_with_streams(server);
+  for (int i = 0; i < 1000; ++i) server.submit(32768 + 268, 32768, 100);
+  for (int i = 0; i < 3; ++i) server.step();
+  HEDDLE_CHECK_EQ(server.scheduler().stats().num_running, kRunning + 1);
+  measure(state, server);
+  HEDDLE_CHECK_EQ(server.scheduler().stats().num_running, kRunning + 1);
 }
 
 // The first pass over 128 waiting prompts of 512 tokens.
@@ -122,16 +150,20 @@ void settings(benchmark::internal::Benchmark* benchmark) {
   benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
 }
 
-BENCHMARK_CAPTURE(decode, nobody_waits, "fcfs", 0, false)->Apply(settings)->Iterations(3000);
-BENCHMARK_CAPTURE(decode, waiting_1000_rows_taken, "fcfs", 1000, false)
+BENCHMARK_CAPTURE(decode, nobody_waits, "fcfs", 0, false, 32)->Apply(settings)->Iterations(3000);
+BENCHMARK_CAPTURE(decode, waiting_1000_rows_taken, "fcfs", 1000, false, 32)
     ->Apply(settings)
     ->Iterations(3000);
-BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken, "fcfs", 1000, true)
+BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken, "fcfs", 1000, true, 32)
     ->Apply(settings)
     ->Iterations(3000);
-BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken_fair, "fair", 1000, true)
+BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken_fair, "fair", 1000, true, 32)
     ->Apply(settings)
     ->Iterations(3000);
+BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken_sharing_32k, "fcfs", 1000, true, 32768)
+    ->Apply(settings)
+    ->Iterations(3000);
+BENCHMARK(follow)->Apply(settings)->Iterations(50);
 BENCHMARK_CAPTURE(prefill, waiting_128_unique, 0)->Apply(settings)->Iterations(100);
 BENCHMARK_CAPTURE(prefill, waiting_128_sharing_400, 400)->Apply(settings)->Iterations(100);
 

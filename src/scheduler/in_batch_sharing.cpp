@@ -11,24 +11,18 @@ using request::Sequence;
 
 namespace {
 
-bool same_namespace(const Sequence& a, const Sequence& b) {
-  return a.request.cache_namespace == b.request.cache_namespace;
-}
-
 int64_t shared_tokens(const Sequence& a, const Sequence& b) {
-  if (!same_namespace(a, b)) return 0;
-  const auto [end, ignored] =
-      std::mismatch(a.tokens.begin(), a.tokens.end(), b.tokens.begin(), b.tokens.end());
-  return end - a.tokens.begin();
+  return a.request.cache_namespace == b.request.cache_namespace ? a.common_prefix(b) : 0;
 }
 
 bool before(const Sequence* a, const Sequence* b) {
   if (const auto order = a->request.cache_namespace <=> b->request.cache_namespace; order != 0) {
     return order < 0;
   }
-  const auto [left, right] =
-      std::mismatch(a->tokens.begin(), a->tokens.end(), b->tokens.begin(), b->tokens.end());
-  if (left != a->tokens.end() && right != b->tokens.end()) return *left < *right;
+  const auto shared = static_cast<size_t>(a->common_prefix(*b));
+  if (shared < std::min(a->tokens.size(), b->tokens.size())) {
+    return a->tokens[shared] < b->tokens[shared];
+  }
   if (a->tokens.size() != b->tokens.size()) return a->tokens.size() < b->tokens.size();
   return a->id < b->id;
 }

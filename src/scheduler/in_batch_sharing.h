@@ -13,7 +13,8 @@
 // Beyond the order, the scheduler may hold a follower back while its leader computes (waits_for()).
 //
 // Threading: thread-confined.
-// Cost: O(n log n) comparisons, each as long as what two prompts share; 4-byte moves on insertion.
+// Cost: O(n log n) comparisons of two prompts (Sequence::common_prefix(): their hashes, not their
+// tokens); 8-byte moves on insertion.
 #pragma once
 
 #include <cstdint>

@@ -168,12 +168,14 @@ TEST_F(InBatchSharingTest, AgreesWithComparingEverybodyWithEverybody) {
     std::vector<Waiting> entries;
     std::vector<const request::Sequence*> running;
     for (int i = 0; i < 40; ++i) {
-      // Forks at multiples of 10, two ways each: prompts share prefixes of all lengths.
+      // Forks at multiples of 10 or 90, two ways each: prompts share prefixes of all lengths,
+      // shorter and longer than what is hashed.
       std::vector<TokenId> prompt;
-      const size_t length = 1 + random() % 80;
+      const size_t fork = round % 2 == 0 ? 10 : 90;
+      const size_t length = 1 + random() % (8 * fork);
       TokenId branch = 0;
       for (size_t t = 0; t < length; ++t) {
-        if (t % 10 == 0) branch = static_cast<TokenId>(random() % 5 == 0);
+        if (t % fork == 0) branch = static_cast<TokenId>(random() % 5 == 0);
         prompt.push_back(branch);
       }
       Waiting entry = add(std::move(prompt), random() % 4 == 0 ? "other" : "",

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "request/prefix_hashes.h"
+
+#include <algorithm>
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "request/sequence.h"
+
+namespace heddle::request {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+
+int64_t by_reading(const Tokens& a, const Tokens& b) {
+  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+}
+
+int64_t by_hashes(const Tokens& a, const Tokens& b) {
+  return PrefixHashes(a).common_prefix(a, PrefixHashes(b), b);
+}
+
+TEST(PrefixHashesTest, FindsTheFirstTokenThatDiffersWhereverItIs) {
+  Tokens one;
+  for (TokenId token = 0; token < 300; ++token) one.push_back(token * 7);
+  for (size_t at = 0; at < one.size(); ++at) {
+    Tokens other = one;
+    other[at] = -1;
+    ASSERT_EQ(by_hashes(one, other), static_cast<int64_t>(at));
+    ASSERT_EQ(by_hashes(other, one), static_cast<int64_t>(at));
+  }
+}
+
+TEST(PrefixHashesTest, AgreesWithReadingBothPrompts) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 20'000; ++round) {
+    Tokens stem(random() % 400, 0);
+    for (TokenId& token : stem) token = static_cast<TokenId>(random() % 3);
+    Tokens one = stem;
+    Tokens other = stem;
+    if (random() % 4 == 0) one.resize(random() % (one.size() + 1));
+    for (Tokens* tokens : {&one, &other}) {
+      tokens->resize(tokens->size() + random() % 200, static_cast<TokenId>(random() % 2));
+    }
+    ASSERT_EQ(by_hashes(one, other), by_reading(one, other)) << round;
+  }
+}
+
+// A sequence that drew tokens shares what it drew as well, and its prompt is hashed once.
+TEST(PrefixHashesTest, WhatFollowsThePromptIsComparedItself) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 2000; ++round) {
+    const Tokens all(300, static_cast<TokenId>(random() % 2));
+    Sequence sequences[2] = {{0, {}, 0, {}}, {1, {}, 0, {}}};
+    for (Sequence& sequence : sequences) {
+      Request request;
+      request.prompt.assign(all.begin(), all.begin() + 1 + static_cast<int64_t>(random() % 200));
+      sequence = Sequence(0, std::move(request), 0, {});
+      sequence.tokens.insert(sequence.tokens.end(), random() % 100, all.front());
+      if (random() % 2 == 0) sequence.tokens.back() = 9;
+    }
+    ASSERT_EQ(sequences[0].common_prefix(sequences[1]),
+              by_reading(sequences[0].tokens, sequences[1].tokens));
+  }
+}
+
+}  // namespace
+}  // namespace heddle::request
