@@ -240,7 +240,7 @@ void BatchScheduler::give_back(int32_t index) {
     fair_.give_back(row.tenant);
     waiting_.push_back({.sequence = &sequence,
                         .returned = true,
-                        .alone = row.alone,
+                        .alone = row.returns_alone,
                         .tenant = row.tenant,
                         .urgency = row.urgency,
                         .prefilled_at_arrival = prefilled_tokens_});
@@ -253,7 +253,7 @@ void BatchScheduler::give_back(int32_t index) {
   free_rows_.push_back(index);
   row.sequence = nullptr;
   row.leaving = Leaving::kNo;
-  row.alone = false;
+  row.returns_alone = false;
   if (running_.empty()) {
     ratio_.reset();
     admission_paused_ = false;

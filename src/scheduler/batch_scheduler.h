@@ -111,14 +111,14 @@ class BatchScheduler final : public Scheduler {
     Leaving leaving = Leaving::kNo;
     double admitted_seconds = 0;
     int32_t tenant = 0;
-    int64_t urgency = 0;  // base
-    bool alone = false;   // runs without the cache
+    int64_t urgency = 0;         // base
+    bool returns_alone = false;  // what it shares with the cache stands in its own way
   };
 
   struct Queued {
     request::Sequence* sequence = nullptr;
     bool returned = false;
-    bool alone = false;
+    bool alone = false;  // starts without the cache, this once
     int32_t tenant = 0;
     int64_t urgency = 0;       // base
     uint64_t match_epoch = 0;  // of the tree when it was matched; 0: never

@@ -244,7 +244,6 @@ bool BatchScheduler::start(const Queued& queued, const cache::PrefixMatch& match
   row.admitted_seconds = clock_->now_seconds();
   row.tenant = queued.tenant;
   row.urgency = queued.urgency;
-  row.alone = queued.alone;
   free_rows_.pop_back();
   running_.push_back(index);
   return true;

@@ -116,6 +116,40 @@ TEST(BatchSchedulerLivenessTest, APromptGoesOnWhenAllThatDecodeAreRetracted) {
   }
 }
 
+// A sequence finds that the page it shares in part leaves it one page short, and starts again
+// without the cache. An urgent one interrupts it: what it computed meanwhile is whole pages, and it
+// goes on from there.
+TEST(BatchSchedulerLivenessTest, WhoStartedWithoutTheCacheMayUseItAgain) {
+  BatchSchedulerOptions options = tight(/*page_size=*/4, /*num_pages=*/10, /*num_slots=*/4);
+  options.max_running = 2;
+  options.max_step_tokens = 22;
+  options.chunked_prefill_tokens = 20;  // 16 on the grid, and some for the urgent one
+  options.scheduling.enable_priority = true;
+  options.scheduling.preemption_min_run_seconds = 0;
+  HybridCacheBench bench(options);
+  const Tokens stem = bench.unique(10);
+  bench.serve(stem, 1);
+  // Ten pages, and an eleventh for the tree as long as it starts in the middle of the third.
+  const Sequence& sequence = bench.submit(joined(stem, bench.unique(22)), 9);
+  while (sequence.num_retractions == 0) ASSERT_TRUE(bench.bench.step());
+  ASSERT_EQ(sequence.num_computed, 16) << "a chunk of it, from the first token";
+
+  Request request;
+  request.prompt = bench.unique(4);
+  request.stop.max_new_tokens = 2;
+  request.priority = 100;
+  Sequence& urgent = bench.bench.make(std::move(request));
+  ASSERT_TRUE(bench.bench.scheduler->submit(urgent).ok());
+  while (sequence.num_preemptions == 0) ASSERT_TRUE(bench.bench.step());
+  while (sequence.status == SequenceStatus::kWaiting) ASSERT_TRUE(bench.bench.step());
+  int64_t resumed_from = -1;
+  for (const request::PlannedSequence& planned : bench.bench.last_plan->sequences) {
+    if (planned.sequence_id == sequence.id) resumed_from = planned.context_tokens;
+  }
+  EXPECT_GE(resumed_from, 16);
+  bench.run();
+}
+
 // One row, two tenants that always have somebody waiting: what each was served, in the units of the
 // counters, never differs by more than twice the costliest request or the costliest full batch.
 TEST(BatchSchedulerLivenessTest, FairTenantsStayWithinTheBound) {

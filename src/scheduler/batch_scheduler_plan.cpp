@@ -133,8 +133,8 @@ bool BatchScheduler::retract_one() {
     // The last one running finds that what it shares with the cache stands in its own way.
     HEDDLE_CHECK_EQ(std::ssize(running_), 1);
     Row& row = rows_[static_cast<size_t>(running_.front())];
-    HEDDLE_CHECK(!row.alone);  // check_fits() promised it room
-    row.alone = true;
+    HEDDLE_CHECK(!row.hold.keeps_to_itself);  // alone, check_fits() promised it room
+    row.returns_alone = true;
     leave(running_.front(), Leaving::kRetracted);
     return false;
   }
