@@ -54,14 +54,14 @@ std::vector<std::string> split_names(const std::vector<std::string>& lists) {
 // The first signal asks for a calm end, the second for one at once.
 class StopRequest {
  public:
-  StopRequest() {
+  explicit StopRequest(server::Server& server) : server_(server) {
     interrupts().set_handler([this](int signal, int count) { on_signal(signal, count); });
   }
 
   ~StopRequest() { interrupts().set_handler(nullptr); }
 
   // Loading cannot be interrupted half-way, but there is nothing to lose either: until this is
-  // called, the first signal ends the process.
+  // called, the first signal ends the process as soon as everybody who asked has an answer.
   void loaded() {
     const std::lock_guard lock(mutex_);
     loaded_ = true;
@@ -74,9 +74,10 @@ class StopRequest {
 
  private:
   void on_signal(int signal, int count) {
-    const std::lock_guard lock(mutex_);
     if (count > 1) std::_Exit(128 + signal);
+    const std::lock_guard lock(mutex_);  // loaded() waits meanwhile
     if (!loaded_) {
+      server_.shutdown();
       log_info("Stopped while the model was loading");
       std::_Exit(0);
     }
@@ -84,6 +85,7 @@ class StopRequest {
     changed_.notify_all();
   }
 
+  server::Server& server_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool loaded_ = false;  // guarded by mutex_
@@ -101,7 +103,7 @@ Status serve(ServeSettings& settings) {
   }
   settings.server.model_path = settings.model.engine.model_dir.string();
   HEDDLE_ASSIGN_OR_RETURN(auto server, server::Server::listen(settings.server));
-  StopRequest stop;
+  StopRequest stop(*server);
   EngineOptions& options = settings.model.engine;
   options.on_load_progress = [&server, draw = options.on_load_progress](int64_t done_bytes,
                                                                         int64_t total_bytes) {

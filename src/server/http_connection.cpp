@@ -39,6 +39,7 @@ constexpr size_t kMaxReadAheadBytes = 64 << 10;  // of the next request while th
 constexpr uint64_t kMaxSwallowedBytes = 1 << 20;
 constexpr double kLingerSeconds = 2;  // for a client to read the refusal before its upload is cut
 constexpr size_t kMaxLingerBytes = 256 << 20;
+constexpr double kStopLingerSeconds = 0.25;  // for a request that crosses with the server's goodbye
 
 Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
@@ -73,11 +74,9 @@ class TcpConnection final : public Connection {
 
   asio::awaitable<void> run() override;
 
-  [[nodiscard]] bool idle() const override { return idle_; }
-
   void stop_after_answer() override {
     stopping_ = true;
-    if (idle_) close();
+    if (idle_) start_deadline(patience_seconds());
   }
 
   void close() override {
@@ -97,12 +96,20 @@ class TcpConnection final : public Connection {
   using Parser = http::request_parser<http::string_body>;
 
   asio::awaitable<bool> serve_one();  // false: the connection is over
+  asio::awaitable<bool> await_request();
   asio::awaitable<bool> read_body(Parser& parser);
   asio::awaitable<bool> answer();
   asio::awaitable<bool> send(std::string bytes);
   asio::awaitable<void> refuse(HttpResponse response);
-  asio::awaitable<void> linger();
+  asio::awaitable<void> linger(double limit_seconds);
   void watch();
+
+  // How long the next request may take to begin.
+  [[nodiscard]] double patience_seconds() const {
+    if (!stopping_) return options_.idle_timeout_seconds;
+    return answered_ ? 0 : options_.first_request_seconds;
+  }
+
   void start_deadline(double limit_seconds);
   void stop_deadline();
 
@@ -127,6 +134,7 @@ class TcpConnection final : public Connection {
   bool keep_alive_ = true;
   bool head_only_ = false;  // HEAD: the answer's body is not sent
   bool idle_ = true;
+  bool answered_ = false;  // a request, at least
   bool stopping_ = false;
 };
 
@@ -206,24 +214,30 @@ asio::awaitable<void> TcpConnection::run() {
   error_code ignored;
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
   stream_.socket().non_blocking(true, ignored);
-  while (!stopping_ && co_await serve_one()) {
+  while (co_await serve_one()) {
   }
-  idle_ = false;
+  if (stopping_) co_await linger(kStopLingerSeconds);
   close();
 }
 
-asio::awaitable<bool> TcpConnection::serve_one() {
-  if (buffer_.size() == 0) {
-    idle_ = true;
-    stream_.expires_after(seconds(options_.idle_timeout_seconds));
-    const auto [error, count] =
-        co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
-    stream_.expires_never();
-    idle_ = false;
-    if (error) co_return false;
-    buffer_.commit(count);
+// Waits for the first bytes of a request. False when none come: the client is gone, or too quiet.
+asio::awaitable<bool> TcpConnection::await_request() {
+  idle_ = true;
+  start_deadline(patience_seconds());
+  auto [error, count] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kAwait);
+  stop_deadline();
+  idle_ = false;
+  // What came in the last moment counts.
+  if (deadline_passed_ && error) {
+    count = stream_.socket().read_some(buffer_.prepare(kReadBytes), error);
   }
+  if (error) co_return false;
+  buffer_.commit(count);
+  co_return true;
+}
 
+asio::awaitable<bool> TcpConnection::serve_one() {
+  if (buffer_.size() == 0 && !co_await await_request()) co_return false;
   common_headers_.clear();
   keep_alive_ = false;
   head_only_ = false;
@@ -283,6 +297,7 @@ asio::awaitable<bool> TcpConnection::serve_one() {
     handler_.on_request(exchange_);
   }
   const bool again = co_await answer();
+  answered_ = true;
   stop_watching_.emit(asio::cancellation_type::terminal);
   exchange_.reset();
   co_return again;
@@ -403,15 +418,15 @@ asio::awaitable<void> TcpConnection::refuse(HttpResponse response) {
   keep_alive_ = false;
   std::string message = format_head(response, false);
   if (!head_only_) message += response.body;
-  if (co_await send(std::move(message))) co_await linger();
+  if (co_await send(std::move(message))) co_await linger(kLingerSeconds);
 }
 
 // Reads what the client still sends for a moment: closing at once would reset the connection and
 // could destroy the answer before the client has read it.
-asio::awaitable<void> TcpConnection::linger() {
+asio::awaitable<void> TcpConnection::linger(double limit_seconds) {
   error_code error;
   stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
-  stream_.expires_after(seconds(kLingerSeconds));
+  stream_.expires_after(seconds(limit_seconds));
   std::string dropped(kMaxReadAheadBytes, '\0');
   for (size_t total = 0; !error && total < kMaxLingerBytes;) {
     const auto [failure, count] = co_await stream_.async_read_some(asio::buffer(dropped), kAwait);

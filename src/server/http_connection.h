@@ -27,10 +27,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Serves requests until the connection ends.
   virtual boost::asio::awaitable<void> run() = 0;
 
-  // True between requests.
-  [[nodiscard]] virtual bool idle() const = 0;
-
-  // No further request is read; an idle connection closes at once.
+  // The next answer is the last. A connection between requests closes, unless one has arrived; a
+  // new one waits a moment for its first.
   virtual void stop_after_answer() = 0;
 
   // Closes the socket whatever is going on.

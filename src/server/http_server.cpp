@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/http_server.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -17,6 +18,7 @@
 
 #include "core/log.h"
 #include "server/http_connection.h"
+#include "server/listen_filter.h"
 
 namespace heddle::server {
 namespace {
@@ -29,6 +31,8 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr auto kAcceptPause =
     std::chrono::milliseconds(100);  // after an accept failed: out of files
 constexpr auto kStopPoll = std::chrono::milliseconds(5);
+constexpr auto kHandshakeTime =
+    std::chrono::milliseconds(200);  // for clients that are half way through connecting
 
 void log_escaped(const char* where, const std::exception_ptr& failure) {
   if (!failure) return;
@@ -83,13 +87,8 @@ class AsioHttpServer final : public HttpServer {
   void stop(double grace_seconds) override {
     if (!thread_.joinable()) return;
     asio::post(io_, [this, grace_seconds] {
-      error_code ignored;
-      acceptor_.close(ignored);
-      for (Connection* connection : copy_of_connections()) connection->stop_after_answer();
-      stop_deadline_ = std::chrono::steady_clock::now() +
-                       std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                           std::chrono::duration<double>(grace_seconds));
-      stop_when_idle();
+      begin_stop(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+          std::chrono::duration<double>(grace_seconds)));
     });
     thread_.join();
   }
@@ -129,31 +128,61 @@ class AsioHttpServer final : public HttpServer {
     asio::steady_timer pause(io_);
     while (acceptor_.is_open()) {
       auto [error, socket] = co_await acceptor_.async_accept(kAwait);
-      if (error == asio::error::operation_aborted || !acceptor_.is_open()) co_return;
-      if (error) {
+      if (!error) {
+        serve(std::move(socket));
+      } else if (acceptor_.is_open()) {
         log_warning(fmt::format("cannot accept a connection: {}", error.message()));
         pause.expires_after(kAcceptPause);
         const auto [ignored] = co_await pause.async_wait(kAwait);
         static_cast<void>(ignored);
-        continue;
       }
-      if (static_cast<int64_t>(connections_.size()) >= options_.max_connections) {
-        log_warning(fmt::format("{} connections are open, the limit; a new one is closed",
-                                connections_.size()));
-        continue;
-      }
-      const auto connection = Connection::create(std::move(socket), options_, *handler_);
-      connections_.insert(connection.get());
-      asio::co_spawn(io_, connection->run(), [this, connection](std::exception_ptr failure) {
-        log_escaped("a connection", failure);
-        if (failure) connection->close();
-        connections_.erase(connection.get());
-      });
     }
+    accepting_ = false;
+  }
+
+  void serve(tcp::socket socket) {
+    if (static_cast<int64_t>(connections_.size()) >= options_.max_connections) {
+      log_warning(fmt::format("{} connections are open, the limit; a new one is closed",
+                              connections_.size()));
+      return;
+    }
+    const auto connection = Connection::create(std::move(socket), options_, *handler_);
+    if (stopping_) connection->stop_after_answer();
+    connections_.insert(connection.get());
+    asio::co_spawn(io_, connection->run(), [this, connection](std::exception_ptr failure) {
+      log_escaped("a connection", failure);
+      if (failure) connection->close();
+      connections_.erase(connection.get());
+    });
+  }
+
+  // Whoever has connected is served, also those that nobody has accepted yet.
+  void begin_stop(std::chrono::steady_clock::duration grace) {
+    stopping_ = true;
+    stop_deadline_ = std::chrono::steady_clock::now() + grace;
+    for (Connection* connection : copy_of_connections()) connection->stop_after_answer();
+    drop_new_connections(acceptor_.native_handle());
+    stop_timer_.expires_after(std::min<std::chrono::steady_clock::duration>(grace, kHandshakeTime));
+    stop_timer_.async_wait([this](const error_code&) {
+      close_acceptor();
+      stop_when_idle();
+    });
+  }
+
+  void close_acceptor() {
+    error_code error;
+    acceptor_.non_blocking(true, error);
+    while (!error) {
+      tcp::socket socket(io_);
+      acceptor_.accept(socket, error);
+      if (!error) serve(std::move(socket));
+    }
+    acceptor_.close(error);
   }
 
   void stop_when_idle() {
-    if (connections_.empty() || std::chrono::steady_clock::now() >= stop_deadline_) {
+    if ((connections_.empty() && !accepting_) ||
+        std::chrono::steady_clock::now() >= stop_deadline_) {
       for (Connection* connection : copy_of_connections()) connection->close();
       io_.stop();
       return;
@@ -174,6 +203,8 @@ class AsioHttpServer final : public HttpServer {
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   asio::steady_timer stop_timer_{io_};
   std::chrono::steady_clock::time_point stop_deadline_;
+  bool stopping_ = false;
+  bool accepting_ = true;  // the accept loop has not ended
   uint16_t port_ = 0;
   std::thread thread_;
 };

@@ -28,6 +28,7 @@ struct HttpServerOptions {
   double body_timeout_seconds = 60;
   double write_timeout_seconds = 60;            // for one write to make its way out
   double idle_timeout_seconds = 300;            // a kept-alive connection without a request
+  double first_request_seconds = 1;             // of a client that connected while the server stops
   double stream_commit_seconds = 30;            // the latest moment for a stream's status line
   double stream_keepalive_seconds = 15;         // silence before a ": ping" comment; 0: never
   int64_t max_outbox_bytes = int64_t{4} << 20;  // unsent bytes of one stream
@@ -71,8 +72,9 @@ class HttpServer {
   // Runs `work` on the I/O thread.
   virtual void post(std::function<void()> work) = 0;
 
-  // Takes no new connections, gives open answers `grace_seconds` to be written, closes everything
-  // and joins the I/O thread.
+  // Takes no new connections and gives everybody who has connected `grace_seconds` to be answered:
+  // requests under way, those that have arrived unread, the first one of a new connection. Then
+  // closes everything and joins the I/O thread.
   virtual void stop(double grace_seconds) = 0;
 };
 

@@ -129,6 +129,14 @@ class HttpClient {
     return true;
   }
 
+  // Waits for the server's end. False when it is a reset.
+  [[nodiscard]] bool ends_in_order() {
+    char byte = 0;
+    ssize_t count = 1;
+    while (count > 0) count = ::recv(socket_, &byte, 1, 0);
+    return count == 0;
+  }
+
   [[nodiscard]] const std::string& pending() const { return pending_; }
 
   Reply read_reply(bool head_only = false) {
