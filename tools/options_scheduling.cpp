@@ -19,6 +19,8 @@ void declare_scheduling_options(Options& options, SchedulingOptions& scheduling)
                 "Without mixed batches: prefill steps between decode steps; 0: prefill first");
   options.value("--max-prefill-tokens", &scheduling.max_prefill_tokens,
                 "New prompt tokens that may be admitted for one step");
+  options.value("--target-itl-ms", &scheduling.target_itl_ms,
+                "Cut prompts so that running streams wait no longer for a token; 0: no target");
   options.value("--cache-aware-max-wait-secs", &scheduling.cache_aware_max_wait_seconds,
                 "lpm, dfs-weight: requests that wait longer go first");
 

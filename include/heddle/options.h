@@ -22,6 +22,8 @@ struct SchedulingOptions {
   int32_t prefills_per_decode = 1;     // without mixed batches: prefill steps between decode steps;
                                        // 0: prefill first, always
   int32_t max_prefill_tokens = 16384;  // new prompt tokens that may be admitted for one step
+  double target_itl_ms = 0;            // chunks of prompts are cut so that streams get their next
+                             // token within, by what steps have taken so far; 0: no target
 
   bool enable_priority = false;
   bool low_values_first = false;               // small priority values are the urgent ones

@@ -24,12 +24,6 @@ using request::StepOutput;
 
 namespace {
 
-constexpr double kSpeedMemory = 0.9;  // how much of a measured rate stays when a new one comes
-
-void blend(double& rate, double sample) {
-  rate = rate == 0 ? sample : kSpeedMemory * rate + (1 - kSpeedMemory) * sample;
-}
-
 BatchSchedulerOptions consistent(BatchSchedulerOptions options) {
   HEDDLE_CHECK_GE(options.cache.num_pages, 1);
   HEDDLE_CHECK_GE(options.max_step_tokens, 1);
@@ -144,8 +138,7 @@ Status BatchScheduler::submit(Sequence& sequence) {
 // ---- Booking a step ----
 
 void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
-  HEDDLE_CHECK_GE(plans_in_flight_, 1);
-  --plans_in_flight_;
+  HEDDLE_CHECK(!plans_in_flight_.empty());
   size_t next = 0;
   for (const PlannedSequence& planned : plan.sequences) {
     const SampledToken* sampled = nullptr;
@@ -157,13 +150,12 @@ void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
     settle(planned, sampled);
   }
   HEDDLE_CHECK_EQ(next, output.tokens.size());
-  note_speed(plan);
+  note_speed();
 }
 
 void BatchScheduler::abandon(const BatchPlan& plan) {
-  HEDDLE_CHECK_GE(plans_in_flight_, 1);
-  --plans_in_flight_;
-  plan_seconds_.erase(plan_seconds_.begin());
+  HEDDLE_CHECK(!plans_in_flight_.empty());
+  plans_in_flight_.erase(plans_in_flight_.begin());
   for (const PlannedSequence& planned : plan.sequences) {
     Row& row = rows_[static_cast<size_t>(planned.row)];
     --row.steps_in_flight;
@@ -197,18 +189,6 @@ void BatchScheduler::settle(const PlannedSequence& planned, const SampledToken* 
     cache_.confirm(sequence, row.hold);
   }
   if (row.leaving != Leaving::kNo && row.steps_in_flight == 0) give_back(planned.row);
-}
-
-void BatchScheduler::note_speed(const BatchPlan& plan) {
-  const double seconds = clock_->now_seconds() - plan_seconds_.front();
-  plan_seconds_.erase(plan_seconds_.begin());
-  if (seconds <= 0) return;
-  const auto tokens = static_cast<double>(plan.num_new_tokens());
-  if (plan.num_new_tokens() > 2 * std::ssize(plan.sequences)) {
-    blend(rates_.prefill_tokens_per_second, tokens / seconds);
-  } else {
-    blend(rates_.decode_tokens_per_second, 1 / seconds);
-  }
 }
 
 // ---- Leaving ----
@@ -365,7 +345,7 @@ void BatchScheduler::check_invariants() const {
     HEDDLE_CHECK(sequence.status == (ending ? SequenceStatus::kEnding : SequenceStatus::kRunning));
     HEDDLE_CHECK(row.leaving == Leaving::kNo || row.steps_in_flight > 0);
     HEDDLE_CHECK_GE(row.steps_in_flight, 0);
-    HEDDLE_CHECK_LE(row.steps_in_flight, plans_in_flight_);
+    HEDDLE_CHECK_LE(int64_t{row.steps_in_flight}, std::ssize(plans_in_flight_));
     HEDDLE_CHECK_LE(sequence.num_computed, row.num_planned);
     HEDDLE_CHECK_LE(row.num_planned, sequence.num_tokens() + row.draws_in_flight);
     held.push_back({.sequence = &sequence, .hold = &row.hold});

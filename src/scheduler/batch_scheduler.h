@@ -7,7 +7,7 @@
 //      never sent away for another's sake.
 //   2. Decoding sequences: one token each, all of them.
 //   3. Running sequences in prefill, in the order of their admission, share what is left of the
-//      step's tokens.
+//      step's tokens and, with target_itl_ms, of its time (step_time_model.h).
 //   4. Waiting sequences in the policy's order (queue_order.h), as long as the budget
 //      (prefill_budget.h) and the pools have room. The first that does not fit stops the pass,
 //      after an attempt at preemption (preemption.h): nobody overtakes. After a retraction nobody
@@ -50,8 +50,13 @@
 #include "scheduler/queue_policy.h"
 #include "scheduler/retraction_order.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/step_time_model.h"
 
 namespace heddle::scheduler {
+
+// However slow the device, a step computes so many prompt tokens if there are any: a target for
+// streams must not stop prompts.
+inline constexpr int64_t kLeastChunkTokens = 64;
 
 // A follower waits only for so many tokens more than it finds in the cache.
 inline constexpr int64_t kMinSharedTokens = 256;
@@ -128,6 +133,14 @@ class BatchScheduler final : public Scheduler {
     int64_t prefilled_at_arrival = 0;
   };
 
+  // What a step was planned to do, until it is booked.
+  struct PlannedStep {
+    double planned_seconds = 0;
+    StepWork work;
+    int64_t num_sequences = 0;
+    bool prefills = false;
+  };
+
   BatchScheduler(const BatchSchedulerOptions& options, const QueuePolicyChoice& choice,
                  const Clock& clock);
 
@@ -163,9 +176,14 @@ class BatchScheduler final : public Scheduler {
   void preempt_for(const Queued& queued, const cache::PrefixMatch& match,
                    const PrefillBudget& budget);
 
+  // batch_scheduler_pace.cpp
+  [[nodiscard]] StepWork streaming_work() const;
+  void begin_pace(const StepWork& streams);
+  void pace(PrefillBudget& budget, int64_t context_tokens) const;
+  void note_speed();
+
   // batch_scheduler.cpp
   void settle(const request::PlannedSequence& planned, const request::SampledToken* sampled);
-  void note_speed(const request::BatchPlan& plan);
   void leave(int32_t row, Leaving how);
   void give_back(int32_t row);
   [[nodiscard]] bool out_of_time(const request::Sequence& sequence, bool queued, double now,
@@ -189,8 +207,11 @@ class BatchScheduler final : public Scheduler {
   std::vector<int32_t> running_;  // rows, in the order of admission
   std::vector<Queued> waiting_;   // ordered anew in every pass
   std::vector<Dropped> displaced_;
-  int32_t plans_in_flight_ = 0;
-  std::vector<double> plan_seconds_;  // when the plans in flight were made
+  std::vector<PlannedStep> plans_in_flight_;  // oldest first
+  PlannedStep planned_;                       // the step being planned
+  double last_step_seconds_ = 0;              // when the last step ended
+  StepTimeModel step_times_;
+  double prefill_seconds_ = 0;  // what is left of the step being planned; infinite: no target
 
   uint64_t pass_ = 0;
   int64_t last_id_;

@@ -193,6 +193,7 @@ PrefillVerdict BatchScheduler::admit(const Queued& queued, const cache::PrefixMa
   if (free_rows_.empty()) return PrefillVerdict::kNoRow;
   Sequence& sequence = *queued.sequence;
   const PrefillDemand asked = demand(sequence, match);
+  pace(budget, asked.context_tokens);
   const PrefillGrant grant = budget.check(asked);
   if (grant.verdict != PrefillVerdict::kAdmit) return grant.verdict;
   // A page for every running sequence stays, so that an admission is not undone by the next step.

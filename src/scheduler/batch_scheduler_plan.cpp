@@ -27,8 +27,9 @@ bool BatchScheduler::can_prefill(const Row& row) const {
 }
 
 void BatchScheduler::plan(BatchPlan& plan) {
-  HEDDLE_CHECK_LE(plans_in_flight_, 1);
+  HEDDLE_CHECK_LE(std::ssize(plans_in_flight_), 1);
   plan.clear();
+  planned_ = {};
   ++pass_;
   const auto any = [this](bool (BatchScheduler::*test)(const Row&) const) {
     return std::any_of(running_.begin(), running_.end(),
@@ -41,11 +42,13 @@ void BatchScheduler::plan(BatchPlan& plan) {
     const bool prefills = any(&BatchScheduler::can_prefill) || admits();
     kind = interleave_.next(prefills, decodes);
   }
+  const StepWork streams = streaming_work();
   int64_t num_decoding = 0;
   if (mixed || kind == StepKind::kDecode) num_decoding = plan_decoding(plan);
   if (plan.empty()) kind = StepKind::kPrefill;  // whoever was to decode may have been retracted
   if (mixed || kind == StepKind::kPrefill) {
     PrefillBudget budget = make_budget(num_decoding);
+    begin_pace(streams);
     if (admits() || (!waiting_.empty() && any(&BatchScheduler::can_prefill))) {
       order_waiting();
       mark_followers();
@@ -61,8 +64,9 @@ void BatchScheduler::plan(BatchPlan& plan) {
   if (plan.empty()) return;
   cache_.plan_head(plan);
   if (!mixed) interleave_.ran(kind);
-  ++plans_in_flight_;
-  plan_seconds_.push_back(clock_->now_seconds());
+  planned_.planned_seconds = clock_->now_seconds();
+  planned_.num_sequences = std::ssize(plan.sequences);
+  plans_in_flight_.push_back(planned_);
 }
 
 int64_t BatchScheduler::plan_decoding(BatchPlan& plan) {
@@ -179,6 +183,7 @@ void BatchScheduler::add_decode(int32_t index, BatchPlan& plan) {
   if (!next.feeds_drawn_token) {
     next.new_tokens = std::span<const TokenId>(row.sequence->tokens).last(1);
   }
+  planned_.work.add(1, row.num_planned);
   cache_.plan_decode(*row.sequence, row.hold, row.num_planned + 1, next);
   ++row.num_planned;
   ++row.steps_in_flight;
@@ -192,6 +197,7 @@ void BatchScheduler::plan_prefills(PrefillBudget& budget, BatchPlan& plan) {
     if (!can_prefill(row)) continue;
     const Sequence& sequence = *row.sequence;
     const int64_t pending = sequence.num_tokens() - row.num_planned;
+    pace(budget, row.num_planned);
     const PrefillGrant grant =
         budget.resume({.context_tokens = row.num_planned,
                        .pending_tokens = pending,
@@ -212,6 +218,9 @@ void BatchScheduler::add_prefill(int32_t index, int64_t num_new_tokens, BatchPla
       std::span<const TokenId>(sequence.tokens)
           .subspan(static_cast<size_t>(row.num_planned), static_cast<size_t>(num_new_tokens));
   cache_.plan_prefill(sequence, row.hold, end, next, plan);
+  planned_.work.add(num_new_tokens, row.num_planned);
+  planned_.prefills = true;
+  prefill_seconds_ -= step_times_.added_seconds(num_new_tokens, row.num_planned);
   row.num_planned = end;
   ++row.steps_in_flight;
   if (next.sample) ++row.draws_in_flight;

@@ -23,6 +23,7 @@
 // Threading: thread-confined; a value, made anew for each pass. Cost: O(1) a call, no allocation.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -92,6 +93,9 @@ class PrefillBudget {
   // Evictable tokens that a lock keeps from now on, and the way back when admission fails after
   // all.
   void pin(int64_t tokens);
+
+  // From now on at most so many tokens more of the step's chunk.
+  void limit_chunk(int64_t tokens) { chunk_ = std::min(chunk_, tokens); }
 
   // After an admission: kAdmit when the pass may go on.
   [[nodiscard]] PrefillVerdict stop() const;

@@ -49,6 +49,7 @@ Status check_numbers(const SchedulingOptions& options) {
   }
   const std::pair<std::string_view, double> not_negative[] = {
       {"prefills_per_decode", options.prefills_per_decode},
+      {"target_itl_ms", options.target_itl_ms},
       {"preemption_threshold", static_cast<double>(options.preemption_threshold)},
       {"max_preemptions", options.max_preemptions},
       {"preemption_min_run_seconds", options.preemption_min_run_seconds},

@@ -83,6 +83,7 @@ TEST(QueuePolicyTest, RefusesNumbersOutOfRange) {
   refused([](auto& o) { o.conservativeness = 0; }, "conservativeness = 0");
   refused([](auto& o) { o.conservativeness = std::nan(""); }, "conservativeness = nan");
   refused([](auto& o) { o.prefills_per_decode = -1; }, "prefills_per_decode = -1");
+  refused([](auto& o) { o.target_itl_ms = -1; }, "target_itl_ms = -1");
   refused([](auto& o) { o.max_prefill_tokens = 0; }, "max_prefill_tokens = 0");
   refused([](auto& o) { o.preemption_threshold = -1; }, "preemption_threshold");
   refused([](auto& o) { o.max_preemptions = -1; }, "max_preemptions");

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams under a target for their inter-token latency, on a device whose steps take what a law
+// says.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "scheduler/hybrid_cache_test_bench.h"
+
+namespace heddle::scheduler {
+namespace {
+
+using request::Sequence;
+
+constexpr double kFixedSeconds = 0.004;
+constexpr double kTokenSeconds = 0.0001;
+constexpr double kAttendedSeconds = 2e-9;
+constexpr double kTargetMs = 20;
+
+double seconds_of(const StepWork& work) {
+  return kFixedSeconds + kTokenSeconds * static_cast<double>(work.new_tokens) +
+         kAttendedSeconds * work.attended_tokens;
+}
+
+struct Pace {
+  double widest_gap = 0;  // between two tokens of a stream
+  int64_t steps = 0;      // that computed the prompt
+  std::vector<int64_t> chunks;
+};
+
+class PaceBench {
+ public:
+  explicit PaceBench(const BatchSchedulerOptions& options, bool overlap) : bench_(options) {
+    bench_.bench.overlap = overlap;
+    bench_.bench.proves = false;
+    auto record = bench_.bench.runner.on_step;
+    bench_.bench.runner.on_step = [this, record](const request::BatchPlan& plan) {
+      StepWork work;
+      for (const request::PlannedSequence& sequence : plan.sequences) {
+        work.add(sequence.num_new_tokens(), sequence.context_tokens);
+      }
+      bench_.bench.clock.advance_seconds(slowness * seconds_of(work));
+      return record(plan);
+    };
+  }
+
+  double slowness = 1;
+
+  // A prompt alone, so that the device is known.
+  void warm_up() { bench_.serve(bench_.unique(1000), 20); }
+
+  // Three streams run and a prompt comes.
+  Pace prompt_among_streams(Tokens prompt) {
+    Sequence* streams[3];
+    for (Sequence*& stream : streams) stream = &bench_.submit(bench_.unique(40), 2000);
+    while (streams[2]->num_output_tokens() < 5) EXPECT_TRUE(bench_.bench.step());
+    const Sequence& late = bench_.submit(std::move(prompt), 4);
+    Pace pace;
+    int64_t drawn = streams[0]->num_output_tokens();
+    double last = bench_.bench.clock.now_seconds();
+    for (; late.num_output_tokens() == 0; ++pace.steps) {
+      EXPECT_TRUE(bench_.bench.step());
+      if (streams[0]->num_output_tokens() == drawn) continue;
+      drawn = streams[0]->num_output_tokens();
+      const double now = bench_.bench.clock.now_seconds();
+      pace.widest_gap = std::max(pace.widest_gap, now - last);
+      last = now;
+    }
+    for (Sequence* stream : streams) bench_.bench.scheduler->release(*stream, Ending::kAborted);
+    while (bench_.bench.step()) {
+    }
+    pace.chunks = bench_.served(late).chunks;
+    return pace;
+  }
+
+  Tokens unique(int64_t count) { return bench_.unique(count); }
+
+  void ask(const Tokens& prompt, int64_t max_new_tokens = 1) {
+    bench_.submit(prompt, max_new_tokens);
+    while (bench_.bench.step()) {
+    }
+  }
+
+ private:
+  HybridCacheBench bench_;
+};
+
+BatchSchedulerOptions with_target(double target_ms, bool mixed = true) {
+  BatchSchedulerOptions options = multi();
+  options.cache.num_pages = 6000;
+  options.chunked_prefill_tokens = 512;
+  options.max_step_tokens = 512 + 32;
+  options.scheduling.mixed_batches = mixed;
+  options.scheduling.target_itl_ms = target_ms;
+  return options;
+}
+
+TEST(BatchSchedulerPaceTest, StreamsKeepTheirPaceUnderALongPrompt) {
+  for (const bool mixed : {true, false}) {
+    for (const bool overlap : {true, false}) {
+      SCOPED_TRACE(fmt::format("mixed {}, overlap {}", mixed, overlap));
+      PaceBench without(with_target(0, mixed), overlap);
+      without.warm_up();
+      EXPECT_GT(without.prompt_among_streams(without.unique(8192)).widest_gap, 0.05);
+
+      PaceBench with(with_target(kTargetMs, mixed), overlap);
+      with.warm_up();
+      const Pace pace = with.prompt_among_streams(with.unique(8192));
+      EXPECT_LE(pace.widest_gap, 1e-3 * kTargetMs * 1.0001);
+      EXPECT_GT(pace.widest_gap, 1e-3 * kTargetMs * 0.6) << "and the prompt gets what it can";
+      EXPECT_LT(pace.steps, (mixed ? 1 : 3) * 8192 / kLeastChunkTokens);
+    }
+  }
+}
+
+TEST(BatchSchedulerPaceTest, NobodyStreamsNobodyIsLimited) {
+  PaceBench bench(with_target(kTargetMs), true);
+  bench.warm_up();
+  bench.ask(bench.unique(2048));
+  const Pace pace = bench.prompt_among_streams(bench.unique(10));
+  EXPECT_EQ(pace.chunks, (std::vector<int64_t>{10}));
+}
+
+// Before the first prompt's time is known, chunks are the smallest; so they are if nothing helps.
+TEST(BatchSchedulerPaceTest, ThePromptGoesOnWhateverTheTarget) {
+  PaceBench bench(with_target(1), true);  // less than a step of the streams takes
+  bench.warm_up();
+  const Pace pace = bench.prompt_among_streams(bench.unique(1024));
+  EXPECT_EQ(pace.chunks, std::vector<int64_t>(1024 / kLeastChunkTokens, kLeastChunkTokens));
+}
+
+// What a prompt finds in the cache is attended by its first chunk already.
+TEST(BatchSchedulerPaceTest, ALongCachedPrefixCountsFromTheFirstChunk) {
+  PaceBench bench(with_target(kTargetMs), true);
+  bench.warm_up();
+  const Tokens stem = bench.unique(12'800);
+  bench.ask(stem);
+  const Pace pace = bench.prompt_among_streams(joined(stem, bench.unique(1024)));
+  EXPECT_LE(pace.chunks.size(), 1024u / kLeastChunkTokens) << "it was found";
+  EXPECT_LE(pace.widest_gap, 1e-3 * kTargetMs * 1.0001);
+}
+
+TEST(BatchSchedulerPaceTest, ADeviceThatBecomesSlowerIsNoticed) {
+  PaceBench bench(with_target(kTargetMs), true);
+  bench.warm_up();
+  bench.slowness = 1.5;
+  bench.ask(bench.unique(512 * StepTimeModel::kRemembered), StepTimeModel::kRemembered + 1);
+  const Pace pace = bench.prompt_among_streams(bench.unique(4096));
+  EXPECT_LE(pace.widest_gap, 1e-3 * kTargetMs * 1.0001);
+}
+
+}  // namespace
+}  // namespace heddle::scheduler
