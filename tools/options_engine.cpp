@@ -75,6 +75,9 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
                 "Prompt tokens of one step; 0: 512");
   options.value("--page-size", &engine.page_size,
                 "Tokens of a cache page: a power of two from 1 to 128");
+  options.value("--watchdog-timeout", &engine.watchdog_seconds,
+                "Seconds without the end of a step, while requests are there, after which the "
+                "process logs what it was doing and aborts; 0: never");
 
   declare_scheduling_options(options, engine.scheduling);
   declare_cache_options(options, engine.cache);

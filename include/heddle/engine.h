@@ -69,7 +69,16 @@ struct EngineStats {
   int64_t steps = 0;
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
-  double last_step_seconds_ago = 0;  // time since a step ended; 0 while nothing waits or runs
+  double last_step_seconds_ago = 0;  // time since a step ended; 0 while nothing waits or runs, or
+                                     // the engine is paused
+  bool paused = false;
+};
+
+// What becomes of the requests there are when the engine is paused.
+enum class PauseMode {
+  kAbort,    // they end with FinishReason::kAbort
+  kRetract,  // they wait, and hold no memory: the cache can be cleared
+  kInPlace,  // they stay where they are and keep what they hold
 };
 
 class Engine {
@@ -100,11 +109,20 @@ class Engine {
   // What was counted since the start, as Prometheus reads it; "" when metrics are off.
   [[nodiscard]] virtual std::string metrics_text() const { return {}; }
 
-  // Gives up every cached token once nothing runs or waits, which may be at once. `on_done` is
+  // Gives up every cached token once nothing runs or waits, or the engine is paused and nothing
+  // runs, which may be at once. `on_done` is
   // called exactly once, on the engine's thread or before this returns, and must not block:
   // kDeadlineExceeded, naming what is left, when that was not so within `timeout_seconds`;
   // kUnavailable when the engine ends before.
   virtual void clear_cache(double timeout_seconds, std::function<void(Status)> on_done) = 0;
+
+  // Stops computing, once the steps in flight are done. Requests that come from now on wait; limits
+  // of the queue and of time go on to hold. An engine that is paused already treats its requests as
+  // `mode` says. `on_done`: as that of clear_cache(), without its timeout.
+  virtual void pause(PauseMode mode, std::function<void(Status)> on_done) = 0;
+
+  // Goes on where pause() stopped; drain() does so, too. Harmless when nothing is paused.
+  virtual void resume(std::function<void(Status)> on_done) = 0;
 
   // OK, or why the engine stopped (a step failed, the device is lost). Then submit() is refused.
   [[nodiscard]] virtual Status health() const { return {}; }

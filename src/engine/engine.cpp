@@ -44,6 +44,7 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
   parts.scheduling = options.scheduling;
   parts.cache = options.cache;
   parts.metrics = options.metrics;
+  parts.watchdog_seconds = options.watchdog_seconds;
   parts.max_queued_requests = options.max_queued_requests;
   parts.random_seed = options.random_seed != 0 ? options.random_seed : system_seed();
   HEDDLE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> loop,

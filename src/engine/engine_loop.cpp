@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <iterator>
 #include <new>
@@ -26,7 +27,7 @@ using request::StepOutput;
 namespace {
 
 constexpr int kAttempts = 3;
-constexpr int64_t kMaxClears = 64;  // that wait for the engine to be idle
+constexpr std::chrono::milliseconds kPausedPoll{50};  // whose time is up while nothing runs
 
 Status status_of(const std::exception& error, const Status& out_of_memory) {
   try {
@@ -54,6 +55,9 @@ Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
   if (drive == Drive::kThread) {
     try {
       loop->thread_ = std::thread([raw = loop.get()] { raw->run_thread(); });
+      if (loop->watchdog_seconds_ > 0) {
+        loop->watchdog_ = std::thread([raw = loop.get()] { raw->run_watchdog(); });
+      }
     } catch (const std::system_error& error) {
       return resource_exhausted(fmt::format("no thread for the engine: {}", error.what()));
     }
@@ -71,6 +75,8 @@ EngineLoop::EngineLoop(EngineParts parts)
       max_queued_(parts.max_queued_requests),
       overlap_(parts.scheduling.overlap),
       by_priority_(parts.scheduling.enable_priority || parts.scheduling.policy == "priority"),
+      watchdog_seconds_(parts.watchdog_seconds),
+      on_stuck_(parts.on_stuck ? std::move(parts.on_stuck) : [] { std::abort(); }),
       out_of_memory_(resource_exhausted("a step ran out of host memory")),
       step_log_(runner_->pool_sizes().num_pages * runner_->pool_sizes().page_size),
       seed_state_(parts.random_seed) {
@@ -102,12 +108,16 @@ EngineLoop::~EngineLoop() {
     stopping_ = true;
   }
   wake_.notify_all();
+  watchdog_wake_.notify_all();
+  if (watchdog_.joinable()) watchdog_.join();
   if (thread_.joinable()) {
     thread_.join();
   } else if (scheduler_ != nullptr) {  // else create() failed half way
     abort_all();
   }
-  end_clears(unavailable("the engine has ended"));
+  const Status ended = unavailable("the engine has ended");
+  end_clears(ended);
+  end_controls(ended);
 }
 
 Status EngineLoop::submit(Request request, EventCallback on_event) {
@@ -171,6 +181,8 @@ void EngineLoop::cancel(const std::string& request_id) {
 int64_t EngineLoop::drain(double timeout_seconds) {
   std::unique_lock lock(mutex_);
   refusing_ = true;
+  controls_.push_back({.pause = std::nullopt, .on_done = [](const Status&) {}});
+  wake_.notify_one();
   if (!thread_.joinable()) {
     lock.unlock();
     const double deadline = clock_->now_seconds() + timeout_seconds;
@@ -199,31 +211,12 @@ std::string EngineLoop::metrics_text() const {
   return metrics_ != nullptr ? metrics_->to_text() : std::string();
 }
 
-void EngineLoop::clear_cache(double timeout_seconds, std::function<void(Status)> on_done) {
-  const double deadline = clock_->now_seconds() + timeout_seconds;
-  Status refusal;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!failure_.ok() || refusing_) {
-      refusal = unavailable("the engine is shutting down");
-    } else if (std::ssize(clears_) + num_clears_taken_ >= kMaxClears) {
-      refusal = unavailable(fmt::format("{} requests to clear the cache wait already", kMaxClears));
-    } else {
-      clears_.push_back({deadline, timeout_seconds, std::move(on_done)});
-    }
-  }
-  if (!refusal.ok()) {
-    on_done(std::move(refusal));
-  } else {
-    wake_.notify_one();
-  }
-}
-
 EngineStats EngineLoop::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats stats = stats_;
   stats.num_waiting += std::ssize(inbox_);
-  if (num_unfinished_ > 0) {
+  stats.paused = paused_;
+  if (num_unfinished_ > 0 && !paused_) {
     const double since = std::max(last_step_end_, busy_since_);
     stats.last_step_seconds_ago = std::max(clock_->now_seconds() - since, 0.0);
   }
@@ -237,10 +230,13 @@ void EngineLoop::run_thread() {
     bool abort_everything = false;
     {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] {
-        return stopping_ || abort_requested_ || !live_.empty() || num_in_flight_ > 0 ||
-               !inbox_.empty() || !cancels_.empty() || !clears_.empty() || num_clears_taken_ > 0;
-      });
+      // While paused, the limits of time are all there is to do for those who wait.
+      const auto has_work = [this] { return has_work_to_do(); };
+      if (paused_ && (!live_.empty() || num_clears_taken_ > 0)) {
+        wake_.wait_for(lock, kPausedPoll, has_work);
+      } else {
+        wake_.wait(lock, has_work);
+      }
       if (stopping_) break;
       abort_everything = std::exchange(abort_requested_, false);
     }
@@ -253,6 +249,12 @@ void EngineLoop::run_thread() {
     step_guarded();
   }
   abort_all();
+}
+
+bool EngineLoop::has_work_to_do() const {
+  const bool news = stopping_ || abort_requested_ || !inbox_.empty() || !cancels_.empty() ||
+                    !controls_.empty() || !clears_.empty();
+  return news || (!paused_ && (!live_.empty() || num_in_flight_ > 0 || num_clears_taken_ > 0));
 }
 
 bool EngineLoop::step() {
@@ -268,9 +270,13 @@ void EngineLoop::step_guarded() {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     try {
       take_inbox();
+      take_controls();
       take_clears();
       if (!failure_.ok()) {
         finish_all({.reason = FinishReason::kError, .error = failure_});
+      } else if (paused_) {
+        take_dropped();
+        publish();
       } else if (!live_.empty() || num_in_flight_ > 0) {
         run_step();
       }
@@ -320,44 +326,6 @@ void EngineLoop::take_inbox() {
     if (found != live_.end()) finish(*found->second, {.reason = FinishReason::kAbort});
   }
   taken_cancels_.clear();
-}
-
-// Clears the cache for those who asked, if nothing is left to do; tells the ones whose time is up.
-void EngineLoop::take_clears() {
-  {
-    const std::lock_guard lock(mutex_);
-    std::move(clears_.begin(), clears_.end(), std::back_inserter(taken_clears_));
-    clears_.clear();
-    num_clears_taken_ = std::ssize(taken_clears_);
-  }
-  if (taken_clears_.empty()) return;
-  if (live_.empty() && num_in_flight_ == 0) {
-    scheduler_->clear_cache();
-    publish();
-    end_clears({});
-    return;
-  }
-  const double now = clock_->now_seconds();
-  const auto late =
-      std::stable_partition(taken_clears_.begin(), taken_clears_.end(),
-                            [now](const ClearRequest& request) { return now < request.deadline; });
-  for (auto request = late; request != taken_clears_.end(); ++request) {
-    request->on_done(timed_out(fmt::format(
-        "the cache is in use: {} requests run or wait; send it again when they are done, or with a "
-        "longer timeout than {} s",
-        live_.size(), request->timeout_seconds)));
-  }
-  taken_clears_.erase(late, taken_clears_.end());
-}
-
-void EngineLoop::end_clears(const Status& status) {
-  {
-    const std::lock_guard lock(mutex_);
-    std::move(clears_.begin(), clears_.end(), std::back_inserter(taken_clears_));
-    clears_.clear();
-    num_clears_taken_ = 0;
-  }
-  for (const ClearRequest& request : std::exchange(taken_clears_, {})) request.on_done(status);
 }
 
 }  // namespace heddle::engine

@@ -17,18 +17,23 @@
 // the engine refuses new ones: health() says why. A callback that throws is logged and otherwise
 // ignored.
 //
-// Threading:  submit(), cancel(), stats(), health() and drain() are thread-safe; an idle loop
-// sleeps on a
-//             condition variable. Drive::kManual starts no thread: then everything is confined to
-//             the thread that calls step(), and time stands still unless the clock is moved.
+// A paused loop computes nothing and does the rest: it takes requests in, cancels them, ends those
+// whose time is up.
+//
+// Threading:  submit(), cancel(), stats(), health(), drain(), pause() and resume() are thread-safe;
+//             an idle loop sleeps on a condition variable. Drive::kManual starts no thread: then
+//             everything is confined to the thread that calls step(), and time stands still unless
+//             the clock is moved.
 // Cost:       a step of decoding allocates nothing of its own once its vectors have grown.
 #pragma once
 
 #include <array>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -58,6 +63,8 @@ struct EngineParts {
   SchedulingOptions scheduling;
   CacheOptions cache;
   MetricsOptions metrics;
+  double watchdog_seconds = 0;                      // 0: none; only with Drive::kThread
+  std::function<void()> on_stuck;                   // after the watchdog's log; empty: abort
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: token ids in and out only
   ModelInfo info;
   MemoryPlan plan;
@@ -83,6 +90,8 @@ class EngineLoop final : public Engine {
   [[nodiscard]] Status health() const override;
   [[nodiscard]] std::string metrics_text() const override;
   void clear_cache(double timeout_seconds, std::function<void(Status)> on_done) override;
+  void pause(PauseMode mode, std::function<void(Status)> on_done) override;
+  void resume(std::function<void(Status)> on_done) override;
 
   [[nodiscard]] const ModelInfo& model_info() const override { return info_; }
 
@@ -94,6 +103,10 @@ class EngineLoop final : public Engine {
   // books one if enough are in flight. False when nothing is left to run or to book.
   bool step();
 
+  // What the engine is doing, as far as other threads may know: steps in flight, counters,
+  // requests. For the log, when it does nothing any more.
+  [[nodiscard]] std::string describe() const;
+
   // Drive::kManual only: the scheduler's own proof, or an abort.
   void check_invariants() const { scheduler_->check_invariants(); }
 
@@ -104,10 +117,18 @@ class EngineLoop final : public Engine {
     std::function<void(Status)> on_done;
   };
 
+  // A pause, or with no mode its end.
+  struct Control {
+    std::optional<PauseMode> pause;
+    std::function<void(Status)> on_done;
+  };
+
   explicit EngineLoop(EngineParts parts);
 
   Status accept(Request request, EventCallback on_event);
   void run_thread();
+  void run_watchdog();
+  [[nodiscard]] bool has_work_to_do() const;  // with the lock held
   void step_guarded();
   void take_inbox();
   void run_step();
@@ -115,8 +136,14 @@ class EngineLoop final : public Engine {
   void finish_step();
   void drop_steps();
   void take_dropped();
+  // engine_loop_control.cpp
+  void control(Control control);
+  void take_controls();
+  void apply(std::optional<PauseMode> pause);
+  void end_controls(const Status& status);
   void take_clears();
   void end_clears(const Status& status);
+
   void forget_ended();
   void take_token(LiveRequest& live, request::SampledToken& sampled);
   void finish(LiveRequest& live, Finish finish);
@@ -126,6 +153,7 @@ class EngineLoop final : public Engine {
   void fail(const Status& status);
   void deliver(LiveRequest& live);
   scheduler::SchedulerStats publish();  // what it published
+  void show_steps_in_flight();          // with the lock held
   [[nodiscard]] Status check_output(const request::BatchPlan& plan,
                                     const request::StepOutput& output) const;
 
@@ -142,6 +170,8 @@ class EngineLoop final : public Engine {
   bool overlap_;
   bool by_priority_;
   std::unique_ptr<EngineMetrics> metrics_;  // null: off
+  double watchdog_seconds_;
+  std::function<void()> on_stuck_;
   Status out_of_memory_;  // made in time: it cannot be made any more when it is needed
 
   // Engine thread only.
@@ -153,6 +183,7 @@ class EngineLoop final : public Engine {
   std::array<StepFacts, runner::kMaxStepsInFlight> facts_;           // of these
   StepLog step_log_;
   std::vector<ClearRequest> taken_clears_;
+  std::vector<Control> taken_controls_;
   size_t next_plan_ = 0;
   size_t num_in_flight_ = 0;
   std::vector<scheduler::Dropped> dropped_;
@@ -174,6 +205,8 @@ class EngineLoop final : public Engine {
   std::vector<ClearRequest> clears_;                     // at most kMaxClears
   std::unordered_map<std::string, LiveRequest*> by_id_;  // accepted, no final event yet
   int64_t num_clears_taken_ = 0;                         // and not answered
+  std::vector<Control> controls_;                        // at most kMaxControls
+  bool paused_ = false;                                  // written by the engine thread only
   int64_t num_unfinished_ = 0;                           // accepted, final event not yet delivered
   int64_t num_queued_ = 0;                               // taken from the inbox, never ran
   int64_t next_sequence_id_ = 1;
@@ -186,8 +219,12 @@ class EngineLoop final : public Engine {
   EngineStats stats_;
   double busy_since_ = 0;
   double last_step_end_ = 0;
+  std::array<StepFacts, runner::kMaxStepsInFlight> steps_in_flight_;  // oldest first
+  size_t num_steps_in_flight_ = 0;                                    // of these
+  std::condition_variable watchdog_wake_;                             // it ends
 
-  std::thread thread_;  // last: starts when everything above is there
+  std::thread thread_;  // last: these start when everything above is there
+  std::thread watchdog_;
 };
 
 }  // namespace heddle::engine

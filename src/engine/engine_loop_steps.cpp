@@ -58,6 +58,10 @@ bool EngineLoop::launch_step() {
       metrics_->on_started(sequence, now_ - sequence.timings.submit_seconds);
     }
   }
+  {
+    const std::lock_guard lock(mutex_);
+    show_steps_in_flight();
+  }
   if (Status status = runner_->submit(plan); !status.ok()) {
     --num_in_flight_;
     next_plan_ = (next_plan_ + plans_.size() - 1) % plans_.size();
@@ -274,7 +278,7 @@ void EngineLoop::fail(const Status& status) {
 
 scheduler::SchedulerStats EngineLoop::publish() {
   const scheduler::SchedulerStats scheduled = scheduler_->stats();
-  if (metrics_ != nullptr) metrics_->show(scheduled);
+  if (metrics_ != nullptr) metrics_->show(scheduled, paused_ ? std::ssize(live_) : 0);
   const std::lock_guard lock(mutex_);
   num_queued_ = scheduled.num_queued + num_arriving_;
   stats_.num_running = scheduled.num_running;
@@ -285,7 +289,15 @@ scheduler::SchedulerStats EngineLoop::publish() {
   stats_.prompt_tokens = prompt_tokens_;
   stats_.output_tokens = output_tokens_;
   last_step_end_ = step_end_;
+  show_steps_in_flight();
   return scheduled;
+}
+
+void EngineLoop::show_steps_in_flight() {
+  num_steps_in_flight_ = num_in_flight_;
+  for (size_t i = 0; i < num_in_flight_; ++i) {
+    steps_in_flight_[i] = facts_[(next_plan_ + plans_.size() - num_in_flight_ + i) % plans_.size()];
+  }
 }
 
 }  // namespace heddle::engine

@@ -65,6 +65,8 @@ void EngineMetrics::make_load(const MetricsCapacity& capacity) {
       registry_.gauge({"heddle_running_requests", "sglang:num_running_reqs"}, "Requests that run.");
   waiting_ =
       registry_.gauge({"heddle_waiting_requests", "sglang:num_queue_reqs"}, "Requests that wait.");
+  paused_ = registry_.gauge({"heddle_paused_requests", "sglang:num_paused_reqs"},
+                            "Requests that wait for the end of a pause.");
   kv_used_ = registry_.gauge({"heddle_kv_used_tokens", "sglang:num_used_tokens"},
                              "Tokens in the KV pages of running requests, in whole pages.");
   kv_usage_ = registry_.gauge({"heddle_kv_usage_ratio", "sglang:token_usage"},
@@ -235,11 +237,12 @@ void EngineMetrics::on_finished(const request::Sequence& sequence, const Request
   retractions_per_request_.observe(sequence.num_retractions);
 }
 
-void EngineMetrics::show(const scheduler::SchedulerStats& stats) {
+void EngineMetrics::show(const scheduler::SchedulerStats& stats, int64_t num_paused) {
   const cache::PrefixCacheStats& cache = stats.cache;
   const int64_t cached = cache.pages_cached * capacity_.page_size;
   running_.set(static_cast<double>(stats.num_running));
   waiting_.set(static_cast<double>(stats.num_waiting));
+  paused_.set(static_cast<double>(num_paused));
   kv_used_.set(static_cast<double>(stats.kv_tokens_used));
   kv_usage_.set(ratio(stats.kv_tokens_used, capacity_.kv_tokens));
   kv_cached_.set(static_cast<double>(cached));

@@ -49,7 +49,7 @@ class EngineMetrics {
   void on_finished(const request::Sequence& sequence, const RequestEvent& event);
 
   // After every step and every end of a request.
-  void show(const scheduler::SchedulerStats& stats);
+  void show(const scheduler::SchedulerStats& stats, int64_t num_paused);
 
   [[nodiscard]] std::string to_text() const { return registry_.to_text(); }
 
@@ -74,7 +74,7 @@ class EngineMetrics {
   MetricsCapacity capacity_;
 
   // Load.
-  MetricGauge running_, waiting_, kv_used_, kv_usage_, kv_cached_, kv_free_;
+  MetricGauge running_, waiting_, paused_, kv_used_, kv_usage_, kv_cached_, kv_free_;
   MetricGauge states_used_, states_cached_, states_free_, state_usage_;
   MetricGauge new_token_ratio_, decode_context_, decode_rate_;
 

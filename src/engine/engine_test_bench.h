@@ -3,6 +3,7 @@
 // heard.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -74,6 +75,8 @@ class EngineBench {
     MetricsOptions metrics;
     SchedulingOptions scheduling = one_step_at_a_time();  // for tests that count steps
     CacheOptions cache;
+    double watchdog_seconds = 0;
+    std::function<void()> on_stuck;
   };
 
   EngineBench() : EngineBench(Options{}) {}
@@ -97,6 +100,8 @@ class EngineBench {
     parts.cache = options.cache;
     if (options.drive == Drive::kManual) parts.clock = &clock;
     parts.drive = options.drive;
+    parts.watchdog_seconds = options.watchdog_seconds;
+    parts.on_stuck = options.on_stuck;
     engine = EngineLoop::create(std::move(parts)).value();
   }
 

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <future>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -191,6 +193,48 @@ TEST(EngineThreadTest, CallbacksMaySubmitAndCancel) {
   EXPECT_EQ(last.wait().reason(), FinishReason::kLength);
   const FinishReason reason = cancelled.wait().reason();
   EXPECT_TRUE(reason == FinishReason::kAbort || reason == FinishReason::kLength);
+}
+
+TEST(EngineThreadTest, PausesAndGoesOn) {
+  EngineBench bench(threaded());
+  Waiter running, late;
+  ASSERT_TRUE(
+      bench.engine->submit(EngineBench::request("running", 3, 300), running.callback()).ok());
+  running.wait_for_tokens(2);
+  const auto told = [](auto ask) {
+    std::promise<Status> promise;
+    ask([&promise](Status status) { promise.set_value(std::move(status)); });
+    return promise.get_future().get();
+  };
+  EXPECT_TRUE(told([&](auto done) { bench.engine->pause(PauseMode::kRetract, done); }).ok());
+  EXPECT_EQ(bench.engine->stats().num_running, 0);
+  EXPECT_TRUE(told([&](auto done) { bench.engine->clear_cache(0, done); }).ok());
+  ASSERT_TRUE(bench.engine->submit(EngineBench::request("late", 3, 5), late.callback()).ok());
+  EXPECT_TRUE(told([&](auto done) { bench.engine->pause(PauseMode::kInPlace, done); }).ok());
+  EXPECT_TRUE(told([&](auto done) { bench.engine->resume(done); }).ok());
+  EXPECT_EQ(running.wait().reason(), FinishReason::kLength);
+  EXPECT_EQ(late.wait().reason(), FinishReason::kLength);
+}
+
+TEST(EngineThreadTest, TheWatchdogBarksWhenAStepDoesNotEnd) {
+  std::promise<void> stuck;
+  EngineBench::Options options = threaded();
+  options.watchdog_seconds = 0.05;
+  options.on_stuck = [&stuck, barked = std::make_shared<std::once_flag>()] {
+    std::call_once(*barked, [&stuck] { stuck.set_value(); });
+  };
+  EngineBench bench(options);
+  std::promise<void> unplugged;
+  bench.runner->on_step = [wait = unplugged.get_future().share()](const request::BatchPlan&) {
+    wait.wait();
+    return Status();
+  };
+  Waiter waiter;
+  ASSERT_TRUE(bench.engine->submit(EngineBench::request("one", 3, 5), waiter.callback()).ok());
+  stuck.get_future().wait();
+  EXPECT_NE(bench.engine->describe().find("request \"one\""), std::string::npos);
+  unplugged.set_value();
+  EXPECT_EQ(waiter.wait().reason(), FinishReason::kLength);
 }
 
 TEST(EngineThreadTest, AFailedStepReachesEveryClient) {

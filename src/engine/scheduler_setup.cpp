@@ -67,6 +67,10 @@ Status check_options(const EngineOptions& options) {
     return invalid_argument(fmt::format("max_queued_requests is {}; it must be from 1 to {}",
                                         options.max_queued_requests, kMaxQueuedRequests));
   }
+  if (!(options.watchdog_seconds >= 0)) {
+    return invalid_argument(
+        fmt::format("watchdog_seconds is {}; it must be 0 or more", options.watchdog_seconds));
+  }
   HEDDLE_RETURN_IF_ERROR(parse_metric_names(options.metrics.names).status());
   HEDDLE_RETURN_IF_ERROR(cache::parse_frozen_dtype(options.cache.state_dtype).status());
   HEDDLE_RETURN_IF_ERROR(

@@ -240,6 +240,11 @@ void BatchScheduler::give_back(int32_t index) {
   }
 }
 
+void BatchScheduler::retract_all() {
+  HEDDLE_CHECK(plans_in_flight_.empty());
+  while (!running_.empty()) leave(running_.back(), Leaving::kRetracted);
+}
+
 void BatchScheduler::release(Sequence& sequence, Ending ending) {
   switch (sequence.status) {
     case SequenceStatus::kNew:

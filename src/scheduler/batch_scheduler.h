@@ -88,6 +88,8 @@ class BatchScheduler final : public Scheduler {
   void release(request::Sequence& sequence, Ending ending) override;
   void take_dropped(std::vector<Dropped>& dropped) override;
 
+  void retract_all() override;
+
   void clear_cache() override { cache_.clear(); }
 
   [[nodiscard]] SchedulerStats stats() const override;

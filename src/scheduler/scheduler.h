@@ -91,6 +91,10 @@ class Scheduler {
   // released.
   virtual void take_dropped(std::vector<Dropped>& dropped) = 0;
 
+  // Sends everything that runs back to the queue, where it owns nothing. No step is in flight
+  // (checked).
+  virtual void retract_all() = 0;
+
   // Gives up every cached token that nobody uses.
   virtual void clear_cache() = 0;
 

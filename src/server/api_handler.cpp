@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api_handler.h"
 
-#include <charconv>
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +8,7 @@
 #include "server/call_fields.h"
 #include "server/chat_completions.h"
 #include "server/completions.h"
+#include "server/engine_control.h"
 #include "server/json_text.h"
 #include "server/native_generate.h"
 #include "server/routes.h"
@@ -22,7 +21,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxQueuedWork = 4096;
-constexpr const char* kPlainText = "text/plain; charset=utf-8";
 
 std::string_view id_prefix(std::string_view path) {
   if (path == "/v1/chat/completions") return "chatcmpl-";
@@ -189,7 +187,13 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       exchange->respond(metrics());
       break;
     case Endpoint::kFlushCache:
-      flush_cache(std::move(exchange));
+      flush_cache(*engine_, post_, std::move(exchange));
+      break;
+    case Endpoint::kPause:
+      pause_generation(*engine_, post_, std::move(exchange));
+      break;
+    case Endpoint::kContinue:
+      continue_generation(*engine_, post_, std::move(exchange));
       break;
   }
 }
@@ -278,33 +282,6 @@ void ApiHandler::ask(std::shared_ptr<Exchange> exchange, Answer answer) {
   });
 }
 
-// Waits on the engine's thread, not on ours: a worker would be lost to others meanwhile.
-void ApiHandler::flush_cache(std::shared_ptr<Exchange> exchange) {
-  const std::string text = exchange->request().query_value("timeout").value_or("0");
-  double timeout_seconds = 0;
-  const auto [end, failure] =
-      std::from_chars(text.data(), text.data() + text.size(), timeout_seconds);
-  if (failure != std::errc() || end != text.data() + text.size() || !(timeout_seconds >= 0)) {
-    exchange->respond(error_response(invalid_value(
-        "timeout",
-        fmt::format("`timeout` is \"{}\"; it must be seconds, 0 or more.", printable(text, 40)))));
-    return;
-  }
-  engine_->clear_cache(timeout_seconds, [post = post_, exchange = std::move(exchange)](
-                                            const Status& status) mutable {
-    post([exchange = std::move(exchange), status] {
-      if (status.ok()) {
-        exchange->respond(
-            {.content_type = kPlainText, .headers = {}, .body = "The cache is empty.\n"});
-      } else if (status.code() == StatusCode::kDeadlineExceeded) {
-        exchange->respond(error_response({.code = "conflict", .message = status.message()}));
-      } else {
-        exchange->respond(error_response(error_from_status(status, exchange->request().id)));
-      }
-    });
-  });
-}
-
 HttpResponse ApiHandler::metrics() const {
   if (!options_.metrics) {
     return error_response(
@@ -332,8 +309,9 @@ HttpResponse ApiHandler::health() const {
     return json_response(
         503, {{"status", "stuck"}, {"last_step_seconds_ago", stats.last_step_seconds_ago}});
   }
-  return json_response(
-      200, {{"status", "ok"}, {"running", stats.num_running}, {"waiting", stats.num_waiting}});
+  return json_response(200, {{"status", stats.paused ? "paused" : "ok"},
+                             {"running", stats.num_running},
+                             {"waiting", stats.num_waiting}});
 }
 
 HttpResponse ApiHandler::model_facts() const {

@@ -72,8 +72,6 @@ class ApiHandler final : public HttpHandler {
 
   void on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
 
-  void flush_cache(std::shared_ptr<Exchange> exchange);
-
   [[nodiscard]] HttpResponse health() const;
   [[nodiscard]] HttpResponse metrics() const;
   [[nodiscard]] HttpResponse model_facts() const;

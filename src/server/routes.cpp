@@ -25,6 +25,8 @@ constexpr std::array kRoutes = {
     Route{"/v1/detokenize", Endpoint::kDetokenize, "POST", false, true},
     Route{"/metrics", Endpoint::kMetrics, "GET, HEAD", true},
     Route{"/flush_cache", Endpoint::kFlushCache, "GET, POST", false, true},
+    Route{"/pause_generation", Endpoint::kPause, "POST", false, true},
+    Route{"/continue_generation", Endpoint::kContinue, "POST", false, true},
 };
 constexpr Route kOneModelRoute{kModelPrefix, Endpoint::kOneModel, "GET, HEAD"};
 

@@ -24,6 +24,8 @@ enum class Endpoint {
   kDetokenize,
   kMetrics,
   kFlushCache,
+  kPause,
+  kContinue,
 };
 
 struct Route {

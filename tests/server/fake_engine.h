@@ -136,6 +136,28 @@ class FakeEngine final : public Engine {
     return clear_timeouts_;
   }
 
+  void pause(PauseMode mode, std::function<void(Status)> on_done) override {
+    {
+      const std::lock_guard lock(mutex_);
+      pauses_.push_back(mode);
+      paused_ = true;
+    }
+    on_done(ok_status());
+  }
+
+  void resume(std::function<void(Status)> on_done) override {
+    {
+      const std::lock_guard lock(mutex_);
+      paused_ = false;
+    }
+    on_done(ok_status());
+  }
+
+  [[nodiscard]] std::vector<PauseMode> pauses() const {
+    const std::lock_guard lock(mutex_);
+    return pauses_;
+  }
+
   [[nodiscard]] const ModelInfo& model_info() const override { return info_; }
 
   [[nodiscard]] ModelInfo& mutable_model_info() { return info_; }
@@ -147,6 +169,7 @@ class FakeEngine final : public Engine {
     EngineStats stats;
     stats.num_running = static_cast<int64_t>(live_.size());
     stats.last_step_seconds_ago = last_step_seconds_ago;
+    stats.paused = paused_;
     return stats;
   }
 
@@ -228,6 +251,8 @@ class FakeEngine final : public Engine {
   std::vector<Request> submitted_;
   std::set<std::string> cancelled_;
   std::vector<double> clear_timeouts_;
+  std::vector<PauseMode> pauses_;
+  bool paused_ = false;
   bool draining_ = false;
   bool stopping_ = false;
   std::thread thread_;

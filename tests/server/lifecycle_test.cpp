@@ -83,6 +83,34 @@ TEST_F(LifecycleTest, WhatDoesNotFinishInTimeIsToldSo) {
   EXPECT_EQ(error_of(plain.read_reply())["code"], "shutting_down");
 }
 
+TEST_F(LifecycleTest, GenerationIsPausedAsAskedAndGoesOn) {
+  start();
+  EXPECT_EQ(post("/pause_generation", Json::object()).json()["status"], "ok");
+  EXPECT_EQ(get("/health").json()["status"], "paused");
+  EXPECT_EQ(get("/health").status, 200);
+  EXPECT_EQ(post("/pause_generation", {{"mode", "retract"}}).status, 200);
+  EXPECT_EQ(post("/pause_generation", {{"mode", "in_place"}}).status, 200);
+  EXPECT_EQ(connect().call("POST", "/pause_generation").status, 200);
+  EXPECT_THAT(engine->pauses(), ::testing::ElementsAre(PauseMode::kAbort, PauseMode::kRetract,
+                                                       PauseMode::kInPlace, PauseMode::kAbort));
+  const Reply reply = connect().call("POST", "/continue_generation");
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.json()["status"], "ok");
+  EXPECT_TRUE(reply.json().contains("message"));
+  EXPECT_EQ(get("/health").json()["status"], "ok");
+}
+
+TEST_F(LifecycleTest, AnUnknownPauseIsRefused) {
+  start();
+  const Reply wrong = post("/pause_generation", {{"mode", "gently"}});
+  EXPECT_EQ(wrong.status, 400);
+  EXPECT_EQ(error_of(wrong)["param"], "mode");
+  EXPECT_EQ(post("/pause_generation", {{"mode", 3}}).status, 400);
+  EXPECT_EQ(connect().post_text("/pause_generation", "{").status, 400);
+  EXPECT_EQ(get("/pause_generation").status, 405);
+  EXPECT_TRUE(engine->pauses().empty());
+}
+
 TEST_F(LifecycleTest, StoppingWhileLoadingIsFine) {
   listen();
   HttpClient idle(server->port());

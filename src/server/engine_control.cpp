@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/engine_control.h"
+
+#include <charconv>
+#include <optional>
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "server/field_reader.h"
+#include "server/json_text.h"
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kPlainText = "text/plain; charset=utf-8";
+
+std::optional<PauseMode> parse_pause_mode(std::string_view name) {
+  if (name == "abort") return PauseMode::kAbort;
+  if (name == "retract") return PauseMode::kRetract;
+  if (name == "in_place") return PauseMode::kInPlace;
+  return std::nullopt;
+}
+
+// Answers with `message` once the engine is done.
+std::function<void(Status)> answer_later(const Post& post, std::shared_ptr<Exchange> exchange,
+                                         std::string message) {
+  return [post, exchange = std::move(exchange),
+          message = std::move(message)](const Status& status) mutable {
+    post([exchange = std::move(exchange), message = std::move(message), status] {
+      exchange->respond(
+          status.ok()
+              ? HttpResponse{.headers = {},
+                             .body = dump_json(Json{{"message", message}, {"status", "ok"}})}
+              : error_response(error_from_status(status, exchange->request().id)));
+    });
+  };
+}
+
+}  // namespace
+
+void flush_cache(Engine& engine, const Post& post, std::shared_ptr<Exchange> exchange) {
+  const std::string text = exchange->request().query_value("timeout").value_or("0");
+  double timeout_seconds = 0;
+  const auto [end, failure] =
+      std::from_chars(text.data(), text.data() + text.size(), timeout_seconds);
+  if (failure != std::errc() || end != text.data() + text.size() || !(timeout_seconds >= 0)) {
+    exchange->respond(error_response(invalid_value(
+        "timeout",
+        fmt::format("`timeout` is \"{}\"; it must be seconds, 0 or more.", printable(text, 40)))));
+    return;
+  }
+  engine.clear_cache(
+      timeout_seconds, [post, exchange = std::move(exchange)](const Status& status) mutable {
+        post([exchange = std::move(exchange), status] {
+          if (status.ok()) {
+            exchange->respond(
+                {.content_type = kPlainText, .headers = {}, .body = "The cache is empty.\n"});
+          } else if (status.code() == StatusCode::kDeadlineExceeded) {
+            exchange->respond(error_response({.code = "conflict", .message = status.message()}));
+          } else {
+            exchange->respond(error_response(error_from_status(status, exchange->request().id)));
+          }
+        });
+      });
+}
+
+void pause_generation(Engine& engine, const Post& post, std::shared_ptr<Exchange> exchange) {
+  const std::string& body = exchange->request().body;
+  Json object = Json::object();
+  std::optional<ApiError> error;
+  if (!body.empty()) error = parse_json_object(body, object);
+  std::string name = "abort";
+  if (!error) {
+    FieldReader fields(object);
+    name = fields.string("mode").value_or(name);
+    error = fields.error();
+  }
+  const std::optional<PauseMode> mode = parse_pause_mode(name);
+  if (!error && !mode) {
+    error = invalid_value("mode", fmt::format("`mode` is \"{}\"; use abort, retract or in_place.",
+                                              printable(name, 40)));
+  }
+  if (error) {
+    exchange->respond(error_response(*error));
+    return;
+  }
+  engine.pause(*mode, answer_later(post, std::move(exchange), "Generation is paused."));
+}
+
+void continue_generation(Engine& engine, const Post& post, std::shared_ptr<Exchange> exchange) {
+  engine.resume(answer_later(post, std::move(exchange), "Generation goes on."));
+}
+
+}  // namespace heddle::server

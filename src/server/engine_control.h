@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What operators ask of the engine beside requests: to empty the cache, to pause, to go on.
+//
+// Threading: called on the I/O thread, which nothing here blocks: the engine answers on a thread of
+// its own, and `post` takes the answer back.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include <heddle/engine.h>
+
+#include "server/exchange.h"
+
+namespace heddle::server {
+
+using Post = std::function<void(std::function<void()>)>;
+
+// GET, POST /flush_cache?timeout=SECONDS
+void flush_cache(Engine& engine, const Post& post, std::shared_ptr<Exchange> exchange);
+
+// POST /pause_generation {"mode": "abort" | "retract" | "in_place"}; abort without a mode. Answered
+// when nothing is computed any more.
+void pause_generation(Engine& engine, const Post& post, std::shared_ptr<Exchange> exchange);
+
+// POST /continue_generation
+void continue_generation(Engine& engine, const Post& post, std::shared_ptr<Exchange> exchange);
+
+}  // namespace heddle::server
