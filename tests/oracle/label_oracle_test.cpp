@@ -113,6 +113,7 @@ TEST(LabelOracleScenarios, GetWhereTheBugsAre) {
   expect_at_least("reused_tokens", counts.reused_tokens, 130000);
   expect_at_least("unusable_tokens", counts.unusable_tokens, 70000);
   expect_at_least("exact_repeats", counts.exact_repeats, 240);
+  expect_at_least("pauses", counts.pauses, 120);
   expect_at_least("steps", counts.plans.steps, 100000);
   expect_at_least("steps_in_flight", counts.plans.steps_in_flight, 70000);
   expect_at_least("mixed_steps", counts.plans.mixed_steps, 1500);

@@ -61,6 +61,10 @@ class Play {
         if (live.submitted_step < 0 || live.arrival->cancel_after < 0) continue;
         if (step_ == live.submitted_step + live.arrival->cancel_after) cancel(live);
       }
+      for (const Pause& pause : scenario_.pauses) {
+        if (step_ == pause.step) this->pause(pause.mode);
+        if (step_ == pause.until) engine_->resume([](const Status&) {});
+      }
       came_inside_ = false;
       busy = engine_->step() || came_inside_;
       engine_->check_invariants();
@@ -102,6 +106,7 @@ class Play {
     ending_ = true;
     engine_.reset();
     ending_ = false;
+    if (unanswered_pauses_ != 0) wrong("a pause was answered not once");
     const auto& complaints = device_->complaints();
     outcome_.complaints.insert(outcome_.complaints.end(), complaints.begin(), complaints.end());
   }
@@ -141,6 +146,15 @@ class Play {
     if (ending_) return;
     live.cancelled = true;
     engine_->cancel(live.arrival->request.id);
+  }
+
+  void pause(PauseMode mode) {
+    ++outcome_.counts.pauses;
+    for (Live& live : live_) {
+      if (mode == PauseMode::kAbort && live.num_finishes == 0) live.cancelled |= live.came;
+    }
+    ++unanswered_pauses_;
+    engine_->pause(mode, [this](const Status&) { --unanswered_pauses_; });
   }
 
   void submit(Live& live) {
@@ -314,6 +328,7 @@ class Play {
   bool lost_device_ = false;
   bool came_inside_ = false;  // a request came inside an event of the last step
   bool ending_ = false;       // the engine is being destroyed
+  int64_t unanswered_pauses_ = 0;
   Outcome outcome_;
 };
 
@@ -329,6 +344,7 @@ PlayCounts& PlayCounts::operator+=(const PlayCounts& other) {
   reused_tokens += other.reused_tokens;
   unusable_tokens += other.unusable_tokens;
   exact_repeats += other.exact_repeats;
+  pauses += other.pauses;
   return *this;
 }
 

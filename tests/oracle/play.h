@@ -23,6 +23,7 @@ struct PlayCounts {
   int64_t reused_tokens = 0;
   int64_t unusable_tokens = 0;  // matched beyond what was reused
   int64_t exact_repeats = 0;
+  int64_t pauses = 0;
 
   PlayCounts& operator+=(const PlayCounts& other);
 };

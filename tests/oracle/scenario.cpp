@@ -32,6 +32,7 @@ class ScenarioMaker {
     choose_frozen_slots();
     if (dice_.percent(5)) scenario_.restart_step = dice_.between(1, 60);
     if (dice_.percent(4)) scenario_.failing_step = dice_.between(1, 60);
+    choose_pauses();
     return std::move(scenario_);
   }
 
@@ -236,6 +237,17 @@ class ScenarioMaker {
     scenario_.arrivals.push_back(std::move(arrival));
   }
 
+  void choose_pauses() {
+    while (dice_.percent(12)) {
+      const int64_t step = dice_.between(0, 60);
+      scenario_.pauses.push_back(
+          {.mode = dice_.pick({PauseMode::kInPlace, PauseMode::kInPlace, PauseMode::kRetract,
+                               PauseMode::kRetract, PauseMode::kRetract, PauseMode::kAbort}),
+           .step = step,
+           .until = step + dice_.between(1, 10)});
+    }
+  }
+
   // Everybody fits alone; most of the time not everybody fits at once.
   void choose_pools() {
     runner::PoolSizes& sizes = scenario_.sizes;
@@ -296,7 +308,7 @@ std::string Scenario::to_string() const {
       "hidden {}, lazy {}; "
       "cache {} {} every {}, {}; {}, mixed {}, overlap {}, prefills per decode {}, max prefill {}, "
       "priority {}; EOS {}, {} tokens, restart {}, device lost {}, {} s a step, queue limited {}, "
-      "time limited {}\n",
+      "time limited {}, pauses {}\n",
       seed, sizes.num_pages, sizes.page_size, sizes.num_state_slots, sizes.num_frozen_slots,
       sizes.shared_bytes,
       sizes.num_pages * sizes.page_bytes + sizes.num_state_slots * sizes.state_slot_bytes,
@@ -305,7 +317,7 @@ std::string Scenario::to_string() const {
       scheduling.policy, scheduling.mixed_batches, scheduling.overlap,
       scheduling.prefills_per_decode, scheduling.max_prefill_tokens, scheduling.enable_priority,
       rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0], rules.vocabulary.num_tokens,
-      restart_step, failing_step, seconds_per_step, limits_queue, limits_time);
+      restart_step, failing_step, seconds_per_step, limits_queue, limits_time, pauses.size());
   for (const Arrival& arrival : arrivals) {
     const Request& request = arrival.request;
     text += fmt::format(

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <heddle/engine.h>
 #include <heddle/options.h>
 #include <heddle/request.h>
 
@@ -26,6 +27,13 @@ struct Arrival {
   int64_t failing_draw = -1;  // its draw number that fails; negative: none
 };
 
+// The engine is paused before one step and goes on before a later one.
+struct Pause {
+  PauseMode mode = PauseMode::kInPlace;
+  int64_t step = 0;
+  int64_t until = 0;
+};
+
 struct Scenario {
   uint64_t seed = 0;
 
@@ -42,6 +50,8 @@ struct Scenario {
   std::vector<Arrival> arrivals;  // in order of coming
   int64_t restart_step = -1;      // a new engine from there on; negative: never
   int64_t failing_step = -1;      // the device is lost in its step of this number; then as above
+
+  std::vector<Pause> pauses;  // may overlap
 
   // Requests may be turned away, or end for want of time or of room in the queue.
   bool limits_queue = false;
