@@ -251,7 +251,7 @@ TEST_F(ExportNextnTest, StopsWhenProgressSaysSo) {
 }
 
 TEST(ExportNextnOfHeddleTinyTest, KeepsTheNamesOfAPrefixOfItsOwn) {
-  const testing::TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   const fs::path model = heddle::testing::repository_path("models/heddle-tiny");
   const fs::path draft = folder.path() / "draft";
   const auto report = export_nextn(model, draft);

@@ -41,7 +41,7 @@ TEST(GenerationConfigTest, NamesWhatIsWrong) {
 }
 
 TEST(GenerationConfigTest, FallsBackToTheModelsTokens) {
-  const testing::TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   const ModelConfig model{.vocab_size = 10, .eos_token_ids = {2}, .bos_token_id = 1};
   EXPECT_THAT(load_generation_config(folder.path(), model)->eos_token_ids, ElementsAre(2));
   EXPECT_EQ(load_generation_config(folder.path(), model)->bos_token_id, 1);

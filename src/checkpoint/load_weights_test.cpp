@@ -50,7 +50,7 @@ class LoadWeightsTest : public ::testing::Test {
   std::vector<Tensor> tensors_;
 };
 
-WeightSpec plain(std::string name, const Shape& shape) {
+WeightSpec plain(const std::string& name, const Shape& shape) {
   return {.name = name, .shape = shape, .alternatives = {whole({name, shape})}};
 }
 

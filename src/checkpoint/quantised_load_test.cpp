@@ -346,7 +346,7 @@ TEST(QuantisedGoldenTest, DequantisedWeightsAreTheRecordedOnes) {
 }
 
 TEST(QuantiseCheckpointTest, WritesWhatLoadsAgainAndResumes) {
-  const testing::TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   const auto source = folder.path() / "source";
   std::filesystem::create_directories(source);
   std::mt19937_64 random(1);

@@ -20,7 +20,7 @@ Result<SafetensorsHeader> parse(std::string_view file) {
 }
 
 TEST(SafetensorsTest, ReadsBackWhatItWrote) {
-  const testing::TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   const Tensor matrix = testing::counting({3, 5}, DType::kBf16);
   const Tensor vector = testing::counting({7}, DType::kF32);
   const Tensor scalar = testing::counting({}, DType::kF32, 42);
@@ -51,7 +51,7 @@ TEST(SafetensorsTest, ReadsBackWhatItWrote) {
 }
 
 TEST(SafetensorsTest, LeavesNoFileBehindWhenWritingFails) {
-  const testing::TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   const Tensor tensor = testing::counting({2}, DType::kF32);
   const std::vector<NamedTensor> twice = {{"a", tensor.view()}, {"a", tensor.view()}};
   EXPECT_EQ(write_safetensors(folder.path() / "x", twice).code(), StatusCode::kInvalidArgument);
@@ -61,7 +61,7 @@ TEST(SafetensorsTest, LeavesNoFileBehindWhenWritingFails) {
 }
 
 TEST(SafetensorsTest, KeepsTensorsOfUnknownDTypeButGivesNoViewOfThem) {
-  const testing::TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   const auto path = folder.write(
       "x", testing::safetensors_text(
                R"({"a":{"dtype":"F64","shape":[2],"data_offsets":[0,16],"later":{"k":[1]}}})", 16));
@@ -173,7 +173,7 @@ TEST(SafetensorsTest, SurvivesEveryPrefixOfAFile) {
 }
 
 TEST(SafetensorsTest, RefusesWhatIsNoPlainFile) {
-  const testing::TemporaryFolder folder;
+  testing::TemporaryFolder folder;
   EXPECT_EQ(SafetensorsFile::open(folder.path()).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(SafetensorsFile::open(folder.path() / "x").status().code(), StatusCode::kNotFound);
   EXPECT_EQ(SafetensorsFile::open(folder.write("e", "")).status().code(), StatusCode::kDataLoss);

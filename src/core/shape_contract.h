@@ -28,9 +28,8 @@ class Dim {
 
   [[nodiscard]] int64_t value() const { return value_; }
 
-  operator int64_t() const {
-    return value_;
-  }  // NOLINT(google-explicit-constructor): reads as the letter
+  // Implicit, so that a dimension reads as its letter.
+  operator int64_t() const { return value_; }  // NOLINT(google-explicit-constructor)
 
  private:
   friend class ShapeContract;

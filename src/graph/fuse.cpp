@@ -65,8 +65,8 @@ class Fuser {
 
  private:
   // The index of the first op of a pair that ends at node `second`, if it may be fused.
-  std::optional<size_t> match(const Pattern& pattern, size_t second,
-                              const std::vector<bool>& dropped) const {
+  [[nodiscard]] std::optional<size_t> match(const Pattern& pattern, size_t second,
+                                            const std::vector<bool>& dropped) const {
     const Node& reader = graph_.nodes[second];
     if (reader.op->name != pattern.second) return std::nullopt;
     const Value joined = reader.inputs[static_cast<size_t>(pattern.joined_input)];
@@ -109,7 +109,7 @@ class Fuser {
   }
 
   // Whether the value is a column range of another, or another is one of it.
-  bool has_views(Value value) const {
+  [[nodiscard]] bool has_views(Value value) const {
     for (const Node& node : graph_.nodes) {
       for (const auto& alias : node.op->aliases) {
         if (alias.mutates) continue;

@@ -92,7 +92,7 @@ class TestBuilder : public GraphBuilder {
   Value x(std::string name = "x") { return input(std::move(name), rows(8)); }
 
  private:
-  const TensorView* find(std::string_view name) const {
+  [[nodiscard]] const TensorView* find(std::string_view name) const {
     if (name == "norm") return &norm_view_;
     if (name == "frequencies") return &frequencies_view_;
     return nullptr;

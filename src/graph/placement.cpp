@@ -43,7 +43,7 @@ class CopyElider {
  private:
   // By value: whether every node that reads it takes strided rows, and it is no output of the
   // graph.
-  std::vector<bool> readers_take_strided_rows() const {
+  [[nodiscard]] std::vector<bool> readers_take_strided_rows() const {
     std::vector<bool> strided(graph_.values.size(), true);
     for (const Node& node : graph_.nodes) {
       if (node.op->takes_strided_rows) continue;

@@ -100,7 +100,7 @@ class Verifier {
     }
   }
 
-  Value root(Value value) const {
+  [[nodiscard]] Value root(Value value) const {
     while (view_of_[value.id].valid()) value = view_of_[value.id];
     return value;
   }

@@ -23,4 +23,4 @@ std::optional<std::filesystem::path> shared_path(const std::filesystem::path& re
   if (!variable##_optional_) {                                                            \
     GTEST_SKIP() << "needs " << (relative) << " below the folder named by HEDDLE_SHARED"; \
   }                                                                                       \
-  const std::filesystem::path variable = *variable##_optional_
+  const std::filesystem::path& variable = *variable##_optional_
