@@ -23,6 +23,7 @@
 #endif
 
 #include "ops/linear_attention/delta_rule_common-inl.h"
+#include "ops/linear_attention/frozen_layer.h"
 #include "ops/simd/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -270,7 +271,8 @@ HWY_NOINLINE void advance_panel(const DeltaRuleHead& head, const Chunk& chunk,
 }
 
 template <bool kChannels>
-void chunked_as(const DeltaRuleHead& head, int64_t first_chunk, float* memory) {
+void chunked_as(const DeltaRuleHead& head, int64_t first_chunk, const DeltaCheckpoints& checkpoints,
+                float* memory) {
   const DeltaScratch scratch(memory, head.key_dim, head.value_dim, kChannels);
   const int64_t padded = padded_key_dim(head.key_dim);
   const int64_t num_panels = num_delta_panels(head.value_dim);
@@ -285,11 +287,30 @@ void chunked_as(const DeltaRuleHead& head, int64_t first_chunk, float* memory) {
     transpose(head.state + first * head.key_dim, head.key_dim, columns, head.key_dim, panel,
               kPanel);
   });
+  const auto write_state = [&](float* state) {
+    for_panels([&](const float* panel, int64_t first, int64_t columns) {
+      transpose(panel, kPanel, head.key_dim, columns, state + first * head.key_dim, head.key_dim);
+    });
+  };
+  const auto freeze = [&](int64_t slot) {
+    const FrozenRows to = frozen_rows(checkpoints.layer, slot, checkpoints.first_row);
+    if (to.dtype == DType::kF32) {
+      write_state(static_cast<float*>(to.data));
+    } else {
+      write_state(head.state);
+      freeze_rows(head.state, head.value_dim, head.key_dim, to);
+    }
+  };
+  auto checkpoint = checkpoints.wanted.begin();
+  const auto end = checkpoints.wanted.end();
+  int64_t whole_chunk = std::min(first_chunk, kDeltaChunk);  // where the next one ends, uncut
   Chunk chunk{.padded = padded};
   for (int64_t first = 0; first < head.num_tokens; first += chunk.count) {
+    if (first == whole_chunk) whole_chunk += kDeltaChunk;
+    int64_t chunk_end = std::min(whole_chunk, head.num_tokens);
+    if (checkpoint != end) chunk_end = std::min<int64_t>(chunk_end, checkpoint->num_tokens);
     chunk.first = first;
-    chunk.count = std::min(first == 0 ? std::min(first_chunk, kDeltaChunk) : kDeltaChunk,
-                           head.num_tokens - first);
+    chunk.count = chunk_end - first;
     if constexpr (kChannels) {
       prepare_channel_chunk(head, scratch, chunk);
     } else {
@@ -298,18 +319,19 @@ void chunked_as(const DeltaRuleHead& head, int64_t first_chunk, float* memory) {
     for_panels([&](float* panel, int64_t first_column, int64_t columns) {
       advance_panel<kChannels>(head, chunk, scratch, panel, first_column, columns);
     });
+    for (; checkpoint != end && checkpoint->num_tokens == chunk_end; ++checkpoint) {
+      freeze(checkpoint->slot);
+    }
   }
-  for_panels([&](const float* panel, int64_t first, int64_t columns) {
-    transpose(panel, kPanel, head.key_dim, columns, head.state + first * head.key_dim,
-              head.key_dim);
-  });
+  write_state(head.state);
 }
 
-void chunked(const DeltaRuleHead& head, int64_t first_chunk, float* memory) {
+void chunked(const DeltaRuleHead& head, int64_t first_chunk, const DeltaCheckpoints& checkpoints,
+             float* memory) {
   if (head.channel.f != nullptr) {
-    chunked_as<true>(head, first_chunk, memory);
+    chunked_as<true>(head, first_chunk, checkpoints, memory);
   } else {
-    chunked_as<false>(head, first_chunk, memory);
+    chunked_as<false>(head, first_chunk, checkpoints, memory);
   }
 }
 

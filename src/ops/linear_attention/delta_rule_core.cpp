@@ -31,8 +31,9 @@ void run_recurrent(const DeltaRuleHead& head, float* scratch) {
   HWY_DYNAMIC_DISPATCH(recurrent)(head, scratch);
 }
 
-void run_chunked(const DeltaRuleHead& head, int64_t first_chunk, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(chunked)(head, first_chunk, scratch);
+void run_chunked(const DeltaRuleHead& head, int64_t first_chunk,
+                 const DeltaCheckpoints& checkpoints, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(chunked)(head, first_chunk, checkpoints, scratch);
 }
 
 }  // namespace
@@ -51,8 +52,9 @@ void delta_rule_recurrent(const DeltaRuleHead& head, float* scratch) {
   delta::run_recurrent(head, scratch);
 }
 
-void delta_rule_chunked(const DeltaRuleHead& head, int64_t first_chunk, float* scratch) {
-  delta::run_chunked(head, first_chunk, scratch);
+void delta_rule_chunked(const DeltaRuleHead& head, int64_t first_chunk,
+                        const DeltaCheckpoints& checkpoints, float* scratch) {
+  delta::run_chunked(head, first_chunk, checkpoints, scratch);
 }
 
 }  // namespace heddle::ops

@@ -13,6 +13,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+
+#include "ops/forward_context.h"
 
 namespace heddle::ops {
 
@@ -56,6 +59,14 @@ inline DeltaRuleHead tokens_of(DeltaRuleHead head, int64_t begin, int64_t end) {
   return head;
 }
 
+// Copies of the state after so many tokens of a head. `first_row` of their slots, counted over
+// value heads, is the head's first value row.
+struct DeltaCheckpoints {
+  std::span<const StateCheckpoint> wanted;  // ascending, each once
+  FrozenLayer layer;
+  int64_t first_row = 0;
+};
+
 // Tokens of a chunk of the chunked form. The products with the state cost the same for any size,
 // those inside a chunk grow with it: on a CPU small chunks win (512 tokens of a 128 x 128 state on
 // one core with AVX-512: 394 us with 16, 411 with 32, 471 with 64). Divides the checkpoint grid
@@ -75,8 +86,11 @@ void delta_rule_recurrent(const DeltaRuleHead& head, float* scratch);
 
 // Chunk by chunk, as matrix products; about 3 operations per state element and
 // token, and the state is transposed at both ends. The first chunk has at most `first_chunk`
-// tokens, the others kDeltaChunk: equal partitions give equal bits.
-void delta_rule_chunked(const DeltaRuleHead& head, int64_t first_chunk, float* scratch);
+// tokens, the others kDeltaChunk: equal partitions give equal bits. A chunk that a checkpoint cuts
+// is followed by its own rest, so that later chunks lie where they would without it; a checkpoint
+// in fp32 costs no more than the stores of its own memory.
+void delta_rule_chunked(const DeltaRuleHead& head, int64_t first_chunk,
+                        const DeltaCheckpoints& checkpoints, float* scratch);
 
 // What turns a layer's a and b into gates, for one value head.
 struct DeltaGates {

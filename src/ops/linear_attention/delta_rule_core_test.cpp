@@ -99,7 +99,7 @@ void run_range(const DeltaRuleHead& whole, Form form, int64_t begin, int64_t end
   if (form == Form::kRecurrent) {
     delta_rule_recurrent(head, scratch.data());
   } else {
-    delta_rule_chunked(head, kDeltaChunk - begin % kDeltaChunk, scratch.data());
+    delta_rule_chunked(head, kDeltaChunk - begin % kDeltaChunk, {}, scratch.data());
   }
 }
 
@@ -165,7 +165,7 @@ TEST(DeltaRuleReferenceTest, GivesThePublishedNumbersOfThreeSteps) {
       if (form == Form::kRecurrent) {
         delta_rule_recurrent(head, scratch.data());
       } else {
-        delta_rule_chunked(head, kDeltaChunk, scratch.data());
+        delta_rule_chunked(head, kDeltaChunk, {}, scratch.data());
       }
       for (size_t i = 0; i < 4; ++i) {
         EXPECT_NEAR(static_cast<double>(state[i]), states[static_cast<size_t>(n - 1)][i], 3e-6);

@@ -107,25 +107,27 @@ class GatedDeltaRule {
         .key_dim = Dk,
         .value_dim = rows,
     };
-    int64_t done = 0;
-    for (const StateCheckpoint& checkpoint : checkpoints_of(forward_, b)) {
-      advance(head, done, checkpoint.num_tokens, scratch);
-      done = checkpoint.num_tokens;
-      freeze_rows(state, rows, Dk,
-                  frozen_rows(args_.frozen, checkpoint.slot, h * args_.value_dim + first));
+    const DeltaCheckpoints checkpoints{.wanted = checkpoints_of(forward_, b),
+                                       .layer = args_.frozen,
+                                       .first_row = h * args_.value_dim + first};
+    if (!context_.exact && num_tokens >= kChunkedMinTokens) {
+      delta_rule_chunked(head, kDeltaChunk, checkpoints, scratch);
+    } else {
+      run_recurrent(head, checkpoints, scratch);
     }
-    advance(head, done, num_tokens, scratch);
   }
 
-  // Tokens [begin, end) of the head. A chunk that a checkpoint cut is followed by its own rest, so
-  // that later chunks lie where they would without the checkpoint.
-  void advance(const DeltaRuleHead& head, int64_t begin, int64_t end, float* scratch) const {
-    if (begin == end) return;
-    const DeltaRuleHead part = tokens_of(head, begin, end);
-    if (!context_.exact && head.num_tokens >= kChunkedMinTokens) {
-      delta_rule_chunked(part, kDeltaChunk - begin % kDeltaChunk, scratch);
-    } else {
-      delta_rule_recurrent(part, scratch);
+  static void run_recurrent(const DeltaRuleHead& head, const DeltaCheckpoints& checkpoints,
+                            float* scratch) {
+    int64_t done = 0;
+    for (const StateCheckpoint& checkpoint : checkpoints.wanted) {
+      delta_rule_recurrent(tokens_of(head, done, checkpoint.num_tokens), scratch);
+      done = checkpoint.num_tokens;
+      freeze_rows(head.state, head.value_dim, head.key_dim,
+                  frozen_rows(checkpoints.layer, checkpoint.slot, checkpoints.first_row));
+    }
+    if (done < head.num_tokens) {
+      delta_rule_recurrent(tokens_of(head, done, head.num_tokens), scratch);
     }
   }
 
