@@ -213,6 +213,7 @@ class PrefixCache {
   [[nodiscard]] bool make_room_for(const SequenceHold& hold, const CheckpointWish& wish);
   [[nodiscard]] int64_t available_bytes() const;
   [[nodiscard]] int64_t free_frozen() const;
+  [[nodiscard]] int64_t bytes_to_fill() const;  // of shared_bytes, before something is evicted
   [[nodiscard]] int64_t most_frozen() const;
   void take_pages(int64_t count, std::vector<int32_t>& pages);
   [[nodiscard]] int32_t take_state();

@@ -7,6 +7,15 @@
 #include "core/check.h"
 
 namespace heddle::cache {
+namespace {
+
+// One part in so many of the shared memory that eviction leaves idle. Pages and states are evicted
+// in the order of their worth, so what becomes free is now the one and now the other: with idle
+// memory of both kinds it is used again as it is, without it it goes back to the system and comes
+// again as the other kind, which takes longer than writing it.
+constexpr int64_t kIdleShare = 32;
+
+}  // namespace
 
 // What could be in use in addition, once everything nobody holds is given up.
 int64_t PrefixCache::available_bytes() const {
@@ -30,8 +39,12 @@ int64_t PrefixCache::available_states() const {
 
 int64_t PrefixCache::free_frozen() const {
   if (options_.shared_bytes == 0) return frozen_.num_free();
-  return std::min(frozen_.num_free(),
-                  (options_.shared_bytes - budget_.bytes_in_use()) / options_.tree.state_bytes);
+  const int64_t bytes = std::max<int64_t>(bytes_to_fill() - budget_.bytes_in_use(), 0);
+  return std::min(frozen_.num_free(), bytes / options_.tree.state_bytes);
+}
+
+int64_t PrefixCache::bytes_to_fill() const {
+  return options_.shared_bytes - options_.shared_bytes / kIdleShare;
 }
 
 int64_t PrefixCache::most_frozen() const {
@@ -53,14 +66,15 @@ bool PrefixCache::has_room(const Need& need) const {
   return options_.shared_bytes == 0 || bytes_of(need) <= available_bytes();
 }
 
-// Evicts until all of it can be taken; nothing, and false, if that cannot be.
+// Evicts until all of it can be taken, and as far as possible beside idle memory; nothing, and
+// false, if that cannot be.
 bool PrefixCache::make_room(const Need& need) {
   if (!has_room(need)) return false;
   if (pages_.num_free() < need.pages) tree_.evict_pages(need.pages - pages_.num_free());
   const int64_t tree_slots = need.frozen + (freezes_apart() ? 0 : need.states);
   if (frozen_.num_free() < tree_slots) tree_.evict_states(tree_slots - frozen_.num_free());
   if (options_.shared_bytes > 0) {
-    const int64_t missing = budget_.bytes_in_use() + bytes_of(need) - options_.shared_bytes;
+    const int64_t missing = budget_.bytes_in_use() + bytes_of(need) - bytes_to_fill();
     if (missing > 0) tree_.evict_bytes(missing);
   }
   return true;
