@@ -89,6 +89,16 @@ struct TokenLogprob {
   std::vector<std::pair<TokenId, float>> top;  // best first
 };
 
+// Prompt tokens that were computed again, by what would have saved them. The sum is what lies
+// between reused_tokens and the deeper of matched_tokens and reused_tokens + eviction.
+struct CacheLoss {
+  int64_t eviction = 0;       // a recurrent state, or pages, that were kept once and given up
+  int64_t missing_state = 0;  // a state where KV rows were there and none was ever kept
+  int64_t grid = 0;        // states, or pages, that end anywhere: what lies beyond the last whole
+                           // multiple of the checkpoint grid, or of the page
+  int64_t last_token = 0;  // 1 where the whole prompt was known: a token has to run
+};
+
 // How much of a prompt was there already, as of its first prefill.
 struct CacheReport {
   int64_t reused_tokens = 0;    // not computed again
@@ -96,6 +106,7 @@ struct CacheReport {
                                 // the two had no recurrent state to start from
   bool exact_repeat = false;    // not even the last token was computed
   double deferred_seconds = 0;  // waited for another request that computed the same prefix
+  CacheLoss lost;
 };
 
 // One step's news of one request. Tokens and text are increments; text is complete UTF-8.

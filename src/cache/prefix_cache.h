@@ -103,8 +103,10 @@ struct SequenceHold {
 struct PrefixCacheStats {
   int64_t pages_used = 0;        // by sequences and tree
   int64_t pages_cached = 0;      // by the tree, and held by nobody
+  int64_t pages_locked = 0;      // the tree's, held by sequences that share them
   int64_t state_slots_used = 0;  // frozen ones included
   int64_t state_slots_cached = 0;
+  int64_t state_slots_locked = 0;
   int64_t evicted_tokens = 0;  // since the start, as everything below
   int64_t evicted_states = 0;
   int64_t published_states = 0;
@@ -125,6 +127,9 @@ class PrefixCache {
                                       const PrefixMatch& match) const;
   [[nodiscard]] int64_t pages_to_own(const request::Sequence& sequence,
                                      const PrefixMatch& match) const;
+
+  // What the sequence computes again with this match although it was computed before, by cause.
+  [[nodiscard]] CacheLoss loss(const request::Sequence& sequence, const PrefixMatch& match) const;
 
   // Takes everything the sequence needs to run over all of its tokens, or nothing and false. Fills
   // pages, state_slot, num_computed and the hold.

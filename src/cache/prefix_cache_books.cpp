@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is where, counted and proven.
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -8,16 +9,37 @@
 
 namespace heddle::cache {
 
+using request::Sequence;
+
 PrefixCacheStats PrefixCache::stats() const {
   const PrefixTreeStats tree = tree_.stats();
   return {.pages_used = pages_.num_used(),
           .pages_cached = tree.evictable_pages,
+          .pages_locked = tree.pages - tree.evictable_pages,
           .state_slots_used = states_.num_used() + frozen_apart_.num_used(),
           .state_slots_cached = tree.evictable_states,
+          .state_slots_locked = tree.states - tree.evictable_states,
           .evicted_tokens = tree.evicted_tokens,
           .evicted_states = tree.evicted_states,
           .published_states = published_states_,
           .skipped_checkpoints = skipped_checkpoints_};
+}
+
+CacheLoss PrefixCache::loss(const Sequence& sequence, const PrefixMatch& match) const {
+  if (!options_.enabled || repeats(sequence, match)) return {};
+  const int64_t most = sequence.num_tokens() - 1;
+  const int64_t reused = match.usable_tokens;
+  const int64_t once =
+      tree_.usable_without_eviction(sequence.tokens, sequence.request.cache_namespace, match, most);
+  const int64_t grid = !options_.needs_state             ? options_.page_size
+                       : chunks_on_grid(options_.policy) ? options_.grid
+                                                         : 1;
+  const int64_t known = std::min(match.kv_tokens, most);
+  const int64_t on_grid = known - known % grid;
+  return {.eviction = once - reused,
+          .missing_state = std::max<int64_t>(on_grid - once, 0),
+          .grid = std::max<int64_t>(known - std::max(once, on_grid), 0),
+          .last_token = match.kv_tokens > most ? 1 : 0};
 }
 
 void PrefixCache::check_invariants(std::span<const Held> held) const {

@@ -38,6 +38,7 @@ struct PrefixNode {
   PrefixNode* parent = nullptr;             // null: a root
   const std::string* name_space = nullptr;  // of a root: its name
   uint64_t serial = 0;
+  uint64_t hash = 0;  // of the tokens from the root to the end of the edge (prefix_hash.h)
 
   int64_t begin = 0;            // tokens before the edge
   std::vector<TokenId> tokens;  // of the edge; a root has none

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "cache/common_prefix.h"
+#include "cache/prefix_hash.h"
 #include "cache/prefix_node.h"
 #include "core/check.h"
 
@@ -26,6 +27,13 @@ int64_t capacity(const PrefixTreeOptions& options, const PageAllocator& pages,
   return options.expected_states > 0 ? std::min(count, options.expected_states) : count;
 }
 
+// How many evicted points of resumption are remembered: states for a few times that the pools are
+// filled, or without states a boundary for every page.
+int64_t num_ghosts(const PrefixTreeOptions& options, const PageAllocator& pages,
+                   const StateAllocator& states) {
+  return options.needs_state ? 4 * capacity(options, pages, states) : pages.num_pages();
+}
+
 // A use halves its weight while the pool could be filled about twice.
 double half_life(int64_t capacity) {
   return static_cast<double>(std::max<int64_t>(2 * capacity, 64));
@@ -39,7 +47,8 @@ PrefixTree::PrefixTree(const PrefixTreeOptions& options, PageAllocator& pages,
       score_(options, half_life(capacity(options, pages, states))),
       pages_(pages),
       states_(states),
-      max_middle_states_(states.num_slots() / kMiddleShare) {
+      max_middle_states_(states.num_slots() / kMiddleShare),
+      ghosts_(num_ghosts(options, pages, states)) {
   if (options.expected_states > 0) {
     max_middle_states_ = std::min(max_middle_states_, options.expected_states / kMiddleShare);
   }
@@ -58,6 +67,7 @@ PrefixNode& PrefixTree::make_root(std::string_view name_space) {
       roots_.emplace(std::string(name_space), std::make_unique<PrefixNode>());
   HEDDLE_CHECK(made);
   entry->second->name_space = &entry->first;
+  entry->second->hash = prefix_hash_of(name_space);
   return *entry->second;
 }
 
@@ -94,6 +104,21 @@ PrefixMatch PrefixTree::match(std::span<const TokenId> tokens, std::string_view 
     while (match.resume->begin >= match.usable_tokens) match.resume = match.resume->parent;
   }
   return match;
+}
+
+int64_t PrefixTree::usable_without_eviction(std::span<const TokenId> tokens,
+                                            std::string_view name_space, const PrefixMatch& match,
+                                            int64_t max_usable) const {
+  // Where sequences resume at page boundaries they may do so in the middle of an edge.
+  const PrefixNode* known = match.resume;
+  if (known != nullptr && known->depth() > match.usable_tokens) known = known->parent;
+  uint64_t hash = known == nullptr ? prefix_hash_of(name_space) : known->hash;
+  int64_t usable = match.usable_tokens;
+  for (int64_t index = depth(known); index < std::min(max_usable, std::ssize(tokens)); ++index) {
+    hash = extend_prefix_hash(hash, tokens[static_cast<size_t>(index)]);
+    if (ghosts_.contains(hash)) usable = std::max(usable, index + 1);
+  }
+  return usable;
 }
 
 int64_t PrefixTree::depth(const PrefixNode* node) const {
@@ -189,6 +214,7 @@ PrefixNode& PrefixTree::split(PrefixNode& node, int64_t length) {
   upper->serial = next_serial_++;
   upper->begin = node.begin;
   upper->tokens.assign(node.tokens.begin(), node.tokens.begin() + length);
+  upper->hash = extend_prefix_hash(node.parent->hash, upper->tokens);
   upper->first_page = node.first_page;
   upper->locks = node.locks;
   upper->kv_uses = node.kv_uses;
@@ -220,6 +246,7 @@ PrefixNode& PrefixTree::add_leaf(PrefixNode& parent, const PrefixInsertion& inse
   leaf.serial = next_serial_++;
   leaf.begin = parent.depth();
   leaf.tokens.assign(insertion.tokens.begin() + leaf.begin, insertion.tokens.end());
+  leaf.hash = extend_prefix_hash(parent.hash, leaf.tokens);
   leaf.first_page = leaf.begin / pages_.page_size();
   if (parent.is_leaf() && parent.has_state()) {
     // The conversation goes on: what is known about its being taken up again moves to its new end.
@@ -278,6 +305,7 @@ bool PrefixTree::attach_state(PrefixNode& node, const PrefixInsertion& insertion
   } else {
     ++stats_.states;
     ++stats_.evictable_states;
+    ghosts_.remove(node.hash);
     node.state.num_uses = 1;
     set_middle(node, insertion.middle);
     node.state_uses.begin_at(clock_, score_.half_life());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cache/prefix_hash.h"
 #include "cache/prefix_node.h"
 #include "cache/prefix_tree.h"
 #include "core/check.h"
@@ -27,14 +28,26 @@ void PrefixTree::drop_state(PrefixNode& node) {
   --stats_.evictable_states;
 }
 
+// Without states every page boundary of the edge could be resumed at.
+void PrefixTree::remember_edge(const PrefixNode& leaf) {
+  uint64_t hash = leaf.parent->hash;
+  int64_t depth = leaf.begin;
+  for (const TokenId token : leaf.tokens) {
+    hash = extend_prefix_hash(hash, token);
+    if (++depth % pages_.page_size() == 0) ghosts_.add(hash);
+  }
+}
+
 // Takes out a leaf with all it has; what that makes of the nodes above is the caller's to see.
 void PrefixTree::remove_leaf(PrefixNode& leaf) {
   HEDDLE_CHECK(leaf.is_leaf());
   HEDDLE_CHECK_EQ(leaf.locks, 0);
   if (leaf.has_state()) {
     drop_state(leaf);
+    ghosts_.add(leaf.hash);
     ++stats_.evicted_states;
   }
+  if (!options_.needs_state) remember_edge(leaf);
   count_pages(leaf, -leaf.num_owned_pages());
   for (const PrefixPage& page : leaf.pages) {
     if (page.owned) {
@@ -123,6 +136,7 @@ bool PrefixTree::merge_into_child(PrefixNode& node) {
 // The state, and the leaf with it if nobody else keeps it.
 void PrefixTree::give_up_state(PrefixNode& node) {
   drop_state(node);
+  ghosts_.add(node.hash);
   ++stats_.evicted_states;
   place(node);
   place_states_below(node);
@@ -132,8 +146,10 @@ void PrefixTree::give_up_state(PrefixNode& node) {
 bool PrefixTree::drop_unused_state(PrefixNode* node) {
   if (node == nullptr || !node->has_state() || node->state_locks > 0) return false;
   if (node->state.num_uses > 1 || node->children.size() > 1) return false;
+  const uint64_t hash = node->hash;
   give_up_state(*node);
   --stats_.evicted_states;  // it was replaced, not evicted
+  ghosts_.remove(hash);
   return true;
 }
 
@@ -195,6 +211,7 @@ int64_t PrefixTree::evict_bytes(int64_t bytes) {
 void PrefixTree::clear() {
   while (PrefixNode* leaf = leaves_.first()) give_up_leaf(*leaf);
   while (PrefixNode* node = state_order_.first()) give_up_state(*node);
+  ghosts_.clear();
 }
 
 }  // namespace heddle::cache
