@@ -23,6 +23,9 @@ constexpr double kRetractionBounds[] = {0, 1, 2, 3, 5, 10};
 constexpr std::array kFinishes = {"stop", "length", "abort", "error"};
 constexpr std::array kKinds = {"prefill", "decode", "mixed"};
 
+// Why tokens are computed again: CacheLoss.
+constexpr std::array kLosses = {"eviction", "missing_state", "grid", "last_token"};
+
 // Why requests are turned away: the name at the beginning of the status's message, or its code.
 constexpr std::array<std::string_view, 7> kRefusals = {
     "displaced",         "tenant_queue_full", "queue_timeout", "running_timeout",
@@ -155,11 +158,16 @@ void EngineMetrics::make_steps() {
 void EngineMetrics::make_cache(const MetricsCapacity& capacity) {
   kv_cached_ = registry_.gauge({"heddle_kv_cached_tokens"},
                                "Tokens in pages that only the cache keeps: free when needed.");
+  kv_locked_ = registry_.gauge({"heddle_kv_locked_tokens"},
+                               "Tokens in pages of the cache that running requests share.");
   kv_free_ = registry_.gauge({"heddle_kv_free_tokens"}, "Tokens in pages that nobody has.");
   states_used_ = registry_.gauge({"heddle_state_slots_used"},
                                  "Recurrent states of running requests, or that they hold on to.");
   states_cached_ =
       registry_.gauge({"heddle_state_slots_cached"}, "Recurrent states that only the cache keeps.");
+  states_locked_ =
+      registry_.gauge({"heddle_state_slots_locked"},
+                      "Recurrent states of the cache that running requests start from.");
   states_free_ = registry_.gauge({"heddle_state_slots_free"}, "Recurrent states that nobody has.");
   state_usage_ = registry_.gauge({"heddle_state_usage_ratio", "sglang:mamba_usage"},
                                  "Used states as a share of the pool.");
@@ -168,9 +176,18 @@ void EngineMetrics::make_cache(const MetricsCapacity& capacity) {
   hit_ratio_ =
       registry_.gauge({"heddle_cache_hit_ratio", "sglang:cache_hit_rate"},
                       "Cached tokens over all prompt tokens of the last step with prefill.");
-  lost_tokens_ = registry_.counter(
-      {"heddle_cache_lost_tokens_total"},
-      "Prompt tokens whose KV rows were there, computed again for want of a recurrent state.");
+  matched_tokens_ = registry_.counter(
+      {"heddle_cache_matched_tokens_total"},
+      "Prompt tokens whose KV rows were there, whether reused or computed again.");
+  for (size_t i = 0; i < kLosses.size(); ++i) {
+    lost_tokens_[i] = registry_.counter({"heddle_cache_lost_tokens_total"},
+                                        "Prompt tokens computed again that the cache knew, by what "
+                                        "would have saved them.",
+                                        {{"cause", kLosses[i]}});
+  }
+  ghost_hits_ =
+      registry_.counter({"heddle_cache_ghost_hits_total"},
+                        "Requests that would have reused more, had nothing been evicted.");
   exact_repeats_ = registry_.counter({"heddle_cache_exact_repeats_total"},
                                      "Prompts of which not even the last token was computed.");
   deferred_.counter =
@@ -198,8 +215,14 @@ void EngineMetrics::on_planned(double seconds) { plan_seconds_.observe(seconds);
 void EngineMetrics::on_started(const request::Sequence& sequence, double queue_seconds) {
   const CacheReport& report = sequence.cache_report;
   queue_seconds_.observe(queue_seconds);
-  lost_tokens_.add(
-      static_cast<double>(std::max<int64_t>(report.matched_tokens - report.reused_tokens, 0)));
+  matched_tokens_.add(static_cast<double>(report.matched_tokens));
+  const CacheLoss& lost = report.lost;
+  const std::array<int64_t, kLosses.size()> losses = {lost.eviction, lost.missing_state, lost.grid,
+                                                      lost.last_token};
+  for (size_t i = 0; i < losses.size(); ++i) {
+    lost_tokens_[i].add(static_cast<double>(losses[i]));
+  }
+  if (lost.eviction > 0) ghost_hits_.add();
   if (report.exact_repeat) exact_repeats_.add();
   deferred_seconds_.add(std::max(report.deferred_seconds, 0.0));
 }
@@ -246,10 +269,12 @@ void EngineMetrics::show(const scheduler::SchedulerStats& stats, int64_t num_pau
   kv_used_.set(static_cast<double>(stats.kv_tokens_used));
   kv_usage_.set(ratio(stats.kv_tokens_used, capacity_.kv_tokens));
   kv_cached_.set(static_cast<double>(cached));
+  kv_locked_.set(static_cast<double>(cache.pages_locked * capacity_.page_size));
   kv_free_.set(static_cast<double>(capacity_.kv_tokens - cache.pages_used * capacity_.page_size));
   const int64_t states_used = cache.state_slots_used - cache.state_slots_cached;
   states_used_.set(static_cast<double>(states_used));
   states_cached_.set(static_cast<double>(cache.state_slots_cached));
+  states_locked_.set(static_cast<double>(cache.state_slots_locked));
   states_free_.set(static_cast<double>(capacity_.state_slots - cache.state_slots_used));
   state_usage_.set(ratio(states_used, capacity_.state_slots));
   new_token_ratio_.set(stats.new_token_ratio);

@@ -93,7 +93,9 @@ class EngineMetrics {
 
   // The cache.
   MetricGauge hit_ratio_;
-  MetricCounter lost_tokens_, exact_repeats_, deferred_seconds_;
+  MetricGauge kv_locked_, states_locked_;
+  MetricCounter matched_tokens_, ghost_hits_, exact_repeats_, deferred_seconds_;
+  MetricCounter lost_tokens_[4];  // by kLosses
   Total deferred_, evicted_tokens_, evicted_states_, published_, skipped_;
 };
 

@@ -2,6 +2,7 @@
 // What the engine counts while requests run.
 #include <string>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -78,9 +79,48 @@ TEST(EngineMetricsTest, TheCacheShowsInItsCounters) {
   EXPECT_EQ(text.value("heddle_cached_tokens_total"), again.last.cached_tokens);
   EXPECT_EQ(text.value("heddle_realtime_tokens_total", {R"(mode="prefill_cache")"}),
             again.last.cached_tokens);
-  EXPECT_EQ(text.value("heddle_cache_lost_tokens_total"),
-            again.last.cache.matched_tokens - again.last.cache.reused_tokens);
+  EXPECT_EQ(text.value("heddle_cache_matched_tokens_total"), again.last.cache.matched_tokens);
+  int64_t lost = 0;
+  for (const char* cause : {"eviction", "missing_state", "grid", "last_token"}) {
+    lost += static_cast<int64_t>(
+        text.value("heddle_cache_lost_tokens_total", {fmt::format(R"(cause="{}")", cause)}));
+  }
+  EXPECT_EQ(lost, again.last.cache.matched_tokens - again.last.cache.reused_tokens);
+  EXPECT_EQ(text.value("heddle_cache_ghost_hits_total"), 0);
   EXPECT_GT(text.value("heddle_checkpoints_published_total"), 0);
+}
+
+// Three prompts by turns, of which the pool of 1,024 tokens holds two.
+TEST(EngineMetricsTest, WhatMoreMemoryWouldHaveSavedIsCounted) {
+  EngineBench bench;
+  bench.script(std::vector<TokenId>(20, 1));
+  const auto serve = [&](TokenId which) {
+    Request request = EngineBench::request("a", 450, 1);
+    for (TokenId& token : request.prompt) token = (token + which) % 256;
+    return bench.run(request).last.cache.lost.eviction;
+  };
+  EXPECT_EQ(serve(0) + serve(1) + serve(2), 0);
+  const int64_t lost = serve(0);
+  EXPECT_GT(lost, 0);
+  const auto text = metrics_of(bench);
+  EXPECT_EQ(text.value("heddle_cache_ghost_hits_total"), 1);
+  EXPECT_EQ(text.value("heddle_cache_lost_tokens_total", {R"(cause="eviction")"}), lost);
+}
+
+TEST(EngineMetricsTest, SharedPagesAreLockedWhileTheyAreRead) {
+  EngineBench bench;
+  bench.script(std::vector<TokenId>(20, 1));
+  bench.run(EngineBench::request("a", 200, 1));
+  EXPECT_EQ(metrics_of(bench).value("heddle_kv_locked_tokens"), 0);
+  Heard heard;
+  ASSERT_TRUE(bench.submit(EngineBench::request("b", 200, 8), heard).ok());
+  ASSERT_TRUE(bench.engine->step());
+  const auto text = metrics_of(bench);
+  EXPECT_GT(text.value("heddle_kv_locked_tokens"), 0);
+  EXPECT_LE(text.value("heddle_kv_locked_tokens"), text.value("heddle_kv_used_tokens"));
+  while (bench.engine->step()) {
+  }
+  EXPECT_EQ(metrics_of(bench).value("heddle_kv_locked_tokens"), 0);
 }
 
 TEST(EngineMetricsTest, TheRateOfDecodingIsThatOfTheLastFortySteps) {

@@ -31,7 +31,15 @@ nlohmann::ordered_json cache_details(const CacheReport& report) {
   return {{"device", report.reused_tokens},
           {"matched_tokens", report.matched_tokens},
           {"exact_repeat", report.exact_repeat},
-          {"deferred_ms", report.deferred_seconds * 1e3}};
+          {"deferred_ms", report.deferred_seconds * 1e3},
+          {"lost_tokens", loss_details(report.lost)}};
+}
+
+nlohmann::ordered_json loss_details(const CacheLoss& lost) {
+  return {{"eviction", lost.eviction},
+          {"missing_state", lost.missing_state},
+          {"grid", lost.grid},
+          {"last_token", lost.last_token}};
 }
 
 double printable_logprob(float logprob) {

@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "server/answer_fields.h"
+
 namespace heddle::server {
 
 Usage::Usage(size_t num_choices, size_t choices_per_prompt, bool cache_details)
@@ -15,7 +17,8 @@ void Usage::update(size_t choice, const RequestEvent& event) {
                       .completion_tokens = event.completion_tokens,
                       .cached_tokens = event.cached_tokens,
                       .matched_tokens = event.cache.matched_tokens,
-                      .exact_repeat = event.cache.exact_repeat};
+                      .exact_repeat = event.cache.exact_repeat,
+                      .lost = event.cache.lost};
 }
 
 nlohmann::ordered_json Usage::to_json() const {
@@ -28,11 +31,17 @@ nlohmann::ordered_json Usage::to_json() const {
     total.cached_tokens += choices_[i].cached_tokens;
     total.matched_tokens += choices_[i].matched_tokens;
     total.exact_repeat = total.exact_repeat && choices_[i].exact_repeat;
+    const CacheLoss& lost = choices_[i].lost;
+    total.lost.eviction += lost.eviction;
+    total.lost.missing_state += lost.missing_state;
+    total.lost.grid += lost.grid;
+    total.lost.last_token += lost.last_token;
   }
   nlohmann::ordered_json details = {{"cached_tokens", total.cached_tokens}};
   if (cache_details_) {
     details["matched_tokens"] = total.matched_tokens;
     details["exact_repeat"] = total.exact_repeat;
+    details["lost_tokens"] = loss_details(total.lost);
   }
   return {{"prompt_tokens", total.prompt_tokens},
           {"completion_tokens", total.completion_tokens},

@@ -16,8 +16,8 @@ namespace heddle::server {
 class Usage {
  public:
   // Choices are prompt-major; prompts have `choices_per_prompt` answers each. `cache_details`:
-  // prompt_tokens_details also say how far the prompts were known and whether not even their last
-  // token was computed.
+  // prompt_tokens_details also say how far the prompts were known, whether not even their last
+  // token was computed, and why known tokens were.
   Usage(size_t num_choices, size_t choices_per_prompt, bool cache_details);
 
   void update(size_t choice, const RequestEvent& event);
@@ -32,6 +32,7 @@ class Usage {
     int64_t cached_tokens = 0;
     int64_t matched_tokens = 0;
     bool exact_repeat = false;
+    CacheLoss lost;
   };
 
   size_t choices_per_prompt_;

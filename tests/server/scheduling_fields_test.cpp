@@ -135,19 +135,24 @@ TEST_F(SchedulingFieldsTest, TheAnswerTellsWhatWasCached) {
     auto events = answer_events({"a"});
     for (RequestEvent& event : events) {
       event.cached_tokens = 64;
-      event.cache = {.reused_tokens = 64, .matched_tokens = 80, .deferred_seconds = 0.25};
+      event.cache = {.reused_tokens = 64,
+                     .matched_tokens = 180,
+                     .deferred_seconds = 0.25,
+                     .lost = {.eviction = 64, .missing_state = 40, .grid = 11, .last_token = 1}};
     }
     return events;
   };
   start();
   EXPECT_EQ(post("/generate", {{"text", "p"}}).json()["meta_info"]["cached_tokens_details"].dump(),
-            R"({"device":64,"matched_tokens":80,"exact_repeat":false,"deferred_ms":250.0})");
+            R"({"device":64,"matched_tokens":180,"exact_repeat":false,"deferred_ms":250.0,)"
+            R"("lost_tokens":{"eviction":64,"missing_state":40,"grid":11,"last_token":1}})");
   const Json brief = post("/v1/chat/completions", chat_body()).json();
   EXPECT_EQ(brief["usage"]["prompt_tokens_details"].dump(), R"({"cached_tokens":64})");
   for (const std::string_view path : {kPaths[0], kPaths[1]}) {
     const Json full = post(path, body_of(path, {{"return_cached_tokens_details", true}})).json();
     EXPECT_EQ(full["usage"]["prompt_tokens_details"].dump(),
-              R"({"cached_tokens":64,"matched_tokens":80,"exact_repeat":false})");
+              R"({"cached_tokens":64,"matched_tokens":180,"exact_repeat":false,)"
+              R"("lost_tokens":{"eviction":64,"missing_state":40,"grid":11,"last_token":1}})");
   }
 }
 
