@@ -26,6 +26,7 @@ struct Live {
   const Arrival* arrival = nullptr;
   bool came = false;
   int64_t submitted_step = -1;  // negative: not yet, or refused
+  int64_t cache_number = 0;     // of the cache that it was submitted to
   bool cancelled = false;
   bool cut_off = false;  // its engine was destroyed or lost its device
 
@@ -53,6 +54,10 @@ class Play {
         break;
       }
       if (step_ == scenario_.restart_step) restart();
+      for (const Scenario::Clear& clear : scenario_.clears) {
+        if (clear.step == step_) clear_cache(clear);
+      }
+      if (!busy && num_clears_waiting_ > 0) engine_->step();  // nothing is in their way
       while (Live* next = next_to_come(!busy)) {
         submit(*next);
         busy = true;
@@ -79,6 +84,7 @@ class Play {
   void wrong(std::string what) { outcome_.wrong_answers.push_back(std::move(what)); }
 
   void start_engine() {
+    ++cache_number_;
     device_ = std::make_unique<FakeRunner>(scenario_.sizes);
     device_->lazy = scenario_.lazy;
     device_->vocabulary = scenario_.rules.vocabulary;
@@ -107,6 +113,7 @@ class Play {
     engine_.reset();
     ending_ = false;
     if (unanswered_pauses_ != 0) wrong("a pause was answered not once");
+    if (num_clears_waiting_ > 0) wrong("somebody who wanted to clear the cache was never answered");
     const auto& complaints = device_->complaints();
     outcome_.complaints.insert(outcome_.complaints.end(), complaints.begin(), complaints.end());
   }
@@ -129,6 +136,23 @@ class Play {
       if (live.cut_off && live.num_finishes == 0) wrong("an engine ended without a final event");
     }
     start_engine();
+  }
+
+  void clear_cache(const Scenario::Clear& clear) {
+    ++num_clears_waiting_;
+    engine_->clear_cache(clear.timeout_seconds, [this](const Status& status) {
+      --num_clears_waiting_;
+      if (status.ok()) {
+        ++cache_number_;
+        ++outcome_.counts.clears;
+      } else {
+        ++outcome_.counts.clears_refused;
+        if (status.code() != StatusCode::kDeadlineExceeded &&
+            status.code() != StatusCode::kUnavailable) {
+          wrong(fmt::format("clearing the cache says {}", status.to_string()));
+        }
+      }
+    });
   }
 
   // Those that follow somebody come with that one's end, or when nothing else is left.
@@ -166,6 +190,7 @@ class Play {
         engine_->submit(request, [this, &live](const RequestEvent& event) { hear(live, event); });
     if (status.ok()) {
       live.submitted_step = step_;
+      live.cache_number = cache_number_;
       return;
     }
     by_sequence_.pop_back();
@@ -279,7 +304,8 @@ class Play {
                       fmt::join(live.tokens, " "), fmt::join(live.arrival->answer.tokens, " ")));
   }
 
-  // Nobody can reuse more than what it shares with others of its namespace.
+  // Nobody can reuse more than what it shares with others of its namespace, not even if nothing had
+  // been evicted, and nothing outlives a cleared cache. What is lost adds up.
   void check_cache_report(const Live& live) {
     const CacheReport& report = live.cache;
     const Request& request = live.arrival->request;
@@ -287,6 +313,7 @@ class Play {
     for (const Live& other : live_) {
       if (&other == &live) continue;
       if (other.arrival->request.cache_namespace != request.cache_namespace) continue;
+      if (other.cache_number != live.cache_number) continue;
       most = std::max(most, num_shared(request.prompt, other));
     }
     const int64_t computed = report.exact_repeat ? 0 : 1;
@@ -299,6 +326,19 @@ class Play {
                       request.id, report.reused_tokens, report.matched_tokens,
                       request.prompt.size(), report.exact_repeat, most));
     }
+    const CacheLoss& lost = report.lost;
+    const int64_t once = report.reused_tokens + lost.eviction;
+    if (std::min({lost.eviction, lost.missing_state, lost.grid, lost.last_token}) < 0 ||
+        lost.grid >= scenario_.grid || lost.last_token > 1 || once > most ||
+        lost.eviction + lost.missing_state + lost.grid + lost.last_token !=
+            std::max(report.matched_tokens, once) - report.reused_tokens) {
+      wrong(fmt::format(
+          "{} reports {} reused and {} matched tokens of {} and shares {} with others, but lost {} "
+          "to eviction, {} without a state, {} to the grid, {} at the end",
+          request.id, report.reused_tokens, report.matched_tokens, request.prompt.size(), most,
+          lost.eviction, lost.missing_state, lost.grid, lost.last_token));
+    }
+    outcome_.counts.ghost_hits += lost.eviction > 0 ? 1 : 0;
     outcome_.counts.requests_with_reuse += report.reused_tokens > 0 ? 1 : 0;
     outcome_.counts.reused_tokens += report.reused_tokens;
     outcome_.counts.unusable_tokens += report.matched_tokens - report.reused_tokens;
@@ -326,6 +366,8 @@ class Play {
   int64_t step_ = 0;
   int64_t device_steps_ = 0;  // of all devices
   bool lost_device_ = false;
+  int64_t cache_number_ = 0;  // grows when a cache is cleared or another one begins
+  int64_t num_clears_waiting_ = 0;
   bool came_inside_ = false;  // a request came inside an event of the last step
   bool ending_ = false;       // the engine is being destroyed
   int64_t unanswered_pauses_ = 0;
@@ -345,6 +387,9 @@ PlayCounts& PlayCounts::operator+=(const PlayCounts& other) {
   unusable_tokens += other.unusable_tokens;
   exact_repeats += other.exact_repeats;
   pauses += other.pauses;
+  ghost_hits += other.ghost_hits;
+  clears += other.clears;
+  clears_refused += other.clears_refused;
   return *this;
 }
 

@@ -24,6 +24,9 @@ struct PlayCounts {
   int64_t unusable_tokens = 0;  // matched beyond what was reused
   int64_t exact_repeats = 0;
   int64_t pauses = 0;
+  int64_t ghost_hits = 0;  // would have reused more, had nothing been evicted
+  int64_t clears = 0;      // of the cache, and what was asked for but not done
+  int64_t clears_refused = 0;
 
   PlayCounts& operator+=(const PlayCounts& other);
 };

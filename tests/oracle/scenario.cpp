@@ -33,6 +33,7 @@ class ScenarioMaker {
     if (dice_.percent(5)) scenario_.restart_step = dice_.between(1, 60);
     if (dice_.percent(4)) scenario_.failing_step = dice_.between(1, 60);
     choose_pauses();
+    if (dice_.percent(20)) choose_clears();
     return std::move(scenario_);
   }
 
@@ -280,6 +281,14 @@ class ScenarioMaker {
         scenario_.chunked_prefill_tokens + (dice_.percent(80) ? sizes.max_step_sequences : 0);
   }
 
+  void choose_clears() {
+    int64_t step = 0;
+    for (int64_t i = dice_.between(1, 4); i > 0; --i) {
+      step += dice_.between(0, 40);
+      scenario_.clears.push_back({step, dice_.pick({0.0, 0.5, 1000.0, 1000.0})});
+    }
+  }
+
   void choose_frozen_slots() {
     runner::PoolSizes& sizes = scenario_.sizes;
     if (sizes.num_state_slots == 0 || !scenario_.cache.enabled || dice_.percent(60)) return;
@@ -318,6 +327,10 @@ std::string Scenario::to_string() const {
       scheduling.prefills_per_decode, scheduling.max_prefill_tokens, scheduling.enable_priority,
       rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0], rules.vocabulary.num_tokens,
       restart_step, failing_step, seconds_per_step, limits_queue, limits_time, pauses.size());
+  for (const Clear& clear : clears) {
+    text += fmt::format("  the cache is cleared at step {}, within {} s\n", clear.step,
+                        clear.timeout_seconds);
+  }
   for (const Arrival& arrival : arrivals) {
     const Request& request = arrival.request;
     text += fmt::format(

@@ -47,7 +47,14 @@ struct Scenario {
   CacheOptions cache;
   double seconds_per_step = 0;
 
+  // Somebody asks to clear the cache before this step, and waits so long until nothing runs.
+  struct Clear {
+    int64_t step = 0;
+    double timeout_seconds = 0;
+  };
+
   std::vector<Arrival> arrivals;  // in order of coming
+  std::vector<Clear> clears;      // in order of their steps
   int64_t restart_step = -1;      // a new engine from there on; negative: never
   int64_t failing_step = -1;      // the device is lost in its step of this number; then as above
 
