@@ -2,6 +2,7 @@
 // heddle bench cache: what the prefix cache saves where prompts begin alike, what it costs where
 // they do not, and that it changes no answer.
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <memory>
@@ -29,6 +30,14 @@ using nlohmann::ordered_json;
 
 constexpr double kClearTimeoutSeconds = 60;
 
+// What became of one probe, in the last run.
+struct Probe {
+  std::string name;
+  int64_t prompt_tokens = 0;
+  int64_t computed_tokens = 0;
+  double first_token_ms = 0;
+};
+
 struct CacheCommand {
   EngineSettings model;
   std::string patterns = "shared,chats,forks,unique,repeats";
@@ -49,10 +58,21 @@ struct Side {
   int64_t reused_tokens = 0;
   int64_t matched_tokens = 0;
   int64_t exact_repeats = 0;
+  CacheLoss lost;
   std::vector<std::vector<TokenId>> outputs;
+  std::vector<Probe> probes;
 
-  void add(Replay replay) {
+  void add(const Workload& workload, Replay replay) {
     seconds += replay.seconds;
+    probes.clear();
+    for (size_t i = 0; i < replay.requests.size(); ++i) {
+      const Replayed& request = replay.requests[i];
+      if (workload.requests[i].probe.empty()) continue;
+      probes.push_back({.name = workload.requests[i].probe,
+                        .prompt_tokens = request.prompt_tokens,
+                        .computed_tokens = request.prompt_tokens - request.cache.reused_tokens,
+                        .first_token_ms = request.first_token_seconds * 1e3});
+    }
     for (Replayed& request : replay.requests) {
       first_token_ms.push_back(request.first_token_seconds * 1e3);
       if (request.decode_tokens_per_second > 0) {
@@ -63,6 +83,10 @@ struct Side {
       reused_tokens += request.cache.reused_tokens;
       matched_tokens += request.cache.matched_tokens;
       exact_repeats += request.cache.exact_repeat ? 1 : 0;
+      lost.eviction += request.cache.lost.eviction;
+      lost.missing_state += request.cache.lost.missing_state;
+      lost.grid += request.cache.lost.grid;
+      lost.last_token += request.cache.lost.last_token;
       outputs.push_back(std::move(request.output));
     }
   }
@@ -100,8 +124,8 @@ Status measure(Engine& cached, Engine& plain, const Workload& workload, const Ca
     HEDDLE_RETURN_IF_ERROR(clear_cache(cached));
     HEDDLE_ASSIGN_OR_RETURN(Replay on, replay(cached, workload, command.concurrency));
     HEDDLE_ASSIGN_OR_RETURN(Replay off, replay(plain, workload, command.concurrency));
-    with.add(std::move(on));
-    without.add(std::move(off));
+    with.add(workload, std::move(on));
+    without.add(workload, std::move(off));
   }
   return {};
 }
@@ -114,14 +138,36 @@ ordered_json side_json(const Side& side) {
           {"decode_tokens_per_second_p50", percentile(side.decode_rates, 0.5)}};
 }
 
+ordered_json probes_json(const Side& with, const Side& without) {
+  ordered_json json = ordered_json::array();
+  for (size_t i = 0; i < with.probes.size(); ++i) {
+    const Probe& probe = with.probes[i];
+    json.push_back({{"probe", probe.name},
+                    {"prompt_tokens", probe.prompt_tokens},
+                    {"computed_tokens", probe.computed_tokens},
+                    {"ttft_ms", probe.first_token_ms},
+                    {"ttft_ms_without_cache", without.probes[i].first_token_ms}});
+  }
+  return json;
+}
+
+std::string probes_text(const Side& with, const Side& without) {
+  Table table({"probe", "prompt tokens", "computed", "TTFT ms", "without"});
+  for (size_t i = 0; i < with.probes.size(); ++i) {
+    const Probe& probe = with.probes[i];
+    table.add({probe.name, fmt::format("{}", probe.prompt_tokens),
+               fmt::format("{}", probe.computed_tokens),
+               fmt::format("{:.2f}", probe.first_token_ms),
+               fmt::format("{:.2f}", without.probes[i].first_token_ms)});
+  }
+  return "\n" + table.to_string();
+}
+
 Result<std::vector<Workload>> make_workloads(const CacheCommand& command,
                                              const WorkloadShape& shape) {
   const std::pair<std::string_view, Workload (*)(const WorkloadShape&)> kinds[] = {
-      {"shared", shared_prefixes},
-      {"chats", chats},
-      {"forks", forks},
-      {"unique", unique_prompts},
-      {"repeats", repeats}};
+      {"shared", shared_prefixes}, {"chats", chats},     {"forks", forks},
+      {"unique", unique_prompts},  {"repeats", repeats}, {"probes", probes}};
   std::vector<Workload> workloads;
   for (size_t begin = 0; begin < command.patterns.size();) {
     const size_t end = std::min(command.patterns.find(',', begin), command.patterns.size());
@@ -130,7 +176,8 @@ Result<std::vector<Workload>> make_workloads(const CacheCommand& command,
                                    [name](const auto& entry) { return entry.first == name; });
     if (kind == std::end(kinds)) {
       return invalid_argument(fmt::format(
-          "--patterns: \"{}\" is not known; there are shared, chats, forks, unique and repeats",
+          "--patterns: \"{}\" is not known; there are shared, chats, forks, unique, repeats and "
+          "probes",
           name));
     }
     workloads.push_back(kind->second(shape));
@@ -185,12 +232,22 @@ Status run_cache(CacheCommand& command) {
       {"exact", options.exact},
       {"concurrency", command.concurrency},
       {"runs", command.runs},
+      {"prefix_tokens", shape.prefix_tokens},
+      {"question_tokens", shape.question_tokens},
+      {"output_tokens", shape.output_tokens},
+      {"groups", shape.groups},
+      {"questions", shape.questions},
+      {"trace",
+       {{"file", std::filesystem::path(command.trace.file).filename().string()},
+        {"scale", command.trace.scale},
+        {"limit", command.trace.limit}}},
       {"kv_tokens", cached->memory_plan().kv_tokens},
       {"state_slots", cached->memory_plan().state_slots},
       {"machine", {{"cpu", cpu_model()}, {"device", model.device}, {"commit", built_commit()}}},
       {"rows", ordered_json::array()}};
   Table table({"pattern", "requests", "prompt tokens", "shared", "reused", "TTFT p50 ms", "without",
                "p99 ms", "without", "decode tok/s", "without", "same answers"});
+  std::string probed;
   for (const Workload& workload : workloads) {
     Side with;
     Side without;
@@ -214,17 +271,25 @@ Status run_cache(CacheCommand& command) {
                             {"matched_tokens", with.matched_tokens / command.runs},
                             {"reused_tokens", with.reused_tokens / command.runs},
                             {"exact_repeats", with.exact_repeats / command.runs},
+                            {"lost_tokens",
+                             {{"eviction", with.lost.eviction / command.runs},
+                              {"missing_state", with.lost.missing_state / command.runs},
+                              {"grid", with.lost.grid / command.runs},
+                              {"last_token", with.lost.last_token / command.runs}}},
                             {"with_cache", side_json(with)},
                             {"without_cache", side_json(without)},
                             {"equal_answers", equal},
                             {"answers", with.outputs.size()}});
+    if (with.probes.empty()) continue;
+    json["rows"].back()["probes"] = probes_json(with, without);
+    probed += probes_text(with, without);
   }
   return emit(command.output, json,
               fmt::format("{}, {}, {} requests at a time, {} runs; a cache of {} tokens and {} "
-                          "states\n\n{}",
+                          "states\n\n{}{}",
                           options.model_dir.string(), model.dtype, command.concurrency,
                           command.runs, cached->memory_plan().kv_tokens,
-                          cached->memory_plan().state_slots, table.to_string()));
+                          cached->memory_plan().state_slots, table.to_string(), probed));
 }
 
 std::function<int()> declare_cache(Options& options) {
@@ -238,11 +303,14 @@ std::function<int()> declare_cache(Options& options) {
       "\n"
       "Every pattern runs with the cache and without it, in turn. Shared: the part of the prompts\n"
       "that some sequence sent before begins with, the most a cache could reuse. Same answers:\n"
-      "token for token; --exact makes them so by construction.");
+      "token for token; --exact makes them so by construction. Probes are single requests, of\n"
+      "which four come at once: keep --concurrency at 4 or more. A trace whose prompts are longer\n"
+      "than the context is scaled: --scale multiplies its lengths and those of its shared blocks,\n"
+      "so that the same part of it is shared; what is still too long is cut.");
   declare_engine_options(options, settings->model, ModelArgument::kRequired);
   options.heading("Workload");
   options.value("--patterns", &settings->patterns,
-                "Of shared, chats, forks, unique, repeats, separated by commas");
+                "Of shared, chats, forks, unique, repeats, probes, separated by commas");
   options.value("--prefix-tokens", &shape.prefix_tokens,
                 "Of a system prompt; documents have twice, unique prompts half of it");
   options.value("--question-tokens", &shape.question_tokens, "What a request adds of its own");

@@ -40,7 +40,10 @@ int64_t prompt_room(const WorkloadShape& shape, int64_t output_tokens) {
 WorkloadRequest request_of(std::vector<TokenId> tokens, const WorkloadShape& shape) {
   tokens.resize(
       static_cast<size_t>(std::min(std::ssize(tokens), prompt_room(shape, shape.output_tokens))));
-  return {.tokens = std::move(tokens), .follows = {}, .max_new_tokens = shape.output_tokens};
+  WorkloadRequest request;
+  request.tokens = std::move(tokens);
+  request.max_new_tokens = shape.output_tokens;
+  return request;
 }
 
 // The prefix of a request leaves room for its question.
@@ -133,6 +136,47 @@ Workload repeats(const WorkloadShape& shape) {
   Workload workload{.name = "exact repeats", .requests = {}};
   for (int64_t round = 0; round < shape.questions; ++round) {
     for (const auto& prompt : prompts) workload.requests.push_back(request_of(prompt, shape));
+  }
+  return workload;
+}
+
+Workload probes(const WorkloadShape& shape) {
+  constexpr int64_t kSegmentTokens = 1024;
+  constexpr int64_t kOutputTokens = 2;
+  constexpr int kAtOnce = 4;
+  const int64_t segment =
+      std::clamp<int64_t>(prompt_room(shape, kOutputTokens) / 3, 16, kSegmentTokens);
+  std::mt19937_64 random(kSeed + 5);
+  const auto draw = [&](int64_t count) { return random_tokens(random, count, shape); };
+  const auto joined = [](std::vector<TokenId> head, const std::vector<TokenId>& tail) {
+    head.insert(head.end(), tail.begin(), tail.end());
+    return head;
+  };
+  const auto a = draw(segment), b = draw(segment), c = draw(segment), d = draw(segment / 4);
+  const auto ab = joined(a, b);
+  Workload workload{.name = "probes", .requests = {}};
+  const auto ask = [&](std::string name, std::vector<TokenId> tokens) {
+    WorkloadRequest request{.tokens = std::move(tokens),
+                            .follows = {},
+                            .after = {},
+                            .max_new_tokens = kOutputTokens,
+                            .probe = std::move(name)};
+    if (!workload.requests.empty()) request.after = workload.requests.size() - 1;
+    workload.requests.push_back(std::move(request));
+  };
+  ask("A+B", ab);
+  ask("A+B repeated", ab);
+  ask("A+C, which shares A", joined(a, c));
+  ask("A+B once more", ab);
+  ask("A+D, which shares A", joined(a, d));
+  ask("A alone", a);
+  ask("A+B+D, which extends A+B", joined(ab, d));
+  const size_t last = workload.requests.size() - 1;
+  const auto shared = draw(segment + segment / 2);
+  for (int i = 1; i <= kAtOnce; ++i) {
+    ask(fmt::format("four at once that share {}: {}", shared.size(), i),
+        joined(shared, draw(segment / 16)));
+    workload.requests.back().after = last;
   }
   return workload;
 }

@@ -20,7 +20,9 @@ struct WorkloadRequest {
   // is there.
   std::vector<TokenId> tokens;
   std::optional<size_t> follows;
+  std::optional<size_t> after;  // likewise, but on its own: sent when that request is answered
   int64_t max_new_tokens = 1;
+  std::string probe;  // named: reported apart
 };
 
 struct Workload {
@@ -52,6 +54,11 @@ Workload unique_prompts(const WorkloadShape& shape);
 
 // The same prompts again and again.
 Workload repeats(const WorkloadShape& shape);
+
+// The questions asked of other servers, one after the other, to see what they compute again: a
+// prompt repeated, left halfway, cut, extended, and four at once that begin alike. Segments of 1024
+// tokens, or as many as let three of them fit the context.
+Workload probes(const WorkloadShape& shape);
 
 struct TraceOptions {
   std::string file;

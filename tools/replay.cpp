@@ -33,8 +33,9 @@ class Replayer {
     const auto start = std::chrono::steady_clock::now();
     while (num_running_ > 0 || !waiting_.empty()) {
       const auto ready = std::find_if(waiting_.begin(), waiting_.end(), [this](size_t index) {
-        const auto& follows = workload_.requests[index].follows;
-        return !follows || done_[*follows];
+        const WorkloadRequest& request = workload_.requests[index];
+        return (!request.follows || done_[*request.follows]) &&
+               (!request.after || done_[*request.after]);
       });
       if (status_.ok() && num_running_ < concurrency_ && ready != waiting_.end()) {
         const size_t index = *ready;

@@ -40,7 +40,8 @@ class TemporaryFolder {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
   // Writes a file and returns its path.
-  std::filesystem::path write(std::string_view name, std::string_view text) {
+  // NOLINTNEXTLINE(modernize-use-nodiscard): most callers know the path
+  std::filesystem::path write(std::string_view name, std::string_view text) const {
     std::ofstream file(path_ / name, std::ios::binary);
     file.write(text.data(), static_cast<std::streamsize>(text.size()));
     HEDDLE_CHECK(file.good());
