@@ -16,10 +16,12 @@
 
 namespace heddle::ops {
 
-// KV cache of one attention layer: [P, S, Nkv, D] f32, bf16 or f16. Page 0 is a sink.
+// KV cache of one attention layer: [P, S, Nkv, D] f32, bf16, f16 or e4m3. Page 0 is a sink.
 struct KvLayer {
   MutableTensorView k;
   MutableTensorView v;  // without memory where values are a part of the keys
+  float k_scale = 1;    // e4m3: a stored number times this is a key's channel, or a value's
+  float v_scale = 1;
 };
 
 // Recurrent state of one linear-attention layer. Slot 0 is a sink.

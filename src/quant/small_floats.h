@@ -28,6 +28,13 @@ inline constexpr float kE4M3Max = 448.0f;
 // To nearest, ties to even; beyond 448 to 448 (as quantisers want it); NaN to NaN.
 [[nodiscard]] uint8_t float_to_e4m3(float value);
 
+// A number in E4M3, as memory holds it.
+struct E4M3 {
+  uint8_t bits = 0;
+};
+
+[[nodiscard]] inline float to_float(E4M3 value) { return e4m3_to_float(value.bits); }
+
 [[nodiscard]] inline float e2m1_to_float(uint8_t code) {
   constexpr float kValues[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
   const float value = kValues[code & 7u];

@@ -2,6 +2,7 @@
 #include "ops/attention/paged_attention.h"
 
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -10,6 +11,25 @@
 #include "ops/attention/paged_attention_unit.h"
 
 namespace heddle::ops {
+
+namespace {
+
+// The scales fit what the pages are stored as.
+Status check_kv_format(const KvLayer& kv, bool has_values) {
+  const bool scaled = kv.k.dtype == DType::kF8E4M3;
+  if (scaled && !has_values) {
+    return invalid_argument("paged_attention: pages whose values are a part of the keys are e4m3");
+  }
+  for (const auto& [name, scale] : {std::pair("k_scale", kv.k_scale), {"v_scale", kv.v_scale}}) {
+    if (std::isfinite(scale) && scale > 0 && (scaled || scale == 1.0f)) continue;
+    return invalid_argument(
+        fmt::format("paged_attention: kv.{} is {} with pages of {}, it must be {}", name, scale,
+                    to_string(kv.k.dtype), scaled ? "positive and finite" : "1"));
+  }
+  return {};
+}
+
+}  // namespace
 
 Status paged_attention(Context& context, const PagedAttentionArgs& args) {
   Dim T{"T"}, query_width{"Nq * D"}, D{"D", args.head_dim}, Nkv{"Nkv", args.num_kv_heads};
@@ -31,7 +51,7 @@ Status paged_attention(Context& context, const PagedAttentionArgs& args) {
           .expect("q", args.q, {&T, &query_width}, DType::kF32)
           .expect("k", args.k, {&T, &kv_width}, DType::kF32)
           .expect("y", args.y, {&T, &output_width}, DType::kF32)
-          .expect("kv.k", args.kv.k, {&P, &S, &Nkv, &D}, kFloating)
+          .expect("kv.k", args.kv.k, {&P, &S, &Nkv, &D}, kFloating | DType::kF8E4M3)
           .status());
   if (has_values) {
     HEDDLE_RETURN_IF_ERROR(contract.expect("v", args.v, {&T, &v_width}, DType::kF32)
@@ -40,6 +60,7 @@ Status paged_attention(Context& context, const PagedAttentionArgs& args) {
   } else if (args.kv.v.data != nullptr) {
     return invalid_argument("paged_attention: there is no v, but the pages have values");
   }
+  HEDDLE_RETURN_IF_ERROR(check_kv_format(args.kv, has_values));
   if (query_width % kv_width != 0) {
     return invalid_argument(
         fmt::format("paged_attention: q has rows of {}, not a multiple of {} kv heads of width {}",

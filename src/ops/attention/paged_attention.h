@@ -11,9 +11,14 @@
 // A sink is one more logit, neither scaled nor masked, that takes a share and gives nothing;
 // without sinks its term is absent. A window counts the row itself: with 1 a row sees nothing else.
 //
+// Pages of E4M3 hold k / k_scale and v / v_scale, one scale each for the layer, rounded to nearest
+// even and beyond +-448 to that. k_scale joins the scale of the scores and v_scale the division by
+// the sum, so that the sums run over stored numbers.
+//
 // The values may be a part of the keys: latent attention (DeepSeek-AI, "DeepSeek-V2",
 // arXiv:2405.04434) in its absorbed form keeps one row [c | k_pe] per token, all heads attend to it
-// as to a single key head, and c is the value. Then there is no v, and one region of pages.
+// as to a single key head, and c is the value. Then there is no v, and one region of pages, which
+// is not E4M3: one scale does not fit both parts of such a row.
 //
 // Milakov and Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867; the
 // blocking is that of Dao et al., "FlashAttention", arXiv:2205.14135.
@@ -39,8 +44,8 @@ struct PagedAttentionArgs {
   float scale = 0;
   int64_t window = 0;  // tokens a row sees, its own included; 0: all
   TensorView sinks;    // [Nq] f32, or without memory
-  KvLayer kv;  // k [P, S, Nkv, D] f32, bf16 or f16, v [P, S, Nkv, Dv] or, as v, without memory:
-               // rows of k and v are rounded to it
+  KvLayer kv;  // k [P, S, Nkv, D] f32, bf16, f16 or e4m3, v [P, S, Nkv, Dv] or, as v, without
+               // memory: rows of k and v are rounded to it
   const ForwardContext* forward = nullptr;
   std::span<std::byte> workspace;  // paged_attention_workspace_bytes()
 };

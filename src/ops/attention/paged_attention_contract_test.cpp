@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What paged attention refuses, and small steps whose answers are worked out by hand.
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/attention/paged_attention.h"
+#include "quant/small_floats.h"
 
 namespace heddle::ops {
 namespace {
@@ -74,6 +76,19 @@ TEST_F(PagedAttentionContractTest, SaysWhatDoesNotFit) {
   wrong.v = {};
   EXPECT_THAT(message(wrong), ::testing::HasSubstr("the pages have values"));
   wrong = args();
+  wrong.kv.v_scale = 2;
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("v_scale is 2 with pages of bfloat16"));
+  const Tensor e4m3({3, 4, 1, 8}, DType::kF8E4M3);
+  const MutableTensorView pages(k_pages_.view().data, DType::kF8E4M3, e4m3.view().shape);
+  for (const float scale : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN(),
+                            std::numeric_limits<float>::infinity()}) {
+    wrong.kv = {pages, pages, scale, 1};
+    EXPECT_THAT(message(wrong), ::testing::HasSubstr("it must be positive and finite"));
+  }
+  wrong.kv = {pages, {}, 1, 1};
+  wrong.v = {};
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("a part of the keys are e4m3"));
+  wrong = args();
   wrong.forward = nullptr;
   EXPECT_THAT(message(wrong), ::testing::HasSubstr("ForwardContext"));
   wrong = args();
@@ -133,6 +148,44 @@ TEST_F(PagedAttentionContractTest, RoundsKeysAndValuesAsTheScalarConversionsDo) 
           dtype == DType::kBf16 ? to_bf16(samples[c]).bits : to_f16(samples[c]).bits;
       EXPECT_EQ(k_pages.span<uint16_t>()[at], expected) << samples[c];
       EXPECT_EQ(v_pages.span<uint16_t>()[at + 7 - 2 * c], expected) << samples[c];
+    }
+  }
+}
+
+// What a scale brings into range, what saturates, what falls below the smallest code, ties, and
+// what is no number; at the start of a row, where vectors are stored, and behind it.
+TEST_F(PagedAttentionContractTest, StoresE4M3AsTheScalarConversionDoes) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float samples[] = {1.0f,   -336.1f,   23.5f,      24.5f, 1e4f,  -1e30f,
+                           0.001f, kInfinity, -kInfinity, 0.0f,  -0.0f, 1e-8f};
+  constexpr int64_t kWidth = 37;
+  Tensor q({2, kWidth}, DType::kF32), k({2, kWidth}, DType::kF32), v({2, kWidth}, DType::kF32);
+  Tensor y({2, kWidth}, DType::kF32);
+  for (size_t i = 0; i < 2 * static_cast<size_t>(kWidth); ++i) {
+    k.span<float>()[i] = samples[i % 12] * (i < 30 ? 1.0f : 1.37f);
+    v.span<float>()[i] = samples[11 - i % 12] * (i < 30 ? 1.0f : 1.37f);
+  }
+  k.span<float>()[3] = k.span<float>()[kWidth - 1] = std::numeric_limits<float>::quiet_NaN();
+  Tensor k_pages({3, 4, 1, kWidth}, DType::kF8E4M3), v_pages({3, 4, 1, kWidth}, DType::kF8E4M3);
+  for (Tensor* pages : {&k_pages, &v_pages}) std::ranges::fill(pages->span<uint8_t>(), 0x55);
+  for (const float v_scale : {1.0f, 0.0131f, 700.0f}) {
+    PagedAttentionArgs step = args();
+    workspace_.resize(
+        static_cast<size_t>(paged_attention_workspace_bytes(context_, 2, kWidth, kWidth)));
+    step.workspace = workspace_;
+    step.q = q.view(), step.k = k.view(), step.v = v.view(), step.y = y.view();
+    step.head_dim = kWidth;
+    step.kv = {k_pages.view(), v_pages.view(), 0.7f, v_scale};
+    ASSERT_TRUE(paged_attention(context_, step).ok());
+    const auto before = static_cast<size_t>(2 * 4 + 1) * kWidth;  // page 2, second token
+    for (size_t i = 0; i < 3 * 4 * static_cast<size_t>(kWidth); ++i) {
+      const bool written = i >= before && i < before + 2 * kWidth;
+      const uint8_t k_code =
+          written ? quant::float_to_e4m3(k.span<float>()[i - before] / 0.7f) : uint8_t{0x55};
+      const uint8_t v_code =
+          written ? quant::float_to_e4m3(v.span<float>()[i - before] / v_scale) : uint8_t{0x55};
+      EXPECT_EQ(k_pages.span<uint8_t>()[i], k_code) << i;
+      EXPECT_EQ(v_pages.span<uint8_t>()[i], v_code) << i;
     }
   }
 }

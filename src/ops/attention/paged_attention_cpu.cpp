@@ -22,7 +22,7 @@ namespace attention {
 HWY_EXPORT(attend_segment);
 HWY_EXPORT(join_segment);
 HWY_EXPORT(write_unit);
-HWY_EXPORT(round_row);
+HWY_EXPORT(store_row);
 
 namespace {
 
@@ -168,14 +168,14 @@ class PagedAttention {
     const int64_t page = forward_.pages(b)[position / forward_.page_size];
     const int64_t slot = position % forward_.page_size;
     const DType dtype = args_.kv.k.dtype;
-    const auto store = [&](const TensorView& from, const MutableTensorView& to) {
+    const auto store = [&](const TensorView& from, const MutableTensorView& to, float scale) {
       const int64_t width = from.shape[1];
       const int64_t offset = bytes_of(dtype, page * to.row_stride + slot * width);
-      HWY_DYNAMIC_DISPATCH(round_row)
-      (from.row<float>(row), width, dtype, static_cast<std::byte*>(to.data) + offset);
+      HWY_DYNAMIC_DISPATCH(store_row)
+      (from.row<float>(row), width, scale, dtype, static_cast<std::byte*>(to.data) + offset);
     };
-    store(args_.k, args_.kv.k);
-    if (args_.v.data != nullptr) store(args_.v, args_.kv.v);
+    store(args_.k, args_.kv.k, args_.kv.k_scale);
+    if (args_.v.data != nullptr) store(args_.v, args_.kv.v, args_.kv.v_scale);
   }
 
   void count_units() {

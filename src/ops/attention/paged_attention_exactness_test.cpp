@@ -15,6 +15,7 @@ namespace {
 using testing::Conversation;
 using testing::Geometry;
 using testing::run_in_pieces;
+using testing::with_pages;
 
 TEST(PagedAttentionExactnessTest, AWindowAsLongAsTheSequenceAndASinkWithoutWeightChangeNoBit) {
   const Geometry plain{.Nq = 6, .Nkv = 2, .D = 40, .S = 16};
@@ -31,9 +32,9 @@ TEST(PagedAttentionExactnessTest, AWindowAsLongAsTheSequenceAndASinkWithoutWeigh
 
 TEST(PagedAttentionExactnessTest, GivesTheSameBitsForAnyChunkingBatchThreadsAndPages) {
   const std::vector<int64_t> lengths{300, 33, 129};
-  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16, DType::kF8E4M3}) {
     for (const int64_t D : {64, 24}) {
-      const Geometry plain{.Nq = 6, .Nkv = 2, .D = D, .S = 16, .dtype = dtype};
+      const Geometry plain = with_pages({.Nq = 6, .Nkv = 2, .D = D, .S = 16}, dtype);
       Conversation whole(plain, lengths);
       whole.run_whole();
       for (const int64_t S : {1, 16, 128}) {
@@ -50,10 +51,10 @@ TEST(PagedAttentionExactnessTest, GivesTheSameBitsForAnyChunkingBatchThreadsAndP
 }
 
 TEST(PagedAttentionExactnessTest, ReplaysRowsOnKeysAndValuesThatAreThereWithoutWritingThem) {
-  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
     for (const int threads : {1, 3}) {
       SCOPED_TRACE(fmt::format("{} {} threads", to_string(dtype), threads));
-      const Geometry geometry{.Nq = 6, .Nkv = 2, .D = 24, .S = 16, .dtype = dtype};
+      const Geometry geometry = with_pages({.Nq = 6, .Nkv = 2, .D = 24, .S = 16}, dtype);
       Conversation whole(geometry, {120, 9});
       whole.run_whole();
       Conversation replayed(geometry, {120, 9});
@@ -90,9 +91,11 @@ TEST(PagedAttentionExactnessTest, GivesTheSameBitsInPiecesWithWindowsAndSinks) {
   for (const int64_t window : {1, 24, 127, 128, 130}) {
     for (const int64_t Nq : {2, 6, 16}) {  // rows of one tile share a token, or do not
       SCOPED_TRACE(fmt::format("window {} Nq {}", window, Nq));
-      const DType dtype = window % 2 == 0 ? DType::kF32 : DType::kBf16;
-      Geometry geometry{
-          .Nq = Nq, .Nkv = 2, .D = 48, .S = 8, .dtype = dtype, .window = window, .sinks = true};
+      const DType dtype = window == 24      ? DType::kF8E4M3
+                          : window % 2 == 0 ? DType::kF32
+                                            : DType::kBf16;
+      Geometry geometry =
+          with_pages({.Nq = Nq, .Nkv = 2, .D = 48, .S = 8, .window = window, .sinks = true}, dtype);
       Conversation whole(geometry, lengths);
       whole.run_whole();
       geometry.S = 16;

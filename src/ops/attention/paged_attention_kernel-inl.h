@@ -199,7 +199,8 @@ HWY_INLINE int64_t position_of(const PagedAttentionArgs& args, const AttentionUn
          (unit.first_row + row) / group;
 }
 
-// Queries of the unit, scaled and padded. The scale is applied here, once per element.
+// Queries of the unit, scaled and padded. The scale of the scores and that of the stored keys are
+// applied here, once per element.
 HWY_INLINE void gather_queries(const PagedAttentionArgs& args, const AttentionUnit& unit,
                                int64_t group, int64_t padded, float* q) {
   const D d;
@@ -210,8 +211,9 @@ HWY_INLINE void gather_queries(const PagedAttentionArgs& args, const AttentionUn
                         (unit.kv_head * group + row % group) * args.head_dim;
     float* to = q + r * padded;
     copy_row(from, args.head_dim, padded, to);
+    const V scale = hn::Set(d, args.scale * args.kv.k_scale);
     for (size_t c = 0; c < static_cast<size_t>(padded); c += kLanes) {
-      hn::StoreU(hn::Mul(hn::LoadU(d, to + c), hn::Set(d, args.scale)), d, to + c);
+      hn::StoreU(hn::Mul(hn::LoadU(d, to + c), scale), d, to + c);
     }
   }
 }
@@ -354,6 +356,8 @@ void attend_segment(const PagedAttentionArgs& args, const AttentionUnit& unit, i
       return attend_segment_as<Bf16>(args, unit, segment, scratch, state);
     case DType::kF16:
       return attend_segment_as<F16>(args, unit, segment, scratch, state);
+    case DType::kF8E4M3:
+      return attend_segment_as<quant::E4M3>(args, unit, segment, scratch, state);
     default:
       return attend_segment_as<float>(args, unit, segment, scratch, state);
   }
@@ -418,6 +422,7 @@ void write_unit(const PagedAttentionArgs& args, const AttentionUnit& unit,
       const V total = hn::MulAdd(sum, factor, hn::Set(d, exp_of(sink - max)));
       inverse = hn::Div(factor, total);
     }
+    inverse = hn::Mul(inverse, hn::Set(d, args.kv.v_scale));
     for (int64_t c = 0; c < padded; c += static_cast<int64_t>(kLanes)) {
       hn::StoreU(hn::Mul(hn::LoadU(d, from + c), inverse), d, from + c);
     }
@@ -425,8 +430,8 @@ void write_unit(const PagedAttentionArgs& args, const AttentionUnit& unit,
   }
 }
 
-// to[0, count) = from, rounded to nearest even.
-void round_row(const float* from, int64_t count, DType dtype, void* to) {
+// to[0, count) = from / scale, rounded to nearest even. The scale is 1 but for E4M3.
+void store_row(const float* from, int64_t count, float scale, DType dtype, void* to) {
   const D d;
   const auto n = static_cast<size_t>(count);
   size_t i = 0;
@@ -436,6 +441,13 @@ void round_row(const float* from, int64_t count, DType dtype, void* to) {
     auto* out = static_cast<Bf16*>(to);
     for (; i + kLanes <= n; i += kLanes) math::StoreFloats(hn::LoadU(d, from + i), d, out + i);
     for (; i < n; ++i) out[i] = to_bf16(from[i]);
+  } else if (dtype == DType::kF8E4M3) {
+    auto* out = static_cast<quant::E4M3*>(to);
+    const V divisor = hn::Set(d, scale);
+    for (; i + kLanes <= n; i += kLanes) {
+      math::StoreFloats(hn::Div(hn::LoadU(d, from + i), divisor), d, out + i);
+    }
+    for (; i < n; ++i) out[i].bits = quant::float_to_e4m3(from[i] / scale);
   } else {
     auto* out = static_cast<F16*>(to);
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3

@@ -7,17 +7,20 @@
 #include <vector>
 
 #include "ops/attention/paged_attention.h"
+#include "quant/small_floats.h"
 
 namespace heddle::ops {
 
-// One element of a KV page as it was stored.
-inline double kv_element(const MutableTensorView& pool, int64_t page, int64_t index) {
+// One element of a KV page, as what was stored stands for.
+inline double kv_element(const MutableTensorView& pool, double scale, int64_t page, int64_t index) {
   const int64_t at = page * pool.row_stride + index;
   switch (pool.dtype) {
     case DType::kBf16:
       return static_cast<double>(to_float(pool.as<Bf16>()[at]));
     case DType::kF16:
       return static_cast<double>(to_float(pool.as<F16>()[at]));
+    case DType::kF8E4M3:
+      return scale * static_cast<double>(to_float(pool.as<quant::E4M3>()[at]));
     default:
       return static_cast<double>(pool.as<float>()[at]);
   }
@@ -47,7 +50,8 @@ inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& a
           double dot = 0;
           for (int64_t d = 0; d < D; ++d) {
             dot += static_cast<double>(args.q.row<float>(row)[h * D + d]) *
-                   kv_element(args.kv.k, forward.pages(b)[j / S], offset(j, D, d));
+                   kv_element(args.kv.k, static_cast<double>(args.kv.k_scale),
+                              forward.pages(b)[j / S], offset(j, D, d));
           }
           p[static_cast<size_t>(j)] = dot * static_cast<double>(args.scale);
         }
@@ -65,7 +69,8 @@ inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& a
           for (int64_t d = 0; d < Dv; ++d) {
             y[static_cast<size_t>(row * width + h * Dv + d)] +=
                 p[static_cast<size_t>(j)] / sum *
-                kv_element(values, forward.pages(b)[j / S], offset(j, latent ? D : Dv, d));
+                kv_element(values, static_cast<double>(args.kv.v_scale), forward.pages(b)[j / S],
+                           offset(j, latent ? D : Dv, d));
           }
         }
       }

@@ -16,6 +16,7 @@ namespace {
 using testing::Conversation;
 using testing::Geometry;
 using testing::run_in_pieces;
+using testing::with_pages;
 
 TEST(PagedAttentionTest, MatchesTheReferenceForAnyGeometry) {
   const Geometry geometries[] = {
@@ -24,8 +25,8 @@ TEST(PagedAttentionTest, MatchesTheReferenceForAnyGeometry) {
       {.Nq = 16, .Nkv = 1, .D = 32, .S = 4}, {.Nq = 71, .Nkv = 1, .D = 16, .S = 16},
       {.Nq = 8, .Nkv = 1, .D = 256, .S = 64}};
   for (Geometry geometry : geometries) {
-    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
-      geometry.dtype = dtype;
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16, DType::kF8E4M3}) {
+      geometry = with_pages(geometry, dtype);
       SCOPED_TRACE(fmt::format("Nq {} Nkv {} D {} S {} {}", geometry.Nq, geometry.Nkv, geometry.D,
                                geometry.S, to_string(dtype)));
       Conversation conversation(geometry, {141, 1, 17});
@@ -55,8 +56,9 @@ TEST(PagedAttentionTest, MatchesTheReferenceForLatentAndUnequalWidths) {
       {.Nq = 4, .Nkv = 4, .D = 32, .S = 16, .Dv = 80}};
   const std::vector<int64_t> lengths{141, 1, 17};
   for (Geometry geometry : geometries) {
-    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
-      geometry.dtype = dtype;
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16, DType::kF8E4M3}) {
+      if (dtype == DType::kF8E4M3 && geometry.latent) continue;  // refused
+      geometry = with_pages(geometry, dtype);
       SCOPED_TRACE(fmt::format("Nq {} Nkv {} D {} Dv {} S {} {}", geometry.Nq, geometry.Nkv,
                                geometry.D, geometry.Dv, geometry.S, to_string(dtype)));
       Conversation whole(geometry, lengths);
@@ -76,7 +78,7 @@ TEST(PagedAttentionTest, MatchesTheReferenceForLatentAndUnequalWidths) {
 TEST(PagedAttentionTest, MatchesTheReferenceWithWindowsAndSinks) {
   const Geometry geometries[] = {{.Nq = 1, .Nkv = 1, .D = 7, .S = 1},
                                  {.Nq = 3, .Nkv = 3, .D = 80, .S = 8, .dtype = DType::kBf16},
-                                 {.Nq = 6, .Nkv = 2, .D = 96, .S = 128},
+                                 with_pages({.Nq = 6, .Nkv = 2, .D = 96, .S = 128}, DType::kF8E4M3),
                                  {.Nq = 16, .Nkv = 1, .D = 32, .S = 4, .dtype = DType::kF16},
                                  {.Nq = 71, .Nkv = 1, .D = 16, .S = 16},
                                  {.Nq = 8, .Nkv = 1, .D = 64, .S = 64, .sinks = true}};
@@ -116,17 +118,12 @@ TEST(PagedAttentionTest, SplitsALongDecodeIntoMoreSegmentsThanFitOneWave) {
 TEST(PagedAttentionTest, EveryInstructionSetMatchesTheReference) {
   for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
     hwy::SetSupportedTargetsForTest(target);
-    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16, DType::kF8E4M3}) {
       for (const int64_t D : {64, 24}) {
         SCOPED_TRACE(fmt::format("{} {} D {}", hwy::TargetName(target), to_string(dtype), D));
         const int64_t window = D == 24 ? 37 : 0;
-        const Geometry geometry{.Nq = 6,
-                                .Nkv = 2,
-                                .D = D,
-                                .S = 16,
-                                .dtype = dtype,
-                                .window = window,
-                                .sinks = window > 0};
+        const Geometry geometry = with_pages(
+            {.Nq = 6, .Nkv = 2, .D = D, .S = 16, .window = window, .sinks = window > 0}, dtype);
         Conversation whole(geometry, {140});
         whole.check_against_reference(true);
         whole.run_whole();

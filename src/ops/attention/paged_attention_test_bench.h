@@ -28,9 +28,19 @@ struct Geometry {
   bool sinks = false;
   int64_t Dv = 0;       // 0: D
   bool latent = false;  // values are the first Dv channels of the keys
+  float k_scale = 1;    // of pages of e4m3
+  float v_scale = 1;
 
   [[nodiscard]] int64_t value_dim() const { return Dv > 0 ? Dv : D; }
 };
+
+// With pages of `dtype`; of e4m3 so that numbers of +-1.7 are stored as up to +-340 and +-20.
+inline Geometry with_pages(Geometry geometry, DType dtype) {
+  geometry.dtype = dtype;
+  geometry.k_scale = dtype == DType::kF8E4M3 ? 0.005f : 1.0f;
+  geometry.v_scale = dtype == DType::kF8E4M3 ? 0.085f : 1.0f;
+  return geometry;
+}
 
 struct SequencePart {
   int sequence = 0;  // index into the conversation
@@ -137,7 +147,8 @@ class Conversation {
         .scale = 1.0f / std::sqrt(static_cast<float>(g.D)),
         .window = g.window,
         .sinks = g.sinks ? TensorView(sinks_.view()) : TensorView(),
-        .kv = {k_pages_.view(), g.latent ? MutableTensorView() : v_pages_.view()},
+        .kv = {k_pages_.view(), g.latent ? MutableTensorView() : v_pages_.view(), g.k_scale,
+               g.v_scale},
         .forward = &forward,
         .workspace = workspace};
     const Status status = paged_attention(context, args);
