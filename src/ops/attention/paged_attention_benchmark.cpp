@@ -127,7 +127,7 @@ OpBenchmark attention_benchmark(CpuContext& context, const AttentionLoad& load) 
 std::vector<OpBenchmark> attention_benchmarks(CpuContext& context) {
   std::vector<OpBenchmark> benchmarks;
   for (const int64_t Nq : {4, 8}) {
-    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
       for (const int64_t rows : {512, 4096}) {
         benchmarks.push_back(
             attention_benchmark(context, {.Nq = Nq, .num_rows = rows, .dtype = dtype}));
