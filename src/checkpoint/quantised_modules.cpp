@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/kv_scales.h"
 #include "checkpoint/readable.h"
 
 namespace heddle::checkpoint {
@@ -180,10 +181,11 @@ Result<std::optional<QuantisedModule>> QuantisedModules::find(
 }
 
 bool QuantisedModules::ignorable(std::string_view tensor) const {
-  constexpr std::array<std::string_view, 9> kSuffixes = {
-      ".input_scale",  ".weight_shape", ".input_global_scale", ".k_scale",          ".v_scale",
-      ".output_scale", ".g_idx",        ".kv_scale",           ".input_zero_point",
+  constexpr std::array<std::string_view, 7> kSuffixes = {
+      ".input_scale", ".weight_shape", ".input_global_scale", ".q_scale",
+      ".g_idx",       ".output_scale", ".input_zero_point",
   };
+  if (is_kv_scale(tensor)) return true;
   if (config_ == nullptr) return false;
   for (const std::string_view suffix : kSuffixes) {
     if (tensor.ends_with(suffix)) return true;

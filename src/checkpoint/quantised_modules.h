@@ -45,8 +45,8 @@ class QuantisedModules {
   Result<std::optional<QuantisedModule>> find(const HubPiece& piece,
                                               std::unordered_set<std::string>& used) const;
 
-  // Whether a stored tensor has no meaning to us though it belongs to a quantised module: scales of
-  // activations, biases of zeros that some exporters add.
+  // Whether a stored tensor is no part of a weight: scales of KV caches (kv_scales.h), and in a
+  // quantised checkpoint scales of activations and biases of zeros that some exporters add.
   [[nodiscard]] bool ignorable(std::string_view tensor) const;
 
  private:

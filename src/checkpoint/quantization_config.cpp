@@ -65,7 +65,9 @@ Result<QuantMethod> method_of(ConfigReader& reader) {
     }
     if (reader.has("config_groups")) return QuantMethod::kCompressedTensors;
     if (reader.has("activation_scheme")) return QuantMethod::kFp8;
-    if (reader.has("quant_algo")) return QuantMethod::kModelOpt;
+    if (reader.has("quant_algo") || reader.has("kv_cache_quant_algo")) {
+      return QuantMethod::kModelOpt;
+    }
   }
   for (const auto& [spelling, method] : kMethods) {
     if (name == spelling) return method;
@@ -150,7 +152,21 @@ void read_fp8(ConfigReader& reader, QuantizationConfig& config) {
       reader.texts(reader.has("ignored_layers") ? "ignored_layers" : "modules_to_not_convert");
 }
 
+// kv_cache_scheme, an object as those of weights.
+KvCacheScheme read_kv_cache_scheme(ConfigReader& reader) {
+  if (!reader.has("kv_cache_scheme")) return KvCacheScheme::kNone;
+  const json* const scheme = reader.object("kv_cache_scheme");
+  if (scheme == nullptr) return KvCacheScheme::kNone;
+  ConfigReader inner = reader.narrowed({scheme}, /*keep_own=*/false);
+  const bool fp8 = inner.integer("num_bits", 8, kBits) == 8 &&
+                   inner.text("type", std::string("float")) == "float" &&
+                   inner.text("strategy", std::string("tensor")) == "tensor" &&
+                   !inner.boolean("dynamic", false);
+  return fp8 ? KvCacheScheme::kFp8 : KvCacheScheme::kOther;
+}
+
 void read_compressed_tensors(ConfigReader& reader, QuantizationConfig& config) {
+  config.kv_cache = read_kv_cache_scheme(reader);
   const std::string format = reader.text("format", std::string("pack-quantized"));
   constexpr std::string_view kPattern = "re:";
   for (std::string& entry : reader.texts("ignore")) {
@@ -162,8 +178,9 @@ void read_compressed_tensors(ConfigReader& reader, QuantizationConfig& config) {
     if (pattern) config.ignored_patterns.push_back(*pattern);
   }
   const auto check_format = [&](const std::string& name) {
-    constexpr std::array<std::string_view, 5> kServed = {
-        "pack-quantized", "float-quantized", "int-quantized", "naive-quantized", "mixed-precision"};
+    constexpr std::array<std::string_view, 6> kServed = {"pack-quantized",  "float-quantized",
+                                                         "int-quantized",   "naive-quantized",
+                                                         "mixed-precision", "dense"};
     if (std::ranges::find(kServed, name) == kServed.end()) {
       reader.fail(unimplemented(fmt::format("compressed-tensors format {} is not served; {} are",
                                             readable(name), fmt::join(kServed, ", "))));
@@ -171,8 +188,10 @@ void read_compressed_tensors(ConfigReader& reader, QuantizationConfig& config) {
   };
   check_format(format);
   const json* const groups = reader.object("config_groups");
-  if (groups == nullptr) {
-    reader.fail(invalid_argument("compressed-tensors without config_groups"));
+  if (groups == nullptr) {  // then nothing but the KV cache is quantised
+    if (config.kv_cache == KvCacheScheme::kNone) {
+      reader.fail(invalid_argument("compressed-tensors without config_groups"));
+    }
     return;
   }
   for (const auto& [key, value] : groups->items()) {
@@ -200,6 +219,11 @@ void read_modelopt(ConfigReader& reader, QuantizationConfig& config) {
         unimplemented(fmt::format("ModelOpt quant_algo {}; FP8 is served", readable(algorithm))));
   }
   config.ignored = reader.texts(reader.has("ignore") ? "ignore" : "exclude_modules");
+  config.kv_cache = read_kv_cache_scheme(reader);
+  const std::string kv_algorithm = reader.text("kv_cache_quant_algo", std::string());
+  if (!kv_algorithm.empty()) {
+    config.kv_cache = kv_algorithm == "FP8" ? KvCacheScheme::kFp8 : KvCacheScheme::kOther;
+  }
 }
 
 }  // namespace

@@ -34,6 +34,13 @@ enum class QuantMethod : uint8_t {
 
 [[nodiscard]] const char* to_string(QuantMethod method);  // as quant_method spells it
 
+// What the KV cache was calibrated for.
+enum class KvCacheScheme : uint8_t {
+  kNone,
+  kFp8,    // E4M3, one scale a layer for keys and one for values
+  kOther,  // something else
+};
+
 struct QuantizationConfig {
   QuantMethod method = QuantMethod::kFp8;
   int bits = 4;
@@ -44,6 +51,7 @@ struct QuantizationConfig {
   int64_t block_columns = 128;
   std::vector<std::string> ignored;  // modules that stay as they are, in the method's own syntax
   std::vector<ModulePattern> ignored_patterns;
+  KvCacheScheme kv_cache = KvCacheScheme::kNone;
 
   // GPTQ's per-module overrides. 0 bits: not quantised.
   struct Override {
