@@ -14,7 +14,9 @@
 #include "machine.h"
 #include "ops/benchmark/all_benchmarks.h"
 #include "ops/simd/target_name.h"
+#include "options_engine.h"
 #include "report_failure.h"
+#include "runner/kv_format.h"
 #include "subcommand.h"
 #include "table.h"
 
@@ -66,6 +68,7 @@ struct OfflineCommand {
   std::string quantization = "none";
   bool quantize_lm_head = false;
   std::string dtype = "auto";
+  std::string kv_cache_dtype = "auto";
   bool exact = false;
   int32_t threads = 0;
   std::string prefill = "512,4096";
@@ -95,6 +98,8 @@ Status run_offline(OfflineCommand& command) {
   if (command.dtype != "auto") {
     HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(command.dtype));
   }
+  HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> kv_dtype,
+                          runner::parse_kv_dtype(command.kv_cache_dtype));
   int64_t rows = 1;
   for (const int64_t batch : command.options.decode_batches) rows = std::max(rows, batch);
   std::optional<checkpoint::Rounding> rounding;
@@ -107,6 +112,7 @@ Status run_offline(OfflineCommand& command) {
       runner::ForwardPass::create({.model_dir = command.model_dir,
                                    .dummy_weights = command.load_format == "dummy",
                                    .dtype = dtype,
+                                   .kv_dtype = kv_dtype,
                                    .exact = command.exact,
                                    .rounding = rounding,
                                    .num_threads = command.threads,
@@ -119,6 +125,7 @@ Status run_offline(OfflineCommand& command) {
   ordered_json json = {{"benchmark", "offline"},
                        {"model", command.model_dir},
                        {"dtype", dtype_name},
+                       {"kv_cache_dtype", to_string(pass->kv_dtype())},
                        {"exact", command.exact},
                        {"load_format", command.load_format},
                        {"quantization", command.quantization},
@@ -144,9 +151,9 @@ Status run_offline(OfflineCommand& command) {
     json["rows"].push_back(item);
   }
   return emit(command.output, json,
-              fmt::format("{}, {}, {} parameters\n{}\n{}", command.model_dir, dtype_name,
-                          pass->weights().num_parameters(), roofline_line(report.roofline),
-                          table.to_string()));
+              fmt::format("{}, {}, KV {}, {} parameters\n{}\n{}", command.model_dir, dtype_name,
+                          to_string(pass->kv_dtype()), pass->weights().num_parameters(),
+                          roofline_line(report.roofline), table.to_string()));
 }
 
 struct OpsCommand {
@@ -217,6 +224,7 @@ std::function<int()> declare_offline(Options& options) {
   options.choice("--load-format", &settings->load_format, {"auto", "safetensors", "dummy"},
                  "dummy: seeded random weights for a config.json");
   options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");
+  options.value("--kv-cache-dtype", &settings->kv_cache_dtype, kKvCacheDtypeHelp);
   options.flag("--exact", &settings->exact, "Measure exact mode");
   options.value("--threads", &settings->threads, "Compute threads; 0: physical cores");
   options.value("--prefill", &settings->prefill,

@@ -9,8 +9,10 @@
 #include "graph/dump.h"
 #include "load_progress.h"
 #include "models/registry.h"
+#include "options_engine.h"
 #include "report_failure.h"
 #include "runner/forward_pass.h"
+#include "runner/kv_format.h"
 #include "runner/pools.h"
 #include "subcommand.h"
 #include "table.h"
@@ -26,6 +28,7 @@ struct InspectOptions {
   std::string model_dir;
   std::string load_format = "auto";
   std::string dtype = "auto";
+  std::string kv_cache_dtype = "auto";
   std::string tokenize;
   bool tensors = false;
   bool graph = false;
@@ -52,7 +55,13 @@ Status print_summary(const InspectOptions& options) {
   if (options.dtype != "auto") {
     HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(options.dtype));
   }
-  const int64_t token_bytes = runner::kv_layout(needs, 16, dtype).bytes_per_token();
+  HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> kv_asked,
+                          runner::parse_kv_dtype(options.kv_cache_dtype));
+  const bool float32_run = options.dtype != "auto" && dtype == DType::kF32;
+  HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> kv_chosen,
+                          runner::choose_kv_dtype({kv_asked, float32_run}, config, needs));
+  const DType kv_dtype = kv_chosen.value_or(dtype);
+  const int64_t token_bytes = runner::kv_layout(needs, 16, kv_dtype).bytes_per_token();
   const int64_t state_bytes = runner::state_layout(needs).bytes_per_slot();
   if (options.json) {
     const nlohmann::ordered_json report = {{"architecture", config.architecture},
@@ -64,6 +73,7 @@ Status print_summary(const InspectOptions& options) {
                                            {"vocab_size", config.vocab_size},
                                            {"context_length", config.max_position_embeddings},
                                            {"dtype", to_string(dtype)},
+                                           {"kv_cache_dtype", to_string(kv_dtype)},
                                            {"kv_bytes_per_token", token_bytes},
                                            {"state_bytes_per_sequence", state_bytes}};
     fmt::print("{}\n", report.dump(2));
@@ -84,7 +94,8 @@ Status print_summary(const InspectOptions& options) {
   table.add({"context", fmt::format("{} tokens", config.max_position_embeddings)});
   table.add(
       {"weights", mib(bytes_of(dtype, parameters)) + fmt::format(" as {}", to_string(dtype))});
-  table.add({"KV cache", fmt::format("{} bytes per token", token_bytes)});
+  table.add(
+      {"KV cache", fmt::format("{} bytes per token as {}", token_bytes, to_string(kv_dtype))});
   table.add({"recurrent state", mib(state_bytes) + " per sequence"});
   fmt::print("{}", table.to_string());
   return {};
@@ -165,6 +176,7 @@ std::function<int()> declare_inspect(Options& options) {
   options.choice("--load-format", &settings->load_format, {"auto", "safetensors", "dummy"},
                  "Where --graph takes its weights from");
   options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");
+  options.value("--kv-cache-dtype", &settings->kv_cache_dtype, kKvCacheDtypeHelp);
   options.flag("--tensors", &settings->tensors, "List the tensors of the files");
   options.flag("--graph", &settings->graph,
                "Print the compiled op graph: shapes, live ranges, offsets, segments");

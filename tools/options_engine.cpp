@@ -48,6 +48,7 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
   options.choice("--dtype", &engine.dtype,
                  {"auto", "float32", "bfloat16", "float16", "fp32", "bf16", "fp16", "half"},
                  "Number format of the weights; auto: as stored");
+  options.value("--kv-cache-dtype", &engine.kv_cache_dtype, kKvCacheDtypeHelp);
   options.choice("--quantization", &engine.quantization,
                  {"none", "fp8", "int8", "int4", "int4-g64", "int4-g32"},
                  "Quantise an unquantised checkpoint at load, rounding to nearest");

@@ -9,8 +9,10 @@
 
 #include "engine/cached_serving.h"
 #include "load_progress.h"
+#include "options_engine.h"
 #include "report_failure.h"
 #include "runner/golden_feeding.h"
+#include "runner/kv_format.h"
 #include "subcommand.h"
 #include "table.h"
 
@@ -22,6 +24,7 @@ struct VerifyOptions {
   std::string model_dir;
   std::string cases;
   std::string dtype = "auto";
+  std::string kv_cache_dtype = "auto";
   std::string quantization = "none";
   bool exact = false;
   int32_t threads = 0;
@@ -54,6 +57,8 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
   if (options.dtype != "auto") {
     HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(options.dtype));
   }
+  HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> kv_dtype,
+                          runner::parse_kv_dtype(options.kv_cache_dtype));
   std::optional<checkpoint::Rounding> rounding;
   if (options.quantization != "none") {
     HEDDLE_ASSIGN_OR_RETURN(rounding, checkpoint::parse_rounding(options.quantization));
@@ -67,6 +72,7 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const auto pass,
                           runner::ForwardPass::create({.model_dir = options.model_dir,
                                                        .dtype = dtype,
+                                                       .kv_dtype = kv_dtype,
                                                        .exact = options.exact,
                                                        .rounding = rounding,
                                                        .num_threads = options.threads,
@@ -177,6 +183,7 @@ std::function<int()> declare_verify(Options& options) {
   options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json and weights");
   options.positional("CASES", &settings->cases, "Golden file (safetensors)");
   options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");
+  options.value("--kv-cache-dtype", &settings->kv_cache_dtype, kKvCacheDtypeHelp);
   options.value("--quantization", &settings->quantization,
                 "Quantise at load: none, fp8, int8, int4; measures what that changes");
   options.flag("--exact", &settings->exact,

@@ -51,6 +51,7 @@ struct MemoryPlan {
                                   // memory; 0: all may be full
   int64_t activation_bytes = 0;   // the step arena and workspaces
   int64_t kv_tokens = 0;          // capacity of the KV pool
+  std::string kv_dtype;           // what it stores keys and values in
   int64_t state_slots = 0;        // sequences whose recurrent state fits
   int64_t frozen_slots = 0;       // likewise, cached ones apart; 0: they share the state slots
   std::string frozen_dtype;       // CacheOptions::state_dtype

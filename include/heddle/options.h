@@ -75,6 +75,11 @@ struct EngineOptions {
       "auto";  // "auto": safetensors; "dummy": seeded random weights, needs only config.json
   std::string dtype = "auto";  // "auto": as stored; "float32", "bfloat16", "float16"
 
+  // What keys and values are stored in: "float32", "bfloat16", "float16" or "fp8_e4m3", with the
+  // checkpoint's scales. "auto": FP8 where the checkpoint was calibrated for it and the run is not
+  // in float32; else the dtype of the weights.
+  std::string kv_cache_dtype = "auto";
+
   // Quantises what the checkpoint stores unquantised and is worth it (docs/quantization.md):
   // "none", "fp8", "int8", "int4" (groups of 128), "int4-g64", "int4-g32".
   std::string quantization = "none";

@@ -524,12 +524,14 @@ TEST(MemoryPlanTest, ReadsAsASentence) {
                         .state_pool_bytes = 105 << 20,
                         .activation_bytes = 512 << 10,
                         .kv_tokens = 524288,
+                        .kv_dtype = "bfloat16",
                         .state_slots = 64,
                         .page_size = 16,
                         .max_running_requests = 64};
   EXPECT_EQ(
       plan.to_string(),
-      "weights 5.0 MiB and 26.0 MiB mapped, KV 2.00 GiB for 524288 tokens in pages of 16, "
+      "weights 5.0 MiB and 26.0 MiB mapped, KV 2.00 GiB for 524288 tokens in bfloat16, "
+      "pages of 16, "
       "states 105.0 MiB for 64 sequences, activations 512.0 KiB; at most 64 requests at once");
 }
 

@@ -21,8 +21,8 @@ std::string MemoryPlan::to_string() const {
   std::string text = fmt::format("weights {}", size(weights_bytes));
   if (mapped_weights_bytes > 0) text += fmt::format(" and {} mapped", size(mapped_weights_bytes));
   if (kv_pool_bytes > 0) {
-    text += fmt::format(", KV {} for {} tokens in pages of {}", size(kv_pool_bytes), kv_tokens,
-                        page_size);
+    text += fmt::format(", KV {} for {} tokens in {}, pages of {}", size(kv_pool_bytes), kv_tokens,
+                        kv_dtype, page_size);
   }
   if (state_pool_bytes > 0) {
     text += fmt::format(", states {} for {} sequences", size(state_pool_bytes), state_slots);

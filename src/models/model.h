@@ -30,6 +30,9 @@ struct CacheNeeds {
   // When the token at position p is next, rows below p - window + 1 are dead in that layer.
   std::vector<int64_t> kv_windows;
 
+  // [num_kv_layers]: below what the hub's files name a layer's scales: "model.layers.3.self_attn.".
+  std::vector<std::string> kv_modules;
+
   // One convolution window [conv_width - 1, conv_channels] and one matrix per value head
   // [value_dim, key_dim] per sequence and state layer.
   int64_t num_state_layers = 0;

@@ -44,6 +44,7 @@ TEST_P(ParameterCount, IsThePublishedOne) {
   const CacheNeeds needs = model->cache_needs();
   EXPECT_EQ(needs.num_kv_layers + needs.num_state_layers, config->num_layers);
   EXPECT_EQ(static_cast<int64_t>(needs.kv_windows.size()), needs.num_kv_layers);
+  EXPECT_EQ(static_cast<int64_t>(needs.kv_modules.size()), needs.num_kv_layers);
   std::filesystem::remove_all(folder);
 }
 

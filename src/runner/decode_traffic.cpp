@@ -52,7 +52,7 @@ DecodeTraffic decode_traffic(const ForwardPass& pass, int64_t batch, int64_t con
     }
   }
   const models::CacheNeeds needs = pass.cache_needs();
-  const int64_t row_bytes = kv_layout(needs, 16, pass.dtype()).bytes_per_token() /
+  const int64_t row_bytes = kv_layout(needs, 16, pass.kv_dtype()).bytes_per_token() /
                             std::max<int64_t>(1, needs.num_kv_layers);
   const int64_t state_bytes = needs.num_state_layers > 0 ? state_layout(needs).bytes_per_slot() : 0;
   traffic.cache_bytes =

@@ -10,6 +10,7 @@
 #include "checkpoint/dummy_weights.h"
 #include "graph/builder.h"
 #include "models/registry.h"
+#include "runner/kv_format.h"
 
 namespace heddle::runner {
 
@@ -38,7 +39,14 @@ Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& o
 
   std::optional<DType> dtype = options.exact ? DType::kF32 : options.dtype;
   if (!dtype && options.dummy_weights) dtype = pass->config_.dtype.value_or(DType::kBf16);
+  const models::CacheNeeds needs = pass->cache_needs();
+  HEDDLE_ASSIGN_OR_RETURN(
+      const std::optional<DType> kv_dtype,
+      choose_kv_dtype({options.kv_dtype, dtype == DType::kF32}, pass->config_, needs));
   HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options));
+  if (kv_dtype == DType::kF8E4M3) {
+    HEDDLE_ASSIGN_OR_RETURN(pass->kv_scales_, load_kv_scales(*source, needs));
+  }
   HEDDLE_ASSIGN_OR_RETURN(
       pass->weights_,
       checkpoint::load_weights(
@@ -50,6 +58,7 @@ Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& o
            .quantization = pass->config_.quantization ? &*pass->config_.quantization : nullptr,
            .rounding = options.rounding}));
   pass->dtype_ = pass->weights_["embed_tokens"].dtype;
+  pass->kv_dtype_ = kv_dtype.value_or(pass->dtype_);
   HEDDLE_ASSIGN_OR_RETURN(pass->derived_, pass->model_->derive_weights(pass->weights_));
 
   // Views of derived tensors, by name; they are few.

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "checkpoint/kv_scales.h"
 #include "device/cpu_device.h"
 #include "graph/program.h"
 #include "models/model.h"
@@ -22,6 +23,7 @@ struct ForwardOptions {
   std::filesystem::path model_dir;
   bool dummy_weights = false;
   std::optional<DType> dtype;                    // of the run; none: as stored
+  std::optional<DType> kv_dtype;                 // none: as kv_format.h says
   bool exact = false;                            // implies fp32
   std::optional<checkpoint::Rounding> rounding;  // quantise at load
   int num_threads = 0;
@@ -84,6 +86,12 @@ class ForwardPass {
   // What large weights are stored in, after --dtype.
   [[nodiscard]] DType dtype() const { return dtype_; }
 
+  // What keys and values are stored in, and what stored ones are multiplied by: [num_kv_layers], or
+  // empty for 1.
+  [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
+
+  [[nodiscard]] const std::vector<checkpoint::KvScales>& kv_scales() const { return kv_scales_; }
+
   [[nodiscard]] bool exact() const { return context_.exact; }
 
   [[nodiscard]] int64_t max_step_tokens() const { return executor_->program().largest.tokens; }
@@ -105,6 +113,8 @@ class ForwardPass {
   std::optional<graph::Executor> head_executor_;
   size_t num_hidden_states_ = 0;
   DType dtype_ = DType::kF32;
+  DType kv_dtype_ = DType::kF32;
+  std::vector<checkpoint::KvScales> kv_scales_;
 };
 
 }  // namespace heddle::runner

@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "ops/simd/target_name.h"
 #include "runner/forward_pass.h"
+#include "runner/kv_format.h"
 #include "runner/pools.h"
 #include "runner/step_executor.h"
 #include "runner/step_thread.h"
@@ -120,6 +121,8 @@ Status check_options(const EngineOptions& options) {
 Result<LoadedModel> load_model(const EngineOptions& options) {
   HEDDLE_RETURN_IF_ERROR(check_options(options));
   HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> dtype, run_dtype(options));
+  HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> kv_dtype,
+                          parse_kv_dtype(options.kv_cache_dtype));
   const int32_t max_rows =
       options.max_running_requests > 0 ? options.max_running_requests : cache::kDefaultMaxRunning;
   // Every running sequence may decode in a step that also prefills: the step holds at least one row
@@ -136,6 +139,7 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                           ForwardPass::create({.model_dir = options.model_dir,
                                                .dummy_weights = options.load_format == "dummy",
                                                .dtype = dtype,
+                                               .kv_dtype = kv_dtype,
                                                .exact = options.exact,
                                                .rounding = rounding,
                                                .num_threads = options.num_threads,
@@ -154,7 +158,7 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
 
   const auto budget_bytes = static_cast<int64_t>(
       static_cast<double>(pass->device().available_memory_bytes()) * options.memory_fraction);
-  const cache::KvLayout kv = kv_layout(needs, options.page_size, pass->dtype());
+  const cache::KvLayout kv = kv_layout(needs, options.page_size, pass->kv_dtype());
   const cache::StateLayout state = state_layout(needs);
   HEDDLE_ASSIGN_OR_RETURN(const DType frozen_dtype,
                           cache::parse_frozen_dtype(options.cache.state_dtype));
@@ -179,7 +183,8 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(Pools pools, Pools::create(pass->device(), needs,
                                                      {.num_pages = plan.num_pages,
                                                       .page_size = options.page_size,
-                                                      .kv_dtype = pass->dtype(),
+                                                      .kv_dtype = pass->kv_dtype(),
+                                                      .kv_scales = pass->kv_scales(),
                                                       .num_state_slots = plan.num_state_slots,
                                                       .num_frozen_slots = plan.num_frozen_slots,
                                                       .frozen_dtype = frozen_dtype,
@@ -207,6 +212,7 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                  .shared_pool_bytes = plan.shared_bytes,
                  .activation_bytes = pass->arena_bytes(),
                  .kv_tokens = plan.num_pages * options.page_size,
+                 .kv_dtype = std::string(to_string(pass->kv_dtype())),
                  .state_slots = plan.num_state_slots,
                  .frozen_slots = plan.num_frozen_slots,
                  .frozen_dtype = std::string(to_string(frozen_dtype)),

@@ -44,13 +44,20 @@ int64_t common_window(const models::CacheNeeds& needs) {
 Result<Pools> Pools::create(device::Device& device, const models::CacheNeeds& needs,
                             const PoolsOptions& options) {
   Pools pools;
+  HEDDLE_CHECK(options.kv_scales.empty() || std::ssize(options.kv_scales) == needs.num_kv_layers);
   if (needs.num_kv_layers > 0) {
     HEDDLE_ASSIGN_OR_RETURN(
         pools.kv_,
         cache::KvPool::create(device, kv_layout(needs, options.page_size, options.kv_dtype),
                               options.num_pages));
     for (int64_t layer = 0; layer < needs.num_kv_layers; ++layer) {
-      pools.kv_layers_.push_back({.k = pools.kv_.k(layer), .v = pools.kv_.v(layer)});
+      const auto index = static_cast<size_t>(layer);
+      const checkpoint::KvScales scales =
+          options.kv_scales.empty() ? checkpoint::KvScales{} : options.kv_scales[index];
+      pools.kv_layers_.push_back({.k = pools.kv_.k(layer),
+                                  .v = pools.kv_.v(layer),
+                                  .k_scale = scales.k,
+                                  .v_scale = scales.v});
     }
   }
   HEDDLE_RETURN_IF_ERROR(pools.create_states(device, needs, options));

@@ -11,6 +11,7 @@
 
 #include "cache/kv_pool.h"
 #include "cache/state_pool.h"
+#include "checkpoint/kv_scales.h"
 #include "models/model.h"
 #include "ops/context.h"
 #include "ops/forward_context.h"
@@ -18,7 +19,6 @@
 
 namespace heddle::runner {
 
-// KV pages are stored as the weights are: fp32 runs keep fp32 pages.
 cache::KvLayout kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype);
 cache::StateLayout state_layout(const models::CacheNeeds& needs);
 
@@ -32,6 +32,7 @@ struct PoolsOptions {
   int64_t num_pages = 0;
   int32_t page_size = 16;
   DType kv_dtype = DType::kF32;
+  std::vector<checkpoint::KvScales> kv_scales;  // [num_kv_layers], or empty: 1
   int64_t num_state_slots = 0;
   int64_t num_frozen_slots = 0;  // 0: frozen states share the state slots
   DType frozen_dtype = DType::kF32;

@@ -10,7 +10,8 @@ Result<Session> Session::create(ForwardPass& pass, const Options& options) {
   HEDDLE_ASSIGN_OR_RETURN(Pools pools, Pools::create(pass.device(), pass.cache_needs(),
                                                      {.num_pages = pages * options.num_sequences,
                                                       .page_size = options.page_size,
-                                                      .kv_dtype = pass.dtype(),
+                                                      .kv_dtype = pass.kv_dtype(),
+                                                      .kv_scales = pass.kv_scales(),
                                                       .num_state_slots = options.num_sequences}));
   return Session(pass, options, std::move(pools), pages);
 }

@@ -164,6 +164,10 @@ TEST(ForwardPass, CountsOnlyTheTokensThatAWindowReads) {
   const double row_bytes = 2 * 2 * 16 * 4;  // a key and a value of two heads of 16 floats
   EXPECT_EQ(runner::decode_traffic(**pass, 1, 10).cache_bytes, 3 * 10 * row_bytes);
   EXPECT_EQ(runner::decode_traffic(**pass, 2, 1000).cache_bytes, 2 * 3 * 24 * row_bytes);
+  const auto fp8 =
+      ForwardPass::create({.model_dir = folder, .kv_dtype = DType::kF8E4M3, .max_step_tokens = 1});
+  ASSERT_TRUE(fp8.ok()) << fp8.status().to_string();
+  EXPECT_EQ(runner::decode_traffic(**fp8, 1, 10).cache_bytes, 3 * 10 * row_bytes / 4);
 }
 
 TEST(LoadModel, PlansItsMemoryAndNamesBadOptions) {
@@ -174,6 +178,19 @@ TEST(LoadModel, PlansItsMemoryAndNamesBadOptions) {
   EXPECT_EQ(loaded->info.vocab_size, 1536);
   EXPECT_EQ(loaded->info.eos_token_ids, (std::vector<TokenId>{1427, 1425}));
   EXPECT_GT(loaded->plan.kv_tokens, 8192);
+  const auto token_bytes = [](const MemoryPlan& plan) {  // page 0 is a sink
+    return static_cast<double>(plan.kv_pool_bytes) /
+           static_cast<double>(plan.kv_tokens + plan.page_size);
+  };
+  EXPECT_EQ(loaded->plan.kv_dtype, "bfloat16");
+  EXPECT_EQ(token_bytes(loaded->plan), 2 * 2 * 256 * 2);  // two layers of keys and values
+  EngineOptions fp8 = options;
+  fp8.kv_cache_dtype = "fp8_e4m3";
+  const auto loaded_fp8 = runner::load_model(fp8);
+  ASSERT_TRUE(loaded_fp8.ok()) << loaded_fp8.status().to_string();
+  EXPECT_EQ(loaded_fp8->plan.kv_dtype, "float8_e4m3");
+  EXPECT_EQ(token_bytes(loaded_fp8->plan), 2 * 2 * 256);
+  EXPECT_EQ(loaded_fp8->runner->pool_sizes().page_bytes, 16 * 2 * 2 * 256);
 
   const auto message = [&](auto change) {
     EngineOptions changed = options;
@@ -184,6 +201,9 @@ TEST(LoadModel, PlansItsMemoryAndNamesBadOptions) {
             "page_size 24 is not a power of two from 1 to 128");
   EXPECT_EQ(message([](EngineOptions& o) { o.dtype = "fp64"; }),
             "dtype \"fp64\" is not known; use float32, bfloat16 or float16");
+  EXPECT_EQ(
+      message([](EngineOptions& o) { o.kv_cache_dtype = "int4"; }),
+      "kv_cache_dtype \"int4\" is not known; use auto, float32, bfloat16, float16 or fp8_e4m3");
   EXPECT_EQ(message([](EngineOptions& o) { o.exact = true, o.dtype = "bfloat16"; }),
             "exact mode computes in float32; dtype is \"bfloat16\"");
   EXPECT_EQ(message([](EngineOptions& o) { o.context_length = 9000; }),

@@ -24,8 +24,14 @@ class Decoder final : public Model {
  public:
   Decoder(const ModelConfig& config, DecoderOptions options, std::vector<DecoderLayer> layers)
       : config_(config), options_(std::move(options)), layers_(std::move(layers)) {
-    for (const DecoderLayer& layer : layers_) {
-      cache_layers_.push_back(layer.mixer->add_layer(needs_));
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      const Mixer& mixer = *layers_[i].mixer;
+      const int64_t before = needs_.num_kv_layers;
+      cache_layers_.push_back(mixer.add_layer(needs_));
+      if (needs_.num_kv_layers > before) {
+        needs_.kv_modules.push_back(options_.hub_prefix + layer_prefix(i) +
+                                    std::string(mixer.scope()));
+      }
     }
   }
 

@@ -85,6 +85,8 @@ TEST(Qwen3Next, KeepsWhatItsLayersNeed) {
   EXPECT_EQ(config->moe->num_experts, 16);
   const CacheNeeds needs = create_model(*config)->cache_needs();
   EXPECT_EQ(needs.num_kv_layers, 2);
+  EXPECT_THAT(needs.kv_modules,
+              ElementsAre("model.layers.3.self_attn.", "model.layers.7.self_attn."));
   EXPECT_EQ(needs.num_state_layers, 6);
   EXPECT_EQ(needs.conv_channels, 2 * 2 * 128 + 4 * 128);
 }
