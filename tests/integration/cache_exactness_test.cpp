@@ -36,14 +36,16 @@ struct Setting {
   int32_t page_size = 16;
   bool preempted = false;  // urgent requests arrive late, and the pools are too small for all
   bool overlap = true;
+  bool fp8_kv = false;
 
   friend std::ostream& operator<<(std::ostream& out, const Setting& setting) {
     return out << setting.name();
   }
 
   [[nodiscard]] std::string name() const {
-    return fmt::format("{}_chunk{}_batch{}_page{}{}{}", policy, chunk_tokens, batch, page_size,
-                       preempted ? "_preempted" : "", overlap ? "_overlap" : "");
+    return fmt::format("{}_chunk{}_batch{}_page{}{}{}{}", policy, chunk_tokens, batch, page_size,
+                       preempted ? "_preempted" : "", overlap ? "_overlap" : "",
+                       fp8_kv ? "_fp8" : "");
   }
 
   [[nodiscard]] EngineOptions options() const {
@@ -54,6 +56,7 @@ struct Setting {
                           .chunked_prefill_tokens = chunk_tokens,
                           .page_size = page_size,
                           .max_total_tokens = preempted ? 4096 : 32768};
+    if (fp8_kv) options.kv_cache_dtype = "fp8_e4m3";
     options.cache.enabled = policy != "off";
     if (options.cache.enabled) options.cache.state_checkpoints = policy;
     options.scheduling.overlap = overlap;
@@ -82,7 +85,10 @@ std::vector<Setting> all_settings() {
           if (page_size > 1 && std::string(policy) == "no_buffer") continue;
           for (const bool preempted : {false, true}) {
             for (const bool overlap : {false, true}) {
-              settings.push_back({policy, chunk_tokens, batch, page_size, preempted, overlap});
+              for (const bool fp8_kv : {false, true}) {
+                settings.push_back(
+                    {policy, chunk_tokens, batch, page_size, preempted, overlap, fp8_kv});
+              }
             }
           }
         }
@@ -93,13 +99,14 @@ std::vector<Setting> all_settings() {
 }
 
 // Which value a setting has on each axis of the matrix.
-std::array<int64_t, 6> values_of(const Setting& setting) {
+std::array<int64_t, 7> values_of(const Setting& setting) {
   return {static_cast<int64_t>(setting.policy.size()),  // all different
           setting.chunk_tokens,
           setting.batch,
           setting.page_size,
           setting.preempted,
-          setting.overlap};
+          setting.overlap,
+          setting.fp8_kv};
 }
 
 // So few settings that still any two values of any two axes meet in one of them: always the setting
@@ -141,12 +148,14 @@ std::vector<Setting> settings_to_run() {
 
 class CacheExactness : public ::testing::TestWithParam<Setting> {
  protected:
-  static void SetUpTestSuite() { exact_workload(); }
+  static void SetUpTestSuite() {
+    for (const bool fp8_kv : {false, true}) exact_workload(fp8_kv);
+  }
 };
 
 TEST_P(CacheExactness, GivesTheBitsOfTheColdRunAlone) {
   const Setting& setting = GetParam();
-  const ExactWorkload& workload = exact_workload();
+  const ExactWorkload& workload = exact_workload(setting.fp8_kv);
   auto engine = Engine::create(setting.options());
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   size_t next = 0;
@@ -179,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(Matrix, CacheExactness, ::testing::ValuesIn(settings_to
 
 // The workload itself: as many requests as it should have, answered.
 TEST(CacheExactnessWorkload, IsWhatItSays) {
-  const ExactWorkload& workload = exact_workload();
+  const ExactWorkload& workload = exact_workload(/*fp8_kv=*/false);
   size_t num_requests = 0;
   for (const Wave& wave : workload.waves) num_requests += wave.size();
   EXPECT_GE(num_requests, 60u);
@@ -189,6 +198,7 @@ TEST(CacheExactnessWorkload, IsWhatItSays) {
     EXPECT_GE(answer.tokens.size(), 1u);
     EXPECT_EQ(answer.bits.size(), answer.tokens.size() * 42);
   }
+  EXPECT_NE(exact_workload(/*fp8_kv=*/true).answers, workload.answers) << "is it rounded?";
 }
 
 }  // namespace

@@ -180,9 +180,10 @@ std::vector<ExactAnswer> answer_together(Engine& engine, const Wave& wave, bool 
   return answers;
 }
 
-const ExactWorkload& exact_workload() {
-  static const ExactWorkload workload = [] {
+const ExactWorkload& exact_workload(bool fp8_kv) {
+  const auto make = [](const char* kv_cache_dtype) {
     EngineOptions options{.model_dir = repository_path("models/heddle-tiny"),
+                          .kv_cache_dtype = kv_cache_dtype,
                           .exact = true,
                           .num_threads = 2,
                           .max_running_requests = 1,
@@ -192,8 +193,10 @@ const ExactWorkload& exact_workload() {
     auto engine = Engine::create(options);
     EXPECT_TRUE(engine.ok()) << engine.status().to_string();
     return WorkloadMaker(**engine).make();
-  }();
-  return workload;
+  };
+  static const ExactWorkload plain = make("auto");
+  static const ExactWorkload rounded = make("fp8_e4m3");
+  return fp8_kv ? rounded : plain;
 }
 
 }  // namespace heddle::testing

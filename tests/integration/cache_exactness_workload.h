@@ -39,7 +39,8 @@ struct ExactWorkload {
 // which is more urgent.
 std::vector<ExactAnswer> answer_together(Engine& engine, const Wave& wave, bool preempted);
 
-// Computed once, with an engine without a cache that has one request at a time.
-const ExactWorkload& exact_workload();
+// Computed once each, with an engine without a cache that has one request at a time, whose keys and
+// values are stored in fp32 or in FP8.
+const ExactWorkload& exact_workload(bool fp8_kv);
 
 }  // namespace heddle::testing

@@ -82,14 +82,19 @@ std::vector<Answer> answer_all(const std::filesystem::path& model, EngineOptions
   return answers;
 }
 
-void expect_the_same_bits_however_work_is_moved(const std::filesystem::path& model) {
-  const std::vector<Answer> alone = answer_all(model, {}, /*together=*/false);
+void expect_the_same_bits_however_work_is_moved(const std::filesystem::path& model,
+                                                const std::string& kv_cache_dtype = "auto") {
+  const std::vector<Answer> alone =
+      answer_all(model, {.kv_cache_dtype = kv_cache_dtype}, /*together=*/false);
   for (const Answer& answer : alone) {
     EXPECT_TRUE(answer.finished);
     EXPECT_EQ(std::ssize(answer.tokens), kNewTokens);
     EXPECT_EQ(std::ssize(answer.logprobs), kNewTokens);
   }
-  const auto together = [&](EngineOptions options) { return answer_all(model, options, true); };
+  const auto together = [&](EngineOptions options) {
+    options.kv_cache_dtype = kv_cache_dtype;
+    return answer_all(model, options, true);
+  };
   EXPECT_EQ(together({}), alone) << "together";
   EXPECT_EQ(together({.max_running_requests = 8, .chunked_prefill_tokens = 64}), alone)
       << "in chunks";
@@ -98,6 +103,9 @@ void expect_the_same_bits_however_work_is_moved(const std::filesystem::path& mod
   EXPECT_EQ(together({.max_running_requests = 2}), alone) << "two at a time";
   // 477 prompt tokens and 240 new ones do not fit into 512: somebody has to give way.
   EXPECT_EQ(together({.max_total_tokens = 512}), alone) << "a pool too small for all";
+  if (kv_cache_dtype != "auto") {
+    EXPECT_NE(answer_all(model, {}, true), alone) << "are keys and values rounded?";
+  }
 }
 
 // A copy of a golden model's folder with the tokenizer of heddle-tiny: goldens have none, and the
@@ -127,11 +135,19 @@ TEST(EngineExactness, NorOfAModelWithoutRecurrentStates) {
       with_tokenizer(testing::repository_path("tests/golden/qwen2")));
 }
 
+// A chunk of a prompt sees its own keys and values as later ones do: as they are stored. With
+// heddle-tiny it is cache_exactness_test.cpp that sees to it.
+TEST(EngineExactness, NorWithKeysAndValuesInFp8) {
+  expect_the_same_bits_however_work_is_moved(
+      with_tokenizer(testing::repository_path("tests/golden/qwen2")), "fp8_e4m3");
+}
+
 TEST(EngineExactness, NorOfModelsWhoseLayersSlide) {
   HEDDLE_SHARED_PATH_OR_SKIP(some, "golden/gpt_oss");
   expect_the_same_bits_however_work_is_moved(with_tokenizer(some));
   HEDDLE_SHARED_PATH_OR_SKIP(all, "golden/mistral_sliding");  // pages are given up on the way
   expect_the_same_bits_however_work_is_moved(with_tokenizer(all));
+  expect_the_same_bits_however_work_is_moved(with_tokenizer(all), "fp8_e4m3");
 }
 
 TEST(EngineExactness, NorOfAModelThatKeepsLatents) {
