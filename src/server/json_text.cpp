@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/json_builder.h"
+
 namespace heddle::server {
 namespace {
 
@@ -17,11 +19,12 @@ ApiError invalid_json(std::string message) {
   return {.code = "invalid_json", .message = std::move(message)};
 }
 
-// Depth and size of objects, seen before anything is built. Malformed text passes: the parser says
-// why.
+// Depth, number of values and size of objects, seen before anything is built. Malformed text
+// passes: the parser says why.
 std::optional<ApiError> check_limits(std::string_view text, std::string_view what) {
   std::array<int, kMaxJsonDepth + 1> num_keys{};
   size_t depth = 0;
+  int64_t num_values = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -40,6 +43,7 @@ std::optional<ApiError> check_limits(std::string_view text, std::string_view wha
           return invalid_json(fmt::format("{} nests deeper than {} levels.", what, kMaxJsonDepth));
         }
         num_keys[depth] = 0;
+        ++num_values;
         break;
       case '}':
       case ']':
@@ -51,9 +55,16 @@ std::optional<ApiError> check_limits(std::string_view text, std::string_view wha
               fmt::format("{} has an object with more than {} keys.", what, kMaxJsonObjectKeys));
         }
         break;
+      case ',':
+        ++num_values;
+        break;
       default:
         break;
     }
+  }
+  if (num_values > kMaxJsonValues) {
+    return invalid_json(
+        fmt::format("{} has more than {} values; send less at once.", what, kMaxJsonValues));
   }
   return std::nullopt;
 }
@@ -63,16 +74,16 @@ std::optional<ApiError> check_limits(std::string_view text, std::string_view wha
 std::optional<ApiError> parse_json_object(std::string_view text, Json& object,
                                           std::string_view what) {
   if (auto error = check_limits(text, what)) return error;
-  try {
-    object = Json::parse(text.begin(), text.end());
-  } catch (const Json::exception& failure) {
+  JsonBuilder builder;
+  if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    std::string_view reason = failure.what();
+    std::string_view reason = builder.error();
     const size_t bracket = reason.find("] ");
     if (bracket != std::string_view::npos) reason.remove_prefix(bracket + 2);
     return invalid_json(
         fmt::format("{} is not valid JSON: {}.", what, reason.substr(0, kMaxQuotedError)));
   }
+  object = builder.take();
   if (!object.is_object()) {
     return ApiError{
         .code = "invalid_type",

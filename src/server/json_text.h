@@ -4,6 +4,7 @@
 // Threading: free functions without state.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,9 +18,12 @@ namespace heddle::server {
 inline constexpr int kMaxJsonDepth = 64;
 // Objects keep the order of their keys and are searched from the front: this bounds that search.
 inline constexpr int kMaxJsonObjectKeys = 2048;
+// A value takes 16 bytes of memory and as few as two of text: this bounds what a body grows to. The
+// prompts of the largest batches have fewer tokens.
+inline constexpr int64_t kMaxJsonValues = int64_t{1} << 23;
 
 // Parses a request body, which must be one JSON object in UTF-8. Key order is kept: templates show
-// it. Cost: O(bytes), and O(keys^2) within one object.
+// it. Cost: O(bytes).
 // `what` leads the error's sentence.
 std::optional<ApiError> parse_json_object(std::string_view text, nlohmann::ordered_json& object,
                                           std::string_view what = "The request body");
