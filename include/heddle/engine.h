@@ -96,6 +96,14 @@ class Engine {
   // kUnavailable while shutting down.
   virtual Status submit(Request request, EventCallback on_event) = 0;
 
+  using BatchCallback = std::function<void(size_t index, const RequestEvent&)>;
+
+  // Queues several requests or none of them: room in the queue is taken for all at once. Events
+  // come with the index of their request. Errors as submit(); kInvalidArgument also when they are
+  // more than the engine takes when it is idle. With priorities, a request may still lose its place
+  // to a more urgent one, or find none, as an event.
+  virtual Status submit_all(std::vector<Request> requests, BatchCallback on_event) = 0;
+
   // Ends a request with FinishReason::kAbort; an unknown or finished id is ignored.
   virtual void cancel(const std::string& request_id) = 0;
 

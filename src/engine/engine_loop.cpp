@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <exception>
 #include <iterator>
+#include <limits>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -47,11 +48,17 @@ Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
       scheduler::BatchSchedulerOptions options,
       scheduler_options(parts.scheduling, parts.cache, parts.runner->pool_sizes()));
   options.chunked_prefill_tokens = parts.chunked_prefill_tokens;
-  options.max_queued = parts.max_queued_requests;
   options.random_seed = parts.random_seed;
   std::unique_ptr<EngineLoop> loop(new EngineLoop(std::move(parts)));
+  // Without priorities it is the arriving request that is refused, and enqueue() does it.
+  options.max_queued = loop->by_priority_ ? static_cast<int32_t>(loop->max_queued_)
+                                          : std::numeric_limits<int32_t>::max();
   HEDDLE_ASSIGN_OR_RETURN(loop->scheduler_,
                           scheduler::BatchScheduler::create(options, *loop->clock_));
+  loop->num_places_ = loop->scheduler_->stats().num_places;
+  loop->max_at_once_ = loop->max_queued_ + loop->num_places_;
+  loop->inbox_.reserve(static_cast<size_t>(loop->max_at_once_));
+  loop->taken_.reserve(static_cast<size_t>(loop->max_at_once_));
   if (drive == Drive::kThread) {
     try {
       loop->thread_ = std::thread([raw = loop.get()] { raw->run_thread(); });
@@ -89,8 +96,6 @@ EngineLoop::EngineLoop(EngineParts parts)
                         .page_size = sizes.page_size,
                         .state_slots = sizes.num_state_slots + sizes.num_frozen_slots});
   }
-  inbox_.reserve(static_cast<size_t>(max_queued_));
-  taken_.reserve(static_cast<size_t>(max_queued_));
   const int64_t pool_tokens = sizes.num_pages * sizes.page_size;
   if (info_.context_length > pool_tokens) {
     log_warning(
@@ -121,49 +126,108 @@ EngineLoop::~EngineLoop() {
 }
 
 Status EngineLoop::submit(Request request, EventCallback on_event) {
-  const Status status = accept(std::move(request), std::move(on_event));
-  if (!status.ok() && metrics_ != nullptr) metrics_->on_refused(status);
+  Arrivals arrivals;
+  Status status = prepare(std::move(request), std::move(on_event), arrivals);
+  if (status.ok()) status = enqueue(std::move(arrivals));
+  return refused(std::move(status), 1);
+}
+
+Status EngineLoop::submit_all(std::vector<Request> requests, BatchCallback on_event) {
+  const size_t count = requests.size();
+  if (std::ssize(requests) > max_at_once_) {
+    return refused(
+        invalid_argument(fmt::format(
+            "{} answers at once are more than this engine takes: {}, of which {} may wait "
+            "(max_queued_requests); send fewer in one call",
+            count, max_at_once_, max_queued_)),
+        count);
+  }
+  const auto shared = std::make_shared<const BatchCallback>(std::move(on_event));
+  Arrivals arrivals;
+  arrivals.reserve(count);
+  Status status;
+  for (size_t i = 0; i < count && status.ok(); ++i) {
+    status = prepare(
+        std::move(requests[i]), [shared, i](const RequestEvent& event) { (*shared)(i, event); },
+        arrivals);
+  }
+  if (status.ok()) status = enqueue(std::move(arrivals));
+  return refused(std::move(status), count);
+}
+
+Status EngineLoop::refused(Status status, size_t num_requests) {
+  if (!status.ok() && metrics_ != nullptr) {
+    for (size_t i = 0; i < num_requests; ++i) metrics_->on_refused(status);
+  }
   return status;
 }
 
-Status EngineLoop::accept(Request request, EventCallback on_event) {
+Status EngineLoop::prepare(Request request, EventCallback on_event, Arrivals& arrivals) const {
   HEDDLE_RETURN_IF_ERROR(request::validate_request(
       request, {.vocab_size = info_.vocab_size, .context_length = info_.context_length}));
   if (tokenizer_ == nullptr && !request.stop.texts.empty()) {
     return invalid_argument("stop texts need a tokenizer, and this engine has none");
   }
-  const bool has_seed = request.sampling.seed.has_value();
   auto live = std::make_unique<LiveRequest>(std::move(request), 0, info_.eos_token_ids,
                                             tokenizer_.get(), std::move(on_event));
-  request::Sequence& sequence = live->sequence;
-  HEDDLE_RETURN_IF_ERROR(scheduler_->check_fits(sequence));
-  sequence.timings.submit_seconds = clock_->now_seconds();
+  HEDDLE_RETURN_IF_ERROR(scheduler_->check_fits(live->sequence));
+  arrivals.push_back(std::move(live));
+  return {};
+}
+
+Status EngineLoop::enqueue(Arrivals arrivals) {
+  const double now = clock_->now_seconds();
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.ok()) {
       return unavailable(fmt::format("the engine has stopped: {}", failure_.message()));
     }
     if (refusing_) return unavailable("the engine is shutting down");
-    if (by_id_.count(sequence.request.id) != 0) {
-      return invalid_argument(
-          fmt::format("a request with the id \"{}\" is still running", sequence.request.id));
-    }
     // With priorities the scheduler decides: an urgent arrival may take somebody else's place.
     const int64_t waiting = std::ssize(inbox_) + (by_priority_ ? 0 : num_queued_);
-    if (waiting >= max_queued_) {
+    const int64_t places = by_priority_ ? max_at_once_ - max_queued_ : num_places_;
+    if (waiting + std::ssize(arrivals) > max_queued_ + places) {
+      const std::string news =
+          arrivals.size() == 1 ? "" : fmt::format(" and {} came at once", arrivals.size());
       return resource_exhausted(
-          fmt::format("{} requests are waiting, max_queued_requests = {}; try again later", waiting,
-                      max_queued_));
+          fmt::format("{} requests are waiting{}, max_queued_requests = {}; try again later",
+                      std::max<int64_t>(waiting - places, 0), news, max_queued_));
     }
-    by_id_.emplace(sequence.request.id, live.get());  // may throw; from here on nothing does
-    if (num_unfinished_ == 0) busy_since_ = sequence.timings.submit_seconds;
-    ++num_unfinished_;
-    sequence.id = next_sequence_id_++;
-    seed_state_ += 0x9e3779b97f4a7c15u;
-    sequence.seed = has_seed ? *sequence.request.sampling.seed : sampling::mix64(seed_state_);
-    inbox_.push_back(std::move(live));  // within its capacity
+    HEDDLE_RETURN_IF_ERROR(claim_ids(arrivals));  // may throw; from here on nothing does
+    if (num_unfinished_ == 0) busy_since_ = now;
+    num_unfinished_ += std::ssize(arrivals);
+    for (std::unique_ptr<LiveRequest>& live : arrivals) {
+      request::Sequence& sequence = live->sequence;
+      sequence.timings.submit_seconds = now;
+      sequence.id = next_sequence_id_++;
+      seed_state_ += 0x9e3779b97f4a7c15u;
+      sequence.seed = sequence.request.sampling.seed.value_or(sampling::mix64(seed_state_));
+      inbox_.push_back(std::move(live));  // within its capacity
+    }
   }
   wake_.notify_one();
+  return {};
+}
+
+// Enters the arrivals in by_id_, all or none. The mutex is held.
+Status EngineLoop::claim_ids(const Arrivals& arrivals) {
+  size_t num_claimed = 0;
+  const auto undo = [&] {
+    for (size_t i = 0; i < num_claimed; ++i) by_id_.erase(arrivals[i]->sequence.request.id);
+  };
+  try {
+    for (const std::unique_ptr<LiveRequest>& live : arrivals) {
+      const std::string& id = live->sequence.request.id;
+      if (!by_id_.emplace(id, live.get()).second) {
+        undo();
+        return invalid_argument(fmt::format("a request with the id \"{}\" is still running", id));
+      }
+      ++num_claimed;
+    }
+  } catch (...) {
+    undo();
+    throw;
+  }
   return {};
 }
 

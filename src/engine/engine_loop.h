@@ -84,6 +84,7 @@ class EngineLoop final : public Engine {
   ~EngineLoop() override;
 
   Status submit(Request request, EventCallback on_event) override;
+  Status submit_all(std::vector<Request> requests, BatchCallback on_event) override;
   void cancel(const std::string& request_id) override;
   int64_t drain(double timeout_seconds) override;
   [[nodiscard]] EngineStats stats() const override;
@@ -125,7 +126,12 @@ class EngineLoop final : public Engine {
 
   explicit EngineLoop(EngineParts parts);
 
-  Status accept(Request request, EventCallback on_event);
+  using Arrivals = std::vector<std::unique_ptr<LiveRequest>>;
+
+  Status prepare(Request request, EventCallback on_event, Arrivals& arrivals) const;
+  Status enqueue(Arrivals arrivals);
+  Status claim_ids(const Arrivals& arrivals);
+  Status refused(Status status, size_t num_requests);
   void run_thread();
   void run_watchdog();
   [[nodiscard]] bool has_work_to_do() const;  // with the lock held
@@ -167,6 +173,7 @@ class EngineLoop final : public Engine {
   std::unique_ptr<scheduler::Scheduler> scheduler_;  // engine thread; check_fits() from any
   int32_t page_size_;
   int64_t max_queued_;
+  int64_t max_at_once_ = 0;  // what runs and waits when it all comes to an idle engine
   bool overlap_;
   bool by_priority_;
   std::unique_ptr<EngineMetrics> metrics_;  // null: off
@@ -176,7 +183,7 @@ class EngineLoop final : public Engine {
 
   // Engine thread only.
   std::unordered_map<int64_t, std::unique_ptr<LiveRequest>> live_;  // by sequence id
-  std::vector<std::unique_ptr<LiveRequest>> taken_;
+  Arrivals taken_;
   std::vector<int64_t> taken_cancels_;
   std::vector<std::unique_ptr<LiveRequest>> ended_;  // answered; a step in flight still reads them
   std::array<request::BatchPlan, runner::kMaxStepsInFlight> plans_;  // taken in turn
@@ -200,7 +207,7 @@ class EngineLoop final : public Engine {
   mutable std::mutex mutex_;
   std::condition_variable wake_;                         // the engine thread waits here
   std::condition_variable idle_;                         // drain() waits here
-  std::vector<std::unique_ptr<LiveRequest>> inbox_;      // at most max_queued_
+  Arrivals inbox_;                                       // at most max_at_once_
   std::vector<int64_t> cancels_;                         // sequence ids, each at most once
   std::vector<ClearRequest> clears_;                     // at most kMaxClears
   std::unordered_map<std::string, LiveRequest*> by_id_;  // accepted, no final event yet
@@ -209,6 +216,7 @@ class EngineLoop final : public Engine {
   bool paused_ = false;                                  // written by the engine thread only
   int64_t num_unfinished_ = 0;                           // accepted, final event not yet delivered
   int64_t num_queued_ = 0;                               // taken from the inbox, never ran
+  int64_t num_places_ = 0;                               // for arrivals that need not wait
   int64_t next_sequence_id_ = 1;
   uint64_t seed_state_;
   bool refusing_ = false;         // draining or stopping

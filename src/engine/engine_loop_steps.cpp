@@ -281,6 +281,7 @@ scheduler::SchedulerStats EngineLoop::publish() {
   if (metrics_ != nullptr) metrics_->show(scheduled, paused_ ? std::ssize(live_) : 0);
   const std::lock_guard lock(mutex_);
   num_queued_ = scheduled.num_queued + num_arriving_;
+  num_places_ = scheduled.num_places;
   stats_.num_running = scheduled.num_running;
   stats_.num_waiting = scheduled.num_waiting;
   stats_.kv_tokens_used = scheduled.kv_tokens_used;

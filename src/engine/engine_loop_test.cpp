@@ -80,6 +80,25 @@ TEST(EngineLoopTest, GoesOnAfterEndOfSequenceWhenToldToIgnoreIt) {
   EXPECT_EQ(heard.reason(), FinishReason::kLength);
 }
 
+TEST(EngineLoopTest, AStopTextThatTheLastTokenCompletesIsNotSeen) {
+  EngineBench bench;
+  bench.script({'a', 'E', 'N', 'D'});
+  Request request = EngineBench::request("one", 3, 4);
+  request.stop.texts = {"END"};
+  const Heard heard = bench.run(request);
+  EXPECT_EQ(heard.text, "a");
+  EXPECT_EQ(heard.reason(), FinishReason::kStop);
+  EXPECT_EQ(heard.finish->matched_text, "END");
+  request.id = "two";
+  request.stop.min_new_tokens = 4;
+  EXPECT_EQ(bench.run(request).reason(), FinishReason::kStop);
+  request.id = "three";
+  request.stop.texts = {"ENDS"};
+  const Heard incomplete = bench.run(request);
+  EXPECT_EQ(incomplete.text, "aEND");
+  EXPECT_EQ(incomplete.reason(), FinishReason::kLength);
+}
+
 TEST(EngineLoopTest, ReportsLengthWhenTheLastTokenWouldAlsoEndTheText) {
   EngineBench bench;
   bench.script({'a'});
@@ -312,18 +331,62 @@ TEST(EngineLoopTest, SurvivesACallbackThatThrows) {
 
 TEST(EngineLoopTest, RefusesUsedIdsFullQueuesAndBadFields) {
   Heard heard, second, third;  // outlive the engine, which aborts them
-  EngineBench bench({.max_queued_requests = 2});
+  EngineBench bench({.sizes = one_row(), .max_queued_requests = 1});
   ASSERT_TRUE(bench.submit(EngineBench::request("a"), heard).ok());
   EXPECT_THAT(bench.submit(EngineBench::request("a"), heard).message(), HasSubstr("still running"));
   ASSERT_TRUE(bench.submit(EngineBench::request("b"), second).ok());
   const Status full = bench.submit(EngineBench::request("c"), third);
   EXPECT_EQ(full.code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(full.message(), HasSubstr("2 requests are waiting, max_queued_requests = 2"));
-  bench.engine->step();
+  EXPECT_THAT(full.message(), HasSubstr("1 requests are waiting, max_queued_requests = 1"));
+  while (!heard.finish) bench.engine->step();
   EXPECT_TRUE(bench.submit(EngineBench::request("c"), third).ok());
   Request bad = EngineBench::request("d");
   bad.sampling.top_p = 2;
   EXPECT_THAT(bench.submit(bad, third).message(), HasSubstr("top_p is 2"));
+}
+
+TEST(EngineLoopTest, ArrivalsThatFindAFreeRowAreNotRefused) {
+  EngineBench bench({.max_queued_requests = 1});  // eight rows
+  std::vector<Heard> heard(10);
+  for (size_t i = 0; i < 9; ++i) {
+    EXPECT_TRUE(bench.submit(EngineBench::request(fmt::format("{}", i)), heard[i]).ok()) << i;
+  }
+  EXPECT_EQ(bench.submit(EngineBench::request("9"), heard[9]).code(),
+            StatusCode::kResourceExhausted);
+  while (bench.engine->step()) {
+  }
+  for (size_t i = 0; i < 9; ++i) EXPECT_EQ(heard[i].reason(), FinishReason::kLength) << i;
+}
+
+TEST(EngineLoopTest, TakesABatchWholeOrNotAtAll) {
+  EngineBench bench({.sizes = one_row(), .max_queued_requests = 3});
+  std::vector<Heard> heard(5);
+  const auto batch = [](const std::vector<std::string>& ids) {
+    std::vector<Request> requests;
+    for (const std::string& id : ids) requests.push_back(EngineBench::request(id));
+    return requests;
+  };
+  const auto on_event = [&heard](size_t index, const RequestEvent& event) {
+    heard[index].take(event);
+  };
+  const Status never = bench.engine->submit_all(batch({"a", "b", "c", "d", "e"}), on_event);
+  EXPECT_EQ(never.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(never.message(), HasSubstr("5 answers at once are more than this engine takes: 4"));
+  EXPECT_EQ(bench.engine->submit_all(batch({"a", "b", "a"}), on_event).code(),
+            StatusCode::kInvalidArgument);
+
+  Heard first;
+  ASSERT_TRUE(bench.submit(EngineBench::request("a"), first).ok());  // free: nothing was taken
+  const Status full = bench.engine->submit_all(batch({"b", "c", "d", "e"}), on_event);
+  EXPECT_EQ(full.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(full.message(), HasSubstr("4 came at once"));
+  EXPECT_EQ(bench.engine->stats().num_waiting, 1);
+  ASSERT_TRUE(bench.engine->submit_all(batch({"b", "c", "d"}), on_event).ok());
+  while (bench.engine->step()) {
+  }
+  EXPECT_EQ(first.reason(), FinishReason::kLength);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(heard[i].reason(), FinishReason::kLength) << i;
+  EXPECT_EQ(heard[3].num_events, 0);
 }
 
 TEST(EngineLoopTest, FreesTheIdBeforeTheLastEvent) {

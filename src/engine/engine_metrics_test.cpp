@@ -140,10 +140,12 @@ TEST(EngineMetricsTest, TheRateOfDecodingIsThatOfTheLastFortySteps) {
 
 TEST(EngineMetricsTest, EndsThatAreNoAnswersHaveAReason) {
   EngineBench::Options options;
+  options.sizes = one_row();
   options.max_queued_requests = 1;
   EngineBench bench(options);
-  Heard running;
+  Heard running, waiting;
   ASSERT_TRUE(bench.submit(EngineBench::request("a", 10, 100), running).ok());
+  ASSERT_TRUE(bench.submit(EngineBench::request("c", 10, 1), waiting).ok());
   Heard refused;
   EXPECT_FALSE(bench.submit(EngineBench::request("b"), refused).ok());
   bench.engine->cancel("a");

@@ -57,6 +57,12 @@ inline runner::PoolSizes roomy_pools() {
           .max_step_sequences = 8};
 }
 
+inline runner::PoolSizes one_row() {
+  runner::PoolSizes sizes = roomy_pools();
+  sizes.max_step_sequences = 1;
+  return sizes;
+}
+
 inline SchedulingOptions one_step_at_a_time() {
   SchedulingOptions options;
   options.overlap = false;

@@ -114,7 +114,8 @@ Status BatchScheduler::submit(Sequence& sequence) {
                                 .tokens = other.sequence->num_tokens() - other.matched_tokens,
                                 .returned = other.returned});
   }
-  QueueLimits limits{.max_requests = options_.max_queued, .by_priority = choice_.by_priority};
+  QueueLimits limits{.max_requests = options_.max_queued + num_places(),
+                     .by_priority = choice_.by_priority};
   if (scheduling.max_queued_tokens > 0) limits.max_tokens = scheduling.max_queued_tokens;
   HEDDLE_RETURN_IF_ERROR(enter_queue(
       {.urgency = queued.urgency, .arrival = sequence.id, .tokens = sequence.num_tokens()},
@@ -321,6 +322,16 @@ bool BatchScheduler::out_of_time(const Sequence& sequence, bool queued, double n
 
 // ---- Books ----
 
+// Who arrives at free rows only waits for the next plan. Once a plan has left somebody waiting,
+// what is short is not rows, or there are none; waiting for the leader of a prefix is another
+// matter.
+int64_t BatchScheduler::num_places() const {
+  const bool short_of_room = std::any_of(waiting_.begin(), waiting_.end(), [](const Queued& entry) {
+    return entry.passed_over && entry.deferred_since < 0;
+  });
+  return short_of_room ? 0 : std::ssize(free_rows_);
+}
+
 SchedulerStats BatchScheduler::stats() const {
   const auto queued = std::count_if(waiting_.begin(), waiting_.end(),
                                     [](const Queued& entry) { return !entry.returned; });
@@ -328,6 +339,7 @@ SchedulerStats BatchScheduler::stats() const {
   return {.num_waiting = std::ssize(waiting_),
           .num_queued = queued,
           .num_running = std::ssize(running_),
+          .num_places = num_places(),
           .num_retractions = num_retractions_,
           .num_preemptions = num_preemptions_,
           .retracted_tokens = retracted_tokens_,

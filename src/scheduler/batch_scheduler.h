@@ -67,7 +67,8 @@ struct BatchSchedulerOptions {
   int32_t max_running = 64;              // sequences in one step
   int64_t max_step_tokens = 512;         // new tokens of one step, prefill and decode together
   int64_t chunked_prefill_tokens = 512;  // prefill tokens of one step
-  int32_t max_queued = 1024;             // waiting sequences that never ran
+  int32_t max_queued = 1024;             // waiting sequences that never ran, beside those that
+                                         // find a place in the next step
   bool shares_in_flight = true;          // followers wait for their leader
   uint64_t random_seed = 0;              // of the policy `random`
 };
@@ -132,6 +133,7 @@ class BatchScheduler final : public Scheduler {
     int64_t matched_tokens = 0;
     const void* match_node = nullptr;  // of this pass
     double deferred_since = -1;        // waits for a leader; negative: not yet
+    bool passed_over = false;          // a plan looked at it and left it waiting
     int64_t prefilled_at_arrival = 0;
   };
 
@@ -185,6 +187,7 @@ class BatchScheduler final : public Scheduler {
   void note_speed();
 
   // batch_scheduler.cpp
+  [[nodiscard]] int64_t num_places() const;
   void settle(const request::PlannedSequence& planned, const request::SampledToken* sampled);
   void leave(int32_t row, Leaving how);
   void give_back(int32_t row);

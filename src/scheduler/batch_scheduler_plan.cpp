@@ -55,6 +55,7 @@ void BatchScheduler::plan(BatchPlan& plan) {
     }
     plan_prefills(budget, plan);
     admit_waiting(budget, plan);
+    for (Queued& queued : waiting_) queued.passed_over = true;
     if (!mixed && plan.empty() && decodes) {  // nobody could be admitted
       kind = StepKind::kDecode;
       plan_decoding(plan);

@@ -335,10 +335,13 @@ TEST(BatchSchedulerTest, UrgentRequestsTakeTheRowOfOthersWhichGoOnLater) {
 
 TEST(BatchSchedulerTest, ADisplacedSequenceThatIsReleasedIsNotReportedAnyMore) {
   BatchSchedulerOptions options = roomy();
+  options.max_running = 1;
   options.max_queued = 2;
   options.scheduling.enable_priority = true;
   options.scheduling.default_priority = 0;
   SchedulerBench bench(options);
+  bench.submit(20, 3);  // takes the only row
+  bench.step();
   Sequence& first = bench.submit(20, 3);
   Sequence& second = bench.submit(20, 3);
   for (int i = 0; i < 2; ++i) {
@@ -355,6 +358,25 @@ TEST(BatchSchedulerTest, ADisplacedSequenceThatIsReleasedIsNotReportedAnyMore) {
   bench.scheduler->take_dropped(dropped);
   ASSERT_EQ(dropped.size(), 1);
   EXPECT_EQ(dropped[0].sequence, &first);
+}
+
+TEST(BatchSchedulerTest, WhoFindsAFreeRowDoesNotCountAsWaiting) {
+  BatchSchedulerOptions options = roomy();
+  options.max_running = 8;
+  options.max_queued = 4;
+  SchedulerBench bench(options);
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_TRUE(bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30)).ok()) << i;
+  }
+  EXPECT_FALSE(bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30)).ok());
+  bench.step();  // eight run and four wait
+  ASSERT_EQ(bench.scheduler->stats().num_running, 8);
+  EXPECT_FALSE(bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30)).ok());
+  bench.scheduler->release(*bench.sequences[0], Ending::kAborted);
+  EXPECT_FALSE(bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30)).ok())
+      << "the free row belongs to one who waits";
+  bench.step();
+  EXPECT_TRUE(bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30)).ok());
 }
 
 // Random pools, policies, arrivals, lengths, stop ids and cancellations, over few stems so that
@@ -453,7 +475,8 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
         if (between(0, 1) == 0) request.role_boundaries = {between(1, 20), between(21, 50)};
         Sequence& sequence = bench.make(std::move(request));
         const bool fits = sequence.max_stored_tokens() <= pool_tokens;
-        const bool room = bench.scheduler->stats().num_queued < options.max_queued;
+        const bool room = bench.scheduler->stats().num_queued <
+                          options.max_queued + bench.scheduler->stats().num_places;
         const bool accepted = bench.scheduler->submit(sequence).ok();
         if (!options.scheduling.enable_priority) {
           ASSERT_EQ(accepted, fits && room);

@@ -37,6 +37,8 @@ struct SchedulerStats {
   int64_t num_waiting = 0;  // returned ones included
   int64_t num_queued = 0;   // waiting and never ran: what max_queued bounds
   int64_t num_running = 0;
+  int64_t num_places = 0;       // rows for arrivals that need not wait: none while somebody waits
+                                // for room
   int64_t num_retractions = 0;  // since the start, as all below
   int64_t num_preemptions = 0;
   int64_t retracted_tokens = 0;    // computed once and given up

@@ -102,22 +102,16 @@ void Generation::submit_all() {
       generation->cancel_rest();
     }
   };
-  for (size_t i = 0; i < call_.requests.size(); ++i) {
-    Request& request = call_.requests[i];
-    request.id = engine_id(i);
-    const Status status = host_.engine->submit(
-        std::move(request),
-        [self, i](const RequestEvent& event) { self->host_.inbox->push(self, i, event); });
-    if (!status.ok()) {
-      num_unfinished_ -= call_.requests.size() - i;  // these will have no final event
-      for (size_t rest = i; rest < call_.requests.size(); ++rest) finished_[rest] = true;
-      fail(error_from_status(status, call_.id));
-      if (num_unfinished_ == 0) host_.live_ids.erase(live_id_);
-      break;
-    }
-    ++num_submitted_;
+  for (size_t i = 0; i < call_.requests.size(); ++i) call_.requests[i].id = engine_id(i);
+  const Status status = host_.engine->submit_all(std::exchange(call_.requests, {}),
+                                                 [self](size_t choice, const RequestEvent& event) {
+                                                   self->host_.inbox->push(self, choice, event);
+                                                 });
+  if (!status.ok()) {  // there will be no event
+    finished_.assign(finished_.size(), true);
+    host_.live_ids.erase(live_id_);
+    fail(error_from_status(status, call_.id));
   }
-  call_.requests.clear();
 }
 
 void Generation::on_event(size_t choice, RequestEvent event) {
@@ -183,7 +177,7 @@ void Generation::fail(const ApiError& error) {
 }
 
 void Generation::cancel_rest() {
-  for (size_t i = 0; i < num_submitted_; ++i) {
+  for (size_t i = 0; i < finished_.size(); ++i) {
     if (!finished_[i]) host_.engine->cancel(engine_id(i));
   }
 }

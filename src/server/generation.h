@@ -89,7 +89,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<RequestEvent> pending_;  // with a stream interval: what is not told yet, per choice
   std::vector<bool> finished_;         // per choice
   size_t num_unfinished_ = 0;
-  size_t num_submitted_ = 0;
   std::string live_id_;  // the call's id, made unique among the live ones
   bool answered_ = false;
 };

@@ -91,12 +91,26 @@ class FakeEngine final : public Engine {
   }
 
   Status submit(Request request, EventCallback on_event) override {
+    std::vector<Request> requests;
+    requests.push_back(std::move(request));
+    return submit_all(
+        std::move(requests),
+        [on_event = std::move(on_event)](size_t, const RequestEvent& event) { on_event(event); });
+  }
+
+  Status submit_all(std::vector<Request> requests, BatchCallback on_event) override {
     const std::lock_guard lock(mutex_);
     if (draining_) return unavailable("the engine is shutting down");
-    if (refuse_) HEDDLE_RETURN_IF_ERROR(refuse_(request));
-    submitted_.push_back(request);
-    std::vector<RequestEvent> events = script(request);
-    live_.push_back({std::move(request), std::move(on_event), std::move(events)});
+    for (const Request& request : requests) {
+      if (refuse_) HEDDLE_RETURN_IF_ERROR(refuse_(request));
+    }
+    for (size_t i = 0; i < requests.size(); ++i) {
+      submitted_.push_back(requests[i]);
+      std::vector<RequestEvent> events = script(requests[i]);
+      live_.push_back({std::move(requests[i]),
+                       [on_event, i](const RequestEvent& event) { on_event(i, event); },
+                       std::move(events)});
+    }
     changed_.notify_all();
     return ok_status();
   }
