@@ -202,8 +202,12 @@ HttpResponse ApiHandler::on_transport_error(int status, std::string_view message
   const char* code = "invalid_value";
   if (status == 408) code = "request_timeout";
   if (status == 413 || status == 431) code = "request_too_large";
+  if (status == 503) code = "queue_full";
   http_metrics_.on_answered({}, status, 0);
-  return error_response({.status = status, .code = code, .message = std::string(message)});
+  return error_response({.status = status,
+                         .code = code,
+                         .message = std::string(message),
+                         .retry_after_seconds = status == 503 ? 4 : 0});
 }
 
 void ApiHandler::on_answered(const HttpRequest& request, int status, double seconds,

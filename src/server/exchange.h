@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "server/body_budget.h"
 #include "server/http_message.h"
 
 namespace heddle::server {
@@ -29,13 +30,19 @@ class Exchange {
   [[nodiscard]] const HttpRequest& request() const { return request_; }
 
   // Frees the body once it is understood: an answer can take minutes.
-  void release_body() { std::string().swap(request_.body); }
+  void release_body() {
+    std::string().swap(request_.body);
+    body_lease.release();
+  }
 
   // True once the client went away; what it asked for need not be computed any more.
   [[nodiscard]] bool gone() const { return gone_.load(std::memory_order_relaxed); }
 
   // Called at most once, on the I/O thread, if the client goes away before its answer is complete.
   std::function<void()> on_gone;
+
+  // The body's part of what may be held at once.
+  BodyLease body_lease;
 
   // Sent with every answer of this exchange: CORS, x-request-id.
   HttpHeaders common_headers;

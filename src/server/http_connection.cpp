@@ -40,6 +40,7 @@ constexpr uint64_t kMaxSwallowedBytes = 1 << 20;
 constexpr double kLingerSeconds = 2;  // for a client to read the refusal before its upload is cut
 constexpr size_t kMaxLingerBytes = 256 << 20;
 constexpr double kStopLingerSeconds = 0.25;  // for a request that crosses with the server's goodbye
+constexpr double kProbeSeconds = 1;  // between writes to a client that may be gone
 
 Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
@@ -65,14 +66,16 @@ class ConnectionExchange;
 class TcpConnection final : public Connection {
  public:
   TcpConnection(asio::ip::tcp::socket socket, const HttpServerOptions& options,
-                HttpHandler& handler)
+                HttpHandler& handler, std::shared_ptr<BodyBudget> budget)
       : options_(options),
         handler_(handler),
+        budget_(std::move(budget)),
         stream_(std::move(socket)),
         wake_timer_(stream_.get_executor()),
         deadline_timer_(stream_.get_executor()) {}
 
   asio::awaitable<void> run() override;
+  asio::awaitable<void> turn_away(HttpResponse response) override;
 
   void stop_after_answer() override {
     stopping_ = true;
@@ -97,12 +100,13 @@ class TcpConnection final : public Connection {
 
   asio::awaitable<bool> serve_one();  // false: the connection is over
   asio::awaitable<bool> await_request();
-  asio::awaitable<bool> read_body(Parser& parser);
+  asio::awaitable<bool> read_body(Parser& parser, BodyLease& lease);
   asio::awaitable<bool> answer();
   asio::awaitable<bool> send(std::string bytes);
   asio::awaitable<void> refuse(HttpResponse response);
   asio::awaitable<void> linger(double limit_seconds);
   void watch();
+  void doubt();
 
   // How long the next request may take to begin.
   [[nodiscard]] double patience_seconds() const {
@@ -121,6 +125,7 @@ class TcpConnection final : public Connection {
 
   const HttpServerOptions& options_;
   HttpHandler& handler_;
+  const std::shared_ptr<BodyBudget> budget_;
   beast::tcp_stream stream_;
   beast::flat_buffer buffer_;
   asio::steady_timer wake_timer_;  // a condition variable with a deadline
@@ -136,6 +141,7 @@ class TcpConnection final : public Connection {
   bool idle_ = true;
   bool answered_ = false;  // a request, at least
   bool stopping_ = false;
+  bool doubtful_ = false;  // reading does not tell any more whether the client is there
 };
 
 class ConnectionExchange final : public Exchange {
@@ -220,6 +226,14 @@ asio::awaitable<void> TcpConnection::run() {
   close();
 }
 
+asio::awaitable<void> TcpConnection::turn_away(HttpResponse response) {
+  const auto self = shared_from_this();
+  error_code ignored;
+  stream_.socket().non_blocking(true, ignored);
+  co_await refuse(std::move(response));
+  close();
+}
+
 // Waits for the first bytes of a request. False when none come: the client is gone, or too quiet.
 asio::awaitable<bool> TcpConnection::await_request() {
   idle_ = true;
@@ -241,6 +255,7 @@ asio::awaitable<bool> TcpConnection::serve_one() {
   common_headers_.clear();
   keep_alive_ = false;
   head_only_ = false;
+  doubtful_ = false;
   Parser parser;
   parser.header_limit(static_cast<uint32_t>(options_.max_header_bytes));
   parser.body_limit(static_cast<uint64_t>(options_.max_request_bytes));
@@ -285,12 +300,14 @@ asio::awaitable<bool> TcpConnection::serve_one() {
     co_await refuse(std::move(*refusal));
     co_return false;
   }
-  if (!co_await read_body(parser)) co_return false;
+  BodyLease lease(budget_);
+  if (!co_await read_body(parser, lease)) co_return false;
   request.body = std::move(parser.get().body());
 
   exchange_ = std::make_shared<ConnectionExchange>(std::move(request), shared(this),
                                                    options_.max_outbox_bytes);
   exchange_->common_headers = std::move(common_headers_);
+  exchange_->body_lease = std::move(lease);
   if (refusal) {
     exchange_->respond(std::move(*refusal));
   } else {
@@ -303,15 +320,29 @@ asio::awaitable<bool> TcpConnection::serve_one() {
   co_return again;
 }
 
-asio::awaitable<bool> TcpConnection::read_body(Parser& parser) {
+asio::awaitable<bool> TcpConnection::read_body(Parser& parser, BodyLease& lease) {
   if (parser.is_done()) co_return true;
   if (http_version_ >= 11 && beast::iequals(parser.get()[http::field::expect], "100-continue")) {
     if (!co_await send("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
   }
   start_deadline(options_.body_timeout_seconds);
-  const auto [error, count] = co_await http::async_read(stream_, buffer_, parser, kAwait);
-  static_cast<void>(count);
+  parser.eager(true);
+  error_code error;
+  bool taken = true;
+  while (!error && taken && !parser.is_done()) {
+    const auto [failure, count] = co_await http::async_read_some(stream_, buffer_, parser, kAwait);
+    static_cast<void>(count);
+    error = failure;
+    taken = lease.grow_to(static_cast<int64_t>(parser.get().body().size()));
+  }
   stop_deadline();
+  if (!taken) {
+    lease.release();
+    std::string().swap(parser.get().body());
+    co_await refuse(handler_.on_transport_error(
+        503, "The server holds as many bytes of requests as it may. Retry later."));
+    co_return false;
+  }
   if (!error) co_return true;
   if (deadline_passed_) {
     co_await refuse(
@@ -338,6 +369,7 @@ asio::awaitable<bool> TcpConnection::answer() {
   bool head_sent = false;
   bool alive = true;
   auto last_write = started;
+  auto next_probe = started;
   watch();
   while (true) {
     if (exchange->gone()) {
@@ -391,6 +423,20 @@ asio::awaitable<bool> TcpConnection::answer() {
         exchange->write(": ping\n\n");
         continue;
       }
+    }
+    if (doubtful_) {
+      // Where nobody is left, what is written comes back as a reset. An interim response, or a
+      // comment of the stream, means nothing to who is.
+      if (Clock::now() >= next_probe) {
+        next_probe = Clock::now() + seconds(kProbeSeconds);
+        if (head_sent) {
+          exchange->write(": ping\n\n");
+        } else if (!(alive = co_await send("HTTP/1.1 102 Processing\r\n\r\n"))) {
+          break;
+        }
+        continue;
+      }
+      deadline = std::min(deadline, next_probe);
     }
     wake_timer_.expires_at(deadline);
     const auto [ignored] = co_await wake_timer_.async_wait(kAwait);
@@ -455,7 +501,7 @@ void TcpConnection::stop_deadline() {
 
 // Waits for the socket to become readable: the end of the connection, or bytes of the next request.
 void TcpConnection::watch() {
-  if (buffer_.size() >= kMaxReadAheadBytes) return;  // a failed write will tell
+  if (buffer_.size() >= kMaxReadAheadBytes) return doubt();
   stream_.socket().async_wait(
       asio::ip::tcp::socket::wait_read,
       asio::bind_cancellation_slot(stop_watching_.slot(), [self = shared(this),
@@ -465,6 +511,7 @@ void TcpConnection::watch() {
         error_code failure;
         const size_t count =
             self->stream_.socket().read_some(self->buffer_.prepare(kReadBytes), failure);
+        if (failure == asio::error::eof) return self->doubt();
         if (failure && failure != asio::error::would_block && failure != asio::error::try_again) {
           self->client_gone();
           return;
@@ -472,6 +519,21 @@ void TcpConnection::watch() {
         self->buffer_.commit(failure ? 0 : count);
         self->watch();
       }));
+}
+
+// The client will send nothing more, or has sent more than is read ahead: it may be gone, or wait
+// for its answer. answer() finds out by writing, and the socket's error is heard here. HTTP/1.0
+// knows nothing that could be written.
+void TcpConnection::doubt() {
+  if (http_version_ < 11) return client_gone();
+  doubtful_ = true;
+  wake();
+  stream_.socket().async_wait(asio::ip::tcp::socket::wait_error,
+                              asio::bind_cancellation_slot(
+                                  stop_watching_.slot(), [self = shared(this), watched = exchange_](
+                                                             const error_code& error) {
+                                    if (!error && self->exchange_ == watched) self->client_gone();
+                                  }));
 }
 
 std::string TcpConnection::format_head(const HttpResponse& response, bool chunked) const {
@@ -492,8 +554,9 @@ std::string TcpConnection::format_head(const HttpResponse& response, bool chunke
 
 std::shared_ptr<Connection> Connection::create(asio::ip::tcp::socket socket,
                                                const HttpServerOptions& options,
-                                               HttpHandler& handler) {
-  return std::make_shared<TcpConnection>(std::move(socket), options, handler);
+                                               HttpHandler& handler,
+                                               std::shared_ptr<BodyBudget> budget) {
+  return std::make_shared<TcpConnection>(std::move(socket), options, handler, std::move(budget));
 }
 
 }  // namespace heddle::server

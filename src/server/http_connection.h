@@ -20,12 +20,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   // `options` and `handler` outlive the connection.
   static std::shared_ptr<Connection> create(boost::asio::ip::tcp::socket socket,
-                                            const HttpServerOptions& options, HttpHandler& handler);
+                                            const HttpServerOptions& options, HttpHandler& handler,
+                                            std::shared_ptr<BodyBudget> budget);
 
   virtual ~Connection() = default;
 
   // Serves requests until the connection ends.
   virtual boost::asio::awaitable<void> run() = 0;
+
+  // Answers whatever is asked with `response` and ends.
+  virtual boost::asio::awaitable<void> turn_away(HttpResponse response) = 0;
 
   // The next answer is the last. A connection between requests closes, unless one has arrived; a
   // new one waits a moment for its first.

@@ -30,6 +30,7 @@ using boost::system::error_code;
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr auto kAcceptPause =
     std::chrono::milliseconds(100);  // after an accept failed: out of files
+constexpr int kMaxTurnedAway = 64;   // at once
 constexpr auto kStopPoll = std::chrono::milliseconds(5);
 constexpr auto kHandshakeTime =
     std::chrono::milliseconds(200);  // for clients that are half way through connecting
@@ -144,9 +145,10 @@ class AsioHttpServer final : public HttpServer {
     if (static_cast<int64_t>(connections_.size()) >= options_.max_connections) {
       log_warning(fmt::format("{} connections are open, the limit; a new one is closed",
                               connections_.size()));
+      turn_away(std::move(socket));
       return;
     }
-    const auto connection = Connection::create(std::move(socket), options_, *handler_);
+    const auto connection = Connection::create(std::move(socket), options_, *handler_, budget_);
     if (stopping_) connection->stop_after_answer();
     connections_.insert(connection.get());
     asio::co_spawn(io_, connection->run(), [this, connection](std::exception_ptr failure) {
@@ -180,6 +182,22 @@ class AsioHttpServer final : public HttpServer {
     acceptor_.close(error);
   }
 
+  // Says why, as far as that takes little: who comes in a flood is only closed.
+  void turn_away(tcp::socket socket) {
+    if (num_turned_away_ >= kMaxTurnedAway) return;
+    ++num_turned_away_;
+    const auto connection = Connection::create(std::move(socket), options_, *handler_, budget_);
+    asio::co_spawn(io_,
+                   connection->turn_away(handler_->on_transport_error(
+                       503, fmt::format("The server has {} connections open, its limit. Retry "
+                                        "later.",
+                                        options_.max_connections))),
+                   [this, connection](std::exception_ptr failure) {
+                     log_escaped("a connection", failure);
+                     --num_turned_away_;
+                   });
+  }
+
   void stop_when_idle() {
     if ((connections_.empty() && !accepting_) ||
         std::chrono::steady_clock::now() >= stop_deadline_) {
@@ -196,7 +214,10 @@ class AsioHttpServer final : public HttpServer {
   }
 
   const HttpServerOptions options_;
+  const std::shared_ptr<BodyBudget> budget_ =
+      std::make_shared<BodyBudget>(BodyBudget{.limit_bytes = options_.max_held_body_bytes});
   HttpHandler* handler_ = nullptr;
+  int num_turned_away_ = 0;                      // and still reading why
   std::unordered_set<Connection*> connections_;  // each kept alive by its coroutine
   asio::io_context io_{1};
   tcp::acceptor acceptor_;

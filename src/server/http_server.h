@@ -22,7 +22,9 @@ namespace heddle::server {
 struct HttpServerOptions {
   std::string host = "127.0.0.1";  // an address or a name; "::" for every IPv6 and IPv4 address
   uint16_t port = 30000;           // 0: any free one
-  int64_t max_request_bytes = int64_t{64} << 20;  // of a body; more is answered 413
+  int64_t max_request_bytes = int64_t{64} << 20;     // of a body; more is answered 413
+  int64_t max_held_body_bytes = int64_t{256} << 20;  // of all bodies together that are not read to
+                                                     // their end and understood; beyond: 503
   int32_t max_header_bytes = 64 << 10;
   double header_timeout_seconds = 60;
   double body_timeout_seconds = 60;
@@ -48,7 +50,8 @@ class HttpHandler {
   // Answers now or later.
   virtual void on_request(std::shared_ptr<Exchange> exchange) = 0;
 
-  // The answer to what never became a request: malformed bytes, 408, 413, 431.
+  // The answer to what never became a request: malformed bytes, 408, 413, 431, and
+  // 503 where a connection or a body is one too many.
   virtual HttpResponse on_transport_error(int status, std::string_view message) = 0;
 
   // After each answer: for the access log. 499 when the client went away first.

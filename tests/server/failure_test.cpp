@@ -52,6 +52,35 @@ TEST_F(FailureTest, LeavingWhileQueuedCancelsEveryChoice) {
   EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
 }
 
+TEST_F(FailureTest, LeavingBehindALongTailCancelsToo) {
+  engine->held = true;
+  start();
+  HttpClient client(server->port());
+  client.send_request("POST", "/v1/chat/completions", chat_body({{"rid", "tail"}}).dump());
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
+  client.send(std::string(100 << 10, 'x'));  // more than the server reads ahead
+  client.close();
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
+  EXPECT_TRUE(engine->cancelled().contains("tail"));
+}
+
+TEST_F(FailureTest, WhoStopsSendingAndStaysIsAnswered) {
+  engine->held = true;
+  start();
+  HttpClient plain(server->port());
+  plain.send_request("POST", "/v1/chat/completions", chat_body().dump());
+  plain.shut_down_sending();
+  HttpClient streaming(server->port());
+  streaming.send_request("POST", "/v1/chat/completions", chat_body({{"stream", true}}).dump());
+  streaming.shut_down_sending();
+  ASSERT_TRUE(plain.read_until("102 Processing\r\n\r\n"));
+  ASSERT_TRUE(streaming.read_until("102 Processing\r\n\r\n"));
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 2; }));
+  engine->held = false;
+  EXPECT_EQ(plain.read_reply().status, 200);
+  EXPECT_EQ(streaming.read_reply().events().back(), "[DONE]");
+}
+
 TEST_F(FailureTest, LeavingAStreamCancelsIt) {
   engine->script = endless("word ");
   engine->step_microseconds = 1000;

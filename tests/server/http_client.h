@@ -73,6 +73,9 @@ class HttpClient {
     if (socket_ >= 0) ::close(std::exchange(socket_, -1));
   }
 
+  // Says that nothing more will be sent, and goes on reading.
+  void shut_down_sending() { ::shutdown(socket_, SHUT_WR); }
+
   // Closes with a reset instead of an orderly end.
   void reset() {
     const linger hard{.l_onoff = 1, .l_linger = 0};
@@ -153,7 +156,7 @@ class HttpClient {
       reply.headers[lower_case(field.substr(0, colon))] = field.substr(colon + 2);
       line = next;
     }
-    if (reply.status == 100) return read_reply(head_only);
+    if (reply.status >= 100 && reply.status < 200) return read_reply(head_only);
     if (head_only || reply.status == 204) {
       reply.complete = true;
     } else if (reply.headers.contains("content-length")) {

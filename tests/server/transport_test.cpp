@@ -220,6 +220,34 @@ TEST_F(TransportTest, ChunksThatAddUpAboveTheLimitAreRefused) {
   EXPECT_EQ(client.read_reply().status, 413);
 }
 
+TEST_F(TransportTest, TheBodiesHeldAtOnceAreBounded) {
+  options.http.max_held_body_bytes = 300 << 10;
+  start();
+  const auto begin = [](HttpClient& client, size_t bytes) {
+    client.send(fmt::format("POST /generate HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n",
+                            bytes + 18));
+    client.send("{\"text\":\"a\"," + std::string(bytes, ' '));
+  };
+  HttpClient first(server->port());
+  begin(first, 290 << 10);
+  EXPECT_TRUE(eventually([this, &begin] {  // as soon as the first one's bytes have arrived
+    HttpClient second(server->port());
+    begin(second, 200 << 10);
+    second.send("\"b\":0}");
+    const int status = second.read_reply().status;
+    return status == 503;
+  }));
+  EXPECT_EQ(post("/generate", {{"text", "a"}}).status, 200) << "small ones are taken";
+  first.send("\"b\":0}");
+  EXPECT_EQ(first.read_reply().status, 200);
+  EXPECT_TRUE(eventually([this, &begin] {  // what was held is free again
+    HttpClient third(server->port());
+    begin(third, 250 << 10);
+    third.send("\"b\":0}");
+    return third.read_reply().status == 200;
+  }));
+}
+
 TEST_F(TransportTest, AHeaderAboveTheLimitIsRefused) {
   start();
   HttpClient client(server->port());
@@ -275,7 +303,10 @@ TEST_F(TransportTest, TheNumberOfConnectionsIsBounded) {
     clients.push_back(std::make_unique<HttpClient>(server->port()));
     EXPECT_EQ(clients.back()->call("GET", "/health").status, 200);
   }
-  EXPECT_EQ(get("/health").status, 0);
+  const Reply refused = get("/health");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(error_of(refused)["code"], "queue_full");
+  EXPECT_TRUE(refused.headers.contains("retry-after"));
   clients.pop_back();
   EXPECT_TRUE(eventually([this] { return get("/health").status == 200; }));
 }

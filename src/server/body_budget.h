@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// BodyBudget bounds the bytes of request bodies that are held at once, over all connections: those
+// that still arrive, wait for a worker or are worked on. What is counted has arrived, so that an
+// announcement alone takes nothing from others.
+//
+// Threading: confined to the I/O thread, as are the leases.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+namespace heddle::server {
+
+struct BodyBudget {
+  int64_t limit_bytes = 0;
+  int64_t used_bytes = 0;
+};
+
+// One body's part of the budget, given back when the lease ends.
+class BodyLease {
+ public:
+  // Ordinary requests find room whatever the large ones do.
+  static constexpr int64_t kAlwaysTakenBytes = 64 << 10;
+
+  BodyLease() = default;
+
+  explicit BodyLease(std::shared_ptr<BodyBudget> budget) : budget_(std::move(budget)) {}
+
+  BodyLease(BodyLease&& other) noexcept
+      : budget_(std::move(other.budget_)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+  BodyLease& operator=(BodyLease&& other) noexcept {
+    std::swap(budget_, other.budget_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+
+  ~BodyLease() { release(); }
+
+  // The body has `bytes` now. False when that is too much beside the others: a body that is small
+  // or alone is always taken.
+  [[nodiscard]] bool grow_to(int64_t bytes) {
+    budget_->used_bytes += bytes - std::exchange(bytes_, bytes);
+    return bytes <= kAlwaysTakenBytes || budget_->used_bytes == bytes ||
+           budget_->used_bytes <= budget_->limit_bytes;
+  }
+
+  void release() {
+    if (budget_ != nullptr) budget_->used_bytes -= std::exchange(bytes_, 0);
+  }
+
+ private:
+  std::shared_ptr<BodyBudget> budget_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace heddle::server
