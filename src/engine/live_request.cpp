@@ -21,7 +21,8 @@ std::optional<Finish> LiveRequest::take_token(TokenId token, int64_t context_len
   const StopConditions& stop = sequence.request.stop;
   const int64_t drawn = sequence.num_output_tokens();
   if (drawn >= stop.max_new_tokens || sequence.num_tokens() >= context_length) {
-    append_text(token, false, text);
+    const int match = append_text(token, drawn >= stop.min_new_tokens, text);
+    if (match != StopTextMatcher::kNoMatch) return stopped_by_text(match);
     flush(text);
     return Finish{.reason = FinishReason::kLength};
   }
@@ -33,8 +34,12 @@ std::optional<Finish> LiveRequest::take_token(TokenId token, int64_t context_len
   }
   const int match = append_text(token, may_stop, text);
   if (match == StopTextMatcher::kNoMatch) return std::nullopt;
-  return Finish{.reason = FinishReason::kStop,
-                .matched_text = stop.texts[static_cast<size_t>(match)]};
+  return stopped_by_text(match);
+}
+
+Finish LiveRequest::stopped_by_text(int match) const {
+  return {.reason = FinishReason::kStop,
+          .matched_text = sequence.request.stop.texts[static_cast<size_t>(match)]};
 }
 
 }  // namespace heddle::engine

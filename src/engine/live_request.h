@@ -37,7 +37,7 @@ class LiveRequest {
 
   // Takes the token just drawn, the last of the sequence: appends the text that is certain to
   // `text` and says whether and why the request ends here. The order of the tests: length, token,
-  // text.
+  // text; but a stop text that the last token completes counts, because it may not be seen.
   std::optional<Finish> take_token(TokenId token, int64_t context_length, std::string& text);
 
   // Appends what was held back; for ends that take_token() did not see.
@@ -49,6 +49,8 @@ class LiveRequest {
   double last_token_seconds = -1;  // on the engine's clock; negative: no token yet
 
  private:
+  [[nodiscard]] Finish stopped_by_text(int match) const;
+
   // Returns the index of the stop text that was completed, or kNoMatch.
   int append_text(TokenId token, bool may_stop, std::string& text);
 
