@@ -200,6 +200,7 @@ TEST(BatchSchedulerLivenessTest, AgingEndsTheWaitOfTheLeastUrgent) {
   BatchSchedulerOptions options = multi();
   options.max_running = 1;
   options.scheduling.enable_priority = true;
+  options.scheduling.default_priority = 0;
   options.scheduling.aging_seconds = 30;
   options.max_queued = 10000;
   HybridCacheBench bench(options);

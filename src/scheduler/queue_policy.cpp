@@ -103,6 +103,12 @@ Result<QueuePolicyChoice> choose_queue_policy(const SchedulingOptions& options,
                     "choose one of them or turn priorities off",
                     options.policy));
   }
+  if (by_priority && options.aging_seconds > 0 && !options.default_priority) {
+    return invalid_argument(
+        fmt::format("aging_seconds = {} needs a default_priority: a request without a priority is "
+                    "endlessly far from the urgent ones; set one or turn aging off",
+                    options.aging_seconds));
+  }
   if (uses_prefix_cache(policy) && !prefix_cache_enabled) {
     return QueuePolicyChoice{.policy = QueuePolicy::kFcfs, .replaced_without_cache = true};
   }

@@ -89,6 +89,12 @@ TEST(QueuePolicyTest, RefusesNumbersOutOfRange) {
   refused([](auto& o) { o.max_preemptions = -1; }, "max_preemptions");
   refused([](auto& o) { o.preemption_min_run_seconds = -1; }, "preemption_min_run_seconds");
   refused([](auto& o) { o.aging_seconds = std::nan(""); }, "aging_seconds = nan");
+  refused(
+      [](auto& o) {
+        o.enable_priority = true;
+        o.aging_seconds = 1;
+      },
+      "aging_seconds = 1 needs a default_priority");
   refused([](auto& o) { o.cache_aware_max_wait_seconds = -1; }, "cache_aware_max_wait_seconds");
   refused([](auto& o) { o.max_queued_tokens = -1; }, "max_queued_tokens");
   refused([](auto& o) { o.queue_timeout_seconds = -1; }, "queue_timeout_seconds");
