@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -27,6 +28,7 @@ struct ServeSettings {
   server::ServerOptions server;
   std::vector<std::string> served_model_names;
   std::string fair_key = "user";
+  std::optional<std::string> api_key;
   bool metrics = true;
 };
 
@@ -95,6 +97,12 @@ class StopRequest {
 Status serve(ServeSettings& settings) {
   HEDDLE_RETURN_IF_ERROR(apply(settings.model));
   raise_file_limit();
+  if (settings.api_key && settings.api_key->empty()) {
+    return invalid_argument(
+        "--api-key is empty, perhaps from a variable that is not set; give a key, or leave the "
+        "option out to serve everyone");
+  }
+  settings.server.api_key = settings.api_key.value_or("");
   HEDDLE_ASSIGN_OR_RETURN(settings.server.fair_key, server::parse_fair_key(settings.fair_key));
   settings.server.served_model_names = split_names(settings.served_model_names);
   settings.server.metrics = settings.model.engine.metrics.enabled = settings.metrics;
@@ -144,7 +152,7 @@ std::function<int()> declare_serve(Options& options) {
                 "Names clients know the model by, separated by commas; default: the folder's");
   options.flag("--allow-any-model-name,!--no-allow-any-model-name", &server.allow_any_model_name,
                "Serve requests that name another model (default); with no-: answer 404");
-  options.value("--api-key", &server.api_key, "Key that clients must send; default: none");
+  options.value("--api-key", &settings->api_key, "Key that clients must send; default: none");
   options.value("--max-request-bytes", &server.http.max_request_bytes, "Largest body of a request");
   options.value("--sse-keepalive-secs", &server.http.stream_keepalive_seconds,
                 "Silence of a stream before a comment keeps it alive; 0: never");
