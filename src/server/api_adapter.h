@@ -39,8 +39,9 @@ class ApiAdapter {
 
 // A request body understood: what the engine shall do and who tells the client.
 struct PreparedCall {
-  std::string id;              // of the answer
-  bool id_is_callers = false;  // from the body: a live duplicate is an error, not renamed
+  std::string id;                  // of the answer
+  bool id_is_callers = false;      // from the body: a live duplicate is an error, not renamed
+  std::vector<std::string> names;  // of each request, where the caller named the prompts of a batch
   bool stream = false;
   int64_t stream_interval = 1;    // tokens per streamed event, at least
   std::vector<Request> requests;  // one per choice, prompt-major; their ids are set at submission

@@ -48,6 +48,9 @@ constexpr Limit kLimits[] = {{"displaced", 503},         {"queue_timeout", 503},
                              {"running_timeout", 503},   {"deadline_exceeded", 503},
                              {"tenant_queue_full", 429}, {"queue_full", 503}};
 
+// The one field that only the engine can refuse.
+constexpr std::string_view kPriorityRefused = "the request has a priority";
+
 // The queue empties at a rate nobody knows in advance; a few seconds is a fair first try.
 constexpr int kRetrySeconds = 4;
 
@@ -115,10 +118,19 @@ ApiError shutting_down_error() {
           .retry_after_seconds = 5};
 }
 
+ApiError cut_off_error() {
+  return {.status = 503,
+          .code = "shutting_down",
+          .message = "The server has shut down before this answer was complete.",
+          .retry_after_seconds = 5};
+}
+
 ApiError error_from_status(const Status& status, std::string_view request_id) {
   switch (status.code()) {
     case StatusCode::kInvalidArgument:
-      return {.code = "invalid_value", .message = status.message()};
+      return {.code = "invalid_value",
+              .message = status.message(),
+              .param = status.message().starts_with(kPriorityRefused) ? "priority" : ""};
     case StatusCode::kNotFound:
       return {.status = 404, .code = "not_found", .message = status.message()};
     case StatusCode::kResourceExhausted:

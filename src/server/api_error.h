@@ -34,6 +34,7 @@ ApiError unsupported_parameter(std::string_view param, std::string_view hint = {
 
 ApiError loading_error();
 ApiError shutting_down_error();
+ApiError cut_off_error();  // by a shutdown, before the answer was complete
 
 // The engine's refusal of a request. Internal failures keep their details to the log. Where several
 // limits share a code, the message begins with the limit's name and a colon: "queue_timeout: ...".

@@ -9,6 +9,7 @@
 #include "server/chat_completions.h"
 #include "server/completions.h"
 #include "server/engine_control.h"
+#include "server/field_reader.h"
 #include "server/json_text.h"
 #include "server/native_generate.h"
 #include "server/routes.h"
@@ -21,6 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxQueuedWork = 4096;
+constexpr size_t kMaxAbortBytes = 64 << 10;  // is read on the I/O thread
 
 std::string_view id_prefix(std::string_view path) {
   if (path == "/v1/chat/completions") return "chatcmpl-";
@@ -48,6 +50,11 @@ bool equal_in_constant_time(std::string_view a, std::string_view b) {
 
 HttpResponse json_response(int status, const Json& body) {
   return {.status = status, .headers = {}, .body = dump_json(body)};
+}
+
+HttpResponse retry_later(HttpResponse response) {
+  response.headers.emplace_back("Retry-After", "5");
+  return response;
 }
 
 }  // namespace
@@ -195,6 +202,9 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
     case Endpoint::kContinue:
       continue_generation(*engine_, post_, std::move(exchange));
       break;
+    case Endpoint::kAbort:
+      exchange->respond(abort_request(request.body));
+      break;
   }
 }
 
@@ -286,6 +296,30 @@ void ApiHandler::ask(std::shared_ptr<Exchange> exchange, Answer answer) {
   });
 }
 
+// Also while draining: what is left may be cut short.
+HttpResponse ApiHandler::abort_request(std::string_view body) {
+  if (body.size() > kMaxAbortBytes) {
+    return error_response({.status = 413,
+                           .code = "request_too_large",
+                           .message = fmt::format("The request body has {} bytes; at most {} are "
+                                                  "allowed here.",
+                                                  body.size(), kMaxAbortBytes)});
+  }
+  Json object;
+  if (const auto error = parse_json_object(body, object)) return error_response(*error);
+  FieldReader fields(object);
+  const std::string id = fields.string("rid").value_or("");
+  const bool all = fields.boolean("abort_all").value_or(false);
+  if (id.empty() && !all) fields.fail(missing_parameter("rid"));
+  if (fields.error()) return error_response(*fields.error());
+  if (all) {
+    Generation::abort_all(host_);
+  } else {
+    Generation::abort(host_, id);
+  }
+  return json_response(200, {{"status", "ok"}});
+}
+
 HttpResponse ApiHandler::metrics() const {
   if (!options_.metrics) {
     return error_response(
@@ -298,7 +332,7 @@ HttpResponse ApiHandler::metrics() const {
 
 HttpResponse ApiHandler::health() const {
   const State state = state_;
-  if (state == State::kDraining) return json_response(503, {{"status", "draining"}});
+  if (state == State::kDraining) return retry_later(json_response(503, {{"status", "draining"}}));
   if (state == State::kLoading) {
     const auto total = static_cast<double>(load_total_bytes_.load());
     const double progress = total > 0 ? static_cast<double>(load_done_bytes_.load()) / total : 0;
@@ -310,8 +344,8 @@ HttpResponse ApiHandler::health() const {
   }
   const EngineStats stats = engine_->stats();
   if (stats.last_step_seconds_ago > options_.stuck_after_seconds) {
-    return json_response(
-        503, {{"status", "stuck"}, {"last_step_seconds_ago", stats.last_step_seconds_ago}});
+    return retry_later(json_response(
+        503, {{"status", "stuck"}, {"last_step_seconds_ago", stats.last_step_seconds_ago}}));
   }
   return json_response(200, {{"status", stats.paused ? "paused" : "ok"},
                              {"running", stats.num_running},

@@ -72,6 +72,8 @@ class ApiHandler final : public HttpHandler {
 
   void on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
 
+  [[nodiscard]] HttpResponse abort_request(std::string_view body);
+
   [[nodiscard]] HttpResponse health() const;
   [[nodiscard]] HttpResponse metrics() const;
   [[nodiscard]] HttpResponse model_facts() const;

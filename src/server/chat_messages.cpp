@@ -31,7 +31,8 @@ std::optional<ApiError> read_parts(const Json& parts, const std::string& param, 
     const std::string part_param = fmt::format("{}[{}]", param, i);
     if (!part.is_object()) return invalid_type(part_param, "an object");
     const Json* type = find(part, "type");
-    if (type == nullptr || !type->is_string()) return missing_parameter(part_param + ".type");
+    if (type == nullptr) return missing_parameter(part_param + ".type");
+    if (!type->is_string()) return invalid_type(part_param + ".type", "a string");
     const auto& name = type->get_ref<const std::string&>();
     const bool is_thinking = name == "thinking" || name == "reasoning";
     if (name == "text" || (is_thinking && is_assistant)) {
@@ -54,7 +55,7 @@ std::optional<ApiError> read_parts(const Json& parts, const std::string& param, 
           .code = "unsupported_parameter",
           .message = fmt::format("`{}` is a part of type {}; this model takes text only.",
                                  part_param, name),
-          .param = "messages"};
+          .param = part_param};
     } else {
       return invalid_value(
           part_param + ".type",
@@ -102,7 +103,8 @@ std::optional<ApiError> read_tool_calls(const Json& calls, const std::string& pa
 std::optional<ApiError> read_message(const Json& message, const std::string& param, Json& result) {
   if (!message.is_object()) return invalid_type(param, "an object");
   const Json* role_field = find(message, "role");
-  if (role_field == nullptr || !role_field->is_string()) return missing_parameter(param + ".role");
+  if (role_field == nullptr) return missing_parameter(param + ".role");
+  if (!role_field->is_string()) return invalid_type(param + ".role", "a string");
   std::string role = lower_case(role_field->get_ref<const std::string&>());
   constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "user",
                                                       "assistant", "tool",      "function"};

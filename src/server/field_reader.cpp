@@ -27,6 +27,12 @@ std::optional<int64_t> as_integer(const Json& value) {
   return std::nullopt;
 }
 
+// An integer, of whatever size: 1e23.
+bool is_whole(const Json& value) {
+  return value.is_number_integer() ||
+         (value.is_number_float() && value.get<double>() == std::floor(value.get<double>()));
+}
+
 }  // namespace
 
 FieldReader::FieldReader(const Json& object, std::string prefix)
@@ -57,6 +63,11 @@ std::optional<int64_t> FieldReader::integer(std::string_view name, int64_t min, 
   const Json* value = find(name);
   if (value == nullptr) return std::nullopt;
   const auto number = as_integer(*value);
+  if (!number && is_whole(*value)) {
+    fail(invalid_value(name_of(name), fmt::format("`{}` is {}; that is too large.", name_of(name),
+                                                  value->dump())));
+    return std::nullopt;
+  }
   if (!number) {
     fail(invalid_type(name_of(name), "an integer"));
     return std::nullopt;

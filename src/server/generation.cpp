@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/generation.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include <fmt/format.h>
@@ -64,10 +65,15 @@ void EventInbox::deliver() {
 void Generation::start(GenerationHost& host, std::shared_ptr<Exchange> exchange,
                        PreparedCall call) {
   if (exchange->gone()) return;
-  if (call.id_is_callers && host.live_ids.contains(call.id)) {
-    exchange->respond(error_response(invalid_value(
-        "rid", fmt::format("`rid` \"{}\" belongs to a request that still runs.", call.id))));
-    return;
+  if (call.id_is_callers) {
+    const auto runs = [&host](const std::string& id) { return host.live.contains(id); };
+    const auto taken = std::find_if(call.names.begin(), call.names.end(), runs);
+    if (taken != call.names.end() || runs(call.id)) {
+      const std::string& id = taken != call.names.end() ? *taken : call.id;
+      exchange->respond(error_response(invalid_value(
+          "rid", fmt::format("`rid` \"{}\" belongs to a request that still runs.", id))));
+      return;
+    }
   }
   std::make_shared<Generation>(host, std::move(exchange), std::move(call))->submit_all();
 }
@@ -81,8 +87,7 @@ Generation::Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange,
       num_unfinished_(call_.requests.size()),
       live_id_(call_.id) {
   // '#' is not a character of ids, so what is renamed here never meets another call's.
-  for (int i = 2; host_.live_ids.contains(live_id_); ++i)
-    live_id_ = fmt::format("{}#{}", call_.id, i);
+  for (int i = 2; host_.live.contains(live_id_); ++i) live_id_ = fmt::format("{}#{}", call_.id, i);
 }
 
 std::string Generation::engine_id(size_t choice) const {
@@ -91,7 +96,8 @@ std::string Generation::engine_id(size_t choice) const {
 
 void Generation::submit_all() {
   const std::shared_ptr<Generation> self = shared_from_this();
-  host_.live_ids.insert(live_id_);
+  host_.live[live_id_] = self;
+  for (const std::string& name : call_.names) host_.live[name] = self;
   for (auto& [name, value] : exchange_->common_headers) {
     if (name == "x-request-id") value = call_.id;
   }
@@ -109,7 +115,7 @@ void Generation::submit_all() {
                                                  });
   if (!status.ok()) {  // there will be no event
     finished_.assign(finished_.size(), true);
-    host_.live_ids.erase(live_id_);
+    forget_ids();
     fail(error_from_status(status, call_.id));
   }
 }
@@ -118,7 +124,7 @@ void Generation::on_event(size_t choice, RequestEvent event) {
   const bool last = event.finish.has_value();
   if (last) {
     finished_[choice] = true;
-    if (--num_unfinished_ == 0) host_.live_ids.erase(live_id_);
+    if (--num_unfinished_ == 0) forget_ids();
   }
   if (answered_) return;
   if (last && event.finish->reason == FinishReason::kError) {
@@ -128,7 +134,7 @@ void Generation::on_event(size_t choice, RequestEvent event) {
   // Who ran out of time keeps its answer; an abort without a reason is the shutdown's.
   if (last && event.finish->reason == FinishReason::kAbort && event.finish->error.ok() &&
       host_.draining) {
-    fail(shutting_down_error());
+    fail(cut_off_error());
     return;
   }
   if (call_.stream && call_.stream_interval > 1) {
@@ -178,7 +184,33 @@ void Generation::fail(const ApiError& error) {
 
 void Generation::cancel_rest() {
   for (size_t i = 0; i < finished_.size(); ++i) {
-    if (!finished_[i]) host_.engine->cancel(engine_id(i));
+    cancel(i);
+  }
+}
+
+void Generation::cancel(size_t choice) {
+  if (!finished_[choice]) host_.engine->cancel(engine_id(choice));
+}
+
+void Generation::forget_ids() {
+  host_.live.erase(live_id_);
+  for (const std::string& name : call_.names) host_.live.erase(name);
+}
+
+void Generation::abort(GenerationHost& host, const std::string& id) {
+  const auto found = host.live.find(id);
+  const auto generation = found != host.live.end() ? found->second.lock() : nullptr;
+  if (generation == nullptr) return;
+  const std::vector<std::string>& names = generation->call_.names;
+  const bool is_name = std::find(names.begin(), names.end(), id) != names.end();
+  for (size_t i = 0; i < generation->finished_.size(); ++i) {
+    if (!is_name || names[i] == id) generation->cancel(i);
+  }
+}
+
+void Generation::abort_all(GenerationHost& host) {
+  for (const auto& [id, live] : host.live) {
+    if (const auto generation = live.lock()) generation->cancel_rest();
   }
 }
 

@@ -12,7 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include <heddle/engine.h>
@@ -61,14 +61,20 @@ class EventInbox {
 struct GenerationHost {
   Engine* engine = nullptr;
   EventInbox* inbox = nullptr;
-  std::unordered_set<std::string> live_ids;  // of calls whose requests still run
-  bool draining = false;                     // an abort is ours then, and an error to the client
+  // The calls whose requests still run, by their ids and by those of a batch's prompts.
+  std::unordered_map<std::string, std::weak_ptr<Generation>> live;
+  bool draining = false;  // an abort is ours then, and an error to the client
 };
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   // Submits the call's requests, or answers why not.
   static void start(GenerationHost& host, std::shared_ptr<Exchange> exchange, PreparedCall call);
+
+  // Ends what goes by this id, a call or one prompt of a batch, as if it had stopped: its client
+  // is told the finish reason "abort". An unknown id is ignored.
+  static void abort(GenerationHost& host, const std::string& id);
+  static void abort_all(GenerationHost& host);
 
   Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange, PreparedCall call);
 
@@ -81,6 +87,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void complete();
   void fail(const ApiError& error);
   void cancel_rest();
+  void cancel(size_t choice);
+  void forget_ids();
   [[nodiscard]] std::string engine_id(size_t choice) const;
 
   GenerationHost& host_;

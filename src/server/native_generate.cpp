@@ -2,6 +2,8 @@
 #include "server/native_generate.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -110,6 +112,9 @@ std::vector<std::string> read_prompt_ids(FieldReader& fields, const CallContext&
           "rid", fmt::format("`rid` must have a valid id for each of the {} prompts.", count)));
       ids.resize(count);
     }
+    if (std::set<std::string_view>(ids.begin(), ids.end()).size() != ids.size()) {
+      fields.fail(invalid_value("rid", "`rid` has an id twice; each prompt needs its own."));
+    }
     call.id = ids.front();
     call.id_is_callers = true;
     return ids;
@@ -178,6 +183,7 @@ PrepareResult prepare_generate(const CallContext& context, std::string_view body
     for (int64_t choice = 0; choice < sampling.num_choices; ++choice) {
       request.choice_index = static_cast<int32_t>(choice);
       call.requests.push_back(request);
+      if (list.batched && call.id_is_callers) call.names.push_back(ids[i]);
       answer.ids.push_back(sampling.num_choices == 1 ? ids[i]
                                                      : fmt::format("{}_{}", ids[i], choice));
       answer.logprobs.push_back(logprobs.wanted);

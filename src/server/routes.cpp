@@ -27,6 +27,7 @@ constexpr std::array kRoutes = {
     Route{"/flush_cache", Endpoint::kFlushCache, "GET, POST", false, true},
     Route{"/pause_generation", Endpoint::kPause, "POST", false, true},
     Route{"/continue_generation", Endpoint::kContinue, "POST", false, true},
+    Route{"/abort_request", Endpoint::kAbort, "POST"},
 };
 constexpr Route kOneModelRoute{kModelPrefix, Endpoint::kOneModel, "GET, HEAD"};
 

@@ -26,6 +26,7 @@ enum class Endpoint {
   kFlushCache,
   kPause,
   kContinue,
+  kAbort,
 };
 
 struct Route {

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "request/validate.h"
+
 namespace heddle::server {
 namespace {
 
@@ -68,9 +70,21 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
     if (std::find(texts->begin(), texts->end(), "") != texts->end()) {
       fields.fail(invalid_value(fields.name_of("stop"), "`stop` may not hold an empty string."));
     }
+    for (const std::string& text : *texts) {
+      if (text.size() <= request::kMaxStopTextBytes) continue;
+      fields.fail(
+          invalid_value(fields.name_of("stop"),
+                        fmt::format("`stop` has a text of {} bytes; at most {} are allowed.",
+                                    text.size(), request::kMaxStopTextBytes)));
+    }
     stop.texts = std::move(*texts);
   }
   if (auto ids = fields.token_ids("stop_token_ids", vocab_size, /*skip_nulls=*/true)) {
+    if (ids->size() > request::kMaxStopTokens) {
+      fields.fail(invalid_value(fields.name_of("stop_token_ids"),
+                                fmt::format("`stop_token_ids` has {} ids; at most {} are allowed.",
+                                            ids->size(), request::kMaxStopTokens)));
+    }
     stop.token_ids = std::move(*ids);
   }
   stop.ignore_eos = fields.boolean("ignore_eos").value_or(false);

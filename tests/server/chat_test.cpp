@@ -309,7 +309,12 @@ TEST_F(ChatTest, WrongFieldsAreRefusedByName) {
       {R"({"messages": [{"role": "user"}]})", "missing_required_parameter", "messages[0].content"},
       {R"({"messages": [{"role": "user", "content": 5}]})", "invalid_type", "messages[0].content"},
       {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
-       "unsupported_parameter", "messages"},
+       "unsupported_parameter", "messages[0].content[0]"},
+      {R"({"messages": [{"role": 1, "content": "hi"}]})", "invalid_type", "messages[0].role"},
+      {R"({"messages": [{"role": "user", "content": [{"type": 1}]}]})", "invalid_type",
+       "messages[0].content[0].type"},
+      {R"({"messages": [{"role": "assistant", "content": "so"}], "continue_final_message": true})",
+       "invalid_value", "continue_final_message"},
       {R"({"messages": [{"role": "user", "content": [{"type": "smell"}]}]})", "invalid_value",
        "messages[0].content[0].type"},
       {R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}]})",
@@ -327,6 +332,7 @@ TEST_F(ChatTest, WrongFieldsAreRefusedByName) {
       {R"({"presence_penalty": -2.1})", "invalid_value", "presence_penalty"},
       {R"({"repetition_penalty": 0})", "invalid_value", "repetition_penalty"},
       {R"({"max_tokens": 0})", "invalid_value", "max_tokens"},
+      {R"({"max_tokens": 1e23})", "invalid_value", "max_tokens"},
       {R"({"max_tokens": true})", "invalid_type", "max_tokens"},
       {R"({"max_completion_tokens": -1})", "invalid_value", "max_completion_tokens"},
       {R"({"min_tokens": 9, "max_tokens": 8})", "invalid_value", "min_tokens"},
@@ -370,6 +376,12 @@ TEST_F(ChatTest, WrongFieldsAreRefusedByName) {
       {R"({"functions": []})", "unsupported_parameter", "functions"},
       {R"({"max_thinking_tokens": 5})", "unsupported_parameter", "max_thinking_tokens"},
   };
+  const std::string long_stop = chat_body({{"stop", std::string(4097, 'x')}}).dump();
+  EXPECT_EQ(error_of(connect().post_text("/v1/chat/completions", std::string_view(long_stop)))
+                .value("param", ""),
+            "stop");
+  const Json many_ids(std::vector<int>(1025, 1));
+  EXPECT_EQ(error_of(chat({{"stop_token_ids", many_ids}})).value("param", ""), "stop_token_ids");
   HttpClient client(server->port());
   for (const Refusal& refusal : refusals) {
     SCOPED_TRACE(refusal.fields);

@@ -212,6 +212,48 @@ TEST_F(FailureTest, ALiveIdCannotBeTakenTwice) {
   EXPECT_EQ(by_header.read_reply().status, 200);
 }
 
+TEST_F(FailureTest, EveryIdOfABatchIsItsOwnWhileItRuns) {
+  engine->held = true;
+  start();
+  EXPECT_EQ(error_of(post("/generate", {{"text", {"a", "b"}}, {"rid", {"q", "q"}}}))["param"],
+            "rid");
+  HttpClient batch(server->port());
+  batch.send_request("POST", "/generate", Json{{"text", {"a", "b"}}, {"rid", {"x", "y"}}}.dump());
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 2; }));
+  EXPECT_EQ(post("/generate", {{"text", "a"}, {"rid", "y"}}).status, 400);
+  EXPECT_EQ(post("/generate", {{"text", {"a", "b"}}, {"rid", {"z", "y"}}}).status, 400);
+  engine->held = false;
+  EXPECT_EQ(batch.read_reply().status, 200);
+  EXPECT_EQ(post("/generate", {{"text", "a"}, {"rid", "y"}}).status, 200);  // free again
+}
+
+TEST_F(FailureTest, ARequestIsAbortedByItsId) {
+  engine->held = true;
+  start();
+  HttpClient chat(server->port());
+  chat.send_request("POST", "/v1/chat/completions", chat_body({{"rid", "c"}, {"n", 2}}).dump());
+  HttpClient batch(server->port());
+  batch.send_request("POST", "/generate", Json{{"text", {"a", "b"}}, {"rid", "r"}}.dump());
+  HttpClient other(server->port());
+  other.send_request("POST", "/generate", Json{{"text", "a"}, {"rid", "r_00"}}.dump());
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 5; }));
+  EXPECT_EQ(error_of(post("/abort_request", Json::object()))["param"], "rid");
+  EXPECT_EQ(error_of(post("/abort_request", {{"rid", 5}}))["code"], "invalid_type");
+  EXPECT_EQ(post("/abort_request", {{"rid", "unknown"}}).status, 200);
+  EXPECT_EQ(post("/abort_request", {{"rid", "r_1"}}).status, 200);
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 4; }));
+  EXPECT_EQ(post("/abort_request", {{"rid", "c"}}).status, 200);
+  const Json told = chat.read_reply().json();
+  EXPECT_EQ(told["choices"][0]["finish_reason"], "abort");
+  EXPECT_EQ(told["choices"][1]["finish_reason"], "abort");
+  EXPECT_EQ(engine->num_live(), 2u);
+  EXPECT_EQ(post("/abort_request", {{"abort_all", true}}).status, 200);
+  const Json both = batch.read_reply().json();
+  EXPECT_EQ(both[0]["meta_info"]["finish_reason"]["type"], "abort");
+  EXPECT_EQ(both[1]["meta_info"]["finish_reason"]["type"], "abort");
+  EXPECT_EQ(other.read_reply().json()["meta_info"]["finish_reason"]["type"], "abort");
+}
+
 TEST_F(FailureTest, ASilentStreamIsKeptAlive) {
   options.http.stream_commit_seconds = 0.1;
   options.http.stream_keepalive_seconds = 0.1;

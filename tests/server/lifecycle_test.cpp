@@ -33,6 +33,7 @@ TEST_F(LifecycleTest, WorkWithoutStepsIsUnhealthy) {
   engine->last_step_seconds_ago = 21;
   EXPECT_EQ(get("/health").status, 503);
   EXPECT_EQ(get("/health").json()["status"], "stuck");
+  EXPECT_TRUE(get("/health").headers.contains("retry-after"));
   EXPECT_EQ(get("/livez").status, 200);
 }
 
@@ -50,6 +51,7 @@ TEST_F(LifecycleTest, DrainingFinishesWhatRunsAndRefusesTheRest) {
   auto aborted = std::async(std::launch::async, [this] { return server->shutdown(); });
   ASSERT_TRUE(eventually([this] { return get("/health").status == 503; }));
   EXPECT_EQ(get("/health").json()["status"], "draining");
+  EXPECT_TRUE(get("/health").headers.contains("retry-after"));
   EXPECT_EQ(get("/readyz").status, 503);
   const Reply refused = waiting.post("/v1/chat/completions", chat_body());
   EXPECT_EQ(refused.status, 503);
@@ -80,6 +82,8 @@ TEST_F(LifecycleTest, WhatDoesNotFinishInTimeIsToldSo) {
   ASSERT_GE(stream.events().size(), 2u);
   EXPECT_EQ(stream.events().back(), "[DONE]");
   EXPECT_EQ(Json::parse(stream.events().end()[-2])["error"]["code"], "shutting_down");
+  EXPECT_EQ(Json::parse(stream.events().end()[-2])["error"]["message"],
+            "The server has shut down before this answer was complete.");
   EXPECT_EQ(error_of(plain.read_reply())["code"], "shutting_down");
 }
 
