@@ -185,7 +185,8 @@ Status EngineLoop::enqueue(Arrivals arrivals) {
     if (refusing_) return unavailable("the engine is shutting down");
     // With priorities the scheduler decides: an urgent arrival may take somebody else's place.
     const int64_t waiting = std::ssize(inbox_) + (by_priority_ ? 0 : num_queued_);
-    const int64_t places = by_priority_ ? max_at_once_ - max_queued_ : num_places_;
+    int64_t places = paused_ ? 0 : num_places_;  // nobody starts in a pause
+    if (by_priority_) places = max_at_once_ - max_queued_;
     if (waiting + std::ssize(arrivals) > max_queued_ + places) {
       const std::string news =
           arrivals.size() == 1 ? "" : fmt::format(" and {} came at once", arrivals.size());

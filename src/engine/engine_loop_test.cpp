@@ -334,6 +334,7 @@ TEST(EngineLoopTest, RefusesUsedIdsFullQueuesAndBadFields) {
   EXPECT_EQ(full.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(full.message(), HasSubstr("1 requests are waiting, max_queued_requests = 1"));
   while (!heard.finish) bench.engine->step();
+  bench.engine->step();
   EXPECT_TRUE(bench.submit(EngineBench::request("c"), third).ok());
   Request bad = EngineBench::request("d");
   bad.sampling.top_p = 2;
