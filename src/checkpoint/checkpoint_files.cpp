@@ -51,6 +51,22 @@ Result<std::vector<IndexEntry>> parse_index(const std::string& text) {
   return entries;
 }
 
+// Says what to do about it: shards without their index need only that.
+Status missing_weights(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::directory_iterator files(folder, error);
+  for (; !error && files != std::filesystem::directory_iterator(); files.increment(error)) {
+    if (files->path().extension() != ".safetensors") continue;
+    return not_found(
+        fmt::format("{} has {} but no {} that says which tensor is where; download the index, too",
+                    folder.string(), readable(files->path().filename().string()), kIndexFile));
+  }
+  return not_found(
+      fmt::format("{} has neither {} nor {}; download the weights, or where a command has "
+                  "--load-format, pass dummy to run without them",
+                  folder.string(), kSingleFile, kIndexFile));
+}
+
 }  // namespace
 
 Result<CheckpointFiles> CheckpointFiles::open(const std::filesystem::path& folder) {
@@ -65,10 +81,7 @@ Result<CheckpointFiles> CheckpointFiles::open(const std::filesystem::path& folde
     return files;
   }
   if (!std::filesystem::exists(folder / kSingleFile, error)) {
-    return not_found(
-        fmt::format("{} has neither {} nor {}; pass --load-format dummy to run without "
-                    "weights",
-                    folder.string(), kSingleFile, kIndexFile));
+    return missing_weights(folder);
   }
   HEDDLE_RETURN_IF_ERROR(files.add_file(folder / kSingleFile));
   return files;

@@ -61,6 +61,13 @@ TEST_F(CheckpointFilesTest, SaysWhatAFolderLacks) {
   EXPECT_EQ(CheckpointFiles::open(folder_.path() / "none").status().code(), StatusCode::kNotFound);
 }
 
+TEST_F(CheckpointFilesTest, ShardsWithoutTheirIndexLackOnlyThat) {
+  write_file("model-00001-of-00002.safetensors", {"a"});
+  EXPECT_THAT(error(), AllOf(HasSubstr("has \"model-00001-of-00002.safetensors\" but no "
+                                       "model.safetensors.index.json"),
+                             ::testing::Not(HasSubstr("dummy"))));
+}
+
 TEST_F(CheckpointFilesTest, NamesAShardThatIsMissing) {
   write_file("one.safetensors", {"a"});
   write_index(R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
