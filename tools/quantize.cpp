@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle quantize: a smaller copy of a checkpoint, rounded to nearest.
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -17,11 +20,13 @@ namespace {
 
 using checkpoint::QuantisedFormat;
 
+constexpr int32_t kDefaultGroupSize = 128;
+
 struct QuantizeSettings {
   std::string model_dir;
   std::string output;
   std::string format = "fp8-block";
-  int32_t group_size = 128;
+  std::optional<int32_t> group_size;
   bool include_lm_head = false;
   bool json = false;
 };
@@ -53,22 +58,38 @@ void print_text(const QuantizeSettings& settings, const checkpoint::QuantiseRepo
   }
   if (report.unfit.empty()) return;
   fmt::print("{} matrices stay as they are, because {} does not divide their width:\n",
-             report.unfit.size(), settings.group_size);
+             report.unfit.size(), settings.group_size.value_or(kDefaultGroupSize));
   for (const std::string& name : report.unfit) fmt::print("  {}\n", name);
 }
 
 int quantize(const QuantizeSettings& settings) {
+  if (settings.group_size && settings.format != "awq") {
+    return report_failure(invalid_argument(
+        fmt::format("--group-size {} is of --format awq; {} has no groups to choose, leave it out",
+                    *settings.group_size, settings.format)));
+  }
+  std::atomic<int> stopped_by = 0;
+  interrupts().set_handler([&stopped_by](int signal, int count) {
+    if (count > 1) std::_Exit(128 + signal);
+    stopped_by = signal;
+  });
   ProgressBar bar(100);
   const Result<checkpoint::QuantiseReport> report = checkpoint::quantise_checkpoint(
       {.source = settings.model_dir,
        .output = settings.output,
        .format = parse_format(settings.format),
-       .group_size = settings.group_size,
+       .group_size = settings.group_size.value_or(kDefaultGroupSize),
        .include_lm_head = settings.include_lm_head,
        .progress = [&](int64_t done, int64_t total) {
          bar.show(done * 100 / std::max<int64_t>(total, 1), "% of the weights");
+         return stopped_by == 0 ? ok_status() : cancelled("stopped");
        }});
   bar.clear();
+  interrupts().set_handler(nullptr);
+  if (report.status().code() == StatusCode::kCancelled) {
+    fmt::print(stderr, "Stopped; the same command goes on where this one was\n");
+    return 128 + stopped_by;
+  }
   if (!report.ok()) return report_failure(report.status());
   if (settings.json) {
     print_json(settings, *report);
@@ -92,7 +113,7 @@ std::function<int()> declare_quantize(Options& options) {
   options.choice("--format", &settings->format, {"awq", "fp8-block", "int8"},
                  "awq: 4 bits; fp8-block: scales for blocks of 128 x 128; int8: scales for rows");
   options.value("--group-size", &settings->group_size,
-                "Of awq: columns that share a scale, 32, 64 or 128");
+                "Of awq: columns that share a scale, 32, 64 or 128 (default 128)");
   options.flag("--include-lm-head", &settings->include_lm_head, "Quantise the output head, too");
   options.flag("--json", &settings->json, "Print the report as JSON");
   return [settings] { return quantize(*settings); };

@@ -150,9 +150,14 @@ Status write_text(const fs::path& path, const std::string& text) {
 
 class Quantiser {
  public:
-  Quantiser(const QuantiseOptions& options, CheckpointFiles files, ordered_json config)
-      : options_(options), files_(std::move(files)), config_(std::move(config)) {
-    folder_ = options.output;
+  // `output`: without a slash at its end.
+  Quantiser(const QuantiseOptions& options, fs::path output, CheckpointFiles files,
+            ordered_json config)
+      : options_(options),
+        files_(std::move(files)),
+        config_(std::move(config)),
+        output_(std::move(output)) {
+    folder_ = output_;
     folder_ += ".partial";
   }
 
@@ -164,12 +169,13 @@ class Quantiser {
     HEDDLE_RETURN_IF_ERROR(write_config());
     HEDDLE_RETURN_IF_ERROR(copy_other_files());
     std::error_code error;
-    fs::remove(folder_ / kPlanFile, error);
-    fs::rename(folder_, options_.output, error);
+    fs::rename(folder_, output_, error);
     if (error) {
-      return data_loss(fmt::format("cannot rename {} to {}: {}", folder_.string(),
-                                   options_.output.string(), error.message()));
+      return data_loss(fmt::format("cannot rename {} to {}: {}", folder_.string(), output_.string(),
+                                   error.message()));
     }
+    // Last: a partial folder without its plan could be continued with other options.
+    fs::remove(output_ / kPlanFile, error);
     return std::move(report_);
   }
 
@@ -235,10 +241,25 @@ class Quantiser {
     const fs::path path = folder_ / kPlanFile;
     if (!fs::exists(path, error)) return write_text(path, plan.dump(1));
     HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigTextBytes));
-    if (text == plan.dump(1)) return ok_status();
+    if (text == plan.dump(1)) return remove_unfinished_files();
     return invalid_argument(
         fmt::format("{} was begun with other options or another source; remove it to begin again",
                     folder_.string()));
+  }
+
+  // What write_safetensors() was at when the earlier run was killed.
+  Status remove_unfinished_files() const {
+    std::error_code error;
+    std::vector<fs::path> unfinished;
+    fs::directory_iterator files(folder_, error);
+    for (; !error && files != fs::directory_iterator(); files.increment(error)) {
+      if (files->path().extension() == ".tmp") unfinished.push_back(files->path());
+    }
+    for (const fs::path& path : unfinished) {
+      if (!error) fs::remove(path, error);
+    }
+    if (!error) return ok_status();
+    return data_loss(fmt::format("cannot clean {}: {}", folder_.string(), error.message()));
   }
 
   [[nodiscard]] std::string shard_name(size_t index) const {
@@ -256,13 +277,13 @@ class Quantiser {
     std::error_code error;
     if (fs::exists(path, error)) {  // shards appear complete
       ++report_.num_shards_resumed;
-      advance(shard_bytes);
+      HEDDLE_RETURN_IF_ERROR(advance(shard_bytes));
     } else {
       std::vector<OwnedTensor> tensors;
       for (const Job& job : shards_[index]) {
         append(job, tensors);
         const TensorEntry& entry = *files_.entry(job.name);
-        advance(entry.end - entry.begin);
+        HEDDLE_RETURN_IF_ERROR(advance(entry.end - entry.begin));
       }
       std::vector<NamedTensor> views;
       for (const OwnedTensor& tensor : tensors) views.push_back(tensor.named);
@@ -303,9 +324,9 @@ class Quantiser {
     std::move(made.begin(), made.end(), std::back_inserter(tensors));
   }
 
-  void advance(int64_t bytes) {
+  Status advance(int64_t bytes) {
     done_bytes_ += bytes;
-    if (options_.progress) options_.progress(done_bytes_, report_.source_bytes);
+    return options_.progress ? options_.progress(done_bytes_, report_.source_bytes) : ok_status();
   }
 
   Status write_index() const {
@@ -340,6 +361,7 @@ class Quantiser {
   const QuantiseOptions& options_;
   CheckpointFiles files_;
   ordered_json config_;
+  fs::path output_;
   fs::path folder_;
   std::vector<std::vector<Job>> shards_;
   std::vector<std::string> plain_modules_;
@@ -351,9 +373,13 @@ class Quantiser {
 }  // namespace
 
 Result<QuantiseReport> quantise_checkpoint(const QuantiseOptions& options) {
+  fs::path output = options.output.lexically_normal();
+  if (!output.has_filename()) output = output.parent_path();  // "out/"
+  if (output.empty()) return invalid_argument("the output has no name; name the folder to make");
   std::error_code error;
-  if (fs::exists(options.output, error)) {
-    return invalid_argument(fmt::format("{} exists already", options.output.string()));
+  if (fs::exists(fs::symlink_status(output, error))) {
+    return invalid_argument(
+        fmt::format("{} exists already; remove it or name another folder", output.string()));
   }
   if (options.format == QuantisedFormat::kAwq && options.group_size != 32 &&
       options.group_size != 64 && options.group_size != 128) {
@@ -376,7 +402,7 @@ Result<QuantiseReport> quantise_checkpoint(const QuantiseOptions& options) {
     return unimplemented(fmt::format("{} is {}, which cannot be copied", readable(name),
                                      files.entry(name)->stored_dtype));
   }
-  return Quantiser(options, std::move(files), std::move(config)).run();
+  return Quantiser(options, std::move(output), std::move(files), std::move(config)).run();
 }
 
 }  // namespace heddle::checkpoint

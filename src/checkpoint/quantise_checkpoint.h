@@ -7,7 +7,7 @@
 //   kInt8      8 bits with a scale per row, as compressed-tensors "int-quantized"
 //
 // The output appears complete or not at all: it is made in `<output>.partial` and renamed. A run
-// that was interrupted continues after the last shard it finished.
+// that was interrupted continues after the last shard it finished; what else it left is removed.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 #include <heddle/status.h>
 
-#include "checkpoint/progress.h"
+#include "checkpoint/safetensors.h"
 
 namespace heddle::checkpoint {
 
@@ -30,7 +30,7 @@ struct QuantiseOptions {
   int64_t group_size = 128;  // of kAwq: 32, 64 or 128
   bool include_lm_head = false;
   int64_t shard_bytes = int64_t{1} << 30;  // a shard is written when it has grown to this
-  ProgressCallback progress;               // in bytes of the source
+  WriteProgress progress;  // in bytes of the source; a status that is not ok ends the run
 };
 
 struct QuantiseReport {
@@ -42,8 +42,9 @@ struct QuantiseReport {
   int64_t num_shards_resumed = 0;  // found finished
 };
 
-// Error: kInvalidArgument when the source is quantised already, or the output exists or was begun
-// with other options; kDataLoss when it cannot be written. Memory: one shard.
+// Error: kInvalidArgument when the source is quantised already, or the output has no name, exists
+// or was begun with other options; kDataLoss when it cannot be written; what `progress` returns.
+// Memory: one shard.
 Result<QuantiseReport> quantise_checkpoint(const QuantiseOptions& options);
 
 }  // namespace heddle::checkpoint
