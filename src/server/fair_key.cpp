@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/fair_key.h"
 
+#include <algorithm>
 #include <functional>
 
 #include <fmt/format.h>
@@ -10,13 +11,22 @@ namespace {
 
 constexpr std::string_view kHeaderPrefix = "header:";
 
+// A token of RFC 9110, section 5.6.2: anything else names no header that could come.
+bool is_header_name(std::string_view name) {
+  constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~";
+  return !name.empty() && std::ranges::all_of(name, [&](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           kMarks.find(c) != std::string_view::npos;
+  });
+}
+
 }  // namespace
 
 Result<FairKey> parse_fair_key(std::string_view text) {
   if (text == "none") return FairKey{.source = FairKey::Source::kNone, .header = {}};
   if (text == "user") return FairKey{.source = FairKey::Source::kUser, .header = {}};
   if (text == "api-key") return FairKey{.source = FairKey::Source::kApiKey, .header = {}};
-  if (text.starts_with(kHeaderPrefix) && text.size() > kHeaderPrefix.size()) {
+  if (text.starts_with(kHeaderPrefix) && is_header_name(text.substr(kHeaderPrefix.size()))) {
     return FairKey{.source = FairKey::Source::kHeader,
                    .header = lower_case(text.substr(kHeaderPrefix.size()))};
   }

@@ -296,7 +296,7 @@ TEST(FairKeyTest, SaysWhoseRequestItIs) {
   EXPECT_EQ(tenant("api-key"), by_key);
   head.headers.clear();
   EXPECT_EQ(tenant("api-key"), "");
-  for (const char* wrong : {"", "key", "header:", "header"}) {
+  for (const char* wrong : {"", "key", "header:", "header", "header:a b", "header:a:b"}) {
     EXPECT_EQ(parse_fair_key(wrong).status().code(), StatusCode::kInvalidArgument) << wrong;
   }
 }
