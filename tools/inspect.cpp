@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle inspect: what a checkpoint is, what it needs, and how it will be computed.
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -22,14 +23,12 @@ namespace heddle::tools {
 
 namespace {
 
-constexpr int64_t kMaxStepTokens = 65536;
-
 struct InspectOptions {
   std::string model_dir;
   std::string load_format = "auto";
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
-  std::string tokenize;
+  std::optional<std::string> tokenize;
   bool tensors = false;
   bool graph = false;
   int64_t step_tokens = 512;
@@ -113,10 +112,6 @@ Status print_tensors(const InspectOptions& options) {
 }
 
 Status print_graph(const InspectOptions& options) {
-  if (options.step_tokens < 1 || options.step_tokens > kMaxStepTokens) {
-    return invalid_argument(
-        fmt::format("--step-tokens {} is not within 1 to {}", options.step_tokens, kMaxStepTokens));
-  }
   std::optional<DType> dtype;
   if (options.dtype != "auto") {
     HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(options.dtype));
@@ -133,7 +128,7 @@ Status print_graph(const InspectOptions& options) {
 
 Status print_tokens(const InspectOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const auto tokenizer, tokenizer::load_tokenizer(options.model_dir));
-  HEDDLE_ASSIGN_OR_RETURN(const auto ids, tokenizer->encode(options.tokenize, {}));
+  HEDDLE_ASSIGN_OR_RETURN(const auto ids, tokenizer->encode(*options.tokenize, {}));
   if (options.json) {
     fmt::print("{}\n", nlohmann::json(ids).dump());
     return {};
@@ -150,7 +145,7 @@ Status print_tokens(const InspectOptions& options) {
 
 int inspect(const InspectOptions& options) {
   Status status;
-  if (!options.tokenize.empty()) {
+  if (options.tokenize) {
     status = print_tokens(options);
   } else if (options.graph) {
     status = print_graph(options);
@@ -180,9 +175,16 @@ std::function<int()> declare_inspect(Options& options) {
   options.flag("--tensors", &settings->tensors, "List the tensors of the files");
   options.flag("--graph", &settings->graph,
                "Print the compiled op graph: shapes, live ranges, offsets, segments");
-  options.value("--step-tokens", &settings->step_tokens, "Largest step the graph is planned for");
+  options.value("--step-tokens", &settings->step_tokens, ranges::kStepTokens,
+                "Largest step the graph is planned for");
   options.value("--tokenize", &settings->tokenize, "Print the token ids of a text");
   options.flag("--json", &settings->json, "Print as JSON (summary and tokens)");
+  options.excludes("--json", "--graph");
+  options.excludes("--json", "--tensors");
+  options.excludes("--tokenize", "--graph");
+  options.excludes("--tokenize", "--tensors");
+  options.excludes("--graph", "--tensors");
+  options.needs("--step-tokens", "--graph");
   return [settings] { return inspect(*settings); };
 }
 

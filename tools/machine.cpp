@@ -3,7 +3,22 @@
 
 #include <fstream>
 
+#include <fmt/format.h>
+#include <sched.h>
+
+#include "core/log.h"
+
 namespace heddle::tools {
+namespace {
+
+// 0 when the system does not say.
+int32_t num_allowed_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
+}  // namespace
 
 std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
@@ -17,5 +32,13 @@ std::string cpu_model() {
 }
 
 std::string built_commit() { return HEDDLE_COMMIT; }
+
+int32_t usable_threads(int32_t threads) {
+  const int32_t cpus = num_allowed_cpus();
+  if (cpus == 0 || threads <= cpus) return threads;
+  log_warning(fmt::format("--threads {}: this process may run on {} CPUs; {} threads are used",
+                          threads, cpus, cpus));
+  return cpus;
+}
 
 }  // namespace heddle::tools

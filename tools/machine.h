@@ -2,11 +2,16 @@
 // What a measurement must say about where it was made.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace heddle::tools {
 
 std::string cpu_model();     // "AMD EPYC ...", as the kernel names it
 std::string built_commit();  // the commit this binary was configured at, or "unknown"
+
+// What --threads comes to: not more than the CPUs this process may run on, which is logged. Threads
+// beyond those would only wait for each other.
+int32_t usable_threads(int32_t threads);
 
 }  // namespace heddle::tools

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "familiar_options.h"
 #include "subcommand.h"
 
 namespace heddle::tools {
@@ -57,6 +58,8 @@ std::string explain_unknown(const CLI::App& app) {
   for (const std::string& argument : rest) {
     if (!argument.starts_with('-')) continue;
     const std::string name = argument.substr(0, argument.find('='));
+    const std::string advice = advice_on_familiar_option(name);
+    if (!advice.empty()) return fmt::format("there is no option {}: {}", name, advice);
     return fmt::format("unknown option {}{}", name, nearest(name, names));
   }
   const std::string word = rest.empty() ? "" : rest.front();
@@ -96,19 +99,49 @@ class ExamplesFirst final : public CLI::Formatter {
   std::string make_footer(const CLI::App*) const override { return {}; }
 };
 
-template <typename T>
-CLI::Option* add(CLI::App& app, const char* names, T* target, const char* help) {
+CLI::Option* add(CLI::App& app, const char* names, std::string* target, const char* help) {
   return app.add_option(names, *target, help)->capture_default_str();
 }
 
-template <typename T>
-CLI::Option* add(CLI::App& app, const char* names, std::optional<T>* target, const char* help) {
-  return app.add_option_function<T>(names, [target](const T& value) { *target = value; }, help);
+CLI::Option* add(CLI::App& app, const char* names, std::optional<std::string>* target,
+                 const char* help) {
+  return app.add_option_function<std::string>(
+      names, [target](const std::string& value) { *target = value; }, help);
 }
 
 CLI::Option* add(CLI::App& app, const char* names, std::vector<std::string>* target,
                  const char* help) {
   return app.add_option(names, *target, help)->allow_extra_args(false);
+}
+
+// The parser's own conversion clamps and wraps, so numbers come as text. A number that is not
+// within `range` ends the parse.
+template <typename Number, typename Target>
+CLI::Option* add_number(CLI::App& app, const char* names, Target* target, const ValueRange& range,
+                        const char* help) {
+  std::string name = names;  // the first long one
+  name.erase(0, name.find("--"));
+  name.erase(std::min(name.find(','), name.size()));
+  auto store = [target, range, name](const std::string& text) {
+    const Result<Number> value = parse_number<Number>(text, range);
+    if (!value.ok()) throw CLI::ValidationError(name, value.status().message());
+    *target = *value;
+  };
+  return app.add_option_function<std::string>(names, std::move(store), help)
+      ->type_name(std::is_integral_v<Number> ? "INT" : "FLOAT");
+}
+
+template <typename Number>
+CLI::Option* add(CLI::App& app, const char* names, Number* target, const ValueRange& range,
+                 const char* help) {
+  return add_number<Number>(app, names, target, range, help)
+      ->default_str(fmt::format("{}", *target));
+}
+
+template <typename Number>
+CLI::Option* add(CLI::App& app, const char* names, std::optional<Number>* target,
+                 const ValueRange& range, const char* help) {
+  return add_number<Number>(app, names, target, range, help);
 }
 
 }  // namespace
@@ -133,6 +166,26 @@ void Options::positional(const char* name, std::vector<std::string>* target, con
 
 void Options::value(const char* names, Target target, const char* help) {
   std::visit([&](auto* place) { add(app_, names, place, help)->group(heading_); }, target);
+}
+
+void Options::value(const char* names, NumberTarget target, const ValueRange& range,
+                    const char* help) {
+  std::visit([&](auto* place) { add(app_, names, place, range, help)->group(heading_); }, target);
+}
+
+void Options::text(const char* names, std::string* target, const char* help) {
+  const auto not_empty = [](const std::string& value) {
+    return std::string(value.empty() ? "\"\" is no value; give one or leave the option out" : "");
+  };
+  add(app_, names, target, help)->check(not_empty)->group(heading_);
+}
+
+void Options::needs(const char* name, const char* other) {
+  app_.get_option(name)->needs(app_.get_option(other));
+}
+
+void Options::excludes(const char* name, const char* other) {
+  app_.get_option(name)->excludes(app_.get_option(other));
 }
 
 void Options::choice(const char* names, std::string* target, const std::vector<std::string>& words,

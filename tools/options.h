@@ -5,6 +5,7 @@
 //   options.examples("heddle serve\nheddle serve models/heddle-tiny --port 8000");
 //   options.positional("MODEL_DIR", &settings->model_dir, "folder of the model");
 //   options.value("-p,--port", &settings->port, "port to listen on");
+//   options.value("--threads", &settings->threads, ranges::kThreads, "compute threads");
 //
 // Names are spelled with '-'; '_' is accepted in their place. Targets keep their value when the
 // option is not given, and their value is shown as the default. They outlive the parse.
@@ -19,6 +20,8 @@
 #include <variant>
 #include <vector>
 
+#include "value_range.h"
+
 namespace CLI {
 class App;
 }  // namespace CLI
@@ -27,11 +30,12 @@ namespace heddle::tools {
 
 class Options {
  public:
-  using Target =
-      std::variant<std::string*, int32_t*, int64_t*, uint64_t*, uint16_t*, double*, float*,
-                   std::optional<std::string>*, std::optional<int32_t>*, std::optional<int64_t>*,
-                   std::optional<uint64_t>*, std::optional<double>*, std::optional<float>*,
-                   std::vector<std::string>*>;  // a list: the option may be repeated
+  using Target = std::variant<std::string*, std::optional<std::string>*,
+                              std::vector<std::string>*>;  // a list: the option may be repeated
+  using NumberTarget =
+      std::variant<int32_t*, int64_t*, uint64_t*, uint16_t*, double*, float*,
+                   std::optional<int32_t>*, std::optional<int64_t>*, std::optional<uint64_t>*,
+                   std::optional<double>*, std::optional<float>*>;
 
   explicit Options(CLI::App& app) : app_(app) {}
 
@@ -48,12 +52,27 @@ class Options {
   // `names` is one spelling or several: "-p,--port".
   void value(const char* names, Target target, const char* help);
 
+  // Likewise, for a number. One outside `range` is an error that names option, value and range.
+  void value(const char* names, NumberTarget target, const ValueRange& range, const char* help);
+
+  void value(const char* names, NumberTarget target, const char* help) {
+    value(names, target, ranges::kAny, help);
+  }
+
+  // As value(), for a text that may not be empty, as "$UNSET" is.
+  void text(const char* names, std::string* target, const char* help);
+
   // As value(), for one of a few words.
   void choice(const char* names, std::string* target, const std::vector<std::string>& words,
               const char* help);
 
   // A spelling that starts with '!' turns it off: "--feature,!--no-feature".
   void flag(const char* names, bool* target, const char* help);
+
+  // Between options declared before. Giving `name` without `other`, or with it, is an error: what
+  // would have no effect is not accepted in silence.
+  void needs(const char* name, const char* other);
+  void excludes(const char* name, const char* other);
 
  private:
   CLI::App& app_;

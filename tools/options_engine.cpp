@@ -5,6 +5,7 @@
 
 #include "core/log.h"
 #include "load_progress.h"
+#include "machine.h"
 #include "options_scheduling.h"
 
 namespace heddle::tools {
@@ -54,7 +55,7 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
                  "Quantise an unquantised checkpoint at load, rounding to nearest");
   options.flag("--exact", &engine.exact,
                "Slow and reproducible: any two ways to compute a token give the same bits");
-  options.value("--context-length", &engine.context_length,
+  options.value("--context-length", &engine.context_length, ranges::kCountOrNone,
                 "Tokens of prompt and output together; 0: what the model was made for");
   options.value("--chat-template", &settings.chat_template,
                 "A Jinja file to use instead of the model's own template");
@@ -62,19 +63,19 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
                 "Seeds requests that bring no seed; 0: from the system");
 
   options.heading("Resources");
-  options.value("--threads", &engine.num_threads,
+  options.value("--threads", &engine.num_threads, ranges::kThreads,
                 "Compute threads; 0: the machine's physical cores");
-  options.value("--memory-fraction,--mem-fraction-static", &engine.memory_fraction,
+  options.value("--memory-fraction,--mem-fraction-static", &engine.memory_fraction, ranges::kShare,
                 "Share of the free memory for weights and pools together");
-  options.value("--max-total-tokens", &engine.max_total_tokens,
+  options.value("--max-total-tokens", &engine.max_total_tokens, ranges::kCountOrNone,
                 "Tokens in the cache; 0: from the memory fraction");
-  options.value("--max-running-requests", &engine.max_running_requests,
+  options.value("--max-running-requests", &engine.max_running_requests, ranges::kCountOrNone,
                 "Sequences in one step; 0: as many as the pools allow, at most 64");
-  options.value("--max-queued-requests", &engine.max_queued_requests,
+  options.value("--max-queued-requests", &engine.max_queued_requests, ranges::kCount,
                 "Waiting requests; one more is refused");
   options.value("--chunked-prefill-tokens,--chunked-prefill-size", &engine.chunked_prefill_tokens,
-                "Prompt tokens of one step; 0: 512");
-  options.value("--page-size", &engine.page_size,
+                ranges::kCountOrNone, "Prompt tokens of one step; 0: 512");
+  options.value("--page-size", &engine.page_size, ranges::kCount,
                 "Tokens of a cache page: a power of two from 1 to 128");
   options.value("--watchdog-timeout", &engine.watchdog_seconds,
                 "Seconds without the end of a step, while requests are there, after which the "
@@ -97,6 +98,7 @@ Status apply(EngineSettings& settings) {
     }
     settings.model_dir = settings.model_path;
   }
+  settings.engine.num_threads = usable_threads(settings.engine.num_threads);
   settings.engine.on_load_progress = load_progress_bar();
   if (settings.engine.load_format == "safetensors") settings.engine.load_format = "auto";
   if (settings.model_dir.empty()) {
@@ -128,7 +130,7 @@ Result<fs::path> default_model_dir() {
   }
   return not_found(
       fmt::format("no model is named and {} is neither below the current folder nor near "
-                  "the program; name a model's folder: heddle serve MODEL_DIR",
+                  "the program; name a model's folder as the first argument",
                   kDefaultModel));
 }
 

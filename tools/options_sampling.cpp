@@ -10,15 +10,20 @@ namespace heddle::tools {
 void declare_sampling_options(Options& options, SamplingSettings& settings,
                               std::string_view heading) {
   options.heading(heading);
-  options.value("--max-tokens,--max-new-tokens", &settings.max_tokens,
+  options.value("--max-tokens,--max-new-tokens", &settings.max_tokens, ranges::kCount,
                 "Tokens of an answer, at most");
-  options.value("--temperature", &settings.temperature, "0: always the most likely token");
-  options.value("--top-p", &settings.top_p, "Smallest set of tokens with this much probability");
-  options.value("--top-k", &settings.top_k, "This many most likely tokens; -1: all");
-  options.value("--min-p", &settings.min_p, "Drop what is less likely than this share of the best");
-  options.value("--frequency-penalty", &settings.frequency_penalty, "From -2 to 2");
-  options.value("--presence-penalty", &settings.presence_penalty, "From -2 to 2");
-  options.value("--repetition-penalty", &settings.repetition_penalty, "Above 0, at most 2");
+  options.value("--temperature", &settings.temperature, ranges::kNotNegative,
+                "0: always the most likely token");
+  options.value("--top-p", &settings.top_p, ranges::kShare,
+                "Smallest set of tokens with this much probability");
+  options.value("--top-k", &settings.top_k, ranges::kTopK, "This many most likely tokens; -1: all");
+  options.value("--min-p", &settings.min_p, ranges::kProbability,
+                "Drop what is less likely than this share of the best");
+  options.value("--frequency-penalty", &settings.frequency_penalty, ranges::kPenalty,
+                "From -2 to 2");
+  options.value("--presence-penalty", &settings.presence_penalty, ranges::kPenalty, "From -2 to 2");
+  options.value("--repetition-penalty", &settings.repetition_penalty, ranges::kRepetitionPenalty,
+                "Above 0, at most 2");
   options.value("--seed", &settings.seed, "The same seed draws the same tokens");
   options.value("--stop", &settings.stop, "End before this text; may be repeated");
   options.flag("--ignore-eos", &settings.ignore_eos, "Go on after the model says it is done");

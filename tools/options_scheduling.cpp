@@ -9,20 +9,21 @@ void declare_scheduling_options(Options& options, SchedulingOptions& scheduling)
                 "Who is next: fcfs, lpm, dfs-weight, lof, random, routing-key, hrrn, "
                 "shortest-prefill-first, fair, or priority");
   options.value("--conservativeness,--schedule-conservativeness", &scheduling.conservativeness,
-                "Scales what is set aside for tokens not yet drawn");
+                ranges::kPositive, "Scales what is set aside for tokens not yet drawn");
   options.flag("--mixed-batches,--enable-mixed-chunk,!--no-mixed-batches,!--disable-mixed-chunk",
                &scheduling.mixed_batches,
                "Prefill and decoding share steps (default); with no-: they take turns");
   options.flag("--overlap,!--no-overlap,!--disable-overlap-schedule", &scheduling.overlap,
                "Plan a step while one runs (default); with no-: one after the other");
   options.value("--prefills-per-decode,--decode-interleave", &scheduling.prefills_per_decode,
+                ranges::kCountOrNone,
                 "Without mixed batches: prefill steps between decode steps; 0: prefill first");
-  options.value("--max-prefill-tokens", &scheduling.max_prefill_tokens,
+  options.value("--max-prefill-tokens", &scheduling.max_prefill_tokens, ranges::kCount,
                 "New prompt tokens that may be admitted for one step");
   options.value("--target-itl-ms", &scheduling.target_itl_ms,
                 "Cut prompts so that running streams wait no longer for a token; 0: no target");
   options.value("--cache-aware-max-wait-secs", &scheduling.cache_aware_max_wait_seconds,
-                "lpm, dfs-weight: requests that wait longer go first");
+                ranges::kSeconds, "lpm, dfs-weight: requests that wait longer go first");
 
   options.heading("Priorities and fairness");
   options.flag("--enable-priority,--enable-priority-scheduling", &scheduling.enable_priority,
@@ -38,29 +39,30 @@ void declare_scheduling_options(Options& options, SchedulingOptions& scheduling)
                &scheduling.preemption,
                "Running requests give way to more urgent ones (default); with no-: never");
   options.value("--preemption-threshold,--priority-scheduling-preemption-threshold",
-                &scheduling.preemption_threshold, "By more than this");
-  options.value("--max-preemptions", &scheduling.max_preemptions,
+                &scheduling.preemption_threshold, ranges::kCountOrNone, "By more than this");
+  options.value("--max-preemptions", &scheduling.max_preemptions, ranges::kCountOrNone,
                 "Of one request; then it is left alone");
   options.value("--preemption-min-run-secs", &scheduling.preemption_min_run_seconds,
-                "A request runs at least so long before it gives way");
-  options.value("--priority-aging-secs", &scheduling.aging_seconds,
+                ranges::kSeconds, "A request runs at least so long before it gives way");
+  options.value("--priority-aging-secs", &scheduling.aging_seconds, ranges::kSeconds,
                 "A waiting request gains one class of urgency each; 0: never");
-  options.value("--fair-cost-input", &scheduling.fair_cost_input,
+  options.value("--fair-cost-input", &scheduling.fair_cost_input, ranges::kNotNegative,
                 "fair: what a prompt token costs its tenant");
-  options.value("--fair-cost-output", &scheduling.fair_cost_output, "fair: an output token");
-  options.value("--fair-cost-cached", &scheduling.fair_cost_cached,
+  options.value("--fair-cost-output", &scheduling.fair_cost_output, ranges::kNotNegative,
+                "fair: an output token");
+  options.value("--fair-cost-cached", &scheduling.fair_cost_cached, ranges::kNotNegative,
                 "fair: a prompt token from the cache");
-  options.value("--tenant-max-running", &scheduling.tenant_max_running,
+  options.value("--tenant-max-running", &scheduling.tenant_max_running, ranges::kCountOrNone,
                 "Requests of one tenant that run; 0: no limit");
-  options.value("--tenant-max-queued", &scheduling.tenant_max_queued,
+  options.value("--tenant-max-queued", &scheduling.tenant_max_queued, ranges::kCountOrNone,
                 "Requests of one tenant that wait; 0: no limit");
 
   options.heading("Limits");
-  options.value("--max-queued-tokens", &scheduling.max_queued_tokens,
+  options.value("--max-queued-tokens", &scheduling.max_queued_tokens, ranges::kCountOrNone,
                 "Prompt tokens that wait; 0: no limit");
-  options.value("--queue-timeout-secs", &scheduling.queue_timeout_seconds,
+  options.value("--queue-timeout-secs", &scheduling.queue_timeout_seconds, ranges::kSeconds,
                 "Waiting longer ends a request; 0: never");
-  options.value("--running-timeout-secs", &scheduling.running_timeout_seconds,
+  options.value("--running-timeout-secs", &scheduling.running_timeout_seconds, ranges::kSeconds,
                 "Running longer ends a request; 0: never");
 }
 
@@ -72,7 +74,7 @@ void declare_cache_options(Options& options, CacheOptions& cache) {
                  {"multi", "extra_buffer", "no_buffer"},
                  "Which recurrent states are kept; no_buffer needs --page-size 1");
   options.value("--checkpoint-interval,--mamba-track-interval", &cache.checkpoint_interval,
-                "Tokens between states kept while decoding; a multiple of 64");
+                ranges::kCount, "Tokens between states kept while decoding; a multiple of 64");
   options.choice("--state-cache-dtype", &cache.state_dtype,
                  {"float32", "bfloat16", "int8", "fp32", "bf16"},
                  "How kept recurrent states are stored; less than float32 is no longer exact");

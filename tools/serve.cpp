@@ -14,6 +14,7 @@
 #include <heddle/engine.h>
 
 #include "core/log.h"
+#include "effective_configuration.h"
 #include "options_engine.h"
 #include "server/server.h"
 #include "server/text_codec.h"
@@ -122,6 +123,7 @@ Status serve(ServeSettings& settings) {
   HEDDLE_ASSIGN_OR_RETURN(auto codec,
                           server::make_model_codec(options.model_dir, *engine->tokenizer(),
                                                    settings.model.chat_template));
+  log_info(effective_configuration(options, *engine));
   stop.loaded();
   server->start_serving(std::move(engine), std::move(codec));
   stop.wait();
@@ -146,21 +148,24 @@ std::function<int()> declare_serve(Options& options) {
       "curl http://127.0.0.1:30000/v1/chat/completions -H 'Content-Type: application/json' \\\n"
       "  -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'");
   options.heading("Server");
-  options.value("--host", &server.http.host, "Address to listen on");
+  options.text("--host", &server.http.host, "Address to listen on");
   options.value("-p,--port", &server.http.port, "Port to listen on; 0: any free one");
   options.value("--served-model-name", &settings->served_model_names,
                 "Names clients know the model by, separated by commas; default: the folder's");
   options.flag("--allow-any-model-name,!--no-allow-any-model-name", &server.allow_any_model_name,
                "Serve requests that name another model (default); with no-: answer 404");
   options.value("--api-key", &settings->api_key, "Key that clients must send; default: none");
-  options.value("--max-request-bytes", &server.http.max_request_bytes, "Largest body of a request");
+  options.value("--max-request-bytes", &server.http.max_request_bytes, ranges::kBytes,
+                "Largest body of a request");
   options.value("--sse-keepalive-secs", &server.http.stream_keepalive_seconds,
+                ranges::kPeriodSeconds,
                 "Silence of a stream before a comment keeps it alive; 0: never");
-  options.value("--stream-commit-secs", &server.http.stream_commit_seconds,
+  options.value("--stream-commit-secs", &server.http.stream_commit_seconds, ranges::kSeconds,
                 "The latest moment for a queued stream's status line");
   options.value("--shutdown-timeout-secs", &server.shutdown_timeout_seconds,
+                ranges::kSecondsOrUnlimited,
                 "Time for running requests when stopping; -1: unlimited");
-  options.value("--tokenizer-threads", &server.num_workers,
+  options.value("--tokenizer-threads", &server.num_workers, ranges::kWorkers,
                 "Threads that parse, render and tokenize requests");
   options.value(
       "--fair-key", &settings->fair_key,
@@ -171,7 +176,6 @@ std::function<int()> declare_serve(Options& options) {
                  "heddle_*, or the names dashboards made for SGLang look for");
   declare_engine_options(options, settings->model, ModelArgument::kOptional);
   return [settings] {
-    settings->server.num_workers = std::max(1, settings->server.num_workers);
     const Status status = serve(*settings);
     if (status.ok()) return 0;
     fmt::print(stderr, "error: {}\n", status.message());

@@ -9,6 +9,7 @@
 
 #include "engine/cached_serving.h"
 #include "load_progress.h"
+#include "machine.h"
 #include "options_engine.h"
 #include "report_failure.h"
 #include "runner/golden_feeding.h"
@@ -69,18 +70,18 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
   size_t longest = 0;
   for (const auto& golden : goldens) longest = std::max(longest, golden.ids.size());
   const auto step_tokens = static_cast<int64_t>(longest) + 64;
-  HEDDLE_ASSIGN_OR_RETURN(const auto pass,
-                          runner::ForwardPass::create({.model_dir = options.model_dir,
-                                                       .dtype = dtype,
-                                                       .kv_dtype = kv_dtype,
-                                                       .exact = options.exact,
-                                                       .rounding = rounding,
-                                                       .num_threads = options.threads,
-                                                       .max_step_tokens = step_tokens,
-                                                       .max_logit_rows = step_tokens,
-                                                       .collect_hidden_states = true,
-                                                       .head_alone = true,
-                                                       .on_load_progress = load_progress_bar()}));
+  HEDDLE_ASSIGN_OR_RETURN(
+      const auto pass, runner::ForwardPass::create({.model_dir = options.model_dir,
+                                                    .dtype = dtype,
+                                                    .kv_dtype = kv_dtype,
+                                                    .exact = options.exact,
+                                                    .rounding = rounding,
+                                                    .num_threads = usable_threads(options.threads),
+                                                    .max_step_tokens = step_tokens,
+                                                    .max_logit_rows = step_tokens,
+                                                    .collect_hidden_states = true,
+                                                    .head_alone = true,
+                                                    .on_load_progress = load_progress_bar()}));
   std::vector<Row> rows;
   for (const auto& golden : goldens) {
     std::vector<float> first_logits;
@@ -188,8 +189,10 @@ std::function<int()> declare_verify(Options& options) {
                 "Quantise at load: none, fp8, int8, int4; measures what that changes");
   options.flag("--exact", &settings->exact,
                "Exact mode: all ways of feeding must give the same bits");
-  options.value("--threads", &settings->threads, "Compute threads; 0: physical cores");
-  options.value("--tolerance", &settings->tolerance, "Largest relative error of a row");
+  options.value("--threads", &settings->threads, ranges::kThreads,
+                "Compute threads; 0: physical cores");
+  options.value("--tolerance", &settings->tolerance, ranges::kPositive,
+                "Largest relative error of a row");
   options.flag("--json", &settings->json, "Print the report as JSON");
   return [settings] { return verify(*settings); };
 }

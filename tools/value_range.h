@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers an option may have: a table of kinds for the whole program, and the one way in which
+// a number is read from the command line. Nothing wraps, clamps or is cut off.
+//
+//   options.value("--threads", &threads, ranges::kThreads, "Compute threads; 0: physical cores");
+//
+// Threading: values and free functions.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string_view>
+
+#include <heddle/status.h>
+
+namespace heddle::tools {
+
+// Both ends belong to it unless it says otherwise. What the type of the value cannot hold is never
+// in range, nor are nan and the infinities.
+struct ValueRange {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool low_excluded = false;
+  std::optional<double> also;  // a value apart from the range, with a meaning of its own
+};
+
+namespace ranges {
+
+inline constexpr double kYear = 365.0 * 24 * 3600;
+
+inline constexpr ValueRange kAny = {};
+inline constexpr ValueRange kThreads = {.low = 0, .high = 1024};  // 0: the program chooses
+inline constexpr ValueRange kWorkers = {.low = 1, .high = 256};   // threads that serve requests
+inline constexpr ValueRange kSeconds = {.low = 0, .high = kYear};
+inline constexpr ValueRange kSecondsOrUnlimited = {.low = 0, .high = kYear, .also = -1};
+inline constexpr ValueRange kPeriodSeconds = {.low = 1, .high = kYear, .also = 0};  // 0: never
+inline constexpr ValueRange kMeasureSeconds = {.low = 0, .high = 3600, .low_excluded = true};
+inline constexpr ValueRange kBytes = {.low = 1, .high = 1e12};
+inline constexpr ValueRange kCount = {.low = 1};
+inline constexpr ValueRange kCountOrNone = {.low = 0};  // 0: no limit, or the program chooses
+inline constexpr ValueRange kRepeats = {.low = 1, .high = 1000};
+inline constexpr ValueRange kBatch = {.low = 1, .high = 4096};        // sequences of one step
+inline constexpr ValueRange kStepTokens = {.low = 1, .high = 65536};  // tokens of one step
+inline constexpr ValueRange kContext = {.low = 1, .high = 1e8};       // tokens of one sequence
+inline constexpr ValueRange kShare = {.low = 0, .high = 1, .low_excluded = true};
+inline constexpr ValueRange kProbability = {.low = 0, .high = 1};
+inline constexpr ValueRange kNotNegative = {.low = 0};
+inline constexpr ValueRange kPositive = {.low = 0, .low_excluded = true};
+inline constexpr ValueRange kPenalty = {.low = -2, .high = 2};
+inline constexpr ValueRange kRepetitionPenalty = {.low = 0, .high = 2, .low_excluded = true};
+inline constexpr ValueRange kTopK = {.low = 1, .also = -1};  // -1: all
+
+}  // namespace ranges
+
+// Reads the whole of `text`, in decimal. Number: int32_t, int64_t, uint16_t, uint64_t, float or
+// double. Error: kInvalidArgument, with the text and what it may be:
+//   "70000 is not a whole number from 0 to 65535"
+template <typename Number>
+Result<Number> parse_number(std::string_view text, const ValueRange& range);
+
+}  // namespace heddle::tools
