@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle bench: how fast the whole model (offline) and single ops are, beside what the machine
 // allows. What the prefix cache saves is in bench_cache.cpp.
-#include <charconv>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "bench_report.h"
 #include "load_progress.h"
 #include "machine.h"
+#include "models/registry.h"
 #include "ops/benchmark/all_benchmarks.h"
 #include "ops/simd/target_name.h"
 #include "options_engine.h"
@@ -25,8 +25,6 @@ namespace heddle::tools {
 namespace {
 
 using nlohmann::ordered_json;
-
-constexpr int64_t kMaxCount = 1'000'000;
 
 ordered_json machine_json(const device::ThreadPool& pool, const ops::Roofline& roofline) {
   return {{"cpu", cpu_model()},
@@ -44,19 +42,15 @@ std::string roofline_line(const ops::Roofline& roofline) {
       roofline.num_threads, roofline.read_gb_per_s, roofline.float_gflops, roofline.bf16_gflops);
 }
 
-// "512,4096" as numbers. Error: kInvalidArgument for anything that is not a list of positive
-// numbers.
-Result<std::vector<int64_t>> parse_counts(const char* option, std::string_view text) {
+// "512,4096" as numbers. Error: kInvalidArgument for anything that is not a list of them.
+Result<std::vector<int64_t>> parse_counts(const char* option, std::string_view text,
+                                          const ValueRange& range) {
   std::vector<int64_t> counts;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
-    int64_t count = 0;
-    const auto [stop, error] = std::from_chars(text.data() + begin, text.data() + end, count);
-    if (error != std::errc() || stop != text.data() + end || count < 1 || count > kMaxCount) {
-      return invalid_argument(fmt::format(
-          "{} \"{}\" is not a list of numbers from 1 to {}, like 1,4,16", option, text, kMaxCount));
-    }
-    counts.push_back(count);
+    const auto count = parse_number<int64_t>(text.substr(begin, end - begin), range);
+    if (!count.ok()) return count.status().with_context(fmt::format("{} {}", option, text));
+    counts.push_back(*count);
     begin = end + 1;
   }
   return counts;
@@ -78,21 +72,16 @@ struct OfflineCommand {
 };
 
 Status run_offline(OfflineCommand& command) {
-  const OfflineOptions& options = command.options;
-  if (options.chunk_tokens < 1 || options.decode_context < 1 || options.decode_steps < 1 ||
-      options.repeats < 1 || command.threads < 0) {
-    return invalid_argument(
-        "--chunk, --context, --steps and --repeats must be at least 1, --threads at least 0");
-  }
+  HEDDLE_RETURN_IF_ERROR(check_bench_output(command.output));
   command.options.prefill_tokens.clear();
   command.options.decode_batches.clear();
   if (!command.prefill.empty()) {
     HEDDLE_ASSIGN_OR_RETURN(command.options.prefill_tokens,
-                            parse_counts("--prefill", command.prefill));
+                            parse_counts("--prefill", command.prefill, ranges::kContext));
   }
   if (!command.decode_batch.empty()) {
     HEDDLE_ASSIGN_OR_RETURN(command.options.decode_batches,
-                            parse_counts("--decode-batch", command.decode_batch));
+                            parse_counts("--decode-batch", command.decode_batch, ranges::kBatch));
   }
   std::optional<DType> dtype;
   if (command.dtype != "auto") {
@@ -106,7 +95,11 @@ Status run_offline(OfflineCommand& command) {
   if (command.quantization != "none") {
     HEDDLE_ASSIGN_OR_RETURN(rounding, checkpoint::parse_rounding(command.quantization));
     rounding->include_lm_head = command.quantize_lm_head;
+  } else if (command.quantize_lm_head) {
+    return invalid_argument("--quantize-lm-head needs --quantization; name one or leave it out");
   }
+  HEDDLE_ASSIGN_OR_RETURN(const auto config, models::load_config(command.model_dir));
+  HEDDLE_RETURN_IF_ERROR(check_offline(command.options, config.max_position_embeddings));
   HEDDLE_ASSIGN_OR_RETURN(
       const auto pass,
       runner::ForwardPass::create({.model_dir = command.model_dir,
@@ -115,7 +108,7 @@ Status run_offline(OfflineCommand& command) {
                                    .kv_dtype = kv_dtype,
                                    .exact = command.exact,
                                    .rounding = rounding,
-                                   .num_threads = command.threads,
+                                   .num_threads = usable_threads(command.threads),
                                    .max_step_tokens = std::max(command.options.chunk_tokens, rows),
                                    .max_logit_rows = rows,
                                    .on_load_progress = load_progress_bar()}));
@@ -164,7 +157,8 @@ struct OpsCommand {
 };
 
 Status run_ops(const OpsCommand& command) {
-  device::ThreadPool pool(command.threads);
+  HEDDLE_RETURN_IF_ERROR(check_bench_output(command.output));
+  device::ThreadPool pool(usable_threads(command.threads));
   ops::CpuContext context(pool);
   const ops::Roofline roofline = ops::measure_roofline(context);
   ordered_json json = {{"benchmark", "ops"},
@@ -226,16 +220,20 @@ std::function<int()> declare_offline(Options& options) {
   options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");
   options.value("--kv-cache-dtype", &settings->kv_cache_dtype, kKvCacheDtypeHelp);
   options.flag("--exact", &settings->exact, "Measure exact mode");
-  options.value("--threads", &settings->threads, "Compute threads; 0: physical cores");
+  options.value("--threads", &settings->threads, ranges::kThreads,
+                "Compute threads; 0: physical cores");
   options.value("--prefill", &settings->prefill,
                 "Prompt lengths, separated by commas; empty: none");
   options.value("--decode-batch", &settings->decode_batch,
                 "Numbers of sequences that decode together, separated by commas; empty: none");
-  options.value("--chunk", &settings->options.chunk_tokens, "Tokens of one prefill step");
-  options.value("--context", &settings->options.decode_context,
+  options.value("--chunk", &settings->options.chunk_tokens, ranges::kStepTokens,
+                "Tokens of one prefill step");
+  options.value("--context", &settings->options.decode_context, ranges::kContext,
                 "Tokens before the first decode step");
-  options.value("--steps", &settings->options.decode_steps, "Decode steps of one repeat");
-  options.value("--repeats", &settings->options.repeats, "Repeats; medians count");
+  options.value("--steps", &settings->options.decode_steps, ranges::kContext,
+                "Decode steps of one repeat");
+  options.value("--repeats", &settings->options.repeats, ranges::kRepeats,
+                "Repeats; medians count");
   declare_bench_output(options, settings->output);
   return [settings] { return exit_code(run_offline(*settings)); };
 }
@@ -250,8 +248,9 @@ std::function<int()> declare_ops(Options& options) {
       "arithmetic,\n"
       "both measured first with the same threads.");
   options.positional("FILTER", &settings->filter, "Only families whose name contains this", false);
-  options.value("--threads", &settings->threads, "Compute threads; 0: physical cores");
-  options.value("--seconds", &settings->seconds, "Least time per shape");
+  options.value("--threads", &settings->threads, ranges::kThreads,
+                "Compute threads; 0: physical cores");
+  options.value("--seconds", &settings->seconds, ranges::kMeasureSeconds, "Least time per shape");
   declare_bench_output(options, settings->output);
   return [settings] { return exit_code(run_ops(*settings)); };
 }

@@ -192,17 +192,11 @@ Result<std::vector<Workload>> make_workloads(const CacheCommand& command,
 }
 
 Status check(const CacheCommand& command) {
-  const WorkloadShape& shape = command.shape;
-  if (shape.prefix_tokens < 1 || shape.question_tokens < 1 || shape.output_tokens < 1 ||
-      shape.groups < 1 || shape.questions < 1 || command.concurrency < 1 || command.runs < 1) {
+  if (!command.model.engine.cache.enabled) {
     return invalid_argument(
-        "--prefix-tokens, --question-tokens, --output-tokens, --groups, --questions, --concurrency "
-        "and --runs must be at least 1");
+        "every pattern runs with the prefix cache and without it; leave --no-prefix-cache out");
   }
-  if (!(command.trace.scale > 0 && command.trace.scale <= 1) || command.trace.limit < 0) {
-    return invalid_argument("--scale must be above 0 and at most 1, --limit at least 0");
-  }
-  return {};
+  return check_bench_output(command.output);
 }
 
 Status run_cache(CacheCommand& command) {
@@ -311,17 +305,20 @@ std::function<int()> declare_cache(Options& options) {
   options.heading("Workload");
   options.value("--patterns", &settings->patterns,
                 "Of shared, chats, forks, unique, repeats, probes, separated by commas");
-  options.value("--prefix-tokens", &shape.prefix_tokens,
+  options.value("--prefix-tokens", &shape.prefix_tokens, ranges::kContext,
                 "Of a system prompt; documents have twice, unique prompts half of it");
-  options.value("--question-tokens", &shape.question_tokens, "What a request adds of its own");
-  options.value("--output-tokens", &shape.output_tokens, "Of every answer");
-  options.value("--groups", &shape.groups, "Different prefixes, chats, documents");
-  options.value("--questions", &shape.questions, "Requests of each; turns of a chat");
+  options.value("--question-tokens", &shape.question_tokens, ranges::kContext,
+                "What a request adds of its own");
+  options.value("--output-tokens", &shape.output_tokens, ranges::kContext, "Of every answer");
+  options.value("--groups", &shape.groups, ranges::kBatch, "Different prefixes, chats, documents");
+  options.value("--questions", &shape.questions, ranges::kBatch,
+                "Requests of each; turns of a chat");
   options.value("--trace", &settings->trace.file, "A Mooncake trace (.jsonl) to replay as well");
-  options.value("--scale", &settings->trace.scale, "Of the trace's lengths");
-  options.value("--limit", &settings->trace.limit, "Requests of the trace; 0: all");
-  options.value("--concurrency", &settings->concurrency, "Requests at a time");
-  options.value("--runs", &settings->runs, "Of every pattern");
+  options.value("--scale", &settings->trace.scale, ranges::kShare, "Of the trace's lengths");
+  options.value("--limit", &settings->trace.limit, ranges::kCountOrNone,
+                "Requests of the trace; 0: all");
+  options.value("--concurrency", &settings->concurrency, ranges::kBatch, "Requests at a time");
+  options.value("--runs", &settings->runs, ranges::kRepeats, "Of every pattern");
   options.heading("Report");
   declare_bench_output(options, settings->output);
   return [settings] {

@@ -96,15 +96,26 @@ Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions&
 
 }  // namespace
 
+Status check_offline(const OfflineOptions& options, int64_t context_length) {
+  for (const int64_t count : options.prefill_tokens) {
+    if (count <= context_length) continue;
+    return invalid_argument(
+        fmt::format("--prefill {}: the model's context is {} tokens", count, context_length));
+  }
+  if (options.decode_batches.empty()) return ok_status();
+  const int64_t decoded = options.decode_steps * options.repeats + 1;
+  if (options.decode_context + decoded <= context_length) return ok_status();
+  return invalid_argument(fmt::format(
+      "--context {} and --steps {} for --repeats {} need {} tokens; the model's context is {}",
+      options.decode_context, options.decode_steps, options.repeats,
+      options.decode_context + decoded, context_length));
+}
+
 Result<OfflineReport> bench_offline(runner::ForwardPass& pass, const OfflineOptions& options) {
   OfflineReport report;
   ops::CpuContext context(pass.device().pool());
   report.roofline = ops::measure_roofline(context);
   for (const int64_t count : options.prefill_tokens) {
-    if (count > pass.config().max_position_embeddings) {
-      return invalid_argument(fmt::format("a prefill of {} tokens; the model's context is {}",
-                                          count, pass.config().max_position_embeddings));
-    }
     HEDDLE_ASSIGN_OR_RETURN(OfflineRow row, bench_prefill(pass, options, count));
     report.rows.push_back(std::move(row));
   }

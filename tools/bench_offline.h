@@ -35,7 +35,10 @@ struct OfflineReport {
   std::vector<OfflineRow> rows;
 };
 
-// Error: what the model cannot do, for example a context that is too short.
+// Whether every sequence fits into the model's context. Error: kInvalidArgument, naming the option.
+Status check_offline(const OfflineOptions& options, int64_t context_length);
+
+// The options were checked. Error: what the model cannot do.
 Result<OfflineReport> bench_offline(runner::ForwardPass& pass, const OfflineOptions& options);
 
 }  // namespace heddle::tools

@@ -6,11 +6,17 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "output_file.h"
+
 namespace heddle::tools {
 
 void declare_bench_output(Options& options, BenchOutput& output) {
   options.flag("--json", &output.json, "Print the report as JSON");
   options.value("--output", &output.file, "Also write the JSON report to a file");
+}
+
+Status check_bench_output(const BenchOutput& output) {
+  return output.file.empty() ? ok_status() : check_output_file(output.file, ExistingFile::kReplace);
 }
 
 Status emit(const BenchOutput& output, const nlohmann::ordered_json& report,

@@ -19,6 +19,9 @@ struct BenchOutput {
 
 void declare_bench_output(Options& options, BenchOutput& output);
 
+// Before hours of measuring. Error: the file cannot be written.
+Status check_bench_output(const BenchOutput& output);
+
 // Prints the table or the JSON, and writes the JSON file if one is wanted.
 Status emit(const BenchOutput& output, const nlohmann::ordered_json& report,
             const std::string& text);

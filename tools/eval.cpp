@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle eval: accuracy on question sets, and agreement with recorded outputs.
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,6 +33,8 @@ struct EvalOptions {
   std::vector<std::string> sets;
   EvaluationOptions evaluation;
   Gsm8kOptions gsm8k;
+  std::optional<int64_t> shots;
+  std::optional<int64_t> num_questions;
   bool json = false;
 };
 
@@ -57,13 +61,29 @@ Result<SetReport> evaluate_set(const std::string& set, Engine& engine,
   return report;
 }
 
-Result<std::vector<SetReport>> evaluate_sets(EvalOptions& options) {
-  const int64_t max_tokens = options.evaluation.sampling.max_tokens.value_or(kDefaultAnswerTokens);
-  if (options.evaluation.ask.parallel < 1 || max_tokens < 1) {
-    return invalid_argument(fmt::format("--parallel {} and --max-new-tokens {} must be at least 1",
-                                        options.evaluation.ask.parallel, max_tokens));
+// Before a model is loaded.
+Status check_sets(const EvalOptions& options) {
+  std::vector<std::string> files = options.sets;
+  if (!options.gsm8k.shots_file.empty()) files.push_back(options.gsm8k.shots_file);
+  for (const std::string& file : files) {
+    std::error_code ignored;
+    if (std::ifstream(file).good() && !std::filesystem::is_directory(file, ignored)) continue;
+    return not_found(fmt::format("cannot read the question set {}; name a .jsonl file", file));
   }
+  const bool any_gsm8k = std::ranges::any_of(options.sets, is_gsm8k);
+  const bool asks_gsm8k = options.shots || options.num_questions || options.gsm8k.chat ||
+                          !options.gsm8k.shots_file.empty();
+  if (any_gsm8k || !asks_gsm8k) return ok_status();
+  return invalid_argument(
+      "--shots, --shots-file, --num-questions and --chat are for GSM8K, and no set is one; leave "
+      "them out");
+}
+
+Result<std::vector<SetReport>> evaluate_sets(EvalOptions& options) {
   HEDDLE_RETURN_IF_ERROR(apply(options.model));
+  HEDDLE_RETURN_IF_ERROR(check_sets(options));
+  options.gsm8k.shots = options.shots.value_or(options.gsm8k.shots);
+  options.gsm8k.num_questions = options.num_questions.value_or(options.gsm8k.num_questions);
   HEDDLE_ASSIGN_OR_RETURN(const auto engine, Engine::create(options.model.engine));
   HEDDLE_ASSIGN_OR_RETURN(const auto codec, server::make_model_codec(options.model.engine.model_dir,
                                                                      *engine->tokenizer(),
@@ -190,13 +210,16 @@ std::function<int()> declare_eval(Options& options) {
   declare_engine_options(options, settings->model, ModelArgument::kRequired);
   options.heading("Evaluation");
   options.positional("SET", &settings->sets, "Question sets (.jsonl)");
-  options.value("--parallel", &settings->evaluation.ask.parallel, "Questions in flight");
+  options.value("--parallel", &settings->evaluation.ask.parallel, ranges::kBatch,
+                "Questions in flight");
   options.flag("--json", &settings->json, "Print the report as JSON");
   options.heading("GSM8K");
-  options.value("--shots", &settings->gsm8k.shots, "Worked examples before every question");
+  options.value("--shots", &settings->shots, ranges::kCountOrNone,
+                "Worked examples before every question (default 5)");
   options.value("--shots-file", &settings->gsm8k.shots_file,
                 "Where they come from (default: the set itself)");
-  options.value("--num-questions", &settings->gsm8k.num_questions, "Ask this many, at most");
+  options.value("--num-questions", &settings->num_questions, ranges::kCount,
+                "Ask this many, at most (default 200)");
   options.flag("--chat", &settings->gsm8k.chat,
                "The prompt is a user's message: apply the chat template");
   settings->evaluation.sampling.temperature = 0.0f;
