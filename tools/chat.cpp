@@ -68,7 +68,7 @@ class Conversation {
         continue;
       }
       const Status status = answer(line);
-      exit_code = status.ok() ? 0 : kExitFailure;
+      if (!status.ok()) exit_code = kExitFailure;
       if (!status.ok()) fmt::print(stderr, "error: {}\n", status.message());
     }
     interrupts().set_handler(nullptr);

@@ -117,10 +117,8 @@ Result<int> generate_one(const GenerateSettings& settings, Engine& engine,
   return last.finish->reason == FinishReason::kAbort && !reader_left ? kExitInterrupted : 0;
 }
 
-bool is_batch(const std::string& prompt) {
-  std::error_code ignored;
-  return prompt.ends_with(".jsonl") && std::filesystem::is_regular_file(prompt, ignored);
-}
+// A name that is mistyped is no prompt.
+bool is_batch(const std::string& prompt) { return prompt.ends_with(".jsonl"); }
 
 Result<int> generate(GenerateSettings& settings) {
   HEDDLE_RETURN_IF_ERROR(apply(settings.model));
@@ -130,6 +128,13 @@ Result<int> generate(GenerateSettings& settings) {
   }
   if (batch && settings.json && settings.output.empty()) {
     return invalid_argument("--json of a batch needs --output for the answers themselves");
+  }
+  Batch lines;
+  if (batch) {
+    HEDDLE_ASSIGN_OR_RETURN(lines, read_batch({.input = settings.prompt,
+                                               .output = settings.output,
+                                               .json_report = settings.json,
+                                               .sampling = settings.sampling}));
   }
   if (settings.prompt == "-") {
     settings.prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
@@ -143,11 +148,7 @@ Result<int> generate(GenerateSettings& settings) {
   const auto to_tokens = [&](const std::string& prompt) {
     return prompt_tokens(settings, *codec, prompt);
   };
-  return generate_batch({.input = settings.prompt,
-                         .output = settings.output,
-                         .json_report = settings.json,
-                         .sampling = settings.sampling},
-                        *engine, *codec, to_tokens);
+  return generate_batch(lines, *engine, *codec, to_tokens);
 }
 
 std::function<int()> declare_generate(Options& options) {
@@ -158,18 +159,20 @@ std::function<int()> declare_generate(Options& options) {
       "heddle generate models/heddle-tiny --chat \"What is 3 + 4?\" --temperature 0\n"
       "cat letter.txt | heddle generate models/heddle-tiny -\n"
       "heddle generate models/heddle-tiny prompts.jsonl --output answers.jsonl\n"
-      "  where each line is {\"prompt\": \"...\"} or {\"messages\": [...]}");
+      "  where each line is {\"prompt\": \"...\"} or {\"messages\": [...]}, with \"custom_id\",\n"
+      "  \"max_tokens\", \"temperature\" and the other sampling fields of a request if you like");
   declare_engine_options(options, settings->model, ModelArgument::kRequired);
   options.positional("PROMPT", &settings->prompt,
-                     "The text to go on from; -: standard input; a .jsonl file: a batch");
+                     "The text to go on from; -: standard input; NAME.jsonl: a batch");
   options.heading("Prompt");
   options.flag("--chat", &settings->chat,
                "The prompt is a user's message: apply the chat template");
   options.value("--system", &settings->system, "With --chat: the system message");
+  options.needs("--system", "--chat");
   declare_sampling_options(options, settings->sampling);
   options.heading("Output");
   options.value("-o,--output", &settings->output,
-                "File for a batch's answers, in the prompts' order");
+                "File for a batch's answers, in the prompts' order; it must not exist");
   options.flag("--json", &settings->json, "Print a report as JSON instead of streaming");
   return [settings] {
     const Result<int> result = generate(*settings);

@@ -13,8 +13,8 @@
 #include <nlohmann/json.hpp>
 
 #include "event_queue.h"
+#include "output_file.h"
 #include "server/answer_fields.h"
-#include "server/chat_messages.h"
 #include "server/json_text.h"
 #include "terminal.h"
 
@@ -22,32 +22,9 @@ namespace heddle::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using ToTokens = std::function<Result<std::vector<TokenId>>(const std::string&)>;
 
 constexpr size_t kMaxInFlight = 256;  // more than an engine runs at once, so that none waits for us
 constexpr int kExitInterrupted = 130;
-
-Result<std::vector<TokenId>> tokens_of_line(const std::string& line, const server::TextCodec& codec,
-                                            const ToTokens& to_tokens) {
-  Json object;
-  if (const auto error = server::parse_json_object(line, object, "The line")) {
-    return invalid_argument(error->message);
-  }
-  if (object.contains("messages")) {
-    Json messages;
-    if (const auto error = server::normalise_messages(object["messages"], messages)) {
-      return invalid_argument(error->message);
-    }
-    const Json tools = object.contains("tools") ? object["tools"] : Json(nullptr);
-    HEDDLE_ASSIGN_OR_RETURN(const std::string text,
-                            codec.render_chat(messages, tools, true, Json::object()));
-    return codec.encode(text, /*add_special_tokens=*/false);
-  }
-  if (!object.contains("prompt") || !object["prompt"].is_string()) {
-    return invalid_argument("the line has neither a \"prompt\" text nor \"messages\"");
-  }
-  return to_tokens(object["prompt"].get<std::string>());
-}
 
 struct Totals {
   int64_t requests = 0;
@@ -57,15 +34,15 @@ struct Totals {
   int64_t output_tokens = 0;
 };
 
-class Batch {
+class BatchRun {
  public:
-  Batch(const BatchSettings& settings, Engine& engine, const server::TextCodec& codec,
-        const ToTokens& to_tokens, std::vector<std::string> lines, std::ostream* file)
-      : settings_(settings),
+  BatchRun(const Batch& batch, Engine& engine, const server::TextCodec& codec,
+           const ToTokens& to_tokens, std::ostream* file)
+      : settings_(batch.settings),
+        lines_(batch.lines),
         engine_(engine),
         codec_(codec),
         to_tokens_(to_tokens),
-        lines_(std::move(lines)),
         file_(file),
         progress_(static_cast<int64_t>(lines_.size())) {}
 
@@ -108,16 +85,19 @@ class Batch {
     const Status status = try_submit(index);
     if (status.ok()) return;
     running_.erase(index);
-    finish(index, {{"index", index}, {"error", status.message()}}, /*failed=*/true);
+    finish(index, {{"error", status.message()}}, /*failed=*/true);
   }
 
   Status try_submit(size_t index) {
-    HEDDLE_ASSIGN_OR_RETURN(auto tokens, tokens_of_line(lines_[index], codec_, to_tokens_));
-    if (tokens.empty()) return invalid_argument("the prompt is empty");
-    HEDDLE_ASSIGN_OR_RETURN(Request request, make_request(settings_.sampling, engine_.model_info(),
-                                                          std::move(tokens), kDefaultOutputTokens));
+    Json line;
+    if (const auto error = server::parse_json_object(lines_[index].text, line, "The line")) {
+      return invalid_argument(error->message);
+    }
+    if (line.contains("custom_id")) custom_ids_[index] = line["custom_id"];
+    HEDDLE_ASSIGN_OR_RETURN(
+        Request request,
+        request_of_line(line, settings_.sampling, engine_.model_info(), codec_, to_tokens_));
     request.id = request_id(index);
-    request.role_boundaries = codec_.role_boundaries(request.prompt);
     running_[index];
     return engine_.submit(std::move(request),
                           [this, index](const RequestEvent& event) { events_.push(index, event); });
@@ -135,12 +115,11 @@ class Batch {
     totals_.cached_tokens += event.cached_tokens;
     totals_.output_tokens += event.completion_tokens;
     if (event.finish->reason == FinishReason::kError) {
-      finish(index, {{"index", index}, {"error", event.finish->error.message()}}, /*failed=*/true);
+      finish(index, {{"error", event.finish->error.message()}}, /*failed=*/true);
       return;
     }
     finish(index,
-           {{"index", index},
-            {"text", done.text},
+           {{"text", done.text},
             {"output_ids", done.tokens},
             {"finish_reason", server::finish_name(event.finish->reason)},
             {"matched_stop", server::matched_stop(*event.finish)},
@@ -151,10 +130,13 @@ class Batch {
            /*failed=*/false);
   }
 
-  void finish(size_t index, const Json& line, bool failed) {
+  void finish(size_t index, const Json& answer, bool failed) {
     ++num_done_;
     ++totals_.requests;
     totals_.failed += failed ? 1 : 0;
+    Json line = {{"index", lines_[index].index}};
+    if (auto id = custom_ids_.extract(index)) line["custom_id"] = std::move(id.mapped());
+    line.update(answer);
     waiting_[index] = server::dump_json(line) + "\n";
     for (auto first = waiting_.begin(); first != waiting_.end() && first->first == num_written_;
          first = waiting_.erase(first)) {
@@ -195,14 +177,15 @@ class Batch {
   }
 
   const BatchSettings& settings_;
+  const std::vector<BatchLine>& lines_;
   Engine& engine_;
   const server::TextCodec& codec_;
   const ToTokens& to_tokens_;
-  const std::vector<std::string> lines_;
   std::ostream* file_;
   ProgressBar progress_;
   EventQueue events_;
   std::map<size_t, Answer> running_;
+  std::map<size_t, Json> custom_ids_;      // of lines that have one and are not finished
   std::map<size_t, std::string> waiting_;  // lines whose predecessors are not written yet
   size_t num_done_ = 0;
   size_t num_written_ = 0;
@@ -213,29 +196,25 @@ class Batch {
   std::chrono::steady_clock::time_point started_at_ = std::chrono::steady_clock::now();
 };
 
-Result<std::vector<std::string>> read_lines(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return not_found(fmt::format("cannot read {}", path));
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
-    if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(std::move(line));
-  }
-  return lines;
-}
-
 }  // namespace
 
-Result<int> generate_batch(const BatchSettings& settings, Engine& engine,
-                           const server::TextCodec& codec, const ToTokens& to_tokens) {
-  HEDDLE_ASSIGN_OR_RETURN(auto lines, read_lines(settings.input));
-  std::ofstream file;
+Result<Batch> read_batch(const BatchSettings& settings) {
   if (!settings.output.empty()) {
-    file.open(settings.output, std::ios::trunc);
-    if (!file) return invalid_argument(fmt::format("cannot write to {}", settings.output));
+    HEDDLE_RETURN_IF_ERROR(check_output_file(settings.output, ExistingFile::kKeep));
   }
-  Batch batch(settings, engine, codec, to_tokens, std::move(lines),
-              settings.output.empty() ? nullptr : &file);
-  return batch.run();
+  HEDDLE_ASSIGN_OR_RETURN(auto lines, read_batch_lines(settings.input));
+  return Batch{.settings = settings, .lines = std::move(lines)};
+}
+
+Result<int> generate_batch(const Batch& batch, Engine& engine, const server::TextCodec& codec,
+                           const ToTokens& to_tokens) {
+  std::ofstream file;
+  const std::string& output = batch.settings.output;
+  if (!output.empty()) {
+    file.open(output, std::ios::trunc);
+    if (!file) return invalid_argument(fmt::format("cannot write to {}", output));
+  }
+  return BatchRun(batch, engine, codec, to_tokens, output.empty() ? nullptr : &file).run();
 }
 
 }  // namespace heddle::tools

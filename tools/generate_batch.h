@@ -4,21 +4,21 @@
 //   {"prompt": "..."}  or  {"messages": [...]}   ->   {"index": 0, "text": "...", "finish_reason":
 //   ...}
 //
-// A line that cannot be served has an "error" instead; the others are served all the same.
+// "index" is the line's place in its file, from 0; a "custom_id" comes back as it was (batch_line.h
+// has the other fields). A line that cannot be served has an "error" instead of a text; the others
+// are served all the same.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include <heddle/engine.h>
 
+#include "batch_line.h"
 #include "options_sampling.h"
 #include "server/text_codec.h"
 
 namespace heddle::tools {
-
-inline constexpr int64_t kDefaultOutputTokens = 256;
 
 struct BatchSettings {
   std::string input;
@@ -27,10 +27,17 @@ struct BatchSettings {
   SamplingSettings sampling;
 };
 
-// `to_tokens` turns a line's "prompt" into ids. Returns the exit code: 1 when a line failed, 130
-// when stopped half-way.
-Result<int> generate_batch(
-    const BatchSettings& settings, Engine& engine, const server::TextCodec& codec,
-    const std::function<Result<std::vector<TokenId>>(const std::string&)>& to_tokens);
+struct Batch {
+  BatchSettings settings;
+  std::vector<BatchLine> lines;
+};
+
+// Before a model is loaded: reads the input, and finds out whether the output can be written.
+// Error: kNotFound; kInvalidArgument when the output exists, which may be the input.
+Result<Batch> read_batch(const BatchSettings& settings);
+
+// Returns the exit code: 1 when a line failed, 130 when stopped half-way.
+Result<int> generate_batch(const Batch& batch, Engine& engine, const server::TextCodec& codec,
+                           const ToTokens& to_tokens);
 
 }  // namespace heddle::tools

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A line of a batch: an object with "prompt" or "messages" (and "tools", "chat_template_kwargs"),
+// and the sampling fields of a request to the server, "max_tokens" for one. What a line leaves open
+// comes from the command line, then from the model.
+//
+// Threading: values and free functions.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <heddle/engine.h>
+
+#include "options_sampling.h"
+#include "server/text_codec.h"
+
+namespace heddle::tools {
+
+inline constexpr int64_t kDefaultOutputTokens = 256;
+
+struct BatchLine {
+  int64_t index = 0;  // in its file, from 0; blank lines count
+  std::string text;
+};
+
+// The lines that are not blank. Error: kNotFound when the file cannot be read.
+Result<std::vector<BatchLine>> read_batch_lines(const std::string& path);
+
+// Turns a "prompt" into ids.
+using ToTokens = std::function<Result<std::vector<TokenId>>(const std::string&)>;
+
+// The request has no id yet. Error: kInvalidArgument, naming the field.
+Result<Request> request_of_line(const nlohmann::ordered_json& line,
+                                const SamplingSettings& settings, const ModelInfo& model,
+                                const server::TextCodec& codec, const ToTokens& to_tokens);
+
+}  // namespace heddle::tools
