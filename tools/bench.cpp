@@ -128,18 +128,20 @@ Status run_offline(OfflineCommand& command) {
                        {"decode_context", command.options.decode_context},
                        {"machine", machine_json(pass->device().pool(), report.roofline)},
                        {"rows", ordered_json::array()}};
-  Table table({"what", "ms", "tok/s", "GB/s", "of bandwidth"});
+  Table table({"what", "ms", "tok/s", "GB/s", "memory", "of memory"});
   for (const OfflineRow& row : report.rows) {
-    const bool bounded = row.bandwidth_share.has_value();
+    const auto& traffic = row.traffic;
     table.add({row.what, fmt::format("{:.2f}", row.seconds * 1e3),
                fmt::format("{:.1f}", row.tokens_per_second),
-               bounded ? fmt::format("{:.1f}", *row.gigabytes_per_second) : "",
-               bounded ? fmt::format("{:.0f} %", *row.bandwidth_share * 100) : ""});
+               traffic ? fmt::format("{:.1f}", traffic->gigabytes_per_second) : "",
+               traffic ? fmt::format("{:.1f}", traffic->read_gb_per_s) : "",
+               traffic ? fmt::format("{:.0f} %", traffic->bandwidth_share * 100) : ""});
     ordered_json item = {
         {"what", row.what}, {"seconds", row.seconds}, {"tokens_per_second", row.tokens_per_second}};
-    if (bounded) {
-      item["gigabytes_per_second"] = *row.gigabytes_per_second;
-      item["bandwidth_share"] = *row.bandwidth_share;
+    if (traffic) {
+      item["gigabytes_per_second"] = traffic->gigabytes_per_second;
+      item["read_gb_per_s"] = traffic->read_gb_per_s;
+      item["bandwidth_share"] = traffic->bandwidth_share;
     }
     json["rows"].push_back(item);
   }
@@ -207,8 +209,9 @@ std::function<int()> declare_offline(Options& options) {
       "heddle bench offline MODEL_DIR --prefill 512 --decode-batch 1 --output report.json\n"
       "\n"
       "A decode row's GB/s are the bytes a step must move at least (every weight once, the chosen\n"
-      "experts, KV and states) over its median time; the share is of the read bandwidth measured "
-      "first.");
+      "experts, KV and states) over its median time; \"memory\" is what reading memory reached, at "
+      "the\n"
+      "median of reads between the steps.");
   options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json");
   options.choice("--quantization", &settings->quantization,
                  {"none", "fp8", "int8", "int4", "int4-g64", "int4-g32"},

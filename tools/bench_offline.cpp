@@ -62,7 +62,7 @@ Result<OfflineRow> bench_prefill(runner::ForwardPass& pass, const OfflineOptions
 }
 
 Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions& options,
-                                int64_t batch, double read_gb_per_s) {
+                                int64_t batch, ops::ReadProbe& probe) {
   const int64_t num_steps = options.decode_steps * options.repeats;
   HEDDLE_ASSIGN_OR_RETURN(
       Session session,
@@ -76,8 +76,13 @@ Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions&
   std::vector<TokenId> ids(static_cast<size_t>(batch));
   std::vector<Session::Feed> feeds;
   for (int64_t b = 0; b < batch; ++b) feeds.push_back({b, {&ids[static_cast<size_t>(b)], 1}});
+  // Steps and probes take turns, so that both meet the same moments of a shared machine; a few
+  // steps each turn, because a probe empties the caches, which would slow down small models.
+  constexpr int64_t kStepsPerProbe = 8;
   std::vector<double> seconds;
+  std::vector<double> read_gb_per_s;
   for (int64_t step = 0; step <= num_steps; ++step) {
+    if (step % kStepsPerProbe == 0) read_gb_per_s.push_back(probe.gb_per_s());
     for (int64_t b = 0; b < batch; ++b) {
       ids[static_cast<size_t>(b)] = spread_ids(1, vocab_size, step * 17 + b * 1009)[0];
     }
@@ -89,8 +94,11 @@ Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions&
   row.tokens_per_second = static_cast<double>(batch) / row.seconds;
   const double bytes =
       runner::decode_traffic(pass, batch, options.decode_context + num_steps / 2).total();
-  row.gigabytes_per_second = bytes / row.seconds / 1e9;
-  row.bandwidth_share = *row.gigabytes_per_second / read_gb_per_s;
+  const double gb_per_s = bytes / row.seconds / 1e9;
+  const double possible = median(std::move(read_gb_per_s));
+  row.traffic = {.gigabytes_per_second = gb_per_s,
+                 .read_gb_per_s = possible,
+                 .bandwidth_share = gb_per_s / possible};
   return row;
 }
 
@@ -119,9 +127,9 @@ Result<OfflineReport> bench_offline(runner::ForwardPass& pass, const OfflineOpti
     HEDDLE_ASSIGN_OR_RETURN(OfflineRow row, bench_prefill(pass, options, count));
     report.rows.push_back(std::move(row));
   }
+  ops::ReadProbe probe(context);
   for (const int64_t batch : options.decode_batches) {
-    HEDDLE_ASSIGN_OR_RETURN(OfflineRow row,
-                            bench_decode(pass, options, batch, report.roofline.read_gb_per_s));
+    HEDDLE_ASSIGN_OR_RETURN(OfflineRow row, bench_decode(pass, options, batch, probe));
     report.rows.push_back(std::move(row));
   }
   return report;

@@ -26,8 +26,16 @@ struct OfflineRow {
   std::string what;    // "prefill 512", "decode batch 4"
   double seconds = 0;  // median of a whole prefill, or of a step
   double tokens_per_second = 0;
-  std::optional<double> gigabytes_per_second;  // decode: least bytes of a step over its time
-  std::optional<double> bandwidth_share;       // of the bandwidth measured in the same run
+
+  // Of decode: the least bytes of a step over its time, what reading memory reached between the
+  // steps (the median of both), and the first as a share of the second.
+  struct Traffic {
+    double gigabytes_per_second = 0;
+    double read_gb_per_s = 0;
+    double bandwidth_share = 0;
+  };
+
+  std::optional<Traffic> traffic;
 };
 
 struct OfflineReport {

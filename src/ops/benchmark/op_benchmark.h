@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/benchmark/cold_memory.h"
 #include "ops/context.h"
 
 namespace heddle::ops {
@@ -32,10 +33,26 @@ struct Measurement {
 // times).
 Measurement measure(const OpBenchmark& benchmark, double min_seconds = 0.2);
 
+// How fast memory is read at this moment, with the context's threads. On a machine that is shared
+// this changes from second to second: measure it beside what is compared with it.
+class ReadProbe {
+ public:
+  explicit ReadProbe(CpuContext& context) : context_(context), memory_(kBytes) {}
+
+  // Reads all of it once. Cost: 512 MiB, some 15 ms.
+  [[nodiscard]] double gb_per_s();
+
+ private:
+  static constexpr int64_t kBytes = int64_t{512} << 20;
+
+  CpuContext& context_;
+  ColdMemory memory_;
+};
+
 // What the machine can do with the context's threads.
 struct Roofline {
   int num_threads = 1;
-  double read_gb_per_s = 0;  // streaming 512 MiB
+  double read_gb_per_s = 0;  // the best of some ReadProbes
   double float_gflops = 0;   // fp32 multiply-adds in registers
   double bf16_gflops = 0;    // bf16 dot products in registers; 0 where the CPU has none
 
