@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/gemm/linear_benchmark.h"
 
+#include <functional>
 #include <memory>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "ops/benchmark/cold_memory.h"
 #include "ops/gemm/linear.h"
+#include "quant/round_to_nearest.h"
 
 namespace heddle::ops {
 
@@ -22,6 +26,73 @@ constexpr LinearShape kShapes[] = {{512, 512},   {1536, 512},   {1024, 2048},
                                    {6144, 1024}, {151936, 512}, {151936, 1024}};
 constexpr int64_t kColdBytes = int64_t{640} << 20;
 
+// A product of `x` [T, K] with whatever weight [N, K] `next_weight` gives.
+OpBenchmark linear_benchmark(CpuContext& context, int64_t T, const LinearShape& shape,
+                             std::string_view format, DType dtype, int64_t weight_bytes,
+                             std::function<TensorView()> next_weight) {
+  struct Data {
+    Tensor x, y;
+    std::vector<std::byte> workspace;
+  };
+
+  const auto [N, K] = shape;
+  const auto data = std::make_shared<Data>();
+  return {.name = "linear",
+          .shape = fmt::format("T {}, N {}, K {}, {}", T, N, K, format),
+          .bytes = static_cast<double>(weight_bytes + 4 * T * (N + K)),
+          .flops = 2.0 * static_cast<double>(T * N * K),
+          .run = [&context, data, T, N, K, dtype, next_weight = std::move(next_weight)] {
+            if (data->x.shape().rank() == 0) {  // on the first run, so that a list costs little
+              data->x = Tensor({T, K}, DType::kF32);
+              data->y = Tensor({T, N}, DType::kF32);
+              for (float& value : data->x.span<float>()) value = 0.5f;
+              data->workspace.resize(
+                  static_cast<size_t>(linear_workspace_bytes(T, K, N, dtype, context.exact)));
+            }
+            const Status status = linear(context, {.x = data->x.view(),
+                                                   .weight = next_weight(),
+                                                   .y = data->y.view(),
+                                                   .workspace = data->workspace});
+            HEDDLE_CHECK(status.ok());
+          }};
+}
+
+// Rows of `format` read from cold memory, other ones every time.
+std::function<TensorView()> packed_weights(const std::shared_ptr<ColdMemory>& cold, int64_t N,
+                                           const quant::RowFormat& format) {
+  const auto weight = std::make_shared<quant::PackedWeight>();
+  weight->parts.push_back(
+      {.num_rows = N, .packed = {.format = format, .num_rows = N, .may_round_x = true}});
+  return [cold, weight, N] {
+    quant::PackedRows& rows = weight->parts[0].packed;
+    const auto next = [&](int64_t row_bytes) {
+      return static_cast<std::byte*>(const_cast<void*>(cold->next(N * row_bytes)));
+    };
+    rows.codes = next(rows.format.code_bytes());
+    rows.scales = next(rows.format.scale_bytes());
+    if (rows.format.has_zeros) {
+      rows.zeros = reinterpret_cast<uint8_t*>(next(rows.format.num_groups()));
+    }
+    TensorView view(nullptr, DType::kPacked, {N, rows.format.K});
+    view.packed = weight.get();
+    return view;
+  };
+}
+
+struct PackedFormat {
+  std::string_view name;
+  quant::Scheme scheme;
+  int64_t group_size;
+};
+
+constexpr PackedFormat kPackedFormats[] = {{"int4", quant::Scheme::kInt4, 128},
+                                           {"int4-g32", quant::Scheme::kInt4, 32},
+                                           {"int8", quant::Scheme::kInt8, 0},
+                                           {"fp8", quant::Scheme::kFp8, 0},
+                                           {"fp8-block", quant::Scheme::kFp8Block, 0}};
+// An expert's second projection, an input projection and the head of a model with H = 1024.
+constexpr LinearShape kPackedShapes[] = {{8192, 256}, {6144, 1024}, {151936, 1024}};
+
 }  // namespace
 
 std::vector<OpBenchmark> linear_benchmarks(CpuContext& context) {
@@ -29,38 +100,23 @@ std::vector<OpBenchmark> linear_benchmarks(CpuContext& context) {
   std::vector<OpBenchmark> benchmarks;
   for (const DType dtype : {DType::kBf16, DType::kF16, DType::kF32}) {
     for (const LinearShape& shape : kShapes) {
-      const int64_t N = shape.N;
-      const int64_t K = shape.K;
       for (const int64_t T : {1, 4, 16, 64, 512}) {
-        if (N > 100'000 && T > 64) continue;  // a prefill wants the logits of a few rows only
-
-        struct Data {
-          Tensor x, y;
-          std::vector<std::byte> workspace;
-        };
-
-        const auto data = std::make_shared<Data>();
-        const auto bytes = static_cast<double>(bytes_of(dtype, N * K) + 4 * T * (N + K));
-        benchmarks.push_back(
-            {.name = "linear",
-             .shape = fmt::format("T {}, N {}, K {}, {}", T, N, K, to_string(dtype)),
-             .bytes = bytes,
-             .flops = 2.0 * static_cast<double>(T * N * K),
-             .run = [&context, cold, data, T, N, K, dtype] {
-               if (data->x.shape().rank() == 0) {  // on the first run, so that a list costs little
-                 data->x = Tensor({T, K}, DType::kF32);
-                 data->y = Tensor({T, N}, DType::kF32);
-                 for (float& value : data->x.span<float>()) value = 0.5f;
-                 data->workspace.resize(
-                     static_cast<size_t>(linear_workspace_bytes(T, K, N, dtype, context.exact)));
-               }
-               const TensorView weight(cold->next(bytes_of(dtype, N * K)), dtype, {N, K});
-               const Status status = linear(context, {.x = data->x.view(),
-                                                      .weight = weight,
-                                                      .y = data->y.view(),
-                                                      .workspace = data->workspace});
-               HEDDLE_CHECK(status.ok());
-             }});
+        if (shape.N > 100'000 && T > 64) continue;  // a prefill wants the logits of a few rows only
+        const int64_t bytes = bytes_of(dtype, shape.N * shape.K);
+        benchmarks.push_back(linear_benchmark(
+            context, T, shape, to_string(dtype), dtype, bytes, [cold, shape, dtype, bytes] {
+              return TensorView(cold->next(bytes), dtype, {shape.N, shape.K});
+            }));
+      }
+    }
+  }
+  for (const PackedFormat& packed : kPackedFormats) {
+    for (const LinearShape& shape : kPackedShapes) {
+      const quant::RowFormat format = quant::format_of(packed.scheme, shape.K, packed.group_size);
+      for (const int64_t T : {1, 4, 16}) {
+        benchmarks.push_back(linear_benchmark(context, T, shape, packed.name, DType::kPacked,
+                                              shape.N * format.row_bytes(),
+                                              packed_weights(cold, shape.N, format)));
       }
     }
   }
