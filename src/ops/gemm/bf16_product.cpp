@@ -16,6 +16,7 @@
 
 #include <immintrin.h>
 
+#include "ops/gemm/avx512_tile.h"
 #include "ops/gemm/panel_driver.h"
 #include "ops/gemm/panel_product.h"
 #include "ops/simd/unroll.h"
@@ -33,6 +34,52 @@ constexpr int kTileColumns = 4;
 
 HEDDLE_BF16_INLINE __m512 dot_pairs(__m512 sum, __m512i a, __m512i b) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(a), reinterpret_cast<__m512bh>(b));
+}
+
+// Few rows of x times kColumns rows of the weight, which are read one after the other, as they lie
+// in memory: several at a time would cost a quarter of what memory delivers. Sums as dot_tile().
+template <int kRows, int kColumns>
+HEDDLE_BF16_TARGET void stream_tile(const Product& p, int64_t row, int64_t column) {
+  const uint16_t* x[kRows];
+  __m512 totals[kRows][kColumns];
+  HEDDLE_UNROLL
+  for (int r = 0; r < kRows; ++r) x[r] = p.x_bf16 + p.x_row(row + r) * p.x_bf16_stride;
+  for (int c = 0; c < kColumns; ++c) {
+    const uint16_t* const w =
+        static_cast<const uint16_t*>(p.weight) + (column + c) * p.weight_stride;
+    __m512 sums[2][kRows];
+    HEDDLE_UNROLL
+    for (int r = 0; r < kRows; ++r) sums[0][r] = sums[1][r] = _mm512_setzero_ps();
+    int64_t k = 0;
+    for (; k + kStep <= p.K; k += kStep) {
+      HEDDLE_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const __m512i weights = _mm512_loadu_si512(w + k + 32 * half);
+        HEDDLE_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+          sums[half][r] =
+              dot_pairs(sums[half][r], _mm512_loadu_si512(x[r] + k + 32 * half), weights);
+        }
+      }
+    }
+    if (k < p.K) {
+      HEDDLE_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int64_t count = std::clamp<int64_t>(p.K - k - 32 * half, 0, 32);
+        const auto mask = static_cast<__mmask32>((uint64_t{1} << count) - 1);
+        const __m512i weights = _mm512_maskz_loadu_epi16(mask, w + k + 32 * half);
+        HEDDLE_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+          sums[half][r] =
+              dot_pairs(sums[half][r], _mm512_loadu_si512(x[r] + k + 32 * half), weights);
+        }
+      }
+    }
+    HEDDLE_UNROLL
+    for (int r = 0; r < kRows; ++r) totals[r][c] = _mm512_add_ps(sums[0][r], sums[1][r]);
+  }
+  HEDDLE_UNROLL
+  for (int r = 0; r < kRows; ++r) store_sums(p, row + r, column, totals[r]);
 }
 
 // The `pass`-th of `num_passes` tiles that share these columns and prefetch the next ones together,
@@ -84,17 +131,40 @@ HEDDLE_BF16_TARGET void dot_tile(const Product& p, int64_t row, int64_t column, 
 
   HEDDLE_UNROLL
   for (int r = 0; r < kRows; ++r) {
-    float* y = p.y + (row + r) * p.y_stride + column;
     HEDDLE_UNROLL
     for (int c = 0; c < kColumns; ++c) {
-      const float sum = _mm512_reduce_add_ps(_mm512_add_ps(sums[0][r][c], sums[1][r][c]));
-      y[c] = p.bias == nullptr ? sum : sum + p.bias[column + c];
+      sums[0][r][c] = _mm512_add_ps(sums[0][r][c], sums[1][r][c]);
     }
+    store_sums(p, row + r, column, sums[0][r]);
+  }
+}
+
+// Rows up to which memory is what limits a product.
+constexpr int64_t kStreamedRows = 6;
+
+template <int kColumns>
+void stream_rows(const Product& p, int64_t begin, int64_t end, int64_t column) {
+  switch (end - begin) {
+    case 1:
+      return stream_tile<1, kColumns>(p, begin, column);
+    case 2:
+      return stream_tile<2, kColumns>(p, begin, column);
+    case 3:
+      return stream_tile<3, kColumns>(p, begin, column);
+    case 4:
+      return stream_tile<4, kColumns>(p, begin, column);
+    case 5:
+      return stream_tile<5, kColumns>(p, begin, column);
+    case 6:
+      return stream_tile<6, kColumns>(p, begin, column);
+    default:
+      return;
   }
 }
 
 template <int kColumns>
 void dot_rows(const Product& p, int64_t begin, int64_t end, int64_t column) {
+  if (end - begin <= kStreamedRows) return stream_rows<kColumns>(p, begin, end, column);
   const int64_t odd_rows = (end - begin) % kTileRows;
   const int64_t num_passes = (end - begin + kTileRows - 1) / kTileRows;
   if (odd_rows == 1) dot_tile<1, kColumns>(p, begin, column, 0, num_passes);

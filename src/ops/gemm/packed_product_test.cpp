@@ -3,12 +3,14 @@
 #include "ops/gemm/packed_product.h"
 
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "ops/gemm/fp8_product.h"
+#include "ops/gemm/bf16_product.h"
+#include "ops/gemm/fp8_bf16_product.h"
 #include "ops/gemm/grouped_linear.h"
 #include "ops/gemm/int8_product.h"
 #include "ops/gemm/linear.h"
@@ -38,11 +40,23 @@ Status run_linear(CpuContext& context, const TensorView& x, const TensorView& we
   return linear(context, {.x = x, .weight = weight, .bias = bias, .y = y, .workspace = workspace});
 }
 
-// x is rounded to 1/254 of the largest of its 64 columns: errors are taken relative to the norms.
-constexpr double kInt8Rounding = 1.0 / 200;
+enum class Rounding : uint8_t {
+  kNone,
+  kInt8,  // x to 1/254 of the largest of its 64 columns: errors are taken relative to the norms
+  kBf16,  // every number of x by 2^-9 at most
+};
+
+Rounding rounding_of(const PackedTensor& weight, bool exact) {
+  if (exact) return Rounding::kNone;
+  if (int8_product_takes(weight.rows())) return Rounding::kInt8;
+  const bool bf16 = bf16_products_pay() && fp8_dot_bf16_takes(weight.rows());
+  return bf16 ? Rounding::kBf16 : Rounding::kNone;
+}
 
 void expect_near(const LinearReference& truth, const TensorView& x, const TensorView& w,
-                 const TensorView& y, bool rounded) {
+                 const TensorView& y, Rounding rounding) {
+  constexpr double kInt8Rounding = 1.0 / 200;
+  constexpr double kBf16Rounding = 0x1p-9;
   const int64_t K = x.shape[1];
   for (int64_t t = 0; t < y.shape[0]; ++t) {
     double x_norm = 0;
@@ -53,7 +67,10 @@ void expect_near(const LinearReference& truth, const TensorView& x, const Tensor
       const auto i = static_cast<size_t>(t * y.shape[1] + n);
       const double limit =
           truth.magnitude[i] * static_cast<double>(K + 8) * 0x1p-24 +
-          (rounded ? kInt8Rounding * std::sqrt(x_norm * w_norm / static_cast<double>(K)) * 4 : 0);
+          (rounding == Rounding::kBf16 ? truth.magnitude[i] * kBf16Rounding : 0) +
+          (rounding == Rounding::kInt8
+               ? kInt8Rounding * std::sqrt(x_norm * w_norm / static_cast<double>(K)) * 4
+               : 0);
       ASSERT_TRUE(std::fabs(element_of(y, t, n) - truth.y[i]) <= limit + 1e-30) << fmt::format(
           "y[{}, {}] = {}, expected {}, limit {}", t, n, element_of(y, t, n), truth.y[i], limit);
     }
@@ -78,7 +95,9 @@ TEST_P(PackedProductTest, MatchesTheDequantisedMatrixInEveryMode) {
                                    {448, 64},
                                    {640, 128},
                                    {1312, 32},
-                                   {512, 256}}) {
+                                   {512, 256},
+                                   {1152, 384},
+                                   {448, 448}}) {
       const PackedTensor rounding({37, K}, scheme, group, ++seed, true);
       const PackedTensor precise({37, K}, scheme, group, seed, false);
       const Tensor w = precise.dequantised();
@@ -96,8 +115,7 @@ TEST_P(PackedProductTest, MatchesTheDequantisedMatrixInEveryMode) {
           const PackedTensor& weight = rounds ? rounding : precise;
           const Status status = run_linear(context, x.view(), weight.view(), y.view(), bias.view());
           ASSERT_TRUE(status.ok()) << status.message();
-          expect_near(truth, x.view(), w.view(), y.view(),
-                      !exact && int8_product_takes(weight.rows()));
+          expect_near(truth, x.view(), w.view(), y.view(), rounding_of(weight, exact));
           if (HasFatalFailure()) return;
           EXPECT_TRUE(y.padding_untouched());
         }
@@ -124,19 +142,21 @@ TEST_P(PackedProductTest, ExactModeGivesTheBitsOfTheDequantisedMatrix) {
 
 TEST_P(PackedProductTest, ARowAloneGivesItsBitsAmongOthers) {
   CpuContext context(pool_);
-  for (const Scheme scheme : {Scheme::kInt4, Scheme::kInt8}) {
-    const PackedTensor weight({41, 384}, scheme, 32, 6, true);
-    GuardedTensor x({6, 384}, DType::kF32);
-    x.randomize(10);
-    GuardedTensor together({6, 41}, DType::kF32);
-    ASSERT_TRUE(run_linear(context, x.view(), weight.view(), together.view()).ok());
-    for (int64_t t = 0; t < 6; ++t) {
-      GuardedTensor alone({1, 41}, DType::kF32);
-      const TensorView row(x.view().row<float>(t), DType::kF32, {1, 384});
-      ASSERT_TRUE(run_linear(context, row, weight.view(), alone.view()).ok());
-      if (!int8_product_takes(weight.rows())) continue;
-      for (int64_t n = 0; n < 41; ++n) {
-        ASSERT_EQ(alone.view().as<float>()[n], together.view().row<float>(t)[n]);
+  for (const Scheme scheme : kSchemes) {
+    for (const int64_t group : {32, 128}) {
+      const PackedTensor weight({41, 384}, scheme, group, 6, true);
+      if (rounding_of(weight, false) == Rounding::kNone) continue;
+      GuardedTensor x({7, 384}, DType::kF32);
+      x.randomize(10);
+      GuardedTensor together({7, 41}, DType::kF32);
+      ASSERT_TRUE(run_linear(context, x.view(), weight.view(), together.view()).ok());
+      for (int64_t t = 0; t < 7; ++t) {
+        GuardedTensor alone({1, 41}, DType::kF32);
+        const TensorView row(x.view().row<float>(t), DType::kF32, {1, 384});
+        ASSERT_TRUE(run_linear(context, row, weight.view(), alone.view()).ok());
+        for (int64_t n = 0; n < 41; ++n) {
+          ASSERT_EQ(alone.view().as<float>()[n], together.view().row<float>(t)[n]);
+        }
       }
     }
   }
@@ -144,15 +164,17 @@ TEST_P(PackedProductTest, ARowAloneGivesItsBitsAmongOthers) {
 
 TEST_P(PackedProductTest, ANanInARowOfXStaysInItsRow) {
   CpuContext context(pool_);
-  const PackedTensor weight({24, 128}, Scheme::kInt4, 32, 6, true);
-  GuardedTensor x({2, 128}, DType::kF32);
-  x.randomize(10);
-  x.view().as<float>()[70] = testing::kNaN;
-  GuardedTensor y({2, 24}, DType::kF32);
-  ASSERT_TRUE(run_linear(context, x.view(), weight.view(), y.view()).ok());
-  for (int64_t n = 0; n < 24; ++n) {
-    EXPECT_TRUE(std::isnan(y.view().row<float>(0)[n]));
-    EXPECT_FALSE(std::isnan(y.view().row<float>(1)[n]));
+  for (const Scheme scheme : kSchemes) {
+    const PackedTensor weight({24, 128}, scheme, 32, 6, true);
+    GuardedTensor x({2, 128}, DType::kF32);
+    x.randomize(10);
+    x.view().as<float>()[70] = testing::kNaN;
+    GuardedTensor y({2, 24}, DType::kF32);
+    ASSERT_TRUE(run_linear(context, x.view(), weight.view(), y.view()).ok());
+    for (int64_t n = 0; n < 24; ++n) {
+      EXPECT_TRUE(std::isnan(y.view().row<float>(0)[n]));
+      EXPECT_FALSE(std::isnan(y.view().row<float>(1)[n]));
+    }
   }
 }
 
@@ -288,7 +310,48 @@ TEST(Int8ProductTest, Mxfp4GoesThroughItsTable) {
   x.randomize(3);
   GuardedTensor y({3, 6}, DType::kF32);
   ASSERT_TRUE(run_linear(context, x.view(), weight.view(), y.view()).ok());
-  expect_near(linear_reference(x.view(), w.view(), {}), x.view(), w.view(), y.view(), true);
+  expect_near(linear_reference(x.view(), w.view(), {}), x.view(), w.view(), y.view(),
+              Rounding::kInt8);
+}
+
+// Every E4M3 code that is a number, in every column, through the tables of the bf16 kernel: rows of
+// the unit matrix pick them one by one.
+TEST(Fp8Bf16ProductTest, EveryCodeIsReadExactly) {
+  const ScopedBf16ProductsForTest pay(true);
+  constexpr int64_t K = 160;
+  std::vector<uint8_t> numbers;
+  for (int code = 0; code < 256; ++code) {
+    if ((code & 0x7f) != 0x7f) numbers.push_back(static_cast<uint8_t>(code));
+  }
+  const auto N = static_cast<int64_t>(numbers.size());
+  quant::UnpackedMatrix matrix{.format = {.code = quant::Code::kE4M3, .K = K, .group_size = 64},
+                               .N = N};
+  for (int64_t n = 0; n < N; ++n) {
+    for (int64_t k = 0; k < K; ++k) {
+      matrix.codes.push_back(numbers[static_cast<size_t>((n + 3 * k) % N)]);
+    }
+  }
+  const std::vector<float> scales(static_cast<size_t>(3 * N), 0.5f);
+  const auto scale_bytes = std::as_bytes(std::span(scales));
+  matrix.scales.assign(scale_bytes.begin(), scale_bytes.end());
+  const PackedTensor weight({N, K}, matrix, true);
+  if (!fp8_dot_bf16_takes(weight.rows())) GTEST_SKIP() << "this CPU has no bf16 products by table";
+  const Tensor w = weight.dequantised();
+  device::ThreadPool pool(1);
+  CpuContext context(pool);
+  constexpr int64_t T = 5;
+  for (int64_t first = 0; first < K; first += T) {
+    GuardedTensor x({T, K}, DType::kF32);
+    for (int64_t i = 0; i < T * K; ++i) x.view().as<float>()[i] = 0;
+    for (int64_t t = 0; t < T; ++t) x.view().row<float>(t)[first + t] = 1;
+    GuardedTensor y({T, N}, DType::kF32);
+    ASSERT_TRUE(run_linear(context, x.view(), weight.view(), y.view()).ok());
+    for (int64_t t = 0; t < T; ++t) {
+      for (int64_t n = 0; n < N; ++n) {
+        ASSERT_EQ(y.view().row<float>(t)[n], element_of(w.view(), n, first + t));
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, PackedProductTest,

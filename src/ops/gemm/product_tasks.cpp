@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "core/check.h"
+#include "ops/gemm/fp8_bf16_product.h"
 #include "ops/gemm/fp8_product.h"
 #include "ops/gemm/packed_product.h"
 #include "ops/gemm/panel_product.h"
@@ -31,9 +32,15 @@ constexpr int64_t kRowDotColumns = 16;  // four tiles
 
 // Rows from which turning weights into a panel of floats pays, against reading them packed.
 constexpr int64_t kInt8PanelPaysFrom = 32;
+constexpr int64_t kFp8PanelPaysFrom = 32;
 
 bool reads_int8(const Product& product, const ProductOptions& options) {
   return product.packed != nullptr && !options.exact && int8_product_takes(*product.packed);
+}
+
+bool reads_bf16_fp8(const Product& product, const ProductOptions& options) {
+  return product.packed != nullptr && options.bf16_products && !options.exact &&
+         bf16_products_pay() && fp8_dot_bf16_takes(*product.packed);
 }
 
 ProductKernel choose_packed_kernel(int64_t T, const Product& product,
@@ -41,6 +48,9 @@ ProductKernel choose_packed_kernel(int64_t T, const Product& product,
   if (options.exact) return ProductKernel::kPackedRowDot;
   if (reads_int8(product, options)) {
     return T < kInt8PanelPaysFrom ? ProductKernel::kInt8Dot : ProductKernel::kPanel;
+  }
+  if (reads_bf16_fp8(product, options)) {
+    return T < kFp8PanelPaysFrom ? ProductKernel::kFp8DotBf16 : ProductKernel::kPanel;
   }
   if (T >= panel_product_pays_from(product.K)) return ProductKernel::kPanel;
   return fp8_dot_takes(*product.packed) ? ProductKernel::kFp8Dot : ProductKernel::kPackedRowDot;
@@ -74,6 +84,8 @@ void run_kernel(ProductKernel kernel, const Product& product, const Block& block
       return int8_dot(product, block);
     case ProductKernel::kFp8Dot:
       return fp8_dot(product, block);
+    case ProductKernel::kFp8DotBf16:
+      return fp8_dot_bf16(product, block);
   }
 }
 
@@ -163,6 +175,12 @@ void prepare_x(device::ThreadPool& pool, Product& p, int64_t rows, const Product
     p.x_int8 = round_rows(pool, rows, p.x_int8_stride, workspace, [&](int64_t row, std::byte* to) {
       quantise_row(p.x + row * p.x_stride, p.packed->format, to);
     });
+  } else if (reads_bf16_fp8(p, options)) {
+    p.x_bf16_stride = bf16_row_width(p.K);
+    p.x_bf16 = reinterpret_cast<const uint16_t*>(
+        round_rows(pool, rows, 2 * p.x_bf16_stride, workspace, [&](int64_t row, std::byte* to) {
+          round_to_bf16_for_fp8(p.x + row * p.x_stride, p.K, reinterpret_cast<uint16_t*>(to));
+        }));
   } else if (p.packed == nullptr && rounds_x(p.weight_dtype, options)) {
     p.x_bf16_stride = bf16_row_width(p.K);
     p.x_bf16 = reinterpret_cast<const uint16_t*>(
@@ -192,7 +210,8 @@ bool multiply_by_dnnl(device::ThreadPool& pool, const Product& product) {
 void multiply(device::ThreadPool& pool, Product product, const ProductOptions& options,
               std::span<std::byte> workspace) {
   const ProductKernel kernel = choose_kernel(product.T, product, options);
-  if (product.packed == nullptr || kernel == ProductKernel::kInt8Dot) {
+  if (product.packed == nullptr || kernel == ProductKernel::kInt8Dot ||
+      kernel == ProductKernel::kFp8DotBf16) {
     prepare_x(pool, product, product.T, options, workspace);
   }
   if (product.x_bf16 != nullptr && dnnl_products_pay() && dnnl_takes(product) &&

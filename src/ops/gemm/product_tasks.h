@@ -32,6 +32,7 @@ enum class ProductKernel {
   kPackedRowDot,
   kInt8Dot,
   kFp8Dot,
+  kFp8DotBf16,
 };
 
 // Whether products with these weights read x rounded to bf16.

@@ -80,6 +80,95 @@ HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> fold_lanes(const hn::Vec<FloatTag> (
 #endif
 }
 
+// The last p.K - k columns of an element, padded with zeros to a whole step.
+template <int kRows, int kColumns, typename Weight>
+HWY_INLINE void dot_tail(const float* const (&x)[kRows], const Weight* const (&w)[kColumns],
+                         int64_t k, int64_t K,
+                         hn::Vec<hn::ScalableTag<float>> (&sums)[2][kRows][kColumns]) {
+  constexpr int64_t kMaxStep = 2 * hn::MaxLanes(hn::ScalableTag<float>());
+  HWY_ALIGN float x_tail[kRows][kMaxStep] = {};
+  HWY_ALIGN Weight w_tail[kColumns][kMaxStep] = {};
+  const auto count = static_cast<size_t>(K - k);
+  const float* x_rows[kRows];
+  const Weight* w_rows[kColumns];
+  HEDDLE_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    std::memcpy(x_tail[r], x[r] + k, count * sizeof(float));
+    x_rows[r] = x_tail[r];
+  }
+  HEDDLE_UNROLL
+  for (int c = 0; c < kColumns; ++c) {
+    std::memcpy(w_tail[c], w[c] + k, count * sizeof(Weight));
+    w_rows[c] = w_tail[c];
+  }
+  dot_step<kRows, kColumns, Weight>(x_rows, w_rows, 0, sums);
+}
+
+// y of one row and kColumns columns from the lanes' sums. Any number of columns adds alike.
+template <int kColumns>
+HWY_INLINE void store_sums(const Product& p, int64_t row, int64_t column,
+                           const hn::Vec<FloatTag> (&sums)[kColumns]) {
+  hn::Vec<FloatTag> four[4];
+  HEDDLE_UNROLL
+  for (int c = 0; c < 4; ++c) four[c] = c < kColumns ? sums[c % kColumns] : hn::Zero(FloatTag());
+  HWY_ALIGN float folded[4];
+  hn::Store(fold_lanes(four), hn::CappedTag<float, 4>(), folded);
+  float* const y = p.y + row * p.y_stride + column;
+  HEDDLE_UNROLL
+  for (int c = 0; c < kColumns; ++c) {
+    y[c] = p.bias == nullptr ? folded[c] : folded[c] + p.bias[column + c];
+  }
+}
+
+// Few rows of x times kColumns rows of the weight, which are read one after the other, as they lie
+// in memory: several at a time would cost a quarter of what memory delivers.
+template <int kRows, int kColumns, typename Weight>
+HWY_NOINLINE void stream_tile(const Product& p, int64_t row, int64_t column) {
+  const FloatTag d;
+  const int64_t step = 2 * static_cast<int64_t>(hn::Lanes(d));
+  const float* x[kRows];
+  hn::Vec<FloatTag> totals[kRows][kColumns];
+  HEDDLE_UNROLL
+  for (int r = 0; r < kRows; ++r) x[r] = p.x + p.x_row(row + r) * p.x_stride;
+  for (int c = 0; c < kColumns; ++c) {
+    const Weight* const w[1] = {static_cast<const Weight*>(p.weight) +
+                                (column + c) * p.weight_stride};
+    hn::Vec<FloatTag> sums[2][kRows][1];
+    HEDDLE_UNROLL
+    for (int r = 0; r < kRows; ++r) sums[0][r][0] = sums[1][r][0] = hn::Zero(d);
+    int64_t k = 0;
+    for (; k + step <= p.K; k += step) dot_step<kRows, 1, Weight>(x, w, k, sums);
+    if (k < p.K) dot_tail<kRows, 1, Weight>(x, w, k, p.K, sums);
+    HEDDLE_UNROLL
+    for (int r = 0; r < kRows; ++r) totals[r][c] = hn::Add(sums[0][r][0], sums[1][r][0]);
+  }
+  HEDDLE_UNROLL
+  for (int r = 0; r < kRows; ++r) store_sums<kColumns>(p, row + r, column, totals[r]);
+}
+
+// Rows up to which memory is what limits a product.
+constexpr int64_t kStreamedRows = 6;
+
+template <int kColumns, typename Weight>
+HWY_INLINE void stream_rows(const Product& p, int64_t begin, int64_t end, int64_t column) {
+  switch (end - begin) {
+    case 1:
+      return stream_tile<1, kColumns, Weight>(p, begin, column);
+    case 2:
+      return stream_tile<2, kColumns, Weight>(p, begin, column);
+    case 3:
+      return stream_tile<3, kColumns, Weight>(p, begin, column);
+    case 4:
+      return stream_tile<4, kColumns, Weight>(p, begin, column);
+    case 5:
+      return stream_tile<5, kColumns, Weight>(p, begin, column);
+    case 6:
+      return stream_tile<6, kColumns, Weight>(p, begin, column);
+    default:
+      return;
+  }
+}
+
 // The `pass`-th of `num_passes` tiles that share these columns; its first element is (row, column).
 // Together they prefetch the next columns' weights, each its share, so that memory is never waited
 // for in bursts.
@@ -115,47 +204,26 @@ HWY_NOINLINE void dot_tile(const Product& p, int64_t row, int64_t column, int64_
     for (int64_t line = 0; line < num_lines; ++line, ahead += 64) simd::PrefetchLine(ahead);
     dot_step<kRows, kColumns, Weight>(x, w, k, sums);
   }
-  if (k < p.K) {
-    HWY_ALIGN float x_tail[kRows][kMaxStep] = {};
-    HWY_ALIGN Weight w_tail[kColumns][kMaxStep] = {};
-    const auto count = static_cast<size_t>(p.K - k);
-    const float* x_rows[kRows];
-    const Weight* w_rows[kColumns];
-    HEDDLE_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      std::memcpy(x_tail[r], x[r] + k, count * sizeof(float));
-      x_rows[r] = x_tail[r];
-    }
-    HEDDLE_UNROLL
-    for (int c = 0; c < kColumns; ++c) {
-      std::memcpy(w_tail[c], w[c] + k, count * sizeof(Weight));
-      w_rows[c] = w_tail[c];
-    }
-    dot_step<kRows, kColumns, Weight>(x_rows, w_rows, 0, sums);
-  }
+  if (k < p.K) dot_tail<kRows, kColumns, Weight>(x, w, k, p.K, sums);
 
   HEDDLE_UNROLL
   for (int r = 0; r < kRows; ++r) {
-    float* y = p.y + (row + r) * p.y_stride + column;
-    hn::Vec<FloatTag> columns[4];
+    hn::Vec<FloatTag> columns[kColumns];
     HEDDLE_UNROLL
-    for (int c = 0; c < 4; ++c) {
-      columns[c] = c < kColumns ? hn::Add(sums[0][r][c % kColumns], sums[1][r][c % kColumns])
-                                : hn::Zero(FloatTag());
-    }
-    const hn::CappedTag<float, 4> d4;
-    HWY_ALIGN float folded[4];
-    hn::Store(fold_lanes(columns), d4, folded);
-    HEDDLE_UNROLL
-    for (int c = 0; c < kColumns; ++c) {
-      y[c] = p.bias == nullptr ? folded[c] : folded[c] + p.bias[column + c];
-    }
+    for (int c = 0; c < kColumns; ++c) columns[c] = hn::Add(sums[0][r][c], sums[1][r][c]);
+    store_sums<kColumns>(p, row + r, column, columns);
   }
 }
 
-// All rows [begin, end) of `kColumns` columns, in tiles of kTileRows rows after a smaller one.
+// All rows [begin, end) of `kColumns` columns, few of them at once, more of them in tiles of
+// kTileRows rows after a smaller one.
 template <int kColumns, typename Weight>
 HWY_INLINE void dot_rows(const Product& p, int64_t begin, int64_t end, int64_t column) {
+  if constexpr (kTileRows > 1) {
+    if (end - begin <= kStreamedRows) {
+      return stream_rows<kColumns, Weight>(p, begin, end, column);
+    }
+  }
   const int64_t odd_rows = (end - begin) % kTileRows;
   const int64_t num_passes = (end - begin + kTileRows - 1) / kTileRows;
   if constexpr (kTileRows == 3) {
