@@ -139,8 +139,9 @@ HEDDLE_BF16_TARGET void dot_tile(const Product& p, int64_t row, int64_t column, 
   }
 }
 
-// Rows up to which memory is what limits a product.
-constexpr int64_t kStreamedRows = 6;
+// Rows up to which memory is what limits a product; more of them want their loads shared by
+// columns.
+constexpr int64_t kStreamedRows = 4;
 
 template <int kColumns>
 void stream_rows(const Product& p, int64_t begin, int64_t end, int64_t column) {
@@ -153,10 +154,6 @@ void stream_rows(const Product& p, int64_t begin, int64_t end, int64_t column) {
       return stream_tile<3, kColumns>(p, begin, column);
     case 4:
       return stream_tile<4, kColumns>(p, begin, column);
-    case 5:
-      return stream_tile<5, kColumns>(p, begin, column);
-    case 6:
-      return stream_tile<6, kColumns>(p, begin, column);
     default:
       return;
   }

@@ -120,53 +120,25 @@ HWY_INLINE void store_sums(const Product& p, int64_t row, int64_t column,
   }
 }
 
-// Few rows of x times kColumns rows of the weight, which are read one after the other, as they lie
-// in memory: several at a time would cost a quarter of what memory delivers.
-template <int kRows, int kColumns, typename Weight>
+// One row of x times kColumns rows of the weight, which are read one after the other, as they lie
+// in memory: several at a time would cost a quarter of what memory delivers. With more rows of x,
+// arithmetic is the limit, and tiles that share loads are faster.
+template <int kColumns, typename Weight>
 HWY_NOINLINE void stream_tile(const Product& p, int64_t row, int64_t column) {
   const FloatTag d;
   const int64_t step = 2 * static_cast<int64_t>(hn::Lanes(d));
-  const float* x[kRows];
-  hn::Vec<FloatTag> totals[kRows][kColumns];
-  HEDDLE_UNROLL
-  for (int r = 0; r < kRows; ++r) x[r] = p.x + p.x_row(row + r) * p.x_stride;
+  const float* const x[1] = {p.x + p.x_row(row) * p.x_stride};
+  hn::Vec<FloatTag> totals[kColumns];
   for (int c = 0; c < kColumns; ++c) {
     const Weight* const w[1] = {static_cast<const Weight*>(p.weight) +
                                 (column + c) * p.weight_stride};
-    hn::Vec<FloatTag> sums[2][kRows][1];
-    HEDDLE_UNROLL
-    for (int r = 0; r < kRows; ++r) sums[0][r][0] = sums[1][r][0] = hn::Zero(d);
+    hn::Vec<FloatTag> sums[2][1][1] = {{{hn::Zero(d)}}, {{hn::Zero(d)}}};
     int64_t k = 0;
-    for (; k + step <= p.K; k += step) dot_step<kRows, 1, Weight>(x, w, k, sums);
-    if (k < p.K) dot_tail<kRows, 1, Weight>(x, w, k, p.K, sums);
-    HEDDLE_UNROLL
-    for (int r = 0; r < kRows; ++r) totals[r][c] = hn::Add(sums[0][r][0], sums[1][r][0]);
+    for (; k + step <= p.K; k += step) dot_step<1, 1, Weight>(x, w, k, sums);
+    if (k < p.K) dot_tail<1, 1, Weight>(x, w, k, p.K, sums);
+    totals[c] = hn::Add(sums[0][0][0], sums[1][0][0]);
   }
-  HEDDLE_UNROLL
-  for (int r = 0; r < kRows; ++r) store_sums<kColumns>(p, row + r, column, totals[r]);
-}
-
-// Rows up to which memory is what limits a product.
-constexpr int64_t kStreamedRows = 6;
-
-template <int kColumns, typename Weight>
-HWY_INLINE void stream_rows(const Product& p, int64_t begin, int64_t end, int64_t column) {
-  switch (end - begin) {
-    case 1:
-      return stream_tile<1, kColumns, Weight>(p, begin, column);
-    case 2:
-      return stream_tile<2, kColumns, Weight>(p, begin, column);
-    case 3:
-      return stream_tile<3, kColumns, Weight>(p, begin, column);
-    case 4:
-      return stream_tile<4, kColumns, Weight>(p, begin, column);
-    case 5:
-      return stream_tile<5, kColumns, Weight>(p, begin, column);
-    case 6:
-      return stream_tile<6, kColumns, Weight>(p, begin, column);
-    default:
-      return;
-  }
+  store_sums<kColumns>(p, row, column, totals);
 }
 
 // The `pass`-th of `num_passes` tiles that share these columns; its first element is (row, column).
@@ -215,14 +187,12 @@ HWY_NOINLINE void dot_tile(const Product& p, int64_t row, int64_t column, int64_
   }
 }
 
-// All rows [begin, end) of `kColumns` columns, few of them at once, more of them in tiles of
-// kTileRows rows after a smaller one.
+// All rows [begin, end) of `kColumns` columns: one alone streams, more are tiles of kTileRows rows
+// after a smaller one.
 template <int kColumns, typename Weight>
 HWY_INLINE void dot_rows(const Product& p, int64_t begin, int64_t end, int64_t column) {
   if constexpr (kTileRows > 1) {
-    if (end - begin <= kStreamedRows) {
-      return stream_rows<kColumns, Weight>(p, begin, end, column);
-    }
+    if (end - begin == 1) return stream_tile<kColumns, Weight>(p, begin, column);
   }
   const int64_t odd_rows = (end - begin) % kTileRows;
   const int64_t num_passes = (end - begin + kTileRows - 1) / kTileRows;
