@@ -45,25 +45,23 @@ Answer answer_alone(const Request& request, const AnswerRules& rules) {
     answer.tokens.push_back(token);
     feed(token);
     const int64_t drawn = std::ssize(answer.tokens);
-    if (drawn >= stop.max_new_tokens ||
-        std::ssize(request.prompt) + drawn >= rules.context_length) {
-      answer.text += static_cast<char>(token);
-      break;
-    }
+    const bool last =
+        drawn >= stop.max_new_tokens || std::ssize(request.prompt) + drawn >= rules.context_length;
     const bool may_stop = drawn >= stop.min_new_tokens;
-    if (may_stop && std::find(ending.begin(), ending.end(), token) != ending.end()) {
+    if (!last && may_stop && std::find(ending.begin(), ending.end(), token) != ending.end()) {
       if (stop.keep_stop_text) answer.text += static_cast<char>(token);
       answer.reason = FinishReason::kStop;
       answer.matched_token = token;
       break;
     }
     answer.text += static_cast<char>(token);
-    const std::string* match = may_stop ? matching_stop_text(stop, answer.text) : nullptr;
-    if (match == nullptr) continue;
-    if (!stop.keep_stop_text) answer.text.resize(answer.text.size() - match->size());
-    answer.reason = FinishReason::kStop;
-    answer.matched_text = *match;
-    break;
+    if (const std::string* match = may_stop ? matching_stop_text(stop, answer.text) : nullptr) {
+      if (!stop.keep_stop_text) answer.text.resize(answer.text.size() - match->size());
+      answer.reason = FinishReason::kStop;
+      answer.matched_text = *match;
+      break;
+    }
+    if (last) break;
   }
   return answer;
 }

@@ -26,7 +26,8 @@ struct Live {
   const Arrival* arrival = nullptr;
   bool came = false;
   int64_t submitted_step = -1;  // negative: not yet, or refused
-  int64_t cache_number = 0;     // of the cache that it was submitted to
+  int64_t first_cache = 0;      // of the caches that it may have met
+  int64_t last_cache = 0;
   bool cancelled = false;
   bool cut_off = false;  // its engine was destroyed or lost its device
 
@@ -190,7 +191,7 @@ class Play {
         engine_->submit(request, [this, &live](const RequestEvent& event) { hear(live, event); });
     if (status.ok()) {
       live.submitted_step = step_;
-      live.cache_number = cache_number_;
+      live.first_cache = cache_number_;
       return;
     }
     by_sequence_.pop_back();
@@ -226,6 +227,7 @@ class Play {
     if (!event.finish) return;
     ++live.num_finishes;
     live.finish = *event.finish;
+    live.last_cache = cache_number_;
     if (ending_) return;
     for (Live& other : live_) {
       if (!other.came && other.arrival->follows == &live - live_.data()) {
@@ -313,7 +315,7 @@ class Play {
     for (const Live& other : live_) {
       if (&other == &live) continue;
       if (other.arrival->request.cache_namespace != request.cache_namespace) continue;
-      if (other.cache_number != live.cache_number) continue;
+      if (other.last_cache < live.first_cache || live.last_cache < other.first_cache) continue;
       most = std::max(most, num_shared(request.prompt, other));
     }
     const int64_t computed = report.exact_repeat ? 0 : 1;

@@ -88,6 +88,7 @@ class ScenarioMaker {
     options.max_preemptions = static_cast<int32_t>(dice_.between(1, 3));
     options.preemption_min_run_seconds = dice_.pick({0.0, 0.0, 0.2});
     options.aging_seconds = dice_.pick({0.0, 0.0, 1.0});
+    if (has_priorities_ && !options.default_priority) options.aging_seconds = 0;
     choose_limits();
     scenario_.chunked_prefill_tokens =
         dice_.percent(25) ? dice_.between(1, scenario_.grid) : dice_.between(1, 6) * 64;
