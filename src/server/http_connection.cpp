@@ -40,7 +40,7 @@ constexpr uint64_t kMaxSwallowedBytes = 1 << 20;
 constexpr double kLingerSeconds = 2;  // for a client to read the refusal before its upload is cut
 constexpr size_t kMaxLingerBytes = 256 << 20;
 constexpr double kStopLingerSeconds = 0.25;  // for a request that crosses with the server's goodbye
-constexpr double kProbeSeconds = 1;  // between writes to a client that may be gone
+constexpr double kProbeSeconds = 1;          // between writes to a client that may be gone
 
 Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
