@@ -68,9 +68,6 @@ constexpr Familiar kFamiliar[] = {
     {"--max-num-batched-tokens", "it is --chunked-prefill-tokens here"},
     {"--batch-size", "it is --chunked-prefill-tokens here"},
     {"--block-size", "it is --page-size here"},
-    {"--kv-cache-dtype",
-     "keys and values are kept as the model computes them; recurrent states have "
-     "--state-cache-dtype"},
     {"--seed", "it is --random-seed here"},
     {"--scheduling-policy", "it is --policy here, with --enable-priority for priorities"},
     {"--enable-prefix-caching", "the prefix cache is on; --no-prefix-cache turns it off"},
