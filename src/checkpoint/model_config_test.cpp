@@ -18,7 +18,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr LayerKind kF = LayerKind::kFullAttention;
-constexpr LayerKind kS = LayerKind::kSlidingAttention;
 
 json small_config() {
   return json::parse(R"({
