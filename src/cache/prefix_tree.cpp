@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "cache/common_prefix.h"
 #include "cache/prefix_hash.h"
 #include "cache/prefix_node.h"
+#include "cache/shared_prefix.h"
 #include "core/check.h"
 
 namespace heddle::cache {
@@ -86,7 +86,7 @@ PrefixMatch PrefixTree::match(std::span<const TokenId> tokens, std::string_view 
     node = node->find_child(rest.front());
     if (node == nullptr) break;
     match.kv_node = node;
-    match.kv_tokens += common_prefix(node->tokens, rest);
+    match.kv_tokens += shared_prefix_length(node->tokens, rest);
     if (match.kv_tokens < node->depth()) break;
     if (node->has_state() && node->depth() <= max_usable) match.resume = node;
     if (node->state.keeps_hidden && node->depth() == num_tokens) match.exact = node;
@@ -333,7 +333,7 @@ PrefixInserted PrefixTree::insert(const PrefixInsertion& insertion) {
     const auto rest = insertion.tokens.subspan(static_cast<size_t>(node->depth()));
     PrefixNode* child = node->find_child(rest.front());
     if (child == nullptr) break;
-    const int64_t length = common_prefix(child->tokens, rest);
+    const int64_t length = shared_prefix_length(child->tokens, rest);
     node = length < static_cast<int64_t>(child->tokens.size()) ? &split(*child, length) : child;
   }
 

@@ -151,7 +151,7 @@ bool ConfigReader::boolean(std::string_view key, bool fallback) {
   return fallback;
 }
 
-std::string ConfigReader::text(std::string_view key, std::optional<std::string> fallback) {
+std::string ConfigReader::text(std::string_view key, const std::optional<std::string>& fallback) {
   const json* const value = find(key);
   if (value == nullptr) {
     if (!fallback) fail(invalid_argument(fmt::format("{} is missing", key)));

@@ -73,7 +73,7 @@ class ConfigReader {
   int64_t integer(std::string_view key, std::optional<int64_t> fallback, IntegerRange range);
   double number(std::string_view key, std::optional<double> fallback, NumberRange range);
   bool boolean(std::string_view key, bool fallback);
-  std::string text(std::string_view key, std::optional<std::string> fallback);
+  std::string text(std::string_view key, const std::optional<std::string>& fallback);
 
   // The value itself or a list of such values; empty when absent.
   std::vector<int64_t> integers(std::string_view key, IntegerRange range);

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -15,11 +13,6 @@ namespace heddle::architecture {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string read_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 // In lower case, with what joins the parts of a name taken out: "GptOss", "gpt-oss" and "gpt_oss"
 // are one, and so are "3.5" and "3_5".

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 namespace heddle::architecture {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -18,6 +17,8 @@ std::string read_text(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
+
+namespace {
 
 std::string_view trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r");

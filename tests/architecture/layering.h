@@ -23,6 +23,9 @@
 
 namespace heddle::architecture {
 
+// The whole file; empty where there is none.
+std::string read_text(const std::filesystem::path& path);
+
 class Layers {
  public:
   // Takes the block out of the README's text. Error: kInvalidArgument when there is no block, an

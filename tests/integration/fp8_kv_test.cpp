@@ -17,9 +17,9 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/safetensors.h"
+#include "integration/recorded_turns.h"
 #include "runner/session.h"
 #include "support/test_data.h"
-#include "tokenizer/tokenizer.h"
 
 namespace heddle {
 namespace {
@@ -43,26 +43,10 @@ std::unique_ptr<ForwardPass> pass_of(const fs::path& model, std::optional<DType>
   return std::move(pass).value();
 }
 
-// Recorded conversations with their answers, as the model is given them.
 std::vector<Tokens> recorded_texts(int64_t per_file) {
-  const auto tokenizer =
-      tokenizer::load_tokenizer(testing::repository_path("models/heddle-tiny")).value();
   std::vector<Tokens> texts;
-  for (const char* name : {"story", "recall", "skill", "math"}) {
-    std::ifstream file(
-        testing::repository_path(fmt::format("tests/golden/heddle_tiny/{}.jsonl", name)));
-    std::string line;
-    for (int64_t i = 0; i < per_file && std::getline(file, line); ++i) {
-      const auto entry = nlohmann::json::parse(line);
-      std::string text;
-      for (const auto& message : entry["messages"]) {
-        text += fmt::format("<|im_start|>{}\n{}<|im_end|>\n", message["role"].get<std::string>(),
-                            message["content"].get<std::string>());
-      }
-      text += fmt::format("<|im_start|>assistant\n{}<|im_end|>\n",
-                          entry["reference_output"].get<std::string>());
-      texts.push_back(tokenizer->encode(text).value());
-    }
+  for (const auto& of_file : testing::recorded_turns(per_file)) {
+    texts.insert(texts.end(), of_file.begin(), of_file.end());
   }
   return texts;
 }

@@ -9,7 +9,6 @@
 // computed cold to see that, and cache_exactness_test.cpp proves it.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <memory>
 #include <random>
 #include <span>
@@ -19,14 +18,13 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <heddle/engine.h>
 
 #include "engine/engine_loop.h"
+#include "integration/recorded_turns.h"
 #include "runner/model_runner.h"
 #include "support/test_data.h"
-#include "tokenizer/tokenizer.h"
 
 namespace heddle {
 namespace {
@@ -167,34 +165,9 @@ class TappedEngine {
   std::unique_ptr<engine::EngineLoop> engine_;
 };
 
-// A question and its answer, as the model is given them.
-std::vector<std::vector<Tokens>> recorded_turns() {
-  const auto tokenizer =
-      tokenizer::load_tokenizer(testing::repository_path("models/heddle-tiny")).value();
-  std::vector<std::vector<Tokens>> turns;  // by file
-  for (const char* name : {"story", "recall", "skill", "math"}) {
-    std::ifstream file(
-        testing::repository_path(fmt::format("tests/golden/heddle_tiny/{}.jsonl", name)));
-    std::vector<Tokens>& of_file = turns.emplace_back();
-    std::string line;
-    while (of_file.size() < 30 && std::getline(file, line)) {
-      const auto entry = nlohmann::json::parse(line);
-      std::string text;
-      for (const auto& message : entry["messages"]) {
-        text += fmt::format("<|im_start|>{}\n{}<|im_end|>\n", message["role"].get<std::string>(),
-                            message["content"].get<std::string>());
-      }
-      text += fmt::format("<|im_start|>assistant\n{}<|im_end|>\n",
-                          entry["reference_output"].get<std::string>());
-      of_file.push_back(tokenizer->encode(text).value());
-    }
-  }
-  return turns;
-}
-
 // In the order in which they are asked.
 std::vector<Question> make_questions() {
-  const std::vector<std::vector<Tokens>> turns = recorded_turns();
+  const std::vector<std::vector<Tokens>> turns = testing::recorded_turns(30);
   std::mt19937_64 random(3);
   const auto below = [&](int64_t n) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(n));

@@ -12,7 +12,8 @@
 
 namespace heddle::cache {
 
-[[nodiscard]] inline int64_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b) {
+[[nodiscard]] inline int64_t shared_prefix_length(std::span<const TokenId> a,
+                                                  std::span<const TokenId> b) {
   constexpr size_t kBlock = 256;  // 1 KiB: well inside the nearest cache
   const size_t size = std::min(a.size(), b.size());
   size_t index = 0;
