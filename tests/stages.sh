@@ -168,7 +168,7 @@ stage_build_release() { compile release; }
 stage_tests() {
   if [[ $full == yes ]]; then
     HEDDLE_TEST_FULL=1 HEDDLE_ORACLE_SCENARIOS="${HEDDLE_ORACLE_SCENARIOS:-1000000}" \
-      program_limit_seconds=14400 run_programs release yes "" '*'
+      run_programs release yes "" '*'
   else
     run_programs release yes "" '*'
   fi
@@ -279,7 +279,7 @@ run_stages() {
   num_test_jobs="$(nproc)"
   while (($#)); do
     case "$1" in
-      --full) full=yes ;;
+      --full) full=yes program_limit_seconds=14400 ;;
       -*) die "test does not know '$1'; ./run help lists what it takes" ;;
       *) filter="$1" ;;
     esac
