@@ -51,6 +51,20 @@ TEST(ThreadPool, WakesWorkersThatHaveGoneToSleep) {
   }
 }
 
+// Many more threads than cores: most workers come to a loop when it or several after it are over.
+TEST(ThreadPool, RunsEveryTaskExactlyOnceWhenWorkersMissLoops) {
+  ThreadPool pool(16);
+  std::vector<int64_t> runs(37, 0);
+  std::vector<int64_t> expected(37, 0);
+  for (int round = 0; round < 5000; ++round) {
+    const auto num_tasks = static_cast<size_t>(2 + round % 36);
+    pool.parallel_for(static_cast<int64_t>(num_tasks),
+                      [&](int64_t task, int) { ++runs[static_cast<size_t>(task)]; });
+    for (size_t task = 0; task < num_tasks; ++task) ++expected[task];
+    ASSERT_EQ(runs, expected) << "round " << round;
+  }
+}
+
 TEST(ThreadPool, CountsAtLeastOneCore) { EXPECT_GE(num_physical_cores(), 1); }
 
 TEST(HostBuffer, IsZeroedAlignedAndMovable) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,6 +14,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+#include "core/check.h"
 
 namespace heddle::device {
 
@@ -88,13 +91,16 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run(const Loop& loop) {
+  HEDDLE_CHECK(loop.num_tasks <= std::numeric_limits<uint32_t>::max());
   loop_ = loop;
-  next_task_.store(0, std::memory_order_relaxed);
-  num_running_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
+  num_done_.store(0, std::memory_order_relaxed);
+  const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
+  open_tasks_.store(uint64_t{generation} << 32 | static_cast<uint64_t>(loop.num_tasks),
+                    std::memory_order_release);
+  generation_.store(generation, std::memory_order_release);
   generation_.notify_all();
   drain(0);
-  for (int spins = 0; num_running_.load(std::memory_order_acquire) != 0; ++spins) {
+  for (int spins = 0; num_done_.load(std::memory_order_acquire) != loop.num_tasks; ++spins) {
     if (spins < kSpinsBeforeSleep) {
       pause_cpu();
     } else {
@@ -104,12 +110,15 @@ void ThreadPool::run(const Loop& loop) {
 }
 
 void ThreadPool::drain(int worker) {
-  const Loop loop = loop_;
-  for (;;) {
-    const int64_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
-    if (task >= loop.num_tasks) return;
-    loop.invoke(loop.state, task, worker);
+  int64_t num_done = 0;
+  uint64_t open = open_tasks_.load(std::memory_order_acquire);
+  while (const auto num_open = static_cast<uint32_t>(open)) {
+    if (!open_tasks_.compare_exchange_weak(open, open - 1, std::memory_order_acquire)) continue;
+    loop_.invoke(loop_.state, loop_.num_tasks - num_open, worker);
+    ++num_done;
+    open = open_tasks_.load(std::memory_order_acquire);
   }
+  if (num_done > 0) num_done_.fetch_add(num_done, std::memory_order_release);
 }
 
 void ThreadPool::work(int worker) {
@@ -127,7 +136,6 @@ void ThreadPool::work(int worker) {
     seen = now;
     if (stopping_.load(std::memory_order_relaxed)) return;
     drain(worker);
-    num_running_.fetch_sub(1, std::memory_order_release);
   }
 }
 

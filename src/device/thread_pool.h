@@ -2,6 +2,9 @@
 // ThreadPool: the CPU device's compute threads. A parallel_for hands out task indices one by one;
 // the caller takes part, so a pool of one thread runs everything inline.
 //
+// The caller waits for tasks, not for threads: a worker that the system keeps off its core (another
+// program has it) misses the loop, and the others do its part.
+//
 // Workers spin for some tens of microseconds after a loop (the next one of a step usually follows
 // at once) and then sleep until there is work again: an idle server uses no CPU.
 //
@@ -31,8 +34,9 @@ class ThreadPool {
 
   [[nodiscard]] int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Runs body(task, worker) for every task in [0, num_tasks), worker in [0, num_threads()), and
-  // waits. Which worker runs a task is not defined: results must not depend on it.
+  // Runs body(task, worker) for every task in [0, num_tasks), at most 2^32 - 1, worker in [0,
+  // num_threads()), and waits. Which worker runs a task is not defined: results must not depend on
+  // it.
   template <typename Body>
   void parallel_for(int64_t num_tasks, Body&& body) {
     if (num_tasks <= 0) return;
@@ -59,10 +63,13 @@ class ThreadPool {
   void drain(int worker);
 
   std::vector<std::thread> workers_;
-  Loop loop_;  // written before generation_ is raised
-  alignas(64) std::atomic<int64_t> next_task_{0};
+  // Written while no task is open; who has claimed a task may read it until that task is counted.
+  Loop loop_;
+  // The number of the loop in the upper half, its unclaimed tasks in the lower: a claim made for
+  // one loop cannot take a task of another.
+  alignas(64) std::atomic<uint64_t> open_tasks_{0};
   alignas(64) std::atomic<uint32_t> generation_{0};  // raised once per loop; workers wait on it
-  alignas(64) std::atomic<int> num_running_{0};      // workers that have not left the loop yet
+  alignas(64) std::atomic<int64_t> num_done_{0};     // tasks of this loop that have been run
   std::atomic<bool> stopping_{false};
 };
 
