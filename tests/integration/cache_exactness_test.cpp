@@ -18,6 +18,7 @@
 #include <heddle/engine.h>
 
 #include "cache_exactness_workload.h"
+#include "support/exposition.h"
 #include "support/test_data.h"
 
 namespace heddle {
@@ -34,18 +35,19 @@ struct Setting {
   int64_t chunk_tokens = 64;
   int32_t batch = 1;
   int32_t page_size = 16;
-  bool preempted = false;  // urgent requests arrive late, and the pools are too small for all
+  bool preempted = false;  // urgent requests come late, one of which wants nearly every page
   bool overlap = true;
   bool fp8_kv = false;
+  bool paced = false;  // streams that run keep prompts to small chunks
 
   friend std::ostream& operator<<(std::ostream& out, const Setting& setting) {
     return out << setting.name();
   }
 
   [[nodiscard]] std::string name() const {
-    return fmt::format("{}_chunk{}_batch{}_page{}{}{}{}", policy, chunk_tokens, batch, page_size,
+    return fmt::format("{}_chunk{}_batch{}_page{}{}{}{}{}", policy, chunk_tokens, batch, page_size,
                        preempted ? "_preempted" : "", overlap ? "_overlap" : "",
-                       fp8_kv ? "_fp8" : "");
+                       fp8_kv ? "_fp8" : "", paced ? "_paced" : "");
   }
 
   [[nodiscard]] EngineOptions options() const {
@@ -55,11 +57,12 @@ struct Setting {
                           .max_running_requests = batch,
                           .chunked_prefill_tokens = chunk_tokens,
                           .page_size = page_size,
-                          .max_total_tokens = preempted ? 4096 : 32768};
+                          .max_total_tokens = preempted ? 1600 : 32768};
     if (fp8_kv) options.kv_cache_dtype = "fp8_e4m3";
     options.cache.enabled = policy != "off";
     if (options.cache.enabled) options.cache.state_checkpoints = policy;
     options.scheduling.overlap = overlap;
+    if (paced) options.scheduling.target_itl_ms = 1;
     options.scheduling.enable_priority = preempted;
     options.scheduling.preemption_threshold = 0;
     options.scheduling.preemption_min_run_seconds = 0;
@@ -95,18 +98,22 @@ std::vector<Setting> all_settings() {
       }
     }
   }
+  for (const bool preempted : {false, true}) {  // the scheduler alone knows of it
+    settings.push_back({"multi", 512, 8, 16, preempted, true, false, /*paced=*/true});
+  }
   return settings;
 }
 
 // Which value a setting has on each axis of the matrix.
-std::array<int64_t, 7> values_of(const Setting& setting) {
+std::array<int64_t, 8> values_of(const Setting& setting) {
   return {static_cast<int64_t>(setting.policy.size()),  // all different
           setting.chunk_tokens,
           setting.batch,
           setting.page_size,
           setting.preempted,
           setting.overlap,
-          setting.fp8_kv};
+          setting.fp8_kv,
+          setting.paced};
 }
 
 // So few settings that still any two values of any two axes meet in one of them: always the setting
@@ -173,6 +180,12 @@ TEST_P(CacheExactness, GivesTheBitsOfTheColdRunAlone) {
       cached_tokens += answers[i].cached_tokens;
       exact_repeats += answers[i].exact_repeats;
     }
+  }
+  const auto metrics = testing::parse_exposition((*engine)->metrics_text());
+  const double gave_way = metrics.value("heddle_preemptions_total");
+  RecordProperty("preemptions", static_cast<int>(gave_way));
+  if (setting.preempted) {
+    EXPECT_GT(gave_way, 0);
   }
   const int64_t percent = cached_tokens * 100 / workload.prompt_tokens;
   RecordProperty("cached_percent", static_cast<int>(percent));

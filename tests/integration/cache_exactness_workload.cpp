@@ -154,28 +154,36 @@ std::vector<ExactAnswer> answer_together(Engine& engine, const Wave& wave, bool 
   std::condition_variable changed;
   size_t num_finished = 0;
   bool has_begun = false;
-  for (size_t i = 0; i < wave.size(); ++i) {
+  bool all_sent = false;
+  const size_t num_patient = preempted ? wave.size() / 2 : wave.size();
+  for (size_t place = 0; place < wave.size(); ++place) {
+    const bool urgent = place >= num_patient;
+    const size_t i = urgent ? wave.size() - 1 - (place - num_patient) : place;
     Request request = wave[i];
-    const bool urgent = preempted && i >= wave.size() / 2;
     if (preempted) request.priority = urgent ? 10 : 0;
     if (urgent) {
       std::unique_lock lock(mutex);
       changed.wait(lock, [&] { return has_begun; });
     }
     const Status status = engine.submit(std::move(request), [&, i](const RequestEvent& event) {
-      const std::lock_guard lock(mutex);
+      std::unique_lock lock(mutex);
       take(event, answers[i]);
       has_begun = true;
       if (event.finish) ++num_finished;
       changed.notify_all();
+      // The engine stands still until the urgent ones are there, however long that takes.
+      if (preempted) changed.wait(lock, [&] { return all_sent; });
     });
     if (!status.ok()) {
       ADD_FAILURE() << status.to_string();
       const std::lock_guard lock(mutex);
+      has_begun = true;
       ++num_finished;
     }
   }
   std::unique_lock lock(mutex);
+  all_sent = true;
+  changed.notify_all();
   changed.wait(lock, [&] { return num_finished == wave.size(); });
   return answers;
 }

@@ -36,7 +36,7 @@ struct ExactWorkload {
 };
 
 // Runs requests together. `preempted`: the first half gets going before the second half arrives,
-// which is more urgent.
+// which is more urgent, the last of it (in the first wave the longest of all) first.
 std::vector<ExactAnswer> answer_together(Engine& engine, const Wave& wave, bool preempted);
 
 // Computed once each, with an engine without a cache that has one request at a time, whose keys and
