@@ -83,10 +83,7 @@ struct Side {
       reused_tokens += request.cache.reused_tokens;
       matched_tokens += request.cache.matched_tokens;
       exact_repeats += request.cache.exact_repeat ? 1 : 0;
-      lost.eviction += request.cache.lost.eviction;
-      lost.missing_state += request.cache.lost.missing_state;
-      lost.grid += request.cache.lost.grid;
-      lost.last_token += request.cache.lost.last_token;
+      lost += request.cache.lost;
       outputs.push_back(std::move(request.output));
     }
   }

@@ -97,14 +97,22 @@ struct CacheLoss {
   int64_t grid = 0;        // states, or pages, that end anywhere: what lies beyond the last whole
                            // multiple of the checkpoint grid, or of the page
   int64_t last_token = 0;  // 1 where the whole prompt was known: a token has to run
+
+  CacheLoss& operator+=(const CacheLoss& other) {
+    eviction += other.eviction;
+    missing_state += other.missing_state;
+    grid += other.grid;
+    last_token += other.last_token;
+    return *this;
+  }
 };
 
 // How much of a prompt was there already, as of its first prefill.
 struct CacheReport {
-  int64_t reused_tokens = 0;    // not computed again
-  int64_t matched_tokens = 0;   // the prompt agrees with kept KV rows this far; what lies between
-                                // the two had no recurrent state to start from
-  bool exact_repeat = false;    // not even the last token was computed
+  int64_t reused_tokens = 0;   // not computed again
+  int64_t matched_tokens = 0;  // the prompt agrees with kept KV rows this far; `lost` says why what
+                               // lies between the two was computed again
+  bool exact_repeat = false;   // not even the last token was computed
   double deferred_seconds = 0;  // waited for another request that computed the same prefix
   CacheLoss lost;
 };

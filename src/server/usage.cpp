@@ -31,11 +31,7 @@ nlohmann::ordered_json Usage::to_json() const {
     total.cached_tokens += choices_[i].cached_tokens;
     total.matched_tokens += choices_[i].matched_tokens;
     total.exact_repeat = total.exact_repeat && choices_[i].exact_repeat;
-    const CacheLoss& lost = choices_[i].lost;
-    total.lost.eviction += lost.eviction;
-    total.lost.missing_state += lost.missing_state;
-    total.lost.grid += lost.grid;
-    total.lost.last_token += lost.last_token;
+    total.lost += choices_[i].lost;
   }
   nlohmann::ordered_json details = {{"cached_tokens", total.cached_tokens}};
   if (cache_details_) {
