@@ -22,7 +22,8 @@ TreeBenchOptions with_state(bool needs_state) {
 int64_t usable_once(const TreeBench& bench, const Tokens& tokens, std::string_view name = "") {
   const auto most = std::ssize(tokens) - 1;
   const PrefixMatch match = bench.tree.match(tokens, name, most);
-  return bench.tree.usable_without_eviction(tokens, name, match, most);
+  return bench.tree.usable_without_eviction(tokens, request::PrefixHashes(tokens, name), match,
+                                            most);
 }
 
 TEST(GhostTest, AnEvictedStateIsRememberedWhereItWas) {
@@ -44,6 +45,23 @@ TEST(GhostTest, AnEvictedStateIsRememberedWhereItWas) {
   EXPECT_EQ(usable_once(bench, tokens), 80);
   bench.tree.clear();
   EXPECT_EQ(usable_once(bench, tokens), 0) << "cleared on request, not evicted";
+}
+
+// A hash is kept for every 64 tokens: states before, at and behind such a block, and several behind
+// one.
+TEST(GhostTest, AnEvictedStateIsRememberedWhereverItLies) {
+  TreeBench bench(with_state(true));
+  const Tokens tokens = bench.unique(400);
+  std::vector<int64_t> lengths = {1, 2, 63, 64, 65, 100, 127, 128, 191, 192, 250, 320};
+  for (const int64_t length : lengths) bench.insert(tokens, length);
+  const auto count = std::ssize(lengths);
+  ASSERT_EQ(bench.tree.evict_states(count), count);
+  EXPECT_EQ(bench.tree.stats().evicted_states, count);
+  EXPECT_EQ(bench.tree.stats().evicted_tokens, 320);
+  for (int64_t length = 400; length > 1; --length) {
+    while (!lengths.empty() && lengths.back() >= length) lengths.pop_back();
+    ASSERT_EQ(usable_once(bench, first(tokens, length)), lengths.back()) << length;
+  }
 }
 
 TEST(GhostTest, AReplacedStateIsNotMissed) {

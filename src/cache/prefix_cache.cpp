@@ -278,7 +278,7 @@ void PrefixCache::confirm(Sequence& sequence, SequenceHold& hold) {
   hold.pending.erase(hold.pending.begin(), hold.pending.begin() + static_cast<int64_t>(count));
 }
 
-PrefixNode* PrefixCache::publish(const Sequence& sequence, SequenceHold& hold,
+PrefixNode* PrefixCache::publish(Sequence& sequence, SequenceHold& hold,
                                  const SequenceHold::Pending& frozen) {
   const int64_t num_tokens = frozen.tokens;
   const int32_t slot = frozen.slot;
@@ -287,9 +287,11 @@ PrefixNode* PrefixCache::publish(const Sequence& sequence, SequenceHold& hold,
     return nullptr;  // rows on the way there have been given up
   }
   if (slot != 0) frozen_.set_label(slot, num_tokens);
+  sequence.prefix_hashes.extend(sequence.tokens);
   const PrefixInserted inserted = tree_.insert(
       {.tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(num_tokens)),
        .name_space = sequence.request.cache_namespace,
+       .hashes = &sequence.prefix_hashes,
        .pages = sequence.pages,
        .state_slot = slot,
        .keeps_hidden = frozen.keeps_hidden,

@@ -25,7 +25,8 @@
 // Invariants: a sequence gives its resources back only when no step in flight uses them (checked by
 //             the caller, who counts them); every page is free, the tree's, or exactly one
 //             sequence's; likewise slots.
-// Cost:       match and publish O(tokens) compares, everything else O(pages touched).
+// Cost:       match and publish O(tokens) compares, loss O(tokens / 64) looks into a table,
+//             everything else O(pages touched).
 #pragma once
 
 #include <array>
@@ -225,7 +226,7 @@ class PrefixCache {
   [[nodiscard]] int32_t take_frozen();
   void publish_end(request::Sequence& sequence, SequenceHold& hold);
   // Lets others find what was computed up to there; takes the slot or frees it.
-  PrefixNode* publish(const request::Sequence& sequence, SequenceHold& hold,
+  PrefixNode* publish(request::Sequence& sequence, SequenceHold& hold,
                       const SequenceHold::Pending& frozen);
   void freeze(SequenceHold& hold, const CheckpointWish& wish, bool decode);
 

@@ -30,7 +30,7 @@ CacheLoss PrefixCache::loss(const Sequence& sequence, const PrefixMatch& match) 
   const int64_t most = sequence.num_tokens() - 1;
   const int64_t reused = match.usable_tokens;
   const int64_t once =
-      tree_.usable_without_eviction(sequence.tokens, sequence.request.cache_namespace, match, most);
+      tree_.usable_without_eviction(sequence.tokens, sequence.prefix_hashes, match, most);
   const int64_t grid = !options_.needs_state             ? options_.page_size
                        : chunks_on_grid(options_.policy) ? options_.grid
                                                          : 1;

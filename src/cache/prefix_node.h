@@ -14,6 +14,7 @@
 
 #include "cache/eviction_order.h"
 #include "cache/use_count.h"
+#include "request/prefix_hashes.h"
 
 namespace heddle::cache {
 
@@ -38,7 +39,7 @@ struct PrefixNode {
   PrefixNode* parent = nullptr;             // null: a root
   const std::string* name_space = nullptr;  // of a root: its name
   uint64_t serial = 0;
-  uint64_t hash = 0;  // of the tokens from the root to the end of the edge (prefix_hash.h)
+  request::PrefixHash hash;  // of the tokens from the root to the end of the edge
 
   int64_t begin = 0;            // tokens before the edge
   std::vector<TokenId> tokens;  // of the edge; a root has none

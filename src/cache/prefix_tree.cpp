@@ -2,11 +2,11 @@
 #include "cache/prefix_tree.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "cache/prefix_hash.h"
 #include "cache/prefix_node.h"
 #include "cache/shared_prefix.h"
 #include "core/check.h"
@@ -67,7 +67,7 @@ PrefixNode& PrefixTree::make_root(std::string_view name_space) {
       roots_.emplace(std::string(name_space), std::make_unique<PrefixNode>());
   HEDDLE_CHECK(made);
   entry->second->name_space = &entry->first;
-  entry->second->hash = prefix_hash_of(name_space);
+  entry->second->hash = request::PrefixHashes({}, name_space).of({});
   return *entry->second;
 }
 
@@ -107,18 +107,23 @@ PrefixMatch PrefixTree::match(std::span<const TokenId> tokens, std::string_view 
 }
 
 int64_t PrefixTree::usable_without_eviction(std::span<const TokenId> tokens,
-                                            std::string_view name_space, const PrefixMatch& match,
-                                            int64_t max_usable) const {
-  // Where sequences resume at page boundaries they may do so in the middle of an edge.
-  const PrefixNode* known = match.resume;
-  if (known != nullptr && known->depth() > match.usable_tokens) known = known->parent;
-  uint64_t hash = known == nullptr ? prefix_hash_of(name_space) : known->hash;
-  int64_t usable = match.usable_tokens;
-  for (int64_t index = depth(known); index < std::min(max_usable, std::ssize(tokens)); ++index) {
-    hash = extend_prefix_hash(hash, tokens[static_cast<size_t>(index)]);
-    if (ghosts_.contains(hash)) usable = std::max(usable, index + 1);
+                                            const request::PrefixHashes& hashes,
+                                            const PrefixMatch& match, int64_t max_usable) const {
+  constexpr int64_t kBlock = request::PrefixHashes::kBlockTokens;
+  const int64_t most = std::min(max_usable, std::ssize(tokens));
+  HEDDLE_CHECK_GE(hashes.num_blocks(), most / kBlock);
+  for (int64_t block = most / kBlock; block >= match.usable_tokens / kBlock; --block) {
+    uint64_t hash = hashes.of_blocks(block);
+    uint64_t offsets = ghosts_.offsets(hash);
+    int64_t deepest = 0;
+    for (int64_t end = block * kBlock; offsets != 0; offsets >>= 1) {
+      if ((offsets & 1) != 0 && ghosts_.contains(hash)) deepest = end;
+      if (end == most) break;
+      hash = request::extend_hash(hash, tokens[static_cast<size_t>(end++)]);
+    }
+    if (deepest > match.usable_tokens) return deepest;
   }
-  return usable;
+  return match.usable_tokens;
 }
 
 int64_t PrefixTree::depth(const PrefixNode* node) const {
@@ -207,14 +212,15 @@ void PrefixTree::touch(PrefixNode* node) {
   place(*node);
 }
 
-PrefixNode& PrefixTree::split(PrefixNode& node, int64_t length) {
+// `hash` is that of the upper half's end.
+PrefixNode& PrefixTree::split(PrefixNode& node, int64_t length, const request::PrefixHash& hash) {
   auto upper = std::make_unique<PrefixNode>();
   const int64_t end = node.begin + length;
   upper->parent = node.parent;
   upper->serial = next_serial_++;
   upper->begin = node.begin;
   upper->tokens.assign(node.tokens.begin(), node.tokens.begin() + length);
-  upper->hash = extend_prefix_hash(node.parent->hash, upper->tokens);
+  upper->hash = hash;
   upper->first_page = node.first_page;
   upper->locks = node.locks;
   upper->kv_uses = node.kv_uses;
@@ -239,14 +245,15 @@ PrefixNode& PrefixTree::split(PrefixNode& node, int64_t length) {
   return result;
 }
 
-PrefixNode& PrefixTree::add_leaf(PrefixNode& parent, const PrefixInsertion& insertion) {
+PrefixNode& PrefixTree::add_leaf(PrefixNode& parent, const PrefixInsertion& insertion,
+                                 const request::PrefixHash& hash) {
   auto made = std::make_unique<PrefixNode>();
   PrefixNode& leaf = *made;
   leaf.parent = &parent;
   leaf.serial = next_serial_++;
   leaf.begin = parent.depth();
   leaf.tokens.assign(insertion.tokens.begin() + leaf.begin, insertion.tokens.end());
-  leaf.hash = extend_prefix_hash(parent.hash, leaf.tokens);
+  leaf.hash = hash;
   leaf.first_page = leaf.begin / pages_.page_size();
   if (parent.is_leaf() && parent.has_state()) {
     // The conversation goes on: what is known about its being taken up again moves to its new end.
@@ -327,6 +334,13 @@ PrefixInserted PrefixTree::insert(const PrefixInsertion& insertion) {
     HEDDLE_CHECK(states_.ids().owner(insertion.state_slot) == Owner::kRequest);
   }
 
+  std::optional<request::PrefixHashes> none;
+  if (insertion.hashes == nullptr) none.emplace(insertion.tokens.first(0), insertion.name_space);
+  const request::PrefixHashes& hashes = none ? *none : *insertion.hashes;
+  const auto hash_of = [&](int64_t count) {
+    return hashes.of(insertion.tokens.first(static_cast<size_t>(count)));
+  };
+
   ++clock_;
   PrefixNode* node = &make_root(insertion.name_space);
   while (node->depth() < num_tokens) {
@@ -334,11 +348,12 @@ PrefixInserted PrefixTree::insert(const PrefixInsertion& insertion) {
     PrefixNode* child = node->find_child(rest.front());
     if (child == nullptr) break;
     const int64_t length = shared_prefix_length(child->tokens, rest);
-    node = length < static_cast<int64_t>(child->tokens.size()) ? &split(*child, length) : child;
+    const bool whole = length == std::ssize(child->tokens);
+    node = whole ? child : &split(*child, length, hash_of(child->begin + length));
   }
 
   PrefixInserted inserted{.node = node, .known_tokens = node->depth()};
-  if (node->depth() < num_tokens) inserted.node = &add_leaf(*node, insertion);
+  if (node->depth() < num_tokens) inserted.node = &add_leaf(*node, insertion, hash_of(num_tokens));
   if (options_.needs_state) inserted.state_taken = attach_state(*inserted.node, insertion);
   for (PrefixNode* above = inserted.node; !above->is_root(); above = above->parent) {
     above->kv_used = clock_;

@@ -26,8 +26,9 @@
 //            differ in their first token, every id has one owner, a state's label is its node's
 //            depth, a parent's lock count is at least the sum of its children's, counters agree
 //            with the nodes.
-// Cost:      match and insert compare O(tokens) ids with SIMD-friendly loops, evictions are
-//            O(log nodes); nothing is allocated per token.
+// Cost:      match and insert compare O(tokens) ids with SIMD-friendly loops, and insert hashes at
+//            most 63 tokens for every node it makes; evictions are O(log nodes), without states
+//            also O(tokens of the leaf), which are hashed to be remembered.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +48,7 @@
 #include "cache/page_allocator.h"
 #include "cache/prefix_tree_options.h"
 #include "cache/state_allocator.h"
+#include "request/prefix_hashes.h"
 
 namespace heddle::cache {
 
@@ -70,6 +72,8 @@ struct PrefixLock {
 struct PrefixInsertion {
   std::span<const TokenId> tokens;
   std::string_view name_space;
+  const request::PrefixHashes* hashes = nullptr;  // of these tokens and the namespace; those that
+                                                  // are missing are made here, 2 ns a token
   std::span<const int32_t> pages;  // page of token t is pages[t / page_size]; those the tree does
                                    // not have yet are taken, if their owner is kRequest
   int32_t state_slot = 0;          // its label is tokens.size() (checked); 0: none
@@ -113,9 +117,10 @@ class PrefixTree {
   // How deep tokens with this match could resume, had nothing been evicted; at most `max_usable`.
   // Evicted points of resumption are remembered for a few times that the pools are filled: what was
   // given up before that does not count.
-  // Cost: O(tokens beyond the match), some three nanoseconds each.
+  // `hashes` are those of the tokens and the namespace, all whole blocks of them (checked).
+  // Cost: O(blocks beyond the match), a look into a table each.
   [[nodiscard]] int64_t usable_without_eviction(std::span<const TokenId> tokens,
-                                                std::string_view name_space,
+                                                const request::PrefixHashes& hashes,
                                                 const PrefixMatch& match, int64_t max_usable) const;
 
   [[nodiscard]] int64_t depth(const PrefixNode* node) const;       // 0 for null
@@ -185,8 +190,9 @@ class PrefixTree {
   // Shape (prefix_tree.cpp).
   [[nodiscard]] PrefixNode* find_root(std::string_view name_space) const;
   PrefixNode& make_root(std::string_view name_space);
-  PrefixNode& split(PrefixNode& node, int64_t length);
-  PrefixNode& add_leaf(PrefixNode& parent, const PrefixInsertion& insertion);
+  PrefixNode& split(PrefixNode& node, int64_t length, const request::PrefixHash& hash);
+  PrefixNode& add_leaf(PrefixNode& parent, const PrefixInsertion& insertion,
+                       const request::PrefixHash& hash);
   bool attach_state(PrefixNode& node, const PrefixInsertion& insertion);
   void check_state(const PrefixNode& node) const;
 

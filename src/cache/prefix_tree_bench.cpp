@@ -51,14 +51,15 @@ void insert(benchmark::State& state) {
   Pools pools;
   const int64_t length = state.range(0);
   const auto tokens = conversation(length, 0);
+  const request::PrefixHashes hashes(tokens);
   for (int64_t end = 256; end < length; end += 256) pools.insert(tokens, end);
   std::vector<int32_t> own;
   if (!pools.pages.grow(length, own)) std::abort();
   for (auto _ : state) {
     const int32_t slot = pools.states.allocate();
     pools.states.set_label(slot, length);
-    const PrefixInserted inserted =
-        pools.tree.insert({.tokens = tokens, .name_space = "", .pages = own, .state_slot = slot});
+    const PrefixInserted inserted = pools.tree.insert(
+        {.tokens = tokens, .name_space = "", .hashes = &hashes, .pages = own, .state_slot = slot});
     if (!inserted.state_taken) pools.states.release(slot);
   }
 }
@@ -67,7 +68,8 @@ void insert(benchmark::State& state) {
 void insert_cold(benchmark::State& state) {
   Pools pools;
   const int64_t length = state.range(0);
-  auto tokens = conversation(length, 0);
+  const auto tokens = conversation(length, 0);
+  const request::PrefixHashes hashes(tokens);
   for (auto _ : state) {
     state.PauseTiming();
     pools.tree.clear();
@@ -76,8 +78,46 @@ void insert_cold(benchmark::State& state) {
     const int32_t slot = pools.states.allocate();
     pools.states.set_label(slot, length);
     state.ResumeTiming();
+    benchmark::DoNotOptimize(pools.tree.insert(
+        {.tokens = tokens, .name_space = "", .hashes = &hashes, .pages = own, .state_slot = slot}));
+  }
+}
+
+// What a cold prompt would have found, in a tree that has evicted as much as it remembers.
+void loss(benchmark::State& state) {
+  Pools pools;
+  for (TokenId who = 0; who < 10'000; ++who) {
+    const auto other = conversation(1024, who);
+    for (const int64_t end : {512, 768, 1024}) pools.insert(other, end);
+  }
+  pools.tree.evict_states(pools.tree.stats().states);
+  auto tokens = conversation(state.range(0), 0);
+  tokens[0] = 1;
+  const request::PrefixHashes hashes(tokens);
+  for (auto _ : state) {
     benchmark::DoNotOptimize(
-        pools.tree.insert({.tokens = tokens, .name_space = "", .pages = own, .state_slot = slot}));
+        pools.tree.usable_without_eviction(tokens, hashes, {}, state.range(0)));
+  }
+}
+
+// All that the tree does for a prompt that nobody has seen.
+void whole_request(benchmark::State& state) {
+  Pools pools;
+  const int64_t length = state.range(0);
+  const auto tokens = conversation(length, 0);
+  const request::PrefixHashes hashes(tokens);
+  for (auto _ : state) {
+    state.PauseTiming();
+    pools.tree.clear();
+    std::vector<int32_t> own;
+    if (!pools.pages.grow(length, own)) std::abort();
+    const int32_t slot = pools.states.allocate();
+    pools.states.set_label(slot, length);
+    state.ResumeTiming();
+    const PrefixMatch match = pools.tree.match(tokens, "", length - 1);
+    benchmark::DoNotOptimize(pools.tree.usable_without_eviction(tokens, hashes, match, length - 1));
+    benchmark::DoNotOptimize(pools.tree.insert(
+        {.tokens = tokens, .name_space = "", .hashes = &hashes, .pages = own, .state_slot = slot}));
   }
 }
 
@@ -100,6 +140,8 @@ void evict(benchmark::State& state) {
 BENCHMARK(match)->Arg(1 << 10)->Arg(1 << 13)->Arg(1 << 15)->Unit(benchmark::kMicrosecond);
 BENCHMARK(insert)->Arg(1 << 10)->Arg(1 << 13)->Arg(1 << 15)->Unit(benchmark::kMicrosecond);
 BENCHMARK(insert_cold)->Arg(1 << 10)->Arg(1 << 13)->Arg(1 << 15)->Unit(benchmark::kMicrosecond);
+BENCHMARK(loss)->Arg(1 << 10)->Arg(1 << 13)->Arg(1 << 15)->Unit(benchmark::kMicrosecond);
+BENCHMARK(whole_request)->Arg(1 << 10)->Arg(1 << 13)->Arg(1 << 15)->Unit(benchmark::kMicrosecond);
 BENCHMARK(evict)->Arg(100)->Arg(1000)->Arg(10000)->Unit(benchmark::kMicrosecond);
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "cache/prefix_hash.h"
 #include "cache/prefix_node.h"
 #include "cache/prefix_tree.h"
 #include "core/check.h"
@@ -30,11 +29,11 @@ void PrefixTree::drop_state(PrefixNode& node) {
 
 // Without states every page boundary of the edge could be resumed at.
 void PrefixTree::remember_edge(const PrefixNode& leaf) {
-  uint64_t hash = leaf.parent->hash;
+  request::PrefixHash hash = leaf.parent->hash;
   int64_t depth = leaf.begin;
   for (const TokenId token : leaf.tokens) {
-    hash = extend_prefix_hash(hash, token);
-    if (++depth % pages_.page_size() == 0) ghosts_.add(hash);
+    hash = request::extend_hash(hash, depth, token);
+    if (++depth % pages_.page_size() == 0) ghosts_.add(hash, depth);
   }
 }
 
@@ -44,7 +43,7 @@ void PrefixTree::remove_leaf(PrefixNode& leaf) {
   HEDDLE_CHECK_EQ(leaf.locks, 0);
   if (leaf.has_state()) {
     drop_state(leaf);
-    ghosts_.add(leaf.hash);
+    ghosts_.add(leaf.hash, leaf.depth());
     ++stats_.evicted_states;
   }
   if (!options_.needs_state) remember_edge(leaf);
@@ -136,7 +135,7 @@ bool PrefixTree::merge_into_child(PrefixNode& node) {
 // The state, and the leaf with it if nobody else keeps it.
 void PrefixTree::give_up_state(PrefixNode& node) {
   drop_state(node);
-  ghosts_.add(node.hash);
+  ghosts_.add(node.hash, node.depth());
   ++stats_.evicted_states;
   place(node);
   place_states_below(node);
@@ -146,7 +145,7 @@ void PrefixTree::give_up_state(PrefixNode& node) {
 bool PrefixTree::drop_unused_state(PrefixNode* node) {
   if (node == nullptr || !node->has_state() || node->state_locks > 0) return false;
   if (node->state.num_uses > 1 || node->children.size() > 1) return false;
-  const uint64_t hash = node->hash;
+  const request::PrefixHash hash = node->hash;
   give_up_state(*node);
   --stats_.evicted_states;  // it was replaced, not evicted
   ghosts_.remove(hash);

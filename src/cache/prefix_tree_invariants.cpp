@@ -3,7 +3,6 @@
 // (docs/hybrid-cache.md).
 #include <unordered_set>
 
-#include "cache/prefix_hash.h"
 #include "cache/prefix_node.h"
 #include "cache/prefix_tree.h"
 #include "core/check.h"
@@ -61,7 +60,11 @@ void PrefixTree::check_node(const PrefixNode& node, bool idle, Census& census) c
     HEDDLE_CHECK(child.parent == &node);
     HEDDLE_CHECK_EQ(child.begin, node.depth());
     HEDDLE_CHECK(!child.tokens.empty());
-    HEDDLE_CHECK_EQ(child.hash, extend_prefix_hash(node.hash, child.tokens));
+    request::PrefixHash hash = node.hash;
+    for (int64_t index = 0; const TokenId token : child.tokens) {
+      hash = request::extend_hash(hash, child.begin + index++, token);
+    }
+    HEDDLE_CHECK(child.hash == hash);
     if (i > 0) HEDDLE_CHECK_LT(node.children[i - 1]->tokens.front(), child.tokens.front());
     locks_below += child.locks;
   }

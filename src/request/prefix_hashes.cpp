@@ -4,36 +4,42 @@
 #include <algorithm>
 
 namespace heddle::request {
-namespace {
 
-// For a given hash, different tokens give different hashes, and the other way round.
-uint64_t extend(uint64_t hash, TokenId token) {
-  hash = (hash ^ static_cast<uint32_t>(token)) * 0x9e3779b97f4a7c15u;
-  return hash ^ (hash >> 32);
+PrefixHashes::PrefixHashes(std::span<const TokenId> tokens, std::string_view name_space) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : name_space) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  hashes_.reserve(tokens.size() / kBlockTokens + 1);
+  hashes_.push_back(hash);
+  extend(tokens);
 }
 
-}  // namespace
-
-PrefixHashes::PrefixHashes(std::span<const TokenId> prompt) {
-  hashes_.reserve(prompt.size() / kBlockTokens);
-  uint64_t hash = 0;
-  while (prompt.size() >= static_cast<size_t>(kBlockTokens)) {
-    for (const TokenId token : prompt.first(kBlockTokens)) hash = extend(hash, token);
+void PrefixHashes::extend(std::span<const TokenId> tokens) {
+  const auto block = static_cast<size_t>(kBlockTokens);
+  for (size_t begin = (hashes_.size() - 1) * block; begin + block <= tokens.size();
+       begin += block) {
+    uint64_t hash = hashes_.back();
+    for (const TokenId token : tokens.subspan(begin, block)) hash = extend_hash(hash, token);
     hashes_.push_back(hash);
-    prompt = prompt.subspan(kBlockTokens);
   }
+}
+
+PrefixHash PrefixHashes::of(std::span<const TokenId> tokens) const {
+  int64_t count = std::min(num_blocks(), std::ssize(tokens) / kBlockTokens);
+  PrefixHash hash{.all = of_blocks(count), .blocks = of_blocks(count)};
+  for (int64_t index = count * kBlockTokens; index < std::ssize(tokens); ++index) {
+    hash = extend_hash(hash, index, tokens[static_cast<size_t>(index)]);
+  }
+  return hash;
 }
 
 int64_t PrefixHashes::common_prefix(std::span<const TokenId> tokens, const PrefixHashes& other,
                                     std::span<const TokenId> other_tokens) const {
   // Blocks [0, equal) are equal, block `different` is not or does not exist.
-  const auto both = static_cast<int64_t>(std::min(hashes_.size(), other.hashes_.size()));
   int64_t equal = 0;
-  int64_t different = both + 1;
+  int64_t different = std::min(num_blocks(), other.num_blocks()) + 1;
   while (different - equal > 1) {
     const int64_t middle = equal + (different - equal) / 2;
-    const auto last = static_cast<size_t>(middle - 1);
-    (hashes_[last] == other.hashes_[last] ? equal : different) = middle;
+    (of_blocks(middle) == other.of_blocks(middle) ? equal : different) = middle;
   }
   // What is left of the first block that differs or, behind the hashed part, of the tokens.
   const auto begin = static_cast<size_t>(equal * kBlockTokens);

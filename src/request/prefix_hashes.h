@@ -1,35 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
-// PrefixHashes: one hash for every 64 tokens a prompt begins with, so that two long prompts can be
-// compared without reading them: prefixes of equal hash are taken for equal.
+// PrefixHashes: hashes of what a sequence begins with, one for every 64 tokens, so that long
+// sequences can be compared without reading them, and be recognised when they come again.
 //
-// Different prefixes share a hash once in 2^64 pairs. Who asks must be able to live with that: this
-// is for deciding whom to wait for, never for finding what is reused.
+// Different prefixes share a hash once in 2^64 pairs, as long as nobody looks for such pairs: the
+// function has no secret, and who chooses the prompts can make as many as they like. Who asks must
+// be able to live with that: this is for deciding whom to wait for and for counting what was
+// evicted, never for finding what is reused.
 //
-// Threading: immutable after construction.
-// Cost:      construction reads every token once, some 2 ns each; common_prefix() O(log tokens).
+// Threading: thread-compatible.
+// Cost:      every token is hashed once, some 2 ns each; common_prefix() O(log tokens), of() at
+// most
+//            63 tokens.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include <heddle/request.h>
 
 namespace heddle::request {
 
+// Of a number of tokens in a namespace.
+struct PrefixHash {
+  uint64_t all = 0;     // of all of them
+  uint64_t blocks = 0;  // of the whole blocks among them
+
+  bool operator==(const PrefixHash&) const = default;
+};
+
 class PrefixHashes {
  public:
   static constexpr int64_t kBlockTokens = 64;
 
-  explicit PrefixHashes(std::span<const TokenId> prompt);
+  explicit PrefixHashes(std::span<const TokenId> tokens, std::string_view name_space = {});
 
-  // How many tokens both begin with. `tokens` and `other_tokens` begin with the prompts that were
-  // hashed; what follows these is compared itself.
+  // Hashes more of the sequence. `tokens` begin with those that were hashed.
+  void extend(std::span<const TokenId> tokens);
+
+  [[nodiscard]] int64_t num_blocks() const { return static_cast<int64_t>(hashes_.size()) - 1; }
+
+  // Of the first `count` blocks, at most num_blocks().
+  [[nodiscard]] uint64_t of_blocks(int64_t count) const {
+    return hashes_[static_cast<size_t>(count)];
+  }
+
+  // Of all of `tokens`, which may be fewer or more than those that were hashed and begin alike.
+  [[nodiscard]] PrefixHash of(std::span<const TokenId> tokens) const;
+
+  // How many tokens both begin with. `tokens` and `other_tokens` begin with what was hashed of
+  // them; what follows is compared itself. The namespaces are the same.
   [[nodiscard]] int64_t common_prefix(std::span<const TokenId> tokens, const PrefixHashes& other,
                                       std::span<const TokenId> other_tokens) const;
 
  private:
-  std::vector<uint64_t> hashes_;  // of the first 64, 128, ... tokens
+  std::vector<uint64_t> hashes_;  // of the first 0, 64, 128, ... tokens
 };
+
+// One token more than hash was made of. For a given hash, different tokens give different hashes,
+// and the other way round.
+[[nodiscard]] inline uint64_t extend_hash(uint64_t hash, TokenId token) {
+  hash = (hash ^ static_cast<uint32_t>(token)) * 0x9e3779b97f4a7c15u;
+  return hash ^ (hash >> 32);
+}
+
+// One token more than the `num_tokens` that `hash` was made of.
+[[nodiscard]] inline PrefixHash extend_hash(PrefixHash hash, int64_t num_tokens, TokenId token) {
+  hash.all = extend_hash(hash.all, token);
+  if ((num_tokens + 1) % PrefixHashes::kBlockTokens == 0) hash.blocks = hash.all;
+  return hash;
+}
 
 }  // namespace heddle::request

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
+#include <span>
 
 #include <gtest/gtest.h>
 
@@ -44,6 +46,27 @@ TEST(PrefixHashesTest, AgreesWithReadingBothPrompts) {
       tokens->resize(tokens->size() + random() % 200, static_cast<TokenId>(random() % 2));
     }
     ASSERT_EQ(by_hashes(one, other), by_reading(one, other)) << round;
+  }
+}
+
+// However much was hashed when, it is the same hash; another namespace has another.
+TEST(PrefixHashesTest, AHashIsOneOfAllTokensBeforeIt) {
+  Tokens tokens;
+  for (TokenId token = 0; token < 200; ++token) tokens.push_back(token * 3);
+  const PrefixHashes whole(tokens);
+  PrefixHashes growing({});
+  PrefixHash hash = growing.of({});
+  std::set<uint64_t> seen;
+  for (int64_t length = 0; length <= 200; ++length) {
+    const auto begin = std::span<const TokenId>(tokens).first(static_cast<size_t>(length));
+    if (length % 7 == 0) growing.extend(begin);
+    ASSERT_EQ(whole.of(begin), hash) << length;
+    ASSERT_EQ(growing.of(begin), hash) << length;
+    ASSERT_EQ(PrefixHashes({}).of(begin), hash) << length;
+    ASSERT_EQ(hash.blocks, whole.of_blocks(length / 64)) << length;
+    ASSERT_NE(PrefixHashes({}, "other").of(begin), hash) << length;
+    ASSERT_TRUE(seen.insert(hash.all).second) << length;
+    if (length < 200) hash = extend_hash(hash, length, tokens[static_cast<size_t>(length)]);
   }
 }
 

@@ -46,7 +46,7 @@ struct Sequence {
         request(std::move(source)),
         seed(resolved_seed),
         num_prompt_tokens(static_cast<int64_t>(request.prompt.size())),
-        prompt_hashes(request.prompt),
+        prefix_hashes(request.prompt, request.cache_namespace),
         tokens(std::move(request.prompt)) {
     request.prompt.clear();
     ending_tokens = request.stop.token_ids;
@@ -62,7 +62,7 @@ struct Sequence {
   Request request;  // its prompt has moved into `tokens`
   uint64_t seed = 0;
   int64_t num_prompt_tokens = 0;
-  PrefixHashes prompt_hashes;
+  PrefixHashes prefix_hashes;          // of the prompt, and of output that the cache knows
   std::vector<TokenId> tokens;         // prompt, then output
   std::vector<TokenId> ending_tokens;  // sorted: drawing one of them ends the text
 
@@ -86,9 +86,9 @@ struct Sequence {
     return std::span<const TokenId>(tokens).subspan(static_cast<size_t>(num_prompt_tokens));
   }
 
-  // How many tokens both begin with. Cost: that of PrefixHashes::common_prefix().
+  // How many tokens both begin with, in one namespace. Cost: that of PrefixHashes::common_prefix().
   [[nodiscard]] int64_t common_prefix(const Sequence& other) const {
-    return prompt_hashes.common_prefix(tokens, other.prompt_hashes, other.tokens);
+    return prefix_hashes.common_prefix(tokens, other.prefix_hashes, other.tokens);
   }
 
   // Tokens still to be computed before the next one can be drawn.

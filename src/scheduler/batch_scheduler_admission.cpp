@@ -223,12 +223,10 @@ bool BatchScheduler::start(const Queued& queued, const cache::PrefixMatch& match
   const int64_t page_size = options_.cache.page_size;
   sequence.pages.reserve(
       static_cast<size_t>((sequence.max_stored_tokens() + page_size - 1) / page_size));
-  CacheLoss lost;
-  if (!queued.returned && !queued.alone) lost = cache_.loss(sequence, match);
   if (!cache_.admit(sequence, match, headroom, row.hold)) return false;
   row.hold.keeps_to_itself = queued.alone;
   if (!queued.returned) {
-    sequence.cache_report.lost = lost;
+    if (!queued.alone) sequence.cache_report.lost = cache_.loss(sequence, match);
     sequence.cache_report.reused_tokens =
         std::min(sequence.num_computed, sequence.num_prompt_tokens);
     sequence.cache_report.matched_tokens = match.kv_tokens;
