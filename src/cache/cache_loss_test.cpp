@@ -71,6 +71,11 @@ TEST(GhostTest, AReplacedStateIsNotMissed) {
   bench.insert(tokens, 80);
   EXPECT_TRUE(bench.tree.drop_unused_state(node));
   EXPECT_EQ(usable_once(bench, first(tokens, 60)), 0);
+  const Tokens other = bench.unique(50);
+  EXPECT_TRUE(bench.tree.drop_unused_state(bench.insert(other).node));
+  EXPECT_EQ(bench.match(other).kv_tokens, 0) << "its leaf went with it";
+  EXPECT_EQ(bench.tree.stats().evicted_states, 0);
+  EXPECT_EQ(bench.tree.stats().evicted_tokens, 0);
 }
 
 TEST(GhostTest, WithoutStatesEveryPageBoundaryIsRemembered) {

@@ -146,8 +146,10 @@ bool PrefixTree::drop_unused_state(PrefixNode* node) {
   if (node == nullptr || !node->has_state() || node->state_locks > 0) return false;
   if (node->state.num_uses > 1 || node->children.size() > 1) return false;
   const request::PrefixHash hash = node->hash;
+  const PrefixTreeStats before = stats_;
   give_up_state(*node);
-  --stats_.evicted_states;  // it was replaced, not evicted
+  stats_.evicted_states = before.evicted_states;  // it was replaced, not evicted
+  stats_.evicted_tokens = before.evicted_tokens;
   ghosts_.remove(hash);
   return true;
 }
@@ -208,9 +210,12 @@ int64_t PrefixTree::evict_bytes(int64_t bytes) {
 }
 
 void PrefixTree::clear() {
+  const PrefixTreeStats before = stats_;
   while (PrefixNode* leaf = leaves_.first()) give_up_leaf(*leaf);
   while (PrefixNode* node = state_order_.first()) give_up_state(*node);
   ghosts_.clear();
+  stats_.evicted_states = before.evicted_states;  // given up on request, not evicted
+  stats_.evicted_tokens = before.evicted_tokens;
 }
 
 }  // namespace heddle::cache
