@@ -183,7 +183,7 @@ class BatchScheduler final : public Scheduler {
   // batch_scheduler_pace.cpp
   [[nodiscard]] StepWork streaming_work() const;
   void begin_pace(const StepWork& streams);
-  void pace(PrefillBudget& budget, int64_t context_tokens) const;
+  [[nodiscard]] int64_t paced_tokens(const PrefillBudget& budget, int64_t context_tokens) const;
   void note_speed();
 
   // batch_scheduler.cpp

@@ -192,8 +192,8 @@ PrefillVerdict BatchScheduler::admit(const Queued& queued, const cache::PrefixMa
                                      PrefillBudget& budget, BatchPlan& plan) {
   if (free_rows_.empty()) return PrefillVerdict::kNoRow;
   Sequence& sequence = *queued.sequence;
-  const PrefillDemand asked = demand(sequence, match);
-  pace(budget, asked.context_tokens);
+  PrefillDemand asked = demand(sequence, match);
+  asked.most_tokens = paced_tokens(budget, asked.context_tokens);
   const PrefillGrant grant = budget.check(asked);
   if (grant.verdict != PrefillVerdict::kAdmit) return grant.verdict;
   // A page for every running sequence stays, so that an admission is not undone by the next step.

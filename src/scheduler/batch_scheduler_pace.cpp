@@ -41,15 +41,15 @@ void BatchScheduler::begin_pace(const StepWork& streams) {
   prefill_seconds_ = prefill_seconds_ / steps - step_times_.seconds({});
 }
 
-// Limits the chunk of a sequence that goes on behind `context_tokens`.
-void BatchScheduler::pace(PrefillBudget& budget, int64_t context_tokens) const {
-  if (prefill_seconds_ == kNoTarget) return;
+// How many tokens a sequence that goes on behind `context_tokens` may compute in what is left of
+// the time. Those after it may come out with more: tokens with less before them take less time.
+int64_t BatchScheduler::paced_tokens(const PrefillBudget& budget, int64_t context_tokens) const {
+  if (prefill_seconds_ == kNoTarget) return std::numeric_limits<int64_t>::max();
   int64_t tokens = 0;
   if (step_times_.knows_prefill()) {
     tokens = step_times_.tokens_within(prefill_seconds_, context_tokens, budget.remaining_chunk());
   }
-  if (budget.num_admitted() == 0) tokens = std::max(tokens, kLeastChunkTokens);
-  budget.limit_chunk(tokens);
+  return budget.num_admitted() == 0 ? std::max(tokens, kLeastChunkTokens) : tokens;
 }
 
 // The oldest step in flight has ended: it ran since it was planned, or since the one before ended.

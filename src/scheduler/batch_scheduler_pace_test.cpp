@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams under a target for their inter-token latency, on a device whose steps take what a law
 // says.
+#include <array>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,11 +17,6 @@ constexpr double kFixedSeconds = 0.004;
 constexpr double kTokenSeconds = 0.0001;
 constexpr double kAttendedSeconds = 2e-9;
 constexpr double kTargetMs = 20;
-
-double seconds_of(const StepWork& work) {
-  return kFixedSeconds + kTokenSeconds * static_cast<double>(work.new_tokens) +
-         kAttendedSeconds * work.attended_tokens;
-}
 
 struct Pace {
   double widest_gap = 0;  // between two tokens of a stream
@@ -44,15 +41,14 @@ class PaceBench {
   }
 
   double slowness = 1;
+  double attended_seconds = kAttendedSeconds;
 
   // A prompt alone, so that the device is known.
   void warm_up() { bench_.serve(bench_.unique(1000), 20); }
 
   // Three streams run and a prompt comes.
   Pace prompt_among_streams(Tokens prompt) {
-    Sequence* streams[3];
-    for (Sequence*& stream : streams) stream = &bench_.submit(bench_.unique(40), 2000);
-    while (streams[2]->num_output_tokens() < 5) EXPECT_TRUE(bench_.bench.step());
+    const std::array<Sequence*, 3> streams = start_streams();
     const Sequence& late = bench_.submit(std::move(prompt), 4);
     Pace pace;
     int64_t drawn = streams[0]->num_output_tokens();
@@ -65,11 +61,21 @@ class PaceBench {
       pace.widest_gap = std::max(pace.widest_gap, now - last);
       last = now;
     }
-    for (Sequence* stream : streams) bench_.bench.scheduler->release(*stream, Ending::kAborted);
-    while (bench_.bench.step()) {
-    }
+    end(streams);
     pace.chunks = bench_.served(late).chunks;
     return pace;
+  }
+
+  // Three streams run and prompts come together: the first chunk of each.
+  std::vector<int64_t> first_chunks(const std::vector<Tokens>& prompts) {
+    const std::array<Sequence*, 3> streams = start_streams();
+    std::vector<const Sequence*> late;
+    for (const Tokens& prompt : prompts) late.push_back(&bench_.submit(prompt, 4));
+    EXPECT_TRUE(bench_.bench.step());
+    std::vector<int64_t> chunks;
+    for (const Sequence* sequence : late) chunks.push_back(planned(*sequence));
+    end(streams);
+    return chunks;
   }
 
   Tokens unique(int64_t count) { return bench_.unique(count); }
@@ -81,6 +87,32 @@ class PaceBench {
   }
 
  private:
+  double seconds_of(const StepWork& work) const {
+    return kFixedSeconds + kTokenSeconds * static_cast<double>(work.new_tokens) +
+           attended_seconds * work.attended_tokens;
+  }
+
+  std::array<Sequence*, 3> start_streams() {
+    std::array<Sequence*, 3> streams{};
+    for (Sequence*& stream : streams) stream = &bench_.submit(bench_.unique(40), 2000);
+    while (streams[2]->num_output_tokens() < 5) EXPECT_TRUE(bench_.bench.step());
+    return streams;
+  }
+
+  void end(const std::array<Sequence*, 3>& streams) {
+    for (Sequence* stream : streams) bench_.bench.scheduler->release(*stream, Ending::kAborted);
+    while (bench_.bench.step()) {
+    }
+  }
+
+  // New tokens of the last plan.
+  int64_t planned(const Sequence& sequence) const {
+    for (const auto& [id, count] : bench_.bench.planned()) {
+      if (id == sequence.id) return count;
+    }
+    return 0;
+  }
+
   HybridCacheBench bench_;
 };
 
@@ -137,6 +169,18 @@ TEST(BatchSchedulerPaceTest, ALongCachedPrefixCountsFromTheFirstChunk) {
   const Pace pace = bench.prompt_among_streams(joined(stem, bench.unique(1024)));
   EXPECT_LE(pace.chunks.size(), 1024u / kLeastChunkTokens) << "it was found";
   EXPECT_LE(pace.widest_gap, 1e-3 * kTargetMs * 1.0001);
+}
+
+// Tokens with much before them are dear: ten of them leave most of the time to the next prompt,
+// which is not held to as few as they could be.
+TEST(BatchSchedulerPaceTest, AFewDearTokensLeaveRoomForManyCheapOnes) {
+  PaceBench bench(with_target(kTargetMs), false);
+  bench.attended_seconds = 10 * kAttendedSeconds;
+  bench.warm_up();
+  const Tokens stem = bench.unique(12'800);
+  bench.ask(stem);
+  EXPECT_EQ(bench.first_chunks({joined(stem, bench.unique(10)), bench.unique(1000)}),
+            (std::vector<int64_t>{10, 64}));
 }
 
 TEST(BatchSchedulerPaceTest, ADeviceThatBecomesSlowerIsNoticed) {

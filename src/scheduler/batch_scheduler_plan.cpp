@@ -198,13 +198,13 @@ void BatchScheduler::plan_prefills(PrefillBudget& budget, BatchPlan& plan) {
     if (!can_prefill(row)) continue;
     const Sequence& sequence = *row.sequence;
     const int64_t pending = sequence.num_tokens() - row.num_planned;
-    pace(budget, row.num_planned);
     const PrefillGrant grant =
         budget.resume({.context_tokens = row.num_planned,
                        .pending_tokens = pending,
                        .new_tokens_left = new_tokens_left(sequence.request.stop.max_new_tokens,
                                                           sequence.num_output_tokens()),
-                       .held_tokens = pending});
+                       .held_tokens = pending,
+                       .most_tokens = paced_tokens(budget, row.num_planned)});
     if (grant.tokens > 0) add_prefill(index, grant.tokens, plan);
   }
 }

@@ -52,6 +52,7 @@ int64_t PrefillBudget::compute_of(int64_t tokens) const {
 // Tokens of a chunk when `available` may be computed: all that are pending, or as many as end on
 // the grid.
 int64_t PrefillBudget::cut(const PrefillDemand& demand, int64_t available) const {
+  available = std::min(available, demand.most_tokens);
   if (available <= 0) return 0;
   if (compute_of(demand.pending_tokens) <= available) return demand.pending_tokens;
   const int64_t end = demand.context_tokens + available;

@@ -12,9 +12,8 @@
 // wastes up to a page of every step's compute per request.
 //
 // A pass: construct it; resume() those in the middle of their prefill; then for each waiting
-// request in order check(), pin() what it matched in the cache, check() again, admit(); leave the
-// loop at the first verdict other than kAdmit, and when stop() is set. Nobody overtakes who does
-// not fit.
+// request in order check(), admit(), and pin() what it shares with the cache; leave the loop at the
+// first verdict other than kAdmit, and when stop() is set. Nobody overtakes who does not fit.
 //
 // Chunks that are not a prompt's last end on multiples of the grid, counted from the sequence's
 // first token. A chunk that would be empty then is not cut on the grid if it is the pass's first:
@@ -23,7 +22,6 @@
 // Threading: thread-confined; a value, made anew for each pass. Cost: O(1) a call, no allocation.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -58,6 +56,7 @@ struct PrefillDemand {
   int64_t pending_tokens = 0;   // to be computed, at least 1
   int64_t new_tokens_left = 0;  // max_new_tokens - output so far, at least 0
   int64_t held_tokens = 0;      // pending tokens that have pages already
+  int64_t most_tokens = std::numeric_limits<int64_t>::max();  // of this pass, if they are too many
 };
 
 enum class PrefillVerdict {
@@ -90,12 +89,8 @@ class PrefillBudget {
   // Books a grant of check() (checked to be an admission).
   void admit(const PrefillDemand& demand, const PrefillGrant& grant);
 
-  // Evictable tokens that a lock keeps from now on, and the way back when admission fails after
-  // all.
+  // Evictable tokens that a lock keeps from now on.
   void pin(int64_t tokens);
-
-  // From now on at most so many tokens more of the step's chunk.
-  void limit_chunk(int64_t tokens) { chunk_ = std::min(chunk_, tokens); }
 
   // After an admission: kAdmit when the pass may go on.
   [[nodiscard]] PrefillVerdict stop() const;
