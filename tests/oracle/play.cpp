@@ -89,8 +89,10 @@ class Play {
     device_ = std::make_unique<FakeRunner>(scenario_.sizes);
     device_->lazy = scenario_.lazy;
     device_->vocabulary = scenario_.rules.vocabulary;
-    device_->on_step = [this](const request::BatchPlan&) {
-      clock_.advance_seconds(scenario_.seconds_per_step);
+    device_->on_step = [this](const request::BatchPlan& plan) {
+      int64_t tokens = 0;
+      for (const auto& sequence : plan.sequences) tokens += sequence.num_new_tokens();
+      clock_.advance_seconds(scenario_.seconds_per_step * (1 + static_cast<double>(tokens) / 128));
       if (device_steps_++ != scenario_.failing_step) return Status();
       lost_device_ = true;
       return device_lost("the device fails on purpose");

@@ -77,6 +77,7 @@ class ScenarioMaker {
     if (dice_.percent(20)) {
       options.max_prefill_tokens = static_cast<int32_t>(dice_.between(1, 3 * scenario_.grid));
     }
+    if (dice_.percent(25)) options.target_itl_ms = dice_.pick({1.0, 30.0, 150.0, 1000.0});
     const bool takes_priorities =
         options.policy == "fcfs" || options.policy == "lof" || options.policy == "fair";
     options.enable_priority = takes_priorities && dice_.percent(40);
@@ -317,7 +318,8 @@ std::string Scenario::to_string() const {
       "chunk {}, "
       "hidden {}, lazy {}; "
       "cache {} {} every {}, {}; {}, mixed {}, overlap {}, prefills per decode {}, max prefill {}, "
-      "priority {}; EOS {}, {} tokens, restart {}, device lost {}, {} s a step, queue limited {}, "
+      "target {} ms, priority {}; EOS {}, {} tokens, restart {}, device lost {}, {} s a step, "
+      "queue limited {}, "
       "time limited {}, pauses {}\n",
       seed, sizes.num_pages, sizes.page_size, sizes.num_state_slots, sizes.num_frozen_slots,
       sizes.shared_bytes,
@@ -325,9 +327,10 @@ std::string Scenario::to_string() const {
       sizes.max_step_sequences, sizes.max_step_tokens, chunked_prefill_tokens, sizes.keeps_hidden,
       lazy, cache.enabled, cache.state_checkpoints, cache.checkpoint_interval, cache.eviction,
       scheduling.policy, scheduling.mixed_batches, scheduling.overlap,
-      scheduling.prefills_per_decode, scheduling.max_prefill_tokens, scheduling.enable_priority,
-      rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0], rules.vocabulary.num_tokens,
-      restart_step, failing_step, seconds_per_step, limits_queue, limits_time, pauses.size());
+      scheduling.prefills_per_decode, scheduling.max_prefill_tokens, scheduling.target_itl_ms,
+      scheduling.enable_priority, rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0],
+      rules.vocabulary.num_tokens, restart_step, failing_step, seconds_per_step, limits_queue,
+      limits_time, pauses.size());
   for (const Clear& clear : clears) {
     text += fmt::format("  the cache is cleared at step {}, within {} s\n", clear.step,
                         clear.timeout_seconds);

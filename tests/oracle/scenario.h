@@ -45,7 +45,7 @@ struct Scenario {
   int32_t max_queued_requests = 64;
   SchedulingOptions scheduling;
   CacheOptions cache;
-  double seconds_per_step = 0;
+  double seconds_per_step = 0;  // of no tokens; every 128 tokens take as long again
 
   // Somebody asks to clear the cache before this step, and waits so long until nothing runs.
   struct Clear {
