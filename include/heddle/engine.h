@@ -93,15 +93,17 @@ class Engine {
 
   // Queues a request. Errors (nothing is queued, `on_event` is not called): kInvalidArgument for a
   // bad field or a prompt that does not fit the context, kResourceExhausted when the queue is full,
-  // kUnavailable while shutting down.
+  // kUnavailable while shutting down. What only the engine thread can tell comes as the final event
+  // instead, with the same kResourceExhausted: the queue is full by its tokens, by the tenant's
+  // share or, with priorities, of requests that are as urgent.
   virtual Status submit(Request request, EventCallback on_event) = 0;
 
   using BatchCallback = std::function<void(size_t index, const RequestEvent&)>;
 
-  // Queues several requests or none of them: room in the queue is taken for all at once. Events
-  // come with the index of their request. Errors as submit(); kInvalidArgument also when they are
-  // more than the engine takes when it is idle. With priorities, a request may still lose its place
-  // to a more urgent one, or find none, as an event.
+  // Queues several requests or none of them: whoever refuses one, here or as its final event,
+  // refuses all, before any of them runs. Events come with the index of their request. Errors as
+  // submit(); kInvalidArgument also when they are more than the engine takes when it is idle. With
+  // priorities, one that was queued may still lose its place to a more urgent request.
   virtual Status submit_all(std::vector<Request> requests, BatchCallback on_event) = 0;
 
   // Ends a request with FinishReason::kAbort; an unknown or finished id is ignored.

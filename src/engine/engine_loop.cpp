@@ -151,6 +151,11 @@ Status EngineLoop::submit_all(std::vector<Request> requests, BatchCallback on_ev
         std::move(requests[i]), [shared, i](const RequestEvent& event) { (*shared)(i, event); },
         arrivals);
   }
+  if (status.ok()) {
+    std::vector<const request::Sequence*> sequences;
+    for (const std::unique_ptr<LiveRequest>& live : arrivals) sequences.push_back(&live->sequence);
+    status = scheduler_->check_call(sequences);
+  }
   if (status.ok()) status = enqueue(std::move(arrivals));
   return refused(std::move(status), count);
 }
@@ -179,14 +184,10 @@ Status EngineLoop::enqueue(Arrivals arrivals) {
   const double now = clock_->now_seconds();
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_.ok()) {
-      return unavailable(fmt::format("the engine has stopped: {}", failure_.message()));
-    }
-    if (refusing_) return unavailable("the engine is shutting down");
+    HEDDLE_RETURN_IF_ERROR(ended());
     // With priorities the scheduler decides: an urgent arrival may take somebody else's place.
     const int64_t waiting = std::ssize(inbox_) + (by_priority_ ? 0 : num_queued_);
-    int64_t places = paused_ ? 0 : num_places_;  // nobody starts in a pause
-    if (by_priority_) places = max_at_once_ - max_queued_;
+    const int64_t places = by_priority_ ? max_at_once_ - max_queued_ : num_places_;
     if (waiting + std::ssize(arrivals) > max_queued_ + places) {
       const std::string news =
           arrivals.size() == 1 ? "" : fmt::format(" and {} came at once", arrivals.size());
@@ -197,7 +198,9 @@ Status EngineLoop::enqueue(Arrivals arrivals) {
     HEDDLE_RETURN_IF_ERROR(claim_ids(arrivals));  // may throw; from here on nothing does
     if (num_unfinished_ == 0) busy_since_ = now;
     num_unfinished_ += std::ssize(arrivals);
+    const int64_t call = next_sequence_id_;
     for (std::unique_ptr<LiveRequest>& live : arrivals) {
+      live->call = call;
       request::Sequence& sequence = live->sequence;
       sequence.timings.submit_seconds = now;
       sequence.id = next_sequence_id_++;
@@ -207,6 +210,15 @@ Status EngineLoop::enqueue(Arrivals arrivals) {
     }
   }
   wake_.notify_one();
+  return {};
+}
+
+// Whether anything new is taken. The mutex is held, or it is known that the engine has failed.
+Status EngineLoop::ended() const {
+  if (!failure_.ok()) {
+    return unavailable(fmt::format("the engine has stopped: {}", failure_.message()));
+  }
+  if (refusing_) return unavailable("the engine is shutting down");
   return {};
 }
 
@@ -376,21 +388,34 @@ void EngineLoop::take_inbox() {
     num_arriving_ = std::ssize(taken_);
     num_queued_ += num_arriving_;
   }
+  call_.clear();
+  int64_t call = 0;
   for (std::unique_ptr<LiveRequest>& arrival : taken_) {
     if (arrival == nullptr) continue;
-    LiveRequest& live = *arrival;
-    live_.emplace(live.sequence.id, std::move(arrival));
+    if (arrival->call != call) queue_call();
+    call = arrival->call;
+    call_.push_back(&arrival->sequence);
+    live_.emplace(call_.back()->id, std::move(arrival));
     --num_arriving_;
-    if (Status status = scheduler_->submit(live.sequence); !status.ok()) {
-      finish(live, {.reason = FinishReason::kError, .error = std::move(status)});
-    }
   }
+  queue_call();
   taken_.clear();
   for (const int64_t sequence_id : taken_cancels_) {
     const auto found = live_.find(sequence_id);
     if (found != live_.end()) finish(*found->second, {.reason = FinishReason::kAbort});
   }
   taken_cancels_.clear();
+}
+
+// Hands the requests of one call to the scheduler, which takes all of them or none.
+void EngineLoop::queue_call() {
+  if (call_.empty()) return;
+  const Status status = scheduler_->submit_all(call_);
+  for (const request::Sequence* sequence : call_) {
+    if (status.ok()) break;
+    finish(*live_.at(sequence->id), {.reason = FinishReason::kError, .error = status});
+  }
+  call_.clear();
 }
 
 }  // namespace heddle::engine

@@ -132,11 +132,13 @@ class EngineLoop final : public Engine {
   Status enqueue(Arrivals arrivals);
   Status claim_ids(const Arrivals& arrivals);
   Status refused(Status status, size_t num_requests);
+  [[nodiscard]] Status ended() const;
   void run_thread();
   void run_watchdog();
   [[nodiscard]] bool has_work_to_do() const;  // with the lock held
   void step_guarded();
   void take_inbox();
+  void queue_call();
   void run_step();
   [[nodiscard]] bool launch_step();
   void finish_step();
@@ -170,7 +172,7 @@ class EngineLoop final : public Engine {
   MemoryPlan memory_plan_;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   std::unique_ptr<runner::Runner> runner_;
-  std::unique_ptr<scheduler::Scheduler> scheduler_;  // engine thread; check_fits() from any
+  std::unique_ptr<scheduler::Scheduler> scheduler_;  // engine thread; check_*() from any
   int32_t page_size_;
   int64_t max_queued_;
   int64_t max_at_once_ = 0;  // what runs and waits when it all comes to an idle engine
@@ -184,6 +186,7 @@ class EngineLoop final : public Engine {
   // Engine thread only.
   std::unordered_map<int64_t, std::unique_ptr<LiveRequest>> live_;  // by sequence id
   Arrivals taken_;
+  std::vector<request::Sequence*> call_;  // of those taken
   std::vector<int64_t> taken_cancels_;
   std::vector<std::unique_ptr<LiveRequest>> ended_;  // answered; a step in flight still reads them
   std::array<request::BatchPlan, runner::kMaxStepsInFlight> plans_;  // taken in turn

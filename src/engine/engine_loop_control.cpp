@@ -91,6 +91,7 @@ void EngineLoop::apply(std::optional<PauseMode> pause) {
     if (*pause == PauseMode::kAbort) finish_all({.reason = FinishReason::kAbort});
     if (*pause == PauseMode::kRetract) scheduler_->retract_all();
   }
+  scheduler_->set_paused(pause.has_value());
   {
     const std::lock_guard lock(mutex_);
     if (paused_ && !pause) busy_since_ = clock_->now_seconds();

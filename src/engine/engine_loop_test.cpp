@@ -385,6 +385,47 @@ TEST(EngineLoopTest, TakesABatchWholeOrNotAtAll) {
   EXPECT_EQ(heard[3].num_events, 0);
 }
 
+// What only the engine thread knows, who has how many requests waiting, is asked for the whole
+// call.
+TEST(EngineLoopTest, TakesATenantsBatchWholeOrNotAtAll) {
+  EngineBench::Options options;
+  options.sizes.max_step_sequences = 4;
+  options.scheduling.tenant_max_queued = 2;
+  EngineBench bench(options);
+  std::vector<Heard> heard(10);
+  const auto submit = [&](size_t first, size_t count) {
+    std::vector<Request> requests;
+    for (size_t i = first; i < first + count; ++i) {
+      requests.push_back(EngineBench::request(fmt::format("{}", i), 3, 20));
+      requests.back().stop.ignore_eos = true;
+    }
+    return bench.engine->submit_all(std::move(requests),
+                                    [&heard, first](size_t index, const RequestEvent& event) {
+                                      heard[first + index].take(event);
+                                    });
+  };
+  const Status never = submit(0, 7);
+  EXPECT_EQ(never.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(never.message(),
+              HasSubstr("7 answers at once are more than are taken of one tenant"));
+
+  ASSERT_TRUE(submit(0, 4).ok());
+  bench.engine->step();
+  EXPECT_EQ(bench.engine->stats().num_running, 4) << "as on any idle engine";
+  ASSERT_TRUE(submit(4, 3).ok());
+  bench.engine->step();
+  for (size_t i = 4; i < 7; ++i) {
+    ASSERT_EQ(heard[i].reason(), FinishReason::kError) << i;
+    EXPECT_THAT(heard[i].finish->error.message(), HasSubstr("tenant_queue_full: "));
+    EXPECT_EQ(heard[i].num_events, 1);
+  }
+  ASSERT_TRUE(submit(7, 2).ok());
+  while (bench.engine->step()) bench.engine->check_invariants();
+  for (const size_t i : {0, 1, 2, 3, 7, 8}) {
+    EXPECT_EQ(heard[i].reason(), FinishReason::kLength) << i;
+  }
+}
+
 TEST(EngineLoopTest, FreesTheIdBeforeTheLastEvent) {
   EngineBench bench;
   Heard second;

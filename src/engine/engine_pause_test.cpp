@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pausing and going on: nobody's answer changes, and nothing is computed in between.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -195,6 +196,35 @@ TEST_P(EnginePauseTest, LimitsHoldMeanwhile) {
   EXPECT_EQ(running.reason(), FinishReason::kAbort);
   EXPECT_GT(running.tokens.size(), 0u);
   EXPECT_EQ(bench.engine->stats().kv_tokens_used, 0);
+}
+
+// With priorities it is the scheduler that turns requests away.
+TEST_P(EnginePauseTest, TheQueuesLimitHoldsMeanwhileWithPriorities) {
+  EngineBench::Options limited = options();
+  limited.max_queued_requests = 2;
+  limited.scheduling.enable_priority = true;
+  limited.scheduling.default_priority = 0;
+  EngineBench bench(limited);  // eight rows
+  bench.engine->pause(PauseMode::kAbort, [](const Status&) {});
+  bench.engine->step();
+  std::vector<Heard> heard(7);
+  for (size_t i = 0; i < heard.size(); ++i) {
+    Request request = EngineBench::request(fmt::format("{}", i));
+    if (i == 6) request.priority = 5;
+    ASSERT_TRUE(bench.submit(std::move(request), heard[i]).ok());
+    bench.engine->step();
+  }
+  EXPECT_EQ(bench.engine->stats().num_waiting, 2);
+  for (const size_t i : {2, 3, 4, 5}) {
+    ASSERT_EQ(heard[i].reason(), FinishReason::kError) << i;
+    EXPECT_THAT(heard[i].finish->error.message(),
+                HasSubstr("2 requests are waiting, max_queued_requests = 2"));
+  }
+  EXPECT_THAT(heard[1].finish->error.message(), HasSubstr("displaced"));
+  bench.engine->resume([](const Status&) {});
+  while (bench.engine->step()) {
+  }
+  for (const size_t i : {0, 6}) EXPECT_EQ(heard[i].reason(), FinishReason::kLength) << i;
 }
 
 TEST_P(EnginePauseTest, APausedEngineIsNotStuck) {

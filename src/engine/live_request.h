@@ -45,6 +45,7 @@ class LiveRequest {
 
   request::Sequence sequence;
   Engine::EventCallback on_event;
+  int64_t call = 0;  // sequence id of the first request that came with it, or its own
   bool cancel_requested = false;
   double last_token_seconds = -1;  // on the engine's clock; negative: no token yet
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a sequence. Plans are made in batch_scheduler_plan.cpp, admissions in
-// batch_scheduler_admission.cpp.
+// The life of a sequence. It arrives in batch_scheduler_arrival.cpp, is admitted in
+// batch_scheduler_admission.cpp and planned in batch_scheduler_plan.cpp.
 #include "scheduler/batch_scheduler.h"
 
 #include <algorithm>
@@ -11,7 +11,6 @@
 
 #include "core/check.h"
 #include "core/log.h"
-#include "scheduler/priorities.h"
 
 namespace heddle::scheduler {
 
@@ -74,66 +73,6 @@ BatchScheduler::BatchScheduler(const BatchSchedulerOptions& options,
   for (int32_t row = options_.max_running - 1; row >= 0; --row) free_rows_.push_back(row);
   any_time_limits_ = options_.scheduling.queue_timeout_seconds > 0 ||
                      options_.scheduling.running_timeout_seconds > 0;
-}
-
-// ---- Arrival ----
-
-Status BatchScheduler::check_fits(const Sequence& sequence) const {
-  const int64_t needed = sequence.max_stored_tokens();
-  const int64_t available = options_.cache.num_pages * options_.cache.page_size;
-  if (needed <= available) return {};
-  return invalid_argument(fmt::format(
-      "the request needs room for {} tokens ({} in the prompt, max_new_tokens = {}), but the KV "
-      "pool holds {}; shorten it, or start the engine with more memory or a larger "
-      "max_total_tokens",
-      needed, sequence.num_prompt_tokens, sequence.request.stop.max_new_tokens, available));
-}
-
-Status BatchScheduler::submit(Sequence& sequence) {
-  HEDDLE_CHECK(sequence.status == SequenceStatus::kNew);
-  HEDDLE_CHECK_LT(last_id_, sequence.id);
-  HEDDLE_RETURN_IF_ERROR(check_fits(sequence));
-  const SchedulingOptions& scheduling = options_.scheduling;
-  if (sequence.request.priority && !choice_.by_priority &&
-      scheduling.reject_priority_when_disabled) {
-    return invalid_argument("the request has a priority, but priority scheduling is off");
-  }
-  Queued queued{.sequence = &sequence,
-                .tenant = fair_.tenant(sequence.request.tenant),
-                .urgency = urgency_of(sequence.request.priority,
-                                      {.enabled = choice_.by_priority,
-                                       .low_values_first = scheduling.low_values_first,
-                                       .default_priority = scheduling.default_priority}),
-                .prefilled_at_arrival = prefilled_tokens_};
-  HEDDLE_RETURN_IF_ERROR(fair_.check_queue(queued.tenant));
-
-  queued_requests_.clear();
-  for (const Queued& other : waiting_) {
-    queued_requests_.push_back({.urgency = other.urgency,
-                                .arrival = other.sequence->id,
-                                .tokens = other.sequence->num_tokens() - other.matched_tokens,
-                                .returned = other.returned});
-  }
-  QueueLimits limits{.max_requests = options_.max_queued + num_places(),
-                     .by_priority = choice_.by_priority};
-  if (scheduling.max_queued_tokens > 0) limits.max_tokens = scheduling.max_queued_tokens;
-  HEDDLE_RETURN_IF_ERROR(enter_queue(
-      {.urgency = queued.urgency, .arrival = sequence.id, .tokens = sequence.num_tokens()},
-      queued_requests_, limits, chosen_));
-  const size_t first_displaced = displaced_.size();
-  for (const int32_t index : chosen_) {
-    displaced_.push_back(
-        {.sequence = waiting_[static_cast<size_t>(index)].sequence, .reason = displaced_error()});
-  }
-  last_id_ = sequence.id;
-  sequence.status = SequenceStatus::kWaiting;
-  if (sequence.request.deadline_seconds > 0) any_time_limits_ = true;
-  fair_.arrive(queued.tenant);
-  waiting_.push_back(queued);
-  for (size_t i = first_displaced; i < displaced_.size(); ++i) {
-    release(*displaced_[i].sequence, Ending::kAborted);
-  }
-  return {};
 }
 
 // ---- Booking a step ----
@@ -224,6 +163,7 @@ void BatchScheduler::give_back(int32_t index) {
                         .alone = row.returns_alone,
                         .tenant = row.tenant,
                         .urgency = row.urgency,
+                        .short_of_room = true,  // it takes a row that is free now
                         .prefilled_at_arrival = prefilled_tokens_});
   } else {
     sequence.status = SequenceStatus::kFinished;
@@ -321,16 +261,6 @@ bool BatchScheduler::out_of_time(const Sequence& sequence, bool queued, double n
 }
 
 // ---- Books ----
-
-// Who arrives at free rows only waits for the next plan. Once a plan has left somebody waiting,
-// what is short is not rows, or there are none; waiting for the leader of a prefix is another
-// matter.
-int64_t BatchScheduler::num_places() const {
-  const bool short_of_room = std::any_of(waiting_.begin(), waiting_.end(), [](const Queued& entry) {
-    return entry.passed_over && entry.deferred_since < 0;
-  });
-  return short_of_room ? 0 : std::ssize(free_rows_);
-}
 
 SchedulerStats BatchScheduler::stats() const {
   const auto queued = std::count_if(waiting_.begin(), waiting_.end(),

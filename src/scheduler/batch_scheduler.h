@@ -10,8 +10,9 @@
 //      step's tokens and, with target_itl_ms, of its time (step_time_model.h).
 //   4. Waiting sequences in the policy's order (queue_order.h), as long as the budget
 //      (prefill_budget.h) and the pools have room. The first that does not fit stops the pass,
-//      after an attempt at preemption (preemption.h): nobody overtakes. After a retraction nobody
-//      is admitted before somebody left, so that work is not thrown away twice.
+//      after an attempt at preemption (preemption.h): nobody overtakes. After a retraction only
+//      those more urgent than the retracted one are admitted before somebody left, so that work is
+//      not thrown away twice.
 // Without mixed batches a step does either 1 and 2, or 3 and 4 (decode_interleave.h).
 //
 // A sequence whose prefix another one is computing right now waits for it, at most half a second
@@ -32,6 +33,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include <heddle/options.h>
@@ -82,7 +85,9 @@ class BatchScheduler final : public Scheduler {
                                                         const Clock& clock);
 
   [[nodiscard]] Status check_fits(const request::Sequence& sequence) const override;
-  Status submit(request::Sequence& sequence) override;
+  [[nodiscard]] Status check_call(
+      std::span<const request::Sequence* const> sequences) const override;
+  Status submit_all(std::span<request::Sequence* const> sequences) override;
   void plan(request::BatchPlan& plan) override;
   void complete(const request::BatchPlan& plan, const request::StepOutput& output) override;
   void abandon(const request::BatchPlan& plan) override;
@@ -90,6 +95,8 @@ class BatchScheduler final : public Scheduler {
   void take_dropped(std::vector<Dropped>& dropped) override;
 
   void retract_all() override;
+
+  void set_paused(bool paused) override { paused_ = paused; }
 
   void clear_cache() override { cache_.clear(); }
 
@@ -133,7 +140,7 @@ class BatchScheduler final : public Scheduler {
     int64_t matched_tokens = 0;
     const void* match_node = nullptr;  // of this pass
     double deferred_since = -1;        // waits for a leader; negative: not yet
-    bool passed_over = false;          // a plan looked at it and left it waiting
+    bool short_of_room = false;        // the last pass left it waiting for a row or for memory
     int64_t prefilled_at_arrival = 0;
   };
 
@@ -147,6 +154,10 @@ class BatchScheduler final : public Scheduler {
 
   BatchScheduler(const BatchSchedulerOptions& options, const QueuePolicyChoice& choice,
                  const Clock& clock);
+
+  // batch_scheduler_arrival.cpp
+  [[nodiscard]] Status check_tenants(std::span<request::Sequence* const> sequences);
+  [[nodiscard]] int64_t num_places() const;
 
   // batch_scheduler_plan.cpp
   [[nodiscard]] bool can_decode(const Row& row) const;
@@ -187,7 +198,6 @@ class BatchScheduler final : public Scheduler {
   void note_speed();
 
   // batch_scheduler.cpp
-  [[nodiscard]] int64_t num_places() const;
   void settle(const request::PlannedSequence& planned, const request::SampledToken* sampled);
   void leave(int32_t row, Leaving how);
   void give_back(int32_t row);
@@ -218,6 +228,7 @@ class BatchScheduler final : public Scheduler {
   StepTimeModel step_times_;
   double prefill_seconds_ = 0;  // what is left of the step being planned; infinite: no target
 
+  bool paused_ = false;
   uint64_t pass_ = 0;
   int64_t last_id_;
   bool admission_paused_ = false;  // from a retraction until somebody leaves
@@ -238,6 +249,8 @@ class BatchScheduler final : public Scheduler {
   std::vector<int32_t> candidate_rows_;
   std::vector<int32_t> chosen_;
   std::vector<QueuedRequest> queued_requests_;
+  std::vector<QueuedRequest> arriving_requests_;
+  std::vector<std::string_view> arriving_tenants_;
 };
 
 }  // namespace heddle::scheduler

@@ -165,14 +165,19 @@ void BatchScheduler::admit_waiting(PrefillBudget& budget, BatchPlan& plan) {
   size_t considered = 0;
   for (size_t index = 0; index < waiting_.size(); ++considered) {
     Queued& queued = waiting_[index];
-    const bool paused = admission_paused_ && queued.urgency <= paused_urgency_;
-    if (paused || !fair_.may_run(queued.tenant)) {
+    if (admission_paused_ && queued.urgency <= paused_urgency_) {
+      ++index;
+      continue;
+    }
+    if (!fair_.may_run(queued.tenant)) {
+      queued.short_of_room = false;
       ++index;
       continue;
     }
     const cache::PrefixMatch match =
         queued.alone ? cache::PrefixMatch{} : cache_.match(*queued.sequence);
     if (defers(queued, entries_[considered], match)) {
+      queued.short_of_room = false;
       ++index;
       continue;
     }

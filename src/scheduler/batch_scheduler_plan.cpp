@@ -54,8 +54,8 @@ void BatchScheduler::plan(BatchPlan& plan) {
       mark_followers();
     }
     plan_prefills(budget, plan);
+    for (Queued& queued : waiting_) queued.short_of_room = true;
     admit_waiting(budget, plan);
-    for (Queued& queued : waiting_) queued.passed_over = true;
     if (!mixed && plan.empty() && decodes) {  // nobody could be admitted
       kind = StepKind::kDecode;
       plan_decoding(plan);

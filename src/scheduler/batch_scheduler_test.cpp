@@ -333,52 +333,6 @@ TEST(BatchSchedulerTest, UrgentRequestsTakeTheRowOfOthersWhichGoOnLater) {
   EXPECT_THAT(bench.runner.complaints(), IsEmpty());
 }
 
-TEST(BatchSchedulerTest, ADisplacedSequenceThatIsReleasedIsNotReportedAnyMore) {
-  BatchSchedulerOptions options = roomy();
-  options.max_running = 1;
-  options.max_queued = 2;
-  options.scheduling.enable_priority = true;
-  options.scheduling.default_priority = 0;
-  SchedulerBench bench(options);
-  bench.submit(20, 3);  // takes the only row
-  bench.step();
-  Sequence& first = bench.submit(20, 3);
-  Sequence& second = bench.submit(20, 3);
-  for (int i = 0; i < 2; ++i) {
-    Request request;
-    request.prompt = bench.unique_prompt(20);
-    request.stop.max_new_tokens = 3;
-    request.priority = 100;
-    ASSERT_TRUE(bench.scheduler->submit(bench.make(std::move(request))).ok());
-  }
-  ASSERT_EQ(first.status, SequenceStatus::kFinished);
-  ASSERT_EQ(second.status, SequenceStatus::kFinished);
-  bench.scheduler->release(second, Ending::kAborted);  // a cancellation that came meanwhile
-  std::vector<Dropped> dropped;
-  bench.scheduler->take_dropped(dropped);
-  ASSERT_EQ(dropped.size(), 1);
-  EXPECT_EQ(dropped[0].sequence, &first);
-}
-
-TEST(BatchSchedulerTest, WhoFindsAFreeRowDoesNotCountAsWaiting) {
-  BatchSchedulerOptions options = roomy();
-  options.max_running = 8;
-  options.max_queued = 4;
-  SchedulerBench bench(options);
-  for (int i = 0; i < 12; ++i) {
-    EXPECT_TRUE(bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30)).ok()) << i;
-  }
-  EXPECT_FALSE(bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30)).ok());
-  bench.step();  // eight run and four wait
-  ASSERT_EQ(bench.scheduler->stats().num_running, 8);
-  EXPECT_FALSE(bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30)).ok());
-  bench.scheduler->release(*bench.sequences[0], Ending::kAborted);
-  EXPECT_FALSE(bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30)).ok())
-      << "the free row belongs to one who waits";
-  bench.step();
-  EXPECT_TRUE(bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30)).ok());
-}
-
 // Random pools, policies, arrivals, lengths, stop ids and cancellations, over few stems so that
 // prefixes, forks and repeats are frequent. Every sequence that was not cancelled gets exactly the
 // tokens it would get alone; at the end the pools hold what the tree owns and nothing else.

@@ -62,14 +62,36 @@ void FairShare::forget_one_idle() {
   free_.push_back(least);
 }
 
-Status FairShare::check_queue(int32_t tenant) const {
-  const Tenant& owner = at(tenant);
-  if (options_.max_queued == 0 || owner.num_queued < options_.max_queued) return {};
-  return resource_exhausted(
-      fmt::format("tenant_queue_full: tenant \"{}\" has {} requests waiting, tenant_max_queued = "
-                  "{}; try again when "
-                  "some of them have run",
-                  owner.name, owner.num_queued, options_.max_queued));
+// How many more of the tenant's requests may run.
+int64_t FairShare::num_startable(const Tenant& tenant) const {
+  if (options_.max_running == 0) return std::numeric_limits<int64_t>::max();
+  return std::max<int64_t>(options_.max_running - tenant.num_running, 0);
+}
+
+Status FairShare::check_queue(std::string_view name, int64_t num_arriving,
+                              int64_t num_free_rows) const {
+  if (options_.max_queued == 0) return {};
+  const auto found = numbers_.find(std::string(name));
+  const Tenant unknown{};
+  const Tenant& owner = found == numbers_.end() ? unknown : at(found->second);
+  int64_t places = num_free_rows;
+  for (const Tenant& other : tenants_) {
+    if (&other != &owner) places -= std::min(other.num_waiting, num_startable(other));
+  }
+  places -= owner.num_waiting - owner.num_queued;  // its own that ran before
+  places = std::clamp<int64_t>(places, 0, num_startable(owner));
+  if (owner.num_queued + num_arriving <= options_.max_queued + places) return {};
+  const std::string news =
+      num_arriving == 1 ? "" : fmt::format(" and {} came at once", num_arriving);
+  return resource_exhausted(fmt::format(
+      "tenant_queue_full: tenant \"{}\" has {} requests waiting{}, tenant_max_queued = "
+      "{}; try again when some of them have run",
+      name, std::max<int64_t>(owner.num_queued - places, 0), news, options_.max_queued));
+}
+
+int64_t FairShare::max_at_once(int64_t num_rows) const {
+  if (options_.max_queued == 0) return std::numeric_limits<int64_t>::max();
+  return options_.max_queued + std::min(num_rows, num_startable({}));
 }
 
 bool FairShare::may_run(int32_t tenant) const {

@@ -17,8 +17,8 @@
 // forgotten: if it comes back it is lifted anyway.
 //
 // Threading: thread-confined.
-// Cost: tenant() one hash, order() O(n log n), all others O(1) except arrive() of a tenant that had
-// nothing waiting: O(tenants).
+// Cost: tenant() one hash, order() O(n log n), all others O(1) except check_queue() with a limit
+// and arrive() of a tenant that had nothing waiting: O(tenants).
 #pragma once
 
 #include <cstddef>
@@ -55,9 +55,16 @@ class FairShare {
   // The tenant's number; a new one for a new name. Ask again for every request, before arrive().
   [[nodiscard]] int32_t tenant(std::string_view name);
 
-  // Error: kResourceExhausted, "tenant_queue_full: ...", when the tenant has max_queued requests
-  // waiting that never ran. For arriving requests only: returned ones are always taken back.
-  [[nodiscard]] Status check_queue(int32_t tenant) const;
+  // Whether `num_arriving` more requests of the tenant may be queued while `num_free_rows` rows
+  // have nobody. Who gets one of them does not wait and does not count; other tenants' requests
+  // that wait come first. For arriving requests only: returned ones are always taken back.
+  // Error: kResourceExhausted, "tenant_queue_full: ...", when more than max_queued that never ran
+  // would wait.
+  [[nodiscard]] Status check_queue(std::string_view name, int64_t num_arriving,
+                                   int64_t num_free_rows) const;
+
+  // How many requests of one tenant are taken when nobody runs or waits and there are `num_rows`.
+  [[nodiscard]] int64_t max_at_once(int64_t num_rows) const;
 
   // Whether one more of the tenant's requests may run.
   [[nodiscard]] bool may_run(int32_t tenant) const;
@@ -109,6 +116,7 @@ class FairShare {
   [[nodiscard]] Tenant& at(int32_t tenant);
   [[nodiscard]] const Tenant& at(int32_t tenant) const;
   void forget_one_idle();
+  [[nodiscard]] int64_t num_startable(const Tenant& tenant) const;
   void begin_waiting(int32_t tenant);
   void end_waiting(int32_t tenant);
 

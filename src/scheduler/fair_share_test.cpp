@@ -181,24 +181,48 @@ TEST(FairShareTest, OnePassAlternatesThoughCountersMoveAtAdmissionOnly) {
 TEST(FairShareTest, QueueCapsCountWhatNeverRan) {
   FairShare fair({.max_queued = 2});
   const int32_t a = fair.tenant("A");
-  const int32_t b = fair.tenant("B");
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(fair.check_queue(a).ok());
+    ASSERT_TRUE(fair.check_queue("A", 1, 0).ok());
     fair.arrive(a);
   }
-  EXPECT_EQ(fair.check_queue(a).code(), StatusCode::kResourceExhausted);
-  EXPECT_THAT(fair.check_queue(a).message(),
+  EXPECT_EQ(fair.check_queue("A", 1, 0).code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(fair.check_queue("A", 1, 0).message(),
               HasSubstr("tenant \"A\" has 2 requests waiting, tenant_max_queued = 2"));
-  EXPECT_TRUE(fair.check_queue(b).ok()) << "for that tenant only";
+  EXPECT_TRUE(fair.check_queue("B", 1, 0).ok()) << "for that tenant only";
   fair.admit(a, 1, 0, false);
-  EXPECT_TRUE(fair.check_queue(a).ok());
+  EXPECT_TRUE(fair.check_queue("A", 1, 0).ok());
   fair.give_back(a);
-  EXPECT_TRUE(fair.check_queue(a).ok()) << "returned ones do not count";
+  EXPECT_TRUE(fair.check_queue("A", 1, 0).ok()) << "returned ones do not count";
   fair.arrive(a);
   fair.leave_waiting(a, true);
-  EXPECT_FALSE(fair.check_queue(a).ok());
+  EXPECT_FALSE(fair.check_queue("A", 1, 0).ok());
   fair.leave_waiting(a, false);
-  EXPECT_TRUE(fair.check_queue(a).ok());
+  EXPECT_TRUE(fair.check_queue("A", 1, 0).ok());
+}
+
+TEST(FairShareTest, QueueCapsCountWholeCallsLessThoseThatFindARow) {
+  FairShare fair({.max_running = 3, .max_queued = 2});
+  EXPECT_EQ(fair.max_at_once(8), 5);
+  EXPECT_EQ(fair.max_at_once(1), 3);
+  EXPECT_TRUE(fair.check_queue("A", 5, 8).ok()) << "three run at once";
+  EXPECT_FALSE(fair.check_queue("A", 6, 8).ok());
+  EXPECT_TRUE(fair.check_queue("A", 3, 1).ok());
+  EXPECT_THAT(fair.check_queue("A", 4, 1).message(),
+              HasSubstr("has 0 requests waiting and 4 came at once, tenant_max_queued = 2"));
+
+  const int32_t b = fair.tenant("B");
+  for (int i = 0; i < 9; ++i) fair.arrive(b);
+  EXPECT_TRUE(fair.check_queue("A", 4, 5).ok()) << "three of the rows are B's";
+  EXPECT_FALSE(fair.check_queue("A", 5, 5).ok());
+  for (int i = 0; i < 3; ++i) fair.admit(b, 1, 0, false);
+  EXPECT_TRUE(fair.check_queue("A", 5, 5).ok()) << "and no more than three, whoever waits";
+
+  const int32_t a = fair.tenant("A");
+  fair.arrive(a);
+  fair.admit(a, 1, 0, false);
+  fair.give_back(a);
+  EXPECT_TRUE(fair.check_queue("A", 4, 3).ok()) << "one of the rows is its own that comes back";
+  EXPECT_FALSE(fair.check_queue("A", 5, 3).ok());
 }
 
 TEST(FairShareTest, RunningCapsAreForThatTenantOnly) {

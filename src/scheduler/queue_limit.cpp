@@ -2,6 +2,8 @@
 #include "scheduler/queue_limit.h"
 
 #include <algorithm>
+#include <limits>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -27,43 +29,51 @@ int32_t least_preferred(std::span<const QueuedRequest> waiting, const QueuedRequ
 
 }  // namespace
 
-Status enter_queue(const QueuedRequest& arriving, std::span<const QueuedRequest> waiting,
+Status enter_queue(std::span<const QueuedRequest> arriving, std::span<const QueuedRequest> waiting,
                    const QueueLimits& limits, std::vector<int32_t>& displaced) {
   displaced.clear();
-  if (arriving.returned) return {};
   int64_t requests = 0;
   int64_t tokens = 0;
   for (const QueuedRequest& request : waiting) {
     requests += request.returned ? 0 : 1;
     tokens += request.returned ? 0 : request.tokens;
   }
+  int64_t new_tokens = 0;
+  int64_t urgency = std::numeric_limits<int64_t>::max();
+  for (const QueuedRequest& request : arriving) {
+    new_tokens += request.tokens;
+    urgency = std::min(urgency, request.urgency);
+  }
+  const auto new_requests = std::ssize(arriving);
   const int64_t all_requests = requests;
   const int64_t all_tokens = tokens;
   const QueuedRequest* last = nullptr;
-  while (requests > 0) {
-    const bool too_many = requests >= limits.max_requests;
-    const bool too_long = arriving.tokens > limits.max_tokens - tokens;
+  for (;;) {
+    const bool too_many = requests + new_requests - limits.num_places > limits.max_requests;
+    const bool too_long = requests > 0 && new_tokens > limits.max_tokens - tokens;
     if (!too_many && !too_long) return {};
     const int32_t index = limits.by_priority ? least_preferred(waiting, last) : -1;
-    if (index < 0 || waiting[static_cast<size_t>(index)].urgency >= arriving.urgency) {
+    if (index < 0 || waiting[static_cast<size_t>(index)].urgency >= urgency) {
       displaced.clear();
       if (too_many) {
-        return resource_exhausted(
-            fmt::format("the queue is full: {} requests are waiting, max_queued_requests = {}; try "
-                        "again later",
-                        all_requests, limits.max_requests));
+        const std::string news =
+            new_requests == 1 ? "" : fmt::format(" and {} came at once", new_requests);
+        return resource_exhausted(fmt::format(
+            "the queue is full: {} requests are waiting{}, max_queued_requests = {}; "
+            "try again later",
+            std::max<int64_t>(all_requests - limits.num_places, 0), news, limits.max_requests));
       }
-      return resource_exhausted(
-          fmt::format("the queue is full: {} prompt tokens are waiting, the request brings {}, "
-                      "max_queued_tokens = {}; try again later",
-                      all_tokens, arriving.tokens, limits.max_tokens));
+      return resource_exhausted(fmt::format(
+          "the queue is full: {} prompt tokens are waiting, {} {}, max_queued_tokens = {}; try "
+          "again later",
+          all_tokens, new_requests == 1 ? "the request brings" : "the requests bring", new_tokens,
+          limits.max_tokens));
     }
     last = &waiting[static_cast<size_t>(index)];
     displaced.push_back(index);
     --requests;
     tokens -= last->tokens;
   }
-  return {};
 }
 
 Status displaced_error() {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// QueueLimit: who is turned away when too much is waiting, the arriving request or one that waits.
+// QueueLimit: who is turned away when too much is waiting, those who arrive or some that wait.
 //
-// Without priorities the arriving one. With priorities the least preferred waiting one, the least
-// urgent and among those the newest, if the arriving one is strictly more urgent; several if the
-// room for tokens asks for it, all of them strictly less urgent, or nobody. Requests that ran
-// before neither count nor can they be displaced: somebody may have read half of their answer.
+// Requests arrive in calls, and a call enters whole or not at all. Without priorities it is the
+// arriving call that is turned away. With priorities the least preferred waiting request, the least
+// urgent and among those the newest, if all of the call is strictly more urgent; several if it
+// takes several, all of them strictly less urgent, or nobody. Requests that ran before neither
+// count nor can they be displaced: somebody may have read half of their answer.
 //
 // Threading: thread-confined. Cost: O(waiting) per displaced request, O(waiting) otherwise.
 #pragma once
@@ -19,8 +20,9 @@
 namespace heddle::scheduler {
 
 struct QueueLimits {
-  int64_t max_requests = std::numeric_limits<int64_t>::max();  // at least 1
-  int64_t max_tokens = std::numeric_limits<int64_t>::max();    // uncached prompt tokens that wait
+  int64_t max_requests = std::numeric_limits<int64_t>::max();  // that wait, at least 1
+  int64_t num_places = 0;                                    // for so many more, who need not wait
+  int64_t max_tokens = std::numeric_limits<int64_t>::max();  // uncached prompt tokens that wait
   bool by_priority = false;
 };
 
@@ -31,11 +33,12 @@ struct QueuedRequest {
   bool returned = false;  // ran before: exempt
 };
 
-// Whether `arriving` may be queued. OK: those at the indices in `displaced` (replaced; often empty)
-// leave the queue first, with displaced_error(). Error: kResourceExhausted, nobody leaves.
-// A queue without countable requests takes any request: one that is larger than max_tokens would
-// otherwise be refused for ever.
-[[nodiscard]] Status enter_queue(const QueuedRequest& arriving,
+// Whether the call of `arriving` (at least one) may be queued. OK: those at the indices in
+// `displaced` (replaced; often empty) leave the queue first, with displaced_error(). Error:
+// kResourceExhausted, nobody leaves.
+// A queue without countable requests takes a call of any number of tokens: one that is larger than
+// max_tokens would otherwise be refused for ever.
+[[nodiscard]] Status enter_queue(std::span<const QueuedRequest> arriving,
                                  std::span<const QueuedRequest> waiting, const QueueLimits& limits,
                                  std::vector<int32_t>& displaced);
 

@@ -19,9 +19,12 @@ class Queue {
  public:
   explicit Queue(const QueueLimits& limits) : limits_(limits) {}
 
-  Status enter(int64_t urgency, int64_t arrival, int64_t tokens = 0, bool returned = false) {
-    const QueuedRequest arriving{
-        .urgency = urgency, .arrival = arrival, .tokens = tokens, .returned = returned};
+  Status enter(int64_t urgency, int64_t arrival, int64_t tokens = 0) {
+    const QueuedRequest arriving{.urgency = urgency, .arrival = arrival, .tokens = tokens};
+    return enter({&arriving, 1});
+  }
+
+  Status enter(std::span<const QueuedRequest> arriving) {
     const Status status = enter_queue(arriving, waiting_, limits_, displaced_);
     EXPECT_TRUE(status.ok() || displaced_.empty());
     if (!status.ok()) return status;
@@ -33,9 +36,12 @@ class Queue {
       }
     }
     waiting_ = stay;
-    waiting_.push_back(arriving);
+    waiting_.insert(waiting_.end(), arriving.begin(), arriving.end());
     return status;
   }
+
+  // One that ran before.
+  void put_back(const QueuedRequest& request) { waiting_.push_back(request); }
 
   [[nodiscard]] std::vector<int64_t> arrivals() const {
     std::vector<int64_t> result;
@@ -74,12 +80,11 @@ TEST(QueueLimitTest, WithoutPrioritiesTheArrivingOneIsTurnedAway) {
 
 TEST(QueueLimitTest, SchedulerSpec42DeviationReturnedRequestsAreExempt) {
   Queue queue({.max_requests = 2, .by_priority = true});
-  ASSERT_TRUE(queue.enter(0, 2, 0, true).ok());
+  queue.put_back({.urgency = 0, .arrival = 2, .returned = true});
   ASSERT_TRUE(queue.enter(1, 3).ok());
   ASSERT_TRUE(queue.enter(1, 4).ok()) << "the returned one does not count";
-  ASSERT_TRUE(queue.enter(0, 1, 0, true).ok()) << "nor is it turned away";
   ASSERT_TRUE(queue.enter(5, 5).ok());
-  EXPECT_THAT(queue.arrivals(), ElementsAre(2, 3, 1, 5)) << "nor displaced, though least urgent";
+  EXPECT_THAT(queue.arrivals(), ElementsAre(2, 3, 5)) << "nor is it displaced, though least urgent";
 }
 
 TEST(QueueLimitTest, TheLeastUrgentValueIsDisplacedByEveryOther) {
@@ -119,10 +124,41 @@ TEST(QueueLimitTest, SeveralLeaveForALongRequestOrNobody) {
   EXPECT_THAT(queue.arrivals(), ElementsAre(3, 5));
 }
 
+TEST(QueueLimitTest, WhoFindsAPlaceDoesNotCount) {
+  Queue queue({.max_requests = 2, .num_places = 3});
+  for (int64_t arrival = 1; arrival <= 5; ++arrival) ASSERT_TRUE(queue.enter(0, arrival).ok());
+  EXPECT_THAT(queue.enter(0, 6).message(),
+              HasSubstr("2 requests are waiting, max_queued_requests = 2"));
+}
+
+TEST(QueueLimitTest, ACallEntersWholeOrNotAtAll) {
+  Queue queue({.max_requests = 4, .max_tokens = 100, .by_priority = true});
+  const auto call = [](int64_t first_arrival, std::vector<int64_t> urgencies, int64_t tokens) {
+    std::vector<QueuedRequest> requests;
+    for (const int64_t urgency : urgencies) {
+      requests.push_back(
+          {.urgency = urgency, .arrival = first_arrival + std::ssize(requests), .tokens = tokens});
+    }
+    return requests;
+  };
+  EXPECT_FALSE(queue.enter(call(1, {9, 9, 9, 9, 9}, 1)).ok()) << "more than ever wait";
+  EXPECT_THAT(queue.arrivals(), IsEmpty());
+  ASSERT_TRUE(queue.enter(call(1, {0, 1, 2}, 50)).ok()) << "nobody waits: any number of tokens";
+  const Status many = queue.enter(call(4, {0, 0}, 0));
+  EXPECT_THAT(many.message(), HasSubstr("3 requests are waiting and 2 came at once"));
+  const Status longer = queue.enter(call(4, {0}, 60));
+  EXPECT_THAT(longer.message(), HasSubstr("150 prompt tokens are waiting, the request brings 60"));
+  EXPECT_FALSE(queue.enter(call(4, {5, 5, 1}, 1)).ok()) << "one of them is not urgent enough";
+  EXPECT_THAT(queue.arrivals(), ElementsAre(1, 2, 3));
+  ASSERT_TRUE(queue.enter(call(4, {5, 5, 2}, 1)).ok());
+  EXPECT_THAT(queue.arrivals(), ElementsAre(3, 4, 5, 6));
+}
+
 TEST(QueueLimitTest, NobodyLeavesWhileThereIsRoom) {
   std::vector<int32_t> displaced = {4};
   const std::vector<QueuedRequest> waiting = {{.urgency = 0, .arrival = 1, .tokens = 10}};
-  EXPECT_TRUE(enter_queue({.urgency = 9, .arrival = 2, .tokens = 10}, waiting,
+  const QueuedRequest arriving{.urgency = 9, .arrival = 2, .tokens = 10};
+  EXPECT_TRUE(enter_queue({&arriving, 1}, waiting,
                           {.max_requests = 2, .max_tokens = 20, .by_priority = true}, displaced)
                   .ok());
   EXPECT_THAT(displaced, IsEmpty());

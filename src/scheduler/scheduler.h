@@ -15,13 +15,15 @@
 // Ownership: the engine owns the sequences and keeps them alive from submit() until release() or a
 // later complete() has made them SequenceStatus::kFinished. The scheduler owns their bookkeeping
 // fields in between. What a sequence holds is given back when no step in flight uses it.
-// Threading:  confined to the engine thread, except check_fits(), which is thread-safe.
+// Threading:  confined to the engine thread, except check_fits() and check_call(), which are
+//             thread-safe.
 // Invariants: a sequence is in exactly one list; waiting ones own nothing; pages and slots are
 // taken together or not at all; every accepted sequence is run to its end, released, or reported by
 // take_dropped().
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <heddle/status.h>
@@ -38,7 +40,7 @@ struct SchedulerStats {
   int64_t num_queued = 0;   // waiting and never ran: what max_queued bounds
   int64_t num_running = 0;
   int64_t num_places = 0;       // rows for arrivals that need not wait: none while somebody waits
-                                // for room
+                                // for room, or in a pause
   int64_t num_retractions = 0;  // since the start, as all below
   int64_t num_preemptions = 0;
   int64_t retracted_tokens = 0;    // computed once and given up
@@ -67,10 +69,22 @@ class Scheduler {
   // the tokens it needs and the tokens there are.
   [[nodiscard]] virtual Status check_fits(const request::Sequence& sequence) const = 0;
 
-  // Queues a sequence. Ids ascend in order of submission (checked).
+  // Whether the sequences of one call could be queued together if nothing else ran or waited; none
+  // of them says anything about room in the pools, which check_fits() does for each. Thread-safe.
+  // Error: kInvalidArgument, with their number and the most there can be.
+  [[nodiscard]] virtual Status check_call(
+      std::span<const request::Sequence* const> sequences) const = 0;
+
+  // Queues the sequences of one call, all or none. Ids ascend in order of submission (checked).
   // Errors, nothing is queued: as check_fits(); kResourceExhausted when the queue is full and
-  // nobody in it is less urgent.
-  virtual Status submit(request::Sequence& sequence) = 0;
+  // nobody in it is less urgent, or when a tenant has its share of it.
+  virtual Status submit_all(std::span<request::Sequence* const> sequences) = 0;
+
+  // A call of one.
+  Status submit(request::Sequence& sequence) {
+    request::Sequence* const alone = &sequence;
+    return submit_all({&alone, 1});
+  }
 
   // Decides the next step: replaces `plan`, which stays as it is until complete(). At most one
   // other step is in flight. Empty when nothing can run; with no step in flight that is only when
@@ -96,6 +110,9 @@ class Scheduler {
   // Sends everything that runs back to the queue, where it owns nothing. No step is in flight
   // (checked).
   virtual void retract_all() = 0;
+
+  // In a pause no plan is asked for, and whoever arrives waits.
+  virtual void set_paused(bool paused) = 0;
 
   // Gives up every cached token that nobody uses.
   virtual void clear_cache() = 0;
