@@ -227,6 +227,18 @@ TEST_P(EnginePauseTest, TheQueuesLimitHoldsMeanwhileWithPriorities) {
   for (const size_t i : {0, 6}) EXPECT_EQ(heard[i].reason(), FinishReason::kLength) << i;
 }
 
+TEST_P(EnginePauseTest, RetractingForAPauseCountsAsNothing) {
+  Asked asked;
+  ask(asked, "one", 50, 20);
+  steps(6);
+  pause(PauseMode::kRetract);
+  resume();
+  finish();
+  EXPECT_EQ(asked.heard.tokens, answer_to(asked.request));
+  EXPECT_THAT(bench_.engine->metrics_text(),
+              HasSubstr("heddle_retractions_total{model_name=\"fake\"} 0"));
+}
+
 TEST_P(EnginePauseTest, APausedEngineIsNotStuck) {
   Asked asked;
   ask(asked, "one", 5, 20);

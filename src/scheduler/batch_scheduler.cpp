@@ -142,17 +142,19 @@ void BatchScheduler::leave(int32_t row, Leaving how) {
 void BatchScheduler::give_back(int32_t index) {
   Row& row = rows_[static_cast<size_t>(index)];
   Sequence& sequence = *row.sequence;
-  const bool returns = row.leaving == Leaving::kRetracted || row.leaving == Leaving::kPreempted;
-  if (returns) retracted_tokens_ += sequence.num_computed;
+  const Leaving how = row.leaving;
+  const bool returns =
+      how == Leaving::kRetracted || how == Leaving::kPreempted || how == Leaving::kPaused;
+  if (returns && how != Leaving::kPaused) retracted_tokens_ += sequence.num_computed;
   cache_.release(sequence, row.hold,
-                 row.leaving == Leaving::kAborted ? cache::PrefixCache::Keep::kPublished
-                                                  : cache::PrefixCache::Keep::kEnd);
+                 how == Leaving::kAborted ? cache::PrefixCache::Keep::kPublished
+                                          : cache::PrefixCache::Keep::kEnd);
   sequence.row = -1;
   if (returns) {
-    if (row.leaving == Leaving::kRetracted) {
+    if (how == Leaving::kRetracted) {
       ++num_retractions_;
       ++sequence.num_retractions;
-    } else {
+    } else if (how == Leaving::kPreempted) {
       ++num_preemptions_;
       ++sequence.num_preemptions;
     }
@@ -183,7 +185,7 @@ void BatchScheduler::give_back(int32_t index) {
 
 void BatchScheduler::retract_all() {
   HEDDLE_CHECK(plans_in_flight_.empty());
-  while (!running_.empty()) leave(running_.back(), Leaving::kRetracted);
+  while (!running_.empty()) leave(running_.back(), Leaving::kPaused);
 }
 
 void BatchScheduler::release(Sequence& sequence, Ending ending) {

@@ -114,6 +114,7 @@ class BatchScheduler final : public Scheduler {
     kAborted,    // released, nothing new is kept
     kRetracted,  // goes back to the queue
     kPreempted,  // likewise
+    kPaused,     // likewise, but not for want of anything
   };
 
   // A running sequence; its index is PlannedSequence::row.

@@ -333,6 +333,22 @@ TEST(BatchSchedulerTest, UrgentRequestsTakeTheRowOfOthersWhichGoOnLater) {
   EXPECT_THAT(bench.runner.complaints(), IsEmpty());
 }
 
+// Going back to the queue for a pause is nobody's fault: nothing is short.
+TEST(BatchSchedulerTest, APauseIsNotARetraction) {
+  SchedulerBench bench(roomy());
+  const Sequence& sequence = bench.submit(40, 10);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(bench.step());
+  bench.scheduler->retract_all();
+  EXPECT_EQ(sequence.status, SequenceStatus::kWaiting);
+  EXPECT_TRUE(sequence.pages.empty());
+  EXPECT_EQ(bench.scheduler->stats().num_places, 0) << "who was here before takes a row first";
+  bench.run();
+  EXPECT_EQ(sequence.num_retractions, 0);
+  EXPECT_EQ(bench.scheduler->stats().num_retractions, 0);
+  EXPECT_EQ(bench.scheduler->stats().retracted_tokens, 0);
+  EXPECT_EQ(SchedulerBench::output_of(sequence), SchedulerBench::expected_output(sequence));
+}
+
 // Random pools, policies, arrivals, lengths, stop ids and cancellations, over few stems so that
 // prefixes, forks and repeats are frequent. Every sequence that was not cancelled gets exactly the
 // tokens it would get alone; at the end the pools hold what the tree owns and nothing else.
