@@ -350,6 +350,7 @@ void EngineLoop::step_guarded() {
       take_controls();
       take_clears();
       if (!failure_.ok()) {
+        end_controls(ended());
         finish_all({.reason = FinishReason::kError, .error = failure_});
       } else if (paused_) {
         take_dropped();

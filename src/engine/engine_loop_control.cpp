@@ -27,13 +27,11 @@ void EngineLoop::clear_cache(double timeout_seconds, std::function<void(Status)>
   Status refusal;
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_.ok() || refusing_) {
-      refusal = unavailable("the engine is shutting down");
-    } else if (std::ssize(clears_) + num_clears_taken_ >= kMaxClears) {
+    refusal = ended();
+    if (refusal.ok() && std::ssize(clears_) + num_clears_taken_ >= kMaxClears) {
       refusal = unavailable(fmt::format("{} requests to clear the cache wait already", kMaxClears));
-    } else {
-      clears_.push_back({deadline, timeout_seconds, std::move(on_done)});
     }
+    if (refusal.ok()) clears_.push_back({deadline, timeout_seconds, std::move(on_done)});
   }
   if (!refusal.ok()) {
     on_done(std::move(refusal));
@@ -56,13 +54,11 @@ void EngineLoop::control(Control control) {
   Status refusal;
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_.ok() || refusing_) {
-      refusal = unavailable("the engine is shutting down");
-    } else if (std::ssize(controls_) >= kMaxControls) {
+    refusal = ended();
+    if (refusal.ok() && std::ssize(controls_) >= kMaxControls) {
       refusal = unavailable(fmt::format("{} pauses and resumptions wait already", kMaxControls));
-    } else {
-      controls_.push_back(std::move(control));
     }
+    if (refusal.ok()) controls_.push_back(std::move(control));
   }
   if (!refusal.ok()) {
     control.on_done(std::move(refusal));
@@ -77,17 +73,21 @@ void EngineLoop::take_controls() {
     std::move(controls_.begin(), controls_.end(), std::back_inserter(taken_controls_));
     controls_.clear();
   }
-  while (!taken_controls_.empty()) {
+  // One that fails, or throws, is answered by end_controls().
+  while (failure_.ok() && !taken_controls_.empty()) {
+    apply(taken_controls_.front().pause);
+    if (!failure_.ok()) break;
     const Control control = std::move(taken_controls_.front());
     taken_controls_.erase(taken_controls_.begin());
-    apply(control.pause);
     control.on_done({});
   }
 }
 
+// Does nothing more once a step has failed: an engine that ends is not paused.
 void EngineLoop::apply(std::optional<PauseMode> pause) {
   if (pause) {
     while (num_in_flight_ > 0) finish_step();
+    if (!failure_.ok()) return;
     if (*pause == PauseMode::kAbort) finish_all({.reason = FinishReason::kAbort});
     if (*pause == PauseMode::kRetract) scheduler_->retract_all();
   }

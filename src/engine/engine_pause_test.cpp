@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pausing and going on: nobody's answer changes, and nothing is computed in between.
+#include <new>
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -276,6 +278,42 @@ TEST_P(EnginePauseTest, WhoWaitsForThePauseHearsOfTheEngineEnding) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Overlap, EnginePauseTest, ::testing::Bool());
+
+// A pause waits for the step in flight, which may fail.
+TEST(EnginePauseFailureTest, WhoWaitsForThePauseHearsOfAStepThatFails) {
+  const std::function<Status(const request::BatchPlan&)> bad_steps[] = {
+      [](const request::BatchPlan&) { return device_lost("the device is gone"); },
+      [](const request::BatchPlan&) -> Status { throw std::bad_alloc(); },
+  };
+  for (const auto& bad_step : bad_steps) {
+    for (const PauseMode mode : {PauseMode::kAbort, PauseMode::kRetract, PauseMode::kInPlace}) {
+      EngineBench::Options options;
+      options.scheduling.overlap = true;
+      EngineBench bench(options);
+      Heard running;
+      ASSERT_TRUE(bench.submit(EngineBench::request("running", 3, 100), running).ok());
+      for (int i = 0; i < 3; ++i) bench.engine->step();
+      ASSERT_EQ(bench.runner->num_in_flight(), 1);
+      std::vector<Status> heard;
+      bench.engine->pause(mode, [&](Status status) { heard.push_back(std::move(status)); });
+      bench.engine->resume([&](Status status) { heard.push_back(std::move(status)); });
+      bench.runner->on_step = bad_step;
+      bench.engine->step();
+      ASSERT_EQ(heard.size(), 2) << "each of them once";
+      for (const Status& status : heard) {
+        EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+        EXPECT_THAT(status.message(), HasSubstr("the engine has stopped"));
+      }
+      EXPECT_EQ(running.reason(), FinishReason::kError);
+      EXPECT_FALSE(bench.engine->health().ok());
+      EXPECT_FALSE(bench.engine->stats().paused);
+      EXPECT_EQ(bench.engine->stats().kv_tokens_used, 0);
+      bench.engine->pause(mode, [&](Status status) { heard.push_back(std::move(status)); });
+      ASSERT_EQ(heard.size(), 3);
+      EXPECT_THAT(heard[2].message(), HasSubstr("the engine has stopped"));
+    }
+  }
+}
 
 TEST(EngineDescriptionTest, SaysWhatTheEngineIsDoing) {
   EngineBench::Options options;
