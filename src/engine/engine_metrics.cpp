@@ -68,6 +68,8 @@ void EngineMetrics::make_load(const MetricsCapacity& capacity) {
       registry_.gauge({"heddle_running_requests", "sglang:num_running_reqs"}, "Requests that run.");
   waiting_ =
       registry_.gauge({"heddle_waiting_requests", "sglang:num_queue_reqs"}, "Requests that wait.");
+  oldest_wait_ = registry_.gauge({"heddle_queue_oldest_age_seconds"},
+                                 "How long the oldest request waits that never ran.");
   paused_ = registry_.gauge({"heddle_paused_requests", "sglang:num_paused_reqs"},
                             "Requests that wait for the end of a pause.");
   kv_used_ = registry_.gauge({"heddle_kv_used_tokens", "sglang:num_used_tokens"},
@@ -265,6 +267,7 @@ void EngineMetrics::show(const scheduler::SchedulerStats& stats, int64_t num_pau
   const int64_t cached = cache.pages_cached * capacity_.page_size;
   running_.set(static_cast<double>(stats.num_running));
   waiting_.set(static_cast<double>(stats.num_waiting));
+  oldest_wait_.set(stats.oldest_wait_seconds);
   paused_.set(static_cast<double>(num_paused));
   kv_used_.set(static_cast<double>(stats.kv_tokens_used));
   kv_usage_.set(ratio(stats.kv_tokens_used, capacity_.kv_tokens));

@@ -74,7 +74,7 @@ class EngineMetrics {
   MetricsCapacity capacity_;
 
   // Load.
-  MetricGauge running_, waiting_, paused_, kv_used_, kv_usage_, kv_cached_, kv_free_;
+  MetricGauge running_, waiting_, oldest_wait_, paused_, kv_used_, kv_usage_, kv_cached_, kv_free_;
   MetricGauge states_used_, states_cached_, states_free_, state_usage_;
   MetricGauge new_token_ratio_, decode_context_, decode_rate_;
 

@@ -66,6 +66,35 @@ TEST(EngineMetricsTest, RequestsAreCountedAsTheyRun) {
             bench.engine->stats().steps);
 }
 
+TEST(EngineMetricsTest, TheOldestOfTheQueueShowsItsAge) {
+  EngineBench bench({.sizes = one_row()});
+  const auto age = [&bench] { return metrics_of(bench).value("heddle_queue_oldest_age_seconds"); };
+  Heard heard[3];
+  const auto submit = [&](const char* id, Heard& to) {
+    Request request = EngineBench::request(id, 3, 50);
+    request.stop.ignore_eos = true;
+    ASSERT_TRUE(bench.submit(std::move(request), to).ok());
+  };
+  submit("runs", heard[0]);
+  bench.engine->step();
+  bench.clock.advance_seconds(5);
+  bench.engine->step();
+  EXPECT_EQ(age(), 0) << "nobody waits";
+  submit("first", heard[1]);
+  bench.clock.advance_seconds(2);
+  submit("second", heard[2]);
+  bench.clock.advance_seconds(1);
+  bench.engine->step();
+  EXPECT_EQ(age(), 3);
+  bench.engine->cancel("first");
+  bench.engine->step();
+  EXPECT_EQ(age(), 1);
+  bench.engine->cancel("runs");
+  while (bench.engine->step()) {
+  }
+  EXPECT_EQ(age(), 0);
+}
+
 TEST(EngineMetricsTest, TheCacheShowsInItsCounters) {
   EngineBench bench;
   bench.script({1, 2, 3, 4, 5, 6});

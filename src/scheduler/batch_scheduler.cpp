@@ -265,11 +265,18 @@ bool BatchScheduler::out_of_time(const Sequence& sequence, bool queued, double n
 // ---- Books ----
 
 SchedulerStats BatchScheduler::stats() const {
-  const auto queued = std::count_if(waiting_.begin(), waiting_.end(),
-                                    [](const Queued& entry) { return !entry.returned; });
+  int64_t queued = 0;
+  const double now = clock_->now_seconds();
+  double oldest = now;
+  for (const Queued& entry : waiting_) {
+    if (entry.returned) continue;
+    ++queued;
+    oldest = std::min(oldest, entry.sequence->timings.submit_seconds);
+  }
   const cache::PrefixCacheStats cached = cache_.stats();
   return {.num_waiting = std::ssize(waiting_),
           .num_queued = queued,
+          .oldest_wait_seconds = now - oldest,
           .num_running = std::ssize(running_),
           .num_places = num_places(),
           .num_retractions = num_retractions_,

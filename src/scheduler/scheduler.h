@@ -36,8 +36,9 @@
 namespace heddle::scheduler {
 
 struct SchedulerStats {
-  int64_t num_waiting = 0;  // returned ones included
-  int64_t num_queued = 0;   // waiting and never ran: what max_queued bounds
+  int64_t num_waiting = 0;         // returned ones included
+  int64_t num_queued = 0;          // waiting and never ran: what max_queued bounds
+  double oldest_wait_seconds = 0;  // how long ago the oldest of these came; 0: nobody
   int64_t num_running = 0;
   int64_t num_places = 0;       // rows for arrivals that need not wait: none while somebody waits
                                 // for room, or in a pause
