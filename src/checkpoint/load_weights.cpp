@@ -94,7 +94,9 @@ class WeightLoader {
           loaded_.arena_.data() + placement.begin;
       cut_into_jobs(placement);
     }
-    for (PackedLoad& load : packed_loads_) load.bind(loaded_.arena_.data());
+    loaded_.run_dtype_ = options_.dtype.value_or(first_plain_dtype_.value_or(DType::kBf16));
+    const bool may_round_x = loaded_.run_dtype_ != DType::kF32;
+    for (PackedLoad& load : packed_loads_) load.bind(loaded_.arena_.data(), may_round_x);
     HEDDLE_RETURN_IF_ERROR(copy());
     for (PackedLoad& load : packed_loads_) loaded_.packed_.push_back(std::move(load.weight()));
     if (loaded_.bytes_in_place_ > 0) loaded_.source_ = std::move(owner);
@@ -128,7 +130,10 @@ class WeightLoader {
   Status resolve(const WeightSpec& spec) {
     const Assembly& assembly = choose(spec);
     check_coverage(spec, assembly);
-    if (is_packed(spec, assembly)) return resolve_packed(spec, assembly);
+    if (is_packed(spec, assembly)) {
+      return spec.packing == Packing::kNever ? refuse_packed(assembly)
+                                             : resolve_packed(spec, assembly);
+    }
     const size_t first_piece = pieces_.size();
     std::optional<DType> dtype;
     bool good = true;
@@ -156,6 +161,7 @@ class WeightLoader {
         return ok_status();
       }
     }
+    if (spec.dtype == WeightDType::kRun && !first_plain_dtype_) first_plain_dtype_ = dtype;
     const TensorView view(nullptr, *dtype, spec.shape);
     const auto [found, added] = loaded_.weights_.emplace(spec.name, view);
     HEDDLE_CHECK(added);
@@ -171,15 +177,34 @@ class WeightLoader {
   bool is_packed(const WeightSpec& spec, const Assembly& assembly) const {
     if (spec.dtype != WeightDType::kRun || spec.shape.rank() < 2) return false;
     return std::ranges::any_of(assembly, [&](const HubPiece& piece) {
-      return modules_.contains(piece.tensor.name) || is_rounded(piece);
+      return modules_.contains(piece.tensor.name) || is_rounded(spec, piece);
     });
   }
 
-  bool is_rounded(const HubPiece& piece) const {
-    return options_.rounding && piece.form != RowForm::kElement &&
+  bool is_rounded(const WeightSpec& spec, const HubPiece& piece) const {
+    return options_.rounding && spec.packing != Packing::kNever &&
+           piece.form != RowForm::kElement &&
            is_quantisable(piece.tensor.name, piece.tensor.shape.rank(),
                           options_.rounding->include_lm_head) &&
            width_fits(row_width(piece), *options_.rounding);
+  }
+
+  // A weight that must be plain and is not. One complaint: its tensors are no surprise any more.
+  Status refuse_packed(const Assembly& assembly) {
+    for (const HubPiece& piece : assembly) {
+      used_.insert(piece.tensor.name);
+      if (!modules_.contains(piece.tensor.name)) continue;
+      const Result<std::optional<QuantisedModule>> module = modules_.find(piece, used_by_modules_);
+      if (!module.ok()) {
+        unreadable_.add(module.status().message());
+        continue;
+      }
+      unreadable_.add(fmt::format(
+          "{} ({}): its rows are looked up by token id, which is served unquantised; quantise the "
+          "model without it, as heddle quantize does",
+          readable(piece.tensor.name), (*module)->format.to_string()));
+    }
+    return ok_status();
   }
 
   // As resolve(), where some of the hub tensors are quantised, or become so now.
@@ -210,16 +235,14 @@ class WeightLoader {
         if (!good) continue;
         origin.stored = *stored;
         origin.plain_dtype = *target_dtype(spec, *stored);
-        if (is_rounded(piece)) {
+        if (is_rounded(spec, piece)) {
           origin.rounded = quant::format_of(rounding.scheme, row_width(piece), rounding.group_size);
         }
       }
       origins.push_back(std::move(origin));
     }
     if (!good) return ok_status();
-    const bool may_round_x = options_.dtype != DType::kF32;
-    HEDDLE_ASSIGN_OR_RETURN(PackedLoad load,
-                            PackedLoad::plan(spec, std::move(origins), rounding, may_round_x));
+    HEDDLE_ASSIGN_OR_RETURN(PackedLoad load, PackedLoad::plan(spec, std::move(origins), rounding));
     TensorView view(nullptr, DType::kPacked, spec.shape);
     view.packed = load.weight().get();
     const auto [found, added] = loaded_.weights_.emplace(spec.name, view);
@@ -405,6 +428,7 @@ class WeightLoader {
   std::unordered_set<std::string> used_by_modules_;  // hub names
   std::vector<PackedLoad> packed_loads_;
   int64_t arena_bytes_ = 0;
+  std::optional<DType> first_plain_dtype_;  // of WeightDType::kRun
 
   Findings missing_{"missing"};
   Findings unexpected_{"unexpected"};

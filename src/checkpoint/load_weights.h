@@ -54,6 +54,10 @@ class LoadedWeights {
 
   [[nodiscard]] size_t size() const { return weights_.size(); }
 
+  // What WeightDType::kRun meant: LoadOptions::dtype or, as stored, the dtype of the first such
+  // weight that is not quantised; bf16 if all are.
+  [[nodiscard]] DType run_dtype() const { return run_dtype_; }
+
   [[nodiscard]] int64_t num_parameters() const { return num_parameters_; }
 
   [[nodiscard]] int64_t bytes_in_place() const { return bytes_in_place_; }
@@ -71,18 +75,21 @@ class LoadedWeights {
   std::vector<std::unique_ptr<quant::PackedWeight>> packed_;  // what views of kPacked point at
   device::HostBuffer arena_;  // all weights that are not used where they lie in the files
   std::unique_ptr<const WeightSource> source_;  // kept while a view points into it
+  DType run_dtype_ = DType::kBf16;
   int64_t num_parameters_ = 0;
   int64_t bytes_in_place_ = 0;
 };
 
 // Every spec becomes one dense tensor, 64-byte aligned unless it is used in place, or a packed one
-// (dtype kPacked) where hub tensors of it are quantised: for WeightDType::kRun only. With a dtype
-// of fp32, packed weights are multiplied as exactly the numbers they stand for. All hub tensors
-// must be used, ignored by prefix, or belong to an alternative of a spec that was not taken.
+// (dtype kPacked) where hub tensors of it are quantised: for WeightDType::kRun only, and as its
+// Packing allows. In an fp32 run (run_dtype), packed weights are multiplied as exactly the numbers
+// they stand for. All hub tensors must be used, ignored by prefix, or belong to an alternative of a
+// spec that was not taken.
 //
 // Error: kInvalidArgument, with the counts and up to eight names each of the hub tensors that are
 // missing, unexpected, of another shape, of another dtype, or quantised in a way that cannot be
-// read; kDataLoss, naming the module, for scales that are not finite; kResourceExhausted before any
+// read, or that must not be; kUnimplemented, naming them, for experts that are not quantised alike;
+// kDataLoss, naming the module, for scales that are not finite; kResourceExhausted before any
 // copying when the memory is not there.
 Result<LoadedWeights> load_weights(std::unique_ptr<const WeightSource> source,
                                    std::span<const WeightSpec> specs,

@@ -32,6 +32,26 @@ bool same_part(const PackedLoad::Origin& a, const PackedLoad::Origin& b) {
   return format->same_layout(*other);
 }
 
+std::string to_string(const PackedLoad::Origin& origin) {
+  const quant::RowFormat* const format = packed_format(origin);
+  return fmt::format(
+      "{} is {}", readable(origin.piece->tensor.name),
+      format != nullptr ? format->to_string() : heddle::to_string(origin.plain_dtype));
+}
+
+bool has_activation_order(const PackedLoad::Origin& origin) {
+  const quant::RowFormat* const format = packed_format(origin);
+  return format != nullptr && format->group_index != nullptr;
+}
+
+Status stored_differently(const PackedLoad::Origin& a, const PackedLoad::Origin& b) {
+  const bool orders = has_activation_order(a) && has_activation_order(b);
+  return unimplemented(fmt::format(
+      "{}, but {}; the experts of a layer are served quantised alike: quantise {}", to_string(a),
+      to_string(b),
+      orders ? "them without activation order (desc_act false)" : "all or none of them"));
+}
+
 // A piece that gives these rows, one run from row 0 on.
 HubPiece rows_of(const HubPiece& piece, int64_t source_row, int64_t source_step, int64_t num_rows,
                  int64_t target_row) {
@@ -46,7 +66,7 @@ HubPiece rows_of(const HubPiece& piece, int64_t source_row, int64_t source_step,
 }  // namespace
 
 Result<PackedLoad> PackedLoad::plan(const WeightSpec& spec, std::vector<Origin> origins,
-                                    const Rounding& rounding, bool may_round_x) {
+                                    const Rounding& rounding) {
   PackedLoad load;
   load.origins_ = std::move(origins);
   load.rounding_ = rounding;
@@ -72,10 +92,12 @@ Result<PackedLoad> PackedLoad::plan(const WeightSpec& spec, std::vector<Origin> 
   for (const auto& [run, index] : runs) {
     const Origin& origin = load.origins_[index];
     if (all.empty() || !same_part(load.origins_[all.back().origin], origin)) {
+      if (!all.empty() && spec.packing == Packing::kAlike) {
+        return stored_differently(load.origins_[all.back().origin], origin);
+      }
       parts.push_back({.first_row = run.target_row});
       if (const quant::RowFormat* const format = packed_format(origin)) {
         parts.back().packed.format = *format;
-        parts.back().packed.may_round_x = may_round_x;
       } else {
         parts.back().plain.dtype = origin.plain_dtype;
       }
@@ -143,7 +165,7 @@ int64_t PackedLoad::place(int64_t begin) {
   return begin;
 }
 
-void PackedLoad::bind(std::byte* arena) {
+void PackedLoad::bind(std::byte* arena, bool may_round_x) {
   for (size_t i = 0; i < weight_->parts.size(); ++i) {
     quant::PackedWeight::Part& part = weight_->parts[i];
     std::byte* const begin = arena + part_begins_[i];
@@ -152,6 +174,7 @@ void PackedLoad::bind(std::byte* arena) {
       part.plain.data = begin;
       continue;
     }
+    part.packed.may_round_x = may_round_x;
     part.packed.codes = begin;
     part.packed.scales = begin + aligned(part.num_rows * format.code_bytes());
     if (format.has_zeros) {

@@ -31,15 +31,16 @@ class PackedLoad {
     DType plain_dtype = DType::kBf16;         // or kept like this
   };
 
-  // Error: kUnimplemented for rows too wide to serve.
+  // Error: kUnimplemented for rows too wide to serve, and for rows that are stored in several ways
+  // where Packing::kAlike says that they must not be; names the tensors.
   static Result<PackedLoad> plan(const WeightSpec& spec, std::vector<Origin> origins,
-                                 const Rounding& rounding, bool may_round_x);
+                                 const Rounding& rounding);
 
   // Where the parts lie, from `begin` on; returns the end.
   int64_t place(int64_t begin);
 
-  // Sets the parts' addresses.
-  void bind(std::byte* arena);
+  // Sets the parts' addresses, and whether products may round x for them.
+  void bind(std::byte* arena, bool may_round_x);
 
   // The weight; it stays where it is when this is moved.
   [[nodiscard]] std::unique_ptr<quant::PackedWeight>& weight() { return weight_; }

@@ -205,15 +205,100 @@ TEST_F(QuantisedLoadTest, AFileThatContradictsItsConfigIsRefused) {
       HasSubstr("but quantization_config says it is not quantised"));
 }
 
-TEST_F(QuantisedLoadTest, MixedExpertsShareNoPart) {
+WeightSpec experts_of(int64_t count, int64_t N, int64_t K) {
+  return {.name = "w",
+          .shape = {count, N, K},
+          .alternatives = {stacked(count, {{"experts.#.weight", {N, K}}})},
+          .packing = Packing::kAlike};
+}
+
+TEST_F(QuantisedLoadTest, ExpertsThatAreQuantisedAlikeAreOnePart) {
+  store_awq("experts.0", 8);
+  store_awq("experts.1", 8, 2);
+  const Result<LoadedWeights> loaded = load({experts_of(2, 8, 64)}, kAwq);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ((*loaded)["w"].packed->parts.size(), 1u);
+}
+
+TEST_F(QuantisedLoadTest, APlainExpertAmongQuantisedOnesIsRefusedByName) {
   store_awq("experts.0", 8);
   store("experts.1.weight", {8, 64}, DType::kBf16, 1);
-  const WeightSpec spec{.name = "w",
-                        .shape = {2, 8, 64},
-                        .alternatives = {stacked(2, {{"experts.#.weight", {8, 64}}})}};
-  const Result<LoadedWeights> loaded = load({spec}, kAwq);
-  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
-  EXPECT_EQ((*loaded)["w"].packed->parts.size(), 2u);  // routed_moe refuses them
+  const Status status = load({experts_of(2, 8, 64)}, kAwq).status();
+  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("\"experts.0.weight\" is int4, groups of 32"),
+                    HasSubstr("\"experts.1.weight\" is bfloat16"),
+                    HasSubstr("the experts of a layer are served quantised alike")));
+}
+
+TEST_F(QuantisedLoadTest, ExpertsOfDifferentActivationOrdersAreRefusedByName) {
+  constexpr const char* kGptq =
+      R"({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": true, "sym": false})";
+  for (const bool same_order : {true, false}) {
+    SCOPED_TRACE(same_order);
+    names_.clear();
+    tensors_.clear();
+    for (const int32_t expert : {0, 1}) {
+      const std::string module = "experts." + std::to_string(expert);
+      store(module + ".qweight", {8, 8}, DType::kI32);
+      store(module + ".qzeros", {2, 1}, DType::kI32);
+      store(module + ".scales", {2, 8}, DType::kF16, 1);
+      Tensor order({64}, DType::kI32);  // every other column in group 0
+      for (int32_t k = 0; k < 64; ++k) {
+        order.span<int32_t>()[static_cast<size_t>(k)] = (k + (same_order ? 0 : expert)) % 2;
+      }
+      tensors_.push_back(std::move(order));
+      names_.push_back(module + ".g_idx");
+    }
+    const Result<LoadedWeights> loaded = load({experts_of(2, 8, 64)}, kGptq);
+    EXPECT_EQ(loaded.ok(), same_order) << loaded.status().to_string();
+    if (same_order) continue;
+    EXPECT_THAT(loaded.status().message(),
+                AllOf(HasSubstr("\"experts.1.weight\" is int4, groups in activation order"),
+                      HasSubstr("quantise them without activation order")));
+  }
+}
+
+TEST_F(QuantisedLoadTest, AQuantisedTableOfRowsIsRefusedByName) {
+  store("model.embed_tokens.weight", {16, 64}, DType::kI8, 1);
+  store("model.embed_tokens.weight_scale", {16, 1}, DType::kF32, 1);
+  WeightSpec spec = fused({"model.embed_tokens"}, 16, 64);
+  spec.packing = Packing::kNever;
+  const Status status = load({spec}, R"({"quant_method": "w8a8_int8"})").status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "the checkpoint does not fit its config.json: 1 quantised in a way that cannot be "
+            "read: \"model.embed_tokens.weight\" (int8, one scale a row, float32 scales): its rows "
+            "are looked up by token id, which is served unquantised; quantise the model without "
+            "it, as heddle quantize does");
+}
+
+// Without a dtype, the first plain weight says what the run is; in an fp32 one nothing is rounded.
+TEST_F(QuantisedLoadTest, OnlyARunOf16BitsMayRoundTheFactors) {
+  struct Case {
+    DType stored;
+    std::optional<DType> asked;
+    DType run;
+  };
+
+  for (const auto& [stored, asked, run] :
+       {Case{DType::kF32, std::nullopt, DType::kF32},
+        Case{DType::kBf16, std::nullopt, DType::kBf16},
+        Case{DType::kF16, std::nullopt, DType::kF16}, Case{DType::kF32, DType::kBf16, DType::kBf16},
+        Case{DType::kBf16, DType::kF32, DType::kF32}}) {
+    SCOPED_TRACE(to_string(stored));
+    names_.clear();
+    tensors_.clear();
+    store_awq("w", 8);
+    store("table.weight", {4, 64}, stored);
+    WeightSpec table = fused({"table"}, 4, 64);
+    table.name = "table";
+    table.packing = Packing::kNever;
+    const Result<LoadedWeights> loaded = load({table, fused({"w"}, 8, 64)}, kAwq, {.dtype = asked});
+    ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+    EXPECT_EQ(loaded->run_dtype(), run);
+    EXPECT_EQ((*loaded)["w"].packed->parts[0].packed.may_round_x, run != DType::kF32);
+  }
 }
 
 TEST_F(QuantisedLoadTest, ZeroBiasesOfExportersAndActivationScalesAreIgnored) {

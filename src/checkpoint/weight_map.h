@@ -65,6 +65,13 @@ enum class WeightDType : uint8_t {
   kStored,  // as stored, any dtype
 };
 
+// How what reads a weight takes it where the checkpoint has quantised it.
+enum class Packing : uint8_t {
+  kInParts,  // rows may be stored in several ways, or not quantised: a linear layer
+  kAlike,    // all rows in one way: the experts of a layer
+  kNever,    // not at all: rows that are looked up instead of multiplied
+};
+
 struct WeightSpec {
   std::string name;  // ours
   Shape shape;
@@ -72,6 +79,7 @@ struct WeightSpec {
   // taken.
   std::vector<Assembly> alternatives;
   WeightDType dtype = WeightDType::kRun;
+  Packing packing = Packing::kInParts;
   float offset = 0;  // added to every element: 1 for zero-centred norm weights. Needs kF32
   Initial initial = Initial::kSmall;
 };

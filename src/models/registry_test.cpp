@@ -53,6 +53,27 @@ TEST(Registry, ListsEveryFolder) {
   EXPECT_EQ(families().size(), folders);
 }
 
+// Embeddings are looked up by rows and experts multiplied in groups: neither takes what a linear
+// layer does.
+TEST(Registry, SaysWhichWeightsMayBeQuantisedAndHow) {
+  using checkpoint::Packing;
+  for (const json& config :
+       {testing::small_config("Qwen2ForCausalLM"),
+        testing::small_config(
+            "Qwen3MoeForCausalLM",
+            {{"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 32}}),
+        testing::small_config("GptOssForCausalLM",
+                              {{"num_local_experts", 4}, {"num_experts_per_tok", 2}})}) {
+    for (const auto& spec : testing::model_of(config)->weight_specs()) {
+      SCOPED_TRACE(spec.name);
+      const bool of_experts = spec.shape.rank() == 3;
+      EXPECT_EQ(spec.packing, spec.name == "embed_tokens" ? Packing::kNever
+                              : of_experts                ? Packing::kAlike
+                                                          : Packing::kInParts);
+    }
+  }
+}
+
 TEST(Registry, ReadsTheQuantisationThatOlderToolsWriteBesideTheConfiguration) {
   const checkpoint::testing::TemporaryFolder folder;
   folder.write("config.json", testing::small_config("LlamaForCausalLM").dump());

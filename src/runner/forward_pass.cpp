@@ -57,7 +57,7 @@ Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& o
            .progress = options.on_load_progress,
            .quantization = pass->config_.quantization ? &*pass->config_.quantization : nullptr,
            .rounding = options.rounding}));
-  pass->dtype_ = pass->weights_["embed_tokens"].dtype;
+  pass->dtype_ = pass->weights_.run_dtype();
   pass->kv_dtype_ = kv_dtype.value_or(pass->dtype_);
   HEDDLE_ASSIGN_OR_RETURN(pass->derived_, pass->model_->derive_weights(pass->weights_));
 

@@ -6,6 +6,7 @@
 
 namespace heddle::models {
 
+using checkpoint::Packing;
 using checkpoint::RowForm;
 using checkpoint::RowRun;
 using checkpoint::WeightDType;
@@ -36,7 +37,8 @@ void BiasedMoe::add_weights(std::vector<checkpoint::WeightSpec>& specs, const st
                    .shape = {E, 2 * I, H},
                    .alternatives = {{{.tensor = {experts + "gate_up_proj", {E, H, 2 * I}},
                                       .runs = gate_up,
-                                      .form = RowForm::kInputMajor}}}});
+                                      .form = RowForm::kInputMajor}}},
+                   .packing = Packing::kAlike});
   specs.push_back({.name = ours + "experts.w13_bias",
                    .shape = {E, 2 * I},
                    .alternatives = {{{.tensor = {experts + "gate_up_proj_bias", {E, 2 * I}},
@@ -47,7 +49,8 @@ void BiasedMoe::add_weights(std::vector<checkpoint::WeightSpec>& specs, const st
                    .shape = {E, H, I},
                    .alternatives = {{{.tensor = {experts + "down_proj", {E, I, H}},
                                       .runs = rows_of_each(E, H),
-                                      .form = RowForm::kInputMajor}}}});
+                                      .form = RowForm::kInputMajor}}},
+                   .packing = Packing::kAlike});
   specs.push_back({.name = ours + "experts.w2_bias",
                    .shape = {E, H},
                    .alternatives = {checkpoint::whole({experts + "down_proj_bias", {E, H}})},

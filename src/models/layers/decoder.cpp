@@ -41,7 +41,8 @@ class Decoder final : public Model {
     const std::string& root = options_.hub_prefix;
     specs.push_back({.name = "embed_tokens",
                      .shape = table,
-                     .alternatives = {checkpoint::whole({root + "embed_tokens.weight", table})}});
+                     .alternatives = {checkpoint::whole({root + "embed_tokens.weight", table})},
+                     .packing = checkpoint::Packing::kNever});
     if (!config_.tie_word_embeddings) {
       add_linear_weights(specs, "lm_head", {{"lm_head", config_.vocab_size}}, config_.hidden_size);
     }

@@ -54,8 +54,8 @@ class QuantisedLatentAttention {
 
   static float scale(size_t row) { return static_cast<float>(row + 1) / 2; }
 
-  // What derive_weights() adds where weights run as `dtype`.
-  DerivedWeights derive(DType dtype) {
+  // What derive_weights() adds where weights run as `dtype`; none: as stored, in fp32.
+  DerivedWeights derive(std::optional<DType> dtype) {
     std::vector<NamedTensor> named;
     for (size_t i = 0; i < names_.size(); ++i) named.push_back({names_[i], tensors_[i].view()});
     EXPECT_TRUE(write_safetensors(folder_.path() / "model.safetensors", named).ok());
@@ -87,8 +87,10 @@ class QuantisedLatentAttention {
 
 TEST(LatentAttention, MakesAQuantisedKeyAndValueProjectionPlainNumbers) {
   QuantisedLatentAttention layer;
-  for (const DType dtype : {DType::kF32, DType::kBf16}) {
-    const DerivedWeights derived = layer.derive(dtype);
+  for (const std::optional<DType> asked :
+       {std::optional(DType::kF32), std::optional(DType::kBf16), std::optional<DType>()}) {
+    const DType dtype = asked.value_or(DType::kF32);
+    const DerivedWeights derived = layer.derive(asked);
     ASSERT_EQ(derived.size(), 1u);
     EXPECT_EQ(derived[0].first, "self_attn.kv_b_proj_dense");
     const TensorView dense = derived[0].second.view();

@@ -7,6 +7,7 @@
 
 namespace heddle::models {
 
+using checkpoint::Packing;
 using checkpoint::stacked;
 using checkpoint::WeightDType;
 using checkpoint::WeightSpec;
@@ -54,18 +55,20 @@ void SparseMoe::add_experts(std::vector<WeightSpec>& specs, const std::string& o
   const int64_t E = config_.num_experts;
   const int64_t I = config_.intermediate_size;
   const std::string expert = hub + "experts.#.";
-  specs.push_back(
-      {.name = ours + "experts.w13",
-       .shape = {E, 2 * I, H},
-       .alternatives = {
-           stacked(E, {{expert + "gate_proj.weight", {I, H}}, {expert + "up_proj.weight", {I, H}}}),
-           stacked(E, {{expert + "w1.weight", {I, H}}, {expert + "w3.weight", {I, H}}}),
-           whole({hub + "experts.gate_up_proj", {E, 2 * I, H}})}});
+  specs.push_back({.name = ours + "experts.w13",
+                   .shape = {E, 2 * I, H},
+                   .alternatives = {stacked(E, {{expert + "gate_proj.weight", {I, H}},
+                                                {expert + "up_proj.weight", {I, H}}}),
+                                    stacked(E, {{expert + "w1.weight", {I, H}},
+                                                {expert + "w3.weight", {I, H}}}),
+                                    whole({hub + "experts.gate_up_proj", {E, 2 * I, H}})},
+                   .packing = Packing::kAlike});
   specs.push_back({.name = ours + "experts.w2",
                    .shape = {E, H, I},
                    .alternatives = {stacked(E, {{expert + "down_proj.weight", {H, I}}}),
                                     stacked(E, {{expert + "w2.weight", {H, I}}}),
-                                    whole({hub + "experts.down_proj", {E, H, I}})}});
+                                    whole({hub + "experts.down_proj", {E, H, I}})},
+                   .packing = Packing::kAlike});
 }
 
 Value SparseMoe::build(graph::GraphBuilder& g, Value x) const {
