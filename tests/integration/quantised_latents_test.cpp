@@ -176,7 +176,9 @@ TEST_P(QuantisedLatents, GiveTheLogitsOfTheNumbersTheyStandFor) {
   const auto expect_same = [&](const runner::CaseResult& result) {
     EXPECT_GT(result.num_rows, 0);
     EXPECT_LT(result.plain_error, 2e-4);
-    if (exact) EXPECT_TRUE(result.same_bits);
+    if (exact) {
+      EXPECT_TRUE(result.same_bits);
+    }
   };
   for (const runner::Feeding& feeding : runner::all_feedings()) {
     SCOPED_TRACE(feeding.name);
