@@ -92,7 +92,7 @@ void check_delta_rule(const SafetensorsFile& file, const std::string& name, bool
                                   .key_dim = Dk,
                                   .value_dim = Dv};
     if (form == Form::kChunked) {
-      ops::delta_rule_chunked(head, ops::kDeltaChunk, /*checkpoints=*/{}, scratch.data());
+      ops::delta_rule_chunked(head, /*checkpoints=*/{}, scratch.data());
     } else {
       ops::delta_rule_recurrent(head, scratch.data());
     }

@@ -3,6 +3,7 @@
 #include "ops/gemm/packed_product.h"
 
 #include <cmath>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -85,7 +86,24 @@ class PackedProductTest : public ::testing::TestWithParam<int64_t> {
   void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
 
   device::ThreadPool pool_{2};
+  const ScopedBf16ProductsForTest pay_{true};  // where the CPU has them, whether faster or not
 };
+
+// Which of the kernels above this machine cannot run is seen here.
+TEST(PackedProductKernelsTest, ThatRoundAreRunByTheTestsOfThisFile) {
+  const ScopedBf16ProductsForTest pay(true);
+  std::set<Rounding> met;
+  for (const Scheme scheme : kSchemes) {
+    met.insert(rounding_of(PackedTensor({3, 128}, scheme, 64, 1, true), false));
+  }
+  if (!met.contains(Rounding::kInt8)) {
+    GTEST_SKIP() << "this CPU has no 8-bit dot products (AVX512-VNNI): their kernel is not tested";
+  }
+  if (!met.contains(Rounding::kBf16)) {
+    GTEST_SKIP() << "this CPU has no bf16 products by table (AVX512-BF16 and AVX512-VBMI): the FP8 "
+                    "kernel with them is not tested";
+  }
+}
 
 TEST_P(PackedProductTest, MatchesTheDequantisedMatrixInEveryMode) {
   uint64_t seed = 1;
@@ -142,10 +160,13 @@ TEST_P(PackedProductTest, ExactModeGivesTheBitsOfTheDequantisedMatrix) {
 
 TEST_P(PackedProductTest, ARowAloneGivesItsBitsAmongOthers) {
   CpuContext context(pool_);
+  int num_compared = 0;
   for (const Scheme scheme : kSchemes) {
     for (const int64_t group : {32, 128}) {
       const PackedTensor weight({41, 384}, scheme, group, 6, true);
+      // The kernels that widen weights to fp32 promise it in exact mode only.
       if (rounding_of(weight, false) == Rounding::kNone) continue;
+      ++num_compared;
       GuardedTensor x({7, 384}, DType::kF32);
       x.randomize(10);
       GuardedTensor together({7, 41}, DType::kF32);
@@ -159,6 +180,9 @@ TEST_P(PackedProductTest, ARowAloneGivesItsBitsAmongOthers) {
         }
       }
     }
+  }
+  if (num_compared == 0) {
+    GTEST_SKIP() << "this CPU has neither 8-bit dot products nor bf16 products by table";
   }
 }
 
@@ -290,7 +314,7 @@ TEST_P(PackedProductTest, ScalingXByTwoScalesYByTwo) {
 
 // The MXFP4 codes of the 8-bit kernel: every code, every power.
 TEST(Int8ProductTest, Mxfp4GoesThroughItsTable) {
-  if (!has_int8_products()) GTEST_SKIP() << "this CPU has no 8-bit dot products";
+  if (!has_int8_products()) GTEST_SKIP() << "this CPU has no 8-bit dot products (AVX512-VNNI)";
   constexpr int64_t K = 192;
   quant::UnpackedMatrix matrix{.format = {.code = quant::Code::kE2M1,
                                           .scale = quant::ScaleType::kE8M0,
@@ -335,7 +359,9 @@ TEST(Fp8Bf16ProductTest, EveryCodeIsReadExactly) {
   const auto scale_bytes = std::as_bytes(std::span(scales));
   matrix.scales.assign(scale_bytes.begin(), scale_bytes.end());
   const PackedTensor weight({N, K}, matrix, true);
-  if (!fp8_dot_bf16_takes(weight.rows())) GTEST_SKIP() << "this CPU has no bf16 products by table";
+  if (!fp8_dot_bf16_takes(weight.rows())) {
+    GTEST_SKIP() << "this CPU has no bf16 products by table (AVX512-BF16 and AVX512-VBMI)";
+  }
   const Tensor w = weight.dequantised();
   device::ThreadPool pool(1);
   CpuContext context(pool);

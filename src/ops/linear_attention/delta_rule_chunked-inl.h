@@ -271,8 +271,7 @@ HWY_NOINLINE void advance_panel(const DeltaRuleHead& head, const Chunk& chunk,
 }
 
 template <bool kChannels>
-void chunked_as(const DeltaRuleHead& head, int64_t first_chunk, const DeltaCheckpoints& checkpoints,
-                float* memory) {
+void chunked_as(const DeltaRuleHead& head, const DeltaCheckpoints& checkpoints, float* memory) {
   const DeltaScratch scratch(memory, head.key_dim, head.value_dim, kChannels);
   const int64_t padded = padded_key_dim(head.key_dim);
   const int64_t num_panels = num_delta_panels(head.value_dim);
@@ -303,11 +302,10 @@ void chunked_as(const DeltaRuleHead& head, int64_t first_chunk, const DeltaCheck
   };
   auto checkpoint = checkpoints.wanted.begin();
   const auto end = checkpoints.wanted.end();
-  int64_t whole_chunk = std::min(first_chunk, kDeltaChunk);  // where the next one ends, uncut
   Chunk chunk{.padded = padded};
   for (int64_t first = 0; first < head.num_tokens; first += chunk.count) {
-    if (first == whole_chunk) whole_chunk += kDeltaChunk;
-    int64_t chunk_end = std::min(whole_chunk, head.num_tokens);
+    const int64_t uncut_end = (first / kDeltaChunk + 1) * kDeltaChunk;
+    int64_t chunk_end = std::min(uncut_end, head.num_tokens);
     if (checkpoint != end) chunk_end = std::min<int64_t>(chunk_end, checkpoint->num_tokens);
     chunk.first = first;
     chunk.count = chunk_end - first;
@@ -326,12 +324,11 @@ void chunked_as(const DeltaRuleHead& head, int64_t first_chunk, const DeltaCheck
   write_state(head.state);
 }
 
-void chunked(const DeltaRuleHead& head, int64_t first_chunk, const DeltaCheckpoints& checkpoints,
-             float* memory) {
+void chunked(const DeltaRuleHead& head, const DeltaCheckpoints& checkpoints, float* memory) {
   if (head.channel.f != nullptr) {
-    chunked_as<true>(head, first_chunk, checkpoints, memory);
+    chunked_as<true>(head, checkpoints, memory);
   } else {
-    chunked_as<false>(head, first_chunk, checkpoints, memory);
+    chunked_as<false>(head, checkpoints, memory);
   }
 }
 

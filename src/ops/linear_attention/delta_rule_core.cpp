@@ -31,9 +31,8 @@ void run_recurrent(const DeltaRuleHead& head, float* scratch) {
   HWY_DYNAMIC_DISPATCH(recurrent)(head, scratch);
 }
 
-void run_chunked(const DeltaRuleHead& head, int64_t first_chunk,
-                 const DeltaCheckpoints& checkpoints, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(chunked)(head, first_chunk, checkpoints, scratch);
+void run_chunked(const DeltaRuleHead& head, const DeltaCheckpoints& checkpoints, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(chunked)(head, checkpoints, scratch);
 }
 
 }  // namespace
@@ -52,9 +51,9 @@ void delta_rule_recurrent(const DeltaRuleHead& head, float* scratch) {
   delta::run_recurrent(head, scratch);
 }
 
-void delta_rule_chunked(const DeltaRuleHead& head, int64_t first_chunk,
-                        const DeltaCheckpoints& checkpoints, float* scratch) {
-  delta::run_chunked(head, first_chunk, checkpoints, scratch);
+void delta_rule_chunked(const DeltaRuleHead& head, const DeltaCheckpoints& checkpoints,
+                        float* scratch) {
+  delta::run_chunked(head, checkpoints, scratch);
 }
 
 }  // namespace heddle::ops

@@ -85,12 +85,12 @@ int64_t delta_rule_scratch_floats(int64_t key_dim, int64_t value_dim, bool chann
 void delta_rule_recurrent(const DeltaRuleHead& head, float* scratch);
 
 // Chunk by chunk, as matrix products; about 3 operations per state element and
-// token, and the state is transposed at both ends. The first chunk has at most `first_chunk`
-// tokens, the others kDeltaChunk: equal partitions give equal bits. A chunk that a checkpoint cuts
-// is followed by its own rest, so that later chunks lie where they would without it; a checkpoint
-// in fp32 costs no more than the stores of its own memory.
-void delta_rule_chunked(const DeltaRuleHead& head, int64_t first_chunk,
-                        const DeltaCheckpoints& checkpoints, float* scratch);
+// token, and the state is transposed at both ends. Chunks have kDeltaChunk tokens, counted from the
+// head's first: equal partitions give equal bits. A chunk that a checkpoint cuts is followed by its
+// own rest, so that later chunks lie where they would without it; a checkpoint in fp32 costs no
+// more than the stores of its own memory.
+void delta_rule_chunked(const DeltaRuleHead& head, const DeltaCheckpoints& checkpoints,
+                        float* scratch);
 
 // What turns a layer's a and b into gates, for one value head.
 struct DeltaGates {

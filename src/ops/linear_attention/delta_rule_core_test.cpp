@@ -99,7 +99,7 @@ void run_range(const DeltaRuleHead& whole, Form form, int64_t begin, int64_t end
   if (form == Form::kRecurrent) {
     delta_rule_recurrent(head, scratch.data());
   } else {
-    delta_rule_chunked(head, kDeltaChunk - begin % kDeltaChunk, {}, scratch.data());
+    delta_rule_chunked(head, {}, scratch.data());
   }
 }
 
@@ -165,7 +165,7 @@ TEST(DeltaRuleReferenceTest, GivesThePublishedNumbersOfThreeSteps) {
       if (form == Form::kRecurrent) {
         delta_rule_recurrent(head, scratch.data());
       } else {
-        delta_rule_chunked(head, kDeltaChunk, {}, scratch.data());
+        delta_rule_chunked(head, {}, scratch.data());
       }
       for (size_t i = 0; i < 4; ++i) {
         EXPECT_NEAR(static_cast<double>(state[i]), states[static_cast<size_t>(n - 1)][i], 3e-6);
@@ -311,6 +311,34 @@ TEST_P(DeltaRuleDecayTest, ChunkedContinuesFromAnySplit) {
     expect_near_reference(inputs, parts);
     if (split % kDeltaChunk == 0) {
       EXPECT_EQ(whole, parts) << "the same chunks must give the same bits";
+    }
+  }
+}
+
+// A checkpoint cuts a chunk: what it keeps are the bits of a head that ends there, and what follows
+// goes on in the chunks that there would be without it.
+TEST_P(DeltaRuleDecayTest, ACheckpointKeepsWhatAHeadThatEndsThereHas) {
+  constexpr int64_t D = 32;
+  const Case inputs(D, D, 80, true, 1.0f, 9, GetParam());
+  const Outcome uncut = run(inputs, Form::kChunked);
+  std::vector<float> scratch(
+      static_cast<size_t>(delta_rule_scratch_floats(D, D, GetParam() == Decay::kChannel)), kPoison);
+  for (int32_t split = 1; split <= inputs.num_tokens(); ++split) {
+    SCOPED_TRACE(fmt::format("checkpoint at {}", split));
+    std::vector<float> frozen(static_cast<size_t>(D * D), kPoison);
+    const StateCheckpoint wanted[] = {{.num_tokens = split}};
+    const DeltaCheckpoints checkpoints{
+        .wanted = wanted,
+        .layer = {.recurrent = MutableTensorView(frozen.data(), DType::kF32, {1, 1, D, D})}};
+    Outcome cut{.y = std::vector<float>(inputs.v.size(), kPoison), .state = inputs.state};
+    delta_rule_chunked(inputs.head(cut.y, cut.state), checkpoints, scratch.data());
+    expect_near_reference(inputs, cut);
+
+    Outcome ends_there{.y = std::vector<float>(inputs.v.size(), kPoison), .state = inputs.state};
+    run_range(inputs.head(ends_there.y, ends_there.state), Form::kChunked, 0, split);
+    ASSERT_EQ(frozen, ends_there.state);
+    if (split % kDeltaChunk == 0) {
+      EXPECT_EQ(cut, uncut);
     }
   }
 }

@@ -111,7 +111,7 @@ class GatedDeltaRule {
                                        .layer = args_.frozen,
                                        .first_row = h * args_.value_dim + first};
     if (!context_.exact && num_tokens >= kChunkedMinTokens) {
-      delta_rule_chunked(head, kDeltaChunk, checkpoints, scratch);
+      delta_rule_chunked(head, checkpoints, scratch);
     } else {
       run_recurrent(head, checkpoints, scratch);
     }
