@@ -81,7 +81,8 @@ struct PackedRows {
   std::byte* scales = nullptr;  // format.scale_bytes() a row
   uint8_t* zeros = nullptr;     // format.num_groups() a row, or none
 
-  // Whether products may round x to 8 bits for these weights: in the serving dtypes, never in fp32.
+  // Whether products may round x for these weights, to 8 bits or to bf16 as their kernel does: in
+  // the serving dtypes, never in fp32.
   bool may_round_x = false;
 
   [[nodiscard]] const uint8_t* row_codes(int64_t row) const {
