@@ -115,11 +115,6 @@ void read_rope(ConfigReader& reader, ModelConfig& config) {
                     "number of at least 2 is needed",
                     config.rope.partial_rotary_factor, config.head_dim, width)));
   }
-  if (config.rope.type == RopeType::kDynamic) {
-    reader.fail(
-        unimplemented("rope_type is \"dynamic\", which changes with the sequence and is not "
-                      "served; use yarn or linear"));
-  }
 }
 
 // What the family has left to what most models have.

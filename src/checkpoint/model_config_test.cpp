@@ -212,8 +212,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"rope_scaling", "\"yarn\"", "rope_scaling is \"yarn\", not an object"},
         BadValue{"rope_scaling", R"({"type":"longrope"})", "rope_type is \"longrope\""},
         BadValue{"rope_scaling", R"({"rope_type":"linear"})", "factor is missing"},
-        BadValue{"rope_scaling", R"({"rope_type":"dynamic","factor":2})",
-                 "rope_type is \"dynamic\", which changes with the sequence"},
+        BadValue{
+            "rope_scaling", R"({"rope_type":"dynamic","factor":2})",
+            "rope_type is \"dynamic\", which is not served; served are default, linear, llama3 "
+            "and yarn"},
         BadValue{"rope_scaling", R"({"rope_type":"linear","factor":0})", "factor is 0"},
         BadValue{"rope_parameters", R"({"full_attention":{"rope_type":"default"}})",
                  "one set per layer type"},

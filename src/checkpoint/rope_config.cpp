@@ -24,7 +24,6 @@ constexpr int64_t kMaxPositions = (int64_t{1} << 31) - 1;
 std::optional<RopeType> parse_type(std::string_view name) {
   if (name == "default" || name == "mrope") return RopeType::kDefault;
   if (name == "linear") return RopeType::kLinear;
-  if (name == "dynamic") return RopeType::kDynamic;
   if (name == "llama3") return RopeType::kLlama3;
   if (name == "yarn") return RopeType::kYarn;
   return std::nullopt;
@@ -37,7 +36,7 @@ RopeType read_type(ConfigReader& scaling) {
   if (!type) {
     scaling.fail(
         unimplemented(fmt::format("rope_type is {}, which is not served; served are default, "
-                                  "linear, dynamic, llama3 and yarn",
+                                  "linear, llama3 and yarn",
                                   readable(name))));
   }
   return type.value_or(RopeType::kDefault);
@@ -126,15 +125,6 @@ double yarn_attention_factor(const RopeConfig& rope) {
   return yarn_magnitude(rope.factor, 1);
 }
 
-double dynamic_theta(const RopeConfig& rope, int64_t width, int64_t sequence_length) {
-  if (width <= 2) return rope.theta;
-  const auto original = static_cast<double>(rope.original_max_position_embeddings);
-  const double length = std::max(static_cast<double>(sequence_length), original);
-  const auto rotated = static_cast<double>(width);
-  return rope.theta *
-         std::pow(rope.factor * length / original - (rope.factor - 1), rotated / (rotated - 2));
-}
-
 }  // namespace
 
 std::string_view to_string(RopeType type) {
@@ -143,8 +133,6 @@ std::string_view to_string(RopeType type) {
       return "default";
     case RopeType::kLinear:
       return "linear";
-    case RopeType::kDynamic:
-      return "dynamic";
     case RopeType::kLlama3:
       return "llama3";
     case RopeType::kYarn:
@@ -179,9 +167,6 @@ RopeConfig read_rope_config(ConfigReader& root, double default_partial_rotary_fa
   rope.original_max_position_embeddings =
       anywhere.integer("original_max_position_embeddings", max_position_embeddings,
                        {.low = 1, .high = kMaxPositions});
-  if (rope.type == RopeType::kDynamic) {
-    rope.original_max_position_embeddings = max_position_embeddings;
-  }
   if (rope.type == RopeType::kLlama3) read_llama3(scaling, rope);
   if (rope.type == RopeType::kYarn) read_yarn(scaling, rope);
   return rope;
@@ -197,17 +182,13 @@ double yarn_score_factor(const RopeConfig& rope) {
   return magnitude * magnitude;
 }
 
-RopeFrequencies inverse_frequencies(const RopeConfig& rope, int64_t head_dim,
-                                    int64_t sequence_length) {
+RopeFrequencies inverse_frequencies(const RopeConfig& rope, int64_t head_dim) {
   const int64_t width = rotary_width(rope, head_dim);
   HEDDLE_CHECK(width >= 2 && width % 2 == 0);
-  const double theta =
-      rope.type == RopeType::kDynamic ? dynamic_theta(rope, width, sequence_length) : rope.theta;
-  std::vector<double> frequencies = unscaled(theta, width);
+  std::vector<double> frequencies = unscaled(rope.theta, width);
   RopeFrequencies result;
   switch (rope.type) {
     case RopeType::kDefault:
-    case RopeType::kDynamic:
       break;
     case RopeType::kLinear:
       for (double& frequency : frequencies) frequency /= rope.factor;

@@ -14,7 +14,7 @@ namespace heddle::checkpoint {
 
 class ConfigReader;
 
-enum class RopeType : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn };
+enum class RopeType : uint8_t { kDefault, kLinear, kLlama3, kYarn };
 
 [[nodiscard]] std::string_view to_string(RopeType type);  // "default", "linear", ...
 
@@ -40,7 +40,8 @@ struct RopeConfig {
 
 // Reads both spellings: `rope_parameters {...}`, and `rope_scaling {...}` with `rope_theta` and
 // `partial_rotary_factor` beside it. Errors stay in the reader. `max_position_embeddings` stands in
-// where the original length is not given. Error: kUnimplemented for longrope and unknown types.
+// where the original length is not given. Error: kUnimplemented for types that change with
+// the sequence (dynamic, longrope) and unknown ones.
 RopeConfig read_rope_config(ConfigReader& root, double default_partial_rotary_factor,
                             int64_t max_position_embeddings);
 
@@ -57,9 +58,7 @@ struct RopeFrequencies {
 // (the DeepSeek families): (0.1 * mscale_all_dim * ln(factor) + 1)^2; 1 everywhere else.
 [[nodiscard]] double yarn_score_factor(const RopeConfig& rope);
 
-// Computed in double, rounded once. `sequence_length` matters to kDynamic only, from the original
-// length on. `head_dim` must give an even rotary width of at least 2.
-[[nodiscard]] RopeFrequencies inverse_frequencies(const RopeConfig& rope, int64_t head_dim,
-                                                  int64_t sequence_length = 0);
+// Computed in double, rounded once. `head_dim` must give an even rotary width of at least 2.
+[[nodiscard]] RopeFrequencies inverse_frequencies(const RopeConfig& rope, int64_t head_dim);
 
 }  // namespace heddle::checkpoint

@@ -30,16 +30,6 @@ TEST(RopeConfigTest, DividesByTheFactorWhenLinear) {
   expect_frequencies({.type = RopeType::kLinear, .factor = 4}, 64, {{0, 0.25}, {16, 0.0025}});
 }
 
-TEST(RopeConfigTest, GrowsTheBaseWithTheSequenceWhenDynamic) {
-  const RopeConfig rope{
-      .type = RopeType::kDynamic, .factor = 2, .original_max_position_embeddings = 1024};
-  EXPECT_EQ(inverse_frequencies(rope, 64, 100).inverse,
-            inverse_frequencies({.theta = 10000}, 64).inverse);
-  const double theta = 10000 * std::pow(2.0 * 4096 / 1024 - 1, 64.0 / 62);
-  const RopeFrequencies longer = inverse_frequencies(rope, 64, 4096);
-  EXPECT_NEAR(longer.inverse[1], std::pow(theta, -2.0 / 64), 1e-6);
-}
-
 TEST(RopeConfigTest, MatchesLlama31) {
   expect_frequencies({.type = RopeType::kLlama3,
                       .theta = 5e5,
