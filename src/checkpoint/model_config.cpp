@@ -76,9 +76,11 @@ void read_storage(ConfigReader& reader, ModelConfig& config) {
 }
 
 void read_activation(ConfigReader& reader) {
-  const std::string activation = reader.text("hidden_act", std::string("silu"));
-  if (activation != "silu" && activation != "swish") {
-    reader.refuse("hidden_act", "only \"silu\" is served");
+  for (const char* key : {"hidden_act", "hidden_activation", "mlp_hidden_act"}) {
+    const std::string activation = reader.text(key, std::string("silu"));
+    if (activation != "silu" && activation != "swish") {
+      reader.refuse(key, "only \"silu\" is served");
+    }
   }
 }
 

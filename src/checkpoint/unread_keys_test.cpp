@@ -47,6 +47,30 @@ TEST(UnreadKeys, MustBeOffAbsentOrAsUsual) {
   }
 }
 
+// What relatives of the served families have beyond them, as their files write it.
+TEST(UnreadKeys, NameWhatOtherModelsHave) {
+  for (const auto& [key, value] : std::vector<std::pair<const char*, const char*>>{
+           {"attn_temperature_tuning", "true"},
+           {"dual_chunk_attention_config", R"({"chunk_size": 262144})"},
+           {"attention_k_eq_v", "true"},
+           {"global_head_dim", "512"},
+           {"hidden_size_per_layer_input", "256"},
+           {"hc_mult", "4"},
+           {"compress_ratios", "[0, 4, 128]"},
+           {"o_lora_rank", "1024"},
+           {"rotary_dim", "64"},
+           {"rope_interleave", "true"},
+           {"hybrid_override_pattern", "\"MEM*\""},
+           {"lm_head_bias", "true"},
+           {"use_routing_bias", "true"},
+           {"moe_shared_expert_intermediate_size", "3712"}}) {
+    EXPECT_THAT(complaint(key, value), HasSubstr("Plain is served without it")) << key;
+  }
+  EXPECT_EQ(complaint("moe_layer_freq", "2"), "moe_layer_freq is 2; Plain is served with 1 only");
+  EXPECT_EQ(complaint("logit_scale", "0.0625"),
+            "logit_scale is 0.0625; Plain is served with 1.0 only");
+}
+
 TEST(UnreadKeys, AreFineOnceSomebodyHasReadThem) {
   EXPECT_THAT(complaint(kRead, "7.0"), IsEmpty());
 }

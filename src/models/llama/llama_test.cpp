@@ -37,6 +37,9 @@ TEST(Llama, NamesTheKeyItDoesNotServe) {
       {{{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}}}, "rope_type is \"dynamic\""},
       {{{"rope_scaling", {{"rope_type", "longrope"}}}}, "rope_type is \"longrope\""},
       {{{"hidden_act", "gelu"}}, "hidden_act is \"gelu\"; only \"silu\" is served"},
+      {{{"hidden_activation", "gelu"}}, "hidden_activation is \"gelu\"; only \"silu\" is served"},
+      {{{"attn_temperature_tuning", true}}, "attn_temperature_tuning is true; Llama is served"},
+      {{{"dual_chunk_attention_config", {{"chunk_size", 8192}}}}, "dual_chunk_attention_config"},
       {{{"use_qk_norm", true}}, "use_qk_norm is true; Llama is served without it"},
       {{{"quantization_config", {{"quant_method", "unheard_of"}}}},
        "quant_method is \"unheard_of\""}};
