@@ -18,6 +18,7 @@
 #include "subcommand.h"
 #include "table.h"
 #include "tokenizer/tokenizer.h"
+#include "weight_size.h"
 
 namespace heddle::tools {
 
@@ -35,12 +36,6 @@ struct InspectOptions {
   bool json = false;
 };
 
-int64_t num_parameters(const std::vector<checkpoint::WeightSpec>& specs) {
-  int64_t total = 0;
-  for (const auto& spec : specs) total += spec.shape.num_elements();
-  return total;
-}
-
 std::string mib(int64_t bytes) {
   return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / 1048576.0);
 }
@@ -49,7 +44,7 @@ Status print_summary(const InspectOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const auto config, models::load_config(options.model_dir));
   const auto model = models::create_model(config);
   const models::CacheNeeds needs = model->cache_needs();
-  const int64_t parameters = num_parameters(model->weight_specs());
+  const int64_t parameters = model_parameters(*model);
   DType dtype = config.dtype.value_or(DType::kBf16);
   if (options.dtype != "auto") {
     HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(options.dtype));
@@ -62,6 +57,7 @@ Status print_summary(const InspectOptions& options) {
   const DType kv_dtype = kv_chosen.value_or(dtype);
   const int64_t token_bytes = runner::kv_layout(needs, 16, kv_dtype).bytes_per_token();
   const int64_t state_bytes = runner::state_layout(needs).bytes_per_slot();
+  const WeightSize weights = weight_size(options.model_dir, config, *model, dtype);
   if (options.json) {
     const nlohmann::ordered_json report = {{"architecture", config.architecture},
                                            {"parameters", parameters},
@@ -72,6 +68,8 @@ Status print_summary(const InspectOptions& options) {
                                            {"vocab_size", config.vocab_size},
                                            {"context_length", config.max_position_embeddings},
                                            {"dtype", to_string(dtype)},
+                                           {"weight_bytes", weights.bytes},
+                                           {"weight_form", weights.form},
                                            {"kv_cache_dtype", to_string(kv_dtype)},
                                            {"kv_bytes_per_token", token_bytes},
                                            {"state_bytes_per_sequence", state_bytes}};
@@ -91,8 +89,7 @@ Status print_summary(const InspectOptions& options) {
   }
   table.add({"vocabulary", fmt::format("{}", config.vocab_size)});
   table.add({"context", fmt::format("{} tokens", config.max_position_embeddings)});
-  table.add(
-      {"weights", mib(bytes_of(dtype, parameters)) + fmt::format(" as {}", to_string(dtype))});
+  table.add({"weights", mib(weights.bytes) + " " + weights.form});
   table.add(
       {"KV cache", fmt::format("{} bytes per token as {}", token_bytes, to_string(kv_dtype))});
   table.add({"recurrent state", mib(state_bytes) + " per sequence"});
@@ -165,7 +162,8 @@ std::function<int()> declare_inspect(Options& options) {
       "heddle inspect models/heddle-tiny --tokenize \"Tell me a story.\"\n"
       "heddle inspect FOLDER_WITH_ONLY_A_CONFIG\n"
       "\n"
-      "The summary reads config.json only; --graph loads the weights, or makes them up with\n"
+      "The summary reads config.json, and of a quantised checkpoint how large its tensors are;\n"
+      "--graph loads the weights, or makes them up with\n"
       "--load-format dummy.");
   options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json");
   options.choice("--load-format", &settings->load_format, {"auto", "safetensors", "dummy"},
