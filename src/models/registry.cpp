@@ -19,6 +19,7 @@
   family(llama)                 \
   family(mistral)               \
   family(qwen2)                 \
+  family(qwen2_moe)             \
   family(qwen3)                 \
   family(qwen3_5)               \
   family(qwen3_moe)             \

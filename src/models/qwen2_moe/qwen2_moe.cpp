@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Qwen2-MoE: the attention of Qwen2, and a mixture of experts beside a gated shared one in place of
+// the MLP. "Qwen2 Technical Report", arXiv:2407.10671, section 2.2.2.
+//
+// The weights of the chosen experts are parts of the softmax over all of them: published models do
+// not normalise them again.
+#include "checkpoint/config_ranges.h"
+#include "checkpoint/layer_kinds.h"
+#include "models/family.h"
+#include "models/layers/decoder.h"
+#include "models/layers/expert_config.h"
+#include "models/layers/transformer_layers.h"
+
+namespace heddle::models {
+
+namespace {
+
+void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+  checkpoint::read_late_windows(reader, config);
+  config.attention_bias = reader.boolean("qkv_bias", true);
+  read_stepped_experts(reader, config,
+                       {.count = {"num_experts"},
+                        .per_token = {"num_experts_per_tok"},
+                        .width = {"moe_intermediate_size"}});
+  if (!config.moe) return;
+  config.moe->normalize_top_k = reader.boolean("norm_topk_prob", false);
+  config.moe->shared_intermediate_size =
+      reader.integer("shared_expert_intermediate_size", std::nullopt, checkpoint::kWidth);
+  config.moe->gated_shared_expert = true;
+}
+
+std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
+  AttentionOptions attention = attention_options(config);
+  attention.qkv_bias = config.attention_bias;
+  return make_decoder(config, {}, transformer_layers(config, attention));
+}
+
+}  // namespace
+
+Family qwen2_moe() {
+  return {.name = "Qwen2-MoE",
+          .architectures = {"Qwen2MoeForCausalLM"},
+          .read_config = read_config,
+          .create = create};
+}
+
+}  // namespace heddle::models
