@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
@@ -35,8 +36,10 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
 constexpr size_t kReadBytes = 8 << 10;
 constexpr size_t kMaxReadAheadBytes = 64 << 10;  // of the next request while this one is answered
-// A refused request's body up to here is read and dropped, so that the connection can be kept.
+// A refused request's body up to here is read and dropped, so that the connection can be kept. One
+// in chunks does not say how long it is, and counts as too long.
 constexpr uint64_t kMaxSwallowedBytes = 1 << 20;
+constexpr uint64_t kUnknownLength = std::numeric_limits<uint64_t>::max();
 constexpr double kLingerSeconds = 2;  // for a client to read the refusal before its upload is cut
 constexpr size_t kMaxLingerBytes = 256 << 20;
 constexpr double kStopLingerSeconds = 0.25;  // for a request that crosses with the server's goodbye
@@ -100,7 +103,7 @@ class TcpConnection final : public Connection {
 
   asio::awaitable<bool> serve_one();  // false: the connection is over
   asio::awaitable<bool> await_request();
-  asio::awaitable<bool> read_body(Parser& parser, BodyLease& lease);
+  asio::awaitable<bool> read_body(Parser& parser, BodyLease* lease);
   asio::awaitable<bool> answer();
   asio::awaitable<bool> send(std::string bytes);
   asio::awaitable<void> refuse(HttpResponse response);
@@ -296,12 +299,16 @@ asio::awaitable<bool> TcpConnection::serve_one() {
   keep_alive_ = parser.keep_alive() && !stopping_;
   head_only_ = request.method == "HEAD";
   std::optional<HttpResponse> refusal = handler_.on_head(request, common_headers_);
-  if (refusal && parser.content_length_remaining().value_or(0) > kMaxSwallowedBytes) {
+  if (refusal && !parser.is_done() &&
+      parser.content_length_remaining().value_or(kUnknownLength) > kMaxSwallowedBytes) {
+    const int status = refusal->status;
+    const auto bytes = static_cast<int64_t>(refusal->body.size());
     co_await refuse(std::move(*refusal));
+    handler_.on_answered(request, status, 0, bytes);
     co_return false;
   }
   BodyLease lease(budget_);
-  if (!co_await read_body(parser, lease)) co_return false;
+  if (!co_await read_body(parser, refusal ? nullptr : &lease)) co_return false;
   request.body = std::move(parser.get().body());
 
   exchange_ = std::make_shared<ConnectionExchange>(std::move(request), shared(this),
@@ -320,7 +327,8 @@ asio::awaitable<bool> TcpConnection::serve_one() {
   co_return again;
 }
 
-asio::awaitable<bool> TcpConnection::read_body(Parser& parser, BodyLease& lease) {
+// Keeps what it reads as far as `lease` takes it; without one nothing is kept.
+asio::awaitable<bool> TcpConnection::read_body(Parser& parser, BodyLease* lease) {
   if (parser.is_done()) co_return true;
   if (http_version_ >= 11 && beast::iequals(parser.get()[http::field::expect], "100-continue")) {
     if (!co_await send("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
@@ -333,11 +341,16 @@ asio::awaitable<bool> TcpConnection::read_body(Parser& parser, BodyLease& lease)
     const auto [failure, count] = co_await http::async_read_some(stream_, buffer_, parser, kAwait);
     static_cast<void>(count);
     error = failure;
-    taken = lease.grow_to(static_cast<int64_t>(parser.get().body().size()));
+    std::string& body = parser.get().body();
+    if (lease == nullptr) {
+      body.clear();
+    } else {
+      taken = lease->grow_to(static_cast<int64_t>(body.size()));
+    }
   }
   stop_deadline();
   if (!taken) {
-    lease.release();
+    lease->release();
     std::string().swap(parser.get().body());
     co_await refuse(handler_.on_transport_error(
         503, "The server holds as many bytes of requests as it may. Retry later."));

@@ -248,6 +248,29 @@ TEST_F(TransportTest, TheBodiesHeldAtOnceAreBounded) {
   }));
 }
 
+TEST_F(TransportTest, ARefusedBodyTakesNothingFromOthers) {
+  options.api_key = "secret";
+  options.http.max_held_body_bytes = 300 << 10;
+  options.http.max_request_bytes = 4 << 20;
+  start();
+  const std::string body = R"({"text":"a"})" + std::string(250 << 10, ' ');
+  // In chunks that never end: answered at once, and the connection goes.
+  HttpClient chunked(server->port());
+  chunked.send("POST /generate HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n");
+  const Reply refused = chunked.read_reply();
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_EQ(refused.headers.at("connection"), "close");
+  // Announced and sent but for the last byte: dropped while it is read.
+  HttpClient announced(server->port());
+  announced.send(fmt::format("POST /generate HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n",
+                             (900 << 10) + 1));
+  announced.send(std::string(900 << 10, ' '));
+  EXPECT_EQ(connect().call("POST", "/generate", body, "x-api-key: secret\r\n").status, 200);
+  announced.send(" ");
+  EXPECT_EQ(announced.read_reply().status, 401);
+  EXPECT_EQ(announced.call("GET", "/health").status, 200) << "such a connection is kept";
+}
+
 TEST_F(TransportTest, AHeaderAboveTheLimitIsRefused) {
   start();
   HttpClient client(server->port());
