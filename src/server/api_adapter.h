@@ -9,6 +9,7 @@
 // Threading: thread-confined.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -37,11 +38,18 @@ class ApiAdapter {
   virtual void end(std::string& out) = 0;
 };
 
+// What some of a call's requests go by: those from `begin` to before `end`.
+struct RequestName {
+  std::string id;
+  size_t begin = 0;
+  size_t end = 0;
+};
+
 // A request body understood: what the engine shall do and who tells the client.
 struct PreparedCall {
   std::string id;                  // of the answer
-  bool id_is_callers = false;      // from the body: a live duplicate is an error, not renamed
-  std::vector<std::string> names;  // of each request, where the caller named the prompts of a batch
+  bool id_is_callers = false;      // from the body: that it is live already is an error
+  std::vector<RequestName> names;  // the further ids that the answer tells: of prompts and choices
   bool stream = false;
   int64_t stream_interval = 1;    // tokens per streamed event, at least
   std::vector<Request> requests;  // one per choice, prompt-major; their ids are set at submission

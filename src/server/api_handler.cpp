@@ -260,7 +260,7 @@ void ApiHandler::on_worker(const std::shared_ptr<Exchange>& exchange, std::funct
 }
 
 void ApiHandler::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
-  on_worker(exchange, [this, exchange, prepare]() mutable {
+  on_worker(exchange, [this, exchange, prepare, arrived = host_.early_aborts.arrive()]() mutable {
     // Shared, because std::function wants to be copied.
     auto prepared = std::make_shared<PrepareResult>(ApiError{});
     const HttpRequest& request = exchange->request();
@@ -269,13 +269,13 @@ void ApiHandler::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
     } catch (const std::exception& failure) {  // out of memory
       *prepared = error_from_status(internal_error(failure.what()), request.id);
     }
-    // The last reference ends on the I/O thread, where exchanges live.
-    post_([this, exchange = std::move(exchange), prepared] {
+    // The last references end on the I/O thread, where exchanges and early aborts live.
+    post_([this, exchange = std::move(exchange), prepared, arrived = std::move(arrived)] {
       exchange->release_body();
       if (const auto* error = std::get_if<ApiError>(prepared.get())) {
         exchange->respond(error_response(*error));
       } else {
-        Generation::start(host_, exchange, std::move(std::get<PreparedCall>(*prepared)));
+        Generation::start(host_, exchange, std::move(std::get<PreparedCall>(*prepared)), *arrived);
       }
     });
   });
@@ -314,8 +314,13 @@ HttpResponse ApiHandler::abort_request(std::string_view body) {
   if (fields.error()) return error_response(*fields.error());
   if (all) {
     Generation::abort_all(host_);
-  } else {
-    Generation::abort(host_, id);
+  } else if (!Generation::abort(host_, id)) {
+    return error_response({.status = 503,
+                           .code = "queue_full",
+                           .message = fmt::format("{} aborts wait for requests to be read. Retry "
+                                                  "later.",
+                                                  EarlyAborts::kMaxIds),
+                           .retry_after_seconds = 4});
   }
   return json_response(200, {{"status", "ok"}});
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <unordered_set>
 
 #include <fmt/format.h>
 
@@ -62,20 +63,24 @@ void EventInbox::deliver() {
   post_([this] { deliver(); });
 }
 
-void Generation::start(GenerationHost& host, std::shared_ptr<Exchange> exchange,
-                       PreparedCall call) {
+void Generation::start(GenerationHost& host, std::shared_ptr<Exchange> exchange, PreparedCall call,
+                       const EarlyAborts::Call& arrived) {
   if (exchange->gone()) return;
+  const auto names_call = [&call](const RequestName& name) { return name.id == call.id; };
+  if (std::none_of(call.names.begin(), call.names.end(), names_call)) {
+    call.names.push_back({call.id, 0, call.requests.size()});
+  }
   if (call.id_is_callers) {
-    const auto runs = [&host](const std::string& id) { return host.live.contains(id); };
-    const auto taken = std::find_if(call.names.begin(), call.names.end(), runs);
-    if (taken != call.names.end() || runs(call.id)) {
-      const std::string& id = taken != call.names.end() ? *taken : call.id;
+    const auto taken =
+        std::find_if(call.names.begin(), call.names.end(),
+                     [&host](const RequestName& name) { return host.live.contains(name.id); });
+    if (taken != call.names.end()) {
       exchange->respond(error_response(invalid_value(
-          "rid", fmt::format("`rid` \"{}\" belongs to a request that still runs.", id))));
+          "rid", fmt::format("`rid` \"{}\" belongs to a request that still runs.", taken->id))));
       return;
     }
   }
-  std::make_shared<Generation>(host, std::move(exchange), std::move(call))->submit_all();
+  std::make_shared<Generation>(host, std::move(exchange), std::move(call))->submit_all(arrived);
 }
 
 Generation::Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange, PreparedCall call)
@@ -84,20 +89,24 @@ Generation::Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange,
       call_(std::move(call)),
       pending_(call_.requests.size()),
       finished_(call_.requests.size(), false),
+      aborted_(call_.requests.size(), false),
       num_unfinished_(call_.requests.size()),
-      live_id_(call_.id) {
+      engine_name_(call_.id) {
   // '#' is not a character of ids, so what is renamed here never meets another call's.
-  for (int i = 2; host_.live.contains(live_id_); ++i) live_id_ = fmt::format("{}#{}", call_.id, i);
+  if (host_.live.contains(call_.id)) {
+    engine_name_ = fmt::format("{}#{}", call_.id, ++host_.num_renamed);
+  }
 }
 
 std::string Generation::engine_id(size_t choice) const {
-  return finished_.size() == 1 ? live_id_ : fmt::format("{}#choice{}", live_id_, choice);
+  return finished_.size() == 1 ? engine_name_ : fmt::format("{}#choice{}", engine_name_, choice);
 }
 
-void Generation::submit_all() {
+void Generation::submit_all(const EarlyAborts::Call& arrived) {
   const std::shared_ptr<Generation> self = shared_from_this();
-  host_.live[live_id_] = self;
-  for (const std::string& name : call_.names) host_.live[name] = self;
+  for (const RequestName& name : call_.names) {
+    host_.live.insert({name.id, {self, name.begin, name.end}});
+  }
   for (auto& [name, value] : exchange_->common_headers) {
     if (name == "x-request-id") value = call_.id;
   }
@@ -117,6 +126,10 @@ void Generation::submit_all() {
     finished_.assign(finished_.size(), true);
     forget_ids();
     fail(error_from_status(status, call_.id));
+    return;
+  }
+  for (const RequestName& name : call_.names) {
+    if (host_.early_aborts.aborted(name.id, arrived)) abort(name.begin, name.end);
   }
 }
 
@@ -131,9 +144,9 @@ void Generation::on_event(size_t choice, RequestEvent event) {
     fail(error_from_status(event.finish->error, call_.id));
     return;
   }
-  // Who ran out of time keeps its answer; an abort without a reason is the shutdown's.
+  // Who ran out of time keeps its answer; an abort that nobody asked for is the shutdown's.
   if (last && event.finish->reason == FinishReason::kAbort && event.finish->error.ok() &&
-      host_.draining) {
+      host_.draining && !aborted_[choice]) {
     fail(cut_off_error());
     return;
   }
@@ -192,26 +205,39 @@ void Generation::cancel(size_t choice) {
   if (!finished_[choice]) host_.engine->cancel(engine_id(choice));
 }
 
-void Generation::forget_ids() {
-  host_.live.erase(live_id_);
-  for (const std::string& name : call_.names) host_.live.erase(name);
+void Generation::abort(size_t begin, size_t end) {
+  for (size_t i = begin; i < end; ++i) {
+    if (!finished_[i]) aborted_[i] = true;
+    cancel(i);
+  }
 }
 
-void Generation::abort(GenerationHost& host, const std::string& id) {
-  const auto found = host.live.find(id);
-  const auto generation = found != host.live.end() ? found->second.lock() : nullptr;
-  if (generation == nullptr) return;
-  const std::vector<std::string>& names = generation->call_.names;
-  const bool is_name = std::find(names.begin(), names.end(), id) != names.end();
-  for (size_t i = 0; i < generation->finished_.size(); ++i) {
-    if (!is_name || names[i] == id) generation->cancel(i);
+void Generation::forget_ids() {
+  for (const RequestName& name : call_.names) {
+    const auto [begin, end] = host_.live.equal_range(name.id);
+    for (auto live = begin; live != end;) {
+      live = live->second.generation.lock().get() == this ? host_.live.erase(live) : ++live;
+    }
   }
+}
+
+bool Generation::abort(GenerationHost& host, const std::string& id) {
+  const auto [begin, end] = host.live.equal_range(id);
+  for (auto live = begin; live != end; ++live) {
+    if (const auto generation = live->second.generation.lock()) {
+      generation->abort(live->second.begin, live->second.end);
+    }
+  }
+  return host.early_aborts.abort(id);
 }
 
 void Generation::abort_all(GenerationHost& host) {
-  for (const auto& [id, live] : host.live) {
-    if (const auto generation = live.lock()) generation->cancel_rest();
+  std::unordered_set<std::shared_ptr<Generation>> generations;  // each has several ids
+  for (const auto& [id, live] : host.live) generations.insert(live.generation.lock());
+  for (const auto& generation : generations) {
+    if (generation != nullptr) generation->abort(0, generation->finished_.size());
   }
+  host.early_aborts.abort_all();
 }
 
 void Generation::complete() {

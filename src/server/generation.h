@@ -18,6 +18,7 @@
 #include <heddle/engine.h>
 
 #include "server/api_adapter.h"
+#include "server/early_aborts.h"
 #include "server/exchange.h"
 
 namespace heddle::server {
@@ -57,23 +58,36 @@ class EventInbox {
   size_t num_told_ = 0;
 };
 
+// Some of a generation's requests: those from `begin` to before `end`.
+struct LiveRequests {
+  std::weak_ptr<Generation> generation;
+  size_t begin = 0;
+  size_t end = 0;
+};
+
 // What every generation shares; outlives them.
 struct GenerationHost {
   Engine* engine = nullptr;
   EventInbox* inbox = nullptr;
-  // The calls whose requests still run, by their ids and by those of a batch's prompts.
-  std::unordered_map<std::string, std::weak_ptr<Generation>> live;
-  bool draining = false;  // an abort is ours then, and an error to the client
+  // The calls whose requests still run, by every id that their clients are told. Calls that a
+  // header named may share one.
+  std::unordered_multimap<std::string, LiveRequests> live;
+  EarlyAborts early_aborts;
+  int64_t num_renamed = 0;  // calls whose id was taken
+  bool draining = false;    // an abort is ours then, and an error to the client
 };
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  // Submits the call's requests, or answers why not.
-  static void start(GenerationHost& host, std::shared_ptr<Exchange> exchange, PreparedCall call);
+  // Submits the call's requests, or answers why not. What was aborted since it arrived ends at
+  // once.
+  static void start(GenerationHost& host, std::shared_ptr<Exchange> exchange, PreparedCall call,
+                    const EarlyAborts::Call& arrived);
 
-  // Ends what goes by this id, a call or one prompt of a batch, as if it had stopped: its client
-  // is told the finish reason "abort". An unknown id is ignored.
-  static void abort(GenerationHost& host, const std::string& id);
+  // Ends what goes by this id, a call, a prompt of a batch or one of several answers, as if it had
+  // stopped: its client is told the finish reason "abort". An unknown id is ignored. False when a
+  // call that is not understood yet may be meant and there is no room to remember that.
+  [[nodiscard]] static bool abort(GenerationHost& host, const std::string& id);
   static void abort_all(GenerationHost& host);
 
   Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange, PreparedCall call);
@@ -81,13 +95,14 @@ class Generation : public std::enable_shared_from_this<Generation> {
  private:
   friend class EventInbox;
 
-  void submit_all();
+  void submit_all(const EarlyAborts::Call& arrived);
   void on_event(size_t choice, RequestEvent event);
   void tell(size_t choice, const RequestEvent& event);
   void complete();
   void fail(const ApiError& error);
   void cancel_rest();
   void cancel(size_t choice);
+  void abort(size_t begin, size_t end);
   void forget_ids();
   [[nodiscard]] std::string engine_id(size_t choice) const;
 
@@ -96,8 +111,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   PreparedCall call_;
   std::vector<RequestEvent> pending_;  // with a stream interval: what is not told yet, per choice
   std::vector<bool> finished_;         // per choice
+  std::vector<bool> aborted_;          // per choice: because somebody asked for it
   size_t num_unfinished_ = 0;
-  std::string live_id_;  // the call's id, made unique among the live ones
+  std::string engine_name_;  // the call's id, made unique among the live ones
   bool answered_ = false;
 };
 

@@ -180,12 +180,19 @@ PrepareResult prepare_generate(const CallContext& context, std::string_view body
       return invalid_value("sampling_params.n",
                            fmt::format("The call asks for more than {} answers.", kMaxRequests));
     }
+    const size_t begin = call.requests.size();
+    if (list.batched) {
+      call.names.push_back({ids[i], begin, begin + static_cast<size_t>(sampling.num_choices)});
+    }
     for (int64_t choice = 0; choice < sampling.num_choices; ++choice) {
+      const size_t index = call.requests.size();
       request.choice_index = static_cast<int32_t>(choice);
       call.requests.push_back(request);
-      if (list.batched && call.id_is_callers) call.names.push_back(ids[i]);
-      answer.ids.push_back(sampling.num_choices == 1 ? ids[i]
-                                                     : fmt::format("{}_{}", ids[i], choice));
+      answer.ids.push_back(ids[i]);
+      if (sampling.num_choices > 1) {
+        answer.ids.back() += fmt::format("_{}", choice);
+        call.names.push_back({answer.ids.back(), index, index + 1});
+      }
       answer.logprobs.push_back(logprobs.wanted);
       if (return_prompt_ids) answer.prompt_token_ids.push_back(request.prompt);
     }

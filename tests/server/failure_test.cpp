@@ -254,6 +254,125 @@ TEST_F(FailureTest, ARequestIsAbortedByItsId) {
   EXPECT_EQ(other.read_reply().json()["meta_info"]["finish_reason"]["type"], "abort");
 }
 
+TEST_F(FailureTest, EveryIdThatAClientIsToldCanBeAborted) {
+  engine->held = true;
+  start();
+  const auto finish_of_answer = [](const Json& answer) {
+    return answer["meta_info"]["finish_reason"]["type"].get<std::string>();
+  };
+  HttpClient several(server->port());
+  several.send_request("POST", "/generate",
+                       Json{{"text", "a"}, {"rid", "two"}, {"sampling_params", {{"n", 2}}}}.dump());
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 2; }));
+  EXPECT_EQ(post("/generate", {{"text", "a"}, {"rid", "two_1"}}).status, 400) << "it is live";
+  EXPECT_EQ(post("/abort_request", {{"rid", "two_0"}}).status, 200);
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 1; }));
+  engine->held = false;
+  const Json told = several.read_reply().json();
+  EXPECT_EQ(told[0]["meta_info"]["id"], "two_0");
+  EXPECT_EQ(finish_of_answer(told[0]), "abort");
+  EXPECT_EQ(finish_of_answer(told[1]), "stop");
+
+  engine->held = true;  // a batch that the header names, and one more by the same name
+  HttpClient batch(server->port());
+  batch.send_request("POST", "/generate",
+                     Json{{"text", {"a", "b"}}, {"sampling_params", {{"n", 2}}}}.dump(),
+                     "x-request-id: h\r\n");
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 4; }));
+  HttpClient same(server->port());
+  same.send_request("POST", "/generate", Json{{"text", "a"}}.dump(), "x-request-id: h\r\n");
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 5; }));
+  EXPECT_EQ(post("/abort_request", {{"rid", "h_1"}}).status, 200);  // a prompt
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 3; }));
+  EXPECT_EQ(post("/abort_request", {{"rid", "h_0_1"}}).status, 200);  // an answer
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 2; }));
+  EXPECT_EQ(post("/abort_request", {{"rid", "h"}}).status, 200);  // both calls
+  EXPECT_EQ(finish_of_answer(same.read_reply().json()), "abort");
+  EXPECT_EQ(finish_of_answer(batch.read_reply().json()[0]), "abort");
+
+  HttpClient unnamed(server->port());  // whose id the server makes up
+  engine->script = endless("word ");
+  engine->step_microseconds = 1000;
+  engine->held = false;
+  unnamed.send_request("POST", "/generate", Json{{"text", {"a"}}, {"stream", true}}.dump());
+  ASSERT_TRUE(unnamed.read_until("\"finish_reason\""));  // which follows the id
+  const std::string& heard = unnamed.pending();
+  const size_t id = heard.find("\"id\":\"req-") + 6;
+  const std::string rid = heard.substr(id, heard.find('"', id) - id);
+  EXPECT_THAT(rid, ::testing::EndsWith("_0"));
+  EXPECT_EQ(post("/abort_request", {{"rid", rid}}).status, 200);
+  EXPECT_THAT(unnamed.read_reply().events().back(), "[DONE]");
+}
+
+TEST_F(FailureTest, AbortingAllAsksOnceForEachRequest) {
+  engine->held = true;
+  start();
+  HttpClient batch(server->port());
+  batch.send_request("POST", "/generate",
+                     Json{{"text", {"a", "b", "c"}}, {"sampling_params", {{"n", 2}}}}.dump());
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 6; }));
+  EXPECT_EQ(post("/abort_request", {{"abort_all", true}}).status, 200);
+  EXPECT_EQ(engine->num_cancels(), 6);
+  EXPECT_EQ(batch.read_reply().json().size(), 6u);
+}
+
+TEST_F(FailureTest, ACallThatWaitsForAWorkerCanBeAborted) {
+  engine->held = true;  // nothing ends but what is aborted
+  codec_gate->closed = true;
+  options.num_workers = 2;
+  start();
+  const auto generate = [](HttpClient& client, Json body) {
+    client.send_request("POST", "/generate", body.dump());
+  };
+  HttpClient first(server->port());
+  HttpClient second(server->port());
+  generate(first, {{"text", "a"}, {"rid", "first"}});
+  generate(second, {{"text", "a"}, {"rid", "second"}});
+  ASSERT_TRUE(eventually([this] { return codec_gate->num_waiting == 2; }));
+  HttpClient waiting(server->port());
+  HttpClient batch(server->port());
+  generate(waiting, {{"text", "a"}, {"rid", "waiting"}});
+  generate(batch, {{"text", {"a", "b"}}, {"rid", "batch"}});
+  EXPECT_EQ(get("/health").status, 200);  // what was sent before has arrived
+  for (const char* rid : {"first", "waiting", "batch_1", "later"}) {
+    EXPECT_EQ(post("/abort_request", {{"rid", rid}}).status, 200);
+  }
+  HttpClient later(server->port());
+  generate(later, {{"text", "a"}, {"rid", "later"}});
+  EXPECT_EQ(get("/health").status, 200);
+  codec_gate->closed = false;
+  const auto finish = [](const Json& answer) {
+    return answer["meta_info"]["finish_reason"]["type"];
+  };
+  EXPECT_EQ(finish(first.read_reply().json()), "abort");
+  EXPECT_EQ(finish(waiting.read_reply().json()), "abort");
+  ASSERT_TRUE(eventually([this] { return engine->submitted().size() == 6; }));
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 3; }));
+  engine->held = false;
+  EXPECT_EQ(finish(second.read_reply().json()), "stop");
+  EXPECT_EQ(finish(later.read_reply().json()), "stop") << "it came after the abort";
+  const Json both = batch.read_reply().json();
+  EXPECT_EQ(finish(both[0]), "stop");
+  EXPECT_EQ(finish(both[1]), "abort");
+}
+
+TEST_F(FailureTest, AbortingAllMeansThoseThatWaitForAWorkerToo) {
+  engine->held = true;
+  codec_gate->closed = true;
+  options.num_workers = 1;
+  start();
+  HttpClient chat(server->port());
+  chat.send_request("POST", "/v1/chat/completions", chat_body().dump());
+  HttpClient waiting(server->port());
+  waiting.send_request("POST", "/v1/chat/completions", chat_body({{"n", 2}}).dump());
+  ASSERT_TRUE(eventually([this] { return codec_gate->num_waiting == 1; }));
+  EXPECT_EQ(get("/health").status, 200);
+  EXPECT_EQ(post("/abort_request", {{"abort_all", true}}).status, 200);
+  codec_gate->closed = false;
+  EXPECT_EQ(chat.read_reply().json()["choices"][0]["finish_reason"], "abort");
+  EXPECT_EQ(waiting.read_reply().json()["choices"][1]["finish_reason"], "abort");
+}
+
 TEST_F(FailureTest, ASilentStreamIsKeptAlive) {
   options.http.stream_commit_seconds = 0.1;
   options.http.stream_keepalive_seconds = 0.1;

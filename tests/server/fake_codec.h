@@ -3,9 +3,14 @@
 // after a '|'.
 #pragma once
 
+#include <atomic>
+#include <chrono>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -16,7 +21,20 @@ namespace heddle::server {
 
 class FakeCodec final : public TextCodec {
  public:
+  // Who encodes stays here while it is closed.
+  struct Gate {
+    std::atomic<bool> closed{false};
+    std::atomic<int> num_waiting{0};
+  };
+
+  explicit FakeCodec(std::shared_ptr<Gate> gate) : gate_(std::move(gate)) {}
+
+  FakeCodec() : FakeCodec(std::make_shared<Gate>()) {}
+
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, bool) const override {
+    ++gate_->num_waiting;
+    while (gate_->closed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    --gate_->num_waiting;
     std::vector<TokenId> ids;
     ids.reserve(text.size());
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
@@ -58,6 +76,9 @@ class FakeCodec final : public TextCodec {
     if (add_generation_prompt) text += "assistant: ";
     return text;
   }
+
+ private:
+  const std::shared_ptr<Gate> gate_;
 };
 
 }  // namespace heddle::server

@@ -118,6 +118,7 @@ class FakeEngine final : public Engine {
   void cancel(const std::string& request_id) override {
     const std::lock_guard lock(mutex_);
     cancelled_.insert(request_id);
+    ++num_cancels_;
     changed_.notify_all();
   }
 
@@ -201,6 +202,11 @@ class FakeEngine final : public Engine {
     return cancelled_;
   }
 
+  [[nodiscard]] int num_cancels() const {
+    const std::lock_guard lock(mutex_);
+    return num_cancels_;
+  }
+
   [[nodiscard]] size_t num_live() const {
     const std::lock_guard lock(mutex_);
     return live_.size();
@@ -264,6 +270,7 @@ class FakeEngine final : public Engine {
   std::list<Live> live_;
   std::vector<Request> submitted_;
   std::set<std::string> cancelled_;
+  int num_cancels_ = 0;
   std::vector<double> clear_timeouts_;
   std::vector<PauseMode> pauses_;
   bool paused_ = false;

@@ -87,6 +87,26 @@ TEST_F(LifecycleTest, WhatDoesNotFinishInTimeIsToldSo) {
   EXPECT_EQ(error_of(plain.read_reply())["code"], "shutting_down");
 }
 
+TEST_F(LifecycleTest, WhatAUserAbortsWhileDrainingEndsAsAnAbort) {
+  start();
+  engine->step_microseconds = 1000;
+  engine->held = true;
+  HttpClient one(server->port());
+  one.send_request("POST", "/v1/chat/completions", chat_body({{"rid", "one"}}).dump());
+  HttpClient other(server->port());
+  other.send_request("POST", "/v1/chat/completions", chat_body({{"rid", "other"}}).dump());
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 2; }));
+  auto aborted = std::async(std::launch::async, [this] { return server->shutdown(); });
+  ASSERT_TRUE(eventually([this] { return get("/health").status == 503; }));
+  EXPECT_EQ(post("/abort_request", {{"rid", "one"}}).status, 200);
+  const Reply reply = one.read_reply();
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.json()["choices"][0]["finish_reason"], "abort");
+  EXPECT_EQ(post("/abort_request", {{"abort_all", true}}).status, 200);
+  EXPECT_EQ(other.read_reply().json()["choices"][0]["finish_reason"], "abort");
+  EXPECT_EQ(aborted.get(), 0);
+}
+
 TEST_F(LifecycleTest, GenerationIsPausedAsAskedAndGoesOn) {
   start();
   EXPECT_EQ(post("/pause_generation", Json::object()).json()["status"], "ok");

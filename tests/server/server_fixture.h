@@ -36,6 +36,7 @@ class ServerTest : public ::testing::Test {
   }();
   std::unique_ptr<FakeEngine> engine_to_be = std::make_unique<FakeEngine>();
   FakeEngine* engine = engine_to_be.get();  // owned by the server once it serves
+  std::shared_ptr<FakeCodec::Gate> codec_gate = std::make_shared<FakeCodec::Gate>();
   std::unique_ptr<Server> server;
 
   void listen() {
@@ -44,7 +45,9 @@ class ServerTest : public ::testing::Test {
     server = std::move(result).value();
   }
 
-  void serve() { server->start_serving(std::move(engine_to_be), std::make_unique<FakeCodec>()); }
+  void serve() {
+    server->start_serving(std::move(engine_to_be), std::make_unique<FakeCodec>(codec_gate));
+  }
 
   void start() {
     listen();

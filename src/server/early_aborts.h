@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// EarlyAborts remembers what was aborted while calls wait for a worker or are worked on: their ids
+// are in bodies that nobody has read yet, so whether one of them is meant shows later.
+//
+// Calls are numbered as they arrive. An abort counts for those that arrived before it, and is
+// forgotten once each of them is understood.
+//
+// Threading: confined to the I/O thread.
+// Bounds:    kMaxIds of them are remembered at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace heddle::server {
+
+class EarlyAborts {
+ public:
+  // A client that is told that its abort was taken relies on it: one more is refused instead.
+  static constexpr size_t kMaxIds = 16384;
+
+  // A call that is not understood yet; it is from its end on.
+  class Call {
+   public:
+    Call(EarlyAborts& aborts, int64_t number) : aborts_(aborts), number_(number) {}
+
+    ~Call() { aborts_.end(number_); }
+
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    [[nodiscard]] int64_t number() const { return number_; }
+
+   private:
+    EarlyAborts& aborts_;
+    const int64_t number_;
+  };
+
+  // Shared, because std::function wants to be copied. This object outlives the call.
+  std::shared_ptr<const Call> arrive();
+
+  // Whatever goes by `id` and has arrived shall end. False when there is no room to remember it.
+  [[nodiscard]] bool abort(std::string_view id);
+
+  void abort_all() { all_before_ = next_number_; }
+
+  [[nodiscard]] bool aborted(const std::string& id, const Call& call) const;
+
+ private:
+  struct Abort {
+    std::string id;
+    int64_t before;  // the number of the first call that it does not concern
+  };
+
+  void end(int64_t number);
+
+  int64_t next_number_ = 0;
+  int64_t all_before_ = 0;
+  std::set<int64_t> waiting_;                     // the calls that are not understood
+  std::unordered_map<std::string, int64_t> ids_;  // the latest abort of each: its `before`
+  std::deque<Abort> oldest_first_;                // each abort, to forget it in time
+};
+
+}  // namespace heddle::server

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/early_aborts.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace heddle::server {
+namespace {
+
+TEST(EarlyAbortsTest, CountForTheCallsThatArrivedBefore) {
+  EarlyAborts aborts;
+  const auto early = aborts.arrive();
+  EXPECT_TRUE(aborts.abort("a"));
+  const auto late = aborts.arrive();
+  EXPECT_TRUE(aborts.aborted("a", *early));
+  EXPECT_FALSE(aborts.aborted("b", *early));
+  EXPECT_FALSE(aborts.aborted("a", *late));
+  EXPECT_TRUE(aborts.abort("a"));
+  EXPECT_TRUE(aborts.aborted("a", *late));
+  aborts.abort_all();
+  const auto latest = aborts.arrive();
+  EXPECT_TRUE(aborts.aborted("b", *late));
+  EXPECT_FALSE(aborts.aborted("b", *latest));
+}
+
+TEST(EarlyAbortsTest, AreForgottenOnceEveryCallTheyMayMeanIsUnderstood) {
+  EarlyAborts aborts;
+  auto oldest = aborts.arrive();
+  for (size_t i = 0; i < EarlyAborts::kMaxIds; ++i) {
+    EXPECT_TRUE(aborts.abort(fmt::format("id{}", i)));
+  }
+  EXPECT_FALSE(aborts.abort("one-more"));
+  auto second = aborts.arrive();
+  EXPECT_FALSE(aborts.abort("one-more")) << "the oldest call still waits";
+  oldest.reset();
+  EXPECT_TRUE(aborts.abort("one-more")) << "the second came after all others";
+  EXPECT_TRUE(aborts.aborted("one-more", *second));
+  EXPECT_FALSE(aborts.aborted("id0", *second));
+}
+
+TEST(EarlyAbortsTest, TakeNoRoomWhileNoCallWaitsOrForWhatIsNoId) {
+  EarlyAborts aborts;
+  for (size_t i = 0; i <= EarlyAborts::kMaxIds; ++i) EXPECT_TRUE(aborts.abort("a"));
+  const auto call = aborts.arrive();
+  EXPECT_FALSE(aborts.aborted("a", *call));
+  for (size_t i = 0; i <= EarlyAborts::kMaxIds; ++i) EXPECT_TRUE(aborts.abort("not an id"));
+}
+
+}  // namespace
+}  // namespace heddle::server
