@@ -22,7 +22,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxQueuedWork = 4096;
-constexpr size_t kMaxAbortBytes = 64 << 10;  // is read on the I/O thread
 
 std::string_view id_prefix(std::string_view path) {
   if (path == "/v1/chat/completions") return "chatcmpl-";
@@ -158,6 +157,14 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
   const Route* route = find_route(request.path);
   if (route == nullptr) return;  // on_head() refused it
+  if (route->read_at_once && request.body.size() > kMaxBodyReadAtOnce) {
+    exchange->respond(error_response(
+        {.status = 413,
+         .code = "request_too_large",
+         .message = fmt::format("The request body has {} bytes; at most {} are allowed at {}.",
+                                request.body.size(), kMaxBodyReadAtOnce, route->path)}));
+    return;
+  }
   switch (route->endpoint) {
     case Endpoint::kHealth:
     case Endpoint::kReady:
@@ -298,13 +305,6 @@ void ApiHandler::ask(std::shared_ptr<Exchange> exchange, Answer answer) {
 
 // Also while draining: what is left may be cut short.
 HttpResponse ApiHandler::abort_request(std::string_view body) {
-  if (body.size() > kMaxAbortBytes) {
-    return error_response({.status = 413,
-                           .code = "request_too_large",
-                           .message = fmt::format("The request body has {} bytes; at most {} are "
-                                                  "allowed here.",
-                                                  body.size(), kMaxAbortBytes)});
-  }
   Json object;
   if (const auto error = parse_json_object(body, object)) return error_response(*error);
   FieldReader fields(object);

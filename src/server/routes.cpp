@@ -25,9 +25,9 @@ constexpr std::array kRoutes = {
     Route{"/v1/detokenize", Endpoint::kDetokenize, "POST", false, true},
     Route{"/metrics", Endpoint::kMetrics, "GET, HEAD", true},
     Route{"/flush_cache", Endpoint::kFlushCache, "GET, POST", false, true},
-    Route{"/pause_generation", Endpoint::kPause, "POST", false, true},
+    Route{"/pause_generation", Endpoint::kPause, "POST", false, true, true},
     Route{"/continue_generation", Endpoint::kContinue, "POST", false, true},
-    Route{"/abort_request", Endpoint::kAbort, "POST"},
+    Route{"/abort_request", Endpoint::kAbort, "POST", false, false, true},
 };
 constexpr Route kOneModelRoute{kModelPrefix, Endpoint::kOneModel, "GET, HEAD"};
 

@@ -4,6 +4,7 @@
 // Threading: free functions without state.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 #include "server/http_message.h"
@@ -32,10 +33,14 @@ enum class Endpoint {
 struct Route {
   std::string_view path;
   Endpoint endpoint;
-  std::string_view allow;    // methods, as the Allow header says them
-  bool open = false;         // no API key asked
-  bool needs_model = false;  // 503 while loading and draining
+  std::string_view allow;     // methods, as the Allow header says them
+  bool open = false;          // no API key asked
+  bool needs_model = false;   // 503 while loading and draining
+  bool read_at_once = false;  // its body, on the I/O thread: at most kMaxBodyReadAtOnce
 };
+
+// A body's bytes, so that reading it on the I/O thread holds nobody up.
+inline constexpr size_t kMaxBodyReadAtOnce = 64 << 10;
 
 // What comes before the model's name, which may have slashes of its own.
 inline constexpr std::string_view kModelPrefix = "/v1/models/";

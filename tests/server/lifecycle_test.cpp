@@ -132,6 +132,10 @@ TEST_F(LifecycleTest, AnUnknownPauseIsRefused) {
   EXPECT_EQ(post("/pause_generation", {{"mode", 3}}).status, 400);
   EXPECT_EQ(connect().post_text("/pause_generation", "{").status, 400);
   EXPECT_EQ(get("/pause_generation").status, 405);
+  const std::string large = "{\"mode\":\"abort\"" + std::string(64 << 10, ' ') + "}";
+  for (const char* path : {"/pause_generation", "/abort_request"}) {
+    EXPECT_EQ(error_of(connect().post_text(path, large))["code"], "request_too_large") << path;
+  }
   EXPECT_TRUE(engine->pauses().empty());
 }
 
