@@ -167,8 +167,10 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
   }
   switch (route->endpoint) {
     case Endpoint::kHealth:
-    case Endpoint::kReady:
       exchange->respond(health());
+      break;
+    case Endpoint::kReady:
+      exchange->respond(readiness());
       break;
     case Endpoint::kLive:
       exchange->respond(json_response(200, {{"status", "alive"}}));
@@ -355,6 +357,15 @@ HttpResponse ApiHandler::health() const {
   return json_response(200, {{"status", stats.paused ? "paused" : "ok"},
                              {"running", stats.num_running},
                              {"waiting", stats.num_waiting}});
+}
+
+// A paused engine is in order, but what comes now waits until somebody lets it go on.
+HttpResponse ApiHandler::readiness() const {
+  HttpResponse response = health();
+  if (response.status == 200 && engine_->stats().paused) {
+    return retry_later(json_response(503, {{"status", "paused"}}));
+  }
+  return response;
 }
 
 HttpResponse ApiHandler::model_facts() const {

@@ -75,6 +75,7 @@ class ApiHandler final : public HttpHandler {
   [[nodiscard]] HttpResponse abort_request(std::string_view body);
 
   [[nodiscard]] HttpResponse health() const;
+  [[nodiscard]] HttpResponse readiness() const;
   [[nodiscard]] HttpResponse metrics() const;
   [[nodiscard]] HttpResponse model_facts() const;
   [[nodiscard]] HttpResponse model_list() const;

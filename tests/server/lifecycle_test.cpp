@@ -112,6 +112,9 @@ TEST_F(LifecycleTest, GenerationIsPausedAsAskedAndGoesOn) {
   EXPECT_EQ(post("/pause_generation", Json::object()).json()["status"], "ok");
   EXPECT_EQ(get("/health").json()["status"], "paused");
   EXPECT_EQ(get("/health").status, 200);
+  EXPECT_EQ(get("/readyz").json()["status"], "paused");
+  EXPECT_EQ(get("/readyz").status, 503);
+  EXPECT_TRUE(get("/readyz").headers.contains("retry-after"));
   EXPECT_EQ(post("/pause_generation", {{"mode", "retract"}}).status, 200);
   EXPECT_EQ(post("/pause_generation", {{"mode", "in_place"}}).status, 200);
   EXPECT_EQ(connect().call("POST", "/pause_generation").status, 200);
@@ -122,6 +125,7 @@ TEST_F(LifecycleTest, GenerationIsPausedAsAskedAndGoesOn) {
   EXPECT_EQ(reply.json()["status"], "ok");
   EXPECT_TRUE(reply.json().contains("message"));
   EXPECT_EQ(get("/health").json()["status"], "ok");
+  EXPECT_EQ(get("/readyz").status, 200);
 }
 
 TEST_F(LifecycleTest, AnUnknownPauseIsRefused) {
