@@ -12,6 +12,7 @@
 #include "server/field_reader.h"
 #include "server/json_text.h"
 #include "server/native_generate.h"
+#include "server/return_memory.h"
 #include "server/routes.h"
 #include "server/tokenize.h"
 
@@ -278,6 +279,7 @@ void ApiHandler::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
     } catch (const std::exception& failure) {  // out of memory
       *prepared = error_from_status(internal_error(failure.what()), request.id);
     }
+    if (request.body.size() >= kLargeBodyBytes) return_memory();
     // The last references end on the I/O thread, where exchanges and early aborts live.
     post_([this, exchange = std::move(exchange), prepared, arrived = std::move(arrived)] {
       exchange->release_body();
@@ -299,6 +301,7 @@ void ApiHandler::ask(std::shared_ptr<Exchange> exchange, Answer answer) {
     } catch (const std::exception& failure) {  // out of memory
       response = error_response(error_from_status(internal_error(failure.what()), request.id));
     }
+    if (request.body.size() >= kLargeBodyBytes) return_memory();
     post_([exchange = std::move(exchange), response = std::move(response)] {
       exchange->respond(response);
     });

@@ -2,6 +2,7 @@
 #include "server/json_text.h"
 
 #include <array>
+#include <cstddef>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -19,61 +20,89 @@ ApiError invalid_json(std::string message) {
   return {.code = "invalid_json", .message = std::move(message)};
 }
 
-// Depth, number of values and size of objects, seen before anything is built. Malformed text
-// passes: the parser says why.
-std::optional<ApiError> check_limits(std::string_view text, std::string_view what) {
-  std::array<int, kMaxJsonDepth + 1> num_keys{};
-  size_t depth = 0;
-  int64_t num_values = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-      continue;
+// What values take, in bytes, as std::vector, std::string and malloc() lay them out. A vector that
+// grows has its old room and its new one, a string up to twice the room it needs.
+constexpr int64_t kItemBytes = 2 * sizeof(Json);
+constexpr int64_t kStringBytes = 48;
+constexpr int64_t kEntryBytes = 2 * sizeof(Json::object_t::value_type) - kStringBytes;  // sans key
+constexpr int64_t kContainerBytes = 64;
+constexpr int64_t kShortString = 15;      // kept in the string itself
+constexpr int64_t kAllocationBytes = 17;  // beside a longer one's characters
+
+// Sees before anything is built how deep a text nests, how large its objects are and what it would
+// take. Malformed text passes: the parser says why.
+class LimitCheck {
+ public:
+  explicit LimitCheck(std::string_view text)
+      : text_(text), max_bytes_(kJsonGrowth * std::ssize(text) + kFreeJsonBytes) {}
+
+  // What is too much, to follow the name of the text; empty: nothing.
+  std::string run() {
+    for (size_t i = 0; i < text_.size(); ++i) {
+      switch (text_[i]) {
+        case '"':
+          i = skip_string(i);
+          break;
+        case '{':
+        case '[':
+          if (++depth_ > kMaxJsonDepth) {
+            return fmt::format("nests deeper than {} levels", kMaxJsonDepth);
+          }
+          num_keys_[depth_] = 0;
+          is_list_[depth_] = text_[i] == '[';
+          bytes_ += kContainerBytes + (is_list_[depth_] ? kItemBytes : 0);
+          break;
+        case '}':
+        case ']':
+          if (depth_ > 0) --depth_;
+          break;
+        case ':':
+          if (++num_keys_[depth_] > kMaxJsonObjectKeys) {
+            return fmt::format("has an object with more than {} keys", kMaxJsonObjectKeys);
+          }
+          bytes_ += kEntryBytes;
+          break;
+        case ',':
+          if (is_list_[depth_]) bytes_ += kItemBytes;
+          break;
+        default:
+          break;
+      }
+      if (bytes_ > max_bytes_) {
+        return fmt::format(
+            "has so many values that they would take more than {} MiB of memory for {} bytes of "
+            "text; send less at once",
+            max_bytes_ >> 20, text_.size());
+      }
     }
-    switch (c) {
-      case '"':
-        in_string = true;
-        break;
-      case '{':
-      case '[':
-        if (++depth > kMaxJsonDepth) {
-          return invalid_json(fmt::format("{} nests deeper than {} levels.", what, kMaxJsonDepth));
-        }
-        num_keys[depth] = 0;
-        ++num_values;
-        break;
-      case '}':
-      case ']':
-        if (depth > 0) --depth;
-        break;
-      case ':':
-        if (++num_keys[depth] > kMaxJsonObjectKeys) {
-          return invalid_json(
-              fmt::format("{} has an object with more than {} keys.", what, kMaxJsonObjectKeys));
-        }
-        break;
-      case ',':
-        ++num_values;
-        break;
-      default:
-        break;
-    }
+    return {};
   }
-  if (num_values > kMaxJsonValues) {
-    return invalid_json(
-        fmt::format("{} has more than {} values; send less at once.", what, kMaxJsonValues));
+
+ private:
+  // From the opening quote to the closing one.
+  size_t skip_string(size_t begin) {
+    size_t i = begin + 1;
+    while (i < text_.size() && text_[i] != '"') i += text_[i] == '\\' ? 2 : 1;
+    const auto length = static_cast<int64_t>(i - begin - 1);
+    bytes_ += kStringBytes + (length > kShortString ? 2 * length + kAllocationBytes : 0);
+    return i;
   }
-  return std::nullopt;
-}
+
+  const std::string_view text_;
+  const int64_t max_bytes_;
+  std::array<int, kMaxJsonDepth + 1> num_keys_{};
+  std::array<bool, kMaxJsonDepth + 1> is_list_{};
+  size_t depth_ = 0;
+  int64_t bytes_ = 0;
+};
 
 }  // namespace
 
 std::optional<ApiError> parse_json_object(std::string_view text, Json& object,
                                           std::string_view what) {
-  if (auto error = check_limits(text, what)) return error;
+  if (const std::string excess = LimitCheck(text).run(); !excess.empty()) {
+    return invalid_json(fmt::format("{} {}.", what, excess));
+  }
   JsonBuilder builder;
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."

@@ -18,12 +18,16 @@ namespace heddle::server {
 inline constexpr int kMaxJsonDepth = 64;
 // Objects keep the order of their keys and are searched from the front: this bounds that search.
 inline constexpr int kMaxJsonObjectKeys = 2048;
-// A value takes 16 bytes of memory and as few as two of text: this bounds what a body grows to. The
-// prompts of the largest batches have fewer tokens.
-inline constexpr int64_t kMaxJsonValues = int64_t{1} << 23;
+// What a text may grow to as values: so many times its size, and so many bytes beyond. A number in
+// a list takes 32 bytes while the list grows, an empty string 80, an object's entry 96, of as few
+// as two, three and six bytes of text. Token ids as models have them, five digits and a comma, pass
+// in any number; of the densest text that a tool's schema is made of, some megabytes.
+inline constexpr int64_t kJsonGrowth = 3;
+inline constexpr int64_t kFreeJsonBytes = int64_t{128} << 20;
 
 // Parses a request body, which must be one JSON object in UTF-8. Key order is kept: templates show
-// it. Cost: O(bytes).
+// it. Cost: O(bytes). Memory: the limits above and, while it is parsed, three times its longest
+// string.
 // `what` leads the error's sentence.
 std::optional<ApiError> parse_json_object(std::string_view text, nlohmann::ordered_json& object,
                                           std::string_view what = "The request body");

@@ -2,8 +2,15 @@
 // Bodies as values: what the JSON library makes of them, and what is too much.
 #include "server/json_text.h"
 
+#include <cstdlib>
 #include <random>
 #include <string>
+#include <string_view>
+#include <utility>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -80,15 +87,74 @@ TEST(JsonTextTest, ManyWideObjectsAreReadWhole) {
   EXPECT_EQ(object["x"][99].size(), static_cast<size_t>(kMaxJsonObjectKeys));
 }
 
-TEST(JsonTextTest, MoreValuesThanMemoryShouldHoldAreRefused) {
-  std::string text = "{\"prompt\":[";
-  for (int64_t i = 0; i <= kMaxJsonValues; ++i) text += "1,";
+// `count` times `item` in a list.
+std::string list_of(std::string_view item, int64_t count) {
+  std::string text = "{\"x\":[";
+  text.reserve(static_cast<size_t>(count) * (item.size() + 1) + 16);
+  for (int64_t i = 0; i < count; ++i) text.append(item).append(",");
   text.back() = ']';
+  return text + "}";
+}
+
+TEST(JsonTextTest, ABodyThatWouldGrowBeyondItsBoundIsRefused) {
+  const std::string short_keys = [] {
+    std::string object = "{";
+    for (char key = 'a'; key <= 'z'; ++key) object += fmt::format("\"{}\":\"\",", key);
+    object.back() = '}';
+    return object;
+  }();
+  // Each is allowed up to 128 MiB and thrice its size.
+  for (const auto& [item, bytes] : {std::pair<std::string, int64_t>{"1", 32},
+                                    {"\"\"", 80},
+                                    {"[]", 128},
+                                    {"{}", 96},
+                                    {"\"sixteen letters.\"", 80 + 49},
+                                    {short_keys, 96 + 26 * (96 + 48)}}) {
+    const int64_t most = kFreeJsonBytes / (bytes - kJsonGrowth * (std::ssize(item) + 1));
+    SCOPED_TRACE(fmt::format("{}: {}", item.substr(0, 20), most));
+    Json object;
+    const auto error = parse_json_object(list_of(item, most + 2), object);
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code, "invalid_json");
+    EXPECT_THAT(error->message, HasSubstr("send less at once"));
+    EXPECT_TRUE(object.is_null());
+    EXPECT_FALSE(parse_json_object(list_of(item, most / 50), object));
+  }
+}
+
+TEST(JsonTextTest, WhatIsLargeAndNotDenseIsRead) {
   Json object;
-  const auto error = parse_json_object(text + "}", object);
-  ASSERT_TRUE(error);
-  EXPECT_THAT(error->message, HasSubstr(fmt::format("more than {} values", kMaxJsonValues)));
-  EXPECT_TRUE(object.is_null());
+  EXPECT_FALSE(
+      parse_json_object(fmt::format(R"({{"x":"{}"}})", std::string(30 << 20, 'x')), object));
+  EXPECT_EQ(object["x"].get_ref<const std::string&>().size(), size_t{30} << 20);
+  EXPECT_FALSE(parse_json_object(list_of("151645", 3'000'000), object)) << "many token ids";
+  EXPECT_EQ(object["x"].size(), 3'000'000u);
+}
+
+// What the limits count is what is taken while lists and objects grow: up to twice what stays.
+TEST(JsonTextTest, ValuesTakeWhatIsCounted) {
+#ifdef __GLIBC__
+  const auto taken = [] { return mallinfo2().uordblks + mallinfo2().hblkhd; };
+  const size_t without = taken();
+  const std::string probe(1 << 20, ' ');
+  if (taken() < without + probe.size()) GTEST_SKIP() << "this allocator is not the C library's";
+  for (const auto& [item, bytes] : {std::pair<std::string, double>{"\"\"", 80},
+                                    {"[0]", 128},
+                                    {"\"sixteen letters.\"", 80 + 49},
+                                    {R"({"a":"","b":"","c":""})", 96 + 3 * (96 + 48)}}) {
+    SCOPED_TRACE(item);
+    constexpr int64_t kCount = 100'000;
+    const std::string text = list_of(item, kCount);
+    Json object;
+    const size_t before = taken();
+    ASSERT_FALSE(parse_json_object(text, object));
+    const double each = static_cast<double>(taken() - before) / kCount;
+    EXPECT_LE(each, bytes);
+    EXPECT_GE(each, bytes / 2);
+  }
+#else
+  GTEST_SKIP() << "this C library does not tell what is allocated";
+#endif
 }
 
 }  // namespace
