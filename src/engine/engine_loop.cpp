@@ -16,6 +16,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "engine/scheduler_setup.h"
+#include "request/refusal.h"
 #include "request/validate.h"
 #include "sampling/uniform_draw.h"
 
@@ -136,10 +137,11 @@ Status EngineLoop::submit_all(std::vector<Request> requests, BatchCallback on_ev
   const size_t count = requests.size();
   if (std::ssize(requests) > max_at_once_) {
     return refused(
-        invalid_argument(fmt::format(
-            "{} answers at once are more than this engine takes: {}, of which {} may wait "
-            "(max_queued_requests); send fewer in one call",
-            count, max_at_once_, max_queued_)),
+        request::refuse(
+            request::kAnswersField,
+            fmt::format("{} answers at once are more than this engine takes: {}, of which {} may "
+                        "wait (max_queued_requests); send fewer in one call",
+                        count, max_at_once_, max_queued_)),
         count);
   }
   const auto shared = std::make_shared<const BatchCallback>(std::move(on_event));

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "request/refusal.h"
 #include "scheduler/batch_scheduler.h"
 #include "scheduler/priorities.h"
 
@@ -33,10 +34,11 @@ Status BatchScheduler::check_call(std::span<const Sequence* const> sequences) co
   for (const Sequence* sequence : sequences) {
     const std::string_view tenant = sequence->request.tenant;
     if (++count[tenant] <= most) continue;
-    return invalid_argument(fmt::format(
-        "{} answers at once are more than are taken of one tenant: {}, of which {} may wait "
-        "(tenant_max_queued); send fewer in one call",
-        sequences.size(), most, options_.scheduling.tenant_max_queued));
+    return request::refuse(
+        request::kAnswersField,
+        fmt::format("{} answers at once are more than are taken of one tenant: {}, of which {} may "
+                    "wait (tenant_max_queued); send fewer in one call",
+                    sequences.size(), most, options_.scheduling.tenant_max_queued));
   }
   return {};
 }
@@ -69,7 +71,8 @@ Status BatchScheduler::submit_all(std::span<Sequence* const> sequences) {
     HEDDLE_RETURN_IF_ERROR(check_fits(*sequence));
     if (sequence->request.priority && !choice_.by_priority &&
         scheduling.reject_priority_when_disabled) {
-      return invalid_argument("the request has a priority, but priority scheduling is off");
+      return request::refuse(request::kPriorityField,
+                             "the request has a priority, but priority scheduling is off");
     }
     arriving_requests_.push_back({.urgency = urgency_of(sequence->request.priority, priorities),
                                   .arrival = sequence->id,

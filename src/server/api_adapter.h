@@ -50,6 +50,7 @@ struct PreparedCall {
   std::string id;                  // of the answer
   bool id_is_callers = false;      // from the body: that it is live already is an error
   std::vector<RequestName> names;  // the further ids that the answer tells: of prompts and choices
+  std::string answers_field;       // what makes the requests as many as they are: "n"
   bool stream = false;
   int64_t stream_interval = 1;    // tokens per streamed event, at least
   std::vector<Request> requests;  // one per choice, prompt-major; their ids are set at submission

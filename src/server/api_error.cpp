@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/log.h"
+#include "request/refusal.h"
 #include "server/json_text.h"
 
 namespace heddle::server {
@@ -47,9 +48,6 @@ struct Limit {
 constexpr Limit kLimits[] = {{"displaced", 503},         {"queue_timeout", 503},
                              {"running_timeout", 503},   {"deadline_exceeded", 503},
                              {"tenant_queue_full", 429}, {"queue_full", 503}};
-
-// The one field that only the engine can refuse.
-constexpr std::string_view kPriorityRefused = "the request has a priority";
 
 // The queue empties at a rate nobody knows in advance; a few seconds is a fair first try.
 constexpr int kRetrySeconds = 4;
@@ -127,10 +125,12 @@ ApiError cut_off_error() {
 
 ApiError error_from_status(const Status& status, std::string_view request_id) {
   switch (status.code()) {
-    case StatusCode::kInvalidArgument:
+    case StatusCode::kInvalidArgument: {
+      const request::Refusal refusal = request::refusal_of(status);
       return {.code = "invalid_value",
-              .message = status.message(),
-              .param = status.message().starts_with(kPriorityRefused) ? "priority" : ""};
+              .message = std::string(refusal.reason),
+              .param = std::string(refusal.field)};
+    }
     case StatusCode::kNotFound:
       return {.status = 404, .code = "not_found", .message = status.message()};
     case StatusCode::kResourceExhausted:

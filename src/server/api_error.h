@@ -38,6 +38,7 @@ ApiError cut_off_error();  // by a shutdown, before the answer was complete
 
 // The engine's refusal of a request. Internal failures keep their details to the log. Where several
 // limits share a code, the message begins with the limit's name and a colon: "queue_timeout: ...".
+// `param` has the engine's name of the field at fault (request/refusal.h).
 ApiError error_from_status(const Status& status, std::string_view request_id);
 
 [[nodiscard]] std::string error_body(const ApiError& error);

@@ -176,9 +176,10 @@ PrepareResult prepare_chat(const CallContext& context, std::string_view body) {
 
   Request request;
   if (auto error = read_chat_prompt(fields, context, request.prompt)) return *error;
+  call.answers_field = "n";
   if (auto error = fit_to_context(sampling, static_cast<int64_t>(request.prompt.size()),
                                   /*default_tokens=*/std::nullopt, context.model.context_length,
-                                  "messages")) {
+                                  fields.find("input_ids") != nullptr ? "input_ids" : "messages")) {
     return *error;
   }
   request.role_boundaries = context.codec.role_boundaries(request.prompt);

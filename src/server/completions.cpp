@@ -71,6 +71,7 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
                          list.prompts.size(), per_prompt, list.prompts.size() * per_prompt,
                          kMaxRequests));
   }
+  call.answers_field = per_prompt > 1 ? "n" : "prompt";
   if (echo) answer.echoes = echo_texts(*prompt, list, context.codec);
   if (answer.return_token_ids) answer.prompt_token_ids = list.prompts;
   for (const auto& ids : list.prompts) {

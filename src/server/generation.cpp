@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "request/refusal.h"
 #include "server/json_text.h"
 
 namespace heddle::server {
@@ -125,7 +126,7 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
   if (!status.ok()) {  // there will be no event
     finished_.assign(finished_.size(), true);
     forget_ids();
-    fail(error_from_status(status, call_.id));
+    fail(status);
     return;
   }
   for (const RequestName& name : call_.names) {
@@ -141,7 +142,7 @@ void Generation::on_event(size_t choice, RequestEvent event) {
   }
   if (answered_) return;
   if (last && event.finish->reason == FinishReason::kError) {
-    fail(error_from_status(event.finish->error, call_.id));
+    fail(event.finish->error);
     return;
   }
   // Who ran out of time keeps its answer; an abort that nobody asked for is the shutdown's.
@@ -180,6 +181,13 @@ void Generation::tell(size_t choice, const RequestEvent& event) {
                         .body = std::move(out)});
   }
   complete();
+}
+
+// Names the field at fault as the call's API does.
+void Generation::fail(const Status& status) {
+  ApiError error = error_from_status(status, call_.id);
+  if (error.param == request::kAnswersField) error.param = call_.answers_field;
+  fail(error);
 }
 
 void Generation::fail(const ApiError& error) {

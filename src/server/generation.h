@@ -99,6 +99,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void on_event(size_t choice, RequestEvent event);
   void tell(size_t choice, const RequestEvent& event);
   void complete();
+  void fail(const Status& status);
   void fail(const ApiError& error);
   void cancel_rest();
   void cancel(size_t choice);

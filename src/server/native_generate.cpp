@@ -199,6 +199,7 @@ PrepareResult prepare_generate(const CallContext& context, std::string_view body
   }
   answer.as_list = list.batched || several_answers;
   answer.codec = &context.codec;
+  call.answers_field = several_answers ? "sampling_params.n" : prompt_param;
   call.stream = answer.stream;
   call.adapter = make_generate_adapter(std::move(answer));
   return call;

@@ -267,7 +267,10 @@ TEST_F(ChatTest, TheContextErrorsSayHowMuchIsNeeded) {
   EXPECT_EQ(error["message"],
             "This model's maximum context length is 32768 tokens; the request needs 40000 (39000 "
             "prompt + 1000 output).");
-  EXPECT_EQ(error["param"], "messages");
+  EXPECT_EQ(error["param"], "input_ids");
+  EXPECT_EQ(error_of(chat({{"messages", {{{"role", "user"}, {"content", std::string(39000, 'x')}}}},
+                           {"max_tokens", 1000}}))["param"],
+            "messages");
   EXPECT_EQ(chat({{"input_ids", Json(std::vector<int>(32000, 1))}, {"max_tokens", 768}}).status,
             200);
   EXPECT_EQ(chat({{"max_tokens", 9223372036854775807}}).status, 400);

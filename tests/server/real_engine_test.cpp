@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server and a real engine with the small model: what only both together show.
+#include "server/server_fixture.h"
+#include "support/test_data.h"
+
+namespace heddle::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RealEngineTest : public ServerTest {
+ protected:
+  EngineOptions engine_options{.model_dir = testing::repository_path("models/heddle-tiny"),
+                               .num_threads = 1,
+                               .max_running_requests = 2,
+                               .max_total_tokens = 4096,
+                               .max_queued_requests = 4};
+
+  void start_real() {
+    listen();
+    auto created = Engine::create(engine_options);
+    ASSERT_TRUE(created.ok()) << created.status().to_string();
+    auto codec = make_model_codec(engine_options.model_dir, *(*created)->tokenizer(), {});
+    ASSERT_TRUE(codec.ok()) << codec.status().to_string();
+    server->start_serving(std::move(created).value(), std::move(codec).value());
+  }
+
+  void expect_refused(std::string_view path, const Json& body, std::string_view param,
+                      std::string_view message) const {
+    const Reply reply = post(path, body);
+    EXPECT_EQ(reply.status, 400) << reply.body;
+    const Json error = error_of(reply);
+    EXPECT_EQ(error["param"], param) << reply.body;
+    EXPECT_EQ(error["code"], "invalid_value");
+    EXPECT_THAT(error["message"].get<std::string>(), ::testing::StartsWith(std::string(message)));
+  }
+};
+
+TEST_F(RealEngineTest, WhatOnlyTheEngineRefusesNamesTheFieldOfTheApi) {
+  engine_options.scheduling.reject_priority_when_disabled = true;
+  start_real();
+  expect_refused("/v1/chat/completions", chat_body({{"priority", 1}}), "priority",
+                 "the request has a priority");
+
+  const std::string many = "10 answers at once";
+  const Json ten(10, "a");
+  expect_refused("/v1/chat/completions", chat_body({{"n", 10}}), "n", many);
+  expect_refused("/v1/completions", {{"prompt", "a"}, {"n", 10}}, "n", many);
+  expect_refused("/v1/completions", {{"prompt", ten}}, "prompt", many);
+  expect_refused("/generate", {{"text", "a"}, {"sampling_params", {{"n", 10}}}},
+                 "sampling_params.n", many);
+  expect_refused("/generate", {{"text", ten}}, "text", many);
+}
+
+}  // namespace
+}  // namespace heddle::server
