@@ -120,14 +120,14 @@ std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext&
   if (auto error = normalise_messages(*messages, normalised)) return error;
   std::string unfinished;
   if (continue_final) {
+    if (normalised.back()["role"] != "assistant") {
+      return invalid_value("continue_final_message",
+                           "`continue_final_message` needs an assistant message at the end.");
+    }
     if (normalised.size() == 1) {
       return invalid_value("continue_final_message",
                            "`continue_final_message` needs a message before the assistant's, for "
                            "example the user's question.");
-    }
-    if (normalised.back()["role"] != "assistant") {
-      return invalid_value("continue_final_message",
-                           "`continue_final_message` needs an assistant message at the end.");
     }
     unfinished = normalised.back()["content"].get<std::string>();
     normalised.erase(normalised.size() - 1);

@@ -64,8 +64,9 @@ std::optional<int64_t> FieldReader::integer(std::string_view name, int64_t min, 
   if (value == nullptr) return std::nullopt;
   const auto number = as_integer(*value);
   if (!number && is_whole(*value)) {
-    fail(invalid_value(name_of(name), fmt::format("`{}` is {}; that is too large.", name_of(name),
-                                                  value->dump())));
+    fail(invalid_value(name_of(name),
+                       fmt::format("`{}` is {}; that is too {}.", name_of(name), value->dump(),
+                                   value->get<double>() < 0 ? "small" : "large")));
     return std::nullopt;
   }
   if (!number) {
