@@ -9,7 +9,6 @@
 #include "server/chat_completions.h"
 #include "server/completions.h"
 #include "server/engine_control.h"
-#include "server/field_reader.h"
 #include "server/json_text.h"
 #include "server/native_generate.h"
 #include "server/return_memory.h"
@@ -310,13 +309,9 @@ void ApiHandler::ask(std::shared_ptr<Exchange> exchange, Answer answer) {
 
 // Also while draining: what is left may be cut short.
 HttpResponse ApiHandler::abort_request(std::string_view body) {
-  Json object;
-  if (const auto error = parse_json_object(body, object)) return error_response(*error);
-  FieldReader fields(object);
-  const std::string id = fields.string("rid").value_or("");
-  const bool all = fields.boolean("abort_all").value_or(false);
-  if (id.empty() && !all) fields.fail(missing_parameter("rid"));
-  if (fields.error()) return error_response(*fields.error());
+  const auto order = read_abort(body);
+  if (const auto* const error = std::get_if<ApiError>(&order)) return error_response(*error);
+  const auto& [id, all] = std::get<AbortOrder>(order);
   if (all) {
     Generation::abort_all(host_);
   } else if (!Generation::abort(host_, id)) {

@@ -68,27 +68,38 @@ void flush_cache(Engine& engine, const Post& post, std::shared_ptr<Exchange> exc
       });
 }
 
-void pause_generation(Engine& engine, const Post& post, std::shared_ptr<Exchange> exchange) {
-  const std::string& body = exchange->request().body;
+std::variant<PauseMode, ApiError> read_pause_mode(std::string_view body) {
   Json object = Json::object();
-  std::optional<ApiError> error;
-  if (!body.empty()) error = parse_json_object(body, object);
-  std::string name = "abort";
-  if (!error) {
-    FieldReader fields(object);
-    name = fields.string("mode").value_or(name);
-    error = fields.error();
+  if (!body.empty()) {
+    if (auto error = parse_json_object(body, object)) return *error;
   }
-  const std::optional<PauseMode> mode = parse_pause_mode(name);
-  if (!error && !mode) {
-    error = invalid_value("mode", fmt::format("`mode` is \"{}\"; use abort, retract or in_place.",
-                                              printable(name, 40)));
-  }
-  if (error) {
+  FieldReader fields(object);
+  const std::string name = fields.string("mode").value_or("abort");
+  if (fields.error()) return *fields.error();
+  if (const auto mode = parse_pause_mode(name)) return *mode;
+  return invalid_value("mode", fmt::format("`mode` is \"{}\"; use abort, retract or in_place.",
+                                           printable(name, 40)));
+}
+
+std::variant<AbortOrder, ApiError> read_abort(std::string_view body) {
+  Json object;
+  if (const auto error = parse_json_object(body, object)) return *error;
+  FieldReader fields(object);
+  AbortOrder order{.id = fields.string("rid").value_or(""),
+                   .all = fields.boolean("abort_all").value_or(false)};
+  if (order.id.empty() && !order.all) fields.fail(missing_parameter("rid"));
+  if (fields.error()) return *fields.error();
+  return order;
+}
+
+void pause_generation(Engine& engine, const Post& post, std::shared_ptr<Exchange> exchange) {
+  const auto mode = read_pause_mode(exchange->request().body);
+  if (const auto* const error = std::get_if<ApiError>(&mode)) {
     exchange->respond(error_response(*error));
     return;
   }
-  engine.pause(*mode, answer_later(post, std::move(exchange), "Generation is paused."));
+  engine.pause(std::get<PauseMode>(mode),
+               answer_later(post, std::move(exchange), "Generation is paused."));
 }
 
 void continue_generation(Engine& engine, const Post& post, std::shared_ptr<Exchange> exchange) {

@@ -7,9 +7,13 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
 
 #include <heddle/engine.h>
 
+#include "server/api_error.h"
 #include "server/exchange.h"
 
 namespace heddle::server {
@@ -18,6 +22,16 @@ using Post = std::function<void(std::function<void()>)>;
 
 // GET, POST /flush_cache?timeout=SECONDS
 void flush_cache(Engine& engine, const Post& post, std::shared_ptr<Exchange> exchange);
+
+// What bodies ask for.
+std::variant<PauseMode, ApiError> read_pause_mode(std::string_view body);
+
+struct AbortOrder {
+  std::string id;    // of what shall end
+  bool all = false;  // everything, whatever the id
+};
+
+std::variant<AbortOrder, ApiError> read_abort(std::string_view body);
 
 // POST /pause_generation {"mode": "abort" | "retract" | "in_place"}; abort without a mode. Answered
 // when nothing is computed any more.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes as the body of a call: the engine accepts what the server accepts, and whatever
-// the client is told is JSON.
+// the client is told is JSON, each event of a stream too.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,13 +14,35 @@
 #include "server/api_adapter.h"
 #include "server/chat_completions.h"
 #include "server/completions.h"
+#include "server/engine_control.h"
 #include "server/fake_codec.h"
+#include "server/json_text.h"
 #include "server/native_generate.h"
 #include "server/prompt_list.h"
 #include "server/tokenize.h"
 
 namespace heddle::server {
 namespace {
+
+// "data: {...}" and an empty line.
+void check_event(std::string_view event) {
+  HEDDLE_CHECK(event.starts_with("data: ") && event.ends_with("\n\n"));
+  event.remove_prefix(6);
+  HEDDLE_CHECK(nlohmann::json::accept(event));
+}
+
+// Events and, at the end, the mark of it.
+void check_stream(std::string_view told) {
+  HEDDLE_CHECK(told.ends_with(kSseDone));
+  told.remove_suffix(kSseDone.size());
+  HEDDLE_CHECK(!told.empty());
+  while (!told.empty()) {
+    const size_t end = told.find("\n\n");
+    HEDDLE_CHECK(end != std::string_view::npos);
+    check_event(told.substr(0, end + 2));
+    told.remove_prefix(end + 2);
+  }
+}
 
 void check_call(PreparedCall& call, const ModelInfo& model) {
   HEDDLE_CHECK(!call.requests.empty());
@@ -42,7 +64,17 @@ void check_call(PreparedCall& call, const ModelInfo& model) {
     call.adapter->event(choice, last, told);
   }
   call.adapter->end(told);
-  if (!call.stream) HEDDLE_CHECK(nlohmann::json::accept(told));
+  if (call.stream) {
+    check_stream(told);
+  } else {
+    HEDDLE_CHECK(nlohmann::json::accept(told));
+  }
+}
+
+void check_error(const ApiError& error) {
+  HEDDLE_CHECK(!error.code.empty() && !error.message.empty());
+  HEDDLE_CHECK(nlohmann::json::accept(error_response(error).body));
+  check_event(error_event(error));
 }
 
 void check(PrepareResult result, const ModelInfo& model) {
@@ -50,9 +82,7 @@ void check(PrepareResult result, const ModelInfo& model) {
     check_call(*call, model);
     return;
   }
-  const auto& error = std::get<ApiError>(result);
-  HEDDLE_CHECK(!error.code.empty() && !error.message.empty());
-  HEDDLE_CHECK(nlohmann::json::accept(error_response(error).body));
+  check_error(std::get<ApiError>(result));
 }
 
 }  // namespace
@@ -79,7 +109,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                             .fair_key = key,
                             .id = "1"};
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 5) {
+  switch (data[0] % 7) {
     case 0:
       check(prepare_chat(context, body), model);
       break;
@@ -92,9 +122,23 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 3:
       HEDDLE_CHECK(nlohmann::json::accept(answer_tokenize(context, body).body));
       break;
-    default:
+    case 4:
       HEDDLE_CHECK(nlohmann::json::accept(answer_detokenize(context, body).body));
       break;
+    case 5:
+      if (const auto mode = read_pause_mode(body); mode.index() == 1) {
+        check_error(std::get<ApiError>(mode));
+      }
+      break;
+    default: {
+      const auto order = read_abort(body);
+      if (const auto* const abort = std::get_if<AbortOrder>(&order)) {
+        HEDDLE_CHECK(abort->all || !abort->id.empty());
+      } else {
+        check_error(std::get<ApiError>(order));
+      }
+      break;
+    }
   }
   return 0;
 }
