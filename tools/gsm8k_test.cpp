@@ -167,7 +167,7 @@ TEST_F(Gsm8kEvaluationTest, ChatAnswersAreRightWhereTheModelKnowsTheShape) {
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   EXPECT_EQ(report->total, 8);
   EXPECT_EQ(report->invalid, 0);
-  EXPECT_GE(report->correct, 1);
+  EXPECT_EQ(report->correct, 4);  // greedy: the same ones every time
 }
 
 TEST_F(Gsm8kEvaluationTest, ShotsMayComeFromAnotherFile) {
