@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line that says what a server runs with, after every default and every limit of the machine.
+// What a server runs with, after every default and every limit of the machine: for its log and for
+// /get_server_info.
 #pragma once
 
 #include <string>
@@ -7,10 +8,14 @@
 #include <heddle/engine.h>
 #include <heddle/options.h>
 
+#include "server/effective_option.h"
+
 namespace heddle::tools {
 
-// "configuration: model=... dtype=float32 ...": key=value, without secrets.
-[[nodiscard]] std::string effective_configuration(const EngineOptions& options,
-                                                  const Engine& engine);
+[[nodiscard]] server::EffectiveOptions effective_options(const EngineOptions& options,
+                                                         const Engine& engine);
+
+// "configuration: model=... dtype=float32 ...".
+[[nodiscard]] std::string log_line(const server::EffectiveOptions& options);
 
 }  // namespace heddle::tools

@@ -110,6 +110,7 @@ Status serve(ServeSettings& settings) {
   if (!settings.server.served_model_names.empty()) {
     settings.model.engine.metrics.model_name = settings.server.served_model_names.front();
   }
+  settings.server.version = HEDDLE_VERSION;
   settings.server.model_path = settings.model.engine.model_dir.string();
   HEDDLE_ASSIGN_OR_RETURN(auto server, server::Server::listen(settings.server));
   StopRequest stop(*server);
@@ -123,9 +124,10 @@ Status serve(ServeSettings& settings) {
   HEDDLE_ASSIGN_OR_RETURN(auto codec,
                           server::make_model_codec(options.model_dir, *engine->tokenizer(),
                                                    settings.model.chat_template));
-  log_info(effective_configuration(options, *engine));
+  server::EffectiveOptions effective = effective_options(options, *engine);
+  log_info(log_line(effective));
   stop.loaded();
-  server->start_serving(std::move(engine), std::move(codec));
+  server->start_serving(std::move(engine), std::move(codec), std::move(effective));
   stop.wait();
   log_info(
       "Stopping: no new requests are taken, running ones may finish; once more to stop at once");

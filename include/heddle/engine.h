@@ -70,6 +70,7 @@ struct EngineStats {
   int64_t steps = 0;
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
+  double decode_tokens_per_second = 0;  // of the last 40 steps that decoded; 0 until there were
   double last_step_seconds_ago = 0;  // time since a step ended; 0 while nothing waits or runs, or
                                      // the engine is paused
   bool paused = false;

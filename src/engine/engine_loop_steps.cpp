@@ -289,6 +289,7 @@ scheduler::SchedulerStats EngineLoop::publish() {
   stats_.steps = steps_;
   stats_.prompt_tokens = prompt_tokens_;
   stats_.output_tokens = output_tokens_;
+  stats_.decode_tokens_per_second = step_log_.decode_tokens_per_second();
   last_step_end_ = step_end_;
   show_steps_in_flight();
   return scheduled;

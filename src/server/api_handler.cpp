@@ -13,6 +13,7 @@
 #include "server/native_generate.h"
 #include "server/return_memory.h"
 #include "server/routes.h"
+#include "server/server_info.h"
 #include "server/tokenize.h"
 
 namespace heddle::server {
@@ -64,8 +65,9 @@ ApiHandler::ApiHandler(ServerOptions options)
 
 ApiHandler::~ApiHandler() = default;
 
-void ApiHandler::set_post(std::function<void(std::function<void()>)> post) {
+void ApiHandler::set_post(Post post, PostAfter post_after) {
   post_ = std::move(post);
+  post_after_ = std::move(post_after);
   inbox_ = std::make_unique<EventInbox>(post_);
 }
 
@@ -74,9 +76,11 @@ void ApiHandler::set_load_progress(int64_t done_bytes, int64_t total_bytes) {
   load_total_bytes_ = total_bytes;
 }
 
-void ApiHandler::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec) {
+void ApiHandler::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
+                       EffectiveOptions effective) {
   engine_ = std::move(engine);
   codec_ = std::move(codec);
+  effective_ = std::move(effective);
   host_.engine = engine_.get();
   host_.inbox = inbox_.get();
   loaded_at_ = options_.unix_time();
@@ -168,6 +172,12 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
   switch (route->endpoint) {
     case Endpoint::kHealth:
       exchange->respond(health());
+      break;
+    case Endpoint::kHealthGenerate:
+      check_health_by_generating(std::move(exchange));
+      break;
+    case Endpoint::kServerInfo:
+      exchange->respond(server_facts());
       break;
     case Endpoint::kReady:
       exchange->respond(readiness());
@@ -364,6 +374,26 @@ HttpResponse ApiHandler::readiness() const {
     return retry_later(json_response(503, {{"status", "paused"}}));
   }
   return response;
+}
+
+// Who generates shows by its steps that it can: only an idle engine is asked to.
+void ApiHandler::check_health_by_generating(std::shared_ptr<Exchange> exchange) {
+  HttpResponse response = health();
+  if (response.status == 200) {
+    const EngineStats stats = engine_->stats();
+    if (!stats.paused && stats.num_running + stats.num_waiting == 0) {
+      health_generate(*engine_, post_, post_after_, options_.stuck_after_seconds,
+                      std::move(exchange), std::move(response));
+      return;
+    }
+  }
+  exchange->respond(std::move(response));
+}
+
+HttpResponse ApiHandler::server_facts() const {
+  if (!loaded_) return error_response(loading_error());
+  const std::string status = Json::parse(health().body)["status"];
+  return json_response(200, server_info(options_, effective_, *engine_, status));
 }
 
 HttpResponse ApiHandler::model_facts() const {

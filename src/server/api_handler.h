@@ -19,7 +19,9 @@
 #include <heddle/engine.h>
 
 #include "server/api_adapter.h"
+#include "server/effective_option.h"
 #include "server/generation.h"
+#include "server/health_generate.h"
 #include "server/http_metrics.h"
 #include "server/request_ids.h"
 #include "server/server_options.h"
@@ -37,12 +39,13 @@ class ApiHandler final : public HttpHandler {
   ~ApiHandler() override;
 
   // Before the first request: how work reaches the I/O thread.
-  void set_post(std::function<void(std::function<void()>)> post);
+  void set_post(Post post, PostAfter post_after);
 
   void set_load_progress(int64_t done_bytes, int64_t total_bytes);
 
   // Requests are served from now on.
-  void serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec);
+  void serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
+             EffectiveOptions effective);
 
   // Requests are refused from now on. Returns the engine, if there is one, for the caller to drain.
   Engine* begin_drain();
@@ -76,6 +79,8 @@ class ApiHandler final : public HttpHandler {
 
   [[nodiscard]] HttpResponse health() const;
   [[nodiscard]] HttpResponse readiness() const;
+  [[nodiscard]] HttpResponse server_facts() const;
+  void check_health_by_generating(std::shared_ptr<Exchange> exchange);
   [[nodiscard]] HttpResponse metrics() const;
   [[nodiscard]] HttpResponse model_facts() const;
   [[nodiscard]] HttpResponse model_list() const;
@@ -83,7 +88,8 @@ class ApiHandler final : public HttpHandler {
   [[nodiscard]] nlohmann::ordered_json model_entry(const std::string& name) const;
 
   ServerOptions options_;
-  std::function<void(std::function<void()>)> post_;
+  Post post_;
+  PostAfter post_after_;
   RequestIds ids_;
   std::atomic<State> state_{State::kLoading};
   std::atomic<bool> loaded_{false};
@@ -94,6 +100,7 @@ class ApiHandler final : public HttpHandler {
   // Set before loaded_.
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<TextCodec> codec_;
+  EffectiveOptions effective_;
   std::unique_ptr<EventInbox> inbox_;
   int64_t loaded_at_ = 0;  // seconds since 1970
   GenerationHost host_;

@@ -85,6 +85,15 @@ class AsioHttpServer final : public HttpServer {
 
   void post(std::function<void()> work) override { asio::post(io_, std::move(work)); }
 
+  void post_after(double seconds, std::function<void()> work) override {
+    const auto timer = std::make_shared<asio::steady_timer>(io_);
+    timer->expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+        std::chrono::duration<double>(seconds)));
+    timer->async_wait([timer, work = std::move(work)](const error_code& error) {
+      if (!error) work();
+    });
+  }
+
   void stop(double grace_seconds) override {
     if (!thread_.joinable()) return;
     asio::post(io_, [this, grace_seconds] {

@@ -75,6 +75,9 @@ class HttpServer {
   // Runs `work` on the I/O thread.
   virtual void post(std::function<void()> work) = 0;
 
+  // The same some seconds later, unless the server has stopped by then. On the I/O thread.
+  virtual void post_after(double seconds, std::function<void()> work) = 0;
+
   // Takes no new connections and gives everybody who has connected `grace_seconds` to be answered:
   // requests under way, those that have arrived unread, the first one of a new connection. Then
   // closes everything and joins the I/O thread.

@@ -10,11 +10,14 @@ namespace {
 
 constexpr std::array kRoutes = {
     Route{"/health", Endpoint::kHealth, "GET, HEAD", true},
+    Route{"/health_generate", Endpoint::kHealthGenerate, "GET, HEAD", true},
     Route{"/livez", Endpoint::kLive, "GET, HEAD", true},
     Route{"/ping", Endpoint::kLive, "GET, HEAD", true},
     Route{"/readyz", Endpoint::kReady, "GET, HEAD", true},
     Route{"/get_model_info", Endpoint::kModelInfo, "GET, HEAD"},
     Route{"/model_info", Endpoint::kModelInfo, "GET, HEAD"},
+    Route{"/get_server_info", Endpoint::kServerInfo, "GET, HEAD"},
+    Route{"/server_info", Endpoint::kServerInfo, "GET, HEAD"},
     Route{"/v1/models", Endpoint::kModels, "GET, HEAD"},
     Route{"/v1/chat/completions", Endpoint::kChat, "POST", false, true},
     Route{"/v1/completions", Endpoint::kCompletions, "POST", false, true},

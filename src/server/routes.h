@@ -13,9 +13,11 @@ namespace heddle::server {
 
 enum class Endpoint {
   kHealth,
+  kHealthGenerate,
   kLive,
   kReady,
   kModelInfo,
+  kServerInfo,
   kModels,
   kOneModel,
   kChat,

@@ -35,7 +35,10 @@ class HeddleServer final : public Server {
 
   Status open() {
     HEDDLE_ASSIGN_OR_RETURN(http_, HttpServer::listen(options_.http));
-    handler_.set_post([this](std::function<void()> work) { http_->post(std::move(work)); });
+    handler_.set_post([this](std::function<void()> work) { http_->post(std::move(work)); },
+                      [this](double seconds, std::function<void()> work) {
+                        http_->post_after(seconds, std::move(work));
+                      });
     http_->start(handler_);
     return ok_status();
   }
@@ -52,7 +55,8 @@ class HeddleServer final : public Server {
     handler_.set_load_progress(done_bytes, total_bytes);
   }
 
-  void start_serving(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec) override {
+  void start_serving(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
+                     EffectiveOptions effective) override {
     const ModelInfo& model = engine->model_info();
     const MemoryPlan& plan = engine->memory_plan();
     const std::string ready = fmt::format(
@@ -60,7 +64,7 @@ class HeddleServer final : public Server {
         "granularity: {} tokens",
         model.name, address(), model.architecture, model.num_parameters, model.dtype, model.device,
         model.context_length, plan.to_string(), plan.page_size);
-    handler_.serve(std::move(engine), std::move(codec));
+    handler_.serve(std::move(engine), std::move(codec), std::move(effective));
     log_info(ready);
     log_info("The server is fired up and ready to roll!");
   }

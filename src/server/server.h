@@ -3,7 +3,7 @@
 //
 //   HEDDLE_ASSIGN_OR_RETURN(auto server, Server::listen({.http = {.port = 30000}}));
 //   ... load the model; meanwhile clients get 503 `loading` ...
-//   server->start_serving(std::move(engine), std::move(codec));
+//   server->start_serving(std::move(engine), std::move(codec), {});
 //   ... until somebody says stop ...
 //   server->shutdown();
 //
@@ -19,6 +19,7 @@
 #include <heddle/engine.h>
 #include <heddle/status.h>
 
+#include "server/effective_option.h"
 #include "server/server_options.h"
 #include "server/text_codec.h"
 
@@ -40,7 +41,9 @@ class Server {
 
   // Takes the engine and the codec (which may refer to the engine's tokenizer) and serves them.
   // Logs the ready line. Once.
-  virtual void start_serving(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec) = 0;
+  // `effective` is shown by /get_server_info.
+  virtual void start_serving(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
+                             EffectiveOptions effective) = 0;
 
   // Drains: refuses new requests with 503 `shutting_down`, lets the others finish within the time
   // of the options, then closes every connection. Returns how many requests had to be aborted.

@@ -16,6 +16,7 @@ struct ServerOptions {
   HttpServerOptions http;
   std::vector<std::string> served_model_names;  // shown by /v1/models; empty: the model's own
   std::string model_path;                       // shown by /get_model_info
+  std::string version;                          // shown by /get_server_info
   std::string api_key;                          // empty: everyone may ask
   bool allow_any_model_name = true;             // false: 404 for a `model` that is not served
   FairKey fair_key;                             // what tells tenants apart

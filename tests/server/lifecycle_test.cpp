@@ -37,6 +37,77 @@ TEST_F(LifecycleTest, WorkWithoutStepsIsUnhealthy) {
   EXPECT_EQ(get("/livez").status, 200);
 }
 
+TEST_F(LifecycleTest, AnIdleEngineShowsByATokenThatItGenerates) {
+  engine->script = [](const Request&) {
+    return answer_events({"a"}, finish_of(FinishReason::kLength));
+  };
+  options.stuck_after_seconds = 0.2;
+  start();
+  EXPECT_EQ(get("/health_generate").status, 200);
+  EXPECT_EQ(get("/health_generate").json()["status"], "ok");
+  ASSERT_EQ(engine->submitted().size(), 2u);
+  EXPECT_EQ(engine->submitted()[0].stop.max_new_tokens, 1);
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
+
+  engine->held = true;  // it does not any more
+  const Reply stuck = get("/health_generate");
+  EXPECT_EQ(stuck.status, 503);
+  EXPECT_EQ(stuck.json()["status"], "stuck");
+  EXPECT_EQ(stuck.json()["message"], "No token was drawn within 0.2 s.");
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; })) << "it is not left behind";
+
+  HttpClient impatient(server->port());
+  impatient.send_request("GET", "/health_generate");
+  ASSERT_TRUE(eventually([this] { return engine->submitted().size() == 4; }));
+  impatient.reset();
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
+
+  engine->set_refuse([](const Request&) { return unavailable("broken"); });
+  EXPECT_EQ(get("/health_generate").json()["message"], "broken");
+}
+
+TEST_F(LifecycleTest, ABusyOrPausedEngineIsNotAskedForAToken) {
+  engine->held = true;
+  start();
+  HttpClient running(server->port());
+  running.send_request("POST", "/v1/chat/completions", chat_body().dump());
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
+  EXPECT_EQ(get("/health_generate").json()["running"], 1);
+  engine->held = false;
+  EXPECT_EQ(running.read_reply().status, 200);
+  EXPECT_EQ(post("/pause_generation", Json::object()).status, 200);
+  EXPECT_EQ(get("/health_generate").json()["status"], "paused");
+  EXPECT_EQ(engine->submitted().size(), 1u);
+  engine->last_step_seconds_ago = 21;
+  EXPECT_EQ(get("/health_generate").status, 503);
+}
+
+TEST_F(LifecycleTest, ServerInfoShowsWhatItRunsWithAndNoKey) {
+  options.api_key = "very-secret";
+  options.version = "1.2.3";
+  effective_options = {{"policy", "fcfs"}, {"exact", true}, {"page_size", int64_t{16}}};
+  listen();
+  const auto ask = [this](const char* path) {
+    return connect().call("GET", path, {}, "Authorization: Bearer very-secret\r\n");
+  };
+  EXPECT_EQ(error_of(ask("/get_server_info"))["code"], "loading");
+  serve();
+  EXPECT_EQ(get("/get_server_info").status, 401);
+  const Reply reply = ask("/get_server_info");
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.body, ask("/server_info").body);
+  const Json info = reply.json();
+  EXPECT_EQ(info["status"], "ok");
+  EXPECT_EQ(info["version"], "1.2.3");
+  EXPECT_EQ(info["served_model_name"], "m");
+  EXPECT_EQ(info["policy"], "fcfs");
+  EXPECT_EQ(info["exact"], true);
+  EXPECT_EQ(info["page_size"], 16);
+  EXPECT_EQ(info["max_req_input_len"], 32767);
+  EXPECT_EQ(info["internal_states"][0]["num_running_reqs"], 0);
+  EXPECT_THAT(reply.body, ::testing::Not(::testing::HasSubstr("secret")));
+}
+
 TEST_F(LifecycleTest, DrainingFinishesWhatRunsAndRefusesTheRest) {
   engine->held = true;
   start();

@@ -22,7 +22,7 @@ class RealEngineTest : public ServerTest {
     ASSERT_TRUE(created.ok()) << created.status().to_string();
     auto codec = make_model_codec(engine_options.model_dir, *(*created)->tokenizer(), {});
     ASSERT_TRUE(codec.ok()) << codec.status().to_string();
-    server->start_serving(std::move(created).value(), std::move(codec).value());
+    server->start_serving(std::move(created).value(), std::move(codec).value(), {});
   }
 
   void expect_refused(std::string_view path, const Json& body, std::string_view param,
@@ -50,6 +50,17 @@ TEST_F(RealEngineTest, WhatOnlyTheEngineRefusesNamesTheFieldOfTheApi) {
   expect_refused("/generate", {{"text", "a"}, {"sampling_params", {{"n", 10}}}},
                  "sampling_params.n", many);
   expect_refused("/generate", {{"text", ten}}, "text", many);
+}
+
+TEST_F(RealEngineTest, HealthAndFactsComeFromTheEngine) {
+  start_real();
+  EXPECT_EQ(get("/health_generate").status, 200);
+  const Json info = get("/get_server_info").json();
+  EXPECT_EQ(info["max_total_num_tokens"], 4096);
+  const Json& state = info["internal_states"][0];
+  EXPECT_EQ(state["num_output_tokens"], 1);
+  EXPECT_EQ(state["memory_usage"]["token_capacity"], 4096);
+  EXPECT_GT(state["memory_usage"]["weight"].get<double>(), 0);
 }
 
 }  // namespace
