@@ -14,11 +14,14 @@ Json internal_state(const Engine& engine) {
   const MemoryPlan& plan = engine.memory_plan();
   const EngineStats stats = engine.stats();
   const int64_t states_bytes = plan.state_pool_bytes + plan.frozen_pool_bytes;
+  const int64_t pools_bytes =
+      plan.shared_pool_bytes > 0 ? plan.shared_pool_bytes : plan.kv_pool_bytes + states_bytes;
   return {{"last_gen_throughput", stats.decode_tokens_per_second},
           {"memory_usage",
            {{"weight", gigabytes(plan.weights_bytes + plan.mapped_weights_bytes)},
             {"kvcache", gigabytes(plan.kv_pool_bytes)},
             {"states", gigabytes(states_bytes)},
+            {"kvcache_and_states", gigabytes(pools_bytes)},  // which may share their memory
             {"activations", gigabytes(plan.activation_bytes)},
             {"token_capacity", plan.kv_tokens},
             {"graph", 0}}},
