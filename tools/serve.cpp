@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle serve: a model behind HTTP until somebody says stop.
 #include <algorithm>
-#include <condition_variable>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include <fmt/format.h>
@@ -18,8 +15,8 @@
 #include "options_engine.h"
 #include "server/server.h"
 #include "server/text_codec.h"
+#include "stop_request.h"
 #include "subcommand.h"
-#include "terminal.h"
 
 namespace heddle::tools {
 namespace {
@@ -53,47 +50,6 @@ std::vector<std::string> split_names(const std::vector<std::string>& lists) {
   }
   return names;
 }
-
-// The first signal asks for a calm end, the second for one at once.
-class StopRequest {
- public:
-  explicit StopRequest(server::Server& server) : server_(server) {
-    interrupts().set_handler([this](int signal, int count) { on_signal(signal, count); });
-  }
-
-  ~StopRequest() { interrupts().set_handler(nullptr); }
-
-  // Loading cannot be interrupted half-way, but there is nothing to lose either: until this is
-  // called, the first signal ends the process as soon as everybody who asked has an answer.
-  void loaded() {
-    const std::lock_guard lock(mutex_);
-    loaded_ = true;
-  }
-
-  void wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return stop_; });
-  }
-
- private:
-  void on_signal(int signal, int count) {
-    if (count > 1) std::_Exit(128 + signal);
-    const std::lock_guard lock(mutex_);  // loaded() waits meanwhile
-    if (!loaded_) {
-      server_.shutdown();
-      log_info("Stopped while the model was loading");
-      std::_Exit(0);
-    }
-    stop_ = true;
-    changed_.notify_all();
-  }
-
-  server::Server& server_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool loaded_ = false;  // guarded by mutex_
-  bool stop_ = false;    // guarded by mutex_
-};
 
 Status serve(ServeSettings& settings) {
   HEDDLE_RETURN_IF_ERROR(apply(settings.model));

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stop_request.h"
+
+#include <cstdlib>
+
+#include "core/log.h"
+#include "terminal.h"
+
+namespace heddle::tools {
+
+StopRequest::StopRequest(server::Server& server) : server_(server) {
+  interrupts().set_handler([this](int signal, int count) { on_signal(signal, count); });
+}
+
+StopRequest::~StopRequest() {
+  interrupts().set_handler(nullptr);  // from here on a signal ends the process at once
+  if (leaving_.joinable()) leaving_.join();
+}
+
+void StopRequest::loaded() {
+  {
+    const std::lock_guard lock(mutex_);
+    loaded_ = true;
+  }
+  if (leaving_.joinable()) leaving_.join();
+}
+
+void StopRequest::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return stop_; });
+}
+
+void StopRequest::on_signal(int signal, int count) {
+  if (count > 1) std::_Exit(128 + signal);
+  const std::lock_guard lock(mutex_);
+  if (loaded_) {
+    stop_ = true;
+    changed_.notify_all();
+    return;
+  }
+  leaving_ = std::thread([this] {
+    server_.shutdown();
+    log_info("Stopped while the model was loading");
+    std::_Exit(0);
+  });
+}
+
+}  // namespace heddle::tools

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stop_request.h"
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "terminal.h"
+
+namespace heddle::tools {
+namespace {
+
+// Shuts down when it is told to, as a server does that waits for a client.
+class SlowServer final : public server::Server {
+ public:
+  explicit SlowServer(bool answers_at_once) : may_finish_(answers_at_once) {}
+
+  [[nodiscard]] uint16_t port() const override { return 0; }
+
+  [[nodiscard]] std::string address() const override { return ""; }
+
+  void set_load_progress(int64_t, int64_t) override {}
+
+  void start_serving(std::unique_ptr<Engine>, std::unique_ptr<server::TextCodec>) override {}
+
+  int64_t shutdown() override {
+    began_ = true;
+    began_.notify_all();
+    may_finish_.wait(false);
+    return 0;
+  }
+
+  void wait_for_shutdown() { began_.wait(false); }
+
+ private:
+  std::atomic<bool> began_{false};
+  std::atomic<bool> may_finish_;
+};
+
+// A process of its own: signals are everybody's, and these end it.
+class StopRequestDeathTest : public ::testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+
+  static void send(int signal) { kill(getpid(), signal); }
+};
+
+TEST_F(StopRequestDeathTest, ASignalWhileLoadingEndsTheProcessOnceTheServerIsDown) {
+  const auto load = [] {
+    interrupts();
+    SlowServer server(/*answers_at_once=*/true);
+    StopRequest stop(server);
+    send(SIGINT);
+    server.wait_for_shutdown();
+    stop.loaded();
+    _exit(3);  // a server that was told to stop does not begin to serve
+  };
+  EXPECT_EXIT(load(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST_F(StopRequestDeathTest, ASecondSignalWhileTheFirstIsObeyedEndsTheProcessAtOnce) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const auto load = [signal] {
+      interrupts();
+      SlowServer server(/*answers_at_once=*/false);
+      StopRequest stop(server);
+      send(signal);
+      server.wait_for_shutdown();
+      send(signal);
+      stop.loaded();
+      _exit(3);
+    };
+    EXPECT_EXIT(load(), ::testing::ExitedWithCode(128 + signal), "");
+  }
+}
+
+TEST_F(StopRequestDeathTest, ALoadThatFailsMeanwhileEndsNoSooner) {
+  const auto load = [] {
+    interrupts();
+    SlowServer server(/*answers_at_once=*/false);
+    {
+      StopRequest stop(server);
+      send(SIGTERM);
+      server.wait_for_shutdown();
+      std::thread([] { send(SIGTERM); }).detach();
+    }
+    _exit(3);
+  };
+  EXPECT_EXIT(load(), ::testing::ExitedWithCode(128 + SIGTERM), "");
+}
+
+TEST_F(StopRequestDeathTest, OnceLoadedASignalEndsTheWaitAndASecondTheProcess) {
+  const auto serve = [] {
+    interrupts();
+    SlowServer server(/*answers_at_once=*/true);
+    StopRequest stop(server);
+    stop.loaded();
+    send(SIGINT);
+    stop.wait();
+    send(SIGINT);
+    pause();
+  };
+  EXPECT_EXIT(serve(), ::testing::ExitedWithCode(130), "");
+}
+
+}  // namespace
+}  // namespace heddle::tools
