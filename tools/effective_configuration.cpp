@@ -1,63 +1,132 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "effective_configuration.h"
 
-#include <fmt/format.h>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "server/json_text.h"
 
 namespace heddle::tools {
 namespace {
 
-constexpr int64_t kDefaultChunkTokens = 512;  // EngineOptions::chunked_prefill_tokens = 0
+using Json = nlohmann::ordered_json;
 
-struct InLogLine {
-  std::string operator()(bool value) const { return value ? "yes" : "no"; }
+template <typename Value>
+Json or_null(const std::optional<Value>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
 
-  std::string operator()(const std::string& value) const {
-    return value.find(' ') == std::string::npos ? value : fmt::format("\"{}\"", value);
-  }
+Json model_json(const ServeSettings& settings, const Engine& engine) {
+  const EngineOptions& options = engine.options();
+  return {{"model_path", options.model_dir.string()},
+          {"architecture", engine.model_info().architecture},
+          {"load_format", options.load_format},
+          {"dtype", options.dtype},
+          {"kv_cache_dtype", options.kv_cache_dtype},
+          {"quantization", options.quantization},
+          {"exact", options.exact},
+          {"context_length", options.context_length},
+          {"chat_template", settings.model.chat_template},
+          {"random_seed", options.random_seed}};
+}
 
-  template <typename Number>
-  std::string operator()(Number value) const {
-    return fmt::format("{}", value);
-  }
-};
+Json resources_json(const Engine& engine) {
+  const EngineOptions& options = engine.options();
+  return {{"device", engine.model_info().device},
+          {"threads", options.num_threads},
+          {"memory_fraction", options.memory_fraction},
+          {"max_total_tokens", options.max_total_tokens},
+          {"page_size", options.page_size},
+          {"max_running_requests", options.max_running_requests},
+          {"max_queued_requests", options.max_queued_requests},
+          {"chunked_prefill_tokens", options.chunked_prefill_tokens},
+          {"watchdog_timeout", options.watchdog_seconds}};
+}
+
+Json scheduling_json(const SchedulingOptions& options) {
+  return {{"policy", options.policy},
+          {"conservativeness", options.conservativeness},
+          {"mixed_batches", options.mixed_batches},
+          {"overlap", options.overlap},
+          {"prefills_per_decode", options.prefills_per_decode},
+          {"max_prefill_tokens", options.max_prefill_tokens},
+          {"target_itl_ms", options.target_itl_ms},
+          {"cache_aware_max_wait_secs", options.cache_aware_max_wait_seconds},
+          {"enable_priority", options.enable_priority},
+          {"low_values_first", options.low_values_first},
+          {"default_priority", or_null(options.default_priority)},
+          {"reject_priority_when_disabled", options.reject_priority_when_disabled},
+          {"preemption", options.preemption},
+          {"preemption_threshold", options.preemption_threshold},
+          {"max_preemptions", options.max_preemptions},
+          {"preemption_min_run_secs", options.preemption_min_run_seconds},
+          {"priority_aging_secs", options.aging_seconds},
+          {"fair_cost_input", options.fair_cost_input},
+          {"fair_cost_output", options.fair_cost_output},
+          {"fair_cost_cached", options.fair_cost_cached},
+          {"tenant_max_running", options.tenant_max_running},
+          {"tenant_max_queued", options.tenant_max_queued},
+          {"max_queued_tokens", options.max_queued_tokens},
+          {"queue_timeout_secs", options.queue_timeout_seconds},
+          {"running_timeout_secs", options.running_timeout_seconds}};
+}
+
+Json cache_json(const CacheOptions& options) {
+  return {{"prefix_cache", options.enabled},
+          {"state_checkpoints", options.state_checkpoints},
+          {"checkpoint_interval", options.checkpoint_interval},
+          {"state_cache_dtype", options.state_dtype},
+          {"eviction", options.eviction}};
+}
+
+Json server_json(const ServeSettings& settings, const Engine& engine) {
+  const server::ServerOptions& options = settings.server;
+  const MetricsOptions& metrics = engine.options().metrics;
+  return {{"host", options.http.host},
+          {"port", options.http.port},
+          {"served_model_name", options.served_model_names.empty()
+                                    ? Json::array({engine.model_info().name})
+                                    : Json(options.served_model_names)},
+          {"allow_any_model_name", options.allow_any_model_name},
+          {"api_key", options.api_key.empty() ? Json(nullptr) : Json("***")},
+          {"max_request_bytes", options.http.max_request_bytes},
+          {"sse_keepalive_secs", options.http.stream_keepalive_seconds},
+          {"stream_commit_secs", options.http.stream_commit_seconds},
+          {"shutdown_timeout_secs", options.shutdown_timeout_seconds},
+          {"tokenizer_threads", options.num_workers},
+          {"fair_key", settings.fair_key},
+          {"metrics", metrics.enabled},
+          {"metrics_names", metrics.names},
+          {"log_level", settings.model.log_level}};
+}
+
+Json configuration(const ServeSettings& settings, const Engine& engine) {
+  Json json = model_json(settings, engine);
+  json.update(resources_json(engine));
+  json.update(scheduling_json(engine.options().scheduling));
+  json.update(cache_json(engine.options().cache));
+  json.update(server_json(settings, engine));
+  return json;
+}
 
 }  // namespace
 
-server::EffectiveOptions effective_options(const EngineOptions& options, const Engine& engine) {
-  const ModelInfo& model = engine.model_info();
-  const MemoryPlan& plan = engine.memory_plan();
-  const SchedulingOptions& scheduling = options.scheduling;
-  const int64_t chunk =
-      options.chunked_prefill_tokens > 0 ? options.chunked_prefill_tokens : kDefaultChunkTokens;
-  return {{"model", model.name},
-          {"architecture", model.architecture},
-          {"dtype", model.dtype},
-          {"kv_cache_dtype", plan.kv_dtype},
-          {"quantization", options.quantization},
-          {"exact", options.exact},
-          {"device", model.device},
-          {"context_length", model.context_length},
-          {"max_running_requests", int64_t{plan.max_running_requests}},
-          {"max_queued_requests", int64_t{options.max_queued_requests}},
-          {"kv_tokens", plan.kv_tokens},
-          {"page_size", int64_t{plan.page_size}},
-          {"chunked_prefill_tokens", chunk},
-          {"policy", scheduling.policy},
-          {"priorities", scheduling.enable_priority},
-          {"mixed_batches", scheduling.mixed_batches},
-          {"overlap", scheduling.overlap},
-          {"prefix_cache", options.cache.enabled},
-          {"state_checkpoints", options.cache.state_checkpoints},
-          {"state_dtype", options.cache.state_dtype},
-          {"eviction", options.cache.eviction}};
+std::string effective_configuration(const ServeSettings& settings, const Engine& engine) {
+  return server::dump_json(configuration(settings, engine));
 }
 
-std::string log_line(const server::EffectiveOptions& options) {
-  std::string line = "configuration:";
-  for (const auto& [name, value] : options) {
-    line += fmt::format(" {}={}", name, std::visit(InLogLine(), value));
+server::EffectiveOptions effective_options(const ServeSettings& settings, const Engine& engine) {
+  const Json json = configuration(settings, engine);
+  server::EffectiveOptions options;
+  for (const auto& [name, value] : json.items()) {
+    if (name == "api_key" || name == "random_seed") continue;
+    if (value.is_boolean()) options.push_back({name, value.get<bool>()});
+    if (value.is_number_integer()) options.push_back({name, value.get<int64_t>()});
+    if (value.is_number_float()) options.push_back({name, value.get<double>()});
+    if (value.is_string()) options.push_back({name, value.get<std::string>()});
   }
-  return line;
+  return options;
 }
 
 }  // namespace heddle::tools

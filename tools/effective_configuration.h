@@ -6,16 +6,19 @@
 #include <string>
 
 #include <heddle/engine.h>
-#include <heddle/options.h>
 
+#include "options_serve.h"
 #include "server/effective_option.h"
 
 namespace heddle::tools {
 
-[[nodiscard]] server::EffectiveOptions effective_options(const EngineOptions& options,
-                                                         const Engine& engine);
+// A JSON object on one line: every option of `heddle serve` by its name, with '_' for '-', and what
+// the model says of itself. API keys are "***". `settings` were applied.
+[[nodiscard]] std::string effective_configuration(const ServeSettings& settings,
+                                                  const Engine& engine);
 
-// "configuration: model=... dtype=float32 ...".
-[[nodiscard]] std::string log_line(const server::EffectiveOptions& options);
+// The same for clients, without what is empty, a list, or nobody's business (keys, the seed).
+[[nodiscard]] server::EffectiveOptions effective_options(const ServeSettings& settings,
+                                                         const Engine& engine);
 
 }  // namespace heddle::tools

@@ -30,6 +30,15 @@ LogLevel parse_log_level(const std::string& name) {
   return LogLevel::kInfo;
 }
 
+void warn_of_inexact_states(const EngineOptions& options) {
+  const std::string& dtype = options.cache.state_dtype;
+  if (!options.exact || !options.cache.enabled || dtype == "float32" || dtype == "fp32") return;
+  log_warning(
+      fmt::format("--exact with --state-cache-dtype {}: what the prefix cache gives back is "
+                  "rounded, so an answer may depend on what was asked before; float32 is exact",
+                  dtype));
+}
+
 }  // namespace
 
 void declare_engine_options(Options& options, EngineSettings& settings, ModelArgument argument) {
@@ -53,8 +62,10 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
   options.choice("--quantization", &engine.quantization,
                  {"none", "fp8", "int8", "int4", "int4-g64", "int4-g32"},
                  "Quantise an unquantised checkpoint at load, rounding to nearest");
-  options.flag("--exact", &engine.exact,
-               "Slow and reproducible: any two ways to compute a token give the same bits");
+  options.flag(
+      "--exact", &engine.exact,
+      "Slow and reproducible: any two ways to compute a token give the same bits (not with "
+      "a --state-cache-dtype less than float32)");
   options.value("--context-length", &engine.context_length, ranges::kCountOrNone,
                 "Tokens of prompt and output together; 0: what the model was made for");
   options.value("--chat-template", &settings.chat_template,
@@ -74,7 +85,7 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
   options.value("--max-queued-requests", &engine.max_queued_requests, ranges::kCount,
                 "Waiting requests; one more is refused");
   options.value("--chunked-prefill-tokens,--chunked-prefill-size", &engine.chunked_prefill_tokens,
-                ranges::kCountOrNone, "Prompt tokens of one step; 0: 512");
+                ranges::kStepTokens, "Prompt tokens of one step");
   options.value("--page-size", &engine.page_size, ranges::kCount,
                 "Tokens of a cache page: a power of two from 1 to 128");
   options.value("--watchdog-timeout", &engine.watchdog_seconds,
@@ -98,6 +109,7 @@ Status apply(EngineSettings& settings) {
     }
     settings.model_dir = settings.model_path;
   }
+  warn_of_inexact_states(settings.engine);
   settings.engine.num_threads = usable_threads(settings.engine.num_threads);
   settings.engine.on_load_progress = load_progress_bar();
   if (settings.engine.load_format == "safetensors") settings.engine.load_format = "auto";

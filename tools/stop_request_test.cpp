@@ -26,7 +26,8 @@ class SlowServer final : public server::Server {
 
   void set_load_progress(int64_t, int64_t) override {}
 
-  void start_serving(std::unique_ptr<Engine>, std::unique_ptr<server::TextCodec>) override {}
+  void start_serving(std::unique_ptr<Engine>, std::unique_ptr<server::TextCodec>,
+                     server::EffectiveOptions) override {}
 
   int64_t shutdown() override {
     began_ = true;

@@ -114,6 +114,11 @@ class Engine {
   // `timeout_seconds` passed; what is left then is aborted. Returns how many were aborted.
   virtual int64_t drain(double timeout_seconds) = 0;
 
+  // What the engine was created with, and what became of all that was left to it: nothing here is
+  // "auto" or a 0 that stands for a choice, and max_total_tokens is what the KV pool holds.
+  // on_load_progress is empty.
+  [[nodiscard]] virtual const EngineOptions& options() const = 0;
+
   [[nodiscard]] virtual const ModelInfo& model_info() const = 0;
   [[nodiscard]] virtual const MemoryPlan& memory_plan() const = 0;
   [[nodiscard]] virtual EngineStats stats() const = 0;

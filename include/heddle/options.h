@@ -93,13 +93,13 @@ struct EngineOptions {
   int64_t context_length = 0;  // tokens a sequence may have; 0: what the model was made for
   int32_t max_running_requests =
       0;  // sequences in one step; 0: as many as the pools allow, at most 64
-  int64_t chunked_prefill_tokens = 0;  // prompt tokens of one step; 0: 512
-  int32_t page_size = 16;              // tokens of a KV page: a power of two from 1 to 128
-  int64_t max_total_tokens = 0;        // size of the KV pool in tokens; 0: from memory_fraction
-  int32_t max_queued_requests = 1024;  // waiting requests; one more is refused
-  double memory_fraction = 0.5;        // of the free memory, for weights copies and pools together
-  uint64_t random_seed = 0;            // seeds requests that bring none; 0: from the system
-  double watchdog_seconds = 300;       // requests are there and no step has ended for so long: what
+  int64_t chunked_prefill_tokens = 512;  // prompt tokens of one step
+  int32_t page_size = 16;                // tokens of a KV page: a power of two from 1 to 128
+  int64_t max_total_tokens = 0;          // size of the KV pool in tokens; 0: from memory_fraction
+  int32_t max_queued_requests = 1024;    // waiting requests; one more is refused
+  double memory_fraction = 0.5;   // of the free memory, for weights copies and pools together
+  uint64_t random_seed = 0;       // seeds requests that bring none; 0: from the system
+  double watchdog_seconds = 300;  // requests are there and no step has ended for so long: what
                                   // the engine was doing is logged and the process aborts; 0: never
 
   SchedulingOptions scheduling;

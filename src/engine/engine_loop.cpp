@@ -75,6 +75,7 @@ Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
 
 EngineLoop::EngineLoop(EngineParts parts)
     : clock_(parts.clock != nullptr ? parts.clock : &steady_clock_),
+      options_(std::move(parts.options)),
       info_(std::move(parts.info)),
       memory_plan_(parts.plan),
       tokenizer_(std::move(parts.tokenizer)),
@@ -105,6 +106,7 @@ EngineLoop::EngineLoop(EngineParts parts)
                     pool_tokens, info_.context_length));
     info_.context_length = pool_tokens;
   }
+  options_.context_length = info_.context_length;
 }
 
 EngineLoop::~EngineLoop() {

@@ -68,6 +68,7 @@ struct EngineParts {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: token ids in and out only
   ModelInfo info;
   MemoryPlan plan;
+  EngineOptions options;  // for Engine::options() alone
   int64_t chunked_prefill_tokens = 512;
   int32_t max_queued_requests = 1024;
   uint64_t random_seed = 0;      // of the seeds for requests that bring none
@@ -93,6 +94,8 @@ class EngineLoop final : public Engine {
   void clear_cache(double timeout_seconds, std::function<void(Status)> on_done) override;
   void pause(PauseMode mode, std::function<void(Status)> on_done) override;
   void resume(std::function<void(Status)> on_done) override;
+
+  [[nodiscard]] const EngineOptions& options() const override { return options_; }
 
   [[nodiscard]] const ModelInfo& model_info() const override { return info_; }
 
@@ -168,6 +171,7 @@ class EngineLoop final : public Engine {
   // Constant after construction, or with threads of their own rules.
   SteadyClock steady_clock_;
   const Clock* clock_;
+  EngineOptions options_;
   ModelInfo info_;
   MemoryPlan memory_plan_;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;

@@ -19,4 +19,8 @@ namespace heddle::engine {
 // errors.
 [[nodiscard]] Status check_options(const EngineOptions& options);
 
+// Writes down which policy the scheduler will follow: "priority" is fcfs with priorities, and a
+// policy that asks the cache is fcfs without one. The same errors.
+[[nodiscard]] Status settle_policy(EngineOptions& options);
+
 }  // namespace heddle::engine

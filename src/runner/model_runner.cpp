@@ -21,7 +21,6 @@ namespace heddle::runner {
 
 namespace {
 
-constexpr int64_t kDefaultChunkTokens = 512;
 constexpr int32_t kMaxChunkTokens = 65536;
 
 class ModelRunner final : public Runner {
@@ -101,8 +100,8 @@ Status check_options(const EngineOptions& options) {
   if (options.num_threads < 0 || options.num_threads > 1024) {
     return invalid_argument(fmt::format("threads {} is not within 0 to 1024", options.num_threads));
   }
-  if (options.chunked_prefill_tokens < 0 || options.chunked_prefill_tokens > kMaxChunkTokens) {
-    return invalid_argument(fmt::format("chunked_prefill_tokens {} is not within 0 to {}",
+  if (options.chunked_prefill_tokens < 1 || options.chunked_prefill_tokens > kMaxChunkTokens) {
+    return invalid_argument(fmt::format("chunked_prefill_tokens {} is not within 1 to {}",
                                         options.chunked_prefill_tokens, kMaxChunkTokens));
   }
   if (options.max_running_requests < 0 || options.max_running_requests > cache::kMaxRunningLimit) {
@@ -116,6 +115,20 @@ Status check_options(const EngineOptions& options) {
   return {};
 }
 
+EngineOptions settled(EngineOptions options, ForwardPass& pass, const MemoryPlan& plan,
+                      int64_t context_length) {
+  if (options.load_format == "auto") options.load_format = "safetensors";
+  options.dtype = to_string(pass.dtype());
+  options.kv_cache_dtype = plan.kv_dtype;
+  options.num_threads = pass.device().pool().num_threads();
+  options.context_length = context_length;
+  options.max_running_requests = plan.max_running_requests;
+  options.max_total_tokens = plan.kv_tokens;
+  options.cache.state_dtype = plan.frozen_dtype;
+  options.on_load_progress = nullptr;
+  return options;
+}
+
 }  // namespace
 
 Result<LoadedModel> load_model(const EngineOptions& options) {
@@ -127,9 +140,7 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
       options.max_running_requests > 0 ? options.max_running_requests : cache::kDefaultMaxRunning;
   // Every running sequence may decode in a step that also prefills: the step holds at least one row
   // each.
-  const int64_t chunk = std::max<int64_t>(
-      options.chunked_prefill_tokens > 0 ? options.chunked_prefill_tokens : kDefaultChunkTokens,
-      max_rows);
+  const int64_t chunk = std::max<int64_t>(options.chunked_prefill_tokens, max_rows);
 
   std::optional<checkpoint::Rounding> rounding;
   if (options.quantization != "none") {
@@ -218,6 +229,7 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                  .frozen_dtype = std::string(to_string(frozen_dtype)),
                  .page_size = options.page_size,
                  .max_running_requests = plan.max_running_requests};
+  loaded.options = settled(options, *pass, loaded.plan, loaded.info.context_length);
   const PoolSizes sizes{
       .num_pages = plan.num_pages,
       .page_size = options.page_size,

@@ -16,6 +16,7 @@ struct LoadedModel {
   std::unique_ptr<Runner> runner;
   ModelInfo info;
   MemoryPlan plan;
+  EngineOptions options;  // as asked, and what became of all that was left to the runner
 };
 
 // Errors name the file, tensor or option at fault.

@@ -173,6 +173,10 @@ class FakeEngine final : public Engine {
     return pauses_;
   }
 
+  [[nodiscard]] const EngineOptions& options() const override { return options_; }
+
+  [[nodiscard]] EngineOptions& mutable_options() { return options_; }
+
   [[nodiscard]] const ModelInfo& model_info() const override { return info_; }
 
   [[nodiscard]] ModelInfo& mutable_model_info() { return info_; }
@@ -262,6 +266,7 @@ class FakeEngine final : public Engine {
     }
   }
 
+  EngineOptions options_;
   ModelInfo info_;
   MemoryPlan plan_;
   mutable std::mutex mutex_;

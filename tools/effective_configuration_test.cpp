@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "effective_configuration.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "server/fake_engine.h"
+#include "subcommand.h"
+
+namespace heddle::tools {
+namespace {
+
+using nlohmann::json;
+
+ServeSettings parsed;  // by the last command that was right
+
+std::function<int()> declare(Options& options) {
+  auto settings = std::make_shared<ServeSettings>();
+  declare_serve_options(options, *settings);
+  return [settings] {
+    parsed = *settings;
+    return 0;
+  };
+}
+
+const Subcommand kCommand = {.name = "serve", .summary = "", .declare = declare};
+
+// What the program prints.
+std::string run(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"heddle", "serve"});
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  const std::array<const Subcommand*, 1> commands = {&kCommand};
+  ::testing::internal::CaptureStdout();
+  run_program(static_cast<int>(pointers.size()), pointers.data(), commands);
+  return ::testing::internal::GetCapturedStdout();
+}
+
+// The first long name of every option in --help: "max_total_tokens".
+std::vector<std::string> options_of_serve() {
+  std::vector<std::string> names;
+  std::istringstream help(run({"--help"}));
+  const std::regex option("^ +(?:-[a-zA-Z], *)?--([a-z-]+).*");
+  for (std::string line; std::getline(help, line);) {
+    std::smatch match;
+    if (!std::regex_match(line, match, option)) continue;
+    std::string name = match[1];
+    std::ranges::replace(name, '-', '_');
+    if (name != "help") names.push_back(name);
+  }
+  return names;
+}
+
+class EffectiveConfigurationTest : public ::testing::Test {
+ protected:
+  // With what an engine made of `arguments` would run with.
+  json configuration(const std::vector<std::string>& arguments) {
+    run(arguments);
+    EXPECT_TRUE(apply(parsed).ok());
+    engine_.mutable_options() = parsed.model.engine;
+    const std::string line = effective_configuration(parsed, engine_);
+    EXPECT_EQ(line.find('\n'), std::string::npos);
+    return json::parse(line);
+  }
+
+  server::FakeEngine engine_;
+};
+
+TEST_F(EffectiveConfigurationTest, HasEveryOptionOfServe) {
+  const json line = configuration({});
+  const std::vector<std::string> names = options_of_serve();
+  EXPECT_GT(names.size(), 50u);
+  for (const std::string& name : names) {
+    EXPECT_TRUE(line.contains(name == "model" ? "model_path" : name)) << name;
+  }
+}
+
+TEST_F(EffectiveConfigurationTest, ShowsWhatTheEngineSaysNotWhatItWasAsked) {
+  run({"--exact", "--dtype", "auto", "--port", "8000"});
+  ASSERT_TRUE(apply(parsed).ok());
+  engine_.mutable_options() = {.model_dir = "folder/model",
+                               .dtype = "float32",
+                               .kv_cache_dtype = "fp8_e4m3",
+                               .exact = true,
+                               .num_threads = 3,
+                               .context_length = 100,
+                               .max_running_requests = 5,
+                               .max_total_tokens = 700,
+                               .random_seed = 18446744073709551615u,
+                               .scheduling = {.policy = "lof", .queue_timeout_seconds = 1.5},
+                               .cache = {.state_dtype = "int8"}};
+  const json line = json::parse(effective_configuration(parsed, engine_));
+  EXPECT_EQ(line["model_path"], "folder/model");
+  EXPECT_EQ(line["dtype"], "float32");
+  EXPECT_EQ(line["exact"], true);
+  EXPECT_EQ(line["kv_cache_dtype"], "fp8_e4m3");
+  EXPECT_EQ(line["threads"], 3);
+  EXPECT_EQ(line["context_length"], 100);
+  EXPECT_EQ(line["max_running_requests"], 5);
+  EXPECT_EQ(line["max_total_tokens"], 700);
+  EXPECT_EQ(line["random_seed"], 18446744073709551615u);
+  EXPECT_EQ(line["policy"], "lof");
+  EXPECT_EQ(line["queue_timeout_secs"], 1.5);
+  EXPECT_EQ(line["state_cache_dtype"], "int8");
+  EXPECT_EQ(line["port"], 8000);
+}
+
+TEST_F(EffectiveConfigurationTest, KeysStaySecret) {
+  EXPECT_EQ(configuration({})["api_key"], nullptr);
+  EXPECT_EQ(configuration({"--api-key", "tell nobody"})["api_key"], "***");
+}
+
+TEST_F(EffectiveConfigurationTest, ClientsSeeTheSameButNoSecrets) {
+  const json line = configuration({"--api-key", "tell nobody", "--random-seed", "7"});
+  json shown = json::object();
+  for (const auto& [name, value] : effective_options(parsed, engine_)) {
+    std::visit([&, key = name](const auto& of_its_kind) { shown[key] = of_its_kind; }, value);
+  }
+  EXPECT_FALSE(shown.contains("api_key"));
+  EXPECT_FALSE(shown.contains("random_seed"));
+  EXPECT_GT(shown.size(), 50u);
+  for (const auto& [name, value] : shown.items()) EXPECT_EQ(value, line[name]) << name;
+}
+
+TEST_F(EffectiveConfigurationTest, NamesAreThoseClientsSee) {
+  EXPECT_EQ(configuration({})["served_model_name"], json::array({"fake"}));
+  EXPECT_EQ(configuration({"--served-model-name", "a,b"})["served_model_name"],
+            json::array({"a", "b"}));
+}
+
+}  // namespace
+}  // namespace heddle::tools

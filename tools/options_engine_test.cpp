@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options_engine.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/test_data.h"
+
+namespace heddle::tools {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// What apply() logs.
+std::string warnings(const EngineOptions& engine) {
+  EngineSettings settings{
+      .model_dir = heddle::testing::repository_path("models/heddle-tiny").string(),
+      .engine = engine};
+  ::testing::internal::CaptureStderr();
+  EXPECT_TRUE(apply(settings).ok());
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(EngineSettingsTest, ExactAnswersFromRoundedStatesAreWorthAWarning) {
+  EXPECT_THAT(warnings({.exact = true, .cache = {.state_dtype = "int8"}}),
+              AllOf(HasSubstr("--exact"), HasSubstr("--state-cache-dtype int8")));
+  EXPECT_THAT(warnings({.exact = true, .cache = {.state_dtype = "bf16"}}), HasSubstr("bf16"));
+  EXPECT_EQ(warnings({.exact = true}), "");
+  EXPECT_EQ(warnings({.exact = true, .cache = {.state_dtype = "fp32"}}), "");
+  EXPECT_EQ(warnings({.exact = true, .cache = {.enabled = false, .state_dtype = "int8"}}), "");
+  EXPECT_EQ(warnings({.cache = {.state_dtype = "int8"}}), "");
+}
+
+}  // namespace
+}  // namespace heddle::tools
