@@ -237,6 +237,11 @@ std::function<int()> declare_offline(Options& options) {
                 "Decode steps of one repeat");
   options.value("--repeats", &settings->options.repeats, ranges::kRepeats,
                 "Repeats; medians count");
+  for (const char* name : {"--context", "--steps"}) {
+    options.has_effect_if(
+        name, [settings = settings.get()] { return !settings->decode_batch.empty(); },
+        "where nothing decodes; name a --decode-batch");
+  }
   declare_bench_output(options, settings->output);
   return [settings] { return exit_code(run_offline(*settings)); };
 }

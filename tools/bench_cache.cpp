@@ -3,6 +3,7 @@
 // they do not, and that it changes no answer.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "bench_report.h"
 #include "cache_workload.h"
 #include "machine.h"
+#include "option_names.h"
 #include "options_engine.h"
 #include "replay.h"
 #include "report_failure.h"
@@ -160,58 +162,50 @@ std::string probes_text(const Side& with, const Side& without) {
   return "\n" + table.to_string();
 }
 
-Result<std::vector<Workload>> make_workloads(const CacheCommand& command,
+Result<std::vector<Workload>> make_workloads(const std::vector<Pattern>& patterns,
+                                             const TraceOptions& trace,
                                              const WorkloadShape& shape) {
-  const std::pair<std::string_view, Workload (*)(const WorkloadShape&)> kinds[] = {
-      {"shared", shared_prefixes}, {"chats", chats},     {"forks", forks},
-      {"unique", unique_prompts},  {"repeats", repeats}, {"probes", probes}};
   std::vector<Workload> workloads;
-  for (size_t begin = 0; begin < command.patterns.size();) {
-    const size_t end = std::min(command.patterns.find(',', begin), command.patterns.size());
-    const std::string_view name = std::string_view(command.patterns).substr(begin, end - begin);
-    const auto kind = std::find_if(std::begin(kinds), std::end(kinds),
-                                   [name](const auto& entry) { return entry.first == name; });
-    if (kind == std::end(kinds)) {
-      return invalid_argument(fmt::format(
-          "--patterns: \"{}\" is not known; there are shared, chats, forks, unique, repeats and "
-          "probes",
-          name));
-    }
-    workloads.push_back(kind->second(shape));
-    begin = end + 1;
+  for (const Pattern& pattern : patterns) workloads.push_back(pattern.make(shape));
+  if (!trace.file.empty()) {
+    HEDDLE_ASSIGN_OR_RETURN(Workload recorded, read_trace(trace, shape));
+    workloads.push_back(std::move(recorded));
   }
-  if (!command.trace.file.empty()) {
-    HEDDLE_ASSIGN_OR_RETURN(Workload trace, read_trace(command.trace, shape));
-    workloads.push_back(std::move(trace));
-  }
-  if (workloads.empty()) return invalid_argument("name --patterns or a --trace");
   return workloads;
 }
 
-Status check(const CacheCommand& command) {
+// Before a model is loaded. The patterns that were named.
+Result<std::vector<Pattern>> check(const CacheCommand& command) {
   if (!command.model.engine.cache.enabled) {
     return invalid_argument(
         "every pattern runs with the prefix cache and without it; leave --no-prefix-cache out");
   }
-  return check_bench_output(command.output);
+  HEDDLE_ASSIGN_OR_RETURN(auto patterns, choose_patterns(command.patterns, command.concurrency));
+  const std::string& trace = command.trace.file;
+  if (patterns.empty() && trace.empty()) return invalid_argument("name --patterns or a --trace");
+  if (!trace.empty() && !std::ifstream(trace)) {
+    return not_found(fmt::format("cannot read the trace {}", trace));
+  }
+  HEDDLE_RETURN_IF_ERROR(check_bench_output(command.output));
+  return patterns;
 }
 
 Status run_cache(CacheCommand& command) {
-  HEDDLE_RETURN_IF_ERROR(check(command));
+  HEDDLE_ASSIGN_OR_RETURN(const auto patterns, check(command));
   HEDDLE_RETURN_IF_ERROR(apply(command.model));
   EngineOptions options = command.model.engine;
   options.skip_tokenizer = true;
   options.memory_fraction /= 2;  // two engines
   options.cache.enabled = true;
-  HEDDLE_ASSIGN_OR_RETURN(const auto cached, Engine::create(options));
+  HEDDLE_ASSIGN_OR_RETURN(const auto cached, create_engine(options));
   options.cache.enabled = false;
-  HEDDLE_ASSIGN_OR_RETURN(const auto plain, Engine::create(options));
+  HEDDLE_ASSIGN_OR_RETURN(const auto plain, create_engine(options));
 
   const ModelInfo& model = cached->model_info();
   WorkloadShape shape = command.shape;
   shape.vocab_size = model.vocab_size;
   shape.context_length = model.context_length;
-  HEDDLE_ASSIGN_OR_RETURN(const auto workloads, make_workloads(command, shape));
+  HEDDLE_ASSIGN_OR_RETURN(const auto workloads, make_workloads(patterns, command.trace, shape));
   for (Engine* engine : {cached.get(), plain.get()}) {  // the first steps touch memory
     HEDDLE_RETURN_IF_ERROR(replay(*engine, workloads.front(), command.concurrency).status());
   }
@@ -295,7 +289,8 @@ std::function<int()> declare_cache(Options& options) {
       "Every pattern runs with the cache and without it, in turn. Shared: the part of the prompts\n"
       "that some sequence sent before begins with, the most a cache could reuse. Same answers:\n"
       "token for token; --exact makes them so by construction. Probes are single requests, of\n"
-      "which four come at once: keep --concurrency at 4 or more. A trace whose prompts are longer\n"
+      "which four come at once, so that --concurrency is 4 or more. A trace whose prompts are "
+      "longer\n"
       "than the context is scaled: --scale multiplies its lengths and those of its shared blocks,\n"
       "so that the same part of it is shared; what is still too long is cut.");
   declare_engine_options(options, settings->model, ModelArgument::kRequired);
@@ -314,6 +309,14 @@ std::function<int()> declare_cache(Options& options) {
   options.value("--scale", &settings->trace.scale, ranges::kShare, "Of the trace's lengths");
   options.value("--limit", &settings->trace.limit, ranges::kCountOrNone,
                 "Requests of the trace; 0: all");
+  options.needs("--scale", "--trace");
+  options.needs("--limit", "--trace");
+  for (const char* name :
+       {"--prefix-tokens", "--question-tokens", "--output-tokens", "--groups", "--questions"}) {
+    options.has_effect_if(
+        name, [&patterns = settings->patterns] { return !patterns.empty(); },
+        "on a trace; name --patterns");
+  }
   options.value("--concurrency", &settings->concurrency, ranges::kBatch, "Requests at a time");
   options.value("--runs", &settings->runs, ranges::kRepeats, "Of every pattern");
   options.heading("Report");

@@ -143,7 +143,6 @@ Workload repeats(const WorkloadShape& shape) {
 Workload probes(const WorkloadShape& shape) {
   constexpr int64_t kSegmentTokens = 1024;
   constexpr int64_t kOutputTokens = 2;
-  constexpr int kAtOnce = 4;
   const int64_t segment =
       std::clamp<int64_t>(prompt_room(shape, kOutputTokens) / 3, 16, kSegmentTokens);
   std::mt19937_64 random(kSeed + 5);
@@ -173,12 +172,39 @@ Workload probes(const WorkloadShape& shape) {
   ask("A+B+D, which extends A+B", joined(ab, d));
   const size_t last = workload.requests.size() - 1;
   const auto shared = draw(segment + segment / 2);
-  for (int i = 1; i <= kAtOnce; ++i) {
+  for (int64_t i = 1; i <= kProbesAtOnce; ++i) {
     ask(fmt::format("four at once that share {}: {}", shared.size(), i),
         joined(shared, draw(segment / 16)));
     workload.requests.back().after = last;
   }
   return workload;
+}
+
+Result<std::vector<Pattern>> choose_patterns(std::string_view names, int64_t concurrency) {
+  constexpr Pattern kPatterns[] = {
+      {"shared", shared_prefixes}, {"chats", chats},     {"forks", forks},
+      {"unique", unique_prompts},  {"repeats", repeats}, {"probes", probes}};
+  std::vector<Pattern> chosen;
+  for (size_t begin = 0; begin < names.size();) {
+    const size_t end = std::min(names.find(',', begin), names.size());
+    const std::string_view name = names.substr(begin, end - begin);
+    const auto* const pattern = std::ranges::find(kPatterns, name, &Pattern::name);
+    if (pattern == std::end(kPatterns)) {
+      return invalid_argument(fmt::format(
+          "--patterns: \"{}\" is not known; there are shared, chats, forks, unique, repeats and "
+          "probes",
+          name));
+    }
+    if (pattern->make == probes && concurrency < kProbesAtOnce) {
+      return invalid_argument(fmt::format(
+          "--concurrency {}: {} of the probes come at once; raise it to {} at least, or "
+          "leave probes out of --patterns",
+          concurrency, kProbesAtOnce, kProbesAtOnce));
+    }
+    chosen.push_back(*pattern);
+    begin = end + 1;
+  }
+  return chosen;
 }
 
 Result<Workload> read_trace(const TraceOptions& options, const WorkloadShape& shape) {

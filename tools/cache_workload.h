@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <heddle/request.h>
@@ -59,6 +60,17 @@ Workload repeats(const WorkloadShape& shape);
 // prompt repeated, left halfway, cut, extended, and four at once that begin alike. Segments of 1024
 // tokens, or as many as let three of them fit the context.
 Workload probes(const WorkloadShape& shape);
+
+inline constexpr int64_t kProbesAtOnce = 4;
+
+struct Pattern {
+  std::string_view name;  // "shared"
+  Workload (*make)(const WorkloadShape&);
+};
+
+// "shared,probes" as patterns; "" is none. Error: kInvalidArgument for a name there is not, or for
+// probes where fewer than kProbesAtOnce requests are sent at a time.
+Result<std::vector<Pattern>> choose_patterns(std::string_view names, int64_t concurrency);
 
 struct TraceOptions {
   std::string file;

@@ -14,6 +14,7 @@
 #include <heddle/engine.h>
 
 #include "event_queue.h"
+#include "option_names.h"
 #include "options_engine.h"
 #include "options_sampling.h"
 #include "server/text_codec.h"
@@ -170,7 +171,7 @@ class Conversation {
 
 Result<int> chat(ChatSettings& settings) {
   HEDDLE_RETURN_IF_ERROR(apply(settings.model));
-  HEDDLE_ASSIGN_OR_RETURN(const auto engine, Engine::create(settings.model.engine));
+  HEDDLE_ASSIGN_OR_RETURN(const auto engine, create_engine(settings.model.engine));
   HEDDLE_ASSIGN_OR_RETURN(
       const auto codec,
       server::make_model_codec(settings.model.engine.model_dir, *engine->tokenizer(),

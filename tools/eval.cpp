@@ -15,6 +15,7 @@
 #include "evaluation.h"
 #include "gsm8k.h"
 #include "gsm8k_evaluation.h"
+#include "option_names.h"
 #include "options_engine.h"
 #include "report_failure.h"
 #include "server/text_codec.h"
@@ -84,7 +85,7 @@ Result<std::vector<SetReport>> evaluate_sets(EvalOptions& options) {
   HEDDLE_RETURN_IF_ERROR(check_sets(options));
   options.gsm8k.shots = options.shots.value_or(options.gsm8k.shots);
   options.gsm8k.num_questions = options.num_questions.value_or(options.gsm8k.num_questions);
-  HEDDLE_ASSIGN_OR_RETURN(const auto engine, Engine::create(options.model.engine));
+  HEDDLE_ASSIGN_OR_RETURN(const auto engine, create_engine(options.model.engine));
   HEDDLE_ASSIGN_OR_RETURN(const auto codec, server::make_model_codec(options.model.engine.model_dir,
                                                                      *engine->tokenizer(),
                                                                      options.model.chat_template));

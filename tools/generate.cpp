@@ -14,6 +14,7 @@
 
 #include "event_queue.h"
 #include "generate_batch.h"
+#include "option_names.h"
 #include "options_engine.h"
 #include "options_sampling.h"
 #include "server/answer_fields.h"
@@ -139,7 +140,7 @@ Result<int> generate(GenerateSettings& settings) {
   if (settings.prompt == "-") {
     settings.prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
   }
-  HEDDLE_ASSIGN_OR_RETURN(const auto engine, Engine::create(settings.model.engine));
+  HEDDLE_ASSIGN_OR_RETURN(const auto engine, create_engine(settings.model.engine));
   HEDDLE_ASSIGN_OR_RETURN(
       const auto codec,
       server::make_model_codec(settings.model.engine.model_dir, *engine->tokenizer(),

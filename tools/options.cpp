@@ -188,6 +188,18 @@ void Options::excludes(const char* name, const char* other) {
   app_.get_option(name)->excludes(app_.get_option(other));
 }
 
+void Options::has_effect_if(const char* name, std::function<bool()> holds, const char* otherwise) {
+  conditions_.push_back({name, std::move(holds), otherwise});
+}
+
+std::string Options::without_effect() const {
+  for (const Condition& condition : conditions_) {
+    if (app_.get_option(condition.name)->count() == 0 || condition.holds()) continue;
+    return fmt::format("{} has no effect {}, or leave it out", condition.name, condition.otherwise);
+  }
+  return {};
+}
+
 void Options::choice(const char* names, std::string* target, const std::vector<std::string>& words,
                      const char* help) {
   add(app_, names, target, help)->check(CLI::IsMember(words))->group(heading_);
@@ -216,7 +228,12 @@ void add_subcommand(CLI::App& parent, const Subcommand& subcommand, std::functio
     return;
   }
   Options options(*app);
-  app->callback([&action, run = subcommand.declare(options)] { action = run; });
+  std::function<int()> run = subcommand.declare(options);
+  app->callback([&action, run = std::move(run), options] {
+    const std::string complaint = options.without_effect();
+    if (!complaint.empty()) throw CLI::ValidationError(complaint);
+    action = run;
+  });
 }
 
 // What the command line named: the innermost of nested subcommands.

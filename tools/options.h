@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -74,9 +75,24 @@ class Options {
   void needs(const char* name, const char* other);
   void excludes(const char* name, const char* other);
 
+  // Likewise for what depends on values: giving `name` is an error unless `holds` once everything
+  // is read. `otherwise` goes on from "--name has no effect ": "without priorities; add ...".
+  void has_effect_if(const char* name, std::function<bool()> holds, const char* otherwise);
+
+  // The first option that was given and has no effect, as a sentence; "" when there is none. After
+  // the parse.
+  [[nodiscard]] std::string without_effect() const;
+
  private:
+  struct Condition {
+    const char* name;
+    std::function<bool()> holds;
+    const char* otherwise;
+  };
+
   CLI::App& app_;
   std::string heading_ = "Options";
+  std::vector<Condition> conditions_;
 };
 
 }  // namespace heddle::tools

@@ -88,7 +88,7 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
                 ranges::kStepTokens, "Prompt tokens of one step");
   options.value("--page-size", &engine.page_size, ranges::kCount,
                 "Tokens of a cache page: a power of two from 1 to 128");
-  options.value("--watchdog-timeout", &engine.watchdog_seconds,
+  options.value("--watchdog-timeout", &engine.watchdog_seconds, ranges::kSeconds,
                 "Seconds without the end of a step, while requests are there, after which the "
                 "process logs what it was doing and aborts; 0: never");
 

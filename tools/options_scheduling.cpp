@@ -2,6 +2,41 @@
 #include "options_scheduling.h"
 
 namespace heddle::tools {
+namespace {
+
+void declare_what_has_effect(Options& options, const SchedulingOptions& scheduling) {
+  options.has_effect_if(
+      "--prefills-per-decode", [&scheduling] { return !scheduling.mixed_batches; },
+      "while prefill and decoding share steps; add --no-mixed-batches");
+  options.has_effect_if(
+      "--cache-aware-max-wait-secs",
+      [&scheduling] { return scheduling.policy == "lpm" || scheduling.policy == "dfs-weight"; },
+      "with this policy; use --policy lpm or dfs-weight");
+  const auto by_priority = [&scheduling] {
+    return scheduling.enable_priority || scheduling.policy == "priority";
+  };
+  for (const char* name :
+       {"--low-values-first", "--default-priority", "--preemption", "--preemption-threshold",
+        "--max-preemptions", "--preemption-min-run-secs", "--priority-aging-secs"}) {
+    options.has_effect_if(name, by_priority, "without priorities; add --enable-priority");
+  }
+  for (const char* name :
+       {"--preemption-threshold", "--max-preemptions", "--preemption-min-run-secs"}) {
+    options.has_effect_if(
+        name, [&scheduling] { return scheduling.preemption; },
+        "while nobody gives way; drop --no-preemption");
+  }
+  options.has_effect_if(
+      "--reject-priority-when-disabled", [by_priority] { return !by_priority(); },
+      "while priorities are on; turn them off");
+  for (const char* name : {"--fair-cost-input", "--fair-cost-output", "--fair-cost-cached"}) {
+    options.has_effect_if(
+        name, [&scheduling] { return scheduling.policy == "fair"; },
+        "with this policy; use --policy fair");
+  }
+}
+
+}  // namespace
 
 void declare_scheduling_options(Options& options, SchedulingOptions& scheduling) {
   options.heading("Scheduling");
@@ -20,7 +55,7 @@ void declare_scheduling_options(Options& options, SchedulingOptions& scheduling)
                 "Without mixed batches: prefill steps between decode steps; 0: prefill first");
   options.value("--max-prefill-tokens", &scheduling.max_prefill_tokens, ranges::kCount,
                 "New prompt tokens that may be admitted for one step");
-  options.value("--target-itl-ms", &scheduling.target_itl_ms,
+  options.value("--target-itl-ms", &scheduling.target_itl_ms, ranges::kNotNegative,
                 "Cut prompts so that running streams wait no longer for a token; 0: no target");
   options.value("--cache-aware-max-wait-secs", &scheduling.cache_aware_max_wait_seconds,
                 ranges::kSeconds, "lpm, dfs-weight: requests that wait longer go first");
@@ -64,6 +99,7 @@ void declare_scheduling_options(Options& options, SchedulingOptions& scheduling)
                 "Waiting longer ends a request; 0: never");
   options.value("--running-timeout-secs", &scheduling.running_timeout_seconds, ranges::kSeconds,
                 "Running longer ends a request; 0: never");
+  declare_what_has_effect(options, scheduling);
 }
 
 void declare_cache_options(Options& options, CacheOptions& cache) {
@@ -80,6 +116,12 @@ void declare_cache_options(Options& options, CacheOptions& cache) {
                  "How kept recurrent states are stored; less than float32 is no longer exact");
   options.choice("--eviction,--radix-eviction-policy", &cache.eviction, {"flops", "lru"},
                  "What goes first: what saves least work, or what was unused longest");
+  for (const char* name :
+       {"--state-checkpoints", "--checkpoint-interval", "--state-cache-dtype", "--eviction"}) {
+    options.has_effect_if(
+        name, [&cache] { return cache.enabled; },
+        "without the prefix cache; drop --no-prefix-cache");
+  }
 }
 
 }  // namespace heddle::tools

@@ -50,6 +50,17 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
                "Count for Prometheus at /metrics (default); with no-: not");
   options.choice("--metrics-names", &settings.model.engine.metrics.names, {"heddle", "sglang"},
                  "heddle_*, or the names dashboards made for SGLang look for");
+  options.has_effect_if(
+      "--metrics-names", [&settings] { return settings.metrics; },
+      "without metrics; drop --no-metrics");
+  options.has_effect_if(
+      "--fair-key",
+      [&scheduling = settings.model.engine.scheduling] {
+        return scheduling.policy == "fair" || scheduling.tenant_max_running > 0 ||
+               scheduling.tenant_max_queued > 0;
+      },
+      "while tenants are treated alike; add --policy fair, --tenant-max-running or "
+      "--tenant-max-queued");
   declare_engine_options(options, settings.model, ModelArgument::kOptional);
 }
 

@@ -28,6 +28,7 @@ struct Settings {
   bool chat = false;
   std::string system;
   bool json = false;
+  bool quiet = false;
 };
 
 Settings parsed;  // by the last command that was right
@@ -43,6 +44,10 @@ std::function<int()> declare(Options& options) {
   options.flag("--chat", &settings->chat, "");
   options.value("--system", &settings->system, "");
   options.flag("--json", &settings->json, "");
+  options.flag("--quiet,!--loud", &settings->quiet, "");
+  options.has_effect_if(
+      "--threads", [settings = settings.get()] { return !settings->quiet; },
+      "in silence; drop --quiet");
   options.needs("--system", "--chat");
   options.excludes("--json", "--tokenize");
   return [settings] {
@@ -101,6 +106,19 @@ TEST(OptionsTest, AnErrorNamesTheOptionTheValueAndTheRemedy) {
     EXPECT_EQ(outcome.exit_code, kExitUsage) << message;
     EXPECT_THAT(outcome.errors, HasSubstr(message));
   }
+}
+
+TEST(OptionsTest, WhatHasNoEffectDependsOnValuesWhereverTheyStand) {
+  for (const auto& arguments : std::vector<std::vector<std::string>>{
+           {"--threads", "2", "--quiet"}, {"--quiet", "--threads", "2"}}) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, kExitUsage);
+    EXPECT_THAT(outcome.errors,
+                HasSubstr("error: --threads has no effect in silence; drop --quiet, or leave it "
+                          "out\n"));
+  }
+  EXPECT_EQ(run({"--threads", "2", "--loud"}).exit_code, 0);
+  EXPECT_EQ(run({"--quiet"}).exit_code, 0);
 }
 
 TEST(OptionsTest, OptionsOfOtherServersAreExplained) {

@@ -10,6 +10,7 @@
 
 #include "core/log.h"
 #include "effective_configuration.h"
+#include "option_names.h"
 #include "options_serve.h"
 #include "server/server.h"
 #include "server/text_codec.h"
@@ -39,7 +40,7 @@ Status serve(ServeSettings& settings) {
     server->set_load_progress(done_bytes, total_bytes);
     draw(done_bytes, total_bytes);
   };
-  HEDDLE_ASSIGN_OR_RETURN(auto engine, Engine::create(options));
+  HEDDLE_ASSIGN_OR_RETURN(auto engine, create_engine(options));
   HEDDLE_ASSIGN_OR_RETURN(auto codec,
                           server::make_model_codec(options.model_dir, *engine->tokenizer(),
                                                    settings.model.chat_template));

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options_serve.h"
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "subcommand.h"
+
+namespace heddle::tools {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::function<int()> declare(Options& options) {
+  auto settings = std::make_shared<ServeSettings>();
+  declare_serve_options(options, *settings);
+  return [settings] { return 0; };
+}
+
+const Subcommand kCommand = {.name = "serve", .summary = "", .declare = declare};
+
+struct Outcome {
+  int exit_code = 0;
+  std::string errors;
+};
+
+// `line` is split at spaces.
+Outcome run(const std::string& line) {
+  std::vector<std::string> arguments = {"heddle", "serve"};
+  for (size_t start = 0; start < line.size();) {
+    const size_t end = std::min(line.find(' ', start), line.size());
+    arguments.push_back(line.substr(start, end - start));
+    start = end + 1;
+  }
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  const std::array<const Subcommand*, 1> commands = {&kCommand};
+  ::testing::internal::CaptureStderr();
+  Outcome outcome;
+  outcome.exit_code = run_program(static_cast<int>(pointers.size()), pointers.data(), commands);
+  outcome.errors = ::testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+TEST(ServeOptionsTest, AnOptionWithoutEffectIsAnErrorThatSaysWhatItNeeds) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--prefills-per-decode 4", "--no-mixed-batches"},
+      {"--decode-interleave 4 --mixed-batches", "--no-mixed-batches"},
+      {"--cache-aware-max-wait-secs 1", "--policy lpm or dfs-weight"},
+      {"--low-values-first", "--enable-priority"},
+      {"--default-priority 3", "--enable-priority"},
+      {"--no-preemption", "--enable-priority"},
+      {"--preemption-threshold 3", "--enable-priority"},
+      {"--max-preemptions 3", "--enable-priority"},
+      {"--preemption-min-run-secs 3", "--enable-priority"},
+      {"--priority-aging-secs 3", "--enable-priority"},
+      {"--preemption-threshold 3 --enable-priority --no-preemption", "drop --no-preemption"},
+      {"--reject-priority-when-disabled --policy priority", "turn them off"},
+      {"--fair-cost-input 3", "--policy fair"},
+      {"--state-cache-dtype int8 --no-prefix-cache", "drop --no-prefix-cache"},
+      {"--checkpoint-interval 128 --no-prefix-cache", "drop --no-prefix-cache"},
+      {"--metrics-names sglang --no-metrics", "drop --no-metrics"},
+      {"--fair-key api-key", "--tenant-max-running"},
+  };
+  for (const auto& [line, remedy] : cases) {
+    const Outcome outcome = run(line);
+    EXPECT_EQ(outcome.exit_code, kExitUsage) << line;
+    EXPECT_THAT(outcome.errors, HasSubstr("has no effect")) << line;
+    EXPECT_THAT(outcome.errors, HasSubstr(remedy)) << line;
+  }
+}
+
+TEST(ServeOptionsTest, WithWhatTheyNeedTheyAreTaken) {
+  for (const char* line :
+       {"--prefills-per-decode 4 --no-mixed-batches", "--cache-aware-max-wait-secs 1 --policy lpm",
+        "--low-values-first --default-priority 3 --policy priority --max-preemptions 1",
+        "--enable-priority --no-preemption", "--reject-priority-when-disabled",
+        "--fair-cost-input 3 --policy fair --fair-key api-key",
+        "--tenant-max-queued 3 --fair-key header:x-tenant", "--state-cache-dtype int8",
+        "--metrics-names sglang", "--no-prefix-cache", "--no-metrics"}) {
+    EXPECT_EQ(run(line).errors, "") << line;
+  }
+}
+
+TEST(ServeOptionsTest, NumbersAreCheckedAsTheyAreRead) {
+  EXPECT_THAT(run("--target-itl-ms -5").errors, HasSubstr("--target-itl-ms: -5 is not a number"));
+  EXPECT_THAT(run("--watchdog-timeout -1").errors, HasSubstr("--watchdog-timeout: -1 is not"));
+  EXPECT_THAT(run("--chunked-prefill-tokens 0").errors,
+              HasSubstr("--chunked-prefill-tokens: 0 is not a whole number from 1 to 65536"));
+}
+
+}  // namespace
+}  // namespace heddle::tools
