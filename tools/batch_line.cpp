@@ -8,52 +8,58 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/api_adapter.h"
 #include "server/call_fields.h"
-#include "server/chat_messages.h"
+#include "server/chat_completions.h"
 #include "server/field_reader.h"
 #include "server/sampling_fields.h"
+#include "server/scheduling_fields.h"
 
 namespace heddle::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
+// A prompt of messages or of ids is a chat's, with all that a template may be told.
 Result<std::vector<TokenId>> prompt_of_line(server::FieldReader& fields,
-                                            const server::TextCodec& codec,
+                                            const server::CallContext& context,
                                             const ToTokens& to_tokens) {
-  const Json* messages = fields.find("messages");
   const Json* prompt = fields.find("prompt");
-  if ((messages == nullptr) == (prompt == nullptr)) {
-    return invalid_argument(messages == nullptr
-                                ? "the line has neither a \"prompt\" nor \"messages\""
-                                : "the line has a \"prompt\" and \"messages\"; leave one out");
+  const int num_given = (prompt != nullptr ? 1 : 0) + (fields.find("messages") != nullptr ? 1 : 0) +
+                        (fields.find("input_ids") != nullptr ? 1 : 0);
+  if (num_given == 0) {
+    return invalid_argument("the line has neither a \"prompt\" nor \"messages\" nor \"input_ids\"");
   }
-  if (messages == nullptr) {
-    if (!prompt->is_string()) return invalid_argument("\"prompt\" must be a string");
-    return to_tokens(prompt->get<std::string>());
+  if (num_given > 1) {
+    return invalid_argument(
+        "the line has more than one of \"prompt\", \"messages\" and \"input_ids\"; leave one out");
   }
-  Json normalised;
-  if (const auto error = server::normalise_messages(*messages, normalised)) {
-    return invalid_argument(error->message);
+  if (prompt == nullptr) {
+    std::vector<TokenId> tokens;
+    if (const auto error = server::read_chat_prompt(fields, context, tokens)) {
+      return invalid_argument(error->message);
+    }
+    return tokens;
   }
-  const Json* tools = fields.find("tools");
-  if (tools != nullptr) {
-    if (const auto error = server::check_tools(*tools)) return invalid_argument(error->message);
+  server::refuse_fields(fields, {"tools", "tool_choice", "chat_template_kwargs", "reasoning_effort",
+                                 "reasoning", "continue_final_message"});
+  if (!fields.boolean("add_generation_prompt").value_or(true)) {
+    fields.fail(server::unsupported_parameter("add_generation_prompt",
+                                              "it belongs to `messages`, not to a `prompt`"));
   }
-  const Json* variables = fields.object("chat_template_kwargs");
   if (fields.error()) return invalid_argument(fields.error()->message);
-  HEDDLE_ASSIGN_OR_RETURN(
-      const std::string text,
-      codec.render_chat(normalised, tools != nullptr ? *tools : Json(nullptr), true,
-                        variables != nullptr ? *variables : Json::object()));
-  return codec.encode(text, /*add_special_tokens=*/false);
+  if (!prompt->is_string()) return invalid_argument("\"prompt\" must be a string");
+  return to_tokens(prompt->get<std::string>());
 }
 
 // What a line's answer cannot show or do is refused rather than ignored.
 void refuse_what_has_no_effect(server::FieldReader& fields) {
   server::refuse_unserved_features(fields);
   server::check_response_format(fields);
-  server::refuse_fields(fields, {"body", "logprobs", "top_logprobs", "continue_final_message"});
+  server::refuse_fields(
+      fields, {"body", "logprobs", "top_logprobs", "echo", "stream", "stream_options",
+               "stream_interval", "rid", "best_of", "suffix", "return_token_ids",
+               "return_prompt_token_ids", "return_meta_info", "functions", "function_call"});
 }
 
 }  // namespace
@@ -83,6 +89,16 @@ Result<Request> request_of_line(const Json& line, const SamplingSettings& settin
   defaults.default_sampling = sampling_of(settings, model);
   server::SamplingFields own =
       server::read_sampling_fields(fields, server::SamplingSpelling::kOpenAi, defaults);
+  const server::HttpRequest no_headers;
+  const server::FairKey by_user;
+  const std::vector<std::string> served_names = {model.name};
+  const server::CallContext context{.model = model,
+                                    .codec = codec,
+                                    .served_names = served_names,
+                                    .head = no_headers,
+                                    .fair_key = by_user,
+                                    .id = {}};
+  const server::SchedulingFields scheduling = server::read_scheduling_fields(fields, context);
   refuse_what_has_no_effect(fields);
   if (fields.error()) return invalid_argument(fields.error()->message);
   if (own.num_choices != 1) {
@@ -95,7 +111,7 @@ Result<Request> request_of_line(const Json& line, const SamplingSettings& settin
   if (fields.find("ignore_eos") == nullptr) own.stop.ignore_eos = settings.ignore_eos;
 
   Request request;
-  HEDDLE_ASSIGN_OR_RETURN(request.prompt, prompt_of_line(fields, codec, to_tokens));
+  HEDDLE_ASSIGN_OR_RETURN(request.prompt, prompt_of_line(fields, context, to_tokens));
   if (request.prompt.empty()) return invalid_argument("the prompt is empty");
   if (const auto error =
           server::fit_to_context(own, static_cast<int64_t>(request.prompt.size()),
@@ -103,6 +119,7 @@ Result<Request> request_of_line(const Json& line, const SamplingSettings& settin
     return invalid_argument(error->message);
   }
   request.role_boundaries = codec.role_boundaries(request.prompt);
+  scheduling.apply(request);
   request.sampling = own.sampling;
   request.stop = std::move(own.stop);
   request.skip_special_tokens = own.skip_special_tokens;

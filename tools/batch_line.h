@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A line of a batch: an object with "prompt" or "messages" (and "tools", "chat_template_kwargs"),
-// and the sampling fields of a request to the server, "max_tokens" for one. What a line leaves open
-// comes from the command line, then from the model.
+// A line of a batch: an object with "prompt", "messages" or "input_ids", and the fields of a chat
+// request to the server that say how to render messages, draw tokens, stop and schedule: "tools",
+// "max_tokens", "priority" and so on. What a line leaves open comes from the command line, then
+// from the model. Fields of a request that a line cannot have an effect of ("stream", "n",
+// "logprobs") are errors.
 //
 // Threading: values and free functions.
 #pragma once

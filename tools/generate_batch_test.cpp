@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "generate_batch.h"
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -150,6 +151,38 @@ TEST_F(GenerateBatchTest, NullIsTheDefaultAndMessagesArePrompts) {
   EXPECT_FALSE(submitted_[1].role_boundaries.empty());
 }
 
+TEST_F(GenerateBatchTest, ALineSaysWhenItRunsAndWithWhomItSharesTheCache) {
+  answers(
+      "{\"prompt\": \"a\", \"priority\": 7, \"user\": \"ann\", \"routing_key\": "
+      "\"k\",\"deadline_ms\": "
+      "1500, \"ttft_slo_ms\": 250, \"cache_salt\": \"s\"}\n{\"prompt\": \"a\"}\n");
+  ASSERT_EQ(submitted_.size(), 2u);
+  EXPECT_EQ(submitted_[0].priority, 7);
+  EXPECT_EQ(submitted_[0].tenant, "ann");
+  EXPECT_EQ(submitted_[0].routing_key, "k");
+  EXPECT_EQ(submitted_[0].deadline_seconds, 1.5);
+  EXPECT_EQ(submitted_[0].ttft_slo_seconds, 0.25);
+  EXPECT_NE(submitted_[0].cache_namespace, "");
+  EXPECT_FALSE(submitted_[1].priority.has_value());
+  EXPECT_EQ(submitted_[1].tenant, "");
+  EXPECT_EQ(submitted_[1].cache_namespace, "");
+}
+
+TEST_F(GenerateBatchTest, MessagesAreRenderedAsTheLineSaysAndIdsAreTakenAsTheyAre) {
+  answers(
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"add_generation_prompt\": "
+      "false}\n"
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", "
+      "\"content\": "
+      "\"he\"}], \"continue_final_message\": true}\n"
+      "{\"input_ids\": [5, 6, 7]}\n");
+  ASSERT_EQ(submitted_.size(), 3u);
+  const server::FakeCodec codec;
+  EXPECT_EQ(codec.decode(submitted_[0].prompt, true), "user: hi|");
+  EXPECT_EQ(codec.decode(submitted_[1].prompt, true), "user: hi|assistant: he");
+  EXPECT_EQ(submitted_[2].prompt, (std::vector<TokenId>{5, 6, 7}));
+}
+
 TEST_F(GenerateBatchTest, WhatAnAnswerCannotHaveIsAnErrorOfItsLine) {
   const auto error = [this](std::string_view line) {
     return answers(std::string(line) + "\n").at(0).value("error", "");
@@ -158,6 +191,21 @@ TEST_F(GenerateBatchTest, WhatAnAnswerCannotHaveIsAnErrorOfItsLine) {
   EXPECT_THAT(error("{\"prompt\": \"a\", \"max_tokens\": 0}"), HasSubstr("max_tokens"));
   EXPECT_THAT(error("{\"prompt\": \"a\", \"max_tokens\": 99999999}"), HasSubstr("context"));
   EXPECT_THAT(error("{\"prompt\": \"a\", \"logprobs\": true}"), HasSubstr("logprobs"));
+  for (const char* field :
+       {"\"echo\": true", "\"stream\": true", "\"stream_interval\": 4", "\"rid\": \"a\"",
+        "\"return_token_ids\": true", "\"return_prompt_token_ids\": true", "\"best_of\": 2",
+        "\"suffix\": \"b\"", "\"stream_options\": {\"include_usage\": true}", "\"functions\": [{}]",
+        "\"tools\": [{}]", "\"chat_template_kwargs\": {\"a\": 1}", "\"reasoning_effort\": \"low\"",
+        "\"reasoning\": {\"enabled\": true}", "\"continue_final_message\": true",
+        "\"add_generation_prompt\": false"}) {
+    const std::string name(field + 1, std::strchr(field + 1, '"'));
+    EXPECT_THAT(error(std::string("{\"prompt\": \"a\", ") + field + "}"), HasSubstr(name));
+    EXPECT_EQ(submitted_.size(), 0u) << field;
+  }
+  EXPECT_EQ(error("{\"prompt\": \"a\", \"stream\": false, \"echo\": null, \"model\": \"b\"}"), "");
+  EXPECT_THAT(error("{\"prompt\": \"a\", \"priority\": \"high\"}"), HasSubstr("priority"));
+  EXPECT_THAT(error("{\"prompt\": \"a\", \"deadline_ms\": -1}"), HasSubstr("deadline_ms"));
+  EXPECT_THAT(error("{\"prompt\": \"a\", \"input_ids\": [1]}"), HasSubstr("leave one out"));
   EXPECT_THAT(error("{\"custom_id\": \"1\", \"body\": {\"messages\": []}}"), HasSubstr("body"));
   EXPECT_THAT(error("{\"prompt\": \"a\", \"messages\": []}"), HasSubstr("leave one out"));
   EXPECT_THAT(error("{}"), HasSubstr("neither"));
