@@ -223,10 +223,10 @@ std::function<int()> declare_eval(Options& options) {
                 "Ask this many, at most (default 200)");
   options.flag("--chat", &settings->gsm8k.chat,
                "The prompt is a user's message: apply the chat template");
-  settings->evaluation.sampling.temperature = 0.0f;
-  settings->evaluation.sampling.max_tokens = kDefaultAnswerTokens;
-  declare_sampling_options(options, settings->evaluation.sampling,
-                           "Sampling (default: always the most likely token)");
+  declare_sampling_options(
+      options, settings->evaluation.sampling,
+      fmt::format("Sampling (default: always the most likely token, {} at most)",
+                  kDefaultAnswerTokens));
   return [settings] { return eval(*settings); };
 }
 

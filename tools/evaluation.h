@@ -50,12 +50,13 @@ bool answers(const std::string& output, const std::string& answer);
 inline constexpr int64_t kDefaultAnswerTokens = 512;
 
 struct EvaluationOptions {
-  SamplingSettings sampling;  // greedy unless it has a temperature
+  SamplingSettings sampling;
   AskOptions ask;
 };
 
-// A question as a request. What the options leave open is plain, whatever the model's own defaults:
-// scores of models compare. Error: the prompt does not fit into the context.
+// A question as a request. What the options leave open is greedy, plain and kDefaultAnswerTokens
+// long, whatever the model's own defaults: scores of models compare. Error: the prompt does not fit
+// into the context.
 Result<Request> evaluation_request(const EvaluationOptions& options, const ModelInfo& model,
                                    std::vector<TokenId> prompt);
 
