@@ -20,6 +20,7 @@
 #include "server/text_codec.h"
 #include "subcommand.h"
 #include "terminal.h"
+#include "user_text.h"
 
 namespace heddle::tools {
 namespace {
@@ -99,6 +100,8 @@ class Conversation {
 
   // Adds the exchange to the history; nothing is added when there is no answer.
   Status answer(const std::string& question) {
+    HEDDLE_RETURN_IF_ERROR(check_utf8("the system message", system_));
+    HEDDLE_RETURN_IF_ERROR(check_utf8("the message", question));
     Json messages = messages_;
     messages.push_back({{"role", "user"}, {"content", question}});
     HEDDLE_ASSIGN_OR_RETURN(const std::string text,

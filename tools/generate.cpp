@@ -22,6 +22,7 @@
 #include "server/text_codec.h"
 #include "subcommand.h"
 #include "terminal.h"
+#include "user_text.h"
 
 namespace heddle::tools {
 namespace {
@@ -46,6 +47,8 @@ Result<std::vector<TokenId>> prompt_tokens(const GenerateSettings& settings,
                                            const server::TextCodec& codec,
                                            const std::string& prompt) {
   if (!settings.chat) return codec.encode(prompt, /*add_special_tokens=*/true);
+  HEDDLE_RETURN_IF_ERROR(check_utf8("--system", settings.system));
+  HEDDLE_RETURN_IF_ERROR(check_utf8("the prompt", prompt));
   Json messages = Json::array();
   if (!settings.system.empty()) {
     messages.push_back({{"role", "system"}, {"content", settings.system}});

@@ -63,14 +63,20 @@ void print_text(const QuantizeSettings& settings, const checkpoint::QuantiseRepo
 }
 
 int quantize(const QuantizeSettings& settings) {
+  const int32_t group_size = settings.group_size.value_or(kDefaultGroupSize);
   if (settings.group_size && settings.format != "awq") {
     return report_failure(invalid_argument(
         fmt::format("--group-size {} is of --format awq; {} has no groups to choose, leave it out",
                     *settings.group_size, settings.format)));
   }
+  if (group_size != 32 && group_size != 64 && group_size != 128) {
+    return report_failure(invalid_argument(
+        fmt::format("--group-size {} is not served; use 32, 64 or 128", group_size)));
+  }
   std::atomic<int> stopped_by = 0;
   interrupts().set_handler([&stopped_by](int signal, int count) {
     if (count > 1) std::_Exit(128 + signal);
+    fmt::print(stderr, "\nStopping after this matrix; once more to stop at once\n");
     stopped_by = signal;
   });
   ProgressBar bar(100);
@@ -78,7 +84,7 @@ int quantize(const QuantizeSettings& settings) {
       {.source = settings.model_dir,
        .output = settings.output,
        .format = parse_format(settings.format),
-       .group_size = settings.group_size.value_or(kDefaultGroupSize),
+       .group_size = group_size,
        .include_lm_head = settings.include_lm_head,
        .progress = [&](int64_t done, int64_t total) {
          bar.show(done * 100 / std::max<int64_t>(total, 1), "% of the weights");
