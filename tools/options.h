@@ -23,7 +23,7 @@
 
 #include "value_range.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the name is the parser's
 class App;
 }  // namespace CLI
 
