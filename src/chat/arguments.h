@@ -39,8 +39,8 @@ class BoundArguments {
   }
 
   // Conversions with a default for an absent argument. Error: an argument of another type.
-  Result<int64_t> integer(size_t index, int64_t otherwise) const;
-  Result<std::string_view> text(size_t index, std::string_view otherwise) const;
+  [[nodiscard]] Result<int64_t> integer(size_t index, int64_t otherwise) const;
+  [[nodiscard]] Result<std::string_view> text(size_t index, std::string_view otherwise) const;
 
   [[nodiscard]] bool flag(size_t index, bool otherwise) const {
     return values_[index] == nullptr ? otherwise : values_[index]->truthy();

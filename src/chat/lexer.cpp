@@ -49,11 +49,11 @@ class Lexer {
   }
 
  private:
-  char peek(size_t ahead = 0) const {
+  [[nodiscard]] char peek(size_t ahead = 0) const {
     return offset_ + ahead < source_.size() ? source_[offset_ + ahead] : '\0';
   }
 
-  bool at(std::string_view text) const {
+  [[nodiscard]] bool at(std::string_view text) const {
     return std::string_view(source_).substr(offset_).starts_with(text);
   }
 
@@ -88,7 +88,8 @@ class Lexer {
   }
 
   // The text before a tag, after the sign behind the tag's opening has had its say.
-  std::string_view settle_end(std::string_view text, char sign, bool is_output) const {
+  [[nodiscard]] std::string_view settle_end(std::string_view text, char sign,
+                                            bool is_output) const {
     size_t end = text.size();
     const auto spaces_from = [&text](size_t stop) {
       size_t begin = text.size();
@@ -116,7 +117,7 @@ class Lexer {
   }
 
   // A sign right behind a tag's opening.
-  char opening_sign(size_t at) const {
+  [[nodiscard]] char opening_sign(size_t at) const {
     const char sign = at < source_.size() ? source_[at] : '\0';
     return sign == '-' || sign == '+' ? sign : '\0';
   }
@@ -298,7 +299,7 @@ class Lexer {
   }
 
   // Digits with single underscores between them, from `begin`.
-  size_t digits_end(size_t begin) const {
+  [[nodiscard]] size_t digits_end(size_t begin) const {
     size_t end = begin;
     while (end < source_.size() &&
            (is_ascii_digit(source_[end]) ||
