@@ -35,7 +35,7 @@ bool is_within(Number value, const ValueRange& range) {
 template <typename Number>
 std::string describe(const ValueRange& range) {
   const std::string also = range.also ? fmt::format("{:g} or ", *range.also) : "";
-  const std::string kind = also + (std::is_integral_v<Number> ? "a whole number" : "a number");
+  std::string kind = also + (std::is_integral_v<Number> ? "a whole number" : "a number");
   const bool bounded =
       std::is_integral_v<Number> || (std::isfinite(range.low) && std::isfinite(range.high));
   const Number low = lowest<Number>(range);
