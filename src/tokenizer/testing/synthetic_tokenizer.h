@@ -41,7 +41,7 @@ inline Json byte_level_json() {
   Json lines = Json::array();
   for (const auto& [left, right] : merges) {
     vocabulary[left + right] = next++;
-    lines.push_back(left + " " + right);
+    lines.push_back(std::string(left).append(" ").append(right));
   }
   return {{"version", "1.0"},
           {"added_tokens",
