@@ -20,8 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!config.ok()) continue;
     HEDDLE_CHECK(config->num_attention_heads % config->num_key_value_heads == 0);
     HEDDLE_CHECK(config->rms_norm_eps > 0);
-    const auto frequencies =
-        checkpoint::inverse_frequencies(config->rope, config->head_dim, 100000);
+    const auto frequencies = checkpoint::inverse_frequencies(config->rope, config->head_dim);
     for (const float frequency : frequencies.inverse) HEDDLE_CHECK(std::isfinite(frequency));
     HEDDLE_CHECK(std::isfinite(frequencies.attention_factor));
     if (config->quantization) {
