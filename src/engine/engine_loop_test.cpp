@@ -421,7 +421,7 @@ TEST(EngineLoopTest, TakesATenantsBatchWholeOrNotAtAll) {
   }
   ASSERT_TRUE(submit(7, 2).ok());
   while (bench.engine->step()) bench.engine->check_invariants();
-  for (const size_t i : {0, 1, 2, 3, 7, 8}) {
+  for (const size_t i : {0u, 1u, 2u, 3u, 7u, 8u}) {
     EXPECT_EQ(heard[i].reason(), FinishReason::kLength) << i;
   }
 }

@@ -217,7 +217,7 @@ TEST_P(EnginePauseTest, TheQueuesLimitHoldsMeanwhileWithPriorities) {
     bench.engine->step();
   }
   EXPECT_EQ(bench.engine->stats().num_waiting, 2);
-  for (const size_t i : {2, 3, 4, 5}) {
+  for (const size_t i : {2u, 3u, 4u, 5u}) {
     ASSERT_EQ(heard[i].reason(), FinishReason::kError) << i;
     EXPECT_THAT(heard[i].finish->error.message(),
                 HasSubstr("2 requests are waiting, max_queued_requests = 2"));
@@ -226,7 +226,7 @@ TEST_P(EnginePauseTest, TheQueuesLimitHoldsMeanwhileWithPriorities) {
   bench.engine->resume([](const Status&) {});
   while (bench.engine->step()) {
   }
-  for (const size_t i : {0, 6}) EXPECT_EQ(heard[i].reason(), FinishReason::kLength) << i;
+  for (const size_t i : {0u, 6u}) EXPECT_EQ(heard[i].reason(), FinishReason::kLength) << i;
 }
 
 TEST_P(EnginePauseTest, RetractingForAPauseCountsAsNothing) {
