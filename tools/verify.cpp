@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle verify: a model against golden logits, hidden states and greedy tokens.
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -170,7 +171,7 @@ int verify(const VerifyOptions& options) {
 std::function<int()> declare_verify(Options& options) {
   auto settings = std::make_shared<VerifyOptions>();
   options.examples(
-      "heddle verify tests/golden/qwen3_next tests/golden/qwen3_next/cases.safetensors\n"
+      "heddle verify tests/golden/qwen3_next\n"
       "heddle verify models/heddle-tiny tests/golden/heddle_tiny/logits.safetensors --dtype "
       "float32\n"
       "heddle verify MODEL_DIR CASES.safetensors --exact\n"
@@ -182,7 +183,9 @@ std::function<int()> declare_verify(Options& options) {
       "end, to a fork, to the end of the case. A hit that should be there and is not fails, too.\n"
       "Exit code 0 if everything passed, 1 if not.");
   options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json and weights");
-  options.positional("CASES", &settings->cases, "Golden file (safetensors)");
+  options.positional("CASES", &settings->cases,
+                     "Golden file; without it: cases.safetensors in that folder",
+                     /*required=*/false);
   options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");
   options.value("--kv-cache-dtype", &settings->kv_cache_dtype, kKvCacheDtypeHelp);
   options.value("--quantization", &settings->quantization,
@@ -194,7 +197,12 @@ std::function<int()> declare_verify(Options& options) {
   options.value("--tolerance", &settings->tolerance, ranges::kPositive,
                 "Largest relative error of a row");
   options.flag("--json", &settings->json, "Print the report as JSON");
-  return [settings] { return verify(*settings); };
+  return [settings] {
+    if (settings->cases.empty()) {
+      settings->cases = std::filesystem::path(settings->model_dir) / "cases.safetensors";
+    }
+    return verify(*settings);
+  };
 }
 
 }  // namespace
