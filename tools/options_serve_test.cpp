@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options_serve.h"
 
-#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "subcommand.h"
+#include "run_captured.h"
 
 namespace heddle::tools {
 namespace {
@@ -25,27 +24,15 @@ std::function<int()> declare(Options& options) {
 
 const Subcommand kCommand = {.name = "serve", .summary = "", .declare = declare};
 
-struct Outcome {
-  int exit_code = 0;
-  std::string errors;
-};
-
 // `line` is split at spaces.
 Outcome run(const std::string& line) {
-  std::vector<std::string> arguments = {"heddle", "serve"};
+  std::vector<std::string> arguments;
   for (size_t start = 0; start < line.size();) {
     const size_t end = std::min(line.find(' ', start), line.size());
     arguments.push_back(line.substr(start, end - start));
     start = end + 1;
   }
-  std::vector<char*> pointers;
-  for (std::string& argument : arguments) pointers.push_back(argument.data());
-  const std::array<const Subcommand*, 1> commands = {&kCommand};
-  ::testing::internal::CaptureStderr();
-  Outcome outcome;
-  outcome.exit_code = run_program(static_cast<int>(pointers.size()), pointers.data(), commands);
-  outcome.errors = ::testing::internal::GetCapturedStderr();
-  return outcome;
+  return run_captured(kCommand, std::move(arguments));
 }
 
 TEST(ServeOptionsTest, AnOptionWithoutEffectIsAnErrorThatSaysWhatItNeeds) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "subcommand.h"
+#include "run_captured.h"
 
 namespace heddle::tools {
 namespace {
@@ -58,21 +58,8 @@ std::function<int()> declare(Options& options) {
 
 const Subcommand kCommand = {.name = "try", .summary = "", .declare = declare};
 
-struct Outcome {
-  int exit_code = 0;
-  std::string errors;
-};
-
 Outcome run(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {"heddle", "try"});
-  std::vector<char*> pointers;
-  for (std::string& argument : arguments) pointers.push_back(argument.data());
-  const std::array<const Subcommand*, 1> commands = {&kCommand};
-  ::testing::internal::CaptureStderr();
-  Outcome outcome;
-  outcome.exit_code = run_program(static_cast<int>(pointers.size()), pointers.data(), commands);
-  outcome.errors = ::testing::internal::GetCapturedStderr();
-  return outcome;
+  return run_captured(kCommand, std::move(arguments));
 }
 
 TEST(OptionsTest, TakesWhatIsWithinRange) {

@@ -11,24 +11,35 @@ namespace {
 constexpr int32_t kPageSize = 16;
 constexpr PrefixTreeOptions kOptions{.page_bytes = 16 * 24576, .state_bytes = 77266944};
 
+struct Computed {
+  std::vector<int32_t> pages;
+  int32_t state_slot = 0;
+};
+
 struct Pools {
   PageAllocator pages{1 << 20, kPageSize};
   StateAllocator states{1 << 16};
   PrefixTree tree{kOptions, pages, states};
 
   void insert(const std::vector<TokenId>& tokens, int64_t length) {
-    std::vector<int32_t> own;
-    if (!pages.grow(length, own)) std::abort();
-    const int32_t slot = states.allocate();
-    states.set_label(slot, length);
+    const Computed computed = compute(length);
     const PrefixInserted inserted = tree.insert({.tokens = {tokens.data(), size_t(length)},
                                                  .name_space = "",
-                                                 .pages = own,
-                                                 .state_slot = slot});
-    if (!inserted.state_taken) states.release(slot);
-    for (const int32_t page : own) {
+                                                 .pages = computed.pages,
+                                                 .state_slot = computed.state_slot});
+    if (!inserted.state_taken) states.release(computed.state_slot);
+    for (const int32_t page : computed.pages) {
       if (pages.ids().owner(page) == Owner::kRequest) pages.ids().free_one(page);
     }
+  }
+
+  // What a sequence of so many tokens holds.
+  Computed compute(int64_t length) {
+    Computed computed;
+    if (!pages.grow(length, computed.pages)) std::abort();
+    computed.state_slot = states.allocate();
+    states.set_label(computed.state_slot, length);
+    return computed;
   }
 };
 
@@ -73,13 +84,13 @@ void insert_cold(benchmark::State& state) {
   for (auto _ : state) {
     state.PauseTiming();
     pools.tree.clear();
-    std::vector<int32_t> own;
-    if (!pools.pages.grow(length, own)) std::abort();
-    const int32_t slot = pools.states.allocate();
-    pools.states.set_label(slot, length);
+    const Computed computed = pools.compute(length);
     state.ResumeTiming();
-    benchmark::DoNotOptimize(pools.tree.insert(
-        {.tokens = tokens, .name_space = "", .hashes = &hashes, .pages = own, .state_slot = slot}));
+    benchmark::DoNotOptimize(pools.tree.insert({.tokens = tokens,
+                                                .name_space = "",
+                                                .hashes = &hashes,
+                                                .pages = computed.pages,
+                                                .state_slot = computed.state_slot}));
   }
 }
 
@@ -109,15 +120,15 @@ void whole_request(benchmark::State& state) {
   for (auto _ : state) {
     state.PauseTiming();
     pools.tree.clear();
-    std::vector<int32_t> own;
-    if (!pools.pages.grow(length, own)) std::abort();
-    const int32_t slot = pools.states.allocate();
-    pools.states.set_label(slot, length);
+    const Computed computed = pools.compute(length);
     state.ResumeTiming();
     const PrefixMatch match = pools.tree.match(tokens, "", length - 1);
     benchmark::DoNotOptimize(pools.tree.usable_without_eviction(tokens, hashes, match, length - 1));
-    benchmark::DoNotOptimize(pools.tree.insert(
-        {.tokens = tokens, .name_space = "", .hashes = &hashes, .pages = own, .state_slot = slot}));
+    benchmark::DoNotOptimize(pools.tree.insert({.tokens = tokens,
+                                                .name_space = "",
+                                                .hashes = &hashes,
+                                                .pages = computed.pages,
+                                                .state_slot = computed.state_slot}));
   }
 }
 

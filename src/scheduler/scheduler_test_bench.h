@@ -16,6 +16,25 @@
 
 namespace heddle::scheduler {
 
+// A cache with room for everybody in these tests, and rows for 16.
+inline BatchSchedulerOptions roomy() {
+  BatchSchedulerOptions options;
+  options.cache.num_pages = 1000;
+  options.cache.page_size = 4;
+  options.cache.num_state_slots = 64;
+  options.cache.needs_state = true;
+  options.cache.grid = 8;
+  options.cache.decode_interval = 16;
+  options.cache.keeps_hidden = true;
+  options.cache.tree.page_bytes = 4;
+  options.cache.tree.state_bytes = 200;
+  options.max_running = 16;
+  options.max_step_tokens = 256;
+  options.chunked_prefill_tokens = 256;
+  options.max_queued = 100;
+  return options;
+}
+
 class SchedulerBench {
  public:
   explicit SchedulerBench(const BatchSchedulerOptions& options)

@@ -9,8 +9,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "engine/cached_serving.h"
-#include "runner/golden_feeding.h"
+#include "integration/every_feeding.h"
 #include "support/test_data.h"
 
 namespace heddle {
@@ -46,25 +45,11 @@ void expect_golden(const std::filesystem::path& model, const std::filesystem::pa
   ASSERT_TRUE(pass.ok()) << pass.status().to_string();
   (*pass)->executor().poison(std::byte{0xff});
   for (const runner::GoldenCase& golden : *goldens) {
+    SCOPED_TRACE(fmt::format("{}, {}", golden.name, exact ? "exact" : "fast"));
     std::vector<float> first_logits;
-    for (const runner::Feeding& feeding : runner::all_feedings()) {
-      SCOPED_TRACE(fmt::format("{} {}, {}", golden.name, feeding.name, exact ? "exact" : "fast"));
-      const auto result = runner::check_case(**pass, golden, feeding, first_logits);
-      ASSERT_TRUE(result.ok()) << result.status().to_string();
-      expect_right(*result, exact);
-      EXPECT_EQ(result->num_rows, golden.num_compared_tokens());
-    }
-    for (const engine::CachedFeeding& feeding : engine::cached_feedings(**pass, golden)) {
-      SCOPED_TRACE(fmt::format("{} {}, {}", golden.name, feeding.name, exact ? "exact" : "fast"));
-      const auto result = engine::check_cached_case(**pass, golden, feeding, first_logits);
-      ASSERT_TRUE(result.ok()) << result.status().to_string();
-      expect_right(result->rows, exact);
-      EXPECT_EQ(result->cached_tokens, feeding.reusable_tokens);
-      const int64_t to_draw = result->exact_repeat ? 1 : 0;  // from a kept vector
-      EXPECT_LE(result->rows.num_rows,
-                golden.num_compared_tokens() - result->cached_tokens + to_draw);
-      EXPECT_GE(result->rows.num_rows, golden.num_tokens() - result->cached_tokens + to_draw);
-    }
+    testing::check_every_feeding(
+        **pass, golden, first_logits,
+        [&](const runner::CaseResult& result) { expect_right(result, exact); });
   }
 }
 

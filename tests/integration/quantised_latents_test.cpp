@@ -14,10 +14,9 @@
 #include "checkpoint/dummy_weights.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/test_files.h"
-#include "engine/cached_serving.h"
+#include "integration/every_feeding.h"
 #include "models/registry.h"
 #include "quant/small_floats.h"
-#include "runner/golden_feeding.h"
 
 namespace heddle {
 namespace {
@@ -174,25 +173,12 @@ TEST_P(QuantisedLatents, GiveTheLogitsOfTheNumbersTheyStandFor) {
   EXPECT_GT(unrounded->plain_error, 1e-3) << "kv_b_proj makes too little difference to be seen";
 
   const auto expect_same = [&](const runner::CaseResult& result) {
-    EXPECT_GT(result.num_rows, 0);
     EXPECT_LT(result.plain_error, 2e-4);
     if (exact) {
       EXPECT_TRUE(result.same_bits);
     }
   };
-  for (const runner::Feeding& feeding : runner::all_feedings()) {
-    SCOPED_TRACE(feeding.name);
-    const auto result = runner::check_case(*pass, golden, feeding, twins_logits);
-    ASSERT_TRUE(result.ok()) << result.status().to_string();
-    expect_same(*result);
-  }
-  for (const engine::CachedFeeding& feeding : engine::cached_feedings(*pass, golden)) {
-    SCOPED_TRACE(feeding.name);
-    const auto result = engine::check_cached_case(*pass, golden, feeding, twins_logits);
-    ASSERT_TRUE(result.ok()) << result.status().to_string();
-    EXPECT_EQ(result->cached_tokens, feeding.reusable_tokens);
-    expect_same(result->rows);
-  }
+  testing::check_every_feeding(*pass, golden, twins_logits, expect_same);
 }
 
 INSTANTIATE_TEST_SUITE_P(

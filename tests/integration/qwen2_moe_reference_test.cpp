@@ -16,9 +16,8 @@
 #include "checkpoint/dummy_weights.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/test_files.h"
-#include "engine/cached_serving.h"
+#include "integration/every_feeding.h"
 #include "models/registry.h"
-#include "runner/golden_feeding.h"
 
 namespace heddle {
 namespace {
@@ -247,25 +246,12 @@ TEST_P(Qwen2MoeReference, IsWhatIsComputedInAnyPiecesAndAnyCompany) {
   ASSERT_TRUE(pass.ok()) << pass.status().to_string();
   std::vector<float> first_logits;
   const auto expect_right = [&](const runner::CaseResult& result) {
-    EXPECT_GT(result.num_rows, 0);
     EXPECT_LT(result.logits_error, 5e-6);
     if (exact) {
       EXPECT_TRUE(result.same_bits);
     }
   };
-  for (const runner::Feeding& feeding : runner::all_feedings()) {
-    SCOPED_TRACE(feeding.name);
-    const auto result = runner::check_case(**pass, golden, feeding, first_logits);
-    ASSERT_TRUE(result.ok()) << result.status().to_string();
-    expect_right(*result);
-  }
-  for (const engine::CachedFeeding& feeding : engine::cached_feedings(**pass, golden)) {
-    SCOPED_TRACE(feeding.name);
-    const auto result = engine::check_cached_case(**pass, golden, feeding, first_logits);
-    ASSERT_TRUE(result.ok()) << result.status().to_string();
-    EXPECT_EQ(result->cached_tokens, feeding.reusable_tokens);
-    expect_right(result->rows);
-  }
+  testing::check_every_feeding(**pass, golden, first_logits, expect_right);
 }
 
 INSTANTIATE_TEST_SUITE_P(NormalisedOrNotFastAndExact, Qwen2MoeReference,
