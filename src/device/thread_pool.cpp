@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,8 +13,6 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
-
-#include "core/check.h"
 
 namespace heddle::device {
 
@@ -91,13 +88,10 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run(const Loop& loop) {
-  HEDDLE_CHECK(loop.num_tasks <= std::numeric_limits<uint32_t>::max());
   loop_ = loop;
   num_done_.store(0, std::memory_order_relaxed);
-  const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
-  open_tasks_.store(uint64_t{generation} << 32 | static_cast<uint64_t>(loop.num_tasks),
-                    std::memory_order_release);
-  generation_.store(generation, std::memory_order_release);
+  open_tasks_.store(loop.num_tasks, std::memory_order_release);
+  generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   drain(0);
   for (int spins = 0; num_done_.load(std::memory_order_acquire) != loop.num_tasks; ++spins) {
@@ -111,12 +105,11 @@ void ThreadPool::run(const Loop& loop) {
 
 void ThreadPool::drain(int worker) {
   int64_t num_done = 0;
-  uint64_t open = open_tasks_.load(std::memory_order_acquire);
-  while (const auto num_open = static_cast<uint32_t>(open)) {
-    if (!open_tasks_.compare_exchange_weak(open, open - 1, std::memory_order_acquire)) continue;
-    loop_.invoke(loop_.state, loop_.num_tasks - num_open, worker);
+  for (;;) {
+    const int64_t open = open_tasks_.fetch_sub(1, std::memory_order_acquire);
+    if (open <= 0) break;
+    loop_.invoke(loop_.state, loop_.num_tasks - open, worker);
     ++num_done;
-    open = open_tasks_.load(std::memory_order_acquire);
   }
   if (num_done > 0) num_done_.fetch_add(num_done, std::memory_order_release);
 }

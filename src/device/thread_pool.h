@@ -34,9 +34,8 @@ class ThreadPool {
 
   [[nodiscard]] int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Runs body(task, worker) for every task in [0, num_tasks), at most 2^32 - 1, worker in [0,
-  // num_threads()), and waits. Which worker runs a task is not defined: results must not depend on
-  // it.
+  // Runs body(task, worker) for every task in [0, num_tasks), worker in [0, num_threads()), and
+  // waits. Which worker runs a task is not defined: results must not depend on it.
   template <typename Body>
   void parallel_for(int64_t num_tasks, Body&& body) {
     if (num_tasks <= 0) return;
@@ -65,9 +64,9 @@ class ThreadPool {
   std::vector<std::thread> workers_;
   // Written while no task is open; who has claimed a task may read it until that task is counted.
   Loop loop_;
-  // The number of the loop in the upper half, its unclaimed tasks in the lower: a claim made for
-  // one loop cannot take a task of another.
-  alignas(64) std::atomic<uint64_t> open_tasks_{0};
+  // Unclaimed tasks. Whoever takes one off while some are left has claimed a task of loop_, however
+  // late he comes; below zero nothing is left.
+  alignas(64) std::atomic<int64_t> open_tasks_{0};
   alignas(64) std::atomic<uint32_t> generation_{0};  // raised once per loop; workers wait on it
   alignas(64) std::atomic<int64_t> num_done_{0};     // tasks of this loop that have been run
   std::atomic<bool> stopping_{false};
