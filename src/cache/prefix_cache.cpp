@@ -291,7 +291,7 @@ PrefixNode* PrefixCache::publish(Sequence& sequence, SequenceHold& hold,
   const PrefixInserted inserted = tree_.insert(
       {.tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(num_tokens)),
        .name_space = sequence.request.cache_namespace,
-       .hashes = &sequence.prefix_hashes,
+       .hashes = sequence.prefix_hashes,
        .pages = sequence.pages,
        .state_slot = slot,
        .keeps_hidden = frozen.keeps_hidden,

@@ -2,7 +2,6 @@
 #include "cache/prefix_tree.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -334,15 +333,13 @@ PrefixInserted PrefixTree::insert(const PrefixInsertion& insertion) {
     HEDDLE_CHECK(states_.ids().owner(insertion.state_slot) == Owner::kRequest);
   }
 
-  std::optional<request::PrefixHashes> none;
-  if (insertion.hashes == nullptr) none.emplace(insertion.tokens.first(0), insertion.name_space);
-  const request::PrefixHashes& hashes = none ? *none : *insertion.hashes;
   const auto hash_of = [&](int64_t count) {
-    return hashes.of(insertion.tokens.first(static_cast<size_t>(count)));
+    return insertion.hashes.of(insertion.tokens.first(static_cast<size_t>(count)));
   };
 
   ++clock_;
   PrefixNode* node = &make_root(insertion.name_space);
+  HEDDLE_CHECK_EQ(insertion.hashes.of_blocks(0), node->hash.all);
   while (node->depth() < num_tokens) {
     const auto rest = insertion.tokens.subspan(static_cast<size_t>(node->depth()));
     PrefixNode* child = node->find_child(rest.front());

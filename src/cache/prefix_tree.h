@@ -72,8 +72,8 @@ struct PrefixLock {
 struct PrefixInsertion {
   std::span<const TokenId> tokens;
   std::string_view name_space;
-  const request::PrefixHashes* hashes = nullptr;  // of these tokens and the namespace; those that
-                                                  // are missing are made here, 2 ns a token
+  const request::PrefixHashes& hashes;  // of these tokens, or of more or fewer that begin alike,
+                                        // and of the namespace (checked)
   std::span<const int32_t> pages;  // page of token t is pages[t / page_size]; those the tree does
                                    // not have yet are taken, if their owner is kRequest
   int32_t state_slot = 0;          // its label is tokens.size() (checked); 0: none

@@ -23,8 +23,10 @@ struct Pools {
 
   void insert(const std::vector<TokenId>& tokens, int64_t length) {
     const Computed computed = compute(length);
-    const PrefixInserted inserted = tree.insert({.tokens = {tokens.data(), size_t(length)},
+    const std::span kept(tokens.data(), static_cast<size_t>(length));
+    const PrefixInserted inserted = tree.insert({.tokens = kept,
                                                  .name_space = "",
+                                                 .hashes = request::PrefixHashes(kept),
                                                  .pages = computed.pages,
                                                  .state_slot = computed.state_slot});
     if (!inserted.state_taken) states.release(computed.state_slot);
@@ -70,7 +72,7 @@ void insert(benchmark::State& state) {
     const int32_t slot = pools.states.allocate();
     pools.states.set_label(slot, length);
     const PrefixInserted inserted = pools.tree.insert(
-        {.tokens = tokens, .name_space = "", .hashes = &hashes, .pages = own, .state_slot = slot});
+        {.tokens = tokens, .name_space = "", .hashes = hashes, .pages = own, .state_slot = slot});
     if (!inserted.state_taken) pools.states.release(slot);
   }
 }
@@ -88,7 +90,7 @@ void insert_cold(benchmark::State& state) {
     state.ResumeTiming();
     benchmark::DoNotOptimize(pools.tree.insert({.tokens = tokens,
                                                 .name_space = "",
-                                                .hashes = &hashes,
+                                                .hashes = hashes,
                                                 .pages = computed.pages,
                                                 .state_slot = computed.state_slot}));
   }
@@ -126,7 +128,7 @@ void whole_request(benchmark::State& state) {
     benchmark::DoNotOptimize(pools.tree.usable_without_eviction(tokens, hashes, match, length - 1));
     benchmark::DoNotOptimize(pools.tree.insert({.tokens = tokens,
                                                 .name_space = "",
-                                                .hashes = &hashes,
+                                                .hashes = hashes,
                                                 .pages = computed.pages,
                                                 .state_slot = computed.state_slot}));
   }

@@ -226,8 +226,12 @@ class Simulation {
       bench_.states.set_label(slot, sequence.computed);
       states_[static_cast<size_t>(slot)] = sequence.hashes[tokens.size()];
     }
+    // Some of them missing, as a sequence's are while its answer grows.
+    const request::PrefixHashes hashes(first(tokens, draw(std::ssize(tokens) + 1)),
+                                       sequence.name_space);
     const PrefixInserted inserted = tree().insert({.tokens = tokens,
                                                    .name_space = sequence.name_space,
+                                                   .hashes = hashes,
                                                    .pages = sequence.pages,
                                                    .state_slot = slot,
                                                    .keeps_hidden = draw(2) == 0});

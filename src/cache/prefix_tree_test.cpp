@@ -83,7 +83,8 @@ TEST_P(PrefixTreeTest, FindsTheExactEndOnlyWithItsHiddenVector) {
 
 TEST_P(PrefixTreeTest, HasNothingToKeepOfNoTokens) {
   TreeBench bench({.page_size = GetParam()});
-  const PrefixInserted inserted = bench.tree.insert({.tokens = {}, .pages = {}});
+  const PrefixInserted inserted =
+      bench.tree.insert({.tokens = {}, .hashes = request::PrefixHashes({}), .pages = {}});
   EXPECT_EQ(inserted.node, nullptr);
   EXPECT_FALSE(inserted.state_taken);
   EXPECT_EQ(bench.tree.depth(nullptr), 0);
@@ -215,8 +216,10 @@ TEST(PrefixTreePagesTest, ASequenceWritesOnInThePageItGave) {
   const auto publish = [&](const Tokens& tokens) {
     const int32_t slot = bench.states.allocate();
     bench.states.set_label(slot, static_cast<int64_t>(tokens.size()));
-    const PrefixInserted inserted =
-        bench.tree.insert({.tokens = tokens, .pages = own, .state_slot = slot});
+    const PrefixInserted inserted = bench.tree.insert({.tokens = tokens,
+                                                       .hashes = request::PrefixHashes(tokens),
+                                                       .pages = own,
+                                                       .state_slot = slot});
     bench.tree.check_invariants();
     return inserted;
   };
@@ -282,13 +285,17 @@ TEST(PrefixTreeDeathTest, AStateIsTheStateAfterItsTokens) {
   ASSERT_TRUE(bench.pages.grow(3, own));
   const int32_t slot = bench.states.allocate();
   bench.states.set_label(slot, 2);
-  EXPECT_DEATH(
-      bench.tree.insert({.tokens = prompt, .name_space = "", .pages = own, .state_slot = slot}),
-      "label");
-  EXPECT_DEATH(bench.tree.insert({.tokens = prompt, .name_space = "", .pages = own}), "state_slot");
+  const request::PrefixHashes hashes(prompt);
+  const request::PrefixHashes strangers(prompt, "tenant");
+  const PrefixInsertion insertion{
+      .tokens = prompt, .hashes = hashes, .pages = own, .state_slot = slot};
+  EXPECT_DEATH(bench.tree.insert(insertion), "label");
+  EXPECT_DEATH(bench.tree.insert({.tokens = prompt, .hashes = hashes, .pages = own}), "state_slot");
   bench.states.set_label(slot, 3);
-  const PrefixInserted inserted =
-      bench.tree.insert({.tokens = prompt, .name_space = "", .pages = own, .state_slot = slot});
+  EXPECT_DEATH(
+      bench.tree.insert({.tokens = prompt, .hashes = strangers, .pages = own, .state_slot = slot}),
+      "hashes");
+  const PrefixInserted inserted = bench.tree.insert(insertion);
   bench.states.set_label(slot, 4);
   EXPECT_DEATH((void)bench.tree.match(prompt, "", 3), "label");
   EXPECT_DEATH((void)bench.tree.lock(inserted.node, true), "label");

@@ -59,12 +59,13 @@ struct TreeBench {
     EXPECT_TRUE(pages.grow(length, own));
     const int32_t slot = needs_state ? states.allocate() : 0;
     if (needs_state) states.set_label(slot, length);
-    const PrefixInserted inserted =
-        tree.insert({.tokens = tokens.first(static_cast<size_t>(length)),
-                     .name_space = name_space,
-                     .pages = own,
-                     .state_slot = slot,
-                     .keeps_hidden = keeps_hidden});
+    const auto kept = tokens.first(static_cast<size_t>(length));
+    const PrefixInserted inserted = tree.insert({.tokens = kept,
+                                                 .name_space = name_space,
+                                                 .hashes = request::PrefixHashes(kept, name_space),
+                                                 .pages = own,
+                                                 .state_slot = slot,
+                                                 .keeps_hidden = keeps_hidden});
     for (const int32_t page : own) {
       if (pages.ids().owner(page) == Owner::kRequest) pages.ids().free_one(page);
     }

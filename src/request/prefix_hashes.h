@@ -8,9 +8,8 @@
 // evicted, never for finding what is reused.
 //
 // Threading: thread-compatible.
-// Cost:      every token is hashed once, some 2 ns each; common_prefix() O(log tokens), of() at
-// most
-//            63 tokens.
+// Cost:      every token is hashed once, some 2 ns each; common_prefix() is O(log tokens), of()
+//            hashes at most 63 tokens.
 #pragma once
 
 #include <cstdint>
