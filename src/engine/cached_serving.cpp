@@ -71,8 +71,8 @@ class Served {
             [this](const request::PlannedSequence& sequence, const BatchedSequence& batched,
                    int64_t first_row) { take(sequence, batched, first_row); }));
     parts.info = {.vocab_size = pass_.config().vocab_size, .context_length = max_tokens};
-    parts.chunked_prefill_tokens = pass_.max_step_tokens();
-    parts.metrics.enabled = false;
+    parts.options.chunked_prefill_tokens = pass_.max_step_tokens();
+    parts.options.metrics.enabled = false;
     parts.drive = Drive::kManual;
     HEDDLE_ASSIGN_OR_RETURN(engine_, EngineLoop::create(std::move(parts)));
     return {};

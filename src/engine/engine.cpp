@@ -37,16 +37,8 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
   parts.runner = std::move(model.runner);
   parts.info = std::move(model.info);
   parts.plan = model.plan;
-  parts.chunked_prefill_tokens = options.chunked_prefill_tokens;
-  parts.scheduling = options.scheduling;
-  parts.cache = options.cache;
-  parts.metrics = options.metrics;
-  parts.watchdog_seconds = options.watchdog_seconds;
-  parts.max_queued_requests = options.max_queued_requests;
-  parts.random_seed = options.random_seed != 0 ? options.random_seed : system_seed();
   parts.options = std::move(model.options);
-  parts.options.random_seed = parts.random_seed;
-  HEDDLE_RETURN_IF_ERROR(engine::settle_policy(parts.options));
+  if (parts.options.random_seed == 0) parts.options.random_seed = system_seed();
   HEDDLE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> loop,
                           engine::EngineLoop::create(std::move(parts)));
   return loop;

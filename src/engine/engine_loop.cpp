@@ -44,26 +44,21 @@ Status status_of(const std::exception& error, const Status& out_of_memory) {
 Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
   HEDDLE_CHECK(parts.runner != nullptr);
   const Drive drive = parts.drive;
-  HEDDLE_RETURN_IF_ERROR(parse_metric_names(parts.metrics.names).status());
-  HEDDLE_ASSIGN_OR_RETURN(
-      scheduler::BatchSchedulerOptions options,
-      scheduler_options(parts.scheduling, parts.cache, parts.runner->pool_sizes()));
-  options.chunked_prefill_tokens = parts.chunked_prefill_tokens;
-  options.random_seed = parts.random_seed;
+  HEDDLE_RETURN_IF_ERROR(parse_metric_names(parts.options.metrics.names).status());
+  HEDDLE_RETURN_IF_ERROR(settle_policy(parts.options));
+  HEDDLE_ASSIGN_OR_RETURN(const scheduler::BatchSchedulerOptions options,
+                          scheduler_options(parts.options, parts.runner->pool_sizes()));
   std::unique_ptr<EngineLoop> loop(new EngineLoop(std::move(parts)));
-  // Without priorities it is the arriving request that is refused, and enqueue() does it.
-  options.max_queued = loop->by_priority_ ? static_cast<int32_t>(loop->max_queued_)
-                                          : std::numeric_limits<int32_t>::max();
   HEDDLE_ASSIGN_OR_RETURN(loop->scheduler_,
                           scheduler::BatchScheduler::create(options, *loop->clock_));
   loop->num_places_ = loop->scheduler_->stats().num_places;
-  loop->max_at_once_ = loop->max_queued_ + loop->num_places_;
+  loop->max_at_once_ = loop->options_.max_queued_requests + loop->num_places_;
   loop->inbox_.reserve(static_cast<size_t>(loop->max_at_once_));
   loop->taken_.reserve(static_cast<size_t>(loop->max_at_once_));
   if (drive == Drive::kThread) {
     try {
       loop->thread_ = std::thread([raw = loop.get()] { raw->run_thread(); });
-      if (loop->watchdog_seconds_ > 0) {
+      if (loop->options_.watchdog_seconds > 0) {
         loop->watchdog_ = std::thread([raw = loop.get()] { raw->run_watchdog(); });
       }
     } catch (const std::system_error& error) {
@@ -81,19 +76,15 @@ EngineLoop::EngineLoop(EngineParts parts)
       tokenizer_(std::move(parts.tokenizer)),
       runner_(std::move(parts.runner)),
       page_size_(runner_->pool_sizes().page_size),
-      max_queued_(parts.max_queued_requests),
-      overlap_(parts.scheduling.overlap),
-      by_priority_(parts.scheduling.enable_priority || parts.scheduling.policy == "priority"),
-      watchdog_seconds_(parts.watchdog_seconds),
       on_stuck_(parts.on_stuck ? std::move(parts.on_stuck) : [] { std::abort(); }),
       out_of_memory_(resource_exhausted("a step ran out of host memory")),
       step_log_(runner_->pool_sizes().num_pages * runner_->pool_sizes().page_size),
-      seed_state_(parts.random_seed) {
+      seed_state_(options_.random_seed) {
   const runner::PoolSizes& sizes = runner_->pool_sizes();
-  if (parts.metrics.enabled) {
+  if (const MetricsOptions& metrics = options_.metrics; metrics.enabled) {
     metrics_ = std::make_unique<EngineMetrics>(
-        parse_metric_names(parts.metrics.names).value(),
-        parts.metrics.model_name.empty() ? info_.name : parts.metrics.model_name,
+        parse_metric_names(metrics.names).value(),
+        metrics.model_name.empty() ? info_.name : metrics.model_name,
         MetricsCapacity{.kv_tokens = sizes.num_pages * sizes.page_size,
                         .page_size = sizes.page_size,
                         .state_slots = sizes.num_state_slots + sizes.num_frozen_slots});
@@ -143,7 +134,7 @@ Status EngineLoop::submit_all(std::vector<Request> requests, BatchCallback on_ev
             request::kAnswersField,
             fmt::format("{} answers at once are more than this engine takes: {}, of which {} may "
                         "wait (max_queued_requests); send fewer in one call",
-                        count, max_at_once_, max_queued_)),
+                        count, max_at_once_, options_.max_queued_requests)),
         count);
   }
   const auto shared = std::make_shared<const BatchCallback>(std::move(on_event));
@@ -190,14 +181,16 @@ Status EngineLoop::enqueue(Arrivals arrivals) {
     const std::lock_guard lock(mutex_);
     HEDDLE_RETURN_IF_ERROR(ended());
     // With priorities the scheduler decides: an urgent arrival may take somebody else's place.
-    const int64_t waiting = std::ssize(inbox_) + (by_priority_ ? 0 : num_queued_);
-    const int64_t places = by_priority_ ? max_at_once_ - max_queued_ : num_places_;
-    if (waiting + std::ssize(arrivals) > max_queued_ + places) {
+    const int64_t max_queued = options_.max_queued_requests;
+    const bool by_priority = options_.scheduling.enable_priority;
+    const int64_t waiting = std::ssize(inbox_) + (by_priority ? 0 : num_queued_);
+    const int64_t places = by_priority ? max_at_once_ - max_queued : num_places_;
+    if (waiting + std::ssize(arrivals) > max_queued + places) {
       const std::string news =
           arrivals.size() == 1 ? "" : fmt::format(" and {} came at once", arrivals.size());
       return resource_exhausted(
           fmt::format("{} requests are waiting{}, max_queued_requests = {}; try again later",
-                      std::max<int64_t>(waiting - places, 0), news, max_queued_));
+                      std::max<int64_t>(waiting - places, 0), news, max_queued));
     }
     HEDDLE_RETURN_IF_ERROR(claim_ids(arrivals));  // may throw; from here on nothing does
     if (num_unfinished_ == 0) busy_since_ = now;

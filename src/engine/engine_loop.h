@@ -60,26 +60,20 @@ enum class Drive {
 
 struct EngineParts {
   std::unique_ptr<runner::Runner> runner;
-  SchedulingOptions scheduling;
-  CacheOptions cache;
-  MetricsOptions metrics;
-  double watchdog_seconds = 0;                      // 0: none; only with Drive::kThread
-  std::function<void()> on_stuck;                   // after the watchdog's log; empty: abort
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: token ids in and out only
   ModelInfo info;
   MemoryPlan plan;
-  EngineOptions options;  // for Engine::options() alone
-  int64_t chunked_prefill_tokens = 512;
-  int32_t max_queued_requests = 1024;
-  uint64_t random_seed = 0;      // of the seeds for requests that bring none
-  const Clock* clock = nullptr;  // outlives the loop; null: the machine's
-  Drive drive = Drive::kThread;
+  EngineOptions options;           // what is asked of the loop; the runner was made of the rest
+  std::function<void()> on_stuck;  // after the watchdog's log; empty: abort
+  const Clock* clock = nullptr;    // outlives the loop; null: the machine's
+  Drive drive = Drive::kThread;    // only with a thread there is a watchdog
 };
 
 class EngineLoop final : public Engine {
  public:
   // `parts.runner` is there (checked). The context length becomes at most what the KV pool holds.
-  // Error: kResourceExhausted when the system has no thread to give.
+  // Errors: kInvalidArgument naming an option, its value and what it may be; kResourceExhausted
+  // when the system has no thread to give.
   static Result<std::unique_ptr<EngineLoop>> create(EngineParts parts);
 
   ~EngineLoop() override;
@@ -178,12 +172,8 @@ class EngineLoop final : public Engine {
   std::unique_ptr<runner::Runner> runner_;
   std::unique_ptr<scheduler::Scheduler> scheduler_;  // engine thread; check_*() from any
   int32_t page_size_;
-  int64_t max_queued_;
   int64_t max_at_once_ = 0;  // what runs and waits when it all comes to an idle engine
-  bool overlap_;
-  bool by_priority_;
   std::unique_ptr<EngineMetrics> metrics_;  // null: off
-  double watchdog_seconds_;
   std::function<void()> on_stuck_;
   Status out_of_memory_;  // made in time: it cannot be made any more when it is needed
 

@@ -153,14 +153,14 @@ void EngineLoop::end_clears(const Status& status) {
 // ---- The watchdog ----
 
 void EngineLoop::run_watchdog() {
-  Watchdog watchdog(watchdog_seconds_);
+  Watchdog watchdog(options_.watchdog_seconds);
   std::unique_lock lock(mutex_);
   while (!watchdog_wake_.wait_for(lock, watchdog.period(), [this] { return stopping_; })) {
     const bool works = num_unfinished_ > 0 && !paused_ && failure_.ok();
     if (!watchdog.look(clock_->now_seconds(), stats_.steps, works)) continue;
     lock.unlock();
-    log_error(fmt::format("no step has ended for {} s while requests wait. {}", watchdog_seconds_,
-                          describe()));
+    log_error(fmt::format("no step has ended for {} s while requests wait. {}",
+                          options_.watchdog_seconds, describe()));
     on_stuck_();
     lock.lock();
   }

@@ -21,7 +21,7 @@ using request::StepOutput;
 void EngineLoop::run_step() {
   take_dropped();
   const bool launched = launch_step();
-  const bool full = num_in_flight_ == (overlap_ ? plans_.size() : 1);
+  const bool full = num_in_flight_ == (options_.scheduling.overlap ? plans_.size() : 1);
   if (num_in_flight_ > 0) {
     if (full || !launched) finish_step();
   } else if (!launched && !live_.empty()) {

@@ -327,8 +327,8 @@ TEST(EngineLoopTest, AbortsWhatRunsWhenItIsDestroyed) {
 TEST(EngineLoopTest, RefusesSchedulingOptionsThatDoNotGoTogether) {
   EngineParts parts;
   parts.runner = std::make_unique<testing::FakeRunner>(roomy_pools());
-  parts.scheduling.policy = "lpm";
-  parts.scheduling.enable_priority = true;
+  parts.options.scheduling.policy = "lpm";
+  parts.options.scheduling.enable_priority = true;
   parts.drive = Drive::kManual;
   const auto engine = EngineLoop::create(std::move(parts));
   EXPECT_EQ(engine.status().code(), StatusCode::kInvalidArgument);

@@ -98,15 +98,15 @@ class EngineBench {
                   .vocab_size = testing::ByteTokenizer::kVocabSize,
                   .context_length = options.context_length,
                   .eos_token_ids = {testing::ByteTokenizer::kEos}};
-    parts.chunked_prefill_tokens = options.chunked_prefill_tokens;
-    parts.max_queued_requests = options.max_queued_requests;
-    parts.random_seed = 1;
-    parts.metrics = options.metrics;
-    parts.scheduling = options.scheduling;
-    parts.cache = options.cache;
+    parts.options.chunked_prefill_tokens = options.chunked_prefill_tokens;
+    parts.options.max_queued_requests = options.max_queued_requests;
+    parts.options.random_seed = 1;
+    parts.options.metrics = options.metrics;
+    parts.options.scheduling = options.scheduling;
+    parts.options.cache = options.cache;
     if (options.drive == Drive::kManual) parts.clock = &clock;
     parts.drive = options.drive;
-    parts.watchdog_seconds = options.watchdog_seconds;
+    parts.options.watchdog_seconds = options.watchdog_seconds;
     parts.on_stuck = options.on_stuck;
     engine = EngineLoop::create(std::move(parts)).value();
   }

@@ -2,6 +2,7 @@
 #include "engine/scheduler_setup.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -17,15 +18,20 @@ constexpr int32_t kMaxQueuedRequests = 1 << 20;
 
 }  // namespace
 
-Result<scheduler::BatchSchedulerOptions> scheduler_options(const SchedulingOptions& scheduling,
-                                                           const CacheOptions& cache,
+Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineOptions& options,
                                                            const runner::PoolSizes& sizes) {
-  scheduler::BatchSchedulerOptions options;
-  options.scheduling = scheduling;
-  options.max_running = sizes.max_step_sequences;
-  options.max_step_tokens = sizes.max_step_tokens;
+  scheduler::BatchSchedulerOptions wanted;
+  wanted.scheduling = options.scheduling;
+  wanted.max_running = sizes.max_step_sequences;
+  wanted.max_step_tokens = sizes.max_step_tokens;
+  wanted.chunked_prefill_tokens = options.chunked_prefill_tokens;
+  wanted.random_seed = options.random_seed;
+  // Without priorities it is the arriving request that is refused, and the engine does it.
+  wanted.max_queued = options.scheduling.enable_priority ? options.max_queued_requests
+                                                         : std::numeric_limits<int32_t>::max();
 
-  cache::PrefixCacheOptions& kept = options.cache;
+  const CacheOptions& cache = options.cache;
+  cache::PrefixCacheOptions& kept = wanted.cache;
   kept.num_pages = sizes.num_pages;
   kept.page_size = sizes.page_size;
   kept.num_state_slots = sizes.num_state_slots;
@@ -57,7 +63,7 @@ Result<scheduler::BatchSchedulerOptions> scheduler_options(const SchedulingOptio
       sizes.num_frozen_slots > 0 ? sizes.frozen_slot_bytes : sizes.state_slot_bytes, 1);
   kept.shared_bytes = sizes.shared_bytes;
   kept.window = sizes.kv_window;
-  return options;
+  return wanted;
 }
 
 Status check_options(const EngineOptions& options) {
@@ -75,8 +81,7 @@ Status check_options(const EngineOptions& options) {
   HEDDLE_RETURN_IF_ERROR(cache::parse_frozen_dtype(options.cache.state_dtype).status());
   HEDDLE_RETURN_IF_ERROR(
       scheduler::choose_queue_policy(options.scheduling, options.cache.enabled).status());
-  return scheduler_options(options.scheduling, options.cache, {.page_size = options.page_size})
-      .status();
+  return scheduler_options(options, {.page_size = options.page_size}).status();
 }
 
 Status settle_policy(EngineOptions& options) {

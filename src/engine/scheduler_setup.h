@@ -10,10 +10,10 @@
 
 namespace heddle::engine {
 
-// Limits of requests and steps keep their defaults, but for those the pools set.
+// The policy of `options` is settled.
 // Error: kInvalidArgument naming the option, its value and what it may be.
 [[nodiscard]] Result<scheduler::BatchSchedulerOptions> scheduler_options(
-    const SchedulingOptions& scheduling, const CacheOptions& cache, const runner::PoolSizes& sizes);
+    const EngineOptions& options, const runner::PoolSizes& sizes);
 
 // What can be known to be wrong before the model is loaded, which may take minutes. The same
 // errors.

@@ -125,8 +125,8 @@ class TappedEngine {
     parts.runner = std::move(tap);
     parts.info = std::move(model->info);
     parts.plan = std::move(model->plan);
-    parts.cache = options.cache;
-    parts.scheduling.overlap = false;
+    parts.options.cache = options.cache;
+    parts.options.scheduling.overlap = false;
     parts.drive = engine::Drive::kManual;
     engine_ = engine::EngineLoop::create(std::move(parts)).value();
   }

@@ -17,11 +17,11 @@ std::unique_ptr<engine::EngineLoop> make_engine(const Scenario& scenario,
                 .vocab_size = testing::ByteTokenizer::kVocabSize,
                 .context_length = scenario.rules.context_length,
                 .eos_token_ids = scenario.rules.eos_token_ids};
-  parts.scheduling = scenario.scheduling;
-  parts.cache = scenario.cache;
-  parts.chunked_prefill_tokens = scenario.chunked_prefill_tokens;
-  parts.max_queued_requests = scenario.max_queued_requests;
-  parts.random_seed = scenario.seed + 1;
+  parts.options.scheduling = scenario.scheduling;
+  parts.options.cache = scenario.cache;
+  parts.options.chunked_prefill_tokens = scenario.chunked_prefill_tokens;
+  parts.options.max_queued_requests = scenario.max_queued_requests;
+  parts.options.random_seed = scenario.seed + 1;
   parts.clock = &clock;
   parts.drive = engine::Drive::kManual;
   return engine::EngineLoop::create(std::move(parts)).value();
