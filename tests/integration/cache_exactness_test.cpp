@@ -187,6 +187,11 @@ TEST_P(CacheExactness, GivesTheBitsOfTheColdRunAlone) {
   if (setting.preempted) {
     EXPECT_GT(gave_way, 0);
   }
+  const double mixed_steps = metrics.value("heddle_step_seconds_count", {"mixed"});
+  RecordProperty("mixed_steps", static_cast<int>(mixed_steps));
+  if (setting.paced) {
+    EXPECT_GT(mixed_steps, 55) << "without a pace there are some 40";
+  }
   const int64_t percent = cached_tokens * 100 / workload.prompt_tokens;
   RecordProperty("cached_percent", static_cast<int>(percent));
   RecordProperty("exact_repeats", static_cast<int>(exact_repeats));
