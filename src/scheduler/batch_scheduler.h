@@ -141,7 +141,7 @@ class BatchScheduler final : public Scheduler {
     int64_t matched_tokens = 0;
     const void* match_node = nullptr;  // of this pass
     double deferred_since = -1;        // waits for a leader; negative: not yet
-    bool short_of_room = false;        // the last pass left it waiting for a row or for memory
+    bool short_of_room = false;        // the last pass had no row, memory or tokens of the step
     int64_t prefilled_at_arrival = 0;
   };
 

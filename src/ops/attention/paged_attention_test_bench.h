@@ -255,7 +255,8 @@ class Conversation {
                     static_cast<size_t>(token_bytes));
       }
     }
-    for (int64_t page = 0; page < dead / g.S; ++page) pages[page] = foreign_[page % 3];
+    for (int64_t page = 0; page < dead / g.S; ++page)
+      pages[page] = foreign_[static_cast<size_t>(page % 3)];
   }
 
   static void compare(const PagedAttentionArgs& args) {

@@ -233,7 +233,7 @@ TEST_P(GatedDeltaRuleDecayTest, ExactModeGivesTheSameBitsForAnyChunkingBatchAndT
     whole.step(true,
                {{.slot = static_cast<int64_t>(b) + 1, .first = starts[b], .num_rows = lengths[b]}});
   }
-  for (const uint64_t seed : {1, 2, 3}) {
+  for (const uint64_t seed : {1u, 2u, 3u}) {
     Layer pieces(geometry, 188);
     std::mt19937_64 random(seed);
     std::vector<int64_t> done(lengths.size());
