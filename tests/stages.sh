@@ -12,6 +12,7 @@ readonly risky_suites=(core device checkpoint tokenizer chat cache scheduler eng
 readonly threaded_suites=(device runner engine server_integration)
 
 program_limit_seconds=900
+asan=asan  # the preset of the address sanitizer and the fuzz targets
 passed=0 failed=0 skipped=0 result="" full=no built="" num_test_jobs=1 table=()
 
 # stage NAME COMMAND...: runs a stage and notes its result and time for the table.
@@ -180,7 +181,7 @@ stage_sanitized() {  # PRESET SUITES
   update_program_lists "$preset" || return 1
   if [[ -n $suites ]]; then
     mapfile -t targets < <(targets_of "$preset" "$suites")
-    [[ $preset != asan ]] || mapfile -t names < <(cut -d' ' -f1 "$root/build/asan/fuzz_programs.txt")
+    [[ $preset != "$asan" ]] || mapfile -t names < <(cut -d' ' -f1 "$root/build/$asan/fuzz_programs.txt")
     targets+=("${names[@]}")
   fi
   compile "$preset" "${targets[@]}" || {
@@ -196,7 +197,7 @@ stage_sanitized() {  # PRESET SUITES
 stage_fuzz() {
   local seconds=15 running=0 findings=0 programs=0 name path dir work corpus
   [[ $full == yes ]] && seconds=600
-  dir="$root/build/asan/fuzz"
+  dir="$root/build/$asan/fuzz"
   mkdir -p "$dir"
   while read -r name path; do
     [[ -n $name ]] || continue
@@ -217,7 +218,7 @@ stage_fuzz() {
       echo "$code" >"$dir/$name.code"
     ) &
     running=$((running + 1))
-  done <"$root/build/asan/fuzz_programs.txt"
+  done <"$root/build/$asan/fuzz_programs.txt"
   wait
   while read -r name path; do
     [[ -n $name ]] || continue
@@ -227,7 +228,7 @@ stage_fuzz() {
       findings=$((findings + 1))
       explain_failure "$name" "$dir/$name.log"
     fi
-  done <"$root/build/asan/fuzz_programs.txt"
+  done <"$root/build/$asan/fuzz_programs.txt"
   failed=$((failed + findings))
   result="$programs targets for $seconds s each, $findings with a finding"
 }
@@ -279,7 +280,7 @@ run_stages() {
   num_test_jobs="$(nproc)"
   while (($#)); do
     case "$1" in
-      --full) full=yes program_limit_seconds=14400 ;;
+      --full) full=yes asan=asan-full program_limit_seconds=14400 ;;
       -*) die "test does not know '$1'; ./run help lists what it takes" ;;
       *) filter="$1" ;;
     esac
@@ -302,8 +303,8 @@ run_stages() {
       if has_cuda_sources && has_nvcc; then
         stage "build cuda" stage_build_cuda
       fi
-      stage "address, undefined sanitizers" stage_sanitized asan "${risky_suites[*]}"
-      if [[ $built == *asan* && -s $root/build/asan/fuzz_programs.txt ]]; then
+      stage "address, undefined sanitizers" stage_sanitized "$asan" "${risky_suites[*]}"
+      if [[ $built == *" $asan"* && -s $root/build/$asan/fuzz_programs.txt ]]; then
         stage "fuzzing" stage_fuzz
       fi
       stage "thread sanitizer" stage_sanitized tsan "${threaded_suites[*]}"

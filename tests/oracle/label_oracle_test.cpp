@@ -16,15 +16,12 @@
 #include <unistd.h>
 
 #include "play.h"
+#include "support/sanitizers.h"
 
 namespace heddle::oracle {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kDefaultScenarios = 2000;
-#else
-constexpr int64_t kDefaultScenarios = 24000;
-#endif
+constexpr int64_t kDefaultScenarios = HEDDLE_SANITIZED ? 2000 : 24000;
 
 int64_t number_from_environment(const char* name, int64_t otherwise) {
   const char* text = std::getenv(name);
