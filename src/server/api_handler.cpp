@@ -104,7 +104,7 @@ void ApiHandler::tear_down() {
   engine_.reset();
 }
 
-std::optional<HttpResponse> ApiHandler::on_head(HttpRequest& request, HttpHeaders& common_headers) {
+Admission ApiHandler::on_head(HttpRequest& request, HttpHeaders& common_headers) {
   const std::string_view wanted_id = request.header("x-request-id");
   request.id =
       is_request_id(wanted_id) ? std::string(wanted_id) : ids_.next(id_prefix(request.path));
@@ -112,6 +112,12 @@ std::optional<HttpResponse> ApiHandler::on_head(HttpRequest& request, HttpHeader
   add_cors_headers(request, common_headers);
 
   const Route* route = find_route(request.path);
+  return {.refusal = refusal_of(request, route),
+          .max_body_bytes = route != nullptr ? route->max_body_bytes : kNoBody};
+}
+
+std::optional<HttpResponse> ApiHandler::refusal_of(const HttpRequest& request,
+                                                   const Route* route) const {
   if (request.method == "OPTIONS") return answer_preflight(request, route);
   if (route == nullptr) {
     return error_response({.status = 404,
@@ -161,14 +167,6 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
   const Route* route = find_route(request.path);
   if (route == nullptr) return;  // on_head() refused it
-  if (route->read_at_once && request.body.size() > kMaxBodyReadAtOnce) {
-    exchange->respond(error_response(
-        {.status = 413,
-         .code = "request_too_large",
-         .message = fmt::format("The request body has {} bytes; at most {} are allowed at {}.",
-                                request.body.size(), kMaxBodyReadAtOnce, route->path)}));
-    return;
-  }
   switch (route->endpoint) {
     case Endpoint::kHealth:
       exchange->respond(health());

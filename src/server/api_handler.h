@@ -53,7 +53,7 @@ class ApiHandler final : public HttpHandler {
   // Joins the workers and destroys the engine. The I/O thread has stopped.
   void tear_down();
 
-  std::optional<HttpResponse> on_head(HttpRequest& request, HttpHeaders& common_headers) override;
+  Admission on_head(HttpRequest& request, HttpHeaders& common_headers) override;
   void on_request(std::shared_ptr<Exchange> exchange) override;
   HttpResponse on_transport_error(int status, std::string_view message) override;
   void on_answered(const HttpRequest& request, int status, double seconds, int64_t bytes) override;
@@ -64,6 +64,9 @@ class ApiHandler final : public HttpHandler {
   using Prepare = PrepareResult (*)(const CallContext&, std::string_view body);
   using Answer = HttpResponse (*)(const CallContext&, std::string_view body);
 
+  // Why a request is not taken, whatever its body says. `route` is null for an unknown path.
+  [[nodiscard]] std::optional<HttpResponse> refusal_of(const HttpRequest& request,
+                                                       const Route* route) const;
   [[nodiscard]] bool authorised(const HttpRequest& request) const;
   [[nodiscard]] CallContext context_of(const HttpRequest& request) const;
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
@@ -36,10 +35,9 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
 constexpr size_t kReadBytes = 8 << 10;
 constexpr size_t kMaxReadAheadBytes = 64 << 10;  // of the next request while this one is answered
-// A refused request's body up to here is read and dropped, so that the connection can be kept. One
-// in chunks does not say how long it is, and counts as too long.
-constexpr uint64_t kMaxSwallowedBytes = 1 << 20;
-constexpr uint64_t kUnknownLength = std::numeric_limits<uint64_t>::max();
+// A body that nobody reads, as a refused request's, is read and dropped up to here, so that the
+// connection can be kept.
+constexpr uint64_t kMaxDroppedBytes = 1 << 20;
 constexpr double kLingerSeconds = 2;  // for a client to read the refusal before its upload is cut
 constexpr size_t kMaxLingerBytes = 256 << 20;
 constexpr double kStopLingerSeconds = 0.25;  // for a request that crosses with the server's goodbye
@@ -103,7 +101,7 @@ class TcpConnection final : public Connection {
 
   asio::awaitable<bool> serve_one();  // false: the connection is over
   asio::awaitable<bool> await_request();
-  asio::awaitable<bool> read_body(Parser& parser, BodyLease* lease);
+  asio::awaitable<bool> read_body(Parser& parser, uint64_t max_bytes, BodyLease* lease);
   asio::awaitable<bool> answer();
   asio::awaitable<bool> send(std::string bytes);
   asio::awaitable<void> refuse(HttpResponse response);
@@ -111,10 +109,20 @@ class TcpConnection final : public Connection {
   void watch();
   void doubt();
 
+  // The client sends the body only once it is invited to.
+  [[nodiscard]] bool expects_continue(const Parser& parser) const {
+    return http_version_ >= 11 && beast::iequals(parser.get()[http::field::expect], "100-continue");
+  }
+
   // How long the next request may take to begin.
   [[nodiscard]] double patience_seconds() const {
     if (!stopping_) return options_.idle_timeout_seconds;
     return answered_ ? 0 : options_.first_request_seconds;
+  }
+
+  [[nodiscard]] HttpResponse too_large(uint64_t max_bytes) const {
+    return handler_.on_transport_error(
+        413, fmt::format("The request body may have at most {} bytes.", max_bytes));
   }
 
   void start_deadline(double limit_seconds);
@@ -268,9 +276,7 @@ asio::awaitable<bool> TcpConnection::serve_one() {
     static_cast<void>(count);
     stop_deadline();
     if (error == http::error::body_limit) {
-      co_await refuse(handler_.on_transport_error(
-          413,
-          fmt::format("The request body may have at most {} bytes.", options_.max_request_bytes)));
+      co_await refuse(too_large(static_cast<uint64_t>(options_.max_request_bytes)));
       co_return false;
     }
     if (error == http::error::header_limit || error == http::error::buffer_overflow) {
@@ -298,17 +304,29 @@ asio::awaitable<bool> TcpConnection::serve_one() {
   http_version_ = parser.get().version();
   keep_alive_ = parser.keep_alive() && !stopping_;
   head_only_ = request.method == "HEAD";
-  std::optional<HttpResponse> refusal = handler_.on_head(request, common_headers_);
-  if (refusal && !parser.is_done() &&
-      parser.content_length_remaining().value_or(kUnknownLength) > kMaxSwallowedBytes) {
-    const int status = refusal->status;
-    const auto bytes = static_cast<int64_t>(refusal->body.size());
-    co_await refuse(std::move(*refusal));
-    handler_.on_answered(request, status, 0, bytes);
-    co_return false;
+  Admission admission = handler_.on_head(request, common_headers_);
+  std::optional<HttpResponse>& refusal = admission.refusal;
+  const bool kept = !refusal && admission.max_body_bytes > 0;
+  const uint64_t max_bytes =
+      std::min(kept ? static_cast<uint64_t>(admission.max_body_bytes) : kMaxDroppedBytes,
+               static_cast<uint64_t>(options_.max_request_bytes));
+  if (!parser.is_done()) {
+    const auto announced = parser.content_length_remaining();  // none where it comes in chunks
+    if (refusal && (!announced || *announced > max_bytes)) {
+      const int status = refusal->status;
+      const auto bytes = static_cast<int64_t>(refusal->body.size());
+      co_await refuse(std::move(*refusal));
+      handler_.on_answered(request, status, 0, bytes);
+      co_return false;
+    }
+    if (announced && *announced > max_bytes) {
+      co_await refuse(too_large(max_bytes));
+      co_return false;
+    }
+    parser.body_limit(max_bytes);
   }
   BodyLease lease(budget_);
-  if (!co_await read_body(parser, refusal ? nullptr : &lease)) co_return false;
+  if (!co_await read_body(parser, max_bytes, kept ? &lease : nullptr)) co_return false;
   request.body = std::move(parser.get().body());
 
   exchange_ = std::make_shared<ConnectionExchange>(std::move(request), shared(this),
@@ -327,10 +345,12 @@ asio::awaitable<bool> TcpConnection::serve_one() {
   co_return again;
 }
 
-// Keeps what it reads as far as `lease` takes it; without one nothing is kept.
-asio::awaitable<bool> TcpConnection::read_body(Parser& parser, BodyLease* lease) {
+// Keeps what it reads as far as `lease` takes it; without one nothing is kept. More than
+// `max_bytes` are refused.
+asio::awaitable<bool> TcpConnection::read_body(Parser& parser, uint64_t max_bytes,
+                                               BodyLease* lease) {
   if (parser.is_done()) co_return true;
-  if (http_version_ >= 11 && beast::iequals(parser.get()[http::field::expect], "100-continue")) {
+  if (expects_continue(parser)) {
     if (!co_await send("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
   }
   start_deadline(options_.body_timeout_seconds);
@@ -362,9 +382,7 @@ asio::awaitable<bool> TcpConnection::read_body(Parser& parser, BodyLease* lease)
         handler_.on_transport_error(408, fmt::format("The request body did not arrive within {} s.",
                                                      options_.body_timeout_seconds)));
   } else if (error == http::error::body_limit) {
-    co_await refuse(handler_.on_transport_error(
-        413,
-        fmt::format("The request body may have at most {} bytes.", options_.max_request_bytes)));
+    co_await refuse(too_large(max_bytes));
   } else if (error.category() == make_error_code(http::error::bad_method).category() &&
              error != http::error::partial_message && error != http::error::end_of_stream) {
     co_await refuse(handler_.on_transport_error(

@@ -37,15 +37,22 @@ struct HttpServerOptions {
   int32_t max_connections = 16384;
 };
 
+// What becomes of a request whose head has arrived.
+struct Admission {
+  std::optional<HttpResponse> refusal;  // the answer, if the request is refused
+
+  // Of its body, within the options' limit; more is answered 413. 0: nobody reads it, and what
+  // comes is dropped.
+  int64_t max_body_bytes = 0;
+};
+
 // What a server does with requests. Every call comes on the I/O thread.
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
 
-  // Sees the request before its body is read: sets its id and the headers of every answer to it. A
-  // returned response refuses the request.
-  virtual std::optional<HttpResponse> on_head(HttpRequest& request,
-                                              HttpHeaders& common_headers) = 0;
+  // Sees the request before its body is read: sets its id and the headers of every answer to it.
+  virtual Admission on_head(HttpRequest& request, HttpHeaders& common_headers) = 0;
 
   // Answers now or later.
   virtual void on_request(std::shared_ptr<Exchange> exchange) = 0;

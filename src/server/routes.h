@@ -4,7 +4,8 @@
 // Threading: free functions without state.
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "server/http_message.h"
@@ -32,17 +33,21 @@ enum class Endpoint {
   kAbort,
 };
 
+// Bytes of a request's body that are read and kept.
+inline constexpr int64_t kNoBody = 0;  // nobody reads it
+// Read on the I/O thread, where this much holds nobody up.
+inline constexpr int64_t kSmallBody = 64 << 10;
+// As the server's options say.
+inline constexpr int64_t kAnyBody = std::numeric_limits<int64_t>::max();
+
 struct Route {
   std::string_view path;
   Endpoint endpoint;
-  std::string_view allow;     // methods, as the Allow header says them
-  bool open = false;          // no API key asked
-  bool needs_model = false;   // 503 while loading and draining
-  bool read_at_once = false;  // its body, on the I/O thread: at most kMaxBodyReadAtOnce
+  std::string_view allow;    // methods, as the Allow header says them
+  bool open = false;         // no API key asked
+  bool needs_model = false;  // 503 while loading and draining
+  int64_t max_body_bytes = kNoBody;
 };
-
-// A body's bytes, so that reading it on the I/O thread holds nobody up.
-inline constexpr size_t kMaxBodyReadAtOnce = 64 << 10;
 
 // What comes before the model's name, which may have slashes of its own.
 inline constexpr std::string_view kModelPrefix = "/v1/models/";

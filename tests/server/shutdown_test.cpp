@@ -25,7 +25,7 @@ class BusyHandler final : public HttpHandler {
  public:
   std::function<void()> meanwhile;
 
-  std::optional<HttpResponse> on_head(HttpRequest&, HttpHeaders&) override { return std::nullopt; }
+  Admission on_head(HttpRequest&, HttpHeaders&) override { return {}; }
 
   void on_request(std::shared_ptr<Exchange> exchange) override {
     if (meanwhile) std::exchange(meanwhile, nullptr)();

@@ -271,6 +271,65 @@ TEST_F(TransportTest, ARefusedBodyTakesNothingFromOthers) {
   EXPECT_EQ(announced.call("GET", "/health").status, 200) << "such a connection is kept";
 }
 
+TEST_F(TransportTest, ABodyThatNobodyReadsTakesNothingFromOthers) {
+  options.api_key = "secret";
+  options.http.max_held_body_bytes = 300 << 10;
+  options.http.max_request_bytes = 4 << 20;
+  start();
+  constexpr size_t kBytes = 900 << 10;
+  const auto begin = [](HttpClient& client, std::string_view line) {
+    client.send(
+        fmt::format("{} HTTP/1.1\r\nHost: t\r\nx-api-key: secret\r\nContent-Length: {}"
+                    "\r\n\r\n{}",
+                    line, kBytes + 1, std::string(kBytes, ' ')));
+  };
+  const std::string_view lines[] = {"GET /livez", "GET /v1/models/m", "POST /flush_cache",
+                                    "POST /continue_generation"};
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (const std::string_view line : lines) {
+    clients.push_back(std::make_unique<HttpClient>(server->port()));
+    begin(*clients.back(), line);
+  }
+  const std::string body = R"({"text":"a"})" + std::string(250 << 10, ' ');
+  EXPECT_EQ(connect().call("POST", "/generate", body, "x-api-key: secret\r\n").status, 200);
+  for (const auto& client : clients) {
+    client->send(" ");
+    EXPECT_EQ(client->read_reply().status, 200);
+    EXPECT_EQ(client->call("GET", "/health").status, 200) << "such a connection is kept";
+  }
+}
+
+TEST_F(TransportTest, ABodyIsRefusedByTheLimitOfItsRoute) {
+  start();
+  const auto refused = [this](std::string_view line, size_t bytes) {
+    HttpClient client(server->port());  // which announces the body and sends nothing of it
+    client.send(fmt::format("{} HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n", line, bytes));
+    const Reply reply = client.read_reply();
+    EXPECT_EQ(reply.status, 413) << line;
+    EXPECT_TRUE(reply.headers.contains("x-request-id"));
+    EXPECT_TRUE(client.at_end());
+    return error_of(reply)["message"].get<std::string>();
+  };
+  EXPECT_THAT(refused("POST /abort_request", (64 << 10) + 1), HasSubstr("65536 bytes"));
+  EXPECT_THAT(refused("POST /pause_generation", (64 << 10) + 1), HasSubstr("65536 bytes"));
+  EXPECT_THAT(refused("POST /continue_generation", (1 << 20) + 1), HasSubstr("1048576 bytes"));
+  EXPECT_THAT(refused("GET /livez", (1 << 20) + 1), HasSubstr("1048576 bytes"));
+
+  const auto in_chunks = [this](std::string_view line, size_t num_chunks) {
+    HttpClient client(server->port());
+    client.send(fmt::format("{} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n", line));
+    for (size_t i = 0; i < num_chunks; ++i) {
+      client.send("1000\r\n" + std::string(0x1000, ' ') + "\r\n");
+    }
+    client.send("2\r\n{}\r\n0\r\n\r\n");
+    return client.read_reply().status;
+  };
+  EXPECT_EQ(in_chunks("POST /pause_generation", 15), 200);
+  EXPECT_EQ(in_chunks("POST /pause_generation", 16), 413);
+  EXPECT_EQ(in_chunks("POST /continue_generation", 16), 200);
+  EXPECT_EQ(in_chunks("POST /continue_generation", 256), 413);
+}
+
 TEST_F(TransportTest, AHeaderAboveTheLimitIsRefused) {
   start();
   HttpClient client(server->port());
