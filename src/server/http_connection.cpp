@@ -312,7 +312,7 @@ asio::awaitable<bool> TcpConnection::serve_one() {
                static_cast<uint64_t>(options_.max_request_bytes));
   if (!parser.is_done()) {
     const auto announced = parser.content_length_remaining();  // none where it comes in chunks
-    if (refusal && (!announced || *announced > max_bytes)) {
+    if (refusal && (expects_continue(parser) || !announced || *announced > max_bytes)) {
       const int status = refusal->status;
       const auto bytes = static_cast<int64_t>(refusal->body.size());
       co_await refuse(std::move(*refusal));

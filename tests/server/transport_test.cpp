@@ -330,6 +330,21 @@ TEST_F(TransportTest, ABodyIsRefusedByTheLimitOfItsRoute) {
   EXPECT_EQ(in_chunks("POST /continue_generation", 256), 413);
 }
 
+TEST_F(TransportTest, ABodyIsNotInvitedWhereTheAnswerIsDecided) {
+  options.api_key = "secret";
+  start();
+  for (const auto& [line, status] :
+       {std::pair("POST /nope", "404 "), {"POST /generate", "401 "}, {"POST /livez", "405 "}}) {
+    HttpClient client(server->port());
+    client.send(fmt::format(
+        "{} HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n", line));
+    ASSERT_TRUE(client.read_until("\r\n\r\n"));
+    EXPECT_THAT(client.pending(), ::testing::StartsWith(std::string("HTTP/1.1 ") + status));
+    EXPECT_EQ(client.read_reply().headers.at("connection"), "close")
+        << "whether the body comes nevertheless is open";
+  }
+}
+
 TEST_F(TransportTest, AHeaderAboveTheLimitIsRefused) {
   start();
   HttpClient client(server->port());
