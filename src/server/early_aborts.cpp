@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/early_aborts.h"
 
+#include <iterator>
+
 #include "server/call_fields.h"
 
 namespace heddle::server {
@@ -14,25 +16,29 @@ std::shared_ptr<const EarlyAborts::Call> EarlyAborts::arrive() {
 
 bool EarlyAborts::abort(std::string_view id) {
   if (waiting_.empty() || !is_request_id(id)) return true;
-  if (oldest_first_.size() >= kMaxIds) return false;
+  const auto known = ids_.find(std::string(id));
+  if (known != ids_.end()) {
+    known->second->before = next_number_;
+    oldest_first_.splice(oldest_first_.end(), oldest_first_, known->second);
+    return true;
+  }
+  if (ids_.size() >= kMaxIds) return false;
   oldest_first_.push_back({std::string(id), next_number_});
-  ids_[oldest_first_.back().id] = next_number_;
+  ids_.emplace(id, std::prev(oldest_first_.end()));
   return true;
 }
 
 bool EarlyAborts::aborted(const std::string& id, const Call& call) const {
   if (call.number() < all_before_) return true;
   const auto found = ids_.find(id);
-  return found != ids_.end() && call.number() < found->second;
+  return found != ids_.end() && call.number() < found->second->before;
 }
 
 void EarlyAborts::end(int64_t number) {
   waiting_.erase(number);
   const int64_t oldest = waiting_.empty() ? next_number_ : *waiting_.begin();
   while (!oldest_first_.empty() && oldest_first_.front().before <= oldest) {
-    const Abort& abort = oldest_first_.front();
-    const auto found = ids_.find(abort.id);
-    if (found != ids_.end() && found->second == abort.before) ids_.erase(found);
+    ids_.erase(oldest_first_.front().id);
     oldest_first_.pop_front();
   }
 }

@@ -6,12 +6,12 @@
 // forgotten once each of them is understood.
 //
 // Threading: confined to the I/O thread.
-// Bounds:    kMaxIds of them are remembered at once.
+// Bounds:    kMaxIds ids are remembered at once, however often each is aborted.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <set>
 #include <string>
@@ -62,9 +62,9 @@ class EarlyAborts {
 
   int64_t next_number_ = 0;
   int64_t all_before_ = 0;
-  std::set<int64_t> waiting_;                     // the calls that are not understood
-  std::unordered_map<std::string, int64_t> ids_;  // the latest abort of each: its `before`
-  std::deque<Abort> oldest_first_;                // each abort, to forget it in time
+  std::set<int64_t> waiting_;      // the calls that are not understood
+  std::list<Abort> oldest_first_;  // the latest abort of each id, to forget it in time
+  std::unordered_map<std::string, std::list<Abort>::iterator> ids_;
 };
 
 }  // namespace heddle::server

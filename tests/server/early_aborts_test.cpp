@@ -38,6 +38,35 @@ TEST(EarlyAbortsTest, AreForgottenOnceEveryCallTheyMayMeanIsUnderstood) {
   EXPECT_FALSE(aborts.aborted("id0", *second));
 }
 
+TEST(EarlyAbortsTest, OneIdTakesOneRoomHoweverOftenItIsAborted) {
+  EarlyAborts aborts;
+  const auto oldest = aborts.arrive();
+  for (size_t i = 0; i <= EarlyAborts::kMaxIds; ++i) EXPECT_TRUE(aborts.abort("a"));
+  auto second = aborts.arrive();
+  for (size_t i = 0; i <= EarlyAborts::kMaxIds; ++i) {
+    const auto another = aborts.arrive();
+    EXPECT_TRUE(aborts.abort("a"));
+  }
+  EXPECT_TRUE(aborts.aborted("a", *second));
+  for (size_t i = 1; i < EarlyAborts::kMaxIds; ++i) {
+    EXPECT_TRUE(aborts.abort(fmt::format("id{}", i)));
+  }
+  EXPECT_FALSE(aborts.abort("one-more"));
+  EXPECT_TRUE(aborts.abort("a")) << "it has its place";
+}
+
+TEST(EarlyAbortsTest, ALaterAbortOfAnIdOutlastsTheOthers) {
+  EarlyAborts aborts;
+  auto first = aborts.arrive();
+  EXPECT_TRUE(aborts.abort("a"));
+  EXPECT_TRUE(aborts.abort("b"));
+  const auto second = aborts.arrive();
+  EXPECT_TRUE(aborts.abort("a"));
+  first.reset();
+  EXPECT_TRUE(aborts.aborted("a", *second));
+  EXPECT_FALSE(aborts.aborted("b", *second));
+}
+
 TEST(EarlyAbortsTest, TakeNoRoomWhileNoCallWaitsOrForWhatIsNoId) {
   EarlyAborts aborts;
   for (size_t i = 0; i <= EarlyAborts::kMaxIds; ++i) EXPECT_TRUE(aborts.abort("a"));
