@@ -230,13 +230,15 @@ void Generation::forget_ids() {
 }
 
 bool Generation::abort(GenerationHost& host, const std::string& id) {
+  bool ended = false;
   const auto [begin, end] = host.live.equal_range(id);
   for (auto live = begin; live != end; ++live) {
     if (const auto generation = live->second.generation.lock()) {
       generation->abort(live->second.begin, live->second.end);
+      ended = true;
     }
   }
-  return host.early_aborts.abort(id);
+  return host.early_aborts.abort(id) || ended;
 }
 
 void Generation::abort_all(GenerationHost& host) {

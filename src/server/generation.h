@@ -85,8 +85,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
                     const EarlyAborts::Call& arrived);
 
   // Ends what goes by this id, a call, a prompt of a batch or one of several answers, as if it had
-  // stopped: its client is told the finish reason "abort". An unknown id is ignored. False when a
-  // call that is not understood yet may be meant and there is no room to remember that.
+  // stopped: its client is told the finish reason "abort". An unknown id is ignored. False when
+  // nothing that runs goes by it, a call that is not understood yet may be meant and there is no
+  // room to remember that.
   [[nodiscard]] static bool abort(GenerationHost& host, const std::string& id);
   static void abort_all(GenerationHost& host);
 

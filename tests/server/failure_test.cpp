@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "server/early_aborts.h"
 #include "server/server_fixture.h"
 #include "support/test_data.h"
 
@@ -354,6 +355,35 @@ TEST_F(FailureTest, ACallThatWaitsForAWorkerCanBeAborted) {
   const Json both = batch.read_reply().json();
   EXPECT_EQ(finish(both[0]), "stop");
   EXPECT_EQ(finish(both[1]), "abort");
+}
+
+TEST_F(FailureTest, WhatRunsCanBeAbortedHoweverManyAbortsWait) {
+  engine->held = true;
+  codec_gate->closed = true;
+  options.num_workers = 1;
+  start();
+  HttpClient running(server->port());
+  running.send_request("POST", "/generate", Json{{"input_ids", {1}}, {"rid", "runs"}}.dump());
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
+  HttpClient waiting(server->port());
+  waiting.send_request("POST", "/generate", Json{{"text", "a"}, {"rid", "waits"}}.dump());
+  ASSERT_TRUE(eventually([this] { return codec_gate->num_waiting == 1; }));
+  HttpClient aborting(server->port());
+  for (size_t i = 0; i < EarlyAborts::kMaxIds;) {
+    constexpr size_t kSentAhead = 256;
+    for (size_t sent = 0; sent < kSentAhead; ++sent) {
+      aborting.send_request("POST", "/abort_request", fmt::format(R"({{"rid":"id{}"}})", i + sent));
+    }
+    for (size_t read = 0; read < kSentAhead; ++read, ++i) {
+      ASSERT_EQ(aborting.read_reply().status, 200);
+    }
+  }
+  EXPECT_EQ(error_of(post("/abort_request", {{"rid", "waits"}}))["code"], "queue_full");
+  EXPECT_EQ(post("/abort_request", {{"rid", "runs"}}).status, 200);
+  EXPECT_EQ(running.read_reply().json()["meta_info"]["finish_reason"]["type"], "abort");
+  codec_gate->closed = false;
+  engine->held = false;
+  EXPECT_EQ(waiting.read_reply().status, 200);
 }
 
 TEST_F(FailureTest, AbortingAllMeansThoseThatWaitForAWorkerToo) {
