@@ -2,8 +2,8 @@
 // EarlyAborts remembers what was aborted while calls wait for a worker or are worked on: their ids
 // are in bodies that nobody has read yet, so whether one of them is meant shows later.
 //
-// Calls are numbered as they arrive. An abort counts for those that arrived before it, and is
-// forgotten once each of them is understood.
+// Calls are numbered once their bodies have arrived. An abort counts for those that arrived before
+// it, and is forgotten once each of them is understood.
 //
 // Threading: confined to the I/O thread.
 // Bounds:    kMaxIds ids are remembered at once, however often each is aborted.
