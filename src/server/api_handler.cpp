@@ -381,7 +381,7 @@ void ApiHandler::check_health_by_generating(std::shared_ptr<Exchange> exchange) 
     const EngineStats stats = engine_->stats();
     if (!stats.paused && stats.num_running + stats.num_waiting == 0) {
       health_generate(*engine_, post_, post_after_, options_.stuck_after_seconds,
-                      std::move(exchange), std::move(response));
+                      std::move(exchange), [this] { return health(); });
       return;
     }
   }

@@ -6,7 +6,6 @@
 
 #include <functional>
 #include <memory>
-#include <string_view>
 
 #include <heddle/engine.h>
 
@@ -18,9 +17,11 @@ namespace heddle::server {
 // Runs a function on the I/O thread some seconds later. Called there.
 using PostAfter = std::function<void(double seconds, std::function<void()>)>;
 
-// Answers `healthy` when a token came within `limit_seconds`, else 503 with the reason.
+// Answers what `health` says by then when a token came within `limit_seconds`, or when there is a
+// reason that none did: the engine is paused, its queue is full, it makes steps for others. Else
+// 503 `stuck`, with what was missed. `health` is called on the I/O thread.
 void health_generate(Engine& engine, const Post& post, const PostAfter& post_after,
                      double limit_seconds, std::shared_ptr<Exchange> exchange,
-                     HttpResponse healthy);
+                     std::function<HttpResponse()> health);
 
 }  // namespace heddle::server

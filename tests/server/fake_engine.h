@@ -82,7 +82,7 @@ class FakeEngine final : public Engine {
   // What each request is told; set before requests come.
   Script script = [](const Request&) { return answer_events({"Hello", " there"}); };
   std::atomic<int> step_microseconds{0};
-  std::atomic<bool> held{false};  // true: no step happens
+  std::atomic<bool> held{false};  // true: no step happens, as while it is paused
 
   // Decides which requests are refused from now on; null: none.
   void set_refuse(std::function<Status(const Request&)> refuse) {
@@ -156,6 +156,9 @@ class FakeEngine final : public Engine {
       const std::lock_guard lock(mutex_);
       pauses_.push_back(mode);
       paused_ = true;
+      if (mode == PauseMode::kAbort) {
+        for (const Live& live : live_) cancelled_.insert(live.request.id);
+      }
     }
     on_done(ok_status());
   }
@@ -187,6 +190,7 @@ class FakeEngine final : public Engine {
     const std::lock_guard lock(mutex_);
     EngineStats stats;
     stats.num_running = static_cast<int64_t>(live_.size());
+    stats.steps = steps_;
     stats.last_step_seconds_ago = last_step_seconds_ago;
     stats.paused = paused_;
     return stats;
@@ -233,12 +237,14 @@ class FakeEngine final : public Engine {
       if (stopping_ && live_.empty()) return;
       if (live_.empty()) continue;
       std::vector<std::pair<EventCallback, RequestEvent>> news;
+      bool stepped = false;
       for (auto live = live_.begin(); live != live_.end();) {
         const bool aborted = stopping_ || cancelled_.contains(live->request.id);
-        if (held && !aborted) {
+        if ((held || paused_) && !aborted) {
           ++live;
           continue;
         }
+        if (!aborted) stepped = true;
         RequestEvent event;
         if (aborted) {
           event.finish = finish_of(FinishReason::kAbort);
@@ -253,10 +259,12 @@ class FakeEngine final : public Engine {
         news.emplace_back(live->on_event, std::move(event));
         live = last ? live_.erase(live) : std::next(live);
       }
+      if (stepped) ++steps_;
+      const bool waits = held || paused_;
       lock.unlock();
       for (const auto& [callback, event] : news) callback(event);
       news.clear();
-      if (held) {
+      if (waits) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       } else if (step_microseconds > 0) {
         std::this_thread::sleep_for(std::chrono::microseconds(step_microseconds));
@@ -278,6 +286,7 @@ class FakeEngine final : public Engine {
   int num_cancels_ = 0;
   std::vector<double> clear_timeouts_;
   std::vector<PauseMode> pauses_;
+  int64_t steps_ = 0;
   bool paused_ = false;
   bool draining_ = false;
   bool stopping_ = false;

@@ -66,6 +66,59 @@ TEST_F(LifecycleTest, AnIdleEngineShowsByATokenThatItGenerates) {
   EXPECT_EQ(get("/health_generate").json()["message"], "broken");
 }
 
+TEST_F(LifecycleTest, AProbeThatAPauseMeetsIsToldThatTheEngineIsPaused) {
+  options.stuck_after_seconds = 0.2;
+  start();
+  for (const char* mode : {"abort", "retract", "in_place"}) {
+    engine->held = true;
+    HttpClient probe(server->port());
+    probe.send_request("GET", "/health_generate");
+    ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
+    EXPECT_EQ(post("/pause_generation", {{"mode", mode}}).status, 200);
+    const Reply reply = probe.read_reply();
+    EXPECT_EQ(reply.status, 200) << mode;
+    EXPECT_EQ(reply.json()["status"], "paused") << mode;
+    EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; })) << "it is not left behind";
+    EXPECT_EQ(connect().call("POST", "/continue_generation").status, 200);
+  }
+}
+
+TEST_F(LifecycleTest, AnAbortedProbeIsNoSignOfADeadEngine) {
+  engine->held = true;
+  start();
+  HttpClient probe(server->port());
+  probe.send_request("GET", "/health_generate");
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
+  engine->cancel(engine->submitted().front().id);  // by a pause that is over when this is told
+  const Reply reply = probe.read_reply();
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.json()["status"], "ok");
+}
+
+TEST_F(LifecycleTest, AProbeThatFindsTheEngineAtWorkForOthersDoesNotCallItStuck) {
+  options.stuck_after_seconds = 0.2;
+  engine->script = [](const Request&) { return std::vector<RequestEvent>{RequestEvent()}; };
+  start();
+  EXPECT_EQ(get("/health_generate").status, 200) << "steps went on all the time";
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 0; }));
+  engine->set_refuse([](const Request&) { return resource_exhausted("the queue is full"); });
+  EXPECT_EQ(get("/health_generate").status, 200);
+  engine->set_refuse(nullptr);
+  for (const auto& [error, status] :
+       {std::pair(resource_exhausted("full by its tokens"), 200), {internal_error("boom"), 503}}) {
+    SCOPED_TRACE(error.message());
+    engine->held = true;
+    engine->script = [error = error](const Request&) {
+      return answer_events({}, finish_of(FinishReason::kError, error));
+    };
+    HttpClient probe(server->port());
+    probe.send_request("GET", "/health_generate");
+    ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
+    engine->held = false;
+    EXPECT_EQ(probe.read_reply().status, status);
+  }
+}
+
 TEST_F(LifecycleTest, ABusyOrPausedEngineIsNotAskedForAToken) {
   engine->held = true;
   start();
