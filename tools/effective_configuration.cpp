@@ -5,8 +5,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "server/json_text.h"
-
 namespace heddle::tools {
 namespace {
 
@@ -101,7 +99,9 @@ Json server_json(const ServeSettings& settings, const Engine& engine) {
           {"log_level", settings.model.log_level}};
 }
 
-Json configuration(const ServeSettings& settings, const Engine& engine) {
+}  // namespace
+
+Json effective_configuration(const ServeSettings& settings, const Engine& engine) {
   Json json = model_json(settings, engine);
   json.update(resources_json(engine));
   json.update(scheduling_json(engine.options().scheduling));
@@ -110,23 +110,9 @@ Json configuration(const ServeSettings& settings, const Engine& engine) {
   return json;
 }
 
-}  // namespace
-
-std::string effective_configuration(const ServeSettings& settings, const Engine& engine) {
-  return server::dump_json(configuration(settings, engine));
-}
-
-server::EffectiveOptions effective_options(const ServeSettings& settings, const Engine& engine) {
-  const Json json = configuration(settings, engine);
-  server::EffectiveOptions options;
-  for (const auto& [name, value] : json.items()) {
-    if (name == "api_key" || name == "random_seed") continue;
-    if (value.is_boolean()) options.push_back({name, value.get<bool>()});
-    if (value.is_number_integer()) options.push_back({name, value.get<int64_t>()});
-    if (value.is_number_float()) options.push_back({name, value.get<double>()});
-    if (value.is_string()) options.push_back({name, value.get<std::string>()});
-  }
-  return options;
+Json without_secrets(Json configuration) {
+  for (const char* const secret : {"api_key", "random_seed"}) configuration.erase(secret);
+  return configuration;
 }
 
 }  // namespace heddle::tools

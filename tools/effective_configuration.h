@@ -3,22 +3,20 @@
 // /get_server_info.
 #pragma once
 
-#include <string>
+#include <nlohmann/json_fwd.hpp>
 
 #include <heddle/engine.h>
 
 #include "options_serve.h"
-#include "server/effective_option.h"
 
 namespace heddle::tools {
 
-// A JSON object on one line: every option of `heddle serve` by its name, with '_' for '-', and what
-// the model says of itself. API keys are "***". `settings` were applied.
-[[nodiscard]] std::string effective_configuration(const ServeSettings& settings,
-                                                  const Engine& engine);
+// An object: every option of `heddle serve` by its name, with '_' for '-', and what the model says
+// of itself. API keys are "***". `settings` were applied.
+[[nodiscard]] nlohmann::ordered_json effective_configuration(const ServeSettings& settings,
+                                                             const Engine& engine);
 
-// The same for clients, without what is empty, a list, or nobody's business (keys, the seed).
-[[nodiscard]] server::EffectiveOptions effective_options(const ServeSettings& settings,
-                                                         const Engine& engine);
+// The same for clients: without what is nobody's business, the key and the seed.
+[[nodiscard]] nlohmann::ordered_json without_secrets(nlohmann::ordered_json configuration);
 
 }  // namespace heddle::tools

@@ -66,9 +66,7 @@ class EffectiveConfigurationTest : public ::testing::Test {
     run(arguments);
     EXPECT_TRUE(apply(parsed).ok());
     engine_.mutable_options() = parsed.model.engine;
-    const std::string line = effective_configuration(parsed, engine_);
-    EXPECT_EQ(line.find('\n'), std::string::npos);
-    return json::parse(line);
+    return effective_configuration(parsed, engine_);
   }
 
   server::FakeEngine engine_;
@@ -97,7 +95,7 @@ TEST_F(EffectiveConfigurationTest, ShowsWhatTheEngineSaysNotWhatItWasAsked) {
                                .random_seed = 18446744073709551615u,
                                .scheduling = {.policy = "lof", .queue_timeout_seconds = 1.5},
                                .cache = {.state_dtype = "int8"}};
-  const json line = json::parse(effective_configuration(parsed, engine_));
+  const json line = effective_configuration(parsed, engine_);
   EXPECT_EQ(line["model_path"], "folder/model");
   EXPECT_EQ(line["dtype"], "float32");
   EXPECT_EQ(line["exact"], true);
@@ -120,14 +118,12 @@ TEST_F(EffectiveConfigurationTest, KeysStaySecret) {
 
 TEST_F(EffectiveConfigurationTest, ClientsSeeTheSameButNoSecrets) {
   const json line = configuration({"--api-key", "tell nobody", "--random-seed", "7"});
-  json shown = json::object();
-  for (const auto& [name, value] : effective_options(parsed, engine_)) {
-    std::visit([&, key = name](const auto& of_its_kind) { shown[key] = of_its_kind; }, value);
-  }
+  json shown = without_secrets(line);
   EXPECT_FALSE(shown.contains("api_key"));
   EXPECT_FALSE(shown.contains("random_seed"));
-  EXPECT_GT(shown.size(), 50u);
-  for (const auto& [name, value] : shown.items()) EXPECT_EQ(value, line[name]) << name;
+  shown["api_key"] = "***";
+  shown["random_seed"] = 7;
+  EXPECT_EQ(shown, line) << "also what is null, empty or a list";
 }
 
 TEST_F(EffectiveConfigurationTest, NamesAreThoseClientsSee) {

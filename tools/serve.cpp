@@ -4,6 +4,7 @@
 #include <memory>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <sys/resource.h>
 
 #include <heddle/engine.h>
@@ -12,6 +13,7 @@
 #include "effective_configuration.h"
 #include "option_names.h"
 #include "options_serve.h"
+#include "server/json_text.h"
 #include "server/server.h"
 #include "server/text_codec.h"
 #include "stop_request.h"
@@ -44,10 +46,11 @@ Status serve(ServeSettings& settings) {
   HEDDLE_ASSIGN_OR_RETURN(auto codec,
                           server::make_model_codec(options.model_dir, *engine->tokenizer(),
                                                    settings.model.chat_template));
-  log_info("Configuration: " + effective_configuration(settings, *engine));
+  nlohmann::ordered_json configuration = effective_configuration(settings, *engine);
+  log_info("Configuration: " + server::dump_json(configuration));
   stop.loaded();
-  server::EffectiveOptions effective = effective_options(settings, *engine);
-  server->start_serving(std::move(engine), std::move(codec), std::move(effective));
+  server->start_serving(std::move(engine), std::move(codec),
+                        without_secrets(std::move(configuration)));
   stop.wait();
   log_info(
       "Stopping: no new requests are taken, running ones may finish; once more to stop at once");

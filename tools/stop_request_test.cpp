@@ -8,6 +8,7 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "terminal.h"
@@ -27,7 +28,7 @@ class SlowServer final : public server::Server {
   void set_load_progress(int64_t, int64_t) override {}
 
   void start_serving(std::unique_ptr<Engine>, std::unique_ptr<server::TextCodec>,
-                     server::EffectiveOptions) override {}
+                     nlohmann::ordered_json) override {}
 
   int64_t shutdown() override {
     began_ = true;

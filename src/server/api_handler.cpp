@@ -77,10 +77,10 @@ void ApiHandler::set_load_progress(int64_t done_bytes, int64_t total_bytes) {
 }
 
 void ApiHandler::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
-                       EffectiveOptions effective) {
+                       Json configuration) {
   engine_ = std::move(engine);
   codec_ = std::move(codec);
-  effective_ = std::move(effective);
+  configuration_ = std::move(configuration);
   host_.engine = engine_.get();
   host_.inbox = inbox_.get();
   loaded_at_ = options_.unix_time();
@@ -343,26 +343,33 @@ HttpResponse ApiHandler::metrics() const {
           .body = (loaded_ ? engine_->metrics_text() : "") + http_metrics_.to_text()};
 }
 
-HttpResponse ApiHandler::health() const {
+std::string_view ApiHandler::status_word(const EngineStats& stats) const {
   const State state = state_;
-  if (state == State::kDraining) return retry_later(json_response(503, {{"status", "draining"}}));
-  if (state == State::kLoading) {
+  if (state == State::kDraining) return "draining";
+  if (state == State::kLoading) return "loading";
+  if (stats.last_step_seconds_ago > options_.stuck_after_seconds) return "stuck";
+  return stats.paused ? "paused" : "ok";
+}
+
+HttpResponse ApiHandler::health() const {
+  const EngineStats stats = loaded_ ? engine_->stats() : EngineStats();
+  const std::string_view status = status_word(stats);
+  if (status == "draining") return retry_later(json_response(503, {{"status", status}}));
+  if (status == "loading") {
     const auto total = static_cast<double>(load_total_bytes_.load());
     const double progress = total > 0 ? static_cast<double>(load_done_bytes_.load()) / total : 0;
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started_at_;
     HttpResponse response = json_response(
-        503, {{"status", "loading"}, {"progress", progress}, {"elapsed_s", elapsed.count()}});
+        503, {{"status", status}, {"progress", progress}, {"elapsed_s", elapsed.count()}});
     response.headers.emplace_back("Retry-After", "1");
     return response;
   }
-  const EngineStats stats = engine_->stats();
-  if (stats.last_step_seconds_ago > options_.stuck_after_seconds) {
+  if (status == "stuck") {
     return retry_later(json_response(
-        503, {{"status", "stuck"}, {"last_step_seconds_ago", stats.last_step_seconds_ago}}));
+        503, {{"status", status}, {"last_step_seconds_ago", stats.last_step_seconds_ago}}));
   }
-  return json_response(200, {{"status", stats.paused ? "paused" : "ok"},
-                             {"running", stats.num_running},
-                             {"waiting", stats.num_waiting}});
+  return json_response(
+      200, {{"status", status}, {"running", stats.num_running}, {"waiting", stats.num_waiting}});
 }
 
 // A paused engine is in order, but what comes now waits until somebody lets it go on.
@@ -390,8 +397,9 @@ void ApiHandler::check_health_by_generating(std::shared_ptr<Exchange> exchange) 
 
 HttpResponse ApiHandler::server_facts() const {
   if (!loaded_) return error_response(loading_error());
-  const std::string status = Json::parse(health().body)["status"];
-  return json_response(200, server_info(options_, effective_, *engine_, status));
+  const EngineStats stats = engine_->stats();
+  return json_response(200,
+                       server_info(options_, configuration_, *engine_, stats, status_word(stats)));
 }
 
 HttpResponse ApiHandler::model_facts() const {

@@ -14,12 +14,11 @@
 #include <optional>
 #include <string>
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 
 #include <heddle/engine.h>
 
 #include "server/api_adapter.h"
-#include "server/effective_option.h"
 #include "server/generation.h"
 #include "server/health_generate.h"
 #include "server/http_metrics.h"
@@ -45,7 +44,7 @@ class ApiHandler final : public HttpHandler {
 
   // Requests are served from now on.
   void serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
-             EffectiveOptions effective);
+             nlohmann::ordered_json configuration);
 
   // Requests are refused from now on. Returns the engine, if there is one, for the caller to drain.
   Engine* begin_drain();
@@ -80,6 +79,8 @@ class ApiHandler final : public HttpHandler {
 
   [[nodiscard]] HttpResponse abort_request(std::string_view body);
 
+  // One word: "ok", or what is the matter. `stats` are the engine's, if there is one.
+  [[nodiscard]] std::string_view status_word(const EngineStats& stats) const;
   [[nodiscard]] HttpResponse health() const;
   [[nodiscard]] HttpResponse readiness() const;
   [[nodiscard]] HttpResponse server_facts() const;
@@ -103,7 +104,7 @@ class ApiHandler final : public HttpHandler {
   // Set before loaded_.
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<TextCodec> codec_;
-  EffectiveOptions effective_;
+  nlohmann::ordered_json configuration_;  // without secrets
   std::unique_ptr<EventInbox> inbox_;
   int64_t loaded_at_ = 0;  // seconds since 1970
   GenerationHost host_;

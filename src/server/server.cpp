@@ -56,7 +56,7 @@ class HeddleServer final : public Server {
   }
 
   void start_serving(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
-                     EffectiveOptions effective) override {
+                     nlohmann::ordered_json configuration) override {
     const ModelInfo& model = engine->model_info();
     const MemoryPlan& plan = engine->memory_plan();
     const std::string ready = fmt::format(
@@ -64,7 +64,7 @@ class HeddleServer final : public Server {
         "granularity: {} tokens",
         model.name, address(), model.architecture, model.num_parameters, model.dtype, model.device,
         model.context_length, plan.to_string(), plan.page_size);
-    handler_.serve(std::move(engine), std::move(codec), std::move(effective));
+    handler_.serve(std::move(engine), std::move(codec), std::move(configuration));
     log_info(ready);
     log_info("The server is fired up and ready to roll!");
   }

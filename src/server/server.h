@@ -3,7 +3,7 @@
 //
 //   HEDDLE_ASSIGN_OR_RETURN(auto server, Server::listen({.http = {.port = 30000}}));
 //   ... load the model; meanwhile clients get 503 `loading` ...
-//   server->start_serving(std::move(engine), std::move(codec), {});
+//   server->start_serving(std::move(engine), std::move(codec), configuration);
 //   ... until somebody says stop ...
 //   server->shutdown();
 //
@@ -16,10 +16,11 @@
 #include <memory>
 #include <string>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <heddle/engine.h>
 #include <heddle/status.h>
 
-#include "server/effective_option.h"
 #include "server/server_options.h"
 #include "server/text_codec.h"
 
@@ -40,10 +41,10 @@ class Server {
   virtual void set_load_progress(int64_t done_bytes, int64_t total_bytes) = 0;
 
   // Takes the engine and the codec (which may refer to the engine's tokenizer) and serves them.
-  // Logs the ready line. Once.
-  // `effective` is shown by /get_server_info.
+  // Logs the ready line. Once. `configuration` is an object that /get_server_info shows to
+  // everybody with a key: what the server runs with.
   virtual void start_serving(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
-                             EffectiveOptions effective) = 0;
+                             nlohmann::ordered_json configuration) = 0;
 
   // Drains: refuses new requests with 503 `shutting_down`, lets the others finish within the time
   // of the options, then closes every connection. Returns how many requests had to be aborted.

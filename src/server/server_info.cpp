@@ -10,9 +10,7 @@ using Json = nlohmann::ordered_json;
 
 double gigabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
-Json internal_state(const Engine& engine) {
-  const MemoryPlan& plan = engine.memory_plan();
-  const EngineStats stats = engine.stats();
+Json internal_state(const MemoryPlan& plan, const EngineStats& stats) {
   const int64_t states_bytes = plan.state_pool_bytes + plan.frozen_pool_bytes;
   const int64_t pools_bytes =
       plan.shared_pool_bytes > 0 ? plan.shared_pool_bytes : plan.kv_pool_bytes + states_bytes;
@@ -23,8 +21,7 @@ Json internal_state(const Engine& engine) {
             {"states", gigabytes(states_bytes)},
             {"kvcache_and_states", gigabytes(pools_bytes)},  // which may share their memory
             {"activations", gigabytes(plan.activation_bytes)},
-            {"token_capacity", plan.kv_tokens},
-            {"graph", 0}}},
+            {"token_capacity", plan.kv_tokens}}},
           {"effective_max_running_requests_per_dp", plan.max_running_requests},
           {"num_running_reqs", stats.num_running},
           {"num_waiting_reqs", stats.num_waiting},
@@ -38,27 +35,16 @@ Json internal_state(const Engine& engine) {
 
 }  // namespace
 
-Json server_info(const ServerOptions& options, const EffectiveOptions& effective,
-                 const Engine& engine, std::string_view status) {
-  const HttpServerOptions& http = options.http;
-  Json info = {{"status", status},
-               {"version", options.version},
-               {"model_path", options.model_path},
-               {"tokenizer_path", options.model_path},
-               {"served_model_name", options.served_model_names.front()},
-               {"host", http.host},
-               {"port", http.port},
-               {"max_request_bytes", http.max_request_bytes},
-               {"tokenizer_threads", options.num_workers},
-               {"allow_any_model_name", options.allow_any_model_name},
-               {"enable_metrics", options.metrics}};
-  for (const EffectiveOption& option : effective) {
-    std::visit([&](const auto& value) { info[option.name] = value; }, option.value);
-  }
-  const int64_t context_length = engine.model_info().context_length;
+Json server_info(const ServerOptions& options, const Json& configuration, const Engine& engine,
+                 const EngineStats& stats, std::string_view status) {
+  Json info = configuration;
+  info["status"] = status;
+  info["version"] = options.version;
+  info["tokenizer_path"] = options.model_path;
+  info["served_model_name"] = options.served_model_names.front();  // /v1/models has them all
   info["max_total_num_tokens"] = engine.memory_plan().kv_tokens;
-  info["max_req_input_len"] = context_length - 1;
-  info["internal_states"] = Json::array({internal_state(engine)});
+  info["max_req_input_len"] = engine.model_info().context_length - 1;
+  info["internal_states"] = Json::array({internal_state(engine.memory_plan(), stats)});
   return info;
 }
 

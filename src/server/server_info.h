@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GET /get_server_info: what the server runs with and what it has done, by the names SGLang's
-// clients look for and, where those have none, our own. Keys are not among it.
+// GET /get_server_info: what the server runs with, by the names of its options, and what it has
+// done, by the names SGLang's clients look for.
 //
 // Threading: a free function without state.
 #pragma once
@@ -11,14 +11,14 @@
 
 #include <heddle/engine.h>
 
-#include "server/effective_option.h"
 #include "server/server_options.h"
 
 namespace heddle::server {
 
-// `status` is that of /health.
+// `configuration` as Server::start_serving() got it, `status` as /health says it.
 [[nodiscard]] nlohmann::ordered_json server_info(const ServerOptions& options,
-                                                 const EffectiveOptions& effective,
-                                                 const Engine& engine, std::string_view status);
+                                                 const nlohmann::ordered_json& configuration,
+                                                 const Engine& engine, const EngineStats& stats,
+                                                 std::string_view status);
 
 }  // namespace heddle::server

@@ -138,7 +138,15 @@ TEST_F(LifecycleTest, ABusyOrPausedEngineIsNotAskedForAToken) {
 TEST_F(LifecycleTest, ServerInfoShowsWhatItRunsWithAndNoKey) {
   options.api_key = "very-secret";
   options.version = "1.2.3";
-  effective_options = {{"policy", "fcfs"}, {"exact", true}, {"page_size", int64_t{16}}};
+  options.model_path = "folder/model";
+  options.served_model_names = {"m", "other"};
+  configuration = {{"model_path", "folder/model"},
+                   {"port", 1234},
+                   {"policy", "fcfs"},
+                   {"exact", true},
+                   {"default_priority", nullptr},
+                   {"served_model_name", {"m", "other"}},
+                   {"fair_keys", {"a", "b"}}};
   listen();
   const auto ask = [this](const char* path) {
     return connect().call("GET", path, {}, "Authorization: Bearer very-secret\r\n");
@@ -153,12 +161,16 @@ TEST_F(LifecycleTest, ServerInfoShowsWhatItRunsWithAndNoKey) {
   EXPECT_EQ(info["status"], "ok");
   EXPECT_EQ(info["version"], "1.2.3");
   EXPECT_EQ(info["served_model_name"], "m");
-  EXPECT_EQ(info["policy"], "fcfs");
-  EXPECT_EQ(info["exact"], true);
-  EXPECT_EQ(info["page_size"], 16);
+  for (const char* name : {"port", "policy", "exact", "default_priority", "fair_keys"}) {
+    EXPECT_EQ(info.value(name, Json("missing")), configuration[name]) << name;
+  }
+  EXPECT_EQ(info["tokenizer_path"], "folder/model");
   EXPECT_EQ(info["max_req_input_len"], 32767);
   EXPECT_EQ(info["internal_states"][0]["num_running_reqs"], 0);
   EXPECT_THAT(reply.body, ::testing::Not(::testing::HasSubstr("secret")));
+  EXPECT_EQ(connect().call("POST", "/pause_generation", {}, "x-api-key: very-secret\r\n").status,
+            200);
+  EXPECT_EQ(ask("/get_server_info").json()["status"], "paused");
 }
 
 TEST_F(LifecycleTest, DrainingFinishesWhatRunsAndRefusesTheRest) {

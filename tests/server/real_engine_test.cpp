@@ -22,7 +22,7 @@ class RealEngineTest : public ServerTest {
     ASSERT_TRUE(created.ok()) << created.status().to_string();
     auto codec = make_model_codec(engine_options.model_dir, *(*created)->tokenizer(), {});
     ASSERT_TRUE(codec.ok()) << codec.status().to_string();
-    server->start_serving(std::move(created).value(), std::move(codec).value(), {});
+    server->start_serving(std::move(created).value(), std::move(codec).value(), Json::object());
   }
 
   void expect_refused(std::string_view path, const Json& body, std::string_view param,

@@ -36,7 +36,7 @@ class ServerTest : public ::testing::Test {
   }();
   std::unique_ptr<FakeEngine> engine_to_be = std::make_unique<FakeEngine>();
   FakeEngine* engine = engine_to_be.get();  // owned by the server once it serves
-  EffectiveOptions effective_options;
+  Json configuration = Json::object();
   std::shared_ptr<FakeCodec::Gate> codec_gate = std::make_shared<FakeCodec::Gate>();
   std::unique_ptr<Server> server;
 
@@ -48,7 +48,7 @@ class ServerTest : public ::testing::Test {
 
   void serve() {
     server->start_serving(std::move(engine_to_be), std::make_unique<FakeCodec>(codec_gate),
-                          effective_options);
+                          configuration);
   }
 
   void start() {
