@@ -347,6 +347,7 @@ std::string_view ApiHandler::status_word(const EngineStats& stats) const {
   const State state = state_;
   if (state == State::kDraining) return "draining";
   if (state == State::kLoading) return "loading";
+  if (!engine_->health().ok()) return "failed";
   if (stats.last_step_seconds_ago > options_.stuck_after_seconds) return "stuck";
   return stats.paused ? "paused" : "ok";
 }
@@ -354,7 +355,9 @@ std::string_view ApiHandler::status_word(const EngineStats& stats) const {
 HttpResponse ApiHandler::health() const {
   const EngineStats stats = loaded_ ? engine_->stats() : EngineStats();
   const std::string_view status = status_word(stats);
-  if (status == "draining") return retry_later(json_response(503, {{"status", status}}));
+  if (status == "draining" || status == "failed") {
+    return retry_later(json_response(503, {{"status", status}}));
+  }
   if (status == "loading") {
     const auto total = static_cast<double>(load_total_bytes_.load());
     const double progress = total > 0 ? static_cast<double>(load_done_bytes_.load()) / total : 0;

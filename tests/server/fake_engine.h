@@ -90,6 +90,17 @@ class FakeEngine final : public Engine {
     refuse_ = std::move(refuse);
   }
 
+  // Why it has stopped, from now on.
+  void set_health(Status health) {
+    const std::lock_guard lock(mutex_);
+    health_ = std::move(health);
+  }
+
+  [[nodiscard]] Status health() const override {
+    const std::lock_guard lock(mutex_);
+    return health_;
+  }
+
   Status submit(Request request, EventCallback on_event) override {
     std::vector<Request> requests;
     requests.push_back(std::move(request));
@@ -280,6 +291,7 @@ class FakeEngine final : public Engine {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::function<Status(const Request&)> refuse_;
+  Status health_;
   std::list<Live> live_;
   std::vector<Request> submitted_;
   std::set<std::string> cancelled_;

@@ -37,6 +37,20 @@ TEST_F(LifecycleTest, WorkWithoutStepsIsUnhealthy) {
   EXPECT_EQ(get("/livez").status, 200);
 }
 
+TEST_F(LifecycleTest, AnEngineThatHasStoppedIsUnhealthy) {
+  start();
+  engine->set_health(device_lost("boom"));
+  for (const char* path : {"/health", "/health_generate", "/readyz"}) {
+    const Reply reply = get(path);
+    EXPECT_EQ(reply.status, 503) << path;
+    EXPECT_EQ(reply.json()["status"], "failed") << path;
+    EXPECT_TRUE(reply.headers.contains("retry-after")) << path;
+    EXPECT_THAT(reply.body, ::testing::Not(::testing::HasSubstr("boom"))) << path;
+  }
+  EXPECT_EQ(get("/get_server_info").json()["status"], "failed");
+  EXPECT_EQ(get("/livez").status, 200);
+}
+
 TEST_F(LifecycleTest, AnIdleEngineShowsByATokenThatItGenerates) {
   engine->script = [](const Request&) {
     return answer_events({"a"}, finish_of(FinishReason::kLength));
