@@ -94,7 +94,7 @@ std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view
   return std::nullopt;
 }
 
-void AddedTokenMatcher::split(std::string_view text, bool parse_special,
+bool AddedTokenMatcher::split(std::string_view text, bool parse_special,
                               const TextFunction& on_text, const TokenFunction& on_token) const {
   const auto is_apart = [text](const Match& match) {
     const bool word_before =
@@ -114,11 +114,11 @@ void AddedTokenMatcher::split(std::string_view text, bool parse_special,
     size_t end = match->end;
     if (token.lstrip) begin -= trailing_white_space(text.substr(done, begin - done));
     if (token.rstrip) end += leading_white_space(text.substr(end));
-    if (begin > done) on_text(text.substr(done, begin - done));
-    on_token(token.id);
+    if (begin > done && !on_text(text.substr(done, begin - done))) return false;
+    if (!on_token(token.id)) return false;
     done = search_from = end;
   }
-  if (done < text.size()) on_text(text.substr(done));
+  return done == text.size() || on_text(text.substr(done));
 }
 
 }  // namespace heddle::tokenizer

@@ -55,8 +55,9 @@ class AddedTokens {
 // Cost: a table look-up a byte where no token starts, O(token length * log tokens) where one may.
 class AddedTokenMatcher {
  public:
-  using TextFunction = std::function<void(std::string_view text)>;
-  using TokenFunction = std::function<void(TokenId id)>;
+  // False: that was enough.
+  using TextFunction = std::function<bool(std::string_view text)>;
+  using TokenFunction = std::function<bool(TokenId id)>;
 
   // `spelling` is what to look for: the content, normalised if the token is. Then finish().
   void add(const AddedToken& token, std::string spelling);
@@ -66,7 +67,8 @@ class AddedTokenMatcher {
 
   // Calls one function or the other for the parts of `text` (valid UTF-8) in order; no empty texts.
   // Without `parse_special` the special tokens are plain text, the other added tokens are not.
-  void split(std::string_view text, bool parse_special, const TextFunction& on_text,
+  // False: a function had enough.
+  bool split(std::string_view text, bool parse_special, const TextFunction& on_text,
              const TokenFunction& on_token) const;
 
  private:

@@ -22,12 +22,18 @@ AddedTokenMatcher matcher_of(const std::vector<AddedToken>& tokens) {
 
 // "text" in quotes, tokens as numbers.
 std::vector<std::string> split(const std::vector<AddedToken>& tokens, std::string_view text,
-                               bool parse_special = true) {
+                               bool parse_special = true, size_t max_parts = 1000) {
   std::vector<std::string> parts;
   matcher_of(tokens).split(
       text, parse_special,
-      [&](std::string_view part) { parts.push_back("'" + std::string(part) + "'"); },
-      [&](TokenId id) { parts.push_back(std::to_string(id)); });
+      [&](std::string_view part) {
+        parts.push_back("'" + std::string(part) + "'");
+        return parts.size() < max_parts;
+      },
+      [&](TokenId id) {
+        parts.push_back(std::to_string(id));
+        return parts.size() < max_parts;
+      });
   return parts;
 }
 
@@ -41,6 +47,16 @@ TEST(AddedTokenMatcher, TakesTheLeftmostThenTheLongest) {
   EXPECT_THAT(split(tokens, "<a><b><a"), ElementsAre("3", "1"));
   EXPECT_THAT(split(tokens, "ba>"), ElementsAre("'b'", "4"));
   EXPECT_THAT(split(tokens, ""), ElementsAre());
+}
+
+TEST(AddedTokenMatcher, StopsWhenToldTo) {
+  const std::vector<AddedToken> tokens = {{.id = 1, .content = "<a>"}};
+  const auto first = [&](size_t max_parts) {
+    return split(tokens, "x<a>y<a>z", /*parse_special=*/true, max_parts);
+  };
+  EXPECT_THAT(first(1), ElementsAre("'x'"));
+  EXPECT_THAT(first(2), ElementsAre("'x'", "1"));
+  EXPECT_THAT(first(5), ElementsAre("'x'", "1", "'y'", "1", "'z'"));
 }
 
 TEST(AddedTokenMatcher, LeavesSpecialTokensInPlainText) {

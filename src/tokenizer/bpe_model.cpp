@@ -19,6 +19,25 @@ BpeModel::BpeModel(Vocabulary vocabulary, MergeTable merges, BpeSettings setting
                                                   : fmt::format("<0x{:02X}>", byte);
     byte_tokens_[byte] = vocabulary_.find_or_negative(text);
   }
+  set_bound();
+}
+
+// Where a byte is not known it may cost nothing: there is no bound. A fallback token is written
+// with more bytes than the one it stands for.
+void BpeModel::set_bound() {
+  const bool knows_every_byte =
+      (settings_.byte_level || settings_.byte_fallback) &&
+      std::ranges::all_of(byte_tokens_, [](TokenId id) { return id >= 0; });
+  if (!knows_every_byte) return;
+  for (int64_t id = 0; id < vocabulary_.end_id(); ++id) {
+    const auto token = static_cast<TokenId>(id);
+    if (!vocabulary_.is_literal(token)) bound_.add(vocabulary_.text(token));
+  }
+  if (settings_.byte_level) {
+    bound_.finish();
+  } else {
+    bound_.finish_for_any_bytes();
+  }
 }
 
 void BpeModel::encode(std::string_view piece, BpeScratch& scratch,

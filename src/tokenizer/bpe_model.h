@@ -19,6 +19,7 @@
 #include <heddle/status.h>
 
 #include "tokenizer/bpe_merge.h"
+#include "tokenizer/token_bound.h"
 #include "tokenizer/vocabulary.h"
 #include "tokenizer/word_cache.h"
 
@@ -43,6 +44,10 @@ class BpeModel {
 
   void encode(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& ids) const;
 
+  // encode() gives no fewer ids (token_bound.h). 0 where the model does not know every byte:
+  // unknown text may cost nothing.
+  [[nodiscard]] size_t min_tokens(std::string_view piece) const { return bound_.min_tokens(piece); }
+
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
 
   [[nodiscard]] const BpeSettings& settings() const { return settings_; }
@@ -59,12 +64,14 @@ class BpeModel {
   void set_byte_symbols(std::string_view piece, std::vector<TokenId>& symbols) const;
   void set_character_symbols(std::string_view piece, std::vector<TokenId>& symbols) const;
   bool append_byte_tokens(std::string_view character, std::vector<TokenId>& symbols) const;
+  void set_bound();
   bool append_unknown(bool previous_unknown, std::vector<TokenId>& symbols) const;
 
   Vocabulary vocabulary_;
   MergeTable merges_;
   BpeSettings settings_;
   std::array<TokenId, 256> byte_tokens_{};  // of single bytes, or of <0xNN>; -1: none
+  TokenBound bound_;
 };
 
 }  // namespace heddle::tokenizer

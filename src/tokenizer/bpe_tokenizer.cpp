@@ -83,41 +83,53 @@ void BpeTokenizer::apply_config(const TokenizerConfig& config) {
   if (config.add_eos_token.value_or(false) && eos_token()) parts_.suffix.push_back(*eos_token());
 }
 
-Result<std::vector<TokenId>> BpeTokenizer::encode_valid(std::string_view text,
-                                                        EncodeOptions options) const {
+Result<bool> BpeTokenizer::encode_valid(std::string_view text, size_t max_tokens,
+                                        EncodeOptions options, std::vector<TokenId>& ids) const {
   const auto scratch = scratch_pool_.take();
   scratch->regex.status = ok_status();
-  std::vector<TokenId> ids;
-  ids.reserve(text.size() / kBytesPerTokenGuess + parts_.prefix.size() + parts_.suffix.size() + 8);
+  Encoding encoding{.ids = ids, .max_tokens = max_tokens};
+  ids.reserve(std::min(text.size() / kBytesPerTokenGuess, max_tokens) + parts_.prefix.size() +
+              parts_.suffix.size() + 8);
   if (options.add_special_tokens) ids = parts_.prefix;
-  raw_matcher_.split(
+  const bool went_through = raw_matcher_.split(
       text, options.parse_special_tokens,
       [&](std::string_view part) {
-        encode_raw(part, part.data() == text.data(), options.parse_special_tokens, *scratch, ids);
+        return encode_raw(part, part.data() == text.data(), options.parse_special_tokens, *scratch,
+                          encoding);
       },
-      [&](TokenId id) { ids.push_back(id); });
+      [&](TokenId id) { return encoding.add(id); });
   scratch->trim();
   HEDDLE_RETURN_IF_ERROR(scratch->regex.status);
-  if (options.add_special_tokens) {
+  if (went_through && options.add_special_tokens) {
     ids.insert(ids.end(), parts_.suffix.begin(), parts_.suffix.end());
   }
-  return ids;
+  return went_through && encoding.fits();
 }
 
-void BpeTokenizer::encode_raw(std::string_view text, bool at_text_start, bool parse_special,
-                              Scratch& scratch, std::vector<TokenId>& ids) const {
+bool BpeTokenizer::encode_raw(std::string_view text, bool at_text_start, bool parse_special,
+                              Scratch& scratch, Encoding& encoding) const {
   const PreTokenizer::PieceFunction on_piece = [&](std::string_view piece) {
-    parts_.model.encode(piece, scratch.bpe, ids);
+    return encode_piece(piece, scratch, encoding);
   };
   const std::string_view normalized =
       parts_.normalizer.apply(text, scratch.normalized, scratch.regex);
-  normalized_matcher_.split(
+  return normalized_matcher_.split(
       normalized, parse_special,
       [&](std::string_view part) {
         const bool starts = at_text_start && part.data() == normalized.data();
-        parts_.pre_tokenizer.split(part, starts, scratch.regex, on_piece);
+        return parts_.pre_tokenizer.split(part, starts, scratch.regex, on_piece);
       },
-      [&](TokenId id) { ids.push_back(id); });
+      [&](TokenId id) { return encoding.add(id); });
+}
+
+// A single word may be the whole text: whether it can fit is known before it is merged.
+bool BpeTokenizer::encode_piece(std::string_view piece, Scratch& scratch,
+                                Encoding& encoding) const {
+  if (!encoding.fits()) return false;  // what is put around a text was too much
+  const size_t room = encoding.max_tokens - encoding.ids.size();
+  if (piece.size() > room && parts_.model.min_tokens(piece) > room) return false;
+  parts_.model.encode(piece, scratch.bpe, encoding.ids);
+  return encoding.fits();
 }
 
 void BpeTokenizer::append_token_bytes(TokenId id, bool skip_special_tokens,

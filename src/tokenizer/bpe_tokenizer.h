@@ -49,8 +49,9 @@ class BpeTokenizer final : public Tokenizer {
   [[nodiscard]] int64_t vocab_size() const override;
 
  protected:
-  [[nodiscard]] Result<std::vector<TokenId>> encode_valid(std::string_view text,
-                                                          EncodeOptions options) const override;
+  [[nodiscard]] Result<bool> encode_valid(std::string_view text, size_t max_tokens,
+                                          EncodeOptions options,
+                                          std::vector<TokenId>& ids) const override;
 
  private:
   struct Scratch {
@@ -61,11 +62,25 @@ class BpeTokenizer final : public Tokenizer {
     void trim();  // gives back what one unusually long text took
   };
 
+  // What becomes of a text.
+  struct Encoding {
+    std::vector<TokenId>& ids;
+    const size_t max_tokens;
+
+    [[nodiscard]] bool fits() const { return ids.size() <= max_tokens; }
+
+    bool add(TokenId id) {
+      ids.push_back(id);
+      return fits();
+    }
+  };
+
   explicit BpeTokenizer(BpeTokenizerParts parts);
   Status build_matchers();
   void apply_config(const TokenizerConfig& config);
-  void encode_raw(std::string_view text, bool at_text_start, bool parse_special, Scratch& scratch,
-                  std::vector<TokenId>& ids) const;
+  bool encode_raw(std::string_view text, bool at_text_start, bool parse_special, Scratch& scratch,
+                  Encoding& encoding) const;
+  bool encode_piece(std::string_view piece, Scratch& scratch, Encoding& encoding) const;
 
   BpeTokenizerParts parts_;
   AddedTokenMatcher raw_matcher_;

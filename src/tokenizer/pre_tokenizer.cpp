@@ -12,17 +12,26 @@ struct Part {
   bool is_match = false;
 };
 
-// The whole text as matches and what lies between them.
-std::vector<Part> parts_of(const SplitStep& step, std::string_view text, RegexScratch& scratch) {
-  std::vector<Part> parts;
+// The text as matches and what lies between them, in order, until `on_part` gives false.
+template <typename PartFunction>
+bool for_each_part(const SplitStep& step, std::string_view text, RegexScratch& scratch,
+                   PartFunction on_part) {
   size_t done = 0;
   Span match;
   while (step.pattern.find(text, done, scratch, match)) {
-    if (match.begin > done) parts.push_back({{done, match.begin}, step.invert});
-    parts.push_back({match, !step.invert});
+    if (match.begin > done && !on_part(Part{{done, match.begin}, step.invert})) return false;
+    if (!on_part(Part{match, !step.invert})) return false;
     done = match.end;
   }
-  if (done < text.size()) parts.push_back({{done, text.size()}, step.invert});
+  return done == text.size() || on_part(Part{{done, text.size()}, step.invert});
+}
+
+std::vector<Part> parts_of(const SplitStep& step, std::string_view text, RegexScratch& scratch) {
+  std::vector<Part> parts;
+  for_each_part(step, text, scratch, [&parts](const Part& part) {
+    parts.push_back(part);
+    return true;
+  });
   return parts;
 }
 
@@ -112,66 +121,55 @@ struct PreTokenizer::Run {
   RegexScratch& scratch;
   const PieceFunction& on_piece;
 
-  void piece(size_t index, std::string_view text, bool at_text_start) const {
-    if (text.empty()) return;
-    if (index == steps.size()) {
-      on_piece(text);
-      return;
-    }
-    std::visit([&](const auto& step) { apply(step, index + 1, text, at_text_start); },
-               steps[index]);
+  bool piece(size_t index, std::string_view text, bool at_text_start) const {
+    if (text.empty()) return true;
+    if (index == steps.size()) return on_piece(text);
+    return std::visit([&](const auto& step) { return apply(step, index + 1, text, at_text_start); },
+                      steps[index]);
   }
 
-  void apply(const SplitStep& step, size_t next, std::string_view text, bool at_text_start) const {
+  bool apply(const SplitStep& step, size_t next, std::string_view text, bool at_text_start) const {
     const auto emit = [&](Span span) {
-      piece(next, text.substr(span.begin, span.end - span.begin), at_text_start && span.begin == 0);
+      return piece(next, text.substr(span.begin, span.end - span.begin),
+                   at_text_start && span.begin == 0);
     };
-    if (step.behavior != SplitBehavior::kIsolated) {
-      for (const Part& part : apply_behavior(parts_of(step, text, scratch), step.behavior)) {
-        emit(part.span);
-      }
-      return;
+    const bool joins =
+        step.behavior != SplitBehavior::kIsolated && step.behavior != SplitBehavior::kRemoved;
+    if (joins) {
+      const auto parts = apply_behavior(parts_of(step, text, scratch), step.behavior);
+      return std::ranges::all_of(parts, emit, &Part::span);
     }
-    size_t done = 0;
-    Span match;
-    while (step.pattern.find(text, done, scratch, match)) {
-      if (match.begin > done) emit({done, match.begin});
-      emit(match);
-      done = match.end;
-    }
-    emit({done, text.size()});
+    return for_each_part(step, text, scratch, [&](const Part& part) {
+      return (part.is_match && step.behavior == SplitBehavior::kRemoved) || emit(part.span);
+    });
   }
 
-  void apply(const PrefixSpaceStep&, size_t next, std::string_view text, bool at_text_start) const {
-    if (text.starts_with(' ')) {
-      piece(next, text, at_text_start);
-      return;
-    }
+  bool apply(const PrefixSpaceStep&, size_t next, std::string_view text, bool at_text_start) const {
+    if (text.starts_with(' ')) return piece(next, text, at_text_start);
     std::string prefixed;
     prefixed.reserve(text.size() + 1);
     prefixed.append(" ").append(text);
-    piece(next, prefixed, at_text_start);
+    return piece(next, prefixed, at_text_start);
   }
 
-  void apply(const MetaspaceStep& step, size_t next, std::string_view text,
+  bool apply(const MetaspaceStep& step, size_t next, std::string_view text,
              bool at_text_start) const {
     const std::string replaced = replace_spaces(step, text, at_text_start);
     const std::string_view all = replaced;
-    if (!step.split) {
-      piece(next, all, at_text_start);
-      return;
-    }
+    if (!step.split) return piece(next, all, at_text_start);
     for (size_t begin = 0; begin < all.size();) {
       const size_t end = std::min(all.find(step.replacement, begin + 1), all.size());
-      piece(next, all.substr(begin, end - begin), at_text_start && begin == 0);
+      if (!piece(next, all.substr(begin, end - begin), at_text_start && begin == 0)) return false;
       begin = end;
     }
+    return true;
   }
 };
 
-void PreTokenizer::split(std::string_view text, bool at_text_start, RegexScratch& scratch,
+bool PreTokenizer::split(std::string_view text, bool at_text_start, RegexScratch& scratch,
                          const PieceFunction& on_piece) const {
-  Run{.steps = steps_, .scratch = scratch, .on_piece = on_piece}.piece(0, text, at_text_start);
+  return Run{.steps = steps_, .scratch = scratch, .on_piece = on_piece}.piece(0, text,
+                                                                              at_text_start);
 }
 
 }  // namespace heddle::tokenizer

@@ -49,7 +49,7 @@ using PreTokenizerStep = std::variant<SplitStep, PrefixSpaceStep, MetaspaceStep>
 
 class PreTokenizer {
  public:
-  using PieceFunction = std::function<void(std::string_view piece)>;
+  using PieceFunction = std::function<bool(std::string_view piece)>;  // false: that was enough
 
   // Pieces nest as deep as there are steps.
   static constexpr size_t kMaxSteps = 64;
@@ -62,8 +62,9 @@ class PreTokenizer {
   [[nodiscard]] size_t num_steps() const { return steps_.size(); }
 
   // Calls `on_piece` for the non-empty pieces in order; a piece lives during its call only.
-  // `at_text_start`: `text` is the beginning of what is encoded.
-  void split(std::string_view text, bool at_text_start, RegexScratch& scratch,
+  // `at_text_start`: `text` is the beginning of what is encoded. False: `on_piece` had enough; what
+  // is behind the last piece is not split then, except by steps of a behaviour that joins pieces.
+  bool split(std::string_view text, bool at_text_start, RegexScratch& scratch,
              const PieceFunction& on_piece) const;
 
  private:

@@ -16,11 +16,13 @@ SplitStep split_on(std::string_view pattern, SplitBehavior behavior, bool invert
 }
 
 std::vector<std::string> pieces(const PreTokenizer& pre_tokenizer, std::string_view text,
-                                bool at_text_start = true) {
+                                bool at_text_start = true, size_t max_pieces = 1000) {
   RegexScratch scratch;
   std::vector<std::string> found;
-  pre_tokenizer.split(text, at_text_start, scratch,
-                      [&](std::string_view piece) { found.emplace_back(piece); });
+  pre_tokenizer.split(text, at_text_start, scratch, [&](std::string_view piece) {
+    found.emplace_back(piece);
+    return found.size() < max_pieces;
+  });
   EXPECT_TRUE(scratch.status.ok());
   return found;
 }
@@ -71,6 +73,19 @@ TEST(PreTokenizer, PrefixesASpaceOnlyWhereNoneIs) {
   pre_tokenizer.add(PrefixSpaceStep{});
   EXPECT_THAT(pieces(pre_tokenizer, "a"), ElementsAre(" a"));
   EXPECT_THAT(pieces(pre_tokenizer, " a"), ElementsAre(" a"));
+}
+
+TEST(PreTokenizer, StopsWhenToldTo) {
+  for (const auto behavior :
+       {SplitBehavior::kIsolated, SplitBehavior::kRemoved, SplitBehavior::kMergedWithNext}) {
+    PreTokenizer pre_tokenizer;
+    pre_tokenizer.add(split_on("-", behavior));
+    pre_tokenizer.add(MetaspaceStep{.replacement = "_"});
+    pre_tokenizer.add(PrefixSpaceStep{});
+    EXPECT_THAT(pieces(pre_tokenizer, "a b-c", true, 1), ElementsAre(" _a"));
+    EXPECT_THAT(pieces(pre_tokenizer, "a b-c", true, 2), ElementsAre(" _a", " _b"));
+    EXPECT_GT(pieces(pre_tokenizer, "a b-c").size(), 2u);
+  }
 }
 
 std::vector<std::string> metaspace(std::string_view text, MetaspaceStep::Prepend prepend,

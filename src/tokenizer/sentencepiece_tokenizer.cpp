@@ -79,21 +79,24 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
  protected:
-  [[nodiscard]] Result<std::vector<TokenId>> encode_valid(std::string_view text,
-                                                          EncodeOptions options) const override {
-    std::vector<TokenId> ids;
+  [[nodiscard]] Result<bool> encode_valid(std::string_view text, size_t max_tokens,
+                                          EncodeOptions options,
+                                          std::vector<TokenId>& ids) const override {
     if (options.add_special_tokens && add_bos_) ids.push_back(*bos_token());
     Status status;
-    matcher_.split(
+    const bool went_through = matcher_.split(
         text, options.parse_special_tokens,
         [&](std::string_view part) {
-          if (!status.ok()) return;
           status = encode_part(part, part.data() == text.data(), ids);
+          return status.ok() && ids.size() <= max_tokens;
         },
-        [&](TokenId id) { ids.push_back(id); });
+        [&](TokenId id) {
+          ids.push_back(id);
+          return ids.size() <= max_tokens;
+        });
     HEDDLE_RETURN_IF_ERROR(status);
     if (options.add_special_tokens && add_eos_) ids.push_back(*eos_token());
-    return ids;
+    return went_through && ids.size() <= max_tokens;
   }
 
  private:

@@ -73,6 +73,21 @@ TEST(SentencePiece, AgreesWithTheLibraryAboutTextsOfItsOwn) {
   }
 }
 
+TEST(SentencePiece, AnUpperLimitRefusesNoTextThatFits) {
+  const auto tokenizer = make_tiny({.add_eos_token = true});
+  std::vector<TokenId> ids;
+  for (const std::string_view text : {"", "The frog", "red</s>red</s> red", "é中😀   The  "}) {
+    const auto all = encode(*tokenizer, text);
+    const auto fits = tokenizer->encode_at_most(text, all.size(), {}, ids);
+    ASSERT_TRUE(fits.ok());
+    EXPECT_TRUE(*fits) << text;
+    EXPECT_EQ(ids, all);
+    const auto too_long = tokenizer->encode_at_most(text, all.size() - 1, {}, ids);
+    ASSERT_TRUE(too_long.ok());
+    EXPECT_FALSE(*too_long) << text;
+  }
+}
+
 TEST(SentencePiece, CutsControlTokensOutOnlyWhenAsked) {
   const auto tokenizer = make_tiny();
   EXPECT_THAT(spell(*tokenizer, encode(*tokenizer, "red</s>red", kContent)),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/tokenizer.h"
 
+#include <limits>
+
 #include <fmt/format.h>
 
 #include "tokenizer/utf8.h"
@@ -10,12 +12,21 @@ namespace heddle::tokenizer {
 Tokenizer::~Tokenizer() = default;
 
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+  constexpr size_t kAnyNumber = std::numeric_limits<size_t>::max();
+  std::vector<TokenId> ids;
+  HEDDLE_RETURN_IF_ERROR(encode_at_most(text, kAnyNumber, options, ids).status());
+  return ids;
+}
+
+Result<bool> Tokenizer::encode_at_most(std::string_view text, size_t max_tokens,
+                                       EncodeOptions options, std::vector<TokenId>& ids) const {
+  ids.clear();
   if (text.size() > kMaxTextBytes) {
     return invalid_argument(fmt::format(
         "a text of {} bytes is too long to tokenize; the limit is {}", text.size(), kMaxTextBytes));
   }
-  if (is_valid_utf8(text)) return encode_valid(text, options);
-  return encode_valid(replace_ill_formed_utf8(text), options);
+  if (is_valid_utf8(text)) return encode_valid(text, max_tokens, options, ids);
+  return encode_valid(replace_ill_formed_utf8(text), max_tokens, options, ids);
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {

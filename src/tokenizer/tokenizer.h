@@ -54,6 +54,15 @@ class Tokenizer {
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text,
                                                     EncodeOptions options = {}) const;
 
+  // The same for a text of at most `max_tokens` tokens. False when it has more: `ids` is of no use
+  // then.
+  // Cost: stops as soon as that is certain, so that a hopeless text costs about what the largest
+  // acceptable one does, and a few passes over its bytes: UTF-8, the normalizer, token_bound.h.
+  // Where unknown text may cost nothing, or a SentencePiece model normalises, a word or a whole
+  // text has to be merged before it is known to be too long.
+  [[nodiscard]] Result<bool> encode_at_most(std::string_view text, size_t max_tokens,
+                                            EncodeOptions options, std::vector<TokenId>& ids) const;
+
   // Any ids are fine: those without a token (padding rows of the model, negative ones) give
   // nothing. Incomplete UTF-8 becomes U+FFFD. See IncrementalDetokenizer (detokenizer.h) for
   // streams.
@@ -90,9 +99,10 @@ class Tokenizer {
  protected:
   Tokenizer() = default;
 
-  // `text` is valid UTF-8.
-  [[nodiscard]] virtual Result<std::vector<TokenId>> encode_valid(std::string_view text,
-                                                                  EncodeOptions options) const = 0;
+  // encode_at_most() of valid UTF-8 behind no ids.
+  [[nodiscard]] virtual Result<bool> encode_valid(std::string_view text, size_t max_tokens,
+                                                  EncodeOptions options,
+                                                  std::vector<TokenId>& ids) const = 0;
 
   void set_roles(SpecialRoles roles) { roles_ = std::move(roles); }
 

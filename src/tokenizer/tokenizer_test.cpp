@@ -2,6 +2,7 @@
 // Whole tokenizers: the tiny model of the repository, round trips, size and threads.
 #include "tokenizer/tokenizer.h"
 
+#include <array>
 #include <random>
 #include <thread>
 
@@ -29,6 +30,10 @@ std::unique_ptr<Tokenizer> load_tiny() {
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
   return std::move(tokenizer).value();
 }
+
+MATCHER(IsOkAndTrue, "") { return arg.ok() && *arg; }
+
+MATCHER(IsOkAndFalse, "") { return arg.ok() && !*arg; }
 
 std::string random_bytes(std::mt19937& random, size_t length) {
   std::string bytes;
@@ -82,6 +87,87 @@ TEST(Tokenizer, EncodesAMegabyteOfOneLetter) {
     const auto ids = encode(*tokenizer, text);
     EXPECT_EQ(tokenizer->decode(ids, true), text);
   }
+}
+
+// Words, runs, characters that NFC composes, added tokens, ill-formed bytes.
+std::string mixed_text(std::mt19937& random) {
+  constexpr std::array<std::string_view, 10> kParts = {
+      " hello", "world",   "aaaaaaaaaaaaaaaaa", "e\u0301", "\u1100\u1161\u11A8",
+      "ab ab",  "<think>", "\n\n      ",        "\xFF",    "\u212B 42"};
+  std::string text;
+  for (auto count = random() % 20; count > 0; --count) {
+    const std::string_view part = kParts[random() % kParts.size()];
+    for (auto times = 1 + random() % 4; times > 0; --times) text += part;
+  }
+  return text;
+}
+
+TEST(Tokenizer, AnUpperLimitRefusesNoTextThatFits) {
+  auto composing = byte_level_json();
+  composing["normalizer"] = {{"type", "NFC"}};
+  composing["post_processor"] = nullptr;
+  std::vector<std::unique_ptr<Tokenizer>> tokenizers;
+  tokenizers.push_back(load_tiny());
+  tokenizers.push_back(make(composing));
+  tokenizers.push_back(make(composing, {.bos_token = "<|bos|>",
+                                        .eos_token = "<|end|>",
+                                        .add_bos_token = true,
+                                        .add_eos_token = true}));
+  tokenizers.push_back(make(testing::byte_fallback_json()));
+  std::mt19937 random(7);
+  for (int round = 0; round < 400; ++round) {
+    const auto& tokenizer = *tokenizers[static_cast<size_t>(round) % tokenizers.size()];
+    const std::string text = mixed_text(random);
+    const auto all = encode(tokenizer, text);
+    std::vector<TokenId> ids = {1, 2, 3};
+    ASSERT_THAT(tokenizer.encode_at_most(text, all.size(), {}, ids), IsOkAndTrue()) << text;
+    ASSERT_EQ(ids, all);
+    if (all.empty()) continue;
+    ASSERT_THAT(tokenizer.encode_at_most(text, all.size() - 1, {}, ids), IsOkAndFalse()) << text;
+    ASSERT_THAT(tokenizer.encode_at_most(text, random() % all.size(), {}, ids), IsOkAndFalse());
+  }
+}
+
+// What a hopeless text costs is told by the tokens that were made of it.
+TEST(Tokenizer, AnUpperLimitEndsTheWork) {
+  const auto tokenizer = make(byte_level_json());
+  constexpr size_t kMaxTokens = 1000;
+  constexpr size_t kLongestWord = 10;
+  std::string words;
+  std::string added;
+  for (size_t i = 0; i < 50 * kMaxTokens; ++i) {
+    words += " hello zzz";
+    added += "<think>";
+  }
+  std::vector<TokenId> ids;
+  for (const std::string& text : {words, added}) {
+    ASSERT_THAT(tokenizer->encode_at_most(text, kMaxTokens, {}, ids), IsOkAndFalse());
+    EXPECT_LE(ids.size(), kMaxTokens + kLongestWord);
+  }
+  // One word: no token with an 'a' has more than eight bytes.
+  for (const size_t bytes : {8 * kMaxTokens + 1, size_t{1} << 24}) {
+    ASSERT_THAT(tokenizer->encode_at_most(std::string(bytes, 'a'), kMaxTokens, {}, ids),
+                IsOkAndFalse());
+    EXPECT_EQ(ids.size(), 0u);
+  }
+  ASSERT_THAT(tokenizer->encode_at_most(std::string(8 * kMaxTokens, 'a'), kMaxTokens, {}, ids),
+              IsOkAndTrue());
+  EXPECT_EQ(ids.size(), kMaxTokens);
+}
+
+// Whatever stands for many characters, or for none, makes a long text of few tokens.
+TEST(Tokenizer, AnUpperLimitKnowsThatUnknownTextMayCostNothing) {
+  auto json = testing::byte_fallback_json();
+  json["model"]["byte_fallback"] = false;
+  json["post_processor"] = nullptr;
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "\u00E9";
+  const auto fused = make(json);
+  std::vector<TokenId> ids;
+  EXPECT_THAT(fused->encode_at_most(text, 2, {}, ids), IsOkAndTrue());
+  EXPECT_EQ(ids, encode(*fused, text));
+  json["model"]["unk_token"] = nullptr;
+  EXPECT_THAT(make(json)->encode_at_most(text, 1, {}, ids), IsOkAndTrue());
 }
 
 TEST(Tokenizer, RefusesATextBeyondTheLimit) {

@@ -49,9 +49,11 @@ class ByteTokenizer final : public tokenizer::Tokenizer {
   [[nodiscard]] int64_t vocab_size() const override { return kVocabSize; }
 
  protected:
-  [[nodiscard]] Result<std::vector<TokenId>> encode_valid(std::string_view text,
-                                                          tokenizer::EncodeOptions) const override {
-    return tokens_of(text);
+  [[nodiscard]] Result<bool> encode_valid(std::string_view text, size_t max_tokens,
+                                          tokenizer::EncodeOptions,
+                                          std::vector<TokenId>& ids) const override {
+    ids = tokens_of(text);
+    return ids.size() <= max_tokens;
   }
 };
 

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/token_bound.h"
+
+#include <algorithm>
+
+namespace heddle::tokenizer {
+namespace {
+
+// Shares of a token are counted in these. The longest text, of 2^30 bytes, is 2^62 of them, or a
+// few times as many where each is an alias of a few.
+constexpr uint64_t kWholeToken = uint64_t{1} << 32;
+
+size_t index_of(char byte) { return static_cast<unsigned char>(byte); }
+
+}  // namespace
+
+void TokenBound::add(std::string_view token) {
+  for (const char byte : token) {
+    size_t& longest = longest_[index_of(byte)];
+    longest = std::max(longest, token.size());
+  }
+}
+
+void TokenBound::finish() {
+  for (size_t byte = 0; byte < shares_.size(); ++byte) {
+    shares_[byte] = kWholeToken / std::max<size_t>(longest_[byte], 1);
+  }
+}
+
+void TokenBound::finish_for_any_bytes() {
+  longest_.fill(std::ranges::max(longest_));
+  finish();
+}
+
+void TokenBound::set_alias(char byte, std::string_view text) {
+  uint64_t share = 0;
+  for (const char part : text) share += shares_[index_of(part)];
+  shares_[index_of(byte)] = share;
+}
+
+size_t TokenBound::min_tokens(std::string_view text) const {
+  uint64_t shares = 0;
+  for (const char byte : text) shares += shares_[index_of(byte)];
+  return (shares + kWholeToken - 1) / kWholeToken;
+}
+
+}  // namespace heddle::tokenizer
