@@ -12,6 +12,7 @@
 #include "server/call_fields.h"
 #include "server/chat_completions.h"
 #include "server/field_reader.h"
+#include "server/prompt_list.h"
 #include "server/sampling_fields.h"
 #include "server/scheduling_fields.h"
 
@@ -36,7 +37,8 @@ Result<std::vector<TokenId>> prompt_of_line(server::FieldReader& fields,
   }
   if (prompt == nullptr) {
     std::vector<TokenId> tokens;
-    if (const auto error = server::read_chat_prompt(fields, context, tokens)) {
+    if (const auto error = server::read_chat_prompt(
+            fields, context, server::max_counted_tokens(context.model), tokens)) {
       return invalid_argument(error->message);
     }
     return tokens;

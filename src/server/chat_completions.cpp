@@ -6,6 +6,7 @@
 
 #include "server/chat_messages.h"
 #include "server/json_text.h"
+#include "server/prompt_list.h"
 #include "server/sampling_fields.h"
 #include "server/scheduling_fields.h"
 
@@ -101,7 +102,7 @@ void refuse_unserved_chat_fields(FieldReader& fields) {
 }  // namespace
 
 std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext& context,
-                                         std::vector<TokenId>& prompt) {
+                                         size_t max_tokens, std::vector<TokenId>& prompt) {
   const Json tools = read_tools(fields);
   const Json variables = read_template_variables(fields);
   const bool continue_final = fields.boolean("continue_final_message").value_or(false);
@@ -143,9 +144,10 @@ std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext&
     return error_from_status(text.status(), context.id);
   }
   // The template writes the special tokens, the first one included.
-  auto tokens = context.codec.encode(*text + unfinished, /*add_special_tokens=*/false);
-  if (!tokens.ok()) return error_from_status(tokens.status(), context.id);
-  prompt = std::move(*tokens);
+  if (auto error = encode_prompt(*text + unfinished, /*add_special_tokens=*/false, max_tokens,
+                                 "messages", context, prompt)) {
+    return error;
+  }
   if (prompt.empty()) return invalid_value("messages", "`messages` render to an empty prompt.");
   return std::nullopt;
 }
@@ -175,7 +177,10 @@ PrepareResult prepare_chat(const CallContext& context, std::string_view body) {
   if (fields.error()) return *fields.error();
 
   Request request;
-  if (auto error = read_chat_prompt(fields, context, request.prompt)) return *error;
+  if (auto error =
+          read_chat_prompt(fields, context, max_counted_tokens(context.model), request.prompt)) {
+    return *error;
+  }
   call.answers_field = "n";
   if (auto error = fit_to_context(sampling, static_cast<int64_t>(request.prompt.size()),
                                   /*default_tokens=*/std::nullopt, context.model.context_length,

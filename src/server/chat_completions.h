@@ -32,9 +32,10 @@ struct ChatAnswerOptions {
 
 std::unique_ptr<ApiAdapter> make_chat_adapter(ChatAnswerOptions options);
 
-// The prompt's ids: `input_ids`, or `messages` and `tools` through the template.
+// The prompt's ids: `input_ids`, or `messages` and `tools` through the template, encoded to at most
+// `max_tokens`.
 std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext& context,
-                                         std::vector<TokenId>& prompt);
+                                         size_t max_tokens, std::vector<TokenId>& prompt);
 
 PrepareResult prepare_chat(const CallContext& context, std::string_view body);
 

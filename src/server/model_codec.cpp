@@ -24,6 +24,14 @@ class ModelCodec final : public TextCodec {
         text, {.add_special_tokens = add_special_tokens, .parse_special_tokens = true});
   }
 
+  [[nodiscard]] Result<bool> encode_at_most(std::string_view text, size_t max_tokens,
+                                            bool add_special_tokens,
+                                            std::vector<TokenId>& ids) const override {
+    return tokenizer_.encode_at_most(
+        text, max_tokens, {.add_special_tokens = add_special_tokens, .parse_special_tokens = true},
+        ids);
+  }
+
   [[nodiscard]] std::string decode(std::span<const TokenId> tokens,
                                    bool skip_special_tokens) const override {
     return tokenizer_.decode(tokens, skip_special_tokens);

@@ -13,10 +13,13 @@ using Json = nlohmann::ordered_json;
 
 std::optional<ApiError> add_text(const Json& text, const std::string& param,
                                  const CallContext& context, PromptList& list) {
-  auto ids = context.codec.encode(text.get_ref<const std::string&>(), /*add_special_tokens=*/true);
-  if (!ids.ok()) return error_from_status(ids.status(), context.id);
-  if (ids->empty()) return invalid_value(param, fmt::format("`{}` is empty.", param));
-  list.prompts.push_back(std::move(*ids));
+  std::vector<TokenId> ids;
+  if (auto error = encode_prompt(text.get_ref<const std::string&>(), /*add_special_tokens=*/true,
+                                 max_counted_tokens(context.model), param, context, ids)) {
+    return error;
+  }
+  if (ids.empty()) return invalid_value(param, fmt::format("`{}` is empty.", param));
+  list.prompts.push_back(std::move(ids));
   return std::nullopt;
 }
 
@@ -33,6 +36,26 @@ std::optional<ApiError> add_ids(const Json& ids, const std::string& param,
 }
 
 }  // namespace
+
+size_t max_counted_tokens(const ModelInfo& model) {
+  return 2 * static_cast<size_t>(model.context_length);
+}
+
+std::optional<ApiError> encode_prompt(std::string_view text, bool add_special_tokens,
+                                      size_t max_tokens, std::string_view param,
+                                      const CallContext& context, std::vector<TokenId>& ids) {
+  const auto fits = context.codec.encode_at_most(text, max_tokens, add_special_tokens, ids);
+  if (!fits.ok()) return error_from_status(fits.status(), context.id);
+  if (!*fits) {
+    return ApiError{.code = "context_length_exceeded",
+                    .message = fmt::format(
+                        "This model's maximum context length is {} tokens; the request needs at "
+                        "least {} for its prompt alone.",
+                        context.model.context_length, max_tokens + 1),
+                    .param = std::string(param)};
+  }
+  return std::nullopt;
+}
 
 std::optional<ApiError> read_prompts(const Json& value, std::string_view param_name,
                                      const CallContext& context, bool allow_text, bool allow_ids,

@@ -22,6 +22,17 @@ struct PromptList {
   bool batched = false;                       // it was a list, even of one
 };
 
+// The most tokens that a prompt's text is encoded to: a prompt of up to twice the context is
+// counted to its end, so that its error says by how much it is too long; one beyond holds up nobody
+// longer.
+[[nodiscard]] size_t max_counted_tokens(const ModelInfo& model);
+
+// The tokens of a prompt's text, at most `max_tokens`. Error: context_length_exceeded naming
+// `param`.
+std::optional<ApiError> encode_prompt(std::string_view text, bool add_special_tokens,
+                                      size_t max_tokens, std::string_view param,
+                                      const CallContext& context, std::vector<TokenId>& ids);
+
 // `allow_text` and `allow_ids` say which spellings the field takes.
 std::optional<ApiError> read_prompts(const nlohmann::ordered_json& value, std::string_view param,
                                      const CallContext& context, bool allow_text, bool allow_ids,

@@ -31,6 +31,12 @@ class TextCodec {
   [[nodiscard]] virtual Result<std::vector<TokenId>> encode(std::string_view text,
                                                             bool add_special_tokens) const = 0;
 
+  // The same for a text of at most `max_tokens` tokens. False when it has more, which is found out
+  // without encoding much beyond them (tokenizer/tokenizer.h); `ids` is of no use then.
+  [[nodiscard]] virtual Result<bool> encode_at_most(std::string_view text, size_t max_tokens,
+                                                    bool add_special_tokens,
+                                                    std::vector<TokenId>& ids) const = 0;
+
   // Ids must be within the vocabulary.
   [[nodiscard]] virtual std::string decode(std::span<const TokenId> tokens,
                                            bool skip_special_tokens) const = 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/tokenize.h"
 
+#include <limits>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -15,7 +17,10 @@ using Json = nlohmann::ordered_json;
 
 HttpResponse tokenize_messages(FieldReader& fields, const CallContext& context) {
   std::vector<TokenId> tokens;
-  if (auto error = read_chat_prompt(fields, context, tokens)) return error_response(*error);
+  constexpr size_t kAnyNumber = std::numeric_limits<size_t>::max();  // they are what is asked for
+  if (auto error = read_chat_prompt(fields, context, kAnyNumber, tokens)) {
+    return error_response(*error);
+  }
   return {.headers = {},
           .body = dump_json({{"tokens", tokens},
                              {"count", tokens.size()},

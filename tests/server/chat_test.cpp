@@ -297,6 +297,26 @@ TEST_F(ChatTest, TheContextErrorsSayHowMuchIsNeeded) {
   EXPECT_EQ(chat({{"max_tokens", 9223372036854775807}}).status, 400);
 }
 
+// A byte is a token here, and "user: " and what asks for the answer are 18 of them.
+TEST_F(ChatTest, BeyondTwiceTheContextAPromptIsNotCounted) {
+  start();
+  const auto error_at = [this](size_t tokens) {
+    return error_of(
+        chat({{"messages", {{{"role", "user"}, {"content", std::string(tokens - 18, 'x')}}}},
+              {"max_tokens", 1000}}));
+  };
+  EXPECT_EQ(error_at(65536)["message"],
+            "This model's maximum context length is 32768 tokens; the request needs 66536 (65536 "
+            "prompt + 1000 output).");
+  const Json error = error_at(65537);
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_EQ(error["param"], "messages");
+  EXPECT_EQ(error["message"],
+            "This model's maximum context length is 32768 tokens; the request needs at least 65537 "
+            "for its prompt alone.");
+  EXPECT_EQ(error_at(1000000), error);
+}
+
 TEST_F(ChatTest, AnUnknownModelIsNotFoundWhenNamesAreStrict) {
   options.allow_any_model_name = false;
   start();

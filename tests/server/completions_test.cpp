@@ -216,6 +216,32 @@ TEST_F(GenerateTest, WrongFieldsAreRefusedByName) {
             200);
 }
 
+// A byte is a token here and the context has 32768.
+TEST_F(CompletionsTest, BeyondTwiceTheContextATextIsNotCounted) {
+  start();
+  const std::string hopeless(65537, 'x');
+  const std::pair<Reply, const char*> refusals[] = {
+      {post("/v1/completions", {{"prompt", hopeless}}), "prompt"},
+      {post("/v1/completions", {{"prompt", {"a", hopeless}}}), "prompt[1]"},
+      {post("/generate", {{"text", hopeless}}), "text"}};
+  for (const auto& [reply, param] : refusals) {
+    const Json error = error_of(reply);
+    EXPECT_EQ(reply.status, 400);
+    EXPECT_EQ(error["code"], "context_length_exceeded");
+    EXPECT_EQ(error["param"], param);
+    EXPECT_EQ(error["message"],
+              "This model's maximum context length is 32768 tokens; the request needs at least "
+              "65537 for its prompt alone.");
+  }
+  EXPECT_THAT(
+      std::string(error_of(post("/v1/completions", {{"prompt", hopeless.substr(1)}}))["message"]),
+      HasSubstr("(65536 prompt + "));
+  EXPECT_EQ(post("/tokenize", {{"prompt", hopeless}}).json()["count"], 65537);
+  EXPECT_EQ(post("/tokenize", {{"messages", {{{"role", "user"}, {"content", hopeless}}}}})
+                .json()["count"],
+            65537 + 18);
+}
+
 TEST_F(GenerateTest, TokenizeAndBack) {
   start();
   const Json tokens = post("/tokenize", {{"prompt", "Hi"}}).json();

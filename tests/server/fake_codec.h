@@ -41,6 +41,13 @@ class FakeCodec final : public TextCodec {
     return ids;
   }
 
+  [[nodiscard]] Result<bool> encode_at_most(std::string_view text, size_t max_tokens,
+                                            bool add_special_tokens,
+                                            std::vector<TokenId>& ids) const override {
+    HEDDLE_ASSIGN_OR_RETURN(ids, encode(text.substr(0, max_tokens), add_special_tokens));
+    return text.size() <= max_tokens;
+  }
+
   [[nodiscard]] std::string decode(std::span<const TokenId> tokens, bool) const override {
     std::string text;
     for (const TokenId token : tokens) text += token_bytes(token);
