@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,7 +22,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A prompt of messages or of ids is a chat's, with all that a template may be told.
+// The field, if there is one, that only a template of messages is told.
+std::optional<std::string> template_field(server::FieldReader& fields) {
+  server::refuse_fields(fields, {"tools", "tool_choice", "chat_template_kwargs", "reasoning_effort",
+                                 "reasoning", "continue_final_message"});
+  if (fields.error()) return fields.error()->param;
+  if (!fields.boolean("add_generation_prompt").value_or(true)) return "add_generation_prompt";
+  return std::nullopt;
+}
+
 Result<std::vector<TokenId>> prompt_of_line(server::FieldReader& fields,
                                             const server::CallContext& context,
                                             const ToTokens& to_tokens) {
@@ -35,6 +44,13 @@ Result<std::vector<TokenId>> prompt_of_line(server::FieldReader& fields,
     return invalid_argument(
         "the line has more than one of \"prompt\", \"messages\" and \"input_ids\"; leave one out");
   }
+  if (fields.find("messages") == nullptr) {
+    if (const auto field = template_field(fields)) {
+      return invalid_argument(
+          fmt::format("\"{}\" belongs to \"messages\", of which the line has none", *field));
+    }
+  }
+  if (fields.error()) return invalid_argument(fields.error()->message);
   if (prompt == nullptr) {
     std::vector<TokenId> tokens;
     if (const auto error = server::read_chat_prompt(
@@ -43,13 +59,6 @@ Result<std::vector<TokenId>> prompt_of_line(server::FieldReader& fields,
     }
     return tokens;
   }
-  server::refuse_fields(fields, {"tools", "tool_choice", "chat_template_kwargs", "reasoning_effort",
-                                 "reasoning", "continue_final_message"});
-  if (!fields.boolean("add_generation_prompt").value_or(true)) {
-    fields.fail(server::unsupported_parameter("add_generation_prompt",
-                                              "it belongs to `messages`, not to a `prompt`"));
-  }
-  if (fields.error()) return invalid_argument(fields.error()->message);
   if (!prompt->is_string()) return invalid_argument("\"prompt\" must be a string");
   return to_tokens(prompt->get<std::string>());
 }

@@ -3,7 +3,7 @@
 // request to the server that say how to render messages, draw tokens, stop and schedule: "tools",
 // "max_tokens", "priority" and so on. What a line leaves open comes from the command line, then
 // from the model. Fields of a request that a line cannot have an effect of ("stream", "n",
-// "logprobs") are errors.
+// "logprobs", without "messages" what only their template is told) are errors.
 //
 // Threading: values and free functions.
 #pragma once

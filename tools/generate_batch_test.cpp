@@ -195,13 +195,20 @@ TEST_F(GenerateBatchTest, WhatAnAnswerCannotHaveIsAnErrorOfItsLine) {
        {"\"echo\": true", "\"stream\": true", "\"stream_interval\": 4", "\"rid\": \"a\"",
         "\"return_token_ids\": true", "\"return_prompt_token_ids\": true", "\"best_of\": 2",
         "\"suffix\": \"b\"", "\"stream_options\": {\"include_usage\": true}", "\"functions\": [{}]",
-        "\"tools\": [{}]", "\"chat_template_kwargs\": {\"a\": 1}", "\"reasoning_effort\": \"low\"",
-        "\"reasoning\": {\"enabled\": true}", "\"continue_final_message\": true",
-        "\"add_generation_prompt\": false"}) {
+        "\"tools\": [{}]", "\"tool_choice\": \"none\"", "\"chat_template_kwargs\": {\"a\": 1}",
+        "\"reasoning_effort\": \"low\"", "\"reasoning\": {\"enabled\": true}",
+        "\"continue_final_message\": true", "\"add_generation_prompt\": false"}) {
     const std::string name(field + 1, std::strchr(field + 1, '"'));
-    EXPECT_THAT(error(std::string("{\"prompt\": \"a\", ") + field + "}"), HasSubstr(name));
-    EXPECT_EQ(submitted_.size(), 0u) << field;
+    for (const std::string prompt : {"\"prompt\": \"a\"", "\"input_ids\": [1]"}) {
+      EXPECT_THAT(error("{" + prompt + ", " + field + "}"), HasSubstr(name)) << prompt;
+      EXPECT_EQ(submitted_.size(), 0u) << field;
+    }
   }
+  EXPECT_EQ(error("{\"input_ids\": [1], \"tools\": [{}]}"),
+            "\"tools\" belongs to \"messages\", of which the line has none");
+  EXPECT_THAT(error("{\"input_ids\": [1], \"add_generation_prompt\": 1}"),
+              HasSubstr("true or false"));
+  EXPECT_EQ(error("{\"input_ids\": [1], \"tools\": [], \"add_generation_prompt\": true}"), "");
   EXPECT_EQ(error("{\"prompt\": \"a\", \"stream\": false, \"echo\": null, \"model\": \"b\"}"), "");
   EXPECT_THAT(error("{\"prompt\": \"a\", \"priority\": \"high\"}"), HasSubstr("priority"));
   EXPECT_THAT(error("{\"prompt\": \"a\", \"deadline_ms\": -1}"), HasSubstr("deadline_ms"));
