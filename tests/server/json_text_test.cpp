@@ -17,6 +17,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "server/http_server.h"
+
 namespace heddle::server {
 namespace {
 
@@ -103,7 +105,7 @@ TEST(JsonTextTest, ABodyThatWouldGrowBeyondItsBoundIsRefused) {
     object.back() = '}';
     return object;
   }();
-  // Each is allowed up to 128 MiB and thrice its size.
+  // Each is allowed up to 150 MiB and thrice its size.
   for (const auto& [item, bytes] : {std::pair<std::string, int64_t>{"1", 32},
                                     {"\"\"", 80},
                                     {"[]", 128},
@@ -129,6 +131,15 @@ TEST(JsonTextTest, WhatIsLargeAndNotDenseIsRead) {
   EXPECT_EQ(object["x"].get_ref<const std::string&>().size(), size_t{30} << 20);
   EXPECT_FALSE(parse_json_object(list_of("151645", 3'000'000), object)) << "many token ids";
   EXPECT_EQ(object["x"].size(), 3'000'000u);
+}
+
+TEST(JsonTextTest, TheLargestBodyOfTokenIdsIsRead) {
+  constexpr std::string_view kId = "99999";
+  const int64_t count =
+      (HttpServerOptions().max_request_bytes - 8) / (std::ssize(kId) + 1);  // {"x":[ and }
+  Json object;
+  ASSERT_FALSE(parse_json_object(list_of(kId, count), object));
+  EXPECT_EQ(object["x"].size(), static_cast<size_t>(count));
 }
 
 // What the limits count is what is taken while lists and objects grow: up to twice what stays.
