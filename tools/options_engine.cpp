@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "chat/chat_template.h"
 #include "core/log.h"
 #include "load_progress.h"
 #include "machine.h"
@@ -28,6 +29,30 @@ LogLevel parse_log_level(const std::string& name) {
   if (name == "error" || name == "critical") return LogLevel::kError;
   if (name == "off") return LogLevel::kOff;
   return LogLevel::kInfo;
+}
+
+Result<fs::path> checked_model_dir(const std::string& folder) {
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored)) {
+    return not_found(
+        fmt::format("{} is not a folder; name one with config.json, *.safetensors and "
+                    "tokenizer.json in it",
+                    folder));
+  }
+  if (!is_model(folder)) {
+    return not_found(fmt::format("{} has no config.json; name the folder of a model", folder));
+  }
+  return fs::path(folder);
+}
+
+// The template is read again with the model; what is wrong with it is said before.
+Status check_chat_template(const EngineSettings& settings) {
+  if (settings.chat_template.empty()) return ok_status();
+  chat::ChatTemplateOptions options;
+  options.template_file = settings.chat_template;
+  return chat::ChatTemplate::load(settings.engine.model_dir, options)
+      .status()
+      .with_context("--chat-template");
 }
 
 void warn_of_inexact_states(const EngineOptions& options) {
@@ -113,23 +138,10 @@ Status apply(EngineSettings& settings) {
   settings.engine.num_threads = usable_threads(settings.engine.num_threads);
   settings.engine.on_load_progress = load_progress_bar();
   if (settings.engine.load_format == "safetensors") settings.engine.load_format = "auto";
-  if (settings.model_dir.empty()) {
-    HEDDLE_ASSIGN_OR_RETURN(settings.engine.model_dir, default_model_dir());
-    return ok_status();
-  }
-  settings.engine.model_dir = settings.model_dir;
-  std::error_code ignored;
-  if (!fs::is_directory(settings.engine.model_dir, ignored)) {
-    return not_found(
-        fmt::format("{} is not a folder; name one with config.json, *.safetensors and "
-                    "tokenizer.json in it",
-                    settings.model_dir));
-  }
-  if (!is_model(settings.engine.model_dir)) {
-    return not_found(
-        fmt::format("{} has no config.json; name the folder of a model", settings.model_dir));
-  }
-  return ok_status();
+  HEDDLE_ASSIGN_OR_RETURN(settings.engine.model_dir, settings.model_dir.empty()
+                                                         ? default_model_dir()
+                                                         : checked_model_dir(settings.model_dir));
+  return check_chat_template(settings);
 }
 
 Result<fs::path> default_model_dir() {

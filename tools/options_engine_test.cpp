@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options_engine.h"
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -32,6 +34,25 @@ TEST(EngineSettingsTest, ExactAnswersFromRoundedStatesAreWorthAWarning) {
   EXPECT_EQ(warnings({.exact = true, .cache = {.state_dtype = "fp32"}}), "");
   EXPECT_EQ(warnings({.exact = true, .cache = {.enabled = false, .state_dtype = "int8"}}), "");
   EXPECT_EQ(warnings({.cache = {.state_dtype = "int8"}}), "");
+}
+
+std::string error_of_template(const std::string& file) {
+  EngineSettings settings{
+      .model_dir = heddle::testing::repository_path("models/heddle-tiny").string(),
+      .chat_template = file};
+  return apply(settings).message();
+}
+
+TEST(EngineSettingsTest, ABadChatTemplateIsNamedBeforeTheModelIsLoaded) {
+  EXPECT_THAT(error_of_template("/nowhere/a.jinja"),
+              AllOf(HasSubstr("--chat-template"), HasSubstr("/nowhere/a.jinja")));
+  const std::string file = ::testing::TempDir() + "options_engine_test.jinja";
+  std::ofstream(file) << "{% if messages %}";
+  EXPECT_THAT(error_of_template(file),
+              AllOf(HasSubstr("--chat-template"), HasSubstr("chat_template:1:4")));
+  std::ofstream(file) << "{{ messages[0].content }}";
+  EXPECT_EQ(error_of_template(file), "");
+  std::filesystem::remove(file);
 }
 
 }  // namespace

@@ -72,8 +72,15 @@ Status apply(ServeSettings& settings) {
         "option out to serve everyone");
   }
   settings.server.api_key = settings.api_key.value_or("");
-  HEDDLE_ASSIGN_OR_RETURN(settings.server.fair_key, server::parse_fair_key(settings.fair_key));
+  auto fair_key = server::parse_fair_key(settings.fair_key);
+  if (!fair_key.ok()) return fair_key.status().with_context("--fair-key");
+  settings.server.fair_key = *std::move(fair_key);
   settings.server.served_model_names = split_names(settings.served_model_names);
+  if (settings.server.served_model_names.empty() && !settings.served_model_names.empty()) {
+    return invalid_argument(
+        "--served-model-name has no name in it, perhaps from a variable that is not set; give one, "
+        "or leave the option out to use the folder's");
+  }
   settings.server.metrics = settings.model.engine.metrics.enabled = settings.metrics;
   if (!settings.server.served_model_names.empty()) {
     settings.model.engine.metrics.model_name = settings.server.served_model_names.front();

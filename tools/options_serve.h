@@ -24,7 +24,7 @@ struct ServeSettings {
 void declare_serve_options(Options& options, ServeSettings& settings);
 
 // Settles the server's options and the engine's (apply() in options_engine.h). Error: as there; no
-// API key where one is promised; an unknown --fair-key.
+// API key or no model name where one is promised; an unknown --fair-key.
 Status apply(ServeSettings& settings);
 
 }  // namespace heddle::tools

@@ -6,10 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "run_captured.h"
+#include "support/test_data.h"
 
 namespace heddle::tools {
 namespace {
@@ -73,6 +75,32 @@ TEST(ServeOptionsTest, WithWhatTheyNeedTheyAreTaken) {
         "--metrics-names sglang", "--no-prefix-cache", "--no-metrics"}) {
     EXPECT_EQ(run(line).errors, "") << line;
   }
+}
+
+std::function<int()> declare_and_apply(Options& options) {
+  auto settings = std::make_shared<ServeSettings>();
+  settings->model.model_dir = heddle::testing::repository_path("models/heddle-tiny").string();
+  declare_serve_options(options, *settings);
+  return [settings] {
+    const Status status = apply(*settings);
+    if (!status.ok()) fmt::print(stderr, "{}\n", status.message());
+    return status.ok() ? 0 : 1;
+  };
+}
+
+TEST(ServeOptionsTest, WhatNeedsMoreThanTheCommandLineNamesItsOptionToo) {
+  const Subcommand command = {.name = "serve", .summary = "", .declare = declare_and_apply};
+  const auto errors = [&command](std::vector<std::string> arguments) {
+    return run_captured(command, std::move(arguments)).errors;
+  };
+  EXPECT_THAT(errors({"--fair-key", "bogus", "--policy", "fair"}),
+              HasSubstr("--fair-key: \"bogus\" is not known"));
+  for (const char* nothing : {"", ",", " , "}) {
+    EXPECT_THAT(errors({"--served-model-name", nothing}),
+                HasSubstr("--served-model-name has no name in it"))
+        << nothing;
+  }
+  EXPECT_EQ(errors({"--served-model-name", "a, b", "--fair-key", "user", "--policy", "fair"}), "");
 }
 
 TEST(ServeOptionsTest, NumbersAreCheckedAsTheyAreRead) {

@@ -31,7 +31,7 @@ Result<FairKey> parse_fair_key(std::string_view text) {
                    .header = lower_case(text.substr(kHeaderPrefix.size()))};
   }
   return invalid_argument(
-      fmt::format("fair-key \"{}\" is not known; use none, user, api-key or header:NAME", text));
+      fmt::format("\"{}\" is not known; use none, user, api-key or header:NAME", text));
 }
 
 std::string tenant_of(const FairKey& key, const HttpRequest& head, std::string_view user) {
