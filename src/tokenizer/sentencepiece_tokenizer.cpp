@@ -11,6 +11,8 @@
 #include "core/log.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/json_reader.h"
+#include "tokenizer/sentencepiece_normalizer.h"
+#include "tokenizer/token_bound.h"
 #include "tokenizer/vocabulary.h"
 
 namespace heddle::tokenizer {
@@ -18,6 +20,7 @@ namespace {
 
 constexpr std::string_view kSpaceMark = "▁";  // U+2581 stands for a space in pieces
 constexpr size_t kByteTokenLength = 6;        // <0xNN>
+constexpr int kNumBytes = 256;
 
 // A private-use character, which is in no vocabulary and so merges with nothing: text behind it is
 // encoded as if it were not at the start.
@@ -31,6 +34,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     HEDDLE_RETURN_IF_ERROR(tokenizer->load_model(model));
     HEDDLE_RETURN_IF_ERROR(tokenizer->collect_added_tokens(config));
     HEDDLE_RETURN_IF_ERROR(tokenizer->probe_sentinel());
+    if (normalizer_keeps_text(model)) tokenizer->set_bound();
     tokenizer->apply_config(config);
     return std::unique_ptr<Tokenizer>(std::move(tokenizer));
   }
@@ -87,6 +91,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     const bool went_through = matcher_.split(
         text, options.parse_special_tokens,
         [&](std::string_view part) {
+          if (ids.size() > max_tokens) return false;  // BOS was too much
+          const size_t room = max_tokens - ids.size();
+          if (part.size() > room && bound_.min_tokens(part) > room) return false;
           status = encode_part(part, part.data() == text.data(), ids);
           return status.ok() && ids.size() <= max_tokens;
         },
@@ -147,6 +154,27 @@ class SentencePieceTokenizer final : public Tokenizer {
     return ok_status();
   }
 
+  // Unknown characters may be joined to one token, so there is a bound only where bytes stand for
+  // them.
+  void set_bound() {
+    TokenBound bound;
+    int num_bytes = 0;
+    for (int id = 0; id < processor_.GetPieceSize(); ++id) {
+      if (processor_.IsControl(id) || processor_.IsUnknown(id)) continue;
+      if (processor_.IsByte(id)) {
+        ++num_bytes;
+        continue;
+      }
+      const std::string& piece = processor_.IdToPiece(id);
+      if (piece.find(' ') != std::string::npos) return;  // a space is not what it is marked with
+      bound.add(piece);
+    }
+    if (num_bytes != kNumBytes) return;
+    bound.finish();
+    bound.set_alias(' ', kSpaceMark);
+    bound_ = bound;
+  }
+
   void apply_config(const TokenizerConfig& config) {
     TokenizerConfig complete = config;
     const auto name_of = [this](int id) {
@@ -201,6 +229,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   sentencepiece::SentencePieceProcessor processor_;
   AddedTokens added_tokens_;
   AddedTokenMatcher matcher_;
+  TokenBound bound_;
   std::vector<int> sentinel_ids_;
   bool has_dummy_prefix_ = false;
   bool prefix_everywhere_ = true;

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tokenizer/sentencepiece_normalizer.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace heddle::tokenizer {
+namespace {
+
+using namespace std::string_literals;
+
+// A model with one piece and `spec` as its normalizer_spec.
+std::string model_with(const std::string& spec) {
+  return "\x0A\x03\x0A\x01z"s + "\x1A" + static_cast<char>(spec.size()) + spec;
+}
+
+const std::string kKeepsWhiteSpace = "\x20\x00"s;  // remove_extra_whitespaces: false
+
+TEST(SentencePieceNormalizer, KeepsTextOnlyWhereNothingIsReplacedOrRemoved) {
+  EXPECT_TRUE(normalizer_keeps_text(model_with(kKeepsWhiteSpace)));
+  EXPECT_TRUE(normalizer_keeps_text(model_with("\x0A\x01i\x12\x00\x18\x01"s + kKeepsWhiteSpace)));
+  EXPECT_TRUE(normalizer_keeps_text(model_with("\x9D\x06\x01\x02\x03\x04"s + kKeepsWhiteSpace)))
+      << "an extension of four bytes";
+  EXPECT_FALSE(normalizer_keeps_text(model_with("\x12\x01m"s + kKeepsWhiteSpace))) << "replaces";
+  EXPECT_FALSE(normalizer_keeps_text(model_with("\x28\x00"s + kKeepsWhiteSpace))) << "unmarked";
+  EXPECT_FALSE(normalizer_keeps_text(model_with("\x20\x01"s))) << "removes";
+  EXPECT_FALSE(normalizer_keeps_text(model_with(""))) << "removes by default";
+  EXPECT_FALSE(normalizer_keeps_text(""));
+}
+
+TEST(SentencePieceNormalizer, WhatIsNotUnderstoodMayLoseText) {
+  const std::string good = model_with(kKeepsWhiteSpace);
+  for (size_t size = 0; size < good.size(); ++size) {
+    EXPECT_FALSE(normalizer_keeps_text(good.substr(0, size))) << size;
+  }
+  EXPECT_FALSE(normalizer_keeps_text(good + "\x0B")) << "a group";
+  EXPECT_FALSE(normalizer_keeps_text(good + std::string(11, '\xFF'))) << "an endless number";
+  EXPECT_FALSE(normalizer_keeps_text(model_with(kKeepsWhiteSpace + "\x12\x7F"))) << "too short";
+}
+
+}  // namespace
+}  // namespace heddle::tokenizer
