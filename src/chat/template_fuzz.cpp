@@ -35,7 +35,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                     .max_recursion_depth = 120};
   const auto parsed = heddle::chat::Template::parse(
       std::string(reinterpret_cast<const char*>(data), size), "fuzz", options);
-  if (parsed.ok())
-    (void)parsed.value().render(context(), options.limits, [] { return std::tm{.tm_mday = 1}; });
+  if (!parsed.ok()) return 0;
+  std::tm today{};
+  today.tm_mday = 1;
+  (void)parsed.value().render(context(), options.limits, [today] { return today; });
   return 0;
 }
