@@ -4,7 +4,7 @@
 // work at once.
 //
 // Threading: confined to the I/O thread.
-// Private to http_server.cpp and http_connection.cpp: the only two files that see Asio and Beast.
+// Private to http_server.cpp and http_connection*.cpp, the only files that see Asio and Beast.
 #pragma once
 
 #include <memory>
