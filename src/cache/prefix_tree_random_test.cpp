@@ -227,7 +227,7 @@ class Simulation {
       states_[static_cast<size_t>(slot)] = sequence.hashes[tokens.size()];
     }
     // Some of them missing, as a sequence's are while its answer grows.
-    const request::PrefixHashes hashes(first(tokens, draw(std::ssize(tokens) + 1)),
+    const request::PrefixHashes hashes(first(tokens, draw(static_cast<int>(tokens.size()) + 1)),
                                        sequence.name_space);
     const PrefixInserted inserted = tree().insert({.tokens = tokens,
                                                    .name_space = sequence.name_space,
