@@ -12,9 +12,12 @@ endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")
 
+# ccache takes what a file includes from the compiler's own list (depend mode) instead of preprocessing it
+# first, which cost a build from nothing a seventh, and trusts precompiled headers.
 find_program(CCACHE ccache)
 if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1
+    CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
 endif()
 
@@ -52,8 +55,9 @@ target_compile_options(heddle_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wconversion -Wno-missing-field-initializers
     -fno-math-errno -ffp-contract=off>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # g++ 12 sees overlaps in std::string that are not there (GCC bug 105651).
-  target_compile_options(heddle_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+  # g++ 12 sees overlaps and overflows in std::string that are not there (GCC bug 105651).
+  target_compile_options(heddle_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict -Wno-array-bounds -Wno-stringop-overflow>)
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # The stable algorithms of libstdc++ 12 call a function that C++20 deprecates; clang tells the caller.
