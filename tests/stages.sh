@@ -162,7 +162,9 @@ targets_of() {
 
 # --- stages -------------------------------------------------------------------------------------
 
-stage_build_release() { compile release; }
+stage_build_program() { compile release heddle; }
+
+stage_build_tests() { compile release; }
 
 # With --full the whole matrices and a million scenarios of the label oracle, which take hours; the
 # sanitized runs that follow make do with the samples.
@@ -295,7 +297,8 @@ run_stages() {
     run_filtered "$filter"
   else
     setup --full
-    stage "build release" stage_build_release
+    stage "build the program" stage_build_program
+    ((failed)) || stage "build the tests" stage_build_tests
     if ((failed == 0)); then
       stage "tests" stage_tests
       stage "format" stage_format
@@ -327,7 +330,7 @@ run_filtered() {
     stage "build ${targets[*]}" compile release "${targets[@]}"
     ((failed)) || stage "tests of $1" run_programs release yes "$1" '*'
   else
-    stage "build release" stage_build_release
+    stage "build release" stage_build_tests
     ((failed)) || stage "tests $1" run_programs release yes "" "$1"
   fi
 }
