@@ -177,7 +177,11 @@ asio::awaitable<bool> TcpConnection::read_body(Parser& parser, uint64_t max_byte
     co_return false;
   }
   if (!error) co_return true;
-  if (deadline_passed_) {
+  if (error == http::error::buffer_overflow) {
+    co_await refuse(handler_.on_transport_error(
+        431, fmt::format("The head or trailer of a chunk may have at most {} bytes.",
+                         options_.max_header_bytes)));
+  } else if (deadline_passed_) {
     co_await refuse(
         handler_.on_transport_error(408, fmt::format("The request body did not arrive within {} s.",
                                                      options_.body_timeout_seconds)));

@@ -55,6 +55,8 @@ class TcpConnection final : public Connection {
         handler_(handler),
         budget_(std::move(budget)),
         stream_(std::move(socket)),
+        // A head or the trailer of a chunked body fits in whole, and what is read past its end.
+        buffer_(static_cast<size_t>(options.max_header_bytes) + kMaxReadAheadBytes + kReadBytes),
         wake_timer_(stream_.get_executor()),
         deadline_timer_(stream_.get_executor()) {}
 

@@ -220,6 +220,31 @@ TEST_F(TransportTest, ChunksThatAddUpAboveTheLimitAreRefused) {
   EXPECT_EQ(client.read_reply().status, 413);
 }
 
+TEST_F(TransportTest, WhatSurroundsChunksIsBounded) {
+  start();
+  const std::string head =
+      "POST /generate HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string field = "name: " + std::string(1000, 'v') + "\r\n";
+  const std::string body = R"({"text":"a"})";
+  std::string trailer;
+  while (trailer.size() < 200 << 10) trailer += field;
+  const std::pair<const char*, std::string> endless[] = {
+      {"trailer", "0\r\n" + trailer},
+      {"trailer of a body", fmt::format("{:x}\r\n{}\r\n0\r\n{}", body.size(), body, trailer)},
+      {"extension", "1;" + std::string(200 << 10, 'e')},
+      {"size", std::string(200 << 10, '0')}};
+  for (const auto& [what, sent] : endless) {
+    HttpClient client(server->port());
+    client.send(head + sent);
+    const Reply reply = client.read_reply();
+    EXPECT_THAT(reply.status, ::testing::AnyOf(400, 431)) << what;
+    EXPECT_EQ(reply.headers.at("connection"), "close") << what;
+  }
+  HttpClient client(server->port());
+  client.send(head + fmt::format("{:x};why=not\r\n{}\r\n0\r\n{}\r\n", body.size(), body, field));
+  EXPECT_EQ(client.read_reply().status, 200) << "a small one is fine";
+}
+
 TEST_F(TransportTest, TheBodiesHeldAtOnceAreBounded) {
   options.http.max_held_body_bytes = 300 << 10;
   start();
