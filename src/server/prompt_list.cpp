@@ -11,6 +11,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+ApiError too_long(std::string_view num_tokens, std::string_view param, const CallContext& context) {
+  return {.code = "context_length_exceeded",
+          .message =
+              fmt::format("This model's maximum context length is {} tokens; the request needs {} "
+                          "for its prompt alone.",
+                          context.model.context_length, num_tokens),
+          .param = std::string(param)};
+}
+
 std::optional<ApiError> add_text(const Json& text, const std::string& param,
                                  const CallContext& context, PromptList& list) {
   std::vector<TokenId> ids;
@@ -46,14 +55,7 @@ std::optional<ApiError> encode_prompt(std::string_view text, bool add_special_to
                                       const CallContext& context, std::vector<TokenId>& ids) {
   const auto fits = context.codec.encode_at_most(text, max_tokens, add_special_tokens, ids);
   if (!fits.ok()) return error_from_status(fits.status(), context.id);
-  if (!*fits) {
-    return ApiError{.code = "context_length_exceeded",
-                    .message = fmt::format(
-                        "This model's maximum context length is {} tokens; the request needs at "
-                        "least {} for its prompt alone.",
-                        context.model.context_length, max_tokens + 1),
-                    .param = std::string(param)};
-  }
+  if (!*fits) return too_long(fmt::format("at least {}", max_tokens + 1), param, context);
   return std::nullopt;
 }
 
@@ -86,6 +88,11 @@ std::optional<ApiError> read_prompts(const Json& value, std::string_view param_n
       error = invalid_type(param, wanted);
     }
     if (error) return error;
+    // At once, before a thousand more are encoded.
+    const size_t num_tokens = list.prompts.back().size();
+    if (num_tokens > static_cast<size_t>(context.model.context_length)) {
+      return too_long(fmt::format("{}", num_tokens), item_param, context);
+    }
   }
   return std::nullopt;
 }

@@ -93,17 +93,17 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
   const std::string min_name = native ? "min_new_tokens" : "min_tokens";
   stop.min_new_tokens = fields.integer(min_name, 0).value_or(0);
 
-  result.max_tokens_name = native ? "max_new_tokens" : "max_tokens";
-  result.max_tokens = fields.integer(result.max_tokens_name, native ? 0 : 1);
+  std::string max_name = native ? "max_new_tokens" : "max_tokens";
+  result.max_tokens = fields.integer(max_name, native ? 0 : 1);
   if (!native && fields.find("max_completion_tokens") != nullptr) {
-    result.max_tokens_name = "max_completion_tokens";
-    result.max_tokens = fields.integer(result.max_tokens_name, 1);
+    max_name = "max_completion_tokens";
+    result.max_tokens = fields.integer(max_name, 1);
   }
+  result.max_tokens_name = fields.name_of(max_name);
   if (result.max_tokens && stop.min_new_tokens > *result.max_tokens) {
-    fields.fail(
-        invalid_value(fields.name_of(min_name),
-                      fmt::format("`{}` is {}, more than `{}` = {}.", min_name, stop.min_new_tokens,
-                                  result.max_tokens_name, *result.max_tokens)));
+    fields.fail(invalid_value(fields.name_of(min_name),
+                              fmt::format("`{}` is {}, more than `{}` = {}.", min_name,
+                                          stop.min_new_tokens, max_name, *result.max_tokens)));
   }
 }
 

@@ -217,6 +217,22 @@ TEST_F(GenerateTest, WrongFieldsAreRefusedByName) {
 }
 
 // A byte is a token here and the context has 32768.
+TEST_F(CompletionsTest, APromptOfAListThatIsTooLongIsNamedAndEndsTheReading) {
+  start();
+  const std::string too_long(32769, 'x');
+  const std::pair<Reply, const char*> refusals[] = {
+      {post("/v1/completions", {{"prompt", {"a", too_long, Json::object()}}}), "prompt[1]"},
+      {post("/generate", {{"input_ids", {{1}, {1}, std::vector<int>(32769, 1)}}}), "input_ids[2]"}};
+  for (const auto& [reply, param] : refusals) {
+    const Json error = error_of(reply);
+    EXPECT_EQ(reply.status, 400);
+    EXPECT_EQ(error["param"], param);
+    EXPECT_EQ(error["message"],
+              "This model's maximum context length is 32768 tokens; the request needs 32769 for "
+              "its prompt alone.");
+  }
+}
+
 TEST_F(CompletionsTest, BeyondTwiceTheContextATextIsNotCounted) {
   start();
   const std::string hopeless(65537, 'x');
