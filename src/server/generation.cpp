@@ -103,10 +103,20 @@ std::string Generation::engine_id(size_t choice) const {
   return finished_.size() == 1 ? engine_name_ : fmt::format("{}#choice{}", engine_name_, choice);
 }
 
+// Notes what was aborted before it was understood. True when that is all.
+bool Generation::aborted_early(const EarlyAborts::Call& arrived) {
+  for (const RequestName& name : call_.names) {
+    if (!host_.early_aborts.aborted(name.id, arrived)) continue;
+    for (size_t i = name.begin; i < name.end; ++i) aborted_[i] = true;
+  }
+  return std::ranges::find(aborted_, false) == aborted_.end();
+}
+
 void Generation::submit_all(const EarlyAborts::Call& arrived) {
   const std::shared_ptr<Generation> self = shared_from_this();
+  const bool unwanted = aborted_early(arrived);
   for (const RequestName& name : call_.names) {
-    host_.live.insert({name.id, {self, name.begin, name.end}});
+    if (!unwanted) host_.live.insert({name.id, {self, name.begin, name.end}});
   }
   for (auto& [name, value] : exchange_->common_headers) {
     if (name == "x-request-id") value = call_.id;
@@ -118,6 +128,15 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
       generation->cancel_rest();
     }
   };
+  if (unwanted) {
+    for (size_t i = 0; i < call_.requests.size(); ++i) {
+      RequestEvent event;
+      event.finish = Finish{.reason = FinishReason::kAbort};
+      event.prompt_tokens = static_cast<int64_t>(call_.requests[i].prompt.size());
+      host_.inbox->push(self, i, event);
+    }
+    return;
+  }
   for (size_t i = 0; i < call_.requests.size(); ++i) call_.requests[i].id = engine_id(i);
   const Status status = host_.engine->submit_all(std::exchange(call_.requests, {}),
                                                  [self](size_t choice, const RequestEvent& event) {
@@ -129,8 +148,8 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
     fail(status);
     return;
   }
-  for (const RequestName& name : call_.names) {
-    if (host_.early_aborts.aborted(name.id, arrived)) abort(name.begin, name.end);
+  for (size_t i = 0; i < aborted_.size(); ++i) {
+    if (aborted_[i]) cancel(i);
   }
 }
 

@@ -96,6 +96,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
  private:
   friend class EventInbox;
 
+  bool aborted_early(const EarlyAborts::Call& arrived);
   void submit_all(const EarlyAborts::Call& arrived);
   void on_event(size_t choice, RequestEvent event);
   void tell(size_t choice, const RequestEvent& event);
