@@ -268,7 +268,8 @@ CallContext ApiHandler::context_of(const HttpRequest& request) const {
 }
 
 void ApiHandler::on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work) {
-  if (workers_->submit(std::move(work))) return;
+  const bool is_large = exchange->request().body.size() >= kLargeBodyBytes;
+  if (workers_->submit(is_large ? WorkSize::kLarge : WorkSize::kSmall, std::move(work))) return;
   exchange->respond(error_response(
       {.status = 503,
        .code = "queue_full",

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/worker_pool.h"
 
+#include <algorithm>
 #include <exception>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -9,7 +11,8 @@
 
 namespace heddle::server {
 
-WorkerPool::WorkerPool(int num_threads, size_t max_queued) : max_queued_(max_queued) {
+WorkerPool::WorkerPool(int num_threads, size_t max_queued)
+    : max_queued_(max_queued), max_large_(std::max(num_threads - 1, 1)) {
   for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { run(); });
 }
 
@@ -17,38 +20,49 @@ WorkerPool::~WorkerPool() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    queue_.clear();
+    small_.clear();
+    large_.clear();
   }
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool WorkerPool::submit(std::function<void()> work) {
+bool WorkerPool::submit(WorkSize size, std::function<void()> work) {
   {
     const std::lock_guard lock(mutex_);
-    if (stopping_ || queue_.size() >= max_queued_) return false;
-    queue_.push_back(std::move(work));
+    if (stopping_ || small_.size() + large_.size() >= max_queued_) return false;
+    (size == WorkSize::kLarge ? large_ : small_).push_back({next_number_++, std::move(work)});
   }
   changed_.notify_one();
   return true;
 }
 
+std::deque<WorkerPool::Item>* WorkerPool::next_queue() {
+  const bool may_be_large = !large_.empty() && num_large_ < max_large_;
+  if (small_.empty()) return may_be_large ? &large_ : nullptr;
+  return may_be_large && large_.front().number < small_.front().number ? &large_ : &small_;
+}
+
 void WorkerPool::run() {
+  std::unique_lock lock(mutex_);
   while (true) {
-    std::function<void()> work;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-      if (stopping_) return;
-      work = std::move(queue_.front());
-      queue_.pop_front();
-    }
+    std::deque<Item>* queue = nullptr;
+    changed_.wait(lock, [&] { return stopping_ || (queue = next_queue()) != nullptr; });
+    if (stopping_) return;
+    const bool is_large = queue == &large_;
+    std::function<void()> work = std::move(queue->front().work);
+    queue->pop_front();
+    num_large_ += is_large ? 1 : 0;
+    lock.unlock();
     try {
       work();
     } catch (const std::exception& error) {
       // Out of memory on an enormous body, at most: work answers its own errors.
       log_error(fmt::format("a server worker caught an exception: {}", error.what()));
     }
+    work = nullptr;  // what it holds ends here, not under the lock
+    lock.lock();
+    if (is_large && num_large_-- == max_large_) changed_.notify_one();
   }
 }
 

@@ -2,10 +2,14 @@
 // WorkerPool: a few threads for what would hold up the I/O thread: parsing bodies, running
 // templates, tokenizing.
 //
+// Work is taken in the order it came, but large work, which may take seconds, leaves one thread to
+// small work, wherever there is more than one.
+//
 // Threading: thread-safe. The queue is bounded.
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -13,6 +17,8 @@
 #include <vector>
 
 namespace heddle::server {
+
+enum class WorkSize { kSmall, kLarge };
 
 class WorkerPool {
  public:
@@ -25,16 +31,26 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   // False when the queue is full; `work` is dropped then.
-  [[nodiscard]] bool submit(std::function<void()> work);
+  [[nodiscard]] bool submit(WorkSize size, std::function<void()> work);
 
  private:
+  struct Item {
+    int64_t number;  // in the order of arrival
+    std::function<void()> work;
+  };
+
   void run();
+  std::deque<Item>* next_queue();  // null: nothing may begin now. Under mutex_
 
   const size_t max_queued_;
+  const int max_large_;  // at once
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> queue_;  // guarded by mutex_
-  bool stopping_ = false;                    // guarded by mutex_
+  std::deque<Item> small_;   // guarded by mutex_
+  std::deque<Item> large_;   // guarded by mutex_
+  int64_t next_number_ = 0;  // guarded by mutex_
+  int num_large_ = 0;        // that run; guarded by mutex_
+  bool stopping_ = false;    // guarded by mutex_
   std::vector<std::thread> threads_;
 };
 

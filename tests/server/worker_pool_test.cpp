@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/worker_pool.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace heddle::server {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Work that says when it begins, and ends when it is told to.
+class WorkerPoolTest : public ::testing::Test {
+ protected:
+  std::function<void()> work(const std::string& name) {
+    return [this, name] {
+      std::unique_lock lock(mutex_);
+      begun_.insert(name);
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return ended_.contains(name); });
+    };
+  }
+
+  std::set<std::string> wait_until_begun(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return begun_.size() >= count; });
+    return begun_;
+  }
+
+  void end(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    ended_.insert(name);
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<std::string> begun_;
+  std::set<std::string> ended_;
+};
+
+TEST_F(WorkerPoolTest, LargeWorkLeavesAThreadToSmallWork) {
+  WorkerPool pool(2, 8);
+  for (const char* name : {"large 1", "large 2", "large 3"}) {
+    EXPECT_TRUE(pool.submit(WorkSize::kLarge, work(name)));
+  }
+  EXPECT_TRUE(pool.submit(WorkSize::kSmall, work("small")));
+  EXPECT_THAT(wait_until_begun(2), ElementsAre("large 1", "small"));
+  end("small");
+  end("large 1");
+  EXPECT_THAT(wait_until_begun(3), ElementsAre("large 1", "large 2", "small"));
+  end("large 2");
+  EXPECT_THAT(wait_until_begun(4), ElementsAre("large 1", "large 2", "large 3", "small"));
+  end("large 3");
+}
+
+TEST_F(WorkerPoolTest, OneThreadTakesWorkInTheOrderItCame) {
+  WorkerPool pool(1, 8);
+  EXPECT_TRUE(pool.submit(WorkSize::kSmall, work("1")));
+  EXPECT_THAT(wait_until_begun(1), ElementsAre("1"));
+  EXPECT_TRUE(pool.submit(WorkSize::kLarge, work("2")));
+  EXPECT_TRUE(pool.submit(WorkSize::kSmall, work("3")));
+  end("1");
+  EXPECT_THAT(wait_until_begun(2), ElementsAre("1", "2"));
+  end("2");
+  EXPECT_THAT(wait_until_begun(3), ElementsAre("1", "2", "3"));
+  end("3");
+}
+
+TEST_F(WorkerPoolTest, TheQueueIsBounded) {
+  WorkerPool pool(1, 2);
+  EXPECT_TRUE(pool.submit(WorkSize::kSmall, work("runs")));
+  wait_until_begun(1);
+  EXPECT_TRUE(pool.submit(WorkSize::kSmall, work("waits")));
+  EXPECT_TRUE(pool.submit(WorkSize::kLarge, work("waits too")));
+  EXPECT_FALSE(pool.submit(WorkSize::kSmall, work("one more")));
+  EXPECT_FALSE(pool.submit(WorkSize::kLarge, work("one more")));
+  for (const char* name : {"runs", "waits", "waits too"})
+    end(name);  // what has begun; the rest is dropped
+}
+
+}  // namespace
+}  // namespace heddle::server
