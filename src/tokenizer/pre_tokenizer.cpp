@@ -77,21 +77,14 @@ std::vector<Part> merge_contiguous(const std::vector<Part>& parts) {
   return merged;
 }
 
-std::vector<Part> apply_behavior(std::vector<Part> parts, SplitBehavior behavior) {
-  switch (behavior) {
-    case SplitBehavior::kIsolated:
-      return parts;
-    case SplitBehavior::kRemoved:
-      std::erase_if(parts, [](const Part& part) { return part.is_match; });
-      return parts;
-    case SplitBehavior::kMergedWithPrevious:
-      return merge_with_previous(parts);
-    case SplitBehavior::kMergedWithNext:
-      return merge_with_next(parts);
-    case SplitBehavior::kContiguous:
-      return merge_contiguous(parts);
-  }
-  return parts;
+bool joins(SplitBehavior behavior) {
+  return behavior != SplitBehavior::kIsolated && behavior != SplitBehavior::kRemoved;
+}
+
+std::vector<Part> join(const std::vector<Part>& parts, SplitBehavior behavior) {
+  if (behavior == SplitBehavior::kMergedWithPrevious) return merge_with_previous(parts);
+  if (behavior == SplitBehavior::kMergedWithNext) return merge_with_next(parts);
+  return merge_contiguous(parts);
 }
 
 std::string replace_spaces(const MetaspaceStep& step, std::string_view text, bool at_text_start) {
@@ -133,10 +126,8 @@ struct PreTokenizer::Run {
       return piece(next, text.substr(span.begin, span.end - span.begin),
                    at_text_start && span.begin == 0);
     };
-    const bool joins =
-        step.behavior != SplitBehavior::kIsolated && step.behavior != SplitBehavior::kRemoved;
-    if (joins) {
-      const auto parts = apply_behavior(parts_of(step, text, scratch), step.behavior);
+    if (joins(step.behavior)) {
+      const auto parts = join(parts_of(step, text, scratch), step.behavior);
       return std::ranges::all_of(parts, emit, &Part::span);
     }
     return for_each_part(step, text, scratch, [&](const Part& part) {

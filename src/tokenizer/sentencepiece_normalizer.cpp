@@ -13,8 +13,11 @@ constexpr uint64_t kPrecompiledCharsmap = 2;
 constexpr uint64_t kRemoveExtraWhitespaces = 4;
 constexpr uint64_t kEscapeWhitespaces = 5;
 
+enum WireType : uint64_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
+
 struct Field {
   uint64_t number = 0;
+  uint64_t type = kVarint;
   uint64_t value = 0;      // of a varint
   std::string_view bytes;  // of a string or a message
 };
@@ -30,17 +33,18 @@ class Fields {
     Field field;
     const uint64_t tag = varint();
     field.number = tag >> 3;
-    switch (tag & 7) {
-      case 0:
+    field.type = tag & 7;
+    switch (field.type) {
+      case kVarint:
         field.value = varint();
         break;
-      case 1:
+      case kFixed64:
         field.bytes = take(8);
         break;
-      case 2:
+      case kLengthDelimited:
         field.bytes = take(varint());
         break;
-      case 5:
+      case kFixed32:
         field.bytes = take(4);
         break;
       default:
@@ -88,9 +92,16 @@ bool normalizer_keeps_text(std::string_view model) {
   Fields fields(model);
   while (const std::optional<Field> field = fields.next()) {
     if (field->number != kNormalizerSpec) continue;
+    if (field->type != kLengthDelimited) return false;
     Fields spec(field->bytes);
     while (const std::optional<Field> setting = spec.next()) {
-      if (setting->number == kPrecompiledCharsmap) replaces = !setting->bytes.empty();
+      const bool is_flag =
+          setting->number == kRemoveExtraWhitespaces || setting->number == kEscapeWhitespaces;
+      if (is_flag && setting->type != kVarint) return false;
+      if (setting->number == kPrecompiledCharsmap) {
+        if (setting->type != kLengthDelimited) return false;
+        replaces = !setting->bytes.empty();
+      }
       if (setting->number == kRemoveExtraWhitespaces) removes_white_space = setting->value != 0;
       if (setting->number == kEscapeWhitespaces) marks_white_space = setting->value != 0;
     }

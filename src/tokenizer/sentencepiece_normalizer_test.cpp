@@ -37,6 +37,11 @@ TEST(SentencePieceNormalizer, WhatIsNotUnderstoodMayLoseText) {
   EXPECT_FALSE(normalizer_keeps_text(good + "\x0B")) << "a group";
   EXPECT_FALSE(normalizer_keeps_text(good + std::string(11, '\xFF'))) << "an endless number";
   EXPECT_FALSE(normalizer_keeps_text(model_with(kKeepsWhiteSpace + "\x12\x7F"))) << "too short";
+  // The library takes a field of another type for one that it does not know.
+  EXPECT_FALSE(normalizer_keeps_text(model_with("\x22\x00"s))) << "remove_extra_whitespaces";
+  EXPECT_FALSE(normalizer_keeps_text(model_with(kKeepsWhiteSpace + "\x2A\x01\x01"))) << "escape";
+  EXPECT_FALSE(normalizer_keeps_text(model_with(kKeepsWhiteSpace + "\x10\x00"s))) << "charsmap";
+  EXPECT_FALSE(normalizer_keeps_text("\x18\x00"s)) << "normalizer_spec";
 }
 
 }  // namespace

@@ -160,11 +160,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     TokenBound bound;
     int num_bytes = 0;
     for (int id = 0; id < processor_.GetPieceSize(); ++id) {
-      if (processor_.IsControl(id) || processor_.IsUnknown(id)) continue;
-      if (processor_.IsByte(id)) {
-        ++num_bytes;
-        continue;
-      }
+      num_bytes += processor_.IsByte(id) ? 1 : 0;
+      // Also the names of bytes and control tokens: a model of whole words takes them for one.
       const std::string& piece = processor_.IdToPiece(id);
       if (piece.find(' ') != std::string::npos) return;  // a space is not what it is marked with
       bound.add(piece);

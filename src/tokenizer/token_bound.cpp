@@ -6,8 +6,7 @@
 namespace heddle::tokenizer {
 namespace {
 
-// Shares of a token are counted in these. The longest text, of 2^30 bytes, is 2^62 of them, or a
-// few times as many where each is an alias of a few.
+// Shares of a token are counted in these; 2^32 whole tokens overflow to a smaller sum.
 constexpr uint64_t kWholeToken = uint64_t{1} << 32;
 
 size_t index_of(char byte) { return static_cast<unsigned char>(byte); }

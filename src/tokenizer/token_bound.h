@@ -29,7 +29,8 @@ class TokenBound {
   // `byte` stands for `text`, of at most three bytes, in what was added.
   void set_alias(char byte, std::string_view text);
 
-  // Cost: O(bytes), a small part of what merging takes. At most 2^30 bytes.
+  // Cost: O(bytes), a small part of what merging takes. Never too large: a sum beyond 2^64 shares
+  // begins again at 0.
   [[nodiscard]] size_t min_tokens(std::string_view text) const;
 
  private:

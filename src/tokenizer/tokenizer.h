@@ -59,7 +59,8 @@ class Tokenizer {
   // Cost: stops as soon as that is certain, so that a hopeless text costs about what the largest
   // acceptable one does, and a few passes over its bytes: UTF-8, the normalizer, token_bound.h.
   // Where unknown text may cost nothing, or a SentencePiece model normalises, a word or a whole
-  // text has to be merged before it is known to be too long.
+  // text has to be merged before it is known to be too long; a pre-tokenizer that joins what it
+  // splits (pre_tokenizer.h) cuts the whole text first.
   [[nodiscard]] Result<bool> encode_at_most(std::string_view text, size_t max_tokens,
                                             EncodeOptions options, std::vector<TokenId>& ids) const;
 
