@@ -122,8 +122,8 @@ TEST_F(LifecycleTest, AProbeThatFindsTheEngineAtWorkForOthersDoesNotCallItStuck)
        {std::pair(resource_exhausted("full by its tokens"), 200), {internal_error("boom"), 503}}) {
     SCOPED_TRACE(error.message());
     engine->held = true;
-    engine->script = [error = error](const Request&) {
-      return answer_events({}, finish_of(FinishReason::kError, error));
+    engine->script = [failure = error](const Request&) {
+      return answer_events({}, finish_of(FinishReason::kError, failure));
     };
     HttpClient probe(server->port());
     probe.send_request("GET", "/health_generate");
