@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Precompiled headers: what almost every file includes is read once for all libraries and once for all
-# test programs, which takes a quarter off a build from nothing. Every file still includes what it uses:
-# clang (asan, tidy) has precompiled headers for tests only, and would tell.
+# test programs. Every file still includes what it uses: clang precompiles for tests only (asan) or not
+# at all (tidy), and would tell.
 set(HEDDLE_LIBRARY_HEADERS
   <algorithm> <array> <atomic> <chrono> <cmath> <cstdint> <cstring> <functional> <limits> <map>
   <memory> <mutex> <optional> <span> <string> <string_view> <unordered_map> <utility> <vector> <fmt/format.h>)

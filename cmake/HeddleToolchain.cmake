@@ -13,7 +13,7 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")
 
 # ccache takes what a file includes from the compiler's own list (depend mode) instead of preprocessing it
-# first, which cost a build from nothing a seventh, and trusts precompiled headers.
+# first, and trusts precompiled headers.
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1
