@@ -179,8 +179,8 @@ asio::awaitable<bool> TcpConnection::read_body(Parser& parser, uint64_t max_byte
   if (!error) co_return true;
   if (error == http::error::buffer_overflow) {
     co_await refuse(handler_.on_transport_error(
-        431, fmt::format("The head or trailer of a chunk may have at most {} bytes.",
-                         options_.max_header_bytes)));
+        431, fmt::format("The head of a chunk and the trailer may have at most {} bytes each.",
+                         buffer_.max_size())));
   } else if (deadline_passed_) {
     co_await refuse(
         handler_.on_transport_error(408, fmt::format("The request body did not arrive within {} s.",

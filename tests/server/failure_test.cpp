@@ -358,6 +358,23 @@ TEST_F(FailureTest, ACallThatWaitsForAWorkerCanBeAborted) {
   EXPECT_EQ(finish(both[1]), "abort");
 }
 
+TEST_F(FailureTest, LargeBodiesLeaveAWorkerToSmallOnes) {
+  codec_gate->closed = true;
+  options.num_workers = 2;
+  start();
+  const std::string large = Json{{"prompt", std::string(1 << 20, 'a')}}.dump();
+  HttpClient first(server->port());
+  HttpClient second(server->port());
+  first.send_request("POST", "/tokenize", large);
+  second.send_request("POST", "/tokenize", large);
+  ASSERT_TRUE(eventually([this] { return codec_gate->num_waiting == 1; }));
+  EXPECT_EQ(post("/generate", {{"input_ids", {1}}}).status, 200);
+  EXPECT_EQ(codec_gate->num_waiting, 1);
+  codec_gate->closed = false;
+  EXPECT_EQ(first.read_reply().json()["count"], 1 << 20);
+  EXPECT_EQ(second.read_reply().json()["count"], 1 << 20);
+}
+
 TEST_F(FailureTest, WhatRunsCanBeAbortedHoweverManyAbortsWait) {
   engine->held = true;
   codec_gate->closed = true;

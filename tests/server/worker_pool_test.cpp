@@ -2,6 +2,7 @@
 #include "server/worker_pool.h"
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <set>
 #include <string>
@@ -81,8 +82,8 @@ TEST_F(WorkerPoolTest, TheQueueIsBounded) {
   EXPECT_TRUE(pool.submit(WorkSize::kLarge, work("waits too")));
   EXPECT_FALSE(pool.submit(WorkSize::kSmall, work("one more")));
   EXPECT_FALSE(pool.submit(WorkSize::kLarge, work("one more")));
-  for (const char* name : {"runs", "waits", "waits too"})
-    end(name);  // what has begun; the rest is dropped
+  // What the pool still begins, it ends; the rest is dropped.
+  for (const char* name : {"runs", "waits", "waits too"}) end(name);
 }
 
 }  // namespace
