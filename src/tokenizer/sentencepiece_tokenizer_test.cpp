@@ -6,6 +6,7 @@
 #include <random>
 #include <sstream>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sentencepiece_processor.h>
@@ -94,6 +95,36 @@ void expect_exact_limits(const Tokenizer& tokenizer) {
 TEST(SentencePiece, AnUpperLimitRefusesNoTextThatFits) {
   expect_exact_limits(*make_tiny());
   expect_exact_limits(*make_tiny({.add_eos_token = true, .legacy = false}));
+}
+
+// In the wire format of protocol buffers; `bytes` are fewer than 128.
+std::string field(int number, const std::string& bytes) {
+  return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
+}
+
+std::string piece(const std::string& text, char type) {
+  return field(1, field(1, text) + "\x18" + type);
+}
+
+// A model of whole words takes the name of a byte for one token, which is no token of its bytes.
+TEST(SentencePiece, AnUpperLimitRefusesNoNameOfAReservedPiece) {
+  constexpr char kUnknown = 2;
+  constexpr char kByte = 6;
+  std::string model = piece("<unk>", kUnknown);
+  for (int byte = 0; byte < 256; ++byte) model += piece(fmt::format("<0x{:02X}>", byte), kByte);
+  const std::string of_words_with_bytes = "\x18\x03\x98\x02\x01";
+  const std::string as_it_is{0x18, 0, 0x20, 0};  // no dummy prefix, no white space removed
+  const auto tokenizer =
+      parse_sentencepiece(model + field(2, of_words_with_bytes) + field(3, as_it_is), {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  for (const std::string text : {"<0x41>", "<0x41>  ", "<unk><0x41>"}) {
+    const auto all = encode(**tokenizer, text);
+    std::vector<TokenId> ids;
+    const auto fits = (*tokenizer)->encode_at_most(text, all.size(), {}, ids);
+    ASSERT_TRUE(fits.ok());
+    EXPECT_TRUE(*fits) << text << " of " << all.size();
+    EXPECT_EQ(ids, all) << text;
+  }
 }
 
 TEST(SentencePiece, AnUpperLimitRefusesNoTextOfLlama2ThatFits) {
