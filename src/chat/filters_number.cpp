@@ -13,8 +13,6 @@ namespace heddle::chat {
 
 namespace {
 
-using Call = const Arguments&;
-
 Status require_number(const Value& input, std::string_view filter) {
   if (input.is_number()) return {};
   if (input.is_undefined()) return invalid_argument(input.undefined_reason());
@@ -22,7 +20,7 @@ Status require_number(const Value& input, std::string_view filter) {
       fmt::format("{}: a number is required, not '{}'", filter, input.type_name()));
 }
 
-Result<Value> to_int(Budget* budget, const Value& input, Call call) {
+Result<Value> to_int(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "int", {"default", "base"}));
   HEDDLE_ASSIGN_OR_RETURN(const int64_t base, args.integer(1, 10));
   const Value otherwise = args.get(0) != nullptr ? *args.get(0) : Value::integer(0);
@@ -49,7 +47,7 @@ Result<Value> to_int(Budget* budget, const Value& input, Call call) {
   return Value::integer(whole);
 }
 
-Result<Value> to_float(Budget* budget, const Value& input, Call call) {
+Result<Value> to_float(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "float", {"default"}));
   if (input.is_undefined()) return invalid_argument(input.undefined_reason());
   if (input.is_number()) return Value::floating(input.as_double());
@@ -60,7 +58,7 @@ Result<Value> to_float(Budget* budget, const Value& input, Call call) {
   return args.get(0) != nullptr ? *args.get(0) : Value::floating(0.0);
 }
 
-Result<Value> absolute(Budget* /*budget*/, const Value& input, Call call) {
+Result<Value> absolute(Budget* /*budget*/, const Value& input, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "abs", {}).status());
   HEDDLE_RETURN_IF_ERROR(require_number(input, "abs"));
   if (!input.is_integral()) return Value::floating(std::fabs(input.as_double()));
@@ -78,7 +76,7 @@ double rounded(double value, int precision) {
   return std::nearbyint(value / unit) * unit;
 }
 
-Result<Value> round(Budget* /*budget*/, const Value& input, Call call) {
+Result<Value> round(Budget* /*budget*/, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args,
                           BoundArguments::bind(call, "round", {"precision", "method"}));
   HEDDLE_RETURN_IF_ERROR(require_number(input, "round"));
@@ -106,7 +104,7 @@ Result<Value> round(Budget* /*budget*/, const Value& input, Call call) {
   return Value::floating((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
 }
 
-constexpr std::array<std::pair<std::string_view, FilterFunction>, 4> kFilters = {{
+constexpr std::array<std::pair<std::string_view, FilterFunction>, 4> kNumberFilters = {{
     {"int", to_int},
     {"float", to_float},
     {"abs", absolute},
@@ -116,7 +114,7 @@ constexpr std::array<std::pair<std::string_view, FilterFunction>, 4> kFilters = 
 }  // namespace
 
 FilterFunction find_number_filter(std::string_view name) {
-  for (const auto& [known, function] : kFilters) {
+  for (const auto& [known, function] : kNumberFilters) {
     if (known == name) return function;
   }
   return nullptr;

@@ -15,13 +15,11 @@ namespace heddle::chat {
 
 namespace {
 
-using Call = const Arguments&;
-
 Result<Value> generated(Budget* budget, std::vector<Value> items) {
   return make_sequence(budget, Flavor::kGenerator, std::move(items));
 }
 
-Result<Value> map_attribute(Budget* budget, const Sequence& sequence, Call call) {
+Result<Value> map_attribute(Budget* budget, const Sequence& sequence, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args,
                           BoundArguments::bind(call, "map", {"attribute", "default"}, 1));
   std::vector<Value> mapped;
@@ -32,7 +30,7 @@ Result<Value> map_attribute(Budget* budget, const Sequence& sequence, Call call)
   return generated(budget, std::move(mapped));
 }
 
-Result<Value> map(Budget* budget, const Value& input, Call call) {
+Result<Value> map(Budget* budget, const Value& input, const Arguments& call) {
   if (!input.truthy())
     return generated(budget, {});  // also none and false, which cannot be iterated
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr sequence, iterate(budget, input));
@@ -60,7 +58,7 @@ Result<Value> map(Budget* budget, const Value& input, Call call) {
 // With kByAttribute the first argument is the attribute to test, else the item itself is tested.
 // The next argument names the test (whether the value is true, by default), the others go to it.
 template <bool kByAttribute, bool kKeep>
-Result<Value> choose(Budget* budget, const Value& input, Call call) {
+Result<Value> choose(Budget* budget, const Value& input, const Arguments& call) {
   if (!input.truthy())
     return generated(budget, {});  // also none and false, which cannot be iterated
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr sequence, iterate(budget, input));
@@ -105,7 +103,7 @@ Result<Value> choose(Budget* budget, const Value& input, Call call) {
   return generated(budget, std::move(chosen));
 }
 
-constexpr std::array<std::pair<std::string_view, FilterFunction>, 5> kFilters = {{
+constexpr std::array<std::pair<std::string_view, FilterFunction>, 5> kSelectionFilters = {{
     {"map", map},
     {"select", choose<false, true>},
     {"reject", choose<false, false>},
@@ -116,7 +114,7 @@ constexpr std::array<std::pair<std::string_view, FilterFunction>, 5> kFilters = 
 }  // namespace
 
 FilterFunction find_selection_filter(std::string_view name) {
-  for (const auto& [known, function] : kFilters) {
+  for (const auto& [known, function] : kSelectionFilters) {
     if (known == name) return function;
   }
   return nullptr;

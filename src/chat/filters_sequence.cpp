@@ -18,8 +18,6 @@ namespace heddle::chat {
 
 namespace {
 
-using Call = const Arguments&;
-
 // What sort, unique, min and max compare: the attribute if there is one, without case unless it
 // counts.
 Result<Value> comparison_key(Budget* budget, const Value& item, const Value* attribute,
@@ -45,13 +43,13 @@ Result<std::vector<Value>> comparison_keys(Budget* budget, const std::vector<Val
   return keys;
 }
 
-Result<Value> length(Budget* /*budget*/, const Value& input, Call call) {
+Result<Value> length(Budget* /*budget*/, const Value& input, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "length", {}).status());
   HEDDLE_ASSIGN_OR_RETURN(const int64_t size, length_of(input));
   return Value::integer(size);
 }
 
-Result<Value> list(Budget* budget, const Value& input, Call call) {
+Result<Value> list(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "list", {}).status());
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr items, iterate(budget, input));
   if (items->flavor == Flavor::kList) return Value::sequence(items);
@@ -59,21 +57,21 @@ Result<Value> list(Budget* budget, const Value& input, Call call) {
   return make_list(budget, items->items);
 }
 
-Result<Value> first(Budget* budget, const Value& input, Call call) {
+Result<Value> first(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "first", {}).status());
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr items, iterate(budget, input));
   if (items->items.empty()) return Value::undefined("No first item, sequence was empty.");
   return items->items.front();
 }
 
-Result<Value> last(Budget* budget, const Value& input, Call call) {
+Result<Value> last(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "last", {}).status());
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr items, iterate(budget, input));
   if (items->items.empty()) return Value::undefined("No last item, sequence was empty.");
   return items->items.back();
 }
 
-Result<Value> reverse(Budget* budget, const Value& input, Call call) {
+Result<Value> reverse(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "reverse", {}).status());
   if (input.is_string()) {
     const Value step = Value::integer(-1);
@@ -85,7 +83,7 @@ Result<Value> reverse(Budget* budget, const Value& input, Call call) {
                        std::vector<Value>(items->items.rbegin(), items->items.rend()));
 }
 
-Result<Value> join(Budget* budget, const Value& input, Call call) {
+Result<Value> join(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "join", {"d", "attribute"}));
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr items, iterate(budget, input));
   HEDDLE_ASSIGN_OR_RETURN(
@@ -106,7 +104,7 @@ Result<Value> join(Budget* budget, const Value& input, Call call) {
   return out.finish();
 }
 
-Result<Value> items(Budget* budget, const Value& input, Call call) {
+Result<Value> items(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "items", {}).status());
   if (input.is_undefined()) return make_sequence(budget, Flavor::kGenerator, {});
   if (!input.is(Kind::kDict)) return invalid_argument("Can only get item pairs from a mapping.");
@@ -142,7 +140,7 @@ std::vector<Value> sort_paths(const Value* attribute) {
   }
 }
 
-Result<Value> sort(Budget* budget, const Value& input, Call call) {
+Result<Value> sort(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(
       const auto args,
       BoundArguments::bind(call, "sort", {"reverse", "case_sensitive", "attribute"}));
@@ -163,7 +161,7 @@ Result<Value> sort(Budget* budget, const Value& input, Call call) {
   return in_order(budget, sequence->items, keys, args.flag(0, false));
 }
 
-Result<Value> dictsort(Budget* budget, const Value& input, Call call) {
+Result<Value> dictsort(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(
       const auto args, BoundArguments::bind(call, "dictsort", {"case_sensitive", "by", "reverse"}));
   if (input.is_undefined()) return invalid_argument(input.undefined_reason());
@@ -182,7 +180,7 @@ Result<Value> dictsort(Budget* budget, const Value& input, Call call) {
   return in_order(budget, entries, keys, args.flag(2, false));
 }
 
-Result<Value> unique(Budget* budget, const Value& input, Call call) {
+Result<Value> unique(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args,
                           BoundArguments::bind(call, "unique", {"case_sensitive", "attribute"}));
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr sequence, iterate(budget, input));
@@ -205,7 +203,7 @@ Result<Value> unique(Budget* budget, const Value& input, Call call) {
 }
 
 template <bool kLargest>
-Result<Value> extreme(Budget* budget, const Value& input, Call call) {
+Result<Value> extreme(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args,
                           BoundArguments::bind(call, "min/max", {"case_sensitive", "attribute"}));
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr sequence, iterate(budget, input));
@@ -222,7 +220,7 @@ Result<Value> extreme(Budget* budget, const Value& input, Call call) {
   return sequence->items[best];
 }
 
-Result<Value> sum(Budget* budget, const Value& input, Call call) {
+Result<Value> sum(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args,
                           BoundArguments::bind(call, "sum", {"attribute", "start"}));
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr sequence, iterate(budget, input));
@@ -238,7 +236,7 @@ Result<Value> sum(Budget* budget, const Value& input, Call call) {
   return total;
 }
 
-Result<Value> default_value(Budget* /*budget*/, const Value& input, Call call) {
+Result<Value> default_value(Budget* /*budget*/, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args,
                           BoundArguments::bind(call, "default", {"default_value", "boolean"}));
   const bool absent = input.is_undefined() || (args.flag(1, false) && !input.truthy());
@@ -246,7 +244,7 @@ Result<Value> default_value(Budget* /*budget*/, const Value& input, Call call) {
   return args.get(0) != nullptr ? *args.get(0) : Value::string("");
 }
 
-constexpr std::array<std::pair<std::string_view, FilterFunction>, 16> kFilters = {{
+constexpr std::array<std::pair<std::string_view, FilterFunction>, 16> kSequenceFilters = {{
     {"length", length},
     {"count", length},
     {"list", list},
@@ -268,7 +266,7 @@ constexpr std::array<std::pair<std::string_view, FilterFunction>, 16> kFilters =
 }  // namespace
 
 FilterFunction find_sequence_filter(std::string_view name) {
-  for (const auto& [known, function] : kFilters) {
+  for (const auto& [known, function] : kSequenceFilters) {
     if (known == name) return function;
   }
   return nullptr;

@@ -19,8 +19,6 @@ namespace heddle::chat {
 
 namespace {
 
-using Call = const Arguments&;
-
 // Every filter here works on str(input).
 Result<Value> text_input(Budget* budget, const Value& input) {
   HEDDLE_ASSIGN_OR_RETURN(Value text, to_string_value(budget, input));
@@ -37,13 +35,13 @@ Status require_string(const Value& input, std::string_view filter) {
       fmt::format("{}: a string is required, not '{}'", filter, input.type_name()));
 }
 
-Result<Value> string(Budget* budget, const Value& input, Call call) {
+Result<Value> string(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "string", {}).status());
   return to_string_value(budget, input);
 }
 
 template <std::string (*kMapping)(std::string_view)>
-Result<Value> mapped(Budget* budget, const Value& input, Call call) {
+Result<Value> mapped(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "the filter", {}).status());
   HEDDLE_ASSIGN_OR_RETURN(const Value text, text_input(budget, input));
   HEDDLE_RETURN_IF_ERROR(budget->step(static_cast<int64_t>(text.as_string().size() / 8)));
@@ -71,7 +69,7 @@ std::string title_words(std::string_view text) {
   return result;
 }
 
-Result<Value> trim(Budget* budget, const Value& input, Call call) {
+Result<Value> trim(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "trim", {"chars"}));
   HEDDLE_ASSIGN_OR_RETURN(const Value text, text_input(budget, input));
   // The string's own method does it, with its limits.
@@ -81,7 +79,7 @@ Result<Value> trim(Budget* budget, const Value& input, Call call) {
   return call_method(budget, strip, arguments);
 }
 
-Result<Value> replace(Budget* budget, const Value& input, Call call) {
+Result<Value> replace(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args,
                           BoundArguments::bind(call, "replace", {"old", "new", "count"}, 2));
   HEDDLE_ASSIGN_OR_RETURN(const Value text, text_input(budget, input));
@@ -94,7 +92,7 @@ Result<Value> replace(Budget* budget, const Value& input, Call call) {
   return replaced(budget, text.as_string(), from.as_string(), to.as_string(), count);
 }
 
-Result<Value> indent(Budget* budget, const Value& input, Call call) {
+Result<Value> indent(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args,
                           BoundArguments::bind(call, "indent", {"width", "first", "blank"}));
   HEDDLE_RETURN_IF_ERROR(require_string(input, "indent"));
@@ -128,7 +126,7 @@ Result<Value> indent(Budget* budget, const Value& input, Call call) {
   return out.finish();
 }
 
-Result<Value> center(Budget* budget, const Value& input, Call call) {
+Result<Value> center(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "center", {"width"}));
   HEDDLE_ASSIGN_OR_RETURN(const Value text, text_input(budget, input));
   const BoundMethod method{.self = text, .name = "center"};
@@ -138,7 +136,7 @@ Result<Value> center(Budget* budget, const Value& input, Call call) {
                 .named = {}});
 }
 
-Result<Value> truncate(Budget* budget, const Value& input, Call call) {
+Result<Value> truncate(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(
       const auto args,
       BoundArguments::bind(call, "truncate", {"length", "killwords", "end", "leeway"}));
@@ -164,7 +162,7 @@ Result<Value> truncate(Budget* budget, const Value& input, Call call) {
   return out.finish();
 }
 
-Result<Value> wordcount(Budget* budget, const Value& input, Call call) {
+Result<Value> wordcount(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "wordcount", {}).status());
   HEDDLE_ASSIGN_OR_RETURN(const Value value, text_input(budget, input));
   const std::string_view text = value.as_string();
@@ -178,7 +176,7 @@ Result<Value> wordcount(Budget* budget, const Value& input, Call call) {
   return Value::integer(words);
 }
 
-Result<Value> format(Budget* budget, const Value& input, Call call) {
+Result<Value> format(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const Value text, text_input(budget, input));
   if (!call.named.empty()) return invalid_argument("format: keyword arguments are not supported");
   HEDDLE_ASSIGN_OR_RETURN(const Value values,
@@ -186,7 +184,7 @@ Result<Value> format(Budget* budget, const Value& input, Call call) {
   return format_percent(budget, text.as_string(), values);
 }
 
-Result<Value> escape(Budget* budget, const Value& input, Call call) {
+Result<Value> escape(Budget* budget, const Value& input, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "escape", {}).status());
   HEDDLE_ASSIGN_OR_RETURN(const Value text, text_input(budget, input));
   TextWriter out(budget);
@@ -202,7 +200,7 @@ Result<Value> escape(Budget* budget, const Value& input, Call call) {
   return out.finish();
 }
 
-constexpr std::array<std::pair<std::string_view, FilterFunction>, 16> kFilters = {{
+constexpr std::array<std::pair<std::string_view, FilterFunction>, 16> kTextFilters = {{
     {"trim", trim},
     {"string", string},
     {"safe", string},  // nothing is escaped, so everything is safe
@@ -224,7 +222,7 @@ constexpr std::array<std::pair<std::string_view, FilterFunction>, 16> kFilters =
 }  // namespace
 
 FilterFunction find_text_filter(std::string_view name) {
-  for (const auto& [known, function] : kFilters) {
+  for (const auto& [known, function] : kTextFilters) {
     if (known == name) return function;
   }
   return nullptr;

@@ -16,8 +16,6 @@ namespace heddle::chat {
 
 namespace {
 
-using Call = const Arguments&;
-
 // ---- Questions of kind, which take no arguments ----
 
 bool is_defined(const Value& value) { return !value.is_undefined(); }
@@ -60,7 +58,7 @@ bool is_callable(const Value& value) {
 }
 
 template <bool (*kIs)(const Value&)>
-Result<bool> of_kind(Budget* budget, const Value& subject, Call call) {
+Result<bool> of_kind(Budget* budget, const Value& subject, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "the test", {}).status());
   HEDDLE_RETURN_IF_ERROR(budget->step());
   return kIs(subject);
@@ -78,7 +76,7 @@ Result<bool> is_divisible(Budget* budget, const Value& subject, int64_t divisor,
   return !rest.truthy() == expected;
 }
 
-Result<bool> is_odd(Budget* budget, const Value& subject, Call call) {
+Result<bool> is_odd(Budget* budget, const Value& subject, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "odd", {}).status());
   if (subject.is_undefined()) return invalid_argument(subject.undefined_reason());
   HEDDLE_ASSIGN_OR_RETURN(const Value rest,
@@ -86,24 +84,24 @@ Result<bool> is_odd(Budget* budget, const Value& subject, Call call) {
   return equal(budget, rest, Value::integer(1));
 }
 
-Result<bool> is_even(Budget* budget, const Value& subject, Call call) {
+Result<bool> is_even(Budget* budget, const Value& subject, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "even", {}).status());
   return is_divisible(budget, subject, 2, true);
 }
 
-Result<bool> is_divisible_by(Budget* budget, const Value& subject, Call call) {
+Result<bool> is_divisible_by(Budget* budget, const Value& subject, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "divisibleby", {"num"}, 1));
   HEDDLE_ASSIGN_OR_RETURN(const int64_t divisor, args.integer(0, 1));
   return is_divisible(budget, subject, divisor, true);
 }
 
 template <Comparison kComparison>
-Result<bool> compares(Budget* budget, const Value& subject, Call call) {
+Result<bool> compares(Budget* budget, const Value& subject, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "the test", {"other"}, 1));
   return compare(budget, kComparison, subject, *args.get(0));
 }
 
-Result<bool> is_same(Budget* budget, const Value& subject, Call call) {
+Result<bool> is_same(Budget* budget, const Value& subject, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "sameas", {"other"}, 1));
   const Value& other = *args.get(0);
   if (subject.kind() != other.kind()) return false;
@@ -119,23 +117,23 @@ Result<bool> asks_text(Budget* budget, const Value& subject, std::string_view me
   return answer.truthy();
 }
 
-Result<bool> is_lower(Budget* budget, const Value& subject, Call call) {
+Result<bool> is_lower(Budget* budget, const Value& subject, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "lower", {}).status());
   return asks_text(budget, subject, "islower");
 }
 
-Result<bool> is_upper(Budget* budget, const Value& subject, Call call) {
+Result<bool> is_upper(Budget* budget, const Value& subject, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "upper", {}).status());
   return asks_text(budget, subject, "isupper");
 }
 
-Result<bool> names_filter(Budget* budget, const Value& subject, Call call) {
+Result<bool> names_filter(Budget* budget, const Value& subject, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "filter", {}).status());
   HEDDLE_RETURN_IF_ERROR(budget->step());
   return subject.is_string() && find_filter(subject.as_string()) != nullptr;
 }
 
-Result<bool> names_test(Budget* budget, const Value& subject, Call call) {
+Result<bool> names_test(Budget* budget, const Value& subject, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "test", {}).status());
   HEDDLE_RETURN_IF_ERROR(budget->step());
   return subject.is_string() && find_predicate(subject.as_string()) != nullptr;

@@ -18,8 +18,6 @@ namespace heddle::chat {
 
 namespace {
 
-using Call = const Arguments&;
-
 std::string_view text_of(const Value& self) { return self.as_string(); }
 
 // Budget for a method that reads its string once and may write as much again.
@@ -31,7 +29,7 @@ Status charge(Budget* budget, const Value& self) {
 // ---- Stripping and splitting ----
 
 template <bool kLeft, bool kRight>
-Result<Value> strip(Budget* budget, const Value& self, Call call) {
+Result<Value> strip(Budget* budget, const Value& self, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "strip", {"chars"}));
   HEDDLE_RETURN_IF_ERROR(charge(budget, self));
   std::optional<std::string_view> characters;
@@ -46,7 +44,7 @@ Result<Value> strip(Budget* budget, const Value& self, Call call) {
 }
 
 template <bool kFromRight>
-Result<Value> split(Budget* budget, const Value& self, Call call) {
+Result<Value> split(Budget* budget, const Value& self, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args,
                           BoundArguments::bind(call, "split", {"sep", "maxsplit"}));
   HEDDLE_RETURN_IF_ERROR(charge(budget, self));
@@ -62,7 +60,7 @@ Result<Value> split(Budget* budget, const Value& self, Call call) {
   return list_of_texts(budget, split_at(text_of(self), separator, max_splits, kFromRight));
 }
 
-Result<Value> splitlines(Budget* budget, const Value& self, Call call) {
+Result<Value> splitlines(Budget* budget, const Value& self, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "splitlines", {"keepends"}));
   HEDDLE_RETURN_IF_ERROR(charge(budget, self));
   HEDDLE_RETURN_IF_ERROR(budget->fits(self.as_string().size() * sizeof(std::string_view)));
@@ -70,7 +68,7 @@ Result<Value> splitlines(Budget* budget, const Value& self, Call call) {
 }
 
 template <bool kFromRight>
-Result<Value> partition(Budget* budget, const Value& self, Call call) {
+Result<Value> partition(Budget* budget, const Value& self, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "partition", {"sep"}, 1));
   HEDDLE_RETURN_IF_ERROR(charge(budget, self));
   HEDDLE_ASSIGN_OR_RETURN(const std::string_view separator, args.text(0, {}));
@@ -125,7 +123,7 @@ Result<Window> window(Budget* budget, const Value& self, const BoundArguments& a
 }
 
 template <bool kAtStart>
-Result<Value> has_affix(Budget* budget, const Value& self, Call call) {
+Result<Value> has_affix(Budget* budget, const Value& self, const Arguments& call) {
   const std::string_view name = kAtStart ? "startswith" : "endswith";
   HEDDLE_ASSIGN_OR_RETURN(const auto args,
                           BoundArguments::bind(call, name, {"text", "start", "end"}, 1));
@@ -153,7 +151,7 @@ Result<Value> has_affix(Budget* budget, const Value& self, Call call) {
 }
 
 template <bool kFromRight, bool kMustExist>
-Result<Value> find(Budget* budget, const Value& self, Call call) {
+Result<Value> find(Budget* budget, const Value& self, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args,
                           BoundArguments::bind(call, "find", {"text", "start", "end"}, 1));
   HEDDLE_ASSIGN_OR_RETURN(const std::string_view wanted, args.text(0, {}));
@@ -170,7 +168,7 @@ Result<Value> find(Budget* budget, const Value& self, Call call) {
                         static_cast<int64_t>(count_code_points(part.text.substr(0, found))));
 }
 
-Result<Value> count(Budget* budget, const Value& self, Call call) {
+Result<Value> count(Budget* budget, const Value& self, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args,
                           BoundArguments::bind(call, "count", {"text", "start", "end"}, 1));
   HEDDLE_ASSIGN_OR_RETURN(const std::string_view wanted, args.text(0, {}));
@@ -187,7 +185,7 @@ Result<Value> count(Budget* budget, const Value& self, Call call) {
 
 // ---- Rewriting ----
 
-Result<Value> replace(Budget* budget, const Value& self, Call call) {
+Result<Value> replace_method(Budget* budget, const Value& self, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args,
                           BoundArguments::bind(call, "replace", {"old", "new", "count"}, 2));
   HEDDLE_ASSIGN_OR_RETURN(const std::string_view from, args.text(0, {}));
@@ -210,7 +208,7 @@ std::string swap_case(std::string_view text) {
 }
 
 template <std::string (*kMapping)(std::string_view)>
-Result<Value> mapped(Budget* budget, const Value& self, Call call) {
+Result<Value> mapped_method(Budget* budget, const Value& self, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "the method", {}).status());
   HEDDLE_RETURN_IF_ERROR(charge(budget, self));
   HEDDLE_RETURN_IF_ERROR(budget->step(static_cast<int64_t>(self.as_string().size() / 8)));
@@ -218,7 +216,7 @@ Result<Value> mapped(Budget* budget, const Value& self, Call call) {
 }
 
 template <bool kPrefix>
-Result<Value> remove_affix(Budget* budget, const Value& self, Call call) {
+Result<Value> remove_affix(Budget* budget, const Value& self, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "removeprefix", {"text"}, 1));
   HEDDLE_ASSIGN_OR_RETURN(const std::string_view affix, args.text(0, {}));
   HEDDLE_RETURN_IF_ERROR(charge(budget, self));
@@ -232,7 +230,7 @@ Result<Value> remove_affix(Budget* budget, const Value& self, Call call) {
 enum class Side { kLeft, kRight, kCenter };
 
 template <Side kSide>
-Result<Value> justify(Budget* budget, const Value& self, Call call) {
+Result<Value> justify(Budget* budget, const Value& self, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args,
                           BoundArguments::bind(call, "justify", {"width", "fillchar"}, 1));
   HEDDLE_ASSIGN_OR_RETURN(const int64_t width, args.integer(0, 0));
@@ -248,7 +246,7 @@ Result<Value> justify(Budget* budget, const Value& self, Call call) {
   return padded(budget, text_of(self), left, missing - left, fill);
 }
 
-Result<Value> zfill(Budget* budget, const Value& self, Call call) {
+Result<Value> zfill(Budget* budget, const Value& self, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "zfill", {"width"}, 1));
   HEDDLE_ASSIGN_OR_RETURN(const int64_t width, args.integer(0, 0));
   std::string_view text = text_of(self);
@@ -263,7 +261,7 @@ Result<Value> zfill(Budget* budget, const Value& self, Call call) {
   return out.finish();
 }
 
-Result<Value> join(Budget* budget, const Value& self, Call call) {
+Result<Value> join_method(Budget* budget, const Value& self, const Arguments& call) {
   HEDDLE_ASSIGN_OR_RETURN(const auto args, BoundArguments::bind(call, "join", {"items"}, 1));
   HEDDLE_ASSIGN_OR_RETURN(const SequencePtr parts, iterate(budget, *args.get(0)));
   TextWriter out(budget);
@@ -283,7 +281,7 @@ Result<Value> join(Budget* budget, const Value& self, Call call) {
 // ---- Questions ----
 
 template <bool (*kIs)(char32_t)>
-Result<Value> all_are(Budget* budget, const Value& self, Call call) {
+Result<Value> all_are(Budget* budget, const Value& self, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "the method", {}).status());
   HEDDLE_RETURN_IF_ERROR(budget->touch(self.as_string().size()));
   const std::string_view text = text_of(self);
@@ -297,7 +295,7 @@ bool is_alphanumeric(char32_t c) { return is_alphabetic(c) || is_numeric(c); }
 
 // Whether there is a cased character and all of them are of one case.
 template <bool (*kWrongCase)(char32_t)>
-Result<Value> is_in_case(Budget* budget, const Value& self, Call call) {
+Result<Value> is_in_case(Budget* budget, const Value& self, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "the method", {}).status());
   HEDDLE_RETURN_IF_ERROR(budget->touch(self.as_string().size()));
   const std::string_view text = text_of(self);
@@ -310,23 +308,23 @@ Result<Value> is_in_case(Budget* budget, const Value& self, Call call) {
   return Value::boolean(has_cased);
 }
 
-Result<Value> is_ascii(Budget* budget, const Value& self, Call call) {
+Result<Value> is_ascii(Budget* budget, const Value& self, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "isascii", {}).status());
   HEDDLE_RETURN_IF_ERROR(budget->step());
   return Value::boolean(self.as_text().is_ascii());
 }
 
-Result<Value> format(Budget* budget, const Value& self, Call call) {
+Result<Value> format_method(Budget* budget, const Value& self, const Arguments& call) {
   return format_braces(budget, text_of(self), call);
 }
 
 constexpr std::array<std::pair<std::string_view, MethodFunction>, 40> kMethods = {{
-    {"capitalize", mapped<capitalized>},
+    {"capitalize", mapped_method<capitalized>},
     {"center", justify<Side::kCenter>},
     {"count", count},
     {"endswith", has_affix<false>},
     {"find", find<false, false>},
-    {"format", format},
+    {"format", format_method},
     {"index", find<false, true>},
     {"isalnum", all_are<is_alphanumeric>},
     {"isalpha", all_are<is_alphabetic>},
@@ -338,14 +336,14 @@ constexpr std::array<std::pair<std::string_view, MethodFunction>, 40> kMethods =
     {"isprintable", all_are<is_printable>},
     {"isspace", all_are<is_space>},
     {"isupper", is_in_case<is_lower>},
-    {"join", join},
+    {"join", join_method},
     {"ljust", justify<Side::kLeft>},
-    {"lower", mapped<to_lower>},
+    {"lower", mapped_method<to_lower>},
     {"lstrip", strip<true, false>},
     {"partition", partition<false>},
     {"removeprefix", remove_affix<true>},
     {"removesuffix", remove_affix<false>},
-    {"replace", replace},
+    {"replace", replace_method},
     {"rfind", find<true, false>},
     {"rindex", find<true, true>},
     {"rjust", justify<Side::kRight>},
@@ -356,11 +354,11 @@ constexpr std::array<std::pair<std::string_view, MethodFunction>, 40> kMethods =
     {"splitlines", splitlines},
     {"startswith", has_affix<true>},
     {"strip", strip<true, true>},
-    {"swapcase", mapped<swap_case>},
-    {"title", mapped<title_case>},
-    {"upper", mapped<to_upper>},
+    {"swapcase", mapped_method<swap_case>},
+    {"title", mapped_method<title_case>},
+    {"upper", mapped_method<to_upper>},
     {"zfill", zfill},
-    {"casefold", mapped<to_lower>},
+    {"casefold", mapped_method<to_lower>},
 }};
 
 }  // namespace
