@@ -12,8 +12,6 @@
 namespace heddle::tools {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr uint64_t kSeed = 20250710;
 constexpr double kTraceBlockTokens = 512;
 
@@ -219,7 +217,7 @@ Result<Workload> read_trace(const TraceOptions& options, const WorkloadShape& sh
   for (int64_t number = 1; std::getline(file, line); ++number) {
     if (options.limit > 0 && std::ssize(workload.requests) == options.limit) break;
     if (line.empty()) continue;
-    const Json entry = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     const auto is_count = [&entry](const char* name) {
       return entry.contains(name) && entry[name].is_number_unsigned();
     };
@@ -234,7 +232,7 @@ Result<Workload> read_trace(const TraceOptions& options, const WorkloadShape& sh
                                       std::max<int64_t>(shape.context_length / 2, 1));
     const int64_t prompt_tokens = std::min(scaled(entry["input_length"].get<double>()),
                                            prompt_room(shape, request.max_new_tokens));
-    for (const Json& hash : entry["hash_ids"]) {
+    for (const nlohmann::json& hash : entry["hash_ids"]) {
       if (!hash.is_number_unsigned()) {
         return invalid_argument(
             fmt::format("{}, line {}: hash_ids holds what is no number", options.file, number));

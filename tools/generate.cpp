@@ -30,7 +30,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kRequestId = "generate";
-constexpr int kExitInterrupted = 130;
 
 struct GenerateSettings {
   EngineSettings model;

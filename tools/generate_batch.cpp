@@ -24,7 +24,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxInFlight = 256;  // more than an engine runs at once, so that none waits for us
-constexpr int kExitInterrupted = 130;
 
 struct Totals {
   int64_t requests = 0;

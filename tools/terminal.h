@@ -11,6 +11,8 @@
 
 namespace heddle::tools {
 
+inline constexpr int kExitInterrupted = 130;  // as shells say it: 128 + SIGINT
+
 [[nodiscard]] bool stdin_is_terminal();
 [[nodiscard]] bool stdout_is_terminal();
 [[nodiscard]] bool stderr_is_terminal();

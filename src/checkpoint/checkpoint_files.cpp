@@ -15,7 +15,6 @@ namespace heddle::checkpoint {
 namespace {
 
 constexpr std::string_view kSingleFile = "model.safetensors";
-constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 
 struct IndexEntry {
   std::string tensor;

@@ -16,6 +16,9 @@
 
 namespace heddle::checkpoint {
 
+// Beside the shards: which tensor is in which.
+inline constexpr std::string_view kIndexFile = "model.safetensors.index.json";
+
 class CheckpointFiles final : public WeightSource {
  public:
   // Maps every file and checks the index against them: shards that are missing, tensors that are

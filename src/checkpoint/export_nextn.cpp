@@ -21,7 +21,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* kConfigFile = "config.json";
-constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr const char* kTensorFile = "nextn_layer_parameters.safetensors";
 
 Status cannot_write(const fs::path& path, const std::error_code& error) {

@@ -14,7 +14,7 @@ namespace heddle::checkpoint {
 
 namespace {
 
-std::string_view name_of(LayerKind kind) {
+std::string_view kind_name(LayerKind kind) {
   switch (kind) {
     case LayerKind::kLinearAttention:
       return "linear_attention";
@@ -28,7 +28,7 @@ std::string_view name_of(LayerKind kind) {
 
 std::string names_of(const std::vector<LayerKind>& kinds) {
   std::vector<std::string> names;
-  for (const LayerKind kind : kinds) names.push_back(readable(name_of(kind)));
+  for (const LayerKind kind : kinds) names.push_back(readable(kind_name(kind)));
   return fmt::format("{}", fmt::join(names, " and "));
 }
 
@@ -41,7 +41,7 @@ std::vector<LayerKind> read_layer_types(ConfigReader& reader, const ModelConfig&
   }
   std::vector<LayerKind> kinds;
   for (const std::string& name : names) {
-    const auto kind = std::ranges::find(served, name, name_of);
+    const auto kind = std::ranges::find(served, name, kind_name);
     if (kind == served.end()) {
       reader.fail(unimplemented(fmt::format("layer_types has {}; {} is served with {}",
                                             readable(name), config.family, names_of(served))));

@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kWeightSuffix = ".weight";
 constexpr int64_t kMaxConfigTextBytes = int64_t{16} << 20;
 
 const char* name_of(QuantisedFormat format) {
@@ -43,8 +43,8 @@ const char* name_of(QuantisedFormat format) {
   return "unknown";
 }
 
-std::string module_of(std::string_view tensor) {
-  return std::string(tensor.substr(0, tensor.size() - kWeight.size()));
+std::string module_of_weight(std::string_view tensor) {
+  return std::string(tensor.substr(0, tensor.size() - kWeightSuffix.size()));
 }
 
 // A tensor with the memory it needs.
@@ -201,7 +201,7 @@ class Quantiser {
       const TensorEntry& entry = *files_.entry(name);
       const int64_t bytes = entry.end - entry.begin;
       report_.source_bytes += bytes;
-      const bool worth = name.ends_with(kWeight) && entry.shape.rank() == 2 && entry.dtype &&
+      const bool worth = name.ends_with(kWeightSuffix) && entry.shape.rank() == 2 && entry.dtype &&
                          is_convertible(*entry.dtype) &&
                          is_quantisable(name, entry.shape.rank(), options_.include_lm_head);
       const bool awq = options_.format == QuantisedFormat::kAwq;
@@ -211,8 +211,8 @@ class Quantiser {
         report_.unfit.push_back(fmt::format("{} {}", readable(name), entry.shape.to_string()));
       }
       const bool is_embedding = name.find("embed") != std::string_view::npos;
-      if (!fits && name.ends_with(kWeight) && entry.shape.rank() == 2 && !is_embedding) {
-        plain_modules_.push_back(module_of(name));
+      if (!fits && name.ends_with(kWeightSuffix) && entry.shape.rank() == 2 && !is_embedding) {
+        plain_modules_.push_back(module_of_weight(name));
       }
       report_.num_quantised += fits ? 1 : 0;
       if (shards_.empty() || shard_size >= options_.shard_bytes) {
@@ -308,7 +308,7 @@ class Quantiser {
     const int64_t K = stored.shape[1];
     std::vector<float> values(static_cast<size_t>(N * K));
     files_.read(stored, 0, N * K, DType::kF32, values.data());
-    const std::string module = module_of(job.name);
+    const std::string module = module_of_weight(job.name);
     std::vector<OwnedTensor> made;
     switch (options_.format) {
       case QuantisedFormat::kAwq:

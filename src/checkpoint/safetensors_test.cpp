@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Result<SafetensorsHeader> parse(std::string_view file) {
+Result<SafetensorsHeader> parse_header(std::string_view file) {
   return parse_safetensors_header(testing::as_bytes(file), static_cast<int64_t>(file.size()));
 }
 
@@ -82,7 +82,7 @@ class BadHeaderTest : public ::testing::TestWithParam<BadHeader> {};
 
 TEST_P(BadHeaderTest, IsOneReadableError) {
   const Result<SafetensorsHeader> header =
-      parse(testing::safetensors_text(GetParam().header, GetParam().data_bytes));
+      parse_header(testing::safetensors_text(GetParam().header, GetParam().data_bytes));
   ASSERT_FALSE(header.ok());
   EXPECT_EQ(header.status().code(), StatusCode::kDataLoss);
   EXPECT_THAT(header.status().message(), HasSubstr(GetParam().message));
@@ -154,21 +154,21 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& parameter) { return std::string(parameter.param.name); });
 
 TEST(SafetensorsTest, RefusesALengthItCannotHave) {
-  EXPECT_THAT(parse("abc").status().message(), HasSubstr("too short"));
-  EXPECT_THAT(parse(testing::safetensors_text("{}", 0, 3)).status().message(),
+  EXPECT_THAT(parse_header("abc").status().message(), HasSubstr("too short"));
+  EXPECT_THAT(parse_header(testing::safetensors_text("{}", 0, 3)).status().message(),
               HasSubstr("the header claims 3 bytes, the file has 10: truncated"));
-  EXPECT_THAT(parse(testing::safetensors_text("{}", 0, 100'000'001)).status().message(),
+  EXPECT_THAT(parse_header(testing::safetensors_text("{}", 0, 100'000'001)).status().message(),
               HasSubstr("at most 100000000 are read"));
-  EXPECT_THAT(parse(testing::safetensors_text("{}", 0, ~uint64_t{0})).status().message(),
+  EXPECT_THAT(parse_header(testing::safetensors_text("{}", 0, ~uint64_t{0})).status().message(),
               HasSubstr("at most 100000000 are read"));
 }
 
 TEST(SafetensorsTest, SurvivesEveryPrefixOfAFile) {
   const std::string file = testing::safetensors_text(
       R"({"__metadata__":{"f":"pt"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1);
-  ASSERT_TRUE(parse(file).ok());
+  ASSERT_TRUE(parse_header(file).ok());
   for (size_t length = 0; length < file.size(); ++length) {
-    EXPECT_FALSE(parse(std::string_view(file).substr(0, length)).ok()) << length;
+    EXPECT_FALSE(parse_header(std::string_view(file).substr(0, length)).ok()) << length;
   }
 }
 
@@ -180,7 +180,7 @@ TEST(SafetensorsTest, RefusesWhatIsNoPlainFile) {
 }
 
 TEST(SafetensorsTest, ShowsHostileNamesSafely) {
-  const Result<SafetensorsHeader> header = parse(
+  const Result<SafetensorsHeader> header = parse_header(
       testing::safetensors_text(R"({"\u001b[31m\u0000)" + std::string(5000, 'x') + R"(":{}})", 0));
   ASSERT_FALSE(header.ok());
   EXPECT_THAT(header.status().message(), HasSubstr("?[31m?xxx"));
@@ -198,7 +198,7 @@ TEST(SafetensorsTest, ParsesTheLargestPublishedHeader) {
   }
   header.back() = '}';
   const std::string file = testing::safetensors_text(header, kTensors);
-  const Result<SafetensorsHeader> parsed = parse(file);
+  const Result<SafetensorsHeader> parsed = parse_header(file);
   ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
   EXPECT_EQ(parsed->tensors.size(), static_cast<size_t>(kTensors));
 }

@@ -14,7 +14,7 @@ namespace {
 // Where the scan's n^2 comparisons of neighbouring integers begin to cost more than the heap's
 // n log n scattered ones (measured between 100 and 200).
 constexpr size_t kScanLimit = 128;
-constexpr size_t kMinSlots = 16;
+constexpr size_t kMinRuleSlots = 16;
 
 // Building the table is all cache misses; asking this far ahead hides them.
 constexpr size_t kPrefetchDistance = 16;
@@ -115,7 +115,7 @@ class HeapMerger {
 
 MergeTable::MergeTable(std::span<const MergeRule> rules) {
   if (rules.empty()) return;
-  size_t num_slots = std::bit_ceil(std::max(rules.size(), kMinSlots));
+  size_t num_slots = std::bit_ceil(std::max(rules.size(), kMinRuleSlots));
   if (rules.size() * 5 > num_slots * 3) num_slots *= 2;
   slots_.resize(num_slots);
   for (size_t i = 0; i < rules.size(); ++i) {

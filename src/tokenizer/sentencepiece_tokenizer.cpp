@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kSpaceMark = "▁";  // U+2581 stands for a space in pieces
 constexpr size_t kByteTokenLength = 6;        // <0xNN>
-constexpr int kNumBytes = 256;
+constexpr int kNumByteTokens = 256;
 
 // A private-use character, which is in no vocabulary and so merges with nothing: text behind it is
 // encoded as if it were not at the start.
@@ -166,7 +166,7 @@ class SentencePieceTokenizer final : public Tokenizer {
       if (piece.find(' ') != std::string::npos) return;  // a space is not what it is marked with
       bound.add(piece);
     }
-    if (num_bytes != kNumBytes) return;
+    if (num_bytes != kNumByteTokens) return;
     bound.finish();
     bound.set_alias(' ', kSpaceMark);
     bound_ = bound;

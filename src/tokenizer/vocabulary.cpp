@@ -11,7 +11,7 @@
 namespace heddle::tokenizer {
 namespace {
 
-constexpr size_t kMinSlots = 64;
+constexpr size_t kMinTokenSlots = 64;
 constexpr uint32_t kIdBits = 22;
 constexpr uint32_t kIdMask = (1u << kIdBits) - 1;
 constexpr uint32_t kEmptySlot = ~0u;                      // kMaxTokenId keeps its id free
@@ -93,7 +93,7 @@ size_t Vocabulary::find_slot(uint64_t hash, std::string_view text) const {
 }
 
 void Vocabulary::grow_slots(size_t num_slots) {
-  if (num_slots < kMinSlots) num_slots = kMinSlots;
+  if (num_slots < kMinTokenSlots) num_slots = kMinTokenSlots;
   if (num_slots <= slots_.size()) return;
   slots_.assign(num_slots, kEmptySlot);
   for (uint32_t id = 0; id < entries_.size(); ++id) {

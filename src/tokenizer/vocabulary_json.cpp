@@ -6,13 +6,13 @@
 namespace heddle::tokenizer {
 namespace {
 
-constexpr size_t kBytesPerTokenGuess = 8;
+constexpr size_t kBytesPerMemberGuess = 8;
 
 }  // namespace
 
 Status add_vocabulary(const JsonValue& vocabulary, BpeBuilder& builder) {
   HEDDLE_ASSIGN_OR_RETURN(const simdjson::dom::object members, vocabulary.as_object());
-  builder.reserve_tokens(members.size(), members.size() * kBytesPerTokenGuess);
+  builder.reserve_tokens(members.size(), members.size() * kBytesPerMemberGuess);
   for (const auto [spelling, value] : members) {
     int64_t id = 0;
     if (value.get(id) != simdjson::SUCCESS) {
