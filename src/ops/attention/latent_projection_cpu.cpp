@@ -77,6 +77,8 @@ HWY_EXPORT(add_weight_rows);
 
 namespace {
 
+void add_on_best_target(const Product& rows) { HWY_DYNAMIC_DISPATCH(add_weight_rows)(rows); }
+
 // Rows of a task: they share one pass over the head's weights.
 constexpr int64_t kTaskRows = 64;
 
@@ -107,17 +109,16 @@ Status absorb_query_cpu(CpuContext& context, const LatentProjectionArgs& args) {
   const int64_t y_dim = args.y.shape[1] / args.num_heads;
   latent::for_heads(context.pool, args.num_heads, args.x.shape[0],
                     [&](int64_t h, int64_t first, int64_t T) {
-                      HWY_DYNAMIC_DISPATCH(latent::add_weight_rows)
-                      ({.x = args.x.row<float>(first) + h * x_dim,
-                        .x_stride = args.x.row_stride,
-                        .weight = latent::weight_of(args, h, 0),
-                        .weight_stride = args.weight.row_stride,
-                        .weight_dtype = args.weight.dtype,
-                        .y = args.y.row<float>(first) + h * y_dim,
-                        .y_stride = args.y.row_stride,
-                        .T = T,
-                        .K = args.key_dim,
-                        .N = C});
+                      latent::add_on_best_target({.x = args.x.row<float>(first) + h * x_dim,
+                                                  .x_stride = args.x.row_stride,
+                                                  .weight = latent::weight_of(args, h, 0),
+                                                  .weight_stride = args.weight.row_stride,
+                                                  .weight_dtype = args.weight.dtype,
+                                                  .y = args.y.row<float>(first) + h * y_dim,
+                                                  .y_stride = args.y.row_stride,
+                                                  .T = T,
+                                                  .K = args.key_dim,
+                                                  .N = C});
                       for (int64_t t = first; t < first + T; ++t) {
                         std::copy_n(args.x.row<float>(t) + h * x_dim + args.key_dim,
                                     x_dim - args.key_dim, args.y.row<float>(t) + h * y_dim + C);
