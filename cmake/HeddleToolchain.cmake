@@ -84,3 +84,17 @@ if(HEDDLE_FUZZ)
   endif()
   add_compile_options(-fsanitize=fuzzer-no-link)  # coverage for the fuzzers; harmless to the tests
 endif()
+
+# Quick kernels, for sampled sanitizer runs: Highway's are compiled for AVX2 alone and without checks for undefined
+# behaviour, which make of the scalar target what clang needs minutes for. asan-full has everything.
+if(HEDDLE_QUICK_KERNELS)
+  include(CheckCXXSourceRuns)
+  check_cxx_source_runs(
+    "int main() { return __builtin_cpu_supports(\"avx2\") && __builtin_cpu_supports(\"fma\") ? 0 : 1; }"
+    HEDDLE_HOST_HAS_AVX2)
+  if(HEDDLE_HOST_HAS_AVX2)
+    add_compile_options(-march=haswell -maes -mpclmul)
+  else()
+    set(HEDDLE_QUICK_KERNELS OFF)
+  endif()
+endif()
