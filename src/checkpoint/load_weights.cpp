@@ -20,30 +20,6 @@ namespace {
 
 constexpr int64_t kWeightAlignment = 64;  // a cache line; the widest vector load
 
-// Up to eight examples of one kind of disagreement, and how many there were.
-class Findings {
- public:
-  explicit Findings(std::string_view kind) : kind_(kind) {}
-
-  void add(std::string example) {
-    constexpr size_t kMaxExamples = 8;
-    if (examples_.size() < kMaxExamples) examples_.push_back(std::move(example));
-    ++count_;
-  }
-
-  [[nodiscard]] bool empty() const { return count_ == 0; }
-
-  [[nodiscard]] std::string to_string() const {
-    return fmt::format("{} {}: {}{}", count_, kind_, fmt::join(examples_, ", "),
-                       count_ > examples_.size() ? ", ..." : "");
-  }
-
- private:
-  std::string_view kind_;
-  std::vector<std::string> examples_;
-  size_t count_ = 0;
-};
-
 bool is_rotary_table(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
 // Aborts unless the runs stay inside their tensors and cover the weight exactly once.
@@ -80,8 +56,7 @@ class WeightLoader {
   Result<LoadedWeights> load(std::unique_ptr<const WeightSource> owner) {
     if (options_.dtype && !is_convertible(*options_.dtype)) {
       return invalid_argument(
-          fmt::format("weights cannot be loaded as {}; use float32, bfloat16 or "
-                      "float16",
+          fmt::format("weights cannot be loaded as {}; use float32, bfloat16 or float16",
                       to_string(*options_.dtype)));
     }
     for (const WeightSpec& spec : specs_) HEDDLE_RETURN_IF_ERROR(resolve(spec));
@@ -104,6 +79,30 @@ class WeightLoader {
   }
 
  private:
+  // Up to eight examples of one kind of disagreement, and how many there were.
+  class Findings {
+   public:
+    explicit Findings(std::string_view kind) : kind_(kind) {}
+
+    void add(std::string example) {
+      constexpr size_t kMaxExamples = 8;
+      if (examples_.size() < kMaxExamples) examples_.push_back(std::move(example));
+      ++count_;
+    }
+
+    [[nodiscard]] bool empty() const { return count_ == 0; }
+
+    [[nodiscard]] std::string to_string() const {
+      return fmt::format("{} {}: {}{}", count_, kind_, fmt::join(examples_, ", "),
+                         count_ > examples_.size() ? ", ..." : "");
+    }
+
+   private:
+    std::string_view kind_;
+    std::vector<std::string> examples_;
+    size_t count_ = 0;
+  };
+
   // Memory is committed as it is written: without this a model that is too large would be killed
   // half-way.
   [[nodiscard]] Status check_memory() const {
@@ -112,8 +111,7 @@ class WeightLoader {
     if (arena_bytes_ <= available) return {};
     return resource_exhausted(fmt::format(
         "the weights need {:.2f} GiB, the machine has {:.2f} GiB of free memory; use a smaller "
-        "model "
-        "or a 16-bit --dtype",
+        "model or a 16-bit --dtype",
         static_cast<double>(arena_bytes_) / kGib, static_cast<double>(available) / kGib));
   }
 

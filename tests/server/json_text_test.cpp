@@ -20,9 +20,11 @@
 #include "server/http_server.h"
 
 namespace heddle::server {
-namespace {
 
 using Json = nlohmann::ordered_json;
+
+namespace {
+
 using ::testing::HasSubstr;
 
 std::string random_value(std::mt19937& random, int depth) {
