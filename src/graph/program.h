@@ -31,7 +31,7 @@ struct CompileOptions {
 Result<Program> compile(Graph graph, const ops::OpRegistry& registry, const ops::Context& context,
                         const CompileOptions& options);
 
-// Owns the arena. Threading: confined. A run allocates nothing.
+// Owns the arena. Threading: confined. A run allocates nothing (of launchers, see linear.h).
 class Executor {
  public:
   static Result<Executor> create(Program program, device::Device& device);

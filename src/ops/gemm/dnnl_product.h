@@ -7,7 +7,8 @@
 // own.
 //
 // Threading: any number of threads on different rows. Primitives are created once per shape and
-// thread and kept, at most kMaxDnnlShapes of them.
+// thread and kept, at most kMaxDnnlShapes of them; a call allocates some hundred bytes beside them
+// for its arguments, and frees them.
 #pragma once
 
 #include <cstdint>

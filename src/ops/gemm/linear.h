@@ -31,8 +31,9 @@ struct LinearArgs {
 // they are multiplied as the numbers they stand for (packed_product.h).
 //
 // Cost: few rows stream the weights once (bandwidth-bound up to about 4 rows); many rows run at the
-// rate of fused multiply-adds. Allocates nothing. Rows of y are written whole or, on an error, not
-// at all. Error: kInvalidArgument, naming the tensor and the dimension that disagree.
+// rate of fused multiply-adds. Allocates nothing, but for what oneDNN takes and gives back in a
+// call (dnnl_product.h). Rows of y are written whole or, on an error, not at all. Error:
+// kInvalidArgument, naming the tensor and the dimension that disagree.
 Status linear(Context& context, const LinearArgs& args);
 Status linear_cpu(CpuContext& context, const LinearArgs& args);  // args already checked
 
