@@ -78,8 +78,8 @@ function(heddle_library folder)
 endfunction()
 
 # heddle_test_options(TARGET): how test code compiles. A third off the build and still quick; at -O1 g++ takes
-# a std::variant for uninitialised. No -fPIE, which an object library, as the
-# one that precompiles for tests, could not have; g++ on Debian does it unasked.
+# a std::variant for uninitialised. No -fPIE, which an object library, as the one that precompiles for tests,
+# could not have; g++ on Debian does it unasked.
 function(heddle_test_options target)
   target_compile_options(${target} PRIVATE
     $<$<CONFIG:Release>:-O1> $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)

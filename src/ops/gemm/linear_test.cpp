@@ -22,6 +22,7 @@
 
 // clang-format off
 #include <hwy/targets.h>  // after targets.h, which says what is compiled
+
 // clang-format on
 
 namespace heddle::ops {
