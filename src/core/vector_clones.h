@@ -5,16 +5,9 @@
 // Off under sanitizers, whose runtime is not up yet when the pick is made.
 #pragma once
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HEDDLE_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
-    __has_feature(memory_sanitizer)
-#define HEDDLE_SANITIZED 1
-#endif
-#endif
+#include "core/sanitizers.h"
 
-#if !defined(__x86_64__) || defined(HEDDLE_SANITIZED)
+#if !defined(__x86_64__) || HEDDLE_SANITIZED
 #define HEDDLE_VECTOR_CLONES
 #elif defined(__clang__)
 #define HEDDLE_VECTOR_CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))

@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "core/log.h"
+#include "core/sanitizers.h"
 #include "scheduler/scheduler_test_bench.h"
-#include "support/sanitizers.h"
 
 namespace heddle::scheduler {
 namespace {

@@ -22,10 +22,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/sanitizers.h"
 #include "scheduler/batch_scheduler.h"
 #include "scheduler/scheduler_test_bench.h"
 #include "support/fake_runner.h"
-#include "support/sanitizers.h"
 #include "support/test_data.h"
 
 namespace heddle::scheduler {

@@ -15,8 +15,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "core/sanitizers.h"
 #include "play.h"
-#include "support/sanitizers.h"
 
 namespace heddle::oracle {
 namespace {

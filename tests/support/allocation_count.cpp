@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "support/sanitizers.h"
+#include "core/sanitizers.h"
 
 // A sanitizer brings allocation functions of its own.
 #define HEDDLE_COUNTS_ALLOCATIONS !HEDDLE_SANITIZED
