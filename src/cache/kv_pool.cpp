@@ -6,18 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "cache/region_bytes.h"
 #include "core/check.h"
 
 namespace heddle::cache {
-namespace {
-
-constexpr int64_t kRegionAlignment = 4096;
-
-int64_t aligned(int64_t bytes) {
-  return (bytes + kRegionAlignment - 1) / kRegionAlignment * kRegionAlignment;
-}
-
-}  // namespace
 
 Result<KvPool> KvPool::create(device::Device& device, const KvLayout& layout, int64_t num_pages) {
   HEDDLE_RETURN_IF_ERROR(layout.validate());
@@ -34,8 +26,8 @@ Result<KvPool> KvPool::create(device::Device& device, const KvLayout& layout, in
     return resource_exhausted(fmt::format("KV pool: {} pages of {} bytes in {} layers are too many",
                                           num_pages, page_bytes, layout.num_layers));
   }
-  pool.k_region_bytes_ = aligned(layout.k_bytes_per_layer_page() * (num_pages + 1));
-  pool.v_region_bytes_ = aligned(layout.v_bytes_per_layer_page() * (num_pages + 1));
+  pool.k_region_bytes_ = region_bytes(layout.k_bytes_per_layer_page() * (num_pages + 1));
+  pool.v_region_bytes_ = region_bytes(layout.v_bytes_per_layer_page() * (num_pages + 1));
   Result<device::Buffer> memory =
       device.allocate(layout.num_layers * (pool.k_region_bytes_ + pool.v_region_bytes_));
   if (!memory.ok()) return memory.status().with_context("KV pool");

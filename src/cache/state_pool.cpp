@@ -6,18 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "cache/region_bytes.h"
 #include "core/check.h"
 
 namespace heddle::cache {
-namespace {
-
-constexpr int64_t kRegionAlignment = 4096;
-
-int64_t aligned(int64_t bytes) {
-  return (bytes + kRegionAlignment - 1) / kRegionAlignment * kRegionAlignment;
-}
-
-}  // namespace
 
 Result<StatePool> StatePool::create(device::Device& device, const StateLayout& layout,
                                     int64_t num_slots) {
@@ -34,8 +26,8 @@ Result<StatePool> StatePool::create(device::Device& device, const StateLayout& l
     return resource_exhausted(fmt::format("state pool: {} slots of {} bytes are too many",
                                           num_slots, layout.bytes_per_slot()));
   }
-  pool.conv_region_bytes_ = aligned(layout.conv_bytes_per_layer() * (num_slots + 1));
-  pool.recurrent_region_bytes_ = aligned(layout.recurrent_bytes_per_layer() * (num_slots + 1));
+  pool.conv_region_bytes_ = region_bytes(layout.conv_bytes_per_layer() * (num_slots + 1));
+  pool.recurrent_region_bytes_ = region_bytes(layout.recurrent_bytes_per_layer() * (num_slots + 1));
   Result<device::Buffer> memory =
       device.allocate(layout.num_layers * (pool.conv_region_bytes_ + pool.recurrent_region_bytes_));
   if (!memory.ok()) return memory.status().with_context("state pool");
