@@ -47,12 +47,6 @@ std::vector<std::string> family_names(const fs::path& repository) {
   return names;
 }
 
-bool is_test_source(const fs::path& path) {
-  const std::string stem = path.stem().string();
-  return std::ranges::any_of(std::vector<std::string_view>{"_test", "_bench", "_fuzz"},
-                             [&](std::string_view end) { return stem.ends_with(end); });
-}
-
 // Which families a line of code names although it should not.
 std::vector<std::string> named_families(std::string line, const std::string& path,
                                         const std::vector<std::string>& names,

@@ -18,17 +18,17 @@ std::string read_text(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+bool is_test_source(const fs::path& path) {
+  const std::string stem = path.stem().string();
+  return stem.ends_with("_test") || stem.ends_with("_bench") || stem.ends_with("_fuzz");
+}
+
 namespace {
 
 std::string_view trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r");
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
-
-bool is_test_source(const fs::path& path) {
-  const std::string stem = path.stem().string();
-  return stem.ends_with("_test") || stem.ends_with("_bench") || stem.ends_with("_fuzz");
 }
 
 struct SourceFile {

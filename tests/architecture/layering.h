@@ -55,6 +55,9 @@ struct Include {
 // The quoted includes of a source text; those in // and /* */ comments do not count.
 std::vector<Include> quoted_includes(std::string_view source);
 
+// Whether its name says that it is a test, a benchmark or a fuzzer.
+bool is_test_source(const std::filesystem::path& path);
+
 // Every source file (.h .cuh .cpp .cu) below `directory`, in order of path.
 std::vector<std::filesystem::path> source_files(const std::filesystem::path& directory);
 
