@@ -36,8 +36,8 @@ PrefixCacheOptions roomy() {
 }
 
 // A sequence and what it holds.
-struct Running {
-  explicit Running(std::vector<TokenId> prompt) {
+struct HeldSequence {
+  explicit HeldSequence(std::vector<TokenId> prompt) {
     Request request;
     request.prompt = std::move(prompt);
     request.stop.max_new_tokens = 4;
@@ -59,7 +59,7 @@ class FrozenSlotsTest : public ::testing::Test {
     return tokens;
   }
 
-  bool admit(Running& running) {
+  bool admit(HeldSequence& running) {
     Sequence& sequence = *running.sequence;
     if (!cache_->admit(sequence, cache_->match(sequence), 0, running.hold)) return false;
     running_.push_back(&running);
@@ -67,7 +67,7 @@ class FrozenSlotsTest : public ::testing::Test {
   }
 
   // Admits the sequence and computes its prompt in one step, whose plan is `plan_` then.
-  bool compute(Running& running) {
+  bool compute(HeldSequence& running) {
     Sequence& sequence = *running.sequence;
     if (!admit(running)) return false;
     plan_.clear();
@@ -82,7 +82,7 @@ class FrozenSlotsTest : public ::testing::Test {
     return true;
   }
 
-  void release(Running& running, PrefixCache::Keep keep = PrefixCache::Keep::kEnd) {
+  void release(HeldSequence& running, PrefixCache::Keep keep = PrefixCache::Keep::kEnd) {
     cache_->release(*running.sequence, running.hold, keep);
     std::erase(running_, &running);
     check();
@@ -90,19 +90,19 @@ class FrozenSlotsTest : public ::testing::Test {
 
   void check() const {
     std::vector<PrefixCache::Held> held;
-    for (const Running* one : running_) held.push_back({one->sequence.get(), &one->hold});
+    for (const HeldSequence* one : running_) held.push_back({one->sequence.get(), &one->hold});
     cache_->check_invariants(held);
   }
 
   // What a prompt that goes on behind `tokens` would resume from.
   [[nodiscard]] int64_t usable(std::vector<TokenId> tokens) const {
     tokens.push_back(-1);
-    return cache_->match(*Running(std::move(tokens)).sequence).usable_tokens;
+    return cache_->match(*HeldSequence(std::move(tokens)).sequence).usable_tokens;
   }
 
   std::unique_ptr<PrefixCache> cache_;
   BatchPlan plan_;
-  std::vector<const Running*> running_;
+  std::vector<const HeldSequence*> running_;
 };
 
 TEST_F(FrozenSlotsTest, GivesTheTreeTheWorkingSlotWhereFrozenStatesShareSlots) {
@@ -110,12 +110,12 @@ TEST_F(FrozenSlotsTest, GivesTheTreeTheWorkingSlotWhereFrozenStatesShareSlots) {
   options.num_frozen_slots = 0;
   options.num_state_slots = 8;
   make(options);
-  Running running(prompt(37));
+  HeldSequence running(prompt(37));
   ASSERT_TRUE(compute(running));
   const int32_t working = running.sequence->state_slot;
   release(running);
   EXPECT_EQ(usable(prompt(37)), 37);
-  Running next(prompt(50));
+  HeldSequence next(prompt(50));
   ASSERT_TRUE(compute(next));
   EXPECT_THAT(plan_.freeze_state_slots, IsEmpty());
   EXPECT_THAT(plan_.copy_state_slots, ElementsAre(Copies(working, next.sequence->state_slot)));
@@ -123,7 +123,7 @@ TEST_F(FrozenSlotsTest, GivesTheTreeTheWorkingSlotWhereFrozenStatesShareSlots) {
 
 TEST_F(FrozenSlotsTest, FreezesAnEndAtTheHeadOfTheNextPlan) {
   make(roomy());
-  Running running(prompt(37));
+  HeldSequence running(prompt(37));
   ASSERT_TRUE(compute(running));
   EXPECT_THAT(plan_.freeze_state_slots, IsEmpty());
   const int32_t working = running.sequence->state_slot;
@@ -132,7 +132,7 @@ TEST_F(FrozenSlotsTest, FreezesAnEndAtTheHeadOfTheNextPlan) {
   EXPECT_EQ(cache_->available_states(), 2) << "the working slot is free at once";
 
   // The same plan freezes the state, goes on from it, and starts somebody in the working slot.
-  Running next(prompt(50));
+  HeldSequence next(prompt(50));
   ASSERT_TRUE(compute(next));
   ASSERT_EQ(plan_.freeze_state_slots.size(), 1u);
   EXPECT_EQ(plan_.freeze_state_slots[0].from, working);
@@ -143,7 +143,7 @@ TEST_F(FrozenSlotsTest, FreezesAnEndAtTheHeadOfTheNextPlan) {
 
 TEST_F(FrozenSlotsTest, KeepsWhatIsToBeFrozenUntilThereIsAPlan) {
   make(roomy());
-  Running one(prompt(37)), two(prompt(45, 1000));
+  HeldSequence one(prompt(37)), two(prompt(45, 1000));
   ASSERT_TRUE(compute(one));
   ASSERT_TRUE(compute(two));
   const int32_t first = one.sequence->state_slot;
@@ -163,7 +163,7 @@ TEST_F(FrozenSlotsTest, KeepsWhatIsToBeFrozenUntilThereIsAPlan) {
 
 TEST_F(FrozenSlotsTest, FreezesNothingThatWasGivenUpMeanwhile) {
   make(roomy());
-  Running running(prompt(37));
+  HeldSequence running(prompt(37));
   ASSERT_TRUE(compute(running));
   release(running);
   cache_->clear();
@@ -178,7 +178,7 @@ TEST_F(FrozenSlotsTest, EvictsForAnEndAndItsSlotIsNotFrozenTwice) {
   PrefixCacheOptions options = roomy();
   options.num_frozen_slots = 1;
   make(options);
-  Running one(prompt(37)), two(prompt(45, 1000));
+  HeldSequence one(prompt(37)), two(prompt(45, 1000));
   ASSERT_TRUE(compute(one));
   ASSERT_TRUE(compute(two));
   const int32_t second = two.sequence->state_slot;
@@ -196,13 +196,13 @@ TEST_F(FrozenSlotsTest, KeepsNoEndWhereNoFrozenSlotCanBeHad) {
   PrefixCacheOptions options = roomy();
   options.num_frozen_slots = 1;
   make(options);
-  Running first(prompt(37));
+  HeldSequence first(prompt(37));
   ASSERT_TRUE(compute(first));
   release(first);
   // Somebody who has not run yet holds the only frozen state.
-  Running holder(prompt(50));
+  HeldSequence holder(prompt(50));
   ASSERT_TRUE(admit(holder));
-  Running other(prompt(45, 1000));
+  HeldSequence other(prompt(45, 1000));
   ASSERT_TRUE(compute(other));
   release(other);
   EXPECT_EQ(usable(prompt(45, 1000)), 0);
@@ -217,7 +217,7 @@ TEST_F(FrozenSlotsTest, FreezesNoEndThatIsThereAlready) {
   options.num_frozen_slots = 1;
   options.keeps_hidden = false;
   make(options);
-  Running one(prompt(37)), two(prompt(37));
+  HeldSequence one(prompt(37)), two(prompt(37));
   ASSERT_TRUE(compute(one));
   ASSERT_TRUE(compute(two));
   release(one);
@@ -237,14 +237,14 @@ TEST_F(FrozenSlotsTest, SharesOneBudgetAmongPagesWorkingAndFrozenStates) {
   options.policy = CheckpointPolicy::kNoBuffer;
   options.page_size = 1;
   make(options);
-  Running running(prompt(6));
+  HeldSequence running(prompt(6));
   ASSERT_TRUE(compute(running));
   EXPECT_EQ(cache_->available_states(), 0);
   const int32_t working = running.sequence->state_slot;
   release(running);
   EXPECT_EQ(usable(prompt(6)), 6);
   // Five pages want memory that the idle working slot has: it goes back once it has been frozen.
-  Running next(prompt(4, 1000));
+  HeldSequence next(prompt(4, 1000));
   ASSERT_TRUE(compute(next)) << "everything else gives way";
   EXPECT_EQ(usable(prompt(6)), 0);
   EXPECT_EQ(next.sequence->state_slot, working);

@@ -42,8 +42,8 @@ PrefixCacheOptions stateless() {
 }
 
 // A sequence with its hold, played by hand: what the scheduler does, one step at a time.
-struct Running {
-  explicit Running(Sequence source) : sequence(std::move(source)) {}
+struct RunningSequence {
+  explicit RunningSequence(Sequence source) : sequence(std::move(source)) {}
 
   Sequence sequence;
   SequenceHold hold;
@@ -58,11 +58,11 @@ class PrefixCacheTest : public ::testing::Test {
     all_.clear();
   }
 
-  Running& make(Tokens prompt, int64_t max_new_tokens = 8) {
+  RunningSequence& make(Tokens prompt, int64_t max_new_tokens = 8) {
     Request request;
     request.prompt = std::move(prompt);
     request.stop.max_new_tokens = max_new_tokens;
-    all_.push_back(std::make_unique<Running>(
+    all_.push_back(std::make_unique<RunningSequence>(
         Sequence(std::ssize(all_), std::move(request), 0, std::span<const TokenId>())));
     return *all_.back();
   }
@@ -73,7 +73,7 @@ class PrefixCacheTest : public ::testing::Test {
     return tokens;
   }
 
-  bool admit(Running& running, int64_t headroom = 0) {
+  bool admit(RunningSequence& running, int64_t headroom = 0) {
     const PrefixMatch match = cache_->match(running.sequence);
     const bool admitted = cache_->admit(running.sequence, match, headroom, running.hold);
     check();
@@ -81,7 +81,7 @@ class PrefixCacheTest : public ::testing::Test {
   }
 
   // Plans the prefill up to `end` tokens.
-  void plan(Running& running, int64_t end) {
+  void plan(RunningSequence& running, int64_t end) {
     const Sequence& sequence = running.sequence;
     running.plan.clear();
     running.planned = {.context_tokens = sequence.num_computed, .pages = sequence.pages};
@@ -89,19 +89,19 @@ class PrefixCacheTest : public ::testing::Test {
     cache_->plan_prefill(sequence, running.hold, end, running.planned, running.plan);
   }
 
-  void book(Running& running, int64_t end) {
+  void book(RunningSequence& running, int64_t end) {
     running.sequence.num_computed = end;
     cache_->confirm(running.sequence, running.hold);
     check();
   }
 
-  void prefill(Running& running, int64_t end) {
+  void prefill(RunningSequence& running, int64_t end) {
     plan(running, end);
     book(running, end);
   }
 
   // Draws a token and computes it.
-  void decode(Running& running, int64_t count = 1) {
+  void decode(RunningSequence& running, int64_t count = 1) {
     for (; count > 0; --count) {
       Sequence& sequence = running.sequence;
       sequence.tokens.push_back(next_token_++);
@@ -112,7 +112,7 @@ class PrefixCacheTest : public ::testing::Test {
     }
   }
 
-  void end(Running& running, PrefixCache::Keep keep = PrefixCache::Keep::kEnd) {
+  void end(RunningSequence& running, PrefixCache::Keep keep = PrefixCache::Keep::kEnd) {
     cache_->release(running.sequence, running.hold, keep);
     EXPECT_THAT(running.sequence.pages, IsEmpty());
     EXPECT_EQ(running.sequence.state_slot, 0);
@@ -121,7 +121,7 @@ class PrefixCacheTest : public ::testing::Test {
 
   // From nothing to its end; returns all of its tokens.
   Tokens serve(Tokens prompt) {
-    Running& running = make(std::move(prompt));
+    RunningSequence& running = make(std::move(prompt));
     EXPECT_TRUE(admit(running));
     prefill(running, running.sequence.num_tokens());
     end(running);
@@ -137,12 +137,12 @@ class PrefixCacheTest : public ::testing::Test {
     cache_->check_invariants(held);
   }
 
-  [[nodiscard]] int64_t num_frozen(const Running& running) const {
+  [[nodiscard]] int64_t num_frozen(const RunningSequence& running) const {
     return std::ssize(running.planned.checkpoints);
   }
 
   std::unique_ptr<PrefixCache> cache_;
-  std::vector<std::unique_ptr<Running>> all_;
+  std::vector<std::unique_ptr<RunningSequence>> all_;
   TokenId next_token_ = 0;
 };
 
@@ -151,7 +151,7 @@ TEST_F(PrefixCacheTest, AdmissionTakesEverythingOrNothing) {
   options.num_pages = 4;
   options.num_state_slots = 2;
   use(options);
-  const auto refused = [&](Running& running, int64_t headroom) {
+  const auto refused = [&](RunningSequence& running, int64_t headroom) {
     const PrefixCacheStats before = cache_->stats();
     EXPECT_FALSE(admit(running, headroom));
     EXPECT_THAT(running.sequence.pages, IsEmpty());
@@ -164,8 +164,8 @@ TEST_F(PrefixCacheTest, AdmissionTakesEverythingOrNothing) {
   };
   refused(make(unique(17)), 0);  // five pages of four
   refused(make(unique(12)), 2);  // three, and two are to stay
-  Running& one = make(unique(4));
-  Running& two = make(unique(4));
+  RunningSequence& one = make(unique(4));
+  RunningSequence& two = make(unique(4));
   ASSERT_TRUE(admit(one));
   ASSERT_TRUE(admit(two));
   refused(make(unique(4)), 0);  // there are pages, but no slot
@@ -180,7 +180,7 @@ TEST_F(PrefixCacheTest, AFailedAdmissionGivesItsMatchBack) {
   options.num_pages = 6;
   use(options);
   Tokens chat = serve(unique(16));
-  Running& holder = make(unique(8));
+  RunningSequence& holder = make(unique(8));
   ASSERT_TRUE(admit(holder));
   for (int i = 0; i < 8; ++i) chat.push_back(next_token_++);
   EXPECT_FALSE(admit(make(chat), 1)) << "what it matched cannot be evicted for it";
@@ -197,7 +197,7 @@ TEST_F(PrefixCacheTest, AdmissionEvictsOthersButNotWhatItResumesFrom) {
   Tokens mine = serve(unique(16));  // the older one
   serve(unique(16));
   for (int i = 0; i < 8; ++i) mine.push_back(next_token_++);
-  Running& running = make(mine);
+  RunningSequence& running = make(mine);
   ASSERT_TRUE(admit(running));
   EXPECT_EQ(running.sequence.num_computed, 16);
   EXPECT_EQ(cache_->stats().evicted_tokens, 8) << "two pages were wanted";
@@ -206,11 +206,11 @@ TEST_F(PrefixCacheTest, AdmissionEvictsOthersButNotWhatItResumesFrom) {
 
 TEST_F(PrefixCacheTest, NothingIsFoundBeforeTheStepIsBooked) {
   use(small());
-  Running& running = make(unique(30));
+  RunningSequence& running = make(unique(30));
   ASSERT_TRUE(admit(running));
   plan(running, 30);
   EXPECT_GT(num_frozen(running), 0);
-  const Running& later = make(running.sequence.tokens);
+  const RunningSequence& later = make(running.sequence.tokens);
   EXPECT_EQ(cache_->match(later.sequence).kv_tokens, 0);
   book(running, 30);
   EXPECT_EQ(cache_->match(later.sequence).usable_tokens, 24);
@@ -219,7 +219,7 @@ TEST_F(PrefixCacheTest, NothingIsFoundBeforeTheStepIsBooked) {
 
 TEST_F(PrefixCacheTest, WhatAnAbortedSequenceHasNotBookedIsNeverFound) {
   use(small());
-  Running& running = make(unique(32));
+  RunningSequence& running = make(unique(32));
   running.sequence.request.role_boundaries = {16};
   ASSERT_TRUE(admit(running));
   prefill(running, 16);
@@ -235,7 +235,7 @@ TEST_F(PrefixCacheTest, TheSourceIsHeldUntilItsCopyIsBooked) {
   Tokens chat = serve(unique(8));
   const int64_t cached = cache_->stats().state_slots_cached;
   for (int i = 0; i < 3; ++i) chat.push_back(next_token_++);
-  Running& running = make(chat);
+  RunningSequence& running = make(chat);
   ASSERT_TRUE(admit(running));
   EXPECT_EQ(cache_->stats().state_slots_cached, cached - 1);
   plan(running, 11);
@@ -251,7 +251,7 @@ TEST_F(PrefixCacheTest, ResumingInsideAPageCopiesThatPageAlone) {
   use(small());
   Tokens chat = serve(unique(10));  // its end lies inside the third page
   for (int i = 0; i < 5; ++i) chat.push_back(next_token_++);
-  Running& running = make(chat);
+  RunningSequence& running = make(chat);
   const PrefixMatch match = cache_->match(running.sequence);
   EXPECT_EQ(cache_->resume_tokens(running.sequence, match), 10);
   EXPECT_EQ(cache_->pages_to_own(running.sequence, match), 2);
@@ -275,7 +275,7 @@ TEST_F(PrefixCacheTest, ResumingAtAPageBoundaryCopiesNone) {
   use(small());
   Tokens chat = serve(unique(8));
   chat.push_back(next_token_++);
-  Running& running = make(chat);
+  RunningSequence& running = make(chat);
   ASSERT_TRUE(admit(running));
   plan(running, 9);
   EXPECT_THAT(running.plan.copy_pages, IsEmpty());
@@ -285,7 +285,7 @@ TEST_F(PrefixCacheTest, AnExactRepeatDrawsFromTheHiddenVector) {
   use(small());
   const Tokens prompt = unique(13);
   serve(prompt);
-  Running& again = make(prompt);
+  RunningSequence& again = make(prompt);
   ASSERT_TRUE(admit(again));
   EXPECT_EQ(again.sequence.num_computed, 13);
   plan(again, 13);
@@ -294,7 +294,7 @@ TEST_F(PrefixCacheTest, AnExactRepeatDrawsFromTheHiddenVector) {
   EXPECT_THAT(again.planned.checkpoints, IsEmpty());
   book(again, 13);
   // Somebody who wants no token has nothing to draw: it computes its last tokens as usual.
-  Running& scored = make(prompt, 0);
+  RunningSequence& scored = make(prompt, 0);
   ASSERT_TRUE(admit(scored));
   EXPECT_EQ(scored.sequence.num_computed, 8);
 }
@@ -304,7 +304,7 @@ TEST_F(PrefixCacheTest, WithoutASlotTheStepRunsUntracked) {
   PrefixCacheOptions options = small();
   options.num_state_slots = 1;
   use(options);
-  Running& running = make(unique(30));
+  RunningSequence& running = make(unique(30));
   ASSERT_TRUE(admit(running));
   prefill(running, 30);
   EXPECT_EQ(num_frozen(running), 0);
@@ -318,8 +318,8 @@ TEST_F(PrefixCacheTest, WithoutASlotTheStepRunsUntracked) {
 TEST_F(PrefixCacheTest, AStateThatIsThereAlreadyIsNotPublishedTwice) {
   use(small());
   const Tokens prompt = unique(30);
-  Running& one = make(prompt);
-  Running& two = make(prompt);
+  RunningSequence& one = make(prompt);
+  RunningSequence& two = make(prompt);
   ASSERT_TRUE(admit(one));
   ASSERT_TRUE(admit(two));
   plan(one, 30);
@@ -344,7 +344,7 @@ TEST_F(PrefixCacheTest, OptionalStatesEvictNothingAndTheTailDoes) {
   use(options);
   serve(unique(12));  // keeps 8 and the end at 12
   ASSERT_EQ(cache_->stats().state_slots_cached, 2);
-  Running& running = make(unique(300));
+  RunningSequence& running = make(unique(300));
   running.sequence.request.role_boundaries = {40, 80};
   ASSERT_TRUE(admit(running));
   plan(running, 300);
@@ -357,8 +357,8 @@ TEST_F(PrefixCacheTest, GrowingFailsAsAWhole) {
   PrefixCacheOptions options = small();
   options.num_pages = 5;
   use(options);
-  Running& one = make(unique(8));
-  Running& two = make(unique(8));
+  RunningSequence& one = make(unique(8));
+  RunningSequence& two = make(unique(8));
   ASSERT_TRUE(admit(one));
   ASSERT_TRUE(admit(two));
   prefill(one, 8);
@@ -374,7 +374,7 @@ TEST_F(PrefixCacheTest, GrowingFailsAsAWhole) {
 
 TEST_F(PrefixCacheTest, OnlyTheNewestStateOfDecodeStays) {
   use(small());
-  Running& running = make(unique(10), 60);
+  RunningSequence& running = make(unique(10), 60);
   ASSERT_TRUE(admit(running));
   prefill(running, 10);
   decode(running, 22);
@@ -388,11 +388,11 @@ TEST_F(PrefixCacheTest, OnlyTheNewestStateOfDecodeStays) {
 
 TEST_F(PrefixCacheTest, AStateOfDecodeThatSomebodyUsesStays) {
   use(small());
-  Running& running = make(unique(10), 60);
+  RunningSequence& running = make(unique(10), 60);
   ASSERT_TRUE(admit(running));
   prefill(running, 10);
   decode(running, 7);
-  Running& other = make(running.sequence.tokens);  // resumes at 16
+  RunningSequence& other = make(running.sequence.tokens);  // resumes at 16
   ASSERT_TRUE(admit(other));
   EXPECT_EQ(other.sequence.num_computed, 16);
   decode(running, 20);
@@ -403,7 +403,7 @@ TEST_F(PrefixCacheTest, AskedForForksArePlanted) {
   PrefixCacheOptions options = small();
   options.keeps_hidden = false;
   use(options);
-  Running& leader = make(unique(100));
+  RunningSequence& leader = make(unique(100));
   ASSERT_TRUE(admit(leader));
   prefill(leader, 16);
   EXPECT_FALSE(cache_->will_publish(leader.hold, 40, 48, 16));
@@ -421,7 +421,7 @@ TEST_F(PrefixCacheTest, AskedForForksArePlanted) {
 
 TEST_F(PrefixCacheTest, WhoKeepsToItselfPublishesItsEndAlone) {
   use(small());
-  Running& running = make(unique(40));
+  RunningSequence& running = make(unique(40));
   ASSERT_TRUE(admit(running));
   running.hold.keeps_to_itself = true;
   prefill(running, 40);
@@ -444,7 +444,7 @@ TEST_F(PrefixCacheTest, DisabledItKeepsNothing) {
 TEST_F(PrefixCacheTest, NamespacesShareNothing) {
   use(small());
   const Tokens tokens = serve(unique(40));
-  Running& other = make(tokens);
+  RunningSequence& other = make(tokens);
   other.sequence.request.cache_namespace = "other";
   EXPECT_EQ(cache_->match(other.sequence).kv_tokens, 0);
 }
@@ -452,7 +452,7 @@ TEST_F(PrefixCacheTest, NamespacesShareNothing) {
 TEST_F(PrefixCacheTest, StatelessModelsResumeAtPages) {
   use(stateless());
   const Tokens prompt = unique(22);
-  Running& running = make(prompt);
+  RunningSequence& running = make(prompt);
   ASSERT_TRUE(admit(running));
   EXPECT_EQ(running.sequence.state_slot, 0);
   plan(running, 14);
@@ -464,13 +464,13 @@ TEST_F(PrefixCacheTest, StatelessModelsResumeAtPages) {
   decode(running, 3);
   end(running);
   EXPECT_EQ(cache_->stats().pages_used, 6) << "25 tokens, of which the last page's one goes";
-  Running& again = make(running.sequence.tokens);
+  RunningSequence& again = make(running.sequence.tokens);
   ASSERT_TRUE(admit(again));
   EXPECT_EQ(again.sequence.num_computed, 24);
   plan(again, 25);
   EXPECT_THAT(again.plan.copy_pages, IsEmpty());
   // At least one token runs, so a repeat of 24 tokens resumes at 20.
-  Running& shorter =
+  RunningSequence& shorter =
       make(Tokens(running.sequence.tokens.begin(), running.sequence.tokens.end() - 1));
   ASSERT_TRUE(admit(shorter));
   EXPECT_EQ(shorter.sequence.num_computed, 20);
@@ -481,7 +481,7 @@ TEST_F(PrefixCacheTest, PagesBehindEveryWindowGoWhenAskedFor) {
   options.num_pages = 8;
   options.window = 6;
   use(options);
-  Running& running = make(unique(8), 40);
+  RunningSequence& running = make(unique(8), 40);
   ASSERT_TRUE(admit(running));
   prefill(running, 8);  // two pages, the tree's from now on
   decode(running, 12);  // 20 tokens: five pages
@@ -490,7 +490,7 @@ TEST_F(PrefixCacheTest, PagesBehindEveryWindowGoWhenAskedFor) {
   EXPECT_EQ(running.hold.dead_pages, 3);  // the next token reads rows 15 to 20
   EXPECT_FALSE(cache_->shrink(running.sequence, running.hold)) << "once";
   EXPECT_EQ(cache_->available_pages(), 6);  // the prompt's two can be evicted
-  Running& other = make(unique(20));
+  RunningSequence& other = make(unique(20));
   EXPECT_TRUE(admit(other));
   end(other, PrefixCache::Keep::kPublished);
   decode(running, 4);
@@ -504,7 +504,7 @@ TEST_F(PrefixCacheTest, APageThatTheWindowHasNotLeftStaysHeldWithThePathThatEnds
   PrefixCacheOptions options = small();
   options.window = 6;
   use(options);
-  Running& running = make(unique(10), 40);
+  RunningSequence& running = make(unique(10), 40);
   ASSERT_TRUE(admit(running));
   prefill(running, 10);  // three pages, the tree's: the state at 10 keeps the hidden vector
   decode(running, 5);    // 15 tokens: the next one reads rows 10 to 15
@@ -518,7 +518,7 @@ TEST_F(PrefixCacheTest, AStateWhoseRowsHaveBeenGivenUpIsGivenUpToo) {
   PrefixCacheOptions options = small();
   options.window = 6;
   use(options);
-  Running& running = make(unique(8), 40);
+  RunningSequence& running = make(unique(8), 40);
   ASSERT_TRUE(admit(running));
   prefill(running, 8);
   decode(running, 22);  // a state at 16 on the way
@@ -557,7 +557,7 @@ TEST_F(PrefixCacheTest, TheBooksAddUpInRandomScenarios) {
         for (int64_t k = between(1, 20); k > 0; --k) {
           prompt.push_back(static_cast<TokenId>(1'000'000 + between(0, 1)));
         }
-        Running& running = make(std::move(prompt), 100);
+        RunningSequence& running = make(std::move(prompt), 100);
         if (admit(running, between(0, 2))) {
           resumed += running.sequence.num_computed > 0 ? 1 : 0;
         } else {
@@ -566,7 +566,7 @@ TEST_F(PrefixCacheTest, TheBooksAddUpInRandomScenarios) {
       } else if (what == 9 && between(0, 9) == 0) {
         cache_->clear();
       } else if (!all_.empty()) {
-        Running& running = *all_[static_cast<size_t>(between(0, std::ssize(all_) - 1))];
+        RunningSequence& running = *all_[static_cast<size_t>(between(0, std::ssize(all_) - 1))];
         Sequence& sequence = running.sequence;
         if (sequence.pages.empty()) continue;
         if (what == 3) {

@@ -12,11 +12,11 @@
 namespace heddle::cache {
 namespace {
 
-constexpr int64_t kGrid = 64;
+constexpr int64_t kStateGrid = 64;
 
 Tokens repeated(TokenId token, int64_t count) { return Tokens(static_cast<size_t>(count), token); }
 
-int64_t on_grid(int64_t tokens) { return tokens - tokens % kGrid; }
+int64_t on_grid(int64_t tokens) { return tokens - tokens % kStateGrid; }
 
 // One checkpoint per extend, as the reference has it: at the fork if there is one, otherwise at the
 // last grid point. Returns how many tokens were reused.
@@ -27,7 +27,7 @@ int64_t serve_with_one_checkpoint(TreeBench& bench, const Tokens& prompt, int64_
   const int64_t branch = on_grid(match.kv_tokens);
   for (int64_t begin = match.usable_tokens; begin < length;) {
     const int64_t end = std::min(begin + chunk, length);
-    if (end - begin >= kGrid) {
+    if (end - begin >= kStateGrid) {
       const bool forks = begin < branch && branch < end;
       bench.insert(prompt, forks ? branch : begin + on_grid(end - begin));
     }
@@ -41,7 +41,7 @@ int64_t serve_with_stride(TreeBench& bench, const Tokens& prompt, int64_t stride
   const auto length = static_cast<int64_t>(prompt.size());
   const PrefixMatch match = bench.tree.match(first(prompt, length - 1), "", length - 1);
   bench.tree.touch(match.resume);
-  for (int64_t at = on_grid(match.usable_tokens) + kGrid; at <= length; at += kGrid) {
+  for (int64_t at = on_grid(match.usable_tokens) + kStateGrid; at <= length; at += kStateGrid) {
     const bool wanted =
         at % stride == 0 || at == on_grid(match.kv_tokens) || at == on_grid(length - 1);
     if (wanted) bench.insert(prompt, at);

@@ -23,7 +23,7 @@ std::vector<uint64_t> prefix_hashes(const std::string& name_space, const Tokens&
   return hashes;
 }
 
-struct Running {
+struct SimulatedSequence {
   std::string name_space;
   Tokens tokens;
   std::vector<uint64_t> hashes;
@@ -166,7 +166,7 @@ class Simulation {
 
   void start() {
     if (running_.size() >= 6) return;
-    Running sequence;
+    SimulatedSequence sequence;
     sequence.name_space = draw(4) == 0 ? "other" : "";
     sequence.tokens = random_tokens();
     sequence.hashes = prefix_hashes(sequence.name_space, sequence.tokens);
@@ -198,7 +198,7 @@ class Simulation {
 
   void advance() {
     if (running_.empty()) return;
-    Running& sequence = pick();
+    SimulatedSequence& sequence = pick();
     const int64_t end =
         std::min<int64_t>(sequence.computed + 1 + draw(40), std::ssize(sequence.tokens));
     const int64_t more = bench_.pages.pages_for(end) - std::ssize(sequence.pages);
@@ -216,7 +216,7 @@ class Simulation {
 
   void publish() {
     if (running_.empty()) return;
-    Running& sequence = pick();
+    SimulatedSequence& sequence = pick();
     if (sequence.computed == 0) return;
     const Tokens tokens = first(sequence.tokens, sequence.computed);
     int32_t slot = 0;
@@ -291,7 +291,9 @@ class Simulation {
     });
   }
 
-  Running& pick() { return running_[static_cast<size_t>(draw(static_cast<int>(running_.size())))]; }
+  SimulatedSequence& pick() {
+    return running_[static_cast<size_t>(draw(static_cast<int>(running_.size())))];
+  }
 
   std::mt19937 random_;
   int64_t page_size_;
@@ -299,7 +301,7 @@ class Simulation {
   TreeBench bench_;
   std::vector<uint64_t> rows_;    // [pages + 1, page_size]
   std::vector<uint64_t> states_;  // by slot
-  std::vector<Running> running_;
+  std::vector<SimulatedSequence> running_;
   std::vector<Tokens> seen_;
   std::set<Prefix> published_;
   int64_t num_resumed_inside_pages_ = 0;

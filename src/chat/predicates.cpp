@@ -117,12 +117,12 @@ Result<bool> asks_text(Budget* budget, const Value& subject, std::string_view me
   return answer.truthy();
 }
 
-Result<bool> is_lower(Budget* budget, const Value& subject, const Arguments& call) {
+Result<bool> is_lower_text(Budget* budget, const Value& subject, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "lower", {}).status());
   return asks_text(budget, subject, "islower");
 }
 
-Result<bool> is_upper(Budget* budget, const Value& subject, const Arguments& call) {
+Result<bool> is_upper_text(Budget* budget, const Value& subject, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "upper", {}).status());
   return asks_text(budget, subject, "isupper");
 }
@@ -174,8 +174,8 @@ constexpr std::array<std::pair<std::string_view, PredicateFunction>, 38> kPredic
     {"ge", compares<Comparison::kGreaterOrEqual>},
     {"in", compares<Comparison::kIn>},
     {"sameas", is_same},
-    {"lower", is_lower},
-    {"upper", is_upper},
+    {"lower", is_lower_text},
+    {"upper", is_upper_text},
     {"filter", names_filter},
     {"test", names_test},
 }};

@@ -16,6 +16,9 @@
 
 namespace heddle::models::testing {
 
+inline constexpr auto kL = checkpoint::LayerKind::kLinearAttention;
+inline constexpr auto kF = checkpoint::LayerKind::kFullAttention;
+
 // What all files share, for `architecture`, updated by `changes`.
 inline nlohmann::json small_config(std::string_view architecture,
                                    const nlohmann::json& changes = nlohmann::json::object()) {

@@ -21,9 +21,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using testing::encode;
-
-constexpr EncodeOptions kContent = {.add_special_tokens = false};
-constexpr EncodeOptions kPlain = {.add_special_tokens = false, .parse_special_tokens = false};
+using testing::kContent;
+using testing::kPlain;
 
 std::string tiny_model() {
   std::ifstream file(

@@ -13,9 +13,6 @@ using namespace testing;  // NOLINT: the synthetic files
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr EncodeOptions kContent = {.add_special_tokens = false};
-constexpr EncodeOptions kPlain = {.add_special_tokens = false, .parse_special_tokens = false};
-
 TEST(TokenizerJson, RunsAByteLevelPipeline) {
   const auto tokenizer = make(byte_level_json());
   EXPECT_THAT(encode(*tokenizer, "hello world"), ElementsAre(kHello, kSpaceWorld));

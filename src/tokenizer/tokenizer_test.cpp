@@ -21,9 +21,8 @@ namespace {
 using testing::byte_level_json;
 using ::testing::ElementsAre;
 using testing::encode;
+using testing::kPlain;
 using testing::make;
-
-constexpr EncodeOptions kPlain = {.add_special_tokens = false, .parse_special_tokens = false};
 
 std::unique_ptr<Tokenizer> load_tiny() {
   auto tokenizer = load_tokenizer(heddle::testing::repository_path("models/heddle-tiny"));

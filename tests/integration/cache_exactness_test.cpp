@@ -30,7 +30,7 @@ using testing::ExactAnswer;
 using testing::ExactWorkload;
 using testing::Wave;
 
-struct Setting {
+struct CacheSetting {
   std::string policy;  // of the state checkpoints; "off": no cache
   int64_t chunk_tokens = 64;
   int32_t batch = 1;
@@ -40,7 +40,7 @@ struct Setting {
   bool fp8_kv = false;
   bool paced = false;  // streams that run keep prompts to small chunks
 
-  friend std::ostream& operator<<(std::ostream& out, const Setting& setting) {
+  friend std::ostream& operator<<(std::ostream& out, const CacheSetting& setting) {
     return out << setting.name();
   }
 
@@ -79,8 +79,8 @@ struct Setting {
   }
 };
 
-std::vector<Setting> all_settings() {
-  std::vector<Setting> settings;
+std::vector<CacheSetting> all_settings() {
+  std::vector<CacheSetting> settings;
   for (const char* policy : {"off", "multi", "extra_buffer", "no_buffer"}) {
     for (const int64_t chunk_tokens : {64, 192, 512}) {
       for (const int32_t batch : {1, 8, 32}) {
@@ -105,7 +105,7 @@ std::vector<Setting> all_settings() {
 }
 
 // Which value a setting has on each axis of the matrix.
-std::array<int64_t, 8> values_of(const Setting& setting) {
+std::array<int64_t, 8> values_of(const CacheSetting& setting) {
   return {static_cast<int64_t>(setting.policy.size()),  // all different
           setting.chunk_tokens,
           setting.batch,
@@ -118,8 +118,8 @@ std::array<int64_t, 8> values_of(const Setting& setting) {
 
 // So few settings that still any two values of any two axes meet in one of them: always the setting
 // in which the most pairs meet that have not met yet.
-std::vector<Setting> covering(const std::vector<Setting>& all) {
-  const auto pairs_of = [](const Setting& setting) {
+std::vector<CacheSetting> covering(const std::vector<CacheSetting>& all) {
+  const auto pairs_of = [](const CacheSetting& setting) {
     const auto values = values_of(setting);
     std::vector<std::array<int64_t, 4>> pairs;
     for (size_t a = 0; a < values.size(); ++a) {
@@ -130,30 +130,30 @@ std::vector<Setting> covering(const std::vector<Setting>& all) {
     return pairs;
   };
   std::set<std::array<int64_t, 4>> left;
-  for (const Setting& setting : all) {
+  for (const CacheSetting& setting : all) {
     for (const auto& pair : pairs_of(setting)) left.insert(pair);
   }
-  std::vector<Setting> chosen;
+  std::vector<CacheSetting> chosen;
   while (!left.empty()) {
-    const auto gain = [&](const Setting& setting) {
+    const auto gain = [&](const CacheSetting& setting) {
       const auto pairs = pairs_of(setting);
       return std::count_if(pairs.begin(), pairs.end(),
                            [&](const auto& pair) { return left.count(pair) != 0; });
     };
-    chosen.push_back(
-        *std::max_element(all.begin(), all.end(),
-                          [&](const Setting& a, const Setting& b) { return gain(a) < gain(b); }));
+    chosen.push_back(*std::max_element(
+        all.begin(), all.end(),
+        [&](const CacheSetting& a, const CacheSetting& b) { return gain(a) < gain(b); }));
     for (const auto& pair : pairs_of(chosen.back())) left.erase(pair);
   }
   return chosen;
 }
 
-std::vector<Setting> settings_to_run() {
+std::vector<CacheSetting> settings_to_run() {
   const char* full = std::getenv("HEDDLE_TEST_FULL");
   return full != nullptr && std::string(full) == "1" ? all_settings() : covering(all_settings());
 }
 
-class CacheExactness : public ::testing::TestWithParam<Setting> {
+class CacheExactness : public ::testing::TestWithParam<CacheSetting> {
  protected:
   static void SetUpTestSuite() {
     for (const bool fp8_kv : {false, true}) exact_workload(fp8_kv);
@@ -161,7 +161,7 @@ class CacheExactness : public ::testing::TestWithParam<Setting> {
 };
 
 TEST_P(CacheExactness, GivesTheBitsOfTheColdRunAlone) {
-  const Setting& setting = GetParam();
+  const CacheSetting& setting = GetParam();
   const ExactWorkload& workload = exact_workload(setting.fp8_kv);
   auto engine = Engine::create(setting.options());
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();

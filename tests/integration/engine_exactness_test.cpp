@@ -28,14 +28,14 @@ bool operator==(const Answer& a, const Answer& b) {
 }
 
 constexpr int64_t kNewTokens = 40;
-constexpr int64_t kVocabulary = 311;  // below that of every model here
+constexpr int64_t kUsedVocabulary = 311;  // below that of every model here
 
 std::vector<std::vector<TokenId>> prompts() {
   std::vector<std::vector<TokenId>> all;
   for (const int64_t length : {1, 17, 64, 65, 130, 200}) {
     std::vector<TokenId> prompt;
     for (int64_t i = 0; i < length; ++i) {
-      prompt.push_back(static_cast<TokenId>((i * 7919 + length * 31) % kVocabulary));
+      prompt.push_back(static_cast<TokenId>((i * 7919 + length * 31) % kUsedVocabulary));
     }
     all.push_back(std::move(prompt));
   }

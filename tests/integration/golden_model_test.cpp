@@ -15,13 +15,13 @@
 namespace heddle {
 namespace {
 
-constexpr double kTolerance = 2e-4;
+constexpr double kModelTolerance = 2e-4;
 constexpr int64_t kStepTokens = 640;
 
 void expect_right(const runner::CaseResult& result, bool exact) {
-  EXPECT_LT(result.logits_error, kTolerance);
-  EXPECT_LT(result.hidden_error, kTolerance);
-  EXPECT_LT(result.plain_error, kTolerance);
+  EXPECT_LT(result.logits_error, kModelTolerance);
+  EXPECT_LT(result.hidden_error, kModelTolerance);
+  EXPECT_LT(result.plain_error, kModelTolerance);
   EXPECT_EQ(result.greedy_wrong, 0);
   if (exact) {
     EXPECT_TRUE(result.same_bits);

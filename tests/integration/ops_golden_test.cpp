@@ -25,7 +25,7 @@ namespace {
 
 using checkpoint::SafetensorsFile;
 
-constexpr double kTolerance = 1e-5;
+constexpr double kOpTolerance = 1e-5;
 
 // A copy, so that the data is aligned.
 Tensor load(const SafetensorsFile& file, const std::string& name) {
@@ -53,7 +53,7 @@ Tensor transposed(const Tensor& from) {
 }
 
 void expect_near(const Tensor& got, const Tensor& want) {
-  EXPECT_LT(testing::relative_error(got.view(), testing::to_doubles(want.view())), kTolerance);
+  EXPECT_LT(testing::relative_error(got.view(), testing::to_doubles(want.view())), kOpTolerance);
 }
 
 enum class Form { kRecurrent, kChunked };

@@ -24,7 +24,7 @@ namespace {
 using checkpoint::NamedTensor;
 using nlohmann::json;
 
-constexpr int64_t kTokens = 130;
+constexpr int64_t kPromptTokens = 130;
 constexpr int64_t kBlock = 128;
 
 enum class Stored { kPlain, kRounded, kInt8Rows, kFp8Blocks };
@@ -90,8 +90,8 @@ class Checkpoint {
     auto pass = runner::ForwardPass::create({.model_dir = folder_.path(),
                                              .exact = exact,
                                              .num_threads = 2,
-                                             .max_step_tokens = kTokens + 64,
-                                             .max_logit_rows = kTokens + 64,
+                                             .max_step_tokens = kPromptTokens + 64,
+                                             .max_logit_rows = kPromptTokens + 64,
                                              .collect_hidden_states = true,
                                              .head_alone = true});
     EXPECT_TRUE(pass.ok()) << pass.status().to_string();
@@ -145,8 +145,8 @@ class Checkpoint {
 };
 
 runner::GoldenCase tokens_only() {
-  runner::GoldenCase golden{.name = "tokens", .logits = Tensor({kTokens, 320}, DType::kF32)};
-  for (int64_t i = 0; i < kTokens; ++i) {
+  runner::GoldenCase golden{.name = "tokens", .logits = Tensor({kPromptTokens, 320}, DType::kF32)};
+  for (int64_t i = 0; i < kPromptTokens; ++i) {
     golden.ids.push_back(static_cast<TokenId>((i * 7919 + 5) % 320));
   }
   return golden;

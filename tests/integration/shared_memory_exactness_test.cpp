@@ -104,7 +104,7 @@ class MemoryWatcher final : public runner::Runner {
   Memory& memory_;
 };
 
-struct Setting {
+struct BudgetSetting {
   std::string name;
   int64_t budget_mib = 16;
   int32_t page_size = 16;
@@ -112,7 +112,7 @@ struct Setting {
   int64_t chunk_tokens = 192;
   bool overlap = true;
 
-  friend std::ostream& operator<<(std::ostream& out, const Setting& setting) {
+  friend std::ostream& operator<<(std::ostream& out, const BudgetSetting& setting) {
     return out << setting.name;
   }
 
@@ -228,12 +228,12 @@ const std::vector<Round>& rounds() {
   return made;
 }
 
-class SharedMemoryExactness : public ::testing::TestWithParam<Setting> {
+class SharedMemoryExactness : public ::testing::TestWithParam<BudgetSetting> {
  protected:
   static void SetUpTestSuite() { rounds(); }
 
   // What is free changes while others use the machine: asked again until the budget is about right.
-  static Result<runner::LoadedModel> load(const Setting& setting) {
+  static Result<runner::LoadedModel> load(const BudgetSetting& setting) {
     const double wanted = static_cast<double>(setting.budget_mib) * kMebibyte;
     for (int attempt = 0; attempt < 100; ++attempt) {
       Result<runner::LoadedModel> model = runner::load_model(setting.options());
@@ -285,14 +285,14 @@ TEST_P(SharedMemoryExactness, ChangesNoBitWhileTheBorderMoves) {
 
 INSTANTIATE_TEST_SUITE_P(
     Budgets, SharedMemoryExactness,
-    ::testing::Values(Setting{.name = "SmallPages"},
-                      Setting{.name = "LargePages", .budget_mib = 24, .page_size = 64},
-                      Setting{.name = "FewAtATimeWithoutOverlap",
-                              .budget_mib = 20,
-                              .page_size = 32,
-                              .batch = 3,
-                              .chunk_tokens = 64,
-                              .overlap = false}),
+    ::testing::Values(BudgetSetting{.name = "SmallPages"},
+                      BudgetSetting{.name = "LargePages", .budget_mib = 24, .page_size = 64},
+                      BudgetSetting{.name = "FewAtATimeWithoutOverlap",
+                                    .budget_mib = 20,
+                                    .page_size = 32,
+                                    .batch = 3,
+                                    .chunk_tokens = 64,
+                                    .overlap = false}),
     [](const auto& setting) { return setting.param.name; });
 
 }  // namespace

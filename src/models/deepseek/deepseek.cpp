@@ -59,7 +59,7 @@ void read_v3_router(ConfigReader& reader, MoeConfig& moe) {
   moe.normalize_top_k = reader.boolean("norm_topk_prob", true);
 }
 
-void read_config(ConfigReader& reader, ModelConfig& config) {
+void read_deepseek_config(ConfigReader& reader, ModelConfig& config) {
   read_latent_attention(reader, config);
   config.num_nextn_predict_layers = reader.integer("num_nextn_predict_layers", 0, {0, 64});
   if (!reader.has("n_routed_experts")) return;
@@ -77,7 +77,7 @@ void read_config(ConfigReader& reader, ModelConfig& config) {
   if (config.num_moe_layers() > 0) config.moe = moe;
 }
 
-std::unique_ptr<const Model> create(const ModelConfig& config) {
+std::unique_ptr<const Model> create_deepseek(const ModelConfig& config) {
   std::vector<DecoderLayer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
     layers.push_back({std::make_unique<LatentAttention>(config), make_feed_forward(config, i)});
@@ -94,8 +94,8 @@ std::unique_ptr<const Model> create(const ModelConfig& config) {
 Family deepseek() {
   return {.name = "DeepSeek",
           .architectures = {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"},
-          .read_config = read_config,
-          .create = create};
+          .read_config = read_deepseek_config,
+          .create = create_deepseek};
 }
 
 }  // namespace heddle::models

@@ -29,7 +29,7 @@ void read_moe(ConfigReader& reader, ModelConfig& config) {
                                 .alpha = reader.number("swiglu_alpha", 1.702, {1e-6, 1e6})};
 }
 
-void read_config(ConfigReader& reader, ModelConfig& config) {
+void read_gpt_oss_config(ConfigReader& reader, ModelConfig& config) {
   config.attention_bias = reader.boolean("attention_bias", true);
   checkpoint::read_layer_kinds(
       reader, config, {LayerKind::kFullAttention, LayerKind::kSlidingAttention}, [](int64_t layer) {
@@ -39,7 +39,7 @@ void read_config(ConfigReader& reader, ModelConfig& config) {
   read_moe(reader, config);
 }
 
-std::unique_ptr<const Model> create(const ModelConfig& config) {
+std::unique_ptr<const Model> create_gpt_oss(const ModelConfig& config) {
   AttentionOptions attention = attention_options(config);
   attention.qkv_bias = config.attention_bias;
   attention.output_bias = config.attention_bias;
@@ -59,8 +59,8 @@ std::unique_ptr<const Model> create(const ModelConfig& config) {
 Family gpt_oss() {
   return {.name = "gpt-oss",
           .architectures = {"GptOssForCausalLM"},
-          .read_config = read_config,
-          .create = create};
+          .read_config = read_gpt_oss_config,
+          .create = create_gpt_oss};
 }
 
 }  // namespace heddle::models

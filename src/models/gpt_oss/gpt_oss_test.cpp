@@ -15,7 +15,7 @@ using testing::refusal;
 using testing::small_config;
 using testing::windows_of;
 
-json experts(const json& changes = json::object()) {
+json gpt_oss_experts(const json& changes = json::object()) {
   json config =
       small_config("GptOssForCausalLM", {{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
   config.update(changes);
@@ -23,8 +23,8 @@ json experts(const json& changes = json::object()) {
 }
 
 TEST(GptOss, FillsInWhatItsFilesLeaveOut) {
-  EXPECT_THAT(windows_of(experts()), ElementsAre(128, 0, 128, 0));
-  const checkpoint::ModelConfig config = parse(experts());
+  EXPECT_THAT(windows_of(gpt_oss_experts()), ElementsAre(128, 0, 128, 0));
+  const checkpoint::ModelConfig config = parse(gpt_oss_experts());
   EXPECT_TRUE(config.attention_bias);
   EXPECT_EQ(config.num_moe_layers(), 4);
   ASSERT_TRUE(config.moe && config.moe->clamped_swiglu);
@@ -36,8 +36,8 @@ TEST(GptOss, FillsInWhatItsFilesLeaveOut) {
 }
 
 TEST(GptOss, ReadsWhatTheySay) {
-  const checkpoint::ModelConfig config =
-      parse(experts({{"swiglu_limit", 5}, {"sliding_window", 16}, {"attention_bias", false}}));
+  const checkpoint::ModelConfig config = parse(
+      gpt_oss_experts({{"swiglu_limit", 5}, {"sliding_window", 16}, {"attention_bias", false}}));
   EXPECT_EQ(config.moe->clamped_swiglu->limit, 5.0);
   EXPECT_EQ(config.sliding_window, 16);
   EXPECT_FALSE(config.attention_bias);
@@ -45,7 +45,7 @@ TEST(GptOss, ReadsWhatTheySay) {
 
 TEST(GptOss, KeepsKeysAndValuesInEveryLayer) {
   const CacheNeeds needs =
-      model_of(experts({{"head_dim", 16}, {"sliding_window", 16}}))->cache_needs();
+      model_of(gpt_oss_experts({{"head_dim", 16}, {"sliding_window", 16}}))->cache_needs();
   EXPECT_EQ(needs.num_kv_layers, 4);
   EXPECT_EQ(needs.num_kv_heads, 2);
   EXPECT_EQ(needs.head_dim, 16);
@@ -53,9 +53,9 @@ TEST(GptOss, KeepsKeysAndValuesInEveryLayer) {
 }
 
 TEST(GptOss, NamesWhatIsWrong) {
-  EXPECT_THAT(refusal(experts({{"num_experts_per_tok", 5}})).message(),
+  EXPECT_THAT(refusal(gpt_oss_experts({{"num_experts_per_tok", 5}})).message(),
               HasSubstr("num_experts_per_tok is 5, more than num_local_experts = 4"));
-  EXPECT_THAT(refusal(experts({{"num_local_experts", 0}})).message(),
+  EXPECT_THAT(refusal(gpt_oss_experts({{"num_local_experts", 0}})).message(),
               HasSubstr("num_local_experts is 0, outside 1 to"));
   EXPECT_THAT(refusal(small_config("GptOssForCausalLM")).message(),
               HasSubstr("num_local_experts is missing"));

@@ -44,7 +44,7 @@ class EitherName final : public FeedForward {
   std::unique_ptr<const FeedForward> block_;
 };
 
-std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
+std::unique_ptr<const Model> create_kimi_linear(const checkpoint::ModelConfig& config) {
   std::vector<DecoderLayer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
     DecoderLayer layer;
@@ -66,7 +66,7 @@ Family kimi_linear() {
   return {.name = "Kimi-Linear",
           .architectures = {"KimiLinearForCausalLM"},
           .read_config = read_kimi_config,
-          .create = create};
+          .create = create_kimi_linear};
 }
 
 }  // namespace heddle::models

@@ -6,17 +6,15 @@
 namespace heddle::models {
 namespace {
 
-using checkpoint::LayerKind;
 using checkpoint::ModelConfig;
 using nlohmann::json;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::kF;
+using testing::kL;
 using testing::parse;
 using testing::refusal;
-
-constexpr LayerKind kL = LayerKind::kLinearAttention;
-constexpr LayerKind kF = LayerKind::kFullAttention;
 
 // As published.
 json kimi() {

@@ -11,11 +11,11 @@ namespace heddle::models {
 
 namespace {
 
-void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+void read_llama_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
   config.attention_bias = reader.boolean("attention_bias", false);
 }
 
-std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
+std::unique_ptr<const Model> create_llama(const checkpoint::ModelConfig& config) {
   AttentionOptions attention = attention_options(config);
   attention.qkv_bias = config.attention_bias;
   attention.output_bias = config.attention_bias;
@@ -27,8 +27,8 @@ std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
 Family llama() {
   return {.name = "Llama",
           .architectures = {"LlamaForCausalLM"},
-          .read_config = read_config,
-          .create = create};
+          .read_config = read_llama_config,
+          .create = create_llama};
 }
 
 }  // namespace heddle::models

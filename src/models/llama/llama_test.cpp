@@ -15,15 +15,15 @@ using ::testing::Not;
 using testing::refusal;
 using testing::small_config;
 
-constexpr std::string_view kArchitecture = "LlamaForCausalLM";
+constexpr std::string_view kLlama = "LlamaForCausalLM";
 
 TEST(Llama, ServesBiasesOfAttentionAndATiedHead) {
-  const auto plain = model_of(small_config(kArchitecture));
+  const auto plain = model_of(small_config(kLlama));
   EXPECT_THAT(plain->cache_needs().kv_windows, ElementsAre(0, 0, 0, 0));
   EXPECT_THAT(testing::hub_names(*plain), Not(Contains("model.layers.0.self_attn.o_proj.bias")));
   EXPECT_THAT(testing::hub_names(*plain), Contains("lm_head.weight"));
-  const auto other = testing::hub_names(*model_of(
-      small_config(kArchitecture, {{"attention_bias", true}, {"tie_word_embeddings", true}})));
+  const auto other = testing::hub_names(
+      *model_of(small_config(kLlama, {{"attention_bias", true}, {"tie_word_embeddings", true}})));
   EXPECT_THAT(other, Contains("model.layers.0.self_attn.o_proj.bias"));
   EXPECT_THAT(other, Contains("model.layers.3.self_attn.k_proj.bias"));
   EXPECT_THAT(other, Not(Contains("lm_head.weight")));
@@ -44,7 +44,7 @@ TEST(Llama, NamesTheKeyItDoesNotServe) {
       {{{"quantization_config", {{"quant_method", "unheard_of"}}}},
        "quant_method is \"unheard_of\""}};
   for (const auto& [changes, message] : cases) {
-    const Status status = refusal(small_config(kArchitecture, changes));
+    const Status status = refusal(small_config(kLlama, changes));
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << message;
     EXPECT_THAT(status.message(), HasSubstr(message));
   }

@@ -12,7 +12,7 @@ namespace {
 
 using checkpoint::LayerKind;
 
-void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+void read_mistral_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
   const bool slides = reader.has("sliding_window");
   checkpoint::read_layer_kinds(
       reader, config, {LayerKind::kFullAttention, LayerKind::kSlidingAttention},
@@ -20,7 +20,7 @@ void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& conf
   checkpoint::read_sliding_window(reader, config);
 }
 
-std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
+std::unique_ptr<const Model> create_mistral(const checkpoint::ModelConfig& config) {
   return make_decoder(config, {}, transformer_layers(config, attention_options(config)));
 }
 
@@ -29,8 +29,8 @@ std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
 Family mistral() {
   return {.name = "Mistral",
           .architectures = {"MistralForCausalLM"},
-          .read_config = read_config,
-          .create = create};
+          .read_config = read_mistral_config,
+          .create = create_mistral};
 }
 
 }  // namespace heddle::models

@@ -13,10 +13,10 @@ using testing::refusal;
 using testing::small_config;
 using testing::windows_of;
 
-constexpr std::string_view kArchitecture = "MistralForCausalLM";
+constexpr std::string_view kMistral = "MistralForCausalLM";
 
 TEST(Mistral, SlidesInEveryLayerWhereTheWindowIsANumber) {
-  json config = small_config(kArchitecture);
+  json config = small_config(kMistral);
   EXPECT_THAT(windows_of(config), ElementsAre(0, 0, 0, 0));
   config["sliding_window"] = nullptr;
   EXPECT_THAT(windows_of(config), ElementsAre(0, 0, 0, 0));
@@ -32,7 +32,7 @@ TEST(Mistral, SlidesInEveryLayerWhereTheWindowIsANumber) {
 
 TEST(Mistral, NamesTheKeyItDoesNotServe) {
   const auto message = [](const json& changes) {
-    return refusal(small_config(kArchitecture, changes)).message();
+    return refusal(small_config(kMistral, changes)).message();
   };
   EXPECT_THAT(message({{"attention_bias", true}}),
               HasSubstr("attention_bias is true; Mistral is served without it"));

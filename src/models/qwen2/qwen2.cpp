@@ -11,12 +11,12 @@ namespace heddle::models {
 
 namespace {
 
-void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+void read_qwen2_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
   checkpoint::read_late_windows(reader, config);
   reader.disregard("attention_bias");  // the biases are always there
 }
 
-std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
+std::unique_ptr<const Model> create_qwen2(const checkpoint::ModelConfig& config) {
   AttentionOptions attention = attention_options(config);
   attention.qkv_bias = true;
   return make_decoder(config, {}, transformer_layers(config, attention));
@@ -27,8 +27,8 @@ std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
 Family qwen2() {
   return {.name = "Qwen2",
           .architectures = {"Qwen2ForCausalLM"},
-          .read_config = read_config,
-          .create = create};
+          .read_config = read_qwen2_config,
+          .create = create_qwen2};
 }
 
 }  // namespace heddle::models

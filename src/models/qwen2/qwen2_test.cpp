@@ -15,12 +15,12 @@ using ::testing::Not;
 using testing::refusal;
 using testing::small_config;
 
-constexpr std::string_view kArchitecture = "Qwen2ForCausalLM";
+constexpr std::string_view kQwen2 = "Qwen2ForCausalLM";
 
 TEST(Qwen2, HasBiasesOnQueriesKeysAndValuesWhateverTheFileSays) {
   for (const json& attention_bias : {json(nullptr), json(false), json(true)}) {
-    const auto names = testing::hub_names(
-        *model_of(small_config(kArchitecture, {{"attention_bias", attention_bias}})));
+    const auto names =
+        testing::hub_names(*model_of(small_config(kQwen2, {{"attention_bias", attention_bias}})));
     for (const char* projection : {"q_proj", "k_proj", "v_proj"}) {
       EXPECT_THAT(names, Contains(std::string("model.layers.0.self_attn.") + projection + ".bias"));
     }
@@ -29,14 +29,14 @@ TEST(Qwen2, HasBiasesOnQueriesKeysAndValuesWhateverTheFileSays) {
 }
 
 TEST(Qwen2, SlidesInLaterLayersWhenAsked) {
-  json config = small_config(kArchitecture, {{"sliding_window", 24}, {"max_window_layers", 2}});
+  json config = small_config(kQwen2, {{"sliding_window", 24}, {"max_window_layers", 2}});
   EXPECT_THAT(model_of(config)->cache_needs().kv_windows, ElementsAre(0, 0, 0, 0));
   config["use_sliding_window"] = true;
   EXPECT_THAT(model_of(config)->cache_needs().kv_windows, ElementsAre(0, 0, 24, 24));
 }
 
 TEST(Qwen2, NamesTheKeyItDoesNotServe) {
-  const Status status = refusal(small_config(kArchitecture, {{"full_attention_interval", 4}}));
+  const Status status = refusal(small_config(kQwen2, {{"full_attention_interval", 4}}));
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
   EXPECT_THAT(status.message(),
               HasSubstr("full_attention_interval is 4; Qwen2 is served with 1 only"));

@@ -15,7 +15,7 @@ namespace heddle::models {
 
 namespace {
 
-void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+void read_qwen2_moe_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
   checkpoint::read_late_windows(reader, config);
   config.attention_bias = reader.boolean("qkv_bias", true);
   read_stepped_experts(reader, config,
@@ -29,7 +29,7 @@ void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& conf
   config.moe->gated_shared_expert = true;
 }
 
-std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
+std::unique_ptr<const Model> create_qwen2_moe(const checkpoint::ModelConfig& config) {
   AttentionOptions attention = attention_options(config);
   attention.qkv_bias = config.attention_bias;
   return make_decoder(config, {}, transformer_layers(config, attention));
@@ -40,8 +40,8 @@ std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
 Family qwen2_moe() {
   return {.name = "Qwen2-MoE",
           .architectures = {"Qwen2MoeForCausalLM"},
-          .read_config = read_config,
-          .create = create};
+          .read_config = read_qwen2_moe_config,
+          .create = create_qwen2_moe};
 }
 
 }  // namespace heddle::models

@@ -10,13 +10,13 @@ namespace heddle::models {
 
 namespace {
 
-void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+void read_qwen3_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
   checkpoint::read_late_windows(reader, config);
   config.attention_bias = reader.boolean("attention_bias", false);
   require_qk_norm(reader, config);
 }
 
-std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
+std::unique_ptr<const Model> create_qwen3(const checkpoint::ModelConfig& config) {
   AttentionOptions attention = attention_options(config);
   attention.qk_norm = true;
   attention.qkv_bias = config.attention_bias;
@@ -29,8 +29,8 @@ std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
 Family qwen3() {
   return {.name = "Qwen3",
           .architectures = {"Qwen3ForCausalLM"},
-          .read_config = read_config,
-          .create = create};
+          .read_config = read_qwen3_config,
+          .create = create_qwen3};
 }
 
 }  // namespace heddle::models

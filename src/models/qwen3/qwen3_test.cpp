@@ -13,23 +13,23 @@ using testing::model_of;
 using testing::refusal;
 using testing::small_config;
 
-constexpr std::string_view kArchitecture = "Qwen3ForCausalLM";
+constexpr std::string_view kQwen3 = "Qwen3ForCausalLM";
 
 TEST(Qwen3, NormalisesQueriesAndKeysAndMaySlide) {
-  const auto model = model_of(small_config(kArchitecture, {{"attention_bias", true},
-                                                           {"use_sliding_window", true},
-                                                           {"sliding_window", 24},
-                                                           {"max_window_layers", 3}}));
+  const auto model = model_of(small_config(kQwen3, {{"attention_bias", true},
+                                                    {"use_sliding_window", true},
+                                                    {"sliding_window", 24},
+                                                    {"max_window_layers", 3}}));
   EXPECT_THAT(model->cache_needs().kv_windows, ElementsAre(0, 0, 0, 24));
   EXPECT_THAT(testing::hub_names(*model), Contains("model.layers.0.self_attn.q_norm.weight"));
   EXPECT_THAT(testing::hub_names(*model), Contains("model.layers.0.self_attn.o_proj.bias"));
 }
 
 TEST(Qwen3, NamesTheKeyItDoesNotServe) {
-  EXPECT_THAT(refusal(small_config(kArchitecture, {{"num_experts", 8}})).message(),
+  EXPECT_THAT(refusal(small_config(kQwen3, {{"num_experts", 8}})).message(),
               HasSubstr("num_experts is 8; Qwen3 is served without it"));
-  EXPECT_TRUE(refusal(small_config(kArchitecture, {{"use_qk_norm", true}})).ok());
-  EXPECT_THAT(refusal(small_config(kArchitecture, {{"use_qk_norm", false}})).message(),
+  EXPECT_TRUE(refusal(small_config(kQwen3, {{"use_qk_norm", true}})).ok());
+  EXPECT_THAT(refusal(small_config(kQwen3, {{"use_qk_norm", false}})).message(),
               HasSubstr("use_qk_norm is false; Qwen3 is served with these norms"));
 }
 

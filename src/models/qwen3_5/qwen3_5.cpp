@@ -46,13 +46,13 @@ void read_experts_everywhere(ConfigReader& reader, ModelConfig& config) {
   config.moe->gated_shared_expert = true;
 }
 
-void read_config(ConfigReader& reader, ModelConfig& config) {
+void read_qwen3_5_config(ConfigReader& reader, ModelConfig& config) {
   read_gated_hybrid(reader, config);
   check_interval(reader, config);
   if (config.architecture.starts_with("Qwen3_5Moe")) read_experts_everywhere(reader, config);
 }
 
-std::unique_ptr<const Model> create(const ModelConfig& config) {
+std::unique_ptr<const Model> create_qwen3_5(const ModelConfig& config) {
   const bool has_vision = config.architecture.ends_with("ForConditionalGeneration");
   return make_decoder(config,
                       {.hub_prefix = has_vision ? "model.language_model." : "model.",
@@ -67,8 +67,8 @@ Family qwen3_5() {
   return {.name = "Qwen3.5",
           .architectures = {"Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration",
                             "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"},
-          .read_config = read_config,
-          .create = create};
+          .read_config = read_qwen3_5_config,
+          .create = create_qwen3_5};
 }
 
 }  // namespace heddle::models

@@ -16,7 +16,7 @@ using testing::refusal;
 using testing::small_config;
 using ::testing::StartsWith;
 
-json experts(std::string_view architecture, const json& changes = json::object()) {
+json qwen3_5_experts(std::string_view architecture, const json& changes = json::object()) {
   json config = small_config(architecture, {{"num_experts", 8},
                                             {"num_experts_per_tok", 2},
                                             {"moe_intermediate_size", 32},
@@ -44,7 +44,7 @@ TEST(Qwen35, ReadsAMultimodalConfiguration) {
   json config = {{"architectures", {architecture}},
                  {"tie_word_embeddings", true},
                  {"vision_config", {{"hidden_size", 7}}},
-                 {"text_config", experts(architecture)}};
+                 {"text_config", qwen3_5_experts(architecture)}};
   json& text = config["text_config"];
   text["full_attention_interval"] = 2;
   text["norm_topk_prob"] = false;  // not a key of this family: its weights always sum to one
@@ -61,7 +61,7 @@ TEST(Qwen35, ReadsAMultimodalConfiguration) {
 }
 
 TEST(Qwen35, FindsItsLanguageModelInsideAMultimodalCheckpoint) {
-  const auto model = model_of(experts("Qwen3_5MoeForConditionalGeneration"));
+  const auto model = model_of(qwen3_5_experts("Qwen3_5MoeForConditionalGeneration"));
   for (const std::string& name : testing::hub_names(*model)) {
     EXPECT_THAT(name, StartsWith(name == "lm_head.weight" ? "lm_head." : "model.language_model."));
   }
@@ -71,17 +71,18 @@ TEST(Qwen35, FindsItsLanguageModelInsideAMultimodalCheckpoint) {
 TEST(Qwen35, ServesFourArchitectures) {
   for (const std::string head : {"ForCausalLM", "ForConditionalGeneration"}) {
     EXPECT_EQ(parse(small_config("Qwen3_5" + head)).num_moe_layers(), 0);
-    EXPECT_EQ(parse(experts("Qwen3_5Moe" + head)).num_moe_layers(), 4);
+    EXPECT_EQ(parse(qwen3_5_experts("Qwen3_5Moe" + head)).num_moe_layers(), 4);
   }
 }
 
 TEST(Qwen35, NamesTheKeyItDoesNotServe) {
-  EXPECT_THAT(refusal(experts("Qwen3_5ForCausalLM")).message(),
+  EXPECT_THAT(refusal(qwen3_5_experts("Qwen3_5ForCausalLM")).message(),
               HasSubstr("num_experts is 8; Qwen3.5 is served without it"));
   EXPECT_THAT(refusal(small_config("Qwen3_5ForCausalLM", {{"attn_output_gate", false}})).message(),
               HasSubstr("attn_output_gate is false; Qwen3.5 is served with the gate"));
-  EXPECT_THAT(refusal(experts("Qwen3_5MoeForCausalLM", {{"mlp_only_layers", {0}}})).message(),
-              HasSubstr("mlp_only_layers is [0]; Qwen3.5 is served without it"));
+  EXPECT_THAT(
+      refusal(qwen3_5_experts("Qwen3_5MoeForCausalLM", {{"mlp_only_layers", {0}}})).message(),
+      HasSubstr("mlp_only_layers is [0]; Qwen3.5 is served without it"));
   EXPECT_THAT(refusal(small_config("Qwen3_5MoeForCausalLM")).message(),
               HasSubstr("num_experts is missing"));
 }

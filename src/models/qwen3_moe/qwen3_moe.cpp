@@ -10,7 +10,7 @@ namespace heddle::models {
 
 namespace {
 
-void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+void read_qwen3_moe_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
   config.attention_bias = reader.boolean("attention_bias", false);
   require_qk_norm(reader, config);
   const std::string_view count = reader.spelling("num_experts", "num_local_experts");
@@ -20,7 +20,7 @@ void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& conf
   if (config.moe) config.moe->normalize_top_k = reader.boolean("norm_topk_prob", false);
 }
 
-std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
+std::unique_ptr<const Model> create_qwen3_moe(const checkpoint::ModelConfig& config) {
   AttentionOptions attention = attention_options(config);
   attention.qk_norm = true;
   attention.qkv_bias = config.attention_bias;
@@ -33,8 +33,8 @@ std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
 Family qwen3_moe() {
   return {.name = "Qwen3-MoE",
           .architectures = {"Qwen3MoeForCausalLM"},
-          .read_config = read_config,
-          .create = create};
+          .read_config = read_qwen3_moe_config,
+          .create = create_qwen3_moe};
 }
 
 }  // namespace heddle::models

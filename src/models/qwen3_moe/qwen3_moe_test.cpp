@@ -13,7 +13,7 @@ using testing::parse;
 using testing::refusal;
 using testing::small_config;
 
-json experts(const json& changes = json::object()) {
+json qwen3_moe_experts(const json& changes = json::object()) {
   json config =
       small_config("Qwen3MoeForCausalLM",
                    {{"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 32}});
@@ -22,19 +22,19 @@ json experts(const json& changes = json::object()) {
 }
 
 TEST(Qwen3Moe, KnowsBothNamesOfTheNumberOfExperts) {
-  json config = experts({{"num_local_experts", 8}});
+  json config = qwen3_moe_experts({{"num_local_experts", 8}});
   config.erase("num_experts");
   const checkpoint::ModelConfig parsed = parse(config);
   ASSERT_TRUE(parsed.moe.has_value());
   EXPECT_EQ(parsed.moe->num_experts, 8);
   EXPECT_EQ(parsed.moe->shared_intermediate_size, 0);
   EXPECT_FALSE(parsed.moe->normalize_top_k);  // the family's default
-  EXPECT_TRUE(parse(experts({{"norm_topk_prob", true}})).moe->normalize_top_k);
+  EXPECT_TRUE(parse(qwen3_moe_experts({{"norm_topk_prob", true}})).moe->normalize_top_k);
   EXPECT_FALSE(parsed.moe->clamped_swiglu.has_value());
 }
 
 TEST(Qwen3Moe, MayHaveDenseLayers) {
-  EXPECT_THAT(parse(experts({{"mlp_only_layers", {0}}})).is_moe_layer,
+  EXPECT_THAT(parse(qwen3_moe_experts({{"mlp_only_layers", {0}}})).is_moe_layer,
               ElementsAre(false, true, true, true));
 }
 
@@ -49,7 +49,7 @@ TEST(Qwen3Moe, NamesTheKeyItDoesNotServe) {
       {{{"qkv_bias", true}}, "qkv_bias is true; Qwen3-MoE is served without it"},
       {{{"use_qk_norm", false}}, "use_qk_norm is false; Qwen3-MoE is served with these norms"}};
   for (const auto& [changes, message] : cases) {
-    const Status status = refusal(experts(changes));
+    const Status status = refusal(qwen3_moe_experts(changes));
     EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << message;
     EXPECT_THAT(status.message(), HasSubstr(message));
   }

@@ -13,7 +13,7 @@ namespace heddle::models {
 
 namespace {
 
-void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+void read_qwen3_next_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
   read_gated_hybrid(reader, config);
   const std::string_view count = reader.spelling("num_experts", "num_local_experts");
   read_stepped_experts(reader, config,
@@ -28,7 +28,7 @@ void read_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& conf
   config.moe->normalize_top_k = reader.boolean("norm_topk_prob", true);
 }
 
-std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
+std::unique_ptr<const Model> create_qwen3_next(const checkpoint::ModelConfig& config) {
   // The multi-token-prediction head drafts; a plain pass has no use for it.
   return make_decoder(config, {.norm_offset = 1, .ignored_prefixes = {"mtp."}},
                       gated_hybrid_layers(config));
@@ -39,8 +39,8 @@ std::unique_ptr<const Model> create(const checkpoint::ModelConfig& config) {
 Family qwen3_next() {
   return {.name = "Qwen3-Next",
           .architectures = {"Qwen3NextForCausalLM"},
-          .read_config = read_config,
-          .create = create};
+          .read_config = read_qwen3_next_config,
+          .create = create_qwen3_next};
 }
 
 }  // namespace heddle::models

@@ -9,15 +9,13 @@
 namespace heddle::models {
 namespace {
 
-using checkpoint::LayerKind;
 using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::kF;
+using testing::kL;
 using testing::parse;
 using testing::refusal;
-
-constexpr LayerKind kL = LayerKind::kLinearAttention;
-constexpr LayerKind kF = LayerKind::kFullAttention;
 
 json hybrid(const json& changes = json::object()) {
   json config = testing::small_config("Qwen3NextForCausalLM", {{"head_dim", 32},

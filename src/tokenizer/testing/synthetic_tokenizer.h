@@ -19,6 +19,10 @@ namespace heddle::tokenizer::testing {
 
 using Json = nlohmann::json;
 
+inline constexpr EncodeOptions kContent = {.add_special_tokens = false};
+inline constexpr EncodeOptions kPlain = {.add_special_tokens = false,
+                                         .parse_special_tokens = false};
+
 inline Json added_token(TokenId id, std::string_view content, const Json& flags = Json::object()) {
   Json token = {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
                 {"rstrip", false}, {"normalized", false}, {"special", true}};
