@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# heddle_unity(TARGET BATCH): compiles so many of the target's files together as one, where all of them read
-# the same large headers (JSON, HTTP, command line) and their anonymous namespaces share no name. With
-# HEDDLE_UNITY off, one file at a time.
+# heddle_unity(TARGET BATCH): compiles so many of the target's files together as one, which takes half as long:
+# all of them read the same headers. Their anonymous namespaces share no name. With HEDDLE_UNITY off, one
+# file at a time.
 function(heddle_unity target batch)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${HEDDLE_UNITY} UNITY_BUILD_BATCH_SIZE ${batch})
 endfunction()
@@ -11,7 +11,7 @@ function(heddle_optimise target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Debug>:-O1>)
 endfunction()
 
-# heddle_library(FOLDER [UNITY] [UNITY_TESTS] [OPTIMISED] [DEPENDS folder...] [LINK target...] [TEST_LINK target...])
+# heddle_library(FOLDER [APART] [OPTIMISED] [DEPENDS folder...] [LINK target...] [TEST_LINK target...])
 #   One library per folder of src/: every .cpp (and .cu with HEDDLE_CUDA) below it, less *_test, *_bench
 #   and *_fuzz. Links only the folders named in DEPENDS, so that the arrows of src/README.md also hold
 #   at link time. Beside it:
@@ -19,7 +19,7 @@ endfunction()
 #     heddle_FOLDER_bench  all *_bench.cpp, with HEDDLE_BENCHMARKS (Google Benchmark)
 #     NAME_fuzz            each *_fuzz.cpp, with HEDDLE_FUZZ (libFuzzer)
 function(heddle_library folder)
-  cmake_parse_arguments(ARG "UNITY;UNITY_TESTS;OPTIMISED" "" "DEPENDS;LINK;TEST_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "APART;OPTIMISED" "" "DEPENDS;LINK;TEST_LINK" ${ARGN})
   set(name heddle_${folder})
   set(root ${PROJECT_SOURCE_DIR}/src/${folder})
 
@@ -47,7 +47,7 @@ function(heddle_library folder)
     else()
       heddle_precompile(${name} LIBRARY)
     endif()
-    if(ARG_UNITY)
+    if(NOT ARG_APART)
       heddle_unity(${name} 8)
     endif()
     if(HEDDLE_CUDA)
@@ -61,7 +61,7 @@ function(heddle_library folder)
 
   if(HEDDLE_TESTS AND tests)
     heddle_test(${name}_test SOURCES ${tests} LINK ${name} ${ARG_LINK} ${ARG_TEST_LINK})
-    if(ARG_UNITY_TESTS)
+    if(NOT ARG_APART)
       heddle_unity(${name}_test 4)
     endif()
   endif()
