@@ -78,8 +78,8 @@ TEST_F(ReuseTest, ForksStillReuseMostUnderEviction) {
 }
 
 TEST_F(ReuseTest, ForksReuseMostWhenPagesAndStatesShareAFullBudget) {
-  BatchSchedulerOptions options = long_prompts(400000, 2000);
-  options.cache.shared_bytes = 128 * options.cache.tree.state_bytes;
+  BatchSchedulerOptions options = long_prompts(30000, 200);
+  options.cache.shared_bytes = 128 * options.cache.tree.state_bytes;  // or 25,000 pages
   SchedulerBench bench(options);
   bench.proves = false;
   for (int i = 0; i < 40; ++i) bench.ask(random_tokens(between(2000, 8000)), 4);
