@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "chat/golden_cases.h"
+#include "core/sanitizers.h"
 
 namespace heddle::chat {
 namespace {
@@ -19,8 +20,12 @@ std::string repeat(std::string_view text, size_t count) {
   return result;
 }
 
+// What bombs are given: the defaults, but under a sanitizer less, where they would take minutes.
+constexpr RenderLimits kUsualLimits = {.max_steps =
+                                           RenderLimits().max_steps / (HEDDLE_SANITIZED ? 32 : 1)};
+
 void expect_limit(const std::string& source, std::string_view limit,
-                  const Json& context = Json::object(), const RenderLimits& limits = {}) {
+                  const Json& context = Json::object(), const RenderLimits& limits = kUsualLimits) {
   ParseOptions options;
   options.limits = limits;
   RenderReport report;
@@ -49,11 +54,11 @@ TEST(LimitsTest, RepeatedTextsEndInAnError) {
 }
 
 TEST(LimitsTest, GrowingTextsEndInAnError) {
-  const RenderLimits limits{.max_memory_bytes = 4 << 20};
+  const RenderLimits limits{.max_memory_bytes = (HEDDLE_SANITIZED ? 1 : 4) << 20};
   const std::string doubling =
       "{% set ns = namespace(x='xxxxxxxx') %}{% for i in range(99) %}{% set ns.x = ";
-  expect_limit(doubling + "ns.x + ns.x %}{% endfor %}",
-               "max_memory_bytes");  // with the default limits
+  expect_limit(doubling + "ns.x + ns.x %}{% endfor %}", "max_memory_bytes", Json::object(),
+               RenderLimits());
   expect_limit(doubling + "ns.x ~ ns.x %}{% endfor %}", "max_memory_bytes", Json::object(), limits);
   expect_limit(doubling + "ns.x.replace('x', 'xx') %}{% endfor %}", "max_", Json::object(), limits);
   expect_limit(doubling + "[ns.x, ns.x]|join %}{% endfor %}", "max_memory_bytes", Json::object(),
@@ -119,14 +124,14 @@ TEST(LimitsTest, EndlessRecursionEndsInAnError) {
 }
 
 TEST(LimitsTest, DeeplyNestedSourcesAreRefused) {
-  constexpr size_t kMany = 100'000;
+  constexpr size_t kMany = HEDDLE_SANITIZED ? 5'000 : 100'000;
   for (const auto& [open, close] :
        {std::pair{"(", ")"}, {"[", "]"}, {"{1:", "}"}, {"f(", ")"}, {"x[", "]"}}) {
     expect_limit("{{ " + repeat(open, kMany) + "1" + repeat(close, kMany) + " }}",
                  "max_nesting_depth");
     expect_limit("{{ " + repeat(open, kMany), "1:1: the output {{ is not closed");
   }
-  constexpr size_t kFewer = 50'000;  // so that the source stays within its own bound
+  constexpr size_t kFewer = kMany / 2;  // so that the source stays within its own bound
   for (const char* prefix :
        {"not ", "- ", "+ ", "1 if 1 else ", "1 + ", "1 ** ", "1 and ", "1 or "}) {
     expect_limit("{{ " + repeat(prefix, kFewer) + "1 }}", "max_nesting_depth");
@@ -135,7 +140,7 @@ TEST(LimitsTest, DeeplyNestedSourcesAreRefused) {
     expect_limit("{{ x" + repeat(suffix, kFewer) + " }}",
                  suffix[1] == 'i' ? "chained" : "max_nesting_depth");
   }
-  expect_limit(repeat("{% if 1 %}", 50'000), "max_nesting_depth");
+  expect_limit(repeat("{% if 1 %}", kFewer), "max_nesting_depth");
   expect_limit("{% set " + repeat("(", kMany) + "a" + repeat(")", kMany) + " = 1 %}", "too deep");
   expect_limit(std::string(2'000'000, 'x'), "max_source_bytes");
 }
@@ -183,12 +188,13 @@ TEST(LimitsTest, IntegersDoNotWrapAround) {
 }
 
 TEST(LimitsTest, MemoryIsGivenBackAsValuesGo) {
-  // 50 texts of 1 MB one after the other fit a budget that holds a few of them.
+  // 50 texts one after the other fit a budget that holds a few of them.
+  constexpr size_t kLetters = HEDDLE_SANITIZED ? 100'000 : 1'000'000;
   RenderLimits limits;
-  limits.max_memory_bytes = 8 << 20;
+  limits.max_memory_bytes = 8 * kLetters;
   EXPECT_EQ(
       shown(render_golden("{% for i in range(50) %}{% set x = text.upper() %}{% endfor %}done",
-                          {{"text", std::string(1'000'000, 'a')}},
+                          {{"text", std::string(kLetters, 'a')}},
                           {.trim_blocks = true, .lstrip_blocks = true, .limits = limits})),
       "done");
 }
