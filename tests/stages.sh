@@ -12,7 +12,7 @@ readonly risky_suites=(core device checkpoint tokenizer chat cache scheduler eng
 readonly threaded_suites=(device runner engine server_integration)
 
 program_limit_seconds=900
-asan=asan  # the preset of the address sanitizer and the fuzz targets
+asan=asan tsan=tsan  # the presets of the address sanitizer with the fuzz targets, and of the thread sanitizer
 passed=0 failed=0 skipped=0 result="" full=no built="" num_test_jobs=1 table=()
 
 # stage NAME COMMAND...: runs a stage and notes its result and time for the table.
@@ -110,7 +110,7 @@ run_programs() {
   local p f s sum_p=0 sum_f=0 sum_s=0
   mkdir -p "$dir"
   # The thread sanitizer needs the plain address layout that newer kernels randomise too widely.
-  [[ $preset == tsan ]] && setarch -R true 2>/dev/null && launcher=(setarch -R)
+  [[ $preset == "$tsan" ]] && setarch -R true 2>/dev/null && launcher=(setarch -R)
   while read -r name path; do
     [[ -n $name ]] || continue
     if [[ -n $suites ]]; then
@@ -282,7 +282,7 @@ run_stages() {
   num_test_jobs="$(nproc)"
   while (($#)); do
     case "$1" in
-      --full) full=yes asan=asan-full program_limit_seconds=14400 ;;
+      --full) full=yes asan=asan-full tsan=tsan-full program_limit_seconds=14400 ;;
       -*) die "test does not know '$1'; ./run help lists what it takes" ;;
       *) filter="$1" ;;
     esac
@@ -310,7 +310,7 @@ run_stages() {
       if [[ $built == *" $asan"* && -s $root/build/$asan/fuzz_programs.txt ]]; then
         stage "fuzzing" stage_fuzz
       fi
-      stage "thread sanitizer" stage_sanitized tsan "${threaded_suites[*]}"
+      stage "thread sanitizer" stage_sanitized "$tsan" "${threaded_suites[*]}"
     fi
   fi
   say test "took $(seconds_since "$start") s"

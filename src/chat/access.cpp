@@ -23,7 +23,7 @@ std::string described(const Value& object) {
 }
 
 Value no_attribute(const Value& object, std::string_view name) {
-  return Value::undefined(fmt::format("{} has no attribute {}", described(object), quoted(name)));
+  return Value::undefined(fmt::format("{} has no attribute {}", described(object), repr_of(name)));
 }
 
 Value loop_attribute(const Value& object, std::string_view name) {

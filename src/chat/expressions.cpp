@@ -46,7 +46,7 @@ Result<Value> Interpreter::look_up(std::string_view name) const {
   for (const auto& [known, function] : kBuiltins) {
     if (known == name) return Value::from(function);
   }
-  return Value::undefined(fmt::format("{} is undefined", quoted(name)));
+  return Value::undefined(fmt::format("{} is undefined", repr_of(name)));
 }
 
 Result<Value> Interpreter::evaluate_node(const Name& name) { return look_up(name.name); }

@@ -42,7 +42,7 @@ Result<Value> map(Budget* budget, const Value& input, const Arguments& call) {
   const std::string& name = call.positional[0].as_string();
   const FilterFunction filter = find_filter(name);
   if (filter == nullptr)
-    return invalid_argument(fmt::format("map: there is no filter named {}", quoted(name)));
+    return invalid_argument(fmt::format("map: there is no filter named {}", repr_of(name)));
   if (filter == map) return invalid_argument("map: the filter 'map' cannot be mapped");
   Arguments rest = call;
   rest.positional.erase(rest.positional.begin());
@@ -80,7 +80,7 @@ Result<Value> choose(Budget* budget, const Value& input, const Arguments& call) 
     predicate = find_predicate(name.as_string());
     if (predicate == nullptr) {
       return invalid_argument(
-          fmt::format("select/reject: there is no test named {}", quoted(name.as_string())));
+          fmt::format("select/reject: there is no test named {}", repr_of(name.as_string())));
     }
   } else if (!rest.named.empty()) {
     return invalid_argument("select/reject: keyword arguments need the name of a test before them");

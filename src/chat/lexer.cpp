@@ -265,7 +265,7 @@ class Lexer {
     }
     return fail(position(),
                 fmt::format("unexpected character {}",
-                            quoted(std::string_view(source_).substr(offset_, after - offset_))));
+                            repr_of(std::string_view(source_).substr(offset_, after - offset_))));
   }
 
   Status operator_token(std::string_view symbol, std::string& brackets) {

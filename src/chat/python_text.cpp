@@ -79,7 +79,7 @@ void append_escaped(std::string& out, char32_t c) {
 
 }  // namespace
 
-std::string quoted(std::string_view text) {
+std::string repr_of(std::string_view text) {
   const bool use_double =
       text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
   const char quote = use_double ? '"' : '\'';
@@ -126,7 +126,7 @@ Status write_repr(TextWriter& out, const Value& value) {
     case Kind::kString:
       // Escapes grow a byte to four at most; ask before building it.
       HEDDLE_RETURN_IF_ERROR(out.budget()->fits(4 * value.as_string().size()));
-      return out.append(chat::quoted(value.as_string()));
+      return out.append(repr_of(value.as_string()));
     case Kind::kSequence:
       return write_sequence(out, *value.as_sequence());
     case Kind::kDict:
@@ -137,9 +137,9 @@ Status write_repr(TextWriter& out, const Value& value) {
       return out.append(fmt::format("<loop {}/{}>", value.as_loop()->index + 1,
                                     value.as_loop()->items->items.size()));
     case Kind::kMacro:
-      return out.append(fmt::format("<macro {}>", chat::quoted(macro_name(*value.as_macro()))));
+      return out.append(fmt::format("<macro {}>", repr_of(macro_name(*value.as_macro()))));
     case Kind::kMethod:
-      return out.append(fmt::format("<method {}>", chat::quoted(value.as_method().name)));
+      return out.append(fmt::format("<method {}>", repr_of(value.as_method().name)));
     case Kind::kBuiltin:
       return out.append("<function>");
   }

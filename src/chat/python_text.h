@@ -21,6 +21,6 @@ Status write_repr(TextWriter& out, const Value& value);
 Result<Value> to_string_value(Budget* budget, const Value& value);
 
 // repr of a string, for messages: 'it' or "it's".
-[[nodiscard]] std::string quoted(std::string_view text);
+[[nodiscard]] std::string repr_of(std::string_view text);
 
 }  // namespace heddle::chat

@@ -163,7 +163,7 @@ Result<std::string> format_time(std::string_view format, const std::tm& time) {
     if (bare) ++letter;
     if (letter >= format.size() || !append_conversion(format[letter], bare, time, out)) {
       return invalid_argument(fmt::format("strftime: the conversion {} is not supported",
-                                          quoted(format.substr(i, letter + 1 - i))));
+                                          repr_of(format.substr(i, letter + 1 - i))));
     }
     i = letter;
   }

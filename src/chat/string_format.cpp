@@ -184,7 +184,7 @@ Status write_conversion(TextWriter& out, const Conversion& conversion, const Val
     }
     default:
       return invalid_argument(
-          fmt::format("unsupported format character {}", quoted(std::string(1, conversion.kind))));
+          fmt::format("unsupported format character {}", repr_of(std::string(1, conversion.kind))));
   }
 }
 
@@ -246,7 +246,7 @@ Result<Value> format_braces(Budget* budget, std::string_view format, const Argum
     i = end + 1;
     if (field.find_first_of("{.[!:") != std::string_view::npos) {
       return invalid_argument(fmt::format(
-          "format(): the field {} is not supported; use {{}}, {{0}} or {{name}}", quoted(field)));
+          "format(): the field {} is not supported; use {{}}, {{0}} or {{name}}", repr_of(field)));
     }
     const Value* value = nullptr;
     const std::optional<int64_t> index = field.empty()
@@ -264,7 +264,7 @@ Result<Value> format_braces(Budget* budget, std::string_view format, const Argum
     }
     if (value == nullptr) {
       return invalid_argument(
-          fmt::format("format(): there is no argument for the field {}", quoted(field)));
+          fmt::format("format(): there is no argument for the field {}", repr_of(field)));
     }
     HEDDLE_RETURN_IF_ERROR(write_str(out, *value));
   }

@@ -36,7 +36,7 @@ std::string_view flavor_name(Flavor flavor) {
   return "sequence";
 }
 
-Status too_deep() {
+Status value_too_deep() {
   return invalid_argument(
       fmt::format("lists and dicts are nested more than {} levels deep", kMaxValueDepth));
 }
@@ -208,7 +208,7 @@ Result<Value> make_text(Budget* budget, std::string text) {
 Result<Value> make_sequence(Budget* budget, Flavor flavor, std::vector<Value> items) {
   int levels = 0;
   for (const Value& item : items) levels = std::max(levels, item.depth());
-  if (++levels > kMaxValueDepth) return too_deep();
+  if (++levels > kMaxValueDepth) return value_too_deep();
   if (budget != nullptr) {
     HEDDLE_RETURN_IF_ERROR(budget->fits(items.size() * sizeof(Value) + kObjectBytes));
     HEDDLE_RETURN_IF_ERROR(budget->touch(items.size() * sizeof(Value)));
@@ -230,7 +230,7 @@ Result<Value> make_dict(Budget* budget, std::vector<Dict::Entry> entries) {
     }
     levels = std::max(levels, value.depth());
   }
-  if (++levels > kMaxValueDepth) return too_deep();
+  if (++levels > kMaxValueDepth) return value_too_deep();
   if (budget != nullptr) {
     HEDDLE_RETURN_IF_ERROR(budget->fits(entries.size() * sizeof(Dict::Entry) + kObjectBytes));
     HEDDLE_RETURN_IF_ERROR(budget->touch(entries.size() * sizeof(Dict::Entry)));

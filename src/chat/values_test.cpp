@@ -99,9 +99,9 @@ TEST(ValueTest, StringsCountCodePoints) {
 }
 
 TEST(ValueTest, QuotesAndEscapesAreChosenAsInPython) {
-  EXPECT_EQ(quoted("a'b"), "\"a'b\"");
-  EXPECT_EQ(quoted("a'b\""), "'a\\'b\"'");
-  EXPECT_EQ(quoted("\n\t\\\x01\x7f é\u200b\U0001F917"),
+  EXPECT_EQ(repr_of("a'b"), "\"a'b\"");
+  EXPECT_EQ(repr_of("a'b\""), "'a\\'b\"'");
+  EXPECT_EQ(repr_of("\n\t\\\x01\x7f é\u200b\U0001F917"),
             "'\\n\\t\\\\\\x01\\x7f é\\u200b\U0001F917'");
 }
 

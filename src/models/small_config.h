@@ -16,6 +16,7 @@
 
 namespace heddle::models::testing {
 
+// Kinds of layers, short enough for lists of them.
 inline constexpr auto kL = checkpoint::LayerKind::kLinearAttention;
 inline constexpr auto kF = checkpoint::LayerKind::kFullAttention;
 

@@ -19,7 +19,7 @@ using checkpoint::ConfigReader;
 using checkpoint::LayerKind;
 using checkpoint::ModelConfig;
 
-void read_moe(ConfigReader& reader, ModelConfig& config) {
+void read_gpt_oss_moe(ConfigReader& reader, ModelConfig& config) {
   config.is_moe_layer.assign(static_cast<size_t>(config.num_layers), true);
   const std::string_view count = reader.spelling("num_local_experts", "num_experts");
   config.moe = read_experts(
@@ -36,7 +36,7 @@ void read_gpt_oss_config(ConfigReader& reader, ModelConfig& config) {
         return layer % 2 == 0 ? LayerKind::kSlidingAttention : LayerKind::kFullAttention;
       });
   checkpoint::read_sliding_window(reader, config, /*fallback=*/128);
-  read_moe(reader, config);
+  read_gpt_oss_moe(reader, config);
 }
 
 std::unique_ptr<const Model> create_gpt_oss(const ModelConfig& config) {

@@ -119,7 +119,7 @@ void read_router(ConfigReader& reader, MoeConfig& moe) {
   }
 }
 
-MoeConfig read_moe(ConfigReader& reader) {
+MoeConfig read_kimi_moe(ConfigReader& reader) {
   MoeConfig moe = read_experts(
       reader, {.count = {reader.spelling("num_experts", "num_local_experts")},
                .per_token = {reader.spelling("num_experts_per_token", "num_experts_per_tok")},
@@ -159,7 +159,7 @@ void read_kimi_config(ConfigReader& reader, ModelConfig& config) {
   read_kinds(reader, linear, config);
   read_delta_attention(reader, linear, config);
   read_moe_layers(reader, config);
-  if (config.num_moe_layers() > 0) config.moe = read_moe(reader);
+  if (config.num_moe_layers() > 0) config.moe = read_kimi_moe(reader);
 }
 
 }  // namespace heddle::models

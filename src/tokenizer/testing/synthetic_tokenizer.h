@@ -19,6 +19,7 @@ namespace heddle::tokenizer::testing {
 
 using Json = nlohmann::json;
 
+// The text alone; with special tokens parsed, and as plain text.
 inline constexpr EncodeOptions kContent = {.add_special_tokens = false};
 inline constexpr EncodeOptions kPlain = {.add_special_tokens = false,
                                          .parse_special_tokens = false};
