@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# heddle_unity(TARGET BATCH): compiles so many of the target's files together as one, which takes half as long:
-# all of them read the same headers. Their anonymous namespaces share no name. With HEDDLE_UNITY off, one
-# file at a time.
+# heddle_unity(TARGET BATCH): compiles so many of the target's files together as one, which takes half as long
+# (tests two thirds): all of them read the same headers. Their anonymous namespaces share no name. With
+# HEDDLE_UNITY off, one file at a time.
 function(heddle_unity target batch)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${HEDDLE_UNITY} UNITY_BUILD_BATCH_SIZE ${batch})
 endfunction()
@@ -62,7 +62,7 @@ function(heddle_library folder)
   if(HEDDLE_TESTS AND tests)
     heddle_test(${name}_test SOURCES ${tests} LINK ${name} ${ARG_LINK} ${ARG_TEST_LINK})
     if(NOT ARG_APART)
-      heddle_unity(${name}_test 8)
+      heddle_unity(${name}_test 4)
     endif()
   endif()
   if(HEDDLE_BENCHMARKS AND benches)
