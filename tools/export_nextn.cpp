@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "load_progress.h"
+#include "mebibytes.h"
 #include "report_failure.h"
 #include "subcommand.h"
 #include "terminal.h"
@@ -38,7 +39,7 @@ int export_nextn(const ExportSettings& settings) {
   if (report.status().code() == StatusCode::kCancelled) return 128 + stopped_by;
   if (!report.ok()) return report_failure(report.status());
   fmt::print("{}: {}, {} tensors, {:.2f} MiB\n", settings.output_dir, report->architecture,
-             report->num_tensors, static_cast<double>(report->num_bytes) / 1048576.0);
+             report->num_tensors, mebibytes(report->num_bytes));
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint_files.h"
 #include "graph/dump.h"
 #include "load_progress.h"
+#include "mebibytes.h"
 #include "models/registry.h"
 #include "options_engine.h"
 #include "report_failure.h"
@@ -36,9 +37,7 @@ struct InspectOptions {
   bool json = false;
 };
 
-std::string mib(int64_t bytes) {
-  return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / 1048576.0);
-}
+std::string mib(int64_t bytes) { return fmt::format("{:.2f} MiB", mebibytes(bytes)); }
 
 Status print_summary(const InspectOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const auto config, models::load_config(options.model_dir));

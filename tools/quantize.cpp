@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/quantise_checkpoint.h"
+#include "mebibytes.h"
 #include "report_failure.h"
 #include "subcommand.h"
 #include "terminal.h"
@@ -46,12 +47,10 @@ void print_json(const QuantizeSettings& settings, const checkpoint::QuantiseRepo
 }
 
 void print_text(const QuantizeSettings& settings, const checkpoint::QuantiseReport& report) {
-  constexpr double kMebibyte = 1048576.0;
   fmt::print(
       "{}: {} matrices as {}, rounded to nearest without calibration; {:.1f} MiB of {:.1f}\n",
-      settings.output, report.num_quantised, settings.format,
-      static_cast<double>(report.output_bytes) / kMebibyte,
-      static_cast<double>(report.source_bytes) / kMebibyte);
+      settings.output, report.num_quantised, settings.format, mebibytes(report.output_bytes),
+      mebibytes(report.source_bytes));
   if (report.num_shards_resumed > 0) {
     fmt::print("{} of {} shards were there from an earlier run\n", report.num_shards_resumed,
                report.num_shards);
