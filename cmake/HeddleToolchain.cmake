@@ -82,9 +82,9 @@ if(HEDDLE_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)  # coverage for the fuzzers; harmless to the tests
 endif()
 
-# For sampled sanitizer runs, what makes them a third quicker to build: undefined behaviour is not looked for in
-# headers of libraries nor in kernels, and Highway's kernels are compiled for AVX2 alone, where the machine has it;
-# of the scalar target such checks make what clang needs minutes for. asan-full and tsan-full have everything.
+# For sampled sanitizer runs, without what clang takes longest for: undefined behaviour is not looked for in headers
+# of libraries nor in kernels, and Highway's kernels are compiled for AVX2 alone, where the machine has it.
+# asan-full and tsan-full have everything.
 if(HEDDLE_QUICK_SANITIZE)
   if(HEDDLE_SANITIZE MATCHES "undefined")
     add_compile_options(-fsanitize-ignorelist=${CMAKE_CURRENT_LIST_DIR}/quick_sanitize_ignored.txt)
