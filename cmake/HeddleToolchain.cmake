@@ -85,8 +85,8 @@ endif()
 # For sampled sanitizer runs, without what clang takes longest for: undefined behaviour is not looked for in headers
 # of libraries nor in kernels, and Highway's kernels are compiled for AVX2 alone, where the machine has it.
 # asan-full and tsan-full have everything.
-if(HEDDLE_QUICK_SANITIZE)
-  if(HEDDLE_SANITIZE MATCHES "undefined")
+if(HEDDLE_SANITIZE AND HEDDLE_QUICK_SANITIZE)
+  if(HEDDLE_SANITIZE MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")  # g++ has no such lists
     add_compile_options(-fsanitize-ignorelist=${CMAKE_CURRENT_LIST_DIR}/quick_sanitize_ignored.txt)
   endif()
   include(CheckCXXSourceRuns)
