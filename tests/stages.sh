@@ -84,7 +84,8 @@ explain_failure() {
   } >&2
 }
 
-# run_one NAME PATH DIR FILTER: one program with a time limit; leaves NAME.log, .json, .code, .ms in DIR.
+# run_one NAME PATH DIR FILTER: one program, or the shard of it that GTEST_SHARD_INDEX names, with a time
+# limit; leaves NAME.log, .json, .code, .seconds in DIR.
 run_one() {
   local name="$1" path="$2" dir="$3" filter="$4" code=0 start
   start="$(now_ms)"
@@ -103,26 +104,34 @@ run_one() {
 
 # run_programs PRESET COUNT SUITES FILTER: runs the test programs of build/PRESET, as many at a time as
 # there are cores. SUITES is a list of folders, or empty for all. COUNT says whether passed and skipped
-# cases enter the sum.
+# cases enter the sum. With --full a program's cases are dealt out to as many processes, since the
+# longest programs take longer than all others together.
 run_programs() {
   local preset="$1" count="$2" suites="$3" filter="$4"
   local dir="$root/build/$preset/test-results" names=() name path running=0 launcher=()
+  local shards=1 shard label
   local p f s sum_p=0 sum_f=0 sum_s=0
   mkdir -p "$dir"
   # The thread sanitizer needs the plain address layout that newer kernels randomise too widely.
   [[ $preset == "$tsan" ]] && setarch -R true 2>/dev/null && launcher=(setarch -R)
+  [[ $full == yes ]] && shards="$num_test_jobs"
   while read -r name path; do
     [[ -n $name ]] || continue
     if [[ -n $suites ]]; then
       [[ " $suites " == *" $(suite_of "$name") "* ]] || continue
     fi
-    names+=("$name")
-    if ((running == num_test_jobs)); then
-      wait -n || true
-      running=$((running - 1))
-    fi
-    run_one "$name" "$path" "$dir" "$filter" &
-    running=$((running + 1))
+    for ((shard = 0; shard < shards; shard++)); do
+      label="$name"
+      ((shards == 1)) || label+="-$((shard + 1))of$shards"
+      names+=("$label")
+      if ((running == num_test_jobs)); then
+        wait -n || true
+        running=$((running - 1))
+      fi
+      GTEST_TOTAL_SHARDS="$shards" GTEST_SHARD_INDEX="$shard" \
+        run_one "$label" "$path" "$dir" "$filter" &
+      running=$((running + 1))
+    done
   done <"$root/build/$preset/test_programs.txt"
   wait
   for name in "${names[@]}"; do
