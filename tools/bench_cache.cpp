@@ -305,7 +305,7 @@ std::function<int()> declare_cache(Options& options) {
   options.value("--groups", &shape.groups, ranges::kBatch, "Different prefixes, chats, documents");
   options.value("--questions", &shape.questions, ranges::kBatch,
                 "Requests of each; turns of a chat");
-  options.value("--trace", &settings->trace.file, "A Mooncake trace (.jsonl) to replay as well");
+  options.text("--trace", &settings->trace.file, "A Mooncake trace (.jsonl) to replay as well");
   options.value("--scale", &settings->trace.scale, ranges::kShare, "Of the trace's lengths");
   options.value("--limit", &settings->trace.limit, ranges::kCountOrNone,
                 "Requests of the trace; 0: all");

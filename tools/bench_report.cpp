@@ -12,7 +12,7 @@ namespace heddle::tools {
 
 void declare_bench_output(Options& options, BenchOutput& output) {
   options.flag("--json", &output.json, "Print the report as JSON");
-  options.value("--output", &output.file, "Also write the JSON report to a file");
+  options.text("--output", &output.file, "Also write the JSON report to a file");
 }
 
 Status check_bench_output(const BenchOutput& output) {

@@ -217,8 +217,8 @@ std::function<int()> declare_eval(Options& options) {
   options.heading("GSM8K");
   options.value("--shots", &settings->shots, ranges::kCountOrNone,
                 "Worked examples before every question (default 5)");
-  options.value("--shots-file", &settings->gsm8k.shots_file,
-                "Where they come from (default: the set itself)");
+  options.text("--shots-file", &settings->gsm8k.shots_file,
+               "Where they come from (default: the set itself)");
   options.value("--num-questions", &settings->num_questions, ranges::kCount,
                 "Ask this many, at most (default 200)");
   options.flag("--chat", &settings->gsm8k.chat,

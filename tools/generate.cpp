@@ -174,8 +174,8 @@ std::function<int()> declare_generate(Options& options) {
   options.needs("--system", "--chat");
   declare_sampling_options(options, settings->sampling);
   options.heading("Output");
-  options.value("-o,--output", &settings->output,
-                "File for a batch's answers, in the prompts' order; it must not exist");
+  options.text("-o,--output", &settings->output,
+               "File for a batch's answers, in the prompts' order; it must not exist");
   options.flag("--json", &settings->json, "Print a report as JSON instead of streaming");
   return [settings] {
     const Result<int> result = generate(*settings);

@@ -99,6 +99,11 @@ class ExamplesFirst final : public CLI::Formatter {
   std::string make_footer(const CLI::App*) const override { return {}; }
 };
 
+// An empty argument is mostly a variable of the shell that is not set.
+std::string not_empty(const std::string& value) {
+  return value.empty() ? "\"\" is no value; give one or leave it out" : "";
+}
+
 CLI::Option* add(CLI::App& app, const char* names, std::string* target, const char* help) {
   return app.add_option(names, *target, help)->capture_default_str();
 }
@@ -157,11 +162,11 @@ void Options::examples(std::string_view lines) {
 }
 
 void Options::positional(const char* name, std::string* target, const char* help, bool required) {
-  app_.add_option(name, *target, help)->required(required);
+  app_.add_option(name, *target, help)->required(required)->check(not_empty);
 }
 
 void Options::positional(const char* name, std::vector<std::string>* target, const char* help) {
-  app_.add_option(name, *target, help)->required();
+  app_.add_option(name, *target, help)->required()->check(not_empty);
 }
 
 void Options::value(const char* names, Target target, const char* help) {
@@ -173,11 +178,9 @@ void Options::value(const char* names, NumberTarget target, const ValueRange& ra
   std::visit([&](auto* place) { add(app_, names, place, range, help)->group(heading_); }, target);
 }
 
-void Options::text(const char* names, std::string* target, const char* help) {
-  const auto not_empty = [](const std::string& value) {
-    return std::string(value.empty() ? "\"\" is no value; give one or leave the option out" : "");
-  };
-  add(app_, names, target, help)->check(not_empty)->group(heading_);
+void Options::text(const char* names, Target target, const char* help) {
+  std::visit([&](auto* place) { add(app_, names, place, help)->check(not_empty)->group(heading_); },
+             target);
 }
 
 void Options::needs(const char* name, const char* other) {

@@ -46,6 +46,7 @@ class Options {
   // Options declared from here on stand under this heading in --help.
   void heading(std::string_view title) { heading_ = title; }
 
+  // None may be empty, as "$UNSET" is.
   void positional(const char* name, std::string* target, const char* help, bool required = true);
   void positional(const char* name, std::vector<std::string>* target,
                   const char* help);  // one or more
@@ -60,8 +61,8 @@ class Options {
     value(names, target, ranges::kAny, help);
   }
 
-  // As value(), for a text that may not be empty, as "$UNSET" is.
-  void text(const char* names, std::string* target, const char* help);
+  // As value(), for a text that may not be empty either.
+  void text(const char* names, Target target, const char* help);
 
   // As value(), for one of a few words.
   void choice(const char* names, std::string* target, const std::vector<std::string>& words,

@@ -76,7 +76,7 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
                      argument == ModelArgument::kRequired);
   options.heading("Model");
   if (argument == ModelArgument::kOptional) {
-    options.value("--model,--model-path", &settings.model_path, "The same as MODEL_DIR");
+    options.text("--model,--model-path", &settings.model_path, "The same as MODEL_DIR");
   }
   options.choice("--load-format", &engine.load_format, {"auto", "safetensors", "dummy"},
                  "dummy: seeded random weights for a config.json");
@@ -93,8 +93,8 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
       "a --state-cache-dtype less than float32)");
   options.value("--context-length", &engine.context_length, ranges::kCountOrNone,
                 "Tokens of prompt and output together; 0: what the model was made for");
-  options.value("--chat-template", &settings.chat_template,
-                "A Jinja file to use instead of the model's own template");
+  options.text("--chat-template", &settings.chat_template,
+               "A Jinja file to use instead of the model's own template");
   options.value("--random-seed", &engine.random_seed,
                 "Seeds requests that bring no seed; 0: from the system");
 

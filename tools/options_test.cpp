@@ -19,6 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 struct Settings {
+  std::string model_dir;
   std::string host = "127.0.0.1";
   uint16_t port = 30000;
   int32_t threads = 0;
@@ -35,6 +36,7 @@ Settings parsed;  // by the last command that was right
 
 std::function<int()> declare(Options& options) {
   auto settings = std::make_shared<Settings>();
+  options.positional("MODEL_DIR", &settings->model_dir, "", /*required=*/false);
   options.text("--host", &settings->host, "");
   options.value("-p,--port", &settings->port, "");
   options.value("--threads", &settings->threads, ranges::kThreads, "");
@@ -84,7 +86,8 @@ TEST(OptionsTest, AnErrorNamesTheOptionTheValueAndTheRemedy) {
       {{"--sse-keepalive-secs", "nan"}, "--sse-keepalive-secs: nan is not 0 or a number from 1"},
       {{"--seed", "-1"}, "--seed: -1 is not a whole number from 0 to 18446744073709551615"},
       {{"--seed", "99999999999999999999"}, "--seed: 99999999999999999999 is not"},
-      {{"--host", ""}, "--host: \"\" is no value; give one or leave the option out"},
+      {{"--host", ""}, "--host: \"\" is no value; give one or leave it out"},
+      {{""}, "MODEL_DIR: \"\" is no value; give one or leave it out"},
       {{"--system", "be brief"}, "--system requires --chat"},
       {{"--json", "--tokenize", "hi"}, "--tokenize excludes --json"},
   };
