@@ -225,16 +225,23 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
   }
 }
 
-HttpResponse ApiHandler::on_transport_error(int status, std::string_view message) {
+HttpResponse ApiHandler::on_transport_error(const HttpRequest* request, int status,
+                                            std::string_view message) {
   const char* code = "invalid_value";
   if (status == 408) code = "request_timeout";
   if (status == 413 || status == 431) code = "request_too_large";
   if (status == 503) code = "queue_full";
-  http_metrics_.on_answered({}, status, 0);
-  return error_response({.status = status,
-                         .code = code,
-                         .message = std::string(message),
-                         .retry_after_seconds = status == 503 ? 4 : 0});
+  HttpResponse response = error_response({.status = status,
+                                          .code = code,
+                                          .message = std::string(message),
+                                          .retry_after_seconds = status == 503 ? 4 : 0});
+  if (request != nullptr) {
+    on_answered(*request, status, 0, static_cast<int64_t>(response.body.size()));
+  } else {
+    http_metrics_.on_answered({}, status, 0);
+    log_info(fmt::format("no request {} {}", status, message));
+  }
+  return response;
 }
 
 void ApiHandler::on_answered(const HttpRequest& request, int status, double seconds,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <boost/beast/http/read.hpp>
+#include <boost/none.hpp>
 #include <fmt/format.h>
 
 #include "server/tcp_connection.h"
@@ -22,7 +23,7 @@ constexpr uint64_t kMaxDroppedBytes = 1 << 20;
 HttpRequest head_of(const http::request<http::string_body>& message) {
   HttpRequest request;
   request.method = std::string(message.method_string());
-  const std::string_view target(message.target().data(), message.target().size());
+  const std::string_view target = {message.target().data(), message.target().size()};
   const size_t path_end = std::min(target.find('?'), target.size());
   request.path = percent_decode(target.substr(0, path_end));
   request.query = std::string(target.substr(std::min(path_end + 1, target.size())));
@@ -40,9 +41,9 @@ bool TcpConnection::expects_continue(const Parser& parser) const {
   return http_version_ >= 11 && beast::iequals(parser.get()[http::field::expect], "100-continue");
 }
 
-HttpResponse TcpConnection::too_large(uint64_t max_bytes) const {
+HttpResponse TcpConnection::too_large(const HttpRequest& request, uint64_t max_bytes) const {
   return handler_.on_transport_error(
-      413, fmt::format("The request body may have at most {} bytes.", max_bytes));
+      &request, 413, fmt::format("The request body may have at most {} bytes.", max_bytes));
 }
 
 // Waits for the first bytes of a request. False when none come: the client is gone, or too quiet.
@@ -69,32 +70,29 @@ asio::awaitable<bool> TcpConnection::serve_one() {
   doubtful_ = false;
   Parser parser;
   parser.header_limit(static_cast<uint32_t>(options_.max_header_bytes));
-  parser.body_limit(static_cast<uint64_t>(options_.max_request_bytes));
+  parser.body_limit(boost::none);  // what it announces is looked at below
   start_deadline(options_.header_timeout_seconds);
   {
     const auto [error, count] = co_await http::async_read_header(stream_, buffer_, parser, kAwait);
     static_cast<void>(count);
     stop_deadline();
-    if (error == http::error::body_limit) {
-      co_await refuse(too_large(static_cast<uint64_t>(options_.max_request_bytes)));
-      co_return false;
-    }
     if (error == http::error::header_limit || error == http::error::buffer_overflow) {
       co_await refuse(handler_.on_transport_error(
-          431,
+          nullptr, 431,
           fmt::format("The request header may have at most {} bytes.", options_.max_header_bytes)));
       co_return false;
     }
     if (deadline_passed_) {
-      co_await refuse(handler_.on_transport_error(
-          408, fmt::format("The request header did not arrive within {} s.",
-                           options_.header_timeout_seconds)));
+      co_await refuse(
+          handler_.on_transport_error(nullptr, 408,
+                                      fmt::format("The request header did not arrive within {} s.",
+                                                  options_.header_timeout_seconds)));
       co_return false;
     }
     if (error && error.category() == make_error_code(http::error::bad_method).category() &&
         error != http::error::end_of_stream && error != http::error::partial_message) {
       co_await refuse(handler_.on_transport_error(
-          400, fmt::format("The request is not valid HTTP: {}.", error.message())));
+          nullptr, 400, fmt::format("The request is not valid HTTP: {}.", error.message())));
       co_return false;
     }
     if (error) co_return false;
@@ -120,13 +118,13 @@ asio::awaitable<bool> TcpConnection::serve_one() {
       co_return false;
     }
     if (announced && *announced > max_bytes) {
-      co_await refuse(too_large(max_bytes));
+      co_await refuse(too_large(request, max_bytes));
       co_return false;
     }
     parser.body_limit(max_bytes);
   }
   BodyLease lease(budget_);
-  if (!co_await read_body(parser, max_bytes, kept ? &lease : nullptr)) co_return false;
+  if (!co_await read_body(request, parser, max_bytes, kept ? &lease : nullptr)) co_return false;
   request.body = std::move(parser.get().body());
 
   exchange_ = std::make_shared<ConnectionExchange>(std::move(request), shared(this),
@@ -147,8 +145,8 @@ asio::awaitable<bool> TcpConnection::serve_one() {
 
 // Keeps what it reads as far as `lease` takes it; without one nothing is kept. More than
 // `max_bytes` are refused.
-asio::awaitable<bool> TcpConnection::read_body(Parser& parser, uint64_t max_bytes,
-                                               BodyLease* lease) {
+asio::awaitable<bool> TcpConnection::read_body(const HttpRequest& request, Parser& parser,
+                                               uint64_t max_bytes, BodyLease* lease) {
   if (parser.is_done()) co_return true;
   if (expects_continue(parser)) {
     if (!co_await send("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
@@ -173,24 +171,26 @@ asio::awaitable<bool> TcpConnection::read_body(Parser& parser, uint64_t max_byte
     lease->release();
     std::string().swap(parser.get().body());
     co_await refuse(handler_.on_transport_error(
-        503, "The server holds as many bytes of requests as it may. Retry later."));
+        &request, 503, "The server holds as many bytes of requests as it may. Retry later."));
     co_return false;
   }
   if (!error) co_return true;
   if (error == http::error::buffer_overflow) {
     co_await refuse(handler_.on_transport_error(
-        431, fmt::format("The head of a chunk and the trailer may have at most {} bytes each.",
-                         buffer_.max_size())));
+        &request, 431,
+        fmt::format("The head of a chunk and the trailer may have at most {} bytes each.",
+                    buffer_.max_size())));
   } else if (deadline_passed_) {
     co_await refuse(
-        handler_.on_transport_error(408, fmt::format("The request body did not arrive within {} s.",
-                                                     options_.body_timeout_seconds)));
+        handler_.on_transport_error(&request, 408,
+                                    fmt::format("The request body did not arrive within {} s.",
+                                                options_.body_timeout_seconds)));
   } else if (error == http::error::body_limit) {
-    co_await refuse(too_large(max_bytes));
+    co_await refuse(too_large(request, max_bytes));
   } else if (error.category() == make_error_code(http::error::bad_method).category() &&
              error != http::error::partial_message && error != http::error::end_of_stream) {
     co_await refuse(handler_.on_transport_error(
-        400, fmt::format("The request is not valid HTTP: {}.", error.message())));
+        &request, 400, fmt::format("The request is not valid HTTP: {}.", error.message())));
   }
   co_return false;
 }

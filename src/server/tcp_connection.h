@@ -86,7 +86,8 @@ class TcpConnection final : public Connection {
 
   asio::awaitable<bool> serve_one();  // false: the connection is over
   asio::awaitable<bool> await_request();
-  asio::awaitable<bool> read_body(Parser& parser, uint64_t max_bytes, BodyLease* lease);
+  asio::awaitable<bool> read_body(const HttpRequest& request, Parser& parser, uint64_t max_bytes,
+                                  BodyLease* lease);
   asio::awaitable<bool> answer();
   asio::awaitable<bool> send(std::string bytes);
   asio::awaitable<void> refuse(HttpResponse response);
@@ -103,7 +104,7 @@ class TcpConnection final : public Connection {
     return answered_ ? 0 : options_.first_request_seconds;
   }
 
-  [[nodiscard]] HttpResponse too_large(uint64_t max_bytes) const;
+  [[nodiscard]] HttpResponse too_large(const HttpRequest& request, uint64_t max_bytes) const;
   void start_deadline(double limit_seconds);
   void stop_deadline();
 

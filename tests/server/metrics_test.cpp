@@ -43,6 +43,21 @@ TEST_F(MetricsTest, CountRequestsByRouteAndStatusNotByWhatClientsMakeUp) {
             4);
 }
 
+TEST_F(MetricsTest, CountWhatIsNotReadToItsEnd) {
+  options.http.max_request_bytes = 1000;
+  start();
+  post("/generate", {{"text", std::string(1001, 'x')}});
+  HttpClient client(server->port());
+  client.send("no request\r\n\r\n");
+  EXPECT_EQ(client.read_reply().status, 400);
+  const auto text = metrics();
+  const auto count = [&](std::string_view route, std::string_view status) {
+    return text.value("heddle_http_requests_total", {route, status});
+  };
+  EXPECT_EQ(count(R"(route="/generate")", R"(status="413")"), 1);
+  EXPECT_EQ(count(R"(route="other")", R"(status="400")"), 1);
+}
+
 TEST_F(MetricsTest, CountClientsThatLeave) {
   engine->held = true;
   start();
