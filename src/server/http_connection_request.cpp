@@ -23,7 +23,7 @@ constexpr uint64_t kMaxDroppedBytes = 1 << 20;
 HttpRequest head_of(const http::request<http::string_body>& message) {
   HttpRequest request;
   request.method = std::string(message.method_string());
-  const std::string_view target = {message.target().data(), message.target().size()};
+  const std::string_view target = origin_form({message.target().data(), message.target().size()});
   const size_t path_end = std::min(target.find('?'), target.size());
   request.path = percent_decode(target.substr(0, path_end));
   request.query = std::string(target.substr(std::min(path_end + 1, target.size())));

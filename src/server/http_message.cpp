@@ -84,6 +84,15 @@ std::string_view reason_phrase(int status) {
   }
 }
 
+std::string_view origin_form(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (lower_case(target.substr(0, scheme.size())) != scheme) continue;
+    const size_t authority_end = target.find_first_of("/?", scheme.size());
+    return authority_end == std::string_view::npos ? "/" : target.substr(authority_end);
+  }
+  return target;
+}
+
 std::string percent_decode(std::string_view text) {
   std::string decoded;
   decoded.reserve(text.size());

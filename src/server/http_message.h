@@ -50,6 +50,10 @@ enum class ResponseFraming { kLength, kChunked, kUntilClose };
                                                ResponseFraming framing,
                                                std::string_view connection);
 
+// Path and query of a request's target, which clients of a proxy send with scheme and host in front
+// ("http://host/path", RFC 9112 section 3.2.2).
+[[nodiscard]] std::string_view origin_form(std::string_view target);
+
 // Turns %41 into A; a malformed escape stays as it is.
 [[nodiscard]] std::string percent_decode(std::string_view text);
 

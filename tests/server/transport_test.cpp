@@ -198,7 +198,19 @@ TEST_F(TransportTest, AnAnnouncedBodyAboveTheLimitIsRefused) {
   EXPECT_EQ(reply.status, 413);
   EXPECT_EQ(error_of(reply)["code"], "request_too_large");
   EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr("1000 bytes"));
+  EXPECT_TRUE(reply.headers.contains("x-request-id"));
   EXPECT_TRUE(client.at_end());
+}
+
+TEST_F(TransportTest, ATargetMayNameTheWholeAddress) {
+  start();
+  HttpClient client(server->port());
+  for (const char* target : {"http://t/health", "HTTPS://t:80/health?a=/b", "http://t/heal%74h"}) {
+    EXPECT_EQ(client.call("GET", target).status, 200) << target;
+  }
+  EXPECT_THAT(error_of(client.call("GET", "http://t"))["message"].get<std::string>(),
+              HasSubstr("nothing at /."));
+  EXPECT_EQ(client.call("GET", "http:/health").status, 404);
 }
 
 TEST_F(TransportTest, AHugeAnnouncedBodyCostsNothing) {
