@@ -225,33 +225,28 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
   }
 }
 
-HttpResponse ApiHandler::on_transport_error(const HttpRequest* request, int status,
-                                            std::string_view message) {
+HttpResponse ApiHandler::on_transport_error(int status, std::string_view message) {
   const char* code = "invalid_value";
   if (status == 408) code = "request_timeout";
   if (status == 413 || status == 431) code = "request_too_large";
+  if (status == 501) code = "not_supported";
   if (status == 503) code = "queue_full";
-  HttpResponse response = error_response({.status = status,
-                                          .code = code,
-                                          .message = std::string(message),
-                                          .retry_after_seconds = status == 503 ? 4 : 0});
-  if (request != nullptr) {
-    on_answered(*request, status, 0, static_cast<int64_t>(response.body.size()));
-  } else {
-    http_metrics_.on_answered({}, status, 0);
-    log_info(fmt::format("no request {} {}", status, message));
-  }
-  return response;
+  return error_response({.status = status,
+                         .code = code,
+                         .message = std::string(message),
+                         .retry_after_seconds = status == 503 ? 4 : 0});
 }
 
-void ApiHandler::on_answered(const HttpRequest& request, int status, double seconds,
-                             int64_t bytes) {
-  const Route* route = find_route(request.path);
-  http_metrics_.on_answered(route != nullptr ? route->path : std::string_view(), status, seconds);
-  const std::string line =
-      fmt::format("{} {} {} {:.1f} ms {} bytes {}", request.method, printable(request.path, 200),
-                  status, seconds * 1e3, bytes, request.id);
-  if (route != nullptr && route->open) {
+void ApiHandler::on_answered(const HttpRequest* request, const Answered& answered) {
+  const Route* route = request != nullptr ? find_route(request->path) : nullptr;
+  http_metrics_.on_answered(route != nullptr ? route->path : std::string_view(), answered);
+  const std::string line = fmt::format(
+      "{} {} {:.1f} ms {} bytes {}",
+      request != nullptr ? fmt::format("{} {}", request->method, printable(request->path, 200))
+                         : "no request",
+      answered.status, answered.seconds * 1e3, answered.bytes,
+      request != nullptr ? request->id : "-");
+  if (route != nullptr && route->open && answered.read_whole) {
     log_debug(line);  // probes come every second
   } else {
     log_info(line);

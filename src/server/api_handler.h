@@ -54,9 +54,8 @@ class ApiHandler final : public HttpHandler {
 
   Admission on_head(HttpRequest& request, HttpHeaders& common_headers) override;
   void on_request(std::shared_ptr<Exchange> exchange) override;
-  HttpResponse on_transport_error(const HttpRequest* request, int status,
-                                  std::string_view message) override;
-  void on_answered(const HttpRequest& request, int status, double seconds, int64_t bytes) override;
+  HttpResponse on_transport_error(int status, std::string_view message) override;
+  void on_answered(const HttpRequest* request, const Answered& answered) override;
 
  private:
   enum class State { kLoading, kReady, kDraining };

@@ -55,7 +55,21 @@ asio::awaitable<void> TcpConnection::refuse(HttpResponse response) {
   keep_alive_ = false;
   std::string message = format_head(response, false);
   if (!head_only_) message += response.body;
-  if (co_await send(std::move(message))) co_await linger(kLingerSeconds);
+  const auto bytes = static_cast<int64_t>(message.size());
+  const bool sent = co_await send(std::move(message));
+  note_unread(sent ? response.status : kClientLeft, bytes);
+  if (sent) co_await linger(kLingerSeconds);
+}
+
+asio::awaitable<void> TcpConnection::refuse(int status, std::string_view message) {
+  return refuse(handler_.on_transport_error(status, message));
+}
+
+void TcpConnection::note_unread(int status, int64_t bytes_sent) {
+  handler_.on_answered(request_ ? &*request_ : nullptr, {.status = status,
+                                                         .seconds = seconds_since(reading_since_),
+                                                         .bytes = bytes_sent,
+                                                         .read_whole = false});
 }
 
 // Reads what the client still sends for a moment: closing at once would reset the connection and

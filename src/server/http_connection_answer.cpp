@@ -119,10 +119,10 @@ asio::awaitable<bool> TcpConnection::answer() {
   }
   if (!alive) {
     exchange->mark_gone();
-    status = 499;
+    status = kClientLeft;
   }
-  handler_.on_answered(exchange->request(), status,
-                       std::chrono::duration<double>(Clock::now() - started).count(), bytes_sent);
+  handler_.on_answered(&exchange->request(),
+                       {.status = status, .seconds = seconds_since(started), .bytes = bytes_sent});
   co_return alive&& keep_alive_ && !stopping_;
 }
 

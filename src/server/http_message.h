@@ -5,6 +5,7 @@
 // Threading: values.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,6 +36,17 @@ struct HttpResponse {
   std::string content_type = "application/json";
   HttpHeaders headers;
   std::string body;
+};
+
+// A status of ours, which nobody is sent: the client went away before its answer was complete.
+inline constexpr int kClientLeft = 499;
+
+// How a request ended.
+struct Answered {
+  int status = 200;    // kClientLeft: it went away first
+  double seconds = 0;  // since the request's last byte, or its head's if it was not read to its end
+  int64_t bytes = 0;   // sent
+  bool read_whole = true;
 };
 
 // "Not Found" for 404.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/metrics.h"
+#include "server/http_message.h"
 
 namespace heddle::server {
 
@@ -19,8 +20,8 @@ class HttpMetrics {
   HttpMetrics();
 
   // `route` is a path of the server's own, never a client's: it becomes a label. Empty: none of
-  // them. Status 499: the client left first.
-  void on_answered(std::string_view route, int status, double seconds);
+  // them. What was not read to its end counts, but took no time that could be compared.
+  void on_answered(std::string_view route, const Answered& answered);
 
   [[nodiscard]] std::string to_text() const { return registry_.to_text(); }
 

@@ -198,10 +198,9 @@ class AsioHttpServer final : public HttpServer {
     const auto connection = Connection::create(std::move(socket), options_, *handler_, budget_);
     asio::co_spawn(io_,
                    connection->turn_away(handler_->on_transport_error(
-                       nullptr, 503,
-                       fmt::format("The server has {} connections open, its limit. Retry "
-                                   "later.",
-                                   options_.max_connections))),
+                       503, fmt::format("The server has {} connections open, its limit. Retry "
+                                        "later.",
+                                        options_.max_connections))),
                    [this, connection](std::exception_ptr failure) {
                      log_escaped("a connection", failure);
                      --num_turned_away_;

@@ -58,13 +58,11 @@ class HttpHandler {
   virtual void on_request(std::shared_ptr<Exchange> exchange) = 0;
 
   // The answer to what is not read to its end: malformed bytes, 408, 413, 431, and 503 where a
-  // connection or a body is one too many. Null for `request`: not even its head has arrived.
-  virtual HttpResponse on_transport_error(const HttpRequest* request, int status,
-                                          std::string_view message) = 0;
+  // connection or a body is one too many.
+  virtual HttpResponse on_transport_error(int status, std::string_view message) = 0;
 
-  // After each other answer: for the access log. 499 when the client went away first.
-  virtual void on_answered(const HttpRequest& request, int status, double seconds,
-                           int64_t bytes) = 0;
+  // After each answer: for the access log. Null for `request`: not even its head has arrived.
+  virtual void on_answered(const HttpRequest* request, const Answered& answered) = 0;
 };
 
 class HttpServer {

@@ -45,6 +45,10 @@ inline Clock::duration seconds(double value) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(value));
 }
 
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
 class ConnectionExchange;
 
 class TcpConnection final : public Connection {
@@ -86,11 +90,13 @@ class TcpConnection final : public Connection {
 
   asio::awaitable<bool> serve_one();  // false: the connection is over
   asio::awaitable<bool> await_request();
-  asio::awaitable<bool> read_body(const HttpRequest& request, Parser& parser, uint64_t max_bytes,
-                                  BodyLease* lease);
+  asio::awaitable<bool> read_head(Parser& parser);
+  asio::awaitable<bool> read_body(Parser& parser, uint64_t max_bytes, BodyLease* lease);
   asio::awaitable<bool> answer();
   asio::awaitable<bool> send(std::string bytes);
   asio::awaitable<void> refuse(HttpResponse response);
+  asio::awaitable<void> refuse(int status, std::string_view message);
+  void note_unread(int status, int64_t bytes_sent);
   asio::awaitable<void> linger(double limit_seconds);
   void watch();
   void doubt();
@@ -104,7 +110,6 @@ class TcpConnection final : public Connection {
     return answered_ ? 0 : options_.first_request_seconds;
   }
 
-  [[nodiscard]] HttpResponse too_large(const HttpRequest& request, uint64_t max_bytes) const;
   void start_deadline(double limit_seconds);
   void stop_deadline();
 
@@ -126,6 +131,8 @@ class TcpConnection final : public Connection {
   asio::cancellation_signal stop_watching_;
   std::shared_ptr<ConnectionExchange> exchange_;  // set while an answer is being made
   HttpHeaders common_headers_;
+  std::optional<HttpRequest> request_;  // whose body is being read
+  Clock::time_point reading_since_ = Clock::now();
   unsigned http_version_ = 11;
   bool keep_alive_ = true;
   bool head_only_ = false;  // HEAD: the answer's body is not sent

@@ -43,19 +43,45 @@ TEST_F(MetricsTest, CountRequestsByRouteAndStatusNotByWhatClientsMakeUp) {
             4);
 }
 
+// Requests whose end was never read: counted and logged as the others are, but without a time.
 TEST_F(MetricsTest, CountWhatIsNotReadToItsEnd) {
   options.http.max_request_bytes = 1000;
   start();
-  post("/generate", {{"text", std::string(1001, 'x')}});
-  HttpClient client(server->port());
-  client.send("no request\r\n\r\n");
-  EXPECT_EQ(client.read_reply().status, 400);
-  const auto text = metrics();
-  const auto count = [&](std::string_view route, std::string_view status) {
-    return text.value("heddle_http_requests_total", {route, status});
+  set_log_level(LogLevel::kInfo);
+  ::testing::internal::CaptureStderr();
+  const auto answer_to = [this](std::string_view bytes) {
+    HttpClient client(server->port());
+    client.send(bytes);
+    return client.read_reply().status;
   };
-  EXPECT_EQ(count(R"(route="/generate")", R"(status="413")"), 1);
-  EXPECT_EQ(count(R"(route="other")", R"(status="400")"), 1);
+  const std::string head = "POST /generate HTTP/1.1\r\nHost: t\r\nx-request-id: mine\r\n";
+  EXPECT_EQ(answer_to("no request\r\n\r\n"), 400);
+  EXPECT_EQ(answer_to(head + "Content-Length: 1001\r\n\r\n"), 413);
+  EXPECT_EQ(answer_to(head + "Transfer-Encoding: chunked\r\n\r\nno number\r\n"), 400);
+  EXPECT_EQ(answer_to(head + "Transfer-Encoding: gzip\r\n\r\n"), 501);
+  EXPECT_EQ(answer_to("GET /health HTTP/1.1\r\nHost: t\r\nContent-Length: 1001\r\n\r\n"), 413);
+  HttpClient client(server->port());
+  client.send(head + "Content-Length: 10\r\n\r\n{");
+  client.reset();
+  EXPECT_TRUE(
+      eventually([this] { return metrics().value("heddle_client_disconnects_total") == 1; }));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+
+  const auto text = metrics();
+  const auto count = [&](std::string_view route, int status) {
+    return text.value("heddle_http_requests_total",
+                      {fmt::format("route=\"{}\"", route), fmt::format("status=\"{}\"", status)});
+  };
+  EXPECT_EQ(count("other", 400), 1);
+  EXPECT_THAT(log, ::testing::ContainsRegex(" no request 400 .* -\n"));
+  for (const int status : {400, 413, 499, 501}) {
+    EXPECT_EQ(count("/generate", status), 1) << status;
+    EXPECT_THAT(log, ::testing::ContainsRegex(fmt::format("POST /generate {} .* mine\n", status)));
+  }
+  EXPECT_EQ(count("/health", 413), 1);
+  EXPECT_THAT(log, ::testing::HasSubstr("GET /health 413 "));
+  EXPECT_EQ(get("/metrics").body.find("heddle_http_request_seconds_count{route=\"/generate\"}"),
+            std::string::npos);
 }
 
 TEST_F(MetricsTest, CountClientsThatLeave) {

@@ -32,11 +32,11 @@ class BusyHandler final : public HttpHandler {
     exchange->respond({.headers = {}, .body = "here"});
   }
 
-  HttpResponse on_transport_error(const HttpRequest*, int status, std::string_view) override {
+  HttpResponse on_transport_error(int status, std::string_view) override {
     return {.status = status, .headers = {}, .body = "error"};
   }
 
-  void on_answered(const HttpRequest&, int, double, int64_t) override {}
+  void on_answered(const HttpRequest*, const Answered&) override {}
 };
 
 class ShutdownTest : public ::testing::Test {

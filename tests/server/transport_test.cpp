@@ -194,12 +194,28 @@ TEST_F(TransportTest, AnAnnouncedBodyAboveTheLimitIsRefused) {
   options.http.max_request_bytes = 1000;
   start();
   HttpClient client(server->port());
-  const Reply reply = client.call("POST", "/generate", std::string(1001, 'x'));
+  const Reply reply =
+      client.call("POST", "/generate", std::string(1001, 'x'), "Origin: http://page\r\n");
   EXPECT_EQ(reply.status, 413);
   EXPECT_EQ(error_of(reply)["code"], "request_too_large");
   EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr("1000 bytes"));
   EXPECT_TRUE(reply.headers.contains("x-request-id"));
+  EXPECT_EQ(reply.headers.at("access-control-allow-origin"), "http://page");
   EXPECT_TRUE(client.at_end());
+}
+
+// Who takes such a body for none would take it for the next request.
+TEST_F(TransportTest, ABodyInAnotherCodingEndsTheConnection) {
+  start();
+  for (const char* coding : {"gzip", "gzip, chunked", "chunked\r\nTransfer-Encoding: x"}) {
+    HttpClient client(server->port());
+    client.send(
+        fmt::format("POST /generate HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: {}\r\n\r\n"
+                    "GET /health HTTP/1.1\r\nHost: t\r\n\r\n",
+                    coding));
+    EXPECT_THAT(client.read_reply().status, ::testing::AnyOf(400, 501)) << coding;
+    EXPECT_TRUE(client.at_end()) << coding;
+  }
 }
 
 TEST_F(TransportTest, ATargetMayNameTheWholeAddress) {
@@ -208,8 +224,10 @@ TEST_F(TransportTest, ATargetMayNameTheWholeAddress) {
   for (const char* target : {"http://t/health", "HTTPS://t:80/health?a=/b", "http://t/heal%74h"}) {
     EXPECT_EQ(client.call("GET", target).status, 200) << target;
   }
-  EXPECT_THAT(error_of(client.call("GET", "http://t"))["message"].get<std::string>(),
-              HasSubstr("nothing at /."));
+  for (const char* target : {"http://t", "http://t?a=/b", "?a"}) {
+    EXPECT_THAT(error_of(client.call("GET", target))["message"].get<std::string>(),
+                HasSubstr("nothing at /."));
+  }
   EXPECT_EQ(client.call("GET", "http:/health").status, 404);
 }
 
