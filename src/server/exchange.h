@@ -35,6 +35,14 @@ class Exchange {
     body_lease.release();
   }
 
+  // The id that its body names takes the place of the header's, for the client and in the log.
+  void rename(const std::string& id) {
+    request_.id = id;
+    for (auto& [name, value] : common_headers) {
+      if (name == "x-request-id") value = id;
+    }
+  }
+
   // True once the client went away; what it asked for need not be computed any more.
   [[nodiscard]] bool gone() const { return gone_.load(std::memory_order_relaxed); }
 

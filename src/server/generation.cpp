@@ -118,9 +118,7 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
   for (const RequestName& name : call_.names) {
     if (!unwanted) host_.live.insert({name.id, {self, name.begin, name.end}});
   }
-  for (auto& [name, value] : exchange_->common_headers) {
-    if (name == "x-request-id") value = call_.id;
-  }
+  exchange_->rename(call_.id);
   if (call_.stream) exchange_->open_stream();
   exchange_->on_gone = [weak = weak_from_this()] {
     if (const auto generation = weak.lock()) {
