@@ -6,14 +6,18 @@
 #include <thread>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "device/cpu_device.h"
+#include "device/cpu_topology.h"
 #include "device/memory.h"
 #include "device/thread_pool.h"
 
 namespace heddle::device {
 namespace {
+
+using ::testing::ElementsAre;
 
 TEST(ThreadPool, RunsEveryTaskExactlyOnce) {
   for (const int num_threads : {1, 2, 3, 8}) {
@@ -65,7 +69,27 @@ TEST(ThreadPool, RunsEveryTaskExactlyOnceWhenWorkersMissLoops) {
   }
 }
 
-TEST(ThreadPool, CountsAtLeastOneCore) { EXPECT_GE(num_physical_cores(), 1); }
+TEST(CpuTopology, CountsTheMachinesCores) {
+  const std::vector<LogicalCpu> cpus = allowed_cpus();
+  ASSERT_FALSE(cpus.empty());
+  EXPECT_GE(num_physical_cores(), 1);
+  EXPECT_LE(num_physical_cores(), static_cast<int>(cpus.size()));
+  EXPECT_TRUE(std::ranges::is_sorted(cpus, {}, &LogicalCpu::number));
+  EXPECT_THAT(spread_over_cores(cpus), ::testing::SizeIs(cpus.size()));
+}
+
+TEST(CpuTopology, ThreadsTakeEveryCoreBeforeTheyShareOne) {
+  using Cpus = std::vector<LogicalCpu>;
+  const auto order = [](const Cpus& cpus) { return spread_over_cores(cpus); };
+  EXPECT_THAT(order({}), ElementsAre());
+  EXPECT_THAT(order({{4, {0, 0}}, {7, {0, 1}}}), ElementsAre(4, 7)) << "one thread a core";
+  EXPECT_THAT(order({{0, {0, 0}}, {1, {0, 0}}, {2, {0, 1}}, {3, {0, 1}}}), ElementsAre(0, 2, 1, 3))
+      << "hardware threads side by side";
+  EXPECT_THAT(order({{0, {0, 0}}, {1, {0, 1}}, {2, {0, 0}}, {3, {0, 1}}}), ElementsAre(0, 1, 2, 3))
+      << "all first ones, then all second ones";
+  EXPECT_THAT(order({{0, {0, 0}}, {1, {0, 0}}, {2, {0, 1}}, {3, {1, 0}}}), ElementsAre(0, 2, 3, 1))
+      << "cores with and without a second, and core 0 of another package";
+}
 
 TEST(HostBuffer, IsZeroedAlignedAndMovable) {
   Result<HostBuffer> buffer = HostBuffer::allocate(5 << 20);

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/thread_pool.h"
 
-#include <algorithm>
-#include <fstream>
-#include <set>
-#include <string>
-#include <utility>
-
 #include <pthread.h>
 #include <sched.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+#include "device/cpu_topology.h"
 
 namespace heddle::device {
 
@@ -29,24 +25,6 @@ void pause_cpu() {
 #endif
 }
 
-std::vector<int> allowed_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cpus;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  }
-  return cpus;
-}
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 void pin_to(std::thread& thread, int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -57,21 +35,9 @@ void pin_to(std::thread& thread, int cpu) {
 
 }  // namespace
 
-int num_physical_cores() {
-  std::set<std::pair<std::string, std::string>> cores;  // (package, core)
-  const std::vector<int> cpus = allowed_cpus();
-  for (const int cpu : cpus) {
-    const std::string base = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
-    const std::string core = first_line(base + "core_id");
-    if (core.empty()) return std::max(1, static_cast<int>(cpus.size()));
-    cores.emplace(first_line(base + "physical_package_id"), core);
-  }
-  return std::max(1, static_cast<int>(cores.size()));
-}
-
 ThreadPool::ThreadPool(int num_threads) {
   const int total = num_threads > 0 ? num_threads : num_physical_cores();
-  const std::vector<int> cpus = allowed_cpus();
+  const std::vector<int> cpus = spread_over_cores(allowed_cpus());
   for (int worker = 1; worker < total; ++worker) {
     workers_.emplace_back([this, worker] { work(worker); });
     if (static_cast<int>(cpus.size()) >= total) {

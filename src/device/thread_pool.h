@@ -20,13 +20,11 @@
 
 namespace heddle::device {
 
-// Physical cores this process may run on, at least 1.
-int num_physical_cores();
-
 class ThreadPool {
  public:
-  // `num_threads` counts the caller; 0 means num_physical_cores(). Workers are pinned to one core
-  // each when there are as many cores as threads.
+  // `num_threads` counts the caller; 0 means num_physical_cores(). Workers are pinned to one CPU
+  // each when there are as many CPUs as threads, and two share a core only when all cores are taken
+  // (cpu_topology.h).
   explicit ThreadPool(int num_threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
