@@ -184,5 +184,31 @@ TEST(Dump, PrintsShapesLiveRangesOffsetsAndSegmentsInAStableOrder) {
             "   1 %2 y: float32[T, 8] @256 live 1..end = mixer(%1)\n");
 }
 
+TEST(Dump, ShowsWhatLiesInTheRowsOfAnotherValueByItsColumns) {
+  TestBuilder g;
+  const std::vector<Value> parts = g.split(g.sigmoid(g.input("wide", testing::rows(16))), {8, 8});
+  const Value in_place = g.apply1("increment", {g.sigmoid(parts[1])});
+  const Value left = g.sigmoid(in_place);
+  const Value right = g.rms_norm(parts[0], "norm", 1e-6);
+  g.output(g.sigmoid(g.concat(left, right)), "y");
+  device::ThreadPool pool(1);
+  const ops::CpuContext context(pool);
+  const Result<Program> program =
+      compile(finish(g), registry(), context, {.largest = {.tokens = 4, .logits = 1}});
+  ASSERT_TRUE(program.ok());
+  EXPECT_EQ(dump(*program),
+            "program: 6 nodes, 1 segments, arena 768 bytes for T = 4, R = 1\n"
+            "input  %0 wide: float32[T, 16]\n"
+            "output %10 y\n"
+            "-- segment 0\n"
+            "   0 %1: float32[T, 16] @0 live 0..4 = sigmoid(%0 wide)\n"
+            "   1 %4: float32[T, 8] @256 live 1..3 = sigmoid(%1[8:16])\n"
+            "   2 %5: float32[T, 8] in %4 @256 live 1..3 = increment(%4)\n"
+            "   3 %6: float32[T, 8] in %9[0:8] @512 live 3..5 = sigmoid(%5)\n"
+            "   4 %8: float32[T, 8] in %9[8:16] @512 live 3..5 = "
+            "rms_norm(%1[0:8], %7 norm: float32[8]) epsilon=1e-06\n"
+            "   5 %10 y: float32[T, 16] @0 live 5..end = sigmoid(%9: float32[T, 16])\n");
+}
+
 }  // namespace
 }  // namespace heddle::graph
