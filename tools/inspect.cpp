@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle inspect: what a checkpoint is, what it needs, and how it will be computed.
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_files.h"
+#include "device/memory.h"
 #include "graph/dump.h"
 #include "load_progress.h"
 #include "mebibytes.h"
@@ -15,6 +18,7 @@
 #include "report_failure.h"
 #include "runner/forward_pass.h"
 #include "runner/kv_format.h"
+#include "runner/pool_plan.h"
 #include "runner/pools.h"
 #include "subcommand.h"
 #include "table.h"
@@ -39,6 +43,44 @@ struct InspectOptions {
 
 std::string mib(int64_t bytes) { return fmt::format("{:.2f} MiB", mebibytes(bytes)); }
 
+// As `heddle serve` plans here and now without options; what a step needs is not known yet.
+Result<runner::PlannedPools> plan_memory(const checkpoint::ModelConfig& config,
+                                         const models::CacheNeeds& needs, DType kv_dtype,
+                                         int64_t weight_bytes) {
+  return runner::plan_pools(
+      {}, config, needs, kv_dtype,
+      std::max<int64_t>(0, device::available_host_memory_bytes() - weight_bytes));
+}
+
+int64_t pool_bytes(const cache::PoolPlan& plan) {
+  return plan.shared_bytes > 0 ? plan.shared_bytes : plan.kv_pool_bytes + plan.state_pool_bytes;
+}
+
+std::string describe_pools(const Result<runner::PlannedPools>& pools) {
+  if (!pools.ok()) return pools.status().message();
+  const cache::PoolPlan& plan = pools->plan;
+  std::string text =
+      fmt::format("on this machine {} for {} tokens in pages of {}", mib(pool_bytes(plan)),
+                  plan.num_pages * pools->kv.page_size, pools->kv.page_size);
+  if (plan.num_state_slots > 0) {
+    text +=
+        fmt::format("{} {} states", plan.shared_bytes > 0 ? " or" : " and", plan.num_state_slots);
+  }
+  return text + fmt::format(", at most {} requests at once", plan.max_running_requests);
+}
+
+nlohmann::ordered_json pools_to_json(const Result<runner::PlannedPools>& pools) {
+  if (!pools.ok()) return {{"error", pools.status().message()}};
+  const cache::PoolPlan& plan = pools->plan;
+  return {{"pool_bytes", pool_bytes(plan)},
+          {"shared", plan.shared_bytes > 0},
+          {"kv_tokens", plan.num_pages * pools->kv.page_size},
+          {"page_size", pools->kv.page_size},
+          {"state_slots", plan.num_state_slots},
+          {"max_running_requests", plan.max_running_requests},
+          {"context_length", plan.context_length}};
+}
+
 Status print_summary(const InspectOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const auto config, models::load_config(options.model_dir));
   const auto model = models::create_model(config);
@@ -57,6 +99,7 @@ Status print_summary(const InspectOptions& options) {
   const int64_t token_bytes = runner::kv_layout(needs, 16, kv_dtype).bytes_per_token();
   const int64_t state_bytes = runner::state_layout(needs).bytes_per_slot();
   const WeightSize weights = weight_size(options.model_dir, config, *model, dtype);
+  const auto pools = plan_memory(config, needs, kv_dtype, weights.bytes);
   if (options.json) {
     const nlohmann::ordered_json report = {{"architecture", config.architecture},
                                            {"parameters", parameters},
@@ -71,7 +114,8 @@ Status print_summary(const InspectOptions& options) {
                                            {"weight_form", weights.form},
                                            {"kv_cache_dtype", to_string(kv_dtype)},
                                            {"kv_bytes_per_token", token_bytes},
-                                           {"state_bytes_per_sequence", state_bytes}};
+                                           {"state_bytes_per_sequence", state_bytes},
+                                           {"memory_plan", pools_to_json(pools)}};
     fmt::print("{}\n", report.dump(2));
     return {};
   }
@@ -92,12 +136,25 @@ Status print_summary(const InspectOptions& options) {
   table.add(
       {"KV cache", fmt::format("{} bytes per token as {}", token_bytes, to_string(kv_dtype))});
   table.add({"recurrent state", mib(state_bytes) + " per sequence"});
+  table.add({"memory plan", describe_pools(pools)});
   fmt::print("{}", table.to_string());
   return {};
 }
 
 Status print_tensors(const InspectOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const auto files, checkpoint::CheckpointFiles::open(options.model_dir));
+  if (options.json) {
+    auto report = nlohmann::ordered_json::array();
+    for (const std::string_view name : files.names()) {
+      const checkpoint::TensorEntry* entry = files.entry(name);
+      const auto dims = entry->shape.dims();
+      report.push_back({{"name", name},
+                        {"dtype", entry->stored_dtype},
+                        {"shape", std::vector<int64_t>(dims.begin(), dims.end())}});
+    }
+    fmt::print("{}\n", report.dump(2));
+    return {};
+  }
   Table table({"tensor", "dtype", "shape"});
   for (const std::string_view name : files.names()) {
     const checkpoint::TensorEntry* entry = files.entry(name);
@@ -112,10 +169,13 @@ Status print_graph(const InspectOptions& options) {
   if (options.dtype != "auto") {
     HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(options.dtype));
   }
+  HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> kv_dtype,
+                          runner::parse_kv_dtype(options.kv_cache_dtype));
   HEDDLE_ASSIGN_OR_RETURN(
       const auto pass, runner::ForwardPass::create({.model_dir = options.model_dir,
                                                     .dummy_weights = options.load_format == "dummy",
                                                     .dtype = dtype,
+                                                    .kv_dtype = kv_dtype,
                                                     .max_step_tokens = options.step_tokens,
                                                     .on_load_progress = load_progress_bar()}));
   fmt::print("{}", graph::dump(pass->program()));
@@ -175,13 +235,17 @@ std::function<int()> declare_inspect(Options& options) {
   options.value("--step-tokens", &settings->step_tokens, ranges::kStepTokens,
                 "Largest step the graph is planned for");
   options.value("--tokenize", &settings->tokenize, "Print the token ids of a text");
-  options.flag("--json", &settings->json, "Print as JSON (summary and tokens)");
+  options.flag("--json", &settings->json, "Print as JSON; not the graph");
   options.excludes("--json", "--graph");
-  options.excludes("--json", "--tensors");
   options.excludes("--tokenize", "--graph");
   options.excludes("--tokenize", "--tensors");
   options.excludes("--graph", "--tensors");
   options.needs("--step-tokens", "--graph");
+  options.needs("--load-format", "--graph");
+  for (const char* number_format : {"--dtype", "--kv-cache-dtype"}) {
+    options.excludes(number_format, "--tensors");
+    options.excludes(number_format, "--tokenize");
+  }
   return [settings] { return inspect(*settings); };
 }
 

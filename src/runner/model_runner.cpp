@@ -7,12 +7,12 @@
 #include <fmt/format.h>
 
 #include "cache/page_allocator.h"
-#include "cache/pool_sizing.h"
 #include "checkpoint/generation_config.h"
 #include "core/check.h"
 #include "ops/simd/target_name.h"
 #include "runner/forward_pass.h"
 #include "runner/kv_format.h"
+#include "runner/pool_plan.h"
 #include "runner/pools.h"
 #include "runner/step_executor.h"
 #include "runner/step_thread.h"
@@ -160,37 +160,10 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                                                .on_load_progress = options.on_load_progress}));
   const checkpoint::ModelConfig& config = pass->config();
   const models::CacheNeeds needs = pass->cache_needs();
-  int64_t context_length = config.max_position_embeddings;
-  if (options.context_length < 0 || options.context_length > context_length) {
-    return invalid_argument(fmt::format("context_length {} is not within 1 to the model's {}",
-                                        options.context_length, context_length));
-  }
-  if (options.context_length > 0) context_length = options.context_length;
-
-  const auto budget_bytes = static_cast<int64_t>(
-      static_cast<double>(pass->device().available_memory_bytes()) * options.memory_fraction);
-  const cache::KvLayout kv = kv_layout(needs, options.page_size, pass->kv_dtype());
-  const cache::StateLayout state = state_layout(needs);
-  HEDDLE_ASSIGN_OR_RETURN(const DType frozen_dtype,
-                          cache::parse_frozen_dtype(options.cache.state_dtype));
-  cache::StateLayout frozen;  // float32: frozen states are working states at rest
-  if (options.cache.enabled && frozen_dtype != DType::kF32) {
-    frozen = frozen_layout(needs, frozen_dtype);
-  }
-  // Repeats of a whole prompt go on from a state: without one there is nothing to keep a vector by.
-  const bool keeps_hidden = options.cache.enabled && needs.num_state_layers > 0;
-  const int64_t hidden_width = keeps_hidden ? config.hidden_size : 0;
-  const int64_t hidden_bytes = bytes_of(DType::kF32, hidden_width);
-  HEDDLE_ASSIGN_OR_RETURN(const cache::PoolPlan plan,
-                          cache::size_pools({.bytes = budget_bytes,
-                                             .kv = kv,
-                                             .state = state,
-                                             .frozen = frozen,
-                                             .context_length = context_length,
-                                             .max_running_requests = options.max_running_requests,
-                                             .max_total_tokens = options.max_total_tokens,
-                                             .elastic = options.cache.enabled,
-                                             .slot_extra_bytes = hidden_bytes}));
+  HEDDLE_ASSIGN_OR_RETURN(const PlannedPools planned,
+                          plan_pools(options, config, needs, pass->kv_dtype(),
+                                     pass->device().available_memory_bytes()));
+  const cache::PoolPlan& plan = planned.plan;
   HEDDLE_ASSIGN_OR_RETURN(Pools pools, Pools::create(pass->device(), needs,
                                                      {.num_pages = plan.num_pages,
                                                       .page_size = options.page_size,
@@ -198,8 +171,8 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                                                       .kv_scales = pass->kv_scales(),
                                                       .num_state_slots = plan.num_state_slots,
                                                       .num_frozen_slots = plan.num_frozen_slots,
-                                                      .frozen_dtype = frozen_dtype,
-                                                      .hidden_width = hidden_width}));
+                                                      .frozen_dtype = planned.frozen_dtype,
+                                                      .hidden_width = planned.hidden_width}));
   HEDDLE_ASSIGN_OR_RETURN(const checkpoint::GenerationConfig generation,
                           checkpoint::load_generation_config(options.model_dir, config));
 
@@ -226,7 +199,7 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                  .kv_dtype = std::string(to_string(pass->kv_dtype())),
                  .state_slots = plan.num_state_slots,
                  .frozen_slots = plan.num_frozen_slots,
-                 .frozen_dtype = std::string(to_string(frozen_dtype)),
+                 .frozen_dtype = std::string(to_string(planned.frozen_dtype)),
                  .page_size = options.page_size,
                  .max_running_requests = plan.max_running_requests};
   loaded.options = settled(options, *pass, loaded.plan, loaded.info.context_length);
@@ -237,12 +210,14 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
       .num_frozen_slots = plan.num_frozen_slots,
       .max_step_tokens = chunk,
       .max_step_sequences = plan.max_running_requests,
-      .page_bytes = kv.bytes_per_page(),
-      .state_slot_bytes = state.bytes_per_slot() + (plan.num_frozen_slots > 0 ? 0 : hidden_bytes),
-      .frozen_slot_bytes = plan.num_frozen_slots > 0 ? frozen.bytes_per_slot() + hidden_bytes : 0,
+      .page_bytes = planned.kv.bytes_per_page(),
+      .state_slot_bytes =
+          planned.state.bytes_per_slot() + (plan.num_frozen_slots > 0 ? 0 : planned.hidden_bytes()),
+      .frozen_slot_bytes =
+          plan.num_frozen_slots > 0 ? planned.frozen.bytes_per_slot() + planned.hidden_bytes() : 0,
       .shared_bytes = plan.shared_bytes,
       .kv_window = common_window(needs),
-      .keeps_hidden = keeps_hidden};
+      .keeps_hidden = planned.hidden_width > 0};
   HEDDLE_ASSIGN_OR_RETURN(loaded.runner, ModelRunner::create(std::move(pass), std::move(pools),
                                                              sizes, plan.context_length));
   return loaded;

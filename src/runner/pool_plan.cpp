@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/pool_plan.h"
+
+#include <fmt/format.h>
+
+#include "runner/pools.h"
+
+namespace heddle::runner {
+
+Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::ModelConfig& config,
+                                const models::CacheNeeds& needs, DType kv_dtype,
+                                int64_t available_bytes) {
+  const int64_t longest = config.max_position_embeddings;
+  if (options.context_length < 0 || options.context_length > longest) {
+    return invalid_argument(fmt::format("context_length {} is not within 1 to the model's {}",
+                                        options.context_length, longest));
+  }
+  PlannedPools pools;
+  pools.kv = kv_layout(needs, options.page_size, kv_dtype);
+  pools.state = state_layout(needs);
+  HEDDLE_ASSIGN_OR_RETURN(pools.frozen_dtype, cache::parse_frozen_dtype(options.cache.state_dtype));
+  if (options.cache.enabled && pools.frozen_dtype != DType::kF32) {
+    pools.frozen = frozen_layout(needs, pools.frozen_dtype);
+  }
+  // Repeats of a whole prompt go on from a state: without one there is nothing to keep a vector by.
+  if (options.cache.enabled && needs.num_state_layers > 0) pools.hidden_width = config.hidden_size;
+  HEDDLE_ASSIGN_OR_RETURN(
+      pools.plan,
+      cache::size_pools(
+          {.bytes =
+               static_cast<int64_t>(static_cast<double>(available_bytes) * options.memory_fraction),
+           .kv = pools.kv,
+           .state = pools.state,
+           .frozen = pools.frozen,
+           .context_length = options.context_length > 0 ? options.context_length : longest,
+           .max_running_requests = options.max_running_requests,
+           .max_total_tokens = options.max_total_tokens,
+           .elastic = options.cache.enabled,
+           .slot_extra_bytes = pools.hidden_bytes()}));
+  return pools;
+}
+
+}  // namespace heddle::runner
