@@ -225,6 +225,13 @@ void add_subcommand(CLI::App& parent, const Subcommand& subcommand, std::functio
   if (subcommand.alias != nullptr) app->alias(subcommand.alias);
   for (const Subcommand* child : subcommand.children) add_subcommand(*app, *child, action);
   if (subcommand.declare == nullptr) {
+    std::string examples;  // the first of every child
+    for (const CLI::App* child : app->get_subcommands({})) {
+      const std::string all = child->get_footer();
+      const size_t first = std::min(all.find("  ") + 2, all.size());  // behind "Examples:\n  "
+      examples += (examples.empty() ? "" : "\n") + all.substr(first, all.find('\n', first) - first);
+    }
+    Options(*app).examples(examples);
     app->callback([&action, app] {
       if (app->get_subcommands().empty()) action = [app] { return show_usage(*app); };
     });
