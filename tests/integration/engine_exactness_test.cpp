@@ -5,10 +5,12 @@
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <heddle/engine.h>
 
@@ -16,6 +18,8 @@
 
 namespace heddle {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct Answer {
   std::vector<TokenId> tokens;
@@ -50,6 +54,7 @@ std::vector<Answer> answer_all(const std::filesystem::path& model, EngineOptions
   options.num_threads = 2;
   auto engine = Engine::create(options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
+  if (!engine.ok()) return {};
   const auto all = prompts();
   std::vector<Answer> answers(all.size());
   std::mutex mutex;
@@ -108,23 +113,39 @@ void expect_the_same_bits_however_work_is_moved(const std::filesystem::path& mod
   }
 }
 
-// A copy of a golden model's folder with the tokenizer of heddle-tiny: goldens have none, and the
-// prompts here are token ids.
-std::filesystem::path with_tokenizer(const std::filesystem::path& model) {
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::path(::testing::TempDir()) / ("heddle_" + model.filename().string());
-  fs::create_directories(folder);
-  const auto copy = [&](const fs::path& from) {
-    fs::copy_file(from, folder / from.filename(), fs::copy_options::overwrite_existing);
-  };
-  for (const char* name : {"config.json", "generation_config.json", "model.safetensors"}) {
-    copy(model / name);
+// A copy of a golden model's folder with the tokenizer of heddle-tiny, for as long as it lives:
+// goldens have none, and the prompts here are token ids.
+class WithTokenizer {
+ public:
+  explicit WithTokenizer(const fs::path& model)
+      : folder_(fs::path(::testing::TempDir()) /
+                fmt::format("heddle_{}_{}", model.filename().string(), getpid())) {
+    fs::create_directories(folder_);
+    for (const char* name : {"config.json", "generation_config.json", "model.safetensors"}) {
+      copy(model / name);
+    }
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+      copy(testing::repository_path("models/heddle-tiny") / name);
+    }
   }
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
-    copy(testing::repository_path("models/heddle-tiny") / name);
+
+  ~WithTokenizer() {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
   }
-  return folder;
-}
+
+  WithTokenizer(const WithTokenizer&) = delete;
+  WithTokenizer& operator=(const WithTokenizer&) = delete;
+
+  [[nodiscard]] const fs::path& folder() const { return folder_; }
+
+ private:
+  void copy(const fs::path& from) {
+    fs::copy_file(from, folder_ / from.filename(), fs::copy_options::overwrite_existing);
+  }
+
+  fs::path folder_;
+};
 
 TEST(EngineExactness, NothingThatMovesWorkAroundChangesABit) {
   expect_the_same_bits_however_work_is_moved(testing::repository_path("models/heddle-tiny"));
@@ -132,32 +153,32 @@ TEST(EngineExactness, NothingThatMovesWorkAroundChangesABit) {
 
 TEST(EngineExactness, NorOfAModelWithoutRecurrentStates) {
   expect_the_same_bits_however_work_is_moved(
-      with_tokenizer(testing::repository_path("tests/golden/qwen2")));
+      WithTokenizer(testing::repository_path("tests/golden/qwen2")).folder());
 }
 
 // A chunk of a prompt sees its own keys and values as later ones do: as they are stored. With
 // heddle-tiny it is cache_exactness_test.cpp that sees to it.
 TEST(EngineExactness, NorWithKeysAndValuesInFp8) {
   expect_the_same_bits_however_work_is_moved(
-      with_tokenizer(testing::repository_path("tests/golden/qwen2")), "fp8_e4m3");
+      WithTokenizer(testing::repository_path("tests/golden/qwen2")).folder(), "fp8_e4m3");
 }
 
 TEST(EngineExactness, NorOfModelsWhoseLayersSlide) {
   HEDDLE_SHARED_PATH_OR_SKIP(some, "golden/gpt_oss");
-  expect_the_same_bits_however_work_is_moved(with_tokenizer(some));
+  expect_the_same_bits_however_work_is_moved(WithTokenizer(some).folder());
   HEDDLE_SHARED_PATH_OR_SKIP(all, "golden/mistral_sliding");  // pages are given up on the way
-  expect_the_same_bits_however_work_is_moved(with_tokenizer(all));
-  expect_the_same_bits_however_work_is_moved(with_tokenizer(all), "fp8_e4m3");
+  expect_the_same_bits_however_work_is_moved(WithTokenizer(all).folder());
+  expect_the_same_bits_however_work_is_moved(WithTokenizer(all).folder(), "fp8_e4m3");
 }
 
 TEST(EngineExactness, NorOfAModelThatKeepsLatents) {
   HEDDLE_SHARED_PATH_OR_SKIP(model, "golden/deepseek_v3");
-  expect_the_same_bits_however_work_is_moved(with_tokenizer(model));
+  expect_the_same_bits_however_work_is_moved(WithTokenizer(model).folder());
 }
 
 TEST(EngineExactness, NorOfAModelThatKeepsLatentsAndStates) {
   HEDDLE_SHARED_PATH_OR_SKIP(model, "golden/kimi_linear");
-  expect_the_same_bits_however_work_is_moved(with_tokenizer(model));
+  expect_the_same_bits_however_work_is_moved(WithTokenizer(model).folder());
 }
 
 }  // namespace
