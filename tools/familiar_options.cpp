@@ -60,7 +60,7 @@ constexpr Familiar kFamiliar[] = {
     {"--model-id", "name the model's folder without an option, or use --model-path"},
     {"--tokenizer", "the tokenizer is the one in the model's folder"},
     {"--tokenizer-path", "the tokenizer is the one in the model's folder"},
-    {"--gpu-memory-utilization", "it is --memory-fraction here, a share of the free memory"},
+    {"--gpu-memory-utilization", "it is --memory-fraction here, a share of what the weights leave free"},
     {"--max-num-seqs", "it is --max-running-requests here"},
     {"--max-concurrent-requests", "it is --max-running-requests here"},
     {"--parallel", "it is --max-running-requests here"},

@@ -102,7 +102,7 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
   options.value("--threads", &engine.num_threads, ranges::kThreads,
                 "Compute threads; 0: the machine's physical cores");
   options.value("--memory-fraction,--mem-fraction-static", &engine.memory_fraction, ranges::kShare,
-                "Share of the free memory for weights and pools together");
+                "Share of the memory that is free once the weights are loaded, for the pools");
   options.value("--max-total-tokens", &engine.max_total_tokens, ranges::kCountOrNone,
                 "Tokens in the cache; 0: from the memory fraction");
   options.value("--max-running-requests", &engine.max_running_requests, ranges::kCountOrNone,

@@ -97,8 +97,8 @@ struct EngineOptions {
   int32_t page_size = 16;                // tokens of a KV page: a power of two from 1 to 128
   int64_t max_total_tokens = 0;          // size of the KV pool in tokens; 0: from memory_fraction
   int32_t max_queued_requests = 1024;    // waiting requests; one more is refused
-  double memory_fraction = 0.5;   // of the free memory, for weights copies and pools together
-  uint64_t random_seed = 0;       // seeds requests that bring none; 0: from the system
+  double memory_fraction = 0.5;          // of the memory free after loading, for the pools
+  uint64_t random_seed = 0;              // seeds requests that bring none; 0: from the system
   double watchdog_seconds = 300;  // requests are there and no step has ended for so long: what
                                   // the engine was doing is logged and the process aborts; 0: never
 

@@ -4,7 +4,7 @@
 //
 // A sequence's pages cover all of its stored tokens and no more than one page beyond: page of token
 // t is pages[t / page_size]. Degradation when the pool is short: allocation fails as a whole,
-// nothing is taken; the scheduler leaves the request waiting or retracts the youngest running one.
+// nothing is taken; the scheduler leaves the request waiting or retracts a running one.
 //
 // Threading, invariants and cost: as IdPool.
 #pragma once
