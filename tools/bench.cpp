@@ -2,6 +2,7 @@
 // heddle bench: how fast the whole model (offline) and single ops are, beside what the machine
 // allows. What the prefix cache saves is in bench_cache.cpp.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -162,39 +163,37 @@ Status run_ops(const OpsCommand& command) {
   HEDDLE_RETURN_IF_ERROR(check_bench_output(command.output));
   device::ThreadPool pool(usable_threads(command.threads));
   ops::CpuContext context(pool);
-  const ops::Roofline roofline = ops::measure_roofline(context);
-  ordered_json json = {{"benchmark", "ops"},
-                       {"machine", machine_json(pool, roofline)},
-                       {"rows", ordered_json::array()}};
-  Table table({"op", "shape", "us", "GB/s", "GFLOP/s", "of roofline"});
-  size_t matched = 0;
-  for (const ops::BenchmarkFamily& family : ops::all_benchmarks()) {
-    if (family.name.find(command.filter) == std::string_view::npos) continue;
-    for (const ops::OpBenchmark& benchmark : family.make(context)) {
-      const ops::Measurement measured = ops::measure(benchmark, command.seconds);
-      const double share = roofline.floor_seconds(benchmark) / measured.median_seconds;
-      table.add({benchmark.name, benchmark.shape,
-                 fmt::format("{:.1f}", measured.median_seconds * 1e6),
-                 fmt::format("{:.1f}", measured.gb_per_s), fmt::format("{:.0f}", measured.gflops),
-                 fmt::format("{:.0f} %", share * 100)});
-      json["rows"].push_back({{"op", benchmark.name},
-                              {"shape", benchmark.shape},
-                              {"median_seconds", measured.median_seconds},
-                              {"best_seconds", measured.best_seconds},
-                              {"gb_per_s", measured.gb_per_s},
-                              {"gflops", measured.gflops},
-                              {"roofline_share", share}});
-      ++matched;
-    }
-  }
-  if (matched == 0) {
+  std::vector<ops::OpBenchmark> benchmarks = ops::benchmarks_matching(context, command.filter);
+  if (benchmarks.empty()) {
     std::string names;
     for (const ops::BenchmarkFamily& family : ops::all_benchmarks()) {
       names += names.empty() ? "" : ", ";
       names += family.name;
     }
     return not_found(
-        fmt::format("no op benchmark matches \"{}\"; there are {}", command.filter, names));
+        fmt::format("no op and no family of ops has \"{}\" in its name; families are {}",
+                    command.filter, names));
+  }
+  const ops::Roofline roofline = ops::measure_roofline(context);
+  ordered_json json = {{"benchmark", "ops"},
+                       {"machine", machine_json(pool, roofline)},
+                       {"rows", ordered_json::array()}};
+  Table table({"op", "shape", "us", "GB/s", "GFLOP/s", "of roofline"});
+  for (ops::OpBenchmark& next : benchmarks) {
+    const ops::OpBenchmark benchmark = std::exchange(next, {});  // its memory goes with it
+    const ops::Measurement measured = ops::measure(benchmark, command.seconds);
+    const double share = roofline.floor_seconds(benchmark) / measured.median_seconds;
+    table.add({benchmark.name, benchmark.shape,
+               fmt::format("{:.1f}", measured.median_seconds * 1e6),
+               fmt::format("{:.1f}", measured.gb_per_s), fmt::format("{:.0f}", measured.gflops),
+               fmt::format("{:.0f} %", share * 100)});
+    json["rows"].push_back({{"op", benchmark.name},
+                            {"shape", benchmark.shape},
+                            {"median_seconds", measured.median_seconds},
+                            {"best_seconds", measured.best_seconds},
+                            {"gb_per_s", measured.gb_per_s},
+                            {"gflops", measured.gflops},
+                            {"roofline_share", share}});
   }
   return emit(command.output, json, roofline_line(roofline) + "\n" + table.to_string());
 }
@@ -251,11 +250,13 @@ std::function<int()> declare_ops(Options& options) {
   options.examples(
       "heddle bench ops\n"
       "heddle bench ops linear --threads 1\n"
+      "heddle bench ops rms_norm\n"
       "\n"
       "The roofline is the larger of bytes over read bandwidth and operations over peak "
       "arithmetic,\n"
       "both measured first with the same threads.");
-  options.positional("FILTER", &settings->filter, "Only families whose name contains this", false);
+  options.positional("FILTER", &settings->filter,
+                     "Only ops that have this in their name or in their family's", false);
   options.value("--threads", &settings->threads, ranges::kThreads,
                 "Compute threads; 0: physical cores");
   options.value("--seconds", &settings->seconds, ranges::kMeasureSeconds, "Least time per shape");

@@ -9,25 +9,37 @@
 #include <fmt/format.h>
 
 #include "ops/attention/paged_attention.h"
+#include "ops/benchmark/noise.h"
 
 namespace heddle::ops {
 
 namespace {
 
-constexpr int64_t kKvHeads = 2;
-constexpr int64_t kHeadDim = 128;
 constexpr int64_t kPageSize = 16;
 
 // `B` sequences of a pool of `num_sequences`, taken in turn so that decode finds its pages in
 // memory.
 struct AttentionLoad {
   int64_t Nq = 0;
+  int64_t Nkv = 2;
+  int64_t D = 128;
+  int64_t Dv = 128;
+  bool is_latent = false;  // values are the first Dv channels of the keys
+  bool has_sinks = false;
   int64_t B = 1;
   int64_t context_len = 0;
   int64_t num_rows = 0;
   int64_t num_sequences = 1;
   int64_t window = 0;
   DType dtype = DType::kF32;
+
+  // Numbers that a token leaves in the cache.
+  [[nodiscard]] int64_t kv_width() const { return Nkv * (is_latent ? D : D + Dv); }
+
+  [[nodiscard]] const char* op() const {
+    if (is_latent) return "latent_attention";
+    return has_sinks ? "paged_attention_sinks" : "paged_attention";
+  }
 };
 
 class AttentionRun {
@@ -36,13 +48,16 @@ class AttentionRun {
     const int64_t T = load.B * load.num_rows;
     width_ = (load.context_len + load.num_rows + kPageSize - 1) / kPageSize;
     const int64_t num_pages = width_ * load.num_sequences + 1;
-    q_ = noise({T, load.Nq * kHeadDim});
-    k_ = noise({T, kKvHeads * kHeadDim});
-    v_ = noise({T, kKvHeads * kHeadDim});
-    y_ = Tensor({T, load.Nq * kHeadDim}, DType::kF32);
+    q_ = noise_tensor({T, load.Nq * load.D});
+    k_ = noise_tensor({T, load.Nkv * load.D});
+    y_ = Tensor({T, load.Nq * load.Dv}, DType::kF32);
     k_pages_ =
-        Tensor({num_pages, kPageSize, kKvHeads, kHeadDim}, load.dtype);  // zeros: scores are equal
-    v_pages_ = Tensor({num_pages, kPageSize, kKvHeads, kHeadDim}, load.dtype);
+        Tensor({num_pages, kPageSize, load.Nkv, load.D}, load.dtype);  // zeros: scores are equal
+    if (!load.is_latent) {
+      v_ = noise_tensor({T, load.Nkv * load.Dv});
+      v_pages_ = Tensor({num_pages, kPageSize, load.Nkv, load.Dv}, load.dtype);
+    }
+    if (load.has_sinks) sinks_ = noise_tensor({load.Nq});
     pages_.resize(static_cast<size_t>(num_pages - 1));
     std::iota(pages_.begin(), pages_.end(), 1);
     std::mt19937 random(1);
@@ -52,7 +67,7 @@ class AttentionRun {
     }
     context_lens_.assign(static_cast<size_t>(load.B), static_cast<int32_t>(load.context_len));
     workspace_.resize(
-        static_cast<size_t>(paged_attention_workspace_bytes(context, T, kHeadDim, kHeadDim)));
+        static_cast<size_t>(paged_attention_workspace_bytes(context, T, load.D, load.Dv)));
     forward_.query_start = query_start_;
     forward_.context_lens = context_lens_;
     forward_.page_table_width = width_;
@@ -68,10 +83,12 @@ class AttentionRun {
                                                      .k = k_.view(),
                                                      .v = v_.view(),
                                                      .y = y_.view(),
-                                                     .num_kv_heads = kKvHeads,
-                                                     .head_dim = kHeadDim,
+                                                     .num_kv_heads = load_.Nkv,
+                                                     .head_dim = load_.D,
+                                                     .value_dim = load_.Dv,
                                                      .scale = 0.088f,
                                                      .window = load_.window,
+                                                     .sinks = sinks_.view(),
                                                      .kv = {k_pages_.view(), v_pages_.view()},
                                                      .forward = &forward_,
                                                      .workspace = workspace_});
@@ -79,17 +96,9 @@ class AttentionRun {
   }
 
  private:
-  static Tensor noise(const Shape& shape) {
-    Tensor tensor(shape, DType::kF32);
-    std::mt19937 random(2);
-    std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-    for (float& value : tensor.span<float>()) value = uniform(random);
-    return tensor;
-  }
-
   CpuContext& context_;
   AttentionLoad load_;
-  Tensor q_, k_, v_, y_, k_pages_, v_pages_;
+  Tensor q_, k_, v_, y_, sinks_, k_pages_, v_pages_;
   std::vector<int32_t> pages_, query_start_, context_lens_;
   int64_t width_ = 0;
   int64_t next_ = 0;
@@ -107,15 +116,17 @@ OpBenchmark attention_benchmark(CpuContext& context, const AttentionLoad& load) 
     pairs += B * static_cast<double>(load.window > 0 ? std::min(seen, load.window) : seen);
   }
   const double kv_bytes =
-      B * (before + rows) * static_cast<double>(2 * bytes_of(load.dtype, kKvHeads * kHeadDim));
+      B * (before + rows) * static_cast<double>(bytes_of(load.dtype, load.kv_width()));
+  const int64_t row_width = load.Nq * (load.D + load.Dv) + load.kv_width();  // q, y, k and v
   const auto data = std::make_shared<std::unique_ptr<AttentionRun>>();
-  return {.name = "paged_attention",
-          .shape = fmt::format("B {}, rows {}, context {}, Nq {}, Nkv {}, D {}, {}{}", load.B,
-                               load.num_rows, load.context_len, load.Nq, kKvHeads, kHeadDim,
+  return {.name = load.op(),
+          .shape = fmt::format("B {}, rows {}, context {}, Nq {}, Nkv {}, D {}{}, {}{}", load.B,
+                               load.num_rows, load.context_len, load.Nq, load.Nkv, load.D,
+                               load.Dv != load.D ? fmt::format(", Dv {}", load.Dv) : "",
                                to_string(load.dtype),
                                load.window > 0 ? fmt::format(", window {}", load.window) : ""),
-          .bytes = kv_bytes + B * rows * static_cast<double>(8 * load.Nq * kHeadDim),
-          .flops = 4 * pairs * static_cast<double>(load.Nq * kHeadDim),
+          .bytes = kv_bytes + B * rows * static_cast<double>(4 * row_width),
+          .flops = 2 * pairs * static_cast<double>(load.Nq * (load.D + load.Dv)),
           .run = [&context, data, load] {
             if (*data == nullptr) *data = std::make_unique<AttentionRun>(context, load);
             (*data)->run();
@@ -151,6 +162,23 @@ std::vector<OpBenchmark> attention_benchmarks(CpuContext& context) {
                                                      .num_sequences = 8,
                                                      .window = 128,
                                                      .dtype = DType::kBf16}));
+  // DeepSeek-V2-Lite and gpt-oss-20b.
+  const AttentionLoad latent{.Nq = 16, .Nkv = 1, .D = 576, .Dv = 512, .is_latent = true};
+  AttentionLoad bf16_latent = latent;
+  bf16_latent.dtype = DType::kBf16;
+  const AttentionLoad with_sinks{
+      .Nq = 64, .Nkv = 8, .D = 64, .Dv = 64, .has_sinks = true, .dtype = DType::kBf16};
+  for (AttentionLoad load : {latent, bf16_latent, with_sinks}) {
+    load.num_rows = 512;
+    benchmarks.push_back(attention_benchmark(context, load));
+    load.num_rows = 1;
+    load.context_len = 4095;
+    load.num_sequences = 8;
+    for (const int64_t B : {1, 8}) {
+      load.B = B;
+      benchmarks.push_back(attention_benchmark(context, load));
+    }
+  }
   return benchmarks;
 }
 

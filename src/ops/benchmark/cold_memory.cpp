@@ -9,7 +9,11 @@
 
 namespace heddle::ops {
 
-ColdMemory::ColdMemory(int64_t bytes) : bytes_((bytes + 4095) / 4096 * 4096) {
+ColdMemory::ColdMemory(int64_t bytes) : bytes_((bytes + 4095) / 4096 * 4096) {}
+
+ColdMemory::~ColdMemory() { std::free(data_); }
+
+void ColdMemory::fill() {
   constexpr size_t kHugePage = size_t{2} << 20;
   const size_t size = (static_cast<size_t>(bytes_) + kHugePage - 1) / kHugePage * kHugePage;
   data_ = std::aligned_alloc(kHugePage, size);
@@ -25,10 +29,9 @@ ColdMemory::ColdMemory(int64_t bytes) : bytes_((bytes + 4095) / 4096 * 4096) {
   }
 }
 
-ColdMemory::~ColdMemory() { std::free(data_); }
-
 const void* ColdMemory::next(int64_t bytes) {
   HEDDLE_CHECK_LE(bytes, bytes_);
+  if (data_ == nullptr) fill();
   if (position_ + bytes > bytes_) position_ = 0;
   const void* here = static_cast<const char*>(data_) + position_;
   position_ += (bytes + 63) / 64 * 64;

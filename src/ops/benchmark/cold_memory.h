@@ -3,7 +3,9 @@
 // finds its weights in memory instead of in a cache, as a step of a model larger than the cache
 // does.
 //
-// The bytes are small numbers whether read as fp32, bf16 or fp16. Threading: thread-confined.
+// The bytes are small numbers whether read as fp32, bf16 or fp16. They are taken and filled at
+// first use, so that a list of benchmarks costs nothing until one of them runs. Threading:
+// thread-confined.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +15,21 @@ namespace heddle::ops {
 
 class ColdMemory {
  public:
-  // Aborts when the system has not that much memory: only benchmarks use this.
   explicit ColdMemory(int64_t bytes);
   ~ColdMemory();
   ColdMemory(const ColdMemory&) = delete;
   ColdMemory& operator=(const ColdMemory&) = delete;
 
   // The next `bytes`, on a cache line, starting again at the front when the end is near. At most
-  // size().
+  // size(). The first call aborts when the system has not that much memory: only benchmarks use
+  // this.
   const void* next(int64_t bytes);
 
   [[nodiscard]] int64_t size() const { return bytes_; }
 
  private:
+  void fill();
+
   int64_t bytes_;
   int64_t position_ = 0;
   void* data_ = nullptr;

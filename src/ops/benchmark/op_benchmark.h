@@ -15,11 +15,12 @@
 namespace heddle::ops {
 
 struct OpBenchmark {
-  std::string name;   // "linear"
+  std::string name;   // "linear": that of the op
   std::string shape;  // "T 1, N 512, K 512, bfloat16"
   double bytes = 0;   // that must come from or go to memory, at least
   double flops = 0;
-  std::function<void()> run;  // once; rotates through memory where the op would find it cold
+  std::function<void()> run;  // once; rotates through memory where the op would find it cold.
+                              // The first run takes what memory it needs, destruction gives it back
 };
 
 struct Measurement {
@@ -39,7 +40,7 @@ class ReadProbe {
  public:
   explicit ReadProbe(CpuContext& context) : context_(context), memory_(kBytes) {}
 
-  // Reads all of it once. Cost: 512 MiB, some 15 ms.
+  // Reads all of it once. Cost: 512 MiB, some 15 ms; the first time they are filled before.
   [[nodiscard]] double gb_per_s();
 
  private:

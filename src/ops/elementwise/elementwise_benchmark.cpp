@@ -9,40 +9,56 @@
 
 namespace heddle::ops {
 
-std::vector<OpBenchmark> elementwise_benchmarks(CpuContext& context) {
+namespace {
+
+constexpr int64_t kWidth = 1024;
+
+struct ElementwiseLoad {
+  ElementwiseKind kind;
+  const char* name;
+  int64_t flops;    // of an element; an exponential counts as ten
+  int64_t b_width;  // 0: there is no b
+};
+
+constexpr ElementwiseLoad kLoads[] = {
+    {ElementwiseKind::kAdd, "add", 1, kWidth},
+    {ElementwiseKind::kMul, "mul", 1, kWidth},
+    {ElementwiseKind::kSigmoid, "sigmoid", 12, 0},
+    {ElementwiseKind::kSigmoidMul, "sigmoid_mul", 12, kWidth},
+    {ElementwiseKind::kSigmoidMul, "sigmoid_mul", 1, 1},  // one exponential for a whole row
+    {ElementwiseKind::kSiluMul, "silu_mul", 13, kWidth}};
+
+OpBenchmark elementwise_benchmark(CpuContext& context, int64_t T, const ElementwiseLoad& load) {
   struct Data {
     Tensor a, b, y;
   };
 
-  struct Kind {
-    ElementwiseKind kind;
-    const char* name;
-    int64_t flops;  // of an element; an exponential counts as ten
-  };
+  const auto data = std::make_shared<Data>();
+  return {
+      .name = load.name,
+      .shape = fmt::format("T {}, N {}{}", T, kWidth, load.b_width == 1 ? ", b of one column" : ""),
+      .bytes = static_cast<double>(4 * T * (2 * kWidth + load.b_width)),
+      .flops = static_cast<double>(load.flops * T * kWidth),
+      .run = [&context, data, T, load] {
+        if (data->a.shape().rank() == 0) {
+          data->a = Tensor({T, kWidth}, DType::kF32);
+          if (load.b_width > 0) data->b = Tensor({T, load.b_width}, DType::kF32);
+          data->y = Tensor({T, kWidth}, DType::kF32);
+        }
+        const Status status = elementwise(
+            context,
+            {.kind = load.kind, .a = data->a.view(), .b = data->b.view(), .y = data->y.view()});
+        HEDDLE_CHECK(status.ok());
+      }};
+}
 
-  constexpr Kind kKinds[] = {{ElementwiseKind::kAdd, "add", 1},
-                             {ElementwiseKind::kSiluMul, "silu_mul", 13}};
+}  // namespace
+
+std::vector<OpBenchmark> elementwise_benchmarks(CpuContext& context) {
   std::vector<OpBenchmark> benchmarks;
-  for (const Kind& kind : kKinds) {
+  for (const ElementwiseLoad& load : kLoads) {
     for (const int64_t T : {1, 16, 512, 8192}) {
-      constexpr int64_t N = 1024;
-      const auto data = std::make_shared<Data>();
-      benchmarks.push_back(
-          {.name = kind.name,
-           .shape = fmt::format("T {}, N {}", T, N),
-           .bytes = static_cast<double>(3 * 4 * T * N),
-           .flops = static_cast<double>(kind.flops * T * N),
-           .run = [&context, data, T, op = kind.kind] {
-             if (data->a.shape().rank() == 0) {
-               data->a = Tensor({T, N}, DType::kF32);
-               data->b = Tensor({T, N}, DType::kF32);
-               data->y = Tensor({T, N}, DType::kF32);
-             }
-             const Status status = elementwise(
-                 context,
-                 {.kind = op, .a = data->a.view(), .b = data->b.view(), .y = data->y.view()});
-             HEDDLE_CHECK(status.ok());
-           }});
+      benchmarks.push_back(elementwise_benchmark(context, T, load));
     }
   }
   return benchmarks;

@@ -7,7 +7,7 @@
 
 namespace heddle::ops {
 
-// The cheapest kind (add) and the dearest (SiLU product), decode and prefill.
+// Every kind, decode and prefill; gates of one column, too.
 std::vector<OpBenchmark> elementwise_benchmarks(CpuContext& context);
 
 }  // namespace heddle::ops

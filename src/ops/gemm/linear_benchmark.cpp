@@ -19,31 +19,36 @@ namespace {
 struct LinearShape {
   int64_t N;
   int64_t K;
+  bool has_bias = false;
 };
 
 // Output projections, input projections and heads of models with H = 512 and H = 1024.
 constexpr LinearShape kShapes[] = {{512, 512},   {1536, 512},   {1024, 2048},
                                    {6144, 1024}, {151936, 512}, {151936, 1024}};
+// Queries, keys and values of Qwen2.5-0.5B and of gpt-oss-20b.
+constexpr LinearShape kBiasedShapes[] = {{1152, 896, true}, {5120, 2880, true}};
 constexpr int64_t kColdBytes = int64_t{640} << 20;
 
-// A product of `x` [T, K] with whatever weight [N, K] `next_weight` gives.
+// A product of `x` [T, K] with whatever weight [N, K] `next_weight` gives, with a bias where the
+// shape has one.
 OpBenchmark linear_benchmark(CpuContext& context, int64_t T, const LinearShape& shape,
                              std::string_view format, DType dtype, int64_t weight_bytes,
                              std::function<TensorView()> next_weight) {
   struct Data {
-    Tensor x, y;
+    Tensor x, bias, y;
     std::vector<std::byte> workspace;
   };
 
-  const auto [N, K] = shape;
+  const auto [N, K, has_bias] = shape;
   const auto data = std::make_shared<Data>();
-  return {.name = "linear",
+  return {.name = has_bias ? "linear_bias" : "linear",
           .shape = fmt::format("T {}, N {}, K {}, {}", T, N, K, format),
-          .bytes = static_cast<double>(weight_bytes + 4 * T * (N + K)),
-          .flops = 2.0 * static_cast<double>(T * N * K),
-          .run = [&context, data, T, N, K, dtype, next_weight = std::move(next_weight)] {
+          .bytes = static_cast<double>(weight_bytes + 4 * T * (N + K) + (has_bias ? 4 * N : 0)),
+          .flops = static_cast<double>(2 * T * N * K + (has_bias ? T * N : 0)),
+          .run = [&context, data, T, N, K, has_bias, dtype, next_weight = std::move(next_weight)] {
             if (data->x.shape().rank() == 0) {  // on the first run, so that a list costs little
               data->x = Tensor({T, K}, DType::kF32);
+              if (has_bias) data->bias = Tensor({N}, DType::kF32);
               data->y = Tensor({T, N}, DType::kF32);
               for (float& value : data->x.span<float>()) value = 0.5f;
               data->workspace.resize(
@@ -51,10 +56,21 @@ OpBenchmark linear_benchmark(CpuContext& context, int64_t T, const LinearShape& 
             }
             const Status status = linear(context, {.x = data->x.view(),
                                                    .weight = next_weight(),
+                                                   .bias = data->bias.view(),
                                                    .y = data->y.view(),
                                                    .workspace = data->workspace});
             HEDDLE_CHECK(status.ok());
           }};
+}
+
+// With a weight as it lies in a file, other memory every time.
+OpBenchmark plain_linear_benchmark(CpuContext& context, const std::shared_ptr<ColdMemory>& cold,
+                                   int64_t T, const LinearShape& shape, DType dtype) {
+  const int64_t bytes = bytes_of(dtype, shape.N * shape.K);
+  return linear_benchmark(context, T, shape, to_string(dtype), dtype, bytes,
+                          [cold, shape, dtype, bytes] {
+                            return TensorView(cold->next(bytes), dtype, {shape.N, shape.K});
+                          });
 }
 
 // Rows of `format` read from cold memory, other ones every time.
@@ -102,12 +118,13 @@ std::vector<OpBenchmark> linear_benchmarks(CpuContext& context) {
     for (const LinearShape& shape : kShapes) {
       for (const int64_t T : {1, 4, 16, 64, 512}) {
         if (shape.N > 100'000 && T > 64) continue;  // a prefill wants the logits of a few rows only
-        const int64_t bytes = bytes_of(dtype, shape.N * shape.K);
-        benchmarks.push_back(linear_benchmark(
-            context, T, shape, to_string(dtype), dtype, bytes, [cold, shape, dtype, bytes] {
-              return TensorView(cold->next(bytes), dtype, {shape.N, shape.K});
-            }));
+        benchmarks.push_back(plain_linear_benchmark(context, cold, T, shape, dtype));
       }
+    }
+  }
+  for (const LinearShape& shape : kBiasedShapes) {
+    for (const int64_t T : {1, 4, 16, 64, 512}) {
+      benchmarks.push_back(plain_linear_benchmark(context, cold, T, shape, DType::kBf16));
     }
   }
   for (const PackedFormat& packed : kPackedFormats) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // linear at the shapes of small hybrid models: projections and output heads, one token to a
-// prefill.
+// prefill; linear_bias at those of models that have biases.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace heddle::ops {
 
-// Holds 640 MiB of weights while the list lives.
+// Holds 640 MiB of weights from the first run on, while the list lives.
 std::vector<OpBenchmark> linear_benchmarks(CpuContext& context);
 
 }  // namespace heddle::ops

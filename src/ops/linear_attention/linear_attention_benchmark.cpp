@@ -2,10 +2,10 @@
 #include "ops/linear_attention/linear_attention_benchmark.h"
 
 #include <memory>
-#include <random>
 
 #include <fmt/format.h>
 
+#include "ops/benchmark/noise.h"
 #include "ops/linear_attention/causal_conv1d.h"
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/linear_attention/gated_rms_norm.h"
@@ -40,17 +40,17 @@ class LayerRun {
       : context_(context), load_(load), num_slots_(load.num_rows == 1 ? 129 : load.B + 1) {
     const auto& [Nk, Nv, Dk, Dv, channel_decay] = load.shape;
     const int64_t T = load.B * load.num_rows, C = load.shape.qkv_width();
-    x_ = noise({T, C});
+    x_ = noise_tensor({T, C});
     qkv_ = Tensor({T, C}, DType::kF32);
-    weight_ = noise({C, kConvWidth});
-    a_ = noise({T, load.shape.decay_width()});
-    b_ = noise({T, Nv});
+    weight_ = noise_tensor({C, kConvWidth});
+    a_ = noise_tensor({T, load.shape.decay_width()});
+    b_ = noise_tensor({T, Nv});
     neg_exp_a_log_ = Tensor({Nv}, DType::kF32);
     for (float& value : neg_exp_a_log_.span<float>()) value = -0.3f;
-    dt_bias_ = noise({load.shape.decay_width()});
-    norm_weight_ = noise({Dv});
+    dt_bias_ = noise_tensor({load.shape.decay_width()});
+    norm_weight_ = noise_tensor({Dv});
     y_ = Tensor({T, Nv * Dv}, DType::kF32);
-    z_ = noise({T, Nv * Dv});
+    z_ = noise_tensor({T, Nv * Dv});
     conv_ = Tensor({num_slots_, kConvWidth - 1, C}, DType::kF32);
     recurrent_ = Tensor({num_slots_, Nv, Dv, Dk}, DType::kF32);
     slots_.resize(static_cast<size_t>(load.B));
@@ -93,21 +93,20 @@ class LayerRun {
                                      .workspace = workspace_}));
   }
 
-  void norm() {
-    check(gated_rms_norm(
-        context_, {.x = z_.view(), .z = z_.view(), .weight = norm_weight_.view(), .y = y_.view()}));
-  }
+  void silu_norm() { norm(NormGate::kSilu); }
+
+  void sigmoid_norm() { norm(NormGate::kSigmoid); }
 
  private:
-  static void check(const Status& status) { HEDDLE_CHECK(status.ok()); }
-
-  static Tensor noise(const Shape& shape) {
-    Tensor tensor(shape, DType::kF32);
-    std::mt19937 random(2);
-    std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-    for (float& value : tensor.span<float>()) value = uniform(random);
-    return tensor;
+  void norm(NormGate gate) {
+    // x_ is wider than the values: its front serves as their tensor.
+    const TensorView x(x_.view().data, DType::kF32, z_.shape());
+    check(gated_rms_norm(
+        context_,
+        {.x = x, .z = z_.view(), .weight = norm_weight_.view(), .y = y_.view(), .gate = gate}));
   }
+
+  static void check(const Status& status) { HEDDLE_CHECK(status.ok()); }
 
   void take_slots() {
     for (int32_t& slot : slots_) slot = 1 + static_cast<int32_t>(next_++ % (num_slots_ - 1));
@@ -160,13 +159,21 @@ std::vector<OpBenchmark> linear_attention_benchmarks(CpuContext& context) {
       if (shape.channel_decay) rule.bytes += 4 * T * static_cast<double>(shape.decay_width());
       rule.flops = 6 * T * state;  // two dot products and an update
       benchmarks.push_back(std::move(rule));
-      if (load.exact || shape.channel_decay) continue;
-      OpBenchmark convolution =
-          benchmark(context, load, data, "causal_conv1d", &LayerRun::convolve);
-      convolution.bytes = 8 * T * width;
-      convolution.flops = 2 * T * width * static_cast<double>(kConvWidth);
-      benchmarks.push_back(std::move(convolution));
-      OpBenchmark norm = benchmark(context, load, data, "gated_rms_norm", &LayerRun::norm);
+      if (load.exact) continue;
+      if (!shape.channel_decay) {  // it does not depend on the decay
+        OpBenchmark convolution =
+            benchmark(context, load, data, "causal_conv1d", &LayerRun::convolve);
+        const double window = static_cast<double>(kConvWidth - 1) * width;  // of a sequence
+        convolution.bytes = 8 * T * width + 8 * static_cast<double>(load.B) * window +
+                            4 * static_cast<double>(kConvWidth) * width;
+        convolution.flops = 2 * T * width * static_cast<double>(kConvWidth);
+        benchmarks.push_back(std::move(convolution));
+      }
+      // Kimi Delta Attention has both, a decay for each channel and a sigmoid.
+      OpBenchmark norm =
+          shape.channel_decay
+              ? benchmark(context, load, data, "sigmoid_gated_rms_norm", &LayerRun::sigmoid_norm)
+              : benchmark(context, load, data, "gated_rms_norm", &LayerRun::silu_norm);
       norm.bytes = 12 * T * value_width;
       norm.flops = 5 * T * value_width;
       benchmarks.push_back(std::move(norm));

@@ -7,7 +7,8 @@
 
 namespace heddle::ops {
 
-// The delta rule at two widths, prefill in both forms and decode; its convolution and norm.
+// The delta rule at two widths and with a decay for each channel, prefill in both forms and decode;
+// its convolution and norms.
 std::vector<OpBenchmark> linear_attention_benchmarks(CpuContext& context);
 
 }  // namespace heddle::ops

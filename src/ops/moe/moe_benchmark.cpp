@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <memory>
-#include <random>
 
 #include <fmt/format.h>
 
 #include "ops/benchmark/cold_memory.h"
+#include "ops/benchmark/noise.h"
 #include "ops/gemm/grouped_linear.h"
 #include "ops/moe/moe_route.h"
 #include "ops/moe/routed_moe.h"
@@ -21,13 +21,26 @@ constexpr RoutedMoeShape kShapes[] = {{.H = 512, .I = 128, .E = 16, .A = 4},
                                       {.H = 1024, .I = 256, .E = 64, .A = 8}};
 constexpr int64_t kColdBytes = int64_t{640} << 20;
 
-Tensor random_tensor(const Shape& shape) {
-  Tensor tensor(shape, DType::kF32);
-  std::mt19937 random(1);
-  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-  for (float& value : tensor.span<float>()) value = uniform(random);
-  return tensor;
-}
+// What an op of the family does beside routed_moe.
+struct MoeKind {
+  const char* name = "routed_moe";
+  bool has_bias = false;
+  ClampedSwiglu activation = {};
+  RouterScoring scoring = {};
+  bool has_correction = false;
+};
+
+// As gpt-oss, DeepSeek-V2 and DeepSeek-V3 have them.
+constexpr MoeKind kKinds[] = {
+    {.name = "routed_moe_bias", .has_bias = true, .activation = {.limit = 7.0f, .alpha = 1.702f}},
+    {.name = "routed_moe_scored", .scoring = {.num_groups = 8, .groups_kept = 3, .scale = 16.0f}},
+    {.name = "routed_moe_corrected",
+     .scoring = {.score = RouterScore::kSigmoid,
+                 .num_groups = 8,
+                 .groups_kept = 4,
+                 .group_terms = 2,
+                 .scale = 2.5f},
+     .has_correction = true}};
 
 // How many experts the T * A rows touch, when every token's are all different and tokens
 // independent.
@@ -40,26 +53,35 @@ double touched_experts(int64_t T, const RoutedMoeShape& shape) {
 }
 
 OpBenchmark routed_moe_benchmark(CpuContext& context, const std::shared_ptr<ColdMemory>& cold,
-                                 int64_t T, RoutedMoeShape shape, DType dtype) {
+                                 int64_t T, RoutedMoeShape shape, DType dtype,
+                                 const MoeKind& kind = {}) {
   struct Data {
-    Tensor x, logits, y;
+    Tensor x, logits, w13_bias, w2_bias, correction, y;
     std::vector<std::byte> workspace;
   };
 
   shape.weight = dtype;
   const auto data = std::make_shared<Data>();
   const auto [H, I, E, A, weight] = shape;
-  const auto expert_bytes = static_cast<double>(bytes_of(dtype, 3 * H * I));
+  const int64_t biases = kind.has_bias ? 2 * I + H : 0;  // of an expert
+  const auto expert_bytes = static_cast<double>(bytes_of(dtype, 3 * H * I) + 4 * biases);
+  const int64_t row_bytes = 4 * T * (2 * H + E);
   return {
-      .name = "routed_moe",
+      .name = kind.name,
       .shape = fmt::format("T {}, H {}, I {}, E {}, A {}, {}", T, H, I, E, A, to_string(dtype)),
-      .bytes = touched_experts(T, shape) * expert_bytes + static_cast<double>(8 * T * H),
-      .flops = 6.0 * static_cast<double>(T * A * H * I),
-      .run = [&context, cold, data, T, shape] {
+      .bytes = touched_experts(T, shape) * expert_bytes +
+               static_cast<double>(row_bytes + (kind.has_correction ? 4 * E : 0)),
+      .flops = static_cast<double>(T * A * (6 * H * I + biases)),
+      .run = [&context, cold, data, T, shape, kind] {
         if (data->x.shape().rank() == 0) {
-          data->x = random_tensor({T, shape.H});
-          data->logits = random_tensor({T, shape.E});
+          data->x = noise_tensor({T, shape.H});
+          data->logits = noise_tensor({T, shape.E});
           data->y = Tensor({T, shape.H}, DType::kF32);
+          if (kind.has_bias) {
+            data->w13_bias = Tensor({shape.E, 2 * shape.I}, DType::kF32);
+            data->w2_bias = Tensor({shape.E, shape.H}, DType::kF32);
+          }
+          if (kind.has_correction) data->correction = Tensor({shape.E}, DType::kF32);
           data->workspace.resize(
               static_cast<size_t>(routed_moe_workspace_bytes(T, shape, context.exact)));
         }
@@ -70,8 +92,13 @@ OpBenchmark routed_moe_benchmark(CpuContext& context, const std::shared_ptr<Cold
                                                    .router_logits = data->logits.view(),
                                                    .w13 = w13,
                                                    .w2 = w2,
+                                                   .w13_bias = data->w13_bias.view(),
+                                                   .w2_bias = data->w2_bias.view(),
                                                    .y = data->y.view(),
+                                                   .activation = kind.activation,
                                                    .experts_per_token = shape.A,
+                                                   .scoring = kind.scoring,
+                                                   .correction = data->correction.view(),
                                                    .workspace = data->workspace});
         HEDDLE_CHECK(status.ok());
       }};
@@ -98,7 +125,7 @@ OpBenchmark grouped_linear_benchmark(CpuContext& context, const std::shared_ptr<
           .flops = 2.0 * static_cast<double>(R * N * K),
           .run = [&context, cold, data, rows, active, R, N, K, E, dtype] {
             if (data->x.shape().rank() == 0) {
-              data->x = random_tensor({R, K});
+              data->x = noise_tensor({R, K});
               data->y = Tensor({R, N}, DType::kF32);
               data->offsets = Tensor({E + 1}, DType::kI32);
               for (int64_t e = 0; e <= E; ++e) {
@@ -130,7 +157,7 @@ OpBenchmark moe_route_benchmark(CpuContext& context, int64_t T, const RoutedMoeS
           .flops = 0,
           .run = [&context, data, T, shape] {
             if (data->logits.shape().rank() == 0) {
-              data->logits = random_tensor({T, shape.E});
+              data->logits = noise_tensor({T, shape.E});
               data->experts = Tensor({T, shape.A}, DType::kI32);
               data->weights = Tensor({T, shape.A}, DType::kF32);
             }
@@ -155,6 +182,11 @@ std::vector<OpBenchmark> moe_benchmarks(CpuContext& context) {
       for (const int64_t T : {1, 4, 16, 64, 512}) {
         benchmarks.push_back(routed_moe_benchmark(context, cold, T, shape, dtype));
       }
+    }
+  }
+  for (const MoeKind& kind : kKinds) {
+    for (const int64_t T : {1, 4, 16, 64, 512}) {
+      benchmarks.push_back(routed_moe_benchmark(context, cold, T, kShapes[1], DType::kBf16, kind));
     }
   }
   return benchmarks;

@@ -7,7 +7,8 @@
 
 namespace heddle::ops {
 
-// Shapes of the layer norms of a small and a large model, decode and prefill.
+// Shapes of the layer norms of a small and a large model, with and without residual, decode and
+// prefill.
 std::vector<OpBenchmark> norm_benchmarks(CpuContext& context);
 
 }  // namespace heddle::ops

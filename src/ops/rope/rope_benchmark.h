@@ -7,7 +7,8 @@
 
 namespace heddle::ops {
 
-// Query heads with their norm, a quarter of the channels rotated.
+// Query heads: with their norm and a quarter of the channels rotated, without it and all of them,
+// and the last third in pairs of neighbours.
 std::vector<OpBenchmark> rope_benchmarks(CpuContext& context);
 
 }  // namespace heddle::ops
