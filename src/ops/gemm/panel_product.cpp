@@ -2,7 +2,6 @@
 #include "ops/gemm/panel_product.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/check.h"
 #include "ops/gemm/panel_driver.h"
@@ -13,6 +12,7 @@
 #define HWY_TARGET_INCLUDE "ops/gemm/panel_product.cpp"
 #include <hwy/foreach_target.h>
 
+#include "ops/simd/copy_unaligned.h"
 #include "ops/simd/load-inl.h"
 #include "ops/simd/transpose-inl.h"
 
@@ -46,7 +46,8 @@ HWY_INLINE void load_square(const Weight* from, int64_t stride, int64_t num_rows
     HWY_ALIGN uint32_t square[kLanes][kLanes] = {};
     const int64_t rows = std::min(num_rows, kLanes);
     const auto bytes = static_cast<size_t>(std::min(num_bytes, kLanes * 4));
-    for (int64_t r = 0; r < rows; ++r) std::memcpy(square[r], from + r * stride, bytes);
+    for (int64_t r = 0; r < rows; ++r)
+      ops::simd::copy_unaligned(square[r], from + r * stride, bytes);
     HEDDLE_UNROLL
     for (int64_t r = 0; r < kLanes; ++r) words[r] = hn::Load(d, square[r]);
   }

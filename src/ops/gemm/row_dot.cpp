@@ -11,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "ops/gemm/row_dot.cpp"
 #include <hwy/foreach_target.h>
 
+#include "ops/simd/copy_unaligned.h"
 #include "ops/simd/load-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -98,7 +99,7 @@ HWY_INLINE void dot_tail(const float* const (&x)[kRows], const Weight* const (&w
   }
   HEDDLE_UNROLL
   for (int c = 0; c < kColumns; ++c) {
-    std::memcpy(w_tail[c], w[c] + k, count * sizeof(Weight));
+    ops::simd::copy_unaligned(w_tail[c], w[c] + k, count * sizeof(Weight));
     w_rows[c] = w_tail[c];
   }
   dot_step<kRows, kColumns, Weight>(x_rows, w_rows, 0, sums);

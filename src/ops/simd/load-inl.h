@@ -11,12 +11,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "core/dtype.h"
+#include "ops/simd/copy_unaligned.h"
 #include "ops/simd/unroll.h"
 #include "quant/small_floats.h"
 
@@ -30,7 +30,7 @@ template <class D>
 HWY_INLINE hn::Vec<D> LoadFloats(D d, const float* from) {
 #if HWY_TARGET == HWY_SCALAR
   float value;
-  std::memcpy(&value, from, sizeof(value));  // a plain load would want it aligned
+  ops::simd::copy_unaligned(&value, from, sizeof(value));  // a plain load would want it aligned
   return hn::Set(d, value);
 #else
   return hn::LoadU(d, from);
