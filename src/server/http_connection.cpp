@@ -57,7 +57,7 @@ asio::awaitable<void> TcpConnection::refuse(HttpResponse response) {
   if (!head_only_) message += response.body;
   const auto bytes = static_cast<int64_t>(message.size());
   const bool sent = co_await send(std::move(message));
-  note_unread(sent ? response.status : kClientLeft, bytes);
+  note_unread(sent ? response.status : kClientLeft, sent ? bytes : 0);
   if (sent) co_await linger(kLingerSeconds);
 }
 

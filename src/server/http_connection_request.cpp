@@ -35,12 +35,14 @@ HttpRequest head_of(const http::request<http::string_body>& message) {
   return request;
 }
 
-// What the body is coded with beside chunks, "" for nothing.
-std::string unknown_coding(const HttpRequest& request) {
+// The Transfer-Encoding of a body whose end is not known from it: any but plain chunks, and any of
+// HTTP/1.0, which has none.
+std::optional<std::string> unknown_coding(const HttpRequest& request, unsigned http_version) {
   for (const auto& [name, value] : request.headers) {
-    if (name == "transfer-encoding" && lower_case(value) != "chunked") return value;
+    if (name != "transfer-encoding") continue;
+    if (http_version < 11 || lower_case(value) != "chunked") return value;
   }
-  return {};
+  return std::nullopt;
 }
 
 // An error that is the client's bytes' fault, not the connection's.
@@ -113,9 +115,12 @@ asio::awaitable<bool> TcpConnection::serve_one() {
   keep_alive_ = parser.keep_alive() && !stopping_;
   head_only_ = request_->method == "HEAD";
   Admission admission = handler_.on_head(*request_, common_headers_);
-  if (const std::string coding = unknown_coding(*request_); !coding.empty()) {
-    // Where its body ends is not known, and so nothing behind it can be trusted.
-    co_await refuse(501, fmt::format("The Transfer-Encoding is {}; only chunked is read.", coding));
+  if (const auto coding = unknown_coding(*request_, http_version_)) {
+    // What follows could be the body or the next request.
+    co_await refuse(501,
+                    fmt::format("The Transfer-Encoding is \"{}\"; only chunked is read, and only "
+                                "of HTTP/1.1.",
+                                *coding));
     co_return false;
   }
   std::optional<HttpResponse>& refusal = admission.refusal;

@@ -43,10 +43,10 @@ inline constexpr int kClientLeft = 499;
 
 // How a request ended.
 struct Answered {
-  int status = 200;    // kClientLeft: it went away first
-  double seconds = 0;  // since the request's last byte, or its head's if it was not read to its end
-  int64_t bytes = 0;   // sent
-  bool read_whole = true;
+  int status = 200;        // kClientLeft: it went away first
+  double seconds = 0;      // since the request's last byte
+  int64_t bytes = 0;       // sent
+  bool read_whole = true;  // else `seconds` are since its head, or since reading that began
 };
 
 // "Not Found" for 404.

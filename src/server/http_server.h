@@ -57,11 +57,12 @@ class HttpHandler {
   // Answers now or later.
   virtual void on_request(std::shared_ptr<Exchange> exchange) = 0;
 
-  // The answer to what is not read to its end: malformed bytes, 408, 413, 431, and 503 where a
-  // connection or a body is one too many.
+  // The answer to what is not read to its end: malformed bytes, 408, 413, 431, 501 for a
+  // coding that is not read, and 503 where a connection or a body is one too many.
   virtual HttpResponse on_transport_error(int status, std::string_view message) = 0;
 
-  // After each answer: for the access log. Null for `request`: not even its head has arrived.
+  // After each answer, and when a client leaves within its request's body: for the access log. Null
+  // for `request`: not even its head has arrived. Not for what the server's own end cuts off.
   virtual void on_answered(const HttpRequest* request, const Answered& answered) = 0;
 };
 

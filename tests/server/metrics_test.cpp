@@ -73,15 +73,30 @@ TEST_F(MetricsTest, CountWhatIsNotReadToItsEnd) {
                       {fmt::format("route=\"{}\"", route), fmt::format("status=\"{}\"", status)});
   };
   EXPECT_EQ(count("other", 400), 1);
-  EXPECT_THAT(log, ::testing::ContainsRegex(" no request 400 .* -\n"));
+  EXPECT_THAT(log, ::testing::ContainsRegex(" no request 400 [^\n]* -\n"));
   for (const int status : {400, 413, 499, 501}) {
     EXPECT_EQ(count("/generate", status), 1) << status;
-    EXPECT_THAT(log, ::testing::ContainsRegex(fmt::format("POST /generate {} .* mine\n", status)));
+    EXPECT_THAT(log,
+                ::testing::ContainsRegex(fmt::format("POST /generate {} [^\n]* mine\n", status)));
   }
   EXPECT_EQ(count("/health", 413), 1);
   EXPECT_THAT(log, ::testing::HasSubstr("GET /health 413 "));
   EXPECT_EQ(get("/metrics").body.find("heddle_http_request_seconds_count{route=\"/generate\"}"),
             std::string::npos);
+}
+
+TEST_F(MetricsTest, TheLogNamesACallByTheIdInItsBody) {
+  start();
+  set_log_level(LogLevel::kInfo);
+  ::testing::internal::CaptureStderr();
+  const Json body = {{"text", "a"}, {"rid", "in-the-body"}};
+  HttpClient client(server->port());
+  const Reply reply =
+      client.call("POST", "/generate", body.dump(), "x-request-id: in-the-head\r\n");
+  EXPECT_EQ(reply.headers.at("x-request-id"), "in-the-body");
+  get("/metrics");  // the line of an answer follows its last byte
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::ContainsRegex("POST /generate 200 [^\n]* in-the-body\n"));
 }
 
 TEST_F(MetricsTest, CountClientsThatLeave) {
