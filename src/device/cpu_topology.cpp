@@ -6,17 +6,22 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include <sched.h>
 
 namespace heddle::device {
 namespace {
 
-// A number the kernel tells of a CPU; -1 when it does not.
-int topology_of(int cpu, const char* what) {
-  std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/" + what);
-  int value = -1;
-  return file >> value ? value : -1;
+// The first CPU of the core that `cpu` belongs to, as the kernel tells; `cpu` itself when it does
+// not. Numbers of cores are no help: they are unique in a die or a cluster only.
+int first_of_core(int cpu) {
+  const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
+  for (const char* list : {"core_cpus_list", "thread_siblings_list"}) {  // "0,64" or "0-1"
+    std::ifstream file(folder + list);
+    if (int first = 0; file >> first) return first;
+  }
+  return cpu;
 }
 
 }  // namespace
@@ -27,19 +32,14 @@ std::vector<LogicalCpu> allowed_cpus() {
   std::vector<LogicalCpu> cpus;
   if (sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &set)) continue;
-    const int core = topology_of(cpu, "core_id");
-    // Package -2 is none of the kernel's (-1 is: of a machine that has only one).
-    cpus.push_back({.number = cpu,
-                    .core = core >= 0 ? std::pair(topology_of(cpu, "physical_package_id"), core)
-                                      : std::pair(-2, cpu)});
+    if (CPU_ISSET(cpu, &set)) cpus.push_back({.number = cpu, .core = first_of_core(cpu)});
   }
   return cpus;
 }
 
 std::vector<int> spread_over_cores(const std::vector<LogicalCpu>& cpus) {
-  std::map<std::pair<int, int>, int> num_taken;  // of each core
-  std::vector<std::pair<int, int>> order;        // (how many of its core come before it, number)
+  std::map<int, int> num_taken;            // of each core
+  std::vector<std::pair<int, int>> order;  // (how many of its core come before it, number)
   for (const LogicalCpu& cpu : cpus) order.emplace_back(num_taken[cpu.core]++, cpu.number);
   std::ranges::sort(order);
   std::vector<int> numbers;
@@ -48,7 +48,7 @@ std::vector<int> spread_over_cores(const std::vector<LogicalCpu>& cpus) {
 }
 
 int num_physical_cores() {
-  std::set<std::pair<int, int>> cores;
+  std::set<int> cores;
   for (const LogicalCpu& cpu : allowed_cpus()) cores.insert(cpu.core);
   return std::max(1, static_cast<int>(cores.size()));
 }

@@ -5,14 +5,13 @@
 // Threading: thread-safe; nothing is kept.
 #pragma once
 
-#include <utility>
 #include <vector>
 
 namespace heddle::device {
 
 struct LogicalCpu {
-  int number = 0;                 // as the system counts
-  std::pair<int, int> core = {};  // (package, core): the same for hardware threads of one core
+  int number = 0;  // as the system counts
+  int core = 0;    // the same for the hardware threads of one core
 };
 
 // In ascending order. Empty when the system does not say; where it does not know about cores, each
