@@ -228,7 +228,9 @@ void add_subcommand(CLI::App& parent, const Subcommand& subcommand, std::functio
     std::string examples;  // the first of every child
     for (const CLI::App* child : app->get_subcommands({})) {
       const std::string all = child->get_footer();
-      const size_t first = std::min(all.find("  ") + 2, all.size());  // behind "Examples:\n  "
+      size_t first = all.find("  ");  // behind "Examples:\n"
+      if (first == std::string::npos) continue;
+      first += 2;
       examples += (examples.empty() ? "" : "\n") + all.substr(first, all.find('\n', first) - first);
     }
     Options(*app).examples(examples);

@@ -2,11 +2,12 @@
 // ForwardContext: what the ops that depend on the batch read beside their tensors: which rows
 // belong to which sequence, where each sequence's KV pages and recurrent state lie.
 //
-// An explicit object handed down by the runner, rebuilt every step without allocation; ops that
+// An explicit object handed down by the runner, rebuilt every step without allocation. Ops that
 // read it carry the effect kReadsContext, and those whose launch depends on it kSplit: there a
-// captured program is cut. All arrays are host memory. Invariants: query_start is strictly increasing (every sequence has at least one
-// row); page ids are within the pool; two sequences never share a page they write to, nor a state
-// slot; pages whose rows all lie below kv_lens are only read, and may be shared.
+// captured program is cut. All arrays are host memory. Invariants: query_start is strictly
+// increasing (every sequence has at least one row); page ids are within the pool; two sequences
+// never share a page they write to, nor a state slot; pages whose rows all lie below kv_lens are
+// only read, and may be shared.
 #pragma once
 
 #include <cstdint>
