@@ -2,7 +2,8 @@
 // EventQueue carries a request's events from the engine's thread, which must not wait, to one that
 // prints.
 //
-// Threading: push() and pop() from any thread.
+// Threading: push() and pop() from any thread. The queue may end as soon as the last event was
+// popped, even if the push() that brought it has not returned.
 #pragma once
 
 #include <condition_variable>
@@ -18,11 +19,9 @@ class EventQueue {
  public:
   // `tag` tells requests apart.
   void push(size_t tag, const RequestEvent& event) {
-    {
-      const std::lock_guard lock(mutex_);
-      events_.emplace_back(tag, event);
-    }
-    arrived_.notify_one();
+    const std::lock_guard lock(mutex_);
+    events_.emplace_back(tag, event);
+    arrived_.notify_one();  // under the lock: who pops the last event may end the queue at once
   }
 
   // Waits for the next event.
