@@ -135,7 +135,7 @@ run_programs() {
   done <"$root/build/$preset/test_programs.txt"
   wait
   for name in "${names[@]}"; do
-    read -r p f s < <(count_cases "$name" "$dir" "$(<"$dir/$name.code")")
+    read -r p f s <<<"$(count_cases "$name" "$dir" "$(<"$dir/$name.code")")"
     sum_p=$((sum_p + p)) sum_f=$((sum_f + f)) sum_s=$((sum_s + s))
     if ((p + f + s > 0)); then
       printf '    %-36s %5d passed %3d failed %3d skipped %8s s\n' \
@@ -159,6 +159,11 @@ run_programs() {
 suite_of() {
   local name="${1#heddle_}"
   echo "${name%_test}"
+}
+
+# read_lines ARRAY TEXT: not from a process substitution, whose end `wait -n` takes for a program's.
+read_lines() {
+  [[ -z $2 ]] || mapfile -t "$1" <<<"$2"
 }
 
 # targets_of PRESET SUITES: the programs of these folders that this build has.
@@ -191,8 +196,8 @@ stage_sanitized() {  # PRESET SUITES
   [[ $full == yes ]] && suites=""
   update_program_lists "$preset" || return 1
   if [[ -n $suites ]]; then
-    mapfile -t targets < <(targets_of "$preset" "$suites")
-    [[ $preset != "$asan" ]] || mapfile -t names < <(cut -d' ' -f1 "$root/build/$asan/fuzz_programs.txt")
+    read_lines targets "$(targets_of "$preset" "$suites")"
+    [[ $preset != "$asan" ]] || read_lines names "$(cut -d' ' -f1 "$root/build/$asan/fuzz_programs.txt")"
     targets+=("${names[@]}")
   fi
   compile "$preset" "${targets[@]}" || {
@@ -334,7 +339,7 @@ run_filtered() {
     failed=1
     return
   }
-  mapfile -t targets < <(targets_of release "$1")
+  read_lines targets "$(targets_of release "$1")"
   if ((${#targets[@]})); then
     stage "build ${targets[*]}" compile release "${targets[@]}"
     ((failed)) || stage "tests of $1" run_programs release yes "$1" '*'
