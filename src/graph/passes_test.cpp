@@ -164,17 +164,21 @@ TEST(Split, GivesEverySplitOpASegmentOfItsOwnAndNoEmptyOnes) {
   }
 }
 
+std::string dump_of(TestBuilder& g) {
+  device::ThreadPool pool(1);
+  const ops::CpuContext context(pool);
+  const Result<Program> program =
+      compile(finish(g), registry(), context, {.largest = {.tokens = 4, .logits = 1}});
+  EXPECT_TRUE(program.ok()) << program.status().to_string();
+  return program.ok() ? dump(*program) : "";
+}
+
 TEST(Dump, PrintsShapesLiveRangesOffsetsAndSegmentsInAStableOrder) {
   TestBuilder g;
   const Value h = g.sigmoid(g.x());
   const GraphScope scope(g, "layers.0.");
   g.output(g.apply1("mixer", {h}), "y");
-  device::ThreadPool pool(1);
-  const ops::CpuContext context(pool);
-  const Result<Program> program =
-      compile(finish(g), registry(), context, {.largest = {.tokens = 4, .logits = 1}});
-  ASSERT_TRUE(program.ok());
-  EXPECT_EQ(dump(*program),
+  EXPECT_EQ(dump_of(g),
             "program: 2 nodes, 2 segments, arena 512 bytes for T = 4, R = 1\n"
             "input  %0 x: float32[T, 8]\n"
             "output %2 y\n"
@@ -191,12 +195,7 @@ TEST(Dump, ShowsWhatLiesInTheRowsOfAnotherValueByItsColumns) {
   const Value left = g.sigmoid(in_place);
   const Value right = g.rms_norm(parts[0], "norm", 1e-6);
   g.output(g.sigmoid(g.concat(left, right)), "y");
-  device::ThreadPool pool(1);
-  const ops::CpuContext context(pool);
-  const Result<Program> program =
-      compile(finish(g), registry(), context, {.largest = {.tokens = 4, .logits = 1}});
-  ASSERT_TRUE(program.ok());
-  EXPECT_EQ(dump(*program),
+  EXPECT_EQ(dump_of(g),
             "program: 6 nodes, 1 segments, arena 768 bytes for T = 4, R = 1\n"
             "input  %0 wide: float32[T, 16]\n"
             "output %10 y\n"

@@ -46,8 +46,9 @@ HWY_INLINE void load_square(const Weight* from, int64_t stride, int64_t num_rows
     HWY_ALIGN uint32_t square[kLanes][kLanes] = {};
     const int64_t rows = std::min(num_rows, kLanes);
     const auto bytes = static_cast<size_t>(std::min(num_bytes, kLanes * 4));
-    for (int64_t r = 0; r < rows; ++r)
+    for (int64_t r = 0; r < rows; ++r) {
       ops::simd::copy_unaligned(square[r], from + r * stride, bytes);
+    }
     HEDDLE_UNROLL
     for (int64_t r = 0; r < kLanes; ++r) words[r] = hn::Load(d, square[r]);
   }
