@@ -72,11 +72,15 @@ Status infer_concat(std::span<const TensorMeta> inputs, const Attrs&,
 }
 
 Status launch_concat(Context& context, const LaunchArgs& args) {
-  const int64_t left = args.inputs[0].shape[1];
-  HEDDLE_RETURN_IF_ERROR(
-      copy_rows(context, args.inputs[0], {}, column_range(args.outputs[0], 0, left)));
-  return copy_rows(context, args.inputs[1], {},
-                   column_range(args.outputs[0], left, args.inputs[1].shape[1]));
+  const TensorView& a = args.inputs[0];
+  const TensorView& b = args.inputs[1];
+  const MutableTensorView& y = args.outputs[0];
+  if (y.shape != Shape{a.shape[0], a.shape[1] + b.shape[1]} || b.shape[0] != a.shape[0]) {
+    return invalid_argument(fmt::format("concat: a is {}, b is {}, y is {}", a.shape.to_string(),
+                                        b.shape.to_string(), y.shape.to_string()));
+  }
+  HEDDLE_RETURN_IF_ERROR(copy_rows(context, a, {}, column_range(y, 0, a.shape[1])));
+  return copy_rows(context, b, {}, column_range(y, a.shape[1], b.shape[1]));
 }
 
 Status infer_logit_rows(std::span<const TensorMeta> inputs, const Attrs&,
@@ -89,8 +93,15 @@ Status infer_logit_rows(std::span<const TensorMeta> inputs, const Attrs&,
 }
 
 Status launch_logit_rows(Context& context, const LaunchArgs& args) {
-  if (args.forward.logit_rows.empty()) return {};
-  return copy_rows(context, args.inputs[0], args.forward.logit_rows, args.outputs[0]);
+  const std::span<const int32_t> rows = args.forward.logit_rows;
+  const TensorView& x = args.inputs[0];
+  const MutableTensorView& y = args.outputs[0];
+  if (y.shape != Shape{std::ssize(rows), x.shape[1]}) {
+    return invalid_argument(fmt::format("logit_rows: x is {}, y is {}, {} rows wanted",
+                                        x.shape.to_string(), y.shape.to_string(), rows.size()));
+  }
+  if (rows.empty()) return {};  // to copy_rows() that would be all
+  return copy_rows(context, x, rows, y);
 }
 
 constexpr OpDef::Alias kColumnRange[] = {{.output = 0, .input = 0}};
