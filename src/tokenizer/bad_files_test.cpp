@@ -231,7 +231,7 @@ TEST(BadVocabMerges, NamesTheFileAndLine) {
   EXPECT_THAT(error(R"({"a": 0})", "", R"({"<x>": 0})"), HasSubstr("is 'a' in the vocabulary"));
 }
 
-TEST(BadSentencePiece, IsRefusedWithTheLibrarysWords) {
+TEST(BadSentencePiece, IsNamedAsNone) {
   for (const std::string model : {"", "not a model", "\x0A\xFF\xFF\xFF\xFF\x7F"}) {
     const auto tokenizer = parse_sentencepiece(model, {});
     ASSERT_FALSE(tokenizer.ok());

@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/json_reader.h"
+#include "tokenizer/sentencepiece_check.h"
 #include "tokenizer/sentencepiece_normalizer.h"
 #include "tokenizer/token_bound.h"
 #include "tokenizer/vocabulary.h"
@@ -110,13 +111,9 @@ class SentencePieceTokenizer final : public Tokenizer {
   SentencePieceTokenizer() = default;
 
   Status load_model(std::string_view model) {
+    HEDDLE_RETURN_IF_ERROR(check_sentencepiece_model(model));
     const auto status = processor_.LoadFromSerializedProto(model);
-    if (!status.ok()) {
-      return data_loss(fmt::format(
-          "not a SentencePiece model: {}. If it is a list of base64 tokens and ranks, copy "
-          "the model's tokenizer.json next to it",
-          status.ToString()));
-    }
+    if (!status.ok()) return not_a_sentencepiece_model(status.ToString());
     if (processor_.GetPieceSize() > kMaxTokenId) {
       return data_loss(fmt::format("the model has {} pieces; the limit is {}",
                                    processor_.GetPieceSize(), kMaxTokenId));

@@ -21,7 +21,8 @@
 
 namespace heddle::tokenizer {
 
-// `model` is the serialised file. Error: kDataLoss with the library's words.
+// `model` is the serialised file. Error: kDataLoss naming what is wrong (sentencepiece_check.h), or
+// with the library's words.
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(std::string_view model,
                                                                      const TokenizerConfig& config);
 

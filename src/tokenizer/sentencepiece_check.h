@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Refuses SentencePiece models that libsentencepiece would trust and be led astray by: it throws
+// for a piece without text, calls itself once per byte of a piece, and follows the offsets of the
+// normalizer's tables wherever they point, when a text is encoded, too
+// (github.com/google/sentencepiece issues 156, 1263, 1269).
+//
+// Threading: free functions without state. Cost: O(bytes of the model).
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include <heddle/status.h>
+
+namespace heddle::tokenizer {
+
+inline constexpr size_t kMaxPieceBytes = 4096;
+
+// `model` is the serialised file. Error: kDataLoss naming the piece or the table.
+[[nodiscard]] Status check_sentencepiece_model(std::string_view model);
+
+// kDataLoss for a file that is none, and what else of this name it may be.
+[[nodiscard]] Status not_a_sentencepiece_model(std::string_view why);
+
+}  // namespace heddle::tokenizer
