@@ -17,17 +17,18 @@ namespace heddle::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace math = heddle::ops::simd::HWY_NAMESPACE;
 
-// Applies `op(d, a, b)` to a row. The tail runs through the same vector code on a padded copy, so
-// that an element's result does not depend on its place in the row.
+// Applies `op(d, a, op.Prepare(d, b))` to a row; one b for the whole row is prepared once. The tail
+// runs through the same vector code on a padded copy, so that an element's result does not depend
+// on its place in the row.
 template <typename Op>
 HWY_INLINE void MapRow(const float* a, const float* b, bool b_is_scalar, int64_t count, float* y,
                        Op op) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto scalar = hn::Set(d, b_is_scalar ? *b : 0.0f);
+  const auto scalar = op.Prepare(d, hn::Set(d, b_is_scalar ? *b : 0.0f));
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
-    const auto vb = b_is_scalar ? scalar : hn::LoadU(d, b + i);
+    const auto vb = b_is_scalar ? scalar : op.Prepare(d, hn::LoadU(d, b + i));
     hn::StoreU(op(d, hn::LoadU(d, a + i), vb), d, y + i);
   }
   if (i == count) return;
@@ -35,41 +36,49 @@ HWY_INLINE void MapRow(const float* a, const float* b, bool b_is_scalar, int64_t
   HWY_ALIGN float padded_b[hn::MaxLanes(d)] = {};
   for (int64_t j = i; j < count; ++j) {
     padded_a[j - i] = a[j];
-    padded_b[j - i] = b_is_scalar ? *b : b[j];
+    if (!b_is_scalar) padded_b[j - i] = b[j];
   }
-  hn::Store(op(d, hn::Load(d, padded_a), hn::Load(d, padded_b)), d, padded_a);
+  const auto vb = b_is_scalar ? scalar : op.Prepare(d, hn::Load(d, padded_b));
+  hn::Store(op(d, hn::Load(d, padded_a), vb), d, padded_a);
   for (int64_t j = i; j < count; ++j) y[j] = padded_a[j - i];
 }
 
-struct AddOp {
+struct TakesBAsItIs {
+  template <class D, class V>
+  HWY_INLINE V Prepare(D, V b) const {
+    return b;
+  }
+};
+
+struct AddOp : TakesBAsItIs {
   template <class D, class V>
   HWY_INLINE V operator()(D, V a, V b) const {
     return hn::Add(a, b);
   }
 };
 
-struct MulOp {
+struct MulOp : TakesBAsItIs {
   template <class D, class V>
   HWY_INLINE V operator()(D, V a, V b) const {
     return hn::Mul(a, b);
   }
 };
 
-struct SigmoidOp {
+struct SigmoidOp : TakesBAsItIs {
   template <class D, class V>
   HWY_INLINE V operator()(D d, V a, V) const {
     return math::Sigmoid(d, a);
   }
 };
 
-struct SigmoidMulOp {
+struct SigmoidMulOp : MulOp {
   template <class D, class V>
-  HWY_INLINE V operator()(D d, V a, V b) const {
-    return hn::Mul(a, math::Sigmoid(d, b));
+  HWY_INLINE V Prepare(D d, V b) const {
+    return math::Sigmoid(d, b);
   }
 };
 
-struct SiluMulOp {
+struct SiluMulOp : TakesBAsItIs {
   template <class D, class V>
   HWY_INLINE V operator()(D d, V a, V b) const {
     return hn::Mul(math::Silu(d, a), b);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/elementwise/elementwise.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -84,6 +85,16 @@ TEST(ElementwiseOps, AppliesAGateOfOneColumnToTheWholeRow) {
     want[i] *= sigmoid(static_cast<double>(gate.span<float>()[i / 37]));
   }
   EXPECT_LT(relative_error(y.view(), want), kTolerance);
+
+  Tensor wide({4, 37}, DType::kF32);
+  for (size_t i = 0; i < want.size(); ++i) wide.span<float>()[i] = gate.span<float>()[i / 37];
+  Tensor same({4, 37}, DType::kF32);
+  ASSERT_TRUE(
+      elementwise(
+          context,
+          {.kind = ElementwiseKind::kSigmoidMul, .a = a.view(), .b = wide.view(), .y = same.view()})
+          .ok());
+  EXPECT_TRUE(std::ranges::equal(y.span<float>(), same.span<float>()));
 }
 
 TEST(ElementwiseOps, GivesAnElementTheSameBitsAtAnyPlaceInTheRow) {
