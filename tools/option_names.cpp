@@ -3,7 +3,6 @@
 
 #include <cctype>
 #include <string_view>
-#include <utility>
 
 namespace heddle::tools {
 namespace {
@@ -61,8 +60,8 @@ std::string with_option_names(std::string message) {
   return message;
 }
 
-Result<std::unique_ptr<Engine>> create_engine(EngineOptions options) {
-  auto engine = Engine::create(std::move(options));
+Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options) {
+  auto engine = Engine::create(options);
   const Status& status = engine.status();
   if (status.code() != StatusCode::kInvalidArgument &&
       status.code() != StatusCode::kResourceExhausted) {

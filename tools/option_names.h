@@ -15,6 +15,6 @@ namespace heddle::tools {
 [[nodiscard]] std::string with_option_names(std::string message);
 
 // Engine::create(), with errors that name options.
-Result<std::unique_ptr<Engine>> create_engine(EngineOptions options);
+Result<std::unique_ptr<Engine>> create_engine(const EngineOptions& options);
 
 }  // namespace heddle::tools

@@ -88,7 +88,7 @@ class Engine {
   using EventCallback = std::function<void(const RequestEvent&)>;
 
   // Loads the model and starts the engine thread. Errors name the file, tensor or option at fault.
-  static Result<std::unique_ptr<Engine>> create(EngineOptions options);
+  static Result<std::unique_ptr<Engine>> create(const EngineOptions& options);
 
   virtual ~Engine() = default;
 

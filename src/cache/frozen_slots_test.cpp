@@ -22,6 +22,7 @@ using request::Sequence;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
+// NOLINTNEXTLINE(readability-identifier-naming): matchers are named as GoogleTest's
 MATCHER_P2(Copies, from, to, "") { return arg.from == from && arg.to == to; }
 
 PrefixCacheOptions roomy() {

@@ -67,7 +67,7 @@ int64_t StateLayout::recurrent_bytes_per_layer() const {
 Result<DType> parse_frozen_dtype(std::string_view name) {
   if (name == "int8") return DType::kI8;
   const Result<DType> dtype = parse_dtype(name);
-  if (dtype.ok() && (*dtype == DType::kF32 || *dtype == DType::kBf16)) return dtype;
+  if (dtype.ok() && (*dtype == DType::kF32 || *dtype == DType::kBf16)) return *dtype;
   return invalid_argument(
       fmt::format("state_dtype \"{}\" is not known; use float32, bfloat16 or int8", name));
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -22,8 +23,7 @@ constexpr std::array<std::string_view, 2> kSequenceMethods = {"index", "count"};
 constexpr std::array<std::string_view, 8> kListChanges = {"append", "extend",  "insert", "pop",
                                                           "remove", "reverse", "sort",   "clear"};
 
-template <size_t N>
-bool is_one_of(const std::array<std::string_view, N>& names, std::string_view name) {
+bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 

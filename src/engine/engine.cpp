@@ -26,7 +26,7 @@ uint64_t system_seed() {
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
+Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   HEDDLE_RETURN_IF_ERROR(engine::check_options(options));
   engine::EngineParts parts;
   if (!options.skip_tokenizer) {

@@ -31,13 +31,13 @@ void EngineLoop::clear_cache(double timeout_seconds, std::function<void(Status)>
     if (refusal.ok() && std::ssize(clears_) + num_clears_taken_ >= kMaxClears) {
       refusal = unavailable(fmt::format("{} requests to clear the cache wait already", kMaxClears));
     }
-    if (refusal.ok()) clears_.push_back({deadline, timeout_seconds, std::move(on_done)});
+    if (refusal.ok()) {
+      clears_.push_back({deadline, timeout_seconds, std::move(on_done)});
+      wake_.notify_one();
+      return;
+    }
   }
-  if (!refusal.ok()) {
-    on_done(std::move(refusal));
-  } else {
-    wake_.notify_one();
-  }
+  on_done(std::move(refusal));
 }
 
 // ---- Pausing ----
@@ -58,13 +58,13 @@ void EngineLoop::control(Control control) {
     if (refusal.ok() && std::ssize(controls_) >= kMaxControls) {
       refusal = unavailable(fmt::format("{} pauses and resumptions wait already", kMaxControls));
     }
-    if (refusal.ok()) controls_.push_back(std::move(control));
+    if (refusal.ok()) {
+      controls_.push_back(std::move(control));
+      wake_.notify_one();
+      return;
+    }
   }
-  if (!refusal.ok()) {
-    control.on_done(std::move(refusal));
-  } else {
-    wake_.notify_one();
-  }
+  control.on_done(std::move(refusal));
 }
 
 void EngineLoop::take_controls() {

@@ -15,7 +15,7 @@ int64_t width_of(const Program& program, Value value) {
 // The storage of a value that has none of its own: "%8[0:1024]", or "%8" for all of its columns.
 std::string place(const Program& program, Value value) {
   const auto& [storage, column] = program.placed.placements[value.id];
-  const std::string label = program.placed.graph.label(storage);
+  std::string label = program.placed.graph.label(storage);
   const int64_t width = width_of(program, value);
   if (width == width_of(program, storage)) return label;
   return fmt::format("{}[{}:{}]", label, column, column + width);

@@ -37,7 +37,7 @@ class ModelRunner final : public Runner {
     return std::unique_ptr<Runner>(std::move(runner));
   }
 
-  const PoolSizes& pool_sizes() const override { return sizes_; }
+  [[nodiscard]] const PoolSizes& pool_sizes() const override { return sizes_; }
 
   Status submit(const request::BatchPlan& plan) override {
     thread_->submit(plan);

@@ -65,6 +65,7 @@ class Runner {
 
   // Takes back an output of wait() that has been processed, so that a later step can use its
   // memory.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): those that use it keep it
   virtual void recycle(request::StepOutput) {}
 };
 

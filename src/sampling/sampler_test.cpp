@@ -111,9 +111,9 @@ TEST(SamplerTest, LeavesNoTraceOfEarlierPenalties) {
 
 TEST(SamplerTest, ReportsNumericalErrorsInsteadOfATokenAndRecovers) {
   Sampler sampler(100);
-  const auto message = [&](std::vector<float> logits, SamplingParams params,
-                           std::vector<TokenId> forbidden) {
-    const Result<TokenId> token = sample(sampler, {std::move(logits), params, {}, forbidden});
+  const auto message = [&](const std::vector<float>& logits, const SamplingParams& params,
+                           const std::vector<TokenId>& forbidden) {
+    const Result<TokenId> token = sample(sampler, {logits, params, {}, forbidden});
     EXPECT_FALSE(token.ok());
     EXPECT_EQ(token.status().code(), StatusCode::kInternal);
     return token.status().message();

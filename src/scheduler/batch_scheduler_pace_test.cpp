@@ -87,7 +87,7 @@ class PaceBench {
   }
 
  private:
-  double seconds_of(const StepWork& work) const {
+  [[nodiscard]] double seconds_of(const StepWork& work) const {
     return kFixedSeconds + kTokenSeconds * static_cast<double>(work.new_tokens) +
            attended_seconds * work.attended_tokens;
   }
@@ -106,7 +106,7 @@ class PaceBench {
   }
 
   // New tokens of the last plan.
-  int64_t planned(const Sequence& sequence) const {
+  [[nodiscard]] int64_t planned(const Sequence& sequence) const {
     for (const auto& [id, count] : bench_.bench.planned()) {
       if (id == sequence.id) return count;
     }

@@ -133,7 +133,8 @@ TEST(QueueLimitTest, WhoFindsAPlaceDoesNotCount) {
 
 TEST(QueueLimitTest, ACallEntersWholeOrNotAtAll) {
   Queue queue({.max_requests = 4, .max_tokens = 100, .by_priority = true});
-  const auto call = [](int64_t first_arrival, std::vector<int64_t> urgencies, int64_t tokens) {
+  const auto call = [](int64_t first_arrival, const std::vector<int64_t>& urgencies,
+                       int64_t tokens) {
     std::vector<QueuedRequest> requests;
     for (const int64_t urgency : urgencies) {
       requests.push_back(

@@ -34,7 +34,7 @@ StreamOptions read_stream_options(FieldReader& fields) {
 }
 
 std::string read_model_name(FieldReader& fields, const CallContext& context) {
-  const std::string name = fields.string("model").value_or("");
+  std::string name = fields.string("model").value_or("");
   const auto& served = context.served_names;
   if (name.empty() || name == "default") return served.front();
   if (!context.allow_any_model_name &&

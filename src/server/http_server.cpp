@@ -76,8 +76,9 @@ class AsioHttpServer final : public HttpServer {
 
   void start(HttpHandler& handler) override {
     handler_ = &handler;
-    asio::co_spawn(io_, accept_loop(),
-                   [](std::exception_ptr failure) { log_escaped("the accept loop", failure); });
+    asio::co_spawn(io_, accept_loop(), [](const std::exception_ptr& failure) {
+      log_escaped("the accept loop", failure);
+    });
     thread_ = std::thread([this] { run(); });
   }
 
@@ -160,7 +161,7 @@ class AsioHttpServer final : public HttpServer {
     const auto connection = Connection::create(std::move(socket), options_, *handler_, budget_);
     if (stopping_) connection->stop_after_answer();
     connections_.insert(connection.get());
-    asio::co_spawn(io_, connection->run(), [this, connection](std::exception_ptr failure) {
+    asio::co_spawn(io_, connection->run(), [this, connection](const std::exception_ptr& failure) {
       log_escaped("a connection", failure);
       if (failure) connection->close();
       connections_.erase(connection.get());
@@ -201,7 +202,7 @@ class AsioHttpServer final : public HttpServer {
                        503, fmt::format("The server has {} connections open, its limit. Retry "
                                         "later.",
                                         options_.max_connections))),
-                   [this, connection](std::exception_ptr failure) {
+                   [this, connection](const std::exception_ptr& failure) {
                      log_escaped("a connection", failure);
                      --num_turned_away_;
                    });

@@ -114,14 +114,15 @@ struct PreTokenizer::Run {
   RegexScratch& scratch;
   const PieceFunction& on_piece;
 
-  bool piece(size_t index, std::string_view text, bool at_text_start) const {
+  [[nodiscard]] bool piece(size_t index, std::string_view text, bool at_text_start) const {
     if (text.empty()) return true;
     if (index == steps.size()) return on_piece(text);
     return std::visit([&](const auto& step) { return apply(step, index + 1, text, at_text_start); },
                       steps[index]);
   }
 
-  bool apply(const SplitStep& step, size_t next, std::string_view text, bool at_text_start) const {
+  [[nodiscard]] bool apply(const SplitStep& step, size_t next, std::string_view text,
+                           bool at_text_start) const {
     const auto emit = [&](Span span) {
       return piece(next, text.substr(span.begin, span.end - span.begin),
                    at_text_start && span.begin == 0);
@@ -135,7 +136,8 @@ struct PreTokenizer::Run {
     });
   }
 
-  bool apply(const PrefixSpaceStep&, size_t next, std::string_view text, bool at_text_start) const {
+  [[nodiscard]] bool apply(const PrefixSpaceStep&, size_t next, std::string_view text,
+                           bool at_text_start) const {
     if (text.starts_with(' ')) return piece(next, text, at_text_start);
     std::string prefixed;
     prefixed.reserve(text.size() + 1);
@@ -143,8 +145,8 @@ struct PreTokenizer::Run {
     return piece(next, prefixed, at_text_start);
   }
 
-  bool apply(const MetaspaceStep& step, size_t next, std::string_view text,
-             bool at_text_start) const {
+  [[nodiscard]] bool apply(const MetaspaceStep& step, size_t next, std::string_view text,
+                           bool at_text_start) const {
     const std::string replaced = replace_spaces(step, text, at_text_start);
     const std::string_view all = replaced;
     if (!step.split) return piece(next, all, at_text_start);

@@ -31,9 +31,12 @@ std::unique_ptr<Tokenizer> load_tiny() {
   return std::move(tokenizer).value();
 }
 
+// NOLINTBEGIN(readability-identifier-naming): matchers are named as GoogleTest's
 MATCHER(IsOkAndTrue, "") { return arg.ok() && *arg; }
 
 MATCHER(IsOkAndFalse, "") { return arg.ok() && !*arg; }
+
+// NOLINTEND(readability-identifier-naming)
 
 std::string random_bytes(std::mt19937& random, size_t length) {
   std::string bytes;

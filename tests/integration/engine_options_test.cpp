@@ -11,7 +11,7 @@ namespace {
 
 std::unique_ptr<Engine> make_engine(EngineOptions options) {
   options.model_dir = testing::repository_path("models/heddle-tiny");
-  auto engine = Engine::create(std::move(options));
+  auto engine = Engine::create(options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   return engine.ok() ? std::move(*engine) : nullptr;
 }

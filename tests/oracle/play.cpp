@@ -289,7 +289,7 @@ class Play {
   }
 
   // Whether it ended in a way that its scenario has in store for it.
-  bool may_end_early(const Live& live) const {
+  [[nodiscard]] bool may_end_early(const Live& live) const {
     const StatusCode code = live.finish.error.code();
     if (live.finish.reason == FinishReason::kAbort) {
       const bool late = scenario_.limits_time && code == StatusCode::kDeadlineExceeded;

@@ -10,6 +10,7 @@ using ::testing::HasSubstr;
 
 class ChatTest : public ServerTest {
  protected:
+  // NOLINTNEXTLINE(modernize-use-nodiscard): some calls are made for what the engine is told
   Reply chat(const Json& extra) const { return post("/v1/chat/completions", chat_body(extra)); }
 
   [[nodiscard]] std::string last_prompt() const {

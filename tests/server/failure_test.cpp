@@ -326,7 +326,7 @@ TEST_F(FailureTest, ACallThatWaitsForAWorkerCanBeAborted) {
   codec_gate->closed = true;
   options.num_workers = 2;
   start();
-  const auto generate = [](HttpClient& client, Json body) {
+  const auto generate = [](HttpClient& client, const Json& body) {
     client.send_request("POST", "/generate", body.dump());
   };
   HttpClient first(server->port());

@@ -8,7 +8,9 @@ namespace {
 
 class MetricsTest : public ServerTest {
  protected:
-  testing::Exposition metrics() const { return testing::parse_exposition(get("/metrics").body); }
+  [[nodiscard]] testing::Exposition metrics() const {
+    return testing::parse_exposition(get("/metrics").body);
+  }
 };
 
 TEST_F(MetricsTest, AreWhatEngineAndServerCounted) {

@@ -58,10 +58,12 @@ class ServerTest : public ::testing::Test {
 
   [[nodiscard]] HttpClient connect() const { return HttpClient(server->port()); }
 
+  // NOLINTNEXTLINE(modernize-use-nodiscard): some calls are made for what they do
   Reply post(std::string_view path, const Json& body) const {
     return HttpClient(server->port()).post(path, body);
   }
 
+  // NOLINTNEXTLINE(modernize-use-nodiscard): likewise
   Reply get(std::string_view path) const { return HttpClient(server->port()).call("GET", path); }
 
   // Waits until `condition` holds; false after two minutes: sanitized runs on a busy machine are

@@ -35,7 +35,7 @@ class Decoder final : public Model {
     }
   }
 
-  std::vector<WeightSpec> weight_specs() const override {
+  [[nodiscard]] std::vector<WeightSpec> weight_specs() const override {
     std::vector<WeightSpec> specs;
     const Shape table{config_.vocab_size, config_.hidden_size};
     const std::string& root = options_.hub_prefix;
@@ -60,7 +60,7 @@ class Decoder final : public Model {
     return specs;
   }
 
-  std::vector<std::string> ignored_prefixes() const override {
+  [[nodiscard]] std::vector<std::string> ignored_prefixes() const override {
     std::vector<std::string> prefixes = options_.ignored_prefixes;
     if (config_.tie_word_embeddings)
       prefixes.emplace_back("lm_head.");  // may be stored all the same
@@ -80,7 +80,7 @@ class Decoder final : public Model {
     return derived;
   }
 
-  CacheNeeds cache_needs() const override { return needs_; }
+  [[nodiscard]] CacheNeeds cache_needs() const override { return needs_; }
 
   ForwardOutputs build(graph::GraphBuilder& g, const ForwardInputs& inputs) const override {
     ForwardOutputs outputs;
