@@ -19,8 +19,8 @@ int64_t model_parameters(const models::Model& model) {
 
 WeightSize weight_size(const std::filesystem::path& folder, const checkpoint::ModelConfig& config,
                        const models::Model& model, DType dtype) {
-  const WeightSize plain{bytes_of(dtype, model_parameters(model)),
-                         fmt::format("as {}", to_string(dtype))};
+  WeightSize plain{bytes_of(dtype, model_parameters(model)),
+                   fmt::format("as {}", to_string(dtype))};
   if (!config.quantization) return plain;
   const auto files = checkpoint::CheckpointFiles::open(folder);
   if (!files.ok()) return {plain.bytes, plain.form + ", unquantised: no files to count"};
