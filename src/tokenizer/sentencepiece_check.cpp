@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/sentencepiece_check.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -14,34 +17,66 @@ namespace {
 
 constexpr std::string_view kNotWellFormed = "its fields do not add up";
 
+// What the library has room for on its stack: keys of the normalizer's table that are prefixes of
+// one another, and user-defined pieces that are.
+constexpr int kMaxNestedKeys = 32;
+constexpr size_t kMaxNestedPieces = 64;
+
+// What looking up one character and writing its replacement may cost. Published tables have keys of
+// up to 10 bytes and replacements of up to 33.
+constexpr int kMaxKeyBytes = 256;
+constexpr size_t kMaxReplacementBytes = 256;
+
 // A double-array trie as Darts-clone writes it, 32-bit units in the machine's order:
-// github.com/s-yata/darts-clone. From a unit at i the next one for a byte c is at i ^ offset ^ c,
-// and the value of a unit with a leaf at i ^ offset.
+// github.com/s-yata/darts-clone. From a unit at i the way goes on at i ^ offset, its base: the unit
+// for a byte c is at base ^ c and labelled c, and the value of a unit with a leaf is at its base.
 class Trie {
  public:
   explicit Trie(std::string_view units) : units_(units) {}
 
-  // Whether no text leads out of the units, and every value is below `end_value`.
-  [[nodiscard]] bool holds(size_t end_value) const {
-    if (units_.size() % sizeof(uint32_t) != 0) return false;
+  // Whether no text leads out of the units, and every value is where one of `texts` begins.
+  [[nodiscard]] bool stays_inside(std::string_view texts) const {
+    if (units_.empty() || units_.size() % (kBlock * sizeof(uint32_t)) != 0) return false;
     for (size_t i = 0; i < size(); ++i) {
       // A unit that holds a value is never walked through; the first one always is.
-      if (i != 0 && (at(i) & kIsValue) != 0) continue;
-      const size_t next = i ^ offset(at(i));
-      if ((next | 0xFF) >= size()) return false;
-      if ((at(i) & kHasLeaf) != 0 && (at(next) & ~kIsValue) >= end_value) return false;
+      if (i != 0 && is_value(i)) continue;
+      if (base(i) >= size()) return false;
+      if (!has_leaf(i)) continue;
+      const size_t value = at(base(i)) & ~kIsValue;
+      if (value >= texts.size()) return false;
+      const std::string_view text = texts.substr(value, kMaxReplacementBytes + 1);
+      if (text.find('\0') == std::string_view::npos) return false;
     }
-    return size() > 0;
+    return true;
+  }
+
+  // Whether every way ends, after no more keys than fit. Once stays_inside().
+  [[nodiscard]] bool ends() const {
+    std::vector<int> num_keys(size(), kUnreached);  // on the ways to a base, at most
+    num_keys[base(0)] = 0;
+    for (int length = 0; length <= kMaxKeyBytes; ++length) {
+      std::vector<int> longer(size(), kUnreached);
+      bool any = false;
+      for (size_t i = 0; i < size(); ++i) {
+        const int before = is_value(i) ? kUnreached : num_keys[i ^ (at(i) & 0xFF)];
+        if (before == kUnreached) continue;
+        const int count = before + (has_leaf(i) ? 1 : 0);
+        if (count > kMaxNestedKeys) return false;
+        longer[base(i)] = std::max(longer[base(i)], count);
+        any = true;
+      }
+      if (!any) return true;
+      num_keys = std::move(longer);
+    }
+    return false;
   }
 
  private:
   static constexpr uint32_t kIsValue = 1u << 31;
   static constexpr uint32_t kHasLeaf = 1u << 8;
   static constexpr uint32_t kOffsetIsLarge = 1u << 9;
-
-  static size_t offset(uint32_t unit) {
-    return size_t{unit >> 10} << ((unit & kOffsetIsLarge) != 0 ? 8 : 0);
-  }
+  static constexpr size_t kBlock = 256;  // units come in blocks: all bytes from a base are in one
+  static constexpr int kUnreached = -1;
 
   [[nodiscard]] size_t size() const { return units_.size() / sizeof(uint32_t); }
 
@@ -49,6 +84,14 @@ class Trie {
     uint32_t unit = 0;
     std::memcpy(&unit, units_.data() + i * sizeof(unit), sizeof(unit));
     return unit;
+  }
+
+  [[nodiscard]] bool is_value(size_t i) const { return (at(i) & kIsValue) != 0; }
+
+  [[nodiscard]] bool has_leaf(size_t i) const { return (at(i) & kHasLeaf) != 0; }
+
+  [[nodiscard]] size_t base(size_t i) const {
+    return i ^ (size_t{at(i) >> 10} << ((at(i) & kOffsetIsLarge) != 0 ? 8 : 0));
   }
 
   std::string_view units_;
@@ -62,26 +105,49 @@ bool is_charsmap(std::string_view map) {
   if (map.size() <= sizeof(trie_bytes)) return false;
   std::memcpy(&trie_bytes, map.data(), sizeof(trie_bytes));
   map.remove_prefix(sizeof(trie_bytes));
-  if (trie_bytes >= map.size() || map.back() != '\0') return false;
-  return Trie(map.substr(0, trie_bytes)).holds(map.size() - trie_bytes);
+  if (trie_bytes >= map.size()) return false;
+  const Trie trie(map.substr(0, trie_bytes));
+  return trie.stays_inside(map.substr(trie_bytes)) && trie.ends();
 }
 
-Status check_piece(std::string_view message, int64_t index) {
+struct Piece {
   std::string_view text;
+  bool may_be_user_defined = false;  // some type that it is given is; the library takes the last
+};
+
+Result<Piece> read_piece(std::string_view message, int64_t index) {
+  Piece piece;
   Fields fields(message);
   while (const std::optional<Field> field = fields.next()) {
-    if (field->holds_bytes(kPieceText)) text = field->bytes;
+    if (field->holds_bytes(kPieceText)) piece.text = field->bytes;
+    if (field->number == kPieceType) piece.may_be_user_defined |= field->value == kUserDefined;
   }
   if (!fields.is_well_formed()) return not_a_sentencepiece_model(kNotWellFormed);
-  if (text.empty() || text.find('\0') != std::string_view::npos) {
+  if (piece.text.empty() || piece.text.find('\0') != std::string_view::npos) {
     return data_loss(
         fmt::format("piece {} of the SentencePiece model {}; no such piece can be loaded", index,
-                    text.empty() ? "is empty" : "has a zero byte"));
+                    piece.text.empty() ? "is empty" : "has a zero byte"));
   }
-  if (text.size() > kMaxPieceBytes) {
+  if (piece.text.size() > kMaxPieceBytes) {
     return data_loss(
         fmt::format("piece {} of the SentencePiece model has {} bytes; the limit is {}", index,
-                    text.size(), kMaxPieceBytes));
+                    piece.text.size(), kMaxPieceBytes));
+  }
+  return piece;
+}
+
+Status check_nesting(std::vector<std::string_view> user_defined) {
+  std::ranges::sort(user_defined);
+  std::vector<std::string_view> prefixes;  // of the piece at hand, itself included
+  for (const std::string_view text : user_defined) {
+    while (!prefixes.empty() && !text.starts_with(prefixes.back())) prefixes.pop_back();
+    prefixes.push_back(text);
+    if (prefixes.size() > kMaxNestedPieces) {
+      return data_loss(
+          fmt::format("more than {} user-defined pieces of the SentencePiece model are the "
+                      "beginnings of one another",
+                      kMaxNestedPieces));
+    }
   }
   return ok_status();
 }
@@ -91,8 +157,9 @@ Status check_normalizer(std::string_view message) {
   while (const std::optional<Field> field = fields.next()) {
     if (field->holds_bytes(kPrecompiledCharsmap) && !is_charsmap(field->bytes)) {
       return data_loss(
-          "the SentencePiece model's precompiled_charsmap points outside of itself; the file is "
-          "damaged");
+          "the SentencePiece model's precompiled_charsmap points outside of itself, goes in "
+          "circles "
+          "or nests too deep; the file is damaged");
     }
   }
   return fields.is_well_formed() ? ok_status() : not_a_sentencepiece_model(kNotWellFormed);
@@ -102,16 +169,19 @@ Status check_normalizer(std::string_view message) {
 
 Status check_sentencepiece_model(std::string_view model) {
   int64_t num_pieces = 0;
+  std::vector<std::string_view> user_defined;
   Fields fields(model);
   while (const std::optional<Field> field = fields.next()) {
     if (field->holds_bytes(kPieces)) {
-      HEDDLE_RETURN_IF_ERROR(check_piece(field->bytes, num_pieces++));
+      HEDDLE_ASSIGN_OR_RETURN(const Piece piece, read_piece(field->bytes, num_pieces++));
+      if (piece.may_be_user_defined) user_defined.push_back(piece.text);
     }
     if (field->holds_bytes(kNormalizerSpec) || field->holds_bytes(kDenormalizerSpec)) {
       HEDDLE_RETURN_IF_ERROR(check_normalizer(field->bytes));
     }
   }
-  return fields.is_well_formed() ? ok_status() : not_a_sentencepiece_model(kNotWellFormed);
+  if (!fields.is_well_formed()) return not_a_sentencepiece_model(kNotWellFormed);
+  return check_nesting(std::move(user_defined));
 }
 
 Status not_a_sentencepiece_model(std::string_view why) {

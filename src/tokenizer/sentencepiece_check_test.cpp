@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/sentencepiece_check.h"
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -119,6 +120,44 @@ TEST_F(Charsmap, MayNotBeginOutside) {
   }
 }
 
+TEST_F(Charsmap, MayNotGoInCircles) {
+  const size_t start = unit(0) >> 10;
+  for (const uint32_t leaf : {1u << 8, 0u}) {
+    set_unit(start, 1u << 31);  // a value, for the leaf
+    set_unit(start ^ 'a', 'a' | leaf | 'a' << 10);
+    EXPECT_FALSE(is_accepted()) << leaf;
+  }
+}
+
+// A table of "a", "aa" and so on up to `num_keys` of them, all replaced by the first of `texts`.
+std::string nested_keys(int num_keys, const std::string& texts) {
+  std::array<uint32_t, 256> units{};
+  const auto base = [](int length) { return static_cast<size_t>(2 + 2 * length); };
+  units[0] = static_cast<uint32_t>(base(0) << 10);
+  for (int length = 0; length <= num_keys; ++length) units[base(length)] = 1u << 31;
+  for (int length = 0; length < num_keys; ++length) {
+    const size_t at = base(length) ^ 'a';  // odd, as no base is
+    units[at] = static_cast<uint32_t>('a' | 1u << 8 | (at ^ base(length + 1)) << 10);
+  }
+  const uint32_t trie_bytes = sizeof(units);
+  std::string map(sizeof(trie_bytes) + trie_bytes, '\0');
+  std::memcpy(map.data(), &trie_bytes, sizeof(trie_bytes));
+  std::memcpy(map.data() + sizeof(trie_bytes), units.data(), trie_bytes);
+  return map + texts;
+}
+
+TEST_F(Charsmap, HasRoomFor32KeysInOneAnother) {
+  EXPECT_TRUE(is_accepted(nested_keys(1, "b\0"s)));
+  EXPECT_TRUE(is_accepted(nested_keys(32, "b\0"s)));
+  EXPECT_FALSE(is_accepted(nested_keys(33, "b\0"s)));
+}
+
+TEST_F(Charsmap, ReplacesByShortTexts) {
+  EXPECT_TRUE(is_accepted(nested_keys(1, std::string(256, 'b') + '\0')));
+  EXPECT_FALSE(is_accepted(nested_keys(1, std::string(257, 'b') + '\0')));
+  EXPECT_FALSE(is_accepted(nested_keys(1, "b")));
+}
+
 TEST_F(Charsmap, HasASizeAndAnEnd) {
   for (const uint32_t trie_bytes : {0u, 1u, 1020u, 1023u, 1028u, 1032u, 0xFFFFFFFFu}) {
     std::string other = map;
@@ -177,6 +216,22 @@ TEST(SentencePieceCheck, RefusesPiecesThatTheLibraryCannotTake) {
   EXPECT_THAT(message_of(field(1, field(1, "a\0b"s))), HasSubstr("has a zero byte"));
   EXPECT_THAT(message_of(field(1, field(1, std::string(kMaxPieceBytes + 1, 'a')))),
               HasSubstr("has 4097 bytes; the limit is 4096"));
+}
+
+TEST(SentencePieceCheck, HasRoomFor64UserDefinedPiecesInOneAnother) {
+  const auto pieces = [](size_t count, const std::string& type) {
+    std::string model = field(1, field(1, "b") + type);
+    for (size_t length = count; length > 0; --length) {
+      model += field(1, field(1, std::string(length, 'a')) + type);
+    }
+    return model;
+  };
+  const std::string user_defined = "\x18\x04";
+  EXPECT_EQ(message_of(pieces(64, user_defined)), "");
+  EXPECT_THAT(message_of(pieces(65, user_defined)), HasSubstr("more than 64 user-defined pieces"));
+  EXPECT_THAT(message_of(pieces(65, user_defined + "\x18\x7F")), HasSubstr("more than 64"))
+      << "a type that the library does not know changes nothing";
+  EXPECT_EQ(message_of(pieces(65, "\x18\x01")), "");
 }
 
 TEST(SentencePieceCheck, RefusesWhatIsNoMessage) {

@@ -14,7 +14,9 @@ namespace heddle::tokenizer {
 
 enum ModelField : uint32_t { kPieces = 1, kNormalizerSpec = 3, kDenormalizerSpec = 5 };
 
-enum PieceField : uint32_t { kPieceText = 1 };
+enum PieceField : uint32_t { kPieceText = 1, kPieceType = 3 };
+
+enum PieceType : uint32_t { kUserDefined = 4 };
 
 enum NormalizerField : uint32_t {
   kPrecompiledCharsmap = 2,
