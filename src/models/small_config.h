@@ -31,6 +31,51 @@ inline nlohmann::json small_config(std::string_view architecture,
   return config;
 }
 
+// With recurrent layers, gated attention and experts.
+inline nlohmann::json small_gated_hybrid(std::string_view architecture,
+                                         const nlohmann::json& changes = nlohmann::json::object()) {
+  nlohmann::json config = small_config(architecture, {{"head_dim", 32},
+                                                      {"linear_num_key_heads", 2},
+                                                      {"linear_num_value_heads", 4},
+                                                      {"num_experts", 8},
+                                                      {"num_experts_per_tok", 3},
+                                                      {"moe_intermediate_size", 32}});
+  config.update(changes);
+  return config;
+}
+
+// Six layers of latent attention; `changes` says what else the architecture has.
+inline nlohmann::json small_latent(std::string_view architecture, const nlohmann::json& changes) {
+  nlohmann::json config = small_config(architecture, {{"hidden_size", 66},
+                                                      {"num_hidden_layers", 6},
+                                                      {"num_key_value_heads", 4},
+                                                      {"kv_lora_rank", 32},
+                                                      {"qk_nope_head_dim", 16},
+                                                      {"qk_rope_head_dim", 8},
+                                                      {"v_head_dim", 12},
+                                                      {"moe_intermediate_size", 32}});
+  config.update(changes);
+  return config;
+}
+
+// With experts in groups, as DeepSeek publishes its files.
+inline nlohmann::json small_latent_experts(std::string_view architecture) {
+  return small_latent(architecture, nlohmann::json::parse(R"({
+    "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3, "n_group": 4,
+    "topk_group": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5})"));
+}
+
+// With recurrent layers, as Kimi Linear publishes its files.
+inline nlohmann::json small_latent_hybrid(std::string_view architecture) {
+  return small_latent(architecture, nlohmann::json::parse(R"({
+    "head_dim": 72, "num_experts": 8, "num_shared_experts": 1, "num_experts_per_token": 2,
+    "moe_renormalize": true, "num_expert_group": 1, "topk_group": 1,
+    "first_k_dense_replace": 1, "model_max_length": 4096, "mla_use_nope": true,
+    "routed_scaling_factor": 2.446, "moe_router_activation_func": "sigmoid",
+    "linear_attn_config": {"kda_layers": [1, 2, 3, 5, 6], "full_attn_layers": [4],
+      "num_heads": 3, "head_dim": 16, "short_conv_kernel_size": 4}})"));
+}
+
 inline checkpoint::ModelConfig parse(const nlohmann::json& config) {
   auto parsed = parse_config(config.dump());
   EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();

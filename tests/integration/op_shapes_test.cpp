@@ -26,6 +26,9 @@ namespace heddle {
 namespace {
 
 using models::testing::small_config;
+using models::testing::small_gated_hybrid;
+using models::testing::small_latent_experts;
+using models::testing::small_latent_hybrid;
 using nlohmann::json;
 using runner::ForwardPass;
 using testing::Bytes;
@@ -101,57 +104,19 @@ struct Case {
 
 void PrintTo(const Case& tested, std::ostream* out) { *out << tested.name; }
 
-json gated_hybrid() {
-  return small_config("Qwen3NextForCausalLM", {{"head_dim", 32},
-                                               {"linear_num_key_heads", 2},
-                                               {"linear_num_value_heads", 4},
-                                               {"num_experts", 8},
-                                               {"num_experts_per_tok", 3},
-                                               {"moe_intermediate_size", 32}});
-}
-
-json latent(std::string_view architecture) {
-  json config = small_config(architecture, {{"hidden_size", 66},
-                                            {"num_key_value_heads", 4},
-                                            {"kv_lora_rank", 32},
-                                            {"qk_nope_head_dim", 16},
-                                            {"qk_rope_head_dim", 8},
-                                            {"v_head_dim", 12},
-                                            {"moe_intermediate_size", 32}});
-  config.update(json::parse(R"({
-    "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3, "n_group": 4,
-    "topk_group": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5})"));
-  return config;
-}
-
-json latent_hybrid() {
-  json config = latent("KimiLinearForCausalLM");
-  for (const char* key :
-       {"n_routed_experts", "n_shared_experts", "num_experts_per_tok", "n_group", "topk_group"}) {
-    config.erase(key);
-  }
-  config.update(json::parse(R"({
-    "head_dim": 72, "num_experts": 8, "num_shared_experts": 1, "num_experts_per_token": 2,
-    "moe_renormalize": true, "num_expert_group": 1, "topk_group": 1,
-    "model_max_length": 4096, "mla_use_nope": true, "routed_scaling_factor": 2.446,
-    "moe_router_activation_func": "sigmoid",
-    "linear_attn_config": {"kda_layers": [1, 2, 3], "full_attn_layers": [4],
-      "num_heads": 3, "head_dim": 16, "short_conv_kernel_size": 4}})"));
-  return config;
-}
-
 std::vector<Case> cases() {
   using quant::Scheme;
+  const json gated_hybrid = small_gated_hybrid("Qwen3NextForCausalLM");
   std::vector<Case> all = {
-      {"gated_hybrid", gated_hybrid()},
+      {"gated_hybrid", gated_hybrid},
       {"dense", small_config("LlamaForCausalLM")},
       {"biases", small_config("Qwen2ForCausalLM")},
       {"normed_heads", small_config("Qwen3ForCausalLM")},
       {"sinks",
        small_config("GptOssForCausalLM", {{"num_local_experts", 4}, {"num_experts_per_tok", 2}})},
-      {"latent_scored", latent("DeepseekV2ForCausalLM")},
-      {"latent_corrected", latent("DeepseekV3ForCausalLM")},
-      {"latent_hybrid", latent_hybrid()},
+      {"latent_scored", small_latent_experts("DeepseekV2ForCausalLM")},
+      {"latent_corrected", small_latent_experts("DeepseekV3ForCausalLM")},
+      {"latent_hybrid", small_latent_hybrid("KimiLinearForCausalLM")},
   };
   const size_t count = all.size();
   for (size_t i = 0; i < count; ++i) {
@@ -160,10 +125,10 @@ std::vector<Case> cases() {
     exact.exact = true;
     all.push_back(std::move(exact));
   }
-  all.push_back({"gated_hybrid_fp8", gated_hybrid(), false, {{.scheme = Scheme::kFp8}}});
-  all.push_back({"gated_hybrid_int8", gated_hybrid(), false, {{.scheme = Scheme::kInt8}}});
+  all.push_back({"gated_hybrid_fp8", gated_hybrid, false, {{.scheme = Scheme::kFp8}}});
+  all.push_back({"gated_hybrid_int8", gated_hybrid, false, {{.scheme = Scheme::kInt8}}});
   all.push_back(
-      {"gated_hybrid_int4", gated_hybrid(), false, {{.scheme = Scheme::kInt4, .group_size = 32}}});
+      {"gated_hybrid_int4", gated_hybrid, false, {{.scheme = Scheme::kInt4, .group_size = 32}}});
   return all;
 }
 

@@ -15,20 +15,8 @@ using testing::parse;
 using testing::refusal;
 
 json deepseek(int version) {
-  json config =
-      testing::small_config(version == 2 ? "DeepseekV2ForCausalLM" : "DeepseekV3ForCausalLM",
-                            {{"hidden_size", 66},
-                             {"num_hidden_layers", 6},
-                             {"num_key_value_heads", 4},
-                             {"kv_lora_rank", 32},
-                             {"qk_nope_head_dim", 16},
-                             {"qk_rope_head_dim", 8},
-                             {"v_head_dim", 12},
-                             {"moe_intermediate_size", 32}});
-  config.update(json::parse(R"({
-    "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3, "n_group": 4,
-    "topk_group": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5})"));
-  return config;
+  return testing::small_latent_experts(version == 2 ? "DeepseekV2ForCausalLM"
+                                                    : "DeepseekV3ForCausalLM");
 }
 
 TEST(DeepSeek, ReadsV3) {

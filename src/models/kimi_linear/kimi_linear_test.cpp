@@ -16,25 +16,7 @@ using testing::kL;
 using testing::parse;
 using testing::refusal;
 
-// As published.
-json kimi() {
-  json config = testing::small_config("KimiLinearForCausalLM", {{"hidden_size", 66},
-                                                                {"num_hidden_layers", 6},
-                                                                {"num_key_value_heads", 4},
-                                                                {"kv_lora_rank", 32},
-                                                                {"qk_nope_head_dim", 16},
-                                                                {"qk_rope_head_dim", 8},
-                                                                {"v_head_dim", 12},
-                                                                {"moe_intermediate_size", 32}});
-  config.update(json::parse(R"({
-    "head_dim": 72, "num_experts": 8, "num_shared_experts": 1, "num_experts_per_token": 2,
-    "moe_renormalize": true, "num_expert_group": 1, "topk_group": 1,
-    "first_k_dense_replace": 1, "model_max_length": 4096, "mla_use_nope": true,
-    "routed_scaling_factor": 2.446, "moe_router_activation_func": "sigmoid",
-    "linear_attn_config": {"kda_layers": [1, 2, 3, 5, 6], "full_attn_layers": [4],
-      "num_heads": 3, "head_dim": 16, "short_conv_kernel_size": 4}})"));
-  return config;
-}
+json kimi() { return testing::small_latent_hybrid("KimiLinearForCausalLM"); }
 
 TEST(KimiLinear, IsReadInBothSpellings) {
   const ModelConfig published = parse(kimi());

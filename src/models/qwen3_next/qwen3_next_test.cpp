@@ -18,14 +18,7 @@ using testing::parse;
 using testing::refusal;
 
 json hybrid(const json& changes = json::object()) {
-  json config = testing::small_config("Qwen3NextForCausalLM", {{"head_dim", 32},
-                                                               {"linear_num_key_heads", 2},
-                                                               {"linear_num_value_heads", 4},
-                                                               {"num_experts", 8},
-                                                               {"num_experts_per_tok", 3},
-                                                               {"moe_intermediate_size", 32}});
-  config.update(changes);
-  return config;
+  return testing::small_gated_hybrid("Qwen3NextForCausalLM", changes);
 }
 
 TEST(Qwen3Next, FillsInItsDefaults) {
