@@ -120,7 +120,10 @@ Result<Piece> read_piece(std::string_view message, int64_t index) {
   Fields fields(message);
   while (const std::optional<Field> field = fields.next()) {
     if (field->holds_bytes(kPieceText)) piece.text = field->bytes;
-    if (field->number == kPieceType) piece.may_be_user_defined |= field->value == kUserDefined;
+    if (field->number == kPieceType) {
+      // The library cuts it off at 32 bits.
+      piece.may_be_user_defined |= static_cast<uint32_t>(field->value) == kUserDefined;
+    }
   }
   if (!fields.is_well_formed()) return not_a_sentencepiece_model(kNotWellFormed);
   if (piece.text.empty() || piece.text.find('\0') != std::string_view::npos) {
