@@ -4,32 +4,23 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <random>
-#include <sstream>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/check.h"
-#include "support/test_data.h"
 #include "tokenizer/sentencepiece_fields.h"
 #include "tokenizer/sentencepiece_tokenizer.h"
+#include "tokenizer/testing/golden_model.h"
 
 namespace heddle::tokenizer {
 namespace {
 
 using namespace std::string_literals;
+using testing::golden_model;
 using ::testing::HasSubstr;
-
-std::string golden_model(const std::string& name) {
-  std::ifstream file(heddle::testing::repository_path("tests/golden/tokenizer") / name,
-                     std::ios::binary);
-  std::ostringstream bytes;
-  bytes << file.rdbuf();
-  return bytes.str();
-}
 
 // Of less than 16384 bytes.
 std::string field(char number, const std::string& bytes) {
@@ -231,6 +222,8 @@ TEST(SentencePieceCheck, HasRoomFor64UserDefinedPiecesInOneAnother) {
   EXPECT_THAT(message_of(pieces(65, user_defined)), HasSubstr("more than 64 user-defined pieces"));
   EXPECT_THAT(message_of(pieces(65, user_defined + "\x18\x7F")), HasSubstr("more than 64"))
       << "a type that the library does not know changes nothing";
+  EXPECT_THAT(message_of(pieces(65, "\x18\x84\x80\x80\x80\x10")), HasSubstr("more than 64"))
+      << "of a type, the library takes 32 bits";
   EXPECT_EQ(message_of(pieces(65, "\x18\x01")), "");
 }
 

@@ -2,9 +2,7 @@
 #include "tokenizer/sentencepiece_tokenizer.h"
 
 #include <array>
-#include <fstream>
 #include <random>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -13,6 +11,7 @@
 
 #include "support/test_data.h"
 #include "tokenizer/detokenizer.h"
+#include "tokenizer/testing/golden_model.h"
 #include "tokenizer/testing/synthetic_tokenizer.h"
 #include "tokenizer/utf8.h"
 
@@ -24,14 +23,7 @@ using testing::encode;
 using testing::kContent;
 using testing::kPlain;
 
-std::string tiny_model() {
-  std::ifstream file(
-      heddle::testing::repository_path("tests/golden/tokenizer/tiny_sentencepiece.model"),
-      std::ios::binary);
-  std::ostringstream bytes;
-  bytes << file.rdbuf();
-  return bytes.str();
-}
+std::string tiny_model() { return testing::golden_model("tiny_sentencepiece.model"); }
 
 std::unique_ptr<Tokenizer> make_tiny(const TokenizerConfig& config = {}) {
   auto tokenizer = parse_sentencepiece(tiny_model(), config);
