@@ -62,7 +62,7 @@ endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # The stable algorithms of libstdc++ 12 call a function that C++20 deprecates; clang tells the caller.
   target_compile_options(heddle_flags INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety -Wno-deprecated-declarations>)
+    $<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety -Werror=thread-safety -Wno-deprecated-declarations>)
 endif()
 target_include_directories(heddle_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 
