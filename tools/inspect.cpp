@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_files.h"
-#include "device/memory.h"
+#include "device/available_memory.h"
 #include "graph/dump.h"
 #include "load_progress.h"
 #include "mebibytes.h"

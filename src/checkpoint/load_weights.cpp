@@ -13,6 +13,7 @@
 #include "checkpoint/copy_job.h"
 #include "checkpoint/readable.h"
 #include "core/check.h"
+#include "device/available_memory.h"
 
 namespace heddle::checkpoint {
 

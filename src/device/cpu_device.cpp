@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/clock.h"
+#include "device/available_memory.h"
 #include "device/memory.h"
 
 namespace heddle::device {

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/memory.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,14 +14,6 @@ namespace heddle::device {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
-
-// A number in a one-line file such as memory.max; -1 when there is none ("max", no such file).
-int64_t number_in_file(const char* path) {
-  std::ifstream file(path);
-  int64_t value = -1;
-  if (!(file >> value)) return -1;
-  return value;
-}
 
 }  // namespace
 
@@ -85,24 +74,6 @@ void release_host_memory(void* at, int64_t num_bytes) {
   const uintptr_t end = (address + static_cast<uintptr_t>(num_bytes)) / page * page;
   if (first >= end) return;
   (void)madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
-}
-
-int64_t available_host_memory_bytes() {
-  int64_t available = 0;
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key;
-  int64_t kib = 0;
-  std::string unit;
-  while (meminfo >> key >> kib >> unit) {
-    if (key == "MemAvailable:") {
-      available = kib * 1024;
-      break;
-    }
-  }
-  const int64_t limit = number_in_file("/sys/fs/cgroup/memory.max");
-  const int64_t used = number_in_file("/sys/fs/cgroup/memory.current");
-  if (limit > 0 && used >= 0) available = std::min(available, std::max<int64_t>(0, limit - used));
-  return available;
 }
 
 }  // namespace heddle::device

@@ -47,7 +47,4 @@ int64_t host_page_bytes();
 // read as zero until they are written again. A hint: where the system refuses, nothing changes.
 void release_host_memory(void* at, int64_t num_bytes);
 
-// Memory this process may still use: the machine's available memory, less what a cgroup forbids.
-int64_t available_host_memory_bytes();
-
 }  // namespace heddle::device

@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "cache_exactness_workload.h"
-#include "device/memory.h"
+#include "device/available_memory.h"
 #include "engine/engine_loop.h"
 #include "runner/model_runner.h"
 #include "support/test_data.h"

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/available_memory.h"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string_view>
+#include <vector>
+
+namespace heddle::device {
+namespace {
+
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+// The names that one version of the kernel's interface gives to the same things.
+struct GroupFiles {
+  std::vector<std::string> limits;  // the tightest counts
+  std::string usage;
+  std::string inactive_file;  // keys of memory.stat, which count the groups below, too
+  std::string active_file;
+  std::string mapped_file;
+};
+
+const GroupFiles& version_1() {
+  static const GroupFiles kFiles = {.limits = {"memory.limit_in_bytes"},
+                                    .usage = "memory.usage_in_bytes",
+                                    .inactive_file = "total_inactive_file",
+                                    .active_file = "total_active_file",
+                                    .mapped_file = "total_mapped_file"};
+  return kFiles;
+}
+
+// Above memory.high the kernel does not refuse memory, but slows the group down until it has given
+// some back, which a server never does.
+const GroupFiles& version_2() {
+  static const GroupFiles kFiles = {.limits = {"memory.max", "memory.high"},
+                                    .usage = "memory.current",
+                                    .inactive_file = "inactive_file",
+                                    .active_file = "active_file",
+                                    .mapped_file = "file_mapped"};
+  return kFiles;
+}
+
+// A number in a one-line file such as memory.max; `missing` when there is none ("max", no file).
+int64_t number_in_file(const std::string& path, int64_t missing) {
+  std::ifstream file(path);
+  int64_t value = 0;
+  return file >> value ? value : missing;
+}
+
+// The number after `key` in a file of "key number" lines; 0 when there is none. A unit, as
+// /proc/meminfo has, is passed over.
+int64_t number_after(const std::string& path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name;
+    int64_t value = 0;
+    if (words >> name >> value && name == key) return value;
+  }
+  return 0;
+}
+
+// Page cache that goes when memory is needed: files read or written once, and those used again
+// unless some process maps them, as programs and their libraries are.
+int64_t reclaimable_bytes(const std::string& folder, const GroupFiles& files) {
+  const std::string stat = folder + "/memory.stat";
+  return number_after(stat, files.inactive_file) +
+         std::max<int64_t>(
+             0, number_after(stat, files.active_file) - number_after(stat, files.mapped_file));
+}
+
+int64_t left_by_group(const std::string& folder, const GroupFiles& files) {
+  int64_t limit = kUnlimited;
+  for (const std::string& name : files.limits) {
+    limit = std::min(limit, number_in_file(folder + "/" + name, kUnlimited));
+  }
+  const int64_t usage = number_in_file(folder + "/" + files.usage, -1);
+  if (limit == kUnlimited || usage < 0) return kUnlimited;
+  const int64_t needed = std::max<int64_t>(0, usage - reclaimable_bytes(folder, files));
+  return std::max<int64_t>(0, limit - needed);
+}
+
+// Where a hierarchy of groups is mounted, and which group the mount shows as its top: a container
+// may see its own group there and nothing above.
+struct Mount {
+  std::string point;
+  std::string top;
+};
+
+// The least that `group` and those above it leave, as far up as the mount shows them.
+int64_t left_by_groups(const Mount& mount, std::string group, const GroupFiles& files) {
+  // Relative to the mount. A path that leads out of it belongs to a group that is not shown.
+  if (mount.top != "/" && group.starts_with(mount.top)) group.erase(0, mount.top.size());
+  if (group.find("/..") != std::string::npos || !group.starts_with('/')) group.clear();
+  int64_t left = kUnlimited;
+  while (true) {
+    left = std::min(left, left_by_group(mount.point + group, files));
+    if (group.empty()) return left;
+    group.erase(group.rfind('/'));
+  }
+}
+
+// Whether `word` is one of the words of a list such as "rw,memory".
+bool lists(const std::string& text, std::string_view word) {
+  std::istringstream words(text);
+  for (std::string each; std::getline(words, each, ',');) {
+    if (each == word) return true;
+  }
+  return false;
+}
+
+// The mount of the hierarchy that `type` and, for version 1, the memory controller tell; its point
+// is empty when there is none. A line of mountinfo: "31 23 0:28 TOP POINT rw - TYPE SOURCE
+// OPTIONS", with any number of further words before the dash.
+Mount find_mount(const std::string& root, std::string_view type) {
+  std::ifstream file(root + "/proc/self/mountinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t dash = line.find(" - ");
+    if (dash == std::string::npos) continue;
+    std::istringstream before(line.substr(0, dash));
+    std::istringstream after(line.substr(dash + 3));
+    std::string skipped;
+    Mount mount;
+    std::string found;
+    std::string options;
+    before >> skipped >> skipped >> skipped >> mount.top >> mount.point;
+    after >> found >> skipped >> options;
+    if (found != type || (type == "cgroup" && !lists(options, "memory"))) continue;
+    mount.point.insert(0, root);
+    return mount;
+  }
+  return {};
+}
+
+// The lines of /proc/self/cgroup: "0::/group" for version 2, "4:memory:/group" for version 1; a
+// machine may have both at once.
+int64_t left_by_control_groups(const std::string& root) {
+  int64_t left = kUnlimited;
+  std::ifstream file(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const size_t first = line.find(':');
+    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool version2 = controllers.empty();
+    if (!version2 && !lists(controllers, "memory")) continue;
+    const Mount mount = find_mount(root, version2 ? "cgroup2" : "cgroup");
+    if (mount.point.empty()) continue;
+    left = std::min(
+        left, left_by_groups(mount, line.substr(second + 1), version2 ? version_2() : version_1()));
+  }
+  return left;
+}
+
+}  // namespace
+
+int64_t available_host_memory_bytes(const std::string& root) {
+  const int64_t machine = number_after(root + "/proc/meminfo", "MemAvailable:") * 1024;
+  return std::min(machine, left_by_control_groups(root));
+}
+
+}  // namespace heddle::device
