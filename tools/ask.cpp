@@ -2,11 +2,11 @@
 #include "ask.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "core/mutex.h"
 
 namespace heddle::tools {
 
@@ -17,8 +17,8 @@ class Collector {
  public:
   explicit Collector(size_t count) : answers_(count) {}
 
-  void add(size_t index, const RequestEvent& event) {
-    const std::scoped_lock lock(mutex_);
+  void add(size_t index, const RequestEvent& event) HEDDLE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
     Answer& answer = answers_[index];
     answer.text += event.text;
     answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
@@ -35,21 +35,25 @@ class Collector {
     done_.notify_all();
   }
 
-  // Until fewer than `limit` of the `submitted` requests are in flight. Returns how many are done.
-  int64_t wait_below(int64_t submitted, int64_t limit) {
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [&] { return submitted - num_done_ < limit; });
+  // Waits until fewer than `limit` of the `submitted` requests are in flight. Returns how many are
+  // done.
+  int64_t wait_below(int64_t submitted, int64_t limit) HEDDLE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    done_.wait(mutex_, [&]() HEDDLE_REQUIRES(mutex_) { return submitted - num_done_ < limit; });
     return num_done_;
   }
 
-  // Once nothing is in flight.
-  std::vector<Answer> take() { return std::move(answers_); }
+  // Call it when nothing is in flight.
+  std::vector<Answer> take() HEDDLE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return std::move(answers_);
+  }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable done_;
-  int64_t num_done_ = 0;
-  std::vector<Answer> answers_;
+  Mutex mutex_;
+  CondVar done_;
+  int64_t num_done_ HEDDLE_GUARDED_BY(mutex_) = 0;
+  std::vector<Answer> answers_ HEDDLE_GUARDED_BY(mutex_);
 };
 
 }  // namespace

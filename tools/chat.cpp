@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include <fmt/format.h>
@@ -13,6 +12,7 @@
 
 #include <heddle/engine.h>
 
+#include "core/mutex.h"
 #include "event_queue.h"
 #include "option_names.h"
 #include "options_engine.h"
@@ -47,7 +47,7 @@ class Conversation {
     start_over();
   }
 
-  // Until the input ends or /exit. The exit code.
+  // Runs until the input ends or /exit. Returns the exit code.
   int run() {
     interrupts().set_handler([this](int signal, int) { on_signal(signal); });
     const bool interactive = stdin_is_terminal();
@@ -98,7 +98,7 @@ class Conversation {
     }
   }
 
-  // Adds the exchange to the history; nothing is added when there is no answer.
+  // Adds question and answer to the history, or neither when there is no answer.
   Status answer(const std::string& question) {
     HEDDLE_RETURN_IF_ERROR(check_utf8("the system message", system_));
     HEDDLE_RETURN_IF_ERROR(check_utf8("the message", question));
@@ -128,7 +128,7 @@ class Conversation {
     request.role_boundaries = codec_.role_boundaries(request.prompt);
     EventQueue events;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       running_id_ = request.id;
     }
     const Status submitted = engine_.submit(
@@ -141,7 +141,7 @@ class Conversation {
       if (!last.text.empty()) print_now(last.text);
     }
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       running_id_.clear();
     }
     HEDDLE_RETURN_IF_ERROR(submitted);
@@ -150,9 +150,9 @@ class Conversation {
     return said;
   }
 
-  void on_signal(int signal) {
+  void on_signal(int signal) HEDDLE_EXCLUDES(mutex_) {
     if (signal != SIGINT) std::_Exit(128 + signal);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!running_id_.empty()) {
       engine_.cancel(running_id_);
     } else if (stdin_is_terminal()) {
@@ -168,8 +168,8 @@ class Conversation {
   std::string system_;
   Json messages_;
   int num_answers_ = 0;
-  std::mutex mutex_;
-  std::string running_id_;  // guarded by mutex_; empty between answers
+  Mutex mutex_;
+  std::string running_id_ HEDDLE_GUARDED_BY(mutex_);  // empty between answers
 };
 
 Result<int> chat(ChatSettings& settings) {

@@ -14,25 +14,34 @@ StopRequest::StopRequest(server::Server& server) : server_(server) {
 
 StopRequest::~StopRequest() {
   interrupts().set_handler(nullptr);  // from here on a signal ends the process at once
-  if (leaving_.joinable()) leaving_.join();
+  join_leaving();
 }
 
 void StopRequest::loaded() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     loaded_ = true;
   }
-  if (leaving_.joinable()) leaving_.join();
+  join_leaving();
+}
+
+void StopRequest::join_leaving() {
+  std::thread leaving;
+  {
+    const MutexLock lock(mutex_);
+    leaving.swap(leaving_);
+  }
+  if (leaving.joinable()) leaving.join();
 }
 
 void StopRequest::wait() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return stop_; });
+  const MutexLock lock(mutex_);
+  changed_.wait(mutex_, [this]() HEDDLE_REQUIRES(mutex_) { return stop_; });
 }
 
 void StopRequest::on_signal(int signal, int count) {
   if (count > 1) std::_Exit(128 + signal);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (loaded_) {
     stop_ = true;
     changed_.notify_all();

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// StopRequest: what SIGINT and SIGTERM mean to a server. The first asks for a calm end, the second
-// for one at once, whether the model is loading, serves, or is being shut down.
+// StopRequest: turns SIGINT and SIGTERM into the end of a server. The first signal shuts the server
+// down in order, the second ends the process at once, whether the model is loading, serving, or
+// being shut down.
 //
-// Threading: loaded() and wait() belong to the thread that made it. Signals are taken on the thread
-// of Interrupts, which is never kept waiting: the second one is heard while the first is obeyed.
+// Threading: loaded() and wait() belong to the thread that made it. Signals arrive on the thread of
+// Interrupts, which never waits here: it takes the second signal while the first takes effect.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 
+#include "core/mutex.h"
 #include "server/server.h"
 
 namespace heddle::tools {
 
 class StopRequest {
  public:
-  // Loading cannot be interrupted half-way, but there is nothing to lose either: until loaded() is
-  // called, the first signal ends the process as soon as everybody who asked has an answer.
+  // Loading cannot be interrupted, but nothing is lost by ending it either: until loaded() is
+  // called, the first signal ends the process as soon as every open request has an answer.
   explicit StopRequest(server::Server& server);
 
-  // After a signal that came while loading this does not return: the process ends first.
+  // Does not return after a signal that came while loading: the process ends first.
   ~StopRequest();
 
   StopRequest(const StopRequest&) = delete;
@@ -29,21 +29,21 @@ class StopRequest {
   // Does not return after a signal, either.
   void loaded();
 
-  // Until the first signal.
+  // Returns at the first signal.
   void wait();
 
  private:
-  void on_signal(int signal, int count);
+  void on_signal(int signal, int count) HEDDLE_EXCLUDES(mutex_);
+  void join_leaving() HEDDLE_EXCLUDES(mutex_);
 
   server::Server& server_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool loaded_ = false;  // guarded by mutex_
-  bool stop_ = false;    // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  bool loaded_ HEDDLE_GUARDED_BY(mutex_) = false;
+  bool stop_ HEDDLE_GUARDED_BY(mutex_) = false;
 
-  // Ends the process; joining it is waiting for that. Guarded by mutex_ until loaded() or the
-  // destructor, after which no signal starts it.
-  std::thread leaving_;
+  // Ends the process: joining it means to wait for the end.
+  std::thread leaving_ HEDDLE_GUARDED_BY(mutex_);
 };
 
 }  // namespace heddle::tools

@@ -59,13 +59,13 @@ void ProgressBar::clear() {
 
 Interrupts::Interrupts() {
   const sigset_t signals = watched_signals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // threads to come inherit this
-  signal(SIGPIPE, SIG_IGN);                       // a reader that went away is an error of write()
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);         // threads to come inherit this
+  signal(SIGPIPE, SIG_IGN);                              // write() reports a reader that went away
   std::thread([this] { wait_for_signals(); }).detach();  // for as long as the process lives
 }
 
 void Interrupts::set_handler(Handler handler) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   handler_ = std::move(handler);
   count_ = 0;
 }
@@ -75,7 +75,7 @@ void Interrupts::wait_for_signals() {
   while (true) {
     int number = 0;
     if (sigwait(&signals, &number) != 0) continue;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!handler_) std::_Exit(128 + number);
     handler_(number, ++count_);
   }

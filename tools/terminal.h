@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The terminal: what is one, a progress bar, and Ctrl-C.
+// The terminal: which streams are one, a progress bar, and Ctrl-C.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <string_view>
 
+#include "core/mutex.h"
+
 namespace heddle::tools {
 
-inline constexpr int kExitInterrupted = 130;  // as shells say it: 128 + SIGINT
+inline constexpr int kExitInterrupted = 130;  // 128 + SIGINT, as in shells
 
 [[nodiscard]] bool stdin_is_terminal();
 [[nodiscard]] bool stdout_is_terminal();
 [[nodiscard]] bool stderr_is_terminal();
 
-// Writes to standard output at once. False when nobody reads it any more.
+// Writes to standard output at once. False when its reader is gone.
 bool print_now(std::string_view text);
 
 // A line on standard error that redraws itself, when that is a terminal; silent otherwise.
@@ -44,7 +45,7 @@ class ProgressBar {
 };
 
 // Takes over SIGINT and SIGTERM for the whole process: a thread of its own waits for them, so that
-// what a signal does may lock and allocate. Must be made before any other thread.
+// handlers may lock and allocate. Must be made before any other thread.
 class Interrupts {
  public:
   // `count` is 1 for the first signal of this kind since the handler was set.
@@ -52,15 +53,16 @@ class Interrupts {
 
   Interrupts();
 
-  // Until this is called, and after it was given none, a signal ends the process with 128 + signal.
-  void set_handler(Handler handler);
+  // Without a handler a signal ends the process with exit code 128 + signal. Waits for a handler
+  // that is running.
+  void set_handler(Handler handler) HEDDLE_EXCLUDES(mutex_);
 
  private:
-  void wait_for_signals();
+  void wait_for_signals() HEDDLE_EXCLUDES(mutex_);
 
-  std::mutex mutex_;
-  Handler handler_;  // guarded by mutex_
-  int count_ = 0;    // guarded by mutex_
+  Mutex mutex_;
+  Handler handler_ HEDDLE_GUARDED_BY(mutex_);
+  int count_ HEDDLE_GUARDED_BY(mutex_) = 0;
 };
 
 // The process's only one, made by main().

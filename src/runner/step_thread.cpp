@@ -29,7 +29,7 @@ StepThread::StepThread(Step step)
 
 StepThread::~StepThread() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   work_.notify_one();
@@ -37,25 +37,25 @@ StepThread::~StepThread() {
 }
 
 void StepThread::submit(const request::BatchPlan& plan) {
-  HEDDLE_CHECK_LT(num_submitted_ - num_waited_, int64_t{kMaxStepsInFlight});
-  Entry& next = entry(num_submitted_);
-  next.plan = &plan;
-  if (!spare_.empty()) {
-    next.output = std::move(spare_.back());
-    spare_.pop_back();
-  }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
+    HEDDLE_CHECK_LT(num_submitted_ - num_waited_, int64_t{kMaxStepsInFlight});
+    Entry& next = entry(num_submitted_);
+    next.plan = &plan;
+    if (!spare_.empty()) {
+      next.output = std::move(spare_.back());
+      spare_.pop_back();
+    }
     ++num_submitted_;
   }
   work_.notify_one();
 }
 
 Result<request::StepOutput> StepThread::wait() {
-  HEDDLE_CHECK_LT(num_waited_, num_submitted_);
   {
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [this] { return num_done_ > num_waited_; });
+    const MutexLock lock(mutex_);
+    HEDDLE_CHECK_LT(num_waited_, num_submitted_);
+    done_.wait(mutex_, [this]() HEDDLE_REQUIRES(mutex_) { return num_done_ > num_waited_; });
   }
   Entry& oldest = entry(num_waited_++);
   if (!oldest.status.ok()) {
@@ -73,22 +73,23 @@ void StepThread::recycle(request::StepOutput output) {
 void StepThread::run() {
   for (int64_t step = 0;; ++step) {
     {
-      std::unique_lock lock(mutex_);
-      work_.wait(lock, [&] { return stopping_ || num_submitted_ > step; });
+      const MutexLock lock(mutex_);
+      work_.wait(mutex_,
+                 [&]() HEDDLE_REQUIRES(mutex_) { return stopping_ || num_submitted_ > step; });
       if (stopping_) return;
     }
     Entry& current = entry(step);
-    current.status = carry_out(current);
+    current.status = run_step(current);
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       ++num_done_;
     }
     done_.notify_one();
   }
 }
 
-// Libraries may throw, first of all for want of memory: that must fail the step, not the process.
-Status StepThread::carry_out(Entry& entry) {
+// Libraries may throw, above all when memory runs out: that must fail the step, not the process.
+Status StepThread::run_step(Entry& entry) {
   try {
     return step_(*entry.plan, entry.output);
   } catch (const std::bad_alloc&) {
