@@ -154,6 +154,7 @@ Status run_offline(OfflineCommand& command) {
 
 struct OpsCommand {
   std::string filter;
+  bool exact = false;
   int32_t threads = 0;
   double seconds = 0.2;
   BenchOutput output;
@@ -162,7 +163,7 @@ struct OpsCommand {
 Status run_ops(const OpsCommand& command) {
   HEDDLE_RETURN_IF_ERROR(check_bench_output(command.output));
   device::ThreadPool pool(usable_threads(command.threads));
-  ops::CpuContext context(pool);
+  ops::CpuContext context(pool, command.exact);
   std::vector<ops::OpBenchmark> benchmarks = ops::benchmarks_matching(context, command.filter);
   if (benchmarks.empty()) {
     std::string names;
@@ -176,6 +177,7 @@ Status run_ops(const OpsCommand& command) {
   }
   const ops::Roofline roofline = ops::measure_roofline(context);
   ordered_json json = {{"benchmark", "ops"},
+                       {"exact", command.exact},
                        {"machine", machine_json(pool, roofline)},
                        {"rows", ordered_json::array()}};
   Table table({"op", "shape", "us", "GB/s", "GFLOP/s", "of roofline"});
@@ -257,6 +259,7 @@ std::function<int()> declare_ops(Options& options) {
       "both measured first with the same threads.");
   options.positional("FILTER", &settings->filter,
                      "Only ops that have this in their name or in their family's", false);
+  options.flag("--exact", &settings->exact, "Measure the kernels of exact mode");
   options.value("--threads", &settings->threads, ranges::kThreads,
                 "Compute threads; 0: physical cores");
   options.value("--seconds", &settings->seconds, ranges::kMeasureSeconds, "Least time per shape");

@@ -30,7 +30,6 @@ struct LayerLoad {
   LayerShape shape;
   int64_t B = 1;
   int64_t num_rows = 1;
-  bool exact = false;
 };
 
 // A layer with `num_slots` states, taken in turn so that decode finds its states in memory.
@@ -78,19 +77,18 @@ class LayerRun {
 
   void recur() {
     take_slots();
-    CpuContext context(context_.pool, load_.exact);
-    check(gated_delta_rule(context, {.qkv = qkv_.view(),
-                                     .a = a_.view(),
-                                     .b = b_.view(),
-                                     .neg_exp_a_log = neg_exp_a_log_.view(),
-                                     .dt_bias = dt_bias_.view(),
-                                     .y = y_.view(),
-                                     .num_key_heads = load_.shape.Nk,
-                                     .key_dim = load_.shape.Dk,
-                                     .value_dim = load_.shape.Dv,
-                                     .state = {conv_.view(), recurrent_.view()},
-                                     .forward = &forward_,
-                                     .workspace = workspace_}));
+    check(gated_delta_rule(context_, {.qkv = qkv_.view(),
+                                      .a = a_.view(),
+                                      .b = b_.view(),
+                                      .neg_exp_a_log = neg_exp_a_log_.view(),
+                                      .dt_bias = dt_bias_.view(),
+                                      .y = y_.view(),
+                                      .num_key_heads = load_.shape.Nk,
+                                      .key_dim = load_.shape.Dk,
+                                      .value_dim = load_.shape.Dv,
+                                      .state = {conv_.view(), recurrent_.view()},
+                                      .forward = &forward_,
+                                      .workspace = workspace_}));
   }
 
   void silu_norm() { norm(NormGate::kSilu); }
@@ -129,9 +127,8 @@ OpBenchmark benchmark(CpuContext& context, const LayerLoad& load, const LazyRun&
                       const char* name, void (LayerRun::*run)()) {
   const auto& [Nk, Nv, Dk, Dv, channel_decay] = load.shape;
   return {.name = name,
-          .shape = fmt::format(
-              "B {}, rows {}, Nk {}, Nv {}, Dk {}, Dv {}{}{}", load.B, load.num_rows, Nk, Nv, Dk,
-              Dv, channel_decay ? ", decay by channel" : "", load.exact ? ", exact" : ""),
+          .shape = fmt::format("B {}, rows {}, Nk {}, Nv {}, Dk {}, Dv {}{}", load.B, load.num_rows,
+                               Nk, Nv, Dk, Dv, channel_decay ? ", decay by channel" : ""),
           .run = [&context, load, data, run] {
             if (*data == nullptr) *data = std::make_unique<LayerRun>(context, load);
             ((**data).*run)();
@@ -147,7 +144,6 @@ std::vector<OpBenchmark> linear_attention_benchmarks(CpuContext& context) {
         LayerShape{.Nk = 8, .Nv = 16, .Dk = 128, .Dv = 128},
         LayerShape{.Nk = 16, .Nv = 16, .Dk = 128, .Dv = 128, .channel_decay = true}}) {
     for (const LayerLoad load : {LayerLoad{.shape = shape, .num_rows = 512},
-                                 LayerLoad{.shape = shape, .num_rows = 512, .exact = true},
                                  LayerLoad{.shape = shape}, LayerLoad{.shape = shape, .B = 16}}) {
       const auto data = std::make_shared<std::unique_ptr<LayerRun>>();
       const auto T = static_cast<double>(load.B * load.num_rows);
@@ -159,7 +155,6 @@ std::vector<OpBenchmark> linear_attention_benchmarks(CpuContext& context) {
       if (shape.channel_decay) rule.bytes += 4 * T * static_cast<double>(shape.decay_width());
       rule.flops = 6 * T * state;  // two dot products and an update
       benchmarks.push_back(std::move(rule));
-      if (load.exact) continue;
       if (!shape.channel_decay) {  // it does not depend on the decay
         OpBenchmark convolution =
             benchmark(context, load, data, "causal_conv1d", &LayerRun::convolve);
