@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -23,7 +24,6 @@
 #include "subcommand.h"
 #include "table.h"
 #include "tokenizer/tokenizer.h"
-#include "weight_size.h"
 
 namespace heddle::tools {
 
@@ -42,6 +42,43 @@ struct InspectOptions {
 };
 
 std::string mib(int64_t bytes) { return fmt::format("{:.2f} MiB", mebibytes(bytes)); }
+
+int64_t model_parameters(const models::Model& model) {
+  int64_t total = 0;
+  for (const auto& spec : model.weight_specs()) total += spec.shape.num_elements();
+  return total;
+}
+
+struct WeightSize {
+  int64_t bytes = 0;
+  std::string form;  // "as bfloat16"
+};
+
+// Without loading them: every parameter in `dtype`, or what the files of a quantised checkpoint
+// store, because only they say tensor by tensor in which format.
+Result<WeightSize> weight_size(const InspectOptions& options, const checkpoint::ModelConfig& config,
+                               const models::Model& model, DType dtype) {
+  WeightSize plain{bytes_of(dtype, model_parameters(model)),
+                   fmt::format("as {}", to_string(dtype))};
+  if (options.load_format == "dummy") {
+    return WeightSize{plain.bytes, plain.form + ", made up"};
+  }
+  const auto files = checkpoint::CheckpointFiles::open(options.model_dir);
+  if (!files.ok() && options.load_format == "safetensors") return files.status();
+  if (!config.quantization) return plain;
+  if (!files.ok()) {
+    return WeightSize{plain.bytes, plain.form + ", unquantised: no files to count"};
+  }
+  WeightSize stored{.form = "as stored, quantised"};
+  const std::vector<std::string> ignored = model.ignored_prefixes();
+  for (const std::string_view name : files->names()) {
+    const bool is_read = std::ranges::none_of(
+        ignored, [&](const std::string& prefix) { return name.starts_with(prefix); });
+    const checkpoint::TensorEntry& entry = *files->entry(name);
+    if (is_read) stored.bytes += entry.end - entry.begin;
+  }
+  return stored;
+}
 
 // As `heddle serve` plans here and now without options; what a step needs is not known yet.
 Result<runner::PlannedPools> plan_memory(const checkpoint::ModelConfig& config,
@@ -98,7 +135,7 @@ Status print_summary(const InspectOptions& options) {
   const DType kv_dtype = kv_chosen.value_or(dtype);
   const int64_t token_bytes = runner::kv_layout(needs, 16, kv_dtype).bytes_per_token();
   const int64_t state_bytes = runner::state_layout(needs).bytes_per_slot();
-  const WeightSize weights = weight_size(options.model_dir, config, *model, dtype);
+  HEDDLE_ASSIGN_OR_RETURN(const WeightSize weights, weight_size(options, config, *model, dtype));
   const auto pools = plan_memory(config, needs, kv_dtype, weights.bytes);
   if (options.json) {
     const nlohmann::ordered_json report = {{"architecture", config.architecture},
@@ -222,11 +259,13 @@ std::function<int()> declare_inspect(Options& options) {
       "heddle inspect FOLDER_WITH_ONLY_A_CONFIG\n"
       "\n"
       "The summary reads config.json, and of a quantised checkpoint how large its tensors are;\n"
-      "--graph loads the weights, or makes them up with\n"
-      "--load-format dummy.");
+      "--graph loads the weights. With --load-format dummy both make weights up, as `heddle "
+      "serve`\n"
+      "does.");
   options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json");
   options.choice("--load-format", &settings->load_format, {"auto", "safetensors", "dummy"},
-                 "Where --graph takes its weights from");
+                 "Where weights come from; safetensors: the files must be there; dummy: no file is "
+                 "read, weights are made up, unquantised");
   options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");
   options.value("--kv-cache-dtype", &settings->kv_cache_dtype, kKvCacheDtypeHelp);
   options.flag("--tensors", &settings->tensors, "List the tensors of the files");
@@ -241,7 +280,8 @@ std::function<int()> declare_inspect(Options& options) {
   options.excludes("--tokenize", "--tensors");
   options.excludes("--graph", "--tensors");
   options.needs("--step-tokens", "--graph");
-  options.needs("--load-format", "--graph");
+  options.excludes("--load-format", "--tensors");
+  options.excludes("--load-format", "--tokenize");
   for (const char* number_format : {"--dtype", "--kv-cache-dtype"}) {
     options.excludes(number_format, "--tensors");
     options.excludes(number_format, "--tokenize");

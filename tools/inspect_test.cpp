@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -7,6 +8,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/quantise_checkpoint.h"
+#include "checkpoint/test_files.h"
 #include "run_captured.h"
 #include "support/test_data.h"
 
@@ -17,9 +20,12 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-// What `heddle inspect MODEL_DIR ...` prints.
-std::string inspected(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), testing::repository_path("models/heddle-tiny").string());
+namespace fs = std::filesystem;
+
+// The output of `heddle inspect MODEL_DIR ...`.
+std::string inspected(std::vector<std::string> arguments,
+                      const fs::path& model = testing::repository_path("models/heddle-tiny")) {
+  arguments.insert(arguments.begin(), model.string());
   ::testing::internal::CaptureStdout();
   const Outcome outcome = run_captured(kInspect, std::move(arguments));
   std::string output = ::testing::internal::GetCapturedStdout();
@@ -45,6 +51,43 @@ TEST(Inspect, TellsWhatTheModelIsAndWhatMemoryItGets) {
   EXPECT_THAT(inspected({}), AllOf(HasSubstr("memory plan"), HasSubstr("64 requests at once")));
 }
 
+TEST(Inspect, WeightsTakeWhatTheirFormatTakesWhereNothingIsQuantised) {
+  const fs::path folder = testing::repository_path("tests/golden/qwen2");
+  const Json half = Json::parse(inspected({"--json", "--dtype", "bfloat16"}, folder));
+  const Json single = Json::parse(inspected({"--json", "--dtype", "float32"}, folder));
+  EXPECT_EQ(half["weight_form"], "as bfloat16");
+  EXPECT_EQ(single["weight_bytes"], half["weight_bytes"].get<int64_t>() * 2);
+}
+
+TEST(Inspect, WeightsTakeWhatTheirFilesStoreWhereTheyAreQuantised) {
+  const checkpoint::testing::TemporaryFolder folder;
+  const fs::path output = folder.path() / "int8";
+  const auto report =
+      checkpoint::quantise_checkpoint({.source = testing::repository_path("tests/golden/qwen2"),
+                                       .output = output,
+                                       .format = checkpoint::QuantisedFormat::kInt8});
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  const Json stored = Json::parse(inspected({"--json"}, output));
+  EXPECT_EQ(stored["weight_form"], "as stored, quantised");
+  EXPECT_EQ(stored["weight_bytes"], report->output_bytes);
+
+  const fs::path bare = folder.path() / "bare";
+  fs::create_directory(bare);
+  fs::copy_file(output / "config.json", bare / "config.json");
+  const Json plain = Json::parse(inspected({"--json", "--dtype", "bfloat16"}, bare));
+  EXPECT_EQ(plain["weight_form"], "as bfloat16, unquantised: no files to count");
+  EXPECT_EQ(plain["weight_bytes"], plain["parameters"].get<int64_t>() * 2);
+
+  // `heddle serve --load-format dummy` makes weights up unquantised, whatever files there are.
+  const std::vector<std::string> dummy = {"--json", "--dtype", "bfloat16", "--load-format",
+                                          "dummy"};
+  EXPECT_EQ(Json::parse(inspected(dummy, output))["weight_bytes"], plain["weight_bytes"]);
+  EXPECT_EQ(Json::parse(inspected(dummy, bare))["weight_form"], "as bfloat16, made up");
+  const Outcome missing = run_captured(kInspect, {bare.string(), "--load-format", "safetensors"});
+  EXPECT_EQ(missing.exit_code, kExitFailure);
+  EXPECT_THAT(missing.errors, HasSubstr("model.safetensors"));
+}
+
 TEST(Inspect, ListsTensors) {
   const Json tensors = Json::parse(inspected({"--tensors", "--json"}));
   const auto embedding = std::ranges::find(tensors, "model.embed_tokens.weight",
@@ -63,12 +106,10 @@ TEST(Inspect, PrintsTheGraphAndTokens) {
 }
 
 TEST(Inspect, AnOptionWithoutEffectIsAnError) {
-  const std::vector<std::vector<std::string>> cases = {{"--load-format", "dummy"},
-                                                       {"--step-tokens", "64"},
-                                                       {"--tensors", "--dtype", "float32"},
-                                                       {"--tokenize", "a", "--dtype", "float32"},
-                                                       {"--tensors", "--kv-cache-dtype", "auto"},
-                                                       {"--graph", "--json"}};
+  const std::vector<std::vector<std::string>> cases = {
+      {"--load-format", "dummy", "--tensors"},   {"--step-tokens", "64"},
+      {"--tensors", "--dtype", "float32"},       {"--tokenize", "a", "--dtype", "float32"},
+      {"--tensors", "--kv-cache-dtype", "auto"}, {"--graph", "--json"}};
   for (std::vector<std::string> arguments : cases) {
     const std::string option = arguments[0];
     arguments.insert(arguments.begin(), "FOLDER");
