@@ -71,6 +71,13 @@ TEST_P(GoldenModel, HeddleTinyIsHuggingFaces) {
                 GetParam());
 }
 
+// Two of the recorded chats travel with the repository; all four take half a minute.
+TEST_P(GoldenModel, HeddleTinyIsHuggingFacesInAllRecordedChats) {
+  if (!testing::wants_everything()) GTEST_SKIP() << "two chats are asked; all of them with --full";
+  HEDDLE_SHARED_PATH_OR_SKIP(chats, "golden-tiny/logits.safetensors");
+  expect_golden(testing::repository_path("models/heddle-tiny"), chats, GetParam());
+}
+
 TEST_P(GoldenModel, Qwen2WithItsBiasesIsHuggingFaces) {
   const auto folder = testing::repository_path("tests/golden/qwen2");
   expect_golden(folder, folder / "cases.safetensors", GetParam());

@@ -2,6 +2,7 @@
 #include "support/test_data.h"
 
 #include <cstdlib>
+#include <string_view>
 
 namespace heddle::testing {
 
@@ -15,6 +16,11 @@ std::optional<std::filesystem::path> shared_path(const std::filesystem::path& re
   std::filesystem::path path = std::filesystem::path(root) / relative;
   if (!std::filesystem::exists(path)) return std::nullopt;
   return path;
+}
+
+bool wants_everything() {
+  const char* full = std::getenv("HEDDLE_TEST_FULL");
+  return full != nullptr && std::string_view(full) == "1";
 }
 
 }  // namespace heddle::testing

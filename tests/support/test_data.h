@@ -14,6 +14,10 @@ std::filesystem::path repository_path(const std::filesystem::path& relative);
 // HEDDLE_SHARED; none when it is unset or does not have it.
 std::optional<std::filesystem::path> shared_path(const std::filesystem::path& relative);
 
+// Whether matrices and recorded questions are wanted whole (HEDDLE_TEST_FULL=1, set by `./run test
+// --full`) and not as the sample that every run takes.
+bool wants_everything();
+
 }  // namespace heddle::testing
 
 // Skips the running test, saying why, unless the larger data set has `relative`; else declares
