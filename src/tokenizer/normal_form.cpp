@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
+#include <numeric>
+#include <span>
+#include <vector>
 
 #include <utf8proc.h>
 
@@ -63,8 +64,134 @@ size_t ascii_prefix(std::string_view text) {
   return i;
 }
 
-struct FreeMemory {
-  void operator()(utf8proc_uint8_t* memory) const { std::free(memory); }
+// The bytes at the front that no form changes and that do not combine with what is before them.
+size_t inert_prefix(std::string_view text, NormalForm form) {
+  size_t i = ascii_prefix(text);
+  while (form == NormalForm::kNfc && i < text.size()) {
+    const Utf8Unit unit = decode_utf8(text.substr(i));
+    if (!is_inert_under_nfc(unit.code_point)) break;
+    i += unit.length;
+    i += ascii_prefix(text.substr(i));
+  }
+  return i;
+}
+
+uint16_t combining_class(utf8proc_int32_t code_point) {
+  return static_cast<uint16_t>(utf8proc_get_property(code_point)->combining_class);
+}
+
+// Whether a composition may join the character to the one before it: it is the second of a pair, or
+// the vowel or final consonant of a Hangul syllable.
+bool may_join_previous(utf8proc_int32_t code_point) {
+  if (code_point >= 0x1160 && code_point <= 0x11FF) return true;
+  const utf8proc_property_t* property = utf8proc_get_property(code_point);
+  return property->combining_class != 0 ||
+         (property->comb_index != UINT16_MAX && (property->comb_index & 0x8000) != 0);
+}
+
+class FormWriter {
+ public:
+  FormWriter(NormalForm form, std::string& out, CancellationPoll& poll, const PartFunction& on_part)
+      : form_(form), options_(options_of(form)), out_(out), poll_(poll), on_part_(on_part) {
+    shown_ = out.size();
+  }
+
+  // False: ended early.
+  bool write(std::string_view text) {
+    for (size_t i = 0; i < text.size();) {
+      const size_t begin = i;
+      // The last inert character may combine with what follows it.
+      const size_t last =
+          without_last_character(text.substr(i, inert_prefix(text.substr(i), form_)));
+      if (last > 0) {
+        finish_run();
+        out_.append(text.substr(i, last));
+        i += last;
+      }
+      const Utf8Unit unit = decode_utf8(text.substr(i));
+      add(unit.code_point);
+      i += unit.length;
+      if (poll_.cancelled_after(i - begin) || !show(kShownBytes)) return false;
+    }
+    finish_run();
+    return show(1);
+  }
+
+ private:
+  static constexpr size_t kRunLength = 1024;  // characters, then the next chance to end it is taken
+  static constexpr size_t kShownBytes = 4096;
+  static constexpr size_t kMaxDecomposition = 32;  // the longest has 18 characters
+
+  static size_t without_last_character(std::string_view text) {
+    if (text.empty()) return 0;
+    size_t last = text.size() - 1;
+    while ((static_cast<unsigned char>(text[last]) & 0xC0) == 0x80) --last;
+    return last;
+  }
+
+  void add(char32_t code_point) {
+    std::array<utf8proc_int32_t, kMaxDecomposition> parts{};
+    int boundary = 0;
+    const utf8proc_ssize_t count = utf8proc_decompose_char(
+        static_cast<utf8proc_int32_t>(code_point), parts.data(), parts.size(), options_, &boundary);
+    HEDDLE_CHECK(count > 0 && count <= static_cast<utf8proc_ssize_t>(parts.size()));
+    if (run_.size() >= kRunLength && !may_join_previous(parts[0])) finish_run();
+    run_.insert(run_.end(), parts.begin(), parts.begin() + count);
+  }
+
+  void finish_run() {
+    sort_marks();
+    auto length = static_cast<utf8proc_ssize_t>(run_.size());
+    if ((options_ & UTF8PROC_COMPOSE) != 0) {
+      length = utf8proc_normalize_utf32(run_.data(), length, options_);
+      HEDDLE_CHECK_GE(length, 0);
+    }
+    for (const auto code_point : std::span(run_).first(static_cast<size_t>(length))) {
+      append_utf8(static_cast<char32_t>(code_point), out_);
+    }
+    run_.clear();
+    if (run_.capacity() > 16 * kRunLength) run_.shrink_to_fit();
+  }
+
+  // Canonical ordering: neighbouring marks by their combining class, equal ones in their order.
+  void sort_marks() {
+    for (size_t begin = 0; begin < run_.size();) {
+      size_t end = begin;
+      bool sorted = true;
+      for (uint16_t previous = 0; end < run_.size(); ++end) {
+        const uint16_t current = combining_class(run_[end]);
+        if (current == 0) break;
+        sorted &= previous <= current;
+        previous = current;
+      }
+      if (!sorted) counting_sort(std::span(run_).subspan(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+
+  static void counting_sort(std::span<utf8proc_int32_t> marks) {
+    std::array<size_t, 257> begin_of_class{};
+    for (const auto mark : marks) ++begin_of_class[combining_class(mark) + 1u];
+    std::partial_sum(begin_of_class.begin(), begin_of_class.end(), begin_of_class.begin());
+    const std::vector<utf8proc_int32_t> unsorted(marks.begin(), marks.end());
+    for (const auto mark : unsorted) marks[begin_of_class[combining_class(mark)]++] = mark;
+  }
+
+  // Shows what is new once it has `min_bytes`.
+  bool show(size_t min_bytes) {
+    if (!on_part_ || out_.size() < shown_ + min_bytes) return true;
+    const std::string_view part = std::string_view(out_).substr(shown_);
+    shown_ = out_.size();
+    return on_part_(part);
+  }
+
+  NormalForm form_;
+  utf8proc_option_t options_;
+  std::string& out_;
+  CancellationPoll& poll_;
+  const PartFunction& on_part_;
+  size_t shown_ = 0;                   // of out_
+  std::vector<utf8proc_int32_t> run_;  // decomposed, not yet ordered
 };
 
 }  // namespace
@@ -75,24 +202,20 @@ bool is_inert_under_nfc(char32_t code_point) {
 }
 
 bool is_surely_normal(std::string_view text, NormalForm form) {
-  for (size_t i = ascii_prefix(text); i < text.size(); i += ascii_prefix(text.substr(i))) {
-    if (form != NormalForm::kNfc) return false;
-    const Utf8Unit unit = decode_utf8(text.substr(i));
-    if (!is_inert_under_nfc(unit.code_point)) return false;
-    i += unit.length;
-  }
-  return true;
+  return inert_prefix(text, form) == text.size();
+}
+
+bool append_normal_form(std::string_view text, NormalForm form, std::string& out,
+                        CancellationPoll& poll, const PartFunction& on_part) {
+  return FormWriter(form, out, poll, on_part).write(text);
 }
 
 std::string to_normal_form(std::string_view text, NormalForm form) {
-  if (is_surely_normal(text, form)) return std::string(text);
-  utf8proc_uint8_t* raw = nullptr;
-  const utf8proc_ssize_t length =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                   static_cast<utf8proc_ssize_t>(text.size()), &raw, options_of(form));
-  const std::unique_ptr<utf8proc_uint8_t, FreeMemory> memory(raw);
-  HEDDLE_CHECK_GE(length, 0);  // the text is valid and far below 2^63 bytes: only memory can fail
-  return {reinterpret_cast<const char*>(memory.get()), static_cast<size_t>(length)};
+  std::string result;
+  result.reserve(text.size());
+  CancellationPoll poll;
+  HEDDLE_CHECK(append_normal_form(text, form, result, poll, {}));
+  return result;
 }
 
 }  // namespace heddle::tokenizer

@@ -2,17 +2,24 @@
 #include "tokenizer/normal_form.h"
 
 #include <array>
+#include <cstdlib>
 #include <fstream>
+#include <random>
 #include <sstream>
+#include <utility>
 
 #include <gtest/gtest.h>
 #include <utf8proc.h>
 
+#include "core/sanitizers.h"
 #include "support/test_data.h"
+#include "tokenizer/testing/synthetic_tokenizer.h"
 #include "tokenizer/utf8.h"
 
 namespace heddle::tokenizer {
 namespace {
+
+using testing::repeat;
 
 TEST(NormalForm, ComposesAndDecomposes) {
   EXPECT_EQ(to_normal_form("e\u0301", NormalForm::kNfc), "é");
@@ -49,6 +56,111 @@ TEST(NormalForm, InertCharactersAreInert) {
     ASSERT_FALSE(is_second_of_a_pair) << std::hex << static_cast<uint32_t>(code_point);
   }
   EXPECT_GT(num_inert, 90000);
+}
+
+constexpr std::array kForms = {NormalForm::kNfc, NormalForm::kNfd, NormalForm::kNfkc,
+                               NormalForm::kNfkd};
+
+// utf8proc's own answer for a whole text; quadratic in the length of a run of marks.
+std::string normal_form_of_utf8proc(std::string_view text, NormalForm form) {
+  const bool composed = form == NormalForm::kNfc || form == NormalForm::kNfkc;
+  int options = UTF8PROC_STABLE | (composed ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE);
+  if (form == NormalForm::kNfkc || form == NormalForm::kNfkd) options |= UTF8PROC_COMPAT;
+  utf8proc_uint8_t* raw = nullptr;
+  const utf8proc_ssize_t length = utf8proc_map(
+      reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+      static_cast<utf8proc_ssize_t>(text.size()), &raw, static_cast<utf8proc_option_t>(options));
+  EXPECT_GE(length, 0);
+  const std::string result(reinterpret_cast<const char*>(raw), static_cast<size_t>(length));
+  std::free(raw);
+  return result;
+}
+
+// Letters, marks of all classes, Hangul, compatibility characters, seconds of pairs that are no
+// marks; sometimes any character, sometimes the same kind many times.
+std::string random_text(std::mt19937& random) {
+  constexpr std::array<std::pair<char32_t, char32_t>, 12> kKinds = {{{'a', 'z'},
+                                                                     {0x00C0, 0x017F},
+                                                                     {0x0300, 0x036F},
+                                                                     {0x0591, 0x05BD},
+                                                                     {0x0F71, 0x0F84},
+                                                                     {0x1100, 0x11FF},
+                                                                     {0xAC00, 0xACFF},
+                                                                     {0x09BE, 0x09D7},
+                                                                     {0xFB00, 0xFB4F},
+                                                                     {0x1D157, 0x1D172},
+                                                                     {0xFDF0, 0xFDFC},
+                                                                     {0x1E00, 0x1EFF}}};
+  std::string text;
+  for (auto num_runs = 1 + random() % 8; num_runs > 0; --num_runs) {
+    std::pair<char32_t, char32_t> kind = kKinds[random() % kKinds.size()];
+    if (random() % 8 == 0) kind = {0, 0xD7FF};
+    for (auto count = random() % 16 == 0 ? random() % 3000 : random() % 6; count > 0; --count) {
+      append_utf8(kind.first + static_cast<char32_t>(random()) % (kind.second - kind.first + 1),
+                  text);
+    }
+  }
+  return text;
+}
+
+TEST(NormalForm, EqualsUtf8procForRandomTexts) {
+  std::mt19937 random(15);
+  const int num_rounds = HEDDLE_SANITIZED ? 60 : 400;
+  for (int round = 0; round < num_rounds; ++round) {
+    const std::string text = random_text(random);
+    for (const NormalForm form : kForms) {
+      ASSERT_EQ(to_normal_form(text, form), normal_form_of_utf8proc(text, form))
+          << "round " << round << ", form " << static_cast<int>(form);
+    }
+  }
+}
+
+// Takes a fraction of a second; sorting the marks in quadratic time would take an hour.
+TEST(NormalForm, SortsAMillionMarks) {
+  constexpr size_t kPairs = HEDDLE_SANITIZED ? 1 << 17 : 1 << 20;
+  // Below goes before above: classes 220 and 230. The first acute accent joins the letter.
+  EXPECT_EQ(to_normal_form("a" + repeat("\u0301\u0316", kPairs), NormalForm::kNfc),
+            "á" + repeat("\u0316", kPairs) + repeat("\u0301", kPairs - 1));
+  EXPECT_EQ(to_normal_form(repeat("\u0F73", kPairs), NormalForm::kNfd),
+            repeat("\u0F71", kPairs) + repeat("\u0F72", kPairs));
+}
+
+TEST(NormalForm, ShowsTheResultInParts) {
+  const std::string text = repeat("e\u0301 plain ", 10'000) + "o\u0308";
+  std::string shown;
+  std::string result = "before ";
+  CancellationPoll poll;
+  EXPECT_TRUE(append_normal_form(text, NormalForm::kNfc, result, poll, [&](std::string_view part) {
+    shown += part;
+    return true;
+  }));
+  EXPECT_EQ(shown, normal_form_of_utf8proc(text, NormalForm::kNfc));
+  EXPECT_EQ(result, "before " + shown);
+}
+
+TEST(NormalForm, EndsEarlyWhenTheRestIsNotNeeded) {
+  const std::string text = repeat("e\u0301 plain ", 100'000);
+  std::string result;
+  CancellationPoll poll;
+  int num_parts = 0;
+  EXPECT_FALSE(append_normal_form(text, NormalForm::kNfc, result, poll,
+                                  [&](std::string_view) { return ++num_parts < 3; }));
+  EXPECT_EQ(num_parts, 3);
+  EXPECT_LT(result.size(), 100'000u);
+}
+
+TEST(NormalForm, EndsEarlyWhenCancelled) {
+  int num_calls = 0;
+  const CancellationCheck check = [&] { return ++num_calls == 3; };
+  // One run of marks gives no part before its end, and is cancelled all the same.
+  for (const std::string& text : {repeat("e\u0301 plain ", 100'000), repeat("\u0301", 1'000'000)}) {
+    num_calls = 0;
+    CancellationPoll poll(&check);
+    std::string result;
+    EXPECT_FALSE(append_normal_form(text, NormalForm::kNfc, result, poll, {}));
+    EXPECT_EQ(num_calls, 3);
+    EXPECT_LT(result.size(), 4 * CancellationPoll::kPollBytes);
+  }
 }
 
 std::string text_of(const std::string& field) {

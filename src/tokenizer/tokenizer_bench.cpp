@@ -92,6 +92,14 @@ void encode_run(benchmark::State& state, char letter) {
   if (tokenizer != nullptr) encode_repeatedly(state, *tokenizer, std::string(kRunBytes, letter));
 }
 
+// The case that is quadratic in utf8proc: NFC of one run of marks that are out of order.
+void encode_marks(benchmark::State& state) {
+  const auto tokenizer = load(state, "qwen3");
+  std::string text = "a";
+  while (text.size() < kRunBytes) text += "\u0301\u0316";
+  if (tokenizer != nullptr) encode_repeatedly(state, *tokenizer, text);
+}
+
 void detokenize_stream(benchmark::State& state) {
   const auto tokenizer = load(state, "qwen3");
   if (tokenizer == nullptr) return;
@@ -119,6 +127,7 @@ BENCHMARK_CAPTURE(encode_english, llama2, "llama2")->Unit(benchmark::kMillisecon
 BENCHMARK_CAPTURE(encode_chinese, qwen3, "qwen3")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(encode_run, letter, 'a')->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(encode_run, space, ' ')->Unit(benchmark::kMillisecond);
+BENCHMARK(encode_marks)->Unit(benchmark::kMillisecond);
 BENCHMARK(detokenize_stream)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(load_vocabulary, qwen3, "data/tokenizers/qwen3")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(load_vocabulary, llama3, "data/tokenizers/llama3")->Unit(benchmark::kMillisecond);

@@ -19,6 +19,13 @@ namespace heddle::tokenizer::testing {
 
 using Json = nlohmann::json;
 
+inline std::string repeat(std::string_view part, size_t count) {
+  std::string text;
+  text.reserve(part.size() * count);
+  for (size_t i = 0; i < count; ++i) text += part;
+  return text;
+}
+
 // The text alone; with special tokens parsed, and as plain text.
 inline constexpr EncodeOptions kContent = {.add_special_tokens = false};
 inline constexpr EncodeOptions kPlain = {.add_special_tokens = false,

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a long encode() learns that nobody needs its result any more: the client left, or the server
+// stops. The caller passes a CancellationCheck in EncodeOptions; the encoder asks it about every
+// kPollBytes of text and then returns kCancelled.
+//
+//   const CancellationCheck gone = [&] { return connection.closed() || server.stopping(); };
+//   auto ids = tokenizer.encode(text, {.is_cancelled = &gone});
+//
+// Threading: the check is called on the encoding thread while others may change what it reads, so
+// it reads atomics (or a std::stop_token). A CancellationPoll is confined to one encode call.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace heddle::tokenizer {
+
+// True: stop. Once it has been true it is not called again. Called every few milliseconds, so it
+// should not cost more than a lock.
+using CancellationCheck = std::function<bool()>;
+
+class CancellationPoll {
+ public:
+  // About a millisecond of normalising or splitting, ten of merging one long word.
+  static constexpr size_t kPollBytes = size_t{32} << 10;
+
+  // `check` may be null: never cancelled. It must outlive the poll.
+  explicit CancellationPoll(const CancellationCheck* check = nullptr) : check_(check) {}
+
+  // Counts `bytes` bytes of work and asks the check when enough came together. True once cancelled.
+  bool cancelled_after(size_t bytes) {
+    if (bytes < bytes_left_) {
+      bytes_left_ -= bytes;
+    } else {
+      bytes_left_ = kPollBytes;
+      if (check_ != nullptr && !cancelled_) cancelled_ = (*check_)();
+    }
+    return cancelled_;
+  }
+
+  [[nodiscard]] bool cancelled() const { return cancelled_; }
+
+ private:
+  const CancellationCheck* check_;
+  size_t bytes_left_ = kPollBytes;
+  bool cancelled_ = false;
+};
+
+}  // namespace heddle::tokenizer
