@@ -82,11 +82,12 @@ const AddedTokenMatcher::Pattern* AddedTokenMatcher::longest_at(std::string_view
   return longest;
 }
 
-std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view text,
-                                                                size_t start) const {
+std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view text, size_t start,
+                                                                CancellationPoll& poll) const {
   if (patterns_.empty()) return std::nullopt;
   for (size_t i = start; i < text.size(); ++i) {
     if (buckets_[static_cast<unsigned char>(text[i])].end == 0) continue;
+    if (poll.cancelled_after(1)) return std::nullopt;
     if (const Pattern* pattern = longest_at(text.substr(i))) {
       return Match{.begin = i, .end = i + pattern->spelling.size(), .pattern = pattern};
     }
@@ -94,7 +95,7 @@ std::optional<AddedTokenMatcher::Match> AddedTokenMatcher::find(std::string_view
   return std::nullopt;
 }
 
-bool AddedTokenMatcher::split(std::string_view text, bool parse_special,
+bool AddedTokenMatcher::split(std::string_view text, bool parse_special, CancellationPoll& poll,
                               const TextFunction& on_text, const TokenFunction& on_token) const {
   const auto is_apart = [text](const Match& match) {
     const bool word_before =
@@ -105,7 +106,7 @@ bool AddedTokenMatcher::split(std::string_view text, bool parse_special,
   };
   size_t done = 0;
   size_t search_from = 0;
-  while (const std::optional<Match> match = find(text, search_from)) {
+  while (const std::optional<Match> match = find(text, search_from, poll)) {
     const AddedToken& token = match->pattern->token;
     search_from = match->end;  // also behind what does not count: it is not looked at again
     if (token.special && !parse_special) continue;
@@ -118,6 +119,7 @@ bool AddedTokenMatcher::split(std::string_view text, bool parse_special,
     if (!on_token(token.id)) return false;
     done = search_from = end;
   }
+  if (poll.cancelled()) return false;
   return done == text.size() || on_text(text.substr(done));
 }
 

@@ -18,6 +18,8 @@
 #include <heddle/request.h>
 #include <heddle/status.h>
 
+#include "tokenizer/cancellation.h"
+
 namespace heddle::tokenizer {
 
 struct AddedToken {
@@ -55,7 +57,7 @@ class AddedTokens {
 // Cost: a table look-up a byte where no token starts, O(token length * log tokens) where one may.
 class AddedTokenMatcher {
  public:
-  // False: that was enough.
+  // False: the rest is not needed.
   using TextFunction = std::function<bool(std::string_view text)>;
   using TokenFunction = std::function<bool(TokenId id)>;
 
@@ -63,14 +65,18 @@ class AddedTokenMatcher {
   void add(const AddedToken& token, std::string spelling);
   void finish();
 
-  [[nodiscard]] bool empty() const { return patterns_.empty(); }
+  // Calls `function(spelling)` for every spelling that is looked for.
+  template <typename Function>
+  void for_each_spelling(Function function) const {
+    for (const Pattern& pattern : patterns_) function(std::string_view(pattern.spelling));
+  }
 
   // Calls one function or the other for the parts of `text` (valid UTF-8) in order; no empty texts.
   // Without `parse_special` the special tokens are plain text, the other added tokens are not.
-  // False: a function had enough.
-  // NOLINTNEXTLINE(modernize-use-nodiscard): functions that never have enough need no answer
-  bool split(std::string_view text, bool parse_special, const TextFunction& on_text,
-             const TokenFunction& on_token) const;
+  // False: a function or `poll` ended it.
+  // NOLINTNEXTLINE(modernize-use-nodiscard): callers that never end it need no answer
+  bool split(std::string_view text, bool parse_special, CancellationPoll& poll,
+             const TextFunction& on_text, const TokenFunction& on_token) const;
 
  private:
   struct Pattern {
@@ -89,7 +95,9 @@ class AddedTokenMatcher {
     uint32_t end = 0;
   };
 
-  [[nodiscard]] std::optional<Match> find(std::string_view text, size_t start) const;
+  // None also when cancelled.
+  [[nodiscard]] std::optional<Match> find(std::string_view text, size_t start,
+                                          CancellationPoll& poll) const;
   [[nodiscard]] const Pattern* longest_at(std::string_view text) const;
 
   std::vector<Pattern> patterns_;  // sorted by spelling

@@ -24,8 +24,9 @@ AddedTokenMatcher matcher_of(const std::vector<AddedToken>& tokens) {
 std::vector<std::string> split(const std::vector<AddedToken>& tokens, std::string_view text,
                                bool parse_special = true, size_t max_parts = 1000) {
   std::vector<std::string> parts;
+  CancellationPoll poll;
   matcher_of(tokens).split(
-      text, parse_special,
+      text, parse_special, poll,
       [&](std::string_view part) {
         parts.push_back("'" + std::string(part) + "'");
         return parts.size() < max_parts;

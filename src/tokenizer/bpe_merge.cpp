@@ -43,9 +43,11 @@ void merge_by_scanning(const MergeTable& table, MergeScratch& scratch) {
 // is stale when the pair at its position has another rank by now.
 class HeapMerger {
  public:
-  HeapMerger(const MergeTable& table, MergeScratch& scratch) : table_(table), scratch_(scratch) {}
+  HeapMerger(const MergeTable& table, MergeScratch& scratch, CancellationPoll& poll)
+      : table_(table), scratch_(scratch), poll_(poll) {}
 
-  void run() {
+  // False: cancelled.
+  bool run() {
     const size_t n = scratch_.symbols.size();
     HEDDLE_CHECK_LT(n, static_cast<size_t>(kEnd));
     scratch_.pair.assign(n, Merge{});
@@ -57,11 +59,13 @@ class HeapMerger {
       scratch_.next[i] = i + 1 == n ? kEnd : i + 1;
     }
     for (uint32_t i = 0; i + 1 < n; ++i) {
+      if (poll_.cancelled_after(1)) return false;
       scratch_.pair[i] = find_pair(i);
       if (scratch_.pair[i].exists()) scratch_.heap.push_back(heap_entry(i));
     }
     std::make_heap(scratch_.heap.begin(), scratch_.heap.end(), std::greater<>());
     while (!scratch_.heap.empty()) {
+      if (poll_.cancelled_after(1)) return false;
       std::pop_heap(scratch_.heap.begin(), scratch_.heap.end(), std::greater<>());
       const uint64_t entry = scratch_.heap.back();
       scratch_.heap.pop_back();
@@ -69,6 +73,7 @@ class HeapMerger {
       if (scratch_.pair[position].rank == static_cast<uint32_t>(entry >> 32)) merge_at(position);
     }
     compact();
+    return true;
   }
 
  private:
@@ -109,6 +114,7 @@ class HeapMerger {
 
   const MergeTable& table_;
   MergeScratch& scratch_;
+  CancellationPoll& poll_;
 };
 
 }  // namespace
@@ -151,13 +157,11 @@ Merge MergeTable::find(TokenId left, TokenId right) const {
   return {};
 }
 
-void merge_symbols(const MergeTable& table, MergeScratch& scratch) {
-  if (scratch.symbols.size() < 2) return;
-  if (scratch.symbols.size() <= kScanLimit) {
-    merge_by_scanning(table, scratch);
-  } else {
-    HeapMerger(table, scratch).run();
-  }
+bool merge_symbols(const MergeTable& table, MergeScratch& scratch, CancellationPoll& poll) {
+  if (scratch.symbols.size() < 2) return true;
+  if (scratch.symbols.size() > kScanLimit) return HeapMerger(table, scratch, poll).run();
+  merge_by_scanning(table, scratch);
+  return true;
 }
 
 }  // namespace heddle::tokenizer

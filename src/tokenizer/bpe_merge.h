@@ -17,6 +17,8 @@
 
 #include <heddle/request.h>
 
+#include "tokenizer/cancellation.h"
+
 namespace heddle::tokenizer {
 
 struct Merge {
@@ -61,7 +63,9 @@ struct MergeScratch {
   std::vector<uint64_t> heap;  // rank << 32 | position, smallest first
 };
 
-// Merges `scratch.symbols` in place. At most 2^32 - 2 symbols.
-void merge_symbols(const MergeTable& table, MergeScratch& scratch);
+// Merges `scratch.symbols` in place. At most 2^32 - 2 symbols. False when `poll` ended it: the
+// symbols are of no use then.
+[[nodiscard]] bool merge_symbols(const MergeTable& table, MergeScratch& scratch,
+                                 CancellationPoll& poll);
 
 }  // namespace heddle::tokenizer

@@ -38,7 +38,8 @@ std::vector<TokenId> merge_naively(const std::vector<MergeRule>& rules,
 std::vector<TokenId> merge(const std::vector<MergeRule>& rules, std::vector<TokenId> symbols) {
   MergeScratch scratch;
   scratch.symbols = std::move(symbols);
-  merge_symbols(MergeTable(rules), scratch);
+  CancellationPoll poll;
+  EXPECT_TRUE(merge_symbols(MergeTable(rules), scratch, poll));
   return scratch.symbols;
 }
 

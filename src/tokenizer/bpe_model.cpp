@@ -40,30 +40,28 @@ void BpeModel::set_bound() {
   }
 }
 
-void BpeModel::encode(std::string_view piece, BpeScratch& scratch,
+bool BpeModel::encode(std::string_view piece, BpeScratch& scratch, CancellationPoll& poll,
                       std::vector<TokenId>& ids) const {
-  if (piece.empty()) return;
-  if (piece.size() > WordCache::kMaxWordBytes) {
-    append_ids(piece, scratch.merge, ids);
-    return;
-  }
+  if (piece.empty()) return true;
+  if (piece.size() > WordCache::kMaxWordBytes) return append_ids(piece, scratch.merge, poll, ids);
   const uint64_t hash = hash_bytes(piece);
   const std::span<const TokenId> known = scratch.cache->find(piece, hash);
   if (!known.empty()) {
     ids.insert(ids.end(), known.begin(), known.end());
-    return;
+    return true;
   }
   const size_t start = ids.size();
-  append_ids(piece, scratch.merge, ids);
+  if (!append_ids(piece, scratch.merge, poll, ids)) return false;
   if (ids.size() > start) scratch.cache->insert(piece, hash, std::span(ids).subspan(start));
+  return true;
 }
 
-void BpeModel::append_ids(std::string_view piece, MergeScratch& scratch,
+bool BpeModel::append_ids(std::string_view piece, MergeScratch& scratch, CancellationPoll& poll,
                           std::vector<TokenId>& ids) const {
   if (settings_.ignore_merges) {
     if (const TokenId whole = vocabulary_.find_or_negative(piece); whole >= 0) {
       ids.push_back(whole);
-      return;
+      return true;
     }
   }
   scratch.symbols.clear();
@@ -72,8 +70,9 @@ void BpeModel::append_ids(std::string_view piece, MergeScratch& scratch,
   } else {
     set_character_symbols(piece, scratch.symbols);
   }
-  merge_symbols(merges_, scratch);
+  if (!merge_symbols(merges_, scratch, poll)) return false;
   ids.insert(ids.end(), scratch.symbols.begin(), scratch.symbols.end());
+  return true;
 }
 
 void BpeModel::set_byte_symbols(std::string_view piece, std::vector<TokenId>& symbols) const {

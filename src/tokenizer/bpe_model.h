@@ -19,6 +19,7 @@
 #include <heddle/status.h>
 
 #include "tokenizer/bpe_merge.h"
+#include "tokenizer/cancellation.h"
 #include "tokenizer/token_bound.h"
 #include "tokenizer/vocabulary.h"
 #include "tokenizer/word_cache.h"
@@ -42,11 +43,13 @@ class BpeModel {
  public:
   BpeModel(Vocabulary vocabulary, MergeTable merges, BpeSettings settings);
 
-  void encode(std::string_view piece, BpeScratch& scratch, std::vector<TokenId>& ids) const;
+  // Appends the ids of `piece`. False when `poll` ended it: the ids are of no use then.
+  [[nodiscard]] bool encode(std::string_view piece, BpeScratch& scratch, CancellationPoll& poll,
+                            std::vector<TokenId>& ids) const;
 
-  // encode() gives no fewer ids (token_bound.h). 0 where the model does not know every byte:
-  // unknown text may cost nothing.
-  [[nodiscard]] size_t min_tokens(std::string_view piece) const { return bound_.min_tokens(piece); }
+  // encode() gives no fewer ids than bound().min_tokens(). 0 where the model does not know every
+  // byte: unknown text may cost nothing.
+  [[nodiscard]] const TokenBound& bound() const { return bound_; }
 
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
 
@@ -60,7 +63,8 @@ class BpeModel {
   [[nodiscard]] std::optional<char> byte_of_token(TokenId id) const;
 
  private:
-  void append_ids(std::string_view piece, MergeScratch& scratch, std::vector<TokenId>& ids) const;
+  [[nodiscard]] bool append_ids(std::string_view piece, MergeScratch& scratch,
+                                CancellationPoll& poll, std::vector<TokenId>& ids) const;
   void set_byte_symbols(std::string_view piece, std::vector<TokenId>& symbols) const;
   void set_character_symbols(std::string_view piece, std::vector<TokenId>& symbols) const;
   bool append_byte_tokens(std::string_view character, std::vector<TokenId>& symbols) const;

@@ -51,6 +51,7 @@ Result<std::unique_ptr<Tokenizer>> BpeTokenizer::create(BpeTokenizerParts parts,
   }
   std::unique_ptr<BpeTokenizer> tokenizer(new BpeTokenizer(std::move(parts)));
   HEDDLE_RETURN_IF_ERROR(tokenizer->build_matchers());
+  tokenizer->set_normalized_bound();
   tokenizer->apply_config(config);
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
@@ -62,18 +63,39 @@ void BpeTokenizer::Scratch::trim() {
 
 Status BpeTokenizer::build_matchers() {
   RegexScratch regex;
+  CancellationPoll poll;
   for (const AddedToken& token : parts_.added_tokens.all()) {
     if (!token.normalized) {
       raw_matcher_.add(token, token.content);
       continue;
     }
     std::string buffer;
-    normalized_matcher_.add(token,
-                            std::string(parts_.normalizer.apply(token.content, buffer, regex)));
+    const auto spelling = parts_.normalizer.apply(token.content, buffer, regex, poll, {});
+    normalized_matcher_.add(token, std::string(spelling.value_or("")));
   }
   raw_matcher_.finish();
   normalized_matcher_.finish();
   return regex.status;
+}
+
+// Tokens are added in the normalised text, too; one that takes the white space around it has no
+// longest spelling. A bound that lasts until pieces are made needs a pre-tokenizer that drops none.
+void BpeTokenizer::set_normalized_bound() {
+  const auto is_unbounded = [](const AddedToken& token) {
+    return token.normalized && (token.lstrip || token.rstrip);
+  };
+  if (!parts_.pre_tokenizer.keeps_text() || !parts_.model.bound().is_finished() ||
+      std::ranges::any_of(parts_.added_tokens.all(), is_unbounded)) {
+    return;
+  }
+  normalized_bound_ = parts_.model.bound();
+  normalized_matcher_.for_each_spelling(
+      [this](std::string_view spelling) { normalized_bound_.add(spelling); });
+  if (parts_.model.settings().byte_level) {
+    normalized_bound_.finish();
+  } else {
+    normalized_bound_.finish_for_any_bytes();
+  }
 }
 
 void BpeTokenizer::apply_config(const TokenizerConfig& config) {
@@ -84,15 +106,16 @@ void BpeTokenizer::apply_config(const TokenizerConfig& config) {
 }
 
 Result<bool> BpeTokenizer::encode_valid(std::string_view text, size_t max_tokens,
-                                        EncodeOptions options, std::vector<TokenId>& ids) const {
+                                        EncodeOptions options, CancellationPoll& poll,
+                                        std::vector<TokenId>& ids) const {
   const auto scratch = scratch_pool_.take();
   scratch->regex.status = ok_status();
-  Encoding encoding{.ids = ids, .max_tokens = max_tokens};
+  Encoding encoding{.ids = ids, .max_tokens = max_tokens, .poll = poll};
   ids.reserve(std::min(text.size() / kBytesPerTokenGuess, max_tokens) + parts_.prefix.size() +
               parts_.suffix.size() + 8);
   if (options.add_special_tokens) ids = parts_.prefix;
   const bool went_through = raw_matcher_.split(
-      text, options.parse_special_tokens,
+      text, options.parse_special_tokens, poll,
       [&](std::string_view part) {
         return encode_raw(part, part.data() == text.data(), options.parse_special_tokens, *scratch,
                           encoding);
@@ -111,25 +134,31 @@ bool BpeTokenizer::encode_raw(std::string_view text, bool at_text_start, bool pa
   const PreTokenizer::PieceFunction on_piece = [&](std::string_view piece) {
     return encode_piece(piece, scratch, encoding);
   };
-  const std::string_view normalized =
-      parts_.normalizer.apply(text, scratch.normalized, scratch.regex);
+  if (!encoding.fits()) return false;  // the tokens before the text were too many
+  const size_t room = encoding.max_tokens - encoding.ids.size();
+  uint64_t shares = 0;
+  const auto normalized = parts_.normalizer.apply(text, scratch.normalized, scratch.regex,
+                                                  encoding.poll, [&](std::string_view part) {
+                                                    shares += normalized_bound_.shares(part);
+                                                    return TokenBound::whole_tokens(shares) <= room;
+                                                  });
+  if (!normalized) return false;
   return normalized_matcher_.split(
-      normalized, parse_special,
+      *normalized, parse_special, encoding.poll,
       [&](std::string_view part) {
-        const bool starts = at_text_start && part.data() == normalized.data();
-        return parts_.pre_tokenizer.split(part, starts, scratch.regex, on_piece);
+        const bool starts = at_text_start && part.data() == normalized->data();
+        return parts_.pre_tokenizer.split(part, starts, scratch.regex, encoding.poll, on_piece);
       },
       [&](TokenId id) { return encoding.add(id); });
 }
 
-// A single word may be the whole text: whether it can fit is known before it is merged.
+// A single word may be the whole text: the bound tells whether it can fit before it is merged.
 bool BpeTokenizer::encode_piece(std::string_view piece, Scratch& scratch,
                                 Encoding& encoding) const {
-  if (!encoding.fits()) return false;  // what is put around a text was too much
+  if (encoding.poll.cancelled_after(piece.size())) return false;
   const size_t room = encoding.max_tokens - encoding.ids.size();
-  if (piece.size() > room && parts_.model.min_tokens(piece) > room) return false;
-  parts_.model.encode(piece, scratch.bpe, encoding.ids);
-  return encoding.fits();
+  if (piece.size() > room && parts_.model.bound().min_tokens(piece) > room) return false;
+  return parts_.model.encode(piece, scratch.bpe, encoding.poll, encoding.ids) && encoding.fits();
 }
 
 void BpeTokenizer::append_token_bytes(TokenId id, bool skip_special_tokens,

@@ -50,7 +50,7 @@ class BpeTokenizer final : public Tokenizer {
 
  protected:
   [[nodiscard]] Result<bool> encode_valid(std::string_view text, size_t max_tokens,
-                                          EncodeOptions options,
+                                          EncodeOptions options, CancellationPoll& poll,
                                           std::vector<TokenId>& ids) const override;
 
  private:
@@ -62,21 +62,23 @@ class BpeTokenizer final : public Tokenizer {
     void trim();  // gives back what one unusually long text took
   };
 
-  // What becomes of a text.
+  // The ids made so far, and what ends the call.
   struct Encoding {
     std::vector<TokenId>& ids;
     const size_t max_tokens;
+    CancellationPoll& poll;
 
     [[nodiscard]] bool fits() const { return ids.size() <= max_tokens; }
 
     bool add(TokenId id) {
       ids.push_back(id);
-      return fits();
+      return fits() && !poll.cancelled_after(1);
     }
   };
 
   explicit BpeTokenizer(BpeTokenizerParts parts);
   Status build_matchers();
+  void set_normalized_bound();
   void apply_config(const TokenizerConfig& config);
   bool encode_raw(std::string_view text, bool at_text_start, bool parse_special, Scratch& scratch,
                   Encoding& encoding) const;
@@ -85,6 +87,7 @@ class BpeTokenizer final : public Tokenizer {
   BpeTokenizerParts parts_;
   AddedTokenMatcher raw_matcher_;
   AddedTokenMatcher normalized_matcher_;
+  TokenBound normalized_bound_;  // of normalised texts; 0 where none is known
   mutable ScratchPool<Scratch> scratch_pool_;
 };
 

@@ -5,12 +5,14 @@
 // Threading: built by one thread, then immutable and thread-safe with one RegexScratch per call.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "tokenizer/cancellation.h"
 #include "tokenizer/normal_form.h"
 #include "tokenizer/regex.h"
 
@@ -44,8 +46,14 @@ class Normalizer {
     steps_.emplace_back(std::in_place_type<Step>, std::move(step));
   }
 
-  // The normalised text: `text` itself when nothing changes, else held in `buffer`.
-  std::string_view apply(std::string_view text, std::string& buffer, RegexScratch& scratch) const;
+  // The normalised text: `text` itself when nothing changes, else a view of `buffer`. None when
+  // `poll` or `on_part` ended it early.
+  //
+  // `on_part` (may be empty) sees the result grow where the last step is a normal form that changes
+  // something; other steps finish first. False: the rest is not needed.
+  [[nodiscard]] std::optional<std::string_view> apply(std::string_view text, std::string& buffer,
+                                                      RegexScratch& scratch, CancellationPoll& poll,
+                                                      const PartFunction& on_part) const;
 
  private:
   std::vector<NormalizerStep> steps_;

@@ -12,23 +12,26 @@ struct Part {
   bool is_match = false;
 };
 
-// The text as matches and what lies between them, in order, until `on_part` gives false.
-template <typename PartFunction>
+// The text as matches and the text between them, in order, until `on_part` gives false or `poll`
+// says that the call is cancelled.
+template <typename Function>
 bool for_each_part(const SplitStep& step, std::string_view text, RegexScratch& scratch,
-                   PartFunction on_part) {
+                   CancellationPoll& poll, Function on_part) {
   size_t done = 0;
   Span match;
   while (step.pattern.find(text, done, scratch, match)) {
     if (match.begin > done && !on_part(Part{{done, match.begin}, step.invert})) return false;
     if (!on_part(Part{match, !step.invert})) return false;
+    if (poll.cancelled_after(match.end - done)) return false;
     done = match.end;
   }
   return done == text.size() || on_part(Part{{done, text.size()}, step.invert});
 }
 
-std::vector<Part> parts_of(const SplitStep& step, std::string_view text, RegexScratch& scratch) {
+std::vector<Part> parts_of(const SplitStep& step, std::string_view text, RegexScratch& scratch,
+                           CancellationPoll& poll) {
   std::vector<Part> parts;
-  for_each_part(step, text, scratch, [&parts](const Part& part) {
+  for_each_part(step, text, scratch, poll, [&parts](const Part& part) {
     parts.push_back(part);
     return true;
   });
@@ -112,6 +115,7 @@ std::string replace_spaces(const MetaspaceStep& step, std::string_view text, boo
 struct PreTokenizer::Run {
   const std::vector<PreTokenizerStep>& steps;
   RegexScratch& scratch;
+  CancellationPoll& poll;
   const PieceFunction& on_piece;
 
   [[nodiscard]] bool piece(size_t index, std::string_view text, bool at_text_start) const {
@@ -128,10 +132,10 @@ struct PreTokenizer::Run {
                    at_text_start && span.begin == 0);
     };
     if (joins(step.behavior)) {
-      const auto parts = join(parts_of(step, text, scratch), step.behavior);
-      return std::ranges::all_of(parts, emit, &Part::span);
+      const auto parts = join(parts_of(step, text, scratch, poll), step.behavior);
+      return !poll.cancelled() && std::ranges::all_of(parts, emit, &Part::span);
     }
-    return for_each_part(step, text, scratch, [&](const Part& part) {
+    return for_each_part(step, text, scratch, poll, [&](const Part& part) {
       return (part.is_match && step.behavior == SplitBehavior::kRemoved) || emit(part.span);
     });
   }
@@ -160,9 +164,17 @@ struct PreTokenizer::Run {
 };
 
 bool PreTokenizer::split(std::string_view text, bool at_text_start, RegexScratch& scratch,
-                         const PieceFunction& on_piece) const {
-  return Run{.steps = steps_, .scratch = scratch, .on_piece = on_piece}.piece(0, text,
-                                                                              at_text_start);
+                         CancellationPoll& poll, const PieceFunction& on_piece) const {
+  const Run run{.steps = steps_, .scratch = scratch, .poll = poll, .on_piece = on_piece};
+  return run.piece(0, text, at_text_start);
+}
+
+bool PreTokenizer::keeps_text() const {
+  return std::ranges::none_of(steps_, [](const PreTokenizerStep& step) {
+    const auto* split = std::get_if<SplitStep>(&step);
+    return std::holds_alternative<MetaspaceStep>(step) ||
+           (split != nullptr && split->behavior == SplitBehavior::kRemoved);
+  });
 }
 
 }  // namespace heddle::tokenizer

@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "tokenizer/cancellation.h"
 #include "tokenizer/regex.h"
 
 namespace heddle::tokenizer {
@@ -62,10 +63,14 @@ class PreTokenizer {
   [[nodiscard]] size_t num_steps() const { return steps_.size(); }
 
   // Calls `on_piece` for the non-empty pieces in order; a piece lives during its call only.
-  // `at_text_start`: `text` is the beginning of what is encoded. False: `on_piece` had enough; what
-  // is behind the last piece is not split then, except by steps of a behaviour that joins pieces.
+  // `at_text_start`: `text` is the beginning of the text to encode. False: `on_piece` or `poll`
+  // ended it. The text behind the last piece is not split then, except by steps of a behaviour that
+  // joins pieces.
   bool split(std::string_view text, bool at_text_start, RegexScratch& scratch,
-             const PieceFunction& on_piece) const;
+             CancellationPoll& poll, const PieceFunction& on_piece) const;
+
+  // True when every byte of a text is in some piece.
+  [[nodiscard]] bool keeps_text() const;
 
  private:
   struct Run;

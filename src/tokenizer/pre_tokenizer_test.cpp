@@ -18,8 +18,9 @@ SplitStep split_on(std::string_view pattern, SplitBehavior behavior, bool invert
 std::vector<std::string> pieces(const PreTokenizer& pre_tokenizer, std::string_view text,
                                 bool at_text_start = true, size_t max_pieces = 1000) {
   RegexScratch scratch;
+  CancellationPoll poll;
   std::vector<std::string> found;
-  pre_tokenizer.split(text, at_text_start, scratch, [&](std::string_view piece) {
+  pre_tokenizer.split(text, at_text_start, scratch, poll, [&](std::string_view piece) {
     found.emplace_back(piece);
     return found.size() < max_pieces;
   });

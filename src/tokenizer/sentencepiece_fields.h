@@ -12,11 +12,20 @@
 
 namespace heddle::tokenizer {
 
-enum ModelField : uint32_t { kPieces = 1, kNormalizerSpec = 3, kDenormalizerSpec = 5 };
+enum ModelField : uint32_t {
+  kPieces = 1,
+  kTrainerSpec = 2,
+  kNormalizerSpec = 3,
+  kDenormalizerSpec = 5,
+};
 
 enum PieceField : uint32_t { kPieceText = 1, kPieceType = 3 };
 
 enum PieceType : uint32_t { kUserDefined = 4 };
+
+enum TrainerField : uint32_t { kModelType = 3 };
+
+enum ModelType : uint32_t { kBpe = 2 };
 
 enum NormalizerField : uint32_t {
   kPrecompiledCharsmap = 2,

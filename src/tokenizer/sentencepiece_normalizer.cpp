@@ -33,4 +33,20 @@ bool normalizer_keeps_text(std::string_view model) {
   return fields.is_well_formed() && !replaces && !removes_white_space && marks_white_space;
 }
 
+bool is_bpe_model(std::string_view model) {
+  bool is_bpe = false;  // the default of the format is another type
+  Fields fields(model);
+  while (const std::optional<Field> field = fields.next()) {
+    if (!field->holds_bytes(kTrainerSpec)) continue;
+    Fields spec(field->bytes);
+    while (const std::optional<Field> setting = spec.next()) {
+      if (setting->number != kModelType) continue;
+      if (setting->type != kVarint) return false;
+      is_bpe = setting->value == kBpe;
+    }
+    if (!spec.is_well_formed()) return false;
+  }
+  return fields.is_well_formed() && is_bpe;
+}
+
 }  // namespace heddle::tokenizer

@@ -13,4 +13,7 @@ namespace heddle::tokenizer {
 // marked. False as well when `model`, the serialised file, is not understood.
 [[nodiscard]] bool normalizer_keeps_text(std::string_view model);
 
+// True for a BPE model, which merges neighbouring pieces and nothing else.
+[[nodiscard]] bool is_bpe_model(std::string_view model);
+
 }  // namespace heddle::tokenizer

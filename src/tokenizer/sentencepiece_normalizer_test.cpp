@@ -44,5 +44,14 @@ TEST(SentencePieceNormalizer, WhatIsNotUnderstoodMayLoseText) {
   EXPECT_FALSE(normalizer_keeps_text("\x18\x00"s)) << "normalizer_spec";
 }
 
+TEST(SentencePieceNormalizer, ReadsTheTypeOfAModel) {
+  EXPECT_TRUE(is_bpe_model("\x12\x02\x18\x02"s));
+  EXPECT_FALSE(is_bpe_model("\x12\x02\x18\x01"s)) << "unigram";
+  EXPECT_FALSE(is_bpe_model("\x12\x04\x18\x02\x18\x01"s)) << "the last one counts";
+  EXPECT_FALSE(is_bpe_model("\x12\x03\x1A\x01\x02"s)) << "of another wire type";
+  EXPECT_FALSE(is_bpe_model("\x12\x02\x18"s)) << "cut off";
+  EXPECT_FALSE(is_bpe_model("")) << "unigram by default";
+}
+
 }  // namespace
 }  // namespace heddle::tokenizer

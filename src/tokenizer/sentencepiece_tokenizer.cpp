@@ -3,17 +3,21 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
 #include "core/log.h"
 #include "tokenizer/added_tokens.h"
+#include "tokenizer/character_class.h"
 #include "tokenizer/json_reader.h"
 #include "tokenizer/sentencepiece_check.h"
 #include "tokenizer/sentencepiece_normalizer.h"
 #include "tokenizer/token_bound.h"
+#include "tokenizer/utf8.h"
 #include "tokenizer/vocabulary.h"
 
 namespace heddle::tokenizer {
@@ -23,9 +27,54 @@ constexpr std::string_view kSpaceMark = "▁";  // U+2581 stands for a space in 
 constexpr size_t kByteTokenLength = 6;        // <0xNN>
 constexpr int kNumByteTokens = 256;
 
+// What the library gets at once: 10 to 40 ms of its work.
+constexpr size_t kRunBytes = CancellationPoll::kPollBytes;
+
 // A private-use character, which is in no vocabulary and so merges with nothing: text behind it is
 // encoded as if it were not at the start.
 constexpr std::string_view kSentinel = "\xEE\x80\x80";  // U+E000
+
+// Finds where a text can be cut so that its parts give the ids of the whole: between two characters
+// that no piece has side by side, because a BPE model merges nothing across them. The library reads
+// a whole text in one call at less than 1 MB/s; parts can be counted and cancelled.
+class CutFinder {
+ public:
+  void add(std::string_view piece) {
+    std::optional<char32_t> previous;
+    for (size_t i = 0; i < piece.size();) {
+      const Utf8Unit unit = decode_utf8(piece.substr(i));
+      if (previous) pairs_.push_back(pair_of(*previous, unit.code_point));
+      previous = unit.code_point;
+      i += unit.length;
+    }
+  }
+
+  void finish() {
+    std::ranges::sort(pairs_);
+    pairs_.erase(std::unique(pairs_.begin(), pairs_.end()), pairs_.end());
+  }
+
+  // The first cut at or behind byte `from`, or the end of `text`.
+  [[nodiscard]] size_t find(std::string_view text, size_t from) const {
+    size_t i = 0;
+    for (i = from; i < text.size(); ++i) {
+      if ((static_cast<unsigned char>(text[i]) & 0xC0) == 0x80) continue;  // inside a character
+      const char32_t before = as_in_pieces(last_code_point(text.substr(0, i)));
+      const char32_t after = as_in_pieces(decode_utf8(text.substr(i)).code_point);
+      if (!std::ranges::binary_search(pairs_, pair_of(before, after))) break;
+    }
+    return std::min(i, text.size());
+  }
+
+ private:
+  static char32_t as_in_pieces(char32_t code_point) {
+    return code_point == ' ' ? U'▁' : code_point;
+  }
+
+  static uint64_t pair_of(char32_t left, char32_t right) { return uint64_t{left} << 32 | right; }
+
+  std::vector<uint64_t> pairs_;  // of neighbouring characters; sorted
+};
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
@@ -35,7 +84,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     HEDDLE_RETURN_IF_ERROR(tokenizer->load_model(model));
     HEDDLE_RETURN_IF_ERROR(tokenizer->collect_added_tokens(config));
     HEDDLE_RETURN_IF_ERROR(tokenizer->probe_sentinel());
-    if (normalizer_keeps_text(model)) tokenizer->set_bound();
+    if (normalizer_keeps_text(model)) tokenizer->set_bound(is_bpe_model(model));
     tokenizer->apply_config(config);
     return std::unique_ptr<Tokenizer>(std::move(tokenizer));
   }
@@ -85,18 +134,25 @@ class SentencePieceTokenizer final : public Tokenizer {
 
  protected:
   [[nodiscard]] Result<bool> encode_valid(std::string_view text, size_t max_tokens,
-                                          EncodeOptions options,
+                                          EncodeOptions options, CancellationPoll& poll,
                                           std::vector<TokenId>& ids) const override {
     if (options.add_special_tokens && add_bos_) ids.push_back(*bos_token());
     Status status;
     const bool went_through = matcher_.split(
-        text, options.parse_special_tokens,
+        text, options.parse_special_tokens, poll,
         [&](std::string_view part) {
           if (ids.size() > max_tokens) return false;  // BOS was too much
           const size_t room = max_tokens - ids.size();
           if (part.size() > room && bound_.min_tokens(part) > room) return false;
-          status = encode_part(part, part.data() == text.data(), ids);
-          return status.ok() && ids.size() <= max_tokens;
+          const bool prefixed = part.data() == text.data() || prefix_everywhere_;
+          for (size_t begin = 0; begin < part.size();) {
+            const size_t end = end_of_run(part, begin);
+            status = encode_run(part.substr(begin, end - begin), prefixed && begin == 0, ids);
+            if (!status.ok() || ids.size() > max_tokens) return false;
+            if (poll.cancelled_after(end - begin)) return false;
+            begin = end;
+          }
+          return true;
         },
         [&](TokenId id) {
           ids.push_back(id);
@@ -151,22 +207,29 @@ class SentencePieceTokenizer final : public Tokenizer {
     return ok_status();
   }
 
-  // Unknown characters may be joined to one token, so there is a bound only where bytes stand for
-  // them.
-  void set_bound() {
+  // Unknown characters may be joined to one token, so a text has a bound, and can be cut, only
+  // where bytes stand for them.
+  void set_bound(bool is_bpe) {
     TokenBound bound;
+    CutFinder cuts;
     int num_bytes = 0;
+    bool has_sentinel = false;
     for (int id = 0; id < processor_.GetPieceSize(); ++id) {
       num_bytes += processor_.IsByte(id) ? 1 : 0;
       // Also the names of bytes and control tokens: a model of whole words takes them for one.
       const std::string& piece = processor_.IdToPiece(id);
       if (piece.find(' ') != std::string::npos) return;  // a space is not what it is marked with
       bound.add(piece);
+      cuts.add(piece);
+      has_sentinel |= piece.find(kSentinel) != std::string::npos;
     }
     if (num_bytes != kNumByteTokens) return;
     bound.finish();
     bound.set_alias(' ', kSpaceMark);
     bound_ = bound;
+    if (!is_bpe || has_sentinel) return;
+    cuts.finish();
+    cuts_ = std::move(cuts);
   }
 
   void apply_config(const TokenizerConfig& config) {
@@ -184,9 +247,14 @@ class SentencePieceTokenizer final : public Tokenizer {
     prefix_everywhere_ = config.legacy;
   }
 
-  Status encode_part(std::string_view text, bool at_text_start, std::vector<TokenId>& ids) const {
+  [[nodiscard]] size_t end_of_run(std::string_view text, size_t begin) const {
+    return cuts_ ? cuts_->find(text, begin + kRunBytes) : text.size();
+  }
+
+  // `prefixed`: with the space that the model puts in front of a text, if it does.
+  Status encode_run(std::string_view text, bool prefixed, std::vector<TokenId>& ids) const {
     std::vector<int> pieces;
-    if (at_text_start || prefix_everywhere_ || !has_dummy_prefix_) {
+    if (prefixed || !has_dummy_prefix_) {
       HEDDLE_RETURN_IF_ERROR(run(text, pieces));
       ids.insert(ids.end(), pieces.begin(), pieces.end());
       return ok_status();
@@ -224,6 +292,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   AddedTokens added_tokens_;
   AddedTokenMatcher matcher_;
   TokenBound bound_;
+  std::optional<CutFinder> cuts_;  // none: a text goes to the library as a whole
   std::vector<int> sentinel_ids_;
   bool has_dummy_prefix_ = false;
   bool prefix_everywhere_ = true;

@@ -9,8 +9,10 @@
 #include <gtest/gtest.h>
 #include <sentencepiece_processor.h>
 
+#include "core/sanitizers.h"
 #include "support/test_data.h"
 #include "tokenizer/detokenizer.h"
+#include "tokenizer/json_reader.h"
 #include "tokenizer/testing/golden_model.h"
 #include "tokenizer/testing/synthetic_tokenizer.h"
 #include "tokenizer/utf8.h"
@@ -64,6 +66,54 @@ TEST(SentencePiece, AgreesWithTheLibraryAboutTextsOfItsOwn) {
     ASSERT_EQ(tokenizer->decode(ids, true), processor.DecodeIds(expected));
     ASSERT_EQ(tokenizer->decode(ids, true), text);
   }
+}
+
+// Longer than the library gets at once: the parts give the ids of the whole.
+void expect_exact_parts(const std::string& model, const std::vector<std::string_view>& parts) {
+  sentencepiece::SentencePieceProcessor processor;
+  ASSERT_TRUE(processor.LoadFromSerializedProto(model).ok());
+  const auto tokenizer = parse_sentencepiece(model, {.add_bos_token = false});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  std::mt19937 random(11);
+  const int num_rounds = HEDDLE_SANITIZED ? 1 : 3;
+  for (int round = 0; round < num_rounds; ++round) {
+    std::string text;
+    while (text.size() < 4 * CancellationPoll::kPollBytes) text += parts[random() % parts.size()];
+    std::vector<int> expected;
+    ASSERT_TRUE(processor.Encode(text, &expected).ok());
+    ASSERT_EQ(encode(**tokenizer, text, kPlain), expected);
+  }
+}
+
+TEST(SentencePiece, EncodesALongTextInPartsAsTheLibraryDoesAtOnce) {
+  expect_exact_parts(tiny_model(),
+                     {"The frog ", "red", " ", "  ", "\u2581", "é中😀", ".", "hat. A "});
+  expect_exact_parts(tiny_model(), {"frog", "é"});
+  expect_exact_parts(tiny_model(), {" "});
+  expect_exact_parts(testing::golden_model("normalizing_sentencepiece.model"),
+                     {"The red frog", " ", "\u00E9", "\uFF21"});
+}
+
+TEST(SentencePiece, EncodesALongTextInPartsAsTheLibraryDoesForLlama2) {
+  HEDDLE_SHARED_PATH_OR_SKIP(path, "data/tokenizers/llama2/tokenizer.model");
+  const auto model = read_file(path);
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  expect_exact_parts(*model,
+                     {"Hello", " world", "  ", "中文", "é", "\n", "ing", "-", "=====", "42"});
+}
+
+TEST(SentencePiece, EndsSoonAfterItWasCancelled) {
+  const auto tokenizer = make_tiny();
+  std::string text;
+  while (text.size() < (size_t{4} << 20)) text += "The frog sees a red hat. ";
+  size_t num_calls = 0;
+  const CancellationCheck check = [&] { return ++num_calls == 3; };
+  std::vector<TokenId> ids;
+  const auto fits = tokenizer->encode_at_most(text, text.size(), {.is_cancelled = &check}, ids);
+  ASSERT_FALSE(fits.ok());
+  EXPECT_EQ(fits.status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(num_calls, 3u);
+  EXPECT_LE(ids.size(), 4 * CancellationPoll::kPollBytes);
 }
 
 void expect_exact_limits(const Tokenizer& tokenizer) {

@@ -37,10 +37,14 @@ void TokenBound::set_alias(char byte, std::string_view text) {
   shares_[index_of(byte)] = share;
 }
 
-size_t TokenBound::min_tokens(std::string_view text) const {
-  uint64_t shares = 0;
-  for (const char byte : text) shares += shares_[index_of(byte)];
-  return (shares + kWholeToken - 1) / kWholeToken;
+uint64_t TokenBound::shares(std::string_view text) const {
+  uint64_t sum = 0;
+  for (const char byte : text) sum += shares_[index_of(byte)];
+  return sum;
+}
+
+size_t TokenBound::whole_tokens(uint64_t shares) {
+  return static_cast<size_t>((shares + kWholeToken - 1) / kWholeToken);
 }
 
 }  // namespace heddle::tokenizer

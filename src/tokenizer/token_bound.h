@@ -29,9 +29,18 @@ class TokenBound {
   // `byte` stands for `text`, of at most three bytes, in what was added.
   void set_alias(char byte, std::string_view text);
 
-  // Cost: O(bytes), a small part of what merging takes. Never too large: a sum beyond 2^64 shares
-  // begins again at 0.
-  [[nodiscard]] size_t min_tokens(std::string_view text) const;
+  // False: nothing was said about the tokens, and min_tokens() is always 0.
+  [[nodiscard]] bool is_finished() const { return shares_[0] != 0; }
+
+  // Cost: O(bytes), a small part of the time that merging takes. Never too large: a sum beyond 2^64
+  // shares begins again at 0.
+  [[nodiscard]] size_t min_tokens(std::string_view text) const {
+    return whole_tokens(shares(text));
+  }
+
+  // The same for a text that comes in parts: the shares of its parts add up.
+  [[nodiscard]] uint64_t shares(std::string_view text) const;
+  [[nodiscard]] static size_t whole_tokens(uint64_t shares);
 
  private:
   std::array<size_t, 256> longest_{};   // token with this byte; 0: none

@@ -25,8 +25,14 @@ Result<bool> Tokenizer::encode_at_most(std::string_view text, size_t max_tokens,
     return invalid_argument(fmt::format(
         "a text of {} bytes is too long to tokenize; the limit is {}", text.size(), kMaxTextBytes));
   }
-  if (is_valid_utf8(text)) return encode_valid(text, max_tokens, options, ids);
-  return encode_valid(replace_ill_formed_utf8(text), max_tokens, options, ids);
+  CancellationPoll poll(options.is_cancelled);
+  Result<bool> fits = is_valid_utf8(text) ? encode_valid(text, max_tokens, options, poll, ids)
+                                          : encode_valid(replace_ill_formed_utf8(text), max_tokens,
+                                                         options, poll, ids);
+  if (poll.cancelled()) {
+    return cancelled(fmt::format("encoding a text of {} bytes was cancelled", text.size()));
+  }
+  return fits;
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_tokens) const {

@@ -21,13 +21,18 @@
 #include <heddle/request.h>
 #include <heddle/status.h>
 
+#include "tokenizer/cancellation.h"
+
 namespace heddle::tokenizer {
 
 struct EncodeOptions {
-  bool add_special_tokens = true;  // what the model's file puts around a text: a BOS token etc.
-  bool parse_special_tokens =
-      true;  // false: <|im_end|> in the text is ten characters, not a token;
-             // added tokens that are not special stay tokens either way
+  // Puts the tokens around the text that the model's file asks for: a BOS token etc.
+  bool add_special_tokens = true;
+  // False: <|im_end|> in the text is ten characters, not a token. Added tokens that are not special
+  // stay tokens either way.
+  bool parse_special_tokens = true;
+  // Ends the call early (cancellation.h). Null: the call cannot be cancelled.
+  const CancellationCheck* is_cancelled = nullptr;
 };
 
 // The tokens a model's files name for special roles.
@@ -49,18 +54,20 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
 
   // Error: kInvalidArgument for a text above kMaxTextBytes, or one the model's pattern cannot split
-  // within its backtracking limit.
-  // Cost: O(n) splitting and O(w log w) merging for words of w bytes.
+  // within its backtracking limit; kCancelled when options.is_cancelled said so (a text below
+  // CancellationPoll::kPollBytes may be encoded all the same).
+  // Cost: O(n) normalising and splitting, and O(w log w) merging for words of w bytes.
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text,
                                                     EncodeOptions options = {}) const;
 
   // The same for a text of at most `max_tokens` tokens. False when it has more: `ids` is of no use
   // then.
-  // Cost: stops as soon as that is certain, so that a hopeless text costs about what the largest
-  // acceptable one does, and a few passes over its bytes: UTF-8, the normalizer, token_bound.h.
-  // Where unknown text may cost nothing, or a SentencePiece model normalises, a word or a whole
-  // text has to be merged before it is known to be too long; a pre-tokenizer that joins what it
-  // splits (pre_tokenizer.h) cuts the whole text first.
+  // Cost: stops as soon as that is certain, so that a text that is too long costs about as much as
+  // the longest acceptable one, and a pass over its bytes to validate them as UTF-8. There are
+  // exceptions. A normalizer of several steps, or one before a pre-tokenizer that drops text, reads
+  // the whole text. Where unknown text may cost nothing, or a SentencePiece model normalises, a
+  // word or a whole text is merged before it is known to be too long. A pre-tokenizer that joins
+  // the pieces it splits (pre_tokenizer.h) cuts the whole text first.
   [[nodiscard]] Result<bool> encode_at_most(std::string_view text, size_t max_tokens,
                                             EncodeOptions options, std::vector<TokenId>& ids) const;
 
@@ -100,9 +107,10 @@ class Tokenizer {
  protected:
   Tokenizer() = default;
 
-  // encode_at_most() of valid UTF-8 behind no ids.
+  // encode_at_most() of valid UTF-8; `ids` is empty. Counts its work in `poll` and returns anything
+  // once that says that the call is cancelled.
   [[nodiscard]] virtual Result<bool> encode_valid(std::string_view text, size_t max_tokens,
-                                                  EncodeOptions options,
+                                                  EncodeOptions options, CancellationPoll& poll,
                                                   std::vector<TokenId>& ids) const = 0;
 
   void set_roles(SpecialRoles roles) { roles_ = std::move(roles); }

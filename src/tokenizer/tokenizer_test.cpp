@@ -24,6 +24,7 @@ using ::testing::ElementsAre;
 using testing::encode;
 using testing::kPlain;
 using testing::make;
+using testing::repeat;
 
 std::unique_ptr<Tokenizer> load_tiny() {
   auto tokenizer = load_tokenizer(heddle::testing::repository_path("models/heddle-tiny"));
@@ -118,8 +119,17 @@ TEST(Tokenizer, AnUpperLimitRefusesNoTextThatFits) {
                                         .add_bos_token = true,
                                         .add_eos_token = true}));
   tokenizers.push_back(make(testing::byte_fallback_json()));
+  // Tokens that are looked for in the normalised text, and may be longer than any other.
+  for (const char* flag : {"special", "lstrip", "rstrip"}) {
+    auto with_tokens = composing;
+    with_tokens["added_tokens"].push_back(testing::added_token(
+        300, "\n\n      \n\n      ", {{"normalized", true}, {"special", false}}));
+    with_tokens["added_tokens"].push_back(
+        testing::added_token(301, "\u00C5 4", {{"normalized", true}, {flag, true}}));
+    tokenizers.push_back(make(with_tokens));
+  }
   std::mt19937 random(7);
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < 800; ++round) {
     const auto& tokenizer = *tokenizers[static_cast<size_t>(round) % tokenizers.size()];
     const std::string text = mixed_text(random);
     const auto all = encode(tokenizer, text);
@@ -132,7 +142,7 @@ TEST(Tokenizer, AnUpperLimitRefusesNoTextThatFits) {
   }
 }
 
-// What a hopeless text costs is told by the tokens that were made of it.
+// The number of tokens made of a text that is too long says how much work it was.
 TEST(Tokenizer, AnUpperLimitEndsTheWork) {
   const auto tokenizer = make(byte_level_json());
   constexpr size_t kMaxTokens = 1000;
@@ -159,7 +169,7 @@ TEST(Tokenizer, AnUpperLimitEndsTheWork) {
   EXPECT_EQ(ids.size(), kMaxTokens);
 }
 
-// Whatever stands for many characters, or for none, makes a long text of few tokens.
+// A token that stands for many characters, or for none, makes a long text of few tokens.
 TEST(Tokenizer, AnUpperLimitKnowsThatUnknownTextMayCostNothing) {
   auto json = testing::byte_fallback_json();
   json["model"]["byte_fallback"] = false;
@@ -172,6 +182,70 @@ TEST(Tokenizer, AnUpperLimitKnowsThatUnknownTextMayCostNothing) {
   EXPECT_EQ(ids, encode(*fused, text));
   json["model"]["unk_token"] = nullptr;
   EXPECT_THAT(make(json)->encode_at_most(text, 1, {}, ids), IsOkAndTrue());
+}
+
+testing::Json split_before_bytes(const char* pattern, const char* behavior) {
+  return {{"type", "Sequence"},
+          {"pretokenizers",
+           {{{"type", "Split"},
+             {"pattern", {{"Regex", pattern}}},
+             {"behavior", behavior},
+             {"invert", false}},
+            {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+}
+
+// A poll is made every kPollBytes of work, so their number says how much of it was done.
+TEST(Tokenizer, AnUpperLimitEndsTheNormaliser) {
+  auto json = byte_level_json();
+  json["normalizer"] = {{"type", "NFC"}};
+  const auto tokenizer = make(json);
+  int num_calls = 0;
+  const CancellationCheck never = [&] {
+    ++num_calls;
+    return false;
+  };
+  const std::string text = repeat("zu\u0308rich ", 1 << 20);
+  std::vector<TokenId> ids;
+  EXPECT_THAT(tokenizer->encode_at_most(text, 1000, {.is_cancelled = &never}, ids), IsOkAndFalse());
+  EXPECT_LE(num_calls, 2);
+  // Where a pre-tokenizer drops text nothing is known before it ran.
+  json["pre_tokenizer"] = split_before_bytes("z[^ ]+ ", "Removed");
+  EXPECT_THAT(make(json)->encode_at_most(text, 1, {}, ids), IsOkAndTrue());
+}
+
+TEST(Tokenizer, EndsSoonAfterItWasCancelled) {
+  auto json = byte_level_json();
+  json["normalizer"] = {{"type", "NFC"}};
+  auto contiguous = json;
+  contiguous["pre_tokenizer"] = split_before_bytes("[a-z]", "Contiguous");
+  auto replacing = json;
+  replacing["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "b"}};
+  auto lowering = json;
+  lowering["normalizer"] = {{"type", "Lowercase"}};
+  constexpr size_t kCalls = 3;
+  size_t num_calls = 0;
+  const CancellationCheck check = [&] { return ++num_calls == kCalls; };
+  for (const auto& file : {json, contiguous, replacing, lowering}) {
+    const auto tokenizer = make(file);
+    for (const std::string_view part :
+         {" hello world", "a", "\u0301", "<think>", "<thinkin", "-"}) {
+      const std::string text = repeat(part, (size_t{4} << 20) / part.size());
+      std::vector<TokenId> ids;
+      num_calls = 0;
+      const auto fits = tokenizer->encode_at_most(text, text.size(), {.is_cancelled = &check}, ids);
+      ASSERT_FALSE(fits.ok()) << part;
+      EXPECT_EQ(fits.status().code(), StatusCode::kCancelled) << part;
+      EXPECT_EQ(num_calls, kCalls) << "a check that said yes is asked no more";
+      EXPECT_LE(ids.size(), kCalls * CancellationPoll::kPollBytes) << part;
+    }
+  }
+}
+
+TEST(Tokenizer, ACheckThatSaysNoChangesNothing) {
+  const auto tokenizer = load_tiny();
+  const std::string text = repeat("The frog u\u0308ber ", 20'000) + std::string(100'000, 'a');
+  const CancellationCheck never = [] { return false; };
+  EXPECT_EQ(encode(*tokenizer, text, {.is_cancelled = &never}), encode(*tokenizer, text));
 }
 
 TEST(Tokenizer, RefusesATextBeyondTheLimit) {

@@ -50,7 +50,7 @@ class ByteTokenizer final : public tokenizer::Tokenizer {
 
  protected:
   [[nodiscard]] Result<bool> encode_valid(std::string_view text, size_t max_tokens,
-                                          tokenizer::EncodeOptions,
+                                          tokenizer::EncodeOptions, tokenizer::CancellationPoll&,
                                           std::vector<TokenId>& ids) const override {
     ids = tokens_of(text);
     return ids.size() <= max_tokens;
