@@ -107,6 +107,10 @@ class Engine {
   // priorities, one that was queued may still lose its place to a more urgent request.
   virtual Status submit_all(std::vector<Request> requests, BatchCallback on_event) = 0;
 
+  // The error with which submit_all() refuses so many requests at once whatever else goes on,
+  // before they are made.
+  [[nodiscard]] virtual Status check_call_size(size_t num_requests) const = 0;
+
   // Ends a request with FinishReason::kAbort; an unknown or finished id is ignored.
   virtual void cancel(const std::string& request_id) = 0;
 
@@ -130,7 +134,8 @@ class Engine {
   // runs, which may be at once. `on_done` is
   // called exactly once, on the engine's thread or before this returns, and must not block:
   // kDeadlineExceeded, naming what is left, when that was not so within `timeout_seconds`;
-  // kUnavailable when the engine ends before.
+  // kResourceExhausted when too many callers wait already; kUnavailable when the engine ends
+  // before.
   virtual void clear_cache(double timeout_seconds, std::function<void(Status)> on_done) = 0;
 
   // Stops computing, once the steps in flight are done. Requests that come from now on wait; limits

@@ -128,14 +128,8 @@ Status EngineLoop::submit(Request request, EventCallback on_event) {
 
 Status EngineLoop::submit_all(std::vector<Request> requests, BatchCallback on_event) {
   const size_t count = requests.size();
-  if (std::ssize(requests) > max_at_once_) {
-    return refused(
-        request::refuse(
-            request::kAnswersField,
-            fmt::format("{} answers at once are more than this engine takes: {}, of which {} may "
-                        "wait (max_queued_requests); send fewer in one call",
-                        count, max_at_once_, options_.max_queued_requests)),
-        count);
+  if (Status too_many = check_call_size(count); !too_many.ok()) {
+    return refused(std::move(too_many), count);
   }
   const auto shared = std::make_shared<const BatchCallback>(std::move(on_event));
   Arrivals arrivals;
@@ -153,6 +147,15 @@ Status EngineLoop::submit_all(std::vector<Request> requests, BatchCallback on_ev
   }
   if (status.ok()) status = enqueue(std::move(arrivals));
   return refused(std::move(status), count);
+}
+
+Status EngineLoop::check_call_size(size_t num_requests) const {
+  if (num_requests <= static_cast<size_t>(max_at_once_)) return {};
+  return request::refuse(
+      request::kAnswersField,
+      fmt::format("{} answers at once are more than this engine takes: {}, of which {} may wait "
+                  "(max_queued_requests); send fewer in one call",
+                  num_requests, max_at_once_, options_.max_queued_requests));
 }
 
 Status EngineLoop::refused(Status status, size_t num_requests) {

@@ -80,6 +80,7 @@ class EngineLoop final : public Engine {
 
   Status submit(Request request, EventCallback on_event) override;
   Status submit_all(std::vector<Request> requests, BatchCallback on_event) override;
+  [[nodiscard]] Status check_call_size(size_t num_requests) const override;
   void cancel(const std::string& request_id) override;
   int64_t drain(double timeout_seconds) override;
   [[nodiscard]] EngineStats stats() const override;

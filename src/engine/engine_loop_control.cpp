@@ -29,7 +29,8 @@ void EngineLoop::clear_cache(double timeout_seconds, std::function<void(Status)>
     const std::lock_guard lock(mutex_);
     refusal = ended();
     if (refusal.ok() && std::ssize(clears_) + num_clears_taken_ >= kMaxClears) {
-      refusal = unavailable(fmt::format("{} requests to clear the cache wait already", kMaxClears));
+      refusal = resource_exhausted(fmt::format(
+          "control_queue_full: {} requests to clear the cache wait already", kMaxClears));
     }
     if (refusal.ok()) {
       clears_.push_back({deadline, timeout_seconds, std::move(on_done)});
@@ -56,7 +57,8 @@ void EngineLoop::control(Control control) {
     const std::lock_guard lock(mutex_);
     refusal = ended();
     if (refusal.ok() && std::ssize(controls_) >= kMaxControls) {
-      refusal = unavailable(fmt::format("{} pauses and resumptions wait already", kMaxControls));
+      refusal = resource_exhausted(
+          fmt::format("control_queue_full: {} pauses and resumptions wait already", kMaxControls));
     }
     if (refusal.ok()) {
       controls_.push_back(std::move(control));

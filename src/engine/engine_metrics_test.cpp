@@ -247,5 +247,24 @@ TEST(EngineClearCacheTest, WaitsNoLongerThanItMay) {
   EXPECT_EQ(told.back(), "too late UNAVAILABLE");
 }
 
+TEST(EngineControlTest, ACallTooManyIsRefusedAsBusyAndNotAsAShutdown) {
+  std::vector<Status> clears;  // outlive the engine, which answers the others at its end
+  std::vector<Status> pauses;
+  EngineBench bench;
+  bench.script(std::vector<TokenId>(50, 7));
+  Heard heard;
+  ASSERT_TRUE(bench.submit(EngineBench::request("a", 10, 20), heard).ok());
+  ASSERT_TRUE(bench.engine->step());
+  for (int i = 0; i < 65; ++i) {
+    bench.engine->clear_cache(1000, [&](const Status& status) { clears.push_back(status); });
+    bench.engine->resume([&](const Status& status) { pauses.push_back(status); });
+  }
+  for (const auto& refused : {clears, pauses}) {
+    ASSERT_EQ(refused.size(), 1u);
+    EXPECT_EQ(refused[0].code(), StatusCode::kResourceExhausted);
+    EXPECT_THAT(refused[0].message(), ::testing::StartsWith("control_queue_full: 64 "));
+  }
+}
+
 }  // namespace
 }  // namespace heddle::engine
