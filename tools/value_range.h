@@ -48,7 +48,7 @@ inline constexpr ValueRange kProbability = {.low = 0, .high = 1};
 inline constexpr ValueRange kNotNegative = {.low = 0};
 inline constexpr ValueRange kPositive = {.low = 0, .low_excluded = true};
 inline constexpr ValueRange kPenalty = {.low = -2, .high = 2};
-inline constexpr ValueRange kRepetitionPenalty = {.low = 0, .high = 2, .low_excluded = true};
+inline constexpr ValueRange kRepetitionPenalty = {.low = 0.01, .high = 2};
 inline constexpr ValueRange kTopK = {.low = 1, .also = -1};  // -1: all
 
 }  // namespace ranges

@@ -47,8 +47,9 @@ Status validate_sampling(const SamplingParams& sampling, int64_t vocab_size) {
   if (!within(sampling.presence_penalty, -2, 2)) {
     return outside("presence_penalty", sampling.presence_penalty, "from -2 to 2");
   }
-  if (!(sampling.repetition_penalty > 0 && sampling.repetition_penalty <= 2)) {
-    return outside("repetition_penalty", sampling.repetition_penalty, "above 0 and at most 2");
+  if (!within(sampling.repetition_penalty, static_cast<float>(kMinRepetitionPenalty),
+              static_cast<float>(kMaxRepetitionPenalty))) {
+    return outside("repetition_penalty", sampling.repetition_penalty, "from 0.01 to 2");
   }
   HEDDLE_RETURN_IF_ERROR(check_size("logit_bias", sampling.logit_bias.size(), kMaxLogitBiases));
   for (const auto& [token, bias] : sampling.logit_bias) {

@@ -22,6 +22,9 @@ inline constexpr size_t kMaxStopTokens = 1024;
 inline constexpr size_t kMaxLogitBiases = 4096;
 inline constexpr int32_t kMaxTopLogprobs = 20;
 inline constexpr int32_t kMaxChoices = 128;
+// Logits are divided by the penalty: a tiny one takes them beyond what fp32 can hold.
+inline constexpr double kMinRepetitionPenalty = 0.01;
+inline constexpr double kMaxRepetitionPenalty = 2;
 
 struct RequestLimits {
   int64_t vocab_size = 0;

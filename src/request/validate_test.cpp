@@ -74,6 +74,9 @@ TEST(ValidateRequestTest, NamesTheFieldItsValueAndTheRange) {
   }
   EXPECT_THAT(message_after([](Request& r) { r.sampling.repetition_penalty = 0; }),
               HasSubstr("repetition_penalty is 0"));
+  EXPECT_THAT(message_after([](Request& r) { r.sampling.repetition_penalty = 1e-38f; }),
+              HasSubstr("repetition_penalty is 1e-38; it must be from 0.01 to 2"));
+  EXPECT_EQ(message_after([](Request& r) { r.sampling.repetition_penalty = 0.01f; }), "accepted");
   EXPECT_THAT(message_after([](Request& r) { r.sampling.top_k = 0; }), HasSubstr("top_k is 0"));
   EXPECT_THAT(message_after([](Request& r) { r.sampling.top_k = -2; }), HasSubstr("top_k is -2"));
   EXPECT_THAT(message_after([](Request& r) { r.sampling.logit_bias = {{100, 1.0f}}; }),

@@ -23,7 +23,8 @@ void read_numbers(FieldReader& fields, SamplingParams& sampling) {
   take("min_p", {.min = 0, .max = 1}, sampling.min_p);
   take("frequency_penalty", {.min = -2, .max = 2}, sampling.frequency_penalty);
   take("presence_penalty", {.min = -2, .max = 2}, sampling.presence_penalty);
-  take("repetition_penalty", {.min = 0, .max = 2, .min_excluded = true},
+  take("repetition_penalty",
+       {.min = request::kMinRepetitionPenalty, .max = request::kMaxRepetitionPenalty},
        sampling.repetition_penalty);
   if (const auto top_k = fields.integer("top_k")) {
     if (*top_k != -1 && *top_k < 1) {

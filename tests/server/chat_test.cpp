@@ -376,6 +376,7 @@ TEST_F(ChatTest, WrongFieldsAreRefusedByName) {
       {R"({"frequency_penalty": 2.1})", "invalid_value", "frequency_penalty"},
       {R"({"presence_penalty": -2.1})", "invalid_value", "presence_penalty"},
       {R"({"repetition_penalty": 0})", "invalid_value", "repetition_penalty"},
+      {R"({"repetition_penalty": 1e-38})", "invalid_value", "repetition_penalty"},
       {R"({"max_tokens": 0})", "invalid_value", "max_tokens"},
       {R"({"max_tokens": 1e23})", "invalid_value", "max_tokens"},
       {R"({"max_tokens": true})", "invalid_type", "max_tokens"},
