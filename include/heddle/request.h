@@ -27,7 +27,7 @@ struct SamplingParams {
   float min_p = 0.0f;        // [0, 1]: drops what is less likely than min_p times the best
   float frequency_penalty = 0.0f;   // [-2, 2], per earlier occurrence in the output
   float presence_penalty = 0.0f;    // [-2, 2], once per token that occurs in the output
-  float repetition_penalty = 1.0f;  // (0, 2], divides positive and multiplies negative logits
+  float repetition_penalty = 1.0f;  // [0.01, 2], divides positive and multiplies negative logits
   std::vector<std::pair<TokenId, float>> logit_bias;  // added to the logit, [-100, 100]
 
   // The draw is a hash of (seed, position, choice): the same whatever else is in the batch.
@@ -62,6 +62,8 @@ struct Request {
   double ttft_slo_seconds = 0;  // first token wanted within; 0: none
   double deadline_seconds = 0;  // ends by then: with kAbort and the text so far, or with an error
                                 // if there is no token yet; 0: none
+  double waited_seconds = 0;    // between the caller's arrival and submit(); both limits above
+                                // count from the arrival
 
   // Caching (docs/hybrid-cache.md).
   std::string cache_namespace;           // only requests with the same one share tokens

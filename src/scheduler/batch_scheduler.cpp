@@ -241,9 +241,10 @@ bool BatchScheduler::out_of_time(const Sequence& sequence, bool queued, double n
                                  Status& reason) const {
   const double elapsed = now - sequence.timings.submit_seconds;
   const SchedulingOptions& limits = options_.scheduling;
-  if (sequence.request.deadline_seconds > 0 && elapsed > sequence.request.deadline_seconds) {
+  const Request& request = sequence.request;
+  if (request.deadline_seconds > 0 && request.waited_seconds + elapsed > request.deadline_seconds) {
     reason = timed_out(fmt::format("deadline_exceeded: the request asked for an answer within {} s",
-                                   sequence.request.deadline_seconds));
+                                   request.deadline_seconds));
     return true;
   }
   if (queued) {

@@ -109,7 +109,7 @@ void BatchScheduler::order_waiting() {
       entry.slack_seconds =
           slack_seconds({.ttft_slo_seconds = request.ttft_slo_seconds,
                          .deadline_seconds = request.deadline_seconds,
-                         .elapsed_seconds = entry.queued_seconds,
+                         .elapsed_seconds = request.waited_seconds + entry.queued_seconds,
                          .uncached_tokens = entry.uncached_tokens,
                          .has_first_token = queued.sequence->timings.first_token_seconds >= 0},
                         rates_);

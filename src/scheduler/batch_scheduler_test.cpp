@@ -144,6 +144,12 @@ TEST(BatchSchedulerTest, ReportsThoseWhoseTimeIsUp) {
   request.deadline_seconds = 2;
   Sequence& hasty = bench.make(std::move(request));
   ASSERT_TRUE(bench.scheduler->submit(hasty).ok());
+  Request late;  // its caller arrived 1.5 s ago
+  late.prompt = bench.unique_prompt(4);
+  late.deadline_seconds = 3;
+  late.waited_seconds = 1.5;
+  Sequence& delayed = bench.make(std::move(late));
+  ASSERT_TRUE(bench.scheduler->submit(delayed).ok());
   ASSERT_TRUE(bench.step());
   running.timings.first_step_seconds = bench.clock.now_seconds();
   const auto dropped = [&](double seconds) {
@@ -158,7 +164,9 @@ TEST(BatchSchedulerTest, ReportsThoseWhoseTimeIsUp) {
     }
     return named;
   };
-  EXPECT_THAT(dropped(1.9), IsEmpty());
+  EXPECT_THAT(dropped(1.4), IsEmpty());
+  EXPECT_THAT(dropped(0.2), ElementsAre(std::pair(&delayed, "deadline_exceeded")));
+  EXPECT_THAT(dropped(0.3), IsEmpty());
   EXPECT_THAT(dropped(0.2), ElementsAre(std::pair(&hasty, "deadline_exceeded")));
   EXPECT_THAT(dropped(3), ElementsAre(std::pair(&waiting, "queue_timeout")));
   EXPECT_THAT(dropped(10), IsEmpty());
