@@ -62,6 +62,7 @@ using PrepareResult = std::variant<PreparedCall, ApiError>;
 // What a body is understood against.
 struct CallContext {
   const ModelInfo& model;
+  const Engine* engine = nullptr;  // that will run the call; null: any number of answers fits
   const TextCodec& codec;
   const std::vector<std::string>& served_names;  // the first is ours
   bool allow_any_model_name = true;

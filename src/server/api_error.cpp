@@ -47,7 +47,8 @@ struct Limit {
 
 constexpr Limit kLimits[] = {{"displaced", 503},         {"queue_timeout", 503},
                              {"running_timeout", 503},   {"deadline_exceeded", 503},
-                             {"tenant_queue_full", 429}, {"queue_full", 503}};
+                             {"tenant_queue_full", 429}, {"queue_full", 503},
+                             {"control_queue_full", 503}};
 
 // The queue empties at a rate nobody knows in advance; a few seconds is a fair first try.
 constexpr int kRetrySeconds = 4;

@@ -11,6 +11,7 @@
 #include "server/engine_control.h"
 #include "server/json_text.h"
 #include "server/native_generate.h"
+#include "server/request_ids.h"
 #include "server/return_memory.h"
 #include "server/routes.h"
 #include "server/server_info.h"
@@ -30,11 +31,30 @@ std::string_view id_prefix(std::string_view path) {
   return "req-";
 }
 
-bool is_json_content(std::string_view content_type) {
+// "application/json" of " Application/JSON; charset=utf-8".
+std::string media_type(std::string_view content_type) {
   const std::string type = lower_case(content_type.substr(0, content_type.find(';')));
   const size_t first = type.find_first_not_of(" \t");
-  const size_t last = type.find_last_not_of(" \t");
-  return first != std::string::npos && type.substr(first, last - first + 1) == "application/json";
+  if (first == std::string::npos) return {};
+  return type.substr(first, type.find_last_not_of(" \t") - first + 1);
+}
+
+// The types that a browser lets any web page send to any server without asking the server first.
+bool is_form_content(std::string_view content_type) {
+  const std::string type = media_type(content_type);
+  return type == "text/plain" || type == "application/x-www-form-urlencoded" ||
+         type == "multipart/form-data";
+}
+
+// Whether a browser says that a page of another origin than the server's own makes the request.
+bool comes_from_another_origin(const HttpRequest& request) {
+  const std::string_view site = request.header("sec-fetch-site");
+  if (!site.empty() && site != "same-origin" && site != "none") return true;
+  const std::string_view origin = request.header("origin");
+  if (origin.empty()) return false;
+  const size_t host = origin.find("://");
+  return host == std::string_view::npos ||  // "null"
+         lower_case(origin.substr(host + 3)) != lower_case(request.header("host"));
 }
 
 // Takes the same time wherever the texts differ.
@@ -107,7 +127,7 @@ void ApiHandler::tear_down() {
 Admission ApiHandler::on_head(HttpRequest& request, HttpHeaders& common_headers) {
   const std::string_view wanted_id = request.header("x-request-id");
   request.id =
-      is_request_id(wanted_id) ? std::string(wanted_id) : ids_.next(id_prefix(request.path));
+      is_request_id(wanted_id) ? std::string(wanted_id) : new_request_id(id_prefix(request.path));
   common_headers.emplace_back("x-request-id", request.id);
   add_cors_headers(request, common_headers);
 
@@ -149,16 +169,40 @@ std::optional<HttpResponse> ApiHandler::refusal_of(const HttpRequest& request,
              fmt::format("The body's Content-Encoding is {}; send it uncompressed.", encoding)});
   }
   if (request.path.starts_with("/v1/") && request.method == "POST" &&
-      !is_json_content(request.header("content-type"))) {
+      media_type(request.header("content-type")) != "application/json") {
     return error_response(
         {.code = "invalid_value",
          .message = fmt::format("The Content-Type is \"{}\"; it must be application/json.",
                                 request.header("content-type"))});
   }
+  if (route->control) {
+    if (auto refusal = refusal_of_control(request)) return refusal;
+  }
   if (route->needs_model) {
     const State state = state_;
     if (state == State::kLoading) return error_response(loading_error());
     if (state == State::kDraining) return error_response(shutting_down_error());
+  }
+  return std::nullopt;
+}
+
+// A web page can make its visitor's browser send requests to a server on the visitor's machine.
+// Where no key protects the engine, it must not be steered so.
+std::optional<HttpResponse> ApiHandler::refusal_of_control(const HttpRequest& request) const {
+  if (options_.api_key.empty() && comes_from_another_origin(request)) {
+    return error_response(
+        {.status = 403,
+         .code = "cross_origin",
+         .message = fmt::format("{} takes no requests of web pages of other origins unless the "
+                                "server has an API key.",
+                                request.path)});
+  }
+  if (is_form_content(request.header("content-type"))) {
+    return error_response(
+        {.status = 415,
+         .code = "unsupported_media_type",
+         .message = fmt::format("The Content-Type is \"{}\"; {} takes application/json.",
+                                printable(request.header("content-type"), 100), request.path)});
   }
   return std::nullopt;
 }
@@ -260,6 +304,7 @@ bool ApiHandler::authorised(const HttpRequest& request) const {
 
 CallContext ApiHandler::context_of(const HttpRequest& request) const {
   return {.model = engine_->model_info(),
+          .engine = engine_.get(),
           .codec = *codec_,
           .served_names = options_.served_model_names,
           .allow_any_model_name = options_.allow_any_model_name,

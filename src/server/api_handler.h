@@ -22,7 +22,6 @@
 #include "server/generation.h"
 #include "server/health_generate.h"
 #include "server/http_metrics.h"
-#include "server/request_ids.h"
 #include "server/server_options.h"
 #include "server/text_codec.h"
 #include "server/worker_pool.h"
@@ -66,6 +65,7 @@ class ApiHandler final : public HttpHandler {
   // Why a request is not taken, whatever its body says. `route` is null for an unknown path.
   [[nodiscard]] std::optional<HttpResponse> refusal_of(const HttpRequest& request,
                                                        const Route* route) const;
+  [[nodiscard]] std::optional<HttpResponse> refusal_of_control(const HttpRequest& request) const;
   [[nodiscard]] bool authorised(const HttpRequest& request) const;
   [[nodiscard]] CallContext context_of(const HttpRequest& request) const;
 
@@ -94,7 +94,6 @@ class ApiHandler final : public HttpHandler {
   ServerOptions options_;
   Post post_;
   PostAfter post_after_;
-  RequestIds ids_;
   std::atomic<State> state_{State::kLoading};
   std::atomic<bool> loaded_{false};
   std::atomic<int64_t> load_done_bytes_{0};

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/prompt_list.h"
+
 namespace heddle::server {
 namespace {
 
@@ -65,6 +67,20 @@ void read_request_id(FieldReader& fields, const CallContext& context, PreparedCa
   }
   call.id = *id;
   call.id_is_callers = true;
+}
+
+std::optional<ApiError> check_num_answers(const CallContext& context, size_t num_answers,
+                                          std::string_view field) {
+  if (num_answers > kMaxRequests) {
+    return invalid_value(field, fmt::format("The call asks for {} answers; at most {} are allowed.",
+                                            num_answers, kMaxRequests));
+  }
+  if (context.engine == nullptr) return std::nullopt;
+  const Status status = context.engine->check_call_size(num_answers);
+  if (status.ok()) return std::nullopt;
+  ApiError error = error_from_status(status, context.id);
+  error.param = field;
+  return error;
 }
 
 void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> names) {

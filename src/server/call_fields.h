@@ -6,6 +6,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -32,6 +33,11 @@ std::string read_model_name(FieldReader& fields, const CallContext& context);
 
 // Takes `rid`, if there is one, as the call's id.
 void read_request_id(FieldReader& fields, const CallContext& context, PreparedCall& call);
+
+// The error of a call for too many answers, to be asked for before its prompts are copied for each
+// of them. `field` is the one that makes them so many.
+std::optional<ApiError> check_num_answers(const CallContext& context, size_t num_answers,
+                                          std::string_view field);
 
 // Refuses each named field that asks for something: null, false, "", [] and {} do not.
 void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> names);

@@ -175,13 +175,17 @@ PrepareResult prepare_chat(const CallContext& context, std::string_view body) {
   const bool return_prompt_ids =
       fields.boolean("return_prompt_token_ids").value_or(answer.return_token_ids);
   if (fields.error()) return *fields.error();
+  call.answers_field = "n";
+  if (auto error = check_num_answers(context, static_cast<size_t>(sampling.num_choices),
+                                     call.answers_field)) {
+    return *error;
+  }
 
   Request request;
   if (auto error =
           read_chat_prompt(fields, context, max_counted_tokens(context.model), request.prompt)) {
     return *error;
   }
-  call.answers_field = "n";
   if (auto error = fit_to_context(sampling, static_cast<int64_t>(request.prompt.size()),
                                   /*default_tokens=*/std::nullopt, context.model.context_length,
                                   fields.find("input_ids") != nullptr ? "input_ids" : "messages")) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "server/answer_fields.h"
 #include "server/completions.h"
 #include "server/json_text.h"
 #include "server/usage.h"
+#include "tokenizer/utf8.h"
 
 namespace heddle::server {
 namespace {
@@ -16,6 +18,17 @@ int64_t num_characters(std::string_view text) {
   int64_t count = 0;
   for (const char byte : text) count += (static_cast<unsigned char>(byte) & 0xc0u) != 0x80u;
   return count;
+}
+
+// A token as text. Tokens that are part of a character would all read as U+FFFD: they are shown as
+// OpenAI does, by their bytes: bytes:\xe2\x82.
+std::string token_text(const std::string& bytes) {
+  if (tokenizer::is_valid_utf8(bytes)) return bytes;
+  std::string text = "bytes:";
+  for (const char byte : bytes) {
+    text += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+  }
+  return text;
 }
 
 class CompletionAdapter final : public ApiAdapter {
@@ -119,16 +132,17 @@ class CompletionAdapter final : public ApiAdapter {
     Json top_lists = Json::array();
     Json offsets = Json::array();
     for (const TokenLogprob& entry : choice.logprobs) {
-      const std::string text = options_.codec->token_bytes(entry.token);
-      tokens.push_back(text);
+      const std::string bytes = options_.codec->token_bytes(entry.token);
+      tokens.push_back(token_text(bytes));
       values.push_back(printable_logprob(entry.logprob));
       Json top = Json::object();
       for (const auto& [id, logprob] : entry.top) {
-        top[options_.codec->token_bytes(id)] = printable_logprob(logprob);
+        // Of two tokens that read alike the likelier one, which comes first, is shown.
+        top.emplace(token_text(options_.codec->token_bytes(id)), printable_logprob(logprob));
       }
       top_lists.push_back(std::move(top));
       offsets.push_back(choice.logprob_offset);
-      choice.logprob_offset += num_characters(text);
+      choice.logprob_offset += num_characters(bytes);
     }
     return {{"tokens", std::move(tokens)},
             {"token_logprobs", std::move(values)},

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/completions.h"
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "server/json_text.h"
@@ -64,14 +63,11 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   PromptList list;
   if (auto error = read_prompts(*prompt, "prompt", context, true, true, list)) return *error;
   const size_t per_prompt = static_cast<size_t>(sampling.num_choices);
-  if (list.prompts.size() * per_prompt > kMaxRequests) {
-    return invalid_value(
-        "n", fmt::format("{} prompts with `n` = {} make {} answers; at most {} are "
-                         "allowed.",
-                         list.prompts.size(), per_prompt, list.prompts.size() * per_prompt,
-                         kMaxRequests));
-  }
   call.answers_field = per_prompt > 1 ? "n" : "prompt";
+  if (auto error =
+          check_num_answers(context, list.prompts.size() * per_prompt, call.answers_field)) {
+    return *error;
+  }
   if (echo) answer.echoes = echo_texts(*prompt, list, context.codec);
   if (answer.return_token_ids) answer.prompt_token_ids = list.prompts;
   for (const auto& ids : list.prompts) {

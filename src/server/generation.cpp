@@ -135,7 +135,12 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
     }
     return;
   }
-  for (size_t i = 0; i < call_.requests.size(); ++i) call_.requests[i].id = engine_id(i);
+  const std::chrono::duration<double> waited =
+      std::chrono::steady_clock::now() - exchange_->request().arrived_at;
+  for (size_t i = 0; i < call_.requests.size(); ++i) {
+    call_.requests[i].id = engine_id(i);
+    call_.requests[i].waited_seconds = waited.count();
+  }
   const Status status = host_.engine->submit_all(std::exchange(call_.requests, {}),
                                                  [self](size_t choice, const RequestEvent& event) {
                                                    self->host_.inbox->push(self, choice, event);

@@ -22,6 +22,7 @@ constexpr uint64_t kMaxDroppedBytes = 1 << 20;
 
 HttpRequest head_of(const http::request<http::string_body>& message) {
   HttpRequest request;
+  request.arrived_at = Clock::now();
   request.method = std::string(message.method_string());
   const std::string_view target = origin_form({message.target().data(), message.target().size()});
   const size_t path_end = std::min(target.find('?'), target.size());

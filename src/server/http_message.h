@@ -5,6 +5,7 @@
 // Threading: values.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@ struct HttpRequest {
   HttpHeaders headers;  // names in lower case
   std::string body;
   std::string id;  // of the answer's x-request-id; the body's `rid` may replace it
+  std::chrono::steady_clock::time_point arrived_at;  // when its head had arrived
 
   // The first value of a header, "" when absent. `name` in lower case.
   [[nodiscard]] std::string_view header(std::string_view name) const;

@@ -126,6 +126,39 @@ std::vector<std::string> read_prompt_ids(FieldReader& fields, const CallContext&
   return ids;
 }
 
+// The fields that each prompt of a batch may have for itself.
+struct PromptFields {
+  SamplingFields sampling;
+  SchedulingFields scheduling;
+  LogprobFields logprobs;
+};
+
+std::variant<PromptFields, ApiError> read_prompt_fields(FieldReader& fields,
+                                                        const CallContext& context,
+                                                        const PromptList& list, size_t index,
+                                                        std::string_view prompt_param) {
+  const size_t num_prompts = list.prompts.size();
+  const Json* params =
+      per_prompt(fields, fields.find("sampling_params"), index, num_prompts, "sampling_params");
+  if (params != nullptr && !params->is_object()) {
+    fields.fail(invalid_type("sampling_params", "an object or a list of objects"));
+  }
+  PromptFields result;
+  result.logprobs = read_logprobs(fields, index, num_prompts);
+  result.scheduling = read_prompt_scheduling(fields, context, index, num_prompts);
+  if (fields.error()) return *fields.error();
+  const Json nothing = Json::object();
+  FieldReader inner(params == nullptr || params->is_null() ? nothing : *params, "sampling_params.");
+  result.sampling = read_sampling_fields(inner, SamplingSpelling::kNative, context.model);
+  if (inner.error()) return *inner.error();
+  if (auto error =
+          fit_to_context(result.sampling, static_cast<int64_t>(list.prompts[index].size()),
+                         kDefaultMaxNewTokens, context.model.context_length, prompt_param)) {
+    return *error;
+  }
+  return result;
+}
+
 }  // namespace
 
 PrepareResult prepare_generate(const CallContext& context, std::string_view body) {
@@ -145,41 +178,30 @@ PrepareResult prepare_generate(const CallContext& context, std::string_view body
   const size_t num_prompts = list.prompts.size();
   const std::vector<std::string> ids = read_prompt_ids(fields, context, list, call);
 
-  const Json nothing = Json::object();
-  bool several_answers = false;
+  // First everything that can be refused, then the requests, which copy the prompts.
+  std::vector<PromptFields> prompts;
+  size_t num_answers = 0;
   for (size_t i = 0; i < num_prompts; ++i) {
-    const Json* params =
-        per_prompt(fields, fields.find("sampling_params"), i, num_prompts, "sampling_params");
-    if (params != nullptr && !params->is_object()) {
-      fields.fail(invalid_type("sampling_params", "an object or a list of objects"));
-    }
-    const LogprobFields logprobs = read_logprobs(fields, i, num_prompts);
-    const SchedulingFields scheduling = read_prompt_scheduling(fields, context, i, num_prompts);
-    if (fields.error()) return *fields.error();
-    FieldReader inner(params == nullptr || params->is_null() ? nothing : *params,
-                      "sampling_params.");
-    SamplingFields sampling = read_sampling_fields(inner, SamplingSpelling::kNative, context.model);
-    if (inner.error()) return *inner.error();
-    if (auto error =
-            fit_to_context(sampling, static_cast<int64_t>(list.prompts[i].size()),
-                           kDefaultMaxNewTokens, context.model.context_length, prompt_param)) {
-      return *error;
-    }
+    auto read = read_prompt_fields(fields, context, list, i, prompt_param);
+    if (const auto* const error = std::get_if<ApiError>(&read)) return *error;
+    prompts.push_back(std::get<PromptFields>(std::move(read)));
+    num_answers += static_cast<size_t>(prompts.back().sampling.num_choices);
+  }
+  const bool several_answers = num_answers > num_prompts;
+  call.answers_field = several_answers ? "sampling_params.n" : prompt_param;
+  if (auto error = check_num_answers(context, num_answers, call.answers_field)) return *error;
+  for (size_t i = 0; i < num_prompts; ++i) {
+    const SamplingFields& sampling = prompts[i].sampling;
     Request request;
-    request.prompt = list.prompts[i];
+    request.prompt = std::move(list.prompts[i]);
     request.role_boundaries = context.codec.role_boundaries(request.prompt);
-    scheduling.apply(request);
+    prompts[i].scheduling.apply(request);
     request.sampling = sampling.sampling;
     request.stop = sampling.stop;
     request.skip_special_tokens = sampling.skip_special_tokens;
-    request.return_logprobs = logprobs.wanted;
-    request.top_logprobs = logprobs.wanted ? logprobs.num_top : 0;
+    request.return_logprobs = prompts[i].logprobs.wanted;
+    request.top_logprobs = prompts[i].logprobs.wanted ? prompts[i].logprobs.num_top : 0;
     call.stream_interval = std::max(call.stream_interval, sampling.stream_interval);
-    several_answers = several_answers || sampling.num_choices > 1;
-    if (call.requests.size() + static_cast<size_t>(sampling.num_choices) > kMaxRequests) {
-      return invalid_value("sampling_params.n",
-                           fmt::format("The call asks for more than {} answers.", kMaxRequests));
-    }
     const size_t begin = call.requests.size();
     if (list.batched) {
       call.names.push_back({ids[i], begin, begin + static_cast<size_t>(sampling.num_choices)});
@@ -193,13 +215,12 @@ PrepareResult prepare_generate(const CallContext& context, std::string_view body
         answer.ids.back() += fmt::format("_{}", choice);
         call.names.push_back({answer.ids.back(), index, index + 1});
       }
-      answer.logprobs.push_back(logprobs.wanted);
+      answer.logprobs.push_back(request.return_logprobs);
       if (return_prompt_ids) answer.prompt_token_ids.push_back(request.prompt);
     }
   }
   answer.as_list = list.batched || several_answers;
   answer.codec = &context.codec;
-  call.answers_field = several_answers ? "sampling_params.n" : prompt_param;
   call.stream = answer.stream;
   call.adapter = make_generate_adapter(std::move(answer));
   return call;

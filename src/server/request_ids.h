@@ -1,23 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// RequestIds makes ids nobody can guess: a prefix and 32 hexadecimal digits.
+// Ids of requests that come without one. An id is also the right to abort its request, so no client
+// may be able to guess another's: every id is 128 fresh bits of the system's random source.
 //
-// Threading: thread-confined.
+// Threading: a free function without state.
 #pragma once
 
-#include <random>
 #include <string>
 #include <string_view>
 
 namespace heddle::server {
 
-class RequestIds {
- public:
-  RequestIds();
-
-  [[nodiscard]] std::string next(std::string_view prefix);
-
- private:
-  std::mt19937_64 generator_;
-};
+// `prefix` and 32 hexadecimal digits. Cost: one system call.
+[[nodiscard]] std::string new_request_id(std::string_view prefix);
 
 }  // namespace heddle::server

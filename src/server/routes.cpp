@@ -27,10 +27,10 @@ constexpr std::array kRoutes = {
     Route{"/detokenize", Endpoint::kDetokenize, "POST", false, true, kAnyBody},
     Route{"/v1/detokenize", Endpoint::kDetokenize, "POST", false, true, kAnyBody},
     Route{"/metrics", Endpoint::kMetrics, "GET, HEAD", true},
-    Route{"/flush_cache", Endpoint::kFlushCache, "GET, POST", false, true},
-    Route{"/pause_generation", Endpoint::kPause, "POST", false, true, kSmallBody},
-    Route{"/continue_generation", Endpoint::kContinue, "POST", false, true},
-    Route{"/abort_request", Endpoint::kAbort, "POST", false, false, kSmallBody},
+    Route{"/flush_cache", Endpoint::kFlushCache, "GET, POST", false, true, kNoBody, true},
+    Route{"/pause_generation", Endpoint::kPause, "POST", false, true, kSmallBody, true},
+    Route{"/continue_generation", Endpoint::kContinue, "POST", false, true, kNoBody, true},
+    Route{"/abort_request", Endpoint::kAbort, "POST", false, false, kSmallBody, true},
 };
 constexpr Route kOneModelRoute{kModelPrefix, Endpoint::kOneModel, "GET, HEAD"};
 

@@ -47,6 +47,7 @@ struct Route {
   bool open = false;         // no API key asked
   bool needs_model = false;  // 503 while loading and draining
   int64_t max_body_bytes = kNoBody;
+  bool control = false;  // steers the engine for everybody: web pages of other origins may not
 };
 
 // What comes before the model's name, which may have slashes of its own.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST /v1/completions, /generate, /tokenize and /detokenize.
 #include "server/server_fixture.h"
+#include "support/allocation_count.h"
 
 namespace heddle::server {
 namespace {
@@ -78,6 +79,49 @@ TEST_F(CompletionsTest, LogprobsHaveOffsetsInCharacters) {
   EXPECT_EQ(engine->submitted().at(0).top_logprobs, 2);
   EXPECT_EQ(post("/v1/completions", {{"prompt", "p"}, {"logprobs", 0}}).status, 200);
   EXPECT_TRUE(engine->submitted().at(1).return_logprobs);
+}
+
+TEST_F(CompletionsTest, PartsOfCharactersAreShownByTheirBytes) {
+  engine->script = [](const Request&) {
+    auto events = answer_events({"\xe2\x82\xac"});
+    events[0].tokens = {0xe2, 0x82, 0xac};
+    for (const TokenId token : events[0].tokens) {
+      events[0].logprobs.push_back(
+          {token, -0.5f, {{token, -0.5f}, {0xe2, -1.0f}, {0xf0, -2.0f}, {'a', -3.0f}}});
+    }
+    return events;
+  };
+  start();
+  const Json logprobs =
+      post("/v1/completions", {{"prompt", "p"}, {"logprobs", 4}}).json()["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], Json::array({R"(bytes:\xe2)", R"(bytes:\x82)", R"(bytes:\xac)"}));
+  EXPECT_EQ(
+      logprobs["top_logprobs"][1],
+      (Json{
+          {R"(bytes:\x82)", -0.5}, {R"(bytes:\xe2)", -1.0}, {R"(bytes:\xf0)", -2.0}, {"a", -3.0}}));
+  EXPECT_EQ(logprobs["top_logprobs"][0],
+            (Json{{R"(bytes:\xe2)", -0.5}, {R"(bytes:\xf0)", -2.0}, {"a", -3.0}}))
+      << "of one token listed twice, the likelier entry";
+}
+
+TEST_F(CompletionsTest, TooManyAnswersAreRefusedBeforeTheirPromptsAreCopied) {
+  if (!testing::PeakMemory::supported()) GTEST_SKIP() << "allocations are not counted here";
+  engine->max_call_size = 100;
+  start();
+  const std::string prompt(30000, 'p');
+  const std::pair<const char*, Json> calls[] = {
+      {"/v1/completions", {{"prompt", prompt}, {"n", 128}}},
+      {"/v1/chat/completions", chat_body({{"input_ids", Json(30000, 5)}, {"n", 128}})},
+      {"/generate", {{"text", prompt}, {"sampling_params", {{"n", 128}}}}}};
+  for (const auto& [path, body] : calls) {
+    const testing::PeakMemory peak;
+    const Reply reply = post(path, body);
+    EXPECT_LE(peak.bytes(), 64 * 30000) << path << ": 128 prompts would be 128 * 4 * 30000";
+    EXPECT_EQ(reply.status, 400) << path;
+    EXPECT_THAT(error_of(reply).value("param", ""), ::testing::EndsWith("n")) << path;
+  }
+  EXPECT_EQ(post("/v1/completions", {{"prompt", Json(101, "a")}}).status, 400);
+  EXPECT_TRUE(engine->submitted().empty());
 }
 
 TEST_F(CompletionsTest, AStreamEndsWithUsageAndDone) {

@@ -126,6 +126,13 @@ class FakeEngine final : public Engine {
     return ok_status();
   }
 
+  std::atomic<size_t> max_call_size{100000};
+
+  [[nodiscard]] Status check_call_size(size_t num_requests) const override {
+    if (num_requests <= max_call_size) return {};
+    return invalid_argument("n: too many answers for this engine");
+  }
+
   void cancel(const std::string& request_id) override {
     const std::lock_guard lock(mutex_);
     cancelled_.insert(request_id);
@@ -149,7 +156,14 @@ class FakeEngine final : public Engine {
     return "# HELP heddle_fake Fake.\n# TYPE heddle_fake gauge\nheddle_fake 1\n";
   }
 
+  // What clear_cache(), pause() and resume() answer from now on; OK: they do as they are asked.
+  void set_control_refusal(Status status) {
+    const std::lock_guard lock(mutex_);
+    control_refusal_ = std::move(status);
+  }
+
   void clear_cache(double timeout_seconds, std::function<void(Status)> on_done) override {
+    if (const Status refusal = control_refusal(); !refusal.ok()) return on_done(refusal);
     {
       const std::lock_guard lock(mutex_);
       clear_timeouts_.push_back(timeout_seconds);
@@ -163,6 +177,7 @@ class FakeEngine final : public Engine {
   }
 
   void pause(PauseMode mode, std::function<void(Status)> on_done) override {
+    if (const Status refusal = control_refusal(); !refusal.ok()) return on_done(refusal);
     {
       const std::lock_guard lock(mutex_);
       pauses_.push_back(mode);
@@ -175,6 +190,7 @@ class FakeEngine final : public Engine {
   }
 
   void resume(std::function<void(Status)> on_done) override {
+    if (const Status refusal = control_refusal(); !refusal.ok()) return on_done(refusal);
     {
       const std::lock_guard lock(mutex_);
       paused_ = false;
@@ -232,6 +248,11 @@ class FakeEngine final : public Engine {
   }
 
  private:
+  [[nodiscard]] Status control_refusal() const {
+    const std::lock_guard lock(mutex_);
+    return control_refusal_;
+  }
+
   struct Live {
     Request request;
     EventCallback on_event;
@@ -292,6 +313,7 @@ class FakeEngine final : public Engine {
   std::condition_variable changed_;
   std::function<Status(const Request&)> refuse_;
   Status health_;
+  Status control_refusal_;
   std::list<Live> live_;
   std::vector<Request> submitted_;
   std::set<std::string> cancelled_;

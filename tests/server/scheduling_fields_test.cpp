@@ -51,6 +51,27 @@ TEST_F(SchedulingFieldsTest, ReachTheEngineFromEveryApi) {
   }
 }
 
+TEST_F(SchedulingFieldsTest, ADeadlineCountsFromTheArrivalNotFromTheEngine) {
+  codec_gate->closed = true;
+  start();
+  HttpClient client(server->port());
+  const auto sent = std::chrono::steady_clock::now();
+  client.send_request("POST", "/v1/completions", R"({"prompt": "p", "deadline_ms": 1000})");
+  ASSERT_TRUE(eventually([this] { return codec_gate->num_waiting == 1; }));
+  const auto reached_the_codec = std::chrono::steady_clock::now();
+  const auto opened = std::chrono::steady_clock::now();
+  codec_gate->closed = false;
+  ASSERT_EQ(client.read_reply().status, 200);
+  const auto answered = std::chrono::steady_clock::now();
+  const Request request = engine->submitted().back();
+  const auto seconds = [](auto duration) {
+    return std::chrono::duration<double>(duration).count();
+  };
+  EXPECT_GE(request.waited_seconds, seconds(opened - reached_the_codec));
+  EXPECT_LE(request.waited_seconds, seconds(answered - sent));
+  EXPECT_EQ(request.deadline_seconds, 1) << "as it was asked for: errors say it";
+}
+
 TEST_F(SchedulingFieldsTest, AreNothingByDefault) {
   start();
   for (const std::string_view path : kPaths) {
