@@ -248,11 +248,11 @@ TEST(EngineClearCacheTest, WaitsNoLongerThanItMay) {
 }
 
 TEST(EngineControlTest, ACallTooManyIsRefusedAsBusyAndNotAsAShutdown) {
-  std::vector<Status> clears;  // outlive the engine, which answers the others at its end
+  std::vector<Status> clears;  // outlive the engine, which answers everything at its end
   std::vector<Status> pauses;
+  Heard heard;
   EngineBench bench;
   bench.script(std::vector<TokenId>(50, 7));
-  Heard heard;
   ASSERT_TRUE(bench.submit(EngineBench::request("a", 10, 20), heard).ok());
   ASSERT_TRUE(bench.engine->step());
   for (int i = 0; i < 65; ++i) {
