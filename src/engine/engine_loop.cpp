@@ -2,11 +2,9 @@
 #include "engine/engine_loop.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <iterator>
-#include <limits>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -15,21 +13,22 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/sanitizers.h"
 #include "engine/scheduler_setup.h"
 #include "request/refusal.h"
 #include "request/validate.h"
-#include "sampling/uniform_draw.h"
 
 namespace heddle::engine {
-
-using request::PlannedSequence;
-using request::SampledToken;
-using request::StepOutput;
 
 namespace {
 
 constexpr int kAttempts = 3;
-constexpr std::chrono::milliseconds kPausedPoll{50};  // whose time is up while nothing runs
+
+#if defined(NDEBUG) && !HEDDLE_SANITIZED
+constexpr bool kProvesInvariantsWhenIdle = false;
+#else
+constexpr bool kProvesInvariantsWhenIdle = true;
+#endif
 
 Status status_of(const std::exception& error, const Status& out_of_memory) {
   try {
@@ -39,28 +38,50 @@ Status status_of(const std::exception& error, const Status& out_of_memory) {
   }
 }
 
+std::unique_ptr<EngineMetrics> make_metrics(const MetricsOptions& options,
+                                            const std::string& model_name,
+                                            const runner::PoolSizes& sizes) {
+  if (!options.enabled) return nullptr;
+  return std::make_unique<EngineMetrics>(
+      parse_metric_names(options.names).value(),
+      options.model_name.empty() ? model_name : options.model_name,
+      MetricsCapacity{.kv_tokens = sizes.num_pages * sizes.page_size,
+                      .page_size = sizes.page_size,
+                      .state_slots = sizes.num_state_slots + sizes.num_frozen_slots});
+}
+
 }  // namespace
 
 Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
   HEDDLE_CHECK(parts.runner != nullptr);
-  const Drive drive = parts.drive;
+  const runner::PoolSizes& sizes = parts.runner->pool_sizes();
   HEDDLE_RETURN_IF_ERROR(parse_metric_names(parts.options.metrics.names).status());
   HEDDLE_RETURN_IF_ERROR(settle_policy(parts.options));
   HEDDLE_ASSIGN_OR_RETURN(const scheduler::BatchSchedulerOptions options,
-                          scheduler_options(parts.options, parts.runner->pool_sizes()));
-  std::unique_ptr<EngineLoop> loop(new EngineLoop(std::move(parts)));
-  HEDDLE_ASSIGN_OR_RETURN(loop->scheduler_,
-                          scheduler::BatchScheduler::create(options, *loop->clock_));
-  loop->num_places_ = loop->scheduler_->stats().num_places;
-  loop->max_at_once_ = loop->options_.max_queued_requests + loop->num_places_;
-  loop->inbox_.reserve(static_cast<size_t>(loop->max_at_once_));
-  loop->taken_.reserve(static_cast<size_t>(loop->max_at_once_));
+                          scheduler_options(parts.options, sizes));
+  Made made;
+  if (parts.clock == nullptr) {
+    made.own_clock = std::make_unique<SteadyClock>();
+    parts.clock = made.own_clock.get();
+  }
+  HEDDLE_ASSIGN_OR_RETURN(made.scheduler, scheduler::BatchScheduler::create(options, *parts.clock));
+  const int64_t pool_tokens = made.pool_tokens = sizes.num_pages * sizes.page_size;
+  if (parts.info.context_length > pool_tokens) {
+    log_warning(
+        fmt::format("the KV pool holds {} tokens, less than the model's context of {}: requests "
+                    "are limited to it",
+                    pool_tokens, parts.info.context_length));
+    parts.info.context_length = pool_tokens;
+  }
+  parts.options.context_length = parts.info.context_length;
+  made.metrics = make_metrics(parts.options.metrics, parts.info.name, sizes);
+  if (!parts.on_stuck) parts.on_stuck = [] { std::abort(); };
+
+  const Drive drive = parts.drive;
+  std::unique_ptr<EngineLoop> loop(new EngineLoop(std::move(parts), std::move(made)));
   if (drive == Drive::kThread) {
     try {
-      loop->thread_ = std::thread([raw = loop.get()] { raw->run_thread(); });
-      if (loop->options_.watchdog_seconds > 0) {
-        loop->watchdog_ = std::thread([raw = loop.get()] { raw->run_watchdog(); });
-      }
+      loop->start_threads();
     } catch (const std::system_error& error) {
       return resource_exhausted(fmt::format("no thread for the engine: {}", error.what()));
     }
@@ -68,61 +89,67 @@ Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
   return loop;
 }
 
-EngineLoop::EngineLoop(EngineParts parts)
-    : clock_(parts.clock != nullptr ? parts.clock : &steady_clock_),
+EngineLoop::EngineLoop(EngineParts parts, Made made)
+    : own_clock_(std::move(made.own_clock)),
+      clock_(*parts.clock),
       options_(std::move(parts.options)),
       info_(std::move(parts.info)),
       memory_plan_(parts.plan),
       tokenizer_(std::move(parts.tokenizer)),
-      runner_(std::move(parts.runner)),
-      page_size_(runner_->pool_sizes().page_size),
-      on_stuck_(parts.on_stuck ? std::move(parts.on_stuck) : [] { std::abort(); }),
+      max_at_once_(options_.max_queued_requests + made.scheduler->stats().num_places),
       out_of_memory_(resource_exhausted("a step ran out of host memory")),
-      step_log_(runner_->pool_sizes().num_pages * runner_->pool_sizes().page_size),
-      seed_state_(options_.random_seed) {
-  const runner::PoolSizes& sizes = runner_->pool_sizes();
-  if (const MetricsOptions& metrics = options_.metrics; metrics.enabled) {
-    metrics_ = std::make_unique<EngineMetrics>(
-        parse_metric_names(metrics.names).value(),
-        metrics.model_name.empty() ? info_.name : metrics.model_name,
-        MetricsCapacity{.kv_tokens = sizes.num_pages * sizes.page_size,
-                        .page_size = sizes.page_size,
-                        .state_slots = sizes.num_state_slots + sizes.num_frozen_slots});
-  }
-  const int64_t pool_tokens = sizes.num_pages * sizes.page_size;
-  if (info_.context_length > pool_tokens) {
-    log_warning(
-        fmt::format("the KV pool holds {} tokens, less than the model's context of {}: requests "
-                    "are limited to it",
-                    pool_tokens, info_.context_length));
-    info_.context_length = pool_tokens;
-  }
-  options_.context_length = info_.context_length;
+      metrics_(std::move(made.metrics)),
+      inbox_(clock_,
+             {.max_queued = options_.max_queued_requests,
+              .num_batch_slots = made.scheduler->stats().num_places,
+              .by_priority = options_.scheduling.enable_priority},
+             options_.random_seed),
+      scheduler_(std::move(made.scheduler)),
+      delivery_(*scheduler_, inbox_, metrics_.get(), clock_, info_.context_length),
+      pipeline_(std::move(parts.runner), *scheduler_, activity_, clock_,
+                {.overlap = options_.scheduling.overlap, .vocab_size = info_.vocab_size}),
+      step_log_(made.pool_tokens),
+      on_stuck_(std::move(parts.on_stuck)) {}
+
+void EngineLoop::start_threads() {
+  thread_ = std::thread([this] { run_thread(); });
+  if (options_.watchdog_seconds <= 0) return;
+  watchdog_ = std::make_unique<WatchdogThread>(
+      options_.watchdog_seconds,
+      [this](Watchdog& watchdog) {
+        const double now = clock_.now_seconds();
+        const Inbox::Load load = inbox_.load();
+        const EngineStats stats = activity_.stats(load, now);
+        const bool works = load.num_unfinished > 0 && !stats.paused && inbox_.failure().ok();
+        return watchdog.look(now, stats.steps, works);
+      },
+      [this] {
+        log_error(fmt::format("no step has ended for {} s while requests wait. {}",
+                              options_.watchdog_seconds, describe()));
+        on_stuck_();
+      });
 }
 
 EngineLoop::~EngineLoop() {
-  {
-    const std::lock_guard lock(mutex_);
-    refusing_ = true;
-    stopping_ = true;
-  }
-  wake_.notify_all();
-  watchdog_wake_.notify_all();
-  if (watchdog_.joinable()) watchdog_.join();
+  watchdog_.reset();
+  inbox_.stop();
   if (thread_.joinable()) {
     thread_.join();
-  } else if (scheduler_ != nullptr) {  // else create() failed half way
+  } else {
     abort_all();
   }
+  inbox_.take(mail_);
   const Status ended = unavailable("the engine has ended");
-  end_clears(ended);
-  end_controls(ended);
+  answer_clears(ended);
+  answer_pauses(ended);
 }
+
+// ---- Any thread ----
 
 Status EngineLoop::submit(Request request, EventCallback on_event) {
   Arrivals arrivals;
   Status status = prepare(std::move(request), std::move(on_event), arrivals);
-  if (status.ok()) status = enqueue(std::move(arrivals));
+  if (status.ok()) status = inbox_.submit(std::move(arrivals));
   return refused(std::move(status), 1);
 }
 
@@ -145,7 +172,7 @@ Status EngineLoop::submit_all(std::vector<Request> requests, BatchCallback on_ev
     for (const std::unique_ptr<LiveRequest>& live : arrivals) sequences.push_back(&live->sequence);
     status = scheduler_->check_call(sequences);
   }
-  if (status.ok()) status = enqueue(std::move(arrivals));
+  if (status.ok()) status = inbox_.submit(std::move(arrivals));
   return refused(std::move(status), count);
 }
 
@@ -178,245 +205,294 @@ Status EngineLoop::prepare(Request request, EventCallback on_event, Arrivals& ar
   return {};
 }
 
-Status EngineLoop::enqueue(Arrivals arrivals) {
-  const double now = clock_->now_seconds();
-  {
-    const std::lock_guard lock(mutex_);
-    HEDDLE_RETURN_IF_ERROR(ended());
-    // With priorities the scheduler decides: an urgent arrival may take somebody else's place.
-    const int64_t max_queued = options_.max_queued_requests;
-    const bool by_priority = options_.scheduling.enable_priority;
-    const int64_t waiting = std::ssize(inbox_) + (by_priority ? 0 : num_queued_);
-    const int64_t places = by_priority ? max_at_once_ - max_queued : num_places_;
-    if (waiting + std::ssize(arrivals) > max_queued + places) {
-      const std::string news =
-          arrivals.size() == 1 ? "" : fmt::format(" and {} came at once", arrivals.size());
-      return resource_exhausted(
-          fmt::format("{} requests are waiting{}, max_queued_requests = {}; try again later",
-                      std::max<int64_t>(waiting - places, 0), news, max_queued));
-    }
-    HEDDLE_RETURN_IF_ERROR(claim_ids(arrivals));  // may throw; from here on nothing does
-    if (num_unfinished_ == 0) busy_since_ = now;
-    num_unfinished_ += std::ssize(arrivals);
-    const int64_t call = next_sequence_id_;
-    for (std::unique_ptr<LiveRequest>& live : arrivals) {
-      live->call = call;
-      request::Sequence& sequence = live->sequence;
-      sequence.timings.submit_seconds = now;
-      sequence.id = next_sequence_id_++;
-      seed_state_ += 0x9e3779b97f4a7c15u;
-      sequence.seed = sequence.request.sampling.seed.value_or(sampling::mix64(seed_state_));
-      inbox_.push_back(std::move(live));  // within its capacity
-    }
-  }
-  wake_.notify_one();
-  return {};
-}
-
-// Whether anything new is taken. The mutex is held, or it is known that the engine has failed.
-Status EngineLoop::ended() const {
-  if (!failure_.ok()) {
-    return unavailable(fmt::format("the engine has stopped: {}", failure_.message()));
-  }
-  if (refusing_) return unavailable("the engine is shutting down");
-  return {};
-}
-
-// Enters the arrivals in by_id_, all or none. The mutex is held.
-Status EngineLoop::claim_ids(const Arrivals& arrivals) {
-  size_t num_claimed = 0;
-  const auto undo = [&] {
-    for (size_t i = 0; i < num_claimed; ++i) by_id_.erase(arrivals[i]->sequence.request.id);
-  };
-  try {
-    for (const std::unique_ptr<LiveRequest>& live : arrivals) {
-      const std::string& id = live->sequence.request.id;
-      if (!by_id_.emplace(id, live.get()).second) {
-        undo();
-        return invalid_argument(fmt::format("a request with the id \"{}\" is still running", id));
-      }
-      ++num_claimed;
-    }
-  } catch (...) {
-    undo();
-    throw;
-  }
-  return {};
-}
-
-void EngineLoop::cancel(const std::string& request_id) {
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = by_id_.find(request_id);
-    if (found == by_id_.end() || found->second->cancel_requested) return;
-    cancels_.push_back(found->second->sequence.id);
-    found->second->cancel_requested = true;
-  }
-  wake_.notify_one();
-}
-
 int64_t EngineLoop::drain(double timeout_seconds) {
-  std::unique_lock lock(mutex_);
-  refusing_ = true;
-  controls_.push_back({.pause = std::nullopt, .on_done = [](const Status&) {}});
-  wake_.notify_one();
-  if (!thread_.joinable()) {
-    lock.unlock();
-    const double deadline = clock_->now_seconds() + timeout_seconds;
-    while (clock_->now_seconds() < deadline && step()) {
-    }
-    return abort_all();
+  inbox_.begin_drain();
+  if (thread_.joinable()) return inbox_.finish_drain(timeout_seconds);
+  const double deadline = clock_.now_seconds() + timeout_seconds;
+  while (clock_.now_seconds() < deadline && step()) {
   }
-  const auto finished = [this] { return num_unfinished_ == 0; };
-  // A bound that the clock's arithmetic can carry.
-  const std::chrono::duration<double> timeout(timeout_seconds > 0 ? std::min(timeout_seconds, 1e6)
-                                                                  : 0.0);
-  if (idle_.wait_for(lock, timeout, finished)) return 0;
-  const int64_t aborted_before = num_aborted_by_drain_;
-  abort_requested_ = true;
-  wake_.notify_one();
-  idle_.wait(lock, finished);  // at most the step in flight
-  return num_aborted_by_drain_ - aborted_before;
+  return abort_all();
 }
 
-Status EngineLoop::health() const {
-  const std::lock_guard lock(mutex_);
-  return failure_;
+EngineStats EngineLoop::stats() const {
+  return activity_.stats(inbox_.load(), clock_.now_seconds());
 }
 
 std::string EngineLoop::metrics_text() const {
   return metrics_ != nullptr ? metrics_->to_text() : std::string();
 }
 
-EngineStats EngineLoop::stats() const {
-  const std::lock_guard lock(mutex_);
-  EngineStats stats = stats_;
-  stats.num_waiting += std::ssize(inbox_);
-  stats.paused = paused_;
-  if (num_unfinished_ > 0 && !paused_) {
-    const double since = std::max(last_step_end_, busy_since_);
-    stats.last_step_seconds_ago = std::max(clock_->now_seconds() - since, 0.0);
-  }
-  return stats;
+void EngineLoop::clear_cache(double timeout_seconds, std::function<void(Status)> on_done) {
+  inbox_.clear_cache({.deadline = clock_.now_seconds() + timeout_seconds,
+                      .timeout_seconds = timeout_seconds,
+                      .on_done = std::move(on_done)});
 }
 
-// ---- The engine thread ----
+void EngineLoop::pause(PauseMode mode, std::function<void(Status)> on_done) {
+  inbox_.pause({.mode = mode, .on_done = std::move(on_done)});
+}
+
+void EngineLoop::resume(std::function<void(Status)> on_done) {
+  inbox_.pause({.mode = std::nullopt, .on_done = std::move(on_done)});
+}
+
+std::string EngineLoop::describe() const {
+  return activity_.describe(clock_.now_seconds()) + inbox_.describe();
+}
+
+// ---- The engine thread: rounds ----
 
 void EngineLoop::run_thread() {
   for (;;) {
-    bool abort_everything = false;
-    {
-      std::unique_lock lock(mutex_);
-      // While paused, the limits of time are all there is to do for those who wait.
-      const auto has_work = [this] { return has_work_to_do(); };
-      if (paused_ && (!live_.empty() || num_clears_taken_ > 0)) {
-        wake_.wait_for(lock, kPausedPoll, has_work);
-      } else {
-        wake_.wait(lock, has_work);
-      }
-      if (stopping_) break;
-      abort_everything = std::exchange(abort_requested_, false);
+    const Inbox::Orders orders = inbox_.wait(sleep());
+    if (orders.stop) break;
+    if (orders.abort_all) {
+      abort_all(/*for_drain=*/true);
+    } else {
+      run_round();
     }
-    if (abort_everything) {
-      aborting_for_drain_ = true;
-      abort_all();
-      aborting_for_drain_ = false;
-      continue;
-    }
-    step_guarded();
   }
   abort_all();
 }
 
-bool EngineLoop::has_work_to_do() const {
-  const bool news = stopping_ || abort_requested_ || !inbox_.empty() || !cancels_.empty() ||
-                    !controls_.empty() || !clears_.empty();
-  return news || (!paused_ && (!live_.empty() || num_in_flight_ > 0 || num_clears_taken_ > 0));
+// In a pause only the time limits of requests and clear calls are left to watch.
+Inbox::Sleep EngineLoop::sleep() const {
+  if (delivery_.empty() && pipeline_.empty() && mail_.clears.empty()) return Inbox::Sleep::kLong;
+  return paused_ ? Inbox::Sleep::kShort : Inbox::Sleep::kNone;
 }
 
 bool EngineLoop::step() {
   HEDDLE_CHECK(!thread_.joinable());
-  step_guarded();
-  return !live_.empty() || num_in_flight_ > 0;
+  run_round();
+  return !delivery_.empty() || !pipeline_.empty();
 }
 
-// Libraries may throw, first of all for want of memory. That must end requests, not the process:
-// the step is given up, and the next round ends what is live. Ending can be repeated, so it is
-// tried again should it throw as well.
-void EngineLoop::step_guarded() {
+// Libraries may throw, above all when memory runs out. That must end requests, not the process: the
+// step is given up, and the next attempt ends all requests. Ending can be repeated, so it is tried
+// again should it throw as well.
+void EngineLoop::run_round() {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     try {
-      take_inbox();
-      take_controls();
+      take_arrivals();
+      take_pauses();
       take_clears();
-      if (!failure_.ok()) {
-        end_controls(ended());
-        finish_all({.reason = FinishReason::kError, .error = failure_});
+      if (failed_) {
+        answer_pauses(inbox_.closed());
+        finish_all({.reason = FinishReason::kError, .error = inbox_.failure()});
       } else if (paused_) {
-        take_dropped();
-        publish();
-      } else if (!live_.empty() || num_in_flight_ > 0) {
+        end_dropped();
+        settle();
+      } else if (!delivery_.empty() || !pipeline_.empty()) {
         run_step();
+        if (kProvesInvariantsWhenIdle && delivery_.empty() && pipeline_.empty()) {
+          scheduler_->check_invariants();
+        }
       }
       return;
     } catch (const std::bad_alloc&) {
-      set_failure(out_of_memory_);
+      set_failed(out_of_memory_);
     } catch (const std::exception& error) {
-      set_failure(status_of(error, out_of_memory_));
+      set_failed(status_of(error, out_of_memory_));
     }
   }
 }
 
-int64_t EngineLoop::abort_all() {
+void EngineLoop::set_failed(const Status& status) {
+  inbox_.fail(status);
+  failed_ = true;
+}
+
+void EngineLoop::fail(const Status& status) {
+  set_failed(status);
+  log_error(fmt::format("the engine stops: {}", status.to_string()));
+  finish_all({.reason = FinishReason::kError, .error = status});
+}
+
+void EngineLoop::finish_all(const Finish& finish) {
+  delivery_.finish_all(finish);
+  pipeline_.abandon_all();
+  delivery_.free_ended();
+  settle();
+}
+
+int64_t EngineLoop::abort_all(bool for_drain) {
   int64_t count = 0;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     try {
-      take_inbox();
-      count += finish_all({.reason = FinishReason::kAbort});
+      take_arrivals();
+      count += delivery_.finish_all({.reason = FinishReason::kAbort});
+      pipeline_.abandon_all();
+      delivery_.free_ended();
+      settle(for_drain ? count : 0);
       break;
     } catch (const std::exception&) {  // nothing but memory can be missing here
-      set_failure(out_of_memory_);
+      set_failed(out_of_memory_);
     }
   }
   return count;
 }
 
-void EngineLoop::take_inbox() {
-  if (taken_.empty() && taken_cancels_.empty()) {  // else an earlier round was cut short
-    const std::lock_guard lock(mutex_);
-    std::swap(taken_, inbox_);
-    std::swap(taken_cancels_, cancels_);
-    num_arriving_ = std::ssize(taken_);
-    num_queued_ += num_arriving_;
-  }
+// Shows other threads the state after a change, and only then counts requests as ended: a drain
+// that returns finds nothing in use.
+scheduler::SchedulerStats EngineLoop::settle(int64_t num_aborted_by_drain) {
+  const scheduler::SchedulerStats scheduled = scheduler_->stats();
+  if (metrics_ != nullptr) metrics_->show(scheduled, paused_ ? delivery_.num_live() : 0);
+  activity_.show(
+      {.num_running = scheduled.num_running,
+       .num_waiting = scheduled.num_waiting,
+       .kv_tokens_used = scheduled.kv_tokens_used,
+       .state_slots_used = scheduled.cache.state_slots_used - scheduled.cache.state_slots_cached,
+       .steps = pipeline_.num_finished(),
+       .prompt_tokens = delivery_.prompt_tokens(),
+       .output_tokens = delivery_.output_tokens(),
+       .decode_tokens_per_second = step_log_.decode_tokens_per_second()});
+  inbox_.show_queue(scheduled.num_queued, scheduled.num_places);
+  inbox_.on_ended(delivery_.take_num_ended(), num_aborted_by_drain);
+  return scheduled;
+}
+
+// ---- The engine thread: mail ----
+
+void EngineLoop::take_arrivals() {
+  inbox_.take(mail_);
   call_.clear();
   int64_t call = 0;
-  for (std::unique_ptr<LiveRequest>& arrival : taken_) {
-    if (arrival == nullptr) continue;
-    if (arrival->call != call) queue_call();
+  for (std::unique_ptr<LiveRequest>& arrival : mail_.arrivals) {
+    if (arrival == nullptr) continue;  // an earlier attempt took it
+    if (arrival->call != call) submit_call();
     call = arrival->call;
-    call_.push_back(&arrival->sequence);
-    live_.emplace(call_.back()->id, std::move(arrival));
-    --num_arriving_;
+    call_.push_back(&delivery_.add(std::move(arrival)));
   }
-  queue_call();
-  taken_.clear();
-  for (const int64_t sequence_id : taken_cancels_) {
-    const auto found = live_.find(sequence_id);
-    if (found != live_.end()) finish(*found->second, {.reason = FinishReason::kAbort});
+  submit_call();
+  mail_.arrivals.clear();
+  for (const int64_t sequence_id : mail_.cancelled) {
+    delivery_.finish(sequence_id, {.reason = FinishReason::kAbort});
   }
-  taken_cancels_.clear();
+  mail_.cancelled.clear();
+  if (delivery_.num_ended() > 0) settle();
 }
 
 // Hands the requests of one call to the scheduler, which takes all of them or none.
-void EngineLoop::queue_call() {
+void EngineLoop::submit_call() {
   if (call_.empty()) return;
   const Status status = scheduler_->submit_all(call_);
   for (const request::Sequence* sequence : call_) {
     if (status.ok()) break;
-    finish(*live_.at(sequence->id), {.reason = FinishReason::kError, .error = status});
+    delivery_.finish(sequence->id, {.reason = FinishReason::kError, .error = status});
   }
   call_.clear();
+}
+
+// A call that fails or throws stays in the mail; answer_pauses() answers it.
+void EngineLoop::take_pauses() {
+  while (!failed_ && !mail_.pauses.empty()) {
+    apply_pause(mail_.pauses.front().mode);
+    if (failed_) break;
+    const PauseCall call = std::move(mail_.pauses.front());
+    mail_.pauses.erase(mail_.pauses.begin());
+    call.on_done({});
+  }
+}
+
+// Does nothing more once a step has failed: an engine that ends is not paused.
+void EngineLoop::apply_pause(std::optional<PauseMode> mode) {
+  if (mode) {
+    while (!failed_ && !pipeline_.empty()) finish_step();
+    if (failed_) return;
+    if (*mode == PauseMode::kAbort) finish_all({.reason = FinishReason::kAbort});
+    if (*mode == PauseMode::kRetract) scheduler_->retract_all();
+  }
+  scheduler_->set_paused(mode.has_value());
+  paused_ = mode.has_value();
+  activity_.set_paused(paused_, clock_.now_seconds());
+  settle();
+}
+
+void EngineLoop::answer_pauses(const Status& status) {
+  for (const PauseCall& call : std::exchange(mail_.pauses, {})) call.on_done(status);
+}
+
+// Clears the cache if nothing uses it, and answers the calls that are out of time.
+void EngineLoop::take_clears() {
+  if (mail_.clears.empty()) return;
+  const bool idle = delivery_.empty() || (paused_ && scheduler_->stats().num_running == 0);
+  if (idle && pipeline_.empty()) {
+    scheduler_->clear_cache();
+    settle();
+    answer_clears({});
+    return;
+  }
+  const double now = clock_.now_seconds();
+  const auto late =
+      std::stable_partition(mail_.clears.begin(), mail_.clears.end(),
+                            [now](const ClearCall& call) { return now < call.deadline; });
+  const std::vector<ClearCall> expired(std::make_move_iterator(late),
+                                       std::make_move_iterator(mail_.clears.end()));
+  mail_.clears.erase(late, mail_.clears.end());
+  inbox_.on_clears_answered(std::ssize(expired));
+  for (const ClearCall& call : expired) {
+    call.on_done(timed_out(fmt::format(
+        "the cache is in use: {} requests run or wait; send it again when they are done, or with a "
+        "longer timeout than {} s",
+        delivery_.num_live(), call.timeout_seconds)));
+  }
+}
+
+void EngineLoop::answer_clears(const Status& status) {
+  const std::vector<ClearCall> calls = std::exchange(mail_.clears, {});
+  inbox_.on_clears_answered(std::ssize(calls));
+  for (const ClearCall& call : calls) call.on_done(status);
+}
+
+// ---- The engine thread: steps ----
+
+// Keeps the pipeline full: the next step is launched before the running one is waited for.
+void EngineLoop::run_step() {
+  end_dropped();
+  const bool launched = launch_step();
+  if (!pipeline_.empty()) {
+    if (pipeline_.full() || !launched) finish_step();
+  } else if (!launched && !delivery_.empty()) {
+    fail(internal_error(
+        fmt::format("{} requests are live, but none can run", delivery_.num_live())));
+  }
+}
+
+// Ends requests that timed out or were displaced by a higher priority. A request that has streamed
+// tokens finishes with kAbort; one that has not gets an error.
+void EngineLoop::end_dropped() {
+  dropped_.clear();
+  scheduler_->take_dropped(dropped_);
+  for (scheduler::Dropped& dropped : dropped_) {
+    const bool answering = dropped.sequence->num_output_tokens() > 0;
+    delivery_.finish(dropped.sequence->id,
+                     {.reason = answering ? FinishReason::kAbort : FinishReason::kError,
+                      .error = std::move(dropped.reason)});
+  }
+  if (delivery_.num_ended() > 0) settle();
+}
+
+// False if there is nothing to run now.
+bool EngineLoop::launch_step() {
+  const request::BatchPlan* const plan = pipeline_.plan();
+  if (plan == nullptr) return false;
+  if (const Status status = pipeline_.launch(delivery_.start(*plan)); !status.ok()) fail(status);
+  return true;
+}
+
+// Waits for the oldest step in flight and delivers its tokens.
+void EngineLoop::finish_step() {
+  Result<FinishedStep> finished = pipeline_.wait();
+  if (!finished.ok()) {
+    fail(finished.status());
+    return;
+  }
+  delivery_.deliver(*finished->plan, finished->output, finished->end_seconds);
+  const StepFacts facts = finished->facts;
+  pipeline_.recycle(std::move(*finished));
+  delivery_.free_ended();
+  step_log_.on_step(facts, settle());
+  if (metrics_ != nullptr) metrics_->on_step(facts, step_log_.decode_tokens_per_second());
 }
 
 }  // namespace heddle::engine

@@ -212,8 +212,6 @@ void EngineMetrics::on_refused(const Status& reason) {
   if (is_refusal(reason)) refused_[refusal_index(reason)].add();
 }
 
-void EngineMetrics::on_planned(double seconds) { plan_seconds_.observe(seconds); }
-
 void EngineMetrics::on_started(const request::Sequence& sequence, double queue_seconds) {
   const CacheReport& report = sequence.cache_report;
   queue_seconds_.observe(queue_seconds);
@@ -237,6 +235,7 @@ void EngineMetrics::on_next_token(double seconds_since_last) {
 
 void EngineMetrics::on_step(const StepFacts& step, double decode_tokens_per_second) {
   const size_t kind = !step.prefills() ? 1 : step.decode_sequences == 0 ? 0 : 2;
+  plan_seconds_.observe(step.plan_seconds);
   step_seconds_[kind].observe(step.seconds);
   busy_seconds_[kind].add(std::max(step.seconds, 0.0));
   computed_.add(static_cast<double>(step.prefill_tokens));

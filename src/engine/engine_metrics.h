@@ -15,7 +15,7 @@
 #include <heddle/status.h>
 
 #include "core/metrics.h"
-#include "engine/step_facts.h"
+#include "engine/step_log.h"
 #include "request/sequence.h"
 #include "scheduler/scheduler.h"
 
@@ -33,9 +33,6 @@ class EngineMetrics {
 
   // Turned away before or while it waited, or out of time.
   void on_refused(const Status& reason);
-
-  // How long the host took to plan a step.
-  void on_planned(double seconds);
 
   // The sequence is in its first step; its cache report is there.
   void on_started(const request::Sequence& sequence, double queue_seconds);

@@ -329,7 +329,8 @@ TEST(EngineDescriptionTest, SaysWhatTheEngineIsDoing) {
   const std::string text = bench.engine->describe();
   EXPECT_THAT(text, HasSubstr("1 are in flight"));
   EXPECT_THAT(text, HasSubstr("a step of 1 sequences that decode"));
-  EXPECT_THAT(text, HasSubstr("1 requests run and 0 wait, 1 not looked at yet"));
+  EXPECT_THAT(text, HasSubstr("1 requests run and 0 wait;"));
+  EXPECT_THAT(text, HasSubstr("1 requests have arrived and were not taken yet"));
   EXPECT_THAT(text, HasSubstr("request \"first\": 5 prompt tokens, at most 20 new ones, came 4.0"));
   EXPECT_THAT(text, HasSubstr("request \"second\": 7 prompt tokens, at most 9 new ones, came 0.0"));
 }

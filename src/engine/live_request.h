@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// LiveRequest: a request the engine has accepted and not yet answered to the end. Joins its
-// sequence with what turns tokens into text and ends it.
+// LiveRequest: a request that the engine has accepted and not yet answered to the end. It joins the
+// sequence with the detokenizer and the stop conditions.
 //
-// Threading: made by the submitting thread, then confined to the engine thread, except
-// `cancel_requested`, which the loop's mutex guards.
+// Threading: made by the submitting thread, from the inbox on confined to the engine thread.
 #pragma once
 
 #include <optional>
@@ -27,7 +26,7 @@ class LiveRequest {
         on_event(std::move(callback)),
         matcher_(sequence.request.stop.texts, sequence.request.stop.keep_stop_text) {
     if (tokenizer != nullptr) {
-      // Output goes on from the prompt: its first word keeps its space.
+      // Output continues the prompt: its first word keeps its space.
       detokenizer_.emplace(
           *tokenizer,
           tokenizer::DetokenizeOptions{.skip_special_tokens = sequence.request.skip_special_tokens,
@@ -36,17 +35,17 @@ class LiveRequest {
   }
 
   // Takes the token just drawn, the last of the sequence: appends the text that is certain to
-  // `text` and says whether and why the request ends here. The order of the tests: length, token,
-  // text; but a stop text that the last token completes counts, because it may not be seen.
+  // `text` and returns why the request ends here, if it does. The order of the tests: length,
+  // token, text; but a stop text that the last token completes counts, because clients must not
+  // see it.
   std::optional<Finish> take_token(TokenId token, int64_t context_length, std::string& text);
 
-  // Appends what was held back; for ends that take_token() did not see.
+  // Appends the text that was held back; for requests that take_token() did not end.
   void flush(std::string& text);
 
   request::Sequence sequence;
   Engine::EventCallback on_event;
-  int64_t call = 0;  // sequence id of the first request that came with it, or its own
-  bool cancel_requested = false;
+  int64_t call = 0;                // sequence id of the first request of the same call
   double last_token_seconds = -1;  // on the engine's clock; negative: no token yet
 
  private:

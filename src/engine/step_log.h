@@ -1,16 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepLog: a line per step with prefill and one per 40 steps that decode, at level debug, and the
-// rate of decoding between the latter.
+// StepFacts: what a step computes, counted when it is launched, for metrics and log.
+// StepLog: at level debug, a line per step with prefill and one per 40 steps that decode; and the
+// decode rate over these 40.
 //
 // Threading: confined to the engine thread. Cost: nothing is formatted unless the log shows it.
 #pragma once
 
 #include <cstdint>
 
-#include "engine/step_facts.h"
 #include "scheduler/scheduler.h"
 
 namespace heddle::engine {
+
+struct StepFacts {
+  int64_t new_sequences = 0;     // that start with this step
+  int64_t cached_tokens = 0;     // prompt tokens these found in the cache
+  int64_t prefill_tokens = 0;    // computed, not drawn
+  int64_t decode_sequences = 0;  // one token each
+  int64_t decode_context = 0;    // tokens before those
+  double plan_seconds = 0;       // how long the host took to plan it
+  double launched_seconds = 0;   // when it was launched
+  double seconds = 0;  // since the launch, or since the end of the step before if that was later
+
+  [[nodiscard]] bool prefills() const { return prefill_tokens > 0 || new_sequences > 0; }
+};
 
 class StepLog {
  public:
@@ -19,7 +32,7 @@ class StepLog {
 
   void on_step(const StepFacts& step, const scheduler::SchedulerStats& stats);
 
-  // Of the last 40 steps that decoded; 0 until there were so many.
+  // Over the last 40 steps that decoded; 0 until there were that many.
   [[nodiscard]] double decode_tokens_per_second() const { return rate_; }
 
  private:

@@ -2,6 +2,7 @@
 #include "engine/watchdog.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/check.h"
 
@@ -30,6 +31,31 @@ bool Watchdog::look(double now_seconds, int64_t steps_ended, bool works) {
   if (stuck_seconds_ < timeout_seconds_) return false;
   stuck_seconds_ = 0;
   return true;
+}
+
+WatchdogThread::WatchdogThread(double timeout_seconds, Look look, std::function<void()> on_stuck)
+    : watchdog_(timeout_seconds),
+      look_(std::move(look)),
+      on_stuck_(std::move(on_stuck)),
+      thread_([this] { run(); }) {}
+
+WatchdogThread::~WatchdogThread() {
+  {
+    const MutexLock lock(mutex_);
+    stop_ = true;
+  }
+  stop_changed_.notify_all();
+  thread_.join();
+}
+
+void WatchdogThread::run() {
+  MutexLock lock(mutex_);
+  const auto stopped = [this]() HEDDLE_REQUIRES(mutex_) { return stop_; };
+  while (!stop_changed_.wait_for(mutex_, watchdog_.period(), stopped)) {
+    lock.unlock();
+    if (look_(watchdog_)) on_stuck_();
+    lock.lock();
+  }
 }
 
 }  // namespace heddle::engine

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Activity: what the engine thread is doing, as far as other threads may know: counters, the steps
+// in flight, whether it is paused. For statistics, health, and the log when nothing moves any more.
+//
+// Threading: thread-safe. The engine thread writes, any thread reads.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <heddle/engine.h>
+
+#include "core/mutex.h"
+#include "engine/inbox.h"
+#include "engine/step_log.h"
+#include "runner/runner.h"
+
+namespace heddle::engine {
+
+class Activity {
+ public:
+  // ---- The engine thread ----
+
+  // Everything of EngineStats but `paused` and `last_step_seconds_ago`.
+  void show(const EngineStats& stats) HEDDLE_EXCLUDES(mutex_);
+
+  // The steps in flight, oldest first, and when the last one ended.
+  void show_steps(std::span<const StepFacts> in_flight, double last_end_seconds)
+      HEDDLE_EXCLUDES(mutex_);
+
+  void set_paused(bool paused, double now_seconds) HEDDLE_EXCLUDES(mutex_);
+
+  // ---- Any thread ----
+
+  // What was shown, with the requests that are still in the inbox.
+  [[nodiscard]] EngineStats stats(const Inbox::Load& inbox, double now_seconds) const
+      HEDDLE_EXCLUDES(mutex_);
+
+  [[nodiscard]] std::string describe(double now_seconds) const HEDDLE_EXCLUDES(mutex_);
+
+ private:
+  mutable Mutex mutex_;
+  EngineStats stats_ HEDDLE_GUARDED_BY(mutex_);
+  double last_progress_ HEDDLE_GUARDED_BY(mutex_) = 0;  // when a step or a pause ended
+  std::array<StepFacts, runner::kMaxStepsInFlight> steps_ HEDDLE_GUARDED_BY(mutex_);
+  size_t num_steps_ HEDDLE_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace heddle::engine

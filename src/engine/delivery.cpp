@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/delivery.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/log.h"
+
+namespace heddle::engine {
+
+using request::BatchPlan;
+using request::PlannedSequence;
+using request::SampledToken;
+using request::Sequence;
+using request::SequenceStatus;
+using request::SequenceTimings;
+using request::StepOutput;
+
+Delivery::Delivery(scheduler::Scheduler& scheduler, Inbox& inbox, EngineMetrics* metrics,
+                   const Clock& clock, int64_t context_length)
+    : scheduler_(scheduler),
+      inbox_(inbox),
+      metrics_(metrics),
+      clock_(clock),
+      context_length_(context_length) {}
+
+Sequence& Delivery::add(std::unique_ptr<LiveRequest> live) {
+  if (order_.capacity() <= live_.size()) {
+    order_.reserve(2 * live_.size() + 8);
+    ended_.reserve(2 * live_.size() + 8);
+  }
+  Sequence& sequence = live->sequence;
+  live_.emplace(sequence.id, std::move(live));
+  return sequence;
+}
+
+StepFacts Delivery::start(const BatchPlan& plan) {
+  const double now = clock_.now_seconds();
+  StepFacts facts;
+  for (const PlannedSequence& planned : plan.sequences) {
+    Sequence& sequence = live_.at(planned.sequence_id)->sequence;
+    if (planned.feeds_drawn_token || sequence.decoding()) {
+      ++facts.decode_sequences;
+      facts.decode_context += planned.context_tokens;
+    } else {
+      facts.prefill_tokens += planned.num_new_tokens();
+    }
+    if (sequence.timings.first_step_seconds >= 0) continue;
+    sequence.timings.first_step_seconds = now;
+    prompt_tokens_ += sequence.num_prompt_tokens;
+    ++facts.new_sequences;
+    facts.cached_tokens += sequence.cache_report.reused_tokens;
+    if (metrics_ != nullptr) {
+      metrics_->on_started(sequence, now - sequence.timings.submit_seconds);
+    }
+  }
+  return facts;
+}
+
+void Delivery::deliver(const BatchPlan& plan, StepOutput& output, double end_seconds) {
+  size_t next = 0;
+  for (const PlannedSequence& planned : plan.sequences) {
+    SampledToken* const sampled = planned.sample ? &output.tokens[next++] : nullptr;
+    const auto found = live_.find(planned.sequence_id);
+    if (found == live_.end()) continue;  // ended meanwhile
+    // A request that ends here may be freed, and with it the memory `planned` points at.
+    LiveRequest& live = *found->second;
+    if (sampled != nullptr) {
+      take_token(live, *sampled, end_seconds);
+    } else if (!live.sequence.wants_tokens() && live.sequence.num_pending() == 0) {
+      finish(live, {.reason = FinishReason::kLength});
+    }
+  }
+}
+
+void Delivery::take_token(LiveRequest& live, SampledToken& sampled, double now) {
+  if (!sampled.error.ok()) {
+    finish(live, {.reason = FinishReason::kError, .error = std::move(sampled.error)});
+    return;
+  }
+  Sequence& sequence = live.sequence;
+  ++output_tokens_;
+  if (sequence.timings.first_token_seconds < 0) sequence.timings.first_token_seconds = now;
+  if (metrics_ != nullptr) {
+    if (live.last_token_seconds < 0) {
+      metrics_->on_first_token(now - sequence.timings.submit_seconds);
+    } else {
+      metrics_->on_next_token(now - live.last_token_seconds);
+    }
+  }
+  live.last_token_seconds = now;
+  event_.tokens.assign(1, sampled.token);
+  event_.text.clear();
+  event_.logprobs.clear();
+  if (sequence.request.return_logprobs) event_.logprobs.push_back(std::move(sampled.logprob));
+  event_.finish = live.take_token(sampled.token, context_length_, event_.text);
+  if (event_.finish) scheduler_.release(sequence, scheduler::Ending::kDone);
+  send(live, now);
+}
+
+void Delivery::finish(int64_t sequence_id, Finish finish) {
+  const auto found = live_.find(sequence_id);
+  if (found != live_.end()) this->finish(*found->second, std::move(finish));
+}
+
+void Delivery::finish(LiveRequest& live, Finish finish) {
+  scheduler_.release(live.sequence, finish.reason == FinishReason::kLength
+                                        ? scheduler::Ending::kDone
+                                        : scheduler::Ending::kAborted);
+  event_.tokens.clear();
+  event_.text.clear();
+  event_.logprobs.clear();
+  live.flush(event_.text);
+  event_.finish = std::move(finish);
+  send(live, clock_.now_seconds());
+}
+
+int64_t Delivery::finish_all(const Finish& reason) {
+  order_.clear();
+  for (const auto& [id, live] : live_) order_.push_back(id);
+  std::sort(order_.begin(), order_.end());
+  for (const int64_t id : order_) finish(id, reason);
+  return std::ssize(order_);
+}
+
+// Completes `event_` and hands it to the request's callback; a final one ends the request.
+void Delivery::send(LiveRequest& live, double now) {
+  const Sequence& sequence = live.sequence;
+  const SequenceTimings& timings = sequence.timings;
+  event_.prompt_tokens = sequence.num_prompt_tokens;
+  event_.completion_tokens = sequence.num_output_tokens();
+  event_.cached_tokens = sequence.cache_report.reused_tokens;
+  event_.cache = sequence.cache_report;
+  event_.queue_seconds =
+      (timings.first_step_seconds < 0 ? now : timings.first_step_seconds) - timings.submit_seconds;
+  event_.first_token_seconds =
+      timings.first_token_seconds < 0 ? 0 : timings.first_token_seconds - timings.submit_seconds;
+  event_.elapsed_seconds = now - timings.submit_seconds;
+  const bool final = event_.finish.has_value();
+  if (final) {
+    if (metrics_ != nullptr) metrics_->on_finished(sequence, event_);
+    inbox_.release_id(sequence.request.id);  // the callback may use it for the next request
+  }
+  call(live);
+  if (final) remove(live);
+}
+
+void Delivery::call(LiveRequest& live) {
+  if (!live.on_event) return;
+  const std::string& id = live.sequence.request.id;
+  try {
+    live.on_event(event_);
+  } catch (const std::exception& error) {
+    log_error(fmt::format("the callback of request \"{}\" threw: {}", id, error.what()));
+  } catch (...) {
+    log_error(fmt::format("the callback of request \"{}\" threw", id));
+  }
+}
+
+void Delivery::remove(LiveRequest& live) {
+  ++num_ended_;
+  auto node = live_.extract(live.sequence.id);
+  if (live.sequence.status != SequenceStatus::kFinished) ended_.push_back(std::move(node.mapped()));
+}
+
+void Delivery::free_ended() {
+  std::erase_if(ended_, [](const std::unique_ptr<LiveRequest>& live) {
+    return live->sequence.status == SequenceStatus::kFinished;
+  });
+}
+
+}  // namespace heddle::engine

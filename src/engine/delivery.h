@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Delivery: turns drawn tokens into the events of requests, and ends requests. It owns every
+// request that the engine has taken and not yet answered to the end, counts tokens, and observes
+// the latencies of requests.
+//
+// An event's `tokens` has every token that was drawn, also the one that ended the text. Its `text`
+// leaves out the stop token and the stop text unless keep_stop_text is set, and holds back only
+// characters that may still become a stop text or lack the rest of their UTF-8. Every request gets
+// its tokens in order and exactly one `finish`. A draw that fails ends its own request with kError.
+// A callback that throws is logged and otherwise ignored.
+//
+// Threading: confined to the engine thread; callbacks run there.
+// Cost:      a step of decoding allocates nothing, unless callbacks move out of their events.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <heddle/request.h>
+
+#include "core/clock.h"
+#include "engine/engine_metrics.h"
+#include "engine/inbox.h"
+#include "engine/live_request.h"
+#include "engine/step_log.h"
+#include "request/batch_plan.h"
+#include "request/step_output.h"
+#include "scheduler/scheduler.h"
+
+namespace heddle::engine {
+
+class Delivery {
+ public:
+  // The references outlive it. `metrics` is null when they are off. Requests end at
+  // `context_length` tokens at the latest.
+  Delivery(scheduler::Scheduler& scheduler, Inbox& inbox, EngineMetrics* metrics,
+           const Clock& clock, int64_t context_length);
+
+  // Takes over a request. Its sequence stays where it is until it has ended and no step in flight
+  // reads it.
+  request::Sequence& add(std::unique_ptr<LiveRequest> live);
+
+  [[nodiscard]] bool empty() const { return live_.empty(); }
+
+  [[nodiscard]] int64_t num_live() const { return std::ssize(live_); }
+
+  // A step is about to be launched: counts what is in it and the sequences that start with it.
+  StepFacts start(const request::BatchPlan& plan);
+
+  // A step has finished, and the scheduler has counted it: delivers its tokens. `output` fits the
+  // plan; log probabilities are moved out of it.
+  void deliver(const request::BatchPlan& plan, request::StepOutput& output, double end_seconds);
+
+  // Ends a request with what was held back and no more tokens; one that is unknown is ignored.
+  void finish(int64_t sequence_id, Finish finish);
+
+  // Ends all requests, oldest first. Returns how many.
+  int64_t finish_all(const Finish& finish);
+
+  // Frees ended requests that no step in flight reads any more.
+  void free_ended();
+
+  // Final events since the last take_num_ended().
+  [[nodiscard]] int64_t num_ended() const { return num_ended_; }
+
+  [[nodiscard]] int64_t take_num_ended() { return std::exchange(num_ended_, 0); }
+
+  // Since the start: prompt tokens of requests that were started, and tokens drawn.
+  [[nodiscard]] int64_t prompt_tokens() const { return prompt_tokens_; }
+
+  [[nodiscard]] int64_t output_tokens() const { return output_tokens_; }
+
+ private:
+  void take_token(LiveRequest& live, request::SampledToken& sampled, double now);
+  void finish(LiveRequest& live, Finish finish);
+  void send(LiveRequest& live, double now);
+  void call(LiveRequest& live);
+  void remove(LiveRequest& live);
+
+  scheduler::Scheduler& scheduler_;
+  Inbox& inbox_;
+  EngineMetrics* const metrics_;
+  const Clock& clock_;
+  const int64_t context_length_;
+
+  std::unordered_map<int64_t, std::unique_ptr<LiveRequest>> live_;  // by sequence id
+  // Both have room for all of live_: the end of a request must not need memory.
+  std::vector<std::unique_ptr<LiveRequest>> ended_;  // a step in flight still reads them
+  std::vector<int64_t> order_;                       // in which finish_all() ends requests
+
+  RequestEvent event_;  // reused
+  int64_t num_ended_ = 0;
+  int64_t prompt_tokens_ = 0;
+  int64_t output_tokens_ = 0;
+};
+
+}  // namespace heddle::engine

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inbox: everything that other threads leave for the engine thread: requests, cancellations, pauses
+// and calls to clear the cache. It also knows which requests are unfinished, refuses what exceeds
+// the limits of the queue, and lets the engine thread sleep until there is mail.
+//
+//   other threads                          engine thread
+//   submit() cancel() pause()         ->   wait() take()
+//   clear_cache() drain() stop()      <-   release_id() on_ended() show_queue() fail()
+//
+// Everything has a bound: arrivals by max_queued and the free batch slots, cancellations by the
+// unfinished requests, pauses and clear calls by constants in inbox.cpp.
+//
+// Threading: thread-safe. The functions of the second part are the engine thread's only.
+// Invariants: the ids of unfinished requests are unique; sequence ids ascend in order of submission
+//             and the requests of one call follow each other.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <heddle/engine.h>
+
+#include "core/clock.h"
+#include "core/mutex.h"
+#include "engine/live_request.h"
+
+namespace heddle::engine {
+
+using Arrivals = std::vector<std::unique_ptr<LiveRequest>>;
+
+struct PauseCall {
+  std::optional<PauseMode> mode;  // none: the pause ends
+  std::function<void(Status)> on_done;
+};
+
+struct ClearCall {
+  double deadline = 0;
+  double timeout_seconds = 0;
+  std::function<void(Status)> on_done;
+};
+
+// What the engine thread takes out of the inbox.
+struct Mail {
+  Arrivals arrivals;
+  std::vector<int64_t> cancelled;  // sequence ids, each at most once
+  std::vector<PauseCall> pauses;
+  std::vector<ClearCall> clears;
+};
+
+struct InboxLimits {
+  int64_t max_queued = 0;       // requests that wait for a batch slot
+  int64_t num_batch_slots = 0;  // requests that run at once
+  bool by_priority = false;     // the scheduler decides which requests wait: an urgent arrival may
+                                // displace another one, so only arrivals are limited here
+};
+
+class Inbox {
+ public:
+  // `clock` outlives the inbox. `random_seed` starts the seeds of requests that have none.
+  Inbox(const Clock& clock, const InboxLimits& limits, uint64_t random_seed);
+
+  // ---- Any thread ----
+
+  // Takes the requests of one call, all or none; gives each its sequence id, seed and time.
+  // Errors: kInvalidArgument for an id that is in use; kResourceExhausted when the queue is full;
+  // kUnavailable after stop(), begin_drain() or fail().
+  Status submit(Arrivals arrivals) HEDDLE_EXCLUDES(mutex_);
+
+  // An unknown or finished id is ignored.
+  void cancel(const std::string& request_id) HEDDLE_EXCLUDES(mutex_);
+
+  // on_done is called at once when the call cannot be taken: with kResourceExhausted where too many
+  // wait already, with kUnavailable after stop(), begin_drain() or fail().
+  void pause(PauseCall call) HEDDLE_EXCLUDES(mutex_);
+  void clear_cache(ClearCall call) HEDDLE_EXCLUDES(mutex_);
+
+  // Refuses requests from now on and ends a pause.
+  void begin_drain() HEDDLE_EXCLUDES(mutex_);
+
+  // Waits until every request has ended, at most for the timeout; then the engine thread is told to
+  // abort the rest. Returns how many it aborted.
+  int64_t finish_drain(double timeout_seconds) HEDDLE_EXCLUDES(mutex_);
+
+  // Refuses everything from now on; wait() says so.
+  void stop() HEDDLE_EXCLUDES(mutex_);
+
+  struct Load {
+    int64_t num_arrivals = 0;    // not taken yet
+    int64_t num_unfinished = 0;  // accepted, final event not delivered
+    double busy_since = 0;       // when the first of these came
+  };
+
+  [[nodiscard]] Load load() const HEDDLE_EXCLUDES(mutex_);
+
+  // OK, or the reason of fail().
+  [[nodiscard]] Status failure() const HEDDLE_EXCLUDES(mutex_);
+
+  // OK, or why submit() refuses everything.
+  [[nodiscard]] Status closed() const HEDDLE_EXCLUDES(mutex_);
+
+  // A line per unfinished request, oldest first, at most some thirty; for the log.
+  [[nodiscard]] std::string describe() const HEDDLE_EXCLUDES(mutex_);
+
+  // ---- The engine thread ----
+
+  enum class Sleep {
+    kNone,   // there is work
+    kShort,  // until there is mail or some milliseconds have passed
+    kLong,   // until there is mail
+  };
+
+  struct Orders {
+    bool stop = false;
+    bool abort_all = false;  // a drain ran out of time; said once
+  };
+
+  Orders wait(Sleep sleep) HEDDLE_EXCLUDES(mutex_);
+
+  // Adds what has come to `mail`. Arrivals and cancellations stay in the inbox as long as the mail
+  // still has some: a round that was cut short goes on with those first.
+  void take(Mail& mail) HEDDLE_EXCLUDES(mutex_);
+
+  // Before the final event of a request: its id may be used again.
+  void release_id(const std::string& request_id) HEDDLE_EXCLUDES(mutex_);
+
+  // So many requests have had their final event, and so many of these because a drain ran out of
+  // time.
+  void on_ended(int64_t count, int64_t num_aborted_by_drain) HEDDLE_EXCLUDES(mutex_);
+
+  // So many of the clear calls that were taken are answered.
+  void on_clears_answered(int64_t count) HEDDLE_EXCLUDES(mutex_);
+
+  // What submit() goes by: requests that wait with the scheduler, and batch slots for arrivals that
+  // need not wait. All arrivals that were taken are with the scheduler.
+  void show_queue(int64_t num_queued, int64_t num_free_slots) HEDDLE_EXCLUDES(mutex_);
+
+  // The engine has failed and refuses everything. The first reason stays.
+  void fail(const Status& reason) HEDDLE_EXCLUDES(mutex_);
+
+ private:
+  // An unfinished request: what cancel() and describe() need.
+  struct OpenRequest {
+    int64_t sequence_id = 0;
+    int64_t prompt_tokens = 0;
+    int64_t max_new_tokens = 0;
+    double submit_seconds = 0;
+    bool cancelled = false;
+  };
+
+  [[nodiscard]] Status refusal() const HEDDLE_REQUIRES(mutex_);
+  [[nodiscard]] bool has_mail() const HEDDLE_REQUIRES(mutex_);
+  [[nodiscard]] Status check_room(int64_t num_arrivals) const HEDDLE_REQUIRES(mutex_);
+  Status claim_ids(const Arrivals& arrivals, double now) HEDDLE_REQUIRES(mutex_);
+
+  const Clock& clock_;
+  const InboxLimits limits_;
+
+  mutable Mutex mutex_;
+  CondVar mail_came_;    // the engine thread waits here
+  CondVar became_idle_;  // finish_drain() waits here
+  Mail mail_ HEDDLE_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, OpenRequest> open_ HEDDLE_GUARDED_BY(mutex_);  // by request id
+  int64_t num_unfinished_ HEDDLE_GUARDED_BY(mutex_) = 0;
+  int64_t num_open_clears_ HEDDLE_GUARDED_BY(mutex_) = 0;  // taken or not, not answered
+  int64_t num_queued_ HEDDLE_GUARDED_BY(mutex_) = 0;       // taken, never ran
+  int64_t num_free_slots_ HEDDLE_GUARDED_BY(mutex_);
+  int64_t next_sequence_id_ HEDDLE_GUARDED_BY(mutex_) = 1;
+  uint64_t seed_state_ HEDDLE_GUARDED_BY(mutex_);
+  double busy_since_ HEDDLE_GUARDED_BY(mutex_) = 0;
+  bool refusing_ HEDDLE_GUARDED_BY(mutex_) = false;  // draining or stopping
+  bool abort_requested_ HEDDLE_GUARDED_BY(mutex_) = false;
+  bool stopping_ HEDDLE_GUARDED_BY(mutex_) = false;
+  int64_t num_aborted_by_drain_ HEDDLE_GUARDED_BY(mutex_) = 0;
+  Status failure_ HEDDLE_GUARDED_BY(mutex_);
+};
+
+}  // namespace heddle::engine

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/step_pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+
+namespace heddle::engine {
+
+using request::BatchPlan;
+using request::PlannedSequence;
+using request::SampledToken;
+using request::StepOutput;
+
+namespace {
+
+Status check_output(const BatchPlan& plan, const StepOutput& output, int64_t vocab_size) {
+  size_t next = 0;
+  for (const PlannedSequence& planned : plan.sequences) {
+    if (!planned.sample) continue;
+    if (next == output.tokens.size()) break;
+    const SampledToken& sampled = output.tokens[next++];
+    if (sampled.sequence_id != planned.sequence_id) {
+      return internal_error(fmt::format("the runner answered for sequence {} where {} was planned",
+                                        sampled.sequence_id, planned.sequence_id));
+    }
+    if (sampled.error.ok() && !sampled.skipped &&
+        (sampled.token < 0 || sampled.token >= vocab_size)) {
+      return internal_error(
+          fmt::format("the runner drew token {} of a vocabulary of {}", sampled.token, vocab_size));
+    }
+  }
+  const auto planned =
+      std::count_if(plan.sequences.begin(), plan.sequences.end(),
+                    [](const PlannedSequence& sequence) { return sequence.sample; });
+  if (planned != std::ssize(output.tokens)) {
+    return internal_error(
+        fmt::format("the runner drew {} tokens, {} were planned", output.tokens.size(), planned));
+  }
+  return {};
+}
+
+// Abandons a step unless it was completed, also when an exception passes.
+class AbandonUnlessDone {
+ public:
+  AbandonUnlessDone(scheduler::Scheduler& scheduler, const BatchPlan& plan)
+      : scheduler_(scheduler), plan_(plan) {}
+
+  ~AbandonUnlessDone() {
+    if (!done_) scheduler_.abandon(plan_);
+  }
+
+  AbandonUnlessDone(const AbandonUnlessDone&) = delete;
+  AbandonUnlessDone& operator=(const AbandonUnlessDone&) = delete;
+
+  void set_done() { done_ = true; }
+
+ private:
+  scheduler::Scheduler& scheduler_;
+  const BatchPlan& plan_;
+  bool done_ = false;
+};
+
+}  // namespace
+
+StepPipeline::StepPipeline(std::unique_ptr<runner::Runner> runner, scheduler::Scheduler& scheduler,
+                           Activity& activity, const Clock& clock, const PipelineOptions& options)
+    : runner_(std::move(runner)),
+      scheduler_(scheduler),
+      activity_(activity),
+      clock_(clock),
+      options_(options),
+      max_in_flight_(options.overlap ? runner::kMaxStepsInFlight : 1) {
+  HEDDLE_CHECK(runner_ != nullptr);
+}
+
+const BatchPlan* StepPipeline::plan() {
+  HEDDLE_CHECK(!full() && !planned_);
+  BatchPlan& plan = slots_[next_].plan;
+  const double since = clock_.now_seconds();
+  scheduler_.plan(plan);
+  plan_seconds_ = clock_.now_seconds() - since;
+  planned_ = !plan.empty();
+  return planned_ ? &plan : nullptr;
+}
+
+Status StepPipeline::launch(const StepFacts& facts) {
+  HEDDLE_CHECK(planned_);
+  Slot& slot = slots_[next_];
+  slot.facts = facts;
+  slot.facts.plan_seconds = plan_seconds_;
+  slot.facts.launched_seconds = clock_.now_seconds();
+  show_in_flight(num_in_flight_ + 1);
+  if (Status status = runner_->submit(slot.plan); !status.ok()) {
+    abandon_all();
+    return status;
+  }
+  planned_ = false;
+  next_ = (next_ + 1) % slots_.size();
+  ++num_in_flight_;
+  return {};
+}
+
+Result<FinishedStep> StepPipeline::wait() {
+  HEDDLE_CHECK(!empty());
+  Slot& slot = oldest();
+  --num_in_flight_;  // whatever goes wrong from here on, this step is over
+  AbandonUnlessDone guard(scheduler_, slot.plan);
+  HEDDLE_ASSIGN_OR_RETURN(StepOutput output, runner_->wait());
+  const double now = clock_.now_seconds();
+  HEDDLE_RETURN_IF_ERROR(check_output(slot.plan, output, options_.vocab_size));
+  guard.set_done();
+  scheduler_.complete(slot.plan, output);
+  ++num_finished_;
+  slot.facts.seconds = now - std::max(slot.facts.launched_seconds, last_end_);
+  last_end_ = now;
+  show_in_flight(num_in_flight_);
+  return FinishedStep{
+      .plan = &slot.plan, .output = std::move(output), .facts = slot.facts, .end_seconds = now};
+}
+
+void StepPipeline::abandon_all() {
+  while (!empty()) {
+    const BatchPlan& plan = oldest().plan;
+    --num_in_flight_;
+    const AbandonUnlessDone guard(scheduler_, plan);
+    (void)runner_->wait();
+  }
+  if (std::exchange(planned_, false)) scheduler_.abandon(slots_[next_].plan);
+  show_in_flight(num_in_flight_);
+}
+
+void StepPipeline::show_in_flight(size_t count) {
+  std::array<StepFacts, runner::kMaxStepsInFlight> steps;
+  for (size_t i = 0; i < count; ++i) {
+    steps[i] = slots_[(next_ + slots_.size() - num_in_flight_ + i) % slots_.size()].facts;
+  }
+  activity_.show_steps(std::span(steps).first(count), last_end_);
+}
+
+}  // namespace heddle::engine
