@@ -72,8 +72,8 @@ Json scheduling_json(const SchedulingOptions& options) {
 
 Json cache_json(const CacheOptions& options) {
   return {{"prefix_cache", options.enabled},
-          {"state_checkpoints", options.state_checkpoints},
-          {"checkpoint_interval", options.checkpoint_interval},
+          {"state_snapshots", options.state_snapshots},
+          {"snapshot_interval", options.snapshot_interval},
           {"state_cache_dtype", options.state_dtype},
           {"eviction", options.eviction}};
 }

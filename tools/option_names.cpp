@@ -16,7 +16,7 @@ struct Name {
 // word stand here with what follows them.
 constexpr Name kNames[] = {
     {"aging_seconds", "--priority-aging-secs"},
-    {"checkpoint_interval", "--checkpoint-interval"},
+    {"snapshot_interval", "--snapshot-interval"},
     {"chunked_prefill_tokens", "--chunked-prefill-tokens"},
     {"context_length", "--context-length"},
     {"default_priority", "--default-priority"},
@@ -29,7 +29,7 @@ constexpr Name kNames[] = {
     {"memory_fraction", "--memory-fraction"},
     {"page_size", "--page-size"},
     {"policy =", "--policy ="},
-    {"state_checkpoints", "--state-checkpoints"},
+    {"state_snapshots", "--state-snapshots"},
 };
 
 bool is_word(char c) {

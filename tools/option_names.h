@@ -11,7 +11,7 @@
 
 namespace heddle::tools {
 
-// "checkpoint_interval is 65" becomes "--checkpoint-interval is 65".
+// "snapshot_interval is 65" becomes "--snapshot-interval is 65".
 [[nodiscard]] std::string with_option_names(std::string message);
 
 // Engine::create(), with errors that name options.

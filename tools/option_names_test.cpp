@@ -26,9 +26,9 @@ TEST(OptionNamesTest, FieldsAreOptionsAndTheRestStays) {
 
 TEST(OptionNamesTest, AnEngineThatCannotBeSaysWhichOptionIsWrong) {
   const std::vector<std::pair<EngineOptions, std::string>> cases = {
-      {{.cache = {.checkpoint_interval = 65}}, "--checkpoint-interval is 65"},
-      {{.cache = {.state_checkpoints = "no_buffer"}},
-       "--state-checkpoints no_buffer needs --page-size 1"},
+      {{.cache = {.snapshot_interval = 65}}, "--snapshot-interval is 65"},
+      {{.cache = {.state_snapshots = "no_buffer"}},
+       "--state-snapshots no_buffer needs --page-size 1"},
       {{.scheduling = {.policy = "best"}}, "--policy = \"best\" does not exist"},
       {{.scheduling = {.policy = "lpm", .enable_priority = true}}, "--enable-priority works with"},
       {{.scheduling = {.enable_priority = true, .aging_seconds = 2}},

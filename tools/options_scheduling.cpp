@@ -106,18 +106,19 @@ void declare_cache_options(Options& options, CacheOptions& cache) {
   options.heading("Prefix cache");
   options.flag("--prefix-cache,!--no-prefix-cache,!--disable-radix-cache", &cache.enabled,
                "Keep what was computed for prompts that begin alike (default)");
-  options.choice("--state-checkpoints,--mamba-scheduler-strategy", &cache.state_checkpoints,
-                 {"multi", "extra_buffer", "no_buffer"},
+  options.choice("--state-snapshots,--state-checkpoints,--mamba-scheduler-strategy",
+                 &cache.state_snapshots, {"multi", "extra_buffer", "no_buffer"},
                  "Which recurrent states are kept; no_buffer needs --page-size 1");
-  options.value("--checkpoint-interval,--mamba-track-interval", &cache.checkpoint_interval,
-                ranges::kCount, "Tokens between states kept while decoding; a multiple of 64");
+  options.value("--snapshot-interval,--checkpoint-interval,--mamba-track-interval",
+                &cache.snapshot_interval, ranges::kCount,
+                "Tokens between states kept while decoding; a multiple of 64");
   options.choice("--state-cache-dtype", &cache.state_dtype,
                  {"float32", "bfloat16", "int8", "fp32", "bf16"},
                  "How kept recurrent states are stored; less than float32 is no longer exact");
   options.choice("--eviction,--radix-eviction-policy", &cache.eviction, {"flops", "lru"},
                  "What goes first: what saves least work, or what was unused longest");
   for (const char* name :
-       {"--state-checkpoints", "--checkpoint-interval", "--state-cache-dtype", "--eviction"}) {
+       {"--state-snapshots", "--snapshot-interval", "--state-cache-dtype", "--eviction"}) {
     options.has_effect_if(
         name, [&cache] { return cache.enabled; },
         "without the prefix cache; drop --no-prefix-cache");

@@ -53,7 +53,7 @@ TEST(ServeOptionsTest, AnOptionWithoutEffectIsAnErrorThatSaysWhatItNeeds) {
       {"--reject-priority-when-disabled --policy priority", "turn them off"},
       {"--fair-cost-input 3", "--policy fair"},
       {"--state-cache-dtype int8 --no-prefix-cache", "drop --no-prefix-cache"},
-      {"--checkpoint-interval 128 --no-prefix-cache", "drop --no-prefix-cache"},
+      {"--snapshot-interval 128 --no-prefix-cache", "drop --no-prefix-cache"},
       {"--metrics-names sglang --no-metrics", "drop --no-metrics"},
       {"--fair-key api-key", "--tenant-max-running"},
   };

@@ -55,8 +55,8 @@ struct CacheOptions {
   // Which recurrent states are kept: "multi" (forks, tails, message boundaries, ends),
   // "extra_buffer" and "no_buffer" (the two strategies other servers have; the latter needs
   // page_size 1).
-  std::string state_checkpoints = "multi";
-  int32_t checkpoint_interval = 256;    // tokens, while decoding; a multiple of the grid
+  std::string state_snapshots = "multi";
+  int32_t snapshot_interval = 256;      // tokens, while decoding; a multiple of the grid
   std::string state_dtype = "float32";  // of kept states: float32, bfloat16 or int8
   std::string eviction = "flops";       // "flops": by the work a kept state saves; "lru"
 };

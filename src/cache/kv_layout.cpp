@@ -64,7 +64,7 @@ int64_t StateLayout::recurrent_bytes_per_layer() const {
   return scales_offset() + bytes_of(DType::kF32, scales);
 }
 
-Result<DType> parse_frozen_dtype(std::string_view name) {
+Result<DType> parse_snapshot_dtype(std::string_view name) {
   if (name == "int8") return DType::kI8;
   const Result<DType> dtype = parse_dtype(name);
   if (dtype.ok() && (*dtype == DType::kF32 || *dtype == DType::kBf16)) return *dtype;

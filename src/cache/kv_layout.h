@@ -60,7 +60,7 @@ struct KvLayout {
 
 // State of the linear-attention layers: per layer a window [W-1, channels] of raw inputs before the
 // convolution, oldest first, and a matrix [Nv, Dv, Dk] with Dk contiguous; int8 matrices are
-// followed by an fp32 scale for each row of Dk (ops/linear_attention/frozen_rows.h).
+// followed by an fp32 scale for each row of Dk (ops/linear_attention/snapshot_rows.h).
 struct StateLayout {
   int64_t num_layers = 0;  // linear-attention layers; 0: the model has no recurrent state
   int64_t conv_channels = 0;
@@ -69,7 +69,7 @@ struct StateLayout {
   int64_t value_dim = 0;
   int64_t key_dim = 0;
   DType conv_dtype = DType::kF32;
-  DType recurrent_dtype = DType::kF32;  // bf16 and int8 in frozen states only
+  DType recurrent_dtype = DType::kF32;  // bf16 and int8 in snapshots only
 
   [[nodiscard]] Status validate() const;
 
@@ -83,8 +83,8 @@ struct StateLayout {
   }
 };
 
-// Formats of frozen states: "float32", "bfloat16" (and what else parse_dtype() takes for the two),
+// Formats of snapshots: "float32", "bfloat16" (and what else parse_dtype() takes for the two),
 // "int8". Error: kInvalidArgument, listing them.
-Result<DType> parse_frozen_dtype(std::string_view name);
+Result<DType> parse_snapshot_dtype(std::string_view name);
 
 }  // namespace heddle::cache

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MemoryBudget: one budget of bytes for several pools (KV pages, working states, frozen states)
+// MemoryBudget: one budget of bytes for several pools (KV pages, working states, snapshots)
 // that together have more ids than memory. It counts which ids hold memory and says whose memory
 // goes back so that others may take some; the borders between the pools move with the load.
 //
@@ -22,10 +22,10 @@
 namespace heddle::cache {
 
 // What takes memory. Each kind has ids of its own, from 1.
-enum class MemoryKind : uint8_t { kPages, kStates, kFrozenStates };
+enum class MemoryKind : uint8_t { kPages, kStates, kSnapshots };
 
 inline constexpr std::array kMemoryKinds = {MemoryKind::kPages, MemoryKind::kStates,
-                                            MemoryKind::kFrozenStates};
+                                            MemoryKind::kSnapshots};
 
 // Something for each kind.
 template <typename Value>

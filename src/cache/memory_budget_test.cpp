@@ -122,7 +122,7 @@ TEST(MemoryBudgetTest, AgreesWithANaiveCount) {
     options.pools[kPages] = {.num_ids = below(40), .bytes_each = 1 + below(20)};
     options.pools[kStates] = {.num_ids = below(12), .bytes_each = 1 + below(90)};
     if (round % 3 > 0) {
-      options.pools[kFrozenStates] = {.num_ids = below(20), .bytes_each = 1 + below(40)};
+      options.pools[kSnapshots] = {.num_ids = below(20), .bytes_each = 1 + below(40)};
     }
     MemoryBudget budget(options);
     PerMemoryKind<NaivePool> naive;

@@ -21,16 +21,16 @@ double mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 
 Status validate(const PoolBudget& budget) {
   HEDDLE_RETURN_IF_ERROR(budget.kv.validate());
   HEDDLE_RETURN_IF_ERROR(budget.state.validate());
-  HEDDLE_RETURN_IF_ERROR(budget.frozen.validate());
+  HEDDLE_RETURN_IF_ERROR(budget.snapshot.validate());
   if (budget.kv.num_layers == 0 && budget.state.num_layers == 0) {
     return invalid_argument("the model has neither KV nor recurrent state; nothing can be pooled");
   }
-  if (budget.frozen.num_layers != 0 &&
-      (budget.frozen.num_layers != budget.state.num_layers || !budget.elastic)) {
+  if (budget.snapshot.num_layers != 0 &&
+      (budget.snapshot.num_layers != budget.state.num_layers || !budget.elastic)) {
     return invalid_argument(
-        fmt::format("frozen states of {} layers beside states of {}; they must be the same, and be "
+        fmt::format("snapshots of {} layers beside states of {}; they must be the same, and be "
                     "kept by a cache",
-                    budget.frozen.num_layers, budget.state.num_layers));
+                    budget.snapshot.num_layers, budget.state.num_layers));
   }
   if (budget.context_length < 1 || budget.context_length > kMaxContext) {
     return invalid_argument(
@@ -62,11 +62,11 @@ Status validate(const PoolBudget& budget) {
 
 // What the rules are about.
 struct Sizing {
-  int64_t usable = 0;        // M without the slots 0
-  int64_t page_bytes = 0;    // k; 0 without KV
-  int64_t state_bytes = 0;   // s; 0 without state
-  int64_t frozen_bytes = 0;  // f; 0: frozen states share the states' slots
-  int64_t row_states = 0;    // states of one request
+  int64_t usable = 0;          // M without the slots 0
+  int64_t page_bytes = 0;      // k; 0 without KV
+  int64_t state_bytes = 0;     // s; 0 without state
+  int64_t snapshot_bytes = 0;  // f; 0: snapshots share the states' slots
+  int64_t row_states = 0;      // states of one request
   int64_t asked_rows = 0;
   int64_t fixed_pages = 0;    // of max_total_tokens; 0: none
   int64_t context_pages = 0;  // of one full context
@@ -74,7 +74,7 @@ struct Sizing {
   [[nodiscard]] int64_t row_bytes() const { return row_states * state_bytes; }
 
   // What states need for anything to run.
-  [[nodiscard]] int64_t least_state_bytes() const { return row_bytes() + frozen_bytes; }
+  [[nodiscard]] int64_t least_state_bytes() const { return row_bytes() + snapshot_bytes; }
 
   // Whether pages and states have memory in common (rule 7).
   [[nodiscard]] bool shares(const PoolBudget& budget) const {
@@ -121,7 +121,7 @@ PoolPlan plan_for_running(const PoolBudget& budget, const Sizing& sizing) {
   return plan;
 }
 
-// Rule 7 for states that share their slots with frozen ones.
+// Rule 7 for states that share their slots with snapshots.
 void plan_states(const PoolBudget& budget, const Sizing& sizing, PoolPlan& plan) {
   if (sizing.state_bytes == 0) return;
   int64_t wanted = kMaxElasticSlots;
@@ -133,50 +133,51 @@ void plan_states(const PoolBudget& budget, const Sizing& sizing, PoolPlan& plan)
 }
 
 // Rule 8.
-void plan_frozen(const PoolBudget& budget, const Sizing& sizing, PoolPlan& plan) {
+void plan_snapshots(const PoolBudget& budget, const Sizing& sizing, PoolPlan& plan) {
   const int64_t most =
       sizing.usable -
       std::max(sizing.fixed_pages, int64_t{sizing.page_bytes > 0}) * sizing.page_bytes;
-  int64_t bytes = most;  // of states and frozen states
+  int64_t bytes = most;  // of states and snapshots
   int64_t rows = sizing.asked_rows;
   if (sizing.shares(budget)) {
     rows = std::min(rows, sizing.usable / (sizing.row_bytes() + sizing.page_bytes));
     bytes -= sizing.row_bytes();
   } else {
     if (sizing.page_bytes > 0 && sizing.fixed_pages == 0) {
-      const int64_t asked = budget.max_running_requests * sizing.row_bytes() + sizing.frozen_bytes;
+      const int64_t asked =
+          budget.max_running_requests * sizing.row_bytes() + sizing.snapshot_bytes;
       const int64_t share = sizing.share_of_states(budget) * sizing.state_bytes;
       bytes = std::min(most, std::max({share, asked, sizing.least_state_bytes()}));
     }
     const int64_t for_rows =
         budget.max_running_requests > 0 ? bytes : std::max(bytes / 2, sizing.least_state_bytes());
-    rows = std::min(rows, (for_rows - sizing.frozen_bytes) / sizing.row_bytes());
+    rows = std::min(rows, (for_rows - sizing.snapshot_bytes) / sizing.row_bytes());
     bytes -= rows * sizing.row_bytes();
   }
   plan.num_state_slots = rows * sizing.row_states;
-  plan.num_frozen_slots = std::min(bytes / sizing.frozen_bytes, kMaxElasticSlots);
+  plan.num_snapshot_slots = std::min(bytes / sizing.snapshot_bytes, kMaxElasticSlots);
 }
 
 // Rules 7 and 8.
 PoolPlan plan_for_cache(const PoolBudget& budget, const Sizing& sizing) {
   PoolPlan plan;
   const bool shared = sizing.shares(budget);
-  if (sizing.frozen_bytes > 0) {
-    plan_frozen(budget, sizing, plan);
+  if (sizing.snapshot_bytes > 0) {
+    plan_snapshots(budget, sizing, plan);
   } else {
     plan_states(budget, sizing, plan);
   }
   const int64_t most_pages =
       std::max({kMaxElasticPages, sizing.fixed_pages, std::min(sizing.context_pages, kMaxPages)});
   if (sizing.page_bytes == 0) {
-    const int64_t sequences = plan.num_state_slots + plan.num_frozen_slots;
+    const int64_t sequences = plan.num_state_slots + plan.num_snapshot_slots;
     plan.num_pages = std::min(most_pages / sequences, sizing.context_pages) * sequences;
   } else if (sizing.fixed_pages > 0) {
     plan.num_pages = sizing.fixed_pages;
   } else {
     const int64_t state_bytes = shared ? sizing.row_bytes()
                                        : plan.num_state_slots * sizing.state_bytes +
-                                             plan.num_frozen_slots * sizing.frozen_bytes;
+                                             plan.num_snapshot_slots * sizing.snapshot_bytes;
     plan.num_pages = std::min(most_pages, (sizing.usable - state_bytes) / sizing.page_bytes);
   }
   int64_t rows = std::min(sizing.asked_rows, plan.num_pages);
@@ -209,15 +210,16 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
   sizing.page_bytes = budget.kv.bytes_per_page();
   if (budget.state.num_layers > 0) {
     sizing.state_bytes = budget.state.bytes_per_slot();
-    sizing.frozen_bytes = budget.frozen.bytes_per_slot();
-    (sizing.frozen_bytes > 0 ? sizing.frozen_bytes : sizing.state_bytes) += budget.slot_extra_bytes;
+    sizing.snapshot_bytes = budget.snapshot.bytes_per_slot();
+    (sizing.snapshot_bytes > 0 ? sizing.snapshot_bytes : sizing.state_bytes) +=
+        budget.slot_extra_bytes;
     sizing.row_states = budget.slots_per_request;
   }
   sizing.asked_rows =
       budget.max_running_requests > 0 ? budget.max_running_requests : kDefaultMaxRunning;
 
   // Slot 0 of each pool is part of the mapping.
-  const int64_t sinks = sizing.page_bytes + sizing.state_bytes + sizing.frozen_bytes;
+  const int64_t sinks = sizing.page_bytes + sizing.state_bytes + sizing.snapshot_bytes;
   sizing.usable = budget.bytes - sinks;
   const int64_t least = sizing.page_bytes + sizing.least_state_bytes();
   if (sizing.usable < least) {
@@ -248,8 +250,8 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
   plan.context_length = std::min(budget.context_length, plan.num_pages * budget.kv.page_size);
   plan.kv_pool_bytes = (plan.num_pages + 1) * sizing.page_bytes;
   plan.state_pool_bytes = (plan.num_state_slots + 1) * sizing.state_bytes;
-  plan.frozen_pool_bytes =
-      sizing.frozen_bytes > 0 ? (plan.num_frozen_slots + 1) * sizing.frozen_bytes : 0;
+  plan.snapshot_pool_bytes =
+      sizing.snapshot_bytes > 0 ? (plan.num_snapshot_slots + 1) * sizing.snapshot_bytes : 0;
   return plan;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// size_pools: from a memory budget to the number of KV pages, state slots and frozen state slots. A
+// size_pools: from a memory budget to the number of KV pages, state slots and snapshot slots. A
 // pure function, so that every rule below is a unit test.
 //
 // The rules, in this order; M is the budget for all pools, s the bytes of a state, k those of a
@@ -24,11 +24,11 @@
 //      max_total_tokens (states take the rest), and where a layer's part of a page is less than
 //      kMinElasticPageBytes, as its memory could not go back page by page (states take their share
 //      of rule 2, however many they are).
-//   8. Frozen states of another format have slots of their own, of f bytes with what is kept beside
-//      them, and state slots are then for running requests only. Where memory is shared, frozen
+//   8. Snapshots of another format have slots of their own, of f bytes with what is kept beside
+//      them, and state slots are then for running requests only. Where memory is shared, snapshot
 //      slots are as many as fit beside one row's states and one page. Where it is not, rows take at
-//      most half of what states have, unless max_running_requests asks for more, and frozen states
-//      the rest. One frozen state fits always. Only with `elastic`: without a cache there are none.
+//      most half of what states have, unless max_running_requests asks for more, and snapshots
+//      the rest. One snapshot fits always. Only with `elastic`: without a cache there are none.
 // The result may serve fewer rows, or a shorter context, than was asked for: the plan says so. Only
 // a budget that cannot hold one row with one page is an error.
 #pragma once
@@ -52,21 +52,22 @@ struct PoolBudget {
   int64_t bytes = 0;  // M
   KvLayout kv;
   StateLayout state;
-  StateLayout frozen;          // rule 8; num_layers = 0: frozen states share the states' slots
-  int64_t context_length = 0;  // of the model
+  StateLayout snapshot;              // rule 8; num_layers = 0: snapshots share the states' slots
+  int64_t context_length = 0;        // of the model
   int32_t max_running_requests = 0;  // 0: as many as fit, at most kDefaultMaxRunning
   int64_t max_total_tokens = 0;      // 0: from the budget
   double state_share = kDefaultStateShare;
   int32_t slots_per_request = 1;  // state slots a running request may hold at once
   bool limit_to_running = true;   // rule 5
   bool elastic = false;           // rule 7
-  int64_t slot_extra_bytes = 0;   // kept beside every state that may be frozen: hidden vectors
+  int64_t slot_extra_bytes =
+      0;  // kept beside every state that may become a snapshot: hidden vectors
 };
 
 struct PoolPlan {
   int64_t num_pages = 0;
-  int64_t num_state_slots = 0;   // 0 for models without state
-  int64_t num_frozen_slots = 0;  // 0: frozen states share the state slots
+  int64_t num_state_slots = 0;     // 0 for models without state
+  int64_t num_snapshot_slots = 0;  // 0: snapshots share the state slots
   int32_t max_running_requests = 0;
 
   int64_t shared_bytes = 0;  // of all pools, slots 0 not included; 0: all ids fit at once
@@ -74,7 +75,7 @@ struct PoolPlan {
   // What the mappings take, slot 0 included.
   int64_t kv_pool_bytes = 0;
   int64_t state_pool_bytes = 0;
-  int64_t frozen_pool_bytes = 0;
+  int64_t snapshot_pool_bytes = 0;
 
   // Tokens one sequence may have: min(the model's, what the KV pool holds).
   int64_t context_length = 0;

@@ -93,13 +93,13 @@ TEST(KvLayoutTest, StoresInt8MatricesWithAScaleForEachRow) {
   EXPECT_EQ(layout.recurrent_bytes_per_layer(), 212);
 }
 
-TEST(KvLayoutTest, KnowsTheFormatsOfFrozenStates) {
-  EXPECT_EQ(parse_frozen_dtype("float32").value(), DType::kF32);
-  EXPECT_EQ(parse_frozen_dtype("bfloat16").value(), DType::kBf16);
-  EXPECT_EQ(parse_frozen_dtype("bf16").value(), DType::kBf16);
-  EXPECT_EQ(parse_frozen_dtype("int8").value(), DType::kI8);
+TEST(KvLayoutTest, KnowsTheFormatsOfSnapshots) {
+  EXPECT_EQ(parse_snapshot_dtype("float32").value(), DType::kF32);
+  EXPECT_EQ(parse_snapshot_dtype("bfloat16").value(), DType::kBf16);
+  EXPECT_EQ(parse_snapshot_dtype("bf16").value(), DType::kBf16);
+  EXPECT_EQ(parse_snapshot_dtype("int8").value(), DType::kI8);
   for (const char* wrong : {"float16", "int4", ""}) {
-    EXPECT_THAT(parse_frozen_dtype(wrong).status().message(),
+    EXPECT_THAT(parse_snapshot_dtype(wrong).status().message(),
                 HasSubstr("use float32, bfloat16 or int8"));
   }
 }
@@ -240,81 +240,81 @@ TEST(SizePoolsTest, GivesBothPoolsIdsForNearlyAllOfAnElasticBudget) {
   EXPECT_GT(roomy->num_pages, 64 * 8192 / 16) << "more than running requests need: rule 5 is off";
 }
 
-PoolBudget frozen_budget(int64_t bytes, DType dtype) {
+PoolBudget snapshot_budget(int64_t bytes, DType dtype) {
   PoolBudget budget = tiny_budget(bytes);
   budget.elastic = true;
   budget.slot_extra_bytes = 1024;
-  budget.frozen = budget.state;
-  budget.frozen.recurrent_dtype = dtype;
+  budget.snapshot = budget.state;
+  budget.snapshot.recurrent_dtype = dtype;
   return budget;
 }
 
-TEST(SizePoolsTest, GivesFrozenStatesOfAnotherFormatSlotsOfTheirOwn) {
+TEST(SizePoolsTest, GivesSnapshotsOfAnotherFormatSlotsOfTheirOwn) {
   for (const DType dtype : {DType::kBf16, DType::kI8}) {
-    const PoolBudget budget = frozen_budget(64 * kMiB, dtype);
+    const PoolBudget budget = snapshot_budget(64 * kMiB, dtype);
     const int64_t s = budget.state.bytes_per_slot();
-    const int64_t f = budget.frozen.bytes_per_slot() + 1024;
+    const int64_t f = budget.snapshot.bytes_per_slot() + 1024;
     const int64_t k = budget.kv.bytes_per_page();
     const Result<PoolPlan> plan = size_pools(budget);
     ASSERT_TRUE(plan.ok()) << plan.status().to_string();
     EXPECT_EQ(plan->shared_bytes, 64 * kMiB - s - f - k);
     EXPECT_EQ(plan->max_running_requests, plan->shared_bytes / (s + k));
     EXPECT_EQ(plan->num_state_slots, plan->max_running_requests) << "for running requests only";
-    EXPECT_EQ(plan->num_frozen_slots, (plan->shared_bytes - s - k) / f);
+    EXPECT_EQ(plan->num_snapshot_slots, (plan->shared_bytes - s - k) / f);
     EXPECT_EQ(plan->num_pages, (plan->shared_bytes - s) / k);
     EXPECT_EQ(plan->state_pool_bytes, (plan->num_state_slots + 1) * s);
-    EXPECT_EQ(plan->frozen_pool_bytes, (plan->num_frozen_slots + 1) * f);
+    EXPECT_EQ(plan->snapshot_pool_bytes, (plan->num_snapshot_slots + 1) * f);
 
     PoolBudget same = budget;  // fp32, in the slots of running requests
-    same.frozen = {};
-    const double factor = static_cast<double>(plan->num_frozen_slots) /
+    same.snapshot = {};
+    const double factor = static_cast<double>(plan->num_snapshot_slots) /
                           static_cast<double>(size_pools(same)->num_state_slots);
     EXPECT_GT(factor, dtype == DType::kBf16 ? 1.8 : 3.2);
   }
 }
 
-TEST(SizePoolsTest, LeavesFrozenStatesRoomWhereNothingIsShared) {
-  PoolBudget budget = frozen_budget(64 * kMiB, DType::kBf16);
+TEST(SizePoolsTest, LeavesSnapshotsRoomWhereNothingIsShared) {
+  PoolBudget budget = snapshot_budget(64 * kMiB, DType::kBf16);
   budget.max_total_tokens = 4000;
   Result<PoolPlan> plan = size_pools(budget);
   ASSERT_TRUE(plan.ok()) << plan.status().to_string();
   EXPECT_EQ(plan->shared_bytes, 0);
   EXPECT_EQ(plan->num_pages, 250);
-  const int64_t f = budget.frozen.bytes_per_slot() + 1024;
-  const int64_t states = plan->state_pool_bytes + plan->frozen_pool_bytes;
+  const int64_t f = budget.snapshot.bytes_per_slot() + 1024;
+  const int64_t states = plan->state_pool_bytes + plan->snapshot_pool_bytes;
   EXPECT_LE(plan->state_pool_bytes, states / 2 + budget.state.bytes_per_slot());
   EXPECT_LE(plan->kv_pool_bytes + states, 64 * kMiB);
-  EXPECT_GT(plan->kv_pool_bytes + states + f, 64 * kMiB) << "frozen states take the rest";
+  EXPECT_GT(plan->kv_pool_bytes + states + f, 64 * kMiB) << "snapshots take the rest";
 
   budget.max_running_requests = 1000;
   plan = size_pools(budget);
   ASSERT_TRUE(plan.ok());
-  EXPECT_GE(plan->num_frozen_slots, 1);
-  EXPECT_LT(plan->num_frozen_slots * f, budget.state.bytes_per_slot() + f) << "rows come first";
+  EXPECT_GE(plan->num_snapshot_slots, 1);
+  EXPECT_LT(plan->num_snapshot_slots * f, budget.state.bytes_per_slot() + f) << "rows come first";
   EXPECT_GT(plan->max_running_requests, 20);
 
-  budget = frozen_budget(kGiB, DType::kBf16);
+  budget = snapshot_budget(kGiB, DType::kBf16);
   budget.kv.page_size = 1;  // 1 KiB a layer
   plan = size_pools(budget);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->shared_bytes, 0);
   EXPECT_EQ(plan->max_running_requests, kDefaultMaxRunning);
-  EXPECT_GT(plan->num_frozen_slots, 400);
+  EXPECT_GT(plan->num_snapshot_slots, 400);
 
-  PoolBudget recurrent = frozen_budget(kGiB, DType::kI8);
+  PoolBudget recurrent = snapshot_budget(kGiB, DType::kI8);
   recurrent.kv = {.page_size = 16};
   plan = size_pools(recurrent);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->num_state_slots, kDefaultMaxRunning);
-  EXPECT_EQ(plan->num_pages, (plan->num_state_slots + plan->num_frozen_slots) * 512);
+  EXPECT_EQ(plan->num_pages, (plan->num_state_slots + plan->num_snapshot_slots) * 512);
 }
 
-TEST(SizePoolsTest, RefusesFrozenStatesThatBelongToNothing) {
-  PoolBudget budget = frozen_budget(kGiB, DType::kBf16);
+TEST(SizePoolsTest, RefusesSnapshotsThatBelongToNothing) {
+  PoolBudget budget = snapshot_budget(kGiB, DType::kBf16);
   budget.elastic = false;
   EXPECT_THAT(size_pools(budget).status().message(), HasSubstr("kept by a cache"));
-  budget = frozen_budget(kGiB, DType::kBf16);
-  budget.frozen.num_layers = 3;
+  budget = snapshot_budget(kGiB, DType::kBf16);
+  budget.snapshot.num_layers = 3;
   EXPECT_THAT(size_pools(budget).status().message(), HasSubstr("of 3 layers beside states of 6"));
 }
 
@@ -377,24 +377,24 @@ TEST(SizePoolsTest, NeverPromisesMoreThanTheBudget) {
     budget.slot_extra_bytes = below(5000);
     const bool apart = budget.elastic && budget.state.num_layers > 0 && below(2) == 0;
     if (apart) {
-      budget.frozen = budget.state;
-      budget.frozen.recurrent_dtype = below(2) == 0 ? DType::kBf16 : DType::kI8;
+      budget.snapshot = budget.state;
+      budget.snapshot.recurrent_dtype = below(2) == 0 ? DType::kBf16 : DType::kI8;
     }
     const Result<PoolPlan> plan = size_pools(budget);
     if (!plan.ok()) continue;
     SCOPED_TRACE(fmt::format("round {}", round));
-    const int64_t frozen_bytes =
-        apart ? budget.frozen.bytes_per_slot() + budget.slot_extra_bytes : 0;
+    const int64_t snapshot_bytes =
+        apart ? budget.snapshot.bytes_per_slot() + budget.slot_extra_bytes : 0;
     const int64_t slot_bytes =
         budget.state.bytes_per_slot() + (apart ? 0 : budget.slot_extra_bytes);
     const int64_t page_bytes = budget.kv.bytes_per_page();
     if (plan->shared_bytes == 0) {
-      ASSERT_LE(plan->kv_pool_bytes + plan->state_pool_bytes + plan->frozen_pool_bytes,
+      ASSERT_LE(plan->kv_pool_bytes + plan->state_pool_bytes + plan->snapshot_pool_bytes,
                 budget.bytes);
     } else {
       ASSERT_TRUE(budget.elastic);
-      ASSERT_EQ(plan->shared_bytes + slot_bytes + frozen_bytes + page_bytes, budget.bytes);
-      ASSERT_LE(std::max({plan->kv_pool_bytes, plan->state_pool_bytes, plan->frozen_pool_bytes}),
+      ASSERT_EQ(plan->shared_bytes + slot_bytes + snapshot_bytes + page_bytes, budget.bytes);
+      ASSERT_LE(std::max({plan->kv_pool_bytes, plan->state_pool_bytes, plan->snapshot_pool_bytes}),
                 budget.bytes);
       ASSERT_LE(plan->max_running_requests * (budget.slots_per_request * slot_bytes + page_bytes),
                 plan->shared_bytes);
@@ -408,7 +408,7 @@ TEST(SizePoolsTest, NeverPromisesMoreThanTheBudget) {
       ASSERT_GE(plan->num_state_slots,
                 int64_t{plan->max_running_requests} * budget.slots_per_request);
     }
-    ASSERT_EQ(plan->num_frozen_slots > 0, apart);
+    ASSERT_EQ(plan->num_snapshot_slots > 0, apart);
     if (budget.max_running_requests > 0) {
       ASSERT_LE(plan->max_running_requests, budget.max_running_requests);
     }

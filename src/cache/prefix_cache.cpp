@@ -23,7 +23,7 @@ MemoryBudget::Options budget_options(const PrefixCacheOptions& options) {
   MemoryBudget::Options budget{.shared_bytes = options.shared_bytes};
   budget.pools[MemoryKind::kPages] = {options.num_pages, options.tree.page_bytes};
   budget.pools[MemoryKind::kStates] = {options.num_state_slots, options.working_bytes()};
-  budget.pools[MemoryKind::kFrozenStates] = {options.num_frozen_slots, options.tree.state_bytes};
+  budget.pools[MemoryKind::kSnapshots] = {options.num_snapshot_slots, options.tree.state_bytes};
   return budget;
 }
 
@@ -34,22 +34,22 @@ PrefixCache::PrefixCache(const PrefixCacheOptions& options)
       budget_(budget_options(options)),
       pages_(options.num_pages, options.page_size),
       states_(options.num_state_slots),
-      frozen_apart_(options.num_frozen_slots, "frozen state slot"),
-      frozen_(freezes_apart() ? frozen_apart_ : states_),
-      tree_(tree_options(options), pages_, frozen_) {
+      own_snapshot_slots_(options.num_snapshot_slots, "snapshot slot"),
+      snapshots_(has_own_snapshot_slots() ? own_snapshot_slots_ : states_),
+      tree_(tree_options(options), pages_, snapshots_) {
   HEDDLE_CHECK_EQ(options.tree.needs_state, options.needs_state);
   HEDDLE_CHECK_EQ(options.grid % options.page_size, 0);
   HEDDLE_CHECK_EQ(options.decode_interval % options.grid, 0);
-  HEDDLE_CHECK(options.needs_state || options.num_frozen_slots == 0);
+  HEDDLE_CHECK(options.needs_state || options.num_snapshot_slots == 0);
   pages_.ids().set_free_observer(&freed_pages_);
   states_.ids().set_free_observer(&freed_states_);
-  frozen_apart_.ids().set_free_observer(&freed_frozen_);
+  own_snapshot_slots_.ids().set_free_observer(&freed_snapshots_);
 }
 
-void PrefixCache::FreedFrozen::freed(std::span<const int32_t> ids) {
+void PrefixCache::FreedSnapshots::freed(std::span<const int32_t> ids) {
   FreedIds::freed(ids);
-  std::erase_if(freezes, [&](const request::IdCopy& freeze) {
-    return std::find(ids.begin(), ids.end(), freeze.to) != ids.end();
+  std::erase_if(saves, [&](const request::IdCopy& save) {
+    return std::find(ids.begin(), ids.end(), save.to) != ids.end();
   });
 }
 
@@ -76,7 +76,7 @@ int64_t PrefixCache::fork_tokens(const Sequence& sequence, const PrefixMatch& ma
   return known - known % options_.grid;
 }
 
-// KV rows beyond the point of resumption are shared up to the fork: the checkpoint that is planted
+// KV rows beyond the point of resumption are shared up to the fork: the snapshot that is planted
 // there makes a node of its own, which the sequence then holds instead of the whole other branch.
 int64_t PrefixCache::shared_tokens(const Sequence& sequence, const PrefixMatch& match) const {
   const int64_t start = resume_tokens(sequence, match);
@@ -169,28 +169,28 @@ bool PrefixCache::shrink(const Sequence& sequence, SequenceHold& hold) {
   return available_pages() > before;
 }
 
-bool PrefixCache::make_room_for(const SequenceHold& hold, const CheckpointWish& wish) {
-  if (free_frozen() > 0) return true;
-  if (wish.evicts) return make_room({.frozen = 1});
-  return wish.spacing > 0 &&
-         tree_.evict_state_for_middle(std::max<int64_t>(wish.tokens - wish.spacing, 0), wish.tokens,
-                                      hold.began) &&
-         free_frozen() > 0;
+bool PrefixCache::make_room_for(const SequenceHold& hold, const SnapshotRequest& wanted) {
+  if (free_snapshot_slots() > 0) return true;
+  if (wanted.evicts) return make_room({.snapshots = 1});
+  return wanted.spacing > 0 &&
+         tree_.evict_state_for_middle(std::max<int64_t>(wanted.tokens - wanted.spacing, 0),
+                                      wanted.tokens, hold.began) &&
+         free_snapshot_slots() > 0;
 }
 
-void PrefixCache::freeze(SequenceHold& hold, const CheckpointWish& wish, bool decode) {
-  if (!make_room_for(hold, wish)) {
-    ++skipped_checkpoints_;
+void PrefixCache::plan_snapshot(SequenceHold& hold, const SnapshotRequest& wanted, bool decode) {
+  if (!make_room_for(hold, wanted)) {
+    ++skipped_snapshots_;
     return;
   }
-  const int32_t slot = take_frozen();
-  hold.pending.push_back({.tokens = wish.tokens,
+  const int32_t slot = take_snapshot_slot();
+  hold.pending.push_back({.tokens = wanted.tokens,
                           .slot = slot,
-                          .keeps_hidden = wish.keeps_hidden,
+                          .keeps_hidden = wanted.keeps_hidden,
                           .decode = decode,
-                          .middle = wish.spacing > 0});
-  hold.checkpoints[hold.turn].push_back(
-      {.tokens = wish.tokens, .slot = slot, .keep_hidden = wish.keeps_hidden});
+                          .middle = wanted.spacing > 0});
+  hold.snapshots[hold.turn].push_back(
+      {.tokens = wanted.tokens, .slot = slot, .keep_hidden = wanted.keeps_hidden});
 }
 
 void PrefixCache::plan_prefill(const Sequence& sequence, SequenceHold& hold, int64_t end,
@@ -200,7 +200,7 @@ void PrefixCache::plan_prefill(const Sequence& sequence, SequenceHold& hold, int
     hold.starts = false;
     planned.hidden_slot = hold.hidden_slot;
     if (hold.copy_state_from != 0) {
-      plan.copy_state_slots.push_back({.from = hold.copy_state_from, .to = sequence.state_slot});
+      plan.restore_snapshots.push_back({.from = hold.copy_state_from, .to = sequence.state_slot});
     } else if (sequence.state_slot != 0) {
       plan.zero_state_slots.push_back(sequence.state_slot);
     }
@@ -211,40 +211,40 @@ void PrefixCache::plan_prefill(const Sequence& sequence, SequenceHold& hold, int
     hold.publishes_prefix = true;
     return;
   }
-  wish_checkpoints(options_.policy, options_.grid,
-                   {.begin = planned.context_tokens,
-                    .end = end,
-                    .num_tokens = sequence.num_tokens(),
-                    .forks = hold.forks,
-                    .role_boundaries = sequence.request.role_boundaries,
-                    .free_slots = free_frozen(),
-                    .num_slots = most_frozen(),
-                    .keeps_hidden = options_.keeps_hidden && planned.sample},
-                   wishes_);
+  request_snapshots(options_.policy, options_.grid,
+                    {.begin = planned.context_tokens,
+                     .end = end,
+                     .num_tokens = sequence.num_tokens(),
+                     .forks = hold.forks,
+                     .role_boundaries = sequence.request.role_boundaries,
+                     .free_slots = free_snapshot_slots(),
+                     .num_slots = max_snapshot_slots(),
+                     .keeps_hidden = options_.keeps_hidden && planned.sample},
+                    snapshot_requests_);
   hold.turn ^= 1;
-  std::vector<request::StateCheckpoint>& checkpoints = hold.checkpoints[hold.turn];
-  checkpoints.clear();
-  for (const CheckpointWish& wish : wishes_) freeze(hold, wish, false);
+  std::vector<request::StateSnapshot>& snapshots = hold.snapshots[hold.turn];
+  snapshots.clear();
+  for (const SnapshotRequest& wanted : snapshot_requests_) plan_snapshot(hold, wanted, false);
   const auto ascending = [](const auto& a, const auto& b) { return a.tokens < b.tokens; };
-  std::sort(checkpoints.begin(), checkpoints.end(), ascending);
+  std::sort(snapshots.begin(), snapshots.end(), ascending);
   std::sort(hold.pending.begin(), hold.pending.end(), ascending);
-  planned.checkpoints = checkpoints;
+  planned.snapshots = snapshots;
 }
 
 void PrefixCache::plan_decode(const Sequence& sequence, SequenceHold& hold, int64_t end,
                               PlannedSequence& planned) {
   planned.kv_tokens = planned.context_tokens;
   if (!options_.enabled || hold.keeps_to_itself || sequence.state_slot == 0 ||
-      !wants_decode_checkpoint(options_.policy, options_.decode_interval, end)) {
+      !wants_decode_snapshot(options_.policy, options_.decode_interval, end)) {
     return;
   }
   hold.turn ^= 1;
-  hold.checkpoints[hold.turn].clear();
-  freeze(hold, {.tokens = end, .evicts = true}, true);
-  planned.checkpoints = hold.checkpoints[hold.turn];
+  hold.snapshots[hold.turn].clear();
+  plan_snapshot(hold, {.tokens = end, .evicts = true}, true);
+  planned.snapshots = hold.snapshots[hold.turn];
 }
 
-void PrefixCache::want_checkpoint(SequenceHold& hold, int64_t fork, int64_t num_planned) const {
+void PrefixCache::want_snapshot(SequenceHold& hold, int64_t fork, int64_t num_planned) const {
   if (fork <= num_planned || !options_.needs_state) return;
   if (std::find(hold.forks.begin(), hold.forks.end(), fork) == hold.forks.end()) {
     hold.forks.push_back(fork);
@@ -279,14 +279,14 @@ void PrefixCache::confirm(Sequence& sequence, SequenceHold& hold) {
 }
 
 PrefixNode* PrefixCache::publish(Sequence& sequence, SequenceHold& hold,
-                                 const SequenceHold::Pending& frozen) {
-  const int64_t num_tokens = frozen.tokens;
-  const int32_t slot = frozen.slot;
+                                 const SequenceHold::Pending& taken) {
+  const int64_t num_tokens = taken.tokens;
+  const int32_t slot = taken.slot;
   if (hold.dead_pages > 0 && match(sequence).kv_tokens < hold.dead_pages * options_.page_size) {
-    if (slot != 0) frozen_.release(slot);
+    if (slot != 0) snapshots_.release(slot);
     return nullptr;  // rows on the way there have been given up
   }
-  if (slot != 0) frozen_.set_label(slot, num_tokens);
+  if (slot != 0) snapshots_.set_label(slot, num_tokens);
   sequence.prefix_hashes.extend(sequence.tokens);
   const PrefixInserted inserted = tree_.insert(
       {.tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(num_tokens)),
@@ -294,18 +294,18 @@ PrefixNode* PrefixCache::publish(Sequence& sequence, SequenceHold& hold,
        .hashes = sequence.prefix_hashes,
        .pages = sequence.pages,
        .state_slot = slot,
-       .keeps_hidden = frozen.keeps_hidden,
-       .middle = frozen.middle});
+       .keeps_hidden = taken.keeps_hidden,
+       .middle = taken.middle});
   if (slot != 0) {
     if (inserted.state_taken) {
       ++published_states_;
     } else {
-      frozen_.release(slot);
+      snapshots_.release(slot);
     }
   }
   if (num_tokens >= hold.shared_tokens) {
     PrefixLock deeper = tree_.lock(inserted.node, false);
-    // The decode checkpoint above is replaced. While its node is held it cannot have been merged.
+    // The decode snapshot above is replaced. While its node is held it cannot have been merged.
     if (hold.decode_node != nullptr && hold.decode_node != inserted.node) {
       tree_.drop_unused_state(hold.decode_node);
     }
@@ -320,28 +320,28 @@ PrefixNode* PrefixCache::publish(Sequence& sequence, SequenceHold& hold,
 void PrefixCache::publish_end(Sequence& sequence, SequenceHold& hold) {
   const int64_t end = sequence.num_computed;
   const int32_t working = std::exchange(sequence.state_slot, 0);
-  if (!freezes_apart()) {
+  if (!has_own_snapshot_slots()) {
     publish(sequence, hold, {.tokens = end, .slot = working});
     return;
   }
   states_.release(working);  // what is in it stays until the next plan
-  if (free_frozen() < 1) {
+  if (free_snapshot_slots() < 1) {
     const auto tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(end));
     const PrefixMatch match = tree_.match(tokens, sequence.request.cache_namespace, end);
     if (match.usable_tokens == end) return;  // it is there already
-    if (!make_room({.frozen = 1})) {
-      ++skipped_checkpoints_;
+    if (!make_room({.snapshots = 1})) {
+      ++skipped_snapshots_;
       return;
     }
   }
-  const int32_t slot = take_frozen();
-  freezes_.push_back({.from = working, .to = slot});
+  const int32_t slot = take_snapshot_slot();
+  saves_.push_back({.from = working, .to = slot});
   publish(sequence, hold, {.tokens = end, .slot = slot});
 }
 
 void PrefixCache::release(Sequence& sequence, SequenceHold& hold, Keep keep) {
   tree_.unlock(hold.source);
-  for (const SequenceHold::Pending& pending : hold.pending) frozen_.release(pending.slot);
+  for (const SequenceHold::Pending& pending : hold.pending) snapshots_.release(pending.slot);
   hold.pending.clear();
   const bool keeps_end = options_.enabled && keep == Keep::kEnd && sequence.num_computed > 0 &&
                          keeps_exact_end(options_.policy);

@@ -2,8 +2,8 @@
 // PrefixCache: pages, state slots and the prefix tree as one thing that sequences hold and give
 // back.
 //
-// Publish on confirm: a step is told which states to freeze into which fresh slots; only when the
-// step's output has been booked does a frozen state enter the tree, with the label that was decided
+// Publish on confirm: a step is told which states to save into which fresh slots; only when the
+// step's output has been booked does a snapshot enter the tree, with the label that was decided
 // when the step was planned. So nothing can be found that was not computed, and nothing after the
 // end of a text gets in.
 //
@@ -12,13 +12,13 @@
 // What a running sequence holds: a working slot that steps advance in place; pages, the first ones
 // maybe the tree's (read only), the others its own; slots of states that steps in flight will fill.
 //
-// Frozen states share the slots of the running sequences: then the end of a sequence is kept by
+// Snapshots share the slots of the running sequences: then the end of a sequence is kept by
 // giving its working slot to the tree. Or they have another format and slots of their own: then the
-// end is copied at the head of the next plan (freeze_state_slots). It can be published and the
+// end is copied at the head of the next plan (save_snapshots). It can be published and the
 // working slot given away before that, because whatever reads or overwrites either of the two comes
 // later in that plan or in a later one.
 //
-// Degradation, in this order, when something is short: no checkpoint; evict what nobody holds;
+// Degradation, in this order, when something is short: no snapshot; evict what nobody holds;
 // admission fails as a whole, and the sequence waits. Nothing aborts.
 //
 // Threading:  confined to the engine thread.
@@ -34,10 +34,10 @@
 #include <span>
 #include <vector>
 
-#include "cache/checkpoint_policy.h"
 #include "cache/memory_budget.h"
 #include "cache/page_allocator.h"
 #include "cache/prefix_tree.h"
+#include "cache/snapshot_policy.h"
 #include "cache/state_allocator.h"
 #include "request/batch_plan.h"
 #include "request/sequence.h"
@@ -48,22 +48,22 @@ struct PrefixCacheOptions {
   int64_t num_pages = 0;
   int32_t page_size = 16;
   int64_t num_state_slots = 0;
-  int64_t num_frozen_slots = 0;  // slots for frozen states alone; 0: they share the state slots
-  int64_t state_bytes = 0;       // of a state slot, where frozen slots have another size
-  bool needs_state = false;      // every running sequence holds a working slot
+  int64_t num_snapshot_slots = 0;  // slots for snapshots alone; 0: they share the state slots
+  int64_t state_bytes = 0;         // of a state slot, where snapshot slots have another size
+  bool needs_state = false;        // every running sequence holds a working slot
 
   bool enabled = true;  // false: nothing is kept beyond the sequence that computed it
-  CheckpointPolicy policy = CheckpointPolicy::kMulti;
+  SnapshotPolicy policy = SnapshotPolicy::kMulti;
   int64_t grid = 64;
   int64_t decode_interval = 256;
   int64_t window = 0;  // no layer reads more than so many of the last tokens; 0: some read all
   bool keeps_hidden = false;  // the runner can draw again from a kept hidden vector
   int64_t shared_bytes = 0;   // what pages and slots in use may take together; 0: all ids fit
-  PrefixTreeOptions tree;     // page_bytes and (frozen) state_bytes count against shared_bytes
+  PrefixTreeOptions tree;  // page_bytes and state_bytes (of a snapshot) count against shared_bytes
 
   // Of one working slot.
   [[nodiscard]] int64_t working_bytes() const {
-    return num_frozen_slots > 0 ? state_bytes : tree.state_bytes;
+    return num_snapshot_slots > 0 ? state_bytes : tree.state_bytes;
   }
 };
 
@@ -84,12 +84,12 @@ struct SequenceHold {
   int64_t dead_pages = 0;             // the first ones, given up: no layer reads them any more
   std::vector<Pending> pending;       // ascending; steps in flight fill them
   std::vector<int64_t> forks;         // where others part from this sequence
-  PrefixNode* decode_node = nullptr;  // the last decode checkpoint
+  PrefixNode* decode_node = nullptr;  // the last decode snapshot
   bool keeps_to_itself = false;       // nothing enters the tree before the end
   bool publishes_prefix = false;      // models without state: a prefill step is in flight
 
-  // What the steps in flight freeze; two steps at most, so they take turns.
-  std::array<std::vector<request::StateCheckpoint>, 2> checkpoints;
+  // Snapshots that the steps in flight take; two steps at most, so they take turns.
+  std::array<std::vector<request::StateSnapshot>, 2> snapshots;
   size_t turn = 0;
 
   uint64_t began = 0;  // on the tree's clock
@@ -105,13 +105,13 @@ struct PrefixCacheStats {
   int64_t pages_used = 0;        // by sequences and tree
   int64_t pages_cached = 0;      // by the tree, and held by nobody
   int64_t pages_locked = 0;      // the tree's, held by sequences that share them
-  int64_t state_slots_used = 0;  // frozen ones included
+  int64_t state_slots_used = 0;  // snapshots included
   int64_t state_slots_cached = 0;
   int64_t state_slots_locked = 0;
   int64_t evicted_tokens = 0;  // since the start, as everything below
   int64_t evicted_states = 0;
   int64_t published_states = 0;
-  int64_t skipped_checkpoints = 0;  // for want of a slot
+  int64_t skipped_snapshots = 0;  // for want of a slot
 };
 
 class PrefixCache {
@@ -145,7 +145,7 @@ class PrefixCache {
   [[nodiscard]] bool shrink(const request::Sequence& sequence, SequenceHold& hold);
 
   // Completes a planned sequence that computes tokens up to `end`, new tokens and pages filled in:
-  // what its first step does at its head, rows that are not written again, states to freeze. The
+  // what its first step does at its head, rows that are not written again, states to save. The
   // spans live as long as the hold, until two more steps have been planned.
   void plan_prefill(const request::Sequence& sequence, SequenceHold& hold, int64_t end,
                     request::PlannedSequence& planned, request::BatchPlan& plan);
@@ -154,14 +154,14 @@ class PrefixCache {
 
   // Asks for a state at `fork` tokens, where another sequence will part from this one. Nothing
   // happens if that is planned already.
-  void want_checkpoint(SequenceHold& hold, int64_t fork, int64_t num_planned) const;
+  void want_snapshot(SequenceHold& hold, int64_t fork, int64_t num_planned) const;
 
   // Whether somebody who waits for the sequence will find more: up to `fork` tokens, but at least
   // `enough`.
   [[nodiscard]] bool will_publish(const SequenceHold& hold, int64_t enough, int64_t fork,
                                   int64_t num_planned) const;
 
-  // Books that the sequence has computed num_computed tokens: publishes what was frozen up to
+  // Books that the sequence has computed num_computed tokens: publishes the snapshots taken up to
   // there.
   void confirm(request::Sequence& sequence, SequenceHold& hold);
 
@@ -171,7 +171,7 @@ class PrefixCache {
   };
 
   // Completes a plan that will be carried out with what else its head does: memory goes back to the
-  // system, ends of sequences are frozen. Without it all that stays for the next plan.
+  // system, ends of sequences are saved. Without it all that stays for the next plan.
   void plan_head(request::BatchPlan& plan);
 
   // Gives everything back. No step in flight may use it.
@@ -208,27 +208,27 @@ class PrefixCache {
   struct Need {
     int64_t pages = 0;
     int64_t states = 0;
-    int64_t frozen = 0;
+    int64_t snapshots = 0;
   };
 
-  [[nodiscard]] bool freezes_apart() const { return options_.num_frozen_slots > 0; }
+  [[nodiscard]] bool has_own_snapshot_slots() const { return options_.num_snapshot_slots > 0; }
 
   [[nodiscard]] int64_t bytes_of(const Need& need) const;
   [[nodiscard]] bool has_room(const Need& need) const;
   [[nodiscard]] bool make_room(const Need& need);
-  [[nodiscard]] bool make_room_for(const SequenceHold& hold, const CheckpointWish& wish);
+  [[nodiscard]] bool make_room_for(const SequenceHold& hold, const SnapshotRequest& wanted);
   [[nodiscard]] int64_t available_bytes() const;
-  [[nodiscard]] int64_t free_frozen() const;
+  [[nodiscard]] int64_t free_snapshot_slots() const;
   [[nodiscard]] int64_t bytes_to_fill() const;  // of shared_bytes, before something is evicted
-  [[nodiscard]] int64_t most_frozen() const;
+  [[nodiscard]] int64_t max_snapshot_slots() const;
   void take_pages(int64_t count, std::vector<int32_t>& pages);
   [[nodiscard]] int32_t take_state();
-  [[nodiscard]] int32_t take_frozen();
+  [[nodiscard]] int32_t take_snapshot_slot();
   void publish_end(request::Sequence& sequence, SequenceHold& hold);
   // Lets others find what was computed up to there; takes the slot or frees it.
   PrefixNode* publish(request::Sequence& sequence, SequenceHold& hold,
-                      const SequenceHold::Pending& frozen);
-  void freeze(SequenceHold& hold, const CheckpointWish& wish, bool decode);
+                      const SequenceHold::Pending& taken);
+  void plan_snapshot(SequenceHold& hold, const SnapshotRequest& wanted, bool decode);
 
   // Tells the budget what became free.
   struct FreedIds : IdPool::FreeObserver {
@@ -240,31 +240,31 @@ class PrefixCache {
     MemoryKind kind;
   };
 
-  // Besides, what was to be frozen there is no longer.
-  struct FreedFrozen final : FreedIds {
-    FreedFrozen(MemoryBudget& shared, std::vector<request::IdCopy>& planned)
-        : FreedIds(shared, MemoryKind::kFrozenStates), freezes(planned) {}
+  // Besides, saves into those slots are cancelled.
+  struct FreedSnapshots final : FreedIds {
+    FreedSnapshots(MemoryBudget& shared, std::vector<request::IdCopy>& planned)
+        : FreedIds(shared, MemoryKind::kSnapshots), saves(planned) {}
 
     void freed(std::span<const int32_t> ids) override;
 
-    std::vector<request::IdCopy>& freezes;
+    std::vector<request::IdCopy>& saves;
   };
 
   PrefixCacheOptions options_;
   MemoryBudget budget_;
-  ReleasedIds unused_;                    // to be told with the next plan
-  std::vector<request::IdCopy> freezes_;  // likewise: working slots, maybe free, to tree's slots
+  ReleasedIds unused_;                  // to be told with the next plan
+  std::vector<request::IdCopy> saves_;  // likewise: working slots, maybe free, to tree's slots
   FreedIds freed_pages_{budget_, MemoryKind::kPages};
   FreedIds freed_states_{budget_, MemoryKind::kStates};
-  FreedFrozen freed_frozen_{budget_, freezes_};
+  FreedSnapshots freed_snapshots_{budget_, saves_};
   PageAllocator pages_;
   StateAllocator states_;
-  StateAllocator frozen_apart_;  // without slots where frozen states share states_
-  StateAllocator& frozen_;       // one of the two
+  StateAllocator own_snapshot_slots_;  // without slots where snapshots share states_
+  StateAllocator& snapshots_;          // one of the two
   PrefixTree tree_;
-  std::vector<CheckpointWish> wishes_;
+  std::vector<SnapshotRequest> snapshot_requests_;
   int64_t published_states_ = 0;
-  int64_t skipped_checkpoints_ = 0;
+  int64_t skipped_snapshots_ = 0;
 };
 
 }  // namespace heddle::cache

@@ -16,13 +16,13 @@ PrefixCacheStats PrefixCache::stats() const {
   return {.pages_used = pages_.num_used(),
           .pages_cached = tree.evictable_pages,
           .pages_locked = tree.pages - tree.evictable_pages,
-          .state_slots_used = states_.num_used() + frozen_apart_.num_used(),
+          .state_slots_used = states_.num_used() + own_snapshot_slots_.num_used(),
           .state_slots_cached = tree.evictable_states,
           .state_slots_locked = tree.states - tree.evictable_states,
           .evicted_tokens = tree.evicted_tokens,
           .evicted_states = tree.evicted_states,
           .published_states = published_states_,
-          .skipped_checkpoints = skipped_checkpoints_};
+          .skipped_snapshots = skipped_snapshots_};
 }
 
 CacheLoss PrefixCache::loss(const Sequence& sequence, const PrefixMatch& match) const {
@@ -45,11 +45,11 @@ CacheLoss PrefixCache::loss(const Sequence& sequence, const PrefixMatch& match) 
 void PrefixCache::check_invariants(std::span<const Held> held) const {
   pages_.check_invariants();
   states_.check_invariants();
-  frozen_apart_.check_invariants();
+  own_snapshot_slots_.check_invariants();
   budget_.check_invariants();
   HEDDLE_CHECK_EQ(budget_.bytes_in_use(), bytes_of({.pages = pages_.num_used(),
                                                     .states = states_.num_used(),
-                                                    .frozen = frozen_apart_.num_used()}));
+                                                    .snapshots = own_snapshot_slots_.num_used()}));
   tree_.check_invariants(held.empty());
   std::vector<bool> page_seen(static_cast<size_t>(options_.num_pages) + 1, false);
   std::set<std::pair<const StateAllocator*, int32_t>> own_slots;
@@ -78,18 +78,18 @@ void PrefixCache::check_invariants(std::span<const Held> held) const {
       HEDDLE_CHECK_EQ(states_.label(sequence->state_slot), sequence->num_computed);
     }
     for (const SequenceHold::Pending& pending : hold->pending) {
-      own_slot(frozen_, pending.slot);
+      own_slot(snapshots_, pending.slot);
       HEDDLE_CHECK_LT(sequence->num_computed, pending.tokens);
     }
   }
   HEDDLE_CHECK_EQ(own_pages, pages_.ids().count(Owner::kRequest));
   HEDDLE_CHECK_EQ(std::ssize(own_slots), states_.ids().count(Owner::kRequest) +
-                                             frozen_apart_.ids().count(Owner::kRequest));
-  std::set<int32_t> frozen;
-  for (const request::IdCopy& freeze : freezes_) {
-    HEDDLE_CHECK(states_.ids().owner(freeze.from) == Owner::kFree);
-    HEDDLE_CHECK(frozen_apart_.ids().owner(freeze.to) == Owner::kTree);
-    HEDDLE_CHECK(frozen.insert(freeze.to).second);
+                                             own_snapshot_slots_.ids().count(Owner::kRequest));
+  std::set<int32_t> snapshots;
+  for (const request::IdCopy& save : saves_) {
+    HEDDLE_CHECK(states_.ids().owner(save.from) == Owner::kFree);
+    HEDDLE_CHECK(own_snapshot_slots_.ids().owner(save.to) == Owner::kTree);
+    HEDDLE_CHECK(snapshots.insert(save.to).second);
   }
 }
 

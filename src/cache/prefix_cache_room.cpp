@@ -32,37 +32,38 @@ int64_t PrefixCache::available_pages() const {
 }
 
 int64_t PrefixCache::available_states() const {
-  const int64_t ids = states_.num_free() + (freezes_apart() ? 0 : tree_.stats().evictable_states);
+  const int64_t ids =
+      states_.num_free() + (has_own_snapshot_slots() ? 0 : tree_.stats().evictable_states);
   if (options_.shared_bytes == 0) return ids;
   return std::min(ids, std::max<int64_t>(available_bytes(), 0) / options_.working_bytes());
 }
 
-int64_t PrefixCache::free_frozen() const {
-  if (options_.shared_bytes == 0) return frozen_.num_free();
+int64_t PrefixCache::free_snapshot_slots() const {
+  if (options_.shared_bytes == 0) return snapshots_.num_free();
   const int64_t bytes = std::max<int64_t>(bytes_to_fill() - budget_.bytes_in_use(), 0);
-  return std::min(frozen_.num_free(), bytes / options_.tree.state_bytes);
+  return std::min(snapshots_.num_free(), bytes / options_.tree.state_bytes);
 }
 
 int64_t PrefixCache::bytes_to_fill() const {
   return options_.shared_bytes - options_.shared_bytes / kIdleShare;
 }
 
-int64_t PrefixCache::most_frozen() const {
-  if (options_.shared_bytes == 0) return frozen_.num_slots();
-  return std::min(frozen_.num_slots(), options_.shared_bytes / options_.tree.state_bytes);
+int64_t PrefixCache::max_snapshot_slots() const {
+  if (options_.shared_bytes == 0) return snapshots_.num_slots();
+  return std::min(snapshots_.num_slots(), options_.shared_bytes / options_.tree.state_bytes);
 }
 
 int64_t PrefixCache::bytes_of(const Need& need) const {
   return need.pages * options_.tree.page_bytes + need.states * options_.working_bytes() +
-         need.frozen * options_.tree.state_bytes;
+         need.snapshots * options_.tree.state_bytes;
 }
 
 bool PrefixCache::has_room(const Need& need) const {
   const int64_t evictable = tree_.stats().evictable_states;
   if (available_pages() < need.pages) return false;
-  if (freezes_apart() && states_.num_free() < need.states) return false;
-  const int64_t tree_slots = need.frozen + (freezes_apart() ? 0 : need.states);
-  if (frozen_.num_free() + evictable < tree_slots) return false;
+  if (has_own_snapshot_slots() && states_.num_free() < need.states) return false;
+  const int64_t tree_slots = need.snapshots + (has_own_snapshot_slots() ? 0 : need.states);
+  if (snapshots_.num_free() + evictable < tree_slots) return false;
   return options_.shared_bytes == 0 || bytes_of(need) <= available_bytes();
 }
 
@@ -71,8 +72,8 @@ bool PrefixCache::has_room(const Need& need) const {
 bool PrefixCache::make_room(const Need& need) {
   if (!has_room(need)) return false;
   if (pages_.num_free() < need.pages) tree_.evict_pages(need.pages - pages_.num_free());
-  const int64_t tree_slots = need.frozen + (freezes_apart() ? 0 : need.states);
-  if (frozen_.num_free() < tree_slots) tree_.evict_states(tree_slots - frozen_.num_free());
+  const int64_t tree_slots = need.snapshots + (has_own_snapshot_slots() ? 0 : need.states);
+  if (snapshots_.num_free() < tree_slots) tree_.evict_states(tree_slots - snapshots_.num_free());
   if (options_.shared_bytes > 0) {
     const int64_t missing = budget_.bytes_in_use() + bytes_of(need) - bytes_to_fill();
     if (missing > 0) tree_.evict_bytes(missing);
@@ -94,11 +95,11 @@ int32_t PrefixCache::take_state() {
   return slot;
 }
 
-int32_t PrefixCache::take_frozen() {
-  if (!freezes_apart()) return take_state();
-  const int32_t slot = frozen_.allocate();
+int32_t PrefixCache::take_snapshot_slot() {
+  if (!has_own_snapshot_slots()) return take_state();
+  const int32_t slot = snapshots_.allocate();
   HEDDLE_CHECK_NE(slot, 0);
-  HEDDLE_CHECK(budget_.commit(MemoryKind::kFrozenStates, {&slot, 1}, unused_));
+  HEDDLE_CHECK(budget_.commit(MemoryKind::kSnapshots, {&slot, 1}, unused_));
   return slot;
 }
 
@@ -107,10 +108,10 @@ void PrefixCache::plan_head(request::BatchPlan& plan) {
   std::sort(unused_pages.begin(), unused_pages.end());  // runs go back in one call
   std::swap(plan.unused_pages, unused_pages);
   std::swap(plan.unused_state_slots, unused_[MemoryKind::kStates]);
-  std::swap(plan.unused_frozen_slots, unused_[MemoryKind::kFrozenStates]);
+  std::swap(plan.unused_snapshot_slots, unused_[MemoryKind::kSnapshots]);
   for (std::vector<int32_t>& ids : unused_.values) ids.clear();
-  std::swap(plan.freeze_state_slots, freezes_);
-  freezes_.clear();
+  std::swap(plan.save_snapshots, saves_);
+  saves_.clear();
 }
 
 }  // namespace heddle::cache

@@ -137,8 +137,8 @@ class PrefixCacheTest : public ::testing::Test {
     cache_->check_invariants(held);
   }
 
-  [[nodiscard]] int64_t num_frozen(const RunningSequence& running) const {
-    return std::ssize(running.planned.checkpoints);
+  [[nodiscard]] int64_t num_snapshots(const RunningSequence& running) const {
+    return std::ssize(running.planned.snapshots);
   }
 
   std::unique_ptr<PrefixCache> cache_;
@@ -209,7 +209,7 @@ TEST_F(PrefixCacheTest, NothingIsFoundBeforeTheStepIsBooked) {
   RunningSequence& running = make(unique(30));
   ASSERT_TRUE(admit(running));
   plan(running, 30);
-  EXPECT_GT(num_frozen(running), 0);
+  EXPECT_GT(num_snapshots(running), 0);
   const RunningSequence& later = make(running.sequence.tokens);
   EXPECT_EQ(cache_->match(later.sequence).kv_tokens, 0);
   book(running, 30);
@@ -239,8 +239,8 @@ TEST_F(PrefixCacheTest, TheSourceIsHeldUntilItsCopyIsBooked) {
   ASSERT_TRUE(admit(running));
   EXPECT_EQ(cache_->stats().state_slots_cached, cached - 1);
   plan(running, 11);
-  ASSERT_EQ(std::ssize(running.plan.copy_state_slots), 1);
-  EXPECT_EQ(running.plan.copy_state_slots[0].to, running.sequence.state_slot);
+  ASSERT_EQ(std::ssize(running.plan.restore_snapshots), 1);
+  EXPECT_EQ(running.plan.restore_snapshots[0].to, running.sequence.state_slot);
   EXPECT_THAT(running.plan.zero_state_slots, IsEmpty());
   book(running, 11);
   EXPECT_EQ(running.hold.source.node, nullptr);
@@ -290,8 +290,8 @@ TEST_F(PrefixCacheTest, AnExactRepeatDrawsFromTheHiddenVector) {
   EXPECT_EQ(again.sequence.num_computed, 13);
   plan(again, 13);
   EXPECT_NE(again.planned.hidden_slot, 0);
-  EXPECT_EQ(again.planned.hidden_slot, again.plan.copy_state_slots[0].from);
-  EXPECT_THAT(again.planned.checkpoints, IsEmpty());
+  EXPECT_EQ(again.planned.hidden_slot, again.plan.restore_snapshots[0].from);
+  EXPECT_THAT(again.planned.snapshots, IsEmpty());
   book(again, 13);
   // Somebody who wants no token has nothing to draw: it computes its last tokens as usual.
   RunningSequence& scored = make(prompt, 0);
@@ -307,10 +307,10 @@ TEST_F(PrefixCacheTest, WithoutASlotTheStepRunsUntracked) {
   RunningSequence& running = make(unique(30));
   ASSERT_TRUE(admit(running));
   prefill(running, 30);
-  EXPECT_EQ(num_frozen(running), 0);
-  EXPECT_GT(cache_->stats().skipped_checkpoints, 0);
+  EXPECT_EQ(num_snapshots(running), 0);
+  EXPECT_GT(cache_->stats().skipped_snapshots, 0);
   decode(running, 2);  // 32 is a multiple of the decode interval
-  EXPECT_EQ(num_frozen(running), 0);
+  EXPECT_EQ(num_snapshots(running), 0);
   end(running);
   EXPECT_EQ(cache_->tree().to_string(), "[0,32)@32\n") << "the working slot itself is kept";
 }
@@ -327,10 +327,10 @@ TEST_F(PrefixCacheTest, AStateThatIsThereAlreadyIsNotPublishedTwice) {
   book(one, 30);
   const int64_t used = cache_->stats().state_slots_used;
   const int64_t published = cache_->stats().published_states;
-  const int64_t frozen = num_frozen(two);
-  ASSERT_GT(frozen, 0);
+  const int64_t num_taken = num_snapshots(two);
+  ASSERT_GT(num_taken, 0);
   book(two, 30);
-  EXPECT_EQ(cache_->stats().state_slots_used, used - frozen) << "its slots are free again";
+  EXPECT_EQ(cache_->stats().state_slots_used, used - num_taken) << "its slots are free again";
   EXPECT_EQ(cache_->stats().published_states, published);
   end(one);
   end(two);
@@ -348,8 +348,8 @@ TEST_F(PrefixCacheTest, OptionalStatesEvictNothingAndTheTailDoes) {
   running.sequence.request.role_boundaries = {40, 80};
   ASSERT_TRUE(admit(running));
   plan(running, 300);
-  ASSERT_EQ(num_frozen(running), 1);
-  EXPECT_EQ(running.planned.checkpoints[0].tokens, 296);
+  ASSERT_EQ(num_snapshots(running), 1);
+  EXPECT_EQ(running.planned.snapshots[0].tokens, 296);
   EXPECT_EQ(cache_->stats().evicted_states, 1);
 }
 
@@ -407,13 +407,13 @@ TEST_F(PrefixCacheTest, AskedForForksArePlanted) {
   ASSERT_TRUE(admit(leader));
   prefill(leader, 16);
   EXPECT_FALSE(cache_->will_publish(leader.hold, 40, 48, 16));
-  cache_->want_checkpoint(leader.hold, 48, 16);
-  cache_->want_checkpoint(leader.hold, 8, 16);  // is behind it
+  cache_->want_snapshot(leader.hold, 48, 16);
+  cache_->want_snapshot(leader.hold, 8, 16);  // is behind it
   EXPECT_TRUE(cache_->will_publish(leader.hold, 40, 48, 16));
   EXPECT_FALSE(cache_->will_publish(leader.hold, 40, 47, 16));
   plan(leader, 64);
-  ASSERT_EQ(num_frozen(leader), 1);
-  EXPECT_EQ(leader.planned.checkpoints[0].tokens, 48);
+  ASSERT_EQ(num_snapshots(leader), 1);
+  EXPECT_EQ(leader.planned.snapshots[0].tokens, 48);
   EXPECT_TRUE(cache_->will_publish(leader.hold, 40, 48, 64)) << "it is in flight";
   book(leader, 64);
   EXPECT_FALSE(cache_->will_publish(leader.hold, 40, 48, 64));
@@ -457,7 +457,7 @@ TEST_F(PrefixCacheTest, StatelessModelsResumeAtPages) {
   EXPECT_EQ(running.sequence.state_slot, 0);
   plan(running, 14);
   EXPECT_THAT(running.plan.zero_state_slots, IsEmpty());
-  EXPECT_THAT(running.planned.checkpoints, IsEmpty());
+  EXPECT_THAT(running.planned.snapshots, IsEmpty());
   book(running, 14);
   EXPECT_EQ(cache_->match(make(prompt).sequence).usable_tokens, 12) << "whole pages, at once";
   prefill(running, 22);
@@ -545,8 +545,8 @@ TEST_F(PrefixCacheTest, TheBooksAddUpInRandomScenarios) {
     options.page_size = 1 << between(0, 3);
     options.num_pages = between(4, 120);
     if (options.needs_state) options.num_state_slots = between(1, 12);
-    options.policy = static_cast<CheckpointPolicy>(between(0, 2));
-    if (options.policy == CheckpointPolicy::kNoBuffer) options.page_size = 1;
+    options.policy = static_cast<SnapshotPolicy>(between(0, 2));
+    if (options.policy == SnapshotPolicy::kNoBuffer) options.page_size = 1;
     options.tree.eviction = between(0, 1) == 0 ? EvictionPolicy::kLru : EvictionPolicy::kFlops;
     use(options);
     const Tokens stem = unique(40);

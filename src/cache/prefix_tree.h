@@ -3,7 +3,7 @@
 // to them, so that a sequence that begins alike resumes instead of computing.
 //
 // A radix tree over token ids. A node is an edge of tokens; its depth is the number of tokens from
-// the root to the end of the edge. It owns the KV pages of its edge and, maybe, one frozen
+// the root to the end of the edge. It owns the KV pages of its edge and, maybe, one snapshot
 // recurrent state: the state after exactly `depth` tokens. A node without state (a tombstone) keeps
 // its KV: it shows where prompts fork and lets others share its rows, but no sequence can resume
 // there. With models that have no recurrent state every page boundary can be resumed at.
@@ -147,7 +147,7 @@ class PrefixTree {
   PrefixInserted insert(const PrefixInsertion& insertion);
 
   // Gives up the state of a node that nobody holds, nobody ever resumed at, and where nothing forks
-  // (a decode checkpoint that a later one replaces). Returns whether it did. To be called before
+  // (a decode snapshot that a later one replaces). Returns whether it did. To be called before
   // the lock on the node is given back: after that the node may be gone.
   bool drop_unused_state(PrefixNode* node);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time per operation of the prefix tree: one long path, cut into checkpoints of 256 tokens, and a
+// Time per operation of the prefix tree: one long path, cut into snapshots of 256 tokens, and a
 // tree of many conversations.
 #include <benchmark/benchmark.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The worked examples of the hybrid cache as far as they concern the tree. A test plays the
 // scheduler: it matches what a prompt of N tokens may use, N - 1 of them, and plants the
-// checkpoints that the rule of the example asks for.
+// snapshots that the rule of the example asks for.
 #include <string>
 
 #include <gtest/gtest.h>
@@ -18,9 +18,9 @@ Tokens repeated(TokenId token, int64_t count) { return Tokens(static_cast<size_t
 
 int64_t on_grid(int64_t tokens) { return tokens - tokens % kStateGrid; }
 
-// One checkpoint per extend, as the reference has it: at the fork if there is one, otherwise at the
+// One snapshot per extend, as the reference has it: at the fork if there is one, otherwise at the
 // last grid point. Returns how many tokens were reused.
-int64_t serve_with_one_checkpoint(TreeBench& bench, const Tokens& prompt, int64_t chunk = 1 << 20) {
+int64_t serve_with_one_snapshot(TreeBench& bench, const Tokens& prompt, int64_t chunk = 1 << 20) {
   const auto length = static_cast<int64_t>(prompt.size());
   const PrefixMatch match = bench.tree.match(first(prompt, length - 1), "", length - 1);
   bench.tree.touch(match.resume);
@@ -52,9 +52,9 @@ int64_t serve_with_stride(TreeBench& bench, const Tokens& prompt, int64_t stride
 TEST(PrefixTreeExamplesTest, W5BranchingKit) {
   TreeBench bench({});
   const auto prompt = [&](TokenId last) { return joined(repeated(1, 257), repeated(last, 256)); };
-  EXPECT_EQ(serve_with_one_checkpoint(bench, prompt(2)), 0);
-  EXPECT_EQ(serve_with_one_checkpoint(bench, prompt(3)), 0);
-  EXPECT_EQ(serve_with_one_checkpoint(bench, prompt(4)), 256);
+  EXPECT_EQ(serve_with_one_snapshot(bench, prompt(2)), 0);
+  EXPECT_EQ(serve_with_one_snapshot(bench, prompt(3)), 0);
+  EXPECT_EQ(serve_with_one_snapshot(bench, prompt(4)), 256);
   EXPECT_EQ(bench.tree.to_string(),
             "[0,256)@256\n  [256,257)\n    [257,512)@512\n    [257,512)@512\n");
 }
@@ -63,7 +63,7 @@ struct ContentCase {
   const char* name;
   int64_t before = 0;  // tokens of the chat template
   int64_t after = 0;
-  int64_t stride = 0;  // 0: one checkpoint
+  int64_t stride = 0;  // 0: one snapshot
   std::vector<int64_t> hits;
 };
 
@@ -77,7 +77,7 @@ TEST_P(W6ContentRowsTest, ReuseWhatTheRowsSay) {
     Tokens prompt = repeated(100, example.before);
     for (const char digit : digits) prompt = joined(prompt, repeated(digit, 256));
     prompt = joined(prompt, repeated(101, example.after));
-    hits.push_back(example.stride == 0 ? serve_with_one_checkpoint(bench, prompt)
+    hits.push_back(example.stride == 0 ? serve_with_one_snapshot(bench, prompt)
                                        : serve_with_stride(bench, prompt, example.stride));
   }
   EXPECT_EQ(hits, example.hits);
@@ -177,9 +177,9 @@ TEST(PrefixTreeExamplesTest, W9DuplicatePublish) {
 TEST(PrefixTreeExamplesTest, W11FullLengthRepeat) {
   TreeBench bench({});
   const Tokens prompt = bench.unique(512);
-  EXPECT_EQ(serve_with_one_checkpoint(bench, prompt), 0);
-  EXPECT_EQ(serve_with_one_checkpoint(bench, prompt), 0);
-  EXPECT_EQ(serve_with_one_checkpoint(bench, prompt), 448);
+  EXPECT_EQ(serve_with_one_snapshot(bench, prompt), 0);
+  EXPECT_EQ(serve_with_one_snapshot(bench, prompt), 0);
+  EXPECT_EQ(serve_with_one_snapshot(bench, prompt), 448);
   EXPECT_EQ(bench.tree.to_string(), "[0,448)@448\n  [448,512)@512\n");
 }
 
@@ -189,7 +189,7 @@ TEST(PrefixTreeExamplesTest, W15SystemPromptSharing) {
   std::vector<int64_t> hits;
   for (int user = 0; user < 3; ++user) {
     const Tokens prompt = joined(system, bench.unique(600));
-    hits.push_back(serve_with_one_checkpoint(bench, prompt));
+    hits.push_back(serve_with_one_snapshot(bench, prompt));
     bench.insert(joined(prompt, bench.unique(600)), 1536);
   }
   EXPECT_EQ(hits, (std::vector<int64_t>{0, 0, 384}));
@@ -209,7 +209,7 @@ TEST(PrefixTreeExamplesTest, W16LongSharingWithChunks) {
   const Tokens shared = bench.unique(6000);
   std::vector<int64_t> hits;
   for (int user = 0; user < 3; ++user) {
-    hits.push_back(serve_with_one_checkpoint(bench, joined(shared, bench.unique(4000)), 4096));
+    hits.push_back(serve_with_one_snapshot(bench, joined(shared, bench.unique(4000)), 4096));
   }
   EXPECT_EQ(hits, (std::vector<int64_t>{0, 4096, 5952}));
   EXPECT_EQ(bench.tree.to_string(),

@@ -109,7 +109,7 @@ TEST_P(PrefixTreeTest, AnEpochEndsWhenAMatchMayHaveBecomeLonger) {
   EXPECT_LT(inserted, bench.tree.epoch());
 }
 
-TEST_P(PrefixTreeTest, ADecodeCheckpointIsReplacedWithoutATrace) {
+TEST_P(PrefixTreeTest, ADecodeSnapshotIsReplacedWithoutATrace) {
   TreeBench bench({.page_size = GetParam()});
   const Tokens tokens = bench.unique(1100);
   PrefixInserted last = bench.insert(tokens, 64);

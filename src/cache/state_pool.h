@@ -37,7 +37,7 @@ class StatePool {
   // All layers, convolution window and matrix. The state of a sequence without tokens.
   Status zero_slot(device::Stream& stream, int32_t slot);
 
-  // All layers. A frozen state of the same format is continued by copying it into a working slot.
+  // All layers. A snapshot of the same format is continued by copying it into a working slot.
   Status copy_slot(device::Stream& stream, int32_t from, int32_t to);
 
   // The slot's memory may go back to the system; its contents are undefined afterwards.

@@ -19,7 +19,7 @@ using runner::BatchedSequence;
 using runner::GoldenCase;
 
 constexpr int32_t kPageSize = 16;
-constexpr int64_t kGrid = 64;  // of state checkpoints, at this page size
+constexpr int64_t kGrid = 64;  // of state snapshots, at this page size
 constexpr int64_t kMostForeignTokens = 20;
 constexpr int64_t kCachedStates = 8;
 

@@ -202,9 +202,9 @@ void EngineMetrics::make_cache(const MetricsCapacity& capacity) {
                         "Tokens the cache gave up to make room.");
   evicted_states_.counter = registry_.counter({"heddle_cache_evicted_states_total"},
                                               "Recurrent states the cache gave up to make room.");
-  published_.counter = registry_.counter({"heddle_checkpoints_published_total"},
+  published_.counter = registry_.counter({"heddle_snapshots_published_total"},
                                          "Recurrent states that entered the cache.");
-  skipped_.counter = registry_.counter({"heddle_checkpoints_skipped_total"},
+  skipped_.counter = registry_.counter({"heddle_snapshots_skipped_total"},
                                        "Recurrent states that were wanted but had no slot.");
 }
 
@@ -287,7 +287,7 @@ void EngineMetrics::show(const scheduler::SchedulerStats& stats, int64_t num_pau
   evicted_tokens_.tell(cache.evicted_tokens);
   evicted_states_.tell(cache.evicted_states);
   published_.tell(cache.published_states);
-  skipped_.tell(cache.skipped_checkpoints);
+  skipped_.tell(cache.skipped_snapshots);
 }
 
 }  // namespace heddle::engine

@@ -116,7 +116,7 @@ TEST(EngineMetricsTest, TheCacheShowsInItsCounters) {
   }
   EXPECT_EQ(lost, again.last.cache.matched_tokens - again.last.cache.reused_tokens);
   EXPECT_EQ(text.value("heddle_cache_ghost_hits_total"), 0);
-  EXPECT_GT(text.value("heddle_checkpoints_published_total"), 0);
+  EXPECT_GT(text.value("heddle_snapshots_published_total"), 0);
 }
 
 // Three prompts by turns, of which the pool of 1,024 tokens holds two.

@@ -13,7 +13,7 @@
 namespace heddle::engine {
 namespace {
 
-constexpr int64_t kMinGrid = 64;  // of state checkpoints: what the chunked delta rule divides
+constexpr int64_t kMinGrid = 64;  // of state snapshots: what the chunked delta rule divides
 constexpr int32_t kMaxQueuedRequests = 1 << 20;
 
 }  // namespace
@@ -35,20 +35,20 @@ Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineOptions& 
   kept.num_pages = sizes.num_pages;
   kept.page_size = sizes.page_size;
   kept.num_state_slots = sizes.num_state_slots;
-  kept.num_frozen_slots = sizes.num_frozen_slots;
+  kept.num_snapshot_slots = sizes.num_snapshot_slots;
   kept.state_bytes = std::max<int64_t>(sizes.state_slot_bytes, 1);
   kept.needs_state = sizes.num_state_slots > 0;
   kept.enabled = cache.enabled;
   kept.keeps_hidden = sizes.keeps_hidden;
   kept.grid = std::max<int64_t>(kMinGrid, sizes.page_size);
-  kept.decode_interval = cache.checkpoint_interval;
-  HEDDLE_ASSIGN_OR_RETURN(kept.policy, cache::parse_checkpoint_policy(cache.state_checkpoints));
-  if (kept.policy == cache::CheckpointPolicy::kNoBuffer && sizes.page_size != 1) {
+  kept.decode_interval = cache.snapshot_interval;
+  HEDDLE_ASSIGN_OR_RETURN(kept.policy, cache::parse_snapshot_policy(cache.state_snapshots));
+  if (kept.policy == cache::SnapshotPolicy::kNoBuffer && sizes.page_size != 1) {
     return invalid_argument(
-        fmt::format("state_checkpoints no_buffer needs page_size 1; it is {}", sizes.page_size));
+        fmt::format("state_snapshots no_buffer needs page_size 1; it is {}", sizes.page_size));
   }
   if (kept.decode_interval < kept.grid || kept.decode_interval % kept.grid != 0) {
-    return invalid_argument(fmt::format("checkpoint_interval is {}; it must be a multiple of {}",
+    return invalid_argument(fmt::format("snapshot_interval is {}; it must be a multiple of {}",
                                         kept.decode_interval, kept.grid));
   }
   if (cache.eviction != "flops" && cache.eviction != "lru") {
@@ -60,7 +60,7 @@ Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineOptions& 
       cache.eviction == "lru" ? cache::EvictionPolicy::kLru : cache::EvictionPolicy::kFlops;
   kept.tree.page_bytes = std::max<int64_t>(sizes.page_bytes, 1);
   kept.tree.state_bytes = std::max<int64_t>(
-      sizes.num_frozen_slots > 0 ? sizes.frozen_slot_bytes : sizes.state_slot_bytes, 1);
+      sizes.num_snapshot_slots > 0 ? sizes.snapshot_slot_bytes : sizes.state_slot_bytes, 1);
   kept.shared_bytes = sizes.shared_bytes;
   kept.window = sizes.kv_window;
   return wanted;
@@ -78,7 +78,7 @@ Status check_options(const EngineOptions& options) {
         fmt::format("watchdog_seconds is {}; it must be 0 or more", options.watchdog_seconds));
   }
   HEDDLE_RETURN_IF_ERROR(parse_metric_names(options.metrics.names).status());
-  HEDDLE_RETURN_IF_ERROR(cache::parse_frozen_dtype(options.cache.state_dtype).status());
+  HEDDLE_RETURN_IF_ERROR(cache::parse_snapshot_dtype(options.cache.state_dtype).status());
   HEDDLE_RETURN_IF_ERROR(
       scheduler::choose_queue_policy(options.scheduling, options.cache.enabled).status());
   return scheduler_options(options, {.page_size = options.page_size}).status();

@@ -31,17 +31,17 @@ struct StateLayer {
   MutableTensorView recurrent;  // [slots, Nv, Dv, Dk] f32
 };
 
-// Frozen states of one linear-attention layer: what checkpoints are written to.
-struct FrozenLayer {
+// Snapshots of one linear-attention layer: what snapshots are written to.
+struct SnapshotLayer {
   MutableTensorView conv;  // [slots, W - 1, C] f32
   MutableTensorView
-      recurrent;             // [slots, Nv, Dv, Dk] f32, bf16 or i8 (linear_attention/frozen_rows.h)
+      recurrent;  // [slots, Nv, Dv, Dk] f32, bf16 or i8 (linear_attention/snapshot_rows.h)
   MutableTensorView scales;  // i8: [slots, Nv, Dv] f32, one for each row of Dk; else empty
 };
 
-// A frozen copy of the state wanted after `num_tokens` new tokens of a sequence (1 to its row
-// count). `slot` is one of frozen_layers.
-struct StateCheckpoint {
+// A copy of the state wanted after `num_tokens` new tokens of a sequence (1 to its row
+// count). `slot` is one of snapshot_layers.
+struct StateSnapshot {
   int32_t sequence = 0;
   int32_t num_tokens = 0;
   int32_t slot = 0;
@@ -60,13 +60,13 @@ struct ForwardContext {
       page_table;  // [B, page_table_width]: page of token t of b is [b, t / page_size]
   int64_t page_table_width = 0;
   int32_t page_size = 16;
-  std::span<const int32_t> state_slots;  // [B]: working slot of b, read and advanced in place
-  std::span<const StateCheckpoint> checkpoints;  // by sequence, then by num_tokens
-  std::span<const int32_t> logit_rows;           // rows whose logits are wanted
+  std::span<const int32_t> state_slots;      // [B]: working slot of b, read and advanced in place
+  std::span<const StateSnapshot> snapshots;  // by sequence, then by num_tokens
+  std::span<const int32_t> logit_rows;       // rows whose logits are wanted
 
   std::span<const KvLayer> kv_layers;        // by attention layer, 0-based among themselves
   std::span<const StateLayer> state_layers;  // by linear-attention layer, 0-based among themselves
-  std::span<const FrozenLayer> frozen_layers;  // likewise; empty: checkpoints go to state_layers
+  std::span<const SnapshotLayer> snapshot_layers;  // likewise; empty: snapshots go to state_layers
 
   [[nodiscard]] int64_t num_sequences() const { return static_cast<int64_t>(context_lens.size()); }
 

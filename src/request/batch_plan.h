@@ -15,11 +15,11 @@
 
 namespace heddle::request {
 
-// A frozen copy of the recurrent state, taken when exactly `tokens` tokens of the sequence have
+// A copy of the recurrent state, taken when exactly `tokens` tokens of the sequence have
 // been processed; `tokens` lies in (context_tokens, context_tokens + new tokens]. `slot` is a
-// frozen slot: a state slot like any other, or one with ids of its own
-// (PoolSizes::num_frozen_slots).
-struct StateCheckpoint {
+// snapshot slot: a state slot like any other, or one with ids of its own
+// (PoolSizes::num_snapshot_slots).
+struct StateSnapshot {
   int64_t tokens = 0;
   int32_t slot = 0;
 
@@ -30,11 +30,11 @@ struct StateCheckpoint {
 
 struct PlannedSequence {
   int64_t sequence_id = 0;  // echoed in the output
-  int32_t row = 0;  // 0 to max_step_sequences - 1, the sequence's own while it runs: where the
-                    // device keeps the token it drew last
+  int32_t batch_slot = 0;   // 0 to max_step_sequences - 1, the sequence's own while it runs: where
+                            // the device keeps the token it drew last
 
   // Tokens to compute in this step. One more follows them with `feeds_drawn_token`: what an earlier
-  // step drew for this row, which the host may not have seen yet. No token at all only with
+  // step drew for this batch slot, which the host may not have seen yet. No token at all only with
   // `hidden_slot`.
   std::span<const TokenId> new_tokens;
   bool feeds_drawn_token = false;
@@ -44,14 +44,15 @@ struct PlannedSequence {
                                    // least context_tokens, also beyond it where pages are shared
   std::span<const int32_t> pages;  // page of token t is pages[t / page_size]; covers the new tokens
   int32_t state_slot = 0;          // working slot, advanced in place; 0 for models without state
-  std::span<const StateCheckpoint> checkpoints;
+  std::span<const StateSnapshot> snapshots;
 
-  // Not 0: the logits come from the hidden vector kept with this frozen slot; nothing is computed.
+  // Not 0: the logits come from the hidden vector kept with this snapshot slot; nothing is
+  // computed.
   int32_t hidden_slot = 0;
 
   // Sorted. With feeds_drawn_token: if the drawn token is one of these, or the draw failed, the
-  // sequence ended there. It is then left out of the step, its state, pages and row stay as they
-  // are, and its output says `skipped`.
+  // sequence ended there. It is then left out of the step, its state, pages and batch slot stay as
+  // they are, and its output says `skipped`.
   std::span<const TokenId> ending_tokens;
 
   // Sampling; with `sample` false (a prefill chunk that is not the last) the rest is unused.
@@ -79,24 +80,24 @@ struct BatchPlan {
   std::vector<PlannedSequence> sequences;
 
   // Done before the step's first layer, in this order.
-  std::vector<int32_t> unused_pages;         // their memory may go back to the system: the next use
-  std::vector<int32_t> unused_frozen_slots;  // finds anything in them
-  std::vector<IdCopy> freeze_state_slots;    // working slot to frozen slot: where a sequence ended
-  std::vector<int32_t> unused_state_slots;   // as above; may be among those just frozen
-  std::vector<int32_t> zero_state_slots;     // a sequence without context starts in them
-  std::vector<IdCopy> copy_state_slots;      // frozen slot to working slot: a sequence goes on
-  std::vector<IdCopy> copy_pages;            // a sequence resumes inside a page
+  std::vector<int32_t> unused_pages;  // their memory may go back to the system: the next use
+  std::vector<int32_t> unused_snapshot_slots;  // finds anything in them
+  std::vector<IdCopy> save_snapshots;       // working slot to snapshot slot: where a sequence ended
+  std::vector<int32_t> unused_state_slots;  // as above; may be among those just saved
+  std::vector<int32_t> zero_state_slots;    // a sequence without context starts in them
+  std::vector<IdCopy> restore_snapshots;    // snapshot slot to working slot: a sequence goes on
+  std::vector<IdCopy> copy_pages;           // a sequence resumes inside a page
 
   [[nodiscard]] bool empty() const { return sequences.empty(); }
 
   void clear() {
     sequences.clear();
     unused_pages.clear();
-    unused_frozen_slots.clear();
-    freeze_state_slots.clear();
+    unused_snapshot_slots.clear();
+    save_snapshots.clear();
     unused_state_slots.clear();
     zero_state_slots.clear();
-    copy_state_slots.clear();
+    restore_snapshots.clear();
     copy_pages.clear();
   }
 

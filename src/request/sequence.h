@@ -71,7 +71,7 @@ struct Sequence {
   int64_t num_computed = 0;    // leading tokens whose KV rows and state exist
   std::vector<int32_t> pages;  // page of token t is pages[t / page_size]
   int32_t state_slot = 0;      // working slot; 0: none
-  int32_t row = -1;            // row of the step while running
+  int32_t batch_slot = -1;     // while running
   int32_t num_retractions = 0;
   int32_t num_preemptions = 0;
   CacheReport cache_report;

@@ -10,8 +10,8 @@ namespace heddle::runner {
 namespace {
 
 bool wants_logits(const request::PlannedSequence& sequence) {
-  const auto& checkpoints = sequence.checkpoints;
-  return sequence.sample || std::any_of(checkpoints.begin(), checkpoints.end(),
+  const auto& snapshots = sequence.snapshots;
+  return sequence.sample || std::any_of(snapshots.begin(), snapshots.end(),
                                         [](const auto& c) { return c.keep_hidden; });
 }
 
@@ -32,7 +32,7 @@ ForwardBatch::ForwardBatch(int64_t max_tokens, int64_t max_sequences,
   context_lens_.reserve(sequences);
   kv_lens_.reserve(sequences);
   state_slots_.reserve(sequences);
-  checkpoints_.reserve(sequences * 4);
+  snapshots_.reserve(sequences * 4);
   page_table_.resize(sequences * static_cast<size_t>(max_pages_per_sequence));
   sequences_.reserve(sequences);
   kept_hidden_.reserve(sequences);
@@ -48,7 +48,7 @@ Status ForwardBatch::build(const request::BatchPlan& plan, LogitRows logit_rows,
   kv_lens_.clear();
   state_slots_.clear();
   logit_rows_.clear();
-  checkpoints_.clear();
+  snapshots_.clear();
   sequences_.clear();
   kept_hidden_.clear();
   hidden_slots_.clear();
@@ -85,11 +85,11 @@ Status ForwardBatch::add(const request::PlannedSequence& sequence, LogitRows log
     return {};
   }
   if (sequence.feeds_drawn_token) {
-    if (sequence.row < 0 || sequence.row >= std::ssize(drawn_tokens)) {
+    if (sequence.batch_slot < 0 || sequence.batch_slot >= std::ssize(drawn_tokens)) {
       return invalid_argument(fmt::format("feeds on the token drawn for row {}; there are {} rows",
-                                          sequence.row, drawn_tokens.size()));
+                                          sequence.batch_slot, drawn_tokens.size()));
     }
-    const TokenId drawn = drawn_tokens[static_cast<size_t>(sequence.row)];
+    const TokenId drawn = drawn_tokens[static_cast<size_t>(sequence.batch_slot)];
     if (drawn == sampling::kNoToken || std::ranges::binary_search(sequence.ending_tokens, drawn)) {
       batched.part = BatchedSequence::Part::kSkipped;
       return {};
@@ -104,7 +104,7 @@ Status ForwardBatch::add(const request::PlannedSequence& sequence, LogitRows log
     batched.logit_row = static_cast<int32_t>(logit_rows_.size());
     logit_rows_.push_back(last_row);
   }
-  return add_checkpoints(sequence);
+  return add_snapshots(sequence);
 }
 
 Status ForwardBatch::add_rows(const request::PlannedSequence& sequence) {
@@ -129,26 +129,26 @@ Status ForwardBatch::add_rows(const request::PlannedSequence& sequence) {
   return {};
 }
 
-Status ForwardBatch::add_checkpoints(const request::PlannedSequence& sequence) {
+Status ForwardBatch::add_snapshots(const request::PlannedSequence& sequence) {
   const int64_t count = sequence.num_new_tokens();
-  for (const request::StateCheckpoint& checkpoint : sequence.checkpoints) {
-    const int64_t tokens = checkpoint.tokens - sequence.context_tokens;
+  for (const request::StateSnapshot& snapshot : sequence.snapshots) {
+    const int64_t tokens = snapshot.tokens - sequence.context_tokens;
     if (tokens < 1 || tokens > count) {
-      return invalid_argument(
-          fmt::format("wants a checkpoint at token {}, the step covers {} to {}", checkpoint.tokens,
-                      sequence.context_tokens, sequence.context_tokens + count));
+      return invalid_argument(fmt::format("wants a snapshot at token {}, the step covers {} to {}",
+                                          snapshot.tokens, sequence.context_tokens,
+                                          sequence.context_tokens + count));
     }
-    if (checkpoint.keep_hidden) {
+    if (snapshot.keep_hidden) {
       if (tokens != count) {
         return invalid_argument(fmt::format(
             "wants the hidden vector of token {} kept, which only the last token of a step has",
-            checkpoint.tokens));
+            snapshot.tokens));
       }
-      kept_hidden_.push_back({.logit_row = sequences_.back().logit_row, .slot = checkpoint.slot});
+      kept_hidden_.push_back({.logit_row = sequences_.back().logit_row, .slot = snapshot.slot});
     }
-    checkpoints_.push_back({.sequence = static_cast<int32_t>(context_lens_.size()) - 1,
-                            .num_tokens = static_cast<int32_t>(tokens),
-                            .slot = checkpoint.slot});
+    snapshots_.push_back({.sequence = static_cast<int32_t>(context_lens_.size()) - 1,
+                          .num_tokens = static_cast<int32_t>(tokens),
+                          .slot = snapshot.slot});
   }
   return {};
 }
@@ -161,11 +161,11 @@ ops::ForwardContext ForwardBatch::context(const Pools& pools) const {
           .page_table_width = page_table_width_,
           .page_size = page_size_,
           .state_slots = state_slots_,
-          .checkpoints = checkpoints_,
+          .snapshots = snapshots_,
           .logit_rows = logit_rows_,
           .kv_layers = pools.kv_layers(),
           .state_layers = pools.state_layers(),
-          .frozen_layers = pools.frozen_layers()};
+          .snapshot_layers = pools.snapshot_layers()};
 }
 
 }  // namespace heddle::runner

@@ -16,7 +16,7 @@
 namespace heddle::runner {
 
 enum class LogitRows {
-  kSampled,  // the last row of every sequence with `sample` or a checkpoint with `keep_hidden`
+  kSampled,  // the last row of every sequence with `sample` or a snapshot with `keep_hidden`
   kAll,
 };
 
@@ -77,7 +77,7 @@ class ForwardBatch {
   Status add(const request::PlannedSequence& sequence, LogitRows logit_rows,
              std::span<const TokenId> drawn_tokens);
   Status add_rows(const request::PlannedSequence& sequence);
-  Status add_checkpoints(const request::PlannedSequence& sequence);
+  Status add_snapshots(const request::PlannedSequence& sequence);
 
   int64_t max_tokens_;
   int64_t max_sequences_;
@@ -91,7 +91,7 @@ class ForwardBatch {
   std::vector<int32_t> page_table_;
   std::vector<int32_t> state_slots_;
   std::vector<int32_t> logit_rows_;
-  std::vector<ops::StateCheckpoint> checkpoints_;
+  std::vector<ops::StateSnapshot> snapshots_;
   std::vector<BatchedSequence> sequences_;
   std::vector<KeptHidden> kept_hidden_;
   std::vector<int32_t> hidden_slots_;

@@ -57,23 +57,23 @@ TEST_F(ForwardBatchTest, WantsLogitsOnlyWhereATokenIsDrawn) {
   EXPECT_THAT(batch_.context(pools_).logit_rows, ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
-TEST_F(ForwardBatchTest, CountsCheckpointsFromTheFirstNewToken) {
-  const std::vector<request::StateCheckpoint> wanted = {{.tokens = 4, .slot = 7},
-                                                        {.tokens = 6, .slot = 8}};
+TEST_F(ForwardBatchTest, CountsSnapshotsFromTheFirstNewToken) {
+  const std::vector<request::StateSnapshot> wanted = {{.tokens = 4, .slot = 7},
+                                                      {.tokens = 6, .slot = 8}};
   request::BatchPlan plan;
   plan.sequences = {sequence(prompt_, 2, pages_a_, 1, true)};
-  plan.sequences[0].checkpoints = wanted;
+  plan.sequences[0].snapshots = wanted;
   ASSERT_TRUE(batch_.build(plan, LogitRows::kSampled).ok());
-  const auto checkpoints = batch_.context(pools_).checkpoints;
-  ASSERT_EQ(checkpoints.size(), 2u);
-  EXPECT_EQ(checkpoints[0].num_tokens, 2);
-  EXPECT_EQ(checkpoints[1].num_tokens, 4);
-  EXPECT_EQ(checkpoints[1].slot, 8);
+  const auto snapshots = batch_.context(pools_).snapshots;
+  ASSERT_EQ(snapshots.size(), 2u);
+  EXPECT_EQ(snapshots[0].num_tokens, 2);
+  EXPECT_EQ(snapshots[1].num_tokens, 4);
+  EXPECT_EQ(snapshots[1].slot, 8);
 
-  const std::vector<request::StateCheckpoint> behind = {{.tokens = 2, .slot = 7}};
-  plan.sequences[0].checkpoints = behind;
+  const std::vector<request::StateSnapshot> behind = {{.tokens = 2, .slot = 7}};
+  plan.sequences[0].snapshots = behind;
   EXPECT_THAT(batch_.build(plan, LogitRows::kSampled).message(),
-              HasSubstr("wants a checkpoint at token 2, the step covers 2 to 7"));
+              HasSubstr("wants a snapshot at token 2, the step covers 2 to 7"));
 }
 
 TEST_F(ForwardBatchTest, FeedsDrawnTokensAndLeavesOutWhatEnded) {
@@ -84,7 +84,7 @@ TEST_F(ForwardBatchTest, FeedsDrawnTokensAndLeavesOutWhatEnded) {
                     sequence({}, 5, pages_a_, 3, true)};
   for (int32_t i = 0; i < 3; ++i) {
     request::PlannedSequence& planned = plan.sequences[static_cast<size_t>(i)];
-    planned.row = i;
+    planned.batch_slot = i;
     planned.feeds_drawn_token = true;
     planned.ending_tokens = ending;
   }
@@ -100,19 +100,19 @@ TEST_F(ForwardBatchTest, FeedsDrawnTokensAndLeavesOutWhatEnded) {
   plan.sequences.erase(plan.sequences.begin() + 1);
   ASSERT_TRUE(batch_.build(plan, LogitRows::kSampled, drawn).ok());
   EXPECT_TRUE(batch_.empty());
-  plan.sequences[0].row = 3;
+  plan.sequences[0].batch_slot = 3;
   EXPECT_THAT(batch_.build(plan, LogitRows::kSampled, drawn).message(),
               HasSubstr("feeds on the token drawn for row 3; there are 3 rows"));
 }
 
 TEST_F(ForwardBatchTest, SaysWhichKvRowsAreThereAndWhichVectorsToKeep) {
-  const std::vector<request::StateCheckpoint> at_end = {
+  const std::vector<request::StateSnapshot> at_end = {
       {.tokens = 7, .slot = 9, .keep_hidden = true}};
   request::BatchPlan plan;
   plan.sequences = {sequence(one_, 3, pages_b_, 2, true), sequence(prompt_, 2, pages_a_, 1, false),
                     sequence({}, 7, pages_a_, 3, true)};
   plan.sequences[1].kv_tokens = 6;
-  plan.sequences[1].checkpoints = at_end;
+  plan.sequences[1].snapshots = at_end;
   plan.sequences[2].hidden_slot = 5;
   ASSERT_TRUE(batch_.build(plan, LogitRows::kSampled).ok());
   EXPECT_THAT(batch_.context(pools_).kv_lens, ElementsAre(3, 6));

@@ -124,7 +124,7 @@ EngineOptions settled(EngineOptions options, ForwardPass& pass, const MemoryPlan
   options.context_length = context_length;
   options.max_running_requests = plan.max_running_requests;
   options.max_total_tokens = plan.kv_tokens;
-  options.cache.state_dtype = plan.frozen_dtype;
+  options.cache.state_dtype = plan.snapshot_dtype;
   options.on_load_progress = nullptr;
   return options;
 }
@@ -170,8 +170,8 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                                                       .kv_dtype = pass->kv_dtype(),
                                                       .kv_scales = pass->kv_scales(),
                                                       .num_state_slots = plan.num_state_slots,
-                                                      .num_frozen_slots = plan.num_frozen_slots,
-                                                      .frozen_dtype = planned.frozen_dtype,
+                                                      .num_snapshot_slots = plan.num_snapshot_slots,
+                                                      .snapshot_dtype = planned.snapshot_dtype,
                                                       .hidden_width = planned.hidden_width}));
   HEDDLE_ASSIGN_OR_RETURN(const checkpoint::GenerationConfig generation,
                           checkpoint::load_generation_config(options.model_dir, config));
@@ -192,14 +192,14 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                  .mapped_weights_bytes = pass->weights().bytes_in_place(),
                  .kv_pool_bytes = plan.kv_pool_bytes,
                  .state_pool_bytes = plan.state_pool_bytes,
-                 .frozen_pool_bytes = plan.frozen_pool_bytes,
+                 .snapshot_pool_bytes = plan.snapshot_pool_bytes,
                  .shared_pool_bytes = plan.shared_bytes,
                  .activation_bytes = pass->arena_bytes(),
                  .kv_tokens = plan.num_pages * options.page_size,
                  .kv_dtype = std::string(to_string(pass->kv_dtype())),
                  .state_slots = plan.num_state_slots,
-                 .frozen_slots = plan.num_frozen_slots,
-                 .frozen_dtype = std::string(to_string(planned.frozen_dtype)),
+                 .snapshot_slots = plan.num_snapshot_slots,
+                 .snapshot_dtype = std::string(to_string(planned.snapshot_dtype)),
                  .page_size = options.page_size,
                  .max_running_requests = plan.max_running_requests};
   loaded.options = settled(options, *pass, loaded.plan, loaded.info.context_length);
@@ -207,14 +207,15 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
       .num_pages = plan.num_pages,
       .page_size = options.page_size,
       .num_state_slots = plan.num_state_slots,
-      .num_frozen_slots = plan.num_frozen_slots,
+      .num_snapshot_slots = plan.num_snapshot_slots,
       .max_step_tokens = chunk,
       .max_step_sequences = plan.max_running_requests,
       .page_bytes = planned.kv.bytes_per_page(),
-      .state_slot_bytes =
-          planned.state.bytes_per_slot() + (plan.num_frozen_slots > 0 ? 0 : planned.hidden_bytes()),
-      .frozen_slot_bytes =
-          plan.num_frozen_slots > 0 ? planned.frozen.bytes_per_slot() + planned.hidden_bytes() : 0,
+      .state_slot_bytes = planned.state.bytes_per_slot() +
+                          (plan.num_snapshot_slots > 0 ? 0 : planned.hidden_bytes()),
+      .snapshot_slot_bytes = plan.num_snapshot_slots > 0
+                                 ? planned.snapshot.bytes_per_slot() + planned.hidden_bytes()
+                                 : 0,
       .shared_bytes = plan.shared_bytes,
       .kv_window = common_window(needs),
       .keeps_hidden = planned.hidden_width > 0};

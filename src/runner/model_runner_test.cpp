@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The runner with the real model in exact mode: however a sequence gets to a token (plainly, from a
-// frozen state, on shared pages, fed by the device, from a kept vector), tokens and logprobs are
+// snapshot, on shared pages, fed by the device, from a kept vector), tokens and logprobs are
 // the same bits.
 #include "runner/model_runner.h"
 
@@ -21,7 +21,7 @@ namespace {
 using request::BatchPlan;
 using request::PlannedSequence;
 using request::SampledToken;
-using request::StateCheckpoint;
+using request::StateSnapshot;
 using request::StepOutput;
 using ::testing::HasSubstr;
 
@@ -72,7 +72,7 @@ struct TestSequence {
   // The next step of it: `tokens` after `context` tokens.
   [[nodiscard]] PlannedSequence plan(int64_t context, std::span<const TokenId> tokens) const {
     return {.sequence_id = 100 + row,
-            .row = row,
+            .batch_slot = row,
             .new_tokens = tokens,
             .context_tokens = context,
             .pages = pages,
@@ -151,13 +151,13 @@ class ModelRunnerTest : public ::testing::Test {
     }
   }
 
-  // Number 0 after its prompt, with the checkpoints taken.
-  static TestSequence lead(std::span<const StateCheckpoint> checkpoints) {
+  // Number 0 after its prompt, with the snapshots taken.
+  static TestSequence lead(std::span<const StateSnapshot> snapshots) {
     TestSequence leader(0);
     BatchPlan plan;
     plan.zero_state_slots = {leader.slot};
     plan.sequences = {leader.plan_prompt()};
-    plan.sequences[0].checkpoints = checkpoints;
+    plan.sequences[0].snapshots = snapshots;
     leader.drawn.add(run(plan).at(0));
     return leader;
   }
@@ -191,25 +191,25 @@ TEST_F(ModelRunnerTest, SaysWhatItsPoolsShare) {
   EXPECT_GE(sizes.num_state_slots, 16) << "the tests' slots";
 }
 
-TEST_F(ModelRunnerTest, ResumesFromAFrozenStateOnSharedPages) {
+TEST_F(ModelRunnerTest, ResumesFromASnapshotOnSharedPages) {
   // The first token, within a page, at the end of a page, at the end of a chunk, the last token.
-  const std::vector<StateCheckpoint> checkpoints = {{.tokens = 1, .slot = 11},
-                                                    {.tokens = 48, .slot = 12},
-                                                    {.tokens = 50, .slot = 13},
-                                                    {.tokens = 64, .slot = 14},
-                                                    {.tokens = kPromptTokens, .slot = 15}};
-  TestSequence leader = lead(checkpoints);
-  for (const StateCheckpoint& checkpoint : checkpoints) {
-    SCOPED_TRACE(fmt::format("at {}", checkpoint.tokens));
+  const std::vector<StateSnapshot> snapshots = {{.tokens = 1, .slot = 11},
+                                                {.tokens = 48, .slot = 12},
+                                                {.tokens = 50, .slot = 13},
+                                                {.tokens = 64, .slot = 14},
+                                                {.tokens = kPromptTokens, .slot = 15}};
+  TestSequence leader = lead(snapshots);
+  for (const StateSnapshot& snapshot : snapshots) {
+    SCOPED_TRACE(fmt::format("at {}", snapshot.tokens));
     TestSequence follower(1);
     BatchPlan plan;
-    plan.copy_state_slots = {{.from = checkpoint.slot, .to = follower.slot}};
-    share_pages(leader, checkpoint.tokens, follower, plan);
-    if (checkpoint.tokens == kPromptTokens) {  // goes on where the leader drew
+    plan.restore_snapshots = {{.from = snapshot.slot, .to = follower.slot}};
+    share_pages(leader, snapshot.tokens, follower, plan);
+    if (snapshot.tokens == kPromptTokens) {  // goes on where the leader drew
       follower.drawn = {{plain_->tokens[0]}, {plain_->logprobs[0]}};
       plan.sequences = {follower.plan_decode()};
     } else {
-      plan.sequences = {follower.plan_prompt(checkpoint.tokens)};
+      plan.sequences = {follower.plan_prompt(snapshot.tokens)};
     }
     follower.drawn.add(run(plan).at(0));
     decode(follower, kNewTokens - std::ssize(follower.drawn.tokens));
@@ -219,12 +219,12 @@ TEST_F(ModelRunnerTest, ResumesFromAFrozenStateOnSharedPages) {
   EXPECT_EQ(leader.drawn, *plain_) << "the leader, whose pages the others read";
 }
 
-TEST_F(ModelRunnerTest, ReplaysBehindAFrozenStateOnKvThatIsThere) {
-  const std::vector<StateCheckpoint> checkpoints = {{.tokens = 40, .slot = 11}};
-  TestSequence leader = lead(checkpoints);
+TEST_F(ModelRunnerTest, ReplaysBehindASnapshotOnKvThatIsThere) {
+  const std::vector<StateSnapshot> snapshots = {{.tokens = 40, .slot = 11}};
+  TestSequence leader = lead(snapshots);
   TestSequence follower(1);
   BatchPlan plan;
-  plan.copy_state_slots = {{.from = 11, .to = follower.slot}};
+  plan.restore_snapshots = {{.from = 11, .to = follower.slot}};
   share_pages(leader, 96, follower, plan);
   plan.sequences = {follower.plan_prompt(40)};
   plan.sequences[0].kv_tokens = 96;
@@ -287,7 +287,7 @@ TEST_F(ModelRunnerTest, FeedsADrawnTokenBehindTokensOfTheHost) {
   prompt.sequences[0].sample = false;
   EXPECT_THAT(run(prompt), ::testing::IsEmpty());
   BatchPlan plan;
-  fed.row = drawer.row;
+  fed.batch_slot = drawer.batch_slot;
   fed.drawn = {{plain_->tokens[0]}, {plain_->logprobs[0]}};
   plan.sequences = {fed.plan(kPromptTokens, fed.drawn.tokens)};
   plan.sequences[0].feeds_drawn_token = true;
@@ -355,14 +355,14 @@ TEST_F(ModelRunnerTest, SkipsWhatFollowsAFailedDraw) {
 }
 
 TEST_F(ModelRunnerTest, DrawsAgainFromAKeptVector) {
-  const std::vector<StateCheckpoint> checkpoints = {
+  const std::vector<StateSnapshot> snapshots = {
       {.tokens = kPromptTokens, .slot = 11, .keep_hidden = true}};
-  TestSequence leader = lead(checkpoints);
+  TestSequence leader = lead(snapshots);
   decode(leader, kNewTokens - 1);
   EXPECT_EQ(leader.drawn, *plain_);
 
   const auto repeat = [&](TestSequence& follower, BatchPlan& plan) {
-    plan.copy_state_slots.push_back({.from = 11, .to = follower.slot});
+    plan.restore_snapshots.push_back({.from = 11, .to = follower.slot});
     share_pages(leader, kPromptTokens, follower, plan);
     PlannedSequence& planned = plan.sequences.emplace_back(follower.plan(kPromptTokens, {}));
     planned.hidden_slot = 11;
@@ -408,9 +408,9 @@ TEST_F(ModelRunnerTest, KeepsTheVectorOfAPromptThatDrawsNothingYet) {
   BatchPlan plan;
   plan.zero_state_slots = {leader.slot};
   plan.sequences = {leader.plan_prompt()};
-  const std::vector<StateCheckpoint> checkpoints = {
+  const std::vector<StateSnapshot> snapshots = {
       {.tokens = kPromptTokens, .slot = 12, .keep_hidden = true}};
-  plan.sequences[0].checkpoints = checkpoints;
+  plan.sequences[0].snapshots = snapshots;
   plan.sequences[0].sample = false;
   EXPECT_THAT(run(plan), ::testing::IsEmpty());
   BatchPlan repeat;
@@ -422,22 +422,22 @@ TEST_F(ModelRunnerTest, KeepsTheVectorOfAPromptThatDrawsNothingYet) {
 }
 
 TEST_F(ModelRunnerTest, GivesBackUnusedMemoryAndOnlyThat) {
-  const std::vector<StateCheckpoint> checkpoints = {{.tokens = 50, .slot = 11},
-                                                    {.tokens = 64, .slot = 12}};
-  TestSequence leader = lead(checkpoints);
+  const std::vector<StateSnapshot> snapshots = {{.tokens = 50, .slot = 11},
+                                                {.tokens = 64, .slot = 12}};
+  TestSequence leader = lead(snapshots);
   TestSequence gone(2);
   BatchPlan other;
   other.zero_state_slots = {gone.slot};
   other.sequences = {gone.plan_prompt()};
   EXPECT_EQ(run(other).at(0).token, plain_->tokens[0]);
-  // Pages and slots of a sequence that ended, and of a checkpoint: one of them starts anew at once.
+  // Pages and slots of a sequence that ended, and of a snapshot: one of them starts anew at once.
   TestSequence follower(1);
   TestSequence fresh(2);
   BatchPlan plan;
   plan.unused_pages = gone.pages;
   plan.unused_state_slots = {gone.slot, 12};
   plan.zero_state_slots = {fresh.slot};
-  plan.copy_state_slots = {{.from = 11, .to = follower.slot}};
+  plan.restore_snapshots = {{.from = 11, .to = follower.slot}};
   share_pages(leader, 50, follower, plan);
   plan.sequences = {follower.plan_prompt(50), fresh.plan_prompt(), leader.plan_decode()};
   const std::vector<SampledToken> tokens = run(plan);
@@ -461,12 +461,13 @@ TEST_F(ModelRunnerTest, FailsAStepWhosePlanCannotBe) {
     change(plan.sequences[0]);
     return runner().run(plan).status().message();
   };
-  EXPECT_EQ(message([](PlannedSequence& s) { s.row = 4; }), "sequence 100: row 4; there are 4");
+  EXPECT_EQ(message([](PlannedSequence& s) { s.batch_slot = 4; }),
+            "sequence 100: batch slot 4; there are 4");
   EXPECT_THAT(message([](PlannedSequence& s) { s.hidden_slot = 3; }),
               HasSubstr("new tokens beside a hidden vector"));
   EXPECT_THAT(message([](PlannedSequence& s) { s.new_tokens = {}; }), HasSubstr("no new tokens"));
-  const std::vector<StateCheckpoint> early = {{.tokens = 5, .slot = 11, .keep_hidden = true}};
-  EXPECT_THAT(message([&](PlannedSequence& s) { s.checkpoints = early; }),
+  const std::vector<StateSnapshot> early = {{.tokens = 5, .slot = 11, .keep_hidden = true}};
+  EXPECT_THAT(message([&](PlannedSequence& s) { s.snapshots = early; }),
               HasSubstr("hidden vector of token 5"));
   BatchPlan fed;
   fed.sequences = {sequence.plan(1, {})};

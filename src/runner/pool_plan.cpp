@@ -18,9 +18,10 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
   PlannedPools pools;
   pools.kv = kv_layout(needs, options.page_size, kv_dtype);
   pools.state = state_layout(needs);
-  HEDDLE_ASSIGN_OR_RETURN(pools.frozen_dtype, cache::parse_frozen_dtype(options.cache.state_dtype));
-  if (options.cache.enabled && pools.frozen_dtype != DType::kF32) {
-    pools.frozen = frozen_layout(needs, pools.frozen_dtype);
+  HEDDLE_ASSIGN_OR_RETURN(pools.snapshot_dtype,
+                          cache::parse_snapshot_dtype(options.cache.state_dtype));
+  if (options.cache.enabled && pools.snapshot_dtype != DType::kF32) {
+    pools.snapshot = snapshot_layout(needs, pools.snapshot_dtype);
   }
   // Repeats of a whole prompt go on from a state: without one there is nothing to keep a vector by.
   if (options.cache.enabled && needs.num_state_layers > 0) pools.hidden_width = config.hidden_size;
@@ -31,7 +32,7 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
                static_cast<int64_t>(static_cast<double>(available_bytes) * options.memory_fraction),
            .kv = pools.kv,
            .state = pools.state,
-           .frozen = pools.frozen,
+           .snapshot = pools.snapshot,
            .context_length = options.context_length > 0 ? options.context_length : longest,
            .max_running_requests = options.max_running_requests,
            .max_total_tokens = options.max_total_tokens,

@@ -18,9 +18,9 @@ struct PlannedPools {
   cache::PoolPlan plan;
   cache::KvLayout kv;
   cache::StateLayout state;
-  cache::StateLayout frozen;  // num_layers = 0: frozen states are working states at rest
-  DType frozen_dtype = DType::kF32;
-  int64_t hidden_width = 0;  // of the vector kept with a frozen state; 0: none is
+  cache::StateLayout snapshot;  // num_layers = 0: snapshots are working states at rest
+  DType snapshot_dtype = DType::kF32;
+  int64_t hidden_width = 0;  // of the vector kept with a snapshot; 0: none is
 
   [[nodiscard]] int64_t hidden_bytes() const { return bytes_of(DType::kF32, hidden_width); }
 };

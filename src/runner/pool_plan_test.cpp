@@ -39,7 +39,7 @@ TEST_F(PoolPlanTest, WithoutACacheNothingIsKeptOrShared) {
   const PlannedPools pools = planned(options, int64_t{1} << 30).value();
   EXPECT_EQ(pools.hidden_width, 0);
   EXPECT_EQ(pools.plan.shared_bytes, 0);
-  EXPECT_EQ(pools.plan.num_frozen_slots, 0);
+  EXPECT_EQ(pools.plan.num_snapshot_slots, 0);
 }
 
 TEST_F(PoolPlanTest, WhatCannotBeIsRefusedByName) {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "ops/linear_attention/frozen_state.h"
+#include "ops/linear_attention/state_snapshot.h"
 
 namespace heddle::runner {
 
@@ -26,7 +26,7 @@ cache::StateLayout state_layout(const models::CacheNeeds& needs) {
           .key_dim = needs.key_dim};
 }
 
-cache::StateLayout frozen_layout(const models::CacheNeeds& needs, DType dtype) {
+cache::StateLayout snapshot_layout(const models::CacheNeeds& needs, DType dtype) {
   cache::StateLayout layout = state_layout(needs);
   layout.recurrent_dtype = dtype;
   return layout;
@@ -73,16 +73,16 @@ Status Pools::create_states(device::Device& device, const models::CacheNeeds& ne
     state_layers_.push_back({.conv = states_.conv(layer), .recurrent = states_.recurrent(layer)});
   }
   num_hidden_ = options.num_state_slots;
-  if (options.num_frozen_slots > 0) {
+  if (options.num_snapshot_slots > 0) {
     HEDDLE_ASSIGN_OR_RETURN(
-        frozen_, cache::StatePool::create(device, frozen_layout(needs, options.frozen_dtype),
-                                          options.num_frozen_slots));
+        snapshots_, cache::StatePool::create(device, snapshot_layout(needs, options.snapshot_dtype),
+                                             options.num_snapshot_slots));
     for (int64_t layer = 0; layer < needs.num_state_layers; ++layer) {
-      frozen_layers_.push_back({.conv = frozen_.conv(layer),
-                                .recurrent = frozen_.recurrent(layer),
-                                .scales = frozen_.scales(layer)});
+      snapshot_layers_.push_back({.conv = snapshots_.conv(layer),
+                                  .recurrent = snapshots_.recurrent(layer),
+                                  .scales = snapshots_.scales(layer)});
     }
-    num_hidden_ = options.num_frozen_slots;
+    num_hidden_ = options.num_snapshot_slots;
   }
   hidden_width_ = options.hidden_width;
   HEDDLE_ASSIGN_OR_RETURN(
@@ -109,16 +109,16 @@ Status Pools::begin_step(device::Stream& stream, ops::Context& context,
 
 Status Pools::prepare_states(device::Stream& stream, ops::Context& context,
                              const request::BatchPlan& plan) {
-  const bool apart = frozen_.num_slots() > 0;
-  HEDDLE_CHECK(apart || (plan.unused_frozen_slots.empty() && plan.freeze_state_slots.empty()));
-  for (const int32_t slot : plan.unused_frozen_slots) {
-    HEDDLE_RETURN_IF_ERROR(frozen_.discard_slot(stream, slot));
+  const bool apart = snapshots_.num_slots() > 0;
+  HEDDLE_CHECK(apart || (plan.unused_snapshot_slots.empty() && plan.save_snapshots.empty()));
+  for (const int32_t slot : plan.unused_snapshot_slots) {
+    HEDDLE_RETURN_IF_ERROR(snapshots_.discard_slot(stream, slot));
   }
-  for (const request::IdCopy& copy : plan.freeze_state_slots) {
-    HEDDLE_RETURN_IF_ERROR(ops::freeze_state(context, {.working = state_layers_,
-                                                       .frozen = frozen_layers_,
-                                                       .working_slot = copy.from,
-                                                       .frozen_slot = copy.to}));
+  for (const request::IdCopy& copy : plan.save_snapshots) {
+    HEDDLE_RETURN_IF_ERROR(ops::save_snapshot(context, {.working = state_layers_,
+                                                        .snapshots = snapshot_layers_,
+                                                        .working_slot = copy.from,
+                                                        .snapshot_slot = copy.to}));
   }
   for (const int32_t slot : plan.unused_state_slots) {
     HEDDLE_RETURN_IF_ERROR(states_.discard_slot(stream, slot));
@@ -126,11 +126,11 @@ Status Pools::prepare_states(device::Stream& stream, ops::Context& context,
   for (const int32_t slot : plan.zero_state_slots) {
     HEDDLE_RETURN_IF_ERROR(states_.zero_slot(stream, slot));
   }
-  for (const request::IdCopy& copy : plan.copy_state_slots) {
-    HEDDLE_RETURN_IF_ERROR(apart ? ops::thaw_state(context, {.working = state_layers_,
-                                                             .frozen = frozen_layers_,
-                                                             .working_slot = copy.to,
-                                                             .frozen_slot = copy.from})
+  for (const request::IdCopy& copy : plan.restore_snapshots) {
+    HEDDLE_RETURN_IF_ERROR(apart ? ops::restore_snapshot(context, {.working = state_layers_,
+                                                                   .snapshots = snapshot_layers_,
+                                                                   .working_slot = copy.to,
+                                                                   .snapshot_slot = copy.from})
                                  : states_.copy_slot(stream, copy.from, copy.to));
   }
   return {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pools: the KV pages and recurrent states of a model, the frozen states of another format, the
-// hidden vectors kept with frozen states, and the views of them all that its ops take.
+// Pools: the KV pages and recurrent states of a model, the snapshots of another format, the
+// hidden vectors kept with snapshots, and the views of them all that its ops take.
 //
 // Threading: confined; what a step's ops do to them follows the step.
 #pragma once
@@ -22,8 +22,8 @@ namespace heddle::runner {
 cache::KvLayout kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype);
 cache::StateLayout state_layout(const models::CacheNeeds& needs);
 
-// Frozen states in slots of their own: matrices as `dtype`, the convolution window in fp32.
-cache::StateLayout frozen_layout(const models::CacheNeeds& needs, DType dtype);
+// Snapshots in slots of their own: matrices as `dtype`, the convolution window in fp32.
+cache::StateLayout snapshot_layout(const models::CacheNeeds& needs, DType dtype);
 
 // The widest window of the layers if every one has one, PoolSizes::kv_window.
 int64_t common_window(const models::CacheNeeds& needs);
@@ -34,9 +34,9 @@ struct PoolsOptions {
   DType kv_dtype = DType::kF32;
   std::vector<checkpoint::KvScales> kv_scales;  // [num_kv_layers], or empty: 1
   int64_t num_state_slots = 0;
-  int64_t num_frozen_slots = 0;  // 0: frozen states share the state slots
-  DType frozen_dtype = DType::kF32;
-  int64_t hidden_width = 0;  // of the vector kept with a frozen state; 0: none is
+  int64_t num_snapshot_slots = 0;  // 0: snapshots share the state slots
+  DType snapshot_dtype = DType::kF32;
+  int64_t hidden_width = 0;  // of the vector kept with a snapshot; 0: none is
 };
 
 class Pools {
@@ -46,7 +46,7 @@ class Pools {
   static Result<Pools> create(device::Device& device, const models::CacheNeeds& needs,
                               const PoolsOptions& options);
 
-  // The head of a step: gives unused memory back and freezes states, then zeroes states, copies
+  // The head of a step: gives unused memory back and saves states, then zeroes states, copies
   // states and copies pages. Ids lie within the pools (checked). What a model does not have is not
   // touched: its plans may name pages that hold no KV.
   Status begin_step(device::Stream& stream, ops::Context& context, const request::BatchPlan& plan);
@@ -55,15 +55,17 @@ class Pools {
 
   [[nodiscard]] cache::StatePool& states() { return states_; }
 
-  // [slots + 1, H] f32, by frozen slot.
+  // [slots + 1, H] f32, by snapshot slot.
   [[nodiscard]] MutableTensorView hidden() const;
 
   [[nodiscard]] std::span<const ops::KvLayer> kv_layers() const { return kv_layers_; }
 
   [[nodiscard]] std::span<const ops::StateLayer> state_layers() const { return state_layers_; }
 
-  // Empty where frozen states share the state slots.
-  [[nodiscard]] std::span<const ops::FrozenLayer> frozen_layers() const { return frozen_layers_; }
+  // Empty where snapshots share the state slots.
+  [[nodiscard]] std::span<const ops::SnapshotLayer> snapshot_layers() const {
+    return snapshot_layers_;
+  }
 
  private:
   Status create_states(device::Device& device, const models::CacheNeeds& needs,
@@ -73,13 +75,13 @@ class Pools {
 
   cache::KvPool kv_;
   cache::StatePool states_;
-  cache::StatePool frozen_;
+  cache::StatePool snapshots_;
   device::Buffer hidden_;
   int64_t num_hidden_ = 0;
   int64_t hidden_width_ = 0;
   std::vector<ops::KvLayer> kv_layers_;
   std::vector<ops::StateLayer> state_layers_;
-  std::vector<ops::FrozenLayer> frozen_layers_;
+  std::vector<ops::SnapshotLayer> snapshot_layers_;
 };
 
 }  // namespace heddle::runner

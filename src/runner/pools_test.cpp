@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "device/cpu_device.h"
-#include "ops/linear_attention/frozen_rows.h"
+#include "ops/linear_attention/snapshot_rows.h"
 
 namespace heddle::runner {
 namespace {
@@ -19,9 +19,9 @@ using ::testing::Each;
 
 constexpr int64_t kNv = 2, kDv = 4, kDk = 6, kNumbers = kNv * kDv * kDk, kWindow = 3 * 5;
 
-class FrozenPoolsTest : public ::testing::TestWithParam<DType> {
+class SnapshotPoolsTest : public ::testing::TestWithParam<DType> {
  protected:
-  FrozenPoolsTest() {
+  SnapshotPoolsTest() {
     const models::CacheNeeds needs{.num_state_layers = 2,
                                    .conv_channels = 5,
                                    .conv_width = 4,
@@ -31,8 +31,8 @@ class FrozenPoolsTest : public ::testing::TestWithParam<DType> {
     pools_ = Pools::create(device_, needs,
                            {.num_pages = 4,
                             .num_state_slots = 3,
-                            .num_frozen_slots = 5,
-                            .frozen_dtype = GetParam(),
+                            .num_snapshot_slots = 5,
+                            .snapshot_dtype = GetParam(),
                             .hidden_width = 8})
                  .value();
   }
@@ -63,9 +63,9 @@ class FrozenPoolsTest : public ::testing::TestWithParam<DType> {
   static std::vector<float> rounded(const std::vector<float>& values) {
     std::vector<std::byte> data(values.size() * sizeof(float));
     std::vector<float> scales(kNv * kDv), to(values.size());
-    const ops::FrozenRows rows{.dtype = GetParam(), .data = data.data(), .scales = scales.data()};
-    ops::freeze_rows(values.data(), kNv * kDv, kDk, rows);
-    ops::thaw_rows(rows, kNv * kDv, kDk, to.data());
+    const ops::SnapshotRows rows{.dtype = GetParam(), .data = data.data(), .scales = scales.data()};
+    ops::encode_snapshot_rows(values.data(), kNv * kDv, kDk, rows);
+    ops::decode_snapshot_rows(rows, kNv * kDv, kDk, to.data());
     return to;
   }
 
@@ -79,45 +79,45 @@ class FrozenPoolsTest : public ::testing::TestWithParam<DType> {
   Pools pools_;
 };
 
-TEST_P(FrozenPoolsTest, FreezesBeforeTheWorkingSlotIsGivenAwayAndThawsAfterwards) {
+TEST_P(SnapshotPoolsTest, SavesBeforeTheWorkingSlotIsGivenAwayAndRestoresAfterwards) {
   const std::vector<float> first[] = {fill(0, 1), fill(1, 1)};
   const std::vector<float> second[] = {fill(0, 2), fill(1, 2)};
   const std::vector<float> windows[] = {window(0, 1), window(1, 1)};
   request::BatchPlan plan;
-  plan.unused_frozen_slots = {5};
-  plan.freeze_state_slots = {{.from = 1, .to = 5}, {.from = 2, .to = 1}};
+  plan.unused_snapshot_slots = {5};
+  plan.save_snapshots = {{.from = 1, .to = 5}, {.from = 2, .to = 1}};
   plan.unused_state_slots = {1};
   plan.zero_state_slots = {1};
-  plan.copy_state_slots = {{.from = 5, .to = 3}};
+  plan.restore_snapshots = {{.from = 5, .to = 3}};
   ASSERT_TRUE(begin(plan).ok());
   for (int64_t layer = 0; layer < 2; ++layer) {
     EXPECT_EQ(matrices(layer, 3), rounded(first[layer]));
     EXPECT_NE(matrices(layer, 3), first[layer]) << "rounded";
     EXPECT_EQ(window(layer, 3), windows[layer]) << "as it was";
     EXPECT_THAT(matrices(layer, 1), Each(0.0f));
-    EXPECT_EQ(matrices(layer, 2), second[layer]) << "frozen, and still a working slot";
+    EXPECT_EQ(matrices(layer, 2), second[layer]) << "saved, and still a working slot";
   }
   plan.clear();
-  plan.copy_state_slots = {{.from = 1, .to = 3}, {.from = 5, .to = 1}};
-  ASSERT_TRUE(begin(plan).ok()) << "frozen slots keep what they have";
+  plan.restore_snapshots = {{.from = 1, .to = 3}, {.from = 5, .to = 1}};
+  ASSERT_TRUE(begin(plan).ok()) << "snapshot slots keep what they have";
   for (int64_t layer = 0; layer < 2; ++layer) {
     EXPECT_EQ(matrices(layer, 3), rounded(second[layer]));
     EXPECT_EQ(matrices(layer, 1), rounded(first[layer]));
   }
 }
 
-TEST_P(FrozenPoolsTest, KeepsHiddenVectorsByFrozenSlotAndRefusesSlotsThatAreNotThere) {
+TEST_P(SnapshotPoolsTest, KeepsHiddenVectorsBySnapshotSlotAndRefusesSlotsThatAreNotThere) {
   EXPECT_EQ(pools_.hidden().shape, (Shape{6, 8}));
-  ASSERT_EQ(pools_.frozen_layers().size(), 2u);
-  EXPECT_EQ(pools_.frozen_layers()[1].recurrent.dtype, GetParam());
+  ASSERT_EQ(pools_.snapshot_layers().size(), 2u);
+  EXPECT_EQ(pools_.snapshot_layers()[1].recurrent.dtype, GetParam());
   request::BatchPlan plan;
-  plan.freeze_state_slots = {{.from = 4, .to = 1}};
+  plan.save_snapshots = {{.from = 4, .to = 1}};
   EXPECT_FALSE(begin(plan).ok());
-  plan.freeze_state_slots = {{.from = 1, .to = 6}};
+  plan.save_snapshots = {{.from = 1, .to = 6}};
   EXPECT_FALSE(begin(plan).ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(EachFormat, FrozenPoolsTest, ::testing::Values(DType::kBf16, DType::kI8),
+INSTANTIATE_TEST_SUITE_P(EachFormat, SnapshotPoolsTest, ::testing::Values(DType::kBf16, DType::kI8),
                          [](const auto& dtype) { return std::string(to_string(dtype.param)); });
 
 }  // namespace

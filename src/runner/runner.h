@@ -15,9 +15,9 @@ struct PoolSizes {
   int64_t num_pages = 0;
   int32_t page_size = 16;       // tokens
   int64_t num_state_slots = 0;  // 0 for models without recurrent state
-  // Slots for frozen states alone, which are stored otherwise than working ones; 0: state slots do
-  // for both, and BatchPlan::freeze_state_slots is not understood.
-  int64_t num_frozen_slots = 0;
+  // Slots for snapshots alone, which are stored otherwise than working ones; 0: state slots do
+  // for both, and BatchPlan::save_snapshots is not understood.
+  int64_t num_snapshot_slots = 0;
   int64_t max_step_tokens = 0;  // new tokens of one step
   int32_t max_step_sequences = 0;
 
@@ -25,16 +25,16 @@ struct PoolSizes {
   // there than fit at once (cache/memory_budget.h). 0: all of them fit.
   int64_t page_bytes = 0;
   int64_t state_slot_bytes = 0;
-  int64_t frozen_slot_bytes = 0;
+  int64_t snapshot_slot_bytes = 0;
   int64_t shared_bytes = 0;
 
   int64_t kv_window = 0;  // no layer reads more than so many of the last tokens; 0: some read all
 
-  bool keeps_hidden = false;  // StateCheckpoint::keep_hidden and hidden_slot are understood
+  bool keeps_hidden = false;  // StateSnapshot::keep_hidden and hidden_slot are understood
 
-  // Ids of StateCheckpoint::slot and hidden_slot run to here.
-  [[nodiscard]] int64_t num_checkpoint_slots() const {
-    return num_frozen_slots > 0 ? num_frozen_slots : num_state_slots;
+  // Ids of StateSnapshot::slot and hidden_slot run to here.
+  [[nodiscard]] int64_t max_snapshot_slot() const {
+    return num_snapshot_slots > 0 ? num_snapshot_slots : num_state_slots;
   }
 };
 

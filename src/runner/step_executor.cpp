@@ -39,16 +39,17 @@ Status StepExecutor::check(const request::BatchPlan& plan) const {
     const auto wrong = [&](const std::string& what) {
       return invalid_argument(fmt::format("sequence {}: {}", sequence.sequence_id, what));
     };
-    if (sequence.row < 0 || sequence.row >= sizes_.max_step_sequences) {
-      return wrong(fmt::format("row {}; there are {}", sequence.row, sizes_.max_step_sequences));
+    if (sequence.batch_slot < 0 || sequence.batch_slot >= sizes_.max_step_sequences) {
+      return wrong(fmt::format("batch slot {}; there are {}", sequence.batch_slot,
+                               sizes_.max_step_sequences));
     }
-    if (sequence.hidden_slot < 0 || sequence.hidden_slot > sizes_.num_checkpoint_slots()) {
+    if (sequence.hidden_slot < 0 || sequence.hidden_slot > sizes_.max_snapshot_slot()) {
       return wrong(fmt::format("hidden slot {}; there are {}", sequence.hidden_slot,
-                               sizes_.num_checkpoint_slots()));
+                               sizes_.max_snapshot_slot()));
     }
     if (sizes_.keeps_hidden) continue;
     bool wants_hidden = sequence.hidden_slot != 0;
-    for (const auto& checkpoint : sequence.checkpoints) wants_hidden |= checkpoint.keep_hidden;
+    for (const auto& snapshot : sequence.snapshots) wants_hidden |= snapshot.keep_hidden;
     if (wants_hidden) return wrong("this runner keeps no hidden vectors");
   }
   return {};
@@ -107,7 +108,7 @@ void StepExecutor::draw(const request::BatchPlan& plan, request::StepOutput& out
         batched.part == Part::kHidden ? pass_->head_logits() : pass_->logits();
     sampler_.sample({logits.row<float>(batched.logit_row), vocab_size}, sequence, batched.fed_token,
                     sampled);
-    drawn_tokens_[static_cast<size_t>(sequence.row)] =
+    drawn_tokens_[static_cast<size_t>(sequence.batch_slot)] =
         sampled.error.ok() ? sampled.token : sampling::kNoToken;
   }
 }

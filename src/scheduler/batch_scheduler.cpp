@@ -97,16 +97,16 @@ void BatchScheduler::abandon(const BatchPlan& plan) {
   HEDDLE_CHECK(!plans_in_flight_.empty());
   plans_in_flight_.erase(plans_in_flight_.begin());
   for (const PlannedSequence& planned : plan.sequences) {
-    Row& row = rows_[static_cast<size_t>(planned.row)];
+    Row& row = rows_[static_cast<size_t>(planned.batch_slot)];
     --row.steps_in_flight;
     if (planned.sample) --row.draws_in_flight;
     row.num_planned -= planned.num_new_tokens();
-    if (row.leaving != Leaving::kNo && row.steps_in_flight == 0) give_back(planned.row);
+    if (row.leaving != Leaving::kNo && row.steps_in_flight == 0) give_back(planned.batch_slot);
   }
 }
 
 void BatchScheduler::settle(const PlannedSequence& planned, const SampledToken* sampled) {
-  Row& row = rows_[static_cast<size_t>(planned.row)];
+  Row& row = rows_[static_cast<size_t>(planned.batch_slot)];
   HEDDLE_CHECK(row.sequence != nullptr);
   Sequence& sequence = *row.sequence;
   HEDDLE_CHECK_EQ(sequence.id, planned.sequence_id);
@@ -128,7 +128,7 @@ void BatchScheduler::settle(const PlannedSequence& planned, const SampledToken* 
     }
     cache_.confirm(sequence, row.hold);
   }
-  if (row.leaving != Leaving::kNo && row.steps_in_flight == 0) give_back(planned.row);
+  if (row.leaving != Leaving::kNo && row.steps_in_flight == 0) give_back(planned.batch_slot);
 }
 
 // ---- Leaving ----
@@ -149,7 +149,7 @@ void BatchScheduler::give_back(int32_t index) {
   cache_.release(sequence, row.hold,
                  how == Leaving::kAborted ? cache::PrefixCache::Keep::kPublished
                                           : cache::PrefixCache::Keep::kEnd);
-  sequence.row = -1;
+  sequence.batch_slot = -1;
   if (returns) {
     if (how == Leaving::kRetracted) {
       ++num_retractions_;
@@ -205,7 +205,7 @@ void BatchScheduler::release(Sequence& sequence, Ending ending) {
     }
     case SequenceStatus::kRunning:
       sequence.status = SequenceStatus::kEnding;
-      leave(sequence.row, ending == Ending::kDone ? Leaving::kDone : Leaving::kAborted);
+      leave(sequence.batch_slot, ending == Ending::kDone ? Leaving::kDone : Leaving::kAborted);
       break;
     case SequenceStatus::kEnding:
       break;
@@ -297,7 +297,7 @@ void BatchScheduler::check_invariants() const {
     const Row& row = rows_[static_cast<size_t>(index)];
     HEDDLE_CHECK(row.sequence != nullptr);
     const Sequence& sequence = *row.sequence;
-    HEDDLE_CHECK_EQ(sequence.row, index);
+    HEDDLE_CHECK_EQ(sequence.batch_slot, index);
     const bool ending = row.leaving == Leaving::kDone || row.leaving == Leaving::kAborted;
     HEDDLE_CHECK(sequence.status == (ending ? SequenceStatus::kEnding : SequenceStatus::kRunning));
     HEDDLE_CHECK(row.leaving == Leaving::kNo || row.steps_in_flight > 0);
@@ -311,7 +311,7 @@ void BatchScheduler::check_invariants() const {
     HEDDLE_CHECK(queued.sequence->status == SequenceStatus::kWaiting);
     HEDDLE_CHECK(queued.sequence->pages.empty() && queued.sequence->state_slot == 0);
     HEDDLE_CHECK_EQ(queued.sequence->num_computed, 0);
-    HEDDLE_CHECK_EQ(queued.sequence->row, -1);
+    HEDDLE_CHECK_EQ(queued.sequence->batch_slot, -1);
   }
   cache_.check_invariants(held);
 }

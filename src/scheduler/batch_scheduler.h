@@ -16,7 +16,7 @@
 // Without mixed batches a step does either 1 and 2, or 3 and 4 (decode_interleave.h).
 //
 // A sequence whose prefix another one is computing right now waits for it, at most half a second
-// (in_batch_sharing.h): the other one is asked to leave a checkpoint where the two part.
+// (in_batch_sharing.h): the other one is asked to leave a snapshot where the two part.
 //
 // What a sequence holds is given back when no step in flight uses it: a sequence that is retracted,
 // preempted or released while steps run is only marked, leaves later plans, and goes when the last
@@ -117,7 +117,7 @@ class BatchScheduler final : public Scheduler {
     kPaused,     // likewise, but not for want of anything
   };
 
-  // A running sequence; its index is PlannedSequence::row.
+  // A running sequence; its index is PlannedSequence::batch_slot.
   struct Row {
     request::Sequence* sequence = nullptr;
     cache::SequenceHold hold;

@@ -211,9 +211,9 @@ PrefillVerdict BatchScheduler::admit(const Queued& queued, const cache::PrefixMa
   budget.admit(asked, grant);
   const int64_t pinned = available - cache_.available_pages() - own;
   if (pinned > 0) budget.pin(pinned * options_.cache.page_size);
-  ask_for_forks(rows_[static_cast<size_t>(sequence.row)]);
+  ask_for_forks(rows_[static_cast<size_t>(sequence.batch_slot)]);
   const int64_t pending = sequence.num_tokens() - sequence.num_computed;
-  add_prefill(sequence.row, std::min(grant.tokens, pending), plan);
+  add_prefill(sequence.batch_slot, std::min(grant.tokens, pending), plan);
   return PrefillVerdict::kAdmit;
 }
 
@@ -243,7 +243,7 @@ bool BatchScheduler::start(const Queued& queued, const cache::PrefixMatch& match
   fair_.admit(queued.tenant, sequence.num_tokens() - sequence.num_computed, sequence.num_computed,
               queued.returned);
   sequence.status = SequenceStatus::kRunning;
-  sequence.row = index;
+  sequence.batch_slot = index;
   row.sequence = &sequence;
   row.num_planned = sequence.num_computed;
   row.steps_in_flight = 0;
@@ -273,13 +273,13 @@ void BatchScheduler::admit_first(BatchPlan& plan) {
   const int64_t pending = sequence.num_tokens() - sequence.num_computed;
   PrefillDemand asked = demand(sequence, match);
   PrefillBudget budget = make_budget(0);
-  add_prefill(sequence.row, std::min(budget.resume(asked).tokens, pending), plan);
+  add_prefill(sequence.batch_slot, std::min(budget.resume(asked).tokens, pending), plan);
 }
 
 // ---- Prefixes that are being computed ----
 
 // Finds out who of the waiting begins like somebody who runs, or like somebody further ahead in the
-// queue, and asks those that run for checkpoints where the two part.
+// queue, and asks those that run for snapshots where the two part.
 void BatchScheduler::mark_followers() {
   if (!options_.shares_in_flight || !options_.cache.enabled) return;
   followers_.begin();
@@ -306,7 +306,7 @@ void BatchScheduler::ask_for_forks(Row& leader) {
   for (const Waiting& entry : entries_) {
     if (entry.leader != leader.sequence->id) continue;
     const int64_t fork = fork_of(entry);
-    if (fork >= kMinSharedTokens) cache_.want_checkpoint(leader.hold, fork, leader.num_planned);
+    if (fork >= kMinSharedTokens) cache_.want_snapshot(leader.hold, fork, leader.num_planned);
   }
 }
 

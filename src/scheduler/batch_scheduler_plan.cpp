@@ -159,7 +159,7 @@ PlannedSequence BatchScheduler::planned(int32_t index, bool sample) const {
   const Sequence& sequence = *row.sequence;
   PlannedSequence planned;
   planned.sequence_id = sequence.id;
-  planned.row = index;
+  planned.batch_slot = index;
   planned.context_tokens = row.num_planned;
   planned.pages = sequence.pages;
   planned.state_slot = sequence.state_slot;

@@ -263,7 +263,7 @@ TEST(BatchSchedulerTest, WhatIsReleasedWithTwoStepsInFlightIsCountedAsItWasCompu
   Sequence& gone = bench.submit(14, 30);
   ASSERT_TRUE(bench.step());
   ASSERT_TRUE(bench.step());
-  ASSERT_TRUE(bench.step());  // the decode checkpoint at 16 tokens is among what is in flight
+  ASSERT_TRUE(bench.step());  // the decode snapshot at 16 tokens is among what is in flight
   bench.scheduler->release(gone, Ending::kDone);
   bench.run();
   EXPECT_EQ(gone.status, SequenceStatus::kFinished);
@@ -365,20 +365,20 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
     cache.tree.eviction =
         between(0, 1) == 0 ? cache::EvictionPolicy::kLru : cache::EvictionPolicy::kFlops;
     cache.enabled = between(0, 5) != 0;
-    cache.policy = static_cast<cache::CheckpointPolicy>(between(0, 2));
+    cache.policy = static_cast<cache::SnapshotPolicy>(between(0, 2));
     cache.keeps_hidden = cache.needs_state && between(0, 1) == 0;
     cache.tree.page_bytes = between(1, 5) * cache.page_size;
     cache.tree.state_bytes = between(1, 100);
     cache.state_bytes = cache.tree.state_bytes;
-    if (cache.needs_state && between(0, 2) == 0) {  // frozen states have slots of their own
-      cache.num_frozen_slots = between(1, 24);
+    if (cache.needs_state && between(0, 2) == 0) {  // snapshots have slots of their own
+      cache.num_snapshot_slots = between(1, 24);
       cache.state_bytes += between(0, 100);
     }
     if (between(0, 2) == 0) {  // pages and states share memory
       cache.shared_bytes =
           cache.tree.page_bytes * cache.num_pages + (cache.needs_state ? cache.state_bytes : 0);
       cache.num_state_slots *= 3;
-      cache.num_frozen_slots *= 3;
+      cache.num_snapshot_slots *= 3;
     }
     options.max_running = static_cast<int32_t>(between(1, 8));
     options.max_step_tokens = between(1, 60);

@@ -3,7 +3,7 @@
 // of one chat service, 24 times in a row (three times where policies are compared) through the real
 // scheduler over the toy device, under a simulated clock. The trace names every 512 tokens of a
 // prompt by a hash, which says who begins like whom. Lengths are scaled down by 64, so a block of
-// the trace is 8 tokens here, which is the checkpoint grid; pools, budgets and interval likewise.
+// the trace is 8 tokens here, which is the snapshot grid; pools, budgets and interval likewise.
 //
 // In every hour the hashes are others', except that of the system prompt that nearly everybody has.
 // What the toy device answers is not what the trace's model answered, so a next turn never goes on
@@ -93,10 +93,10 @@ std::vector<TokenId> prompt_of(const Call& call, int hour) {
 }
 
 // What eight large accelerators hold, scaled: eight million tokens and 2,000 states.
-BatchSchedulerOptions service(cache::CheckpointPolicy policy, cache::EvictionPolicy eviction) {
+BatchSchedulerOptions service(cache::SnapshotPolicy policy, cache::EvictionPolicy eviction) {
   BatchSchedulerOptions options;
   options.cache.policy = policy;
-  options.cache.page_size = policy == cache::CheckpointPolicy::kNoBuffer ? 1 : 2;
+  options.cache.page_size = policy == cache::SnapshotPolicy::kNoBuffer ? 1 : 2;
   options.cache.num_pages = 131'072 / options.cache.page_size;
   options.cache.num_state_slots = 2000;
   options.cache.needs_state = true;
@@ -251,7 +251,7 @@ class Service {
 
 struct Policy {
   const char* name;
-  cache::CheckpointPolicy policy;
+  cache::SnapshotPolicy policy;
   cache::EvictionPolicy eviction;
   int hours;
 };
@@ -293,12 +293,11 @@ TEST_P(TraceTest, ConversationsLoseNothing) {
 INSTANTIATE_TEST_SUITE_P(
     Policies, TraceTest,
     ::testing::Values(
-        Policy{"MultiForADay", cache::CheckpointPolicy::kMulti, cache::EvictionPolicy::kFlops, 24},
-        Policy{"Multi", cache::CheckpointPolicy::kMulti, cache::EvictionPolicy::kFlops, 3},
-        Policy{"MultiLru", cache::CheckpointPolicy::kMulti, cache::EvictionPolicy::kLru, 3},
-        Policy{"ExtraBuffer", cache::CheckpointPolicy::kExtraBuffer, cache::EvictionPolicy::kLru,
-               3},
-        Policy{"NoBuffer", cache::CheckpointPolicy::kNoBuffer, cache::EvictionPolicy::kLru, 3}),
+        Policy{"MultiForADay", cache::SnapshotPolicy::kMulti, cache::EvictionPolicy::kFlops, 24},
+        Policy{"Multi", cache::SnapshotPolicy::kMulti, cache::EvictionPolicy::kFlops, 3},
+        Policy{"MultiLru", cache::SnapshotPolicy::kMulti, cache::EvictionPolicy::kLru, 3},
+        Policy{"ExtraBuffer", cache::SnapshotPolicy::kExtraBuffer, cache::EvictionPolicy::kLru, 3},
+        Policy{"NoBuffer", cache::SnapshotPolicy::kNoBuffer, cache::EvictionPolicy::kLru, 3}),
     [](const auto& policy) { return std::string(policy.param.name); });
 
 }  // namespace

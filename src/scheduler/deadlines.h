@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Deadlines: how much time a request has to spare.
 //
-// `ttft_slo_seconds` is a wish and only moves a request forward inside its tenant's requests;
+// `ttft_slo_seconds` is a target that only moves a request forward inside its tenant's requests;
 // `deadline_seconds` is a promise: past it, the request ends with an error.
 //
 // Threading: thread-compatible. Cost: O(1).
@@ -23,10 +23,10 @@ struct DeadlineView {
   double elapsed_seconds = 0;   // since arrival
   int64_t uncached_tokens = 0;
   int64_t output_tokens_left = 0;  // expected; 0 when unknown
-  bool has_first_token = false;    // the wish was met or missed: it counts no more
+  bool has_first_token = false;    // the target was met or missed: it counts no more
 };
 
-// Seconds to spare: the least of the wish less the prefill, and the deadline less prefill and
+// Seconds to spare: the least of the target less the prefill, and the deadline less prefill and
 // output. Infinite without either; negative when it cannot be met any more.
 [[nodiscard]] double slack_seconds(const DeadlineView& request, const ServiceRates& rates);
 

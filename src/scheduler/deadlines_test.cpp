@@ -41,7 +41,7 @@ TEST(DeadlinesTest, TheDeadlineIncludesTheOutput) {
               4, 1e-12);
 }
 
-TEST(DeadlinesTest, TheTighterOneCountsAndTheWishOnlyUntilTheFirstToken) {
+TEST(DeadlinesTest, TheTighterOneCountsAndTheTargetOnlyUntilTheFirstToken) {
   DeadlineView request{.ttft_slo_seconds = 3, .deadline_seconds = 10, .elapsed_seconds = 1};
   EXPECT_NEAR(slack_seconds(request, kRates), 2, 1e-12);
   request.has_first_token = true;
@@ -58,7 +58,7 @@ TEST(DeadlinesTest, UnknownRatesCostNothing) {
               9, 1e-12);
 }
 
-TEST(DeadlinesTest, AMissedWishLeavesNoTimeToSpare) {
+TEST(DeadlinesTest, AMissedTargetLeavesNoTimeToSpare) {
   const DeadlineView request{.ttft_slo_seconds = 1, .elapsed_seconds = 5, .uncached_tokens = 10000};
   EXPECT_LT(slack_seconds(request, kRates), 0);
 }

@@ -13,14 +13,14 @@
 namespace heddle::scheduler {
 namespace {
 
-using cache::CheckpointPolicy;
+using cache::SnapshotPolicy;
 
 // Rows 8 and 9 are a continuation of the published seven.
 const char* const kRows[] = {"12", "13", "14", "125", "145", "135", "13", "13", "136"};
 
 struct ContentCase {
   const char* name;
-  CheckpointPolicy policy;
+  SnapshotPolicy policy;
   int32_t page_size;
   bool chat;
   std::vector<int64_t> hits;
@@ -68,25 +68,25 @@ const std::vector<std::vector<int64_t>> kChatKept = {{512}, {256}, {512}, {768},
 INSTANTIATE_TEST_SUITE_P(
     Rows, W6ContentTest,
     ::testing::Values(
-        ContentCase{"ExtraBufferRawPage1", CheckpointPolicy::kExtraBuffer, 1, false, kRawHits,
+        ContentCase{"ExtraBufferRawPage1", SnapshotPolicy::kExtraBuffer, 1, false, kRawHits,
                     kRawKept},
-        ContentCase{"ExtraBufferRawPage64", CheckpointPolicy::kExtraBuffer, 64, false, kRawHits,
+        ContentCase{"ExtraBufferRawPage64", SnapshotPolicy::kExtraBuffer, 64, false, kRawHits,
                     kRawKept},
-        ContentCase{"ExtraBufferChatPage1", CheckpointPolicy::kExtraBuffer, 1, true, kChatHits,
+        ContentCase{"ExtraBufferChatPage1", SnapshotPolicy::kExtraBuffer, 1, true, kChatHits,
                     kChatKept},
-        ContentCase{"ExtraBufferChatPage64", CheckpointPolicy::kExtraBuffer, 64, true, kChatHits,
+        ContentCase{"ExtraBufferChatPage64", SnapshotPolicy::kExtraBuffer, 64, true, kChatHits,
                     kChatKept},
         // The exact end of every prompt: found by those that go on there, (4) to (6) and (9), and
         // by nobody who parts before.
         ContentCase{"NoBufferRaw",
-                    CheckpointPolicy::kNoBuffer,
+                    SnapshotPolicy::kNoBuffer,
                     1,
                     false,
                     {0, 0, 0, 512, 512, 512, 0, 0, 512},
                     {{512}, {512}, {512}, {768}, {768}, {768}, {512}, {512}, {768}}},
         // In the chat the end of a prompt lies behind the template's, which nobody shares.
         ContentCase{"NoBufferChat",
-                    CheckpointPolicy::kNoBuffer,
+                    SnapshotPolicy::kNoBuffer,
                     1,
                     true,
                     {0, 0, 0, 0, 0, 0, 0, 0, 0},

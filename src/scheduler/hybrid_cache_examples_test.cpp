@@ -17,12 +17,12 @@
 namespace heddle::scheduler {
 namespace {
 
-using cache::CheckpointPolicy;
+using cache::SnapshotPolicy;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 TEST(HybridCacheExamplesTest, W1ToW3WithoutBuffer) {
-  HybridCacheBench bench(reference(CheckpointPolicy::kNoBuffer));
+  HybridCacheBench bench(reference(SnapshotPolicy::kNoBuffer));
   const Tokens prompt = bench.unique(210);
 
   // W1: the state at the end of the prompt, and at the end of the request. Nothing is lost.
@@ -50,7 +50,7 @@ TEST(HybridCacheExamplesTest, W1ToW3WithoutBuffer) {
 TEST(HybridCacheExamplesTest, W1ToW3AndW10WithExtraBuffer) {
   for (const int32_t page_size : {1, 64}) {
     SCOPED_TRACE(page_size);
-    HybridCacheBench bench(reference(CheckpointPolicy::kExtraBuffer, page_size));
+    HybridCacheBench bench(reference(SnapshotPolicy::kExtraBuffer, page_size));
     const Tokens prompt = bench.unique(210);
 
     // W1: decode ends at 225 and meets no multiple of 256.
@@ -81,7 +81,7 @@ TEST(HybridCacheExamplesTest, W1ToW3AndW10WithExtraBuffer) {
 // Here alone does publish on confirm show: the states of decode enter the tree at once. Only the
 // newest stays, so the tree at the end is the reference's.
 TEST(HybridCacheExamplesTest, W4LongDecode) {
-  HybridCacheBench bench(reference(CheckpointPolicy::kExtraBuffer));
+  HybridCacheBench bench(reference(SnapshotPolicy::kExtraBuffer));
   const request::Sequence& turn = bench.submit(bench.unique(210), 700);
   bench.run();
   EXPECT_THAT(bench.served(turn).kept, ElementsAre(192));
@@ -93,7 +93,7 @@ TEST(HybridCacheExamplesTest, W4LongDecode) {
 TEST(HybridCacheExamplesTest, W9DuplicatePublish) {
   // Two alike in one step. Both compute all of it, and one copy stays. The second keeps its own
   // rows until it ends instead of being mapped to the first one's at once.
-  HybridCacheBench bench(reference(CheckpointPolicy::kExtraBuffer));
+  HybridCacheBench bench(reference(SnapshotPolicy::kExtraBuffer));
   const Tokens prompt = bench.unique(512);
   const request::Sequence& one = bench.submit(prompt, 4);
   const request::Sequence& two = bench.submit(prompt, 4);
@@ -110,7 +110,7 @@ TEST(HybridCacheExamplesTest, W9DuplicatePublish) {
 }
 
 TEST(HybridCacheExamplesTest, W11FullLengthRepeat) {
-  HybridCacheBench bench(reference(CheckpointPolicy::kExtraBuffer));
+  HybridCacheBench bench(reference(SnapshotPolicy::kExtraBuffer));
   const Tokens prompt = bench.unique(512);
   EXPECT_EQ(bench.serve(prompt, 4).hit, 0);
   EXPECT_EQ(bench.tree(), "[0,512)@512\n");
@@ -124,8 +124,7 @@ TEST(HybridCacheExamplesTest, W12NothingAfterTheEndIsPublished) {
   // With 255 tokens computed the end of the text is drawn, while the step that computes the 256th
   // and keeps its state is in flight already.
   constexpr TokenId kEnd = 7;
-  for (const CheckpointPolicy policy :
-       {CheckpointPolicy::kExtraBuffer, CheckpointPolicy::kNoBuffer}) {
+  for (const SnapshotPolicy policy : {SnapshotPolicy::kExtraBuffer, SnapshotPolicy::kNoBuffer}) {
     HybridCacheBench bench(reference(policy));
     bench.bench.overlap = true;
     bench.bench.runner.script = [&](const request::PlannedSequence& planned) {
@@ -135,7 +134,7 @@ TEST(HybridCacheExamplesTest, W12NothingAfterTheEndIsPublished) {
     const request::Sequence& turn = bench.submit(bench.unique(200), 1000, {}, {kEnd});
     bench.run();
     EXPECT_EQ(turn.num_tokens(), 256);
-    if (policy == CheckpointPolicy::kExtraBuffer) {
+    if (policy == SnapshotPolicy::kExtraBuffer) {
       EXPECT_THAT(bench.served(turn).kept_in_decode, ElementsAre(256)) << "it was in flight";
       EXPECT_EQ(bench.tree(), "[0,192)@192\n");
       EXPECT_EQ(bench.stats().state_slots_used, 1);
@@ -148,7 +147,7 @@ TEST(HybridCacheExamplesTest, W12NothingAfterTheEndIsPublished) {
 }
 
 TEST(HybridCacheExamplesTest, W13ChunksEndOnTheGrid) {
-  BatchSchedulerOptions options = reference(CheckpointPolicy::kExtraBuffer);
+  BatchSchedulerOptions options = reference(SnapshotPolicy::kExtraBuffer);
   options.chunked_prefill_tokens = 1000;
   HybridCacheBench bench(options);
   const Served served = bench.serve(bench.unique(3000), 4);
@@ -157,7 +156,7 @@ TEST(HybridCacheExamplesTest, W13ChunksEndOnTheGrid) {
 }
 
 TEST(HybridCacheExamplesTest, W14StatePoolExhausted) {
-  BatchSchedulerOptions options = reference(CheckpointPolicy::kExtraBuffer);
+  BatchSchedulerOptions options = reference(SnapshotPolicy::kExtraBuffer);
   options.cache.num_state_slots = 2;
   HybridCacheBench bench(options);
   const Tokens prompt = bench.unique(210);
@@ -166,12 +165,12 @@ TEST(HybridCacheExamplesTest, W14StatePoolExhausted) {
   const Served served = bench.serve(joined(prompt, bench.unique(200)), 4);
   EXPECT_EQ(served.hit, 192);
   EXPECT_THAT(served.kept, IsEmpty()) << "its own slot was the last, and its source is held";
-  EXPECT_EQ(bench.stats().skipped_checkpoints, 1);
+  EXPECT_EQ(bench.stats().skipped_snapshots, 1);
   EXPECT_EQ(bench.tree(), "[0,192)@192\n");
 }
 
 TEST(HybridCacheExamplesTest, W15SystemPromptSharing) {
-  HybridCacheBench bench(reference(CheckpointPolicy::kExtraBuffer, 64));
+  HybridCacheBench bench(reference(SnapshotPolicy::kExtraBuffer, 64));
   const Tokens system = bench.unique(400);
   std::vector<int64_t> hits;
   std::vector<std::vector<int64_t>> kept;
@@ -184,7 +183,7 @@ TEST(HybridCacheExamplesTest, W15SystemPromptSharing) {
   EXPECT_THAT(hits, ElementsAre(0, 0, 384));
   EXPECT_THAT(kept, ElementsAre(ElementsAre(960), ElementsAre(384), ElementsAre(960)));
 
-  // The second user has no checkpoint of its own prompt. The 16 tokens of the system prompt beyond
+  // The second user has no snapshot of its own prompt. The 16 tokens of the system prompt beyond
   // the fork's grid point are an edge of their own, below which the three part.
   EXPECT_EQ(bench.tree(),
             "[0,384)@384\n"
@@ -197,7 +196,7 @@ TEST(HybridCacheExamplesTest, W15SystemPromptSharing) {
 }
 
 TEST(HybridCacheExamplesTest, W16LongSharingWithChunks) {
-  BatchSchedulerOptions options = reference(CheckpointPolicy::kExtraBuffer);
+  BatchSchedulerOptions options = reference(SnapshotPolicy::kExtraBuffer);
   options.chunked_prefill_tokens = 4096;
   HybridCacheBench bench(options);
   const Tokens shared = bench.unique(6000);
@@ -213,8 +212,8 @@ TEST(HybridCacheExamplesTest, W16LongSharingWithChunks) {
 }
 
 // The granularity that chunks give.
-TEST(HybridCacheExamplesTest, ChunkEndsAreCheckpoints) {
-  BatchSchedulerOptions options = reference(CheckpointPolicy::kNoBuffer);
+TEST(HybridCacheExamplesTest, ChunkEndsAreSnapshots) {
+  BatchSchedulerOptions options = reference(SnapshotPolicy::kNoBuffer);
   options.chunked_prefill_tokens = 4096;
   HybridCacheBench bench(options);
   const Tokens shared = bench.unique(6000);
@@ -223,8 +222,8 @@ TEST(HybridCacheExamplesTest, ChunkEndsAreCheckpoints) {
   EXPECT_THAT(bench.tree(), ::testing::HasSubstr("[10000,10019)@10019"));
   EXPECT_EQ(bench.serve(joined(shared, bench.unique(4000)), 20).hit, 4096);
 
-  for (const auto& [policy, last] : {std::pair(CheckpointPolicy::kExtraBuffer, int64_t{4992}),
-                                     std::pair(CheckpointPolicy::kNoBuffer, int64_t{5000})}) {
+  for (const auto& [policy, last] : {std::pair(SnapshotPolicy::kExtraBuffer, int64_t{4992}),
+                                     std::pair(SnapshotPolicy::kNoBuffer, int64_t{5000})}) {
     BatchSchedulerOptions small = reference(policy);
     small.chunked_prefill_tokens = 2048;
     HybridCacheBench other(small);
@@ -236,7 +235,7 @@ TEST(HybridCacheExamplesTest, ChunkEndsAreCheckpoints) {
 // label is 256; the state after 320 must not get it. The second prompt resumes there, and the toy
 // device says so if the state has seen another number of tokens.
 TEST(HybridCacheExamplesTest, P1TheLabelIsWhatTheStateHasSeen) {
-  HybridCacheBench bench(reference(CheckpointPolicy::kExtraBuffer, 128));
+  HybridCacheBench bench(reference(SnapshotPolicy::kExtraBuffer, 128));
   const Tokens prompt = bench.unique(320);
   EXPECT_THAT(bench.serve(prompt, 4).kept, ElementsAre(256));
   EXPECT_EQ(bench.serve(joined(prompt, bench.unique(10)), 4).hit, 256);
@@ -245,7 +244,7 @@ TEST(HybridCacheExamplesTest, P1TheLabelIsWhatTheStateHasSeen) {
 // Four in one step, with P = 0, 0, 192, 192 and E = 210, 64, 130, 38: labels 192, 64, 320 and none.
 // Where in the kernel's scratch memory the states lie does not arise: a plan lists (tokens, slot).
 TEST(HybridCacheExamplesTest, ABatchTracksEachSequenceOnItsOwn) {
-  HybridCacheBench bench(reference(CheckpointPolicy::kExtraBuffer));
+  HybridCacheBench bench(reference(SnapshotPolicy::kExtraBuffer));
   const Tokens cached = bench.unique(192);
   bench.serve(joined(cached, bench.unique(18)), 4);
   for (const auto& [context, extend] :

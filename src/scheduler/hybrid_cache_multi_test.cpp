@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `multi`, Heddle's own checkpoint policy, finds and keeps: a table of short histories, each
+// What `multi`, Heddle's own snapshot policy, finds and keeps: a table of short histories, each
 // with its reason. G = 64, T = 256, pages of 16 tokens.
 #include <ostream>
 #include <string>
@@ -169,7 +169,7 @@ TEST(HybridCacheMultiTest, TwoGoOnFromTheMiddleOfAPage) {
 }
 
 // Rows beyond the point of resumption are there up to the fork: they are read, not written again.
-TEST(HybridCacheMultiTest, KvRowsAreSharedPastTheCheckpoint) {
+TEST(HybridCacheMultiTest, KvRowsAreSharedPastTheSnapshot) {
   HybridCacheBench bench(multi());
   const Tokens shared = bench.unique(350);
   bench.serve(joined(shared, bench.unique(200)), 4);

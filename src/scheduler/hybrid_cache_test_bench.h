@@ -34,10 +34,10 @@ inline Tokens first(const Tokens& tokens, int64_t count) {
   return Tokens(tokens.begin(), tokens.begin() + count);
 }
 
-// The settings of the server that the documents compare with: one checkpoint per extend, the least
+// The settings of the server that the documents compare with: one snapshot per extend, the least
 // recently used state goes first, prefill before decode, one step at a time, nobody waits for
 // anybody's prefix, prompts are chunked at 16,384 tokens, and pools that never run short.
-inline BatchSchedulerOptions reference(cache::CheckpointPolicy policy, int32_t page_size = 1) {
+inline BatchSchedulerOptions reference(cache::SnapshotPolicy policy, int32_t page_size = 1) {
   BatchSchedulerOptions options;
   options.cache.policy = policy;
   options.cache.page_size = page_size;
@@ -61,7 +61,7 @@ inline BatchSchedulerOptions reference(cache::CheckpointPolicy policy, int32_t p
 
 // The same machine under Heddle's own settings.
 inline BatchSchedulerOptions multi(int32_t page_size = 16) {
-  BatchSchedulerOptions options = reference(cache::CheckpointPolicy::kMulti, page_size);
+  BatchSchedulerOptions options = reference(cache::SnapshotPolicy::kMulti, page_size);
   options.cache.keeps_hidden = true;
   options.cache.tree.eviction = cache::EvictionPolicy::kFlops;
   options.scheduling = {};
@@ -151,8 +151,8 @@ class HybridCacheBench {
       records_[id].computed += planned.num_new_tokens();
       if (records_[id].rows_present < 0) records_[id].rows_present = planned.kv_tokens;
       if (prefill) records_[id].chunks.push_back(planned.num_new_tokens());
-      for (const request::StateCheckpoint& checkpoint : planned.checkpoints) {
-        (prefill ? records_[id].kept : records_[id].kept_in_decode).push_back(checkpoint.tokens);
+      for (const request::StateSnapshot& snapshot : planned.snapshots) {
+        (prefill ? records_[id].kept : records_[id].kept_in_decode).push_back(snapshot.tokens);
       }
     }
   }

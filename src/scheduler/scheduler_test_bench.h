@@ -42,14 +42,14 @@ class SchedulerBench {
         runner({.num_pages = options.cache.num_pages,
                 .page_size = options.cache.page_size,
                 .num_state_slots = options.cache.num_state_slots,
-                .num_frozen_slots = options.cache.num_frozen_slots,
+                .num_snapshot_slots = options.cache.num_snapshot_slots,
                 .max_step_tokens = options.max_step_tokens,
                 .max_step_sequences = scheduler->options().max_running,
                 .page_bytes = options.cache.tree.page_bytes,
-                .state_slot_bytes = options.cache.num_frozen_slots > 0
+                .state_slot_bytes = options.cache.num_snapshot_slots > 0
                                         ? options.cache.state_bytes
                                         : options.cache.tree.state_bytes,
-                .frozen_slot_bytes = options.cache.tree.state_bytes,
+                .snapshot_slot_bytes = options.cache.tree.state_bytes,
                 .shared_bytes = options.cache.shared_bytes,
                 .keeps_hidden = options.cache.keeps_hidden}) {}
 

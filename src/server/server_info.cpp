@@ -11,7 +11,7 @@ using Json = nlohmann::ordered_json;
 double gigabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 Json internal_state(const MemoryPlan& plan, const EngineStats& stats) {
-  const int64_t states_bytes = plan.state_pool_bytes + plan.frozen_pool_bytes;
+  const int64_t states_bytes = plan.state_pool_bytes + plan.snapshot_pool_bytes;
   const int64_t pools_bytes =
       plan.shared_pool_bytes > 0 ? plan.shared_pool_bytes : plan.kv_pool_bytes + states_bytes;
   return {{"last_gen_throughput", stats.decode_tokens_per_second},

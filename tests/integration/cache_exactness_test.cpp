@@ -31,7 +31,7 @@ using testing::ExactWorkload;
 using testing::Wave;
 
 struct CacheSetting {
-  std::string policy;  // of the state checkpoints; "off": no cache
+  std::string policy;  // of the state snapshots; "off": no cache
   int64_t chunk_tokens = 64;
   int32_t batch = 1;
   int32_t page_size = 16;
@@ -60,7 +60,7 @@ struct CacheSetting {
                           .max_total_tokens = preempted ? 1600 : 32768};
     if (fp8_kv) options.kv_cache_dtype = "fp8_e4m3";
     options.cache.enabled = policy != "off";
-    if (options.cache.enabled) options.cache.state_checkpoints = policy;
+    if (options.cache.enabled) options.cache.state_snapshots = policy;
     options.scheduling.overlap = overlap;
     if (paced) options.scheduling.target_itl_ms = 1;
     options.scheduling.enable_priority = preempted;

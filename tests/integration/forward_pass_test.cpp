@@ -93,7 +93,7 @@ TEST(ForwardPass, ExactModeDoesNotDependOnThreadsPageSizeOrASlotsPast) {
   for (const auto& result : results) EXPECT_EQ(result, results[0]);
 }
 
-TEST(ForwardPass, ExactModeResumesFromACheckpointBitForBit) {
+TEST(ForwardPass, ExactModeResumesFromASnapshotBitForBit) {
   const auto pass = tiny(/*exact=*/true);
   const models::CacheNeeds needs = pass->cache_needs();
   constexpr int32_t kPageSize = 16;
@@ -107,28 +107,25 @@ TEST(ForwardPass, ExactModeResumesFromACheckpointBitForBit) {
   for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<int32_t>(i + 1);
 
   // One pass over everything, keeping the state after 64, 100 and 128 tokens.
-  const std::vector<request::StateCheckpoint> wanted = {
+  const std::vector<request::StateSnapshot> wanted = {
       {.tokens = 64, .slot = 2}, {.tokens = 100, .slot = 3}, {.tokens = 128, .slot = 4}};
   request::BatchPlan plan;
-  plan.sequences = {{.new_tokens = tokens,
-                     .pages = pages,
-                     .state_slot = 1,
-                     .checkpoints = wanted,
-                     .sample = true}};
+  plan.sequences = {
+      {.new_tokens = tokens, .pages = pages, .state_slot = 1, .snapshots = wanted, .sample = true}};
   ASSERT_TRUE(batch.build(plan, LogitRows::kAll).ok());
   ASSERT_TRUE(pass->run(batch.ids(), batch.positions(), batch.context(*pools)).ok());
   const TensorView whole = pass->logits();
   const int64_t V = pass->config().vocab_size;
   const std::vector<float> last(whole.row<float>(149), whole.row<float>(149) + V);
 
-  // The rest again from each checkpoint.
-  for (const request::StateCheckpoint& checkpoint : wanted) {
-    SCOPED_TRACE(fmt::format("from token {}", checkpoint.tokens));
-    ASSERT_TRUE(pools->states().copy_slot(pass->stream(), checkpoint.slot, 1).ok());
+  // The rest again from each snapshot.
+  for (const request::StateSnapshot& snapshot : wanted) {
+    SCOPED_TRACE(fmt::format("from token {}", snapshot.tokens));
+    ASSERT_TRUE(pools->states().copy_slot(pass->stream(), snapshot.slot, 1).ok());
     const auto rest =
-        std::span<const TokenId>(tokens).subspan(static_cast<size_t>(checkpoint.tokens));
+        std::span<const TokenId>(tokens).subspan(static_cast<size_t>(snapshot.tokens));
     plan.sequences = {{.new_tokens = rest,
-                       .context_tokens = checkpoint.tokens,
+                       .context_tokens = snapshot.tokens,
                        .pages = pages,
                        .state_slot = 1,
                        .sample = true}};

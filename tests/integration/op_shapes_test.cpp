@@ -43,7 +43,7 @@ constexpr int32_t kPageSize = 16;
 constexpr int32_t kPagesPerSequence = (kMaxTokens + kMaxContext) / kPageSize + 1;
 
 // A step of up to kMaxSequences sequences of random lengths behind random contexts, some with a
-// checkpoint of their state.
+// snapshot of their state.
 class RandomStep {
  public:
   explicit RandomStep(std::mt19937& random) : random_(random) {
@@ -73,25 +73,25 @@ class RandomStep {
     auto& pages = pages_[static_cast<size_t>(b)];
     for (int32_t i = 0; i < kPagesPerSequence; ++i) pages.push_back(1 + b * kPagesPerSequence + i);
     const int64_t context = between(0, 1) * between(0, kMaxContext);
-    auto& checkpoints = checkpoints_[static_cast<size_t>(b)];
+    auto& snapshots = snapshots_[static_cast<size_t>(b)];
     if (between(0, 1) == 1) {
-      checkpoints.push_back({.tokens = context + between(1, count), .slot = kMaxSequences + 1 + b});
+      snapshots.push_back({.tokens = context + between(1, count), .slot = kMaxSequences + 1 + b});
     }
     plan_.sequences.push_back({.sequence_id = b,
-                               .row = b,
+                               .batch_slot = b,
                                .new_tokens = tokens,
                                .context_tokens = context,
                                .kv_tokens = context,
                                .pages = pages,
                                .state_slot = 1 + b,
-                               .checkpoints = checkpoints,
+                               .snapshots = snapshots,
                                .sample = between(0, 3) > 0});
   }
 
   std::mt19937& random_;
   std::array<std::vector<TokenId>, kMaxSequences> tokens_;
   std::array<std::vector<int32_t>, kMaxSequences> pages_;
-  std::array<std::vector<request::StateCheckpoint>, kMaxSequences> checkpoints_;
+  std::array<std::vector<request::StateSnapshot>, kMaxSequences> snapshots_;
   request::BatchPlan plan_;
 };
 

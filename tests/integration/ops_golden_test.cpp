@@ -12,10 +12,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/safetensors.h"
 #include "ops/linear_attention/causal_conv1d.h"
 #include "ops/linear_attention/delta_rule_core.h"
 #include "ops/linear_attention/gated_rms_norm.h"
+#include "snapshot/safetensors.h"
 #include "support/tensors.h"
 #include "support/test_data.h"
 
@@ -92,7 +92,7 @@ void check_delta_rule(const SafetensorsFile& file, const std::string& name, bool
                                   .key_dim = Dk,
                                   .value_dim = Dv};
     if (form == Form::kChunked) {
-      ops::delta_rule_chunked(head, /*checkpoints=*/{}, scratch.data());
+      ops::delta_rule_chunked(head, /*snapshots=*/{}, scratch.data());
     } else {
       ops::delta_rule_recurrent(head, scratch.data());
     }

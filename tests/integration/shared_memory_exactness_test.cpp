@@ -91,7 +91,7 @@ class MemoryWatcher final : public runner::Runner {
     for (const PlannedSequence& sequence : plan.sequences) {
       for (const int32_t page : sequence.pages) memory_.pages.take(page);
       memory_.states.take(sequence.state_slot);
-      for (const auto& checkpoint : sequence.checkpoints) memory_.states.take(checkpoint.slot);
+      for (const auto& snapshot : sequence.snapshots) memory_.states.take(snapshot.slot);
     }
     memory_.most_pages = std::max(memory_.most_pages, memory_.pages.num_held());
     memory_.most_states = std::max(memory_.most_states, memory_.states.num_held());

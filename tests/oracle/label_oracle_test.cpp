@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The label oracle: random scenarios, of which every one must give every request what it would get
-// alone. A checkpoint whose label is wrong, a state, row or slot in the wrong hands, a token fed
+// alone. A snapshot whose label is wrong, a state, row or slot in the wrong hands, a token fed
 // twice or never changes an answer of the toy model at once.
 //
 //   HEDDLE_ORACLE_SCENARIOS=1000000  so many scenarios
@@ -119,7 +119,7 @@ TEST(LabelOracleScenarios, GetWhereTheBugsAre) {
   expect_at_least("mixed_steps", counts.plans.mixed_steps, 1500);
   expect_at_least("fed_tokens", counts.plans.fed_tokens, 100000);
   expect_at_least("skipped", counts.plans.skipped, 800);
-  expect_at_least("checkpoints", counts.plans.checkpoints, 4000);
+  expect_at_least("snapshots", counts.plans.snapshots, 4000);
   expect_at_least("hidden_kept", counts.plans.hidden_kept, 1000);
   expect_at_least("state_copies", counts.plans.state_copies, 1500);
   expect_at_least("page_copies", counts.plans.page_copies, 450);
@@ -127,7 +127,7 @@ TEST(LabelOracleScenarios, GetWhereTheBugsAre) {
   expect_at_least("shared_pages", counts.plans.shared_pages, 200000);
   expect_at_least("restarts", counts.plans.restarts, 170);
   expect_at_least("given_back", counts.plans.given_back, 450);
-  expect_at_least("freezes", counts.plans.freezes, 300);
+  expect_at_least("saves", counts.plans.saves, 300);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ using request::BatchPlan;
 using request::IdCopy;
 using request::PlannedSequence;
 using request::SampledToken;
-using request::StateCheckpoint;
+using request::StateSnapshot;
 using request::StepOutput;
 
 const char* name_of(Damage damage) {
@@ -21,8 +21,8 @@ const char* name_of(Damage damage) {
       return "LabelTooSmall";
     case Damage::kLabelTooLarge:
       return "LabelTooLarge";
-    case Damage::kCheckpointDropped:
-      return "CheckpointDropped";
+    case Damage::kSnapshotDropped:
+      return "SnapshotDropped";
     case Damage::kSlotMixedUp:
       return "SlotMixedUp";
     case Damage::kSlotReusedEarly:
@@ -31,10 +31,10 @@ const char* name_of(Damage damage) {
       return "StateNotZeroed";
     case Damage::kStateCopyDropped:
       return "StateCopyDropped";
-    case Damage::kFreezeDropped:
-      return "FreezeDropped";
-    case Damage::kFreezeMixedUp:
-      return "FreezeMixedUp";
+    case Damage::kSaveDropped:
+      return "SaveDropped";
+    case Damage::kSaveMixedUp:
+      return "SaveMixedUp";
     case Damage::kKvTokensTooLarge:
       return "KvTokensTooLarge";
     case Damage::kPageSwapped:
@@ -55,11 +55,11 @@ PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
   mixed_steps += other.mixed_steps;
   fed_tokens += other.fed_tokens;
   skipped += other.skipped;
-  checkpoints += other.checkpoints;
+  snapshots += other.snapshots;
   hidden_kept += other.hidden_kept;
   hidden_repeats += other.hidden_repeats;
   state_copies += other.state_copies;
-  freezes += other.freezes;
+  saves += other.saves;
   page_copies += other.page_copies;
   replayed_rows += other.replayed_rows;
   shared_pages += other.shared_pages;
@@ -77,7 +77,7 @@ Status PlanWatcher::submit(const BatchPlan& plan) {
   const BatchPlan* submitted = &plan;
   if (damage_ != Damage::kNone) {
     DamagedPlan& damaged = plans_[static_cast<size_t>(num_submitted_ % runner::kMaxStepsInFlight)];
-    damaged = {.plan = plan, .checkpoints = {}, .pages = {}, .ending = {}};
+    damaged = {.plan = plan, .snapshots = {}, .pages = {}, .ending = {}};
     damage_plan(damaged);
     submitted = &damaged.plan;
   }
@@ -117,17 +117,17 @@ void PlanWatcher::hide_computed_ends(const DamagedPlan& damaged, StepOutput& out
 bool PlanWatcher::begins(const BatchPlan& plan, const PlannedSequence& sequence) {
   const auto fills = [&](const IdCopy& copy) { return copy.to == sequence.state_slot; };
   return sequence.context_tokens == 0 ||
-         std::any_of(plan.copy_state_slots.begin(), plan.copy_state_slots.end(), fills);
+         std::any_of(plan.restore_snapshots.begin(), plan.restore_snapshots.end(), fills);
 }
 
 void PlanWatcher::count(const BatchPlan& plan) {
   ++counts_.steps;
   if (num_submitted_ > num_waited_) ++counts_.steps_in_flight;
-  counts_.state_copies += std::ssize(plan.copy_state_slots);
+  counts_.state_copies += std::ssize(plan.restore_snapshots);
   counts_.page_copies += std::ssize(plan.copy_pages);
-  counts_.freezes += std::ssize(plan.freeze_state_slots);
+  counts_.saves += std::ssize(plan.save_snapshots);
   counts_.given_back += std::ssize(plan.unused_pages) + std::ssize(plan.unused_state_slots) +
-                        std::ssize(plan.unused_frozen_slots);
+                        std::ssize(plan.unused_snapshot_slots);
   bool prefills = false;
   bool decodes = false;
   std::vector<bool> is_read(static_cast<size_t>(pool_sizes().num_pages + 1));
@@ -138,10 +138,10 @@ void PlanWatcher::count(const BatchPlan& plan) {
     (num_new > 1 ? prefills : decodes) = true;
     counts_.fed_tokens += sequence.feeds_drawn_token ? 1 : 0;
     counts_.hidden_repeats += sequence.hidden_slot != 0 ? 1 : 0;
-    counts_.checkpoints += std::ssize(sequence.checkpoints);
+    counts_.snapshots += std::ssize(sequence.snapshots);
     counts_.hidden_kept +=
-        std::count_if(sequence.checkpoints.begin(), sequence.checkpoints.end(),
-                      [](const StateCheckpoint& checkpoint) { return checkpoint.keep_hidden; });
+        std::count_if(sequence.snapshots.begin(), sequence.snapshots.end(),
+                      [](const StateSnapshot& snapshot) { return snapshot.keep_hidden; });
     counts_.replayed_rows +=
         std::clamp<int64_t>(sequence.kv_tokens - sequence.context_tokens, 0, num_new);
     for (const int32_t page : sequence.pages) {
@@ -155,11 +155,11 @@ void PlanWatcher::count(const BatchPlan& plan) {
 void PlanWatcher::damage_plan(DamagedPlan& damaged) {
   if (damage_once(damaged)) ++counts_.damages;
   for (const PlannedSequence& sequence : damaged.plan.sequences) {
-    for (const StateCheckpoint& checkpoint : sequence.checkpoints) {
-      published_.push_back(checkpoint.slot);
+    for (const StateSnapshot& snapshot : sequence.snapshots) {
+      published_.push_back(snapshot.slot);
     }
   }
-  for (const IdCopy& freeze : damaged.plan.freeze_state_slots) published_.push_back(freeze.to);
+  for (const IdCopy& save : damaged.plan.save_snapshots) published_.push_back(save.to);
 }
 
 // Whether there was something to damage.
@@ -176,15 +176,15 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
       return move_label(damaged, -1);
     case Damage::kLabelTooLarge:
       return move_label(damaged, +1);
-    case Damage::kCheckpointDropped: {
+    case Damage::kSnapshotDropped: {
       PlannedSequence* victim =
-          first_sequence([](const auto& sequence) { return !sequence.checkpoints.empty(); });
+          first_sequence([](const auto& sequence) { return !sequence.snapshots.empty(); });
       if (victim == nullptr) return false;
-      victim->checkpoints = victim->checkpoints.subspan(1);
+      victim->snapshots = victim->snapshots.subspan(1);
       return true;
     }
     case Damage::kSlotMixedUp:
-      for (IdCopy& copy : plan.copy_state_slots) {
+      for (IdCopy& copy : plan.restore_snapshots) {
         for (const int32_t slot : published_) {
           if (slot == copy.from || slot == copy.to) continue;
           copy.from = slot;
@@ -199,18 +199,18 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
       plan.zero_state_slots.pop_back();
       return true;
     case Damage::kStateCopyDropped:
-      if (plan.copy_state_slots.empty()) return false;
-      plan.copy_state_slots.pop_back();
+      if (plan.restore_snapshots.empty()) return false;
+      plan.restore_snapshots.pop_back();
       return true;
-    case Damage::kFreezeDropped:
-      if (plan.freeze_state_slots.empty()) return false;
-      plan.freeze_state_slots.pop_back();
+    case Damage::kSaveDropped:
+      if (plan.save_snapshots.empty()) return false;
+      plan.save_snapshots.pop_back();
       return true;
-    case Damage::kFreezeMixedUp:
-      for (IdCopy& freeze : plan.freeze_state_slots) {
+    case Damage::kSaveMixedUp:
+      for (IdCopy& save : plan.save_snapshots) {
         for (const PlannedSequence& sequence : plan.sequences) {
-          if (sequence.state_slot == freeze.from) continue;
-          freeze.from = sequence.state_slot;
+          if (sequence.state_slot == save.from) continue;
+          save.from = sequence.state_slot;
           return true;
         }
       }
@@ -241,11 +241,12 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
     case Damage::kRowMixedUp: {
       PlannedSequence* victim =
           first_sequence([](const auto& sequence) { return sequence.feeds_drawn_token; });
-      const auto other = std::find_if(
-          plan.sequences.begin(), plan.sequences.end(),
-          [&](const auto& sequence) { return victim != nullptr && sequence.row != victim->row; });
+      const auto other =
+          std::find_if(plan.sequences.begin(), plan.sequences.end(), [&](const auto& sequence) {
+            return victim != nullptr && sequence.batch_slot != victim->batch_slot;
+          });
       if (victim == nullptr || other == plan.sequences.end()) return false;
-      std::swap(victim->row, other->row);
+      std::swap(victim->batch_slot, other->row);
       // The host would not believe a device that leaves out what has not ended.
       for (PlannedSequence& sequence : plan.sequences) sequence.ending_tokens = {};
       return true;
@@ -257,14 +258,14 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
 bool PlanWatcher::move_label(DamagedPlan& damaged, int64_t by) {
   for (PlannedSequence& sequence : damaged.plan.sequences) {
     const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
-    for (size_t i = 0; i < sequence.checkpoints.size(); ++i) {
-      const StateCheckpoint& checkpoint = sequence.checkpoints[i];
-      const int64_t moved = checkpoint.tokens + by;
-      if (checkpoint.keep_hidden || moved <= sequence.context_tokens || moved > end) continue;
-      auto& own = damaged.checkpoints.emplace_back(sequence.checkpoints.begin(),
-                                                   sequence.checkpoints.end());
+    for (size_t i = 0; i < sequence.snapshots.size(); ++i) {
+      const StateSnapshot& snapshot = sequence.snapshots[i];
+      const int64_t moved = snapshot.tokens + by;
+      if (snapshot.keep_hidden || moved <= sequence.context_tokens || moved > end) continue;
+      auto& own =
+          damaged.snapshots.emplace_back(sequence.snapshots.begin(), sequence.snapshots.end());
       own[i].tokens = moved;
-      sequence.checkpoints = own;
+      sequence.snapshots = own;
       return true;
     }
   }
@@ -284,25 +285,25 @@ bool PlanWatcher::swap_pages(DamagedPlan& damaged) {
 }
 
 // What a premature reuse does to a slot: somebody begins a sequence in it, or has another state
-// frozen there.
+// saved there.
 bool PlanWatcher::reuse_slot(DamagedPlan& damaged) {
   if (published_.empty()) return false;
   const int32_t slot =
       published_[static_cast<size_t>(dice_.between(0, std::ssize(published_) - 1))];
   BatchPlan& plan = damaged.plan;
   const auto uses = [&](const PlannedSequence& sequence) {
-    return (!freezes_apart() && sequence.state_slot == slot) ||
-           std::any_of(sequence.checkpoints.begin(), sequence.checkpoints.end(),
-                       [slot](const auto& checkpoint) { return checkpoint.slot == slot; });
+    return (!has_own_snapshot_slots() && sequence.state_slot == slot) ||
+           std::any_of(sequence.snapshots.begin(), sequence.snapshots.end(),
+                       [slot](const auto& snapshot) { return snapshot.slot == slot; });
   };
   const auto copies = [slot](const IdCopy& copy) { return copy.from == slot || copy.to == slot; };
   if (std::any_of(plan.sequences.begin(), plan.sequences.end(), uses) ||
-      std::any_of(plan.copy_state_slots.begin(), plan.copy_state_slots.end(), copies) ||
-      std::any_of(plan.freeze_state_slots.begin(), plan.freeze_state_slots.end(), copies)) {
+      std::any_of(plan.restore_snapshots.begin(), plan.restore_snapshots.end(), copies) ||
+      std::any_of(plan.save_snapshots.begin(), plan.save_snapshots.end(), copies)) {
     return false;
   }
-  if (freezes_apart()) {
-    plan.freeze_state_slots.push_back({.from = plan.sequences[0].state_slot, .to = slot});
+  if (has_own_snapshot_slots()) {
+    plan.save_snapshots.push_back({.from = plan.sequences[0].state_slot, .to = slot});
   } else {
     plan.zero_state_slots.push_back(slot);
   }

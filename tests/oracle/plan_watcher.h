@@ -19,15 +19,15 @@ namespace heddle::oracle {
 
 enum class Damage {
   kNone,
-  kLabelTooSmall,      // a checkpoint is taken one token early: stale
-  kLabelTooLarge,      // one token late: from the future
-  kCheckpointDropped,  // a slot is published that nothing was written to
-  kSlotMixedUp,        // a state is copied from another sequence's checkpoint
-  kSlotReusedEarly,    // a slot that was published is given to somebody else
+  kLabelTooSmall,    // a snapshot is taken one token early: stale
+  kLabelTooLarge,    // one token late: from the future
+  kSnapshotDropped,  // a slot is published that nothing was written to
+  kSlotMixedUp,      // a state is copied from another sequence's snapshot
+  kSlotReusedEarly,  // a slot that was published is given to somebody else
   kStateNotZeroed,
   kStateCopyDropped,
-  kFreezeDropped,     // the end of a sequence is published and not frozen
-  kFreezeMixedUp,     // another sequence's state is frozen
+  kSaveDropped,       // the end of a sequence is published and not saved
+  kSaveMixedUp,       // another sequence's state is saved
   kKvTokensTooLarge,  // rows that nobody computed are taken as there
   kPageSwapped,       // two pages of a sequence's context change places
   kPageCopyDropped,
@@ -36,9 +36,9 @@ enum class Damage {
 };
 
 inline constexpr std::array kAllDamages = {
-    Damage::kLabelTooSmall,    Damage::kLabelTooLarge,   Damage::kCheckpointDropped,
+    Damage::kLabelTooSmall,    Damage::kLabelTooLarge,   Damage::kSnapshotDropped,
     Damage::kSlotMixedUp,      Damage::kSlotReusedEarly, Damage::kStateNotZeroed,
-    Damage::kStateCopyDropped, Damage::kFreezeDropped,   Damage::kFreezeMixedUp,
+    Damage::kStateCopyDropped, Damage::kSaveDropped,     Damage::kSaveMixedUp,
     Damage::kKvTokensTooLarge, Damage::kPageSwapped,     Damage::kPageCopyDropped,
     Damage::kEndComputed,      Damage::kRowMixedUp};
 
@@ -51,11 +51,11 @@ struct PlanCounts {
   int64_t mixed_steps = 0;      // prefill and decode in one
   int64_t fed_tokens = 0;
   int64_t skipped = 0;
-  int64_t checkpoints = 0;
+  int64_t snapshots = 0;
   int64_t hidden_kept = 0;
   int64_t hidden_repeats = 0;
   int64_t state_copies = 0;
-  int64_t freezes = 0;
+  int64_t saves = 0;
   int64_t page_copies = 0;
   int64_t replayed_rows = 0;  // computed again without being written
   int64_t shared_pages = 0;   // pages that two sequences of a step read
@@ -84,7 +84,7 @@ class PlanWatcher final : public runner::Runner {
   // A damaged plan and the storage for what it changed.
   struct DamagedPlan {
     request::BatchPlan plan;
-    std::vector<std::vector<request::StateCheckpoint>> checkpoints;
+    std::vector<std::vector<request::StateSnapshot>> snapshots;
     std::vector<std::vector<int32_t>> pages;
     std::map<int64_t, std::vector<TokenId>> ending;  // that the device was not told, by sequence
   };
@@ -98,7 +98,7 @@ class PlanWatcher final : public runner::Runner {
   bool swap_pages(DamagedPlan& damaged);
   bool reuse_slot(DamagedPlan& damaged);
 
-  [[nodiscard]] bool freezes_apart() const { return pool_sizes().num_frozen_slots > 0; }
+  [[nodiscard]] bool has_own_snapshot_slots() const { return pool_sizes().num_snapshot_slots > 0; }
 
   runner::Runner& device_;
   Damage damage_;
@@ -109,7 +109,7 @@ class PlanWatcher final : public runner::Runner {
   int64_t num_waited_ = 0;
   std::set<int64_t> known_;  // sequences that had a part in some step
   std::map<int64_t, TokenId> last_drawn_;
-  std::vector<int32_t> published_;  // slots that checkpoints were taken to
+  std::vector<int32_t> published_;  // slots that snapshots were taken to
 };
 
 }  // namespace heddle::oracle

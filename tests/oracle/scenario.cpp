@@ -29,7 +29,7 @@ class ScenarioMaker {
     const int64_t num_requests = dice_.percent(8) ? dice_.between(12, 30) : dice_.between(2, 12);
     while (std::ssize(scenario_.arrivals) < num_requests) add_arrival();
     choose_pools();
-    choose_frozen_slots();
+    choose_snapshot_slots();
     if (dice_.percent(5)) scenario_.restart_step = dice_.between(1, 60);
     if (dice_.percent(4)) scenario_.failing_step = dice_.between(1, 60);
     choose_pauses();
@@ -42,14 +42,14 @@ class ScenarioMaker {
   void choose_cache() {
     CacheOptions& cache = scenario_.cache;
     cache.enabled = !dice_.percent(10);
-    cache.state_checkpoints =
+    cache.state_snapshots =
         dice_.pick<const char*>({"multi", "multi", "multi", "extra_buffer", "no_buffer"});
     cache.eviction = dice_.pick<const char*>({"flops", "flops", "lru"});
     runner::PoolSizes& sizes = scenario_.sizes;
     sizes.page_size = dice_.percent(5) ? 128 : 1 << dice_.between(0, 6);
-    if (cache.state_checkpoints == "no_buffer") sizes.page_size = 1;
+    if (cache.state_snapshots == "no_buffer") sizes.page_size = 1;
     scenario_.grid = std::max<int64_t>(64, sizes.page_size);
-    cache.checkpoint_interval = static_cast<int32_t>(scenario_.grid * dice_.between(1, 3));
+    cache.snapshot_interval = static_cast<int32_t>(scenario_.grid * dice_.between(1, 3));
   }
 
   void choose_model() {
@@ -291,11 +291,11 @@ class ScenarioMaker {
     }
   }
 
-  void choose_frozen_slots() {
+  void choose_snapshot_slots() {
     runner::PoolSizes& sizes = scenario_.sizes;
     if (sizes.num_state_slots == 0 || !scenario_.cache.enabled || dice_.percent(60)) return;
-    sizes.num_frozen_slots = dice_.percent(60) ? dice_.between(1, 8) : dice_.between(8, 40);
-    sizes.frozen_slot_bytes = sizes.state_slot_bytes / 2;
+    sizes.num_snapshot_slots = dice_.percent(60) ? dice_.between(1, 8) : dice_.between(8, 40);
+    sizes.snapshot_slot_bytes = sizes.state_slot_bytes / 2;
   }
 
   Dice dice_;
@@ -314,18 +314,19 @@ Scenario make_scenario(uint64_t seed) { return ScenarioMaker(seed).make(); }
 
 std::string Scenario::to_string() const {
   std::string text = fmt::format(
-      "seed {}: {} pages of {}, {} slots, {} frozen, {} of {} bytes, {} rows, {} step tokens, "
+      "seed {}: {} pages of {}, {} slots, {} for snapshots, {} of {} bytes, {} rows, {} step "
+      "tokens, "
       "chunk {}, "
       "hidden {}, lazy {}; "
       "cache {} {} every {}, {}; {}, mixed {}, overlap {}, prefills per decode {}, max prefill {}, "
       "target {} ms, priority {}; EOS {}, {} tokens, restart {}, device lost {}, {} s a step, "
       "queue limited {}, "
       "time limited {}, pauses {}\n",
-      seed, sizes.num_pages, sizes.page_size, sizes.num_state_slots, sizes.num_frozen_slots,
+      seed, sizes.num_pages, sizes.page_size, sizes.num_state_slots, sizes.num_snapshot_slots,
       sizes.shared_bytes,
       sizes.num_pages * sizes.page_bytes + sizes.num_state_slots * sizes.state_slot_bytes,
       sizes.max_step_sequences, sizes.max_step_tokens, chunked_prefill_tokens, sizes.keeps_hidden,
-      lazy, cache.enabled, cache.state_checkpoints, cache.checkpoint_interval, cache.eviction,
+      lazy, cache.enabled, cache.state_snapshots, cache.snapshot_interval, cache.eviction,
       scheduling.policy, scheduling.mixed_batches, scheduling.overlap,
       scheduling.prefills_per_decode, scheduling.max_prefill_tokens, scheduling.target_itl_ms,
       scheduling.enable_priority, rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0],

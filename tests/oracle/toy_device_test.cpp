@@ -15,7 +15,7 @@ namespace {
 
 using request::BatchPlan;
 using request::PlannedSequence;
-using request::StateCheckpoint;
+using request::StateSnapshot;
 using request::StepOutput;
 using ::testing::Contains;
 using testing::FakeRunner;
@@ -50,7 +50,7 @@ class ToyDeviceTest : public ::testing::TestWithParam<bool> {
   // first page is shared, the second a copy.
   PlannedSequence second() {
     return {.sequence_id = 2,
-            .row = 1,
+            .batch_slot = 1,
             .new_tokens = other_end,
             .context_tokens = 6,
             .pages = other_pages,
@@ -62,7 +62,7 @@ class ToyDeviceTest : public ::testing::TestWithParam<bool> {
   BatchPlan second_plan() {
     BatchPlan plan;
     plan.sequences = {second()};
-    plan.copy_state_slots = {{.from = 2, .to = 3}};
+    plan.restore_snapshots = {{.from = 2, .to = 3}};
     plan.copy_pages = {{.from = 2, .to = 4}};
     return plan;
   }
@@ -70,7 +70,7 @@ class ToyDeviceTest : public ::testing::TestWithParam<bool> {
   BatchPlan first_plan() {
     BatchPlan plan;
     plan.sequences = {first()};
-    plan.sequences[0].checkpoints = checkpoints;
+    plan.sequences[0].snapshots = snapshots;
     plan.zero_state_slots = {1};
     return plan;
   }
@@ -87,11 +87,11 @@ class ToyDeviceTest : public ::testing::TestWithParam<bool> {
   Tokens other_end = {50, 51};
   std::vector<int32_t> pages = {1, 2, 3};
   std::vector<int32_t> other_pages = {1, 4};
-  std::vector<StateCheckpoint> checkpoints = {{.tokens = 6, .slot = 2},
-                                              {.tokens = 10, .slot = 5, .keep_hidden = true}};
+  std::vector<StateSnapshot> snapshots = {{.tokens = 6, .slot = 2},
+                                          {.tokens = 10, .slot = 5, .keep_hidden = true}};
 };
 
-TEST_P(ToyDeviceTest, ResumesFromACheckpointSharedPagesAndACopiedPage) {
+TEST_P(ToyDeviceTest, ResumesFromASnapshotSharedPagesAndACopiedPage) {
   const StepOutput one = run(first_plan());
   EXPECT_EQ(one.tokens[0].token, FakeRunner::next_token(tokens));
   const StepOutput two = run(second_plan());
@@ -154,11 +154,11 @@ TEST_P(ToyDeviceTest, DrawsAgainFromAHiddenVectorThatWasKept) {
   repeat.sequences[0].context_tokens = 10;
   repeat.sequences[0].pages = pages;
   repeat.sequences[0].hidden_slot = 5;
-  repeat.copy_state_slots = {{.from = 5, .to = 3}};
+  repeat.restore_snapshots = {{.from = 5, .to = 3}};
   EXPECT_EQ(run(repeat).tokens[0].token, FakeRunner::next_token(tokens));
   EXPECT_THAT(device.complaints(), IsEmpty());
   repeat.sequences[0].hidden_slot = 2;
-  repeat.copy_state_slots.clear();
+  repeat.restore_snapshots.clear();
   run(repeat);
   EXPECT_THAT(device.complaints(), Contains(HasSubstr("the hidden vector of slot 2")));
 }
@@ -173,7 +173,7 @@ TEST_P(ToyDeviceTest, ReplaysRowsThatAreThereWithoutWritingThem) {
   replay.sequences[0].new_tokens = end;
   replay.sequences[0].kv_tokens = 8;
   replay.sequences[0].pages = shared;
-  replay.copy_state_slots = {{.from = 2, .to = 3}};
+  replay.restore_snapshots = {{.from = 2, .to = 3}};
   const Tokens all = {0, 1, 2, 3, 4, 5, 6, 7, 90};
   EXPECT_EQ(run(replay).tokens[0].token, FakeRunner::next_token(all));
   EXPECT_THAT(device.complaints(), IsEmpty());
@@ -189,9 +189,9 @@ TEST_P(ToyDeviceTest, NoticesWhatIsWrongWithTheData) {
   const std::vector<int32_t> swapped = {4, 1};
   const std::vector<int32_t> shared = {1, 2, 6};
   const std::vector<Case> cases = {
-      {"state slot 3 has -1 tokens", [](BatchPlan& plan) { plan.copy_state_slots.clear(); }},
-      {"state slot 3 has 10 tokens", [](BatchPlan& plan) { plan.copy_state_slots[0].from = 5; }},
-      {"holds nothing", [](BatchPlan& plan) { plan.copy_state_slots[0].from = 7; }},
+      {"state slot 3 has -1 tokens", [](BatchPlan& plan) { plan.restore_snapshots.clear(); }},
+      {"state slot 3 has 10 tokens", [](BatchPlan& plan) { plan.restore_snapshots[0].from = 5; }},
+      {"holds nothing", [](BatchPlan& plan) { plan.restore_snapshots[0].from = 7; }},
       {"holds nothing", [](BatchPlan& plan) { plan.unused_state_slots = {2}; }},
       {"others or in another order", [](BatchPlan& plan) { plan.copy_pages.clear(); }},
       {"others or in another order", [&](BatchPlan& plan) { plan.sequences[0].pages = swapped; }},
@@ -207,7 +207,7 @@ TEST_P(ToyDeviceTest, NoticesWhatIsWrongWithTheData) {
        [](BatchPlan& plan) {
          plan.sequences[0].new_tokens = plan.sequences[0].new_tokens.first(1);
          plan.sequences[0].feeds_drawn_token = true;
-         plan.sequences[0].row = 2;
+         plan.sequences[0].batch_slot = 2;
        }},
       {"its output tokens are not its last",
        [&](BatchPlan& plan) { plan.sequences[0].output_tokens = foreign; }},
@@ -230,11 +230,10 @@ TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
   };
 
   const Tokens long_prompt(33, 1);
-  const std::vector<StateCheckpoint> in_use = {{.tokens = 7, .slot = 2}};
-  const std::vector<StateCheckpoint> outside = {{.tokens = 9, .slot = 7}};
-  const std::vector<StateCheckpoint> early = {{.tokens = 6, .slot = 7}};
-  const std::vector<StateCheckpoint> in_the_middle = {
-      {.tokens = 7, .slot = 7, .keep_hidden = true}};
+  const std::vector<StateSnapshot> in_use = {{.tokens = 7, .slot = 2}};
+  const std::vector<StateSnapshot> outside = {{.tokens = 9, .slot = 7}};
+  const std::vector<StateSnapshot> early = {{.tokens = 6, .slot = 7}};
+  const std::vector<StateSnapshot> in_the_middle = {{.tokens = 7, .slot = 7, .keep_hidden = true}};
   const std::vector<int32_t> taken = {1, 2};
   const Tokens unsorted = {3, 2};
   const auto add_first = [this](BatchPlan& plan) {
@@ -248,7 +247,7 @@ TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
       {"is in it twice", [](BatchPlan& plan) { plan.sequences.push_back(plan.sequences[0]); }},
       {"nothing to compute", [](BatchPlan& plan) { plan.sequences[0].new_tokens = {}; }},
       {"rows of its context again", [](BatchPlan& plan) { plan.sequences[0].kv_tokens = 5; }},
-      {"has a row out of range", [](BatchPlan& plan) { plan.sequences[0].row = 4; }},
+      {"has a batch slot out of range", [](BatchPlan& plan) { plan.sequences[0].batch_slot = 4; }},
       {"lacks pages", [](BatchPlan& plan) { plan.sequences[0].context_tokens = 7; }},
       {"shares page 2",
        [&](BatchPlan& plan) {
@@ -270,21 +269,20 @@ TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
       {"shares a row",
        [&](BatchPlan& plan) {
          add_first(plan);
-         plan.sequences[1].row = 1;
+         plan.sequences[1].batch_slot = 1;
        }},
       {"zeroed at the wrong time", [](BatchPlan& plan) { plan.zero_state_slots = {3}; }},
       {"is zeroed twice", [](BatchPlan& plan) { plan.zero_state_slots = {6, 6}; }},
       {"filled twice", [](BatchPlan& plan) { plan.zero_state_slots = {3}; }},
       {"is filled and copied in one step", [](BatchPlan& plan) { plan.zero_state_slots = {2}; }},
       {"state slot 2 is copied and written in one step",
-       [&](BatchPlan& plan) { plan.sequences[0].checkpoints = in_use; }},
-      {"a checkpoint after 9 tokens",
-       [&](BatchPlan& plan) { plan.sequences[0].checkpoints = outside; }},
-      {"a checkpoint after 6 tokens",
-       [&](BatchPlan& plan) { plan.sequences[0].checkpoints = early; }},
+       [&](BatchPlan& plan) { plan.sequences[0].snapshots = in_use; }},
+      {"a snapshot after 9 tokens",
+       [&](BatchPlan& plan) { plan.sequences[0].snapshots = outside; }},
+      {"a snapshot after 6 tokens", [&](BatchPlan& plan) { plan.sequences[0].snapshots = early; }},
       {"cannot keep a hidden vector",
-       [&](BatchPlan& plan) { plan.sequences[0].checkpoints = in_the_middle; }},
-      {"filled for nobody", [](BatchPlan& plan) { plan.copy_state_slots[0].to = 6; }},
+       [&](BatchPlan& plan) { plan.sequences[0].snapshots = in_the_middle; }},
+      {"filled for nobody", [](BatchPlan& plan) { plan.restore_snapshots[0].to = 6; }},
       {"unsorted ending tokens",
        [&](BatchPlan& plan) { plan.sequences[0].ending_tokens = unsorted; }},
       {"hidden slot that is written",
@@ -292,7 +290,7 @@ TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
          add_first(plan);
          plan.sequences[1].new_tokens = {};
          plan.sequences[1].hidden_slot = 7;
-         plan.sequences[0].checkpoints = {&in_the_middle[0], 1};
+         plan.sequences[0].snapshots = {&in_the_middle[0], 1};
        }},
   };
   for (const Case& one : cases) {
@@ -306,31 +304,31 @@ TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
   }
 }
 
-// Sequence 1 ended; its state is frozen, its working slot starts anew, and sequence 3 goes on
+// Sequence 1 ended; its state is saved, its working slot starts anew, and sequence 3 goes on
 // behind it, all in one step.
-BatchPlan freezing_plan(const PlannedSequence& behind, const PlannedSequence& anew) {
+BatchPlan saving_plan(const PlannedSequence& behind, const PlannedSequence& anew) {
   BatchPlan plan;
-  plan.freeze_state_slots = {{.from = 1, .to = 1}};
+  plan.save_snapshots = {{.from = 1, .to = 1}};
   plan.unused_state_slots = {1};
   plan.zero_state_slots = {1};
-  plan.copy_state_slots = {{.from = 1, .to = 3}};
+  plan.restore_snapshots = {{.from = 1, .to = 3}};
   plan.copy_pages = {{.from = 3, .to = 4}};
   plan.sequences = {behind, anew};
   return plan;
 }
 
-TEST_P(ToyDeviceTest, FreezesIntoSlotsOfTheirOwn) {
+TEST_P(ToyDeviceTest, SavesIntoSlotsOfTheirOwn) {
   runner::PoolSizes sizes = kSizes;
-  sizes.num_frozen_slots = 6;
+  sizes.num_snapshot_slots = 6;
   const std::vector<int32_t> behind_pages = {1, 2, 4}, new_pages = {5, 6, 7};
   PlannedSequence behind = second();
   behind.context_tokens = 10;
   behind.pages = behind_pages;
   PlannedSequence anew = first();
   anew.sequence_id = 3;
-  anew.row = 2;
+  anew.batch_slot = 2;
   anew.pages = new_pages;
-  const BatchPlan good = freezing_plan(behind, anew);
+  const BatchPlan good = saving_plan(behind, anew);
   FakeRunner apart(sizes);
   apart.lazy = GetParam();
   ASSERT_TRUE(apart.run(first_plan()).ok());
@@ -347,23 +345,23 @@ TEST_P(ToyDeviceTest, FreezesIntoSlotsOfTheirOwn) {
     std::function<void(BatchPlan&)> damage;
   };
 
-  const std::vector<StateCheckpoint> in_frozen = {{.tokens = 10, .slot = 1}};
-  const std::vector<StateCheckpoint> outside = {{.tokens = 10, .slot = 7}};
+  const std::vector<StateSnapshot> in_snapshot = {{.tokens = 10, .slot = 1}};
+  const std::vector<StateSnapshot> outside = {{.tokens = 10, .slot = 7}};
   const std::vector<Case> cases = {
       {"state slot 1 is copied and holds nothing",
-       [](BatchPlan& plan) { plan.freeze_state_slots.clear(); }},
-      {"state slot 3 has 6 tokens", [](BatchPlan& plan) { plan.copy_state_slots[0].from = 2; }},
-      {"state slot 6 is frozen and holds nothing",
-       [](BatchPlan& plan) { plan.freeze_state_slots[0].from = 6; }},
-      {"state slot 1 is frozen to 7", [](BatchPlan& plan) { plan.freeze_state_slots[0].to = 7; }},
-      {"frozen slot 1 is filled twice",
-       [](BatchPlan& plan) { plan.freeze_state_slots.push_back({.from = 2, .to = 1}); }},
-      {"an unused frozen slot is out of range",
-       [](BatchPlan& plan) { plan.unused_frozen_slots = {7}; }},
-      {"a checkpoint in slot 1, which is in use",
-       [&](BatchPlan& plan) { plan.sequences[1].checkpoints = in_frozen; }},
-      {"a checkpoint slot out of range",
-       [&](BatchPlan& plan) { plan.sequences[1].checkpoints = outside; }},
+       [](BatchPlan& plan) { plan.save_snapshots.clear(); }},
+      {"state slot 3 has 6 tokens", [](BatchPlan& plan) { plan.restore_snapshots[0].from = 2; }},
+      {"state slot 6 is saved and holds nothing",
+       [](BatchPlan& plan) { plan.save_snapshots[0].from = 6; }},
+      {"state slot 1 is saved to 7", [](BatchPlan& plan) { plan.save_snapshots[0].to = 7; }},
+      {"snapshot slot 1 is filled twice",
+       [](BatchPlan& plan) { plan.save_snapshots.push_back({.from = 2, .to = 1}); }},
+      {"an unused snapshot slot is out of range",
+       [](BatchPlan& plan) { plan.unused_snapshot_slots = {7}; }},
+      {"a snapshot in slot 1, which is in use",
+       [&](BatchPlan& plan) { plan.sequences[1].snapshots = in_snapshot; }},
+      {"a snapshot slot out of range",
+       [&](BatchPlan& plan) { plan.sequences[1].snapshots = outside; }},
   };
   for (const Case& one : cases) {
     FakeRunner fresh(sizes);
@@ -375,7 +373,7 @@ TEST_P(ToyDeviceTest, FreezesIntoSlotsOfTheirOwn) {
     EXPECT_THAT(fresh.complaints(), Contains(HasSubstr(one.complaint)));
   }
   (void)device.run(good);
-  EXPECT_THAT(device.complaints(), Contains(HasSubstr("there are no frozen slots apart")));
+  EXPECT_THAT(device.complaints(), Contains(HasSubstr("there are no snapshot slots apart")));
 }
 
 TEST_P(ToyDeviceTest, RefusesPlansThatNoDeviceCouldCarryOut) {
@@ -408,7 +406,7 @@ TEST_P(ToyDeviceTest, NoticesWhenMoreMemoryIsInUseThanThereIs) {
   ASSERT_TRUE(small.run(plan).ok());
   EXPECT_THAT(small.complaints(), IsEmpty());
   plan = first_plan();
-  plan.sequences[0].checkpoints = {};
+  plan.sequences[0].snapshots = {};
   plan.sequences[0].state_slot = 6;
   plan.zero_state_slots = {6};
   ASSERT_TRUE(small.run(plan).ok());

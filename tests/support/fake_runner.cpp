@@ -15,7 +15,7 @@ using request::BatchPlan;
 using request::IdCopy;
 using request::PlannedSequence;
 using request::SampledToken;
-using request::StateCheckpoint;
+using request::StateSnapshot;
 using request::StepOutput;
 
 namespace {
@@ -42,8 +42,8 @@ FakeRunner::FakeRunner(const runner::PoolSizes& sizes)
     : sizes_(sizes),
       kv_(static_cast<size_t>((sizes.num_pages + 1) * sizes.page_size), kGarbageRow),
       states_(sizes.num_state_slots),
-      frozen_apart_(sizes.num_frozen_slots),
-      hidden_(static_cast<size_t>(sizes.num_checkpoint_slots() + 1), kGarbageHidden),
+      own_snapshot_slots_(sizes.num_snapshot_slots),
+      hidden_(static_cast<size_t>(sizes.max_snapshot_slot() + 1), kGarbageHidden),
       drawn_(static_cast<size_t>(sizes.max_step_sequences)),
       page_in_use_(static_cast<size_t>(sizes.num_pages + 1)) {}
 
@@ -60,13 +60,13 @@ int64_t FakeRunner::Slots::num_in_use() const {
   return std::count(in_use.begin(), in_use.end(), true);
 }
 
-void FakeRunner::set_frozen(int32_t slot, const ToyState& value, bool holds_memory) {
-  frozen().set(slot, value, holds_memory);
+void FakeRunner::set_snapshot(int32_t slot, const ToyState& value, bool holds_memory) {
+  snapshots().set(slot, value, holds_memory);
   kept_hidden(slot) = kGarbageHidden;
 }
 
 void FakeRunner::set_working(int32_t slot, const ToyState& value, bool holds_memory) {
-  if (!freezes_apart()) return set_frozen(slot, value, holds_memory);
+  if (!has_own_snapshot_slots()) return set_snapshot(slot, value, holds_memory);
   states_.set(slot, value, holds_memory);
 }
 
@@ -81,11 +81,11 @@ int64_t FakeRunner::num_drawn(const PlannedSequence& sequence) {
 
 FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
   append_all(values, source.unused_pages);
-  append_all(values, source.unused_frozen_slots);
-  append_copies(values, source.freeze_state_slots);
+  append_all(values, source.unused_snapshot_slots);
+  append_copies(values, source.save_snapshots);
   append_all(values, source.unused_state_slots);
   append_all(values, source.zero_state_slots);
-  append_copies(values, source.copy_state_slots);
+  append_copies(values, source.restore_snapshots);
   append_copies(values, source.copy_pages);
   for (const PlannedSequence& sequence : source.sequences) {
     append_all(values, sequence.new_tokens);
@@ -93,11 +93,11 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
     append_all(values, sequence.ending_tokens);
     append_all(values, sequence.output_tokens);
     append_all(values, sequence.forbidden_tokens);
-    for (const StateCheckpoint& checkpoint : sequence.checkpoints) {
-      values.insert(values.end(), {checkpoint.tokens, checkpoint.slot, checkpoint.keep_hidden});
+    for (const StateSnapshot& snapshot : sequence.snapshots) {
+      values.insert(values.end(), {snapshot.tokens, snapshot.slot, snapshot.keep_hidden});
     }
     values.insert(values.end(),
-                  {sequence.sequence_id, sequence.row, sequence.feeds_drawn_token,
+                  {sequence.sequence_id, sequence.batch_slot, sequence.feeds_drawn_token,
                    sequence.context_tokens, sequence.kv_tokens, sequence.state_slot,
                    sequence.hidden_slot, sequence.sample, static_cast<int64_t>(sequence.seed),
                    sequence.choice_index, sequence.return_logprobs, sequence.top_logprobs});
@@ -195,20 +195,20 @@ void FakeRunner::prepare(const BatchPlan& plan) {
 }
 
 void FakeRunner::copy_states(const BatchPlan& plan) {
-  for (const int32_t slot : plan.unused_frozen_slots) set_frozen(slot, kGarbageState, false);
-  for (const IdCopy& copy : plan.freeze_state_slots) {
+  for (const int32_t slot : plan.unused_snapshot_slots) set_snapshot(slot, kGarbageState, false);
+  for (const IdCopy& copy : plan.save_snapshots) {
     if (states_[copy.from] == kGarbageState) {
-      complain(fmt::format("state slot {} is frozen and holds nothing", copy.from));
+      complain(fmt::format("state slot {} is saved and holds nothing", copy.from));
     }
-    set_frozen(copy.to, states_[copy.from], true);
+    set_snapshot(copy.to, states_[copy.from], true);
   }
   for (const int32_t slot : plan.unused_state_slots) set_working(slot, kGarbageState, false);
   for (const int32_t slot : plan.zero_state_slots) set_working(slot, {}, true);
-  for (const IdCopy& copy : plan.copy_state_slots) {
-    if (frozen()[copy.from] == kGarbageState) {
+  for (const IdCopy& copy : plan.restore_snapshots) {
+    if (snapshots()[copy.from] == kGarbageState) {
       complain(fmt::format("state slot {} is copied and holds nothing", copy.from));
     }
-    set_working(copy.to, frozen()[copy.from], true);
+    set_working(copy.to, snapshots()[copy.from], true);
   }
 }
 
@@ -217,7 +217,7 @@ void FakeRunner::check_memory() {
   const int64_t bytes =
       std::count(page_in_use_.begin(), page_in_use_.end(), true) * sizes_.page_bytes +
       states_.num_in_use() * sizes_.state_slot_bytes +
-      frozen_apart_.num_in_use() * sizes_.frozen_slot_bytes;
+      own_snapshot_slots_.num_in_use() * sizes_.snapshot_slot_bytes;
   if (bytes > sizes_.shared_bytes) {
     complain(fmt::format("{} bytes are in use, there are {}", bytes, sizes_.shared_bytes));
   }
@@ -225,12 +225,12 @@ void FakeRunner::check_memory() {
 
 bool FakeRunner::had_ended(const PlannedSequence& sequence) {
   if (!sequence.feeds_drawn_token) return false;
-  const DrawnToken& drawn = drawn_[static_cast<size_t>(sequence.row)];
+  const DrawnToken& drawn = drawn_[static_cast<size_t>(sequence.batch_slot)];
   const int64_t position = sequence.context_tokens + std::ssize(sequence.new_tokens);
   if (drawn.sequence_id != sequence.sequence_id || drawn.position != position) {
     complain(fmt::format(
         "sequence {} feeds token {} from row {}, which has token {} of sequence {}",
-        sequence.sequence_id, position, sequence.row, drawn.position, drawn.sequence_id));
+        sequence.sequence_id, position, sequence.batch_slot, drawn.position, drawn.sequence_id));
   }
   return drawn.failed || std::binary_search(sequence.ending_tokens.begin(),
                                             sequence.ending_tokens.end(), drawn.token);
@@ -264,27 +264,27 @@ ToyHidden FakeRunner::advance(const PlannedSequence& sequence) {
       complain(fmt::format("sequence {}: KV row {} is taken as there and is another's or nobody's",
                            sequence.sequence_id, t));
     }
-    take_checkpoints(sequence, ++t, now);
+    take_snapshots(sequence, ++t, now);
   };
   for (const TokenId token : sequence.new_tokens) compute(token);
-  if (sequence.feeds_drawn_token) compute(drawn_[static_cast<size_t>(sequence.row)].token);
+  if (sequence.feeds_drawn_token) compute(drawn_[static_cast<size_t>(sequence.batch_slot)].token);
 
   ToyAttention attention;
   for (int64_t i = 0; i < t; ++i) attention.read(row(sequence, i));
   const ToyHidden hidden = toy_hidden(now, attention);
   if (sizes_.num_state_slots > 0) {
     set_working(sequence.state_slot, now, true);
-    for (const StateCheckpoint& checkpoint : sequence.checkpoints) {
-      if (checkpoint.keep_hidden) kept_hidden(checkpoint.slot) = hidden;
+    for (const StateSnapshot& snapshot : sequence.snapshots) {
+      if (snapshot.keep_hidden) kept_hidden(snapshot.slot) = hidden;
     }
   }
   return hidden;
 }
 
-void FakeRunner::take_checkpoints(const PlannedSequence& sequence, int64_t tokens,
-                                  const ToyState& now) {
-  for (const StateCheckpoint& checkpoint : sequence.checkpoints) {
-    if (checkpoint.tokens == tokens) set_frozen(checkpoint.slot, now, true);
+void FakeRunner::take_snapshots(const PlannedSequence& sequence, int64_t tokens,
+                                const ToyState& now) {
+  for (const StateSnapshot& snapshot : sequence.snapshots) {
+    if (snapshot.tokens == tokens) set_snapshot(snapshot.slot, now, true);
   }
 }
 
@@ -335,7 +335,7 @@ void FakeRunner::draw(const PlannedSequence& sequence, const ToyHidden& hidden,
   if (!token) token = toy_draw(vocabulary, hidden, sequence.seed, sequence.forbidden_tokens);
   if (!token && sampled.error.ok()) sampled.error = internal_error("every token is forbidden");
   sampled.token = sampled.error.ok() ? *token : kGarbageToken;
-  drawn_[static_cast<size_t>(sequence.row)] = {
+  drawn_[static_cast<size_t>(sequence.batch_slot)] = {
       .sequence_id = sequence.sequence_id,
       .position = sequence.context_tokens + sequence.num_new_tokens(),
       .token = sampled.token,

@@ -99,8 +99,8 @@ class FakeRunner final : public runner::Runner {
   [[nodiscard]] bool had_ended(const request::PlannedSequence& sequence);
   ToyHidden advance(const request::PlannedSequence& sequence);
   ToyHidden repeat(const request::PlannedSequence& sequence);
-  void take_checkpoints(const request::PlannedSequence& sequence, int64_t tokens,
-                        const ToyState& now);
+  void take_snapshots(const request::PlannedSequence& sequence, int64_t tokens,
+                      const ToyState& now);
   void check_output_tokens(const request::PlannedSequence& sequence);
   void draw(const request::PlannedSequence& sequence, const ToyHidden& hidden,
             request::SampledToken& sampled);
@@ -120,22 +120,22 @@ class FakeRunner final : public runner::Runner {
     std::vector<char> in_use;  // have memory: touched, not given back since
   };
 
-  // A frozen state, or what shares slots with frozen ones: it has no hidden vector any more.
-  void set_frozen(int32_t slot, const ToyState& value, bool holds_memory);
+  // A snapshot, or what shares slots with snapshots: it has no hidden vector any more.
+  void set_snapshot(int32_t slot, const ToyState& value, bool holds_memory);
   void set_working(int32_t slot, const ToyState& value, bool holds_memory);
   void copy_states(const request::BatchPlan& plan);
 
-  [[nodiscard]] bool freezes_apart() const { return sizes_.num_frozen_slots > 0; }
+  [[nodiscard]] bool has_own_snapshot_slots() const { return sizes_.num_snapshot_slots > 0; }
 
-  Slots& frozen() { return freezes_apart() ? frozen_apart_ : states_; }
+  Slots& snapshots() { return has_own_snapshot_slots() ? own_snapshot_slots_ : states_; }
 
   ToyHidden& kept_hidden(int32_t slot) { return hidden_[static_cast<size_t>(slot)]; }
 
   runner::PoolSizes sizes_;
   std::vector<ToyRow> kv_;
   Slots states_;
-  Slots frozen_apart_;
-  std::vector<ToyHidden> hidden_;  // beside each frozen state
+  Slots own_snapshot_slots_;
+  std::vector<ToyHidden> hidden_;  // beside each snapshot
   std::vector<DrawnToken> drawn_;  // by row
   std::vector<char> page_in_use_;  // as Slots::in_use
   std::vector<std::string> complaints_;

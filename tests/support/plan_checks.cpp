@@ -13,7 +13,7 @@ namespace {
 using request::BatchPlan;
 using request::IdCopy;
 using request::PlannedSequence;
-using request::StateCheckpoint;
+using request::StateSnapshot;
 
 class PlanChecker {
  public:
@@ -51,11 +51,11 @@ class PlanChecker {
     return slot >= 1 && slot <= sizes_.num_state_slots;
   }
 
-  // Where frozen states share the state slots, they are told from working ones by their use alone.
-  [[nodiscard]] bool freezes_apart() const { return sizes_.num_frozen_slots > 0; }
+  // Where snapshots share the state slots, they are told from working ones by their use alone.
+  [[nodiscard]] bool has_own_snapshot_slots() const { return sizes_.num_snapshot_slots > 0; }
 
-  [[nodiscard]] bool is_frozen_slot(int32_t slot) const {
-    return slot >= 1 && slot <= sizes_.num_checkpoint_slots();
+  [[nodiscard]] bool is_snapshot_slot(int32_t slot) const {
+    return slot >= 1 && slot <= sizes_.max_snapshot_slot();
   }
 
   static std::string name(const PlannedSequence& sequence) {
@@ -71,17 +71,17 @@ class PlanChecker {
     require(all(plan_.unused_pages, page), "an unused page is out of range");
     require(all(plan_.unused_state_slots, slot), "an unused state slot is out of range");
     require(all(plan_.zero_state_slots, slot), "a zeroed state slot is out of range");
-    check_freezes();
+    check_saves();
     std::set<int32_t> filled(plan_.zero_state_slots.begin(), plan_.zero_state_slots.end());
     expect(filled.size() == plan_.zero_state_slots.size(), "a state slot is zeroed twice");
-    for (const IdCopy& copy : plan_.copy_state_slots) {
-      require(is_frozen_slot(copy.from) && is_slot(copy.to) &&
-                  (copy.from != copy.to || freezes_apart()),
+    for (const IdCopy& copy : plan_.restore_snapshots) {
+      require(is_snapshot_slot(copy.from) && is_slot(copy.to) &&
+                  (copy.from != copy.to || has_own_snapshot_slots()),
               fmt::format("state slot {} is copied to {}", copy.from, copy.to));
       expect(filled.insert(copy.to).second, fmt::format("state slot {} is filled twice", copy.to));
     }
-    for (const IdCopy& copy : plan_.copy_state_slots) {
-      expect(freezes_apart() || filled.count(copy.from) == 0,
+    for (const IdCopy& copy : plan_.restore_snapshots) {
+      expect(has_own_snapshot_slots() || filled.count(copy.from) == 0,
              fmt::format("state slot {} is filled and copied in one step", copy.from));
     }
     std::set<int32_t> pages;
@@ -96,18 +96,18 @@ class PlanChecker {
     }
   }
 
-  void check_freezes() {
-    const auto& unused = plan_.unused_frozen_slots;
-    require(freezes_apart() || (unused.empty() && plan_.freeze_state_slots.empty()),
-            "there are no frozen slots apart");
+  void check_saves() {
+    const auto& unused = plan_.unused_snapshot_slots;
+    require(has_own_snapshot_slots() || (unused.empty() && plan_.save_snapshots.empty()),
+            "there are no snapshot slots apart");
     require(std::all_of(unused.begin(), unused.end(),
-                        [this](int32_t id) { return is_frozen_slot(id); }),
-            "an unused frozen slot is out of range");
-    for (const IdCopy& freeze : plan_.freeze_state_slots) {
-      require(is_slot(freeze.from) && is_frozen_slot(freeze.to),
-              fmt::format("state slot {} is frozen to {}", freeze.from, freeze.to));
-      expect(frozen_.insert(freeze.to).second,
-             fmt::format("frozen slot {} is filled twice", freeze.to));
+                        [this](int32_t id) { return is_snapshot_slot(id); }),
+            "an unused snapshot slot is out of range");
+    for (const IdCopy& save : plan_.save_snapshots) {
+      require(is_slot(save.from) && is_snapshot_slot(save.to),
+              fmt::format("state slot {} is saved to {}", save.from, save.to));
+      expect(snapshots_.insert(save.to).second,
+             fmt::format("snapshot slot {} is filled twice", save.to));
     }
   }
 
@@ -120,7 +120,7 @@ class PlanChecker {
     if (sequence.hidden_slot == 0) {
       expect(sequence.num_new_tokens() > 0, who + " has nothing to compute");
     } else {
-      require(sizes_.keeps_hidden && is_frozen_slot(sequence.hidden_slot),
+      require(sizes_.keeps_hidden && is_snapshot_slot(sequence.hidden_slot),
               who + " has a hidden slot out of range");
       expect(sequence.num_new_tokens() == 0, who + " has a hidden slot and tokens to compute");
       expect(sequence.sample, who + " has a hidden slot and draws nothing");
@@ -128,8 +128,8 @@ class PlanChecker {
     // A scheduler that knows of no shared rows leaves kv_tokens at 0.
     expect(sequence.kv_tokens == 0 || sequence.kv_tokens >= begin,
            who + " would write rows of its context again");
-    require(sequence.row >= 0 && sequence.row < sizes_.max_step_sequences,
-            who + " has a row out of range");
+    require(sequence.batch_slot >= 0 && sequence.batch_slot < sizes_.max_step_sequences,
+            who + " has a batch slot out of range");
     require(std::ssize(sequence.pages) * sizes_.page_size >= end, who + " lacks pages");
     require(std::all_of(sequence.pages.begin(), sequence.pages.end(),
                         [this](int32_t page) { return is_page(page); }),
@@ -141,7 +141,7 @@ class PlanChecker {
     check_row(sequence);
     if (sizes_.num_state_slots == 0) {
       expect(sequence.state_slot == 0, who + " has a state slot");
-      expect(sequence.checkpoints.empty(), who + " has checkpoints");
+      expect(sequence.snapshots.empty(), who + " has snapshots");
     } else {
       check_state(sequence);
     }
@@ -149,10 +149,10 @@ class PlanChecker {
 
   // Rows matter only where tokens are fed from them: a scheduler that never does leaves them at 0.
   void check_row(const PlannedSequence& sequence) {
-    const bool fresh = rows_.insert(sequence.row).second;
+    const bool fresh = rows_.insert(sequence.batch_slot).second;
     const bool feeds = std::any_of(plan_.sequences.begin(), plan_.sequences.end(),
                                    [](const auto& other) { return other.feeds_drawn_token; });
-    expect(fresh || (sequence.row == 0 && !feeds), name(sequence) + " shares a row");
+    expect(fresh || (sequence.batch_slot == 0 && !feeds), name(sequence) + " shares a batch slot");
   }
 
   void check_state(const PlannedSequence& sequence) {
@@ -164,15 +164,15 @@ class PlanChecker {
     expect(zeroes == (sequence.context_tokens == 0), who + " is zeroed at the wrong time");
     const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
     int64_t last = sequence.context_tokens;
-    for (const StateCheckpoint& checkpoint : sequence.checkpoints) {
-      require(is_frozen_slot(checkpoint.slot), who + " has a checkpoint slot out of range");
-      expect(checkpoint.tokens > sequence.context_tokens && checkpoint.tokens <= end,
-             fmt::format("{} has a checkpoint after {} tokens, the step computes {} to {}", who,
-                         checkpoint.tokens, sequence.context_tokens, end));
-      expect(checkpoint.tokens > last, who + " has checkpoints out of order");
-      last = checkpoint.tokens;
-      expect(!checkpoint.keep_hidden || (sizes_.keeps_hidden && checkpoint.tokens == end),
-             fmt::format("{} cannot keep a hidden vector after {} tokens", who, checkpoint.tokens));
+    for (const StateSnapshot& snapshot : sequence.snapshots) {
+      require(is_snapshot_slot(snapshot.slot), who + " has a snapshot slot out of range");
+      expect(snapshot.tokens > sequence.context_tokens && snapshot.tokens <= end,
+             fmt::format("{} has a snapshot after {} tokens, the step computes {} to {}", who,
+                         snapshot.tokens, sequence.context_tokens, end));
+      expect(snapshot.tokens > last, who + " has snapshots out of order");
+      last = snapshot.tokens;
+      expect(!snapshot.keep_hidden || (sizes_.keeps_hidden && snapshot.tokens == end),
+             fmt::format("{} cannot keep a hidden vector after {} tokens", who, snapshot.tokens));
     }
   }
 
@@ -236,21 +236,21 @@ class PlanChecker {
     for (const PlannedSequence& sequence : plan_.sequences) {
       expect(working.insert(sequence.state_slot).second, name(sequence) + " shares a state slot");
     }
-    std::set<int32_t> written = freezes_apart() ? frozen_ : working;
+    std::set<int32_t> written = has_own_snapshot_slots() ? snapshots_ : working;
     for (const PlannedSequence& sequence : plan_.sequences) {
-      for (const StateCheckpoint& checkpoint : sequence.checkpoints) {
-        expect(written.insert(checkpoint.slot).second,
-               fmt::format("{} has a checkpoint in slot {}, which is in use", name(sequence),
-                           checkpoint.slot));
+      for (const StateSnapshot& snapshot : sequence.snapshots) {
+        expect(written.insert(snapshot.slot).second,
+               fmt::format("{} has a snapshot in slot {}, which is in use", name(sequence),
+                           snapshot.slot));
         const auto& zeroed = plan_.zero_state_slots;
-        expect(freezes_apart() ||
-                   std::find(zeroed.begin(), zeroed.end(), checkpoint.slot) == zeroed.end(),
-               fmt::format("{} has a checkpoint in slot {}, which is zeroed", name(sequence),
-                           checkpoint.slot));
+        expect(has_own_snapshot_slots() ||
+                   std::find(zeroed.begin(), zeroed.end(), snapshot.slot) == zeroed.end(),
+               fmt::format("{} has a snapshot in slot {}, which is zeroed", name(sequence),
+                           snapshot.slot));
       }
     }
-    for (const IdCopy& copy : plan_.copy_state_slots) {
-      expect(written.count(copy.from) == 0 || frozen_.count(copy.from) != 0,
+    for (const IdCopy& copy : plan_.restore_snapshots) {
+      expect(written.count(copy.from) == 0 || snapshots_.count(copy.from) != 0,
              fmt::format("state slot {} is copied and written in one step", copy.from));
       expect(working.count(copy.to) != 0,
              fmt::format("state slot {} is filled for nobody", copy.to));
@@ -259,8 +259,8 @@ class PlanChecker {
       if (sequence.hidden_slot == 0) continue;
       const auto is_target = [&](const PlannedSequence& other) {
         return std::any_of(
-            other.checkpoints.begin(), other.checkpoints.end(),
-            [&](const StateCheckpoint& point) { return point.slot == sequence.hidden_slot; });
+            other.snapshots.begin(), other.snapshots.end(),
+            [&](const StateSnapshot& point) { return point.slot == sequence.hidden_slot; });
       };
       expect(std::none_of(plan_.sequences.begin(), plan_.sequences.end(), is_target),
              name(sequence) + " has a hidden slot that is written in this step");
@@ -272,7 +272,7 @@ class PlanChecker {
   std::vector<std::string>& complaints_;
   std::set<int64_t> ids_;
   std::set<int32_t> rows_;
-  std::set<int32_t> frozen_;  // that freezes at the head fill; a copy may follow at once
+  std::set<int32_t> snapshots_;  // that saves at the head fill; a copy may follow at once
   bool can_run_ = true;
 };
 

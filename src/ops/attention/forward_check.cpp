@@ -30,7 +30,7 @@ Status check_batch_rows(const char* op, const ForwardContext* forward, int64_t T
 }
 
 Status check_batch_states(const char* op, const ForwardContext& forward, int64_t num_slots,
-                          int64_t num_frozen_slots) {
+                          int64_t num_snapshot_slots) {
   const int64_t B = forward.num_sequences();
   if (static_cast<int64_t>(forward.state_slots.size()) != B) {
     return invalid_argument(
@@ -44,23 +44,23 @@ Status check_batch_states(const char* op, const ForwardContext& forward, int64_t
                                           b, slot, num_slots));
     }
   }
-  const StateCheckpoint* previous = nullptr;
-  for (const StateCheckpoint& checkpoint : forward.checkpoints) {
-    if (checkpoint.sequence < 0 || checkpoint.sequence >= B || checkpoint.slot < 0 ||
-        checkpoint.slot >= num_frozen_slots || checkpoint.num_tokens < 1 ||
-        checkpoint.num_tokens > forward.num_rows(checkpoint.sequence)) {
+  const StateSnapshot* previous = nullptr;
+  for (const StateSnapshot& snapshot : forward.snapshots) {
+    if (snapshot.sequence < 0 || snapshot.sequence >= B || snapshot.slot < 0 ||
+        snapshot.slot >= num_snapshot_slots || snapshot.num_tokens < 1 ||
+        snapshot.num_tokens > forward.num_rows(snapshot.sequence)) {
       return invalid_argument(fmt::format(
-          "{}: checkpoint of sequence {} after {} tokens in slot {} does not fit {} sequences and "
+          "{}: snapshot of sequence {} after {} tokens in slot {} does not fit {} sequences and "
           "{} slots",
-          op, checkpoint.sequence, checkpoint.num_tokens, checkpoint.slot, B, num_frozen_slots));
+          op, snapshot.sequence, snapshot.num_tokens, snapshot.slot, B, num_snapshot_slots));
     }
-    if (previous != nullptr && (previous->sequence > checkpoint.sequence ||
-                                (previous->sequence == checkpoint.sequence &&
-                                 previous->num_tokens > checkpoint.num_tokens))) {
+    if (previous != nullptr &&
+        (previous->sequence > snapshot.sequence ||
+         (previous->sequence == snapshot.sequence && previous->num_tokens > snapshot.num_tokens))) {
       return invalid_argument(
-          fmt::format("{}: checkpoints must be sorted by sequence, then by num_tokens", op));
+          fmt::format("{}: snapshots must be sorted by sequence, then by num_tokens", op));
     }
-    previous = &checkpoint;
+    previous = &snapshot;
   }
   return {};
 }

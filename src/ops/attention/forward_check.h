@@ -11,10 +11,10 @@ namespace heddle::ops {
 // Error: kInvalidArgument starting with the op's name. Cost: O(B).
 Status check_batch_rows(const char* op, const ForwardContext* forward, int64_t T);
 
-// Every sequence has a slot below `num_slots`, every checkpoint one below `num_frozen_slots`, and
+// Every sequence has a slot below `num_slots`, every snapshot one below `num_snapshot_slots`, and
 // it lies within its sequence's rows.
 Status check_batch_states(const char* op, const ForwardContext& forward, int64_t num_slots,
-                          int64_t num_frozen_slots);
+                          int64_t num_snapshot_slots);
 
 // Every sequence's page table reaches its last row; pages lie below `num_pages`.
 Status check_batch_pages(const char* op, const ForwardContext& forward, int64_t num_pages,

@@ -3,14 +3,14 @@
 
 #include "core/shape_contract.h"
 #include "ops/attention/forward_check.h"
-#include "ops/linear_attention/frozen_layer.h"
+#include "ops/linear_attention/snapshot_layer.h"
 
 namespace heddle::ops {
 
 Status causal_conv1d(Context& context, const CausalConv1dArgs& args) {
-  Dim T{"T"}, C{"C"}, W{"W"}, slots{"slots"}, frozen_slots{"frozen slots"};
+  Dim T{"T"}, C{"C"}, W{"W"}, slots{"slots"}, snapshot_slots{"snapshot slots"};
   CausalConv1dArgs resolved = args;
-  resolved.frozen = frozen_or_working(args.frozen, args.state);
+  resolved.snapshots = snapshot_or_working(args.snapshots, args.state);
   ShapeContract contract("causal_conv1d");
   contract.expect("x", args.x, {&T, &C}, DType::kF32)
       .expect("weight", args.weight, {&C, &W}, DType::kF32)
@@ -21,13 +21,14 @@ Status causal_conv1d(Context& context, const CausalConv1dArgs& args) {
       .require(W >= 2 && W <= 8, "W, the convolution width", static_cast<double>(W.value()),
                "lie between 2 and 8")
       .expect("state.conv", args.state.conv, {&slots, &window, &C}, DType::kF32)
-      .expect("frozen.conv", resolved.frozen.conv, {&frozen_slots, &window, &C}, DType::kF32);
+      .expect("snapshots.conv", resolved.snapshots.conv, {&snapshot_slots, &window, &C},
+              DType::kF32);
   if (args.y.data == args.x.data) {
     return invalid_argument("causal_conv1d: y is x; the convolution cannot run in place");
   }
   HEDDLE_RETURN_IF_ERROR(contract.status());
   HEDDLE_RETURN_IF_ERROR(check_batch_rows("causal_conv1d", args.forward, T));
-  HEDDLE_RETURN_IF_ERROR(check_batch_states("causal_conv1d", *args.forward, slots, frozen_slots));
+  HEDDLE_RETURN_IF_ERROR(check_batch_states("causal_conv1d", *args.forward, slots, snapshot_slots));
   return HEDDLE_DISPATCH_DEVICE(context, causal_conv1d, resolved);
 }
 

@@ -16,12 +16,12 @@ struct CausalConv1dArgs {
   TensorView x;         // [T, C] f32
   TensorView weight;    // [C, W] f32, W from 2 to 8; weight[c, W - 1] multiplies the current token
   MutableTensorView y;  // [T, C] f32; not x
-  StateLayer state;    // conv [slots, W - 1, C]: oldest first; read as zeros when no token precedes
-  FrozenLayer frozen;  // what checkpoints are written to; none: `state`
+  StateLayer state;  // conv [slots, W - 1, C]: oldest first; read as zeros when no token precedes
+  SnapshotLayer snapshots;  // what snapshots are written to; none: `state`
   const ForwardContext* forward = nullptr;
 };
 
-// The slot of each sequence becomes its last W - 1 inputs, and a checkpoint's slot those after
+// The slot of each sequence becomes its last W - 1 inputs, and a snapshot's slot those after
 // exactly num_tokens. A row's result depends on its W inputs alone: bitwise the same however tokens
 // are chunked. Allocates nothing. Reads x and writes y once: bound by the SiLU, then by memory.
 // Error: kInvalidArgument, naming the tensor, or the field of the batch, that does not fit.

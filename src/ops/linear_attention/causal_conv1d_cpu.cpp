@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "ops/linear_attention/causal_conv1d.h"
-#include "ops/linear_attention/sequence_checkpoints.h"
+#include "ops/linear_attention/sequence_snapshots.h"
 #include "ops/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -150,9 +150,9 @@ void run_channels(const CausalConv1dArgs& args, int64_t b, int64_t first, int64_
   HWY_DYNAMIC_DISPATCH(convolve)
   (inputs, args.weight.row<float>(first), args.weight.row_stride, count, num_rows,
    args.y.row<float>(start) + first, args.y.row_stride);
-  for (const StateCheckpoint& checkpoint : checkpoints_of(forward, b)) {
-    copy_window(inputs, checkpoint.num_tokens, count,
-                args.frozen.conv.row<float>(checkpoint.slot) + first);
+  for (const StateSnapshot& snapshot : snapshots_of(forward, b)) {
+    copy_window(inputs, snapshot.num_tokens, count,
+                args.snapshots.conv.row<float>(snapshot.slot) + first);
   }
   // Last, and oldest row first: the window moves within the slot.
   copy_window(inputs, num_rows, count, state);

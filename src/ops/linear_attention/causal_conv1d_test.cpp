@@ -44,7 +44,7 @@ class Convolution {
     std::ranges::fill(state_.span<float>(), kPoison);
   }
 
-  void step(const std::vector<Part>& parts, const std::vector<StateCheckpoint>& checkpoints = {},
+  void step(const std::vector<Part>& parts, const std::vector<StateSnapshot>& snapshots = {},
             int num_threads = 1) {
     std::vector<int32_t> query_start{0}, context_lens, slots;
     for (const Part& part : parts) {
@@ -65,7 +65,7 @@ class Convolution {
     forward.query_start = query_start;
     forward.context_lens = context_lens;
     forward.state_slots = slots;
-    forward.checkpoints = checkpoints;
+    forward.snapshots = snapshots;
     device::ThreadPool pool(num_threads);
     CpuContext context(pool);
     const Status status =
@@ -181,7 +181,7 @@ TEST(CausalConv1dTest, MixesPrefillAndDecodeAndKeepsSequencesApart) {
   for (const int64_t slot : {0, 1, 3, 4, 6}) mixed.expect_untouched(slot);
 }
 
-TEST(CausalConv1dTest, CheckpointsHoldTheWindowAfterExactlyTheirTokens) {
+TEST(CausalConv1dTest, SnapshotsHoldTheWindowAfterExactlyTheirTokens) {
   Convolution convolution(50, 4, 20);
   convolution.step({{.slot = 1, .context_len = 0, .first = 0, .num_rows = 2}});
   convolution.step({{.slot = 2, .context_len = 0, .first = 10, .num_rows = 7},

@@ -23,7 +23,7 @@
 #endif
 
 #include "ops/linear_attention/delta_rule_common-inl.h"
-#include "ops/linear_attention/frozen_layer.h"
+#include "ops/linear_attention/snapshot_layer.h"
 #include "ops/simd/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -271,7 +271,7 @@ HWY_NOINLINE void advance_panel(const DeltaRuleHead& head, const Chunk& chunk,
 }
 
 template <bool kChannels>
-void chunked_as(const DeltaRuleHead& head, const DeltaCheckpoints& checkpoints, float* memory) {
+void chunked_as(const DeltaRuleHead& head, const DeltaSnapshots& snapshots, float* memory) {
   const DeltaScratch scratch(memory, head.key_dim, head.value_dim, kChannels);
   const int64_t padded = padded_key_dim(head.key_dim);
   const int64_t num_panels = num_delta_panels(head.value_dim);
@@ -291,22 +291,22 @@ void chunked_as(const DeltaRuleHead& head, const DeltaCheckpoints& checkpoints, 
       transpose(panel, kPanel, head.key_dim, columns, state + first * head.key_dim, head.key_dim);
     });
   };
-  const auto freeze = [&](int64_t slot) {
-    const FrozenRows to = frozen_rows(checkpoints.layer, slot, checkpoints.first_row);
+  const auto save = [&](int64_t slot) {
+    const SnapshotRows to = snapshot_rows(snapshots.layer, slot, snapshots.first_row);
     if (to.dtype == DType::kF32) {
       write_state(static_cast<float*>(to.data));
     } else {
       write_state(head.state);
-      freeze_rows(head.state, head.value_dim, head.key_dim, to);
+      encode_snapshot_rows(head.state, head.value_dim, head.key_dim, to);
     }
   };
-  auto checkpoint = checkpoints.wanted.begin();
-  const auto end = checkpoints.wanted.end();
+  auto snapshot = snapshots.wanted.begin();
+  const auto end = snapshots.wanted.end();
   Chunk chunk{.padded = padded};
   for (int64_t first = 0; first < head.num_tokens; first += chunk.count) {
     const int64_t uncut_end = (first / kDeltaChunk + 1) * kDeltaChunk;
     int64_t chunk_end = std::min(uncut_end, head.num_tokens);
-    if (checkpoint != end) chunk_end = std::min<int64_t>(chunk_end, checkpoint->num_tokens);
+    if (snapshot != end) chunk_end = std::min<int64_t>(chunk_end, snapshot->num_tokens);
     chunk.first = first;
     chunk.count = chunk_end - first;
     if constexpr (kChannels) {
@@ -317,18 +317,18 @@ void chunked_as(const DeltaRuleHead& head, const DeltaCheckpoints& checkpoints, 
     for_panels([&](float* panel, int64_t first_column, int64_t columns) {
       advance_panel<kChannels>(head, chunk, scratch, panel, first_column, columns);
     });
-    for (; checkpoint != end && checkpoint->num_tokens == chunk_end; ++checkpoint) {
-      freeze(checkpoint->slot);
+    for (; snapshot != end && snapshot->num_tokens == chunk_end; ++snapshot) {
+      save(snapshot->slot);
     }
   }
   write_state(head.state);
 }
 
-void chunked(const DeltaRuleHead& head, const DeltaCheckpoints& checkpoints, float* memory) {
+void chunked(const DeltaRuleHead& head, const DeltaSnapshots& snapshots, float* memory) {
   if (head.channel.f != nullptr) {
-    chunked_as<true>(head, checkpoints, memory);
+    chunked_as<true>(head, snapshots, memory);
   } else {
-    chunked_as<false>(head, checkpoints, memory);
+    chunked_as<false>(head, snapshots, memory);
   }
 }
 

@@ -31,8 +31,8 @@ void run_recurrent(const DeltaRuleHead& head, float* scratch) {
   HWY_DYNAMIC_DISPATCH(recurrent)(head, scratch);
 }
 
-void run_chunked(const DeltaRuleHead& head, const DeltaCheckpoints& checkpoints, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(chunked)(head, checkpoints, scratch);
+void run_chunked(const DeltaRuleHead& head, const DeltaSnapshots& snapshots, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(chunked)(head, snapshots, scratch);
 }
 
 }  // namespace
@@ -51,9 +51,9 @@ void delta_rule_recurrent(const DeltaRuleHead& head, float* scratch) {
   delta::run_recurrent(head, scratch);
 }
 
-void delta_rule_chunked(const DeltaRuleHead& head, const DeltaCheckpoints& checkpoints,
+void delta_rule_chunked(const DeltaRuleHead& head, const DeltaSnapshots& snapshots,
                         float* scratch) {
-  delta::run_chunked(head, checkpoints, scratch);
+  delta::run_chunked(head, snapshots, scratch);
 }
 
 }  // namespace heddle::ops

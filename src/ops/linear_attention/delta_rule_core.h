@@ -61,15 +61,15 @@ inline DeltaRuleHead tokens_of(DeltaRuleHead head, int64_t begin, int64_t end) {
 
 // Copies of the state after so many tokens of a head. `first_row` of their slots, counted over
 // value heads, is the head's first value row.
-struct DeltaCheckpoints {
-  std::span<const StateCheckpoint> wanted;  // ascending, each once
-  FrozenLayer layer;
+struct DeltaSnapshots {
+  std::span<const StateSnapshot> wanted;  // ascending, each once
+  SnapshotLayer layer;
   int64_t first_row = 0;
 };
 
 // Tokens of a chunk of the chunked form. The products with the state cost the same for any size,
 // those inside a chunk grow with it: on a CPU small chunks win (512 tokens of a 128 x 128 state on
-// one core with AVX-512: 394 us with 16, 411 with 32, 471 with 64). Divides the checkpoint grid
+// one core with AVX-512: 394 us with 16, 411 with 32, 471 with 64). Divides the snapshot grid
 // of 64.
 inline constexpr int64_t kDeltaChunk = 16;
 
@@ -86,11 +86,10 @@ void delta_rule_recurrent(const DeltaRuleHead& head, float* scratch);
 
 // Chunk by chunk, as matrix products; about 3 operations per state element and
 // token, and the state is transposed at both ends. Chunks have kDeltaChunk tokens, counted from the
-// head's first: equal partitions give equal bits. A chunk that a checkpoint cuts is followed by its
-// own rest, so that later chunks lie where they would without it; a checkpoint in fp32 costs no
+// head's first: equal partitions give equal bits. A chunk that a snapshot cuts is followed by its
+// own rest, so that later chunks lie where they would without it; a snapshot in fp32 costs no
 // more than the stores of its own memory.
-void delta_rule_chunked(const DeltaRuleHead& head, const DeltaCheckpoints& checkpoints,
-                        float* scratch);
+void delta_rule_chunked(const DeltaRuleHead& head, const DeltaSnapshots& snapshots, float* scratch);
 
 // What turns a layer's a and b into gates, for one value head.
 struct DeltaGates {

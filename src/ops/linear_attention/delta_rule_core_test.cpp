@@ -315,28 +315,28 @@ TEST_P(DeltaRuleDecayTest, ChunkedContinuesFromAnySplit) {
   }
 }
 
-// A checkpoint cuts a chunk: what it keeps are the bits of a head that ends there, and what follows
+// A snapshot cuts a chunk: what it keeps are the bits of a head that ends there, and what follows
 // goes on in the chunks that there would be without it.
-TEST_P(DeltaRuleDecayTest, ACheckpointKeepsWhatAHeadThatEndsThereHas) {
+TEST_P(DeltaRuleDecayTest, ASnapshotKeepsWhatAHeadThatEndsThereHas) {
   constexpr int64_t D = 32;
   const Case inputs(D, D, 80, true, 1.0f, 9, GetParam());
   const Outcome uncut = run(inputs, Form::kChunked);
   std::vector<float> scratch(
       static_cast<size_t>(delta_rule_scratch_floats(D, D, GetParam() == Decay::kChannel)), kPoison);
   for (int32_t split = 1; split <= inputs.num_tokens(); ++split) {
-    SCOPED_TRACE(fmt::format("checkpoint at {}", split));
-    std::vector<float> frozen(static_cast<size_t>(D * D), kPoison);
-    const StateCheckpoint wanted[] = {{.num_tokens = split}};
-    const DeltaCheckpoints checkpoints{
+    SCOPED_TRACE(fmt::format("snapshot at {}", split));
+    std::vector<float> kept(static_cast<size_t>(D * D), kPoison);
+    const StateSnapshot wanted[] = {{.num_tokens = split}};
+    const DeltaSnapshots snapshots{
         .wanted = wanted,
-        .layer = {.recurrent = MutableTensorView(frozen.data(), DType::kF32, {1, 1, D, D})}};
+        .layer = {.recurrent = MutableTensorView(kept.data(), DType::kF32, {1, 1, D, D})}};
     Outcome cut{.y = std::vector<float>(inputs.v.size(), kPoison), .state = inputs.state};
-    delta_rule_chunked(inputs.head(cut.y, cut.state), checkpoints, scratch.data());
+    delta_rule_chunked(inputs.head(cut.y, cut.state), snapshots, scratch.data());
     expect_near_reference(inputs, cut);
 
     Outcome ends_there{.y = std::vector<float>(inputs.v.size(), kPoison), .state = inputs.state};
     run_range(inputs.head(ends_there.y, ends_there.state), Form::kChunked, 0, split);
-    ASSERT_EQ(frozen, ends_there.state);
+    ASSERT_EQ(kept, ends_there.state);
     if (split % kDeltaChunk == 0) {
       EXPECT_EQ(cut, uncut);
     }

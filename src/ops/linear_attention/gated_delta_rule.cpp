@@ -5,16 +5,16 @@
 
 #include "core/shape_contract.h"
 #include "ops/attention/forward_check.h"
-#include "ops/linear_attention/frozen_layer.h"
+#include "ops/linear_attention/snapshot_layer.h"
 
 namespace heddle::ops {
 
 Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args) {
   constexpr int64_t kMaxDim = 65536;
   Dim T{"T"}, Nv{"Nv"}, Dk{"Dk", args.key_dim}, Dv{"Dv", args.value_dim};
-  Dim slots{"slots"}, frozen_slots{"frozen slots"};
+  Dim slots{"slots"}, snapshot_slots{"snapshot slots"};
   GatedDeltaRuleArgs resolved = args;
-  resolved.frozen = frozen_or_working(args.frozen, args.state);
+  resolved.snapshots = snapshot_or_working(args.snapshots, args.state);
   ShapeContract contract("gated_delta_rule");
   const auto positive = [&](const char* name, int64_t value) {
     contract.require(value > 0 && value <= kMaxDim, name, static_cast<double>(value),
@@ -36,7 +36,7 @@ Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args) {
       .expect("dt_bias", args.dt_bias, {&gates}, DType::kF32)
       .expect("y", args.y, {&T, &value_width}, DType::kF32)
       .expect("state.recurrent", args.state.recurrent, {&slots, &Nv, &Dv, &Dk}, DType::kF32);
-  expect_frozen_matrices(contract, resolved.frozen, {&frozen_slots, &Nv, &Dv, &Dk});
+  expect_snapshot_matrices(contract, resolved.snapshots, {&snapshot_slots, &Nv, &Dv, &Dk});
   HEDDLE_RETURN_IF_ERROR(contract.status());
   if (Nv % args.num_key_heads != 0) {
     return invalid_argument(
@@ -45,7 +45,7 @@ Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args) {
   }
   HEDDLE_RETURN_IF_ERROR(check_batch_rows("gated_delta_rule", args.forward, T));
   HEDDLE_RETURN_IF_ERROR(
-      check_batch_states("gated_delta_rule", *args.forward, slots, frozen_slots));
+      check_batch_states("gated_delta_rule", *args.forward, slots, snapshot_slots));
   const int64_t needed =
       gated_delta_rule_workspace_bytes(context, {.max_tokens = T,
                                                  .key_dim = args.key_dim,

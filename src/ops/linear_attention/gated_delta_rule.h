@@ -32,8 +32,8 @@ struct GatedDeltaRuleArgs {
   int64_t num_key_heads = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;
-  StateLayer state;    // recurrent [slots, Nv, Dv, Dk]; read as zeros when no token precedes
-  FrozenLayer frozen;  // what checkpoints are written to; none: `state`
+  StateLayer state;         // recurrent [slots, Nv, Dv, Dk]; read as zeros when no token precedes
+  SnapshotLayer snapshots;  // what snapshots are written to; none: `state`
   const ForwardContext* forward = nullptr;
   std::span<std::byte> workspace;  // gated_delta_rule_workspace_bytes()
 };
@@ -52,9 +52,9 @@ struct GatedDeltaRuleSizes {
 
 int64_t gated_delta_rule_workspace_bytes(const Context& context, const GatedDeltaRuleSizes& sizes);
 
-// The slot of each sequence is advanced in place; a checkpoint's slot gets the state after exactly
-// num_tokens, from the fp32 accumulators themselves, rounded once to the frozen format. Chunks
-// start at a sequence's first row of the step, and a checkpoint inside one cuts it. With
+// The slot of each sequence is advanced in place; a snapshot's slot gets the state after exactly
+// num_tokens, from the fp32 accumulators themselves, rounded once to the format of snapshots.
+// Chunks start at a sequence's first row of the step, and a snapshot inside one cuts it. With
 // context.exact every token takes the recurrent form: bitwise the same results for any chunking,
 // batch and threads. Decode moves the state once in, once out: bandwidth-bound. Allocates nothing.
 // Error: kInvalidArgument, naming the tensor, or the field of the batch, that does not fit.

@@ -5,9 +5,9 @@
 
 #include "ops/attention/scratch.h"
 #include "ops/linear_attention/delta_rule_core.h"
-#include "ops/linear_attention/frozen_layer.h"
 #include "ops/linear_attention/gated_delta_rule.h"
-#include "ops/linear_attention/sequence_checkpoints.h"
+#include "ops/linear_attention/sequence_snapshots.h"
+#include "ops/linear_attention/snapshot_layer.h"
 
 namespace heddle::ops {
 
@@ -107,24 +107,24 @@ class GatedDeltaRule {
         .key_dim = Dk,
         .value_dim = rows,
     };
-    const DeltaCheckpoints checkpoints{.wanted = checkpoints_of(forward_, b),
-                                       .layer = args_.frozen,
-                                       .first_row = h * args_.value_dim + first};
+    const DeltaSnapshots snapshots{.wanted = snapshots_of(forward_, b),
+                                   .layer = args_.snapshots,
+                                   .first_row = h * args_.value_dim + first};
     if (!context_.exact && num_tokens >= kChunkedMinTokens) {
-      delta_rule_chunked(head, checkpoints, scratch);
+      delta_rule_chunked(head, snapshots, scratch);
     } else {
-      run_recurrent(head, checkpoints, scratch);
+      run_recurrent(head, snapshots, scratch);
     }
   }
 
-  static void run_recurrent(const DeltaRuleHead& head, const DeltaCheckpoints& checkpoints,
+  static void run_recurrent(const DeltaRuleHead& head, const DeltaSnapshots& snapshots,
                             float* scratch) {
     int64_t done = 0;
-    for (const StateCheckpoint& checkpoint : checkpoints.wanted) {
-      delta_rule_recurrent(tokens_of(head, done, checkpoint.num_tokens), scratch);
-      done = checkpoint.num_tokens;
-      freeze_rows(head.state, head.value_dim, head.key_dim,
-                  frozen_rows(checkpoints.layer, checkpoint.slot, checkpoints.first_row));
+    for (const StateSnapshot& snapshot : snapshots.wanted) {
+      delta_rule_recurrent(tokens_of(head, done, snapshot.num_tokens), scratch);
+      done = snapshot.num_tokens;
+      encode_snapshot_rows(head.state, head.value_dim, head.key_dim,
+                           snapshot_rows(snapshots.layer, snapshot.slot, snapshots.first_row));
     }
     if (done < head.num_tokens) {
       delta_rule_recurrent(tokens_of(head, done, head.num_tokens), scratch);

@@ -65,7 +65,7 @@ class Layer {
   }
 
   void step(bool exact, const std::vector<Part>& parts,
-            const std::vector<StateCheckpoint>& checkpoints = {}, int num_threads = 1) {
+            const std::vector<StateSnapshot>& snapshots = {}, int num_threads = 1) {
     const Geometry& g = geometry_;
     std::vector<int32_t> query_start{0}, context_lens, slots;
     for (const Part& part : parts) {
@@ -89,7 +89,7 @@ class Layer {
     forward.query_start = query_start;
     forward.context_lens = context_lens;
     forward.state_slots = slots;
-    forward.checkpoints = checkpoints;
+    forward.snapshots = snapshots;
     device::ThreadPool pool(num_threads);
     CpuContext context(pool, exact);
     std::vector<std::byte> workspace(
@@ -270,20 +270,20 @@ TEST_P(GatedDeltaRuleDecayTest, FastModeMixesPrefillAndDecode) {
   for (const int64_t slot : {0, 1, 3, 4, 6, 8}) layer.expect_untouched(slot);
 }
 
-TEST_P(GatedDeltaRuleDecayTest, CheckpointsHoldTheStateAfterExactlyTheirTokens) {
+TEST_P(GatedDeltaRuleDecayTest, SnapshotsHoldTheStateAfterExactlyTheirTokens) {
   const Geometry geometry{.Nk = 1, .Nv = 2, .Dk = 32, .Dv = 70, .channels = GetParam()};
-  const std::vector<StateCheckpoint> checkpoints{{.sequence = 0, .num_tokens = 1, .slot = 3},
-                                                 {.sequence = 0, .num_tokens = 64, .slot = 4},
-                                                 {.sequence = 0, .num_tokens = 77, .slot = 5},
-                                                 {.sequence = 0, .num_tokens = 100, .slot = 6},
-                                                 {.sequence = 1, .num_tokens = 2, .slot = 7}};
+  const std::vector<StateSnapshot> snapshots{{.sequence = 0, .num_tokens = 1, .slot = 3},
+                                             {.sequence = 0, .num_tokens = 64, .slot = 4},
+                                             {.sequence = 0, .num_tokens = 77, .slot = 5},
+                                             {.sequence = 0, .num_tokens = 100, .slot = 6},
+                                             {.sequence = 1, .num_tokens = 2, .slot = 7}};
   for (const bool exact : {false, true}) {
     SCOPED_TRACE(exact ? "exact" : "fast");
     Layer layer(geometry, 110);
     layer.step(exact, {{.slot = 1, .num_rows = 100}, {.slot = 2, .first = 100, .num_rows = 3}},
-               checkpoints, 2);
+               snapshots, 2);
     layer.expect_near_reference(0, 100, 1);
-    EXPECT_EQ(layer.state(6), layer.state(1)) << "a checkpoint at the end is the working state";
+    EXPECT_EQ(layer.state(6), layer.state(1)) << "a snapshot at the end is the working state";
     for (const auto& [tokens, slot] : {std::pair<int64_t, int64_t>{1, 3}, {64, 4}, {77, 5}}) {
       layer.expect_near_reference(0, tokens, slot);
       Layer shorter(geometry, 110);  // the same tokens and nothing after them
@@ -298,7 +298,7 @@ TEST_P(GatedDeltaRuleDecayTest, CheckpointsHoldTheStateAfterExactlyTheirTokens) 
   }
 }
 
-TEST_P(GatedDeltaRuleDecayTest, CheckpointsOnTheGridChangeNoBits) {
+TEST_P(GatedDeltaRuleDecayTest, SnapshotsOnTheGridChangeNoBits) {
   const Geometry geometry{.Nk = 1, .Nv = 2, .Dk = 64, .Dv = 64, .channels = GetParam()};
   Layer plain(geometry, 200), with(geometry, 200), continued(geometry, 200);
   plain.step(false, {{.slot = 1, .num_rows = 200}});
@@ -355,9 +355,9 @@ TEST(GatedDeltaRuleTest, SaysWhatDoesNotFit) {
   wrong = args;
   wrong.workspace = {};
   EXPECT_THAT(message(wrong), ::testing::HasSubstr("workspace has 0 bytes"));
-  const std::vector<StateCheckpoint> late{{.sequence = 0, .num_tokens = 3, .slot = 1}};
-  forward.checkpoints = late;
-  EXPECT_THAT(message(args), ::testing::HasSubstr("checkpoint of sequence 0 after 3 tokens"));
+  const std::vector<StateSnapshot> late{{.sequence = 0, .num_tokens = 3, .slot = 1}};
+  forward.snapshots = late;
+  EXPECT_THAT(message(args), ::testing::HasSubstr("snapshot of sequence 0 after 3 tokens"));
 }
 
 }  // namespace

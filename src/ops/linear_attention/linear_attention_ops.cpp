@@ -21,15 +21,15 @@ Result<StateLayer> state_layer(const char* op, const LaunchArgs& args) {
   return args.forward.state_layers[layer];
 }
 
-// Where its checkpoints go; empty where frozen states have no slots of their own.
-Result<FrozenLayer> frozen_layer(const char* op, const LaunchArgs& args) {
-  if (args.forward.frozen_layers.empty()) return FrozenLayer();
+// Where its snapshots go; empty where snapshots have no slots of their own.
+Result<SnapshotLayer> snapshot_layer(const char* op, const LaunchArgs& args) {
+  if (args.forward.snapshot_layers.empty()) return SnapshotLayer();
   const auto layer = static_cast<size_t>(args.attrs.integer("layer"));
-  if (layer >= args.forward.frozen_layers.size()) {
-    return invalid_argument(fmt::format("{}: layer {} of {} layers of frozen states", op, layer,
-                                        args.forward.frozen_layers.size()));
+  if (layer >= args.forward.snapshot_layers.size()) {
+    return invalid_argument(fmt::format("{}: layer {} of {} layers of snapshots", op, layer,
+                                        args.forward.snapshot_layers.size()));
   }
-  return args.forward.frozen_layers[layer];
+  return args.forward.snapshot_layers[layer];
 }
 
 Status infer_causal_conv1d(std::span<const TensorMeta> inputs, const Attrs&,
@@ -49,12 +49,12 @@ Status infer_causal_conv1d(std::span<const TensorMeta> inputs, const Attrs&,
 
 Status launch_causal_conv1d(Context& context, const LaunchArgs& args) {
   HEDDLE_ASSIGN_OR_RETURN(const StateLayer state, state_layer("causal_conv1d", args));
-  HEDDLE_ASSIGN_OR_RETURN(const FrozenLayer frozen, frozen_layer("causal_conv1d", args));
+  HEDDLE_ASSIGN_OR_RETURN(const SnapshotLayer snapshots, snapshot_layer("causal_conv1d", args));
   return causal_conv1d(context, {.x = args.inputs[0],
                                  .weight = args.inputs[1],
                                  .y = args.outputs[0],
                                  .state = state,
-                                 .frozen = frozen,
+                                 .snapshots = snapshots,
                                  .forward = &args.forward});
 }
 
@@ -102,7 +102,7 @@ int64_t gated_delta_rule_workspace(std::span<const TensorMeta> inputs, const Att
 
 Status launch_gated_delta_rule(Context& context, const LaunchArgs& args) {
   HEDDLE_ASSIGN_OR_RETURN(const StateLayer state, state_layer("gated_delta_rule", args));
-  HEDDLE_ASSIGN_OR_RETURN(const FrozenLayer frozen, frozen_layer("gated_delta_rule", args));
+  HEDDLE_ASSIGN_OR_RETURN(const SnapshotLayer snapshots, snapshot_layer("gated_delta_rule", args));
   return gated_delta_rule(context, {.qkv = args.inputs[0],
                                     .a = args.inputs[1],
                                     .b = args.inputs[2],
@@ -113,7 +113,7 @@ Status launch_gated_delta_rule(Context& context, const LaunchArgs& args) {
                                     .key_dim = args.attrs.integer("key_dim"),
                                     .value_dim = args.attrs.integer("value_dim"),
                                     .state = state,
-                                    .frozen = frozen,
+                                    .snapshots = snapshots,
                                     .forward = &args.forward,
                                     .workspace = args.workspace});
 }

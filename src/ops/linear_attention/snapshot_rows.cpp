@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/linear_attention/frozen_rows.h"
+#include "ops/linear_attention/snapshot_rows.h"
 
 #include <cstring>
 #include <limits>
@@ -8,14 +8,14 @@
 #include "ops/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/linear_attention/frozen_rows.cpp"
+#define HWY_TARGET_INCLUDE "ops/linear_attention/snapshot_rows.cpp"
 #include <hwy/foreach_target.h>
 
 #include "ops/simd/load-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 
-namespace heddle::ops::frozen::HWY_NAMESPACE {
+namespace heddle::ops::snapshot_kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 namespace simd = heddle::ops::simd::HWY_NAMESPACE;
@@ -92,7 +92,7 @@ void from_int8(const int8_t* from, float scale, int64_t width, float* to) {
   });
 }
 
-}  // namespace heddle::ops::frozen::HWY_NAMESPACE
+}  // namespace heddle::ops::snapshot_kernels::HWY_NAMESPACE
 
 HWY_AFTER_NAMESPACE();
 
@@ -100,17 +100,18 @@ HWY_AFTER_NAMESPACE();
 
 namespace heddle::ops {
 
-namespace frozen {
+namespace snapshot_kernels {
 
 HWY_EXPORT(to_bf16);
 HWY_EXPORT(from_bf16);
 HWY_EXPORT(to_int8);
 HWY_EXPORT(from_int8);
 
-}  // namespace frozen
+}  // namespace snapshot_kernels
 
-void freeze_rows(const float* from, int64_t num_rows, int64_t width, const FrozenRows& to) {
-  using namespace frozen;
+void encode_snapshot_rows(const float* from, int64_t num_rows, int64_t width,
+                          const SnapshotRows& to) {
+  using namespace snapshot_kernels;
   switch (to.dtype) {
     case DType::kF32:
       std::memcpy(to.data, from, static_cast<size_t>(num_rows * width) * sizeof(float));
@@ -127,8 +128,8 @@ void freeze_rows(const float* from, int64_t num_rows, int64_t width, const Froze
   }
 }
 
-void thaw_rows(const FrozenRows& from, int64_t num_rows, int64_t width, float* to) {
-  using namespace frozen;
+void decode_snapshot_rows(const SnapshotRows& from, int64_t num_rows, int64_t width, float* to) {
+  using namespace snapshot_kernels;
   switch (from.dtype) {
     case DType::kF32:
       std::memcpy(to, from.data, static_cast<size_t>(num_rows * width) * sizeof(float));

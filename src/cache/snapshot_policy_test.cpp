@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cache/checkpoint_policy.h"
+#include "cache/snapshot_policy.h"
 
 #include <algorithm>
 #include <random>
@@ -13,42 +13,42 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using enum CheckpointPolicy;
+using enum SnapshotPolicy;
 
 constexpr int64_t kGrid = 64;
 
-std::vector<CheckpointWish> wishes(CheckpointPolicy policy, const PrefillStep& step,
-                                   int64_t grid = kGrid) {
-  std::vector<CheckpointWish> wishes{{.tokens = 999999}};  // is replaced
-  wish_checkpoints(policy, grid, step, wishes);
-  return wishes;
+std::vector<SnapshotRequest> requests(SnapshotPolicy policy, const PrefillStep& step,
+                                      int64_t grid = kGrid) {
+  std::vector<SnapshotRequest> requests{{.tokens = 999999}};  // is replaced
+  request_snapshots(policy, grid, step, requests);
+  return requests;
 }
 
-std::vector<int64_t> labels(CheckpointPolicy policy, const PrefillStep& step,
-                            int64_t grid = kGrid) {
+std::vector<int64_t> labels(SnapshotPolicy policy, const PrefillStep& step, int64_t grid = kGrid) {
   std::vector<int64_t> labels;
-  for (const CheckpointWish& wish : wishes(policy, step, grid)) labels.push_back(wish.tokens);
+  for (const SnapshotRequest& wanted : requests(policy, step, grid))
+    labels.push_back(wanted.tokens);
   return labels;
 }
 
-TEST(CheckpointPolicyTest, ParsesItsThreeNames) {
-  EXPECT_EQ(parse_checkpoint_policy("multi").value(), kMulti);
-  EXPECT_EQ(parse_checkpoint_policy("extra_buffer").value(), kExtraBuffer);
-  EXPECT_EQ(parse_checkpoint_policy("no_buffer").value(), kNoBuffer);
-  const auto unknown = parse_checkpoint_policy("none");
+TEST(SnapshotPolicyTest, ParsesItsThreeNames) {
+  EXPECT_EQ(parse_snapshot_policy("multi").value(), kMulti);
+  EXPECT_EQ(parse_snapshot_policy("extra_buffer").value(), kExtraBuffer);
+  EXPECT_EQ(parse_snapshot_policy("no_buffer").value(), kNoBuffer);
+  const auto unknown = parse_snapshot_policy("none");
   EXPECT_EQ(unknown.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(unknown.status().message(), HasSubstr("\"none\""));
 }
 
-TEST(CheckpointPolicyTest, NoBufferKeepsTheEndOfEveryStep) {
+TEST(SnapshotPolicyTest, NoBufferKeepsTheEndOfEveryStep) {
   EXPECT_THAT(labels(kNoBuffer, {.begin = 0, .end = 210, .num_tokens = 210}), ElementsAre(210));
   EXPECT_THAT(labels(kNoBuffer, {.begin = 210, .end = 211, .num_tokens = 500}), ElementsAre(211));
-  EXPECT_FALSE(wants_decode_checkpoint(kNoBuffer, 256, 256));
+  EXPECT_FALSE(wants_decode_snapshot(kNoBuffer, 256, 256));
   EXPECT_TRUE(keeps_exact_end(kNoBuffer));
   EXPECT_FALSE(chunks_on_grid(kNoBuffer));
 }
 
-TEST(CheckpointPolicyTest, ExtraBufferKeepsTheLastGridPositionOfTheStep) {
+TEST(SnapshotPolicyTest, ExtraBufferKeepsTheLastGridPositionOfTheStep) {
   const auto label = [](int64_t begin, int64_t end, std::vector<int64_t> forks = {},
                         int64_t grid = kGrid) {
     return labels(kExtraBuffer,
@@ -71,39 +71,39 @@ TEST(CheckpointPolicyTest, ExtraBufferKeepsTheLastGridPositionOfTheStep) {
   EXPECT_THAT(label(256, 512, {256}), ElementsAre(512));
   EXPECT_THAT(label(0, 512, {512}), ElementsAre(512));
   EXPECT_THAT(label(0, 512, {600}), ElementsAre(512));
-  EXPECT_TRUE(wishes(kExtraBuffer, {.end = 64, .num_tokens = 64}).front().evicts);
-  EXPECT_TRUE(wants_decode_checkpoint(kExtraBuffer, 256, 512));
-  EXPECT_FALSE(wants_decode_checkpoint(kExtraBuffer, 256, 511));
+  EXPECT_TRUE(requests(kExtraBuffer, {.end = 64, .num_tokens = 64}).front().evicts);
+  EXPECT_TRUE(wants_decode_snapshot(kExtraBuffer, 256, 512));
+  EXPECT_FALSE(wants_decode_snapshot(kExtraBuffer, 256, 511));
   EXPECT_FALSE(keeps_exact_end(kExtraBuffer));
 }
 
-TEST(CheckpointPolicyTest, MultiWantsForksAndTailMostAndEvictsForThemAlone) {
+TEST(SnapshotPolicyTest, MultiWantsForksAndTailMostAndEvictsForThemAlone) {
   const std::vector<int64_t> forks = {300, 70};
   const std::vector<int64_t> roles = {130, 200, 400};
-  const auto wanted = wishes(kMulti, {.begin = 0,
-                                      .end = 600,
-                                      .num_tokens = 600,
-                                      .forks = forks,
-                                      .role_boundaries = roles,
-                                      .free_slots = 10,
-                                      .num_slots = 100,
-                                      .keeps_hidden = true});
-  EXPECT_THAT(wanted, ElementsAre(CheckpointWish{.tokens = 256, .evicts = true},
-                                  CheckpointWish{.tokens = 64, .evicts = true},
-                                  CheckpointWish{.tokens = 576, .evicts = true},
-                                  CheckpointWish{.tokens = 128}, CheckpointWish{.tokens = 192},
-                                  CheckpointWish{.tokens = 384},
-                                  CheckpointWish{.tokens = 600, .keeps_hidden = true},
-                                  CheckpointWish{.tokens = 512, .spacing = 256}));
+  const auto wanted = requests(kMulti, {.begin = 0,
+                                        .end = 600,
+                                        .num_tokens = 600,
+                                        .forks = forks,
+                                        .role_boundaries = roles,
+                                        .free_slots = 10,
+                                        .num_slots = 100,
+                                        .keeps_hidden = true});
+  EXPECT_THAT(wanted, ElementsAre(SnapshotRequest{.tokens = 256, .evicts = true},
+                                  SnapshotRequest{.tokens = 64, .evicts = true},
+                                  SnapshotRequest{.tokens = 576, .evicts = true},
+                                  SnapshotRequest{.tokens = 128}, SnapshotRequest{.tokens = 192},
+                                  SnapshotRequest{.tokens = 384},
+                                  SnapshotRequest{.tokens = 600, .keeps_hidden = true},
+                                  SnapshotRequest{.tokens = 512, .spacing = 256}));
 }
 
-TEST(CheckpointPolicyTest, MultiKeepsTheTailBeforeTheLastToken) {
+TEST(SnapshotPolicyTest, MultiKeepsTheTailBeforeTheLastToken) {
   EXPECT_THAT(labels(kMulti, {.end = 128, .num_tokens = 128, .num_slots = 4}), ElementsAre(64));
   EXPECT_THAT(labels(kMulti, {.end = 129, .num_tokens = 129, .num_slots = 4}), ElementsAre(128));
   EXPECT_THAT(labels(kMulti, {.end = 64, .num_tokens = 64, .num_slots = 4}), IsEmpty());
 }
 
-TEST(CheckpointPolicyTest, MultiStridesFollowTheFreeSlots) {
+TEST(SnapshotPolicyTest, MultiStridesFollowTheFreeSlots) {
   PrefillStep step{.begin = 0, .end = 512, .num_tokens = 512, .num_slots = 10};
   step.free_slots = 5;  // not more than half
   EXPECT_THAT(labels(kMulti, step), ElementsAre(448, 512, 256));
@@ -117,12 +117,12 @@ TEST(CheckpointPolicyTest, MultiStridesFollowTheFreeSlots) {
   EXPECT_THAT(labels(kMulti, step), ElementsAre(1024, 768, 512));
 }
 
-TEST(CheckpointPolicyTest, MultiKeepsAStrideAtTheEndForThoseWhoGoOnThere) {
+TEST(SnapshotPolicyTest, MultiKeepsAStrideAtTheEndForThoseWhoGoOnThere) {
   EXPECT_THAT(labels(kMulti, {.end = 256, .num_tokens = 256, .num_slots = 4}),
               ElementsAre(192, 256));
 }
 
-TEST(CheckpointPolicyTest, MultiOmitsWhatLiesOutsideTheStep) {
+TEST(SnapshotPolicyTest, MultiOmitsWhatLiesOutsideTheStep) {
   const std::vector<int64_t> forks = {256};
   const std::vector<int64_t> roles = {100, 320, 700};
   EXPECT_THAT(labels(kMulti, {.begin = 256,
@@ -136,7 +136,7 @@ TEST(CheckpointPolicyTest, MultiOmitsWhatLiesOutsideTheStep) {
       << "the fork is where it begins, tail and end come with the last chunk";
 }
 
-TEST(CheckpointPolicyTest, EveryWishLiesInsideTheStepOnceAndOnTheGrid) {
+TEST(SnapshotPolicyTest, EveryRequestLiesInsideTheStepOnceAndOnTheGrid) {
   std::mt19937 random(3);
   const auto below = [&](int64_t limit) {
     return static_cast<int64_t>(random() % static_cast<uint64_t>(limit));
@@ -157,7 +157,7 @@ TEST(CheckpointPolicyTest, EveryWishLiesInsideTheStepOnceAndOnTheGrid) {
     step.role_boundaries = roles;
     step.num_slots = 1 + below(20);
     step.free_slots = below(step.num_slots + 1);
-    for (const CheckpointPolicy policy : {kMulti, kExtraBuffer}) {
+    for (const SnapshotPolicy policy : {kMulti, kExtraBuffer}) {
       std::vector<int64_t> all = labels(policy, step, grid);
       if (policy == kExtraBuffer) {
         ASSERT_LE(all.size(), 1u);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the rows of a frozen state's matrices are stored, which are fp32 while a sequence runs:
+// How the rows of a snapshot's matrices are stored, which are fp32 while a sequence runs:
 //
 //   f32    as they are
 //   bf16   rounded to nearest even: at most 2^-9 of a number
@@ -17,14 +17,15 @@
 namespace heddle::ops {
 
 // Rows of `width` numbers, end to end.
-struct FrozenRows {
+struct SnapshotRows {
   DType dtype = DType::kF32;  // f32, bf16 or i8
   void* data = nullptr;
   float* scales = nullptr;  // i8: what the numbers of each row are multiplied with; else null
 };
 
 // Vectorised; the same bits on every instruction set. Moves every number once.
-void freeze_rows(const float* from, int64_t num_rows, int64_t width, const FrozenRows& to);
-void thaw_rows(const FrozenRows& from, int64_t num_rows, int64_t width, float* to);
+void encode_snapshot_rows(const float* from, int64_t num_rows, int64_t width,
+                          const SnapshotRows& to);
+void decode_snapshot_rows(const SnapshotRows& from, int64_t num_rows, int64_t width, float* to);
 
 }  // namespace heddle::ops

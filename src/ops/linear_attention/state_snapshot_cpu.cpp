@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
-#include "ops/linear_attention/frozen_layer.h"
-#include "ops/linear_attention/frozen_state.h"
+#include "ops/linear_attention/snapshot_layer.h"
+#include "ops/linear_attention/state_snapshot.h"
 
 namespace heddle::ops {
 
@@ -18,42 +18,42 @@ void for_each_head(CpuContext& context, const StateCopyArgs& args, const CopyWin
   context.pool.parallel_for(num_tasks, [&](int64_t task, int /*worker*/) {
     const auto layer = static_cast<size_t>(task / Nv);
     const StateLayer& working = args.working[layer];
-    const FrozenLayer& frozen = args.frozen[layer];
+    const SnapshotLayer& snapshots = args.snapshots[layer];
     const int64_t num_rows = working.recurrent.shape[2];
     const int64_t width = working.recurrent.shape[3];
     const int64_t head = task % Nv;
     if (head == 0) {
       copy_window(working.conv.row<float>(args.working_slot),
-                  frozen.conv.row<float>(args.frozen_slot),
+                  snapshots.conv.row<float>(args.snapshot_slot),
                   static_cast<size_t>(bytes_of(DType::kF32, working.conv.row_stride)));
     }
     copy_rows(working.recurrent.row<float>(args.working_slot) + head * num_rows * width,
-              frozen_rows(frozen, args.frozen_slot, head * num_rows), num_rows, width);
+              snapshot_rows(snapshots, args.snapshot_slot, head * num_rows), num_rows, width);
   });
 }
 
 }  // namespace
 
-Status freeze_state_cpu(CpuContext& context, const StateCopyArgs& args) {
+Status save_snapshot_cpu(CpuContext& context, const StateCopyArgs& args) {
   for_each_head(
       context, args,
-      [](const float* working, float* frozen, size_t bytes) {
-        std::memcpy(frozen, working, bytes);
+      [](const float* working, float* snapshots, size_t bytes) {
+        std::memcpy(snapshots, working, bytes);
       },
-      [](const float* working, const FrozenRows& frozen, int64_t num_rows, int64_t width) {
-        freeze_rows(working, num_rows, width, frozen);
+      [](const float* working, const SnapshotRows& snapshots, int64_t num_rows, int64_t width) {
+        encode_snapshot_rows(working, num_rows, width, snapshots);
       });
   return {};
 }
 
-Status thaw_state_cpu(CpuContext& context, const StateCopyArgs& args) {
+Status restore_snapshot_cpu(CpuContext& context, const StateCopyArgs& args) {
   for_each_head(
       context, args,
-      [](float* working, const float* frozen, size_t bytes) {
-        std::memcpy(working, frozen, bytes);
+      [](float* working, const float* snapshots, size_t bytes) {
+        std::memcpy(working, snapshots, bytes);
       },
-      [](float* working, const FrozenRows& frozen, int64_t num_rows, int64_t width) {
-        thaw_rows(frozen, num_rows, width, working);
+      [](float* working, const SnapshotRows& snapshots, int64_t num_rows, int64_t width) {
+        decode_snapshot_rows(snapshots, num_rows, width, working);
       });
   return {};
 }

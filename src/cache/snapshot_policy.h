@@ -2,7 +2,7 @@
 // Which recurrent states a step shall keep. A pure function of what the step computes, so that
 // every rule is a unit test.
 //
-// G is the checkpoint grid, T the decode interval; a step computes the tokens [begin, end) of a
+// G is the snapshot grid, T the decode interval; a step computes the tokens [begin, end) of a
 // sequence that has `num_tokens` tokens to prefill.
 //
 //   multi: in prefill the forks and the tail floor((N-1)/G)*G always; while slots are free also
@@ -29,19 +29,19 @@
 
 namespace heddle::cache {
 
-enum class CheckpointPolicy { kMulti, kExtraBuffer, kNoBuffer };
+enum class SnapshotPolicy { kMulti, kExtraBuffer, kNoBuffer };
 
 // "multi", "extra_buffer" or "no_buffer". Error: kInvalidArgument.
-Result<CheckpointPolicy> parse_checkpoint_policy(std::string_view name);
+Result<SnapshotPolicy> parse_snapshot_policy(std::string_view name);
 
 // Whether the working slot of a finished sequence is kept as it is.
-[[nodiscard]] constexpr bool keeps_exact_end(CheckpointPolicy policy) {
-  return policy != CheckpointPolicy::kExtraBuffer;
+[[nodiscard]] constexpr bool keeps_exact_end(SnapshotPolicy policy) {
+  return policy != SnapshotPolicy::kExtraBuffer;
 }
 
 // Whether chunks that are not a prompt's last end on the grid.
-[[nodiscard]] constexpr bool chunks_on_grid(CheckpointPolicy policy) {
-  return policy != CheckpointPolicy::kNoBuffer;
+[[nodiscard]] constexpr bool chunks_on_grid(SnapshotPolicy policy) {
+  return policy != SnapshotPolicy::kNoBuffer;
 }
 
 struct PrefillStep {
@@ -55,24 +55,24 @@ struct PrefillStep {
   bool keeps_hidden = false;
 };
 
-struct CheckpointWish {
+struct SnapshotRequest {
   int64_t tokens = 0;
   bool evicts = false;  // something kept may be given up for it, whatever it is
   int64_t spacing = 0;  // without `evicts`: only for something that is worth less than a state this
                         // many tokens below the next one; 0: nothing is, it takes a free slot only
   bool keeps_hidden = false;
 
-  friend bool operator==(const CheckpointWish&, const CheckpointWish&) = default;
+  friend bool operator==(const SnapshotRequest&, const SnapshotRequest&) = default;
 };
 
-// Replaces `wishes`, most wanted first, each token count once, all within (begin, end].
-void wish_checkpoints(CheckpointPolicy policy, int64_t grid, const PrefillStep& step,
-                      std::vector<CheckpointWish>& wishes);
+// Replaces `requests`, most wanted first, each token count once, all within (begin, end].
+void request_snapshots(SnapshotPolicy policy, int64_t grid, const PrefillStep& step,
+                       std::vector<SnapshotRequest>& requests);
 
-// Whether decoding the token that makes the sequence `num_tokens` long shall leave a checkpoint.
-[[nodiscard]] constexpr bool wants_decode_checkpoint(CheckpointPolicy policy, int64_t interval,
-                                                     int64_t num_tokens) {
-  return policy != CheckpointPolicy::kNoBuffer && num_tokens % interval == 0;
+// Whether decoding the token that makes the sequence `num_tokens` long shall leave a snapshot.
+[[nodiscard]] constexpr bool wants_decode_snapshot(SnapshotPolicy policy, int64_t interval,
+                                                   int64_t num_tokens) {
+  return policy != SnapshotPolicy::kNoBuffer && num_tokens % interval == 0;
 }
 
 }  // namespace heddle::cache

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What it costs to keep states in bf16 or int8: the real model in exact mode through the whole
-// engine, its next-token distributions after resuming from a frozen state against those of cold
+// engine, its next-token distributions after resuming from a snapshot against those of cold
 // runs. The table in docs/numerics.md has what this test records as properties.
 //
 // The texts are recorded conversations. A prompt of theirs resumes where an earlier answer ended
 // (at any token), at a point of the grid (a text that is cut), or at a fork (another end). The cold
-// distributions come from fp32 frozen states, which give the bits of cold runs: a sample is
+// distributions come from fp32 snapshots, which give the bits of cold runs: a sample is
 // computed cold to see that, and cache_exactness_test.cpp proves it.
 #include <algorithm>
 #include <cmath>
@@ -58,12 +58,12 @@ class DistributionTap final : public runner::Runner {
     request::BatchPlan& copy = plan_;
     copy = plan;
     if (forgets_states_) {
-      for (const request::IdCopy& resumed : plan.copy_state_slots) {
+      for (const request::IdCopy& resumed : plan.restore_snapshots) {
         copy.zero_state_slots.push_back(resumed.to);
       }
-      copy.copy_state_slots.clear();
+      copy.restore_snapshots.clear();
     }
-    num_freezes_ += std::ssize(plan.freeze_state_slots);
+    num_saves_ += std::ssize(plan.save_snapshots);
     for (request::PlannedSequence& sequence : copy.sequences) {
       sequence.return_logprobs = sequence.sample;
       sequence.top_logprobs = sequence.sample ? static_cast<int32_t>(first_.size()) : 0;
@@ -87,7 +87,7 @@ class DistributionTap final : public runner::Runner {
 
   [[nodiscard]] const Distribution& first() const { return first_; }
 
-  [[nodiscard]] int64_t num_freezes() const { return num_freezes_; }
+  [[nodiscard]] int64_t num_saves() const { return num_saves_; }
 
  private:
   std::unique_ptr<runner::Runner> model_;
@@ -96,7 +96,7 @@ class DistributionTap final : public runner::Runner {
   size_t num_drawn_ = 0;
   bool forgets_states_ = false;
   request::BatchPlan plan_;
-  int64_t num_freezes_ = 0;
+  int64_t num_saves_ = 0;
 };
 
 // A prompt and what is put in the place of its answer.
@@ -209,7 +209,7 @@ std::vector<Question> make_questions() {
   return questions;
 }
 
-// The questions and what comes of them with fp32 frozen states.
+// The questions and what comes of them with fp32 snapshots.
 struct Workload {
   std::vector<Question> questions = make_questions();
   std::vector<TappedEngine::Answer> answers;
@@ -284,7 +284,7 @@ Losses measure(TappedEngine& engine) {
   return losses;
 }
 
-TEST(FrozenStates, InFp32GiveTheBitsOfColdRuns) {
+TEST(Snapshots, InFp32GiveTheBitsOfColdRuns) {
   TappedEngine cold(false, "float32");
   for (size_t i = 7; i < workload().questions.size(); i += 23) {
     const Question question{workload().questions[i].prompt, {0}};
@@ -293,7 +293,7 @@ TEST(FrozenStates, InFp32GiveTheBitsOfColdRuns) {
 }
 
 // What the bounds below are small against.
-TEST(FrozenStates, AreMissedWhenTheyAreForgotten) {
+TEST(Snapshots, AreMissedWhenTheyAreForgotten) {
   TappedEngine engine(true, "float32");
   engine.tap().forget_states();
   const Losses losses = measure(engine);
@@ -307,17 +307,17 @@ struct Format {
   double most_mean_kl;
   double most_kl;
   double least_same_top_percent;
-  double least_capacity;  // frozen states in the memory of one in fp32
+  double least_capacity;  // snapshots in the memory of one in fp32
 };
 
-class FrozenStateLosses : public ::testing::TestWithParam<Format> {};
+class SnapshotLosses : public ::testing::TestWithParam<Format> {};
 
-TEST_P(FrozenStateLosses, StayWithinTheirBounds) {
+TEST_P(SnapshotLosses, StayWithinTheirBounds) {
   const Format& format = GetParam();
   TappedEngine engine(true, format.dtype);
   const Losses losses = measure(engine);
   const double capacity = static_cast<double>(workload().state_bytes) /
-                          static_cast<double>(engine.tap().pool_sizes().frozen_slot_bytes);
+                          static_cast<double>(engine.tap().pool_sizes().snapshot_slot_bytes);
   const double same_top_percent = 100 * losses.mean(static_cast<double>(losses.same_top));
   const auto record = [&](const char* name, double value) {
     RecordProperty(name, fmt::format("{:.4g}", value));
@@ -332,17 +332,17 @@ TEST_P(FrozenStateLosses, StayWithinTheirBounds) {
   EXPECT_GE(losses.resumed, 200);
   EXPECT_GE(losses.on_grid, 50);
   EXPECT_GE(losses.resumed - losses.on_grid, 50);
-  EXPECT_GE(engine.tap().num_freezes(), 50);
+  EXPECT_GE(engine.tap().num_saves(), 50);
   EXPECT_GE(losses.mean(losses.entropy_sum), 0.3) << "texts that are no test";
   EXPECT_GT(losses.mean(losses.kl_sum), format.least_mean_kl) << "is the format in use?";
   EXPECT_LE(losses.mean(losses.kl_sum), format.most_mean_kl);
   EXPECT_LE(losses.kl_max, format.most_kl);
   EXPECT_GE(same_top_percent, format.least_same_top_percent);
   EXPECT_GE(capacity, format.least_capacity);
-  EXPECT_EQ(engine.plan().frozen_dtype, format.dtype);
+  EXPECT_EQ(engine.plan().snapshot_dtype, format.dtype);
 }
 
-INSTANTIATE_TEST_SUITE_P(EachFormat, FrozenStateLosses,
+INSTANTIATE_TEST_SUITE_P(EachFormat, SnapshotLosses,
                          ::testing::Values(Format{"bfloat16", 1e-13, 5e-4, 1e-2, 99, 1.9},
                                            Format{"int8", 1e-11, 1e-3, 2e-2, 99, 3.4}),
                          [](const auto& format) { return std::string(format.param.dtype); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PrefixCache does with the end of a sequence, where frozen states share the working slots and
+// What PrefixCache does with the end of a sequence, where snapshots share the working slots and
 // where they have slots of their own. How it behaves under load is the scheduler's random test and
 // the label oracle.
 #include <memory>
@@ -29,7 +29,7 @@ PrefixCacheOptions roomy() {
   return {.num_pages = 64,
           .page_size = 16,
           .num_state_slots = 2,
-          .num_frozen_slots = 4,
+          .num_snapshot_slots = 4,
           .state_bytes = 100,
           .needs_state = true,
           .keeps_hidden = true,
@@ -49,7 +49,7 @@ struct HeldSequence {
   SequenceHold hold;
 };
 
-class FrozenSlotsTest : public ::testing::Test {
+class SnapshotSlotsTest : public ::testing::Test {
  protected:
   void make(const PrefixCacheOptions& options) { cache_ = std::make_unique<PrefixCache>(options); }
 
@@ -106,9 +106,9 @@ class FrozenSlotsTest : public ::testing::Test {
   std::vector<const HeldSequence*> running_;
 };
 
-TEST_F(FrozenSlotsTest, GivesTheTreeTheWorkingSlotWhereFrozenStatesShareSlots) {
+TEST_F(SnapshotSlotsTest, GivesTheTreeTheWorkingSlotWhereSnapshotsShareSlots) {
   PrefixCacheOptions options = roomy();
-  options.num_frozen_slots = 0;
+  options.num_snapshot_slots = 0;
   options.num_state_slots = 8;
   make(options);
   HeldSequence running(prompt(37));
@@ -118,31 +118,31 @@ TEST_F(FrozenSlotsTest, GivesTheTreeTheWorkingSlotWhereFrozenStatesShareSlots) {
   EXPECT_EQ(usable(prompt(37)), 37);
   HeldSequence next(prompt(50));
   ASSERT_TRUE(compute(next));
-  EXPECT_THAT(plan_.freeze_state_slots, IsEmpty());
-  EXPECT_THAT(plan_.copy_state_slots, ElementsAre(Copies(working, next.sequence->state_slot)));
+  EXPECT_THAT(plan_.save_snapshots, IsEmpty());
+  EXPECT_THAT(plan_.restore_snapshots, ElementsAre(Copies(working, next.sequence->state_slot)));
 }
 
-TEST_F(FrozenSlotsTest, FreezesAnEndAtTheHeadOfTheNextPlan) {
+TEST_F(SnapshotSlotsTest, SavesAnEndAtTheHeadOfTheNextPlan) {
   make(roomy());
   HeldSequence running(prompt(37));
   ASSERT_TRUE(compute(running));
-  EXPECT_THAT(plan_.freeze_state_slots, IsEmpty());
+  EXPECT_THAT(plan_.save_snapshots, IsEmpty());
   const int32_t working = running.sequence->state_slot;
   release(running);
-  EXPECT_EQ(usable(prompt(37)), 37) << "published before it is frozen";
+  EXPECT_EQ(usable(prompt(37)), 37) << "published before it is saved";
   EXPECT_EQ(cache_->available_states(), 2) << "the working slot is free at once";
 
-  // The same plan freezes the state, goes on from it, and starts somebody in the working slot.
+  // The same plan saves the state, goes on from it, and starts somebody in the working slot.
   HeldSequence next(prompt(50));
   ASSERT_TRUE(compute(next));
-  ASSERT_EQ(plan_.freeze_state_slots.size(), 1u);
-  EXPECT_EQ(plan_.freeze_state_slots[0].from, working);
+  ASSERT_EQ(plan_.save_snapshots.size(), 1u);
+  EXPECT_EQ(plan_.save_snapshots[0].from, working);
   EXPECT_EQ(next.sequence->state_slot, working) << "freed last, taken first";
-  EXPECT_THAT(plan_.copy_state_slots, ElementsAre(Copies(plan_.freeze_state_slots[0].to, working)));
+  EXPECT_THAT(plan_.restore_snapshots, ElementsAre(Copies(plan_.save_snapshots[0].to, working)));
   release(next);
 }
 
-TEST_F(FrozenSlotsTest, KeepsWhatIsToBeFrozenUntilThereIsAPlan) {
+TEST_F(SnapshotSlotsTest, KeepsPendingSavesUntilThereIsAPlan) {
   make(roomy());
   HeldSequence one(prompt(37)), two(prompt(45, 1000));
   ASSERT_TRUE(compute(one));
@@ -153,16 +153,16 @@ TEST_F(FrozenSlotsTest, KeepsWhatIsToBeFrozenUntilThereIsAPlan) {
   release(two);
   BatchPlan head;
   cache_->plan_head(head);
-  ASSERT_EQ(head.freeze_state_slots.size(), 2u);
-  EXPECT_EQ(head.freeze_state_slots[0].from, first);
-  EXPECT_EQ(head.freeze_state_slots[1].from, second);
-  EXPECT_NE(head.freeze_state_slots[0].to, head.freeze_state_slots[1].to);
+  ASSERT_EQ(head.save_snapshots.size(), 2u);
+  EXPECT_EQ(head.save_snapshots[0].from, first);
+  EXPECT_EQ(head.save_snapshots[1].from, second);
+  EXPECT_NE(head.save_snapshots[0].to, head.save_snapshots[1].to);
   head.clear();
   cache_->plan_head(head);
-  EXPECT_THAT(head.freeze_state_slots, IsEmpty()) << "once";
+  EXPECT_THAT(head.save_snapshots, IsEmpty()) << "once";
 }
 
-TEST_F(FrozenSlotsTest, FreezesNothingThatWasGivenUpMeanwhile) {
+TEST_F(SnapshotSlotsTest, SavesNothingThatWasEvictedMeanwhile) {
   make(roomy());
   HeldSequence running(prompt(37));
   ASSERT_TRUE(compute(running));
@@ -171,13 +171,13 @@ TEST_F(FrozenSlotsTest, FreezesNothingThatWasGivenUpMeanwhile) {
   EXPECT_EQ(usable(prompt(37)), 0);
   BatchPlan head;
   cache_->plan_head(head);
-  EXPECT_THAT(head.freeze_state_slots, IsEmpty());
+  EXPECT_THAT(head.save_snapshots, IsEmpty());
   EXPECT_EQ(cache_->stats().state_slots_used, 0);
 }
 
-TEST_F(FrozenSlotsTest, EvictsForAnEndAndItsSlotIsNotFrozenTwice) {
+TEST_F(SnapshotSlotsTest, EvictsForAnEndAndItsSlotIsNotSavedTwice) {
   PrefixCacheOptions options = roomy();
-  options.num_frozen_slots = 1;
+  options.num_snapshot_slots = 1;
   make(options);
   HeldSequence one(prompt(37)), two(prompt(45, 1000));
   ASSERT_TRUE(compute(one));
@@ -190,17 +190,17 @@ TEST_F(FrozenSlotsTest, EvictsForAnEndAndItsSlotIsNotFrozenTwice) {
   EXPECT_EQ(usable(prompt(45, 1000)), 45);
   BatchPlan head;
   cache_->plan_head(head);
-  EXPECT_THAT(head.freeze_state_slots, ElementsAre(Copies(second, 1)));
+  EXPECT_THAT(head.save_snapshots, ElementsAre(Copies(second, 1)));
 }
 
-TEST_F(FrozenSlotsTest, KeepsNoEndWhereNoFrozenSlotCanBeHad) {
+TEST_F(SnapshotSlotsTest, KeepsNoEndWhereNoSnapshotSlotCanBeHad) {
   PrefixCacheOptions options = roomy();
-  options.num_frozen_slots = 1;
+  options.num_snapshot_slots = 1;
   make(options);
   HeldSequence first(prompt(37));
   ASSERT_TRUE(compute(first));
   release(first);
-  // Somebody who has not run yet holds the only frozen state.
+  // Somebody who has not run yet holds the only snapshot.
   HeldSequence holder(prompt(50));
   ASSERT_TRUE(admit(holder));
   HeldSequence other(prompt(45, 1000));
@@ -208,14 +208,14 @@ TEST_F(FrozenSlotsTest, KeepsNoEndWhereNoFrozenSlotCanBeHad) {
   release(other);
   EXPECT_EQ(usable(prompt(45, 1000)), 0);
   EXPECT_EQ(usable(prompt(37)), 37);
-  EXPECT_GE(cache_->stats().skipped_checkpoints, 1);
+  EXPECT_GE(cache_->stats().skipped_snapshots, 1);
   EXPECT_EQ(cache_->available_states(), 1) << "its working slot is free all the same";
   release(holder, PrefixCache::Keep::kPublished);
 }
 
-TEST_F(FrozenSlotsTest, FreezesNoEndThatIsThereAlready) {
+TEST_F(SnapshotSlotsTest, SavesNoEndThatIsThereAlready) {
   PrefixCacheOptions options = roomy();
-  options.num_frozen_slots = 1;
+  options.num_snapshot_slots = 1;
   options.keeps_hidden = false;
   make(options);
   HeldSequence one(prompt(37)), two(prompt(37));
@@ -225,17 +225,17 @@ TEST_F(FrozenSlotsTest, FreezesNoEndThatIsThereAlready) {
   release(two);
   BatchPlan head;
   cache_->plan_head(head);
-  EXPECT_EQ(head.freeze_state_slots.size(), 1u);
+  EXPECT_EQ(head.save_snapshots.size(), 1u);
   EXPECT_EQ(cache_->stats().evicted_states, 0);
   EXPECT_EQ(usable(prompt(37)), 37);
 }
 
-// Three kinds of memory in one budget: a frozen state fits in the place of the working slot that it
+// Three kinds of memory in one budget: a snapshot fits in the place of the working slot that it
 // comes from, whose memory goes back behind it.
-TEST_F(FrozenSlotsTest, SharesOneBudgetAmongPagesWorkingAndFrozenStates) {
+TEST_F(SnapshotSlotsTest, SharesOneBudgetAmongPagesWorkingAndSnapshots) {
   PrefixCacheOptions options = roomy();
   options.shared_bytes = 160;  // a working state and six pages
-  options.policy = CheckpointPolicy::kNoBuffer;
+  options.policy = SnapshotPolicy::kNoBuffer;
   options.page_size = 1;
   make(options);
   HeldSequence running(prompt(6));
@@ -244,12 +244,12 @@ TEST_F(FrozenSlotsTest, SharesOneBudgetAmongPagesWorkingAndFrozenStates) {
   const int32_t working = running.sequence->state_slot;
   release(running);
   EXPECT_EQ(usable(prompt(6)), 6);
-  // Five pages want memory that the idle working slot has: it goes back once it has been frozen.
+  // Five pages want memory that the idle working slot has: it goes back once it has been saved.
   HeldSequence next(prompt(4, 1000));
   ASSERT_TRUE(compute(next)) << "everything else gives way";
   EXPECT_EQ(usable(prompt(6)), 0);
   EXPECT_EQ(next.sequence->state_slot, working);
-  EXPECT_THAT(plan_.freeze_state_slots, IsEmpty()) << "evicted before it was frozen";
+  EXPECT_THAT(plan_.save_snapshots, IsEmpty()) << "evicted before it was saved";
   release(next);
 }
 
