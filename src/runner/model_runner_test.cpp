@@ -58,11 +58,11 @@ struct Drawn {
   }
 };
 
-// A sequence with pages, a slot and a row of its own. Number n has slot n + 1, row n and pages from
-// n * kPagesEach + 1 on.
+// A sequence with pages, a slot and a batch slot of its own. Number n has slot n + 1, batch slot n
+// and pages from n * kPagesEach + 1 on.
 struct TestSequence {
   explicit TestSequence(int32_t number, std::vector<TokenId> prompt_tokens = make_prompt(1))
-      : row(number), slot(number + 1), prompt(std::move(prompt_tokens)), pages(kPagesEach) {
+      : batch_slot(number), slot(number + 1), prompt(std::move(prompt_tokens)), pages(kPagesEach) {
     std::iota(pages.begin(), pages.end(), number * kPagesEach + 1);
     params.temperature = 0.8f;
     params.repetition_penalty = 1.2f;
@@ -71,8 +71,8 @@ struct TestSequence {
 
   // The next step of it: `tokens` after `context` tokens.
   [[nodiscard]] PlannedSequence plan(int64_t context, std::span<const TokenId> tokens) const {
-    return {.sequence_id = 100 + row,
-            .batch_slot = row,
+    return {.sequence_id = 100 + batch_slot,
+            .batch_slot = batch_slot,
             .new_tokens = tokens,
             .context_tokens = context,
             .pages = pages,
@@ -95,7 +95,7 @@ struct TestSequence {
     return plan(std::ssize(prompt) + count - 1, std::span(drawn.tokens).last(1));
   }
 
-  int32_t row;
+  int32_t batch_slot;
   int32_t slot;
   std::vector<TokenId> prompt;
   std::vector<int32_t> pages;
@@ -251,7 +251,7 @@ TEST_F(ModelRunnerTest, FeedsWhatItDrewWithTwoStepsInFlight) {
     if (step < kNewTokens) {
       BatchPlan& plan = plans.emplace_back();
       for (const TestSequence* sequence : {&fed, &other}) {
-        known.push_back(drawn[sequence->row].tokens);
+        known.push_back(drawn[sequence->batch_slot].tokens);
         PlannedSequence planned = sequence->plan(kPromptTokens + step - 1, {});
         planned.feeds_drawn_token = true;
         planned.output_tokens = known.back();
@@ -276,8 +276,8 @@ TEST_F(ModelRunnerTest, FeedsWhatItDrewWithTwoStepsInFlight) {
 }
 
 TEST_F(ModelRunnerTest, FeedsADrawnTokenBehindTokensOfTheHost) {
-  // Two tokens in one step, one from the host, then a drawn one: another sequence in the same row
-  // drew it.
+  // Two tokens in one step, one from the host, then a drawn one: another sequence in the same batch
+  // slot drew it.
   TestSequence drawer = lead({});
   decode(drawer, 1);
   TestSequence fed(1);
