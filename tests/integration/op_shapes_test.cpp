@@ -36,11 +36,11 @@ using testing::GuardedStep;
 
 constexpr int kNumSizes = 50;
 constexpr std::byte kPatterns[] = {std::byte{0x00}, std::byte{0xff}};
-constexpr int64_t kMaxTokens = 80;
+constexpr int64_t kMaxStepTokens = 80;
 constexpr int64_t kMaxContext = 40;
 constexpr int32_t kMaxSequences = 3;
 constexpr int32_t kPageSize = 16;
-constexpr int32_t kPagesPerSequence = (kMaxTokens + kMaxContext) / kPageSize + 1;
+constexpr int32_t kPagesPerSequence = (kMaxStepTokens + kMaxContext) / kPageSize + 1;
 
 // A step of up to kMaxSequences sequences of random lengths behind random contexts, some with a
 // snapshot of their state.
@@ -48,7 +48,7 @@ class RandomStep {
  public:
   explicit RandomStep(std::mt19937& random) : random_(random) {
     const int64_t num_sequences = between(1, kMaxSequences);
-    int64_t left = between(num_sequences, kMaxTokens);
+    int64_t left = between(num_sequences, kMaxStepTokens);
     for (int64_t b = 0; b < num_sequences; ++b) {
       const int64_t later = num_sequences - 1 - b;
       const int64_t count = later == 0 ? left : between(1, left - later);
@@ -140,8 +140,8 @@ std::unique_ptr<ForwardPass> pass_of(const Case& tested) {
                                    .exact = tested.exact,
                                    .rounding = tested.rounding,
                                    .num_threads = 2,
-                                   .max_step_tokens = kMaxTokens,
-                                   .max_logit_rows = kMaxTokens});
+                                   .max_step_tokens = kMaxStepTokens,
+                                   .max_logit_rows = kMaxStepTokens});
   EXPECT_TRUE(pass.ok()) << pass.status().to_string();
   return pass.ok() ? std::move(*pass) : nullptr;
 }
@@ -163,7 +163,7 @@ TEST_P(OpShapes, AreWhatLaunchesFill) {
                                           .kv_dtype = pass->kv_dtype(),
                                           .num_state_slots = 2 * kMaxSequences});
       ASSERT_TRUE(pools.ok()) << pools.status().to_string();
-      runner::ForwardBatch batch(kMaxTokens, kMaxSequences, kPagesPerSequence, kPageSize);
+      runner::ForwardBatch batch(kMaxStepTokens, kMaxSequences, kPagesPerSequence, kPageSize);
       ASSERT_TRUE(batch.build(step.plan(), runner::LogitRows::kSampled).ok());
       const ops::ForwardContext forward = batch.context(*pools);
       const Shape tokens{std::ssize(batch.ids())};
@@ -192,7 +192,7 @@ graph::Program plain_program(const ops::Context& context) {
   g.output(g.mul(parts[0], g.sigmoid(parts[1])), "gated");
   g.output(g.mul(parts[1], parts[2]), "scaled");
   auto program = graph::compile(std::move(g.finish()).value(), ops::builtin_ops(), context,
-                                {.largest = {.tokens = kMaxTokens}, .fuse = false});
+                                {.largest = {.tokens = kMaxStepTokens}, .fuse = false});
   EXPECT_TRUE(program.ok()) << program.status().to_string();
   return std::move(program).value();
 }

@@ -246,7 +246,7 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
             return victim != nullptr && sequence.batch_slot != victim->batch_slot;
           });
       if (victim == nullptr || other == plan.sequences.end()) return false;
-      std::swap(victim->batch_slot, other->row);
+      std::swap(victim->batch_slot, other->batch_slot);
       // The host would not believe a device that leaves out what has not ended.
       for (PlannedSequence& sequence : plan.sequences) sequence.ending_tokens = {};
       return true;
