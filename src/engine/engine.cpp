@@ -44,12 +44,12 @@ std::string MemoryPlan::to_string() const {
   if (state_pool_bytes > 0) {
     text += fmt::format(", states {} for {} sequences", size(state_pool_bytes), state_slots);
   }
-  if (frozen_pool_bytes > 0) {
-    text += fmt::format(", cached states {} for {} in {}", size(frozen_pool_bytes), frozen_slots,
-                        frozen_dtype);
+  if (snapshot_pool_bytes > 0) {
+    text += fmt::format(", cached states {} for {} in {}", size(snapshot_pool_bytes), snapshot_slots,
+                        snapshot_dtype);
   }
   if (shared_pool_bytes > 0) {
-    text += fmt::format(", {} within {}", frozen_pool_bytes > 0 ? "all" : "both",
+    text += fmt::format(", {} within {}", snapshot_pool_bytes > 0 ? "all" : "both",
                         size(shared_pool_bytes));
   }
   text += fmt::format(", activations {}; at most {} requests at once", size(activation_bytes),

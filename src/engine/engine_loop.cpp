@@ -47,7 +47,7 @@ std::unique_ptr<EngineMetrics> make_metrics(const MetricsOptions& options,
       options.model_name.empty() ? model_name : options.model_name,
       MetricsCapacity{.kv_tokens = sizes.num_pages * sizes.page_size,
                       .page_size = sizes.page_size,
-                      .state_slots = sizes.num_state_slots + sizes.num_frozen_slots});
+                      .state_slots = sizes.num_state_slots + sizes.num_snapshot_slots});
 }
 
 }  // namespace
