@@ -1,9 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-# heddle_unity(TARGET BATCH): compiles so many of the target's files together as one, which takes half as long
-# (tests two thirds): all of them read the same headers. Their anonymous namespaces share no name. With
-# HEDDLE_UNITY off, one file at a time.
+# heddle_unity(TARGET BATCH [file...]): compiles so many of the target's files together as one, which takes half
+# as long (tests two thirds): all of them read the same headers. Their anonymous namespaces share no name. The
+# files named are compiled alone; with HEDDLE_UNITY off, all are. CMake's own UNITY_BUILD writes absolute paths
+# into the files it makes, so that every checkout would compile them anew; these are the same everywhere, for
+# one compiler cache.
 function(heddle_unity target batch)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${HEDDLE_UNITY} UNITY_BUILD_BATCH_SIZE ${batch})
+  if(NOT HEDDLE_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE separate)
+  list(REMOVE_ITEM sources ${separate})
+  set(others ${sources})
+  list(FILTER sources INCLUDE REGEX "\\.cpp$")
+  list(FILTER others EXCLUDE REGEX "\\.cpp$")
+  set(directory ${CMAKE_CURRENT_BINARY_DIR}/unity/${target})
+  set(index 0)
+  set(together "")
+  while(sources)
+    list(LENGTH sources left)
+    if(left GREATER batch)
+      list(SUBLIST sources 0 ${batch} part)
+      list(SUBLIST sources ${batch} -1 sources)
+    else()
+      set(part ${sources})
+      set(sources "")
+    endif()
+    set(content "")
+    foreach(source ${part})
+      get_filename_component(source ${source} ABSOLUTE)
+      file(RELATIVE_PATH source ${directory} ${source})
+      string(APPEND content "#include \"${source}\"\n")
+    endforeach()
+    set(file ${directory}/${index}.cpp)
+    file(CONFIGURE OUTPUT ${file} CONTENT "${content}" @ONLY)  # untouched where it has not changed
+    list(APPEND together ${file})
+    math(EXPR index "${index} + 1")
+  endwhile()
+  set_property(TARGET ${target} PROPERTY SOURCES ${together} ${separate} ${others})
 endfunction()
 
 # heddle_optimise(TARGET): at -O1 in debug builds, too.
