@@ -45,8 +45,8 @@ std::string MemoryPlan::to_string() const {
     text += fmt::format(", states {} for {} sequences", size(state_pool_bytes), state_slots);
   }
   if (snapshot_pool_bytes > 0) {
-    text += fmt::format(", cached states {} for {} in {}", size(snapshot_pool_bytes), snapshot_slots,
-                        snapshot_dtype);
+    text += fmt::format(", cached states {} for {} in {}", size(snapshot_pool_bytes),
+                        snapshot_slots, snapshot_dtype);
   }
   if (shared_pool_bytes > 0) {
     text += fmt::format(", {} within {}", snapshot_pool_bytes > 0 ? "all" : "both",

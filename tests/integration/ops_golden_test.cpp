@@ -12,10 +12,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/safetensors.h"
 #include "ops/linear_attention/causal_conv1d.h"
 #include "ops/linear_attention/delta_rule_core.h"
 #include "ops/linear_attention/gated_rms_norm.h"
-#include "checkpoint/safetensors.h"
 #include "support/tensors.h"
 #include "support/test_data.h"
 
