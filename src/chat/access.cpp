@@ -7,11 +7,11 @@
 
 #include <fmt/format.h>
 
-#include "chat/methods.h"
+#include "chat/callables.h"
 #include "chat/numbers.h"
 #include "chat/python_text.h"
-#include "chat/runtime_objects.h"
-#include "chat/unicode.h"
+#include "chat/render_state.h"
+#include "chat/text_operations.h"
 #include "tokenizer/utf8.h"
 
 namespace heddle::chat {

@@ -12,10 +12,9 @@
 #include <variant>
 #include <vector>
 
-#include "chat/compare.h"
-#include "chat/filters.h"
+#include "chat/callables.h"
 #include "chat/numbers.h"
-#include "chat/predicates.h"
+#include "chat/operators.h"
 #include "chat/value.h"
 
 namespace heddle::chat {

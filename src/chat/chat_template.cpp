@@ -5,10 +5,13 @@
 #include <array>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "chat/json.h"
 
 namespace heddle::chat {
 
@@ -162,13 +165,13 @@ bool is_developer(const Json& message) {
 Result<Value> message_values(const Json& messages, bool knows_developer) {
   HEDDLE_RETURN_IF_ERROR(check_messages(messages));
   if (knows_developer || std::none_of(messages.begin(), messages.end(), is_developer)) {
-    return Value::from_json(messages);
+    return value_from_json(messages);
   }
   Json renamed = messages;
   for (Json& message : renamed) {
     if (is_developer(message)) message["role"] = "system";
   }
-  return Value::from_json(renamed);
+  return value_from_json(renamed);
 }
 
 }  // namespace
@@ -245,14 +248,14 @@ Result<std::string> ChatTemplate::render(const Json& messages, const Json& tools
         return invalid_argument(
             fmt::format("the template's variable '{}' cannot be replaced", name));
       }
-      HEDDLE_ASSIGN_OR_RETURN(Value value, Value::from_json(json));
+      HEDDLE_ASSIGN_OR_RETURN(Value value, value_from_json(json));
       set(name, std::move(value));
     }
   }
   const bool knows_developer = chosen.source().find("developer") != std::string::npos;
   HEDDLE_ASSIGN_OR_RETURN(Value message_list, message_values(messages, knows_developer));
   set("messages", std::move(message_list));
-  HEDDLE_ASSIGN_OR_RETURN(Value tool_list, Value::from_json(tools));
+  HEDDLE_ASSIGN_OR_RETURN(Value tool_list, value_from_json(tools));
   set("tools", std::move(tool_list));
   HEDDLE_ASSIGN_OR_RETURN(const Value context, make_dict(nullptr, std::move(variables)));
   return chosen.render(context, options_.limits, options_.local_now, report);
@@ -276,6 +279,28 @@ const std::string& ChatTemplate::eos_token() const {
 
 const std::string& ChatTemplate::source(bool with_tools) const {
   return template_for(with_tools).source();
+}
+
+std::optional<TokenId> find_role_token(const ChatTemplate& chat_template,
+                                       const tokenizer::Tokenizer& tokenizer) {
+  const nlohmann::ordered_json question = {{{"role", "user"}, {"content", "Hi"}}};
+  const auto bare = chat_template.render(question, nullptr, false, nullptr);
+  const auto prompted = chat_template.render(question, nullptr, true, nullptr);
+  if (!bare.ok() || !prompted.ok() || !prompted->starts_with(*bare)) return std::nullopt;
+  const auto tokens = tokenizer.encode(std::string_view(*prompted).substr(bare->size()),
+                                       {.add_special_tokens = false});
+  if (!tokens.ok() || tokens->empty() || !tokenizer.is_special(tokens->front())) {
+    return std::nullopt;
+  }
+  return tokens->front();
+}
+
+std::vector<int64_t> role_boundaries(std::span<const TokenId> prompt, TokenId role_token) {
+  std::vector<int64_t> boundaries;
+  for (size_t i = 1; i < prompt.size(); ++i) {
+    if (prompt[i] == role_token) boundaries.push_back(static_cast<int64_t>(i));
+  }
+  return boundaries;
 }
 
 }  // namespace heddle::chat

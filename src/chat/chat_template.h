@@ -5,10 +5,12 @@
 // chooses among several templates of one model.
 #pragma once
 
+#include <cstdint>
 #include <ctime>
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,9 +18,12 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <heddle/request.h>
 #include <heddle/status.h>
 
+#include "chat/chat_template.h"
 #include "chat/template.h"
+#include "tokenizer/tokenizer.h"
 
 namespace heddle::chat {
 
@@ -86,5 +91,24 @@ class ChatTemplate {
   std::vector<SpecialToken> special_tokens_;
   ChatTemplateOptions options_;
 };
+
+// Role boundaries are the positions where the messages of a rendered conversation begin, in tokens.
+// Conversations diverge there: another user's question after the same system prompt, another answer
+// to the same question. The cache keeps state snapshots at such positions.
+//
+// Templates announce every message with the same special token (<|im_start|>, <|start_header_id|>,
+// <start_of_turn>). The generation prompt announces the answer and begins with that token, so it is
+// found without knowing the model. Templates without a generation prompt, or with one that is plain
+// text, have no role token.
+
+// The special token with which the template's generation prompt begins, none if it does not.
+// Renders a short conversation twice.
+[[nodiscard]] std::optional<TokenId> find_role_token(const ChatTemplate& chat_template,
+                                                     const tokenizer::Tokenizer& tokenizer);
+
+// Where `role_token` stands in `prompt`, ascending. The very beginning is none: nothing comes
+// before it that could be shared.
+[[nodiscard]] std::vector<int64_t> role_boundaries(std::span<const TokenId> prompt,
+                                                   TokenId role_token);
 
 }  // namespace heddle::chat

@@ -10,7 +10,7 @@
 #include <heddle/status.h>
 
 #include "chat/ast.h"
-#include "chat/token_cursor.h"
+#include "chat/lexer.h"
 
 namespace heddle::chat {
 

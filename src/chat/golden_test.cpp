@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "chat/golden_cases.h"
+#include "chat/golden_fixture.h"
 
 namespace heddle::chat {
 namespace {

@@ -2,18 +2,111 @@
 #include "chat/lexer.h"
 
 #include <array>
+#include <charconv>
 #include <optional>
 
 #include <fmt/format.h>
 
 #include "chat/python_text.h"
-#include "chat/string_literal.h"
-#include "chat/unicode.h"
+#include "chat/text_operations.h"
 #include "tokenizer/utf8.h"
 
 namespace heddle::chat {
 
 namespace {
+
+Status append_code_point(uint32_t c, std::string& out) {
+  if (c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF)) {
+    return invalid_argument(fmt::format("the escape for U+{:04X} is not a character", c));
+  }
+  tokenizer::append_utf8(static_cast<char32_t>(c), out);
+  return {};
+}
+
+// Reads exactly `count` hexadecimal digits at `offset`, which moves behind them.
+Status append_hex(std::string_view text, size_t& offset, size_t count, std::string& out) {
+  const std::string_view digits = text.substr(offset, count);
+  uint32_t value = 0;
+  const auto [stop, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+  if (digits.size() < count || error != std::errc() || stop != digits.data() + digits.size()) {
+    return invalid_argument(
+        fmt::format("an escape in the string needs {} hexadecimal digits", count));
+  }
+  offset += count;
+  return append_code_point(value, out);
+}
+
+// Replaces the escapes of a string literal, which are Python's: \n, \t, \\, \', \xHH, \uXXXX,
+// \UXXXXXXXX, octal and the others; an unknown one stays as it is. Error: kInvalidArgument for an
+// escape that is cut off, a \N{name} or a code point UTF-8 cannot hold.
+Result<std::string> unescape_string(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size();) {
+    const char c = text[i++];
+    if (c != '\\' || i == text.size()) {
+      out += c;
+      continue;
+    }
+    const char kind = text[i++];
+    switch (kind) {
+      case '\n':
+        break;  // a line continued in the source
+      case '\\':
+      case '\'':
+      case '"':
+        out += kind;
+        break;
+      case 'a':
+        out += '\a';
+        break;
+      case 'b':
+        out += '\b';
+        break;
+      case 'f':
+        out += '\f';
+        break;
+      case 'n':
+        out += '\n';
+        break;
+      case 'r':
+        out += '\r';
+        break;
+      case 't':
+        out += '\t';
+        break;
+      case 'v':
+        out += '\v';
+        break;
+      case 'x':
+        HEDDLE_RETURN_IF_ERROR(append_hex(text, i, 2, out));
+        break;
+      case 'u':
+        HEDDLE_RETURN_IF_ERROR(append_hex(text, i, 4, out));
+        break;
+      case 'U':
+        HEDDLE_RETURN_IF_ERROR(append_hex(text, i, 8, out));
+        break;
+      case 'N':
+        return invalid_argument("the escape \\N{name} is not supported; write \\uXXXX instead");
+      default: {
+        if (kind < '0' || kind > '7') {
+          out += '\\';
+          --i;  // the character behind an unknown escape may be several bytes long
+          break;
+        }
+        uint32_t value = static_cast<uint32_t>(kind - '0');
+        for (int digits = 1; digits < 3 && i < text.size() && text[i] >= '0' && text[i] <= '7';
+             ++digits) {
+          value = value * 8 + static_cast<uint32_t>(text[i++] - '0');
+        }
+        HEDDLE_RETURN_IF_ERROR(append_code_point(value, out));
+      }
+    }
+  }
+  return out;
+}
 
 // Longest first, so that the first that matches is the right one.
 constexpr std::array<std::string_view, 26> kOperators = {
@@ -407,6 +500,31 @@ Result<std::vector<Token>> tokenize(std::string_view source, std::string_view na
     return invalid_argument(fmt::format("{}: the template is not UTF-8 text", name));
   }
   return Lexer(source, name, rules).run();
+}
+
+Status TokenCursor::expect_operator(std::string_view symbol) {
+  if (accept_operator(symbol)) return {};
+  return fail(peek().at, fmt::format("expected '{}', found {}", symbol, peek().description()));
+}
+
+Status TokenCursor::expect_name(std::string_view name) {
+  if (accept_name(name)) return {};
+  return fail(peek().at, fmt::format("expected '{}', found {}", name, peek().description()));
+}
+
+Status TokenCursor::expect_kind(TokenKind kind, std::string_view what) {
+  if (peek().kind != kind) {
+    return fail(peek().at, fmt::format("expected {}, found {}", what, peek().description()));
+  }
+  next();
+  return {};
+}
+
+Result<std::string> TokenCursor::expect_identifier(std::string_view what) {
+  if (peek().kind != TokenKind::kName) {
+    return fail(peek().at, fmt::format("expected {}, found {}", what, peek().description()));
+  }
+  return next().text;
 }
 
 }  // namespace heddle::chat

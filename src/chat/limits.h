@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a chat template may cost. A template comes with a model and its values come with a request:
-// neither is trusted, so parsing and rendering both run under these limits and end in a clear error
-// instead of in an exhausted machine.
+// Limits on the cost of a chat template. A template comes with a model and its values come with a
+// request. Neither is trusted, so parsing and rendering run under these limits and end in a clear
+// error instead of exhausting the machine.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include <heddle/status.h>
 
@@ -44,7 +45,11 @@ class Budget {
   Status touch(size_t bytes) { return step(static_cast<int64_t>(bytes / 64)); }
 
   // Says whether `bytes` more may be allocated; call it before allocating.
-  Status fits(size_t bytes) const;
+  Status fits(size_t bytes) const {
+    const auto limit = static_cast<size_t>(limits_.max_memory_bytes);
+    if (bytes <= limit && memory_bytes_ <= limit - bytes) return {};
+    return out_of_memory();
+  }
 
   void allocate(size_t bytes) { memory_bytes_ += bytes; }
 
@@ -57,7 +62,16 @@ class Budget {
   [[nodiscard]] size_t memory_bytes() const { return memory_bytes_; }
 
  private:
-  Status out_of_steps() const;
+  Status out_of_steps() const {
+    return invalid_argument("the template takes more than " + std::to_string(limits_.max_steps) +
+                            " steps (max_steps)");
+  }
+
+  Status out_of_memory() const {
+    return invalid_argument("the template needs more than " +
+                            std::to_string(limits_.max_memory_bytes) +
+                            " bytes for intermediate values (max_memory_bytes)");
+  }
 
   RenderLimits limits_;
   int64_t steps_ = 0;

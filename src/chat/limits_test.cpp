@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "chat/golden_cases.h"
+#include "chat/golden_fixture.h"
 #include "core/sanitizers.h"
 
 namespace heddle::chat {

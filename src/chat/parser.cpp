@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "chat/expression_parser.h"
-#include "chat/token_cursor.h"
+#include "chat/lexer.h"
 
 namespace heddle::chat {
 

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "chat/predicates.h"
 
 #include <array>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "chat/arithmetic.h"
-#include "chat/compare.h"
-#include "chat/filters.h"
-#include "chat/methods.h"
+#include "chat/callables.h"
+#include "chat/operators.h"
 #include "chat/python_text.h"
 
 namespace heddle::chat {

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "chat/numbers.h"
-#include "chat/runtime_objects.h"
-#include "chat/unicode.h"
+#include "chat/render_state.h"
+#include "chat/text_operations.h"
 
 namespace heddle::chat {
 

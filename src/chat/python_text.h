@@ -8,7 +8,6 @@
 
 #include <heddle/status.h>
 
-#include "chat/text_writer.h"
 #include "chat/value.h"
 
 namespace heddle::chat {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ways to fill values into a text: "%s of %d" % (a, b) and "{} of {name}".format(a,
-// name=b). Only as much of them as needs no look into the values: no attribute or index behind a
-// field's name.
+// Format strings: "%s of %d" % (a, b), "{} of {name}".format(a, name=b) and strftime's "%d %B".
+// Fields take whole values only: no attribute or index behind a field's name.
 #pragma once
 
+#include <ctime>
+#include <string>
 #include <string_view>
 
 #include <heddle/status.h>
 
-#include "chat/arguments.h"
+#include "chat/callables.h"
 #include "chat/value.h"
 
 namespace heddle::chat {
@@ -20,5 +21,11 @@ Result<Value> format_percent(Budget* budget, std::string_view format, const Valu
 // Fields {}, {0} and {name}, with {{ and }}. Error: kInvalidArgument for anything else inside a
 // field.
 Result<Value> format_braces(Budget* budget, std::string_view format, const Arguments& arguments);
+
+// strftime with English names, whatever the process's locale. Conversions: a A b B h c C d D e f F
+// H I j k l m M n p P r R S t T u w x X y Y %, and %Z and %z, which are empty for a time without a
+// zone. A '-' behind the percent sign drops padding: %-d. Error: kInvalidArgument naming an unknown
+// conversion, or a field of `time` out of range.
+Result<std::string> format_time(std::string_view format, const std::tm& time);
 
 }  // namespace heddle::chat

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "chat/ast.h"
-#include "chat/interpreter.h"
 #include "chat/parser.h"
+#include "chat/statement_renderer.h"
 
 namespace heddle::chat {
 
@@ -36,10 +36,10 @@ Result<std::string> Template::render(const Value& context, const RenderLimits& l
                                      RenderReport* report) const {
   if (!context.is(Kind::kDict)) return invalid_argument("a template's variables must be a dict");
   Budget budget(limits);
-  Interpreter interpreter(parsed_->name, context, local_now, budget);
-  Result<std::string> text = interpreter.run(parsed_->block);
+  StatementRenderer renderer(parsed_->name, context, local_now, budget);
+  Result<std::string> text = renderer.run(parsed_->block);
   if (report != nullptr) {
-    *report = {.raised_exception = interpreter.raised_exception(), .num_steps = budget.steps()};
+    *report = {.raised_exception = renderer.raised_exception(), .num_steps = budget.steps()};
   }
   return text;
 }

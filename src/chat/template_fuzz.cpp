@@ -7,13 +7,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "chat/json.h"
 #include "chat/template.h"
 
 namespace {
 
 const heddle::chat::Value& context() {
   static const heddle::chat::Value kContext =
-      heddle::chat::Value::from_json(
+      heddle::chat::value_from_json(
           nlohmann::ordered_json::parse(
               R"({"messages": [{"role": "user", "content": "Hé"}, {"role": "assistant", "content": null,
                   "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]}],

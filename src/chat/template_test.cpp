@@ -7,7 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "chat/golden_cases.h"
+#include "chat/golden_fixture.h"
+#include "chat/json.h"
 
 namespace heddle::chat {
 namespace {
@@ -178,7 +179,7 @@ TEST(TemplateTest, RendersInManyThreadsAtOnce) {
   const Template parsed =
       Template::parse("{% for m in messages %}{{ m.content|upper }}{% endfor %}").value();
   const Value context =
-      Value::from_json({{"messages", {{{"content", "a"}}, {{"content", "b"}}}}}).value();
+      value_from_json({{"messages", {{{"content", "a"}}, {{"content", "b"}}}}}).value();
   std::vector<std::thread> threads;
   std::vector<int> num_right(4);
   for (size_t i = 0; i < num_right.size(); ++i) {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "chat/numbers.h"
-#include "chat/unicode.h"
+#include "chat/text_operations.h"
 
 namespace heddle::chat {
 

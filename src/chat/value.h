@@ -10,6 +10,7 @@
 // Invariants: nesting is at most kMaxValueDepth; values made during a render do not outlive it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -19,18 +20,17 @@
 #include <variant>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <heddle/status.h>
 
 #include "chat/limits.h"
+#include "chat/value.h"
 
 namespace heddle::chat {
 
 struct Text;
 struct Sequence;
 struct BoundMethod;
-struct Namespace;  // owned by the interpreter's arena, like LoopState and Macro
+struct Namespace;  // owned by the render's arena (render_state.h), like LoopState and Macro
 struct LoopState;
 struct Macro;
 class Dict;
@@ -90,11 +90,6 @@ class Value {
   static Value from(Builtin function) { return Value(Storage(function)); }
 
   static Value method(const Value& self, std::string_view name);
-
-  // None, booleans, numbers, strings, arrays and objects, in order. Integers above 2^63 - 1 become
-  // floats. Error: kInvalidArgument for text that is not UTF-8 or nesting deeper than
-  // kMaxValueDepth.
-  static Result<Value> from_json(const nlohmann::ordered_json& json);
 
   [[nodiscard]] Kind kind() const { return static_cast<Kind>(storage_.index()); }
 
@@ -216,14 +211,64 @@ class Dict : Metered {
 Result<Value> make_text(Budget* budget, std::string text);
 Result<Value> make_sequence(Budget* budget, Flavor flavor, std::vector<Value> items);
 Result<Value> make_list(Budget* budget, std::vector<Value> items);
-// A repeated key keeps its first place and takes its last value.
+// A repeated key keeps its first position and takes its last value.
 Result<Value> make_dict(Budget* budget, std::vector<Dict::Entry> entries);
-
-// Parses JSON text. Error: kInvalidArgument when it is not JSON or too deep.
-Result<Value> value_from_json_text(std::string_view text);
 
 // Whether `key` may be a dict key, and the order Dict keeps keys in: -1, 0 or 1.
 [[nodiscard]] bool is_valid_key(const Value& key);
 [[nodiscard]] int compare_keys(const Value& a, const Value& b);
+
+// TextWriter grows a string under a Budget: what a filter or a captured block writes is counted
+// while it is written, so that a small template cannot build an enormous text.
+class TextWriter {
+ public:
+  explicit TextWriter(Budget* budget) : budget_(budget) {}
+
+  ~TextWriter() { budget_->release(text_.size()); }
+
+  TextWriter(const TextWriter&) = delete;
+  TextWriter& operator=(const TextWriter&) = delete;
+
+  // Error: kInvalidArgument when the budget is used up; nothing is appended then.
+  Status append(std::string_view piece) {
+    HEDDLE_RETURN_IF_ERROR(budget_->fits(piece.size()));
+    HEDDLE_RETURN_IF_ERROR(budget_->step(1 + static_cast<int64_t>(piece.size() / 64)));
+    budget_->allocate(piece.size());
+    text_ += piece;
+    return {};
+  }
+
+  // Appends `count` copies.
+  Status repeat(std::string_view piece, int64_t count) {
+    const auto copies = static_cast<size_t>(std::max<int64_t>(count, 0));
+    size_t bytes = 0;
+    if (__builtin_mul_overflow(piece.size(), copies, &bytes)) bytes = static_cast<size_t>(-1);
+    HEDDLE_RETURN_IF_ERROR(budget_->fits(bytes));
+    if (bytes == 0) return {};
+    HEDDLE_RETURN_IF_ERROR(budget_->touch(bytes));
+    budget_->allocate(bytes);
+    text_.reserve(text_.size() + bytes);
+    for (size_t i = 0; i < copies; ++i) text_ += piece;
+    return {};
+  }
+
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+  [[nodiscard]] Budget* budget() const { return budget_; }
+
+  [[nodiscard]] std::string take() {
+    budget_->release(text_.size());
+    std::string text = std::move(text_);
+    text_.clear();
+    return text;
+  }
+
+  // The text as a value; the writer is empty afterwards.
+  Result<Value> finish() { return make_text(budget_, take()); }
+
+ private:
+  Budget* budget_;
+  std::string text_;
+};
 
 }  // namespace heddle::chat

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pieces below the interpreter: numbers, texts, JSON, dates.
+// Values and the functions on them: numbers, texts, JSON, dates.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -7,13 +7,12 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "chat/golden_cases.h"
+#include "chat/golden_fixture.h"
+#include "chat/json.h"
 #include "chat/numbers.h"
 #include "chat/python_text.h"
-#include "chat/strftime.h"
+#include "chat/string_format.h"
 #include "chat/text_operations.h"
-#include "chat/tojson.h"
-#include "chat/unicode.h"
 #include "chat/value.h"
 
 namespace heddle::chat {
@@ -95,7 +94,7 @@ TEST(ValueTest, StringsCountCodePoints) {
   const Json context = {{"u", "aé日🤗"}};
   EXPECT_EQ(evaluate("[u|length, u[1], u[-1], u[1:3], u[::-1], u[9], u.find('日')]", context),
             "[4, 'é', '🤗', 'é日', '🤗日éa', Undefined, 2]");
-  EXPECT_FALSE(Value::from_json({{"x", "\xFF"}}).ok());
+  EXPECT_FALSE(value_from_json({{"x", "\xFF"}}).ok());
 }
 
 TEST(ValueTest, QuotesAndEscapesAreChosenAsInPython) {

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "chat/chat_template.h"
-#include "chat/role_boundaries.h"
 #include "server/text_codec.h"
 #include "tokenizer/tokenizer.h"
 

@@ -44,7 +44,7 @@ class TextCodec {
   // The bytes one token stands for; not always whole characters.
   [[nodiscard]] virtual std::string token_bytes(TokenId token) const = 0;
 
-  // Where messages begin in a prompt (chat/role_boundaries.h).
+  // Where messages begin in a prompt (chat/chat_template.h).
   [[nodiscard]] virtual std::vector<int64_t> role_boundaries(
       std::span<const TokenId> prompt) const = 0;
 

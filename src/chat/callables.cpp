@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "chat/arguments.h"
+#include "chat/callables.h"
 
 #include <algorithm>
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ==, <, `in` and the other ways to relate two values, as Python relates them.
+// The operators of the template language between any two values, as Python has them: ==, <, `in`
+// and the other comparisons, and + - * / // % **, which also join, repeat and format texts and
+// lists.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +10,7 @@
 #include <heddle/status.h>
 
 #include "chat/limits.h"
+#include "chat/numbers.h"
 #include "chat/value.h"
 
 namespace heddle::chat {
@@ -40,5 +43,12 @@ Result<bool> compare(Budget* budget, Comparison comparison, const Value& a, cons
 // their given order. Error: two keys that cannot be compared.
 Result<std::vector<size_t>> sorted_order(Budget* budget, const std::vector<Value>& keys,
                                          bool descending);
+
+// Error: kInvalidArgument for operands the operator does not join, overflow, or the budget.
+Result<Value> arithmetic(Budget* budget, Arithmetic operation, const Value& a, const Value& b);
+
+// -value and +value.
+Result<Value> negated(const Value& value);
+Result<Value> with_plus(const Value& value);
 
 }  // namespace heddle::chat

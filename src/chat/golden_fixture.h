@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "chat/json.h"
 #include "chat/template.h"
 #include "support/test_data.h"
 
@@ -46,7 +47,7 @@ inline Result<std::string> render_golden(const std::string& source, const Json& 
                                          const ParseOptions& options = {},
                                          RenderReport* report = nullptr) {
   HEDDLE_ASSIGN_OR_RETURN(const Template parsed, Template::parse(source, "chat_template", options));
-  HEDDLE_ASSIGN_OR_RETURN(const Value values, Value::from_json(context));
+  HEDDLE_ASSIGN_OR_RETURN(const Value values, value_from_json(context));
   return parsed.render(values, options.limits, golden_time, report);
 }
 

@@ -1,68 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "chat/expression_evaluator.h"
+
 #include <array>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "chat/access.h"
-#include "chat/arithmetic.h"
-#include "chat/compare.h"
-#include "chat/interpreter.h"
+#include "chat/callables.h"
+#include "chat/operators.h"
 #include "chat/python_text.h"
 
 namespace heddle::chat {
 
-namespace {
-
-constexpr std::array<std::pair<std::string_view, Builtin>, 5> kBuiltins = {{
-    {"range", Builtin::kRange},
-    {"dict", Builtin::kDict},
-    {"namespace", Builtin::kNamespace},
-    {"raise_exception", Builtin::kRaiseException},
-    {"strftime_now", Builtin::kStrftimeNow},
-}};
-
-}  // namespace
-
-Result<Value> Interpreter::evaluate(const Expression& expression) {
-  ++level_;
-  const Status entered = enter_level(expression.at);
-  if (!entered.ok()) return entered;
+Result<Value> ExpressionEvaluator::evaluate(const Expression& expression) {
+  const RenderTrace::Level level(trace_);
+  HEDDLE_RETURN_IF_ERROR(trace_.count_step(expression.at));
   Result<Value> result =
       std::visit([this](const auto& node) { return evaluate_node(node); }, expression.node);
-  --level_;
-  if (!result.ok()) return locate(expression.at, result.status());
+  if (!result.ok()) return trace_.locate(expression.at, result.status());
   return result;
 }
 
-Result<Value> Interpreter::evaluate_node(const Literal& literal) { return literal.value; }
+Result<Value> ExpressionEvaluator::evaluate_node(const Literal& literal) { return literal.value; }
 
-Result<Value> Interpreter::look_up(std::string_view name) const {
-  for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
-    const auto found = scope->variables.find(name);
-    if (found != scope->variables.end()) return found->second;
-  }
-  if (const Value* found = context_.as_dict().find(name)) return *found;
-  for (const auto& [known, function] : kBuiltins) {
-    if (known == name) return Value::from(function);
-  }
-  return Value::undefined(fmt::format("{} is undefined", repr_of(name)));
+Result<Value> ExpressionEvaluator::evaluate_node(const Name& name) {
+  return scopes_.look_up(name.name);
 }
 
-Result<Value> Interpreter::evaluate_node(const Name& name) { return look_up(name.name); }
-
-Result<Value> Interpreter::evaluate_node(const Attribute& attribute) {
+Result<Value> ExpressionEvaluator::evaluate_node(const Attribute& attribute) {
   HEDDLE_ASSIGN_OR_RETURN(const Value object, evaluate(*attribute.object));
   return get_attribute(&budget_, object, attribute.name);
 }
 
-Result<Value> Interpreter::evaluate_node(const Item& item) {
+Result<Value> ExpressionEvaluator::evaluate_node(const Item& item) {
   HEDDLE_ASSIGN_OR_RETURN(const Value object, evaluate(*item.object));
   HEDDLE_ASSIGN_OR_RETURN(const Value key, evaluate(*item.key));
   return get_item(&budget_, object, key);
 }
 
-Result<Value> Interpreter::evaluate_node(const Slice& slice) {
+Result<Value> ExpressionEvaluator::evaluate_node(const Slice& slice) {
   HEDDLE_ASSIGN_OR_RETURN(const Value object, evaluate(*slice.object));
   const std::array<const Expression*, 3> parts = {slice.begin.get(), slice.end.get(),
                                                   slice.step.get()};
@@ -76,13 +54,13 @@ Result<Value> Interpreter::evaluate_node(const Slice& slice) {
   return get_slice(&budget_, object, given[0], given[1], given[2]);
 }
 
-Result<Value> Interpreter::evaluate_node(const Call& node) {
+Result<Value> ExpressionEvaluator::evaluate_node(const Call& node) {
   HEDDLE_ASSIGN_OR_RETURN(const Value callee, evaluate(*node.callee));
   HEDDLE_ASSIGN_OR_RETURN(const Arguments arguments, evaluate_arguments(node.arguments));
   return call(callee, arguments);
 }
 
-Result<Value> Interpreter::evaluate_node(const FilterCall& filter) {
+Result<Value> ExpressionEvaluator::evaluate_node(const FilterCall& filter) {
   if (filter.function == nullptr) {
     return invalid_argument(fmt::format("there is no filter named '{}'", filter.name));
   }
@@ -91,7 +69,7 @@ Result<Value> Interpreter::evaluate_node(const FilterCall& filter) {
   return filter.function(&budget_, input, arguments);
 }
 
-Result<Value> Interpreter::evaluate_node(const TestCall& test) {
+Result<Value> ExpressionEvaluator::evaluate_node(const TestCall& test) {
   if (test.function == nullptr) {
     return invalid_argument(fmt::format("there is no test named '{}'", test.name));
   }
@@ -101,7 +79,7 @@ Result<Value> Interpreter::evaluate_node(const TestCall& test) {
   return Value::boolean(passes != test.negated);
 }
 
-Result<Value> Interpreter::evaluate_node(const Unary& unary) {
+Result<Value> ExpressionEvaluator::evaluate_node(const Unary& unary) {
   HEDDLE_ASSIGN_OR_RETURN(const Value operand, evaluate(*unary.operand));
   switch (unary.operation) {
     case UnaryOperator::kNot:
@@ -114,19 +92,19 @@ Result<Value> Interpreter::evaluate_node(const Unary& unary) {
   return internal_error("unknown unary operator");
 }
 
-Result<Value> Interpreter::evaluate_node(const Binary& binary) {
+Result<Value> ExpressionEvaluator::evaluate_node(const Binary& binary) {
   HEDDLE_ASSIGN_OR_RETURN(const Value left, evaluate(*binary.left));
   HEDDLE_ASSIGN_OR_RETURN(const Value right, evaluate(*binary.right));
   return arithmetic(&budget_, binary.operation, left, right);
 }
 
-Result<Value> Interpreter::evaluate_node(const Logical& logical) {
+Result<Value> ExpressionEvaluator::evaluate_node(const Logical& logical) {
   HEDDLE_ASSIGN_OR_RETURN(Value left, evaluate(*logical.left));
   if (left.truthy() != logical.is_and) return left;
   return evaluate(*logical.right);
 }
 
-Result<Value> Interpreter::evaluate_node(const ComparisonChain& chain) {
+Result<Value> ExpressionEvaluator::evaluate_node(const ComparisonChain& chain) {
   HEDDLE_ASSIGN_OR_RETURN(Value left, evaluate(*chain.first));
   for (const auto& [comparison, expression] : chain.rest) {
     HEDDLE_ASSIGN_OR_RETURN(Value right, evaluate(*expression));
@@ -137,7 +115,7 @@ Result<Value> Interpreter::evaluate_node(const ComparisonChain& chain) {
   return Value::boolean(true);
 }
 
-Result<Value> Interpreter::evaluate_node(const Concatenation& concatenation) {
+Result<Value> ExpressionEvaluator::evaluate_node(const Concatenation& concatenation) {
   TextWriter text(&budget_);
   for (const ExpressionPtr& part : concatenation.parts) {
     HEDDLE_ASSIGN_OR_RETURN(const Value value, evaluate(*part));
@@ -146,7 +124,7 @@ Result<Value> Interpreter::evaluate_node(const Concatenation& concatenation) {
   return text.finish();
 }
 
-Result<Value> Interpreter::evaluate_node(const Conditional& conditional) {
+Result<Value> ExpressionEvaluator::evaluate_node(const Conditional& conditional) {
   HEDDLE_ASSIGN_OR_RETURN(const Value condition, evaluate(*conditional.condition));
   if (condition.truthy()) return evaluate(*conditional.then);
   if (conditional.otherwise != nullptr) return evaluate(*conditional.otherwise);
@@ -154,7 +132,7 @@ Result<Value> Interpreter::evaluate_node(const Conditional& conditional) {
       "the inline if-expression evaluated to false and no else section was defined");
 }
 
-Result<Value> Interpreter::evaluate_node(const SequenceDisplay& display) {
+Result<Value> ExpressionEvaluator::evaluate_node(const SequenceDisplay& display) {
   std::vector<Value> items;
   items.reserve(display.items.size());
   for (const ExpressionPtr& expression : display.items) {
@@ -164,7 +142,7 @@ Result<Value> Interpreter::evaluate_node(const SequenceDisplay& display) {
   return make_sequence(&budget_, display.flavor, std::move(items));
 }
 
-Result<Value> Interpreter::evaluate_node(const DictDisplay& display) {
+Result<Value> ExpressionEvaluator::evaluate_node(const DictDisplay& display) {
   std::vector<Dict::Entry> entries;
   entries.reserve(display.entries.size());
   for (const auto& [key_expression, value_expression] : display.entries) {
@@ -173,6 +151,65 @@ Result<Value> Interpreter::evaluate_node(const DictDisplay& display) {
     entries.emplace_back(std::move(key), std::move(value));
   }
   return make_dict(&budget_, std::move(entries));
+}
+
+Result<Arguments> ExpressionEvaluator::evaluate_arguments(const CallArguments& arguments) {
+  Arguments result;
+  result.positional.reserve(arguments.positional.size());
+  for (const ExpressionPtr& expression : arguments.positional) {
+    HEDDLE_ASSIGN_OR_RETURN(Value value, evaluate(*expression));
+    result.positional.push_back(std::move(value));
+  }
+  if (arguments.more_positional != nullptr) {
+    HEDDLE_ASSIGN_OR_RETURN(const Value more, evaluate(*arguments.more_positional));
+    HEDDLE_ASSIGN_OR_RETURN(const SequencePtr items, iterate(&budget_, more));
+    HEDDLE_RETURN_IF_ERROR(budget_.fits(items->items.size() * sizeof(Value)));
+    HEDDLE_RETURN_IF_ERROR(budget_.touch(items->items.size() * sizeof(Value)));
+    result.positional.insert(result.positional.end(), items->items.begin(), items->items.end());
+  }
+  HEDDLE_RETURN_IF_ERROR(append_named(arguments, result));
+  return result;
+}
+
+Status ExpressionEvaluator::append_named(const CallArguments& arguments, Arguments& result) {
+  for (const auto& [name, expression] : arguments.named) {
+    HEDDLE_ASSIGN_OR_RETURN(Value value, evaluate(*expression));
+    result.named.emplace_back(name, std::move(value));
+  }
+  if (arguments.more_named == nullptr) return {};
+  HEDDLE_ASSIGN_OR_RETURN(const Value more, evaluate(*arguments.more_named));
+  if (!more.is(Kind::kDict)) {
+    return invalid_argument(
+        fmt::format("the argument behind ** must be a dict, not '{}'", more.type_name()));
+  }
+  HEDDLE_RETURN_IF_ERROR(budget_.fits(more.as_dict().size() * sizeof(Dict::Entry)));
+  HEDDLE_RETURN_IF_ERROR(
+      budget_.step(static_cast<int64_t>(more.as_dict().size() * (arguments.named.size() / 8 + 1))));
+  for (const auto& [key, value] : more.as_dict().entries()) {
+    if (!key.is_string()) return invalid_argument("the keys of the dict behind ** must be strings");
+    for (const auto& [name, expression] : arguments.named) {
+      if (name == key.as_string()) {
+        return invalid_argument(fmt::format("got multiple values for argument '{}'", name));
+      }
+    }
+    result.named.emplace_back(key.as_string(), value);
+  }
+  return {};
+}
+
+Result<Value> ExpressionEvaluator::call(const Value& callee, const Arguments& arguments) {
+  switch (callee.kind()) {
+    case Kind::kUndefined:
+      return invalid_argument(callee.undefined_reason());
+    case Kind::kMacro:
+      return macros_.call_macro(*callee.as_macro(), arguments);
+    case Kind::kMethod:
+      return call_method(&budget_, callee.as_method(), arguments);
+    case Kind::kBuiltin:
+      return functions_.call(callee.as_builtin(), arguments);
+    default:
+      return invalid_argument(fmt::format("'{}' object is not callable", callee.type_name()));
+  }
 }
 
 }  // namespace heddle::chat

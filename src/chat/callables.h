@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything a template can call by name: filters (value|name), tests (value is name) and methods
+// (value.name()), with the arguments of a call. Macros and built-in functions are values
+// (expression_evaluator.h, builtin_functions.h).
+//
+// Threading: functions without state; a budget and its values are confined to one render.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <heddle/status.h>
+
+#include "chat/value.h"
+
+namespace heddle::chat {
+
+struct Arguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> named;
+};
+
+// The match of a call's arguments with a function's parameters: those in declared order, each with
+// its argument or nothing. Points into the Arguments it came from.
+class BoundArguments {
+ public:
+  // `function` is for messages; the first `num_required` parameters must be given.
+  // Error: kInvalidArgument for a missing, unknown, repeated or surplus argument.
+  static Result<BoundArguments> bind(const Arguments& arguments, std::string_view function,
+                                     std::initializer_list<std::string_view> parameters,
+                                     size_t num_required = 0);
+
+  [[nodiscard]] const Value* get(size_t index) const { return values_[index]; }
+
+  // True when the argument is given and is neither undefined nor None.
+  [[nodiscard]] bool has(size_t index) const {
+    return values_[index] != nullptr && !values_[index]->is_none() &&
+           !values_[index]->is_undefined();
+  }
+
+  // Conversions with a default for an absent argument. Error: an argument of another type.
+  [[nodiscard]] Result<int64_t> integer(size_t index, int64_t otherwise) const;
+  [[nodiscard]] Result<std::string_view> text(size_t index, std::string_view otherwise) const;
+
+  [[nodiscard]] bool flag(size_t index, bool otherwise) const {
+    return values_[index] == nullptr ? otherwise : values_[index]->truthy();
+  }
+
+ private:
+  std::string function_;
+  std::vector<std::string_view> parameters_;
+  std::vector<const Value*> values_;
+};
+
+// ---- Filters: value|name(arguments) ----
+//
+// Filters that Jinja makes lazy (map, select, ...) compute at once here, but their result behaves
+// like a generator: true even when empty, and used up by one pass.
+
+// Error: kInvalidArgument for an input or arguments the filter does not take, or the budget.
+using FilterFunction = Result<Value> (*)(Budget* budget, const Value& input,
+                                         const Arguments& arguments);
+
+// By name, or nullptr.
+[[nodiscard]] FilterFunction find_filter(std::string_view name);
+
+// Two families of them: texts and numbers (filters_text.cpp), to and from JSON (json.cpp).
+[[nodiscard]] FilterFunction find_text_filter(std::string_view name);
+[[nodiscard]] FilterFunction find_json_filter(std::string_view name);
+
+// ---- Tests: value is name(arguments) ----
+
+// Error: kInvalidArgument for a subject or arguments the test does not take, or the budget.
+using PredicateFunction = Result<bool> (*)(Budget* budget, const Value& subject,
+                                           const Arguments& arguments);
+
+// By name, or nullptr.
+[[nodiscard]] PredicateFunction find_predicate(std::string_view name);
+
+// ---- Methods: value.name(arguments) ----
+//
+// Python's methods of strings, lists and dicts, less those that change a list or dict or lead out
+// of the data.
+
+enum class MethodKind : uint8_t { kNone, kCallable, kForbidden };
+
+[[nodiscard]] MethodKind find_method(const Value& self, std::string_view name);
+
+// Error: kInvalidArgument for arguments the method does not take.
+Result<Value> call_method(Budget* budget, const BoundMethod& method, const Arguments& arguments);
+
+}  // namespace heddle::chat

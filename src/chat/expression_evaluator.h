@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// ExpressionEvaluator computes the value of an expression: names, operators, subscripts, filters,
+// tests and calls. A macro's body is a block of statements, which it leaves to a MacroCaller.
+//
+// Threading: confined to one render.
+#pragma once
+
+#include <heddle/status.h>
+
+#include "chat/ast.h"
+#include "chat/builtin_functions.h"
+#include "chat/callables.h"
+#include "chat/limits.h"
+#include "chat/render_state.h"
+#include "chat/value.h"
+
+namespace heddle::chat {
+
+// Renders macros for the evaluator.
+class MacroCaller {
+ public:
+  virtual ~MacroCaller() = default;
+
+  // The text that the macro writes. Error: kInvalidArgument for arguments that it does not take, or
+  // what its body fails with.
+  virtual Result<Value> call_macro(const Macro& macro, const Arguments& arguments) = 0;
+};
+
+class ExpressionEvaluator {
+ public:
+  // All outlive the evaluator.
+  ExpressionEvaluator(Scopes& scopes, RenderTrace& trace, Budget& budget,
+                      BuiltinFunctions& functions, MacroCaller& macros)
+      : scopes_(scopes), trace_(trace), budget_(budget), functions_(functions), macros_(macros) {}
+
+  // Error: kInvalidArgument "name:line:column: message" of the innermost expression that failed, or
+  // raise_exception's own text.
+  Result<Value> evaluate(const Expression& expression);
+
+  // In the order they are written. Error: as evaluate(), without a place for * and ** that take
+  // something else.
+  Result<Arguments> evaluate_arguments(const CallArguments& arguments);
+
+  // Calls a macro, a method or a built-in function. Error: `callee` is nothing of these, or the
+  // call fails.
+  Result<Value> call(const Value& callee, const Arguments& arguments);
+
+ private:
+  Result<Value> evaluate_node(const Literal& literal);
+  Result<Value> evaluate_node(const Name& name);
+  Result<Value> evaluate_node(const Attribute& attribute);
+  Result<Value> evaluate_node(const Item& item);
+  Result<Value> evaluate_node(const Slice& slice);
+  Result<Value> evaluate_node(const Call& node);
+  Result<Value> evaluate_node(const FilterCall& filter);
+  Result<Value> evaluate_node(const TestCall& test);
+  Result<Value> evaluate_node(const Unary& unary);
+  Result<Value> evaluate_node(const Binary& binary);
+  Result<Value> evaluate_node(const Logical& logical);
+  Result<Value> evaluate_node(const ComparisonChain& chain);
+  Result<Value> evaluate_node(const Concatenation& concatenation);
+  Result<Value> evaluate_node(const Conditional& conditional);
+  Result<Value> evaluate_node(const SequenceDisplay& display);
+  Result<Value> evaluate_node(const DictDisplay& display);
+  Status append_named(const CallArguments& arguments, Arguments& result);
+
+  Scopes& scopes_;
+  RenderTrace& trace_;
+  Budget& budget_;
+  BuiltinFunctions& functions_;
+  MacroCaller& macros_;
+};
+
+}  // namespace heddle::chat
