@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reaching into values: attributes, items, slices, iteration and length.
 //
-// An attribute is a method of the type, else an item of that name; an item is the other way round.
-// There is nothing else to reach: no attribute leads out of the data, and methods that would change
-// a list or a dict give an undefined value whose use says so.
+// An attribute is a method of the type, else an item of that name; for an item the order is
+// reversed. No attribute leads out of the data, and a method that would change a list or a dict is
+// an undefined value that says so when it is used.
 #pragma once
 
 #include <string_view>
@@ -14,7 +14,7 @@
 
 namespace heddle::chat {
 
-// What is missing is undefined, with a reason. Error: `object` itself is undefined.
+// A missing attribute or item is undefined, with a reason. Error: `object` itself is undefined.
 Result<Value> get_attribute(Budget* budget, const Value& object, std::string_view name);
 Result<Value> get_item(Budget* budget, const Value& object, const Value& key);
 
@@ -28,8 +28,8 @@ Result<Value> get_path(Budget* budget, const Value& object, const Value& path,
 Result<Value> get_slice(Budget* budget, const Value& object, const Value* begin, const Value* end,
                         const Value* step);
 
-// What a for loop runs over: items, keys, characters; nothing for undefined. A generator is used
-// up. Error: not iterable.
+// The values a for loop runs over: items, keys, characters; nothing for undefined. A generator is
+// used up. Error: not iterable.
 Result<SequencePtr> iterate(Budget* budget, const Value& value);
 
 // len(). Also of a generator, which Python refuses. Error: no length.

@@ -137,7 +137,7 @@ struct Expression {
 struct Statement;
 using Block = std::vector<Statement>;
 
-struct Target {  // what `set` and `for` assign to
+struct Target {  // of an assignment by `set`, `for` or `with`
   enum class Kind : uint8_t { kName, kNamespaceAttribute, kTuple };
   Kind kind = Kind::kName;
   Position at;
@@ -194,7 +194,7 @@ struct MacroDefinition {
 
 struct CallBlock {  // {% call(parameters) callee(arguments) %}body{% endcall %}
   MacroDefinition caller;
-  ExpressionPtr call;  // holds a Call
+  ExpressionPtr call;  // its node is a Call
 };
 
 struct FilterBlock {

@@ -14,7 +14,7 @@
 
 #include "chat/golden_fixture.h"
 #include "support/test_data.h"
-#include "tokenizer/testing/synthetic_tokenizer.h"
+#include "tokenizer/testing/tokenizer_fixture.h"
 
 namespace heddle::chat {
 namespace {

@@ -22,7 +22,7 @@ class MacroCaller {
   virtual ~MacroCaller() = default;
 
   // The text that the macro writes. Error: kInvalidArgument for arguments that it does not take, or
-  // what its body fails with.
+  // the error of its body.
   virtual Result<Value> call_macro(const Macro& macro, const Arguments& arguments) = 0;
 };
 
@@ -37,12 +37,12 @@ class ExpressionEvaluator {
   // raise_exception's own text.
   Result<Value> evaluate(const Expression& expression);
 
-  // In the order they are written. Error: as evaluate(), without a place for * and ** that take
-  // something else.
+  // In the order they are written. Error: as evaluate(); without a position when the value behind *
+  // or ** is of a wrong type.
   Result<Arguments> evaluate_arguments(const CallArguments& arguments);
 
-  // Calls a macro, a method or a built-in function. Error: `callee` is nothing of these, or the
-  // call fails.
+  // Calls a macro, a method or a built-in function. Error: `callee` is none of these, or the call
+  // fails.
   Result<Value> call(const Value& callee, const Arguments& arguments);
 
  private:

@@ -17,8 +17,8 @@ namespace heddle::chat {
 
 namespace {
 
-// What sort, unique, min and max compare: the attribute if there is one, without case unless it
-// counts.
+// The key that sort, unique, min and max compare: the attribute if there is one, without case
+// unless it counts.
 Result<Value> comparison_key(Budget* budget, const Value& item, const Value* attribute,
                              bool case_sensitive) {
   Value key = item;

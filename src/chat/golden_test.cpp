@@ -40,7 +40,7 @@ struct UnitCounts {
   int left_out = 0;   // JavaScript functions in the context
 };
 
-// `overrides` tells where jinja2 differs from `cases`: both list the same cases.
+// `overrides` lists where jinja2 differs from `cases`: both list the same cases.
 UnitCounts check_unit_cases(const Json& cases, const Json& overrides) {
   UnitCounts counts;
   EXPECT_EQ(cases.size(), overrides.size());
@@ -114,8 +114,8 @@ TEST(ChatGoldenTest, UnitCasesRenderAsListedOrAsJinjaWhereThatDiffers) {
   const UnitCounts counts = check_unit_cases(cases, cases);
   EXPECT_EQ(counts.as_listed, 104);
   // The suite is JavaScript's: it prints true, null and ["a"] where jinja2 prints True, None and
-  // ['a'], adds numbers to strings, tells 1 from true in a list, and does not fail on an undefined
-  // in tojson.
+  // ['a'], adds numbers to strings, distinguishes 1 from true in a list, and does not fail on an
+  // undefined in tojson.
   EXPECT_EQ(counts.as_jinja2, 53);
   EXPECT_EQ(counts.left_out, 4);
 }

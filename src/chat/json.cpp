@@ -76,7 +76,7 @@ Result<Value> convert(const Json& json, int depth) {
     case Json::value_t::discarded:
       break;
   }
-  return invalid_argument("the template's variables hold something that is not JSON");
+  return invalid_argument("the template's variables contain a value that is not JSON");
 }
 
 class JsonWriter {

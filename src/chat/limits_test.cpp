@@ -20,7 +20,8 @@ std::string repeat(std::string_view text, size_t count) {
   return result;
 }
 
-// What bombs are given: the defaults, but under a sanitizer less, where they would take minutes.
+// The limits of these tests: the defaults, but fewer steps under a sanitizer, where they would take
+// minutes.
 constexpr RenderLimits kUsualLimits = {.max_steps =
                                            RenderLimits().max_steps / (HEDDLE_SANITIZED ? 32 : 1)};
 
@@ -188,7 +189,7 @@ TEST(LimitsTest, IntegersDoNotWrapAround) {
 }
 
 TEST(LimitsTest, MemoryIsGivenBackAsValuesGo) {
-  // 50 texts one after the other fit a budget that holds a few of them.
+  // 50 texts one after the other fit a budget for a few of them.
   constexpr size_t kLetters = HEDDLE_SANITIZED ? 100'000 : 1'000'000;
   RenderLimits limits;
   limits.max_memory_bytes = 8 * kLetters;

@@ -150,8 +150,8 @@ Result<Value> has_affix(Budget* budget, const Value& self, const Arguments& call
   for (const Value& candidate : affix.as_sequence()->items) {
     HEDDLE_RETURN_IF_ERROR(budget->step());
     if (!candidate.is_string()) {
-      return invalid_argument(
-          fmt::format("{}(): the tuple must hold strings, not '{}'", name, candidate.type_name()));
+      return invalid_argument(fmt::format("{}(): the tuple must consist of strings, not '{}'", name,
+                                          candidate.type_name()));
     }
     if (matches(candidate)) return Value::boolean(true);
   }

@@ -42,7 +42,7 @@ bool is_iterable(const Value& value) {
          value.is(Kind::kDict) || value.is(Kind::kLoop);
 }
 
-// What has a length and items: not a view of a dict and not a generator.
+// A sequence with a length and items: not a view of a dict and not a generator.
 bool is_sequence(const Value& value) {
   if (value.is(Kind::kSequence)) return value.as_sequence()->flavor <= Flavor::kRange;
   return value.is_undefined() || value.is_string() || value.is(Kind::kDict);

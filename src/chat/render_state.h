@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of one render: the names in scope, the objects that exist only while a template is
-// rendered (namespaces, loops, macros), and the depth and place of the evaluation.
+// rendered (namespaces, loops, macros), and the nesting of the evaluation.
 //
 // Scopes, namespaces, loops and macros can refer to each other in circles, so none owns another:
 // all live in one Arena until the render ends.
@@ -136,8 +136,8 @@ class Scopes {
   Scope* current_;
 };
 
-// RenderTrace bounds the nesting of an evaluation and gives an error its place, once: that of the
-// innermost node that failed.
+// RenderTrace bounds the nesting of an evaluation and gives an error its position, once: that of
+// the innermost node that failed.
 class RenderTrace {
  public:
   // Both outlive the trace.
@@ -165,7 +165,7 @@ class RenderTrace {
   // or the budget is used up.
   Status count_step(Position at);
 
-  // `status` as "name:line:column: message", unless it has a place already.
+  // `status` as "name:line:column: message", unless it has a position already.
   Status locate(Position at, const Status& status);
 
   // The next error keeps its message as it is.

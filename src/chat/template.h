@@ -26,7 +26,7 @@ struct ParseOptions {
   RenderLimits limits;  // those of the source
 };
 
-// What a render reports beside its text.
+// The result of a render beside its text.
 struct RenderReport {
   // The template called raise_exception: the error's message is exactly the template's text, meant
   // for the client whose messages it rejects. Other errors carry "name:line:column: " and concern

@@ -40,7 +40,7 @@ char32_t previous_code_point(std::string_view text, size_t& offset);
 [[nodiscard]] bool is_upper(char32_t c);
 [[nodiscard]] bool is_lower(char32_t c);
 [[nodiscard]] bool is_cased(char32_t c);
-// What may stand in a name of the template language.
+// Characters allowed in a name of the template language.
 [[nodiscard]] bool is_word(char32_t c);
 
 void append_upper(char32_t c, std::string& out);

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "tokenizer/character_class.h"
 #include "tokenizer/utf8.h"
 #include "tokenizer/vocabulary.h"
 

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tokenizer/sentencepiece_tokenizer.h"
-#include "tokenizer/testing/synthetic_tokenizer.h"
+#include "tokenizer/testing/tokenizer_fixture.h"
 #include "tokenizer/tokenizer_config.h"
 #include "tokenizer/vocab_merges.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// BpeModel turns one pre-token into ids: initial symbols, then merges.
+// BpeModel turns one pre-token into ids: initial symbols, then merges. BpeBuilder makes it from a
+// file's spellings, TokenDecoder turns its tokens back into bytes.
 //
 // Byte-level models start from single bytes, the others from characters, where a character outside
 // the vocabulary becomes its byte tokens (<0x00>..<0xFF>), the unknown token, or nothing.
@@ -9,10 +10,12 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <heddle/request.h>
@@ -76,6 +79,56 @@ class BpeModel {
   BpeSettings settings_;
   std::array<TokenId, 256> byte_tokens_{};  // of single bytes, or of <0xNN>; -1: none
   TokenBound bound_;
+};
+
+// BpeBuilder makes a BpeModel from the spellings in vocabulary files: tokens first, then merges in
+// rank order.
+//
+// Cost: about 60 ns a token and 80 ns a merge on a vocabulary of 150 thousand.
+class BpeBuilder {
+ public:
+  explicit BpeBuilder(bool byte_level) : byte_level_(byte_level) {}
+
+  void reserve_tokens(size_t num_tokens, size_t num_bytes);
+  void reserve_merges(size_t num_merges);
+
+  // Error: kDataLoss for an id out of range, or an id or a spelling that comes twice.
+  Status add_token(std::string_view spelling, int64_t id);
+
+  // Error: kDataLoss naming the token that is not in the vocabulary.
+  Status add_merge(std::string_view left, std::string_view right);
+
+  // The merge spelled "left right".
+  Status add_merge_line(std::string_view line);
+
+  [[nodiscard]] std::optional<TokenId> find_spelling(std::string_view spelling) const;
+
+  [[nodiscard]] BpeModel build(BpeSettings settings) &&;
+
+ private:
+  Status add_literal_merge(std::string_view left, std::string_view right);
+  [[nodiscard]] TokenId find_merged(std::string_view left, std::string_view right);
+
+  bool byte_level_;
+  Vocabulary vocabulary_;
+  std::vector<MergeRule> merges_;
+  uint32_t next_rank_ = 0;
+  TokenId last_merged_ = -1;  // the next merge most often makes the same id or the next
+  std::string left_bytes_;
+  std::string right_bytes_;
+  std::string merged_bytes_;
+};
+
+// TokenDecoder turns a vocabulary token back into the bytes it stands for: the "decoder" of a
+// tokenizer file.
+//
+// Threading: immutable once built; thread-safe.
+struct TokenDecoder {
+  bool byte_fallback = false;                                     // <0x0A> is a newline
+  bool strip_leading_space = false;                               // of the whole text
+  std::vector<std::pair<std::string, std::string>> replacements;  // "▁" -> " ", in order
+
+  void append_bytes(const BpeModel& model, TokenId id, std::string& out) const;
 };
 
 }  // namespace heddle::tokenizer

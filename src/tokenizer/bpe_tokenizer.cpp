@@ -45,7 +45,7 @@ Result<std::unique_ptr<Tokenizer>> BpeTokenizer::create(BpeTokenizerParts parts,
   for (const AddedToken& token : config.added_tokens) {
     Status status = check_against_vocabulary(parts.model, token);
     if (status.ok()) status = parts.added_tokens.add(token);
-    if (!status.ok()) {  // the vocabulary's own file is the better witness
+    if (!status.ok()) {  // the vocabulary's own file wins
       log_warning(fmt::format("tokenizer_config.json is not followed: {}", status.message()));
     }
   }

@@ -17,7 +17,6 @@
 #include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/scratch_pool.h"
-#include "tokenizer/token_decoder.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
 

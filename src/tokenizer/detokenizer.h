@@ -4,7 +4,7 @@
 //
 // Threading: confined to the thread that streams one sequence; the tokenizer must outlive it.
 // Invariant: all pushes and finish(), concatenated, equal Tokenizer::decode() of all tokens.
-// Cost: O(bytes of the token); at most 3 bytes are held back.
+// Cost: O(bytes of the token); at most 3 bytes are kept back.
 #pragma once
 
 #include <string>
@@ -29,7 +29,7 @@ class IncrementalDetokenizer {
   // The text this token completes; may be empty.
   [[nodiscard]] std::string push(TokenId id);
 
-  // What was held back: empty, or U+FFFD for a character that never came to its end. Starts afresh
+  // The bytes kept back: empty, or U+FFFD for a character that never came to its end. Starts afresh
   // in the middle of a text.
   [[nodiscard]] std::string finish();
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tokenizer/testing/synthetic_tokenizer.h"
+#include "tokenizer/testing/tokenizer_fixture.h"
 #include "tokenizer/utf8.h"
 
 namespace heddle::tokenizer {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fast 64-bit hash of short byte strings, for the vocabulary and the word cache.
 //
-// Not for adversaries: tables that hold what a client chooses must be bounded some other way.
+// Not safe against adversaries: a table of keys that a client chooses needs another bound.
 // Cost: a few nanoseconds up to 16 bytes, about 8 bytes a nanosecond beyond.
 #pragma once
 

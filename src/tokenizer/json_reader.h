@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checked access to a JSON document, for files that may hold anything: every wrong type or missing
-// key is a Status that names its place, "model.merges[17] is a number; expected a string".
+// Checked access to a JSON document, for files with any content: every wrong type or missing key is
+// a Status that names its path, "model.merges[17] is a number; expected a string".
 //
 // Kept out of the folder's other headers because simdjson is slow to compile.
 #pragma once

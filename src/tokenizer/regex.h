@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regex: the patterns of tokenizer.json, compiled by PCRE2 to machine code where it can.
 //
-// The patterns are written for the Oniguruma engine in its Ruby syntax; regex_dialect.h respells
-// what PCRE2 reads differently.
+// The patterns are written for the Oniguruma engine in its Ruby syntax; respell_for_pcre2() changes
+// the parts that PCRE2 reads differently.
 //
 // Threading: a Regex is immutable and thread-safe; a RegexScratch belongs to one call at a time.
 // Subjects must be valid UTF-8: nothing rechecks them (checking at each match would be quadratic).
@@ -22,7 +22,7 @@ struct Span {
   size_t end = 0;
 };
 
-// What a match needs besides the pattern. The first failure stays in `status`: a search that fails
+// The working memory of a match. The first failure stays in `status`: a search that fails
 // looks like one that finds nothing, so look here when the work is done.
 class RegexScratch {
  public:
@@ -63,5 +63,18 @@ class Regex {
 
   std::unique_ptr<Code> code_;
 };
+
+// Respells an Oniguruma pattern (Ruby syntax, what tokenizer.json uses) so that PCRE2 reads it the
+// same.
+//
+//   \s       Unicode White_Space (PCRE2 would add U+180E)        \h  a hexadecimal digit
+//   \w       letters, marks, decimal digits, connectors (PCRE2 10.42 knows no marks or connectors)
+//   [a[bc]]  a set inside a set is a union
+//   x{,3}    from none to three
+//   x{1,3}+  the repetition of a repetition (PCRE2: possessive)
+//   $        also before every newline: compile with PCRE2_MULTILINE
+//
+// Error: kUnimplemented for set intersections (&&) and negated sets inside sets.
+Result<std::string> respell_for_pcre2(std::string_view pattern);
 
 }  // namespace heddle::tokenizer

@@ -7,8 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tokenizer/regex_dialect.h"
-#include "tokenizer/word_patterns.h"
+#include "tokenizer/pre_tokenizer.h"
 
 namespace heddle::tokenizer {
 namespace {

@@ -7,9 +7,10 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
+
+#include "core/mutex.h"
 
 namespace heddle::tokenizer {
 
@@ -37,9 +38,9 @@ class ScratchPool {
     std::unique_ptr<Scratch> scratch_;
   };
 
-  [[nodiscard]] Lease take() {
+  [[nodiscard]] Lease take() HEDDLE_EXCLUDES(mutex_) {
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!idle_.empty()) {
         std::unique_ptr<Scratch> scratch = std::move(idle_.back());
         idle_.pop_back();
@@ -50,13 +51,13 @@ class ScratchPool {
   }
 
  private:
-  void give_back(std::unique_ptr<Scratch> scratch) {
-    const std::scoped_lock lock(mutex_);
+  void give_back(std::unique_ptr<Scratch> scratch) HEDDLE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
     if (idle_.size() < kMaxIdle) idle_.push_back(std::move(scratch));
   }
 
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<Scratch>> idle_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Scratch>> idle_ HEDDLE_GUARDED_BY(mutex_);
 };
 
 }  // namespace heddle::tokenizer

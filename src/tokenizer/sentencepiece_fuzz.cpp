@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "tokenizer/sentencepiece_tokenizer.h"
-#include "tokenizer/testing/any_text.h"
+#include "tokenizer/testing/fuzz_fixture.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace heddle::tokenizer;

@@ -12,10 +12,8 @@
 
 #include "core/log.h"
 #include "tokenizer/added_tokens.h"
-#include "tokenizer/character_class.h"
 #include "tokenizer/json_reader.h"
-#include "tokenizer/sentencepiece_check.h"
-#include "tokenizer/sentencepiece_normalizer.h"
+#include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/token_bound.h"
 #include "tokenizer/utf8.h"
 #include "tokenizer/vocabulary.h"
@@ -27,7 +25,7 @@ constexpr std::string_view kSpaceMark = "▁";  // U+2581 stands for a space in 
 constexpr size_t kByteTokenLength = 6;        // <0xNN>
 constexpr int kNumByteTokens = 256;
 
-// What the library gets at once: 10 to 40 ms of its work.
+// The text that the library gets in one call: 10 to 40 ms of its work.
 constexpr size_t kRunBytes = CancellationPoll::kPollBytes;
 
 // A private-use character, which is in no vocabulary and so merges with nothing: text behind it is

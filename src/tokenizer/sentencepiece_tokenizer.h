@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SentencePiece models (tokenizer.model: Llama 2 and its kin) through libsentencepiece. Kudo and
+// SentencePiece models (tokenizer.model, as Llama 2 has) through libsentencepiece. Kudo and
 // Richardson, "SentencePiece: A simple and language independent subword tokenizer",
 // arXiv:1808.06226.
 //
@@ -21,7 +21,7 @@
 
 namespace heddle::tokenizer {
 
-// `model` is the serialised file. Error: kDataLoss naming what is wrong (sentencepiece_check.h), or
+// `model` is the serialised file. Error: kDataLoss naming what is wrong (sentencepiece_model.h), or
 // with the library's words.
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(std::string_view model,
                                                                      const TokenizerConfig& config);

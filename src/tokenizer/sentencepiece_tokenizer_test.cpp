@@ -13,8 +13,7 @@
 #include "support/test_data.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/json_reader.h"
-#include "tokenizer/testing/golden_model.h"
-#include "tokenizer/testing/synthetic_tokenizer.h"
+#include "tokenizer/testing/tokenizer_fixture.h"
 #include "tokenizer/utf8.h"
 
 namespace heddle::tokenizer {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tokenizer_config.json says beside the vocabulary: special tokens and their roles.
+// tokenizer_config.json: special tokens and their roles.
 #pragma once
 
 #include <filesystem>

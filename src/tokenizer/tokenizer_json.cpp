@@ -5,11 +5,10 @@
 
 #include <fmt/format.h>
 
-#include "tokenizer/bpe_builder.h"
+#include "tokenizer/bpe_model.h"
 #include "tokenizer/bpe_tokenizer.h"
 #include "tokenizer/json_reader.h"
 #include "tokenizer/tokenizer_json_steps.h"
-#include "tokenizer/vocabulary_json.h"
 
 namespace heddle::tokenizer {
 namespace {

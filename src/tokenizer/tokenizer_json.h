@@ -24,7 +24,7 @@ namespace heddle::tokenizer {
 
 class JsonValue;
 
-// Error: kDataLoss or kUnimplemented, naming the place: "model.merges[17]: the merge 'a' 'b' ...".
+// Error: kDataLoss or kUnimplemented, naming the path: "model.merges[17]: the merge 'a' 'b' ...".
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> parse_tokenizer_json(
     std::string_view json, const TokenizerConfig& config);
 

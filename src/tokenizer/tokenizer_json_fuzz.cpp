@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "tokenizer/testing/any_text.h"
+#include "tokenizer/testing/fuzz_fixture.h"
 #include "tokenizer/tokenizer_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

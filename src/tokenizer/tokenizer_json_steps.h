@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of tokenizer.json around the model: each nested description becomes a flat list of
-// steps.
+// The parts of tokenizer.json: the vocabulary, and the nested descriptions around the model, of
+// which each becomes a flat list of steps.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,10 @@
 #include <heddle/request.h>
 #include <heddle/status.h>
 
+#include "tokenizer/bpe_model.h"
 #include "tokenizer/json_reader.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/pre_tokenizer.h"
-#include "tokenizer/token_decoder.h"
 
 namespace heddle::tokenizer {
 
@@ -31,12 +31,16 @@ struct DecoderParts {
   bool byte_level = false;
 };
 
-// Errors: kDataLoss or kUnimplemented, naming the place. Nothing described is an empty list.
+// Errors: kDataLoss or kUnimplemented, naming the key. Without a description the list is empty.
 [[nodiscard]] Result<Normalizer> parse_normalizer(const std::optional<JsonValue>& description);
 [[nodiscard]] Result<PreTokenizerParts> parse_pre_tokenizer(
     const std::optional<JsonValue>& description);
 [[nodiscard]] Result<PostProcessorParts> parse_post_processor(
     const std::optional<JsonValue>& description);
 [[nodiscard]] Result<DecoderParts> parse_decoder(const std::optional<JsonValue>& description);
+
+// Reads {"token": id, ...}: vocab.json, and the "vocab" of tokenizer.json.
+// Error: kDataLoss naming the token: an id that is no integer, out of range or taken; or no tokens.
+Status add_vocabulary(const JsonValue& vocabulary, BpeBuilder& builder);
 
 }  // namespace heddle::tokenizer

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tokenizer/testing/synthetic_tokenizer.h"
+#include "tokenizer/testing/tokenizer_fixture.h"
 
 namespace heddle::tokenizer {
 namespace {

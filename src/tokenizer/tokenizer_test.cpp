@@ -12,7 +12,7 @@
 #include "core/sanitizers.h"
 #include "support/test_data.h"
 #include "tokenizer/detokenizer.h"
-#include "tokenizer/testing/synthetic_tokenizer.h"
+#include "tokenizer/testing/tokenizer_fixture.h"
 #include "tokenizer/utf8.h"
 #include "tokenizer/vocab_merges.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// UTF-8: validation, code points, and the replacement of ill-formed bytes.
+// UTF-8: validation, code points, the replacement of ill-formed bytes, and properties of
+// characters.
 //
 // Ill-formed input becomes U+FFFD, one for each maximal subpart (The Unicode Standard, section 3.9,
 // table 3-8), which is also what browsers and Python's errors="replace" do.
@@ -16,8 +17,8 @@ inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+
 
 [[nodiscard]] bool is_valid_utf8(std::string_view text);
 
-// What stands at the front of some bytes: a code point, bytes that cannot start one, or the
-// beginning of one whose rest is not there.
+// The front of some bytes: a code point, bytes that cannot start one, or the beginning of one whose
+// rest is missing.
 struct Utf8Unit {
   enum class Kind { kCodePoint, kIllFormed, kTruncated };
   Kind kind = Kind::kTruncated;
@@ -42,5 +43,17 @@ size_t append_decided_utf8(std::string_view bytes, std::string& out);
 
 // The whole of `bytes`, ill-formed and truncated parts replaced.
 [[nodiscard]] std::string replace_ill_formed_utf8(std::string_view bytes);
+
+// Unicode properties of single characters, as tokenizer files mean them.
+[[nodiscard]] bool is_white_space(char32_t code_point);     // the White_Space property
+[[nodiscard]] bool is_word_character(char32_t code_point);  // letters, marks, numbers, connectors
+[[nodiscard]] bool is_mark(char32_t code_point);            // general category M
+
+// The last character of a valid, non-empty text.
+[[nodiscard]] char32_t last_code_point(std::string_view text);
+
+// How many bytes of white space a valid text starts or ends with.
+[[nodiscard]] size_t leading_white_space(std::string_view text);
+[[nodiscard]] size_t trailing_white_space(std::string_view text);
 
 }  // namespace heddle::tokenizer

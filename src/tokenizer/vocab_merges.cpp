@@ -8,11 +8,11 @@
 #include <fmt/format.h>
 
 #include "core/log.h"
-#include "tokenizer/bpe_builder.h"
+#include "tokenizer/bpe_model.h"
 #include "tokenizer/bpe_tokenizer.h"
 #include "tokenizer/json_reader.h"
-#include "tokenizer/vocabulary_json.h"
-#include "tokenizer/word_patterns.h"
+#include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/tokenizer_json_steps.h"
 
 namespace heddle::tokenizer {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "tokenizer/testing/any_text.h"
+#include "tokenizer/testing/fuzz_fixture.h"
 #include "tokenizer/tokenizer_config.h"
 #include "tokenizer/vocab_merges.h"
 

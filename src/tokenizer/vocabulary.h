@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vocabulary is the two-way table between token texts and ids.
+// Vocabulary is the two-way table between token texts and ids. The byte alphabet, in which files
+// spell byte-level tokens, is below it.
 //
 // A text is what the merges work on: plain bytes for byte-level BPE, UTF-8 otherwise. A literal
 // token has a text but is never found by merging: its spelling is outside the byte alphabet, as
@@ -93,5 +94,20 @@ class Vocabulary {
   size_t num_hashed_ = 0;
   std::unordered_map<std::string, TokenId> literals_;
 };
+
+// The byte alphabet of byte-level BPE: vocabulary files spell each byte as one printable character,
+// so that "\nHi" is written "ĊHi". Heddle keeps tokens as plain bytes and uses the alphabet only to
+// read files and to show tokens as they are written there.
+//
+// Bytes 33-126, 161-172 and 174-255 spell themselves as the code point of that number; the other 68
+// take the code points from 256 on, in byte order. Radford et al., "Language Models are
+// Unsupervised Multitask Learners", 2019 (section 2.2 for the idea of byte-level BPE).
+//
+// Turns a spelling into bytes, appended to `bytes`. False, and nothing appended, when a character
+// is not of the alphabet: such a token is literal text (many special tokens are).
+[[nodiscard]] bool append_bytes_of_spelling(std::string_view spelling, std::string& bytes);
+
+// The spelling of any bytes; the inverse of the above.
+[[nodiscard]] std::string spell_bytes(std::string_view bytes);
 
 }  // namespace heddle::tokenizer

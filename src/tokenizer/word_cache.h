@@ -38,7 +38,7 @@ class WordCache {
     return {entry.ids.data(), entry.num_ids};
   }
 
-  // Remembers `word` when it is short enough to have a place.
+  // Remembers `word` when it has few enough ids for an entry.
   void insert(std::string_view word, uint64_t hash, std::span<const TokenId> ids) {
     if (ids.size() > kMaxIds) return;
     Entry& entry = entries_[index_of(hash)];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tokenizer/normal_form.h"
+#include "tokenizer/normalizer.h"
 
 #include <array>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 
 #include "core/sanitizers.h"
 #include "support/test_data.h"
-#include "tokenizer/testing/synthetic_tokenizer.h"
+#include "tokenizer/testing/tokenizer_fixture.h"
 #include "tokenizer/utf8.h"
 
 namespace heddle::tokenizer {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tokenizer/sentencepiece_check.h"
+#include "tokenizer/sentencepiece_model.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -10,20 +10,66 @@
 
 #include <fmt/format.h>
 
-#include "tokenizer/sentencepiece_fields.h"
-
 namespace heddle::tokenizer {
+
+std::optional<Field> Fields::next() {
+  if (rest_.empty()) return std::nullopt;
+  Field field;
+  const auto tag = static_cast<uint32_t>(varint());  // as the library cuts it off
+  field.number = tag >> 3;
+  field.type = tag & 7;
+  switch (field.type) {
+    case kVarint:
+      field.value = varint();
+      break;
+    case kFixed64:
+      field.bytes = take(8);
+      break;
+    case kLengthDelimited:
+      field.bytes = take(varint());
+      break;
+    case kFixed32:
+      field.bytes = take(4);
+      break;
+    default:
+      well_formed_ = false;
+  }
+  return well_formed_ ? std::optional(field) : std::nullopt;
+}
+
+uint64_t Fields::varint() {
+  uint64_t value = 0;
+  for (int shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
+    const auto byte = static_cast<unsigned char>(rest_.front());
+    rest_.remove_prefix(1);
+    value |= uint64_t{byte & 0x7Fu} << shift;
+    if (byte < 0x80) return value;
+  }
+  well_formed_ = false;
+  return 0;
+}
+
+std::string_view Fields::take(uint64_t length) {
+  if (length > rest_.size()) {
+    well_formed_ = false;
+    return {};
+  }
+  const std::string_view taken = rest_.substr(0, length);
+  rest_.remove_prefix(length);
+  return taken;
+}
+
 namespace {
 
 constexpr std::string_view kNotWellFormed = "its fields do not add up";
 
-// What the library has room for on its stack: keys of the normalizer's table that are prefixes of
-// one another, and user-defined pieces that are.
+// The library's fixed arrays: for keys of the normalizer's table that are prefixes of one another,
+// and for user-defined pieces that are.
 constexpr int kMaxNestedKeys = 32;
 constexpr size_t kMaxNestedPieces = 64;
 
-// What looking up one character and writing its replacement may cost. Published tables have keys of
-// up to 10 bytes and replacements of up to 33.
+// Limits on the cost of looking up one character and writing its replacement. Published tables have
+// keys of up to 10 bytes and replacements of up to 33.
 constexpr int kMaxKeyBytes = 256;
 constexpr size_t kMaxReplacementBytes = 256;
 
@@ -141,7 +187,7 @@ Result<Piece> read_piece(std::string_view message, int64_t index) {
 
 Status check_nesting(std::vector<std::string_view> user_defined) {
   std::ranges::sort(user_defined);
-  std::vector<std::string_view> prefixes;  // of the piece at hand, itself included
+  std::vector<std::string_view> prefixes;  // of the current piece, itself included
   for (const std::string_view text : user_defined) {
     while (!prefixes.empty() && !text.starts_with(prefixes.back())) prefixes.pop_back();
     prefixes.push_back(text);
@@ -192,6 +238,48 @@ Status not_a_sentencepiece_model(std::string_view why) {
       fmt::format("not a SentencePiece model: {}. If it is a list of base64 tokens and ranks, copy "
                   "the model's tokenizer.json next to it",
                   why));
+}
+
+bool normalizer_keeps_text(std::string_view model) {
+  // The defaults of the format.
+  bool replaces = false;
+  bool removes_white_space = true;
+  bool marks_white_space = true;
+  Fields fields(model);
+  while (const std::optional<Field> field = fields.next()) {
+    if (field->number != kNormalizerSpec) continue;
+    if (field->type != kLengthDelimited) return false;
+    Fields spec(field->bytes);
+    while (const std::optional<Field> setting = spec.next()) {
+      const bool is_flag =
+          setting->number == kRemoveExtraWhitespaces || setting->number == kEscapeWhitespaces;
+      if (is_flag && setting->type != kVarint) return false;
+      if (setting->number == kPrecompiledCharsmap) {
+        if (setting->type != kLengthDelimited) return false;
+        replaces = !setting->bytes.empty();
+      }
+      if (setting->number == kRemoveExtraWhitespaces) removes_white_space = setting->value != 0;
+      if (setting->number == kEscapeWhitespaces) marks_white_space = setting->value != 0;
+    }
+    if (!spec.is_well_formed()) return false;
+  }
+  return fields.is_well_formed() && !replaces && !removes_white_space && marks_white_space;
+}
+
+bool is_bpe_model(std::string_view model) {
+  bool is_bpe = false;  // the default of the format is another type
+  Fields fields(model);
+  while (const std::optional<Field> field = fields.next()) {
+    if (!field->holds_bytes(kTrainerSpec)) continue;
+    Fields spec(field->bytes);
+    while (const std::optional<Field> setting = spec.next()) {
+      if (setting->number != kModelType) continue;
+      if (setting->type != kVarint) return false;
+      is_bpe = setting->value == kBpe;
+    }
+    if (!spec.is_well_formed()) return false;
+  }
+  return fields.is_well_formed() && is_bpe;
 }
 
 }  // namespace heddle::tokenizer

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small tokenizer files for tests: as JSON values, so that a test can break one thing.
+// Tokenizer files for tests: small ones as JSON values, so that a test can break one thing, and the
+// SentencePiece models of tests/golden/tokenizer.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -11,9 +13,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tokenizer/byte_alphabet.h"
+#include "support/test_data.h"
+#include "tokenizer/json_reader.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_json.h"
+#include "tokenizer/vocabulary.h"
 
 namespace heddle::tokenizer::testing {
 
@@ -131,6 +135,15 @@ inline std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view 
   Result<std::vector<TokenId>> ids = tokenizer.encode(text, options);
   EXPECT_TRUE(ids.ok()) << ids.status().to_string();
   return ids.ok() ? *ids : std::vector<TokenId>();
+}
+
+// The bytes of a SentencePiece model of tests/golden/tokenizer; empty, and the test fails, where
+// there is none.
+inline std::string golden_model(std::string_view name) {
+  const std::filesystem::path folder = "tests/golden/tokenizer";
+  auto bytes = read_file(heddle::testing::repository_path(folder / name));
+  EXPECT_TRUE(bytes.ok()) << bytes.status().to_string();
+  return bytes.ok() ? std::move(bytes).value() : std::string();
 }
 
 }  // namespace heddle::tokenizer::testing

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For fuzz targets: what holds for every text in every tokenizer that loads.
+// For fuzz targets: a property of every text in every tokenizer that loads.
 #pragma once
 
 #include <string>
