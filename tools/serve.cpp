@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <sys/resource.h>
 
 #include <heddle/engine.h>
 
@@ -22,17 +21,8 @@
 namespace heddle::tools {
 namespace {
 
-// Every connection is an open file; the usual soft limit of 1024 is less than a server wants.
-void raise_file_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 Status serve(ServeSettings& settings) {
   HEDDLE_RETURN_IF_ERROR(apply(settings));
-  raise_file_limit();
   HEDDLE_ASSIGN_OR_RETURN(auto server, server::Server::listen(settings.server));
   settings.server.http.port = server->port();
   StopRequest stop(*server);

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchange: one HTTP request and the answer it is waiting for.
+// Exchange: one HTTP request and the answer it is waiting for. An answer is one of
 //
-// An answer is either one respond(), or open_stream() followed by any number of write() and one
-// finish(). The status line of a stream is held back until the first write, so that an error met
-// before that can still be an ordinary response.
+//   respond(): the whole answer, a short one or one that a worker has made;
+//   open_body(), write() ..., finish(): a body that is made while it is sent;
+//   open_stream(), write() ..., finish(): server-sent events. The status line is held back until
+//     the first write, so that an error met before that can still be an ordinary response.
 //
-// Threading: confined to the I/O thread, but for gone() and, until release_body(), request().
-// Bounds:    a stream whose client reads too slowly is cut off when its outbox passes the limit.
+// Back-pressure: bytes that the client has not taken yet are kept. Once they are more than the
+// server's limit, backed_up() is true, and a caller with much to write waits for on_drained. A
+// write of any size is sent; a client that takes no bytes for the server's write timeout is cut
+// off, and gone() then.
+//
+// Threading: confined to the I/O thread, except for gone() and, until release_body(), request().
+// Bounds:    the limit and one write, as long as callers heed backed_up().
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <string>
-#include <string_view>
 
 #include "server/body_budget.h"
 #include "server/http_message.h"
@@ -49,7 +54,11 @@ class Exchange {
   // Called at most once, on the I/O thread, if the client goes away before its answer is complete.
   std::function<void()> on_gone;
 
-  // The body's part of what may be held at once.
+  // Called on the I/O thread when backed_up() has become false again: write on. Called once more,
+  // after on_gone, when the client goes away.
+  std::function<void()> on_drained;
+
+  // The body's part of what may be kept at once.
   BodyLease body_lease;
 
   // Sent with every answer of this exchange: CORS, x-request-id.
@@ -58,10 +67,21 @@ class Exchange {
   // The whole answer. Ignored once the client is gone. Not after the first write().
   virtual void respond(HttpResponse response) = 0;
 
+  // Announces a body of a length that is not known yet. `head.body` is empty.
+  virtual void open_body(HttpResponse head) = 0;
+
   // Announces an event stream; nothing is sent yet.
   virtual void open_stream() = 0;
-  virtual void write(std::string_view bytes) = 0;
+
+  virtual void write(std::string bytes) = 0;
   virtual void finish() = 0;
+
+  // Ends an answer in pieces that cannot be completed: the connection closes, which tells the
+  // client that its end is missing.
+  virtual void break_off() = 0;
+
+  // More is written than the client takes; see above.
+  [[nodiscard]] virtual bool backed_up() const = 0;
 
   // True when the status line was sent, or is about to be: from then on errors travel in the
   // stream.

@@ -123,6 +123,7 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
   exchange_->on_gone = [weak = weak_from_this()] {
     if (const auto generation = weak.lock()) {
       generation->answered_ = true;
+      generation->waiting_.clear();
       generation->cancel_rest();
     }
   };
@@ -162,7 +163,7 @@ void Generation::on_event(size_t choice, RequestEvent event) {
     finished_[choice] = true;
     if (--num_unfinished_ == 0) forget_ids();
   }
-  if (answered_) return;
+  if (answered_ || waiting_error_) return;
   if (last && event.finish->reason == FinishReason::kError) {
     fail(event.finish->error);
     return;
@@ -180,21 +181,45 @@ void Generation::on_event(size_t choice, RequestEvent event) {
     }
     tell(choice, std::exchange(pending_[choice], {}));
   } else {
-    tell(choice, event);
+    tell(choice, std::move(event));
   }
 }
 
-void Generation::tell(size_t choice, const RequestEvent& event) {
+void Generation::tell(size_t choice, RequestEvent event) {
+  if (call_.stream && (!waiting_.empty() || exchange_->backed_up())) {
+    // The engine forgets a request that has finished: until its client has read, this keeps it.
+    exchange_->on_drained = [self = shared_from_this()] { self->write_waiting(); };
+    waiting_.push_back({choice, std::move(event)});
+  } else {
+    write_event(choice, event);
+  }
+}
+
+void Generation::write_waiting() {
+  while (!answered_ && !waiting_.empty() && !exchange_->backed_up()) {
+    const WaitingEvent next = std::move(waiting_.front());
+    waiting_.pop_front();
+    write_event(next.choice, next.event);
+  }
+  if (answered_ || !waiting_.empty()) return;
+  exchange_->on_drained = nullptr;
+  if (waiting_error_) {
+    write_error(*waiting_error_);
+    complete();
+  }
+}
+
+void Generation::write_event(size_t choice, const RequestEvent& event) {
   std::string out;
   call_.adapter->event(choice, event, out);
-  if (num_unfinished_ > 0) {
-    if (call_.stream) exchange_->write(out);
+  if (num_unfinished_ > 0 || !waiting_.empty() || waiting_error_) {
+    if (call_.stream) exchange_->write(std::move(out));
     return;
   }
   call_.adapter->end(out);
   answered_ = true;
   if (call_.stream) {
-    exchange_->write(out);
+    exchange_->write(std::move(out));
     exchange_->finish();
   } else {
     exchange_->respond({.headers = {{"x-queue-ms", milliseconds(event.queue_seconds)},
@@ -213,16 +238,23 @@ void Generation::fail(const Status& status) {
 }
 
 void Generation::fail(const ApiError& error) {
-  answered_ = true;
-  if (exchange_->committed()) {
-    exchange_->write(error_event(error));
-    exchange_->write(kSseDone);
-    exchange_->finish();
+  if (!waiting_.empty()) {
+    waiting_error_ = error;
+  } else if (exchange_->committed()) {
+    write_error(error);
   } else {
+    answered_ = true;
     exchange_->respond(error_response(error));
   }
   cancel_rest();
-  complete();
+  if (answered_) complete();
+}
+
+void Generation::write_error(const ApiError& error) {
+  answered_ = true;
+  exchange_->write(error_event(error));
+  exchange_->write(std::string(kSseDone));
+  exchange_->finish();
 }
 
 void Generation::cancel_rest() {
@@ -273,7 +305,10 @@ void Generation::abort_all(GenerationHost& host) {
 }
 
 void Generation::complete() {
-  if (exchange_) exchange_->on_gone = nullptr;
+  if (exchange_) {
+    exchange_->on_gone = nullptr;
+    exchange_->on_drained = nullptr;
+  }
   exchange_.reset();
 }
 

@@ -8,9 +8,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -99,7 +101,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool aborted_early(const EarlyAborts::Call& arrived);
   void submit_all(const EarlyAborts::Call& arrived);
   void on_event(size_t choice, RequestEvent event);
-  void tell(size_t choice, const RequestEvent& event);
+  void tell(size_t choice, RequestEvent event);
+  void write_event(size_t choice, const RequestEvent& event);
+  void write_waiting();
+  void write_error(const ApiError& error);
   void complete();
   void fail(const Status& status);
   void fail(const ApiError& error);
@@ -113,8 +118,17 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::shared_ptr<Exchange> exchange_;  // reset when the answer is complete
   PreparedCall call_;
   std::vector<RequestEvent> pending_;  // with a stream interval: what is not told yet, per choice
-  std::vector<bool> finished_;         // per choice
-  std::vector<bool> aborted_;          // per choice: because somebody asked for it
+
+  // Of a stream whose client has not read what was written to it: events that are to follow.
+  struct WaitingEvent {
+    size_t choice;
+    RequestEvent event;
+  };
+
+  std::deque<WaitingEvent> waiting_;
+  std::optional<ApiError> waiting_error_;  // follows them; later events are dropped
+  std::vector<bool> finished_;             // per choice
+  std::vector<bool> aborted_;              // per choice: because somebody asked for it
   size_t num_unfinished_ = 0;
   std::string engine_name_;  // the call's id, made unique among the live ones
   bool answered_ = false;

@@ -1,71 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reading and answering have in common: the connection's life, deadlines, sending, refusing.
 #include "server/http_connection.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
-#include <boost/asio/write.hpp>
-
-#include "server/tcp_connection.h"
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <fmt/format.h>
 
 namespace heddle::server {
 namespace {
 
+namespace asio = boost::asio;
+using boost::system::error_code;
+
 constexpr double kLingerSeconds = 2;  // for a client to read the refusal before its upload is cut
-constexpr size_t kMaxLingerBytes = 256 << 20;
 constexpr double kStopLingerSeconds = 0.25;  // for a request that crosses with the server's goodbye
+
+// A body that nobody reads, as a refused request's, is read and dropped up to here, so that the
+// connection can be kept.
+constexpr uint64_t kMaxDroppedBytes = 1 << 20;
+
+// The Transfer-Encoding of a body whose end is not known from it: any but plain chunks, and any of
+// HTTP/1.0, which has none.
+std::optional<std::string> unknown_coding(const HttpRequest& request, unsigned http_version) {
+  for (const auto& [name, value] : request.headers) {
+    if (name != "transfer-encoding") continue;
+    if (http_version < 11 || lower_case(value) != "chunked") return value;
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
-void TcpConnection::client_gone() {
-  if (exchange_) exchange_->mark_gone();
-  wake();
+Connection::Connection(asio::ip::tcp::socket socket, const HttpServerOptions& options,
+                       HttpHandler& handler, std::shared_ptr<BodyBudget> budget)
+    : options_(options),
+      handler_(handler),
+      budget_(std::move(budget)),
+      socket_(std::move(socket)),
+      reader_(socket_, options),
+      writer_(socket_, options.write_timeout_seconds),
+      change_timer_(socket_.get_executor()) {
+  error_code ignored;
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket_.non_blocking(true, ignored);
 }
 
-asio::awaitable<void> TcpConnection::run() {
+asio::awaitable<void> Connection::run() {
   const auto self = shared_from_this();
-  error_code ignored;
-  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
-  stream_.socket().non_blocking(true, ignored);
   while (co_await serve_one()) {
   }
   if (stopping_) co_await linger(kStopLingerSeconds);
   close();
 }
 
-asio::awaitable<void> TcpConnection::turn_away(HttpResponse response) {
+asio::awaitable<void> Connection::turn_away(HttpResponse response) {
   const auto self = shared_from_this();
-  error_code ignored;
-  stream_.socket().non_blocking(true, ignored);
   co_await refuse(std::move(response));
   close();
 }
 
-asio::awaitable<bool> TcpConnection::send(std::string bytes) {
-  stream_.expires_after(seconds(options_.write_timeout_seconds));
-  const auto [error, count] = co_await asio::async_write(stream_, asio::buffer(bytes), kAwait);
-  static_cast<void>(count);
-  stream_.expires_never();
-  co_return !error;
+void Connection::stop_after_answer() {
+  stopping_ = true;
+  reader_.limit_wait(patience_seconds());
+}
+
+void Connection::close() {
+  error_code ignored;
+  socket_.close(ignored);
+  client_left();
+}
+
+void Connection::client_left() {
+  if (exchange_) exchange_->mark_gone();
+  change_timer_.cancel();
 }
 
 // Answers a request that will not be read to its end; the connection ends with it.
-asio::awaitable<void> TcpConnection::refuse(HttpResponse response) {
-  keep_alive_ = false;
-  std::string message = format_head(response, false);
-  if (!head_only_) message += response.body;
-  const auto bytes = static_cast<int64_t>(message.size());
-  const bool sent = co_await send(std::move(message));
-  note_unread(sent ? response.status : kClientLeft, sent ? bytes : 0);
+asio::awaitable<void> Connection::refuse(HttpResponse response) {
+  const int status = response.status;
+  const bool sent =
+      co_await writer_.send(std::move(response), common_headers_, /*keep_alive=*/false);
+  note_unread(sent ? status : kClientLeft, sent ? writer_.bytes_sent() : 0);
   if (sent) co_await linger(kLingerSeconds);
 }
 
-asio::awaitable<void> TcpConnection::refuse(int status, std::string_view message) {
+asio::awaitable<void> Connection::refuse(int status, std::string_view message) {
   return refuse(handler_.on_transport_error(status, message));
 }
 
-void TcpConnection::note_unread(int status, int64_t bytes_sent) {
+asio::awaitable<void> Connection::refuse(const ReadFailure& failure) {
+  return refuse(failure.status, failure.message);
+}
+
+void Connection::note_unread(int status, int64_t bytes_sent) {
   handler_.on_answered(request_ ? &*request_ : nullptr, {.status = status,
                                                          .seconds = seconds_since(reading_since_),
                                                          .bytes = bytes_sent,
@@ -74,41 +104,152 @@ void TcpConnection::note_unread(int status, int64_t bytes_sent) {
 
 // Reads what the client still sends for a moment: closing at once would reset the connection and
 // could destroy the answer before the client has read it.
-asio::awaitable<void> TcpConnection::linger(double limit_seconds) {
+asio::awaitable<void> Connection::linger(double limit_seconds) {
   error_code error;
-  stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, error);
-  stream_.expires_after(seconds(limit_seconds));
-  std::string dropped(kMaxReadAheadBytes, '\0');
-  for (size_t total = 0; !error && total < kMaxLingerBytes;) {
-    const auto [failure, count] = co_await stream_.async_read_some(asio::buffer(dropped), kAwait);
-    error = failure;
-    total += count;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, error);
+  if (!error) co_await reader_.drop_input(limit_seconds);
+}
+
+asio::awaitable<bool> Connection::serve_one() {
+  if (!co_await reader_.await_request(patience_seconds())) co_return false;
+  common_headers_.clear();
+  request_.reset();
+  writer_.begin(/*http_version=*/11, /*head_only=*/false);
+  reading_since_ = IoClock::now();
+  if (const auto failure = co_await reader_.read_head()) {
+    if (failure->status != 0) co_await refuse(*failure);
+    co_return false;
   }
-}
+  request_ = reader_.head();
+  reading_since_ = IoClock::now();
+  keep_alive_ = reader_.keep_alive();
+  writer_.begin(reader_.http_version(), request_->method == "HEAD");
+  Admission admission = handler_.on_head(*request_, common_headers_);
+  if (const auto coding = unknown_coding(*request_, reader_.http_version())) {
+    // What follows could be the body or the next request.
+    co_await refuse(501,
+                    fmt::format("The Transfer-Encoding is \"{}\"; only chunked is read, and only "
+                                "of HTTP/1.1.",
+                                *coding));
+    co_return false;
+  }
+  std::optional<HttpResponse>& refusal = admission.refusal;
+  const bool kept = !refusal && admission.max_body_bytes > 0;
+  const uint64_t max_bytes =
+      std::min(kept ? static_cast<uint64_t>(admission.max_body_bytes) : kMaxDroppedBytes,
+               static_cast<uint64_t>(options_.max_request_bytes));
+  BodyLease lease(budget_);
+  if (!reader_.body_is_read()) {
+    const auto announced = reader_.announced_bytes();
+    if (refusal && (reader_.expects_continue() || !announced || *announced > max_bytes)) {
+      co_await refuse(std::move(*refusal));
+      co_return false;
+    }
+    if (!co_await invite_and_read_body(max_bytes, kept ? &lease : nullptr)) co_return false;
+  }
+  request_->body = reader_.take_body();
 
-// Cancels what the stream reads when time is up. Beast's own timeout would close the socket, and
-// the client would never learn why.
-void TcpConnection::start_deadline(double limit_seconds) {
-  deadline_passed_ = false;
-  deadline_timer_.expires_after(seconds(limit_seconds));
-  deadline_timer_.async_wait(
-      [self = shared(this), number = ++deadline_number_](const error_code& error) {
-        if (error || number != self->deadline_number_) return;
-        self->deadline_passed_ = true;
-        self->stream_.cancel();
+  exchange_ = std::make_shared<ConnectionExchange>(
+      *std::exchange(request_, std::nullopt), options_.max_outbox_bytes, [weak = weak_from_this()] {
+        if (const auto connection = weak.lock()) connection->change_timer_.cancel();
       });
+  exchange_->common_headers = std::move(common_headers_);
+  exchange_->body_lease = std::move(lease);
+  if (refusal) {
+    exchange_->respond(std::move(*refusal));
+  } else {
+    handler_.on_request(exchange_);
+  }
+  const bool again = co_await answer();
+  answered_ = true;
+  exchange_.reset();
+  co_return again;
 }
 
-void TcpConnection::stop_deadline() {
-  ++deadline_number_;
-  deadline_timer_.cancel();
+// False when the body did not come whole: that is answered here.
+asio::awaitable<bool> Connection::invite_and_read_body(uint64_t max_bytes, BodyLease* lease) {
+  std::optional<ReadFailure> failure;
+  const auto announced = reader_.announced_bytes();
+  if (announced && *announced > max_bytes) {
+    failure =
+        ReadFailure{413, fmt::format("The request body may have at most {} bytes.", max_bytes)};
+  } else if (reader_.expects_continue() && !co_await writer_.send_continue()) {
+    failure = ReadFailure{};
+  } else {
+    failure = co_await reader_.read_body(max_bytes, lease);
+  }
+  if (!failure) co_return true;
+  if (failure->status != 0) {
+    co_await refuse(*failure);
+  } else if (socket_.is_open()) {  // not what the server's own end cuts off
+    note_unread(kClientLeft, 0);
+  }
+  co_return false;
 }
 
-std::shared_ptr<Connection> Connection::create(asio::ip::tcp::socket socket,
-                                               const HttpServerOptions& options,
-                                               HttpHandler& handler,
-                                               std::shared_ptr<BodyBudget> budget) {
-  return std::make_shared<TcpConnection>(std::move(socket), options, handler, std::move(budget));
+// Sends the exchange's answer as it is made. False when the connection cannot be used again.
+asio::awaitable<bool> Connection::answer() {
+  const auto started = IoClock::now();
+  const std::shared_ptr<ConnectionExchange> exchange = exchange_;
+  int status = 200;
+  bool opened = false;
+  bool alive = true;
+  auto last_write = started;
+  reader_.watch(shared_from_this(), [this] { close(); });
+  while (true) {
+    if (exchange->gone() || exchange->broken_off()) {
+      alive = false;
+      break;
+    }
+    if (auto response = exchange->take_response()) {
+      reader_.stop_watching();
+      status = response->status;
+      keep_alive_ = keep_alive_ && !stopping_;
+      alive = co_await writer_.send(std::move(*response), exchange->common_headers, keep_alive_);
+      break;
+    }
+    if (exchange->has_piece()) {
+      if (!std::exchange(opened, true)) {
+        status = exchange->head().status;
+        keep_alive_ = keep_alive_ && !stopping_ && !writer_.ends_by_closing();
+        writer_.open(exchange->head(), exchange->common_headers, keep_alive_);
+      }
+      auto [bytes, last] = exchange->take_piece();
+      if (last) reader_.stop_watching();
+      alive = co_await writer_.send_piece(std::move(bytes), last);
+      last_write = IoClock::now();
+      if (!alive || last) break;
+      exchange->piece_sent();
+      continue;
+    }
+    auto deadline = IoClock::time_point::max();
+    if (exchange->is_stream() && options_.stream_keepalive_seconds > 0) {
+      deadline = last_write + seconds(opened ? options_.stream_keepalive_seconds
+                                             : options_.stream_commit_seconds);
+      if (IoClock::now() >= deadline) {
+        exchange->write(": ping\n\n");
+        continue;
+      }
+    }
+    co_await wait_for_change(deadline);
+  }
+  reader_.stop_watching();
+  if (exchange->broken_off()) {
+    status = 500;
+  } else if (!alive) {
+    exchange->mark_gone();
+    status = kClientLeft;
+  }
+  handler_.on_answered(
+      &exchange->request(),
+      {.status = status, .seconds = seconds_since(started), .bytes = writer_.bytes_sent()});
+  co_return alive&& keep_alive_ && !stopping_;
+}
+
+asio::awaitable<void> Connection::wait_for_change(IoClock::time_point deadline) {
+  change_timer_.expires_at(deadline);
+  const auto [ignored] = co_await change_timer_.async_wait(asio::as_tuple(asio::use_awaitable));
+  static_cast<void>(ignored);
 }
 
 }  // namespace heddle::server

@@ -1,42 +1,82 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connection: one TCP connection as a coroutine: read a request, hand it over, write the answer,
-// again. While an answer is being made the socket is watched, so that a client's leaving ends its
-// work at once.
+// Connection: one TCP connection as a coroutine: read a request (RequestReader), hand it over,
+// write the answer (ResponseWriter), again.
+//
+// One rule for clients that leave: a client that closes its connection, or only its sending side,
+// before its answer is complete is gone, and what it asked for is cancelled. An answer that is
+// complete is sent.
 //
 // Threading: confined to the I/O thread.
-// Private to http_server.cpp and http_connection*.cpp, the only files that see Asio and Beast.
+// Private to http_server.cpp. The files that see Asio and Beast are listed in src/server/README.md.
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string_view>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
 
+#include "server/body_budget.h"
+#include "server/connection_exchange.h"
 #include "server/http_server.h"
+#include "server/request_reader.h"
+#include "server/response_writer.h"
 
 namespace heddle::server {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   // `options` and `handler` outlive the connection.
-  static std::shared_ptr<Connection> create(boost::asio::ip::tcp::socket socket,
-                                            const HttpServerOptions& options, HttpHandler& handler,
-                                            std::shared_ptr<BodyBudget> budget);
-
-  virtual ~Connection() = default;
+  Connection(boost::asio::ip::tcp::socket socket, const HttpServerOptions& options,
+             HttpHandler& handler, std::shared_ptr<BodyBudget> budget);
 
   // Serves requests until the connection ends.
-  virtual boost::asio::awaitable<void> run() = 0;
+  boost::asio::awaitable<void> run();
 
   // Answers whatever is asked with `response` and ends.
-  virtual boost::asio::awaitable<void> turn_away(HttpResponse response) = 0;
+  boost::asio::awaitable<void> turn_away(HttpResponse response);
 
   // The next answer is the last. A connection between requests closes, unless one has arrived; a
   // new one waits a moment for its first.
-  virtual void stop_after_answer() = 0;
+  void stop_after_answer();
 
   // Closes the socket whatever is going on.
-  virtual void close() = 0;
+  void close();
+
+ private:
+  boost::asio::awaitable<bool> serve_one();  // false: the connection is over
+  boost::asio::awaitable<bool> answer();
+  boost::asio::awaitable<bool> invite_and_read_body(uint64_t max_bytes, BodyLease* lease);
+  boost::asio::awaitable<void> refuse(HttpResponse response);
+  boost::asio::awaitable<void> refuse(int status, std::string_view message);
+  boost::asio::awaitable<void> refuse(const ReadFailure& failure);
+  void note_unread(int status, int64_t bytes_sent);
+  boost::asio::awaitable<void> linger(double limit_seconds);
+  boost::asio::awaitable<void> wait_for_change(IoClock::time_point deadline);
+  void client_left();
+
+  // How long the next request may take to begin.
+  [[nodiscard]] double patience_seconds() const {
+    if (!stopping_) return options_.idle_timeout_seconds;
+    return answered_ ? 0 : options_.first_request_seconds;
+  }
+
+  const HttpServerOptions& options_;
+  HttpHandler& handler_;
+  const std::shared_ptr<BodyBudget> budget_;
+  boost::asio::ip::tcp::socket socket_;
+  RequestReader reader_;
+  ResponseWriter writer_;
+  boost::asio::steady_timer change_timer_;        // a condition variable with a deadline
+  std::shared_ptr<ConnectionExchange> exchange_;  // set while an answer is being made
+  HttpHeaders common_headers_;                    // of the answer to the request being read
+  std::optional<HttpRequest> request_;            // whose body is being read
+  IoClock::time_point reading_since_ = IoClock::now();
+  bool keep_alive_ = true;
+  bool answered_ = false;  // a request, at least
+  bool stopping_ = false;
 };
 
 }  // namespace heddle::server

@@ -2,9 +2,6 @@
 #include "server/http_message.h"
 
 #include <algorithm>
-#include <ctime>
-
-#include <fmt/format.h>
 
 namespace heddle::server {
 namespace {
@@ -14,15 +11,6 @@ int hex_digit(char c) {
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
   if (c >= 'A' && c <= 'F') return c - 'A' + 10;
   return -1;
-}
-
-std::string http_date() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[40];
-  const size_t length = std::strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &parts);
-  return {text, length};
 }
 
 }  // namespace
@@ -43,45 +31,6 @@ std::optional<std::string> HttpRequest::query_value(std::string_view name) const
     return percent_decode(pair.substr(std::min(equals + 1, pair.size())));
   }
   return std::nullopt;
-}
-
-std::string_view reason_phrase(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 204:
-      return "No Content";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 408:
-      return "Request Timeout";
-    case 409:
-      return "Conflict";
-    case 413:
-      return "Content Too Large";
-    case 415:
-      return "Unsupported Media Type";
-    case 429:
-      return "Too Many Requests";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 500:
-      return "Internal Server Error";
-    case 501:
-      return "Not Implemented";
-    case 503:
-      return "Service Unavailable";
-    default:
-      return "Unknown";
-  }
 }
 
 std::string_view origin_form(std::string_view target) {
@@ -117,27 +66,6 @@ std::string lower_case(std::string_view text) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   return lower;
-}
-
-std::string format_response_head(const HttpResponse& response, const HttpHeaders& common_headers,
-                                 ResponseFraming framing, std::string_view connection) {
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\n", response.status,
-                                 reason_phrase(response.status), http_date());
-  const auto add = [&head](std::string_view name, std::string_view value) {
-    head.append(name).append(": ").append(value).append("\r\n");
-  };
-  if (response.status != 204) {
-    add("Content-Type", response.content_type);
-    if (framing == ResponseFraming::kChunked) add("Transfer-Encoding", "chunked");
-    if (framing == ResponseFraming::kLength) {
-      add("Content-Length", fmt::format_int(response.body.size()).str());
-    }
-  }
-  for (const auto& [name, value] : response.headers) add(name, value);
-  for (const auto& [name, value] : common_headers) add(name, value);
-  if (!connection.empty()) add("Connection", connection);
-  head += "\r\n";
-  return head;
 }
 
 std::string printable(std::string_view text, size_t max_bytes) {

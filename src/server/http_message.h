@@ -40,7 +40,7 @@ struct HttpResponse {
   std::string body;
 };
 
-// A status of ours, which nobody is sent: the client went away before its answer was complete.
+// For logs and metrics, never sent: the client went away before its answer was complete.
 inline constexpr int kClientLeft = 499;
 
 // How a request ended.
@@ -50,19 +50,6 @@ struct Answered {
   int64_t bytes = 0;       // sent
   bool read_whole = true;  // else `seconds` are since its head, or since reading that began
 };
-
-// "Not Found" for 404.
-[[nodiscard]] std::string_view reason_phrase(int status);
-
-// How a client knows where a body ends.
-enum class ResponseFraming { kLength, kChunked, kUntilClose };
-
-// The status line, the headers and the empty line. `connection`: the Connection header, "" for
-// none.
-[[nodiscard]] std::string format_response_head(const HttpResponse& response,
-                                               const HttpHeaders& common_headers,
-                                               ResponseFraming framing,
-                                               std::string_view connection);
 
 // Path and query of a request's target, which clients of a proxy send with scheme and host in front
 // ("http://host/path", RFC 9112 section 3.2.2).

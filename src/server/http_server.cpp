@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <unordered_set>
 
@@ -15,10 +13,10 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include "core/log.h"
 #include "server/http_connection.h"
-#include "server/listen_filter.h"
 
 namespace heddle::server {
 namespace {
@@ -31,9 +29,9 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr auto kAcceptPause =
     std::chrono::milliseconds(100);  // after an accept failed: out of files
 constexpr int kMaxTurnedAway = 64;   // at once
-constexpr auto kStopPoll = std::chrono::milliseconds(5);
-constexpr auto kHandshakeTime =
-    std::chrono::milliseconds(200);  // for clients that are half way through connecting
+
+// Open files that are no connections: 64 to turn away, and 192 of the engine, the log, the model.
+constexpr uint64_t kOtherFiles = 256;
 
 void log_escaped(const char* where, const std::exception_ptr& failure) {
   if (!failure) return;
@@ -44,6 +42,15 @@ void log_escaped(const char* where, const std::exception_ptr& failure) {
   } catch (...) {
     log_error(fmt::format("{} ended by an unknown exception", where));
   }
+}
+
+// Raises the soft limit of open files to `num_files`, or as far as it may. Returns what it is then.
+uint64_t raise_file_limit(uint64_t num_files) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return num_files;  // accepting will show
+  if (limit.rlim_cur >= num_files) return limit.rlim_cur;
+  const rlim_t before = std::exchange(limit.rlim_cur, std::min<rlim_t>(num_files, limit.rlim_max));
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : before;
 }
 
 class AsioHttpServer final : public HttpServer {
@@ -88,19 +95,19 @@ class AsioHttpServer final : public HttpServer {
 
   void post_after(double seconds, std::function<void()> work) override {
     const auto timer = std::make_shared<asio::steady_timer>(io_);
-    timer->expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-        std::chrono::duration<double>(seconds)));
+    timer->expires_after(server::seconds(seconds));
     timer->async_wait([timer, work = std::move(work)](const error_code& error) {
       if (!error) work();
     });
   }
 
+  void begin_stop(double grace_seconds) override {
+    asio::post(io_, [this, grace_seconds] { stop_on_io_thread(seconds(grace_seconds)); });
+  }
+
   void stop(double grace_seconds) override {
     if (!thread_.joinable()) return;
-    asio::post(io_, [this, grace_seconds] {
-      begin_stop(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-          std::chrono::duration<double>(grace_seconds)));
-    });
+    begin_stop(grace_seconds);
     thread_.join();
   }
 
@@ -149,6 +156,7 @@ class AsioHttpServer final : public HttpServer {
       }
     }
     accepting_ = false;
+    end_if_idle();
   }
 
   void serve(tcp::socket socket) {
@@ -158,30 +166,27 @@ class AsioHttpServer final : public HttpServer {
       turn_away(std::move(socket));
       return;
     }
-    const auto connection = Connection::create(std::move(socket), options_, *handler_, budget_);
+    const auto connection =
+        std::make_shared<Connection>(std::move(socket), options_, *handler_, budget_);
     if (stopping_) connection->stop_after_answer();
     connections_.insert(connection.get());
     asio::co_spawn(io_, connection->run(), [this, connection](const std::exception_ptr& failure) {
       log_escaped("a connection", failure);
       if (failure) connection->close();
       connections_.erase(connection.get());
+      end_if_idle();
     });
   }
 
-  // Whoever has connected is served, also those that nobody has accepted yet.
-  void begin_stop(std::chrono::steady_clock::duration grace) {
-    stopping_ = true;
-    stop_deadline_ = std::chrono::steady_clock::now() + grace;
+  // Clients that have connected are served, also those that were not accepted yet. One that
+  // connects between the last accept and the close is reset.
+  void stop_on_io_thread(std::chrono::steady_clock::duration grace) {
+    stop_timer_.expires_after(grace);  // also where an earlier stop gave more
+    stop_timer_.async_wait([this](const error_code& error) {
+      if (!error) end();
+    });
+    if (std::exchange(stopping_, true)) return;
     for (Connection* connection : copy_of_connections()) connection->stop_after_answer();
-    drop_new_connections(acceptor_.native_handle());
-    stop_timer_.expires_after(std::min<std::chrono::steady_clock::duration>(grace, kHandshakeTime));
-    stop_timer_.async_wait([this](const error_code&) {
-      close_acceptor();
-      stop_when_idle();
-    });
-  }
-
-  void close_acceptor() {
     error_code error;
     acceptor_.non_blocking(true, error);
     while (!error) {
@@ -192,11 +197,21 @@ class AsioHttpServer final : public HttpServer {
     acceptor_.close(error);
   }
 
-  // Says why, as far as that takes little: who comes in a flood is only closed.
+  void end_if_idle() {
+    if (stopping_ && connections_.empty() && !accepting_) end();
+  }
+
+  void end() {
+    for (Connection* connection : copy_of_connections()) connection->close();
+    io_.stop();
+  }
+
+  // Says why, to a few at a time: of a flood the rest is only closed.
   void turn_away(tcp::socket socket) {
     if (num_turned_away_ >= kMaxTurnedAway) return;
     ++num_turned_away_;
-    const auto connection = Connection::create(std::move(socket), options_, *handler_, budget_);
+    const auto connection =
+        std::make_shared<Connection>(std::move(socket), options_, *handler_, budget_);
     asio::co_spawn(io_,
                    connection->turn_away(handler_->on_transport_error(
                        503, fmt::format("The server has {} connections open, its limit. Retry "
@@ -206,17 +221,6 @@ class AsioHttpServer final : public HttpServer {
                      log_escaped("a connection", failure);
                      --num_turned_away_;
                    });
-  }
-
-  void stop_when_idle() {
-    if ((connections_.empty() && !accepting_) ||
-        std::chrono::steady_clock::now() >= stop_deadline_) {
-      for (Connection* connection : copy_of_connections()) connection->close();
-      io_.stop();
-      return;
-    }
-    stop_timer_.expires_after(kStopPoll);
-    stop_timer_.async_wait([this](const error_code&) { stop_when_idle(); });
   }
 
   [[nodiscard]] std::vector<Connection*> copy_of_connections() const {
@@ -233,7 +237,6 @@ class AsioHttpServer final : public HttpServer {
   tcp::acceptor acceptor_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   asio::steady_timer stop_timer_{io_};
-  std::chrono::steady_clock::time_point stop_deadline_;
   bool stopping_ = false;
   bool accepting_ = true;  // the accept loop has not ended
   uint16_t port_ = 0;
@@ -242,8 +245,30 @@ class AsioHttpServer final : public HttpServer {
 
 }  // namespace
 
+Result<int32_t> connections_within(int32_t wanted, uint64_t max_files) {
+  const uint64_t num_files = static_cast<uint64_t>(wanted) + kOtherFiles;
+  if (max_files >= num_files) return wanted;
+  if (max_files <= kOtherFiles) {
+    return resource_exhausted(
+        fmt::format("the process may open {} files, and the server needs {} besides its "
+                    "connections; raise the limit with `ulimit -n {}`",
+                    max_files, kOtherFiles, num_files));
+  }
+  const auto fitting = static_cast<int32_t>(max_files - kOtherFiles);
+  log_warning(
+      fmt::format("The server takes {} connections instead of {}, because the process may "
+                  "open only {} files; `ulimit -n {}` allows all",
+                  fitting, wanted, max_files, num_files));
+  return fitting;
+}
+
 Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpServerOptions& options) {
-  auto server = std::make_unique<AsioHttpServer>(options);
+  HttpServerOptions fitting = options;
+  const uint64_t max_files =
+      raise_file_limit(static_cast<uint64_t>(options.max_connections) + kOtherFiles);
+  HEDDLE_ASSIGN_OR_RETURN(fitting.max_connections,
+                          connections_within(options.max_connections, max_files));
+  auto server = std::make_unique<AsioHttpServer>(fitting);
   HEDDLE_RETURN_IF_ERROR(server->bind());
   return std::unique_ptr<HttpServer>(std::move(server));
 }

@@ -3,7 +3,7 @@
 // HttpHandler as an Exchange and writes what comes back. Knows no API.
 //
 // Threading: one I/O thread runs every connection and every call of the handler; nothing on it may
-//            block. post(), stop() and port() are thread-safe.
+//            block. post(), begin_stop(), stop() and port() are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,30 +23,30 @@ struct HttpServerOptions {
   std::string host = "127.0.0.1";  // an address or a name; "::" for every IPv6 and IPv4 address
   uint16_t port = 30000;           // 0: any free one
   int64_t max_request_bytes = int64_t{64} << 20;     // of a body; more is answered 413
-  int64_t max_held_body_bytes = int64_t{256} << 20;  // of all bodies together that are not read to
-                                                     // their end and understood; beyond: 503
+  int64_t max_held_body_bytes = int64_t{256} << 20;  // of all bodies together that are not parsed
+                                                     // yet; beyond: 503
   int32_t max_header_bytes = 64 << 10;
   double header_timeout_seconds = 60;
   double body_timeout_seconds = 60;
-  double write_timeout_seconds = 60;            // for one write to make its way out
-  double idle_timeout_seconds = 300;            // a kept-alive connection without a request
-  double first_request_seconds = 1;             // of a client that connected while the server stops
-  double stream_commit_seconds = 30;            // the latest moment for a stream's status line
-  double stream_keepalive_seconds = 15;         // silence before a ": ping" comment; 0: never
-  int64_t max_outbox_bytes = int64_t{4} << 20;  // unsent bytes of one stream
+  double write_timeout_seconds = 60;     // a client that takes no byte for so long is cut
+  double idle_timeout_seconds = 300;     // a kept-alive connection without a request
+  double first_request_seconds = 1;      // of a client that connected while the server stops
+  double stream_commit_seconds = 30;     // the latest moment for a stream's status line
+  double stream_keepalive_seconds = 15;  // silence before a ": ping" comment; 0: never
+  int64_t max_outbox_bytes = 1 << 20;    // unsent bytes of one answer; beyond, its maker is to wait
   int32_t max_connections = 16384;
 };
 
-// What becomes of a request whose head has arrived.
+// A handler's decision about a request whose head has arrived.
 struct Admission {
   std::optional<HttpResponse> refusal;  // the answer, if the request is refused
 
-  // Of its body, within the options' limit; more is answered 413. 0: nobody reads it, and what
-  // comes is dropped.
+  // Of its body, within the options' limit; more is answered 413. 0: the route reads no body, and
+  // one that comes is dropped.
   int64_t max_body_bytes = 0;
 };
 
-// What a server does with requests. Every call comes on the I/O thread.
+// Answers a server's requests. Every call comes on the I/O thread.
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
@@ -57,7 +57,7 @@ class HttpHandler {
   // Answers now or later.
   virtual void on_request(std::shared_ptr<Exchange> exchange) = 0;
 
-  // The answer to what is not read to its end: malformed bytes, 408, 413, 431, 501 for a
+  // The answer to a request that is not read to its end: malformed bytes, 408, 413, 431, 501 for a
   // coding that is not read, and 503 where a connection or a body is one too many.
   virtual HttpResponse on_transport_error(int status, std::string_view message) = 0;
 
@@ -66,9 +66,15 @@ class HttpHandler {
   virtual void on_answered(const HttpRequest* request, const Answered& answered) = 0;
 };
 
+// How many of `wanted` connections fit when at most `max_files` files may be open. Logs both when
+// they are fewer. Error: kResourceExhausted when none fits.
+Result<int32_t> connections_within(int32_t wanted, uint64_t max_files);
+
 class HttpServer {
  public:
-  // Binds. Error: kUnavailable, naming address and port, when it is taken.
+  // Binds. Raises the soft limit of open files (RLIMIT_NOFILE) as far as `max_connections` needs
+  // it; where the hard limit is lower, the server takes fewer connections (connections_within()).
+  // Error: kUnavailable, naming address and port, when it is taken.
   static Result<std::unique_ptr<HttpServer>> listen(const HttpServerOptions& options);
 
   // Starts the I/O thread. Once; `handler` outlives the server.
@@ -85,10 +91,13 @@ class HttpServer {
   // The same some seconds later, unless the server has stopped by then. On the I/O thread.
   virtual void post_after(double seconds, std::function<void()> work) = 0;
 
-  // Takes no new connections and gives everybody who has connected `grace_seconds` to be answered:
-  // requests under way, those that have arrived unread, the first one of a new connection. Then
-  // closes everything and joins the I/O thread.
+  // Takes no new connections and gives every client that has connected `grace_seconds` to be
+  // answered: requests under way, those that have arrived unread, the first one of a new
+  // connection. Then closes everything and joins the I/O thread.
   virtual void stop(double grace_seconds) = 0;
+
+  // Begins that and returns at once; stop() waits for the end. Thread-safe.
+  virtual void begin_stop(double grace_seconds) = 0;
 };
 
 }  // namespace heddle::server

@@ -125,6 +125,12 @@ class HttpClient {
     return true;
   }
 
+  // The next bytes that arrive, at most 16 KiB; "" when the connection has ended.
+  std::string receive() {
+    if (pending_.empty()) read_more();
+    return std::exchange(pending_, {});
+  }
+
   // True once the server has closed the connection.
   bool at_end() {
     while (read_more()) {

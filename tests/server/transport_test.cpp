@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens below the APIs: methods, paths, headers, limits, connections.
+// Below the APIs: methods, paths, headers, limits, connections.
+#include <sys/resource.h>
+
 #include "server/server_fixture.h"
 
 namespace heddle::server {
@@ -454,6 +456,30 @@ TEST_F(TransportTest, TheNumberOfConnectionsIsBounded) {
   EXPECT_TRUE(refused.headers.contains("retry-after"));
   clients.pop_back();
   EXPECT_TRUE(eventually([this] { return get("/health").status == 200; }));
+}
+
+TEST_F(TransportTest, TheSoftLimitOfFilesIsRaisedForTheConnections) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  if (before.rlim_max < 2000) GTEST_SKIP() << "the hard limit is too low to see it";
+  const rlimit low{.rlim_cur = 1000, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  options.http.max_connections = 1500;
+  start();
+  rlimit raised{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &raised), 0);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_GE(raised.rlim_cur, 1500u);
+  EXPECT_EQ(raised.rlim_max, before.rlim_max);
+}
+
+TEST_F(TransportTest, FewerConnectionsAreTakenWhereTheHardLimitOfFilesIsLow) {
+  EXPECT_EQ(connections_within(16384, 1 << 20).value(), 16384);
+  EXPECT_EQ(connections_within(16384, 1024).value(), 1024 - 256);
+  const auto none = connections_within(16384, 256);
+  ASSERT_FALSE(none.ok());
+  EXPECT_THAT(none.status().message(), HasSubstr("may open 256 files"));
+  EXPECT_THAT(none.status().message(), HasSubstr("ulimit -n 16640"));
 }
 
 TEST_F(TransportTest, APortInUseIsNamed) {
