@@ -76,8 +76,8 @@ class Exchange {
   virtual void write(std::string bytes) = 0;
   virtual void finish() = 0;
 
-  // Ends an answer in pieces that cannot be completed: the connection closes, which tells the
-  // client that its end is missing.
+  // Ends an answer in pieces that cannot be completed: the connection closes after the bytes that
+  // were written, which tells the client that the end is missing.
   virtual void break_off() = 0;
 
   // More is written than the client takes; see above.

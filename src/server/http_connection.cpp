@@ -197,7 +197,7 @@ asio::awaitable<bool> Connection::answer() {
   auto last_write = started;
   reader_.watch(shared_from_this(), [this] { close(); });
   while (true) {
-    if (exchange->gone() || exchange->broken_off()) {
+    if (exchange->gone()) {
       alive = false;
       break;
     }
@@ -221,6 +221,10 @@ asio::awaitable<bool> Connection::answer() {
       if (!alive || last) break;
       exchange->piece_sent();
       continue;
+    }
+    if (exchange->broken_off()) {
+      alive = false;
+      break;
     }
     auto deadline = IoClock::time_point::max();
     if (exchange->is_stream() && options_.stream_keepalive_seconds > 0) {
