@@ -2,11 +2,11 @@
 #include "server/server.h"
 
 #include <chrono>
-#include <mutex>
 
 #include <fmt/format.h>
 
 #include "core/log.h"
+#include "core/mutex.h"
 #include "server/api_handler.h"
 
 namespace heddle::server {
@@ -29,9 +29,7 @@ class HeddleServer final : public Server {
  public:
   explicit HeddleServer(const ServerOptions& options) : options_(options), handler_(options) {}
 
-  ~HeddleServer() override {
-    if (!stopped_) stop(0, 0);
-  }
+  ~HeddleServer() override { stop(0, 0); }
 
   Status open() {
     HEDDLE_ASSIGN_OR_RETURN(http_, HttpServer::listen(options_.http));
@@ -75,8 +73,8 @@ class HeddleServer final : public Server {
   }
 
  private:
-  int64_t stop(double drain_seconds, double flush_seconds) {
-    const std::lock_guard lock(stop_mutex_);
+  int64_t stop(double drain_seconds, double flush_seconds) HEDDLE_EXCLUDES(stop_mutex_) {
+    const MutexLock lock(stop_mutex_);
     if (std::exchange(stopped_, true) || http_ == nullptr) return 0;
     Engine* engine = handler_.begin_drain();
     const int64_t num_aborted = engine == nullptr ? 0 : engine->drain(drain_seconds);
@@ -88,8 +86,8 @@ class HeddleServer final : public Server {
   const ServerOptions options_;
   ApiHandler handler_;
   std::unique_ptr<HttpServer> http_;
-  std::mutex stop_mutex_;
-  bool stopped_ = false;
+  Mutex stop_mutex_;
+  bool stopped_ HEDDLE_GUARDED_BY(stop_mutex_) = false;
 };
 
 }  // namespace
