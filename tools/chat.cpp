@@ -132,7 +132,7 @@ class Conversation {
       running_id_ = request.id;
     }
     const Status submitted = engine_.submit(
-        std::move(request), [&events](const RequestEvent& event) { events.push(0, event); });
+        std::move(request), [&events](RequestEvent&& event) { events.push(0, std::move(event)); });
     std::string said;
     RequestEvent last;
     while (submitted.ok() && !last.finish) {

@@ -18,9 +18,9 @@ namespace heddle::tools {
 class EventQueue {
  public:
   // `tag` tells requests apart.
-  void push(size_t tag, const RequestEvent& event) HEDDLE_EXCLUDES(mutex_) {
+  void push(size_t tag, RequestEvent event) HEDDLE_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
-    events_.emplace_back(tag, event);
+    events_.emplace_back(tag, std::move(event));
     arrived_.notify_one();  // under the lock: the thread that pops may destroy the queue at once
   }
 

@@ -94,7 +94,7 @@ Result<int> generate_one(const GenerateSettings& settings, Engine& engine,
     engine.cancel(kRequestId);
   });
   const Status submitted = engine.submit(
-      std::move(request), [&events](const RequestEvent& event) { events.push(0, event); });
+      std::move(request), [&events](RequestEvent&& event) { events.push(0, std::move(event)); });
   std::string text;
   std::vector<TokenId> output;
   RequestEvent last;

@@ -98,8 +98,9 @@ class BatchRun {
         request_of_line(line, settings_.sampling, engine_.model_info(), codec_, to_tokens_));
     request.id = request_id(index);
     running_[index];
-    return engine_.submit(std::move(request),
-                          [this, index](const RequestEvent& event) { events_.push(index, event); });
+    return engine_.submit(std::move(request), [this, index](RequestEvent&& event) {
+      events_.push(index, std::move(event));
+    });
   }
 
   void take_event() {

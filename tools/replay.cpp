@@ -72,9 +72,9 @@ class Replayer {
     request.sampling.temperature = 0;
     request.stop.max_new_tokens = wanted.max_new_tokens;
     request.stop.ignore_eos = true;
-    HEDDLE_RETURN_IF_ERROR(
-        engine_.submit(std::move(request),
-                       [this, index](const RequestEvent& event) { events_.push(index, event); }));
+    HEDDLE_RETURN_IF_ERROR(engine_.submit(std::move(request), [this, index](RequestEvent&& event) {
+      events_.push(index, std::move(event));
+    }));
     ++num_running_;
     return {};
   }

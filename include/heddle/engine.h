@@ -85,7 +85,9 @@ enum class PauseMode {
 
 class Engine {
  public:
-  using EventCallback = std::function<void(const RequestEvent&)>;
+  // The event is the callback's: it may move out of it. Callbacks that only read take a const
+  // reference.
+  using EventCallback = std::function<void(RequestEvent&&)>;
 
   // Loads the model and starts the engine thread. Errors name the file, tensor or option at fault.
   static Result<std::unique_ptr<Engine>> create(const EngineOptions& options);
@@ -99,7 +101,7 @@ class Engine {
   // share or, with priorities, of requests that are as urgent.
   virtual Status submit(Request request, EventCallback on_event) = 0;
 
-  using BatchCallback = std::function<void(size_t index, const RequestEvent&)>;
+  using BatchCallback = std::function<void(size_t index, RequestEvent&&)>;
 
   // Queues several requests or none of them: whoever refuses one, here or as its final event,
   // refuses all, before any of them runs. Events come with the index of their request. Errors as

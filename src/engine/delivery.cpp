@@ -152,7 +152,7 @@ void Delivery::call(LiveRequest& live) {
   if (!live.on_event) return;
   const std::string& id = live.sequence.request.id;
   try {
-    live.on_event(event_);
+    live.on_event(std::move(event_));
   } catch (const std::exception& error) {
     log_error(fmt::format("the callback of request \"{}\" threw: {}", id, error.what()));
   } catch (...) {

@@ -96,6 +96,20 @@ TEST_F(DeliveryTest, CountsTheSequencesOfAStep) {
   EXPECT_EQ(delivery_.start(plan).new_sequences, 0) << "it has started";
 }
 
+TEST_F(DeliveryTest, ACallbackMayMoveOutOfItsEvent) {
+  std::vector<RequestEvent> kept;
+  request::Sequence& sequence =
+      add("a", 2, [&kept](RequestEvent&& event) { kept.push_back(std::move(event)); });
+  step({&sequence});
+  step({&sequence});
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_THAT(kept[0].tokens, ElementsAre(1));
+  EXPECT_FALSE(kept[0].finish);
+  EXPECT_THAT(kept[1].tokens, ElementsAre(1));
+  ASSERT_TRUE(kept[1].finish);
+  EXPECT_TRUE(delivery_.empty());
+}
+
 TEST_F(DeliveryTest, TheIdIsFreeInTheCallOfTheLastEvent) {
   Status resubmitted = internal_error("not called");
   request::Sequence& sequence = add("same", 1, [&](const RequestEvent& event) {

@@ -164,8 +164,8 @@ Status EngineLoop::submit_all(std::vector<Request> requests, BatchCallback on_ev
   Status status;
   for (size_t i = 0; i < count && status.ok(); ++i) {
     status = prepare(
-        std::move(requests[i]), [shared, i](const RequestEvent& event) { (*shared)(i, event); },
-        arrivals);
+        std::move(requests[i]),
+        [shared, i](RequestEvent&& event) { (*shared)(i, std::move(event)); }, arrivals);
   }
   if (status.ok()) {
     std::vector<const request::Sequence*> sequences;

@@ -29,11 +29,11 @@ std::string milliseconds(double seconds) { return fmt::format("{:.3f}", seconds 
 }  // namespace
 
 void EventInbox::push(const std::shared_ptr<Generation>& generation, size_t choice,
-                      const RequestEvent& event) {
+                      RequestEvent event) {
   bool wake = false;
   {
     const std::lock_guard lock(mutex_);
-    entries_.push_back({generation, choice, event});
+    entries_.push_back({generation, choice, std::move(event)});
     wake = !std::exchange(awake_, true);
   }
   if (wake) post_([this] { deliver(); });
@@ -132,7 +132,7 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
       RequestEvent event;
       event.finish = Finish{.reason = FinishReason::kAbort};
       event.prompt_tokens = static_cast<int64_t>(call_.requests[i].prompt.size());
-      host_.inbox->push(self, i, event);
+      host_.inbox->push(self, i, std::move(event));
     }
     return;
   }
@@ -142,10 +142,10 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
     call_.requests[i].id = engine_id(i);
     call_.requests[i].waited_seconds = waited.count();
   }
-  const Status status = host_.engine->submit_all(std::exchange(call_.requests, {}),
-                                                 [self](size_t choice, const RequestEvent& event) {
-                                                   self->host_.inbox->push(self, choice, event);
-                                                 });
+  const Status status = host_.engine->submit_all(
+      std::exchange(call_.requests, {}), [self](size_t choice, RequestEvent&& event) {
+        self->host_.inbox->push(self, choice, std::move(event));
+      });
   if (!status.ok()) {  // there will be no event
     finished_.assign(finished_.size(), true);
     forget_ids();

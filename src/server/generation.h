@@ -38,8 +38,7 @@ class EventInbox {
   // `post` runs a function on the I/O thread.
   explicit EventInbox(std::function<void(std::function<void()>)> post) : post_(std::move(post)) {}
 
-  void push(const std::shared_ptr<Generation>& generation, size_t choice,
-            const RequestEvent& event);
+  void push(const std::shared_ptr<Generation>& generation, size_t choice, RequestEvent event);
 
  private:
   struct Entry {

@@ -104,9 +104,10 @@ class FakeEngine final : public Engine {
   Status submit(Request request, EventCallback on_event) override {
     std::vector<Request> requests;
     requests.push_back(std::move(request));
-    return submit_all(
-        std::move(requests),
-        [on_event = std::move(on_event)](size_t, const RequestEvent& event) { on_event(event); });
+    return submit_all(std::move(requests),
+                      [on_event = std::move(on_event)](size_t, RequestEvent&& event) {
+                        on_event(std::move(event));
+                      });
   }
 
   Status submit_all(std::vector<Request> requests, BatchCallback on_event) override {
@@ -119,7 +120,7 @@ class FakeEngine final : public Engine {
       submitted_.push_back(requests[i]);
       std::vector<RequestEvent> events = script(requests[i]);
       live_.push_back({std::move(requests[i]),
-                       [on_event, i](const RequestEvent& event) { on_event(i, event); },
+                       [on_event, i](RequestEvent&& event) { on_event(i, std::move(event)); },
                        std::move(events)});
     }
     changed_.notify_all();
@@ -294,7 +295,7 @@ class FakeEngine final : public Engine {
       if (stepped) ++steps_;
       const bool waits = held || paused_;
       lock.unlock();
-      for (const auto& [callback, event] : news) callback(event);
+      for (auto& [callback, event] : news) callback(std::move(event));
       news.clear();
       if (waits) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
