@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "core/sanitizers.h"
-#include "engine/engine_test_bench.h"
+#include "engine/engine_fixture.h"
 
 namespace heddle::engine {
 namespace {
@@ -31,117 +31,117 @@ std::vector<TokenId> hash_output(std::vector<TokenId> tokens, int64_t count) {
 }
 
 TEST(EngineLoopTest, StreamsATokenPerEventUntilTheLengthIsReached) {
-  EngineBench bench;
-  const Request request = EngineBench::request("one", 5, 3);
-  const Heard heard = bench.run(request);
-  EXPECT_EQ(heard.num_events, 3);
-  EXPECT_EQ(heard.tokens, hash_output(request.prompt, 3));
-  EXPECT_EQ(heard.reason(), FinishReason::kLength);
-  EXPECT_EQ(heard.last.prompt_tokens, 5);
-  EXPECT_EQ(heard.last.completion_tokens, 3);
-  EXPECT_EQ(heard.last.cached_tokens, 0);
-  EXPECT_THAT(bench.runner->complaints(), IsEmpty());
+  EngineFixture fixture;
+  const Request request = EngineFixture::request("one", 5, 3);
+  const Received received = fixture.run(request);
+  EXPECT_EQ(received.num_events, 3);
+  EXPECT_EQ(received.tokens, hash_output(request.prompt, 3));
+  EXPECT_EQ(received.reason(), FinishReason::kLength);
+  EXPECT_EQ(received.last.prompt_tokens, 5);
+  EXPECT_EQ(received.last.completion_tokens, 3);
+  EXPECT_EQ(received.last.cached_tokens, 0);
+  EXPECT_THAT(fixture.runner->complaints(), IsEmpty());
 }
 
 TEST(EngineLoopTest, ComputesThePromptAndEndsWhenNoTokensAreWanted) {
-  EngineBench bench;
-  const Heard heard = bench.run(EngineBench::request("one", 100, 0));
-  EXPECT_EQ(heard.num_events, 1);
-  EXPECT_THAT(heard.tokens, IsEmpty());
-  EXPECT_EQ(heard.reason(), FinishReason::kLength);
-  EXPECT_EQ(bench.runner->num_steps(), 4);  // chunks of 32 and 4
+  EngineFixture fixture;
+  const Received received = fixture.run(EngineFixture::request("one", 100, 0));
+  EXPECT_EQ(received.num_events, 1);
+  EXPECT_THAT(received.tokens, IsEmpty());
+  EXPECT_EQ(received.reason(), FinishReason::kLength);
+  EXPECT_EQ(fixture.runner->num_steps(), 4);  // chunks of 32 and 4
 }
 
 TEST(EngineLoopTest, UsesTheContextToTheLastTokenAndRefusesMore) {
-  EngineBench bench;
-  EXPECT_EQ(std::ssize(bench.run(EngineBench::request("one", 500, 12)).tokens), 12);
-  Heard heard;
-  const Status status = bench.submit(EngineBench::request("one", 500, 13), heard);
+  EngineFixture fixture;
+  EXPECT_EQ(std::ssize(fixture.run(EngineFixture::request("one", 500, 12)).tokens), 12);
+  Received received;
+  const Status status = fixture.submit(EngineFixture::request("one", 500, 13), received);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("maximum context length is 512 tokens"));
-  EXPECT_EQ(heard.num_events, 0);
+  EXPECT_EQ(received.num_events, 0);
 }
 
 TEST(EngineLoopTest, LowersTheContextToWhatTheKvPoolHolds) {
-  EngineBench bench({.sizes = {.num_pages = 10,
-                               .page_size = 4,
-                               .num_state_slots = 1,
-                               .max_step_tokens = 64,
-                               .max_step_sequences = 1}});
-  EXPECT_EQ(bench.engine->model_info().context_length, 40);
-  EXPECT_EQ(std::ssize(bench.run(EngineBench::request("one", 30, 10)).tokens), 10);
+  EngineFixture fixture({.sizes = {.num_pages = 10,
+                                   .page_size = 4,
+                                   .num_state_slots = 1,
+                                   .max_step_tokens = 64,
+                                   .max_step_sequences = 1}});
+  EXPECT_EQ(fixture.engine->model_info().context_length, 40);
+  EXPECT_EQ(std::ssize(fixture.run(EngineFixture::request("one", 30, 10)).tokens), 10);
 }
 
-TEST(EngineLoopTest, HandsOnLogprobs) {
-  EngineBench bench;
-  Request request = EngineBench::request("one", 3, 2);
+TEST(EngineLoopTest, DeliversLogprobs) {
+  EngineFixture fixture;
+  Request request = EngineFixture::request("one", 3, 2);
   request.return_logprobs = true;
   request.top_logprobs = 3;
-  const Heard heard = bench.run(request);
-  ASSERT_EQ(heard.logprobs.size(), 2u);
-  EXPECT_EQ(heard.logprobs[1].token, heard.tokens[1]);
-  EXPECT_EQ(heard.logprobs[1].top.size(), 3u);
-  EXPECT_THAT(bench.run(EngineBench::request("one", 3, 2)).logprobs, IsEmpty());
+  const Received received = fixture.run(request);
+  ASSERT_EQ(received.logprobs.size(), 2u);
+  EXPECT_EQ(received.logprobs[1].token, received.tokens[1]);
+  EXPECT_EQ(received.logprobs[1].top.size(), 3u);
+  EXPECT_THAT(fixture.run(EngineFixture::request("one", 3, 2)).logprobs, IsEmpty());
 }
 
 TEST(EngineLoopTest, WorksWithoutATokenizerOnTokensAlone) {
-  EngineBench bench({.tokenizer = false});
-  EXPECT_EQ(bench.engine->tokenizer(), nullptr);
-  const Heard heard = bench.run(EngineBench::request("one", 3, 4));
-  EXPECT_EQ(std::ssize(heard.tokens), 4);
-  EXPECT_EQ(heard.text, "");
-  Request request = EngineBench::request("two");
+  EngineFixture fixture({.tokenizer = false});
+  EXPECT_EQ(fixture.engine->tokenizer(), nullptr);
+  const Received received = fixture.run(EngineFixture::request("one", 3, 4));
+  EXPECT_EQ(std::ssize(received.tokens), 4);
+  EXPECT_EQ(received.text, "");
+  Request request = EngineFixture::request("two");
   request.stop.texts = {"x"};
-  Heard unheard;
-  EXPECT_THAT(bench.submit(request, unheard).message(), HasSubstr("need a tokenizer"));
+  Received unused;
+  EXPECT_THAT(fixture.submit(request, unused).message(), HasSubstr("need a tokenizer"));
 }
 
 TEST(EngineLoopTest, CancelsInTheInboxInTheQueueAndWhileRunning) {
-  EngineBench bench({.sizes = {.num_pages = 64,
-                               .page_size = 4,
-                               .num_state_slots = 1,
-                               .max_step_tokens = 64,
-                               .max_step_sequences = 1}});
-  Heard running, queued, in_inbox;
-  ASSERT_TRUE(bench.submit(EngineBench::request("running", 3, 100), running).ok());
-  ASSERT_TRUE(bench.submit(EngineBench::request("queued", 3, 100), queued).ok());
-  bench.engine->step();
-  ASSERT_TRUE(bench.submit(EngineBench::request("in inbox", 3, 100), in_inbox).ok());
-  bench.engine->cancel("in inbox");
-  bench.engine->cancel("queued");
-  bench.engine->cancel("queued");
-  bench.engine->cancel("nobody");
-  EXPECT_TRUE(bench.engine->step());
+  EngineFixture fixture({.sizes = {.num_pages = 64,
+                                   .page_size = 4,
+                                   .num_state_slots = 1,
+                                   .max_step_tokens = 64,
+                                   .max_step_sequences = 1}});
+  Received running, queued, in_inbox;
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("running", 3, 100), running).ok());
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("queued", 3, 100), queued).ok());
+  fixture.engine->step();
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("in inbox", 3, 100), in_inbox).ok());
+  fixture.engine->cancel("in inbox");
+  fixture.engine->cancel("queued");
+  fixture.engine->cancel("queued");
+  fixture.engine->cancel("nobody");
+  EXPECT_TRUE(fixture.engine->step());
   EXPECT_EQ(in_inbox.reason(), FinishReason::kAbort);
   EXPECT_EQ(queued.reason(), FinishReason::kAbort);
   EXPECT_EQ(std::ssize(running.tokens), 2);
-  bench.engine->cancel("running");
-  EXPECT_FALSE(bench.engine->step());
+  fixture.engine->cancel("running");
+  EXPECT_FALSE(fixture.engine->step());
   EXPECT_EQ(running.reason(), FinishReason::kAbort);
   EXPECT_EQ(std::ssize(running.tokens), 2);
-  bench.engine->cancel("running");
-  EXPECT_FALSE(bench.engine->step());
+  fixture.engine->cancel("running");
+  EXPECT_FALSE(fixture.engine->step());
   EXPECT_EQ(running.num_finishes, 1);
-  EXPECT_EQ(bench.engine->stats().kv_tokens_used, 0);
+  EXPECT_EQ(fixture.engine->stats().kv_tokens_used, 0);
 }
 
 TEST(EngineLoopTest, AFailedDrawEndsItsOwnRequestOnly) {
-  EngineBench bench;
-  bench.runner->sequence_error = [](const request::PlannedSequence& sequence) {
+  EngineFixture fixture;
+  fixture.runner->sequence_error = [](const request::PlannedSequence& sequence) {
     return sequence.sequence_id == 1 && sequence.output_tokens.size() == 2
                ? internal_error("numerical error: a logit is not a number")
                : Status();
   };
-  Heard failing, other;
-  ASSERT_TRUE(bench.submit(EngineBench::request("failing", 3, 5), failing).ok());
-  ASSERT_TRUE(bench.submit(EngineBench::request("other", 3, 5), other).ok());
-  while (bench.engine->step()) {
+  Received failing, other;
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("failing", 3, 5), failing).ok());
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("other", 3, 5), other).ok());
+  while (fixture.engine->step()) {
   }
   EXPECT_EQ(failing.reason(), FinishReason::kError);
   EXPECT_THAT(failing.finish->error.message(), HasSubstr("numerical error"));
   EXPECT_EQ(std::ssize(failing.tokens), 2);
   EXPECT_EQ(std::ssize(other.tokens), 5);
-  EXPECT_TRUE(bench.engine->health().ok());
+  EXPECT_TRUE(fixture.engine->health().ok());
 }
 
 TEST(EngineLoopTest, AFailedStepEndsEveryRequestAndTheEngineSaysWhy) {
@@ -151,72 +151,72 @@ TEST(EngineLoopTest, AFailedStepEndsEveryRequestAndTheEngineSaysWhy) {
       [](const request::BatchPlan&) -> Status { throw std::bad_alloc(); },
   };
   for (const auto& bad_step : bad_steps) {
-    EngineBench bench({.sizes = {.num_pages = 64,
-                                 .page_size = 4,
-                                 .num_state_slots = 1,
-                                 .max_step_tokens = 64,
-                                 .max_step_sequences = 1}});
-    Heard running, queued;
-    ASSERT_TRUE(bench.submit(EngineBench::request("running", 3, 100), running).ok());
-    ASSERT_TRUE(bench.submit(EngineBench::request("queued", 3, 100), queued).ok());
-    bench.engine->step();
-    bench.runner->on_step = bad_step;
-    EXPECT_FALSE(bench.engine->step());
-    for (const Heard* heard : {&running, &queued}) {
-      EXPECT_EQ(heard->reason(), FinishReason::kError);
-      EXPECT_THAT(heard->finish->error.message(),
+    EngineFixture fixture({.sizes = {.num_pages = 64,
+                                     .page_size = 4,
+                                     .num_state_slots = 1,
+                                     .max_step_tokens = 64,
+                                     .max_step_sequences = 1}});
+    Received running, queued;
+    ASSERT_TRUE(fixture.submit(EngineFixture::request("running", 3, 100), running).ok());
+    ASSERT_TRUE(fixture.submit(EngineFixture::request("queued", 3, 100), queued).ok());
+    fixture.engine->step();
+    fixture.runner->on_step = bad_step;
+    EXPECT_FALSE(fixture.engine->step());
+    for (const Received* received : {&running, &queued}) {
+      EXPECT_EQ(received->reason(), FinishReason::kError);
+      EXPECT_THAT(received->finish->error.message(),
                   AnyOf(HasSubstr("the device is gone"), HasSubstr("ran out of host memory")));
     }
-    EXPECT_EQ(bench.engine->health().message(), running.finish->error.message());
-    const Status refused = bench.submit(EngineBench::request("late"), running);
+    EXPECT_EQ(fixture.engine->health().message(), running.finish->error.message());
+    const Status refused = fixture.submit(EngineFixture::request("late"), running);
     EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
     EXPECT_THAT(refused.message(), HasSubstr("the engine has stopped"));
-    EXPECT_EQ(bench.engine->stats().kv_tokens_used, 0);
+    EXPECT_EQ(fixture.engine->stats().kv_tokens_used, 0);
   }
 }
 
 TEST(EngineLoopTest, DoesNotTrustTokensOutsideTheVocabulary) {
-  EngineBench bench;
-  bench.script({1000000});
-  const Heard heard = bench.run(EngineBench::request("one"));
-  EXPECT_EQ(heard.reason(), FinishReason::kError);
-  EXPECT_THAT(heard.finish->error.message(), HasSubstr("token 1000000 of a vocabulary of 300"));
+  EngineFixture fixture;
+  fixture.script({1000000});
+  const Received received = fixture.run(EngineFixture::request("one"));
+  EXPECT_EQ(received.reason(), FinishReason::kError);
+  EXPECT_THAT(received.finish->error.message(), HasSubstr("token 1000000 of a vocabulary of 300"));
 }
 
 TEST(EngineLoopTest, SurvivesACallbackThatThrows) {
-  EngineBench bench;
+  EngineFixture fixture;
   int events = 0;
-  ASSERT_TRUE(bench.engine
-                  ->submit(EngineBench::request("one", 3, 3),
+  ASSERT_TRUE(fixture.engine
+                  ->submit(EngineFixture::request("one", 3, 3),
                            [&](const RequestEvent&) {
                              ++events;
                              throw std::runtime_error("no");
                            })
                   .ok());
-  Heard other;
-  ASSERT_TRUE(bench.submit(EngineBench::request("other", 3, 3), other).ok());
-  while (bench.engine->step()) {
+  Received other;
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("other", 3, 3), other).ok());
+  while (fixture.engine->step()) {
   }
   EXPECT_EQ(events, 3);
   EXPECT_EQ(std::ssize(other.tokens), 3);
-  EXPECT_TRUE(bench.engine->health().ok());
+  EXPECT_TRUE(fixture.engine->health().ok());
 }
 
 TEST(EngineLoopTest, FreesTheIdBeforeTheLastEvent) {
-  EngineBench bench;
-  Heard second;
+  EngineFixture fixture;
+  Received second;
   Status resubmitted = internal_error("not called");
-  ASSERT_TRUE(bench.engine
-                  ->submit(EngineBench::request("same", 3, 1),
+  ASSERT_TRUE(fixture.engine
+                  ->submit(EngineFixture::request("same", 3, 1),
                            [&](const RequestEvent& event) {
                              if (event.finish)
-                               resubmitted = bench.submit(EngineBench::request("same"), second);
+                               resubmitted = fixture.submit(EngineFixture::request("same"), second);
                            })
                   .ok());
-  while (bench.engine->step()) {
+  while (fixture.engine->step()) {
   }
   EXPECT_TRUE(resubmitted.ok()) << resubmitted.to_string();
-  while (bench.engine->step()) {
+  while (fixture.engine->step()) {
   }
   EXPECT_EQ(second.reason(), FinishReason::kLength);
 }
@@ -224,16 +224,16 @@ TEST(EngineLoopTest, FreesTheIdBeforeTheLastEvent) {
 TEST(EngineLoopTest, KeepsTheRequestsSeedAndDrawsOthersFromItsOwn) {
   std::vector<uint64_t> seeds;
   for (int run = 0; run < 2; ++run) {
-    EngineBench bench;
-    bench.runner->on_step = [&](const request::BatchPlan& plan) {
+    EngineFixture fixture;
+    fixture.runner->on_step = [&](const request::BatchPlan& plan) {
       for (const auto& sequence : plan.sequences) seeds.push_back(sequence.seed);
       return Status();
     };
-    Request seeded = EngineBench::request("seeded", 3, 1);
+    Request seeded = EngineFixture::request("seeded", 3, 1);
     seeded.sampling.seed = 42;
-    bench.run(seeded);
-    bench.run(EngineBench::request("a", 3, 1));
-    bench.run(EngineBench::request("b", 3, 1));
+    fixture.run(seeded);
+    fixture.run(EngineFixture::request("a", 3, 1));
+    fixture.run(EngineFixture::request("b", 3, 1));
   }
   ASSERT_EQ(seeds.size(), 6u);
   EXPECT_EQ(seeds[0], 42u);
@@ -243,21 +243,21 @@ TEST(EngineLoopTest, KeepsTheRequestsSeedAndDrawsOthersFromItsOwn) {
 }
 
 TEST(EngineLoopTest, ReportsTimesFromTheClock) {
-  EngineBench bench({.sizes = {.num_pages = 64,
-                               .page_size = 4,
-                               .num_state_slots = 1,
-                               .max_step_tokens = 64,
-                               .max_step_sequences = 1}});
-  bench.runner->on_step = [&](const request::BatchPlan&) {
-    bench.clock.advance_seconds(1);
+  EngineFixture fixture({.sizes = {.num_pages = 64,
+                                   .page_size = 4,
+                                   .num_state_slots = 1,
+                                   .max_step_tokens = 64,
+                                   .max_step_sequences = 1}});
+  fixture.runner->on_step = [&](const request::BatchPlan&) {
+    fixture.clock.advance_seconds(1);
     return Status();
   };
-  Heard first, second;
-  bench.clock.advance_seconds(100);
-  ASSERT_TRUE(bench.submit(EngineBench::request("first", 3, 3), first).ok());
-  bench.clock.advance_seconds(0.5);
-  ASSERT_TRUE(bench.submit(EngineBench::request("second", 3, 2), second).ok());
-  while (bench.engine->step()) {
+  Received first, second;
+  fixture.clock.advance_seconds(100);
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("first", 3, 3), first).ok());
+  fixture.clock.advance_seconds(0.5);
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("second", 3, 2), second).ok());
+  while (fixture.engine->step()) {
   }
   EXPECT_DOUBLE_EQ(first.last.queue_seconds, 0.5);
   EXPECT_DOUBLE_EQ(first.last.first_token_seconds, 1.5);
@@ -267,29 +267,29 @@ TEST(EngineLoopTest, ReportsTimesFromTheClock) {
   EXPECT_DOUBLE_EQ(second.last.elapsed_seconds, 5);
 }
 
-TEST(EngineLoopTest, CountsWhatItDoes) {
-  EngineBench bench({.sizes = {.num_pages = 64,
-                               .page_size = 4,
-                               .num_state_slots = 1,
-                               .max_step_tokens = 64,
-                               .max_step_sequences = 1}});
-  Heard first, second;
-  ASSERT_TRUE(bench.submit(EngineBench::request("first", 6, 3), first).ok());
-  ASSERT_TRUE(bench.submit(EngineBench::request("second", 5, 2), second).ok());
-  EXPECT_EQ(bench.engine->stats().num_waiting, 2);
-  bench.clock.advance_seconds(2);
-  EXPECT_DOUBLE_EQ(bench.engine->stats().last_step_seconds_ago, 2);
-  bench.engine->step();
-  EngineStats stats = bench.engine->stats();
+TEST(EngineLoopTest, CountsStepsTokensAndRequests) {
+  EngineFixture fixture({.sizes = {.num_pages = 64,
+                                   .page_size = 4,
+                                   .num_state_slots = 1,
+                                   .max_step_tokens = 64,
+                                   .max_step_sequences = 1}});
+  Received first, second;
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("first", 6, 3), first).ok());
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("second", 5, 2), second).ok());
+  EXPECT_EQ(fixture.engine->stats().num_waiting, 2);
+  fixture.clock.advance_seconds(2);
+  EXPECT_DOUBLE_EQ(fixture.engine->stats().last_step_seconds_ago, 2);
+  fixture.engine->step();
+  EngineStats stats = fixture.engine->stats();
   EXPECT_EQ(stats.num_running, 1);
   EXPECT_EQ(stats.num_waiting, 1);
   EXPECT_EQ(stats.kv_tokens_used, 8);
   EXPECT_EQ(stats.state_slots_used, 1);
   EXPECT_DOUBLE_EQ(stats.last_step_seconds_ago, 0);
-  while (bench.engine->step()) {
+  while (fixture.engine->step()) {
   }
-  bench.clock.advance_seconds(50);
-  stats = bench.engine->stats();
+  fixture.clock.advance_seconds(50);
+  stats = fixture.engine->stats();
   EXPECT_EQ(stats.num_running + stats.num_waiting, 0);
   EXPECT_EQ(stats.steps, 5);
   EXPECT_EQ(stats.prompt_tokens, 11);
@@ -297,29 +297,29 @@ TEST(EngineLoopTest, CountsWhatItDoes) {
   EXPECT_DOUBLE_EQ(stats.last_step_seconds_ago, 0);
 }
 
-TEST(EngineLoopTest, DrainsWhatIsThereAndAbortsWhatTakesTooLong) {
-  EngineBench bench;
-  Heard quick, slow, late;
-  bench.runner->on_step = [&](const request::BatchPlan&) {
-    bench.clock.advance_seconds(1);
+TEST(EngineLoopTest, DrainFinishesRequestsAndAbortsSlowOnes) {
+  EngineFixture fixture;
+  Received quick, slow, late;
+  fixture.runner->on_step = [&](const request::BatchPlan&) {
+    fixture.clock.advance_seconds(1);
     return Status();
   };
-  ASSERT_TRUE(bench.submit(EngineBench::request("quick", 3, 2), quick).ok());
-  ASSERT_TRUE(bench.submit(EngineBench::request("slow", 3, 100), slow).ok());
-  EXPECT_EQ(bench.engine->drain(5), 1);
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("quick", 3, 2), quick).ok());
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("slow", 3, 100), slow).ok());
+  EXPECT_EQ(fixture.engine->drain(5), 1);
   EXPECT_EQ(quick.reason(), FinishReason::kLength);
   EXPECT_EQ(slow.reason(), FinishReason::kAbort);
-  EXPECT_EQ(bench.submit(EngineBench::request("late"), late).code(), StatusCode::kUnavailable);
-  EXPECT_EQ(bench.engine->drain(5), 0);
+  EXPECT_EQ(fixture.submit(EngineFixture::request("late"), late).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(fixture.engine->drain(5), 0);
 }
 
-TEST(EngineLoopTest, AbortsWhatRunsWhenItIsDestroyed) {
-  Heard running, in_inbox;
+TEST(EngineLoopTest, AbortsRequestsWhenDestroyed) {
+  Received running, in_inbox;
   {
-    EngineBench bench;
-    ASSERT_TRUE(bench.submit(EngineBench::request("running", 3, 100), running).ok());
-    bench.engine->step();
-    ASSERT_TRUE(bench.submit(EngineBench::request("in inbox", 3, 100), in_inbox).ok());
+    EngineFixture fixture;
+    ASSERT_TRUE(fixture.submit(EngineFixture::request("running", 3, 100), running).ok());
+    fixture.engine->step();
+    ASSERT_TRUE(fixture.submit(EngineFixture::request("in inbox", 3, 100), in_inbox).ok());
   }
   EXPECT_EQ(running.reason(), FinishReason::kAbort);
   EXPECT_EQ(in_inbox.reason(), FinishReason::kAbort);
@@ -345,50 +345,50 @@ TEST(EngineLoopTest, AnswersEveryRequestInRandomScenarios) {
     const auto between = [&](int64_t low, int64_t high) {
       return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
     };
-    const int32_t rows = static_cast<int32_t>(between(1, 5));
-    EngineBench bench({.sizes = {.num_pages = between(8, 40),
-                                 .page_size = 1 << between(0, 3),
-                                 .num_state_slots = between(0, 1) * between(1, 5),
-                                 .max_step_tokens = rows + between(0, 30),
-                                 .max_step_sequences = rows},
-                       .context_length = 100,
-                       .max_queued_requests = static_cast<int32_t>(between(1, 20)),
-                       .chunked_prefill_tokens = between(1, 40),
-                       .scheduling = {.overlap = between(0, 1) == 0},
-                       .cache = {.enabled = between(0, 1) == 0}});
-    const int64_t context = bench.engine->model_info().context_length;
-    std::map<std::string, std::pair<Request, std::unique_ptr<Heard>>> requests;
+    const int32_t slots = static_cast<int32_t>(between(1, 5));
+    EngineFixture fixture({.sizes = {.num_pages = between(8, 40),
+                                     .page_size = 1 << between(0, 3),
+                                     .num_state_slots = between(0, 1) * between(1, 5),
+                                     .max_step_tokens = slots + between(0, 30),
+                                     .max_step_sequences = slots},
+                           .context_length = 100,
+                           .max_queued_requests = static_cast<int32_t>(between(1, 20)),
+                           .chunked_prefill_tokens = between(1, 40),
+                           .scheduling = {.overlap = between(0, 1) == 0},
+                           .cache = {.enabled = between(0, 1) == 0}});
+    const int64_t context = fixture.engine->model_info().context_length;
+    std::map<std::string, std::pair<Request, std::unique_ptr<Received>>> requests;
     int64_t made = 0;
     for (bool busy = true; busy || made < 12;) {
       while (made < 12 && between(0, 1) == 0) {
         const int64_t prompt = between(1, context);
-        Request request = EngineBench::request(fmt::format("request {}", made++), prompt,
-                                               between(0, context - prompt));
+        Request request = EngineFixture::request(fmt::format("request {}", made++), prompt,
+                                                 between(0, context - prompt));
         for (TokenId& token : request.prompt) token = static_cast<TokenId>(between(0, 255));
         request.stop.texts = {"a", "bc"};
-        auto heard = std::make_unique<Heard>();
-        if (bench.submit(request, *heard).ok()) {
-          requests[request.id] = {request, std::move(heard)};
+        auto received = std::make_unique<Received>();
+        if (fixture.submit(request, *received).ok()) {
+          requests[request.id] = {request, std::move(received)};
         }
       }
-      if (between(0, 7) == 0) bench.engine->cancel(fmt::format("request {}", between(0, made)));
-      busy = bench.engine->step();
-      bench.engine->check_invariants();
+      if (between(0, 7) == 0) fixture.engine->cancel(fmt::format("request {}", between(0, made)));
+      busy = fixture.engine->step();
+      fixture.engine->check_invariants();
     }
-    ASSERT_THAT(bench.runner->complaints(), IsEmpty());
-    ASSERT_EQ(bench.engine->stats().kv_tokens_used, 0);
-    ASSERT_EQ(bench.engine->stats().state_slots_used, 0);
+    ASSERT_THAT(fixture.runner->complaints(), IsEmpty());
+    ASSERT_EQ(fixture.engine->stats().kv_tokens_used, 0);
+    ASSERT_EQ(fixture.engine->stats().state_slots_used, 0);
     for (const auto& [id, entry] : requests) {
-      const auto& [request, heard] = entry;
-      ASSERT_EQ(heard->num_finishes, 1) << id;
-      const auto want = hash_output(request.prompt, std::ssize(heard->tokens));
-      ASSERT_EQ(heard->tokens, want) << id;
-      if (heard->reason() == FinishReason::kLength) {
-        ASSERT_EQ(std::ssize(heard->tokens), request.stop.max_new_tokens);
-      } else if (heard->reason() == FinishReason::kStop) {
-        ASSERT_TRUE(heard->finish->matched_text);
+      const auto& [request, received] = entry;
+      ASSERT_EQ(received->num_finishes, 1) << id;
+      const auto want = hash_output(request.prompt, std::ssize(received->tokens));
+      ASSERT_EQ(received->tokens, want) << id;
+      if (received->reason() == FinishReason::kLength) {
+        ASSERT_EQ(std::ssize(received->tokens), request.stop.max_new_tokens);
+      } else if (received->reason() == FinishReason::kStop) {
+        ASSERT_TRUE(received->finish->matched_text);
       } else {
-        ASSERT_EQ(heard->reason(), FinishReason::kAbort);
+        ASSERT_EQ(received->reason(), FinishReason::kAbort);
       }
     }
   }

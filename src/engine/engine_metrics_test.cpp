@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine counts while requests run.
+// The engine's counters while requests run.
+
 #include <string>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/engine_fixture.h"
 #include "engine/engine_loop.h"
-#include "engine/engine_test_bench.h"
 #include "support/exposition.h"
 
 namespace heddle::engine {
@@ -15,13 +16,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-testing::Exposition metrics_of(const EngineBench& bench) {
-  return testing::parse_exposition(bench.engine->metrics_text());
+testing::Exposition metrics_of(const EngineFixture& fixture) {
+  return testing::parse_exposition(fixture.engine->metrics_text());
 }
 
 TEST(EngineMetricsTest, EveryMetricIsThereFromTheStart) {
-  const EngineBench bench;
-  const auto text = metrics_of(bench);
+  const EngineFixture fixture;
+  const auto text = metrics_of(fixture);
   EXPECT_GT(text.types.size(), 40u);
   for (const auto& [name, type] : text.types) {
     EXPECT_EQ(name.rfind("heddle_", 0), 0u) << name;
@@ -35,18 +36,18 @@ TEST(EngineMetricsTest, EveryMetricIsThereFromTheStart) {
 }
 
 TEST(EngineMetricsTest, RequestsAreCountedAsTheyRun) {
-  EngineBench bench;
-  Heard first;
-  Heard second;
-  ASSERT_TRUE(bench.submit(EngineBench::request("a", 10, 4), first).ok());
-  ASSERT_TRUE(bench.submit(EngineBench::request("bb", 7, 3), second).ok());
-  bench.script({1, 2, 3, 4, 5, 6});
-  ASSERT_TRUE(bench.engine->step());
-  auto text = metrics_of(bench);
+  EngineFixture fixture;
+  Received first;
+  Received second;
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("a", 10, 4), first).ok());
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("bb", 7, 3), second).ok());
+  fixture.script({1, 2, 3, 4, 5, 6});
+  ASSERT_TRUE(fixture.engine->step());
+  auto text = metrics_of(fixture);
   EXPECT_EQ(text.value("heddle_running_requests") + text.value("heddle_waiting_requests"), 2);
-  while (bench.engine->step()) bench.clock.advance_seconds(0.01);
+  while (fixture.engine->step()) fixture.clock.advance_seconds(0.01);
 
-  text = metrics_of(bench);
+  text = metrics_of(fixture);
   EXPECT_EQ(text.value("heddle_running_requests"), 0);
   EXPECT_EQ(text.value("heddle_requests_total"), 2);
   EXPECT_EQ(text.value("heddle_requests_finished_total", {R"(reason="length")"}), 2);
@@ -63,48 +64,50 @@ TEST(EngineMetricsTest, RequestsAreCountedAsTheyRun) {
   EXPECT_EQ(text.value("heddle_step_seconds_count", {R"(kind="prefill")"}) +
                 text.value("heddle_step_seconds_count", {R"(kind="decode")"}) +
                 text.value("heddle_step_seconds_count", {R"(kind="mixed")"}),
-            bench.engine->stats().steps);
+            fixture.engine->stats().steps);
 }
 
 TEST(EngineMetricsTest, TheOldestOfTheQueueShowsItsAge) {
-  EngineBench bench({.sizes = one_row()});
-  const auto age = [&bench] { return metrics_of(bench).value("heddle_queue_oldest_age_seconds"); };
-  Heard heard[3];
-  const auto submit = [&](const char* id, Heard& to) {
-    Request request = EngineBench::request(id, 3, 50);
-    request.stop.ignore_eos = true;
-    ASSERT_TRUE(bench.submit(std::move(request), to).ok());
+  EngineFixture fixture({.sizes = one_batch_slot()});
+  const auto age = [&fixture] {
+    return metrics_of(fixture).value("heddle_queue_oldest_age_seconds");
   };
-  submit("runs", heard[0]);
-  bench.engine->step();
-  bench.clock.advance_seconds(5);
-  bench.engine->step();
-  EXPECT_EQ(age(), 0) << "nobody waits";
-  submit("first", heard[1]);
-  bench.clock.advance_seconds(2);
-  submit("second", heard[2]);
-  bench.clock.advance_seconds(1);
-  bench.engine->step();
+  Received received[3];
+  const auto submit = [&](const char* id, Received& to) {
+    Request request = EngineFixture::request(id, 3, 50);
+    request.stop.ignore_eos = true;
+    ASSERT_TRUE(fixture.submit(std::move(request), to).ok());
+  };
+  submit("runs", received[0]);
+  fixture.engine->step();
+  fixture.clock.advance_seconds(5);
+  fixture.engine->step();
+  EXPECT_EQ(age(), 0) << "nothing waits";
+  submit("first", received[1]);
+  fixture.clock.advance_seconds(2);
+  submit("second", received[2]);
+  fixture.clock.advance_seconds(1);
+  fixture.engine->step();
   EXPECT_EQ(age(), 3);
-  bench.engine->cancel("first");
-  bench.engine->step();
+  fixture.engine->cancel("first");
+  fixture.engine->step();
   EXPECT_EQ(age(), 1);
-  bench.engine->cancel("runs");
-  while (bench.engine->step()) {
+  fixture.engine->cancel("runs");
+  while (fixture.engine->step()) {
   }
   EXPECT_EQ(age(), 0);
 }
 
 TEST(EngineMetricsTest, TheCacheShowsInItsCounters) {
-  EngineBench bench;
-  bench.script({1, 2, 3, 4, 5, 6});
-  const Request request = EngineBench::request("a", 200, 4);
-  bench.run(request);
-  EXPECT_EQ(metrics_of(bench).value("heddle_cached_tokens_total"), 0);
-  EXPECT_GT(metrics_of(bench).value("heddle_kv_cached_tokens"), 0);
-  const Heard again = bench.run(request);
+  EngineFixture fixture;
+  fixture.script({1, 2, 3, 4, 5, 6});
+  const Request request = EngineFixture::request("a", 200, 4);
+  fixture.run(request);
+  EXPECT_EQ(metrics_of(fixture).value("heddle_cached_tokens_total"), 0);
+  EXPECT_GT(metrics_of(fixture).value("heddle_kv_cached_tokens"), 0);
+  const Received again = fixture.run(request);
   ASSERT_GT(again.last.cached_tokens, 0);
-  const auto text = metrics_of(bench);
+  const auto text = metrics_of(fixture);
   EXPECT_EQ(text.value("heddle_cached_tokens_total"), again.last.cached_tokens);
   EXPECT_EQ(text.value("heddle_realtime_tokens_total", {R"(mode="prefill_cache")"}),
             again.last.cached_tokens);
@@ -120,77 +123,77 @@ TEST(EngineMetricsTest, TheCacheShowsInItsCounters) {
 }
 
 // Three prompts by turns, of which the pool of 1,024 tokens holds two.
-TEST(EngineMetricsTest, WhatMoreMemoryWouldHaveSavedIsCounted) {
-  EngineBench bench;
-  bench.script(std::vector<TokenId>(20, 1));
+TEST(EngineMetricsTest, TokensLostToEvictionAreCounted) {
+  EngineFixture fixture;
+  fixture.script(std::vector<TokenId>(20, 1));
   const auto serve = [&](TokenId which) {
-    Request request = EngineBench::request("a", 450, 1);
+    Request request = EngineFixture::request("a", 450, 1);
     for (TokenId& token : request.prompt) token = (token + which) % 256;
-    return bench.run(request).last.cache.lost.eviction;
+    return fixture.run(request).last.cache.lost.eviction;
   };
   EXPECT_EQ(serve(0) + serve(1) + serve(2), 0);
   const int64_t lost = serve(0);
   EXPECT_GT(lost, 0);
-  const auto text = metrics_of(bench);
+  const auto text = metrics_of(fixture);
   EXPECT_EQ(text.value("heddle_cache_ghost_hits_total"), 1);
   EXPECT_EQ(text.value("heddle_cache_lost_tokens_total", {R"(cause="eviction")"}), lost);
 }
 
 TEST(EngineMetricsTest, SharedPagesAreLockedWhileTheyAreRead) {
-  EngineBench bench;
-  bench.script(std::vector<TokenId>(20, 1));
-  bench.run(EngineBench::request("a", 200, 1));
-  EXPECT_EQ(metrics_of(bench).value("heddle_kv_locked_tokens"), 0);
-  Heard heard;
-  ASSERT_TRUE(bench.submit(EngineBench::request("b", 200, 8), heard).ok());
-  ASSERT_TRUE(bench.engine->step());
-  const auto text = metrics_of(bench);
+  EngineFixture fixture;
+  fixture.script(std::vector<TokenId>(20, 1));
+  fixture.run(EngineFixture::request("a", 200, 1));
+  EXPECT_EQ(metrics_of(fixture).value("heddle_kv_locked_tokens"), 0);
+  Received received;
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("b", 200, 8), received).ok());
+  ASSERT_TRUE(fixture.engine->step());
+  const auto text = metrics_of(fixture);
   EXPECT_GT(text.value("heddle_kv_locked_tokens"), 0);
   EXPECT_LE(text.value("heddle_kv_locked_tokens"), text.value("heddle_kv_used_tokens"));
-  while (bench.engine->step()) {
+  while (fixture.engine->step()) {
   }
-  EXPECT_EQ(metrics_of(bench).value("heddle_kv_locked_tokens"), 0);
+  EXPECT_EQ(metrics_of(fixture).value("heddle_kv_locked_tokens"), 0);
 }
 
-TEST(EngineMetricsTest, TheRateOfDecodingIsThatOfTheLastFortySteps) {
-  EngineBench bench;
-  bench.runner->script = [&bench](const request::PlannedSequence&) -> std::optional<TokenId> {
-    bench.clock.advance_seconds(0.01);  // a step takes so long
+TEST(EngineMetricsTest, TheDecodeRateCoversTheLastFortySteps) {
+  EngineFixture fixture;
+  fixture.runner->script = [&fixture](const request::PlannedSequence&) -> std::optional<TokenId> {
+    fixture.clock.advance_seconds(0.01);  // a step takes so long
     return 7;
   };
-  Heard heard;
-  ASSERT_TRUE(bench.submit(EngineBench::request("a", 10, 60), heard).ok());
-  for (int step = 0; step < 30; ++step) ASSERT_TRUE(bench.engine->step());
-  EXPECT_EQ(metrics_of(bench).value("heddle_decode_tokens_per_second"), 0);
-  while (bench.engine->step()) {
+  Received received;
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("a", 10, 60), received).ok());
+  for (int step = 0; step < 30; ++step) ASSERT_TRUE(fixture.engine->step());
+  EXPECT_EQ(metrics_of(fixture).value("heddle_decode_tokens_per_second"), 0);
+  while (fixture.engine->step()) {
   }
-  EXPECT_NEAR(metrics_of(bench).value("heddle_decode_tokens_per_second"), 100, 1);
+  EXPECT_NEAR(metrics_of(fixture).value("heddle_decode_tokens_per_second"), 100, 1);
 }
 
-TEST(EngineMetricsTest, EndsThatAreNoAnswersHaveAReason) {
-  EngineBench::Options options;
-  options.sizes = one_row();
+TEST(EngineMetricsTest, RefusedAndAbortedRequestsAreCountedByReason) {
+  EngineFixture::Options options;
+  options.sizes = one_batch_slot();
   options.max_queued_requests = 1;
-  EngineBench bench(options);
-  Heard running, waiting;
-  ASSERT_TRUE(bench.submit(EngineBench::request("a", 10, 100), running).ok());
-  ASSERT_TRUE(bench.submit(EngineBench::request("c", 10, 1), waiting).ok());
-  Heard refused;
-  EXPECT_FALSE(bench.submit(EngineBench::request("b"), refused).ok());
-  bench.engine->cancel("a");
-  while (bench.engine->step()) {
+  EngineFixture fixture(options);
+  Received running, waiting;
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("a", 10, 100), running).ok());
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("c", 10, 1), waiting).ok());
+  Received refused;
+  EXPECT_FALSE(fixture.submit(EngineFixture::request("b"), refused).ok());
+  fixture.engine->cancel("a");
+  while (fixture.engine->step()) {
   }
-  const auto text = metrics_of(bench);
+  const auto text = metrics_of(fixture);
   EXPECT_EQ(text.value("heddle_requests_refused_total", {R"(reason="queue_full")"}), 1);
   EXPECT_EQ(text.value("heddle_requests_aborted_total"), 1);
   EXPECT_EQ(text.value("heddle_requests_finished_total", {R"(reason="abort")"}), 1);
 }
 
-TEST(EngineMetricsTest, GoByTheNamesOfOthersOrNotAtAll) {
-  EngineBench::Options options;
+TEST(EngineMetricsTest, UseForeignNamesOrNoneAtAll) {
+  EngineFixture::Options options;
   options.metrics.names = "sglang";
   options.metrics.model_name = "served \"name\"";
-  const EngineBench foreign(options);
+  const EngineFixture foreign(options);
   const auto text = metrics_of(foreign);
   for (const char* name :
        {"sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:token_usage",
@@ -200,64 +203,64 @@ TEST(EngineMetricsTest, GoByTheNamesOfOthersOrNotAtAll) {
   }
   EXPECT_THAT(foreign.engine->metrics_text(), HasSubstr(R"(model_name="served \"name\"")"));
   options.metrics.enabled = false;
-  EXPECT_EQ(EngineBench(options).engine->metrics_text(), "");
+  EXPECT_EQ(EngineFixture(options).engine->metrics_text(), "");
 }
 
 TEST(EngineClearCacheTest, ClearsAtOnceWhenNothingRuns) {
-  EngineBench bench;
-  bench.script({1, 2, 3});
-  const Request request = EngineBench::request("a", 200, 4);
-  bench.run(request);
-  ASSERT_GT(metrics_of(bench).value("heddle_kv_cached_tokens"), 0);
-  std::vector<Status> told;
-  bench.engine->clear_cache(0, [&](Status status) { told.push_back(std::move(status)); });
-  bench.engine->step();
-  ASSERT_EQ(told.size(), 1u);
-  EXPECT_TRUE(told[0].ok()) << told[0].to_string();
-  EXPECT_EQ(metrics_of(bench).value("heddle_kv_cached_tokens"), 0);
-  EXPECT_EQ(bench.run(request).last.cached_tokens, 0);
+  EngineFixture fixture;
+  fixture.script({1, 2, 3});
+  const Request request = EngineFixture::request("a", 200, 4);
+  fixture.run(request);
+  ASSERT_GT(metrics_of(fixture).value("heddle_kv_cached_tokens"), 0);
+  std::vector<Status> answers;
+  fixture.engine->clear_cache(0, [&](Status status) { answers.push_back(std::move(status)); });
+  fixture.engine->step();
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_TRUE(answers[0].ok()) << answers[0].to_string();
+  EXPECT_EQ(metrics_of(fixture).value("heddle_kv_cached_tokens"), 0);
+  EXPECT_EQ(fixture.run(request).last.cached_tokens, 0);
 }
 
-TEST(EngineClearCacheTest, WaitsNoLongerThanItMay) {
-  EngineBench bench;
-  bench.script(std::vector<TokenId>(50, 7));
-  Heard heard;
-  ASSERT_TRUE(bench.submit(EngineBench::request("a", 10, 20), heard).ok());
-  ASSERT_TRUE(bench.engine->step());
-  std::vector<std::string> told;
-  const auto tell = [&told](std::string who) {
-    return [&told, who = std::move(who)](const Status& status) {
-      told.push_back(who + " " + std::string(to_string(status.code())));
+TEST(EngineClearCacheTest, GivesUpAtItsTimeout) {
+  EngineFixture fixture;
+  fixture.script(std::vector<TokenId>(50, 7));
+  Received received;
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("a", 10, 20), received).ok());
+  ASSERT_TRUE(fixture.engine->step());
+  std::vector<std::string> answers;
+  const auto tell = [&answers](std::string who) {
+    return [&answers, who = std::move(who)](const Status& status) {
+      answers.push_back(who + " " + std::string(to_string(status.code())));
     };
   };
-  bench.engine->clear_cache(0, tell("now"));
-  bench.engine->clear_cache(1, tell("soon"));
-  bench.engine->clear_cache(1000, tell("later"));
-  ASSERT_TRUE(bench.engine->step());
-  EXPECT_THAT(told, ::testing::ElementsAre("now DEADLINE_EXCEEDED"));
-  bench.clock.advance_seconds(2);
-  ASSERT_TRUE(bench.engine->step());
-  EXPECT_EQ(told.back(), "soon DEADLINE_EXCEEDED");
-  while (bench.engine->step()) {
+  fixture.engine->clear_cache(0, tell("now"));
+  fixture.engine->clear_cache(1, tell("soon"));
+  fixture.engine->clear_cache(1000, tell("later"));
+  ASSERT_TRUE(fixture.engine->step());
+  EXPECT_THAT(answers, ::testing::ElementsAre("now DEADLINE_EXCEEDED"));
+  fixture.clock.advance_seconds(2);
+  ASSERT_TRUE(fixture.engine->step());
+  EXPECT_EQ(answers.back(), "soon DEADLINE_EXCEEDED");
+  while (fixture.engine->step()) {
   }
-  bench.engine->step();
-  EXPECT_EQ(told.back(), "later OK");
-  bench.engine->drain(0);
-  bench.engine->clear_cache(1000, tell("too late"));
-  EXPECT_EQ(told.back(), "too late UNAVAILABLE");
+  fixture.engine->step();
+  EXPECT_EQ(answers.back(), "later OK");
+  fixture.engine->drain(0);
+  fixture.engine->clear_cache(1000, tell("too late"));
+  EXPECT_EQ(answers.back(), "too late UNAVAILABLE");
 }
 
 TEST(EngineControlTest, ACallTooManyIsRefusedAsBusyAndNotAsAShutdown) {
   std::vector<Status> clears;  // outlive the engine, which answers everything at its end
   std::vector<Status> pauses;
-  Heard heard;
-  EngineBench bench;
-  bench.script(std::vector<TokenId>(50, 7));
-  ASSERT_TRUE(bench.submit(EngineBench::request("a", 10, 20), heard).ok());
-  ASSERT_TRUE(bench.engine->step());
+  Received received;
+  EngineFixture fixture;
+  fixture.script(std::vector<TokenId>(50, 7));
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("a", 10, 20), received).ok());
+  ASSERT_TRUE(fixture.engine->step());
   for (int i = 0; i < 65; ++i) {
-    bench.engine->clear_cache(1000, [&](const Status& status) { clears.push_back(status); });
-    bench.engine->resume([&](const Status& status) { pauses.push_back(status); });
+    fixture.engine->clear_cache(1000, [&](const Status& status) { clears.push_back(status); });
+    fixture.engine->resume([&](const Status& status) { pauses.push_back(status); });
   }
   for (const auto& refused : {clears, pauses}) {
     ASSERT_EQ(refused.size(), 1u);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop with its thread: what several clients do at once. Also run under the thread sanitizer.
+// The loop with its thread and several clients at once. Also run under the thread sanitizer.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -13,8 +13,8 @@
 #include <gtest/gtest.h>
 #include <time.h>
 
+#include "engine/engine_fixture.h"
 #include "engine/engine_loop.h"
-#include "engine/engine_test_bench.h"
 
 namespace heddle::engine {
 namespace {
@@ -30,49 +30,50 @@ class Waiter {
   Engine::EventCallback callback() {
     return [this](const RequestEvent& event) {
       const std::lock_guard lock(mutex_);
-      heard_.take(event);
+      received_.take(event);
       changed_.notify_all();
     };
   }
 
   // Waits for the end of the request.
-  Heard wait() {
+  Received wait() {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, kLongEnough, [this] { return heard_.finish.has_value(); }));
-    return heard_;
+    EXPECT_TRUE(
+        changed_.wait_for(lock, kLongEnough, [this] { return received_.finish.has_value(); }));
+    return received_;
   }
 
   void wait_for_tokens(int64_t count) {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(
-        changed_.wait_for(lock, kLongEnough, [&] { return std::ssize(heard_.tokens) >= count; }));
+    EXPECT_TRUE(changed_.wait_for(lock, kLongEnough,
+                                  [&] { return std::ssize(received_.tokens) >= count; }));
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  Heard heard_;
+  Received received_;
 };
 
-EngineBench::Options threaded() {
-  EngineBench::Options options;
+EngineFixture::Options threaded() {
+  EngineFixture::Options options;
   options.drive = Drive::kThread;
   options.scheduling.overlap = true;
   return options;
 }
 
 TEST(EngineThreadTest, AnswersARequest) {
-  EngineBench bench(threaded());
+  EngineFixture fixture(threaded());
   Waiter waiter;
-  ASSERT_TRUE(bench.engine->submit(EngineBench::request("one", 5, 7), waiter.callback()).ok());
+  ASSERT_TRUE(fixture.engine->submit(EngineFixture::request("one", 5, 7), waiter.callback()).ok());
   EXPECT_EQ(std::ssize(waiter.wait().tokens), 7);
 }
 
 TEST(EngineThreadTest, AnswersManyClientsThatAlsoCancel) {
-  EngineBench::Options options = threaded();
+  EngineFixture::Options options = threaded();
   options.sizes.num_pages = 40;  // tight: retractions happen
   options.context_length = 120;
-  EngineBench bench(options);
+  EngineFixture fixture(options);
   std::atomic<int64_t> accepted = 0;
   std::atomic<int64_t> finished = 0;
   std::vector<std::thread> clients;
@@ -81,20 +82,20 @@ TEST(EngineThreadTest, AnswersManyClientsThatAlsoCancel) {
       std::mt19937 random(static_cast<unsigned>(client));
       for (int i = 0; i < 60; ++i) {
         const std::string id = fmt::format("{}/{}", client, i);
-        const Request request = EngineBench::request(id, 1 + static_cast<int64_t>(random() % 40),
-                                                     static_cast<int64_t>(random() % 60));
+        const Request request = EngineFixture::request(id, 1 + static_cast<int64_t>(random() % 40),
+                                                       static_cast<int64_t>(random() % 60));
         Waiter waiter;
-        if (!bench.engine->submit(request, waiter.callback()).ok()) continue;
+        if (!fixture.engine->submit(request, waiter.callback()).ok()) continue;
         ++accepted;
-        if (random() % 3 == 0) bench.engine->cancel(id);
-        (void)bench.engine->stats();
-        const Heard heard = waiter.wait();
-        finished += heard.num_finishes;
-        if (heard.reason() == FinishReason::kLength) {
-          EXPECT_EQ(std::ssize(heard.tokens), request.stop.max_new_tokens);
+        if (random() % 3 == 0) fixture.engine->cancel(id);
+        (void)fixture.engine->stats();
+        const Received received = waiter.wait();
+        finished += received.num_finishes;
+        if (received.reason() == FinishReason::kLength) {
+          EXPECT_EQ(std::ssize(received.tokens), request.stop.max_new_tokens);
         }
         std::vector<TokenId> tokens = request.prompt;
-        for (const TokenId token : heard.tokens) {
+        for (const TokenId token : received.tokens) {
           ASSERT_EQ(token, testing::FakeRunner::next_token(tokens));
           tokens.push_back(token);
         }
@@ -104,15 +105,15 @@ TEST(EngineThreadTest, AnswersManyClientsThatAlsoCancel) {
   for (std::thread& client : clients) client.join();
   EXPECT_EQ(accepted, finished);
   EXPECT_GT(accepted, 200);
-  EXPECT_EQ(bench.engine->drain(10), 0);
-  EXPECT_THAT(bench.runner->complaints(), IsEmpty());
-  EXPECT_EQ(bench.engine->stats().kv_tokens_used, 0);
+  EXPECT_EQ(fixture.engine->drain(10), 0);
+  EXPECT_THAT(fixture.runner->complaints(), IsEmpty());
+  EXPECT_EQ(fixture.engine->stats().kv_tokens_used, 0);
 }
 
 TEST(EngineThreadTest, SleepsWhenIdle) {
-  EngineBench bench(threaded());
+  EngineFixture fixture(threaded());
   Waiter waiter;
-  ASSERT_TRUE(bench.engine->submit(EngineBench::request("one"), waiter.callback()).ok());
+  ASSERT_TRUE(fixture.engine->submit(EngineFixture::request("one"), waiter.callback()).ok());
   waiter.wait();
   const auto cpu_seconds = [] {
     timespec time{};
@@ -125,48 +126,48 @@ TEST(EngineThreadTest, SleepsWhenIdle) {
   EXPECT_LT(cpu_seconds() - before, 0.05);
 }
 
-TEST(EngineThreadTest, DrainWaitsForWhatRunsAndRefusesWhatComes) {
-  EngineBench bench(threaded());
+TEST(EngineThreadTest, DrainWaitsForRequestsAndRefusesNewOnes) {
+  EngineFixture fixture(threaded());
   std::vector<Waiter> waiters(20);
   for (size_t i = 0; i < waiters.size(); ++i) {
     ASSERT_TRUE(
-        bench.engine
-            ->submit(EngineBench::request(fmt::format("{}", i), 3, 30), waiters[i].callback())
+        fixture.engine
+            ->submit(EngineFixture::request(fmt::format("{}", i), 3, 30), waiters[i].callback())
             .ok());
   }
-  EXPECT_EQ(bench.engine->drain(60), 0);
+  EXPECT_EQ(fixture.engine->drain(60), 0);
   for (Waiter& waiter : waiters) EXPECT_EQ(waiter.wait().reason(), FinishReason::kLength);
   Waiter late;
-  EXPECT_EQ(bench.engine->submit(EngineBench::request("late"), late.callback()).code(),
+  EXPECT_EQ(fixture.engine->submit(EngineFixture::request("late"), late.callback()).code(),
             StatusCode::kUnavailable);
 }
 
-TEST(EngineThreadTest, DrainAbortsWhatIsLeftWhenTimeIsUp) {
-  EngineBench bench(threaded());
-  bench.runner->on_step = [](const request::BatchPlan&) {
+TEST(EngineThreadTest, DrainAbortsTheRestAtItsTimeout) {
+  EngineFixture fixture(threaded());
+  fixture.runner->on_step = [](const request::BatchPlan&) {
     std::this_thread::sleep_for(2ms);
     return Status();
   };
   std::vector<Waiter> waiters(12);  // more than can run at once
   for (size_t i = 0; i < waiters.size(); ++i) {
     ASSERT_TRUE(
-        bench.engine
-            ->submit(EngineBench::request(fmt::format("{}", i), 3, 500), waiters[i].callback())
+        fixture.engine
+            ->submit(EngineFixture::request(fmt::format("{}", i), 3, 500), waiters[i].callback())
             .ok());
   }
   waiters[0].wait_for_tokens(3);
-  EXPECT_EQ(bench.engine->drain(0.01), 12);
+  EXPECT_EQ(fixture.engine->drain(0.01), 12);
   for (Waiter& waiter : waiters) EXPECT_EQ(waiter.wait().reason(), FinishReason::kAbort);
 }
 
 TEST(EngineThreadTest, AbortsEverythingWhenDestroyed) {
   std::vector<Waiter> waiters(12);
   {
-    EngineBench bench(threaded());
+    EngineFixture fixture(threaded());
     for (size_t i = 0; i < waiters.size(); ++i) {
       ASSERT_TRUE(
-          bench.engine
-              ->submit(EngineBench::request(fmt::format("{}", i), 3, 500), waiters[i].callback())
+          fixture.engine
+              ->submit(EngineFixture::request(fmt::format("{}", i), 3, 500), waiters[i].callback())
               .ok());
     }
     waiters[0].wait_for_tokens(1);
@@ -175,91 +176,92 @@ TEST(EngineThreadTest, AbortsEverythingWhenDestroyed) {
 }
 
 TEST(EngineThreadTest, CallbacksMaySubmitAndCancel) {
-  EngineBench bench(threaded());
+  EngineFixture fixture(threaded());
   Waiter last, cancelled;
   std::atomic<int> chain = 0;
   ASSERT_TRUE(
-      bench.engine->submit(EngineBench::request("victim", 3, 500), cancelled.callback()).ok());
+      fixture.engine->submit(EngineFixture::request("victim", 3, 500), cancelled.callback()).ok());
   std::function<void(const RequestEvent&)> next = [&](const RequestEvent& event) {
     if (!event.finish) return;
     if (++chain < 10) {
-      EXPECT_TRUE(bench.engine->submit(EngineBench::request("chain", 3, 2), next).ok());
+      EXPECT_TRUE(fixture.engine->submit(EngineFixture::request("chain", 3, 2), next).ok());
     } else {
-      bench.engine->cancel("victim");
-      EXPECT_TRUE(bench.engine->submit(EngineBench::request("last", 3, 2), last.callback()).ok());
+      fixture.engine->cancel("victim");
+      EXPECT_TRUE(
+          fixture.engine->submit(EngineFixture::request("last", 3, 2), last.callback()).ok());
     }
   };
-  ASSERT_TRUE(bench.engine->submit(EngineBench::request("chain", 3, 2), next).ok());
+  ASSERT_TRUE(fixture.engine->submit(EngineFixture::request("chain", 3, 2), next).ok());
   EXPECT_EQ(last.wait().reason(), FinishReason::kLength);
   const FinishReason reason = cancelled.wait().reason();
   EXPECT_TRUE(reason == FinishReason::kAbort || reason == FinishReason::kLength);
 }
 
-TEST(EngineThreadTest, PausesAndGoesOn) {
-  EngineBench bench(threaded());
+TEST(EngineThreadTest, PausesAndResumes) {
+  EngineFixture fixture(threaded());
   Waiter running, late;
   ASSERT_TRUE(
-      bench.engine->submit(EngineBench::request("running", 3, 300), running.callback()).ok());
+      fixture.engine->submit(EngineFixture::request("running", 3, 300), running.callback()).ok());
   running.wait_for_tokens(2);
-  const auto told = [](auto ask) {
+  const auto answer_to = [](auto ask) {
     std::promise<Status> promise;
     ask([&promise](Status status) { promise.set_value(std::move(status)); });
     return promise.get_future().get();
   };
-  EXPECT_TRUE(told([&](auto done) { bench.engine->pause(PauseMode::kRetract, done); }).ok());
-  EXPECT_EQ(bench.engine->stats().num_running, 0);
-  EXPECT_TRUE(told([&](auto done) { bench.engine->clear_cache(0, done); }).ok());
-  ASSERT_TRUE(bench.engine->submit(EngineBench::request("late", 3, 5), late.callback()).ok());
-  EXPECT_TRUE(told([&](auto done) { bench.engine->pause(PauseMode::kInPlace, done); }).ok());
-  EXPECT_TRUE(told([&](auto done) { bench.engine->resume(done); }).ok());
+  EXPECT_TRUE(answer_to([&](auto done) { fixture.engine->pause(PauseMode::kRetract, done); }).ok());
+  EXPECT_EQ(fixture.engine->stats().num_running, 0);
+  EXPECT_TRUE(answer_to([&](auto done) { fixture.engine->clear_cache(0, done); }).ok());
+  ASSERT_TRUE(fixture.engine->submit(EngineFixture::request("late", 3, 5), late.callback()).ok());
+  EXPECT_TRUE(answer_to([&](auto done) { fixture.engine->pause(PauseMode::kInPlace, done); }).ok());
+  EXPECT_TRUE(answer_to([&](auto done) { fixture.engine->resume(done); }).ok());
   EXPECT_EQ(running.wait().reason(), FinishReason::kLength);
   EXPECT_EQ(late.wait().reason(), FinishReason::kLength);
 }
 
-TEST(EngineThreadTest, TheWatchdogBarksWhenAStepDoesNotEnd) {
+TEST(EngineThreadTest, TheWatchdogReportsAStepThatDoesNotEnd) {
   std::promise<void> stuck;
-  EngineBench::Options options = threaded();
+  EngineFixture::Options options = threaded();
   options.watchdog_seconds = 0.05;
-  options.on_stuck = [&stuck, barked = std::make_shared<std::once_flag>()] {
-    std::call_once(*barked, [&stuck] { stuck.set_value(); });
+  options.on_stuck = [&stuck, reported = std::make_shared<std::once_flag>()] {
+    std::call_once(*reported, [&stuck] { stuck.set_value(); });
   };
-  EngineBench bench(options);
+  EngineFixture fixture(options);
   std::promise<void> unplugged;
-  bench.runner->on_step = [wait = unplugged.get_future().share()](const request::BatchPlan&) {
+  fixture.runner->on_step = [wait = unplugged.get_future().share()](const request::BatchPlan&) {
     wait.wait();
     return Status();
   };
   Waiter waiter;
-  ASSERT_TRUE(bench.engine->submit(EngineBench::request("one", 3, 5), waiter.callback()).ok());
+  ASSERT_TRUE(fixture.engine->submit(EngineFixture::request("one", 3, 5), waiter.callback()).ok());
   stuck.get_future().wait();
-  EXPECT_NE(bench.engine->describe().find("request \"one\""), std::string::npos);
+  EXPECT_NE(fixture.engine->describe().find("request \"one\""), std::string::npos);
   unplugged.set_value();
   EXPECT_EQ(waiter.wait().reason(), FinishReason::kLength);
 }
 
 TEST(EngineThreadTest, AFailedStepReachesEveryClient) {
-  EngineBench bench(threaded());
+  EngineFixture fixture(threaded());
   std::atomic<bool> broken = false;
-  bench.runner->on_step = [&](const request::BatchPlan&) {
+  fixture.runner->on_step = [&](const request::BatchPlan&) {
     std::this_thread::sleep_for(1ms);
     return broken ? device_lost("unplugged") : Status();
   };
   std::vector<Waiter> waiters(12);
   for (size_t i = 0; i < waiters.size(); ++i) {
     ASSERT_TRUE(
-        bench.engine
-            ->submit(EngineBench::request(fmt::format("{}", i), 3, 500), waiters[i].callback())
+        fixture.engine
+            ->submit(EngineFixture::request(fmt::format("{}", i), 3, 500), waiters[i].callback())
             .ok());
   }
   waiters[0].wait_for_tokens(2);
   broken = true;
   for (Waiter& waiter : waiters) {
-    const Heard heard = waiter.wait();
-    EXPECT_EQ(heard.reason(), FinishReason::kError);
-    EXPECT_EQ(heard.finish->error.code(), StatusCode::kDeviceLost);
+    const Received received = waiter.wait();
+    EXPECT_EQ(received.reason(), FinishReason::kError);
+    EXPECT_EQ(received.finish->error.code(), StatusCode::kDeviceLost);
   }
-  EXPECT_EQ(bench.engine->health().code(), StatusCode::kDeviceLost);
-  EXPECT_EQ(bench.engine->drain(10), 0);
+  EXPECT_EQ(fixture.engine->health().code(), StatusCode::kDeviceLost);
+  EXPECT_EQ(fixture.engine->drain(10), 0);
 }
 
 }  // namespace

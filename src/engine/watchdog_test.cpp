@@ -8,8 +8,9 @@
 namespace heddle::engine {
 namespace {
 
-// Looks every period for so long; returns when it barked first, or -1.
-double bark(Watchdog& watchdog, ManualClock& clock, double seconds, int64_t steps, bool works) {
+// Looks every period for so long; returns when it reported first, or -1.
+double seconds_until_report(Watchdog& watchdog, ManualClock& clock, double seconds, int64_t steps,
+                            bool works) {
   const double begin = clock.now_seconds();
   while (clock.now_seconds() < begin + seconds) {
     clock.advance_seconds(watchdog.period().count());
@@ -18,29 +19,30 @@ double bark(Watchdog& watchdog, ManualClock& clock, double seconds, int64_t step
   return -1;
 }
 
-TEST(WatchdogTest, BarksWhenNothingMovesForTheTimeout) {
+TEST(WatchdogTest, ReportsWhenNothingMovesForTheTimeout) {
   Watchdog watchdog(300);
   EXPECT_EQ(watchdog.period().count(), 5);
   ManualClock clock;
-  EXPECT_EQ(bark(watchdog, clock, 1000, 7, true), 305) << "from the first look that found work";
-  EXPECT_EQ(bark(watchdog, clock, 1000, 7, true), 300) << "and again";
+  EXPECT_EQ(seconds_until_report(watchdog, clock, 1000, 7, true), 305)
+      << "from the first look that found work";
+  EXPECT_EQ(seconds_until_report(watchdog, clock, 1000, 7, true), 300) << "and again";
 }
 
-TEST(WatchdogTest, AStepOrAMomentWithoutWorkBeginsItAnew) {
+TEST(WatchdogTest, AStepOrAMomentWithoutWorkResetsTheTime) {
   Watchdog watchdog(300);
   ManualClock clock;
   for (int64_t steps = 0; steps < 10; ++steps) {
-    EXPECT_EQ(bark(watchdog, clock, 290, steps, true), -1);
+    EXPECT_EQ(seconds_until_report(watchdog, clock, 290, steps, true), -1);
   }
-  EXPECT_EQ(bark(watchdog, clock, 5, 9, false), -1);
-  EXPECT_EQ(bark(watchdog, clock, 295, 9, true), -1);
-  EXPECT_EQ(bark(watchdog, clock, 10, 9, true), 10);
+  EXPECT_EQ(seconds_until_report(watchdog, clock, 5, 9, false), -1);
+  EXPECT_EQ(seconds_until_report(watchdog, clock, 295, 9, true), -1);
+  EXPECT_EQ(seconds_until_report(watchdog, clock, 10, 9, true), 10);
 }
 
 TEST(WatchdogTest, AnIdleEngineIsNotStuck) {
   Watchdog watchdog(1);
   ManualClock clock;
-  EXPECT_EQ(bark(watchdog, clock, 1000, 3, false), -1);
+  EXPECT_EQ(seconds_until_report(watchdog, clock, 1000, 3, false), -1);
 }
 
 TEST(WatchdogTest, AProcessThatWasStoppedIsNotStuck) {
@@ -49,7 +51,7 @@ TEST(WatchdogTest, AProcessThatWasStoppedIsNotStuck) {
   EXPECT_FALSE(watchdog.look(clock.now_seconds(), 3, true));
   clock.advance_seconds(100'000);
   EXPECT_FALSE(watchdog.look(clock.now_seconds(), 3, true));
-  EXPECT_EQ(bark(watchdog, clock, 1000, 3, true), 290);
+  EXPECT_EQ(seconds_until_report(watchdog, clock, 1000, 3, true), 290);
 }
 
 }  // namespace

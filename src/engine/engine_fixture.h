@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine's tests share: an engine over a FakeRunner, and a record of what its callbacks
-// heard.
+// EngineFixture: an engine over a FakeRunner, for the engine's tests. Received: a record of the
+// events of a request.
 #pragma once
 
 #include <functional>
@@ -19,8 +19,8 @@
 
 namespace heddle::engine {
 
-// Everything one request was told.
-struct Heard {
+// Everything that one request received.
+struct Received {
   std::vector<TokenId> tokens;
   std::string text;
   std::vector<std::string> pieces;  // the text of each event
@@ -57,7 +57,7 @@ inline runner::PoolSizes roomy_pools() {
           .max_step_sequences = 8};
 }
 
-inline runner::PoolSizes one_row() {
+inline runner::PoolSizes one_batch_slot() {
   runner::PoolSizes sizes = roomy_pools();
   sizes.max_step_sequences = 1;
   return sizes;
@@ -69,7 +69,7 @@ inline SchedulingOptions one_step_at_a_time() {
   return options;
 }
 
-class EngineBench {
+class EngineFixture {
  public:
   struct Options {
     runner::PoolSizes sizes = roomy_pools();
@@ -85,9 +85,9 @@ class EngineBench {
     std::function<void()> on_stuck;
   };
 
-  EngineBench() : EngineBench(Options{}) {}
+  EngineFixture() : EngineFixture(Options{}) {}
 
-  explicit EngineBench(const Options& options) {
+  explicit EngineFixture(const Options& options) {
     set_log_level(LogLevel::kOff);  // the errors are on purpose
     auto fake = std::make_unique<testing::FakeRunner>(options.sizes);
     runner = fake.get();
@@ -121,9 +121,9 @@ class EngineBench {
     return request;
   }
 
-  Status submit(Request request, Heard& heard) {
+  Status submit(Request request, Received& received) {
     return engine->submit(std::move(request),
-                          [&heard](const RequestEvent& event) { heard.take(event); });
+                          [&received](const RequestEvent& event) { received.take(event); });
   }
 
   // The runner draws these tokens, one after the other, for every sequence; then EOS.
@@ -136,12 +136,12 @@ class EngineBench {
   }
 
   // Runs one request to its end.
-  Heard run(Request request) {
-    Heard heard;
-    const Status status = submit(std::move(request), heard);
+  Received run(Request request) {
+    Received received;
+    const Status status = submit(std::move(request), received);
     EXPECT_TRUE(status.ok()) << status.to_string();
     while (engine->step()) engine->check_invariants();
-    return heard;
+    return received;
   }
 
   ManualClock clock;
