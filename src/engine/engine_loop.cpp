@@ -13,7 +13,6 @@
 
 #include "core/check.h"
 #include "core/log.h"
-#include "core/sanitizers.h"
 #include "engine/scheduler_setup.h"
 #include "request/refusal.h"
 #include "request/validate.h"
@@ -23,12 +22,6 @@ namespace heddle::engine {
 namespace {
 
 constexpr int kAttempts = 3;
-
-#if defined(NDEBUG) && !HEDDLE_SANITIZED
-constexpr bool kProvesInvariantsWhenIdle = false;
-#else
-constexpr bool kProvesInvariantsWhenIdle = true;
-#endif
 
 Status status_of(const std::exception& error, const Status& out_of_memory) {
   try {
@@ -60,11 +53,15 @@ Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
   HEDDLE_ASSIGN_OR_RETURN(const scheduler::BatchSchedulerOptions options,
                           scheduler_options(parts.options, sizes));
   Made made;
+  made.scheduler = std::move(parts.scheduler);
   if (parts.clock == nullptr) {
     made.own_clock = std::make_unique<SteadyClock>();
     parts.clock = made.own_clock.get();
   }
-  HEDDLE_ASSIGN_OR_RETURN(made.scheduler, scheduler::BatchScheduler::create(options, *parts.clock));
+  if (made.scheduler == nullptr) {
+    HEDDLE_ASSIGN_OR_RETURN(made.scheduler,
+                            scheduler::BatchScheduler::create(options, *parts.clock));
+  }
   const int64_t pool_tokens = made.pool_tokens = sizes.num_pages * sizes.page_size;
   if (parts.info.context_length > pool_tokens) {
     log_warning(
@@ -284,10 +281,8 @@ void EngineLoop::run_round() {
         settle();
       } else if (!delivery_.empty() || !pipeline_.empty()) {
         run_step();
-        if (kProvesInvariantsWhenIdle && delivery_.empty() && pipeline_.empty()) {
-          scheduler_->check_invariants();
-        }
       }
+      check_when_idle();
       return;
     } catch (const std::bad_alloc&) {
       set_failed(out_of_memory_);
@@ -295,6 +290,12 @@ void EngineLoop::run_round() {
       set_failed(status_of(error, out_of_memory_));
     }
   }
+}
+
+void EngineLoop::check_when_idle() {
+  if (!kChecksWhenIdle || !unchecked_ || !delivery_.empty() || !pipeline_.empty()) return;
+  scheduler_->check_invariants();
+  unchecked_ = false;
 }
 
 void EngineLoop::set_failed(const Status& status) {
@@ -362,6 +363,7 @@ void EngineLoop::take_arrivals() {
     if (arrival->call != call) submit_call();
     call = arrival->call;
     call_.push_back(&delivery_.add(std::move(arrival)));
+    unchecked_ = true;
   }
   submit_call();
   mail_.arrivals.clear();

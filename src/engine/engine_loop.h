@@ -35,6 +35,7 @@
 #include <heddle/engine.h>
 
 #include "core/clock.h"
+#include "core/sanitizers.h"
 #include "engine/activity.h"
 #include "engine/delivery.h"
 #include "engine/engine_metrics.h"
@@ -53,6 +54,14 @@ enum class Drive {
   kManual,  // the owner calls step()
 };
 
+// Debug and sanitized builds: the scheduler proves its invariants whenever the last request has
+// ended.
+#if defined(NDEBUG) && !HEDDLE_SANITIZED
+inline constexpr bool kChecksWhenIdle = false;
+#else
+inline constexpr bool kChecksWhenIdle = true;
+#endif
+
 struct EngineParts {
   std::unique_ptr<runner::Runner> runner;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: token ids in and out only
@@ -61,7 +70,8 @@ struct EngineParts {
   EngineOptions options;           // those of the loop; the runner was made of the rest
   std::function<void()> on_stuck;  // after the watchdog's log; empty: abort
   const Clock* clock = nullptr;    // outlives the loop; null: the machine's
-  Drive drive = Drive::kThread;    // only with a thread there is a watchdog
+  std::unique_ptr<scheduler::Scheduler> scheduler;  // null: a BatchScheduler made of the options
+  Drive drive = Drive::kThread;                     // only with a thread there is a watchdog
 };
 
 class EngineLoop final : public Engine {
@@ -128,6 +138,7 @@ class EngineLoop final : public Engine {
   void run_thread();
   [[nodiscard]] Inbox::Sleep sleep() const;
   void run_round();
+  void check_when_idle();
   void take_arrivals();
   void submit_call();
   void take_pauses();
@@ -170,6 +181,7 @@ class EngineLoop final : public Engine {
   std::vector<scheduler::Dropped> dropped_;  // reused
   bool paused_ = false;
   bool failed_ = false;
+  bool unchecked_ = false;  // requests came since check_when_idle() checked
 
   // Last: the threads start when everything above is there.
   const std::function<void()> on_stuck_;

@@ -12,6 +12,7 @@
 
 #include "core/sanitizers.h"
 #include "engine/engine_fixture.h"
+#include "engine/scheduler_setup.h"
 
 namespace heddle::engine {
 namespace {
@@ -391,6 +392,86 @@ TEST(EngineLoopTest, AnswersEveryRequestInRandomScenarios) {
         ASSERT_EQ(received->reason(), FinishReason::kAbort);
       }
     }
+  }
+}
+
+// A BatchScheduler that counts how often it is asked to prove its invariants.
+class CountingScheduler final : public scheduler::Scheduler {
+ public:
+  CountingScheduler(std::unique_ptr<scheduler::Scheduler> inner, int64_t& num_checks)
+      : inner_(std::move(inner)), num_checks_(num_checks) {}
+
+  [[nodiscard]] Status check_fits(const request::Sequence& sequence) const override {
+    return inner_->check_fits(sequence);
+  }
+
+  [[nodiscard]] Status check_call(
+      std::span<const request::Sequence* const> sequences) const override {
+    return inner_->check_call(sequences);
+  }
+
+  Status submit_all(std::span<request::Sequence* const> sequences) override {
+    return inner_->submit_all(sequences);
+  }
+
+  void plan(request::BatchPlan& plan) override { inner_->plan(plan); }
+
+  void complete(const request::BatchPlan& plan, const request::StepOutput& output) override {
+    inner_->complete(plan, output);
+  }
+
+  void abandon(const request::BatchPlan& plan) override { inner_->abandon(plan); }
+
+  void release(request::Sequence& sequence, scheduler::Ending ending) override {
+    inner_->release(sequence, ending);
+  }
+
+  void take_dropped(std::vector<scheduler::Dropped>& dropped) override {
+    inner_->take_dropped(dropped);
+  }
+
+  void retract_all() override { inner_->retract_all(); }
+
+  void set_paused(bool paused) override { inner_->set_paused(paused); }
+
+  void clear_cache() override { inner_->clear_cache(); }
+
+  [[nodiscard]] scheduler::SchedulerStats stats() const override { return inner_->stats(); }
+
+  void check_invariants() const override {
+    inner_->check_invariants();
+    ++num_checks_;
+  }
+
+ private:
+  std::unique_ptr<scheduler::Scheduler> inner_;
+  int64_t& num_checks_;
+};
+
+TEST(EngineLoopTest, DebugAndSanitizedBuildsCheckInvariantsWhenTheLastRequestHasEnded) {
+  ManualClock clock;
+  int64_t num_checks = 0;
+  EngineParts parts;
+  parts.runner = std::make_unique<FakeRunner>(roomy_pools());
+  parts.info = {.name = "fake", .vocab_size = 256, .context_length = 100};
+  parts.clock = &clock;
+  parts.drive = Drive::kManual;
+  const auto options = scheduler_options(parts.options, parts.runner->pool_sizes()).value();
+  parts.scheduler = std::make_unique<CountingScheduler>(
+      scheduler::BatchScheduler::create(options, clock).value(), num_checks);
+  const auto engine = EngineLoop::create(std::move(parts)).value();
+  for (int64_t round = 1; round <= 2; ++round) {
+    ASSERT_TRUE(engine->submit(EngineFixture::request("a", 5, 3), nullptr).ok());
+    ASSERT_TRUE(engine->submit(EngineFixture::request("b", 5, 30), nullptr).ok());
+    for (int step = 0; step < 10; ++step) {
+      ASSERT_TRUE(engine->step());
+      EXPECT_EQ(num_checks, kChecksWhenIdle ? round - 1 : 0) << "a request is left";
+    }
+    engine->cancel("b");
+    while (engine->step()) {
+    }
+    engine->step();  // idle
+    EXPECT_EQ(num_checks, kChecksWhenIdle ? round : 0);
   }
 }
 
