@@ -50,17 +50,22 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
                "Count for Prometheus at /metrics (default); with no-: not");
   options.choice("--metrics-names", &settings.model.engine.metrics.names, {"heddle", "sglang"},
                  "heddle_*, or the names dashboards made for SGLang look for");
+  options.value("--metrics-tenants", &settings.model.engine.metrics.max_tenants, ranges::kTenants,
+                "Tenants that get counters of their own; others count as one");
+  options.has_effect_if(
+      "--metrics-tenants", [&settings] { return settings.metrics; },
+      "without metrics; drop --no-metrics");
   options.has_effect_if(
       "--metrics-names", [&settings] { return settings.metrics; },
       "without metrics; drop --no-metrics");
   options.has_effect_if(
       "--fair-key",
-      [&scheduling = settings.model.engine.scheduling] {
-        return scheduling.policy == "fair" || scheduling.tenant_max_running > 0 ||
-               scheduling.tenant_max_queued > 0;
+      [&scheduling = settings.model.engine.scheduling, &metrics = settings.model.engine.metrics] {
+        return scheduling.policy == "fair" || metrics.max_tenants > 0 ||
+               scheduling.tenant_max_running > 0 || scheduling.tenant_max_queued > 0;
       },
-      "while tenants are treated alike; add --policy fair, --tenant-max-running or "
-      "--tenant-max-queued");
+      "while tenants are treated alike; add --policy fair, --tenant-max-running, "
+      "--tenant-max-queued or --metrics-tenants");
   declare_engine_options(options, settings.model, ModelArgument::kOptional);
 }
 

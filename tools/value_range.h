@@ -50,6 +50,7 @@ inline constexpr ValueRange kPositive = {.low = 0, .low_excluded = true};
 inline constexpr ValueRange kPenalty = {.low = -2, .high = 2};
 inline constexpr ValueRange kRepetitionPenalty = {.low = 0.01, .high = 2};
 inline constexpr ValueRange kTopK = {.low = 1, .also = -1};  // -1: all
+inline constexpr ValueRange kTenants = {.low = 0, .high = 64};
 
 }  // namespace ranges
 

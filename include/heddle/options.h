@@ -66,6 +66,7 @@ struct MetricsOptions {
   bool enabled = true;
   std::string names = "heddle";  // "sglang": the names its dashboards look for
   std::string model_name;        // the label of every metric; empty: the folder's name
+  int32_t max_tenants = 0;       // tenants with counters of their own, 0 to 64; others count as one
 };
 
 struct EngineOptions {

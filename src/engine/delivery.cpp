@@ -54,7 +54,7 @@ StepFacts Delivery::start(const BatchPlan& plan) {
     ++facts.new_sequences;
     facts.cached_tokens += sequence.cache_report.reused_tokens;
     if (metrics_ != nullptr) {
-      metrics_->on_started(sequence, now - sequence.timings.submit_seconds);
+      metrics_->on_first_step(sequence, now - sequence.timings.submit_seconds);
     }
   }
   return facts;
@@ -91,6 +91,7 @@ void Delivery::take_token(LiveRequest& live, SampledToken& sampled, double now) 
       metrics_->on_next_token(now - live.last_token_seconds);
     }
   }
+  if (live.last_token_seconds < 0) ++num_streams_;
   live.last_token_seconds = now;
   event_.tokens.assign(1, sampled.token);
   event_.text.clear();
@@ -162,6 +163,7 @@ void Delivery::call(LiveRequest& live) {
 
 void Delivery::remove(LiveRequest& live) {
   ++num_ended_;
+  if (live.last_token_seconds >= 0) --num_streams_;
   auto node = live_.extract(live.sequence.id);
   if (live.sequence.status != SequenceStatus::kFinished) ended_.push_back(std::move(node.mapped()));
 }

@@ -47,6 +47,9 @@ class Delivery {
 
   [[nodiscard]] int64_t num_live() const { return std::ssize(live_); }
 
+  // Requests that have had their first token: clients wait for the next.
+  [[nodiscard]] int64_t num_streams() const { return num_streams_; }
+
   // A step is about to be launched: counts what is in it and the sequences that start with it.
   StepFacts start(const request::BatchPlan& plan);
 
@@ -93,6 +96,7 @@ class Delivery {
 
   RequestEvent event_;  // reused
   int64_t num_ended_ = 0;
+  int64_t num_streams_ = 0;
   int64_t prompt_tokens_ = 0;
   int64_t output_tokens_ = 0;
 };

@@ -96,6 +96,19 @@ TEST_F(DeliveryTest, CountsTheSequencesOfAStep) {
   EXPECT_EQ(delivery_.start(plan).new_sequences, 0) << "it has started";
 }
 
+TEST_F(DeliveryTest, RequestsWithATokenAreStreamsUntilTheyEnd) {
+  request::Sequence& first = add("a", 2);
+  request::Sequence& second = add("b", 3);
+  EXPECT_EQ(delivery_.num_streams(), 0);
+  step({&first, &second});
+  EXPECT_EQ(delivery_.num_streams(), 2);
+  step({&first, &second});
+  EXPECT_EQ(delivery_.num_streams(), 1);
+  add("c");
+  delivery_.finish_all({.reason = FinishReason::kAbort});
+  EXPECT_EQ(delivery_.num_streams(), 0) << "one of them never was a stream";
+}
+
 TEST_F(DeliveryTest, ACallbackMayMoveOutOfItsEvent) {
   std::vector<RequestEvent> kept;
   request::Sequence& sequence =

@@ -8,6 +8,7 @@
 
 #include <heddle/engine.h>
 
+#include "core/clock.h"
 #include "core/log.h"
 #include "engine/engine_loop.h"
 #include "engine/scheduler_setup.h"
@@ -59,11 +60,15 @@ std::string MemoryPlan::to_string() const {
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   HEDDLE_RETURN_IF_ERROR(engine::check_options(options));
+  const SteadyClock clock;
   engine::EngineParts parts;
+  parts.start = engine::StartTimes{.began_seconds = clock.now_seconds()};
   if (!options.skip_tokenizer) {
     HEDDLE_ASSIGN_OR_RETURN(parts.tokenizer, tokenizer::load_tokenizer(options.model_dir));
   }
+  const double load_began = clock.now_seconds();
   HEDDLE_ASSIGN_OR_RETURN(runner::LoadedModel model, runner::load_model(options));
+  parts.start->load_seconds = clock.now_seconds() - load_began;
   log_info(fmt::format("memory: {}", model.plan.to_string()));
   parts.runner = std::move(model.runner);
   parts.info = std::move(model.info);

@@ -38,9 +38,10 @@ std::unique_ptr<EngineMetrics> make_metrics(const MetricsOptions& options,
   return std::make_unique<EngineMetrics>(
       parse_metric_names(options.names).value(),
       options.model_name.empty() ? model_name : options.model_name,
-      MetricsCapacity{.kv_tokens = sizes.num_pages * sizes.page_size,
-                      .page_size = sizes.page_size,
-                      .state_slots = sizes.num_state_slots + sizes.num_snapshot_slots});
+      MetricsLimits{.kv_tokens = sizes.num_pages * sizes.page_size,
+                    .page_size = sizes.page_size,
+                    .state_slots = sizes.num_state_slots + sizes.num_snapshot_slots,
+                    .max_tenants = options.max_tenants});
 }
 
 }  // namespace
@@ -48,7 +49,7 @@ std::unique_ptr<EngineMetrics> make_metrics(const MetricsOptions& options,
 Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
   HEDDLE_CHECK(parts.runner != nullptr);
   const runner::PoolSizes& sizes = parts.runner->pool_sizes();
-  HEDDLE_RETURN_IF_ERROR(parse_metric_names(parts.options.metrics.names).status());
+  HEDDLE_RETURN_IF_ERROR(check_metrics_options(parts.options.metrics));
   HEDDLE_RETURN_IF_ERROR(settle_policy(parts.options));
   HEDDLE_ASSIGN_OR_RETURN(const scheduler::BatchSchedulerOptions options,
                           scheduler_options(parts.options, sizes));
@@ -73,6 +74,11 @@ Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
   parts.options.context_length = parts.info.context_length;
   made.metrics = make_metrics(parts.options.metrics, parts.info.name, sizes);
   if (!parts.on_stuck) parts.on_stuck = [] { std::abort(); };
+
+  if (made.metrics != nullptr && parts.start) {
+    made.metrics->on_started(parts.start->load_seconds,
+                             parts.clock->now_seconds() - parts.start->began_seconds);
+  }
 
   const Drive drive = parts.drive;
   std::unique_ptr<EngineLoop> loop(new EngineLoop(std::move(parts), std::move(made)));
@@ -489,12 +495,14 @@ void EngineLoop::finish_step() {
     fail(finished.status());
     return;
   }
-  delivery_.deliver(*finished->plan, finished->output, finished->end_seconds);
   const StepFacts facts = finished->facts;
+  delivery_.deliver(*finished->plan, finished->output, facts.end_seconds);
   pipeline_.recycle(std::move(*finished));
   delivery_.free_ended();
   step_log_.on_step(facts, settle());
-  if (metrics_ != nullptr) metrics_->on_step(facts, step_log_.decode_tokens_per_second());
+  if (metrics_ != nullptr) {
+    metrics_->on_step(facts, delivery_.num_streams(), step_log_.decode_tokens_per_second());
+  }
 }
 
 }  // namespace heddle::engine

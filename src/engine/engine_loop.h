@@ -62,6 +62,12 @@ inline constexpr bool kChecksWhenIdle = false;
 inline constexpr bool kChecksWhenIdle = true;
 #endif
 
+// How the start went, for metrics.
+struct StartTimes {
+  double began_seconds = 0;  // on the engine's clock
+  double load_seconds = 0;   // how long the model took
+};
+
 struct EngineParts {
   std::unique_ptr<runner::Runner> runner;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: token ids in and out only
@@ -71,7 +77,8 @@ struct EngineParts {
   std::function<void()> on_stuck;  // after the watchdog's log; empty: abort
   const Clock* clock = nullptr;    // outlives the loop; null: the machine's
   std::unique_ptr<scheduler::Scheduler> scheduler;  // null: a BatchScheduler made of the options
-  Drive drive = Drive::kThread;                     // only with a thread there is a watchdog
+  std::optional<StartTimes> start;
+  Drive drive = Drive::kThread;  // only with a thread there is a watchdog
 };
 
 class EngineLoop final : public Engine {

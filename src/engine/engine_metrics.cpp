@@ -23,10 +23,13 @@ constexpr double kRetractionBounds[] = {0, 1, 2, 3, 5, 10};
 constexpr std::array kFinishes = {"stop", "length", "abort", "error"};
 constexpr std::array kKinds = {"prefill", "decode", "mixed"};
 
+// Of a request: from its arrival to submit(), to its first step, its first token, its end.
+constexpr std::array kStages = {"prepare", "queue", "prefill", "decode"};
+
 // Why tokens are computed again: CacheLoss.
 constexpr std::array kLosses = {"eviction", "missing_state", "grid", "last_token"};
 
-// Why requests are turned away: the name at the beginning of the status's message, or its code.
+// Why requests are refused: the name at the beginning of the status's message, or its code.
 constexpr std::array<std::string_view, 7> kRefusals = {
     "displaced",         "tenant_queue_full", "queue_timeout", "running_timeout",
     "deadline_exceeded", "queue_full",        "shutting_down"};
@@ -55,15 +58,15 @@ double ratio(int64_t part, int64_t whole) {
 }  // namespace
 
 EngineMetrics::EngineMetrics(MetricNames names, const std::string& model_name,
-                             const MetricsCapacity& capacity)
-    : registry_(names, {{"model_name", model_name}}), capacity_(capacity) {
-  make_load(capacity);
+                             const MetricsLimits& limits)
+    : registry_(names, {{"model_name", model_name}}), limits_(limits) {
+  make_load();
   make_requests();
   make_steps();
-  make_cache(capacity);
+  make_cache();
 }
 
-void EngineMetrics::make_load(const MetricsCapacity& capacity) {
+void EngineMetrics::make_load() {
   running_ =
       registry_.gauge({"heddle_running_requests", "sglang:num_running_reqs"}, "Requests that run.");
   waiting_ =
@@ -79,7 +82,7 @@ void EngineMetrics::make_load(const MetricsCapacity& capacity) {
   registry_
       .gauge({"heddle_kv_capacity_tokens", "sglang:max_total_num_tokens"},
              "Tokens the KV pool holds.")
-      .set(static_cast<double>(capacity.kv_tokens));
+      .set(static_cast<double>(limits_.kv_tokens));
   new_token_ratio_ =
       registry_.gauge({"heddle_new_token_ratio", "sglang:new_token_ratio"},
                       "Share of the tokens requests may still draw that is set aside for them.");
@@ -87,6 +90,10 @@ void EngineMetrics::make_load(const MetricsCapacity& capacity) {
                                     "Tokens before the drawn ones, over the decoding requests.");
   decode_rate_ = registry_.gauge({"heddle_decode_tokens_per_second", "sglang:gen_throughput"},
                                  "Output tokens per second over 40 steps that decode.");
+  load_seconds_ = registry_.gauge({"heddle_load_seconds", "sglang:engine_load_weights_time"},
+                                  "How long the model took to load.");
+  start_seconds_ = registry_.gauge({"heddle_start_seconds", "sglang:engine_startup_time"},
+                                   "How long the engine took to start, the model included.");
 }
 
 void EngineMetrics::make_requests() {
@@ -128,6 +135,12 @@ void EngineMetrics::make_requests() {
   retractions_per_request_ =
       registry_.histogram({"heddle_retractions_per_request", "sglang:num_retractions"},
                           "How often an answered request was retracted.", kRetractionBounds);
+  for (size_t i = 0; i < kStages.size(); ++i) {
+    stage_seconds_[i] = registry_.histogram(
+        {"heddle_request_stage_seconds", "sglang:per_stage_req_latency_seconds"},
+        "How long answered requests spent in a stage.", kLatencyBounds, {{"stage", kStages[i]}});
+  }
+  if (limits_.max_tenants > 0) other_tenants_ = make_tenant("(other)");
 }
 
 void EngineMetrics::make_steps() {
@@ -140,6 +153,10 @@ void EngineMetrics::make_steps() {
   }
   plan_seconds_ = registry_.histogram({"heddle_plan_seconds"},
                                       "How long the scheduler takes to plan a step.", kPlanBounds);
+  decode_stall_seconds_ = registry_.histogram(
+      {"heddle_decode_stall_seconds"},
+      "From the end of a step that decodes to the start of the next one, while streams wait.",
+      kTokenBounds);
   const auto tokens = [this](const char* mode) {
     return registry_.counter({"heddle_realtime_tokens_total", "sglang:realtime_tokens_total"},
                              "Tokens as they are computed, found in the cache or drawn.",
@@ -157,24 +174,24 @@ void EngineMetrics::make_steps() {
       {"heddle_preemptions_total"}, "Times a running request gave way to a more urgent one.");
 }
 
-void EngineMetrics::make_cache(const MetricsCapacity& capacity) {
+void EngineMetrics::make_cache() {
   kv_cached_ = registry_.gauge({"heddle_kv_cached_tokens"},
                                "Tokens in pages that only the cache keeps: free when needed.");
   kv_locked_ = registry_.gauge({"heddle_kv_locked_tokens"},
                                "Tokens in pages of the cache that running requests share.");
-  kv_free_ = registry_.gauge({"heddle_kv_free_tokens"}, "Tokens in pages that nobody has.");
+  kv_free_ = registry_.gauge({"heddle_kv_free_tokens"}, "Tokens in free pages.");
   states_used_ = registry_.gauge({"heddle_state_slots_used"},
-                                 "Recurrent states of running requests, or that they hold on to.");
+                                 "Recurrent states of running requests, or pinned by them.");
   states_cached_ =
       registry_.gauge({"heddle_state_slots_cached"}, "Recurrent states that only the cache keeps.");
   states_locked_ =
       registry_.gauge({"heddle_state_slots_locked"},
                       "Recurrent states of the cache that running requests start from.");
-  states_free_ = registry_.gauge({"heddle_state_slots_free"}, "Recurrent states that nobody has.");
+  states_free_ = registry_.gauge({"heddle_state_slots_free"}, "Free recurrent states.");
   state_usage_ = registry_.gauge({"heddle_state_usage_ratio", "sglang:mamba_usage"},
                                  "Used states as a share of the pool.");
   registry_.gauge({"heddle_state_slots_capacity"}, "Recurrent states the pool holds.")
-      .set(static_cast<double>(capacity.state_slots));
+      .set(static_cast<double>(limits_.state_slots));
   hit_ratio_ =
       registry_.gauge({"heddle_cache_hit_ratio", "sglang:cache_hit_rate"},
                       "Cached tokens over all prompt tokens of the last step with prefill.");
@@ -212,7 +229,7 @@ void EngineMetrics::on_refused(const Status& reason) {
   if (is_refusal(reason)) refused_[refusal_index(reason)].add();
 }
 
-void EngineMetrics::on_started(const request::Sequence& sequence, double queue_seconds) {
+void EngineMetrics::on_first_step(const request::Sequence& sequence, double queue_seconds) {
   const CacheReport& report = sequence.cache_report;
   queue_seconds_.observe(queue_seconds);
   matched_tokens_.add(static_cast<double>(report.matched_tokens));
@@ -233,7 +250,14 @@ void EngineMetrics::on_next_token(double seconds_since_last) {
   next_token_seconds_.observe(seconds_since_last);
 }
 
-void EngineMetrics::on_step(const StepFacts& step, double decode_tokens_per_second) {
+void EngineMetrics::on_started(double load_seconds, double start_seconds) {
+  load_seconds_.set(load_seconds);
+  start_seconds_.set(start_seconds);
+}
+
+void EngineMetrics::on_step(const StepFacts& step, int64_t num_streams,
+                            double decode_tokens_per_second) {
+  count_decode_stall(step, num_streams);
   const size_t kind = !step.prefills() ? 1 : step.decode_sequences == 0 ? 0 : 2;
   plan_seconds_.observe(step.plan_seconds);
   step_seconds_[kind].observe(step.seconds);
@@ -248,6 +272,46 @@ void EngineMetrics::on_step(const StepFacts& step, double decode_tokens_per_seco
   }
 }
 
+// A stream begins with its first token: from then on every step that does not decode holds it up.
+void EngineMetrics::count_decode_stall(const StepFacts& step, int64_t num_streams) {
+  const bool decodes = step.decode_sequences > 0;
+  if (decodes && stall_since_ >= 0) {
+    decode_stall_seconds_.observe(std::max(step.end_seconds - step.seconds - stall_since_, 0.0));
+  }
+  if (num_streams == 0) {
+    stall_since_ = -1;
+  } else if (decodes || stall_since_ < 0) {
+    stall_since_ = step.end_seconds;
+  }
+}
+
+void EngineMetrics::observe_stages(const request::Sequence& sequence, const RequestEvent& event) {
+  const request::SequenceTimings& timings = sequence.timings;
+  stage_seconds_[0].observe(std::max(sequence.request.waited_seconds, 0.0));
+  stage_seconds_[1].observe(event.queue_seconds);
+  if (timings.first_token_seconds < 0) return;
+  stage_seconds_[2].observe(timings.first_token_seconds - timings.first_step_seconds);
+  stage_seconds_[3].observe(event.elapsed_seconds - event.first_token_seconds);
+}
+
+EngineMetrics::Tenant EngineMetrics::make_tenant(const std::string& label) {
+  const auto counter = [&](const char* name, const char* help) {
+    return registry_.counter({name}, help, {{"tenant", label}});
+  };
+  return {.requests = counter("heddle_tenant_requests_total", "Answered requests by tenant."),
+          .prompt_tokens = counter("heddle_tenant_prompt_tokens_total",
+                                   "Prompt tokens of answered requests by tenant."),
+          .output_tokens = counter("heddle_tenant_generation_tokens_total",
+                                   "Output tokens of answered requests by tenant.")};
+}
+
+EngineMetrics::Tenant& EngineMetrics::tenant(const std::string& name) {
+  const auto found = tenants_.find(name);
+  if (found != tenants_.end()) return found->second;
+  if (std::ssize(tenants_) >= limits_.max_tenants) return *other_tenants_;
+  return tenants_.emplace(name, make_tenant(name.empty() ? "(none)" : name)).first->second;
+}
+
 void EngineMetrics::on_finished(const request::Sequence& sequence, const RequestEvent& event) {
   requests_.add();
   const FinishReason reason = event.finish->reason;
@@ -259,35 +323,42 @@ void EngineMetrics::on_finished(const request::Sequence& sequence, const Request
   cached_tokens_.add(static_cast<double>(event.cached_tokens));
   request_seconds_.observe(event.elapsed_seconds);
   retractions_per_request_.observe(sequence.num_retractions);
+  observe_stages(sequence, event);
+  if (limits_.max_tenants == 0) return;
+  const Tenant& counters = tenant(sequence.request.tenant);
+  counters.requests.add();
+  counters.prompt_tokens.add(static_cast<double>(event.prompt_tokens));
+  counters.output_tokens.add(static_cast<double>(event.completion_tokens));
 }
 
 void EngineMetrics::show(const scheduler::SchedulerStats& stats, int64_t num_paused) {
   const cache::PrefixCacheStats& cache = stats.cache;
-  const int64_t cached = cache.pages_cached * capacity_.page_size;
+  const int64_t cached = cache.pages_cached * limits_.page_size;
   running_.set(static_cast<double>(stats.num_running));
   waiting_.set(static_cast<double>(stats.num_waiting));
   oldest_wait_.set(stats.oldest_wait_seconds);
   paused_.set(static_cast<double>(num_paused));
+  if (num_paused > 0) stall_since_ = -1;  // the pause is on purpose
   kv_used_.set(static_cast<double>(stats.kv_tokens_used));
-  kv_usage_.set(ratio(stats.kv_tokens_used, capacity_.kv_tokens));
+  kv_usage_.set(ratio(stats.kv_tokens_used, limits_.kv_tokens));
   kv_cached_.set(static_cast<double>(cached));
-  kv_locked_.set(static_cast<double>(cache.pages_locked * capacity_.page_size));
-  kv_free_.set(static_cast<double>(capacity_.kv_tokens - cache.pages_used * capacity_.page_size));
+  kv_locked_.set(static_cast<double>(cache.pages_locked * limits_.page_size));
+  kv_free_.set(static_cast<double>(limits_.kv_tokens - cache.pages_used * limits_.page_size));
   const int64_t states_used = cache.state_slots_used - cache.state_slots_cached;
   states_used_.set(static_cast<double>(states_used));
   states_cached_.set(static_cast<double>(cache.state_slots_cached));
   states_locked_.set(static_cast<double>(cache.state_slots_locked));
-  states_free_.set(static_cast<double>(capacity_.state_slots - cache.state_slots_used));
-  state_usage_.set(ratio(states_used, capacity_.state_slots));
+  states_free_.set(static_cast<double>(limits_.state_slots - cache.state_slots_used));
+  state_usage_.set(ratio(states_used, limits_.state_slots));
   new_token_ratio_.set(stats.new_token_ratio);
-  retractions_.tell(stats.num_retractions);
-  retracted_tokens_.tell(stats.retracted_tokens);
-  preemptions_.tell(stats.num_preemptions);
-  deferred_.tell(stats.deferred_sequences);
-  evicted_tokens_.tell(cache.evicted_tokens);
-  evicted_states_.tell(cache.evicted_states);
-  published_.tell(cache.published_states);
-  skipped_.tell(cache.skipped_snapshots);
+  retractions_.raise_to(stats.num_retractions);
+  retracted_tokens_.raise_to(stats.retracted_tokens);
+  preemptions_.raise_to(stats.num_preemptions);
+  deferred_.raise_to(stats.deferred_sequences);
+  evicted_tokens_.raise_to(cache.evicted_tokens);
+  evicted_states_.raise_to(cache.evicted_states);
+  published_.raise_to(cache.published_states);
+  skipped_.raise_to(cache.skipped_snapshots);
 }
 
 }  // namespace heddle::engine

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// EngineMetrics: what the engine counts for Prometheus: queue, steps, tokens, latencies, the prefix
-// cache and its pools. docs/metrics.md lists every name.
+// EngineMetrics: the engine's counters for Prometheus: queue, steps, tokens, latencies, tenants,
+// the prefix cache and its pools. docs/metrics.md lists every name.
 //
 // Threading: on_refused() and to_text() from any thread, the rest from the engine thread; nothing
-//            holds a lock over a step.
-// Cost:      some thirty atomic stores a step; nothing is allocated after construction.
+//            keeps a lock over a step.
+// Cost:      some thirty atomic stores a step; nothing is allocated after construction but the
+//            counters of new tenants.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <unordered_map>
 
 #include <heddle/options.h>
 #include <heddle/request.h>
@@ -21,26 +24,34 @@
 
 namespace heddle::engine {
 
-struct MetricsCapacity {
+// Every tenant is a label of three counters; Prometheus keeps each as long as the process lives.
+inline constexpr int32_t kMaxMetricTenants = 64;
+
+struct MetricsLimits {
   int64_t kv_tokens = 0;
   int32_t page_size = 1;
   int64_t state_slots = 0;
+  int32_t max_tenants = 0;
 };
 
 class EngineMetrics {
  public:
-  EngineMetrics(MetricNames names, const std::string& model_name, const MetricsCapacity& capacity);
+  EngineMetrics(MetricNames names, const std::string& model_name, const MetricsLimits& limits);
 
-  // Turned away before or while it waited, or out of time.
+  // The engine is about to run: how long the model took, and the whole start.
+  void on_started(double load_seconds, double start_seconds);
+
+  // A request was refused when it came or while it waited, or ran out of time.
   void on_refused(const Status& reason);
 
   // The sequence is in its first step; its cache report is there.
-  void on_started(const request::Sequence& sequence, double queue_seconds);
+  void on_first_step(const request::Sequence& sequence, double queue_seconds);
 
   void on_first_token(double seconds);
   void on_next_token(double seconds_since_last);
 
-  void on_step(const StepFacts& step, double decode_tokens_per_second);
+  // `num_streams` requests wait for their next token after it.
+  void on_step(const StepFacts& step, int64_t num_streams, double decode_tokens_per_second);
 
   // The last event of a request.
   void on_finished(const request::Sequence& sequence, const RequestEvent& event);
@@ -51,29 +62,38 @@ class EngineMetrics {
   [[nodiscard]] std::string to_text() const { return registry_.to_text(); }
 
  private:
-  // A number that only grows, told as its total.
+  // A counter whose source knows only its total.
   struct Total {
     MetricCounter counter;
-    int64_t told = 0;
+    int64_t counted = 0;
 
-    void tell(int64_t total) {
-      if (total > told) counter.add(static_cast<double>(total - told));
-      told = total;
+    void raise_to(int64_t total) {
+      if (total > counted) counter.add(static_cast<double>(total - counted));
+      counted = total;
     }
   };
 
-  void make_load(const MetricsCapacity& capacity);
+  struct Tenant {
+    MetricCounter requests, prompt_tokens, output_tokens;
+  };
+
+  void make_load();
   void make_requests();
   void make_steps();
-  void make_cache(const MetricsCapacity& capacity);
+  void make_cache();
+  void count_decode_stall(const StepFacts& step, int64_t num_streams);
+  void observe_stages(const request::Sequence& sequence, const RequestEvent& event);
+  Tenant& tenant(const std::string& name);
+  Tenant make_tenant(const std::string& label);
 
   MetricRegistry registry_;
-  MetricsCapacity capacity_;
+  const MetricsLimits limits_;
 
   // Load.
   MetricGauge running_, waiting_, oldest_wait_, paused_, kv_used_, kv_usage_, kv_cached_, kv_free_;
   MetricGauge states_used_, states_cached_, states_free_, state_usage_;
   MetricGauge new_token_ratio_, decode_context_, decode_rate_;
+  MetricGauge load_seconds_, start_seconds_;
 
   // Requests.
   MetricCounter requests_, aborted_, prompt_tokens_, output_tokens_, cached_tokens_;
@@ -81,12 +101,17 @@ class EngineMetrics {
   MetricCounter refused_[7];   // by kRefusals
   MetricHistogram queue_seconds_, first_token_seconds_, next_token_seconds_, request_seconds_;
   MetricHistogram retractions_per_request_;
+  MetricHistogram stage_seconds_[4];                 // by kStages
+  std::unordered_map<std::string, Tenant> tenants_;  // at most max_tenants
+  std::optional<Tenant> other_tenants_;
 
   // Steps.
   MetricHistogram step_seconds_[3], plan_seconds_;
   MetricCounter busy_seconds_[3];
   MetricCounter computed_, reused_, decoded_;
   Total retractions_, retracted_tokens_, preemptions_;
+  MetricHistogram decode_stall_seconds_;
+  double stall_since_ = -1;  // negative: no stream waits for a step that decodes
 
   // The cache.
   MetricGauge hit_ratio_;

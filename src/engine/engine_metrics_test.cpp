@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's counters while requests run.
+#include "engine/engine_metrics.h"
 
 #include <string>
 
@@ -204,6 +205,124 @@ TEST(EngineMetricsTest, UseForeignNamesOrNoneAtAll) {
   EXPECT_THAT(foreign.engine->metrics_text(), HasSubstr(R"(model_name="served \"name\"")"));
   options.metrics.enabled = false;
   EXPECT_EQ(EngineFixture(options).engine->metrics_text(), "");
+}
+
+// A step of the given sequences that ends `end_seconds` after the start and took `seconds`.
+StepFacts step_of(int64_t decode_sequences, int64_t prefill_tokens, double seconds,
+                  double end_seconds) {
+  return {.prefill_tokens = prefill_tokens,
+          .decode_sequences = decode_sequences,
+          .seconds = seconds,
+          .end_seconds = end_seconds};
+}
+
+TEST(EngineMetricsTest, DecodeStallsAreTheGapsBetweenStepsThatDecodeWhileStreamsWait) {
+  EngineMetrics metrics(MetricNames::kHeddle, "m", {});
+  const auto stalls = [&metrics] {
+    const auto text = testing::parse_exposition(metrics.to_text());
+    return std::pair(text.value("heddle_decode_stall_seconds_count"),
+                     text.value("heddle_decode_stall_seconds_sum"));
+  };
+  metrics.on_step(step_of(0, 100, 1, 1), /*num_streams=*/1, 0);  // the first token of a stream
+  metrics.on_step(step_of(1, 0, 1, 2.5), 1, 0);
+  EXPECT_EQ(stalls(), std::pair(1.0, 0.5)) << "the host took half a second";
+  metrics.on_step(step_of(0, 100, 3, 5.5), 1, 0);
+  metrics.on_step(step_of(1, 10, 1, 6.5), 1, 0);
+  EXPECT_EQ(stalls(), std::pair(2.0, 3.5)) << "three more behind a prompt";
+  metrics.on_step(step_of(1, 0, 1, 7.5), 0, 0);
+  EXPECT_EQ(stalls(), std::pair(3.0, 3.5));
+  metrics.on_step(step_of(0, 100, 1, 100), 1, 0);
+  metrics.on_step(step_of(1, 0, 1, 101), 1, 0);
+  EXPECT_EQ(stalls(), std::pair(4.0, 3.5)) << "no stream waited in between";
+  metrics.show({}, /*num_paused=*/1);
+  metrics.on_step(step_of(1, 0, 1, 200), 1, 0);
+  EXPECT_EQ(stalls(), std::pair(4.0, 3.5)) << "a pause is not a stall";
+}
+
+TEST(EngineMetricsTest, AStreamBehindAPromptStalls) {
+  EngineFixture::Options options;
+  options.scheduling.mixed_batches = false;
+  EngineFixture fixture(options);
+  fixture.runner->on_step = [&](const request::BatchPlan&) {
+    fixture.clock.advance_seconds(1);
+    return Status();
+  };
+  Received stream, prompt;
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("stream", 3, 40), stream).ok());
+  for (int step = 0; step < 5; ++step) fixture.engine->step();
+  EXPECT_EQ(metrics_of(fixture).value("heddle_decode_stall_seconds_count"), 4);
+  EXPECT_EQ(metrics_of(fixture).value("heddle_decode_stall_seconds_sum"), 0);
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("prompt", 100, 1), prompt).ok());
+  while (fixture.engine->step()) {
+  }
+  EXPECT_EQ(metrics_of(fixture).value("heddle_decode_stall_seconds_sum"), 4) << "chunks of 32";
+}
+
+TEST(EngineMetricsTest, TheStagesOfARequestAddUpToItsTime) {
+  EngineFixture fixture({.sizes = one_batch_slot()});
+  fixture.runner->on_step = [&](const request::BatchPlan&) {
+    fixture.clock.advance_seconds(1);
+    return Status();
+  };
+  Received first, second, refused;
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("first", 40, 3), first).ok());
+  Request later = EngineFixture::request("second", 3, 2);
+  later.waited_seconds = 7;
+  ASSERT_TRUE(fixture.submit(std::move(later), second).ok());
+  while (fixture.engine->step()) {
+  }
+  const auto text = metrics_of(fixture);
+  const auto seconds = [&text](const char* stage) {
+    return text.value("heddle_request_stage_seconds_sum", {fmt::format(R"(stage="{}")", stage)});
+  };
+  EXPECT_EQ(seconds("prepare"), 7);
+  EXPECT_EQ(seconds("queue"), 4) << "the second waits for four steps of the first";
+  EXPECT_EQ(seconds("prefill"), 2 + 1);
+  EXPECT_EQ(seconds("decode"), 2 + 1);
+  EXPECT_EQ(first.last.elapsed_seconds + second.last.elapsed_seconds, 4 + 3 + 3);
+}
+
+TEST(EngineMetricsTest, TenantsAreCountedUpToTheLimitAndThenAsOne) {
+  EngineFixture::Options options;
+  options.metrics.max_tenants = 2;
+  EngineFixture fixture(options);
+  int64_t number = 0;
+  for (const char* tenant : {"a", "", "b", "c", "a"}) {
+    Request request = EngineFixture::request(fmt::format("{}", number++), 10, 2);
+    request.tenant = tenant;
+    request.stop.ignore_eos = true;
+    fixture.run(std::move(request));
+  }
+  const auto text = metrics_of(fixture);
+  EXPECT_EQ(text.value("heddle_tenant_requests_total", {R"(tenant="a")"}), 2);
+  EXPECT_EQ(text.value("heddle_tenant_requests_total", {R"x(tenant="(none)")x"}), 1);
+  EXPECT_EQ(text.value("heddle_tenant_requests_total", {R"x(tenant="(other)")x"}), 2);
+  EXPECT_EQ(text.value("heddle_tenant_prompt_tokens_total", {R"(tenant="a")"}), 20);
+  EXPECT_EQ(text.value("heddle_tenant_generation_tokens_total", {R"x(tenant="(other)")x"}), 4);
+  EXPECT_FALSE(metrics_of(EngineFixture()).types.contains("heddle_tenant_requests_total"))
+      << "only when asked for";
+
+  options.metrics.max_tenants = 65;
+  EngineParts parts;
+  parts.runner = std::make_unique<testing::FakeRunner>(roomy_pools());
+  parts.options.metrics = options.metrics;
+  EXPECT_THAT(EngineLoop::create(std::move(parts)).status().message(),
+              HasSubstr("metrics.max_tenants is 65; it must be from 0 to 64"));
+}
+
+TEST(EngineMetricsTest, TheStartIsTimed) {
+  ManualClock clock;
+  clock.advance_seconds(10);
+  EngineParts parts;
+  parts.runner = std::make_unique<testing::FakeRunner>(roomy_pools());
+  parts.info = {.name = "fake", .vocab_size = 256, .context_length = 100};
+  parts.clock = &clock;
+  parts.drive = Drive::kManual;
+  parts.start = StartTimes{.began_seconds = 4, .load_seconds = 5};
+  const auto engine = EngineLoop::create(std::move(parts)).value();
+  const auto text = testing::parse_exposition(engine->metrics_text());
+  EXPECT_EQ(text.value("heddle_load_seconds"), 5);
+  EXPECT_EQ(text.value("heddle_start_seconds"), 6);
 }
 
 TEST(EngineClearCacheTest, ClearsAtOnceWhenNothingRuns) {

@@ -8,6 +8,7 @@
 
 #include "cache/kv_layout.h"
 #include "core/metrics.h"
+#include "engine/engine_metrics.h"
 #include "scheduler/queue_policy.h"
 
 namespace heddle::engine {
@@ -77,11 +78,19 @@ Status check_options(const EngineOptions& options) {
     return invalid_argument(
         fmt::format("watchdog_seconds is {}; it must be 0 or more", options.watchdog_seconds));
   }
-  HEDDLE_RETURN_IF_ERROR(parse_metric_names(options.metrics.names).status());
+  HEDDLE_RETURN_IF_ERROR(check_metrics_options(options.metrics));
   HEDDLE_RETURN_IF_ERROR(cache::parse_snapshot_dtype(options.cache.state_dtype).status());
   HEDDLE_RETURN_IF_ERROR(
       scheduler::choose_queue_policy(options.scheduling, options.cache.enabled).status());
   return scheduler_options(options, {.page_size = options.page_size}).status();
+}
+
+Status check_metrics_options(const MetricsOptions& options) {
+  if (options.max_tenants < 0 || options.max_tenants > kMaxMetricTenants) {
+    return invalid_argument(fmt::format("metrics.max_tenants is {}; it must be from 0 to {}",
+                                        options.max_tenants, kMaxMetricTenants));
+  }
+  return parse_metric_names(options.names).status();
 }
 
 Status settle_policy(EngineOptions& options) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what an engine was told and the pools its runner has to the options of its scheduler.
+// From the options of an engine and the pools of its runner to the options of its scheduler.
 #pragma once
 
 #include <heddle/options.h>
@@ -15,12 +15,15 @@ namespace heddle::engine {
 [[nodiscard]] Result<scheduler::BatchSchedulerOptions> scheduler_options(
     const EngineOptions& options, const runner::PoolSizes& sizes);
 
-// What can be known to be wrong before the model is loaded, which may take minutes. The same
+// Finds the errors that can be found before the model is loaded, which may take minutes. The same
 // errors.
 [[nodiscard]] Status check_options(const EngineOptions& options);
 
-// Writes down which policy the scheduler will follow: "priority" is fcfs with priorities, and a
-// policy that asks the cache is fcfs without one. The same errors.
+// The same errors.
+[[nodiscard]] Status check_metrics_options(const MetricsOptions& options);
+
+// Settles which policy the scheduler will follow: "priority" is fcfs with priorities, and a policy
+// that needs the cache is fcfs without one. The same errors.
 [[nodiscard]] Status settle_policy(EngineOptions& options);
 
 }  // namespace heddle::engine

@@ -21,6 +21,7 @@ struct StepFacts {
   double plan_seconds = 0;       // how long the host took to plan it
   double launched_seconds = 0;   // when it was launched
   double seconds = 0;  // since the launch, or since the end of the step before if that was later
+  double end_seconds = 0;
 
   [[nodiscard]] bool prefills() const { return prefill_tokens > 0 || new_sequences > 0; }
 };

@@ -116,10 +116,10 @@ Result<FinishedStep> StepPipeline::wait() {
   scheduler_.complete(slot.plan, output);
   ++num_finished_;
   slot.facts.seconds = now - std::max(slot.facts.launched_seconds, last_end_);
+  slot.facts.end_seconds = now;
   last_end_ = now;
   show_in_flight(num_in_flight_);
-  return FinishedStep{
-      .plan = &slot.plan, .output = std::move(output), .facts = slot.facts, .end_seconds = now};
+  return FinishedStep{.plan = &slot.plan, .output = std::move(output), .facts = slot.facts};
 }
 
 void StepPipeline::abandon_all() {

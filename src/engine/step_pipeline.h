@@ -38,7 +38,6 @@ struct FinishedStep {
   const request::BatchPlan* plan = nullptr;  // until the next launch()
   request::StepOutput output;                // a token per sequence with `sample`, in plan order
   StepFacts facts;
-  double end_seconds = 0;
 };
 
 class StepPipeline {

@@ -184,7 +184,7 @@ TEST_F(StepPipelineTest, AStepTakesTheTimeSinceItsLaunchOrSinceTheStepBefore) {
   EXPECT_EQ(first->facts.plan_seconds, 0.5);
   EXPECT_EQ(first->facts.launched_seconds, 0.5);
   EXPECT_EQ(first->facts.seconds, 2.5) << "the second was planned meanwhile";
-  EXPECT_EQ(first->end_seconds, 3);
+  EXPECT_EQ(first->facts.end_seconds, 3);
   EXPECT_THAT(activity_.describe(clock_.now_seconds()), HasSubstr("1 are in flight"));
   EXPECT_EQ(pipeline_->wait()->facts.seconds, 2) << "the runner worked on the first until then";
 }
