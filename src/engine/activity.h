@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activity: what the engine thread is doing, as far as other threads may know: counters, the steps
-// in flight, whether it is paused. For statistics, health, and the log when nothing moves any more.
+// Activity: the state of the engine thread that other threads may see: counters, the steps in
+// flight, whether it is paused. For statistics, health, and the log when nothing moves any more.
 //
 // Threading: thread-safe. The engine thread writes, any thread reads.
 #pragma once
@@ -34,7 +34,7 @@ class Activity {
 
   // ---- Any thread ----
 
-  // What was shown, with the requests that are still in the inbox.
+  // The counters that were shown, plus the requests that are still in the inbox.
   [[nodiscard]] EngineStats stats(const Inbox::Load& inbox, double now_seconds) const
       HEDDLE_EXCLUDES(mutex_);
 

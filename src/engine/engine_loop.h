@@ -117,15 +117,14 @@ class EngineLoop final : public Engine {
   // Drive::kManual only: one round. False when nothing is left to run.
   bool step();
 
-  // What the engine is doing, as far as other threads may know: steps in flight, counters,
-  // requests. For the log, when nothing moves any more.
+  // A text for the log when nothing moves any more: steps in flight, counters, requests.
   [[nodiscard]] std::string describe() const;
 
   // Drive::kManual only: the scheduler proves its invariants or aborts.
   void check_invariants() const { scheduler_->check_invariants(); }
 
  private:
-  // What create() makes before the loop.
+  // The parts that create() makes before the loop.
   struct Made {
     std::unique_ptr<const Clock> own_clock;  // null: the parts have one
     std::unique_ptr<scheduler::Scheduler> scheduler;

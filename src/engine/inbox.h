@@ -44,7 +44,7 @@ struct ClearCall {
   std::function<void(Status)> on_done;
 };
 
-// What the engine thread takes out of the inbox.
+// The contents of the inbox, which the engine thread takes out.
 struct Mail {
   Arrivals arrivals;
   std::vector<int64_t> cancelled;  // sequence ids, each at most once
@@ -82,8 +82,8 @@ class Inbox {
   // Refuses requests from now on and ends a pause.
   void begin_drain() HEDDLE_EXCLUDES(mutex_);
 
-  // Waits until every request has ended, at most for the timeout; then the engine thread is told to
-  // abort the rest. Returns how many it aborted.
+  // Waits until every request has ended, at most for the timeout; then has the engine thread abort
+  // the rest. Returns how many it aborted.
   int64_t finish_drain(double timeout_seconds) HEDDLE_EXCLUDES(mutex_);
 
   // Refuses everything from now on; wait() says so.
@@ -135,8 +135,9 @@ class Inbox {
   // So many of the clear calls that were taken are answered.
   void on_clears_answered(int64_t count) HEDDLE_EXCLUDES(mutex_);
 
-  // What submit() goes by: requests that wait with the scheduler, and batch slots for arrivals that
-  // need not wait. All arrivals that were taken are with the scheduler.
+  // The figures by which submit() limits the queue: requests that wait with the scheduler, and
+  // batch slots for arrivals that need not wait. All arrivals that were taken are with the
+  // scheduler.
   void show_queue(int64_t num_queued, int64_t num_free_slots) HEDDLE_EXCLUDES(mutex_);
 
   // The engine has failed and refuses everything. The first reason stays.
