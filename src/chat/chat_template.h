@@ -32,7 +32,7 @@ struct ChatTemplateOptions {
   // "chat_template".
   std::optional<std::filesystem::path> template_file;
   RenderLimits limits;
-  std::function<std::tm()> local_now = local_time_now;  // what strftime_now shows
+  std::function<std::tm()> local_now = local_time_now;  // the time strftime_now shows
 };
 
 // Threading: immutable after load; render may be called from many threads at once, if local_now

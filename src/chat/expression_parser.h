@@ -21,8 +21,8 @@ class ExpressionParser {
   // Error (here and below): kInvalidArgument with line and column.
   Result<ExpressionPtr> parse_expression();
 
-  // One expression, or a tuple when commas follow: what stands after `set x =`, in {{ }} and after
-  // `in`. Without conditionals an `if` behind it is left for a loop's filter.
+  // One expression, or a tuple when commas follow, as after `set x =`, in {{ }} and after `in`.
+  // Without conditionals an `if` behind it is left for a loop's filter.
   Result<ExpressionPtr> parse_tuple(bool with_conditionals);
 
   // (a, b=c, *d, **e)

@@ -12,7 +12,7 @@
 namespace heddle::chat {
 namespace {
 
-constexpr std::string_view kRaised = "TemplateError: ";  // what the reference calls raise_exception
+constexpr std::string_view kRaised = "TemplateError: ";  // the reference's name of raise_exception
 
 void expect_golden(const Json& golden, const std::string& source, const Json& context) {
   RenderReport report;
@@ -145,7 +145,7 @@ TEST(ChatSharedGoldenTest, All187GoldenRendersMatch) {
   }
 }
 
-TEST(ChatSharedGoldenTest, RealTemplatesRenderAsListedSaveOneThatJinjaRendersDifferentlyToo) {
+TEST(ChatSharedGoldenTest, RealTemplatesRenderAsListedExceptOneWhereJinjaDiffersToo) {
   HEDDLE_SHARED_PATH_OR_SKIP(file, "data/chat_templates/render_cases/chat_render_cases.json");
   const Json cases = read_json(file);
   EXPECT_EQ(cases.size(), 53U);

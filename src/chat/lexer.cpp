@@ -180,7 +180,7 @@ class Lexer {
     }
   }
 
-  // The text before a tag, after the sign behind the tag's opening has had its say.
+  // The text before a tag, stripped as the sign behind the tag's opening asks.
   [[nodiscard]] std::string_view settle_end(std::string_view text, char sign,
                                             bool is_output) const {
     size_t end = text.size();

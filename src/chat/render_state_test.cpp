@@ -67,7 +67,7 @@ TEST(ScopesTest, AMacroKeepsTheScopesAroundIt) {
   EXPECT_EQ(macro_name(*macro), "m");
 }
 
-TEST(ScopesTest, TheBudgetPaysForWhatAMacroKeeps) {
+TEST(ScopesTest, TheScopesOfAMacroCountAgainstTheBudget) {
   const Value context = dict_of("x", Value::integer(1));
   Budget budget({.max_memory_bytes = 4000});
   Scopes scopes(context, budget);
@@ -78,7 +78,7 @@ TEST(ScopesTest, TheBudgetPaysForWhatAMacroKeeps) {
   EXPECT_NE(macro.status().message().find("max_memory_bytes"), std::string::npos);
 }
 
-TEST(RenderTraceTest, AnErrorGetsThePlaceOfTheInnermostNodeOnly) {
+TEST(RenderTraceTest, AnErrorGetsThePositionOfTheInnermostNodeOnly) {
   Budget budget({});
   RenderTrace trace("t", budget);
   EXPECT_TRUE(trace.locate({.line = 9, .column = 9}, Status()).ok());
@@ -87,7 +87,7 @@ TEST(RenderTraceTest, AnErrorGetsThePlaceOfTheInnermostNodeOnly) {
   EXPECT_EQ(trace.locate({.line = 1, .column = 1}, inner).message(), "t:2:3: no");
 }
 
-TEST(RenderTraceTest, AKeptMessageGetsNoPlace) {
+TEST(RenderTraceTest, AKeptMessageGetsNoPosition) {
   Budget budget({});
   RenderTrace trace("t", budget);
   trace.keep_message();

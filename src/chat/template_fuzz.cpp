@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses and renders whatever bytes come, over a small conversation and under tight limits: nothing
-// may crash, leak or take long.
+// Parses arbitrary bytes and renders them over a small conversation under tight limits: nothing may
+// crash, leak or take long.
 #include <cstddef>
 #include <cstdint>
 #include <string>

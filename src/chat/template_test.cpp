@@ -41,7 +41,7 @@ TEST(TemplateTest, ASetInsideALoopEndsWithTheIteration) {
             "2");
 }
 
-TEST(TemplateTest, LoopsKnowTheirPlace) {
+TEST(TemplateTest, LoopsKnowTheirIndex) {
   EXPECT_EQ(
       render("{% for c in 'abc' %}{{ loop.index }}{{ c }}{{ loop.previtem }}{{ loop.nextitem }}"
              "{% if not loop.last %},{% endif %}{% endfor %}"),
@@ -85,7 +85,7 @@ TEST(TemplateTest, AMacroMadeInALoopOutlivesIt) {
             "1");
 }
 
-TEST(TemplateTest, ANamespaceMayHoldItself) {
+TEST(TemplateTest, ANamespaceMayContainItself) {
   EXPECT_EQ(render("{% set ns = namespace(x=1) %}{% set ns.me = [ns] %}{{ ns.me[0].me[0].x }}"),
             "1");
 }
@@ -132,7 +132,7 @@ TEST(TemplateTest, ErrorsNameLineAndColumn) {
             "error: chat_template:2:8: division by zero");
 }
 
-TEST(TemplateTest, MalformedTemplatesAreRefusedWithTheirPlace) {
+TEST(TemplateTest, MalformedTemplatesAreRefusedWithTheirPosition) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{% if x %}a", "1:4: the block 'if' is not closed with 'endif'"},
       {"\n{% for x in y %}a{% endif %}",

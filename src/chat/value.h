@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Value: what a template expression evaluates to. Follows Python's data model as far as chat
+// Value is the result of a template expression. It follows Python's data model as far as chat
 // templates can see it: None, bool, int (64 bits), float, str, list, tuple, dict, undefined, and a
 // few internal kinds.
 //
@@ -101,7 +101,7 @@ class Value {
 
   [[nodiscard]] bool is_string() const { return is(Kind::kString); }
 
-  // bool, int or float: what takes part in arithmetic.
+  // bool, int or float: the operands of arithmetic.
   [[nodiscard]] bool is_number() const {
     return is(Kind::kBool) || is(Kind::kInt) || is(Kind::kFloat);
   }
@@ -218,7 +218,7 @@ Result<Value> make_dict(Budget* budget, std::vector<Dict::Entry> entries);
 [[nodiscard]] bool is_valid_key(const Value& key);
 [[nodiscard]] int compare_keys(const Value& a, const Value& b);
 
-// TextWriter grows a string under a Budget: what a filter or a captured block writes is counted
+// TextWriter grows a string under a Budget. The text of a filter or a captured block is counted
 // while it is written, so that a small template cannot build an enormous text.
 class TextWriter {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Added tokens: texts such as <|im_start|> that are one token wherever they stand, whatever the
-// merges say. AddedTokens is their register, AddedTokenMatcher finds them in a text.
+// merges say. AddedTokens lists them, AddedTokenMatcher finds them in a text.
 //
 // Threading: built by one thread, then immutable and thread-safe.
 #pragma once

@@ -50,7 +50,7 @@ TEST(AddedTokenMatcher, TakesTheLeftmostThenTheLongest) {
   EXPECT_THAT(split(tokens, ""), ElementsAre());
 }
 
-TEST(AddedTokenMatcher, StopsWhenToldTo) {
+TEST(AddedTokenMatcher, EndsWhenAFunctionReturnsFalse) {
   const std::vector<AddedToken> tokens = {{.id = 1, .content = "<a>"}};
   const auto first = [&](size_t max_parts) {
     return split(tokens, "x<a>y<a>z", /*parse_special=*/true, max_parts);

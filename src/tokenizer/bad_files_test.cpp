@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Broken tokenizer files: each one readable error, never a crash and never an allocation that the
-// file merely asks for.
+// Broken tokenizer files: each gives one readable error, never a crash and never an allocation of a
+// size that the file only claims.
 #include <functional>
 #include <random>
 

@@ -11,7 +11,7 @@
 namespace heddle::tokenizer {
 namespace {
 
-// Where the scan's n^2 comparisons of neighbouring integers begin to cost more than the heap's
+// Up to this length the scan's n^2 comparisons of neighbouring integers cost less than the heap's
 // n log n scattered ones (measured between 100 and 200).
 constexpr size_t kScanLimit = 128;
 constexpr size_t kMinRuleSlots = 16;

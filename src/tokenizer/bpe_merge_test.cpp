@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The definition, as slowly as it reads.
+// The definition, without any acceleration.
 std::vector<TokenId> merge_naively(const std::vector<MergeRule>& rules,
                                    std::vector<TokenId> symbols) {
   std::map<std::pair<TokenId, TokenId>, Merge> table;

@@ -22,8 +22,8 @@ BpeModel::BpeModel(Vocabulary vocabulary, MergeTable merges, BpeSettings setting
   set_bound();
 }
 
-// Where a byte is not known it may cost nothing: there is no bound. A fallback token is written
-// with more bytes than the one it stands for.
+// A byte that the model does not know may cost nothing, so that there is no bound. A fallback token
+// is written with more bytes than the one it stands for.
 void BpeModel::set_bound() {
   const bool knows_every_byte =
       (settings_.byte_level || settings_.byte_fallback) &&
@@ -107,7 +107,7 @@ bool BpeModel::append_byte_tokens(std::string_view character, std::vector<TokenI
 
 // True when the symbol was unknown, whether or not it got a token.
 bool BpeModel::append_unknown(bool previous_unknown, std::vector<TokenId>& symbols) const {
-  if (!settings_.unknown) return true;  // nothing stands for it: it is left out
+  if (!settings_.unknown) return true;  // the model has no token for it: it is left out
   if (!previous_unknown || !settings_.fuse_unknown) symbols.push_back(*settings_.unknown);
   return true;
 }
@@ -211,7 +211,8 @@ std::optional<TokenId> BpeBuilder::find_spelling(std::string_view spelling) cons
   return vocabulary_.find(bytes);
 }
 
-// No text leads to these, since its bytes are all of the alphabet: checked and left out.
+// Merges of literal tokens: no text leads to them, because its bytes are all in the alphabet. They
+// are checked and left out.
 Status BpeBuilder::add_literal_merge(std::string_view left, std::string_view right) {
   const std::string merged = fmt::format("{}{}", left, right);
   for (const std::string_view token : {left, right, std::string_view(merged)}) {

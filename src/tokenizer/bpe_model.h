@@ -35,7 +35,7 @@ struct BpeScratch {
 };
 
 struct BpeSettings {
-  bool byte_level = false;     // token texts are bytes (byte_alphabet.h), not characters
+  bool byte_level = false;     // token texts are bytes (vocabulary.h), not characters
   bool ignore_merges = false;  // a pre-token that is a token is taken whole
   bool byte_fallback = false;  // not with byte_level
   bool fuse_unknown = false;   // neighbouring unknown characters give one unknown token

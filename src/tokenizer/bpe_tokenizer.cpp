@@ -78,8 +78,8 @@ Status BpeTokenizer::build_matchers() {
   return regex.status;
 }
 
-// Tokens are added in the normalised text, too; one that takes the white space around it has no
-// longest spelling. A bound that lasts until pieces are made needs a pre-tokenizer that drops none.
+// Added tokens in the normalised text count, too; one that takes the white space around it has no
+// longest spelling. A pre-tokenizer that drops text makes a bound of the whole text wrong.
 void BpeTokenizer::set_normalized_bound() {
   const auto is_unbounded = [](const AddedToken& token) {
     return token.normalized && (token.lstrip || token.rstrip);

@@ -2,10 +2,10 @@
 // BpeTokenizer runs the whole pipeline of a BPE model: added tokens, normalizer, pre-tokenizer,
 // merges, and the special tokens around a text.
 //
-// Added tokens that are not "normalized" are cut out of the raw text, the others out of what the
-// normalizer made of the rest.
+// Added tokens that are not "normalized" are cut out of the raw text, the others out of the
+// normalised rest.
 //
-// Threading: immutable; thread-safe. Calls lend each other buffers and word caches through a pool.
+// Threading: immutable; thread-safe. Calls share buffers and word caches through a pool.
 #pragma once
 
 #include <memory>
@@ -35,7 +35,7 @@ struct BpeTokenizerParts {
 class BpeTokenizer final : public Tokenizer {
  public:
   // Joins the file's parts with tokenizer_config.json: its added tokens, its roles, and BOS and EOS
-  // where it asks for them and the file itself puts nothing around a text. Error: kDataLoss when an
+  // if it asks for them and the file itself puts nothing around a text. Error: kDataLoss when an
   // added token contradicts the vocabulary.
   static Result<std::unique_ptr<Tokenizer>> create(BpeTokenizerParts parts,
                                                    const TokenizerConfig& config);
@@ -58,10 +58,10 @@ class BpeTokenizer final : public Tokenizer {
     BpeScratch bpe;
     std::string normalized;
 
-    void trim();  // gives back what one unusually long text took
+    void trim();  // frees the memory of an unusually long text
   };
 
-  // The ids made so far, and what ends the call.
+  // The ids made so far, and the two conditions that end the call.
   struct Encoding {
     std::vector<TokenId>& ids;
     const size_t max_tokens;

@@ -54,7 +54,7 @@ TEST(IncrementalDetokenizer, ReplacesAnIncompleteTailAtTheEndOnly) {
   EXPECT_EQ(detokenizer.finish(), "");
 }
 
-TEST(IncrementalDetokenizer, ReplacesBrokenBytesAsSoonAsTheyAreKnownToBe) {
+TEST(IncrementalDetokenizer, ReplacesBrokenBytesAsSoonAsPossible) {
   const auto tokenizer = make(byte_level_json());
   IncrementalDetokenizer detokenizer(*tokenizer);
   EXPECT_EQ(detokenizer.push(0xE2), "");

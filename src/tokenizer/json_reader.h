@@ -21,7 +21,7 @@ namespace heddle::tokenizer {
 // A file above this size is not a tokenizer: the largest known has 34 MB.
 inline constexpr uint64_t kMaxFileBytes = uint64_t{512} << 20;
 
-// One value and where it stands. A view: the parser must outlive it.
+// One value and its path. A view: the parser must outlive it.
 class JsonValue {
  public:
   JsonValue(simdjson::dom::element element, std::string path)

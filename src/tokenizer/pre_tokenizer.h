@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // PreTokenizer cuts text into the pieces that BPE works on: the "pre_tokenizer" of a tokenizer
-// file, as a flat list of steps, each splitting the pieces the one before left.
+// file, as a flat list of steps, each of which splits the pieces of the step before.
 //
 // Threading: built by one thread, then immutable and thread-safe with one RegexScratch per call.
 // Cost: one regex match a piece; pieces are views and nothing is allocated by plain splitting.
@@ -50,7 +50,8 @@ using PreTokenizerStep = std::variant<SplitStep, PrefixSpaceStep, MetaspaceStep>
 
 class PreTokenizer {
  public:
-  using PieceFunction = std::function<bool(std::string_view piece)>;  // false: that was enough
+  using PieceFunction =
+      std::function<bool(std::string_view piece)>;  // false: the rest is not needed
 
   // Pieces nest as deep as there are steps.
   static constexpr size_t kMaxSteps = 64;

@@ -76,7 +76,7 @@ TEST(PreTokenizer, PrefixesASpaceOnlyWhereNoneIs) {
   EXPECT_THAT(pieces(pre_tokenizer, " a"), ElementsAre(" a"));
 }
 
-TEST(PreTokenizer, StopsWhenToldTo) {
+TEST(PreTokenizer, EndsWhenTheFunctionReturnsFalse) {
   for (const auto behavior :
        {SplitBehavior::kIsolated, SplitBehavior::kRemoved, SplitBehavior::kMergedWithNext}) {
     PreTokenizer pre_tokenizer;

@@ -66,7 +66,7 @@ TEST(RegexDialect, AnIntervalWithPlusRepeats) {
   EXPECT_THAT(matches(R"([0-9]{1,3}+)", "1234567"), ElementsAre("1234567"));
 }
 
-TEST(RegexDialect, RefusesWhatHasNoCounterpart) {
+TEST(RegexDialect, RefusesSyntaxWithoutACounterpart) {
   EXPECT_THAT(respell("[a-z&&[^aeiou]]"), HasSubstr("intersection of sets (&&) at byte 4"));
   EXPECT_THAT(respell("[a[^b]]"), HasSubstr("negated set inside a set"));
   EXPECT_THAT(respell(R"([\Wa])"), HasSubstr(R"(\W inside a set)"));

@@ -15,7 +15,7 @@ namespace heddle::tokenizer {
 std::optional<Field> Fields::next() {
   if (rest_.empty()) return std::nullopt;
   Field field;
-  const auto tag = static_cast<uint32_t>(varint());  // as the library cuts it off
+  const auto tag = static_cast<uint32_t>(varint());  // truncated as the library does it
   field.number = tag >> 3;
   field.type = tag & 7;
   switch (field.type) {
@@ -80,7 +80,8 @@ class Trie {
  public:
   explicit Trie(std::string_view units) : units_(units) {}
 
-  // Whether no text leads out of the units, and every value is where one of `texts` begins.
+  // Whether the lookup of any text stays inside the units, and every value is the offset of one of
+  // `texts`.
   [[nodiscard]] bool stays_inside(std::string_view texts) const {
     if (units_.empty() || units_.size() % (kBlock * sizeof(uint32_t)) != 0) return false;
     for (size_t i = 0; i < size(); ++i) {
@@ -96,9 +97,9 @@ class Trie {
     return true;
   }
 
-  // Whether every way ends, after no more keys than fit. Once stays_inside().
+  // Whether every lookup ends, after at most kMaxNestedKeys keys. Requires stays_inside().
   [[nodiscard]] bool ends() const {
-    std::vector<int> num_keys(size(), kUnreached);  // on the ways to a base, at most
+    std::vector<int> num_keys(size(), kUnreached);  // the most on any path to a base
     num_keys[base(0)] = 0;
     for (int length = 0; length <= kMaxKeyBytes; ++length) {
       std::vector<int> longer(size(), kUnreached);
@@ -143,8 +144,8 @@ class Trie {
   std::string_view units_;
 };
 
-// The size of a trie, the trie, and the texts that its values are the beginnings of, each with a
-// zero behind it.
+// A charsmap is the size of a trie, the trie, and the texts that its values are offsets of, each
+// with a zero behind it.
 bool is_charsmap(std::string_view map) {
   if (map.empty()) return true;
   uint32_t trie_bytes = 0;
@@ -158,7 +159,7 @@ bool is_charsmap(std::string_view map) {
 
 struct Piece {
   std::string_view text;
-  bool may_be_user_defined = false;  // some type that it is given is; the library takes the last
+  bool may_be_user_defined = false;  // one of its types is; the library takes the last one
 };
 
 Result<Piece> read_piece(std::string_view message, int64_t index) {
@@ -167,7 +168,7 @@ Result<Piece> read_piece(std::string_view message, int64_t index) {
   while (const std::optional<Field> field = fields.next()) {
     if (field->holds_bytes(kPieceText)) piece.text = field->bytes;
     if (field->number == kPieceType) {
-      // The library cuts it off at 32 bits.
+      // The library truncates it to 32 bits.
       piece.may_be_user_defined |= static_cast<uint32_t>(field->value) == kUserDefined;
     }
   }

@@ -160,7 +160,7 @@ TEST_F(Charsmap, HasASizeAndAnEnd) {
   }
 }
 
-TEST_F(Charsmap, WhatIsAcceptedLeadsNowhereElse) {
+TEST_F(Charsmap, AcceptedTablesAreNeverReadOutside) {
   const std::string good = map;
   std::mt19937 random(3);
   int accepted = 0;
@@ -227,7 +227,7 @@ TEST(SentencePieceCheck, HasRoomFor64UserDefinedPiecesInOneAnother) {
   EXPECT_EQ(message_of(pieces(65, "\x18\x01")), "");
 }
 
-TEST(SentencePieceCheck, RefusesWhatIsNoMessage) {
+TEST(SentencePieceCheck, RefusesMalformedMessages) {
   const std::string good = field(1, field(1, "a"));
   for (const std::string& bad : {good + "\x0B", good + std::string(11, '\xFF'),
                                  field(1, "\x0A\x05"), field(3, "\x12\x7F")}) {
@@ -258,7 +258,7 @@ TEST(SentencePieceNormalizer, KeepsTextOnlyWhereNothingIsReplacedOrRemoved) {
   EXPECT_FALSE(normalizer_keeps_text(""));
 }
 
-TEST(SentencePieceNormalizer, WhatIsNotUnderstoodMayLoseText) {
+TEST(SentencePieceNormalizer, AMalformedModelMayLoseText) {
   const std::string good = model_with(kKeepsWhiteSpace);
   for (size_t size = 0; size < good.size(); ++size) {
     EXPECT_FALSE(normalizer_keeps_text(good.substr(0, size))) << size;

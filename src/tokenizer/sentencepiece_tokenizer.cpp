@@ -214,7 +214,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     bool has_sentinel = false;
     for (int id = 0; id < processor_.GetPieceSize(); ++id) {
       num_bytes += processor_.IsByte(id) ? 1 : 0;
-      // Also the names of bytes and control tokens: a model of whole words takes them for one.
+      // Names of bytes and control tokens, too: a model of whole words encodes one as a single
+      // token.
       const std::string& piece = processor_.IdToPiece(id);
       if (piece.find(' ') != std::string::npos) return;  // a space is not what it is marked with
       bound.add(piece);

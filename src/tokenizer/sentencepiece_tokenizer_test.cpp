@@ -174,7 +174,7 @@ TEST(SentencePiece, AnUpperLimitRefusesNoTextOfLlama2ThatFits) {
   expect_exact_limits(**tokenizer);
 }
 
-// The library needs more than a second for a megabyte; what is refused never gets there.
+// The library needs more than a second for a megabyte; a refused text is never handed to it.
 TEST(SentencePiece, AnUpperLimitEndsTheWork) {
   const auto tokenizer = make_tiny({.add_bos_token = false});
   std::string text = "red</s>";
@@ -212,7 +212,7 @@ TEST(SentencePiece, TakesAddedTokensAndFlagsFromTheConfig) {
   EXPECT_EQ(tokenizer->vocab_size(), 401);
 }
 
-TEST(SentencePiece, StreamsWhatItDecodes) {
+TEST(SentencePiece, StreamsTheTextOfDecode) {
   const auto tokenizer = make_tiny();
   std::mt19937 random(8);
   for (int round = 0; round < 2000; ++round) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // TokenBound says how many tokens a text makes at least, without encoding it.
 //
-// A byte counts for as little of a token as the longest token with this byte in it leaves to each
-// of its own, so that the bytes of any token add up to no more than one. A run of letters is
-// thereby not measured by a token of 128 spaces.
+// A byte counts for 1/n of a token, where n is the length of the longest token with this byte in
+// it. The bytes of any token thereby add up to at most one token, and a run of letters is not
+// measured by a token of 128 spaces.
 //
 // Threading: built by one thread, then immutable and thread-safe.
 #pragma once
@@ -26,10 +26,10 @@ class TokenBound {
   // The same where tokens may stand for other bytes than those added, but no more of them.
   void finish_for_any_bytes();
 
-  // `byte` stands for `text`, of at most three bytes, in what was added.
+  // The tokens have `text`, of at most three bytes, where a text to encode has `byte`.
   void set_alias(char byte, std::string_view text);
 
-  // False: nothing was said about the tokens, and min_tokens() is always 0.
+  // False: no tokens are known, and min_tokens() is always 0.
   [[nodiscard]] bool is_finished() const { return shares_[0] != 0; }
 
   // Cost: O(bytes), a small part of the time that merging takes. Never too large: a sum beyond 2^64

@@ -23,7 +23,7 @@ TEST(TokenBound, MeasuresAByteByTheLongestTokenThatHasIt) {
   EXPECT_EQ(bound.min_tokens("zzz"), 3u) << "in no token but its own";
 }
 
-TEST(TokenBound, KnowsNothingBeforeItIsFinished) {
+TEST(TokenBound, IsZeroBeforeItIsFinished) {
   TokenBound bound;
   bound.add("ab");
   EXPECT_EQ(bound.min_tokens(std::string(1000, 'z')), 0u);
@@ -36,7 +36,7 @@ TEST(TokenBound, OfAnyBytesTheLongestTokenCounts) {
   EXPECT_EQ(bound.min_tokens("zzzzz"), 2u);
 }
 
-TEST(TokenBound, AnAliasCountsForWhatItStandsFor) {
+TEST(TokenBound, AnAliasCountsAsItsText) {
   TokenBound bound;
   bound.add("▁▁");  // six bytes
   bound.finish();

@@ -16,7 +16,7 @@
 namespace heddle::tokenizer {
 
 struct TokenizerConfig {
-  std::string tokenizer_class;  // "Qwen2Tokenizer"; empty when not said
+  std::string tokenizer_class;  // "Qwen2Tokenizer"; empty without one
   std::optional<std::string> bos_token;
   std::optional<std::string> eos_token;
   std::optional<std::string> pad_token;

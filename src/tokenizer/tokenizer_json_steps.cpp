@@ -348,7 +348,7 @@ Status add_decoder(const JsonValue& description, DecoderParts& parts) {
     parts.byte_level = true;
     return ok_status();
   }
-  if (type == "Fuse") return ok_status();  // joining is what decoding does anyway
+  if (type == "Fuse") return ok_status();  // decoding always joins
   if (type == "ByteFallback") {
     parts.decoder.byte_fallback = true;
     return ok_status();

@@ -28,7 +28,7 @@ struct Utf8Unit {
 
 [[nodiscard]] Utf8Unit decode_utf8(std::string_view bytes);
 
-// The bytes of the character at `index`, for text already known to be valid.
+// The length in bytes of a character that starts with `lead`, in valid text.
 [[nodiscard]] inline size_t utf8_length(char lead) {
   const auto byte = static_cast<unsigned char>(lead);
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;

@@ -46,7 +46,7 @@ TEST(Vocabulary, KeepsLiteralsApartFromMergedTexts) {
   EXPECT_TRUE(vocabulary.is_literal(1));
 }
 
-TEST(Vocabulary, RefusesWhatComesTwiceOrIsOutOfRange) {
+TEST(Vocabulary, RefusesDuplicatesAndIdsOutOfRange) {
   Vocabulary vocabulary;
   ASSERT_TRUE(vocabulary.insert("a", 0).ok());
   EXPECT_THAT(vocabulary.insert("a", 1).message(), HasSubstr("'a' has two ids, 0 and 1"));
@@ -78,7 +78,7 @@ TEST(ByteAlphabet, UsesTheLettersVocabularyFilesUse) {
   EXPECT_EQ(spell_bytes("az~"), "az~");
 }
 
-TEST(ByteAlphabet, RefusesWhatIsNotOfIt) {
+TEST(ByteAlphabet, RefusesOtherCharacters) {
   std::string bytes = "kept";
   for (const char* spelling : {"a b", "｜", "a▁", "\n", "ń", "😀", "\xC3", "a\xFF"}) {
     EXPECT_FALSE(append_bytes_of_spelling(spelling, bytes)) << spelling;
