@@ -139,6 +139,8 @@ TEST(StrftimeTest, WritesEnglishDates) {
             "Thu Jul 10 7/10/25 12:34:56 12 PM 191 %");
   EXPECT_EQ(text("%F %T %D %R %c %u%w"),
             "2025-07-10 12:34:56 07/10/25 12:34 Thu Jul 10 12:34:56 2025 44");
+  EXPECT_EQ(text("%C %h %k %l%n%P%t%r %x %X %-H %-I [%f%Z%z] %-y %S"),
+            "20 Jul 12 12\npm\t12:34:56 PM 07/10/25 12:34:56 12 12 [000000] 25 56");
   EXPECT_EQ(text("%Q"), "error: strftime: the conversion '%Q' is not supported");
   EXPECT_EQ(text("%"), "error: strftime: the conversion '%' is not supported");
   std::tm wrong{};
