@@ -26,7 +26,7 @@ namespace tokenizer {
 class Tokenizer;
 }  // namespace tokenizer
 
-// What is known of the loaded model.
+// Properties of the loaded model.
 struct ModelInfo {
   std::string name;          // the folder's name
   std::string architecture;  // "Qwen3NextForCausalLM"
@@ -76,11 +76,11 @@ struct EngineStats {
   bool paused = false;
 };
 
-// What becomes of the requests there are when the engine is paused.
+// How a pause treats the requests that run or wait.
 enum class PauseMode {
   kAbort,    // they end with FinishReason::kAbort
-  kRetract,  // they wait, and hold no memory: the cache can be cleared
-  kInPlace,  // they stay where they are and keep what they hold
+  kRetract,  // they wait and own no memory: the cache can be cleared
+  kInPlace,  // they stay where they are and keep their memory
 };
 
 class Engine {
@@ -96,15 +96,15 @@ class Engine {
 
   // Queues a request. Errors (nothing is queued, `on_event` is not called): kInvalidArgument for a
   // bad field or a prompt that does not fit the context, kResourceExhausted when the queue is full,
-  // kUnavailable while shutting down. What only the engine thread can tell comes as the final event
-  // instead, with the same kResourceExhausted: the queue is full by its tokens, by the tenant's
-  // share or, with priorities, of requests that are as urgent.
+  // kUnavailable while shutting down. Limits that only the engine thread can check arrive as the
+  // final event instead, with the same kResourceExhausted: the queue is full by its tokens, by the
+  // tenant's share or, with priorities, of requests that are as urgent.
   virtual Status submit(Request request, EventCallback on_event) = 0;
 
   using BatchCallback = std::function<void(size_t index, RequestEvent&&)>;
 
-  // Queues several requests or none of them: whoever refuses one, here or as its final event,
-  // refuses all, before any of them runs. Events come with the index of their request. Errors as
+  // Queues several requests or none of them: when one is refused, here or as its final event, all
+  // are, before any of them runs. Events come with the index of their request. Errors as
   // submit(); kInvalidArgument also when they are more than the engine takes when it is idle. With
   // priorities, one that was queued may still lose its place to a more urgent request.
   virtual Status submit_all(std::vector<Request> requests, BatchCallback on_event) = 0;
@@ -120,32 +120,31 @@ class Engine {
   // `timeout_seconds` passed; what is left then is aborted. Returns how many were aborted.
   virtual int64_t drain(double timeout_seconds) = 0;
 
-  // What the engine was created with, and what became of all that was left to it: nothing here is
-  // "auto" or a 0 that stands for a choice, and max_total_tokens is what the KV pool holds.
-  // on_load_progress is empty.
+  // The options the engine runs with, every choice made: nothing here is "auto" or a 0 that stands
+  // for a choice, and max_total_tokens is the capacity of the KV pool. on_load_progress is empty.
   [[nodiscard]] virtual const EngineOptions& options() const = 0;
 
   [[nodiscard]] virtual const ModelInfo& model_info() const = 0;
   [[nodiscard]] virtual const MemoryPlan& memory_plan() const = 0;
   [[nodiscard]] virtual EngineStats stats() const = 0;
 
-  // What was counted since the start, as Prometheus reads it; "" when metrics are off.
+  // The counters since the start, as Prometheus reads them; "" when metrics are off.
   [[nodiscard]] virtual std::string metrics_text() const { return {}; }
 
-  // Gives up every cached token once nothing runs or waits, or the engine is paused and nothing
-  // runs, which may be at once. `on_done` is
-  // called exactly once, on the engine's thread or before this returns, and must not block:
+  // Drops every cached token once nothing runs or waits, or the engine is paused and nothing runs,
+  // which may be at once. `on_done` is called exactly once, on the engine's thread or before this
+  // returns, and must not block:
   // kDeadlineExceeded, naming what is left, when that was not so within `timeout_seconds`;
   // kResourceExhausted when too many callers wait already; kUnavailable when the engine ends
   // before.
   virtual void clear_cache(double timeout_seconds, std::function<void(Status)> on_done) = 0;
 
-  // Stops computing, once the steps in flight are done. Requests that come from now on wait; limits
-  // of the queue and of time go on to hold. An engine that is paused already treats its requests as
+  // Stops computing once the steps in flight are done. Requests that come from now on wait; limits
+  // of the queue and of time still hold. An engine that is paused already treats its requests as
   // `mode` says. `on_done`: as that of clear_cache(), without its timeout.
   virtual void pause(PauseMode mode, std::function<void(Status)> on_done) = 0;
 
-  // Goes on where pause() stopped; drain() does so, too. Harmless when nothing is paused.
+  // Continues where pause() stopped; so does drain(). Harmless when nothing is paused.
   virtual void resume(std::function<void(Status)> on_done) = 0;
 
   // OK, or why the engine stopped (a step failed, the device is lost). Then submit() is refused.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine can be told. Every field has a default that is right for most machines.
+// The options of an engine. Every field has a default that is right for most machines.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace heddle {
 
-// Who runs next, and what happens when the machine is too small for all (docs/scheduling.md).
+// Which requests run next, and what happens when the machine is too small for all of them
+// (docs/scheduling.md).
 struct SchedulingOptions {
   // fcfs, lpm, dfs-weight, lof, random, routing-key, hrrn, shortest-prefill-first, fair, or
   // priority: fcfs with enable_priority.
@@ -48,7 +49,7 @@ struct SchedulingOptions {
   int32_t tenant_max_queued = 0;
 };
 
-// What is kept of finished and running requests, for those that begin alike (docs/hybrid-cache.md).
+// The prefix cache: what it keeps of requests for others that begin alike (docs/hybrid-cache.md).
 struct CacheOptions {
   bool enabled = true;
 
@@ -61,7 +62,7 @@ struct CacheOptions {
   std::string eviction = "flops";       // "flops": by the work a kept state saves; "lru"
 };
 
-// What is counted for Prometheus (docs/metrics.md).
+// Counters for Prometheus (docs/metrics.md).
 struct MetricsOptions {
   bool enabled = true;
   std::string names = "heddle";  // "sglang": the names its dashboards look for
@@ -76,7 +77,7 @@ struct EngineOptions {
       "auto";  // "auto": safetensors; "dummy": seeded random weights, needs only config.json
   std::string dtype = "auto";  // "auto": as stored; "float32", "bfloat16", "float16"
 
-  // What keys and values are stored in: "float32", "bfloat16", "float16" or "fp8_e4m3", with the
+  // The format of stored keys and values: "float32", "bfloat16", "float16" or "fp8_e4m3", with the
   // checkpoint's scales. "auto": FP8 where the checkpoint was calibrated for it and the run is not
   // in float32; else the dtype of the weights.
   std::string kv_cache_dtype = "auto";

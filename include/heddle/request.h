@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes into the engine (Request) and what comes out of it (RequestEvent).
+// The input of the engine (Request) and its output (RequestEvent).
 #pragma once
 
 #include <cstdint>
@@ -119,7 +119,7 @@ struct CacheReport {
   CacheLoss lost;
 };
 
-// One step's news of one request. Tokens and text are increments; text is complete UTF-8.
+// The output of one step for one request. Tokens and text are increments; text is complete UTF-8.
 struct RequestEvent {
   std::vector<TokenId> tokens;
   std::string text;

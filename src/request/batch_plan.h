@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// BatchPlan: what one step computes, decided by the scheduler, carried out by the runner.
+// BatchPlan: the work of one step, decided by the scheduler and computed by the runner.
 //
 // A step may mix prefill (many new tokens of a sequence) and decode (one). A sequence writes only
 // pages and slots that are its own; pages before the first row it writes may be shared with others.
@@ -33,9 +33,9 @@ struct PlannedSequence {
   int32_t batch_slot = 0;   // 0 to max_step_sequences - 1, the sequence's own while it runs: where
                             // the device keeps the token it drew last
 
-  // Tokens to compute in this step. One more follows them with `feeds_drawn_token`: what an earlier
-  // step drew for this batch slot, which the host may not have seen yet. No token at all only with
-  // `hidden_slot`.
+  // Tokens to compute in this step. One more follows them with `feeds_drawn_token`: the token that
+  // an earlier step drew for this batch slot, which the host may not have seen yet. No token at all
+  // only with `hidden_slot`.
   std::span<const TokenId> new_tokens;
   bool feeds_drawn_token = false;
 

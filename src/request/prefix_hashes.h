@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// PrefixHashes: hashes of what a sequence begins with, one for every 64 tokens, so that long
+// PrefixHashes: hashes of the prefixes of a sequence, one for every 64 tokens, so that long
 // sequences can be compared without reading them, and be recognised when they come again.
 //
-// Different prefixes share a hash once in 2^64 pairs, as long as nobody looks for such pairs: the
-// function has no secret, and who chooses the prompts can make as many as they like. Who asks must
-// be able to live with that: this is for deciding whom to wait for and for counting what was
-// evicted, never for finding what is reused.
+// Different prefixes share a hash once in 2^64 pairs by accident, but a client can construct such
+// pairs, because the function has no secret. So hashes decide which sequence waits for which and
+// count what was evicted; they never decide which rows are reused.
 //
 // Threading: thread-compatible.
 // Cost:      every token is hashed once, some 2 ns each; common_prefix() is O(log tokens), of()

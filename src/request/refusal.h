@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refusal: what only the engine can refuse, because it depends on how the engine was started. Such
-// a status is kInvalidArgument, and its message begins with the field at fault and a colon:
-// "priority: the request has a priority, but priority scheduling is off". Written and read here, so
-// that the server can name the field however the reason is worded.
+// Refusal: an error that only the engine can find, because it depends on how the engine was
+// started. Such a status is kInvalidArgument, and its message begins with the field at fault and a
+// colon: "priority: the request has a priority, but priority scheduling is off". Written and read
+// here, so that the server can name the field however the reason is worded.
 //
 // Threading: free functions without state.
 #pragma once

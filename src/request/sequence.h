@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequence: one request on its way through the engine, with everything the scheduler knows about
-// it.
+// Sequence: one request on its way through the engine, with the scheduler's state of it.
 //
-// Prompt and output lie end to end in one vector: what a step computes is always a contiguous range
-// of it, also when a retracted sequence is computed again from its first token.
+// Prompt and output lie end to end in one vector: a step always computes a contiguous range of it,
+// also when a retracted sequence is computed again from its first token.
 //
 // Threading:  filled in by the submitting thread, from then on confined to the engine thread.
 // Invariants: num_computed <= tokens.size(); between steps every sequence has at least one token
-// that
-//             was not computed, except one that asked for no output and has been prefilled.
+//             that was not computed, except one that asked for no output and has been prefilled.
 //             Pages and state slot belong to the scheduler; a waiting sequence owns none.
 #pragma once
 
@@ -66,7 +64,7 @@ struct Sequence {
   std::vector<TokenId> tokens;         // prompt, then output
   std::vector<TokenId> ending_tokens;  // sorted: drawing one of them ends the text
 
-  // The scheduler's books.
+  // Written by the scheduler.
   SequenceStatus status = SequenceStatus::kNew;
   int64_t num_computed = 0;    // leading tokens whose KV rows and state exist
   std::vector<int32_t> pages;  // page of token t is pages[t / page_size]
@@ -109,7 +107,7 @@ struct Sequence {
     return std::binary_search(ending_tokens.begin(), ending_tokens.end(), token);
   }
 
-  // What may not be drawn next (min_new_tokens).
+  // Tokens that may not be drawn next (min_new_tokens).
   [[nodiscard]] std::span<const TokenId> forbidden_tokens() const {
     if (num_output_tokens() >= request.stop.min_new_tokens) return {};
     return ending_tokens;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepOutput: what a step produced.
+// StepOutput: the result of a step.
 #pragma once
 
 #include <cstdint>
