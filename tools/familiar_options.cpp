@@ -4,92 +4,106 @@
 #include <algorithm>
 #include <iterator>
 
+#include <fmt/format.h>
+
 namespace heddle::tools {
 namespace {
+
+using Kind = FamiliarOption::Kind;
 
 constexpr std::string_view kOneProcess =
     "one process serves the whole model, without ranks; --threads says how many cores compute";
 constexpr std::string_view kOnlyCpu =
     "the whole model is computed on the CPU, nothing has to be placed";
+constexpr std::string_view kNoGraphs = "on the CPU every step runs eagerly, without graphs";
 constexpr std::string_view kNoOutsideCode =
     "Heddle never runs a checkpoint's own code, nothing has to be allowed";
 constexpr std::string_view kNoDrafts = "speculative decoding is not served yet";
 constexpr std::string_view kNoParsers =
     "tool calls and reasoning stay in the answer's text, there are no parsers yet";
+constexpr std::string_view kOwnTokenizer = "the tokenizer is the one in the model's folder";
+constexpr std::string_view kNoTls = "put a proxy that speaks TLS in front";
 
-struct Familiar {
-  std::string_view option;
-  std::string_view advice;
-};
+constexpr FamiliarOption kFamiliar[] = {
+    {"-m", Kind::kSpelling, "--model"},
+    {"--model-id", Kind::kSpelling, "--model"},
+    {"--max-model-len", Kind::kSpelling, "--context-length"},
+    {"--max-total-length", Kind::kSpelling, "--context-length"},
+    {"--ctx-size", Kind::kSpelling, "--context-length"},
+    {"-c", Kind::kSpelling, "--context-length"},
+    {"-t", Kind::kSpelling, "--threads"},
+    {"--max-num-seqs", Kind::kSpelling, "--max-running-requests"},
+    {"--max-concurrent-requests", Kind::kSpelling, "--max-running-requests"},
+    {"-np", Kind::kSpelling, "--max-running-requests"},
+    {"--max-num-batched-tokens", Kind::kSpelling, "--chunked-prefill-tokens"},
+    {"--block-size", Kind::kSpelling, "--page-size"},
+    {"--scheduling-policy", Kind::kSpelling, "--policy"},
+    {"--enable-prefix-caching", Kind::kSpelling, "--prefix-cache"},
+    {"--no-enable-prefix-caching", Kind::kSpelling, "--no-prefix-cache"},
 
-// Of SGLang, vLLM, TGI and llama.cpp's server. Their spellings that Heddle takes as they are stand
-// where the option is declared.
-constexpr Familiar kFamiliar[] = {
-    {"--tp", kOneProcess},
-    {"--tp-size", kOneProcess},
-    {"--tensor-parallel-size", kOneProcess},
-    {"--pp-size", kOneProcess},
-    {"--pipeline-parallel-size", kOneProcess},
-    {"--dp", kOneProcess},
-    {"--dp-size", kOneProcess},
-    {"--data-parallel-size", kOneProcess},
-    {"--ep-size", kOneProcess},
-    {"--nnodes", kOneProcess},
-    {"--node-rank", kOneProcess},
-    {"--num-shard", kOneProcess},
-    {"--device", kOnlyCpu},
-    {"--n-gpu-layers", kOnlyCpu},
-    {"-ngl", kOnlyCpu},
-    {"--cpu-offload-gb", kOnlyCpu},
-    {"--attention-backend", kOnlyCpu},
-    {"--cuda-graph-max-bs", kOnlyCpu},
-    {"--disable-cuda-graph", kOnlyCpu},
-    {"--enforce-eager", kOnlyCpu},
-    {"--trust-remote-code", kNoOutsideCode},
-    {"--speculative-algorithm", kNoDrafts},
-    {"--speculative-config", kNoDrafts},
-    {"--model-draft", kNoDrafts},
-    {"--tool-call-parser", kNoParsers},
-    {"--reasoning-parser", kNoParsers},
-    {"--enable-auto-tool-choice", kNoParsers},
-    {"--max-model-len", "it is --context-length here"},
-    {"--max-total-length", "it is --context-length here"},
-    {"--ctx-size", "it is --context-length here"},
-    {"-c", "it is --context-length here"},
-    {"-m", "name the model's folder without an option, or use --model-path"},
-    {"--model-id", "name the model's folder without an option, or use --model-path"},
-    {"--tokenizer", "the tokenizer is the one in the model's folder"},
-    {"--tokenizer-path", "the tokenizer is the one in the model's folder"},
-    {"--gpu-memory-utilization",
-     "it is --memory-fraction here, a share of what the weights leave free"},
-    {"--max-num-seqs", "it is --max-running-requests here"},
-    {"--max-concurrent-requests", "it is --max-running-requests here"},
-    {"--parallel", "it is --max-running-requests here"},
-    {"-np", "it is --max-running-requests here"},
-    {"--max-num-batched-tokens", "it is --chunked-prefill-tokens here"},
-    {"--batch-size", "it is --chunked-prefill-tokens here"},
-    {"--block-size", "it is --page-size here"},
-    {"--seed", "it is --random-seed here"},
-    {"--scheduling-policy", "it is --policy here, with --enable-priority for priorities"},
-    {"--enable-prefix-caching", "the prefix cache is on; --no-prefix-cache turns it off"},
-    {"--no-enable-prefix-caching", "it is --no-prefix-cache here"},
-    {"--enable-chunked-prefill",
-     "prompts are always computed in chunks of --chunked-prefill-tokens"},
-    {"-t", "it is --threads here"},
-    {"--schedule-timeout", "it is --queue-timeout-secs here"},
-    {"--disable-log-requests", "it is --log-level warning here"},
-    {"--log-requests", "every request has a line in the log; --log-level says what is shown"},
-    {"--ssl-keyfile", "TLS is the business of a proxy in front"},
-    {"--ssl-certfile", "TLS is the business of a proxy in front"},
+    {"--tp", Kind::kValue, kOneProcess, "1"},
+    {"-tp", Kind::kValue, kOneProcess, "1"},
+    {"--tp-size", Kind::kValue, kOneProcess, "1"},
+    {"--tensor-parallel-size", Kind::kValue, kOneProcess, "1"},
+    {"--pp-size", Kind::kValue, kOneProcess, "1"},
+    {"--pipeline-parallel-size", Kind::kValue, kOneProcess, "1"},
+    {"--dp", Kind::kValue, kOneProcess, "1"},
+    {"--dp-size", Kind::kValue, kOneProcess, "1"},
+    {"--data-parallel-size", Kind::kValue, kOneProcess, "1"},
+    {"--ep-size", Kind::kValue, kOneProcess, "1"},
+    {"--nnodes", Kind::kValue, kOneProcess, "1"},
+    {"--node-rank", Kind::kValue, kOneProcess, "0"},
+    {"--num-shard", Kind::kValue, kOneProcess, "1"},
+    {"--device", Kind::kValue, kOnlyCpu, "cpu auto"},
+    {"--n-gpu-layers", Kind::kValue, kOnlyCpu, "0 auto"},
+    {"-ngl", Kind::kValue, kOnlyCpu, "0 auto"},
+    {"--cpu-offload-gb", Kind::kValue, kOnlyCpu, "0"},
+    {"--attention-backend", Kind::kValue, kOnlyCpu, "auto"},
+    {"--disable-cuda-graph", Kind::kFlag, kNoGraphs},
+    {"--enforce-eager", Kind::kFlag, kNoGraphs},
+    {"--trust-remote-code", Kind::kFlag, kNoOutsideCode},
+    {"--tokenizer-mode", Kind::kValue, kOwnTokenizer, "auto"},
+    {"--log-requests", Kind::kFlag,
+     "every request has a line in the log; --log-level says what is shown"},
+    {"--enable-chunked-prefill", Kind::kFlag,
+     "prompts are always computed in chunks, of --chunked-prefill-tokens"},
+
+    {"--cuda-graph-max-bs", Kind::kRefused, kNoGraphs},
+    {"--speculative-algorithm", Kind::kRefused, kNoDrafts},
+    {"--speculative-config", Kind::kRefused, kNoDrafts},
+    {"--model-draft", Kind::kRefused, kNoDrafts},
+    {"--tool-call-parser", Kind::kRefused, kNoParsers},
+    {"--reasoning-parser", Kind::kRefused, kNoParsers},
+    {"--enable-auto-tool-choice", Kind::kRefused, kNoParsers},
+    {"--tokenizer", Kind::kRefused, kOwnTokenizer},
+    {"--tokenizer-path", Kind::kRefused, kOwnTokenizer},
+    {"--mem-fraction-static", Kind::kRefused,
+     "it counts the weights as well; --memory-fraction is the share of what they leave free"},
+    {"--gpu-memory-utilization", Kind::kRefused,
+     "it counts the weights as well; --memory-fraction is the share of what they leave free"},
+    {"--parallel", Kind::kRefused, "it is --max-running-requests here"},
+    {"--batch-size", Kind::kRefused, "it is --chunked-prefill-tokens here"},
+    {"-b", Kind::kRefused, "it is --chunked-prefill-tokens here"},
+    {"--seed", Kind::kRefused, "it is --random-seed here"},
+    {"--schedule-timeout", Kind::kRefused, "it is --queue-timeout-secs here"},
+    {"--disable-log-requests", Kind::kRefused, "it is --log-level warning here"},
+    {"--ssl-keyfile", Kind::kRefused, kNoTls},
+    {"--ssl-certfile", Kind::kRefused, kNoTls},
 };
 
 }  // namespace
 
-std::string advice_on_familiar_option(std::string_view option) {
-  const auto* const found =
-      std::find_if(std::begin(kFamiliar), std::end(kFamiliar),
-                   [option](const Familiar& familiar) { return familiar.option == option; });
-  return found == std::end(kFamiliar) ? "" : std::string(found->advice);
+std::span<const FamiliarOption> familiar_options() { return kFamiliar; }
+
+const FamiliarOption* find_familiar_option(std::string_view name) {
+  const auto* const found = std::ranges::find(kFamiliar, name, &FamiliarOption::name);
+  return found == std::end(kFamiliar) ? nullptr : found;
+}
+
+std::string note_on(const FamiliarOption& option) {
+  return option.kind == Kind::kSpelling
+             ? fmt::format("{} is {} here", option.name, option.means)
+             : fmt::format("{} changes nothing: {}", option.name, option.means);
 }
 
 }  // namespace heddle::tools

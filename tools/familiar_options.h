@@ -1,14 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options that people know from other servers, where Heddle has another name for them or none.
+// The options that people know from SGLang, vLLM, TGI and llama.cpp's server, where Heddle has
+// another name for them or none. Three kinds: a spelling of an option that Heddle has, an option
+// that is taken because its value asks for what Heddle does anyway, and one that is an error with
+// advice. Spellings that Heddle shares with one of them stand where the option is declared.
+//
+// Threading: free functions over a table.
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace heddle::tools {
 
-// "it is --context-length here", or "" for what no well-known server has. `option` begins with its
-// dashes.
-[[nodiscard]] std::string advice_on_familiar_option(std::string_view option);
+struct FamiliarOption {
+  enum class Kind : uint8_t {
+    kSpelling,  // of the option `means`
+    kFlag,      // taken; `means` says why it changes nothing
+    kValue,     // taken with one of the values `taken`; likewise
+    kRefused,   // `means` says what to do instead
+  };
+
+  std::string_view name;  // "--tp", "-np"
+  Kind kind = Kind::kRefused;
+  std::string_view means;
+  std::string_view taken = {};  // "cpu auto"
+};
+
+[[nodiscard]] std::span<const FamiliarOption> familiar_options();
+
+// Null for what no well-known server has. `name` begins with its dashes.
+[[nodiscard]] const FamiliarOption* find_familiar_option(std::string_view name);
+
+// "--max-model-len is --context-length here", for one that was taken.
+[[nodiscard]] std::string note_on(const FamiliarOption& option);
 
 }  // namespace heddle::tools

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <type_traits>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -58,8 +59,10 @@ std::string explain_unknown(const CLI::App& app) {
   for (const std::string& argument : rest) {
     if (!argument.starts_with('-')) continue;
     const std::string name = argument.substr(0, argument.find('='));
-    const std::string advice = advice_on_familiar_option(name);
-    if (!advice.empty()) return fmt::format("there is no option {}: {}", name, advice);
+    const FamiliarOption* familiar = find_familiar_option(name);
+    if (familiar != nullptr && familiar->kind != FamiliarOption::Kind::kSpelling) {
+      return fmt::format("there is no option {}: {}", name, familiar->means);
+    }
     return fmt::format("unknown option {}{}", name, nearest(name, names));
   }
   const std::string word = rest.empty() ? "" : rest.front();
@@ -67,6 +70,36 @@ std::string explain_unknown(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
   if (commands.empty()) return fmt::format("unexpected argument \"{}\"", word);
   return fmt::format("unknown subcommand \"{}\"{}", word, nearest(word, commands));
+}
+
+// The parser has no short names of several letters, as llama.cpp's -np: it knows them as --np.
+bool is_long_with_one_dash(std::string_view name) {
+  return name.size() > 2 && name[0] == '-' && name[1] != '-' &&
+         find_familiar_option(name) != nullptr;
+}
+
+// The option as it is known elsewhere: "-np" for the parser's "--np".
+std::string spelling_outside(const std::string& name) {
+  const bool inside = name.starts_with("--") && find_familiar_option(name) == nullptr;
+  return inside && is_long_with_one_dash(name.substr(1)) ? name.substr(1) : name;
+}
+
+// "--threads" with what it is called elsewhere: "--threads,-t". A '!' before a name is kept.
+std::string with_familiar_spellings(std::string_view names) {
+  std::string all(names);
+  while (!names.empty()) {
+    const size_t end = std::min(names.find(','), names.size());
+    std::string_view name = names.substr(0, end);
+    names.remove_prefix(std::min(end + 1, names.size()));
+    const std::string_view negation = name.starts_with('!') ? "!" : "";
+    name.remove_prefix(negation.size());
+    for (const FamiliarOption& option : familiar_options()) {
+      if (option.kind != FamiliarOption::Kind::kSpelling || option.means != name) continue;
+      const char* const dash = is_long_with_one_dash(option.name) ? "-" : "";
+      all += fmt::format(",{}{}{}", negation, dash, option.name);
+    }
+  }
+  return all;
 }
 
 // --max_tokens=3 becomes --max-tokens=3; values and what follows "--" stay.
@@ -80,10 +113,23 @@ std::vector<std::string> normalised_arguments(int argc, char** argv) {
       const auto name_end = argument.begin() + static_cast<std::ptrdiff_t>(
                                                    std::min(argument.find('='), argument.size()));
       std::replace(argument.begin(), name_end, '_', '-');
+    } else if (!options_end && is_long_with_one_dash(argument.substr(0, argument.find('=')))) {
+      argument.insert(0, "-");
     }
     arguments.push_back(std::move(argument));
   }
   return arguments;
+}
+
+// One line for each option of another server that was taken.
+void explain_familiar(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (argument == "--") return;
+    const std::string name = spelling_outside(argument.substr(0, argument.find('=')));
+    const FamiliarOption* familiar = find_familiar_option(name);
+    if (familiar == nullptr || familiar->kind == FamiliarOption::Kind::kRefused) continue;
+    fmt::print(stderr, "note: {}\n", note_on(*familiar));
+  }
 }
 
 // Examples teach faster than lists do: the footer, where they stand, comes before everything else.
@@ -104,17 +150,17 @@ std::string not_empty(const std::string& value) {
   return value.empty() ? "\"\" is no value; give one or leave it out" : "";
 }
 
-CLI::Option* add(CLI::App& app, const char* names, std::string* target, const char* help) {
+CLI::Option* add(CLI::App& app, const std::string& names, std::string* target, const char* help) {
   return app.add_option(names, *target, help)->capture_default_str();
 }
 
-CLI::Option* add(CLI::App& app, const char* names, std::optional<std::string>* target,
+CLI::Option* add(CLI::App& app, const std::string& names, std::optional<std::string>* target,
                  const char* help) {
   return app.add_option_function<std::string>(
       names, [target](const std::string& value) { *target = value; }, help);
 }
 
-CLI::Option* add(CLI::App& app, const char* names, std::vector<std::string>* target,
+CLI::Option* add(CLI::App& app, const std::string& names, std::vector<std::string>* target,
                  const char* help) {
   return app.add_option(names, *target, help)->allow_extra_args(false);
 }
@@ -122,12 +168,19 @@ CLI::Option* add(CLI::App& app, const char* names, std::vector<std::string>* tar
 // The parser's own conversion clamps and wraps, so numbers come as text. A number that is not
 // within `range` ends the parse.
 template <typename Number, typename Target>
-CLI::Option* add_number(CLI::App& app, const char* names, Target* target, const ValueRange& range,
-                        const char* help) {
+CLI::Option* add_number(CLI::App& app, const std::string& names, Target* target,
+                        const ValueRange& range, const char* help) {
   std::string name = names;  // the first long one
   name.erase(0, name.find("--"));
   name.erase(std::min(name.find(','), name.size()));
   auto store = [target, range, name](const std::string& text) {
+    if (text == "auto") return;
+    if (!range.keeps_default.empty() && text == range.keeps_default) {
+      if constexpr (std::is_same_v<Number, Target>) {
+        fmt::print(stderr, "note: {} {} leaves the default, {}\n", name, text, *target);
+      }
+      return;
+    }
     const Result<Number> value = parse_number<Number>(text, range);
     if (!value.ok()) throw CLI::ValidationError(name, value.status().message());
     *target = *value;
@@ -137,14 +190,14 @@ CLI::Option* add_number(CLI::App& app, const char* names, Target* target, const 
 }
 
 template <typename Number>
-CLI::Option* add(CLI::App& app, const char* names, Number* target, const ValueRange& range,
+CLI::Option* add(CLI::App& app, const std::string& names, Number* target, const ValueRange& range,
                  const char* help) {
   return add_number<Number>(app, names, target, range, help)
       ->default_str(fmt::format("{}", *target));
 }
 
 template <typename Number>
-CLI::Option* add(CLI::App& app, const char* names, std::optional<Number>* target,
+CLI::Option* add(CLI::App& app, const std::string& names, std::optional<Number>* target,
                  const ValueRange& range, const char* help) {
   return add_number<Number>(app, names, target, range, help);
 }
@@ -170,17 +223,57 @@ void Options::positional(const char* name, std::vector<std::string>* target, con
 }
 
 void Options::value(const char* names, Target target, const char* help) {
-  std::visit([&](auto* place) { add(app_, names, place, help)->group(heading_); }, target);
+  const std::string all = with_familiar_spellings(names);
+  std::visit([&](auto* place) { add(app_, all, place, help)->group(heading_); }, target);
 }
 
 void Options::value(const char* names, NumberTarget target, const ValueRange& range,
                     const char* help) {
-  std::visit([&](auto* place) { add(app_, names, place, range, help)->group(heading_); }, target);
+  const std::string all = with_familiar_spellings(names);
+  std::visit([&](auto* place) { add(app_, all, place, range, help)->group(heading_); }, target);
 }
 
 void Options::text(const char* names, Target target, const char* help) {
-  std::visit([&](auto* place) { add(app_, names, place, help)->check(not_empty)->group(heading_); },
+  const std::string all = with_familiar_spellings(names);
+  std::visit([&](auto* place) { add(app_, all, place, help)->check(not_empty)->group(heading_); },
              target);
+}
+
+std::vector<DeclaredOption> Options::declared() const {
+  std::vector<DeclaredOption> all;
+  for (const CLI::Option* option : static_cast<const CLI::App&>(app_).get_options()) {
+    if (option->get_positional() || option == app_.get_help_ptr()) continue;
+    DeclaredOption& one = all.emplace_back();
+    for (const std::string& name : option->get_lnames()) {
+      one.names.push_back(spelling_outside("--" + name));
+    }
+    for (const std::string& name : option->get_snames()) one.names.push_back("-" + name);
+    one.default_value = option->get_default_str();
+    if (option->get_expected_max() == 0) {  // a flag
+      const bool on = std::ranges::find(flags_that_are_on_, option) != flags_that_are_on_.end();
+      one.default_value = on ? "on" : "off";
+    }
+    one.familiar = option->get_group().empty();
+  }
+  return all;
+}
+
+void Options::accept_familiar() {
+  for (const FamiliarOption& option : familiar_options()) {
+    const std::string name =
+        (is_long_with_one_dash(option.name) ? "-" : "") + std::string(option.name);
+    if (app_.get_option_no_throw(name) != nullptr) continue;
+    if (option.kind == FamiliarOption::Kind::kFlag) {
+      app_.add_flag(name)->group("");
+    } else if (option.kind == FamiliarOption::Kind::kValue) {
+      const auto take = [option, name](const std::string& value) {
+        const std::string words = fmt::format(" {} ", option.taken);
+        if (words.find(fmt::format(" {} ", value)) != std::string::npos) return;
+        throw CLI::ValidationError(name, fmt::format("{} cannot be; {}", value, option.means));
+      };
+      app_.add_option_function<std::string>(name, take)->group("");
+    }
+  }
 }
 
 void Options::needs(const char* name, const char* other) {
@@ -205,11 +298,24 @@ std::string Options::without_effect() const {
 
 void Options::choice(const char* names, std::string* target, const std::vector<std::string>& words,
                      const char* help) {
-  add(app_, names, target, help)->check(CLI::IsMember(words))->group(heading_);
+  const auto is_word = CLI::IsMember(words);
+  const auto store = [target, is_word](const std::string& value) {
+    if (value != "auto" || is_word("auto").empty()) *target = value;
+  };
+  const auto check = [is_word](const std::string& value) {
+    return value == "auto" ? "" : is_word(value);
+  };
+  app_.add_option_function<std::string>(with_familiar_spellings(names), store, help)
+      ->default_str(*target)
+      ->type_name(fmt::format("{{{}}}", fmt::join(words, ",")))
+      ->check(check)
+      ->group(heading_);
 }
 
 void Options::flag(const char* names, bool* target, const char* help) {
-  app_.add_flag(names, *target, help)->group(heading_);
+  const CLI::Option* flag =
+      app_.add_flag(with_familiar_spellings(names), *target, help)->group(heading_);
+  if (*target) flags_that_are_on_.push_back(flag);
 }
 
 namespace {
@@ -262,6 +368,13 @@ std::string full_name(const CLI::App& app) {
 
 }  // namespace
 
+std::vector<DeclaredOption> declared_options(const Subcommand& subcommand) {
+  CLI::App app;
+  Options options(app);
+  const std::function<int()> keeps_the_targets = subcommand.declare(options);
+  return options.declared();
+}
+
 // The parser throws; here is where that ends.
 int run_program(int argc, char** argv, std::span<const Subcommand* const> subcommands) {
   CLI::App root("Heddle serves hybrid language models from one binary.", "heddle");
@@ -275,9 +388,9 @@ int run_program(int argc, char** argv, std::span<const Subcommand* const> subcom
   std::function<int()> action;
   for (const Subcommand* subcommand : subcommands) add_subcommand(root, *subcommand, action);
   try {
-    auto arguments = normalised_arguments(argc, argv);
-    std::reverse(arguments.begin(), arguments.end());  // the order its parser wants
-    root.parse(std::move(arguments));
+    const std::vector<std::string> arguments = normalised_arguments(argc, argv);
+    root.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // as it wants them
+    explain_familiar(arguments);
   } catch (const CLI::Success& success) {  // --help, --version
     return root.exit(success);
   } catch (const CLI::ExtrasError&) {

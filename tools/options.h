@@ -7,8 +7,10 @@
 //   options.value("-p,--port", &settings->port, "port to listen on");
 //   options.value("--threads", &settings->threads, ranges::kThreads, "compute threads");
 //
-// Names are spelled with '-'; '_' is accepted in their place. Targets keep their value when the
-// option is not given, and their value is shown as the default. They outlive the parse.
+// Names are spelled with '-'; '_' is accepted in their place. Spellings of other servers
+// (familiar_options.h) are added by themselves. Targets keep their value when the option is not
+// given, and their value is shown as the default; for a number or a choice, "auto" leaves it, too.
+// They outlive the parse.
 //
 // Threading: thread-confined.
 #pragma once
@@ -25,9 +27,18 @@
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the name is the parser's
 class App;
+class Option;
 }  // namespace CLI
 
 namespace heddle::tools {
+
+// An option as it was declared, for those who must know all of them: docs/options.md is held to
+// this.
+struct DeclaredOption {
+  std::vector<std::string> names;  // "--port", "-p"; also those that turn a flag off
+  std::string default_value;       // as --help shows it; "on" or "off" for a flag; "" for none
+  bool familiar = false;           // declared by Options::accept_familiar()
+};
 
 class Options {
  public:
@@ -71,6 +82,10 @@ class Options {
   // A spelling that starts with '!' turns it off: "--feature,!--no-feature".
   void flag(const char* names, bool* target, const char* help);
 
+  // Options that other servers have and that change nothing here, taken where they ask for what
+  // Heddle does anyway (familiar_options.h). --help does not show them.
+  void accept_familiar();
+
   // Between options declared before. Giving `name` without `other`, or with it, is an error: what
   // would have no effect is not accepted in silence.
   void needs(const char* name, const char* other);
@@ -84,6 +99,9 @@ class Options {
   // the parse.
   [[nodiscard]] std::string without_effect() const;
 
+  // Without positionals and --help, in order of declaration.
+  [[nodiscard]] std::vector<DeclaredOption> declared() const;
+
  private:
   struct Condition {
     const char* name;
@@ -94,6 +112,7 @@ class Options {
   CLI::App& app_;
   std::string heading_ = "Options";
   std::vector<Condition> conditions_;
+  std::vector<const CLI::Option*> flags_that_are_on_;
 };
 
 }  // namespace heddle::tools

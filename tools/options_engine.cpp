@@ -101,7 +101,7 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
   options.heading("Resources");
   options.value("--threads", &engine.num_threads, ranges::kThreads,
                 "Compute threads; 0: the machine's physical cores");
-  options.value("--memory-fraction,--mem-fraction-static", &engine.memory_fraction, ranges::kShare,
+  options.value("--memory-fraction", &engine.memory_fraction, ranges::kShare,
                 "Share of the memory that is free once the weights are loaded, for the pools");
   options.value("--max-total-tokens", &engine.max_total_tokens, ranges::kCountOrNone,
                 "Tokens in the cache; 0: from the memory fraction");
@@ -110,7 +110,8 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
   options.value("--max-queued-requests", &engine.max_queued_requests, ranges::kCount,
                 "Waiting requests; one more is refused");
   options.value("--chunked-prefill-tokens,--chunked-prefill-size", &engine.chunked_prefill_tokens,
-                ranges::kStepTokens, "Prompt tokens of one step");
+                ranges::kChunkTokens,
+                "Prompt tokens of one step; -1: the default, prompts are never computed whole");
   options.value("--page-size", &engine.page_size, ranges::kCount,
                 "Tokens of a cache page: a power of two from 1 to 128");
   options.value("--watchdog-timeout", &engine.watchdog_seconds, ranges::kSeconds,

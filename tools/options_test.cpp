@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,11 +17,18 @@ namespace heddle::tools {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 struct Settings {
   std::string model_dir;
   std::string host = "127.0.0.1";
+  std::string eviction = "flops";
+  int64_t context = 0;
+  int64_t running = 0;
+  int32_t chunk = 512;
+  bool cache = true;
   uint16_t port = 30000;
   int32_t threads = 0;
   double keepalive_seconds = 15;
@@ -38,6 +46,13 @@ std::function<int()> declare(Options& options) {
   auto settings = std::make_shared<Settings>();
   options.positional("MODEL_DIR", &settings->model_dir, "", /*required=*/false);
   options.text("--host", &settings->host, "");
+  options.choice("--eviction", &settings->eviction, {"flops", "lru"}, "");
+  options.value("--context-length", &settings->context, "");
+  options.value("--max-running-requests", &settings->running, ranges::kCountOrNone, "");
+  options.value("--chunked-prefill-tokens,--chunked-prefill-size", &settings->chunk,
+                ranges::kChunkTokens, "");
+  options.flag("--prefix-cache,!--no-prefix-cache", &settings->cache, "");
+  options.accept_familiar();
   options.value("-p,--port", &settings->port, "");
   options.value("--threads", &settings->threads, ranges::kThreads, "");
   options.value("--sse-keepalive-secs", &settings->keepalive_seconds, ranges::kPeriodSeconds, "");
@@ -111,13 +126,79 @@ TEST(OptionsTest, WhatHasNoEffectDependsOnValuesWhereverTheyStand) {
   EXPECT_EQ(run({"--quiet"}).exit_code, 0);
 }
 
-TEST(OptionsTest, OptionsOfOtherServersAreExplained) {
+TEST(OptionsTest, SpellingsOfOtherServersAreTakenWithANote) {
+  const Outcome outcome = run({"--max_model_len=4096", "-t", "3", "-np", "8", "--eviction", "lru",
+                               "--no-enable-prefix-caching"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(parsed.context, 4096);
+  EXPECT_EQ(parsed.threads, 3);
+  EXPECT_EQ(parsed.running, 8);
+  EXPECT_EQ(parsed.eviction, "lru");
+  EXPECT_FALSE(parsed.cache);
+  EXPECT_EQ(outcome.errors,
+            "note: --max-model-len is --context-length here\n"
+            "note: -t is --threads here\n"
+            "note: -np is --max-running-requests here\n"
+            "note: --no-enable-prefix-caching is --no-prefix-cache here\n");
+  EXPECT_EQ(run({"-c", "7"}).exit_code, 0);
+  EXPECT_EQ(parsed.context, 7);
+}
+
+TEST(OptionsTest, OptionsThatAskForWhatIsDoneAnywayAreTakenWithANote) {
+  const Outcome outcome = run({"--tp", "1", "--device=cpu", "--trust-remote-code", "-ngl", "0"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.errors, AllOf(HasSubstr("note: --tp changes nothing: one process serves"),
+                                    HasSubstr("note: --device changes nothing"),
+                                    HasSubstr("note: --trust-remote-code changes nothing"),
+                                    HasSubstr("note: -ngl changes nothing")));
+  EXPECT_EQ(std::ranges::count(outcome.errors, '\n'), 4) << "one line each";
+}
+
+TEST(OptionsTest, TheirOtherValuesAreErrorsWithAdvice) {
   for (const char* spelling : {"--tp-size", "--tp_size"}) {
-    EXPECT_THAT(run({spelling, "2"}).errors,
-                AllOf(HasSubstr("there is no option --tp-size"), HasSubstr("--threads")));
+    const Outcome outcome = run({spelling, "2"});
+    EXPECT_EQ(outcome.exit_code, kExitUsage);
+    EXPECT_THAT(outcome.errors, AllOf(HasSubstr("--tp-size: 2 cannot be"), HasSubstr("--threads")));
   }
-  EXPECT_THAT(run({"--max-model-len=4096"}).errors, HasSubstr("--context-length"));
+  EXPECT_THAT(run({"--device", "cuda"}).errors, HasSubstr("--device: cuda cannot be"));
+  const Outcome share = run({"--mem-fraction-static", "0.8"});
+  EXPECT_EQ(share.exit_code, kExitUsage);
+  EXPECT_THAT(share.errors, AllOf(HasSubstr("there is no option --mem-fraction-static"),
+                                  HasSubstr("--memory-fraction is the share")));
   EXPECT_THAT(run({"--thread", "1"}).errors, HasSubstr("did you mean --threads?"));
+}
+
+TEST(OptionsTest, AutoLeavesTheDefault) {
+  EXPECT_EQ(run({"--threads", "auto", "--eviction", "auto", "--chunked-prefill-tokens", "auto",
+                 "--context-length", "auto", "--seed", "auto"})
+                .errors,
+            "");
+  EXPECT_EQ(parsed.eviction, "flops");
+  EXPECT_EQ(parsed.chunk, 512);
+  EXPECT_EQ(parsed.threads, 0);
+  EXPECT_EQ(run({"--chunked-prefill-size", "-1"}).errors,
+            "note: --chunked-prefill-tokens -1 leaves the default, 512\n");
+  EXPECT_EQ(parsed.chunk, 512);
+  EXPECT_EQ(run({"--eviction", "lfu"}).exit_code, kExitUsage);
+}
+
+TEST(OptionsTest, WhatIsDeclaredCanBeListed) {
+  const std::vector<DeclaredOption> options = declared_options(kCommand);
+  const auto named = [&](const std::string& name) -> const DeclaredOption& {
+    return *std::ranges::find_if(options, [&](const DeclaredOption& option) {
+      return std::ranges::count(option.names, name) > 0;
+    });
+  };
+  EXPECT_THAT(named("--port").names, ElementsAre("--port", "-p"));
+  EXPECT_EQ(named("--port").default_value, "30000");
+  EXPECT_THAT(named("--max-running-requests").names, Contains("-np"));
+  EXPECT_THAT(named("--prefix-cache").names, Contains("--no-prefix-cache"));
+  EXPECT_EQ(named("--prefix-cache").default_value, "on");
+  EXPECT_EQ(named("--chat").default_value, "off");
+  EXPECT_EQ(named("--eviction").default_value, "flops");
+  EXPECT_EQ(named("--seed").default_value, "");
+  EXPECT_FALSE(named("--seed").familiar);
+  EXPECT_TRUE(named("--tp").familiar);
 }
 
 }  // namespace

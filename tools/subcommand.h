@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Subcommand: one word after `heddle`. Each has a file of its own that defines it; main.cpp lists
-// them.
+// Subcommand: one word after `heddle`. Each has a file of its own that defines it; kSubcommands
+// lists them.
 //
 //   std::function<int()> declare_inspect(Options& options) {
 //     auto settings = std::make_shared<InspectSettings>();
@@ -13,6 +13,8 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "options.h"
 
@@ -39,6 +41,9 @@ inline constexpr int kExitUsage = 2;
 // Parses the command line and runs what it names. '_' in an option's name is read as '-'.
 int run_program(int argc, char** argv, std::span<const Subcommand* const> subcommands);
 
+// The options of one without children.
+std::vector<DeclaredOption> declared_options(const Subcommand& subcommand);
+
 extern const Subcommand kServe;
 extern const Subcommand kGenerate;
 extern const Subcommand kChat;
@@ -49,5 +54,9 @@ extern const Subcommand kEval;
 extern const Subcommand kInspect;
 extern const Subcommand kQuantize;
 extern const Subcommand kExportNextn;
+
+// All of the program, in the order of --help.
+inline constexpr const Subcommand* kSubcommands[] = {
+    &kServe, &kGenerate, &kChat, &kBench, &kVerify, &kEval, &kInspect, &kQuantize, &kExportNextn};
 
 }  // namespace heddle::tools

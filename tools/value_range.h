@@ -22,7 +22,8 @@ struct ValueRange {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool low_excluded = false;
-  std::optional<double> also;  // a value apart from the range, with a meaning of its own
+  std::optional<double> also;           // a value apart from the range, with a meaning of its own
+  std::string_view keeps_default = {};  // a text that, as "auto", leaves the option's default
 };
 
 namespace ranges {
@@ -42,7 +43,9 @@ inline constexpr ValueRange kCountOrNone = {.low = 0};  // 0: no limit, or the p
 inline constexpr ValueRange kRepeats = {.low = 1, .high = 1000};
 inline constexpr ValueRange kBatch = {.low = 1, .high = 4096};        // sequences of one step
 inline constexpr ValueRange kStepTokens = {.low = 1, .high = 65536};  // tokens of one step
-inline constexpr ValueRange kContext = {.low = 1, .high = 1e8};       // tokens of one sequence
+// SGLang's -1 computes prompts whole, which no step here can promise.
+inline constexpr ValueRange kChunkTokens = {.low = 1, .high = 65536, .keeps_default = "-1"};
+inline constexpr ValueRange kContext = {.low = 1, .high = 1e8};  // tokens of one sequence
 inline constexpr ValueRange kShare = {.low = 0, .high = 1, .low_excluded = true};
 inline constexpr ValueRange kProbability = {.low = 0, .high = 1};
 inline constexpr ValueRange kNotNegative = {.low = 0};
