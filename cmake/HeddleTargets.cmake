@@ -45,7 +45,8 @@ function(heddle_optimise target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Debug>:-O1>)
 endfunction()
 
-# heddle_library(FOLDER [APART] [OPTIMISED] [DEPENDS folder...] [LINK target...] [TEST_LINK target...])
+# heddle_library(FOLDER [APART] [OPTIMISED] [DEPENDS folder...] [LINK target...] [TEST_LINK target...]
+#                [TEST_SHARDS count])
 #   One library per folder of src/: every .cpp (and .cu with HEDDLE_CUDA) below it, less *_test, *_bench
 #   and *_fuzz. Links only the folders named in DEPENDS, so that the arrows of src/README.md also hold
 #   at link time. Beside it:
@@ -53,7 +54,7 @@ endfunction()
 #     heddle_FOLDER_bench  all *_bench.cpp, with HEDDLE_BENCHMARKS (Google Benchmark)
 #     NAME_fuzz            each *_fuzz.cpp, with HEDDLE_FUZZ (libFuzzer)
 function(heddle_library folder)
-  cmake_parse_arguments(ARG "APART;OPTIMISED" "" "DEPENDS;LINK;TEST_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "APART;OPTIMISED" "TEST_SHARDS" "DEPENDS;LINK;TEST_LINK" ${ARGN})
   set(name heddle_${folder})
   set(root ${PROJECT_SOURCE_DIR}/src/${folder})
 
@@ -94,7 +95,8 @@ function(heddle_library folder)
   endif()
 
   if(HEDDLE_TESTS AND tests)
-    heddle_test(${name}_test SOURCES ${tests} LINK ${name} ${ARG_LINK} ${ARG_TEST_LINK})
+    heddle_test(${name}_test SHARDS ${ARG_TEST_SHARDS} SOURCES ${tests}
+      LINK ${name} ${ARG_LINK} ${ARG_TEST_LINK})
     if(NOT ARG_APART)
       heddle_unity(${name}_test 4)
     endif()
@@ -120,16 +122,40 @@ function(heddle_test_options target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
 endfunction()
 
-# heddle_test(NAME SOURCES file... LINK target...)
-#   A GoogleTest program, known to ctest and to `./run test`.
+# heddle_test(heddle_FOLDER_test [KIND kind] [SHARDS count] SOURCES file... LINK target...)
+#   A GoogleTest program, known to ctest and to `./run test`. Its labels are FOLDER and its kind: unit (the
+#   default), integration, oracle or server. With SHARDS its cases are dealt out to as many ctest tests, so that
+#   the longest programs do not keep one core busy at the end while the others idle. Each test leaves the
+#   report of GoogleTest in BUILD/test-results/NAME.json.
 function(heddle_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "KIND;SHARDS" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   heddle_test_options(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} heddle_test_support GTest::gmock GTest::gtest_main)
   heddle_precompile(${name} TEST)
-  add_test(NAME ${name} COMMAND ${name})
   set_property(GLOBAL APPEND PROPERTY HEDDLE_TEST_PROGRAMS ${name})
+
+  string(REGEX REPLACE "^heddle_(.*)_test$" "\\1" folder ${name})
+  if(NOT ARG_KIND)
+    set(ARG_KIND unit)
+  endif()
+  if(NOT ARG_SHARDS)
+    set(ARG_SHARDS 1)
+  endif()
+  foreach(shard RANGE 1 ${ARG_SHARDS})
+    set(test ${name})
+    set(environment "")
+    if(ARG_SHARDS GREATER 1)
+      string(APPEND test -${shard}of${ARG_SHARDS})
+      math(EXPR index "${shard} - 1")
+      set(environment GTEST_TOTAL_SHARDS=${ARG_SHARDS} GTEST_SHARD_INDEX=${index})
+    endif()
+    add_test(NAME ${test} COMMAND ${name} --gtest_color=no)
+    set_tests_properties(${test} PROPERTIES
+      LABELS "${folder};${ARG_KIND}"
+      COST ${ARG_SHARDS}  # the long ones first
+      ENVIRONMENT "GTEST_OUTPUT=json:${CMAKE_BINARY_DIR}/test-results/${test}.json;${environment}")
+  endforeach()
 endfunction()
 
 # heddle_fuzzer(NAME SOURCES file... LINK target...)

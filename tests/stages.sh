@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# The stages of `./run test` and `./run lint`; sourced by `run`, whose setup, compile, say and timers it
-# uses. A stage sets `result` to what the table shows and adds to `passed`, `failed` and `skipped`:
+# The stages of `./run test` and `./run lint` around ctest; sourced by `run`, whose setup, compile, say and
+# timers it uses. A stage sets `result` to what the table shows and adds to `passed`, `failed` and `skipped`:
 # GoogleTest cases are counted once, from the release build; a case that fails under a sanitizer, a
 # fuzzer with a finding, a failed build or an unformatted file each count as failed.
 : "${root:?stages.sh is sourced by run}"
@@ -84,65 +84,53 @@ explain_failure() {
   } >&2
 }
 
-# run_one NAME PATH DIR FILTER: one program, or the shard of it that GTEST_SHARD_INDEX names, with a time
-# limit; leaves NAME.log, .json, .code, .seconds in DIR.
-run_one() {
-  local name="$1" path="$2" dir="$3" filter="$4" code=0 start
-  start="$(now_ms)"
-  rm -f "$dir/$name".*
-  timeout --kill-after=10 "$program_limit_seconds" "${launcher[@]}" "$path" \
-    --gtest_color=no --gtest_filter="$filter" --gtest_output="json:$dir/$name.json" \
-    >"$dir/$name.log" 2>&1 </dev/null || code=$?
-  case $code in
-    0 | 1) ;;
-    124 | 137) echo "stopped: it ran longer than $program_limit_seconds s" >>"$dir/$name.log" ;;
-    *) echo "died with exit code $code" >>"$dir/$name.log" ;;
-  esac
-  echo "$code" >"$dir/$name.code"
-  seconds_since "$start" >"$dir/$name.seconds"
+# log_of NAME LOG: what the test NAME printed, from the log of ctest.
+log_of() {
+  awk -v name="$1" '
+    /^[0-9]+\/[0-9]+ Test: / { on = ($3 == name) }
+    on { print }
+    on && /^Test time = / { exit }' "$2"
 }
 
-# run_programs PRESET COUNT SUITES FILTER: runs the test programs of build/PRESET, as many at a time as
-# there are cores. SUITES is a list of folders, or empty for all. COUNT says whether passed and skipped
-# cases enter the sum. With --full a program's cases are dealt out to as many processes, since the
-# longest programs take longer than all others together.
+# run_programs PRESET COUNT SUITES FILTER: runs the test programs of build/PRESET through ctest, as many at a
+# time as there are cores. SUITES is a list of folders, or empty for all; FILTER is GoogleTest's, or empty.
+# COUNT says whether passed and skipped cases enter the sum.
 run_programs() {
   local preset="$1" count="$2" suites="$3" filter="$4"
-  local dir="$root/build/$preset/test-results" names=() name path running=0 launcher=()
-  local shards=1 shard label
-  local p f s sum_p=0 sum_f=0 sum_s=0
+  local build="$root/build/$preset" dir="$root/build/$preset/test-results" launcher=() selection=()
+  local names=() name p f s code sum_p=0 sum_f=0 sum_s=0 failed_names=" " broken=0
+  local log="$build/Testing/Temporary/LastTest.log"
+  rm -rf "$dir" "$log" "$build/Testing/Temporary/LastTestsFailed.log"
   mkdir -p "$dir"
   # The thread sanitizer needs the plain address layout that newer kernels randomise too widely.
   [[ $preset == "$tsan" ]] && setarch -R true 2>/dev/null && launcher=(setarch -R)
-  [[ $full == yes ]] && shards="$num_test_jobs"
-  while read -r name path; do
-    [[ -n $name ]] || continue
-    if [[ -n $suites ]]; then
-      [[ " $suites " == *" $(suite_of "$name") "* ]] || continue
-    fi
-    for ((shard = 0; shard < shards; shard++)); do
-      label="$name"
-      ((shards == 1)) || label+="-$((shard + 1))of$shards"
-      names+=("$label")
-      if ((running == num_test_jobs)); then
-        wait -n || true
-        running=$((running - 1))
-      fi
-      GTEST_TOTAL_SHARDS="$shards" GTEST_SHARD_INDEX="$shard" \
-        run_one "$label" "$path" "$dir" "$filter" &
-      running=$((running + 1))
-    done
-  done <"$root/build/$preset/test_programs.txt"
-  wait
+  [[ -z $suites ]] || selection=(--tests-regex "^heddle_(${suites// /|})_test(-|\$)")
+  (
+    cd "$root"
+    [[ -z $filter ]] || export GTEST_FILTER="$filter"
+    "${launcher[@]}" ctest --preset "$preset" --parallel "$num_test_jobs" \
+      --timeout "$program_limit_seconds" "${selection[@]}" </dev/null
+  ) >"$dir/ctest.log" 2>&1 || broken=1
+  if [[ $broken == 1 && -s $build/Testing/Temporary/LastTestsFailed.log ]]; then
+    failed_names=" $(cut -d: -f2 "$build/Testing/Temporary/LastTestsFailed.log" | tr '\n' ' ') "
+  fi
+  [[ ! -s $log ]] || read_lines names "$(sed -n 's|^[0-9]*/[0-9]* Test: ||p' "$log" | sort)"
   for name in "${names[@]}"; do
-    read -r p f s <<<"$(count_cases "$name" "$dir" "$(<"$dir/$name.code")")"
+    code=0
+    [[ $failed_names != *" $name "* ]] || code=1
+    log_of "$name" "$log" >"$dir/$name.log"
+    read -r p f s <<<"$(count_cases "$name" "$dir" "$code")"
     sum_p=$((sum_p + p)) sum_f=$((sum_f + f)) sum_s=$((sum_s + s))
     if ((p + f + s > 0)); then
-      printf '    %-36s %5d passed %3d failed %3d skipped %8s s\n' \
-        "$name" "$p" "$f" "$s" "$(<"$dir/$name.seconds")" >&2
+      printf '    %-36s %5d passed %3d failed %3d skipped %8s s\n' "$name" "$p" "$f" "$s" \
+        "$(sed -n 's/^Test time = *\([0-9.]*\) sec$/\1/p' "$dir/$name.log")" >&2
     fi
     ((f)) && explain_failure "$name" "$dir/$name.log"
   done
+  if ((broken && sum_f == 0)); then  # ctest itself: a program that is missing, a preset it cannot read
+    tail -n 20 "$dir/ctest.log" >&2
+    sum_f=1
+  fi
   failed=$((failed + sum_f))
   if [[ $count == yes ]]; then
     passed=$((passed + sum_p)) skipped=$((skipped + sum_s))
@@ -185,9 +173,9 @@ stage_build_tests() { compile release; }
 stage_tests() {
   if [[ $full == yes ]]; then
     HEDDLE_TEST_FULL=1 HEDDLE_ORACLE_SCENARIOS="${HEDDLE_ORACLE_SCENARIOS:-1000000}" \
-      run_programs release yes "" '*'
+      run_programs release yes "" ""
   else
-    run_programs release yes "" '*'
+    run_programs release yes "" ""
   fi
 }
 
@@ -207,7 +195,7 @@ stage_sanitized() {  # PRESET SUITES
   built+=" $preset"
   local shared="${HEDDLE_SHARED:-}"
   [[ $full == yes ]] || shared=""  # the larger data sets would take minutes here
-  HEDDLE_SHARED="$shared" run_programs "$preset" no "$suites" '*'
+  HEDDLE_SHARED="$shared" run_programs "$preset" no "$suites" ""
 }
 
 stage_fuzz() {
@@ -251,7 +239,7 @@ stage_fuzz() {
 
 sources_to_format() {
   local folder
-  for folder in include src tools tests bench; do
+  for folder in include src tools tests bench examples; do
     [[ -d $root/$folder ]] || continue
     find "$root/$folder" \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0
   done
@@ -342,7 +330,7 @@ run_filtered() {
   read_lines targets "$(targets_of release "$1")"
   if ((${#targets[@]})); then
     stage "build ${targets[*]}" compile release "${targets[@]}"
-    ((failed)) || stage "tests of $1" run_programs release yes "$1" '*'
+    ((failed)) || stage "tests of $1" run_programs release yes "$1" ""
   else
     stage "build release" stage_build_tests
     ((failed)) || stage "tests $1" run_programs release yes "" "$1"
