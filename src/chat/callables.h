@@ -90,6 +90,12 @@ enum class MethodKind : uint8_t { kNone, kCallable, kForbidden };
 
 [[nodiscard]] MethodKind find_method(const Value& self, std::string_view name);
 
+using MethodFunction = Result<Value> (*)(Budget* budget, const Value& self,
+                                         const Arguments& arguments);
+
+// By name, or nullptr. `self` must be a string.
+[[nodiscard]] MethodFunction find_string_method(std::string_view name);
+
 // Error: kInvalidArgument for arguments the method does not take.
 Result<Value> call_method(Budget* budget, const BoundMethod& method, const Arguments& arguments);
 

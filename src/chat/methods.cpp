@@ -23,9 +23,6 @@ namespace {
 
 // ==== Strings ====
 
-using MethodFunction = Result<Value> (*)(Budget* budget, const Value& self,
-                                         const Arguments& arguments);
-
 std::string_view text_of(const Value& self) { return self.as_string(); }
 
 // Budget for a method that reads its string once and may write as much again.
@@ -369,13 +366,6 @@ constexpr std::array<std::pair<std::string_view, MethodFunction>, 40> kStringMet
     {"casefold", mapped_method<to_lower>},
 }};
 
-MethodFunction find_string_method(std::string_view name) {
-  for (const auto& [known, function] : kStringMethods) {
-    if (known == name) return function;
-  }
-  return nullptr;
-}
-
 // ==== Dicts, lists and loops ====
 
 constexpr std::array<std::string_view, 5> kDictMethods = {"get", "keys", "values", "items", "copy"};
@@ -462,6 +452,13 @@ Result<Value> call_loop_method(Budget* budget, LoopState& loop, std::string_view
 }
 
 }  // namespace
+
+MethodFunction find_string_method(std::string_view name) {
+  for (const auto& [known, function] : kStringMethods) {
+    if (known == name) return function;
+  }
+  return nullptr;
+}
 
 MethodKind find_method(const Value& self, std::string_view name) {
   switch (self.kind()) {
