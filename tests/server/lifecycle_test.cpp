@@ -57,9 +57,13 @@ TEST_F(LifecycleTest, AnIdleEngineShowsByATokenThatItGenerates) {
   };
   options.stuck_after_seconds = 0.2;
   start();
-  EXPECT_EQ(get("/health_generate").status, 200);
-  EXPECT_EQ(get("/health_generate").json()["status"], "ok");
-  ASSERT_EQ(engine->submitted().size(), 2u);
+  // On a busy machine a token may take longer than the limit.
+  EXPECT_TRUE(eventually([this] {
+    const Reply reply = get("/health_generate");
+    return reply.status == 200 && reply.json()["status"] == "ok";
+  }));
+  const size_t num_probes = engine->submitted().size();
+  ASSERT_GE(num_probes, 1u);
   EXPECT_EQ(engine->submitted()[0].stop.max_new_tokens, 1);
   EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
 
@@ -72,7 +76,7 @@ TEST_F(LifecycleTest, AnIdleEngineShowsByATokenThatItGenerates) {
 
   HttpClient impatient(server->port());
   impatient.send_request("GET", "/health_generate");
-  ASSERT_TRUE(eventually([this] { return engine->submitted().size() == 4; }));
+  ASSERT_TRUE(eventually([&] { return engine->submitted().size() == num_probes + 2; }));
   impatient.reset();
   EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
 
@@ -85,15 +89,19 @@ TEST_F(LifecycleTest, AProbeThatAPauseMeetsIsToldThatTheEngineIsPaused) {
   start();
   for (const char* mode : {"abort", "retract", "in_place"}) {
     engine->held = true;
-    HttpClient probe(server->port());
-    probe.send_request("GET", "/health_generate");
-    ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
-    EXPECT_EQ(post("/pause_generation", {{"mode", mode}}).status, 200);
-    const Reply reply = probe.read_reply();
-    EXPECT_EQ(reply.status, 200) << mode;
-    EXPECT_EQ(reply.json()["status"], "paused") << mode;
-    EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; })) << "it is not left behind";
-    EXPECT_EQ(connect().call("POST", "/continue_generation").status, 200);
+    // Again when the pause came too late for the limit.
+    EXPECT_TRUE(eventually([&] {
+      const size_t before = engine->submitted().size();
+      HttpClient probe(server->port());
+      probe.send_request("GET", "/health_generate");
+      EXPECT_TRUE(eventually([&] { return engine->submitted().size() > before; }));
+      EXPECT_EQ(post("/pause_generation", {{"mode", mode}}).status, 200);
+      const Reply reply = probe.read_reply();
+      EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }))
+          << "it is not left behind";
+      EXPECT_EQ(connect().call("POST", "/continue_generation").status, 200);
+      return reply.status == 200 && reply.json()["status"] == "paused";
+    })) << mode;
   }
 }
 
@@ -103,7 +111,8 @@ TEST_F(LifecycleTest, AnAbortedProbeIsNoSignOfADeadEngine) {
   HttpClient probe(server->port());
   probe.send_request("GET", "/health_generate");
   ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
-  engine->cancel(engine->submitted().front().id);  // by a pause that is over when this is told
+  engine->cancel(
+      engine->submitted().front().id);  // by a pause that is over when the probe hears of it
   const Reply reply = probe.read_reply();
   EXPECT_EQ(reply.status, 200);
   EXPECT_EQ(reply.json()["status"], "ok");
@@ -113,7 +122,8 @@ TEST_F(LifecycleTest, AProbeThatFindsTheEngineAtWorkForOthersDoesNotCallItStuck)
   options.stuck_after_seconds = 0.2;
   engine->script = [](const Request&) { return std::vector<RequestEvent>{RequestEvent()}; };
   start();
-  EXPECT_EQ(get("/health_generate").status, 200) << "steps went on all the time";
+  EXPECT_TRUE(eventually([this] { return get("/health_generate").status == 200; }))
+      << "steps went on all the time";
   ASSERT_TRUE(eventually([this] { return engine->num_live() == 0; }));
   engine->set_refuse([](const Request&) { return resource_exhausted("the queue is full"); });
   EXPECT_EQ(get("/health_generate").status, 200);
@@ -121,15 +131,20 @@ TEST_F(LifecycleTest, AProbeThatFindsTheEngineAtWorkForOthersDoesNotCallItStuck)
   for (const auto& [error, status] :
        {std::pair(resource_exhausted("full by its tokens"), 200), {internal_error("boom"), 503}}) {
     SCOPED_TRACE(error.message());
-    engine->held = true;
     engine->script = [failure = error](const Request&) {
       return answer_events({}, finish_of(FinishReason::kError, failure));
     };
-    HttpClient probe(server->port());
-    probe.send_request("GET", "/health_generate");
-    ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
-    engine->held = false;
-    EXPECT_EQ(probe.read_reply().status, status);
+    // Again when the engine's answer came too late for the limit.
+    EXPECT_TRUE(eventually([&, wanted = status] {
+      engine->held = true;
+      const size_t before = engine->submitted().size();
+      HttpClient probe(server->port());
+      probe.send_request("GET", "/health_generate");
+      EXPECT_TRUE(eventually([&] { return engine->submitted().size() > before; }));
+      engine->held = false;
+      return probe.read_reply().status == wanted;
+    }));
+    ASSERT_TRUE(eventually([this] { return engine->num_live() == 0; }));
   }
 }
 
@@ -216,8 +231,10 @@ TEST_F(LifecycleTest, DrainingFinishesWhatRunsAndRefusesTheRest) {
 
 TEST_F(LifecycleTest, WhatDoesNotFinishInTimeIsToldSo) {
   options.shutdown_timeout_seconds = 0.1;
-  engine->script = [](const Request&) {
-    return answer_events(std::vector<std::string>(1000, "x"));
+  engine->script = [](const Request&) {  // without end
+    auto events = answer_events({"x"});
+    events.pop_back();
+    return events;
   };
   start();
   engine->step_microseconds = 20000;
