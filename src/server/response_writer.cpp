@@ -87,6 +87,7 @@ asio::awaitable<bool> ResponseWriter::send_piece(std::string piece, bool last) {
   const std::string head = std::exchange(head_, {});
   std::vector<asio::const_buffer> buffers;
   if (!head.empty()) buffers.push_back(asio::buffer(head));
+  if (head_only_) co_return co_await write(std::move(buffers));
   const auto chunk = http::make_chunk(asio::buffer(piece));
   const auto end = http::make_chunk_last();
   if (!piece.empty() && ends_by_closing()) buffers.push_back(asio::buffer(piece));

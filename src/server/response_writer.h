@@ -62,7 +62,7 @@ class ResponseWriter {
   // The socket outlives the writer.
   ResponseWriter(boost::asio::ip::tcp::socket& socket, double write_timeout_seconds);
 
-  // What follows answers this request.
+  // The next answer is to a request of this kind.
   void begin(unsigned http_version, bool head_only) {
     http_version_ = http_version;
     head_only_ = head_only;

@@ -113,6 +113,18 @@ TEST_F(ResponseWriterTest, PiecesAreChunksAndTheHeadComesWithTheFirst) {
   EXPECT_EQ(writer_->bytes_sent(), static_cast<int64_t>(text.size()));
 }
 
+TEST_F(ResponseWriterTest, TheAnswerToHeadHasNoBody) {
+  spawn([&]() -> boost::asio::awaitable<bool> {
+    writer_->begin(/*http_version=*/11, /*head_only=*/true);
+    writer_->open({.headers = {}, .body = {}}, {}, /*keep_alive=*/true);
+    co_return co_await writer_->send_piece("abc", false) && co_await writer_->send_piece("d", true);
+  });
+  run();
+  EXPECT_EQ(client_->read_reply(/*head_only=*/true).headers.at("transfer-encoding"), "chunked");
+  EXPECT_EQ(client_->pending(), "");
+  EXPECT_EQ(client_->receive(), "");
+}
+
 TEST_F(ResponseWriterTest, OldHttpHasNoChunks) {
   spawn([&]() -> boost::asio::awaitable<bool> {
     writer_->begin(/*http_version=*/10, /*head_only=*/false);
