@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// BodyBudget bounds the bytes of request bodies that are held at once, over all connections: those
-// that still arrive, wait for a worker or are worked on. What is counted has arrived, so that an
-// announcement alone takes nothing from others.
+// BodyBudget bounds the bytes of request bodies that are kept at once, over all connections: those
+// that still arrive, wait for a worker or are parsed. Only bytes that have arrived count, so that
+// an announcement alone takes nothing from others.
 //
 // Threading: confined to the I/O thread, as are the leases.
 #pragma once

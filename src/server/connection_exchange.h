@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ConnectionExchange: the Exchange of a request that came over a connection. Keeps what the handler
-// has written until the connection has sent it.
+// ConnectionExchange: the Exchange of a request that came over a connection. Keeps the
+// handler's bytes until the connection has sent them.
 //
 // Threading: confined to the I/O thread, except what Exchange says.
 // Private to http_connection.cpp and its tests.

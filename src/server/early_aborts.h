@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// EarlyAborts remembers what was aborted while calls wait for a worker or are worked on: their ids
-// are in bodies that nobody has read yet, so whether one of them is meant shows later.
+// EarlyAborts remembers the ids that were aborted while calls wait for a worker or are parsed. The
+// calls' own ids are in bodies that are not parsed yet, so only then does it show which are meant.
 //
 // Calls are numbered once their bodies have arrived. An abort counts for those that arrived before
-// it, and is forgotten once each of them is understood.
+// it, and is forgotten once each of them is parsed.
 //
 // Threading: confined to the I/O thread.
 // Bounds:    kMaxIds ids are remembered at once, however often each is aborted.
@@ -22,10 +22,10 @@ namespace heddle::server {
 
 class EarlyAborts {
  public:
-  // A client that is told that its abort was taken relies on it: one more is refused instead.
+  // A client whose abort was accepted relies on it: one more than these is refused.
   static constexpr size_t kMaxIds = 16384;
 
-  // A call that is not understood yet; it is from its end on.
+  // A call that is not parsed yet. Its end says that it is.
   class Call {
    public:
     Call(EarlyAborts& aborts, int64_t number) : aborts_(aborts), number_(number) {}
@@ -42,10 +42,11 @@ class EarlyAborts {
     const int64_t number_;
   };
 
-  // Shared, because std::function wants to be copied. This object outlives the call.
+  // Shared, because a std::function must be copyable. This object outlives the call.
   std::shared_ptr<const Call> arrive();
 
-  // Whatever goes by `id` and has arrived shall end. False when there is no room to remember it.
+  // Aborts the calls, prompts and answers with this id that have arrived. False when there is no
+  // room to remember it.
   [[nodiscard]] bool abort(std::string_view id);
 
   void abort_all() { all_before_ = next_number_; }
@@ -62,7 +63,7 @@ class EarlyAborts {
 
   int64_t next_number_ = 0;
   int64_t all_before_ = 0;
-  std::set<int64_t> waiting_;      // the calls that are not understood
+  std::set<int64_t> waiting_;      // the calls that are not parsed
   std::list<Abort> oldest_first_;  // the latest abort of each id, to forget it in time
   std::unordered_map<std::string, std::list<Abort>::iterator> ids_;
 };

@@ -48,7 +48,7 @@ class Exchange {
     }
   }
 
-  // True once the client went away; what it asked for need not be computed any more.
+  // True once the client went away: its answer need not be computed any more.
   [[nodiscard]] bool gone() const { return gone_.load(std::memory_order_relaxed); }
 
   // Called at most once, on the I/O thread, if the client goes away before its answer is complete.
@@ -58,7 +58,7 @@ class Exchange {
   // after on_gone, when the client goes away.
   std::function<void()> on_drained;
 
-  // The body's part of what may be kept at once.
+  // The body's share of the bytes that may be kept at once.
   BodyLease body_lease;
 
   // Sent with every answer of this exchange: CORS, x-request-id.

@@ -18,8 +18,8 @@ using boost::system::error_code;
 constexpr double kLingerSeconds = 2;  // for a client to read the refusal before its upload is cut
 constexpr double kStopLingerSeconds = 0.25;  // for a request that crosses with the server's goodbye
 
-// A body that nobody reads, as a refused request's, is read and dropped up to here, so that the
-// connection can be kept.
+// The body of a refused request, or of a route that takes none, is read and dropped up to this
+// size, so that the connection can be kept.
 constexpr uint64_t kMaxDroppedBytes = 1 << 20;
 
 // The Transfer-Encoding of a body whose end is not known from it: any but plain chunks, and any of
@@ -102,7 +102,7 @@ void Connection::note_unread(int status, int64_t bytes_sent) {
                                                          .read_whole = false});
 }
 
-// Reads what the client still sends for a moment: closing at once would reset the connection and
+// Reads and drops the client's bytes for a moment: closing at once would reset the connection and
 // could destroy the answer before the client has read it.
 asio::awaitable<void> Connection::linger(double limit_seconds) {
   error_code error;
@@ -126,7 +126,7 @@ asio::awaitable<bool> Connection::serve_one() {
   writer_.begin(reader_.http_version(), request_->method == "HEAD");
   Admission admission = handler_.on_head(*request_, common_headers_);
   if (const auto coding = unknown_coding(*request_, reader_.http_version())) {
-    // What follows could be the body or the next request.
+    // The bytes that follow could be the body or the next request.
     co_await refuse(501,
                     fmt::format("The Transfer-Encoding is \"{}\"; only chunked is read, and only "
                                 "of HTTP/1.1.",

@@ -3,8 +3,8 @@
 // write the answer (ResponseWriter), again.
 //
 // One rule for clients that leave: a client that closes its connection, or only its sending side,
-// before its answer is complete is gone, and what it asked for is cancelled. An answer that is
-// complete is sent.
+// before its answer is complete is gone, and its request is cancelled. An answer that is complete
+// is sent.
 //
 // Threading: confined to the I/O thread.
 // Private to http_server.cpp. The files that see Asio and Beast are listed in src/server/README.md.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// HttpMetrics: what the server itself counts: requests by route and status, how long they took, and
+// HttpMetrics counts requests by route and status, how long they took, and
 // clients that left. The engine counts the rest (engine/engine_metrics.h).
 //
 // Threading: confined to the I/O thread.
@@ -20,7 +20,7 @@ class HttpMetrics {
   HttpMetrics();
 
   // `route` is a path of the server's own, never a client's: it becomes a label. Empty: none of
-  // them. What was not read to its end counts, but took no time that could be compared.
+  // them. A request that was not read to its end counts, but not its time.
   void on_answered(std::string_view route, const Answered& answered);
 
   [[nodiscard]] std::string to_text() const { return registry_.to_text(); }

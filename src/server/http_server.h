@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // HttpServer: the socket side. Accepts connections, parses requests within limits, hands each to an
-// HttpHandler as an Exchange and writes what comes back. Knows no API.
+// HttpHandler as an Exchange and writes the answers. Knows no API.
 //
 // Threading: one I/O thread runs every connection and every call of the handler; nothing on it may
 //            block. post(), begin_stop(), stop() and port() are thread-safe.
@@ -62,7 +62,7 @@ class HttpHandler {
   virtual HttpResponse on_transport_error(int status, std::string_view message) = 0;
 
   // After each answer, and when a client leaves within its request's body: for the access log. Null
-  // for `request`: not even its head has arrived. Not for what the server's own end cuts off.
+  // for `request`: not even its head has arrived. Not for requests that the server's end cuts off.
   virtual void on_answered(const HttpRequest* request, const Answered& answered) = 0;
 };
 

@@ -36,7 +36,7 @@ bool is_malformed(const error_code& error) {
 RequestReader::RequestReader(asio::ip::tcp::socket& socket, const HttpServerOptions& options)
     : socket_(socket),
       options_(options),
-      // A head or the trailer of a chunked body fits in whole, and what is read past its end.
+      // Room for a whole head, or the trailer of a chunked body, and for the bytes read past it.
       buffer_(static_cast<size_t>(options.max_header_bytes) + kMaxReadAheadBytes + kReadBytes),
       deadline_(socket.get_executor()) {}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The paths the server knows, and what browsers ask before they use them (CORS).
+// The server's paths, and the answers to browsers' questions about them (CORS).
 //
 // Threading: free functions without state.
 #pragma once
@@ -34,8 +34,8 @@ enum class Endpoint {
 };
 
 // Bytes of a request's body that are read and kept.
-inline constexpr int64_t kNoBody = 0;  // nobody reads it
-// Read on the I/O thread, where this much holds nobody up.
+inline constexpr int64_t kNoBody = 0;  // the route reads none
+// Read on the I/O thread, where parsing this much is quick.
 inline constexpr int64_t kSmallBody = 64 << 10;
 // As the server's options say.
 inline constexpr int64_t kAnyBody = std::numeric_limits<int64_t>::max();
@@ -50,7 +50,7 @@ struct Route {
   bool control = false;  // steers the engine for everybody: web pages of other origins may not
 };
 
-// What comes before the model's name, which may have slashes of its own.
+// Precedes the model's name, which may have slashes of its own.
 inline constexpr std::string_view kModelPrefix = "/v1/models/";
 
 // Null for an unknown path.

@@ -4,7 +4,7 @@
 //   HEDDLE_ASSIGN_OR_RETURN(auto server, Server::listen({.http = {.port = 30000}}));
 //   ... load the model; meanwhile clients get 503 `loading` ...
 //   server->start_serving(std::move(engine), std::move(codec), configuration);
-//   ... until somebody says stop ...
+//   ... until the process is asked to stop ...
 //   server->shutdown();
 //
 // Threading: start_serving() and shutdown() belong to one thread, the rest is thread-safe. Inside:
@@ -41,8 +41,8 @@ class Server {
   virtual void set_load_progress(int64_t done_bytes, int64_t total_bytes) = 0;
 
   // Takes the engine and the codec (which may refer to the engine's tokenizer) and serves them.
-  // Logs the ready line. Once. `configuration` is an object that /get_server_info shows to
-  // everybody with a key: what the server runs with.
+  // Logs the ready line. Once. `configuration` is an object of all settings, without secrets,
+  // which /get_server_info shows to every client with a key.
   virtual void start_serving(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
                              nlohmann::ordered_json configuration) = 0;
 
