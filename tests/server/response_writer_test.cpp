@@ -17,27 +17,27 @@
 namespace heddle::server {
 namespace {
 
-using std::chrono::seconds;
+using Seconds = std::chrono::seconds;
 
 TEST(WriteProgressTest, AClientThatTakesSomethingInTimeIsNeverGivenUp) {
-  WriteProgress progress(seconds(60));
+  WriteProgress progress(Seconds(60));
   IoClock::time_point now{};
   progress.begin(now, 0);
   for (int64_t taken = 1; taken <= 100; ++taken) {  // an hour and more for one message
-    now += seconds(59);
+    now += Seconds(59);
     EXPECT_GT(progress.time_left(now, taken).count(), 0) << taken;
   }
 }
 
 TEST(WriteProgressTest, AClientThatTakesNothingIsGivenUpAfterTheLimit) {
-  WriteProgress progress(seconds(60));
+  WriteProgress progress(Seconds(60));
   IoClock::time_point now{};
   progress.begin(now, 1000);
-  EXPECT_EQ(progress.time_left(now + seconds(20), 1000), seconds(40));
-  EXPECT_EQ(progress.time_left(now + seconds(50), 1500), seconds(60)) << "it took something";
-  EXPECT_EQ(progress.time_left(now + seconds(110), 1500), seconds(0));
-  progress.begin(now + seconds(500), 1500);
-  EXPECT_EQ(progress.time_left(now + seconds(501), 1500), seconds(59)) << "a new write begins anew";
+  EXPECT_EQ(progress.time_left(now + Seconds(20), 1000), Seconds(40));
+  EXPECT_EQ(progress.time_left(now + Seconds(50), 1500), Seconds(60)) << "it took something";
+  EXPECT_EQ(progress.time_left(now + Seconds(110), 1500), Seconds(0));
+  progress.begin(now + Seconds(500), 1500);
+  EXPECT_EQ(progress.time_left(now + Seconds(501), 1500), Seconds(59)) << "a new write begins anew";
 }
 
 // A writer on a connection whose other end is a client, and a loop that is run turn by turn.
