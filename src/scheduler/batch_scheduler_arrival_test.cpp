@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "scheduler/scheduler_test_bench.h"
+#include "scheduler/scheduler_fixture.h"
 
 namespace heddle::scheduler {
 namespace {
@@ -18,23 +18,23 @@ TEST(BatchSchedulerArrivalTest, ADisplacedSequenceThatIsReleasedIsNotReportedAny
   options.max_queued = 2;
   options.scheduling.enable_priority = true;
   options.scheduling.default_priority = 0;
-  SchedulerBench bench(options);
-  bench.submit(20, 3);  // takes the only row
-  bench.step();
-  Sequence& first = bench.submit(20, 3);
-  Sequence& second = bench.submit(20, 3);
+  SchedulerFixture fixture(options);
+  fixture.submit(20, 3);  // takes the only row
+  fixture.step();
+  Sequence& first = fixture.submit(20, 3);
+  Sequence& second = fixture.submit(20, 3);
   for (int i = 0; i < 2; ++i) {
     Request request;
-    request.prompt = bench.unique_prompt(20);
+    request.prompt = fixture.unique_prompt(20);
     request.stop.max_new_tokens = 3;
     request.priority = 100;
-    ASSERT_TRUE(bench.scheduler->submit(bench.make(std::move(request))).ok());
+    ASSERT_TRUE(fixture.scheduler->submit(fixture.make(std::move(request))).ok());
   }
   ASSERT_EQ(first.status, SequenceStatus::kFinished);
   ASSERT_EQ(second.status, SequenceStatus::kFinished);
-  bench.scheduler->release(second, Ending::kAborted);  // a cancellation that came meanwhile
+  fixture.scheduler->release(second, Ending::kAborted);  // a cancellation that came meanwhile
   std::vector<Dropped> dropped;
-  bench.scheduler->take_dropped(dropped);
+  fixture.scheduler->take_dropped(dropped);
   ASSERT_EQ(dropped.size(), 1);
   EXPECT_EQ(dropped[0].sequence, &first);
 }
@@ -43,19 +43,19 @@ TEST(BatchSchedulerArrivalTest, WhoFindsAFreeRowDoesNotCountAsWaiting) {
   BatchSchedulerOptions options = roomy();
   options.max_running = 8;
   options.max_queued = 4;
-  SchedulerBench bench(options);
+  SchedulerFixture fixture(options);
   for (int i = 0; i < 12; ++i) {
-    EXPECT_TRUE(bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30)).ok()) << i;
+    EXPECT_TRUE(fixture.scheduler->submit(fixture.make(fixture.unique_prompt(4), 30)).ok()) << i;
   }
-  EXPECT_FALSE(bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30)).ok());
-  bench.step();  // eight run and four wait
-  ASSERT_EQ(bench.scheduler->stats().num_running, 8);
-  EXPECT_FALSE(bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30)).ok());
-  bench.scheduler->release(*bench.sequences[0], Ending::kAborted);
-  EXPECT_FALSE(bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30)).ok())
+  EXPECT_FALSE(fixture.scheduler->submit(fixture.make(fixture.unique_prompt(4), 30)).ok());
+  fixture.step();  // eight run and four wait
+  ASSERT_EQ(fixture.scheduler->stats().num_running, 8);
+  EXPECT_FALSE(fixture.scheduler->submit(fixture.make(fixture.unique_prompt(4), 30)).ok());
+  fixture.scheduler->release(*fixture.sequences[0], Ending::kAborted);
+  EXPECT_FALSE(fixture.scheduler->submit(fixture.make(fixture.unique_prompt(4), 30)).ok())
       << "the free row belongs to one who waits";
-  bench.step();
-  EXPECT_TRUE(bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30)).ok());
+  fixture.step();
+  EXPECT_TRUE(fixture.scheduler->submit(fixture.make(fixture.unique_prompt(4), 30)).ok());
 }
 
 // A tenant's share of the queue and the whole of it are for those who do wait: a call of more
@@ -65,39 +65,39 @@ TEST(BatchSchedulerArrivalTest, ACallOfSeveralIsTakenWholeOrNotAtAll) {
   options.max_running = 4;
   options.max_queued = 3;
   options.scheduling.tenant_max_queued = 2;
-  SchedulerBench bench(options);
-  const auto submit = [&bench](int count, const char* tenant) {
+  SchedulerFixture fixture(options);
+  const auto submit = [&fixture](int count, const char* tenant) {
     std::vector<Sequence*> call;
     for (int i = 0; i < count; ++i) {
       Request request;
-      request.prompt = bench.unique_prompt(20);
+      request.prompt = fixture.unique_prompt(20);
       request.stop.max_new_tokens = 5;
       request.tenant = tenant;
-      call.push_back(&bench.make(std::move(request)));
+      call.push_back(&fixture.make(std::move(request)));
     }
     const Status fits =
-        bench.scheduler->check_call(std::vector<const Sequence*>(call.begin(), call.end()));
-    return fits.ok() ? bench.scheduler->submit_all(call) : fits;
+        fixture.scheduler->check_call(std::vector<const Sequence*>(call.begin(), call.end()));
+    return fits.ok() ? fixture.scheduler->submit_all(call) : fits;
   };
   const Status never = submit(7, "a");
   EXPECT_EQ(never.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(never.message(), HasSubstr("taken of one tenant: 6, of which 2 may wait"));
 
   ASSERT_TRUE(submit(4, "a").ok()) << "every row is free";
-  EXPECT_EQ(bench.scheduler->stats().num_queued, 4);
+  EXPECT_EQ(fixture.scheduler->stats().num_queued, 4);
   EXPECT_EQ(submit(3, "a").code(), StatusCode::kResourceExhausted);
-  EXPECT_EQ(bench.scheduler->stats().num_queued, 4) << "not even two of them";
+  EXPECT_EQ(fixture.scheduler->stats().num_queued, 4) << "not even two of them";
   EXPECT_EQ(submit(3, "b").code(), StatusCode::kResourceExhausted) << "its share is two";
   ASSERT_TRUE(submit(2, "b").ok());
   EXPECT_EQ(submit(2, "c").code(), StatusCode::kResourceExhausted) << "three wait at most";
   ASSERT_TRUE(submit(1, "c").ok());
-  bench.run();
-  EXPECT_EQ(bench.scheduler->stats().num_queued, 0);
+  fixture.run();
+  EXPECT_EQ(fixture.scheduler->stats().num_queued, 0);
   ASSERT_TRUE(submit(6, "a").ok());
-  bench.run();
-  for (const auto& sequence : bench.sequences) {
+  fixture.run();
+  for (const auto& sequence : fixture.sequences) {
     if (sequence->status == SequenceStatus::kNew) continue;
-    EXPECT_EQ(SchedulerBench::output_of(*sequence), SchedulerBench::expected_output(*sequence));
+    EXPECT_EQ(SchedulerFixture::output_of(*sequence), SchedulerFixture::expected_output(*sequence));
   }
 }
 
@@ -107,14 +107,14 @@ TEST(BatchSchedulerArrivalTest, InAPauseEverybodyWaits) {
     options.max_queued = 2;
     options.scheduling.enable_priority = by_priority;
     options.scheduling.default_priority = 0;
-    SchedulerBench bench(options);
-    bench.scheduler->set_paused(true);
-    EXPECT_EQ(bench.scheduler->stats().num_places, 0);
-    for (int i = 0; i < 2; ++i) bench.submit(20, 3);
-    const Status third = bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30));
+    SchedulerFixture fixture(options);
+    fixture.scheduler->set_paused(true);
+    EXPECT_EQ(fixture.scheduler->stats().num_places, 0);
+    for (int i = 0; i < 2; ++i) fixture.submit(20, 3);
+    const Status third = fixture.scheduler->submit(fixture.make(fixture.unique_prompt(4), 30));
     EXPECT_THAT(third.message(), HasSubstr("2 requests are waiting, max_queued_requests = 2"));
-    bench.scheduler->set_paused(false);
-    EXPECT_TRUE(bench.scheduler->submit(bench.make(bench.unique_prompt(4), 30)).ok());
+    fixture.scheduler->set_paused(false);
+    EXPECT_TRUE(fixture.scheduler->submit(fixture.make(fixture.unique_prompt(4), 30)).ok());
   }
 }
 
@@ -124,21 +124,21 @@ TEST(BatchSchedulerArrivalTest, WhoWaitedForAPrefixAndNowWaitsForRoomIsShortOfIt
   BatchSchedulerOptions options = roomy();
   options.cache.num_pages = 120;
   options.chunked_prefill_tokens = 20;
-  SchedulerBench bench(options);
-  std::vector<TokenId> prompt = bench.unique_prompt(400);
-  bench.submit(prompt, 3);
-  ASSERT_TRUE(bench.step());
+  SchedulerFixture fixture(options);
+  std::vector<TokenId> prompt = fixture.unique_prompt(400);
+  fixture.submit(prompt, 3);
+  ASSERT_TRUE(fixture.step());
   prompt[300] += 1;
-  const Sequence& follower = bench.submit(prompt, 3);
-  ASSERT_TRUE(bench.step());
-  ASSERT_EQ(bench.scheduler->stats().deferred_sequences, 1);
-  EXPECT_EQ(bench.scheduler->stats().num_places, 15);
-  bench.clock.advance_seconds(1);
-  ASSERT_TRUE(bench.step());
+  const Sequence& follower = fixture.submit(prompt, 3);
+  ASSERT_TRUE(fixture.step());
+  ASSERT_EQ(fixture.scheduler->stats().deferred_sequences, 1);
+  EXPECT_EQ(fixture.scheduler->stats().num_places, 15);
+  fixture.clock.advance_seconds(1);
+  ASSERT_TRUE(fixture.step());
   ASSERT_EQ(follower.status, SequenceStatus::kWaiting);
-  EXPECT_EQ(bench.scheduler->stats().num_places, 0);
-  bench.run();
-  EXPECT_EQ(SchedulerBench::output_of(follower), SchedulerBench::expected_output(follower));
+  EXPECT_EQ(fixture.scheduler->stats().num_places, 0);
+  fixture.run();
+  EXPECT_EQ(SchedulerFixture::output_of(follower), SchedulerFixture::expected_output(follower));
 }
 
 // A tenant at its own limit is short of nothing that others could take.
@@ -147,19 +147,19 @@ TEST(BatchSchedulerArrivalTest, WhoWaitsForItsOwnTenantLeavesThePlacesToOthers) 
   options.max_running = 4;
   options.max_queued = 1;
   options.scheduling.tenant_max_running = 1;
-  SchedulerBench bench(options);
-  const auto submit = [&bench](const char* tenant) {
+  SchedulerFixture fixture(options);
+  const auto submit = [&fixture](const char* tenant) {
     Request request;
-    request.prompt = bench.unique_prompt(20);
+    request.prompt = fixture.unique_prompt(20);
     request.stop.max_new_tokens = 30;
     request.tenant = tenant;
-    return bench.scheduler->submit(bench.make(std::move(request)));
+    return fixture.scheduler->submit(fixture.make(std::move(request)));
   };
   ASSERT_TRUE(submit("a").ok());
   ASSERT_TRUE(submit("a").ok());
-  ASSERT_TRUE(bench.step());
-  ASSERT_EQ(bench.scheduler->stats().num_running, 1);
-  EXPECT_EQ(bench.scheduler->stats().num_places, 3);
+  ASSERT_TRUE(fixture.step());
+  ASSERT_EQ(fixture.scheduler->stats().num_running, 1);
+  EXPECT_EQ(fixture.scheduler->stats().num_places, 3);
   EXPECT_TRUE(submit("b").ok());
 }
 

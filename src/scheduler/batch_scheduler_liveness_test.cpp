@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "core/sanitizers.h"
-#include "scheduler/hybrid_cache_test_bench.h"
+#include "scheduler/hybrid_cache_fixture.h"
 
 namespace heddle::scheduler {
 namespace {
@@ -36,13 +36,13 @@ BatchSchedulerOptions tight(int32_t page_size, int64_t num_pages, int64_t num_sl
 }
 
 // Requests that fill the pool to its last row, alone and together, begin alike and repeat.
-void fill(HybridCacheBench& bench, int64_t pool_tokens) {
+void fill(HybridCacheFixture& fixture, int64_t pool_tokens) {
   const Tokens stem = repeated(1000, pool_tokens);
   const auto ask = [&](int64_t prompt_tokens, int64_t max_new_tokens, TokenId last) {
     if (prompt_tokens < 1 || prompt_tokens + max_new_tokens - 1 > pool_tokens) return;
     Tokens prompt = first(stem, prompt_tokens);
     prompt.back() = last;
-    bench.submit(prompt, max_new_tokens);
+    fixture.submit(prompt, max_new_tokens);
   };
   ask(pool_tokens, 1, 1000);
   ask(1, pool_tokens, 1001);
@@ -51,7 +51,7 @@ void fill(HybridCacheBench& bench, int64_t pool_tokens) {
   ask(pool_tokens - 1, 2, 1000);
   ask(pool_tokens, 1, 1000);
   ask(pool_tokens / 3, pool_tokens / 2, 1000);
-  bench.run();
+  fixture.run();
 }
 
 TEST(BatchSchedulerLivenessTest, PoolsOfEverySizeGiveTheSameAnswers) {
@@ -67,14 +67,14 @@ TEST(BatchSchedulerLivenessTest, PoolsOfEverySizeGiveTheSameAnswers) {
             BatchSchedulerOptions options = tight(page_size, pages, slots);
             options.cache.policy = static_cast<cache::SnapshotPolicy>(policy);
             options.scheduling.mixed_batches = pages % 2 == 0;
-            HybridCacheBench bench(options);
-            bench.bench.overlap = overlap;
-            fill(bench, pages * page_size);
+            HybridCacheFixture fixture(options);
+            fixture.base.overlap = overlap;
+            fill(fixture, pages * page_size);
             ASSERT_FALSE(::testing::Test::HasFailure());
-            retractions += bench.bench.scheduler->stats().num_retractions;
-            bench.bench.scheduler->clear_cache();
-            ASSERT_EQ(bench.stats().pages_used, 0);
-            ASSERT_EQ(bench.stats().state_slots_used, 0);
+            retractions += fixture.base.scheduler->stats().num_retractions;
+            fixture.base.scheduler->clear_cache();
+            ASSERT_EQ(fixture.stats().pages_used, 0);
+            ASSERT_EQ(fixture.stats().state_slots_used, 0);
           }
         }
       }
@@ -95,25 +95,26 @@ TEST(BatchSchedulerLivenessTest, APromptGoesOnWhenAllThatDecodeAreRetracted) {
     options.scheduling.conservativeness = 0.001;
     options.max_step_tokens = 8;
     options.chunked_prefill_tokens = 4;
-    HybridCacheBench bench(options);
+    HybridCacheFixture fixture(options);
     const auto ask = [&](int64_t prompt, int64_t output, int64_t priority) -> Sequence& {
       Request request;
-      request.prompt = bench.unique(prompt);
+      request.prompt = fixture.unique(prompt);
       request.stop.max_new_tokens = output;
       request.priority = priority;
-      Sequence& sequence = bench.bench.make(std::move(request));
-      EXPECT_TRUE(bench.bench.scheduler->submit(sequence).ok());
+      Sequence& sequence = fixture.base.make(std::move(request));
+      EXPECT_TRUE(fixture.base.scheduler->submit(sequence).ok());
       return sequence;
     };
     const Sequence& decoding = ask(4, 30, 0);
-    ASSERT_TRUE(bench.bench.step());
+    ASSERT_TRUE(fixture.base.step());
     ask(80, 4, 9);
-    bench.bench.run();
+    fixture.base.run();
     EXPECT_GE(decoding.num_retractions, 1) << "the pool should be tight";
-    EXPECT_THAT(bench.bench.runner.complaints(), ::testing::IsEmpty());
-    for (const auto& sequence : bench.bench.sequences) {
+    EXPECT_THAT(fixture.base.runner.complaints(), ::testing::IsEmpty());
+    for (const auto& sequence : fixture.base.sequences) {
       EXPECT_EQ(sequence->status, SequenceStatus::kFinished);
-      EXPECT_EQ(SchedulerBench::output_of(*sequence), SchedulerBench::expected_output(*sequence));
+      EXPECT_EQ(SchedulerFixture::output_of(*sequence),
+                SchedulerFixture::expected_output(*sequence));
     }
   }
 }
@@ -128,28 +129,28 @@ TEST(BatchSchedulerLivenessTest, WhoStartedWithoutTheCacheMayUseItAgain) {
   options.chunked_prefill_tokens = 20;  // 16 on the grid, and some for the urgent one
   options.scheduling.enable_priority = true;
   options.scheduling.preemption_min_run_seconds = 0;
-  HybridCacheBench bench(options);
-  const Tokens stem = bench.unique(10);
-  bench.serve(stem, 1);
+  HybridCacheFixture fixture(options);
+  const Tokens stem = fixture.unique(10);
+  fixture.serve(stem, 1);
   // Ten pages, and an eleventh for the tree as long as it starts in the middle of the third.
-  const Sequence& sequence = bench.submit(joined(stem, bench.unique(22)), 9);
-  while (sequence.num_retractions == 0) ASSERT_TRUE(bench.bench.step());
+  const Sequence& sequence = fixture.submit(joined(stem, fixture.unique(22)), 9);
+  while (sequence.num_retractions == 0) ASSERT_TRUE(fixture.base.step());
   ASSERT_EQ(sequence.num_computed, 16) << "a chunk of it, from the first token";
 
   Request request;
-  request.prompt = bench.unique(4);
+  request.prompt = fixture.unique(4);
   request.stop.max_new_tokens = 2;
   request.priority = 100;
-  Sequence& urgent = bench.bench.make(std::move(request));
-  ASSERT_TRUE(bench.bench.scheduler->submit(urgent).ok());
-  while (sequence.num_preemptions == 0) ASSERT_TRUE(bench.bench.step());
-  while (sequence.status == SequenceStatus::kWaiting) ASSERT_TRUE(bench.bench.step());
+  Sequence& urgent = fixture.base.make(std::move(request));
+  ASSERT_TRUE(fixture.base.scheduler->submit(urgent).ok());
+  while (sequence.num_preemptions == 0) ASSERT_TRUE(fixture.base.step());
+  while (sequence.status == SequenceStatus::kWaiting) ASSERT_TRUE(fixture.base.step());
   int64_t resumed_from = -1;
-  for (const request::PlannedSequence& planned : bench.bench.last_plan->sequences) {
+  for (const request::PlannedSequence& planned : fixture.base.last_plan->sequences) {
     if (planned.sequence_id == sequence.id) resumed_from = planned.context_tokens;
   }
   EXPECT_GE(resumed_from, 16);
-  bench.run();
+  fixture.run();
 }
 
 // One row, two tenants that always have somebody waiting: what each was served, in the units of the
@@ -161,13 +162,13 @@ TEST(BatchSchedulerLivenessTest, FairTenantsStayWithinTheBound) {
   options.scheduling.policy = "fair";
   options.max_running = 2;
   options.max_queued = 1000;
-  HybridCacheBench bench(options);
+  HybridCacheFixture fixture(options);
   const auto ask = [&](const char* tenant, int64_t prompt, int64_t output) {
     Request request;
-    request.prompt = bench.unique(prompt);
+    request.prompt = fixture.unique(prompt);
     request.stop.max_new_tokens = output;
     request.tenant = tenant;
-    ASSERT_TRUE(bench.bench.scheduler->submit(bench.bench.make(std::move(request))).ok());
+    ASSERT_TRUE(fixture.base.scheduler->submit(fixture.base.make(std::move(request))).ok());
   };
   // The greedy tenant was first and asks for much; the other for little.
   for (int i = 0; i < 40; ++i) ask("greedy", kLongPrompt, kLongOutput);
@@ -175,10 +176,10 @@ TEST(BatchSchedulerLivenessTest, FairTenantsStayWithinTheBound) {
   const double bound = 2 * std::max<double>(kLongPrompt, 2 * 2 * kLongOutput);
   double widest = 0;
   int64_t both_waited = 0;
-  while (bench.bench.step()) {
+  while (fixture.base.step()) {
     double served[2] = {0, 0};
     bool waits[2] = {false, false};
-    for (const auto& sequence : bench.bench.sequences) {
+    for (const auto& sequence : fixture.base.sequences) {
       const size_t tenant = sequence->request.tenant == "greedy" ? 0 : 1;
       if (sequence->status == SequenceStatus::kWaiting) {
         waits[tenant] = true;
@@ -193,7 +194,7 @@ TEST(BatchSchedulerLivenessTest, FairTenantsStayWithinTheBound) {
   }
   EXPECT_GT(both_waited, 100);
   EXPECT_LE(widest, bound);
-  bench.run();
+  fixture.run();
 }
 
 // Requests of priority 10 keep the one row busy for good; one of priority 0 gains a class every 30
@@ -205,14 +206,14 @@ TEST(BatchSchedulerLivenessTest, AgingEndsTheWaitOfTheLeastUrgent) {
   options.scheduling.default_priority = 0;
   options.scheduling.aging_seconds = 30;
   options.max_queued = 10000;
-  HybridCacheBench bench(options);
+  HybridCacheFixture fixture(options);
   const auto ask = [&](int64_t priority) -> Sequence& {
     Request request;
-    request.prompt = bench.unique(4);
+    request.prompt = fixture.unique(4);
     request.stop.max_new_tokens = 1;
     request.priority = priority;
-    Sequence& sequence = bench.bench.make(std::move(request));
-    EXPECT_TRUE(bench.bench.scheduler->submit(sequence).ok());
+    Sequence& sequence = fixture.base.make(std::move(request));
+    EXPECT_TRUE(fixture.base.scheduler->submit(sequence).ok());
     return sequence;
   };
   const Sequence& low = ask(0);
@@ -221,11 +222,11 @@ TEST(BatchSchedulerLivenessTest, AgingEndsTheWaitOfTheLeastUrgent) {
     ASSERT_LE(seconds, 300) << "starves";
     ask(10);
     ask(10);
-    ASSERT_TRUE(bench.bench.step());  // one request
-    bench.bench.clock.advance_seconds(1);
+    ASSERT_TRUE(fixture.base.step());  // one request
+    fixture.base.clock.advance_seconds(1);
   }
   EXPECT_EQ(seconds - 1, 300) << "served in the step at 300 s and in none before";
-  bench.run();
+  fixture.run();
 }
 
 // A prompt of thirty chunks arrives while two streams run.
@@ -236,18 +237,18 @@ TEST(BatchSchedulerLivenessTest, StreamsGoOnUnderALongPrompt) {
     options.scheduling.mixed_batches = mixed;
     options.chunked_prefill_tokens = 256;
     options.max_step_tokens = 256 + 32;
-    HybridCacheBench bench(options);
-    const Sequence& one = bench.submit(bench.unique(20), 200);
-    const Sequence& two = bench.submit(bench.unique(20), 200);
-    while (one.num_output_tokens() < 3) ASSERT_TRUE(bench.bench.step());
-    const Sequence& large = bench.submit(bench.unique(30 * 256), 4);
+    HybridCacheFixture fixture(options);
+    const Sequence& one = fixture.submit(fixture.unique(20), 200);
+    const Sequence& two = fixture.submit(fixture.unique(20), 200);
+    while (one.num_output_tokens() < 3) ASSERT_TRUE(fixture.base.step());
+    const Sequence& large = fixture.submit(fixture.unique(30 * 256), 4);
     int64_t steps = 0;
     int64_t gap = 0;
     int64_t widest = 0;
     int64_t drawn = one.num_output_tokens();
     const int64_t before = drawn;
     for (; large.num_output_tokens() == 0; ++steps) {
-      ASSERT_TRUE(bench.bench.step());
+      ASSERT_TRUE(fixture.base.step());
       ++gap;
       EXPECT_EQ(one.num_output_tokens(), two.num_output_tokens());
       if (one.num_output_tokens() > drawn) gap = 0;
@@ -262,7 +263,7 @@ TEST(BatchSchedulerLivenessTest, StreamsGoOnUnderALongPrompt) {
       EXPECT_LE(steps, 2 * 30);
       EXPECT_EQ(widest, 1) << "never two prefill steps in a row";
     }
-    bench.run();
+    fixture.run();
   }
 }
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "scheduler/hybrid_cache_test_bench.h"
+#include "scheduler/hybrid_cache_fixture.h"
 
 namespace heddle::scheduler {
 namespace {
@@ -24,18 +24,18 @@ struct Pace {
   std::vector<int64_t> chunks;
 };
 
-class PaceBench {
+class PaceFixture {
  public:
-  explicit PaceBench(const BatchSchedulerOptions& options, bool overlap) : bench_(options) {
-    bench_.bench.overlap = overlap;
-    bench_.bench.proves = false;
-    auto record = bench_.bench.runner.on_step;
-    bench_.bench.runner.on_step = [this, record](const request::BatchPlan& plan) {
+  explicit PaceFixture(const BatchSchedulerOptions& options, bool overlap) : hybrid_(options) {
+    hybrid_.base.overlap = overlap;
+    hybrid_.base.proves = false;
+    auto record = hybrid_.base.runner.on_step;
+    hybrid_.base.runner.on_step = [this, record](const request::BatchPlan& plan) {
       StepWork work;
       for (const request::PlannedSequence& sequence : plan.sequences) {
         work.add(sequence.num_new_tokens(), sequence.context_tokens);
       }
-      bench_.bench.clock.advance_seconds(slowness * seconds_of(work));
+      hybrid_.base.clock.advance_seconds(slowness * seconds_of(work));
       return record(plan);
     };
   }
@@ -44,25 +44,25 @@ class PaceBench {
   double attended_seconds = kAttendedSeconds;
 
   // A prompt alone, so that the device is known.
-  void warm_up() { bench_.serve(bench_.unique(1000), 20); }
+  void warm_up() { hybrid_.serve(hybrid_.unique(1000), 20); }
 
   // Three streams run and a prompt comes.
   Pace prompt_among_streams(Tokens prompt) {
     const std::array<Sequence*, 3> streams = start_streams();
-    const Sequence& late = bench_.submit(std::move(prompt), 4);
+    const Sequence& late = hybrid_.submit(std::move(prompt), 4);
     Pace pace;
     int64_t drawn = streams[0]->num_output_tokens();
-    double last = bench_.bench.clock.now_seconds();
+    double last = hybrid_.base.clock.now_seconds();
     for (; late.num_output_tokens() == 0; ++pace.steps) {
-      EXPECT_TRUE(bench_.bench.step());
+      EXPECT_TRUE(hybrid_.base.step());
       if (streams[0]->num_output_tokens() == drawn) continue;
       drawn = streams[0]->num_output_tokens();
-      const double now = bench_.bench.clock.now_seconds();
+      const double now = hybrid_.base.clock.now_seconds();
       pace.widest_gap = std::max(pace.widest_gap, now - last);
       last = now;
     }
     end(streams);
-    pace.chunks = bench_.served(late).chunks;
+    pace.chunks = hybrid_.served(late).chunks;
     return pace;
   }
 
@@ -70,19 +70,19 @@ class PaceBench {
   std::vector<int64_t> first_chunks(const std::vector<Tokens>& prompts) {
     const std::array<Sequence*, 3> streams = start_streams();
     std::vector<const Sequence*> late;
-    for (const Tokens& prompt : prompts) late.push_back(&bench_.submit(prompt, 4));
-    EXPECT_TRUE(bench_.bench.step());
+    for (const Tokens& prompt : prompts) late.push_back(&hybrid_.submit(prompt, 4));
+    EXPECT_TRUE(hybrid_.base.step());
     std::vector<int64_t> chunks;
     for (const Sequence* sequence : late) chunks.push_back(planned(*sequence));
     end(streams);
     return chunks;
   }
 
-  Tokens unique(int64_t count) { return bench_.unique(count); }
+  Tokens unique(int64_t count) { return hybrid_.unique(count); }
 
   void ask(const Tokens& prompt, int64_t max_new_tokens = 1) {
-    bench_.submit(prompt, max_new_tokens);
-    while (bench_.bench.step()) {
+    hybrid_.submit(prompt, max_new_tokens);
+    while (hybrid_.base.step()) {
     }
   }
 
@@ -94,26 +94,26 @@ class PaceBench {
 
   std::array<Sequence*, 3> start_streams() {
     std::array<Sequence*, 3> streams{};
-    for (Sequence*& stream : streams) stream = &bench_.submit(bench_.unique(40), 2000);
-    while (streams[2]->num_output_tokens() < 5) EXPECT_TRUE(bench_.bench.step());
+    for (Sequence*& stream : streams) stream = &hybrid_.submit(hybrid_.unique(40), 2000);
+    while (streams[2]->num_output_tokens() < 5) EXPECT_TRUE(hybrid_.base.step());
     return streams;
   }
 
   void end(const std::array<Sequence*, 3>& streams) {
-    for (Sequence* stream : streams) bench_.bench.scheduler->release(*stream, Ending::kAborted);
-    while (bench_.bench.step()) {
+    for (Sequence* stream : streams) hybrid_.base.scheduler->release(*stream, Ending::kAborted);
+    while (hybrid_.base.step()) {
     }
   }
 
   // New tokens of the last plan.
   [[nodiscard]] int64_t planned(const Sequence& sequence) const {
-    for (const auto& [id, count] : bench_.bench.planned()) {
+    for (const auto& [id, count] : hybrid_.base.planned()) {
       if (id == sequence.id) return count;
     }
     return 0;
   }
 
-  HybridCacheBench bench_;
+  HybridCacheFixture hybrid_;
 };
 
 BatchSchedulerOptions with_target(double target_ms, bool mixed = true) {
@@ -130,11 +130,11 @@ TEST(BatchSchedulerPaceTest, StreamsKeepTheirPaceUnderALongPrompt) {
   for (const bool mixed : {true, false}) {
     for (const bool overlap : {true, false}) {
       SCOPED_TRACE(fmt::format("mixed {}, overlap {}", mixed, overlap));
-      PaceBench without(with_target(0, mixed), overlap);
+      PaceFixture without(with_target(0, mixed), overlap);
       without.warm_up();
       EXPECT_GT(without.prompt_among_streams(without.unique(8192)).widest_gap, 0.05);
 
-      PaceBench with(with_target(kTargetMs, mixed), overlap);
+      PaceFixture with(with_target(kTargetMs, mixed), overlap);
       with.warm_up();
       const Pace pace = with.prompt_among_streams(with.unique(8192));
       EXPECT_LE(pace.widest_gap, 1e-3 * kTargetMs * 1.0001);
@@ -145,28 +145,28 @@ TEST(BatchSchedulerPaceTest, StreamsKeepTheirPaceUnderALongPrompt) {
 }
 
 TEST(BatchSchedulerPaceTest, NobodyStreamsNobodyIsLimited) {
-  PaceBench bench(with_target(kTargetMs), true);
-  bench.warm_up();
-  bench.ask(bench.unique(2048));
-  const Pace pace = bench.prompt_among_streams(bench.unique(10));
+  PaceFixture fixture(with_target(kTargetMs), true);
+  fixture.warm_up();
+  fixture.ask(fixture.unique(2048));
+  const Pace pace = fixture.prompt_among_streams(fixture.unique(10));
   EXPECT_EQ(pace.chunks, (std::vector<int64_t>{10}));
 }
 
 // Before the first prompt's time is known, chunks are the smallest; so they are if nothing helps.
 TEST(BatchSchedulerPaceTest, ThePromptGoesOnWhateverTheTarget) {
-  PaceBench bench(with_target(1), true);  // less than a step of the streams takes
-  bench.warm_up();
-  const Pace pace = bench.prompt_among_streams(bench.unique(1024));
+  PaceFixture fixture(with_target(1), true);  // less than a step of the streams takes
+  fixture.warm_up();
+  const Pace pace = fixture.prompt_among_streams(fixture.unique(1024));
   EXPECT_EQ(pace.chunks, std::vector<int64_t>(1024 / kLeastChunkTokens, kLeastChunkTokens));
 }
 
 // What a prompt finds in the cache is attended by its first chunk already.
 TEST(BatchSchedulerPaceTest, ALongCachedPrefixCountsFromTheFirstChunk) {
-  PaceBench bench(with_target(kTargetMs), true);
-  bench.warm_up();
-  const Tokens stem = bench.unique(12'800);
-  bench.ask(stem);
-  const Pace pace = bench.prompt_among_streams(joined(stem, bench.unique(1024)));
+  PaceFixture fixture(with_target(kTargetMs), true);
+  fixture.warm_up();
+  const Tokens stem = fixture.unique(12'800);
+  fixture.ask(stem);
+  const Pace pace = fixture.prompt_among_streams(joined(stem, fixture.unique(1024)));
   EXPECT_LE(pace.chunks.size(), 1024u / kLeastChunkTokens) << "it was found";
   EXPECT_LE(pace.widest_gap, 1e-3 * kTargetMs * 1.0001);
 }
@@ -174,21 +174,21 @@ TEST(BatchSchedulerPaceTest, ALongCachedPrefixCountsFromTheFirstChunk) {
 // Tokens with much before them are dear: ten of them leave most of the time to the next prompt,
 // which is not held to as few as they could be.
 TEST(BatchSchedulerPaceTest, AFewDearTokensLeaveRoomForManyCheapOnes) {
-  PaceBench bench(with_target(kTargetMs), false);
-  bench.attended_seconds = 10 * kAttendedSeconds;
-  bench.warm_up();
-  const Tokens stem = bench.unique(12'800);
-  bench.ask(stem);
-  EXPECT_EQ(bench.first_chunks({joined(stem, bench.unique(10)), bench.unique(1000)}),
+  PaceFixture fixture(with_target(kTargetMs), false);
+  fixture.attended_seconds = 10 * kAttendedSeconds;
+  fixture.warm_up();
+  const Tokens stem = fixture.unique(12'800);
+  fixture.ask(stem);
+  EXPECT_EQ(fixture.first_chunks({joined(stem, fixture.unique(10)), fixture.unique(1000)}),
             (std::vector<int64_t>{10, 64}));
 }
 
 TEST(BatchSchedulerPaceTest, ADeviceThatBecomesSlowerIsNoticed) {
-  PaceBench bench(with_target(kTargetMs), true);
-  bench.warm_up();
-  bench.slowness = 1.5;
-  bench.ask(bench.unique(512 * StepTimeModel::kRemembered), StepTimeModel::kRemembered + 1);
-  const Pace pace = bench.prompt_among_streams(bench.unique(4096));
+  PaceFixture fixture(with_target(kTargetMs), true);
+  fixture.warm_up();
+  fixture.slowness = 1.5;
+  fixture.ask(fixture.unique(512 * StepTimeModel::kRemembered), StepTimeModel::kRemembered + 1);
+  const Pace pace = fixture.prompt_among_streams(fixture.unique(4096));
   EXPECT_LE(pace.widest_gap, 1e-3 * kTargetMs * 1.0001);
 }
 

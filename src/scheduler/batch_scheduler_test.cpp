@@ -10,7 +10,7 @@
 
 #include "core/log.h"
 #include "core/sanitizers.h"
-#include "scheduler/scheduler_test_bench.h"
+#include "scheduler/scheduler_fixture.h"
 
 namespace heddle::scheduler {
 namespace {
@@ -28,92 +28,92 @@ BatchSchedulerOptions without_cache() {
 }
 
 TEST(BatchSchedulerTest, PrefillsThenDecodesOneTokenAStep) {
-  SchedulerBench bench(without_cache());
-  Sequence& sequence = bench.submit(10, 3);
-  ASSERT_TRUE(bench.step());
-  EXPECT_THAT(bench.planned(), ElementsAre(std::pair(0, 10)));
-  EXPECT_THAT(bench.last_plan->zero_state_slots, ElementsAre(sequence.state_slot));
-  ASSERT_TRUE(bench.step());
-  EXPECT_THAT(bench.planned(), ElementsAre(std::pair(0, 1)));
-  EXPECT_THAT(bench.last_plan->zero_state_slots, IsEmpty());
-  ASSERT_TRUE(bench.step());
-  EXPECT_FALSE(bench.step());
-  EXPECT_EQ(SchedulerBench::output_of(sequence), SchedulerBench::expected_output(sequence));
-  EXPECT_EQ(bench.scheduler->stats().cache.pages_used, 0);
-  EXPECT_EQ(bench.scheduler->stats().cache.state_slots_used, 0);
+  SchedulerFixture fixture(without_cache());
+  Sequence& sequence = fixture.submit(10, 3);
+  ASSERT_TRUE(fixture.step());
+  EXPECT_THAT(fixture.planned(), ElementsAre(std::pair(0, 10)));
+  EXPECT_THAT(fixture.last_plan->zero_state_slots, ElementsAre(sequence.state_slot));
+  ASSERT_TRUE(fixture.step());
+  EXPECT_THAT(fixture.planned(), ElementsAre(std::pair(0, 1)));
+  EXPECT_THAT(fixture.last_plan->zero_state_slots, IsEmpty());
+  ASSERT_TRUE(fixture.step());
+  EXPECT_FALSE(fixture.step());
+  EXPECT_EQ(SchedulerFixture::output_of(sequence), SchedulerFixture::expected_output(sequence));
+  EXPECT_EQ(fixture.scheduler->stats().cache.pages_used, 0);
+  EXPECT_EQ(fixture.scheduler->stats().cache.state_slots_used, 0);
 }
 
 TEST(BatchSchedulerTest, FeedsTokensNobodyHasSeenWhileStepsOverlap) {
-  SchedulerBench bench(without_cache());
-  bench.overlap = true;
-  Sequence& sequence = bench.submit(10, 4);
-  ASSERT_TRUE(bench.step());
-  ASSERT_TRUE(bench.step());
-  EXPECT_TRUE(bench.last_plan->sequences[0].feeds_drawn_token);
-  EXPECT_EQ(bench.last_plan->sequences[0].context_tokens, 10);
-  bench.run();
-  EXPECT_EQ(SchedulerBench::output_of(sequence), SchedulerBench::expected_output(sequence));
-  EXPECT_EQ(bench.runner.num_steps(), 4);  // the limit is known: no step is wasted
-  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+  SchedulerFixture fixture(without_cache());
+  fixture.overlap = true;
+  Sequence& sequence = fixture.submit(10, 4);
+  ASSERT_TRUE(fixture.step());
+  ASSERT_TRUE(fixture.step());
+  EXPECT_TRUE(fixture.last_plan->sequences[0].feeds_drawn_token);
+  EXPECT_EQ(fixture.last_plan->sequences[0].context_tokens, 10);
+  fixture.run();
+  EXPECT_EQ(SchedulerFixture::output_of(sequence), SchedulerFixture::expected_output(sequence));
+  EXPECT_EQ(fixture.runner.num_steps(), 4);  // the limit is known: no step is wasted
+  EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
 }
 
 TEST(BatchSchedulerTest, CutsLongPromptsOnTheGridWhileRunningStreamsAdvance) {
   BatchSchedulerOptions options = without_cache();
   options.chunked_prefill_tokens = 21;
-  SchedulerBench bench(options);
-  bench.submit(4, 50);
-  ASSERT_TRUE(bench.step());
-  bench.submit(45, 1);
-  bench.submit(3, 5);
-  ASSERT_TRUE(bench.step());
-  EXPECT_THAT(bench.planned(), ElementsAre(std::pair(0, 1), std::pair(1, 16), std::pair(2, 3)));
-  ASSERT_TRUE(bench.step());
-  EXPECT_THAT(bench.planned(), ElementsAre(std::pair(0, 1), std::pair(2, 1), std::pair(1, 16)));
-  ASSERT_TRUE(bench.step());
-  EXPECT_THAT(bench.planned(), ElementsAre(std::pair(0, 1), std::pair(2, 1), std::pair(1, 13)));
-  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+  SchedulerFixture fixture(options);
+  fixture.submit(4, 50);
+  ASSERT_TRUE(fixture.step());
+  fixture.submit(45, 1);
+  fixture.submit(3, 5);
+  ASSERT_TRUE(fixture.step());
+  EXPECT_THAT(fixture.planned(), ElementsAre(std::pair(0, 1), std::pair(1, 16), std::pair(2, 3)));
+  ASSERT_TRUE(fixture.step());
+  EXPECT_THAT(fixture.planned(), ElementsAre(std::pair(0, 1), std::pair(2, 1), std::pair(1, 16)));
+  ASSERT_TRUE(fixture.step());
+  EXPECT_THAT(fixture.planned(), ElementsAre(std::pair(0, 1), std::pair(2, 1), std::pair(1, 13)));
+  EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
 }
 
 TEST(BatchSchedulerTest, TakesPagesAndSlotTogetherOrNotAtAll) {
   BatchSchedulerOptions options = without_cache();
   options.cache.num_state_slots = 2;
-  SchedulerBench bench(options);
-  for (int i = 0; i < 3; ++i) bench.submit(4, 4);
-  ASSERT_TRUE(bench.step());
-  EXPECT_EQ(bench.scheduler->stats().num_running, 2);
-  EXPECT_EQ(bench.scheduler->stats().num_waiting, 1);
-  EXPECT_TRUE(bench.sequences[2]->pages.empty());
-  EXPECT_EQ(bench.scheduler->stats().cache.pages_used, 2);
+  SchedulerFixture fixture(options);
+  for (int i = 0; i < 3; ++i) fixture.submit(4, 4);
+  ASSERT_TRUE(fixture.step());
+  EXPECT_EQ(fixture.scheduler->stats().num_running, 2);
+  EXPECT_EQ(fixture.scheduler->stats().num_waiting, 1);
+  EXPECT_TRUE(fixture.sequences[2]->pages.empty());
+  EXPECT_EQ(fixture.scheduler->stats().cache.pages_used, 2);
 }
 
 TEST(BatchSchedulerTest, RetractsWhenPagesRunOutAndLosesNothing) {
   BatchSchedulerOptions options = without_cache();
   options.cache.num_pages = 16;
   options.scheduling.conservativeness = 0.01;  // admits all four, who need 20 in the end
-  SchedulerBench bench(options);
-  for (int i = 0; i < 4; ++i) bench.submit(4, 15);
-  bench.run();
-  EXPECT_EQ(bench.scheduler->stats().num_retractions, 1)
+  SchedulerFixture fixture(options);
+  for (int i = 0; i < 4; ++i) fixture.submit(4, 15);
+  fixture.run();
+  EXPECT_EQ(fixture.scheduler->stats().num_retractions, 1)
       << "nobody left in between, so nobody may be admitted";
-  for (const auto& sequence : bench.sequences) {
-    EXPECT_EQ(SchedulerBench::output_of(*sequence), SchedulerBench::expected_output(*sequence));
+  for (const auto& sequence : fixture.sequences) {
+    EXPECT_EQ(SchedulerFixture::output_of(*sequence), SchedulerFixture::expected_output(*sequence));
   }
-  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+  EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
 }
 
 TEST(BatchSchedulerTest, ARetractedSequenceGoesOnWhereItWas) {
   BatchSchedulerOptions options = roomy();
   options.cache.num_pages = 27;
   options.scheduling.conservativeness = 0.01;
-  SchedulerBench bench(options);
-  bench.submit(30, 40);
-  bench.submit(30, 40);
-  bench.run();
-  EXPECT_GE(bench.scheduler->stats().num_retractions, 1);
-  for (const auto& sequence : bench.sequences) {
-    EXPECT_EQ(SchedulerBench::output_of(*sequence), SchedulerBench::expected_output(*sequence));
+  SchedulerFixture fixture(options);
+  fixture.submit(30, 40);
+  fixture.submit(30, 40);
+  fixture.run();
+  EXPECT_GE(fixture.scheduler->stats().num_retractions, 1);
+  for (const auto& sequence : fixture.sequences) {
+    EXPECT_EQ(SchedulerFixture::output_of(*sequence), SchedulerFixture::expected_output(*sequence));
   }
-  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+  EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
 }
 
 // Scheduler spec 7.2: stored lengths 64, 100, 128 and 129 in pages of 64 need two more.
@@ -123,12 +123,12 @@ TEST(BatchSchedulerTest, ADecodeStepTakesAPageWhereTheLastOneIsFull) {
   options.cache.grid = 64;
   options.cache.decode_interval = 64;
   options.max_step_tokens = options.chunked_prefill_tokens = 512;
-  SchedulerBench bench(options);
-  for (const int64_t length : {64, 100, 128, 129}) bench.submit(length, 8);
-  ASSERT_TRUE(bench.step());
-  const int64_t before = bench.scheduler->stats().cache.pages_used;
-  ASSERT_TRUE(bench.step());
-  EXPECT_EQ(bench.scheduler->stats().cache.pages_used - before, 2);
+  SchedulerFixture fixture(options);
+  for (const int64_t length : {64, 100, 128, 129}) fixture.submit(length, 8);
+  ASSERT_TRUE(fixture.step());
+  const int64_t before = fixture.scheduler->stats().cache.pages_used;
+  ASSERT_TRUE(fixture.step());
+  EXPECT_EQ(fixture.scheduler->stats().cache.pages_used - before, 2);
 }
 
 TEST(BatchSchedulerTest, ReportsThoseWhoseTimeIsUp) {
@@ -136,31 +136,31 @@ TEST(BatchSchedulerTest, ReportsThoseWhoseTimeIsUp) {
   options.max_running = 1;
   options.scheduling.queue_timeout_seconds = 5;
   options.scheduling.running_timeout_seconds = 20;
-  SchedulerBench bench(options);
-  Sequence& running = bench.submit(4, 100);
-  Sequence& waiting = bench.submit(4, 100);
+  SchedulerFixture fixture(options);
+  Sequence& running = fixture.submit(4, 100);
+  Sequence& waiting = fixture.submit(4, 100);
   Request request;
-  request.prompt = bench.unique_prompt(4);
+  request.prompt = fixture.unique_prompt(4);
   request.deadline_seconds = 2;
-  Sequence& hasty = bench.make(std::move(request));
-  ASSERT_TRUE(bench.scheduler->submit(hasty).ok());
+  Sequence& hasty = fixture.make(std::move(request));
+  ASSERT_TRUE(fixture.scheduler->submit(hasty).ok());
   Request late;  // its caller arrived 1.5 s ago
-  late.prompt = bench.unique_prompt(4);
+  late.prompt = fixture.unique_prompt(4);
   late.deadline_seconds = 3;
   late.waited_seconds = 1.5;
-  Sequence& delayed = bench.make(std::move(late));
-  ASSERT_TRUE(bench.scheduler->submit(delayed).ok());
-  ASSERT_TRUE(bench.step());
-  running.timings.first_step_seconds = bench.clock.now_seconds();
+  Sequence& delayed = fixture.make(std::move(late));
+  ASSERT_TRUE(fixture.scheduler->submit(delayed).ok());
+  ASSERT_TRUE(fixture.step());
+  running.timings.first_step_seconds = fixture.clock.now_seconds();
   const auto dropped = [&](double seconds) {
-    bench.clock.advance_seconds(seconds);
+    fixture.clock.advance_seconds(seconds);
     std::vector<Dropped> all;
-    bench.scheduler->take_dropped(all);
+    fixture.scheduler->take_dropped(all);
     std::vector<std::pair<Sequence*, std::string>> named;
     for (const Dropped& drop : all) {
       const std::string& message = drop.reason.message();
       named.emplace_back(drop.sequence, message.substr(0, message.find(':')));
-      bench.scheduler->release(*drop.sequence, Ending::kAborted);
+      fixture.scheduler->release(*drop.sequence, Ending::kAborted);
     }
     return named;
   };
@@ -171,107 +171,107 @@ TEST(BatchSchedulerTest, ReportsThoseWhoseTimeIsUp) {
   EXPECT_THAT(dropped(3), ElementsAre(std::pair(&waiting, "queue_timeout")));
   EXPECT_THAT(dropped(10), IsEmpty());
   EXPECT_THAT(dropped(5), ElementsAre(std::pair(&running, "running_timeout")));
-  EXPECT_FALSE(bench.step());
+  EXPECT_FALSE(fixture.step());
 }
 
 TEST(BatchSchedulerTest, RefusesWhatCanNeverFit) {
   BatchSchedulerOptions options = without_cache();
   options.cache.num_pages = 10;
-  SchedulerBench bench(options);
-  EXPECT_TRUE(bench.scheduler->check_fits(bench.make(bench.unique_prompt(40), 1)).ok());
-  EXPECT_TRUE(bench.scheduler->check_fits(bench.make(bench.unique_prompt(40), 0)).ok());
-  const Status status = bench.scheduler->submit(bench.make(bench.unique_prompt(30), 12));
+  SchedulerFixture fixture(options);
+  EXPECT_TRUE(fixture.scheduler->check_fits(fixture.make(fixture.unique_prompt(40), 1)).ok());
+  EXPECT_TRUE(fixture.scheduler->check_fits(fixture.make(fixture.unique_prompt(40), 0)).ok());
+  const Status status = fixture.scheduler->submit(fixture.make(fixture.unique_prompt(30), 12));
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(
       status.message(),
       HasSubstr("needs room for 41 tokens (30 in the prompt, max_new_tokens = 12), but the KV "
                 "pool holds 40"));
-  EXPECT_FALSE(bench.step());
+  EXPECT_FALSE(fixture.step());
 }
 
 TEST(BatchSchedulerTest, ComputesPromptsThatWantNoOutputWithoutDrawing) {
-  SchedulerBench bench(without_cache());
-  Sequence& sequence = bench.submit(300, 0);
-  ASSERT_TRUE(bench.step());
-  EXPECT_FALSE(bench.last_plan->sequences[0].sample);
-  ASSERT_TRUE(bench.step());
-  EXPECT_FALSE(bench.last_plan->sequences[0].sample);
-  EXPECT_FALSE(bench.step());
+  SchedulerFixture fixture(without_cache());
+  Sequence& sequence = fixture.submit(300, 0);
+  ASSERT_TRUE(fixture.step());
+  EXPECT_FALSE(fixture.last_plan->sequences[0].sample);
+  ASSERT_TRUE(fixture.step());
+  EXPECT_FALSE(fixture.last_plan->sequences[0].sample);
+  EXPECT_FALSE(fixture.step());
   EXPECT_EQ(sequence.status, SequenceStatus::kFinished);
 }
 
 TEST(BatchSchedulerTest, ASequenceReleasedUnderARunningStepOwnsItsPagesUntilTheStepIsComplete) {
-  SchedulerBench bench(without_cache());
-  bench.overlap = true;
-  Sequence& gone = bench.submit(4, 5);
-  ASSERT_TRUE(bench.step());
-  bench.scheduler->release(gone, Ending::kAborted);
+  SchedulerFixture fixture(without_cache());
+  fixture.overlap = true;
+  Sequence& gone = fixture.submit(4, 5);
+  ASSERT_TRUE(fixture.step());
+  fixture.scheduler->release(gone, Ending::kAborted);
   EXPECT_EQ(gone.status, SequenceStatus::kEnding);
-  EXPECT_EQ(bench.scheduler->stats().cache.pages_used, 1);
-  bench.run();
+  EXPECT_EQ(fixture.scheduler->stats().cache.pages_used, 1);
+  fixture.run();
   EXPECT_EQ(gone.status, SequenceStatus::kFinished);
   EXPECT_EQ(gone.num_output_tokens(), 0);
-  EXPECT_EQ(bench.scheduler->stats().cache.pages_used, 0);
+  EXPECT_EQ(fixture.scheduler->stats().cache.pages_used, 0);
 }
 
 TEST(BatchSchedulerTest, AnIdenticalPromptComputesNothing) {
   for (const bool overlap : {false, true}) {
-    SchedulerBench bench(roomy());
-    bench.overlap = overlap;
-    const std::vector<TokenId> prompt = bench.unique_prompt(45);
-    EXPECT_EQ(bench.ask(prompt, 6), 0);
-    const Sequence& again = bench.submit(prompt, 6);
-    bench.run();
+    SchedulerFixture fixture(roomy());
+    fixture.overlap = overlap;
+    const std::vector<TokenId> prompt = fixture.unique_prompt(45);
+    EXPECT_EQ(fixture.ask(prompt, 6), 0);
+    const Sequence& again = fixture.submit(prompt, 6);
+    fixture.run();
     EXPECT_EQ(again.cache_report.reused_tokens, 45);
     EXPECT_TRUE(again.cache_report.exact_repeat);
-    EXPECT_EQ(SchedulerBench::output_of(again), SchedulerBench::expected_output(again));
-    EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+    EXPECT_EQ(SchedulerFixture::output_of(again), SchedulerFixture::expected_output(again));
+    EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
   }
 }
 
 TEST(BatchSchedulerTest, AFinishedTurnIsExtendedFromItsLastToken) {
-  SchedulerBench bench(roomy());
-  std::vector<TokenId> chat = bench.unique_prompt(45);
-  bench.ask(chat, 6);
-  chat = bench.sequences.back()->tokens;  // 45 + 6, of which the last was never computed
+  SchedulerFixture fixture(roomy());
+  std::vector<TokenId> chat = fixture.unique_prompt(45);
+  fixture.ask(chat, 6);
+  chat = fixture.sequences.back()->tokens;  // 45 + 6, of which the last was never computed
   for (int i = 0; i < 10; ++i) chat.push_back(i);
-  EXPECT_EQ(bench.ask(chat, 6), 50);
-  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+  EXPECT_EQ(fixture.ask(chat, 6), 50);
+  EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
 }
 
 TEST(BatchSchedulerTest, FourThatShareAPrefixComputeItOnce) {
   BatchSchedulerOptions options = roomy();
   options.chunked_prefill_tokens = 256;
-  SchedulerBench bench(options);
-  std::vector<TokenId> stem = bench.unique_prompt(600);
+  SchedulerFixture fixture(options);
+  std::vector<TokenId> stem = fixture.unique_prompt(600);
   for (int i = 0; i < 4; ++i) {
     std::vector<TokenId> prompt = stem;
     for (int k = 0; k < 40; ++k) prompt.push_back(100 + 17 * i + k);
-    bench.submit(prompt, 4);
+    fixture.submit(prompt, 4);
   }
-  bench.run();
+  fixture.run();
   int64_t reused = 0;
-  for (const auto& sequence : bench.sequences) reused += sequence->cache_report.reused_tokens;
+  for (const auto& sequence : fixture.sequences) reused += sequence->cache_report.reused_tokens;
   EXPECT_EQ(reused, 3 * 600);
-  EXPECT_EQ(bench.scheduler->stats().deferred_sequences, 3);
-  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+  EXPECT_EQ(fixture.scheduler->stats().deferred_sequences, 3);
+  EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
 }
 
 TEST(BatchSchedulerTest, WhatIsReleasedWithTwoStepsInFlightIsCountedAsItWasComputed) {
-  SchedulerBench bench(roomy());
-  bench.overlap = true;
-  Sequence& gone = bench.submit(14, 30);
-  ASSERT_TRUE(bench.step());
-  ASSERT_TRUE(bench.step());
-  ASSERT_TRUE(bench.step());  // the decode snapshot at 16 tokens is among what is in flight
-  bench.scheduler->release(gone, Ending::kDone);
-  bench.run();
+  SchedulerFixture fixture(roomy());
+  fixture.overlap = true;
+  Sequence& gone = fixture.submit(14, 30);
+  ASSERT_TRUE(fixture.step());
+  ASSERT_TRUE(fixture.step());
+  ASSERT_TRUE(fixture.step());  // the decode snapshot at 16 tokens is among what is in flight
+  fixture.scheduler->release(gone, Ending::kDone);
+  fixture.run();
   EXPECT_EQ(gone.status, SequenceStatus::kFinished);
   const std::vector<TokenId> tokens = gone.tokens;
-  EXPECT_GE(bench.ask(tokens, 3), 14);
-  EXPECT_EQ(SchedulerBench::output_of(*bench.sequences.back()),
-            SchedulerBench::expected_output(*bench.sequences.back()));
-  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+  EXPECT_GE(fixture.ask(tokens, 3), 14);
+  EXPECT_EQ(SchedulerFixture::output_of(*fixture.sequences.back()),
+            SchedulerFixture::expected_output(*fixture.sequences.back()));
+  EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
 }
 
 TEST(BatchSchedulerTest, TheUrgentDoNotWaitForOthersAfterARetraction) {
@@ -280,21 +280,21 @@ TEST(BatchSchedulerTest, TheUrgentDoNotWaitForOthersAfterARetraction) {
   options.scheduling.conservativeness = 0.01;
   options.scheduling.enable_priority = true;
   options.scheduling.default_priority = 0;
-  SchedulerBench bench(options);
-  for (int i = 0; i < 4; ++i) bench.submit(4, 15);
-  while (bench.scheduler->stats().num_retractions == 0) ASSERT_TRUE(bench.step());
+  SchedulerFixture fixture(options);
+  for (int i = 0; i < 4; ++i) fixture.submit(4, 15);
+  while (fixture.scheduler->stats().num_retractions == 0) ASSERT_TRUE(fixture.step());
   Request request;
-  request.prompt = bench.unique_prompt(4);
+  request.prompt = fixture.unique_prompt(4);
   request.stop.max_new_tokens = 1;
   request.priority = 50;
-  bench.clock.advance_seconds(1);
-  Sequence& urgent = bench.make(std::move(request));
-  ASSERT_TRUE(bench.scheduler->submit(urgent).ok());
-  ASSERT_TRUE(bench.step());
-  ASSERT_TRUE(bench.step());  // what the preempted one held is there
+  fixture.clock.advance_seconds(1);
+  Sequence& urgent = fixture.make(std::move(request));
+  ASSERT_TRUE(fixture.scheduler->submit(urgent).ok());
+  ASSERT_TRUE(fixture.step());
+  ASSERT_TRUE(fixture.step());  // what the preempted one held is there
   EXPECT_NE(urgent.status, SequenceStatus::kWaiting);
-  bench.run();
-  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+  fixture.run();
+  EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
 }
 
 TEST(BatchSchedulerTest, UrgentRequestsTakeTheRowOfOthersWhichGoOnLater) {
@@ -302,41 +302,41 @@ TEST(BatchSchedulerTest, UrgentRequestsTakeTheRowOfOthersWhichGoOnLater) {
   options.max_running = 1;
   options.scheduling.enable_priority = true;
   options.scheduling.default_priority = 0;
-  SchedulerBench bench(options);
-  Sequence& patient = bench.submit(30, 40);
-  for (int i = 0; i < 5; ++i) ASSERT_TRUE(bench.step());
-  bench.clock.advance_seconds(1);
+  SchedulerFixture fixture(options);
+  Sequence& patient = fixture.submit(30, 40);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(fixture.step());
+  fixture.clock.advance_seconds(1);
   Request request;
-  request.prompt = bench.unique_prompt(20);
+  request.prompt = fixture.unique_prompt(20);
   request.stop.max_new_tokens = 3;
   request.priority = 100;
-  Sequence& urgent = bench.make(std::move(request));
-  ASSERT_TRUE(bench.scheduler->submit(urgent).ok());
-  ASSERT_TRUE(bench.step());
-  ASSERT_TRUE(bench.step());
+  Sequence& urgent = fixture.make(std::move(request));
+  ASSERT_TRUE(fixture.scheduler->submit(urgent).ok());
+  ASSERT_TRUE(fixture.step());
+  ASSERT_TRUE(fixture.step());
   EXPECT_EQ(patient.status, SequenceStatus::kWaiting);
   EXPECT_EQ(urgent.status, SequenceStatus::kRunning);
-  bench.run();
+  fixture.run();
   EXPECT_EQ(patient.num_preemptions, 1);
-  EXPECT_EQ(SchedulerBench::output_of(patient), SchedulerBench::expected_output(patient));
-  EXPECT_EQ(SchedulerBench::output_of(urgent), SchedulerBench::expected_output(urgent));
-  EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+  EXPECT_EQ(SchedulerFixture::output_of(patient), SchedulerFixture::expected_output(patient));
+  EXPECT_EQ(SchedulerFixture::output_of(urgent), SchedulerFixture::expected_output(urgent));
+  EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
 }
 
 // Going back to the queue for a pause is nobody's fault: nothing is short.
 TEST(BatchSchedulerTest, APauseIsNotARetraction) {
-  SchedulerBench bench(roomy());
-  const Sequence& sequence = bench.submit(40, 10);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(bench.step());
-  bench.scheduler->retract_all();
+  SchedulerFixture fixture(roomy());
+  const Sequence& sequence = fixture.submit(40, 10);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(fixture.step());
+  fixture.scheduler->retract_all();
   EXPECT_EQ(sequence.status, SequenceStatus::kWaiting);
   EXPECT_TRUE(sequence.pages.empty());
-  EXPECT_EQ(bench.scheduler->stats().num_places, 0) << "who was here before takes a row first";
-  bench.run();
+  EXPECT_EQ(fixture.scheduler->stats().num_places, 0) << "who was here before takes a row first";
+  fixture.run();
   EXPECT_EQ(sequence.num_retractions, 0);
-  EXPECT_EQ(bench.scheduler->stats().num_retractions, 0);
-  EXPECT_EQ(bench.scheduler->stats().retracted_tokens, 0);
-  EXPECT_EQ(SchedulerBench::output_of(sequence), SchedulerBench::expected_output(sequence));
+  EXPECT_EQ(fixture.scheduler->stats().num_retractions, 0);
+  EXPECT_EQ(fixture.scheduler->stats().retracted_tokens, 0);
+  EXPECT_EQ(SchedulerFixture::output_of(sequence), SchedulerFixture::expected_output(sequence));
 }
 
 // Random pools, policies, arrivals, lengths, stop ids and cancellations, over few stems so that
@@ -394,9 +394,9 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
                                        "random", "hrrn", "routing-key", "fair"};
       options.scheduling.policy = kPolicies[between(0, 7)];
     }
-    SchedulerBench bench(options);
-    bench.overlap = between(0, 1) == 0;
-    bench.runner.lazy = between(0, 1) == 0;
+    SchedulerFixture fixture(options);
+    fixture.overlap = between(0, 1) == 0;
+    fixture.runner.lazy = between(0, 1) == 0;
     const int64_t pool_tokens = cache.num_pages * cache.page_size;
     const int64_t num_sequences = between(1, 14);
     std::set<int64_t> cancelled;
@@ -407,14 +407,14 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
     }
 
     int64_t steps = 0;
-    for (bool busy = true; busy || std::ssize(bench.sequences) < num_sequences; ++steps) {
+    for (bool busy = true; busy || std::ssize(fixture.sequences) < num_sequences; ++steps) {
       ASSERT_LT(steps, 5000) << "does not come to an end";
-      while (std::ssize(bench.sequences) < num_sequences && between(0, 2) == 0) {
+      while (std::ssize(fixture.sequences) < num_sequences && between(0, 2) == 0) {
         Request request;
         const int64_t length = between(1, std::min<int64_t>(pool_tokens, 60));
-        const int64_t earlier = between(0, std::ssize(bench.sequences));
-        if (between(0, 2) == 0 && earlier < std::ssize(bench.sequences)) {
-          const Sequence& other = *bench.sequences[static_cast<size_t>(earlier)];
+        const int64_t earlier = between(0, std::ssize(fixture.sequences));
+        if (between(0, 2) == 0 && earlier < std::ssize(fixture.sequences)) {
+          const Sequence& other = *fixture.sequences[static_cast<size_t>(earlier)];
           request.prompt = other.tokens;  // another turn, or the same once more
           if (between(0, 1) == 0)
             request.prompt.resize(static_cast<size_t>(other.num_prompt_tokens));
@@ -433,48 +433,49 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
         request.routing_key = fmt::format("{}", between(0, 2));
         if (between(0, 1) == 0) request.priority = between(-30, 30);
         if (between(0, 1) == 0) request.role_boundaries = {between(1, 20), between(21, 50)};
-        Sequence& sequence = bench.make(std::move(request));
+        Sequence& sequence = fixture.make(std::move(request));
         const bool fits = sequence.max_stored_tokens() <= pool_tokens;
-        const bool room = bench.scheduler->stats().num_queued <
-                          options.max_queued + bench.scheduler->stats().num_places;
-        const bool accepted = bench.scheduler->submit(sequence).ok();
+        const bool room = fixture.scheduler->stats().num_queued <
+                          options.max_queued + fixture.scheduler->stats().num_places;
+        const bool accepted = fixture.scheduler->submit(sequence).ok();
         if (!options.scheduling.enable_priority) {
           ASSERT_EQ(accepted, fits && room);
         }
         if (!accepted) {
           ASSERT_EQ(sequence.status, SequenceStatus::kNew);
-          bench.scheduler->release(sequence, Ending::kAborted);
+          fixture.scheduler->release(sequence, Ending::kAborted);
           cancelled.insert(sequence.id);
         }
         std::vector<Dropped> dropped;
-        bench.scheduler->take_dropped(dropped);
+        fixture.scheduler->take_dropped(dropped);
         for (const Dropped& drop : dropped) cancelled.insert(drop.sequence->id);
       }
-      if (between(0, 9) == 0 && !bench.sequences.empty()) {
+      if (between(0, 9) == 0 && !fixture.sequences.empty()) {
         Sequence& victim =
-            *bench.sequences[static_cast<size_t>(between(0, std::ssize(bench.sequences) - 1))];
+            *fixture.sequences[static_cast<size_t>(between(0, std::ssize(fixture.sequences) - 1))];
         if (victim.status != SequenceStatus::kFinished &&
             victim.status != SequenceStatus::kEnding) {
           cancelled.insert(victim.id);
         }
-        bench.scheduler->release(victim, Ending::kAborted);
+        fixture.scheduler->release(victim, Ending::kAborted);
       }
-      if (between(0, 19) == 0) bench.scheduler->clear_cache();
-      bench.clock.advance_seconds(0.01);
-      busy = bench.step();
+      if (between(0, 19) == 0) fixture.scheduler->clear_cache();
+      fixture.clock.advance_seconds(0.01);
+      busy = fixture.step();
       if (!busy) {
-        ASSERT_EQ(bench.scheduler->stats().num_waiting + bench.scheduler->stats().num_running, 0);
+        ASSERT_EQ(fixture.scheduler->stats().num_waiting + fixture.scheduler->stats().num_running,
+                  0);
       }
-      ASSERT_THAT(bench.runner.complaints(), IsEmpty());
+      ASSERT_THAT(fixture.runner.complaints(), IsEmpty());
     }
-    bench.scheduler->check_invariants();
-    bench.scheduler->clear_cache();
-    ASSERT_EQ(bench.scheduler->stats().cache.pages_used, 0);
-    ASSERT_EQ(bench.scheduler->stats().cache.state_slots_used, 0);
-    for (const auto& sequence : bench.sequences) {
+    fixture.scheduler->check_invariants();
+    fixture.scheduler->clear_cache();
+    ASSERT_EQ(fixture.scheduler->stats().cache.pages_used, 0);
+    ASSERT_EQ(fixture.scheduler->stats().cache.state_slots_used, 0);
+    for (const auto& sequence : fixture.sequences) {
       ASSERT_EQ(sequence->status, SequenceStatus::kFinished);
-      const std::vector<TokenId> want = SchedulerBench::expected_output(*sequence);
-      const std::vector<TokenId> output = SchedulerBench::output_of(*sequence);
+      const std::vector<TokenId> want = SchedulerFixture::expected_output(*sequence);
+      const std::vector<TokenId> output = SchedulerFixture::output_of(*sequence);
       if (!cancelled.contains(sequence->id)) {
         ASSERT_EQ(output, want);
       } else {
@@ -484,8 +485,8 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
       reused += sequence->cache_report.reused_tokens;
       repeats += sequence->cache_report.exact_repeat ? 1 : 0;
     }
-    retractions += bench.scheduler->stats().num_retractions;
-    preemptions += bench.scheduler->stats().num_preemptions;
+    retractions += fixture.scheduler->stats().num_retractions;
+    preemptions += fixture.scheduler->stats().num_preemptions;
   }
   EXPECT_GT(retractions, kScenarios / 30) << "the scenarios should reach this path";
   EXPECT_GT(preemptions, kScenarios / 60);

@@ -24,7 +24,7 @@
 
 #include "core/sanitizers.h"
 #include "scheduler/batch_scheduler.h"
-#include "scheduler/scheduler_test_bench.h"
+#include "scheduler/scheduler_fixture.h"
 #include "support/fake_runner.h"
 #include "support/test_data.h"
 
@@ -227,8 +227,8 @@ class Service {
       sequence.timings.first_token_seconds = clock_.now_seconds();
       waited_seconds += clock_.now_seconds() - sequence.timings.submit_seconds;
     }
-    if (!SchedulerBench::done(sequence)) return;
-    if (SchedulerBench::output_of(sequence) != SchedulerBench::expected_output(sequence)) {
+    if (!SchedulerFixture::done(sequence)) return;
+    if (SchedulerFixture::output_of(sequence) != SchedulerFixture::expected_output(sequence)) {
       ++wrong_answers;
     }
     reused_tokens += sequence.cache_report.reused_tokens;

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "scheduler/hybrid_cache_test_bench.h"
+#include "scheduler/hybrid_cache_fixture.h"
 
 namespace heddle::scheduler {
 namespace {
@@ -41,11 +41,11 @@ class W6ContentTest : public ::testing::TestWithParam<ContentCase> {};
 
 TEST_P(W6ContentTest, EveryRowFindsAndLeavesWhatItShould) {
   const ContentCase& example = GetParam();
-  HybridCacheBench bench(reference(example.policy, example.page_size));
+  HybridCacheFixture fixture(reference(example.policy, example.page_size));
   std::vector<int64_t> hits;
   std::vector<std::vector<int64_t>> kept;
   for (const char* const digits : kRows) {
-    const Served served = bench.serve(content(digits, example.chat), 8);
+    const Served served = fixture.serve(content(digits, example.chat), 8);
     hits.push_back(served.hit);
     kept.push_back(served.kept);
   }

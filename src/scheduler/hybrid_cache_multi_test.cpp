@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "scheduler/hybrid_cache_test_bench.h"
+#include "scheduler/hybrid_cache_fixture.h"
 
 namespace heddle::scheduler {
 namespace {
@@ -50,11 +50,11 @@ class MultiTest : public ::testing::TestWithParam<History> {};
 TEST_P(MultiTest, FindsAndKeeps) {
   BatchSchedulerOptions options = multi();
   options.cache.num_state_slots = GetParam().num_slots;
-  HybridCacheBench bench(options);
+  HybridCacheFixture fixture(options);
   int number = 0;
   for (const Turn& turn : GetParam().turns) {
     SCOPED_TRACE(++number);
-    const Served served = bench.serve(prompt_of(turn.prompt), 4, turn.role_boundaries);
+    const Served served = fixture.serve(prompt_of(turn.prompt), 4, turn.role_boundaries);
     EXPECT_EQ(served.hit, turn.hit);
     EXPECT_EQ(served.kept, turn.kept);
   }
@@ -130,13 +130,13 @@ TEST(HybridCacheMultiTest, ContentRows) {
     for (const bool keeps_hidden : {false, true}) {
       BatchSchedulerOptions options = multi();
       options.cache.keeps_hidden = keeps_hidden;
-      HybridCacheBench bench(options);
+      HybridCacheFixture fixture(options);
       std::vector<int64_t> hits;
       for (const std::string digits : {"12", "13", "14", "125", "145", "135", "13", "13", "136"}) {
         Tokens prompt = chat ? Tokens{2000, 2001, 2002} : Tokens{};
         for (const char digit : digits) prompt = joined(prompt, repeated(1000 + digit, 256));
         if (chat) prompt = joined(prompt, {2003, 2004, 2005, 2006, 2007});
-        hits.push_back(bench.serve(prompt, 8).hit);
+        hits.push_back(fixture.serve(prompt, 8).hit);
       }
       const int64_t repeat = keeps_hidden ? (chat ? 520 : 512) : (chat ? 512 : 448);
       EXPECT_THAT(hits, ElementsAre(0, 256, 256, 512, 512, 512, repeat, repeat, 512));
@@ -146,39 +146,41 @@ TEST(HybridCacheMultiTest, ContentRows) {
 
 // A long answer leaves its newest state and, in the end, the exact one.
 TEST(HybridCacheMultiTest, DecodeKeepsTheNewestAndTheExactEnd) {
-  HybridCacheBench bench(multi());
-  const Tokens prompt = bench.unique(200);
-  const request::Sequence& turn = bench.submit(prompt, 700);
-  while (turn.num_computed < 600) ASSERT_TRUE(bench.bench.step());
-  EXPECT_EQ(bench.tree(), "[0,128)@128\n  [128,192)@192\n    [192,200)@200\n      [200,512)@512\n");
-  bench.run();
-  EXPECT_THAT(bench.served(turn).kept_in_decode, ElementsAre(256, 512, 768));
-  EXPECT_EQ(bench.tree(), "[0,128)@128\n  [128,192)@192\n    [192,200)@200\n      [200,899)@899\n");
-  EXPECT_EQ(bench.serve(joined(turn.tokens, bench.unique(30)), 4).hit, 899);
+  HybridCacheFixture fixture(multi());
+  const Tokens prompt = fixture.unique(200);
+  const request::Sequence& turn = fixture.submit(prompt, 700);
+  while (turn.num_computed < 600) ASSERT_TRUE(fixture.base.step());
+  EXPECT_EQ(fixture.tree(),
+            "[0,128)@128\n  [128,192)@192\n    [192,200)@200\n      [200,512)@512\n");
+  fixture.run();
+  EXPECT_THAT(fixture.served(turn).kept_in_decode, ElementsAre(256, 512, 768));
+  EXPECT_EQ(fixture.tree(),
+            "[0,128)@128\n  [128,192)@192\n    [192,200)@200\n      [200,899)@899\n");
+  EXPECT_EQ(fixture.serve(joined(turn.tokens, fixture.unique(30)), 4).hit, 899);
 }
 
 // The end lies inside a page. Whoever goes on there copies that one page, twice over here, and the
 // toy device sees that nobody's rows change.
 TEST(HybridCacheMultiTest, TwoGoOnFromTheMiddleOfAPage) {
-  HybridCacheBench bench(multi());
-  const request::Sequence& turn = bench.submit(bench.unique(40), 10);
-  bench.run();
+  HybridCacheFixture fixture(multi());
+  const request::Sequence& turn = fixture.submit(fixture.unique(40), 10);
+  fixture.run();
   const Tokens chat = first(turn.tokens, 49);
-  EXPECT_EQ(bench.serve(joined(chat, bench.unique(30)), 4).hit, 49);
-  EXPECT_EQ(bench.serve(joined(chat, bench.unique(30)), 4).hit, 49);
+  EXPECT_EQ(fixture.serve(joined(chat, fixture.unique(30)), 4).hit, 49);
+  EXPECT_EQ(fixture.serve(joined(chat, fixture.unique(30)), 4).hit, 49);
 }
 
 // Rows beyond the point of resumption are there up to the fork: they are read, not written again.
 TEST(HybridCacheMultiTest, KvRowsAreSharedPastTheSnapshot) {
-  HybridCacheBench bench(multi());
-  const Tokens shared = bench.unique(350);
-  bench.serve(joined(shared, bench.unique(200)), 4);
-  const int64_t before = bench.stats().pages_used;
-  const Served served = bench.serve(joined(shared, bench.unique(200)), 4);
+  HybridCacheFixture fixture(multi());
+  const Tokens shared = fixture.unique(350);
+  fixture.serve(joined(shared, fixture.unique(200)), 4);
+  const int64_t before = fixture.stats().pages_used;
+  const Served served = fixture.serve(joined(shared, fixture.unique(200)), 4);
   EXPECT_EQ(served.hit, 256);
   EXPECT_EQ(served.rows_present, 320);
   // In the end the page of 320 to 335, computed twice, exists once: of 35 pages 21 are shared.
-  EXPECT_EQ(bench.stats().pages_used - before, (550 + 3 + 15) / 16 - 350 / 16);
+  EXPECT_EQ(fixture.stats().pages_used - before, (550 + 3 + 15) / 16 - 350 / 16);
 }
 
 // Four at once share 1,536 tokens: the first computes them, the others wait for it.
@@ -186,16 +188,16 @@ TEST(HybridCacheMultiTest, SharedPartIsComputedOnceInFlight) {
   for (const bool overlap : {false, true}) {
     BatchSchedulerOptions options = multi();
     options.chunked_prefill_tokens = 512;
-    HybridCacheBench bench(options);
-    bench.bench.overlap = overlap;
-    const Tokens shared = bench.unique(1536);
-    for (int i = 0; i < 4; ++i) bench.submit(joined(shared, bench.unique(64)), 4);
-    bench.run();
+    HybridCacheFixture fixture(options);
+    fixture.base.overlap = overlap;
+    const Tokens shared = fixture.unique(1536);
+    for (int i = 0; i < 4; ++i) fixture.submit(joined(shared, fixture.unique(64)), 4);
+    fixture.run();
     int64_t computed = 0;
     std::vector<int64_t> hits;
-    for (const auto& sequence : bench.bench.sequences) {
-      computed += bench.served(*sequence).computed;
-      hits.push_back(bench.served(*sequence).hit);
+    for (const auto& sequence : fixture.base.sequences) {
+      computed += fixture.served(*sequence).computed;
+      hits.push_back(fixture.served(*sequence).hit);
     }
     EXPECT_THAT(hits, ElementsAre(0, 1536, 1536, 1536));
     EXPECT_EQ(computed, 1536 + 4 * (64 + 3));
@@ -208,19 +210,19 @@ TEST(HybridCacheMultiTest, PreemptionComputesNothingTwice) {
   options.max_running = 1;
   options.scheduling.enable_priority = true;
   options.scheduling.default_priority = 0;
-  HybridCacheBench bench(options);
-  const request::Sequence& patient = bench.submit(bench.unique(300), 60);
-  while (patient.num_computed < 330) ASSERT_TRUE(bench.bench.step());
-  bench.bench.clock.advance_seconds(1);
+  HybridCacheFixture fixture(options);
+  const request::Sequence& patient = fixture.submit(fixture.unique(300), 60);
+  while (patient.num_computed < 330) ASSERT_TRUE(fixture.base.step());
+  fixture.base.clock.advance_seconds(1);
   Request request;
-  request.prompt = bench.unique(100);
+  request.prompt = fixture.unique(100);
   request.stop.max_new_tokens = 3;
   request.priority = 100;
-  request::Sequence& urgent = bench.bench.make(std::move(request));
-  ASSERT_TRUE(bench.bench.scheduler->submit(urgent).ok());
-  bench.run();
+  request::Sequence& urgent = fixture.base.make(std::move(request));
+  ASSERT_TRUE(fixture.base.scheduler->submit(urgent).ok());
+  fixture.run();
   EXPECT_EQ(patient.num_preemptions, 1);
-  EXPECT_EQ(bench.served(patient).computed, 300 + 60 - 1);
+  EXPECT_EQ(fixture.served(patient).computed, 300 + 60 - 1);
 }
 
 // Pages run out: the victim's own answer makes the room, its prompt stays, and it resumes there.
@@ -228,29 +230,29 @@ TEST(HybridCacheMultiTest, RetractionLosesTheAnswerAtMost) {
   BatchSchedulerOptions options = multi();
   options.cache.num_pages = 56;  // of 2 x (20 + 13)
   options.scheduling.conservativeness = 0.01;
-  HybridCacheBench bench(options);
-  const request::Sequence& one = bench.submit(bench.unique(320), 200);
-  const request::Sequence& two = bench.submit(bench.unique(320), 200);
-  bench.run();
-  EXPECT_EQ(bench.bench.scheduler->stats().num_retractions, 1);
+  HybridCacheFixture fixture(options);
+  const request::Sequence& one = fixture.submit(fixture.unique(320), 200);
+  const request::Sequence& two = fixture.submit(fixture.unique(320), 200);
+  fixture.run();
+  EXPECT_EQ(fixture.base.scheduler->stats().num_retractions, 1);
   EXPECT_EQ(one.num_retractions, 0);
-  EXPECT_EQ(bench.served(one).computed, 320 + 199);
-  const int64_t lost = bench.bench.scheduler->stats().retracted_tokens - 320;
+  EXPECT_EQ(fixture.served(one).computed, 320 + 199);
+  const int64_t lost = fixture.base.scheduler->stats().retracted_tokens - 320;
   EXPECT_GT(lost, 0);
-  EXPECT_LE(bench.served(two).computed, 320 + 199 + lost);
+  EXPECT_LE(fixture.served(two).computed, 320 + 199 + lost);
 }
 
 // Section 22's request: 1,000 tokens of which the first 400 are the system prompt's, 600 outputs.
 // Its list of candidates has 384 and 960; with slots to spare there are the strides as well, and a
 // node may own part of a page, so the exact end stays in place of 1536.
 TEST(HybridCacheMultiTest, WorkedLifecycle) {
-  HybridCacheBench bench(multi(64));
-  const Tokens system = bench.unique(400);
-  const Served user = bench.serve(joined(system, bench.unique(600)), 600, {400});
+  HybridCacheFixture fixture(multi(64));
+  const Tokens system = fixture.unique(400);
+  const Served user = fixture.serve(joined(system, fixture.unique(600)), 600, {400});
   EXPECT_THAT(user.kept, ElementsAre(128, 256, 384, 512, 640, 768, 896, 960, 1000));
   EXPECT_THAT(user.kept_in_decode, ElementsAre(1024, 1280, 1536));
-  EXPECT_THAT(bench.tree(), ::testing::EndsWith("[1000,1599)@1599\n"));
-  const Served second = bench.serve(joined(system, bench.unique(600)), 4, {400});
+  EXPECT_THAT(fixture.tree(), ::testing::EndsWith("[1000,1599)@1599\n"));
+  const Served second = fixture.serve(joined(system, fixture.unique(600)), 4, {400});
   EXPECT_EQ(second.hit, 384);
   EXPECT_THAT(second.kept, ElementsAre(512, 640, 768, 896, 960, 1000)) << "384 is the fork";
 }

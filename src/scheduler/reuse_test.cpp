@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "scheduler/scheduler_test_bench.h"
+#include "scheduler/scheduler_fixture.h"
 
 namespace heddle::scheduler {
 namespace {
@@ -42,22 +42,22 @@ class ReuseTest : public ::testing::Test {
 
   // Asks `count` prompts of 2 to 8 thousand tokens, each followed by one that parts from it at a
   // random token beyond the first thousand. Returns reused / shared.
-  double share_of_forks_reused(SchedulerBench& bench, int count) {
-    bench.proves = false;
+  double share_of_forks_reused(SchedulerFixture& fixture, int count) {
+    fixture.proves = false;
     int64_t shared = 0;
     int64_t reused = 0;
     for (int i = 0; i < count; ++i) {
       std::vector<TokenId> prompt = random_tokens(between(2000, 8000));
-      bench.ask(prompt, 4);
+      fixture.ask(prompt, 4);
       const int64_t fork = between(1000, std::ssize(prompt) - 1);
       prompt.resize(static_cast<size_t>(fork));
       const std::vector<TokenId> rest = random_tokens(200);
       prompt.insert(prompt.end(), rest.begin(), rest.end());
       shared += fork;
-      reused += std::min(bench.ask(prompt, 4), fork);
+      reused += std::min(fixture.ask(prompt, 4), fork);
     }
-    bench.scheduler->check_invariants();
-    EXPECT_THAT(bench.runner.complaints(), IsEmpty());
+    fixture.scheduler->check_invariants();
+    EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
     return static_cast<double>(reused) / static_cast<double>(shared);
   }
 
@@ -65,26 +65,27 @@ class ReuseTest : public ::testing::Test {
 };
 
 TEST_F(ReuseTest, ForksAnywhereInLongPromptsReuseNearlyAllTheyShare) {
-  SchedulerBench bench(long_prompts(100 * 1100, 8000));
-  EXPECT_GE(share_of_forks_reused(bench, 100), 0.95);
+  SchedulerFixture fixture(long_prompts(100 * 1100, 8000));
+  EXPECT_GE(share_of_forks_reused(fixture, 100), 0.95);
 }
 
 TEST_F(ReuseTest, ForksStillReuseMostUnderEviction) {
-  SchedulerBench bench(long_prompts(10000, 128));
-  bench.proves = false;
-  for (int i = 0; i < 40; ++i) bench.ask(random_tokens(between(2000, 8000)), 4);  // fills the pools
-  ASSERT_GT(bench.scheduler->stats().cache.evicted_states, 100);
-  EXPECT_GE(share_of_forks_reused(bench, 100), 0.80);
+  SchedulerFixture fixture(long_prompts(10000, 128));
+  fixture.proves = false;
+  for (int i = 0; i < 40; ++i)
+    fixture.ask(random_tokens(between(2000, 8000)), 4);  // fills the pools
+  ASSERT_GT(fixture.scheduler->stats().cache.evicted_states, 100);
+  EXPECT_GE(share_of_forks_reused(fixture, 100), 0.80);
 }
 
 TEST_F(ReuseTest, ForksReuseMostWhenPagesAndStatesShareAFullBudget) {
   BatchSchedulerOptions options = long_prompts(30000, 200);
   options.cache.shared_bytes = 128 * options.cache.tree.state_bytes;  // or 25,000 pages
-  SchedulerBench bench(options);
-  bench.proves = false;
-  for (int i = 0; i < 40; ++i) bench.ask(random_tokens(between(2000, 8000)), 4);
-  ASSERT_GT(bench.scheduler->stats().cache.evicted_states, 100);
-  EXPECT_GE(share_of_forks_reused(bench, 100), 0.80);
+  SchedulerFixture fixture(options);
+  fixture.proves = false;
+  for (int i = 0; i < 40; ++i) fixture.ask(random_tokens(between(2000, 8000)), 4);
+  ASSERT_GT(fixture.scheduler->stats().cache.evicted_states, 100);
+  EXPECT_GE(share_of_forks_reused(fixture, 100), 0.80);
 }
 
 }  // namespace

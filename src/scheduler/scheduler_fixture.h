@@ -35,9 +35,9 @@ inline BatchSchedulerOptions roomy() {
   return options;
 }
 
-class SchedulerBench {
+class SchedulerFixture {
  public:
-  explicit SchedulerBench(const BatchSchedulerOptions& options)
+  explicit SchedulerFixture(const BatchSchedulerOptions& options)
       : scheduler(BatchScheduler::create(options, clock).value()),
         runner({.num_pages = options.cache.num_pages,
                 .page_size = options.cache.page_size,

@@ -15,7 +15,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "scheduler/scheduler_test_bench.h"
+#include "scheduler/scheduler_fixture.h"
 
 namespace heddle::scheduler {
 
@@ -79,16 +79,16 @@ struct Served {
   int64_t rows_present = -1;  // KV rows that its first step found
 };
 
-class HybridCacheBench {
+class HybridCacheFixture {
  public:
-  explicit HybridCacheBench(const BatchSchedulerOptions& options) : bench(options) {
-    bench.runner.on_step = [this](const request::BatchPlan& plan) {
+  explicit HybridCacheFixture(const BatchSchedulerOptions& options) : base(options) {
+    base.runner.on_step = [this](const request::BatchPlan& plan) {
       record(plan);
       return Status();
     };
   }
 
-  ~HybridCacheBench() { EXPECT_THAT(bench.runner.complaints(), ::testing::IsEmpty()); }
+  ~HybridCacheFixture() { EXPECT_THAT(base.runner.complaints(), ::testing::IsEmpty()); }
 
   // Tokens that no other prompt has.
   Tokens unique(int64_t count) {
@@ -104,20 +104,20 @@ class HybridCacheBench {
     request.stop.max_new_tokens = max_new_tokens;
     request.stop.token_ids = std::move(stops);
     request.role_boundaries = std::move(role_boundaries);
-    request::Sequence& sequence = bench.make(std::move(request));
-    const Status status = bench.scheduler->submit(sequence);
+    request::Sequence& sequence = base.make(std::move(request));
+    const Status status = base.scheduler->submit(sequence);
     EXPECT_TRUE(status.ok()) << status.to_string();
     return sequence;
   }
 
   // Runs until nothing is left to do and holds every answer against the model's own.
   void run() {
-    bench.run();
-    for (; num_checked_ < bench.sequences.size(); ++num_checked_) {
-      const request::Sequence& sequence = *bench.sequences[num_checked_];
+    base.run();
+    for (; num_checked_ < base.sequences.size(); ++num_checked_) {
+      const request::Sequence& sequence = *base.sequences[num_checked_];
       EXPECT_EQ(sequence.status, request::SequenceStatus::kFinished);
-      if (bench.runner.script) continue;
-      EXPECT_EQ(SchedulerBench::output_of(sequence), SchedulerBench::expected_output(sequence))
+      if (base.runner.script) continue;
+      EXPECT_EQ(SchedulerFixture::output_of(sequence), SchedulerFixture::expected_output(sequence))
           << "sequence " << sequence.id;
     }
   }
@@ -136,18 +136,18 @@ class HybridCacheBench {
     return served;
   }
 
-  [[nodiscard]] std::string tree() const { return bench.scheduler->cache().tree().to_string(); }
+  [[nodiscard]] std::string tree() const { return base.scheduler->cache().tree().to_string(); }
 
-  [[nodiscard]] cache::PrefixCacheStats stats() const { return bench.scheduler->cache().stats(); }
+  [[nodiscard]] cache::PrefixCacheStats stats() const { return base.scheduler->cache().stats(); }
 
-  SchedulerBench bench;
+  SchedulerFixture base;
 
  private:
   void record(const request::BatchPlan& plan) {
-    records_.resize(bench.sequences.size());
+    records_.resize(base.sequences.size());
     for (const request::PlannedSequence& planned : plan.sequences) {
       const auto id = static_cast<size_t>(planned.sequence_id);
-      const bool prefill = planned.context_tokens < bench.sequences[id]->num_prompt_tokens;
+      const bool prefill = planned.context_tokens < base.sequences[id]->num_prompt_tokens;
       records_[id].computed += planned.num_new_tokens();
       if (records_[id].rows_present < 0) records_[id].rows_present = planned.kv_tokens;
       if (prefill) records_[id].chunks.push_back(planned.num_new_tokens());
