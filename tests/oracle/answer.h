@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the toy model answers to one request that has the machine for itself: the truth that every
-// scenario is held to. Computed token by token without engine, scheduler or cache.
+// The toy model's answer to one request that has the machine for itself: every answer in a scenario
+// must equal it. Computed token by token without engine, scheduler or cache.
 #pragma once
 
 #include <cstdint>

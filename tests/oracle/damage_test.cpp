@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bugs on purpose: whoever trusts the label oracle wants to see it find something. Each damage is
-// done to the plans between engine and device, and must change an answer within a few scenarios,
-// whatever the device complains of besides; the same scenarios without it are clean.
+// Proves that the label oracle finds bugs. Each damage is done to the plans between engine and
+// device, and must change an answer within a few scenarios, whatever the device complains of
+// besides; the same scenarios without the damage are clean.
 #include <string>
 
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@ TEST_P(DamagedPlans, ChangeAnAnswerWithinAFewScenarios) {
   int64_t with_complaints = 0;
   for (uint64_t seed = 0; seed < kScenarios; ++seed) {
     Scenario scenario = make_scenario(seed);
-    // The scheduler aborts if a sequence is left out that has not ended: no failed draws in rows
-    // that are mixed up.
+    // The scheduler aborts if a sequence is left out that has not ended: no failed draws in
+    // batch slots that are mixed up.
     for (Arrival& arrival : scenario.arrivals) arrival.failing_draw = -1;
     const Outcome outcome = play(scenario, GetParam());
     if (outcome.counts.plans.damages > 0 && !outcome.complaints.empty()) ++with_complaints;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The label oracle: random scenarios, of which every one must give every request what it would get
-// alone. A snapshot whose label is wrong, a state, row or slot in the wrong hands, a token fed
-// twice or never changes an answer of the toy model at once.
+// The label oracle: random scenarios, each of which must give every request the answer it would get
+// alone. A snapshot whose label is wrong, a state or slot that two sequences use, a token fed twice
+// or never changes an answer of the toy model at once.
 //
 //   HEDDLE_ORACLE_SCENARIOS=1000000  so many scenarios
 //   HEDDLE_ORACLE_SEED=1234          only this one
@@ -33,11 +33,11 @@ std::string rerun(uint64_t seed) {
                      seed);
 }
 
-// A broken invariant aborts the process, and worse may happen to it: the signal handler then says
+// A broken invariant aborts the process, and a bug may crash it: the signal handler then prints
 // which scenario it was.
 char rerun_line[128];
 
-void say_rerun_line(int signal) {
+void print_rerun_line(int signal) {
   (void)!write(STDERR_FILENO, rerun_line, std::strlen(rerun_line));
   std::signal(signal, SIG_DFL);
   std::raise(signal);
@@ -48,7 +48,7 @@ class CrashNote {
   explicit CrashNote(uint64_t seed) {
     std::strncpy(rerun_line, rerun(seed).c_str(), sizeof rerun_line - 1);
     for (size_t i = 0; i < kSignals.size(); ++i) {
-      previous_[i] = std::signal(kSignals[i], say_rerun_line);
+      previous_[i] = std::signal(kSignals[i], print_rerun_line);
     }
   }
 
@@ -73,7 +73,7 @@ PlayCounts expect_clean(uint64_t seed) {
   return outcome.counts;
 }
 
-// Scenarios are dealt out to as many cases as there are shards: each takes a few seconds.
+// The scenarios are split into kShards cases: each takes a few seconds.
 class LabelOracle : public ::testing::TestWithParam<int> {
  protected:
   static constexpr int kShards = 12;
@@ -94,8 +94,8 @@ TEST_P(LabelOracle, EveryRequestGetsWhatItGetsAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Shards, LabelOracle, ::testing::Range(0, 12));
 
-// The scenarios are worth something only if they get where the bugs are.
-TEST(LabelOracleScenarios, GetWhereTheBugsAre) {
+// Scenarios find bugs only if they reach the code where bugs are: this counts what they reach.
+TEST(LabelOracleScenarios, ReachEveryMechanism) {
   constexpr uint64_t kScenarios = 1500;
   PlayCounts counts;
   for (uint64_t seed = 0; seed < kScenarios; ++seed) counts += expect_clean(seed);

@@ -43,8 +43,8 @@ const char* name_of(Damage damage) {
       return "PageCopyDropped";
     case Damage::kEndComputed:
       return "EndComputed";
-    case Damage::kRowMixedUp:
-      return "RowMixedUp";
+    case Damage::kBatchSlotMixedUp:
+      return "BatchSlotMixedUp";
   }
   return "?";
 }
@@ -97,7 +97,7 @@ Result<StepOutput> PlanWatcher::wait() {
   return output;
 }
 
-// What the host sees is as if the device had left them out.
+// Reports to the host that the device left them out.
 void PlanWatcher::hide_computed_ends(const DamagedPlan& damaged, StepOutput& output) {
   if (damage_ != Damage::kEndComputed) return;
   for (SampledToken& sampled : output.tokens) {
@@ -238,7 +238,7 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
       }
       return !damaged.ending.empty();
     }
-    case Damage::kRowMixedUp: {
+    case Damage::kBatchSlotMixedUp: {
       PlannedSequence* victim =
           first_sequence([](const auto& sequence) { return sequence.feeds_drawn_token; });
       const auto other =
@@ -247,7 +247,7 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
           });
       if (victim == nullptr || other == plan.sequences.end()) return false;
       std::swap(victim->batch_slot, other->batch_slot);
-      // The host would not believe a device that leaves out what has not ended.
+      // The scheduler aborts if a sequence is left out that has not ended.
       for (PlannedSequence& sequence : plan.sequences) sequence.ending_tokens = {};
       return true;
     }
@@ -284,8 +284,7 @@ bool PlanWatcher::swap_pages(DamagedPlan& damaged) {
   return false;
 }
 
-// What a premature reuse does to a slot: somebody begins a sequence in it, or has another state
-// saved there.
+// A slot that is reused too early: another sequence begins in it, or another state is saved there.
 bool PlanWatcher::reuse_slot(DamagedPlan& damaged) {
   if (published_.empty()) return false;
   const int32_t slot =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// PlanWatcher: a runner between the engine and the toy device. It counts what plans ask for, so
-// that a test can require that the interesting things happened, and on request damages them: each
-// Damage is the mark a known kind of bug of a scheduler or a cache leaves in a plan.
+// PlanWatcher: a runner between the engine and the toy device. It counts what plans contain, so
+// that a test can require that the interesting things happened, and on request damages plans: each
+// Damage is the effect of a known kind of bug of a scheduler or a cache on a plan.
 //
 // Threading: as Runner.
 #pragma once
@@ -23,16 +23,16 @@ enum class Damage {
   kLabelTooLarge,    // one token late: from the future
   kSnapshotDropped,  // a slot is published that nothing was written to
   kSlotMixedUp,      // a state is copied from another sequence's snapshot
-  kSlotReusedEarly,  // a slot that was published is given to somebody else
+  kSlotReusedEarly,  // a slot that was published is given to another sequence
   kStateNotZeroed,
   kStateCopyDropped,
   kSaveDropped,       // the end of a sequence is published and not saved
   kSaveMixedUp,       // another sequence's state is saved
-  kKvTokensTooLarge,  // rows that nobody computed are taken as there
+  kKvTokensTooLarge,  // KV rows that were not computed are taken as computed
   kPageSwapped,       // two pages of a sequence's context change places
   kPageCopyDropped,
-  kEndComputed,  // a sequence that had ended is computed, and said to be left out
-  kRowMixedUp,   // a token is fed from the row of another sequence
+  kEndComputed,       // a sequence that had ended is computed, and reported as left out
+  kBatchSlotMixedUp,  // a token is fed from the batch slot of another sequence
 };
 
 inline constexpr std::array kAllDamages = {
@@ -40,11 +40,11 @@ inline constexpr std::array kAllDamages = {
     Damage::kSlotMixedUp,      Damage::kSlotReusedEarly, Damage::kStateNotZeroed,
     Damage::kStateCopyDropped, Damage::kSaveDropped,     Damage::kSaveMixedUp,
     Damage::kKvTokensTooLarge, Damage::kPageSwapped,     Damage::kPageCopyDropped,
-    Damage::kEndComputed,      Damage::kRowMixedUp};
+    Damage::kEndComputed,      Damage::kBatchSlotMixedUp};
 
 const char* name_of(Damage damage);
 
-// What plans asked for, and how often something was damaged.
+// What plans contained, and how many were damaged.
 struct PlanCounts {
   int64_t steps = 0;
   int64_t steps_in_flight = 0;  // that were submitted while another one was
@@ -59,7 +59,7 @@ struct PlanCounts {
   int64_t page_copies = 0;
   int64_t replayed_rows = 0;  // computed again without being written
   int64_t shared_pages = 0;   // pages that two sequences of a step read
-  int64_t restarts = 0;       // of sequences that had to give way
+  int64_t restarts = 0;       // of sequences that were retracted or preempted
   int64_t given_back = 0;     // pages and slots
   int64_t damages = 0;
 
@@ -86,7 +86,7 @@ class PlanWatcher final : public runner::Runner {
     request::BatchPlan plan;
     std::vector<std::vector<request::StateSnapshot>> snapshots;
     std::vector<std::vector<int32_t>> pages;
-    std::map<int64_t, std::vector<TokenId>> ending;  // that the device was not told, by sequence
+    std::map<int64_t, std::vector<TokenId>> ending;  // hidden from the device, by sequence
   };
 
   static bool begins(const request::BatchPlan& plan, const request::PlannedSequence& sequence);
@@ -107,7 +107,7 @@ class PlanWatcher final : public runner::Runner {
   std::array<DamagedPlan, runner::kMaxStepsInFlight> plans_;
   int64_t num_submitted_ = 0;
   int64_t num_waited_ = 0;
-  std::set<int64_t> known_;  // sequences that had a part in some step
+  std::set<int64_t> known_;  // sequences that were in a step
   std::map<int64_t, TokenId> last_drawn_;
   std::vector<int32_t> published_;  // slots that snapshots were taken to
 };

@@ -58,7 +58,7 @@ class Play {
       for (const Scenario::Clear& clear : scenario_.clears) {
         if (clear.step == step_) clear_cache(clear);
       }
-      if (!busy && num_clears_waiting_ > 0) engine_->step();  // nothing is in their way
+      if (!busy && num_clears_waiting_ > 0) engine_->step();  // nothing runs that they wait for
       while (Live* next = next_to_come(!busy)) {
         submit(*next);
         busy = true;
@@ -110,13 +110,13 @@ class Play {
         clock_);
   }
 
-  // What waits or runs ends here, and nothing new can come.
+  // Waiting and running requests end here, and no new one can come.
   void end_engine() {
     ending_ = true;
     engine_.reset();
     ending_ = false;
-    if (unanswered_pauses_ != 0) wrong("a pause was answered not once");
-    if (num_clears_waiting_ > 0) wrong("somebody who wanted to clear the cache was never answered");
+    if (unanswered_pauses_ != 0) wrong("a pause was not answered exactly once");
+    if (num_clears_waiting_ > 0) wrong("a call to clear the cache was never answered");
     const auto& complaints = device_->complaints();
     outcome_.complaints.insert(outcome_.complaints.end(), complaints.begin(), complaints.end());
   }
@@ -152,13 +152,13 @@ class Play {
         ++outcome_.counts.clears_refused;
         if (status.code() != StatusCode::kDeadlineExceeded &&
             status.code() != StatusCode::kUnavailable) {
-          wrong(fmt::format("clearing the cache says {}", status.to_string()));
+          wrong(fmt::format("clearing the cache ends with {}", status.to_string()));
         }
       }
     });
   }
 
-  // Those that follow somebody come with that one's end, or when nothing else is left.
+  // A request that follows another one comes at its end, or when no other request is left.
   Live* next_to_come(bool idle) {
     Live* follower = nullptr;
     for (Live& live : live_) {
@@ -189,8 +189,8 @@ class Play {
     ++outcome_.counts.requests;
     live.came = true;
     by_sequence_.push_back(&live);
-    const Status status =
-        engine_->submit(request, [this, &live](const RequestEvent& event) { hear(live, event); });
+    const Status status = engine_->submit(
+        request, [this, &live](const RequestEvent& event) { receive(live, event); });
     if (status.ok()) {
       live.submitted_step = step_;
       live.first_cache = cache_number_;
@@ -205,23 +205,23 @@ class Play {
     }
   }
 
-  void hear(Live& live, const RequestEvent& event) {
+  void receive(Live& live, const RequestEvent& event) {
     const std::string& id = live.arrival->request.id;
-    if (live.num_finishes > 0) wrong(fmt::format("{} hears more after its end", id));
+    if (live.num_finishes > 0) wrong(fmt::format("{} gets an event after its end", id));
     live.tokens.insert(live.tokens.end(), event.tokens.begin(), event.tokens.end());
     live.text += event.text;
     if (event.completion_tokens != std::ssize(live.tokens)) {
-      wrong(fmt::format("{} hears of {} tokens and got {}", id, event.completion_tokens,
-                        live.tokens.size()));
+      wrong(fmt::format("{} gets {} as its number of tokens after {} tokens", id,
+                        event.completion_tokens, live.tokens.size()));
     }
     const bool all_logprobs = std::equal(
         event.tokens.begin(), event.tokens.end(), event.logprobs.begin(), event.logprobs.end(),
         [](TokenId token, const auto& logprob) { return token == logprob.token; });
     if (live.arrival->request.return_logprobs ? !all_logprobs : !event.logprobs.empty()) {
-      wrong(fmt::format("{} hears logprobs that are not its tokens'", id));
+      wrong(fmt::format("{} gets logprobs that are not its tokens'", id));
     }
     if (event.cached_tokens != event.cache.reused_tokens) {
-      wrong(fmt::format("{} hears of {} and of {} cached tokens", id, event.cached_tokens,
+      wrong(fmt::format("{} gets {} and {} as its number of cached tokens", id, event.cached_tokens,
                         event.cache.reused_tokens));
     }
     live.cache = event.cache;
@@ -239,7 +239,7 @@ class Play {
     }
   }
 
-  // Nothing runs or waits, and only the cache holds anything.
+  // Nothing runs or waits, and only the cache uses pages and slots.
   void check_idle() {
     const EngineStats stats = engine_->stats();
     if (stats.num_running + stats.num_waiting != 0) {
@@ -247,7 +247,7 @@ class Play {
                         stats.num_waiting));
     }
     if (stats.kv_tokens_used + stats.state_slots_used != 0) {
-      wrong(fmt::format("{} tokens and {} slots are held at the end", stats.kv_tokens_used,
+      wrong(fmt::format("{} tokens and {} slots are in use at the end", stats.kv_tokens_used,
                         stats.state_slots_used));
     }
   }
@@ -283,12 +283,12 @@ class Play {
                         live.finish.error.to_string(), static_cast<int>(answer.reason)));
     }
     if (live.text != answer.text) {
-      wrong(fmt::format("{} hears {} bytes of text, alone {}", id, live.text.size(),
+      wrong(fmt::format("{} gets {} bytes of text, alone {}", id, live.text.size(),
                         answer.text.size()));
     }
   }
 
-  // Whether it ended in a way that its scenario has in store for it.
+  // Whether the scenario allows the way in which it ended.
   [[nodiscard]] bool may_end_early(const Live& live) const {
     const StatusCode code = live.finish.error.code();
     if (live.finish.reason == FinishReason::kAbort) {
@@ -308,8 +308,8 @@ class Play {
                       fmt::join(live.tokens, " "), fmt::join(live.arrival->answer.tokens, " ")));
   }
 
-  // Nobody can reuse more than what it shares with others of its namespace, not even if nothing had
-  // been evicted, and nothing outlives a cleared cache. What is lost adds up.
+  // A request can reuse at most what it shares with others of its namespace, even if nothing was
+  // evicted, and nothing survives a cleared cache. The losses add up.
   void check_cache_report(const Live& live) {
     const CacheReport& report = live.cache;
     const Request& request = live.arrival->request;

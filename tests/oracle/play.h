@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plays a scenario through the real engine, scheduler and cache over the toy device, and holds
-// everything that comes out of it to what each request gets alone.
+// Plays a scenario through the real engine, scheduler and cache over the toy device, and compares
+// every event with the answer that the request gets alone.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace heddle::oracle {
 
-// What a scenario reached; added up over many of them.
+// Counts of what a scenario reached; added up over many of them.
 struct PlayCounts {
   PlanCounts plans;
   int64_t requests = 0;
@@ -25,7 +25,7 @@ struct PlayCounts {
   int64_t exact_repeats = 0;
   int64_t pauses = 0;
   int64_t ghost_hits = 0;  // would have reused more, had nothing been evicted
-  int64_t clears = 0;      // of the cache, and what was asked for but not done
+  int64_t clears = 0;      // of the cache; refused ones are counted below
   int64_t clears_refused = 0;
 
   PlayCounts& operator+=(const PlayCounts& other);

@@ -120,7 +120,7 @@ class ScenarioMaker {
     return tokens;
   }
 
-  // A length around a multiple of the grid, or any.
+  // A length near a multiple of the grid, or any.
   int64_t length(int64_t most) {
     if (dice_.percent(40)) return dice_.between(1, most);
     const int64_t grid = scenario_.grid;
@@ -251,7 +251,7 @@ class ScenarioMaker {
     }
   }
 
-  // Everybody fits alone; most of the time not everybody fits at once.
+  // Every request fits alone; most of the time not all fit at once.
   void choose_pools() {
     runner::PoolSizes& sizes = scenario_.sizes;
     int64_t most_tokens = 1;
@@ -269,7 +269,8 @@ class ScenarioMaker {
                             : dice_.percent(60) ? dice_.between(1, 8)
                                                 : dice_.between(8, 40);
     sizes.keeps_hidden = needs_state && dice_.percent(80);
-    // Room for everybody alone: its pages, and a few states for those who go on from a kept one.
+    // Room for every request alone: its pages, and a few states for those that resume from a kept
+    // one.
     if (dice_.percent(30)) {
       sizes.page_bytes = sizes.page_size * 3;
       sizes.state_slot_bytes = needs_state ? dice_.pick<int64_t>({100, 1000, 5000}) : 0;

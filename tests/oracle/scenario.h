@@ -47,7 +47,7 @@ struct Scenario {
   CacheOptions cache;
   double seconds_per_step = 0;  // of no tokens; every 128 tokens take as long again
 
-  // Somebody asks to clear the cache before this step, and waits so long until nothing runs.
+  // A call to clear the cache before this step, which waits so long until nothing runs.
   struct Clear {
     int64_t step = 0;
     double timeout_seconds = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The toy device by itself: it carries out what a plan says, in the order it says, and notices what
-// a plan may not do.
+// The toy device by itself: it carries out a plan in the plan's order, and reports what a plan may
+// not contain.
 #include <string>
 #include <utility>
 #include <vector>
@@ -163,7 +163,7 @@ TEST_P(ToyDeviceTest, DrawsAgainFromAHiddenVectorThatWasKept) {
   EXPECT_THAT(device.complaints(), Contains(HasSubstr("the hidden vector of slot 2")));
 }
 
-// Rows 6 and 7 are there already and stay whose they are.
+// KV rows 6 and 7 are computed already and are not written.
 TEST_P(ToyDeviceTest, ReplaysRowsThatAreThereWithoutWritingThem) {
   run(first_plan());
   BatchPlan replay;
@@ -191,19 +191,19 @@ TEST_P(ToyDeviceTest, NoticesWhatIsWrongWithTheData) {
   const std::vector<Case> cases = {
       {"state slot 3 has -1 tokens", [](BatchPlan& plan) { plan.restore_snapshots.clear(); }},
       {"state slot 3 has 10 tokens", [](BatchPlan& plan) { plan.restore_snapshots[0].from = 5; }},
-      {"holds nothing", [](BatchPlan& plan) { plan.restore_snapshots[0].from = 7; }},
-      {"holds nothing", [](BatchPlan& plan) { plan.unused_state_slots = {2}; }},
+      {"contains nothing", [](BatchPlan& plan) { plan.restore_snapshots[0].from = 7; }},
+      {"contains nothing", [](BatchPlan& plan) { plan.unused_state_slots = {2}; }},
       {"others or in another order", [](BatchPlan& plan) { plan.copy_pages.clear(); }},
       {"others or in another order", [&](BatchPlan& plan) { plan.sequences[0].pages = swapped; }},
       {"others or in another order", [](BatchPlan& plan) { plan.unused_pages = {1}; }},
-      {"KV row 7 is taken as there",
+      {"KV row 7 is taken as computed",
        [&](BatchPlan& plan) {
          plan.sequences[0].new_tokens = foreign;
          plan.sequences[0].kv_tokens = 8;
          plan.sequences[0].pages = shared;
          plan.copy_pages.clear();
        }},
-      {"feeds token 7 from row 2",
+      {"feeds token 7 from batch slot 2",
        [](BatchPlan& plan) {
          plan.sequences[0].new_tokens = plan.sequences[0].new_tokens.first(1);
          plan.sequences[0].feeds_drawn_token = true;
@@ -259,14 +259,14 @@ TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
        }},
       {"page 4 is filled by a copy and has 0 users",
        [&](BatchPlan& plan) { plan.sequences[0].pages = taken; }},
-      {"reads page 1, which is said to be unused",
+      {"reads page 1, which is reported unused",
        [](BatchPlan& plan) { plan.unused_pages = {1}; }},
       {"shares a state slot",
        [&](BatchPlan& plan) {
          add_first(plan);
          plan.sequences[1].state_slot = 3;
        }},
-      {"shares a row",
+      {"shares a batch slot",
        [&](BatchPlan& plan) {
          add_first(plan);
          plan.sequences[1].batch_slot = 1;
@@ -282,7 +282,7 @@ TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
       {"a snapshot after 6 tokens", [&](BatchPlan& plan) { plan.sequences[0].snapshots = early; }},
       {"cannot keep a hidden vector",
        [&](BatchPlan& plan) { plan.sequences[0].snapshots = in_the_middle; }},
-      {"filled for nobody", [](BatchPlan& plan) { plan.restore_snapshots[0].to = 6; }},
+      {"filled for no sequence", [](BatchPlan& plan) { plan.restore_snapshots[0].to = 6; }},
       {"unsorted ending tokens",
        [&](BatchPlan& plan) { plan.sequences[0].ending_tokens = unsorted; }},
       {"hidden slot that is written",
@@ -348,10 +348,10 @@ TEST_P(ToyDeviceTest, SavesIntoSlotsOfTheirOwn) {
   const std::vector<StateSnapshot> in_snapshot = {{.tokens = 10, .slot = 1}};
   const std::vector<StateSnapshot> outside = {{.tokens = 10, .slot = 7}};
   const std::vector<Case> cases = {
-      {"state slot 1 is copied and holds nothing",
+      {"state slot 1 is copied and contains nothing",
        [](BatchPlan& plan) { plan.save_snapshots.clear(); }},
       {"state slot 3 has 6 tokens", [](BatchPlan& plan) { plan.restore_snapshots[0].from = 2; }},
-      {"state slot 6 is saved and holds nothing",
+      {"state slot 6 is saved and contains nothing",
        [](BatchPlan& plan) { plan.save_snapshots[0].from = 6; }},
       {"state slot 1 is saved to 7", [](BatchPlan& plan) { plan.save_snapshots[0].to = 7; }},
       {"snapshot slot 1 is filled twice",

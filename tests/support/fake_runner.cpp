@@ -51,23 +51,23 @@ FakeRunner::Slots::Slots(int64_t count)
     : states(static_cast<size_t>(count + 1), kGarbageState),
       in_use(static_cast<size_t>(count + 1)) {}
 
-void FakeRunner::Slots::set(int32_t slot, const ToyState& value, bool holds_memory) {
+void FakeRunner::Slots::set(int32_t slot, const ToyState& value, bool has_memory) {
   states[static_cast<size_t>(slot)] = value;
-  in_use[static_cast<size_t>(slot)] = holds_memory;
+  in_use[static_cast<size_t>(slot)] = has_memory;
 }
 
 int64_t FakeRunner::Slots::num_in_use() const {
   return std::count(in_use.begin(), in_use.end(), true);
 }
 
-void FakeRunner::set_snapshot(int32_t slot, const ToyState& value, bool holds_memory) {
-  snapshots().set(slot, value, holds_memory);
+void FakeRunner::set_snapshot(int32_t slot, const ToyState& value, bool has_memory) {
+  snapshots().set(slot, value, has_memory);
   kept_hidden(slot) = kGarbageHidden;
 }
 
-void FakeRunner::set_working(int32_t slot, const ToyState& value, bool holds_memory) {
-  if (!has_own_snapshot_slots()) return set_snapshot(slot, value, holds_memory);
-  states_.set(slot, value, holds_memory);
+void FakeRunner::set_working(int32_t slot, const ToyState& value, bool has_memory) {
+  if (!has_own_snapshot_slots()) return set_snapshot(slot, value, has_memory);
+  states_.set(slot, value, has_memory);
 }
 
 TokenId FakeRunner::next_token(std::span<const TokenId> tokens,
@@ -151,7 +151,8 @@ Result<StepOutput> FakeRunner::compute(const BatchPlan& plan) {
     std::vector<std::string> faults;
     const bool can_run = check_plan(plan, sizes_, faults);
     for (std::string& fault : faults) complain(std::move(fault));
-    if (!can_run) return internal_error("the plan names rows, pages or slots that do not exist");
+    if (!can_run)
+      return internal_error("the plan names batch slots, pages or slots that do not exist");
   }
   StepOutput output;
   if (!recycled_.empty()) {
@@ -180,7 +181,7 @@ Result<StepOutput> FakeRunner::compute(const BatchPlan& plan) {
   return output;
 }
 
-// What a plan asks for before the first layer, in its order.
+// Carries out what a plan does before the first layer, in its order.
 void FakeRunner::prepare(const BatchPlan& plan) {
   for (const int32_t page : plan.unused_pages) {
     fill_page(page, kGarbageRow);
@@ -198,7 +199,7 @@ void FakeRunner::copy_states(const BatchPlan& plan) {
   for (const int32_t slot : plan.unused_snapshot_slots) set_snapshot(slot, kGarbageState, false);
   for (const IdCopy& copy : plan.save_snapshots) {
     if (states_[copy.from] == kGarbageState) {
-      complain(fmt::format("state slot {} is saved and holds nothing", copy.from));
+      complain(fmt::format("state slot {} is saved and contains nothing", copy.from));
     }
     set_snapshot(copy.to, states_[copy.from], true);
   }
@@ -206,7 +207,7 @@ void FakeRunner::copy_states(const BatchPlan& plan) {
   for (const int32_t slot : plan.zero_state_slots) set_working(slot, {}, true);
   for (const IdCopy& copy : plan.restore_snapshots) {
     if (snapshots()[copy.from] == kGarbageState) {
-      complain(fmt::format("state slot {} is copied and holds nothing", copy.from));
+      complain(fmt::format("state slot {} is copied and contains nothing", copy.from));
     }
     set_working(copy.to, snapshots()[copy.from], true);
   }
@@ -229,7 +230,7 @@ bool FakeRunner::had_ended(const PlannedSequence& sequence) {
   const int64_t position = sequence.context_tokens + std::ssize(sequence.new_tokens);
   if (drawn.sequence_id != sequence.sequence_id || drawn.position != position) {
     complain(fmt::format(
-        "sequence {} feeds token {} from row {}, which has token {} of sequence {}",
+        "sequence {} feeds token {} from batch slot {}, which has token {} of sequence {}",
         sequence.sequence_id, position, sequence.batch_slot, drawn.position, drawn.sequence_id));
   }
   return drawn.failed || std::binary_search(sequence.ending_tokens.begin(),
@@ -239,7 +240,7 @@ bool FakeRunner::had_ended(const PlannedSequence& sequence) {
 // Computes the new tokens: the state in its slot goes on, rows are written from kv_tokens on, and
 // attention reads all rows back through the page table.
 ToyHidden FakeRunner::advance(const PlannedSequence& sequence) {
-  ToyState truth;  // what the rows of the context say they are
+  ToyState truth;  // as the KV rows of the context tell
   for (int64_t t = 0; t < sequence.context_tokens; ++t) truth.advance(row(sequence, t).token);
   ToyState now = truth;
   if (sizes_.num_state_slots > 0) {
@@ -261,7 +262,7 @@ ToyHidden FakeRunner::advance(const PlannedSequence& sequence) {
       page_in_use_[static_cast<size_t>(sequence.pages[static_cast<size_t>(t / sizes_.page_size)])] =
           true;
     } else if (stored != ToyRow{token, now.hash}) {
-      complain(fmt::format("sequence {}: KV row {} is taken as there and is another's or nobody's",
+      complain(fmt::format("sequence {}: KV row {} is taken as computed and is not this sequence's",
                            sequence.sequence_id, t));
     }
     take_snapshots(sequence, ++t, now);
@@ -288,8 +289,8 @@ void FakeRunner::take_snapshots(const PlannedSequence& sequence, int64_t tokens,
   }
 }
 
-// The hidden vector of an earlier sequence. Its context is there as for any other: the state in the
-// working slot, the rows in the pages; the next step goes on from them.
+// The hidden vector of an earlier sequence. The context is complete as for any other sequence: the
+// state in the working slot, the KV rows in the pages; the next step goes on from them.
 ToyHidden FakeRunner::repeat(const PlannedSequence& sequence) {
   ToyState truth;
   ToyAttention attention;
@@ -311,7 +312,7 @@ ToyHidden FakeRunner::repeat(const PlannedSequence& sequence) {
   return hidden;
 }
 
-// Penalties look at the output: it is what the sequence ends with.
+// Penalties read the output tokens: they are the last tokens of the sequence.
 void FakeRunner::check_output_tokens(const PlannedSequence& sequence) {
   const int64_t end = sequence.context_tokens + std::ssize(sequence.new_tokens);
   const int64_t num_output = std::ssize(sequence.output_tokens);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // FakeRunner: a toy device that honours the whole contract of BatchPlan and computes the toy model
-// (support/toy_model.h), so that a page, row, slot or token in the wrong hands shows: in what is
-// drawn, and in complaints() at once.
+// (support/toy_model.h). A page, batch slot, state slot or token that the wrong sequence uses
+// changes the drawn tokens, and is reported by complaints() at once.
 //
 //   FakeRunner runner({.num_pages = 8, .page_size = 4, .num_state_slots = 2,
 //                      .max_step_tokens = 16, .max_step_sequences = 4});
@@ -9,8 +9,8 @@
 //   EXPECT_THAT(runner.complaints(), IsEmpty());
 //
 // A step is computed when it is submitted or, with `lazy`, as late as the contract allows: when it
-// is waited for. Whatever the plan does not promise is garbage: memory that was said to be unused,
-// hidden vectors nobody asked to keep, tokens of failed draws.
+// is waited for. Everything that the plan does not promise is garbage: memory that was reported
+// unused, hidden vectors that were not to be kept, tokens of failed draws.
 //
 // Threading: as Runner; the hooks run on the engine thread.
 #pragma once
@@ -45,11 +45,11 @@ class FakeRunner final : public runner::Runner {
   // Fails the draw of one sequence.
   std::function<Status(const request::PlannedSequence&)> sequence_error;
 
-  bool lazy = true;  // false: steps are computed in submit(), which then reports what on_step says
+  bool lazy = true;  // false: steps are computed in submit(), which then returns on_step's status
   bool checks_plans = true;  // off: no allocation of its own
   ToyVocabulary vocabulary;
 
-  // What the model draws after `tokens`.
+  // The token that the model draws after `tokens`.
   static TokenId next_token(std::span<const TokenId> tokens,
                             std::span<const TokenId> forbidden = {});
 
@@ -62,7 +62,7 @@ class FakeRunner final : public runner::Runner {
   Result<request::StepOutput> wait() override;
   void recycle(request::StepOutput output) override;
 
-  // What was wrong with plans and with the data found in pages and states.
+  // Faults of plans and of the data found in pages and states.
   [[nodiscard]] const std::vector<std::string>& complaints() const { return complaints_; }
 
   [[nodiscard]] int64_t num_steps() const { return num_steps_; }
@@ -84,7 +84,7 @@ class FakeRunner final : public runner::Runner {
     std::optional<Result<request::StepOutput>> output;
   };
 
-  // What the device keeps for a row of the step.
+  // Kept for a batch slot: the last token drawn in it.
   struct DrawnToken {
     int64_t sequence_id = -1;
     int64_t position = -1;  // how many tokens come before it
@@ -113,16 +113,16 @@ class FakeRunner final : public runner::Runner {
 
     ToyState& operator[](int32_t slot) { return states[static_cast<size_t>(slot)]; }
 
-    void set(int32_t slot, const ToyState& value, bool holds_memory);
+    void set(int32_t slot, const ToyState& value, bool has_memory);
     [[nodiscard]] int64_t num_in_use() const;
 
     std::vector<ToyState> states;
     std::vector<char> in_use;  // have memory: touched, not given back since
   };
 
-  // A snapshot, or what shares slots with snapshots: it has no hidden vector any more.
-  void set_snapshot(int32_t slot, const ToyState& value, bool holds_memory);
-  void set_working(int32_t slot, const ToyState& value, bool holds_memory);
+  // Fills a snapshot slot, or a slot shared with snapshots: its hidden vector is gone.
+  void set_snapshot(int32_t slot, const ToyState& value, bool has_memory);
+  void set_working(int32_t slot, const ToyState& value, bool has_memory);
   void copy_states(const request::BatchPlan& plan);
 
   [[nodiscard]] bool has_own_snapshot_slots() const { return sizes_.num_snapshot_slots > 0; }
@@ -136,7 +136,7 @@ class FakeRunner final : public runner::Runner {
   Slots states_;
   Slots own_snapshot_slots_;
   std::vector<ToyHidden> hidden_;  // beside each snapshot
-  std::vector<DrawnToken> drawn_;  // by row
+  std::vector<DrawnToken> drawn_;  // by batch slot
   std::vector<char> page_in_use_;  // as Slots::in_use
   std::vector<std::string> complaints_;
   std::array<Flight, runner::kMaxStepsInFlight> flights_;

@@ -39,7 +39,7 @@ class PlanChecker {
     if (!holds) complaints_.push_back(std::move(what));
   }
 
-  // Without this the step is not carried out at all.
+  // As expect(), but a step without it is not carried out at all.
   void require(bool holds, std::string what) {
     can_run_ = can_run_ && holds;
     expect(holds, std::move(what));
@@ -51,7 +51,7 @@ class PlanChecker {
     return slot >= 1 && slot <= sizes_.num_state_slots;
   }
 
-  // Where snapshots share the state slots, they are told from working ones by their use alone.
+  // Where snapshots share the state slots, only their use tells them from working ones.
   [[nodiscard]] bool has_own_snapshot_slots() const { return sizes_.num_snapshot_slots > 0; }
 
   [[nodiscard]] bool is_snapshot_slot(int32_t slot) const {
@@ -112,71 +112,72 @@ class PlanChecker {
   }
 
   void check_sequence(const PlannedSequence& sequence) {
-    const std::string who = name(sequence);
+    const std::string named = name(sequence);
     const int64_t begin = sequence.context_tokens;
     const int64_t end = begin + sequence.num_new_tokens();
-    expect(ids_.insert(sequence.sequence_id).second, who + " is in it twice");
-    require(begin >= 0, who + " has a negative context");
+    expect(ids_.insert(sequence.sequence_id).second, named + " is in it twice");
+    require(begin >= 0, named + " has a negative context");
     if (sequence.hidden_slot == 0) {
-      expect(sequence.num_new_tokens() > 0, who + " has nothing to compute");
+      expect(sequence.num_new_tokens() > 0, named + " has nothing to compute");
     } else {
       require(sizes_.keeps_hidden && is_snapshot_slot(sequence.hidden_slot),
-              who + " has a hidden slot out of range");
-      expect(sequence.num_new_tokens() == 0, who + " has a hidden slot and tokens to compute");
-      expect(sequence.sample, who + " has a hidden slot and draws nothing");
+              named + " has a hidden slot out of range");
+      expect(sequence.num_new_tokens() == 0, named + " has a hidden slot and tokens to compute");
+      expect(sequence.sample, named + " has a hidden slot and draws nothing");
     }
-    // A scheduler that knows of no shared rows leaves kv_tokens at 0.
+    // A scheduler without shared KV rows leaves kv_tokens at 0.
     expect(sequence.kv_tokens == 0 || sequence.kv_tokens >= begin,
-           who + " would write rows of its context again");
+           named + " would write rows of its context again");
     require(sequence.batch_slot >= 0 && sequence.batch_slot < sizes_.max_step_sequences,
-            who + " has a batch slot out of range");
-    require(std::ssize(sequence.pages) * sizes_.page_size >= end, who + " lacks pages");
+            named + " has a batch slot out of range");
+    require(std::ssize(sequence.pages) * sizes_.page_size >= end, named + " lacks pages");
     require(std::all_of(sequence.pages.begin(), sequence.pages.end(),
                         [this](int32_t page) { return is_page(page); }),
-            who + " has a page out of range");
+            named + " has a page out of range");
     expect(std::is_sorted(sequence.ending_tokens.begin(), sequence.ending_tokens.end()),
-           who + " has unsorted ending tokens");
+           named + " has unsorted ending tokens");
     expect(!sequence.sample || sequence.sampling != nullptr,
-           who + " draws without sampling parameters");
-    check_row(sequence);
+           named + " draws without sampling parameters");
+    check_batch_slot(sequence);
     if (sizes_.num_state_slots == 0) {
-      expect(sequence.state_slot == 0, who + " has a state slot");
-      expect(sequence.snapshots.empty(), who + " has snapshots");
+      expect(sequence.state_slot == 0, named + " has a state slot");
+      expect(sequence.snapshots.empty(), named + " has snapshots");
     } else {
       check_state(sequence);
     }
   }
 
-  // Rows matter only where tokens are fed from them: a scheduler that never does leaves them at 0.
-  void check_row(const PlannedSequence& sequence) {
-    const bool fresh = rows_.insert(sequence.batch_slot).second;
+  // Batch slots matter only where tokens are fed from them: a scheduler that never does so leaves
+  // them at 0.
+  void check_batch_slot(const PlannedSequence& sequence) {
+    const bool fresh = batch_slots_.insert(sequence.batch_slot).second;
     const bool feeds = std::any_of(plan_.sequences.begin(), plan_.sequences.end(),
                                    [](const auto& other) { return other.feeds_drawn_token; });
     expect(fresh || (sequence.batch_slot == 0 && !feeds), name(sequence) + " shares a batch slot");
   }
 
   void check_state(const PlannedSequence& sequence) {
-    const std::string who = name(sequence);
-    require(is_slot(sequence.state_slot), who + " has a state slot out of range");
+    const std::string named = name(sequence);
+    require(is_slot(sequence.state_slot), named + " has a state slot out of range");
     const auto& zeroed = plan_.zero_state_slots;
     const bool zeroes =
         std::find(zeroed.begin(), zeroed.end(), sequence.state_slot) != zeroed.end();
-    expect(zeroes == (sequence.context_tokens == 0), who + " is zeroed at the wrong time");
+    expect(zeroes == (sequence.context_tokens == 0), named + " is zeroed at the wrong time");
     const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
     int64_t last = sequence.context_tokens;
     for (const StateSnapshot& snapshot : sequence.snapshots) {
-      require(is_snapshot_slot(snapshot.slot), who + " has a snapshot slot out of range");
+      require(is_snapshot_slot(snapshot.slot), named + " has a snapshot slot out of range");
       expect(snapshot.tokens > sequence.context_tokens && snapshot.tokens <= end,
-             fmt::format("{} has a snapshot after {} tokens, the step computes {} to {}", who,
+             fmt::format("{} has a snapshot after {} tokens, the step computes {} to {}", named,
                          snapshot.tokens, sequence.context_tokens, end));
-      expect(snapshot.tokens > last, who + " has snapshots out of order");
+      expect(snapshot.tokens > last, named + " has snapshots out of order");
       last = snapshot.tokens;
       expect(!snapshot.keep_hidden || (sizes_.keeps_hidden && snapshot.tokens == end),
-             fmt::format("{} cannot keep a hidden vector after {} tokens", who, snapshot.tokens));
+             fmt::format("{} cannot keep a hidden vector after {} tokens", named, snapshot.tokens));
     }
   }
 
-  // A page that a sequence writes is its own: nobody else reads or writes it in this step.
+  // A page that a sequence writes is its own: no other one reads or writes it in this step.
   void check_pages() {
     struct Use {
       const PlannedSequence* sequence = nullptr;
@@ -224,7 +225,7 @@ class PlanChecker {
       for (int64_t i = 0; i * sizes_.page_size < first_written && i < std::ssize(sequence.pages);
            ++i) {
         expect(sequence.pages[static_cast<size_t>(i)] != page || copied,
-               fmt::format("{} reads page {}, which is said to be unused", name(sequence), page));
+               fmt::format("{} reads page {}, which is reported unused", name(sequence), page));
       }
     }
   }
@@ -253,7 +254,7 @@ class PlanChecker {
       expect(written.count(copy.from) == 0 || snapshots_.count(copy.from) != 0,
              fmt::format("state slot {} is copied and written in one step", copy.from));
       expect(working.count(copy.to) != 0,
-             fmt::format("state slot {} is filled for nobody", copy.to));
+             fmt::format("state slot {} is filled for no sequence", copy.to));
     }
     for (const PlannedSequence& sequence : plan_.sequences) {
       if (sequence.hidden_slot == 0) continue;
@@ -271,7 +272,7 @@ class PlanChecker {
   const runner::PoolSizes& sizes_;
   std::vector<std::string>& complaints_;
   std::set<int64_t> ids_;
-  std::set<int32_t> rows_;
+  std::set<int32_t> batch_slots_;
   std::set<int32_t> snapshots_;  // that saves at the head fill; a copy may follow at once
   bool can_run_ = true;
 };

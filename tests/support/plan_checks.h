@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be said against a BatchPlan without knowing what its pages and slots contain: ids out of
-// range, more than a step may have, and pages or slots that one sequence writes while another uses
-// them.
+// Faults of a BatchPlan that can be found without knowing the contents of its pages and slots: ids
+// out of range, more than a step may have, and pages or slots that one sequence writes while
+// another uses them.
 //
 // Threading: a pure function.
 #pragma once
