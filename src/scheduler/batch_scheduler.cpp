@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a sequence. It arrives in batch_scheduler_arrival.cpp, is admitted in
-// batch_scheduler_admission.cpp and planned in batch_scheduler_plan.cpp.
 #include "scheduler/batch_scheduler.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -28,13 +25,29 @@ BatchSchedulerOptions consistent(BatchSchedulerOptions options) {
   HEDDLE_CHECK_GE(options.max_step_tokens, 1);
   HEDDLE_CHECK_GE(options.chunked_prefill_tokens, 1);
   HEDDLE_CHECK_GE(options.max_running, 1);
-  int64_t rows = std::min<int64_t>(options.max_running, options.max_step_tokens);
+  int64_t batch_slots = std::min<int64_t>(options.max_running, options.max_step_tokens);
   if (options.cache.needs_state) {
     HEDDLE_CHECK_GE(options.cache.num_state_slots, 1);
-    rows = std::min(rows, options.cache.num_state_slots);
+    batch_slots = std::min(batch_slots, options.cache.num_state_slots);
   }
-  options.max_running = static_cast<int32_t>(rows);
+  options.max_running = static_cast<int32_t>(batch_slots);
   return options;
+}
+
+AdmissionOptions admission_options(const BatchSchedulerOptions& options,
+                                   const QueuePolicyChoice& choice) {
+  const cache::PrefixCacheOptions& pools = options.cache;
+  const bool on_grid = !pools.needs_state || cache::chunks_on_grid(pools.policy);
+  return {.limits = {.page_size = pools.page_size,
+                     .chunk_grid = on_grid ? pools.grid : pools.page_size,
+                     .max_prefill_tokens = options.scheduling.max_prefill_tokens,
+                     .chunk_tokens = options.chunked_prefill_tokens,
+                     .pages_at_admission = true},
+          .max_step_tokens = options.max_step_tokens,
+          .conservativeness = options.scheduling.conservativeness,
+          .needs_state = pools.needs_state,
+          .by_priority = choice.by_priority,
+          .preemption = options.scheduling.preemption};
 }
 
 }  // namespace
@@ -54,31 +67,165 @@ Result<std::unique_ptr<BatchScheduler>> BatchScheduler::create(const BatchSchedu
 BatchScheduler::BatchScheduler(const BatchSchedulerOptions& options,
                                const QueuePolicyChoice& choice, const Clock& clock)
     : options_(options),
-      choice_(choice),
       clock_(&clock),
       cache_(options.cache),
-      order_({.policy = choice.policy,
-              .by_priority = choice.by_priority,
-              .max_wait_seconds = options.scheduling.cache_aware_max_wait_seconds,
-              .seed = options.random_seed}),
-      followers_({.check_tokens = std::numeric_limits<int64_t>::max()}),
       fair_(FairShareOptions::from(options.scheduling)),
-      ratio_(options.scheduling.conservativeness),
+      waiting_({.choice = choice,
+                .scheduling = options.scheduling,
+                .max_queued = options.max_queued,
+                .random_seed = options.random_seed},
+               cache_, fair_),
+      running_(options.max_running, cache_),
+      sharing_(options.shares_in_flight, cache_),
+      pace_({.target_itl_ms = options.scheduling.target_itl_ms,
+             .mixed_batches = options.scheduling.mixed_batches,
+             .prefills_per_decode = options.scheduling.prefills_per_decode}),
       interleave_(options.scheduling.prefills_per_decode),
-      preemption_rules_(PreemptionRules::from(options.scheduling)),
-      last_id_(std::numeric_limits<int64_t>::min()) {
-  const auto num_rows = static_cast<size_t>(options_.max_running);
-  rows_.resize(num_rows);
-  running_.reserve(num_rows);
-  for (int32_t row = options_.max_running - 1; row >= 0; --row) free_rows_.push_back(row);
-  any_time_limits_ = options_.scheduling.queue_timeout_seconds > 0 ||
-                     options_.scheduling.running_timeout_seconds > 0;
+      admission_(admission_options(options, choice), {.cache = cache_,
+                                                      .fair = fair_,
+                                                      .waiting = waiting_,
+                                                      .running = running_,
+                                                      .sharing = sharing_,
+                                                      .pace = pace_}),
+      preemption_(PreemptionRules::from(options.scheduling), options.cache.page_size,
+                  options.cache.needs_state),
+      time_limits_(options.scheduling) {}
+
+// ---- A sequence arrives ----
+
+Status BatchScheduler::check_fits(const Sequence& sequence) const {
+  const int64_t needed = sequence.max_stored_tokens();
+  const int64_t available = options_.cache.num_pages * options_.cache.page_size;
+  if (needed <= available) return {};
+  return invalid_argument(fmt::format(
+      "the request needs room for {} tokens ({} in the prompt, max_new_tokens = {}), but the KV "
+      "pool holds {}; shorten it, or start the engine with more memory or a larger "
+      "max_total_tokens",
+      needed, sequence.num_prompt_tokens, sequence.request.stop.max_new_tokens, available));
 }
 
-// ---- Booking a step ----
+Status BatchScheduler::check_call(std::span<const Sequence* const> sequences) const {
+  return waiting_.check_call(sequences, options_.max_running);
+}
+
+Status BatchScheduler::submit_all(std::span<Sequence* const> sequences) {
+  for (const Sequence* sequence : sequences) HEDDLE_RETURN_IF_ERROR(check_fits(*sequence));
+  HEDDLE_RETURN_IF_ERROR(waiting_.submit_all(sequences, running_));
+  for (const Sequence* sequence : sequences) time_limits_.note(sequence->request);
+  return {};
+}
+
+// ---- A step is planned ----
+
+void BatchScheduler::plan(BatchPlan& plan) {
+  HEDDLE_CHECK_LE(pace_.num_steps_in_flight(), 1);
+  plan.clear();
+  pace_.begin_step();
+  waiting_.begin_pass();
+
+  const bool mixed = options_.scheduling.mixed_batches;
+  const bool any_streams = running_.any_can_decode();
+  StepKind kind = StepKind::kPrefill;
+  if (!mixed) {
+    kind = interleave_.next(running_.any_can_prefill() || admission_.open(), any_streams);
+  }
+  const StepWork streams = pace_.has_target() ? running_.decode_work() : StepWork{};
+
+  int64_t num_decoding = 0;
+  if (mixed || kind == StepKind::kDecode) num_decoding = plan_streams(plan);
+  if (plan.empty()) kind = StepKind::kPrefill;  // all streams may have been retracted
+  if (mixed || kind == StepKind::kPrefill) {
+    plan_prompts(num_decoding, streams, plan);
+    if (!mixed && plan.empty() && any_streams) {  // no prompt could be admitted
+      kind = StepKind::kDecode;
+      plan_streams(plan);
+    }
+  }
+  if (plan.empty() && running_.empty()) admission_.admit_first(plan, clock_->now_seconds());
+  if (plan.empty()) return;
+
+  cache_.plan_head(plan);
+  if (!mixed) interleave_.ran(kind);
+  pace_.end_step(std::ssize(plan.sequences), clock_->now_seconds());
+}
+
+// Returns how many sequences decode in the step.
+int64_t BatchScheduler::plan_streams(BatchPlan& plan) {
+  // Room for all of them first: a sequence that is retracted must not be in the step already.
+  decoding_.clear();
+  for (RunningSequence* running : running_.sequences()) {
+    if (running->can_decode()) decoding_.push_back(running);
+  }
+  const int64_t retractions = num_retractions_;
+  size_t num_ready = 0;
+  for (RunningSequence* running : decoding_) {
+    if (running->stays() && make_room_for_next_token(*running)) decoding_[num_ready++] = running;
+  }
+  decoding_.resize(num_ready);
+  int64_t count = 0;
+  for (RunningSequence* running : decoding_) {
+    if (!running->stays()) continue;
+    pace_.add_decode(running->num_planned);
+    running_.plan_decode(*running, plan);
+    ++count;
+  }
+  if (count > 0 && num_retractions_ == retractions) admission_.streams_advanced();
+  return count;
+}
+
+void BatchScheduler::plan_prompts(int64_t num_decoding, const StepWork& streams, BatchPlan& plan) {
+  const double now = clock_->now_seconds();
+  PrefillBudget budget = admission_.budget(num_decoding);
+  pace_.limit_prefills(streams);
+  if (admission_.open() || (!waiting_.empty() && running_.any_can_prefill())) {
+    waiting_.order(running_, pace_.rates(), now);
+    sharing_.mark(waiting_.entries(), running_);
+  }
+  admission_.continue_prefills(budget, plan);
+  waiting_.expect_no_room();
+  const auto blocked = admission_.admit_waiting(budget, plan, now);
+  if (!blocked) return;
+  // What the victims have is there in the next pass, and the urgent sequence is first in it.
+  const PreemptionNeed need = admission_.need_of(*blocked, budget);
+  for (RunningSequence* victim :
+       preemption_.victims_for(need, running_, admission_.new_token_ratio(), now)) {
+    leave(*victim, Leaving::kPreempted);
+  }
+}
+
+// False: the sequence sits this step out, or was retracted itself.
+bool BatchScheduler::make_room_for_next_token(RunningSequence& running) {
+  while (!running_.grow(running)) {
+    if (running_.shrink_windows()) continue;
+    if (!retract_one() || !running.stays()) return false;
+  }
+  return true;
+}
+
+// Sends one sequence back to the queue. True if what it had is free now, not only after the step in
+// flight.
+bool BatchScheduler::retract_one() {
+  if (running_.any_leaving()) return false;  // its room comes without another's leaving
+  RunningSequence* const victim = preemption_.choose_retraction(running_);
+  if (victim == nullptr) {
+    // The prefix that the last one running shares with the cache takes the pages it needs.
+    HEDDLE_CHECK_EQ(running_.size(), 1);
+    RunningSequence& last = *running_.sequences().front();
+    HEDDLE_CHECK(!last.hold.keeps_to_itself);  // alone, check_fits() promised it room
+    last.returns_without_cache = true;
+    leave(last, Leaving::kRetracted);
+    return false;
+  }
+  admission_.retracting(*victim);
+  const bool at_once = victim->steps_in_flight == 0;
+  leave(*victim, Leaving::kRetracted);
+  return at_once;
+}
+
+// ---- A step ends ----
 
 void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
-  HEDDLE_CHECK(!plans_in_flight_.empty());
+  HEDDLE_CHECK_GE(pace_.num_steps_in_flight(), 1);
   size_t next = 0;
   for (const PlannedSequence& planned : plan.sequences) {
     const SampledToken* sampled = nullptr;
@@ -87,105 +234,63 @@ void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
       sampled = &output.tokens[next++];
       HEDDLE_CHECK_EQ(sampled->sequence_id, planned.sequence_id);
     }
-    settle(planned, sampled);
+    RunningSequence& running = running_.in_slot(planned.batch_slot);
+    if (running_.complete(planned, sampled)) fair_.charge_output(running.tenant, 1);
+    if (running.is_removable()) remove(running);
   }
   HEDDLE_CHECK_EQ(next, output.tokens.size());
-  note_speed();
+  pace_.step_completed(clock_->now_seconds());
 }
 
 void BatchScheduler::abandon(const BatchPlan& plan) {
-  HEDDLE_CHECK(!plans_in_flight_.empty());
-  plans_in_flight_.erase(plans_in_flight_.begin());
+  pace_.step_abandoned();
   for (const PlannedSequence& planned : plan.sequences) {
-    Row& row = rows_[static_cast<size_t>(planned.batch_slot)];
-    --row.steps_in_flight;
-    if (planned.sample) --row.draws_in_flight;
-    row.num_planned -= planned.num_new_tokens();
-    if (row.leaving != Leaving::kNo && row.steps_in_flight == 0) give_back(planned.batch_slot);
+    RunningSequence& running = running_.in_slot(planned.batch_slot);
+    running_.abandon(planned);
+    if (running.is_removable()) remove(running);
   }
 }
 
-void BatchScheduler::settle(const PlannedSequence& planned, const SampledToken* sampled) {
-  Row& row = rows_[static_cast<size_t>(planned.batch_slot)];
-  HEDDLE_CHECK(row.sequence != nullptr);
-  Sequence& sequence = *row.sequence;
-  HEDDLE_CHECK_EQ(sequence.id, planned.sequence_id);
-  --row.steps_in_flight;
-  if (planned.sample) --row.draws_in_flight;
-  const int64_t count = planned.num_new_tokens();
-  if (sampled != nullptr && sampled->skipped) {
-    row.num_planned -= count;  // it had ended: nothing was computed
-  } else {
-    HEDDLE_CHECK_EQ(sequence.num_computed, planned.context_tokens);
-    sequence.num_computed += count;
-    if (!planned.feeds_drawn_token) prefilled_tokens_ += count;
-    const bool released = row.leaving == Leaving::kDone || row.leaving == Leaving::kAborted;
-    // A step in flight that feeds the token computes it, whoever asked for it.
-    const bool fed = row.draws_in_flight > 0;
-    if (sampled != nullptr && sampled->error.ok() && (!released || fed)) {
-      sequence.tokens.push_back(sampled->token);
-      fair_.charge_output(row.tenant, 1);
-    }
-    cache_.confirm(sequence, row.hold);
-  }
-  if (row.leaving != Leaving::kNo && row.steps_in_flight == 0) give_back(planned.batch_slot);
+// ---- A sequence leaves ----
+
+void BatchScheduler::leave(RunningSequence& running, Leaving how) {
+  running.leaving = how;
+  if (running.is_removable()) remove(running);
 }
 
-// ---- Leaving ----
-
-void BatchScheduler::leave(int32_t row, Leaving how) {
-  Row& leaving = rows_[static_cast<size_t>(row)];
-  leaving.leaving = how;
-  if (leaving.steps_in_flight == 0) give_back(row);
-}
-
-void BatchScheduler::give_back(int32_t index) {
-  Row& row = rows_[static_cast<size_t>(index)];
-  Sequence& sequence = *row.sequence;
-  const Leaving how = row.leaving;
-  const bool returns =
-      how == Leaving::kRetracted || how == Leaving::kPreempted || how == Leaving::kPaused;
-  if (returns && how != Leaving::kPaused) retracted_tokens_ += sequence.num_computed;
-  cache_.release(sequence, row.hold,
-                 how == Leaving::kAborted ? cache::PrefixCache::Keep::kPublished
-                                          : cache::PrefixCache::Keep::kEnd);
-  sequence.batch_slot = -1;
-  if (returns) {
-    if (how == Leaving::kRetracted) {
+void BatchScheduler::remove(RunningSequence& running) {
+  Sequence& sequence = *running.sequence;
+  if (returns_to_queue(running.leaving)) {
+    if (running.leaving == Leaving::kRetracted) {
       ++num_retractions_;
       ++sequence.num_retractions;
-    } else if (how == Leaving::kPreempted) {
+      retracted_tokens_ += sequence.num_computed;
+    } else if (running.leaving == Leaving::kPreempted) {
       ++num_preemptions_;
       ++sequence.num_preemptions;
+      retracted_tokens_ += sequence.num_computed;
     }
     sequence.status = SequenceStatus::kWaiting;
-    fair_.give_back(row.tenant);
-    waiting_.push_back({.sequence = &sequence,
+    fair_.give_back(running.tenant);
+    waiting_.take_back({.sequence = &sequence,
                         .returned = true,
-                        .alone = row.returns_alone,
-                        .tenant = row.tenant,
-                        .urgency = row.urgency,
-                        .short_of_room = true,  // it takes a row that is free now
-                        .prefilled_at_arrival = prefilled_tokens_});
+                        .without_cache = running.returns_without_cache,
+                        .tenant = running.tenant,
+                        .urgency = running.urgency,
+                        .short_of_room = true,  // it takes a batch slot that is free now
+                        .prefilled_at_arrival = running_.prefilled_tokens()});
   } else {
     sequence.status = SequenceStatus::kFinished;
-    fair_.leave_running(row.tenant);
-    admission_paused_ = false;
+    fair_.leave_running(running.tenant);
+    admission_.sequence_left();
   }
-  running_.erase(std::find(running_.begin(), running_.end(), index));
-  free_rows_.push_back(index);
-  row.sequence = nullptr;
-  row.leaving = Leaving::kNo;
-  row.returns_alone = false;
-  if (running_.empty()) {
-    ratio_.reset();
-    admission_paused_ = false;
-  }
+  running_.remove(running);
+  if (running_.empty()) admission_.idle();
 }
 
 void BatchScheduler::retract_all() {
-  HEDDLE_CHECK(plans_in_flight_.empty());
-  while (!running_.empty()) leave(running_.back(), Leaving::kPaused);
+  HEDDLE_CHECK_EQ(pace_.num_steps_in_flight(), 0);
+  while (!running_.empty()) leave(*running_.sequences().back(), Leaving::kPaused);
 }
 
 void BatchScheduler::release(Sequence& sequence, Ending ending) {
@@ -193,127 +298,69 @@ void BatchScheduler::release(Sequence& sequence, Ending ending) {
     case SequenceStatus::kNew:
       sequence.status = SequenceStatus::kFinished;
       break;
-    case SequenceStatus::kWaiting: {
-      const auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const Queued& queued) {
-        return queued.sequence == &sequence;
-      });
-      HEDDLE_CHECK(found != waiting_.end());
-      fair_.leave_waiting(found->tenant, found->returned);
-      waiting_.erase(found);
-      sequence.status = SequenceStatus::kFinished;
+    case SequenceStatus::kWaiting:
+      waiting_.remove(sequence);
       break;
-    }
     case SequenceStatus::kRunning:
       sequence.status = SequenceStatus::kEnding;
-      leave(sequence.batch_slot, ending == Ending::kDone ? Leaving::kDone : Leaving::kAborted);
+      leave(running_.in_slot(sequence.batch_slot),
+            ending == Ending::kDone ? Leaving::kDone : Leaving::kAborted);
       break;
     case SequenceStatus::kEnding:
       break;
     case SequenceStatus::kFinished:
-      // Whoever ends a displaced sequence before asking for it may destroy it now.
-      std::erase_if(displaced_,
-                    [&](const Dropped& dropped) { return dropped.sequence == &sequence; });
+      // The caller may destroy a displaced sequence before it asks for the displaced ones.
+      waiting_.forget_displaced(sequence);
       break;
   }
 }
 
 void BatchScheduler::take_dropped(std::vector<Dropped>& dropped) {
-  dropped.insert(dropped.end(), displaced_.begin(), displaced_.end());
-  displaced_.clear();
-  if (!any_time_limits_) return;
+  waiting_.take_displaced(dropped);
+  if (!time_limits_.any()) return;
   const double now = clock_->now_seconds();
-  Status reason;
-  for (const Queued& queued : waiting_) {
-    if (out_of_time(*queued.sequence, !queued.returned, now, reason)) {
-      dropped.push_back({.sequence = queued.sequence, .reason = reason});
-    }
+  const auto drop_if_late = [&](Sequence& sequence, bool never_ran) {
+    Status status = time_limits_.check(sequence, never_ran, now);
+    if (!status.ok()) dropped.push_back({.sequence = &sequence, .reason = std::move(status)});
+  };
+  for (const WaitingSequence& waiting : waiting_.sequences()) {
+    drop_if_late(*waiting.sequence, !waiting.returned);
   }
-  for (const int32_t index : running_) {
-    const Row& row = rows_[static_cast<size_t>(index)];
-    if (row.leaving == Leaving::kDone || row.leaving == Leaving::kAborted) continue;
-    if (out_of_time(*row.sequence, false, now, reason)) {
-      dropped.push_back({.sequence = row.sequence, .reason = reason});
-    }
+  for (const RunningSequence* running : running_.sequences()) {
+    if (!running->is_released()) drop_if_late(*running->sequence, false);
   }
 }
 
-bool BatchScheduler::out_of_time(const Sequence& sequence, bool queued, double now,
-                                 Status& reason) const {
-  const double elapsed = now - sequence.timings.submit_seconds;
-  const SchedulingOptions& limits = options_.scheduling;
-  const Request& request = sequence.request;
-  if (request.deadline_seconds > 0 && request.waited_seconds + elapsed > request.deadline_seconds) {
-    reason = timed_out(fmt::format("deadline_exceeded: the request asked for an answer within {} s",
-                                   request.deadline_seconds));
-    return true;
-  }
-  if (queued) {
-    if (limits.queue_timeout_seconds <= 0 || elapsed <= limits.queue_timeout_seconds) return false;
-    reason = timed_out(fmt::format("queue_timeout: the request waited longer than {} s",
-                                   limits.queue_timeout_seconds));
-    return true;
-  }
-  const double started = sequence.timings.first_step_seconds;
-  if (limits.running_timeout_seconds <= 0 || started < 0 ||
-      now - started <= limits.running_timeout_seconds) {
-    return false;
-  }
-  reason = timed_out(fmt::format("running_timeout: the request ran longer than {} s",
-                                 limits.running_timeout_seconds));
-  return true;
-}
-
-// ---- Books ----
+// ---- Statistics and invariants ----
 
 SchedulerStats BatchScheduler::stats() const {
   int64_t queued = 0;
   const double now = clock_->now_seconds();
   double oldest = now;
-  for (const Queued& entry : waiting_) {
-    if (entry.returned) continue;
+  for (const WaitingSequence& waiting : waiting_.sequences()) {
+    if (waiting.returned) continue;
     ++queued;
-    oldest = std::min(oldest, entry.sequence->timings.submit_seconds);
+    oldest = std::min(oldest, waiting.sequence->timings.submit_seconds);
   }
   const cache::PrefixCacheStats cached = cache_.stats();
-  return {.num_waiting = std::ssize(waiting_),
+  return {.num_waiting = std::ssize(waiting_.sequences()),
           .num_queued = queued,
           .oldest_wait_seconds = now - oldest,
-          .num_running = std::ssize(running_),
-          .num_places = num_places(),
+          .num_running = running_.size(),
+          .num_places = waiting_.num_open_slots(running_),
           .num_retractions = num_retractions_,
           .num_preemptions = num_preemptions_,
           .retracted_tokens = retracted_tokens_,
-          .deferred_sequences = num_deferred_,
-          .new_token_ratio = ratio_.value(),
+          .deferred_sequences = sharing_.num_deferred(),
+          .new_token_ratio = admission_.new_token_ratio(),
           .kv_tokens_used = (cached.pages_used - cached.pages_cached) * options_.cache.page_size,
           .cache = cached};
 }
 
 void BatchScheduler::check_invariants() const {
-  HEDDLE_CHECK_LE(std::ssize(running_), int64_t{options_.max_running});
-  HEDDLE_CHECK_EQ(std::ssize(running_) + std::ssize(free_rows_), std::ssize(rows_));
-  std::vector<cache::PrefixCache::Held> held;
-  for (const int32_t index : running_) {
-    const Row& row = rows_[static_cast<size_t>(index)];
-    HEDDLE_CHECK(row.sequence != nullptr);
-    const Sequence& sequence = *row.sequence;
-    HEDDLE_CHECK_EQ(sequence.batch_slot, index);
-    const bool ending = row.leaving == Leaving::kDone || row.leaving == Leaving::kAborted;
-    HEDDLE_CHECK(sequence.status == (ending ? SequenceStatus::kEnding : SequenceStatus::kRunning));
-    HEDDLE_CHECK(row.leaving == Leaving::kNo || row.steps_in_flight > 0);
-    HEDDLE_CHECK_GE(row.steps_in_flight, 0);
-    HEDDLE_CHECK_LE(int64_t{row.steps_in_flight}, std::ssize(plans_in_flight_));
-    HEDDLE_CHECK_LE(sequence.num_computed, row.num_planned);
-    HEDDLE_CHECK_LE(row.num_planned, sequence.num_tokens() + row.draws_in_flight);
-    held.push_back({.sequence = &sequence, .hold = &row.hold});
-  }
-  for (const Queued& queued : waiting_) {
-    HEDDLE_CHECK(queued.sequence->status == SequenceStatus::kWaiting);
-    HEDDLE_CHECK(queued.sequence->pages.empty() && queued.sequence->state_slot == 0);
-    HEDDLE_CHECK_EQ(queued.sequence->num_computed, 0);
-    HEDDLE_CHECK_EQ(queued.sequence->batch_slot, -1);
-  }
-  cache_.check_invariants(held);
+  running_.check_invariants(pace_.num_steps_in_flight());
+  waiting_.check_invariants();
+  cache_.check_invariants(running_.held());
 }
 
 }  // namespace heddle::scheduler

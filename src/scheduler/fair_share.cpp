@@ -69,12 +69,12 @@ int64_t FairShare::num_startable(const Tenant& tenant) const {
 }
 
 Status FairShare::check_queue(std::string_view name, int64_t num_arriving,
-                              int64_t num_free_rows) const {
+                              int64_t num_open_slots) const {
   if (options_.max_queued == 0) return {};
   const auto found = numbers_.find(std::string(name));
   const Tenant unknown{};
   const Tenant& owner = found == numbers_.end() ? unknown : at(found->second);
-  int64_t places = num_free_rows;
+  int64_t places = num_open_slots;
   for (const Tenant& other : tenants_) {
     if (&other != &owner) places -= std::min(other.num_waiting, num_startable(other));
   }
@@ -89,9 +89,9 @@ Status FairShare::check_queue(std::string_view name, int64_t num_arriving,
       name, std::max<int64_t>(owner.num_queued - places, 0), news, options_.max_queued));
 }
 
-int64_t FairShare::max_at_once(int64_t num_rows) const {
+int64_t FairShare::max_at_once(int64_t num_batch_slots) const {
   if (options_.max_queued == 0) return std::numeric_limits<int64_t>::max();
-  return options_.max_queued + std::min(num_rows, num_startable({}));
+  return options_.max_queued + std::min(num_batch_slots, num_startable({}));
 }
 
 bool FairShare::may_run(int32_t tenant) const {
@@ -165,10 +165,10 @@ void FairShare::begin_order(OrderScratch& scratch) const {
   for (const Tenant& tenant : tenants_) scratch.counters.push_back(tenant.counter);
 }
 
-void FairShare::order(std::span<Waiting> entries, OrderScratch& scratch) const {
-  std::vector<Waiting>& sorted = scratch.sorted;
+void FairShare::order(std::span<QueueEntry> entries, OrderScratch& scratch) const {
+  std::vector<QueueEntry>& sorted = scratch.sorted;
   sorted.assign(entries.begin(), entries.end());
-  std::sort(sorted.begin(), sorted.end(), [](const Waiting& a, const Waiting& b) {
+  std::sort(sorted.begin(), sorted.end(), [](const QueueEntry& a, const QueueEntry& b) {
     return std::tuple(a.tenant, a.slack_seconds, a.arrival) <
            std::tuple(b.tenant, b.slack_seconds, b.arrival);
   });
@@ -189,7 +189,7 @@ void FairShare::order(std::span<Waiting> entries, OrderScratch& scratch) const {
     ++turns.back().end;
   }
   std::make_heap(turns.begin(), turns.end(), later);
-  for (Waiting& place : entries) {
+  for (QueueEntry& place : entries) {
     std::pop_heap(turns.begin(), turns.end(), later);
     Turn& turn = turns.back();
     place = sorted[turn.next++];

@@ -32,7 +32,7 @@
 #include <heddle/options.h>
 #include <heddle/status.h>
 
-#include "scheduler/waiting.h"
+#include "scheduler/queue_entry.h"
 
 namespace heddle::scheduler {
 
@@ -55,16 +55,17 @@ class FairShare {
   // The tenant's number; a new one for a new name. Ask again for every request, before arrive().
   [[nodiscard]] int32_t tenant(std::string_view name);
 
-  // Whether `num_arriving` more requests of the tenant may be queued while `num_free_rows` rows
+  // Whether `num_arriving` more requests of the tenant may be queued while `num_open_slots` rows
   // have nobody. Who gets one of them does not wait and does not count; other tenants' requests
   // that wait come first. For arriving requests only: returned ones are always taken back.
   // Error: kResourceExhausted, "tenant_queue_full: ...", when more than max_queued that never ran
   // would wait.
   [[nodiscard]] Status check_queue(std::string_view name, int64_t num_arriving,
-                                   int64_t num_free_rows) const;
+                                   int64_t num_open_slots) const;
 
-  // How many requests of one tenant are taken when nobody runs or waits and there are `num_rows`.
-  [[nodiscard]] int64_t max_at_once(int64_t num_rows) const;
+  // How many requests of one tenant are taken when nobody runs or waits and there are
+  // `num_batch_slots`.
+  [[nodiscard]] int64_t max_at_once(int64_t num_batch_slots) const;
 
   // Whether one more of the tenant's requests may run.
   [[nodiscard]] bool may_run(int32_t tenant) const;
@@ -91,7 +92,7 @@ class FairShare {
     };
 
     std::vector<double> counters;  // by tenant, as they would be after the requests ordered so far
-    std::vector<Waiting> sorted;
+    std::vector<QueueEntry> sorted;
     std::vector<Turn> turns;  // a heap: the next tenant on top
   };
 
@@ -101,7 +102,7 @@ class FairShare {
   // smaller arrival of its next request) gives its next request (the smallest slack, then the
   // smallest arrival), and what its admission costs counts for the rest of this order and for
   // further calls until begin_order(). The tenants' own counters do not change.
-  void order(std::span<Waiting> entries, OrderScratch& scratch) const;
+  void order(std::span<QueueEntry> entries, OrderScratch& scratch) const;
 
  private:
   struct Tenant {

@@ -39,13 +39,13 @@ class TinyServer {
 
   // False when nothing is left.
   bool pass() {
-    std::vector<Waiting> entries;
+    std::vector<QueueEntry> entries;
     for (const Job& job : waiting_) {
       entries.push_back(
           {.arrival = job.arrival, .uncached_tokens = job.prompt_tokens, .tenant = job.tenant});
     }
     QueueOrder({.policy = QueuePolicy::kFair}).order(entries, {.fair = &fair_});
-    for (const Waiting& entry : entries) {
+    for (const QueueEntry& entry : entries) {
       if (running_.size() == num_slots_) break;
       const auto job = std::find_if(waiting_.begin(), waiting_.end(), [&](const Job& candidate) {
         return candidate.arrival == entry.arrival;
@@ -160,7 +160,7 @@ TEST(FairShareTest, OnePassAlternatesThoughCountersMoveAtAdmissionOnly) {
   FairShare fair({});
   const int32_t a = fair.tenant("A");
   const int32_t b = fair.tenant("B");
-  std::vector<Waiting> entries;
+  std::vector<QueueEntry> entries;
   for (int64_t i = 0; i < 3; ++i) {
     fair.arrive(a);
     entries.push_back({.arrival = i, .uncached_tokens = 100, .tenant = a});
@@ -173,7 +173,7 @@ TEST(FairShareTest, OnePassAlternatesThoughCountersMoveAtAdmissionOnly) {
   fair.begin_order(scratch);
   fair.order(entries, scratch);
   std::vector<int64_t> order;
-  for (const Waiting& entry : entries) order.push_back(entry.arrival);
+  for (const QueueEntry& entry : entries) order.push_back(entry.arrival);
   EXPECT_THAT(order, ElementsAre(0, 3, 1, 4, 2, 5));
   EXPECT_EQ(fair.counter(a), 0);
 }

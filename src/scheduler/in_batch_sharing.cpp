@@ -58,8 +58,8 @@ InBatchSharing::Share InBatchSharing::find(const Sequence& sequence) const {
   return share;
 }
 
-void InBatchSharing::mark(std::span<Waiting> entries) {
-  for (Waiting& entry : entries) {
+void InBatchSharing::mark(std::span<QueueEntry> entries) {
+  for (QueueEntry& entry : entries) {
     entry.deprioritized = false;
     entry.leader = kNoLeader;
     entry.shared_tokens = 0;
@@ -76,7 +76,7 @@ void InBatchSharing::mark(std::span<Waiting> entries) {
   }
 }
 
-bool InBatchSharing::waits_for_leader(const Waiting& follower, double deferred_seconds) const {
+bool InBatchSharing::waits_for_leader(const QueueEntry& follower, double deferred_seconds) const {
   return follower.leader != kNoLeader && follower.shared_tokens >= options_.defer_tokens &&
          deferred_seconds < options_.defer_seconds;
 }

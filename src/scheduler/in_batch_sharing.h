@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "request/sequence.h"
-#include "scheduler/waiting.h"
+#include "scheduler/queue_entry.h"
 
 namespace heddle::scheduler {
 
@@ -48,12 +48,12 @@ class InBatchSharing {
 
   // Fills in `deprioritized`, `leader` and `shared_tokens` of every entry; the entries come in
   // queue order and `matched_tokens` is set.
-  void mark(std::span<Waiting> entries);
+  void mark(std::span<QueueEntry> entries);
 
   // Whether a follower is better off waiting for its leader than computing the same again, when it
   // has been held back for `deferred_seconds` already. The caller asks only while the leader is
   // running or was admitted in this pass: otherwise nobody computes what is waited for.
-  [[nodiscard]] bool waits_for_leader(const Waiting& follower, double deferred_seconds) const;
+  [[nodiscard]] bool waits_for_leader(const QueueEntry& follower, double deferred_seconds) const;
 
  private:
   struct Share {

@@ -18,8 +18,8 @@ using ::testing::ElementsAre;
 
 class InBatchSharingTest : public ::testing::Test {
  protected:
-  Waiting add(std::vector<TokenId> prompt, std::string name_space = {},
-              int64_t matched_tokens = 0) {
+  QueueEntry add(std::vector<TokenId> prompt, std::string name_space = {},
+                 int64_t matched_tokens = 0) {
     Request request;
     request.prompt = std::move(prompt);
     request.cache_namespace = std::move(name_space);
@@ -30,8 +30,8 @@ class InBatchSharingTest : public ::testing::Test {
   }
 
   // `shared` tokens of one and the same text, then `own` of this request's.
-  Waiting share(int64_t shared, int64_t own, std::string name_space = {},
-                int64_t matched_tokens = 0) {
+  QueueEntry share(int64_t shared, int64_t own, std::string name_space = {},
+                   int64_t matched_tokens = 0) {
     const auto mark = static_cast<TokenId>(1000 + sequences_.size());
     std::vector<TokenId> prompt;
     for (int64_t i = 0; i < shared; ++i) prompt.push_back(static_cast<TokenId>(i));
@@ -42,14 +42,14 @@ class InBatchSharingTest : public ::testing::Test {
   std::vector<std::unique_ptr<request::Sequence>> sequences_;
 };
 
-std::vector<bool> deprioritized(const std::vector<Waiting>& entries) {
+std::vector<bool> deprioritized(const std::vector<QueueEntry>& entries) {
   std::vector<bool> result;
-  for (const Waiting& entry : entries) result.push_back(entry.deprioritized);
+  for (const QueueEntry& entry : entries) result.push_back(entry.deprioritized);
   return result;
 }
 
 TEST_F(InBatchSharingTest, SchedulerSpec31) {
-  std::vector<Waiting> entries = {share(200, 10), share(200, 10), share(200, 10), share(20, 10)};
+  std::vector<QueueEntry> entries = {share(200, 10), share(200, 10), share(200, 10), share(20, 10)};
   InBatchSharing sharing;
   sharing.begin();
   sharing.mark(entries);
@@ -62,13 +62,13 @@ TEST_F(InBatchSharingTest, SchedulerSpec31) {
 
   QueueOrder({.policy = QueuePolicy::kLpm}).order(entries, {});
   std::vector<int64_t> order;
-  for (const Waiting& entry : entries) order.push_back(entry.arrival);
+  for (const QueueEntry& entry : entries) order.push_back(entry.arrival);
   EXPECT_THAT(order, ElementsAre(1, 4, 2, 3));
 }
 
 TEST_F(InBatchSharingTest, ThresholdsAreWhereTheContractPutsThem) {
-  std::vector<Waiting> entries = {share(100, 5), share(31, 5), share(32, 5), share(100, 5, "", 33),
-                                  share(100, 5, "", 32)};
+  std::vector<QueueEntry> entries = {share(100, 5), share(31, 5), share(32, 5),
+                                     share(100, 5, "", 33), share(100, 5, "", 32)};
   InBatchSharing sharing;
   sharing.begin();
   sharing.mark(entries);
@@ -76,7 +76,7 @@ TEST_F(InBatchSharingTest, ThresholdsAreWhereTheContractPutsThem) {
 }
 
 TEST_F(InBatchSharingTest, NamespacesShareNothing) {
-  std::vector<Waiting> entries = {share(100, 5, "a"), share(100, 5, "b"), share(100, 5, "a")};
+  std::vector<QueueEntry> entries = {share(100, 5, "a"), share(100, 5, "b"), share(100, 5, "a")};
   InBatchSharing sharing;
   sharing.begin();
   sharing.mark(entries);
@@ -85,7 +85,7 @@ TEST_F(InBatchSharingTest, NamespacesShareNothing) {
 }
 
 TEST_F(InBatchSharingTest, CachedRequestsLeadNobody) {
-  std::vector<Waiting> entries = {share(100, 5, "", 64), share(100, 5)};
+  std::vector<QueueEntry> entries = {share(100, 5, "", 64), share(100, 5)};
   InBatchSharing sharing;
   sharing.begin();
   sharing.mark(entries);
@@ -93,7 +93,7 @@ TEST_F(InBatchSharingTest, CachedRequestsLeadNobody) {
 }
 
 TEST_F(InBatchSharingTest, ANegativeCheckTurnsItOff) {
-  std::vector<Waiting> entries = {share(100, 5), share(100, 5)};
+  std::vector<QueueEntry> entries = {share(100, 5), share(100, 5)};
   entries[1].deprioritized = true;  // of an earlier pass
   InBatchSharing sharing({.check_tokens = -1});
   sharing.begin();
@@ -103,8 +103,8 @@ TEST_F(InBatchSharingTest, ANegativeCheckTurnsItOff) {
 }
 
 TEST_F(InBatchSharingTest, EveryPassBeginsWithNothingRemembered) {
-  std::vector<Waiting> first = {share(100, 5)};
-  std::vector<Waiting> second = {share(100, 5)};
+  std::vector<QueueEntry> first = {share(100, 5)};
+  std::vector<QueueEntry> second = {share(100, 5)};
   InBatchSharing sharing;
   sharing.begin();
   sharing.mark(first);
@@ -114,11 +114,11 @@ TEST_F(InBatchSharingTest, EveryPassBeginsWithNothingRemembered) {
 }
 
 TEST_F(InBatchSharingTest, RunningSequencesLeadAndTheEarliestOfEqualsDoes) {
-  std::vector<Waiting> running = {share(90, 9), share(120, 9), share(120, 9), share(120, 9)};
-  std::vector<Waiting> entries = {share(120, 5), share(100, 5)};
+  std::vector<QueueEntry> running = {share(90, 9), share(120, 9), share(120, 9), share(120, 9)};
+  std::vector<QueueEntry> entries = {share(120, 5), share(100, 5)};
   InBatchSharing sharing;
   sharing.begin();
-  for (const Waiting& leader : running) sharing.add_running(*leader.sequence);
+  for (const QueueEntry& leader : running) sharing.add_running(*leader.sequence);
   sharing.mark(entries);
   EXPECT_EQ(entries[0].leader, 2);
   EXPECT_EQ(entries[0].shared_tokens, 120);
@@ -135,9 +135,9 @@ TEST_F(InBatchSharingTest, AFollowerWaitsForALongShareAndNotForLong) {
 }
 
 // The contract, word by word: compares with everybody remembered before.
-void mark_by_comparing_all(std::vector<Waiting>& entries,
+void mark_by_comparing_all(std::vector<QueueEntry>& entries,
                            std::vector<const request::Sequence*> remembered) {
-  for (Waiting& entry : entries) {
+  for (QueueEntry& entry : entries) {
     if (entry.matched_tokens > 32) continue;
     for (const request::Sequence* other : remembered) {
       if (other->request.cache_namespace != entry.sequence->request.cache_namespace) continue;
@@ -165,7 +165,7 @@ TEST_F(InBatchSharingTest, AgreesWithComparingEverybodyWithEverybody) {
   int64_t followers = 0;
   for (int round = 0; round < 300; ++round) {
     sequences_.clear();
-    std::vector<Waiting> entries;
+    std::vector<QueueEntry> entries;
     std::vector<const request::Sequence*> running;
     for (int i = 0; i < 40; ++i) {
       // Forks at multiples of 10 or 90, two ways each: prompts share prefixes of all lengths,
@@ -178,15 +178,15 @@ TEST_F(InBatchSharingTest, AgreesWithComparingEverybodyWithEverybody) {
         if (t % fork == 0) branch = static_cast<TokenId>(random() % 5 == 0);
         prompt.push_back(branch);
       }
-      Waiting entry = add(std::move(prompt), random() % 4 == 0 ? "other" : "",
-                          static_cast<int64_t>(random() % 40));
+      QueueEntry entry = add(std::move(prompt), random() % 4 == 0 ? "other" : "",
+                             static_cast<int64_t>(random() % 40));
       if (i < 8) {
         running.push_back(entry.sequence);
       } else {
         entries.push_back(entry);
       }
     }
-    std::vector<Waiting> expected = entries;
+    std::vector<QueueEntry> expected = entries;
     mark_by_comparing_all(expected, running);
     InBatchSharing sharing;
     sharing.begin();

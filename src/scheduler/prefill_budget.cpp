@@ -6,11 +6,17 @@
 #include <numeric>
 
 #include "core/check.h"
-#include "scheduler/new_token_ratio.h"
 
 namespace heddle::scheduler {
 
 namespace {
+
+// The numbers SGLang came to with public chat traffic; kept so that both behave alike.
+constexpr double kInitial = 0.7;
+constexpr double kMinimumFactor = 0.14;
+constexpr double kDecaySteps = 600;
+constexpr int64_t kRetractionSteps =
+    20;  // tokens of every request that a retraction makes room for
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
@@ -30,7 +36,9 @@ PrefillLimits PrefillLimits::reference() {
 }
 
 PrefillBudget::PrefillBudget(const PrefillLimits& limits, const PrefillResources& resources)
-    : limits_(limits), rows_(resources.free_rows), state_slots_(resources.free_state_slots) {
+    : limits_(limits),
+      batch_slots_(resources.free_batch_slots),
+      state_slots_(resources.free_state_slots) {
   HEDDLE_CHECK_GE(limits.page_size, 1);
   HEDDLE_CHECK_GE(limits.chunk_grid, 1);
   HEDDLE_CHECK_GE(limits.chunk_tokens, 0);
@@ -77,7 +85,7 @@ PrefillGrant PrefillBudget::resume(const PrefillDemand& demand) {
 
 PrefillGrant PrefillBudget::check(const PrefillDemand& demand) const {
   HEDDLE_CHECK_GE(demand.pending_tokens, 1);
-  if (rows_ <= 0) return {.verdict = PrefillVerdict::kNoRow};
+  if (batch_slots_ <= 0) return {.verdict = PrefillVerdict::kNoBatchSlot};
   if (state_slots_ <= 0) return {.verdict = PrefillVerdict::kNoState};
   const int64_t needed = demand.pending_tokens + kept_output(demand) + limits_.page_size;
   if (static_cast<double>(needed) >= total_) return {.verdict = PrefillVerdict::kNoMemory};
@@ -92,7 +100,7 @@ PrefillGrant PrefillBudget::check(const PrefillDemand& demand) const {
 
 void PrefillBudget::admit(const PrefillDemand& demand, const PrefillGrant& grant) {
   HEDDLE_CHECK(grant.verdict == PrefillVerdict::kAdmit);
-  --rows_;
+  --batch_slots_;
   --state_slots_;
   book(demand, grant);
 }
@@ -120,6 +128,28 @@ PrefillVerdict PrefillBudget::stop() const {
   if (total_ <= 0 || now_ <= 0) return PrefillVerdict::kNoMemory;
   if (input_ <= 0 || chunk_ <= 0) return PrefillVerdict::kBudget;
   return PrefillVerdict::kAdmit;
+}
+
+NewTokenRatio::NewTokenRatio(double conservativeness)
+    : initial_(std::min(kInitial * conservativeness, 1.0)),
+      minimum_(std::min(kMinimumFactor * initial_, 1.0)),
+      step_((initial_ - minimum_) / kDecaySteps),
+      value_(initial_) {
+  HEDDLE_CHECK_LT(0, conservativeness);
+}
+
+void NewTokenRatio::decay() { value_ = std::max(value_ - step_, minimum_); }
+
+double NewTokenRatio::estimate(int64_t sum_output_tokens, int64_t sum_max_new_tokens,
+                               int64_t num_running) {
+  HEDDLE_CHECK_GE(num_running, 1);
+  const auto soon = static_cast<double>(sum_output_tokens + kRetractionSteps * num_running);
+  return std::min(1.0, soon / static_cast<double>(sum_max_new_tokens + 1));
+}
+
+void NewTokenRatio::after_retraction(int64_t sum_output_tokens, int64_t sum_max_new_tokens,
+                                     int64_t num_running) {
+  value_ = std::max(value_, estimate(sum_output_tokens, sum_max_new_tokens, num_running));
 }
 
 }  // namespace heddle::scheduler

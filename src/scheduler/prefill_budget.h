@@ -22,12 +22,63 @@
 // Threading: thread-confined; a value, made anew for each pass. Cost: O(1) a call, no allocation.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
 #include <heddle/options.h>
 
 namespace heddle::scheduler {
+
+// No more output of one request is expected than this: limits of 2^30 are common and mean "until it
+// ends".
+constexpr int64_t kNewTokensClip = 4096;
+
+// min(max_new_tokens - output_tokens, clip), at least 0.
+[[nodiscard]] constexpr int64_t new_tokens_left(int64_t max_new_tokens, int64_t output_tokens) {
+  return std::clamp<int64_t>(max_new_tokens - output_tokens, 0, kNewTokensClip);
+}
+
+// NewTokenRatio: the part of the output that running requests may still draw which is set aside for
+// them when others are admitted. Most requests end early, so it begins below 1 and falls with every
+// decode step that finds its pages, and rises when a retraction shows that the guess was too low.
+class NewTokenRatio {
+ public:
+  // `conservativeness` > 0 (checked): 1 begins at 0.7.
+  explicit NewTokenRatio(double conservativeness);
+
+  [[nodiscard]] double value() const { return value_; }
+
+  [[nodiscard]] double initial() const { return initial_; }
+
+  [[nodiscard]] double minimum() const { return minimum_; }
+
+  // Tokens to set aside for a running request.
+  [[nodiscard]] double reserve(int64_t max_new_tokens, int64_t output_tokens) const {
+    return static_cast<double>(new_tokens_left(max_new_tokens, output_tokens)) * value_;
+  }
+
+  // A decode step ran without retraction.
+  void decay();
+
+  // After a retraction, from the `num_running` requests that remain, at least 1 (checked): their
+  // output so far and their limits, summed. The ratio never falls here: an overflow is no reason
+  // for optimism.
+  void after_retraction(int64_t sum_output_tokens, int64_t sum_max_new_tokens, int64_t num_running);
+
+  // What after_retraction() compares with, and the reference takes as it is.
+  [[nodiscard]] static double estimate(int64_t sum_output_tokens, int64_t sum_max_new_tokens,
+                                       int64_t num_running);
+
+  // The engine is idle.
+  void reset() { value_ = initial_; }
+
+ private:
+  double initial_;
+  double minimum_;
+  double step_;
+  double value_;
+};
 
 struct PrefillLimits {
   int32_t page_size = 1;
@@ -46,7 +97,7 @@ struct PrefillResources {
   int64_t free_tokens = 0;     // free pages and evictable ones, in tokens
   double reserved_tokens = 0;  // future output of the running: NewTokenRatio::reserve() of each
   int64_t mixed_tokens = 0;    // decode tokens in the same step; 0 without mixed batches
-  int64_t free_rows = std::numeric_limits<int64_t>::max();
+  int64_t free_batch_slots = std::numeric_limits<int64_t>::max();
   int64_t free_state_slots = std::numeric_limits<int64_t>::max();  // evictable states included
 };
 
@@ -61,10 +112,10 @@ struct PrefillDemand {
 
 enum class PrefillVerdict {
   kAdmit,
-  kNoRow,     // max_running are running: the batch is full
-  kNoState,   // every state slot is taken
-  kNoMemory,  // not enough tokens: the batch is full
-  kBudget,    // the pass's input or chunk is used up: the next pass goes on
+  kNoBatchSlot,  // max_running are running: the batch is full
+  kNoState,      // every state slot is taken
+  kNoMemory,     // not enough tokens: the batch is full
+  kBudget,       // the pass's input or chunk is used up: the next pass goes on
 };
 
 struct PrefillGrant {
@@ -77,10 +128,10 @@ class PrefillBudget {
  public:
   PrefillBudget(const PrefillLimits& limits, const PrefillResources& resources);
 
-  // Books the next chunk of a request that holds its row and slot already. It must progress: when
-  // memory is short on paper it gets the chunk anyway, and the caller makes room for real pages by
-  // retraction. No tokens (kBudget) only when the chunk is used up, or what is left of it reaches
-  // no grid position and the request is not the pass's first.
+  // Grants the next chunk of a request that has its batch slot and state already. It must progress:
+  // when memory is short on paper it gets the chunk anyway, and the caller makes room for real
+  // pages by retraction. No tokens (kBudget) only when the chunk is used up, or what is left of it
+  // reaches no grid position and the request is not the pass's first.
   PrefillGrant resume(const PrefillDemand& demand);
 
   // What admitting the request now would give. Changes nothing.
@@ -117,7 +168,7 @@ class PrefillBudget {
   double now_ = 0;
   int64_t input_ = 0;
   int64_t chunk_ = 0;  // the largest value when prompts are never cut
-  int64_t rows_ = 0;
+  int64_t batch_slots_ = 0;
   int64_t state_slots_ = 0;
   int64_t num_admitted_ = 0;
   bool cut_ = false;  // a prefill of this pass does not complete

@@ -49,7 +49,7 @@ Status enter_queue(std::span<const QueuedRequest> arriving, std::span<const Queu
   const int64_t all_tokens = tokens;
   const QueuedRequest* last = nullptr;
   for (;;) {
-    const bool too_many = requests + new_requests - limits.num_places > limits.max_requests;
+    const bool too_many = requests + new_requests - limits.num_open_slots > limits.max_requests;
     const bool too_long = requests > 0 && new_tokens > limits.max_tokens - tokens;
     if (!too_many && !too_long) return {};
     const int32_t index = limits.by_priority ? least_preferred(waiting, last) : -1;
@@ -61,7 +61,7 @@ Status enter_queue(std::span<const QueuedRequest> arriving, std::span<const Queu
         return resource_exhausted(fmt::format(
             "the queue is full: {} requests are waiting{}, max_queued_requests = {}; "
             "try again later",
-            std::max<int64_t>(all_requests - limits.num_places, 0), news, limits.max_requests));
+            std::max<int64_t>(all_requests - limits.num_open_slots, 0), news, limits.max_requests));
       }
       return resource_exhausted(fmt::format(
           "the queue is full: {} prompt tokens are waiting, {} {}, max_queued_tokens = {}; try "

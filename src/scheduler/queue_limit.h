@@ -21,7 +21,7 @@ namespace heddle::scheduler {
 
 struct QueueLimits {
   int64_t max_requests = std::numeric_limits<int64_t>::max();  // that wait, at least 1
-  int64_t num_places = 0;                                    // for so many more, who need not wait
+  int64_t num_open_slots = 0;                                // for so many more, who need not wait
   int64_t max_tokens = std::numeric_limits<int64_t>::max();  // uncached prompt tokens that wait
   bool by_priority = false;
 };

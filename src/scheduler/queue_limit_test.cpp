@@ -125,7 +125,7 @@ TEST(QueueLimitTest, SeveralLeaveForALongRequestOrNobody) {
 }
 
 TEST(QueueLimitTest, WhoFindsAPlaceDoesNotCount) {
-  Queue queue({.max_requests = 2, .num_places = 3});
+  Queue queue({.max_requests = 2, .num_open_slots = 3});
   for (int64_t arrival = 1; arrival <= 5; ++arrival) ASSERT_TRUE(queue.enter(0, arrival).ok());
   EXPECT_THAT(queue.enter(0, 6).message(),
               HasSubstr("2 requests are waiting, max_queued_requests = 2"));

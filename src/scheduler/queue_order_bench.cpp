@@ -15,7 +15,7 @@ void order(benchmark::State& state, QueuePolicy policy, bool shuffled) {
   std::mt19937 random(1);
   FairShare fair({});
   for (const char* name : {"a", "b", "c", "d"}) fair.arrive(fair.tenant(name));
-  std::vector<Waiting> entries;
+  std::vector<QueueEntry> entries;
   for (int64_t i = 0; i < 1000; ++i) {
     entries.push_back({.arrival = i,
                        .max_new_tokens = static_cast<int64_t>(random() % 1000),
@@ -24,7 +24,7 @@ void order(benchmark::State& state, QueuePolicy policy, bool shuffled) {
   }
   if (shuffled) std::shuffle(entries.begin(), entries.end(), random);
   QueueOrder order({.policy = policy});
-  std::vector<Waiting> work = entries;
+  std::vector<QueueEntry> work = entries;
   order.order(work, {.fair = &fair});
   for (auto _ : state) {
     if (shuffled) std::copy(entries.begin(), entries.end(), work.begin());

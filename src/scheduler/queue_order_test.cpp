@@ -9,7 +9,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "scheduler/priorities.h"
 #include "support/allocation_count.h"
 
 namespace heddle::scheduler {
@@ -41,11 +40,11 @@ class NumberedTree final : public PrefixShape {
   std::vector<int32_t> parents_;
 };
 
-std::vector<int64_t> ordered(const QueueOrderOptions& options, std::vector<Waiting> entries,
+std::vector<int64_t> ordered(const QueueOrderOptions& options, std::vector<QueueEntry> entries,
                              const QueueOrderInputs& inputs = {}) {
   QueueOrder(options).order(entries, inputs);
   std::vector<int64_t> arrivals;
-  for (const Waiting& entry : entries) arrivals.push_back(entry.arrival);
+  for (const QueueEntry& entry : entries) arrivals.push_back(entry.arrival);
   return arrivals;
 }
 
@@ -59,9 +58,9 @@ TEST(QueueOrderTest, SchedulerSpec33LongestMatchFirst) {
 }
 
 TEST(QueueOrderTest, SchedulerSpec33LongestOutputFirst) {
-  const std::vector<Waiting> entries = {{.arrival = 1, .urgency = 5, .max_new_tokens = 64},
-                                        {.arrival = 2, .urgency = 1, .max_new_tokens = 512},
-                                        {.arrival = 3, .urgency = 1, .max_new_tokens = 512}};
+  const std::vector<QueueEntry> entries = {{.arrival = 1, .urgency = 5, .max_new_tokens = 64},
+                                           {.arrival = 2, .urgency = 1, .max_new_tokens = 512},
+                                           {.arrival = 3, .urgency = 1, .max_new_tokens = 512}};
   EXPECT_THAT(ordered({.policy = QueuePolicy::kLof}, entries), ElementsAre(2, 3, 1));
   EXPECT_THAT(ordered({.policy = QueuePolicy::kLof, .by_priority = true}, entries),
               ElementsAre(1, 2, 3));
@@ -69,7 +68,7 @@ TEST(QueueOrderTest, SchedulerSpec33LongestOutputFirst) {
 
 TEST(QueueOrderTest, SchedulerSpec33MoreThan128WaitingAreServedAsTheyCame) {
   for (const QueuePolicy policy : {QueuePolicy::kLpm, QueuePolicy::kHrrn}) {
-    std::vector<Waiting> entries;
+    std::vector<QueueEntry> entries;
     std::vector<int64_t> arrivals;
     for (int64_t i = 0; i < 128; ++i) {
       entries.push_back(
@@ -88,7 +87,7 @@ TEST(QueueOrderTest, SchedulerSpec33MoreThan128WaitingAreServedAsTheyCame) {
 
 TEST(QueueOrderTest, SchedulerSpec32GroupsByWeightInTheTree) {
   const NumberedTree tree({0, 0, 1, 0});  // X = 1, its child Y = 2, Z = 3
-  std::vector<Waiting> entries;
+  std::vector<QueueEntry> entries;
   const auto add = [&](int64_t arrival, size_t node) {
     entries.push_back({.arrival = arrival, .match_node = tree.node(node)});
   };
@@ -122,10 +121,10 @@ TEST(QueueOrderTest, SchedulerSpec41PriorityThenArrival) {
 }
 
 TEST(QueueOrderTest, SchedulerSpec41DeviationReturnedRequestsGoBeforeTheirEquals) {
-  const std::vector<Waiting> entries = {{.arrival = 1, .urgency = 1},
-                                        {.arrival = 2, .urgency = 0},
-                                        {.arrival = 3, .returned = true, .urgency = 0},
-                                        {.arrival = 4, .urgency = 0}};
+  const std::vector<QueueEntry> entries = {{.arrival = 1, .urgency = 1},
+                                           {.arrival = 2, .urgency = 0},
+                                           {.arrival = 3, .returned = true, .urgency = 0},
+                                           {.arrival = 4, .urgency = 0}};
   EXPECT_THAT(ordered({.policy = QueuePolicy::kFcfs, .by_priority = true}, entries),
               ElementsAre(1, 3, 2, 4));
   EXPECT_THAT(ordered({.policy = QueuePolicy::kFcfs}, entries), ElementsAre(3, 1, 2, 4));
@@ -139,7 +138,7 @@ TEST(QueueOrderTest, UrgencyIsIgnoredUnlessAskedFor) {
 
 TEST(QueueOrderTest, SchedulerSpec3DeviationNobodyIsPassedForEver) {
   const NumberedTree tree({0, 0});
-  const std::vector<Waiting> entries = {
+  const std::vector<QueueEntry> entries = {
       {.arrival = 1, .queued_seconds = 5.1},
       {.arrival = 2, .queued_seconds = 5.05, .matched_tokens = 10, .match_node = tree.node(1)},
       {.arrival = 3, .queued_seconds = 4, .matched_tokens = 900, .match_node = tree.node(1)},
@@ -156,12 +155,13 @@ TEST(QueueOrderTest, SchedulerSpec3DeviationNobodyIsPassedForEver) {
 }
 
 TEST(QueueOrderTest, RunningRoutingKeysGoFirstThenByName) {
-  const std::vector<Waiting> entries = {{.arrival = 1, .routing_key = "c"},
-                                        {.arrival = 2, .routing_key = "b", .routing_running = 2},
-                                        {.arrival = 3, .routing_key = "a"},
-                                        {.arrival = 4, .routing_key = "d", .routing_running = 3},
-                                        {.arrival = 5, .routing_key = "aa", .routing_running = 2},
-                                        {.arrival = 6}};
+  const std::vector<QueueEntry> entries = {
+      {.arrival = 1, .routing_key = "c"},
+      {.arrival = 2, .routing_key = "b", .routing_running = 2},
+      {.arrival = 3, .routing_key = "a"},
+      {.arrival = 4, .routing_key = "d", .routing_running = 3},
+      {.arrival = 5, .routing_key = "aa", .routing_running = 2},
+      {.arrival = 6}};
   EXPECT_THAT(ordered({.policy = QueuePolicy::kRoutingKey}, entries, {.routing_key_runs = true}),
               ElementsAre(4, 5, 2, 6, 3, 1));
   EXPECT_THAT(ordered({.policy = QueuePolicy::kRoutingKey}, entries),
@@ -190,7 +190,7 @@ TEST(QueueOrderTest, ShortestPrefillFirst) {
 }
 
 TEST(QueueOrderTest, TheDeprioritizedFollowTheirArrivalWhateverTheyMatch) {
-  const std::vector<Waiting> entries = {
+  const std::vector<QueueEntry> entries = {
       {.arrival = 1, .matched_tokens = 3, .uncached_tokens = 9, .deprioritized = true},
       {.arrival = 2,
        .matched_tokens = 8,
@@ -203,7 +203,7 @@ TEST(QueueOrderTest, TheDeprioritizedFollowTheirArrivalWhateverTheyMatch) {
 }
 
 TEST(QueueOrderTest, RandomIsTheSameForASeedAndAPassAndDifferentForOthers) {
-  std::vector<Waiting> entries;
+  std::vector<QueueEntry> entries;
   std::vector<int64_t> arrivals;
   for (int64_t i = 0; i < 20; ++i) {
     entries.push_back({.arrival = i});
@@ -222,7 +222,7 @@ TEST(QueueOrderTest, RandomIsTheSameForASeedAndAPassAndDifferentForOthers) {
 TEST(QueueOrderTest, RandomFavoursNobody) {
   std::vector<int> first(8, 0);
   for (uint64_t pass = 0; pass < 8000; ++pass) {
-    std::vector<Waiting> entries;
+    std::vector<QueueEntry> entries;
     for (int64_t i = 0; i < 8; ++i) entries.push_back({.arrival = i});
     ++first[static_cast<size_t>(
         ordered({.policy = QueuePolicy::kRandom, .seed = 3}, entries, {.pass = pass}).front())];
@@ -237,7 +237,7 @@ TEST(QueueOrderTest, FairOrdersClassesFirstAndTenantsInsideThem) {
   fair.arrive(rich);
   fair.arrive(poor);
   fair.charge_output(rich, 50);
-  const std::vector<Waiting> entries = {
+  const std::vector<QueueEntry> entries = {
       {.arrival = 1, .urgency = 0, .uncached_tokens = 60, .tenant = rich},
       {.arrival = 2, .urgency = 1, .uncached_tokens = 60, .tenant = rich},
       {.arrival = 3, .urgency = 0, .uncached_tokens = 80, .tenant = poor},
@@ -282,8 +282,8 @@ class RandomQueue {
     fair.charge_output(fair.tenant("b"), 40);
   }
 
-  std::vector<Waiting> entries(int64_t count) {
-    std::vector<Waiting> result;
+  std::vector<QueueEntry> entries(int64_t count) {
+    std::vector<QueueEntry> result;
     for (int64_t i = 0; i < count; ++i) {
       const bool deprioritized = pick(4) == 0;
       result.push_back({.arrival = i * 3,
@@ -332,7 +332,7 @@ class RandomQueue {
 TEST(QueueOrderTest, EveryPolicyGivesOneOrderWhateverOrderTheEntriesComeIn) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     RandomQueue queue(seed);
-    std::vector<Waiting> entries = queue.entries(1 + queue.pick(140));
+    std::vector<QueueEntry> entries = queue.entries(1 + queue.pick(140));
     for (const QueuePolicy policy : kAllPolicies) {
       SCOPED_TRACE(fmt::format("seed = {}, policy = {}", seed, to_string(policy)));
       const QueueOrderOptions options{.policy = policy, .by_priority = seed % 2 == 0};
@@ -384,7 +384,7 @@ TEST(QueueOrderTest, TheTreeOrderIsTheRecursiveWalk) {
     for (size_t i = 1; i < 20; ++i) parents.push_back(pick(i));
     const NumberedTree tree(parents);
     std::vector<int32_t> ends;
-    std::vector<Waiting> entries;
+    std::vector<QueueEntry> entries;
     for (int64_t i = 0; i < 40; ++i) {
       ends.push_back(pick(20));
       entries.push_back({.arrival = i, .match_node = tree.node(static_cast<size_t>(ends.back()))});
@@ -401,7 +401,7 @@ TEST(QueueOrderTest, AllocatesNothingOnceGrown) {
   RandomQueue queue(1);
   for (const QueuePolicy policy : kAllPolicies) {
     QueueOrder order({.policy = policy, .by_priority = true});
-    std::vector<Waiting> entries = queue.entries(300);
+    std::vector<QueueEntry> entries = queue.entries(300);
     const QueueOrderInputs inputs = queue.inputs();
     order.order(entries, inputs);
     std::shuffle(entries.begin(), entries.end(), queue.generator());

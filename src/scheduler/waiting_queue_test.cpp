@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may join the queue of a BatchScheduler, and who leaves it for that.
+#include "scheduler/waiting_queue.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "scheduler/scheduler_fixture.h"
+#include "scheduler/scheduler_parts_fixture.h"
 
 namespace heddle::scheduler {
 namespace {
 
 using request::Sequence;
 using request::SequenceStatus;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-TEST(BatchSchedulerArrivalTest, ADisplacedSequenceThatIsReleasedIsNotReportedAnyMore) {
+TEST(WaitingQueueTest, ADisplacedSequenceThatIsReleasedIsNotReportedAnyMore) {
   BatchSchedulerOptions options = roomy();
   options.max_running = 1;
   options.max_queued = 2;
@@ -39,7 +42,7 @@ TEST(BatchSchedulerArrivalTest, ADisplacedSequenceThatIsReleasedIsNotReportedAny
   EXPECT_EQ(dropped[0].sequence, &first);
 }
 
-TEST(BatchSchedulerArrivalTest, WhoFindsAFreeRowDoesNotCountAsWaiting) {
+TEST(WaitingQueueTest, WhoFindsAFreeRowDoesNotCountAsWaiting) {
   BatchSchedulerOptions options = roomy();
   options.max_running = 8;
   options.max_queued = 4;
@@ -60,7 +63,7 @@ TEST(BatchSchedulerArrivalTest, WhoFindsAFreeRowDoesNotCountAsWaiting) {
 
 // A tenant's share of the queue and the whole of it are for those who do wait: a call of more
 // answers finds the same free rows as so many calls.
-TEST(BatchSchedulerArrivalTest, ACallOfSeveralIsTakenWholeOrNotAtAll) {
+TEST(WaitingQueueTest, ACallOfSeveralIsTakenWholeOrNotAtAll) {
   BatchSchedulerOptions options = roomy();
   options.max_running = 4;
   options.max_queued = 3;
@@ -101,7 +104,7 @@ TEST(BatchSchedulerArrivalTest, ACallOfSeveralIsTakenWholeOrNotAtAll) {
   }
 }
 
-TEST(BatchSchedulerArrivalTest, InAPauseEverybodyWaits) {
+TEST(WaitingQueueTest, InAPauseEverybodyWaits) {
   for (const bool by_priority : {false, true}) {
     BatchSchedulerOptions options = roomy();
     options.max_queued = 2;
@@ -120,7 +123,7 @@ TEST(BatchSchedulerArrivalTest, InAPauseEverybodyWaits) {
 
 // Who waits for somebody's prefix takes a free row later; once it waits for memory, nobody else
 // finds a place before it.
-TEST(BatchSchedulerArrivalTest, WhoWaitedForAPrefixAndNowWaitsForRoomIsShortOfIt) {
+TEST(WaitingQueueTest, WhoWaitedForAPrefixAndNowWaitsForRoomIsShortOfIt) {
   BatchSchedulerOptions options = roomy();
   options.cache.num_pages = 120;
   options.chunked_prefill_tokens = 20;
@@ -142,7 +145,7 @@ TEST(BatchSchedulerArrivalTest, WhoWaitedForAPrefixAndNowWaitsForRoomIsShortOfIt
 }
 
 // A tenant at its own limit is short of nothing that others could take.
-TEST(BatchSchedulerArrivalTest, WhoWaitsForItsOwnTenantLeavesThePlacesToOthers) {
+TEST(WaitingQueueTest, WhoWaitsForItsOwnTenantLeavesThePlacesToOthers) {
   BatchSchedulerOptions options = roomy();
   options.max_running = 4;
   options.max_queued = 1;
@@ -161,6 +164,64 @@ TEST(BatchSchedulerArrivalTest, WhoWaitsForItsOwnTenantLeavesThePlacesToOthers) 
   ASSERT_EQ(fixture.scheduler->stats().num_running, 1);
   EXPECT_EQ(fixture.scheduler->stats().num_places, 3);
   EXPECT_TRUE(submit("b").ok());
+}
+
+TEST(WaitingQueueTest, ReturnedSequencesGoBeforeNewOnesWhateverTheLimit) {
+  PartsOptions options;
+  options.scheduler.max_queued = 1;
+  options.scheduler.max_running = 1;
+  PartsFixture parts(options);
+  Sequence& first = parts.make(4, 1);
+  RunningSequence* const running = parts.running.start(first, {}, 0, false);
+  ASSERT_NE(running, nullptr);
+  ASSERT_TRUE(parts.submit(parts.make(4, 1)).ok());
+  EXPECT_EQ(parts.submit(parts.make(4, 1)).code(), StatusCode::kResourceExhausted);
+
+  running->leaving = Leaving::kRetracted;
+  parts.running.remove(*running);
+  first.status = SequenceStatus::kWaiting;
+  parts.fair.arrive(parts.fair.tenant(""));
+  parts.waiting.take_back({.sequence = &first, .returned = true, .short_of_room = true});
+  EXPECT_THAT(parts.waiting_ids(), ElementsAre(1, 0));
+  parts.waiting.order(parts.running, {}, 0);
+  EXPECT_THAT(parts.waiting_ids(), ElementsAre(0, 1));
+  EXPECT_EQ(parts.waiting.num_open_slots(parts.running), 0) << "it takes the free one";
+  parts.waiting.check_invariants();
+}
+
+TEST(WaitingQueueTest, EntriesOfThePassStayWhenSequencesLeave) {
+  PartsFixture parts;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(parts.submit(parts.make(4, 1)).ok());
+  parts.waiting.order(parts.running, {}, 0);
+  parts.waiting.remove_at(0);
+  EXPECT_THAT(parts.waiting_ids(), ElementsAre(1, 2));
+  ASSERT_EQ(parts.waiting.entries().size(), 3u);
+  EXPECT_EQ(parts.waiting.entries()[1].sequence->id, 1);
+}
+
+TEST(WaitingQueueTest, SequencesShortOfRoomLeaveNoSlotOpen) {
+  PartsFixture parts;
+  ASSERT_TRUE(parts.submit(parts.make(4, 1)).ok());
+  EXPECT_EQ(parts.waiting.num_open_slots(parts.running), 16);
+  parts.waiting.expect_no_room();
+  EXPECT_EQ(parts.waiting.num_open_slots(parts.running), 0);
+  parts.waiting[0].short_of_room = false;
+  EXPECT_EQ(parts.waiting.num_open_slots(parts.running), 16);
+}
+
+TEST(WaitingQueueTest, TheMostUrgentIsFirstAndAgesUpToTheTopOfAll) {
+  PartsOptions options{.by_priority = true};
+  options.scheduler.scheduling.aging_seconds = 1;
+  PartsFixture parts(options);
+  for (const int64_t priority : {0, 5, 3}) {
+    ASSERT_TRUE(parts.submit(parts.make(4, 1, priority)).ok());
+  }
+  parts.waiting.order(parts.running, {}, 0);
+  EXPECT_THAT(parts.waiting_ids(), ElementsAre(1, 2, 0));
+  parts.waiting.order(parts.running, {}, 100);
+  EXPECT_THAT(parts.waiting_ids(), ElementsAre(0, 1, 2)) << "all are at the top, the oldest first";
+  EXPECT_EQ(parts.waiting.entries()[0].urgency, 5);
+  EXPECT_EQ(parts.waiting.entries()[0].base_urgency, 0);
 }
 
 }  // namespace

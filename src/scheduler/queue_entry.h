@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting: what the policies see of a waiting request. The scheduler fills one in for every waiting
-// sequence before it orders them; the policies look at nothing else.
+// QueueEntry: the part of a waiting sequence that the queue policies read. WaitingQueue fills one
+// in for every waiting sequence before it orders them.
 //
-// Fields that a policy does not read may keep their defaults: a plain fcfs pass needs `sequence`
-// and `arrival` only (uses_prefix_cache() in queue_policy.h says who reads the match).
+// Fields that a policy does not read may keep their defaults: fcfs needs `sequence` and `arrival`
+// only (uses_prefix_cache() in queue_policy.h lists the policies that read the match).
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ namespace heddle::scheduler {
 
 constexpr int64_t kNoLeader = -1;
 
-struct Waiting {
-  int32_t index = 0;  // the caller's own
+struct QueueEntry {
+  int32_t index = 0;  // of the caller
   request::Sequence* sequence = nullptr;
   int64_t arrival = 0;         // of the first arrival, unique: the sequence's id. Ends every tie
   double queued_seconds = 0;   // since the first arrival
   bool returned = false;       // retracted or preempted: ran before
-  int64_t base_urgency = 0;    // urgency_of(); larger is more urgent. What preemption looks at
-  int64_t urgency = 0;         // base_urgency, aged: what the order looks at
+  int64_t base_urgency = 0;    // urgency_of(); larger is more urgent. What preemption compares
+  int64_t urgency = 0;         // base_urgency, aged: what the order compares
   int64_t max_new_tokens = 0;  // lof
 
   // The match against the prefix cache.
@@ -31,9 +31,9 @@ struct Waiting {
   int64_t uncached_tokens = 0;       // tokens - matched_tokens
   const void* match_node = nullptr;  // the deepest node matched; null: the root
 
-  // In-batch sharing (in_batch_sharing.h) fills these in.
-  bool deprioritized = false;  // somebody ahead computes the same prefix: last in this pass
-  int64_t leader = kNoLeader;  // arrival of that somebody
+  // Set by InBatchSharing.
+  bool deprioritized = false;  // an earlier sequence computes the same prefix: last in this pass
+  int64_t leader = kNoLeader;  // arrival of that sequence
   int64_t shared_tokens = 0;   // length of the prefix they share; 0 without leader
 
   std::string_view routing_key;  // routing-key; empty: none

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/admission.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+
+namespace heddle::scheduler {
+
+using request::BatchPlan;
+using request::Sequence;
+
+Admission::Admission(const AdmissionOptions& options, const Parts& parts)
+    : options_(options), parts_(parts), ratio_(options.conservativeness) {}
+
+bool Admission::open() const {
+  const bool may_preempt = options_.by_priority && options_.preemption;
+  return !parts_.waiting.empty() && (!paused_ || options_.by_priority) &&
+         (parts_.running.num_free_slots() > 0 || may_preempt);
+}
+
+PrefillBudget Admission::budget(int64_t num_decoding) const {
+  double reserved = 0;
+  for (const RunningSequence* running : parts_.running.sequences()) {
+    const Sequence& sequence = *running->sequence;
+    reserved += ratio_.reserve(sequence.request.stop.max_new_tokens, sequence.num_output_tokens());
+  }
+  PrefillLimits limits = options_.limits;
+  limits.chunk_tokens = std::min(limits.chunk_tokens + num_decoding, options_.max_step_tokens);
+  PrefillResources resources{.free_tokens = parts_.cache.available_pages() * limits.page_size,
+                             .reserved_tokens = reserved,
+                             .mixed_tokens = num_decoding,
+                             .free_batch_slots = parts_.running.num_free_slots()};
+  if (options_.needs_state) resources.free_state_slots = parts_.cache.available_states();
+  return {limits, resources};
+}
+
+PrefillDemand Admission::demand(const Sequence& sequence, const cache::PrefixMatch& match) const {
+  const int64_t start = parts_.cache.resume_tokens(sequence, match);
+  const int64_t new_pages = parts_.cache.pages_to_own(sequence, match);
+  const int64_t pending = sequence.num_tokens() - start;
+  return {.context_tokens = start,
+          .pending_tokens = std::max<int64_t>(pending, 1),
+          .new_tokens_left =
+              new_tokens_left(sequence.request.stop.max_new_tokens, sequence.num_output_tokens()),
+          .held_tokens =
+              std::clamp<int64_t>(pending - options_.limits.page_size * new_pages, 0, pending)};
+}
+
+bool Admission::lacks_state() const {
+  return options_.needs_state && parts_.cache.available_states() < 1;
+}
+
+cache::PrefixMatch Admission::match_of(const WaitingSequence& waiting) const {
+  return waiting.without_cache ? cache::PrefixMatch{} : parts_.cache.match(*waiting.sequence);
+}
+
+void Admission::plan_prefill(RunningSequence& running, int64_t num_tokens, BatchPlan& plan) {
+  parts_.pace.add_prefill(num_tokens, running.num_planned);
+  parts_.running.plan_prefill(running, num_tokens, plan);
+}
+
+void Admission::continue_prefills(PrefillBudget& budget, BatchPlan& plan) {
+  for (RunningSequence* running : parts_.running.sequences()) {
+    if (!running->can_prefill()) continue;
+    const Sequence& sequence = *running->sequence;
+    const int64_t context = running->num_planned;
+    const int64_t pending = sequence.num_tokens() - context;
+    const PrefillGrant grant =
+        budget.resume({.context_tokens = context,
+                       .pending_tokens = pending,
+                       .new_tokens_left = new_tokens_left(sequence.request.stop.max_new_tokens,
+                                                          sequence.num_output_tokens()),
+                       .held_tokens = pending,
+                       .most_tokens = parts_.pace.max_prefill_tokens(budget, context)});
+    if (grant.tokens > 0) plan_prefill(*running, grant.tokens, plan);
+  }
+}
+
+std::optional<Admission::Blocked> Admission::admit_waiting(PrefillBudget& budget, BatchPlan& plan,
+                                                           double now_seconds) {
+  if (!open() || budget.remaining_chunk() <= 0) return std::nullopt;
+  WaitingQueue& queue = parts_.waiting;
+  const std::span<const QueueEntry> entries = queue.entries();
+  size_t considered = 0;  // of the entries, which stay when sequences leave the queue
+  for (size_t index = 0; index < queue.size(); ++considered) {
+    WaitingSequence& waiting = queue[index];
+    if (paused_ && waiting.urgency <= paused_urgency_) {
+      ++index;
+      continue;
+    }
+    if (!parts_.fair.may_run(waiting.tenant)) {
+      waiting.short_of_room = false;
+      ++index;
+      continue;
+    }
+    const cache::PrefixMatch match = match_of(waiting);
+    if (parts_.sharing.defers(waiting, entries[considered], match, parts_.running, now_seconds)) {
+      waiting.short_of_room = false;
+      ++index;
+      continue;
+    }
+    const PrefillVerdict verdict = admit(waiting, match, budget, plan, now_seconds);
+    if (verdict == PrefillVerdict::kAdmit) {
+      queue.remove_at(index);
+      if (budget.stop() != PrefillVerdict::kAdmit) return std::nullopt;
+      continue;
+    }
+    const bool may_preempt = options_.by_priority && options_.preemption;
+    if (verdict == PrefillVerdict::kBudget || !may_preempt) return std::nullopt;
+    return Blocked{.waiting = waiting, .match = match};
+  }
+  return std::nullopt;
+}
+
+PrefillVerdict Admission::admit(const WaitingSequence& waiting, const cache::PrefixMatch& match,
+                                PrefillBudget& budget, BatchPlan& plan, double now_seconds) {
+  if (parts_.running.num_free_slots() == 0) return PrefillVerdict::kNoBatchSlot;
+  Sequence& sequence = *waiting.sequence;
+  PrefillDemand asked = demand(sequence, match);
+  asked.most_tokens = parts_.pace.max_prefill_tokens(budget, asked.context_tokens);
+  const PrefillGrant grant = budget.check(asked);
+  if (grant.verdict != PrefillVerdict::kAdmit) return grant.verdict;
+  // A page for every running sequence stays, so that an admission is not undone by the next step.
+  const int64_t headroom = parts_.running.size();
+  const int64_t available = parts_.cache.available_pages();
+  const int64_t own = parts_.cache.pages_to_own(sequence, match);
+  RunningSequence* const running = start(waiting, match, headroom, now_seconds);
+  if (running == nullptr) {
+    return lacks_state() ? PrefillVerdict::kNoState : PrefillVerdict::kNoMemory;
+  }
+  budget.admit(asked, grant);
+  const int64_t pinned = available - parts_.cache.available_pages() - own;
+  if (pinned > 0) budget.pin(pinned * options_.limits.page_size);
+  parts_.sharing.ask_for_forks(*running, parts_.waiting.entries());
+  const int64_t pending = sequence.num_tokens() - sequence.num_computed;
+  plan_prefill(*running, std::min(grant.tokens, pending), plan);
+  return PrefillVerdict::kAdmit;
+}
+
+// Makes it run, or returns null.
+RunningSequence* Admission::start(const WaitingSequence& waiting, const cache::PrefixMatch& match,
+                                  int64_t headroom, double now_seconds) {
+  Sequence& sequence = *waiting.sequence;
+  RunningSequence* const running =
+      parts_.running.start(sequence, match, headroom, waiting.without_cache);
+  if (running == nullptr) return nullptr;
+  running->admitted_seconds = now_seconds;
+  running->tenant = waiting.tenant;
+  running->urgency = waiting.urgency;
+  if (!waiting.returned) {
+    CacheReport& report = sequence.cache_report;
+    if (!waiting.without_cache) report.lost = parts_.cache.loss(sequence, match);
+    report.reused_tokens = std::min(sequence.num_computed, sequence.num_prompt_tokens);
+    report.matched_tokens = match.kv_tokens;
+    report.exact_repeat = sequence.num_computed == sequence.num_tokens();
+    if (waiting.deferred_since >= 0) {
+      report.deferred_seconds = now_seconds - waiting.deferred_since;
+    }
+  }
+  parts_.fair.admit(waiting.tenant, sequence.num_tokens() - sequence.num_computed,
+                    sequence.num_computed, waiting.returned);
+  return running;
+}
+
+void Admission::admit_first(BatchPlan& plan, double now_seconds) {
+  if (parts_.waiting.empty()) return;
+  paused_ = false;
+  parts_.waiting.order(parts_.running, parts_.pace.rates(), now_seconds);
+  WaitingSequence first = parts_.waiting[0];
+  cache::PrefixMatch match = match_of(first);
+  RunningSequence* running = start(first, match, 0, now_seconds);
+  if (running == nullptr) {
+    first.without_cache = true;
+    match = {};
+    running = start(first, match, 0, now_seconds);
+    HEDDLE_CHECK(running != nullptr);  // check_fits() promised it room
+  }
+  parts_.waiting.remove_at(0);
+  const Sequence& sequence = *first.sequence;
+  const int64_t pending = sequence.num_tokens() - sequence.num_computed;
+  PrefillBudget step = budget(0);
+  plan_prefill(*running, std::min(step.resume(demand(sequence, match)).tokens, pending), plan);
+}
+
+PreemptionNeed Admission::need_of(const Blocked& blocked, const PrefillBudget& budget) const {
+  const PrefillDemand asked = demand(*blocked.waiting.sequence, blocked.match);
+  return {.urgency = blocked.waiting.urgency,
+          .tokens = static_cast<double>(asked.pending_tokens - asked.held_tokens +
+                                        asked.new_tokens_left + options_.limits.page_size) -
+                    budget.remaining_total(),
+          .batch_slots = parts_.running.num_free_slots() == 0 ? 1 : 0,
+          .state_slots = lacks_state() ? 1 : 0};
+}
+
+void Admission::retracting(const RunningSequence& victim) {
+  int64_t sum_output = 0;
+  int64_t sum_max = 0;
+  for (const RunningSequence* running : parts_.running.sequences()) {
+    if (running == &victim) continue;
+    sum_output += running->sequence->num_output_tokens();
+    sum_max += running->sequence->request.stop.max_new_tokens;
+  }
+  ratio_.after_retraction(sum_output, sum_max, parts_.running.size() - 1);
+  paused_ = true;
+  paused_urgency_ = victim.urgency;
+}
+
+void Admission::idle() {
+  ratio_.reset();
+  paused_ = false;
+}
+
+}  // namespace heddle::scheduler

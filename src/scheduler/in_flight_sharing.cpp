@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/in_flight_sharing.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "scheduler/queue_policy.h"
+
+namespace heddle::scheduler {
+
+InFlightSharing::InFlightSharing(bool enabled, const cache::PrefixCache& cache)
+    : enabled_(enabled && cache.options().enabled),
+      cache_(cache),
+      followers_({.check_tokens = std::numeric_limits<int64_t>::max()}) {}
+
+void InFlightSharing::mark(std::span<QueueEntry> entries, const RunningSet& running) {
+  if (!enabled_) return;
+  followers_.begin();
+  for (const RunningSequence* leader : running.sequences()) {
+    if (leader->can_prefill()) followers_.add_running(*leader->sequence);
+  }
+  const size_t count = std::min(entries.size(), static_cast<size_t>(kMaxMatchedWaiting));
+  followers_.mark(entries.first(count));
+  for (RunningSequence* leader : running.sequences()) {
+    if (leader->can_prefill()) ask_for_forks(*leader, entries);
+  }
+}
+
+// Where the follower parts from its leader, as far as it can use it.
+int64_t InFlightSharing::fork_of(const QueueEntry& follower) const {
+  const int64_t shared = std::min(follower.shared_tokens, follower.sequence->num_tokens() - 1);
+  return shared - shared % cache_.options().grid;
+}
+
+void InFlightSharing::ask_for_forks(RunningSequence& leader,
+                                    std::span<const QueueEntry> entries) const {
+  if (leader.hold.keeps_to_itself) return;
+  for (const QueueEntry& entry : entries) {
+    if (entry.leader != leader.sequence->id) continue;
+    const int64_t fork = fork_of(entry);
+    if (fork >= kMinSharedTokens) cache_.want_snapshot(leader.hold, fork, leader.num_planned);
+  }
+}
+
+bool InFlightSharing::defers(WaitingSequence& waiting, const QueueEntry& entry,
+                             const cache::PrefixMatch& match, const RunningSet& running,
+                             double now_seconds) {
+  if (entry.leader == kNoLeader) return false;
+  const bool began = waiting.deferred_since >= 0;
+  const double waited = began ? now_seconds - waiting.deferred_since : 0;
+  if (!followers_.waits_for_leader(entry, waited)) return false;
+  const auto& candidates = running.sequences();
+  const auto found = std::find_if(
+      candidates.begin(), candidates.end(),
+      [&](const RunningSequence* other) { return other->sequence->id == entry.leader; });
+  if (found == candidates.end()) return false;
+  const RunningSequence& leader = **found;
+  if (!leader.stays() || leader.hold.keeps_to_itself) return false;
+
+  // Worth it only for many more tokens than are cached already, unless they are there with the step
+  // in flight.
+  const int64_t fork = fork_of(entry);
+  const int64_t enough =
+      match.usable_tokens + (leader.num_planned < fork ? kMinSharedTokens : cache_.options().grid);
+  if (fork < enough || !cache_.will_publish(leader.hold, enough, fork, leader.num_planned)) {
+    return false;
+  }
+  if (!began) {
+    waiting.deferred_since = now_seconds;
+    ++num_deferred_;
+  }
+  return true;
+}
+
+}  // namespace heddle::scheduler

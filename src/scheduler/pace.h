@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pace: how prompts and running streams share the steps.
+//
+// DecodeInterleave decides, without mixed batches, whether a step is a prefill or a decode step.
+// StepPace measures how long steps take and, with a target for the inter-token latency, limits the
+// prompt tokens of a step so that streams get their next token in time.
+//
+// Threading: thread-confined. Cost: O(1) a call, except StepPace::limit_prefills() with a target:
+// StepTimeModel::fit().
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "scheduler/deadlines.h"
+#include "scheduler/prefill_budget.h"
+#include "scheduler/step_time_model.h"
+
+namespace heddle::scheduler {
+
+enum class StepKind { kIdle, kPrefill, kDecode };
+
+// Prefill first lets one long prompt, or many short ones, stop every running stream; so after at
+// most `prefills_per_decode` prefill steps in a row comes a decode step. 0: prefill first, always.
+//
+// A running stream thus gets a token at least every prefills_per_decode prefill steps and one
+// decode step, however many prompts wait.
+class DecodeInterleave {
+ public:
+  explicit DecodeInterleave(int32_t prefills_per_decode);  // at least 0 (checked)
+
+  // The kind of the next step, given what could run. Changes nothing.
+  [[nodiscard]] StepKind next(bool can_prefill, bool can_decode) const;
+
+  // A step was planned.
+  void ran(StepKind kind);
+
+ private:
+  int32_t prefills_per_decode_;
+  int32_t consecutive_prefills_ = 0;  // since the last step in which running streams advanced
+};
+
+// However slow the device, a step computes so many prompt tokens if there are any: a target for
+// streams must not stop prompts.
+inline constexpr int64_t kLeastChunkTokens = 64;
+
+struct StepPaceOptions {
+  double target_itl_ms = 0;  // 0: no target
+  bool mixed_batches = true;
+  int32_t prefills_per_decode = 1;
+};
+
+// The steps in flight, from their planning to their end:
+//
+//   begin_step() -> limit_prefills() -> [add_decode() | add_prefill()]* -> end_step()
+//       -> step_completed() or step_abandoned()
+//
+// A step that is begun and never ended does not count.
+class StepPace {
+ public:
+  explicit StepPace(const StepPaceOptions& options) : options_(options) {}
+
+  [[nodiscard]] bool has_target() const { return options_.target_itl_ms > 0; }
+
+  void begin_step() { planned_ = {}; }
+
+  // Sets how much time the prompts of this step may take: the target less what a step of `streams`,
+  // every running stream, takes. Without streams there is no limit.
+  void limit_prefills(const StepWork& streams);
+
+  // How many tokens a prompt may compute behind `context_tokens` in the time that is left; at least
+  // kLeastChunkTokens for the first of the step. A later prompt may get more than an earlier one:
+  // tokens with fewer tokens before them take less time.
+  [[nodiscard]] int64_t max_prefill_tokens(const PrefillBudget& budget,
+                                           int64_t context_tokens) const;
+
+  // The step computes the next token of a stream, or so many tokens of a prompt.
+  void add_decode(int64_t context_tokens);
+  void add_prefill(int64_t num_tokens, int64_t context_tokens);
+
+  // The step is planned: it is in flight from now on.
+  void end_step(int64_t num_sequences, double now_seconds);
+
+  // The oldest step in flight ended; there is one.
+  void step_completed(double now_seconds);
+  void step_abandoned();
+
+  [[nodiscard]] int64_t num_steps_in_flight() const { return std::ssize(in_flight_); }
+
+  [[nodiscard]] const ServiceRates& rates() const { return rates_; }
+
+ private:
+  struct Step {
+    double planned_seconds = 0;
+    StepWork work;
+    int64_t num_sequences = 0;
+    bool prefills = false;
+  };
+
+  static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+
+  StepPaceOptions options_;
+  StepTimeModel step_times_;
+  ServiceRates rates_;
+  Step planned_;                       // the step being planned
+  std::vector<Step> in_flight_;        // oldest first
+  double last_step_seconds_ = 0;       // when the last step ended
+  double prefill_seconds_ = kNoLimit;  // what prompts may still take of the step being planned
+};
+
+}  // namespace heddle::scheduler

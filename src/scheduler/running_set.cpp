@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/running_set.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+
+namespace heddle::scheduler {
+
+using request::BatchPlan;
+using request::PlannedSequence;
+using request::SampledToken;
+using request::Sequence;
+using request::SequenceStatus;
+
+bool RunningSequence::can_decode() const {
+  const int64_t drawn = sequence->num_output_tokens() + draws_in_flight;
+  return leaving == Leaving::kNo && !hold.starts && drawn > 0 &&
+         drawn < sequence->request.stop.max_new_tokens &&
+         sequence->num_tokens() + draws_in_flight - num_planned == 1;
+}
+
+bool RunningSequence::can_prefill() const {
+  return leaving == Leaving::kNo && draws_in_flight == 0 && sequence->num_tokens() > num_planned &&
+         !can_decode();
+}
+
+RunningSet::RunningSet(int32_t num_batch_slots, cache::PrefixCache& cache)
+    : cache_(cache), slots_(static_cast<size_t>(num_batch_slots)) {
+  running_.reserve(slots_.size());
+  for (int32_t slot = num_batch_slots - 1; slot >= 0; --slot) {
+    slots_[static_cast<size_t>(slot)].batch_slot = slot;
+    free_slots_.push_back(slot);
+  }
+}
+
+RunningSequence& RunningSet::in_slot(int32_t batch_slot) {
+  RunningSequence& running = slots_[static_cast<size_t>(batch_slot)];
+  HEDDLE_CHECK(running.sequence != nullptr);
+  return running;
+}
+
+bool RunningSet::any_can_decode() const {
+  return std::any_of(running_.begin(), running_.end(),
+                     [](const RunningSequence* running) { return running->can_decode(); });
+}
+
+bool RunningSet::any_can_prefill() const {
+  return std::any_of(running_.begin(), running_.end(),
+                     [](const RunningSequence* running) { return running->can_prefill(); });
+}
+
+bool RunningSet::any_leaving() const {
+  return std::any_of(running_.begin(), running_.end(), [](const RunningSequence* running) {
+    return running->leaving != Leaving::kNo;
+  });
+}
+
+StepWork RunningSet::decode_work() const {
+  StepWork work;
+  for (const RunningSequence* running : running_) {
+    if (running->can_decode()) work.add(1, running->num_planned);
+  }
+  return work;
+}
+
+RunningSequence* RunningSet::start(Sequence& sequence, const cache::PrefixMatch& match,
+                                   int64_t headroom, bool without_cache) {
+  const int32_t slot = free_slots_.back();
+  RunningSequence& running = slots_[static_cast<size_t>(slot)];
+  // What the sequence may grow to, so that no later step allocates and views into it stay valid.
+  const int64_t max_stored = sequence.max_stored_tokens();
+  const int64_t page_size = cache_.options().page_size;
+  sequence.tokens.reserve(static_cast<size_t>(max_stored + 1));
+  sequence.pages.reserve(static_cast<size_t>((max_stored + page_size - 1) / page_size));
+  if (!cache_.admit(sequence, match, headroom, running.hold)) return nullptr;
+  running.hold.keeps_to_itself = without_cache;
+  sequence.status = SequenceStatus::kRunning;
+  sequence.batch_slot = slot;
+  running.sequence = &sequence;
+  running.num_planned = sequence.num_computed;
+  running.steps_in_flight = 0;
+  running.draws_in_flight = 0;
+  free_slots_.pop_back();
+  running_.push_back(&running);
+  return &running;
+}
+
+bool RunningSet::grow(const RunningSequence& running) {
+  return cache_.grow(*running.sequence, running.num_planned + 1);
+}
+
+bool RunningSet::shrink_windows() {
+  bool freed = false;
+  for (RunningSequence* running : running_) {
+    freed |= cache_.shrink(*running->sequence, running->hold);
+  }
+  return freed;
+}
+
+PlannedSequence RunningSet::planned(const RunningSequence& running, bool sample) const {
+  const Sequence& sequence = *running.sequence;
+  PlannedSequence planned;
+  planned.sequence_id = sequence.id;
+  planned.batch_slot = running.batch_slot;
+  planned.context_tokens = running.num_planned;
+  planned.pages = sequence.pages;
+  planned.state_slot = sequence.state_slot;
+  planned.ending_tokens = sequence.ending_tokens;
+  planned.sample = sample;
+  planned.sampling = &sequence.request.sampling;
+  planned.seed = sequence.seed;
+  planned.choice_index = sequence.request.choice_index;
+  planned.output_tokens = sequence.output_tokens();
+  planned.return_logprobs = sequence.request.return_logprobs;
+  planned.top_logprobs = sequence.request.top_logprobs;
+  const int64_t drawn = sequence.num_output_tokens() + running.draws_in_flight;
+  if (drawn < sequence.request.stop.min_new_tokens) {
+    planned.forbidden_tokens = sequence.ending_tokens;
+  }
+  return planned;
+}
+
+void RunningSet::plan_decode(RunningSequence& running, BatchPlan& plan) {
+  PlannedSequence next = planned(running, true);
+  next.feeds_drawn_token = running.draws_in_flight > 0;
+  if (!next.feeds_drawn_token) {
+    next.new_tokens = std::span<const TokenId>(running.sequence->tokens).last(1);
+  }
+  cache_.plan_decode(*running.sequence, running.hold, running.num_planned + 1, next);
+  ++running.num_planned;
+  ++running.steps_in_flight;
+  ++running.draws_in_flight;
+  plan.sequences.push_back(next);
+}
+
+void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, BatchPlan& plan) {
+  const Sequence& sequence = *running.sequence;
+  const int64_t end = running.num_planned + num_new_tokens;
+  const bool last = end == sequence.num_tokens();
+  PlannedSequence next = planned(running, last && sequence.wants_tokens());
+  next.new_tokens =
+      std::span<const TokenId>(sequence.tokens)
+          .subspan(static_cast<size_t>(running.num_planned), static_cast<size_t>(num_new_tokens));
+  cache_.plan_prefill(sequence, running.hold, end, next, plan);
+  running.num_planned = end;
+  ++running.steps_in_flight;
+  if (next.sample) ++running.draws_in_flight;
+  plan.sequences.push_back(next);
+}
+
+bool RunningSet::complete(const PlannedSequence& planned, const SampledToken* sampled) {
+  RunningSequence& running = in_slot(planned.batch_slot);
+  Sequence& sequence = *running.sequence;
+  HEDDLE_CHECK_EQ(sequence.id, planned.sequence_id);
+  --running.steps_in_flight;
+  if (planned.sample) --running.draws_in_flight;
+  const int64_t count = planned.num_new_tokens();
+  if (sampled != nullptr && sampled->skipped) {
+    running.num_planned -= count;  // it had ended: nothing was computed
+    return false;
+  }
+  HEDDLE_CHECK_EQ(sequence.num_computed, planned.context_tokens);
+  sequence.num_computed += count;
+  if (!planned.feeds_drawn_token) prefilled_tokens_ += count;
+  // A released sequence wants no more tokens; but a step in flight that feeds this token computes
+  // it all the same.
+  const bool wanted = !running.is_released() || running.draws_in_flight > 0;
+  const bool appends = sampled != nullptr && sampled->error.ok() && wanted;
+  if (appends) sequence.tokens.push_back(sampled->token);
+  cache_.confirm(sequence, running.hold);
+  return appends;
+}
+
+void RunningSet::abandon(const PlannedSequence& planned) {
+  RunningSequence& running = in_slot(planned.batch_slot);
+  --running.steps_in_flight;
+  if (planned.sample) --running.draws_in_flight;
+  running.num_planned -= planned.num_new_tokens();
+}
+
+void RunningSet::remove(RunningSequence& running) {
+  HEDDLE_CHECK(running.is_removable());
+  Sequence& sequence = *running.sequence;
+  const bool keeps_end = running.leaving != Leaving::kAborted;
+  cache_.release(sequence, running.hold,
+                 keeps_end ? cache::PrefixCache::Keep::kEnd : cache::PrefixCache::Keep::kPublished);
+  sequence.batch_slot = -1;
+  running_.erase(std::find(running_.begin(), running_.end(), &running));
+  free_slots_.push_back(running.batch_slot);
+  running.sequence = nullptr;
+  running.leaving = Leaving::kNo;
+  running.returns_without_cache = false;
+}
+
+std::vector<cache::PrefixCache::Held> RunningSet::held() const {
+  std::vector<cache::PrefixCache::Held> held;
+  for (const RunningSequence* running : running_) {
+    held.push_back({.sequence = running->sequence, .hold = &running->hold});
+  }
+  return held;
+}
+
+void RunningSet::check_invariants(int64_t num_steps_in_flight) const {
+  HEDDLE_CHECK_EQ(running_.size() + free_slots_.size(), slots_.size());
+  for (const RunningSequence* running : running_) {
+    HEDDLE_CHECK(running->sequence != nullptr);
+    const Sequence& sequence = *running->sequence;
+    HEDDLE_CHECK_EQ(sequence.batch_slot, running->batch_slot);
+    HEDDLE_CHECK(sequence.status ==
+                 (running->is_released() ? SequenceStatus::kEnding : SequenceStatus::kRunning));
+    HEDDLE_CHECK(!running->is_removable());
+    HEDDLE_CHECK_GE(running->steps_in_flight, 0);
+    HEDDLE_CHECK_LE(int64_t{running->steps_in_flight}, num_steps_in_flight);
+    HEDDLE_CHECK_LE(sequence.num_computed, running->num_planned);
+    HEDDLE_CHECK_LE(running->num_planned, sequence.num_tokens() + running->draws_in_flight);
+  }
+}
+
+}  // namespace heddle::scheduler

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// RunningSet: the sequences that run, each in a batch slot of its own, with what they keep in the
+// cache and how far steps have been planned for them.
+//
+// The life of a running sequence:
+//
+//   start() -> [plan_prefill() | plan_decode(), the step, complete() or abandon()]* -> remove()
+//
+// A step is planned before the one in flight is complete. So a running sequence has two lengths:
+// Sequence::num_computed counts the tokens that completed steps computed, num_planned those that
+// all planned steps will have computed.
+//
+// A sequence that is to leave while a step in flight uses its pages is marked (`leaving`), takes no
+// part in later plans, and is removed after that step (is_removable()). So no page and no slot is
+// ever used again under a running step.
+//
+// Threading:  confined to the engine thread.
+// Invariants: check_invariants(). A RunningSequence stays at its address while it runs.
+// Cost:       O(1) a call, except for what the cache does; remove() O(running).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/prefix_cache.h"
+#include "request/batch_plan.h"
+#include "request/sequence.h"
+#include "request/step_output.h"
+#include "scheduler/step_time_model.h"
+
+namespace heddle::scheduler {
+
+enum class Leaving {
+  kNo,
+  kDone,       // released; all it computed stays in the cache
+  kAborted,    // released; the cache keeps only what was published
+  kRetracted,  // goes back to the queue because pages ran out
+  kPreempted,  // goes back to the queue because of a more urgent request
+  kPaused,     // goes back to the queue for a pause of the engine
+};
+
+[[nodiscard]] constexpr bool returns_to_queue(Leaving leaving) {
+  return leaving == Leaving::kRetracted || leaving == Leaving::kPreempted ||
+         leaving == Leaving::kPaused;
+}
+
+struct RunningSequence {
+  request::Sequence* sequence = nullptr;  // null: the batch slot is free
+  int32_t batch_slot = 0;
+  cache::SequenceHold hold;
+  int64_t num_planned = 0;  // tokens that planned steps compute, those complete included
+  int32_t steps_in_flight = 0;
+  int32_t draws_in_flight = 0;  // of these steps, those that draw a token
+  Leaving leaving = Leaving::kNo;
+
+  // Set by the caller of start().
+  double admitted_seconds = 0;
+  int32_t tenant = 0;
+  int64_t urgency = 0;                 // base
+  bool returns_without_cache = false;  // the prefix it shares with the cache takes the pages that
+                                       // it needs: it starts again without the cache
+
+  // It runs and takes part in the next plan.
+  [[nodiscard]] bool stays() const { return sequence != nullptr && leaving == Leaving::kNo; }
+
+  [[nodiscard]] bool is_released() const {
+    return leaving == Leaving::kDone || leaving == Leaving::kAborted;
+  }
+
+  [[nodiscard]] bool is_removable() const {
+    return leaving != Leaving::kNo && steps_in_flight == 0;
+  }
+
+  // Its prompt is computed and it wants another token: exactly one token is not planned yet, drawn
+  // or about to be drawn.
+  [[nodiscard]] bool can_decode() const;
+
+  // Tokens of its prompt are not planned yet.
+  [[nodiscard]] bool can_prefill() const;
+};
+
+class RunningSet {
+ public:
+  // `cache` outlives the set.
+  RunningSet(int32_t num_batch_slots, cache::PrefixCache& cache);
+
+  [[nodiscard]] bool empty() const { return running_.empty(); }
+
+  [[nodiscard]] int64_t size() const { return std::ssize(running_); }
+
+  [[nodiscard]] int64_t num_free_slots() const { return std::ssize(free_slots_); }
+
+  // In the order of their start.
+  [[nodiscard]] const std::vector<RunningSequence*>& sequences() const { return running_; }
+
+  // The sequence in a batch slot that is taken (checked).
+  [[nodiscard]] RunningSequence& in_slot(int32_t batch_slot);
+
+  [[nodiscard]] bool any_can_decode() const;
+  [[nodiscard]] bool any_can_prefill() const;
+  [[nodiscard]] bool any_leaving() const;
+
+  // What a step of all sequences that can decode computes.
+  [[nodiscard]] StepWork decode_work() const;
+
+  // Gives the sequence a batch slot and everything else it needs to run (PrefixCache::admit()), or
+  // nothing: null. There is a free slot. With `without_cache` it shares nothing until its end.
+  [[nodiscard]] RunningSequence* start(request::Sequence& sequence, const cache::PrefixMatch& match,
+                                       int64_t headroom, bool without_cache);
+
+  // Room for the next token of a stream, or nothing and false.
+  [[nodiscard]] bool grow(const RunningSequence& running);
+
+  // Frees pages that sliding windows have left behind. Returns whether there were any.
+  [[nodiscard]] bool shrink_windows();
+
+  // Adds the next token of a stream, or the next tokens of a prompt, to the plan.
+  void plan_decode(RunningSequence& running, request::BatchPlan& plan);
+  void plan_prefill(RunningSequence& running, int64_t num_new_tokens, request::BatchPlan& plan);
+
+  // A step that computed the sequence's tokens ended; `sampled` is null where the plan draws none.
+  // Publishes what was computed. Returns whether a token was appended.
+  [[nodiscard]] bool complete(const request::PlannedSequence& planned,
+                              const request::SampledToken* sampled);
+
+  // That step failed: its tokens were not computed.
+  void abandon(const request::PlannedSequence& planned);
+
+  // Gives back what the sequence has; it is removable (checked).
+  void remove(RunningSequence& running);
+
+  // Prompt tokens computed since the start of the engine.
+  [[nodiscard]] int64_t prefilled_tokens() const { return prefilled_tokens_; }
+
+  // What the running sequences keep, for PrefixCache::check_invariants().
+  [[nodiscard]] std::vector<cache::PrefixCache::Held> held() const;
+
+  // Proves that slots, lengths and states agree with each other, or aborts.
+  void check_invariants(int64_t num_steps_in_flight) const;
+
+ private:
+  [[nodiscard]] request::PlannedSequence planned(const RunningSequence& running, bool sample) const;
+
+  cache::PrefixCache& cache_;
+  std::vector<RunningSequence> slots_;     // by batch slot
+  std::vector<int32_t> free_slots_;        // the next one to take is the last
+  std::vector<RunningSequence*> running_;  // in the order of their start
+  int64_t prefilled_tokens_ = 0;
+};
+
+}  // namespace heddle::scheduler

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/running_set.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "scheduler/scheduler_parts_fixture.h"
+
+namespace heddle::scheduler {
+namespace {
+
+using request::Sequence;
+using request::SequenceStatus;
+using ::testing::ElementsAre;
+
+RunningSequence& started(PartsFixture& parts, Sequence& sequence) {
+  RunningSequence* const running = parts.running.start(sequence, {}, 0, false);
+  EXPECT_NE(running, nullptr);
+  return *running;
+}
+
+// Plans one step of its own for the sequence, prompt or stream.
+void plan(PartsFixture& parts, RunningSequence& running, int64_t num_prompt_tokens = 0) {
+  parts.plan.clear();
+  if (num_prompt_tokens > 0) {
+    parts.running.plan_prefill(running, num_prompt_tokens, parts.plan);
+  } else {
+    ASSERT_TRUE(running.can_decode());
+    ASSERT_TRUE(parts.running.grow(running));
+    parts.running.plan_decode(running, parts.plan);
+  }
+}
+
+TEST(RunningSetTest, ASequenceStartsWithSlotAndPagesOrWithNothing) {
+  PartsOptions options;
+  options.scheduler.cache.num_pages = 3;  // of four tokens
+  options.scheduler.max_running = 2;
+  PartsFixture parts(options);
+  Sequence& large = parts.make(13, 1);
+  EXPECT_EQ(parts.running.start(large, {}, 0, false), nullptr);
+  EXPECT_EQ(parts.running.num_free_slots(), 2);
+  EXPECT_TRUE(large.pages.empty());
+  EXPECT_EQ(large.batch_slot, -1);
+
+  Sequence& small = parts.make(12, 1);
+  const RunningSequence& running = started(parts, small);
+  EXPECT_EQ(running.batch_slot, 0);
+  EXPECT_EQ(small.status, SequenceStatus::kRunning);
+  EXPECT_EQ(small.pages.size(), 3u);
+  EXPECT_EQ(parts.running.num_free_slots(), 1);
+  parts.running.check_invariants(0);
+}
+
+TEST(RunningSetTest, TheNextTokenIsPlannedBeforeTheLastOneIsKnown) {
+  PartsFixture parts;
+  Sequence& sequence = parts.make(10, 3);
+  RunningSequence& running = started(parts, sequence);
+  EXPECT_TRUE(running.can_prefill());
+  EXPECT_FALSE(running.can_decode());
+  plan(parts, running, 6);
+  EXPECT_FALSE(parts.plan.sequences[0].sample) << "the prompt goes on";
+  parts.complete();
+  EXPECT_FALSE(parts.drew);
+  EXPECT_EQ(sequence.num_computed, 6);
+  EXPECT_EQ(parts.running.prefilled_tokens(), 6);
+
+  plan(parts, running, 4);
+  EXPECT_TRUE(parts.plan.sequences[0].sample);
+  EXPECT_FALSE(running.can_prefill());
+  EXPECT_EQ(running.draws_in_flight, 1);
+  EXPECT_TRUE(running.can_decode()) << "with the token about to be drawn";
+  EXPECT_EQ(parts.running.decode_work().new_tokens, 1);
+  parts.complete();
+  EXPECT_TRUE(parts.drew);
+
+  plan(parts, running);
+  EXPECT_FALSE(parts.plan.sequences[0].feeds_drawn_token) << "the host has seen it";
+  const request::BatchPlan second = parts.plan;
+  plan(parts, running);
+  EXPECT_TRUE(parts.plan.sequences[0].feeds_drawn_token);
+  EXPECT_EQ(parts.plan.sequences[0].context_tokens, 11);
+  EXPECT_EQ(running.steps_in_flight, 2);
+  EXPECT_FALSE(running.can_decode()) << "three tokens are drawn or about to be";
+  const request::BatchPlan third = parts.plan;
+  parts.plan = second;
+  parts.complete();
+  parts.plan = third;
+  parts.complete();
+  EXPECT_EQ(sequence.num_output_tokens(), 3);
+  EXPECT_EQ(sequence.num_computed, 12) << "the last token drawn is never computed";
+  EXPECT_EQ(parts.running.prefilled_tokens(), 11) << "what a step fed itself is no prompt";
+  parts.running.check_invariants(0);
+}
+
+TEST(RunningSetTest, TokensOfAnAbandonedStepArePlannedAgain) {
+  PartsFixture parts;
+  RunningSequence& running = started(parts, parts.make(10, 3));
+  plan(parts, running, 10);
+  EXPECT_EQ(running.num_planned, 10);
+  parts.running.abandon(parts.plan.sequences[0]);
+  EXPECT_EQ(running.num_planned, 0);
+  EXPECT_EQ(running.steps_in_flight, 0);
+  EXPECT_EQ(running.draws_in_flight, 0);
+  EXPECT_TRUE(running.can_prefill());
+}
+
+TEST(RunningSetTest, AStepThatSkipsAnEndedSequenceComputesNothing) {
+  PartsFixture parts;
+  Sequence& sequence = parts.make(10, 5);
+  RunningSequence& running = started(parts, sequence);
+  plan(parts, running, 10);
+  parts.complete();
+  plan(parts, running);
+  const request::SampledToken skipped{.skipped = true};
+  EXPECT_FALSE(parts.running.complete(parts.plan.sequences[0], &skipped));
+  EXPECT_EQ(sequence.num_computed, 10);
+  EXPECT_EQ(running.num_planned, 10);
+  EXPECT_EQ(sequence.num_output_tokens(), 1);
+}
+
+TEST(RunningSetTest, ASequenceThatLeavesKeepsItsPagesUntilItsLastStepEnds) {
+  PartsFixture parts;
+  Sequence& sequence = parts.make(10, 5);
+  RunningSequence& running = started(parts, sequence);
+  plan(parts, running, 10);
+  running.leaving = Leaving::kAborted;
+  sequence.status = SequenceStatus::kEnding;
+  EXPECT_TRUE(parts.running.any_leaving());
+  EXPECT_FALSE(running.is_removable());
+  EXPECT_FALSE(running.can_decode() || running.can_prefill()) << "it takes no part in later plans";
+  parts.running.check_invariants(1);
+  parts.complete();
+  EXPECT_EQ(sequence.num_output_tokens(), 0) << "a released sequence wants no more tokens";
+  ASSERT_TRUE(running.is_removable());
+  EXPECT_FALSE(sequence.pages.empty());
+  parts.running.remove(running);
+  EXPECT_TRUE(parts.running.empty());
+  EXPECT_TRUE(sequence.pages.empty());
+  EXPECT_EQ(sequence.batch_slot, -1);
+}
+
+TEST(RunningSetTest, AFreedBatchSlotIsTakenNextAndTheOrderIsThatOfTheStarts) {
+  PartsFixture parts;
+  RunningSequence& first = started(parts, parts.make(4, 1));
+  started(parts, parts.make(4, 1));
+  first.leaving = Leaving::kPaused;
+  parts.running.remove(first);
+  const RunningSequence& third = started(parts, parts.make(4, 1));
+  EXPECT_EQ(third.batch_slot, 0);
+  EXPECT_THAT(parts.running_ids(), ElementsAre(1, 2));
+}
+
+TEST(RunningSetDeathTest, ASequenceIsNotRemovedUnderAStep) {
+  PartsFixture parts;
+  RunningSequence& running = started(parts, parts.make(4, 1));
+  plan(parts, running, 4);
+  running.leaving = Leaving::kDone;
+  EXPECT_DEATH(parts.running.remove(running), "is_removable");
+}
+
+}  // namespace
+}  // namespace heddle::scheduler
