@@ -99,12 +99,12 @@ EngineLoop::EngineLoop(EngineParts parts, Made made)
       info_(std::move(parts.info)),
       memory_plan_(parts.plan),
       tokenizer_(std::move(parts.tokenizer)),
-      max_at_once_(options_.max_queued_requests + made.scheduler->stats().num_places),
+      max_at_once_(options_.max_queued_requests + made.scheduler->stats().num_open_slots),
       out_of_memory_(resource_exhausted("a step ran out of host memory")),
       metrics_(std::move(made.metrics)),
       inbox_(clock_,
              {.max_queued = options_.max_queued_requests,
-              .num_batch_slots = made.scheduler->stats().num_places,
+              .num_batch_slots = made.scheduler->stats().num_open_slots,
               .by_priority = options_.scheduling.enable_priority},
              options_.random_seed),
       scheduler_(std::move(made.scheduler)),
@@ -353,7 +353,7 @@ scheduler::SchedulerStats EngineLoop::settle(int64_t num_aborted_by_drain) {
        .prompt_tokens = delivery_.prompt_tokens(),
        .output_tokens = delivery_.output_tokens(),
        .decode_tokens_per_second = step_log_.decode_tokens_per_second()});
-  inbox_.show_queue(scheduled.num_queued, scheduled.num_places);
+  inbox_.show_queue(scheduled.num_queued, scheduled.num_open_slots);
   inbox_.on_ended(delivery_.take_num_ended(), num_aborted_by_drain);
   return scheduled;
 }

@@ -168,10 +168,17 @@ void EngineMetrics::make_steps() {
   retractions_.counter =
       registry_.counter({"heddle_retractions_total", "sglang:num_retracted_requests_total"},
                         "Times a running request gave its memory back, to be computed again.");
-  retracted_tokens_.counter = registry_.counter(
-      {"heddle_retracted_tokens_total"}, "Tokens these had computed and that were given up.");
-  preemptions_.counter = registry_.counter(
-      {"heddle_preemptions_total"}, "Times a running request gave way to a more urgent one.");
+  retracted_input_.counter = registry_.counter(
+      {"heddle_retracted_input_tokens_total", "sglang:num_retracted_input_tokens_total"},
+      "Prompt tokens these had computed.");
+  retracted_output_.counter = registry_.counter(
+      {"heddle_retracted_output_tokens_total", "sglang:num_retracted_output_tokens_total"},
+      "Output tokens these had computed.");
+  preemptions_.counter =
+      registry_.counter({"heddle_preemptions_total"},
+                        "Times a running request gave its memory to a more urgent one.");
+  preempted_tokens_.counter = registry_.counter({"heddle_preempted_tokens_total"},
+                                                "Prompt and output tokens these had computed.");
 }
 
 void EngineMetrics::make_cache() {
@@ -352,8 +359,10 @@ void EngineMetrics::show(const scheduler::SchedulerStats& stats, int64_t num_pau
   state_usage_.set(ratio(states_used, limits_.state_slots));
   new_token_ratio_.set(stats.new_token_ratio);
   retractions_.raise_to(stats.num_retractions);
-  retracted_tokens_.raise_to(stats.retracted_tokens);
+  retracted_input_.raise_to(stats.retracted_input_tokens);
+  retracted_output_.raise_to(stats.retracted_output_tokens);
   preemptions_.raise_to(stats.num_preemptions);
+  preempted_tokens_.raise_to(stats.preempted_tokens);
   deferred_.raise_to(stats.deferred_sequences);
   evicted_tokens_.raise_to(cache.evicted_tokens);
   evicted_states_.raise_to(cache.evicted_states);

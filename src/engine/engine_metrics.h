@@ -109,7 +109,7 @@ class EngineMetrics {
   MetricHistogram step_seconds_[3], plan_seconds_;
   MetricCounter busy_seconds_[3];
   MetricCounter computed_, reused_, decoded_;
-  Total retractions_, retracted_tokens_, preemptions_;
+  Total retractions_, retracted_input_, retracted_output_, preemptions_, preempted_tokens_;
   MetricHistogram decode_stall_seconds_;
   double stall_since_ = -1;  // negative: no stream waits for a step that decodes
 

@@ -109,7 +109,7 @@ Status BatchScheduler::check_call(std::span<const Sequence* const> sequences) co
 }
 
 Status BatchScheduler::submit_all(std::span<Sequence* const> sequences) {
-  for (const Sequence* sequence : sequences) HEDDLE_RETURN_IF_ERROR(check_fits(*sequence));
+  for (const Sequence* sequence : sequences) HEDDLE_DCHECK(check_fits(*sequence).ok());
   HEDDLE_RETURN_IF_ERROR(waiting_.submit_all(sequences, running_));
   for (const Sequence* sequence : sequences) time_limits_.note(sequence->request);
   return {};
@@ -264,11 +264,13 @@ void BatchScheduler::remove(RunningSequence& running) {
     if (running.leaving == Leaving::kRetracted) {
       ++num_retractions_;
       ++sequence.num_retractions;
-      retracted_tokens_ += sequence.num_computed;
+      const int64_t input = std::min(sequence.num_computed, sequence.num_prompt_tokens);
+      retracted_input_tokens_ += input;
+      retracted_output_tokens_ += sequence.num_computed - input;
     } else if (running.leaving == Leaving::kPreempted) {
       ++num_preemptions_;
       ++sequence.num_preemptions;
-      retracted_tokens_ += sequence.num_computed;
+      preempted_tokens_ += sequence.num_computed;
     }
     sequence.status = SequenceStatus::kWaiting;
     fair_.give_back(running.tenant);
@@ -347,10 +349,12 @@ SchedulerStats BatchScheduler::stats() const {
           .num_queued = queued,
           .oldest_wait_seconds = now - oldest,
           .num_running = running_.size(),
-          .num_places = waiting_.num_open_slots(running_),
+          .num_open_slots = waiting_.num_open_slots(running_),
           .num_retractions = num_retractions_,
+          .retracted_input_tokens = retracted_input_tokens_,
+          .retracted_output_tokens = retracted_output_tokens_,
           .num_preemptions = num_preemptions_,
-          .retracted_tokens = retracted_tokens_,
+          .preempted_tokens = preempted_tokens_,
           .deferred_sequences = sharing_.num_deferred(),
           .new_token_ratio = admission_.new_token_ratio(),
           .kv_tokens_used = (cached.pages_used - cached.pages_cached) * options_.cache.page_size,

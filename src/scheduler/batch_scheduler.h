@@ -89,6 +89,7 @@ class BatchScheduler final : public Scheduler {
   void clear_cache() override { cache_.clear(); }
 
   [[nodiscard]] SchedulerStats stats() const override;
+
   void check_invariants() const override;
 
   [[nodiscard]] const BatchSchedulerOptions& options() const { return options_; }
@@ -120,8 +121,10 @@ class BatchScheduler final : public Scheduler {
   TimeLimits time_limits_;
 
   int64_t num_retractions_ = 0;
+  int64_t retracted_input_tokens_ = 0;
+  int64_t retracted_output_tokens_ = 0;
   int64_t num_preemptions_ = 0;
-  int64_t retracted_tokens_ = 0;
+  int64_t preempted_tokens_ = 0;
   std::vector<RunningSequence*> decoding_;  // scratch
 };
 

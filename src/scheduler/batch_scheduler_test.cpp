@@ -94,7 +94,11 @@ TEST(BatchSchedulerTest, RetractsWhenPagesRunOutAndLosesNothing) {
   for (int i = 0; i < 4; ++i) fixture.submit(4, 15);
   fixture.run();
   EXPECT_EQ(fixture.scheduler->stats().num_retractions, 1)
-      << "nobody left in between, so nobody may be admitted";
+      << "none left in between, so none may be admitted";
+  EXPECT_EQ(fixture.scheduler->stats().retracted_input_tokens, 4);
+  EXPECT_GT(fixture.scheduler->stats().retracted_output_tokens, 0);
+  EXPECT_LT(fixture.scheduler->stats().retracted_output_tokens, 15);
+  EXPECT_EQ(fixture.scheduler->stats().preempted_tokens, 0);
   for (const auto& sequence : fixture.sequences) {
     EXPECT_EQ(SchedulerFixture::output_of(*sequence), SchedulerFixture::expected_output(*sequence));
   }
@@ -180,7 +184,7 @@ TEST(BatchSchedulerTest, RefusesWhatCanNeverFit) {
   SchedulerFixture fixture(options);
   EXPECT_TRUE(fixture.scheduler->check_fits(fixture.make(fixture.unique_prompt(40), 1)).ok());
   EXPECT_TRUE(fixture.scheduler->check_fits(fixture.make(fixture.unique_prompt(40), 0)).ok());
-  const Status status = fixture.scheduler->submit(fixture.make(fixture.unique_prompt(30), 12));
+  const Status status = fixture.scheduler->check_fits(fixture.make(fixture.unique_prompt(30), 12));
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(
       status.message(),
@@ -318,6 +322,8 @@ TEST(BatchSchedulerTest, UrgentRequestsTakeTheRowOfOthersWhichGoOnLater) {
   EXPECT_EQ(urgent.status, SequenceStatus::kRunning);
   fixture.run();
   EXPECT_EQ(patient.num_preemptions, 1);
+  EXPECT_EQ(fixture.scheduler->stats().preempted_tokens, 30 + 5) << "of the six steps it ran";
+  EXPECT_EQ(fixture.scheduler->stats().retracted_input_tokens, 0);
   EXPECT_EQ(SchedulerFixture::output_of(patient), SchedulerFixture::expected_output(patient));
   EXPECT_EQ(SchedulerFixture::output_of(urgent), SchedulerFixture::expected_output(urgent));
   EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
@@ -331,11 +337,12 @@ TEST(BatchSchedulerTest, APauseIsNotARetraction) {
   fixture.scheduler->retract_all();
   EXPECT_EQ(sequence.status, SequenceStatus::kWaiting);
   EXPECT_TRUE(sequence.pages.empty());
-  EXPECT_EQ(fixture.scheduler->stats().num_places, 0) << "who was here before takes a row first";
+  EXPECT_EQ(fixture.scheduler->stats().num_open_slots, 0)
+      << "who was here before takes a row first";
   fixture.run();
   EXPECT_EQ(sequence.num_retractions, 0);
   EXPECT_EQ(fixture.scheduler->stats().num_retractions, 0);
-  EXPECT_EQ(fixture.scheduler->stats().retracted_tokens, 0);
+  EXPECT_EQ(fixture.scheduler->stats().retracted_input_tokens, 0);
   EXPECT_EQ(SchedulerFixture::output_of(sequence), SchedulerFixture::expected_output(sequence));
 }
 
@@ -436,8 +443,8 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
         Sequence& sequence = fixture.make(std::move(request));
         const bool fits = sequence.max_stored_tokens() <= pool_tokens;
         const bool room = fixture.scheduler->stats().num_queued <
-                          options.max_queued + fixture.scheduler->stats().num_places;
-        const bool accepted = fixture.scheduler->submit(sequence).ok();
+                          options.max_queued + fixture.scheduler->stats().num_open_slots;
+        const bool accepted = fits && fixture.scheduler->submit(sequence).ok();
         if (!options.scheduling.enable_priority) {
           ASSERT_EQ(accepted, fits && room);
         }

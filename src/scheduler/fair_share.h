@@ -81,6 +81,7 @@ class FairShare {
   void charge_output(int32_t tenant, int64_t tokens);
 
   [[nodiscard]] double counter(int32_t tenant) const;
+
   [[nodiscard]] double admission_cost(int64_t uncached_tokens, int64_t cached_tokens) const;
 
   // What order() carries from one class to the next, and its memory.

@@ -83,7 +83,8 @@ class SchedulerFixture {
 
   request::Sequence& submit(std::vector<TokenId> prompt, int64_t max_new_tokens) {
     request::Sequence& sequence = make(std::move(prompt), max_new_tokens);
-    const Status status = scheduler->submit(sequence);
+    Status status = scheduler->check_fits(sequence);
+    if (status.ok()) status = scheduler->submit(sequence);
     EXPECT_TRUE(status.ok()) << status.to_string();
     return sequence;
   }

@@ -112,7 +112,7 @@ TEST(WaitingQueueTest, InAPauseEverybodyWaits) {
     options.scheduling.default_priority = 0;
     SchedulerFixture fixture(options);
     fixture.scheduler->set_paused(true);
-    EXPECT_EQ(fixture.scheduler->stats().num_places, 0);
+    EXPECT_EQ(fixture.scheduler->stats().num_open_slots, 0);
     for (int i = 0; i < 2; ++i) fixture.submit(20, 3);
     const Status third = fixture.scheduler->submit(fixture.make(fixture.unique_prompt(4), 30));
     EXPECT_THAT(third.message(), HasSubstr("2 requests are waiting, max_queued_requests = 2"));
@@ -135,11 +135,11 @@ TEST(WaitingQueueTest, WhoWaitedForAPrefixAndNowWaitsForRoomIsShortOfIt) {
   const Sequence& follower = fixture.submit(prompt, 3);
   ASSERT_TRUE(fixture.step());
   ASSERT_EQ(fixture.scheduler->stats().deferred_sequences, 1);
-  EXPECT_EQ(fixture.scheduler->stats().num_places, 15);
+  EXPECT_EQ(fixture.scheduler->stats().num_open_slots, 15);
   fixture.clock.advance_seconds(1);
   ASSERT_TRUE(fixture.step());
   ASSERT_EQ(follower.status, SequenceStatus::kWaiting);
-  EXPECT_EQ(fixture.scheduler->stats().num_places, 0);
+  EXPECT_EQ(fixture.scheduler->stats().num_open_slots, 0);
   fixture.run();
   EXPECT_EQ(SchedulerFixture::output_of(follower), SchedulerFixture::expected_output(follower));
 }
@@ -162,7 +162,7 @@ TEST(WaitingQueueTest, WhoWaitsForItsOwnTenantLeavesThePlacesToOthers) {
   ASSERT_TRUE(submit("a").ok());
   ASSERT_TRUE(fixture.step());
   ASSERT_EQ(fixture.scheduler->stats().num_running, 1);
-  EXPECT_EQ(fixture.scheduler->stats().num_places, 3);
+  EXPECT_EQ(fixture.scheduler->stats().num_open_slots, 3);
   EXPECT_TRUE(submit("b").ok());
 }
 
