@@ -259,8 +259,7 @@ TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
        }},
       {"page 4 is filled by a copy and has 0 users",
        [&](BatchPlan& plan) { plan.sequences[0].pages = taken; }},
-      {"reads page 1, which is reported unused",
-       [](BatchPlan& plan) { plan.unused_pages = {1}; }},
+      {"reads page 1, which is reported unused", [](BatchPlan& plan) { plan.unused_pages = {1}; }},
       {"shares a state slot",
        [&](BatchPlan& plan) {
          add_first(plan);
