@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/request_reader.h"
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <gtest/gtest.h>
+
+#include "server/http_client.h"
+
+namespace heddle::server {
+namespace {
+
+TEST(DeadlineTest, IsNotCalledOnceItWasStoppedSetAgainOrDestroyed) {
+  boost::asio::io_context io(1);
+  std::string calls;
+  Deadline deadline(io.get_executor());
+  deadline.start(IoClock::duration::zero(), [&] { calls += "first"; });
+  deadline.start(IoClock::duration::zero(), [&] { calls += "second"; });
+  io.run();
+  EXPECT_EQ(calls, "second");
+  io.restart();
+  deadline.start(IoClock::duration::zero(), [&] { calls += "stopped"; });
+  deadline.stop();
+  {
+    Deadline other(io.get_executor());
+    other.start(IoClock::duration::zero(), [&] { calls += "destroyed"; });
+  }
+  io.run();
+  EXPECT_EQ(calls, "second");
+}
+
+// A reader of a connection whose other end is a client.
+class RequestReaderTest : public ::testing::Test {
+ protected:
+  using tcp = boost::asio::ip::tcp;
+
+  RequestReaderTest() {
+    tcp::acceptor acceptor(io_, {boost::asio::ip::address_v4::loopback(), 0});
+    client_.emplace(acceptor.local_endpoint().port());
+    acceptor.accept(socket_);
+    socket_.non_blocking(true);
+    reader_.emplace(socket_, options_);
+  }
+
+  // Runs a coroutine to its end.
+  template <typename Value>
+  Value run(std::function<boost::asio::awaitable<Value>()> work) {
+    std::optional<Value> result;
+    boost::asio::co_spawn(io_, std::move(work), [&](const std::exception_ptr&, Value value) {
+      result.emplace(std::move(value));
+    });
+    while (!result) io_.run_one();
+    return *result;
+  }
+
+  std::optional<ReadFailure> read_head() {
+    return run<std::optional<ReadFailure>>([this] { return reader_->read_head(); });
+  }
+
+  bool await_request() {
+    return run<bool>([this] { return reader_->await_request(3600); });
+  }
+
+  HttpServerOptions options_;
+  boost::asio::io_context io_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
+      io_.get_executor()};  // or the loop would end with each coroutine
+  tcp::socket socket_{io_};
+  std::optional<HttpClient> client_;
+  std::optional<RequestReader> reader_;
+};
+
+TEST_F(RequestReaderTest, RequestsAreReadOneAfterAnother) {
+  client_->send(
+      "POST http://host/a%20b?x=1 HTTP/1.1\r\nA-Name: value\r\nContent-Length: 3\r\n\r\nabc"
+      "GET /second HTTP/1.0\r\n\r\n");
+  EXPECT_TRUE(await_request());
+  EXPECT_FALSE(read_head());
+  const HttpRequest first = reader_->head();
+  EXPECT_EQ(first.method, "POST");
+  EXPECT_EQ(first.path, "/a b");
+  EXPECT_EQ(first.query, "x=1");
+  EXPECT_EQ(first.header("a-name"), "value");
+  EXPECT_TRUE(reader_->keep_alive());
+  EXPECT_EQ(reader_->announced_bytes(), 3u);
+  BodyLease lease(std::make_shared<BodyBudget>(BodyBudget{.limit_bytes = 100}));
+  EXPECT_FALSE(run<std::optional<ReadFailure>>([&] { return reader_->read_body(100, &lease); }));
+  EXPECT_EQ(reader_->take_body(), "abc");
+  EXPECT_TRUE(await_request());
+  EXPECT_FALSE(read_head());
+  EXPECT_EQ(reader_->head().path, "/second");
+  EXPECT_EQ(reader_->http_version(), 10u);
+  EXPECT_TRUE(reader_->body_is_read());
+}
+
+TEST_F(RequestReaderTest, AFailureSaysHowToAnswerIt) {
+  client_->send("no HTTP\r\n\r\n");
+  const auto malformed = read_head();
+  ASSERT_TRUE(malformed);
+  EXPECT_EQ(malformed->status, 400);
+}
+
+TEST_F(RequestReaderTest, NobodyIsAnsweredWhenTheClientLeavesInTheMiddle) {
+  client_->send("GET / HT");
+  EXPECT_TRUE(await_request());
+  client_->close();
+  const auto failure = read_head();
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->status, 0);
+}
+
+TEST_F(RequestReaderTest, AWaitEndsAtItsNewLimitAndTakesTheLastBytes) {
+  std::optional<bool> came;
+  boost::asio::co_spawn(io_, reader_->await_request(3600),
+                        [&](const std::exception_ptr&, bool value) { came = value; });
+  io_.poll();
+  EXPECT_FALSE(came);
+  client_->send("GET / HTTP/1.1\r\n\r\n");
+  reader_->limit_wait(0);
+  while (!came) io_.run_one();
+  EXPECT_TRUE(*came) << "bytes that came in the last moment count";
+  EXPECT_FALSE(read_head());
+  boost::asio::co_spawn(io_, reader_->await_request(3600),
+                        [&](const std::exception_ptr&, bool value) { came = value; });
+  came.reset();
+  io_.poll();
+  reader_->limit_wait(0);
+  while (!came) io_.run_one();
+  EXPECT_FALSE(*came);
+}
+
+TEST_F(RequestReaderTest, AWatchedClientIsGoneWhenItClosesItsSendingSide) {
+  bool gone = false;
+  reader_->watch(nullptr, [&] { gone = true; });
+  client_->send("GET /ahead HTTP/1.1\r\n\r\n");
+  io_.run_one();
+  EXPECT_FALSE(gone);
+  client_->shut_down_sending();
+  while (!gone) io_.run_one();
+  EXPECT_FALSE(read_head());
+  EXPECT_EQ(reader_->head().path, "/ahead") << "it was read ahead";
+}
+
+TEST_F(RequestReaderTest, AClientFarAheadIsGoneOnlyByAReset) {
+  bool gone = false;
+  reader_->watch(nullptr, [&] { gone = true; });
+  client_->send(std::string(200 << 10, 'x'));
+  for (int turn = 0; turn < 100; ++turn) io_.poll_one();  // reads until it is full
+  client_->shut_down_sending();
+  for (int turn = 0; turn < 100; ++turn) io_.poll_one();
+  EXPECT_FALSE(gone);
+  client_->reset();
+  while (!gone) io_.run_one();
+}
+
+TEST_F(RequestReaderTest, NothingIsReportedAfterWatching) {
+  bool gone = false;
+  reader_->watch(nullptr, [&] { gone = true; });
+  reader_->stop_watching();
+  client_->reset();
+  io_.poll();
+  EXPECT_FALSE(gone);
+}
+
+}  // namespace
+}  // namespace heddle::server
