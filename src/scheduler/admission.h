@@ -59,7 +59,7 @@ class Admission {
   // decode needs no order of the queue.
   [[nodiscard]] bool open() const;
 
-  // What a step may compute beside `num_decoding` streams.
+  // The budget of a step beside `num_decoding` streams.
   [[nodiscard]] PrefillBudget budget(int64_t num_decoding) const;
 
   // Adds the next chunk of every running prompt to the plan.
@@ -76,7 +76,7 @@ class Admission {
   std::optional<Blocked> admit_waiting(PrefillBudget& budget, request::BatchPlan& plan,
                                        double now_seconds);
 
-  // What the sequence lacks.
+  // The amounts that the sequence lacks.
   [[nodiscard]] PreemptionNeed need_of(const Blocked& blocked, const PrefillBudget& budget) const;
 
   // Nothing runs: orders the queue and starts the first sequence, if there is one.

@@ -185,7 +185,7 @@ void BatchScheduler::plan_prompts(int64_t num_decoding, const StepWork& streams,
   waiting_.expect_no_room();
   const auto blocked = admission_.admit_waiting(budget, plan, now);
   if (!blocked) return;
-  // What the victims have is there in the next pass, and the urgent sequence is first in it.
+  // The victims' room is there in the next pass, and the urgent sequence is first in it.
   const PreemptionNeed need = admission_.need_of(*blocked, budget);
   for (RunningSequence* victim :
        preemption_.victims_for(need, running_, admission_.new_token_ratio(), now)) {

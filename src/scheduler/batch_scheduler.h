@@ -4,12 +4,12 @@
 //
 //   WaitingQueue     which sequences wait, and in what order (waiting_queue.h)
 //   RunningSet       which sequences run, and what steps compute for them (running_set.h)
-//   Admission        which prompts a step computes, and who starts (admission.h)
+//   Admission        which prompts a step computes, and which sequences start (admission.h)
 //   InFlightSharing  which sequences wait for a prefix that is being computed
 //   Preemption       which running sequences go back to the queue (preemption.h)
 //   StepPace         how long steps take and prompts may take of them (pace.h)
 //   FairShare        how much each tenant was served (fair_share.h)
-//   TimeLimits       whose time is up (deadlines.h)
+//   TimeLimits       which sequences ran out of time (deadlines.h)
 //
 // A step, in this order:
 //   1. Every decoding sequence gets a page for its next token if it needs one. When none can be

@@ -5,12 +5,14 @@
 #include <chrono>
 #include <limits>
 #include <memory>
+#include <random>
 #include <vector>
 
 #include <benchmark/benchmark.h>
 
 #include "core/check.h"
 #include "scheduler/batch_scheduler.h"
+#include "scheduler/queue_order.h"
 
 namespace heddle::scheduler {
 namespace {
@@ -146,6 +148,29 @@ void prefill(benchmark::State& state, int64_t shared_tokens) {
   state.counters["least_us"] = 1e6 * least;
 }
 
+// Ordering 1,000 waiting requests alone, in order already or shuffled.
+void order(benchmark::State& state, QueuePolicy policy, bool shuffled) {
+  std::mt19937 random(1);
+  FairShare fair({});
+  for (const char* name : {"a", "b", "c", "d"}) fair.arrive(fair.tenant(name));
+  std::vector<QueueEntry> entries;
+  for (int64_t i = 0; i < 1000; ++i) {
+    entries.push_back({.arrival = i,
+                       .max_new_tokens = static_cast<int64_t>(random() % 1000),
+                       .uncached_tokens = static_cast<int64_t>(random() % 1000),
+                       .tenant = static_cast<int32_t>(random() % 4)});
+  }
+  if (shuffled) std::shuffle(entries.begin(), entries.end(), random);
+  QueueOrder order({.policy = policy});
+  std::vector<QueueEntry> work = entries;
+  order.order(work, {.fair = &fair});
+  for (auto _ : state) {
+    if (shuffled) std::copy(entries.begin(), entries.end(), work.begin());
+    order.order(work, {.fair = &fair});
+    benchmark::DoNotOptimize(work.data());
+  }
+}
+
 void settings(benchmark::internal::Benchmark* benchmark) {
   benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
 }
@@ -166,6 +191,11 @@ BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken_sharing_32k, "fcfs", 1000, t
 BENCHMARK(follow)->Apply(settings)->Iterations(50);
 BENCHMARK_CAPTURE(prefill, waiting_128_unique, 0)->Apply(settings)->Iterations(100);
 BENCHMARK_CAPTURE(prefill, waiting_128_sharing_400, 400)->Apply(settings)->Iterations(100);
+
+BENCHMARK_CAPTURE(order, fcfs_in_order, QueuePolicy::kFcfs, false);
+BENCHMARK_CAPTURE(order, fcfs_shuffled, QueuePolicy::kFcfs, true);
+BENCHMARK_CAPTURE(order, lof_shuffled, QueuePolicy::kLof, true);
+BENCHMARK_CAPTURE(order, fair_shuffled, QueuePolicy::kFair, true);
 
 }  // namespace
 }  // namespace heddle::scheduler

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the scheduler promises whatever the load: tight pools never stop it and never change an
-// answer, nobody starves, and streams go on while somebody's long prompt is computed.
+// Promises of the scheduler under any load: tight pools never stop it and never change an answer,
+// no request starves, and streams go on while a long prompt is computed.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -83,8 +83,8 @@ TEST(BatchSchedulerLivenessTest, PoolsOfEverySizeGiveTheSameAnswers) {
   EXPECT_GT(retractions, 100) << "the pools should be tight";
 }
 
-// Decoding needs a page, the one that decodes gives way to a more urgent one whose prompt is being
-// computed, and that prompt goes on in the same step.
+// Decoding needs a page, the one that decodes is retracted for a more urgent one whose prompt is
+// being computed, and that prompt goes on in the same step.
 TEST(BatchSchedulerLivenessTest, APromptGoesOnWhenAllThatDecodeAreRetracted) {
   for (const bool mixed : {false, true}) {
     BatchSchedulerOptions options = tight(/*page_size=*/1, /*num_pages=*/96, /*num_slots=*/0);
@@ -122,7 +122,7 @@ TEST(BatchSchedulerLivenessTest, APromptGoesOnWhenAllThatDecodeAreRetracted) {
 // A sequence finds that the page it shares in part leaves it one page short, and starts again
 // without the cache. An urgent one interrupts it: what it computed meanwhile is whole pages, and it
 // goes on from there.
-TEST(BatchSchedulerLivenessTest, WhoStartedWithoutTheCacheMayUseItAgain) {
+TEST(BatchSchedulerLivenessTest, ASequenceThatStartedWithoutTheCacheMayUseItAgain) {
   BatchSchedulerOptions options = tight(/*page_size=*/4, /*num_pages=*/10, /*num_slots=*/4);
   options.max_running = 2;
   options.max_step_tokens = 22;
@@ -153,8 +153,8 @@ TEST(BatchSchedulerLivenessTest, WhoStartedWithoutTheCacheMayUseItAgain) {
   fixture.run();
 }
 
-// One row, two tenants that always have somebody waiting: what each was served, in the units of the
-// counters, never differs by more than twice the costliest request or the costliest full batch.
+// Two batch slots, two tenants that always have requests waiting: their service, in the units of
+// the counters, never differs by more than twice the costliest request or the costliest full batch.
 TEST(BatchSchedulerLivenessTest, FairTenantsStayWithinTheBound) {
   constexpr int64_t kLongPrompt = 100;
   constexpr int64_t kLongOutput = 40;
@@ -197,8 +197,8 @@ TEST(BatchSchedulerLivenessTest, FairTenantsStayWithinTheBound) {
   fixture.run();
 }
 
-// Requests of priority 10 keep the one row busy for good; one of priority 0 gains a class every 30
-// seconds and is as urgent as they are, and older, after 300.
+// Requests of priority 10 keep the one batch slot busy for good; one of priority 0 gains a class
+// every 30 seconds and is as urgent as they are, and older, after 300.
 TEST(BatchSchedulerLivenessTest, AgingEndsTheWaitOfTheLeastUrgent) {
   BatchSchedulerOptions options = multi();
   options.max_running = 1;

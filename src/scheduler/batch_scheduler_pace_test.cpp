@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams under a target for their inter-token latency, on a device whose steps take what a law
-// says.
+// Streams under a target for their inter-token latency, on a device whose steps take a
+// known time.
 #include <array>
 
 #include <fmt/format.h>
@@ -144,7 +144,7 @@ TEST(BatchSchedulerPaceTest, StreamsKeepTheirPaceUnderALongPrompt) {
   }
 }
 
-TEST(BatchSchedulerPaceTest, NobodyStreamsNobodyIsLimited) {
+TEST(BatchSchedulerPaceTest, WithoutStreamsPromptsAreNotLimited) {
   PaceFixture fixture(with_target(kTargetMs), true);
   fixture.warm_up();
   fixture.ask(fixture.unique(2048));
@@ -160,7 +160,7 @@ TEST(BatchSchedulerPaceTest, ThePromptGoesOnWhateverTheTarget) {
   EXPECT_EQ(pace.chunks, std::vector<int64_t>(1024 / kLeastChunkTokens, kLeastChunkTokens));
 }
 
-// What a prompt finds in the cache is attended by its first chunk already.
+// The first chunk attends the part of the prompt that was in the cache.
 TEST(BatchSchedulerPaceTest, ALongCachedPrefixCountsFromTheFirstChunk) {
   PaceFixture fixture(with_target(kTargetMs), true);
   fixture.warm_up();

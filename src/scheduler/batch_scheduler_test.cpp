@@ -43,7 +43,7 @@ TEST(BatchSchedulerTest, PrefillsThenDecodesOneTokenAStep) {
   EXPECT_EQ(fixture.scheduler->stats().cache.state_slots_used, 0);
 }
 
-TEST(BatchSchedulerTest, FeedsTokensNobodyHasSeenWhileStepsOverlap) {
+TEST(BatchSchedulerTest, FeedsTokensTheHostHasNotSeenWhileStepsOverlap) {
   SchedulerFixture fixture(without_cache());
   fixture.overlap = true;
   Sequence& sequence = fixture.submit(10, 4);
@@ -89,7 +89,7 @@ TEST(BatchSchedulerTest, TakesPagesAndSlotTogetherOrNotAtAll) {
 TEST(BatchSchedulerTest, RetractsWhenPagesRunOutAndLosesNothing) {
   BatchSchedulerOptions options = without_cache();
   options.cache.num_pages = 16;
-  options.scheduling.conservativeness = 0.01;  // admits all four, who need 20 in the end
+  options.scheduling.conservativeness = 0.01;  // admits all four, which need 20 in the end
   SchedulerFixture fixture(options);
   for (int i = 0; i < 4; ++i) fixture.submit(4, 15);
   fixture.run();
@@ -261,7 +261,7 @@ TEST(BatchSchedulerTest, FourThatShareAPrefixComputeItOnce) {
   EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
 }
 
-TEST(BatchSchedulerTest, WhatIsReleasedWithTwoStepsInFlightIsCountedAsItWasComputed) {
+TEST(BatchSchedulerTest, ASequenceReleasedWithTwoStepsInFlightCountsWhatTheyComputed) {
   SchedulerFixture fixture(roomy());
   fixture.overlap = true;
   Sequence& gone = fixture.submit(14, 30);
@@ -301,7 +301,7 @@ TEST(BatchSchedulerTest, TheUrgentDoNotWaitForOthersAfterARetraction) {
   EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
 }
 
-TEST(BatchSchedulerTest, UrgentRequestsTakeTheRowOfOthersWhichGoOnLater) {
+TEST(BatchSchedulerTest, UrgentRequestsTakeTheBatchSlotOfOthersWhichGoOnLater) {
   BatchSchedulerOptions options = roomy();
   options.max_running = 1;
   options.scheduling.enable_priority = true;
@@ -329,7 +329,7 @@ TEST(BatchSchedulerTest, UrgentRequestsTakeTheRowOfOthersWhichGoOnLater) {
   EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
 }
 
-// Going back to the queue for a pause is nobody's fault: nothing is short.
+// A sequence that goes back to the queue for a pause is not counted: nothing is short.
 TEST(BatchSchedulerTest, APauseIsNotARetraction) {
   SchedulerFixture fixture(roomy());
   const Sequence& sequence = fixture.submit(40, 10);
@@ -338,7 +338,7 @@ TEST(BatchSchedulerTest, APauseIsNotARetraction) {
   EXPECT_EQ(sequence.status, SequenceStatus::kWaiting);
   EXPECT_TRUE(sequence.pages.empty());
   EXPECT_EQ(fixture.scheduler->stats().num_open_slots, 0)
-      << "who was here before takes a row first";
+      << "the one that was here before takes a batch slot first";
   fixture.run();
   EXPECT_EQ(sequence.num_retractions, 0);
   EXPECT_EQ(fixture.scheduler->stats().num_retractions, 0);

@@ -2,12 +2,12 @@
 // A day of real traffic: the conversation trace of Mooncake (Qin et al., arXiv:2407.00079), an hour
 // of one chat service, 24 times in a row (three times where policies are compared) through the real
 // scheduler over the toy device, under a simulated clock. The trace names every 512 tokens of a
-// prompt by a hash, which says who begins like whom. Lengths are scaled down by 64, so a block of
+// prompt by a hash: equal hashes are equal prefixes. Lengths are scaled down by 64, so a block of
 // the trace is 8 tokens here, which is the snapshot grid; pools, budgets and interval likewise.
 //
-// In every hour the hashes are others', except that of the system prompt that nearly everybody has.
-// What the toy device answers is not what the trace's model answered, so a next turn never goes on
-// at the exact end of the one before: reuse here is that of the prompts alone.
+// Every hour has hashes of its own, except that of the system prompt that nearly all requests
+// share. The toy device does not give the answers of the trace's model, so a next turn never goes
+// on at the exact end of the one before: reuse here is that of the prompts alone.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -92,7 +92,7 @@ std::vector<TokenId> prompt_of(const Call& call, int hour) {
   return prompt;
 }
 
-// What eight large accelerators hold, scaled: eight million tokens and 2,000 states.
+// The capacity of eight large accelerators, scaled: eight million tokens and 2,000 states.
 BatchSchedulerOptions service(cache::SnapshotPolicy policy, cache::EvictionPolicy eviction) {
   BatchSchedulerOptions options;
   options.cache.policy = policy;

@@ -56,7 +56,7 @@ void FairShare::forget_one_idle() {
     if (tenant.num_waiting + tenant.num_running > 0) continue;
     if (least < 0 || tenant.counter < tenants_[static_cast<size_t>(least)].counter) least = number;
   }
-  if (least < 0) return;  // everybody has requests: those bound the number of tenants
+  if (least < 0) return;  // all have requests: those bound the number of tenants
   numbers_.erase(at(least).name);
   at(least) = Tenant{};
   free_.push_back(least);
@@ -74,19 +74,19 @@ Status FairShare::check_queue(std::string_view name, int64_t num_arriving,
   const auto found = numbers_.find(std::string(name));
   const Tenant unknown{};
   const Tenant& owner = found == numbers_.end() ? unknown : at(found->second);
-  int64_t places = num_open_slots;
+  int64_t slots = num_open_slots;  // for this tenant
   for (const Tenant& other : tenants_) {
-    if (&other != &owner) places -= std::min(other.num_waiting, num_startable(other));
+    if (&other != &owner) slots -= std::min(other.num_waiting, num_startable(other));
   }
-  places -= owner.num_waiting - owner.num_queued;  // its own that ran before
-  places = std::clamp<int64_t>(places, 0, num_startable(owner));
-  if (owner.num_queued + num_arriving <= options_.max_queued + places) return {};
-  const std::string news =
+  slots -= owner.num_waiting - owner.num_queued;  // its own that ran before
+  slots = std::clamp<int64_t>(slots, 0, num_startable(owner));
+  if (owner.num_queued + num_arriving <= options_.max_queued + slots) return {};
+  const std::string together =
       num_arriving == 1 ? "" : fmt::format(" and {} came at once", num_arriving);
   return resource_exhausted(fmt::format(
       "tenant_queue_full: tenant \"{}\" has {} requests waiting{}, tenant_max_queued = "
       "{}; try again when some of them have run",
-      name, std::max<int64_t>(owner.num_queued - places, 0), news, options_.max_queued));
+      name, std::max<int64_t>(owner.num_queued - slots, 0), together, options_.max_queued));
 }
 
 int64_t FairShare::max_at_once(int64_t num_batch_slots) const {
@@ -189,12 +189,12 @@ void FairShare::order(std::span<QueueEntry> entries, OrderScratch& scratch) cons
     ++turns.back().end;
   }
   std::make_heap(turns.begin(), turns.end(), later);
-  for (QueueEntry& place : entries) {
+  for (QueueEntry& next : entries) {
     std::pop_heap(turns.begin(), turns.end(), later);
     Turn& turn = turns.back();
-    place = sorted[turn.next++];
-    turn.counter += admission_cost(place.uncached_tokens, place.matched_tokens);
-    scratch.counters[static_cast<size_t>(place.tenant)] = turn.counter;
+    next = sorted[turn.next++];
+    turn.counter += admission_cost(next.uncached_tokens, next.matched_tokens);
+    scratch.counters[static_cast<size_t>(next.tenant)] = turn.counter;
     if (turn.next == turn.end) {
       turns.pop_back();
     } else {

@@ -5,9 +5,9 @@
 //
 // A tenant's counter grows by what it is given: prompt tokens at admission, output tokens as they
 // are drawn. The waiting tenant with the smallest counter is next. A tenant that had nothing
-// waiting comes back with at least the smallest counter of those that wait (or, if nobody waits,
-// that of the last who did): idle time earns no credit. What is computed again after a retraction
-// or preemption is charged to nobody.
+// waiting comes back with at least the smallest counter of those that wait (or, if none waits,
+// that of the last that did): idle time earns no credit. Tokens that are computed again after a
+// retraction or preemption are not charged.
 //
 // Two tenants that always have requests waiting differ by at most about
 // 2 * max(cost_input * longest prompt, cost_output * tokens in the pool), for ever.
@@ -55,15 +55,15 @@ class FairShare {
   // The tenant's number; a new one for a new name. Ask again for every request, before arrive().
   [[nodiscard]] int32_t tenant(std::string_view name);
 
-  // Whether `num_arriving` more requests of the tenant may be queued while `num_open_slots` rows
-  // have nobody. Who gets one of them does not wait and does not count; other tenants' requests
-  // that wait come first. For arriving requests only: returned ones are always taken back.
-  // Error: kResourceExhausted, "tenant_queue_full: ...", when more than max_queued that never ran
-  // would wait.
+  // Whether `num_arriving` more requests of the tenant may be queued while `num_open_slots` batch
+  // slots are open. A request that gets one of them does not wait and does not count; other
+  // tenants' requests that wait come first. For arriving requests only: returned ones are always
+  // taken back. Error: kResourceExhausted, "tenant_queue_full: ...", when more than max_queued that
+  // never ran would wait.
   [[nodiscard]] Status check_queue(std::string_view name, int64_t num_arriving,
                                    int64_t num_open_slots) const;
 
-  // How many requests of one tenant are taken when nobody runs or waits and there are
+  // How many requests of one tenant are taken when none runs or waits and there are
   // `num_batch_slots`.
   [[nodiscard]] int64_t max_at_once(int64_t num_batch_slots) const;
 
@@ -84,7 +84,7 @@ class FairShare {
 
   [[nodiscard]] double admission_cost(int64_t uncached_tokens, int64_t cached_tokens) const;
 
-  // What order() carries from one class to the next, and its memory.
+  // Carried by order() from one class to the next, and its scratch.
   struct OrderScratch {
     struct Turn {
       double counter = 0;

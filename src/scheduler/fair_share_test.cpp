@@ -27,7 +27,7 @@ struct Job {
   int64_t output_tokens = 0;
 };
 
-// A server with `num_slots` slots; each pass admits what fits, then draws one token for everybody.
+// A server with `num_slots` slots; each pass admits what fits, then draws one token for all.
 class TinyServer {
  public:
   TinyServer(FairShare& fair, size_t num_slots) : fair_(fair), num_slots_(num_slots) {}
@@ -106,7 +106,7 @@ TEST(FairShareTest, SchedulerSpec142Lift) {
   EXPECT_EQ(fair.counter(b), 900);
 }
 
-TEST(FairShareTest, WithNobodyWaitingTheLiftIsToWhoWaitedLast) {
+TEST(FairShareTest, WithNoneWaitingTheLiftIsToTheTenantThatWaitedLast) {
   FairShare fair({});
   const int32_t a = fair.tenant("A");
   fair.arrive(a);
@@ -200,7 +200,7 @@ TEST(FairShareTest, QueueCapsCountWhatNeverRan) {
   EXPECT_TRUE(fair.check_queue("A", 1, 0).ok());
 }
 
-TEST(FairShareTest, QueueCapsCountWholeCallsLessThoseThatFindARow) {
+TEST(FairShareTest, QueueCapsCountWholeCallsLessThoseThatGetABatchSlot) {
   FairShare fair({.max_running = 3, .max_queued = 2});
   EXPECT_EQ(fair.max_at_once(8), 5);
   EXPECT_EQ(fair.max_at_once(1), 3);
@@ -215,7 +215,7 @@ TEST(FairShareTest, QueueCapsCountWholeCallsLessThoseThatFindARow) {
   EXPECT_TRUE(fair.check_queue("A", 4, 5).ok()) << "three of the rows are B's";
   EXPECT_FALSE(fair.check_queue("A", 5, 5).ok());
   for (int i = 0; i < 3; ++i) fair.admit(b, 1, 0, false);
-  EXPECT_TRUE(fair.check_queue("A", 5, 5).ok()) << "and no more than three, whoever waits";
+  EXPECT_TRUE(fair.check_queue("A", 5, 5).ok()) << "and no more than three, whichever wait";
 
   const int32_t a = fair.tenant("A");
   fair.arrive(a);
@@ -255,7 +255,7 @@ TEST(FairShareTest, ForgetsIdleTenantsAndKeepsBusyOnes) {
   EXPECT_EQ(fair.counter(rich), 1000000);
 }
 
-TEST(FairShareTest, WhoWaitedLastIsNotForgotten) {
+TEST(FairShareTest, TheTenantThatWaitedLastIsNotForgotten) {
   FairShare fair({});
   const int32_t last = fair.tenant("last");
   fair.arrive(last);

@@ -39,7 +39,7 @@ Tokens content(const std::string& digits, bool chat) {
 
 class W6ContentTest : public ::testing::TestWithParam<ContentCase> {};
 
-TEST_P(W6ContentTest, EveryRowFindsAndLeavesWhatItShould) {
+TEST_P(W6ContentTest, EveryPromptFindsAndLeavesTheExpectedStates) {
   const ContentCase& example = GetParam();
   HybridCacheFixture fixture(reference(example.policy, example.page_size));
   std::vector<int64_t> hits;
@@ -53,7 +53,7 @@ TEST_P(W6ContentTest, EveryRowFindsAndLeavesWhatItShould) {
   EXPECT_EQ(kept, example.kept);
 }
 
-// Row by row: (1) cold. (2) 256 tokens are known without a state there: the fork is kept in place
+// Line by line: (1) cold. (2) 256 tokens are known without a state there: the fork is kept in place
 // of the tail. (3) finds the fork. (4) and (5) find the tails of 1 and 3. (6) finds only the fork,
 // because 2 did not keep its tail. (7) ends inside the edge of 6, where the KV agrees up to 511
 // tokens raw, the last one has to run, and up to 515 in the chat: a fork again. (8) raw, the state
@@ -77,14 +77,14 @@ INSTANTIATE_TEST_SUITE_P(
         ContentCase{"ExtraBufferChatPage64", SnapshotPolicy::kExtraBuffer, 64, true, kChatHits,
                     kChatKept},
         // The exact end of every prompt: found by those that go on there, (4) to (6) and (9), and
-        // by nobody who parts before.
+        // by none that parts before.
         ContentCase{"NoBufferRaw",
                     SnapshotPolicy::kNoBuffer,
                     1,
                     false,
                     {0, 0, 0, 512, 512, 512, 0, 0, 512},
                     {{512}, {512}, {512}, {768}, {768}, {768}, {512}, {512}, {768}}},
-        // In the chat the end of a prompt lies behind the template's, which nobody shares.
+        // In the chat the end of a prompt lies behind the template's, which no prompts share.
         ContentCase{"NoBufferChat",
                     SnapshotPolicy::kNoBuffer,
                     1,

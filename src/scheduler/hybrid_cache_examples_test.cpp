@@ -92,7 +92,7 @@ TEST(HybridCacheExamplesTest, W4LongDecode) {
 
 TEST(HybridCacheExamplesTest, W9DuplicatePublish) {
   // Two alike in one step. Both compute all of it, and one copy stays. The second keeps its own
-  // rows until it ends instead of being mapped to the first one's at once.
+  // KV rows until it ends instead of being mapped to the first one's at once.
   HybridCacheFixture fixture(reference(SnapshotPolicy::kExtraBuffer));
   const Tokens prompt = fixture.unique(512);
   const request::Sequence& one = fixture.submit(prompt, 4);
@@ -205,7 +205,7 @@ TEST(HybridCacheExamplesTest, W16LongSharingWithChunks) {
   EXPECT_THAT(one.kept, ElementsAre(4096, 8192, 9984));
   const Served two = fixture.serve(joined(shared, fixture.unique(4000)), 20);
   EXPECT_EQ(two.hit, 4096);
-  EXPECT_THAT(two.kept, ElementsAre(5952, 9984)) << "the fork takes the place of the chunk's end";
+  EXPECT_THAT(two.kept, ElementsAre(5952, 9984)) << "the fork replaces the chunk's end";
   const Served three = fixture.serve(joined(shared, fixture.unique(4000)), 20);
   EXPECT_EQ(three.hit, 5952);
   EXPECT_THAT(three.kept, ElementsAre(9984));

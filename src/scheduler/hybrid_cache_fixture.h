@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the worked examples of the hybrid cache share: prompts served through the real scheduler
-// over the toy device, with a record of what every step computed and which states it kept.
+// Prompts served through the real scheduler over the toy device for the worked examples of the
+// hybrid cache, with a record of the tokens that every step computed and the states it kept.
 //
 // Sizes are those of the documents: G = 64, T = 256, a state of 73.7 MiB, 24 KiB of KV per token.
 // Prompts are made of tokens from 1000 on, which the toy device never draws, so outputs never
-// continue somebody's prompt by chance.
+// continue a prompt by chance.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +35,8 @@ inline Tokens first(const Tokens& tokens, int64_t count) {
 }
 
 // The settings of the server that the documents compare with: one snapshot per extend, the least
-// recently used state goes first, prefill before decode, one step at a time, nobody waits for
-// anybody's prefix, prompts are chunked at 16,384 tokens, and pools that never run short.
+// recently used state goes first, prefill before decode, one step at a time, no sequence waits for
+// another's prefix, prompts are chunked at 16,384 tokens, and pools that never run short.
 inline BatchSchedulerOptions reference(cache::SnapshotPolicy policy, int32_t page_size = 1) {
   BatchSchedulerOptions options;
   options.cache.policy = policy;
@@ -69,7 +69,7 @@ inline BatchSchedulerOptions multi(int32_t page_size = 16) {
   return options;
 }
 
-// What became of one request.
+// The record of one request.
 struct Served {
   int64_t hit = 0;              // tokens it found in the cache
   std::vector<int64_t> chunks;  // new tokens of its prefill steps
@@ -110,7 +110,7 @@ class HybridCacheFixture {
     return sequence;
   }
 
-  // Runs until nothing is left to do and holds every answer against the model's own.
+  // Runs until nothing is left to do and compares every answer with the model's own.
   void run() {
     base.run();
     for (; num_checked_ < base.sequences.size(); ++num_checked_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `multi`, Heddle's own snapshot policy, finds and keeps: a table of short histories, each
-// with its reason. G = 64, T = 256, pages of 16 tokens.
+// The states that `multi`, Heddle's own snapshot policy, finds and keeps: a table of short
+// histories, each with its reason. G = 64, T = 256, pages of 16 tokens.
 #include <ostream>
 #include <string>
 
@@ -74,15 +74,15 @@ INSTANTIATE_TEST_SUITE_P(
         History{"EndsInsideAKnownPrompt",
                 200,
                 {{{{'a', 512}}, 0, {128, 256, 384, 448, 512}}, {{{'a', 400}}, 384, {400}}}},
-        // The second of those who share 350 tokens finds 256 and plants the fork at 320 beside its
-        // own tail; the third finds the fork.
+        // The second of the prompts that share 350 tokens finds 256 and plants the fork at 320
+        // beside its own tail; the third finds the fork.
         History{"ForkAndTailBoth",
                 200,
                 {{{{'s', 350}, {'a', 200}}, 0, {128, 256, 384, 512, 550}},
                  {{{'s', 350}, {'b', 200}}, 256, {320, 384, 512, 550}},
                  {{{'s', 350}, {'c', 200}}, 320, {384, 512, 550}}}},
-        // Messages end at 100 and 330: rounded down to the grid. Who shares the first message alone
-        // finds it at once, without a fork.
+        // Messages end at 100 and 330: rounded down to the grid. A prompt that shares the first
+        // message alone finds it at once, without a fork.
         History{"RoleBoundaries",
                 200,
                 {{{{'s', 100}, {'a', 300}}, 0, {64, 128, 256, 320, 384, 400}, {100, 330}},
@@ -99,8 +99,8 @@ INSTANTIATE_TEST_SUITE_P(
                   {128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 1472, 1500}},
                  {{{'b', 1000}}, 0, {256, 512, 768, 960, 1000}}}},
         // Seven slots: the tail and the end first, then strides from the deepest on. The second
-        // finds none free: the tail at any cost, and every 256th token in the place of states that
-        // are worth less.
+        // finds none free: the tail at any cost, and every 256th token instead of states that are
+        // worth less.
         History{"EveryStrideInPlaceOfWhatIsWorthLess",
                 8,
                 {{{{'a', 1000}}, 0, {384, 512, 640, 768, 896, 960, 1000}},
@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(
         // One slot: it is the one to work in. The exact end is kept in it, and given up for the
         // next.
         History{"OneSlot", 1, {{{{'a', 200}}, 0, {}}, {{{'a', 200}}, 0, {}}}},
-        // Nobody shares anything: a bounded number of states per prompt, no fork.
+        // No prompts share anything: a bounded number of states per prompt, no fork.
         History{"UniquePrompts",
                 200,
                 {{{{'a', 300}}, 0, {128, 256, 300}},
@@ -122,10 +122,10 @@ INSTANTIATE_TEST_SUITE_P(
                  {{{'c', 300}}, 0, {128, 256, 300}}}}),
     [](const auto& history) { return std::string(history.param.name); });
 
-// The rows of W6 (hybrid_cache_content_test.cpp). The second request that shares finds what the
-// reference has for the third, rows keep their tails, and the seventh row is a repeat of the
+// The prompts of W6 (hybrid_cache_content_test.cpp). The second request that shares finds the state
+// that the reference has for the third, prompts keep their tails, and the seventh repeats the
 // second.
-TEST(HybridCacheMultiTest, ContentRows) {
+TEST(HybridCacheMultiTest, ContentPrompts) {
   for (const bool chat : {false, true}) {
     for (const bool keeps_hidden : {false, true}) {
       BatchSchedulerOptions options = multi();
@@ -159,8 +159,8 @@ TEST(HybridCacheMultiTest, DecodeKeepsTheNewestAndTheExactEnd) {
   EXPECT_EQ(fixture.serve(joined(turn.tokens, fixture.unique(30)), 4).hit, 899);
 }
 
-// The end lies inside a page. Whoever goes on there copies that one page, twice over here, and the
-// toy device sees that nobody's rows change.
+// The end lies inside a page. Each sequence that goes on there copies that one page, two here, and
+// the toy device checks that no other sequence's KV rows change.
 TEST(HybridCacheMultiTest, TwoGoOnFromTheMiddleOfAPage) {
   HybridCacheFixture fixture(multi());
   const request::Sequence& turn = fixture.submit(fixture.unique(40), 10);
@@ -204,7 +204,7 @@ TEST(HybridCacheMultiTest, SharedPartIsComputedOnceInFlight) {
   }
 }
 
-// Who gives way to somebody more urgent goes on at its last token.
+// A preempted sequence goes on at its last token.
 TEST(HybridCacheMultiTest, PreemptionComputesNothingTwice) {
   BatchSchedulerOptions options = multi();
   options.max_running = 1;

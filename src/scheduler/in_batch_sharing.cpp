@@ -33,14 +33,14 @@ void InBatchSharing::begin() { remembered_.clear(); }
 
 void InBatchSharing::add_running(const Sequence& sequence) {
   if (options_.check_tokens < 0) return;
-  const auto place = std::lower_bound(remembered_.begin(), remembered_.end(), &sequence, before);
-  remembered_.insert(place, &sequence);
+  const auto position = std::lower_bound(remembered_.begin(), remembered_.end(), &sequence, before);
+  remembered_.insert(position, &sequence);
 }
 
 // The leader with the longest share worth leading for; of equal ones the earliest arrival.
 InBatchSharing::Share InBatchSharing::find(const Sequence& sequence) const {
-  const auto place = std::lower_bound(remembered_.begin(), remembered_.end(), &sequence, before);
-  Share share{.position = static_cast<size_t>(place - remembered_.begin())};
+  const auto position = std::lower_bound(remembered_.begin(), remembered_.end(), &sequence, before);
+  Share share{.position = static_cast<size_t>(position - remembered_.begin())};
   const auto consider = [&](const Sequence* other) {
     const int64_t tokens = shared_tokens(sequence, *other);
     if (tokens < options_.deprioritize_tokens || tokens < share.tokens) return false;
@@ -51,9 +51,9 @@ InBatchSharing::Share InBatchSharing::find(const Sequence& sequence) const {
     return true;
   };
   // On each side the share shrinks with the distance: the first that shares less ends it.
-  auto right = place;
+  auto right = position;
   while (right != remembered_.end() && consider(*right)) ++right;
-  auto left = place;
+  auto left = position;
   while (left != remembered_.begin() && consider(*(left - 1))) --left;
   return share;
 }

@@ -10,7 +10,7 @@
 // The remembered prompts stand in lexicographic order: the longest common prefix with all of them
 // is the longest with the two neighbours, so that no tree is needed.
 //
-// Beyond the order, the scheduler may hold a follower back while its leader computes (waits_for()).
+// Beyond the order, a follower may be kept waiting while its leader computes (in_flight_sharing.h).
 //
 // Threading: thread-confined.
 // Cost: O(n log n) comparisons of two prompts (Sequence::common_prefix(): their hashes, not their
@@ -27,7 +27,7 @@
 namespace heddle::scheduler {
 
 struct InBatchSharingOptions {
-  int64_t check_tokens = 32;         // negative: sharing is off, nobody is marked
+  int64_t check_tokens = 32;         // negative: sharing is off, no entry is marked
   int64_t deprioritize_tokens = 32;  // at least 1
   int64_t defer_tokens = 256;        // waiting for a leader pays from this share on
   double defer_seconds = 0.5;        // and no longer than this
@@ -52,7 +52,7 @@ class InBatchSharing {
 
   // Whether a follower is better off waiting for its leader than computing the same again, when it
   // has been held back for `deferred_seconds` already. The caller asks only while the leader is
-  // running or was admitted in this pass: otherwise nobody computes what is waited for.
+  // running or was admitted in this pass: otherwise no sequence computes the prefix.
   [[nodiscard]] bool waits_for_leader(const QueueEntry& follower, double deferred_seconds) const;
 
  private:

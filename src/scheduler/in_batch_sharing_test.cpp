@@ -84,7 +84,7 @@ TEST_F(InBatchSharingTest, NamespacesShareNothing) {
   EXPECT_EQ(entries[2].leader, 1);
 }
 
-TEST_F(InBatchSharingTest, CachedRequestsLeadNobody) {
+TEST_F(InBatchSharingTest, CachedRequestsLeadNone) {
   std::vector<QueueEntry> entries = {share(100, 5, "", 64), share(100, 5)};
   InBatchSharing sharing;
   sharing.begin();
@@ -134,7 +134,7 @@ TEST_F(InBatchSharingTest, AFollowerWaitsForALongShareAndNotForLong) {
   EXPECT_FALSE(sharing.waits_for_leader({.shared_tokens = 256}, 0));
 }
 
-// The contract, word by word: compares with everybody remembered before.
+// The contract, word by word: compares with all that were remembered before.
 void mark_by_comparing_all(std::vector<QueueEntry>& entries,
                            std::vector<const request::Sequence*> remembered) {
   for (QueueEntry& entry : entries) {
@@ -160,7 +160,7 @@ void mark_by_comparing_all(std::vector<QueueEntry>& entries,
   }
 }
 
-TEST_F(InBatchSharingTest, AgreesWithComparingEverybodyWithEverybody) {
+TEST_F(InBatchSharingTest, AgreesWithComparingAllWithAll) {
   std::mt19937 random(7);
   int64_t followers = 0;
   for (int round = 0; round < 300; ++round) {

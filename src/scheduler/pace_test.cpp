@@ -43,7 +43,7 @@ TEST(DecodeInterleaveTest, RunsWhatCanRun) {
     EXPECT_EQ(interleave.next(true, false), StepKind::kPrefill);
     interleave.ran(StepKind::kPrefill);
   }
-  EXPECT_EQ(steps(interleave, 3), "DPD") << "who began to decode meanwhile is next";
+  EXPECT_EQ(steps(interleave, 3), "DPD") << "the stream that began meanwhile is next";
   interleave.ran(StepKind::kPrefill);
   interleave.ran(StepKind::kIdle);
   EXPECT_EQ(steps(interleave, 1), "D") << "idling advances no stream";

@@ -43,7 +43,7 @@ struct PreemptionRules {
   [[nodiscard]] static PreemptionRules reference(int64_t threshold);
 };
 
-// What the waiting request lacks; what is there already is not missing (<= 0).
+// The amounts that the waiting request lacks; <= 0: it lacks none.
 struct PreemptionNeed {
   int64_t urgency = 0;      // base
   double tokens = 0;        // pending + min(max_new_tokens, kNewTokensClip) - what remains in total

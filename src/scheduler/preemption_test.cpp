@@ -44,7 +44,7 @@ TEST(PreemptionTest, SchedulerSpec43) {
   EXPECT_THAT(victims_of({.urgency = 100, .tokens = 1776}, kRunning, rules), IsEmpty());
 }
 
-TEST(PreemptionTest, SchedulerSpec43AbsentPriorityGivesWayToEveryExplicitOne) {
+TEST(PreemptionTest, SchedulerSpec43AbsentPriorityIsPreemptedByEveryExplicitOne) {
   std::vector<PreemptionCandidate> running = {kRunning[0]};
   running[0].urgency = std::numeric_limits<int64_t>::min();
   EXPECT_THAT(
@@ -63,7 +63,7 @@ TEST(PreemptionTest, SchedulerSpec43DeviationHeldTokensCount) {
               ElementsAre(2, 3));
 }
 
-TEST(PreemptionTest, SchedulerSpec43DeviationRowsAndStateSlotsAreGivenBack) {
+TEST(PreemptionTest, SchedulerSpec43DeviationBatchSlotsAndStateSlotsAreGivenBack) {
   std::vector<PreemptionCandidate> running = kRunning;
   EXPECT_THAT(victims_of({.urgency = 12, .tokens = -50, .batch_slots = 1}, running, {}),
               ElementsAre(2));
@@ -79,7 +79,7 @@ TEST(PreemptionTest, SchedulerSpec43DeviationRowsAndStateSlotsAreGivenBack) {
               ElementsAre(2, 3));
 }
 
-TEST(PreemptionTest, SchedulerSpec43DeviationNobodyIsPreemptedForEver) {
+TEST(PreemptionTest, SchedulerSpec43DeviationNoRequestIsPreemptedForEver) {
   std::vector<PreemptionCandidate> running = kRunning;
   running[2].num_preemptions = 2;
   EXPECT_THAT(victims_of({.urgency = 12, .batch_slots = 1}, running, {}), ElementsAre(2));

@@ -79,7 +79,7 @@ PrefillGrant PrefillBudget::resume(const PrefillDemand& demand) {
   const int64_t tokens = cut(demand, available);
   if (tokens == 0) return {.verdict = PrefillVerdict::kBudget};
   const PrefillGrant grant{.tokens = tokens, .completes = tokens == demand.pending_tokens};
-  book(demand, grant);
+  take(demand, grant);
   return grant;
 }
 
@@ -102,10 +102,10 @@ void PrefillBudget::admit(const PrefillDemand& demand, const PrefillGrant& grant
   HEDDLE_CHECK(grant.verdict == PrefillVerdict::kAdmit);
   --batch_slots_;
   --state_slots_;
-  book(demand, grant);
+  take(demand, grant);
 }
 
-void PrefillBudget::book(const PrefillDemand& demand, const PrefillGrant& grant) {
+void PrefillBudget::take(const PrefillDemand& demand, const PrefillGrant& grant) {
   HEDDLE_CHECK(1 <= grant.tokens && grant.tokens <= demand.pending_tokens);
   const int64_t stored = limits_.pages_at_admission ? demand.pending_tokens : grant.tokens;
   const int64_t unpaged = std::max<int64_t>(stored - demand.held_tokens, 0);

@@ -13,7 +13,8 @@
 //
 // A pass: construct it; resume() those in the middle of their prefill; then for each waiting
 // request in order check(), admit(), and pin() what it shares with the cache; leave the loop at the
-// first verdict other than kAdmit, and when stop() is set. Nobody overtakes who does not fit.
+// first verdict other than kAdmit, and when stop() is set. No request overtakes one that does not
+// fit.
 //
 // Chunks that are not a prompt's last end on multiples of the grid, counted from the sequence's
 // first token. A chunk that would be empty then is not cut on the grid if it is the pass's first:
@@ -66,7 +67,7 @@ class NewTokenRatio {
   // for optimism.
   void after_retraction(int64_t sum_output_tokens, int64_t sum_max_new_tokens, int64_t num_running);
 
-  // What after_retraction() compares with, and the reference takes as it is.
+  // after_retraction() compares with it; the reference takes it as it is.
   [[nodiscard]] static double estimate(int64_t sum_output_tokens, int64_t sum_max_new_tokens,
                                        int64_t num_running);
 
@@ -92,7 +93,7 @@ struct PrefillLimits {
   [[nodiscard]] static PrefillLimits reference();
 };
 
-// What there is at the start of the pass.
+// The resources at the start of the pass.
 struct PrefillResources {
   int64_t free_tokens = 0;     // free pages and evictable ones, in tokens
   double reserved_tokens = 0;  // future output of the running: NewTokenRatio::reserve() of each
@@ -101,7 +102,7 @@ struct PrefillResources {
   int64_t free_state_slots = std::numeric_limits<int64_t>::max();  // evictable states included
 };
 
-// What a request asks for.
+// A request's demand.
 struct PrefillDemand {
   int64_t context_tokens = 0;   // computed or cached: its prefill begins here
   int64_t pending_tokens = 0;   // to be computed, at least 1
@@ -134,10 +135,10 @@ class PrefillBudget {
   // reaches no grid position and the request is not the pass's first.
   PrefillGrant resume(const PrefillDemand& demand);
 
-  // What admitting the request now would give. Changes nothing.
+  // The grant if the request were admitted now. Changes nothing.
   [[nodiscard]] PrefillGrant check(const PrefillDemand& demand) const;
 
-  // Books a grant of check() (checked to be an admission).
+  // Takes a grant of check() (checked to be an admission).
   void admit(const PrefillDemand& demand, const PrefillGrant& grant);
 
   // Evictable tokens that a lock keeps from now on.
@@ -161,7 +162,7 @@ class PrefillBudget {
   [[nodiscard]] int64_t pages_of(int64_t tokens) const;
   [[nodiscard]] int64_t compute_of(int64_t tokens) const;
   [[nodiscard]] int64_t cut(const PrefillDemand& demand, int64_t available) const;
-  void book(const PrefillDemand& demand, const PrefillGrant& grant);
+  void take(const PrefillDemand& demand, const PrefillGrant& grant);
 
   PrefillLimits limits_;
   double total_ = 0;

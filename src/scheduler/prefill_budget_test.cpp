@@ -9,7 +9,7 @@
 namespace heddle::scheduler {
 namespace {
 
-// What the two running requests of the worked examples set aside.
+// Tokens set aside for the two running requests of the worked examples.
 double reserved() {
   const NewTokenRatio ratio(1);  // begins at 0.7
   return ratio.reserve(1000, 100) + ratio.reserve(9000, 0);
@@ -92,7 +92,7 @@ TEST(PrefillBudgetTest, OutputIsClipped) {
                   true);
 }
 
-TEST(PrefillBudgetTest, PinningTakesWhatWasEvictable) {
+TEST(PrefillBudgetTest, PinningTakesEvictableTokens) {
   PrefillBudget budget(PrefillLimits::reference(), {.free_tokens = 200});
   const PrefillDemand demand{.context_tokens = 90, .pending_tokens = 100, .new_tokens_left = 9};
   expect_admitted(budget.check(demand), 100, true);
@@ -133,7 +133,7 @@ TEST(PrefillBudgetTest, DecodeTokensOfTheStepCount) {
   EXPECT_EQ(budget.remaining_chunk(), 412);
 }
 
-TEST(PrefillBudgetTest, RowsAndStateSlotsAreTakenByAdmissionsOnly) {
+TEST(PrefillBudgetTest, BatchSlotsAndStateSlotsAreTakenByAdmissionsOnly) {
   PrefillBudget budget(PrefillLimits::reference(),
                        {.free_tokens = 1000, .free_batch_slots = 1, .free_state_slots = 2});
   budget.resume({.context_tokens = 10, .pending_tokens = 5});

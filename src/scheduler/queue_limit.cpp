@@ -56,12 +56,13 @@ Status enter_queue(std::span<const QueuedRequest> arriving, std::span<const Queu
     if (index < 0 || waiting[static_cast<size_t>(index)].urgency >= urgency) {
       displaced.clear();
       if (too_many) {
-        const std::string news =
+        const std::string together =
             new_requests == 1 ? "" : fmt::format(" and {} came at once", new_requests);
-        return resource_exhausted(fmt::format(
-            "the queue is full: {} requests are waiting{}, max_queued_requests = {}; "
-            "try again later",
-            std::max<int64_t>(all_requests - limits.num_open_slots, 0), news, limits.max_requests));
+        return resource_exhausted(
+            fmt::format("the queue is full: {} requests are waiting{}, max_queued_requests = {}; "
+                        "try again later",
+                        std::max<int64_t>(all_requests - limits.num_open_slots, 0), together,
+                        limits.max_requests));
       }
       return resource_exhausted(fmt::format(
           "the queue is full: {} prompt tokens are waiting, {} {}, max_queued_tokens = {}; try "

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// QueueLimit: who is turned away when too much is waiting, those who arrive or some that wait.
+// The limit of the queue: which requests are refused or displaced when too many wait.
 //
 // Requests arrive in calls, and a call enters whole or not at all. Without priorities it is the
 // arriving call that is turned away. With priorities the least preferred waiting request, the least
 // urgent and among those the newest, if all of the call is strictly more urgent; several if it
-// takes several, all of them strictly less urgent, or nobody. Requests that ran before neither
-// count nor can they be displaced: somebody may have read half of their answer.
+// takes several, all of them strictly less urgent, or none. Requests that ran before neither count
+// nor can they be displaced: a client may have read half of their answer.
 //
 // Threading: thread-confined. Cost: O(waiting) per displaced request, O(waiting) otherwise.
 #pragma once
@@ -21,8 +21,8 @@ namespace heddle::scheduler {
 
 struct QueueLimits {
   int64_t max_requests = std::numeric_limits<int64_t>::max();  // that wait, at least 1
-  int64_t num_open_slots = 0;                                // for so many more, who need not wait
-  int64_t max_tokens = std::numeric_limits<int64_t>::max();  // uncached prompt tokens that wait
+  int64_t num_open_slots = 0;                                  // so many more need not wait
+  int64_t max_tokens = std::numeric_limits<int64_t>::max();    // uncached prompt tokens that wait
   bool by_priority = false;
 };
 
@@ -35,14 +35,14 @@ struct QueuedRequest {
 
 // Whether the call of `arriving` (at least one) may be queued. OK: those at the indices in
 // `displaced` (replaced; often empty) leave the queue first, with displaced_error(). Error:
-// kResourceExhausted, nobody leaves.
+// kResourceExhausted, none leaves.
 // A queue without countable requests takes a call of any number of tokens: one that is larger than
 // max_tokens would otherwise be refused for ever.
 [[nodiscard]] Status enter_queue(std::span<const QueuedRequest> arriving,
                                  std::span<const QueuedRequest> waiting, const QueueLimits& limits,
                                  std::vector<int32_t>& displaced);
 
-// What a displaced request ends with: kResourceExhausted; the text begins with "displaced:".
+// The error of a displaced request: kResourceExhausted; the text begins with "displaced:".
 [[nodiscard]] Status displaced_error();
 
 }  // namespace heddle::scheduler

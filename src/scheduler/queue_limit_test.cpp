@@ -113,7 +113,7 @@ TEST(QueueLimitTest, AnEmptyQueueTakesAnyRequest) {
   EXPECT_FALSE(queue.enter(0, 2, 1).ok());
 }
 
-TEST(QueueLimitTest, SeveralLeaveForALongRequestOrNobody) {
+TEST(QueueLimitTest, SeveralLeaveForALongRequestOrNone) {
   Queue queue({.max_tokens = 1000, .by_priority = true});
   ASSERT_TRUE(queue.enter(0, 1, 300).ok());
   ASSERT_TRUE(queue.enter(0, 2, 300).ok());
@@ -124,7 +124,7 @@ TEST(QueueLimitTest, SeveralLeaveForALongRequestOrNobody) {
   EXPECT_THAT(queue.arrivals(), ElementsAre(3, 5));
 }
 
-TEST(QueueLimitTest, WhoFindsAPlaceDoesNotCount) {
+TEST(QueueLimitTest, ARequestThatGetsAnOpenSlotDoesNotCount) {
   Queue queue({.max_requests = 2, .num_open_slots = 3});
   for (int64_t arrival = 1; arrival <= 5; ++arrival) ASSERT_TRUE(queue.enter(0, arrival).ok());
   EXPECT_THAT(queue.enter(0, 6).message(),
@@ -144,7 +144,7 @@ TEST(QueueLimitTest, ACallEntersWholeOrNotAtAll) {
   };
   EXPECT_FALSE(queue.enter(call(1, {9, 9, 9, 9, 9}, 1)).ok()) << "more than ever wait";
   EXPECT_THAT(queue.arrivals(), IsEmpty());
-  ASSERT_TRUE(queue.enter(call(1, {0, 1, 2}, 50)).ok()) << "nobody waits: any number of tokens";
+  ASSERT_TRUE(queue.enter(call(1, {0, 1, 2}, 50)).ok()) << "none waits: any number of tokens";
   const Status many = queue.enter(call(4, {0, 0}, 0));
   EXPECT_THAT(many.message(), HasSubstr("3 requests are waiting and 2 came at once"));
   const Status longer = queue.enter(call(4, {0}, 60));
@@ -155,7 +155,7 @@ TEST(QueueLimitTest, ACallEntersWholeOrNotAtAll) {
   EXPECT_THAT(queue.arrivals(), ElementsAre(3, 4, 5, 6));
 }
 
-TEST(QueueLimitTest, NobodyLeavesWhileThereIsRoom) {
+TEST(QueueLimitTest, NoneLeavesWhileThereIsRoom) {
   std::vector<int32_t> displaced = {4};
   const std::vector<QueuedRequest> waiting = {{.urgency = 0, .arrival = 1, .tokens = 10}};
   const QueuedRequest arriving{.urgency = 9, .arrival = 2, .tokens = 10};

@@ -151,16 +151,16 @@ void PrefixGroups::rank(std::span<const QueueEntry> entries, const PrefixShape& 
   order_siblings();
 
   // Children before their parent is the reverse of: the parent, then its children from the last.
-  auto place = static_cast<int64_t>(nodes_.size());
+  auto position = static_cast<int64_t>(nodes_.size());
   stack_.assign(1, 0);
   while (!stack_.empty()) {
     const auto node = static_cast<size_t>(stack_.back());
     stack_.pop_back();
-    nodes_[node].rank = --place;
+    nodes_[node].rank = --position;
     const auto begin = siblings_.begin();
     stack_.insert(stack_.end(), begin + first_sibling_[node], begin + first_sibling_[node + 1]);
   }
-  HEDDLE_CHECK_EQ(place, 0);  // every node hangs below the root
+  HEDDLE_CHECK_EQ(position, 0);  // every node hangs below the root
   for (size_t i = 0; i < entries.size(); ++i) {
     ranks[i] = nodes_[static_cast<size_t>(find(entries[i].match_node))].rank;
   }

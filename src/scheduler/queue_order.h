@@ -34,7 +34,7 @@
 //
 // Threading: thread-confined.
 // Cost: 1,000 entries take about 15 us when they are in order already, which is usual for fcfs, 60
-// us shuffled and 130 us for fair (queue_order_bench.cpp); nothing is allocated once grown.
+// us shuffled and 130 us for fair (batch_scheduler_bench.cpp); nothing is allocated once grown.
 #pragma once
 
 #include <cstdint>
@@ -101,7 +101,7 @@ struct QueueOrderOptions {
   uint64_t seed = 0;            // random
 };
 
-// What else a pass's order depends on.
+// The rest that a pass's order depends on.
 struct QueueOrderInputs {
   uint64_t pass = 0;                   // random shuffles anew for each
   bool routing_key_runs = false;       // routing-key: some running sequence has a key

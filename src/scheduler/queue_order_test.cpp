@@ -136,7 +136,7 @@ TEST(QueueOrderTest, UrgencyIsIgnoredUnlessAskedFor) {
               ElementsAre(1, 2));
 }
 
-TEST(QueueOrderTest, SchedulerSpec3DeviationNobodyIsPassedForEver) {
+TEST(QueueOrderTest, SchedulerSpec3DeviationNoRequestIsPassedForEver) {
   const NumberedTree tree({0, 0});
   const std::vector<QueueEntry> entries = {
       {.arrival = 1, .queued_seconds = 5.1},
@@ -219,7 +219,7 @@ TEST(QueueOrderTest, RandomIsTheSameForASeedAndAPassAndDifferentForOthers) {
   EXPECT_THAT(shuffled(1, 7), ::testing::UnorderedElementsAreArray(arrivals));
 }
 
-TEST(QueueOrderTest, RandomFavoursNobody) {
+TEST(QueueOrderTest, RandomFavoursNoRequest) {
   std::vector<int> first(8, 0);
   for (uint64_t pass = 0; pass < 8000; ++pass) {
     std::vector<QueueEntry> entries;

@@ -64,7 +64,7 @@ TEST(QueuePolicyTest, CacheAwarePoliciesAreFcfsWithoutTheCache) {
   EXPECT_FALSE(chosen(with("lof", false), false).replaced_without_cache);
 }
 
-TEST(QueuePolicyTest, NamesWhatExistsWhenANameDoesNot) {
+TEST(QueuePolicyTest, AnUnknownNameIsAnErrorThatListsTheNames) {
   const auto choice = choose_queue_policy(with("fifo", false), true);
   ASSERT_FALSE(choice.ok());
   EXPECT_THAT(
@@ -125,7 +125,7 @@ TEST(PrioritiesTest, SumsAndDifferencesSaturate) {
 }
 
 TEST(PrioritiesTest, SchedulerSpec4Defaults) {
-  EXPECT_EQ(urgency_of(7, {}), 0) << "off: everybody is equal";
+  EXPECT_EQ(urgency_of(7, {}), 0) << "off: all are equal";
   EXPECT_EQ(urgency_of(std::nullopt, {.default_priority = 3}), 0);
   EXPECT_EQ(urgency_of(7, {.enabled = true}), 7);
   EXPECT_EQ(urgency_of(std::nullopt, {.enabled = true}), kLowest);
@@ -154,7 +154,7 @@ TEST(PrioritiesTest, SchedulerSpec141Aging) {
   EXPECT_EQ(first_at(300).first, 0);
 }
 
-TEST(PrioritiesTest, AgingNeverPassesTheTopClassNorLowersAnybody) {
+TEST(PrioritiesTest, AgingNeverPassesTheTopClassNorLowersAny) {
   EXPECT_EQ(aged_urgency(5, 1e9, 30, 10), 10);
   EXPECT_EQ(aged_urgency(10, 1e9, 30, 10), 10);
   EXPECT_EQ(aged_urgency(12, 1e9, 30, 10), 12);

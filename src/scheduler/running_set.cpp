@@ -68,7 +68,7 @@ RunningSequence* RunningSet::start(Sequence& sequence, const cache::PrefixMatch&
                                    int64_t headroom, bool without_cache) {
   const int32_t slot = free_slots_.back();
   RunningSequence& running = slots_[static_cast<size_t>(slot)];
-  // What the sequence may grow to, so that no later step allocates and views into it stay valid.
+  // Room for its longest, so that no later step allocates and views into it stay valid.
   const int64_t max_stored = sequence.max_stored_tokens();
   const int64_t page_size = cache_.options().page_size;
   sequence.tokens.reserve(static_cast<size_t>(max_stored + 1));

@@ -101,7 +101,7 @@ class RunningSet {
   [[nodiscard]] bool any_can_prefill() const;
   [[nodiscard]] bool any_leaving() const;
 
-  // What a step of all sequences that can decode computes.
+  // The work of a step of all sequences that can decode.
   [[nodiscard]] StepWork decode_work() const;
 
   // Gives the sequence a batch slot and everything else it needs to run (PrefixCache::admit()), or
@@ -133,7 +133,7 @@ class RunningSet {
   // Prompt tokens computed since the start of the engine.
   [[nodiscard]] int64_t prefilled_tokens() const { return prefilled_tokens_; }
 
-  // What the running sequences keep, for PrefixCache::check_invariants().
+  // The running sequences with their part of the cache, for PrefixCache::check_invariants().
   [[nodiscard]] std::vector<cache::PrefixCache::Held> held() const;
 
   // Proves that slots, lengths and states agree with each other, or aborts.

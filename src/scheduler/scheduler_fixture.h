@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the scheduler's tests share: a BatchScheduler over the toy device, driven step by step with
-// a clock that stands still until it is moved.
+// A BatchScheduler over the toy device, driven step by step with a clock that stands still until it
+// is moved.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace heddle::scheduler {
 
-// A cache with room for everybody in these tests, and rows for 16.
+// A cache with room for all sequences of these tests, and 16 batch slots.
 inline BatchSchedulerOptions roomy() {
   BatchSchedulerOptions options;
   options.cache.num_pages = 1000;
@@ -101,8 +101,8 @@ class SchedulerFixture {
     return sequence.num_computed >= sequence.num_prompt_tokens;
   }
 
-  // Plans a step if there is one, and books one if two are in flight, if nothing was planned, or if
-  // `overlap` is off. False when nothing happened.
+  // Plans a step if there is one, and completes one if two are in flight, if nothing was planned,
+  // or if `overlap` is off. False when nothing happened.
   bool step() {
     request::BatchPlan& next = plans_[next_plan_];
     scheduler->plan(next);
@@ -116,11 +116,11 @@ class SchedulerFixture {
     }
     if (num_in_flight_ == 0) return false;
     if (overlap && launched && num_in_flight_ < 2) return true;
-    book();
+    complete();
     return true;
   }
 
-  void book() {
+  void complete() {
     const request::BatchPlan& plan = plans_[(next_plan_ + 2 - num_in_flight_) % 2];
     --num_in_flight_;
     Result<request::StepOutput> output = runner.wait();

@@ -19,7 +19,7 @@
 
 namespace heddle::scheduler {
 
-// What a step computes.
+// The work of a step.
 struct StepWork {
   int64_t new_tokens = 0;
   double attended_tokens = 0;
@@ -43,7 +43,7 @@ class StepTimeModel {
 
   [[nodiscard]] double seconds(const StepWork& work) const;
 
-  // What `num_tokens` more with `context_tokens` before them add to a step.
+  // The time that `num_tokens` more with `context_tokens` before them add to a step.
   [[nodiscard]] double added_seconds(int64_t num_tokens, int64_t context_tokens) const;
 
   // How many may be added within so many seconds, at most `most`.

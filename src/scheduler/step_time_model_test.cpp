@@ -102,7 +102,7 @@ TEST(StepTimeModelTest, FollowsADeviceThatBecameSlower) {
 }
 
 // Steps that are all alike determine one number only; what they do say is kept.
-TEST(StepTimeModelTest, NeverGetsLostInWhatItCannotTell) {
+TEST(StepTimeModelTest, StaysSensibleWhereStepsAreTooMuchAlike) {
   StepTimeModel model;
   model.fit();
   EXPECT_EQ(model.seconds(streams(1, 1)), 0);

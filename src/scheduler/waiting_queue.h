@@ -113,7 +113,7 @@ class WaitingQueue {
   // Orders the queue by the policy.
   void order(const RunningSet& running, const ServiceRates& rates, double now_seconds);
 
-  // What the policy saw, in the order of the last order(): since then sequences may have left.
+  // The entries of the last order(), in its order: since then sequences may have left.
   [[nodiscard]] std::span<QueueEntry> entries() { return entries_; }
 
   // Marks all as short of room; admission corrects it for those that wait for something else.

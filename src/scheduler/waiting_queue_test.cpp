@@ -22,7 +22,7 @@ TEST(WaitingQueueTest, ADisplacedSequenceThatIsReleasedIsNotReportedAnyMore) {
   options.scheduling.enable_priority = true;
   options.scheduling.default_priority = 0;
   SchedulerFixture fixture(options);
-  fixture.submit(20, 3);  // takes the only row
+  fixture.submit(20, 3);  // takes the only batch slot
   fixture.step();
   Sequence& first = fixture.submit(20, 3);
   Sequence& second = fixture.submit(20, 3);
@@ -42,7 +42,7 @@ TEST(WaitingQueueTest, ADisplacedSequenceThatIsReleasedIsNotReportedAnyMore) {
   EXPECT_EQ(dropped[0].sequence, &first);
 }
 
-TEST(WaitingQueueTest, WhoFindsAFreeRowDoesNotCountAsWaiting) {
+TEST(WaitingQueueTest, ARequestThatFindsAFreeBatchSlotDoesNotCountAsWaiting) {
   BatchSchedulerOptions options = roomy();
   options.max_running = 8;
   options.max_queued = 4;
@@ -56,13 +56,13 @@ TEST(WaitingQueueTest, WhoFindsAFreeRowDoesNotCountAsWaiting) {
   EXPECT_FALSE(fixture.scheduler->submit(fixture.make(fixture.unique_prompt(4), 30)).ok());
   fixture.scheduler->release(*fixture.sequences[0], Ending::kAborted);
   EXPECT_FALSE(fixture.scheduler->submit(fixture.make(fixture.unique_prompt(4), 30)).ok())
-      << "the free row belongs to one who waits";
+      << "the free batch slot belongs to one that waits";
   fixture.step();
   EXPECT_TRUE(fixture.scheduler->submit(fixture.make(fixture.unique_prompt(4), 30)).ok());
 }
 
-// A tenant's share of the queue and the whole of it are for those who do wait: a call of more
-// answers finds the same free rows as so many calls.
+// Limits of the queue, of a tenant and of all, count requests that wait: a call of several answers
+// finds the same free batch slots as so many calls.
 TEST(WaitingQueueTest, ACallOfSeveralIsTakenWholeOrNotAtAll) {
   BatchSchedulerOptions options = roomy();
   options.max_running = 4;
@@ -86,7 +86,7 @@ TEST(WaitingQueueTest, ACallOfSeveralIsTakenWholeOrNotAtAll) {
   EXPECT_EQ(never.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(never.message(), HasSubstr("taken of one tenant: 6, of which 2 may wait"));
 
-  ASSERT_TRUE(submit(4, "a").ok()) << "every row is free";
+  ASSERT_TRUE(submit(4, "a").ok()) << "every batch slot is free";
   EXPECT_EQ(fixture.scheduler->stats().num_queued, 4);
   EXPECT_EQ(submit(3, "a").code(), StatusCode::kResourceExhausted);
   EXPECT_EQ(fixture.scheduler->stats().num_queued, 4) << "not even two of them";
@@ -104,7 +104,7 @@ TEST(WaitingQueueTest, ACallOfSeveralIsTakenWholeOrNotAtAll) {
   }
 }
 
-TEST(WaitingQueueTest, InAPauseEverybodyWaits) {
+TEST(WaitingQueueTest, InAPauseAllWait) {
   for (const bool by_priority : {false, true}) {
     BatchSchedulerOptions options = roomy();
     options.max_queued = 2;
@@ -121,9 +121,9 @@ TEST(WaitingQueueTest, InAPauseEverybodyWaits) {
   }
 }
 
-// Who waits for somebody's prefix takes a free row later; once it waits for memory, nobody else
-// finds a place before it.
-TEST(WaitingQueueTest, WhoWaitedForAPrefixAndNowWaitsForRoomIsShortOfIt) {
+// A sequence that waits for a leader leaves the free batch slots open; once it waits for memory, no
+// other one gets a slot before it.
+TEST(WaitingQueueTest, ASequenceThatWaitedForAPrefixAndNowForMemoryIsShortOfRoom) {
   BatchSchedulerOptions options = roomy();
   options.cache.num_pages = 120;
   options.chunked_prefill_tokens = 20;
@@ -145,7 +145,7 @@ TEST(WaitingQueueTest, WhoWaitedForAPrefixAndNowWaitsForRoomIsShortOfIt) {
 }
 
 // A tenant at its own limit is short of nothing that others could take.
-TEST(WaitingQueueTest, WhoWaitsForItsOwnTenantLeavesThePlacesToOthers) {
+TEST(WaitingQueueTest, ASequenceAtItsTenantsLimitLeavesTheSlotsToOthers) {
   BatchSchedulerOptions options = roomy();
   options.max_running = 4;
   options.max_queued = 1;
