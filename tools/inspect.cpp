@@ -89,33 +89,33 @@ Result<runner::PlannedPools> plan_memory(const checkpoint::ModelConfig& config,
       std::max<int64_t>(0, device::available_host_memory_bytes() - weight_bytes));
 }
 
-int64_t pool_bytes(const cache::PoolPlan& plan) {
-  return plan.shared_bytes > 0 ? plan.shared_bytes : plan.kv_pool_bytes + plan.state_pool_bytes;
+int64_t pool_bytes(const cache::PoolSizes& sizes) {
+  return sizes.shared_bytes > 0 ? sizes.shared_bytes
+                                : sizes.kv_pool_bytes() + sizes.state_pool_bytes();
 }
 
 std::string describe_pools(const Result<runner::PlannedPools>& pools) {
   if (!pools.ok()) return pools.status().message();
-  const cache::PoolPlan& plan = pools->plan;
-  std::string text =
-      fmt::format("on this machine {} for {} tokens in pages of {}", mib(pool_bytes(plan)),
-                  plan.num_pages * pools->kv.page_size, pools->kv.page_size);
-  if (plan.num_state_slots > 0) {
+  const cache::PoolSizes& sizes = pools->plan.sizes;
+  std::string text = fmt::format("on this machine {} for {} tokens in pages of {}",
+                                 mib(pool_bytes(sizes)), sizes.kv_tokens(), sizes.page_size);
+  if (sizes.has_states()) {
     text +=
-        fmt::format("{} {} states", plan.shared_bytes > 0 ? " or" : " and", plan.num_state_slots);
+        fmt::format("{} {} states", sizes.shared_bytes > 0 ? " or" : " and", sizes.num_state_slots);
   }
-  return text + fmt::format(", at most {} requests at once", plan.max_running_requests);
+  return text + fmt::format(", at most {} requests at once", sizes.max_step_sequences);
 }
 
 nlohmann::ordered_json pools_to_json(const Result<runner::PlannedPools>& pools) {
   if (!pools.ok()) return {{"error", pools.status().message()}};
-  const cache::PoolPlan& plan = pools->plan;
-  return {{"pool_bytes", pool_bytes(plan)},
-          {"shared", plan.shared_bytes > 0},
-          {"kv_tokens", plan.num_pages * pools->kv.page_size},
-          {"page_size", pools->kv.page_size},
-          {"state_slots", plan.num_state_slots},
-          {"max_running_requests", plan.max_running_requests},
-          {"context_length", plan.context_length}};
+  const cache::PoolSizes& sizes = pools->plan.sizes;
+  return {{"pool_bytes", pool_bytes(sizes)},
+          {"shared", sizes.shared_bytes > 0},
+          {"kv_tokens", sizes.kv_tokens()},
+          {"page_size", sizes.page_size},
+          {"state_slots", sizes.num_state_slots},
+          {"max_running_requests", sizes.max_step_sequences},
+          {"context_length", pools->plan.context_length}};
 }
 
 Status print_summary(const InspectOptions& options) {

@@ -126,14 +126,12 @@ TEST(GhostTest, RandomPrefixesAgreeWithWhatWasEvicted) {
 
 PrefixCacheOptions cache_options(bool needs_state) {
   PrefixCacheOptions options;
-  options.num_pages = 100;
-  options.page_size = 4;
-  options.num_state_slots = needs_state ? 3 : 0;
-  options.needs_state = needs_state;
+  options.pools.num_pages = 100;
+  options.pools.page_size = 4;
+  options.pools.num_state_slots = needs_state ? 3 : 0;
   options.grid = 8;
   options.decode_interval = 16;
-  options.tree.needs_state = needs_state;
-  options.tree.eviction = EvictionPolicy::kLru;
+  options.eviction = EvictionPolicy::kLru;
   return options;
 }
 

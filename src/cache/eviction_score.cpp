@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "cache/prefix_node.h"
 
 namespace heddle::cache {
@@ -14,12 +16,14 @@ constexpr double kMiddleOfChain = 1.0 / 16;
 
 }  // namespace
 
+Result<EvictionPolicy> parse_eviction_policy(std::string_view name) {
+  if (name == "flops") return EvictionPolicy::kFlops;
+  if (name == "lru") return EvictionPolicy::kLru;
+  return invalid_argument(fmt::format("eviction \"{}\" is not known; use flops or lru", name));
+}
+
 double EvictionScore::log2_work(int64_t from, int64_t to) const {
-  const auto work = [this](int64_t tokens) {
-    const auto length = static_cast<double>(tokens);
-    return (options_.flops_per_token + options_.flops_per_pair * length) * length;
-  };
-  return std::log2(std::max(work(to) - work(from), 1.0));
+  return std::log2(std::max(options_.flops.of(to) - options_.flops.of(from), 1.0));
 }
 
 VictimKey EvictionScore::leaf_key(const PrefixNode& node) const {

@@ -100,40 +100,40 @@ struct Sizing {
 };
 
 // Rules 1 to 6.
-PoolPlan plan_for_running(const PoolBudget& budget, const Sizing& sizing) {
-  PoolPlan plan;
+PoolSizes plan_for_running(const PoolBudget& budget, const Sizing& sizing) {
+  PoolSizes sizes;
   if (sizing.state_bytes > 0) {
     int64_t wanted = sizing.asked_rows * budget.slots_per_request;
     if (budget.max_running_requests == 0 && sizing.page_bytes > 0) {
       wanted = std::min(wanted, sizing.share_of_states(budget));
     }
-    plan.num_state_slots = sizing.states_beside_kv(wanted);
+    sizes.num_state_slots = sizing.states_beside_kv(wanted);
   }
-  plan.num_pages = sizing.page_bytes > 0 ? sizing.pages_beside_states(plan.num_state_slots)
-                                         : kMaxPages;  // pages cost nothing: only rows are limited
-  int64_t rows = std::min(sizing.asked_rows, plan.num_pages);
-  if (sizing.row_states > 0) rows = std::min(rows, plan.num_state_slots / sizing.row_states);
-  plan.max_running_requests = static_cast<int32_t>(rows);
+  sizes.num_pages = sizing.page_bytes > 0 ? sizing.pages_beside_states(sizes.num_state_slots)
+                                          : kMaxPages;  // pages cost nothing: only rows are limited
+  int64_t rows = std::min(sizing.asked_rows, sizes.num_pages);
+  if (sizing.row_states > 0) rows = std::min(rows, sizes.num_state_slots / sizing.row_states);
+  sizes.max_step_sequences = static_cast<int32_t>(rows);
   if (sizing.fixed_pages == 0 && (budget.limit_to_running || sizing.page_bytes == 0)) {
-    plan.num_pages = std::min(plan.num_pages, rows * sizing.context_pages);
+    sizes.num_pages = std::min(sizes.num_pages, rows * sizing.context_pages);
   }
-  plan.num_pages = std::min(plan.num_pages, kMaxPages);
-  return plan;
+  sizes.num_pages = std::min(sizes.num_pages, kMaxPages);
+  return sizes;
 }
 
 // Rule 7 for states that share their slots with snapshots.
-void plan_states(const PoolBudget& budget, const Sizing& sizing, PoolPlan& plan) {
+void plan_states(const PoolBudget& budget, const Sizing& sizing, PoolSizes& sizes) {
   if (sizing.state_bytes == 0) return;
   int64_t wanted = kMaxElasticSlots;
   if (sizing.page_bytes > 0 && !sizing.shares(budget) && sizing.fixed_pages == 0) {
     wanted =
         std::max(sizing.share_of_states(budget), budget.max_running_requests * sizing.row_states);
   }
-  plan.num_state_slots = std::min(sizing.states_beside_kv(wanted), kMaxElasticSlots);
+  sizes.num_state_slots = std::min(sizing.states_beside_kv(wanted), kMaxElasticSlots);
 }
 
 // Rule 8.
-void plan_snapshots(const PoolBudget& budget, const Sizing& sizing, PoolPlan& plan) {
+void plan_snapshots(const PoolBudget& budget, const Sizing& sizing, PoolSizes& sizes) {
   const int64_t most =
       sizing.usable -
       std::max(sizing.fixed_pages, int64_t{sizing.page_bytes > 0}) * sizing.page_bytes;
@@ -154,40 +154,40 @@ void plan_snapshots(const PoolBudget& budget, const Sizing& sizing, PoolPlan& pl
     rows = std::min(rows, (for_rows - sizing.snapshot_bytes) / sizing.row_bytes());
     bytes -= rows * sizing.row_bytes();
   }
-  plan.num_state_slots = rows * sizing.row_states;
-  plan.num_snapshot_slots = std::min(bytes / sizing.snapshot_bytes, kMaxElasticSlots);
+  sizes.num_state_slots = rows * sizing.row_states;
+  sizes.num_snapshot_slots = std::min(bytes / sizing.snapshot_bytes, kMaxElasticSlots);
 }
 
 // Rules 7 and 8.
-PoolPlan plan_for_cache(const PoolBudget& budget, const Sizing& sizing) {
-  PoolPlan plan;
+PoolSizes plan_for_cache(const PoolBudget& budget, const Sizing& sizing) {
+  PoolSizes sizes;
   const bool shared = sizing.shares(budget);
   if (sizing.snapshot_bytes > 0) {
-    plan_snapshots(budget, sizing, plan);
+    plan_snapshots(budget, sizing, sizes);
   } else {
-    plan_states(budget, sizing, plan);
+    plan_states(budget, sizing, sizes);
   }
   const int64_t most_pages =
       std::max({kMaxElasticPages, sizing.fixed_pages, std::min(sizing.context_pages, kMaxPages)});
   if (sizing.page_bytes == 0) {
-    const int64_t sequences = plan.num_state_slots + plan.num_snapshot_slots;
-    plan.num_pages = std::min(most_pages / sequences, sizing.context_pages) * sequences;
+    const int64_t sequences = sizes.num_state_slots + sizes.num_snapshot_slots;
+    sizes.num_pages = std::min(most_pages / sequences, sizing.context_pages) * sequences;
   } else if (sizing.fixed_pages > 0) {
-    plan.num_pages = sizing.fixed_pages;
+    sizes.num_pages = sizing.fixed_pages;
   } else {
     const int64_t state_bytes = shared ? sizing.row_bytes()
-                                       : plan.num_state_slots * sizing.state_bytes +
-                                             plan.num_snapshot_slots * sizing.snapshot_bytes;
-    plan.num_pages = std::min(most_pages, (sizing.usable - state_bytes) / sizing.page_bytes);
+                                       : sizes.num_state_slots * sizing.state_bytes +
+                                             sizes.num_snapshot_slots * sizing.snapshot_bytes;
+    sizes.num_pages = std::min(most_pages, (sizing.usable - state_bytes) / sizing.page_bytes);
   }
-  int64_t rows = std::min(sizing.asked_rows, plan.num_pages);
-  if (sizing.row_states > 0) rows = std::min(rows, plan.num_state_slots / sizing.row_states);
+  int64_t rows = std::min(sizing.asked_rows, sizes.num_pages);
+  if (sizing.row_states > 0) rows = std::min(rows, sizes.num_state_slots / sizing.row_states);
   if (shared) {
-    plan.shared_bytes = sizing.usable;
+    sizes.shared_bytes = sizing.usable;
     rows = std::min(rows, sizing.usable / (sizing.row_bytes() + sizing.page_bytes));
   }
-  plan.max_running_requests = static_cast<int32_t>(rows);
-  return plan;
+  sizes.max_step_sequences = static_cast<int32_t>(rows);
+  return sizes;
 }
 
 }  // namespace
@@ -245,13 +245,13 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
     sizing.fixed_pages = pages_of.pages_for(budget.max_total_tokens);
   }
 
-  PoolPlan plan =
-      budget.elastic ? plan_for_cache(budget, sizing) : plan_for_running(budget, sizing);
-  plan.context_length = std::min(budget.context_length, plan.num_pages * budget.kv.page_size);
-  plan.kv_pool_bytes = (plan.num_pages + 1) * sizing.page_bytes;
-  plan.state_pool_bytes = (plan.num_state_slots + 1) * sizing.state_bytes;
-  plan.snapshot_pool_bytes =
-      sizing.snapshot_bytes > 0 ? (plan.num_snapshot_slots + 1) * sizing.snapshot_bytes : 0;
+  PoolPlan plan{.sizes = budget.elastic ? plan_for_cache(budget, sizing)
+                                        : plan_for_running(budget, sizing)};
+  plan.sizes.page_size = budget.kv.page_size;
+  plan.sizes.page_bytes = sizing.page_bytes;
+  plan.sizes.state_slot_bytes = sizing.state_bytes;
+  plan.sizes.snapshot_slot_bytes = sizing.snapshot_bytes;
+  plan.context_length = std::min(budget.context_length, plan.sizes.kv_tokens());
   return plan;
 }
 

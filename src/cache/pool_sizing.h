@@ -38,6 +38,7 @@
 #include <heddle/status.h>
 
 #include "cache/kv_layout.h"
+#include "cache/pool_sizes.h"
 
 namespace heddle::cache {
 
@@ -65,17 +66,9 @@ struct PoolBudget {
 };
 
 struct PoolPlan {
-  int64_t num_pages = 0;
-  int64_t num_state_slots = 0;     // 0 for models without state
-  int64_t num_snapshot_slots = 0;  // 0: snapshots share the state slots
-  int32_t max_running_requests = 0;
-
-  int64_t shared_bytes = 0;  // of all pools, slots 0 not included; 0: all ids fit at once
-
-  // What the mappings take, slot 0 included.
-  int64_t kv_pool_bytes = 0;
-  int64_t state_pool_bytes = 0;
-  int64_t snapshot_pool_bytes = 0;
+  // max_step_sequences is max_running of the rules; max_step_tokens and keeps_hidden are the
+  // runner's to add. shared_bytes does not include the slots 0.
+  PoolSizes sizes;
 
   // Tokens one sequence may have: min(the model's, what the KV pool holds).
   int64_t context_length = 0;

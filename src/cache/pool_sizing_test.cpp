@@ -145,20 +145,20 @@ TEST(SplitByShareTest, GivesTheTabulatedSizes) {
 TEST(SizePoolsTest, FitsTheSmallModelIntoAnything) {
   const Result<PoolPlan> plan = size_pools(tiny_budget(8 * kGiB));
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->max_running_requests, 64);
-  EXPECT_EQ(plan->num_state_slots, 64);
-  EXPECT_EQ(plan->num_pages, 64 * 8192 / 16);  // rule 5
+  EXPECT_EQ(plan->sizes.max_step_sequences, 64);
+  EXPECT_EQ(plan->sizes.num_state_slots, 64);
+  EXPECT_EQ(plan->sizes.num_pages, 64 * 8192 / 16);  // rule 5
   EXPECT_EQ(plan->context_length, 8192);
-  EXPECT_EQ(plan->kv_pool_bytes, (64 * 512 + 1) * int64_t{64 * 1024});
+  EXPECT_EQ(plan->sizes.kv_pool_bytes(), (64 * 512 + 1) * int64_t{64 * 1024});
 }
 
 TEST(SizePoolsTest, ServesFewerRowsAndAShorterContextInLittleMemory) {
   const Result<PoolPlan> plan = size_pools(tiny_budget(8 * kMiB));
   ASSERT_TRUE(plan.ok()) << plan.status().to_string();
-  EXPECT_GE(plan->max_running_requests, 1);
-  EXPECT_LT(plan->max_running_requests, 8);
+  EXPECT_GE(plan->sizes.max_step_sequences, 1);
+  EXPECT_LT(plan->sizes.max_step_sequences, 8);
   EXPECT_LT(plan->context_length, 8192);
-  EXPECT_LE(plan->kv_pool_bytes + plan->state_pool_bytes, 8 * kMiB);
+  EXPECT_LE(plan->sizes.kv_pool_bytes() + plan->sizes.state_pool_bytes(), 8 * kMiB);
 }
 
 TEST(SizePoolsTest, SaysWhatOneRequestNeedsWhenNothingFits) {
@@ -175,17 +175,17 @@ TEST(SizePoolsTest, ServesFixedTokensBeforeStatesAndFixedRowsBeforeKv) {
   budget.max_total_tokens = 8000;  // 500 pages, 31.25 MiB
   Result<PoolPlan> plan = size_pools(budget);
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->num_pages, 500);
+  EXPECT_EQ(plan->sizes.num_pages, 500);
   EXPECT_EQ(plan->context_length, 8000);
-  EXPECT_LE(plan->num_state_slots,
-            (64 * kMiB - plan->kv_pool_bytes) / budget.state.bytes_per_slot());
+  EXPECT_LE(plan->sizes.num_state_slots,
+            (64 * kMiB - plan->sizes.kv_pool_bytes()) / budget.state.bytes_per_slot());
 
   budget.max_total_tokens = 0;
   budget.max_running_requests = 30;
   plan = size_pools(budget);
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->num_state_slots, 30);
-  EXPECT_EQ(plan->max_running_requests, 30);
+  EXPECT_EQ(plan->sizes.num_state_slots, 30);
+  EXPECT_EQ(plan->sizes.max_step_sequences, 30);
 }
 
 TEST(SizePoolsTest, RefusesFixedTokensThatDoNotFit) {
@@ -204,18 +204,18 @@ TEST(SizePoolsTest, KnowsModelsWithoutStateAndModelsWithoutKv) {
   attention.state = {};
   Result<PoolPlan> plan = size_pools(attention);
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->num_state_slots, 0);
-  EXPECT_EQ(plan->state_pool_bytes, 0);
-  EXPECT_EQ(plan->max_running_requests, 64);
+  EXPECT_EQ(plan->sizes.num_state_slots, 0);
+  EXPECT_EQ(plan->sizes.state_pool_bytes(), 0);
+  EXPECT_EQ(plan->sizes.max_step_sequences, 64);
 
   PoolBudget recurrent = tiny_budget(kGiB);
   recurrent.kv = {.page_size = 16};
   plan = size_pools(recurrent);
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->kv_pool_bytes, 0);
-  EXPECT_EQ(plan->num_state_slots, 64);
+  EXPECT_EQ(plan->sizes.kv_pool_bytes(), 0);
+  EXPECT_EQ(plan->sizes.num_state_slots, 64);
   EXPECT_EQ(plan->context_length, 8192);
-  EXPECT_EQ(plan->num_pages, 64 * 512);
+  EXPECT_EQ(plan->sizes.num_pages, 64 * 512);
 }
 
 TEST(SizePoolsTest, GivesBothPoolsIdsForNearlyAllOfAnElasticBudget) {
@@ -226,18 +226,19 @@ TEST(SizePoolsTest, GivesBothPoolsIdsForNearlyAllOfAnElasticBudget) {
   const int64_t page_bytes = budget.kv.bytes_per_page();
   const Result<PoolPlan> plan = size_pools(budget);
   ASSERT_TRUE(plan.ok()) << plan.status().to_string();
-  EXPECT_EQ(plan->shared_bytes, 64 * kMiB - page_bytes - slot_bytes);
-  EXPECT_EQ(plan->num_pages, (plan->shared_bytes - slot_bytes) / page_bytes);
-  EXPECT_EQ(plan->num_state_slots, (plan->shared_bytes - page_bytes) / slot_bytes);
-  EXPECT_EQ(plan->max_running_requests, plan->shared_bytes / (slot_bytes + page_bytes));
+  EXPECT_EQ(plan->sizes.shared_bytes, 64 * kMiB - page_bytes - slot_bytes);
+  EXPECT_EQ(plan->sizes.num_pages, (plan->sizes.shared_bytes - slot_bytes) / page_bytes);
+  EXPECT_EQ(plan->sizes.num_state_slots, (plan->sizes.shared_bytes - page_bytes) / slot_bytes);
+  EXPECT_EQ(plan->sizes.max_step_sequences, plan->sizes.shared_bytes / (slot_bytes + page_bytes));
   EXPECT_EQ(plan->context_length, 8192);
-  EXPECT_EQ(plan->kv_pool_bytes, (plan->num_pages + 1) * page_bytes);
+  EXPECT_EQ(plan->sizes.kv_pool_bytes(), (plan->sizes.num_pages + 1) * page_bytes);
 
   budget.bytes = 8 * kGiB;
   const Result<PoolPlan> roomy = size_pools(budget);
   ASSERT_TRUE(roomy.ok());
-  EXPECT_EQ(roomy->max_running_requests, kDefaultMaxRunning);
-  EXPECT_GT(roomy->num_pages, 64 * 8192 / 16) << "more than running requests need: rule 5 is off";
+  EXPECT_EQ(roomy->sizes.max_step_sequences, kDefaultMaxRunning);
+  EXPECT_GT(roomy->sizes.num_pages, 64 * 8192 / 16)
+      << "more than running requests need: rule 5 is off";
 }
 
 PoolBudget snapshot_budget(int64_t bytes, DType dtype) {
@@ -257,18 +258,19 @@ TEST(SizePoolsTest, GivesSnapshotsOfAnotherFormatSlotsOfTheirOwn) {
     const int64_t k = budget.kv.bytes_per_page();
     const Result<PoolPlan> plan = size_pools(budget);
     ASSERT_TRUE(plan.ok()) << plan.status().to_string();
-    EXPECT_EQ(plan->shared_bytes, 64 * kMiB - s - f - k);
-    EXPECT_EQ(plan->max_running_requests, plan->shared_bytes / (s + k));
-    EXPECT_EQ(plan->num_state_slots, plan->max_running_requests) << "for running requests only";
-    EXPECT_EQ(plan->num_snapshot_slots, (plan->shared_bytes - s - k) / f);
-    EXPECT_EQ(plan->num_pages, (plan->shared_bytes - s) / k);
-    EXPECT_EQ(plan->state_pool_bytes, (plan->num_state_slots + 1) * s);
-    EXPECT_EQ(plan->snapshot_pool_bytes, (plan->num_snapshot_slots + 1) * f);
+    EXPECT_EQ(plan->sizes.shared_bytes, 64 * kMiB - s - f - k);
+    EXPECT_EQ(plan->sizes.max_step_sequences, plan->sizes.shared_bytes / (s + k));
+    EXPECT_EQ(plan->sizes.num_state_slots, plan->sizes.max_step_sequences)
+        << "for running requests only";
+    EXPECT_EQ(plan->sizes.num_snapshot_slots, (plan->sizes.shared_bytes - s - k) / f);
+    EXPECT_EQ(plan->sizes.num_pages, (plan->sizes.shared_bytes - s) / k);
+    EXPECT_EQ(plan->sizes.state_pool_bytes(), (plan->sizes.num_state_slots + 1) * s);
+    EXPECT_EQ(plan->sizes.snapshot_pool_bytes(), (plan->sizes.num_snapshot_slots + 1) * f);
 
     PoolBudget same = budget;  // fp32, in the slots of running requests
     same.snapshot = {};
-    const double factor = static_cast<double>(plan->num_snapshot_slots) /
-                          static_cast<double>(size_pools(same)->num_state_slots);
+    const double factor = static_cast<double>(plan->sizes.num_snapshot_slots) /
+                          static_cast<double>(size_pools(same)->sizes.num_state_slots);
     EXPECT_GT(factor, dtype == DType::kBf16 ? 1.8 : 3.2);
   }
 }
@@ -278,35 +280,37 @@ TEST(SizePoolsTest, LeavesSnapshotsRoomWhereNothingIsShared) {
   budget.max_total_tokens = 4000;
   Result<PoolPlan> plan = size_pools(budget);
   ASSERT_TRUE(plan.ok()) << plan.status().to_string();
-  EXPECT_EQ(plan->shared_bytes, 0);
-  EXPECT_EQ(plan->num_pages, 250);
+  EXPECT_EQ(plan->sizes.shared_bytes, 0);
+  EXPECT_EQ(plan->sizes.num_pages, 250);
   const int64_t f = budget.snapshot.bytes_per_slot() + 1024;
-  const int64_t states = plan->state_pool_bytes + plan->snapshot_pool_bytes;
-  EXPECT_LE(plan->state_pool_bytes, states / 2 + budget.state.bytes_per_slot());
-  EXPECT_LE(plan->kv_pool_bytes + states, 64 * kMiB);
-  EXPECT_GT(plan->kv_pool_bytes + states + f, 64 * kMiB) << "snapshots take the rest";
+  const int64_t states = plan->sizes.state_pool_bytes() + plan->sizes.snapshot_pool_bytes();
+  EXPECT_LE(plan->sizes.state_pool_bytes(), states / 2 + budget.state.bytes_per_slot());
+  EXPECT_LE(plan->sizes.kv_pool_bytes() + states, 64 * kMiB);
+  EXPECT_GT(plan->sizes.kv_pool_bytes() + states + f, 64 * kMiB) << "snapshots take the rest";
 
   budget.max_running_requests = 1000;
   plan = size_pools(budget);
   ASSERT_TRUE(plan.ok());
-  EXPECT_GE(plan->num_snapshot_slots, 1);
-  EXPECT_LT(plan->num_snapshot_slots * f, budget.state.bytes_per_slot() + f) << "rows come first";
-  EXPECT_GT(plan->max_running_requests, 20);
+  EXPECT_GE(plan->sizes.num_snapshot_slots, 1);
+  EXPECT_LT(plan->sizes.num_snapshot_slots * f, budget.state.bytes_per_slot() + f)
+      << "rows come first";
+  EXPECT_GT(plan->sizes.max_step_sequences, 20);
 
   budget = snapshot_budget(kGiB, DType::kBf16);
   budget.kv.page_size = 1;  // 1 KiB a layer
   plan = size_pools(budget);
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->shared_bytes, 0);
-  EXPECT_EQ(plan->max_running_requests, kDefaultMaxRunning);
-  EXPECT_GT(plan->num_snapshot_slots, 400);
+  EXPECT_EQ(plan->sizes.shared_bytes, 0);
+  EXPECT_EQ(plan->sizes.max_step_sequences, kDefaultMaxRunning);
+  EXPECT_GT(plan->sizes.num_snapshot_slots, 400);
 
   PoolBudget recurrent = snapshot_budget(kGiB, DType::kI8);
   recurrent.kv = {.page_size = 16};
   plan = size_pools(recurrent);
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->num_state_slots, kDefaultMaxRunning);
-  EXPECT_EQ(plan->num_pages, (plan->num_state_slots + plan->num_snapshot_slots) * 512);
+  EXPECT_EQ(plan->sizes.num_state_slots, kDefaultMaxRunning);
+  EXPECT_EQ(plan->sizes.num_pages,
+            (plan->sizes.num_state_slots + plan->sizes.num_snapshot_slots) * 512);
 }
 
 TEST(SizePoolsTest, RefusesSnapshotsThatBelongToNothing) {
@@ -324,10 +328,12 @@ TEST(SizePoolsTest, SharesNothingWhereTheBorderIsFixedOrMemoryCannotGoBack) {
   budget.max_total_tokens = 8000;
   Result<PoolPlan> plan = size_pools(budget);
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->shared_bytes, 0);
-  EXPECT_EQ(plan->num_pages, 500);
-  EXPECT_LE(plan->kv_pool_bytes + plan->state_pool_bytes, 64 * kMiB);
-  EXPECT_GT(plan->kv_pool_bytes + plan->state_pool_bytes + budget.state.bytes_per_slot(), 64 * kMiB)
+  EXPECT_EQ(plan->sizes.shared_bytes, 0);
+  EXPECT_EQ(plan->sizes.num_pages, 500);
+  EXPECT_LE(plan->sizes.kv_pool_bytes() + plan->sizes.state_pool_bytes(), 64 * kMiB);
+  EXPECT_GT(
+      plan->sizes.kv_pool_bytes() + plan->sizes.state_pool_bytes() + budget.state.bytes_per_slot(),
+      64 * kMiB)
       << "states take the rest";
 
   budget.max_total_tokens = 0;
@@ -335,9 +341,9 @@ TEST(SizePoolsTest, SharesNothingWhereTheBorderIsFixedOrMemoryCannotGoBack) {
   budget.bytes = kGiB;
   plan = size_pools(budget);
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->shared_bytes, 0);
-  EXPECT_LE(plan->kv_pool_bytes + plan->state_pool_bytes, kGiB);
-  EXPECT_GT(plan->num_state_slots, kDefaultMaxRunning)
+  EXPECT_EQ(plan->sizes.shared_bytes, 0);
+  EXPECT_LE(plan->sizes.kv_pool_bytes() + plan->sizes.state_pool_bytes(), kGiB);
+  EXPECT_GT(plan->sizes.num_state_slots, kDefaultMaxRunning)
       << "the share of states, for cached ones too";
 
   PoolBudget attention = tiny_budget(kGiB);
@@ -345,18 +351,18 @@ TEST(SizePoolsTest, SharesNothingWhereTheBorderIsFixedOrMemoryCannotGoBack) {
   attention.state = {};
   plan = size_pools(attention);
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->shared_bytes, 0);
-  EXPECT_EQ(plan->num_pages, kGiB / attention.kv.bytes_per_page() - 1);
+  EXPECT_EQ(plan->sizes.shared_bytes, 0);
+  EXPECT_EQ(plan->sizes.num_pages, kGiB / attention.kv.bytes_per_page() - 1);
 
   PoolBudget recurrent = tiny_budget(kGiB);
   recurrent.elastic = true;
   recurrent.kv = {.page_size = 16};
   plan = size_pools(recurrent);
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->shared_bytes, 0);
-  EXPECT_EQ(plan->kv_pool_bytes, 0);
-  EXPECT_EQ(plan->num_state_slots, kGiB / recurrent.state.bytes_per_slot() - 1);
-  EXPECT_EQ(plan->num_pages, plan->num_state_slots * 512);
+  EXPECT_EQ(plan->sizes.shared_bytes, 0);
+  EXPECT_EQ(plan->sizes.kv_pool_bytes(), 0);
+  EXPECT_EQ(plan->sizes.num_state_slots, kGiB / recurrent.state.bytes_per_slot() - 1);
+  EXPECT_EQ(plan->sizes.num_pages, plan->sizes.num_state_slots * 512);
 }
 
 TEST(SizePoolsTest, NeverPromisesMoreThanTheBudget) {
@@ -388,29 +394,32 @@ TEST(SizePoolsTest, NeverPromisesMoreThanTheBudget) {
     const int64_t slot_bytes =
         budget.state.bytes_per_slot() + (apart ? 0 : budget.slot_extra_bytes);
     const int64_t page_bytes = budget.kv.bytes_per_page();
-    if (plan->shared_bytes == 0) {
-      ASSERT_LE(plan->kv_pool_bytes + plan->state_pool_bytes + plan->snapshot_pool_bytes,
+    if (plan->sizes.shared_bytes == 0) {
+      ASSERT_LE(plan->sizes.kv_pool_bytes() + plan->sizes.state_pool_bytes() +
+                    plan->sizes.snapshot_pool_bytes(),
                 budget.bytes);
     } else {
       ASSERT_TRUE(budget.elastic);
-      ASSERT_EQ(plan->shared_bytes + slot_bytes + snapshot_bytes + page_bytes, budget.bytes);
-      ASSERT_LE(std::max({plan->kv_pool_bytes, plan->state_pool_bytes, plan->snapshot_pool_bytes}),
+      ASSERT_EQ(plan->sizes.shared_bytes + slot_bytes + snapshot_bytes + page_bytes, budget.bytes);
+      ASSERT_LE(std::max({plan->sizes.kv_pool_bytes(), plan->sizes.state_pool_bytes(),
+                          plan->sizes.snapshot_pool_bytes()}),
                 budget.bytes);
-      ASSERT_LE(plan->max_running_requests * (budget.slots_per_request * slot_bytes + page_bytes),
-                plan->shared_bytes);
-      ASSERT_LE(plan->num_pages * page_bytes + budget.slots_per_request * slot_bytes,
-                plan->shared_bytes);
+      ASSERT_LE(
+          plan->sizes.max_step_sequences * (budget.slots_per_request * slot_bytes + page_bytes),
+          plan->sizes.shared_bytes);
+      ASSERT_LE(plan->sizes.num_pages * page_bytes + budget.slots_per_request * slot_bytes,
+                plan->sizes.shared_bytes);
     }
-    ASSERT_GE(plan->max_running_requests, 1);
-    ASSERT_GE(plan->num_pages, plan->max_running_requests);
+    ASSERT_GE(plan->sizes.max_step_sequences, 1);
+    ASSERT_GE(plan->sizes.num_pages, plan->sizes.max_step_sequences);
     ASSERT_GE(plan->context_length, 1);
     if (budget.state.num_layers > 0) {
-      ASSERT_GE(plan->num_state_slots,
-                int64_t{plan->max_running_requests} * budget.slots_per_request);
+      ASSERT_GE(plan->sizes.num_state_slots,
+                int64_t{plan->sizes.max_step_sequences} * budget.slots_per_request);
     }
-    ASSERT_EQ(plan->num_snapshot_slots > 0, apart);
+    ASSERT_EQ(plan->sizes.num_snapshot_slots > 0, apart);
     if (budget.max_running_requests > 0) {
-      ASSERT_LE(plan->max_running_requests, budget.max_running_requests);
+      ASSERT_LE(plan->sizes.max_step_sequences, budget.max_running_requests);
     }
   }
 }

@@ -13,34 +13,49 @@ using request::Sequence;
 
 namespace {
 
+// Pools that hold nothing cost a byte for each id, so that sizes may divide.
+PrefixCacheOptions with_sizes(PrefixCacheOptions options) {
+  PoolSizes& pools = options.pools;
+  for (int64_t* bytes : {&pools.page_bytes, &pools.state_slot_bytes, &pools.snapshot_slot_bytes}) {
+    *bytes = std::max<int64_t>(*bytes, 1);
+  }
+  return options;
+}
+
 PrefixTreeOptions tree_options(const PrefixCacheOptions& options) {
-  PrefixTreeOptions tree = options.tree;
-  if (options.shared_bytes > 0) tree.expected_states = options.shared_bytes / tree.state_bytes;
+  const PoolSizes& pools = options.pools;
+  PrefixTreeOptions tree{.needs_state = pools.has_states(),
+                         .eviction = options.eviction,
+                         .flops = options.flops,
+                         .page_bytes = pools.page_bytes,
+                         .state_bytes = pools.snapshot_bytes()};
+  if (pools.shared_bytes > 0) tree.expected_states = pools.shared_bytes / tree.state_bytes;
   return tree;
 }
 
 MemoryBudget::Options budget_options(const PrefixCacheOptions& options) {
-  MemoryBudget::Options budget{.shared_bytes = options.shared_bytes};
-  budget.pools[MemoryKind::kPages] = {options.num_pages, options.tree.page_bytes};
-  budget.pools[MemoryKind::kStates] = {options.num_state_slots, options.working_bytes()};
-  budget.pools[MemoryKind::kSnapshots] = {options.num_snapshot_slots, options.tree.state_bytes};
+  MemoryBudget::Options budget{.shared_bytes = options.pools.shared_bytes};
+  budget.pools[MemoryKind::kPages] = {options.pools.num_pages, options.pools.page_bytes};
+  budget.pools[MemoryKind::kStates] = {options.pools.num_state_slots,
+                                       options.pools.state_slot_bytes};
+  budget.pools[MemoryKind::kSnapshots] = {options.pools.num_snapshot_slots,
+                                          options.pools.snapshot_bytes()};
   return budget;
 }
 
 }  // namespace
 
 PrefixCache::PrefixCache(const PrefixCacheOptions& options)
-    : options_(options),
-      budget_(budget_options(options)),
-      pages_(options.num_pages, options.page_size),
-      states_(options.num_state_slots),
-      own_snapshot_slots_(options.num_snapshot_slots, "snapshot slot"),
+    : options_(with_sizes(options)),
+      budget_(budget_options(options_)),
+      pages_(options.pools.num_pages, options.pools.page_size),
+      states_(options.pools.num_state_slots),
+      own_snapshot_slots_(options.pools.num_snapshot_slots, "snapshot slot"),
       snapshots_(has_own_snapshot_slots() ? own_snapshot_slots_ : states_),
-      tree_(tree_options(options), pages_, snapshots_) {
-  HEDDLE_CHECK_EQ(options.tree.needs_state, options.needs_state);
-  HEDDLE_CHECK_EQ(options.grid % options.page_size, 0);
+      tree_(tree_options(options_), pages_, snapshots_) {
+  HEDDLE_CHECK_EQ(options.grid % options.pools.page_size, 0);
   HEDDLE_CHECK_EQ(options.decode_interval % options.grid, 0);
-  HEDDLE_CHECK(options.needs_state || options.num_snapshot_slots == 0);
+  HEDDLE_CHECK(options.pools.has_states() || options.pools.num_snapshot_slots == 0);
   pages_.ids().set_free_observer(&freed_pages_);
   states_.ids().set_free_observer(&freed_states_);
   own_snapshot_slots_.ids().set_free_observer(&freed_snapshots_);
@@ -62,7 +77,7 @@ PrefixMatch PrefixCache::match(const Sequence& sequence) const {
 }
 
 bool PrefixCache::repeats(const Sequence& sequence, const PrefixMatch& match) const {
-  return match.exact != nullptr && options_.keeps_hidden && sequence.wants_tokens();
+  return match.exact != nullptr && options_.pools.keeps_hidden && sequence.wants_tokens();
 }
 
 int64_t PrefixCache::resume_tokens(const Sequence& sequence, const PrefixMatch& match) const {
@@ -80,20 +95,20 @@ int64_t PrefixCache::fork_tokens(const Sequence& sequence, const PrefixMatch& ma
 // there makes a node of its own, which the sequence then holds instead of the whole other branch.
 int64_t PrefixCache::shared_tokens(const Sequence& sequence, const PrefixMatch& match) const {
   const int64_t start = resume_tokens(sequence, match);
-  const int64_t whole_pages = start - start % options_.page_size;
-  if (!options_.needs_state || !chunks_on_grid(options_.policy)) return whole_pages;
+  const int64_t whole_pages = start - start % options_.pools.page_size;
+  if (!options_.pools.has_states() || !chunks_on_grid(options_.policy)) return whole_pages;
   return std::max(whole_pages, fork_tokens(sequence, match));
 }
 
 int64_t PrefixCache::pages_to_own(const Sequence& sequence, const PrefixMatch& match) const {
   return pages_.pages_for(sequence.num_tokens()) -
-         shared_tokens(sequence, match) / options_.page_size;
+         shared_tokens(sequence, match) / options_.pools.page_size;
 }
 
 // ---- The life of a sequence ----
 
 bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t headroom,
-                        SequenceHold& hold) {
+                        CachedSequence& cached) {
   const bool exact = repeats(sequence, match);
   PrefixNode* const resume = exact ? match.exact : match.resume;
   const int64_t start = resume_tokens(sequence, match);
@@ -103,8 +118,8 @@ bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t he
   // Held first, so that making room does not take away what the sequence resumes from.
   PrefixLock path =
       tree_.lock(shared > start ? tree_.covering(match.kv_node, shared) : resume, false);
-  PrefixLock source = options_.needs_state ? tree_.lock(resume, true) : PrefixLock{};
-  const int64_t num_states = options_.needs_state ? 1 : 0;
+  PrefixLock source = options_.pools.has_states() ? tree_.lock(resume, true) : PrefixLock{};
+  const int64_t num_states = options_.pools.has_states() ? 1 : 0;
   if (!has_room({.pages = own + headroom, .states = num_states}) ||
       !make_room({.pages = own, .states = num_states})) {
     tree_.unlock(source);
@@ -115,31 +130,32 @@ bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t he
   sequence.pages.clear();
   tree_.append_pages(tree_.covering(path.node, shared), shared, sequence.pages);
   take_pages(own, sequence.pages);
-  if (options_.needs_state) {
+  if (options_.pools.has_states()) {
     sequence.state_slot = take_state();
     states_.set_label(sequence.state_slot, start);
   }
   sequence.num_computed = start;
   tree_.touch(resume);
 
-  hold.path = path;
-  hold.source = source;
-  hold.shared_tokens = shared;
-  hold.kv_tokens = std::max(shared, start);
-  hold.began = tree_.clock();
-  hold.starts = true;
-  hold.copy_state_from = options_.needs_state ? tree_.state_slot(resume) : 0;
-  hold.hidden_slot = exact ? hold.copy_state_from : 0;
-  hold.copy_page = {};
+  cached.path = path;
+  cached.source = source;
+  cached.shared_tokens = shared;
+  cached.kv_tokens = std::max(shared, start);
+  cached.began = tree_.clock();
+  cached.starts = true;
+  cached.copy_state_from = options_.pools.has_states() ? tree_.state_slot(resume) : 0;
+  cached.hidden_slot = exact ? cached.copy_state_from : 0;
+  cached.copy_page = {};
   if (shared < start) {  // resumes inside a page
     std::vector<int32_t> path_pages;
     tree_.append_pages(resume, start, path_pages);
-    hold.copy_page = {.from = path_pages.back(),
-                      .to = sequence.pages[static_cast<size_t>(start / options_.page_size)]};
+    cached.copy_page = {
+        .from = path_pages.back(),
+        .to = sequence.pages[static_cast<size_t>(start / options_.pools.page_size)]};
   }
-  hold.forks.clear();
+  cached.forks.clear();
   const int64_t fork = fork_tokens(sequence, match);
-  if (options_.needs_state && fork > start) hold.forks.push_back(fork);
+  if (options_.pools.has_states() && fork > start) cached.forks.push_back(fork);
   return true;
 }
 
@@ -152,137 +168,141 @@ bool PrefixCache::grow(Sequence& sequence, int64_t num_tokens) {
   return true;
 }
 
-bool PrefixCache::shrink(const Sequence& sequence, SequenceHold& hold) {
-  if (options_.window == 0) return false;
-  const int64_t dead = std::max<int64_t>(sequence.num_computed + 1 - options_.window, 0);
+bool PrefixCache::shrink(const Sequence& sequence, CachedSequence& cached) {
+  if (options_.pools.kv_window == 0) return false;
+  const int64_t dead = std::max<int64_t>(sequence.num_computed + 1 - options_.pools.kv_window, 0);
   const int64_t before = available_pages();
-  for (; hold.dead_pages < dead / options_.page_size; ++hold.dead_pages) {
+  for (; cached.dead_pages < dead / options_.pools.page_size; ++cached.dead_pages) {
     // The entry stays as it is: a step in flight may be reading the list, though not the page.
-    const int32_t page = sequence.pages[static_cast<size_t>(hold.dead_pages)];
+    const int32_t page = sequence.pages[static_cast<size_t>(cached.dead_pages)];
     if (pages_.ids().owner(page) == Owner::kRequest) pages_.ids().free_one(page);
   }
   // The path may end inside a page, whose last rows this sequence wrote and still reads.
-  if (pages_.pages_for(tree_.depth(hold.path.node)) <= hold.dead_pages) {
-    tree_.unlock(hold.path);
-    hold.decode_node = nullptr;  // nothing keeps it any more
+  if (pages_.pages_for(tree_.depth(cached.path.node)) <= cached.dead_pages) {
+    tree_.unlock(cached.path);
+    cached.decode_node = nullptr;  // nothing keeps it any more
   }
   return available_pages() > before;
 }
 
-bool PrefixCache::make_room_for(const SequenceHold& hold, const SnapshotRequest& wanted) {
+bool PrefixCache::make_room_for(const CachedSequence& cached, const SnapshotRequest& wanted) {
   if (free_snapshot_slots() > 0) return true;
   if (wanted.evicts) return make_room({.snapshots = 1});
   return wanted.spacing > 0 &&
          tree_.evict_state_for_middle(std::max<int64_t>(wanted.tokens - wanted.spacing, 0),
-                                      wanted.tokens, hold.began) &&
+                                      wanted.tokens, cached.began) &&
          free_snapshot_slots() > 0;
 }
 
-void PrefixCache::plan_snapshot(SequenceHold& hold, const SnapshotRequest& wanted, bool decode) {
-  if (!make_room_for(hold, wanted)) {
+void PrefixCache::plan_snapshot(CachedSequence& cached, const SnapshotRequest& wanted,
+                                bool decode) {
+  if (!make_room_for(cached, wanted)) {
     ++skipped_snapshots_;
     return;
   }
   const int32_t slot = take_snapshot_slot();
-  hold.pending.push_back({.tokens = wanted.tokens,
-                          .slot = slot,
-                          .keeps_hidden = wanted.keeps_hidden,
-                          .decode = decode,
-                          .middle = wanted.spacing > 0});
-  hold.snapshots[hold.turn].push_back(
+  cached.pending.push_back({.tokens = wanted.tokens,
+                            .slot = slot,
+                            .keeps_hidden = wanted.keeps_hidden,
+                            .decode = decode,
+                            .middle = wanted.spacing > 0});
+  cached.snapshots[cached.turn].push_back(
       {.tokens = wanted.tokens, .slot = slot, .keep_hidden = wanted.keeps_hidden});
 }
 
-void PrefixCache::plan_prefill(const Sequence& sequence, SequenceHold& hold, int64_t end,
+void PrefixCache::plan_prefill(const Sequence& sequence, CachedSequence& cached, int64_t end,
                                PlannedSequence& planned, request::BatchPlan& plan) {
-  planned.kv_tokens = std::max(hold.kv_tokens, planned.context_tokens);
-  if (hold.starts) {
-    hold.starts = false;
-    planned.hidden_slot = hold.hidden_slot;
-    if (hold.copy_state_from != 0) {
-      plan.restore_snapshots.push_back({.from = hold.copy_state_from, .to = sequence.state_slot});
+  planned.kv_tokens = std::max(cached.kv_tokens, planned.context_tokens);
+  if (cached.starts) {
+    cached.starts = false;
+    planned.hidden_slot = cached.hidden_slot;
+    if (cached.copy_state_from != 0) {
+      plan.restore_snapshots.push_back({.from = cached.copy_state_from, .to = sequence.state_slot});
     } else if (sequence.state_slot != 0) {
       plan.zero_state_slots.push_back(sequence.state_slot);
     }
-    if (hold.copy_page.to != 0) plan.copy_pages.push_back(hold.copy_page);
+    if (cached.copy_page.to != 0) plan.copy_pages.push_back(cached.copy_page);
   }
-  if (!options_.enabled || hold.keeps_to_itself || end == planned.context_tokens) return;
-  if (!options_.needs_state) {
-    hold.publishes_prefix = true;
+  if (!options_.enabled || cached.keeps_to_itself || end == planned.context_tokens) return;
+  if (!options_.pools.has_states()) {
+    cached.publishes_prefix = true;
     return;
   }
   request_snapshots(options_.policy, options_.grid,
                     {.begin = planned.context_tokens,
                      .end = end,
                      .num_tokens = sequence.num_tokens(),
-                     .forks = hold.forks,
+                     .forks = cached.forks,
                      .role_boundaries = sequence.request.role_boundaries,
                      .free_slots = free_snapshot_slots(),
                      .num_slots = max_snapshot_slots(),
-                     .keeps_hidden = options_.keeps_hidden && planned.sample},
+                     .keeps_hidden = options_.pools.keeps_hidden && planned.sample},
                     snapshot_requests_);
-  hold.turn ^= 1;
-  std::vector<request::StateSnapshot>& snapshots = hold.snapshots[hold.turn];
+  cached.turn ^= 1;
+  std::vector<request::StateSnapshot>& snapshots = cached.snapshots[cached.turn];
   snapshots.clear();
-  for (const SnapshotRequest& wanted : snapshot_requests_) plan_snapshot(hold, wanted, false);
+  for (const SnapshotRequest& wanted : snapshot_requests_) plan_snapshot(cached, wanted, false);
   const auto ascending = [](const auto& a, const auto& b) { return a.tokens < b.tokens; };
   std::sort(snapshots.begin(), snapshots.end(), ascending);
-  std::sort(hold.pending.begin(), hold.pending.end(), ascending);
+  std::sort(cached.pending.begin(), cached.pending.end(), ascending);
   planned.snapshots = snapshots;
 }
 
-void PrefixCache::plan_decode(const Sequence& sequence, SequenceHold& hold, int64_t end,
+void PrefixCache::plan_decode(const Sequence& sequence, CachedSequence& cached, int64_t end,
                               PlannedSequence& planned) {
   planned.kv_tokens = planned.context_tokens;
-  if (!options_.enabled || hold.keeps_to_itself || sequence.state_slot == 0 ||
+  if (!options_.enabled || cached.keeps_to_itself || sequence.state_slot == 0 ||
       !wants_decode_snapshot(options_.policy, options_.decode_interval, end)) {
     return;
   }
-  hold.turn ^= 1;
-  hold.snapshots[hold.turn].clear();
-  plan_snapshot(hold, {.tokens = end, .evicts = true}, true);
-  planned.snapshots = hold.snapshots[hold.turn];
+  cached.turn ^= 1;
+  cached.snapshots[cached.turn].clear();
+  plan_snapshot(cached, {.tokens = end, .evicts = true}, true);
+  planned.snapshots = cached.snapshots[cached.turn];
 }
 
-void PrefixCache::want_snapshot(SequenceHold& hold, int64_t fork, int64_t num_planned) const {
-  if (fork <= num_planned || !options_.needs_state) return;
-  if (std::find(hold.forks.begin(), hold.forks.end(), fork) == hold.forks.end()) {
-    hold.forks.push_back(fork);
+void PrefixCache::want_snapshot(CachedSequence& cached, int64_t fork, int64_t num_planned) const {
+  if (fork <= num_planned || !options_.pools.has_states()) return;
+  if (std::find(cached.forks.begin(), cached.forks.end(), fork) == cached.forks.end()) {
+    cached.forks.push_back(fork);
   }
 }
 
-bool PrefixCache::will_publish(const SequenceHold& hold, int64_t enough, int64_t fork,
+bool PrefixCache::will_publish(const CachedSequence& cached, int64_t enough, int64_t fork,
                                int64_t num_planned) const {
-  if (!options_.needs_state) return fork > num_planned || hold.publishes_prefix;
+  if (!options_.pools.has_states()) return fork > num_planned || cached.publishes_prefix;
   const auto within = [&](int64_t tokens) { return tokens >= enough && tokens <= fork; };
-  return std::any_of(hold.forks.begin(), hold.forks.end(),
+  return std::any_of(cached.forks.begin(), cached.forks.end(),
                      [&](int64_t tokens) { return tokens > num_planned && within(tokens); }) ||
-         std::any_of(hold.pending.begin(), hold.pending.end(),
+         std::any_of(cached.pending.begin(), cached.pending.end(),
                      [&](const auto& pending) { return within(pending.tokens); });
 }
 
-void PrefixCache::confirm(Sequence& sequence, SequenceHold& hold) {
-  tree_.unlock(hold.source);  // its copy is done
+void PrefixCache::confirm(Sequence& sequence, CachedSequence& cached) {
+  tree_.unlock(cached.source);  // its copy is done
   if (sequence.state_slot != 0) states_.set_label(sequence.state_slot, sequence.num_computed);
-  if (std::exchange(hold.publishes_prefix, false)) {
-    const int64_t whole_pages = sequence.num_computed - sequence.num_computed % options_.page_size;
-    if (whole_pages > 0) publish(sequence, hold, {.tokens = whole_pages});
+  if (std::exchange(cached.publishes_prefix, false)) {
+    const int64_t whole_pages =
+        sequence.num_computed - sequence.num_computed % options_.pools.page_size;
+    if (whole_pages > 0) publish(sequence, cached, {.tokens = whole_pages});
   }
   size_t count = 0;
-  for (; count < hold.pending.size() && hold.pending[count].tokens <= sequence.num_computed;
+  for (; count < cached.pending.size() && cached.pending[count].tokens <= sequence.num_computed;
        ++count) {
-    const SequenceHold::Pending pending = hold.pending[count];
-    PrefixNode* const node = publish(sequence, hold, pending);
-    if (pending.decode) hold.decode_node = node;
+    const CachedSequence::Pending pending = cached.pending[count];
+    PrefixNode* const node = publish(sequence, cached, pending);
+    if (pending.decode) cached.decode_node = node;
   }
-  hold.pending.erase(hold.pending.begin(), hold.pending.begin() + static_cast<int64_t>(count));
+  cached.pending.erase(cached.pending.begin(),
+                       cached.pending.begin() + static_cast<int64_t>(count));
 }
 
-PrefixNode* PrefixCache::publish(Sequence& sequence, SequenceHold& hold,
-                                 const SequenceHold::Pending& taken) {
+PrefixNode* PrefixCache::publish(Sequence& sequence, CachedSequence& cached,
+                                 const CachedSequence::Pending& taken) {
   const int64_t num_tokens = taken.tokens;
   const int32_t slot = taken.slot;
-  if (hold.dead_pages > 0 && match(sequence).kv_tokens < hold.dead_pages * options_.page_size) {
+  if (cached.dead_pages > 0 &&
+      match(sequence).kv_tokens < cached.dead_pages * options_.pools.page_size) {
     if (slot != 0) snapshots_.release(slot);
     return nullptr;  // rows on the way there have been given up
   }
@@ -303,25 +323,25 @@ PrefixNode* PrefixCache::publish(Sequence& sequence, SequenceHold& hold,
       snapshots_.release(slot);
     }
   }
-  if (num_tokens >= hold.shared_tokens) {
+  if (num_tokens >= cached.shared_tokens) {
     PrefixLock deeper = tree_.lock(inserted.node, false);
     // The decode snapshot above is replaced. While its node is held it cannot have been merged.
-    if (hold.decode_node != nullptr && hold.decode_node != inserted.node) {
-      tree_.drop_unused_state(hold.decode_node);
+    if (cached.decode_node != nullptr && cached.decode_node != inserted.node) {
+      tree_.drop_unused_state(cached.decode_node);
     }
-    hold.decode_node = nullptr;
-    tree_.unlock(hold.path);
-    hold.path = deeper;
+    cached.decode_node = nullptr;
+    tree_.unlock(cached.path);
+    cached.path = deeper;
   }
   return inserted.node;
 }
 
 // The state a sequence ends with is in its working slot.
-void PrefixCache::publish_end(Sequence& sequence, SequenceHold& hold) {
+void PrefixCache::publish_end(Sequence& sequence, CachedSequence& cached) {
   const int64_t end = sequence.num_computed;
   const int32_t working = std::exchange(sequence.state_slot, 0);
   if (!has_own_snapshot_slots()) {
-    publish(sequence, hold, {.tokens = end, .slot = working});
+    publish(sequence, cached, {.tokens = end, .slot = working});
     return;
   }
   states_.release(working);  // what is in it stays until the next plan
@@ -336,38 +356,39 @@ void PrefixCache::publish_end(Sequence& sequence, SequenceHold& hold) {
   }
   const int32_t slot = take_snapshot_slot();
   saves_.push_back({.from = working, .to = slot});
-  publish(sequence, hold, {.tokens = end, .slot = slot});
+  publish(sequence, cached, {.tokens = end, .slot = slot});
 }
 
-void PrefixCache::release(Sequence& sequence, SequenceHold& hold, Keep keep) {
-  tree_.unlock(hold.source);
-  for (const SequenceHold::Pending& pending : hold.pending) snapshots_.release(pending.slot);
-  hold.pending.clear();
+void PrefixCache::release(Sequence& sequence, CachedSequence& cached, Keep keep) {
+  tree_.unlock(cached.source);
+  for (const CachedSequence::Pending& pending : cached.pending) snapshots_.release(pending.slot);
+  cached.pending.clear();
   const bool keeps_end = options_.enabled && keep == Keep::kEnd && sequence.num_computed > 0 &&
                          keeps_exact_end(options_.policy);
-  if (keeps_end && options_.needs_state) {
-    publish_end(sequence, hold);
+  if (keeps_end && options_.pools.has_states()) {
+    publish_end(sequence, cached);
   } else if (keeps_end) {
-    const int64_t whole_pages = sequence.num_computed - sequence.num_computed % options_.page_size;
-    if (whole_pages > 0) publish(sequence, hold, {.tokens = whole_pages});
+    const int64_t whole_pages =
+        sequence.num_computed - sequence.num_computed % options_.pools.page_size;
+    if (whole_pages > 0) publish(sequence, cached, {.tokens = whole_pages});
   }
   if (sequence.state_slot != 0) states_.release(std::exchange(sequence.state_slot, 0));
-  for (size_t i = static_cast<size_t>(hold.dead_pages); i < sequence.pages.size(); ++i) {
+  for (size_t i = static_cast<size_t>(cached.dead_pages); i < sequence.pages.size(); ++i) {
     const int32_t page = sequence.pages[i];
     if (pages_.ids().owner(page) == Owner::kRequest) pages_.ids().free_one(page);
   }
   sequence.pages.clear();
   sequence.num_computed = 0;
-  tree_.unlock(hold.path);
-  hold.shared_tokens = 0;
-  hold.dead_pages = 0;
-  hold.kv_tokens = 0;
-  hold.forks.clear();
-  hold.decode_node = nullptr;
-  hold.keeps_to_itself = false;
-  hold.publishes_prefix = false;
-  hold.starts = false;
-  hold.hidden_slot = 0;
+  tree_.unlock(cached.path);
+  cached.shared_tokens = 0;
+  cached.dead_pages = 0;
+  cached.kv_tokens = 0;
+  cached.forks.clear();
+  cached.decode_node = nullptr;
+  cached.keeps_to_itself = false;
+  cached.publishes_prefix = false;
+  cached.starts = false;
+  cached.hidden_slot = 0;
 }
 
 }  // namespace heddle::cache

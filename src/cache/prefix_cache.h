@@ -36,39 +36,29 @@
 
 #include "cache/memory_budget.h"
 #include "cache/page_allocator.h"
+#include "cache/pool_sizes.h"
 #include "cache/prefix_tree.h"
 #include "cache/snapshot_policy.h"
 #include "cache/state_allocator.h"
 #include "request/batch_plan.h"
+#include "request/prefill_flops.h"
 #include "request/sequence.h"
 
 namespace heddle::cache {
 
 struct PrefixCacheOptions {
-  int64_t num_pages = 0;
-  int32_t page_size = 16;
-  int64_t num_state_slots = 0;
-  int64_t num_snapshot_slots = 0;  // slots for snapshots alone; 0: they share the state slots
-  int64_t state_bytes = 0;         // of a state slot, where snapshot slots have another size
-  bool needs_state = false;        // every running sequence holds a working slot
+  PoolSizes pools;  // with states, every running sequence has a working slot
 
   bool enabled = true;  // false: nothing is kept beyond the sequence that computed it
   SnapshotPolicy policy = SnapshotPolicy::kMulti;
   int64_t grid = 64;
   int64_t decode_interval = 256;
-  int64_t window = 0;  // no layer reads more than so many of the last tokens; 0: some read all
-  bool keeps_hidden = false;  // the runner can draw again from a kept hidden vector
-  int64_t shared_bytes = 0;   // what pages and slots in use may take together; 0: all ids fit
-  PrefixTreeOptions tree;  // page_bytes and state_bytes (of a snapshot) count against shared_bytes
-
-  // Of one working slot.
-  [[nodiscard]] int64_t working_bytes() const {
-    return num_snapshot_slots > 0 ? state_bytes : tree.state_bytes;
-  }
+  EvictionPolicy eviction = EvictionPolicy::kFlops;
+  request::PrefillFlops flops;  // of the served model
 };
 
 // What a running sequence holds beside its pages and its working slot. Empty while it waits.
-struct SequenceHold {
+struct CachedSequence {
   struct Pending {
     int64_t tokens = 0;
     int32_t slot = 0;
@@ -133,37 +123,37 @@ class PrefixCache {
   [[nodiscard]] CacheLoss loss(const request::Sequence& sequence, const PrefixMatch& match) const;
 
   // Takes everything the sequence needs to run over all of its tokens, or nothing and false. Fills
-  // pages, state_slot, num_computed and the hold.
+  // pages, state_slot, num_computed and the cached.
   [[nodiscard]] bool admit(request::Sequence& sequence, const PrefixMatch& match, int64_t headroom,
-                           SequenceHold& hold);
+                           CachedSequence& cached);
 
   // Pages for `num_tokens` tokens, or nothing and false.
   [[nodiscard]] bool grow(request::Sequence& sequence, int64_t num_tokens);
 
   // Gives up pages that no layer reads any more. They stay as long as there is room, because what
   // they hold may be of use to others. Returns whether there is more room now.
-  [[nodiscard]] bool shrink(const request::Sequence& sequence, SequenceHold& hold);
+  [[nodiscard]] bool shrink(const request::Sequence& sequence, CachedSequence& cached);
 
   // Completes a planned sequence that computes tokens up to `end`, new tokens and pages filled in:
   // what its first step does at its head, rows that are not written again, states to save. The
-  // spans live as long as the hold, until two more steps have been planned.
-  void plan_prefill(const request::Sequence& sequence, SequenceHold& hold, int64_t end,
+  // spans live as long as the cached, until two more steps have been planned.
+  void plan_prefill(const request::Sequence& sequence, CachedSequence& cached, int64_t end,
                     request::PlannedSequence& planned, request::BatchPlan& plan);
-  void plan_decode(const request::Sequence& sequence, SequenceHold& hold, int64_t end,
+  void plan_decode(const request::Sequence& sequence, CachedSequence& cached, int64_t end,
                    request::PlannedSequence& planned);
 
   // Asks for a state at `fork` tokens, where another sequence will part from this one. Nothing
   // happens if that is planned already.
-  void want_snapshot(SequenceHold& hold, int64_t fork, int64_t num_planned) const;
+  void want_snapshot(CachedSequence& cached, int64_t fork, int64_t num_planned) const;
 
   // Whether somebody who waits for the sequence will find more: up to `fork` tokens, but at least
   // `enough`.
-  [[nodiscard]] bool will_publish(const SequenceHold& hold, int64_t enough, int64_t fork,
+  [[nodiscard]] bool will_publish(const CachedSequence& cached, int64_t enough, int64_t fork,
                                   int64_t num_planned) const;
 
   // Books that the sequence has computed num_computed tokens: publishes the snapshots taken up to
   // there.
-  void confirm(request::Sequence& sequence, SequenceHold& hold);
+  void confirm(request::Sequence& sequence, CachedSequence& cached);
 
   enum class Keep {
     kEnd,        // what the sequence has computed is kept for others, exactly to its end
@@ -175,7 +165,7 @@ class PrefixCache {
   void plan_head(request::BatchPlan& plan);
 
   // Gives everything back. No step in flight may use it.
-  void release(request::Sequence& sequence, SequenceHold& hold, Keep keep);
+  void release(request::Sequence& sequence, CachedSequence& cached, Keep keep);
 
   [[nodiscard]] int64_t available_pages() const;   // free and evictable
   [[nodiscard]] int64_t available_states() const;  // likewise; 0 for models without state
@@ -189,13 +179,13 @@ class PrefixCache {
   // Gives up what nobody holds.
   void clear() { tree_.clear(); }
 
-  struct Held {
+  struct Running {
     const request::Sequence* sequence;
-    const SequenceHold* hold;
+    const CachedSequence* cached;
   };
 
   // Proves that tree and holders together own exactly what is not free, or aborts.
-  void check_invariants(std::span<const Held> held) const;
+  void check_invariants(std::span<const Running> running) const;
 
  private:
   [[nodiscard]] bool repeats(const request::Sequence& sequence, const PrefixMatch& match) const;
@@ -211,12 +201,14 @@ class PrefixCache {
     int64_t snapshots = 0;
   };
 
-  [[nodiscard]] bool has_own_snapshot_slots() const { return options_.num_snapshot_slots > 0; }
+  [[nodiscard]] bool has_own_snapshot_slots() const {
+    return options_.pools.has_own_snapshot_slots();
+  }
 
   [[nodiscard]] int64_t bytes_of(const Need& need) const;
   [[nodiscard]] bool has_room(const Need& need) const;
   [[nodiscard]] bool make_room(const Need& need);
-  [[nodiscard]] bool make_room_for(const SequenceHold& hold, const SnapshotRequest& wanted);
+  [[nodiscard]] bool make_room_for(const CachedSequence& cached, const SnapshotRequest& wanted);
   [[nodiscard]] int64_t available_bytes() const;
   [[nodiscard]] int64_t free_snapshot_slots() const;
   [[nodiscard]] int64_t bytes_to_fill() const;  // of shared_bytes, before something is evicted
@@ -224,11 +216,11 @@ class PrefixCache {
   void take_pages(int64_t count, std::vector<int32_t>& pages);
   [[nodiscard]] int32_t take_state();
   [[nodiscard]] int32_t take_snapshot_slot();
-  void publish_end(request::Sequence& sequence, SequenceHold& hold);
+  void publish_end(request::Sequence& sequence, CachedSequence& cached);
   // Lets others find what was computed up to there; takes the slot or frees it.
-  PrefixNode* publish(request::Sequence& sequence, SequenceHold& hold,
-                      const SequenceHold::Pending& taken);
-  void plan_snapshot(SequenceHold& hold, const SnapshotRequest& wanted, bool decode);
+  PrefixNode* publish(request::Sequence& sequence, CachedSequence& cached,
+                      const CachedSequence::Pending& taken);
+  void plan_snapshot(CachedSequence& cached, const SnapshotRequest& wanted, bool decode);
 
   // Tells the budget what became free.
   struct FreedIds : IdPool::FreeObserver {

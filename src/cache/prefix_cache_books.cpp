@@ -31,7 +31,7 @@ CacheLoss PrefixCache::loss(const Sequence& sequence, const PrefixMatch& match) 
   const int64_t reused = match.usable_tokens;
   const int64_t once =
       tree_.usable_without_eviction(sequence.tokens, sequence.prefix_hashes, match, most);
-  const int64_t grid = !options_.needs_state             ? options_.page_size
+  const int64_t grid = !options_.pools.has_states()      ? options_.pools.page_size
                        : chunks_on_grid(options_.policy) ? options_.grid
                                                          : 1;
   const int64_t known = std::min(match.kv_tokens, most);
@@ -42,7 +42,7 @@ CacheLoss PrefixCache::loss(const Sequence& sequence, const PrefixMatch& match) 
           .last_token = match.kv_tokens > most ? 1 : 0};
 }
 
-void PrefixCache::check_invariants(std::span<const Held> held) const {
+void PrefixCache::check_invariants(std::span<const Running> running) const {
   pages_.check_invariants();
   states_.check_invariants();
   own_snapshot_slots_.check_invariants();
@@ -50,34 +50,34 @@ void PrefixCache::check_invariants(std::span<const Held> held) const {
   HEDDLE_CHECK_EQ(budget_.bytes_in_use(), bytes_of({.pages = pages_.num_used(),
                                                     .states = states_.num_used(),
                                                     .snapshots = own_snapshot_slots_.num_used()}));
-  tree_.check_invariants(held.empty());
-  std::vector<bool> page_seen(static_cast<size_t>(options_.num_pages) + 1, false);
+  tree_.check_invariants(running.empty());
+  std::vector<bool> page_seen(static_cast<size_t>(options_.pools.num_pages) + 1, false);
   std::set<std::pair<const StateAllocator*, int32_t>> own_slots;
   int64_t own_pages = 0;
   const auto own_slot = [&](const StateAllocator& allocator, int32_t slot) {
     HEDDLE_CHECK(allocator.ids().owner(slot) == Owner::kRequest);
     HEDDLE_CHECK(own_slots.emplace(&allocator, slot).second);
   };
-  for (const auto& [sequence, hold] : held) {
+  for (const auto& [sequence, cached] : running) {
     HEDDLE_CHECK_GE(static_cast<int64_t>(sequence->pages.size()),
                     pages_.pages_for(sequence->num_computed));
-    for (size_t i = static_cast<size_t>(hold->dead_pages); i < sequence->pages.size(); ++i) {
+    for (size_t i = static_cast<size_t>(cached->dead_pages); i < sequence->pages.size(); ++i) {
       const int32_t page = sequence->pages[i];
       const Owner owner = pages_.ids().owner(page);
       if (owner == Owner::kTree) continue;
       HEDDLE_CHECK(owner == Owner::kRequest);
-      HEDDLE_CHECK_GE(static_cast<int64_t>(i) * options_.page_size + options_.page_size,
-                      hold->shared_tokens + 1);
+      HEDDLE_CHECK_GE(static_cast<int64_t>(i) * options_.pools.page_size + options_.pools.page_size,
+                      cached->shared_tokens + 1);
       HEDDLE_CHECK(!page_seen[static_cast<size_t>(page)]);
       page_seen[static_cast<size_t>(page)] = true;
       ++own_pages;
     }
-    HEDDLE_CHECK_EQ(sequence->state_slot != 0, options_.needs_state);
+    HEDDLE_CHECK_EQ(sequence->state_slot != 0, options_.pools.has_states());
     if (sequence->state_slot != 0) {
       own_slot(states_, sequence->state_slot);
       HEDDLE_CHECK_EQ(states_.label(sequence->state_slot), sequence->num_computed);
     }
-    for (const SequenceHold::Pending& pending : hold->pending) {
+    for (const CachedSequence::Pending& pending : cached->pending) {
       own_slot(snapshots_, pending.slot);
       HEDDLE_CHECK_LT(sequence->num_computed, pending.tokens);
     }

@@ -20,42 +20,43 @@ constexpr int64_t kIdleShare = 32;
 // What could be in use in addition, once everything nobody holds is given up.
 int64_t PrefixCache::available_bytes() const {
   const PrefixTreeStats tree = tree_.stats();
-  return options_.shared_bytes - budget_.bytes_in_use() +
-         tree.evictable_pages * options_.tree.page_bytes +
-         tree.evictable_states * options_.tree.state_bytes;
+  return options_.pools.shared_bytes - budget_.bytes_in_use() +
+         tree.evictable_pages * options_.pools.page_bytes +
+         tree.evictable_states * options_.pools.snapshot_bytes();
 }
 
 int64_t PrefixCache::available_pages() const {
   const int64_t ids = pages_.num_free() + tree_.stats().evictable_pages;
-  if (options_.shared_bytes == 0) return ids;
-  return std::min(ids, std::max<int64_t>(available_bytes(), 0) / options_.tree.page_bytes);
+  if (options_.pools.shared_bytes == 0) return ids;
+  return std::min(ids, std::max<int64_t>(available_bytes(), 0) / options_.pools.page_bytes);
 }
 
 int64_t PrefixCache::available_states() const {
   const int64_t ids =
       states_.num_free() + (has_own_snapshot_slots() ? 0 : tree_.stats().evictable_states);
-  if (options_.shared_bytes == 0) return ids;
-  return std::min(ids, std::max<int64_t>(available_bytes(), 0) / options_.working_bytes());
+  if (options_.pools.shared_bytes == 0) return ids;
+  return std::min(ids, std::max<int64_t>(available_bytes(), 0) / options_.pools.state_slot_bytes);
 }
 
 int64_t PrefixCache::free_snapshot_slots() const {
-  if (options_.shared_bytes == 0) return snapshots_.num_free();
+  if (options_.pools.shared_bytes == 0) return snapshots_.num_free();
   const int64_t bytes = std::max<int64_t>(bytes_to_fill() - budget_.bytes_in_use(), 0);
-  return std::min(snapshots_.num_free(), bytes / options_.tree.state_bytes);
+  return std::min(snapshots_.num_free(), bytes / options_.pools.snapshot_bytes());
 }
 
 int64_t PrefixCache::bytes_to_fill() const {
-  return options_.shared_bytes - options_.shared_bytes / kIdleShare;
+  return options_.pools.shared_bytes - options_.pools.shared_bytes / kIdleShare;
 }
 
 int64_t PrefixCache::max_snapshot_slots() const {
-  if (options_.shared_bytes == 0) return snapshots_.num_slots();
-  return std::min(snapshots_.num_slots(), options_.shared_bytes / options_.tree.state_bytes);
+  if (options_.pools.shared_bytes == 0) return snapshots_.num_slots();
+  return std::min(snapshots_.num_slots(),
+                  options_.pools.shared_bytes / options_.pools.snapshot_bytes());
 }
 
 int64_t PrefixCache::bytes_of(const Need& need) const {
-  return need.pages * options_.tree.page_bytes + need.states * options_.working_bytes() +
-         need.snapshots * options_.tree.state_bytes;
+  return need.pages * options_.pools.page_bytes + need.states * options_.pools.state_slot_bytes +
+         need.snapshots * options_.pools.snapshot_bytes();
 }
 
 bool PrefixCache::has_room(const Need& need) const {
@@ -64,7 +65,7 @@ bool PrefixCache::has_room(const Need& need) const {
   if (has_own_snapshot_slots() && states_.num_free() < need.states) return false;
   const int64_t tree_slots = need.snapshots + (has_own_snapshot_slots() ? 0 : need.states);
   if (snapshots_.num_free() + evictable < tree_slots) return false;
-  return options_.shared_bytes == 0 || bytes_of(need) <= available_bytes();
+  return options_.pools.shared_bytes == 0 || bytes_of(need) <= available_bytes();
 }
 
 // Evicts until all of it can be taken, and as far as possible beside idle memory; nothing, and
@@ -74,7 +75,7 @@ bool PrefixCache::make_room(const Need& need) {
   if (pages_.num_free() < need.pages) tree_.evict_pages(need.pages - pages_.num_free());
   const int64_t tree_slots = need.snapshots + (has_own_snapshot_slots() ? 0 : need.states);
   if (snapshots_.num_free() < tree_slots) tree_.evict_states(tree_slots - snapshots_.num_free());
-  if (options_.shared_bytes > 0) {
+  if (options_.pools.shared_bytes > 0) {
     const int64_t missing = budget_.bytes_in_use() + bytes_of(need) - bytes_to_fill();
     if (missing > 0) tree_.evict_bytes(missing);
   }

@@ -21,32 +21,29 @@ using Tokens = std::vector<TokenId>;
 
 PrefixCacheOptions small() {
   PrefixCacheOptions options;
-  options.num_pages = 100;
-  options.page_size = 4;
-  options.num_state_slots = 10;
-  options.needs_state = true;
+  options.pools.num_pages = 100;
+  options.pools.page_size = 4;
+  options.pools.num_state_slots = 10;
   options.grid = 8;
   options.decode_interval = 16;
-  options.keeps_hidden = true;
-  options.tree.eviction = EvictionPolicy::kLru;
+  options.pools.keeps_hidden = true;
+  options.eviction = EvictionPolicy::kLru;
   return options;
 }
 
 PrefixCacheOptions stateless() {
   PrefixCacheOptions options = small();
-  options.needs_state = false;
-  options.num_state_slots = 0;
-  options.keeps_hidden = false;
-  options.tree.needs_state = false;
+  options.pools.num_state_slots = 0;
+  options.pools.keeps_hidden = false;
   return options;
 }
 
-// A sequence with its hold, played by hand: what the scheduler does, one step at a time.
+// A sequence with its cached, played by hand: what the scheduler does, one step at a time.
 struct RunningSequence {
   explicit RunningSequence(Sequence source) : sequence(std::move(source)) {}
 
   Sequence sequence;
-  SequenceHold hold;
+  CachedSequence cached;
   BatchPlan plan;           // of the last step
   PlannedSequence planned;  // likewise
 };
@@ -75,7 +72,7 @@ class PrefixCacheTest : public ::testing::Test {
 
   bool admit(RunningSequence& running, int64_t headroom = 0) {
     const PrefixMatch match = cache_->match(running.sequence);
-    const bool admitted = cache_->admit(running.sequence, match, headroom, running.hold);
+    const bool admitted = cache_->admit(running.sequence, match, headroom, running.cached);
     check();
     return admitted;
   }
@@ -86,12 +83,12 @@ class PrefixCacheTest : public ::testing::Test {
     running.plan.clear();
     running.planned = {.context_tokens = sequence.num_computed, .pages = sequence.pages};
     running.planned.sample = end == sequence.num_tokens() && sequence.wants_tokens();
-    cache_->plan_prefill(sequence, running.hold, end, running.planned, running.plan);
+    cache_->plan_prefill(sequence, running.cached, end, running.planned, running.plan);
   }
 
   void book(RunningSequence& running, int64_t end) {
     running.sequence.num_computed = end;
-    cache_->confirm(running.sequence, running.hold);
+    cache_->confirm(running.sequence, running.cached);
     check();
   }
 
@@ -107,13 +104,13 @@ class PrefixCacheTest : public ::testing::Test {
       sequence.tokens.push_back(next_token_++);
       ASSERT_TRUE(cache_->grow(sequence, sequence.num_tokens()));
       running.planned = {.context_tokens = sequence.num_computed, .pages = sequence.pages};
-      cache_->plan_decode(sequence, running.hold, sequence.num_tokens(), running.planned);
+      cache_->plan_decode(sequence, running.cached, sequence.num_tokens(), running.planned);
       book(running, sequence.num_tokens());
     }
   }
 
   void end(RunningSequence& running, PrefixCache::Keep keep = PrefixCache::Keep::kEnd) {
-    cache_->release(running.sequence, running.hold, keep);
+    cache_->release(running.sequence, running.cached, keep);
     EXPECT_THAT(running.sequence.pages, IsEmpty());
     EXPECT_EQ(running.sequence.state_slot, 0);
     check();
@@ -130,9 +127,9 @@ class PrefixCacheTest : public ::testing::Test {
 
   // Free, tree and holders add up, for pages and slots.
   void check() const {
-    std::vector<PrefixCache::Held> held;
+    std::vector<PrefixCache::Running> held;
     for (const auto& running : all_) {
-      if (!running->sequence.pages.empty()) held.push_back({&running->sequence, &running->hold});
+      if (!running->sequence.pages.empty()) held.push_back({&running->sequence, &running->cached});
     }
     cache_->check_invariants(held);
   }
@@ -148,8 +145,8 @@ class PrefixCacheTest : public ::testing::Test {
 
 TEST_F(PrefixCacheTest, AdmissionTakesEverythingOrNothing) {
   PrefixCacheOptions options = small();
-  options.num_pages = 4;
-  options.num_state_slots = 2;
+  options.pools.num_pages = 4;
+  options.pools.num_state_slots = 2;
   use(options);
   const auto refused = [&](RunningSequence& running, int64_t headroom) {
     const PrefixCacheStats before = cache_->stats();
@@ -157,8 +154,8 @@ TEST_F(PrefixCacheTest, AdmissionTakesEverythingOrNothing) {
     EXPECT_THAT(running.sequence.pages, IsEmpty());
     EXPECT_EQ(running.sequence.state_slot, 0);
     EXPECT_EQ(running.sequence.num_computed, 0);
-    EXPECT_EQ(running.hold.path.node, nullptr);
-    EXPECT_EQ(running.hold.source.node, nullptr);
+    EXPECT_EQ(running.cached.path.node, nullptr);
+    EXPECT_EQ(running.cached.source.node, nullptr);
     EXPECT_EQ(cache_->stats().pages_used, before.pages_used);
     EXPECT_EQ(cache_->stats().state_slots_used, before.state_slots_used);
   };
@@ -177,7 +174,7 @@ TEST_F(PrefixCacheTest, AdmissionTakesEverythingOrNothing) {
 
 TEST_F(PrefixCacheTest, AFailedAdmissionGivesItsMatchBack) {
   PrefixCacheOptions options = small();
-  options.num_pages = 6;
+  options.pools.num_pages = 6;
   use(options);
   Tokens chat = serve(unique(16));
   RunningSequence& holder = make(unique(8));
@@ -192,7 +189,7 @@ TEST_F(PrefixCacheTest, AFailedAdmissionGivesItsMatchBack) {
 
 TEST_F(PrefixCacheTest, AdmissionEvictsOthersButNotWhatItResumesFrom) {
   PrefixCacheOptions options = small();
-  options.num_pages = 8;
+  options.pools.num_pages = 8;
   use(options);
   Tokens mine = serve(unique(16));  // the older one
   serve(unique(16));
@@ -230,7 +227,7 @@ TEST_F(PrefixCacheTest, WhatAnAbortedSequenceHasNotBookedIsNeverFound) {
 
 TEST_F(PrefixCacheTest, TheSourceIsHeldUntilItsCopyIsBooked) {
   PrefixCacheOptions options = small();
-  options.num_state_slots = 4;
+  options.pools.num_state_slots = 4;
   use(options);
   Tokens chat = serve(unique(8));
   const int64_t cached = cache_->stats().state_slots_cached;
@@ -243,7 +240,7 @@ TEST_F(PrefixCacheTest, TheSourceIsHeldUntilItsCopyIsBooked) {
   EXPECT_EQ(running.plan.restore_snapshots[0].to, running.sequence.state_slot);
   EXPECT_THAT(running.plan.zero_state_slots, IsEmpty());
   book(running, 11);
-  EXPECT_EQ(running.hold.source.node, nullptr);
+  EXPECT_EQ(running.cached.source.node, nullptr);
   EXPECT_GE(cache_->stats().state_slots_cached, cached);
 }
 
@@ -302,7 +299,7 @@ TEST_F(PrefixCacheTest, AnExactRepeatDrawsFromTheHiddenVector) {
 // Every degradation when slots or pages are short; nothing aborts.
 TEST_F(PrefixCacheTest, WithoutASlotTheStepRunsUntracked) {
   PrefixCacheOptions options = small();
-  options.num_state_slots = 1;
+  options.pools.num_state_slots = 1;
   use(options);
   RunningSequence& running = make(unique(30));
   ASSERT_TRUE(admit(running));
@@ -339,8 +336,8 @@ TEST_F(PrefixCacheTest, AStateThatIsThereAlreadyIsNotPublishedTwice) {
 
 TEST_F(PrefixCacheTest, OptionalStatesEvictNothingAndTheTailDoes) {
   PrefixCacheOptions options = small();
-  options.num_state_slots = 3;
-  options.keeps_hidden = false;
+  options.pools.num_state_slots = 3;
+  options.pools.keeps_hidden = false;
   use(options);
   serve(unique(12));  // keeps 8 and the end at 12
   ASSERT_EQ(cache_->stats().state_slots_cached, 2);
@@ -355,7 +352,7 @@ TEST_F(PrefixCacheTest, OptionalStatesEvictNothingAndTheTailDoes) {
 
 TEST_F(PrefixCacheTest, GrowingFailsAsAWhole) {
   PrefixCacheOptions options = small();
-  options.num_pages = 5;
+  options.pools.num_pages = 5;
   use(options);
   RunningSequence& one = make(unique(8));
   RunningSequence& two = make(unique(8));
@@ -401,29 +398,29 @@ TEST_F(PrefixCacheTest, AStateOfDecodeThatSomebodyUsesStays) {
 
 TEST_F(PrefixCacheTest, AskedForForksArePlanted) {
   PrefixCacheOptions options = small();
-  options.keeps_hidden = false;
+  options.pools.keeps_hidden = false;
   use(options);
   RunningSequence& leader = make(unique(100));
   ASSERT_TRUE(admit(leader));
   prefill(leader, 16);
-  EXPECT_FALSE(cache_->will_publish(leader.hold, 40, 48, 16));
-  cache_->want_snapshot(leader.hold, 48, 16);
-  cache_->want_snapshot(leader.hold, 8, 16);  // is behind it
-  EXPECT_TRUE(cache_->will_publish(leader.hold, 40, 48, 16));
-  EXPECT_FALSE(cache_->will_publish(leader.hold, 40, 47, 16));
+  EXPECT_FALSE(cache_->will_publish(leader.cached, 40, 48, 16));
+  cache_->want_snapshot(leader.cached, 48, 16);
+  cache_->want_snapshot(leader.cached, 8, 16);  // is behind it
+  EXPECT_TRUE(cache_->will_publish(leader.cached, 40, 48, 16));
+  EXPECT_FALSE(cache_->will_publish(leader.cached, 40, 47, 16));
   plan(leader, 64);
   ASSERT_EQ(num_snapshots(leader), 1);
   EXPECT_EQ(leader.planned.snapshots[0].tokens, 48);
-  EXPECT_TRUE(cache_->will_publish(leader.hold, 40, 48, 64)) << "it is in flight";
+  EXPECT_TRUE(cache_->will_publish(leader.cached, 40, 48, 64)) << "it is in flight";
   book(leader, 64);
-  EXPECT_FALSE(cache_->will_publish(leader.hold, 40, 48, 64));
+  EXPECT_FALSE(cache_->will_publish(leader.cached, 40, 48, 64));
 }
 
 TEST_F(PrefixCacheTest, WhoKeepsToItselfPublishesItsEndAlone) {
   use(small());
   RunningSequence& running = make(unique(40));
   ASSERT_TRUE(admit(running));
-  running.hold.keeps_to_itself = true;
+  running.cached.keeps_to_itself = true;
   prefill(running, 40);
   decode(running, 10);
   EXPECT_EQ(cache_->tree().to_string(), "");
@@ -478,17 +475,17 @@ TEST_F(PrefixCacheTest, StatelessModelsResumeAtPages) {
 
 TEST_F(PrefixCacheTest, PagesBehindEveryWindowGoWhenAskedFor) {
   PrefixCacheOptions options = stateless();
-  options.num_pages = 8;
-  options.window = 6;
+  options.pools.num_pages = 8;
+  options.pools.kv_window = 6;
   use(options);
   RunningSequence& running = make(unique(8), 40);
   ASSERT_TRUE(admit(running));
   prefill(running, 8);  // two pages, the tree's from now on
   decode(running, 12);  // 20 tokens: five pages
   EXPECT_FALSE(admit(make(unique(20)))) << "three pages are free";
-  ASSERT_TRUE(cache_->shrink(running.sequence, running.hold));
-  EXPECT_EQ(running.hold.dead_pages, 3);  // the next token reads rows 15 to 20
-  EXPECT_FALSE(cache_->shrink(running.sequence, running.hold)) << "once";
+  ASSERT_TRUE(cache_->shrink(running.sequence, running.cached));
+  EXPECT_EQ(running.cached.dead_pages, 3);  // the next token reads rows 15 to 20
+  EXPECT_FALSE(cache_->shrink(running.sequence, running.cached)) << "once";
   EXPECT_EQ(cache_->available_pages(), 6);  // the prompt's two can be evicted
   RunningSequence& other = make(unique(20));
   EXPECT_TRUE(admit(other));
@@ -502,13 +499,13 @@ TEST_F(PrefixCacheTest, PagesBehindEveryWindowGoWhenAskedFor) {
 
 TEST_F(PrefixCacheTest, APageThatTheWindowHasNotLeftStaysHeldWithThePathThatEndsInIt) {
   PrefixCacheOptions options = small();
-  options.window = 6;
+  options.pools.kv_window = 6;
   use(options);
   RunningSequence& running = make(unique(10), 40);
   ASSERT_TRUE(admit(running));
   prefill(running, 10);  // three pages, the tree's: the state at 10 keeps the hidden vector
   decode(running, 5);    // 15 tokens: the next one reads rows 10 to 15
-  (void)cache_->shrink(running.sequence, running.hold);
+  (void)cache_->shrink(running.sequence, running.cached);
   cache_->clear();
   EXPECT_EQ(cache_->stats().pages_used, 4) << "rows 10 and 11 are in the prompt's last page";
   end(running);
@@ -516,13 +513,13 @@ TEST_F(PrefixCacheTest, APageThatTheWindowHasNotLeftStaysHeldWithThePathThatEnds
 
 TEST_F(PrefixCacheTest, AStateWhoseRowsHaveBeenGivenUpIsGivenUpToo) {
   PrefixCacheOptions options = small();
-  options.window = 6;
+  options.pools.kv_window = 6;
   use(options);
   RunningSequence& running = make(unique(8), 40);
   ASSERT_TRUE(admit(running));
   prefill(running, 8);
   decode(running, 22);  // a state at 16 on the way
-  (void)cache_->shrink(running.sequence, running.hold);
+  (void)cache_->shrink(running.sequence, running.cached);
   cache_->clear();
   decode(running, 4);  // one at 32 that nobody could resume at
   EXPECT_EQ(cache_->stats().state_slots_used, 1) << "its own";
@@ -542,12 +539,12 @@ TEST_F(PrefixCacheTest, TheBooksAddUpInRandomScenarios) {
       return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
     };
     PrefixCacheOptions options = between(0, 3) == 0 ? stateless() : small();
-    options.page_size = 1 << between(0, 3);
-    options.num_pages = between(4, 120);
-    if (options.needs_state) options.num_state_slots = between(1, 12);
+    options.pools.page_size = 1 << between(0, 3);
+    options.pools.num_pages = between(4, 120);
+    if (options.pools.has_states()) options.pools.num_state_slots = between(1, 12);
     options.policy = static_cast<SnapshotPolicy>(between(0, 2));
-    if (options.policy == SnapshotPolicy::kNoBuffer) options.page_size = 1;
-    options.tree.eviction = between(0, 1) == 0 ? EvictionPolicy::kLru : EvictionPolicy::kFlops;
+    if (options.policy == SnapshotPolicy::kNoBuffer) options.pools.page_size = 1;
+    options.eviction = between(0, 1) == 0 ? EvictionPolicy::kLru : EvictionPolicy::kFlops;
     use(options);
     const Tokens stem = unique(40);
     for (int step = 0; step < 120; ++step) {
@@ -572,7 +569,7 @@ TEST_F(PrefixCacheTest, TheBooksAddUpInRandomScenarios) {
         if (what == 3) {
           end(running,
               between(0, 1) == 0 ? PrefixCache::Keep::kEnd : PrefixCache::Keep::kPublished);
-        } else if (sequence.num_computed < sequence.num_tokens() || running.hold.starts) {
+        } else if (sequence.num_computed < sequence.num_tokens() || running.cached.starts) {
           const int64_t left = sequence.num_tokens() - sequence.num_computed;
           prefill(running, sequence.num_computed + (left == 0 ? 0 : between(1, left)));
         } else if (cache_->grow(sequence, sequence.num_tokens() + 1)) {

@@ -3,6 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
+
+#include <heddle/status.h>
+
+#include "request/prefill_flops.h"
 
 namespace heddle::cache {
 
@@ -11,13 +16,14 @@ enum class EvictionPolicy {
   kLru,
 };
 
+// "flops" or "lru". Error: kInvalidArgument.
+Result<EvictionPolicy> parse_eviction_policy(std::string_view name);
+
 struct PrefixTreeOptions {
   bool needs_state = true;  // false: sequences resume at page boundaries, states do not exist
   EvictionPolicy eviction = EvictionPolicy::kFlops;
 
-  // Work to compute a prefix of L tokens: flops_per_token * L + flops_per_pair * L * L.
-  double flops_per_token = 6e9;
-  double flops_per_pair = 98304;
+  request::PrefillFlops flops;  // of the served model
 
   int64_t expected_states = 0;  // that fit at once; 0: every slot. How fast uses fade depends on it
 

@@ -26,19 +26,19 @@ using ::testing::IsEmpty;
 MATCHER_P2(Copies, from, to, "") { return arg.from == from && arg.to == to; }
 
 PrefixCacheOptions roomy() {
-  return {.num_pages = 64,
-          .page_size = 16,
-          .num_state_slots = 2,
-          .num_snapshot_slots = 4,
-          .state_bytes = 100,
-          .needs_state = true,
-          .keeps_hidden = true,
-          .tree = {.needs_state = true, .page_bytes = 10, .state_bytes = 50}};
+  return {.pools = {.num_pages = 64,
+                    .page_size = 16,
+                    .num_state_slots = 2,
+                    .num_snapshot_slots = 4,
+                    .page_bytes = 10,
+                    .state_slot_bytes = 100,
+                    .snapshot_slot_bytes = 50,
+                    .keeps_hidden = true}};
 }
 
 // A sequence and what it holds.
-struct HeldSequence {
-  explicit HeldSequence(std::vector<TokenId> prompt) {
+struct RunningSequence {
+  explicit RunningSequence(std::vector<TokenId> prompt) {
     Request request;
     request.prompt = std::move(prompt);
     request.stop.max_new_tokens = 4;
@@ -46,7 +46,7 @@ struct HeldSequence {
   }
 
   std::unique_ptr<Sequence> sequence;
-  SequenceHold hold;
+  CachedSequence cached;
 };
 
 class SnapshotSlotsTest : public ::testing::Test {
@@ -60,63 +60,63 @@ class SnapshotSlotsTest : public ::testing::Test {
     return tokens;
   }
 
-  bool admit(HeldSequence& running) {
+  bool admit(RunningSequence& running) {
     Sequence& sequence = *running.sequence;
-    if (!cache_->admit(sequence, cache_->match(sequence), 0, running.hold)) return false;
+    if (!cache_->admit(sequence, cache_->match(sequence), 0, running.cached)) return false;
     running_.push_back(&running);
     return true;
   }
 
   // Admits the sequence and computes its prompt in one step, whose plan is `plan_` then.
-  bool compute(HeldSequence& running) {
+  bool compute(RunningSequence& running) {
     Sequence& sequence = *running.sequence;
     if (!admit(running)) return false;
     plan_.clear();
     PlannedSequence planned;
     planned.context_tokens = sequence.num_computed;
-    cache_->plan_prefill(sequence, running.hold, sequence.num_tokens(), planned, plan_);
+    cache_->plan_prefill(sequence, running.cached, sequence.num_tokens(), planned, plan_);
     plan_.sequences.push_back(planned);
     cache_->plan_head(plan_);
     sequence.num_computed = sequence.num_tokens();
-    cache_->confirm(sequence, running.hold);
+    cache_->confirm(sequence, running.cached);
     check();
     return true;
   }
 
-  void release(HeldSequence& running, PrefixCache::Keep keep = PrefixCache::Keep::kEnd) {
-    cache_->release(*running.sequence, running.hold, keep);
+  void release(RunningSequence& running, PrefixCache::Keep keep = PrefixCache::Keep::kEnd) {
+    cache_->release(*running.sequence, running.cached, keep);
     std::erase(running_, &running);
     check();
   }
 
   void check() const {
-    std::vector<PrefixCache::Held> held;
-    for (const HeldSequence* one : running_) held.push_back({one->sequence.get(), &one->hold});
+    std::vector<PrefixCache::Running> held;
+    for (const RunningSequence* one : running_) held.push_back({one->sequence.get(), &one->cached});
     cache_->check_invariants(held);
   }
 
   // What a prompt that goes on behind `tokens` would resume from.
   [[nodiscard]] int64_t usable(std::vector<TokenId> tokens) const {
     tokens.push_back(-1);
-    return cache_->match(*HeldSequence(std::move(tokens)).sequence).usable_tokens;
+    return cache_->match(*RunningSequence(std::move(tokens)).sequence).usable_tokens;
   }
 
   std::unique_ptr<PrefixCache> cache_;
   BatchPlan plan_;
-  std::vector<const HeldSequence*> running_;
+  std::vector<const RunningSequence*> running_;
 };
 
 TEST_F(SnapshotSlotsTest, GivesTheTreeTheWorkingSlotWhereSnapshotsShareSlots) {
   PrefixCacheOptions options = roomy();
-  options.num_snapshot_slots = 0;
-  options.num_state_slots = 8;
+  options.pools.num_snapshot_slots = 0;
+  options.pools.num_state_slots = 8;
   make(options);
-  HeldSequence running(prompt(37));
+  RunningSequence running(prompt(37));
   ASSERT_TRUE(compute(running));
   const int32_t working = running.sequence->state_slot;
   release(running);
   EXPECT_EQ(usable(prompt(37)), 37);
-  HeldSequence next(prompt(50));
+  RunningSequence next(prompt(50));
   ASSERT_TRUE(compute(next));
   EXPECT_THAT(plan_.save_snapshots, IsEmpty());
   EXPECT_THAT(plan_.restore_snapshots, ElementsAre(Copies(working, next.sequence->state_slot)));
@@ -124,7 +124,7 @@ TEST_F(SnapshotSlotsTest, GivesTheTreeTheWorkingSlotWhereSnapshotsShareSlots) {
 
 TEST_F(SnapshotSlotsTest, SavesAnEndAtTheHeadOfTheNextPlan) {
   make(roomy());
-  HeldSequence running(prompt(37));
+  RunningSequence running(prompt(37));
   ASSERT_TRUE(compute(running));
   EXPECT_THAT(plan_.save_snapshots, IsEmpty());
   const int32_t working = running.sequence->state_slot;
@@ -133,7 +133,7 @@ TEST_F(SnapshotSlotsTest, SavesAnEndAtTheHeadOfTheNextPlan) {
   EXPECT_EQ(cache_->available_states(), 2) << "the working slot is free at once";
 
   // The same plan saves the state, goes on from it, and starts somebody in the working slot.
-  HeldSequence next(prompt(50));
+  RunningSequence next(prompt(50));
   ASSERT_TRUE(compute(next));
   ASSERT_EQ(plan_.save_snapshots.size(), 1u);
   EXPECT_EQ(plan_.save_snapshots[0].from, working);
@@ -144,7 +144,7 @@ TEST_F(SnapshotSlotsTest, SavesAnEndAtTheHeadOfTheNextPlan) {
 
 TEST_F(SnapshotSlotsTest, KeepsPendingSavesUntilThereIsAPlan) {
   make(roomy());
-  HeldSequence one(prompt(37)), two(prompt(45, 1000));
+  RunningSequence one(prompt(37)), two(prompt(45, 1000));
   ASSERT_TRUE(compute(one));
   ASSERT_TRUE(compute(two));
   const int32_t first = one.sequence->state_slot;
@@ -164,7 +164,7 @@ TEST_F(SnapshotSlotsTest, KeepsPendingSavesUntilThereIsAPlan) {
 
 TEST_F(SnapshotSlotsTest, SavesNothingThatWasEvictedMeanwhile) {
   make(roomy());
-  HeldSequence running(prompt(37));
+  RunningSequence running(prompt(37));
   ASSERT_TRUE(compute(running));
   release(running);
   cache_->clear();
@@ -177,9 +177,9 @@ TEST_F(SnapshotSlotsTest, SavesNothingThatWasEvictedMeanwhile) {
 
 TEST_F(SnapshotSlotsTest, EvictsForAnEndAndItsSlotIsNotSavedTwice) {
   PrefixCacheOptions options = roomy();
-  options.num_snapshot_slots = 1;
+  options.pools.num_snapshot_slots = 1;
   make(options);
-  HeldSequence one(prompt(37)), two(prompt(45, 1000));
+  RunningSequence one(prompt(37)), two(prompt(45, 1000));
   ASSERT_TRUE(compute(one));
   ASSERT_TRUE(compute(two));
   const int32_t second = two.sequence->state_slot;
@@ -195,15 +195,15 @@ TEST_F(SnapshotSlotsTest, EvictsForAnEndAndItsSlotIsNotSavedTwice) {
 
 TEST_F(SnapshotSlotsTest, KeepsNoEndWhereNoSnapshotSlotCanBeHad) {
   PrefixCacheOptions options = roomy();
-  options.num_snapshot_slots = 1;
+  options.pools.num_snapshot_slots = 1;
   make(options);
-  HeldSequence first(prompt(37));
+  RunningSequence first(prompt(37));
   ASSERT_TRUE(compute(first));
   release(first);
   // Somebody who has not run yet holds the only snapshot.
-  HeldSequence holder(prompt(50));
+  RunningSequence holder(prompt(50));
   ASSERT_TRUE(admit(holder));
-  HeldSequence other(prompt(45, 1000));
+  RunningSequence other(prompt(45, 1000));
   ASSERT_TRUE(compute(other));
   release(other);
   EXPECT_EQ(usable(prompt(45, 1000)), 0);
@@ -215,10 +215,10 @@ TEST_F(SnapshotSlotsTest, KeepsNoEndWhereNoSnapshotSlotCanBeHad) {
 
 TEST_F(SnapshotSlotsTest, SavesNoEndThatIsThereAlready) {
   PrefixCacheOptions options = roomy();
-  options.num_snapshot_slots = 1;
-  options.keeps_hidden = false;
+  options.pools.num_snapshot_slots = 1;
+  options.pools.keeps_hidden = false;
   make(options);
-  HeldSequence one(prompt(37)), two(prompt(37));
+  RunningSequence one(prompt(37)), two(prompt(37));
   ASSERT_TRUE(compute(one));
   ASSERT_TRUE(compute(two));
   release(one);
@@ -234,18 +234,18 @@ TEST_F(SnapshotSlotsTest, SavesNoEndThatIsThereAlready) {
 // comes from, whose memory goes back behind it.
 TEST_F(SnapshotSlotsTest, SharesOneBudgetAmongPagesWorkingAndSnapshots) {
   PrefixCacheOptions options = roomy();
-  options.shared_bytes = 160;  // a working state and six pages
+  options.pools.shared_bytes = 160;  // a working state and six pages
   options.policy = SnapshotPolicy::kNoBuffer;
-  options.page_size = 1;
+  options.pools.page_size = 1;
   make(options);
-  HeldSequence running(prompt(6));
+  RunningSequence running(prompt(6));
   ASSERT_TRUE(compute(running));
   EXPECT_EQ(cache_->available_states(), 0);
   const int32_t working = running.sequence->state_slot;
   release(running);
   EXPECT_EQ(usable(prompt(6)), 6);
   // Five pages want memory that the idle working slot has: it goes back once it has been saved.
-  HeldSequence next(prompt(4, 1000));
+  RunningSequence next(prompt(4, 1000));
   ASSERT_TRUE(compute(next)) << "everything else gives way";
   EXPECT_EQ(usable(prompt(6)), 0);
   EXPECT_EQ(next.sequence->state_slot, working);

@@ -33,14 +33,8 @@ Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineOptions& 
 
   const CacheOptions& cache = options.cache;
   cache::PrefixCacheOptions& kept = wanted.cache;
-  kept.num_pages = sizes.num_pages;
-  kept.page_size = sizes.page_size;
-  kept.num_state_slots = sizes.num_state_slots;
-  kept.num_snapshot_slots = sizes.num_snapshot_slots;
-  kept.state_bytes = std::max<int64_t>(sizes.state_slot_bytes, 1);
-  kept.needs_state = sizes.num_state_slots > 0;
+  kept.pools = sizes;
   kept.enabled = cache.enabled;
-  kept.keeps_hidden = sizes.keeps_hidden;
   kept.grid = std::max<int64_t>(kMinGrid, sizes.page_size);
   kept.decode_interval = cache.snapshot_interval;
   HEDDLE_ASSIGN_OR_RETURN(kept.policy, cache::parse_snapshot_policy(cache.state_snapshots));
@@ -52,18 +46,7 @@ Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineOptions& 
     return invalid_argument(fmt::format("snapshot_interval is {}; it must be a multiple of {}",
                                         kept.decode_interval, kept.grid));
   }
-  if (cache.eviction != "flops" && cache.eviction != "lru") {
-    return invalid_argument(
-        fmt::format("eviction \"{}\" is not known; use flops or lru", cache.eviction));
-  }
-  kept.tree.needs_state = kept.needs_state;
-  kept.tree.eviction =
-      cache.eviction == "lru" ? cache::EvictionPolicy::kLru : cache::EvictionPolicy::kFlops;
-  kept.tree.page_bytes = std::max<int64_t>(sizes.page_bytes, 1);
-  kept.tree.state_bytes = std::max<int64_t>(
-      sizes.num_snapshot_slots > 0 ? sizes.snapshot_slot_bytes : sizes.state_slot_bytes, 1);
-  kept.shared_bytes = sizes.shared_bytes;
-  kept.window = sizes.kv_window;
+  HEDDLE_ASSIGN_OR_RETURN(kept.eviction, cache::parse_eviction_policy(cache.eviction));
   return wanted;
 }
 

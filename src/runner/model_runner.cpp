@@ -163,14 +163,12 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const PlannedPools planned,
                           plan_pools(options, config, needs, pass->kv_dtype(),
                                      pass->device().available_memory_bytes()));
-  const cache::PoolPlan& plan = planned.plan;
+  PoolSizes sizes = planned.plan.sizes;
+  sizes.max_step_tokens = chunk;
   HEDDLE_ASSIGN_OR_RETURN(Pools pools, Pools::create(pass->device(), needs,
-                                                     {.num_pages = plan.num_pages,
-                                                      .page_size = options.page_size,
+                                                     {.sizes = sizes,
                                                       .kv_dtype = pass->kv_dtype(),
                                                       .kv_scales = pass->kv_scales(),
-                                                      .num_state_slots = plan.num_state_slots,
-                                                      .num_snapshot_slots = plan.num_snapshot_slots,
                                                       .snapshot_dtype = planned.snapshot_dtype,
                                                       .hidden_width = planned.hidden_width}));
   HEDDLE_ASSIGN_OR_RETURN(const checkpoint::GenerationConfig generation,
@@ -183,44 +181,28 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                  .device = fmt::format("{}, {}", pass->device().name(), ops::simd_target_name()),
                  .num_parameters = pass->weights().num_parameters(),
                  .vocab_size = config.vocab_size,
-                 .context_length = plan.context_length,
+                 .context_length = planned.plan.context_length,
                  .default_sampling = default_sampling(generation)};
   for (const int64_t id : generation.eos_token_ids) {
     loaded.info.eos_token_ids.push_back(static_cast<TokenId>(id));
   }
   loaded.plan = {.weights_bytes = pass->weights().bytes_copied(),
                  .mapped_weights_bytes = pass->weights().bytes_in_place(),
-                 .kv_pool_bytes = plan.kv_pool_bytes,
-                 .state_pool_bytes = plan.state_pool_bytes,
-                 .snapshot_pool_bytes = plan.snapshot_pool_bytes,
-                 .shared_pool_bytes = plan.shared_bytes,
+                 .kv_pool_bytes = sizes.kv_pool_bytes(),
+                 .state_pool_bytes = sizes.state_pool_bytes(),
+                 .snapshot_pool_bytes = sizes.snapshot_pool_bytes(),
+                 .shared_pool_bytes = sizes.shared_bytes,
                  .activation_bytes = pass->arena_bytes(),
-                 .kv_tokens = plan.num_pages * options.page_size,
+                 .kv_tokens = sizes.kv_tokens(),
                  .kv_dtype = std::string(to_string(pass->kv_dtype())),
-                 .state_slots = plan.num_state_slots,
-                 .snapshot_slots = plan.num_snapshot_slots,
+                 .state_slots = sizes.num_state_slots,
+                 .snapshot_slots = sizes.num_snapshot_slots,
                  .snapshot_dtype = std::string(to_string(planned.snapshot_dtype)),
                  .page_size = options.page_size,
-                 .max_running_requests = plan.max_running_requests};
+                 .max_running_requests = sizes.max_step_sequences};
   loaded.options = settled(options, *pass, loaded.plan, loaded.info.context_length);
-  const PoolSizes sizes{
-      .num_pages = plan.num_pages,
-      .page_size = options.page_size,
-      .num_state_slots = plan.num_state_slots,
-      .num_snapshot_slots = plan.num_snapshot_slots,
-      .max_step_tokens = chunk,
-      .max_step_sequences = plan.max_running_requests,
-      .page_bytes = planned.kv.bytes_per_page(),
-      .state_slot_bytes = planned.state.bytes_per_slot() +
-                          (plan.num_snapshot_slots > 0 ? 0 : planned.hidden_bytes()),
-      .snapshot_slot_bytes = plan.num_snapshot_slots > 0
-                                 ? planned.snapshot.bytes_per_slot() + planned.hidden_bytes()
-                                 : 0,
-      .shared_bytes = plan.shared_bytes,
-      .kv_window = common_window(needs),
-      .keeps_hidden = planned.hidden_width > 0};
   HEDDLE_ASSIGN_OR_RETURN(loaded.runner, ModelRunner::create(std::move(pass), std::move(pools),
-                                                             sizes, plan.context_length));
+                                                             sizes, planned.plan.context_length));
   return loaded;
 }
 

@@ -38,6 +38,8 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
            .max_total_tokens = options.max_total_tokens,
            .elastic = options.cache.enabled,
            .slot_extra_bytes = pools.hidden_bytes()}));
+  pools.plan.sizes.kv_window = common_window(needs);
+  pools.plan.sizes.keeps_hidden = pools.hidden_width > 0;
   return pools;
 }
 

@@ -26,11 +26,11 @@ class PoolPlanTest : public ::testing::Test {
 TEST_F(PoolPlanTest, PoolsStayWithinTheirShareOfTheMemory) {
   constexpr int64_t kBytes = int64_t{1} << 30;
   const PlannedPools half = planned({.memory_fraction = 0.5}, kBytes).value();
-  EXPECT_LE(half.plan.shared_bytes, kBytes / 2);
-  EXPECT_GT(half.plan.shared_bytes, kBytes / 2 - (kBytes >> 5));
+  EXPECT_LE(half.plan.sizes.shared_bytes, kBytes / 2);
+  EXPECT_GT(half.plan.sizes.shared_bytes, kBytes / 2 - (kBytes >> 5));
   EXPECT_EQ(half.hidden_width, config_.hidden_size);
   const PlannedPools quarter = planned({.memory_fraction = 0.25}, kBytes).value();
-  EXPECT_LE(quarter.plan.shared_bytes, kBytes / 4);
+  EXPECT_LE(quarter.plan.sizes.shared_bytes, kBytes / 4);
 }
 
 TEST_F(PoolPlanTest, WithoutACacheNothingIsKeptOrShared) {
@@ -38,8 +38,8 @@ TEST_F(PoolPlanTest, WithoutACacheNothingIsKeptOrShared) {
   options.cache.enabled = false;
   const PlannedPools pools = planned(options, int64_t{1} << 30).value();
   EXPECT_EQ(pools.hidden_width, 0);
-  EXPECT_EQ(pools.plan.shared_bytes, 0);
-  EXPECT_EQ(pools.plan.num_snapshot_slots, 0);
+  EXPECT_EQ(pools.plan.sizes.shared_bytes, 0);
+  EXPECT_EQ(pools.plan.sizes.num_snapshot_slots, 0);
 }
 
 TEST_F(PoolPlanTest, WhatCannotBeIsRefusedByName) {

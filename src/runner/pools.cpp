@@ -48,8 +48,8 @@ Result<Pools> Pools::create(device::Device& device, const models::CacheNeeds& ne
   if (needs.num_kv_layers > 0) {
     HEDDLE_ASSIGN_OR_RETURN(
         pools.kv_,
-        cache::KvPool::create(device, kv_layout(needs, options.page_size, options.kv_dtype),
-                              options.num_pages));
+        cache::KvPool::create(device, kv_layout(needs, options.sizes.page_size, options.kv_dtype),
+                              options.sizes.num_pages));
     for (int64_t layer = 0; layer < needs.num_kv_layers; ++layer) {
       const auto index = static_cast<size_t>(layer);
       const checkpoint::KvScales scales =
@@ -67,22 +67,21 @@ Result<Pools> Pools::create(device::Device& device, const models::CacheNeeds& ne
 Status Pools::create_states(device::Device& device, const models::CacheNeeds& needs,
                             const PoolsOptions& options) {
   if (needs.num_state_layers == 0) return {};
-  HEDDLE_ASSIGN_OR_RETURN(
-      states_, cache::StatePool::create(device, state_layout(needs), options.num_state_slots));
+  HEDDLE_ASSIGN_OR_RETURN(states_, cache::StatePool::create(device, state_layout(needs),
+                                                            options.sizes.num_state_slots));
   for (int64_t layer = 0; layer < needs.num_state_layers; ++layer) {
     state_layers_.push_back({.conv = states_.conv(layer), .recurrent = states_.recurrent(layer)});
   }
-  num_hidden_ = options.num_state_slots;
-  if (options.num_snapshot_slots > 0) {
+  num_hidden_ = options.sizes.max_snapshot_slot();
+  if (options.sizes.has_own_snapshot_slots()) {
     HEDDLE_ASSIGN_OR_RETURN(
         snapshots_, cache::StatePool::create(device, snapshot_layout(needs, options.snapshot_dtype),
-                                             options.num_snapshot_slots));
+                                             options.sizes.num_snapshot_slots));
     for (int64_t layer = 0; layer < needs.num_state_layers; ++layer) {
       snapshot_layers_.push_back({.conv = snapshots_.conv(layer),
                                   .recurrent = snapshots_.recurrent(layer),
                                   .scales = snapshots_.scales(layer)});
     }
-    num_hidden_ = options.num_snapshot_slots;
   }
   hidden_width_ = options.hidden_width;
   HEDDLE_ASSIGN_OR_RETURN(

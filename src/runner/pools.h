@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/kv_pool.h"
+#include "cache/pool_sizes.h"
 #include "cache/state_pool.h"
 #include "checkpoint/kv_scales.h"
 #include "models/model.h"
@@ -29,12 +30,9 @@ cache::StateLayout snapshot_layout(const models::CacheNeeds& needs, DType dtype)
 int64_t common_window(const models::CacheNeeds& needs);
 
 struct PoolsOptions {
-  int64_t num_pages = 0;
-  int32_t page_size = 16;
+  cache::PoolSizes sizes;
   DType kv_dtype = DType::kF32;
   std::vector<checkpoint::KvScales> kv_scales;  // [num_kv_layers], or empty: 1
-  int64_t num_state_slots = 0;
-  int64_t num_snapshot_slots = 0;  // 0: snapshots share the state slots
   DType snapshot_dtype = DType::kF32;
   int64_t hidden_width = 0;  // of the vector kept with a snapshot; 0: none is
 };

@@ -28,13 +28,12 @@ class SnapshotPoolsTest : public ::testing::TestWithParam<DType> {
                                    .num_value_heads = kNv,
                                    .value_dim = kDv,
                                    .key_dim = kDk};
-    pools_ = Pools::create(device_, needs,
-                           {.num_pages = 4,
-                            .num_state_slots = 3,
-                            .num_snapshot_slots = 5,
-                            .snapshot_dtype = GetParam(),
-                            .hidden_width = 8})
-                 .value();
+    pools_ =
+        Pools::create(device_, needs,
+                      {.sizes = {.num_pages = 4, .num_state_slots = 3, .num_snapshot_slots = 5},
+                       .snapshot_dtype = GetParam(),
+                       .hidden_width = 8})
+            .value();
   }
 
   // Fills a working slot with numbers of its own; returns the matrices of `layer`.

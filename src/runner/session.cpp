@@ -7,12 +7,13 @@ namespace heddle::runner {
 
 Result<Session> Session::create(ForwardPass& pass, const Options& options) {
   const int64_t pages = (options.max_tokens + options.page_size - 1) / options.page_size;
-  HEDDLE_ASSIGN_OR_RETURN(Pools pools, Pools::create(pass.device(), pass.cache_needs(),
-                                                     {.num_pages = pages * options.num_sequences,
-                                                      .page_size = options.page_size,
-                                                      .kv_dtype = pass.kv_dtype(),
-                                                      .kv_scales = pass.kv_scales(),
-                                                      .num_state_slots = options.num_sequences}));
+  HEDDLE_ASSIGN_OR_RETURN(Pools pools,
+                          Pools::create(pass.device(), pass.cache_needs(),
+                                        {.sizes = {.num_pages = pages * options.num_sequences,
+                                                   .page_size = options.page_size,
+                                                   .num_state_slots = options.num_sequences},
+                                         .kv_dtype = pass.kv_dtype(),
+                                         .kv_scales = pass.kv_scales()}));
   return Session(pass, options, std::move(pools), pages);
 }
 

@@ -29,11 +29,9 @@ Result<std::unique_ptr<WatchedRunner>> WatchedRunner::create(ForwardPass& pass,
   HEDDLE_ASSIGN_OR_RETURN(
       Pools pools,
       Pools::create(pass.device(), needs,
-                    {.num_pages = sizes.num_pages,
-                     .page_size = sizes.page_size,
+                    {.sizes = sizes,
                      .kv_dtype = pass.kv_dtype(),
                      .kv_scales = pass.kv_scales(),
-                     .num_state_slots = sizes.num_state_slots,
                      .hidden_width = has_states ? pass.config().hidden_size : int64_t{0}}));
   return std::unique_ptr<WatchedRunner>(
       new WatchedRunner(pass, std::move(pools), sizes, options.max_tokens, std::move(watch)));

@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 
 TEST(AdmissionTest, TheFirstThatDoesNotFitEndsThePass) {
   PartsOptions options;
-  options.scheduler.cache.num_pages = 20;  // of four tokens
+  options.scheduler.cache.pools.num_pages = 20;  // of four tokens
   PartsFixture parts(options);
   for (const int64_t tokens : {20, 60, 4}) ASSERT_TRUE(parts.submit(parts.make(tokens, 1)).ok());
   EXPECT_FALSE(parts.admit()) << "without priorities no preemption can help";
@@ -108,7 +108,7 @@ TEST(AdmissionTest, ARetractionRaisesTheReserveAndIdlenessResetsIt) {
 
 TEST(AdmissionTest, TheFirstStartsWhateverTheEstimatesSay) {
   PartsOptions options;
-  options.scheduler.cache.num_pages = 5;
+  options.scheduler.cache.pools.num_pages = 5;
   PartsFixture parts(options);
   ASSERT_TRUE(parts.submit(parts.make(17, 4)).ok());  // needs all twenty tokens of the pool
   EXPECT_FALSE(parts.admit());

@@ -21,14 +21,14 @@ using request::StepOutput;
 namespace {
 
 BatchSchedulerOptions consistent(BatchSchedulerOptions options) {
-  HEDDLE_CHECK_GE(options.cache.num_pages, 1);
+  HEDDLE_CHECK_GE(options.cache.pools.num_pages, 1);
   HEDDLE_CHECK_GE(options.max_step_tokens, 1);
   HEDDLE_CHECK_GE(options.chunked_prefill_tokens, 1);
   HEDDLE_CHECK_GE(options.max_running, 1);
   int64_t batch_slots = std::min<int64_t>(options.max_running, options.max_step_tokens);
-  if (options.cache.needs_state) {
-    HEDDLE_CHECK_GE(options.cache.num_state_slots, 1);
-    batch_slots = std::min(batch_slots, options.cache.num_state_slots);
+  if (options.cache.pools.has_states()) {
+    HEDDLE_CHECK_GE(options.cache.pools.num_state_slots, 1);
+    batch_slots = std::min(batch_slots, options.cache.pools.num_state_slots);
   }
   options.max_running = static_cast<int32_t>(batch_slots);
   return options;
@@ -36,16 +36,16 @@ BatchSchedulerOptions consistent(BatchSchedulerOptions options) {
 
 AdmissionOptions admission_options(const BatchSchedulerOptions& options,
                                    const QueuePolicyChoice& choice) {
-  const cache::PrefixCacheOptions& pools = options.cache;
-  const bool on_grid = !pools.needs_state || cache::chunks_on_grid(pools.policy);
+  const cache::PoolSizes& pools = options.cache.pools;
+  const bool on_grid = !pools.has_states() || cache::chunks_on_grid(options.cache.policy);
   return {.limits = {.page_size = pools.page_size,
-                     .chunk_grid = on_grid ? pools.grid : pools.page_size,
+                     .chunk_grid = on_grid ? options.cache.grid : pools.page_size,
                      .max_prefill_tokens = options.scheduling.max_prefill_tokens,
                      .chunk_tokens = options.chunked_prefill_tokens,
                      .pages_at_admission = true},
           .max_step_tokens = options.max_step_tokens,
           .conservativeness = options.scheduling.conservativeness,
-          .needs_state = pools.needs_state,
+          .needs_state = pools.has_states(),
           .by_priority = choice.by_priority,
           .preemption = options.scheduling.preemption};
 }
@@ -87,15 +87,15 @@ BatchScheduler::BatchScheduler(const BatchSchedulerOptions& options,
                                                       .running = running_,
                                                       .sharing = sharing_,
                                                       .pace = pace_}),
-      preemption_(PreemptionRules::from(options.scheduling), options.cache.page_size,
-                  options.cache.needs_state),
+      preemption_(PreemptionRules::from(options.scheduling), options.cache.pools.page_size,
+                  options.cache.pools.has_states()),
       time_limits_(options.scheduling) {}
 
 // ---- A sequence arrives ----
 
 Status BatchScheduler::check_fits(const Sequence& sequence) const {
   const int64_t needed = sequence.max_stored_tokens();
-  const int64_t available = options_.cache.num_pages * options_.cache.page_size;
+  const int64_t available = options_.cache.pools.num_pages * options_.cache.pools.page_size;
   if (needed <= available) return {};
   return invalid_argument(fmt::format(
       "the request needs room for {} tokens ({} in the prompt, max_new_tokens = {}), but the KV "
@@ -345,20 +345,21 @@ SchedulerStats BatchScheduler::stats() const {
     oldest = std::min(oldest, waiting.sequence->timings.submit_seconds);
   }
   const cache::PrefixCacheStats cached = cache_.stats();
-  return {.num_waiting = std::ssize(waiting_.sequences()),
-          .num_queued = queued,
-          .oldest_wait_seconds = now - oldest,
-          .num_running = running_.size(),
-          .num_open_slots = waiting_.num_open_slots(running_),
-          .num_retractions = num_retractions_,
-          .retracted_input_tokens = retracted_input_tokens_,
-          .retracted_output_tokens = retracted_output_tokens_,
-          .num_preemptions = num_preemptions_,
-          .preempted_tokens = preempted_tokens_,
-          .deferred_sequences = sharing_.num_deferred(),
-          .new_token_ratio = admission_.new_token_ratio(),
-          .kv_tokens_used = (cached.pages_used - cached.pages_cached) * options_.cache.page_size,
-          .cache = cached};
+  return {
+      .num_waiting = std::ssize(waiting_.sequences()),
+      .num_queued = queued,
+      .oldest_wait_seconds = now - oldest,
+      .num_running = running_.size(),
+      .num_open_slots = waiting_.num_open_slots(running_),
+      .num_retractions = num_retractions_,
+      .retracted_input_tokens = retracted_input_tokens_,
+      .retracted_output_tokens = retracted_output_tokens_,
+      .num_preemptions = num_preemptions_,
+      .preempted_tokens = preempted_tokens_,
+      .deferred_sequences = sharing_.num_deferred(),
+      .new_token_ratio = admission_.new_token_ratio(),
+      .kv_tokens_used = (cached.pages_used - cached.pages_cached) * options_.cache.pools.page_size,
+      .cache = cached};
 }
 
 void BatchScheduler::check_invariants() const {

@@ -19,13 +19,12 @@ namespace {
 
 BatchSchedulerOptions server(int32_t max_running) {
   BatchSchedulerOptions options;
-  options.cache.page_size = 16;
-  options.cache.num_pages = 1'000'000;
-  options.cache.num_state_slots = 2000;
-  options.cache.needs_state = true;
-  options.cache.keeps_hidden = true;
-  options.cache.tree.page_bytes = 16 * 24576;
-  options.cache.tree.state_bytes = 77266944;
+  options.cache.pools.page_size = 16;
+  options.cache.pools.num_pages = 1'000'000;
+  options.cache.pools.num_state_slots = 2000;
+  options.cache.pools.keeps_hidden = true;
+  options.cache.pools.page_bytes = 16 * 24576;
+  options.cache.pools.state_slot_bytes = 77266944;
   options.max_running = max_running;
   options.max_step_tokens = 8192;
   options.chunked_prefill_tokens = 8192;

@@ -18,16 +18,14 @@ using request::SequenceStatus;
 
 BatchSchedulerOptions tight(int32_t page_size, int64_t num_pages, int64_t num_slots) {
   BatchSchedulerOptions options;
-  options.cache.page_size = page_size;
-  options.cache.num_pages = num_pages;
-  options.cache.num_state_slots = num_slots;
-  options.cache.needs_state = num_slots > 0;
-  options.cache.tree.needs_state = num_slots > 0;
+  options.cache.pools.page_size = page_size;
+  options.cache.pools.num_pages = num_pages;
+  options.cache.pools.num_state_slots = num_slots;
   options.cache.grid = 8;
   options.cache.decode_interval = 8;
-  options.cache.keeps_hidden = num_slots > 0;
-  options.cache.tree.page_bytes = page_size;
-  options.cache.tree.state_bytes = 20;
+  options.cache.pools.keeps_hidden = num_slots > 0;
+  options.cache.pools.page_bytes = page_size;
+  options.cache.pools.state_slot_bytes = 20;
   options.max_running = 3;
   options.max_step_tokens = 16;
   options.chunked_prefill_tokens = 11;

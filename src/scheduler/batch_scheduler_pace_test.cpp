@@ -118,7 +118,7 @@ class PaceFixture {
 
 BatchSchedulerOptions with_target(double target_ms, bool mixed = true) {
   BatchSchedulerOptions options = multi();
-  options.cache.num_pages = 6000;
+  options.cache.pools.num_pages = 6000;
   options.chunked_prefill_tokens = 512;
   options.max_step_tokens = 512 + 32;
   options.scheduling.mixed_batches = mixed;

@@ -76,7 +76,7 @@ TEST(BatchSchedulerTest, CutsLongPromptsOnTheGridWhileRunningStreamsAdvance) {
 
 TEST(BatchSchedulerTest, TakesPagesAndSlotTogetherOrNotAtAll) {
   BatchSchedulerOptions options = without_cache();
-  options.cache.num_state_slots = 2;
+  options.cache.pools.num_state_slots = 2;
   SchedulerFixture fixture(options);
   for (int i = 0; i < 3; ++i) fixture.submit(4, 4);
   ASSERT_TRUE(fixture.step());
@@ -88,7 +88,7 @@ TEST(BatchSchedulerTest, TakesPagesAndSlotTogetherOrNotAtAll) {
 
 TEST(BatchSchedulerTest, RetractsWhenPagesRunOutAndLosesNothing) {
   BatchSchedulerOptions options = without_cache();
-  options.cache.num_pages = 16;
+  options.cache.pools.num_pages = 16;
   options.scheduling.conservativeness = 0.01;  // admits all four, which need 20 in the end
   SchedulerFixture fixture(options);
   for (int i = 0; i < 4; ++i) fixture.submit(4, 15);
@@ -107,7 +107,7 @@ TEST(BatchSchedulerTest, RetractsWhenPagesRunOutAndLosesNothing) {
 
 TEST(BatchSchedulerTest, ARetractedSequenceGoesOnWhereItWas) {
   BatchSchedulerOptions options = roomy();
-  options.cache.num_pages = 27;
+  options.cache.pools.num_pages = 27;
   options.scheduling.conservativeness = 0.01;
   SchedulerFixture fixture(options);
   fixture.submit(30, 40);
@@ -123,7 +123,7 @@ TEST(BatchSchedulerTest, ARetractedSequenceGoesOnWhereItWas) {
 // Scheduler spec 7.2: stored lengths 64, 100, 128 and 129 in pages of 64 need two more.
 TEST(BatchSchedulerTest, ADecodeStepTakesAPageWhereTheLastOneIsFull) {
   BatchSchedulerOptions options = without_cache();
-  options.cache.page_size = 64;
+  options.cache.pools.page_size = 64;
   options.cache.grid = 64;
   options.cache.decode_interval = 64;
   options.max_step_tokens = options.chunked_prefill_tokens = 512;
@@ -180,7 +180,7 @@ TEST(BatchSchedulerTest, ReportsThoseWhoseTimeIsUp) {
 
 TEST(BatchSchedulerTest, RefusesWhatCanNeverFit) {
   BatchSchedulerOptions options = without_cache();
-  options.cache.num_pages = 10;
+  options.cache.pools.num_pages = 10;
   SchedulerFixture fixture(options);
   EXPECT_TRUE(fixture.scheduler->check_fits(fixture.make(fixture.unique_prompt(40), 1)).ok());
   EXPECT_TRUE(fixture.scheduler->check_fits(fixture.make(fixture.unique_prompt(40), 0)).ok());
@@ -280,7 +280,7 @@ TEST(BatchSchedulerTest, ASequenceReleasedWithTwoStepsInFlightCountsWhatTheyComp
 
 TEST(BatchSchedulerTest, TheUrgentDoNotWaitForOthersAfterARetraction) {
   BatchSchedulerOptions options = without_cache();
-  options.cache.num_pages = 16;
+  options.cache.pools.num_pages = 16;
   options.scheduling.conservativeness = 0.01;
   options.scheduling.enable_priority = true;
   options.scheduling.default_priority = 0;
@@ -364,28 +364,26 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
     };
     BatchSchedulerOptions options = roomy();
     cache::PrefixCacheOptions& cache = options.cache;
-    cache.page_size = 1 << between(0, 3);
-    cache.num_pages = between(1, 1 + 160 / cache.page_size);
-    cache.needs_state = between(0, 4) != 0;
-    cache.num_state_slots = cache.needs_state ? between(1, 24) : 0;
-    cache.tree.needs_state = cache.needs_state;
-    cache.tree.eviction =
+    cache.pools.page_size = 1 << between(0, 3);
+    cache.pools.num_pages = between(1, 1 + 160 / cache.pools.page_size);
+    cache.pools.num_state_slots = between(0, 4) != 0 ? between(1, 24) : 0;
+    cache.eviction =
         between(0, 1) == 0 ? cache::EvictionPolicy::kLru : cache::EvictionPolicy::kFlops;
     cache.enabled = between(0, 5) != 0;
     cache.policy = static_cast<cache::SnapshotPolicy>(between(0, 2));
-    cache.keeps_hidden = cache.needs_state && between(0, 1) == 0;
-    cache.tree.page_bytes = between(1, 5) * cache.page_size;
-    cache.tree.state_bytes = between(1, 100);
-    cache.state_bytes = cache.tree.state_bytes;
-    if (cache.needs_state && between(0, 2) == 0) {  // snapshots have slots of their own
-      cache.num_snapshot_slots = between(1, 24);
-      cache.state_bytes += between(0, 100);
+    cache.pools.keeps_hidden = cache.pools.has_states() && between(0, 1) == 0;
+    cache.pools.page_bytes = between(1, 5) * cache.pools.page_size;
+    cache.pools.state_slot_bytes = between(1, 100);
+    cache.pools.snapshot_slot_bytes = cache.pools.state_slot_bytes;
+    if (cache.pools.has_states() && between(0, 2) == 0) {  // snapshots have slots of their own
+      cache.pools.num_snapshot_slots = between(1, 24);
+      cache.pools.state_slot_bytes += between(0, 100);
     }
     if (between(0, 2) == 0) {  // pages and states share memory
-      cache.shared_bytes =
-          cache.tree.page_bytes * cache.num_pages + (cache.needs_state ? cache.state_bytes : 0);
-      cache.num_state_slots *= 3;
-      cache.num_snapshot_slots *= 3;
+      cache.pools.shared_bytes = cache.pools.page_bytes * cache.pools.num_pages +
+                                 (cache.pools.has_states() ? cache.pools.state_slot_bytes : 0);
+      cache.pools.num_state_slots *= 3;
+      cache.pools.num_snapshot_slots *= 3;
     }
     options.max_running = static_cast<int32_t>(between(1, 8));
     options.max_step_tokens = between(1, 60);
@@ -404,7 +402,7 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
     SchedulerFixture fixture(options);
     fixture.overlap = between(0, 1) == 0;
     fixture.runner.lazy = between(0, 1) == 0;
-    const int64_t pool_tokens = cache.num_pages * cache.page_size;
+    const int64_t pool_tokens = cache.pools.num_pages * cache.pools.page_size;
     const int64_t num_sequences = between(1, 14);
     std::set<int64_t> cancelled;
     std::vector<std::vector<TokenId>> stems;

@@ -96,18 +96,17 @@ std::vector<TokenId> prompt_of(const Call& call, int hour) {
 BatchSchedulerOptions service(cache::SnapshotPolicy policy, cache::EvictionPolicy eviction) {
   BatchSchedulerOptions options;
   options.cache.policy = policy;
-  options.cache.page_size = policy == cache::SnapshotPolicy::kNoBuffer ? 1 : 2;
-  options.cache.num_pages = 131'072 / options.cache.page_size;
-  options.cache.num_state_slots = 2000;
-  options.cache.needs_state = true;
+  options.cache.pools.page_size = policy == cache::SnapshotPolicy::kNoBuffer ? 1 : 2;
+  options.cache.pools.num_pages = 131'072 / options.cache.pools.page_size;
+  options.cache.pools.num_state_slots = 2000;
   options.cache.grid = 8;
   options.cache.decode_interval = 8;
-  options.cache.keeps_hidden = true;
-  options.cache.tree.eviction = eviction;
-  options.cache.tree.page_bytes = int64_t{24576} * kScale * options.cache.page_size;
-  options.cache.tree.state_bytes = 77266944;
-  options.cache.tree.flops_per_token = 6e9 * kScale;
-  options.cache.tree.flops_per_pair = 98304.0 * kScale * kScale;
+  options.cache.pools.keeps_hidden = true;
+  options.cache.eviction = eviction;
+  options.cache.pools.page_bytes = int64_t{24576} * kScale * options.cache.pools.page_size;
+  options.cache.pools.state_slot_bytes = 77266944;
+  options.cache.flops.per_token = 6e9 * kScale;
+  options.cache.flops.per_pair = 98304.0 * kScale * kScale;
   options.max_running = 48;
   options.max_step_tokens = 128 + 48;
   options.chunked_prefill_tokens = 128;
@@ -119,12 +118,7 @@ class Service {
  public:
   explicit Service(const BatchSchedulerOptions& options)
       : scheduler_(BatchScheduler::create(options, clock_).value()),
-        runner_({.num_pages = options.cache.num_pages,
-                 .page_size = options.cache.page_size,
-                 .num_state_slots = options.cache.num_state_slots,
-                 .max_step_tokens = options.max_step_tokens,
-                 .max_step_sequences = scheduler_->options().max_running,
-                 .keeps_hidden = true}) {
+        runner_(runner_sizes(scheduler_->options())) {
     runner_.checks_plans = false;  // page tables of every step are not copied to be compared
   }
 

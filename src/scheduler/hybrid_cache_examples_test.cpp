@@ -157,7 +157,7 @@ TEST(HybridCacheExamplesTest, W13ChunksEndOnTheGrid) {
 
 TEST(HybridCacheExamplesTest, W14StatePoolExhausted) {
   BatchSchedulerOptions options = reference(SnapshotPolicy::kExtraBuffer);
-  options.cache.num_state_slots = 2;
+  options.cache.pools.num_state_slots = 2;
   HybridCacheFixture fixture(options);
   const Tokens prompt = fixture.unique(210);
   fixture.serve(prompt, 4);

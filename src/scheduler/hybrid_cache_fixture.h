@@ -40,16 +40,15 @@ inline Tokens first(const Tokens& tokens, int64_t count) {
 inline BatchSchedulerOptions reference(cache::SnapshotPolicy policy, int32_t page_size = 1) {
   BatchSchedulerOptions options;
   options.cache.policy = policy;
-  options.cache.page_size = page_size;
-  options.cache.num_pages = 24000 / page_size;
-  options.cache.num_state_slots = 200;
-  options.cache.needs_state = true;
+  options.cache.pools.page_size = page_size;
+  options.cache.pools.num_pages = 24000 / page_size;
+  options.cache.pools.num_state_slots = 200;
   options.cache.grid = std::max(64, page_size);
   options.cache.decode_interval = 256;
-  options.cache.keeps_hidden = false;
-  options.cache.tree.eviction = cache::EvictionPolicy::kLru;
-  options.cache.tree.page_bytes = int64_t{24576} * page_size;
-  options.cache.tree.state_bytes = 77266944;
+  options.cache.pools.keeps_hidden = false;
+  options.cache.eviction = cache::EvictionPolicy::kLru;
+  options.cache.pools.page_bytes = int64_t{24576} * page_size;
+  options.cache.pools.state_slot_bytes = 77266944;
   options.scheduling.mixed_batches = false;
   options.scheduling.prefills_per_decode = 0;
   options.shares_in_flight = false;
@@ -62,8 +61,8 @@ inline BatchSchedulerOptions reference(cache::SnapshotPolicy policy, int32_t pag
 // The same machine under Heddle's own settings.
 inline BatchSchedulerOptions multi(int32_t page_size = 16) {
   BatchSchedulerOptions options = reference(cache::SnapshotPolicy::kMulti, page_size);
-  options.cache.keeps_hidden = true;
-  options.cache.tree.eviction = cache::EvictionPolicy::kFlops;
+  options.cache.pools.keeps_hidden = true;
+  options.cache.eviction = cache::EvictionPolicy::kFlops;
   options.scheduling = {};
   options.shares_in_flight = true;
   return options;

@@ -49,7 +49,7 @@ class MultiTest : public ::testing::TestWithParam<History> {};
 
 TEST_P(MultiTest, FindsAndKeeps) {
   BatchSchedulerOptions options = multi();
-  options.cache.num_state_slots = GetParam().num_slots;
+  options.cache.pools.num_state_slots = GetParam().num_slots;
   HybridCacheFixture fixture(options);
   int number = 0;
   for (const Turn& turn : GetParam().turns) {
@@ -129,7 +129,7 @@ TEST(HybridCacheMultiTest, ContentPrompts) {
   for (const bool chat : {false, true}) {
     for (const bool keeps_hidden : {false, true}) {
       BatchSchedulerOptions options = multi();
-      options.cache.keeps_hidden = keeps_hidden;
+      options.cache.pools.keeps_hidden = keeps_hidden;
       HybridCacheFixture fixture(options);
       std::vector<int64_t> hits;
       for (const std::string digits : {"12", "13", "14", "125", "145", "135", "13", "13", "136"}) {
@@ -228,7 +228,7 @@ TEST(HybridCacheMultiTest, PreemptionComputesNothingTwice) {
 // Pages run out: the victim's own answer makes the room, its prompt stays, and it resumes there.
 TEST(HybridCacheMultiTest, RetractionLosesTheAnswerAtMost) {
   BatchSchedulerOptions options = multi();
-  options.cache.num_pages = 56;  // of 2 x (20 + 13)
+  options.cache.pools.num_pages = 56;  // of 2 x (20 + 13)
   options.scheduling.conservativeness = 0.01;
   HybridCacheFixture fixture(options);
   const request::Sequence& one = fixture.submit(fixture.unique(320), 200);

@@ -15,13 +15,12 @@ using ::testing::IsEmpty;
 // A state costs as much as 196 pages of 16 tokens: the proportions of an 80B hybrid model.
 BatchSchedulerOptions long_prompts(int64_t num_pages, int64_t num_slots) {
   BatchSchedulerOptions options;
-  options.cache.num_pages = num_pages;
-  options.cache.page_size = 16;
-  options.cache.num_state_slots = num_slots;
-  options.cache.needs_state = true;
-  options.cache.keeps_hidden = true;
-  options.cache.tree.page_bytes = 16 * 24576;
-  options.cache.tree.state_bytes = 77266944;
+  options.cache.pools.num_pages = num_pages;
+  options.cache.pools.page_size = 16;
+  options.cache.pools.num_state_slots = num_slots;
+  options.cache.pools.keeps_hidden = true;
+  options.cache.pools.page_bytes = 16 * 24576;
+  options.cache.pools.state_slot_bytes = 77266944;
   options.max_running = 8;
   options.max_step_tokens = 2048;
   options.chunked_prefill_tokens = 2048;
@@ -80,7 +79,7 @@ TEST_F(ReuseTest, ForksStillReuseMostUnderEviction) {
 
 TEST_F(ReuseTest, ForksReuseMostWhenPagesAndStatesShareAFullBudget) {
   BatchSchedulerOptions options = long_prompts(30000, 200);
-  options.cache.shared_bytes = 128 * options.cache.tree.state_bytes;  // or 25,000 pages
+  options.cache.pools.shared_bytes = 128 * options.cache.pools.state_slot_bytes;  // or 25,000 pages
   SchedulerFixture fixture(options);
   fixture.proves = false;
   for (int i = 0; i < 40; ++i) fixture.ask(random_tokens(between(2000, 8000)), 4);

@@ -70,7 +70,7 @@ RunningSequence* RunningSet::start(Sequence& sequence, const cache::PrefixMatch&
   RunningSequence& running = slots_[static_cast<size_t>(slot)];
   // Room for its longest, so that no later step allocates and views into it stay valid.
   const int64_t max_stored = sequence.max_stored_tokens();
-  const int64_t page_size = cache_.options().page_size;
+  const int64_t page_size = cache_.options().pools.page_size;
   sequence.tokens.reserve(static_cast<size_t>(max_stored + 1));
   sequence.pages.reserve(static_cast<size_t>((max_stored + page_size - 1) / page_size));
   if (!cache_.admit(sequence, match, headroom, running.hold)) return nullptr;
@@ -193,10 +193,10 @@ void RunningSet::remove(RunningSequence& running) {
   running.returns_without_cache = false;
 }
 
-std::vector<cache::PrefixCache::Held> RunningSet::held() const {
-  std::vector<cache::PrefixCache::Held> held;
+std::vector<cache::PrefixCache::Running> RunningSet::held() const {
+  std::vector<cache::PrefixCache::Running> held;
   for (const RunningSequence* running : running_) {
-    held.push_back({.sequence = running->sequence, .hold = &running->hold});
+    held.push_back({.sequence = running->sequence, .cached = &running->hold});
   }
   return held;
 }

@@ -48,7 +48,7 @@ enum class Leaving {
 struct RunningSequence {
   request::Sequence* sequence = nullptr;  // null: the batch slot is free
   int32_t batch_slot = 0;
-  cache::SequenceHold hold;
+  cache::CachedSequence hold;
   int64_t num_planned = 0;  // tokens that planned steps compute, those complete included
   int32_t steps_in_flight = 0;
   int32_t draws_in_flight = 0;  // of these steps, those that draw a token
@@ -134,7 +134,7 @@ class RunningSet {
   [[nodiscard]] int64_t prefilled_tokens() const { return prefilled_tokens_; }
 
   // The running sequences with their part of the cache, for PrefixCache::check_invariants().
-  [[nodiscard]] std::vector<cache::PrefixCache::Held> held() const;
+  [[nodiscard]] std::vector<cache::PrefixCache::Running> held() const;
 
   // Proves that slots, lengths and states agree with each other, or aborts.
   void check_invariants(int64_t num_steps_in_flight) const;

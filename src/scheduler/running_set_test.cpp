@@ -33,7 +33,7 @@ void plan(PartsFixture& parts, RunningSequence& running, int64_t num_prompt_toke
 
 TEST(RunningSetTest, ASequenceStartsWithSlotAndPagesOrWithNothing) {
   PartsOptions options;
-  options.scheduler.cache.num_pages = 3;  // of four tokens
+  options.scheduler.cache.pools.num_pages = 3;  // of four tokens
   options.scheduler.max_running = 2;
   PartsFixture parts(options);
   Sequence& large = parts.make(13, 1);

@@ -19,15 +19,14 @@ namespace heddle::scheduler {
 // A cache with room for all sequences of these tests, and 16 batch slots.
 inline BatchSchedulerOptions roomy() {
   BatchSchedulerOptions options;
-  options.cache.num_pages = 1000;
-  options.cache.page_size = 4;
-  options.cache.num_state_slots = 64;
-  options.cache.needs_state = true;
+  options.cache.pools.num_pages = 1000;
+  options.cache.pools.page_size = 4;
+  options.cache.pools.num_state_slots = 64;
   options.cache.grid = 8;
   options.cache.decode_interval = 16;
-  options.cache.keeps_hidden = true;
-  options.cache.tree.page_bytes = 4;
-  options.cache.tree.state_bytes = 200;
+  options.cache.pools.keeps_hidden = true;
+  options.cache.pools.page_bytes = 4;
+  options.cache.pools.state_slot_bytes = 200;
   options.max_running = 16;
   options.max_step_tokens = 256;
   options.chunked_prefill_tokens = 256;
@@ -35,23 +34,19 @@ inline BatchSchedulerOptions roomy() {
   return options;
 }
 
+// The pools that the scheduler hands out, and the steps that it plans.
+inline cache::PoolSizes runner_sizes(const BatchSchedulerOptions& options) {
+  cache::PoolSizes sizes = options.cache.pools;
+  sizes.max_step_tokens = options.max_step_tokens;
+  sizes.max_step_sequences = options.max_running;
+  return sizes;
+}
+
 class SchedulerFixture {
  public:
   explicit SchedulerFixture(const BatchSchedulerOptions& options)
       : scheduler(BatchScheduler::create(options, clock).value()),
-        runner({.num_pages = options.cache.num_pages,
-                .page_size = options.cache.page_size,
-                .num_state_slots = options.cache.num_state_slots,
-                .num_snapshot_slots = options.cache.num_snapshot_slots,
-                .max_step_tokens = options.max_step_tokens,
-                .max_step_sequences = scheduler->options().max_running,
-                .page_bytes = options.cache.tree.page_bytes,
-                .state_slot_bytes = options.cache.num_snapshot_slots > 0
-                                        ? options.cache.state_bytes
-                                        : options.cache.tree.state_bytes,
-                .snapshot_slot_bytes = options.cache.tree.state_bytes,
-                .shared_bytes = options.cache.shared_bytes,
-                .keeps_hidden = options.cache.keeps_hidden}) {}
+        runner(runner_sizes(scheduler->options())) {}
 
   // A sequence that was not submitted. Its prompt is `prompt`.
   request::Sequence& make(std::vector<TokenId> prompt, int64_t max_new_tokens,

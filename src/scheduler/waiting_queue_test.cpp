@@ -125,7 +125,7 @@ TEST(WaitingQueueTest, InAPauseAllWait) {
 // other one gets a slot before it.
 TEST(WaitingQueueTest, ASequenceThatWaitedForAPrefixAndNowForMemoryIsShortOfRoom) {
   BatchSchedulerOptions options = roomy();
-  options.cache.num_pages = 120;
+  options.cache.pools.num_pages = 120;
   options.chunked_prefill_tokens = 20;
   SchedulerFixture fixture(options);
   std::vector<TokenId> prompt = fixture.unique_prompt(400);

@@ -99,7 +99,8 @@ TEST(ForwardPass, ExactModeResumesFromASnapshotBitForBit) {
   constexpr int32_t kPageSize = 16;
   auto pools = runner::Pools::create(
       pass->device(), needs,
-      {.num_pages = 16, .page_size = kPageSize, .kv_dtype = pass->dtype(), .num_state_slots = 4});
+      {.sizes = {.num_pages = 16, .page_size = kPageSize, .num_state_slots = 4},
+       .kv_dtype = pass->dtype()});
   ASSERT_TRUE(pools.ok());
   runner::ForwardBatch batch(256, 2, 16, kPageSize);
   const std::vector<TokenId> tokens = some_tokens(150, 6);

@@ -158,10 +158,10 @@ TEST_P(OpShapes, AreWhatLaunchesFill) {
     std::vector<Bytes> written;
     for (const std::byte pattern : kPatterns) {
       auto pools = runner::Pools::create(pass->device(), pass->cache_needs(),
-                                         {.num_pages = kMaxSequences * kPagesPerSequence,
-                                          .page_size = kPageSize,
-                                          .kv_dtype = pass->kv_dtype(),
-                                          .num_state_slots = 2 * kMaxSequences});
+                                         {.sizes = {.num_pages = kMaxSequences * kPagesPerSequence,
+                                                    .page_size = kPageSize,
+                                                    .num_state_slots = 2 * kMaxSequences},
+                                          .kv_dtype = pass->kv_dtype()});
       ASSERT_TRUE(pools.ok()) << pools.status().to_string();
       runner::ForwardBatch batch(kMaxStepTokens, kMaxSequences, kPagesPerSequence, kPageSize);
       ASSERT_TRUE(batch.build(step.plan(), runner::LogitRows::kSampled).ok());

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// PoolSizes: how many pages and slots a runner has, how large each is, and how much one step takes.
+// One value from the sizing of the pools (pool_sizing.h) to the runner that owns their memory and
+// the scheduler that hands out their ids.
+#pragma once
+
+#include <cstdint>
+
+namespace heddle::cache {
+
+struct PoolSizes {
+  // Ids run from 1 to these numbers; id 0 of each pool is a sink that belongs to no sequence.
+  int64_t num_pages = 0;
+  int32_t page_size = 16;       // tokens
+  int64_t num_state_slots = 0;  // 0 for models without recurrent state
+  // Slots that hold snapshots only, in a format of their own. 0: snapshots lie in state slots, and
+  // BatchPlan::save_snapshots is not understood.
+  int64_t num_snapshot_slots = 0;
+
+  int64_t max_step_tokens = 0;  // new tokens of one step
+  int32_t max_step_sequences = 0;
+
+  // Bytes of one page and of one slot over all layers, with what is kept beside it.
+  int64_t page_bytes = 0;
+  int64_t state_slot_bytes = 0;
+  int64_t snapshot_slot_bytes = 0;
+
+  // Memory that all pools share: there are more ids than fit at once (memory_budget.h). 0: all ids
+  // fit at once.
+  int64_t shared_bytes = 0;
+
+  int64_t kv_window = 0;  // no layer reads more than this many last tokens; 0: some layer reads all
+
+  bool keeps_hidden = false;  // StateSnapshot::keep_hidden and hidden_slot are understood
+
+  [[nodiscard]] bool has_states() const { return num_state_slots > 0; }
+
+  [[nodiscard]] bool has_own_snapshot_slots() const { return num_snapshot_slots > 0; }
+
+  // Ids of StateSnapshot::slot and hidden_slot run to here.
+  [[nodiscard]] int64_t max_snapshot_slot() const {
+    return has_own_snapshot_slots() ? num_snapshot_slots : num_state_slots;
+  }
+
+  // Of the slot that holds a snapshot.
+  [[nodiscard]] int64_t snapshot_bytes() const {
+    return has_own_snapshot_slots() ? snapshot_slot_bytes : state_slot_bytes;
+  }
+
+  // Memory of each pool as it is mapped, with id 0.
+  [[nodiscard]] int64_t kv_pool_bytes() const { return (num_pages + 1) * page_bytes; }
+
+  [[nodiscard]] int64_t state_pool_bytes() const {
+    return (num_state_slots + 1) * state_slot_bytes;
+  }
+
+  [[nodiscard]] int64_t snapshot_pool_bytes() const {
+    return has_own_snapshot_slots() ? (num_snapshot_slots + 1) * snapshot_slot_bytes : 0;
+  }
+
+  // Tokens that all pages together hold.
+  [[nodiscard]] int64_t kv_tokens() const { return num_pages * page_size; }
+};
+
+}  // namespace heddle::cache

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// PrefillFlops: how much work a model has to compute the first tokens of a sequence. Eviction
+// compares prefixes by it (cache/eviction_score.h); models/prefill_flops.h computes it from a
+// model.
+//
+//     F(L) = per_token * L + per_pair * L^2 + per_window_pair * min(L, W) * (2 L - min(L, W))
+//
+// The causal half of L^2 pairs of tokens meets in a layer of full attention, so per_pair is half of
+// a pair's multiplications and additions. Layers with a window of W tokens stop growing there.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace heddle::request {
+
+struct PrefillFlops {
+  // Qwen3-Next-80B-A3B: 3e9 active parameters; 12 layers of 16 heads of 256 channels.
+  double per_token = 6e9;
+  double per_pair = 98304;
+
+  double per_window_pair = 0;
+  int64_t window = 0;  // tokens; 0: no layer has one
+
+  [[nodiscard]] double of(int64_t num_tokens) const {
+    const auto length = static_cast<double>(num_tokens);
+    const double flops = (per_token + per_pair * length) * length;
+    if (window == 0) return flops;
+    const double seen = std::min(length, static_cast<double>(window));
+    return flops + per_window_pair * seen * (2 * length - seen);
+  }
+};
+
+}  // namespace heddle::request
