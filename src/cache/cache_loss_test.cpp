@@ -7,92 +7,92 @@
 #include <gtest/gtest.h>
 
 #include "cache/prefix_cache.h"
-#include "cache/prefix_tree_test_bench.h"
+#include "cache/prefix_tree_fixture.h"
 
 namespace heddle::cache {
 namespace {
 
-TreeBenchOptions with_state(bool needs_state) {
-  TreeBenchOptions options;
+TreeFixtureOptions with_state(bool needs_state) {
+  TreeFixtureOptions options;
   options.tree.needs_state = needs_state;
   options.page_size = needs_state ? 1 : 4;
   return options;
 }
 
-int64_t usable_once(const TreeBench& bench, const Tokens& tokens, std::string_view name = "") {
+int64_t usable_once(const TreeFixture& fixture, const Tokens& tokens, std::string_view name = "") {
   const auto most = std::ssize(tokens) - 1;
-  const PrefixMatch match = bench.tree.match(tokens, name, most);
-  return bench.tree.usable_without_eviction(tokens, request::PrefixHashes(tokens, name), match,
-                                            most);
+  const PrefixMatch match = fixture.tree.match(tokens, name, most);
+  return fixture.tree.usable_without_eviction(tokens, request::PrefixHashes(tokens, name), match,
+                                              most);
 }
 
 TEST(GhostTest, AnEvictedStateIsRememberedWhereItWas) {
-  TreeBench bench(with_state(true));
-  const Tokens tokens = bench.unique(100);
-  bench.insert(tokens, 40);
-  bench.insert(tokens, 80);
-  EXPECT_EQ(usable_once(bench, tokens), 80);
-  EXPECT_EQ(bench.tree.evict_states(2), 2);
-  EXPECT_EQ(bench.match(tokens).usable_tokens, 0);
-  EXPECT_EQ(usable_once(bench, tokens), 80);
-  EXPECT_EQ(usable_once(bench, first(tokens, 80)), 40) << "the last token has to run";
-  EXPECT_EQ(usable_once(bench, joined(first(tokens, 60), bench.unique(40))), 40);
-  EXPECT_EQ(usable_once(bench, bench.unique(100)), 0);
-  EXPECT_EQ(usable_once(bench, tokens, "other"), 0) << "another namespace";
+  TreeFixture fixture(with_state(true));
+  const Tokens tokens = fixture.unique(100);
+  fixture.insert(tokens, 40);
+  fixture.insert(tokens, 80);
+  EXPECT_EQ(usable_once(fixture, tokens), 80);
+  EXPECT_EQ(fixture.tree.evict_states(2), 2);
+  EXPECT_EQ(fixture.match(tokens).usable_tokens, 0);
+  EXPECT_EQ(usable_once(fixture, tokens), 80);
+  EXPECT_EQ(usable_once(fixture, first(tokens, 80)), 40) << "the last token has to run";
+  EXPECT_EQ(usable_once(fixture, joined(first(tokens, 60), fixture.unique(40))), 40);
+  EXPECT_EQ(usable_once(fixture, fixture.unique(100)), 0);
+  EXPECT_EQ(usable_once(fixture, tokens, "other"), 0) << "another namespace";
 
-  bench.insert(tokens, 40);  // back again
-  EXPECT_EQ(bench.match(tokens).usable_tokens, 40);
-  EXPECT_EQ(usable_once(bench, tokens), 80);
-  bench.tree.clear();
-  EXPECT_EQ(usable_once(bench, tokens), 0) << "cleared on request, not evicted";
+  fixture.insert(tokens, 40);  // back again
+  EXPECT_EQ(fixture.match(tokens).usable_tokens, 40);
+  EXPECT_EQ(usable_once(fixture, tokens), 80);
+  fixture.tree.clear();
+  EXPECT_EQ(usable_once(fixture, tokens), 0) << "cleared on request, not evicted";
 }
 
 // A hash is kept for every 64 tokens: states before, at and behind such a block, and several behind
 // one.
 TEST(GhostTest, AnEvictedStateIsRememberedWhereverItLies) {
-  TreeBench bench(with_state(true));
-  const Tokens tokens = bench.unique(400);
+  TreeFixture fixture(with_state(true));
+  const Tokens tokens = fixture.unique(400);
   std::vector<int64_t> lengths = {1, 2, 63, 64, 65, 100, 127, 128, 191, 192, 250, 320};
-  for (const int64_t length : lengths) bench.insert(tokens, length);
+  for (const int64_t length : lengths) fixture.insert(tokens, length);
   const auto count = std::ssize(lengths);
-  ASSERT_EQ(bench.tree.evict_states(count), count);
-  EXPECT_EQ(bench.tree.stats().evicted_states, count);
-  EXPECT_EQ(bench.tree.stats().evicted_tokens, 320);
+  ASSERT_EQ(fixture.tree.evict_states(count), count);
+  EXPECT_EQ(fixture.tree.stats().evicted_states, count);
+  EXPECT_EQ(fixture.tree.stats().evicted_tokens, 320);
   for (int64_t length = 400; length > 1; --length) {
     while (!lengths.empty() && lengths.back() >= length) lengths.pop_back();
-    ASSERT_EQ(usable_once(bench, first(tokens, length)), lengths.back()) << length;
+    ASSERT_EQ(usable_once(fixture, first(tokens, length)), lengths.back()) << length;
   }
 }
 
 TEST(GhostTest, AReplacedStateIsNotMissed) {
-  TreeBench bench(with_state(true));
-  const Tokens tokens = bench.unique(100);
-  PrefixNode* const node = bench.insert(tokens, 40).node;
-  bench.insert(tokens, 80);
-  EXPECT_TRUE(bench.tree.drop_unused_state(node));
-  EXPECT_EQ(usable_once(bench, first(tokens, 60)), 0);
-  const Tokens other = bench.unique(50);
-  EXPECT_TRUE(bench.tree.drop_unused_state(bench.insert(other).node));
-  EXPECT_EQ(bench.match(other).kv_tokens, 0) << "its leaf went with it";
-  EXPECT_EQ(bench.tree.stats().evicted_states, 0);
-  EXPECT_EQ(bench.tree.stats().evicted_tokens, 0);
+  TreeFixture fixture(with_state(true));
+  const Tokens tokens = fixture.unique(100);
+  PrefixNode* const node = fixture.insert(tokens, 40).node;
+  fixture.insert(tokens, 80);
+  EXPECT_TRUE(fixture.tree.drop_unused_state(node));
+  EXPECT_EQ(usable_once(fixture, first(tokens, 60)), 0);
+  const Tokens other = fixture.unique(50);
+  EXPECT_TRUE(fixture.tree.drop_unused_state(fixture.insert(other).node));
+  EXPECT_EQ(fixture.match(other).kv_tokens, 0) << "its leaf went with it";
+  EXPECT_EQ(fixture.tree.stats().evicted_states, 0);
+  EXPECT_EQ(fixture.tree.stats().evicted_tokens, 0);
 }
 
 TEST(GhostTest, WithoutStatesEveryPageBoundaryIsRemembered) {
-  TreeBench bench(with_state(false));
-  const Tokens tokens = bench.unique(50);
-  bench.insert(tokens);
-  EXPECT_GT(bench.tree.evict_pages(13), 0);
-  EXPECT_EQ(usable_once(bench, tokens), 48);
-  EXPECT_EQ(usable_once(bench, joined(first(tokens, 31), bench.unique(9))), 28);
+  TreeFixture fixture(with_state(false));
+  const Tokens tokens = fixture.unique(50);
+  fixture.insert(tokens);
+  EXPECT_GT(fixture.tree.evict_pages(13), 0);
+  EXPECT_EQ(usable_once(fixture, tokens), 48);
+  EXPECT_EQ(usable_once(fixture, joined(first(tokens, 31), fixture.unique(9))), 28);
 }
 
 // A set of fixed size forgets, but never takes one prefix for another.
 TEST(GhostTest, RandomPrefixesAgreeWithWhatWasEvicted) {
   std::mt19937 random(7);
-  TreeBenchOptions options = with_state(true);
+  TreeFixtureOptions options = with_state(true);
   options.num_states = 12;
-  TreeBench bench(options);
+  TreeFixture fixture(options);
   std::vector<Tokens> inserted;
   int64_t hits = 0;
   int64_t exact = 0;
@@ -112,12 +112,12 @@ TEST(GhostTest, RandomPrefixesAgreeWithWhatWasEvicted) {
         longest = std::max<int64_t>(longest, std::ssize(other));
       }
     }
-    const int64_t once = usable_once(bench, tokens);
+    const int64_t once = usable_once(fixture, tokens);
     ASSERT_LE(once, longest) << "round " << round;
     exact += once == longest ? 1 : 0;
-    hits += once > bench.tree.match(tokens, "", std::ssize(tokens) - 1).usable_tokens ? 1 : 0;
-    if (bench.states.num_free() == 0) bench.tree.evict_states(1);
-    bench.insert(tokens);
+    hits += once > fixture.tree.match(tokens, "", std::ssize(tokens) - 1).usable_tokens ? 1 : 0;
+    if (fixture.states.num_free() == 0) fixture.tree.evict_states(1);
+    fixture.insert(tokens);
     inserted.push_back(std::move(tokens));
   }
   EXPECT_GT(hits, 100);

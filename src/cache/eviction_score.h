@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// EvictionScore: what a node is worth keeping for, as a key of EvictionOrder.
+// EvictionScore: how much a node is worth, as a key of the orders of eviction_queue.h.
 //
 // EvictionPolicy::kLru orders by the last use. EvictionPolicy::kFlops orders by
 //
-//     reuse * (F(p) - F(q)) / bytes,       F(L) = flops_per_token * L + flops_per_pair * L^2,
+//     reuse * (F(p) - F(q)) / bytes
 //
-// the work that is lost per byte that becomes free: p is the depth of the state, q that of the
-// nearest state above, where a sequence would resume instead; the bytes of a leaf include its KV,
-// because nothing below a lost leaf keeps it. `reuse` counts uses that fade with time (UseCount).
+// the work that is lost per byte that becomes free. F(L) is the work to compute L tokens of the
+// served model (request/prefill_flops.h); p is the depth of the state, q that of the nearest state
+// above, where a sequence would resume instead; the bytes of a leaf include its KV, because nothing
+// below a lost leaf keeps it. `reuse` counts uses that fade with time (UseCount).
 // After Pan et al., "Marconi: Prefix Caching for the Era of Hybrid LLMs", arXiv:2411.19379.
 //
-// A leaf is the tail of a conversation, and where edges fork prompts part: both are likely places
-// to resume. In the middle of a chain nobody forked from, a sequence resumes only if it leaves the
-// chain for the first time there. Such states weigh kMiddleOfChain; they go first, the densest
-// first, because losing one raises the loss that the next one down would be.
+// A leaf is the tail of a conversation, and prompts part where edges fork: sequences are likely to
+// resume at both. In the middle of a chain without forks a sequence resumes only if it is the first
+// to leave the chain there. Such states weigh kMiddleOfChain. They go first, the densest first,
+// because dropping one raises what the next one down is worth.
 //
 // The key is the logarithm of the score seen from tick 0: it changes only with the node.
 #pragma once
 
-#include "cache/eviction_order.h"
-#include "cache/prefix_tree_options.h"
+#include "cache/cache_options.h"
+#include "cache/prefix_node.h"
 
 namespace heddle::cache {
-
-struct PrefixNode;
 
 class EvictionScore {
  public:

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// GhostSet: the hashes of prefixes at which sequences could once resume, until that was evicted. A
-// prompt that finds one there would have been a hit, had there been more memory.
+// GhostSet: the hashes of prefixes at which sequences could resume until they were evicted. A
+// prompt that finds one here would have been a hit with more memory.
 //
-// A prompt is asked about block by block (request/prefix_hashes.h), so that it need not be hashed
-// again at every token: offsets() tells where behind a block prefixes may have ended.
+// deepest() reads a prompt block by block (request/prefix_hashes.h), so that it need not be hashed
+// again at every token: offsets() tells where after a block prefixes may have ended.
 //
-// Tables of fixed size in which what is newer takes the place of what is older: ghosts are
-// forgotten after a few times the pool has been filled, and never take more memory.
+// The tables have a fixed size, and newer entries replace older ones: ghosts are forgotten after
+// the pool has been filled a few times, and never take more memory.
 //
 // Threading: confined to the engine thread. Cost: O(1); nothing is allocated after construction.
 #pragma once
@@ -15,8 +15,13 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <span>
 #include <vector>
 
+#include <heddle/request.h>
+
+#include "core/check.h"
 #include "request/prefix_hashes.h"
 
 namespace heddle::cache {
@@ -48,6 +53,28 @@ class GhostSet {
   [[nodiscard]] uint64_t offsets(uint64_t blocks) const {
     const Ends& ends = ends_[index(blocks)];
     return ends.blocks == blocks ? ends.offsets : 0;
+  }
+
+  // The deepest prefix of the tokens, beyond `above` tokens, that is in the set; `above` if there
+  // is none. `hashes` are those of the tokens, all whole blocks of them (checked). Cost: O(blocks
+  // beyond `above`), a look into a table each.
+  [[nodiscard]] int64_t deepest(std::span<const TokenId> tokens,
+                                const request::PrefixHashes& hashes, int64_t above) const {
+    constexpr int64_t kBlock = request::PrefixHashes::kBlockTokens;
+    const int64_t most = std::ssize(tokens);
+    HEDDLE_CHECK_GE(hashes.num_blocks(), most / kBlock);
+    for (int64_t block = most / kBlock; block >= above / kBlock; --block) {
+      uint64_t hash = hashes.of_blocks(block);
+      uint64_t ends = offsets(hash);
+      int64_t found = 0;
+      for (int64_t end = block * kBlock; ends != 0; ends >>= 1) {
+        if ((ends & 1) != 0 && contains(hash)) found = end;
+        if (end == most) break;
+        hash = request::extend_hash(hash, tokens[static_cast<size_t>(end++)]);
+      }
+      if (found > above) return found;
+    }
+    return above;
   }
 
   void clear() {

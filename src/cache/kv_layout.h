@@ -83,6 +83,13 @@ struct StateLayout {
   }
 };
 
+// Bytes of a region of a pool, which holds one layer's values of one kind: `bytes`, up to the next
+// whole page of the system's memory, so that each region begins with one.
+[[nodiscard]] constexpr int64_t region_bytes(int64_t bytes) {
+  constexpr int64_t kMemoryPageBytes = 4096;
+  return (bytes + kMemoryPageBytes - 1) / kMemoryPageBytes * kMemoryPageBytes;
+}
+
 // Formats of snapshots: "float32", "bfloat16" (and what else parse_dtype() takes for the two),
 // "int8". Error: kInvalidArgument, listing them.
 Result<DType> parse_snapshot_dtype(std::string_view name);

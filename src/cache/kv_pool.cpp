@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "cache/region_bytes.h"
 #include "core/check.h"
 
 namespace heddle::cache {

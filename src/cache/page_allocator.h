@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cache/id_pool.h"
+#include "core/check.h"
 
 namespace heddle::cache {
 
@@ -25,7 +26,10 @@ namespace heddle::cache {
 class PageAllocator {
  public:
   // `page_size` is valid (checked).
-  PageAllocator(int64_t num_pages, int32_t page_size);
+  PageAllocator(int64_t num_pages, int32_t page_size)
+      : ids_("KV page", num_pages), page_size_(page_size) {
+    HEDDLE_CHECK(valid_page_size(page_size));
+  }
 
   [[nodiscard]] int32_t page_size() const { return page_size_; }
 
@@ -35,7 +39,10 @@ class PageAllocator {
   }
 
   // Appends what `pages` lacks to hold `num_tokens` tokens: all of it, or nothing and false.
-  [[nodiscard]] bool grow(int64_t num_tokens, std::vector<int32_t>& pages);
+  [[nodiscard]] bool grow(int64_t num_tokens, std::vector<int32_t>& pages) {
+    const int64_t missing = pages_for(num_tokens) - static_cast<int64_t>(pages.size());
+    return missing <= 0 || ids_.allocate(missing, pages);
+  }
 
   // Appends `count` pages: all of them, or nothing and false.
   [[nodiscard]] bool allocate(int64_t count, std::vector<int32_t>& pages) {
@@ -43,7 +50,10 @@ class PageAllocator {
   }
 
   // Frees all pages and empties the vector (its capacity stays).
-  void release(std::vector<int32_t>& pages);
+  void release(std::vector<int32_t>& pages) {
+    ids_.free(pages);
+    pages.clear();
+  }
 
   [[nodiscard]] int64_t num_pages() const { return ids_.size(); }
 

@@ -13,17 +13,7 @@ using request::Sequence;
 
 namespace {
 
-// Pools that hold nothing cost a byte for each id, so that sizes may divide.
-PrefixCacheOptions with_sizes(PrefixCacheOptions options) {
-  PoolSizes& pools = options.pools;
-  for (int64_t* bytes : {&pools.page_bytes, &pools.state_slot_bytes, &pools.snapshot_slot_bytes}) {
-    *bytes = std::max<int64_t>(*bytes, 1);
-  }
-  return options;
-}
-
-PrefixTreeOptions tree_options(const PrefixCacheOptions& options) {
-  const PoolSizes& pools = options.pools;
+PrefixTreeOptions tree_options(const PrefixCacheOptions& options, const PoolSizes& pools) {
   PrefixTreeOptions tree{.needs_state = pools.has_states(),
                          .eviction = options.eviction,
                          .flops = options.flops,
@@ -33,42 +23,16 @@ PrefixTreeOptions tree_options(const PrefixCacheOptions& options) {
   return tree;
 }
 
-MemoryBudget::Options budget_options(const PrefixCacheOptions& options) {
-  MemoryBudget::Options budget{.shared_bytes = options.pools.shared_bytes};
-  budget.pools[MemoryKind::kPages] = {options.pools.num_pages, options.pools.page_bytes};
-  budget.pools[MemoryKind::kStates] = {options.pools.num_state_slots,
-                                       options.pools.state_slot_bytes};
-  budget.pools[MemoryKind::kSnapshots] = {options.pools.num_snapshot_slots,
-                                          options.pools.snapshot_bytes()};
-  return budget;
-}
-
 }  // namespace
 
 PrefixCache::PrefixCache(const PrefixCacheOptions& options)
-    : options_(with_sizes(options)),
-      budget_(budget_options(options_)),
-      pages_(options.pools.num_pages, options.pools.page_size),
-      states_(options.pools.num_state_slots),
-      own_snapshot_slots_(options.pools.num_snapshot_slots, "snapshot slot"),
-      snapshots_(has_own_snapshot_slots() ? own_snapshot_slots_ : states_),
-      tree_(tree_options(options_), pages_, snapshots_) {
+    : options_(options),
+      pools_(options.pools),
+      tree_(tree_options(options, pools_.sizes()), pools_.pages(), pools_.snapshots()),
+      room_(pools_, tree_) {
   HEDDLE_CHECK_EQ(options.grid % options.pools.page_size, 0);
   HEDDLE_CHECK_EQ(options.decode_interval % options.grid, 0);
-  HEDDLE_CHECK(options.pools.has_states() || options.pools.num_snapshot_slots == 0);
-  pages_.ids().set_free_observer(&freed_pages_);
-  states_.ids().set_free_observer(&freed_states_);
-  own_snapshot_slots_.ids().set_free_observer(&freed_snapshots_);
 }
-
-void PrefixCache::FreedSnapshots::freed(std::span<const int32_t> ids) {
-  FreedIds::freed(ids);
-  std::erase_if(saves, [&](const request::IdCopy& save) {
-    return std::find(ids.begin(), ids.end(), save.to) != ids.end();
-  });
-}
-
-// ---- What a sequence finds ----
 
 PrefixMatch PrefixCache::match(const Sequence& sequence) const {
   if (!options_.enabled) return {};
@@ -76,52 +40,29 @@ PrefixMatch PrefixCache::match(const Sequence& sequence) const {
   return tree_.match(sequence.tokens, sequence.request.cache_namespace, sequence.num_tokens() - 1);
 }
 
-bool PrefixCache::repeats(const Sequence& sequence, const PrefixMatch& match) const {
-  return match.exact != nullptr && options_.pools.keeps_hidden && sequence.wants_tokens();
+CacheLoss PrefixCache::loss(const Sequence& sequence, const PrefixMatch& match) const {
+  if (!options_.enabled || plan_resume(options_, sequence, match).repeats) return {};
+  const int64_t usable_once = tree_.usable_without_eviction(sequence.tokens, sequence.prefix_hashes,
+                                                            match, sequence.num_tokens() - 1);
+  return explain_loss(options_, sequence, match, usable_once);
 }
 
-int64_t PrefixCache::resume_tokens(const Sequence& sequence, const PrefixMatch& match) const {
-  return repeats(sequence, match) ? sequence.num_tokens() : match.usable_tokens;
-}
-
-// Where the prompt parts from what is cached, as far as a sequence like it could resume there: with
-// the whole prompt known that is before its last token.
-int64_t PrefixCache::fork_tokens(const Sequence& sequence, const PrefixMatch& match) const {
-  const int64_t known = std::min(match.kv_tokens, sequence.num_tokens() - 1);
-  return known - known % options_.grid;
-}
-
-// KV rows beyond the point of resumption are shared up to the fork: the snapshot that is planted
-// there makes a node of its own, which the sequence then holds instead of the whole other branch.
-int64_t PrefixCache::shared_tokens(const Sequence& sequence, const PrefixMatch& match) const {
-  const int64_t start = resume_tokens(sequence, match);
-  const int64_t whole_pages = start - start % options_.pools.page_size;
-  if (!options_.pools.has_states() || !chunks_on_grid(options_.policy)) return whole_pages;
-  return std::max(whole_pages, fork_tokens(sequence, match));
-}
-
-int64_t PrefixCache::pages_to_own(const Sequence& sequence, const PrefixMatch& match) const {
-  return pages_.pages_for(sequence.num_tokens()) -
-         shared_tokens(sequence, match) / options_.pools.page_size;
-}
-
-// ---- The life of a sequence ----
+// ---- Room for a sequence ----
 
 bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t headroom,
                         CachedSequence& cached) {
-  const bool exact = repeats(sequence, match);
-  PrefixNode* const resume = exact ? match.exact : match.resume;
-  const int64_t start = resume_tokens(sequence, match);
-  const int64_t shared = shared_tokens(sequence, match);
-  const int64_t own = pages_to_own(sequence, match);
+  const ResumePlan resume = plan_resume(options_, sequence, match);
+  const int64_t start = resume.start;
+  const int64_t shared = resume.shared;
+  const bool has_states = options_.pools.has_states();
 
-  // Held first, so that making room does not take away what the sequence resumes from.
+  // Locked first, so that making room does not evict what the sequence resumes from.
   PrefixLock path =
-      tree_.lock(shared > start ? tree_.covering(match.kv_node, shared) : resume, false);
-  PrefixLock source = options_.pools.has_states() ? tree_.lock(resume, true) : PrefixLock{};
-  const int64_t num_states = options_.pools.has_states() ? 1 : 0;
-  if (!has_room({.pages = own + headroom, .states = num_states}) ||
-      !make_room({.pages = own, .states = num_states})) {
+      tree_.lock(shared > start ? tree_.covering(match.kv_node, shared) : resume.node, false);
+  PrefixLock source = has_states ? tree_.lock(resume.node, true) : PrefixLock{};
+  const int64_t num_states = has_states ? 1 : 0;
+  if (!room_.has_room({.pages = resume.own_pages + headroom, .states = num_states}) ||
+      !room_.make_room({.pages = resume.own_pages, .states = num_states})) {
     tree_.unlock(source);
     tree_.unlock(path);
     return false;
@@ -129,13 +70,13 @@ bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t he
 
   sequence.pages.clear();
   tree_.append_pages(tree_.covering(path.node, shared), shared, sequence.pages);
-  take_pages(own, sequence.pages);
-  if (options_.pools.has_states()) {
-    sequence.state_slot = take_state();
-    states_.set_label(sequence.state_slot, start);
+  pools_.take_pages(resume.own_pages, sequence.pages);
+  if (has_states) {
+    sequence.state_slot = pools_.take_state();
+    pools_.states().set_label(sequence.state_slot, start);
   }
   sequence.num_computed = start;
-  tree_.touch(resume);
+  tree_.touch(resume.node);
 
   cached.path = path;
   cached.source = source;
@@ -143,64 +84,62 @@ bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t he
   cached.kv_tokens = std::max(shared, start);
   cached.began = tree_.clock();
   cached.starts = true;
-  cached.copy_state_from = options_.pools.has_states() ? tree_.state_slot(resume) : 0;
-  cached.hidden_slot = exact ? cached.copy_state_from : 0;
+  cached.copy_state_from = has_states ? tree_.state_slot(resume.node) : 0;
+  cached.hidden_slot = resume.repeats ? cached.copy_state_from : 0;
   cached.copy_page = {};
   if (shared < start) {  // resumes inside a page
     std::vector<int32_t> path_pages;
-    tree_.append_pages(resume, start, path_pages);
+    tree_.append_pages(resume.node, start, path_pages);
     cached.copy_page = {
         .from = path_pages.back(),
         .to = sequence.pages[static_cast<size_t>(start / options_.pools.page_size)]};
   }
   cached.forks.clear();
-  const int64_t fork = fork_tokens(sequence, match);
-  if (options_.pools.has_states() && fork > start) cached.forks.push_back(fork);
+  if (has_states && resume.fork > start) cached.forks.push_back(resume.fork);
   return true;
 }
 
 bool PrefixCache::grow(Sequence& sequence, int64_t num_tokens) {
-  const int64_t missing =
-      pages_.pages_for(num_tokens) - static_cast<int64_t>(sequence.pages.size());
+  const int64_t missing = pools_.pages().pages_for(num_tokens) - std::ssize(sequence.pages);
   if (missing <= 0) return true;
-  if (!make_room({.pages = missing})) return false;
-  take_pages(missing, sequence.pages);
+  if (!room_.make_room({.pages = missing})) return false;
+  pools_.take_pages(missing, sequence.pages);
   return true;
 }
 
-bool PrefixCache::shrink(const Sequence& sequence, CachedSequence& cached) {
-  if (options_.pools.kv_window == 0) return false;
-  const int64_t dead = std::max<int64_t>(sequence.num_computed + 1 - options_.pools.kv_window, 0);
-  const int64_t before = available_pages();
-  for (; cached.dead_pages < dead / options_.pools.page_size; ++cached.dead_pages) {
-    // The entry stays as it is: a step in flight may be reading the list, though not the page.
-    const int32_t page = sequence.pages[static_cast<size_t>(cached.dead_pages)];
-    if (pages_.ids().owner(page) == Owner::kRequest) pages_.ids().free_one(page);
+void PrefixCache::free_own_pages(const Sequence& sequence, int64_t begin, int64_t end) {
+  for (int64_t index = begin; index < end; ++index) {
+    const int32_t page = sequence.pages[static_cast<size_t>(index)];
+    if (pools_.pages().ids().owner(page) == Owner::kRequest) pools_.pages().ids().free_one(page);
   }
+}
+
+bool PrefixCache::shrink(const Sequence& sequence, CachedSequence& cached) {
+  const int64_t window = options_.pools.kv_window;
+  if (window == 0) return false;
+  const int64_t before = available_pages();
+  const int64_t dead_tokens = std::max<int64_t>(sequence.num_computed + 1 - window, 0);
+  const int64_t dead_pages = std::max(cached.dead_pages, dead_tokens / options_.pools.page_size);
+  // The entries stay as they are: a step in flight may be reading the list, though not the pages.
+  free_own_pages(sequence, cached.dead_pages, dead_pages);
+  cached.dead_pages = dead_pages;
   // The path may end inside a page, whose last rows this sequence wrote and still reads.
-  if (pages_.pages_for(tree_.depth(cached.path.node)) <= cached.dead_pages) {
+  if (pools_.pages().pages_for(tree_.depth(cached.path.node)) <= cached.dead_pages) {
     tree_.unlock(cached.path);
     cached.decode_node = nullptr;  // nothing keeps it any more
   }
   return available_pages() > before;
 }
 
-bool PrefixCache::make_room_for(const CachedSequence& cached, const SnapshotRequest& wanted) {
-  if (free_snapshot_slots() > 0) return true;
-  if (wanted.evicts) return make_room({.snapshots = 1});
-  return wanted.spacing > 0 &&
-         tree_.evict_state_for_middle(std::max<int64_t>(wanted.tokens - wanted.spacing, 0),
-                                      wanted.tokens, cached.began) &&
-         free_snapshot_slots() > 0;
-}
+// ---- Planning steps ----
 
 void PrefixCache::plan_snapshot(CachedSequence& cached, const SnapshotRequest& wanted,
                                 bool decode) {
-  if (!make_room_for(cached, wanted)) {
+  if (!room_.make_room_for_snapshot(wanted, cached.began)) {
     ++skipped_snapshots_;
     return;
   }
-  const int32_t slot = take_snapshot_slot();
+  const int32_t slot = pools_.take_snapshot();
   cached.pending.push_back({.tokens = wanted.tokens,
                             .slot = slot,
                             .keeps_hidden = wanted.keeps_hidden,
@@ -234,8 +173,8 @@ void PrefixCache::plan_prefill(const Sequence& sequence, CachedSequence& cached,
                      .num_tokens = sequence.num_tokens(),
                      .forks = cached.forks,
                      .role_boundaries = sequence.request.role_boundaries,
-                     .free_slots = free_snapshot_slots(),
-                     .num_slots = max_snapshot_slots(),
+                     .free_slots = room_.free_snapshots(),
+                     .num_slots = room_.max_snapshots(),
                      .keeps_hidden = options_.pools.keeps_hidden && planned.sample},
                     snapshot_requests_);
   cached.turn ^= 1;
@@ -278,13 +217,16 @@ bool PrefixCache::will_publish(const CachedSequence& cached, int64_t enough, int
                      [&](const auto& pending) { return within(pending.tokens); });
 }
 
+// ---- Publishing ----
+
 void PrefixCache::confirm(Sequence& sequence, CachedSequence& cached) {
   tree_.unlock(cached.source);  // its copy is done
-  if (sequence.state_slot != 0) states_.set_label(sequence.state_slot, sequence.num_computed);
+  if (sequence.state_slot != 0) {
+    pools_.states().set_label(sequence.state_slot, sequence.num_computed);
+  }
   if (std::exchange(cached.publishes_prefix, false)) {
-    const int64_t whole_pages =
-        sequence.num_computed - sequence.num_computed % options_.pools.page_size;
-    if (whole_pages > 0) publish(sequence, cached, {.tokens = whole_pages});
+    const int64_t tokens = whole_pages(sequence.num_computed);
+    if (tokens > 0) publish(sequence, cached, {.tokens = tokens});
   }
   size_t count = 0;
   for (; count < cached.pending.size() && cached.pending[count].tokens <= sequence.num_computed;
@@ -297,16 +239,17 @@ void PrefixCache::confirm(Sequence& sequence, CachedSequence& cached) {
                        cached.pending.begin() + static_cast<int64_t>(count));
 }
 
+// Inserts what was computed up to a snapshot. Takes the snapshot's slot or frees it.
 PrefixNode* PrefixCache::publish(Sequence& sequence, CachedSequence& cached,
                                  const CachedSequence::Pending& taken) {
   const int64_t num_tokens = taken.tokens;
   const int32_t slot = taken.slot;
   if (cached.dead_pages > 0 &&
       match(sequence).kv_tokens < cached.dead_pages * options_.pools.page_size) {
-    if (slot != 0) snapshots_.release(slot);
-    return nullptr;  // rows on the way there have been given up
+    if (slot != 0) pools_.snapshots().release(slot);
+    return nullptr;  // rows on the way there have been given back
   }
-  if (slot != 0) snapshots_.set_label(slot, num_tokens);
+  if (slot != 0) pools_.snapshots().set_label(slot, num_tokens);
   sequence.prefix_hashes.extend(sequence.tokens);
   const PrefixInserted inserted = tree_.insert(
       {.tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(num_tokens)),
@@ -320,12 +263,12 @@ PrefixNode* PrefixCache::publish(Sequence& sequence, CachedSequence& cached,
     if (inserted.state_taken) {
       ++published_states_;
     } else {
-      snapshots_.release(slot);
+      pools_.snapshots().release(slot);
     }
   }
   if (num_tokens >= cached.shared_tokens) {
     PrefixLock deeper = tree_.lock(inserted.node, false);
-    // The decode snapshot above is replaced. While its node is held it cannot have been merged.
+    // The decode snapshot above is replaced. While its node is locked it cannot have been joined.
     if (cached.decode_node != nullptr && cached.decode_node != inserted.node) {
       tree_.drop_unused_state(cached.decode_node);
     }
@@ -336,47 +279,45 @@ PrefixNode* PrefixCache::publish(Sequence& sequence, CachedSequence& cached,
   return inserted.node;
 }
 
-// The state a sequence ends with is in its working slot.
+// Publishes the state that the sequence ends with, which is in its working slot.
 void PrefixCache::publish_end(Sequence& sequence, CachedSequence& cached) {
   const int64_t end = sequence.num_computed;
   const int32_t working = std::exchange(sequence.state_slot, 0);
-  if (!has_own_snapshot_slots()) {
+  if (!options_.pools.has_own_snapshot_slots()) {
     publish(sequence, cached, {.tokens = end, .slot = working});
     return;
   }
-  states_.release(working);  // what is in it stays until the next plan
-  if (free_snapshot_slots() < 1) {
+  pools_.states().release(working);  // its contents stay until the next plan
+  if (room_.free_snapshots() < 1) {
     const auto tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(end));
     const PrefixMatch match = tree_.match(tokens, sequence.request.cache_namespace, end);
     if (match.usable_tokens == end) return;  // it is there already
-    if (!make_room({.snapshots = 1})) {
+    if (!room_.make_room({.snapshots = 1})) {
       ++skipped_snapshots_;
       return;
     }
   }
-  const int32_t slot = take_snapshot_slot();
-  saves_.push_back({.from = working, .to = slot});
+  const int32_t slot = pools_.take_snapshot();
+  pools_.save_at_next_step(working, slot);
   publish(sequence, cached, {.tokens = end, .slot = slot});
 }
 
 void PrefixCache::release(Sequence& sequence, CachedSequence& cached, Keep keep) {
   tree_.unlock(cached.source);
-  for (const CachedSequence::Pending& pending : cached.pending) snapshots_.release(pending.slot);
+  for (const CachedSequence::Pending& pending : cached.pending) {
+    pools_.snapshots().release(pending.slot);
+  }
   cached.pending.clear();
   const bool keeps_end = options_.enabled && keep == Keep::kEnd && sequence.num_computed > 0 &&
                          keeps_exact_end(options_.policy);
   if (keeps_end && options_.pools.has_states()) {
     publish_end(sequence, cached);
   } else if (keeps_end) {
-    const int64_t whole_pages =
-        sequence.num_computed - sequence.num_computed % options_.pools.page_size;
-    if (whole_pages > 0) publish(sequence, cached, {.tokens = whole_pages});
+    const int64_t tokens = whole_pages(sequence.num_computed);
+    if (tokens > 0) publish(sequence, cached, {.tokens = tokens});
   }
-  if (sequence.state_slot != 0) states_.release(std::exchange(sequence.state_slot, 0));
-  for (size_t i = static_cast<size_t>(cached.dead_pages); i < sequence.pages.size(); ++i) {
-    const int32_t page = sequence.pages[i];
-    if (pages_.ids().owner(page) == Owner::kRequest) pages_.ids().free_one(page);
-  }
+  if (sequence.state_slot != 0) pools_.states().release(std::exchange(sequence.state_slot, 0));
+  free_own_pages(sequence, cached.dead_pages, std::ssize(sequence.pages));
   sequence.pages.clear();
   sequence.num_computed = 0;
   tree_.unlock(cached.path);
@@ -389,6 +330,28 @@ void PrefixCache::release(Sequence& sequence, CachedSequence& cached, Keep keep)
   cached.publishes_prefix = false;
   cached.starts = false;
   cached.hidden_slot = 0;
+}
+
+// ---- Statistics and proof ----
+
+PrefixCacheStats PrefixCache::stats() const {
+  const PrefixTreeStats tree = tree_.stats();
+  return {.pages_used = pools_.pages().num_used(),
+          .pages_cached = tree.evictable_pages,
+          .pages_locked = tree.pages - tree.evictable_pages,
+          .state_slots_used = pools_.num_slots_used(),
+          .state_slots_cached = tree.evictable_states,
+          .state_slots_locked = tree.states - tree.evictable_states,
+          .evicted_tokens = tree.evicted_tokens,
+          .evicted_states = tree.evicted_states,
+          .published_states = published_states_,
+          .skipped_snapshots = skipped_snapshots_};
+}
+
+void PrefixCache::check_invariants(std::span<const AdmittedSequence> running) const {
+  pools_.check_invariants();
+  tree_.check_invariants(running.empty());
+  check_ownership(options_, pools_, tree_, running);
 }
 
 }  // namespace heddle::cache

@@ -38,9 +38,9 @@ PrefixCacheOptions stateless() {
   return options;
 }
 
-// A sequence with its cached, played by hand: what the scheduler does, one step at a time.
-struct RunningSequence {
-  explicit RunningSequence(Sequence source) : sequence(std::move(source)) {}
+// A sequence that a test takes through the cache step by step, as the scheduler does.
+struct ServedSequence {
+  explicit ServedSequence(Sequence source) : sequence(std::move(source)) {}
 
   Sequence sequence;
   CachedSequence cached;
@@ -55,11 +55,11 @@ class PrefixCacheTest : public ::testing::Test {
     all_.clear();
   }
 
-  RunningSequence& make(Tokens prompt, int64_t max_new_tokens = 8) {
+  ServedSequence& make(Tokens prompt, int64_t max_new_tokens = 8) {
     Request request;
     request.prompt = std::move(prompt);
     request.stop.max_new_tokens = max_new_tokens;
-    all_.push_back(std::make_unique<RunningSequence>(
+    all_.push_back(std::make_unique<ServedSequence>(
         Sequence(std::ssize(all_), std::move(request), 0, std::span<const TokenId>())));
     return *all_.back();
   }
@@ -70,7 +70,7 @@ class PrefixCacheTest : public ::testing::Test {
     return tokens;
   }
 
-  bool admit(RunningSequence& running, int64_t headroom = 0) {
+  bool admit(ServedSequence& running, int64_t headroom = 0) {
     const PrefixMatch match = cache_->match(running.sequence);
     const bool admitted = cache_->admit(running.sequence, match, headroom, running.cached);
     check();
@@ -78,7 +78,7 @@ class PrefixCacheTest : public ::testing::Test {
   }
 
   // Plans the prefill up to `end` tokens.
-  void plan(RunningSequence& running, int64_t end) {
+  void plan(ServedSequence& running, int64_t end) {
     const Sequence& sequence = running.sequence;
     running.plan.clear();
     running.planned = {.context_tokens = sequence.num_computed, .pages = sequence.pages};
@@ -86,19 +86,19 @@ class PrefixCacheTest : public ::testing::Test {
     cache_->plan_prefill(sequence, running.cached, end, running.planned, running.plan);
   }
 
-  void book(RunningSequence& running, int64_t end) {
+  void book(ServedSequence& running, int64_t end) {
     running.sequence.num_computed = end;
     cache_->confirm(running.sequence, running.cached);
     check();
   }
 
-  void prefill(RunningSequence& running, int64_t end) {
+  void prefill(ServedSequence& running, int64_t end) {
     plan(running, end);
     book(running, end);
   }
 
   // Draws a token and computes it.
-  void decode(RunningSequence& running, int64_t count = 1) {
+  void decode(ServedSequence& running, int64_t count = 1) {
     for (; count > 0; --count) {
       Sequence& sequence = running.sequence;
       sequence.tokens.push_back(next_token_++);
@@ -109,7 +109,7 @@ class PrefixCacheTest : public ::testing::Test {
     }
   }
 
-  void end(RunningSequence& running, PrefixCache::Keep keep = PrefixCache::Keep::kEnd) {
+  void end(ServedSequence& running, PrefixCache::Keep keep = PrefixCache::Keep::kEnd) {
     cache_->release(running.sequence, running.cached, keep);
     EXPECT_THAT(running.sequence.pages, IsEmpty());
     EXPECT_EQ(running.sequence.state_slot, 0);
@@ -118,7 +118,7 @@ class PrefixCacheTest : public ::testing::Test {
 
   // From nothing to its end; returns all of its tokens.
   Tokens serve(Tokens prompt) {
-    RunningSequence& running = make(std::move(prompt));
+    ServedSequence& running = make(std::move(prompt));
     EXPECT_TRUE(admit(running));
     prefill(running, running.sequence.num_tokens());
     end(running);
@@ -127,19 +127,19 @@ class PrefixCacheTest : public ::testing::Test {
 
   // Free, tree and holders add up, for pages and slots.
   void check() const {
-    std::vector<PrefixCache::Running> held;
+    std::vector<AdmittedSequence> held;
     for (const auto& running : all_) {
       if (!running->sequence.pages.empty()) held.push_back({&running->sequence, &running->cached});
     }
     cache_->check_invariants(held);
   }
 
-  [[nodiscard]] int64_t num_snapshots(const RunningSequence& running) const {
+  [[nodiscard]] int64_t num_snapshots(const ServedSequence& running) const {
     return std::ssize(running.planned.snapshots);
   }
 
   std::unique_ptr<PrefixCache> cache_;
-  std::vector<std::unique_ptr<RunningSequence>> all_;
+  std::vector<std::unique_ptr<ServedSequence>> all_;
   TokenId next_token_ = 0;
 };
 
@@ -148,7 +148,7 @@ TEST_F(PrefixCacheTest, AdmissionTakesEverythingOrNothing) {
   options.pools.num_pages = 4;
   options.pools.num_state_slots = 2;
   use(options);
-  const auto refused = [&](RunningSequence& running, int64_t headroom) {
+  const auto refused = [&](ServedSequence& running, int64_t headroom) {
     const PrefixCacheStats before = cache_->stats();
     EXPECT_FALSE(admit(running, headroom));
     EXPECT_THAT(running.sequence.pages, IsEmpty());
@@ -161,8 +161,8 @@ TEST_F(PrefixCacheTest, AdmissionTakesEverythingOrNothing) {
   };
   refused(make(unique(17)), 0);  // five pages of four
   refused(make(unique(12)), 2);  // three, and two are to stay
-  RunningSequence& one = make(unique(4));
-  RunningSequence& two = make(unique(4));
+  ServedSequence& one = make(unique(4));
+  ServedSequence& two = make(unique(4));
   ASSERT_TRUE(admit(one));
   ASSERT_TRUE(admit(two));
   refused(make(unique(4)), 0);  // there are pages, but no slot
@@ -177,7 +177,7 @@ TEST_F(PrefixCacheTest, AFailedAdmissionGivesItsMatchBack) {
   options.pools.num_pages = 6;
   use(options);
   Tokens chat = serve(unique(16));
-  RunningSequence& holder = make(unique(8));
+  ServedSequence& holder = make(unique(8));
   ASSERT_TRUE(admit(holder));
   for (int i = 0; i < 8; ++i) chat.push_back(next_token_++);
   EXPECT_FALSE(admit(make(chat), 1)) << "what it matched cannot be evicted for it";
@@ -194,7 +194,7 @@ TEST_F(PrefixCacheTest, AdmissionEvictsOthersButNotWhatItResumesFrom) {
   Tokens mine = serve(unique(16));  // the older one
   serve(unique(16));
   for (int i = 0; i < 8; ++i) mine.push_back(next_token_++);
-  RunningSequence& running = make(mine);
+  ServedSequence& running = make(mine);
   ASSERT_TRUE(admit(running));
   EXPECT_EQ(running.sequence.num_computed, 16);
   EXPECT_EQ(cache_->stats().evicted_tokens, 8) << "two pages were wanted";
@@ -203,11 +203,11 @@ TEST_F(PrefixCacheTest, AdmissionEvictsOthersButNotWhatItResumesFrom) {
 
 TEST_F(PrefixCacheTest, NothingIsFoundBeforeTheStepIsBooked) {
   use(small());
-  RunningSequence& running = make(unique(30));
+  ServedSequence& running = make(unique(30));
   ASSERT_TRUE(admit(running));
   plan(running, 30);
   EXPECT_GT(num_snapshots(running), 0);
-  const RunningSequence& later = make(running.sequence.tokens);
+  const ServedSequence& later = make(running.sequence.tokens);
   EXPECT_EQ(cache_->match(later.sequence).kv_tokens, 0);
   book(running, 30);
   EXPECT_EQ(cache_->match(later.sequence).usable_tokens, 24);
@@ -216,7 +216,7 @@ TEST_F(PrefixCacheTest, NothingIsFoundBeforeTheStepIsBooked) {
 
 TEST_F(PrefixCacheTest, WhatAnAbortedSequenceHasNotBookedIsNeverFound) {
   use(small());
-  RunningSequence& running = make(unique(32));
+  ServedSequence& running = make(unique(32));
   running.sequence.request.role_boundaries = {16};
   ASSERT_TRUE(admit(running));
   prefill(running, 16);
@@ -232,7 +232,7 @@ TEST_F(PrefixCacheTest, TheSourceIsHeldUntilItsCopyIsBooked) {
   Tokens chat = serve(unique(8));
   const int64_t cached = cache_->stats().state_slots_cached;
   for (int i = 0; i < 3; ++i) chat.push_back(next_token_++);
-  RunningSequence& running = make(chat);
+  ServedSequence& running = make(chat);
   ASSERT_TRUE(admit(running));
   EXPECT_EQ(cache_->stats().state_slots_cached, cached - 1);
   plan(running, 11);
@@ -248,7 +248,7 @@ TEST_F(PrefixCacheTest, ResumingInsideAPageCopiesThatPageAlone) {
   use(small());
   Tokens chat = serve(unique(10));  // its end lies inside the third page
   for (int i = 0; i < 5; ++i) chat.push_back(next_token_++);
-  RunningSequence& running = make(chat);
+  ServedSequence& running = make(chat);
   const PrefixMatch match = cache_->match(running.sequence);
   EXPECT_EQ(cache_->resume_tokens(running.sequence, match), 10);
   EXPECT_EQ(cache_->pages_to_own(running.sequence, match), 2);
@@ -272,7 +272,7 @@ TEST_F(PrefixCacheTest, ResumingAtAPageBoundaryCopiesNone) {
   use(small());
   Tokens chat = serve(unique(8));
   chat.push_back(next_token_++);
-  RunningSequence& running = make(chat);
+  ServedSequence& running = make(chat);
   ASSERT_TRUE(admit(running));
   plan(running, 9);
   EXPECT_THAT(running.plan.copy_pages, IsEmpty());
@@ -282,7 +282,7 @@ TEST_F(PrefixCacheTest, AnExactRepeatDrawsFromTheHiddenVector) {
   use(small());
   const Tokens prompt = unique(13);
   serve(prompt);
-  RunningSequence& again = make(prompt);
+  ServedSequence& again = make(prompt);
   ASSERT_TRUE(admit(again));
   EXPECT_EQ(again.sequence.num_computed, 13);
   plan(again, 13);
@@ -291,7 +291,7 @@ TEST_F(PrefixCacheTest, AnExactRepeatDrawsFromTheHiddenVector) {
   EXPECT_THAT(again.planned.snapshots, IsEmpty());
   book(again, 13);
   // Somebody who wants no token has nothing to draw: it computes its last tokens as usual.
-  RunningSequence& scored = make(prompt, 0);
+  ServedSequence& scored = make(prompt, 0);
   ASSERT_TRUE(admit(scored));
   EXPECT_EQ(scored.sequence.num_computed, 8);
 }
@@ -301,7 +301,7 @@ TEST_F(PrefixCacheTest, WithoutASlotTheStepRunsUntracked) {
   PrefixCacheOptions options = small();
   options.pools.num_state_slots = 1;
   use(options);
-  RunningSequence& running = make(unique(30));
+  ServedSequence& running = make(unique(30));
   ASSERT_TRUE(admit(running));
   prefill(running, 30);
   EXPECT_EQ(num_snapshots(running), 0);
@@ -315,8 +315,8 @@ TEST_F(PrefixCacheTest, WithoutASlotTheStepRunsUntracked) {
 TEST_F(PrefixCacheTest, AStateThatIsThereAlreadyIsNotPublishedTwice) {
   use(small());
   const Tokens prompt = unique(30);
-  RunningSequence& one = make(prompt);
-  RunningSequence& two = make(prompt);
+  ServedSequence& one = make(prompt);
+  ServedSequence& two = make(prompt);
   ASSERT_TRUE(admit(one));
   ASSERT_TRUE(admit(two));
   plan(one, 30);
@@ -341,7 +341,7 @@ TEST_F(PrefixCacheTest, OptionalStatesEvictNothingAndTheTailDoes) {
   use(options);
   serve(unique(12));  // keeps 8 and the end at 12
   ASSERT_EQ(cache_->stats().state_slots_cached, 2);
-  RunningSequence& running = make(unique(300));
+  ServedSequence& running = make(unique(300));
   running.sequence.request.role_boundaries = {40, 80};
   ASSERT_TRUE(admit(running));
   plan(running, 300);
@@ -354,8 +354,8 @@ TEST_F(PrefixCacheTest, GrowingFailsAsAWhole) {
   PrefixCacheOptions options = small();
   options.pools.num_pages = 5;
   use(options);
-  RunningSequence& one = make(unique(8));
-  RunningSequence& two = make(unique(8));
+  ServedSequence& one = make(unique(8));
+  ServedSequence& two = make(unique(8));
   ASSERT_TRUE(admit(one));
   ASSERT_TRUE(admit(two));
   prefill(one, 8);
@@ -371,7 +371,7 @@ TEST_F(PrefixCacheTest, GrowingFailsAsAWhole) {
 
 TEST_F(PrefixCacheTest, OnlyTheNewestStateOfDecodeStays) {
   use(small());
-  RunningSequence& running = make(unique(10), 60);
+  ServedSequence& running = make(unique(10), 60);
   ASSERT_TRUE(admit(running));
   prefill(running, 10);
   decode(running, 22);
@@ -385,11 +385,11 @@ TEST_F(PrefixCacheTest, OnlyTheNewestStateOfDecodeStays) {
 
 TEST_F(PrefixCacheTest, AStateOfDecodeThatSomebodyUsesStays) {
   use(small());
-  RunningSequence& running = make(unique(10), 60);
+  ServedSequence& running = make(unique(10), 60);
   ASSERT_TRUE(admit(running));
   prefill(running, 10);
   decode(running, 7);
-  RunningSequence& other = make(running.sequence.tokens);  // resumes at 16
+  ServedSequence& other = make(running.sequence.tokens);  // resumes at 16
   ASSERT_TRUE(admit(other));
   EXPECT_EQ(other.sequence.num_computed, 16);
   decode(running, 20);
@@ -400,7 +400,7 @@ TEST_F(PrefixCacheTest, AskedForForksArePlanted) {
   PrefixCacheOptions options = small();
   options.pools.keeps_hidden = false;
   use(options);
-  RunningSequence& leader = make(unique(100));
+  ServedSequence& leader = make(unique(100));
   ASSERT_TRUE(admit(leader));
   prefill(leader, 16);
   EXPECT_FALSE(cache_->will_publish(leader.cached, 40, 48, 16));
@@ -418,7 +418,7 @@ TEST_F(PrefixCacheTest, AskedForForksArePlanted) {
 
 TEST_F(PrefixCacheTest, WhoKeepsToItselfPublishesItsEndAlone) {
   use(small());
-  RunningSequence& running = make(unique(40));
+  ServedSequence& running = make(unique(40));
   ASSERT_TRUE(admit(running));
   running.cached.keeps_to_itself = true;
   prefill(running, 40);
@@ -441,7 +441,7 @@ TEST_F(PrefixCacheTest, DisabledItKeepsNothing) {
 TEST_F(PrefixCacheTest, NamespacesShareNothing) {
   use(small());
   const Tokens tokens = serve(unique(40));
-  RunningSequence& other = make(tokens);
+  ServedSequence& other = make(tokens);
   other.sequence.request.cache_namespace = "other";
   EXPECT_EQ(cache_->match(other.sequence).kv_tokens, 0);
 }
@@ -449,7 +449,7 @@ TEST_F(PrefixCacheTest, NamespacesShareNothing) {
 TEST_F(PrefixCacheTest, StatelessModelsResumeAtPages) {
   use(stateless());
   const Tokens prompt = unique(22);
-  RunningSequence& running = make(prompt);
+  ServedSequence& running = make(prompt);
   ASSERT_TRUE(admit(running));
   EXPECT_EQ(running.sequence.state_slot, 0);
   plan(running, 14);
@@ -461,13 +461,13 @@ TEST_F(PrefixCacheTest, StatelessModelsResumeAtPages) {
   decode(running, 3);
   end(running);
   EXPECT_EQ(cache_->stats().pages_used, 6) << "25 tokens, of which the last page's one goes";
-  RunningSequence& again = make(running.sequence.tokens);
+  ServedSequence& again = make(running.sequence.tokens);
   ASSERT_TRUE(admit(again));
   EXPECT_EQ(again.sequence.num_computed, 24);
   plan(again, 25);
   EXPECT_THAT(again.plan.copy_pages, IsEmpty());
   // At least one token runs, so a repeat of 24 tokens resumes at 20.
-  RunningSequence& shorter =
+  ServedSequence& shorter =
       make(Tokens(running.sequence.tokens.begin(), running.sequence.tokens.end() - 1));
   ASSERT_TRUE(admit(shorter));
   EXPECT_EQ(shorter.sequence.num_computed, 20);
@@ -478,7 +478,7 @@ TEST_F(PrefixCacheTest, PagesBehindEveryWindowGoWhenAskedFor) {
   options.pools.num_pages = 8;
   options.pools.kv_window = 6;
   use(options);
-  RunningSequence& running = make(unique(8), 40);
+  ServedSequence& running = make(unique(8), 40);
   ASSERT_TRUE(admit(running));
   prefill(running, 8);  // two pages, the tree's from now on
   decode(running, 12);  // 20 tokens: five pages
@@ -487,7 +487,7 @@ TEST_F(PrefixCacheTest, PagesBehindEveryWindowGoWhenAskedFor) {
   EXPECT_EQ(running.cached.dead_pages, 3);  // the next token reads rows 15 to 20
   EXPECT_FALSE(cache_->shrink(running.sequence, running.cached)) << "once";
   EXPECT_EQ(cache_->available_pages(), 6);  // the prompt's two can be evicted
-  RunningSequence& other = make(unique(20));
+  ServedSequence& other = make(unique(20));
   EXPECT_TRUE(admit(other));
   end(other, PrefixCache::Keep::kPublished);
   decode(running, 4);
@@ -501,7 +501,7 @@ TEST_F(PrefixCacheTest, APageThatTheWindowHasNotLeftStaysHeldWithThePathThatEnds
   PrefixCacheOptions options = small();
   options.pools.kv_window = 6;
   use(options);
-  RunningSequence& running = make(unique(10), 40);
+  ServedSequence& running = make(unique(10), 40);
   ASSERT_TRUE(admit(running));
   prefill(running, 10);  // three pages, the tree's: the state at 10 keeps the hidden vector
   decode(running, 5);    // 15 tokens: the next one reads rows 10 to 15
@@ -515,7 +515,7 @@ TEST_F(PrefixCacheTest, AStateWhoseRowsHaveBeenGivenUpIsGivenUpToo) {
   PrefixCacheOptions options = small();
   options.pools.kv_window = 6;
   use(options);
-  RunningSequence& running = make(unique(8), 40);
+  ServedSequence& running = make(unique(8), 40);
   ASSERT_TRUE(admit(running));
   prefill(running, 8);
   decode(running, 22);  // a state at 16 on the way
@@ -554,7 +554,7 @@ TEST_F(PrefixCacheTest, TheBooksAddUpInRandomScenarios) {
         for (int64_t k = between(1, 20); k > 0; --k) {
           prompt.push_back(static_cast<TokenId>(1'000'000 + between(0, 1)));
         }
-        RunningSequence& running = make(std::move(prompt), 100);
+        ServedSequence& running = make(std::move(prompt), 100);
         if (admit(running, between(0, 2))) {
           resumed += running.sequence.num_computed > 0 ? 1 : 0;
         } else {
@@ -563,7 +563,7 @@ TEST_F(PrefixCacheTest, TheBooksAddUpInRandomScenarios) {
       } else if (what == 9 && between(0, 9) == 0) {
         cache_->clear();
       } else if (!all_.empty()) {
-        RunningSequence& running = *all_[static_cast<size_t>(between(0, std::ssize(all_) - 1))];
+        ServedSequence& running = *all_[static_cast<size_t>(between(0, std::ssize(all_) - 1))];
         Sequence& sequence = running.sequence;
         if (sequence.pages.empty()) continue;
         if (what == 3) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// PrefixNode: one edge of the prefix tree, with what belongs to it. Plain data; PrefixTree keeps it
-// consistent.
+// PrefixNode: one edge of the prefix tree and everything that belongs to it. Plain data: RadixTree
+// keeps the edges and pages consistent, NodeStates the state, EvictionQueue the keys.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,18 +14,55 @@
 
 #include <heddle/request.h>
 
-#include "cache/eviction_order.h"
-#include "cache/use_count.h"
 #include "request/prefix_hashes.h"
 
 namespace heddle::cache {
+
+// How often something was used, where a use is worth half as much after every half-life.
+//
+// All counts fade at one pace, so which of two is larger does not change while neither is used.
+// log2_at_zero() relies on that: it is the count as seen from tick 0, comparable at any time, so an
+// order by it needs no refreshing.
+struct UseCount {
+  double count = 0;   // at `tick`
+  uint64_t tick = 0;  // of the last use
+
+  // A count that is at least one at `now`.
+  void begin_at(uint64_t now, double half_life) {
+    count = std::max(faded(now, half_life), 1.0);
+    tick = now;
+  }
+
+  void add(uint64_t now, double half_life) {
+    count = faded(now, half_life) + 1;
+    tick = now;
+  }
+
+  [[nodiscard]] double faded(uint64_t now, double half_life) const {
+    return count * std::exp2(-static_cast<double>(now - tick) / half_life);
+  }
+
+  // The count must not be zero.
+  [[nodiscard]] double log2_at_zero(double half_life) const {
+    return std::log2(count) + static_cast<double>(tick) / half_life;
+  }
+};
+
+// The position of a node in an order of the EvictionQueue, the first to be evicted first.
+struct VictimKey {
+  double score = 0;     // what is lost per byte that becomes free, in the scale of the policy
+  uint64_t used = 0;    // last use, on the tree's clock: decides between equal scores
+  uint64_t serial = 0;  // of the node: makes keys unique, and the order the same in every run
+
+  auto operator<=>(const VictimKey&) const = default;
+};
 
 struct PrefixPage {
   int32_t id = 0;
   uint32_t generation = 0;  // of the id when the tree took it
 
-  // False: the page is that of a node further up. The sequence that gave the page to that node
-  // wrote on in it, and meanwhile another sequence put a page of its own between the two.
+  // False: a node further up owns the page. The sequence that gave the page to that node wrote on
+  // in it, and meanwhile another sequence put a page of its own between the two nodes.
   bool owned = true;
 };
 
@@ -31,7 +70,7 @@ struct PrefixState {
   int32_t slot = 0;  // 0: none
   uint32_t generation = 0;
   bool keeps_hidden = false;
-  bool middle = false;   // PrefixInsertion::middle, until somebody resumes or ends here
+  bool middle = false;   // PrefixInsertion::middle, until a sequence resumes or ends here
   int64_t num_uses = 0;  // sequences that ended or resumed here; 1 is the one that brought it
 };
 
@@ -55,9 +94,10 @@ struct PrefixNode {
   UseCount kv_uses;
   UseCount state_uses;
 
-  std::optional<VictimKey> kv_place;     // in the order of leaves
-  std::optional<VictimKey> state_place;  // in the order of states
-  std::optional<VictimKey> age_place;    // in the order of middle states by age
+  // The keys under which the EvictionQueue lists the node; none: it does not.
+  std::optional<VictimKey> leaf_key;
+  std::optional<VictimKey> state_key;
+  std::optional<VictimKey> age_key;
 
   [[nodiscard]] int64_t depth() const { return begin + static_cast<int64_t>(tokens.size()); }
 
@@ -70,11 +110,17 @@ struct PrefixNode {
   [[nodiscard]] int64_t end_page() const { return first_page + static_cast<int64_t>(pages.size()); }
 
   [[nodiscard]] int64_t num_owned_pages() const {
-    // Only a first page can be somebody else's.
+    // Only the first page can belong to another node.
     return static_cast<int64_t>(pages.size()) - (!pages.empty() && !pages.front().owned ? 1 : 0);
   }
 
-  // The position of the child whose edge begins with `token`, or where it would stand.
+  // The page with this index on the path, if the node has it; else null.
+  [[nodiscard]] const PrefixPage* page_at(int64_t index) const {
+    if (index < first_page || index >= end_page()) return nullptr;
+    return &pages[static_cast<size_t>(index - first_page)];
+  }
+
+  // The position of the child whose edge begins with `token`, or where it would be inserted.
   [[nodiscard]] auto child_position(TokenId token) {
     return std::lower_bound(children.begin(), children.end(), token,
                             [](const std::unique_ptr<PrefixNode>& child, TokenId wanted) {

@@ -6,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "cache/prefix_node.h"
-#include "cache/shared_prefix.h"
 #include "core/check.h"
 
 namespace heddle::cache {
@@ -16,8 +14,8 @@ namespace {
 // Middle states may take a quarter of the states from others.
 constexpr int64_t kMiddleShare = 4;
 
-// How many states are kept once the pools are full, counting what the pages hold one every 256
-// tokens; or without states, how many edges of eight pages.
+// How many states are kept once the pools are full, counting one state for every 256 tokens that
+// the pages hold; or without states, how many edges of eight pages.
 int64_t capacity(const PrefixTreeOptions& options, const PageAllocator& pages,
                  const StateAllocator& states) {
   if (!options.needs_state) return pages.num_pages() / 8;
@@ -34,8 +32,15 @@ int64_t num_ghosts(const PrefixTreeOptions& options, const PageAllocator& pages,
 }
 
 // A use halves its weight while the pool could be filled about twice.
-double half_life(int64_t capacity) {
-  return static_cast<double>(std::max<int64_t>(2 * capacity, 64));
+double half_life(const PrefixTreeOptions& options, const PageAllocator& pages,
+                 const StateAllocator& states) {
+  return static_cast<double>(std::max<int64_t>(2 * capacity(options, pages, states), 64));
+}
+
+int64_t max_middle_states(const PrefixTreeOptions& options, const StateAllocator& states) {
+  const int64_t most = states.num_slots() / kMiddleShare;
+  return options.expected_states > 0 ? std::min(most, options.expected_states / kMiddleShare)
+                                     : most;
 }
 
 }  // namespace
@@ -43,43 +48,22 @@ double half_life(int64_t capacity) {
 PrefixTree::PrefixTree(const PrefixTreeOptions& options, PageAllocator& pages,
                        StateAllocator& states)
     : options_(options),
-      score_(options, half_life(capacity(options, pages, states))),
       pages_(pages),
+      slots_(states),
+      radix_(pages),
       states_(states),
-      max_middle_states_(states.num_slots() / kMiddleShare),
-      ghosts_(num_ghosts(options, pages, states)) {
-  if (options.expected_states > 0) {
-    max_middle_states_ = std::min(max_middle_states_, options.expected_states / kMiddleShare);
-  }
-}
+      queue_(options, half_life(options, pages, states)),
+      ghosts_(num_ghosts(options, pages, states)),
+      half_life_(half_life(options, pages, states)),
+      max_middle_states_(max_middle_states(options, states)) {}
 
-PrefixTree::~PrefixTree() = default;
-
-PrefixNode* PrefixTree::find_root(std::string_view name_space) const {
-  const auto found = roots_.find(name_space);
-  return found == roots_.end() ? nullptr : found->second.get();
-}
-
-PrefixNode& PrefixTree::make_root(std::string_view name_space) {
-  if (PrefixNode* root = find_root(name_space)) return *root;
-  const auto [entry, made] =
-      roots_.emplace(std::string(name_space), std::make_unique<PrefixNode>());
-  HEDDLE_CHECK(made);
-  entry->second->name_space = &entry->first;
-  entry->second->hash = request::PrefixHashes({}, name_space).of({});
-  return *entry->second;
-}
-
-void PrefixTree::check_state(const PrefixNode& node) const {
-  HEDDLE_CHECK_EQ(states_.label(node.state.slot), node.depth());
-  HEDDLE_CHECK_EQ(states_.ids().generation(node.state.slot), node.state.generation);
-}
+// ---- Reading ----
 
 PrefixMatch PrefixTree::match(std::span<const TokenId> tokens, std::string_view name_space,
                               int64_t max_usable) const {
   PrefixMatch match;
   const auto num_tokens = static_cast<int64_t>(tokens.size());
-  PrefixNode* node = find_root(name_space);
+  PrefixNode* node = radix_.find_root(name_space);
   while (node != nullptr && match.kv_tokens < num_tokens) {
     const auto rest = tokens.subspan(static_cast<size_t>(match.kv_tokens));
     node = node->find_child(rest.front());
@@ -92,8 +76,8 @@ PrefixMatch PrefixTree::match(std::span<const TokenId> tokens, std::string_view 
   }
   if (options_.needs_state) {
     match.usable_tokens = depth(match.resume);
-    if (match.resume != nullptr) check_state(*match.resume);
-    if (match.exact != nullptr) check_state(*match.exact);
+    if (match.resume != nullptr) states_.check(*match.resume);
+    if (match.exact != nullptr) states_.check(*match.exact);
     return match;
   }
   const int64_t usable = std::max<int64_t>(std::min(match.kv_tokens, max_usable), 0);
@@ -108,25 +92,17 @@ PrefixMatch PrefixTree::match(std::span<const TokenId> tokens, std::string_view 
 int64_t PrefixTree::usable_without_eviction(std::span<const TokenId> tokens,
                                             const request::PrefixHashes& hashes,
                                             const PrefixMatch& match, int64_t max_usable) const {
-  constexpr int64_t kBlock = request::PrefixHashes::kBlockTokens;
   const int64_t most = std::min(max_usable, std::ssize(tokens));
-  HEDDLE_CHECK_GE(hashes.num_blocks(), most / kBlock);
-  for (int64_t block = most / kBlock; block >= match.usable_tokens / kBlock; --block) {
-    uint64_t hash = hashes.of_blocks(block);
-    uint64_t offsets = ghosts_.offsets(hash);
-    int64_t deepest = 0;
-    for (int64_t end = block * kBlock; offsets != 0; offsets >>= 1) {
-      if ((offsets & 1) != 0 && ghosts_.contains(hash)) deepest = end;
-      if (end == most) break;
-      hash = request::extend_hash(hash, tokens[static_cast<size_t>(end++)]);
-    }
-    if (deepest > match.usable_tokens) return deepest;
-  }
-  return match.usable_tokens;
+  return ghosts_.deepest(tokens.first(static_cast<size_t>(std::max<int64_t>(most, 0))), hashes,
+                         match.usable_tokens);
 }
 
 int64_t PrefixTree::depth(const PrefixNode* node) const {
   return node == nullptr ? 0 : node->depth();
+}
+
+int32_t PrefixTree::state_slot(const PrefixNode* node) const {
+  return node == nullptr ? 0 : node->state.slot;
 }
 
 PrefixNode* PrefixTree::covering(PrefixNode* node, int64_t num_tokens) const {
@@ -140,60 +116,30 @@ const PrefixNode* PrefixTree::parent(const PrefixNode* node) const {
   return node->parent->is_root() ? nullptr : node->parent;
 }
 
-int32_t PrefixTree::state_slot(const PrefixNode* node) const {
-  return node == nullptr ? 0 : node->state.slot;
-}
-
-void PrefixTree::append_pages(const PrefixNode* node, int64_t num_tokens,
-                              std::vector<int32_t>& pages) const {
-  if (num_tokens == 0) return;
-  HEDDLE_CHECK(node != nullptr);
-  HEDDLE_CHECK_LT(node->begin, num_tokens);
-  HEDDLE_CHECK_LE(num_tokens, node->depth());
-  int64_t missing = pages_.pages_for(num_tokens);  // indices from here on are filled in
-  const size_t offset = pages.size();
-  pages.resize(offset + static_cast<size_t>(missing));
-  for (; missing > 0; node = node->parent) {
-    HEDDLE_CHECK(node != nullptr);
-    for (int64_t index = std::min(missing, node->end_page()); index-- > node->first_page;) {
-      pages[offset + static_cast<size_t>(index)] =
-          node->pages[static_cast<size_t>(index - node->first_page)].id;
-    }
-    if (!node->pages.empty()) missing = std::min(missing, node->first_page);
-  }
-}
+// ---- Locks and uses ----
 
 PrefixLock PrefixTree::lock(PrefixNode* node, bool state) {
   if (node == nullptr) return {};
-  const PrefixLock lock{.node = node, .holds_state = state && node->has_state()};
-  if (lock.holds_state) {
-    check_state(*node);
-    if (node->state_locks++ == 0) --stats_.evictable_states;
-  }
-  for (PrefixNode* above = node; !above->is_root(); above = above->parent) {
-    if (above->locks++ == 0) stats_.evictable_pages -= above->num_owned_pages();
-  }
-  place(*node);
+  const PrefixLock lock{.node = node, .locks_state = state && node->has_state()};
+  if (lock.locks_state) states_.lock(*node);
+  radix_.lock(*node);
+  queue_.update(*node);
   return lock;
 }
 
 void PrefixTree::release_state(PrefixLock& lock) {
-  if (!lock.holds_state) return;
-  lock.holds_state = false;
-  HEDDLE_CHECK(lock.node->state_locks > 0);
-  if (--lock.node->state_locks == 0) ++stats_.evictable_states;
-  place(*lock.node);
+  if (!lock.locks_state) return;
+  lock.locks_state = false;
+  states_.unlock(*lock.node);
+  queue_.update(*lock.node);
 }
 
 void PrefixTree::unlock(PrefixLock& lock) {
   if (lock.node == nullptr) return;
   release_state(lock);
   PrefixNode* node = std::exchange(lock, {}).node;
-  for (PrefixNode* above = node; !above->is_root(); above = above->parent) {
-    HEDDLE_CHECK(above->locks > 0);
-    if (--above->locks == 0) stats_.evictable_pages += above->num_owned_pages();
-  }
-  settle_path(node, true);
+  radix_.unlock(*node);
+  tidy_path(node, true);
 }
 
 void PrefixTree::touch(PrefixNode* node) {
@@ -201,125 +147,54 @@ void PrefixTree::touch(PrefixNode* node) {
   ++clock_;
   for (PrefixNode* above = node; !above->is_root(); above = above->parent) {
     above->kv_used = clock_;
-    above->kv_uses.add(clock_, score_.half_life());
+    above->kv_uses.add(clock_, half_life_);
   }
   if (node->has_state()) {
     ++node->state.num_uses;
-    set_middle(*node, false);
-    node->state_uses.add(clock_, score_.half_life());
+    states_.set_middle(*node, false);
+    node->state_uses.add(clock_, half_life_);
   }
-  place(*node);
+  queue_.update(*node);
 }
 
-// `hash` is that of the upper half's end.
+// ---- Inserting ----
+
 PrefixNode& PrefixTree::split(PrefixNode& node, int64_t length, const request::PrefixHash& hash) {
-  auto upper = std::make_unique<PrefixNode>();
-  const int64_t end = node.begin + length;
-  upper->parent = node.parent;
-  upper->serial = next_serial_++;
-  upper->begin = node.begin;
-  upper->tokens.assign(node.tokens.begin(), node.tokens.begin() + length);
-  upper->hash = hash;
-  upper->first_page = node.first_page;
-  upper->locks = node.locks;
-  upper->kv_uses = node.kv_uses;
-  upper->kv_used = clock_;
-
-  std::unique_ptr<PrefixNode>& link = *node.parent->child_position(node.tokens.front());
-  const int64_t num_upper = std::clamp<int64_t>(pages_.pages_for(end) - node.first_page, 0,
-                                                static_cast<int64_t>(node.pages.size()));
-  upper->pages.assign(node.pages.begin(), node.pages.begin() + num_upper);
-  node.pages.erase(node.pages.begin(), node.pages.begin() + num_upper);
-  node.first_page += num_upper;
-  node.tokens.erase(node.tokens.begin(), node.tokens.begin() + length);
-  node.begin = end;
-  node.kv_used = clock_;  // it is newer than the half above it
-
-  PrefixNode& result = *upper;
-  std::swap(link, upper);
-  node.parent = &result;
-  result.children.push_back(std::move(upper));
-  ++stats_.num_nodes;
-  place(node);
-  return result;
+  PrefixNode& upper = radix_.split(node, length, hash);
+  upper.kv_used = clock_;
+  node.kv_used = clock_;
+  queue_.update(node);
+  return upper;
 }
 
 PrefixNode& PrefixTree::add_leaf(PrefixNode& parent, const PrefixInsertion& insertion,
                                  const request::PrefixHash& hash) {
-  auto made = std::make_unique<PrefixNode>();
-  PrefixNode& leaf = *made;
-  leaf.parent = &parent;
-  leaf.serial = next_serial_++;
-  leaf.begin = parent.depth();
-  leaf.tokens.assign(insertion.tokens.begin() + leaf.begin, insertion.tokens.end());
-  leaf.hash = hash;
-  leaf.first_page = leaf.begin / pages_.page_size();
-  if (parent.is_leaf() && parent.has_state()) {
-    // The conversation goes on: what is known about its being taken up again moves to its new end.
+  const bool continues = parent.is_leaf() && parent.has_state();
+  PrefixNode& leaf = radix_.add_leaf(parent, insertion.tokens, insertion.pages, hash);
+  if (continues) {
+    // The conversation goes on: how often it was taken up again counts for its new end.
     leaf.state_uses = parent.state_uses;
     parent.state_uses.count = 1;
   }
-  stats_.num_tokens += static_cast<int64_t>(leaf.tokens.size());
-  ++stats_.num_nodes;
-
-  if (leaf.begin % pages_.page_size() != 0) {
-    const int32_t page = insertion.pages[static_cast<size_t>(leaf.first_page)];
-    if (pages_.ids().owner(page) == Owner::kTree) {
-      // The sequence writes on in a page that it gave to the path before.
-      const auto has_page = [&](const PrefixNode& node) {
-        return node.first_page <= leaf.first_page && leaf.first_page < node.end_page();
-      };
-      const auto page_of = [&](const PrefixNode& node) {
-        return node.pages[static_cast<size_t>(leaf.first_page - node.first_page)];
-      };
-      const PrefixNode* above = &parent;
-      while (above != nullptr && !has_page(*above)) above = above->parent;
-      HEDDLE_CHECK(above != nullptr);
-      if (page_of(*above).id != page) {
-        while (above != nullptr && !(has_page(*above) && page_of(*above).id == page)) {
-          above = above->parent;
-        }
-        HEDDLE_CHECK(above != nullptr);
-        leaf.pages.push_back({page, pages_.ids().generation(page), false});
-        ++shared_pages_[page];
-      } else {
-        ++leaf.first_page;
-      }
-    }
-  }
-  const int64_t end = pages_.pages_for(leaf.depth());
-  leaf.pages.reserve(static_cast<size_t>(end - leaf.first_page));
-  for (int64_t index = leaf.end_page(); index < end; ++index) {
-    const int32_t page = insertion.pages[static_cast<size_t>(index)];
-    pages_.ids().move(page, Owner::kRequest, Owner::kTree);
-    leaf.pages.push_back({page, pages_.ids().generation(page), true});
-  }
-  count_pages(leaf, leaf.num_owned_pages());
-  parent.children.insert(parent.child_position(leaf.tokens.front()), std::move(made));
   return leaf;
 }
 
 bool PrefixTree::attach_state(PrefixNode& node, const PrefixInsertion& insertion) {
   if (node.has_state()) {
-    check_state(node);
+    states_.check(node);
     ++node.state.num_uses;
-    if (!insertion.middle) set_middle(node, false);
-    node.state_uses.add(clock_, score_.half_life());
+    if (!insertion.middle) states_.set_middle(node, false);
+    node.state_uses.add(clock_, half_life_);
     const bool adds_hidden = insertion.keeps_hidden && !node.state.keeps_hidden;
     if (!adds_hidden || node.state_locks > 0) return false;
-    states_.release(node.state.slot);
-  } else {
-    ++stats_.states;
-    ++stats_.evictable_states;
-    ghosts_.remove(node.hash);
-    node.state.num_uses = 1;
-    set_middle(node, insertion.middle);
-    node.state_uses.begin_at(clock_, score_.half_life());
+    states_.attach(node, insertion.state_slot, insertion.keeps_hidden);
+    return true;
   }
-  states_.ids().move(insertion.state_slot, Owner::kRequest, Owner::kTree);
-  node.state.slot = insertion.state_slot;
-  node.state.generation = states_.ids().generation(insertion.state_slot);
-  node.state.keeps_hidden = insertion.keeps_hidden;
+  ghosts_.remove(node.hash);
+  states_.attach(node, insertion.state_slot, insertion.keeps_hidden);
+  states_.set_middle(node, insertion.middle);
+  node.state.num_uses = 1;
+  node.state_uses.begin_at(clock_, half_life_);
   return true;
 }
 
@@ -329,8 +204,8 @@ PrefixInserted PrefixTree::insert(const PrefixInsertion& insertion) {
   HEDDLE_CHECK_GE(static_cast<int64_t>(insertion.pages.size()), pages_.pages_for(num_tokens));
   HEDDLE_CHECK_EQ(insertion.state_slot != 0, options_.needs_state);
   if (options_.needs_state) {
-    HEDDLE_CHECK_EQ(states_.label(insertion.state_slot), num_tokens);
-    HEDDLE_CHECK(states_.ids().owner(insertion.state_slot) == Owner::kRequest);
+    HEDDLE_CHECK_EQ(slots_.label(insertion.state_slot), num_tokens);
+    HEDDLE_CHECK(slots_.ids().owner(insertion.state_slot) == Owner::kRequest);
   }
 
   const auto hash_of = [&](int64_t count) {
@@ -338,7 +213,7 @@ PrefixInserted PrefixTree::insert(const PrefixInsertion& insertion) {
   };
 
   ++clock_;
-  PrefixNode* node = &make_root(insertion.name_space);
+  PrefixNode* node = &radix_.find_or_add_root(insertion.name_space);
   HEDDLE_CHECK_EQ(insertion.hashes.of_blocks(0), node->hash.all);
   while (node->depth() < num_tokens) {
     const auto rest = insertion.tokens.subspan(static_cast<size_t>(node->depth()));
@@ -354,59 +229,181 @@ PrefixInserted PrefixTree::insert(const PrefixInsertion& insertion) {
   if (options_.needs_state) inserted.state_taken = attach_state(*inserted.node, insertion);
   for (PrefixNode* above = inserted.node; !above->is_root(); above = above->parent) {
     above->kv_used = clock_;
-    if (above->kv_uses.count == 0) above->kv_uses.add(clock_, score_.half_life());
+    if (above->kv_uses.count == 0) above->kv_uses.add(clock_, half_life_);
   }
-  place(*inserted.node);
-  if (inserted.node != node && !node->is_root()) place(*node);
-  if (inserted.state_taken) place_states_below(*inserted.node);
+  queue_.update(*inserted.node);
+  if (inserted.node != node && !node->is_root()) queue_.update(*node);
+  if (inserted.state_taken) queue_.update_states_below(*inserted.node);
   if (inserted.state_taken || inserted.node != node) ++epoch_;
   return inserted;
 }
 
-uint64_t PrefixTree::epoch() const { return epoch_; }
+// ---- Evicting ----
 
-PrefixTreeStats PrefixTree::stats() const { return stats_; }
-
-void PrefixTree::count_pages(const PrefixNode& node, int64_t pages) {
-  stats_.pages += pages;
-  if (node.locks == 0) stats_.evictable_pages += pages;
+void PrefixTree::drop_state(PrefixNode& node) {
+  states_.drop(node);
+  node.state_uses = {};
 }
 
-void PrefixTree::place(PrefixNode& node) {
-  std::optional<VictimKey> leaf;
-  std::optional<VictimKey> state;
-  if (node.is_leaf() && node.locks == 0) leaf = score_.leaf_key(node);
-  if (node.has_state() && node.state_locks == 0) state = score_.state_key(node);
-  leaves_.update(node, node.kv_place, leaf);
-  state_order_.update(node, node.state_place, state);
-  std::optional<VictimKey> age;
-  if (state && node.state.middle) {
-    const uint64_t tick = node.state_uses.tick;
-    age = VictimKey{static_cast<double>(tick), tick, node.serial};
+// Without states every page boundary of the edge was a point to resume at.
+void PrefixTree::remember_boundaries(const PrefixNode& leaf) {
+  request::PrefixHash hash = leaf.parent->hash;
+  int64_t depth = leaf.begin;
+  for (const TokenId token : leaf.tokens) {
+    hash = request::extend_hash(hash, depth, token);
+    if (++depth % pages_.page_size() == 0) ghosts_.add(hash, depth);
   }
-  middle_states_.update(node, node.age_place, age);
 }
 
-void PrefixTree::set_middle(PrefixNode& node, bool middle) {
-  if (node.state.middle == middle) return;
-  node.state.middle = middle;
-  stats_.middle_states += middle ? 1 : -1;
-  place(node);
+// Removes a leaf with everything it has. The caller tidies the nodes above.
+void PrefixTree::remove_leaf(PrefixNode& leaf) {
+  if (leaf.has_state()) {
+    drop_state(leaf);
+    ghosts_.add(leaf.hash, leaf.depth());
+    ++evicted_states_;
+  }
+  if (!options_.needs_state) remember_boundaries(leaf);
+  evicted_tokens_ += std::ssize(leaf.tokens);
+  queue_.remove(leaf);
+  radix_.remove_leaf(leaf);
 }
 
-void PrefixTree::place_states_below(PrefixNode& node) {
-  std::vector<PrefixNode*> pending{&node};
-  while (!pending.empty()) {
-    PrefixNode* above = pending.back();
-    pending.pop_back();
-    for (const auto& child : above->children) {
-      if (child->has_state()) {
-        place(*child);
-      } else {
-        pending.push_back(child.get());
-      }
+void PrefixTree::evict_leaf(PrefixNode& leaf) {
+  PrefixNode* parent = leaf.parent;
+  remove_leaf(leaf);
+  tidy_path(parent, false);
+}
+
+// Drops the state, and removes the node if nothing else keeps it.
+void PrefixTree::evict_state(PrefixNode& node) {
+  drop_state(node);
+  ghosts_.add(node.hash, node.depth());
+  ++evicted_states_;
+  queue_.update(node);
+  queue_.update_states_below(node);
+  tidy_path(&node, false);
+}
+
+// Removes the node if nothing can resume at it any more, or joins it with its child if neither a
+// state nor a fork keeps them apart. Returns whether one of these happened.
+bool PrefixTree::tidy(PrefixNode& node) {
+  if (options_.needs_state) {
+    if (node.is_leaf() && !node.has_state() && node.locks == 0) {
+      remove_leaf(node);
+      return true;
+    }
+    if (PrefixNode* joined = radix_.merge_into_child(node)) {
+      queue_.update(*joined);
+      return true;
     }
   }
+  if (node.is_leaf()) states_.set_middle(node, false);  // nothing is below: it is an end now
+  queue_.update(node);
+  return false;
+}
+
+// Tidies nodes from `node` upwards: the whole path, or until a node stays as it was.
+void PrefixTree::tidy_path(PrefixNode* node, bool whole) {
+  while (!node->is_root()) {
+    PrefixNode* parent = node->parent;
+    if (!tidy(*node) && !whole) return;
+    node = parent;
+  }
+  if (node->is_leaf()) radix_.remove_root(*node);
+}
+
+bool PrefixTree::drop_unused_state(PrefixNode* node) {
+  if (node == nullptr || !node->has_state() || node->state_locks > 0) return false;
+  if (node->state.num_uses > 1 || node->children.size() > 1) return false;
+  const request::PrefixHash hash = node->hash;
+  const int64_t evicted_states = evicted_states_;
+  const int64_t evicted_tokens = evicted_tokens_;
+  evict_state(*node);
+  evicted_states_ = evicted_states;  // it was replaced, not evicted
+  evicted_tokens_ = evicted_tokens;
+  ghosts_.remove(hash);
+  return true;
+}
+
+int64_t PrefixTree::evict_pages(int64_t count) {
+  const int64_t before = radix_.counts().pages;
+  while (before - radix_.counts().pages < count) {
+    PrefixNode* leaf = queue_.next_leaf();
+    if (leaf == nullptr) break;
+    evict_leaf(*leaf);
+  }
+  return before - radix_.counts().pages;
+}
+
+int64_t PrefixTree::evict_states(int64_t count) {
+  const int64_t before = states_.counts().states;
+  while (before - states_.counts().states < count) {
+    PrefixNode* node = queue_.next_state();
+    if (node == nullptr) break;
+    evict_state(*node);
+  }
+  return before - states_.counts().states;
+}
+
+bool PrefixTree::evict_state_for_middle(int64_t from, int64_t to, uint64_t since) {
+  PrefixNode* node = queue_.oldest_middle_state();
+  if (states_.counts().middle_states < max_middle_states_) {
+    node = queue_.next_state();
+  } else if (node == nullptr || node->state_uses.tick >= since) {
+    node = queue_.next_state();
+    if (node != nullptr &&
+        node->state_key->score >= queue_.score().fresh_middle_score(from, to, clock_)) {
+      return false;
+    }
+  }
+  if (node == nullptr) return false;
+  evict_state(*node);
+  return true;
+}
+
+int64_t PrefixTree::evict_bytes(int64_t bytes) {
+  const int64_t pages_before = radix_.counts().pages;
+  const int64_t states_before = states_.counts().states;
+  const auto freed = [&] {
+    return (pages_before - radix_.counts().pages) * options_.page_bytes +
+           (states_before - states_.counts().states) * options_.state_bytes;
+  };
+  while (freed() < bytes) {
+    const EvictionQueue::Victim victim = queue_.next();
+    if (victim.node == nullptr) break;
+    if (victim.is_leaf) {
+      evict_leaf(*victim.node);
+    } else {
+      evict_state(*victim.node);
+    }
+  }
+  return freed();
+}
+
+void PrefixTree::clear() {
+  const int64_t evicted_states = evicted_states_;
+  const int64_t evicted_tokens = evicted_tokens_;
+  while (PrefixNode* leaf = queue_.next_leaf()) evict_leaf(*leaf);
+  while (PrefixNode* node = queue_.next_state()) evict_state(*node);
+  ghosts_.clear();
+  evicted_states_ = evicted_states;  // dropped on request, not evicted
+  evicted_tokens_ = evicted_tokens;
+}
+
+// ---- Statistics and proof ----
+
+PrefixTreeStats PrefixTree::stats() const {
+  const RadixTree::Counts& nodes = radix_.counts();
+  const NodeStates::Counts& states = states_.counts();
+  return {.num_nodes = nodes.num_nodes,
+          .num_tokens = nodes.num_tokens,
+          .pages = nodes.pages,
+          .evictable_pages = nodes.evictable_pages,
+          .states = states.states,
+          .evictable_states = states.evictable_states,
+          .middle_states = states.middle_states,
+          .evicted_tokens = evicted_tokens_,
+          .evicted_states = evicted_states_};
 }
 
 std::string PrefixTree::to_string() const {
@@ -418,7 +415,7 @@ std::string PrefixTree::to_string() const {
   };
 
   std::vector<Line> pending;
-  for (const auto& [name, root] : roots_) {
+  for (const auto& [name, root] : radix_.roots()) {
     if (!name.empty()) text += name + ":\n";
     pending.push_back({root.get(), -2});
     while (!pending.empty()) {
@@ -426,7 +423,7 @@ std::string PrefixTree::to_string() const {
       pending.pop_back();
       if (!node->is_root()) {
         text += fmt::format("{:{}}[{},{})", "", indent, node->begin, node->depth());
-        if (node->has_state()) text += fmt::format("@{}", states_.label(node->state.slot));
+        if (node->has_state()) text += fmt::format("@{}", slots_.label(node->state.slot));
         text += '\n';
       }
       for (size_t i = node->children.size(); i-- > 0;) {
@@ -435,6 +432,19 @@ std::string PrefixTree::to_string() const {
     }
   }
   return text;
+}
+
+void PrefixTree::check_invariants(bool idle) const {
+  radix_.check_invariants(idle);
+  states_.check_invariants(radix_);
+  queue_.check_invariants(radix_);
+  radix_.for_each_node([&](const PrefixNode& node) {
+    if (!options_.needs_state) {
+      HEDDLE_CHECK(!node.has_state());
+    } else if (node.is_leaf() && !node.has_state()) {
+      HEDDLE_CHECK_LT(0, node.locks);  // I6: nothing can resume here, so only a lock keeps it
+    }
+  });
 }
 
 }  // namespace heddle::cache

@@ -3,15 +3,17 @@
 // to them, so that a sequence that begins alike resumes instead of computing.
 //
 // A radix tree over token ids. A node is an edge of tokens; its depth is the number of tokens from
-// the root to the end of the edge. It owns the KV pages of its edge and, maybe, one snapshot
-// recurrent state: the state after exactly `depth` tokens. A node without state (a tombstone) keeps
-// its KV: it shows where prompts fork and lets others share its rows, but no sequence can resume
-// there. With models that have no recurrent state every page boundary can be resumed at.
+// the root to the end of the edge. It owns the KV pages of its edge and, at some nodes only, a
+// snapshot of the recurrent state after exactly `depth` tokens. A node without a state keeps its
+// KV: it shows where prompts fork and lets others share its rows, but no sequence can resume there.
+// With models that have no recurrent state a sequence can resume at every page boundary. A sequence
+// that resumes inside a page copies that page before it writes.
 //
-// Edges end anywhere, pages do not: a page that two edges share belongs to the upper one if the
-// lower was split off it, while an edge that was added below the middle of a page brings a page of
-// its own that repeats the first rows. pages() puts a path's pages together; where both have one,
-// the lower edge's counts. A sequence that resumes inside a page copies that page before it writes.
+// The tree joins four parts, each with its own state and contract:
+//   RadixTree      edges, pages and path locks (radix_tree.h)
+//   NodeStates     states on nodes and their locks (node_states.h)
+//   EvictionQueue  the order in which nodes give something up (eviction_queue.h)
+//   GhostSet       hashes of prefixes that were evicted (ghost_set.h)
 //
 // A node without a lock on itself lives until the next call that is not const: evictions remove
 // nodes, and a node without state, fork or lock is joined with its only child, which survives.
@@ -19,40 +21,57 @@
 // Matching is const: it splits nothing and refreshes nothing. Splits happen in insert() only.
 //
 // Ownership: pages and slots given to insert() go from Owner::kRequest to Owner::kTree, and back to
-//            free when they are evicted. Locks keep nodes: a lock on a node keeps the KV of its
-//            whole path, and its state if asked for.
+//            free when they are evicted. A lock on a node keeps the KV of its whole path, and its
+//            state if the lock asked for it.
 // Threading: confined to the engine thread.
-// Invariants: check_invariants() proves them; in words, I1 to I8 of the contract: edges of siblings
-//            differ in their first token, every id has one owner, a state's label is its node's
-//            depth, a parent's lock count is at least the sum of its children's, counters agree
-//            with the nodes.
 // Cost:      match and insert compare O(tokens) ids with SIMD-friendly loops, and insert hashes at
 //            most 63 tokens for every node it makes; evictions are O(log nodes), without states
 //            also O(tokens of the leaf), which are hashed to be remembered.
+//
+// The invariants of tree and cache, and where each is proven. check_invariants() of the tree calls
+// those of its parts; PrefixCache::check_invariants() calls that of the tree.
+//   I1   siblings differ in their first token; links and hashes agree      RadixTree
+//   I2   a node has exactly the pages of its edge; no edge is empty        RadixTree
+//   I3   every page and every slot has one owner                           RadixTree, NodeStates,
+//                                                                          check_ownership
+//   I4   counters of evictable and locked things agree with the nodes      RadixTree, NodeStates
+//   I5   a node has at least the locks of its children and of its state;   RadixTree, NodeStates
+//        an idle tree has none
+//   I6   a leaf without a state is locked                                  PrefixTree
+//   I7   the orders list exactly what can be evicted, by today's keys      EvictionQueue
+//   I8   the label of a state is the depth of its node                     NodeStates; match() and
+//                                                                          lock() check theirs
+//   I9   labels are on the grid, but for exact ends                        check_ownership
+//   I10  a sequence of N tokens starts from at most N - 1, or repeats a    check_ownership
+//        whole prompt whose hidden vector is kept
+//   I11  free, tree's and sequences' ids add up to the pool                IdPool, RadixTree,
+//                                                                          NodeStates,
+//                                                                          check_ownership
+//   I12  tokens found and tokens left to compute add up to N               check_ownership
+//   I13  a slot that a step in flight writes is not read, freed or given   check_ownership; the
+//        to another sequence                                               label oracle watches
+//                                                                          every step
+//   I14  ids carry generations, and a node has the id it was given         RadixTree, NodeStates
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include <heddle/request.h>
 
-#include "cache/eviction_order.h"
-#include "cache/eviction_score.h"
+#include "cache/cache_options.h"
+#include "cache/eviction_queue.h"
 #include "cache/ghost_set.h"
+#include "cache/node_states.h"
 #include "cache/page_allocator.h"
-#include "cache/prefix_tree_options.h"
+#include "cache/radix_tree.h"
 #include "cache/state_allocator.h"
 #include "request/prefix_hashes.h"
 
 namespace heddle::cache {
-
-struct PrefixNode;  // a stranger to everyone but the tree
 
 struct PrefixMatch {
   PrefixNode* resume = nullptr;   // where to resume; null: at the root, which is before any token
@@ -62,11 +81,11 @@ struct PrefixMatch {
   PrefixNode* exact = nullptr;    // ends where the tokens end and keeps state and hidden vector
 };
 
-// A hold on a node. Given back with unlock(); not given back it is a leak that check_invariants()
-// of an idle tree finds.
+// A lock on a node. It must be given back with unlock(): check_invariants() of an idle tree finds
+// one that was not.
 struct PrefixLock {
-  PrefixNode* node = nullptr;  // null: holds nothing
-  bool holds_state = false;
+  PrefixNode* node = nullptr;  // null: locks nothing
+  bool locks_state = false;
 };
 
 struct PrefixInsertion {
@@ -78,14 +97,14 @@ struct PrefixInsertion {
                                    // not have yet are taken, if their owner is kRequest
   int32_t state_slot = 0;          // its label is tokens.size() (checked); 0: none
   bool keeps_hidden = false;       // the slot has a hidden vector as well
-  bool middle = false;             // taken on the way, in case somebody forks there
+  bool middle = false;             // taken on the way, in case another sequence forks there
 };
 
 struct PrefixInserted {
   PrefixNode* node = nullptr;  // ends where the tokens end; null for no tokens
   int64_t known_tokens = 0;    // were in the tree before
   // False: the node had a state, and the caller still owns its slot. A state with a hidden vector
-  // takes the place of one without that nobody holds.
+  // replaces one without that is not locked.
   bool state_taken = false;
 };
 
@@ -105,7 +124,6 @@ class PrefixTree {
  public:
   // The allocators outlive the tree.
   PrefixTree(const PrefixTreeOptions& options, PageAllocator& pages, StateAllocator& states);
-  ~PrefixTree();
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
 
@@ -114,9 +132,9 @@ class PrefixTree {
   [[nodiscard]] PrefixMatch match(std::span<const TokenId> tokens, std::string_view name_space,
                                   int64_t max_usable) const;
 
-  // How deep tokens with this match could resume, had nothing been evicted; at most `max_usable`.
-  // Evicted points of resumption are remembered for a few times that the pools are filled: what was
-  // given up before that does not count.
+  // How deep tokens with this match could resume if nothing had been evicted; at most `max_usable`.
+  // Evicted points of resumption are remembered while the pools are filled a few times: what was
+  // evicted before that does not count.
   // `hashes` are those of the tokens and the namespace, all whole blocks of them (checked).
   // Cost: O(blocks beyond the match), a look into a table each.
   [[nodiscard]] int64_t usable_without_eviction(std::span<const TokenId> tokens,
@@ -132,9 +150,11 @@ class PrefixTree {
   // The node above; null right below the root.
   [[nodiscard]] const PrefixNode* parent(const PrefixNode* node) const;
 
-  // Appends the pages of the first `num_tokens` tokens of the path to `node`, at most its depth
-  // beyond its parent (checked): pages_for(num_tokens) of them.
-  void append_pages(const PrefixNode* node, int64_t num_tokens, std::vector<int32_t>& pages) const;
+  // Appends the pages of the first `num_tokens` tokens of the path to `node`, which end on its edge
+  // (checked).
+  void append_pages(const PrefixNode* node, int64_t num_tokens, std::vector<int32_t>& pages) const {
+    radix_.append_pages(node, num_tokens, pages);
+  }
 
   // With `state`, the node's state is kept as well if it has one. A null node gives an empty lock.
   [[nodiscard]] PrefixLock lock(PrefixNode* node, bool state);
@@ -146,35 +166,39 @@ class PrefixTree {
 
   PrefixInserted insert(const PrefixInsertion& insertion);
 
-  // Gives up the state of a node that nobody holds, nobody ever resumed at, and where nothing forks
-  // (a decode snapshot that a later one replaces). Returns whether it did. To be called before
-  // the lock on the node is given back: after that the node may be gone.
+  // Drops the state of a node if it is not locked, no sequence ever resumed at it and nothing forks
+  // there (a decode snapshot that a later one replaces). Returns whether it did. Call it before the
+  // lock on the node is given back: after that the node may be gone.
   bool drop_unused_state(PrefixNode* node);
 
-  // Free at least `count` pages or states if nobody holds them; returns how many were freed, which
-  // may be more or fewer. A state below which nothing is left takes its node's KV with it.
+  // Free at least `count` pages or states as far as they are not locked; return how many were
+  // freed, which may be more or fewer. A state below which nothing is left takes its node's KV
+  // with it.
   int64_t evict_pages(int64_t count);
   int64_t evict_states(int64_t count);
 
   // Makes room for a middle state at `to` tokens with the next one above at `from`, of a sequence
   // that began at tick `since`. As long as middle states are less than a quarter of all, one of
-  // another kind is given up; beyond that the oldest of those left by earlier sequences, and last
-  // one that is worth less. Returns whether something was given up.
+  // another kind is evicted; beyond that the oldest of those that earlier sequences left, and last
+  // one that is worth less. Returns whether a state was evicted.
   bool evict_state_for_middle(int64_t from, int64_t to, uint64_t since);
+
+  // Evicts whatever is worth least, pages or states, until `bytes` are free; returns how many.
+  int64_t evict_bytes(int64_t bytes);
+
+  // Evicts everything that is not locked, and forgets what was evicted.
+  void clear();
 
   // Counts insertions and uses.
   [[nodiscard]] uint64_t clock() const { return clock_; }
 
-  // Gives up whatever is worth least, pages or states, until `bytes` are free; returns how many.
-  int64_t evict_bytes(int64_t bytes);
-
-  // Gives up everything nobody holds, and forgets what was evicted.
-  void clear();
-
   // Grows whenever a match may have become longer.
-  [[nodiscard]] uint64_t epoch() const;
+  [[nodiscard]] uint64_t epoch() const { return epoch_; }
 
   [[nodiscard]] PrefixTreeStats stats() const;
+
+  // The nodes, for readers (RadixTree::for_each_node).
+  [[nodiscard]] const RadixTree& nodes() const { return radix_; }
 
   // One line per node, children below their parent in order of their first token:
   //   [0,192)@192
@@ -183,57 +207,37 @@ class PrefixTree {
   // An @ says that a state is there and what its label is.
   [[nodiscard]] std::string to_string() const;
 
-  // Proves the invariants or aborts. `idle`: no lock may be held.
+  // Proves the invariants or aborts. `idle`: no lock may be left.
   void check_invariants(bool idle = false) const;
 
  private:
-  // Shape (prefix_tree.cpp).
-  [[nodiscard]] PrefixNode* find_root(std::string_view name_space) const;
-  PrefixNode& make_root(std::string_view name_space);
   PrefixNode& split(PrefixNode& node, int64_t length, const request::PrefixHash& hash);
   PrefixNode& add_leaf(PrefixNode& parent, const PrefixInsertion& insertion,
                        const request::PrefixHash& hash);
   bool attach_state(PrefixNode& node, const PrefixInsertion& insertion);
-  void check_state(const PrefixNode& node) const;
 
-  // Giving up (prefix_tree_eviction.cpp).
   void remove_leaf(PrefixNode& leaf);
-  void give_up_leaf(PrefixNode& leaf);
-  bool settle(PrefixNode& node);
-  void settle_path(PrefixNode* node, bool whole);
+  void evict_leaf(PrefixNode& leaf);
   void drop_state(PrefixNode& node);
-  void give_up_state(PrefixNode& node);
-  bool merge_into_child(PrefixNode& node);
-  void free_page(int32_t page);
-  void remember_edge(const PrefixNode& leaf);
-
+  void evict_state(PrefixNode& node);
+  [[nodiscard]] bool tidy(PrefixNode& node);
+  void tidy_path(PrefixNode* node, bool whole);
   void set_middle(PrefixNode& node, bool middle);
-
-  // Where a node stands in the orders, after it or what its score depends on has changed.
-  void place(PrefixNode& node);
-  void place_states_below(PrefixNode& node);
-  void count_pages(const PrefixNode& node, int64_t pages);
-
-  struct Census;  // what a walk over all nodes finds (prefix_tree_invariants.cpp)
-  void check_node(const PrefixNode& node, bool idle, Census& census) const;
-  void check_pages(const PrefixNode& node, Census& census) const;
+  void remember_boundaries(const PrefixNode& leaf);
 
   PrefixTreeOptions options_;
-  EvictionScore score_;
   PageAllocator& pages_;
-  StateAllocator& states_;
-
-  std::map<std::string, std::unique_ptr<PrefixNode>, std::less<>> roots_;  // by namespace
-  EvictionOrder leaves_;         // unlocked ones, by what they are worth
-  EvictionOrder state_order_;    // unlocked states
-  EvictionOrder middle_states_;  // unlocked ones, by age
-  int64_t max_middle_states_;
+  StateAllocator& slots_;
+  RadixTree radix_;
+  NodeStates states_;
+  EvictionQueue queue_;
   GhostSet ghosts_;
-  std::unordered_map<int32_t, int64_t> shared_pages_;  // how many nodes use it without owning it
-  PrefixTreeStats stats_;
+  double half_life_;           // of a use, in ticks of clock_
+  int64_t max_middle_states_;  // above this, middle states no longer displace others
+  int64_t evicted_tokens_ = 0;
+  int64_t evicted_states_ = 0;
   uint64_t clock_ = 0;  // counts insert() and touch()
   uint64_t epoch_ = 0;
-  uint64_t next_serial_ = 1;
 };
 
 }  // namespace heddle::cache

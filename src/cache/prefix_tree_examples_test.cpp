@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "cache/prefix_tree.h"
-#include "cache/prefix_tree_test_bench.h"
+#include "cache/prefix_tree_fixture.h"
 
 namespace heddle::cache {
 namespace {
@@ -20,16 +20,17 @@ int64_t on_grid(int64_t tokens) { return tokens - tokens % kStateGrid; }
 
 // One snapshot per extend, as the reference has it: at the fork if there is one, otherwise at the
 // last grid point. Returns how many tokens were reused.
-int64_t serve_with_one_snapshot(TreeBench& bench, const Tokens& prompt, int64_t chunk = 1 << 20) {
+int64_t serve_with_one_snapshot(TreeFixture& fixture, const Tokens& prompt,
+                                int64_t chunk = 1 << 20) {
   const auto length = static_cast<int64_t>(prompt.size());
-  const PrefixMatch match = bench.tree.match(first(prompt, length - 1), "", length - 1);
-  bench.tree.touch(match.resume);
+  const PrefixMatch match = fixture.tree.match(first(prompt, length - 1), "", length - 1);
+  fixture.tree.touch(match.resume);
   const int64_t branch = on_grid(match.kv_tokens);
   for (int64_t begin = match.usable_tokens; begin < length;) {
     const int64_t end = std::min(begin + chunk, length);
     if (end - begin >= kStateGrid) {
       const bool forks = begin < branch && branch < end;
-      bench.insert(prompt, forks ? branch : begin + on_grid(end - begin));
+      fixture.insert(prompt, forks ? branch : begin + on_grid(end - begin));
     }
     begin = end;
   }
@@ -37,25 +38,25 @@ int64_t serve_with_one_snapshot(TreeBench& bench, const Tokens& prompt, int64_t 
 }
 
 // Several: every `stride` tokens, the fork and the tail.
-int64_t serve_with_stride(TreeBench& bench, const Tokens& prompt, int64_t stride) {
+int64_t serve_with_stride(TreeFixture& fixture, const Tokens& prompt, int64_t stride) {
   const auto length = static_cast<int64_t>(prompt.size());
-  const PrefixMatch match = bench.tree.match(first(prompt, length - 1), "", length - 1);
-  bench.tree.touch(match.resume);
+  const PrefixMatch match = fixture.tree.match(first(prompt, length - 1), "", length - 1);
+  fixture.tree.touch(match.resume);
   for (int64_t at = on_grid(match.usable_tokens) + kStateGrid; at <= length; at += kStateGrid) {
     const bool wanted =
         at % stride == 0 || at == on_grid(match.kv_tokens) || at == on_grid(length - 1);
-    if (wanted) bench.insert(prompt, at);
+    if (wanted) fixture.insert(prompt, at);
   }
   return match.usable_tokens;
 }
 
 TEST(PrefixTreeExamplesTest, W5BranchingKit) {
-  TreeBench bench({});
+  TreeFixture fixture({});
   const auto prompt = [&](TokenId last) { return joined(repeated(1, 257), repeated(last, 256)); };
-  EXPECT_EQ(serve_with_one_snapshot(bench, prompt(2)), 0);
-  EXPECT_EQ(serve_with_one_snapshot(bench, prompt(3)), 0);
-  EXPECT_EQ(serve_with_one_snapshot(bench, prompt(4)), 256);
-  EXPECT_EQ(bench.tree.to_string(),
+  EXPECT_EQ(serve_with_one_snapshot(fixture, prompt(2)), 0);
+  EXPECT_EQ(serve_with_one_snapshot(fixture, prompt(3)), 0);
+  EXPECT_EQ(serve_with_one_snapshot(fixture, prompt(4)), 256);
+  EXPECT_EQ(fixture.tree.to_string(),
             "[0,256)@256\n  [256,257)\n    [257,512)@512\n    [257,512)@512\n");
 }
 
@@ -71,14 +72,14 @@ class W6ContentRowsTest : public ::testing::TestWithParam<std::tuple<ContentCase
 
 TEST_P(W6ContentRowsTest, ReuseWhatTheRowsSay) {
   const auto& [example, page_size] = GetParam();
-  TreeBench bench({.page_size = page_size});
+  TreeFixture fixture({.page_size = page_size});
   std::vector<int64_t> hits;
   for (const std::string digits : {"12", "13", "14", "125", "145", "135", "13", "13", "136"}) {
     Tokens prompt = repeated(100, example.before);
     for (const char digit : digits) prompt = joined(prompt, repeated(digit, 256));
     prompt = joined(prompt, repeated(101, example.after));
-    hits.push_back(example.stride == 0 ? serve_with_one_snapshot(bench, prompt)
-                                       : serve_with_stride(bench, prompt, example.stride));
+    hits.push_back(example.stride == 0 ? serve_with_one_snapshot(fixture, prompt)
+                                       : serve_with_stride(fixture, prompt, example.stride));
   }
   EXPECT_EQ(hits, example.hits);
 }
@@ -99,11 +100,11 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(PrefixTreeExamplesTest, W7EvictionsAndTombstones) {
-  TreeBench bench({.tree = {.eviction = EvictionPolicy::kLru}});
-  PrefixTree& tree = bench.tree;
+  TreeFixture fixture({.tree = {.eviction = EvictionPolicy::kLru}});
+  PrefixTree& tree = fixture.tree;
   const Tokens b = {1, 2, 3, 4, 5, 6, 7};
   const Tokens d = {1, 2, 3, 4, 5, 60, 70};
-  for (const Tokens& key : {Tokens{1, 2, 3}, b, Tokens{10, 11, 12}, d}) bench.insert(key);
+  for (const Tokens& key : {Tokens{1, 2, 3}, b, Tokens{10, 11, 12}, d}) fixture.insert(key);
   EXPECT_EQ(tree.to_string(), "[0,3)@3\n  [3,5)\n    [5,7)@7\n    [5,7)@7\n[0,3)@3\n");
   EXPECT_EQ(tree.stats().pages, 12);
   EXPECT_EQ(tree.stats().states, 4);
@@ -111,7 +112,7 @@ TEST(PrefixTreeExamplesTest, W7EvictionsAndTombstones) {
   // 1. The split refreshed the leaf of B, so that of C is the oldest.
   EXPECT_EQ(tree.evict_pages(1), 3);
   EXPECT_EQ(tree.stats().states, 3);
-  EXPECT_EQ(bench.match({10, 11, 12}).kv_tokens, 0);
+  EXPECT_EQ(fixture.match({10, 11, 12}).kv_tokens, 0);
 
   // 2. The oldest state is A's. Its KV stays, joined with the edge below.
   EXPECT_EQ(tree.evict_states(1), 1);
@@ -119,12 +120,12 @@ TEST(PrefixTreeExamplesTest, W7EvictionsAndTombstones) {
   EXPECT_EQ(tree.to_string(), "[0,5)\n  [5,7)@7\n  [5,7)@7\n");
 
   // 3. and 4.
-  const PrefixMatch fork = bench.match({1, 2, 3, 4, 5});
+  const PrefixMatch fork = fixture.match({1, 2, 3, 4, 5});
   EXPECT_EQ(fork.usable_tokens, 0);
   EXPECT_EQ(fork.kv_tokens, 5);
   for (const Tokens& key : {d, b}) {
-    EXPECT_EQ(bench.match(key).usable_tokens, 7);
-    tree.touch(bench.match(key).resume);
+    EXPECT_EQ(fixture.match(key).usable_tokens, 7);
+    tree.touch(fixture.match(key).resume);
   }
 
   // 5. The leaf of D goes with its rows; what forked no more is one edge.
@@ -133,8 +134,8 @@ TEST(PrefixTreeExamplesTest, W7EvictionsAndTombstones) {
   EXPECT_EQ(tree.to_string(), "[0,7)@7\n");
 
   // 6. and 7.
-  EXPECT_EQ(bench.match(d).usable_tokens, 0);
-  EXPECT_EQ(bench.match(b).usable_tokens, 7);
+  EXPECT_EQ(fixture.match(d).usable_tokens, 0);
+  EXPECT_EQ(fixture.match(b).usable_tokens, 7);
   EXPECT_EQ(tree.evict_pages(1), 7);
   EXPECT_EQ(tree.stats().states, 0);
   EXPECT_EQ(tree.to_string(), "");
@@ -142,59 +143,59 @@ TEST(PrefixTreeExamplesTest, W7EvictionsAndTombstones) {
 }
 
 TEST(PrefixTreeExamplesTest, W8SplitUnderALock) {
-  TreeBench bench({.page_size = 16});
-  const Tokens prompt = bench.unique(512);
-  const PrefixInserted leaf = bench.insert(prompt);
-  PrefixLock lock = bench.tree.lock(leaf.node, true);
-  EXPECT_EQ(bench.tree.stats().evictable_pages, 0);
+  TreeFixture fixture({.page_size = 16});
+  const Tokens prompt = fixture.unique(512);
+  const PrefixInserted leaf = fixture.insert(prompt);
+  PrefixLock lock = fixture.tree.lock(leaf.node, true);
+  EXPECT_EQ(fixture.tree.stats().evictable_pages, 0);
 
-  bench.insert(joined(first(prompt, 256), bench.unique(64)));
-  EXPECT_EQ(bench.tree.to_string(), "[0,256)\n  [256,512)@512\n  [256,320)@320\n");
-  EXPECT_EQ(bench.tree.depth(lock.node), 512);
-  EXPECT_EQ(bench.tree.stats().evictable_pages, 4);
-  bench.tree.clear();  // both halves are held
-  EXPECT_EQ(bench.tree.stats().pages, 32);
-  EXPECT_EQ(bench.match(prompt).usable_tokens, 512);
-  bench.tree.unlock(lock);
-  EXPECT_EQ(bench.tree.stats().evictable_pages, 32);
-  EXPECT_EQ(bench.tree.stats().evictable_states, 1);
-  bench.tree.check_invariants(true);
+  fixture.insert(joined(first(prompt, 256), fixture.unique(64)));
+  EXPECT_EQ(fixture.tree.to_string(), "[0,256)\n  [256,512)@512\n  [256,320)@320\n");
+  EXPECT_EQ(fixture.tree.depth(lock.node), 512);
+  EXPECT_EQ(fixture.tree.stats().evictable_pages, 4);
+  fixture.tree.clear();  // both halves are held
+  EXPECT_EQ(fixture.tree.stats().pages, 32);
+  EXPECT_EQ(fixture.match(prompt).usable_tokens, 512);
+  fixture.tree.unlock(lock);
+  EXPECT_EQ(fixture.tree.stats().evictable_pages, 32);
+  EXPECT_EQ(fixture.tree.stats().evictable_states, 1);
+  fixture.tree.check_invariants(true);
 }
 
 TEST(PrefixTreeExamplesTest, W9DuplicatePublish) {
-  TreeBench bench({.page_size = 16});
-  const Tokens prompt = bench.unique(512);
-  const PrefixInserted one = bench.insert(prompt);
-  const PrefixInserted other = bench.insert(prompt);
+  TreeFixture fixture({.page_size = 16});
+  const Tokens prompt = fixture.unique(512);
+  const PrefixInserted one = fixture.insert(prompt);
+  const PrefixInserted other = fixture.insert(prompt);
   EXPECT_TRUE(one.state_taken);
   EXPECT_FALSE(other.state_taken);
   EXPECT_EQ(other.known_tokens, 512);
   EXPECT_EQ(other.node, one.node);
-  EXPECT_EQ(bench.pages.num_used(), 32);
-  EXPECT_EQ(bench.states.num_used(), 1);
+  EXPECT_EQ(fixture.pages.num_used(), 32);
+  EXPECT_EQ(fixture.states.num_used(), 1);
 }
 
 TEST(PrefixTreeExamplesTest, W11FullLengthRepeat) {
-  TreeBench bench({});
-  const Tokens prompt = bench.unique(512);
-  EXPECT_EQ(serve_with_one_snapshot(bench, prompt), 0);
-  EXPECT_EQ(serve_with_one_snapshot(bench, prompt), 0);
-  EXPECT_EQ(serve_with_one_snapshot(bench, prompt), 448);
-  EXPECT_EQ(bench.tree.to_string(), "[0,448)@448\n  [448,512)@512\n");
+  TreeFixture fixture({});
+  const Tokens prompt = fixture.unique(512);
+  EXPECT_EQ(serve_with_one_snapshot(fixture, prompt), 0);
+  EXPECT_EQ(serve_with_one_snapshot(fixture, prompt), 0);
+  EXPECT_EQ(serve_with_one_snapshot(fixture, prompt), 448);
+  EXPECT_EQ(fixture.tree.to_string(), "[0,448)@448\n  [448,512)@512\n");
 }
 
 TEST(PrefixTreeExamplesTest, W15SystemPromptSharing) {
-  TreeBench bench({.page_size = 64});
-  const Tokens system = bench.unique(400);
+  TreeFixture fixture({.page_size = 64});
+  const Tokens system = fixture.unique(400);
   std::vector<int64_t> hits;
   for (int user = 0; user < 3; ++user) {
-    const Tokens prompt = joined(system, bench.unique(600));
-    hits.push_back(serve_with_one_snapshot(bench, prompt));
-    bench.insert(joined(prompt, bench.unique(600)), 1536);
+    const Tokens prompt = joined(system, fixture.unique(600));
+    hits.push_back(serve_with_one_snapshot(fixture, prompt));
+    fixture.insert(joined(prompt, fixture.unique(600)), 1536);
   }
   EXPECT_EQ(hits, (std::vector<int64_t>{0, 0, 384}));
   // Edges end anywhere, so the sixteen tokens after the last common page are shared as well.
-  EXPECT_EQ(bench.tree.to_string(),
+  EXPECT_EQ(fixture.tree.to_string(),
             "[0,384)@384\n"
             "  [384,400)\n"
             "    [400,960)@960\n"
@@ -205,14 +206,14 @@ TEST(PrefixTreeExamplesTest, W15SystemPromptSharing) {
 }
 
 TEST(PrefixTreeExamplesTest, W16LongSharingWithChunks) {
-  TreeBench bench({});
-  const Tokens shared = bench.unique(6000);
+  TreeFixture fixture({});
+  const Tokens shared = fixture.unique(6000);
   std::vector<int64_t> hits;
   for (int user = 0; user < 3; ++user) {
-    hits.push_back(serve_with_one_snapshot(bench, joined(shared, bench.unique(4000)), 4096));
+    hits.push_back(serve_with_one_snapshot(fixture, joined(shared, fixture.unique(4000)), 4096));
   }
   EXPECT_EQ(hits, (std::vector<int64_t>{0, 4096, 5952}));
-  EXPECT_EQ(bench.tree.to_string(),
+  EXPECT_EQ(fixture.tree.to_string(),
             "[0,4096)@4096\n"
             "  [4096,5952)@5952\n"
             "    [5952,6000)\n"

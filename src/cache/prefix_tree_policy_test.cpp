@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cache/prefix_tree.h"
-#include "cache/prefix_tree_test_bench.h"
+#include "cache/prefix_tree_fixture.h"
 
 namespace heddle::cache {
 namespace {
@@ -12,46 +12,46 @@ namespace {
 constexpr int64_t kPageBytes = 16 * 24576;
 constexpr int64_t kStateBytes = 77266944;
 
-TreeBenchOptions pool(int64_t num_states, EvictionPolicy eviction = EvictionPolicy::kFlops) {
+TreeFixtureOptions pool(int64_t num_states, EvictionPolicy eviction = EvictionPolicy::kFlops) {
   return {.page_size = 16,
           .num_pages = 60000,
           .num_states = num_states,
           .tree = {.eviction = eviction, .page_bytes = kPageBytes, .state_bytes = kStateBytes}};
 }
 
-void insert_with_room(TreeBench& bench, const Tokens& tokens, int64_t length) {
-  bench.checks = false;  // costs as much as the pools are large
-  const int64_t pages = bench.pages.pages_for(length) - bench.pages.num_free();
-  if (pages > 0) (void)bench.tree.evict_pages(pages);
-  if (bench.states.num_free() == 0) {
-    EXPECT_EQ(bench.tree.evict_states(1), 1);
+void insert_with_room(TreeFixture& fixture, const Tokens& tokens, int64_t length) {
+  fixture.checks = false;  // costs as much as the pools are large
+  const int64_t pages = fixture.pages.pages_for(length) - fixture.pages.num_free();
+  if (pages > 0) (void)fixture.tree.evict_pages(pages);
+  if (fixture.states.num_free() == 0) {
+    EXPECT_EQ(fixture.tree.evict_states(1), 1);
   }
-  bench.insert(tokens, length);
+  fixture.insert(tokens, length);
 }
 
 // Returns how many tokens were reused.
-int64_t serve(TreeBench& bench, const Tokens& prompt) {
+int64_t serve(TreeFixture& fixture, const Tokens& prompt) {
   const auto length = std::ssize(prompt);
-  const PrefixMatch match = bench.tree.match(prompt, "", length - 1);
-  bench.tree.touch(match.resume);
+  const PrefixMatch match = fixture.tree.match(prompt, "", length - 1);
+  fixture.tree.touch(match.resume);
   const int64_t reused = match.usable_tokens;
-  PrefixLock lock = bench.tree.lock(match.resume, true);
-  insert_with_room(bench, prompt, length);
-  bench.tree.unlock(lock);
+  PrefixLock lock = fixture.tree.lock(match.resume, true);
+  insert_with_room(fixture, prompt, length);
+  fixture.tree.unlock(lock);
   return reused;
 }
 
 TEST(PrefixTreePolicyTest, AForkOfAThinnedChainStillReusesMost) {
   for (const EvictionPolicy policy : {EvictionPolicy::kFlops, EvictionPolicy::kLru}) {
-    TreeBench bench(pool(16, policy));
-    const Tokens chain = bench.unique(32768);
+    TreeFixture fixture(pool(16, policy));
+    const Tokens chain = fixture.unique(32768);
     for (int64_t length = 256; length <= 32768; length += 256) {
-      insert_with_room(bench, chain, length);
+      insert_with_room(fixture, chain, length);
     }
-    const int64_t reused = bench.match(first(chain, 8192)).usable_tokens;
+    const int64_t reused = fixture.match(first(chain, 8192)).usable_tokens;
     if (policy == EvictionPolicy::kFlops) {
-      EXPECT_GE(reused, 8192 / 2) << bench.tree.to_string();
-      EXPECT_EQ(bench.match(chain).usable_tokens, 32768);
+      EXPECT_GE(reused, 8192 / 2) << fixture.tree.to_string();
+      EXPECT_EQ(fixture.match(chain).usable_tokens, 32768);
     } else {
       EXPECT_EQ(reused, 0);  // the oldest went first
     }
@@ -59,54 +59,54 @@ TEST(PrefixTreePolicyTest, AForkOfAThinnedChainStillReusesMost) {
 }
 
 TEST(PrefixTreePolicyTest, StatesInTheMiddleOfAChainGoBeforeForksAndTails) {
-  TreeBench bench(pool(100));
-  const Tokens chain = bench.unique(3072);
-  for (const int64_t length : {1024, 2048, 3072}) bench.insert(chain, length);
-  bench.insert(joined(first(chain, 1024), bench.unique(2048)));
-  EXPECT_EQ(bench.tree.evict_states(1), 1);
-  EXPECT_EQ(bench.tree.to_string(), "[0,1024)@1024\n  [1024,3072)@3072\n  [1024,3072)@3072\n");
+  TreeFixture fixture(pool(100));
+  const Tokens chain = fixture.unique(3072);
+  for (const int64_t length : {1024, 2048, 3072}) fixture.insert(chain, length);
+  fixture.insert(joined(first(chain, 1024), fixture.unique(2048)));
+  EXPECT_EQ(fixture.tree.evict_states(1), 1);
+  EXPECT_EQ(fixture.tree.to_string(), "[0,1024)@1024\n  [1024,3072)@3072\n  [1024,3072)@3072\n");
 }
 
 TEST(PrefixTreePolicyTest, ADeepConversationSurvivesAFloodOfShortPrompts) {
   const auto left_after_the_flood = [](EvictionPolicy policy) {
-    TreeBench bench(pool(32, policy));
-    const Tokens deep = bench.unique(16384);
-    bench.insert(deep);
-    for (int i = 0; i < 100; ++i) insert_with_room(bench, bench.unique(200), 200);
-    return bench.match(deep).usable_tokens;
+    TreeFixture fixture(pool(32, policy));
+    const Tokens deep = fixture.unique(16384);
+    fixture.insert(deep);
+    for (int i = 0; i < 100; ++i) insert_with_room(fixture, fixture.unique(200), 200);
+    return fixture.match(deep).usable_tokens;
   };
   EXPECT_EQ(left_after_the_flood(EvictionPolicy::kFlops), 16384);
   EXPECT_EQ(left_after_the_flood(EvictionPolicy::kLru), 0);
 }
 
 TEST(PrefixTreePolicyTest, WhatIsNeverUsedAgainGoesInTheEnd) {
-  TreeBench bench(pool(32));
-  const Tokens deep = bench.unique(16384);
-  bench.insert(deep);
-  for (int i = 0; i < 2000; ++i) insert_with_room(bench, bench.unique(200), 200);
-  EXPECT_EQ(bench.match(deep).kv_tokens, 0);
+  TreeFixture fixture(pool(32));
+  const Tokens deep = fixture.unique(16384);
+  fixture.insert(deep);
+  for (int i = 0; i < 2000; ++i) insert_with_room(fixture, fixture.unique(200), 200);
+  EXPECT_EQ(fixture.match(deep).kv_tokens, 0);
 }
 
 // Clients take turns in an order that varies; each turn adds a question and an answer, and leaves a
 // state at the end of each.
 double hit_rate_of_many_conversations(EvictionPolicy policy) {
   constexpr size_t kClients = 128;
-  TreeBench bench(pool(160, policy));
+  TreeFixture fixture(pool(160, policy));
   std::vector<Tokens> histories(kClients);
-  for (Tokens& history : histories) history = bench.unique(200);
+  for (Tokens& history : histories) history = fixture.unique(200);
   uint32_t random = 1;
   int64_t reused = 0;
   int64_t asked = 0;
   for (int turn = 0; turn < 8 * static_cast<int>(kClients); ++turn) {
     random = random * 1664525u + 1013904223u;
     Tokens& history = histories[(random >> 8) % kClients];
-    history = joined(history, bench.unique(64));
-    reused += serve(bench, history);
+    history = joined(history, fixture.unique(64));
+    reused += serve(fixture, history);
     asked += std::ssize(history);
-    history = joined(history, bench.unique(128));
-    serve(bench, history);
+    history = joined(history, fixture.unique(128));
+    serve(fixture, history);
   }
-  bench.tree.check_invariants(true);
+  fixture.tree.check_invariants(true);
   return static_cast<double>(reused) / static_cast<double>(asked);
 }
 

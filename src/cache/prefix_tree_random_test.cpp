@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "cache/prefix_tree.h"
-#include "cache/prefix_tree_test_bench.h"
+#include "cache/prefix_tree_fixture.h"
 
 namespace heddle::cache {
 namespace {
@@ -40,15 +40,15 @@ class Simulation {
       : random_(seed),
         page_size_(page_size),
         needs_state_(needs_state),
-        bench_({.page_size = page_size,
-                .num_pages = pool_tokens / page_size,
-                .num_states = 24,
-                .tree = {.needs_state = needs_state,
-                         .eviction = eviction,
-                         .page_bytes = 3 * page_size,
-                         .state_bytes = 40}}),
-        rows_(static_cast<size_t>((bench_.pages.num_pages() + 1) * page_size)),
-        states_(static_cast<size_t>(bench_.states.num_slots()) + 1) {}
+        fixture_({.page_size = page_size,
+                  .num_pages = pool_tokens / page_size,
+                  .num_states = 24,
+                  .tree = {.needs_state = needs_state,
+                           .eviction = eviction,
+                           .page_bytes = 3 * page_size,
+                           .state_bytes = 40}}),
+        rows_(static_cast<size_t>((fixture_.pages.num_pages() + 1) * page_size)),
+        states_(static_cast<size_t>(fixture_.states.num_slots()) + 1) {}
 
   void run(int num_steps) {
     for (int step = 0; step < num_steps && !::testing::Test::HasFailure(); ++step) {
@@ -75,8 +75,8 @@ class Simulation {
     tree().check_invariants(true);
     tree().clear();
     EXPECT_EQ(tree().to_string(), "");
-    EXPECT_EQ(bench_.pages.num_used(), 0);
-    EXPECT_EQ(bench_.states.num_used(), 0);
+    EXPECT_EQ(fixture_.pages.num_used(), 0);
+    EXPECT_EQ(fixture_.states.num_used(), 0);
     EXPECT_GT(num_resumed_inside_pages_ + num_resumed_at_boundaries_, 20);
     EXPECT_EQ(num_resumed_inside_pages_ > 0, needs_state_ && page_size_ > 1);
   }
@@ -84,7 +84,7 @@ class Simulation {
  private:
   using Prefix = std::pair<std::string, Tokens>;
 
-  PrefixTree& tree() { return bench_.tree; }
+  PrefixTree& tree() { return fixture_.tree; }
 
   int draw(int count) { return std::uniform_int_distribution<int>(0, count - 1)(random_); }
 
@@ -156,12 +156,12 @@ class Simulation {
   }
 
   bool make_room(int64_t num_pages, int64_t num_states) {
-    const int64_t pages = num_pages - bench_.pages.num_free();
-    const int64_t states = num_states - bench_.states.num_free();
+    const int64_t pages = num_pages - fixture_.pages.num_free();
+    const int64_t states = num_states - fixture_.states.num_free();
     if (pages > 0) (void)tree().evict_pages(pages);
     if (states > 0) (void)tree().evict_states(states);
     published_changed();
-    return bench_.pages.num_free() >= num_pages && bench_.states.num_free() >= num_states;
+    return fixture_.pages.num_free() >= num_pages && fixture_.states.num_free() >= num_states;
   }
 
   void start() {
@@ -182,7 +182,7 @@ class Simulation {
       if (!make_room(1, 0)) return tree().unlock(sequence.lock);
       const std::vector<int32_t> shared = sequence.pages;
       sequence.pages.pop_back();
-      ASSERT_TRUE(bench_.pages.grow(sequence.computed, sequence.pages));
+      ASSERT_TRUE(fixture_.pages.grow(sequence.computed, sequence.pages));
       for (int64_t t = sequence.computed - sequence.computed % page_size_; t < sequence.computed;
            ++t) {
         row(sequence.pages, t) = row(shared, t);
@@ -201,10 +201,10 @@ class Simulation {
     SimulatedSequence& sequence = pick();
     const int64_t end =
         std::min<int64_t>(sequence.computed + 1 + draw(40), std::ssize(sequence.tokens));
-    const int64_t more = bench_.pages.pages_for(end) - std::ssize(sequence.pages);
+    const int64_t more = fixture_.pages.pages_for(end) - std::ssize(sequence.pages);
     if (!make_room(more, 0)) return;
     const size_t before = sequence.pages.size();
-    ASSERT_TRUE(bench_.pages.grow(end, sequence.pages));
+    ASSERT_TRUE(fixture_.pages.grow(end, sequence.pages));
     sequence.own.insert(sequence.pages.begin() + static_cast<int64_t>(before),
                         sequence.pages.end());
     for (int64_t t = sequence.computed; t < end; ++t) {
@@ -222,8 +222,8 @@ class Simulation {
     int32_t slot = 0;
     if (needs_state_) {
       if (!make_room(0, 1)) return;
-      slot = bench_.states.allocate();
-      bench_.states.set_label(slot, sequence.computed);
+      slot = fixture_.states.allocate();
+      fixture_.states.set_label(slot, sequence.computed);
       states_[static_cast<size_t>(slot)] = sequence.hashes[tokens.size()];
     }
     // Some of them missing, as a sequence's are while its answer grows.
@@ -236,10 +236,10 @@ class Simulation {
                                                    .state_slot = slot,
                                                    .keeps_hidden = draw(2) == 0});
     EXPECT_EQ(tree().depth(inserted.node), sequence.computed);
-    if (needs_state_ && !inserted.state_taken) bench_.states.release(slot);
+    if (needs_state_ && !inserted.state_taken) fixture_.states.release(slot);
     published_.emplace(sequence.name_space, tokens);
     for (const int32_t page : sequence.pages) {
-      if (bench_.pages.ids().owner(page) == Owner::kTree) sequence.own.erase(page);
+      if (fixture_.pages.ids().owner(page) == Owner::kTree) sequence.own.erase(page);
     }
     PrefixLock moved = tree().lock(inserted.node, draw(4) == 0);
     if (needs_state_ && draw(2) == 0 && sequence.lock.node != inserted.node) {
@@ -254,7 +254,7 @@ class Simulation {
     if (running_.empty()) return;
     if (publishes) publish();
     const auto position = running_.begin() + draw(static_cast<int>(running_.size()));
-    for (const int32_t page : position->own) bench_.pages.ids().free_one(page);
+    for (const int32_t page : position->own) fixture_.pages.ids().free_one(page);
     tree().unlock(position->lock);
     running_.erase(position);
     published_changed();
@@ -298,7 +298,7 @@ class Simulation {
   std::mt19937 random_;
   int64_t page_size_;
   bool needs_state_;
-  TreeBench bench_;
+  TreeFixture fixture_;
   std::vector<uint64_t> rows_;    // [pages + 1, page_size]
   std::vector<uint64_t> states_;  // by slot
   std::vector<SimulatedSequence> running_;

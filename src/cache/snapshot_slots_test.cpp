@@ -37,8 +37,8 @@ PrefixCacheOptions roomy() {
 }
 
 // A sequence and what it holds.
-struct RunningSequence {
-  explicit RunningSequence(std::vector<TokenId> prompt) {
+struct PromptedSequence {
+  explicit PromptedSequence(std::vector<TokenId> prompt) {
     Request request;
     request.prompt = std::move(prompt);
     request.stop.max_new_tokens = 4;
@@ -60,7 +60,7 @@ class SnapshotSlotsTest : public ::testing::Test {
     return tokens;
   }
 
-  bool admit(RunningSequence& running) {
+  bool admit(PromptedSequence& running) {
     Sequence& sequence = *running.sequence;
     if (!cache_->admit(sequence, cache_->match(sequence), 0, running.cached)) return false;
     running_.push_back(&running);
@@ -68,7 +68,7 @@ class SnapshotSlotsTest : public ::testing::Test {
   }
 
   // Admits the sequence and computes its prompt in one step, whose plan is `plan_` then.
-  bool compute(RunningSequence& running) {
+  bool compute(PromptedSequence& running) {
     Sequence& sequence = *running.sequence;
     if (!admit(running)) return false;
     plan_.clear();
@@ -83,27 +83,28 @@ class SnapshotSlotsTest : public ::testing::Test {
     return true;
   }
 
-  void release(RunningSequence& running, PrefixCache::Keep keep = PrefixCache::Keep::kEnd) {
+  void release(PromptedSequence& running, PrefixCache::Keep keep = PrefixCache::Keep::kEnd) {
     cache_->release(*running.sequence, running.cached, keep);
     std::erase(running_, &running);
     check();
   }
 
   void check() const {
-    std::vector<PrefixCache::Running> held;
-    for (const RunningSequence* one : running_) held.push_back({one->sequence.get(), &one->cached});
+    std::vector<AdmittedSequence> held;
+    for (const PromptedSequence* one : running_)
+      held.push_back({one->sequence.get(), &one->cached});
     cache_->check_invariants(held);
   }
 
   // What a prompt that goes on behind `tokens` would resume from.
   [[nodiscard]] int64_t usable(std::vector<TokenId> tokens) const {
     tokens.push_back(-1);
-    return cache_->match(*RunningSequence(std::move(tokens)).sequence).usable_tokens;
+    return cache_->match(*PromptedSequence(std::move(tokens)).sequence).usable_tokens;
   }
 
   std::unique_ptr<PrefixCache> cache_;
   BatchPlan plan_;
-  std::vector<const RunningSequence*> running_;
+  std::vector<const PromptedSequence*> running_;
 };
 
 TEST_F(SnapshotSlotsTest, GivesTheTreeTheWorkingSlotWhereSnapshotsShareSlots) {
@@ -111,12 +112,12 @@ TEST_F(SnapshotSlotsTest, GivesTheTreeTheWorkingSlotWhereSnapshotsShareSlots) {
   options.pools.num_snapshot_slots = 0;
   options.pools.num_state_slots = 8;
   make(options);
-  RunningSequence running(prompt(37));
+  PromptedSequence running(prompt(37));
   ASSERT_TRUE(compute(running));
   const int32_t working = running.sequence->state_slot;
   release(running);
   EXPECT_EQ(usable(prompt(37)), 37);
-  RunningSequence next(prompt(50));
+  PromptedSequence next(prompt(50));
   ASSERT_TRUE(compute(next));
   EXPECT_THAT(plan_.save_snapshots, IsEmpty());
   EXPECT_THAT(plan_.restore_snapshots, ElementsAre(Copies(working, next.sequence->state_slot)));
@@ -124,7 +125,7 @@ TEST_F(SnapshotSlotsTest, GivesTheTreeTheWorkingSlotWhereSnapshotsShareSlots) {
 
 TEST_F(SnapshotSlotsTest, SavesAnEndAtTheHeadOfTheNextPlan) {
   make(roomy());
-  RunningSequence running(prompt(37));
+  PromptedSequence running(prompt(37));
   ASSERT_TRUE(compute(running));
   EXPECT_THAT(plan_.save_snapshots, IsEmpty());
   const int32_t working = running.sequence->state_slot;
@@ -133,7 +134,7 @@ TEST_F(SnapshotSlotsTest, SavesAnEndAtTheHeadOfTheNextPlan) {
   EXPECT_EQ(cache_->available_states(), 2) << "the working slot is free at once";
 
   // The same plan saves the state, goes on from it, and starts somebody in the working slot.
-  RunningSequence next(prompt(50));
+  PromptedSequence next(prompt(50));
   ASSERT_TRUE(compute(next));
   ASSERT_EQ(plan_.save_snapshots.size(), 1u);
   EXPECT_EQ(plan_.save_snapshots[0].from, working);
@@ -144,7 +145,7 @@ TEST_F(SnapshotSlotsTest, SavesAnEndAtTheHeadOfTheNextPlan) {
 
 TEST_F(SnapshotSlotsTest, KeepsPendingSavesUntilThereIsAPlan) {
   make(roomy());
-  RunningSequence one(prompt(37)), two(prompt(45, 1000));
+  PromptedSequence one(prompt(37)), two(prompt(45, 1000));
   ASSERT_TRUE(compute(one));
   ASSERT_TRUE(compute(two));
   const int32_t first = one.sequence->state_slot;
@@ -164,7 +165,7 @@ TEST_F(SnapshotSlotsTest, KeepsPendingSavesUntilThereIsAPlan) {
 
 TEST_F(SnapshotSlotsTest, SavesNothingThatWasEvictedMeanwhile) {
   make(roomy());
-  RunningSequence running(prompt(37));
+  PromptedSequence running(prompt(37));
   ASSERT_TRUE(compute(running));
   release(running);
   cache_->clear();
@@ -179,7 +180,7 @@ TEST_F(SnapshotSlotsTest, EvictsForAnEndAndItsSlotIsNotSavedTwice) {
   PrefixCacheOptions options = roomy();
   options.pools.num_snapshot_slots = 1;
   make(options);
-  RunningSequence one(prompt(37)), two(prompt(45, 1000));
+  PromptedSequence one(prompt(37)), two(prompt(45, 1000));
   ASSERT_TRUE(compute(one));
   ASSERT_TRUE(compute(two));
   const int32_t second = two.sequence->state_slot;
@@ -197,13 +198,13 @@ TEST_F(SnapshotSlotsTest, KeepsNoEndWhereNoSnapshotSlotCanBeHad) {
   PrefixCacheOptions options = roomy();
   options.pools.num_snapshot_slots = 1;
   make(options);
-  RunningSequence first(prompt(37));
+  PromptedSequence first(prompt(37));
   ASSERT_TRUE(compute(first));
   release(first);
   // Somebody who has not run yet holds the only snapshot.
-  RunningSequence holder(prompt(50));
+  PromptedSequence holder(prompt(50));
   ASSERT_TRUE(admit(holder));
-  RunningSequence other(prompt(45, 1000));
+  PromptedSequence other(prompt(45, 1000));
   ASSERT_TRUE(compute(other));
   release(other);
   EXPECT_EQ(usable(prompt(45, 1000)), 0);
@@ -218,7 +219,7 @@ TEST_F(SnapshotSlotsTest, SavesNoEndThatIsThereAlready) {
   options.pools.num_snapshot_slots = 1;
   options.pools.keeps_hidden = false;
   make(options);
-  RunningSequence one(prompt(37)), two(prompt(37));
+  PromptedSequence one(prompt(37)), two(prompt(37));
   ASSERT_TRUE(compute(one));
   ASSERT_TRUE(compute(two));
   release(one);
@@ -238,14 +239,14 @@ TEST_F(SnapshotSlotsTest, SharesOneBudgetAmongPagesWorkingAndSnapshots) {
   options.policy = SnapshotPolicy::kNoBuffer;
   options.pools.page_size = 1;
   make(options);
-  RunningSequence running(prompt(6));
+  PromptedSequence running(prompt(6));
   ASSERT_TRUE(compute(running));
   EXPECT_EQ(cache_->available_states(), 0);
   const int32_t working = running.sequence->state_slot;
   release(running);
   EXPECT_EQ(usable(prompt(6)), 6);
   // Five pages want memory that the idle working slot has: it goes back once it has been saved.
-  RunningSequence next(prompt(4, 1000));
+  PromptedSequence next(prompt(4, 1000));
   ASSERT_TRUE(compute(next)) << "everything else gives way";
   EXPECT_EQ(usable(prompt(6)), 0);
   EXPECT_EQ(next.sequence->state_slot, working);

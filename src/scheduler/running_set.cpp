@@ -193,8 +193,8 @@ void RunningSet::remove(RunningSequence& running) {
   running.returns_without_cache = false;
 }
 
-std::vector<cache::PrefixCache::Running> RunningSet::held() const {
-  std::vector<cache::PrefixCache::Running> held;
+std::vector<cache::AdmittedSequence> RunningSet::held() const {
+  std::vector<cache::AdmittedSequence> held;
   for (const RunningSequence* running : running_) {
     held.push_back({.sequence = running->sequence, .cached = &running->hold});
   }

@@ -134,7 +134,7 @@ class RunningSet {
   [[nodiscard]] int64_t prefilled_tokens() const { return prefilled_tokens_; }
 
   // The running sequences with their part of the cache, for PrefixCache::check_invariants().
-  [[nodiscard]] std::vector<cache::PrefixCache::Running> held() const;
+  [[nodiscard]] std::vector<cache::AdmittedSequence> held() const;
 
   // Proves that slots, lengths and states agree with each other, or aborts.
   void check_invariants(int64_t num_steps_in_flight) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PrefixTreeOptions: what the prefix tree has to know about the model and the pools.
+// The options of the prefix cache and of its tree.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,8 @@
 
 #include <heddle/status.h>
 
+#include "cache/pool_sizes.h"
+#include "cache/snapshot_policy.h"
 #include "request/prefill_flops.h"
 
 namespace heddle::cache {
@@ -22,13 +24,23 @@ Result<EvictionPolicy> parse_eviction_policy(std::string_view name);
 struct PrefixTreeOptions {
   bool needs_state = true;  // false: sequences resume at page boundaries, states do not exist
   EvictionPolicy eviction = EvictionPolicy::kFlops;
-
   request::PrefillFlops flops;  // of the served model
 
   int64_t expected_states = 0;  // that fit at once; 0: every slot. How fast uses fade depends on it
 
   int64_t page_bytes = 1;
   int64_t state_bytes = 1;
+};
+
+struct PrefixCacheOptions {
+  PoolSizes pools;  // with states, every running sequence has a working slot
+
+  bool enabled = true;  // false: nothing is kept beyond the sequence that computed it
+  SnapshotPolicy policy = SnapshotPolicy::kMulti;
+  int64_t grid = 64;
+  int64_t decode_interval = 256;
+  EvictionPolicy eviction = EvictionPolicy::kFlops;
+  request::PrefillFlops flops;  // of the served model
 };
 
 }  // namespace heddle::cache

@@ -23,15 +23,15 @@ inline Tokens joined(Tokens head, const Tokens& tail) {
   return head;
 }
 
-struct TreeBenchOptions {
+struct TreeFixtureOptions {
   int32_t page_size = 1;
   int64_t num_pages = 100000;
   int64_t num_states = 1000;
   PrefixTreeOptions tree;
 };
 
-struct TreeBench {
-  explicit TreeBench(const TreeBenchOptions& options)
+struct TreeFixture {
+  explicit TreeFixture(const TreeFixtureOptions& options)
       : pages(options.num_pages, options.page_size),
         states(options.tree.needs_state ? options.num_states : 0),
         tree(options.tree, pages, states),

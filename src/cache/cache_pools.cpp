@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/cache_pools.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "core/check.h"
+
+namespace heddle::cache {
+namespace {
+
+PoolSizes at_least_one_byte(PoolSizes sizes) {
+  for (int64_t* bytes : {&sizes.page_bytes, &sizes.state_slot_bytes, &sizes.snapshot_slot_bytes}) {
+    *bytes = std::max<int64_t>(*bytes, 1);
+  }
+  return sizes;
+}
+
+MemoryBudget::Options budget_options(const PoolSizes& sizes) {
+  MemoryBudget::Options budget{.shared_bytes = sizes.shared_bytes};
+  budget.pools[MemoryKind::kPages] = {sizes.num_pages, sizes.page_bytes};
+  budget.pools[MemoryKind::kStates] = {sizes.num_state_slots, sizes.state_slot_bytes};
+  budget.pools[MemoryKind::kSnapshots] = {sizes.num_snapshot_slots, sizes.snapshot_slot_bytes};
+  return budget;
+}
+
+}  // namespace
+
+CachePools::CachePools(const PoolSizes& sizes)
+    : sizes_(at_least_one_byte(sizes)),
+      budget_(budget_options(sizes_)),
+      pages_(sizes.num_pages, sizes.page_size),
+      states_(sizes.num_state_slots),
+      own_snapshots_(sizes.num_snapshot_slots, "snapshot slot") {
+  HEDDLE_CHECK(sizes.has_states() || !sizes.has_own_snapshot_slots());
+  pages_.ids().set_free_observer(&freed_pages_);
+  states_.ids().set_free_observer(&freed_states_);
+  own_snapshots_.ids().set_free_observer(&freed_snapshots_);
+}
+
+void CachePools::FreedSnapshots::freed(std::span<const int32_t> ids) {
+  FreedIds::freed(ids);
+  std::erase_if(saves, [&](const request::IdCopy& save) {
+    return std::find(ids.begin(), ids.end(), save.to) != ids.end();
+  });
+}
+
+void CachePools::take_pages(int64_t count, std::vector<int32_t>& pages) {
+  const size_t before = pages.size();
+  HEDDLE_CHECK(pages_.allocate(count, pages));
+  HEDDLE_CHECK(
+      budget_.commit(MemoryKind::kPages, std::span<const int32_t>(pages).subspan(before), unused_));
+}
+
+int32_t CachePools::take_state() {
+  const int32_t slot = states_.allocate();
+  HEDDLE_CHECK_NE(slot, 0);
+  HEDDLE_CHECK(budget_.commit(MemoryKind::kStates, {&slot, 1}, unused_));
+  return slot;
+}
+
+int32_t CachePools::take_snapshot() {
+  if (!sizes_.has_own_snapshot_slots()) return take_state();
+  const int32_t slot = own_snapshots_.allocate();
+  HEDDLE_CHECK_NE(slot, 0);
+  HEDDLE_CHECK(budget_.commit(MemoryKind::kSnapshots, {&slot, 1}, unused_));
+  return slot;
+}
+
+void CachePools::plan_head(request::BatchPlan& plan) {
+  std::vector<int32_t>& unused_pages = unused_[MemoryKind::kPages];
+  std::sort(unused_pages.begin(), unused_pages.end());  // runs go back in one call
+  std::swap(plan.unused_pages, unused_pages);
+  std::swap(plan.unused_state_slots, unused_[MemoryKind::kStates]);
+  std::swap(plan.unused_snapshot_slots, unused_[MemoryKind::kSnapshots]);
+  for (std::vector<int32_t>& ids : unused_.values) ids.clear();
+  std::swap(plan.save_snapshots, saves_);
+  saves_.clear();
+}
+
+int64_t CachePools::bytes_of(const PoolDemand& demand) const {
+  return demand.pages * sizes_.page_bytes + demand.states * sizes_.state_slot_bytes +
+         demand.snapshots * sizes_.snapshot_bytes();
+}
+
+void CachePools::check_invariants() const {
+  pages_.check_invariants();
+  states_.check_invariants();
+  own_snapshots_.check_invariants();
+  budget_.check_invariants();
+  HEDDLE_CHECK_EQ(budget_.bytes_in_use(), bytes_of({.pages = pages_.num_used(),
+                                                    .states = states_.num_used(),
+                                                    .snapshots = own_snapshots_.num_used()}));
+  std::set<int32_t> targets;
+  for (const request::IdCopy& save : saves_) {
+    HEDDLE_CHECK(states_.ids().owner(save.from) == Owner::kFree);
+    HEDDLE_CHECK(own_snapshots_.ids().owner(save.to) == Owner::kTree);
+    HEDDLE_CHECK(targets.insert(save.to).second);
+  }
+}
+
+}  // namespace heddle::cache

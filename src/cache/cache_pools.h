@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// CachePools: the ids of pages, state slots and snapshot slots, and the memory behind them. Hands
+// ids out and lists, for the head of the next step, what the device has to do about them: give
+// unused memory back, and save the last states of sequences into snapshot slots.
+//
+// Snapshots use the state slots, or have a format and slots of their own (PoolSizes).
+//
+// Threading:  confined to the engine thread.
+// Invariants: the bytes in use are those of the ids that are not free; a save reads a state slot
+//             that nobody owns any more and writes a snapshot slot of the tree, each at most once.
+// Cost:       O(1) per id.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/memory_budget.h"
+#include "cache/page_allocator.h"
+#include "cache/pool_sizes.h"
+#include "cache/state_allocator.h"
+#include "request/batch_plan.h"
+
+namespace heddle::cache {
+
+// What a caller is about to take.
+struct PoolDemand {
+  int64_t pages = 0;
+  int64_t states = 0;
+  int64_t snapshots = 0;
+};
+
+class CachePools {
+ public:
+  explicit CachePools(const PoolSizes& sizes);
+  CachePools(const CachePools&) = delete;
+  CachePools& operator=(const CachePools&) = delete;
+
+  // Bytes of an id are at least one, so that they may divide.
+  [[nodiscard]] const PoolSizes& sizes() const { return sizes_; }
+
+  [[nodiscard]] PageAllocator& pages() { return pages_; }
+
+  [[nodiscard]] const PageAllocator& pages() const { return pages_; }
+
+  [[nodiscard]] StateAllocator& states() { return states_; }
+
+  [[nodiscard]] const StateAllocator& states() const { return states_; }
+
+  // The slots that snapshots use: their own, or states().
+  [[nodiscard]] StateAllocator& snapshots() {
+    return sizes_.has_own_snapshot_slots() ? own_snapshots_ : states_;
+  }
+
+  [[nodiscard]] const StateAllocator& snapshots() const {
+    return sizes_.has_own_snapshot_slots() ? own_snapshots_ : states_;
+  }
+
+  // State slots and snapshot slots in use, each counted once.
+  [[nodiscard]] int64_t num_slots_used() const {
+    return states_.num_used() + own_snapshots_.num_used();
+  }
+
+  // Take free ids. There are enough, and enough memory (both checked): RoomMaker sees to it.
+  void take_pages(int64_t count, std::vector<int32_t>& pages);
+  [[nodiscard]] int32_t take_state();
+  [[nodiscard]] int32_t take_snapshot();
+
+  // Copies the working state in slot `from` to snapshot slot `to` at the head of the next step.
+  // Forgotten if `to` is freed before.
+  void save_at_next_step(int32_t from, int32_t to) { saves_.push_back({.from = from, .to = to}); }
+
+  // Moves what the head of the next step does into `plan`.
+  void plan_head(request::BatchPlan& plan);
+
+  [[nodiscard]] int64_t bytes_of(const PoolDemand& demand) const;
+
+  [[nodiscard]] int64_t bytes_in_use() const { return budget_.bytes_in_use(); }
+
+  // Proves the invariants or aborts. Cost: O(ids).
+  void check_invariants() const;
+
+ private:
+  // Reports freed ids to the budget.
+  struct FreedIds : IdPool::FreeObserver {
+    FreedIds(MemoryBudget& shared, MemoryKind memory) : budget(shared), kind(memory) {}
+
+    void freed(std::span<const int32_t> ids) override { budget.free(kind, ids); }
+
+    MemoryBudget& budget;
+    MemoryKind kind;
+  };
+
+  // And cancels saves into them.
+  struct FreedSnapshots final : FreedIds {
+    FreedSnapshots(MemoryBudget& shared, std::vector<request::IdCopy>& planned)
+        : FreedIds(shared, MemoryKind::kSnapshots), saves(planned) {}
+
+    void freed(std::span<const int32_t> ids) override;
+
+    std::vector<request::IdCopy>& saves;
+  };
+
+  PoolSizes sizes_;
+  MemoryBudget budget_;
+  ReleasedIds unused_;                  // their memory goes back with the next step
+  std::vector<request::IdCopy> saves_;  // from working slots to snapshot slots of the tree
+  FreedIds freed_pages_{budget_, MemoryKind::kPages};
+  FreedIds freed_states_{budget_, MemoryKind::kStates};
+  FreedSnapshots freed_snapshots_{budget_, saves_};
+  PageAllocator pages_;
+  StateAllocator states_;
+  StateAllocator own_snapshots_;  // empty where snapshots use states_
+};
+
+}  // namespace heddle::cache

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// CachedSequence: what the cache keeps for a running sequence beside its pages and its working
+// slot, which are in request::Sequence. Plain data that PrefixCache fills and empties; empty while
+// the sequence waits.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cache/prefix_tree.h"
+#include "request/batch_plan.h"
+
+namespace heddle::cache {
+
+struct CachedSequence {
+  // A snapshot that a step in flight takes.
+  struct Pending {
+    int64_t tokens = 0;
+    int32_t slot = 0;
+    bool keeps_hidden = false;
+    bool decode = false;
+    bool middle = false;  // it is not asked for: it is there in case another sequence forks
+  };
+
+  PrefixLock path;                    // KV of the deepest node the sequence shares or published
+  PrefixLock source;                  // the state it starts from, until its first step is done
+  int64_t shared_tokens = 0;          // pages of these are the tree's
+  int64_t kv_tokens = 0;              // rows of these exist
+  int64_t dead_pages = 0;             // the first ones, given back: no layer reads them any more
+  std::vector<Pending> pending;       // ascending
+  std::vector<int64_t> forks;         // where others part from this sequence
+  PrefixNode* decode_node = nullptr;  // the last decode snapshot
+  bool keeps_to_itself = false;       // nothing enters the tree before the end
+  bool publishes_prefix = false;      // models without state: a prefill step is in flight
+
+  // Snapshots of the steps in flight; two steps at most, so they take turns.
+  std::array<std::vector<request::StateSnapshot>, 2> snapshots;
+  size_t turn = 0;
+
+  uint64_t began = 0;  // on the tree's clock
+
+  // What the first step does at its head.
+  bool starts = false;
+  int32_t copy_state_from = 0;
+  request::IdCopy copy_page;
+  int32_t hidden_slot = 0;
+};
+
+}  // namespace heddle::cache

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/ownership_check.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+
+namespace heddle::cache {
+namespace {
+
+class OwnershipCheck {
+ public:
+  OwnershipCheck(const PrefixCacheOptions& options, const CachePools& pools, const PrefixTree& tree)
+      : options_(options), pools_(pools), tree_(tree) {}
+
+  void add(const AdmittedSequence& running) {
+    check_pages(*running.sequence, *running.cached);
+    check_working_state(*running.sequence);
+    check_source(*running.sequence, *running.cached);
+    check_pending(*running.sequence, *running.cached);
+  }
+
+  // I3, I11: sequences and tree own what is not free.
+  void check_totals() const {
+    HEDDLE_CHECK_EQ(std::ssize(pages_), pools_.pages().ids().count(Owner::kRequest));
+    int64_t slots = pools_.states().ids().count(Owner::kRequest);
+    if (options_.pools.has_own_snapshot_slots()) {
+      slots += pools_.snapshots().ids().count(Owner::kRequest);
+    }
+    HEDDLE_CHECK_EQ(std::ssize(slots_), slots);
+    // I13: a state that a step in flight reads is not one that a step in flight writes.
+    for (const int32_t source : sources_) {
+      HEDDLE_CHECK(!slots_.contains({&pools_.snapshots(), source}));
+    }
+  }
+
+  // I9: with one snapshot for each step, all of them lie on the grid.
+  void check_labels() const {
+    if (options_.policy != SnapshotPolicy::kExtraBuffer) return;
+    tree_.nodes().for_each_node([&](const PrefixNode& node) {
+      if (node.has_state()) HEDDLE_CHECK_EQ(node.depth() % options_.grid, 0);
+    });
+  }
+
+ private:
+  // I3: a page of a sequence is its own alone, or the tree's where it is shared. I12: there are
+  // pages for every token, and tokens left to compute unless a kept hidden vector draws the next.
+  void check_pages(const request::Sequence& sequence, const CachedSequence& cached) {
+    const PageAllocator& pages = pools_.pages();
+    HEDDLE_CHECK_GE(std::ssize(sequence.pages), pages.pages_for(sequence.num_computed));
+    HEDDLE_CHECK_LE(sequence.num_computed, sequence.num_tokens());
+    if (cached.starts && cached.hidden_slot == 0) {
+      HEDDLE_CHECK_LT(sequence.num_computed, sequence.num_tokens());
+    }
+    for (auto i = static_cast<size_t>(cached.dead_pages); i < sequence.pages.size(); ++i) {
+      const int32_t page = sequence.pages[i];
+      if (pages.ids().owner(page) == Owner::kTree) continue;
+      HEDDLE_CHECK(pages.ids().owner(page) == Owner::kRequest);
+      HEDDLE_CHECK_LT(cached.shared_tokens, (static_cast<int64_t>(i) + 1) * pages.page_size());
+      HEDDLE_CHECK(pages_.insert(page).second);
+    }
+  }
+
+  // The label of the working slot is what has been computed.
+  void check_working_state(const request::Sequence& sequence) {
+    HEDDLE_CHECK_EQ(sequence.state_slot != 0, options_.pools.has_states());
+    if (sequence.state_slot == 0) return;
+    own_slot(pools_.states(), sequence.state_slot);
+    HEDDLE_CHECK_EQ(pools_.states().label(sequence.state_slot), sequence.num_computed);
+  }
+
+  // I10, and I8 for the state that the first step copies: it is that of the tokens found.
+  void check_source(const request::Sequence& sequence, const CachedSequence& cached) {
+    if (!cached.source.locks_state) return;
+    const int32_t slot = tree_.state_slot(cached.source.node);
+    HEDDLE_CHECK_EQ(slot, cached.copy_state_from);
+    HEDDLE_CHECK(pools_.snapshots().ids().owner(slot) == Owner::kTree);
+    HEDDLE_CHECK_EQ(pools_.snapshots().label(slot), sequence.num_computed);
+    const int64_t most = sequence.num_tokens() - (cached.hidden_slot != 0 ? 0 : 1);
+    HEDDLE_CHECK_LE(pools_.snapshots().label(slot), most);
+    sources_.push_back(slot);
+  }
+
+  // I13: slots that steps in flight write belong to one sequence. I9: on the grid, but for the end
+  // with its hidden vector and for the policy that has no grid.
+  void check_pending(const request::Sequence& sequence, const CachedSequence& cached) {
+    int64_t last = sequence.num_computed;
+    for (const CachedSequence::Pending& pending : cached.pending) {
+      own_slot(pools_.snapshots(), pending.slot);
+      HEDDLE_CHECK_LT(last, pending.tokens);
+      last = pending.tokens;
+      const bool exact_end = pending.keeps_hidden || !chunks_on_grid(options_.policy);
+      if (!exact_end) HEDDLE_CHECK_EQ(pending.tokens % options_.grid, 0);
+    }
+  }
+
+  void own_slot(const StateAllocator& allocator, int32_t slot) {
+    HEDDLE_CHECK(allocator.ids().owner(slot) == Owner::kRequest);
+    HEDDLE_CHECK(slots_.emplace(&allocator, slot).second);
+  }
+
+  const PrefixCacheOptions& options_;
+  const CachePools& pools_;
+  const PrefixTree& tree_;
+  std::set<int32_t> pages_;  // of sequences
+  std::set<std::pair<const StateAllocator*, int32_t>> slots_;
+  std::vector<int32_t> sources_;
+};
+
+}  // namespace
+
+void check_ownership(const PrefixCacheOptions& options, const CachePools& pools,
+                     const PrefixTree& tree, std::span<const AdmittedSequence> running) {
+  OwnershipCheck check(options, pools, tree);
+  for (const AdmittedSequence& one : running) check.add(one);
+  check.check_totals();
+  check.check_labels();
+}
+
+}  // namespace heddle::cache

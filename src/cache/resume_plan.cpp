@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/resume_plan.h"
+
+#include <algorithm>
+
+namespace heddle::cache {
+
+ResumePlan plan_resume(const PrefixCacheOptions& options, const request::Sequence& sequence,
+                       const PrefixMatch& match) {
+  const int64_t page_size = options.pools.page_size;
+  ResumePlan plan;
+  plan.repeats = match.exact != nullptr && options.pools.keeps_hidden && sequence.wants_tokens();
+  plan.node = plan.repeats ? match.exact : match.resume;
+  plan.start = plan.repeats ? sequence.num_tokens() : match.usable_tokens;
+
+  // With the whole prompt known, a sequence like it could resume before the last token.
+  const int64_t known = std::min(match.kv_tokens, sequence.num_tokens() - 1);
+  plan.fork = known - known % options.grid;
+
+  // KV rows beyond the point of resumption are shared up to the fork: the snapshot that is taken
+  // there makes a node of its own, which the sequence then locks instead of the whole other branch.
+  plan.shared = plan.start - plan.start % page_size;
+  if (options.pools.has_states() && chunks_on_grid(options.policy)) {
+    plan.shared = std::max(plan.shared, plan.fork);
+  }
+  plan.own_pages = (sequence.num_tokens() + page_size - 1) / page_size - plan.shared / page_size;
+  return plan;
+}
+
+CacheLoss explain_loss(const PrefixCacheOptions& options, const request::Sequence& sequence,
+                       const PrefixMatch& match, int64_t usable_once) {
+  const int64_t most = sequence.num_tokens() - 1;
+  const int64_t grid = !options.pools.has_states()      ? options.pools.page_size
+                       : chunks_on_grid(options.policy) ? options.grid
+                                                        : 1;
+  const int64_t known = std::min(match.kv_tokens, most);
+  const int64_t on_grid = known - known % grid;
+  return {.eviction = usable_once - match.usable_tokens,
+          .missing_state = std::max<int64_t>(on_grid - usable_once, 0),
+          .grid = std::max<int64_t>(known - std::max(usable_once, on_grid), 0),
+          .last_token = match.kv_tokens > most ? 1 : 0};
+}
+
+}  // namespace heddle::cache

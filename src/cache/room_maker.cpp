@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cache/room_maker.h"
+
+#include <algorithm>
+
+namespace heddle::cache {
+namespace {
+
+// One part in so many of the shared memory that eviction leaves idle. Pages and states are evicted
+// in the order of their worth, so now pages become free and now states: with idle memory of both
+// kinds it is used again as it is. Without it, memory goes back to the system and comes again as
+// the other kind, which takes longer than writing it.
+constexpr int64_t kIdleShare = 32;
+
+}  // namespace
+
+// Bytes that could be in use in addition if everything without a lock were evicted.
+int64_t RoomMaker::available_bytes() const {
+  const PrefixTreeStats tree = tree_.stats();
+  const PoolSizes& sizes = pools_.sizes();
+  return sizes.shared_bytes - pools_.bytes_in_use() + tree.evictable_pages * sizes.page_bytes +
+         tree.evictable_states * sizes.snapshot_bytes();
+}
+
+int64_t RoomMaker::available_pages() const {
+  const int64_t ids = pools_.pages().num_free() + tree_.stats().evictable_pages;
+  if (!shares_memory()) return ids;
+  return std::min(ids, std::max<int64_t>(available_bytes(), 0) / pools_.sizes().page_bytes);
+}
+
+int64_t RoomMaker::available_states() const {
+  const int64_t evictable =
+      pools_.sizes().has_own_snapshot_slots() ? 0 : tree_.stats().evictable_states;
+  const int64_t ids = pools_.states().num_free() + evictable;
+  if (!shares_memory()) return ids;
+  return std::min(ids, std::max<int64_t>(available_bytes(), 0) / pools_.sizes().state_slot_bytes);
+}
+
+int64_t RoomMaker::free_snapshots() const {
+  const int64_t ids = pools_.snapshots().num_free();
+  if (!shares_memory()) return ids;
+  const int64_t bytes = std::max<int64_t>(bytes_to_fill() - pools_.bytes_in_use(), 0);
+  return std::min(ids, bytes / pools_.sizes().snapshot_bytes());
+}
+
+int64_t RoomMaker::max_snapshots() const {
+  const int64_t ids = pools_.snapshots().num_slots();
+  if (!shares_memory()) return ids;
+  return std::min(ids, pools_.sizes().shared_bytes / pools_.sizes().snapshot_bytes());
+}
+
+// Bytes that may be in use before something is evicted.
+int64_t RoomMaker::bytes_to_fill() const {
+  const int64_t bytes = pools_.sizes().shared_bytes;
+  return bytes - bytes / kIdleShare;
+}
+
+// Slots of the pool that the tree's states lie in.
+int64_t RoomMaker::tree_slots(const PoolDemand& demand) const {
+  return demand.snapshots + (pools_.sizes().has_own_snapshot_slots() ? 0 : demand.states);
+}
+
+bool RoomMaker::has_room(const PoolDemand& demand) const {
+  if (available_pages() < demand.pages) return false;
+  if (pools_.sizes().has_own_snapshot_slots() && pools_.states().num_free() < demand.states) {
+    return false;
+  }
+  const int64_t evictable = tree_.stats().evictable_states;
+  if (pools_.snapshots().num_free() + evictable < tree_slots(demand)) return false;
+  return !shares_memory() || pools_.bytes_of(demand) <= available_bytes();
+}
+
+bool RoomMaker::make_room(const PoolDemand& demand) {
+  if (!has_room(demand)) return false;
+  const int64_t missing_pages = demand.pages - pools_.pages().num_free();
+  if (missing_pages > 0) tree_.evict_pages(missing_pages);
+  const int64_t missing_slots = tree_slots(demand) - pools_.snapshots().num_free();
+  if (missing_slots > 0) tree_.evict_states(missing_slots);
+  if (shares_memory()) {
+    const int64_t missing = pools_.bytes_in_use() + pools_.bytes_of(demand) - bytes_to_fill();
+    if (missing > 0) tree_.evict_bytes(missing);
+  }
+  return true;
+}
+
+bool RoomMaker::make_room_for_snapshot(const SnapshotRequest& wanted, uint64_t began) {
+  if (free_snapshots() > 0) return true;
+  if (wanted.evicts) return make_room({.snapshots = 1});
+  if (wanted.spacing == 0) return false;
+  const int64_t from = std::max<int64_t>(wanted.tokens - wanted.spacing, 0);
+  return tree_.evict_state_for_middle(from, wanted.tokens, began) && free_snapshots() > 0;
+}
+
+}  // namespace heddle::cache

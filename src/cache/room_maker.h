@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// RoomMaker: decides whether there is room in the pools, and evicts from the tree until there is.
+//
+// Room is two things: free ids, and where the pools share memory, bytes. Both count what can be
+// evicted. Nothing is evicted for a demand that cannot be met as a whole.
+//
+// Threading: confined to the engine thread. Cost: O(1) to ask, O(log nodes) per eviction.
+#pragma once
+
+#include <cstdint>
+
+#include "cache/cache_pools.h"
+#include "cache/prefix_tree.h"
+#include "cache/snapshot_policy.h"
+
+namespace heddle::cache {
+
+class RoomMaker {
+ public:
+  // Both outlive this.
+  RoomMaker(const CachePools& pools, PrefixTree& tree) : pools_(pools), tree_(tree) {}
+
+  // Free and evictable.
+  [[nodiscard]] int64_t available_pages() const;
+  [[nodiscard]] int64_t available_states() const;  // for working states
+
+  // Slots that a snapshot can have without an eviction.
+  [[nodiscard]] int64_t free_snapshots() const;
+
+  // How many snapshots there can be.
+  [[nodiscard]] int64_t max_snapshots() const;
+
+  [[nodiscard]] bool has_room(const PoolDemand& demand) const;
+
+  // Evicts until all of the demand can be taken, and as far as possible beside idle memory; false,
+  // and nothing changes, if it cannot be met.
+  [[nodiscard]] bool make_room(const PoolDemand& demand);
+
+  // A slot for one snapshot, at the cost that the request allows, of a sequence that began at tick
+  // `began` of the tree's clock.
+  [[nodiscard]] bool make_room_for_snapshot(const SnapshotRequest& wanted, uint64_t began);
+
+ private:
+  [[nodiscard]] bool shares_memory() const { return pools_.sizes().shared_bytes > 0; }
+
+  [[nodiscard]] int64_t available_bytes() const;
+  [[nodiscard]] int64_t bytes_to_fill() const;
+  [[nodiscard]] int64_t tree_slots(const PoolDemand& demand) const;
+
+  const CachePools& pools_;
+  PrefixTree& tree_;
+};
+
+}  // namespace heddle::cache
