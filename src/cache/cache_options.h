@@ -40,7 +40,6 @@ struct PrefixCacheOptions {
   int64_t grid = 64;
   int64_t decode_interval = 256;
   EvictionPolicy eviction = EvictionPolicy::kFlops;
-  request::PrefillFlops flops;  // of the served model
 };
 
 }  // namespace heddle::cache

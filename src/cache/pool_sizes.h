@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// PoolSizes: how many pages and slots a runner has, how large each is, and how much one step takes.
+// PoolSizes: how many pages and slots a runner has, how large each is, how much one step takes, and
+// how much work it is.
 // One value from the sizing of the pools (pool_sizing.h) to the runner that owns their memory and
 // the scheduler that hands out their ids.
 #pragma once
 
 #include <cstdint>
+
+#include "request/prefill_flops.h"
 
 namespace heddle::cache {
 
@@ -30,6 +33,8 @@ struct PoolSizes {
   int64_t shared_bytes = 0;
 
   int64_t kv_window = 0;  // no layer reads more than this many last tokens; 0: some layer reads all
+
+  request::PrefillFlops flops;  // of the model
 
   bool keeps_hidden = false;  // StateSnapshot::keep_hidden and hidden_slot are understood
 

@@ -16,7 +16,7 @@ namespace {
 PrefixTreeOptions tree_options(const PrefixCacheOptions& options, const PoolSizes& pools) {
   PrefixTreeOptions tree{.needs_state = pools.has_states(),
                          .eviction = options.eviction,
-                         .flops = options.flops,
+                         .flops = pools.flops,
                          .page_bytes = pools.page_bytes,
                          .state_bytes = pools.snapshot_bytes()};
   if (pools.shared_bytes > 0) tree.expected_states = pools.shared_bytes / tree.state_bytes;

@@ -435,9 +435,6 @@ std::string PrefixTree::to_string() const {
 }
 
 void PrefixTree::check_invariants(bool idle) const {
-  radix_.check_invariants(idle);
-  states_.check_invariants(radix_);
-  queue_.check_invariants(radix_);
   radix_.for_each_node([&](const PrefixNode& node) {
     if (!options_.needs_state) {
       HEDDLE_CHECK(!node.has_state());
@@ -445,6 +442,9 @@ void PrefixTree::check_invariants(bool idle) const {
       HEDDLE_CHECK_LT(0, node.locks);  // I6: nothing can resume here, so only a lock keeps it
     }
   });
+  radix_.check_invariants(idle);
+  states_.check_invariants(radix_);
+  queue_.check_invariants(radix_);
 }
 
 }  // namespace heddle::cache

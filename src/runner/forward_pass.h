@@ -15,6 +15,7 @@
 #include "device/cpu_device.h"
 #include "graph/program.h"
 #include "models/model.h"
+#include "models/prefill_flops.h"
 #include "ops/context.h"
 
 namespace heddle::runner {
@@ -65,6 +66,10 @@ class ForwardPass {
   [[nodiscard]] const checkpoint::ModelConfig& config() const { return config_; }
 
   [[nodiscard]] models::CacheNeeds cache_needs() const { return model_->cache_needs(); }
+
+  [[nodiscard]] request::PrefillFlops prefill_flops() const {
+    return models::prefill_flops(config_, *model_);
+  }
 
   [[nodiscard]] const graph::Program& program() const { return executor_->program(); }
 

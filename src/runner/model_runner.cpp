@@ -165,6 +165,7 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                                      pass->device().available_memory_bytes()));
   PoolSizes sizes = planned.plan.sizes;
   sizes.max_step_tokens = chunk;
+  sizes.flops = pass->prefill_flops();
   HEDDLE_ASSIGN_OR_RETURN(Pools pools, Pools::create(pass->device(), needs,
                                                      {.sizes = sizes,
                                                       .kv_dtype = pass->kv_dtype(),

@@ -105,8 +105,8 @@ BatchSchedulerOptions service(cache::SnapshotPolicy policy, cache::EvictionPolic
   options.cache.eviction = eviction;
   options.cache.pools.page_bytes = int64_t{24576} * kScale * options.cache.pools.page_size;
   options.cache.pools.state_slot_bytes = 77266944;
-  options.cache.flops.per_token = 6e9 * kScale;
-  options.cache.flops.per_pair = 98304.0 * kScale * kScale;
+  options.cache.pools.flops.per_token = 6e9 * kScale;
+  options.cache.pools.flops.per_pair = 98304.0 * kScale * kScale;
   options.max_running = 48;
   options.max_step_tokens = 128 + 48;
   options.chunked_prefill_tokens = 128;

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// RoomMaker and the CachePools that it makes room in.
+#include "cache/room_maker.h"
+
+#include <numeric>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace heddle::cache {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+struct Rooms {
+  explicit Rooms(const PoolSizes& sizes)
+      : pools(sizes),
+        tree({.eviction = EvictionPolicy::kLru,
+              .page_bytes = pools.sizes().page_bytes,
+              .state_bytes = pools.sizes().snapshot_bytes()},
+             pools.pages(), pools.snapshots()),
+        room(pools, tree) {}
+
+  // Keeps a sequence of `length` tokens, which begins with `first`, and its state in the tree.
+  PrefixNode* keep(int64_t length, TokenId first) {
+    std::vector<TokenId> tokens(static_cast<size_t>(length));
+    std::iota(tokens.begin(), tokens.end(), first);
+    std::vector<int32_t> pages;
+    pools.take_pages(pools.pages().pages_for(length), pages);
+    const int32_t slot = pools.take_snapshot();
+    pools.snapshots().set_label(slot, length);
+    return tree
+        .insert({.tokens = tokens,
+                 .name_space = "",
+                 .hashes = request::PrefixHashes(tokens),
+                 .pages = pages,
+                 .state_slot = slot})
+        .node;
+  }
+
+  CachePools pools;
+  PrefixTree tree;
+  RoomMaker room;
+};
+
+TEST(RoomMaker, EvictsAsMuchAsIsMissing) {
+  Rooms rooms({.num_pages = 10, .page_size = 4, .num_state_slots = 3});
+  rooms.keep(8, 0);
+  rooms.keep(8, 100);
+  EXPECT_EQ(rooms.room.available_pages(), 10);
+  EXPECT_EQ(rooms.room.available_states(), 3);
+  EXPECT_EQ(rooms.room.free_snapshots(), 1);
+  ASSERT_TRUE(rooms.room.make_room({.pages = 7, .states = 1}));
+  EXPECT_EQ(rooms.tree.stats().num_nodes, 1) << "the older one went";
+  EXPECT_EQ(rooms.pools.pages().num_free(), 8);
+  EXPECT_EQ(rooms.pools.states().num_free(), 2);
+}
+
+TEST(RoomMaker, EvictsNothingForADemandThatCannotBeMet) {
+  Rooms rooms({.num_pages = 10, .page_size = 4, .num_state_slots = 3});
+  rooms.keep(8, 0);
+  PrefixNode* kept = rooms.keep(8, 100);
+  PrefixLock lock = rooms.tree.lock(kept, true);
+  EXPECT_FALSE(rooms.room.make_room({.pages = 9}));
+  EXPECT_FALSE(rooms.room.make_room({.states = 3}));
+  EXPECT_FALSE(rooms.room.make_room({.states = 2, .snapshots = 1})) << "they use the same slots";
+  EXPECT_EQ(rooms.tree.stats().num_nodes, 2);
+  EXPECT_TRUE(rooms.room.make_room({.pages = 8, .states = 2}));
+  EXPECT_EQ(rooms.tree.stats().num_nodes, 1);
+  rooms.tree.unlock(lock);
+}
+
+TEST(RoomMaker, WorkingSlotsAreNotEvictedWhereSnapshotsHaveTheirOwn) {
+  Rooms rooms({.num_pages = 10, .page_size = 4, .num_state_slots = 1, .num_snapshot_slots = 2});
+  rooms.keep(8, 0);
+  rooms.keep(8, 100);
+  EXPECT_EQ(rooms.room.available_states(), 1);
+  EXPECT_FALSE(rooms.room.has_room({.states = 2}));
+  EXPECT_TRUE(rooms.room.has_room({.states = 1, .snapshots = 2}));
+  EXPECT_EQ(rooms.room.free_snapshots(), 0);
+  EXPECT_TRUE(rooms.room.make_room({.snapshots = 1}));
+  EXPECT_EQ(rooms.room.free_snapshots(), 1);
+}
+
+TEST(RoomMaker, SharedMemoryLeavesAPartIdle) {
+  // 640 bytes: a sequence of two pages and a state takes 220 of them.
+  Rooms rooms({.num_pages = 64,
+               .page_size = 4,
+               .num_state_slots = 6,
+               .page_bytes = 10,
+               .state_slot_bytes = 200,
+               .shared_bytes = 640});
+  rooms.keep(8, 0);
+  rooms.keep(8, 100);
+  EXPECT_EQ(rooms.room.max_snapshots(), 3);
+  EXPECT_EQ(rooms.room.free_snapshots(), 0) << "180 of 620 bytes are left";
+  EXPECT_EQ(rooms.room.available_pages(), 64);
+  EXPECT_EQ(rooms.room.available_states(), 3);
+  ASSERT_TRUE(rooms.room.make_room({.pages = 18}));
+  EXPECT_EQ(rooms.tree.stats().states, 2) << "620 bytes may be in use";
+  ASSERT_TRUE(rooms.room.make_room({.pages = 19}));
+  EXPECT_EQ(rooms.tree.stats().states, 1);
+  EXPECT_FALSE(rooms.room.has_room({.pages = 65}));
+}
+
+TEST(RoomMaker, ASnapshotCostsWhatItsRequestAllows) {
+  Rooms rooms({.num_pages = 64, .page_size = 4, .num_state_slots = 1});
+  rooms.keep(8, 0);
+  EXPECT_FALSE(rooms.room.make_room_for_snapshot({.tokens = 64}, 0)) << "only a free slot";
+  EXPECT_EQ(rooms.tree.stats().states, 1);
+  EXPECT_TRUE(rooms.room.make_room_for_snapshot({.tokens = 64, .evicts = true}, 0));
+  EXPECT_EQ(rooms.tree.stats().states, 0);
+  EXPECT_TRUE(rooms.room.make_room_for_snapshot({.tokens = 64}, 0));
+}
+
+TEST(CachePools, AFreedSnapshotIsNotSaved) {
+  CachePools pools({.num_pages = 4, .num_state_slots = 2, .num_snapshot_slots = 2});
+  const int32_t working = pools.take_state();
+  const int32_t kept = pools.take_snapshot();
+  const int32_t dropped = pools.take_snapshot();
+  pools.save_at_next_step(working, kept);
+  pools.save_at_next_step(working, dropped);
+  pools.snapshots().release(dropped);
+  request::BatchPlan plan;
+  pools.plan_head(plan);
+  ASSERT_EQ(plan.save_snapshots.size(), 1U);
+  EXPECT_EQ(plan.save_snapshots[0].to, kept);
+  pools.plan_head(plan);
+  EXPECT_THAT(plan.save_snapshots, IsEmpty()) << "a head is planned once";
+}
+
+TEST(CachePools, MemoryGoesBackInTheOrderOfPages) {
+  CachePools pools({.num_pages = 8,
+                    .page_size = 4,
+                    .num_state_slots = 2,
+                    .page_bytes = 10,
+                    .state_slot_bytes = 30,
+                    .shared_bytes = 60});
+  std::vector<int32_t> pages;
+  pools.take_pages(6, pages);
+  for (const size_t index : {size_t{4}, size_t{0}, size_t{2}}) {
+    pools.pages().ids().free_one(pages[index]);
+  }
+  (void)pools.take_state();
+  request::BatchPlan plan;
+  pools.plan_head(plan);
+  EXPECT_THAT(plan.unused_pages, ElementsAre(pages[0], pages[2], pages[4]));
+  EXPECT_EQ(pools.bytes_in_use(), 60);
+  pools.check_invariants();
+}
+
+}  // namespace
+}  // namespace heddle::cache

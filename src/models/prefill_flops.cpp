@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/prefill_flops.h"
+
+#include <algorithm>
+
+namespace heddle::models {
+namespace {
+
+constexpr double kMultiplyAdd = 2;
+
+// How many of a weight's elements a token of a prompt meets.
+double elements_per_token(const checkpoint::WeightSpec& spec,
+                          const checkpoint::ModelConfig& config) {
+  const bool is_matrix = spec.shape.rank() >= 2 && !spec.name.ends_with("bias");
+  if (!is_matrix || spec.name == "embed_tokens" || spec.name == "lm_head") return 0;
+  const auto elements = static_cast<double>(spec.shape.num_elements());
+  const bool is_of_experts = spec.shape.rank() == 3;
+  if (!is_of_experts) return elements;
+  return elements * static_cast<double>(config.moe->num_experts_per_token) /
+         static_cast<double>(config.moe->num_experts);
+}
+
+// Of one layer, for the causal half of the pairs.
+double flops_per_pair(const checkpoint::ModelConfig& config, const CacheNeeds& needs) {
+  // Latent attention reads its values from the rows of the keys.
+  const int64_t value_dim = config.latent_attention ? config.latent_attention->kv_lora_rank
+                                                    : needs.kv_value_dim.value_or(needs.head_dim);
+  return kMultiplyAdd * static_cast<double>(config.num_attention_heads) *
+         static_cast<double>(needs.head_dim + value_dim) / 2;
+}
+
+}  // namespace
+
+request::PrefillFlops prefill_flops(const checkpoint::ModelConfig& config, const Model& model) {
+  request::PrefillFlops flops{.per_token = 0, .per_pair = 0};
+  for (const checkpoint::WeightSpec& spec : model.weight_specs()) {
+    flops.per_token += kMultiplyAdd * elements_per_token(spec, config);
+  }
+  const CacheNeeds needs = model.cache_needs();
+  flops.per_token +=
+      kDeltaRuleFlops * static_cast<double>(needs.num_state_layers * needs.num_value_heads *
+                                            needs.value_dim * needs.key_dim);
+  for (const int64_t window : needs.kv_windows) {
+    (window > 0 ? flops.per_window_pair : flops.per_pair) += flops_per_pair(config, needs);
+    flops.window = std::max(flops.window, window);
+  }
+  return flops;
+}
+
+}  // namespace heddle::models
