@@ -86,7 +86,7 @@ TEST(IdPoolDeathTest, AbortsNamingTheIdOnADoubleFreeAndOnForeignIds) {
   EXPECT_DEATH(pool.move(2, Owner::kRequest, Owner::kTree), "KV page 2");
 }
 
-// Against a set of who has what, with moves between owners.
+// Against a plain set of owners, with moves between them.
 TEST(IdPoolTest, AgreesWithANaiveModelOverRandomOperations) {
   for (unsigned seed = 0; seed < 30; ++seed) {
     SCOPED_TRACE(seed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why prompts are computed again: what the tree remembers of what it evicted, and how PrefixCache
+// Why prompts are computed again: how the tree remembers evicted prefixes, and how PrefixCache
 // tells the causes apart.
 #include <random>
 

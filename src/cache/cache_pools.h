@@ -7,7 +7,7 @@
 //
 // Threading:  confined to the engine thread.
 // Invariants: the bytes in use are those of the ids that are not free; a save reads a state slot
-//             that nobody owns any more and writes a snapshot slot of the tree, each at most once.
+//             that is free again and writes a snapshot slot of the tree, each at most once.
 // Cost:       O(1) per id.
 #pragma once
 
@@ -23,7 +23,7 @@
 
 namespace heddle::cache {
 
-// What a caller is about to take.
+// The ids that a caller is about to take.
 struct PoolDemand {
   int64_t pages = 0;
   int64_t states = 0;

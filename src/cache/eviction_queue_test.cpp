@@ -9,7 +9,7 @@
 namespace heddle::cache {
 namespace {
 
-// Leaves of a root that the queue is told about; nobody owns anything.
+// Leaves of a root, listed in a queue; no tree owns them.
 class EvictionQueueTest : public ::testing::Test {
  protected:
   PrefixNode& add(uint64_t used, bool has_state, bool middle = false) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// IdPool hands out the ids 1..n of equal things (KV pages, state slots) and knows who has each. It
-// moves indices only; the memory behind them is somebody else's. Id 0 is a sink for padded rows and
-// is never handed out.
+// IdPool: hands out the ids 1..n of equal things (KV pages, state slots) and knows the owner of
+// each. It moves indices only; a pool of memory stands beside it. Id 0 is a sink for padded rows
+// and is never handed out.
 //
 // The id that was freed last is handed out first, and fresh ids in ascending order: the memory in
 // use stays dense, and with a lazily committed mapping resident memory grows only with use.
@@ -33,7 +33,7 @@ inline constexpr int kNumOwners = 5;
 
 class IdPool {
  public:
-  // Hears of every id that becomes free.
+  // Is called for every id that becomes free.
   class FreeObserver {
    public:
     virtual ~FreeObserver() = default;
@@ -50,15 +50,15 @@ class IdPool {
   // One id, or 0 if none is free.
   [[nodiscard]] int32_t allocate_one();
 
-  // Outlives the pool; null: nobody listens.
+  // Outlives the pool; null: none.
   void set_free_observer(FreeObserver* observer) { observer_ = observer; }
 
-  // Whoever owns them. Freeing what is free is a broken invariant and aborts, naming the id.
+  // Whatever their owner. Freeing a free id is a broken invariant and aborts, naming the id.
   void free(std::span<const int32_t> ids);
 
   void free_one(int32_t id) { free({&id, 1}); }
 
-  // Hands an id from one owner to another without touching it ("donate").
+  // Changes the owner of an id and nothing else.
   void move(int32_t id, Owner from, Owner to);
 
   [[nodiscard]] int64_t size() const { return size_; }
@@ -71,8 +71,8 @@ class IdPool {
 
   [[nodiscard]] Owner owner(int32_t id) const;
 
-  // How often the id has been allocated. Whoever keeps an id may keep the generation with it and
-  // notice when it was handed to somebody else.
+  // How often the id has been allocated. A user of an id that keeps the generation with it notices
+  // when the id was handed to another owner.
   [[nodiscard]] uint32_t generation(int32_t id) const;
 
   // Proves the invariants or aborts naming the id. Cost: O(size), for tests and idle time.

@@ -79,7 +79,7 @@ bool MemoryBudget::commit(MemoryKind kind, std::span<const int32_t> wanted, Rele
   return true;
 }
 
-// There is an idle one: what is in use alone fits.
+// There is an idle one, because the ids in use alone fit.
 void MemoryBudget::release_one(MemoryKind user, ReleasedIds& released) {
   for (const MemoryKind kind : kMemoryKinds) {
     if (kind != user && pools_[kind].release_one(released[kind])) return;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // MemoryBudget: one budget of bytes for several pools (KV pages, working states, snapshots)
-// that together have more ids than memory. It counts which ids hold memory and says whose memory
-// goes back so that others may take some; the borders between the pools move with the load.
+// that together have more ids than memory. It counts which ids have memory and decides which ids
+// lose it so that others may take some; the borders between the pools move with the load.
 //
-// An id is uncommitted (it holds no memory), in use, or idle: free, but still holding what its last
-// user committed. Committing an id that is idle costs nothing. Where one is uncommitted and the
-// budget is spent, idle ids lose their memory, those of the other kinds first, those idle longest
-// before the rest; the caller hands them to the device in the same plan (BatchPlan::unused_pages
-// and its like), whose head gives memory back before anything is written.
+// An id is uncommitted (it has no memory), in use, or idle: free, but still with the memory that
+// its last user committed. Committing an id that is idle costs nothing. Where one is uncommitted
+// and the budget is spent, idle ids lose their memory, those of the other kinds first, those idle
+// longest before the rest; the caller hands them to the device in the same plan
+// (BatchPlan::unused_pages and its like), whose head gives memory back before anything is written.
 //
 // Threading:  confined to the engine thread; indices only, no memory is touched.
 // Invariants: bytes of all ids in use and idle <= shared_bytes.
@@ -21,13 +21,13 @@
 
 namespace heddle::cache {
 
-// What takes memory. Each kind has ids of its own, from 1.
+// The kinds of memory. Each has ids of its own, from 1.
 enum class MemoryKind : uint8_t { kPages, kStates, kSnapshots };
 
 inline constexpr std::array kMemoryKinds = {MemoryKind::kPages, MemoryKind::kStates,
                                             MemoryKind::kSnapshots};
 
-// Something for each kind.
+// A value for each kind.
 template <typename Value>
 struct PerMemoryKind {
   std::array<Value, kMemoryKinds.size()> values{};
@@ -66,7 +66,7 @@ class MemoryBudget {
 
   [[nodiscard]] int64_t bytes_in_use() const;
 
-  // In use and idle: what the pools hold of the system's memory.
+  // In use and idle: the memory that the pools have from the system.
   [[nodiscard]] int64_t committed_bytes() const;
 
   [[nodiscard]] bool committed(MemoryKind kind, int32_t id) const {

@@ -60,7 +60,7 @@ Status validate(const PoolBudget& budget) {
   return {};
 }
 
-// What the rules are about.
+// The quantities of the rules.
 struct Sizing {
   int64_t usable = 0;          // M without the slots 0
   int64_t page_bytes = 0;      // k; 0 without KV
@@ -73,7 +73,7 @@ struct Sizing {
 
   [[nodiscard]] int64_t row_bytes() const { return row_states * state_bytes; }
 
-  // What states need for anything to run.
+  // The least that states need for one request to run.
   [[nodiscard]] int64_t least_state_bytes() const { return row_bytes() + snapshot_bytes; }
 
   // Whether pages and states have memory in common (rule 7).

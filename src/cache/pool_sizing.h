@@ -13,9 +13,8 @@
 //   5. KV stops at max_running * context_length tokens while nothing is cached beyond running
 //      requests.
 //   6. max_running = min(asked for or kDefaultMaxRunning, states / slots_per_request, pages).
-//   7. `elastic` replaces 2 and 5: what is cached fills whatever memory there is, and nobody
-//   guesses
-//      how much of it as pages and how much as states. Each pool gets as many ids as fit when
+//   7. `elastic` replaces 2 and 5: the cache fills all of the memory, and its split into pages and
+//      states moves with the load. Each pool gets as many ids as fit when
 //      the other holds next to nothing: pages beside one row's states, states beside one page. All
 //      ids together exceed M; MemoryBudget keeps what is in use within shared_bytes. The mappings
 //      commit memory as it is touched, so more ids cost address space only, at most 2 M. Rows share

@@ -161,7 +161,7 @@ TEST(SizePoolsTest, ServesFewerRowsAndAShorterContextInLittleMemory) {
   EXPECT_LE(plan->sizes.kv_pool_bytes() + plan->sizes.state_pool_bytes(), 8 * kMiB);
 }
 
-TEST(SizePoolsTest, SaysWhatOneRequestNeedsWhenNothingFits) {
+TEST(SizePoolsTest, NamesTheNeedOfOneRequestWhenNothingFits) {
   const Result<PoolPlan> plan = size_pools(tiny_budget(2 * kMiB));
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.status().code(), StatusCode::kResourceExhausted);

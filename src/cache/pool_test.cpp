@@ -159,7 +159,7 @@ TEST_F(KvPoolTest, GivesTheMemoryOfDiscardedPagesBackInAllLayersAndNoOther) {
   });
 }
 
-TEST_F(KvPoolTest, KeepsWhatLiesBesideADiscardedPageThatIsNoWholeMemoryPage) {
+TEST_F(KvPoolTest, KeepsTheNeighboursOfADiscardedPageThatIsNoWholeMemoryPage) {
   Result<KvPool> pool = KvPool::create(cpu_, kKv, 40);  // 256 bytes a layer and page
   ASSERT_TRUE(pool.ok());
   for (int32_t page = 1; page <= 40; ++page) {
@@ -198,7 +198,7 @@ TEST_F(StatePoolTest, GivesTheMemoryOfADiscardedSlotBack) {
   }
 }
 
-TEST_F(KvPoolTest, RefusesWhatCannotBeMapped) {
+TEST_F(KvPoolTest, RefusesSizesThatCannotBeMapped) {
   EXPECT_EQ(KvPool::create(cpu_, kKv, -1).status().code(), StatusCode::kInvalidArgument);
   KvLayout huge = kKv;
   huge.num_layers = 4096;

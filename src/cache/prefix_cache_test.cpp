@@ -214,7 +214,7 @@ TEST_F(PrefixCacheTest, NothingIsFoundBeforeTheStepIsBooked) {
   EXPECT_NE(cache_->match(later.sequence).exact, nullptr);
 }
 
-TEST_F(PrefixCacheTest, WhatAnAbortedSequenceHasNotBookedIsNeverFound) {
+TEST_F(PrefixCacheTest, UnconfirmedSnapshotsOfAnAbortedSequenceAreNeverFound) {
   use(small());
   ServedSequence& running = make(unique(32));
   running.sequence.request.role_boundaries = {16};
@@ -225,7 +225,7 @@ TEST_F(PrefixCacheTest, WhatAnAbortedSequenceHasNotBookedIsNeverFound) {
   EXPECT_EQ(cache_->match(make(running.sequence.tokens).sequence).kv_tokens, 16);
 }
 
-TEST_F(PrefixCacheTest, TheSourceIsHeldUntilItsCopyIsBooked) {
+TEST_F(PrefixCacheTest, TheSourceIsLockedUntilItsCopyIsConfirmed) {
   PrefixCacheOptions options = small();
   options.pools.num_state_slots = 4;
   use(options);
@@ -290,7 +290,7 @@ TEST_F(PrefixCacheTest, AnExactRepeatDrawsFromTheHiddenVector) {
   EXPECT_EQ(again.planned.hidden_slot, again.plan.restore_snapshots[0].from);
   EXPECT_THAT(again.planned.snapshots, IsEmpty());
   book(again, 13);
-  // Somebody who wants no token has nothing to draw: it computes its last tokens as usual.
+  // A request for no tokens has nothing to draw: it computes its last tokens as usual.
   ServedSequence& scored = make(prompt, 0);
   ASSERT_TRUE(admit(scored));
   EXPECT_EQ(scored.sequence.num_computed, 8);
@@ -383,7 +383,7 @@ TEST_F(PrefixCacheTest, OnlyTheNewestStateOfDecodeStays) {
   EXPECT_EQ(cache_->tree().to_string(), "[0,8)@8\n  [8,10)@10\n    [10,51)@51\n");
 }
 
-TEST_F(PrefixCacheTest, AStateOfDecodeThatSomebodyUsesStays) {
+TEST_F(PrefixCacheTest, ADecodeStateThatAnotherSequenceUsesStays) {
   use(small());
   ServedSequence& running = make(unique(10), 60);
   ASSERT_TRUE(admit(running));
@@ -416,7 +416,7 @@ TEST_F(PrefixCacheTest, AskedForForksArePlanted) {
   EXPECT_FALSE(cache_->will_publish(leader.cached, 40, 48, 64));
 }
 
-TEST_F(PrefixCacheTest, WhoKeepsToItselfPublishesItsEndAlone) {
+TEST_F(PrefixCacheTest, ASequenceThatKeepsToItselfPublishesItsEndAlone) {
   use(small());
   ServedSequence& running = make(unique(40));
   ASSERT_TRUE(admit(running));
@@ -497,7 +497,7 @@ TEST_F(PrefixCacheTest, PagesBehindEveryWindowGoWhenAskedFor) {
   EXPECT_EQ(cache_->stats().pages_used, 0);
 }
 
-TEST_F(PrefixCacheTest, APageThatTheWindowHasNotLeftStaysHeldWithThePathThatEndsInIt) {
+TEST_F(PrefixCacheTest, APageThatTheWindowHasNotLeftStaysLockedWithThePathThatEndsInIt) {
   PrefixCacheOptions options = small();
   options.pools.kv_window = 6;
   use(options);
@@ -511,7 +511,7 @@ TEST_F(PrefixCacheTest, APageThatTheWindowHasNotLeftStaysHeldWithThePathThatEnds
   end(running);
 }
 
-TEST_F(PrefixCacheTest, AStateWhoseRowsHaveBeenGivenUpIsGivenUpToo) {
+TEST_F(PrefixCacheTest, AStateWhoseRowsWereGivenBackIsNotPublished) {
   PrefixCacheOptions options = small();
   options.pools.kv_window = 6;
   use(options);
@@ -521,7 +521,7 @@ TEST_F(PrefixCacheTest, AStateWhoseRowsHaveBeenGivenUpIsGivenUpToo) {
   decode(running, 22);  // a state at 16 on the way
   (void)cache_->shrink(running.sequence, running.cached);
   cache_->clear();
-  decode(running, 4);  // one at 32 that nobody could resume at
+  decode(running, 4);  // one at 32 that no sequence could resume at
   EXPECT_EQ(cache_->stats().state_slots_used, 1) << "its own";
   end(running);
   cache_->clear();
@@ -529,7 +529,7 @@ TEST_F(PrefixCacheTest, AStateWhoseRowsHaveBeenGivenUpIsGivenUpToo) {
 }
 
 // Free, tree and running sequences add up after everything that can happen, in any order.
-TEST_F(PrefixCacheTest, TheBooksAddUpInRandomScenarios) {
+TEST_F(PrefixCacheTest, IdsAddUpInRandomScenarios) {
   int64_t resumed = 0;
   int64_t refused = 0;
   for (unsigned seed = 0; seed < 300; ++seed) {

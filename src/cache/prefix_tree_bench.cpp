@@ -35,7 +35,7 @@ struct Pools {
     }
   }
 
-  // What a sequence of so many tokens holds.
+  // The pages and the state of a sequence of this length.
   Computed compute(int64_t length) {
     Computed computed;
     if (!pages.grow(length, computed.pages)) std::abort();
@@ -59,7 +59,7 @@ void match(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(pools.tree.match(tokens, "", state.range(0)));
 }
 
-// All tokens but the last page's worth are known: what the end of a turn does.
+// The end of a turn: all tokens but those of the last page are known.
 void insert(benchmark::State& state) {
   Pools pools;
   const int64_t length = state.range(0);
@@ -96,7 +96,7 @@ void insert_cold(benchmark::State& state) {
   }
 }
 
-// What a cold prompt would have found, in a tree that has evicted as much as it remembers.
+// Finds what a cold prompt would have reused, in a tree that has evicted all that it remembers.
 void loss(benchmark::State& state) {
   Pools pools;
   for (TokenId who = 0; who < 10'000; ++who) {
@@ -113,7 +113,7 @@ void loss(benchmark::State& state) {
   }
 }
 
-// All that the tree does for a prompt that nobody has seen.
+// All that the tree does for a prompt that is new.
 void whole_request(benchmark::State& state) {
   Pools pools;
   const int64_t length = state.range(0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of PrefixTree share: a tree with its pools, and sequences that arrive cold, insert
-// and go.
+// A prefix tree with its pools for tests, and sequences that arrive without a match, insert their
+// tokens and end.
 #pragma once
 
 #include <string_view>
@@ -51,8 +51,8 @@ struct TreeFixture {
     return tokens;
   }
 
-  // The first `length` tokens with a state, from pages of its own. What the tree does not take is
-  // freed, as a sequence does when it ends.
+  // The first `length` tokens with a state, from pages of its own. Pages that the tree does not
+  // take are freed, as at the end of a sequence.
   PrefixInserted insert(std::span<const TokenId> tokens, int64_t length,
                         std::string_view name_space = "", bool keeps_hidden = false) {
     std::vector<int32_t> own;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the order of evictions does to those who come back.
+// How much conversations that come back reuse under either order of evictions.
 #include <gtest/gtest.h>
 
 #include "cache/prefix_tree.h"
@@ -79,7 +79,7 @@ TEST(PrefixTreePolicyTest, ADeepConversationSurvivesAFloodOfShortPrompts) {
   EXPECT_EQ(left_after_the_flood(EvictionPolicy::kLru), 0);
 }
 
-TEST(PrefixTreePolicyTest, WhatIsNeverUsedAgainGoesInTheEnd) {
+TEST(PrefixTreePolicyTest, AStateThatIsNeverUsedAgainGoesInTheEnd) {
   TreeFixture fixture(pool(32));
   const Tokens deep = fixture.unique(16384);
   fixture.insert(deep);

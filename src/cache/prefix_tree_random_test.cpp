@@ -109,7 +109,7 @@ class Simulation {
     }
   }
 
-  // What a sequence may use is its own past.
+  // A sequence may use nothing but its own past.
   void expect_past(const std::vector<int32_t>& pages, const std::vector<uint64_t>& hashes,
                    int64_t length) {
     for (int64_t t = 0; t < length; ++t) {
@@ -282,7 +282,7 @@ class Simulation {
     published_changed();
   }
 
-  // Strikes out what was given up.
+  // Removes the prefixes that were evicted.
   void published_changed() {
     std::erase_if(published_, [&](const Prefix& prefix) {
       const auto& [name_space, tokens] = prefix;

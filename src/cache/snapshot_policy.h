@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which recurrent states a step shall keep. A pure function of what the step computes, so that
-// every rule is a unit test.
+// The snapshot policy: which recurrent states a step keeps. A pure function of the tokens that the
+// step computes, so that every rule is a unit test.
 //
 // G is the snapshot grid, T the decode interval; a step computes the tokens [begin, end) of a
 // sequence that has `num_tokens` tokens to prefill.
@@ -8,8 +8,8 @@
 //   multi: in prefill the forks and the tail floor((N-1)/G)*G always; while slots are free also
 //     message boundaries (rounded down to G), the end N with the hidden vector, and every 256th
 //     token, every 128th while more than half of the pool is free. With no slot free every 256th
-//     only as far as something worth less is kept: chains that nobody came back to are thinned for
-//     those that are new. In decode every T tokens. The exact end is kept without a copy.
+//     only as far as something worth less is kept: chains that no sequence came back to are
+//     thinned for new ones. In decode every T tokens. The exact end is kept without a copy.
 //
 //   extra_buffer: in prefill one per step, at the last multiple of G, or at the fork if one lies
 //     inside the step; none in steps below G tokens. In decode every T tokens.

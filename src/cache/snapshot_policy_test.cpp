@@ -117,12 +117,12 @@ TEST(SnapshotPolicyTest, MultiStridesFollowTheFreeSlots) {
   EXPECT_THAT(labels(kMulti, step), ElementsAre(1024, 768, 512));
 }
 
-TEST(SnapshotPolicyTest, MultiKeepsAStrideAtTheEndForThoseWhoGoOnThere) {
+TEST(SnapshotPolicyTest, MultiKeepsAStrideAtTheEndForSequencesThatGoOnThere) {
   EXPECT_THAT(labels(kMulti, {.end = 256, .num_tokens = 256, .num_slots = 4}),
               ElementsAre(192, 256));
 }
 
-TEST(SnapshotPolicyTest, MultiOmitsWhatLiesOutsideTheStep) {
+TEST(SnapshotPolicyTest, MultiOmitsPositionsOutsideTheStep) {
   const std::vector<int64_t> forks = {256};
   const std::vector<int64_t> roles = {100, 320, 700};
   EXPECT_THAT(labels(kMulti, {.begin = 256,

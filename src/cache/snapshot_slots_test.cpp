@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PrefixCache does with the end of a sequence, where snapshots share the working slots and
-// where they have slots of their own. How it behaves under load is the scheduler's random test and
+// How PrefixCache keeps the end of a sequence, where snapshots use the state slots and where they
+// have slots of their own. How it behaves under load is the scheduler's random test and
 // the label oracle.
 #include <memory>
 #include <numeric>
@@ -36,7 +36,7 @@ PrefixCacheOptions roomy() {
                     .keeps_hidden = true}};
 }
 
-// A sequence and what it holds.
+// A sequence and its part of the cache.
 struct PromptedSequence {
   explicit PromptedSequence(std::vector<TokenId> prompt) {
     Request request;
@@ -96,7 +96,7 @@ class SnapshotSlotsTest : public ::testing::Test {
     cache_->check_invariants(held);
   }
 
-  // What a prompt that goes on behind `tokens` would resume from.
+  // Where a prompt that goes on after `tokens` would resume.
   [[nodiscard]] int64_t usable(std::vector<TokenId> tokens) const {
     tokens.push_back(-1);
     return cache_->match(*PromptedSequence(std::move(tokens)).sequence).usable_tokens;
@@ -133,7 +133,8 @@ TEST_F(SnapshotSlotsTest, SavesAnEndAtTheHeadOfTheNextPlan) {
   EXPECT_EQ(usable(prompt(37)), 37) << "published before it is saved";
   EXPECT_EQ(cache_->available_states(), 2) << "the working slot is free at once";
 
-  // The same plan saves the state, goes on from it, and starts somebody in the working slot.
+  // The same plan saves the state, goes on from it, and starts another sequence in the working
+  // slot.
   PromptedSequence next(prompt(50));
   ASSERT_TRUE(compute(next));
   ASSERT_EQ(plan_.save_snapshots.size(), 1u);
@@ -201,7 +202,7 @@ TEST_F(SnapshotSlotsTest, KeepsNoEndWhereNoSnapshotSlotCanBeHad) {
   PromptedSequence first(prompt(37));
   ASSERT_TRUE(compute(first));
   release(first);
-  // Somebody who has not run yet holds the only snapshot.
+  // A sequence that has not run yet locks the only snapshot.
   PromptedSequence holder(prompt(50));
   ASSERT_TRUE(admit(holder));
   PromptedSequence other(prompt(45, 1000));

@@ -4,9 +4,9 @@
 //
 // A running sequence advances its working slot in place, so a slot is never shared. The contents of
 // a freshly allocated slot are undefined: it must be zeroed or copied into before the first layer
-// runs (the scheduler lists it in BatchPlan::zero_state_slots). Snapshots share these slots, or
-// have an allocator of their own. Each slot carries a label, the
-// number of tokens whose effect it holds; only whoever knows the label may reuse the state.
+// runs (the scheduler lists it in BatchPlan::zero_state_slots). Snapshots use these slots, or have
+// an allocator of their own. Each slot carries a label, the number of tokens whose effect it has;
+// the state may be reused for exactly these tokens only.
 // Degradation when the pool is short: none is handed out and the request waits.
 //
 // Threading, invariants and cost: as IdPool.

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/prefill_flops.h"
 
+#include <fstream>
+
 #include <gtest/gtest.h>
 
 #include "models/small_config.h"
+#include "support/test_data.h"
 
 namespace heddle::models {
 namespace {
@@ -79,6 +82,24 @@ TEST(PrefillFlops, OfTheEightyBillionHybridAreThoseOfThreeBillionActiveParameter
   EXPECT_EQ(flops.per_token, 6'636'896'256);
   EXPECT_EQ(flops.per_pair, 12 * 16 * (256 + 256));
   EXPECT_EQ(flops.per_pair, 98'304);
+}
+
+// The table of docs/hybrid-cache.md.
+TEST(PrefillFlops, OfPublishedModelsAreThoseOfTheDocuments) {
+  const auto config = load_config(heddle::testing::repository_path("models/heddle-tiny"));
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  const request::PrefillFlops tiny = prefill_flops(*config, *create_model(*config));
+  EXPECT_EQ(tiny.per_token, 2 * 6'232'064.0 + 6 * 7 * 4 * 128 * 128);
+  EXPECT_EQ(tiny.per_token, 15'216'640);
+  EXPECT_EQ(tiny.per_pair, 2 * 4 * (128 + 128));
+
+  HEDDLE_SHARED_PATH_OR_SKIP(path, "data/configs/openai--gpt-oss-20b_config.json");
+  std::ifstream file(path);
+  const request::PrefillFlops gpt_oss = flops_of(nlohmann::json::parse(file));
+  EXPECT_EQ(gpt_oss.per_token, 6'056'017'920);
+  EXPECT_EQ(gpt_oss.per_pair, 98'304);
+  EXPECT_EQ(gpt_oss.per_window_pair, 98'304);
+  EXPECT_EQ(gpt_oss.window, 128);
 }
 
 }  // namespace
