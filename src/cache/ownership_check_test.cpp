@@ -57,7 +57,7 @@ struct SmallService {
 
   void check() const {
     const std::vector<AdmittedSequence> running = {{&sequences[1], &cached[1]},
-                                                  {&sequences[2], &cached[2]}};
+                                                   {&sequences[2], &cached[2]}};
     cache.check_invariants(running);
   }
 
