@@ -20,7 +20,8 @@ std::string read_text(const fs::path& path) {
 
 bool is_test_source(const fs::path& path) {
   const std::string stem = path.stem().string();
-  return stem.ends_with("_test") || stem.ends_with("_bench") || stem.ends_with("_fuzz");
+  return stem.ends_with("_test") || stem.ends_with("_fixture") || stem.ends_with("_bench") ||
+         stem.ends_with("_fuzz");
 }
 
 namespace {
