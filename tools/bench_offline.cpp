@@ -7,14 +7,14 @@
 #include <fmt/format.h>
 
 #include "runner/decode_traffic.h"
-#include "runner/session.h"
+#include "verify/session.h"
 
 namespace heddle::tools {
 
 namespace {
 
 using runner::LogitRows;
-using runner::Session;
+using verify::Session;
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

@@ -8,15 +8,15 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/cached_serving.h"
 #include "load_progress.h"
 #include "machine.h"
 #include "options_engine.h"
 #include "report_failure.h"
-#include "runner/golden_feeding.h"
 #include "runner/kv_format.h"
 #include "subcommand.h"
 #include "table.h"
+#include "verify/cached_feeding.h"
+#include "verify/plain_feeding.h"
 
 namespace heddle::tools {
 
@@ -38,7 +38,7 @@ struct Row {
   std::string name;
   int64_t tokens = 0;
   std::string feeding;
-  runner::CaseResult result;
+  verify::CaseResult result;
   int64_t cached_tokens = 0;
   int64_t reusable_tokens = 0;  // that the cache has to give
   bool passed = false;
@@ -46,7 +46,7 @@ struct Row {
 
 // A row that has all but its verdict.
 Row judged(Row row, const VerifyOptions& options) {
-  const runner::CaseResult& result = row.result;
+  const verify::CaseResult& result = row.result;
   row.passed = result.logits_error < options.tolerance && result.hidden_error < options.tolerance &&
                result.plain_error < options.tolerance && result.greedy_wrong == 0 &&
                result.num_rows > 0 && row.cached_tokens >= row.reusable_tokens &&
@@ -66,8 +66,8 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
     HEDDLE_ASSIGN_OR_RETURN(rounding, checkpoint::parse_rounding(options.quantization));
   }
   HEDDLE_ASSIGN_OR_RETURN(const auto file, checkpoint::SafetensorsFile::open(options.cases));
-  HEDDLE_ASSIGN_OR_RETURN(const std::vector<runner::GoldenCase> goldens,
-                          runner::read_golden_cases(file));
+  HEDDLE_ASSIGN_OR_RETURN(const std::vector<verify::GoldenCase> goldens,
+                          verify::read_golden_cases(file));
   size_t longest = 0;
   for (const auto& golden : goldens) longest = std::max(longest, golden.ids.size());
   const auto step_tokens = static_cast<int64_t>(longest) + 64;
@@ -86,18 +86,18 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
   std::vector<Row> rows;
   for (const auto& golden : goldens) {
     std::vector<float> first_logits;
-    for (const auto& feeding : runner::all_feedings()) {
+    for (const auto& feeding : verify::all_feedings()) {
       HEDDLE_ASSIGN_OR_RETURN(const auto result,
-                              runner::check_case(*pass, golden, feeding, first_logits));
+                              verify::check_case(*pass, golden, feeding, first_logits));
       rows.push_back(judged({.name = golden.name,
                              .tokens = golden.num_tokens(),
                              .feeding = feeding.name,
                              .result = result},
                             options));
     }
-    for (const auto& feeding : engine::cached_feedings(*pass, golden)) {
+    for (const auto& feeding : verify::cached_feedings(*pass, golden)) {
       HEDDLE_ASSIGN_OR_RETURN(const auto result,
-                              engine::check_cached_case(*pass, golden, feeding, first_logits));
+                              verify::check_cached_case(*pass, golden, feeding, first_logits));
       rows.push_back(judged({.name = golden.name,
                              .tokens = golden.num_tokens(),
                              .feeding = feeding.name,
@@ -176,7 +176,7 @@ std::function<int()> declare_verify(Options& options) {
       "float32\n"
       "heddle verify MODEL_DIR CASES.safetensors --exact\n"
       "\n"
-      "Every case is fed whole, in chunks of 1, 17, 64 and 65 tokens, together with strangers, "
+      "Every case is fed whole, in chunks of 1, 17, 64 and 65 tokens, together with others, "
       "and\n"
       "served from the prefix cache behind a request that begins alike: up to within a page, to "
       "its\n"

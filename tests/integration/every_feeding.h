@@ -6,26 +6,26 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/cached_serving.h"
-#include "runner/golden_feeding.h"
+#include "verify/cached_feeding.h"
+#include "verify/plain_feeding.h"
 
 namespace heddle::testing {
 
 // Calls expect_right(result) for each. A cache hit must be as long as it can be. `first_logits` are
 // what bits are compared with; the first feeding fills them if they are empty.
 template <typename ExpectRight>
-void check_every_feeding(runner::ForwardPass& pass, const runner::GoldenCase& golden,
+void check_every_feeding(runner::ForwardPass& pass, const verify::GoldenCase& golden,
                          std::vector<float>& first_logits, ExpectRight&& expect_right) {
-  for (const runner::Feeding& feeding : runner::all_feedings()) {
+  for (const verify::Feeding& feeding : verify::all_feedings()) {
     SCOPED_TRACE(feeding.name);
-    const auto result = runner::check_case(pass, golden, feeding, first_logits);
+    const auto result = verify::check_case(pass, golden, feeding, first_logits);
     ASSERT_TRUE(result.ok()) << result.status().to_string();
     EXPECT_EQ(result->num_rows, golden.num_compared_tokens());
     expect_right(*result);
   }
-  for (const engine::CachedFeeding& feeding : engine::cached_feedings(pass, golden)) {
+  for (const verify::CachedFeeding& feeding : verify::cached_feedings(pass, golden)) {
     SCOPED_TRACE(feeding.name);
-    const auto result = engine::check_cached_case(pass, golden, feeding, first_logits);
+    const auto result = verify::check_cached_case(pass, golden, feeding, first_logits);
     ASSERT_TRUE(result.ok()) << result.status().to_string();
     EXPECT_EQ(result->cached_tokens, feeding.reusable_tokens);
     const int64_t to_draw = result->exact_repeat ? 1 : 0;  // from a kept vector

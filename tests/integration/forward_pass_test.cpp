@@ -7,16 +7,16 @@
 
 #include "runner/decode_traffic.h"
 #include "runner/model_runner.h"
-#include "runner/session.h"
 #include "support/allocation_count.h"
 #include "support/test_data.h"
+#include "verify/session.h"
 
 namespace heddle {
 namespace {
 
 using runner::ForwardPass;
 using runner::LogitRows;
-using runner::Session;
+using verify::Session;
 
 std::unique_ptr<ForwardPass> tiny(bool exact, int threads = 2) {
   auto pass = ForwardPass::create({.model_dir = testing::repository_path("models/heddle-tiny"),

@@ -18,15 +18,15 @@
 
 #include "checkpoint/safetensors.h"
 #include "integration/recorded_turns.h"
-#include "runner/session.h"
 #include "support/test_data.h"
+#include "verify/session.h"
 
 namespace heddle {
 namespace {
 
 namespace fs = std::filesystem;
 using runner::ForwardPass;
-using runner::Session;
+using verify::Session;
 using Tokens = std::vector<TokenId>;
 
 constexpr int64_t kMaxTokens = 1024;

@@ -18,7 +18,7 @@ namespace {
 constexpr double kModelTolerance = 2e-4;
 constexpr int64_t kStepTokens = 640;
 
-void expect_right(const runner::CaseResult& result, bool exact) {
+void expect_right(const verify::CaseResult& result, bool exact) {
   EXPECT_LT(result.logits_error, kModelTolerance);
   EXPECT_LT(result.hidden_error, kModelTolerance);
   EXPECT_LT(result.plain_error, kModelTolerance);
@@ -32,7 +32,7 @@ void expect_golden(const std::filesystem::path& model, const std::filesystem::pa
                    bool exact) {
   const auto file = checkpoint::SafetensorsFile::open(cases);
   ASSERT_TRUE(file.ok()) << file.status().to_string();
-  const auto goldens = runner::read_golden_cases(*file);
+  const auto goldens = verify::read_golden_cases(*file);
   ASSERT_TRUE(goldens.ok()) << goldens.status().to_string();
   auto pass = runner::ForwardPass::create({.model_dir = model,
                                            .dtype = DType::kF32,
@@ -44,12 +44,12 @@ void expect_golden(const std::filesystem::path& model, const std::filesystem::pa
                                            .head_alone = true});
   ASSERT_TRUE(pass.ok()) << pass.status().to_string();
   (*pass)->executor().poison(std::byte{0xff});
-  for (const runner::GoldenCase& golden : *goldens) {
+  for (const verify::GoldenCase& golden : *goldens) {
     SCOPED_TRACE(fmt::format("{}, {}", golden.name, exact ? "exact" : "fast"));
     std::vector<float> first_logits;
     testing::check_every_feeding(
         **pass, golden, first_logits,
-        [&](const runner::CaseResult& result) { expect_right(result, exact); });
+        [&](const verify::CaseResult& result) { expect_right(result, exact); });
   }
 }
 

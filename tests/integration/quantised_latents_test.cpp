@@ -144,8 +144,8 @@ class Checkpoint {
   std::vector<Tensor> tensors_;
 };
 
-runner::GoldenCase tokens_only() {
-  runner::GoldenCase golden{.name = "tokens", .logits = Tensor({kPromptTokens, 320}, DType::kF32)};
+verify::GoldenCase tokens_only() {
+  verify::GoldenCase golden{.name = "tokens", .logits = Tensor({kPromptTokens, 320}, DType::kF32)};
   for (int64_t i = 0; i < kPromptTokens; ++i) {
     golden.ids.push_back(static_cast<TokenId>((i * 7919 + 5) % 320));
   }
@@ -156,7 +156,7 @@ class QuantisedLatents : public ::testing::TestWithParam<std::tuple<const char*,
 
 TEST_P(QuantisedLatents, GiveTheLogitsOfTheNumbersTheyStandFor) {
   const auto& [architecture, stored, exact] = GetParam();
-  const runner::GoldenCase golden = tokens_only();
+  const verify::GoldenCase golden = tokens_only();
   const Checkpoint twin(architecture, Stored::kRounded, stored);
   const Checkpoint quantised(architecture, stored);
   const Checkpoint original(architecture, Stored::kPlain);
@@ -166,13 +166,13 @@ TEST_P(QuantisedLatents, GiveTheLogitsOfTheNumbersTheyStandFor) {
   ASSERT_TRUE(twin_pass != nullptr && pass != nullptr && original_pass != nullptr);
 
   std::vector<float> twins_logits;  // filled by the first feeding, compared with by the others
-  const runner::Feeding whole = runner::all_feedings().front();
-  ASSERT_TRUE(runner::check_case(*twin_pass, golden, whole, twins_logits).ok());
-  const auto unrounded = runner::check_case(*original_pass, golden, whole, twins_logits);
+  const verify::Feeding whole = verify::all_feedings().front();
+  ASSERT_TRUE(verify::check_case(*twin_pass, golden, whole, twins_logits).ok());
+  const auto unrounded = verify::check_case(*original_pass, golden, whole, twins_logits);
   ASSERT_TRUE(unrounded.ok());
   EXPECT_GT(unrounded->plain_error, 1e-3) << "kv_b_proj makes too little difference to be seen";
 
-  const auto expect_same = [&](const runner::CaseResult& result) {
+  const auto expect_same = [&](const verify::CaseResult& result) {
     EXPECT_LT(result.plain_error, 2e-4);
     if (exact) {
       EXPECT_TRUE(result.same_bits);

@@ -226,7 +226,7 @@ TEST_P(Qwen2MoeReference, IsWhatIsComputedInAnyPiecesAndAnyCompany) {
   for (const auto& [name, tensor] : weights) named.push_back({name, tensor.view()});
   ASSERT_TRUE(write_safetensors(folder.path() / "model.safetensors", named).ok());
 
-  runner::GoldenCase golden{.name = "loops", .logits = Tensor({kTokens, kVocabulary}, DType::kF32)};
+  verify::GoldenCase golden{.name = "loops", .logits = Tensor({kTokens, kVocabulary}, DType::kF32)};
   for (int64_t i = 0; i < kTokens; ++i) {
     golden.ids.push_back(static_cast<TokenId>((i * 7919 + 5) % kVocabulary));
   }
@@ -245,7 +245,7 @@ TEST_P(Qwen2MoeReference, IsWhatIsComputedInAnyPiecesAndAnyCompany) {
                                            .head_alone = true});
   ASSERT_TRUE(pass.ok()) << pass.status().to_string();
   std::vector<float> first_logits;
-  const auto expect_right = [&](const runner::CaseResult& result) {
+  const auto expect_right = [&](const verify::CaseResult& result) {
     EXPECT_LT(result.logits_error, 5e-6);
     if (exact) {
       EXPECT_TRUE(result.same_bits);

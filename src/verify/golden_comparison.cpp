@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runner/golden_comparison.h"
+#include "verify/golden_comparison.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "core/check.h"
 
-namespace heddle::runner {
+namespace heddle::verify {
 
 namespace {
 
@@ -49,7 +49,7 @@ Best best_of(const float* logits, int64_t count) {
 
 }  // namespace
 
-GoldenComparison::GoldenComparison(const GoldenCase& golden, const ForwardPass& pass,
+GoldenComparison::GoldenComparison(const GoldenCase& golden, const runner::ForwardPass& pass,
                                    std::vector<float>& first_logits)
     : golden_(golden), pass_(pass), first_logits_(first_logits), is_first_(first_logits.empty()) {
   if (is_first_) {
@@ -109,4 +109,4 @@ void GoldenComparison::compare_choice(int64_t token, const float* logits) {
   ++(best.margin < kNearTie ? result_.near_ties : result_.greedy_wrong);
 }
 
-}  // namespace heddle::runner
+}  // namespace heddle::verify

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Session: a fixed number of sequences with memory of their own, fed in any pieces and any company.
-// What `heddle verify` and the whole-model tests and benchmarks drive a ForwardPass with; serving
-// goes through the scheduler instead.
+// Session: drives a ForwardPass without a scheduler: a fixed number of sequences with memory of
+// their own, any number of which get any number of tokens in a step. `heddle verify`,
+// `heddle bench offline` and the whole-model tests use it; the server schedules instead.
 //
 // Threading: confined.
 #pragma once
@@ -14,7 +14,7 @@
 #include "runner/forward_pass.h"
 #include "runner/pools.h"
 
-namespace heddle::runner {
+namespace heddle::verify {
 
 class Session {
  public:
@@ -24,7 +24,7 @@ class Session {
     int32_t page_size = 16;
   };
 
-  static Result<Session> create(ForwardPass& pass, const Options& options);
+  static Result<Session> create(runner::ForwardPass& pass, const Options& options);
 
   struct Feed {
     int64_t sequence = 0;
@@ -32,9 +32,9 @@ class Session {
   };
 
   // Runs one step. Logits: one row per fed token, in order, or only each sequence's last.
-  Status step(std::span<const Feed> feeds, LogitRows logit_rows);
+  Status step(std::span<const Feed> feeds, runner::LogitRows logit_rows);
 
-  // Forgets the sequence's tokens.
+  // Starts the sequence anew, without tokens.
   Status reset(int64_t sequence);
 
   [[nodiscard]] int64_t num_tokens(int64_t sequence) const {
@@ -44,14 +44,15 @@ class Session {
   [[nodiscard]] MutableTensorView logits() const { return pass_->logits(); }
 
  private:
-  Session(ForwardPass& pass, const Options& options, Pools pools, int64_t pages_per_sequence);
+  Session(runner::ForwardPass& pass, const Options& options, runner::Pools pools,
+          int64_t pages_per_sequence);
 
-  ForwardPass* pass_;
-  Pools pools_;
-  std::unique_ptr<ForwardBatch> batch_;
+  runner::ForwardPass* pass_;
+  runner::Pools pools_;
+  std::unique_ptr<runner::ForwardBatch> batch_;
   std::vector<std::vector<int32_t>> pages_;
   std::vector<int64_t> lengths_;
   request::BatchPlan plan_;
 };
 
-}  // namespace heddle::runner
+}  // namespace heddle::verify

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Golden cases: token ids with the logits, hidden states and greedy continuation a reference
-// computed for them. `heddle verify` and the whole-model tests compare a model with them
-// (golden_comparison.h), fed plainly (golden_feeding.h) or served from the prefix cache
-// (engine/cached_serving.h).
+// Golden cases: token ids with the logits, hidden states and greedy continuation that a reference
+// implementation computed for them. `heddle verify` and the whole-model tests compare a model with
+// them (golden_comparison.h), fed plainly (plain_feeding.h) or served from the prefix cache
+// (cached_feeding.h).
 //
 // A golden file is a safetensors file with, per case: NAME.input_ids [T] i32, NAME.logits [rows, V]
 // f32 (every row, or every k-th from the first on), and where present NAME.hidden_states [layers +
@@ -20,7 +20,7 @@
 #include "checkpoint/safetensors.h"
 #include "core/tensor.h"
 
-namespace heddle::runner {
+namespace heddle::verify {
 
 struct GoldenCase {
   std::string name;
@@ -32,16 +32,16 @@ struct GoldenCase {
 
   [[nodiscard]] int64_t num_tokens() const { return static_cast<int64_t>(ids.size()); }
 
-  // Tokens whose logits say something: the prompt, and the continuation but for its last token.
+  // Tokens whose logits are compared: the prompt and all of the continuation but its last token.
   [[nodiscard]] int64_t num_compared_tokens() const {
     return num_tokens() + (greedy.empty() ? 0 : static_cast<int64_t>(greedy.size()) - 1);
   }
 };
 
-// Error: kDataLoss, naming the case and the tensor that does not fit.
+// Error: kDataLoss, naming the case and the tensor that is missing or has another shape or dtype.
 Result<std::vector<GoldenCase>> read_golden_cases(const checkpoint::SafetensorsFile& file);
 
-// Error: kInvalidArgument for a case that is another model's: its vocabulary or width differs.
+// Error: kInvalidArgument where the case was recorded from a model of another vocabulary or width.
 Status check_fits(const GoldenCase& golden, const checkpoint::ModelConfig& config);
 
-}  // namespace heddle::runner
+}  // namespace heddle::verify

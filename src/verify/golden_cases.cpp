@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runner/golden_cases.h"
+#include "verify/golden_cases.h"
 
 #include <cstring>
 
 #include <fmt/format.h>
 
-namespace heddle::runner {
+namespace heddle::verify {
 
 namespace {
 
@@ -46,8 +46,12 @@ Result<std::vector<GoldenCase>> read_golden_cases(const checkpoint::SafetensorsF
                                    golden.name, T, logits.to_string()));
     }
     golden.ids = to_ids(ids);
-    while ((T + golden.logits_row_step - 1) / golden.logits_row_step > logits[0])
-      ++golden.logits_row_step;
+    int64_t& step = golden.logits_row_step;
+    while ((T + step - 1) / step > logits[0]) ++step;
+    if ((T + step - 1) / step != logits[0]) {
+      return data_loss(fmt::format("{}: {} rows of logits are not those of every k-th of {} tokens",
+                                   golden.name, logits[0], T));
+    }
     if (const std::string name = golden.name + ".hidden_states"; file.find(name) != nullptr) {
       HEDDLE_ASSIGN_OR_RETURN(golden.hidden_states, read_tensor(file, name, DType::kF32));
       const Shape& shape = golden.hidden_states->shape();
@@ -77,4 +81,4 @@ Status check_fits(const GoldenCase& golden, const checkpoint::ModelConfig& confi
   return {};
 }
 
-}  // namespace heddle::runner
+}  // namespace heddle::verify

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runner/golden_feeding.h"
+#include "verify/plain_feeding.h"
 
 #include <algorithm>
 #include <array>
 
-#include "runner/session.h"
+#include "verify/session.h"
 
-namespace heddle::runner {
+namespace heddle::verify {
 
 namespace {
 
-constexpr int64_t kStrangerTokens = 29;  // of each stranger's first step
+constexpr int64_t kOtherTokens = 29;  // the most that another sequence has in its first step
 
 class CaseRun {
  public:
-  CaseRun(ForwardPass& pass, const GoldenCase& golden, const Feeding& feeding,
+  CaseRun(runner::ForwardPass& pass, const GoldenCase& golden, const Feeding& feeding,
           std::vector<float>& first_logits)
       : pass_(pass),
         golden_(golden),
         feeding_(feeding),
         comparison_(golden, pass, first_logits),
-        stranger_(golden.ids.rbegin(), golden.ids.rend()) {}
+        reversed_ids_(golden.ids.rbegin(), golden.ids.rend()) {}
 
   Result<CaseResult> run() {
-    const int64_t capacity = golden_.num_compared_tokens() + 1 + kStrangerTokens;
+    const int64_t capacity = golden_.num_compared_tokens() + 1 + kOtherTokens;
     HEDDLE_ASSIGN_OR_RETURN(Session session,
                             Session::create(pass_, {.num_sequences = 3, .max_tokens = capacity}));
     HEDDLE_RETURN_IF_ERROR(feed_prompt(session));
-    // Along the reference's tokens, so that one near tie does not hide what follows.
+    // Fed are the reference's tokens, so that one near tie does not change the rows after it.
     for (int64_t token = golden_.num_tokens(); token < golden_.num_compared_tokens(); ++token) {
       const auto index = static_cast<size_t>(token - golden_.num_tokens());
       const std::array<Session::Feed, 1> feed = {{{0, {&golden_.greedy[index], 1}}}};
-      HEDDLE_RETURN_IF_ERROR(session.step(feed, LogitRows::kAll));
+      HEDDLE_RETURN_IF_ERROR(session.step(feed, runner::LogitRows::kAll));
       comparison_.take_rows(0, token, 1);
     }
     return comparison_.result();
@@ -47,28 +47,29 @@ class CaseRun {
       const int64_t count = std::min(chunk, num_tokens - done);
       std::vector<Session::Feed> feeds;
       int64_t first_row = 0;
-      if (feeding_.with_strangers) {
-        // One stranger before, one after; prefill in the first step, decode afterwards.
-        const int64_t length = step == 0 ? std::min(kStrangerTokens, num_tokens) : int64_t{1};
+      if (feeding_.with_others) {
+        // One other before, one after; prefill in the first step, decode afterwards.
+        const int64_t length = step == 0 ? std::min(kOtherTokens, num_tokens) : int64_t{1};
         const int64_t begin = (step * 7) % num_tokens;
         first_row = std::min(length, num_tokens - begin);
-        feeds.push_back({1, std::span<const TokenId>(stranger_).subspan(
-                                static_cast<size_t>(begin), static_cast<size_t>(first_row))});
+        feeds.push_back(
+            {1, std::span<const TokenId>(reversed_ids_)
+                    .subspan(static_cast<size_t>(begin), static_cast<size_t>(first_row))});
       }
       feeds.push_back({0, ids.subspan(static_cast<size_t>(done), static_cast<size_t>(count))});
-      if (feeding_.with_strangers) feeds.push_back({2, ids.subspan(0, 1)});
-      HEDDLE_RETURN_IF_ERROR(session.step(feeds, LogitRows::kAll));
+      if (feeding_.with_others) feeds.push_back({2, ids.subspan(0, 1)});
+      HEDDLE_RETURN_IF_ERROR(session.step(feeds, runner::LogitRows::kAll));
       comparison_.take_rows(first_row, done, count);
       done += count;
     }
     return {};
   }
 
-  ForwardPass& pass_;
+  runner::ForwardPass& pass_;
   const GoldenCase& golden_;
   const Feeding& feeding_;
   GoldenComparison comparison_;
-  std::vector<TokenId> stranger_;
+  std::vector<TokenId> reversed_ids_;
 };
 
 }  // namespace
@@ -79,14 +80,14 @@ std::vector<Feeding> all_feedings() {
           {.name = "chunks of 17", .chunk = 17},
           {.name = "chunks of 64", .chunk = 64},
           {.name = "chunks of 65", .chunk = 65},
-          {.name = "with strangers", .with_strangers = true},
-          {.name = "chunks of 17 with strangers", .chunk = 17, .with_strangers = true}};
+          {.name = "with others", .with_others = true},
+          {.name = "chunks of 17 with others", .chunk = 17, .with_others = true}};
 }
 
-Result<CaseResult> check_case(ForwardPass& pass, const GoldenCase& golden, const Feeding& feeding,
-                              std::vector<float>& first_logits) {
+Result<CaseResult> check_case(runner::ForwardPass& pass, const GoldenCase& golden,
+                              const Feeding& feeding, std::vector<float>& first_logits) {
   HEDDLE_RETURN_IF_ERROR(check_fits(golden, pass.config()));
   return CaseRun(pass, golden, feeding, first_logits).run();
 }
 
-}  // namespace heddle::runner
+}  // namespace heddle::verify

@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runner/session.h"
+#include "verify/session.h"
 
 #include <utility>
 
-namespace heddle::runner {
+namespace heddle::verify {
 
-Result<Session> Session::create(ForwardPass& pass, const Options& options) {
+Result<Session> Session::create(runner::ForwardPass& pass, const Options& options) {
   const int64_t pages = (options.max_tokens + options.page_size - 1) / options.page_size;
-  HEDDLE_ASSIGN_OR_RETURN(Pools pools,
-                          Pools::create(pass.device(), pass.cache_needs(),
-                                        {.sizes = {.num_pages = pages * options.num_sequences,
-                                                   .page_size = options.page_size,
-                                                   .num_state_slots = options.num_sequences},
-                                         .kv_dtype = pass.kv_dtype(),
-                                         .kv_scales = pass.kv_scales()}));
+  HEDDLE_ASSIGN_OR_RETURN(
+      runner::Pools pools,
+      runner::Pools::create(pass.device(), pass.cache_needs(),
+                            {.sizes = {.num_pages = pages * options.num_sequences,
+                                       .page_size = options.page_size,
+                                       .num_state_slots = options.num_sequences},
+                             .kv_dtype = pass.kv_dtype(),
+                             .kv_scales = pass.kv_scales()}));
   return Session(pass, options, std::move(pools), pages);
 }
 
-Session::Session(ForwardPass& pass, const Options& options, Pools pools, int64_t pages_per_sequence)
+Session::Session(runner::ForwardPass& pass, const Options& options, runner::Pools pools,
+                 int64_t pages_per_sequence)
     : pass_(&pass),
       pools_(std::move(pools)),
-      batch_(std::make_unique<ForwardBatch>(pass.max_step_tokens(), options.num_sequences,
-                                            pages_per_sequence, options.page_size)),
+      batch_(std::make_unique<runner::ForwardBatch>(pass.max_step_tokens(), options.num_sequences,
+                                                    pages_per_sequence, options.page_size)),
       lengths_(static_cast<size_t>(options.num_sequences), 0) {
   int32_t next_page = 1;
   pages_.resize(static_cast<size_t>(options.num_sequences));
@@ -31,7 +33,7 @@ Session::Session(ForwardPass& pass, const Options& options, Pools pools, int64_t
   plan_.sequences.reserve(static_cast<size_t>(options.num_sequences));
 }
 
-Status Session::step(std::span<const Feed> feeds, LogitRows logit_rows) {
+Status Session::step(std::span<const Feed> feeds, runner::LogitRows logit_rows) {
   plan_.sequences.clear();
   for (const Feed& feed : feeds) {
     const auto index = static_cast<size_t>(feed.sequence);
@@ -56,4 +58,4 @@ Status Session::reset(int64_t sequence) {
   return pools_.states().zero_slot(pass_->stream(), static_cast<int32_t>(sequence + 1));
 }
 
-}  // namespace heddle::runner
+}  // namespace heddle::verify

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/cached_serving.h"
+#include "verify/cached_feeding.h"
 
 #include <algorithm>
 #include <memory>
@@ -9,17 +9,16 @@
 
 #include "core/check.h"
 #include "engine/engine_loop.h"
-#include "runner/watched_runner.h"
+#include "verify/watched_runner.h"
 
-namespace heddle::engine {
+namespace heddle::verify {
 
 namespace {
 
 using runner::BatchedSequence;
-using runner::GoldenCase;
 
 constexpr int32_t kPageSize = 16;
-constexpr int64_t kGrid = 64;  // of state snapshots, at this page size
+constexpr int64_t kGrid = 64;  // tokens between state snapshots at this page size
 constexpr int64_t kMostForeignTokens = 20;
 constexpr int64_t kCachedStates = 8;
 
@@ -35,10 +34,10 @@ std::vector<TokenId> first_prompt(const GoldenCase& golden, const CachedFeeding&
   return prompt;
 }
 
-// An engine driven by hand, whose rows go to a comparison while it serves the case.
-class Served {
+// An engine driven by hand whose rows go to a comparison while it serves the case.
+class CachedRun {
  public:
-  Served(runner::ForwardPass& pass, const GoldenCase& golden, std::vector<float>& first_logits)
+  CachedRun(runner::ForwardPass& pass, const GoldenCase& golden, std::vector<float>& first_logits)
       : pass_(pass), golden_(golden), comparison_(golden, pass, first_logits) {}
 
   Result<CachedResult> run(const CachedFeeding& feeding) {
@@ -58,10 +57,10 @@ class Served {
   Status start() {
     const int64_t max_tokens =
         golden_.num_tokens() + std::ssize(golden_.greedy) + 1 + kMostForeignTokens;
-    EngineParts parts;
+    engine::EngineParts parts;
     HEDDLE_ASSIGN_OR_RETURN(
         parts.runner,
-        runner::WatchedRunner::create(
+        WatchedRunner::create(
             pass_,
             {.num_sequences = 1,
              .max_tokens = max_tokens,
@@ -73,8 +72,8 @@ class Served {
     parts.info = {.vocab_size = pass_.config().vocab_size, .context_length = max_tokens};
     parts.options.chunked_prefill_tokens = pass_.max_step_tokens();
     parts.options.metrics.enabled = false;
-    parts.drive = Drive::kManual;
-    HEDDLE_ASSIGN_OR_RETURN(engine_, EngineLoop::create(std::move(parts)));
+    parts.drive = engine::Drive::kManual;
+    HEDDLE_ASSIGN_OR_RETURN(engine_, engine::EngineLoop::create(std::move(parts)));
     return {};
   }
 
@@ -114,11 +113,11 @@ class Served {
 
   runner::ForwardPass& pass_;
   const GoldenCase& golden_;
-  runner::GoldenComparison comparison_;
-  std::unique_ptr<EngineLoop> engine_;
+  GoldenComparison comparison_;
+  std::unique_ptr<engine::EngineLoop> engine_;
   int64_t num_requests_ = 0;
   bool watching_ = false;
-  bool diverged_ = false;  // another token was drawn than the reference's
+  bool diverged_ = false;  // a token other than the reference's was drawn
 };
 
 }  // namespace
@@ -139,8 +138,9 @@ std::vector<CachedFeeding> cached_feedings(const runner::ForwardPass& pass,
   if (feedings[0].shared_tokens % kPageSize == 0) --feedings[0].shared_tokens;
   std::erase_if(feedings, [](const CachedFeeding& feeding) { return feeding.shared_tokens < 1; });
   for (CachedFeeding& feeding : feedings) {
-    // There is a state on the grid and where the first request ended, there with the vector that
-    // logits come from. Without states whole pages are found, and the last token is computed.
+    // With states: the cache has one on every point of the grid, and one at the end of the first
+    // request together with the vector that logits come from. Without: a hit has whole pages and
+    // leaves at least the last token to be computed.
     const int64_t shared = feeding.shared_tokens;
     if (!has_states) {
       const int64_t known = std::min(shared, num_tokens - 1);
@@ -155,8 +155,8 @@ std::vector<CachedFeeding> cached_feedings(const runner::ForwardPass& pass,
 Result<CachedResult> check_cached_case(runner::ForwardPass& pass, const GoldenCase& golden,
                                        const CachedFeeding& feeding,
                                        std::vector<float>& first_logits) {
-  HEDDLE_RETURN_IF_ERROR(runner::check_fits(golden, pass.config()));
-  return Served(pass, golden, first_logits).run(feeding);
+  HEDDLE_RETURN_IF_ERROR(check_fits(golden, pass.config()));
+  return CachedRun(pass, golden, first_logits).run(feeding);
 }
 
-}  // namespace heddle::engine
+}  // namespace heddle::verify

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verify/watched_runner.h"
+
+#include <utility>
+
+#include "core/check.h"
+
+namespace heddle::verify {
+
+using Part = runner::BatchedSequence::Part;
+
+Result<std::unique_ptr<WatchedRunner>> WatchedRunner::create(runner::ForwardPass& pass,
+                                                             const Options& options, Watch watch) {
+  HEDDLE_CHECK_GE(pass.max_logit_rows(), pass.max_step_tokens());
+  const models::CacheNeeds needs = pass.cache_needs();
+  const bool has_states = needs.num_state_layers > 0;
+  const auto pages_for = [&](int64_t tokens) {
+    return (tokens + options.page_size - 1) / options.page_size;
+  };
+  const int64_t num_slots = has_states ? options.num_sequences + options.num_cached_states : 0;
+  const runner::PoolSizes sizes{.num_pages = options.num_sequences * pages_for(options.max_tokens) +
+                                             pages_for(options.num_cached_tokens),
+                                .page_size = options.page_size,
+                                .num_state_slots = num_slots,
+                                .max_step_tokens = pass.max_step_tokens(),
+                                .max_step_sequences = options.num_sequences,
+                                .kv_window = runner::common_window(needs),
+                                .keeps_hidden = has_states};
+  HEDDLE_ASSIGN_OR_RETURN(
+      runner::Pools pools,
+      runner::Pools::create(pass.device(), needs,
+                            {.sizes = sizes,
+                             .kv_dtype = pass.kv_dtype(),
+                             .kv_scales = pass.kv_scales(),
+                             .hidden_width = has_states ? pass.config().hidden_size : int64_t{0}}));
+  return std::unique_ptr<WatchedRunner>(
+      new WatchedRunner(pass, std::move(pools), sizes, options.max_tokens, std::move(watch)));
+}
+
+WatchedRunner::WatchedRunner(runner::ForwardPass& pass, runner::Pools pools,
+                             const runner::PoolSizes& sizes, int64_t max_tokens, Watch watch)
+    : sizes_(sizes),
+      executor_(pass, std::move(pools), sizes, max_tokens, runner::LogitRows::kAll),
+      watch_(std::move(watch)) {}
+
+Status WatchedRunner::submit(const request::BatchPlan& plan) {
+  HEDDLE_CHECK_LT(outputs_.size(), static_cast<size_t>(runner::kMaxStepsInFlight));
+  request::StepOutput output;
+  const Status status = executor_.run(plan, output);
+  if (!status.ok()) {
+    outputs_.emplace_back(status);
+    return {};
+  }
+  int64_t next_row = 0;
+  for (size_t i = 0; i < plan.sequences.size(); ++i) {
+    const runner::BatchedSequence& batched = executor_.sequences()[i];
+    const bool computed = batched.part == Part::kComputed;
+    watch_(plan.sequences[i], batched, computed ? next_row : batched.logit_row);
+    if (computed) next_row += plan.sequences[i].num_new_tokens();
+  }
+  outputs_.emplace_back(std::move(output));
+  return {};
+}
+
+Result<request::StepOutput> WatchedRunner::wait() {
+  HEDDLE_CHECK(!outputs_.empty());
+  Result<request::StepOutput> output = std::move(outputs_.front());
+  outputs_.pop_front();
+  return output;
+}
+
+}  // namespace heddle::verify

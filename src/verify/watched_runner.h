@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// WatchedRunner: a Runner that shows all logits of each step to a callback before the next step
+// overwrites them. It carries out plans with the StepExecutor of the served model, over small pools
+// of its own and the caller's forward pass. `heddle verify` and the whole-model tests put it under
+// an engine to see what a prefix cache does to logits.
+//
+// Threading: confined; a step is computed when it is submitted.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "runner/forward_pass.h"
+#include "runner/runner.h"
+#include "runner/step_executor.h"
+
+namespace heddle::verify {
+
+class WatchedRunner final : public runner::Runner {
+ public:
+  struct Options {
+    int32_t num_sequences = 1;
+    int64_t max_tokens = 0;  // per sequence
+    int64_t num_cached_tokens = 0;
+    int64_t num_cached_states = 0;
+    int32_t page_size = 16;
+  };
+
+  // Called once per sequence of the plan just computed. kComputed: its rows in the pass's logits
+  // and hidden states begin at `first_row`. kHidden: `first_row` is its row in the pass's
+  // head_logits().
+  using Watch = std::function<void(const request::PlannedSequence& sequence,
+                                   const runner::BatchedSequence& batched, int64_t first_row)>;
+
+  // The pass takes as many logit rows as tokens a step, has head_alone, and outlives the runner.
+  // References handed to `watch` end with the call.
+  static Result<std::unique_ptr<WatchedRunner>> create(runner::ForwardPass& pass,
+                                                       const Options& options, Watch watch);
+
+  [[nodiscard]] const runner::PoolSizes& pool_sizes() const override { return sizes_; }
+
+  Status submit(const request::BatchPlan& plan) override;
+  Result<request::StepOutput> wait() override;
+
+ private:
+  WatchedRunner(runner::ForwardPass& pass, runner::Pools pools, const runner::PoolSizes& sizes,
+                int64_t max_tokens, Watch watch);
+
+  runner::PoolSizes sizes_;
+  runner::StepExecutor executor_;
+  Watch watch_;
+  std::deque<Result<request::StepOutput>> outputs_;  // of steps not waited for
+};
+
+}  // namespace heddle::verify
