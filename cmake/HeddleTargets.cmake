@@ -45,22 +45,25 @@ function(heddle_optimise target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Debug>:-O1>)
 endfunction()
 
-# heddle_library(FOLDER [APART] [OPTIMISED] [DEPENDS folder...] [LINK target...] [TEST_LINK target...]
-#                [TEST_SHARDS count])
+# heddle_library(FOLDER [APART] [OPTIMISED] [OWN_BENCHES] [DEPENDS folder...] [LINK target...]
+#                [TEST_LINK target...] [TEST_SHARDS count])
 #   One library per folder of src/: every .cpp (and .cu with HEDDLE_CUDA) below it, less *_test, *_bench
 #   and *_fuzz. Links only the folders named in DEPENDS, so that the arrows of src/README.md also hold
-#   at link time. Beside it:
+#   at link time. With OWN_BENCHES the *_bench.cpp belong to the library: `heddle bench` runs them. Beside it:
 #     heddle_FOLDER_test   all *_test.cpp, run by ctest
 #     heddle_FOLDER_bench  all *_bench.cpp, with HEDDLE_BENCHMARKS (Google Benchmark)
 #     NAME_fuzz            each *_fuzz.cpp, with HEDDLE_FUZZ (libFuzzer)
 function(heddle_library folder)
-  cmake_parse_arguments(ARG "APART;OPTIMISED" "TEST_SHARDS" "DEPENDS;LINK;TEST_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "APART;OPTIMISED;OWN_BENCHES" "TEST_SHARDS" "DEPENDS;LINK;TEST_LINK" ${ARGN})
   set(name heddle_${folder})
   set(root ${PROJECT_SOURCE_DIR}/src/${folder})
 
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${root}/*.cpp)
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${root}/*_test.cpp)
   file(GLOB_RECURSE benches CONFIGURE_DEPENDS ${root}/*_bench.cpp)
+  if(ARG_OWN_BENCHES)
+    set(benches "")
+  endif()
   file(GLOB_RECURSE fuzzers CONFIGURE_DEPENDS ${root}/*_fuzz.cpp)
   if(sources AND (tests OR benches OR fuzzers))
     list(REMOVE_ITEM sources ${tests} ${benches} ${fuzzers})

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/benchmark/op_benchmark.h"
+#include "ops/benchmark/roofline.h"
 #include "runner/forward_pass.h"
 
 namespace heddle::tools {

@@ -4,14 +4,19 @@
 //
 // An explicit object handed down by the runner, rebuilt every step without allocation. Ops that
 // read it carry the effect kReadsContext, and those whose launch depends on it kSplit: there a
-// captured program is cut. All arrays are host memory. Invariants: query_start is strictly
-// increasing (every sequence has at least one row); page ids are within the pool; two sequences
-// never share a page they write to, nor a state slot; pages whose rows all lie below kv_lens are
-// only read, and may be shared.
+// captured program is cut. All arrays are host memory.
+//
+// Invariants: query_start is strictly increasing (every sequence has at least one row); page ids
+// and slots are within their pools; two sequences never share a page they write to, nor a state
+// slot; pages whose rows all lie below kv_lens are only read, and may be shared. check_batch()
+// checks the ids once a step; ops rely on them and check them again in debug builds only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
+
+#include <heddle/status.h>
 
 #include "core/tensor.h"
 
@@ -31,7 +36,7 @@ struct StateLayer {
   MutableTensorView recurrent;  // [slots, Nv, Dv, Dk] f32
 };
 
-// Snapshots of one linear-attention layer: what snapshots are written to.
+// The pool that one linear-attention layer's snapshots are written to.
 struct SnapshotLayer {
   MutableTensorView conv;  // [slots, W - 1, C] f32
   MutableTensorView
@@ -82,6 +87,28 @@ struct ForwardContext {
   [[nodiscard]] const int32_t* pages(int64_t b) const {
     return page_table.data() + b * page_table_width;
   }
+
+  // The snapshots of sequence b.
+  [[nodiscard]] std::span<const StateSnapshot> snapshots_of(int64_t b) const {
+    const auto [first, last] = std::equal_range(
+        snapshots.begin(), snapshots.end(), StateSnapshot{.sequence = static_cast<int32_t>(b)},
+        [](const StateSnapshot& x, const StateSnapshot& y) { return x.sequence < y.sequence; });
+    return {first, last};
+  }
 };
+
+// The one place that proves the invariants of ids: called at the head of a step of T rows, before
+// any op runs. Pages are checked against the smallest pool of kv_layers, slots against those of
+// state_layers and snapshot_layers; a kind of memory that the model does not have is not looked at.
+// Error: kInvalidArgument, naming the sequence and the id or number that does not fit.
+// Cost: O(B * pages), without allocation.
+Status check_batch(const ForwardContext& forward, int64_t T);
+
+// Parts of check_batch(). The first belongs to every op's contract and costs O(1): the batch has as
+// many rows as the op's tensors. Error: kInvalidArgument starting with the op's name.
+Status check_rows(const char* op, const ForwardContext* forward, int64_t T);
+Status check_page_ids(const ForwardContext& forward, int64_t num_pages, int64_t page_size);
+Status check_state_slots(const ForwardContext& forward, int64_t num_slots,
+                         int64_t num_snapshot_slots);
 
 }  // namespace heddle::ops

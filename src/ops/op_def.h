@@ -17,7 +17,8 @@
 
 namespace heddle::ops {
 
-// What a dimension may depend on; everything else is known when the graph is built.
+// The numbers of a step that a dimension may depend on; all others are known when the graph is
+// built.
 enum class Symbol : uint8_t {
   kNone,
   kTokens,  // T: rows of the step

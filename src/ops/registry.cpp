@@ -16,4 +16,21 @@ const OpDef* OpRegistry::find(std::string_view name) const {
   return found == by_name_.end() ? nullptr : found->second;
 }
 
+const OpRegistry& builtin_ops() {
+  static const OpRegistry kRegistry = [] {
+    OpRegistry registry;
+    registry.add(attention_ops());
+    registry.add(elementwise_ops());
+    registry.add(embedding_ops());
+    registry.add(gemm_ops());
+    registry.add(layout_ops());
+    registry.add(linear_attention_ops());
+    registry.add(moe_ops());
+    registry.add(norm_ops());
+    registry.add(rope_ops());
+    return registry;
+  }();
+  return kRegistry;
+}
+
 }  // namespace heddle::ops

@@ -1,5 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpRegistry: every op by name. builtin_ops.cpp lists the families: a new one adds a line there.
+// OpRegistry: every op by name, and the ops that a model may use, family by family. "->" is left
+// out where an op has one output of its first input's shape.
+//
+//   attention: `layer` is an index into ForwardContext::kv_layers
+//     paged_attention        {q, k, v}         num_kv_heads, head_dim, scale, window, layer
+//     paged_attention_sinks  {q, k, v, sinks}  the same
+//     latent_attention       {q, latent} -> [T, Nq*value_dim]  value_dim, scale, layer
+//     absorb_query           {q, weight}       num_heads, key_dim   (attention/latent_projection.h)
+//     expand_values          {o, weight}       num_heads, key_dim
+//   In latent attention all heads of q [T, Nq*D] attend to one row [T, D] per token, whose first
+//   value_dim channels are the value. Prefill and decode take the same path, in the absorbed form:
+//   on the CPU expanding a prompt's latents to keys and values per head would save about 70% of
+//   attention's products at DeepSeek-V3's sizes, but prefill and decode would differ in their bits.
+//   absorb_query makes queries of latent rows of queries per head; expand_values makes values per
+//   head of what latent attention gives back.
+//
+//   elementwise: add, mul {a, b}; sigmoid {x}; sigmoid_mul {x, gate}; silu_mul {gate_up [T, 2I]}
+//   embedding:   embedding {ids, table} -> [T, H]
+//   gemm:        linear {x [T, K], weight [N, K]} -> [T, N]
+//                linear_bias {x, weight, bias [N] f32} -> [T, N]
+//   layout:      columns {x} start, width; concat {a, b}; logit_rows {x} -> [R, H]
+//
+//   linear attention: `layer` is an index into ForwardContext::state_layers
+//     causal_conv1d     {x, weight}                          layer
+//     gated_delta_rule  {qkv, a, b, neg_exp_a_log, dt_bias} -> [T, Nv*Dv]
+//                                                num_key_heads, key_dim, value_dim, layer
+//     gated_rms_norm, sigmoid_gated_rms_norm  {x, z, weight}  epsilon
+//   With a and dt_bias key_dim times as wide as b, the decay of gated_delta_rule is one per key
+//   channel.
+//
+//   moe:
+//     routed_moe            {x, router_logits, w13, w2}                     top_k, normalize
+//     routed_moe_bias       {x, router_logits, w13, w2, w13_bias, w2_bias}  top_k, normalize,
+//                                                             swiglu_limit, swiglu_alpha
+//     routed_moe_scored     {x, router_logits, w13, w2}                     top_k, normalize,
+//                                          sigmoid, groups, groups_kept, group_terms, scale
+//     routed_moe_corrected  {x, router_logits, w13, w2, correction}         the same
+//
+//   norm: rms_norm {x, weight}  epsilon; add_rms_norm {residual, x, weight} -> {residual, y}
+//   rope: rope {x, positions, inverse_frequencies}                       head_dim, factor
+//         qk_norm_rope {x, norm_weight, positions, inverse_frequencies}  the same, epsilon
+//         rope_channels {x, positions, inverse_frequencies}    the same, first_channel, interleaved
 //
 // Threading: immutable after construction.
 #pragma once
@@ -24,7 +65,17 @@ class OpRegistry {
   std::map<std::string_view, const OpDef*> by_name_;
 };
 
-// All ops of this build.
+// All ops of this build. A new family is declared below and added in registry.cpp.
 const OpRegistry& builtin_ops();
+
+std::span<const OpDef> attention_ops();
+std::span<const OpDef> elementwise_ops();
+std::span<const OpDef> embedding_ops();
+std::span<const OpDef> gemm_ops();
+std::span<const OpDef> layout_ops();
+std::span<const OpDef> linear_attention_ops();
+std::span<const OpDef> moe_ops();
+std::span<const OpDef> norm_ops();
+std::span<const OpDef> rope_ops();
 
 }  // namespace heddle::ops

@@ -99,7 +99,8 @@ Result<RowFormat> awq_format(const StoredMatrix& m) {
   return format;
 }
 
-// How scales are stored and which columns share one: as g_idx says, or so many side by side.
+// The storage of scales and the columns that share one: as g_idx says, or a number of columns side
+// by side.
 Status read_groups(const char* name, const StoredMatrix& m, int64_t groups, RowFormat& format) {
   HEDDLE_ASSIGN_OR_RETURN(format.scale, scale_type(m.scales));
   if (groups < 1) return invalid_argument(fmt::format("{} has no groups", name));

@@ -23,7 +23,7 @@
 
 #include <heddle/status.h>
 
-#include "quant/unpacked.h"
+#include "quant/packed_rows.h"
 
 namespace heddle::quant {
 

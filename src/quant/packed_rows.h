@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a quantised weight lies in memory: PackedRows, a matrix [N, K] of small codes with a scale
+// The form of a quantised weight in memory: PackedRows, a matrix [N, K] of small codes with a scale
 // (and a zero point) for every group of a row. Every checkpoint format becomes this one:
 //
 //     W[n, k] = (value(code[n, k]) - zero[n, g]) * scale[n, g]      g = group_of(k)
@@ -36,7 +36,7 @@ enum class Code : uint8_t {
 
 enum class ScaleType : uint8_t { kF32, kBf16, kF16, kE8M0 };
 
-// What the rows of a part have in common.
+// The format that all rows of a part share.
 struct RowFormat {
   Code code = Code::kU8;
   ScaleType scale = ScaleType::kF32;
@@ -73,7 +73,7 @@ struct RowFormat {
   [[nodiscard]] std::string to_string() const;  // "int4, groups of 128, bfloat16 scales"
 };
 
-// [num_rows] rows of one format. Points at memory somebody else owns.
+// [num_rows] rows of one format. Points at memory that it does not own.
 struct PackedRows {
   RowFormat format;
   int64_t num_rows = 0;
@@ -116,5 +116,21 @@ struct PackedWeight {
 
 // Bytes a weight takes in memory, packed or plain.
 [[nodiscard]] int64_t stored_bytes(const TensorView& weight);
+
+// A quantised matrix between a file's layout and ours, one byte a code: made by the readers of the
+// file formats (file_formats.h) and the quantisers (round_to_nearest.h), packed row by row. There
+// is one at a time, never a whole model.
+struct UnpackedMatrix {
+  RowFormat format;
+  int64_t N = 0;
+  std::vector<uint8_t> codes;     // [N, K]
+  std::vector<std::byte> scales;  // [N, groups] of format.scale
+  std::vector<uint8_t> zeros;     // [N, groups], or empty
+};
+
+// Copies rows [source_row, source_row + count) to rows from target_row on. The formats must have
+// the same layout.
+void pack_rows(const UnpackedMatrix& source, int64_t source_row, int64_t count,
+               const PackedRows& target, int64_t target_row);
 
 }  // namespace heddle::quant

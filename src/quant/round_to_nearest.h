@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-#include "quant/unpacked.h"
+#include "quant/packed_rows.h"
 
 namespace heddle::quant {
 

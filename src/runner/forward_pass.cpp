@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/forward_pass.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -10,7 +11,7 @@
 #include "checkpoint/dummy_weights.h"
 #include "graph/builder.h"
 #include "models/registry.h"
-#include "runner/kv_format.h"
+#include "runner/cache_plan.h"
 
 namespace heddle::runner {
 
@@ -27,6 +28,14 @@ Result<std::unique_ptr<const checkpoint::WeightSource>> open_weights(
   HEDDLE_ASSIGN_OR_RETURN(auto files, checkpoint::CheckpointFiles::open(options.model_dir));
   return std::unique_ptr<const checkpoint::WeightSource>(
       std::make_unique<checkpoint::CheckpointFiles>(std::move(files)));
+}
+
+Status check_ids(std::span<const int32_t> ids, int64_t vocab_size) {
+  const auto outside =
+      std::ranges::find_if(ids, [vocab_size](int32_t id) { return id < 0 || id >= vocab_size; });
+  if (outside == ids.end()) return {};
+  return invalid_argument(fmt::format("row {} has token id {}, the vocabulary has {}",
+                                      outside - ids.begin(), *outside, vocab_size));
 }
 
 }  // namespace
@@ -108,6 +117,8 @@ Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& o
 Status ForwardPass::run(std::span<const int32_t> ids, std::span<const int32_t> positions,
                         const ops::ForwardContext& forward) {
   const auto num_tokens = static_cast<int64_t>(ids.size());
+  HEDDLE_RETURN_IF_ERROR(check_ids(ids, config_.vocab_size));
+  HEDDLE_RETURN_IF_ERROR(ops::check_batch(forward, num_tokens));
   const Shape rows{num_tokens};
   const std::array<TensorView, 2> inputs = {TensorView(ids.data(), DType::kI32, rows),
                                             TensorView(positions.data(), DType::kI32, rows)};

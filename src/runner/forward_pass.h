@@ -24,7 +24,7 @@ struct ForwardOptions {
   std::filesystem::path model_dir;
   bool dummy_weights = false;
   std::optional<DType> dtype;                    // of the run; none: as stored
-  std::optional<DType> kv_dtype;                 // none: as kv_format.h says
+  std::optional<DType> kv_dtype;                 // none: as choose_kv_dtype() says
   bool exact = false;                            // implies fp32
   std::optional<checkpoint::Rounding> rounding;  // quantise at load
   int num_threads = 0;
@@ -41,7 +41,9 @@ class ForwardPass {
   static Result<std::unique_ptr<ForwardPass>> create(const ForwardOptions& options);
 
   // Computes a step of ids.size() rows and waits for it; forward.logit_rows says whose logits are
-  // wanted. The context's layer spans must match cache_needs().
+  // wanted. The context's layer spans must match cache_needs(). Token ids, pages and slots are
+  // checked here, once for all ops of the step. Error: kInvalidArgument, naming the row or sequence
+  // and the id; nothing is computed then.
   Status run(std::span<const int32_t> ids, std::span<const int32_t> positions,
              const ops::ForwardContext& forward);
 
@@ -82,16 +84,16 @@ class ForwardPass {
 
   [[nodiscard]] device::CpuDevice& device() { return device_; }
 
-  // Where this pass's work goes; whoever touches its pools enqueues there.
+  // The stream of this pass's work; the owner of its pools enqueues copies there too.
   [[nodiscard]] device::Stream& stream() { return *stream_; }
 
   // For ops on its pools between runs.
   [[nodiscard]] ops::Context& context() { return context_; }
 
-  // What large weights are stored in, after --dtype.
+  // The dtype of large weights, after --dtype.
   [[nodiscard]] DType dtype() const { return dtype_; }
 
-  // What keys and values are stored in, and what stored ones are multiplied by: [num_kv_layers], or
+  // The dtype of keys and values, and the factors of stored ones: [num_kv_layers], or
   // empty for 1.
   [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
 

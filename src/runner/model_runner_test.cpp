@@ -40,7 +40,7 @@ std::vector<TokenId> make_prompt(int64_t seed) {
   return prompt;
 }
 
-// What was drawn, to the bit.
+// The drawn tokens and logprobs, to the bit.
 struct Drawn {
   std::vector<TokenId> tokens;
   std::vector<TokenLogprob> logprobs;
@@ -479,6 +479,30 @@ TEST_F(ModelRunnerTest, FailsAStepWhosePlanCannotBe) {
   fed.sequences = {sequence.plan(1, {})};
   fed.sequences[0].feeds_drawn_token = true;
   EXPECT_TRUE(run(fed).at(0).skipped) << "nothing that was drawn before an error is fed";
+}
+
+// The one place that looks at ids; ops rely on it.
+TEST_F(ModelRunnerTest, RefusesIdsOutsideThePoolsAndTheVocabulary) {
+  const TestSequence sequence(0);
+  const auto message = [&](auto change) {
+    BatchPlan plan;
+    plan.sequences = {sequence.plan_prompt()};
+    change(plan.sequences[0]);
+    return runner().run(plan).status().message();
+  };
+  const std::vector<int32_t> pages(64, 1'000'000);
+  EXPECT_THAT(message([&](PlannedSequence& s) { s.pages = pages; }),
+              HasSubstr("sequence 0 names page 1000000, the pool has"));
+  EXPECT_THAT(message([](PlannedSequence& s) { s.state_slot = 1'000'000; }),
+              HasSubstr("sequence 0 has state slot 1000000, the pool has"));
+  const std::vector<StateSnapshot> far = {{.tokens = 3, .slot = 1'000'000}};
+  EXPECT_THAT(message([&](PlannedSequence& s) { s.snapshots = far; }),
+              HasSubstr("the snapshot of sequence 0 after 3 tokens in slot 1000000 does not fit"));
+  for (const TokenId id : {TokenId{-1}, TokenId{1 << 30}}) {
+    const std::vector<TokenId> prompt = {1, id};
+    EXPECT_THAT(message([&](PlannedSequence& s) { s.new_tokens = prompt; }),
+                HasSubstr(fmt::format("row 1 has token id {}, the vocabulary has", id)));
+  }
 }
 
 TEST_F(ModelRunnerTest, AStepAllocatesNothingOnceWarm) {

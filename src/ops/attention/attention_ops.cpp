@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/attention/attention_ops.h"
-
 #include <fmt/format.h>
 
 #include "ops/attention/latent_projection.h"
 #include "ops/attention/paged_attention.h"
+#include "ops/registry.h"
 
 namespace heddle::ops {
 
@@ -124,7 +123,7 @@ Status launch_latent_attention(Context& context, const LaunchArgs& args) {
                                    .workspace = args.workspace});
 }
 
-// What a layer's key and value projection [N * (Dn + Dv), C] means for a product with it.
+// The sizes of a layer's key and value projection [N * (Dn + Dv), C].
 struct LatentShape {
   int64_t num_heads = 0;
   int64_t key_dim = 0;    // Dn

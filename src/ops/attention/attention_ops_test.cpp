@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/attention/attention_ops.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "ops/registry.h"
 
 namespace heddle::ops {
 
@@ -15,8 +15,7 @@ const SymbolicDim kT = SymbolicDim::of(Symbol::kTokens);
 TensorMeta rows_of(int64_t width) { return {DType::kF32, {kT, SymbolicDim::fixed(width)}}; }
 
 TEST(AttentionOpsTest, InfersTheShapeOfItsOutputOrSaysWhy) {
-  const OpDef& op = attention_ops()[0];
-  ASSERT_EQ(op.name, "paged_attention");
+  const OpDef& op = *builtin_ops().find("paged_attention");
   const Attrs attrs{
       {"num_kv_heads", 2}, {"head_dim", 64}, {"scale", 0.125}, {"window", 0}, {"layer", 0}};
   std::vector<TensorMeta> outputs;
@@ -31,8 +30,7 @@ TEST(AttentionOpsTest, InfersTheShapeOfItsOutputOrSaysWhy) {
 }
 
 TEST(AttentionOpsTest, WantsOneSinkPerQueryHeadAndAWindowThatIsNotNegative) {
-  const OpDef& op = attention_ops()[1];
-  ASSERT_EQ(op.name, "paged_attention_sinks");
+  const OpDef& op = *builtin_ops().find("paged_attention_sinks");
   Attrs attrs{
       {"num_kv_heads", 2}, {"head_dim", 64}, {"scale", 0.125}, {"window", 128}, {"layer", 0}};
   const auto sinks_of = [](int64_t count) {
@@ -49,8 +47,7 @@ TEST(AttentionOpsTest, WantsOneSinkPerQueryHeadAndAWindowThatIsNotNegative) {
 }
 
 TEST(AttentionOpsTest, InfersLatentAttentionOrSaysWhy) {
-  const OpDef& op = attention_ops()[2];
-  ASSERT_EQ(op.name, "latent_attention");
+  const OpDef& op = *builtin_ops().find("latent_attention");
   Attrs attrs{{"value_dim", 32}, {"scale", 0.125}, {"layer", 0}};
   std::vector<TensorMeta> outputs;
   ASSERT_TRUE(op.infer(std::vector{rows_of(160), rows_of(40)}, attrs, outputs).ok());
@@ -63,10 +60,8 @@ TEST(AttentionOpsTest, InfersLatentAttentionOrSaysWhy) {
 }
 
 TEST(AttentionOpsTest, InfersTheProductsAroundLatentAttentionOrSaysWhy) {
-  const OpDef& absorb = attention_ops()[3];
-  const OpDef& expand = attention_ops()[4];
-  ASSERT_EQ(absorb.name, "absorb_query");
-  ASSERT_EQ(expand.name, "expand_values");
+  const OpDef& absorb = *builtin_ops().find("absorb_query");
+  const OpDef& expand = *builtin_ops().find("expand_values");
   const TensorMeta weight{DType::kBf16, {SymbolicDim::fixed(4 * 28), SymbolicDim::fixed(32)}};
   Attrs attrs{{"num_heads", 4}, {"key_dim", 16}};
   std::vector<TensorMeta> outputs;
@@ -89,8 +84,12 @@ TEST(AttentionOpsTest, RefusesALayerTheBatchDoesNotHave) {
   const Attrs attrs{
       {"num_kv_heads", 2}, {"head_dim", 64}, {"scale", 0.125}, {"window", 0}, {"layer", 3}};
   const ForwardContext forward;
-  const Status status = attention_ops()[0].launch(
-      context, {.inputs = {}, .outputs = {}, .attrs = attrs, .forward = forward, .workspace = {}});
+  const Status status =
+      builtin_ops()
+          .find("paged_attention")
+          ->launch(
+              context,
+              {.inputs = {}, .outputs = {}, .attrs = attrs, .forward = forward, .workspace = {}});
   EXPECT_THAT(status.to_string(), HasSubstr("layer 3 of 0 KV layers"));
 }
 

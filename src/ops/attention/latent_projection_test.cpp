@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/attention/latent_projection_reference.h"
-#include "ops/gemm/product_test_data.h"
+#include "ops/gemm/product_fixture.h"
 #include "ops/simd/targets.h"
 #include "support/tensors.h"
 

@@ -7,14 +7,13 @@
 #include <fmt/format.h>
 
 #include "core/shape_contract.h"
-#include "ops/attention/forward_check.h"
 #include "ops/attention/paged_attention_unit.h"
 
 namespace heddle::ops {
 
 namespace {
 
-// The scales fit what the pages are stored as.
+// Checks that the scales fit the dtype of the pages.
 Status check_kv_format(const KvLayer& kv, bool has_values) {
   const bool scaled = kv.k.dtype == DType::kF8E4M3;
   if (scaled && !has_values) {
@@ -80,8 +79,9 @@ Status paged_attention(Context& context, const PagedAttentionArgs& args) {
     HEDDLE_RETURN_IF_ERROR(
         ShapeContract("paged_attention").expect("sinks", args.sinks, {&Nq}, DType::kF32).status());
   }
-  HEDDLE_RETURN_IF_ERROR(check_batch_rows("paged_attention", args.forward, T));
-  HEDDLE_RETURN_IF_ERROR(check_batch_pages("paged_attention", *args.forward, P, S));
+  HEDDLE_RETURN_IF_ERROR(check_rows("paged_attention", args.forward, T));
+  HEDDLE_DCHECK(
+      check_page_ids(*args.forward, P, S).ok());  // check_batch() did, once for all layers
   const int64_t needed = paged_attention_workspace_bytes(context, T, args.head_dim, Dv);
   if (static_cast<int64_t>(args.workspace.size()) < needed) {
     return invalid_argument(

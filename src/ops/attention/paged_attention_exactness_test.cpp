@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/attention/paged_attention.h"
-#include "ops/attention/paged_attention_test_bench.h"
+#include "ops/attention/paged_attention_fixture.h"
 
 namespace heddle::ops {
 namespace {

@@ -45,8 +45,8 @@ HWY_INLINE float exp_of(float x) {
   return hn::GetLane(math::Exp(d, hn::Set(d, x)));
 }
 
-// Where the keys and values of a block's tokens lie. Tokens are counted from the block's start, and
-// those of [begin, end) are there.
+// The memory of the keys and values of a block's tokens. Tokens are counted from the block's start,
+// and those of [begin, end) are there.
 template <class T>
 struct KvBlock {
   std::array<const T*, kBlock> k;
@@ -112,8 +112,8 @@ HWY_INLINE void copy_row(const T* from, int64_t width, int64_t padded, float* to
 }
 
 // Softmax of `num_rows` rows over one block: turns scores into exp(score - new max) and gives the
-// factor by which what was summed before must shrink. Vectors start at fixed places of the block,
-// and their lanes outside a row's span count as -infinity.
+// factor by which what was summed before must shrink. Vectors start at fixed positions of the
+// block, and their lanes outside a row's span count as -infinity.
 HWY_INLINE void softmax_block(size_t num_rows, const BlockSpan* spans, float* scores,
                               const AttentionState& state, float* shrink) {
   const D d;
@@ -316,7 +316,7 @@ void attend_segment_as(const PagedAttentionArgs& args, const AttentionUnit& unit
 
   const bool from_pages =
       unit.num_rows < kMinRowsToCopy && padded == args.head_dim && padded_value == value_dim;
-  // What the rows see together of this segment.
+  // The tokens of this segment that any of the rows sees.
   const int64_t first_position = position_of(args, unit, group, 0);
   const int64_t last_position = position_of(args, unit, group, unit.num_rows - 1);
   const TokenRange tokens{.begin = std::max(segment * kAttentionSegment,

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
-#include "ops/attention/paged_attention_test_bench.h"
+#include "ops/attention/paged_attention_fixture.h"
 #include "ops/simd/targets.h"
 
 namespace heddle::ops {

@@ -26,7 +26,7 @@ struct TokenRange {
   int64_t end = 0;
 };
 
-// What the token at `position` sees.
+// The tokens that the one at `position` sees.
 inline TokenRange visible_tokens(int64_t position, int64_t window) {
   return {.begin = window > 0 ? std::max<int64_t>(0, position - window + 1) : 0,
           .end = position + 1};
@@ -39,7 +39,7 @@ struct AttentionState {
   float* output = nullptr;  // [kUnitRows, padded Dv] sum of exp(score - max) * v
 };
 
-// What one worker needs. `padded` below means D or Dv rounded up to whole vectors, slices are 64
+// The memory of one worker. `padded` below means D or Dv rounded up to whole vectors, slices are 64
 // columns wide.
 struct AttentionScratch {
   float* q = nullptr;       // [kUnitRows, padded D] times scale

@@ -32,7 +32,7 @@ class Scratch {
     return reinterpret_cast<T*>(aligned_base() + start);
   }
 
-  // What has been taken, with room to align the start of any memory.
+  // Bytes taken so far, with room to align the start of any memory.
   [[nodiscard]] int64_t bytes() const { return used_ + kAlignment; }
 
  private:

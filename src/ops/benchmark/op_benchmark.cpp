@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace heddle::ops {
 
@@ -30,11 +31,35 @@ Measurement measure(const OpBenchmark& benchmark, double min_seconds) {
   return result;
 }
 
-double Roofline::floor_seconds(const OpBenchmark& benchmark) const {
-  const double from_memory = benchmark.bytes / std::max(read_gb_per_s * 1e9, 1.0);
-  const double from_arithmetic =
-      benchmark.flops / std::max(std::max(float_gflops, bf16_gflops) * 1e9, 1.0);
-  return std::max(from_memory, from_arithmetic);
+namespace {
+
+constexpr BenchmarkFamily kFamilies[] = {
+    {"attention", attention_benchmarks},
+    {"elementwise", elementwise_benchmarks},
+    {"embedding", embedding_benchmarks},
+    {"latent_projection", latent_projection_benchmarks},
+    {"layout", layout_benchmarks},
+    {"linear", linear_benchmarks},
+    {"delta_rule", linear_attention_benchmarks},
+    {"moe", moe_benchmarks},
+    {"norm", norm_benchmarks},
+    {"rope", rope_benchmarks},
+};
+
+}  // namespace
+
+std::span<const BenchmarkFamily> all_benchmarks() { return kFamilies; }
+
+std::vector<OpBenchmark> benchmarks_matching(CpuContext& context, std::string_view filter) {
+  std::vector<OpBenchmark> matching;
+  for (const BenchmarkFamily& family : kFamilies) {
+    const bool whole_family = family.name.find(filter) != std::string_view::npos;
+    for (OpBenchmark& benchmark : family.make(context)) {
+      if (!whole_family && benchmark.name.find(filter) == std::string::npos) continue;
+      matching.push_back(std::move(benchmark));
+    }
+  }
+  return matching;
 }
 
 }  // namespace heddle::ops

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpBenchmark: one op at one shape, timed against what the machine can do. Op families offer theirs
-// as std::vector<OpBenchmark> <op>_benchmarks(CpuContext&); `heddle bench ops` lists and runs them.
+// OpBenchmark: one op at one shape, timed. Op families offer theirs as a list; `heddle bench ops`
+// lists and runs them beside what the machine can do (roofline.h).
 //
 // Threading: on the thread that owns the context's pool, while nothing else uses it.
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "ops/benchmark/cold_memory.h"
 #include "ops/context.h"
 
 namespace heddle::ops {
@@ -34,34 +35,30 @@ struct Measurement {
 // times).
 Measurement measure(const OpBenchmark& benchmark, double min_seconds = 0.2);
 
-// How fast memory is read at this moment, with the context's threads. On a machine that is shared
-// this changes from second to second: measure it beside what is compared with it.
-class ReadProbe {
- public:
-  explicit ReadProbe(CpuContext& context) : context_(context), memory_(kBytes) {}
-
-  // Reads all of it once. Cost: 512 MiB, some 15 ms; the first time they are filled before.
-  [[nodiscard]] double gb_per_s();
-
- private:
-  static constexpr int64_t kBytes = int64_t{512} << 20;
-
-  CpuContext& context_;
-  ColdMemory memory_;
+struct BenchmarkFamily {
+  std::string_view name;
+  std::vector<OpBenchmark> (*make)(CpuContext& context);  // cheap: memory is taken when they run
 };
 
-// What the machine can do with the context's threads.
-struct Roofline {
-  int num_threads = 1;
-  double read_gb_per_s = 0;  // the best of some ReadProbes
-  double float_gflops = 0;   // fp32 multiply-adds in registers
-  double bf16_gflops = 0;    // bf16 dot products in registers; 0 where the CPU has none
+// A new family is declared below and adds a line in op_benchmark.cpp; a test asks for a benchmark
+// under the name of every op of the registry.
+std::span<const BenchmarkFamily> all_benchmarks();
 
-  // The time the larger of the two bounds allows, with the faster of the two kinds of arithmetic.
-  [[nodiscard]] double floor_seconds(const OpBenchmark& benchmark) const;
-};
+// The benchmarks whose own name or whose family's contains `filter`, family by family; those of all
+// families where it is empty.
+std::vector<OpBenchmark> benchmarks_matching(CpuContext& context, std::string_view filter);
 
-// Cost: about a second and 512 MiB, given back.
-Roofline measure_roofline(CpuContext& context);
+// The families, each in its own *_bench.cpp. Those that stream weights keep 640 MiB of them from
+// the first run on, while the list lives.
+std::vector<OpBenchmark> attention_benchmarks(CpuContext& context);
+std::vector<OpBenchmark> elementwise_benchmarks(CpuContext& context);
+std::vector<OpBenchmark> embedding_benchmarks(CpuContext& context);
+std::vector<OpBenchmark> latent_projection_benchmarks(CpuContext& context);
+std::vector<OpBenchmark> layout_benchmarks(CpuContext& context);
+std::vector<OpBenchmark> linear_benchmarks(CpuContext& context);
+std::vector<OpBenchmark> linear_attention_benchmarks(CpuContext& context);
+std::vector<OpBenchmark> moe_benchmarks(CpuContext& context);
+std::vector<OpBenchmark> norm_benchmarks(CpuContext& context);
+std::vector<OpBenchmark> rope_benchmarks(CpuContext& context);
 
 }  // namespace heddle::ops

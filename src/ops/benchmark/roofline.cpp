@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ops/benchmark/roofline.h"
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 
-#include "ops/benchmark/op_benchmark.h"
-#include "ops/simd/peak_rate.h"
 #include "ops/simd/targets.h"
+#include "ops/simd/this_cpu.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/benchmark/roofline.cpp"
@@ -68,7 +69,7 @@ Roofline measure_roofline(CpuContext& context) {
   constexpr std::chrono::milliseconds kMinTime(
       500);  // other programs disturb only some of the runs
   ReadProbe probe(context);
-  double best = probe.gb_per_s();  // which fills the memory, too
+  double best = probe.gb_per_s();  // fills the memory, too
   const auto first = std::chrono::steady_clock::now();
   for (int run = 0; run < 5 || std::chrono::steady_clock::now() - first < kMinTime; ++run) {
     best = std::max(best, probe.gb_per_s());
@@ -78,6 +79,13 @@ Roofline measure_roofline(CpuContext& context) {
           .read_gb_per_s = best,
           .float_gflops = threads * peak_float_gflops(),
           .bf16_gflops = threads * peak_bf16_gflops()};
+}
+
+double Roofline::floor_seconds(const OpBenchmark& benchmark) const {
+  const double from_memory = benchmark.bytes / std::max(read_gb_per_s * 1e9, 1.0);
+  const double from_arithmetic =
+      benchmark.flops / std::max(std::max(float_gflops, bf16_gflops) * 1e9, 1.0);
+  return std::max(from_memory, from_arithmetic);
 }
 
 }  // namespace heddle::ops

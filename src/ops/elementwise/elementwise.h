@@ -11,7 +11,6 @@
 
 #include "core/tensor.h"
 #include "ops/context.h"
-#include "ops/op_def.h"
 
 namespace heddle::ops {
 
@@ -28,8 +27,5 @@ struct ElementwiseArgs {
 // Error: kInvalidArgument, naming the tensor and the dimension that disagree.
 Status elementwise(Context& context, const ElementwiseArgs& args);
 Status elementwise_cpu(CpuContext& context, const ElementwiseArgs& args);  // args already checked
-
-// "add", "mul", "sigmoid", "sigmoid_mul" {x, gate}, "silu_mul" {gate_up [T, 2I]}.
-std::span<const OpDef> elementwise_ops();
 
 }  // namespace heddle::ops

@@ -4,7 +4,6 @@
 
 #include "core/tensor.h"
 #include "ops/context.h"
-#include "ops/op_def.h"
 
 namespace heddle::ops {
 
@@ -15,11 +14,9 @@ struct EmbeddingArgs {
 };
 
 // Exact. Moves T*H elements of the table and of y. Allocates nothing.
-// Error: kInvalidArgument, naming the tensor that disagrees or the id outside the vocabulary.
+// Error: kInvalidArgument, naming the tensor that disagrees. Ids are taken for checked: the runner
+// does so once a step (runner/forward_pass.h).
 Status embedding(Context& context, const EmbeddingArgs& args);
 Status embedding_cpu(CpuContext& context, const EmbeddingArgs& args);  // args already checked
-
-// "embedding" {ids, table}.
-std::span<const OpDef> embedding_ops();
 
 }  // namespace heddle::ops

@@ -10,7 +10,7 @@
 #include <immintrin.h>
 
 #include "ops/gemm/product.h"
-#include "ops/simd/unroll.h"
+#include "ops/simd/targets.h"
 
 #define HEDDLE_TILE_INLINE \
   __attribute__((target("avx512f,avx512dq,avx512vl"), always_inline)) inline

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/gemm/bf16_product.h"
 
-#include <atomic>
-
 #include "core/check.h"
-#include "ops/simd/peak_rate.h"
+#include "ops/simd/this_cpu.h"
 
 #if defined(__x86_64__)
 
@@ -19,7 +17,7 @@
 #include "ops/gemm/avx512_tile.h"
 #include "ops/gemm/panel_driver.h"
 #include "ops/gemm/panel_product.h"
-#include "ops/simd/unroll.h"
+#include "ops/simd/targets.h"
 
 #define HEDDLE_BF16_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 #define HEDDLE_BF16_INLINE HEDDLE_BF16_TARGET __attribute__((always_inline)) inline
@@ -321,29 +319,10 @@ double bf16_dot_loop(int64_t) { return 0.0; }
 
 namespace heddle::ops {
 
-namespace {
-
-enum : int { kMeasured, kNever, kAlways };
-
-std::atomic<int> override_for_test{kMeasured};
-
-}  // namespace
-
 bool bf16_products_pay() {
-  const int forced = override_for_test.load(std::memory_order_relaxed);
-  if (forced != kMeasured) return forced == kAlways && has_bf16_products();
   // The rates differ by a factor of two either way on the CPUs we know: no noise crosses the
   // middle.
-  static const bool pay = peak_bf16_gflops() > 1.2 * peak_float_gflops();
-  return pay;
-}
-
-ScopedBf16ProductsForTest::ScopedBf16ProductsForTest(bool pay) {
-  override_for_test.store(pay ? kAlways : kNever, std::memory_order_relaxed);
-}
-
-ScopedBf16ProductsForTest::~ScopedBf16ProductsForTest() {
-  override_for_test.store(kMeasured, std::memory_order_relaxed);
+  return peak_bf16_gflops() > 1.2 * peak_float_gflops();
 }
 
 }  // namespace heddle::ops

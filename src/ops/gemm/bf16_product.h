@@ -3,8 +3,8 @@
 // to bf16 too: the layouts and loops of row_dot and panel_product, twice the work an instruction.
 //
 // Some CPUs (AMD since Zen 4) run these instructions at twice the rate of float32 multiply-adds,
-// others (Intel without AMX in use) at half of it: bf16_products_pay() tells by measuring once. The
-// instructions flush denormals and sum pairs in their own order: fast mode only.
+// others (Intel without AMX in use) at half of it: bf16_products_pay() measures once per process.
+// The instructions flush denormals and sum pairs in their own order: fast mode only.
 //
 // Threading: any number of threads on different blocks. Allocates nothing.
 #pragma once
@@ -16,16 +16,6 @@ namespace heddle::ops {
 [[nodiscard]] bool has_bf16_products();  // the instructions exist
 
 [[nodiscard]] bool bf16_products_pay();  // and are faster than float32 ones
-
-// Tests run both ways of a CPU that has the instructions: bf16_products_pay() answers `pay` while
-// this lives.
-class ScopedBf16ProductsForTest {
- public:
-  explicit ScopedBf16ProductsForTest(bool pay);
-  ~ScopedBf16ProductsForTest();
-  ScopedBf16ProductsForTest(const ScopedBf16ProductsForTest&) = delete;
-  ScopedBf16ProductsForTest& operator=(const ScopedBf16ProductsForTest&) = delete;
-};
 
 // Numbers a row of x takes as bf16: K rounded up to whole vectors, the rest zero.
 [[nodiscard]] constexpr int64_t bf16_row_width(int64_t K) { return (K + 63) / 64 * 64; }
@@ -39,7 +29,7 @@ void round_to_bf16(const float* x, int64_t K, uint16_t* to);
 void row_dot_bf16(const Product& product, const Block& block);
 void panel_product_bf16(const Product& product, const Block& block);
 
-// Runs independent dot products in registers, for peak_rate.h. Returns the floating point
+// Runs independent dot products in registers, for this_cpu.h. Returns the floating point
 // operations done.
 double bf16_dot_loop(int64_t rounds);
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/gemm/dnnl_product.h"
 
-#include <atomic>
-
 #include "ops/gemm/bf16_product.h"
 
 #if HEDDLE_ONEDNN
@@ -20,16 +18,6 @@ extern "C" void omp_set_num_threads(int);
 #endif
 
 namespace heddle::ops {
-
-namespace {
-
-std::atomic<bool> forced_for_test{false};
-
-}  // namespace
-
-ScopedDnnlForTest::ScopedDnnlForTest() { forced_for_test.store(true, std::memory_order_relaxed); }
-
-ScopedDnnlForTest::~ScopedDnnlForTest() { forced_for_test.store(false, std::memory_order_relaxed); }
 
 bool dnnl_takes(const Product& product) {
   return product.weight_dtype == DType::kBf16 && product.T >= kMinDnnlRows && product.N >= 64 &&
@@ -90,8 +78,9 @@ class ThreadState {
 
 }  // namespace
 
+bool has_dnnl_products() { return has_bf16_products(); }
+
 bool dnnl_products_pay() {
-  if (forced_for_test.load(std::memory_order_relaxed)) return has_bf16_products();
   static const bool kHasTiles = [] {
     const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
     return isa == dnnl::cpu_isa::avx512_core_amx;
@@ -113,6 +102,8 @@ bool dnnl_product(const Product& product, int64_t row_begin, int64_t row_end) {
 }
 
 #else
+
+bool has_dnnl_products() { return false; }
 
 bool dnnl_products_pay() { return false; }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large bf16 products by oneDNN, where it has what we have not: matrix tiles (Intel AMX), which
-// multiply bf16 several times faster than any vector instruction. On other CPUs panel_product is as
-// fast and reads weights of every dtype in place, so oneDNN is not asked.
+// Large bf16 products by oneDNN, which uses matrix tiles (Intel AMX): they multiply bf16 several
+// times faster than any vector instruction, and our own kernels do not use them. On other CPUs
+// panel_product is as fast and reads weights of every dtype in place, so oneDNN is not asked.
 //
 // oneDNN runs single-threaded inside the pool's tasks. Fast mode only: it sums in an order of its
 // own.
@@ -17,9 +17,11 @@
 
 namespace heddle::ops {
 
-// Whether this build has oneDNN and this CPU matrix tiles. Tests may force it: then oneDNN's vector
-// kernels stand in for the tiles.
-[[nodiscard]] bool dnnl_products_pay();
+// Whether this build has oneDNN and this CPU multiplies bf16: where it has no tiles, oneDNN's
+// vector kernels take their place in tests.
+[[nodiscard]] bool has_dnnl_products();
+
+[[nodiscard]] bool dnnl_products_pay();  // and has matrix tiles
 
 // Whether the product is of a form oneDNN computes at full speed: bf16 weights, many rows,
 // everything dense, no bias, no gathered rows.
@@ -30,14 +32,5 @@ namespace heddle::ops {
 
 inline constexpr int64_t kMinDnnlRows = 32;
 inline constexpr int64_t kMaxDnnlShapes = 256;
-
-// Makes dnnl_products_pay() true where oneDNN is built in and the CPU has bf16 instructions at all.
-class ScopedDnnlForTest {
- public:
-  ScopedDnnlForTest();
-  ~ScopedDnnlForTest();
-  ScopedDnnlForTest(const ScopedDnnlForTest&) = delete;
-  ScopedDnnlForTest& operator=(const ScopedDnnlForTest&) = delete;
-};
 
 }  // namespace heddle::ops

@@ -39,13 +39,13 @@ std::vector<double> reference(const Tensor& x, const Tensor& weight) {
 class DnnlProductTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!dnnl_products_pay())
+    if (!has_dnnl_products())
       GTEST_SKIP() << "needs a build with oneDNN and a CPU with bf16 instructions";
   }
 
-  ScopedDnnlForTest forced_;
   device::ThreadPool pool_{2};
-  CpuContext context_{pool_};
+  // On a CPU without tiles oneDNN computes with its vector kernels.
+  CpuContext context_{pool_, false, {.bf16 = true, .tiles = true}};
 };
 
 TEST_F(DnnlProductTest, MatchesTheReferenceOnWhateverNumberOfRows) {
@@ -57,7 +57,7 @@ TEST_F(DnnlProductTest, MatchesTheReferenceOnWhateverNumberOfRows) {
       Tensor y({T, N}, DType::kF32);
       poison(y);
       std::vector<std::byte> workspace(
-          static_cast<size_t>(linear_workspace_bytes(T, 128, N, DType::kBf16, false)));
+          static_cast<size_t>(linear_workspace_bytes(context_, T, 128, N, DType::kBf16)));
       ASSERT_TRUE(
           linear(context_,
                  {.x = x.view(), .weight = weight.view(), .y = y.view(), .workspace = workspace})
@@ -74,7 +74,7 @@ TEST_F(DnnlProductTest, LeavesTheFormsItDoesNotTakeToOurOwnKernels) {
   poison(wide);
   const MutableTensorView y(wide.view().data, DType::kF32, Shape{40, 70}, 90);
   std::vector<std::byte> workspace(
-      static_cast<size_t>(linear_workspace_bytes(40, 100, 70, DType::kBf16, false)));
+      static_cast<size_t>(linear_workspace_bytes(context_, 40, 100, 70, DType::kBf16)));
   ASSERT_TRUE(
       linear(context_, {.x = x.view(), .weight = weight.view(), .y = y, .workspace = workspace})
           .ok());
@@ -84,7 +84,7 @@ TEST_F(DnnlProductTest, LeavesTheFormsItDoesNotTakeToOurOwnKernels) {
 TEST_F(DnnlProductTest, IsNotAskedInExactMode) {
   const Tensor x = random_tensor({64, 64}, DType::kF32, 5);
   const Tensor weight = random_tensor({64, 64}, DType::kBf16, 6);
-  CpuContext exact(pool_, /*exact_mode=*/true);
+  CpuContext exact(pool_, /*exact_mode=*/true, {.bf16 = true, .tiles = true});
   Tensor together({64, 64}, DType::kF32);
   Tensor alone({1, 64}, DType::kF32);
   ASSERT_TRUE(linear(exact, {.x = x.view(), .weight = weight.view(), .y = together.view()}).ok());

@@ -17,7 +17,7 @@
 #include <immintrin.h>
 
 #include "ops/gemm/avx512_tile.h"
-#include "ops/simd/unroll.h"
+#include "ops/simd/targets.h"
 #include "quant/dequantise.h"
 #include "quant/small_floats.h"
 

@@ -14,7 +14,8 @@
 
 namespace heddle::ops {
 
-// Whether these weights are served here: their format, that x may be rounded, the instructions.
+// Whether these weights can be multiplied here: they have such a format, x may be rounded, and the
+// CPU has the instructions.
 [[nodiscard]] bool fp8_dot_bf16_takes(const quant::PackedRows& rows);
 
 // Rounds x[0 .. K) to nearest even, in the order fp8_dot_bf16 reads it, and zeroes the rest of

@@ -27,8 +27,8 @@ constexpr int kTileColumns = HWY_TARGET == HWY_AVX3 ? 4 : HWY_TARGET == HWY_AVX2
 constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
 constexpr uintptr_t kPrefetchBytes = 4096;
 
-// E4M3 numbers times 2^-8: their bits in the places of a half-precision number, whose exponent has
-// a bias 8 larger. Subnormal ones too.
+// E4M3 numbers times 2^-8: their bits at the positions of a half-precision number's, whose exponent
+// has a bias 8 larger. Subnormal ones too.
 HWY_INLINE hn::Vec<FloatTag> load_e4m3(const uint8_t* from) {
   const FloatTag d;
   const hn::Rebind<int8_t, FloatTag> d8;

@@ -25,9 +25,9 @@ struct GroupedLinearArgs {
   std::span<std::byte> workspace;  // grouped_linear_workspace_bytes(...) bytes, any alignment
 };
 
-// Scratch for up to max_x_rows rows of x. Depends on this CPU.
-[[nodiscard]] int64_t grouped_linear_workspace_bytes(int64_t max_x_rows, int64_t num_experts,
-                                                     int64_t K, DType weight, bool exact);
+// Scratch for up to max_x_rows rows of x. Depends on the instructions of the context.
+[[nodiscard]] int64_t grouped_linear_workspace_bytes(const Context& context, int64_t max_x_rows,
+                                                     int64_t num_experts, int64_t K, DType weight);
 
 // Kernels and exactness as linear's; each expert gets the kernel for its own number of rows.
 // Cost: streams the weights of the experts that have rows, and only those. Allocates nothing.

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/gemm/grouped_linear_reference.h"
-#include "ops/gemm/product_test_data.h"
+#include "ops/gemm/product_fixture.h"
 
 namespace heddle::ops {
 
@@ -58,8 +58,7 @@ void expect_matches(const LinearReference& truth, const MutableTensorView& y, in
 TEST(GroupedLinearTest, MatchesTheReferenceForEveryMixOfGroupSizes) {
   device::ThreadPool pool(2);
   for (const auto& [exact, bf16] : {std::pair(false, false), {false, true}, {true, true}}) {
-    const ScopedBf16ProductsForTest products(bf16);
-    CpuContext context(pool, exact);
+    CpuContext context(pool, exact, testing::instructions(bf16));
     for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
       for (const GroupedCase& test : kCases) {
         for (const bool indirect : {false, true}) {
@@ -78,7 +77,7 @@ TEST(GroupedLinearTest, MatchesTheReferenceForEveryMixOfGroupSizes) {
           std::vector<int32_t> rows;
           for (int64_t r = 0; r < R; ++r) rows.push_back(static_cast<int32_t>((r * 7 + 3) % 5));
           std::vector<std::byte> workspace(
-              static_cast<size_t>(grouped_linear_workspace_bytes(S, E, test.K, dtype, exact)));
+              static_cast<size_t>(grouped_linear_workspace_bytes(context, S, E, test.K, dtype)));
           const GroupedLinearArgs args{.x = x.view(),
                                        .weight = weight.view(),
                                        .row_offsets = int_view(offsets),
@@ -89,7 +88,7 @@ TEST(GroupedLinearTest, MatchesTheReferenceForEveryMixOfGroupSizes) {
           const Status status = grouped_linear(context, args);
           ASSERT_TRUE(status.ok()) << status.to_string();
           expect_matches(grouped_linear_reference(args), y.view(), test.K,
-                         rounds_x(dtype, product_options(exact)));
+                         rounds_x(dtype, product_options(context)));
           if (R > 0) {
             EXPECT_TRUE(y.padding_untouched());
           }
@@ -109,7 +108,7 @@ TEST(GroupedLinearTest, SaysWhichOffsetOrRowIsWrong) {
   x.randomize(1);
   weight.randomize(2);
   std::vector<std::byte> workspace(
-      static_cast<size_t>(grouped_linear_workspace_bytes(2, 2, 8, DType::kF32, false)));
+      static_cast<size_t>(grouped_linear_workspace_bytes(context, 2, 2, 8, DType::kF32)));
   const auto run = [&](const std::vector<int32_t>& offsets, const std::vector<int32_t>& rows) {
     return grouped_linear(context, {.x = x.view(),
                                     .weight = weight.view(),

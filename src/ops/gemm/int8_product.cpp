@@ -1,22 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/gemm/int8_product.h"
 
-#include <atomic>
-
 #include "core/check.h"
 #include "ops/gemm/int8_rows.h"
 
 namespace heddle::ops {
 
-namespace {
-
-std::atomic<bool> hidden_for_test{false};
-
-}  // namespace
-
 bool int8_product_takes(const quant::PackedRows& rows) {
   const quant::RowFormat& format = rows.format;
-  if (!rows.may_round_x || format.group_index != nullptr || !has_int8_products()) return false;
+  if (!rows.may_round_x || format.group_index != nullptr) return false;
   const int64_t group = format.group_size;
   const bool whole_row = format.num_groups() == 1;
   switch (format.code) {
@@ -32,10 +24,6 @@ bool int8_product_takes(const quant::PackedRows& rows) {
   return false;
 }
 
-ScopedNoInt8ProductsForTest::ScopedNoInt8ProductsForTest() { hidden_for_test.store(true); }
-
-ScopedNoInt8ProductsForTest::~ScopedNoInt8ProductsForTest() { hidden_for_test.store(false); }
-
 }  // namespace heddle::ops
 
 #if defined(__x86_64__)
@@ -49,7 +37,7 @@ ScopedNoInt8ProductsForTest::~ScopedNoInt8ProductsForTest() { hidden_for_test.st
 #include <immintrin.h>
 
 #include "ops/gemm/avx512_tile.h"
-#include "ops/simd/unroll.h"
+#include "ops/simd/targets.h"
 
 #define HEDDLE_VNNI_TARGET \
   __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,f16c")))
@@ -181,7 +169,7 @@ HEDDLE_VNNI_INLINE void dot4_row(const quant::PackedRows& weights, int64_t weigh
   HEDDLE_UNROLL
   for (int r = 0; r < kRows; ++r) totals[r] = _mm512_add_ps(sums[0][r], sums[1][r]);
 
-  // What the zero points take off, 16 groups at a time.
+  // Subtracts the zero points, 16 groups at a time.
   const uint8_t* const zeros = weights.row_zeros(weight_row);
   for (int64_t g = 0; g < groups; g += 16) {
     const int64_t count = std::min<int64_t>(16, groups - g);
@@ -220,7 +208,7 @@ HEDDLE_VNNI_INLINE void dot8_row(const quant::PackedRows& weights, int64_t weigh
     for (int r = 0; r < kRows; ++r) sums[r] = _mm512_setzero_ps();
     for (int64_t i = begin; i < end; ++i) {
       const __m512i weight = _mm512_load_si512(codes + i * kInt8Step);
-      // One pointer a row and places that all rows share: registers are few.
+      // One pointer per row and offsets that all rows share: registers are few.
       const int64_t values = i * kInt8Step;
       const int64_t offsets = values + x[0].width;
       const int64_t scales = 2 * x[0].width + 4 * i;
@@ -307,7 +295,7 @@ bool has_int8_products() {
       __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vnni");
-  return present && !hidden_for_test.load(std::memory_order_relaxed);
+  return present;
 }
 
 void int8_dot(const Product& p, const Block& block) {

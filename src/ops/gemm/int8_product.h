@@ -17,17 +17,8 @@ namespace heddle::ops {
 
 [[nodiscard]] bool has_int8_products();  // the instructions exist
 
-// Whether these weights are served: their format, and that x may be rounded.
+// Whether these weights can be multiplied here: they have such a format, and x may be rounded.
 [[nodiscard]] bool int8_product_takes(const quant::PackedRows& rows);
-
-// Tests compare both ways of a CPU that has the instructions: it has none while this lives.
-class ScopedNoInt8ProductsForTest {
- public:
-  ScopedNoInt8ProductsForTest();
-  ~ScopedNoInt8ProductsForTest();
-  ScopedNoInt8ProductsForTest(const ScopedNoInt8ProductsForTest&) = delete;
-  ScopedNoInt8ProductsForTest& operator=(const ScopedNoInt8ProductsForTest&) = delete;
-};
 
 // Bytes a row of x takes when it is quantised; for any format.
 [[nodiscard]] int64_t int8_row_bytes(int64_t K);

@@ -27,7 +27,7 @@ int64_t int8_row_bytes(int64_t K) {
 
 #include <immintrin.h>
 
-#include "ops/simd/unroll.h"
+#include "ops/simd/targets.h"
 
 namespace heddle::ops {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a row of x lies in memory once it is quantised for int8_product.h: between quantise_row(),
-// which writes it, and the kernels of int8_product.cpp, which read it.
+// The layout of a row of x that is quantised for int8_product.h: quantise_row() writes it, and the
+// kernels of int8_product.cpp read it.
 #pragma once
 
 #include <cstddef>

@@ -19,16 +19,16 @@ struct LinearArgs {
   std::span<std::byte> workspace = {};  // linear_workspace_bytes(...) bytes, any alignment
 };
 
-// Scratch for every T up to max_T. Depends on this CPU.
-[[nodiscard]] int64_t linear_workspace_bytes(int64_t max_T, int64_t K, int64_t N, DType weight,
-                                             bool exact);
+// Scratch for every T up to max_T. Depends on the instructions of the context.
+[[nodiscard]] int64_t linear_workspace_bytes(const Context& context, int64_t max_T, int64_t K,
+                                             int64_t N, DType weight);
 
 // Exact mode: every element is one fixed sequence of fp32 operations on its row of x and its row of
 // weight; it depends on neither T nor the neighbours nor the threads (row_dot.h).
 // Otherwise the fastest kernel for T is taken. Sums are fp32; where the CPU multiplies bf16 faster
 // than fp32 (bf16_product.h), x is rounded to bf16 for bf16 weights: 2^-8 relative per factor at
 // most. Quantised integer weights in a serving dtype round x to 8 bits (int8_product.h); in fp32
-// they are multiplied as the numbers they stand for (packed_product.h).
+// they are multiplied as the numbers they stand for (row_dot.h).
 //
 // Cost: few rows stream the weights once (bandwidth-bound up to about 4 rows); many rows run at the
 // rate of fused multiply-adds. Allocates nothing, but for what oneDNN takes and gives back in a

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -15,9 +16,10 @@
 #include "ops/gemm/dnnl_product.h"
 #include "ops/gemm/linear_reference.h"
 #include "ops/gemm/panel_product.h"
+#include "ops/gemm/product_fixture.h"
 #include "ops/gemm/product_tasks.h"
-#include "ops/gemm/product_test_data.h"
 #include "ops/gemm/row_dot.h"
+#include "ops/registry.h"
 #include "ops/simd/targets.h"
 
 // clang-format off
@@ -136,8 +138,7 @@ TEST_P(LinearTest, EveryKernelMatchesTheReferenceOnOddShapes) {
 
 TEST_P(LinearTest, MatchesTheReferenceInBothModes) {
   for (const auto& [exact, bf16] : {std::pair(false, false), {false, true}, {true, true}}) {
-    const ScopedBf16ProductsForTest products(bf16);
-    CpuContext context(pool_, exact);
+    CpuContext context(pool_, exact, testing::instructions(bf16));
     for (const int64_t T : {1, 4, 13, 130}) {
       for (const DType dtype : kWeightTypes) {
         SCOPED_TRACE(
@@ -150,7 +151,7 @@ TEST_P(LinearTest, MatchesTheReferenceInBothModes) {
         x.randomize(1);
         weight.randomize(2);
         std::vector<std::byte> workspace(
-            static_cast<size_t>(linear_workspace_bytes(T, kK, kN, dtype, exact)));
+            static_cast<size_t>(linear_workspace_bytes(context, T, kK, kN, dtype)));
         const Status status = linear(context, {.x = x.view(),
                                                .weight = weight.view(),
                                                .bias = {},
@@ -158,7 +159,7 @@ TEST_P(LinearTest, MatchesTheReferenceInBothModes) {
                                                .workspace = workspace});
         ASSERT_TRUE(status.ok()) << status.to_string();
         expect_matches(linear_reference(x.view(), weight.view(), {}), y.view(), kK,
-                       rounds_x(dtype, product_options(exact)));
+                       rounds_x(dtype, product_options(context)));
       }
     }
   }
@@ -239,12 +240,12 @@ TEST_P(LinearTest, TakesWeightsAtOddAddresses) {
       CpuContext context(pool_, exact);
       GuardedTensor y({kT, kN}, DType::kF32);
       std::vector<std::byte> workspace(
-          static_cast<size_t>(linear_workspace_bytes(kT, kK, kN, dtype, exact)));
+          static_cast<size_t>(linear_workspace_bytes(context, kT, kK, kN, dtype)));
       ASSERT_TRUE(
           linear(context, {.x = x.view(), .weight = odd, .y = y.view(), .workspace = workspace})
               .ok());
       expect_matches(linear_reference(x.view(), weight.view(), {}), y.view(), kK,
-                     rounds_x(dtype, product_options(exact)));
+                     rounds_x(dtype, product_options(context)));
     }
   }
 }
@@ -330,11 +331,11 @@ TEST_P(LinearTest, AllocatesNothing) {
     GuardedTensor y({T, kN}, DType::kF32);
     x.randomize(2);
     std::vector<std::byte> workspace(
-        static_cast<size_t>(linear_workspace_bytes(T, kK, kN, DType::kBf16, false)));
+        static_cast<size_t>(linear_workspace_bytes(context, T, kK, kN, DType::kBf16)));
     const LinearArgs args{
         .x = x.view(), .weight = weight.view(), .bias = {}, .y = y.view(), .workspace = workspace};
-    ASSERT_TRUE(linear(context, args).ok());  // the first call may measure the CPU
-    if (dnnl_products_pay() && T >= kMinDnnlRows) {
+    ASSERT_TRUE(linear(context, args).ok());
+    if (context.products.tiles && T >= kMinDnnlRows) {
       expect_heap_does_not_grow([&] { return linear(context, args).ok(); });
       continue;
     }
@@ -344,6 +345,51 @@ TEST_P(LinearTest, AllocatesNothing) {
     EXPECT_EQ(before.uordblks, after.uordblks);
     EXPECT_EQ(before.hblkhd, after.hblkhd);
   }
+}
+
+TensorMeta f32_meta(std::initializer_list<SymbolicDim> shape) { return {DType::kF32, shape}; }
+
+const SymbolicDim kT = SymbolicDim::of(Symbol::kTokens);
+
+TEST(GemmOpsTest, WantOneBiasPerRowOfTheWeight) {
+  const OpDef& op = *builtin_ops().find("linear_bias");
+  const auto N = SymbolicDim::fixed(6), K = SymbolicDim::fixed(4);
+  std::vector<TensorMeta> inputs{f32_meta({kT, K}), TensorMeta(DType::kBf16, {N, K}),
+                                 f32_meta({N})};
+  std::vector<TensorMeta> outputs;
+  ASSERT_TRUE(op.infer(inputs, {}, outputs).ok());
+  EXPECT_EQ(outputs[0], f32_meta({kT, N}));
+  inputs[2] = f32_meta({K});
+  EXPECT_THAT(op.infer(inputs, {}, outputs).to_string(),
+              ::testing::HasSubstr("a float32 [N] beside [N, K]"));
+  inputs[2] = TensorMeta(DType::kBf16, {N});
+  EXPECT_THAT(op.infer(inputs, {}, outputs).to_string(), ::testing::HasSubstr("bfloat16"));
+}
+
+TEST(GemmOpsTest, AddTheBiasToEveryRow) {
+  device::ThreadPool pool(1);
+  CpuContext context(pool);
+  Tensor x({2, 2}, DType::kF32), weight({3, 2}, DType::kF32), bias({3}, DType::kF32);
+  Tensor y({2, 3}, DType::kF32);
+  for (size_t i = 0; i < 4; ++i) x.span<float>()[i] = static_cast<float>(i);  // [0 1], [2 3]
+  for (size_t i = 0; i < 6; ++i) weight.span<float>()[i] = 1;
+  for (size_t i = 0; i < 3; ++i) bias.span<float>()[i] = static_cast<float>(10 * i);
+  const TensorView inputs[] = {x.view(), weight.view(), bias.view()};
+  const MutableTensorView outputs[] = {y.view()};
+  const Attrs attrs;
+  const ForwardContext forward;
+  const OpDef& op = *builtin_ops().find("linear_bias");
+  std::vector<TensorMeta> metas;
+  for (const TensorView& input : inputs) metas.push_back(TensorMeta::of(input));
+  std::vector<std::byte> workspace(
+      static_cast<size_t>(op.workspace_bytes(metas, attrs, {.tokens = 2}, context)));
+  const Status status = op.launch(context, {.inputs = inputs,
+                                            .outputs = outputs,
+                                            .attrs = attrs,
+                                            .forward = forward,
+                                            .workspace = workspace});
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  EXPECT_THAT(y.span<float>(), ::testing::ElementsAre(1, 11, 21, 5, 15, 25));
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, LinearTest,

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products with quantised weights, every kernel against the dequantised matrix.
-#include "ops/gemm/packed_product.h"
-
 #include <cmath>
 #include <set>
 #include <span>
@@ -16,8 +14,8 @@
 #include "ops/gemm/int8_product.h"
 #include "ops/gemm/linear.h"
 #include "ops/gemm/linear_reference.h"
-#include "ops/gemm/packed_test_data.h"
-#include "ops/gemm/product_test_data.h"
+#include "ops/gemm/product_fixture.h"
+#include "ops/gemm/row_dot.h"
 #include "ops/simd/targets.h"
 
 // clang-format off
@@ -37,7 +35,7 @@ constexpr Scheme kSchemes[] = {Scheme::kInt4, Scheme::kInt8, Scheme::kFp8, Schem
 Status run_linear(CpuContext& context, const TensorView& x, const TensorView& weight,
                   const MutableTensorView& y, const TensorView& bias = {}) {
   std::vector<std::byte> workspace(static_cast<size_t>(
-      linear_workspace_bytes(x.shape[0], x.shape[1], y.shape[1], weight.dtype, context.exact)));
+      linear_workspace_bytes(context, x.shape[0], x.shape[1], y.shape[1], weight.dtype)));
   return linear(context, {.x = x, .weight = weight, .bias = bias, .y = y, .workspace = workspace});
 }
 
@@ -47,10 +45,9 @@ enum class Rounding : uint8_t {
   kBf16,  // every number of x by 2^-9 at most
 };
 
-Rounding rounding_of(const PackedTensor& weight, bool exact) {
-  if (exact) return Rounding::kNone;
-  if (int8_product_takes(weight.rows())) return Rounding::kInt8;
-  const bool bf16 = bf16_products_pay() && fp8_dot_bf16_takes(weight.rows());
+Rounding rounding_of(const PackedTensor& weight, const ProductInstructions& instructions) {
+  if (instructions.int8 && int8_product_takes(weight.rows())) return Rounding::kInt8;
+  const bool bf16 = instructions.bf16 && fp8_dot_bf16_takes(weight.rows());
   return bf16 ? Rounding::kBf16 : Rounding::kNone;
 }
 
@@ -86,15 +83,15 @@ class PackedProductTest : public ::testing::TestWithParam<int64_t> {
   void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
 
   device::ThreadPool pool_{2};
-  const ScopedBf16ProductsForTest pay_{true};  // where the CPU has them, whether faster or not
+  const ProductInstructions instructions_ = testing::instructions(/*bf16=*/true);
 };
 
-// Which of the kernels above this machine cannot run is seen here.
+// Skipped where this machine cannot run one of the kernels that the tests above are meant to run.
 TEST(PackedProductKernelsTest, ThatRoundAreRunByTheTestsOfThisFile) {
-  const ScopedBf16ProductsForTest pay(true);
   std::set<Rounding> met;
   for (const Scheme scheme : kSchemes) {
-    met.insert(rounding_of(PackedTensor({3, 128}, scheme, 64, 1, true), false));
+    met.insert(
+        rounding_of(PackedTensor({3, 128}, scheme, 64, 1, true), testing::instructions(true)));
   }
   if (!met.contains(Rounding::kInt8)) {
     GTEST_SKIP() << "this CPU has no 8-bit dot products (AVX512-VNNI): their kernel is not tested";
@@ -128,12 +125,12 @@ TEST_P(PackedProductTest, MatchesTheDequantisedMatrixInEveryMode) {
         for (const auto& [exact, rounds] : {std::pair(true, true), {false, true}, {false, false}}) {
           SCOPED_TRACE(fmt::format("scheme {}, K = {}, group {}, T = {}, exact {}, rounds {}",
                                    static_cast<int>(scheme), K, group, T, exact, rounds));
-          CpuContext context(pool_, exact);
+          CpuContext context(pool_, exact, instructions_);
           GuardedTensor y({T, 37}, DType::kF32, 5);
           const PackedTensor& weight = rounds ? rounding : precise;
           const Status status = run_linear(context, x.view(), weight.view(), y.view(), bias.view());
           ASSERT_TRUE(status.ok()) << status.message();
-          expect_near(truth, x.view(), w.view(), y.view(), rounding_of(weight, exact));
+          expect_near(truth, x.view(), w.view(), y.view(), rounding_of(weight, context.products));
           if (HasFatalFailure()) return;
           EXPECT_TRUE(y.padding_untouched());
         }
@@ -143,7 +140,7 @@ TEST_P(PackedProductTest, MatchesTheDequantisedMatrixInEveryMode) {
 }
 
 TEST_P(PackedProductTest, ExactModeGivesTheBitsOfTheDequantisedMatrix) {
-  CpuContext context(pool_, true);
+  CpuContext context(pool_, true, instructions_);
   for (const Scheme scheme : kSchemes) {
     const PackedTensor weight({53, 416}, scheme, 32, 5, true);
     const Tensor w = weight.dequantised();
@@ -159,13 +156,13 @@ TEST_P(PackedProductTest, ExactModeGivesTheBitsOfTheDequantisedMatrix) {
 }
 
 TEST_P(PackedProductTest, ARowAloneGivesItsBitsAmongOthers) {
-  CpuContext context(pool_);
+  CpuContext context(pool_, false, instructions_);
   int num_compared = 0;
   for (const Scheme scheme : kSchemes) {
     for (const int64_t group : {32, 128}) {
       const PackedTensor weight({41, 384}, scheme, group, 6, true);
       // The kernels that widen weights to fp32 promise it in exact mode only.
-      if (rounding_of(weight, false) == Rounding::kNone) continue;
+      if (rounding_of(weight, context.products) == Rounding::kNone) continue;
       ++num_compared;
       GuardedTensor x({7, 384}, DType::kF32);
       x.randomize(10);
@@ -187,7 +184,7 @@ TEST_P(PackedProductTest, ARowAloneGivesItsBitsAmongOthers) {
 }
 
 TEST_P(PackedProductTest, ANanInARowOfXStaysInItsRow) {
-  CpuContext context(pool_);
+  CpuContext context(pool_, false, instructions_);
   for (const Scheme scheme : kSchemes) {
     const PackedTensor weight({24, 128}, scheme, 32, 6, true);
     GuardedTensor x({2, 128}, DType::kF32);
@@ -203,7 +200,7 @@ TEST_P(PackedProductTest, ANanInARowOfXStaysInItsRow) {
 }
 
 TEST_P(PackedProductTest, AWeightOfSeveralPartsIsOneProduct) {
-  CpuContext context(pool_);
+  CpuContext context(pool_, false, instructions_);
   const PackedTensor first({16, 96}, Scheme::kInt4, 32, 1, false);
   const PackedTensor second({9, 96}, Scheme::kFp8, 32, 2, false);
   GuardedTensor plain({3, 96}, DType::kBf16);
@@ -241,14 +238,14 @@ TEST_P(PackedProductTest, AWeightOfSeveralPartsIsOneProduct) {
 }
 
 TEST_P(PackedProductTest, ExpertsAreQuantisedAlikeOrRefused) {
-  CpuContext context(pool_);
+  CpuContext context(pool_, false, instructions_);
   constexpr int64_t E = 3, N = 40, K = 128, R = 7;
   const int32_t offsets[] = {0, 2, 2, 7};
   const TensorView row_offsets(offsets, DType::kI32, {E + 1});
   GuardedTensor x({R, K}, DType::kF32);
   x.randomize(12);
   std::vector<std::byte> workspace(
-      static_cast<size_t>(grouped_linear_workspace_bytes(R, E, K, DType::kPacked, false)));
+      static_cast<size_t>(grouped_linear_workspace_bytes(context, R, E, K, DType::kPacked)));
   for (const Scheme scheme : kSchemes) {
     const PackedTensor weight({E, N, K}, scheme, 32, 4, false);
     const Tensor w = weight.dequantised();
@@ -290,7 +287,7 @@ TEST_P(PackedProductTest, ExpertsAreQuantisedAlikeOrRefused) {
 
 // A kernel that doubles its input's doubles must double its output, and zero must give the bias.
 TEST_P(PackedProductTest, ScalingXByTwoScalesYByTwo) {
-  CpuContext context(pool_);
+  CpuContext context(pool_, false, instructions_);
   for (const Scheme scheme : kSchemes) {
     const PackedTensor weight({17, 224}, scheme, 32, 8, true);
     GuardedTensor x({1, 224}, DType::kF32);
@@ -341,7 +338,6 @@ TEST(Int8ProductTest, Mxfp4GoesThroughItsTable) {
 // Every E4M3 code that is a number, in every column, through the tables of the bf16 kernel: rows of
 // the unit matrix pick them one by one.
 TEST(Fp8Bf16ProductTest, EveryCodeIsReadExactly) {
-  const ScopedBf16ProductsForTest pay(true);
   constexpr int64_t K = 160;
   std::vector<uint8_t> numbers;
   for (int code = 0; code < 256; ++code) {
@@ -364,7 +360,7 @@ TEST(Fp8Bf16ProductTest, EveryCodeIsReadExactly) {
   }
   const Tensor w = weight.dequantised();
   device::ThreadPool pool(1);
-  CpuContext context(pool);
+  CpuContext context(pool, false, testing::instructions(true));
   constexpr int64_t T = 5;
   for (int64_t first = 0; first < K; first += T) {
     GuardedTensor x({T, K}, DType::kF32);
@@ -378,6 +374,33 @@ TEST(Fp8Bf16ProductTest, EveryCodeIsReadExactly) {
       }
     }
   }
+}
+
+// Two contexts of a process choose their instructions apart: neither changes what the other
+// computes.
+TEST(ProductInstructionsTest, BelongToTheContext) {
+  if (!has_int8_products()) GTEST_SKIP() << "this CPU has no 8-bit dot products (AVX512-VNNI)";
+  constexpr int64_t kN = 19, kK = 256;
+  const PackedTensor weight({kN, kK}, Scheme::kInt4, 64, 5, true);
+  GuardedTensor x({2, kK}, DType::kF32);
+  x.randomize(6);
+  device::ThreadPool pool(1);
+  CpuContext rounding(pool, false, {.int8 = true});
+  CpuContext plain(pool, false, {});
+  const auto result_of = [&](CpuContext& context) {
+    GuardedTensor y({2, kN}, DType::kF32);
+    EXPECT_TRUE(run_linear(context, x.view(), weight.view(), y.view()).ok());
+    const float* values = y.view().as<float>();
+    return std::vector<float>(values, values + 2 * kN);
+  };
+  const std::vector<float> rounded = result_of(rounding);
+  const std::vector<float> unrounded = result_of(plain);
+  EXPECT_NE(rounded, unrounded);
+  EXPECT_EQ(rounded, result_of(rounding));
+  EXPECT_EQ(unrounded, result_of(plain));
+  CpuContext exact(pool, true, {.int8 = true});  // exact mode uses none of them
+  CpuContext exact_without(pool, true, {});
+  EXPECT_EQ(result_of(exact), result_of(exact_without));
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, PackedProductTest,

@@ -30,7 +30,7 @@ class NextPanel {
         pieces_(num_rows * ((row_bytes + kBytes - 1) / kBytes)),
         pieces_left_(pieces_) {}
 
-  // How often next() will be called.
+  // The number of calls of next().
   void set_calls(int64_t calls) { calls_ = calls; }
 
   // The address of the next 512 bytes, or one that is in cache anyway where none are due.
@@ -73,8 +73,8 @@ struct PanelTile {
   NextPanel& next;
 };
 
-// What is packed after the slice that ends at `k_end` of the `num_columns` columns from `column`
-// on.
+// The slice that is packed after the one that ends at `k_end`, of the `num_columns` columns from
+// `column` on.
 inline NextPanel next_panel(const Product& p, const Block& block, int64_t column,
                             int64_t num_columns, int64_t k_end, int64_t depth) {
   if (p.packed != nullptr) return {};  // few bytes, which the hardware fetches ahead

@@ -12,7 +12,6 @@
 #define HWY_TARGET_INCLUDE "ops/gemm/panel_product.cpp"
 #include <hwy/foreach_target.h>
 
-#include "ops/simd/copy_unaligned.h"
 #include "ops/simd/load-inl.h"
 #include "ops/simd/transpose-inl.h"
 

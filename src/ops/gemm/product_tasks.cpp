@@ -7,11 +7,16 @@
 #include "core/check.h"
 #include "ops/gemm/fp8_bf16_product.h"
 #include "ops/gemm/fp8_product.h"
-#include "ops/gemm/packed_product.h"
 #include "ops/gemm/panel_product.h"
 #include "ops/gemm/row_dot.h"
 
 namespace heddle::ops {
+
+ProductInstructions ProductInstructions::fastest() {
+  static const ProductInstructions kFastest{
+      .bf16 = bf16_products_pay(), .int8 = has_int8_products(), .tiles = dnnl_products_pay()};
+  return kFastest;
+}
 
 namespace {
 
@@ -35,12 +40,13 @@ constexpr int64_t kInt8PanelPaysFrom = 32;
 constexpr int64_t kFp8PanelPaysFrom = 32;
 
 bool reads_int8(const Product& product, const ProductOptions& options) {
-  return product.packed != nullptr && !options.exact && int8_product_takes(*product.packed);
+  return product.packed != nullptr && options.instructions.int8 &&
+         int8_product_takes(*product.packed);
 }
 
 bool reads_bf16_fp8(const Product& product, const ProductOptions& options) {
-  return product.packed != nullptr && options.bf16_products && !options.exact &&
-         bf16_products_pay() && fp8_dot_bf16_takes(*product.packed);
+  return product.packed != nullptr && options.instructions.bf16 &&
+         fp8_dot_bf16_takes(*product.packed);
 }
 
 ProductKernel choose_packed_kernel(int64_t T, const Product& product,
@@ -139,8 +145,7 @@ int64_t rounded_bytes(int64_t rows, int64_t K, DType weight, const ProductOption
   if (weight == DType::kPacked) {
     // A part of the weight may be plain (quant/packed_rows.h).
     const int64_t plain = rounded_bytes(rows, K, DType::kBf16, options);
-    const bool int8 = !options.exact && has_int8_products();
-    return std::max(plain, int8 ? rows * int8_row_bytes(K) + 64 : 0);
+    return std::max(plain, options.instructions.int8 ? rows * int8_row_bytes(K) + 64 : 0);
   }
   if (!rounds_x(weight, options)) return 0;
   return rows * bf16_row_width(K) * static_cast<int64_t>(sizeof(uint16_t)) + 64;
@@ -148,7 +153,7 @@ int64_t rounded_bytes(int64_t rows, int64_t K, DType weight, const ProductOption
 
 namespace {
 
-// Calls round_row(row, place of the rounded row) for rows [0, rows) on the pool, places
+// Calls round_row(row, address of the rounded row) for rows [0, rows) on the pool, with addresses
 // `row_bytes` apart, and returns the first.
 template <class Function>
 std::byte* round_rows(device::ThreadPool& pool, int64_t rows, int64_t row_bytes,
@@ -192,8 +197,8 @@ void prepare_x(device::ThreadPool& pool, Product& p, int64_t rows, const Product
 
 namespace {
 
-// The whole product by oneDNN, rows shared out evenly. False when it has to be done again by
-// ourselves.
+// The whole product by oneDNN, rows shared out evenly. False where oneDNN refused a part of it:
+// then our own kernels compute it again.
 bool multiply_by_dnnl(device::ThreadPool& pool, const Product& product) {
   const int64_t num_tasks = std::min<int64_t>(pool.num_threads(), product.T / (kMinDnnlRows / 2));
   std::atomic<bool> done{true};
@@ -214,7 +219,7 @@ void multiply(device::ThreadPool& pool, Product product, const ProductOptions& o
       kernel == ProductKernel::kFp8DotBf16) {
     prepare_x(pool, product, product.T, options, workspace);
   }
-  if (product.x_bf16 != nullptr && dnnl_products_pay() && dnnl_takes(product) &&
+  if (product.x_bf16 != nullptr && options.instructions.tiles && dnnl_takes(product) &&
       multiply_by_dnnl(pool, product)) {
     return;
   }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernel computes a product, and how it is cut into tasks for the thread pool. Shared by
-// linear and grouped_linear.
+// The choice of the kernel that computes a product, and the division of products into tasks for the
+// thread pool. Shared by linear and grouped_linear.
 #pragma once
 
 #include <cstddef>
 #include <span>
 
-#include "device/thread_pool.h"
+#include "ops/context.h"
 #include "ops/gemm/bf16_product.h"
 #include "ops/gemm/dnnl_product.h"
 #include "ops/gemm/int8_product.h"
@@ -15,13 +15,14 @@
 namespace heddle::ops {
 
 struct ProductOptions {
-  bool exact = false;          // every row the same bits whatever is computed beside it
-  bool bf16_products = false;  // may round x to bf16 where the weights are (and the CPU can)
+  bool exact = false;                // every row has the same bits whatever is computed beside it
+  ProductInstructions instructions;  // none with `exact`
 };
 
-// What an op's Context means for its products on this CPU.
-inline ProductOptions product_options(bool exact) {
-  return {.exact = exact, .bf16_products = !exact && (bf16_products_pay() || dnnl_products_pay())};
+// Of a context of the CPU.
+[[nodiscard]] inline ProductOptions product_options(const Context& context) {
+  HEDDLE_CHECK(context.device == DeviceKind::kCpu);
+  return {.exact = context.exact, .instructions = static_cast<const CpuContext&>(context).products};
 }
 
 enum class ProductKernel {
@@ -37,7 +38,7 @@ enum class ProductKernel {
 
 // Whether products with these weights read x rounded to bf16.
 [[nodiscard]] inline bool rounds_x(DType weight, const ProductOptions& options) {
-  return weight == DType::kBf16 && options.bf16_products && !options.exact;
+  return weight == DType::kBf16 && (options.instructions.bf16 || options.instructions.tiles);
 }
 
 // For T rows of this product's x and weights.

@@ -17,4 +17,11 @@ namespace heddle::ops {
 
 void row_dot(const Product& product, const Block& block);
 
+// Products with quantised weights (quant/packed_rows.h) in fp32: rows of the weight are turned into
+// floats a few at a time, in cache, and multiplied there by row_dot(). The results are
+// those of the dequantised matrix, bit for bit, and so exact mode's. Every format; reads the packed
+// form from memory once. panel_product() does the same for many rows.
+// 256 KB of stack.
+void packed_row_dot(const Product& product, const Block& block);
+
 }  // namespace heddle::ops

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "ops/registry.h"
+
 namespace heddle::ops {
 
 Status copy_rows(Context& context, const TensorView& x, std::span<const int32_t> rows,

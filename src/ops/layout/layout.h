@@ -7,7 +7,6 @@
 #pragma once
 
 #include "ops/context.h"
-#include "ops/op_def.h"
 
 namespace heddle::ops {
 
@@ -15,7 +14,5 @@ namespace heddle::ops {
 // Error: kInvalidArgument for a row outside x, or shapes that disagree.
 Status copy_rows(Context& context, const TensorView& x, std::span<const int32_t> rows,
                  const MutableTensorView& y);
-
-std::span<const OpDef> layout_ops();
 
 }  // namespace heddle::ops

@@ -2,8 +2,7 @@
 #include "ops/linear_attention/causal_conv1d.h"
 
 #include "core/shape_contract.h"
-#include "ops/attention/forward_check.h"
-#include "ops/linear_attention/snapshot_layer.h"
+#include "ops/linear_attention/snapshot_rows.h"
 
 namespace heddle::ops {
 
@@ -27,8 +26,8 @@ Status causal_conv1d(Context& context, const CausalConv1dArgs& args) {
     return invalid_argument("causal_conv1d: y is x; the convolution cannot run in place");
   }
   HEDDLE_RETURN_IF_ERROR(contract.status());
-  HEDDLE_RETURN_IF_ERROR(check_batch_rows("causal_conv1d", args.forward, T));
-  HEDDLE_RETURN_IF_ERROR(check_batch_states("causal_conv1d", *args.forward, slots, snapshot_slots));
+  HEDDLE_RETURN_IF_ERROR(check_rows("causal_conv1d", args.forward, T));
+  HEDDLE_DCHECK(check_state_slots(*args.forward, slots, snapshot_slots).ok());  // as check_batch()
   return HEDDLE_DISPATCH_DEVICE(context, causal_conv1d, resolved);
 }
 

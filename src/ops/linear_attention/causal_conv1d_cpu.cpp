@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "ops/linear_attention/causal_conv1d.h"
-#include "ops/linear_attention/sequence_snapshots.h"
 #include "ops/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -150,7 +149,7 @@ void run_channels(const CausalConv1dArgs& args, int64_t b, int64_t first, int64_
   HWY_DYNAMIC_DISPATCH(convolve)
   (inputs, args.weight.row<float>(first), args.weight.row_stride, count, num_rows,
    args.y.row<float>(start) + first, args.y.row_stride);
-  for (const StateSnapshot& snapshot : snapshots_of(forward, b)) {
+  for (const StateSnapshot& snapshot : forward.snapshots_of(b)) {
     copy_window(inputs, snapshot.num_tokens, count,
                 args.snapshots.conv.row<float>(snapshot.slot) + first);
   }

@@ -23,7 +23,7 @@
 #endif
 
 #include "ops/linear_attention/delta_rule_common-inl.h"
-#include "ops/linear_attention/snapshot_layer.h"
+#include "ops/linear_attention/snapshot_rows.h"
 #include "ops/simd/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -69,7 +69,7 @@ HWY_INLINE void transpose(const float* from, int64_t from_stride, int64_t rows, 
   }
 }
 
-// What the panels of a chunk share.
+// Data that the panels of a chunk share.
 struct Chunk {
   int64_t first = 0;  // token of the head
   int64_t count = 0;

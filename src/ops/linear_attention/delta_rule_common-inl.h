@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both forms of the delta rule share, per target: normalised queries and keys, gates, dot
-// products.
+// Pieces that both forms of the delta rule share, per target: normalised queries and keys, gates,
+// dot products.
 #if defined(HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_COMMON_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_COMMON_INL_H_
 #undef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_COMMON_INL_H_

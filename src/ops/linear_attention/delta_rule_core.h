@@ -91,7 +91,7 @@ void delta_rule_recurrent(const DeltaRuleHead& head, float* scratch);
 // more than the stores of its own memory.
 void delta_rule_chunked(const DeltaRuleHead& head, const DeltaSnapshots& snapshots, float* scratch);
 
-// What turns a layer's a and b into gates, for one value head.
+// The parameters that turn a layer's a and b into gates, for one value head.
 struct DeltaGates {
   const float* a = nullptr;  // [n], `a_stride` apart; null: only beta is wanted
   const float* b = nullptr;

@@ -4,8 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/shape_contract.h"
-#include "ops/attention/forward_check.h"
-#include "ops/linear_attention/snapshot_layer.h"
+#include "ops/linear_attention/snapshot_rows.h"
 
 namespace heddle::ops {
 
@@ -43,9 +42,8 @@ Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args) {
         fmt::format("gated_delta_rule: {} value heads cannot be shared evenly by {} key heads",
                     Nv.value(), args.num_key_heads));
   }
-  HEDDLE_RETURN_IF_ERROR(check_batch_rows("gated_delta_rule", args.forward, T));
-  HEDDLE_RETURN_IF_ERROR(
-      check_batch_states("gated_delta_rule", *args.forward, slots, snapshot_slots));
+  HEDDLE_RETURN_IF_ERROR(check_rows("gated_delta_rule", args.forward, T));
+  HEDDLE_DCHECK(check_state_slots(*args.forward, slots, snapshot_slots).ok());  // as check_batch()
   const int64_t needed =
       gated_delta_rule_workspace_bytes(context, {.max_tokens = T,
                                                  .key_dim = args.key_dim,

@@ -57,7 +57,8 @@ int64_t gated_delta_rule_workspace_bytes(const Context& context, const GatedDelt
 // Chunks start at a sequence's first row of the step, and a snapshot inside one cuts it. With
 // context.exact every token takes the recurrent form: bitwise the same results for any chunking,
 // batch and threads. Decode moves the state once in, once out: bandwidth-bound. Allocates nothing.
-// Error: kInvalidArgument, naming the tensor, or the field of the batch, that does not fit.
+// Error: kInvalidArgument, naming the tensor that does not fit; the ids of the batch are taken for
+// checked (check_batch()).
 Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args);
 Status gated_delta_rule_cpu(CpuContext& context, const GatedDeltaRuleArgs& args);  // args checked
 

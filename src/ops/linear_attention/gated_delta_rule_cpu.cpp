@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the heads of a batch are cut into tasks; the arithmetic is in delta_rule_core.h.
+// Cuts the heads of a batch into tasks; the arithmetic is in delta_rule_core.h.
 #include <algorithm>
 #include <cstdint>
 
 #include "ops/attention/scratch.h"
 #include "ops/linear_attention/delta_rule_core.h"
 #include "ops/linear_attention/gated_delta_rule.h"
-#include "ops/linear_attention/sequence_snapshots.h"
-#include "ops/linear_attention/snapshot_layer.h"
+#include "ops/linear_attention/snapshot_rows.h"
 
 namespace heddle::ops {
 
@@ -107,7 +106,7 @@ class GatedDeltaRule {
         .key_dim = Dk,
         .value_dim = rows,
     };
-    const DeltaSnapshots snapshots{.wanted = snapshots_of(forward_, b),
+    const DeltaSnapshots snapshots{.wanted = forward_.snapshots_of(b),
                                    .layer = args_.snapshots,
                                    .first_row = h * args_.value_dim + first};
     if (!context_.exact && num_tokens >= kChunkedMinTokens) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/linear_attention/linear_attention_ops.h"
-
 #include <fmt/format.h>
 
 #include "ops/linear_attention/causal_conv1d.h"
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/linear_attention/gated_rms_norm.h"
+#include "ops/registry.h"
 
 namespace heddle::ops {
 
@@ -21,7 +20,7 @@ Result<StateLayer> state_layer(const char* op, const LaunchArgs& args) {
   return args.forward.state_layers[layer];
 }
 
-// Where its snapshots go; empty where snapshots have no slots of their own.
+// The pool of its snapshots; empty where snapshots have no slots of their own.
 Result<SnapshotLayer> snapshot_layer(const char* op, const LaunchArgs& args) {
   if (args.forward.snapshot_layers.empty()) return SnapshotLayer();
   const auto layer = static_cast<size_t>(args.attrs.integer("layer"));

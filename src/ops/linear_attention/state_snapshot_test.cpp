@@ -13,7 +13,7 @@
 
 #include "ops/linear_attention/causal_conv1d.h"
 #include "ops/linear_attention/gated_delta_rule.h"
-#include "ops/linear_attention/snapshot_layer.h"
+#include "ops/linear_attention/snapshot_rows.h"
 
 namespace heddle::ops {
 namespace {
@@ -137,7 +137,7 @@ TEST_P(StateSnapshotTest, SaysWhatDoesNotFit) {
   EXPECT_THAT(message(1, 1), HasSubstr("1 working layers and 0 of snapshots"));
 }
 
-// What a step writes as a snapshot equals saving its working slot there.
+// A snapshot that a step writes equals its working slot saved afterwards.
 TEST_P(StateSnapshotTest, RoundsSnapshotsOfAStepOnceFromItsAccumulators) {
   constexpr int64_t kTokens = 100, kKeyHeads = 2;
   constexpr int64_t kQkv = 2 * kKeyHeads * kDk + kNv * kDv;

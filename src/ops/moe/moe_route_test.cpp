@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "ops/gemm/product_test_data.h"
+#include "ops/gemm/product_fixture.h"
 #include "ops/moe/routed_moe_reference.h"
 #include "ops/simd/targets.h"
 

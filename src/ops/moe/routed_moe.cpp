@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/moe/routed_moe.h"
 
+#include <fmt/format.h>
+
 #include "core/shape_contract.h"
 #include "ops/gemm/grouped_linear.h"
 #include "ops/gemm/row_stride.h"
 #include "ops/moe/moe_route.h"
+#include "ops/registry.h"
 
 namespace heddle::ops {
 
@@ -43,12 +46,144 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
   HEDDLE_RETURN_IF_ERROR(check_expert_weight("routed_moe", "w2", args.w2));
   const RoutedMoeShape shape{
       .H = H, .I = I, .E = E, .A = A, .weight = expert_dtype(args.w13.dtype, args.w2.dtype)};
-  contract.require(static_cast<int64_t>(args.workspace.size()) >=
-                       routed_moe_workspace_bytes(T, shape, context.exact),
-                   "workspace size", static_cast<double>(args.workspace.size()),
-                   "hold routed_moe_workspace_bytes(T, ...)");
+  contract.require(
+      static_cast<int64_t>(args.workspace.size()) >= routed_moe_workspace_bytes(context, T, shape),
+      "workspace size", static_cast<double>(args.workspace.size()),
+      "hold routed_moe_workspace_bytes(..., T, ...)");
   HEDDLE_RETURN_IF_ERROR(contract.status());
   return HEDDLE_DISPATCH_DEVICE(context, routed_moe, args);
+}
+
+namespace {
+
+Status infer_routed_moe(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                        std::vector<TensorMeta>& outputs) {
+  const TensorMeta& x = inputs[0];
+  const TensorMeta& logits = inputs[1];
+  const TensorMeta& w13 = inputs[2];
+  const TensorMeta& w2 = inputs[3];
+  const bool fits = x.rank == 2 && logits.rank == 2 && w13.rank == 3 && w2.rank == 3 &&
+                    logits[0] == x[0] && w13[0] == logits[1] && w2[0] == logits[1] &&
+                    w13[2] == x[1] && w2[1] == x[1] && w13[1].offset == 2 * w2[2].offset;
+  if (!fits) {
+    return invalid_argument(fmt::format(
+        "routed_moe takes [T, H], [T, E], [E, 2I, H] and [E, H, I], got {}, {}, {} and {}",
+        x.to_string(), logits.to_string(), w13.to_string(), w2.to_string()));
+  }
+  const int64_t top_k = attrs.integer("top_k");
+  if (top_k < 1 || top_k > logits[1].offset) {
+    return invalid_argument(
+        fmt::format("routed_moe: {} of {} experts per token", top_k, logits[1].offset));
+  }
+  outputs.push_back(x);
+  return {};
+}
+
+Status infer_routed_moe_bias(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                             std::vector<TensorMeta>& outputs) {
+  HEDDLE_RETURN_IF_ERROR(infer_routed_moe(inputs.first(4), attrs, outputs));
+  const TensorMeta& w13 = inputs[2];
+  const TensorMeta& w2 = inputs[3];
+  if (!(inputs[4] == TensorMeta(DType::kF32, {w13[0], w13[1]})) ||
+      !(inputs[5] == TensorMeta(DType::kF32, {w2[0], w2[1]}))) {
+    return invalid_argument(fmt::format(
+        "routed_moe_bias takes float32 biases [E, 2I] and [E, H], got {} and {} beside {} and {}",
+        inputs[4].to_string(), inputs[5].to_string(), w13.to_string(), w2.to_string()));
+  }
+  return {};
+}
+
+RouterScoring scoring_of(const Attrs& attrs) {
+  return {.score = attrs.integer("sigmoid") != 0 ? RouterScore::kSigmoid : RouterScore::kSoftmax,
+          .num_groups = attrs.integer("groups"),
+          .groups_kept = attrs.integer("groups_kept"),
+          .group_terms = attrs.integer("group_terms"),
+          .scale = static_cast<float>(attrs.real("scale"))};
+}
+
+Status infer_scored_moe(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                        std::vector<TensorMeta>& outputs) {
+  HEDDLE_RETURN_IF_ERROR(infer_routed_moe(inputs.first(4), attrs, outputs));
+  return check_scoring("routed_moe_scored", scoring_of(attrs), {}, inputs[1][1].offset,
+                       attrs.integer("top_k"));
+}
+
+Status infer_corrected_moe(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                           std::vector<TensorMeta>& outputs) {
+  HEDDLE_RETURN_IF_ERROR(infer_scored_moe(inputs, attrs, outputs));
+  if (!(inputs[4] == TensorMeta(DType::kF32, {inputs[1][1]}))) {
+    return invalid_argument(
+        fmt::format("routed_moe_corrected: the correction is {}, router logits are {}",
+                    inputs[4].to_string(), inputs[1].to_string()));
+  }
+  return {};
+}
+
+int64_t routed_moe_workspace(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                             const Extents& largest, const Context& context) {
+  return routed_moe_workspace_bytes(context, inputs[0][0].at(largest),
+                                    {.H = inputs[0][1].offset,
+                                     .I = inputs[3][2].offset,
+                                     .E = inputs[1][1].offset,
+                                     .A = attrs.integer("top_k"),
+                                     .weight = expert_dtype(inputs[2].dtype, inputs[3].dtype)});
+}
+
+RoutedMoeArgs args_of(const LaunchArgs& args) {
+  return {.x = args.inputs[0],
+          .router_logits = args.inputs[1],
+          .w13 = args.inputs[2],
+          .w2 = args.inputs[3],
+          .y = args.outputs[0],
+          .experts_per_token = args.attrs.integer("top_k"),
+          .renormalize = args.attrs.integer("normalize") != 0,
+          .workspace = args.workspace};
+}
+
+Status launch_routed_moe(Context& context, const LaunchArgs& args) {
+  return routed_moe(context, args_of(args));
+}
+
+Status launch_routed_moe_bias(Context& context, const LaunchArgs& args) {
+  RoutedMoeArgs moe = args_of(args);
+  moe.w13_bias = args.inputs[4];
+  moe.w2_bias = args.inputs[5];
+  moe.activation = {.limit = static_cast<float>(args.attrs.real("swiglu_limit")),
+                    .alpha = static_cast<float>(args.attrs.real("swiglu_alpha"))};
+  return routed_moe(context, moe);
+}
+
+Status launch_scored_moe(Context& context, const LaunchArgs& args) {
+  RoutedMoeArgs moe = args_of(args);
+  moe.scoring = scoring_of(args.attrs);
+  if (args.inputs.size() > 4) moe.correction = args.inputs[4];
+  return routed_moe(context, moe);
+}
+
+}  // namespace
+
+std::span<const OpDef> moe_ops() {
+  static const OpDef kOps[] = {{.name = "routed_moe",
+                                .num_inputs = 4,
+                                .infer = infer_routed_moe,
+                                .workspace_bytes = routed_moe_workspace,
+                                .launch = launch_routed_moe},
+                               {.name = "routed_moe_bias",
+                                .num_inputs = 6,
+                                .infer = infer_routed_moe_bias,
+                                .workspace_bytes = routed_moe_workspace,
+                                .launch = launch_routed_moe_bias},
+                               {.name = "routed_moe_scored",
+                                .num_inputs = 4,
+                                .infer = infer_scored_moe,
+                                .workspace_bytes = routed_moe_workspace,
+                                .launch = launch_scored_moe},
+                               {.name = "routed_moe_corrected",
+                                .num_inputs = 5,
+                                .infer = infer_corrected_moe,
+                                .workspace_bytes = routed_moe_workspace,
+                                .launch = launch_scored_moe}};
+  return kOps;
 }
 
 }  // namespace heddle::ops

@@ -47,15 +47,15 @@ struct RoutedMoeShape {
   DType weight = DType::kBf16;  // of w13 and w2; kPacked where one of them is quantised
 };
 
-// What RoutedMoeShape::weight is for these.
+// RoutedMoeShape::weight of these dtypes.
 [[nodiscard]] constexpr DType expert_dtype(DType w13, DType w2) {
   return w2 == DType::kPacked ? w2 : w13;
 }
 
 // Scratch for every T up to max_T; stops growing at 1024 tokens, which are what runs at once.
-// Depends on this CPU.
-[[nodiscard]] int64_t routed_moe_workspace_bytes(int64_t max_T, const RoutedMoeShape& shape,
-                                                 bool exact);
+// Depends on the instructions of the context.
+[[nodiscard]] int64_t routed_moe_workspace_bytes(const Context& context, int64_t max_T,
+                                                 const RoutedMoeShape& shape);
 
 // The A terms of a token are added in the router's order (best expert first), in fp32. Exact mode:
 // a token's bits depend on neither the batch nor its order nor the threads (linear.h). A NaN in a

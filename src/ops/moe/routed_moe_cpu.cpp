@@ -107,7 +107,7 @@ namespace {
 // the second product (A * H floats a token) stay within tens of megabytes.
 constexpr int64_t kTokensAtOnce = 1024;
 
-// Where everything of a pass lies.
+// Offsets of the scratch of a pass.
 struct Layout {
   int64_t experts, weights, row_offsets, row_token, slot_row, gate_up, down, group_tasks, rounded;
   int64_t total;
@@ -218,8 +218,9 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
 
 }  // namespace
 
-int64_t routed_moe_workspace_bytes(int64_t max_T, const RoutedMoeShape& shape, bool exact) {
-  return Layout(max_T, shape, product_options(exact)).total;
+int64_t routed_moe_workspace_bytes(const Context& context, int64_t max_T,
+                                   const RoutedMoeShape& shape) {
+  return Layout(max_T, shape, product_options(context)).total;
 }
 
 Status routed_moe_cpu(CpuContext& context, const RoutedMoeArgs& args) {
@@ -228,7 +229,7 @@ Status routed_moe_cpu(CpuContext& context, const RoutedMoeArgs& args) {
                              .E = args.w2.shape[0],
                              .A = args.experts_per_token,
                              .weight = expert_dtype(args.w13.dtype, args.w2.dtype)};
-  const ProductOptions options = product_options(context.exact);
+  const ProductOptions options = product_options(context);
   const int64_t T = args.x.shape[0];
   const Layout layout(T, shape, options);
   for (int64_t first = 0; first < T; first += kTokensAtOnce) {

@@ -9,14 +9,15 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include "ops/gemm/product_fixture.h"
 #include "ops/gemm/product_tasks.h"
-#include "ops/gemm/product_test_data.h"
 #include "ops/moe/expert_sort.h"
-#include "ops/moe/moe_ops.h"
 #include "ops/moe/routed_moe_reference.h"
+#include "ops/registry.h"
 
 namespace heddle::ops {
 
@@ -67,8 +68,13 @@ struct Block {
   Status run(const TensorView& x, const TensorView& logits, const MutableTensorView& y,
              bool exact) {
     CpuContext context(pool, exact);
+    return run(context, x, logits, y);
+  }
+
+  Status run(CpuContext& context, const TensorView& x, const TensorView& logits,
+             const MutableTensorView& y) {
     std::vector<std::byte> workspace(
-        static_cast<size_t>(routed_moe_workspace_bytes(x.shape[0], shape, exact)));
+        static_cast<size_t>(routed_moe_workspace_bytes(context, x.shape[0], shape)));
     RoutedMoeArgs moe = args(x, logits, y);
     moe.workspace = workspace;
     return routed_moe(context, moe);
@@ -77,7 +83,6 @@ struct Block {
 
 TEST(RoutedMoeTest, MatchesTheReference) {
   for (const auto& [exact, bf16] : {std::pair(false, false), {false, true}, {true, true}}) {
-    const ScopedBf16ProductsForTest products(bf16);
     for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
       for (const RoutedMoeShape& shape :
            {RoutedMoeShape{.H = 64, .I = 32, .E = 8, .A = 3, .weight = dtype},
@@ -95,11 +100,12 @@ TEST(RoutedMoeTest, MatchesTheReference) {
           GuardedTensor y({T, shape.H}, DType::kF32, 2);
           x.randomize(3);
           logits.randomize(4, 3.0f);
-          const Status status = block.run(x.view(), logits.view(), y.view(), exact);
+          CpuContext context(block.pool, exact, testing::instructions(bf16));
+          const Status status = block.run(context, x.view(), logits.view(), y.view());
           ASSERT_TRUE(status.ok()) << status.to_string();
           // fp32: a few hundred roundings of 2^-24. With x and the hidden row rounded to bf16 two
           // factors are off by up to 2^-8 each, which average over the sums.
-          const bool rounded = rounds_x(dtype, product_options(exact));
+          const bool rounded = rounds_x(dtype, product_options(context));
           for (int64_t t = 0; t < T; ++t) {
             const RouteReference route = moe_route_reference(logits.view(), t, shape.A, true);
             const std::vector<double> want =
@@ -228,10 +234,10 @@ TEST(RoutedMoeTest, WeighsAndChoosesAsTheScoringSays) {
                   .group_terms = 2,
                   .scale = 2.5f};
   args.correction = TensorView(correction.view().as<float>(), DType::kF32, {shape.E});
-  std::vector<std::byte> workspace(
-      static_cast<size_t>(routed_moe_workspace_bytes(kT, shape, true)));
-  args.workspace = workspace;
   CpuContext context(block.pool, true);
+  std::vector<std::byte> workspace(
+      static_cast<size_t>(routed_moe_workspace_bytes(context, kT, shape)));
+  args.workspace = workspace;
   ASSERT_TRUE(routed_moe(context, args).ok());
   const MoeRouteArgs route{.logits = args.router_logits,
                            .experts = {},
@@ -315,7 +321,7 @@ TEST(RoutedMoeTest, AllocatesNothing) {
     x.randomize(1);
     logits.randomize(2);
     std::vector<std::byte> workspace(
-        static_cast<size_t>(routed_moe_workspace_bytes(T, shape, false)));
+        static_cast<size_t>(routed_moe_workspace_bytes(context, T, shape)));
     const RoutedMoeArgs args{.x = x.view(),
                              .router_logits = logits.view(),
                              .w13 = block.w13.view(),
@@ -358,6 +364,26 @@ TEST(ExpertSortTest, IsAStablePermutation) {
       EXPECT_LE(token[static_cast<size_t>(r) - 1], token[static_cast<size_t>(r)]);
     }
   }
+}
+
+TEST(MoeOpsTest, WantABiasForEveryRowOfEveryExpert) {
+  const OpDef& op = *builtin_ops().find("routed_moe_bias");
+  const auto T = SymbolicDim::of(Symbol::kTokens);
+  const auto H = SymbolicDim::fixed(16), E = SymbolicDim::fixed(4), I = SymbolicDim::fixed(8);
+  const auto I2 = SymbolicDim::fixed(16);
+  const auto floats = [](std::initializer_list<SymbolicDim> shape) {
+    return TensorMeta(DType::kF32, shape);
+  };
+  const Attrs attrs{{"top_k", 2}, {"normalize", 1}, {"swiglu_limit", 7}, {"swiglu_alpha", 1.702}};
+  std::vector<TensorMeta> inputs{floats({T, H}),    floats({T, E}),  floats({E, I2, H}),
+                                 floats({E, H, I}), floats({E, I2}), floats({E, H})};
+  std::vector<TensorMeta> outputs;
+  const Status status = op.infer(inputs, attrs, outputs);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(outputs[0], floats({T, H}));
+  inputs[4] = floats({E, I});
+  EXPECT_THAT(op.infer(inputs, attrs, outputs).to_string(),
+              ::testing::HasSubstr("biases [E, 2I] and [E, H]"));
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 
 #include "core/tensor.h"
 #include "ops/context.h"
-#include "ops/op_def.h"
 
 namespace heddle::ops {
 
@@ -27,9 +26,5 @@ struct RmsNormArgs {
 // Error: kInvalidArgument, naming the tensor and the dimension that disagree.
 Status rms_norm(Context& context, const RmsNormArgs& args);
 Status rms_norm_cpu(CpuContext& context, const RmsNormArgs& args);  // args already checked
-
-// "rms_norm" {x, weight} and "add_rms_norm" {residual, x, weight} -> {residual, y}; attrs
-// {epsilon}.
-std::span<const OpDef> norm_ops();
 
 }  // namespace heddle::ops

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/shape_contract.h"
+#include "ops/registry.h"
 
 namespace heddle::ops {
 

@@ -11,7 +11,6 @@
 
 #include "core/tensor.h"
 #include "ops/context.h"
-#include "ops/op_def.h"
 
 namespace heddle::ops {
 
@@ -35,11 +34,5 @@ Status rope(Context& context, const RopeArgs& args);
 Status rope_cpu(CpuContext& context, const RopeArgs& args);  // args already checked
 
 inline constexpr int64_t kMaxRotaryPairs = 256;
-
-// "rope" {x, positions, inverse_frequencies} attrs {head_dim, factor},
-// "qk_norm_rope" {x, norm_weight, positions, inverse_frequencies} attrs {epsilon, head_dim, factor}
-// and "rope_channels" {x, positions, inverse_frequencies} attrs {head_dim, factor, first_channel,
-// interleaved}.
-std::span<const OpDef> rope_ops();
 
 }  // namespace heddle::ops

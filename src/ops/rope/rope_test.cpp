@@ -8,6 +8,7 @@
 
 #include "ops/norm/rms_norm.h"
 #include "ops/norm/rms_norm_reference.h"
+#include "ops/registry.h"
 #include "ops/rope/rope_reference.h"
 #include "support/tensors.h"
 

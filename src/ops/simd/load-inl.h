@@ -16,8 +16,7 @@
 #include <hwy/highway.h>
 
 #include "core/dtype.h"
-#include "ops/simd/copy_unaligned.h"
-#include "ops/simd/unroll.h"
+#include "ops/simd/targets.h"
 #include "quant/small_floats.h"
 
 HWY_BEFORE_NAMESPACE();

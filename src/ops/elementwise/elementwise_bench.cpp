@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every kind of elementwise op, decode and prefill, and gates of one column.
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "ops/benchmark/op_benchmark.h"
+#include "ops/elementwise/elementwise.h"
+
+namespace heddle::ops {
+
+namespace {
+
+constexpr int64_t kWidth = 1024;
+
+struct ElementwiseLoad {
+  ElementwiseKind kind;
+  const char* name;
+  int64_t flops;    // of an element; an exponential counts as ten
+  int64_t b_width;  // 0: there is no b
+};
+
+constexpr ElementwiseLoad kLoads[] = {
+    {ElementwiseKind::kAdd, "add", 1, kWidth},
+    {ElementwiseKind::kMul, "mul", 1, kWidth},
+    {ElementwiseKind::kSigmoid, "sigmoid", 12, 0},
+    {ElementwiseKind::kSigmoidMul, "sigmoid_mul", 12, kWidth},
+    {ElementwiseKind::kSigmoidMul, "sigmoid_mul", 1, 1},  // one exponential for a whole row
+    {ElementwiseKind::kSiluMul, "silu_mul", 13, kWidth}};
+
+OpBenchmark elementwise_benchmark(CpuContext& context, int64_t T, const ElementwiseLoad& load) {
+  struct Data {
+    Tensor a, b, y;
+  };
+
+  const auto data = std::make_shared<Data>();
+  return {
+      .name = load.name,
+      .shape = fmt::format("T {}, N {}{}", T, kWidth, load.b_width == 1 ? ", b of one column" : ""),
+      .bytes = static_cast<double>(4 * T * (2 * kWidth + load.b_width)),
+      .flops = static_cast<double>(load.flops * T * kWidth),
+      .run = [&context, data, T, load] {
+        if (data->a.shape().rank() == 0) {
+          data->a = Tensor({T, kWidth}, DType::kF32);
+          if (load.b_width > 0) data->b = Tensor({T, load.b_width}, DType::kF32);
+          data->y = Tensor({T, kWidth}, DType::kF32);
+        }
+        const Status status = elementwise(
+            context,
+            {.kind = load.kind, .a = data->a.view(), .b = data->b.view(), .y = data->y.view()});
+        HEDDLE_CHECK(status.ok());
+      }};
+}
+
+}  // namespace
+
+std::vector<OpBenchmark> elementwise_benchmarks(CpuContext& context) {
+  std::vector<OpBenchmark> benchmarks;
+  for (const ElementwiseLoad& load : kLoads) {
+    for (const int64_t T : {1, 16, 512, 8192}) {
+      benchmarks.push_back(elementwise_benchmark(context, T, load));
+    }
+  }
+  return benchmarks;
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a bfloat16 table of 151,936 ids.
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "ops/benchmark/op_benchmark.h"
+#include "ops/embedding/embedding.h"
+
+namespace heddle::ops {
+
+std::vector<OpBenchmark> embedding_benchmarks(CpuContext& context) {
+  struct Data {
+    Tensor ids, table, y;
+  };
+
+  constexpr int64_t kVocabSize = 151936;
+  std::vector<OpBenchmark> benchmarks;
+  for (const int64_t H : {512, 2048}) {
+    for (const int64_t T : {1, 512}) {
+      const auto data = std::make_shared<Data>();
+      benchmarks.push_back({.name = "embedding",
+                            .shape = fmt::format("T {}, V {}, H {}, bfloat16", T, kVocabSize, H),
+                            .bytes = static_cast<double>((2 + 4) * T * H),
+                            .flops = 0,
+                            .run = [&context, data, T, H] {
+                              if (data->ids.shape().rank() == 0) {
+                                data->ids = Tensor({T}, DType::kI32);
+                                data->table = Tensor({kVocabSize, H}, DType::kBf16);
+                                data->y = Tensor({T, H}, DType::kF32);
+                              }
+                              // Other rows every time, so that they come from memory.
+                              for (int32_t& id : data->ids.span<int32_t>()) {
+                                id = static_cast<int32_t>((int64_t{id} + 7919) % kVocabSize);
+                              }
+                              const Status status = embedding(context, {.ids = data->ids.view(),
+                                                                        .table = data->table.view(),
+                                                                        .y = data->y.view()});
+                              HEDDLE_CHECK(status.ok());
+                            }});
+    }
+  }
+  return benchmarks;
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/forward_context.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <fmt/format.h>
+
+namespace heddle::ops {
+
+namespace {
+
+// The fewest ids that any of the layers' pools has.
+template <class Layers, class GetPool>
+int64_t fewest_ids(const Layers& layers, const GetPool& pool_of) {
+  int64_t fewest = std::numeric_limits<int64_t>::max();
+  for (const auto& layer : layers) fewest = std::min(fewest, pool_of(layer).shape[0]);
+  return fewest;
+}
+
+Status check_sequences(const ForwardContext& forward) {
+  const int64_t B = forward.num_sequences();
+  for (int64_t b = 0; b < B; ++b) {
+    const int32_t context = forward.context_lens[static_cast<size_t>(b)];
+    if (forward.num_rows(b) <= 0 || context < 0) {
+      return invalid_argument(fmt::format(
+          "sequence {} has {} rows after {} tokens; every sequence needs at least one row", b,
+          forward.num_rows(b), context));
+    }
+  }
+  return {};
+}
+
+Status check_logit_rows(const ForwardContext& forward, int64_t T) {
+  for (const int32_t row : forward.logit_rows) {
+    if (row < 0 || row >= T) {
+      return invalid_argument(fmt::format("logits of row {} are wanted, there are {}", row, T));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_rows(const char* op, const ForwardContext* forward, int64_t T) {
+  if (forward == nullptr) {
+    return invalid_argument(fmt::format("{}: needs a ForwardContext, has none", op));
+  }
+  const int64_t B = forward->num_sequences();
+  if (static_cast<int64_t>(forward->query_start.size()) != B + 1) {
+    return invalid_argument(fmt::format("{}: query_start has {} entries, {} sequences need {}", op,
+                                        forward->query_start.size(), B, B + 1));
+  }
+  const int32_t first = forward->query_start.front();
+  const int32_t last = forward->query_start.back();
+  if (first != 0 || last != T) {
+    return invalid_argument(fmt::format("{}: query_start covers rows {} to {}, the tensors have {}",
+                                        op, first, last, T));
+  }
+  return {};
+}
+
+Status check_page_ids(const ForwardContext& forward, int64_t num_pages, int64_t page_size) {
+  const int64_t B = forward.num_sequences();
+  if (forward.page_size != page_size) {
+    return invalid_argument(fmt::format("the batch has pages of {} tokens, the pool pages of {}",
+                                        forward.page_size, page_size));
+  }
+  if (!forward.kv_lens.empty() && static_cast<int64_t>(forward.kv_lens.size()) != B) {
+    return invalid_argument(fmt::format("kv_lens has {} entries, the batch has {} sequences",
+                                        forward.kv_lens.size(), B));
+  }
+  if (static_cast<int64_t>(forward.page_table.size()) < B * forward.page_table_width) {
+    return invalid_argument(fmt::format("page_table has {} entries, {} x {} are needed",
+                                        forward.page_table.size(), B, forward.page_table_width));
+  }
+  for (int64_t b = 0; b < B; ++b) {
+    const int64_t length = forward.context_lens[static_cast<size_t>(b)] + forward.num_rows(b);
+    const int64_t used = (length + page_size - 1) / page_size;
+    if (used > forward.page_table_width) {
+      return invalid_argument(
+          fmt::format("sequence {} has {} tokens, its page table has room for "
+                      "{}",
+                      b, length, forward.page_table_width * page_size));
+    }
+    const std::span<const int32_t> pages(forward.pages(b), static_cast<size_t>(used));
+    const auto outside = std::ranges::find_if(pages, [num_pages](int32_t page) {
+      return static_cast<uint32_t>(page) >= static_cast<uint64_t>(num_pages);
+    });
+    if (outside != pages.end()) {
+      return invalid_argument(
+          fmt::format("sequence {} names page {}, the pool has {}", b, *outside, num_pages));
+    }
+  }
+  return {};
+}
+
+Status check_state_slots(const ForwardContext& forward, int64_t num_slots,
+                         int64_t num_snapshot_slots) {
+  const int64_t B = forward.num_sequences();
+  if (static_cast<int64_t>(forward.state_slots.size()) != B) {
+    return invalid_argument(fmt::format("state_slots has {} entries, the batch has {} sequences",
+                                        forward.state_slots.size(), B));
+  }
+  for (int64_t b = 0; b < B; ++b) {
+    const int32_t slot = forward.state_slots[static_cast<size_t>(b)];
+    if (slot < 0 || slot >= num_slots) {
+      return invalid_argument(
+          fmt::format("sequence {} has state slot {}, the pool has {}", b, slot, num_slots));
+    }
+  }
+  const StateSnapshot* previous = nullptr;
+  for (const StateSnapshot& snapshot : forward.snapshots) {
+    if (snapshot.sequence < 0 || snapshot.sequence >= B || snapshot.slot < 0 ||
+        snapshot.slot >= num_snapshot_slots || snapshot.num_tokens < 1 ||
+        snapshot.num_tokens > forward.num_rows(snapshot.sequence)) {
+      return invalid_argument(fmt::format(
+          "the snapshot of sequence {} after {} tokens in slot {} does not fit {} sequences and {} "
+          "slots",
+          snapshot.sequence, snapshot.num_tokens, snapshot.slot, B, num_snapshot_slots));
+    }
+    if (previous != nullptr &&
+        (previous->sequence > snapshot.sequence ||
+         (previous->sequence == snapshot.sequence && previous->num_tokens > snapshot.num_tokens))) {
+      return invalid_argument("snapshots must be sorted by sequence, then by num_tokens");
+    }
+    previous = &snapshot;
+  }
+  return {};
+}
+
+Status check_batch(const ForwardContext& forward, int64_t T) {
+  HEDDLE_RETURN_IF_ERROR(check_rows("batch", &forward, T));
+  HEDDLE_RETURN_IF_ERROR(check_sequences(forward));
+  HEDDLE_RETURN_IF_ERROR(check_logit_rows(forward, T));
+  if (!forward.kv_layers.empty()) {
+    const int64_t num_pages = fewest_ids(forward.kv_layers, [](const KvLayer& l) { return l.k; });
+    HEDDLE_RETURN_IF_ERROR(
+        check_page_ids(forward, num_pages, forward.kv_layers.front().k.shape[1]));
+  }
+  if (!forward.state_layers.empty()) {
+    const int64_t num_slots =
+        fewest_ids(forward.state_layers, [](const StateLayer& l) { return l.recurrent; });
+    const int64_t num_snapshot_slots =
+        forward.snapshot_layers.empty()
+            ? num_slots
+            : fewest_ids(forward.snapshot_layers,
+                         [](const SnapshotLayer& l) { return l.recurrent; });
+    HEDDLE_RETURN_IF_ERROR(check_state_slots(forward, num_slots, num_snapshot_slots));
+  }
+  return {};
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/forward_context.h"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace heddle::ops {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Two sequences of 2 and 3 rows over pools of 5 pages of 4 tokens, 4 state slots and 3 snapshot
+// slots, whose second layers are the smaller ones.
+class CheckBatchTest : public ::testing::Test {
+ protected:
+  CheckBatchTest() {
+    for (const int64_t num_pages : {6, 5}) {
+      kv_layers_.push_back({.k = pool({num_pages, 4, 1, 8}), .v = pool({num_pages, 4, 1, 8})});
+    }
+    for (const int64_t num_slots : {5, 4}) {
+      state_layers_.push_back(
+          {.conv = pool({num_slots, 3, 16}), .recurrent = pool({num_slots, 2, 4, 8})});
+    }
+    for (const int64_t num_slots : {4, 3}) {
+      snapshot_layers_.push_back({.conv = pool({num_slots, 3, 16}),
+                                  .recurrent = pool({num_slots, 2, 4, 8}),
+                                  .scales = {}});
+    }
+    forward_ = {.query_start = query_start_,
+                .context_lens = context_lens_,
+                .page_table = page_table_,
+                .page_table_width = 2,
+                .page_size = 4,
+                .state_slots = state_slots_,
+                .snapshots = snapshots_,
+                .logit_rows = logit_rows_,
+                .kv_layers = kv_layers_,
+                .state_layers = state_layers_,
+                .snapshot_layers = snapshot_layers_};
+  }
+
+  // Ids are all that is looked at: the pools need no memory.
+  static MutableTensorView pool(const Shape& shape) { return {nullptr, DType::kF32, shape}; }
+
+  [[nodiscard]] std::string message() const { return check_batch(forward_, 5).to_string(); }
+
+  std::vector<KvLayer> kv_layers_;
+  std::vector<StateLayer> state_layers_;
+  std::vector<SnapshotLayer> snapshot_layers_;
+  std::vector<int32_t> query_start_{0, 2, 5}, context_lens_{3, 0}, page_table_{1, 2, 4, -1};
+  std::vector<int32_t> state_slots_{1, 3}, logit_rows_{1, 4};
+  std::vector<StateSnapshot> snapshots_{{.sequence = 0, .num_tokens = 2, .slot = 1},
+                                        {.sequence = 1, .num_tokens = 1, .slot = 2}};
+  ForwardContext forward_;
+};
+
+TEST_F(CheckBatchTest, TakesABatchWhoseIdsLieWithinEveryLayersPool) {
+  EXPECT_TRUE(check_batch(forward_, 5).ok()) << message();
+}
+
+TEST_F(CheckBatchTest, NamesThePageOutsideThePool) {
+  for (const int32_t page : {5, -1}) {
+    page_table_[1] = page;
+    EXPECT_THAT(message(),
+                HasSubstr("sequence 0 names page " + std::to_string(page) + ", the pool has 5"));
+  }
+}
+
+TEST_F(CheckBatchTest, LooksOnlyAtPagesThatHoldTokens) {
+  page_table_[3] = 99;  // the second sequence has 3 tokens, all in its first page
+  EXPECT_TRUE(check_batch(forward_, 5).ok()) << message();
+  context_lens_[1] = 2;
+  EXPECT_THAT(message(), HasSubstr("sequence 1 names page 99"));
+}
+
+TEST_F(CheckBatchTest, RefusesAPageTableThatEndsBeforeTheLastToken) {
+  context_lens_[0] = 7;
+  EXPECT_THAT(message(), HasSubstr("sequence 0 has 9 tokens, its page table has room for 8"));
+  forward_.page_table = forward_.page_table.first(3);
+  EXPECT_THAT(message(), HasSubstr("page_table has 3 entries, 2 x 2 are needed"));
+}
+
+TEST_F(CheckBatchTest, RefusesPagesOfAnotherSize) {
+  forward_.page_size = 8;
+  EXPECT_THAT(message(), HasSubstr("the batch has pages of 8 tokens, the pool pages of 4"));
+}
+
+TEST_F(CheckBatchTest, NamesTheStateSlotOutsideThePool) {
+  for (const int32_t slot : {4, -1}) {
+    state_slots_[1] = slot;
+    EXPECT_THAT(message(), HasSubstr("sequence 1 has state slot " + std::to_string(slot) +
+                                     ", the pool has 4"));
+  }
+}
+
+TEST_F(CheckBatchTest, NamesTheSnapshotThatDoesNotFit) {
+  snapshots_[1].slot = 3;
+  EXPECT_THAT(message(), HasSubstr("the snapshot of sequence 1 after 1 tokens in slot 3 does not "
+                                   "fit 2 sequences and 3 slots"));
+  forward_.snapshot_layers = {};  // then snapshots lie among the working slots
+  EXPECT_TRUE(check_batch(forward_, 5).ok()) << message();
+  snapshots_[1] = {.sequence = 0, .num_tokens = 3, .slot = 1};
+  EXPECT_THAT(message(), HasSubstr("the snapshot of sequence 0 after 3 tokens"));
+  snapshots_[1] = {.sequence = 0, .num_tokens = 1, .slot = 1};
+  EXPECT_THAT(message(), HasSubstr("snapshots must be sorted"));
+}
+
+TEST_F(CheckBatchTest, RefusesRowsThatAreNotThoseOfTheStep) {
+  EXPECT_THAT(check_batch(forward_, 6).to_string(), HasSubstr("covers rows 0 to 5"));
+  logit_rows_[1] = 5;
+  EXPECT_THAT(message(), HasSubstr("logits of row 5 are wanted, there are 5"));
+  query_start_[1] = 0;
+  EXPECT_THAT(message(), HasSubstr("sequence 0 has 0 rows after 3 tokens"));
+}
+
+TEST_F(CheckBatchTest, RefusesArraysOfOtherBatches) {
+  const std::vector<int32_t> one = {3};
+  forward_.kv_lens = one;
+  EXPECT_THAT(message(), HasSubstr("kv_lens has 1 entries, the batch has 2"));
+  forward_.kv_lens = {};
+  forward_.state_slots = one;
+  EXPECT_THAT(message(), HasSubstr("state_slots has 1 entries, the batch has 2"));
+  forward_.query_start = forward_.query_start.first(2);
+  EXPECT_THAT(message(), HasSubstr("query_start has 2 entries, 2 sequences need 3"));
+}
+
+TEST_F(CheckBatchTest, DoesNotLookAtMemoryThatTheModelDoesNotHave) {
+  page_table_[0] = 99;
+  state_slots_[0] = 99;
+  forward_.kv_layers = {};
+  forward_.state_layers = {};
+  EXPECT_TRUE(check_batch(forward_, 5).ok()) << message();
+}
+
+}  // namespace
+}  // namespace heddle::ops

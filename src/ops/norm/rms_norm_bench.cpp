@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The layer norms of a small and a large model, with and without residual, decode and prefill.
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "ops/benchmark/op_benchmark.h"
+#include "ops/norm/rms_norm.h"
+
+namespace heddle::ops {
+
+namespace {
+
+OpBenchmark rms_norm_benchmark(CpuContext& context, int64_t T, int64_t H, bool adds) {
+  struct Data {
+    Tensor x, residual, weight, y;
+  };
+
+  const auto data = std::make_shared<Data>();
+  const int64_t passes = adds ? 4 : 2;  // over [T, H], reading or writing
+  return {.name = adds ? "add_rms_norm" : "rms_norm",
+          .shape = fmt::format("T {}, H {}", T, H),
+          .bytes = static_cast<double>(4 * (passes * T * H + H)),
+          .flops = static_cast<double>((adds ? 5 : 4) * T * H),
+          .run = [&context, data, T, H, adds] {
+            if (data->x.shape().rank() == 0) {
+              data->x = Tensor({T, H}, DType::kF32);
+              if (adds) data->residual = Tensor({T, H}, DType::kF32);
+              data->weight = Tensor({H}, DType::kF32);
+              data->y = Tensor({T, H}, DType::kF32);
+            }
+            const Status status = rms_norm(context, {.x = data->x.view(),
+                                                     .residual = data->residual.view(),
+                                                     .weight = data->weight.view(),
+                                                     .y = data->y.view()});
+            HEDDLE_CHECK(status.ok());
+          }};
+}
+
+}  // namespace
+
+std::vector<OpBenchmark> norm_benchmarks(CpuContext& context) {
+  std::vector<OpBenchmark> benchmarks;
+  for (const bool adds : {false, true}) {
+    for (const int64_t H : {512, 2048}) {
+      for (const int64_t T : {1, 16, 512, 8192}) {
+        benchmarks.push_back(rms_norm_benchmark(context, T, H, adds));
+      }
+    }
+  }
+  return benchmarks;
+}
+
+}  // namespace heddle::ops
