@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "bench_report.h"
-#include "checkpoint/test_files.h"
+#include "checkpoint/checkpoint_fixture.h"
 
 namespace heddle::tools {
 namespace {

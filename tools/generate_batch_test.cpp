@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/test_files.h"
+#include "checkpoint/checkpoint_fixture.h"
 #include "server/fake_codec.h"
 #include "server/fake_engine.h"
 

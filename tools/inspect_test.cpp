@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/checkpoint_fixture.h"
 #include "checkpoint/quantise_checkpoint.h"
-#include "checkpoint/test_files.h"
 #include "run_captured.h"
 #include "support/test_data.h"
 

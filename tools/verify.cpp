@@ -12,7 +12,7 @@
 #include "machine.h"
 #include "options_engine.h"
 #include "report_failure.h"
-#include "runner/kv_format.h"
+#include "runner/cache_plan.h"
 #include "subcommand.h"
 #include "table.h"
 #include "verify/cached_feeding.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What loading costs: converting, drawing dummy weights, reading a large header, a whole small
+// The cost of loading: converting, drawing dummy weights, reading a large header, a whole small
 // model.
 #include <cstring>
 #include <memory>

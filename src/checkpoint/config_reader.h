@@ -2,7 +2,7 @@
 // Typed reading of untrusted JSON configuration: every value is checked for type and range, and the
 // first thing that is wrong is kept, with key and value, until status() is asked. So a parser reads
 // as a list of fields. `null` counts as absent everywhere. A reader remembers which keys it was
-// asked for, so that what nobody understood can be told from what somebody did.
+// asked for, so that keys that no reader understood can be found.
 //
 // Threading: thread-confined. Points into the document, which must outlive it.
 #pragma once
@@ -99,5 +99,17 @@ class ConfigReader {
   Status& first_error_;
   mutable std::set<std::string, std::less<>> asked_for_;  // a note beside the document, not a part
 };
+
+// Bounds of the values of a config.json: far above any published model, and low enough that no
+// product of a few of them leaves 63 bits.
+inline constexpr ConfigReader::IntegerRange kVocabulary{1, int64_t{1} << 24};
+inline constexpr ConfigReader::IntegerRange kWidth{1, int64_t{1} << 20};
+inline constexpr ConfigReader::IntegerRange kLayers{1, 1024};
+inline constexpr ConfigReader::IntegerRange kHeads{1, 4096};
+inline constexpr ConfigReader::IntegerRange kHeadDim{1, 4096};
+inline constexpr ConfigReader::IntegerRange kConvolution{1, 64};
+inline constexpr ConfigReader::IntegerRange kExperts{1, 16384};
+inline constexpr ConfigReader::IntegerRange kPositions{1, (int64_t{1} << 31) - 1};
+inline constexpr ConfigReader::IntegerRange kTokenIds{0, int64_t{1} << 24};
 
 }  // namespace heddle::checkpoint

@@ -13,7 +13,7 @@ namespace heddle::checkpoint {
 
 namespace {
 
-constexpr int64_t kBlock =
+constexpr int64_t kDrawnAtOnce =
     2048;  // floats drawn at a time, 8 KiB; never spans two upper halves of an index
 
 // Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
@@ -77,10 +77,10 @@ void DummyWeights::read(const StoredWeight& weight, int64_t first, int64_t count
   HEDDLE_CHECK(is_convertible(dtype));
   auto* bytes = static_cast<std::byte*>(target);
   const uint64_t name_key = key_of(seed_, weight.name);
-  std::array<float, kBlock> block;
+  std::array<float, kDrawnAtOnce> block;
   for (int64_t done = 0; done < count;) {
     const int64_t index = first + done;
-    const int64_t length = std::min(kBlock - index % kBlock, count - done);
+    const int64_t length = std::min(kDrawnAtOnce - index % kDrawnAtOnce, count - done);
     const uint64_t key = split_mix(name_key + static_cast<uint64_t>(index >> 32));
     const auto key_a = static_cast<uint32_t>(key);
     const auto key_b = static_cast<uint32_t>(key >> 32);

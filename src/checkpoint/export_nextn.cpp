@@ -75,7 +75,7 @@ Status write_json(const fs::path& path, const json& value) {
   return data_loss(fmt::format("cannot write {}: disk full", path.string()));
 }
 
-// What is neither weights nor written anew.
+// Files that are neither weights nor written anew.
 Status copy_other_files(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::directory_iterator files(from, error);

@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 
 #include "checkpoint/checkpoint_files.h"
-#include "checkpoint/test_files.h"
+#include "checkpoint/checkpoint_fixture.h"
 #include "support/test_data.h"
 
 namespace heddle::checkpoint {

@@ -11,7 +11,6 @@ namespace heddle::checkpoint {
 
 namespace {
 
-constexpr ConfigReader::IntegerRange kTokenIds{0, int64_t{1} << 24};
 constexpr int64_t kMaxCount = (int64_t{1} << 31) - 1;
 
 class OptionalReader {

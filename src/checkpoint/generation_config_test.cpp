@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/test_files.h"
+#include "checkpoint/checkpoint_fixture.h"
 
 namespace heddle::checkpoint {
 namespace {

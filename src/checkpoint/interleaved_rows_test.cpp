@@ -6,7 +6,7 @@
 namespace heddle::checkpoint {
 namespace {
 
-// Which hub row ends up as our row `target`.
+// The hub row that becomes our row `target`.
 int64_t source_of(const std::vector<RowRun>& runs, int64_t target) {
   for (const RowRun& run : runs) {
     if (target >= run.target_row && target < run.target_row + run.num_rows) {

@@ -37,7 +37,7 @@ struct StoredKvScales {
 [[nodiscard]] bool is_kv_scale(std::string_view tensor);
 
 // `modules` are hub names with the dot: "model.layers.0.self_attn.". A scale that is 0 or negative
-// is one that nobody calibrated: it counts as missing. A generator of weights has none to miss.
+// was never calibrated and counts as missing. A generator of weights has none, and none is missing.
 // Error: kInvalidArgument for a scale of more than one number or of a dtype that is not F32, BF16
 // or F16; kDataLoss for one that is not finite. Both name the tensor.
 Result<StoredKvScales> read_kv_scales(const WeightSource& source,

@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_files.h"
+#include "checkpoint/checkpoint_fixture.h"
 #include "checkpoint/dummy_weights.h"
 #include "checkpoint/load_weights.h"
 #include "checkpoint/quantization_config.h"
-#include "checkpoint/test_files.h"
 
 namespace heddle::checkpoint {
 namespace {

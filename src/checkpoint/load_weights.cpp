@@ -358,7 +358,7 @@ class WeightLoader {
   }
 
   // Everything is copied and unpacked by some threads at once. The first error in the order of the
-  // weights is the one that is reported, whoever met it.
+  // weights is the one that is reported, on whatever thread it occurred.
   Status copy() {
     struct PackedJob {
       const PackedLoad* load;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,13 +15,15 @@
 #include <heddle/status.h>
 
 #include "checkpoint/packed_load.h"
-#include "checkpoint/progress.h"
 #include "checkpoint/quantization_config.h"
 #include "checkpoint/weight_map.h"
 #include "checkpoint/weight_source.h"
 #include "device/memory.h"
 
 namespace heddle::checkpoint {
+
+// Called on the thread that called load_weights(), many times, the last time with done == total.
+using ProgressCallback = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
 
 struct LoadOptions {
   // fp32, bf16 or fp16: what WeightDType::kRun means. None: as stored.
@@ -34,7 +37,7 @@ struct LoadOptions {
   int num_threads = 0;  // 0: one per core, at most 8
   ProgressCallback progress;
 
-  // What the checkpoint says about its quantisation; null: nothing. Must outlive the call.
+  // The checkpoint's quantization_config; null: it has none. Must outlive the call.
   const QuantizationConfig* quantization = nullptr;
   // Quantises what is not quantised yet and is worth it (quantisation_rules.h).
   std::optional<Rounding> rounding;
@@ -54,8 +57,8 @@ class LoadedWeights {
 
   [[nodiscard]] size_t size() const { return weights_.size(); }
 
-  // What WeightDType::kRun meant: LoadOptions::dtype or, as stored, the dtype of the first such
-  // weight that is not quantised; bf16 if all are.
+  // The dtype that WeightDType::kRun stood for: LoadOptions::dtype or, as stored, the dtype of the
+  // first such weight that is not quantised; bf16 if all are.
   [[nodiscard]] DType run_dtype() const { return run_dtype_; }
 
   [[nodiscard]] int64_t num_parameters() const { return num_parameters_; }

@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/checkpoint_files.h"
+#include "checkpoint/checkpoint_fixture.h"
 #include "checkpoint/dummy_weights.h"
 #include "checkpoint/interleaved_rows.h"
-#include "checkpoint/test_files.h"
 #include "support/test_data.h"
 
 namespace heddle::checkpoint {

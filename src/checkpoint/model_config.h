@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@
 
 #include <heddle/status.h>
 
+#include "checkpoint/config_reader.h"
 #include "checkpoint/quantization_config.h"
 #include "checkpoint/rope_config.h"
 #include "core/dtype.h"
@@ -57,7 +59,7 @@ struct ClampedSwigluConfig {
   double alpha = 0;
 };
 
-// How experts are chosen where it is not by a plain softmax. The choice is limited to the best
+// The choice of experts where it is not a plain softmax. The choice is limited to the best
 // groups of experts, by their best expert or, with a correction, their two best.
 struct RouterConfig {
   bool sigmoid = false;    // scores; otherwise a softmax
@@ -124,7 +126,7 @@ Result<std::string> parse_architecture(std::string_view json_text);
 
 class ConfigReader;
 
-// What one family knows of its files.
+// The part of a config.json that one family reads.
 struct FamilyReader {
   std::string_view family;  // for messages: "Qwen3"
 
@@ -137,9 +139,22 @@ struct FamilyReader {
 };
 
 // Checks every size: positive, bounded, divisible where heads share, a rotary width that is even. A
-// key that changes what a model computes and that nobody reads is an error (unread_keys.h).
+// key that changes what a model computes and that no reader asks for is an error (unread_keys.h).
 // Error: kInvalidArgument, naming key and value; kDataLoss for broken JSON; kUnimplemented for a
 // known value nothing here serves (an activation, a rope type, a kind of layer).
 Result<ModelConfig> parse_model_config(std::string_view json_text, const FamilyReader& family);
+
+// Fills in layer_kinds: what layer_types says or, without it, `otherwise(layer)`. Errors stay in
+// the reader: kUnimplemented for a kind that is not among `served`.
+void read_layer_kinds(ConfigReader& reader, ModelConfig& config,
+                      const std::vector<LayerKind>& served,
+                      const std::function<LayerKind(int64_t layer)>& otherwise);
+
+// Fills in sliding_window where some layer slides; required there unless there is a `fallback`.
+void read_sliding_window(ConfigReader& reader, ModelConfig& config,
+                         std::optional<int64_t> fallback = std::nullopt);
+
+// Both, for families whose layers slide from max_window_layers on where use_sliding_window is true.
+void read_late_windows(ConfigReader& reader, ModelConfig& config);
 
 }  // namespace heddle::checkpoint

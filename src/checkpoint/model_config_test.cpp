@@ -5,8 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/config_ranges.h"
-#include "checkpoint/layer_kinds.h"
+#include "checkpoint/config_reader.h"
 
 namespace heddle::checkpoint {
 namespace {
@@ -229,7 +228,7 @@ TEST(ModelConfigTest, PointsAtWhatIsNotJson) {
   for (const std::string_view text : {"", "{", "nonsense", "[]", "{\"a\":1,}"}) {
     EXPECT_EQ(parse_model_config(text, kPlain).status().code(), StatusCode::kDataLoss) << text;
   }
-  // What a Python program writes for a NaN.
+  // A Python program writes NaN so.
   EXPECT_THAT(
       parse_model_config(R"({"hidden_size": 64, "rms_norm_eps": NaN})", kPlain).status().message(),
       AllOf(HasSubstr("not valid JSON"), HasSubstr("rms_norm_eps")));

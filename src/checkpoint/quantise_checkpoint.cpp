@@ -16,7 +16,7 @@
 #include "checkpoint/config_reader.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/mapped_file.h"
-#include "checkpoint/quantisation_rules.h"
+#include "checkpoint/packed_load.h"
 #include "checkpoint/readable.h"
 #include "quant/file_formats.h"
 #include "quant/round_to_nearest.h"
@@ -194,7 +194,7 @@ class Quantiser {
             .include_lm_head = options_.include_lm_head};
   }
 
-  // Which tensors become quantised, and how all are dealt out to shards.
+  // Decides which tensors are quantised and in which shard each tensor goes.
   void plan() {
     int64_t shard_size = 0;
     for (const std::string_view name : files_.names()) {
@@ -247,7 +247,7 @@ class Quantiser {
                     folder_.string()));
   }
 
-  // What write_safetensors() was at when the earlier run was killed.
+  // Files that write_safetensors() was writing when an earlier run was killed.
   Status remove_unfinished_files() const {
     std::error_code error;
     std::vector<fs::path> unfinished;

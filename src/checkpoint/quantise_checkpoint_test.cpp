@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a quantised copy comes to be: its folder's name, stopped runs, killed runs. What is in it is
+// Writing a quantised copy: its folder's name, stopped runs, killed runs. The contents are
 // tested with loading (quantised_load_test.cpp).
 #include "checkpoint/quantise_checkpoint.h"
 
@@ -13,8 +13,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/checkpoint_fixture.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/test_files.h"
 #include "core/tensor.h"
 
 namespace heddle::checkpoint {

@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_files.h"
+#include "checkpoint/checkpoint_fixture.h"
 #include "checkpoint/dummy_weights.h"
 #include "checkpoint/load_weights.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/quantise_checkpoint.h"
-#include "checkpoint/test_files.h"
 #include "quant/dequantise.h"
 #include "quant/small_floats.h"
 #include "support/test_data.h"

@@ -8,7 +8,7 @@
 //   P_blocks and P_scales                   MXFP4, for a tensor P without ".weight"
 //   anything else                           as it is
 //
-// What the config says beside that must agree: a module stored in a way its method does not have,
+// Other keys of the config must agree: a module stored in a way its method does not have,
 // or one that it says is not quantised, is an error that names the module. A module the config does
 // not except that is plain all the same is taken as it is: that is how many published heads are.
 //

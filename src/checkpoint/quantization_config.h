@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a checkpoint says about its quantisation: `quantization_config` of config.json and its older
+// The quantisation of a checkpoint: `quantization_config` of config.json and its older
 // spellings. The files' tensors decide how each module is stored (quantised_modules.h); this says
 // what they mean where tensors alone do not (bits, zero points), and what to expect of them.
 //
@@ -34,7 +34,7 @@ enum class QuantMethod : uint8_t {
 
 [[nodiscard]] const char* to_string(QuantMethod method);  // as quant_method spells it
 
-// What the KV cache was calibrated for.
+// The KV cache format that the checkpoint was calibrated for.
 enum class KvCacheScheme : uint8_t {
   kNone,
   kFp8,    // E4M3, one scale a layer for keys and one for values

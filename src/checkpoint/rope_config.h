@@ -54,7 +54,7 @@ struct RopeFrequencies {
   float attention_factor = 1;  // multiplies both cosine and sine
 };
 
-// What attention scores are multiplied by beside 1 / sqrt(width) where yarn gives mscale_all_dim
+// The factor of attention scores beside 1 / sqrt(width) where yarn gives mscale_all_dim
 // (the DeepSeek families): (0.1 * mscale_all_dim * ln(factor) + 1)^2; 1 everywhere else.
 [[nodiscard]] double yarn_score_factor(const RopeConfig& rope);
 

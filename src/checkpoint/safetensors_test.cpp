@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/test_files.h"
+#include "checkpoint/checkpoint_fixture.h"
 
 namespace heddle::checkpoint {
 namespace {

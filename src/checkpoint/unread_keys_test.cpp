@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 
 constexpr std::string_view kRead = "swiglu_limit";
 
-// What is said about a file with `key` by a family that reads kRead and no other key.
+// The error for a file with `key`, from a family that reads kRead and no other key.
 std::string complaint(std::string_view key, std::string_view value, bool has_experts = true,
                       const json& others = json::object()) {
   json document = others;
@@ -47,7 +47,7 @@ TEST(UnreadKeys, MustBeOffAbsentOrAsUsual) {
   }
 }
 
-// What relatives of the served families have beyond them, as their files write it.
+// Keys that relatives of the served families have beyond them, as their files write them.
 TEST(UnreadKeys, NameWhatOtherModelsHave) {
   for (const auto& [key, value] : std::vector<std::pair<const char*, const char*>>{
            {"attn_temperature_tuning", "true"},

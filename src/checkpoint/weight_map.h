@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How our weights are put together from a checkpoint's tensors, as data: a model lists one
+// The assembly of our weights from a checkpoint's tensors, as data: a model lists one
 // WeightSpec per weight, load_weights() (load_weights.h) does the rest.
 //
 // Everything is a matter of rows. A tensor of rank 2 or more is a list of rows as long as its last
@@ -38,7 +38,7 @@ struct HubTensor {
   Shape shape;  // must be the stored shape exactly
 };
 
-// How the elements of a hub tensor make up rows.
+// The order of the elements of a hub tensor.
 enum class RowForm : uint8_t {
   kLastDimension,  // a row is as long as the last dimension
   kElement,        // every element is a row: for what is interleaved within a dimension
@@ -65,7 +65,7 @@ enum class WeightDType : uint8_t {
   kStored,  // as stored, any dtype
 };
 
-// How what reads a weight takes it where the checkpoint has quantised it.
+// The forms in which the reader of a weight takes it where the checkpoint has quantised it.
 enum class Packing : uint8_t {
   kInParts,  // rows may be stored in several ways, or not quantised: a linear layer
   kAlike,    // all rows in one way: the experts of a layer

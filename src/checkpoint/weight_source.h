@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where weights come from: the files of a checkpoint (checkpoint_files.h) or a generator of seeded
+// The source of weights: the files of a checkpoint (checkpoint_files.h) or a generator of seeded
 // random values (dummy_weights.h). Both are asked by hub name and give rows of a tensor in the
 // wanted dtype, so that a generated model of any size never exists twice.
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace heddle::checkpoint {
 
-// What a generator draws for a tensor.
+// The distribution that a generator draws a tensor from.
 enum class Initial : uint8_t {
   kSmall,      // normal, standard deviation 0.02: matrices, zero-centred norms
   kAroundOne,  // 1 + the above: plain norms, dt_bias
@@ -43,8 +43,8 @@ class WeightSource {
   // None when there is no such tensor.
   [[nodiscard]] virtual std::optional<StoredWeight> find(const WeightRequest& request) const = 0;
 
-  // Every stored name, to notice what nobody asked for. Empty for a generator. Valid while *this
-  // lives.
+  // Every stored name, so that tensors that no weight uses are noticed. Empty for a generator.
+  // Valid while *this lives.
   [[nodiscard]] virtual std::vector<std::string_view> names() const = 0;
 
   // Copies elements [first, first + count) of a weight that find() returned, converted to `dtype`.

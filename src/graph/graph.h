@@ -3,8 +3,8 @@
 //
 // Values are in static single assignment: a node that changes a value in place makes a new version
 // of it (a new Value sharing the memory), and the old one must not be read afterwards; verify()
-// holds that. Building a graph does no device work. Passes are functions from Graph to Graph, one
-// file each.
+// holds that. Building a graph does no device work. Passes are functions from Graph to Graph
+// (passes.h).
 #pragma once
 
 #include <cstdint>

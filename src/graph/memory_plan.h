@@ -36,7 +36,7 @@ struct MemoryPlan {
 MemoryPlan plan_memory(const PlacedGraph& placed, const ops::Extents& largest,
                        const ops::Context& context);
 
-// What is wrong with a plan: two storages that live at once and overlap. For tests.
+// Error: names two storages that live at once and overlap. For tests.
 Status check_plan(const PlacedGraph& placed, const MemoryPlan& plan);
 
 }  // namespace heddle::graph

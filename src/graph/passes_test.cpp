@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dead code, fusion, copy elision, split and dump, each on graphs small enough to read.
+#include "graph/passes.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "graph/dead_code.h"
-#include "graph/dump.h"
-#include "graph/fuse.h"
-#include "graph/graph_test_ops.h"
+#include "graph/graph_fixture.h"
 #include "graph/placement.h"
-#include "graph/split.h"
-#include "graph/verify.h"
+#include "graph/program.h"
 
 namespace heddle::graph {
 namespace {

@@ -12,7 +12,7 @@
 
 namespace heddle::graph {
 
-// Where a value lies: in the rows of `storage` (a value that is its own storage), from element
+// The position of a value: in the rows of `storage` (a value that is its own storage), from element
 // `column` of each row on. Row stride and size follow from the storage's shape.
 struct Placement {
   Value storage;

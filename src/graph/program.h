@@ -6,12 +6,13 @@
 
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "device/device.h"
 #include "graph/memory_plan.h"
+#include "graph/passes.h"
 #include "graph/placement.h"
-#include "graph/split.h"
 #include "ops/registry.h"
 
 namespace heddle::graph {
@@ -31,6 +32,11 @@ struct CompileOptions {
 Result<Program> compile(Graph graph, const ops::OpRegistry& registry, const ops::Context& context,
                         const CompileOptions& options);
 
+// The program as text, in a stable order: one node a line with shapes, live ranges, arena offsets,
+// and a rule where a segment ends. `heddle inspect --graph` prints it. A value that lies in the
+// rows of another one is shown by that value's columns: "%8[0:1024]".
+std::string dump(const Program& program);
+
 // Owns the arena. Threading: confined. A run allocates nothing (of launchers, see linear.h).
 class Executor {
  public:
@@ -46,7 +52,8 @@ class Executor {
 
   [[nodiscard]] const Program& program() const { return program_; }
 
-  // Fills the arena, so that a test finds reads of memory nobody wrote. Host devices only.
+  // Fills the arena, so that a test finds reads of memory that was never written. Host devices
+  // only.
   void poison(std::byte pattern);
 
  private:

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "device/cpu_device.h"
-#include "graph/graph_test_ops.h"
+#include "graph/graph_fixture.h"
 #include "support/allocation_count.h"
 
 namespace heddle::graph {

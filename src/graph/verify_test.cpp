@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "graph/verify.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "graph/graph_test_ops.h"
+#include "graph/graph_fixture.h"
+#include "graph/passes.h"
 
 namespace heddle::graph {
 namespace {

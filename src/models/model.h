@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Model: one architecture applied to one config.json. It knows tensors, not pages, streams or
-// devices: which weights it needs, what it keeps per token and per sequence, and its graph.
-//
-// A family is a folder with a Model and a line in registry.cpp (docs/adding-a-model.md).
+// devices: which weights it needs, what it keeps per token and per sequence, and its graph. Family:
+// how a config.json becomes a Model.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "checkpoint/config_reader.h"
 #include "checkpoint/load_weights.h"
 #include "checkpoint/model_config.h"
 #include "graph/builder.h"
 
 namespace heddle::models {
 
-// What a sequence keeps between steps. Layers are counted among their own kind.
+// The memory that a sequence keeps between steps. Layers are counted among their own kind.
 struct CacheNeeds {
   // Per token and KV layer one K row of num_kv_heads * head_dim and one V row of num_kv_heads *
   // kv_value_dim, which is head_dim unless it is said; 0: values are a part of the keys.
@@ -77,6 +78,21 @@ class Model {
 
   // The end of build() alone: rows [R, H] f32 after the final norm -> logits [R, V] f32.
   virtual graph::Value build_head(graph::GraphBuilder& g, graph::Value rows) const = 0;
+};
+
+// A family: architectures that one folder of this directory builds. The folder defines a function
+// with its own name that returns its Family; registry.cpp lists it (docs/adding-a-model.md).
+struct Family {
+  std::string_view name;                        // for messages
+  std::vector<std::string_view> architectures;  // as config.json says under "architectures"
+
+  // Reads the keys that the family spells in its own way, leaves to a default of its own or serves
+  // beyond what all do, and refuses what it does not serve (checkpoint::FamilyReader).
+  void (*read_config)(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config);
+
+  // The model of a configuration that was read so: its weight map, its graph and its cache needs
+  // (rows per token, windows, states).
+  std::unique_ptr<const Model> (*create)(const checkpoint::ModelConfig& config);
 };
 
 }  // namespace heddle::models

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/family.h"
+#include "models/model.h"
 
 namespace heddle::models {
 

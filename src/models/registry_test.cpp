@@ -7,7 +7,7 @@
 
 #include <gmock/gmock.h>
 
-#include "checkpoint/test_files.h"
+#include "checkpoint/checkpoint_fixture.h"
 #include "models/small_config.h"
 #include "support/test_data.h"
 
@@ -98,7 +98,7 @@ TEST(Registry, ReadsEveryModelAtHand) {
   EXPECT_GE(read, 24);
 }
 
-// Either served, or refused because nobody builds the architecture.
+// Either served, or refused because no family builds the architecture.
 TEST(Registry, ReadsEveryPublishedConfigurationItKnows) {
   HEDDLE_SHARED_PATH_OR_SKIP(path, "data/configs");
   int read = 0;

@@ -20,7 +20,7 @@ namespace heddle::models::testing {
 inline constexpr auto kL = checkpoint::LayerKind::kLinearAttention;
 inline constexpr auto kF = checkpoint::LayerKind::kFullAttention;
 
-// What all files share, for `architecture`, updated by `changes`.
+// The keys that all files share, for `architecture`, updated by `changes`.
 inline nlohmann::json small_config(std::string_view architecture,
                                    const nlohmann::json& changes = nlohmann::json::object()) {
   nlohmann::json config = {
@@ -89,7 +89,7 @@ inline std::unique_ptr<const Model> model_of(const nlohmann::json& config) {
   return create_model(parse(config));
 }
 
-// How many of the last tokens each layer sees; 0: all.
+// The number of last tokens that each layer sees; 0: all.
 inline std::vector<int64_t> windows_of(const nlohmann::json& config) {
   const checkpoint::ModelConfig parsed = parse(config);
   std::vector<int64_t> windows;

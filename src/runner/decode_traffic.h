@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many bytes a decode step must move at least: the roofline its time is measured against.
+// The bytes that a decode step must move at least: the roofline that its time is measured against.
 #pragma once
 
 #include <cstdint>

@@ -86,8 +86,9 @@ Status ForwardBatch::add(const request::PlannedSequence& sequence, LogitRows log
   }
   if (sequence.feeds_drawn_token) {
     if (sequence.batch_slot < 0 || sequence.batch_slot >= std::ssize(drawn_tokens)) {
-      return invalid_argument(fmt::format("feeds on the token drawn for row {}; there are {} rows",
-                                          sequence.batch_slot, drawn_tokens.size()));
+      return invalid_argument(
+          fmt::format("feeds on the token drawn for batch slot {}; there are {}",
+                      sequence.batch_slot, drawn_tokens.size()));
     }
     const TokenId drawn = drawn_tokens[static_cast<size_t>(sequence.batch_slot)];
     if (drawn == sampling::kNoToken || std::ranges::binary_search(sequence.ending_tokens, drawn)) {

@@ -20,7 +20,7 @@ enum class LogitRows {
   kAll,
 };
 
-// How a sequence of the plan takes part in the step.
+// The part that a sequence of the plan takes in the step.
 struct BatchedSequence {
   enum class Part : uint8_t {
     kComputed,  // its new tokens are rows of the forward pass
@@ -30,7 +30,7 @@ struct BatchedSequence {
 
   Part part = Part::kComputed;
 
-  // kComputed: index of its last row among the logits, -1 if nobody wants them. kHidden: index
+  // kComputed: index of its last row among the logits, -1 if they are not wanted. kHidden: index
   // among hidden_slots(), -1 likewise.
   int32_t logit_row = -1;
 
@@ -48,10 +48,10 @@ class ForwardBatch {
   ForwardBatch(int64_t max_tokens, int64_t max_sequences, int64_t max_pages_per_sequence,
                int32_t page_size);
 
-  // `drawn_tokens` by row: what was drawn last, kNoToken where the draw failed; empty where no
-  // sequence feeds on one.
-  // Error: kInvalidArgument for a plan that exceeds the sizes above, has a sequence with neither
-  // new tokens nor a hidden vector, or with too few pages. The batch is not to be run then.
+  // `drawn_tokens` by batch slot: the token drawn last, kNoToken where the draw failed; empty where
+  // no sequence feeds on one. Error: kInvalidArgument for a plan that exceeds the sizes above, has
+  // a sequence with neither new tokens nor a hidden vector, or with too few pages. The batch is not
+  // to be run then.
   Status build(const request::BatchPlan& plan, LogitRows logit_rows,
                std::span<const TokenId> drawn_tokens = {});
 

@@ -102,7 +102,7 @@ TEST_F(ForwardBatchTest, FeedsDrawnTokensAndLeavesOutWhatEnded) {
   EXPECT_TRUE(batch_.empty());
   plan.sequences[0].batch_slot = 3;
   EXPECT_THAT(batch_.build(plan, LogitRows::kSampled, drawn).message(),
-              HasSubstr("feeds on the token drawn for row 3; there are 3 rows"));
+              HasSubstr("feeds on the token drawn for batch slot 3; there are 3"));
 }
 
 TEST_F(ForwardBatchTest, SaysWhichKvRowsAreThereAndWhichVectorsToKeep) {

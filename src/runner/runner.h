@@ -13,7 +13,7 @@ namespace heddle::runner {
 
 using cache::PoolSizes;
 
-// Enough to keep the device busy while the host books one step and plans the next.
+// Enough to keep the device busy while the host accounts for one step and plans the next.
 inline constexpr int kMaxStepsInFlight = 2;
 
 class Runner {

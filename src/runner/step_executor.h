@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepExecutor: one plan from head to tokens: memory that starts, moves or goes back, the forward
-// pass, hidden vectors that are kept or stand for a prompt, the draws. It remembers per row the
-// token drawn last, so that a plan may feed on what nobody outside has seen yet.
+// pass, hidden vectors that are kept or stand for a prompt, the draws. It remembers per batch
+// slot the token drawn last, so that a plan may feed on a token that has not left the runner yet.
 //
 // Threading: confined to one thread, the one that takes part in the compute pool.
 // Cost: a step allocates nothing once its sizes have been seen.
@@ -32,7 +32,7 @@ class StepExecutor {
   // upon them is skipped.
   Status run(const request::BatchPlan& plan, request::StepOutput& output);
 
-  // How the sequences of the last plan took part.
+  // The parts that the sequences of the last plan took.
   [[nodiscard]] std::span<const BatchedSequence> sequences() const { return batch_.sequences(); }
 
  private:
@@ -48,8 +48,9 @@ class StepExecutor {
   LogitRows logit_rows_;
   ForwardBatch batch_;
   sampling::Sampler sampler_;
-  std::vector<TokenId> drawn_tokens_;  // by row; kNoToken: never, or the draw failed
-  Tensor head_rows_;                   // [sequences, H] f32: the hidden vectors of a step
+  std::vector<TokenId>
+      drawn_tokens_;  // by batch slot; kNoToken: none was drawn, or the draw failed
+  Tensor head_rows_;  // [sequences, H] f32: the hidden vectors of a step
 };
 
 }  // namespace heddle::runner

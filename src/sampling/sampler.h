@@ -95,7 +95,7 @@ class Sampler {
     float max;
     float temperature;
     float inverse_temperature;
-    double total;  // sum of weights; 0 where nobody needs it
+    double total;  // sum of weights; 0 where it is not needed
 
     [[nodiscard]] float weight(float logit) const {
       return exp_of_negative((logit - max) * inverse_temperature);

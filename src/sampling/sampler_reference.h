@@ -21,8 +21,8 @@ struct ReferenceDistribution {
   std::vector<double> kept;           // step 7, renormalised; 0 for what was dropped
   TokenId best = 0;
 
-  // How close top_p or min_p came to a different decision; tests pass over what rounding may
-  // decide.
+  // The smallest change of a probability that turns a decision of top_p or min_p; tests pass over
+  // draws that rounding may decide.
   double margin = 1;
 };
 

@@ -125,7 +125,7 @@ TEST(SamplerTest, ReportsNumericalErrorsInsteadOfATokenAndRecovers) {
       EXPECT_THAT(message(row, {.temperature = temperature}, {}), HasSubstr("not a number"));
       row[at] = kInf;
       EXPECT_THAT(message(row, {.temperature = temperature}, {}), HasSubstr("infinite"));
-      // What is masked cannot harm.
+      // Masked tokens change nothing.
       Sampler other(100);
       row[at] = kNan;
       EXPECT_TRUE(

@@ -13,7 +13,7 @@
 
 namespace heddle::verify {
 
-// How a case's tokens reach the model.
+// A way for a case's tokens to reach the model.
 struct Feeding {
   std::string name;          // "whole", "chunks of 17", "with others"
   int64_t chunk = 0;         // tokens a step; 0: all at once

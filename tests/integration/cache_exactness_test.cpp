@@ -69,8 +69,8 @@ struct CacheSetting {
     return options;
   }
 
-  // What part of all prompt tokens must come from the cache, in percent. How much can depends on
-  // who runs at the same time; extra_buffer keeps the fewest states.
+  // The part of all prompt tokens that must come from the cache, in percent. The most possible
+  // depends on who runs at the same time; extra_buffer keeps the fewest states.
   [[nodiscard]] int64_t least_reuse_percent() const {
     if (policy == "off") return 0;
     if (policy == "multi") return preempted ? 8 : 25;
@@ -104,7 +104,7 @@ std::vector<CacheSetting> all_settings() {
   return settings;
 }
 
-// Which value a setting has on each axis of the matrix.
+// The value that a setting has on each axis of the matrix.
 std::array<int64_t, 8> values_of(const CacheSetting& setting) {
   return {static_cast<int64_t>(setting.policy.size()),  // all different
           setting.chunk_tokens,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The requests of the cache's exactness matrix and what the real model answers to each of them when
 // it is computed cold and alone: conversations over a few system prompts, forks, exact repeats and
-// prompts that nobody else has.
+// prompts that no other request has.
 #pragma once
 
 #include <cstdint>

@@ -106,7 +106,7 @@ void expect_the_same_bits_however_work_is_moved(const std::filesystem::path& mod
   EXPECT_EQ(together({.page_size = 1}), alone) << "page size 1";
   EXPECT_EQ(together({.page_size = 128}), alone) << "page size 128";
   EXPECT_EQ(together({.max_running_requests = 2}), alone) << "two at a time";
-  // 477 prompt tokens and 240 new ones do not fit into 512: somebody has to give way.
+  // 477 prompt tokens and 240 new ones do not fit into 512: one request has to give way.
   EXPECT_EQ(together({.max_total_tokens = 512}), alone) << "a pool too small for all";
   if (kv_cache_dtype != "auto") {
     EXPECT_NE(answer_all(model, {}, true), alone) << "are keys and values rounded?";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine says it runs with: nothing is left open.
+// The options that an engine reports are settled: none is left open.
 #include <gtest/gtest.h>
 
 #include <heddle/engine.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an FP8 KV cache costs, and that it takes the checkpoint's scales. docs/numerics.md has what
-// is recorded here as properties. That bits depend on nothing else is engine_exactness_test.cpp's
-// and cache_exactness_test.cpp's business.
+// The error of an FP8 KV cache, and that it takes the checkpoint's scales. docs/numerics.md has
+// what is recorded here as properties. That bits depend on nothing else is
+// engine_exactness_test.cpp's and cache_exactness_test.cpp's business.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -198,7 +198,8 @@ TEST(Fp8Kv, TakesTheScalesOfACalibratedCheckpoint) {
   EXPECT_EQ(pass_of(model.folder(), DType::kF32, std::nullopt)->kv_dtype(), DType::kF32);
 }
 
-// What the bound above is small against: scales so wrong that all is clipped, or rounded to zero.
+// The bound above is small against these errors: scales so wrong that all is clipped, or rounded to
+// zero.
 TEST(Fp8Kv, SuffersFromScalesThatDoNotFit) {
   for (const float scale : {1e-6f, 1e6f}) {
     const CalibratedModel model(fmt::format("calibrated_{:g}", scale), scale, scale);

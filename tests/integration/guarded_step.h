@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GuardedStep: one step of a program in memory that tells what was written where.
+// GuardedStep: one step of a program in memory that shows which bytes were written.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace heddle::testing {
 
 using Bytes = std::vector<std::byte>;
 
-// Memory that begins and ends with bytes nobody may touch.
+// Memory that begins and ends with bytes that must not change.
 class GuardedMemory {
  public:
   GuardedMemory() = default;
@@ -45,7 +45,7 @@ class GuardedMemory {
            std::ranges::all_of(std::span(bytes).last(kGuardBytes), is_pattern);
   }
 
-  // Where `data` lies in all().
+  // The offset of `data` in all().
   [[nodiscard]] size_t offset_of(const void* data) const {
     return static_cast<size_t>(static_cast<const std::byte*>(data) - bytes_.view().as<std::byte>());
   }

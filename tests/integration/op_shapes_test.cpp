@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/test_files.h"
+#include "checkpoint/checkpoint_fixture.h"
 #include "device/cpu_device.h"
 #include "graph/builder.h"
 #include "integration/guarded_step.h"

@@ -11,9 +11,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/checkpoint_fixture.h"
 #include "checkpoint/dummy_weights.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/test_files.h"
 #include "integration/every_feeding.h"
 #include "models/registry.h"
 #include "quant/small_floats.h"

@@ -13,9 +13,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/checkpoint_fixture.h"
 #include "checkpoint/dummy_weights.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/test_files.h"
 #include "integration/every_feeding.h"
 #include "models/registry.h"
 
@@ -192,7 +192,8 @@ class Reference {
   bool normalises_;
 };
 
-// What every hub tensor holds: large enough for biases, scores and gates to differ between tokens.
+// The values of every hub tensor: large enough for biases, scores and gates to differ between
+// tokens.
 std::map<std::string, Tensor> seeded_weights(const json& config) {
   std::map<std::string, Tensor> weights;
   const auto parsed = models::parse_config(config.dump());

@@ -58,7 +58,7 @@ class WatchedIds {
   int64_t num_taken_again_ = 0;
 };
 
-// What the plans that went to the runner say of memory.
+// Memory as the plans that went to the runner count it.
 struct Memory {
   WatchedIds pages;
   WatchedIds states;
@@ -232,7 +232,8 @@ class SharedMemoryExactness : public ::testing::TestWithParam<BudgetSetting> {
  protected:
   static void SetUpTestSuite() { rounds(); }
 
-  // What is free changes while others use the machine: asked again until the budget is about right.
+  // Free memory changes while other programs use the machine: asked again until the budget is about
+  // right.
   static Result<runner::LoadedModel> load(const BudgetSetting& setting) {
     const double wanted = static_cast<double>(setting.budget_mib) * kMebibyte;
     for (int attempt = 0; attempt < 100; ++attempt) {

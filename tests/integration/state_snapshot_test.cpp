@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it costs to keep states in bf16 or int8: the real model in exact mode through the whole
+// The error of states kept in bf16 or int8: the real model in exact mode through the whole
 // engine, its next-token distributions after resuming from a snapshot against those of cold
 // runs. The table in docs/numerics.md has what this test records as properties.
 //
@@ -292,7 +292,7 @@ TEST(Snapshots, InFp32GiveTheBitsOfColdRuns) {
   }
 }
 
-// What the bounds below are small against.
+// The bounds below are small against these errors.
 TEST(Snapshots, AreMissedWhenTheyAreForgotten) {
   TappedEngine engine(true, "float32");
   engine.tap().forget_states();

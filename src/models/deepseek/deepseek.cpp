@@ -11,12 +11,11 @@
 
 #include <fmt/format.h>
 
-#include "models/family.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
+#include "models/layers/feed_forward.h"
 #include "models/layers/latent_attention.h"
-#include "models/layers/latent_config.h"
-#include "models/layers/transformer_layers.h"
+#include "models/model.h"
 
 namespace heddle::models {
 

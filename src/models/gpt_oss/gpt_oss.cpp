@@ -4,12 +4,12 @@
 // arXiv:2508.10925.
 #include <utility>
 
-#include "checkpoint/layer_kinds.h"
-#include "models/family.h"
+#include "checkpoint/model_config.h"
 #include "models/gpt_oss/biased_moe.h"
 #include "models/layers/attention.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
+#include "models/model.h"
 
 namespace heddle::models {
 

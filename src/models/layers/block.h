@@ -19,7 +19,7 @@
 
 namespace heddle::models {
 
-// What all layers of a step share.
+// Inputs that all layers of a step share.
 struct LayerInputs {
   graph::Value positions;            // [T] i32
   graph::Value inverse_frequencies;  // [R/2] f32; a value, so that all layers share one table

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "models/layers/feed_forward.h"
 #include "models/layers/linear.h"
 
 namespace heddle::models {
@@ -129,6 +130,16 @@ std::unique_ptr<const Model> make_decoder(const ModelConfig& config, DecoderOpti
                                           std::vector<DecoderLayer> layers) {
   HEDDLE_CHECK_EQ(static_cast<int64_t>(layers.size()), config.num_layers);
   return std::make_unique<Decoder>(config, std::move(options), std::move(layers));
+}
+
+std::vector<DecoderLayer> transformer_layers(const ModelConfig& config,
+                                             AttentionOptions attention) {
+  std::vector<DecoderLayer> layers;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    attention.window = config.window_of(i);
+    layers.push_back({std::make_unique<Attention>(attention), make_feed_forward(config, i)});
+  }
+  return layers;
 }
 
 }  // namespace heddle::models

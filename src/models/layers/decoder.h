@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "checkpoint/model_config.h"
+#include "models/layers/attention.h"
 #include "models/layers/block.h"
 #include "models/model.h"
 
@@ -31,5 +32,10 @@ struct DecoderOptions {
 // One layer for each of config.num_layers.
 std::unique_ptr<const Model> make_decoder(const checkpoint::ModelConfig& config,
                                           DecoderOptions options, std::vector<DecoderLayer> layers);
+
+// The layers of a plain transformer as its config.json describes them: `attention` with the window
+// of each layer, and an MLP or experts.
+std::vector<DecoderLayer> transformer_layers(const checkpoint::ModelConfig& config,
+                                             AttentionOptions attention);
 
 }  // namespace heddle::models

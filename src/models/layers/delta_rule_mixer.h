@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What mixers with a delta rule share: a short causal convolution over queries, keys and values,
+// The base of mixers with a delta rule: a short causal convolution over queries, keys and values,
 // then a recurrence over one matrix S [Dk, Dv] per value head, whose decay comes from A_log.
 // Yang, Kautz and Hatamizadeh, "Gated Delta Networks", arXiv:2412.06464.
 //     S <- exp(g) S       S <- S + k (beta (v - S'k))'       o = S'q,      beta = sigmoid(b)

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/config_ranges.h"
+#include "checkpoint/config_reader.h"
 
 namespace heddle::models {
 

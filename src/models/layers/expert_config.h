@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How config.json describes experts: their sizes, which layers have them, and which of them may be
-// chosen. Families spell the same things differently, so the keys come from them. Errors stay in
-// the reader.
+// Reads how config.json describes experts: their sizes, which layers have them, and which of them
+// may be chosen. Families spell the same things differently, so the keys come from them. Errors
+// stay in the reader.
 #pragma once
 
 #include <cstdint>

@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/config_ranges.h"
-#include "checkpoint/layer_kinds.h"
+#include "checkpoint/config_reader.h"
+#include "checkpoint/model_config.h"
+#include "models/layers/feed_forward.h"
 #include "models/layers/gated_delta_net.h"
-#include "models/layers/transformer_layers.h"
 
 namespace heddle::models {
 

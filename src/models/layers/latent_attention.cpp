@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "checkpoint/config_reader.h"
 #include "checkpoint/convert.h"
 #include "models/layers/linear.h"
 #include "quant/dequantise.h"
@@ -121,6 +122,21 @@ void LatentAttention::add_weights(std::vector<checkpoint::WeightSpec>& specs,
       {{hub + "kv_b_proj", num_heads_ * (latent_.qk_nope_head_dim + latent_.v_head_dim)}}, C);
   add_linear_weights(specs, ours + "o_proj", {{hub + "o_proj", H}},
                      num_heads_ * latent_.v_head_dim);
+}
+
+void read_latent_attention(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+  using checkpoint::kHeadDim;
+  checkpoint::LatentAttentionConfig latent;
+  if (reader.has("q_lora_rank")) {
+    latent.q_lora_rank = reader.integer("q_lora_rank", std::nullopt, checkpoint::kWidth);
+  }
+  latent.kv_lora_rank = reader.integer("kv_lora_rank", std::nullopt, {1, 8192});
+  latent.qk_nope_head_dim = reader.integer("qk_nope_head_dim", std::nullopt, kHeadDim);
+  latent.qk_rope_head_dim = reader.integer("qk_rope_head_dim", std::nullopt, kHeadDim);
+  latent.v_head_dim = reader.integer("v_head_dim", std::nullopt, kHeadDim);
+  latent.rope_interleave = reader.boolean("rope_interleave", true);
+  config.latent_attention = latent;
+  config.head_dim = latent.qk_rope_head_dim;
 }
 
 }  // namespace heddle::models

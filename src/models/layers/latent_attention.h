@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/config_reader.h"
 #include "checkpoint/model_config.h"
 #include "models/layers/block.h"
 
@@ -50,5 +51,9 @@ class LatentAttention final : public Mixer {
   double rope_factor_;
   double scale_;
 };
+
+// Fills in latent_attention and head_dim, the width that positions rotate; head_dim in the file
+// means nothing. Errors stay in the reader.
+void read_latent_attention(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config);
 
 }  // namespace heddle::models

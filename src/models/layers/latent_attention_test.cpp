@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_files.h"
+#include "checkpoint/checkpoint_fixture.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/test_files.h"
 
 namespace heddle::models {
 namespace {
@@ -54,7 +54,7 @@ class QuantisedLatentAttention {
 
   static float scale(size_t row) { return static_cast<float>(row + 1) / 2; }
 
-  // What derive_weights() adds where weights run as `dtype`; none: as stored, in fp32.
+  // The tensors that derive_weights() adds where weights run as `dtype`; none: as stored, in fp32.
   DerivedWeights derive(std::optional<DType> dtype) {
     std::vector<NamedTensor> named;
     for (size_t i = 0; i < names_.size(); ++i) named.push_back({names_[i], tensors_[i].view()});

@@ -3,9 +3,8 @@
 // Touvron et al., "Llama 2", arXiv:2307.09288; "The Llama 3 Herd of Models", arXiv:2407.21783.
 //
 // Llama 3.1 and later stretch the long wavelengths of the rotary embedding (rope_type llama3).
-#include "models/family.h"
 #include "models/layers/decoder.h"
-#include "models/layers/transformer_layers.h"
+#include "models/model.h"
 
 namespace heddle::models {
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mistral: Llama with a sliding window, in every layer unless the config says otherwise. Jiang et
 // al., "Mistral 7B", arXiv:2310.06825. From v0.2 on sliding_window is null: full attention.
-#include "checkpoint/layer_kinds.h"
-#include "models/family.h"
+#include "checkpoint/model_config.h"
 #include "models/layers/decoder.h"
-#include "models/layers/transformer_layers.h"
+#include "models/model.h"
 
 namespace heddle::models {
 

@@ -2,10 +2,9 @@
 // Qwen2 and Qwen2.5: Llama with biases on queries, keys and values. arXiv:2407.10671.
 //
 // Layers from max_window_layers on slide where use_sliding_window is true; no published model does.
-#include "checkpoint/layer_kinds.h"
-#include "models/family.h"
+#include "checkpoint/model_config.h"
 #include "models/layers/decoder.h"
-#include "models/layers/transformer_layers.h"
+#include "models/model.h"
 
 namespace heddle::models {
 

@@ -4,12 +4,11 @@
 //
 // The weights of the chosen experts are parts of the softmax over all of them: published models do
 // not normalise them again.
-#include "checkpoint/config_ranges.h"
-#include "checkpoint/layer_kinds.h"
-#include "models/family.h"
+#include "checkpoint/config_reader.h"
+#include "checkpoint/model_config.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
-#include "models/layers/transformer_layers.h"
+#include "models/model.h"
 
 namespace heddle::models {
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Qwen3: Llama with an RMS norm per head of queries and keys, before the rotation, and a head width
 // of its own. "Qwen3 Technical Report", arXiv:2505.09388.
-#include "checkpoint/layer_kinds.h"
-#include "models/family.h"
+#include "checkpoint/model_config.h"
 #include "models/layers/decoder.h"
-#include "models/layers/transformer_layers.h"
+#include "models/model.h"
 
 namespace heddle::models {
 

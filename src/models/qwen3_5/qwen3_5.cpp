@@ -6,11 +6,11 @@
 // are the plain ones.
 #include <fmt/format.h>
 
-#include "checkpoint/config_ranges.h"
-#include "models/family.h"
+#include "checkpoint/config_reader.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/layers/gated_hybrid.h"
+#include "models/model.h"
 
 namespace heddle::models {
 

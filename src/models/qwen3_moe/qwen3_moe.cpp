@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Qwen3-MoE: the attention of Qwen3 and a mixture of experts in place of the MLP, without a shared
 // expert. "Qwen3 Technical Report", arXiv:2505.09388.
-#include "models/family.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
-#include "models/layers/transformer_layers.h"
+#include "models/model.h"
 
 namespace heddle::models {
 

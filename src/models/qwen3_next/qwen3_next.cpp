@@ -3,11 +3,11 @@
 // feed-forward blocks are mixtures of experts with a shared one, unless the config says otherwise.
 //
 // All norms but the one inside the delta network are zero-centred: loaded as 1 + w.
-#include "checkpoint/config_ranges.h"
-#include "models/family.h"
+#include "checkpoint/config_reader.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/layers/gated_hybrid.h"
+#include "models/model.h"
 
 namespace heddle::models {
 

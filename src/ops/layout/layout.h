@@ -6,6 +6,10 @@
 //     logit_rows  y[r] = x[forward.logit_rows[r]]   the rows whose logits are wanted
 #pragma once
 
+#include <cstdint>
+#include <span>
+
+#include "core/tensor.h"
 #include "ops/context.h"
 
 namespace heddle::ops {

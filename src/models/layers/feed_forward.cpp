@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/layers/sparse_moe.h"
+#include "models/layers/feed_forward.h"
 
 #include <utility>
 
@@ -108,6 +108,26 @@ Value SparseMoe::routed(graph::GraphBuilder& g, Value x, Value scores) const {
                    {"groups_kept", static_cast<double>(router.groups_kept)},
                    {"group_terms", two_best ? 2.0 : 1.0},
                    {"scale", router.scale}});
+}
+
+void SwigluMlp::add_weights(std::vector<WeightSpec>& specs, const std::string& ours,
+                            const std::string& hub) const {
+  const int64_t H = hidden_size_;
+  const int64_t I = intermediate_size_;
+  add_linear_weights(specs, ours + "gate_up", {{hub + "gate_proj", I}, {hub + "up_proj", I}}, H);
+  add_linear_weights(specs, ours + "down", {{hub + "down_proj", H}}, I);
+}
+
+Value SwigluMlp::build(graph::GraphBuilder& g, Value x) const {
+  return linear(g, g.silu_mul(linear(g, x, "gate_up")), "down");
+}
+
+std::unique_ptr<const FeedForward> make_feed_forward(const checkpoint::ModelConfig& config,
+                                                     int64_t layer) {
+  if (config.is_moe_layer[static_cast<size_t>(layer)]) {
+    return std::make_unique<SparseMoe>(config.hidden_size, *config.moe);
+  }
+  return std::make_unique<SwigluMlp>(config.hidden_size, config.intermediate_size);
 }
 
 }  // namespace heddle::models

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this folder's tests share: a temporary folder, and files made by hand.
+// Fixtures of this folder's tests: a temporary folder, and files made by hand.
 #pragma once
 
 #include <atomic>

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model's keys and values are stored as: what was asked for, or else what the checkpoint was
-// calibrated for, or else what its weights are.
+// How a model's cache is planned while it loads: what its keys and values are stored as, and how
+// many pages and state slots the memory has room for. load_model() makes the pools, and `heddle
+// inspect` shows the plan without loading anything.
 //
-// Threading: values, used while a model loads.
+// Threading: pure functions.
 #pragma once
 
 #include <optional>
 #include <string_view>
 #include <vector>
 
+#include <heddle/engine.h>
+
+#include "cache/kv_layout.h"
+#include "cache/pool_sizing.h"
 #include "checkpoint/kv_scales.h"
 #include "checkpoint/model_config.h"
 #include "models/model.h"
@@ -33,5 +38,22 @@ Result<std::optional<DType>> choose_kv_dtype(const KvRequest& request,
 // Error: as checkpoint::read_kv_scales().
 Result<std::vector<checkpoint::KvScales>> load_kv_scales(const checkpoint::WeightSource& source,
                                                          const models::CacheNeeds& needs);
+
+struct PlannedPools {
+  cache::PoolPlan plan;
+  cache::KvLayout kv;
+  cache::StateLayout state;
+  cache::StateLayout snapshot;  // num_layers = 0: snapshots are working states at rest
+  DType snapshot_dtype = DType::kF32;
+  int64_t hidden_width = 0;  // of the vector kept with a snapshot; 0: none is
+
+  [[nodiscard]] int64_t hidden_bytes() const { return bytes_of(DType::kF32, hidden_width); }
+};
+
+// `available_bytes`: memory beside the weights, of which options.memory_fraction becomes pools.
+// Errors: kInvalidArgument naming the option; kResourceExhausted when not one request fits.
+Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::ModelConfig& config,
+                                const models::CacheNeeds& needs, DType kv_dtype,
+                                int64_t available_bytes);
 
 }  // namespace heddle::runner

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The passes of compile() (program.h) that need no more than a graph. Copy elision is in
+// placement.h, the arena in memory_plan.h.
+#pragma once
+
+#include <vector>
+
+#include "graph/graph.h"
+#include "ops/registry.h"
+
+namespace heddle::graph {
+
+// A graph is well formed: every node has the inputs its op takes and the shapes its op infers,
+// values are defined once and before they are read, and a version that was overwritten in place is
+// not read again. Run before and after every other pass. Error: kInvalidArgument, naming the node.
+Status verify(const Graph& graph);
+
+// Drops nodes whose results no node reads. Nodes that write KV pages or recurrent state stay, and
+// with them everything they read.
+Graph remove_dead_code(Graph graph);
+
+// Replaces pairs of ops by one that touches memory once. A pattern is data: the first op, the op
+// that reads its result, and the op they become. A pair is fused only if the fused op can stand
+// where the second stood, and never across a split.
+//
+//   add(a, b) -> rms_norm          add_rms_norm: the residual stream is updated in place and
+//                                  normalised
+//   rms_norm -> rope               qk_norm_rope: per-head norm and rotation of queries and keys
+//   sigmoid(gate) -> mul(x, .)     sigmoid_mul: output gates
+Result<Graph> fuse(Graph graph, const ops::OpRegistry& registry);
+
+struct Segment {
+  size_t begin = 0;  // node indices, end exclusive
+  size_t end = 0;
+  bool split = false;
+};
+
+// Cuts the list of nodes at ops whose launch depends on the batch (attention, recurrence). The
+// segments between them can be captured once and replayed; each such op is a segment of its own and
+// runs eagerly. Order is kept; there are no empty segments.
+std::vector<Segment> split_into_segments(const Graph& graph);
+
+}  // namespace heddle::graph
