@@ -71,9 +71,7 @@ TEST(UnreadKeys, NameWhatOtherModelsHave) {
             "logit_scale is 0.0625; Plain is served with 1.0 only");
 }
 
-TEST(UnreadKeys, AreFineOnceSomebodyHasReadThem) {
-  EXPECT_THAT(complaint(kRead, "7.0"), IsEmpty());
-}
+TEST(UnreadKeys, AreFineOnceAFamilyHasReadThem) { EXPECT_THAT(complaint(kRead, "7.0"), IsEmpty()); }
 
 TEST(UnreadKeys, OfTheRouterMeanNothingWithoutExperts) {
   EXPECT_THAT(complaint("n_group", "8", /*has_experts=*/false), IsEmpty());

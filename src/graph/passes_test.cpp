@@ -19,7 +19,7 @@ using testing::TestBuilder;
 
 Graph finish(TestBuilder& g) { return std::move(g.finish()).value(); }
 
-TEST(DeadCode, DropsWhatNobodyReadsAndKeepsWritesOfState) {
+TEST(DeadCode, DropsUnreadNodesAndKeepsWritesOfState) {
   TestBuilder g;
   const Value x = g.x();
   g.sigmoid(g.add(x, x));             // dead

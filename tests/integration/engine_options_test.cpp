@@ -16,7 +16,7 @@ std::unique_ptr<Engine> make_engine(EngineOptions options) {
   return engine.ok() ? std::move(*engine) : nullptr;
 }
 
-TEST(EngineOptionsTest, WhatWasLeftToTheEngineIsSettled) {
+TEST(EngineOptionsTest, SettlesOptionsThatWereLeftToTheEngine) {
   const auto engine = make_engine({.on_load_progress = [](int64_t, int64_t) {}});
   ASSERT_NE(engine, nullptr);
   const EngineOptions& options = engine->options();
@@ -34,7 +34,7 @@ TEST(EngineOptionsTest, WhatWasLeftToTheEngineIsSettled) {
   EXPECT_FALSE(options.on_load_progress);
 }
 
-TEST(EngineOptionsTest, WhatCannotBeIsReplaced) {
+TEST(EngineOptionsTest, ReplacesOptionsThatTheModelCannotMeet) {
   const auto engine = make_engine({.exact = true,
                                    .max_total_tokens = 160,
                                    .random_seed = 7,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A case fed in every way there is: whole, in pieces, in company, and from the prefix cache.
+// A case fed in every way: whole, in chunks, together with other sequences, and from the prefix
+// cache.
 #pragma once
 
 #include <vector>

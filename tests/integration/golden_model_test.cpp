@@ -55,30 +55,30 @@ void expect_golden(const std::filesystem::path& model, const std::filesystem::pa
 
 class GoldenModel : public ::testing::TestWithParam<bool> {};
 
-TEST_P(GoldenModel, Qwen3NextIsHuggingFacesInAnyPiecesAndAnyCompany) {
+TEST_P(GoldenModel, Qwen3NextEqualsHuggingFaceInAnyChunksAndBatches) {
   const auto folder = testing::repository_path("tests/golden/qwen3_next");
   expect_golden(folder, folder / "cases.safetensors", GetParam());
 }
 
-TEST_P(GoldenModel, Qwen3NextWithDenseLayersAndTiedHeadIsHuggingFaces) {
+TEST_P(GoldenModel, Qwen3NextWithDenseLayersAndTiedHeadEqualsHuggingFace) {
   const auto folder = testing::repository_path("tests/golden/qwen3_next_mixed_mlp");
   expect_golden(folder, folder / "cases.safetensors", GetParam());
 }
 
-TEST_P(GoldenModel, HeddleTinyIsHuggingFaces) {
+TEST_P(GoldenModel, HeddleTinyEqualsHuggingFace) {
   expect_golden(testing::repository_path("models/heddle-tiny"),
                 testing::repository_path("tests/golden/heddle_tiny/logits.safetensors"),
                 GetParam());
 }
 
 // Two of the recorded chats travel with the repository; all four take half a minute.
-TEST_P(GoldenModel, HeddleTinyIsHuggingFacesInAllRecordedChats) {
+TEST_P(GoldenModel, HeddleTinyEqualsHuggingFaceInAllRecordedChats) {
   if (!testing::wants_everything()) GTEST_SKIP() << "two chats are asked; all of them with --full";
   HEDDLE_SHARED_PATH_OR_SKIP(chats, "golden-tiny/logits.safetensors");
   expect_golden(testing::repository_path("models/heddle-tiny"), chats, GetParam());
 }
 
-TEST_P(GoldenModel, Qwen2WithItsBiasesIsHuggingFaces) {
+TEST_P(GoldenModel, Qwen2WithItsBiasesEqualsHuggingFace) {
   const auto folder = testing::repository_path("tests/golden/qwen2");
   expect_golden(folder, folder / "cases.safetensors", GetParam());
 }
@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(FastAndExact, GoldenModel, ::testing::Values(false, tru
 // The families whose goldens are too large to travel with the repository.
 class SharedGoldenModel : public ::testing::TestWithParam<std::tuple<const char*, bool>> {};
 
-TEST_P(SharedGoldenModel, IsHuggingFacesInAnyPiecesAndAnyCompany) {
+TEST_P(SharedGoldenModel, EqualsHuggingFaceInAnyChunksAndBatches) {
   const auto& [name, exact] = GetParam();
   HEDDLE_SHARED_PATH_OR_SKIP(folder, std::filesystem::path("golden") / name);
   expect_golden(folder, folder / "cases.safetensors", exact);

@@ -217,7 +217,7 @@ std::map<std::string, Tensor> seeded_weights(const json& config) {
 
 class Qwen2MoeReference : public ::testing::TestWithParam<std::tuple<bool, bool>> {};
 
-TEST_P(Qwen2MoeReference, IsWhatIsComputedInAnyPiecesAndAnyCompany) {
+TEST_P(Qwen2MoeReference, IsComputedInAnyChunksAndBatches) {
   const auto [normalises, exact] = GetParam();
   const json config = config_of(normalises);
   std::map<std::string, Tensor> weights = seeded_weights(config);

@@ -87,7 +87,7 @@ class PackedProductTest : public ::testing::TestWithParam<int64_t> {
 };
 
 // Skipped where this machine cannot run one of the kernels that the tests above are meant to run.
-TEST(PackedProductKernelsTest, ThatRoundAreRunByTheTestsOfThisFile) {
+TEST(PackedProductKernelsTest, EveryRoundingKernelRunsOnThisMachine) {
   std::set<Rounding> met;
   for (const Scheme scheme : kSchemes) {
     met.insert(

@@ -88,7 +88,7 @@ TEST_F(RmsNormTest, WorksInPlaceAndOnColumnsOfAWiderTensor) {
   }
 }
 
-TEST_F(RmsNormTest, GivesARowTheSameBitsInAnyCompany) {
+TEST_F(RmsNormTest, GivesARowTheSameBitsInEveryBatch) {
   const Tensor x = random_tensor({70, 257}, DType::kF32, 10);
   const Tensor weight = random_tensor({257}, DType::kF32, 11);
   Tensor together({70, 257}, DType::kF32);
