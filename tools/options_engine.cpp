@@ -116,7 +116,8 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
                 "Tokens of a cache page: a power of two from 1 to 128");
   options.value("--watchdog-timeout", &engine.watchdog_seconds, ranges::kSeconds,
                 "Seconds without the end of a step, while requests are there, after which the "
-                "process logs what it was doing and aborts; 0: never");
+                "process logs what it was doing and aborts (more where steps are slow; after a "
+                "tenth /health says stuck); 0: never");
 
   declare_scheduling_options(options, engine.scheduling);
   declare_cache_options(options, engine.cache);

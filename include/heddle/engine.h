@@ -73,6 +73,8 @@ struct EngineStats {
   double decode_tokens_per_second = 0;  // of the last 40 steps that decoded; 0 until there were
   double last_step_seconds_ago = 0;  // time since a step ended; 0 while nothing waits or runs, or
                                      // the engine is paused
+  double stuck_after_seconds = 0;    // more than this is a sign of something wrong, judged by the
+                                     // steps in flight and the pace of those that have ended
   bool paused = false;
 };
 

@@ -101,8 +101,9 @@ struct EngineOptions {
   int32_t max_queued_requests = 1024;    // waiting requests; one more is refused
   double memory_fraction = 0.5;          // of the memory free after loading, for the pools
   uint64_t random_seed = 0;              // seeds requests that bring none; 0: from the system
-  double watchdog_seconds = 300;  // requests are there and no step has ended for so long: what
-                                  // the engine was doing is logged and the process aborts; 0: never
+  double watchdog_seconds = 300;  // requests are there and no step has ended for so long, or for
+                                  // longer where the steps so far were slow: what the engine was
+                                  // doing is logged and the process aborts; 0: never
 
   SchedulingOptions scheduling;
   CacheOptions cache;

@@ -21,6 +21,11 @@ void Activity::show_steps(std::span<const StepFacts> in_flight, double last_end_
   last_progress_ = std::max(last_progress_, last_end_seconds);
 }
 
+void Activity::count_step(const StepFacts& ended) {
+  const MutexLock lock(mutex_);
+  allowance_.count(ended);
+}
+
 void Activity::set_paused(bool paused, double now_seconds) {
   const MutexLock lock(mutex_);
   if (stats_.paused && !paused) last_progress_ = now_seconds;
@@ -31,11 +36,18 @@ EngineStats Activity::stats(const Inbox::Load& inbox, double now_seconds) const 
   const MutexLock lock(mutex_);
   EngineStats stats = stats_;
   stats.num_waiting += inbox.num_arrivals;
+  stats.stuck_after_seconds =
+      allowance_.stuck_seconds() * allowance_.stretch(std::span(steps_).first(num_steps_));
   if (inbox.num_unfinished > 0 && !stats.paused) {
     const double since = std::max(last_progress_, inbox.busy_since);
     stats.last_step_seconds_ago = std::max(now_seconds - since, 0.0);
   }
   return stats;
+}
+
+double Activity::stretch() const {
+  const MutexLock lock(mutex_);
+  return allowance_.stretch(std::span(steps_).first(num_steps_));
 }
 
 std::string Activity::describe(double now_seconds) const {

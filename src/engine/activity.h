@@ -15,20 +15,26 @@
 #include "core/mutex.h"
 #include "engine/inbox.h"
 #include "engine/step_log.h"
+#include "engine/watchdog.h"
 #include "runner/runner.h"
 
 namespace heddle::engine {
 
 class Activity {
  public:
+  // The watchdog's timeout, 0 without one: by it `stuck_after_seconds` is measured.
+  explicit Activity(double watchdog_seconds) : allowance_(watchdog_seconds) {}
+
   // ---- The engine thread ----
 
-  // Everything of EngineStats but `paused` and `last_step_seconds_ago`.
+  // Everything of EngineStats but `paused`, `last_step_seconds_ago` and `stuck_after_seconds`.
   void show(const EngineStats& stats) HEDDLE_EXCLUDES(mutex_);
 
   // The steps in flight, oldest first, and when the last one ended.
   void show_steps(std::span<const StepFacts> in_flight, double last_end_seconds)
       HEDDLE_EXCLUDES(mutex_);
+
+  void count_step(const StepFacts& ended) HEDDLE_EXCLUDES(mutex_);
 
   void set_paused(bool paused, double now_seconds) HEDDLE_EXCLUDES(mutex_);
 
@@ -38,6 +44,9 @@ class Activity {
   [[nodiscard]] EngineStats stats(const Inbox::Load& inbox, double now_seconds) const
       HEDDLE_EXCLUDES(mutex_);
 
+  // StepAllowance::stretch() of the steps in flight.
+  [[nodiscard]] double stretch() const HEDDLE_EXCLUDES(mutex_);
+
   [[nodiscard]] std::string describe(double now_seconds) const HEDDLE_EXCLUDES(mutex_);
 
  private:
@@ -46,6 +55,7 @@ class Activity {
   double last_progress_ HEDDLE_GUARDED_BY(mutex_) = 0;  // when a step or a pause ended
   std::array<StepFacts, runner::kMaxStepsInFlight> steps_ HEDDLE_GUARDED_BY(mutex_);
   size_t num_steps_ HEDDLE_GUARDED_BY(mutex_) = 0;
+  StepAllowance allowance_ HEDDLE_GUARDED_BY(mutex_);
 };
 
 }  // namespace heddle::engine

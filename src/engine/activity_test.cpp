@@ -10,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(ActivityTest, CountsTheSecondsSinceTheLastStepWhileThereIsWork) {
-  Activity activity;
+  Activity activity(300);
   activity.show({.num_running = 1, .num_waiting = 2, .steps = 7});
   const Inbox::Load idle;
   const Inbox::Load busy = {.num_arrivals = 3, .num_unfinished = 4, .busy_since = 10};
@@ -23,7 +23,7 @@ TEST(ActivityTest, CountsTheSecondsSinceTheLastStepWhileThereIsWork) {
 }
 
 TEST(ActivityTest, APauseIsNotTimeWithoutSteps) {
-  Activity activity;
+  Activity activity(300);
   const Inbox::Load busy = {.num_unfinished = 1, .busy_since = 10};
   activity.set_paused(true, 20);
   EXPECT_EQ(activity.stats(busy, 1000).last_step_seconds_ago, 0);
@@ -36,8 +36,23 @@ TEST(ActivityTest, APauseIsNotTimeWithoutSteps) {
   EXPECT_EQ(activity.stats(busy, 1003).last_step_seconds_ago, 3) << "there was no pause to end";
 }
 
+TEST(ActivityTest, ASlowStepIsGivenTheTimeOfItsTokens) {
+  Activity activity(300);
+  const Inbox::Load busy = {.num_unfinished = 1};
+  EXPECT_EQ(activity.stats(busy, 0).stuck_after_seconds, 300) << "the first step may take anything";
+  EXPECT_EQ(activity.stretch(), 10);
+  activity.count_step({.prefill_tokens = 100, .seconds = 2});
+  EXPECT_EQ(activity.stats(busy, 0).stuck_after_seconds, 30);
+  const StepFacts chunk[] = {{.prefill_tokens = 2040, .decode_sequences = 8}};
+  activity.show_steps(chunk, 0);
+  EXPECT_NEAR(activity.stats(busy, 0).stuck_after_seconds, 8 * 2048 * 0.02, 1e-9);
+  EXPECT_NEAR(activity.stretch(), 8 * 2048 * 0.02 / 30, 1e-9) << "the watchdog waits as well";
+  activity.show_steps({}, 50);
+  EXPECT_EQ(activity.stats(busy, 0).stuck_after_seconds, 30);
+}
+
 TEST(ActivityTest, DescribesTheStepsInFlight) {
-  Activity activity;
+  Activity activity(300);
   const StepFacts steps[] = {{.decode_sequences = 4, .decode_context = 50, .launched_seconds = 3},
                              {.new_sequences = 1, .prefill_tokens = 32, .launched_seconds = 5}};
   activity.show_steps(steps, 0);

@@ -107,6 +107,7 @@ EngineLoop::EngineLoop(EngineParts parts, Made made)
               .num_batch_slots = made.scheduler->stats().num_open_slots,
               .by_priority = options_.scheduling.enable_priority},
              options_.random_seed),
+      activity_(options_.watchdog_seconds),
       scheduler_(std::move(made.scheduler)),
       delivery_(*scheduler_, inbox_, metrics_.get(), clock_, info_.context_length),
       pipeline_(std::move(parts.runner), *scheduler_, activity_, clock_,
@@ -124,11 +125,11 @@ void EngineLoop::start_threads() {
         const Inbox::Load load = inbox_.load();
         const EngineStats stats = activity_.stats(load, now);
         const bool works = load.num_unfinished > 0 && !stats.paused && inbox_.failure().ok();
-        return watchdog.look(now, stats.steps, works);
+        return watchdog.look(now, stats.steps, works, activity_.stretch());
       },
       [this] {
-        log_error(fmt::format("no step has ended for {} s while requests wait. {}",
-                              options_.watchdog_seconds, describe()));
+        log_error(fmt::format("no step has ended for {:.0f} s while requests wait. {}",
+                              options_.watchdog_seconds * activity_.stretch(), describe()));
         on_stuck_();
       });
 }

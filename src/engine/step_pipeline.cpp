@@ -118,6 +118,7 @@ Result<FinishedStep> StepPipeline::wait() {
   slot.facts.seconds = now - std::max(slot.facts.launched_seconds, last_end_);
   slot.facts.end_seconds = now;
   last_end_ = now;
+  activity_.count_step(slot.facts);
   show_in_flight(num_in_flight_);
   return FinishedStep{.plan = &slot.plan, .output = std::move(output), .facts = slot.facts};
 }

@@ -36,7 +36,7 @@ class StepPipelineTest : public ::testing::Test {
   }
 
   RecordingScheduler scheduler_;
-  Activity activity_;
+  Activity activity_{300};
   ManualClock clock_;
   RecordingRunner* runner_ = nullptr;  // the pipeline's
   std::unique_ptr<StepPipeline> pipeline_;

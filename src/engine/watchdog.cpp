@@ -13,6 +13,16 @@ namespace {
 constexpr double kMaxPeriodSeconds = 5;
 constexpr double kLooks = 10;  // in a timeout
 
+constexpr double kStuckShare = 0.1;          // of the timeout: health says it before the end comes
+constexpr double kStuckSecondsWithout = 30;  // where there is no watchdog
+constexpr double kUnknownStretch = 10;
+// A step may take this many times what its tokens would at the pace of the slowest token so far:
+// attention grows with the context, and machines have other things to do.
+constexpr double kSlack = 8;
+constexpr double kForget = 0.999;  // a step: a pause of the whole process is not the pace for ever
+
+int64_t num_tokens(const StepFacts& step) { return step.prefill_tokens + step.decode_sequences; }
+
 }  // namespace
 
 Watchdog::Watchdog(double timeout_seconds)
@@ -21,16 +31,32 @@ Watchdog::Watchdog(double timeout_seconds)
   HEDDLE_CHECK(timeout_seconds > 0);
 }
 
-bool Watchdog::look(double now_seconds, int64_t steps_ended, bool works) {
+bool Watchdog::look(double now_seconds, int64_t steps_ended, bool works, double stretch) {
   const bool stuck = works && worked_ && steps_ended == steps_ended_;
   const double since_last = std::min(now_seconds - last_look_, 2 * period_.count());
   stuck_seconds_ = stuck ? stuck_seconds_ + since_last : 0;
   last_look_ = now_seconds;
   steps_ended_ = steps_ended;
   worked_ = works;
-  if (stuck_seconds_ < timeout_seconds_) return false;
+  if (stuck_seconds_ < timeout_seconds_ * stretch) return false;
   stuck_seconds_ = 0;
   return true;
+}
+
+StepAllowance::StepAllowance(double timeout_seconds)
+    : stuck_seconds_(timeout_seconds > 0 ? timeout_seconds * kStuckShare : kStuckSecondsWithout) {}
+
+void StepAllowance::count(const StepFacts& ended) {
+  const auto tokens = static_cast<double>(std::max<int64_t>(num_tokens(ended), 1));
+  seconds_per_token_ = std::max(ended.seconds / tokens, seconds_per_token_ * kForget);
+}
+
+double StepAllowance::stretch(std::span<const StepFacts> in_flight) const {
+  if (seconds_per_token_ == 0) return kUnknownStretch;
+  int64_t tokens = 0;
+  for (const StepFacts& step : in_flight) tokens += num_tokens(step);
+  const double expected = seconds_per_token_ * static_cast<double>(std::max<int64_t>(tokens, 1));
+  return std::max(kSlack * expected / stuck_seconds_, 1.0);
 }
 
 WatchdogThread::WatchdogThread(double timeout_seconds, Look look, std::function<void()> on_stuck)

@@ -6,18 +6,25 @@
 // Time in which nobody looked counts for two periods at most: a process that was stopped, or a
 // machine that slept, is not stuck.
 //
+// StepAllowance: how much longer than usual the steps in flight may take before that is a sign of
+// something wrong, judged by the steps that have ended: a chunk of a large model's prompt takes
+// minutes on a CPU, and an engine that is slow is not stuck.
+//
 // WatchdogThread asks a watchdog to look, on a thread of its own.
 //
-// Threading: Watchdog is thread-confined and takes the time from its caller. WatchdogThread is made
+// Threading: Watchdog and StepAllowance are thread-confined and take the time from their callers.
+//            WatchdogThread is made
 // and destroyed by one thread; its functions run on its own.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <thread>
 
 #include "core/mutex.h"
+#include "engine/step_log.h"
 
 namespace heddle::engine {
 
@@ -27,8 +34,8 @@ class Watchdog {
 
   [[nodiscard]] std::chrono::duration<double> period() const { return period_; }
 
-  // True when nothing has moved for so long; then it starts again from zero.
-  bool look(double now_seconds, int64_t steps_ended, bool works);
+  // True when nothing has moved for `stretch` times the timeout; then it starts again from zero.
+  bool look(double now_seconds, int64_t steps_ended, bool works, double stretch = 1);
 
  private:
   double timeout_seconds_;
@@ -37,6 +44,26 @@ class Watchdog {
   double last_look_ = 0;
   int64_t steps_ended_ = 0;
   bool worked_ = false;
+};
+
+class StepAllowance {
+ public:
+  // `timeout_seconds` of the watchdog; 0: there is none.
+  explicit StepAllowance(double timeout_seconds);
+
+  void count(const StepFacts& ended);
+
+  // By how much the timeout is to be stretched while these steps run: 1, unless by the slowest
+  // token so far they may well take longer than stuck_seconds(). 10 until a step has ended.
+  [[nodiscard]] double stretch(std::span<const StepFacts> in_flight) const;
+
+  // Without a step for so long, times stretch(), an engine with work counts as stuck: a tenth of
+  // the watchdog's timeout.
+  [[nodiscard]] double stuck_seconds() const { return stuck_seconds_; }
+
+ private:
+  double stuck_seconds_;
+  double seconds_per_token_ = 0;  // of the slowest step, slowly forgotten; 0: none has ended
 };
 
 class WatchdogThread {

@@ -39,6 +39,30 @@ TEST(WatchdogTest, AStepOrAMomentWithoutWorkResetsTheTime) {
   EXPECT_EQ(seconds_until_report(watchdog, clock, 10, 9, true), 10);
 }
 
+TEST(WatchdogTest, WaitsLongerWhereStepsAreSlow) {
+  Watchdog watchdog(10);
+  EXPECT_FALSE(watchdog.look(0, 7, true, 3));
+  double now = 0;
+  while (now < 100 && !watchdog.look(now, 7, true, 3)) now += 1;
+  EXPECT_EQ(now, 30);
+}
+
+TEST(StepAllowanceTest, GrowsWithTheTokensInFlightAndTheSlowestPace) {
+  StepAllowance allowance(100);
+  EXPECT_EQ(allowance.stuck_seconds(), 10);
+  EXPECT_EQ(StepAllowance(0).stuck_seconds(), 30);
+  const StepFacts one[] = {{.decode_sequences = 1}};
+  const StepFacts two[] = {{.decode_sequences = 10}, {.prefill_tokens = 90}};
+  EXPECT_EQ(allowance.stretch(one), 10) << "no step has ended";
+  allowance.count({.decode_sequences = 10, .seconds = 1});
+  EXPECT_EQ(allowance.stretch(one), 1);
+  EXPECT_NEAR(allowance.stretch(two), 8 * 100 * 0.1 / 10, 1e-9);
+  allowance.count({.prefill_tokens = 1000, .seconds = 10});
+  EXPECT_NEAR(allowance.stretch(two), 8, 0.01) << "faster steps are no reason to hurry";
+  for (int i = 0; i < 5000; ++i) allowance.count({.prefill_tokens = 1000, .seconds = 1});
+  EXPECT_LT(allowance.stretch(two), 2) << "but the slow one is forgotten in the end";
+}
+
 TEST(WatchdogTest, AnIdleEngineIsNotStuck) {
   Watchdog watchdog(1);
   ManualClock clock;
