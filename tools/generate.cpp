@@ -17,7 +17,7 @@
 #include "option_names.h"
 #include "options_engine.h"
 #include "options_sampling.h"
-#include "server/answer_fields.h"
+#include "server/answer_log.h"
 #include "server/json_text.h"
 #include "server/text_codec.h"
 #include "subcommand.h"

@@ -14,7 +14,7 @@
 
 #include "event_queue.h"
 #include "output_file.h"
-#include "server/answer_fields.h"
+#include "server/answer_log.h"
 #include "server/json_text.h"
 #include "terminal.h"
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ApiAdapter: one API's way of telling a client what the engine said. A pure function from a
-// request's events to bytes: no socket, no clock, so recorded events test it.
+// ApiAdapter: turns the events of a call into one API's answer. A pure function from events to
+// bytes: no socket, no clock, so that recorded events test it.
 //
 // A call has one or more choices (n answers to each of its prompts), each with an event stream of
-// its own. When streaming, event() gives the messages for the client at once and end() the last
-// ones; otherwise event() gives nothing and end() the whole body.
+// its own. A stream is made of what event() and end() append; any other answer of body() alone.
 //
 // Threading: thread-confined.
 #pragma once
@@ -23,6 +22,7 @@
 #include "server/api_error.h"
 #include "server/fair_key.h"
 #include "server/http_message.h"
+#include "server/json_answer.h"
 #include "server/text_codec.h"
 
 namespace heddle::server {
@@ -31,21 +31,26 @@ class ApiAdapter {
  public:
   virtual ~ApiAdapter() = default;
 
-  // Appends to `out`. `event.finish`, if set, is not an error.
+  // Appends the messages of a stream to `out`, nothing otherwise. `event.finish`, if set, is not an
+  // error.
   virtual void event(size_t choice, const RequestEvent& event, std::string& out) = 0;
 
-  // After every choice has finished.
+  // After every choice has finished: the last messages of a stream, ...
   virtual void end(std::string& out) = 0;
+
+  // ... or the body of an answer that is not streamed. Shows what the adapter keeps and must not
+  // outlive it.
+  [[nodiscard]] virtual JsonPieces body() = 0;
 };
 
-// What some of a call's requests go by: those from `begin` to before `end`.
+// The id of some of a call's requests: those from `begin` to before `end`.
 struct RequestName {
   std::string id;
   size_t begin = 0;
   size_t end = 0;
 };
 
-// A request body understood: what the engine shall do and who tells the client.
+// A call that was read: the requests for the engine and the adapter for their events.
 struct PreparedCall {
   std::string id;                  // of the answer
   bool id_is_callers = false;      // from the body: that it is live already is an error
@@ -54,12 +59,15 @@ struct PreparedCall {
   bool stream = false;
   int64_t stream_interval = 1;    // tokens per streamed event, at least
   std::vector<Request> requests;  // one per choice, prompt-major; their ids are set at submission
-  std::unique_ptr<ApiAdapter> adapter;
+  std::shared_ptr<ApiAdapter> adapter;
 };
 
 using PrepareResult = std::variant<PreparedCall, ApiError>;
 
-// What a body is understood against.
+// The answer to a call that needs no engine.
+using AnswerResult = std::variant<JsonAnswer, ApiError>;
+
+// What the reader of a call's body knows beside it.
 struct CallContext {
   const ModelInfo& model;
   const Engine* engine = nullptr;  // that will run the call; null: any number of answers fits
@@ -68,8 +76,9 @@ struct CallContext {
   bool allow_any_model_name = true;
   const HttpRequest& head;  // for its headers
   const FairKey& fair_key;
-  std::string id;       // from the header, or made up
-  int64_t created = 0;  // seconds since 1970
+  const tokenizer::CancellationCheck* is_cancelled = nullptr;  // null: encoding goes to its end
+  std::string id;                                              // from the header, or made up
+  int64_t created = 0;                                         // seconds since 1970
 };
 
 }  // namespace heddle::server

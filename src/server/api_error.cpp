@@ -141,6 +141,7 @@ ApiError error_from_status(const Status& status, std::string_view request_id) {
     case StatusCode::kUnimplemented:
       return {.status = 501, .code = "not_supported", .message = status.message()};
     case StatusCode::kUnavailable:
+    case StatusCode::kCancelled:  // the client has left, unless the server stops
       return shutting_down_error();
     default:
       log_error(fmt::format("{}: {}", request_id, status.to_string()));

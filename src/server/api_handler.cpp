@@ -89,6 +89,11 @@ void ApiHandler::set_post(Post post, PostAfter post_after) {
   post_ = std::move(post);
   post_after_ = std::move(post_after);
   inbox_ = std::make_unique<EventInbox>(post_);
+  host_.threads = {.run_on_worker =
+                       [this](std::function<void()> work) {
+                         return workers_->submit(WorkSize::kSmall, std::move(work));
+                       },
+                   .post = post_};
 }
 
 void ApiHandler::set_load_progress(int64_t done_bytes, int64_t total_bytes) {
@@ -302,7 +307,13 @@ bool ApiHandler::authorised(const HttpRequest& request) const {
   return equal_in_constant_time(api_key_of(request), options_.api_key);
 }
 
-CallContext ApiHandler::context_of(const HttpRequest& request) const {
+// A worker stops encoding once nobody waits for it.
+tokenizer::CancellationCheck ApiHandler::cancellation_of(const Exchange& exchange) const {
+  return [this, &exchange] { return exchange.gone() || state_ == State::kDraining; };
+}
+
+CallContext ApiHandler::context_of(const HttpRequest& request,
+                                   const tokenizer::CancellationCheck* is_cancelled) const {
   return {.model = engine_->model_info(),
           .engine = engine_.get(),
           .codec = *codec_,
@@ -310,6 +321,7 @@ CallContext ApiHandler::context_of(const HttpRequest& request) const {
           .allow_any_model_name = options_.allow_any_model_name,
           .head = request,
           .fair_key = options_.fair_key,
+          .is_cancelled = is_cancelled,
           .id = request.id,
           .created = options_.unix_time()};
 }
@@ -330,7 +342,10 @@ void ApiHandler::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
     auto prepared = std::make_shared<PrepareResult>(ApiError{});
     const HttpRequest& request = exchange->request();
     try {
-      if (!exchange->gone()) *prepared = prepare(context_of(request), request.body);
+      if (!exchange->gone()) {
+        const tokenizer::CancellationCheck is_cancelled = cancellation_of(*exchange);
+        *prepared = prepare(context_of(request, &is_cancelled), request.body);
+      }
     } catch (const std::exception& failure) {  // out of memory
       *prepared = error_from_status(internal_error(failure.what()), request.id);
     }
@@ -350,15 +365,24 @@ void ApiHandler::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
 void ApiHandler::ask(std::shared_ptr<Exchange> exchange, Answer answer) {
   on_worker(exchange, [this, exchange, answer]() mutable {
     const HttpRequest& request = exchange->request();
-    HttpResponse response;
+    // Shared, because std::function wants to be copied.
+    auto answered = std::make_shared<AnswerResult>(ApiError{});
     try {
-      response = answer(context_of(request), request.body);
+      if (!exchange->gone()) {
+        const tokenizer::CancellationCheck is_cancelled = cancellation_of(*exchange);
+        *answered = answer(context_of(request, &is_cancelled), request.body);
+      }
     } catch (const std::exception& failure) {  // out of memory
-      response = error_response(error_from_status(internal_error(failure.what()), request.id));
+      *answered = error_from_status(internal_error(failure.what()), request.id);
     }
     if (request.body.size() >= kLargeBodyBytes) return_memory();
-    post_([exchange = std::move(exchange), response = std::move(response)] {
-      exchange->respond(response);
+    post_([this, exchange = std::move(exchange), answered] {
+      exchange->release_body();
+      if (const auto* error = std::get_if<ApiError>(answered.get())) {
+        exchange->respond(error_response(*error));
+      } else {
+        send_json(host_.threads, exchange, {}, std::move(std::get<JsonAnswer>(*answered)));
+      }
     });
   });
 }
@@ -396,7 +420,7 @@ std::string_view ApiHandler::status_word(const EngineStats& stats) const {
   if (state == State::kDraining) return "draining";
   if (state == State::kLoading) return "loading";
   if (!engine_->health().ok()) return "failed";
-  if (stats.last_step_seconds_ago > options_.stuck_after_seconds) return "stuck";
+  if (stats.last_step_seconds_ago > stats.stuck_after_seconds) return "stuck";
   return stats.paused ? "paused" : "ok";
 }
 
@@ -416,8 +440,9 @@ HttpResponse ApiHandler::health() const {
     return response;
   }
   if (status == "stuck") {
-    return retry_later(json_response(
-        503, {{"status", status}, {"last_step_seconds_ago", stats.last_step_seconds_ago}}));
+    return retry_later(json_response(503, {{"status", status},
+                                           {"last_step_seconds_ago", stats.last_step_seconds_ago},
+                                           {"stuck_after_seconds", stats.stuck_after_seconds}}));
   }
   return json_response(
       200, {{"status", status}, {"running", stats.num_running}, {"waiting", stats.num_waiting}});
@@ -438,8 +463,8 @@ void ApiHandler::check_health_by_generating(std::shared_ptr<Exchange> exchange) 
   if (response.status == 200) {
     const EngineStats stats = engine_->stats();
     if (!stats.paused && stats.num_running + stats.num_waiting == 0) {
-      health_generate(*engine_, post_, post_after_, options_.stuck_after_seconds,
-                      std::move(exchange), [this] { return health(); });
+      health_generate(*engine_, post_, post_after_, stats.stuck_after_seconds, std::move(exchange),
+                      [this] { return health(); });
       return;
     }
   }

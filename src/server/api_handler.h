@@ -60,14 +60,16 @@ class ApiHandler final : public HttpHandler {
   enum class State { kLoading, kReady, kDraining };
 
   using Prepare = PrepareResult (*)(const CallContext&, std::string_view body);
-  using Answer = HttpResponse (*)(const CallContext&, std::string_view body);
+  using Answer = AnswerResult (*)(const CallContext&, std::string_view body);
 
   // Why a request is not taken, whatever its body says. `route` is null for an unknown path.
   [[nodiscard]] std::optional<HttpResponse> refusal_of(const HttpRequest& request,
                                                        const Route* route) const;
   [[nodiscard]] std::optional<HttpResponse> refusal_of_control(const HttpRequest& request) const;
   [[nodiscard]] bool authorised(const HttpRequest& request) const;
-  [[nodiscard]] CallContext context_of(const HttpRequest& request) const;
+  [[nodiscard]] tokenizer::CancellationCheck cancellation_of(const Exchange& exchange) const;
+  [[nodiscard]] CallContext context_of(const HttpRequest& request,
+                                       const tokenizer::CancellationCheck* is_cancelled) const;
 
   // Prepares on a worker, then generates.
   void call(std::shared_ptr<Exchange> exchange, Prepare prepare);

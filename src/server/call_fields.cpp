@@ -83,6 +83,33 @@ std::optional<ApiError> check_num_answers(const CallContext& context, size_t num
   return error;
 }
 
+std::optional<ApiError> check_answer_size(std::span<const Request> requests,
+                                          const TokenJsonBytes& bytes, bool cumulative,
+                                          std::string_view param) {
+  int64_t total = 0;
+  int64_t largest = 0;
+  for (const Request& request : requests) {
+    const int64_t num_logprobs = request.return_logprobs ? 1 + request.top_logprobs : 0;
+    const int64_t size = request.stop.max_new_tokens * (bytes.token + num_logprobs * bytes.logprob);
+    total += size;
+    largest = std::max(largest, size);
+  }
+  const int64_t size = cumulative ? largest : total;
+  const int64_t limit = cumulative ? kMaxEventBytes : kMaxAnswerBytes;
+  if (size <= limit) return std::nullopt;
+  return invalid_value(
+      param,
+      fmt::format("{} could grow to about {} MiB of JSON ({} of up to {} tokens{}); at most {} MiB "
+                  "are allowed. Ask for fewer tokens, answers or logprobs{}.",
+                  cumulative ? "An event of the stream" : "The answer", size >> 20,
+                  requests.size() == 1 ? "one text" : fmt::format("{} texts", requests.size()),
+                  requests[0].stop.max_new_tokens,
+                  requests[0].return_logprobs
+                      ? fmt::format(", each with {} logprobs", 1 + requests[0].top_logprobs)
+                      : "",
+                  limit >> 20, cumulative ? ", or do without `stream`" : ", or for a `stream`"));
+}
+
 void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> names) {
   for (const std::string_view name : names) {
     const Json* value = fields.find(name);

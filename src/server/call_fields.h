@@ -7,6 +7,7 @@
 
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -38,6 +39,24 @@ void read_request_id(FieldReader& fields, const CallContext& context, PreparedCa
 // of them. `field` is the one that makes them so many.
 std::optional<ApiError> check_num_answers(const CallContext& context, size_t num_answers,
                                           std::string_view field);
+
+// About the bytes of JSON that an API writes of one output token, and of one logprob: the token's
+// own and each alternative's.
+struct TokenJsonBytes {
+  int64_t token = 0;
+  int64_t logprob = 0;
+};
+
+// What an answer may take as JSON, should every request go on to its limit: all of them in one
+// body, or each of them in the last event of its own when `cumulative`, where every event repeats
+// the ones before.
+inline constexpr int64_t kMaxAnswerBytes = int64_t{2} << 30;
+inline constexpr int64_t kMaxEventBytes = int64_t{64} << 20;  // written on the I/O thread at once
+
+// The error of a call whose answer could take more. `param` is the field that limits the tokens.
+std::optional<ApiError> check_answer_size(std::span<const Request> requests,
+                                          const TokenJsonBytes& bytes, bool cumulative,
+                                          std::string_view param);
 
 // Refuses each named field that asks for something: null, false, "", [] and {} do not.
 void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> names);

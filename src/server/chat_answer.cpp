@@ -1,168 +1,160 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <iterator>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "server/answer_fields.h"
+#include "server/answer_log.h"
 #include "server/chat_completions.h"
 #include "server/json_text.h"
-#include "server/usage.h"
 
 namespace heddle::server {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 class ChatAdapter final : public ApiAdapter {
  public:
   explicit ChatAdapter(ChatAnswerOptions options)
       : options_(std::move(options)),
-        choices_(options_.num_choices),
-        usage_(options_.num_choices, options_.num_choices, options_.cache_details) {}
+        logs_(options_.num_choices),
+        started_(options_.num_choices, false) {}
 
   void event(size_t choice, const RequestEvent& event, std::string& out) override {
-    usage_.update(choice, event);
-    Choice& state = choices_[choice];
-    if (event.finish) state.finish = event.finish;
-    if (options_.streaming.stream) {
-      stream_event(choice, event, out);
-      return;
+    ChoiceLog& log = logs_[choice];
+    log.add(event);
+    if (!options_.streaming.stream) return;
+    if (!started_[choice]) append_chunk(choice, Chunk::kRole, out);
+    started_[choice] = true;
+    if (!log.text.empty() || shows_logprobs(log) || shows_tokens(log)) {
+      append_chunk(choice, Chunk::kContent, out);
     }
-    state.text += event.text;
-    if (options_.return_token_ids) {
-      state.tokens.insert(state.tokens.end(), event.tokens.begin(), event.tokens.end());
-    }
-    state.logprobs.insert(state.logprobs.end(), event.logprobs.begin(), event.logprobs.end());
+    if (log.finish) append_chunk(choice, Chunk::kFinish, out);
+    log.clear();
   }
 
   void end(std::string& out) override {
-    if (!options_.streaming.stream) {
-      out += dump_json(body());
-      return;
-    }
     if (options_.streaming.include_usage) {
-      Json chunk = chunk_head();
-      chunk["choices"] = Json::array();
-      chunk["usage"] = usage_.to_json();
-      out += sse_event(chunk);
+      JsonPieces chunk;
+      chunk.around("data: ");
+      begin_answer(chunk, "chat.completion.chunk");
+      chunk.key("choices").begin_list().end_list().key("usage").value(usage());
+      chunk.end_object().around("\n\n").write_all(out);
     }
     out += kSseDone;
   }
 
+  JsonPieces body() override {
+    JsonPieces body;
+    begin_answer(body, "chat.completion");
+    body.key("choices").begin_list();
+    for (size_t i = 0; i < logs_.size(); ++i) {
+      const ChoiceLog& log = logs_[i];
+      const Finish finish = log.finish.value_or(Finish{});
+      body.begin_object().key("index").value(i);
+      body.key("message").begin_object().key("role").value("assistant");
+      body.key("content").text(log.text);
+      body.key("reasoning_content").value(nullptr).key("tool_calls").value(nullptr).end_object();
+      body.key("logprobs");
+      options_.logprobs ? add_logprobs(log, body) : body.value(nullptr);
+      body.key("finish_reason").value(finish_name(finish.reason));
+      body.key("matched_stop").value(matched_stop(finish));
+      if (options_.return_token_ids) body.key("token_ids").integers(log.tokens);
+      body.end_object();
+    }
+    body.end_list().key("usage").value(usage());
+    body.key("metadata").value({{"weight_version", "default"}});
+    if (options_.prompt_token_ids)
+      body.key("prompt_token_ids").integers(*options_.prompt_token_ids);
+    return std::move(body.end_object());
+  }
+
  private:
-  struct Choice {
-    bool started = false;
-    std::string text;
-    std::vector<TokenId> tokens;
-    std::vector<TokenLogprob> logprobs;
-    std::optional<Finish> finish;
-  };
+  // A choice is streamed as its role, then what is new at each event, then its end.
+  enum class Chunk { kRole, kContent, kFinish };
 
-  // Role, then the text, then the finish: one chunk each, as they come.
-  void stream_event(size_t index, const RequestEvent& event, std::string& out) {
-    Choice& choice = choices_[index];
-    if (!choice.started) {
-      choice.started = true;
-      Json chunk = choice_chunk(index, {{"role", "assistant"}, {"content", ""}});
-      if (options_.prompt_token_ids && index == 0) {
-        chunk["prompt_token_ids"] = *options_.prompt_token_ids;
-      }
-      out += sse_event(with_usage(std::move(chunk)));
+  void append_chunk(size_t index, Chunk kind, std::string& out) const {
+    const ChoiceLog& log = logs_[index];
+    const bool content = kind == Chunk::kContent;
+    JsonPieces chunk;
+    chunk.around("data: ");
+    begin_answer(chunk, "chat.completion.chunk");
+    chunk.key("choices").begin_list().begin_object().key("index").value(index);
+    chunk.key("delta").begin_object();
+    if (kind == Chunk::kRole) chunk.key("role").value("assistant").key("content").value("");
+    if (content && !log.text.empty()) chunk.key("content").text(log.text);
+    chunk.end_object().key("logprobs");
+    content&& shows_logprobs(log) ? add_logprobs(log, chunk) : chunk.value(nullptr);
+    chunk.key("finish_reason");
+    if (kind == Chunk::kFinish) {
+      chunk.value(finish_name(log.finish->reason));
+      chunk.key("matched_stop").value(matched_stop(*log.finish));
+    } else {
+      chunk.value(nullptr);
     }
-    const bool has_logprobs = options_.logprobs && !event.logprobs.empty();
-    const bool has_tokens = options_.return_token_ids && !event.tokens.empty();
-    if (!event.text.empty() || has_logprobs || has_tokens) {
-      Json delta = Json::object();
-      if (!event.text.empty()) delta["content"] = event.text;
-      Json chunk = choice_chunk(index, std::move(delta));
-      if (has_logprobs) chunk["choices"][0]["logprobs"] = logprobs_json(event.logprobs);
-      if (has_tokens) chunk["choices"][0]["token_ids"] = event.tokens;
-      out += sse_event(with_usage(std::move(chunk)));
+    if (content && shows_tokens(log)) chunk.key("token_ids").integers(log.tokens);
+    chunk.end_object().end_list();
+    if (kind == Chunk::kRole && index == 0 && options_.prompt_token_ids) {
+      chunk.key("prompt_token_ids").integers(*options_.prompt_token_ids);
     }
-    if (event.finish) {
-      Json chunk = choice_chunk(index, Json::object());
-      chunk["choices"][0]["finish_reason"] = finish_name(event.finish->reason);
-      chunk["choices"][0]["matched_stop"] = matched_stop(*event.finish);
-      out += sse_event(with_usage(std::move(chunk)));
-    }
-  }
-
-  [[nodiscard]] Json chunk_head() const {
-    return {{"id", options_.id},
-            {"object", "chat.completion.chunk"},
-            {"created", options_.created},
-            {"model", options_.model}};
-  }
-
-  [[nodiscard]] Json choice_chunk(size_t index, Json delta) const {
-    Json chunk = chunk_head();
-    chunk["choices"] = Json::array();
-    chunk["choices"].push_back({{"index", index},
-                                {"delta", std::move(delta)},
-                                {"logprobs", nullptr},
-                                {"finish_reason", nullptr}});
-    return chunk;
-  }
-
-  [[nodiscard]] Json with_usage(Json chunk) const {
     if (options_.streaming.continuous_usage) {
-      chunk["usage"] = usage_.to_json();
+      chunk.key("usage").value(usage());
     } else if (options_.streaming.include_usage) {
-      chunk["usage"] = nullptr;
+      chunk.key("usage").value(nullptr);
     }
-    return chunk;
+    chunk.end_object().around("\n\n").write_all(out);
   }
 
-  [[nodiscard]] Json body() const {
-    Json choices = Json::array();
-    for (size_t i = 0; i < choices_.size(); ++i) {
-      const Choice& choice = choices_[i];
-      const Finish finish = choice.finish.value_or(Finish{});
-      Json entry = {
-          {"index", i},
-          {"message",
-           {{"role", "assistant"},
-            {"content", choice.text},
-            {"reasoning_content", nullptr},
-            {"tool_calls", nullptr}}},
-          {"logprobs", options_.logprobs ? logprobs_json(choice.logprobs) : Json(nullptr)},
-          {"finish_reason", finish_name(finish.reason)},
-          {"matched_stop", matched_stop(finish)}};
-      if (options_.return_token_ids) entry["token_ids"] = choice.tokens;
-      choices.push_back(std::move(entry));
-    }
-    Json result = {{"id", options_.id},
-                   {"object", "chat.completion"},
-                   {"created", options_.created},
-                   {"model", options_.model},
-                   {"choices", std::move(choices)},
-                   {"usage", usage_.to_json()},
-                   {"metadata", {{"weight_version", "default"}}}};
-    if (options_.prompt_token_ids) result["prompt_token_ids"] = *options_.prompt_token_ids;
-    return result;
+  // The object is left open.
+  void begin_answer(JsonPieces& answer, std::string_view object) const {
+    answer.begin_object().key("id").value(options_.id).key("object").value(object);
+    answer.key("created").value(options_.created).key("model").value(options_.model);
   }
 
-  [[nodiscard]] Json token_json(TokenId token, float logprob) const {
+  [[nodiscard]] bool shows_logprobs(const ChoiceLog& log) const {
+    return options_.logprobs && log.logprobs.size() > 0;
+  }
+
+  [[nodiscard]] bool shows_tokens(const ChoiceLog& log) const {
+    return options_.return_token_ids && !log.tokens.empty();
+  }
+
+  [[nodiscard]] nlohmann::ordered_json usage() const {
+    return usage_json(logs_, logs_.size(), options_.cache_details);
+  }
+
+  // {"content": [{"token": .., "logprob": .., "bytes": [..], "top_logprobs": [..]}, ..]}
+  JsonPieces& add_logprobs(const ChoiceLog& log, JsonPieces& answer) const {
+    const auto write_entry = [this, &log](size_t index, std::string& out) {
+      append_token(log.logprobs.token(index), log.logprobs.logprob(index), out);
+      out += ",\"top_logprobs\":[";
+      const size_t begin = out.size();
+      for (const auto& [token, logprob] : log.logprobs.top(index)) {
+        if (out.size() > begin) out += ',';
+        append_token(token, logprob, out);
+        out += '}';
+      }
+      out += "]}";
+    };
+    return answer.begin_object().key("content").list(log.logprobs.size(), write_entry).end_object();
+  }
+
+  // The object is left open.
+  void append_token(TokenId token, float logprob, std::string& out) const {
     const std::string bytes = options_.codec->token_bytes(token);
-    Json numbers = Json::array();
-    for (const char byte : bytes) numbers.push_back(static_cast<unsigned char>(byte));
-    return {
-        {"token", bytes}, {"logprob", printable_logprob(logprob)}, {"bytes", std::move(numbers)}};
-  }
-
-  [[nodiscard]] Json logprobs_json(const std::vector<TokenLogprob>& logprobs) const {
-    Json content = Json::array();
-    for (const TokenLogprob& entry : logprobs) {
-      Json token = token_json(entry.token, entry.logprob);
-      Json top = Json::array();
-      for (const auto& [id, logprob] : entry.top) top.push_back(token_json(id, logprob));
-      token["top_logprobs"] = std::move(top);
-      content.push_back(std::move(token));
+    out += "{\"token\":";
+    append_json_string(bytes, out);
+    out += ",\"logprob\":";
+    append_logprob(logprob, out);
+    out += ",\"bytes\":[";
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ",",
+                     static_cast<unsigned char>(bytes[i]));
     }
-    return {{"content", std::move(content)}};
+    out += ']';
   }
 
   ChatAnswerOptions options_;
-  std::vector<Choice> choices_;
-  Usage usage_;
+  std::vector<ChoiceLog> logs_;
+  std::vector<bool> started_;  // per choice: its role was streamed
 };
 
 }  // namespace

@@ -210,6 +210,12 @@ PrepareResult prepare_chat(const CallContext& context, std::string_view body) {
   for (size_t i = 0; i < call.requests.size(); ++i) {
     call.requests[i].choice_index = static_cast<int32_t>(i);
   }
+  const TokenJsonBytes bytes{.token = answer.return_token_ids ? 13 : 5, .logprob = 75};
+  if (!answer.streaming.stream) {
+    if (auto error = check_answer_size(call.requests, bytes, false, sampling.max_tokens_name)) {
+      return *error;
+    }
+  }
   call.adapter = make_chat_adapter(std::move(answer));
   return call;
 }

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "server/answer_fields.h"
+#include "server/answer_log.h"
 #include "server/completions.h"
 #include "server/json_text.h"
-#include "server/usage.h"
 #include "tokenizer/utf8.h"
 
 namespace heddle::server {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // Characters of UTF-8 text: every byte but the continuation ones.
 int64_t num_characters(std::string_view text) {
-  int64_t count = 0;
-  for (const char byte : text) count += (static_cast<unsigned char>(byte) & 0xc0u) != 0x80u;
-  return count;
+  return std::ranges::count_if(
+      text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0u) != 0x80u; });
 }
 
 // A token as text. Tokens that are part of a character would all read as U+FFFD: they are shown as
@@ -34,125 +32,133 @@ std::string token_text(const std::string& bytes) {
 class CompletionAdapter final : public ApiAdapter {
  public:
   explicit CompletionAdapter(CompletionAnswerOptions options)
-      : options_(std::move(options)),
-        choices_(options_.num_choices),
-        usage_(options_.num_choices, options_.choices_per_prompt, options_.cache_details) {
+      : options_(std::move(options)), logs_(options_.num_choices), shown_(options_.num_choices) {
     if (options_.echoes.empty()) return;
-    for (size_t i = 0; i < choices_.size(); ++i) {
-      choices_[i].text = options_.echoes[i / options_.choices_per_prompt];
-      choices_[i].logprob_offset = num_characters(choices_[i].text);
+    for (size_t i = 0; i < logs_.size(); ++i) {
+      logs_[i].text = options_.echoes[i / options_.choices_per_prompt];
+      shown_[i].logprob_offset = num_characters(logs_[i].text);
     }
   }
 
   void event(size_t index, const RequestEvent& event, std::string& out) override {
-    usage_.update(index, event);
-    Choice& choice = choices_[index];
-    choice.text += event.text;
-    choice.tokens.insert(choice.tokens.end(), event.tokens.begin(), event.tokens.end());
-    choice.logprobs.insert(choice.logprobs.end(), event.logprobs.begin(), event.logprobs.end());
-    if (event.finish) choice.finish = event.finish;
+    ChoiceLog& log = logs_[index];
+    log.add(event);
     if (!options_.streaming.stream) return;
-    const bool something = !choice.text.empty() ||
-                           (options_.logprobs && !choice.logprobs.empty()) ||
-                           (options_.return_token_ids && !choice.tokens.empty()) || event.finish;
+    const bool something = !log.text.empty() || (options_.logprobs && log.logprobs.size() > 0) ||
+                           (options_.return_token_ids && !log.tokens.empty()) || event.finish;
     if (!something) return;
-    Json chunk = head();
-    chunk["choices"] = Json::array();
-    chunk["choices"].push_back(choice_json(index));
+    JsonPieces chunk;
+    chunk.around("data: ");
+    begin_answer(chunk);
+    chunk.key("choices").begin_list();
+    add_choice(index, chunk);
+    chunk.end_list();
     if (options_.streaming.continuous_usage) {
-      chunk["usage"] = usage_.to_json();
+      chunk.key("usage").value(usage());
     } else if (options_.streaming.include_usage) {
-      chunk["usage"] = nullptr;
+      chunk.key("usage").value(nullptr);
     }
-    out += sse_event(chunk);
-    choice.text.clear();
-    choice.tokens.clear();
-    choice.logprobs.clear();
+    chunk.end_object().around("\n\n").write_all(out);
+    log.clear();
   }
 
   void end(std::string& out) override {
-    if (!options_.streaming.stream) {
-      Json body = head();
-      body["choices"] = Json::array();
-      for (size_t i = 0; i < choices_.size(); ++i) body["choices"].push_back(choice_json(i));
-      body["usage"] = usage_.to_json();
-      body["metadata"] = {{"weight_version", "default"}};
-      out += dump_json(body);
-      return;
-    }
     if (options_.streaming.include_usage) {
-      Json chunk = head();
-      chunk["choices"] = Json::array();
-      chunk["usage"] = usage_.to_json();
-      out += sse_event(chunk);
+      JsonPieces chunk;
+      chunk.around("data: ");
+      begin_answer(chunk);
+      chunk.key("choices").begin_list().end_list().key("usage").value(usage());
+      chunk.end_object().around("\n\n").write_all(out);
     }
     out += kSseDone;
   }
 
+  JsonPieces body() override {
+    JsonPieces body;
+    begin_answer(body);
+    body.key("choices").begin_list();
+    for (size_t i = 0; i < logs_.size(); ++i) add_choice(i, body);
+    body.end_list().key("usage").value(usage());
+    body.key("metadata").value({{"weight_version", "default"}});
+    return std::move(body.end_object());
+  }
+
  private:
-  // What is not told yet; everything when not streaming.
-  struct Choice {
-    std::string text;
-    std::vector<TokenId> tokens;
-    std::vector<TokenLogprob> logprobs;
-    std::optional<Finish> finish;
+  struct Shown {
     int64_t logprob_offset = 0;  // characters before the next token with a logprob
-    bool prompt_ids_shown = false;
+    bool prompt_ids = false;
   };
 
-  [[nodiscard]] Json head() const {
-    return {{"id", options_.id},
-            {"object", "text_completion"},
-            {"created", options_.created},
-            {"model", options_.model}};
+  // The object is left open.
+  void begin_answer(JsonPieces& answer) const {
+    answer.begin_object().key("id").value(options_.id).key("object").value("text_completion");
+    answer.key("created").value(options_.created).key("model").value(options_.model);
   }
 
-  [[nodiscard]] Json choice_json(size_t index) {
-    Choice& choice = choices_[index];
-    Json entry = {{"index", index},
-                  {"text", choice.text},
-                  {"logprobs", options_.logprobs ? logprobs_json(choice) : Json(nullptr)},
-                  {"finish_reason", nullptr},
-                  {"matched_stop", nullptr}};
-    if (choice.finish) {
-      entry["finish_reason"] = finish_name(choice.finish->reason);
-      entry["matched_stop"] = matched_stop(*choice.finish);
+  void add_choice(size_t index, JsonPieces& answer) {
+    const ChoiceLog& log = logs_[index];
+    answer.begin_object().key("index").value(index).key("text").text(log.text).key("logprobs");
+    options_.logprobs ? add_logprobs(index, answer) : answer.value(nullptr);
+    answer.key("finish_reason");
+    log.finish ? answer.value(finish_name(log.finish->reason)) : answer.value(nullptr);
+    answer.key("matched_stop");
+    log.finish ? answer.value(matched_stop(*log.finish)) : answer.value(nullptr);
+    if (options_.return_token_ids) answer.key("token_ids").integers(log.tokens);
+    if (!options_.prompt_token_ids.empty() && !std::exchange(shown_[index].prompt_ids, true)) {
+      answer.key("prompt_token_ids")
+          .integers(options_.prompt_token_ids[index / options_.choices_per_prompt]);
     }
-    if (options_.return_token_ids) entry["token_ids"] = choice.tokens;
-    if (!options_.prompt_token_ids.empty() && !choice.prompt_ids_shown) {
-      choice.prompt_ids_shown = true;
-      entry["prompt_token_ids"] = options_.prompt_token_ids[index / options_.choices_per_prompt];
-    }
-    return entry;
+    answer.end_object();
   }
 
-  [[nodiscard]] Json logprobs_json(Choice& choice) const {
-    Json tokens = Json::array();
-    Json values = Json::array();
-    Json top_lists = Json::array();
-    Json offsets = Json::array();
-    for (const TokenLogprob& entry : choice.logprobs) {
-      const std::string bytes = options_.codec->token_bytes(entry.token);
-      tokens.push_back(token_text(bytes));
-      values.push_back(printable_logprob(entry.logprob));
-      Json top = Json::object();
-      for (const auto& [id, logprob] : entry.top) {
-        // Of two tokens that read alike the likelier one, which comes first, is shown.
-        top.emplace(token_text(options_.codec->token_bytes(id)), printable_logprob(logprob));
-      }
-      top_lists.push_back(std::move(top));
-      offsets.push_back(choice.logprob_offset);
-      choice.logprob_offset += num_characters(bytes);
+  // {"tokens": [..], "token_logprobs": [..], "top_logprobs": [{..}, ..], "text_offset": [..]}
+  JsonPieces& add_logprobs(size_t index, JsonPieces& answer) {
+    const LogprobLog& log = logs_[index].logprobs;
+    Shown& shown = shown_[index];
+    answer.begin_object();
+    answer.key("tokens").list(log.size(), [this, &log](size_t i, std::string& out) {
+      append_json_string(token_text(bytes_of(log.token(i))), out);
+    });
+    answer.key("token_logprobs").list(log.size(), [&log](size_t i, std::string& out) {
+      append_logprob(log.logprob(i), out);
+    });
+    answer.key("top_logprobs").list(log.size(), [this, &log](size_t i, std::string& out) {
+      append_top(log, i, out);
+    });
+    answer.key("text_offset").list(log.size(), [this, &log, &shown](size_t i, std::string& out) {
+      out += std::to_string(shown.logprob_offset);
+      shown.logprob_offset += num_characters(bytes_of(log.token(i)));
+    });
+    return answer.end_object();
+  }
+
+  // {"text": logprob, ..}. Of two tokens that read alike the likelier one, which comes first.
+  void append_top(const LogprobLog& log, size_t index, std::string& out) const {
+    std::vector<std::string> texts;
+    out += '{';
+    for (const auto& [token, logprob] : log.top(index)) {
+      std::string text = token_text(bytes_of(token));
+      if (std::ranges::find(texts, text) != texts.end()) continue;
+      if (!texts.empty()) out += ',';
+      append_json_string(text, out);
+      out += ':';
+      append_logprob(logprob, out);
+      texts.push_back(std::move(text));
     }
-    return {{"tokens", std::move(tokens)},
-            {"token_logprobs", std::move(values)},
-            {"top_logprobs", std::move(top_lists)},
-            {"text_offset", std::move(offsets)}};
+    out += '}';
+  }
+
+  [[nodiscard]] std::string bytes_of(TokenId token) const {
+    return options_.codec->token_bytes(token);
+  }
+
+  [[nodiscard]] nlohmann::ordered_json usage() const {
+    return usage_json(logs_, options_.choices_per_prompt, options_.cache_details);
   }
 
   CompletionAnswerOptions options_;
-  std::vector<Choice> choices_;
-  Usage usage_;
+  std::vector<ChoiceLog> logs_;
+  std::vector<Shown> shown_;  // per choice
 };
 
 }  // namespace

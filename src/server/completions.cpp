@@ -90,6 +90,10 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
       call.requests.push_back(request);
     }
   }
+  const TokenJsonBytes bytes{.token = answer.return_token_ids ? 13 : 5, .logprob = 35};
+  if (!answer.streaming.stream) {
+    if (auto error = check_answer_size(call.requests, bytes, false, "max_tokens")) return *error;
+  }
   answer.id = call.id;
   answer.created = context.created;
   answer.num_choices = call.requests.size();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nlohmann/json.hpp>
 
-#include "server/answer_fields.h"
+#include "server/answer_log.h"
 #include "server/json_text.h"
 #include "server/native_generate.h"
 
@@ -13,116 +13,149 @@ using Json = nlohmann::ordered_json;
 class GenerateAdapter final : public ApiAdapter {
  public:
   explicit GenerateAdapter(GenerateAnswerOptions options)
-      : options_(std::move(options)), choices_(options_.ids.size()) {}
+      : options_(std::move(options)),
+        logs_(options_.choices.size()),
+        streamed_(options_.stream ? options_.choices.size() : 0) {}
 
   void event(size_t index, const RequestEvent& event, std::string& out) override {
-    Choice& choice = choices_[index];
-    choice.text += event.text;
-    choice.tokens.insert(choice.tokens.end(), event.tokens.begin(), event.tokens.end());
-    if (options_.logprobs[index]) {
-      for (const TokenLogprob& entry : event.logprobs) add_logprob(choice, entry);
-    }
-    choice.last = {.finish = event.finish,
-                   .prompt_tokens = event.prompt_tokens,
-                   .completion_tokens = event.completion_tokens,
-                   .cached_tokens = event.cached_tokens,
-                   .cache = event.cache,
-                   .queue_seconds = event.queue_seconds,
-                   .elapsed_seconds = event.elapsed_seconds};
+    logs_[index].add(event);
     if (!options_.stream) return;
-    Json chunk = choice_json(index);
-    if (options_.as_list) chunk["index"] = index;
-    out += sse_event(chunk);
+    streamed_[index].append(logs_[index], *this);
+    logs_[index].clear();
+    JsonPieces chunk;
+    chunk.around("data: ");
+    add_choice(index, chunk);
+    chunk.around("\n\n").write_all(out);
   }
 
-  void end(std::string& out) override {
-    if (options_.stream) {
-      out += kSseDone;
-    } else if (options_.as_list) {
-      Json list = Json::array();
-      for (size_t i = 0; i < choices_.size(); ++i) list.push_back(choice_json(i));
-      out += dump_json(list);
-    } else {
-      out += dump_json(choice_json(0));
-    }
+  void end(std::string& out) override { out += kSseDone; }
+
+  JsonPieces body() override {
+    JsonPieces body;
+    if (options_.as_list) body.begin_list();
+    for (size_t i = 0; i < logs_.size(); ++i) add_choice(i, body);
+    if (options_.as_list) body.end_list();
+    return body;
   }
 
  private:
-  struct Totals {
-    std::optional<Finish> finish;
-    int64_t prompt_tokens = 0;
-    int64_t completion_tokens = 0;
-    int64_t cached_tokens = 0;
-    CacheReport cache;
-    double queue_seconds = 0;
-    double elapsed_seconds = 0;
+  // Each event of a stream shows everything so far. Here that is as JSON text, without brackets and
+  // quotes, to which an event only appends.
+  struct Streamed {
+    std::string text;
+    std::string ids;
+    std::string logprobs;
+    std::string tops;
+
+    void append(const ChoiceLog& log, const GenerateAdapter& adapter) {
+      append_json_characters(log.text, text);
+      for (const TokenId id : log.tokens) {
+        separate(ids);
+        ids += std::to_string(id);
+      }
+      for (size_t i = 0; i < log.logprobs.size(); ++i) {
+        separate(logprobs);
+        adapter.append_entry(log.logprobs.token(i), log.logprobs.logprob(i), logprobs);
+        separate(tops);
+        adapter.append_top(log.logprobs, i, tops);
+      }
+    }
+
+    static void separate(std::string& list) {
+      if (!list.empty()) list += ',';
+    }
   };
 
-  struct Choice {
-    std::string text;
-    std::vector<TokenId> tokens;
-    Json logprobs = Json::array();
-    Json top_logprobs = Json::array();
-    Totals last;
-  };
+  void add_choice(size_t index, JsonPieces& answer) const {
+    const GenerateChoice& choice = options_.choices[index];
+    const ChoiceLog& log = logs_[index];
+    const ChoiceCounts& counts = log.counts;
+    answer.begin_object().key("text");
+    options_.stream ? answer.written('"', streamed_[index].text, '"') : answer.text(log.text);
+    answer.key("output_ids");
+    options_.stream ? answer.written('[', streamed_[index].ids, ']') : answer.integers(log.tokens);
+    answer.key("meta_info").begin_object().key("id").value(choice.id);
+    answer.key("finish_reason").value(finish_json(log));
+    answer.key("prompt_tokens").value(counts.prompt_tokens);
+    answer.key("completion_tokens").value(counts.completion_tokens);
+    answer.key("cached_tokens").value(counts.cached_tokens);
+    answer.key("cached_tokens_details").value(cache_details(counts.cache));
+    answer.key("weight_version").value("default");
+    answer.key("e2e_latency").value(counts.elapsed_seconds);
+    answer.key("queue_time").value(counts.queue_seconds);
+    if (choice.logprobs) add_logprobs(index, answer);
+    answer.end_object();
+    if (!options_.prompt_token_ids.empty()) {
+      answer.key("prompt_token_ids").integers(options_.prompt_token_ids[choice.prompt_index]);
+    }
+    if (options_.stream && options_.as_list) answer.key("index").value(index);
+    answer.end_object();
+  }
+
+  void add_logprobs(size_t index, JsonPieces& answer) const {
+    const LogprobLog& log = logs_[index].logprobs;
+    answer.key("input_token_logprobs").begin_list().end_list().key("output_token_logprobs");
+    if (options_.stream) {
+      answer.written('[', streamed_[index].logprobs, ']');
+    } else {
+      answer.list(log.size(), [this, &log](size_t i, std::string& out) {
+        append_entry(log.token(i), log.logprob(i), out);
+      });
+    }
+    answer.key("input_top_logprobs").begin_list().end_list().key("output_top_logprobs");
+    if (options_.stream) {
+      answer.written('[', streamed_[index].tops, ']');
+    } else {
+      answer.list(log.size(),
+                  [this, &log](size_t i, std::string& out) { append_top(log, i, out); });
+    }
+  }
 
   // [logprob, id, text or null]
-  [[nodiscard]] Json logprob_json(TokenId token, float logprob) const {
-    return Json::array(
-        {printable_logprob(logprob), token,
-         options_.text_in_logprobs ? Json(options_.codec->token_bytes(token)) : Json(nullptr)});
+  void append_entry(TokenId token, float logprob, std::string& out) const {
+    out += '[';
+    append_logprob(logprob, out);
+    out += ',';
+    out += std::to_string(token);
+    out += ',';
+    if (options_.text_in_logprobs) {
+      append_json_string(options_.codec->token_bytes(token), out);
+    } else {
+      out += "null";
+    }
+    out += ']';
   }
 
-  void add_logprob(Choice& choice, const TokenLogprob& entry) const {
-    choice.logprobs.push_back(logprob_json(entry.token, entry.logprob));
-    Json top = Json::array();
-    for (const auto& [id, logprob] : entry.top) top.push_back(logprob_json(id, logprob));
-    choice.top_logprobs.push_back(std::move(top));
+  void append_top(const LogprobLog& log, size_t index, std::string& out) const {
+    out += '[';
+    const size_t begin = out.size();
+    for (const auto& [token, logprob] : log.top(index)) {
+      if (out.size() > begin) out += ',';
+      append_entry(token, logprob, out);
+    }
+    out += ']';
   }
 
-  [[nodiscard]] static Json finish_json(const Totals& totals) {
-    if (!totals.finish) return nullptr;
-    Json finish = {{"type", finish_name(totals.finish->reason)}};
-    switch (totals.finish->reason) {
+  [[nodiscard]] static Json finish_json(const ChoiceLog& log) {
+    if (!log.finish) return nullptr;
+    Json finish = {{"type", finish_name(log.finish->reason)}};
+    switch (log.finish->reason) {
       case FinishReason::kStop:
-        finish["matched"] = matched_stop(*totals.finish);
+        finish["matched"] = matched_stop(*log.finish);
         break;
       case FinishReason::kLength:
-        finish["length"] = totals.completion_tokens;
+        finish["length"] = log.counts.completion_tokens;
         break;
       default:
-        finish["message"] = totals.finish->error.ok() ? "Aborted" : totals.finish->error.message();
+        finish["message"] = log.finish->error.ok() ? "Aborted" : log.finish->error.message();
         break;
     }
     return finish;
   }
 
-  [[nodiscard]] Json choice_json(size_t index) const {
-    const Choice& choice = choices_[index];
-    Json meta = {{"id", options_.ids[index]},
-                 {"finish_reason", finish_json(choice.last)},
-                 {"prompt_tokens", choice.last.prompt_tokens},
-                 {"completion_tokens", choice.last.completion_tokens},
-                 {"cached_tokens", choice.last.cached_tokens},
-                 {"cached_tokens_details", cache_details(choice.last.cache)},
-                 {"weight_version", "default"},
-                 {"e2e_latency", choice.last.elapsed_seconds},
-                 {"queue_time", choice.last.queue_seconds}};
-    if (options_.logprobs[index]) {
-      meta["input_token_logprobs"] = Json::array();
-      meta["output_token_logprobs"] = choice.logprobs;
-      meta["input_top_logprobs"] = Json::array();
-      meta["output_top_logprobs"] = choice.top_logprobs;
-    }
-    Json result = {{"text", choice.text}, {"output_ids", choice.tokens}, {"meta_info", meta}};
-    if (!options_.prompt_token_ids.empty()) {
-      result["prompt_token_ids"] = options_.prompt_token_ids[index];
-    }
-    return result;
-  }
-
   GenerateAnswerOptions options_;
-  std::vector<Choice> choices_;
+  std::vector<ChoiceLog> logs_;
+  std::vector<Streamed> streamed_;  // per choice; empty when not streaming
 };
 
 }  // namespace

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <unordered_set>
 
 #include <fmt/format.h>
 
 #include "request/refusal.h"
+#include "server/json_answer.h"
 #include "server/json_text.h"
 
 namespace heddle::server {
@@ -16,12 +18,25 @@ namespace {
 // A turn of the I/O thread: long enough that waking costs nothing, short beside any timeout.
 constexpr std::chrono::milliseconds kTurn{5};
 
-// Appends a later event of the same request to an earlier one that was not told yet.
-void merge(RequestEvent& earlier, RequestEvent&& later) {
-  later.tokens.insert(later.tokens.begin(), earlier.tokens.begin(), earlier.tokens.end());
-  later.text.insert(0, earlier.text);
-  later.logprobs.insert(later.logprobs.begin(), earlier.logprobs.begin(), earlier.logprobs.end());
+// An event of a stream is sent once it shows so many logprobs, however many tokens it should have:
+// as JSON they are about 200 kB, which the I/O thread writes at once.
+constexpr size_t kMaxGatheredLogprobs = 2048;
+
+// Appends a later event of the same request to an earlier one that was not sent yet.
+// Cost: O(later).
+void append(RequestEvent& earlier, RequestEvent&& later) {
+  earlier.tokens.insert(earlier.tokens.end(), later.tokens.begin(), later.tokens.end());
+  earlier.text += later.text;
+  std::move(later.logprobs.begin(), later.logprobs.end(), std::back_inserter(earlier.logprobs));
+  later.tokens.swap(earlier.tokens);
+  later.text.swap(earlier.text);
+  later.logprobs.swap(earlier.logprobs);
   earlier = std::move(later);
+}
+
+bool is_large(const RequestEvent& event) {
+  return !event.logprobs.empty() &&
+         event.logprobs.size() * (1 + event.logprobs[0].top.size()) >= kMaxGatheredLogprobs;
 }
 
 std::string milliseconds(double seconds) { return fmt::format("{:.3f}", seconds * 1e3); }
@@ -175,10 +190,9 @@ void Generation::on_event(size_t choice, RequestEvent event) {
     return;
   }
   if (call_.stream && call_.stream_interval > 1) {
-    merge(pending_[choice], std::move(event));
-    if (!last && static_cast<int64_t>(pending_[choice].tokens.size()) < call_.stream_interval) {
-      return;
-    }
+    RequestEvent& gathered = pending_[choice];
+    append(gathered, std::move(event));
+    if (!last && std::ssize(gathered.tokens) < call_.stream_interval && !is_large(gathered)) return;
     tell(choice, std::exchange(pending_[choice], {}));
   } else {
     tell(choice, std::move(event));
@@ -216,18 +230,20 @@ void Generation::write_event(size_t choice, const RequestEvent& event) {
     if (call_.stream) exchange_->write(std::move(out));
     return;
   }
-  call_.adapter->end(out);
   answered_ = true;
-  if (call_.stream) {
-    exchange_->write(std::move(out));
-    exchange_->finish();
-  } else {
-    exchange_->respond({.headers = {{"x-queue-ms", milliseconds(event.queue_seconds)},
-                                    {"x-ttft-ms", milliseconds(event.first_token_seconds)},
-                                    {"x-cached-tokens", std::to_string(event.cached_tokens)}},
-                        .body = std::move(out)});
-  }
+  const std::shared_ptr<Exchange> exchange = exchange_;
   complete();
+  if (call_.stream) {
+    call_.adapter->end(out);
+    exchange->write(std::move(out));
+    exchange->finish();
+    return;
+  }
+  send_json(host_.threads, exchange,
+            {{"x-queue-ms", milliseconds(event.queue_seconds)},
+             {"x-ttft-ms", milliseconds(event.first_token_seconds)},
+             {"x-cached-tokens", std::to_string(event.cached_tokens)}},
+            {.body = call_.adapter->body(), .shown = call_.adapter});
 }
 
 // Names the field at fault as the call's API does.

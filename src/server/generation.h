@@ -20,6 +20,7 @@
 #include <heddle/engine.h>
 
 #include "server/api_adapter.h"
+#include "server/body_sender.h"
 #include "server/early_aborts.h"
 #include "server/exchange.h"
 
@@ -70,6 +71,7 @@ struct LiveRequests {
 struct GenerationHost {
   Engine* engine = nullptr;
   EventInbox* inbox = nullptr;
+  BodyThreads threads;  // where long answers are written
   // The calls whose requests still run, by every id that their clients are told. Calls that a
   // header named may share one.
   std::unordered_multimap<std::string, LiveRequests> live;

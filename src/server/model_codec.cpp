@@ -25,10 +25,13 @@ class ModelCodec final : public TextCodec {
 
   [[nodiscard]] Result<bool> encode_at_most(std::string_view text, size_t max_tokens,
                                             bool add_special_tokens,
+                                            const tokenizer::CancellationCheck* is_cancelled,
                                             std::vector<TokenId>& ids) const override {
-    return tokenizer_.encode_at_most(
-        text, max_tokens, {.add_special_tokens = add_special_tokens, .parse_special_tokens = true},
-        ids);
+    return tokenizer_.encode_at_most(text, max_tokens,
+                                     {.add_special_tokens = add_special_tokens,
+                                      .parse_special_tokens = true,
+                                      .is_cancelled = is_cancelled},
+                                     ids);
   }
 
   [[nodiscard]] std::string decode(std::span<const TokenId> tokens,

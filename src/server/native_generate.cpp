@@ -210,15 +210,20 @@ PrepareResult prepare_generate(const CallContext& context, std::string_view body
       const size_t index = call.requests.size();
       request.choice_index = static_cast<int32_t>(choice);
       call.requests.push_back(request);
-      answer.ids.push_back(ids[i]);
+      std::string id = ids[i];
       if (sampling.num_choices > 1) {
-        answer.ids.back() += fmt::format("_{}", choice);
-        call.names.push_back({answer.ids.back(), index, index + 1});
+        id += fmt::format("_{}", choice);
+        call.names.push_back({id, index, index + 1});
       }
-      answer.logprobs.push_back(request.return_logprobs);
-      if (return_prompt_ids) answer.prompt_token_ids.push_back(request.prompt);
+      answer.choices.push_back(
+          {.id = std::move(id), .prompt_index = i, .logprobs = request.return_logprobs});
     }
+    if (return_prompt_ids) answer.prompt_token_ids.push_back(std::move(request.prompt));
   }
+  const TokenJsonBytes bytes{.token = 13, .logprob = answer.text_in_logprobs ? 44 : 35};
+  if (auto error =
+          check_answer_size(call.requests, bytes, answer.stream, "sampling_params.max_new_tokens"))
+    return *error;
   answer.as_list = list.batched || several_answers;
   answer.codec = &context.codec;
   call.stream = answer.stream;

@@ -13,13 +13,18 @@
 
 namespace heddle::server {
 
+struct GenerateChoice {
+  std::string id;
+  size_t prompt_index = 0;
+  bool logprobs = false;
+};
+
 struct GenerateAnswerOptions {
-  std::vector<std::string> ids;  // one per choice
+  std::vector<GenerateChoice> choices;
   bool stream = false;
-  bool as_list = false;        // a batch, or several answers
-  std::vector<bool> logprobs;  // per choice
+  bool as_list = false;  // a batch, or several answers
   bool text_in_logprobs = false;
-  std::vector<std::vector<TokenId>> prompt_token_ids;  // per choice, to be shown; empty: not
+  std::vector<std::vector<TokenId>> prompt_token_ids;  // per prompt, to be shown; empty: not
   const TextCodec* codec = nullptr;                    // outlives the adapter
 };
 

@@ -53,7 +53,8 @@ size_t max_counted_tokens(const ModelInfo& model) {
 std::optional<ApiError> encode_prompt(std::string_view text, bool add_special_tokens,
                                       size_t max_tokens, std::string_view param,
                                       const CallContext& context, std::vector<TokenId>& ids) {
-  const auto fits = context.codec.encode_at_most(text, max_tokens, add_special_tokens, ids);
+  const auto fits =
+      context.codec.encode_at_most(text, max_tokens, add_special_tokens, context.is_cancelled, ids);
   if (!fits.ok()) return error_from_status(fits.status(), context.id);
   if (!*fits) return too_long(fmt::format("at least {}", max_tokens + 1), param, context);
   return std::nullopt;

@@ -21,10 +21,9 @@ struct ServerOptions {
   bool allow_any_model_name = true;             // false: 404 for a `model` that is not served
   FairKey fair_key;                             // what tells tenants apart
   double shutdown_timeout_seconds =
-      30;                           // for running requests to finish; below 0: as long as it takes
-  double stuck_after_seconds = 20;  // work waits and no step ended for so long: unhealthy
-  int num_workers = 2;              // threads that parse, render and tokenize
-  bool metrics = true;              // /metrics is there
+      30;               // for running requests to finish; below 0: as long as it takes
+  int num_workers = 2;  // threads that parse, render and tokenize
+  bool metrics = true;  // /metrics is there
 
   // Seconds since 1970, for `created`; empty: the system's clock. Tests set it.
   std::function<int64_t()> unix_time;

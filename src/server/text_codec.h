@@ -17,6 +17,8 @@
 #include <heddle/request.h>
 #include <heddle/status.h>
 
+#include "tokenizer/cancellation.h"
+
 namespace heddle::tokenizer {
 class Tokenizer;
 }  // namespace heddle::tokenizer
@@ -33,9 +35,10 @@ class TextCodec {
 
   // The same for a text of at most `max_tokens` tokens. False when it has more, which is found out
   // without encoding much beyond them (tokenizer/tokenizer.h); `ids` is of no use then.
-  [[nodiscard]] virtual Result<bool> encode_at_most(std::string_view text, size_t max_tokens,
-                                                    bool add_special_tokens,
-                                                    std::vector<TokenId>& ids) const = 0;
+  // `is_cancelled` may be null. Error: also kCancelled, when it said so.
+  [[nodiscard]] virtual Result<bool> encode_at_most(
+      std::string_view text, size_t max_tokens, bool add_special_tokens,
+      const tokenizer::CancellationCheck* is_cancelled, std::vector<TokenId>& ids) const = 0;
 
   // Ids must be within the vocabulary.
   [[nodiscard]] virtual std::string decode(std::span<const TokenId> tokens,

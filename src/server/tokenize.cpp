@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/tokenize.h"
 
-#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -14,71 +17,115 @@ namespace heddle::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using TokenLists = std::vector<std::vector<TokenId>>;
 
-HttpResponse tokenize_messages(FieldReader& fields, const CallContext& context) {
-  std::vector<TokenId> tokens;
-  constexpr size_t kAnyNumber = std::numeric_limits<size_t>::max();  // they are what is asked for
-  if (auto error = read_chat_prompt(fields, context, kAnyNumber, tokens)) {
-    return error_response(*error);
+// {"tokens": .., "count": .., "max_model_len": ..}: lists of them where it was a list of texts.
+JsonAnswer tokens_answer(TokenLists lists, bool batched, const CallContext& context) {
+  const auto shown = std::make_shared<const TokenLists>(std::move(lists));
+  JsonPieces body;
+  body.begin_object().key("tokens");
+  if (batched) body.begin_list();
+  for (const std::vector<TokenId>& tokens : *shown) body.integers(tokens);
+  if (batched) body.end_list();
+  body.key("count");
+  if (batched) body.begin_list();
+  for (const std::vector<TokenId>& tokens : *shown) body.value(tokens.size());
+  if (batched) body.end_list();
+  body.key("max_model_len").value(context.model.context_length).end_object();
+  return {.body = std::move(body), .shown = shown};
+}
+
+AnswerResult tokenize_messages(FieldReader& fields, const CallContext& context) {
+  TokenLists lists(1);
+  if (auto error = read_chat_prompt(fields, context, kMaxTokenizedTokens, lists[0])) return *error;
+  return tokens_answer(std::move(lists), /*batched=*/false, context);
+}
+
+// Each text is freed once it is encoded.
+AnswerResult tokenize_texts(Json& prompt, bool add_special_tokens, const CallContext& context) {
+  TokenLists lists;
+  size_t num_tokens = 0;
+  const auto encode = [&](Json& item) -> std::optional<ApiError> {
+    const std::string text = std::move(item.get_ref<std::string&>());
+    std::vector<TokenId>& ids = lists.emplace_back();
+    const auto fits = context.codec.encode_at_most(text, kMaxTokenizedTokens - num_tokens,
+                                                   add_special_tokens, context.is_cancelled, ids);
+    if (!fits.ok()) return error_from_status(fits.status(), context.id);
+    if (!*fits) {
+      return ApiError{.status = 413,
+                      .code = "request_too_large",
+                      .message = fmt::format("`prompt` has more than {} tokens; send it in parts.",
+                                             kMaxTokenizedTokens),
+                      .param = "prompt"};
+    }
+    ids.shrink_to_fit();
+    num_tokens += ids.size();
+    return std::nullopt;
+  };
+  const bool batched = prompt.is_array();
+  if (batched) {
+    for (Json& item : prompt) {
+      if (auto error = encode(item)) return *error;
+    }
+  } else if (auto error = encode(prompt)) {
+    return *error;
   }
-  return {.headers = {},
-          .body = dump_json({{"tokens", tokens},
-                             {"count", tokens.size()},
-                             {"max_model_len", context.model.context_length}})};
+  return tokens_answer(std::move(lists), batched, context);
+}
+
+bool is_text_or_texts(const Json& value) {
+  if (value.is_string()) return true;
+  if (!value.is_array()) return false;
+  for (const Json& item : value) {
+    if (!item.is_string()) return false;
+  }
+  return true;
 }
 
 }  // namespace
 
-HttpResponse answer_tokenize(const CallContext& context, std::string_view body) {
+AnswerResult answer_tokenize(const CallContext& context, std::string_view body) {
   Json object;
-  if (auto error = parse_json_object(body, object)) return error_response(*error);
+  if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
   static_cast<void>(read_model_name(fields, context));
   const bool add_special_tokens = fields.boolean("add_special_tokens").value_or(true);
-  if (fields.error()) return error_response(*fields.error());
+  if (fields.error()) return *fields.error();
   if (fields.find("messages") != nullptr) return tokenize_messages(fields, context);
-
-  const auto texts = fields.strings("prompt");
-  if (fields.error()) return error_response(*fields.error());
-  if (!texts) return error_response(missing_parameter("prompt"));
-  Json all_tokens = Json::array();
-  Json counts = Json::array();
-  for (const std::string& text : *texts) {
-    const auto tokens = context.codec.encode(text, add_special_tokens);
-    if (!tokens.ok()) return error_response(error_from_status(tokens.status(), context.id));
-    counts.push_back(tokens->size());
-    all_tokens.push_back(*tokens);
-  }
-  const bool batched = fields.find("prompt")->is_array();
-  return {.headers = {},
-          .body = dump_json({{"tokens", batched ? all_tokens : all_tokens[0]},
-                             {"count", batched ? counts : counts[0]},
-                             {"max_model_len", context.model.context_length}})};
+  if (fields.find("prompt") == nullptr) return missing_parameter("prompt");
+  Json& prompt = object["prompt"];
+  if (!is_text_or_texts(prompt)) return invalid_type("prompt", "a string or a list of strings");
+  return tokenize_texts(prompt, add_special_tokens, context);
 }
 
-HttpResponse answer_detokenize(const CallContext& context, std::string_view body) {
+AnswerResult answer_detokenize(const CallContext& context, std::string_view body) {
   Json object;
-  if (auto error = parse_json_object(body, object)) return error_response(*error);
+  if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
   static_cast<void>(read_model_name(fields, context));
   const bool skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
   const Json* tokens = fields.array("tokens");
-  if (fields.error()) return error_response(*fields.error());
-  if (tokens == nullptr) return error_response(missing_parameter("tokens"));
+  if (fields.error()) return *fields.error();
+  if (tokens == nullptr) return missing_parameter("tokens");
 
   const bool batched = !tokens->empty() && (*tokens)[0].is_array();
-  Json texts = Json::array();
+  auto texts = std::make_shared<std::vector<std::string>>();
   std::vector<TokenId> ids;
   for (size_t i = 0; i < (batched ? tokens->size() : 1); ++i) {
     const Json& list = batched ? (*tokens)[i] : *tokens;
     if (!list.is_array() || !read_token_ids(list, context.model.vocab_size, false, ids)) {
-      return error_response(
-          invalid_value("tokens", fmt::format("`tokens` must hold token ids from 0 to {} only.",
-                                              context.model.vocab_size - 1)));
+      return invalid_value("tokens", fmt::format("`tokens` must hold token ids from 0 to {} only.",
+                                                 context.model.vocab_size - 1));
     }
-    texts.push_back(context.codec.decode(ids, skip_special_tokens));
+    texts->push_back(context.codec.decode(ids, skip_special_tokens));
   }
-  return {.headers = {}, .body = dump_json({{"text", batched ? texts : texts[0]}})};
+  JsonPieces answer;
+  answer.begin_object().key("text");
+  if (batched) answer.begin_list();
+  for (const std::string& text : *texts) answer.text(text);
+  if (batched) answer.end_list();
+  answer.end_object();
+  return JsonAnswer{.body = std::move(answer), .shown = std::move(texts)};
 }
 
 }  // namespace heddle::server

@@ -2,16 +2,20 @@
 // POST /tokenize and /detokenize: text to ids and back, as a request would see them.
 //
 // Threading: thread-safe: they run on the workers.
+// Memory:    of a body of b bytes, the texts in it (2 b at most) and their ids (4 bytes each) at
+//            once; the answer is written in pieces.
 #pragma once
 
 #include <string_view>
 
 #include "server/api_adapter.h"
-#include "server/http_message.h"
 
 namespace heddle::server {
 
-HttpResponse answer_tokenize(const CallContext& context, std::string_view body);
-HttpResponse answer_detokenize(const CallContext& context, std::string_view body);
+// Of one call, over all its prompts: more than the body's limit gives of ordinary text.
+inline constexpr size_t kMaxTokenizedTokens = size_t{16} << 20;
+
+AnswerResult answer_tokenize(const CallContext& context, std::string_view body);
+AnswerResult answer_detokenize(const CallContext& context, std::string_view body);
 
 }  // namespace heddle::server

@@ -417,6 +417,36 @@ TEST_F(FailureTest, ACallThatWaitsForAWorkerCanBeAborted) {
   EXPECT_EQ(finish(both[1]), "abort");
 }
 
+TEST_F(FailureTest, EncodingEndsWhenTheClientLeaves) {
+  codec_gate->closed = codec_gate->cancellable = true;
+  start();
+  for (const char* path : {"/v1/completions", "/tokenize"}) {
+    const int num_cancelled = codec_gate->num_cancelled;
+    HttpClient client(server->port());
+    client.send_request("POST", path, R"({"prompt": "p"})");
+    ASSERT_TRUE(eventually([this] { return codec_gate->num_waiting == 1; })) << path;
+    client.reset();
+    EXPECT_TRUE(eventually([&] { return codec_gate->num_cancelled == num_cancelled + 1; })) << path;
+  }
+  EXPECT_TRUE(engine->submitted().empty());
+}
+
+TEST_F(FailureTest, EncodingEndsWhenTheServerStops) {
+  codec_gate->closed = codec_gate->cancellable = true;
+  start();
+  HttpClient completions(server->port());
+  completions.send_request("POST", "/v1/completions", R"({"prompt": "p"})");
+  HttpClient tokenize(server->port());
+  tokenize.send_request("POST", "/tokenize", R"({"prompt": "p"})");
+  ASSERT_TRUE(eventually([this] { return codec_gate->num_waiting == 2; }));
+  server->shutdown();  // does not wait for the gate, which stays closed
+  for (HttpClient* client : {&completions, &tokenize}) {
+    const Reply reply = client->read_reply();
+    EXPECT_EQ(reply.status, 503);
+    EXPECT_EQ(error_of(reply)["code"], "shutting_down");
+  }
+}
+
 TEST_F(FailureTest, LargeBodiesLeaveAWorkerToSmallOnes) {
   codec_gate->closed = true;
   options.num_workers = 2;

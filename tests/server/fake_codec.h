@@ -24,7 +24,9 @@ class FakeCodec final : public TextCodec {
   // Who encodes stays here while it is closed.
   struct Gate {
     std::atomic<bool> closed{false};
+    std::atomic<bool> cancellable{false};  // encode_at_most() leaves it when it is cancelled
     std::atomic<int> num_waiting{0};
+    std::atomic<int> num_cancelled{0};
   };
 
   explicit FakeCodec(std::shared_ptr<Gate> gate) : gate_(std::move(gate)) {}
@@ -43,7 +45,19 @@ class FakeCodec final : public TextCodec {
 
   [[nodiscard]] Result<bool> encode_at_most(std::string_view text, size_t max_tokens,
                                             bool add_special_tokens,
+                                            const tokenizer::CancellationCheck* is_cancelled,
                                             std::vector<TokenId>& ids) const override {
+    if (gate_->cancellable && is_cancelled != nullptr) {
+      ++gate_->num_waiting;
+      while (gate_->closed && !(*is_cancelled)()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      --gate_->num_waiting;
+      if (gate_->closed) {
+        ++gate_->num_cancelled;
+        return cancelled("nobody waits for it");
+      }
+    }
     HEDDLE_ASSIGN_OR_RETURN(ids, encode(text.substr(0, max_tokens), add_special_tokens));
     return text.size() <= max_tokens;
   }

@@ -220,11 +220,13 @@ class FakeEngine final : public Engine {
     stats.num_running = static_cast<int64_t>(live_.size());
     stats.steps = steps_;
     stats.last_step_seconds_ago = last_step_seconds_ago;
+    stats.stuck_after_seconds = stuck_after_seconds;
     stats.paused = paused_;
     return stats;
   }
 
   std::atomic<double> last_step_seconds_ago{0};
+  std::atomic<double> stuck_after_seconds{20};
 
   [[nodiscard]] const tokenizer::Tokenizer* tokenizer() const override { return nullptr; }
 

@@ -63,10 +63,12 @@ void check_call(PreparedCall& call, const ModelInfo& model) {
     last.finish = Finish{};
     call.adapter->event(choice, last, told);
   }
-  call.adapter->end(told);
   if (call.stream) {
+    call.adapter->end(told);
     check_stream(told);
   } else {
+    HEDDLE_CHECK_EQ(told, "");
+    call.adapter->body().write_all(told);
     HEDDLE_CHECK(nlohmann::json::accept(told));
   }
 }
@@ -75,6 +77,16 @@ void check_error(const ApiError& error) {
   HEDDLE_CHECK(!error.code.empty() && !error.message.empty());
   HEDDLE_CHECK(nlohmann::json::accept(error_response(error).body));
   check_event(error_event(error));
+}
+
+void check(AnswerResult result) {
+  if (auto* const answer = std::get_if<JsonAnswer>(&result)) {
+    std::string body;
+    answer->body.write_all(body);
+    HEDDLE_CHECK(nlohmann::json::accept(body));
+    return;
+  }
+  check_error(std::get<ApiError>(result));
 }
 
 void check(PrepareResult result, const ModelInfo& model) {
@@ -120,10 +132,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       check(prepare_generate(context, body), model);
       break;
     case 3:
-      HEDDLE_CHECK(nlohmann::json::accept(answer_tokenize(context, body).body));
+      check(answer_tokenize(context, body));
       break;
     case 4:
-      HEDDLE_CHECK(nlohmann::json::accept(answer_detokenize(context, body).body));
+      check(answer_detokenize(context, body));
       break;
     case 5:
       if (const auto mode = read_pause_mode(body); mode.index() == 1) {

@@ -64,11 +64,11 @@ TEST_F(SchedulingFieldsTest, ADeadlineCountsFromTheArrivalNotFromTheEngine) {
   ASSERT_EQ(client.read_reply().status, 200);
   const auto answered = std::chrono::steady_clock::now();
   const Request request = engine->submitted().back();
-  const auto seconds = [](auto duration) {
+  const auto to_seconds = [](auto duration) {
     return std::chrono::duration<double>(duration).count();
   };
-  EXPECT_GE(request.waited_seconds, seconds(opened - reached_the_codec));
-  EXPECT_LE(request.waited_seconds, seconds(answered - sent));
+  EXPECT_GE(request.waited_seconds, to_seconds(opened - reached_the_codec));
+  EXPECT_LE(request.waited_seconds, to_seconds(answered - sent));
   EXPECT_EQ(request.deadline_seconds, 1) << "as it was asked for: errors say it";
 }
 

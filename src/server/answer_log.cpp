@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/answer_log.h"
+
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "server/json_pieces.h"
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json loss_json(const CacheLoss& lost) {
+  return {{"eviction", lost.eviction},
+          {"missing_state", lost.missing_state},
+          {"grid", lost.grid},
+          {"last_token", lost.last_token}};
+}
+
+}  // namespace
+
+void LogprobLog::add(const TokenLogprob& entry) {
+  entries_.emplace_back(entry.token, entry.logprob);
+  tops_.insert(tops_.end(), entry.top.begin(), entry.top.end());
+  top_ends_.push_back(tops_.size());
+}
+
+void LogprobLog::clear() {
+  entries_.clear();
+  tops_.clear();
+  top_ends_.clear();
+}
+
+std::span<const std::pair<TokenId, float>> LogprobLog::top(size_t index) const {
+  const size_t begin = index == 0 ? 0 : top_ends_[index - 1];
+  return std::span(tops_).subspan(begin, top_ends_[index] - begin);
+}
+
+void ChoiceLog::add(const RequestEvent& event) {
+  text += event.text;
+  tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
+  for (const TokenLogprob& entry : event.logprobs) logprobs.add(entry);
+  if (event.finish) finish = event.finish;
+  counts = {.prompt_tokens = event.prompt_tokens,
+            .completion_tokens = event.completion_tokens,
+            .cached_tokens = event.cached_tokens,
+            .cache = event.cache,
+            .queue_seconds = event.queue_seconds,
+            .elapsed_seconds = event.elapsed_seconds};
+}
+
+void ChoiceLog::clear() {
+  text.clear();
+  tokens.clear();
+  logprobs.clear();
+}
+
+Json usage_json(std::span<const ChoiceLog> choices, size_t choices_per_prompt, bool cache_details) {
+  ChoiceCounts total;
+  total.cache.exact_repeat = true;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const ChoiceCounts& counts = choices[i].counts;
+    total.completion_tokens += counts.completion_tokens;
+    if (i % choices_per_prompt != 0) continue;
+    total.prompt_tokens += counts.prompt_tokens;
+    total.cached_tokens += counts.cached_tokens;
+    total.cache.matched_tokens += counts.cache.matched_tokens;
+    total.cache.exact_repeat = total.cache.exact_repeat && counts.cache.exact_repeat;
+    total.cache.lost += counts.cache.lost;
+  }
+  Json details = {{"cached_tokens", total.cached_tokens}};
+  if (cache_details) {
+    details["matched_tokens"] = total.cache.matched_tokens;
+    details["exact_repeat"] = total.cache.exact_repeat;
+    details["lost_tokens"] = loss_json(total.cache.lost);
+  }
+  return {{"prompt_tokens", total.prompt_tokens},
+          {"completion_tokens", total.completion_tokens},
+          {"total_tokens", total.prompt_tokens + total.completion_tokens},
+          {"prompt_tokens_details", std::move(details)},
+          {"completion_tokens_details", {{"reasoning_tokens", 0}}},
+          {"reasoning_tokens", 0}};
+}
+
+std::string_view finish_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAbort:
+      return "abort";
+    case FinishReason::kError:
+      return "error";
+  }
+  return "error";
+}
+
+Json matched_stop(const Finish& finish) {
+  if (finish.matched_text) return *finish.matched_text;
+  if (finish.matched_token) return *finish.matched_token;
+  return nullptr;
+}
+
+Json cache_details(const CacheReport& report) {
+  return {{"device", report.reused_tokens},
+          {"matched_tokens", report.matched_tokens},
+          {"exact_repeat", report.exact_repeat},
+          {"deferred_ms", report.deferred_seconds * 1e3},
+          {"lost_tokens", loss_json(report.lost)}};
+}
+
+void append_logprob(float logprob, std::string& out) {
+  append_json_number(std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0, out);
+}
+
+}  // namespace heddle::server
