@@ -15,7 +15,6 @@
 #include "server/field_reader.h"
 #include "server/prompt_list.h"
 #include "server/sampling_fields.h"
-#include "server/scheduling_fields.h"
 
 namespace heddle::tools {
 namespace {

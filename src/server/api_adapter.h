@@ -20,7 +20,7 @@
 #include <heddle/request.h>
 
 #include "server/api_error.h"
-#include "server/fair_key.h"
+#include "server/caller.h"
 #include "server/http_message.h"
 #include "server/json_answer.h"
 #include "server/text_codec.h"

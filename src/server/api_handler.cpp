@@ -11,7 +11,6 @@
 #include "server/engine_control.h"
 #include "server/json_text.h"
 #include "server/native_generate.h"
-#include "server/request_ids.h"
 #include "server/return_memory.h"
 #include "server/routes.h"
 #include "server/server_info.h"

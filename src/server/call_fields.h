@@ -1,10 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fields every generating API shares: the model's name, the request id, streaming, and the features
-// this release does not serve.
+// Fields that every generating API shares: the model's name, the request id, streaming, features
+// that this release does not serve, the size of the answer; and those that say when a request runs
+// and with which others it shares the cache (docs/scheduling.md, docs/hybrid-cache.md):
+//
+//   priority         integer; header x-priority where the body has none
+//   ttft_slo_ms      first token wanted within
+//   deadline_ms      ends with an error after; the header x-request-timeout-ms is the same, and of
+//                    both the shorter one counts
+//   routing_key      text that `routing-key` groups by
+//   user             text; the tenant, unless --fair-key says otherwise
+//   cache_salt, extra_key
+//                    texts; only requests with the same pair share cached tokens
 //
 // Threading: free functions without state.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <span>
@@ -12,6 +23,8 @@
 #include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
+
+#include <heddle/request.h>
 
 #include "server/api_adapter.h"
 #include "server/field_reader.h"
@@ -28,9 +41,6 @@ StreamOptions read_stream_options(FieldReader& fields);
 
 // The name the answer shows: what the request says, else ours. Error in `fields`: model_not_found.
 std::string read_model_name(FieldReader& fields, const CallContext& context);
-
-// True for [A-Za-z0-9._:-]{1,128}.
-[[nodiscard]] bool is_request_id(std::string_view text);
 
 // Takes `rid`, if there is one, as the call's id.
 void read_request_id(FieldReader& fields, const CallContext& context, PreparedCall& call);
@@ -67,5 +77,25 @@ void refuse_unserved_features(FieldReader& fields);
 
 // response_format: only {"type": "text"} is served.
 void check_response_format(FieldReader& fields);
+
+// These texts are kept as long as the request, or longer.
+inline constexpr size_t kMaxKeyBytes = 1024;
+
+struct SchedulingFields {
+  std::optional<int64_t> priority;
+  std::string tenant;
+  std::string routing_key;
+  double ttft_slo_seconds = 0;
+  double deadline_seconds = 0;
+  std::string cache_namespace;
+
+  void apply(Request& request) const;
+};
+
+// Errors stay in `fields`.
+SchedulingFields read_scheduling_fields(FieldReader& fields, const CallContext& context);
+
+// One text for a pair: different pairs have different texts, two empty ones the empty text.
+[[nodiscard]] std::string cache_namespace(std::string_view cache_salt, std::string_view extra_key);
 
 }  // namespace heddle::server

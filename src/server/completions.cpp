@@ -1,17 +1,175 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/completions.h"
 
+#include <algorithm>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/answer_log.h"
+#include "server/call_fields.h"
 #include "server/json_text.h"
 #include "server/prompt_list.h"
 #include "server/sampling_fields.h"
-#include "server/scheduling_fields.h"
+#include "tokenizer/utf8.h"
 
 namespace heddle::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// ---- The answer ----
+
+// Characters of UTF-8 text: every byte but the continuation ones.
+int64_t num_characters(std::string_view text) {
+  return std::ranges::count_if(
+      text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0u) != 0x80u; });
+}
+
+// A token as text. Tokens that are part of a character would all read as U+FFFD: they are shown as
+// OpenAI does, by their bytes: bytes:\xe2\x82.
+std::string token_text(const std::string& bytes) {
+  if (tokenizer::is_valid_utf8(bytes)) return bytes;
+  std::string text = "bytes:";
+  for (const char byte : bytes) {
+    text += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));
+  }
+  return text;
+}
+
+class CompletionAdapter final : public ApiAdapter {
+ public:
+  explicit CompletionAdapter(CompletionAnswerOptions options)
+      : options_(std::move(options)), logs_(options_.num_choices), shown_(options_.num_choices) {
+    if (options_.echoes.empty()) return;
+    for (size_t i = 0; i < logs_.size(); ++i) {
+      logs_[i].text = options_.echoes[i / options_.choices_per_prompt];
+      shown_[i].logprob_offset = num_characters(logs_[i].text);
+    }
+  }
+
+  void event(size_t index, const RequestEvent& event, std::string& out) override {
+    ChoiceLog& log = logs_[index];
+    log.add(event);
+    if (!options_.streaming.stream) return;
+    const bool something = !log.text.empty() || (options_.logprobs && log.logprobs.size() > 0) ||
+                           (options_.return_token_ids && !log.tokens.empty()) || event.finish;
+    if (!something) return;
+    JsonPieces chunk;
+    chunk.around("data: ");
+    begin_answer(chunk);
+    chunk.key("choices").begin_list();
+    add_choice(index, chunk);
+    chunk.end_list();
+    if (options_.streaming.continuous_usage) {
+      chunk.key("usage").value(usage());
+    } else if (options_.streaming.include_usage) {
+      chunk.key("usage").value(nullptr);
+    }
+    chunk.end_object().around("\n\n").write_all(out);
+    log.clear();
+  }
+
+  void end(std::string& out) override {
+    if (options_.streaming.include_usage) {
+      JsonPieces chunk;
+      chunk.around("data: ");
+      begin_answer(chunk);
+      chunk.key("choices").begin_list().end_list().key("usage").value(usage());
+      chunk.end_object().around("\n\n").write_all(out);
+    }
+    out += kSseDone;
+  }
+
+  JsonPieces body() override {
+    JsonPieces body;
+    begin_answer(body);
+    body.key("choices").begin_list();
+    for (size_t i = 0; i < logs_.size(); ++i) add_choice(i, body);
+    body.end_list().key("usage").value(usage());
+    body.key("metadata").value({{"weight_version", "default"}});
+    return std::move(body.end_object());
+  }
+
+ private:
+  struct Shown {
+    int64_t logprob_offset = 0;  // characters before the next token with a logprob
+    bool prompt_ids = false;
+  };
+
+  // The object is left open.
+  void begin_answer(JsonPieces& answer) const {
+    answer.begin_object().key("id").value(options_.id).key("object").value("text_completion");
+    answer.key("created").value(options_.created).key("model").value(options_.model);
+  }
+
+  void add_choice(size_t index, JsonPieces& answer) {
+    const ChoiceLog& log = logs_[index];
+    answer.begin_object().key("index").value(index).key("text").text(log.text).key("logprobs");
+    options_.logprobs ? add_logprobs(index, answer) : answer.value(nullptr);
+    answer.key("finish_reason");
+    log.finish ? answer.value(finish_name(log.finish->reason)) : answer.value(nullptr);
+    answer.key("matched_stop");
+    log.finish ? answer.value(matched_stop(*log.finish)) : answer.value(nullptr);
+    if (options_.return_token_ids) answer.key("token_ids").integers(log.tokens);
+    if (!options_.prompt_token_ids.empty() && !std::exchange(shown_[index].prompt_ids, true)) {
+      answer.key("prompt_token_ids")
+          .integers(options_.prompt_token_ids[index / options_.choices_per_prompt]);
+    }
+    answer.end_object();
+  }
+
+  // {"tokens": [..], "token_logprobs": [..], "top_logprobs": [{..}, ..], "text_offset": [..]}
+  JsonPieces& add_logprobs(size_t index, JsonPieces& answer) {
+    const LogprobLog& log = logs_[index].logprobs;
+    Shown& shown = shown_[index];
+    answer.begin_object();
+    answer.key("tokens").list(log.size(), [this, &log](size_t i, std::string& out) {
+      append_json_string(token_text(bytes_of(log.token(i))), out);
+    });
+    answer.key("token_logprobs").list(log.size(), [&log](size_t i, std::string& out) {
+      append_logprob(log.logprob(i), out);
+    });
+    answer.key("top_logprobs").list(log.size(), [this, &log](size_t i, std::string& out) {
+      append_top(log, i, out);
+    });
+    answer.key("text_offset").list(log.size(), [this, &log, &shown](size_t i, std::string& out) {
+      out += std::to_string(shown.logprob_offset);
+      shown.logprob_offset += num_characters(bytes_of(log.token(i)));
+    });
+    return answer.end_object();
+  }
+
+  // {"text": logprob, ..}. Of two tokens that read alike the likelier one, which comes first.
+  void append_top(const LogprobLog& log, size_t index, std::string& out) const {
+    std::vector<std::string> texts;
+    out += '{';
+    for (const auto& [token, logprob] : log.top(index)) {
+      std::string text = token_text(bytes_of(token));
+      if (std::ranges::find(texts, text) != texts.end()) continue;
+      if (!texts.empty()) out += ',';
+      append_json_string(text, out);
+      out += ':';
+      append_logprob(logprob, out);
+      texts.push_back(std::move(text));
+    }
+    out += '}';
+  }
+
+  [[nodiscard]] std::string bytes_of(TokenId token) const {
+    return options_.codec->token_bytes(token);
+  }
+
+  [[nodiscard]] nlohmann::ordered_json usage() const {
+    return usage_json(logs_, options_.choices_per_prompt, options_.cache_details);
+  }
+
+  CompletionAnswerOptions options_;
+  std::vector<ChoiceLog> logs_;
+  std::vector<Shown> shown_;  // per choice
+};
+
+// ---- The request ----
 
 constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's
 
@@ -28,6 +186,10 @@ std::vector<std::string> echo_texts(const Json& prompt, const PromptList& list,
 }
 
 }  // namespace
+
+std::unique_ptr<ApiAdapter> make_completion_adapter(CompletionAnswerOptions options) {
+  return std::make_unique<CompletionAdapter>(std::move(options));
+}
 
 PrepareResult prepare_completions(const CallContext& context, std::string_view body) {
   Json object;

@@ -3,7 +3,7 @@
 
 #include <iterator>
 
-#include "server/call_fields.h"
+#include "server/caller.h"
 
 namespace heddle::server {
 

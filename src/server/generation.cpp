@@ -15,9 +15,6 @@
 namespace heddle::server {
 namespace {
 
-// A turn of the I/O thread: long enough that waking costs nothing, short beside any timeout.
-constexpr std::chrono::milliseconds kTurn{5};
-
 // An event of a stream is sent once it shows so many logprobs, however many tokens it should have:
 // as JSON they are about 200 kB, which the I/O thread writes at once.
 constexpr size_t kMaxGatheredLogprobs = 2048;
@@ -42,42 +39,6 @@ bool is_large(const RequestEvent& event) {
 std::string milliseconds(double seconds) { return fmt::format("{:.3f}", seconds * 1e3); }
 
 }  // namespace
-
-void EventInbox::push(const std::shared_ptr<Generation>& generation, size_t choice,
-                      RequestEvent event) {
-  bool wake = false;
-  {
-    const std::lock_guard lock(mutex_);
-    entries_.push_back({generation, choice, std::move(event)});
-    wake = !std::exchange(awake_, true);
-  }
-  if (wake) post_([this] { deliver(); });
-}
-
-void EventInbox::deliver() {
-  if (num_told_ == taken_.size()) {
-    taken_.clear();
-    num_told_ = 0;
-    const std::lock_guard lock(mutex_);
-    taken_.swap(entries_);
-  }
-  const auto end = std::chrono::steady_clock::now() + kTurn;
-  try {
-    while (num_told_ < taken_.size() && std::chrono::steady_clock::now() < end) {
-      Entry entry = std::move(taken_[num_told_++]);
-      entry.generation->on_event(entry.choice, std::move(entry.event));
-    }
-  } catch (...) {  // out of memory: that event is lost, the others are not
-    post_([this] { deliver(); });
-    throw;
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    awake_ = num_told_ < taken_.size() || !entries_.empty();
-    if (!awake_) return;
-  }
-  post_([this] { deliver(); });
-}
 
 void Generation::start(GenerationHost& host, std::shared_ptr<Exchange> exchange, PreparedCall call,
                        const EarlyAborts::Call& arrived) {

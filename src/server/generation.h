@@ -9,9 +9,7 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -22,43 +20,12 @@
 #include "server/api_adapter.h"
 #include "server/body_sender.h"
 #include "server/early_aborts.h"
+#include "server/event_inbox.h"
 #include "server/exchange.h"
 
 namespace heddle::server {
 
 class Generation;
-
-// Carries events from the engine's thread to the I/O thread: what arrives during one step is handed
-// over with one wake-up. Where the I/O thread falls behind, it tells them for a few milliseconds at
-// a time, so that sockets and timers have their turn: a reader that stopped is cut off however much
-// there is to tell it.
-//
-// Threading: push() is thread-safe.
-class EventInbox {
- public:
-  // `post` runs a function on the I/O thread.
-  explicit EventInbox(std::function<void(std::function<void()>)> post) : post_(std::move(post)) {}
-
-  void push(const std::shared_ptr<Generation>& generation, size_t choice, RequestEvent event);
-
- private:
-  struct Entry {
-    std::shared_ptr<Generation> generation;
-    size_t choice;
-    RequestEvent event;
-  };
-
-  void deliver();
-
-  std::function<void(std::function<void()>)> post_;
-  std::mutex mutex_;
-  std::vector<Entry> entries_;  // guarded by mutex_
-  bool awake_ = false;          // a deliver() is on its way; guarded by mutex_
-
-  // I/O thread only: what was taken, and how much of it was told.
-  std::vector<Entry> taken_;
-  size_t num_told_ = 0;
-};
 
 // Some of a generation's requests: those from `begin` to before `end`.
 struct LiveRequests {

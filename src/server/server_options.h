@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "server/fair_key.h"
+#include "server/caller.h"
 #include "server/http_server.h"
 
 namespace heddle::server {

@@ -18,7 +18,7 @@ WorkerPool::WorkerPool(int num_threads, size_t max_queued)
 
 WorkerPool::~WorkerPool() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
     small_.clear();
     large_.clear();
@@ -29,7 +29,7 @@ WorkerPool::~WorkerPool() {
 
 bool WorkerPool::submit(WorkSize size, std::function<void()> work) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopping_ || small_.size() + large_.size() >= max_queued_) return false;
     (size == WorkSize::kLarge ? large_ : small_).push_back({next_number_++, std::move(work)});
   }
@@ -44,10 +44,12 @@ std::deque<WorkerPool::Item>* WorkerPool::next_queue() {
 }
 
 void WorkerPool::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
     std::deque<Item>* queue = nullptr;
-    changed_.wait(lock, [&] { return stopping_ || (queue = next_queue()) != nullptr; });
+    changed_.wait(mutex_, [&]() HEDDLE_REQUIRES(mutex_) {
+      return stopping_ || (queue = next_queue()) != nullptr;
+    });
     if (stopping_) return;
     const bool is_large = queue == &large_;
     std::function<void()> work = std::move(queue->front().work);
@@ -60,7 +62,7 @@ void WorkerPool::run() {
       // Out of memory on an enormous body, at most: work answers its own errors.
       log_error(fmt::format("a server worker caught an exception: {}", error.what()));
     }
-    work = nullptr;  // what it holds ends here, not under the lock
+    work = nullptr;  // what it owns is destroyed here, without the lock
     lock.lock();
     if (is_large && num_large_-- == max_large_) changed_.notify_one();
   }

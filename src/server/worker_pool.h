@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// WorkerPool: a few threads for what would hold up the I/O thread: parsing bodies, running
-// templates, tokenizing.
+// WorkerPool: a few threads for work that would stop the I/O thread: parsing bodies, running
+// templates, tokenizing, writing long answers.
 //
-// Work is taken in the order it came, but large work, which may take seconds, leaves one thread to
-// small work, wherever there is more than one.
+// Work runs in the order it came, except that large work, which may take seconds, leaves one thread
+// to small work, where there is more than one.
 //
 // Threading: thread-safe. The queue is bounded.
 #pragma once
 
-#include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "core/mutex.h"
 
 namespace heddle::server {
 
@@ -31,7 +32,7 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   // False when the queue is full; `work` is dropped then.
-  [[nodiscard]] bool submit(WorkSize size, std::function<void()> work);
+  [[nodiscard]] bool submit(WorkSize size, std::function<void()> work) HEDDLE_EXCLUDES(mutex_);
 
  private:
   struct Item {
@@ -39,18 +40,20 @@ class WorkerPool {
     std::function<void()> work;
   };
 
-  void run();
-  std::deque<Item>* next_queue();  // null: nothing may begin now. Under mutex_
+  void run() HEDDLE_EXCLUDES(mutex_);
+
+  // Null: nothing may begin now.
+  std::deque<Item>* next_queue() HEDDLE_REQUIRES(mutex_);
 
   const size_t max_queued_;
   const int max_large_;  // at once
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Item> small_;   // guarded by mutex_
-  std::deque<Item> large_;   // guarded by mutex_
-  int64_t next_number_ = 0;  // guarded by mutex_
-  int num_large_ = 0;        // that run; guarded by mutex_
-  bool stopping_ = false;    // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Item> small_ HEDDLE_GUARDED_BY(mutex_);
+  std::deque<Item> large_ HEDDLE_GUARDED_BY(mutex_);
+  int64_t next_number_ HEDDLE_GUARDED_BY(mutex_) = 0;
+  int num_large_ HEDDLE_GUARDED_BY(mutex_) = 0;  // that run
+  bool stopping_ HEDDLE_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

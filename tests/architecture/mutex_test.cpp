@@ -55,9 +55,6 @@ std::vector<std::string> bare_locks(const std::string& file, std::string_view so
   return violations;
 }
 
-// Goes when the server's mutexes are annotated.
-bool is_to_be_converted(std::string_view file) { return file.starts_with("src/server/"); }
-
 TEST(BareMutexTest, NoSourceOutsideCoreUsesOne) {
   std::vector<std::string> violations;
   for (const char* folder : {"include", "src", "tools"}) {
@@ -65,7 +62,6 @@ TEST(BareMutexTest, NoSourceOutsideCoreUsesOne) {
       const std::string file =
           fs::relative(path, heddle::testing::repository_path("")).generic_string();
       if (file.starts_with("src/core/") || is_test_source(path)) continue;
-      if (is_to_be_converted(file)) continue;
       for (std::string& violation : bare_locks(file, read_text(path))) {
         violations.push_back(std::move(violation));
       }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What requests say about when they run and with whom they share the cache, and what they are told
 // of it.
-#include "server/scheduling_fields.h"
-
 #include <future>
 
-#include "server/fair_key.h"
+#include "server/call_fields.h"
+#include "server/caller.h"
 #include "server/server_fixture.h"
 
 namespace heddle::server {

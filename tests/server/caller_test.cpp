@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/request_ids.h"
+#include "server/caller.h"
 
 #include <cstdint>
 #include <random>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "server/text_codec.h"
+
 #include <optional>
 
 #include <nlohmann/json.hpp>
 
 #include "chat/chat_template.h"
-#include "server/text_codec.h"
 #include "tokenizer/tokenizer.h"
 
 namespace heddle::server {

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/fair_key.h"
+#include "server/caller.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <functional>
 
 #include <fmt/format.h>
+#include <sys/random.h>
+
+#include "core/check.h"
 
 namespace heddle::server {
 namespace {
@@ -59,6 +64,20 @@ std::string_view api_key_of(const HttpRequest& head) {
   }
   key = head.header("x-api-key");
   return key.empty() ? head.header("api-key") : key;
+}
+
+std::string new_request_id(std::string_view prefix) {
+  std::array<uint64_t, 2> bits{};
+  // So few bytes come whole, and always once the system has booted.
+  HEDDLE_CHECK_EQ(getrandom(bits.data(), sizeof(bits), 0), static_cast<ssize_t>(sizeof(bits)));
+  return fmt::format("{}{:016x}{:016x}", prefix, bits[0], bits[1]);
+}
+
+bool is_request_id(std::string_view text) {
+  return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == ':' || c == '-';
+  });
 }
 
 }  // namespace heddle::server

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// FairKey: whose request it is, for the policy `fair` (docs/scheduling.md). The operator says what
-// tells tenants apart; what cannot be told apart is one tenant.
+// Who makes a request and by which id it goes: API keys, the tenant that the policy `fair` charges
+// (docs/scheduling.md), request ids.
 //
-// Threading: values and free functions.
+// Threading: values and free functions without state.
 #pragma once
 
 #include <string>
@@ -14,9 +14,11 @@
 
 namespace heddle::server {
 
+// How tenants are told apart, as the operator says; requests that it does not tell apart are of one
+// tenant.
 struct FairKey {
   enum class Source {
-    kNone,    // everybody is one tenant
+    kNone,    // all requests are of one tenant
     kUser,    // the body's `user`
     kApiKey,  // the key that was sent
     kHeader,  // a header, which a proxy in front should set
@@ -35,5 +37,13 @@ struct FairKey {
 
 // The API key of a request: Authorization: Bearer, else x-api-key, else api-key.
 [[nodiscard]] std::string_view api_key_of(const HttpRequest& head);
+
+// An id for a request that came without one: `prefix` and 32 hexadecimal digits. An id is also the
+// right to abort its request, so no client may be able to guess another's: the digits are 128 fresh
+// bits of the system's random source. Cost: one system call.
+[[nodiscard]] std::string new_request_id(std::string_view prefix);
+
+// True for [A-Za-z0-9._:-]{1,128}.
+[[nodiscard]] bool is_request_id(std::string_view text);
 
 }  // namespace heddle::server
