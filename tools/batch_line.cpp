@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The field, if there is one, that only a template of messages is told.
+// The field, if there is one, that only a template of messages reads.
 std::optional<std::string> template_field(server::FieldReader& fields) {
   server::refuse_fields(fields, {"tools", "tool_choice", "chat_template_kwargs", "reasoning_effort",
                                  "reasoning", "continue_final_message"});
@@ -62,7 +62,7 @@ Result<std::vector<TokenId>> prompt_of_line(server::FieldReader& fields,
   return to_tokens(prompt->get<std::string>());
 }
 
-// What a line's answer cannot show or do is refused rather than ignored.
+// Refuses fields that ask for something that a line's answer cannot show.
 void refuse_what_has_no_effect(server::FieldReader& fields) {
   server::refuse_unserved_features(fields);
   server::check_response_format(fields);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A line of a batch: an object with "prompt", "messages" or "input_ids", and the fields of a chat
 // request to the server that say how to render messages, draw tokens, stop and schedule: "tools",
-// "max_tokens", "priority" and so on. What a line leaves open comes from the command line, then
-// from the model. Fields of a request that a line cannot have an effect of ("stream", "n",
-// "logprobs", without "messages" what only their template is told) are errors.
+// "max_tokens", "priority" and so on. Fields that a line leaves out come from the command line,
+// then from the model. Fields of a request that a line cannot have an effect of ("stream", "n",
+// "logprobs", without "messages" fields that only their template reads) are errors.
 //
 // Threading: values and free functions.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle bench: how fast the whole model (offline) and single ops are, beside what the machine
-// allows. What the prefix cache saves is in bench_cache.cpp.
+// allows. bench_cache.cpp measures the savings of the prefix cache.
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,18 +9,17 @@
 #include <nlohmann/json.hpp>
 
 #include "bench_offline.h"
-#include "bench_report.h"
-#include "load_progress.h"
 #include "machine.h"
 #include "models/registry.h"
 #include "ops/benchmark/op_benchmark.h"
 #include "ops/benchmark/roofline.h"
 #include "ops/simd/this_cpu.h"
 #include "options_engine.h"
-#include "report_failure.h"
+#include "output_file.h"
 #include "runner/cache_plan.h"
 #include "subcommand.h"
 #include "table.h"
+#include "terminal.h"
 
 namespace heddle::tools {
 

@@ -15,13 +15,12 @@
 
 #include <heddle/engine.h>
 
-#include "bench_report.h"
 #include "cache_workload.h"
 #include "machine.h"
 #include "option_names.h"
 #include "options_engine.h"
+#include "output_file.h"
 #include "replay.h"
-#include "report_failure.h"
 #include "subcommand.h"
 #include "table.h"
 
@@ -32,7 +31,7 @@ using nlohmann::ordered_json;
 
 constexpr double kClearTimeoutSeconds = 60;
 
-// What became of one probe, in the last run.
+// The result of one probe, in the last run.
 struct Probe {
   std::string name;
   int64_t prompt_tokens = 0;
@@ -300,7 +299,7 @@ std::function<int()> declare_cache(Options& options) {
   options.value("--prefix-tokens", &shape.prefix_tokens, ranges::kContext,
                 "Of a system prompt; documents have twice, unique prompts half of it");
   options.value("--question-tokens", &shape.question_tokens, ranges::kContext,
-                "What a request adds of its own");
+                "Tokens that a request adds of its own");
   options.value("--output-tokens", &shape.output_tokens, ranges::kContext, "Of every answer");
   options.value("--groups", &shape.groups, ranges::kBatch, "Different prefixes, chats, documents");
   options.value("--questions", &shape.questions, ranges::kBatch,
@@ -329,7 +328,8 @@ std::function<int()> declare_cache(Options& options) {
 
 }  // namespace
 
-const Subcommand kBenchCache = {
-    .name = "cache", .summary = "What the prefix cache saves and costs.", .declare = declare_cache};
+const Subcommand kBenchCache = {.name = "cache",
+                                .summary = "Measure the savings and the cost of the prefix cache.",
+                                .declare = declare_cache};
 
 }  // namespace heddle::tools

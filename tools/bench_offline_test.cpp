@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "bench_report.h"
 #include "checkpoint/checkpoint_fixture.h"
+#include "output_file.h"
 
 namespace heddle::tools {
 namespace {

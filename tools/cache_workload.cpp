@@ -30,7 +30,7 @@ std::vector<TokenId> random_tokens(std::mt19937_64& random, int64_t count,
   return tokens;
 }
 
-// What a prompt may have at most, so that the answer has room.
+// The longest prompt that leaves room for the answer.
 int64_t prompt_room(const WorkloadShape& shape, int64_t output_tokens) {
   return std::max<int64_t>(shape.context_length - output_tokens, 1);
 }

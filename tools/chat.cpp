@@ -20,7 +20,6 @@
 #include "server/text_codec.h"
 #include "subcommand.h"
 #include "terminal.h"
-#include "user_text.h"
 
 namespace heddle::tools {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server runs with, after every default and every limit of the machine: for its log and for
-// /get_server_info.
+// The configuration of a server, after every default and every limit of the machine: for its log
+// and for /get_server_info.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,7 +16,7 @@ namespace heddle::tools {
 [[nodiscard]] nlohmann::ordered_json effective_configuration(const ServeSettings& settings,
                                                              const Engine& engine);
 
-// The same for clients: without what is nobody's business, the key and the seed.
+// The same for clients: without the secrets, the key and the seed.
 [[nodiscard]] nlohmann::ordered_json without_secrets(nlohmann::ordered_json configuration);
 
 }  // namespace heddle::tools

@@ -33,7 +33,7 @@ std::function<int()> declare(Options& options) {
 
 const Subcommand kCommand = {.name = "serve", .summary = "", .declare = declare};
 
-// What the program prints.
+// Returns the output of the program.
 std::string run(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {"heddle", "serve"});
   std::vector<char*> pointers;

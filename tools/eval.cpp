@@ -14,10 +14,8 @@
 
 #include "evaluation.h"
 #include "gsm8k.h"
-#include "gsm8k_evaluation.h"
 #include "option_names.h"
 #include "options_engine.h"
-#include "report_failure.h"
 #include "server/text_codec.h"
 #include "subcommand.h"
 #include "table.h"

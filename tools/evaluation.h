@@ -9,17 +9,39 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <heddle/engine.h>
 
-#include "ask.h"
 #include "options_sampling.h"
 #include "server/text_codec.h"
 
 namespace heddle::tools {
+
+struct Answer {
+  std::string text;
+  std::vector<TokenId> tokens;
+  std::vector<float> margins;  // between the two best logits, per token, if they were asked for
+  Finish finish;
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  double elapsed_seconds = 0;  // from submit to the last token
+
+  [[nodiscard]] bool failed() const { return finish.reason == FinishReason::kError; }
+};
+
+struct AskOptions {
+  int64_t parallel = 128;                                     // requests in flight
+  std::function<void(int64_t done, int64_t total)> progress;  // may be empty
+};
+
+// Names the requests and waits for all of them; answers stand in the requests' order.
+// Error: what the engine says when it refuses one; those in flight are waited for.
+Result<std::vector<Answer>> ask(Engine& engine, std::vector<Request> requests,
+                                const AskOptions& options);
 
 struct Question {
   std::vector<TokenId> prompt;
@@ -54,9 +76,9 @@ struct EvaluationOptions {
   AskOptions ask;
 };
 
-// A question as a request. What the options leave open is greedy, plain and kDefaultAnswerTokens
-// long, whatever the model's own defaults: scores of models compare. Error: the prompt does not fit
-// into the context.
+// A question as a request. Where the options leave it open, sampling is greedy and the answer has
+// kDefaultAnswerTokens at most, whatever the model's own defaults: scores of models compare. Error:
+// the prompt does not fit into the context.
 Result<Request> evaluation_request(const EvaluationOptions& options, const ModelInfo& model,
                                    std::vector<TokenId> prompt);
 

@@ -8,9 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "load_progress.h"
-#include "mebibytes.h"
-#include "report_failure.h"
+#include "output_file.h"
 #include "subcommand.h"
 #include "terminal.h"
 

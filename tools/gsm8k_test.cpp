@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "gsm8k_evaluation.h"
 #include "support/test_data.h"
 
 namespace heddle::tools {

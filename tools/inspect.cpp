@@ -12,16 +12,15 @@
 #include "checkpoint/checkpoint_files.h"
 #include "device/available_memory.h"
 #include "graph/program.h"
-#include "load_progress.h"
-#include "mebibytes.h"
 #include "models/registry.h"
 #include "options_engine.h"
-#include "report_failure.h"
+#include "output_file.h"
 #include "runner/cache_plan.h"
 #include "runner/forward_pass.h"
 #include "runner/pools.h"
 #include "subcommand.h"
 #include "table.h"
+#include "terminal.h"
 #include "tokenizer/tokenizer.h"
 
 namespace heddle::tools {

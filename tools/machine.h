@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a measurement must say about where it was made.
+// The facts of the machine that a report of a measurement names.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace heddle::tools {
 std::string cpu_model();     // "AMD EPYC ...", as the kernel names it
 std::string built_commit();  // the commit this binary was configured at, or "unknown"
 
-// What --threads comes to: not more than the CPUs this process may run on, which is logged. Threads
-// beyond those would only wait for each other.
+// The threads that --threads stands for: not more than the CPUs this process may run on, which is
+// logged. Threads beyond those would only wait for each other.
 int32_t usable_threads(int32_t threads);
 
 }  // namespace heddle::tools

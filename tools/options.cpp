@@ -354,7 +354,7 @@ void add_subcommand(CLI::App& parent, const Subcommand& subcommand, std::functio
   });
 }
 
-// What the command line named: the innermost of nested subcommands.
+// The subcommand that the command line named, the innermost of nested ones.
 const CLI::App& selected(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
   return chosen.empty() ? app : selected(*chosen.front());
@@ -373,6 +373,11 @@ std::vector<DeclaredOption> declared_options(const Subcommand& subcommand) {
   Options options(app);
   const std::function<int()> keeps_the_targets = subcommand.declare(options);
   return options.declared();
+}
+
+int report_failure(const Status& status) {
+  fmt::print(stderr, "error: {}\n", status.message());
+  return kExitFailure;
 }
 
 // The parser throws; here is where that ends.

@@ -111,7 +111,7 @@ std::vector<std::string> disagreements(const std::string& document,
   for (const auto& [command, options] : declared) {
     for (const DeclaredOption& option : options) {
       const bool listed = std::ranges::any_of(sections, [&](const Section& section) {
-        // What every subcommand that loads a model shares stands with `heddle serve` alone.
+        // Options of every subcommand that loads a model stand with `heddle serve` alone.
         const bool counts = option.familiar
                                 ? section.commands.empty()
                                 : is_about(section, command) || is_about(section, "heddle serve");

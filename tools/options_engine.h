@@ -15,7 +15,7 @@ namespace heddle::tools {
 
 // Of --kv-cache-dtype, wherever a forward pass is made.
 inline constexpr const char* kKvCacheDtypeHelp =
-    "What keys and values are stored in: auto, float32, bfloat16, float16, fp8_e4m3; auto: as the "
+    "Format of keys and values: auto, float32, bfloat16, float16, fp8_e4m3; auto: as the "
     "checkpoint says, or as the weights are";
 
 struct EngineSettings {

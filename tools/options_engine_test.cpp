@@ -16,7 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// What apply() logs.
+// Returns the log of apply().
 std::string warnings(const EngineOptions& engine) {
   EngineSettings settings{
       .model_dir = heddle::testing::repository_path("models/heddle-tiny").string(),

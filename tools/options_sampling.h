@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How to draw tokens and when to stop, on the command line. What is not given comes from the model.
+// How to draw tokens and when to stop, on the command line. The model's defaults fill in the rest.
 #pragma once
 
 #include <cstdint>

@@ -43,9 +43,8 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
                 "Time for running requests when stopping; -1: unlimited");
   options.value("--tokenizer-threads", &server.num_workers, ranges::kWorkers,
                 "Threads that parse, render and tokenize requests");
-  options.value(
-      "--fair-key", &settings.fair_key,
-      "What tells the tenants of --policy fair apart: user, api-key, header:NAME or none");
+  options.value("--fair-key", &settings.fair_key,
+                "Tells the tenants of --policy fair apart: user, api-key, header:NAME or none");
   options.flag("--metrics,--enable-metrics,!--no-metrics,!--disable-metrics", &settings.metrics,
                "Count for Prometheus at /metrics (default); with no-: not");
   options.choice("--metrics-names", &settings.model.engine.metrics.names, {"heddle", "sglang"},

@@ -2,10 +2,12 @@
 #include "output_file.h"
 
 #include <cerrno>
+#include <fstream>
 #include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 namespace heddle::tools {
@@ -32,6 +34,25 @@ Status check_output_file(const fs::path& path, ExistingFile existing) {
   if (!fs::is_directory(folder, error)) return refuse("its folder is not there; make it first");
   if (::access(folder.c_str(), W_OK | X_OK) == 0) return ok_status();
   return refuse(std::generic_category().message(errno));
+}
+
+void declare_bench_output(Options& options, BenchOutput& output) {
+  options.flag("--json", &output.json, "Print the report as JSON");
+  options.text("--output", &output.file, "Also write the JSON report to a file");
+}
+
+Status check_bench_output(const BenchOutput& output) {
+  return output.file.empty() ? ok_status() : check_output_file(output.file, ExistingFile::kReplace);
+}
+
+Status emit(const BenchOutput& output, const nlohmann::ordered_json& report,
+            const std::string& text) {
+  fmt::print("{}", output.json ? report.dump(2) + "\n" : text);
+  if (output.file.empty()) return {};
+  std::ofstream file(output.file);
+  file << report.dump(2) << '\n';
+  if (!file.flush()) return invalid_argument(fmt::format("{}: cannot be written", output.file));
+  return {};
 }
 
 }  // namespace heddle::tools

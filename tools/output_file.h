@@ -1,20 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a file can be written, asked before the work whose result is to go there.
+// Where results go: whether a file can be written, asked before the work, and the report of a
+// benchmark, as a table or JSON on standard output and as JSON in a file.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include <heddle/status.h>
 
+#include "options.h"
+
 namespace heddle::tools {
+
+// Sizes as reports print them.
+constexpr double mebibytes(int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; }
 
 enum class ExistingFile {
   kReplace,
   kKeep,  // it is an error, unless the file is empty
 };
 
-// Changes nothing. What is no regular file (/dev/stdout, a pipe) may always be written to.
+// Changes nothing. A device or a pipe (/dev/stdout) may always be written to.
 // Error: kInvalidArgument, naming the file and what to do.
 Status check_output_file(const std::filesystem::path& path, ExistingFile existing);
+
+struct BenchOutput {
+  bool json = false;
+  std::string file;
+};
+
+void declare_bench_output(Options& options, BenchOutput& output);
+
+// Before hours of measuring. Error: the file cannot be written.
+Status check_bench_output(const BenchOutput& output);
+
+// Prints the table or the JSON, and writes the JSON file if one is wanted.
+Status emit(const BenchOutput& output, const nlohmann::ordered_json& report,
+            const std::string& text);
 
 }  // namespace heddle::tools

@@ -10,8 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/quantise_checkpoint.h"
-#include "mebibytes.h"
-#include "report_failure.h"
+#include "output_file.h"
 #include "subcommand.h"
 #include "terminal.h"
 

@@ -2,7 +2,7 @@
 // replay(): a workload through an engine, a bounded number of requests at a time, and what each of
 // them was told.
 //
-// Threading: blocks; the engine is nobody else's meanwhile.
+// Threading: blocks; no other thread uses the engine meanwhile.
 #pragma once
 
 #include <cstdint>

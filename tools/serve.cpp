@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// heddle serve: a model behind HTTP until somebody says stop.
+// heddle serve: a model behind HTTP until a signal stops it.
 #include <cstdio>
 #include <memory>
 

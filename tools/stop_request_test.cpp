@@ -16,7 +16,7 @@
 namespace heddle::tools {
 namespace {
 
-// Shuts down when it is told to, as a server does that waits for a client.
+// Shuts down on request, as a server does that waits for a client.
 class SlowServer final : public server::Server {
  public:
   explicit SlowServer(bool answers_at_once) : may_finish_(answers_at_once) {}
@@ -60,7 +60,7 @@ TEST_F(StopRequestDeathTest, ASignalWhileLoadingEndsTheProcessOnceTheServerIsDow
     send(SIGINT);
     server.wait_for_shutdown();
     stop.loaded();
-    _exit(3);  // a server that was told to stop does not begin to serve
+    _exit(3);  // a server that was asked to stop does not begin to serve
   };
   EXPECT_EXIT(load(), ::testing::ExitedWithCode(0), "");
 }

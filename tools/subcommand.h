@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include <heddle/status.h>
+
 #include "options.h"
 
 namespace heddle::tools {
@@ -24,8 +26,8 @@ struct Subcommand {
   const char* name;
   const char* summary;
 
-  // Declares the options. What it returns runs after they were parsed and gives the exit code;
-  // whatever the options write to must live in it. Null for one with children.
+  // Declares the options. The returned function runs after they were parsed and gives the exit
+  // code; whatever the options write to must live in it. Null for one with children.
   std::function<int()> (*declare)(Options& options) = nullptr;
 
   // `heddle bench offline`: one of them must follow.
@@ -37,6 +39,9 @@ struct Subcommand {
 // Exit codes beside 0: failed, and the command line is wrong. 128 + signal when stopped by one.
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitUsage = 2;
+
+// The end of a subcommand that failed: one line on standard error; returns kExitFailure.
+int report_failure(const Status& status);
 
 // Parses the command line and runs what it names. '_' in an option's name is read as '-'.
 int run_program(int argc, char** argv, std::span<const Subcommand* const> subcommands);

@@ -2,14 +2,20 @@
 #include "terminal.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include <fmt/format.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
+
+#include "tokenizer/utf8.h"
 
 namespace heddle::tools {
 namespace {
@@ -24,6 +30,26 @@ sigset_t watched_signals() {
   sigaddset(&signals, SIGTERM);
   return signals;
 }
+
+constexpr double kPatienceSeconds = 1.0;
+constexpr int64_t kMebibyte = 1 << 20;
+
+class LoadProgress {
+ public:
+  void report(int64_t done_bytes, int64_t total_bytes) {
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+    if (elapsed.count() < kPatienceSeconds && !bar_) return;
+    if (!bar_) bar_.emplace(total_bytes / kMebibyte);
+    const double gigabytes = static_cast<double>(done_bytes) / 1e9;
+    bar_->show(done_bytes / kMebibyte,
+               fmt::format("MiB of weights, {:.1f} GB/s", gigabytes / elapsed.count()));
+    if (done_bytes >= total_bytes) bar_.reset();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::optional<ProgressBar> bar_;
+};
 
 }  // namespace
 
@@ -84,6 +110,25 @@ void Interrupts::wait_for_signals() {
 Interrupts& interrupts() {
   static auto* const instance = new Interrupts();  // never destroyed: its thread outlives main()
   return *instance;
+}
+
+std::function<void(int64_t, int64_t)> load_progress_bar() {
+  return [progress = std::make_shared<LoadProgress>()](int64_t done_bytes, int64_t total_bytes) {
+    progress->report(done_bytes, total_bytes);
+  };
+}
+
+Status check_utf8(std::string_view what, std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const tokenizer::Utf8Unit unit = tokenizer::decode_utf8(text.substr(at));
+    if (unit.kind != tokenizer::Utf8Unit::Kind::kCodePoint) {
+      return invalid_argument(fmt::format(
+          "{} is not UTF-8: its byte {} is 0x{:02x}; convert it, for example with iconv", what,
+          at + 1, static_cast<unsigned char>(text[at])));
+    }
+    at += unit.length;
+  }
+  return ok_status();
 }
 
 }  // namespace heddle::tools

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The terminal: which streams are one, a progress bar, and Ctrl-C.
+// The terminal: which streams are one, text that came from there, progress bars, and Ctrl-C.
 #pragma once
 
 #include <chrono>
@@ -7,6 +7,8 @@
 #include <functional>
 #include <string>
 #include <string_view>
+
+#include <heddle/status.h>
 
 #include "core/mutex.h"
 
@@ -67,5 +69,12 @@ class Interrupts {
 
 // The process's only one, made by main().
 Interrupts& interrupts();
+
+// For EngineOptions::on_load_progress and its kin. Threading: calls come from one thread.
+std::function<void(int64_t done_bytes, int64_t total_bytes)> load_progress_bar();
+
+// Templates are made of characters, and bytes in another encoding are none. `what` is the text in
+// the user's terms: "the message". Error: kInvalidArgument, naming it, the byte and the remedy.
+Status check_utf8(std::string_view what, std::string_view text);
 
 }  // namespace heddle::tools

@@ -16,8 +16,8 @@
 
 namespace heddle::tools {
 
-// Both ends belong to it unless it says otherwise. What the type of the value cannot hold is never
-// in range, nor are nan and the infinities.
+// Both ends belong to it unless it says otherwise. A number that the value's type cannot
+// hold is never in range, nor are nan and the infinities.
 struct ValueRange {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();

@@ -8,13 +8,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "load_progress.h"
 #include "machine.h"
 #include "options_engine.h"
-#include "report_failure.h"
 #include "runner/cache_plan.h"
 #include "subcommand.h"
 #include "table.h"
+#include "terminal.h"
 #include "verify/cached_feeding.h"
 #include "verify/plain_feeding.h"
 

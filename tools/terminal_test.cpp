@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "user_text.h"
+#include "terminal.h"
 
 #include <gtest/gtest.h>
 
