@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <random>
 
@@ -74,7 +75,7 @@ class WorkloadMaker {
     request.stop.max_new_tokens = between(8, 24);
     request.stop.ignore_eos = number % 4 != 0;
     request.return_logprobs = true;
-    request.top_logprobs = 20;
+    request.top_logprobs = static_cast<int32_t>(kTopLogprobs);
     workload_.prompt_tokens += std::ssize(request.prompt);
     return request;
   }
@@ -188,23 +189,26 @@ std::vector<ExactAnswer> answer_together(Engine& engine, const Wave& wave, bool 
   return answers;
 }
 
-const ExactWorkload& exact_workload(bool fp8_kv) {
-  const auto make = [](const char* kv_cache_dtype) {
-    EngineOptions options{.model_dir = repository_path("models/heddle-tiny"),
-                          .kv_cache_dtype = kv_cache_dtype,
-                          .exact = true,
-                          .num_threads = 2,
-                          .max_running_requests = 1,
-                          .max_total_tokens = 4096};
-    options.cache.enabled = false;
-    options.scheduling.overlap = false;
-    auto engine = Engine::create(options);
-    EXPECT_TRUE(engine.ok()) << engine.status().to_string();
-    return WorkloadMaker(**engine).make();
-  };
-  static const ExactWorkload plain = make("auto");
-  static const ExactWorkload rounded = make("fp8_e4m3");
-  return fp8_kv ? rounded : plain;
+void choose_kernels(EngineOptions& options, Kernels kernels) {
+  options.exact = kernels != Kernels::kFast;
+  if (kernels == Kernels::kFast) options.dtype = "float32";
+  if (kernels == Kernels::kExactFp8) options.kv_cache_dtype = "fp8_e4m3";
+}
+
+const ExactWorkload& exact_workload(Kernels kernels) {
+  static std::map<Kernels, ExactWorkload> workloads;
+  const auto known = workloads.find(kernels);
+  if (known != workloads.end()) return known->second;
+  EngineOptions options{.model_dir = repository_path("models/heddle-tiny"),
+                        .num_threads = 2,
+                        .max_running_requests = 1,
+                        .max_total_tokens = 4096};
+  choose_kernels(options, kernels);
+  options.cache.enabled = false;
+  options.scheduling.overlap = false;
+  auto engine = Engine::create(options);
+  EXPECT_TRUE(engine.ok()) << engine.status().to_string();
+  return workloads[kernels] = WorkloadMaker(**engine).make();
 }
 
 }  // namespace heddle::testing

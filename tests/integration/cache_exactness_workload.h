@@ -12,10 +12,15 @@
 
 namespace heddle::testing {
 
+inline constexpr size_t kTopLogprobs = 20;
+
 // Everything a client can see of a drawn token, to the last bit.
 struct ExactAnswer {
+  // Of a token: its id and logprob, then those of its alternatives.
+  static constexpr size_t kWordsPerToken = 2 * (1 + kTopLogprobs);
+
   std::vector<TokenId> tokens;
-  std::vector<uint32_t> bits;  // of all logprobs, alternatives included, with their tokens
+  std::vector<uint32_t> bits;  // kWordsPerToken for each
   FinishReason reason = FinishReason::kError;
   std::string error;
   int64_t cached_tokens = 0;
@@ -39,8 +44,14 @@ struct ExactWorkload {
 // which is more urgent, the last of it (in the first wave the longest of all) first.
 std::vector<ExactAnswer> answer_together(Engine& engine, const Wave& wave, bool preempted);
 
-// Computed once each, with an engine without a cache that has one request at a time, whose keys and
-// values are stored in fp32 or in FP8.
-const ExactWorkload& exact_workload(bool fp8_kv);
+// How the model computes: bit for bit, likewise with keys and values in FP8, or with the kernels of
+// the default mode in fp32.
+enum class Kernels { kExact, kExactFp8, kFast };
+
+// Computed once each, with an engine without a cache that has one request at a time.
+const ExactWorkload& exact_workload(Kernels kernels);
+
+// Sets what `kernels` ask for.
+void choose_kernels(EngineOptions& options, Kernels kernels);
 
 }  // namespace heddle::testing
