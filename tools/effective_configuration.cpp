@@ -96,6 +96,7 @@ Json server_json(const ServeSettings& settings, const Engine& engine) {
           {"fair_key", settings.fair_key},
           {"metrics", metrics.enabled},
           {"metrics_names", metrics.names},
+          {"metrics_tenants", metrics.max_tenants},
           {"log_level", settings.model.log_level}};
 }
 
