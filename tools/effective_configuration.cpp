@@ -43,7 +43,7 @@ Json resources_json(const Engine& engine) {
 }
 
 Json scheduling_json(const SchedulingOptions& options) {
-  return {{"policy", options.policy},
+  return {{"policy", to_string(options.policy)},
           {"conservativeness", options.conservativeness},
           {"mixed_batches", options.mixed_batches},
           {"overlap", options.overlap},

@@ -84,17 +84,18 @@ TEST_F(EffectiveConfigurationTest, HasEveryOptionOfServe) {
 TEST_F(EffectiveConfigurationTest, ShowsWhatTheEngineSaysNotWhatItWasAsked) {
   run({"--exact", "--dtype", "auto", "--port", "8000"});
   ASSERT_TRUE(apply(parsed).ok());
-  engine_.mutable_options() = {.model_dir = "folder/model",
-                               .dtype = "float32",
-                               .kv_cache_dtype = "fp8_e4m3",
-                               .exact = true,
-                               .num_threads = 3,
-                               .context_length = 100,
-                               .max_running_requests = 5,
-                               .max_total_tokens = 700,
-                               .random_seed = 18446744073709551615u,
-                               .scheduling = {.policy = "lof", .queue_timeout_seconds = 1.5},
-                               .cache = {.state_dtype = "int8"}};
+  engine_.mutable_options() = {
+      .model_dir = "folder/model",
+      .dtype = "float32",
+      .kv_cache_dtype = "fp8_e4m3",
+      .exact = true,
+      .num_threads = 3,
+      .context_length = 100,
+      .max_running_requests = 5,
+      .max_total_tokens = 700,
+      .random_seed = 18446744073709551615u,
+      .scheduling = {.policy = QueuePolicy::kLof, .queue_timeout_seconds = 1.5},
+      .cache = {.state_dtype = "int8"}};
   const json line = effective_configuration(parsed, engine_);
   EXPECT_EQ(line["model_path"], "folder/model");
   EXPECT_EQ(line["dtype"], "float32");

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "familiar_options.h"
+#include "option_names.h"
 #include "subcommand.h"
 
 namespace heddle::tools {
@@ -309,6 +310,18 @@ void Options::choice(const char* names, std::string* target, const std::vector<s
       ->default_str(*target)
       ->type_name(fmt::format("{{{}}}", fmt::join(words, ",")))
       ->check(check)
+      ->group(heading_);
+}
+
+void Options::parsed(const char* names, std::string_view shown_default,
+                     std::function<Status(std::string_view)> store, const char* help) {
+  const auto read = [store = std::move(store)](const std::string& text) {
+    const Status status = store(text);
+    if (!status.ok()) throw CLI::ValidationError(with_option_names(status.message()));
+  };
+  app_.add_option_function<std::string>(with_familiar_spellings(names), read, help)
+      ->type_name("TEXT")
+      ->default_str(std::string(shown_default))
       ->group(heading_);
 }
 

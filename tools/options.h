@@ -23,6 +23,8 @@
 #include <variant>
 #include <vector>
 
+#include <heddle/status.h>
+
 #include "value_range.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the name is the parser's
@@ -78,6 +80,11 @@ class Options {
   // As value(), for one of a few words.
   void choice(const char* names, std::string* target, const std::vector<std::string>& words,
               const char* help);
+
+  // As value(), for a text that `store` reads. Its error becomes the option's, with fields of the
+  // options named as options (option_names.h).
+  void parsed(const char* names, std::string_view shown_default,
+              std::function<Status(std::string_view)> store, const char* help);
 
   // A spelling that starts with '!' turns it off: "--feature,!--no-feature".
   void flag(const char* names, bool* target, const char* help);

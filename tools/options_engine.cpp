@@ -17,10 +17,13 @@ void declare_what_has_effect(Options& options, const SchedulingOptions& scheduli
       "while prefill and decoding share steps; add --no-mixed-batches");
   options.has_effect_if(
       "--cache-aware-max-wait-secs",
-      [&scheduling] { return scheduling.policy == "lpm" || scheduling.policy == "dfs-weight"; },
+      [&scheduling] {
+        return scheduling.policy == QueuePolicy::kLpm ||
+               scheduling.policy == QueuePolicy::kDfsWeight;
+      },
       "with this policy; use --policy lpm or dfs-weight");
   const auto by_priority = [&scheduling] {
-    return scheduling.enable_priority || scheduling.policy == "priority";
+    return scheduling.enable_priority || scheduling.policy == QueuePolicy::kPriority;
   };
   for (const char* name :
        {"--low-values-first", "--default-priority", "--preemption", "--preemption-threshold",
@@ -38,7 +41,7 @@ void declare_what_has_effect(Options& options, const SchedulingOptions& scheduli
       "while priorities are on; turn them off");
   for (const char* name : {"--fair-cost-input", "--fair-cost-output", "--fair-cost-cached"}) {
     options.has_effect_if(
-        name, [&scheduling] { return scheduling.policy == "fair"; },
+        name, [&scheduling] { return scheduling.policy == QueuePolicy::kFair; },
         "with this policy; use --policy fair");
   }
 }
@@ -97,9 +100,14 @@ void warn_of_inexact_states(const EngineOptions& options) {
 
 void declare_scheduling_options(Options& options, SchedulingOptions& scheduling) {
   options.heading("Scheduling");
-  options.value("--policy,--schedule-policy", &scheduling.policy,
-                "Order of waiting requests: fcfs, lpm, dfs-weight, lof, random, routing-key, hrrn, "
-                "shortest-prefill-first, fair, or priority");
+  options.parsed(
+      "--policy,--schedule-policy", to_string(scheduling.policy),
+      [&scheduling](std::string_view name) -> Status {
+        HEDDLE_ASSIGN_OR_RETURN(scheduling.policy, parse_queue_policy(name));
+        return {};
+      },
+      "Order of waiting requests: fcfs, lpm, dfs-weight, lof, random, routing-key, hrrn, "
+      "shortest-prefill-first, fair, or priority");
   options.value("--conservativeness,--schedule-conservativeness", &scheduling.conservativeness,
                 ranges::kPositive, "Scales what is set aside for tokens not yet drawn");
   options.flag("--mixed-batches,--enable-mixed-chunk,!--no-mixed-batches,!--disable-mixed-chunk",

@@ -60,7 +60,7 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
   options.has_effect_if(
       "--fair-key",
       [&scheduling = settings.model.engine.scheduling, &metrics = settings.model.engine.metrics] {
-        return scheduling.policy == "fair" || metrics.max_tenants > 0 ||
+        return scheduling.policy == QueuePolicy::kFair || metrics.max_tenants > 0 ||
                scheduling.tenant_max_running > 0 || scheduling.tenant_max_queued > 0;
       },
       "while tenants are treated alike; add --policy fair, --tenant-max-running, "

@@ -101,6 +101,8 @@ TEST(ServeOptionsTest, WhatNeedsMoreThanTheCommandLineNamesItsOptionToo) {
         << nothing;
   }
   EXPECT_EQ(errors({"--served-model-name", "a, b", "--fair-key", "user", "--policy", "fair"}), "");
+  EXPECT_THAT(errors({"--policy", "best"}),
+              HasSubstr("--policy = \"best\" does not exist; choose one of fcfs, lpm, "));
 }
 
 TEST(ServeOptionsTest, NumbersAreCheckedAsTheyAreRead) {

@@ -7,15 +7,37 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+
+#include <heddle/status.h>
 
 namespace heddle {
+
+// The order in which waiting requests run.
+enum class QueuePolicy {
+  kFcfs,                  // first come, first served
+  kLpm,                   // longest prefix match first
+  kDfsWeight,             // requests below the same part of the prefix tree together
+  kLof,                   // longest output first, by max_new_tokens
+  kRandom,                // shuffled anew in every pass
+  kRoutingKey,            // keys that run already, most running first
+  kHrrn,                  // highest response ratio next: waited work over own work
+  kShortestPrefillFirst,  // fewest uncached tokens first
+  kFair,                  // the tenant that was served least
+  kPriority,              // kFcfs with SchedulingOptions::enable_priority
+};
+
+// "fcfs", "lpm", "dfs-weight", "lof", "random", "routing-key", "hrrn", "shortest-prefill-first",
+// "fair", "priority".
+[[nodiscard]] std::string_view to_string(QueuePolicy policy);
+
+// Error: kInvalidArgument, with the names there are.
+[[nodiscard]] Result<QueuePolicy> parse_queue_policy(std::string_view name);
 
 // Which requests run next, and what happens when the machine is too small for all of them
 // (docs/scheduling.md).
 struct SchedulingOptions {
-  // fcfs, lpm, dfs-weight, lof, random, routing-key, hrrn, shortest-prefill-first, fair, or
-  // priority: fcfs with enable_priority.
-  std::string policy = "fcfs";
+  QueuePolicy policy = QueuePolicy::kFcfs;
   double conservativeness = 1.0;  // scales what is set aside for tokens not yet drawn
 
   bool mixed_batches = true;           // prefill chunks and decoding sequences share a step

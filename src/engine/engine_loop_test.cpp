@@ -329,7 +329,7 @@ TEST(EngineLoopTest, AbortsRequestsWhenDestroyed) {
 TEST(EngineLoopTest, RefusesSchedulingOptionsThatDoNotGoTogether) {
   EngineParts parts;
   parts.runner = std::make_unique<testing::FakeRunner>(roomy_pools());
-  parts.options.scheduling.policy = "lpm";
+  parts.options.scheduling.policy = QueuePolicy::kLpm;
   parts.options.scheduling.enable_priority = true;
   parts.drive = Drive::kManual;
   const auto engine = EngineLoop::create(std::move(parts));

@@ -80,7 +80,7 @@ Status settle_policy(EngineOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(
       const scheduler::QueuePolicyChoice choice,
       scheduler::choose_queue_policy(options.scheduling, options.cache.enabled));
-  options.scheduling.policy = scheduler::to_string(choice.policy);
+  options.scheduling.policy = choice.policy;
   options.scheduling.enable_priority = choice.by_priority;
   return ok_status();
 }

@@ -59,7 +59,7 @@ Result<std::unique_ptr<BatchScheduler>> BatchScheduler::create(const BatchSchedu
   if (choice.replaced_without_cache) {
     log_warning(
         fmt::format("schedule policy \"{}\" needs the prefix cache, which is off: using fcfs",
-                    options.scheduling.policy));
+                    to_string(options.scheduling.policy)));
   }
   return std::unique_ptr<BatchScheduler>(new BatchScheduler(consistent(options), choice, clock));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host time of a step: what the scheduler costs while the device waits for its next plan. The
-// steps' outputs are made up beside the clock.
+// Host time of a step: the scheduler's cost while the device waits for its next plan. The outputs
+// of steps are made up while the clock is stopped.
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -39,7 +39,7 @@ class Server {
       : scheduler_(BatchScheduler::create(options, clock_).value()),
         seconds_per_step_(seconds_per_step) {}
 
-  // A prompt of which the first `shared_tokens` are those of all others.
+  // A prompt that shares its first `shared_tokens` with all others.
   void submit(int64_t prompt_tokens, int64_t shared_tokens, int64_t max_new_tokens) {
     const auto id = static_cast<int64_t>(sequences_.size());
     Request request;
@@ -101,17 +101,17 @@ void measure(benchmark::State& state, Server& server) {
   state.counters["least_us"] = 1e6 * least;
 }
 
-// 256 sequences decode, `waiting` others, of which all but the last 268 tokens are the same, find
-// every row taken or, with `rows_left`, no memory.
-void decode(benchmark::State& state, const char* policy, int64_t waiting, bool rows_left,
+// 256 sequences decode; `waiting` others, of which all but the last 268 tokens are the same, find
+// every batch slot taken or, with `slots_left`, no memory.
+void decode(benchmark::State& state, QueuePolicy policy, int64_t waiting, bool slots_left,
             int64_t shared_tokens) {
-  BatchSchedulerOptions options = server(rows_left ? 2 * kRunning : kRunning);
+  BatchSchedulerOptions options = server(slots_left ? 2 * kRunning : kRunning);
   options.scheduling.policy = policy;
   Server server(options);
   fill_with_streams(server);
-  // Those who wait without memory have a first among them who is too large for what is left.
+  // With slots left, the first that waits is too large for the memory that is left.
   for (int64_t i = 0; i < waiting; ++i) {
-    const bool blocks = rows_left && i == 0;
+    const bool blocks = slots_left && i == 0;
     server.submit(blocks ? 15'900'000 : shared_tokens + 268, blocks ? 0 : shared_tokens, 100);
   }
   for (int i = 0; i < 3; ++i) server.step();
@@ -174,17 +174,20 @@ void settings(benchmark::internal::Benchmark* benchmark) {
   benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
 }
 
-BENCHMARK_CAPTURE(decode, nobody_waits, "fcfs", 0, false, 32)->Apply(settings)->Iterations(3000);
-BENCHMARK_CAPTURE(decode, waiting_1000_rows_taken, "fcfs", 1000, false, 32)
+BENCHMARK_CAPTURE(decode, none_waiting, QueuePolicy::kFcfs, 0, false, 32)
     ->Apply(settings)
     ->Iterations(3000);
-BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken, "fcfs", 1000, true, 32)
+BENCHMARK_CAPTURE(decode, waiting_1000_slots_taken, QueuePolicy::kFcfs, 1000, false, 32)
     ->Apply(settings)
     ->Iterations(3000);
-BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken_fair, "fair", 1000, true, 32)
+BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken, QueuePolicy::kFcfs, 1000, true, 32)
     ->Apply(settings)
     ->Iterations(3000);
-BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken_sharing_32k, "fcfs", 1000, true, 32768)
+BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken_fair, QueuePolicy::kFair, 1000, true, 32)
+    ->Apply(settings)
+    ->Iterations(3000);
+BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken_sharing_32k, QueuePolicy::kFcfs, 1000, true,
+                  32768)
     ->Apply(settings)
     ->Iterations(3000);
 BENCHMARK(follow)->Apply(settings)->Iterations(50);

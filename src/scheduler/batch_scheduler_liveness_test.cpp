@@ -157,7 +157,7 @@ TEST(BatchSchedulerLivenessTest, FairTenantsStayWithinTheBound) {
   constexpr int64_t kLongPrompt = 100;
   constexpr int64_t kLongOutput = 40;
   BatchSchedulerOptions options = multi();
-  options.scheduling.policy = "fair";
+  options.scheduling.policy = QueuePolicy::kFair;
   options.max_running = 2;
   options.max_queued = 1000;
   HybridCacheFixture fixture(options);

@@ -395,8 +395,9 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
     options.scheduling.default_priority = 0;
     options.scheduling.preemption_min_run_seconds = 0;
     if (!options.scheduling.enable_priority) {
-      const char* const kPolicies[] = {"fcfs",   "lpm",  "dfs-weight",  "lof",
-                                       "random", "hrrn", "routing-key", "fair"};
+      constexpr QueuePolicy kPolicies[] = {
+          QueuePolicy::kFcfs,   QueuePolicy::kLpm,  QueuePolicy::kDfsWeight,  QueuePolicy::kLof,
+          QueuePolicy::kRandom, QueuePolicy::kHrrn, QueuePolicy::kRoutingKey, QueuePolicy::kFair};
       options.scheduling.policy = kPolicies[between(0, 7)];
     }
     SchedulerFixture fixture(options);

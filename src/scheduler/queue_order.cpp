@@ -70,6 +70,7 @@ QueueOrder::Key QueueOrder::key_of(const QueueEntry& entry, QueuePolicy policy,
   key.never_ran = !entry.returned;
   switch (policy) {
     case QueuePolicy::kFcfs:
+    case QueuePolicy::kPriority:
     case QueuePolicy::kFair:
       key.priority = priority_of(entry);
       break;

@@ -10,14 +10,11 @@
 
 #include <fmt/format.h>
 
-namespace heddle::scheduler {
+namespace heddle {
 
 namespace {
 
-constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
-constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
-
-constexpr std::array<std::pair<std::string_view, QueuePolicy>, 9> kNames = {{
+constexpr std::array<std::pair<std::string_view, QueuePolicy>, 10> kPolicyNames = {{
     {"fcfs", QueuePolicy::kFcfs},
     {"lpm", QueuePolicy::kLpm},
     {"dfs-weight", QueuePolicy::kDfsWeight},
@@ -27,20 +24,36 @@ constexpr std::array<std::pair<std::string_view, QueuePolicy>, 9> kNames = {{
     {"hrrn", QueuePolicy::kHrrn},
     {"shortest-prefill-first", QueuePolicy::kShortestPrefillFirst},
     {"fair", QueuePolicy::kFair},
+    {"priority", QueuePolicy::kPriority},
 }};
 
-constexpr std::string_view kPriority = "priority";  // fcfs with priority
+}  // namespace
 
-Result<QueuePolicy> parse(const std::string& name) {
-  if (name == kPriority) return QueuePolicy::kFcfs;
+std::string_view to_string(QueuePolicy policy) {
+  for (const auto& [name, named] : kPolicyNames) {
+    if (named == policy) return name;
+  }
+  return "unknown";
+}
+
+Result<QueuePolicy> parse_queue_policy(std::string_view name) {
   std::string known;
-  for (const auto& [spelling, policy] : kNames) {
+  for (const auto& [spelling, policy] : kPolicyNames) {
     if (name == spelling) return policy;
-    known += fmt::format("{}, ", spelling);
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", spelling);
   }
   return invalid_argument(
-      fmt::format("policy = \"{}\" does not exist; choose one of {}{}", name, known, kPriority));
+      fmt::format("policy = \"{}\" does not exist; choose one of {}", name, known));
 }
+
+}  // namespace heddle
+
+namespace heddle::scheduler {
+
+namespace {
+
+constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
+constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
 
 Status at_least(std::string_view name, double value, double lowest) {
   if (std::isfinite(value) && value >= lowest) return {};
@@ -80,13 +93,6 @@ bool takes_priorities(QueuePolicy policy) {
 
 }  // namespace
 
-std::string_view to_string(QueuePolicy policy) {
-  for (const auto& [spelling, named] : kNames) {
-    if (named == policy) return spelling;
-  }
-  return "unknown";
-}
-
 bool uses_prefix_cache(QueuePolicy policy) {
   return policy == QueuePolicy::kLpm || policy == QueuePolicy::kDfsWeight ||
          policy == QueuePolicy::kHrrn || policy == QueuePolicy::kShortestPrefillFirst;
@@ -100,13 +106,14 @@ bool reads_matches(QueuePolicy policy, int64_t num_waiting) {
 Result<QueuePolicyChoice> choose_queue_policy(const SchedulingOptions& options,
                                               bool prefix_cache_enabled) {
   HEDDLE_RETURN_IF_ERROR(check_numbers(options));
-  HEDDLE_ASSIGN_OR_RETURN(const QueuePolicy policy, parse(options.policy));
-  const bool by_priority = options.enable_priority || options.policy == kPriority;
+  const bool is_priority = options.policy == QueuePolicy::kPriority;
+  const QueuePolicy policy = is_priority ? QueuePolicy::kFcfs : options.policy;
+  const bool by_priority = options.enable_priority || is_priority;
   if (by_priority && !takes_priorities(policy)) {
     return invalid_argument(
         fmt::format("enable_priority works with the policies fcfs, lof and fair, policy = \"{}\"; "
                     "choose one of them or turn priorities off",
-                    options.policy));
+                    to_string(options.policy)));
   }
   if (by_priority && options.aging_seconds > 0 && !options.default_priority) {
     return invalid_argument(

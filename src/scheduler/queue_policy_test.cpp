@@ -21,7 +21,7 @@ QueuePolicyChoice chosen(const SchedulingOptions& options, bool prefix_cache_ena
 
 SchedulingOptions with(const char* policy, bool enable_priority) {
   SchedulingOptions options;
-  options.policy = policy;
+  options.policy = parse_queue_policy(policy).value();
   options.enable_priority = enable_priority;
   return options;
 }
@@ -65,10 +65,11 @@ TEST(QueuePolicyTest, CacheAwarePoliciesAreFcfsWithoutTheCache) {
 }
 
 TEST(QueuePolicyTest, AnUnknownNameIsAnErrorThatListsTheNames) {
-  const auto choice = choose_queue_policy(with("fifo", false), true);
-  ASSERT_FALSE(choice.ok());
+  const auto policy = parse_queue_policy("fifo");
+  ASSERT_FALSE(policy.ok());
+  EXPECT_EQ(policy.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(
-      choice.status().message(),
+      policy.status().message(),
       HasSubstr("policy = \"fifo\" does not exist; choose one of fcfs, lpm, dfs-weight, lof, "
                 "random, routing-key, hrrn, shortest-prefill-first, fair, priority"));
 }

@@ -38,19 +38,20 @@ TEST(EngineOptionsTest, ReplacesOptionsThatTheModelCannotMeet) {
   const auto engine = make_engine({.exact = true,
                                    .max_total_tokens = 160,
                                    .random_seed = 7,
-                                   .scheduling = {.policy = "lpm"},
+                                   .scheduling = {.policy = QueuePolicy::kLpm},
                                    .cache = {.enabled = false}});
   ASSERT_NE(engine, nullptr);
   EXPECT_EQ(engine->options().dtype, "float32");
-  EXPECT_EQ(engine->options().scheduling.policy, "fcfs") << "lpm asks the cache, which is off";
+  EXPECT_EQ(engine->options().scheduling.policy, QueuePolicy::kFcfs)
+      << "lpm asks the cache, which is off";
   EXPECT_EQ(engine->options().context_length, 160) << "more does not fit the KV pool";
   EXPECT_EQ(engine->options().random_seed, 7u);
 }
 
 TEST(EngineOptionsTest, ThePolicyPriorityIsFcfsWithPriorities) {
-  const auto engine = make_engine({.scheduling = {.policy = "priority"}});
+  const auto engine = make_engine({.scheduling = {.policy = QueuePolicy::kPriority}});
   ASSERT_NE(engine, nullptr);
-  EXPECT_EQ(engine->options().scheduling.policy, "fcfs");
+  EXPECT_EQ(engine->options().scheduling.policy, QueuePolicy::kFcfs);
   EXPECT_TRUE(engine->options().scheduling.enable_priority);
 }
 

@@ -66,9 +66,11 @@ class ScenarioMaker {
 
   void choose_scheduling() {
     SchedulingOptions& options = scenario_.scheduling;
-    options.policy = dice_.pick<const char*>({"fcfs", "fcfs", "fcfs", "lpm", "lpm", "dfs-weight",
-                                              "lof", "random", "routing-key", "hrrn",
-                                              "shortest-prefill-first", "fair", "priority"});
+    options.policy = dice_.pick({QueuePolicy::kFcfs, QueuePolicy::kFcfs, QueuePolicy::kFcfs,
+                                 QueuePolicy::kLpm, QueuePolicy::kLpm, QueuePolicy::kDfsWeight,
+                                 QueuePolicy::kLof, QueuePolicy::kRandom, QueuePolicy::kRoutingKey,
+                                 QueuePolicy::kHrrn, QueuePolicy::kShortestPrefillFirst,
+                                 QueuePolicy::kFair, QueuePolicy::kPriority});
     options.conservativeness =
         is_crowded_ ? dice_.pick({0.01, 0.1}) : dice_.pick({0.1, 0.5, 1.0, 1.0, 1.5});
     options.mixed_batches = dice_.percent(70);
@@ -78,10 +80,11 @@ class ScenarioMaker {
       options.max_prefill_tokens = static_cast<int32_t>(dice_.between(1, 3 * scenario_.grid));
     }
     if (dice_.percent(25)) options.target_itl_ms = dice_.pick({1.0, 30.0, 150.0, 1000.0});
-    const bool takes_priorities =
-        options.policy == "fcfs" || options.policy == "lof" || options.policy == "fair";
+    const bool takes_priorities = options.policy == QueuePolicy::kFcfs ||
+                                  options.policy == QueuePolicy::kLof ||
+                                  options.policy == QueuePolicy::kFair;
     options.enable_priority = takes_priorities && dice_.percent(40);
-    has_priorities_ = options.enable_priority || options.policy == "priority";
+    has_priorities_ = options.enable_priority || options.policy == QueuePolicy::kPriority;
     options.low_values_first = dice_.percent(30);
     if (dice_.percent(50)) options.default_priority = dice_.between(0, 30);
     options.preemption = dice_.percent(80);
@@ -328,7 +331,7 @@ std::string Scenario::to_string() const {
       sizes.num_pages * sizes.page_bytes + sizes.num_state_slots * sizes.state_slot_bytes,
       sizes.max_step_sequences, sizes.max_step_tokens, chunked_prefill_tokens, sizes.keeps_hidden,
       lazy, cache.enabled, cache.state_snapshots, cache.snapshot_interval, cache.eviction,
-      scheduling.policy, scheduling.mixed_batches, scheduling.overlap,
+      to_string(scheduling.policy), scheduling.mixed_batches, scheduling.overlap,
       scheduling.prefills_per_decode, scheduling.max_prefill_tokens, scheduling.target_itl_ms,
       scheduling.enable_priority, rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0],
       rules.vocabulary.num_tokens, restart_step, failing_step, seconds_per_step, limits_queue,
