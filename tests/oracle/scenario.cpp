@@ -331,7 +331,7 @@ std::string Scenario::to_string() const {
       sizes.num_pages * sizes.page_bytes + sizes.num_state_slots * sizes.state_slot_bytes,
       sizes.max_step_sequences, sizes.max_step_tokens, chunked_prefill_tokens, sizes.keeps_hidden,
       lazy, cache.enabled, cache.state_snapshots, cache.snapshot_interval, cache.eviction,
-      to_string(scheduling.policy), scheduling.mixed_batches, scheduling.overlap,
+      heddle::to_string(scheduling.policy), scheduling.mixed_batches, scheduling.overlap,
       scheduling.prefills_per_decode, scheduling.max_prefill_tokens, scheduling.target_itl_ms,
       scheduling.enable_priority, rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0],
       rules.vocabulary.num_tokens, restart_step, failing_step, seconds_per_step, limits_queue,
