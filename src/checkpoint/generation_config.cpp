@@ -59,7 +59,8 @@ Result<GenerationConfig> parse_generation_config(std::string_view json_text) {
   if (config.top_k == -1) config.top_k = 0;
   config.top_p = optional.number("top_p", {kSmallest, 1.0});
   config.min_p = optional.number("min_p", {0.0, 1.0});
-  config.repetition_penalty = optional.number("repetition_penalty", {kSmallest, 100.0});
+  // As for requests: beyond it every request without a penalty of its own would be refused.
+  config.repetition_penalty = optional.number("repetition_penalty", {0.01, 2.0});
   config.max_new_tokens = optional.integer("max_new_tokens", {1, kMaxCount});
   config.stop_strings = reader.texts("stop_strings");
   HEDDLE_RETURN_IF_ERROR(first_error);

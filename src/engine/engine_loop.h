@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // EngineLoop: the Engine behind Engine::create(). Its thread joins the parts of the engine:
 //
-//   Inbox         what other threads want: requests, cancellations, pauses      inbox.h
-//   Scheduler     which requests run in the next step scheduler/scheduler.h StepPipeline  plans on
-//   their way to the runner, and their outputs back      step_pipeline.h Delivery      tokens to
-//   events, and the ends of requests                    delivery.h Activity      what the thread is
-//   doing, for other threads                   activity.h
+// - Inbox (inbox.h): requests, cancellations and pauses from other threads.
+// - Scheduler (scheduler/scheduler.h): which requests run in the next step.
+// - StepPipeline (step_pipeline.h): plans on their way to the runner, and their outputs back.
+// - Delivery (delivery.h): tokens become events; requests end.
+// - Activity (activity.h): what the thread is doing, for other threads.
 //
 // A round takes the mail, then plans one step and processes one. Steps overlap: while the runner
 // computes one, the loop processes the one before and plans the next, so that the device never
