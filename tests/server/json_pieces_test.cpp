@@ -13,9 +13,10 @@
 #include <nlohmann/json.hpp>
 
 namespace heddle::server {
-namespace {
 
 using Json = nlohmann::ordered_json;
+
+namespace {
 
 std::string as_the_library(std::string_view text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -108,7 +109,7 @@ TEST(JsonPiecesTest, WrittenInPiecesOfAnySizeItIsTheSameText) {
   std::string at_once;
   example.pieces().write_all(at_once);
   EXPECT_EQ(at_once, whole);
-  for (const size_t size : {1, 2, 7, 64, 1000}) {
+  for (const size_t size : {1u, 2u, 7u, 64u, 1000u}) {
     JsonPieces pieces = example.pieces();
     std::string joined;
     std::string piece;
