@@ -41,7 +41,7 @@ struct CachedSequence {
 
   uint64_t began = 0;  // on the tree's clock
 
-  // What the first step does at its head.
+  // Work at the head of the first step.
   bool starts = false;
   int32_t copy_state_from = 0;
   request::IdCopy copy_page;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What check_ownership() proves is broken once on purpose. The numbers are those of prefix_tree.h.
+// Breaks each proof of check_ownership() once on purpose. The numbers are those of prefix_tree.h.
 #include "cache/ownership_check.h"
 
 #include <functional>

@@ -33,8 +33,8 @@ struct ResumePlan {
 [[nodiscard]] ResumePlan plan_resume(const PrefixCacheOptions& options,
                                      const request::Sequence& sequence, const PrefixMatch& match);
 
-// What the sequence computes again although it was computed before, by cause. `usable_once`: how
-// deep it could resume if nothing had been evicted.
+// Counts, by cause, the tokens that the sequence computes although they were computed before.
+// `usable_once`: how deep it could resume if nothing had been evicted.
 [[nodiscard]] CacheLoss explain_loss(const PrefixCacheOptions& options,
                                      const request::Sequence& sequence, const PrefixMatch& match,
                                      int64_t usable_once);

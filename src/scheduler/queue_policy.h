@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the queue policies read, which options go together, and urgency: priorities as numbers of
-// which the larger is always the more urgent.
+// Properties of the queue policies, which options go together, and urgency: priorities as numbers
+// of which the larger is always the more urgent.
 #pragma once
 
 #include <cstdint>

@@ -67,7 +67,7 @@ using PrepareResult = std::variant<PreparedCall, ApiError>;
 // The answer to a call that needs no engine.
 using AnswerResult = std::variant<JsonAnswer, ApiError>;
 
-// What the reader of a call's body knows beside it.
+// The surroundings of a call, for the reader of its body.
 struct CallContext {
   const ModelInfo& model;
   const Engine* engine = nullptr;  // that will run the call; null: any number of answers fits

@@ -57,9 +57,9 @@ struct TokenJsonBytes {
   int64_t logprob = 0;
 };
 
-// What an answer may take as JSON, should every request go on to its limit: all of them in one
-// body, or each of them in the last event of its own when `cumulative`, where every event repeats
-// the ones before.
+// The bytes that an answer may take as JSON when every request runs to its limit: all of them in
+// one body, or each of them in the last event of its own when `cumulative`, where every event
+// repeats the ones before.
 inline constexpr int64_t kMaxAnswerBytes = int64_t{2} << 30;
 inline constexpr int64_t kMaxEventBytes = int64_t{64} << 20;  // written on the I/O thread at once
 
