@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who makes a request and by which id it goes: API keys, the tenant that the policy `fair` charges
+// The caller of a request: API keys, the tenant that the policy `fair` charges
 // (docs/scheduling.md), request ids.
 //
 // Threading: values and free functions without state.

@@ -44,7 +44,7 @@ inline constexpr std::array kAllDamages = {
 
 const char* name_of(Damage damage);
 
-// What plans contained, and how many were damaged.
+// Counts of the content of plans, and of damaged ones.
 struct PlanCounts {
   int64_t steps = 0;
   int64_t steps_in_flight = 0;  // that were submitted while another one was

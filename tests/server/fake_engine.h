@@ -157,7 +157,7 @@ class FakeEngine final : public Engine {
     return "# HELP heddle_fake Fake.\n# TYPE heddle_fake gauge\nheddle_fake 1\n";
   }
 
-  // What clear_cache(), pause() and resume() answer from now on; OK: they do as they are asked.
+  // Sets the answer of clear_cache(), pause() and resume() from now on; OK: they do their work.
   void set_control_refusal(Status status) {
     const std::lock_guard lock(mutex_);
     control_refusal_ = std::move(status);

@@ -155,7 +155,7 @@ TEST(AnswerMemoryTest, ACumulativeStreamWritesEachTokenOnce) {
   EXPECT_EQ(last["meta_info"]["output_top_logprobs"].size(), static_cast<size_t>(kTokens));
   EXPECT_EQ(last["meta_info"]["output_top_logprobs"][299][19][2], "<1019>");
 
-  // What is streamed at the end is what is answered at once.
+  // The last event of a stream equals the answer that comes at once.
   const auto plain = adapters(1, /*stream=*/false, codec)[2];
   std::string nothing;
   for (int64_t i = 0; i < kTokens; ++i) plain->event(0, event_of(i, i + 1 == kTokens), nothing);
