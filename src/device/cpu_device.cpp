@@ -23,7 +23,11 @@ class HostOwner final : public Buffer::Owner {
 
 class CpuEvent final : public Event {
  public:
-  explicit CpuEvent(double seconds) : seconds_(seconds) {}
+  Result<bool> reached() const override { return true; }
+
+  Status wait() const override { return {}; }
+
+  void set(double seconds) { seconds_ = seconds; }
 
   Result<double> seconds_since(const Event& earlier) const override {
     const auto* start = dynamic_cast<const CpuEvent*>(&earlier);
@@ -32,7 +36,7 @@ class CpuEvent final : public Event {
   }
 
  private:
-  double seconds_;
+  double seconds_ = 0;
 };
 
 class CpuStream final : public Stream {
@@ -52,8 +56,11 @@ class CpuStream final : public Stream {
     return {};
   }
 
-  Result<std::unique_ptr<Event>> record() override {
-    return std::unique_ptr<Event>(std::make_unique<CpuEvent>(clock_.now_seconds()));
+  Status record(Event& event) override {
+    auto* recorded = dynamic_cast<CpuEvent*>(&event);
+    if (recorded == nullptr) return invalid_argument("the event to record is another device's");
+    recorded->set(clock_.now_seconds());
+    return {};
   }
 
   Status wait_for(const Event&) override { return {}; }  // whatever was recorded is done
@@ -78,6 +85,8 @@ std::string CpuDevice::name() const {
 
 int64_t CpuDevice::available_memory_bytes() const { return available_host_memory_bytes(); }
 
+int64_t CpuDevice::release_granule_bytes() const { return host_page_bytes(); }
+
 Result<Buffer> CpuDevice::allocate(int64_t num_bytes) {
   HEDDLE_ASSIGN_OR_RETURN(HostBuffer memory, HostBuffer::allocate(num_bytes));
   std::byte* data = memory.data();
@@ -86,6 +95,10 @@ Result<Buffer> CpuDevice::allocate(int64_t num_bytes) {
 
 Result<std::unique_ptr<Stream>> CpuDevice::create_stream() {
   return std::unique_ptr<Stream>(std::make_unique<CpuStream>());
+}
+
+Result<std::unique_ptr<Event>> CpuDevice::create_event() {
+  return std::unique_ptr<Event>(std::make_unique<CpuEvent>());
 }
 
 }  // namespace heddle::device

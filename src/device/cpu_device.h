@@ -20,8 +20,16 @@ class CpuDevice final : public Device {
   [[nodiscard]] bool can_capture() const override { return false; }
 
   [[nodiscard]] int64_t available_memory_bytes() const override;
+  [[nodiscard]] int64_t release_granule_bytes() const override;
+
+  Status make_current() override { return {}; }
+
   Result<Buffer> allocate(int64_t num_bytes) override;
+
+  Result<Buffer> allocate_pinned(int64_t num_bytes) override { return allocate(num_bytes); }
+
   Result<std::unique_ptr<Stream>> create_stream() override;
+  Result<std::unique_ptr<Event>> create_event() override;
 
   [[nodiscard]] ThreadPool& pool() { return pool_; }
 

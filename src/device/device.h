@@ -3,8 +3,9 @@
 // them; the CPU device is the simplest thing that keeps the same promises: its stream does
 // everything at once.
 //
-// Ownership: a device outlives its buffers, streams and events. Threading: allocate() and
-// available_memory_bytes() are thread-safe; a stream is driven by one thread.
+// Ownership: a device outlives its buffers, streams and events. Threading: a thread calls
+// make_current() once before it uses a device; allocations and available_memory_bytes() are
+// thread-safe; a stream is driven by one thread.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,8 @@ namespace heddle::device {
 
 enum class DeviceKind { kCpu, kCuda };
 
-// Owned memory of a device, zero-filled when it was allocated, aligned to at least 256 bytes.
+// Owned memory, of a device or pinned on the host, zero-filled when it was allocated, aligned to at
+// least 256 bytes.
 class Buffer {
  public:
   // What gives the memory back.
@@ -33,7 +35,9 @@ class Buffer {
   Buffer(std::unique_ptr<Owner> owner, std::byte* data, int64_t size)
       : owner_(std::move(owner)), data_(data), size_(size) {}
 
-  [[nodiscard]] std::byte* data() const { return data_; }  // an address of the device
+  // Of the device that it was allocated on: the host reads and writes it only where the device is
+  // the CPU, or the memory is pinned.
+  [[nodiscard]] std::byte* data() const { return data_; }
 
   [[nodiscard]] int64_t size() const { return size_; }
 
@@ -45,10 +49,17 @@ class Buffer {
   int64_t size_ = 0;
 };
 
-// A point in a stream's work.
+// A point in a stream's work, set by Stream::record() as often as wanted. One that was never
+// recorded counts as reached.
 class Event {
  public:
   virtual ~Event() = default;
+
+  // Error of both: kDeviceLost when the device failed before the event.
+  [[nodiscard]] virtual Result<bool> reached() const = 0;
+  // Blocks the calling thread, without spinning, until what the stream did before the event is
+  // done.
+  virtual Status wait() const = 0;
 
   // Seconds from `earlier`, an event of the same device, to this one; both must have been reached.
   [[nodiscard]] virtual Result<double> seconds_since(const Event& earlier) const = 0;
@@ -66,8 +77,9 @@ class Stream {
  public:
   virtual ~Stream() = default;
 
-  // Between memory of the device, or between it and host memory that stays valid until the copy is
-  // done.
+  // Between memory of the device, or between it and host memory that stays valid and unchanged
+  // until the copy is done. From or to host memory that is not pinned the call may wait for the
+  // copy.
   virtual Status copy(void* to, const void* from, int64_t num_bytes) = 0;
   virtual Status zero(void* to, int64_t num_bytes) = 0;
 
@@ -76,12 +88,13 @@ class Stream {
   // afterwards, those of the bytes around them as they were.
   virtual Status discard(void* at, int64_t num_bytes) = 0;
 
-  virtual Result<std::unique_ptr<Event>> record() = 0;
+  // `event` stands for what is enqueued up to now; what it stood for before is forgotten.
+  virtual Status record(Event& event) = 0;
   // Holds back what is enqueued from now on until `event` is reached, on whichever stream it was
   // recorded.
   virtual Status wait_for(const Event& event) = 0;
 
-  // The one place where a step waits for the device.
+  // Waits for everything enqueued. With several steps in flight, Event::wait() waits for one.
   virtual Status synchronize() = 0;
 
   // Records what is enqueued between the two calls instead of doing it.
@@ -100,9 +113,20 @@ class Device {
   [[nodiscard]] virtual bool can_capture() const = 0;
   [[nodiscard]] virtual int64_t available_memory_bytes() const = 0;
 
-  // Error: kResourceExhausted, naming the size.
+  // Memory is given back to the system in pieces of this size (Stream::discard), so that a pool may
+  // have more ids than memory. 0: an allocation keeps all its memory as long as it lives.
+  [[nodiscard]] virtual int64_t release_granule_bytes() const = 0;
+
+  // Makes this the device of the calling thread.
+  virtual Status make_current() = 0;
+
+  // Errors: kResourceExhausted, naming the size.
   virtual Result<Buffer> allocate(int64_t num_bytes) = 0;
+  // Host memory that copies of a stream read and write without waiting.
+  virtual Result<Buffer> allocate_pinned(int64_t num_bytes) = 0;
+
   virtual Result<std::unique_ptr<Stream>> create_stream() = 0;
+  virtual Result<std::unique_ptr<Event>> create_event() = 0;
 };
 
 }  // namespace heddle::device

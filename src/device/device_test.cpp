@@ -148,14 +148,22 @@ TEST(CpuDevice, DiscardsWholeMemoryPagesOnly) {
 TEST(CpuDevice, TimesEventsAndSaysThatItCannotCapture) {
   CpuDevice cpu(1);
   EXPECT_FALSE(cpu.can_capture());
+  EXPECT_EQ(cpu.release_granule_bytes(), host_page_bytes());
+  ASSERT_TRUE(cpu.make_current().ok());
   std::unique_ptr<Stream> stream = std::move(cpu.create_stream()).value();
-  const std::unique_ptr<Event> start = std::move(stream->record()).value();
+  const std::unique_ptr<Event> start = std::move(cpu.create_event()).value();
+  const std::unique_ptr<Event> end = std::move(cpu.create_event()).value();
+  ASSERT_TRUE(stream->record(*start).ok());
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  const std::unique_ptr<Event> end = std::move(stream->record()).value();
+  ASSERT_TRUE(stream->record(*end).ok());
+  EXPECT_TRUE(end->reached().value());
+  ASSERT_TRUE(end->wait().ok());
   ASSERT_TRUE(stream->wait_for(*end).ok());
   const Result<double> seconds = end->seconds_since(*start);
   ASSERT_TRUE(seconds.ok());
   EXPECT_GE(*seconds, 0.002);
+  ASSERT_TRUE(stream->record(*start).ok()) << "an event is used again";
+  EXPECT_LE(end->seconds_since(*start).value(), 0.0);
   EXPECT_EQ(stream->begin_capture().code(), StatusCode::kUnimplemented);
   EXPECT_EQ(stream->end_capture().status().code(), StatusCode::kUnimplemented);
 }

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "core/check.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/cuda_status.h"
+
+namespace heddle::device {
+
+Status cuda_status(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return {};
+  return device_lost(std::string(call) + ": " + cudaGetErrorString(error));
+}
+
+namespace {
+
+class DeviceMemory final : public Buffer::Owner {
+ public:
+  explicit DeviceMemory(void* data) : data_(data) {}
+
+  ~DeviceMemory() override { cudaFree(data_); }
+
+ private:
+  void* data_;
+};
+
+class PinnedMemory final : public Buffer::Owner {
+ public:
+  explicit PinnedMemory(void* data) : data_(data) {}
+
+  ~PinnedMemory() override { cudaFreeHost(data_); }
+
+ private:
+  void* data_;
+};
+
+class RuntimeEvent final : public Event {
+ public:
+  explicit RuntimeEvent(cudaEvent_t event) : event_(event) {}
+
+  ~RuntimeEvent() override { cudaEventDestroy(event_); }
+
+  [[nodiscard]] cudaEvent_t handle() const { return event_; }
+
+  Result<bool> reached() const override {
+    const cudaError_t error = cudaEventQuery(event_);
+    if (error == cudaErrorNotReady) return false;
+    HEDDLE_RETURN_IF_ERROR(cuda_status(error, "cudaEventQuery"));
+    return true;
+  }
+
+  Status wait() const override {
+    return cuda_status(cudaEventSynchronize(event_), "cudaEventSynchronize");
+  }
+
+  Result<double> seconds_since(const Event& earlier) const override {
+    const auto* start = dynamic_cast<const RuntimeEvent*>(&earlier);
+    if (start == nullptr) return invalid_argument("the earlier event is another device's");
+    float milliseconds = 0;
+    HEDDLE_RETURN_IF_ERROR(cuda_status(cudaEventElapsedTime(&milliseconds, start->event_, event_),
+                                       "cudaEventElapsedTime"));
+    return static_cast<double>(milliseconds) * 1e-3;
+  }
+
+ private:
+  cudaEvent_t event_;
+};
+
+class RuntimeGraph final : public CapturedWork {
+ public:
+  explicit RuntimeGraph(cudaGraphExec_t graph) : graph_(graph) {}
+
+  ~RuntimeGraph() override { cudaGraphExecDestroy(graph_); }
+
+  [[nodiscard]] cudaGraphExec_t handle() const { return graph_; }
+
+ private:
+  cudaGraphExec_t graph_;
+};
+
+class RuntimeStream final : public CudaStream {
+ public:
+  explicit RuntimeStream(cudaStream_t stream) : stream_(stream) {}
+
+  ~RuntimeStream() override { cudaStreamDestroy(stream_); }
+
+  [[nodiscard]] CUstream_st* handle() const override { return stream_; }
+
+  Status copy(void* to, const void* from, int64_t num_bytes) override {
+    if (num_bytes <= 0) return {};
+    return cuda_status(
+        cudaMemcpyAsync(to, from, static_cast<size_t>(num_bytes), cudaMemcpyDefault, stream_),
+        "cudaMemcpyAsync");
+  }
+
+  Status zero(void* to, int64_t num_bytes) override {
+    if (num_bytes <= 0) return {};
+    return cuda_status(cudaMemsetAsync(to, 0, static_cast<size_t>(num_bytes), stream_),
+                       "cudaMemsetAsync");
+  }
+
+  Status discard(void*, int64_t) override { return {}; }  // release_granule_bytes() is 0
+
+  Status record(Event& event) override {
+    auto* recorded = dynamic_cast<RuntimeEvent*>(&event);
+    if (recorded == nullptr) return invalid_argument("the event to record is another device's");
+    return cuda_status(cudaEventRecord(recorded->handle(), stream_), "cudaEventRecord");
+  }
+
+  Status wait_for(const Event& event) override {
+    const auto* recorded = dynamic_cast<const RuntimeEvent*>(&event);
+    if (recorded == nullptr) return invalid_argument("the event to wait for is another device's");
+    return cuda_status(cudaStreamWaitEvent(stream_, recorded->handle()), "cudaStreamWaitEvent");
+  }
+
+  Status synchronize() override {
+    return cuda_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  }
+
+  Status begin_capture() override {
+    return cuda_status(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+                       "cudaStreamBeginCapture");
+  }
+
+  Result<std::unique_ptr<CapturedWork>> end_capture() override {
+    cudaGraph_t graph = nullptr;
+    HEDDLE_RETURN_IF_ERROR(
+        cuda_status(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture"));
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphDestroy(graph);
+    HEDDLE_RETURN_IF_ERROR(cuda_status(error, "cudaGraphInstantiate"));
+    auto work = std::make_unique<RuntimeGraph>(executable);
+    HEDDLE_RETURN_IF_ERROR(cuda_status(cudaGraphUpload(executable, stream_), "cudaGraphUpload"));
+    return std::unique_ptr<CapturedWork>(std::move(work));
+  }
+
+  Status launch(const CapturedWork& work) override {
+    const auto* graph = dynamic_cast<const RuntimeGraph*>(&work);
+    if (graph == nullptr) return invalid_argument("the captured work is another device's");
+    return cuda_status(cudaGraphLaunch(graph->handle(), stream_), "cudaGraphLaunch");
+  }
+
+ private:
+  cudaStream_t stream_;
+};
+
+class RuntimeDevice final : public CudaDevice {
+ public:
+  explicit RuntimeDevice(CudaProperties properties) : properties_(std::move(properties)) {}
+
+  [[nodiscard]] const CudaProperties& properties() const override { return properties_; }
+
+  [[nodiscard]] std::string name() const override {
+    return "cuda:" + std::to_string(properties_.index) + ", " + properties_.name;
+  }
+
+  [[nodiscard]] bool can_capture() const override { return true; }
+
+  [[nodiscard]] int64_t available_memory_bytes() const override {
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) return 0;
+    return static_cast<int64_t>(free_bytes);
+  }
+
+  [[nodiscard]] int64_t release_granule_bytes() const override { return 0; }
+
+  Status make_current() override {
+    return cuda_status(cudaSetDevice(properties_.index), "cudaSetDevice");
+  }
+
+  Result<Buffer> allocate(int64_t num_bytes) override {
+    if (num_bytes == 0) return Buffer();
+    void* data = nullptr;
+    HEDDLE_RETURN_IF_ERROR(
+        allocated(cudaMalloc(&data, checked(num_bytes)), "cudaMalloc", num_bytes, "of the GPU"));
+    auto owner = std::make_unique<DeviceMemory>(data);
+    HEDDLE_RETURN_IF_ERROR(
+        cuda_status(cudaMemset(data, 0, static_cast<size_t>(num_bytes)), "cudaMemset"));
+    // cudaMemset may return before the memory is written, and streams do not wait for it.
+    HEDDLE_RETURN_IF_ERROR(cuda_status(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize"));
+    return Buffer(std::move(owner), static_cast<std::byte*>(data), num_bytes);
+  }
+
+  Result<Buffer> allocate_pinned(int64_t num_bytes) override {
+    if (num_bytes == 0) return Buffer();
+    void* data = nullptr;
+    HEDDLE_RETURN_IF_ERROR(allocated(cudaMallocHost(&data, checked(num_bytes)), "cudaMallocHost",
+                                     num_bytes, "pinned on the host"));
+    auto owner = std::make_unique<PinnedMemory>(data);
+    std::memset(data, 0, static_cast<size_t>(num_bytes));
+    return Buffer(std::move(owner), static_cast<std::byte*>(data), num_bytes);
+  }
+
+  Result<std::unique_ptr<Stream>> create_stream() override {
+    cudaStream_t stream = nullptr;
+    HEDDLE_RETURN_IF_ERROR(cuda_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                       "cudaStreamCreateWithFlags"));
+    return std::unique_ptr<Stream>(std::make_unique<RuntimeStream>(stream));
+  }
+
+  Result<std::unique_ptr<Event>> create_event() override {
+    cudaEvent_t event = nullptr;
+    HEDDLE_RETURN_IF_ERROR(cuda_status(cudaEventCreateWithFlags(&event, cudaEventBlockingSync),
+                                       "cudaEventCreateWithFlags"));
+    return std::unique_ptr<Event>(std::make_unique<RuntimeEvent>(event));
+  }
+
+ private:
+  // A negative size asks for more than there is, as one that is too large does.
+  static size_t checked(int64_t num_bytes) {
+    return num_bytes < 0 ? SIZE_MAX : static_cast<size_t>(num_bytes);
+  }
+
+  static Status allocated(cudaError_t error, const char* call, int64_t num_bytes,
+                          const char* where) {
+    if (error != cudaErrorMemoryAllocation && error != cudaErrorInvalidValue) {
+      return cuda_status(error, call);
+    }
+    cudaGetLastError();  // it is not the device's failure: later calls shall not report it
+    return resource_exhausted("cannot allocate " + std::to_string(num_bytes) + " bytes " + where);
+  }
+
+  CudaProperties properties_;
+};
+
+}  // namespace
+
+Result<int> num_cuda_devices() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaErrorNoDevice) return 0;
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    return unavailable(std::string("the CUDA driver does not answer: ") +
+                       cudaGetErrorString(error));
+  }
+  return count;
+}
+
+Result<std::unique_ptr<CudaDevice>> open_cuda_device(int index) {
+  HEDDLE_ASSIGN_OR_RETURN(const int count, num_cuda_devices());
+  if (count == 0) return unavailable("the CUDA driver finds no GPU");
+  if (index < 0 || index >= count) {
+    return not_found("cuda:" + std::to_string(index) + " is not there; the driver finds " +
+                     std::to_string(count) + " GPUs, from cuda:0 on");
+  }
+  cudaDeviceProp device;
+  HEDDLE_RETURN_IF_ERROR(
+      cuda_status(cudaGetDeviceProperties(&device, index), "cudaGetDeviceProperties"));
+  if (device.major < 8) {
+    return unavailable("cuda:" + std::to_string(index) + ", " + device.name +
+                       ", has compute capability " + std::to_string(device.major) + "." +
+                       std::to_string(device.minor) + "; 8.0 is needed");
+  }
+  CudaProperties properties{.name = device.name,
+                            .index = index,
+                            .major = device.major,
+                            .minor = device.minor,
+                            .num_multiprocessors = device.multiProcessorCount,
+                            .memory_bytes = static_cast<int64_t>(device.totalGlobalMem)};
+  HEDDLE_RETURN_IF_ERROR(
+      cuda_status(cudaDriverGetVersion(&properties.driver_version), "cudaDriverGetVersion"));
+  auto opened = std::make_unique<RuntimeDevice>(std::move(properties));
+  HEDDLE_RETURN_IF_ERROR(opened->make_current());
+  return std::unique_ptr<CudaDevice>(std::move(opened));
+}
+
+}  // namespace heddle::device

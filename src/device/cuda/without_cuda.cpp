@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// In a build without CUDA this file takes the place of cuda_device.cu.
+#include "device/cuda/cuda_device.h"
+
+namespace heddle::device {
+
+Result<int> num_cuda_devices() { return unimplemented("this program was built without CUDA"); }
+
+Result<std::unique_ptr<CudaDevice>> open_cuda_device(int) { return num_cuda_devices().status(); }
+
+}  // namespace heddle::device
