@@ -47,9 +47,10 @@ endfunction()
 
 # heddle_library(FOLDER [APART] [OPTIMISED] [OWN_BENCHES] [DEPENDS folder...] [LINK target...]
 #                [TEST_LINK target...] [TEST_SHARDS count])
-#   One library per folder of src/: every .cpp (and .cu with HEDDLE_CUDA) below it, less *_test, *_bench
-#   and *_fuzz. Links only the folders named in DEPENDS, so that the arrows of src/README.md also hold
-#   at link time. With OWN_BENCHES the *_bench.cpp belong to the library: `heddle bench` runs them. Beside it:
+#   One library per folder of src/: every .cpp below it, less *_test, *_bench and *_fuzz; with HEDDLE_CUDA every
+#   .cu in place of the files called without_cuda.cpp. Links only the folders named in DEPENDS, so that the
+#   arrows of src/README.md also hold at link time. With OWN_BENCHES the *_bench.cpp belong to the library:
+#   `heddle bench` runs them. Beside it:
 #     heddle_FOLDER_test   all *_test.cpp, run by ctest
 #     heddle_FOLDER_bench  all *_bench.cpp, with HEDDLE_BENCHMARKS (Google Benchmark)
 #     NAME_fuzz            each *_fuzz.cpp, with HEDDLE_FUZZ (libFuzzer)
@@ -70,9 +71,8 @@ function(heddle_library folder)
   endif()
   if(HEDDLE_CUDA)
     file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${root}/*.cu)
+    list(FILTER sources EXCLUDE REGEX "/without_cuda\\.cpp$")
     list(APPEND sources ${cuda_sources})
-  else()
-    list(FILTER sources EXCLUDE REGEX "_cuda\\.cpp$")
   endif()
 
   list(TRANSFORM ARG_DEPENDS PREPEND heddle_)
@@ -88,9 +88,8 @@ function(heddle_library folder)
     if(NOT ARG_APART)
       heddle_unity(${name} 16)
     endif()
-    if(HEDDLE_CUDA)
+    if(HEDDLE_CUDA AND cuda_sources)
       target_link_libraries(${name} PRIVATE CUDA::cudart_static)
-      target_compile_definitions(${name} PUBLIC HEDDLE_CUDA=1)
     endif()
   else()  # headers only
     add_library(${name} INTERFACE)

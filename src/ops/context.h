@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Context: what an op needs beside its arguments: the device it runs on, how exact it must be, and
-// on the CPU which of its optional instructions matrix products use.
+// Context: what an op needs beside its arguments: the device it runs on, how exact it must be, on
+// the CPU which of its optional instructions matrix products use, on CUDA the stream of its
+// launches.
 #pragma once
 
 #include "core/check.h"
+#include "core/shape_contract.h"
 #include "device/device.h"
 #include "device/thread_pool.h"
+
+namespace heddle::device {
+class CudaDevice;
+class CudaStream;
+}  // namespace heddle::device
 
 namespace heddle::ops {
 
 using device::DeviceKind;
+
+class DenseProducts;  // gemm/dense_products.h
 
 struct Context {
   DeviceKind device = DeviceKind::kCpu;
@@ -43,11 +52,35 @@ struct CpuContext : Context {
   ProductInstructions products;
 };
 
+// Launches go to `stream`, in order, and return before they are done.
+struct CudaContext : Context {
+  // All outlive the context. `products`: the library's dense matrix products, null in exact mode,
+  // which has its own (gemm/linear.h).
+  CudaContext(device::CudaDevice& cuda, device::CudaStream& cuda_stream,
+              DenseProducts* dense_products, bool exact_mode = false)
+      : Context{.device = DeviceKind::kCuda, .exact = exact_mode},
+        gpu(cuda),
+        stream(cuda_stream),
+        products(exact_mode ? nullptr : dense_products) {}
+
+  device::CudaDevice& gpu;
+  device::CudaStream& stream;
+  DenseProducts* products;
+};
+
+// The dtypes that activations may have: fp32 on the CPU; on CUDA the dtype of the run, also in the
+// residual. All activations of an op have that of its input x unless its header says otherwise:
+// logits, router scores, gates and recurrent states are fp32 everywhere.
+[[nodiscard]] inline DTypeSet activations(const Context& context) {
+  return context.device == DeviceKind::kCpu ? DTypeSet(DType::kF32) : kFloating;
+}
+
 }  // namespace heddle::ops
 
-// Calls the launcher of the context's device: op_cpu(CpuContext&, args). Arguments are already
-// checked.
+// Calls the launcher of the context's device, op_cpu(CpuContext&, args) or op_cuda(CudaContext&,
+// args). Arguments are already checked. Where a program is built without CUDA, without_cuda.cpp has
+// the launchers for it, which answer kUnimplemented.
 #define HEDDLE_DISPATCH_DEVICE(context, op, args)                         \
   ((context).device == ::heddle::ops::DeviceKind::kCpu                    \
        ? op##_cpu(static_cast<::heddle::ops::CpuContext&>(context), args) \
-       : ::heddle::unimplemented(#op " has no launcher for this device"))
+       : op##_cuda(static_cast<::heddle::ops::CudaContext&>(context), args))

@@ -4,7 +4,11 @@
 //
 // An explicit object handed down by the runner, rebuilt every step without allocation. Ops that
 // read it carry the effect kReadsContext, and those whose launch depends on it kSplit: there a
-// captured program is cut. All arrays are host memory.
+// captured program is cut.
+//
+// The spans are host memory. Launchers of a device that cannot read it take the same arrays from
+// `batch`, which are memory of the device (device_batch.h copies them, once a step), and from the
+// spans only lengths and counts.
 //
 // Invariants: query_start is strictly increasing (every sequence has at least one row); page ids
 // and slots are within their pools; two sequences never share a page they write to, nor a state
@@ -52,6 +56,21 @@ struct StateSnapshot {
   int32_t slot = 0;
 };
 
+// The arrays of a ForwardContext in memory of the device. A batch may be padded to a size that was
+// captured, there: rows whose sequence is -1 and sequences whose state slot is -1 are padding.
+// Launchers write nothing of the pools for them; their rows of outputs may hold anything.
+struct DeviceBatch {
+  const int32_t* row_sequences = nullptr;    // [T]: the sequence of each row, -1: padding
+  const int32_t* query_start = nullptr;      // [B + 1]
+  const int32_t* context_lens = nullptr;     // [B]
+  const int32_t* kv_lens = nullptr;          // [B], never empty
+  const int32_t* page_table = nullptr;       // [B, page_table_width]
+  const int32_t* state_slots = nullptr;      // [B]; 0 for all where the model has no states
+  const StateSnapshot* snapshots = nullptr;  // by sequence, then by num_tokens
+  const int32_t* snapshot_start = nullptr;   // [B + 1]: those of b are [start[b], start[b + 1])
+  const int32_t* logit_rows = nullptr;       // [R]
+};
+
 struct ForwardContext {
   std::span<const int32_t>
       query_start;  // [B + 1]: rows of sequence b are [query_start[b], query_start[b+1])
@@ -72,6 +91,8 @@ struct ForwardContext {
   std::span<const KvLayer> kv_layers;        // by attention layer, 0-based among themselves
   std::span<const StateLayer> state_layers;  // by linear-attention layer, 0-based among themselves
   std::span<const SnapshotLayer> snapshot_layers;  // likewise; empty: snapshots go to state_layers
+
+  DeviceBatch batch;  // empty on the CPU
 
   [[nodiscard]] int64_t num_sequences() const { return static_cast<int64_t>(context_lens.size()); }
 

@@ -58,10 +58,15 @@ void Attrs::set(std::string_view name, double value) {
   entries_[size_++] = {name, value};
 }
 
-double Attrs::real(std::string_view name) const {
+std::optional<double> Attrs::find(std::string_view name) const {
   for (size_t i = 0; i < size_; ++i) {
     if (entries_[i].name == name) return entries_[i].value;
   }
+  return std::nullopt;
+}
+
+double Attrs::real(std::string_view name) const {
+  if (const std::optional<double> value = find(name)) return *value;
   internal::check_failed(HEDDLE_WHERE, "an attribute of the node", name);
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -102,6 +103,9 @@ class Attrs {
   // Aborts when the name is not there: the builder and the launcher of an op belong together.
   [[nodiscard]] double real(std::string_view name) const;
 
+  // None when the name is not there.
+  [[nodiscard]] std::optional<double> find(std::string_view name) const;
+
   [[nodiscard]] int64_t integer(std::string_view name) const {
     return static_cast<int64_t>(real(name));
   }
@@ -112,6 +116,13 @@ class Attrs {
   std::array<Entry, 8> entries_{};
   size_t size_ = 0;
 };
+
+// The dtype of a node's output: that of the attribute "output_dtype", where the builder asked for
+// one (activations of an embedding, fp32 logits), else `otherwise`.
+[[nodiscard]] inline DType output_dtype(const Attrs& attrs, DType otherwise) {
+  const std::optional<double> asked = attrs.find("output_dtype");
+  return asked ? static_cast<DType>(static_cast<int>(*asked)) : otherwise;
+}
 
 enum Effect : uint32_t {
   kPure = 0,

@@ -26,9 +26,11 @@ struct LatentProjectionArgs {
 // form. Each reads its half of the weight once per 64 rows: decode is bound by that. Work is spread
 // over heads and rows; allocates nothing. Error: kInvalidArgument, naming what does not fit.
 Status absorb_query(Context& context, const LatentProjectionArgs& args);
-Status absorb_query_cpu(CpuContext& context, const LatentProjectionArgs& args);  // args checked
+Status absorb_query_cpu(CpuContext& context, const LatentProjectionArgs& args);    // args checked
+Status absorb_query_cuda(CudaContext& context, const LatentProjectionArgs& args);  // args checked
 
 Status expand_values(Context& context, const LatentProjectionArgs& args);
-Status expand_values_cpu(CpuContext& context, const LatentProjectionArgs& args);  // args checked
+Status expand_values_cpu(CpuContext& context, const LatentProjectionArgs& args);    // args checked
+Status expand_values_cuda(CudaContext& context, const LatentProjectionArgs& args);  // args checked
 
 }  // namespace heddle::ops

@@ -70,6 +70,7 @@ int64_t paged_attention_workspace_bytes(const Context& context, int64_t max_toke
 // naming the tensor that does not fit; the
 // ids of the batch are taken for checked (check_batch()).
 Status paged_attention(Context& context, const PagedAttentionArgs& args);
-Status paged_attention_cpu(CpuContext& context, const PagedAttentionArgs& args);  // args checked
+Status paged_attention_cpu(CpuContext& context, const PagedAttentionArgs& args);    // args checked
+Status paged_attention_cuda(CudaContext& context, const PagedAttentionArgs& args);  // args checked
 
 }  // namespace heddle::ops

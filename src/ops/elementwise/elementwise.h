@@ -26,6 +26,7 @@ struct ElementwiseArgs {
 // Elements are independent. Moves up to 3*T*N elements: bandwidth-bound. Allocates nothing.
 // Error: kInvalidArgument, naming the tensor and the dimension that disagree.
 Status elementwise(Context& context, const ElementwiseArgs& args);
-Status elementwise_cpu(CpuContext& context, const ElementwiseArgs& args);  // args already checked
+Status elementwise_cpu(CpuContext& context, const ElementwiseArgs& args);    // args already checked
+Status elementwise_cuda(CudaContext& context, const ElementwiseArgs& args);  // args already checked
 
 }  // namespace heddle::ops

@@ -17,6 +17,7 @@ struct EmbeddingArgs {
 // Error: kInvalidArgument, naming the tensor that disagrees. Ids are taken for checked: the runner
 // does so once a step (runner/forward_pass.h).
 Status embedding(Context& context, const EmbeddingArgs& args);
-Status embedding_cpu(CpuContext& context, const EmbeddingArgs& args);  // args already checked
+Status embedding_cpu(CpuContext& context, const EmbeddingArgs& args);    // args already checked
+Status embedding_cuda(CudaContext& context, const EmbeddingArgs& args);  // args already checked
 
 }  // namespace heddle::ops

@@ -35,6 +35,8 @@ struct GroupedLinearArgs {
 Status grouped_linear(Context& context, const GroupedLinearArgs& args);
 Status grouped_linear_cpu(CpuContext& context,
                           const GroupedLinearArgs& args);  // shapes already checked
+Status grouped_linear_cuda(CudaContext& context,
+                           const GroupedLinearArgs& args);  // shapes already checked
 
 // The same without checks, for ops that build their own groups.
 struct GroupedProduct {

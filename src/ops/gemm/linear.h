@@ -35,6 +35,7 @@ struct LinearArgs {
 // call (dnnl_product.h). Rows of y are written whole or, on an error, not at all. Error:
 // kInvalidArgument, naming the tensor and the dimension that disagree.
 Status linear(Context& context, const LinearArgs& args);
-Status linear_cpu(CpuContext& context, const LinearArgs& args);  // args already checked
+Status linear_cpu(CpuContext& context, const LinearArgs& args);    // args already checked
+Status linear_cuda(CudaContext& context, const LinearArgs& args);  // args already checked
 
 }  // namespace heddle::ops

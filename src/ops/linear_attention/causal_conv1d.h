@@ -27,6 +27,7 @@ struct CausalConv1dArgs {
 // Error: kInvalidArgument, naming the tensor that does not fit; the ids of the batch are taken for
 // checked (check_batch()).
 Status causal_conv1d(Context& context, const CausalConv1dArgs& args);
-Status causal_conv1d_cpu(CpuContext& context, const CausalConv1dArgs& args);  // args checked
+Status causal_conv1d_cpu(CpuContext& context, const CausalConv1dArgs& args);    // args checked
+Status causal_conv1d_cuda(CudaContext& context, const CausalConv1dArgs& args);  // args checked
 
 }  // namespace heddle::ops

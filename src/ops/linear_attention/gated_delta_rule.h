@@ -60,6 +60,7 @@ int64_t gated_delta_rule_workspace_bytes(const Context& context, const GatedDelt
 // Error: kInvalidArgument, naming the tensor that does not fit; the ids of the batch are taken for
 // checked (check_batch()).
 Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args);
-Status gated_delta_rule_cpu(CpuContext& context, const GatedDeltaRuleArgs& args);  // args checked
+Status gated_delta_rule_cpu(CpuContext& context, const GatedDeltaRuleArgs& args);    // args checked
+Status gated_delta_rule_cuda(CudaContext& context, const GatedDeltaRuleArgs& args);  // args checked
 
 }  // namespace heddle::ops

@@ -27,6 +27,7 @@ struct GatedRmsNormArgs {
 // Sums in fp32, an order that depends on D alone. Bound by the SiLU, then by memory; allocates
 // nothing. Error: kInvalidArgument, naming the tensor and the dimension that disagree.
 Status gated_rms_norm(Context& context, const GatedRmsNormArgs& args);
-Status gated_rms_norm_cpu(CpuContext& context, const GatedRmsNormArgs& args);  // args checked
+Status gated_rms_norm_cpu(CpuContext& context, const GatedRmsNormArgs& args);    // args checked
+Status gated_rms_norm_cuda(CudaContext& context, const GatedRmsNormArgs& args);  // args checked
 
 }  // namespace heddle::ops

@@ -28,7 +28,9 @@ struct StateCopyArgs {
 // Error: kInvalidArgument, naming the tensor or slot that does not fit.
 Status save_snapshot(Context& context, const StateCopyArgs& args);
 Status restore_snapshot(Context& context, const StateCopyArgs& args);
-Status save_snapshot_cpu(CpuContext& context, const StateCopyArgs& args);     // args checked
-Status restore_snapshot_cpu(CpuContext& context, const StateCopyArgs& args);  // args checked
+Status save_snapshot_cpu(CpuContext& context, const StateCopyArgs& args);       // args checked
+Status save_snapshot_cuda(CudaContext& context, const StateCopyArgs& args);     // args checked
+Status restore_snapshot_cpu(CpuContext& context, const StateCopyArgs& args);    // args checked
+Status restore_snapshot_cuda(CudaContext& context, const StateCopyArgs& args);  // args checked
 
 }  // namespace heddle::ops

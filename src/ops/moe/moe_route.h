@@ -57,6 +57,7 @@ Status moe_route(Context& context, const MoeRouteArgs& args);
 Status check_scoring(const char* op, const RouterScoring& scoring, const TensorView& correction,
                      int64_t E, int64_t A);
 
-Status moe_route_cpu(CpuContext& context, const MoeRouteArgs& args);  // args already checked
+Status moe_route_cpu(CpuContext& context, const MoeRouteArgs& args);    // args already checked
+Status moe_route_cuda(CudaContext& context, const MoeRouteArgs& args);  // args already checked
 
 }  // namespace heddle::ops

@@ -64,6 +64,7 @@ struct RoutedMoeShape {
 // Cost: streams w13 and w2 of the experts that were chosen, once. Allocates nothing.
 // Error: kInvalidArgument, naming the tensor and the dimension that disagree.
 Status routed_moe(Context& context, const RoutedMoeArgs& args);
-Status routed_moe_cpu(CpuContext& context, const RoutedMoeArgs& args);  // args already checked
+Status routed_moe_cpu(CpuContext& context, const RoutedMoeArgs& args);    // args already checked
+Status routed_moe_cuda(CudaContext& context, const RoutedMoeArgs& args);  // args already checked
 
 }  // namespace heddle::ops

@@ -11,12 +11,12 @@ namespace heddle::ops {
 Status rms_norm(Context& context, const RmsNormArgs& args) {
   Dim T{"T"}, W{"G*H"}, H{"H"};
   ShapeContract contract("rms_norm");
-  contract.expect("x", args.x, {&T, &W}, DType::kF32)
+  contract.expect("x", args.x, {&T, &W}, activations(context))
       .expect("weight", args.weight, {&H}, DType::kF32)
-      .expect("y", args.y, {&T, &W}, DType::kF32)
+      .expect("y", args.y, {&T, &W}, args.x.dtype)
       .require(args.epsilon > 0, "epsilon", args.epsilon, "be positive");
   if (args.residual.data != nullptr) {
-    contract.expect("residual", args.residual, {&T, &W}, DType::kF32);
+    contract.expect("residual", args.residual, {&T, &W}, args.x.dtype);
   }
   HEDDLE_RETURN_IF_ERROR(contract.status());
   if (H == 0 || W % H != 0) {

@@ -13,18 +13,19 @@
 namespace heddle::ops {
 
 struct RmsNormArgs {
-  TensorView x;                // [T, G*H] f32
-  MutableTensorView residual;  // [T, G*H] f32, or without memory
+  TensorView x;                // [T, G*H] activations(context)
+  MutableTensorView residual;  // [T, G*H] as x, or without memory
   TensorView weight;           // [H]      f32
-  MutableTensorView y;         // [T, G*H] f32; may be x itself
+  MutableTensorView y;         // [T, G*H] as x; may be x itself
   float epsilon = 1e-6f;
 };
 
-// Rows are independent of each other and summed in an order that depends on H alone: exact mode
-// changes nothing. Moves 2*T*G*H elements (4 with a residual), the least possible: bandwidth-bound.
-// Allocates nothing.
-// Error: kInvalidArgument, naming the tensor and the dimension that disagree.
+// Rows are independent of each other and summed in fp32, in an order that depends on H alone: exact
+// mode changes nothing. The residual is rounded to its dtype before it is normalised. Moves 2*T*G*H
+// elements (4 with a residual), the least possible: bandwidth-bound. Allocates nothing. Error:
+// kInvalidArgument, naming the tensor and the dimension that disagree.
 Status rms_norm(Context& context, const RmsNormArgs& args);
-Status rms_norm_cpu(CpuContext& context, const RmsNormArgs& args);  // args already checked
+Status rms_norm_cpu(CpuContext& context, const RmsNormArgs& args);    // args already checked
+Status rms_norm_cuda(CudaContext& context, const RmsNormArgs& args);  // args already checked
 
 }  // namespace heddle::ops

@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "ops/device_fixture.h"
 #include "ops/norm/rms_norm_reference.h"
 #include "support/tensors.h"
 
 namespace heddle::ops {
 namespace {
 
-using testing::poison;
 using testing::random_tensor;
 using testing::relative_error;
 using testing::to_doubles;
@@ -18,103 +18,135 @@ using testing::to_doubles;
 // fp32 sums of up to a few thousand squares.
 constexpr double kTolerance = 1e-6;
 
-class RmsNormTest : public ::testing::Test {
- protected:
-  device::ThreadPool pool_{2};
-  CpuContext context_{pool_};
-};
+class RmsNormTest : public DeviceTest {};
 
-TEST_F(RmsNormTest, MatchesTheReferenceWhenARowDoesNotFillAVector) {
-  for (const int64_t T : {1, 3, 70}) {
-    for (const int64_t H : {1, 7, 64, 2049}) {
-      SCOPED_TRACE(fmt::format("T = {}, H = {}", T, H));
-      const Tensor x = random_tensor({T, H}, DType::kF32, 1);
-      const Tensor weight = random_tensor({H}, DType::kF32, 2);
-      Tensor y({T, H}, DType::kF32);
-      poison(y);
-      ASSERT_TRUE(rms_norm(context_, {.x = x.view(), .weight = weight.view(), .y = y.view()}).ok());
-      EXPECT_LT(relative_error(y.view(), rms_norm_reference(to_doubles(x.view()),
-                                                            to_doubles(weight.view()), 1e-6)),
-                kTolerance);
+HEDDLE_ON_EVERY_DEVICE(RmsNormTest);
+
+TEST_P(RmsNormTest, MatchesTheReferenceWhenARowDoesNotFillAVector) {
+  for (const DType dtype : activation_dtypes()) {
+    for (const int64_t T : {1, 3, 70}) {
+      for (const int64_t H : {1, 7, 64, 2049}) {
+        SCOPED_TRACE(fmt::format("{}, T = {}, H = {}", to_string(dtype), T, H));
+        const Tensor x = random_tensor({T, H}, dtype, 1);
+        const Tensor weight = random_tensor({H}, DType::kF32, 2);
+        DeviceTensor y = poisoned({T, H}, dtype);
+        ASSERT_TRUE(
+            rms_norm(context(),
+                     {.x = upload(x).view(), .weight = upload(weight).view(), .y = y.view()})
+                .ok());
+        EXPECT_LT(
+            relative_error(download(y).view(), rms_norm_reference(to_doubles(x.view()),
+                                                                  to_doubles(weight.view()), 1e-6)),
+            kTolerance + rounding_of(dtype));
+      }
     }
   }
 }
 
-TEST_F(RmsNormTest, NormalisesEachGroupOfColumnsByItself) {
-  const Tensor x = random_tensor({5, 4 * 33}, DType::kF32, 3);
-  const Tensor weight = random_tensor({33}, DType::kF32, 4);
-  Tensor y({5, 4 * 33}, DType::kF32);
-  poison(y);
-  ASSERT_TRUE(rms_norm(context_, {.x = x.view(), .weight = weight.view(), .y = y.view()}).ok());
-  EXPECT_LT(relative_error(y.view(), rms_norm_reference(to_doubles(x.view()),
-                                                        to_doubles(weight.view()), 1e-6)),
-            kTolerance);
+TEST_P(RmsNormTest, NormalisesEachGroupOfColumnsByItself) {
+  for (const DType dtype : activation_dtypes()) {
+    const Tensor x = random_tensor({5, 4 * 33}, dtype, 3);
+    const Tensor weight = random_tensor({33}, DType::kF32, 4);
+    DeviceTensor y = poisoned({5, 4 * 33}, dtype);
+    ASSERT_TRUE(
+        rms_norm(context(), {.x = upload(x).view(), .weight = upload(weight).view(), .y = y.view()})
+            .ok());
+    EXPECT_LT(
+        relative_error(download(y).view(),
+                       rms_norm_reference(to_doubles(x.view()), to_doubles(weight.view()), 1e-6)),
+        kTolerance + rounding_of(dtype));
+  }
 }
 
-TEST_F(RmsNormTest, AddsToTheResidualFirstAndKeepsTheSum) {
+TEST_P(RmsNormTest, AddsToTheResidualFirstAndKeepsTheSum) {
   const Tensor x = random_tensor({6, 100}, DType::kF32, 5);
   const Tensor weight = random_tensor({100}, DType::kF32, 6);
-  Tensor residual = random_tensor({6, 100}, DType::kF32, 7);
-  std::vector<double> sum = to_doubles(residual.view());
+  const Tensor before = random_tensor({6, 100}, DType::kF32, 7);
+  DeviceTensor residual = upload(before);
+  std::vector<double> sum = to_doubles(before.view());
   const std::vector<double> addend = to_doubles(x.view());
   for (size_t i = 0; i < sum.size(); ++i) {
     sum[i] = static_cast<double>(static_cast<float>(sum[i]) + static_cast<float>(addend[i]));
   }
-  Tensor y({6, 100}, DType::kF32);
-  poison(y);
-  ASSERT_TRUE(
-      rms_norm(context_,
-               {.x = x.view(), .residual = residual.view(), .weight = weight.view(), .y = y.view()})
-          .ok());
-  EXPECT_EQ(to_doubles(residual.view()), sum);
-  EXPECT_LT(relative_error(y.view(), rms_norm_reference(sum, to_doubles(weight.view()), 1e-6)),
-            kTolerance);
+  DeviceTensor y = poisoned({6, 100}, DType::kF32);
+  ASSERT_TRUE(rms_norm(context(), {.x = upload(x).view(),
+                                   .residual = residual.view(),
+                                   .weight = upload(weight).view(),
+                                   .y = y.view()})
+                  .ok());
+  EXPECT_EQ(to_doubles(download(residual).view()), sum);
+  EXPECT_LT(
+      relative_error(download(y).view(), rms_norm_reference(sum, to_doubles(weight.view()), 1e-6)),
+      kTolerance);
 }
 
-TEST_F(RmsNormTest, WorksInPlaceAndOnColumnsOfAWiderTensor) {
-  Tensor wide = random_tensor({4, 50}, DType::kF32, 8);
+TEST_P(RmsNormTest, NormalisesTheResidualThatWasRounded) {
+  for (const DType dtype : activation_dtypes()) {
+    const Tensor x = random_tensor({6, 100}, dtype, 12);
+    const Tensor weight = random_tensor({100}, DType::kF32, 13);
+    DeviceTensor residual = upload(random_tensor({6, 100}, dtype, 14));
+    DeviceTensor y = poisoned({6, 100}, dtype);
+    ASSERT_TRUE(rms_norm(context(), {.x = upload(x).view(),
+                                     .residual = residual.view(),
+                                     .weight = upload(weight).view(),
+                                     .y = y.view()})
+                    .ok());
+    EXPECT_LT(
+        relative_error(download(y).view(), rms_norm_reference(to_doubles(download(residual).view()),
+                                                              to_doubles(weight.view()), 1e-6)),
+        kTolerance + rounding_of(dtype));
+  }
+}
+
+TEST_P(RmsNormTest, WorksInPlaceAndOnColumnsOfAWiderTensor) {
   const Tensor before = random_tensor({4, 50}, DType::kF32, 8);
+  DeviceTensor wide = upload(before);
   const Tensor weight = random_tensor({20}, DType::kF32, 9);
-  MutableTensorView part(wide.span<float>().data() + 10, DType::kF32, Shape{4, 20}, 50);
+  MutableTensorView part(wide.view().as<float>() + 10, DType::kF32, Shape{4, 20}, 50);
+  const TensorView part_before(before.span<float>().data() + 10, DType::kF32, Shape{4, 20}, 50);
   const std::vector<double> want =
-      rms_norm_reference(to_doubles(part), to_doubles(weight.view()), 1e-6);
-  ASSERT_TRUE(rms_norm(context_, {.x = part, .weight = weight.view(), .y = part}).ok());
-  EXPECT_LT(relative_error(part, want), kTolerance);
+      rms_norm_reference(to_doubles(part_before), to_doubles(weight.view()), 1e-6);
+  ASSERT_TRUE(rms_norm(context(), {.x = part, .weight = upload(weight).view(), .y = part}).ok());
+  const Tensor after = download(wide);
+  const TensorView part_after(after.span<float>().data() + 10, DType::kF32, Shape{4, 20}, 50);
+  EXPECT_LT(relative_error(part_after, want), kTolerance);
   for (int64_t t = 0; t < 4; ++t) {
     for (int64_t h = 0; h < 50; ++h) {
       if (h >= 10 && h < 30) continue;
-      EXPECT_EQ(wide.view().row<float>(t)[h], before.view().row<float>(t)[h]) << "neighbours stay";
+      EXPECT_EQ(after.view().row<float>(t)[h], before.view().row<float>(t)[h]) << "neighbours stay";
     }
   }
 }
 
-TEST_F(RmsNormTest, GivesARowTheSameBitsInEveryBatch) {
+TEST_P(RmsNormTest, GivesARowTheSameBitsInEveryBatch) {
   const Tensor x = random_tensor({70, 257}, DType::kF32, 10);
-  const Tensor weight = random_tensor({257}, DType::kF32, 11);
-  Tensor together({70, 257}, DType::kF32);
+  const DeviceTensor weight = upload(random_tensor({257}, DType::kF32, 11));
+  DeviceTensor y = poisoned({70, 257}, DType::kF32);
   ASSERT_TRUE(
-      rms_norm(context_, {.x = x.view(), .weight = weight.view(), .y = together.view()}).ok());
+      rms_norm(context(), {.x = upload(x).view(), .weight = weight.view(), .y = y.view()}).ok());
+  const Tensor together = download(y);
   for (int64_t t = 0; t < 70; ++t) {
-    Tensor alone({1, 257}, DType::kF32);
-    const TensorView row(x.view().row<float>(t), DType::kF32, Shape{1, 257});
-    ASSERT_TRUE(rms_norm(context_, {.x = row, .weight = weight.view(), .y = alone.view()}).ok());
-    EXPECT_TRUE(testing::same_bits(
-        alone.view(), TensorView(together.view().row<float>(t), DType::kF32, Shape{1, 257})));
+    DeviceTensor alone = poisoned({1, 257}, DType::kF32);
+    const DeviceTensor row = upload(TensorView(x.view().row<float>(t), DType::kF32, Shape{1, 257}));
+    ASSERT_TRUE(
+        rms_norm(context(), {.x = row.view(), .weight = weight.view(), .y = alone.view()}).ok());
+    EXPECT_TRUE(testing::same_bits(download(alone).view(), TensorView(together.view().row<float>(t),
+                                                                      DType::kF32, Shape{1, 257})));
   }
 }
 
-TEST_F(RmsNormTest, NamesWhatDoesNotFit) {
-  const Tensor x({3, 64}, DType::kF32);
-  const Tensor weight({48}, DType::kF32);
-  Tensor y({3, 64}, DType::kF32);
-  Tensor short_y({2, 64}, DType::kF32);
-  const Tensor good({64}, DType::kF32);
-  EXPECT_EQ(rms_norm(context_, {.x = x.view(), .weight = weight.view(), .y = y.view()}).message(),
+TEST_P(RmsNormTest, NamesWhatDoesNotFit) {
+  const DeviceTensor x = poisoned({3, 64}, DType::kF32);
+  const DeviceTensor weight = poisoned({48}, DType::kF32);
+  DeviceTensor y = poisoned({3, 64}, DType::kF32);
+  DeviceTensor short_y = poisoned({2, 64}, DType::kF32);
+  const DeviceTensor good = poisoned({64}, DType::kF32);
+  EXPECT_EQ(rms_norm(context(), {.x = x.view(), .weight = weight.view(), .y = y.view()}).message(),
             "rms_norm: x has 64 columns, not a multiple of the weight's H = 48");
   EXPECT_EQ(
-      rms_norm(context_, {.x = x.view(), .weight = good.view(), .y = short_y.view()}).message(),
+      rms_norm(context(), {.x = x.view(), .weight = good.view(), .y = short_y.view()}).message(),
       "rms_norm: y has T = 2, x has T = 3");
-  EXPECT_EQ(rms_norm(context_, {.x = x.view(), .weight = good.view(), .y = y.view(), .epsilon = 0})
+  EXPECT_EQ(rms_norm(context(), {.x = x.view(), .weight = good.view(), .y = y.view(), .epsilon = 0})
                 .message(),
             "rms_norm: epsilon is 0, it must be positive");
 }

@@ -31,7 +31,8 @@ struct RopeArgs {
 // per row. Rows are independent. Allocates nothing; R/2 is at most 256. Error: kInvalidArgument,
 // naming the tensor and the dimension that disagree.
 Status rope(Context& context, const RopeArgs& args);
-Status rope_cpu(CpuContext& context, const RopeArgs& args);  // args already checked
+Status rope_cpu(CpuContext& context, const RopeArgs& args);    // args already checked
+Status rope_cuda(CudaContext& context, const RopeArgs& args);  // args already checked
 
 inline constexpr int64_t kMaxRotaryPairs = 256;
 

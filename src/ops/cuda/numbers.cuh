@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The floating dtypes as CUDA's types, and conversions that round to nearest, ties to even: what a
+// kernel reads becomes fp32, what it writes is rounded once.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include "core/check.h"
+#include "core/dtype.h"
+
+namespace heddle::ops {
+
+using CudaBf16 = __nv_bfloat16;
+using CudaF16 = __half;
+using CudaE4M3 = __nv_fp8_e4m3;
+
+__device__ inline float as_float(float value) { return value; }
+
+__device__ inline float as_float(CudaBf16 value) { return __bfloat162float(value); }
+
+__device__ inline float as_float(CudaF16 value) { return __half2float(value); }
+
+__device__ inline float as_float(CudaE4M3 value) { return static_cast<float>(value); }
+
+template <typename Scalar>
+__device__ inline Scalar rounded(float value);
+
+template <>
+__device__ inline float rounded<float>(float value) {
+  return value;
+}
+
+template <>
+__device__ inline CudaBf16 rounded<CudaBf16>(float value) {
+  return __float2bfloat16_rn(value);
+}
+
+template <>
+__device__ inline CudaF16 rounded<CudaF16>(float value) {
+  return __float2half_rn(value);
+}
+
+template <>
+__device__ inline CudaE4M3 rounded<CudaE4M3>(float value) {
+  return CudaE4M3(value);  // beyond +-448 becomes that
+}
+
+template <typename Scalar>
+struct ScalarTag {
+  using type = Scalar;
+};
+
+// Calls body(ScalarTag<type>()) with the type of a floating dtype: f32, bf16 or f16.
+template <typename Body>
+auto with_scalar(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::kF32:
+      return body(ScalarTag<float>());
+    case DType::kBf16:
+      return body(ScalarTag<CudaBf16>());
+    default:
+      HEDDLE_CHECK(dtype == DType::kF16);  // contracts allow no other
+      return body(ScalarTag<CudaF16>());
+  }
+}
+
+}  // namespace heddle::ops

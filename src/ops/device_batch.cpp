@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/device_batch.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace heddle::ops {
+
+namespace {
+
+static_assert(std::is_trivially_copyable_v<StateSnapshot>);
+
+constexpr int64_t kAlignment = 16;  // of each array
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+int64_t block_bytes(const DeviceBatchSizes& sizes) {
+  const auto ints = [](int64_t count) { return aligned(bytes_of(DType::kI32, count)); };
+  const int64_t B = sizes.max_sequences;
+  return 3 * ints(sizes.max_rows) + 2 * ints(B + 1) + 3 * ints(B) +
+         ints(B * sizes.max_pages_per_sequence) + ints(sizes.max_logit_rows) +
+         aligned(sizes.max_snapshots * static_cast<int64_t>(sizeof(StateSnapshot)));
+}
+
+// Lays arrays out one after the other, in the same places of both blocks.
+class BlockWriter {
+ public:
+  BlockWriter(std::byte* host, const std::byte* device) : host_(host), device_(device) {}
+
+  // Room for `count` numbers: where the host writes them and where the device will read them.
+  template <typename T>
+  std::pair<T*, const T*> add(int64_t count) {
+    const std::pair places{reinterpret_cast<T*>(host_ + used_),
+                           reinterpret_cast<const T*>(device_ + used_)};
+    used_ += aligned(count * static_cast<int64_t>(sizeof(T)));
+    return places;
+  }
+
+  template <typename T>
+  const T* copy(std::span<const T> values) {
+    const auto [host, device] = add<T>(std::ssize(values));
+    std::ranges::copy(values, host);
+    return device;
+  }
+
+  [[nodiscard]] int64_t used() const { return used_; }
+
+ private:
+  std::byte* host_;
+  const std::byte* device_;
+  int64_t used_ = 0;
+};
+
+const int32_t* write_row_sequences(BlockWriter& block, const ForwardContext& forward, int64_t T) {
+  const auto [host, device] = block.add<int32_t>(T);
+  std::fill_n(host, T, -1);
+  for (int64_t b = 0; b < forward.num_sequences(); ++b) {
+    std::fill_n(host + forward.query_start[static_cast<size_t>(b)], forward.num_rows(b),
+                static_cast<int32_t>(b));
+  }
+  return device;
+}
+
+const int32_t* write_state_slots(BlockWriter& block, const ForwardContext& forward) {
+  if (!forward.state_slots.empty()) return block.copy(forward.state_slots);
+  const auto [host, device] = block.add<int32_t>(forward.num_sequences());
+  std::fill_n(host, forward.num_sequences(), 0);
+  return device;
+}
+
+const int32_t* write_snapshot_start(BlockWriter& block, const ForwardContext& forward) {
+  const int64_t B = forward.num_sequences();
+  const auto [host, device] = block.add<int32_t>(B + 1);
+  auto next = forward.snapshots.begin();
+  for (int64_t b = 0; b <= B; ++b) {
+    while (next != forward.snapshots.end() && next->sequence < b) ++next;
+    host[b] = static_cast<int32_t>(next - forward.snapshots.begin());
+  }
+  return device;
+}
+
+Status check_fits(const DeviceBatchSizes& sizes, int64_t rows, const ForwardContext& forward) {
+  const auto fits = [](const char* name, int64_t value, int64_t largest) -> Status {
+    if (value <= largest) return {};
+    return invalid_argument(
+        fmt::format("a batch with {} {}, at most {} fit", value, name, largest));
+  };
+  HEDDLE_RETURN_IF_ERROR(fits("rows", rows, sizes.max_rows));
+  HEDDLE_RETURN_IF_ERROR(fits("sequences", forward.num_sequences(), sizes.max_sequences));
+  HEDDLE_RETURN_IF_ERROR(fits("page ids", std::ssize(forward.page_table),
+                              sizes.max_sequences * sizes.max_pages_per_sequence));
+  HEDDLE_RETURN_IF_ERROR(fits("snapshots", std::ssize(forward.snapshots), sizes.max_snapshots));
+  return fits("rows whose logits are wanted", std::ssize(forward.logit_rows), sizes.max_logit_rows);
+}
+
+}  // namespace
+
+Result<DeviceBatchUpload> DeviceBatchUpload::create(device::Device& device,
+                                                    const DeviceBatchSizes& sizes) {
+  DeviceBatchUpload upload;
+  upload.sizes_ = sizes;
+  HEDDLE_ASSIGN_OR_RETURN(upload.host_, device.allocate_pinned(block_bytes(sizes)));
+  HEDDLE_ASSIGN_OR_RETURN(upload.device_, device.allocate(block_bytes(sizes)));
+  HEDDLE_ASSIGN_OR_RETURN(upload.copied_, device.create_event());
+  return upload;
+}
+
+Status DeviceBatchUpload::upload(device::Stream& stream, std::span<const int32_t> ids,
+                                 std::span<const int32_t> positions, ForwardContext& forward) {
+  HEDDLE_CHECK_EQ(ids.size(), positions.size());
+  const int64_t T = std::ssize(ids);
+  HEDDLE_RETURN_IF_ERROR(check_fits(sizes_, T, forward));
+  HEDDLE_RETURN_IF_ERROR(copied_->wait());
+  BlockWriter block(host_.data(), device_.data());
+  ids_ = block.copy(ids);
+  positions_ = block.copy(positions);
+  forward.batch.row_sequences = write_row_sequences(block, forward, T);
+  forward.batch.query_start = block.copy(forward.query_start);
+  forward.batch.context_lens = block.copy(forward.context_lens);
+  forward.batch.kv_lens =
+      forward.kv_lens.empty() ? forward.batch.context_lens : block.copy(forward.kv_lens);
+  forward.batch.page_table = block.copy(forward.page_table);
+  forward.batch.state_slots = write_state_slots(block, forward);
+  forward.batch.snapshots = block.copy(forward.snapshots);
+  forward.batch.snapshot_start = write_snapshot_start(block, forward);
+  forward.batch.logit_rows = block.copy(forward.logit_rows);
+  HEDDLE_RETURN_IF_ERROR(stream.copy(device_.data(), host_.data(), block.used()));
+  return stream.record(*copied_);
+}
+
+}  // namespace heddle::ops

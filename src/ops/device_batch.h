@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeviceBatchUpload: copies the arrays of a ForwardContext into memory of the device, as one block
+// with one copy, and points ForwardContext::batch there.
+//
+// Threading: confined. Cost: O(rows + sequences * pages) host work and one copy of that many
+// integers; allocates nothing after create().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "device/device.h"
+#include "ops/forward_context.h"
+
+namespace heddle::ops {
+
+struct DeviceBatchSizes {
+  int64_t max_rows = 0;
+  int64_t max_sequences = 0;
+  int64_t max_pages_per_sequence = 0;
+  int64_t max_snapshots = 0;
+  int64_t max_logit_rows = 0;
+};
+
+class DeviceBatchUpload {
+ public:
+  // Error: kResourceExhausted, naming the size.
+  static Result<DeviceBatchUpload> create(device::Device& device, const DeviceBatchSizes& sizes);
+
+  // Enqueues the copy of `ids` and `positions`, one number for each row, and of the spans of
+  // `forward`; sets forward.batch. Waits for the copy of the call before, whose block on the host
+  // it writes anew. Error: kInvalidArgument for a batch beyond the sizes.
+  Status upload(device::Stream& stream, std::span<const int32_t> ids,
+                std::span<const int32_t> positions, ForwardContext& forward);
+
+  // Of the last upload(), in memory of the device: [rows].
+  [[nodiscard]] const int32_t* ids() const { return ids_; }
+
+  [[nodiscard]] const int32_t* positions() const { return positions_; }
+
+ private:
+  DeviceBatchSizes sizes_;
+  device::Buffer host_;
+  device::Buffer device_;
+  std::unique_ptr<device::Event> copied_;
+  const int32_t* ids_ = nullptr;
+  const int32_t* positions_ = nullptr;
+};
+
+}  // namespace heddle::ops

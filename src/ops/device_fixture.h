@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeviceTest: runs the body of a test of ops once on every kind of device. Tensors are made on the
+// host, uploaded, computed with, downloaded and compared on the host:
+//
+//   class RmsNormTest : public DeviceTest {};
+//   HEDDLE_ON_EVERY_DEVICE(RmsNormTest);
+//
+//   TEST_P(RmsNormTest, MatchesTheReference) {
+//     const DeviceTensor x = upload(random_tensor({3, 7}, DType::kF32, 1));
+//     DeviceTensor y = poisoned({3, 7}, DType::kF32);
+//     ASSERT_TRUE(rms_norm(context(), {.x = x.view(), .y = y.view()}).ok());
+//     EXPECT_LT(relative_error(download(y).view(), want), 1e-6);
+//   }
+//
+// Suites are called Cpu/RmsNormTest and Cuda/RmsNormTest; the latter skip where there is no GPU.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "device/cpu_device.h"
+#include "device/cuda/cuda_device.h"
+#include "ops/context.h"
+#include "ops/device_batch.h"
+#include "ops/gemm/dense_products.h"
+#include "support/tensors.h"
+
+namespace heddle::ops {
+
+// A tensor in memory of the test's device.
+class DeviceTensor {
+ public:
+  DeviceTensor() = default;
+
+  DeviceTensor(device::Buffer buffer, DType dtype, const Shape& shape)
+      : buffer_(std::move(buffer)), dtype_(dtype), shape_(shape) {}
+
+  [[nodiscard]] MutableTensorView view() { return {buffer_.data(), dtype_, shape_}; }
+
+  [[nodiscard]] TensorView view() const { return {buffer_.data(), dtype_, shape_}; }
+
+  [[nodiscard]] const Shape& shape() const { return shape_; }
+
+  [[nodiscard]] DType dtype() const { return dtype_; }
+
+ private:
+  device::Buffer buffer_;
+  DType dtype_ = DType::kF32;
+  Shape shape_;
+};
+
+class DeviceTest : public ::testing::TestWithParam<device::DeviceKind> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == device::DeviceKind::kCuda) {
+      auto opened = device::open_cuda_device(0);
+      if (!opened.ok()) GTEST_SKIP() << opened.status().message();
+      gpu_ = std::move(opened).value();
+      stream_ = gpu_->create_stream().value();
+      auto products = DenseProducts::create(*gpu_);
+      ASSERT_TRUE(products.ok()) << products.status().message();
+      products_ = std::move(products).value();
+      for (const bool exact : {false, true}) {
+        contexts_.push_back(std::make_unique<CudaContext>(*gpu_, device::as_cuda(*stream_),
+                                                          products_.get(), exact));
+      }
+    } else {
+      cpu_ = std::make_unique<device::CpuDevice>(2);
+      stream_ = cpu_->create_stream().value();
+      for (const bool exact : {false, true}) {
+        contexts_.push_back(std::make_unique<CpuContext>(cpu_->pool(), exact));
+      }
+    }
+  }
+
+  [[nodiscard]] bool on_cuda() const { return gpu_ != nullptr; }
+
+  [[nodiscard]] device::Device& device() {
+    return gpu_ != nullptr ? static_cast<device::Device&>(*gpu_) : *cpu_;
+  }
+
+  [[nodiscard]] device::Stream& stream() { return *stream_; }
+
+  // The context of the device, in exact mode or not.
+  [[nodiscard]] Context& context(bool exact = false) { return *contexts_[exact ? 1 : 0]; }
+
+  // The dtypes that activations have on this device.
+  [[nodiscard]] std::vector<DType> activation_dtypes() const {
+    if (!on_cuda()) return {DType::kF32};
+    return {DType::kF32, DType::kBf16, DType::kF16};
+  }
+
+  // What one rounding of an activation costs, relative to it: the tolerance of ops that round their
+  // results is this plus that of their sums.
+  [[nodiscard]] static double rounding_of(DType dtype) {
+    switch (dtype) {
+      case DType::kBf16:
+        return 0x1p-8;
+      case DType::kF16:
+        return 0x1p-11;
+      default:
+        return 0x1p-24;
+    }
+  }
+
+  [[nodiscard]] DeviceTensor upload(const Tensor& tensor) { return upload(tensor.view()); }
+
+  [[nodiscard]] DeviceTensor upload(const TensorView& dense) {
+    device::Buffer buffer = device().allocate(dense.num_bytes()).value();
+    EXPECT_TRUE(stream_->copy(buffer.data(), dense.data, dense.num_bytes()).ok());
+    EXPECT_TRUE(stream_->synchronize().ok());
+    return {std::move(buffer), dense.dtype, dense.shape};
+  }
+
+  // Every byte is 0xff, so that an element that an op forgets to write is NaN.
+  [[nodiscard]] DeviceTensor poisoned(const Shape& shape, DType dtype) {
+    Tensor tensor(shape, dtype);
+    testing::poison(tensor);
+    return upload(tensor);
+  }
+
+  // Waits for the stream: an error of a kernel fails the test here.
+  [[nodiscard]] Tensor download(const DeviceTensor& tensor) {
+    Tensor host(tensor.shape(), tensor.dtype());
+    EXPECT_TRUE(stream_->copy(host.view().data, tensor.view().data, host.num_bytes()).ok());
+    const Status status = stream_->synchronize();
+    EXPECT_TRUE(status.ok()) << status.message();
+    return host;
+  }
+
+  // Scratch of the device.
+  [[nodiscard]] device::Buffer workspace(int64_t num_bytes) {
+    return device().allocate(num_bytes).value();
+  }
+
+  // Lets launchers of the device find the arrays of `forward`; the spans stay the host's. Valid
+  // until the next call.
+  void upload_batch(ForwardContext& forward) {
+    if (!on_cuda()) return;
+    const int64_t rows = forward.query_start.back();
+    ASSERT_TRUE(stream_->synchronize().ok()) << "launches that read the batch before are done";
+    batch_ = std::make_unique<DeviceBatchUpload>(
+        DeviceBatchUpload::create(
+            device(), {.max_rows = rows,
+                       .max_sequences = forward.num_sequences(),
+                       .max_pages_per_sequence = forward.page_table_width,
+                       .max_snapshots = static_cast<int64_t>(forward.snapshots.size()),
+                       .max_logit_rows = static_cast<int64_t>(forward.logit_rows.size())})
+            .value());
+    const std::vector<int32_t> zeros(static_cast<size_t>(rows));
+    const Status status = batch_->upload(*stream_, zeros, zeros, forward);
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+
+ private:
+  std::unique_ptr<device::CpuDevice> cpu_;
+  std::unique_ptr<device::CudaDevice> gpu_;
+  std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<DenseProducts> products_;
+  std::vector<std::unique_ptr<Context>> contexts_;
+  std::unique_ptr<DeviceBatchUpload> batch_;
+};
+
+#define HEDDLE_ON_EVERY_DEVICE(Suite)                                                          \
+  INSTANTIATE_TEST_SUITE_P(Cpu, Suite, ::testing::Values(::heddle::device::DeviceKind::kCpu)); \
+  INSTANTIATE_TEST_SUITE_P(Cuda, Suite, ::testing::Values(::heddle::device::DeviceKind::kCuda))
+
+}  // namespace heddle::ops

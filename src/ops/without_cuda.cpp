@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// In a build without CUDA this file takes the place of the launchers in *_cuda.cu.
+#include "ops/attention/latent_projection.h"
+#include "ops/attention/paged_attention.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/embedding/embedding.h"
+#include "ops/gemm/dense_products.h"
+#include "ops/gemm/grouped_linear.h"
+#include "ops/gemm/linear.h"
+#include "ops/linear_attention/causal_conv1d.h"
+#include "ops/linear_attention/gated_delta_rule.h"
+#include "ops/linear_attention/gated_rms_norm.h"
+#include "ops/linear_attention/state_snapshot.h"
+#include "ops/moe/moe_route.h"
+#include "ops/moe/routed_moe.h"
+#include "ops/norm/rms_norm.h"
+#include "ops/rope/rope.h"
+
+namespace heddle::ops {
+
+namespace {
+
+Status no_cuda() { return unimplemented("this program was built without CUDA"); }
+
+}  // namespace
+
+Result<std::unique_ptr<DenseProducts>> DenseProducts::create(device::CudaDevice&) {
+  return no_cuda();
+}
+
+Status absorb_query_cuda(CudaContext&, const LatentProjectionArgs&) { return no_cuda(); }
+
+Status expand_values_cuda(CudaContext&, const LatentProjectionArgs&) { return no_cuda(); }
+
+Status paged_attention_cuda(CudaContext&, const PagedAttentionArgs&) { return no_cuda(); }
+
+Status elementwise_cuda(CudaContext&, const ElementwiseArgs&) { return no_cuda(); }
+
+Status embedding_cuda(CudaContext&, const EmbeddingArgs&) { return no_cuda(); }
+
+Status grouped_linear_cuda(CudaContext&, const GroupedLinearArgs&) { return no_cuda(); }
+
+Status linear_cuda(CudaContext&, const LinearArgs&) { return no_cuda(); }
+
+Status causal_conv1d_cuda(CudaContext&, const CausalConv1dArgs&) { return no_cuda(); }
+
+Status gated_delta_rule_cuda(CudaContext&, const GatedDeltaRuleArgs&) { return no_cuda(); }
+
+Status gated_rms_norm_cuda(CudaContext&, const GatedRmsNormArgs&) { return no_cuda(); }
+
+Status restore_snapshot_cuda(CudaContext&, const StateCopyArgs&) { return no_cuda(); }
+
+Status save_snapshot_cuda(CudaContext&, const StateCopyArgs&) { return no_cuda(); }
+
+Status moe_route_cuda(CudaContext&, const MoeRouteArgs&) { return no_cuda(); }
+
+Status routed_moe_cuda(CudaContext&, const RoutedMoeArgs&) { return no_cuda(); }
+
+Status rms_norm_cuda(CudaContext&, const RmsNormArgs&) { return no_cuda(); }
+
+Status rope_cuda(CudaContext&, const RopeArgs&) { return no_cuda(); }
+
+}  // namespace heddle::ops
