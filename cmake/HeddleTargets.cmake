@@ -152,7 +152,7 @@ function(heddle_test name)
       math(EXPR index "${shard} - 1")
       set(environment GTEST_TOTAL_SHARDS=${ARG_SHARDS} GTEST_SHARD_INDEX=${index})
     endif()
-    add_test(NAME ${test} COMMAND ${name} --gtest_color=no)
+    add_test(NAME ${test} COMMAND ${HEDDLE_TEST_LAUNCHER} $<TARGET_FILE:${name}> --gtest_color=no)
     set_tests_properties(${test} PROPERTIES
       LABELS "${folder};${ARG_KIND}"
       COST ${ARG_SHARDS}  # the long ones first

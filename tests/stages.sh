@@ -272,9 +272,22 @@ stage_tidy() { compile tidy; }
 
 stage_build_cuda() { compile cuda; }
 
-has_cuda_sources() { [[ -n $(find "$root/src" -name '*.cu' -print -quit) ]]; }
+# Says which suites of CUDA the newest report of a GPU (bench/cuda_report.sh) has not run.
+name_unreported_suites() {
+  local report suites missing
+  report="$(find "$root/bench/results" -path '*h200*' -name '*suites.json' 2>/dev/null | sort | tail -n 1)"
+  suites="$(sed -n 's|.*"name": "Cuda\\/\([^"\\]*\)",$|Cuda/\1|p' "$root"/build/release/test-results/*.json | sort -u)"
+  [[ -n $suites ]] || return 0
+  if [[ -z $report ]]; then
+    say test "no report of an H200 in bench/results; CUDA suites without one: $(wc -l <<<"$suites")"
+    return 0
+  fi
+  missing="$(comm -23 <(echo "$suites") <(grep -o 'Cuda/[A-Za-z0-9_]*' "$report" | sort -u))"
+  [[ -z $missing ]] ||
+    say test "the report ${report#"$root/"} lacks these suites: $(tr '\n' ' ' <<<"$missing")"
+}
 
-has_nvcc() { command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; }
+has_cuda_sources() { [[ -n $(find "$root/src" -name '*.cu' -print -quit) ]]; }
 
 # --- verbs --------------------------------------------------------------------------------------
 
@@ -308,6 +321,7 @@ run_stages() {
       if has_cuda_sources && has_nvcc; then
         stage "build cuda" stage_build_cuda
       fi
+      name_unreported_suites
       stage "address, undefined sanitizers" stage_sanitized "$asan" "${risky_suites[*]}"
       if [[ $built == *" $asan"* && -s $root/build/$asan/fuzz_programs.txt ]]; then
         stage "fuzzing" stage_fuzz

@@ -7,7 +7,8 @@
 namespace heddle::testing {
 
 std::filesystem::path repository_path(const std::filesystem::path& relative) {
-  return std::filesystem::path(HEDDLE_SOURCE_DIR) / relative;
+  const char* root = std::getenv("HEDDLE_ROOT");
+  return std::filesystem::path(root != nullptr ? root : HEDDLE_SOURCE_DIR) / relative;
 }
 
 std::optional<std::filesystem::path> shared_path(const std::filesystem::path& relative) {

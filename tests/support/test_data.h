@@ -7,7 +7,9 @@
 
 namespace heddle::testing {
 
-// A file or folder of the repository, for example repository_path("models/heddle-tiny").
+// A file or folder of the repository, for example repository_path("models/heddle-tiny"). The
+// repository is the one that the program was built from, or that the environment variable
+// HEDDLE_ROOT names where a program runs on another machine.
 std::filesystem::path repository_path(const std::filesystem::path& relative);
 
 // A file or folder of the developers' larger data set, named by the environment variable

@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs what needs a GPU and writes it down: the CUDA suites, compute-sanitizer, golden models, recorded answers,
+# benchmarks. Lies in the archive of `./run pack` beside the programs and needs no compiler.
+set -uo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+readonly root
+readonly tiny="$root/repository/models/heddle-tiny"
+readonly sets="$root/repository/tests/golden/heddle_tiny"
+output="$PWD/cuda-report" stages=() entries=() failed=0
+
+usage() {
+  cat <<'TEXT'
+cuda_report.sh [--output FOLDER] [--model FOLDER] STAGE...
+  suites      the GoogleTest suites Cuda/* of all programs
+  sanitizer   compute-sanitizer over the smallest cases: memcheck, racecheck, initcheck, synccheck
+  verify      golden models in exact mode, fp32 and bf16, on the GPU
+  eval        the recorded answers of heddle-tiny
+  bench       heddle-tiny and every shape in shapes/, prefill and decode
+  all         all of them
+Writes FOLDER/STAGE.json (default ./cuda-report) with GPU, driver, commit, commands and failures, and logs beside
+it. Each stage takes at most 8 minutes on an H200. Exit code 0 if everything passed.
+--model: the folder of heddle-tiny, where the archive does not lie in the repository.
+TEXT
+}
+
+quoted() {  # as a JSON string
+  local text="$1"
+  text="${text//\\/\\\\}" text="${text//\"/\\\"}" text="${text//$'\n'/\\n}" text="${text//$'\t'/ }"
+  printf '"%s"' "$text"
+}
+
+gpu_field() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -n 1; }
+
+# entry NAME COMMAND...: runs it, keeps its output, and notes exit code, seconds and the fields that the function
+# `fields_of` of the stage prints from the log.
+entry() {
+  local name="$1" start code=0 log
+  shift
+  log="$output/$stage-$name.log"
+  start="$(date +%s.%N)"
+  "$@" >"$log" 2>&1 </dev/null || code=$?
+  local seconds
+  seconds="$(awk -v a="$start" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }')"
+  ((code == 0)) || failed=$((failed + 1))
+  entries+=("{\"name\": $(quoted "$name"), \"command\": $(quoted "${*//"$root/"/}"), \"exit\": $code,
+     \"seconds\": $seconds$(fields_of "$log" "$code")}")
+  printf '%-10s %-40s exit %d  %s s\n' "$stage" "$name" "$code" "$seconds"
+  ((code == 0)) || grep -E '^\[  FAILED|FAILED|error|ERROR SUMMARY' "$log" | head -n 12
+}
+
+json_list() {  # of the lines of standard input
+  local first=yes line
+  printf '['
+  while IFS= read -r line; do
+    [[ $first == yes ]] || printf ', '
+    quoted "$line"
+    first=no
+  done
+  printf ']'
+}
+
+test_fields() {
+  printf ', "passed": %d, "skipped": %d' "$(grep -c '^\[       OK \] ' "$1")" \
+    "$(grep -c '^\[  SKIPPED \] .*ms)$' "$1")"
+  printf ', "failures": %s' "$(sed -n 's/^\[  FAILED  \] \(.*\) (.* ms)$/\1/p' "$1" | json_list)"
+  printf ', "suites": %s' \
+    "$(sed -n 's/^\[       OK \] \([^.]*\)\..*/\1/p' "$1" | sort -u | json_list)"
+}
+
+# The report that the program printed as JSON, or the end of its log.
+report_fields() {
+  local json
+  json="$(sed -n '/^{/,$p' "$1")"
+  if [[ -n $json && $2 == 0 ]]; then printf ', "report": %s' "$json"; else
+    printf ', "log": %s' "$(quoted "$(tail -n 30 "$1")")"
+  fi
+}
+
+run_suites() {
+  fields_of() { test_fields "$1"; }
+  local program
+  for program in "$root"/heddle_*_test; do
+    entry "$(basename "$program")" "$program" --gtest_filter='Cuda/*'
+  done
+}
+
+# Initcheck is for what kernels read: padding that copies carry along is never read.
+run_sanitizer() {
+  fields_of() { printf ', "summary": %s' "$(quoted "$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$1")")"; }
+  local tool program
+  for tool in memcheck racecheck initcheck synccheck; do
+    for program in "$root"/heddle_{device,ops}_test; do
+      entry "$tool-$(basename "$program")" compute-sanitizer --tool "$tool" --error-exitcode 9 \
+        "$program" --gtest_filter="Cuda/*Smallest*" --gtest_brief=1
+    done
+  done
+}
+
+run_verify() {
+  fields_of() { report_fields "$@"; }
+  local model mode
+  for model in "$root"/golden/*/; do
+    model="$(basename "$model")"
+    for mode in "--exact" "--dtype float32" "--dtype bfloat16 --tolerance 1"; do
+      # shellcheck disable=SC2086  # the mode is several words
+      entry "$model${mode//[^a-z0-9]/-}" "$root/heddle" verify "$root/golden/$model" --device cuda $mode --json
+    done
+  done
+  entry heddle-tiny-exact "$root/heddle" verify "$tiny" "$sets/logits.safetensors" --device cuda --exact --json
+}
+
+run_eval() {
+  fields_of() { report_fields "$@"; }
+  entry heddle-tiny-exact "$root/heddle" eval "$tiny" "$sets"/{math,recall,skill,story}.jsonl --device cuda \
+    --exact --expect-reference --json
+  entry heddle-tiny-bf16 "$root/heddle" eval "$tiny" "$sets/math.jsonl" --device cuda --min-correct 400 --json
+}
+
+run_bench() {
+  fields_of() { report_fields "$@"; }
+  local shape
+  entry heddle-tiny "$root/heddle" bench offline "$tiny" --device cuda --json
+  for shape in "$root"/shapes/*/; do
+    entry "$(basename "$shape")" "$root/heddle" bench offline "$shape" --load-format dummy --device cuda \
+      --dtype bfloat16 --prefill 512,8192 --chunk 8192 --decode-batch 1,8,64 --json
+  done
+}
+
+while (($#)); do
+  case "$1" in
+    --output) output="$2"; shift ;;
+    --model) ln -sfn "$(cd "$2/../.." && pwd)" "$root/repository"; shift ;;
+    -h | --help) usage; exit 0 ;;
+    all) stages+=(suites sanitizer verify eval bench) ;;
+    suites | sanitizer | verify | eval | bench) stages+=("$1") ;;
+    *) usage >&2; exit 2 ;;
+  esac
+  shift
+done
+((${#stages[@]})) || { usage >&2; exit 2; }
+[[ -e $root/repository ]] || ln -sfn "$(git -C "$PWD" rev-parse --show-toplevel 2>/dev/null || echo "$PWD")" "$root/repository"
+export HEDDLE_ROOT="$root/repository"
+mkdir -p "$output"
+
+for stage in "${stages[@]}"; do
+  entries=()
+  "run_$stage"
+  {
+    printf '{"stage": "%s", "gpu": %s, "driver": %s, "memory": %s, "commit": %s, "date": "%s",\n "entries": [\n    ' \
+      "$stage" "$(quoted "$(gpu_field name)")" "$(quoted "$(gpu_field driver_version)")" \
+      "$(quoted "$(gpu_field memory.total)")" "$(quoted "$(cat "$root/commit" 2>/dev/null)")" "$(date -u +%F)"
+    printf '%s' "${entries[0]:-}"
+    ((${#entries[@]} < 2)) || printf ',\n    %s' "${entries[@]:1}"
+    printf '\n]}\n'
+  } >"$output/$stage.json"
+done
+printf '%s failed\n' "$failed"
+((failed == 0))
