@@ -1,176 +1,204 @@
 // SPDX-License-Identifier: Apache-2.0
+// The promises of device.h, kept by every device.
+#include "device/device.h"
+
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <numeric>
+#include <array>
+#include <cstring>
+#include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "device/cpu_device.h"
-#include "device/cpu_topology.h"
+#include "device/cuda/cuda_device.h"
 #include "device/memory.h"
-#include "device/thread_pool.h"
 
 namespace heddle::device {
 namespace {
 
-using ::testing::ElementsAre;
+class DevicePromisesTest : public ::testing::TestWithParam<DeviceKind> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == DeviceKind::kCpu) {
+      device_ = std::make_unique<CpuDevice>(1);
+    } else {
+      auto opened = open_cuda_device(0);
+      if (!opened.ok()) GTEST_SKIP() << opened.status().message();
+      device_ = std::move(opened).value();
+    }
+    stream_ = device_->create_stream().value();
+  }
 
-TEST(ThreadPool, RunsEveryTaskExactlyOnce) {
-  for (const int num_threads : {1, 2, 3, 8}) {
-    ThreadPool pool(num_threads);
-    EXPECT_EQ(pool.num_threads(), num_threads);
-    for (const int64_t num_tasks : {0, 1, 2, 7, 1000}) {
-      std::vector<std::atomic<int>> runs(static_cast<size_t>(num_tasks));
-      pool.parallel_for(num_tasks, [&](int64_t task, int worker) {
-        EXPECT_GE(worker, 0);
-        EXPECT_LT(worker, num_threads);
-        runs[static_cast<size_t>(task)].fetch_add(1);
-      });
-      for (const auto& count : runs) EXPECT_EQ(count.load(), 1);
+  std::vector<char> read(const void* from, int64_t num_bytes) {
+    std::vector<char> bytes(static_cast<size_t>(num_bytes));
+    EXPECT_TRUE(stream_->copy(bytes.data(), from, num_bytes).ok());
+    EXPECT_TRUE(stream_->synchronize().ok());
+    return bytes;
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Cpu, DevicePromisesTest, ::testing::Values(DeviceKind::kCpu));
+INSTANTIATE_TEST_SUITE_P(Cuda, DevicePromisesTest, ::testing::Values(DeviceKind::kCuda));
+
+TEST_P(DevicePromisesTest, SmallestAllocationsAreZeroedAndAligned) {
+  for (const int64_t size : {1, 100, 4096, 1 << 20}) {
+    const Buffer buffer = device_->allocate(size).value();
+    EXPECT_EQ(buffer.size(), size);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 256, 0u);
+    EXPECT_EQ(read(buffer.data(), size), std::vector<char>(static_cast<size_t>(size)));
+  }
+  EXPECT_EQ(device_->allocate(0).value().size(), 0);
+}
+
+TEST_P(DevicePromisesTest, NamesWhatItCannotAllocate) {
+  for (const int64_t size : {int64_t{1} << 60, int64_t{-1}}) {
+    for (const auto& result :
+         {device_->allocate(size).status(), device_->allocate_pinned(size).status()}) {
+      EXPECT_FALSE(result.ok());
+      EXPECT_NE(result.code(), StatusCode::kDeviceLost) << result.message();
+      EXPECT_NE(result.message().find(std::to_string(size)), std::string::npos) << result.message();
     }
   }
+  EXPECT_TRUE(device_->allocate(256).ok()) << "the device is as it was";
 }
 
-TEST(ThreadPool, MakesWritesOfTasksVisibleToTheCallerAndToTheNextLoop) {
-  ThreadPool pool(4);
-  std::vector<int64_t> values(256, 0);
-  for (int round = 0; round < 2000; ++round) {
-    pool.parallel_for(
-        256, [&](int64_t task, int) { ++values[static_cast<size_t>((task + round) % 256)]; });
-  }
-  for (const int64_t value : values) EXPECT_EQ(value, 2000);
+TEST_P(DevicePromisesTest, SmallestCopiesAndZeroesFollowTheStream) {
+  const Buffer buffer = device_->allocate(64).value();
+  const Buffer pinned = device_->allocate_pinned(16).value();
+  EXPECT_TRUE(std::ranges::all_of(pinned.bytes(), [](std::byte b) { return b == std::byte{0}; }));
+  std::memcpy(pinned.data(), "warp", 4);
+  ASSERT_TRUE(stream_->copy(buffer.data() + 8, pinned.data(), 4).ok());
+  ASSERT_TRUE(stream_->copy(buffer.data() + 32, buffer.data() + 8, 4).ok());
+  ASSERT_TRUE(stream_->zero(buffer.data() + 8, 2).ok());
+  ASSERT_TRUE(stream_->copy(pinned.data() + 8, buffer.data() + 32, 4).ok());
+  ASSERT_TRUE(stream_->copy(buffer.data(), pinned.data(), 0).ok());
+  ASSERT_TRUE(stream_->synchronize().ok());
+  EXPECT_EQ(std::memcmp(pinned.data() + 8, "warp", 4), 0);
+  EXPECT_EQ(read(buffer.data() + 8, 4), (std::vector<char>{0, 0, 'r', 'p'}));
 }
 
-TEST(ThreadPool, WakesWorkersThatHaveGoneToSleep) {
-  ThreadPool pool(3);
-  for (int round = 0; round < 5; ++round) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    std::atomic<int64_t> sum{0};
-    pool.parallel_for(100, [&](int64_t task, int) { sum.fetch_add(task); });
-    EXPECT_EQ(sum.load(), 4950);
-  }
-}
-
-// Many more threads than cores: most workers come to a loop when it or several after it are over.
-TEST(ThreadPool, RunsEveryTaskExactlyOnceWhenWorkersMissLoops) {
-  ThreadPool pool(16);
-  std::vector<int64_t> runs(37, 0);
-  std::vector<int64_t> expected(37, 0);
-  for (int round = 0; round < 5000; ++round) {
-    const auto num_tasks = static_cast<size_t>(2 + round % 36);
-    pool.parallel_for(static_cast<int64_t>(num_tasks),
-                      [&](int64_t task, int) { ++runs[static_cast<size_t>(task)]; });
-    for (size_t task = 0; task < num_tasks; ++task) ++expected[task];
-    ASSERT_EQ(runs, expected) << "round " << round;
-  }
-}
-
-TEST(CpuTopology, CountsTheMachinesCores) {
-  const std::vector<LogicalCpu> cpus = allowed_cpus();
-  ASSERT_FALSE(cpus.empty());
-  EXPECT_GE(num_physical_cores(), 1);
-  EXPECT_LE(num_physical_cores(), static_cast<int>(cpus.size()));
-  EXPECT_TRUE(std::ranges::is_sorted(cpus, {}, &LogicalCpu::number));
-  EXPECT_THAT(spread_over_cores(cpus), ::testing::SizeIs(cpus.size()));
-}
-
-TEST(CpuTopology, ThreadsTakeEveryCoreBeforeTheyShareOne) {
-  using Cpus = std::vector<LogicalCpu>;
-  const auto order = [](const Cpus& cpus) { return spread_over_cores(cpus); };
-  EXPECT_THAT(order({}), ElementsAre());
-  EXPECT_THAT(order({{4, 4}, {7, 7}}), ElementsAre(4, 7)) << "one thread a core";
-  EXPECT_THAT(order({{0, 0}, {1, 0}, {2, 2}, {3, 2}}), ElementsAre(0, 2, 1, 3))
-      << "hardware threads side by side";
-  EXPECT_THAT(order({{0, 0}, {1, 1}, {2, 0}, {3, 1}}), ElementsAre(0, 1, 2, 3))
-      << "all first ones, then all second ones";
-  EXPECT_THAT(order({{1, 0}, {2, 2}, {3, 2}, {5, 5}}), ElementsAre(1, 2, 5, 3))
-      << "cores of which not all may be used";
-}
-
-TEST(HostBuffer, IsZeroedAlignedAndMovable) {
-  Result<HostBuffer> buffer = HostBuffer::allocate(5 << 20);
-  ASSERT_TRUE(buffer.ok());
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % (2 << 20), 0u);
-  for (int64_t i = 0; i < buffer->size(); i += 4096) EXPECT_EQ(buffer->data()[i], std::byte{0});
-  buffer->data()[7] = std::byte{9};
-  HostBuffer moved = std::move(*buffer);
-  EXPECT_EQ(moved.data()[7], std::byte{9});
-  EXPECT_EQ(buffer->data(), nullptr);
-}
-
-TEST(HostBuffer, RefusesWhatTheSystemCannotGive) {
-  EXPECT_EQ(HostBuffer::allocate(-1).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(HostBuffer::allocate(int64_t{1} << 60).status().code(), StatusCode::kResourceExhausted);
-  Result<HostBuffer> empty = HostBuffer::allocate(0);
-  ASSERT_TRUE(empty.ok());
-  EXPECT_EQ(empty->size(), 0);
-}
-
-TEST(CpuDevice, GivesZeroedMemoryAndCopiesWithinIt) {
-  CpuDevice cpu(1);
-  Result<Buffer> buffer = cpu.allocate(4096);
-  ASSERT_TRUE(buffer.ok());
-  EXPECT_EQ(buffer->data()[100], std::byte{0});
-  Result<std::unique_ptr<Stream>> stream = cpu.create_stream();
-  ASSERT_TRUE(stream.ok());
-  const char text[] = "warp";
-  ASSERT_TRUE((*stream)->copy(buffer->data() + 8, text, 4).ok());
-  ASSERT_TRUE((*stream)->copy(buffer->data() + 10, buffer->data() + 8, 4).ok())
-      << "overlapping is fine";
-  ASSERT_TRUE((*stream)->zero(buffer->data() + 8, 1).ok());
-  ASSERT_TRUE((*stream)->synchronize().ok());
-  EXPECT_EQ(buffer->data()[8], std::byte{0});
-  EXPECT_EQ(buffer->data()[13], std::byte{'p'});
-}
-
-TEST(CpuDevice, DiscardsWholeMemoryPagesOnly) {
-  CpuDevice cpu(1);
+TEST_P(DevicePromisesTest, DiscardsWholeGranulesOnly) {
   const int64_t page = host_page_bytes();
-  Result<Buffer> buffer = cpu.allocate(4 * page);
-  ASSERT_TRUE(buffer.ok());
-  std::ranges::fill(buffer->bytes(), std::byte{7});
-  Result<std::unique_ptr<Stream>> stream = cpu.create_stream();
-  ASSERT_TRUE(stream.ok());
-  ASSERT_TRUE((*stream)->discard(buffer->data() + page - 1, 2 * page).ok());
-  EXPECT_EQ(buffer->data()[page - 1], std::byte{7});
-  EXPECT_EQ(buffer->data()[page], std::byte{0}) << "taken back, and read anew";
-  EXPECT_EQ(buffer->data()[2 * page - 1], std::byte{0});
-  EXPECT_EQ(buffer->data()[2 * page], std::byte{7}) << "not a whole page of the range";
-  ASSERT_TRUE((*stream)->discard(buffer->data() + 1, page).ok());
-  ASSERT_TRUE((*stream)->discard(buffer->data(), 0).ok());
-  EXPECT_EQ(buffer->data()[0], std::byte{7});
+  const Buffer buffer = device_->allocate(4 * page).value();
+  const std::vector<char> sevens(static_cast<size_t>(4 * page), 7);
+  ASSERT_TRUE(stream_->copy(buffer.data(), sevens.data(), 4 * page).ok());
+  ASSERT_TRUE(stream_->discard(buffer.data() + page - 1, 2 * page).ok());
+  ASSERT_TRUE(stream_->discard(buffer.data() + 1, page).ok());
+  ASSERT_TRUE(stream_->discard(buffer.data(), 0).ok());
+  const std::vector<char> bytes = read(buffer.data(), 4 * page);
+  const auto at = [&](int64_t i) { return bytes[static_cast<size_t>(i)]; };
+  EXPECT_EQ(at(0), 7);
+  EXPECT_EQ(at(page - 1), 7);
+  EXPECT_EQ(at(2 * page), 7) << "not a whole page of the range";
+  if (device_->release_granule_bytes() == 0) {
+    EXPECT_EQ(bytes, sevens) << "nothing goes back";
+  } else {
+    EXPECT_EQ(device_->release_granule_bytes(), page);
+    EXPECT_EQ(at(page), 0) << "taken back, and read anew";
+    EXPECT_EQ(at(2 * page - 1), 0);
+  }
 }
 
-TEST(CpuDevice, TimesEventsAndSaysThatItCannotCapture) {
-  CpuDevice cpu(1);
-  EXPECT_FALSE(cpu.can_capture());
-  EXPECT_EQ(cpu.release_granule_bytes(), host_page_bytes());
-  ASSERT_TRUE(cpu.make_current().ok());
-  std::unique_ptr<Stream> stream = std::move(cpu.create_stream()).value();
-  const std::unique_ptr<Event> start = std::move(cpu.create_event()).value();
-  const std::unique_ptr<Event> end = std::move(cpu.create_event()).value();
-  ASSERT_TRUE(stream->record(*start).ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  ASSERT_TRUE(stream->record(*end).ok());
-  EXPECT_TRUE(end->reached().value());
-  ASSERT_TRUE(end->wait().ok());
-  ASSERT_TRUE(stream->wait_for(*end).ok());
-  const Result<double> seconds = end->seconds_since(*start);
-  ASSERT_TRUE(seconds.ok());
-  EXPECT_GE(*seconds, 0.002);
-  ASSERT_TRUE(stream->record(*start).ok()) << "an event is used again";
-  EXPECT_LE(end->seconds_since(*start).value(), 0.0);
-  EXPECT_EQ(stream->begin_capture().code(), StatusCode::kUnimplemented);
-  EXPECT_EQ(stream->end_capture().status().code(), StatusCode::kUnimplemented);
+TEST_P(DevicePromisesTest, EventsAreUsedAgainAndMeasureTime) {
+  const std::unique_ptr<Event> start = device_->create_event().value();
+  const std::unique_ptr<Event> end = device_->create_event().value();
+  EXPECT_TRUE(start->reached().value()) << "never recorded";
+  ASSERT_TRUE(start->wait().ok());
+  const Buffer buffer = device_->allocate(1 << 20).value();
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_TRUE(stream_->record(*start).ok());
+    ASSERT_TRUE(stream_->zero(buffer.data(), 1 << 20).ok());
+    ASSERT_TRUE(stream_->record(*end).ok());
+    ASSERT_TRUE(end->wait().ok());
+    EXPECT_TRUE(end->reached().value());
+    EXPECT_GE(end->seconds_since(*start).value(), 0.0);
+  }
 }
 
-TEST(CpuDevice, NamesWhatItCannotAllocate) {
+TEST_P(DevicePromisesTest, AStreamWaitsForAnEventOfAnother) {
+  const std::unique_ptr<Stream> other = device_->create_stream().value();
+  const std::unique_ptr<Event> written = device_->create_event().value();
+  const int64_t size = 32 << 20;
+  const Buffer a = device_->allocate(size).value();
+  const Buffer b = device_->allocate(size).value();
+  const Buffer pinned = device_->allocate_pinned(size).value();
+  for (int round = 1; round <= 4; ++round) {
+    std::ranges::fill(pinned.bytes(), std::byte(round));
+    ASSERT_TRUE(stream_->copy(a.data(), pinned.data(), size).ok());
+    ASSERT_TRUE(stream_->record(*written).ok());
+    ASSERT_TRUE(other->wait_for(*written).ok());
+    ASSERT_TRUE(other->copy(b.data(), a.data(), size).ok());
+    ASSERT_TRUE(other->synchronize().ok());
+    EXPECT_EQ(read(b.data() + size - 1, 1)[0], round);
+  }
+}
+
+TEST_P(DevicePromisesTest, CapturedWorkIsDoneAtEachLaunch) {
+  const Buffer buffer = device_->allocate(512).value();
+  if (!device_->can_capture()) {
+    EXPECT_EQ(stream_->begin_capture().code(), StatusCode::kUnimplemented);
+    EXPECT_EQ(stream_->end_capture().status().code(), StatusCode::kUnimplemented);
+    return;
+  }
+  const std::vector<char> text(256, 'x');
+  ASSERT_TRUE(stream_->copy(buffer.data(), text.data(), 256).ok());
+  ASSERT_TRUE(stream_->synchronize().ok());
+  ASSERT_TRUE(stream_->begin_capture().ok());
+  ASSERT_TRUE(stream_->copy(buffer.data() + 256, buffer.data(), 256).ok());
+  ASSERT_TRUE(stream_->zero(buffer.data(), 16).ok());
+  const std::unique_ptr<CapturedWork> work = std::move(stream_->end_capture()).value();
+  EXPECT_EQ(read(buffer.data() + 256, 1)[0], 0) << "recorded, not done";
+  ASSERT_TRUE(stream_->launch(*work).ok());
+  EXPECT_EQ(read(buffer.data() + 256, 1)[0], 'x');
+  ASSERT_TRUE(stream_->launch(*work).ok());
+  EXPECT_EQ(read(buffer.data() + 256, 1)[0], 0) << "done again, with what the first time left";
+}
+
+TEST_P(DevicePromisesTest, IsOfTheThreadThatMakesItCurrent) {
+  std::thread thread([&] {
+    ASSERT_TRUE(device_->make_current().ok());
+    const std::unique_ptr<Stream> own = device_->create_stream().value();
+    const Buffer buffer = device_->allocate(64).value();
+    EXPECT_TRUE(own->zero(buffer.data(), 64).ok());
+    EXPECT_TRUE(own->synchronize().ok());
+  });
+  thread.join();
+  EXPECT_GT(device_->available_memory_bytes(), 0);
+  EXPECT_FALSE(device_->name().empty());
+}
+
+TEST(DeviceTest, RefusesEventsOfAnotherDevice) {
+  class ForeignEvent final : public Event {
+   public:
+    Result<bool> reached() const override { return true; }
+
+    Status wait() const override { return {}; }
+
+    Result<double> seconds_since(const Event&) const override { return 0.0; }
+  };
+
   CpuDevice cpu(1);
-  EXPECT_EQ(cpu.allocate(int64_t{1} << 60).status().code(), StatusCode::kResourceExhausted);
+  ForeignEvent foreign;
+  const std::unique_ptr<Stream> stream = cpu.create_stream().value();
+  const std::unique_ptr<Event> event = cpu.create_event().value();
+  EXPECT_EQ(stream->record(foreign).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(event->seconds_since(foreign).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(DeviceTest, NamesAGpuThatIsNotThere) {
+  const Result<int> count = num_cuda_devices();
+  const auto opened = open_cuda_device(count.ok() ? *count : 0);
+  ASSERT_FALSE(opened.ok());
+  EXPECT_FALSE(opened.status().message().empty());
+  if (count.ok() && *count > 0) {
+    EXPECT_EQ(opened.status().code(), StatusCode::kNotFound);
+  }
 }
 
 }  // namespace
