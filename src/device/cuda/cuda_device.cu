@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -175,9 +176,10 @@ class RuntimeDevice final : public CudaDevice {
 
   Result<Buffer> allocate(int64_t num_bytes) override {
     if (num_bytes == 0) return Buffer();
+    if (num_bytes < 0) return negative_size(num_bytes);
     void* data = nullptr;
-    HEDDLE_RETURN_IF_ERROR(
-        allocated(cudaMalloc(&data, checked(num_bytes)), "cudaMalloc", num_bytes, "of the GPU"));
+    HEDDLE_RETURN_IF_ERROR(allocated(cudaMalloc(&data, static_cast<size_t>(num_bytes)),
+                                     "cudaMalloc", num_bytes, "of the GPU"));
     auto owner = std::make_unique<DeviceMemory>(data);
     HEDDLE_RETURN_IF_ERROR(
         cuda_status(cudaMemset(data, 0, static_cast<size_t>(num_bytes)), "cudaMemset"));
@@ -188,9 +190,10 @@ class RuntimeDevice final : public CudaDevice {
 
   Result<Buffer> allocate_pinned(int64_t num_bytes) override {
     if (num_bytes == 0) return Buffer();
+    if (num_bytes < 0) return negative_size(num_bytes);
     void* data = nullptr;
-    HEDDLE_RETURN_IF_ERROR(allocated(cudaMallocHost(&data, checked(num_bytes)), "cudaMallocHost",
-                                     num_bytes, "pinned on the host"));
+    HEDDLE_RETURN_IF_ERROR(allocated(cudaMallocHost(&data, static_cast<size_t>(num_bytes)),
+                                     "cudaMallocHost", num_bytes, "pinned on the host"));
     auto owner = std::make_unique<PinnedMemory>(data);
     std::memset(data, 0, static_cast<size_t>(num_bytes));
     return Buffer(std::move(owner), static_cast<std::byte*>(data), num_bytes);
@@ -211,9 +214,8 @@ class RuntimeDevice final : public CudaDevice {
   }
 
  private:
-  // A negative size asks for more than there is, as one that is too large does.
-  static size_t checked(int64_t num_bytes) {
-    return num_bytes < 0 ? SIZE_MAX : static_cast<size_t>(num_bytes);
+  static Status negative_size(int64_t num_bytes) {
+    return invalid_argument("a buffer of " + std::to_string(num_bytes) + " bytes");
   }
 
   static Status allocated(cudaError_t error, const char* call, int64_t num_bytes,
@@ -222,7 +224,9 @@ class RuntimeDevice final : public CudaDevice {
       return cuda_status(error, call);
     }
     cudaGetLastError();  // it is not the device's failure: later calls shall not report it
-    return resource_exhausted("cannot allocate " + std::to_string(num_bytes) + " bytes " + where);
+    char size[32];
+    std::snprintf(size, sizeof size, "%.1f", static_cast<double>(num_bytes) / (1 << 20));
+    return resource_exhausted(std::string("no memory for a buffer of ") + size + " MiB " + where);
   }
 
   CudaProperties properties_;
