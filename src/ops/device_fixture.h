@@ -27,6 +27,7 @@
 #include "ops/context.h"
 #include "ops/device_batch.h"
 #include "ops/gemm/dense_products.h"
+#include "ops/pool_lists.h"
 #include "support/tensors.h"
 
 namespace heddle::ops {
@@ -132,6 +133,18 @@ class DeviceTest : public ::testing::TestWithParam<device::DeviceKind> {
     return host;
   }
 
+  // A list or a table of layers, with its copy on the device. The copy lives as long as the test,
+  // `host` must live as long as the span is used.
+  template <typename Element>
+  [[nodiscard]] MirroredSpan<Element> mirrored(const std::vector<Element>& host) {
+    if (!on_cuda() || host.empty()) return {.host = host};
+    const auto num_bytes = static_cast<int64_t>(host.size() * sizeof(Element));
+    arrays_.push_back(device().allocate(num_bytes).value());
+    EXPECT_TRUE(stream_->copy(arrays_.back().data(), host.data(), num_bytes).ok());
+    EXPECT_TRUE(stream_->synchronize().ok());
+    return {.host = host, .device = reinterpret_cast<const Element*>(arrays_.back().data())};
+  }
+
   // Scratch of the device.
   [[nodiscard]] device::Buffer workspace(int64_t num_bytes) {
     return device().allocate(num_bytes).value();
@@ -163,6 +176,7 @@ class DeviceTest : public ::testing::TestWithParam<device::DeviceKind> {
   std::unique_ptr<DenseProducts> products_;
   std::vector<std::unique_ptr<Context>> contexts_;
   std::unique_ptr<DeviceBatchUpload> batch_;
+  std::vector<device::Buffer> arrays_;
 };
 
 #define HEDDLE_ON_EVERY_DEVICE(Suite)                                                          \

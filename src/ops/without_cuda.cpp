@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // In a build without CUDA this file takes the place of the launchers in *_cuda.cu.
 #include "ops/attention/latent_projection.h"
+#include "ops/attention/page_copy.h"
 #include "ops/attention/paged_attention.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
@@ -32,6 +33,8 @@ Status absorb_query_cuda(CudaContext&, const LatentProjectionArgs&) { return no_
 
 Status expand_values_cuda(CudaContext&, const LatentProjectionArgs&) { return no_cuda(); }
 
+Status copy_pages_cuda(CudaContext&, const PageCopyArgs&) { return no_cuda(); }
+
 Status paged_attention_cuda(CudaContext&, const PagedAttentionArgs&) { return no_cuda(); }
 
 Status elementwise_cuda(CudaContext&, const ElementwiseArgs&) { return no_cuda(); }
@@ -48,9 +51,13 @@ Status gated_delta_rule_cuda(CudaContext&, const GatedDeltaRuleArgs&) { return n
 
 Status gated_rms_norm_cuda(CudaContext&, const GatedRmsNormArgs&) { return no_cuda(); }
 
-Status restore_snapshot_cuda(CudaContext&, const StateCopyArgs&) { return no_cuda(); }
+Status save_snapshots_cuda(CudaContext&, const SnapshotCopyArgs&) { return no_cuda(); }
 
-Status save_snapshot_cuda(CudaContext&, const StateCopyArgs&) { return no_cuda(); }
+Status restore_snapshots_cuda(CudaContext&, const SnapshotCopyArgs&) { return no_cuda(); }
+
+Status copy_states_cuda(CudaContext&, const StateCopyArgs&) { return no_cuda(); }
+
+Status zero_states_cuda(CudaContext&, const StateZeroArgs&) { return no_cuda(); }
 
 Status moe_route_cuda(CudaContext&, const MoeRouteArgs&) { return no_cuda(); }
 

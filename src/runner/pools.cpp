@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "ops/attention/page_copy.h"
 #include "ops/linear_attention/state_snapshot.h"
 
 namespace heddle::runner {
@@ -98,12 +99,9 @@ Status Pools::begin_step(device::Stream& stream, ops::Context& context,
   const bool has_kv = kv_.num_pages() > 0;
   if (has_kv) HEDDLE_RETURN_IF_ERROR(kv_.discard_pages(stream, plan.unused_pages));
   if (states_.num_slots() > 0) HEDDLE_RETURN_IF_ERROR(prepare_states(stream, context, plan));
-  if (has_kv) {
-    for (const request::IdCopy& copy : plan.copy_pages) {
-      HEDDLE_RETURN_IF_ERROR(kv_.copy_page(stream, copy.from, copy.to));
-    }
-  }
-  return {};
+  if (!has_kv) return {};
+  return ops::copy_pages(context,
+                         {.layers = {.host = kv_layers_}, .pages = list_of(plan.copy_pages)});
 }
 
 Status Pools::prepare_states(device::Stream& stream, ops::Context& context,
@@ -113,26 +111,26 @@ Status Pools::prepare_states(device::Stream& stream, ops::Context& context,
   for (const int32_t slot : plan.unused_snapshot_slots) {
     HEDDLE_RETURN_IF_ERROR(snapshots_.discard_slot(stream, slot));
   }
-  for (const request::IdCopy& copy : plan.save_snapshots) {
-    HEDDLE_RETURN_IF_ERROR(ops::save_snapshot(context, {.working = state_layers_,
-                                                        .snapshots = snapshot_layers_,
-                                                        .working_slot = copy.from,
-                                                        .snapshot_slot = copy.to}));
-  }
+  const ops::MirroredSpan<ops::StateLayer> working{.host = state_layers_};
+  const ops::MirroredSpan<ops::SnapshotLayer> snapshots{.host = snapshot_layers_};
+  HEDDLE_RETURN_IF_ERROR(ops::save_snapshots(
+      context,
+      {.working = working, .snapshots = snapshots, .slots = list_of(plan.save_snapshots)}));
   for (const int32_t slot : plan.unused_state_slots) {
     HEDDLE_RETURN_IF_ERROR(states_.discard_slot(stream, slot));
   }
-  for (const int32_t slot : plan.zero_state_slots) {
-    HEDDLE_RETURN_IF_ERROR(states_.zero_slot(stream, slot));
-  }
-  for (const request::IdCopy& copy : plan.restore_snapshots) {
-    HEDDLE_RETURN_IF_ERROR(apart ? ops::restore_snapshot(context, {.working = state_layers_,
-                                                                   .snapshots = snapshot_layers_,
-                                                                   .working_slot = copy.to,
-                                                                   .snapshot_slot = copy.from})
-                                 : states_.copy_slot(stream, copy.from, copy.to));
-  }
-  return {};
+  HEDDLE_RETURN_IF_ERROR(
+      ops::zero_states(context, {.working = working, .slots = {.host = plan.zero_state_slots}}));
+  const ops::MirroredSpan<ops::IdCopy> restored = list_of(plan.restore_snapshots);
+  if (!apart) return ops::copy_states(context, {.working = working, .slots = restored});
+  return ops::restore_snapshots(context,
+                                {.working = working, .snapshots = snapshots, .slots = restored});
+}
+
+ops::MirroredSpan<ops::IdCopy> Pools::list_of(std::span<const request::IdCopy> copies) {
+  copies_.clear();
+  for (const request::IdCopy& copy : copies) copies_.push_back({.from = copy.from, .to = copy.to});
+  return {.host = copies_};
 }
 
 }  // namespace heddle::runner

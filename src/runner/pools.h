@@ -16,6 +16,7 @@
 #include "models/model.h"
 #include "ops/context.h"
 #include "ops/forward_context.h"
+#include "ops/pool_lists.h"
 #include "request/batch_plan.h"
 
 namespace heddle::runner {
@@ -71,6 +72,9 @@ class Pools {
   Status prepare_states(device::Stream& stream, ops::Context& context,
                         const request::BatchPlan& plan);
 
+  // Valid until the next call.
+  ops::MirroredSpan<ops::IdCopy> list_of(std::span<const request::IdCopy> copies);
+
   cache::KvPool kv_;
   cache::StatePool states_;
   cache::StatePool snapshots_;
@@ -80,6 +84,7 @@ class Pools {
   std::vector<ops::KvLayer> kv_layers_;
   std::vector<ops::StateLayer> state_layers_;
   std::vector<ops::SnapshotLayer> snapshot_layers_;
+  std::vector<ops::IdCopy> copies_;
 };
 
 }  // namespace heddle::runner

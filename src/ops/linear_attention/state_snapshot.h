@@ -1,36 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of a whole state, all layers, between a working slot and a snapshot slot of another
-// format:
+// What happens to whole states, all layers, at the head of a step. Each op takes a list and is one
+// launch:
 //
-//   save_snapshot    snapshots[snapshot_slot] <- round(working[working_slot])
-//   restore_snapshot working[working_slot] <- snapshots[snapshot_slot]
+//   save_snapshots     snapshots[to] <- round(working[from])
+//   restore_snapshots  working[to] <- snapshots[from]
+//   copy_states        working[to] <- working[from]
+//   zero_states        working[slot] <- 0
 //
 // The rounding is that of snapshot_rows.h, also used where a step writes snapshots itself; the
-// convolution window stays fp32.
+// convolution window stays fp32. The entries of a list are done in its order: one may read what an
+// earlier one wrote.
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "ops/context.h"
 #include "ops/forward_context.h"
+#include "ops/pool_lists.h"
 
 namespace heddle::ops {
 
-struct StateCopyArgs {
-  std::span<const StateLayer> working;  // one entry per layer in both
-  std::span<const SnapshotLayer> snapshots;
-  int32_t working_slot = 0;
-  int32_t snapshot_slot = 0;
+struct SnapshotCopyArgs {
+  MirroredSpan<StateLayer> working;  // one entry per layer in both, all layers of one geometry
+  MirroredSpan<SnapshotLayer> snapshots;
+  MirroredSpan<IdCopy> slots;
 };
 
-// Reads one state, writes one: bandwidth-bound. Allocates nothing.
+struct StateCopyArgs {
+  MirroredSpan<StateLayer> working;
+  MirroredSpan<IdCopy> slots;
+};
+
+struct StateZeroArgs {
+  MirroredSpan<StateLayer> working;
+  MirroredSpan<int32_t> slots;
+};
+
+// Each reads one state and writes one for every entry: bandwidth-bound. Allocates nothing. An empty
+// list launches nothing.
 // Error: kInvalidArgument, naming the tensor or slot that does not fit.
-Status save_snapshot(Context& context, const StateCopyArgs& args);
-Status restore_snapshot(Context& context, const StateCopyArgs& args);
-Status save_snapshot_cpu(CpuContext& context, const StateCopyArgs& args);       // args checked
-Status save_snapshot_cuda(CudaContext& context, const StateCopyArgs& args);     // args checked
-Status restore_snapshot_cpu(CpuContext& context, const StateCopyArgs& args);    // args checked
-Status restore_snapshot_cuda(CudaContext& context, const StateCopyArgs& args);  // args checked
+Status save_snapshots(Context& context, const SnapshotCopyArgs& args);
+Status restore_snapshots(Context& context, const SnapshotCopyArgs& args);
+Status copy_states(Context& context, const StateCopyArgs& args);
+Status zero_states(Context& context, const StateZeroArgs& args);
+
+// Arguments are checked.
+Status save_snapshots_cpu(CpuContext& context, const SnapshotCopyArgs& args);
+Status save_snapshots_cuda(CudaContext& context, const SnapshotCopyArgs& args);
+Status restore_snapshots_cpu(CpuContext& context, const SnapshotCopyArgs& args);
+Status restore_snapshots_cuda(CudaContext& context, const SnapshotCopyArgs& args);
+Status copy_states_cpu(CpuContext& context, const StateCopyArgs& args);
+Status copy_states_cuda(CudaContext& context, const StateCopyArgs& args);
+Status zero_states_cpu(CpuContext& context, const StateZeroArgs& args);
+Status zero_states_cuda(CudaContext& context, const StateZeroArgs& args);
 
 }  // namespace heddle::ops

@@ -3,6 +3,8 @@
 #include "ops/linear_attention/state_snapshot.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
@@ -11,6 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ops/device_fixture.h"
 #include "ops/linear_attention/causal_conv1d.h"
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/linear_attention/snapshot_rows.h"
@@ -30,7 +33,8 @@ void fill_random(Tensor& tensor, uint64_t seed) {
   std::ranges::generate(tensor.span<float>(), [&] { return normal(random); });
 }
 
-// One layer with five working slots and four snapshot slots, filled with different numbers.
+// One layer with five working slots and four snapshot slots, filled with different numbers, on the
+// host and on a device.
 struct Layer {
   Layer(DType dtype, uint64_t seed)
       : conv({5, kWindow, kChannels}, DType::kF32),
@@ -42,12 +46,14 @@ struct Layer {
     fill_random(recurrent, seed + 1);
   }
 
-  StateLayer working() { return {.conv = conv.view(), .recurrent = recurrent.view()}; }
+  StateLayer working() { return {.conv = device[0].view(), .recurrent = device[1].view()}; }
 
   SnapshotLayer snapshots() {
-    return {.conv = snapshot_conv.view(),
-            .recurrent = snapshot_recurrent.view(),
-            .scales = scales.view()};
+    return {.conv = device[2].view(), .recurrent = device[3].view(), .scales = device[4].view()};
+  }
+
+  [[nodiscard]] std::array<Tensor*, 5> tensors() {
+    return {&conv, &recurrent, &snapshot_conv, &snapshot_recurrent, &scales};
   }
 
   std::vector<float> window(int64_t slot) {
@@ -66,12 +72,16 @@ struct Layer {
   }
 
   std::vector<float> snapshot_matrices(int64_t slot) {
+    const SnapshotLayer layer{.conv = snapshot_conv.view(),
+                              .recurrent = snapshot_recurrent.view(),
+                              .scales = scales.view()};
     std::vector<float> to(kRows * kDk);
-    decode_snapshot_rows(snapshot_rows(snapshots(), slot, 0), kRows, kDk, to.data());
+    decode_snapshot_rows(snapshot_rows(layer, slot, 0), kRows, kDk, to.data());
     return to;
   }
 
   Tensor conv, recurrent, snapshot_conv, snapshot_recurrent, scales;
+  std::array<DeviceTensor, 5> device;  // of tensors()
 };
 
 // Numbers after they were saved and restored.
@@ -84,57 +94,123 @@ std::vector<float> rounded(const std::vector<float>& values, DType dtype) {
   return to;
 }
 
-class StateSnapshotTest : public ::testing::TestWithParam<DType> {
+// A row with a number that is not finite is NaN: equal as numbers it is not.
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+class StateSnapshotTest : public DeviceTest {
  protected:
-  device::ThreadPool pool_{3};
-  CpuContext context_{pool_};
+  static constexpr DType kFormats[] = {DType::kF32, DType::kBf16, DType::kI8};
+
+  Layer layer_of(DType dtype, uint64_t seed) {
+    Layer layer(dtype, seed);
+    for (size_t i = 0; i < layer.device.size(); ++i) layer.device[i] = upload(*layer.tensors()[i]);
+    return layer;
+  }
+
+  // Brings what the device did back to the host's tensors.
+  void fetch(Layer& layer) {
+    for (size_t i = 0; i < layer.device.size(); ++i)
+      *layer.tensors()[i] = download(layer.device[i]);
+  }
 };
 
-TEST_P(StateSnapshotTest, CopiesOneSlotInAllLayersAndBack) {
-  Layer layers[] = {Layer(GetParam(), 1), Layer(GetParam(), 7)};
-  const std::vector<StateLayer> working = {layers[0].working(), layers[1].working()};
-  const std::vector<SnapshotLayer> snapshots = {layers[0].snapshots(), layers[1].snapshots()};
-  const StateCopyArgs there{
-      .working = working, .snapshots = snapshots, .working_slot = 2, .snapshot_slot = 3};
-  ASSERT_TRUE(save_snapshot(context_, there).ok());
-  for (Layer& layer : layers) {
-    EXPECT_EQ(layer.snapshot_window(3), layer.window(2));
-    EXPECT_EQ(layer.snapshot_matrices(3), rounded(layer.matrices(2), GetParam()));
-    for (const int64_t other : {0, 1, 2}) {
-      EXPECT_THAT(layer.snapshot_window(other), Each(0.0f));
-      EXPECT_THAT(layer.snapshot_matrices(other), Each(0.0f));
+HEDDLE_ON_EVERY_DEVICE(StateSnapshotTest);
+
+TEST_P(StateSnapshotTest, CopiesSlotsInAllLayersAndBack) {
+  for (const DType dtype : kFormats) {
+    SCOPED_TRACE(to_string(dtype));
+    Layer layers[] = {layer_of(dtype, 1), layer_of(dtype, 7)};
+    std::vector<float> strange = layers[0].matrices(2);  // rows that int8 treats apart
+    strange[3] = std::numeric_limits<float>::infinity();
+    strange[kDk + 1] = std::numeric_limits<float>::quiet_NaN();
+    std::fill_n(strange.begin() + 2 * kDk, kDk, 1e-38f);
+    std::ranges::copy(strange, layers[0].recurrent.view().row<float>(3));
+    layers[0].device[1] = upload(layers[0].recurrent);
+    const std::vector<StateLayer> working = {layers[0].working(), layers[1].working()};
+    const std::vector<SnapshotLayer> snapshots = {layers[0].snapshots(), layers[1].snapshots()};
+    const std::vector<IdCopy> there = {{.from = 2, .to = 3}, {.from = 3, .to = 1}};
+    const Status status = save_snapshots(
+        context(),
+        {.working = mirrored(working), .snapshots = mirrored(snapshots), .slots = mirrored(there)});
+    ASSERT_TRUE(status.ok()) << status.message();
+    for (Layer& layer : layers) {
+      fetch(layer);
+      for (const IdCopy& copy : there) {
+        EXPECT_EQ(layer.snapshot_window(copy.to), layer.window(copy.from));
+        EXPECT_TRUE(
+            same_bits(layer.snapshot_matrices(copy.to), rounded(layer.matrices(copy.from), dtype)));
+      }
+      for (const int64_t other : {0, 2}) {
+        EXPECT_THAT(layer.snapshot_window(other), Each(0.0f));
+        EXPECT_THAT(layer.snapshot_matrices(other), Each(0.0f));
+      }
+    }
+    const std::vector<float> before[] = {layers[0].matrices(3), layers[1].matrices(3)};
+    const std::vector<IdCopy> back = {{.from = 3, .to = 4}, {.from = 1, .to = 1}};
+    ASSERT_TRUE(restore_snapshots(context(), {.working = mirrored(working),
+                                              .snapshots = mirrored(snapshots),
+                                              .slots = mirrored(back)})
+                    .ok());
+    for (size_t i = 0; i < 2; ++i) {
+      fetch(layers[i]);
+      EXPECT_EQ(layers[i].window(4), layers[i].window(2));
+      EXPECT_EQ(layers[i].matrices(4), rounded(layers[i].matrices(2), dtype));
+      EXPECT_TRUE(same_bits(layers[i].matrices(1), rounded(before[i], dtype)));
+      EXPECT_TRUE(same_bits(layers[i].matrices(3), before[i])) << "another slot";
     }
   }
-  const std::vector<float> before[] = {layers[0].matrices(3), layers[1].matrices(3)};
+}
+
+TEST_P(StateSnapshotTest, ZeroesAndCopiesWorkingSlotsInTheOrderOfTheList) {
+  Layer layers[] = {layer_of(DType::kF32, 1), layer_of(DType::kF32, 7)};
+  const std::vector<StateLayer> working = {layers[0].working(), layers[1].working()};
+  const std::vector<int32_t> zeroed = {1, 4};
   ASSERT_TRUE(
-      restore_snapshot(
-          context_,
-          {.working = working, .snapshots = snapshots, .working_slot = 4, .snapshot_slot = 3})
-          .ok());
-  for (size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(layers[i].window(4), layers[i].window(2));
-    EXPECT_EQ(layers[i].matrices(4), rounded(layers[i].matrices(2), GetParam()));
-    EXPECT_EQ(layers[i].matrices(3), before[i]) << "another slot";
+      zero_states(context(), {.working = mirrored(working), .slots = mirrored(zeroed)}).ok());
+  const std::vector<IdCopy> copies = {{.from = 2, .to = 4}, {.from = 4, .to = 0}};
+  ASSERT_TRUE(
+      copy_states(context(), {.working = mirrored(working), .slots = mirrored(copies)}).ok());
+  for (Layer& layer : layers) {
+    const std::vector<float> kept_matrices = layer.matrices(2), kept_window = layer.window(2);
+    const std::vector<float> other = layer.matrices(3);
+    fetch(layer);
+    EXPECT_THAT(layer.matrices(1), Each(0.0f));
+    EXPECT_THAT(layer.window(1), Each(0.0f));
+    for (const int64_t slot : {0, 2, 4}) {
+      EXPECT_EQ(layer.matrices(slot), kept_matrices);
+      EXPECT_EQ(layer.window(slot), kept_window);
+    }
+    EXPECT_EQ(layer.matrices(3), other);
   }
 }
 
 TEST_P(StateSnapshotTest, SaysWhatDoesNotFit) {
-  Layer layer(GetParam(), 1);
+  Layer layer = layer_of(DType::kBf16, 1);
   const std::vector<StateLayer> working = {layer.working()};
   std::vector<SnapshotLayer> snapshots = {layer.snapshots()};
   const auto message = [&](int32_t from, int32_t to) {
-    return save_snapshot(context_, {.working = working,
-                                    .snapshots = snapshots,
-                                    .working_slot = from,
-                                    .snapshot_slot = to})
+    const std::vector<IdCopy> slots = {{.from = from, .to = to}};
+    return save_snapshots(context(), {.working = mirrored(working),
+                                      .snapshots = mirrored(snapshots),
+                                      .slots = mirrored(slots)})
         .to_string();
   };
   EXPECT_THAT(message(5, 1), HasSubstr("working slot 5 of 5"));
   EXPECT_THAT(message(1, 4), HasSubstr("snapshot slot 4 of 4"));
-  snapshots[0].conv = layer.conv.view();
+  snapshots[0].conv = layer.device[0].view();
   EXPECT_THAT(message(1, 1), HasSubstr("snapshot slots"));
   snapshots.clear();
   EXPECT_THAT(message(1, 1), HasSubstr("1 working layers and 0 of snapshots"));
+  const std::vector<IdCopy> copies = {{.from = 1, .to = -1}};
+  EXPECT_THAT(
+      copy_states(context(), {.working = mirrored(working), .slots = mirrored(copies)}).to_string(),
+      HasSubstr("copy_states: slot 1 to slot -1 of 5"));
+  const std::vector<int32_t> slots = {5};
+  EXPECT_THAT(
+      zero_states(context(), {.working = mirrored(working), .slots = mirrored(slots)}).to_string(),
+      HasSubstr("zero_states: slot 5 of 5"));
 }
 
 // A snapshot that a step writes equals its working slot saved afterwards.
@@ -142,15 +218,18 @@ TEST_P(StateSnapshotTest, RoundsSnapshotsOfAStepOnceFromItsAccumulators) {
   constexpr int64_t kTokens = 100, kKeyHeads = 2;
   constexpr int64_t kQkv = 2 * kKeyHeads * kDk + kNv * kDv;
   Tensor qkv({kTokens, kQkv}, DType::kF32), a({kTokens, kNv}, DType::kF32);
-  Tensor decay({kNv}, DType::kF32), bias({kNv}, DType::kF32), y({kTokens, kNv * kDv}, DType::kF32);
-  Tensor x({kTokens, kChannels}, DType::kF32), conv_y({kTokens, kChannels}, DType::kF32);
+  Tensor decay({kNv}, DType::kF32), bias({kNv}, DType::kF32);
+  Tensor x({kTokens, kChannels}, DType::kF32);
   Tensor weight({kChannels, kWindow + 1}, DType::kF32);
   fill_random(qkv, 11);
   fill_random(a, 12);
   fill_random(x, 13);
   fill_random(weight, 14);
   std::ranges::fill(decay.span<float>(), -0.3f);
-  const auto run = [&](Layer& layer, int64_t count, std::vector<StateSnapshot> snapshots) {
+  const DeviceTensor device_decay = upload(decay), device_bias = upload(bias);
+  const DeviceTensor device_weight = upload(weight);
+  const auto run = [&](bool exact, Layer& layer, int64_t count,
+                       std::vector<StateSnapshot> snapshots) {
     const std::vector<int32_t> query_start = {0, static_cast<int32_t>(count)};
     const std::vector<int32_t> context_lens = {0}, slots = {1};
     ForwardContext forward;
@@ -158,53 +237,55 @@ TEST_P(StateSnapshotTest, RoundsSnapshotsOfAStepOnceFromItsAccumulators) {
     forward.context_lens = context_lens;
     forward.state_slots = slots;
     forward.snapshots = snapshots;
-    std::vector<std::byte> workspace(static_cast<size_t>(gated_delta_rule_workspace_bytes(
-        context_, {.max_tokens = count, .key_dim = kDk, .value_dim = kDv})));
-    const auto rows = [count](Tensor& tensor) {
-      MutableTensorView view = tensor.view();
-      view.shape = Shape{count, view.shape[1]};
-      return view;
+    upload_batch(forward);
+    const device::Buffer scratch = workspace(gated_delta_rule_workspace_bytes(
+        context(exact), {.max_tokens = count, .key_dim = kDk, .value_dim = kDv}));
+    const auto rows = [&](const Tensor& tensor) {
+      return upload(TensorView(tensor.view().data, DType::kF32, Shape{count, tensor.shape()[1]}));
     };
-    Status status = gated_delta_rule(context_, {.qkv = rows(qkv),
-                                                .a = rows(a),
-                                                .b = rows(a),
-                                                .neg_exp_a_log = decay.view(),
-                                                .dt_bias = bias.view(),
-                                                .y = rows(y),
-                                                .num_key_heads = kKeyHeads,
-                                                .key_dim = kDk,
-                                                .value_dim = kDv,
-                                                .state = layer.working(),
-                                                .snapshots = layer.snapshots(),
-                                                .forward = &forward,
-                                                .workspace = workspace});
+    const DeviceTensor device_qkv = rows(qkv), device_a = rows(a), device_x = rows(x);
+    DeviceTensor device_y = poisoned({count, kNv * kDv}, DType::kF32);
+    DeviceTensor device_conv_y = poisoned({count, kChannels}, DType::kF32);
+    Status status = gated_delta_rule(context(exact), {.qkv = device_qkv.view(),
+                                                      .a = device_a.view(),
+                                                      .b = device_a.view(),
+                                                      .neg_exp_a_log = device_decay.view(),
+                                                      .dt_bias = device_bias.view(),
+                                                      .y = device_y.view(),
+                                                      .num_key_heads = kKeyHeads,
+                                                      .key_dim = kDk,
+                                                      .value_dim = kDv,
+                                                      .state = layer.working(),
+                                                      .snapshots = layer.snapshots(),
+                                                      .forward = &forward,
+                                                      .workspace = scratch.bytes()});
     ASSERT_TRUE(status.ok()) << status.to_string();
-    status = causal_conv1d(context_, {.x = rows(x),
-                                      .weight = weight.view(),
-                                      .y = rows(conv_y),
-                                      .state = layer.working(),
-                                      .snapshots = layer.snapshots(),
-                                      .forward = &forward});
+    status = causal_conv1d(context(exact), {.x = device_x.view(),
+                                            .weight = device_weight.view(),
+                                            .y = device_conv_y.view(),
+                                            .state = layer.working(),
+                                            .snapshots = layer.snapshots(),
+                                            .forward = &forward});
     ASSERT_TRUE(status.ok()) << status.to_string();
+    fetch(layer);
   };
-  for (const bool exact : {false, true}) {
-    context_.exact = exact;
-    Layer layer(GetParam(), 1), shorter(GetParam(), 1);
-    const std::vector<float> other = layer.matrices(2);
-    run(layer, kTokens, {{.num_tokens = 64, .slot = 2}, {.num_tokens = kTokens, .slot = 3}});
-    EXPECT_EQ(layer.snapshot_matrices(3), rounded(layer.matrices(1), GetParam()));
-    EXPECT_EQ(layer.snapshot_window(3), layer.window(1));
-    EXPECT_EQ(layer.matrices(2), other) << "a snapshot slot is no working slot";
-    run(shorter, 64, {});
-    EXPECT_EQ(layer.snapshot_matrices(2), rounded(shorter.matrices(1), GetParam()));
-    EXPECT_EQ(layer.snapshot_window(2), shorter.window(1));
-    EXPECT_THAT(layer.snapshot_matrices(1), Each(0.0f));
+  for (const DType dtype : kFormats) {
+    for (const bool exact : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} exact {}", to_string(dtype), exact));
+      Layer layer = layer_of(dtype, 1), shorter = layer_of(dtype, 1);
+      const std::vector<float> other = layer.matrices(2);
+      run(exact, layer, kTokens,
+          {{.num_tokens = 64, .slot = 2}, {.num_tokens = kTokens, .slot = 3}});
+      EXPECT_EQ(layer.snapshot_matrices(3), rounded(layer.matrices(1), dtype));
+      EXPECT_EQ(layer.snapshot_window(3), layer.window(1));
+      EXPECT_EQ(layer.matrices(2), other) << "a snapshot slot is no working slot";
+      run(exact, shorter, 64, {});
+      EXPECT_EQ(layer.snapshot_matrices(2), rounded(shorter.matrices(1), dtype));
+      EXPECT_EQ(layer.snapshot_window(2), shorter.window(1));
+      EXPECT_THAT(layer.snapshot_matrices(1), Each(0.0f));
+    }
   }
 }
-
-INSTANTIATE_TEST_SUITE_P(EachFormat, StateSnapshotTest,
-                         ::testing::Values(DType::kF32, DType::kBf16, DType::kI8),
-                         [](const auto& dtype) { return std::string(to_string(dtype.param)); });
 
 }  // namespace
 }  // namespace heddle::ops

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies whole KV pages, all layers, keys and values, at the head of a step: a sequence that
+// resumes inside a page first copies it. The entries are done in the order of the list.
+#pragma once
+
+#include "ops/context.h"
+#include "ops/forward_context.h"
+#include "ops/pool_lists.h"
+
+namespace heddle::ops {
+
+struct PageCopyArgs {
+  MirroredSpan<KvLayer> layers;  // of any geometry
+  MirroredSpan<IdCopy> pages;
+};
+
+// One launch; reads and writes each page once: bandwidth-bound. Allocates nothing. An
+// empty list launches nothing.
+// Error: kInvalidArgument, naming the page that does not lie within every layer's pool.
+Status copy_pages(Context& context, const PageCopyArgs& args);
+Status copy_pages_cpu(CpuContext& context, const PageCopyArgs& args);    // args already checked
+Status copy_pages_cuda(CudaContext& context, const PageCopyArgs& args);  // args already checked
+
+}  // namespace heddle::ops

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lists of slots or pages that one launch works on, in all layers of a pool.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <heddle/status.h>
+
+#include "ops/context.h"
+
+namespace heddle::ops {
+
+// A page or slot, and the one that it is copied to.
+struct IdCopy {
+  int32_t from = 0;
+  int32_t to = 0;
+};
+
+// An array on the host and, on CUDA, the same array in memory of the device: lists of ids, which
+// change with every step, and tables of layers, which never do. The host's elements are checked and
+// counted, the device's are what kernels read.
+template <typename Element>
+struct MirroredSpan {
+  std::span<const Element> host;
+  const Element* device = nullptr;  // null on the CPU
+
+  [[nodiscard]] int64_t size() const { return std::ssize(host); }
+};
+
+// Error: kInvalidArgument when launchers of the context's device could not read the array.
+template <typename Element>
+Status check_mirrored(const char* op, const char* name, const Context& context,
+                      const MirroredSpan<Element>& array) {
+  if (context.device == DeviceKind::kCpu || array.device != nullptr || array.host.empty()) {
+    return {};
+  }
+  return invalid_argument(std::string(op) + ": " + name + " have no copy in memory of the device");
+}
+
+}  // namespace heddle::ops
