@@ -8,6 +8,7 @@
 #include "ops/gemm/dense_products.h"
 #include "ops/gemm/grouped_linear.h"
 #include "ops/gemm/linear.h"
+#include "ops/layout/layout.h"
 #include "ops/linear_attention/causal_conv1d.h"
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/linear_attention/gated_rms_norm.h"
@@ -40,6 +41,11 @@ Status paged_attention_cuda(CudaContext&, const PagedAttentionArgs&) { return no
 Status elementwise_cuda(CudaContext&, const ElementwiseArgs&) { return no_cuda(); }
 
 Status embedding_cuda(CudaContext&, const EmbeddingArgs&) { return no_cuda(); }
+
+Status copy_rows_cuda(CudaContext&, const TensorView&, std::span<const int32_t>,
+                      const MutableTensorView&) {
+  return no_cuda();
+}
 
 Status grouped_linear_cuda(CudaContext&, const GroupedLinearArgs&) { return no_cuda(); }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops that look at one element at a time, f32:
+// Ops that look at one element at a time:
 //     kAdd         y = a + b
 //     kMul         y = a * b
 //     kSigmoid     y = 1 / (1 + exp(-a))
@@ -18,13 +18,14 @@ enum class ElementwiseKind : uint8_t { kAdd, kMul, kSigmoid, kSigmoidMul, kSiluM
 
 struct ElementwiseArgs {
   ElementwiseKind kind = ElementwiseKind::kAdd;
-  TensorView a;         // [T, N] f32
-  TensorView b;         // [T, N] or [T, 1] f32; without memory for kSigmoid
-  MutableTensorView y;  // [T, N] f32; may be a or b itself
+  TensorView a;         // [T, N] activations(context)
+  TensorView b;         // [T, N] or [T, 1] likewise, of a's dtype or not; none for kSigmoid
+  MutableTensorView y;  // [T, N] likewise, of a's dtype or not; may be a or b, if of its dtype
 };
 
-// Elements are independent. Moves up to 3*T*N elements: bandwidth-bound. Allocates nothing.
-// Error: kInvalidArgument, naming the tensor and the dimension that disagree.
+// Computed in fp32 and rounded once. Elements are independent. Moves up to
+// 3*T*N elements: bandwidth-bound. Allocates nothing. Error: kInvalidArgument, naming the tensor
+// and the dimension that disagree.
 Status elementwise(Context& context, const ElementwiseArgs& args);
 Status elementwise_cpu(CpuContext& context, const ElementwiseArgs& args);    // args already checked
 Status elementwise_cuda(CudaContext& context, const ElementwiseArgs& args);  // args already checked

@@ -16,7 +16,7 @@ Status embedding(Context& context, const EmbeddingArgs& args) {
   HEDDLE_RETURN_IF_ERROR(ShapeContract("embedding")
                              .expect("ids", args.ids, {&T}, DType::kI32)
                              .expect("table", args.table, {&V, &H}, kFloating)
-                             .expect("y", args.y, {&T, &H}, DType::kF32)
+                             .expect("y", args.y, {&T, &H}, activations(context))
                              .status());
   return HEDDLE_DISPATCH_DEVICE(context, embedding, args);
 }
@@ -34,13 +34,14 @@ void copy_rows(const EmbeddingArgs& args, int64_t begin, int64_t end) {
   }
 }
 
-Status infer_embedding(std::span<const TensorMeta> inputs, const Attrs&,
+// float32, or the activations' dtype that the node asks for.
+Status infer_embedding(std::span<const TensorMeta> inputs, const Attrs& attrs,
                        std::vector<TensorMeta>& outputs) {
   if (inputs[0].rank != 1 || inputs[0].dtype != DType::kI32 || inputs[1].rank != 2) {
     return invalid_argument(fmt::format("embedding takes int32[T] and [V, H], got {} and {}",
                                         inputs[0].to_string(), inputs[1].to_string()));
   }
-  outputs.push_back(TensorMeta(DType::kF32, {inputs[0][0], inputs[1][1]}));
+  outputs.push_back(TensorMeta(output_dtype(attrs, DType::kF32), {inputs[0][0], inputs[1][1]}));
   return {};
 }
 

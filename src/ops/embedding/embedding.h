@@ -10,12 +10,12 @@ namespace heddle::ops {
 struct EmbeddingArgs {
   TensorView ids;       // [T] i32, each in [0, V)
   TensorView table;     // [V, H] f32, bf16 or f16
-  MutableTensorView y;  // [T, H] f32
+  MutableTensorView y;  // [T, H] activations(context)
 };
 
-// Exact. Moves T*H elements of the table and of y. Allocates nothing.
-// Error: kInvalidArgument, naming the tensor that disagrees. Ids are taken for checked: the runner
-// does so once a step (runner/forward_pass.h).
+// Exact where y holds the table's numbers, else rounded to nearest. Moves T*H elements of the table
+// and of y. Allocates nothing. Error: kInvalidArgument, naming the tensor that disagrees. Ids are
+// taken for checked: the runner does so once a step (runner/forward_pass.h).
 Status embedding(Context& context, const EmbeddingArgs& args);
 Status embedding_cpu(CpuContext& context, const EmbeddingArgs& args);    // args already checked
 Status embedding_cuda(CudaContext& context, const EmbeddingArgs& args);  // args already checked

@@ -11,8 +11,6 @@ namespace heddle::ops {
 
 Status copy_rows(Context& context, const TensorView& x, std::span<const int32_t> rows,
                  const MutableTensorView& y) {
-  if (context.device != DeviceKind::kCpu)
-    return unimplemented("copy_rows has no launcher for this device");
   const int64_t num_rows = y.shape[0];
   const bool gathers = !rows.empty();
   if (x.dtype != y.dtype || x.shape.rank() != 2 || y.shape.rank() != 2 ||
@@ -21,6 +19,9 @@ Status copy_rows(Context& context, const TensorView& x, std::span<const int32_t>
     return invalid_argument(fmt::format("copy_rows: x is {} {}, y is {} {}, {} rows wanted",
                                         to_string(x.dtype), x.shape.to_string(), to_string(y.dtype),
                                         y.shape.to_string(), rows.size()));
+  }
+  if (context.device == DeviceKind::kCuda) {
+    return copy_rows_cuda(static_cast<CudaContext&>(context), x, rows, y);
   }
   const auto row_bytes = static_cast<size_t>(bytes_of(x.dtype, x.shape[1]));
   const int64_t x_stride = bytes_of(x.dtype, x.row_stride);
@@ -103,7 +104,8 @@ Status launch_logit_rows(Context& context, const LaunchArgs& args) {
                                         x.shape.to_string(), y.shape.to_string(), rows.size()));
   }
   if (rows.empty()) return {};  // to copy_rows() that would be all
-  return copy_rows(context, x, rows, y);
+  if (context.device == DeviceKind::kCpu) return copy_rows(context, x, rows, y);
+  return copy_rows(context, x, {args.forward.batch.logit_rows, rows.size()}, y);
 }
 
 constexpr OpDef::Alias kColumnRange[] = {{.output = 0, .input = 0}};

@@ -14,9 +14,12 @@
 
 namespace heddle::ops {
 
-// y[t] = x[rows[t]], or x[t] when `rows` is empty. Any dtype; rows may be strided.
-// Error: kInvalidArgument for a row outside x, or shapes that disagree.
+// y[t] = x[rows[t]], or x[t] when `rows` is empty. Any dtype; rows of tensors may be strided. On
+// CUDA the list is memory of the device and unchecked: rows of y whose row lies outside x are left
+// alone. Error: kInvalidArgument for shapes that disagree and, on the CPU, for a row outside x.
 Status copy_rows(Context& context, const TensorView& x, std::span<const int32_t> rows,
                  const MutableTensorView& y);
+Status copy_rows_cuda(CudaContext& context, const TensorView& x, std::span<const int32_t> rows,
+                      const MutableTensorView& y);  // shapes already checked
 
 }  // namespace heddle::ops

@@ -11,10 +11,10 @@ namespace heddle::ops {
 Status rope(Context& context, const RopeArgs& args) {
   Dim T{"T"}, W{"N*D"}, half{"R/2"}, D{"D", args.head_dim};
   ShapeContract contract("rope");
-  contract.expect("x", args.x, {&T, &W}, DType::kF32)
+  contract.expect("x", args.x, {&T, &W}, activations(context))
       .expect("positions", args.positions, {&T}, DType::kI32)
       .expect("inverse_frequencies", args.inverse_frequencies, {&half}, DType::kF32)
-      .expect("y", args.y, {&T, &W}, DType::kF32);
+      .expect("y", args.y, {&T, &W}, args.x.dtype);
   if (args.norm_weight.data != nullptr) {
     contract.expect("norm_weight", args.norm_weight, {&D}, DType::kF32);
   }

@@ -15,11 +15,11 @@
 namespace heddle::ops {
 
 struct RopeArgs {
-  TensorView x;                    // [T, N*D] f32
+  TensorView x;                    // [T, N*D] activations(context)
   TensorView norm_weight;          // [D] f32, or without memory
   TensorView positions;            // [T] i32, >= 0
   TensorView inverse_frequencies;  // [R/2] f32
-  MutableTensorView y;             // [T, N*D] f32; may be x itself
+  MutableTensorView y;             // [T, N*D] as x; may be x itself
   int64_t head_dim = 0;            // D
   int64_t first_channel = 0;       // of a head, that is rotated
   bool interleaved = false;
@@ -28,8 +28,9 @@ struct RopeArgs {
 };
 
 // Angles are products in fp32, as the reference models form them; sine and cosine are taken once
-// per row. Rows are independent. Allocates nothing; R/2 is at most 256. Error: kInvalidArgument,
-// naming the tensor and the dimension that disagree.
+// per row. Computed in fp32, the norm included, and rounded once. Rows are independent. Allocates
+// nothing; R/2 is at most 256. Error: kInvalidArgument, naming the tensor and the dimension that
+// disagree.
 Status rope(Context& context, const RopeArgs& args);
 Status rope_cpu(CpuContext& context, const RopeArgs& args);    // args already checked
 Status rope_cuda(CudaContext& context, const RopeArgs& args);  // args already checked
