@@ -17,9 +17,10 @@ namespace heddle::ops {
 // y[t, n] = sum over k of x[t, k] * weight[n, k]. x and weight have the same dtype, f32, bf16 or
 // f16; y has it too, or is f32. Sums are fp32; TF32 is off.
 struct DenseProduct {
-  TensorView x;         // [T, K], rows may be strided
-  TensorView weight;    // [N, K]
-  MutableTensorView y;  // [T, N], rows may be strided
+  TensorView x;             // [T, K], rows may be strided
+  TensorView weight;        // [N, K]
+  MutableTensorView y;      // [T, N], rows may be strided
+  bool accumulate = false;  // adds the product to what y holds, and rounds once
 };
 
 class DenseProducts {

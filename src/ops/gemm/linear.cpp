@@ -13,20 +13,22 @@ namespace heddle::ops {
 int64_t linear_workspace_bytes(const Context& context, int64_t max_T, int64_t K, int64_t N,
                                DType weight) {
   (void)N;
+  if (context.device == DeviceKind::kCuda) return 0;
   return rounded_bytes(max_T, K, weight, product_options(context));
 }
 
 Status linear(Context& context, const LinearArgs& args) {
   Dim T{"T"}, K{"K"}, N{"N"};
   ShapeContract contract("linear");
-  contract.expect("x", args.x, {&T, &K}, DType::kF32)
+  contract.expect("x", args.x, {&T, &K}, activations(context))
       .expect("weight", args.weight, {&N, &K}, kWeights)
-      .expect("y", args.y, {&T, &N}, DType::kF32);
+      .expect("y", args.y, {&T, &N}, DTypeSet(args.x.dtype) | DType::kF32);
   if (args.bias.data != nullptr) contract.expect("bias", args.bias, {&N}, DType::kF32);
   require_row_stride(contract, "x", args.x);
   require_row_stride(contract, "weight", args.weight);
   require_row_stride(contract, "y", args.y);
   HEDDLE_RETURN_IF_ERROR(contract.status());
+  HEDDLE_RETURN_IF_ERROR(check_weight_device(context, "linear", "weight", args.weight));
   const int64_t needed = linear_workspace_bytes(context, T, K, N, args.weight.dtype);
   HEDDLE_RETURN_IF_ERROR(contract
                              .require(static_cast<int64_t>(args.workspace.size()) >= needed,
@@ -72,15 +74,16 @@ Status linear_cpu(CpuContext& context, const LinearArgs& args) {
 
 namespace {
 
-Status infer_linear(std::span<const TensorMeta> inputs, const Attrs&,
+// In x's dtype, or float32 where the node asks for it: logits and router scores.
+Status infer_linear(std::span<const TensorMeta> inputs, const Attrs& attrs,
                     std::vector<TensorMeta>& outputs) {
   const TensorMeta& x = inputs[0];
   const TensorMeta& weight = inputs[1];
-  if (x.rank != 2 || weight.rank != 2 || x.dtype != DType::kF32 || !(x[1] == weight[1])) {
-    return invalid_argument(fmt::format("linear takes float32 [T, K] and [N, K], got {} and {}",
+  if (x.rank != 2 || weight.rank != 2 || !kFloating.contains(x.dtype) || !(x[1] == weight[1])) {
+    return invalid_argument(fmt::format("linear takes floating [T, K] and [N, K], got {} and {}",
                                         x.to_string(), weight.to_string()));
   }
-  outputs.push_back(TensorMeta(DType::kF32, {x[0], weight[0]}));
+  outputs.push_back(TensorMeta(output_dtype(attrs, x.dtype), {x[0], weight[0]}));
   return {};
 }
 

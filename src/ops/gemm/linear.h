@@ -11,11 +11,11 @@
 namespace heddle::ops {
 
 struct LinearArgs {
-  TensorView x;          // [T, K]  fp32; rows may be a column range of a wider tensor
+  TensorView x;          // [T, K]  activations(context); rows may be a column range of a tensor
   TensorView weight;     // [N, K]  fp32, bf16 or fp16, in place: any alignment of whole elements;
-                         //         or quantised
+                         //         or, on the CPU, quantised
   TensorView bias = {};  // [N]     fp32, or no data
-  MutableTensorView y;   // [T, N]  fp32; rows may be a column range; must not overlap x
+  MutableTensorView y;   // [T, N]  as x or fp32; rows may be a column range; must not overlap x
   std::span<std::byte> workspace = {};  // linear_workspace_bytes(...) bytes, any alignment
 };
 
@@ -29,6 +29,11 @@ struct LinearArgs {
 // than fp32 (bf16_product.h), x is rounded to bf16 for bf16 weights: 2^-8 relative per factor at
 // most. Quantised integer weights in a serving dtype round x to 8 bits (int8_product.h); in fp32
 // they are multiplied as the numbers they stand for (row_dot.h).
+//
+// On CUDA: the same element has the same sequence of operations in exact mode and, below 17 rows,
+// in the default mode (cuda/row_products.cuh): y is rounded once. Default products of more rows
+// with weights of x's dtype go through the library (dense_products.h), where the bias is rounded to
+// y's dtype first. Weights that were quantised are dequantised when they are loaded.
 //
 // Cost: few rows stream the weights once (bandwidth-bound up to about 4 rows); many rows run at the
 // rate of fused multiply-adds. Allocates nothing, but for what oneDNN takes and gives back in a
