@@ -24,6 +24,7 @@
 
 #include "device/cpu_device.h"
 #include "device/cuda/cuda_device.h"
+#include "device/thread_pool.h"
 #include "ops/context.h"
 #include "ops/device_batch.h"
 #include "ops/gemm/dense_products.h"
@@ -88,6 +89,15 @@ class DeviceTest : public ::testing::TestWithParam<device::DeviceKind> {
 
   // The context of the device, in exact mode or not.
   [[nodiscard]] Context& context(bool exact = false) { return *contexts_[exact ? 1 : 0]; }
+
+  // The same on so many threads of a pool of its own, where the device is the CPU. Valid until the
+  // next call.
+  [[nodiscard]] Context& context_on(int num_threads, bool exact) {
+    if (on_cuda()) return context(exact);
+    pool_ = std::make_unique<device::ThreadPool>(num_threads);
+    threaded_context_ = std::make_unique<CpuContext>(*pool_, exact);
+    return *threaded_context_;
+  }
 
   // The dtypes that activations have on this device.
   [[nodiscard]] std::vector<DType> activation_dtypes() const {
@@ -171,6 +181,8 @@ class DeviceTest : public ::testing::TestWithParam<device::DeviceKind> {
 
  private:
   std::unique_ptr<device::CpuDevice> cpu_;
+  std::unique_ptr<device::ThreadPool> pool_;
+  std::unique_ptr<CpuContext> threaded_context_;
   std::unique_ptr<device::CudaDevice> gpu_;
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<DenseProducts> products_;

@@ -26,6 +26,12 @@ int64_t row_width(const TensorView& view) {
   return view.shape[0] == 0 ? 0 : view.num_elements() / view.shape[0];
 }
 
+void set_element(Tensor& tensor, size_t index, float value) {
+  if (tensor.dtype() == DType::kF32) tensor.span<float>()[index] = value;
+  if (tensor.dtype() == DType::kBf16) tensor.span<Bf16>()[index] = to_bf16(value);
+  if (tensor.dtype() == DType::kF16) tensor.span<F16>()[index] = to_f16(value);
+}
+
 }  // namespace
 
 Tensor random_tensor(const Shape& shape, DType dtype, uint64_t seed) {
@@ -33,10 +39,19 @@ Tensor random_tensor(const Shape& shape, DType dtype, uint64_t seed) {
   std::uniform_real_distribution<float> uniform(-1, 1);
   Tensor tensor(shape, dtype);
   for (size_t i = 0; i < static_cast<size_t>(tensor.num_elements()); ++i) {
-    const float value = uniform(generator);
-    if (dtype == DType::kF32) tensor.span<float>()[i] = value;
-    if (dtype == DType::kBf16) tensor.span<Bf16>()[i] = to_bf16(value);
-    if (dtype == DType::kF16) tensor.span<F16>()[i] = to_f16(value);
+    set_element(tensor, i, uniform(generator));
+  }
+  return tensor;
+}
+
+Tensor converted(const TensorView& from, DType dtype) {
+  Tensor tensor(from.shape, dtype);
+  const int64_t width = row_width(from);
+  for (int64_t row = 0; row < from.shape[0]; ++row) {
+    for (int64_t column = 0; column < width; ++column) {
+      set_element(tensor, static_cast<size_t>(row * width + column),
+                  static_cast<float>(element(from, row, column)));
+    }
   }
   return tensor;
 }

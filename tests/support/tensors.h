@@ -13,6 +13,9 @@ namespace heddle::testing {
 // Uniform in [-1, 1), rounded to `dtype` (f32, bf16 or f16); the same for the same seed.
 Tensor random_tensor(const Shape& shape, DType dtype, uint64_t seed);
 
+// Dense, each element rounded to `dtype`; both f32, bf16 or f16.
+Tensor converted(const TensorView& from, DType dtype);
+
 // Every byte 0xff: NaN in all floating dtypes. Finds elements an op forgot to write.
 void poison(Tensor& tensor);
 

@@ -11,9 +11,9 @@ Status causal_conv1d(Context& context, const CausalConv1dArgs& args) {
   CausalConv1dArgs resolved = args;
   resolved.snapshots = snapshot_or_working(args.snapshots, args.state);
   ShapeContract contract("causal_conv1d");
-  contract.expect("x", args.x, {&T, &C}, DType::kF32)
+  contract.expect("x", args.x, {&T, &C}, activations(context))
       .expect("weight", args.weight, {&C, &W}, DType::kF32)
-      .expect("y", args.y, {&T, &C}, DType::kF32);
+      .expect("y", args.y, {&T, &C}, args.x.dtype);
   HEDDLE_RETURN_IF_ERROR(contract.status());
   Dim window{"W - 1", W - 1};
   contract

@@ -13,9 +13,9 @@
 namespace heddle::ops {
 
 struct CausalConv1dArgs {
-  TensorView x;         // [T, C] f32
+  TensorView x;         // [T, C] activations(context)
   TensorView weight;    // [C, W] f32, W from 2 to 8; weight[c, W - 1] multiplies the current token
-  MutableTensorView y;  // [T, C] f32; not x
+  MutableTensorView y;  // [T, C] as x; not x itself
   StateLayer state;  // conv [slots, W - 1, C]: oldest first; read as zeros when no token precedes
   SnapshotLayer snapshots;  // what snapshots are written to; none: `state`
   const ForwardContext* forward = nullptr;

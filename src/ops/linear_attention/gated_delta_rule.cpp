@@ -30,10 +30,10 @@ Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args) {
   Dim value_width{"Nv * Dv", Nv * args.value_dim};
   const bool channel_decay = args.a.shape.rank() == 2 && args.a.shape[1] != Nv;
   Dim gates{channel_decay ? "Nv * Dk" : "Nv", channel_decay ? Nv * args.key_dim : Nv.value()};
-  contract.expect("qkv", args.qkv, {&T, &width}, DType::kF32)
+  contract.expect("qkv", args.qkv, {&T, &width}, activations(context))
       .expect("a", args.a, {&T, &gates}, DType::kF32)
       .expect("dt_bias", args.dt_bias, {&gates}, DType::kF32)
-      .expect("y", args.y, {&T, &value_width}, DType::kF32)
+      .expect("y", args.y, {&T, &value_width}, args.qkv.dtype)
       .expect("state.recurrent", args.state.recurrent, {&slots, &Nv, &Dv, &Dk}, DType::kF32);
   expect_snapshot_matrices(contract, resolved.snapshots, {&snapshot_slots, &Nv, &Dv, &Dk});
   HEDDLE_RETURN_IF_ERROR(contract.status());
@@ -41,6 +41,10 @@ Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args) {
     return invalid_argument(
         fmt::format("gated_delta_rule: {} value heads cannot be shared evenly by {} key heads",
                     Nv.value(), args.num_key_heads));
+  }
+  if (context.device == DeviceKind::kCuda && Dk > kMaxCudaKeyDim) {
+    return unimplemented(fmt::format("gated_delta_rule: Dk = {}, CUDA takes at most {}", Dk.value(),
+                                     kMaxCudaKeyDim));
   }
   HEDDLE_RETURN_IF_ERROR(check_rows("gated_delta_rule", args.forward, T));
   HEDDLE_DCHECK(check_state_slots(*args.forward, slots, snapshot_slots).ok());  // as check_batch()

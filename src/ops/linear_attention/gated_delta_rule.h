@@ -10,6 +10,9 @@
 // The decay may be one per key channel instead, S <- diag(exp(g)) S: then a and dt_bias have Dk
 // numbers for every head (Kimi Delta Attention; Kimi Team, "Kimi Linear", arXiv:2510.26692).
 //
+// What the gates are made of, a and b, is fp32 in every run: their product has fp32 results, as
+// router scores have (D14 of the design: gates multiply up over a whole sequence).
+//
 // Yang, Kautz and Hatamizadeh, "Gated Delta Networks", arXiv:2412.06464.
 #pragma once
 
@@ -23,12 +26,13 @@
 namespace heddle::ops {
 
 struct GatedDeltaRuleArgs {
-  TensorView qkv;            // [T, 2 * Nk * Dk + Nv * Dv] f32: q, k, v after the convolution
+  TensorView qkv;            // [T, 2 * Nk * Dk + Nv * Dv] activations(context): q, k, v after the
+                             // convolution
   TensorView a;              // [T, Nv] f32, or [T, Nv * Dk]
   TensorView b;              // [T, Nv] f32
   TensorView neg_exp_a_log;  // [Nv] f32: -exp(A_log)
   TensorView dt_bias;        // [Nv] f32, or [Nv * Dk]; as wide as a
-  MutableTensorView y;       // [T, Nv * Dv] f32
+  MutableTensorView y;       // [T, Nv * Dv] as qkv
   int64_t num_key_heads = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;
@@ -43,6 +47,9 @@ struct GatedDeltaRuleArgs {
 // for 64 x 64; at 512 tokens 541 against 394 us and 162 against 127 us.
 inline constexpr int64_t kChunkedMinTokens = 16;
 
+// The largest Dk on CUDA, where a warp holds rows of the state in registers.
+inline constexpr int64_t kMaxCudaKeyDim = 1024;
+
 struct GatedDeltaRuleSizes {
   int64_t max_tokens = 0;  // rows of the largest step
   int64_t key_dim = 0;
@@ -55,10 +62,10 @@ int64_t gated_delta_rule_workspace_bytes(const Context& context, const GatedDelt
 // The slot of each sequence is advanced in place; a snapshot's slot gets the state after exactly
 // num_tokens, from the fp32 accumulators themselves, rounded once to the format of snapshots.
 // Chunks start at a sequence's first row of the step, and a snapshot inside one cuts it. With
-// context.exact every token takes the recurrent form: bitwise the same results for any chunking,
-// batch and threads. Decode moves the state once in, once out: bandwidth-bound. Allocates nothing.
-// Error: kInvalidArgument, naming the tensor that does not fit; the ids of the batch are taken for
-// checked (check_batch()).
+// context.exact, and always on CUDA, every token takes the recurrent form: bitwise the same results
+// for any chunking, batch and threads. Decode moves the state once in, once out: bandwidth-bound.
+// Allocates nothing. Error: kInvalidArgument, naming the tensor that does not fit; the ids of the
+// batch are taken for checked (check_batch()).
 Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args);
 Status gated_delta_rule_cpu(CpuContext& context, const GatedDeltaRuleArgs& args);    // args checked
 Status gated_delta_rule_cuda(CudaContext& context, const GatedDeltaRuleArgs& args);  // args checked

@@ -12,10 +12,10 @@ namespace heddle::ops {
 Status gated_rms_norm(Context& context, const GatedRmsNormArgs& args) {
   Dim T{"T"}, width{"N * D"}, D{"D"};
   HEDDLE_RETURN_IF_ERROR(ShapeContract("gated_rms_norm")
-                             .expect("x", args.x, {&T, &width}, DType::kF32)
-                             .expect("z", args.z, {&T, &width}, DType::kF32)
+                             .expect("x", args.x, {&T, &width}, activations(context))
+                             .expect("z", args.z, {&T, &width}, args.x.dtype)
                              .expect("weight", args.weight, {&D}, DType::kF32)
-                             .expect("y", args.y, {&T, &width}, DType::kF32)
+                             .expect("y", args.y, {&T, &width}, args.x.dtype)
                              .require(args.epsilon >= 0 && std::isfinite(args.epsilon), "epsilon",
                                       static_cast<double>(args.epsilon),
                                       "be finite and not negative")

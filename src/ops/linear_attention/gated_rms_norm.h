@@ -16,10 +16,10 @@ namespace heddle::ops {
 enum class NormGate : uint8_t { kSilu, kSigmoid };
 
 struct GatedRmsNormArgs {
-  TensorView x;         // [T, N * D] f32
-  TensorView z;         // [T, N * D] f32, the gate
+  TensorView x;         // [T, N * D] activations(context)
+  TensorView z;         // [T, N * D] as x, the gate
   TensorView weight;    // [D] f32, shared by the heads, as it is (not 1 + weight)
-  MutableTensorView y;  // [T, N * D] f32; may be x or z itself
+  MutableTensorView y;  // [T, N * D] as x; may be x or z itself
   float epsilon = 1e-6f;
   NormGate gate = NormGate::kSilu;
 };

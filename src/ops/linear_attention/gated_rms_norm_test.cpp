@@ -10,80 +10,110 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ops/device_fixture.h"
 #include "ops/linear_attention/gated_rms_norm_reference.h"
+#include "support/tensors.h"
 
 namespace heddle::ops {
 
 namespace {
 
-constexpr float kCanary = 777.0f;
+constexpr float kCanary = 768.0f;  // in every dtype
 
-// x, z and y are column ranges of one wider tensor each.
-std::vector<float> run(const std::vector<float>& x, const std::vector<float>& z,
-                       const std::vector<float>& weight, int64_t T, bool in_place, int num_threads,
-                       NormGate gate) {
-  const auto D = static_cast<int64_t>(weight.size());
-  const int64_t width = static_cast<int64_t>(x.size()) / T;
-  const int64_t stride = width + 5;
-  Tensor x_wide({T, stride}, DType::kF32), z_wide({T, stride}, DType::kF32);
-  Tensor y_wide({T, stride}, DType::kF32), w({D}, DType::kF32);
-  std::ranges::fill(x_wide.span<float>(), kCanary);
-  std::ranges::fill(y_wide.span<float>(), kCanary);
-  for (int64_t t = 0; t < T; ++t) {
-    std::copy_n(x.begin() + t * width, width, x_wide.view().row<float>(t));
-    std::copy_n(z.begin() + t * width, width, z_wide.view().row<float>(t));
-  }
-  std::ranges::copy(weight, w.span<float>().begin());
-  Tensor& target = in_place ? x_wide : y_wide;
-  device::ThreadPool pool(num_threads);
-  CpuContext context(pool);
-  const Status status =
-      gated_rms_norm(context, {.x = {x_wide.view().data, DType::kF32, {T, width}, stride},
-                               .z = {z_wide.view().data, DType::kF32, {T, width}, stride},
-                               .weight = w.view(),
-                               .y = {target.view().data, DType::kF32, {T, width}, stride},
-                               .epsilon = 1e-6f,
-                               .gate = gate});
-  EXPECT_TRUE(status.ok()) << status.to_string();
-  std::vector<float> y;
-  for (int64_t t = 0; t < T; ++t) {
-    const float* row = target.view().row<float>(t);
-    y.insert(y.end(), row, row + width);
-    EXPECT_TRUE(std::all_of(row + width, row + stride, [](float c) { return c == kCanary; }));
-  }
-  return y;
-}
+class GatedRmsNormTest : public DeviceTest {
+ protected:
+  struct Inputs {
+    std::vector<float> x, z, weight;
+    int64_t T = 1;
+    DType dtype = DType::kF32;
+    NormGate gate = NormGate::kSilu;
+  };
 
-TEST(GatedRmsNormTest, MatchesTheReferenceForAnyHeadWidth) {
-  for (const int64_t D : {1, 7, 16, 64, 96, 128}) {
-    for (const int64_t T : {1, 33}) {
-      SCOPED_TRACE(fmt::format("D {} T {}", D, T));
-      std::mt19937_64 random(static_cast<uint64_t>(D));
-      std::normal_distribution<float> normal;
-      std::vector<float> x(static_cast<size_t>(T * 3 * D)), z(x.size()),
-          weight(static_cast<size_t>(D));
-      for (std::vector<float>* values : {&x, &z, &weight}) {
-        std::ranges::generate(*values, [&] { return normal(random); });
-      }
-      for (const NormGate gate : {NormGate::kSilu, NormGate::kSigmoid}) {
-        const std::vector<float> y = run(x, z, weight, T, false, 1, gate);
-        const std::vector<double> truth = gated_rms_norm_reference(x, z, weight, 1e-6, gate);
-        for (size_t i = 0; i < y.size(); ++i) {
-          ASSERT_NEAR(static_cast<double>(y[i]), truth[i], 3e-6 * (std::fabs(truth[i]) + 0.01))
-              << i;
+  // x, z and y are column ranges of one wider tensor each.
+  std::vector<float> run(const Inputs& inputs, bool in_place, int num_threads) {
+    const int64_t T = inputs.T;
+    const auto D = static_cast<int64_t>(inputs.weight.size());
+    const int64_t width = static_cast<int64_t>(inputs.x.size()) / T;
+    const int64_t stride = width + 5;
+    Tensor x_wide({T, stride}, DType::kF32), z_wide({T, stride}, DType::kF32);
+    Tensor y_wide({T, stride}, DType::kF32), w({D}, DType::kF32);
+    std::ranges::fill(x_wide.span<float>(), kCanary);
+    std::ranges::fill(y_wide.span<float>(), kCanary);
+    for (int64_t t = 0; t < T; ++t) {
+      std::copy_n(inputs.x.begin() + t * width, width, x_wide.view().row<float>(t));
+      std::copy_n(inputs.z.begin() + t * width, width, z_wide.view().row<float>(t));
+    }
+    std::ranges::copy(inputs.weight, w.span<float>().begin());
+    DeviceTensor x = upload(testing::converted(x_wide.view(), inputs.dtype));
+    const DeviceTensor z = upload(testing::converted(z_wide.view(), inputs.dtype));
+    DeviceTensor y = upload(testing::converted(y_wide.view(), inputs.dtype));
+    const DeviceTensor weight = upload(w);
+    DeviceTensor& target = in_place ? x : y;
+    const Status status =
+        gated_rms_norm(context_on(num_threads, false),
+                       {.x = {x.view().data, inputs.dtype, {T, width}, stride},
+                        .z = {z.view().data, inputs.dtype, {T, width}, stride},
+                        .weight = weight.view(),
+                        .y = {target.view().data, inputs.dtype, {T, width}, stride},
+                        .epsilon = 1e-6f,
+                        .gate = inputs.gate});
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    const Tensor after = testing::converted(download(target).view(), DType::kF32);
+    std::vector<float> result;
+    for (int64_t t = 0; t < T; ++t) {
+      const float* row = after.view().row<float>(t);
+      result.insert(result.end(), row, row + width);
+      EXPECT_TRUE(std::all_of(row + width, row + stride, [](float c) { return c == kCanary; }));
+    }
+    return result;
+  }
+
+  // Standard normal numbers that `dtype` has.
+  static std::vector<float> random_numbers(int64_t count, DType dtype, std::mt19937_64& random) {
+    std::normal_distribution<float> normal;
+    Tensor numbers({1, count}, DType::kF32);
+    std::ranges::generate(numbers.span<float>(), [&] { return normal(random); });
+    const Tensor rounded = testing::converted(numbers.view(), dtype);
+    const Tensor back = testing::converted(rounded.view(), DType::kF32);
+    return {back.span<float>().begin(), back.span<float>().end()};
+  }
+};
+
+HEDDLE_ON_EVERY_DEVICE(GatedRmsNormTest);
+
+TEST_P(GatedRmsNormTest, MatchesTheReferenceForAnyHeadWidth) {
+  for (const DType dtype : activation_dtypes()) {
+    for (const int64_t D : {1, 7, 16, 64, 96, 128, 300}) {
+      for (const int64_t T : {1, 33}) {
+        SCOPED_TRACE(fmt::format("{} D {} T {}", to_string(dtype), D, T));
+        std::mt19937_64 random(static_cast<uint64_t>(D));
+        Inputs inputs{.T = T, .dtype = dtype};
+        inputs.x = random_numbers(T * 3 * D, dtype, random);
+        inputs.z = random_numbers(T * 3 * D, dtype, random);
+        inputs.weight = random_numbers(D, DType::kF32, random);
+        for (const NormGate gate : {NormGate::kSilu, NormGate::kSigmoid}) {
+          inputs.gate = gate;
+          const std::vector<float> y = run(inputs, false, 1);
+          const std::vector<double> truth =
+              gated_rms_norm_reference(inputs.x, inputs.z, inputs.weight, 1e-6, gate);
+          for (size_t i = 0; i < y.size(); ++i) {
+            ASSERT_NEAR(
+                static_cast<double>(y[i]), truth[i],
+                3e-6 * (std::fabs(truth[i]) + 0.01) + rounding_of(dtype) * std::fabs(truth[i]))
+                << i;
+          }
+          EXPECT_EQ(y, run(inputs, true, 3)) << "in place, on three threads";
         }
-        EXPECT_EQ(y, run(x, z, weight, T, true, 3, gate)) << "in place, on three threads";
       }
     }
   }
 }
 
-TEST(GatedRmsNormTest, SaysWhatDoesNotFit) {
-  device::ThreadPool pool(1);
-  CpuContext context(pool);
-  Tensor x({2, 12}, DType::kF32), weight({8}, DType::kF32);
+TEST_P(GatedRmsNormTest, SaysWhatDoesNotFit) {
+  DeviceTensor x = poisoned({2, 12}, DType::kF32);
+  const DeviceTensor weight = poisoned({8}, DType::kF32);
   const Status status = gated_rms_norm(
-      context, {.x = x.view(), .z = x.view(), .weight = weight.view(), .y = x.view()});
+      context(), {.x = x.view(), .z = x.view(), .weight = weight.view(), .y = x.view()});
   EXPECT_THAT(status.to_string(), ::testing::HasSubstr("rows of 12, not a multiple of D = 8"));
 }
 

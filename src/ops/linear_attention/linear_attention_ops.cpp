@@ -70,6 +70,11 @@ Status infer_gated_delta_rule(std::span<const TensorMeta> inputs, const Attrs& a
                     "b [T, Nv], got {}, {} and {}",
                     qkv.to_string(), a.to_string(), b.to_string()));
   }
+  if (a.dtype != DType::kF32 || b.dtype != DType::kF32) {
+    return invalid_argument(
+        fmt::format("gated_delta_rule: a and b are {} and {}, gates are float32", a.to_string(),
+                    b.to_string()));
+  }
   const int64_t Nv = b[1].offset;
   if (inputs[3].rank != 1 || !(inputs[3][0] == b[1])) {
     return invalid_argument(

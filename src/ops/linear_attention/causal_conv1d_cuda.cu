@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/numbers.cuh"
+#include "ops/linear_attention/causal_conv1d.h"
+
+namespace heddle::ops {
+
+namespace {
+
+struct Params {
+  const void* x;
+  const float* weight;
+  void* y;
+  float* state;             // [slots, W - 1, C]
+  float* snapshot_windows;  // likewise
+  int64_t x_stride, weight_stride, y_stride, state_stride, snapshot_stride;
+  int64_t T, B, C;
+  int W;
+  DeviceBatch batch;
+};
+
+constexpr int kThreads = 128;
+constexpr int kRows = 8;      // of a block
+constexpr int kMaxWidth = 8;  // W
+
+// Row `t` of a sequence's inputs in one channel, where t = -1 is the last one before the step.
+template <typename Scalar>
+struct ChannelInputs {
+  const Scalar* x;  // of the first row of the step
+  int64_t stride;
+  const float* state;  // null: zeros
+  int64_t C;
+  int W;
+
+  __device__ ChannelInputs(const Params& p, int64_t b, int64_t channel)
+      : x(static_cast<const Scalar*>(p.x) + p.batch.query_start[b] * p.x_stride + channel),
+        stride(p.x_stride),
+        state(nullptr),
+        C(p.C),
+        W(p.W) {
+    const int64_t slot = p.batch.state_slots[b];
+    if (slot >= 0 && p.batch.context_lens[b] > 0) {
+      state = p.state + slot * p.state_stride + channel;
+    }
+  }
+
+  [[nodiscard]] __device__ float at(int64_t t) const {
+    if (t >= 0) return as_float(x[t * stride]);
+    return state == nullptr ? 0.0f : state[(W - 1 + t) * C];
+  }
+};
+
+// A thread convolves one channel of kRows rows; the W inputs of a row come from the cache but for
+// the first use. Moves x and y once and does 2 * W operations and a SiLU for each of T * C numbers:
+// bandwidth-bound. The sum runs over ascending inputs.
+template <typename Scalar>
+__global__ void __launch_bounds__(kThreads) convolve_kernel(const __grid_constant__ Params p) {
+  const int64_t channel_blocks = ceil_div(p.C, kThreads);
+  const int64_t channel = blockIdx.x % channel_blocks * kThreads + threadIdx.x;
+  if (channel >= p.C) return;
+  float weight[kMaxWidth];
+#pragma unroll
+  for (int m = 0; m < kMaxWidth; ++m) {
+    weight[m] = m < p.W ? p.weight[channel * p.weight_stride + m] : 0.0f;
+  }
+  const int64_t first = blockIdx.x / channel_blocks * kRows;
+  const int64_t end = min(first + kRows, p.T);
+  for (int64_t row = first; row < end; ++row) {
+    const int64_t b = p.batch.row_sequences[row];
+    if (b < 0) continue;
+    const ChannelInputs<Scalar> inputs(p, b, channel);
+    const int64_t t = row - p.batch.query_start[b];
+    float sum = __fmul_rn(weight[0], inputs.at(t - (p.W - 1)));
+#pragma unroll
+    for (int m = 1; m < kMaxWidth; ++m) {
+      if (m < p.W) sum = fmaf(weight[m], inputs.at(t - (p.W - 1) + m), sum);
+    }
+    static_cast<Scalar*>(p.y)[row * p.y_stride + channel] =
+        rounded<Scalar>(sum / (1.0f + expf(-sum)));
+  }
+}
+
+// After the convolution: a thread writes one channel of a sequence's windows, first those of its
+// snapshots, then the working slot, whose oldest row is written first because the window moves
+// within the slot. Moves 8 * (W - 1) * C bytes for each of them.
+template <typename Scalar>
+__global__ void __launch_bounds__(kThreads) keep_windows_kernel(const __grid_constant__ Params p) {
+  const int64_t channel_blocks = ceil_div(p.C, kThreads);
+  const int64_t channel = blockIdx.x % channel_blocks * kThreads + threadIdx.x;
+  const int64_t b = blockIdx.x / channel_blocks;
+  const int64_t slot = p.batch.state_slots[b];
+  if (channel >= p.C || slot < 0) return;
+  const ChannelInputs<Scalar> inputs(p, b, channel);
+  const auto keep = [&](int64_t num_tokens, float* to) {
+    for (int64_t m = 0; m < p.W - 1; ++m) {
+      to[m * p.C + channel] = inputs.at(num_tokens - (p.W - 1) + m);
+    }
+  };
+  for (int32_t i = p.batch.snapshot_start[b]; i < p.batch.snapshot_start[b + 1]; ++i) {
+    const StateSnapshot& snapshot = p.batch.snapshots[i];
+    keep(snapshot.num_tokens, p.snapshot_windows + snapshot.slot * p.snapshot_stride);
+  }
+  keep(p.batch.query_start[b + 1] - p.batch.query_start[b], p.state + slot * p.state_stride);
+}
+
+}  // namespace
+
+Status causal_conv1d_cuda(CudaContext& context, const CausalConv1dArgs& args) {
+  const Params params{.x = args.x.data,
+                      .weight = args.weight.as<float>(),
+                      .y = args.y.data,
+                      .state = args.state.conv.as<float>(),
+                      .snapshot_windows = args.snapshots.conv.as<float>(),
+                      .x_stride = args.x.row_stride,
+                      .weight_stride = args.weight.row_stride,
+                      .y_stride = args.y.row_stride,
+                      .state_stride = args.state.conv.row_stride,
+                      .snapshot_stride = args.snapshots.conv.row_stride,
+                      .T = args.x.shape[0],
+                      .B = args.forward->num_sequences(),
+                      .C = args.x.shape[1],
+                      .W = static_cast<int>(args.weight.shape[1]),
+                      .batch = args.forward->batch};
+  const int64_t channel_blocks = ceil_div(params.C, kThreads);
+  return with_scalar(args.x.dtype, [&](auto scalar) -> Status {
+    using Scalar = typename decltype(scalar)::type;
+    HEDDLE_RETURN_IF_ERROR(launch(context, "causal_conv1d", convolve_kernel<Scalar>,
+                                  grid_of(channel_blocks * ceil_div(params.T, kRows)), kThreads,
+                                  params));
+    return launch(context, "causal_conv1d windows", keep_windows_kernel<Scalar>,
+                  grid_of(channel_blocks * params.B), kThreads, params);
+  });
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/numbers.cuh"
+#include "ops/cuda/reduce.cuh"
+#include "ops/linear_attention/gated_rms_norm.h"
+
+namespace heddle::ops {
+
+namespace {
+
+struct Params {
+  const void* x;
+  const void* z;
+  const float* weight;
+  void* y;
+  int64_t x_stride, z_stride, y_stride;
+  int64_t num_heads;  // T * N
+  int64_t N, D;
+  float epsilon;
+  NormGate gate;
+};
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarp;
+
+// A warp normalises one head, a lane every 32nd column of it: lane sums run over ascending columns
+// and are joined by warp_sum(), an order that depends on D alone. Moves x, z and y once:
+// bandwidth-bound; x is read twice, the second time from the cache.
+template <typename Scalar>
+__global__ void __launch_bounds__(kThreads) gated_norm_kernel(const __grid_constant__ Params p) {
+  const int64_t lane = threadIdx.x % kWarp;
+  const int64_t stride = int64_t{gridDim.x} * kWarps;
+  for (int64_t head = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp; head < p.num_heads;
+       head += stride) {
+    const int64_t t = head / p.N, column = head % p.N * p.D;
+    const auto* x = static_cast<const Scalar*>(p.x) + t * p.x_stride + column;
+    const auto* z = static_cast<const Scalar*>(p.z) + t * p.z_stride + column;
+    auto* y = static_cast<Scalar*>(p.y) + t * p.y_stride + column;
+    float sum = 0;
+    for (int64_t c = lane; c < p.D; c += kWarp) {
+      const float value = as_float(x[c]);
+      sum = fmaf(value, value, sum);
+    }
+    const float scale = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(p.D) + p.epsilon);
+    for (int64_t c = lane; c < p.D; c += kWarp) {
+      const float gate = as_float(z[c]);
+      const float opening = (p.gate == NormGate::kSigmoid ? 1.0f : gate) / (1.0f + expf(-gate));
+      y[c] = rounded<Scalar>(as_float(x[c]) * scale * p.weight[c] * opening);
+    }
+  }
+}
+
+}  // namespace
+
+Status gated_rms_norm_cuda(CudaContext& context, const GatedRmsNormArgs& args) {
+  const int64_t D = args.weight.shape[0];
+  const int64_t N = args.x.shape[1] / D;
+  const Params params{.x = args.x.data,
+                      .z = args.z.data,
+                      .weight = args.weight.as<float>(),
+                      .y = args.y.data,
+                      .x_stride = args.x.row_stride,
+                      .z_stride = args.z.row_stride,
+                      .y_stride = args.y.row_stride,
+                      .num_heads = args.x.shape[0] * N,
+                      .N = N,
+                      .D = D,
+                      .epsilon = args.epsilon,
+                      .gate = args.gate};
+  return with_scalar(args.x.dtype, [&](auto scalar) {
+    return launch(context, "gated_rms_norm", gated_norm_kernel<typename decltype(scalar)::type>,
+                  grid_of(ceil_div(params.num_heads, kWarps)), kThreads, params);
+  });
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// snapshot_rows.h on CUDA, with the same bits: a warp stores a row, a lane every 32nd number of it.
+#pragma once
+
+#include <cfloat>
+#include <cstdint>
+
+#include "ops/cuda/reduce.cuh"
+#include "ops/forward_context.h"
+
+namespace heddle::ops {
+
+// The matrices of a layer's snapshots.
+struct SnapshotMatrices {
+  void* data;
+  float* scales;  // of i8
+  int64_t slot_stride, scale_stride;
+  int64_t Dk;
+  DType dtype;  // f32, bf16 or i8
+
+  // The first number of a row, counted over the value heads of the slot.
+  [[nodiscard]] __device__ int64_t number_of(int64_t slot, int64_t row) const {
+    return slot * slot_stride + row * Dk;
+  }
+};
+
+// What the numbers of an i8 row are multiplied with, and the stored ones then.
+struct RowScale {
+  float inverse = 1;
+  float scale = 1;
+};
+
+// `largest` and `finite` of a lane's numbers; every lane gets the scale of the row.
+__device__ inline RowScale row_scale(float largest, bool finite) {
+  if (!__all_sync(0xffffffffu, finite)) return {.inverse = 0, .scale = __int_as_float(0x7fc00000)};
+  largest = warp_max(largest);
+  const float scale = __fdiv_rn(largest, 127.0f);
+  if (scale < FLT_MIN) return {.inverse = 0, .scale = 0};
+  return {.inverse = __fdiv_rn(127.0f, largest), .scale = scale};
+}
+
+// As to_bf16() of core/dtype.h, also for what is no number.
+__device__ inline uint16_t snapshot_bf16(float value) {
+  const auto bits = __float_as_uint(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+__device__ inline void store_snapshot_number(const SnapshotMatrices& to, int64_t number,
+                                             float value, const RowScale& row) {
+  if (to.dtype == DType::kF32) {
+    static_cast<float*>(to.data)[number] = value;
+  } else if (to.dtype == DType::kBf16) {
+    static_cast<uint16_t*>(to.data)[number] = snapshot_bf16(value);
+  } else {
+    // 1 in a row that is no number as a whole: its scale is none.
+    const int code = row.scale != row.scale ? 1 : __float2int_rn(__fmul_rn(value, row.inverse));
+    static_cast<int8_t*>(to.data)[number] = static_cast<int8_t>(min(code, 127));
+  }
+}
+
+// The scale of a row is written by one lane.
+__device__ inline void store_row_scale(const SnapshotMatrices& to, int64_t slot, int64_t row,
+                                       const RowScale& scale) {
+  if (to.dtype != DType::kI8 || threadIdx.x % kWarp != 0) return;
+  to.scales[slot * to.scale_stride + row] = scale.scale;
+}
+
+__device__ inline float load_snapshot_number(const SnapshotMatrices& from, int64_t number,
+                                             float scale) {
+  if (from.dtype == DType::kF32) return static_cast<const float*>(from.data)[number];
+  if (from.dtype == DType::kBf16) {
+    return __uint_as_float(static_cast<uint32_t>(static_cast<const uint16_t*>(from.data)[number])
+                           << 16);
+  }
+  return __fmul_rn(static_cast<float>(static_cast<const int8_t*>(from.data)[number]), scale);
+}
+
+}  // namespace heddle::ops
