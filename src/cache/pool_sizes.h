@@ -5,11 +5,31 @@
 // the scheduler that hands out their ids.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "request/prefill_flops.h"
 
 namespace heddle::cache {
+
+// Pages of the layers whose window slides, where other layers do not slide: ids of their own, each
+// for page_size tokens. No layer of theirs reads more than the `window` last tokens.
+struct WindowPoolSizes {
+  int64_t num_pages = 0;   // 0: there are none, all layers keep their rows in the other pages
+  int64_t page_bytes = 0;  // over these layers
+  int64_t window = 0;      // tokens
+
+  // Index of the first page that the token at `position` and those after it read.
+  [[nodiscard]] int64_t first_page(int64_t position, int64_t page_size) const {
+    return std::max<int64_t>(position + 1 - window, 0) / page_size;
+  }
+
+  // Pages that a sequence needs to advance by a token at a time with two steps in flight, or by a
+  // page with none, wherever its window begins in a page.
+  [[nodiscard]] int64_t per_sequence(int64_t page_size) const {
+    return (window + 2 + page_size - 1) / page_size + 2;
+  }
+};
 
 struct PoolSizes {
   // Ids run from 1 to these numbers; id 0 of each pool is a sink that belongs to no sequence.
@@ -34,11 +54,15 @@ struct PoolSizes {
 
   int64_t kv_window = 0;  // no layer reads more than this many last tokens; 0: some layer reads all
 
+  WindowPoolSizes window_pages;
+
   request::PrefillFlops flops;  // of the model
 
   bool keeps_hidden = false;  // StateSnapshot::keep_hidden and hidden_slot are understood
 
   [[nodiscard]] bool has_states() const { return num_state_slots > 0; }
+
+  [[nodiscard]] bool has_window_pages() const { return window_pages.num_pages > 0; }
 
   [[nodiscard]] bool has_own_snapshot_slots() const { return num_snapshot_slots > 0; }
 
@@ -54,6 +78,10 @@ struct PoolSizes {
 
   // Memory of each pool as it is mapped, with id 0.
   [[nodiscard]] int64_t kv_pool_bytes() const { return (num_pages + 1) * page_bytes; }
+
+  [[nodiscard]] int64_t window_pool_bytes() const {
+    return has_window_pages() ? (window_pages.num_pages + 1) * window_pages.page_bytes : 0;
+  }
 
   [[nodiscard]] int64_t state_pool_bytes() const {
     return (num_state_slots + 1) * state_slot_bytes;

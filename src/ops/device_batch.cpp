@@ -22,7 +22,8 @@ int64_t block_bytes(const DeviceBatchSizes& sizes) {
   const auto ints = [](int64_t count) { return aligned(bytes_of(DType::kI32, count)); };
   const int64_t B = sizes.max_sequences;
   return 3 * ints(sizes.max_rows) + 2 * ints(B + 1) + 3 * ints(B) +
-         ints(B * sizes.max_pages_per_sequence) + ints(sizes.max_logit_rows) +
+         (sizes.has_window_pages ? 2 : 1) * ints(B * sizes.max_pages_per_sequence) +
+         ints(sizes.max_logit_rows) +
          aligned(sizes.max_snapshots * static_cast<int64_t>(sizeof(StateSnapshot)));
 }
 
@@ -93,6 +94,10 @@ Status check_fits(const DeviceBatchSizes& sizes, int64_t rows, const ForwardCont
   HEDDLE_RETURN_IF_ERROR(fits("sequences", forward.num_sequences(), sizes.max_sequences));
   HEDDLE_RETURN_IF_ERROR(fits("page ids", std::ssize(forward.page_table),
                               sizes.max_sequences * sizes.max_pages_per_sequence));
+  const int64_t max_window_pages =
+      sizes.has_window_pages ? sizes.max_sequences * sizes.max_pages_per_sequence : 0;
+  HEDDLE_RETURN_IF_ERROR(
+      fits("window page ids", std::ssize(forward.window_page_table), max_window_pages));
   HEDDLE_RETURN_IF_ERROR(fits("snapshots", std::ssize(forward.snapshots), sizes.max_snapshots));
   return fits("rows whose logits are wanted", std::ssize(forward.logit_rows), sizes.max_logit_rows);
 }
@@ -124,6 +129,8 @@ Status DeviceBatchUpload::upload(device::Stream& stream, std::span<const int32_t
   forward.batch.kv_lens =
       forward.kv_lens.empty() ? forward.batch.context_lens : block.copy(forward.kv_lens);
   forward.batch.page_table = block.copy(forward.page_table);
+  forward.batch.window_page_table =
+      forward.window_page_table.empty() ? nullptr : block.copy(forward.window_page_table);
   forward.batch.state_slots = write_state_slots(block, forward);
   forward.batch.snapshots = block.copy(forward.snapshots);
   forward.batch.snapshot_start = write_snapshot_start(block, forward);

@@ -18,6 +18,7 @@ struct DeviceBatchSizes {
   int64_t max_rows = 0;
   int64_t max_sequences = 0;
   int64_t max_pages_per_sequence = 0;
+  bool has_window_pages = false;
   int64_t max_snapshots = 0;
   int64_t max_logit_rows = 0;
 };

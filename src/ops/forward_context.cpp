@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <ranges>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -12,7 +14,7 @@ namespace {
 
 // The fewest ids that any of the layers' pools has.
 template <class Layers, class GetPool>
-int64_t fewest_ids(const Layers& layers, const GetPool& pool_of) {
+int64_t fewest_ids(Layers&& layers, const GetPool& pool_of) {
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (const auto& layer : layers) fewest = std::min(fewest, pool_of(layer).shape[0]);
   return fewest;
@@ -60,7 +62,8 @@ Status check_rows(const char* op, const ForwardContext* forward, int64_t T) {
   return {};
 }
 
-Status check_page_ids(const ForwardContext& forward, int64_t num_pages, int64_t page_size) {
+Status check_page_ids(const ForwardContext& forward, PageGroup group, int64_t num_pages,
+                      int64_t page_size) {
   const int64_t B = forward.num_sequences();
   if (forward.page_size != page_size) {
     return invalid_argument(fmt::format("the batch has pages of {} tokens, the pool pages of {}",
@@ -70,9 +73,12 @@ Status check_page_ids(const ForwardContext& forward, int64_t num_pages, int64_t 
     return invalid_argument(fmt::format("kv_lens has {} entries, the batch has {} sequences",
                                         forward.kv_lens.size(), B));
   }
-  if (static_cast<int64_t>(forward.page_table.size()) < B * forward.page_table_width) {
-    return invalid_argument(fmt::format("page_table has {} entries, {} x {} are needed",
-                                        forward.page_table.size(), B, forward.page_table_width));
+  const std::span<const int32_t> table = forward.table(group);
+  const char* const kind = group == PageGroup::kMain ? "page" : "window page";
+  if (std::ssize(table) < B * forward.page_table_width) {
+    return invalid_argument(fmt::format("{}_table has {} entries, {} x {} are needed",
+                                        group == PageGroup::kMain ? "page" : "window_page",
+                                        table.size(), B, forward.page_table_width));
   }
   for (int64_t b = 0; b < B; ++b) {
     const int64_t length = forward.context_lens[static_cast<size_t>(b)] + forward.num_rows(b);
@@ -83,13 +89,13 @@ Status check_page_ids(const ForwardContext& forward, int64_t num_pages, int64_t 
                       "{}",
                       b, length, forward.page_table_width * page_size));
     }
-    const std::span<const int32_t> pages(forward.pages(b), static_cast<size_t>(used));
+    const std::span<const int32_t> pages(forward.pages(b, group), static_cast<size_t>(used));
     const auto outside = std::ranges::find_if(pages, [num_pages](int32_t page) {
       return static_cast<uint32_t>(page) >= static_cast<uint64_t>(num_pages);
     });
     if (outside != pages.end()) {
       return invalid_argument(
-          fmt::format("sequence {} names page {}, the pool has {}", b, *outside, num_pages));
+          fmt::format("sequence {} names {} {}, the pool has {}", b, kind, *outside, num_pages));
     }
   }
   return {};
@@ -133,10 +139,13 @@ Status check_batch(const ForwardContext& forward, int64_t T) {
   HEDDLE_RETURN_IF_ERROR(check_rows("batch", &forward, T));
   HEDDLE_RETURN_IF_ERROR(check_sequences(forward));
   HEDDLE_RETURN_IF_ERROR(check_logit_rows(forward, T));
-  if (!forward.kv_layers.empty()) {
-    const int64_t num_pages = fewest_ids(forward.kv_layers, [](const KvLayer& l) { return l.k; });
+  for (const PageGroup group : {PageGroup::kMain, PageGroup::kWindow}) {
+    const auto of_group = [group](const KvLayer& layer) { return layer.group == group; };
+    if (std::ranges::none_of(forward.kv_layers, of_group)) continue;
+    const int64_t num_pages = fewest_ids(forward.kv_layers | std::views::filter(of_group),
+                                         [](const KvLayer& layer) { return layer.k; });
     HEDDLE_RETURN_IF_ERROR(
-        check_page_ids(forward, num_pages, forward.kv_layers.front().k.shape[1]));
+        check_page_ids(forward, group, num_pages, forward.kv_layers.front().k.shape[1]));
   }
   if (!forward.state_layers.empty()) {
     const int64_t num_slots =

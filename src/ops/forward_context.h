@@ -26,12 +26,18 @@
 
 namespace heddle::ops {
 
+// Layers whose pages have the same ids. Where some layers slide and others do not, the sliding ones
+// are a group with pages of its own, so that these can go when the window has left them; every
+// other model has one group.
+enum class PageGroup : uint8_t { kMain, kWindow };
+
 // KV cache of one attention layer: [P, S, Nkv, D] f32, bf16, f16 or e4m3. Page 0 is a sink.
 struct KvLayer {
   MutableTensorView k;
   MutableTensorView v;  // without memory where values are a part of the keys
   float k_scale = 1;    // e4m3: a stored number times this is a key's channel, or a value's
   float v_scale = 1;
+  PageGroup group = PageGroup::kMain;
 };
 
 // Recurrent state of one linear-attention layer. Slot 0 is a sink.
@@ -60,15 +66,16 @@ struct StateSnapshot {
 // captured, there: rows whose sequence is -1 and sequences whose state slot is -1 are padding.
 // Launchers write nothing of the pools for them; their rows of outputs may hold anything.
 struct DeviceBatch {
-  const int32_t* row_sequences = nullptr;    // [T]: the sequence of each row, -1: padding
-  const int32_t* query_start = nullptr;      // [B + 1]
-  const int32_t* context_lens = nullptr;     // [B]
-  const int32_t* kv_lens = nullptr;          // [B], never empty
-  const int32_t* page_table = nullptr;       // [B, page_table_width]
-  const int32_t* state_slots = nullptr;      // [B]; 0 for all where the model has no states
-  const StateSnapshot* snapshots = nullptr;  // by sequence, then by num_tokens
-  const int32_t* snapshot_start = nullptr;   // [B + 1]: those of b are [start[b], start[b + 1])
-  const int32_t* logit_rows = nullptr;       // [R]
+  const int32_t* row_sequences = nullptr;      // [T]: the sequence of each row, -1: padding
+  const int32_t* query_start = nullptr;        // [B + 1]
+  const int32_t* context_lens = nullptr;       // [B]
+  const int32_t* kv_lens = nullptr;            // [B], never empty
+  const int32_t* page_table = nullptr;         // [B, page_table_width]
+  const int32_t* window_page_table = nullptr;  // likewise; null without PageGroup::kWindow
+  const int32_t* state_slots = nullptr;        // [B]; 0 for all where the model has no states
+  const StateSnapshot* snapshots = nullptr;    // by sequence, then by num_tokens
+  const int32_t* snapshot_start = nullptr;     // [B + 1]: those of b are [start[b], start[b + 1])
+  const int32_t* logit_rows = nullptr;         // [R]
 };
 
 struct ForwardContext {
@@ -83,6 +90,9 @@ struct ForwardContext {
   std::span<const int32_t>
       page_table;  // [B, page_table_width]: page of token t of b is [b, t / page_size]
   int64_t page_table_width = 0;
+  // As page_table, for the layers of PageGroup::kWindow; empty where there are none. Pages that the
+  // window of a sequence's first row has left may have any id of the pool.
+  std::span<const int32_t> window_page_table;
   int32_t page_size = 16;
   std::span<const int32_t> state_slots;      // [B]: working slot of b, read and advanced in place
   std::span<const StateSnapshot> snapshots;  // by sequence, then by num_tokens
@@ -100,13 +110,19 @@ struct ForwardContext {
     return query_start[static_cast<size_t>(b + 1)] - query_start[static_cast<size_t>(b)];
   }
 
-  // The first token of b whose key and value are stored.
-  [[nodiscard]] int64_t first_stored(int64_t b) const {
-    return (kv_lens.empty() ? context_lens : kv_lens)[static_cast<size_t>(b)];
+  // The first token of b whose key and value are stored. Window pages of rows that are computed are
+  // the sequence's own: all of these rows are stored.
+  [[nodiscard]] int64_t first_stored(int64_t b, PageGroup group) const {
+    const bool all = kv_lens.empty() || group == PageGroup::kWindow;
+    return (all ? context_lens : kv_lens)[static_cast<size_t>(b)];
   }
 
-  [[nodiscard]] const int32_t* pages(int64_t b) const {
-    return page_table.data() + b * page_table_width;
+  [[nodiscard]] std::span<const int32_t> table(PageGroup group) const {
+    return group == PageGroup::kMain ? page_table : window_page_table;
+  }
+
+  [[nodiscard]] const int32_t* pages(int64_t b, PageGroup group = PageGroup::kMain) const {
+    return table(group).data() + b * page_table_width;
   }
 
   // The snapshots of sequence b.
@@ -119,16 +135,17 @@ struct ForwardContext {
 };
 
 // The one place that proves the invariants of ids: called at the head of a step of T rows, before
-// any op runs. Pages are checked against the smallest pool of kv_layers, slots against those of
-// state_layers and snapshot_layers; a kind of memory that the model does not have is not looked at.
-// Error: kInvalidArgument, naming the sequence and the id or number that does not fit.
-// Cost: O(B * pages), without allocation.
+// any op runs. Pages are checked against the smallest pool of their group's kv_layers, slots
+// against those of state_layers and snapshot_layers; a kind of memory that the model does not have
+// is not looked at. Error: kInvalidArgument, naming the sequence and the id or number that does not
+// fit. Cost: O(B * pages), without allocation.
 Status check_batch(const ForwardContext& forward, int64_t T);
 
 // Parts of check_batch(). The first belongs to every op's contract and costs O(1): the batch has as
 // many rows as the op's tensors. Error: kInvalidArgument starting with the op's name.
 Status check_rows(const char* op, const ForwardContext* forward, int64_t T);
-Status check_page_ids(const ForwardContext& forward, int64_t num_pages, int64_t page_size);
+Status check_page_ids(const ForwardContext& forward, PageGroup group, int64_t num_pages,
+                      int64_t page_size);
 Status check_state_slots(const ForwardContext& forward, int64_t num_slots,
                          int64_t num_snapshot_slots);
 

@@ -76,6 +76,28 @@ TEST_F(CheckBatchTest, LooksOnlyAtPagesThatHoldTokens) {
   EXPECT_THAT(message(), HasSubstr("sequence 1 names page 99"));
 }
 
+TEST_F(CheckBatchTest, ChecksEachGroupOfLayersAgainstItsOwnTableAndPool) {
+  kv_layers_[1].group = PageGroup::kWindow;  // 5 pages; the other layer has 6
+  const std::vector<int32_t> window_table{4, 3, 2, 1};
+  page_table_[0] = 5;
+  forward_.window_page_table = window_table;
+  EXPECT_TRUE(check_batch(forward_, 5).ok()) << message();
+  EXPECT_EQ(forward_.pages(1, PageGroup::kWindow)[1], 1);
+  EXPECT_EQ(forward_.pages(1)[0], 4);
+  const std::vector<int32_t> outside{4, 5, 2, 1};
+  forward_.window_page_table = outside;
+  EXPECT_THAT(message(), HasSubstr("sequence 0 names window page 5, the pool has 5"));
+  forward_.window_page_table = {};
+  EXPECT_THAT(message(), HasSubstr("window_page_table has 0 entries, 2 x 2 are needed"));
+}
+
+TEST_F(CheckBatchTest, KnownRowsAreStoredAgainInWindowPagesOnly) {
+  const std::vector<int32_t> kv_lens{5, 0};
+  forward_.kv_lens = kv_lens;
+  EXPECT_EQ(forward_.first_stored(0, PageGroup::kMain), 5);
+  EXPECT_EQ(forward_.first_stored(0, PageGroup::kWindow), 3);
+}
+
 TEST_F(CheckBatchTest, RefusesAPageTableThatEndsBeforeTheLastToken) {
   context_lens_[0] = 7;
   EXPECT_THAT(message(), HasSubstr("sequence 0 has 9 tokens, its page table has room for 8"));

@@ -43,7 +43,15 @@ struct PlannedSequence {
   int64_t kv_tokens = 0;           // KV rows before this one exist and are not written again; at
                                    // least context_tokens, also beyond it where pages are shared
   std::span<const int32_t> pages;  // page of token t is pages[t / page_size]; covers the new tokens
-  int32_t state_slot = 0;          // working slot, advanced in place; 0 for models without state
+
+  // Of the layers whose window slides, where they have pages of their own
+  // (PoolSizes::window_pages): page of token t is window_pages[t / page_size - first_window_page].
+  // They begin with the page of the first token that the first new one sees, and cover the new
+  // tokens. All new rows are written.
+  std::span<const int32_t> window_pages;
+  int64_t first_window_page = 0;
+
+  int32_t state_slot = 0;  // working slot, advanced in place; 0 for models without state
   std::span<const StateSnapshot> snapshots;
 
   // Not 0: the logits come from the hidden vector kept with this snapshot slot; nothing is
@@ -87,6 +95,7 @@ struct BatchPlan {
   std::vector<int32_t> zero_state_slots;    // a sequence without context starts in them
   std::vector<IdCopy> restore_snapshots;    // snapshot slot to working slot: a sequence goes on
   std::vector<IdCopy> copy_pages;           // a sequence resumes inside a page
+  std::vector<IdCopy> copy_window_pages;    // likewise
 
   [[nodiscard]] bool empty() const { return sequences.empty(); }
 
@@ -99,6 +108,7 @@ struct BatchPlan {
     zero_state_slots.clear();
     restore_snapshots.clear();
     copy_pages.clear();
+    copy_window_pages.clear();
   }
 
   [[nodiscard]] int64_t num_new_tokens() const {

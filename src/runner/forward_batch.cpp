@@ -17,14 +17,9 @@ bool wants_logits(const request::PlannedSequence& sequence) {
 
 }  // namespace
 
-ForwardBatch::ForwardBatch(int64_t max_tokens, int64_t max_sequences,
-                           int64_t max_pages_per_sequence, int32_t page_size)
-    : max_tokens_(max_tokens),
-      max_sequences_(max_sequences),
-      page_table_width_(max_pages_per_sequence),
-      page_size_(page_size) {
-  const auto tokens = static_cast<size_t>(max_tokens);
-  const auto sequences = static_cast<size_t>(max_sequences);
+ForwardBatch::ForwardBatch(const Sizes& sizes) : sizes_(sizes) {
+  const auto tokens = static_cast<size_t>(sizes.max_tokens);
+  const auto sequences = static_cast<size_t>(sizes.max_sequences);
   ids_.reserve(tokens);
   positions_.reserve(tokens);
   logit_rows_.reserve(tokens);
@@ -33,7 +28,8 @@ ForwardBatch::ForwardBatch(int64_t max_tokens, int64_t max_sequences,
   kv_lens_.reserve(sequences);
   state_slots_.reserve(sequences);
   snapshots_.reserve(sequences * 4);
-  page_table_.resize(sequences * static_cast<size_t>(max_pages_per_sequence));
+  page_table_.resize(sequences * static_cast<size_t>(sizes.max_pages_per_sequence));
+  if (sizes.window_pages.num_pages > 0) window_page_table_.resize(page_table_.size());
   sequences_.reserve(sequences);
   kept_hidden_.reserve(sequences);
   hidden_slots_.reserve(sequences);
@@ -52,11 +48,11 @@ Status ForwardBatch::build(const request::BatchPlan& plan, LogitRows logit_rows,
   sequences_.clear();
   kept_hidden_.clear();
   hidden_slots_.clear();
-  if (static_cast<int64_t>(plan.sequences.size()) > max_sequences_ ||
-      plan.num_new_tokens() > max_tokens_) {
+  if (static_cast<int64_t>(plan.sequences.size()) > sizes_.max_sequences ||
+      plan.num_new_tokens() > sizes_.max_tokens) {
     return invalid_argument(fmt::format("a step of {} sequences and {} tokens; at most {} and {}",
                                         plan.sequences.size(), plan.num_new_tokens(),
-                                        max_sequences_, max_tokens_));
+                                        sizes_.max_sequences, sizes_.max_tokens));
   }
   for (const request::PlannedSequence& sequence : plan.sequences) {
     const Status status = add(sequence, logit_rows, drawn_tokens);
@@ -110,14 +106,17 @@ Status ForwardBatch::add(const request::PlannedSequence& sequence, LogitRows log
 
 Status ForwardBatch::add_rows(const request::PlannedSequence& sequence) {
   const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
-  const int64_t num_pages = (end + page_size_ - 1) / page_size_;
+  const int64_t num_pages = (end + sizes_.page_size - 1) / sizes_.page_size;
   if (sequence.num_new_tokens() == 0) return invalid_argument("has no new tokens");
-  if (num_pages > std::ssize(sequence.pages) || num_pages > page_table_width_) {
+  if (num_pages > std::ssize(sequence.pages) || num_pages > sizes_.max_pages_per_sequence) {
     return invalid_argument(fmt::format("needs {} pages for {} tokens, has {}; at most {}",
-                                        num_pages, end, sequence.pages.size(), page_table_width_));
+                                        num_pages, end, sequence.pages.size(),
+                                        sizes_.max_pages_per_sequence));
   }
   const auto index = std::ssize(context_lens_);
-  std::copy_n(sequence.pages.begin(), num_pages, page_table_.begin() + index * page_table_width_);
+  std::copy_n(sequence.pages.begin(), num_pages,
+              page_table_.begin() + index * sizes_.max_pages_per_sequence);
+  HEDDLE_RETURN_IF_ERROR(add_window_pages(sequence, num_pages));
   ids_.insert(ids_.end(), sequence.new_tokens.begin(), sequence.new_tokens.end());
   if (sequence.feeds_drawn_token) ids_.push_back(sequences_.back().fed_token);
   for (int64_t position = sequence.context_tokens; position < end; ++position) {
@@ -127,6 +126,21 @@ Status ForwardBatch::add_rows(const request::PlannedSequence& sequence) {
   context_lens_.push_back(static_cast<int32_t>(sequence.context_tokens));
   kv_lens_.push_back(static_cast<int32_t>(std::max(sequence.context_tokens, sequence.kv_tokens)));
   state_slots_.push_back(sequence.state_slot);
+  return {};
+}
+
+// Writes the part of the table that is read. The rest keeps ids of earlier batches.
+Status ForwardBatch::add_window_pages(const request::PlannedSequence& sequence, int64_t num_pages) {
+  if (window_page_table_.empty()) return {};
+  const int64_t first = sizes_.window_pages.first_page(sequence.context_tokens, sizes_.page_size);
+  const int64_t end = sequence.first_window_page + std::ssize(sequence.window_pages);
+  if (sequence.first_window_page > first || end < num_pages) {
+    return invalid_argument(fmt::format("needs window pages {} to {}, has {} to {}", first,
+                                        num_pages, sequence.first_window_page, end));
+  }
+  const auto row = std::ssize(context_lens_) * sizes_.max_pages_per_sequence;
+  std::copy_n(sequence.window_pages.begin() + (first - sequence.first_window_page),
+              num_pages - first, window_page_table_.begin() + row + first);
   return {};
 }
 
@@ -159,8 +173,9 @@ ops::ForwardContext ForwardBatch::context(const Pools& pools) const {
           .context_lens = context_lens_,
           .kv_lens = kv_lens_,
           .page_table = page_table_,
-          .page_table_width = page_table_width_,
-          .page_size = page_size_,
+          .page_table_width = sizes_.max_pages_per_sequence,
+          .window_page_table = window_page_table_,
+          .page_size = sizes_.page_size,
           .state_slots = state_slots_,
           .snapshots = snapshots_,
           .logit_rows = logit_rows_,

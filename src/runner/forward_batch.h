@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/pool_sizes.h"
 #include "ops/forward_context.h"
 #include "request/batch_plan.h"
 #include "runner/pools.h"
@@ -45,8 +46,15 @@ struct KeptHidden {
 
 class ForwardBatch {
  public:
-  ForwardBatch(int64_t max_tokens, int64_t max_sequences, int64_t max_pages_per_sequence,
-               int32_t page_size);
+  struct Sizes {
+    int64_t max_tokens = 0;
+    int64_t max_sequences = 0;
+    int64_t max_pages_per_sequence = 0;
+    int32_t page_size = 16;
+    cache::WindowPoolSizes window_pages;
+  };
+
+  explicit ForwardBatch(const Sizes& sizes);
 
   // `drawn_tokens` by batch slot: the token drawn last, kNoToken where the draw failed; empty where
   // no sequence feeds on one. Error: kInvalidArgument for a plan that exceeds the sizes above, has
@@ -77,18 +85,17 @@ class ForwardBatch {
   Status add(const request::PlannedSequence& sequence, LogitRows logit_rows,
              std::span<const TokenId> drawn_tokens);
   Status add_rows(const request::PlannedSequence& sequence);
+  Status add_window_pages(const request::PlannedSequence& sequence, int64_t num_pages);
   Status add_snapshots(const request::PlannedSequence& sequence);
 
-  int64_t max_tokens_;
-  int64_t max_sequences_;
-  int64_t page_table_width_;
-  int32_t page_size_;
+  Sizes sizes_;
   std::vector<int32_t> ids_;
   std::vector<int32_t> positions_;
   std::vector<int32_t> query_start_;
   std::vector<int32_t> context_lens_;
   std::vector<int32_t> kv_lens_;
   std::vector<int32_t> page_table_;
+  std::vector<int32_t> window_page_table_;  // empty without window pages
   std::vector<int32_t> state_slots_;
   std::vector<int32_t> logit_rows_;
   std::vector<ops::StateSnapshot> snapshots_;

@@ -24,8 +24,8 @@ class ForwardBatchTest : public ::testing::Test {
             .sample = sample};
   }
 
-  ForwardBatch batch_{/*max_tokens=*/8, /*max_sequences=*/3, /*max_pages_per_sequence=*/3,
-                      kPageSize};
+  ForwardBatch batch_{
+      {.max_tokens = 8, .max_sequences = 3, .max_pages_per_sequence = 3, .page_size = kPageSize}};
   const std::vector<TokenId> prompt_ = {5, 6, 7, 8, 9};
   const std::vector<TokenId> one_ = {42};
   const std::vector<int32_t> pages_a_ = {3, 1};
@@ -136,6 +136,31 @@ TEST_F(ForwardBatchTest, NamesThePlanThatDoesNotFit) {
                     sequence(prompt_, 0, pages_b_, 2, true)};
   EXPECT_EQ(batch_.build(plan, LogitRows::kSampled).message(),
             "a step of 2 sequences and 10 tokens; at most 3 and 8");
+}
+
+// Of a window of 5 tokens, the token at position 9 sees the tokens from 5 on, in page 1.
+TEST_F(ForwardBatchTest, CopiesTheWindowPagesThatAreRead) {
+  ForwardBatch batch({.max_tokens = 8,
+                      .max_sequences = 3,
+                      .max_pages_per_sequence = 3,
+                      .page_size = kPageSize,
+                      .window_pages = {.num_pages = 9, .window = 5}});
+  const std::vector<int32_t> window_a = {7, 8};
+  const std::vector<int32_t> window_b = {5, 6};
+  request::BatchPlan plan;
+  plan.sequences = {sequence(prompt_, 0, pages_a_, 1, true), sequence(one_, 9, pages_b_, 2, true)};
+  plan.sequences[0].window_pages = window_a;
+  plan.sequences[1].window_pages = window_b;
+  plan.sequences[1].first_window_page = 1;
+  ASSERT_TRUE(batch.build(plan, LogitRows::kSampled).ok());
+  const ops::ForwardContext context = batch.context(pools_);
+  EXPECT_THAT(context.window_page_table.first(2), ElementsAre(7, 8));
+  EXPECT_EQ(context.pages(1, ops::PageGroup::kWindow)[1], 5);
+  EXPECT_EQ(context.pages(1, ops::PageGroup::kWindow)[2], 6);
+
+  plan.sequences[1].first_window_page = 2;
+  EXPECT_THAT(batch.build(plan, LogitRows::kSampled).message(),
+              HasSubstr("sequence 2: needs window pages 1 to 3, has 2 to 4"));
 }
 
 }  // namespace

@@ -9,8 +9,28 @@
 
 namespace heddle::runner {
 
-cache::KvLayout kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype) {
-  return {.num_layers = needs.num_kv_layers,
+namespace {
+
+int64_t num_sliding_layers(const models::CacheNeeds& needs) {
+  return std::ranges::count_if(needs.kv_windows, [](int64_t window) { return window > 0; });
+}
+
+}  // namespace
+
+bool mixes_windows(const models::CacheNeeds& needs) {
+  const int64_t sliding = num_sliding_layers(needs);
+  return sliding > 0 && sliding < needs.num_kv_layers;
+}
+
+cache::KvLayout window_kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype) {
+  cache::KvLayout layout = kv_layout(needs, page_size, dtype);
+  layout.num_layers = num_sliding_layers(needs);
+  return layout;
+}
+
+cache::KvLayout kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype,
+                          bool has_window_pages) {
+  return {.num_layers = needs.num_kv_layers - (has_window_pages ? num_sliding_layers(needs) : 0),
           .page_size = page_size,
           .num_kv_heads = needs.num_kv_heads,
           .head_dim = needs.head_dim,
@@ -45,24 +65,42 @@ int64_t common_window(const models::CacheNeeds& needs) {
 Result<Pools> Pools::create(device::Device& device, const models::CacheNeeds& needs,
                             const PoolsOptions& options) {
   Pools pools;
-  HEDDLE_CHECK(options.kv_scales.empty() || std::ssize(options.kv_scales) == needs.num_kv_layers);
-  if (needs.num_kv_layers > 0) {
-    HEDDLE_ASSIGN_OR_RETURN(
-        pools.kv_,
-        cache::KvPool::create(device, kv_layout(needs, options.sizes.page_size, options.kv_dtype),
-                              options.sizes.num_pages));
-    for (int64_t layer = 0; layer < needs.num_kv_layers; ++layer) {
-      const auto index = static_cast<size_t>(layer);
-      const checkpoint::KvScales scales =
-          options.kv_scales.empty() ? checkpoint::KvScales{} : options.kv_scales[index];
-      pools.kv_layers_.push_back({.k = pools.kv_.k(layer),
-                                  .v = pools.kv_.v(layer),
-                                  .k_scale = scales.k,
-                                  .v_scale = scales.v});
-    }
-  }
+  HEDDLE_RETURN_IF_ERROR(pools.create_kv(device, needs, options));
   HEDDLE_RETURN_IF_ERROR(pools.create_states(device, needs, options));
   return pools;
+}
+
+Status Pools::create_kv(device::Device& device, const models::CacheNeeds& needs,
+                        const PoolsOptions& options) {
+  HEDDLE_CHECK(options.kv_scales.empty() || std::ssize(options.kv_scales) == needs.num_kv_layers);
+  if (needs.num_kv_layers == 0) return {};
+  const cache::PoolSizes& sizes = options.sizes;
+  const bool apart = sizes.has_window_pages();
+  HEDDLE_ASSIGN_OR_RETURN(
+      kv_, cache::KvPool::create(device, kv_layout(needs, sizes.page_size, options.kv_dtype, apart),
+                                 sizes.num_pages));
+  if (apart) {
+    HEDDLE_CHECK(mixes_windows(needs));
+    HEDDLE_ASSIGN_OR_RETURN(
+        window_kv_,
+        cache::KvPool::create(device, window_kv_layout(needs, sizes.page_size, options.kv_dtype),
+                              sizes.window_pages.num_pages));
+  }
+  for (size_t layer = 0; layer < static_cast<size_t>(needs.num_kv_layers); ++layer) {
+    const checkpoint::KvScales scales =
+        options.kv_scales.empty() ? checkpoint::KvScales{} : options.kv_scales[layer];
+    const bool slides = apart && needs.kv_windows[layer] > 0;
+    cache::KvPool& pool = slides ? window_kv_ : kv_;
+    std::vector<ops::KvLayer>& group = slides ? window_layers_ : main_layers_;
+    const int64_t within = std::ssize(group);
+    group.push_back({.k = pool.k(within),
+                     .v = pool.v(within),
+                     .k_scale = scales.k,
+                     .v_scale = scales.v,
+                     .group = slides ? ops::PageGroup::kWindow : ops::PageGroup::kMain});
+    kv_layers_.push_back(group.back());
+  }
+  return {};
 }
 
 Status Pools::create_states(device::Device& device, const models::CacheNeeds& needs,
@@ -100,8 +138,10 @@ Status Pools::begin_step(device::Stream& stream, ops::Context& context,
   if (has_kv) HEDDLE_RETURN_IF_ERROR(kv_.discard_pages(stream, plan.unused_pages));
   if (states_.num_slots() > 0) HEDDLE_RETURN_IF_ERROR(prepare_states(stream, context, plan));
   if (!has_kv) return {};
-  return ops::copy_pages(context,
-                         {.layers = {.host = kv_layers_}, .pages = list_of(plan.copy_pages)});
+  HEDDLE_RETURN_IF_ERROR(ops::copy_pages(
+      context, {.layers = {.host = main_layers_}, .pages = list_of(plan.copy_pages)}));
+  return ops::copy_pages(
+      context, {.layers = {.host = window_layers_}, .pages = list_of(plan.copy_window_pages)});
 }
 
 Status Pools::prepare_states(device::Stream& stream, ops::Context& context,

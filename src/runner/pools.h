@@ -21,7 +21,13 @@
 
 namespace heddle::runner {
 
-cache::KvLayout kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype);
+// Whether some attention layers slide and others do not.
+bool mixes_windows(const models::CacheNeeds& needs);
+
+// Of the layers of one group; all are in the main one where `has_window_pages` is false.
+cache::KvLayout kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype,
+                          bool has_window_pages = false);
+cache::KvLayout window_kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype);
 cache::StateLayout state_layout(const models::CacheNeeds& needs);
 
 // Snapshots in slots of their own: matrices as `dtype`, the convolution window in fp32.
@@ -52,6 +58,8 @@ class Pools {
 
   [[nodiscard]] cache::KvPool& kv() { return kv_; }
 
+  [[nodiscard]] cache::KvPool& window_kv() { return window_kv_; }
+
   [[nodiscard]] cache::StatePool& states() { return states_; }
 
   // [slots + 1, H] f32, by snapshot slot.
@@ -67,6 +75,8 @@ class Pools {
   }
 
  private:
+  Status create_kv(device::Device& device, const models::CacheNeeds& needs,
+                   const PoolsOptions& options);
   Status create_states(device::Device& device, const models::CacheNeeds& needs,
                        const PoolsOptions& options);
   Status prepare_states(device::Stream& stream, ops::Context& context,
@@ -76,12 +86,15 @@ class Pools {
   ops::MirroredSpan<ops::IdCopy> list_of(std::span<const request::IdCopy> copies);
 
   cache::KvPool kv_;
+  cache::KvPool window_kv_;  // no pages: all layers are in kv_
   cache::StatePool states_;
   cache::StatePool snapshots_;
   device::Buffer hidden_;
   int64_t num_hidden_ = 0;
   int64_t hidden_width_ = 0;
   std::vector<ops::KvLayer> kv_layers_;
+  std::vector<ops::KvLayer> main_layers_;    // of kv_layers_, those in kv_
+  std::vector<ops::KvLayer> window_layers_;  // and those in window_kv_
   std::vector<ops::StateLayer> state_layers_;
   std::vector<ops::SnapshotLayer> snapshot_layers_;
   std::vector<ops::IdCopy> copies_;

@@ -119,5 +119,41 @@ TEST_P(SnapshotPoolsTest, KeepsHiddenVectorsBySnapshotSlotAndRefusesSlotsThatAre
 INSTANTIATE_TEST_SUITE_P(EachFormat, SnapshotPoolsTest, ::testing::Values(DType::kBf16, DType::kI8),
                          [](const auto& dtype) { return std::string(to_string(dtype.param)); });
 
+// A layer that slides and two that do not: two pools, each with ids and copies of its own.
+TEST(PoolsTest, KeepsTheLayersThatSlideInPagesOfTheirOwn) {
+  device::CpuDevice device(1);
+  const models::CacheNeeds needs{
+      .num_kv_layers = 3, .num_kv_heads = 1, .head_dim = 2, .kv_windows = {0, 8, 0}};
+  ASSERT_TRUE(mixes_windows(needs));
+  Pools pools = Pools::create(device, needs,
+                              {.sizes = {.num_pages = 6,
+                                         .page_size = 4,
+                                         .window_pages = {.num_pages = 3, .window = 8}}})
+                    .value();
+  const std::span<const ops::KvLayer> layers = pools.kv_layers();
+  ASSERT_EQ(layers.size(), 3U);
+  EXPECT_EQ(layers[0].k.shape[0], 7);
+  EXPECT_EQ(layers[1].k.shape[0], 4);
+  EXPECT_EQ(layers[1].group, ops::PageGroup::kWindow);
+  EXPECT_EQ(layers[2].group, ops::PageGroup::kMain);
+  EXPECT_NE(layers[0].k.data, layers[2].k.data);
+
+  const auto fill = [](const MutableTensorView& rows, int32_t page, float value) {
+    std::fill_n(rows.row<float>(page), rows.row_stride, value);
+  };
+  for (const ops::KvLayer& layer : layers)
+    fill(layer.k, 2, layer.k.data == layers[1].k.data ? 7 : 5);
+  request::BatchPlan plan;
+  plan.copy_pages = {{.from = 2, .to = 6}};
+  plan.copy_window_pages = {{.from = 2, .to = 3}};
+  const std::unique_ptr<device::Stream> stream = device.create_stream().value();
+  ops::CpuContext context{device.pool()};
+  ASSERT_TRUE(pools.begin_step(*stream, context, plan).ok());
+  EXPECT_EQ(layers[0].k.row<float>(6)[0], 5);
+  EXPECT_EQ(layers[2].k.row<float>(6)[7], 5);
+  EXPECT_EQ(layers[1].k.row<float>(3)[7], 7);
+  EXPECT_EQ(layers[0].k.row<float>(3)[0], 0);
+}
+
 }  // namespace
 }  // namespace heddle::runner

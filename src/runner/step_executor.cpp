@@ -17,8 +17,11 @@ StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& size
       pools_(std::move(pools)),
       sizes_(sizes),
       logit_rows_(logit_rows),
-      batch_(sizes.max_step_tokens, sizes.max_step_sequences,
-             (context_length + sizes.page_size - 1) / sizes.page_size, sizes.page_size),
+      batch_({.max_tokens = sizes.max_step_tokens,
+              .max_sequences = sizes.max_step_sequences,
+              .max_pages_per_sequence = (context_length + sizes.page_size - 1) / sizes.page_size,
+              .page_size = sizes.page_size,
+              .window_pages = sizes.window_pages}),
       sampler_(pass_->config().vocab_size),
       drawn_tokens_(static_cast<size_t>(sizes.max_step_sequences), sampling::kNoToken) {
   if (sizes.keeps_hidden) {

@@ -22,8 +22,11 @@ Session::Session(runner::ForwardPass& pass, const Options& options, runner::Pool
                  int64_t pages_per_sequence)
     : pass_(&pass),
       pools_(std::move(pools)),
-      batch_(std::make_unique<runner::ForwardBatch>(pass.max_step_tokens(), options.num_sequences,
-                                                    pages_per_sequence, options.page_size)),
+      batch_(std::make_unique<runner::ForwardBatch>(
+          runner::ForwardBatch::Sizes{.max_tokens = pass.max_step_tokens(),
+                                      .max_sequences = options.num_sequences,
+                                      .max_pages_per_sequence = pages_per_sequence,
+                                      .page_size = options.page_size})),
       lengths_(static_cast<size_t>(options.num_sequences), 0) {
   int32_t next_page = 1;
   pages_.resize(static_cast<size_t>(options.num_sequences));

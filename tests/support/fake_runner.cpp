@@ -87,9 +87,12 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
   append_all(values, source.zero_state_slots);
   append_copies(values, source.restore_snapshots);
   append_copies(values, source.copy_pages);
+  append_copies(values, source.copy_window_pages);
   for (const PlannedSequence& sequence : source.sequences) {
     append_all(values, sequence.new_tokens);
     append_all(values, sequence.pages);
+    append_all(values, sequence.window_pages);
+    values.push_back(sequence.first_window_page);
     append_all(values, sequence.ending_tokens);
     append_all(values, sequence.output_tokens);
     append_all(values, sequence.forbidden_tokens);

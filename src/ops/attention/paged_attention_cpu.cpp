@@ -164,8 +164,8 @@ class PagedAttention {
   void append_row(int64_t b, int64_t row) {
     const int64_t position = forward_.context_lens[static_cast<size_t>(b)] + row -
                              forward_.query_start[static_cast<size_t>(b)];
-    if (position < forward_.first_stored(b)) return;
-    const int64_t page = forward_.pages(b)[position / forward_.page_size];
+    if (position < forward_.first_stored(b, args_.kv.group)) return;
+    const int64_t page = forward_.pages(b, args_.kv.group)[position / forward_.page_size];
     const int64_t slot = position % forward_.page_size;
     const DType dtype = args_.kv.k.dtype;
     const auto store = [&](const TensorView& from, const MutableTensorView& to, float scale) {

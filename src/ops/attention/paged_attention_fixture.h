@@ -128,7 +128,9 @@ class Conversation {
     const bool replays =
         std::ranges::any_of(parts, [](const SequencePart& part) { return part.kv_len > 0; });
     if (replays) forward.kv_lens = kv_lens_;
-    forward.page_table = step_table_;
+    // Layers that slide find their pages in the table of their group.
+    const PageGroup group = g.window > 0 && !replays ? PageGroup::kWindow : PageGroup::kMain;
+    (group == PageGroup::kMain ? forward.page_table : forward.window_page_table) = step_table_;
     forward.page_table_width = width_;
     forward.page_size = static_cast<int32_t>(g.S);
     std::vector<std::byte> workspace(
@@ -148,7 +150,7 @@ class Conversation {
         .window = g.window,
         .sinks = g.sinks ? TensorView(sinks_.view()) : TensorView(),
         .kv = {k_pages_.view(), g.latent ? MutableTensorView() : v_pages_.view(), g.k_scale,
-               g.v_scale},
+               g.v_scale, group},
         .forward = &forward,
         .workspace = workspace};
     const Status status = paged_attention(context, args);

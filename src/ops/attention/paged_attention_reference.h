@@ -51,7 +51,7 @@ inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& a
           for (int64_t d = 0; d < D; ++d) {
             dot += static_cast<double>(args.q.row<float>(row)[h * D + d]) *
                    kv_element(args.kv.k, static_cast<double>(args.kv.k_scale),
-                              forward.pages(b)[j / S], offset(j, D, d));
+                              forward.pages(b, args.kv.group)[j / S], offset(j, D, d));
           }
           p[static_cast<size_t>(j)] = dot * static_cast<double>(args.scale);
         }
@@ -69,8 +69,8 @@ inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& a
           for (int64_t d = 0; d < Dv; ++d) {
             y[static_cast<size_t>(row * width + h * Dv + d)] +=
                 p[static_cast<size_t>(j)] / sum *
-                kv_element(values, static_cast<double>(args.kv.v_scale), forward.pages(b)[j / S],
-                           offset(j, latent ? D : Dv, d));
+                kv_element(values, static_cast<double>(args.kv.v_scale),
+                           forward.pages(b, args.kv.group)[j / S], offset(j, latent ? D : Dv, d));
           }
         }
       }
