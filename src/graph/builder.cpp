@@ -7,6 +7,16 @@
 
 namespace heddle::graph {
 
+namespace {
+
+// What makes an op's output `wanted` where it would be `natural`.
+ops::Attrs asking_for(DType wanted, DType natural) {
+  if (wanted == natural) return {};
+  return {{"output_dtype", static_cast<double>(static_cast<int>(wanted))}};
+}
+
+}  // namespace
+
 void GraphBuilder::fail(Status status) {
   if (!status_.ok()) return;
   status_ = scope_.empty() ? std::move(status) : status.with_context(scope_);
@@ -31,11 +41,31 @@ Value GraphBuilder::weight(std::string_view name) {
     fail(not_found(fmt::format("the model asks for the weight {}, which was not loaded", full)));
     return {};
   }
+  return constant(full, *found);
+}
+
+Value GraphBuilder::weight_rows(std::string_view name, int64_t first, int64_t count) {
+  const std::string full = scope_ + std::string(name);
+  const std::string rows = fmt::format("{}[{}:{}]", full, first, first + count);
+  if (const auto known = constants_.find(rows); known != constants_.end()) return known->second;
+  const TensorView* found = weights_(full);
+  if (found == nullptr || found->dtype == DType::kPacked || first < 0 || count < 1 ||
+      found->shape.rank() != 2 || first + count > found->shape[0]) {
+    fail(invalid_argument(
+        fmt::format("the model asks for {}, which the weight does not have", rows)));
+    return {};
+  }
+  const auto* data = found->as<std::byte>() + bytes_of(found->dtype, first * found->row_stride);
+  return constant(rows,
+                  TensorView(data, found->dtype, {count, found->shape[1]}, found->row_stride));
+}
+
+Value GraphBuilder::constant(std::string name, const TensorView& view) {
   const Value value = graph_.add_value({.kind = ValueKind::kConstant,
-                                        .meta = ops::TensorMeta::of(*found),
-                                        .name = full,
-                                        .constant = *found});
-  constants_.emplace(full, value);
+                                        .meta = ops::TensorMeta::of(view),
+                                        .name = name,
+                                        .constant = view});
+  constants_.emplace(std::move(name), value);
   return value;
 }
 
@@ -73,15 +103,13 @@ Value GraphBuilder::apply1(std::string_view op, std::vector<Value> inputs, ops::
 }
 
 Value GraphBuilder::embedding(Value ids, std::string_view table) {
-  return apply1("embedding", {ids, weight(table)});
+  return apply1("embedding", {ids, weight(table)}, asking_for(activations_, DType::kF32));
 }
 
-Value GraphBuilder::linear(Value x, std::string_view weight_name) {
-  return apply1("linear", {x, weight(weight_name)});
-}
-
-Value GraphBuilder::linear(Value x, std::string_view weight_name, std::string_view bias_name) {
-  return apply1("linear_bias", {x, weight(weight_name), weight(bias_name)});
+Value GraphBuilder::linear(Value x, Value weight, Value bias, DType dtype) {
+  const ops::Attrs attrs = asking_for(dtype, meta(x).dtype);
+  return bias.valid() ? apply1("linear_bias", {x, weight, bias}, attrs)
+                      : apply1("linear", {x, weight}, attrs);
 }
 
 Value GraphBuilder::rms_norm(Value x, std::string_view weight_name, double epsilon) {
@@ -94,7 +122,9 @@ Value GraphBuilder::add(Value a, Value b) { return apply1("add", {a, b}); }
 
 Value GraphBuilder::mul(Value a, Value b) { return apply1("mul", {a, b}); }
 
-Value GraphBuilder::silu_mul(Value gate_up) { return apply1("silu_mul", {gate_up}); }
+Value GraphBuilder::silu_mul(Value gate_up) {
+  return apply1("silu_mul", {gate_up}, asking_for(activations_, meta(gate_up).dtype));
+}
 
 Value GraphBuilder::rope(Value x, Value positions, Value inverse_frequencies, int64_t head_dim,
                          double factor) {

@@ -4,7 +4,10 @@
 // error handling.
 //
 //   Value n = g.rms_norm(h, "input_layernorm", epsilon);
-//   Value o = g.linear(n, "o_proj");
+//   Value o = g.linear(n, g.weight("o_proj"), {}, g.activations());
+//
+// Results have the dtype of their input, which begins with the embedding: activations(), fp32 on
+// the CPU and the run's dtype on CUDA. What a model wants in fp32 everywhere it asks for.
 //
 // Weights are found by name below the current scope: inside GraphScope(g, "layers.3."), "o_proj"
 // means "layers.3.o_proj". Threading: confined. Cost: no device work.
@@ -26,12 +29,18 @@ using WeightLookup = std::function<const TensorView*(std::string_view name)>;
 
 class GraphBuilder {
  public:
-  GraphBuilder(const ops::OpRegistry& registry, WeightLookup weights)
-      : registry_(registry), weights_(std::move(weights)) {}
+  GraphBuilder(const ops::OpRegistry& registry, WeightLookup weights,
+               DType activations = DType::kF32)
+      : registry_(registry), weights_(std::move(weights)), activations_(activations) {}
+
+  [[nodiscard]] DType activations() const { return activations_; }
 
   // Inputs and weights.
   Value input(std::string name, const ops::TensorMeta& meta);
   Value weight(std::string_view name);  // in the current scope
+
+  // Rows [first, first + count) of a weight that is not packed.
+  Value weight_rows(std::string_view name, int64_t first, int64_t count);
 
   [[nodiscard]] bool has_weight(std::string_view name) const;
 
@@ -39,19 +48,17 @@ class GraphBuilder {
   std::vector<Value> apply(std::string_view op, std::vector<Value> inputs, ops::Attrs attrs = {});
   Value apply1(std::string_view op, std::vector<Value> inputs, ops::Attrs attrs = {});
 
-  // [T] ids -> [T, H].
+  // [T] ids -> [T, H], activations().
   Value embedding(Value ids, std::string_view table);
-  // x [T, K] -> [T, N] with weight [N, K].
-  Value linear(Value x, std::string_view weight_name);
-  // The same plus a bias [N] in every row.
-  Value linear(Value x, std::string_view weight_name, std::string_view bias_name);
+  // x [T, K] -> [T, N] of `dtype` with weight [N, K], plus a bias [N] in every row, or none ({}).
+  Value linear(Value x, Value weight, Value bias, DType dtype);
   // Per group of as many columns as the weight has.
   Value rms_norm(Value x, std::string_view weight_name, double epsilon);
   Value sigmoid(Value x);
   Value add(Value a, Value b);
   // a * b; b is as wide as a or one column.
   Value mul(Value a, Value b);
-  // gate_up [T, 2I] -> silu(gate) * up [T, I].
+  // gate_up [T, 2I] -> silu(gate) * up [T, I], activations().
   Value silu_mul(Value gate_up);
   // Rotates the first 2 * |inverse_frequencies| channels of each head.
   Value rope(Value x, Value positions, Value inverse_frequencies, int64_t head_dim, double factor);
@@ -72,9 +79,11 @@ class GraphBuilder {
   friend class GraphScope;
 
   void fail(Status status);
+  Value constant(std::string name, const TensorView& view);
 
   const ops::OpRegistry& registry_;
   WeightLookup weights_;
+  DType activations_;
   Graph graph_;
   std::map<std::string, Value, std::less<>> constants_;
   std::string scope_;

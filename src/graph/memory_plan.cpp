@@ -78,7 +78,7 @@ MemoryPlan plan_memory(const PlacedGraph& placed, const ops::Extents& largest,
   std::vector<Block> blocks;
   for (uint32_t id = 0; id < graph.values.size(); ++id) {
     if (plan.live[id].begin < 0) continue;
-    plan.size[id] = align_up(graph.values[id].meta.bytes_at(largest));
+    plan.size[id] = align_up(placed.storage_bytes({id}, largest));
     if (plan.size[id] == 0) plan.size[id] = kArenaAlignment;
     blocks.push_back({.size = plan.size[id], .live = plan.live[id], .offset = &plan.offset[id]});
   }

@@ -134,6 +134,20 @@ TEST(CopyElision, LetsProducersWriteIntoTheConcatenation) {
   EXPECT_EQ(placed.row_stride(b), 24);
 }
 
+TEST(CopyElision, PadsRowsOfStoragesToWholeVectorsUnlessAReaderNeedsDenseRows) {
+  TestBuilder g;
+  const Value odd = g.sigmoid(g.input("odd", testing::rows(1537)));
+  const std::vector<Value> parts = g.split(odd, {1024, 513});
+  const Value dense = g.sigmoid(g.input("dense", testing::rows(7)));
+  g.output(g.sigmoid(parts[1]), "y");
+  g.output(g.apply1("copy_dense", {dense}), "z");
+  const PlacedGraph placed = elide_copies(finish(g));
+  EXPECT_EQ(placed.row_stride(odd), 1540);
+  EXPECT_EQ(placed.row_stride(parts[1]), 1540);
+  EXPECT_EQ(placed.storage_bytes(odd, {.tokens = 3}), 3 * 1540 * 4);
+  EXPECT_EQ(placed.row_stride(dense), 7);
+}
+
 TEST(CopyElision, KeepsAConcatenationOfInputsOrOfOneValueTwice) {
   TestBuilder g;
   const Value a = g.sigmoid(g.x("a"));

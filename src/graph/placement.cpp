@@ -15,6 +15,13 @@ int64_t row_width(const ops::TensorMeta& meta) {
   return width;
 }
 
+// The next width whose rows are whole 16 bytes.
+int64_t padded_width(const ops::TensorMeta& meta) {
+  constexpr int64_t kVectorBits = 128;
+  const int64_t elements = kVectorBits / bits_of(meta.dtype);
+  return (row_width(meta) + elements - 1) / elements * elements;
+}
+
 class CopyElider {
  public:
   explicit CopyElider(Graph graph) : graph_(std::move(graph)), uses_(count_uses(graph_)) {}
@@ -37,7 +44,10 @@ class CopyElider {
       if (!removed[i]) nodes.push_back(std::move(graph_.nodes[i]));
     }
     graph_.nodes = std::move(nodes);
-    return {.graph = std::move(graph_), .placements = std::move(placements_)};
+    std::vector<int64_t> row_strides = strides();
+    return {.graph = std::move(graph_),
+            .placements = std::move(placements_),
+            .row_strides = std::move(row_strides)};
   }
 
  private:
@@ -51,6 +61,28 @@ class CopyElider {
     }
     for (const Value output : graph_.outputs) strided[output.id] = false;
     return strided;
+  }
+
+  // By value: elements from row to row, of storages.
+  [[nodiscard]] std::vector<int64_t> strides() const {
+    std::vector<int64_t> result(graph_.values.size());
+    for (uint32_t id = 0; id < graph_.values.size(); ++id) {
+      const ValueInfo& info = graph_.info({id});
+      result[id] = row_width(info.meta);
+      if (info.kind == ValueKind::kComputed && info.meta.rank > 1) {
+        result[id] = padded_width(info.meta);
+      }
+    }
+    for (const Node& node : graph_.nodes) {
+      if (node.op->takes_strided_rows) continue;
+      for (const std::vector<Value>* values : {&node.inputs, &node.outputs}) {
+        for (const Value value : *values) {
+          const Value storage = placements_[value.id].storage;
+          result[storage.id] = row_width(graph_.info(storage).meta);
+        }
+      }
+    }
+    return result;
   }
 
   // Makes the inputs of a concatenation column ranges of its output. False if one of them cannot
@@ -106,8 +138,10 @@ class CopyElider {
 
 }  // namespace
 
-int64_t PlacedGraph::row_stride(Value value) const {
-  return row_width(graph.info(placements[value.id].storage).meta);
+int64_t PlacedGraph::storage_bytes(Value storage, const ops::Extents& extents) const {
+  const ops::TensorMeta& meta = graph.info(storage).meta;
+  if (meta.rank == 0) return bytes_of(meta.dtype, 1);
+  return bytes_of(meta.dtype, meta[0].at(extents) * row_strides[storage.id]);
 }
 
 PlacedGraph elide_copies(Graph graph) { return CopyElider(std::move(graph)).run(); }

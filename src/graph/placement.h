@@ -22,9 +22,17 @@ struct Placement {
 struct PlacedGraph {
   Graph graph;
   std::vector<Placement> placements;  // by value id
+  std::vector<int64_t> row_strides;   // elements, by value id: of storages
 
-  // Elements from one row of the value to the next.
-  [[nodiscard]] int64_t row_stride(Value value) const;
+  // Elements from one row of the value to the next. Rows of a storage are padded to whole 16 bytes,
+  // so that kernels may read and write them by wide vectors; not where a reader of the storage
+  // needs dense rows.
+  [[nodiscard]] int64_t row_stride(Value value) const {
+    return row_strides[placements[value.id].storage.id];
+  }
+
+  // Of a storage, padding included.
+  [[nodiscard]] int64_t storage_bytes(Value storage, const ops::Extents& extents) const;
 };
 
 PlacedGraph elide_copies(Graph graph);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/program.h"
 
-#include <cstring>
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -73,10 +73,14 @@ void Executor::set_extents(const ops::Extents& extents) {
 Status Executor::run(ops::Context& context, const ops::ForwardContext& forward,
                      const ops::Extents& extents, std::span<const TensorView> inputs) {
   const Graph& graph = program_.placed.graph;
-  if (extents.tokens > program_.largest.tokens || extents.logits > program_.largest.logits) {
+  const ops::Extents& largest = program_.largest;
+  if (extents.tokens > largest.tokens || extents.logits > largest.logits ||
+      extents.sequences > largest.sequences) {
     return invalid_argument(fmt::format(
-        "a step of {} tokens and {} logit rows; the program was made for {} and {}", extents.tokens,
-        extents.logits, program_.largest.tokens, program_.largest.logits));
+        "a step of {} tokens, {} logit rows and {} sequences; the program was made for {}, {} and "
+        "{}",
+        extents.tokens, extents.logits, extents.sequences, largest.tokens, largest.logits,
+        largest.sequences));
   }
   HEDDLE_CHECK_EQ(inputs.size(), graph.inputs.size());
   if (extents.tokens != extents_.tokens || extents.logits != extents_.logits) set_extents(extents);
@@ -106,8 +110,15 @@ MutableTensorView Executor::output(size_t i) const {
   return computed_view(program_.placed.graph.outputs[i]);
 }
 
-void Executor::poison(std::byte pattern) {
-  std::memset(arena_.data(), static_cast<int>(pattern), static_cast<size_t>(arena_.size()));
+Status Executor::poison(device::Stream& stream, std::byte pattern) {
+  constexpr int64_t kAtOnce = int64_t{1} << 20;
+  const std::vector<std::byte> filled(static_cast<size_t>(std::min(kAtOnce, arena_.size())),
+                                      pattern);
+  for (int64_t done = 0; done < arena_.size(); done += kAtOnce) {
+    const int64_t count = std::min(kAtOnce, arena_.size() - done);
+    HEDDLE_RETURN_IF_ERROR(stream.copy(arena_.data() + done, filled.data(), count));
+  }
+  return stream.synchronize();
 }
 
 namespace {

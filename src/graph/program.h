@@ -42,19 +42,18 @@ class Executor {
  public:
   static Result<Executor> create(Program program, device::Device& device);
 
-  // Runs every node in order. `inputs` are in the order of Graph::inputs, with the shapes of
-  // `extents`. Error: the failing node's, with its scope.
+  // Launches every node in order. `inputs` are in the order of Graph::inputs, with the shapes of
+  // `extents`, in memory of the device. Error: the failing node's, with its scope.
   Status run(ops::Context& context, const ops::ForwardContext& forward, const ops::Extents& extents,
              std::span<const TensorView> inputs);
 
-  // The graph's i-th output as of the last run; valid until the next.
+  // The graph's i-th output as of the last run, in memory of the device; valid until the next.
   [[nodiscard]] MutableTensorView output(size_t i) const;
 
   [[nodiscard]] const Program& program() const { return program_; }
 
-  // Fills the arena, so that a test finds reads of memory that was never written. Host devices
-  // only.
-  void poison(std::byte pattern);
+  // Fills the arena, so that a test finds reads of memory that was never written. Waits.
+  Status poison(device::Stream& stream, std::byte pattern);
 
  private:
   struct BoundNode {

@@ -100,6 +100,7 @@ TEST(MemoryPlan, CheckFindsAnOverlap) {
 TEST(Executor, GivesTheSameBitsFusedOrNotAndWhateverTheArenaHeld) {
   device::CpuDevice cpu(2);
   ops::CpuContext context(cpu.pool());
+  const std::unique_ptr<device::Stream> stream = cpu.create_stream().value();
   for (uint32_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(fmt::format("seed = {}", seed));
     std::vector<std::vector<float>> results;
@@ -113,7 +114,7 @@ TEST(Executor, GivesTheSameBitsFusedOrNotAndWhateverTheArenaHeld) {
       ASSERT_TRUE(executor.ok());
       for (const int pattern : {0x00, 0xff}) {
         for (const int64_t num_tokens : {33, 1, 5}) {
-          executor->poison(static_cast<std::byte>(pattern));
+          ASSERT_TRUE(executor->poison(*stream, static_cast<std::byte>(pattern)).ok());
           results.push_back(run(*executor, context, num_tokens));
         }
       }
@@ -154,8 +155,9 @@ TEST(Executor, RefusesAStepLargerThanTheProgramWasMadeFor) {
   Result<Executor> executor = Executor::create(std::move(*program), cpu);
   const Tensor x({5, 8}, DType::kF32);
   const std::array<TensorView, 1> inputs = {x.view()};
-  EXPECT_EQ(executor->run(context, {}, {.tokens = 5}, inputs).message(),
-            "a step of 5 tokens and 0 logit rows; the program was made for 4 and 0");
+  EXPECT_EQ(
+      executor->run(context, {}, {.tokens = 5}, inputs).message(),
+      "a step of 5 tokens, 0 logit rows and 0 sequences; the program was made for 4, 0 and 0");
 }
 
 }  // namespace

@@ -54,9 +54,9 @@ struct ForwardInputs {
 
 struct ForwardOutputs {
   graph::Value logits;                      // [R, V] f32: build_head() of head_rows
-  graph::Value head_rows;                   // [R, H] f32: what the LM head reads
-  std::vector<graph::Value> hidden_states;  // [T, H] each: embedding, after each layer, the last
-                                            // one after the final norm; in this order
+  graph::Value head_rows;                   // [R, H] activations: what the LM head reads
+  std::vector<graph::Value> hidden_states;  // [T, H] activations each: embedding, after each layer,
+                                            // the last one after the final norm; in this order
 };
 
 class Model {
@@ -76,7 +76,7 @@ class Model {
   // Writes the forward pass; errors stay in the builder.
   virtual ForwardOutputs build(graph::GraphBuilder& g, const ForwardInputs& inputs) const = 0;
 
-  // The end of build() alone: rows [R, H] f32 after the final norm -> logits [R, V] f32.
+  // The end of build() alone: rows [R, H] after the final norm -> logits [R, V] f32.
   virtual graph::Value build_head(graph::GraphBuilder& g, graph::Value rows) const = 0;
 };
 

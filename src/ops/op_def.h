@@ -29,6 +29,7 @@ enum class Symbol : uint8_t {
 struct Extents {
   int64_t tokens = 0;
   int64_t logits = 0;
+  int64_t sequences = 0;  // no dimension depends on it, scratch may
 };
 
 // scale * symbol + offset. Monotone in the symbol, so that a plan for the largest step fits every

@@ -61,7 +61,7 @@ TEST(ForwardPass, GivesTheSameBitsWhateverTheArenaHeldBefore) {
   const auto pass = tiny(/*exact=*/false);
   std::vector<std::vector<float>> results;
   for (const int pattern : {0x00, 0xff}) {
-    pass->executor().poison(static_cast<std::byte>(pattern));
+    ASSERT_TRUE(pass->executor().poison(pass->stream(), static_cast<std::byte>(pattern)).ok());
     auto session = Session::create(*pass, {.num_sequences = 1, .max_tokens = 256});
     ASSERT_TRUE(session.ok());
     const std::vector<TokenId> tokens = some_tokens(131, 3);

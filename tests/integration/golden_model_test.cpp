@@ -43,7 +43,7 @@ void expect_golden(const std::filesystem::path& model, const std::filesystem::pa
                                            .collect_hidden_states = true,
                                            .head_alone = true});
   ASSERT_TRUE(pass.ok()) << pass.status().to_string();
-  (*pass)->executor().poison(std::byte{0xff});
+  EXPECT_TRUE((*pass)->executor().poison((*pass)->stream(), std::byte{0xff}).ok());
   for (const verify::GoldenCase& golden : *goldens) {
     SCOPED_TRACE(fmt::format("{}, {}", golden.name, exact ? "exact" : "fast"));
     std::vector<float> first_logits;

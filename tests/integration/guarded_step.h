@@ -79,9 +79,8 @@ class GuardedStep {
       : placed_(program.placed), extents_(extents), pattern_(pattern) {
     storages_.resize(graph().values.size());
     for (uint32_t id = 0; id < graph().values.size(); ++id) {
-      const ops::TensorMeta& meta = graph().values[id].meta;
       if (is_computed({id}) && placed_.placements[id].storage == graph::Value{id}) {
-        storages_[id] = GuardedMemory(meta.bytes_at(extents), pattern);
+        storages_[id] = GuardedMemory(placed_.storage_bytes({id}, extents), pattern);
       }
     }
   }

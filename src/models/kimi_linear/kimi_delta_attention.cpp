@@ -12,9 +12,12 @@ Value KimiDeltaAttention::build(graph::GraphBuilder& g, Value x, const LayerInpu
                                 int64_t cache_layer) const {
   const int64_t N = config_.num_key_heads;
   const int64_t D = config_.key_head_dim;
-  const std::vector<Value> in = g.split(linear(g, x, "in_proj"), {3 * width(), N, D, D});
+  const DType activations = g.activations();
+  const std::vector<Value> in = linear_parts(
+      g, x, "in_proj",
+      {{3 * width(), activations}, {N, DType::kF32}, {D, activations}, {D, activations}});
   if (in.size() != 4) return {};
-  const Value a = linear(g, in[2], "f_b_proj");
+  const Value a = linear(g, in[2], "f_b_proj", DType::kF32);
   const Value gate = linear(g, in[3], "g_b_proj");
   const Value o = delta_rule(g, in[0], a, in[1], cache_layer);
   const Value y =

@@ -108,7 +108,7 @@ class Decoder final : public Model {
   }
 
   Value build_head(graph::GraphBuilder& g, Value rows) const override {
-    return linear(g, rows, config_.tie_word_embeddings ? "embed_tokens" : "lm_head");
+    return linear(g, rows, config_.tie_word_embeddings ? "embed_tokens" : "lm_head", DType::kF32);
   }
 
  private:

@@ -72,16 +72,17 @@ void SparseMoe::add_experts(std::vector<WeightSpec>& specs, const std::string& o
 }
 
 Value SparseMoe::build(graph::GraphBuilder& g, Value x) const {
-  std::vector<int64_t> widths;  // of the entry's parts
-  if (has_shared()) widths.push_back(2 * config_.shared_intermediate_size);
-  if (!config_.router) widths.push_back(config_.num_experts);
-  if (has_gate()) widths.push_back(1);
-  std::vector<Value> entry;
-  if (!widths.empty()) entry.push_back(linear(g, x, "entry"));
-  if (widths.size() > 1) entry = g.split(entry[0], widths);
-  if (entry.size() != widths.size()) return {};
+  // Scores decide: a product that has them is fp32.
+  const DType dtype = config_.router ? g.activations() : DType::kF32;
+  std::vector<LinearPart> parts;
+  if (has_shared()) parts.push_back({2 * config_.shared_intermediate_size, dtype});
+  if (!config_.router) parts.push_back({config_.num_experts, dtype});
+  if (has_gate()) parts.push_back({1, dtype});
+  const std::vector<Value> entry = linear_parts(g, x, "entry", parts);
+  if (entry.size() != parts.size()) return {};
 
-  const Value scores = config_.router ? linear(g, x, "router") : entry[has_shared() ? 1 : 0];
+  const Value scores =
+      config_.router ? linear(g, x, "router", DType::kF32) : entry[has_shared() ? 1 : 0];
   const Value y = routed(g, x, scores);
   if (!has_shared()) return y;
   Value shared = linear(g, g.silu_mul(entry[0]), "shared_down");

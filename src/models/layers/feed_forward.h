@@ -38,7 +38,7 @@ class SwigluMlp final : public FeedForward {
 //
 // The shared expert's two products, its gate and a plain router read x once: they are one product.
 // A router with a RouterConfig is a product of its own, in fp32 whatever the run's dtype: its
-// scores decide.
+// scores decide. So is a product that a plain router is a part of.
 class SparseMoe final : public FeedForward {
  public:
   SparseMoe(int64_t hidden_size, const checkpoint::MoeConfig& config)

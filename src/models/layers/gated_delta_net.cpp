@@ -11,8 +11,12 @@ using graph::Value;
 Value GatedDeltaNet::build(graph::GraphBuilder& g, Value x, const LayerInputs& /*inputs*/,
                            int64_t cache_layer) const {
   const int64_t Nv = config_.num_value_heads;
-  const std::vector<Value> in =
-      g.split(linear(g, x, "in_proj"), {conv_channels(), config_.value_width(), Nv, Nv});
+  const DType activations = g.activations();
+  const std::vector<Value> in = linear_parts(g, x, "in_proj",
+                                             {{conv_channels(), activations},
+                                              {config_.value_width(), activations},
+                                              {Nv, DType::kF32},
+                                              {Nv, DType::kF32}});
   if (in.size() != 4) return {};
   const Value z = in[1];
   const Value b = in[2];

@@ -66,9 +66,40 @@ void add_either(std::vector<checkpoint::WeightSpec>& to, std::vector<checkpoint:
   }
 }
 
-graph::Value linear(graph::GraphBuilder& g, graph::Value x, std::string_view name) {
+graph::Value linear(graph::GraphBuilder& g, graph::Value x, std::string_view name,
+                    std::optional<DType> dtype) {
   const std::string bias = std::string(name) + std::string(kBias);
-  return g.has_weight(bias) ? g.linear(x, name, bias) : g.linear(x, name);
+  return g.linear(x, g.weight(name), g.has_weight(bias) ? g.weight(bias) : graph::Value{},
+                  dtype.value_or(g.meta(x).dtype));
+}
+
+std::vector<graph::Value> linear_parts(graph::GraphBuilder& g, graph::Value x,
+                                       std::string_view name,
+                                       const std::vector<LinearPart>& parts) {
+  const auto all_alike = [&](const LinearPart& part) { return part.dtype == parts[0].dtype; };
+  std::vector<graph::Value> values;
+  int64_t first_row = 0;
+  for (size_t begin = 0; begin < parts.size();) {
+    std::vector<int64_t> widths;
+    int64_t num_rows = 0;
+    for (size_t i = begin; i < parts.size() && parts[i].dtype == parts[begin].dtype; ++i) {
+      widths.push_back(parts[i].width);
+      num_rows += parts[i].width;
+    }
+    const DType dtype = parts[begin].dtype;
+    const graph::Value product =
+        std::ranges::all_of(parts, all_alike)
+            ? linear(g, x, name, dtype)
+            : g.linear(x, g.weight_rows(name, first_row, num_rows), {}, dtype);
+    if (widths.size() == 1) {
+      values.push_back(product);
+    } else {
+      std::ranges::copy(g.split(product, widths), std::back_inserter(values));
+    }
+    begin += widths.size();
+    first_row += num_rows;
+  }
+  return values;
 }
 
 void add_norm_weight(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,8 +31,21 @@ void add_linear_weights(std::vector<checkpoint::WeightSpec>& specs, const std::s
 void add_either(std::vector<checkpoint::WeightSpec>& to, std::vector<checkpoint::WeightSpec> specs,
                 std::vector<checkpoint::WeightSpec> other);
 
-// x [T, K] -> [T, N], plus the bias if the layer was declared with one.
-graph::Value linear(graph::GraphBuilder& g, graph::Value x, std::string_view name);
+// x [T, K] -> [T, N], plus the bias if the layer was declared with one, in x's dtype or `dtype`.
+graph::Value linear(graph::GraphBuilder& g, graph::Value x, std::string_view name,
+                    std::optional<DType> dtype = std::nullopt);
+
+// Some columns of a product.
+struct LinearPart {
+  int64_t width = 0;
+  DType dtype = DType::kF32;
+};
+
+// linear() whose columns are taken apart, left to right: [T, width] each. Neighbours of one dtype
+// are one product, whose rows of the weight stand together; with more than one dtype the layer has
+// neither a bias nor a packed weight.
+std::vector<graph::Value> linear_parts(graph::GraphBuilder& g, graph::Value x,
+                                       std::string_view name, const std::vector<LinearPart>& parts);
 
 // The weight of an RMS norm. `offset` is 1 for zero-centred norms, which multiply by 1 + w.
 void add_norm_weight(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
