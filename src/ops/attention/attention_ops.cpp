@@ -14,7 +14,8 @@ Status infer_paged_attention(std::span<const TensorMeta> inputs, const Attrs& at
   const TensorMeta &q = inputs[0], &k = inputs[1], &v = inputs[2];
   const int64_t Nkv = attrs.integer("num_kv_heads");
   const int64_t D = attrs.integer("head_dim");
-  if (q.rank != 2 || !q[1].is_fixed() || k.rank != 2 || !(k == v) || !(k[0] == q[0])) {
+  if (q.rank != 2 || !q[1].is_fixed() || k.rank != 2 || !(k == v) || !(k[0] == q[0]) ||
+      k.dtype != q.dtype) {
     return invalid_argument(
         fmt::format("paged_attention takes [T, Nq*D], [T, Nkv*D] and [T, Nkv*D], got {}, {} and {}",
                     q.to_string(), k.to_string(), v.to_string()));
@@ -86,7 +87,8 @@ Status infer_latent_attention(std::span<const TensorMeta> inputs, const Attrs& a
   const TensorMeta &q = inputs[0], &latent = inputs[1];
   const int64_t Dv = attrs.integer("value_dim");
   if (q.rank != 2 || !q[1].is_fixed() || latent.rank != 2 || !latent[1].is_fixed() ||
-      !(latent[0] == q[0]) || latent[1].offset <= 0 || q[1].offset % latent[1].offset != 0) {
+      !(latent[0] == q[0]) || latent.dtype != q.dtype || latent[1].offset <= 0 ||
+      q[1].offset % latent[1].offset != 0) {
     return invalid_argument(
         fmt::format("latent_attention takes [T, Nq*D] and [T, D], got {} and {}", q.to_string(),
                     latent.to_string()));

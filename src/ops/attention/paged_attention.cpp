@@ -47,13 +47,13 @@ Status paged_attention(Context& context, const PagedAttentionArgs& args) {
           .require(args.num_kv_heads > 0 && args.num_kv_heads <= 65536, "num_kv_heads",
                    static_cast<double>(args.num_kv_heads), "lie between 1 and 65536")
           .require(std::isfinite(args.scale), "scale", static_cast<double>(args.scale), "be finite")
-          .expect("q", args.q, {&T, &query_width}, DType::kF32)
-          .expect("k", args.k, {&T, &kv_width}, DType::kF32)
-          .expect("y", args.y, {&T, &output_width}, DType::kF32)
+          .expect("q", args.q, {&T, &query_width}, activations(context))
+          .expect("k", args.k, {&T, &kv_width}, args.q.dtype)
+          .expect("y", args.y, {&T, &output_width}, args.q.dtype)
           .expect("kv.k", args.kv.k, {&P, &S, &Nkv, &D}, kFloating | DType::kF8E4M3)
           .status());
   if (has_values) {
-    HEDDLE_RETURN_IF_ERROR(contract.expect("v", args.v, {&T, &v_width}, DType::kF32)
+    HEDDLE_RETURN_IF_ERROR(contract.expect("v", args.v, {&T, &v_width}, args.q.dtype)
                                .expect("kv.v", args.kv.v, {&P, &S, &Nkv, &Dv}, args.kv.k.dtype)
                                .status());
   } else if (args.kv.v.data != nullptr) {
@@ -69,6 +69,11 @@ Status paged_attention(Context& context, const PagedAttentionArgs& args) {
     return invalid_argument(fmt::format("paged_attention: y has rows of {}, not {} heads of {}",
                                         output_width.value(), query_width / args.head_dim,
                                         Dv.value()));
+  }
+  if (context.device == DeviceKind::kCuda && Dv > kAttentionColumns && args.y.data == args.q.data) {
+    return invalid_argument(
+        fmt::format("paged_attention: y is q with heads of {}, on CUDA that takes at most {}",
+                    Dv.value(), kAttentionColumns));
   }
   if (args.window < 0) {
     return invalid_argument(fmt::format(

@@ -34,10 +34,10 @@
 namespace heddle::ops {
 
 struct PagedAttentionArgs {
-  TensorView q;         // [T, Nq * D] f32
-  TensorView k;         // [T, Nkv * D] f32
-  TensorView v;         // [T, Nkv * Dv] f32, or without memory: the first Dv channels of each key
-  MutableTensorView y;  // [T, Nq * Dv] f32; may be q itself where Dv = D
+  TensorView q;         // [T, Nq * D] activations(context)
+  TensorView k;         // [T, Nkv * D] as q
+  TensorView v;         // [T, Nkv * Dv] as q, or without memory: the first Dv channels of each key
+  MutableTensorView y;  // [T, Nq * Dv] as q; may be q itself where Dv = D, on CUDA up to 512
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;   // D
   int64_t value_dim = 0;  // Dv; 0: D
@@ -52,11 +52,11 @@ struct PagedAttentionArgs {
 
 // Keys are taken in blocks of this many tokens, and blocks in segments whose results are joined in
 // order. Both lie at fixed absolute positions, and every row goes through the same fp32 operations
-// whichever rows share its step: the fast kernel is the exact one (D12). A row's bits depend on
-// neither chunking, batch, threads nor page size, only on what the pool's dtype keeps of k and v.
-// With a window, blocks and segments that no row of a step sees are passed over, and of the others
-// only visible tokens are read: pages before the window may hold anything, their ids need only lie
-// within the pool.
+// whichever rows share its step, on either device: the fast kernel is the exact one (D12). A row's
+// bits depend on neither chunking, batch, threads nor page size, only on what the pool's dtype
+// keeps of k and v. With a window, blocks and segments that no row of a step sees are passed over,
+// and of the others only visible tokens are read: pages before the window may hold anything, their
+// ids need only lie within the pool.
 inline constexpr int64_t kAttentionBlock = 128;
 inline constexpr int64_t kAttentionSegment = 1024;
 

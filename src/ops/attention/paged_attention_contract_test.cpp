@@ -9,20 +9,23 @@
 #include <gtest/gtest.h>
 
 #include "ops/attention/paged_attention.h"
+#include "ops/device_fixture.h"
 #include "quant/small_floats.h"
 
 namespace heddle::ops {
 namespace {
 
-class PagedAttentionContractTest : public ::testing::Test {
+class PagedAttentionContractTest : public DeviceTest {
  protected:
-  PagedAttentionContractTest() {
+  void SetUp() override {
+    DeviceTest::SetUp();
+    if (IsSkipped()) return;
     forward_.query_start = query_start_;
     forward_.context_lens = context_lens_;
     forward_.page_table = pages_;
     forward_.page_table_width = 1;
     forward_.page_size = 4;
-    workspace_.resize(static_cast<size_t>(paged_attention_workspace_bytes(context_, 2, 8, 8)));
+    workspace_.resize(static_cast<size_t>(paged_attention_workspace_bytes(context(), 2, 8, 8)));
   }
 
   [[nodiscard]] PagedAttentionArgs args() {
@@ -38,12 +41,38 @@ class PagedAttentionContractTest : public ::testing::Test {
             .workspace = workspace_};
   }
 
-  std::string message(const PagedAttentionArgs& wrong) {
-    return paged_attention(context_, wrong).to_string();
+  // Runs a step of tensors of the host on the device, and brings back what it wrote.
+  Status run(const PagedAttentionArgs& host) {
+    PagedAttentionArgs args = host;
+    std::vector<DeviceTensor> tensors;
+    const auto on_device = [&](const TensorView& view) {
+      tensors.push_back(view.data == nullptr ? DeviceTensor() : upload(view));
+      return tensors.back().view();
+    };
+    args.q = on_device(host.q);
+    args.k = on_device(host.k);
+    if (host.v.data != nullptr) args.v = on_device(host.v);
+    args.y = on_device(host.y);
+    if (host.sinks.data != nullptr) args.sinks = on_device(host.sinks);
+    args.kv.k = on_device(host.kv.k);
+    if (host.kv.v.data != nullptr) args.kv.v = on_device(host.kv.v);
+    const device::Buffer scratch = workspace(static_cast<int64_t>(host.workspace.size()));
+    args.workspace = scratch.bytes();
+    if (host.forward != nullptr) upload_batch(forward_);
+    const Status status = paged_attention(context(), args);
+    const auto fetch = [&](const MutableTensorView& from, const MutableTensorView& to) {
+      if (to.data == nullptr) return;
+      EXPECT_TRUE(stream().copy(to.data, from.data, to.num_bytes()).ok());
+      EXPECT_TRUE(stream().synchronize().ok());
+    };
+    fetch(args.y, host.y);
+    fetch(args.kv.k, host.kv.k);
+    fetch(args.kv.v, host.kv.v);
+    return status;
   }
 
-  device::ThreadPool pool_{1};
-  CpuContext context_{pool_};
+  std::string message(const PagedAttentionArgs& wrong) { return run(wrong).to_string(); }
+
   Tensor q_{{2, 16}, DType::kF32}, k_{{2, 8}, DType::kF32}, v_{{2, 8}, DType::kF32};
   Tensor y_{{2, 16}, DType::kF32};
   Tensor k_pages_{{3, 4, 1, 8}, DType::kBf16}, v_pages_{{3, 4, 1, 8}, DType::kBf16};
@@ -52,8 +81,10 @@ class PagedAttentionContractTest : public ::testing::Test {
   std::vector<std::byte> workspace_;
 };
 
-TEST_F(PagedAttentionContractTest, SaysWhatDoesNotFit) {
-  ASSERT_TRUE(paged_attention(context_, args()).ok());
+HEDDLE_ON_EVERY_DEVICE(PagedAttentionContractTest);
+
+TEST_P(PagedAttentionContractTest, SaysWhatDoesNotFit) {
+  ASSERT_TRUE(run(args()).ok());
   PagedAttentionArgs wrong = args();
   wrong.num_kv_heads = 3;
   EXPECT_THAT(message(wrong), ::testing::HasSubstr("Nkv"));
@@ -100,7 +131,7 @@ TEST_F(PagedAttentionContractTest, SaysWhatDoesNotFit) {
 
 // Scores 1 and 2 beside a sink of 0.5: the probabilities sum to 0.85975562 (the sink takes the
 // rest).
-TEST_F(PagedAttentionContractTest, GivesASinkItsShare) {
+TEST_P(PagedAttentionContractTest, GivesASinkItsShare) {
   context_lens_[0] = 0;
   for (Tensor* tensor : {&q_, &k_, &v_}) std::ranges::fill(tensor->span<float>(), 0.0f);
   for (size_t h = 0; h < 4; ++h) q_.span<float>()[h * 8] = 1;
@@ -113,7 +144,7 @@ TEST_F(PagedAttentionContractTest, GivesASinkItsShare) {
   sinks.span<float>()[1] = -1e30f;
   PagedAttentionArgs step = args();
   step.sinks = sinks.view();
-  ASSERT_TRUE(paged_attention(context_, step).ok());
+  ASSERT_TRUE(run(step).ok());
   const float* last = y_.view().row<float>(1);
   EXPECT_NEAR(last[0], 0.2312239f, 1e-7f);
   EXPECT_NEAR(last[1], 0.62853172f, 1e-7f);
@@ -121,7 +152,7 @@ TEST_F(PagedAttentionContractTest, GivesASinkItsShare) {
   EXPECT_NEAR(last[8 + 1], 0.73105858f, 1e-7f);
 }
 
-TEST_F(PagedAttentionContractTest, RoundsKeysAndValuesAsTheScalarConversionsDo) {
+TEST_P(PagedAttentionContractTest, RoundsKeysAndValuesAsTheScalarConversionsDo) {
   const float samples[] = {1.00585f, -3.14159f, 65519.0f, 1e-7f, 0.0f, -0.0f, 1.0009766f, 5.9e-8f};
   for (int64_t c = 0; c < 8; ++c) {
     k_.span<float>()[static_cast<size_t>(c)] = samples[c];
@@ -131,7 +162,7 @@ TEST_F(PagedAttentionContractTest, RoundsKeysAndValuesAsTheScalarConversionsDo) 
     Tensor k_pages({3, 4, 1, 8}, dtype), v_pages({3, 4, 1, 8}, dtype);
     PagedAttentionArgs step = args();
     step.kv = {k_pages.view(), v_pages.view()};
-    ASSERT_TRUE(paged_attention(context_, step).ok());
+    ASSERT_TRUE(run(step).ok());
     for (size_t c = 0; c < 8; ++c) {
       const size_t at = 2 * 32 + 8 + c;  // page 2, second token
       const uint16_t expected =
@@ -144,7 +175,7 @@ TEST_F(PagedAttentionContractTest, RoundsKeysAndValuesAsTheScalarConversionsDo) 
 
 // Numbers that a scale brings into range, that saturate, that fall below the smallest code, ties,
 // and what is no number; at the start of a row, where vectors are stored, and behind it.
-TEST_F(PagedAttentionContractTest, StoresE4M3AsTheScalarConversionDoes) {
+TEST_P(PagedAttentionContractTest, StoresE4M3AsTheScalarConversionDoes) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float samples[] = {1.0f,   -336.1f,   23.5f,      24.5f, 1e4f,  -1e30f,
                            0.001f, kInfinity, -kInfinity, 0.0f,  -0.0f, 1e-8f};
@@ -161,12 +192,12 @@ TEST_F(PagedAttentionContractTest, StoresE4M3AsTheScalarConversionDoes) {
   for (const float v_scale : {1.0f, 0.0131f, 700.0f}) {
     PagedAttentionArgs step = args();
     workspace_.resize(
-        static_cast<size_t>(paged_attention_workspace_bytes(context_, 2, kWidth, kWidth)));
+        static_cast<size_t>(paged_attention_workspace_bytes(context(), 2, kWidth, kWidth)));
     step.workspace = workspace_;
     step.q = q.view(), step.k = k.view(), step.v = v.view(), step.y = y.view();
     step.head_dim = kWidth;
     step.kv = {k_pages.view(), v_pages.view(), 0.7f, v_scale};
-    ASSERT_TRUE(paged_attention(context_, step).ok());
+    ASSERT_TRUE(run(step).ok());
     const auto before = static_cast<size_t>(2 * 4 + 1) * kWidth;  // page 2, second token
     for (size_t i = 0; i < 3 * 4 * static_cast<size_t>(kWidth); ++i) {
       const bool written = i >= before && i < before + 2 * kWidth;

@@ -258,7 +258,9 @@ class PagedAttention {
 
 int64_t paged_attention_workspace_bytes(const Context& context, int64_t max_tokens,
                                         int64_t head_dim, int64_t value_dim) {
-  if (context.device != DeviceKind::kCpu) return 0;
+  if (context.device != DeviceKind::kCpu) {  // of each part: output, maximum and sum
+    return bytes_of(DType::kF32, kAttentionParts * (value_dim + 2));
+  }
   const auto& cpu = static_cast<const CpuContext&>(context);
   Scratch measure;
   attention::lay_out(measure, cpu.pool.num_threads(), max_tokens,

@@ -17,31 +17,35 @@ using testing::Geometry;
 using testing::run_in_pieces;
 using testing::with_pages;
 
-TEST(PagedAttentionExactnessTest, AWindowAsLongAsTheSequenceAndASinkWithoutWeightChangeNoBit) {
+class PagedAttentionExactnessTest : public testing::AttentionTest {};
+
+HEDDLE_ON_EVERY_DEVICE(PagedAttentionExactnessTest);
+
+TEST_P(PagedAttentionExactnessTest, AWindowAsLongAsTheSequenceAndASinkWithoutWeightChangeNoBit) {
   const Geometry plain{.Nq = 6, .Nkv = 2, .D = 40, .S = 16};
-  Conversation all(plain, {300});
+  Conversation all(*this, plain, {300});
   all.run_whole();
   Geometry geometry = plain;
   geometry.window = 300;
   geometry.sinks = true;
-  Conversation windowed(geometry, {300});
+  Conversation windowed(*this, geometry, {300});
   windowed.set_sinks(-1e30f);
   windowed.run_whole();
   EXPECT_EQ(all.outputs(), windowed.outputs());
 }
 
-TEST(PagedAttentionExactnessTest, GivesTheSameBitsForAnyChunkingBatchThreadsAndPages) {
+TEST_P(PagedAttentionExactnessTest, GivesTheSameBitsForAnyChunkingBatchThreadsAndPages) {
   const std::vector<int64_t> lengths{300, 33, 129};
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16, DType::kF8E4M3}) {
     for (const int64_t D : {64, 24}) {
       const Geometry plain = with_pages({.Nq = 6, .Nkv = 2, .D = D, .S = 16}, dtype);
-      Conversation whole(plain, lengths);
+      Conversation whole(*this, plain, lengths);
       whole.run_whole();
       for (const int64_t S : {1, 16, 128}) {
         SCOPED_TRACE(fmt::format("{} D {} S {}", to_string(dtype), D, S));
         Geometry geometry = plain;
         geometry.S = S;
-        Conversation pieces(geometry, lengths, 99);
+        Conversation pieces(*this, geometry, lengths, 99);
         run_in_pieces(pieces, lengths, static_cast<uint64_t>(S + D));
         EXPECT_EQ(whole.outputs(), pieces.outputs());
         pieces.expect_foreign_pages_untouched();
@@ -50,14 +54,14 @@ TEST(PagedAttentionExactnessTest, GivesTheSameBitsForAnyChunkingBatchThreadsAndP
   }
 }
 
-TEST(PagedAttentionExactnessTest, ReplaysRowsOnKeysAndValuesThatAreThereWithoutWritingThem) {
+TEST_P(PagedAttentionExactnessTest, ReplaysRowsOnKeysAndValuesThatAreThereWithoutWritingThem) {
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
     for (const int threads : {1, 3}) {
       SCOPED_TRACE(fmt::format("{} {} threads", to_string(dtype), threads));
       const Geometry geometry = with_pages({.Nq = 6, .Nkv = 2, .D = 24, .S = 16}, dtype);
-      Conversation whole(geometry, {120, 9});
+      Conversation whole(*this, geometry, {120, 9});
       whole.run_whole();
-      Conversation replayed(geometry, {120, 9});
+      Conversation replayed(*this, geometry, {120, 9});
       replayed.step({{.sequence = 0, .first = 0, .num_rows = 100}});
       const std::vector<uint8_t> before = replayed.page_bytes(0, 6);
       // Rows 33 to 119 again, those before 96 on what is there; company that writes all of its own.
@@ -74,9 +78,9 @@ TEST(PagedAttentionExactnessTest, ReplaysRowsOnKeysAndValuesThatAreThereWithoutW
   }
 }
 
-TEST(PagedAttentionExactnessTest, LeavesPagesSharedWithAnotherSequenceAsTheyAre) {
+TEST_P(PagedAttentionExactnessTest, LeavesPagesSharedWithAnotherSequenceAsTheyAre) {
   const Geometry geometry{.Nq = 4, .Nkv = 2, .D = 32, .S = 16};
-  Conversation conversation(geometry, {80, 80});
+  Conversation conversation(*this, geometry, {80, 80});
   conversation.step({{.sequence = 0, .first = 0, .num_rows = 80}});
   conversation.share_pages(0, 1, 4);
   const std::vector<uint8_t> before = conversation.page_bytes(0, 5);
@@ -86,7 +90,7 @@ TEST(PagedAttentionExactnessTest, LeavesPagesSharedWithAnotherSequenceAsTheyAre)
   EXPECT_NE(conversation.page_bytes(1, 5), before) << "its own last page is another";
 }
 
-TEST(PagedAttentionExactnessTest, GivesTheSameBitsInPiecesWithWindowsAndSinks) {
+TEST_P(PagedAttentionExactnessTest, GivesTheSameBitsInPiecesWithWindowsAndSinks) {
   const std::vector<int64_t> lengths{300, 33, 129};
   for (const int64_t window : {1, 24, 127, 128, 130}) {
     for (const int64_t Nq : {2, 6, 16}) {  // rows of one tile share a token, or do not
@@ -96,10 +100,10 @@ TEST(PagedAttentionExactnessTest, GivesTheSameBitsInPiecesWithWindowsAndSinks) {
                                             : DType::kBf16;
       Geometry geometry =
           with_pages({.Nq = Nq, .Nkv = 2, .D = 48, .S = 8, .window = window, .sinks = true}, dtype);
-      Conversation whole(geometry, lengths);
+      Conversation whole(*this, geometry, lengths);
       whole.run_whole();
       geometry.S = 16;
-      Conversation pieces(geometry, lengths, 99);
+      Conversation pieces(*this, geometry, lengths, 99);
       run_in_pieces(pieces, lengths, static_cast<uint64_t>(window + Nq));
       EXPECT_EQ(whole.outputs(), pieces.outputs());
       pieces.expect_foreign_pages_untouched();
@@ -108,16 +112,16 @@ TEST(PagedAttentionExactnessTest, GivesTheSameBitsInPiecesWithWindowsAndSinks) {
 }
 
 // A window that is never, just and far longer than a segment, at every place where segments meet.
-TEST(PagedAttentionExactnessTest, GivesTheSameBitsWhereAWindowCrossesSegments) {
+TEST_P(PagedAttentionExactnessTest, GivesTheSameBitsWhereAWindowCrossesSegments) {
   const int64_t length = 2 * kAttentionSegment + 140;
   for (const int64_t window : {int64_t{130}, kAttentionSegment, kAttentionSegment + 3}) {
     const Geometry geometry{.Nq = 3, .Nkv = 1, .D = 16, .S = 64, .window = window, .sinks = true};
-    Conversation whole(geometry, {length});
+    Conversation whole(*this, geometry, {length});
     whole.check_against_reference(window == 130);
     whole.run_whole();
     for (const int threads : {1, 4}) {
       SCOPED_TRACE(fmt::format("window {} threads {}", window, threads));
-      Conversation pieces(geometry, {length}, 5);
+      Conversation pieces(*this, geometry, {length}, 5);
       for (int64_t first = 0; first < length;) {
         const int64_t in_segment = first % kAttentionSegment;
         const bool alone = in_segment < 4 || (in_segment >= 128 && in_segment < 136);
@@ -132,13 +136,13 @@ TEST(PagedAttentionExactnessTest, GivesTheSameBitsWhereAWindowCrossesSegments) {
   }
 }
 
-TEST(PagedAttentionExactnessTest, GivesTheSameBitsWhereSegmentsAreJoined) {
+TEST_P(PagedAttentionExactnessTest, GivesTheSameBitsWhereSegmentsAreJoined) {
   const int64_t length = 2 * kAttentionSegment + 5;
   const Geometry geometry{.Nq = 2, .Nkv = 1, .D = 16, .S = 64};
-  Conversation whole(geometry, {length});
+  Conversation whole(*this, geometry, {length});
   whole.run_whole();
   for (const int threads : {1, 4}) {
-    Conversation pieces(geometry, {length}, 5);
+    Conversation pieces(*this, geometry, {length}, 5);
     for (int64_t first = 0; first < length;) {
       const bool at_join = first % kAttentionSegment >= kAttentionSegment - 2 ||
                            first % kAttentionSegment <= 1 || length - first < 5;
@@ -151,7 +155,7 @@ TEST(PagedAttentionExactnessTest, GivesTheSameBitsWhereSegmentsAreJoined) {
     }
     EXPECT_EQ(whole.outputs(), pieces.outputs()) << threads << " threads";
   }
-  Conversation checked(geometry, {length});
+  Conversation checked(*this, geometry, {length});
   checked.run_whole();
   checked.check_against_reference(true);
   checked.step({{.sequence = 0, .first = length - 1, .num_rows = 1}}, 2);

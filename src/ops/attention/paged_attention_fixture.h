@@ -9,12 +9,16 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "ops/attention/paged_attention.h"
 #include "ops/attention/paged_attention_reference.h"
+#include "ops/device_fixture.h"
+#include "support/tensors.h"
 
 namespace heddle::ops::testing {
 
@@ -30,6 +34,7 @@ struct Geometry {
   bool latent = false;  // values are the first Dv channels of the keys
   float k_scale = 1;    // of pages of e4m3
   float v_scale = 1;
+  DType activations = DType::kF32;
 
   [[nodiscard]] int64_t value_dim() const { return Dv > 0 ? Dv : D; }
 };
@@ -49,7 +54,7 @@ struct SequencePart {
   int64_t kv_len = 0;  // keys and values of the tokens before are there: those given are NaN
 };
 
-inline constexpr float kCanary = 12345.0f;
+inline constexpr float kCanary = 768.0f;  // in every dtype
 
 // A number that depends on its coordinates only, so that any order of computing sees the same
 // inputs.
@@ -63,13 +68,25 @@ inline float noise(uint64_t a, uint64_t b, uint64_t c) {
   return static_cast<float>(static_cast<double>(x >> 11) * 0x1p-52 - 1.0) * 1.7f;
 }
 
+// What a conversation needs of the test that runs it.
+class AttentionTest : public DeviceTest {
+ public:
+  using DeviceTest::context_on;
+  using DeviceTest::download;
+  using DeviceTest::poisoned;
+  using DeviceTest::rounding_of;
+  using DeviceTest::upload;
+  using DeviceTest::upload_batch;
+};
+
 // Several sequences with pages of their own in a pool, advanced step by step in any segmentation.
 // Before each step, what lies before the windows of its rows is poisoned, and pages that hold
 // nothing else are given away.
 class Conversation {
  public:
-  Conversation(const Geometry& geometry, std::vector<int64_t> lengths, uint64_t page_seed = 1)
-      : geometry_(geometry), lengths_(std::move(lengths)) {
+  Conversation(AttentionTest& test, const Geometry& geometry, std::vector<int64_t> lengths,
+               uint64_t page_seed = 1)
+      : test_(test), geometry_(geometry), lengths_(std::move(lengths)) {
     const int64_t longest = *std::max_element(lengths_.begin(), lengths_.end());
     width_ = (longest + geometry.S - 1) / geometry.S;
     const int64_t num_owned = width_ * static_cast<int64_t>(lengths_.size());
@@ -120,8 +137,9 @@ class Conversation {
     Tensor y({T, output_width + 3}, DType::kF32);
     std::ranges::fill(y.span<float>(), kCanary);
     fill_inputs(parts, qkv);
-    device::ThreadPool pool(num_threads);
-    CpuContext context(pool, true);
+    const Tensor rounded_qkv = heddle::testing::converted(qkv.view(), g.activations);
+    qkv = heddle::testing::converted(rounded_qkv.view(), DType::kF32);
+    Context& context = test_.context_on(num_threads, true);
     ForwardContext forward;
     forward.query_start = query_start_;
     forward.context_lens = context_lens_;
@@ -133,9 +151,8 @@ class Conversation {
     (group == PageGroup::kMain ? forward.page_table : forward.window_page_table) = step_table_;
     forward.page_table_width = width_;
     forward.page_size = static_cast<int32_t>(g.S);
-    std::vector<std::byte> workspace(
-        static_cast<size_t>(paged_attention_workspace_bytes(context, T, g.D, g.value_dim())),
-        std::byte{0xff});
+    const int64_t workspace_bytes = paged_attention_workspace_bytes(context, T, g.D, g.value_dim());
+    DeviceTensor workspace = test_.poisoned({workspace_bytes}, DType::kU8);
     float* base = qkv.view().as<float>();
     const TensorView v{base + query_width + k_width, DType::kF32, {T, v_width}, qkv_width + 5};
     const PagedAttentionArgs args{
@@ -151,10 +168,9 @@ class Conversation {
         .sinks = g.sinks ? TensorView(sinks_.view()) : TensorView(),
         .kv = {k_pages_.view(), g.latent ? MutableTensorView() : v_pages_.view(), g.k_scale,
                g.v_scale, group},
-        .forward = &forward,
-        .workspace = workspace};
-    const Status status = paged_attention(context, args);
-    ASSERT_TRUE(status.ok()) << status.to_string();
+        .forward = &forward};
+    launch(context, args, rounded_qkv, y,
+           {workspace.view().as<std::byte>(), static_cast<size_t>(workspace_bytes)}, forward);
     if (check_reference_) compare(args);
     for (int64_t row = 0; row < T; ++row) {
       for (int64_t c = output_width; c < output_width + 3; ++c) {
@@ -211,6 +227,43 @@ class Conversation {
   }
 
  private:
+  // Runs the step that `args` describe by tensors of the host on the device, and brings back what
+  // it wrote.
+  void launch(Context& context, const PagedAttentionArgs& args, const Tensor& rounded_qkv,
+              Tensor& y, std::span<std::byte> workspace, ForwardContext& forward) {
+    const DType dtype = geometry_.activations;
+    test_.upload_batch(forward);
+    const DeviceTensor qkv = test_.upload(rounded_qkv), sinks = test_.upload(sinks_);
+    DeviceTensor device_y = test_.upload(heddle::testing::converted(y.view(), dtype));
+    DeviceTensor k_pages = test_.upload(k_pages_), v_pages = test_.upload(v_pages_);
+    const auto* base = qkv.view().as<std::byte>();
+    const auto part_of = [&](const TensorView& host) -> TensorView {
+      if (host.data == nullptr) return {};
+      const int64_t offset = host.as<float>() - args.q.as<float>();
+      return {base + bytes_of(dtype, offset), dtype, host.shape, host.row_stride};
+    };
+    PagedAttentionArgs on_device = args;
+    on_device.q = part_of(args.q);
+    on_device.k = part_of(args.k);
+    on_device.v = part_of(args.v);
+    on_device.y = {device_y.view().data, dtype, args.y.shape, args.y.row_stride};
+    if (args.sinks.data != nullptr) on_device.sinks = sinks.view();
+    on_device.kv.k = k_pages.view();
+    if (!geometry_.latent) on_device.kv.v = v_pages.view();
+    on_device.workspace = workspace;
+    const Status status = paged_attention(context, on_device);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    const Tensor written = heddle::testing::converted(test_.download(device_y).view(), DType::kF32);
+    std::ranges::copy(written.span<float>(), y.span<float>().begin());
+    copy_bytes(test_.download(k_pages), k_pages_);
+    copy_bytes(test_.download(v_pages), v_pages_);
+  }
+
+  // In place: the arguments of the step point at the tensors.
+  static void copy_bytes(const Tensor& from, Tensor& to) {
+    std::memcpy(to.view().data, from.view().data, static_cast<size_t>(from.num_bytes()));
+  }
+
   // Queries, keys and values of the step's rows: side by side, NaN where the pages have them
   // already.
   void fill_inputs(const std::vector<SequencePart>& parts, Tensor& qkv) const {
@@ -261,7 +314,7 @@ class Conversation {
       pages[page] = foreign_[static_cast<size_t>(page % 3)];
   }
 
-  static void compare(const PagedAttentionArgs& args) {
+  void compare(const PagedAttentionArgs& args) const {
     const std::vector<double> expected = paged_attention_reference(args);
     double error = 0, norm = 0;
     const int64_t width = args.y.shape[1];
@@ -271,9 +324,11 @@ class Conversation {
       error += (value - truth) * (value - truth);
       norm += truth * truth;
     }
-    EXPECT_LE(std::sqrt(error), 2e-6 * std::sqrt(norm));
+    EXPECT_LE(std::sqrt(error),
+              (2e-6 + AttentionTest::rounding_of(geometry_.activations)) * std::sqrt(norm));
   }
 
+  AttentionTest& test_;
   Geometry geometry_;
   std::vector<int64_t> lengths_;
   int64_t width_ = 0;

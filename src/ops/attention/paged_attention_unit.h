@@ -54,6 +54,13 @@ inline int64_t padded_head_dim(int64_t head_dim) {
   return (head_dim + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
 }
 
+// On CUDA: columns of the values that a block has in registers; wider ones take several blocks.
+inline constexpr int64_t kAttentionColumns = 512;
+
+// On CUDA: pairs of a row and a segment that blocks of their own may work on, whose results the
+// workspace has room for. Steps with more pairs have rows enough to fill the device.
+inline constexpr int64_t kAttentionParts = 8192;
+
 // Dv.
 inline int64_t value_dim_of(const PagedAttentionArgs& args) {
   return args.value_dim > 0 ? args.value_dim : args.head_dim;

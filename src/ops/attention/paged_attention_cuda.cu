@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paged attention in fp32: keys and values are appended, then blocks attend to the pages, each for
+// the rows of a unit: up to kRows pairs of a token of one sequence and a query head of one kv head.
+// The tokens of a unit follow each other from a multiple of tokens_per_unit on, counted from the
+// sequence's first row of the step.
+#include <algorithm>
+#include <cfloat>
+
+#include "ops/attention/paged_attention.h"
+#include "ops/attention/paged_attention_unit.h"
+#include "ops/cuda/any_dtype.cuh"
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/page_table.cuh"
+#include "ops/cuda/reduce.cuh"
+
+namespace heddle::ops {
+
+namespace {
+
+constexpr int kBlock = static_cast<int>(kAttentionBlock);
+constexpr int kThreads = kBlock;  // a thread scores one token, and adds up one column in 128
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kRows = 16;
+constexpr int kSlice = 32;             // channels of the keys that are in shared memory at a time
+constexpr int kScoreStride = 20;       // of the scores of a token: whole float4, few bank conflicts
+constexpr float kNothing = -INFINITY;  // the maximum of a row that has seen no token
+
+struct AppendParams {
+  const void* from;  // k or v
+  void* pool;
+  int64_t from_stride, page_stride, width;
+  DType from_dtype, pool_dtype;
+  float scale;
+  PageTable pages;
+  const int32_t* first_stored;  // by sequence
+  DeviceBatch batch;
+};
+
+struct Params {
+  const void* q;
+  void* y;
+  const void* k;  // pages
+  const void* v;
+  const float* sinks;  // null: none
+  DType dtype;         // of q and y
+  DType kv_dtype;
+  int64_t q_stride, y_stride;
+  int64_t k_page_stride, v_page_stride, k_token_stride, v_token_stride, v_head_stride;
+  int64_t T, D, Dv, Nkv, group, window;
+  float scale, v_scale;
+  PageTable pages;
+  DeviceBatch batch;
+  int64_t tokens_per_unit, heads_per_unit, head_chunks;
+  int64_t column_tiles;
+  int64_t num_segments;  // that a unit may have, each for a block of its own; 1: a block does all
+  float* part_outputs;   // of [row, query head, segment], where there are several
+  float* part_maxima;
+  float* part_sums;
+};
+
+// A block copies one row, a thread every kThreads-th number: number / scale, rounded to nearest
+// even. Reads and writes each once: bandwidth-bound.
+__global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant__ AppendParams p) {
+  const int64_t row = blockIdx.x;
+  const int64_t b = p.batch.row_sequences[row];
+  if (b < 0 || p.batch.state_slots[b] < 0) return;  // padding
+  const int64_t position = p.batch.context_lens[b] + row - p.batch.query_start[b];
+  if (position < p.first_stored[b]) return;  // there already
+  const int64_t to =
+      p.pages.page_of(b, position) * p.page_stride + position % p.pages.page_size * p.width;
+  for (int64_t c = threadIdx.x; c < p.width; c += kThreads) {
+    const float value = load_number(p.from, p.from_dtype, row * p.from_stride + c);
+    store_number(p.pool, p.pool_dtype, to + c, __fdiv_rn(value, p.scale));
+  }
+}
+
+// The rows that a block works on. Row r is token r / heads, query head r % heads.
+struct Unit {
+  int64_t sequence;
+  int64_t first_token;     // row of the step
+  int64_t first_position;  // its place in the sequence
+  int64_t kv_head;
+  int64_t first_head;  // query head
+  int64_t column;      // of the values
+  int heads;
+  int num_rows;
+  TokenRange tokens;  // that any row sees
+
+  [[nodiscard]] __device__ int64_t position(int row) const { return first_position + row / heads; }
+};
+
+__device__ TokenRange seen_from(const Params& p, int64_t position) {
+  const int64_t begin = p.window > 0 ? position - p.window + 1 : 0;
+  return {.begin = begin > 0 ? begin : 0, .end = position + 1};
+}
+
+// The unit that begins at row `t` of the step; none where another unit has the row or it is
+// padding.
+__device__ bool find_unit(const Params& p, int64_t t, Unit& unit) {
+  unit.sequence = p.batch.row_sequences[t];
+  if (unit.sequence < 0) return false;
+  const int64_t start = p.batch.query_start[unit.sequence];
+  if ((t - start) % p.tokens_per_unit != 0) return false;
+  const int64_t num_tokens = min(p.tokens_per_unit, p.batch.query_start[unit.sequence + 1] - t);
+  unit.first_token = t;
+  unit.first_position = p.batch.context_lens[unit.sequence] + t - start;
+  unit.tokens = {.begin = seen_from(p, unit.first_position).begin,
+                 .end = unit.first_position + num_tokens};
+  unit.num_rows = static_cast<int>(num_tokens);  // times heads, once they are known
+  return true;
+}
+
+// One softmax under way for each row: its maximum and the sum of exp(score - maximum).
+struct RowStates {
+  float maximum[kRows];
+  float sum[kRows];
+};
+
+struct Shared {
+  float q[kSlice][kRows];  // times the scale; zeros beyond D and the unit's rows
+  float k[kBlock][kSlice + 1];
+  float scores[kBlock][kScoreStride];  // by token and row; then exp(score - maximum)
+  int64_t v_at[kBlock];                // number of a token's first value in the pool
+  int64_t k_at[kBlock];                // -1: no row sees the token
+  RowStates segment, joined;
+  float shrink[kRows];
+  int begin[kRows], end[kRows];  // what a row sees of the block
+};
+
+// scores[j][r] = q[r] . k[j], for thread j; a sum over ascending channels.
+__device__ void score_block(const Params& p, const Unit& unit, Shared& shared) {
+  float sums[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) sums[r] = 0;
+  for (int64_t d0 = 0; d0 < p.D; d0 += kSlice) {
+    __syncthreads();  // the slice before is read, and k_at is written
+    for (int i = threadIdx.x; i < kRows * kSlice; i += kThreads) {
+      const int r = i / kSlice, d = i % kSlice;
+      float q = 0;
+      if (r < unit.num_rows && d0 + d < p.D) {
+        const int64_t at = (unit.first_token + r / unit.heads) * p.q_stride +
+                           (unit.first_head + r % unit.heads) * p.D + d0 + d;
+        q = __fmul_rn(load_number(p.q, p.dtype, at), p.scale);
+      }
+      shared.q[d][r] = q;
+    }
+    const int lane = threadIdx.x % kWarp;
+    for (int j = threadIdx.x / kWarp; j < kBlock; j += kWarps) {
+      const bool there = shared.k_at[j] >= 0 && d0 + lane < p.D;
+      shared.k[j][lane] = there ? load_number(p.k, p.kv_dtype, shared.k_at[j] + d0 + lane) : 0.0f;
+    }
+    __syncthreads();
+#pragma unroll 8
+    for (int d = 0; d < kSlice; ++d) {
+      const float k = shared.k[threadIdx.x][d];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) sums[r] = fmaf(shared.q[d][r], k, sums[r]);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) shared.scores[threadIdx.x][r] = sums[r];
+}
+
+// Turns scores of the block at token `first` into exp(score - new maximum), a warp a row, and gives
+// the factors by which what was summed before must shrink. A lane has tokens lane + 32 * i of the
+// block: places and order of the sums are absolute. What a row does not see counts as -infinity.
+__device__ void soften_block(const Params& p, const Unit& unit, int64_t first, Shared& shared) {
+  const int lane = threadIdx.x % kWarp;
+  for (int r = threadIdx.x / kWarp; r < kRows; r += kWarps) {
+    int begin = 0, end = 0;
+    if (r < unit.num_rows) {
+      const TokenRange seen = seen_from(p, unit.position(r));
+      const auto within = [first](int64_t token) {
+        return static_cast<int>(max(int64_t{0}, min(token - first, int64_t{kBlock})));
+      };
+      begin = within(seen.begin);
+      end = within(seen.end);
+    }
+    if (lane == 0) {
+      shared.begin[r] = begin;
+      shared.end[r] = end;
+      if (begin >= end) shared.shrink[r] = 1;
+    }
+    if (begin >= end) continue;
+    constexpr int kTokens = kBlock / kWarp;
+    float scores[kTokens];
+    float top = kNothing;
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) {
+      const int j = lane + i * kWarp;
+      scores[i] = j >= begin && j < end ? shared.scores[j][r] : kNothing;
+      top = fmaxf(top, scores[i]);
+    }
+    const float old_maximum = shared.segment.maximum[r];
+    const float maximum = fmaxf(old_maximum, warp_max(top));
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) {
+      const int j = lane + i * kWarp;
+      const float weight = j >= begin && j < end ? expf(scores[i] - maximum) : 0.0f;
+      shared.scores[j][r] = weight;
+      sum = __fadd_rn(sum, weight);
+    }
+    sum = warp_sum(sum);
+    __syncwarp();  // all lanes have read the old maximum
+    if (lane == 0) {
+      shared.shrink[r] = expf(old_maximum - maximum);
+      shared.segment.sum[r] = fmaf(shared.segment.sum[r], shared.shrink[r], sum);
+      shared.segment.maximum[r] = maximum;
+    }
+  }
+}
+
+// outputs[i][r] = outputs * shrink + sum over the tokens that row r sees, ascending, of weight * v,
+// for the columns unit.column + thread + 128 * i.
+template <int kTiles>
+__device__ void add_values(const Params& p, const Unit& unit, const Shared& shared, int begin,
+                           int end, float (&outputs)[kTiles][kRows]) {
+  bool all_see_all = begin == 0 && end == kBlock;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const float shrink = shared.shrink[r];
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) outputs[i][r] = __fmul_rn(outputs[i][r], shrink);
+    const bool sees_all = shared.begin[r] == 0 && shared.end[r] == kBlock;
+    all_see_all = all_see_all && (sees_all || r >= unit.num_rows);
+  }
+#pragma unroll 2
+  for (int j = begin; j < end; ++j) {
+    float v[kTiles];
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      const int64_t c = unit.column + threadIdx.x + i * kThreads;
+      v[i] = c < p.Dv ? load_number(p.v, p.kv_dtype, shared.v_at[j] + c) : 0.0f;
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (!all_see_all && (j < shared.begin[r] || j >= shared.end[r])) continue;
+      const float weight = shared.scores[j][r];
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) outputs[i][r] = fmaf(weight, v[i], outputs[i][r]);
+    }
+  }
+}
+
+// The online softmax of the unit over one segment, into shared.segment and `outputs`.
+template <int kTiles>
+__device__ void attend_segment(const Params& p, const Unit& unit, int64_t segment, Shared& shared,
+                               float (&outputs)[kTiles][kRows]) {
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) outputs[i][r] = 0;
+  }
+  __syncthreads();  // the segment before is joined
+  if (threadIdx.x < kRows) {
+    shared.segment.maximum[threadIdx.x] = kNothing;
+    shared.segment.sum[threadIdx.x] = 0;
+  }
+  const int64_t begin = max(unit.tokens.begin, segment * kAttentionSegment);
+  const int64_t end = min(unit.tokens.end, (segment + 1) * kAttentionSegment);
+  for (int64_t first = begin / kBlock * kBlock; first < end; first += kBlock) {
+    const int64_t token = first + threadIdx.x;
+    __syncthreads();  // the block before is added up
+    shared.k_at[threadIdx.x] = -1;
+    if (token >= begin && token < end) {
+      const int64_t page = p.pages.page_of(unit.sequence, token);
+      const int64_t slot = token % p.pages.page_size;
+      shared.k_at[threadIdx.x] =
+          page * p.k_page_stride + slot * p.k_token_stride + unit.kv_head * p.D;
+      shared.v_at[threadIdx.x] =
+          page * p.v_page_stride + slot * p.v_token_stride + unit.kv_head * p.v_head_stride;
+    }
+    score_block(p, unit, shared);
+    __syncthreads();
+    soften_block(p, unit, first, shared);
+    __syncthreads();
+    add_values(p, unit, shared, static_cast<int>(max(begin - first, int64_t{0})),
+               static_cast<int>(min(end - first, int64_t{kBlock})), outputs);
+  }
+  __syncthreads();
+}
+
+// Whether a row saw no token of a segment; then it stays as it is. Scores that are no numbers leave
+// a sum that is none.
+__device__ bool saw_nothing(float maximum, float sum) { return maximum == kNothing && sum == 0; }
+
+// How a segment is added to those before it.
+struct JoinFactors {
+  float old_factor, new_factor, maximum;
+};
+
+__device__ JoinFactors join_factors(float joined_maximum, float maximum) {
+  const float top = fmaxf(joined_maximum, maximum);
+  return {
+      .old_factor = expf(joined_maximum - top), .new_factor = expf(maximum - top), .maximum = top};
+}
+
+__device__ float join(float joined, float part, const JoinFactors& factors) {
+  return fmaf(part, factors.new_factor, __fmul_rn(joined, factors.old_factor));
+}
+
+// What the sum of weighted values is multiplied with: v_scale over the sum of the weights and the
+// sink's, both relative to the larger exponent, so that neither overflows.
+__device__ float output_factor(const Params& p, int64_t head, float maximum, float sum) {
+  if (p.sinks == nullptr) return __fmul_rn(__fdiv_rn(1.0f, sum), p.v_scale);
+  const float sink = p.sinks[head];
+  const float top = fmaxf(maximum, sink);
+  const float factor = expf(maximum - top);
+  const float total = fmaf(sum, factor, expf(sink - top));
+  return __fmul_rn(__fdiv_rn(factor, total), p.v_scale);
+}
+
+__device__ int64_t part_of(const Params& p, int64_t token, int64_t head, int64_t segment) {
+  return (token * p.Nkv * p.group + head) * p.num_segments + segment % p.num_segments;
+}
+
+// A block takes a unit, in kTiles * 128 columns of the values, through its segments; or through one
+// of them, whose result goes to the workspace. A row's operations and their order depend on its
+// position alone: 2 * (D + Dv) operations for each pair of a row and a token it sees. Decode reads
+// each key and value once for all heads of a unit: at 4.2 TB/s, 16 us for 64 Ki tokens of 2 kv
+// heads of 128 in bf16. Prefill reads them once for every 16 rows, mostly from the cache, and is
+// bound by fp32 arithmetic: 140 us for 1024 x 1024 pairs of 8 heads of 256 at 60 TFLOP/s, without
+// tensor cores.
+template <int kTiles>
+__global__ void __launch_bounds__(kThreads) attend_kernel(const __grid_constant__ Params p) {
+  __shared__ Shared shared;
+  int64_t index = blockIdx.x;
+  const auto take = [&index](int64_t count) {
+    const int64_t part = index % count;
+    index /= count;
+    return part;
+  };
+  Unit unit;
+  unit.column = take(p.column_tiles) * kTiles * kThreads;
+  unit.kv_head = take(p.Nkv);
+  const int64_t first_in_group = take(p.head_chunks) * p.heads_per_unit;
+  const int64_t own_segment = take(p.num_segments);
+  if (!find_unit(p, p.T - 1 - index, unit)) return;  // a sequence's longest rows first
+  unit.first_head = unit.kv_head * p.group + first_in_group;
+  unit.heads = static_cast<int>(min(p.heads_per_unit, p.group - first_in_group));
+  unit.num_rows *= unit.heads;
+
+  int64_t segment = unit.tokens.begin / kAttentionSegment;
+  int64_t end = (unit.tokens.end - 1) / kAttentionSegment + 1;
+  float outputs[kTiles][kRows];
+  if (p.num_segments > 1) {
+    segment += own_segment;
+    if (segment >= end) return;
+    attend_segment(p, unit, segment, shared, outputs);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (r >= unit.num_rows) continue;
+      const int64_t part =
+          part_of(p, unit.first_token + r / unit.heads, unit.first_head + r % unit.heads, segment);
+      if (threadIdx.x == 0 && unit.column == 0) {
+        p.part_maxima[part] = shared.segment.maximum[r];
+        p.part_sums[part] = shared.segment.sum[r];
+      }
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        const int64_t c = unit.column + threadIdx.x + i * kThreads;
+        if (c < p.Dv) p.part_outputs[part * p.Dv + c] = outputs[i][r];
+      }
+    }
+    return;
+  }
+
+  float joined[kTiles][kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) joined[i][r] = 0;
+  }
+  if (threadIdx.x < kRows) {
+    shared.joined.maximum[threadIdx.x] = kNothing;
+    shared.joined.sum[threadIdx.x] = 0;
+  }
+  for (; segment < end; ++segment) {
+    attend_segment(p, unit, segment, shared, outputs);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (saw_nothing(shared.segment.maximum[r], shared.segment.sum[r])) continue;
+      const JoinFactors factors = join_factors(shared.joined.maximum[r], shared.segment.maximum[r]);
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) joined[i][r] = join(joined[i][r], outputs[i][r], factors);
+    }
+    __syncthreads();
+    const int r = static_cast<int>(threadIdx.x);
+    if (r < kRows && !saw_nothing(shared.segment.maximum[r], shared.segment.sum[r])) {
+      const JoinFactors factors = join_factors(shared.joined.maximum[r], shared.segment.maximum[r]);
+      shared.joined.sum[r] = join(shared.joined.sum[r], shared.segment.sum[r], factors);
+      shared.joined.maximum[r] = factors.maximum;
+    }
+    __syncthreads();
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (r >= unit.num_rows) continue;
+    const int64_t head = unit.first_head + r % unit.heads;
+    const float factor = output_factor(p, head, shared.joined.maximum[r], shared.joined.sum[r]);
+    const int64_t at = (unit.first_token + r / unit.heads) * p.y_stride + head * p.Dv;
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      const int64_t c = unit.column + threadIdx.x + i * kThreads;
+      if (c < p.Dv) store_number(p.y, p.dtype, at + c, __fmul_rn(joined[i][r], factor));
+    }
+  }
+}
+
+// A block joins the segments of one row and query head in their order, with the operations of
+// attend_kernel(); a thread takes every kThreads-th column. Reads 4 * (Dv + 2) bytes a segment.
+__global__ void __launch_bounds__(kThreads) join_kernel(const __grid_constant__ Params p) {
+  const int64_t Nq = p.Nkv * p.group;
+  const int64_t t = blockIdx.x / Nq, head = blockIdx.x % Nq;
+  const int64_t b = p.batch.row_sequences[t];
+  if (b < 0) return;
+  const TokenRange seen = seen_from(p, p.batch.context_lens[b] + t - p.batch.query_start[b]);
+  const int64_t begin = seen.begin / kAttentionSegment;
+  const int64_t end = (seen.end - 1) / kAttentionSegment + 1;
+  for (int64_t c = threadIdx.x; c < p.Dv; c += kThreads) {
+    float maximum = kNothing, sum = 0, output = 0;
+    for (int64_t segment = begin; segment < end; ++segment) {
+      const int64_t part = part_of(p, t, head, segment);
+      if (saw_nothing(p.part_maxima[part], p.part_sums[part])) continue;
+      const JoinFactors factors = join_factors(maximum, p.part_maxima[part]);
+      output = join(output, p.part_outputs[part * p.Dv + c], factors);
+      sum = join(sum, p.part_sums[part], factors);
+      maximum = factors.maximum;
+    }
+    store_number(p.y, p.dtype, t * p.y_stride + head * p.Dv + c,
+                 __fmul_rn(output, output_factor(p, head, maximum, sum)));
+  }
+}
+
+Status append(CudaContext& context, const PagedAttentionArgs& args, const TensorView& from,
+              const MutableTensorView& pool, float scale) {
+  const AppendParams params{.from = from.data,
+                            .pool = pool.data,
+                            .from_stride = from.row_stride,
+                            .page_stride = pool.row_stride,
+                            .width = from.shape[1],
+                            .from_dtype = from.dtype,
+                            .pool_dtype = pool.dtype,
+                            .scale = scale,
+                            .pages = page_table_of(*args.forward, args.kv.group),
+                            .first_stored = first_stored_of(*args.forward, args.kv.group),
+                            .batch = args.forward->batch};
+  return launch(context, "paged_attention append", append_kernel, grid_of(from.shape[0]), kThreads,
+                params);
+}
+
+// Segments that a unit of the batch may touch.
+int64_t most_segments(const PagedAttentionArgs& args) {
+  const ForwardContext& forward = *args.forward;
+  int64_t most = 1;
+  for (int64_t b = 0; b < forward.num_sequences(); ++b) {
+    const int64_t tokens = forward.context_lens[static_cast<size_t>(b)] + forward.num_rows(b);
+    most = std::max(most, ceil_div(tokens, kAttentionSegment));
+  }
+  if (args.window > 0) {
+    most = std::min(most, (args.window + kRows - 2) / kAttentionSegment + 2);
+  }
+  return most;
+}
+
+Params params_of(const PagedAttentionArgs& args) {
+  const bool latent = args.kv.v.data == nullptr;
+  const MutableTensorView& values = latent ? args.kv.k : args.kv.v;
+  const int64_t group = args.q.shape[1] / (args.num_kv_heads * args.head_dim);
+  const int64_t value_width = latent ? args.head_dim : value_dim_of(args);
+  const int64_t heads = std::min<int64_t>(group, kRows);
+  return {.q = args.q.data,
+          .y = args.y.data,
+          .k = args.kv.k.data,
+          .v = values.data,
+          .sinks = args.sinks.as<float>(),
+          .dtype = args.q.dtype,
+          .kv_dtype = args.kv.k.dtype,
+          .q_stride = args.q.row_stride,
+          .y_stride = args.y.row_stride,
+          .k_page_stride = args.kv.k.row_stride,
+          .v_page_stride = values.row_stride,
+          .k_token_stride = args.num_kv_heads * args.head_dim,
+          .v_token_stride = args.num_kv_heads * value_width,
+          .v_head_stride = value_width,
+          .T = args.q.shape[0],
+          .D = args.head_dim,
+          .Dv = value_dim_of(args),
+          .Nkv = args.num_kv_heads,
+          .group = group,
+          .window = args.window,
+          .scale = args.scale * args.kv.k_scale,
+          .v_scale = args.kv.v_scale,
+          .pages = page_table_of(*args.forward, args.kv.group),
+          .batch = args.forward->batch,
+          .tokens_per_unit = kRows / heads,
+          .heads_per_unit = heads,
+          .head_chunks = ceil_div(group, heads),
+          .column_tiles = ceil_div(value_dim_of(args), kAttentionColumns),
+          .num_segments = 1,
+          .part_outputs = nullptr,
+          .part_maxima = nullptr,
+          .part_sums = nullptr};
+}
+
+template <int kTiles>
+Status attend(CudaContext& context, const Params& params) {
+  const int64_t blocks =
+      params.T * params.num_segments * params.head_chunks * params.Nkv * params.column_tiles;
+  return launch(context, "paged_attention", attend_kernel<kTiles>, grid_of(blocks), kThreads,
+                params);
+}
+
+}  // namespace
+
+Status paged_attention_cuda(CudaContext& context, const PagedAttentionArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(append(context, args, args.k, args.kv.k, args.kv.k_scale));
+  if (args.v.data != nullptr) {
+    HEDDLE_RETURN_IF_ERROR(append(context, args, args.v, args.kv.v, args.kv.v_scale));
+  }
+  Params params = params_of(args);
+  const int64_t rows = params.T * params.Nkv * params.group;
+  const int64_t num_segments = most_segments(args);
+  if (num_segments > 1 && rows * num_segments <= kAttentionParts) {
+    params.num_segments = num_segments;
+    params.part_outputs = reinterpret_cast<float*>(args.workspace.data());
+    params.part_maxima = params.part_outputs + kAttentionParts * params.Dv;
+    params.part_sums = params.part_maxima + kAttentionParts;
+  }
+  if (params.Dv <= kThreads) {
+    HEDDLE_RETURN_IF_ERROR(attend<1>(context, params));
+  } else if (params.Dv <= 2 * kThreads) {
+    HEDDLE_RETURN_IF_ERROR(attend<2>(context, params));
+  } else {
+    HEDDLE_RETURN_IF_ERROR(attend<4>(context, params));
+  }
+  if (params.num_segments == 1) return {};
+  return launch(context, "paged_attention join", join_kernel, grid_of(rows), kThreads, params);
+}
+
+}  // namespace heddle::ops

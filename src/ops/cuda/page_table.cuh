@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the tokens of a sequence lie in a pool of pages.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/forward_context.h"
+
+namespace heddle::ops {
+
+struct PageTable {
+  const int32_t* pages;  // [B, width]
+  int64_t width;
+  int64_t page_size;
+
+  // The page of a token, and the token's place in it is token % page_size.
+  [[nodiscard]] __device__ int64_t page_of(int64_t sequence, int64_t token) const {
+    return pages[sequence * width + token / page_size];
+  }
+};
+
+// The page table of a batch for the layers of a group, in memory of the device.
+[[nodiscard]] inline PageTable page_table_of(const ForwardContext& forward, PageGroup group) {
+  const DeviceBatch& batch = forward.batch;
+  return {.pages = group == PageGroup::kMain ? batch.page_table : batch.window_page_table,
+          .width = forward.page_table_width,
+          .page_size = forward.page_size};
+}
+
+// As ForwardContext::first_stored(), of each sequence.
+[[nodiscard]] inline const int32_t* first_stored_of(const ForwardContext& forward,
+                                                    PageGroup group) {
+  const DeviceBatch& batch = forward.batch;
+  return group == PageGroup::kMain ? batch.kv_lens : batch.context_lens;
+}
+
+}  // namespace heddle::ops
