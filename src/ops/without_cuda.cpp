@@ -6,7 +6,6 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gemm/dense_products.h"
-#include "ops/gemm/grouped_linear.h"
 #include "ops/gemm/linear.h"
 #include "ops/layout/layout.h"
 #include "ops/linear_attention/causal_conv1d.h"
@@ -46,8 +45,6 @@ Status copy_rows_cuda(CudaContext&, const TensorView&, std::span<const int32_t>,
                       const MutableTensorView&) {
   return no_cuda();
 }
-
-Status grouped_linear_cuda(CudaContext&, const GroupedLinearArgs&) { return no_cuda(); }
 
 Status linear_cuda(CudaContext&, const LinearArgs&) { return no_cuda(); }
 

@@ -10,36 +10,10 @@
 
 namespace heddle::ops {
 
-int64_t grouped_linear_workspace_bytes(const Context& context, int64_t max_x_rows,
+int64_t grouped_linear_workspace_bytes(const CpuContext& context, int64_t max_x_rows,
                                        int64_t num_experts, int64_t K, DType weight) {
   return group_task_bytes(num_experts) +
          rounded_bytes(max_x_rows, K, weight, product_options(context));
-}
-
-Status grouped_linear(Context& context, const GroupedLinearArgs& args) {
-  Dim S{"S"}, K{"K"}, E{"E"}, N{"N"}, R{"R"}, E1{"E + 1"};
-  ShapeContract contract("grouped_linear");
-  contract.expect("x", args.x, {&S, &K}, DType::kF32)
-      .expect("weight", args.weight, {&E, &N, &K}, kWeights)
-      .expect("y", args.y, {&R, &N}, DType::kF32)
-      .expect("row_offsets", args.row_offsets, {&E1}, DType::kI32);
-  if (args.x_rows.data != nullptr) contract.expect("x_rows", args.x_rows, {&R}, DType::kI32);
-  require_row_stride(contract, "x", args.x);
-  require_row_stride(contract, "weight", args.weight);
-  require_row_stride(contract, "y", args.y);
-  contract.require(E1 == E + 1, "the number of row_offsets", static_cast<double>(E1.value()),
-                   "be one more than the experts of weight");
-  contract.require(args.x_rows.data != nullptr || S == R, "R of y", static_cast<double>(R.value()),
-                   "be the rows of x where there are no x_rows");
-  HEDDLE_RETURN_IF_ERROR(contract.status());
-  HEDDLE_RETURN_IF_ERROR(check_expert_weight("grouped_linear", "weight", args.weight));
-  const int64_t needed = grouped_linear_workspace_bytes(context, S, E, K, args.weight.dtype);
-  HEDDLE_RETURN_IF_ERROR(contract
-                             .require(static_cast<int64_t>(args.workspace.size()) >= needed,
-                                      "workspace size", static_cast<double>(args.workspace.size()),
-                                      "hold grouped_linear_workspace_bytes(..., S, E, K, ...)")
-                             .status());
-  return HEDDLE_DISPATCH_DEVICE(context, grouped_linear, args);
 }
 
 namespace {
@@ -157,11 +131,31 @@ void multiply_groups(device::ThreadPool& pool, const GroupedProduct& groups,
   });
 }
 
-Status grouped_linear_cpu(CpuContext& context, const GroupedLinearArgs& args) {
+Status grouped_linear(CpuContext& context, const GroupedLinearArgs& args) {
+  Dim S{"S"}, K{"K"}, E{"E"}, N{"N"}, R{"R"}, E1{"E + 1"};
+  ShapeContract contract("grouped_linear");
+  contract.expect("x", args.x, {&S, &K}, DType::kF32)
+      .expect("weight", args.weight, {&E, &N, &K}, kWeights)
+      .expect("y", args.y, {&R, &N}, DType::kF32)
+      .expect("row_offsets", args.row_offsets, {&E1}, DType::kI32);
+  if (args.x_rows.data != nullptr) contract.expect("x_rows", args.x_rows, {&R}, DType::kI32);
+  require_row_stride(contract, "x", args.x);
+  require_row_stride(contract, "weight", args.weight);
+  require_row_stride(contract, "y", args.y);
+  contract.require(E1 == E + 1, "the number of row_offsets", static_cast<double>(E1.value()),
+                   "be one more than the experts of weight");
+  contract.require(args.x_rows.data != nullptr || S == R, "R of y", static_cast<double>(R.value()),
+                   "be the rows of x where there are no x_rows");
+  HEDDLE_RETURN_IF_ERROR(contract.status());
+  HEDDLE_RETURN_IF_ERROR(check_expert_weight("grouped_linear", "weight", args.weight));
+  const int64_t needed = grouped_linear_workspace_bytes(context, S, E, K, args.weight.dtype);
+  HEDDLE_RETURN_IF_ERROR(contract
+                             .require(static_cast<int64_t>(args.workspace.size()) >= needed,
+                                      "workspace size", static_cast<double>(args.workspace.size()),
+                                      "hold grouped_linear_workspace_bytes(..., S, E, K, ...)")
+                             .status());
   HEDDLE_RETURN_IF_ERROR(check_rows(args));
   const ProductOptions options = product_options(context);
-  const int64_t S = args.x.shape[0];
-  const int64_t K = args.x.shape[1];
   GroupedProduct groups{.all = {.x = args.x.as<float>(),
                                 .x_stride = args.x.row_stride,
                                 .x_rows = args.x_rows.as<int32_t>(),

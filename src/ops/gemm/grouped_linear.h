@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// grouped_linear: a linear layer a group of rows, as a mixture of experts needs it. The rows of y
+// grouped_linear: a linear layer a group of rows, as a mixture of experts needs it, on the CPU
+// (routed_moe has its own on CUDA). The rows of y
 // are sorted by expert; expert e owns rows row_offsets[e] <= r < row_offsets[e + 1]:
 //     y[r, n] = sum over k of x[s, k] * weight[e, n, k]    with s = x_rows[r], or r where there is
 //     no list
@@ -26,17 +27,13 @@ struct GroupedLinearArgs {
 };
 
 // Scratch for up to max_x_rows rows of x. Depends on the instructions of the context.
-[[nodiscard]] int64_t grouped_linear_workspace_bytes(const Context& context, int64_t max_x_rows,
+[[nodiscard]] int64_t grouped_linear_workspace_bytes(const CpuContext& context, int64_t max_x_rows,
                                                      int64_t num_experts, int64_t K, DType weight);
 
 // Kernels and exactness as linear's; each expert gets the kernel for its own number of rows.
 // Cost: streams the weights of the experts that have rows, and only those. Allocates nothing.
 // Error: kInvalidArgument, naming the tensor, the dimension or the index that does not fit.
-Status grouped_linear(Context& context, const GroupedLinearArgs& args);
-Status grouped_linear_cpu(CpuContext& context,
-                          const GroupedLinearArgs& args);  // shapes already checked
-Status grouped_linear_cuda(CudaContext& context,
-                           const GroupedLinearArgs& args);  // shapes already checked
+Status grouped_linear(CpuContext& context, const GroupedLinearArgs& args);
 
 // The same without checks, for ops that build their own groups.
 struct GroupedProduct {
