@@ -6,21 +6,28 @@
 #include "core/shape_contract.h"
 #include "ops/gemm/grouped_linear.h"
 #include "ops/gemm/row_stride.h"
+#include "ops/moe/device_scratch.h"
 #include "ops/moe/moe_route.h"
 #include "ops/registry.h"
 
 namespace heddle::ops {
 
+int64_t routed_moe_workspace_bytes(const Context& context, int64_t max_T,
+                                   const RoutedMoeShape& shape) {
+  if (context.device == DeviceKind::kCuda) return MoeDeviceScratch(max_T, shape).total;
+  return routed_moe_workspace_bytes_cpu(static_cast<const CpuContext&>(context), max_T, shape);
+}
+
 Status routed_moe(Context& context, const RoutedMoeArgs& args) {
   Dim T{"T"}, H{"H"}, E{"E"}, I{"I"}, I2{"2I"};
   ShapeContract contract("routed_moe");
-  contract.expect("x", args.x, {&T, &H}, DType::kF32)
+  contract.expect("x", args.x, {&T, &H}, activations(context))
       .expect("router_logits", args.router_logits, {&T, &E}, DType::kF32)
       .expect("w13", args.w13, {&E, &I2, &H}, kWeights)
       .expect(
           "w2", args.w2, {&E, &H, &I},
           args.w13.dtype == DType::kPacked ? kWeights : DTypeSet(args.w13.dtype) | DType::kPacked)
-      .expect("y", args.y, {&T, &H}, DType::kF32);
+      .expect("y", args.y, {&T, &H}, args.x.dtype);
   if (args.w13_bias.data != nullptr) {
     contract.expect("w13_bias", args.w13_bias, {&E, &I2}, DType::kF32)
         .require(args.w13_bias.dense(), "w13_bias", 0, "be dense");
@@ -42,10 +49,16 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
                    static_cast<double>(A), "be in [1, min(E, 64)]");
   HEDDLE_RETURN_IF_ERROR(contract.status());
   HEDDLE_RETURN_IF_ERROR(check_scoring("routed_moe", args.scoring, args.correction, E, A));
+  HEDDLE_RETURN_IF_ERROR(check_weight_device(context, "routed_moe", "w13", args.w13));
+  HEDDLE_RETURN_IF_ERROR(check_weight_device(context, "routed_moe", "w2", args.w2));
   HEDDLE_RETURN_IF_ERROR(check_expert_weight("routed_moe", "w13", args.w13));
   HEDDLE_RETURN_IF_ERROR(check_expert_weight("routed_moe", "w2", args.w2));
-  const RoutedMoeShape shape{
-      .H = H, .I = I, .E = E, .A = A, .weight = expert_dtype(args.w13.dtype, args.w2.dtype)};
+  const RoutedMoeShape shape{.H = H,
+                             .I = I,
+                             .E = E,
+                             .A = A,
+                             .weight = expert_dtype(args.w13.dtype, args.w2.dtype),
+                             .x = args.x.dtype};
   contract.require(
       static_cast<int64_t>(args.workspace.size()) >= routed_moe_workspace_bytes(context, T, shape),
       "workspace size", static_cast<double>(args.workspace.size()),
@@ -126,7 +139,8 @@ int64_t routed_moe_workspace(std::span<const TensorMeta> inputs, const Attrs& at
                                      .I = inputs[3][2].offset,
                                      .E = inputs[1][1].offset,
                                      .A = attrs.integer("top_k"),
-                                     .weight = expert_dtype(inputs[2].dtype, inputs[3].dtype)});
+                                     .weight = expert_dtype(inputs[2].dtype, inputs[3].dtype),
+                                     .x = inputs[0].dtype});
 }
 
 RoutedMoeArgs args_of(const LaunchArgs& args) {

@@ -23,14 +23,14 @@ struct ClampedSwiglu {
 };
 
 struct RoutedMoeArgs {
-  TensorView x;              // [T, H]      fp32; rows may be a column range
+  TensorView x;              // [T, H]      activations(context); rows may be a column range
   TensorView router_logits;  // [T, E]      fp32; rows may be a column range
   TensorView w13;  // [E, 2I, H]  fp32, bf16 or fp16, in place: the gate's rows, then up's;
-                   //             or quantised, all experts alike
+                   //             or, on the CPU, quantised, all experts alike
   TensorView w2;   // [E, H, I]   same dtype as w13, or one of them quantised
   TensorView w13_bias = {};  // [E, 2I]     fp32, or without memory
   TensorView w2_bias = {};   // [E, H]      fp32, or without memory
-  MutableTensorView y;       // [T, H]      fp32; rows may be a column range; must not overlap x
+  MutableTensorView y;       // [T, H]      as x; rows may be a column range; must not overlap x
   ClampedSwiglu activation = {};
   int64_t experts_per_token = 1;   // A
   bool renormalize = true;         // a token's weights are divided by their sum
@@ -45,6 +45,7 @@ struct RoutedMoeShape {
   int64_t E = 0;
   int64_t A = 0;
   DType weight = DType::kBf16;  // of w13 and w2; kPacked where one of them is quantised
+  DType x = DType::kF32;
 };
 
 // RoutedMoeShape::weight of these dtypes.
@@ -52,14 +53,18 @@ struct RoutedMoeShape {
   return w2 == DType::kPacked ? w2 : w13;
 }
 
-// Scratch for every T up to max_T; stops growing at 1024 tokens, which are what runs at once.
-// Depends on the instructions of the context.
+// Scratch for every T up to max_T; stops growing at the tokens that run at once, 1024 on the CPU
+// and 2048 on CUDA. Depends on the instructions of the context.
 [[nodiscard]] int64_t routed_moe_workspace_bytes(const Context& context, int64_t max_T,
                                                  const RoutedMoeShape& shape);
+[[nodiscard]] int64_t routed_moe_workspace_bytes_cpu(const CpuContext& context, int64_t max_T,
+                                                     const RoutedMoeShape& shape);
 
-// The A terms of a token are added in the router's order (best expert first), in fp32. Exact mode:
-// a token's bits depend on neither the batch nor its order nor the threads (linear.h). A NaN in a
-// token's x or logits makes that token's y NaN and no other's.
+// The A terms of a token are added in the router's order (best expert first), in fp32. On
+// CUDA the activation is rounded to x's dtype before the second product, as the reference models
+// do, and both modes have the same sums (cuda/row_products.cuh). Exact mode: a token's bits depend
+// on neither the batch nor its order nor the threads (linear.h). A NaN in a token's x or logits
+// makes that token's y NaN and no other's.
 //
 // Cost: streams w13 and w2 of the experts that were chosen, once. Allocates nothing.
 // Error: kInvalidArgument, naming the tensor and the dimension that disagree.

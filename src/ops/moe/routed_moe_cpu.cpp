@@ -138,7 +138,7 @@ struct Layout {
 // One pass: the tokens [first, first + T) of `args`.
 void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeShape& shape,
               const Layout& layout, const ProductOptions& options, int64_t first, int64_t T) {
-  const auto [H, I, E, A, dtype] = shape;
+  const auto [H, I, E, A, weight, x] = shape;
   const int64_t R = T * A;
   std::byte* base = align_to_line(args.workspace.data());
   auto* experts = reinterpret_cast<int32_t*>(base + layout.experts);
@@ -218,8 +218,8 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
 
 }  // namespace
 
-int64_t routed_moe_workspace_bytes(const Context& context, int64_t max_T,
-                                   const RoutedMoeShape& shape) {
+int64_t routed_moe_workspace_bytes_cpu(const CpuContext& context, int64_t max_T,
+                                       const RoutedMoeShape& shape) {
   return Layout(max_T, shape, product_options(context)).total;
 }
 

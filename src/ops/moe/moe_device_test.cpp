@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// What moe_route and routed_moe promise on every device; the tests beside this one look at the
+// CPU's kernels one by one.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "ops/device_fixture.h"
+#include "ops/gemm/product_tasks.h"
+#include "ops/moe/routed_moe.h"
+#include "ops/moe/routed_moe_reference.h"
+#include "support/tensors.h"
+
+namespace heddle::ops {
+
+namespace {
+
+using heddle::testing::random_tensor;
+using heddle::testing::same_bits;
+
+// Uniform in [-scale, scale).
+Tensor scaled_tensor(const Shape& shape, DType dtype, uint64_t seed, float scale) {
+  Tensor tensor = random_tensor(shape, DType::kF32, seed);
+  for (float& value : tensor.span<float>()) value *= scale;
+  if (dtype == DType::kF32) return tensor;
+  Tensor narrow(shape, dtype);
+  for (int64_t i = 0; i < tensor.num_elements(); ++i) {
+    const float value = tensor.span<float>()[static_cast<size_t>(i)];
+    if (dtype == DType::kBf16) {
+      narrow.span<Bf16>()[static_cast<size_t>(i)] = to_bf16(value);
+    } else {
+      narrow.span<F16>()[static_cast<size_t>(i)] = to_f16(value);
+    }
+  }
+  return narrow;
+}
+
+TensorView rows_of(const TensorView& view, int64_t first, int64_t T) {
+  return {view.as<std::byte>() + bytes_of(view.dtype, first * view.shape[1]), view.dtype,
+          Shape{T, view.shape[1]}};
+}
+
+struct Routed {
+  Tensor experts, weights;
+
+  [[nodiscard]] int32_t expert(int64_t t, int64_t a) const {
+    return experts.view().row<int32_t>(t)[a];
+  }
+
+  [[nodiscard]] float weight(int64_t t, int64_t a) const { return weights.view().row<float>(t)[a]; }
+};
+
+class MoeDeviceTest : public DeviceTest {
+ protected:
+  Routed route(const TensorView& logits_here, int64_t A, bool renormalize = true,
+               const RouterScoring& scoring = {}, const TensorView& correction = {}) {
+    const int64_t T = logits_here.shape[0];
+    DeviceTensor experts = poisoned({T, A}, DType::kI32), weights = poisoned({T, A}, DType::kF32);
+    const Status status = moe_route(context(), {.logits = logits_here,
+                                                .experts = experts.view(),
+                                                .weights = weights.view(),
+                                                .renormalize = renormalize,
+                                                .scoring = scoring,
+                                                .correction = correction});
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    return {download(experts), download(weights)};
+  }
+
+  Routed route_one(const std::vector<float>& logits, int64_t A, const RouterScoring& scoring = {}) {
+    const TensorView row(logits.data(), DType::kF32, Shape{1, std::ssize(logits)});
+    return route(upload(row).view(), A, true, scoring);
+  }
+
+  Status run(RoutedMoeArgs args, bool exact) {
+    const RoutedMoeShape shape{.H = args.x.shape[1],
+                               .I = args.w2.shape[2],
+                               .E = args.w2.shape[0],
+                               .A = args.experts_per_token,
+                               .weight = args.w13.dtype,
+                               .x = args.x.dtype};
+    scratch_ = workspace(routed_moe_workspace_bytes(context(exact), args.x.shape[0], shape));
+    args.workspace = scratch_.bytes();
+    return routed_moe(context(exact), args);
+  }
+
+  device::Buffer scratch_;
+};
+
+HEDDLE_ON_EVERY_DEVICE(MoeDeviceTest);
+
+TEST_P(MoeDeviceTest, RoutesAsTheReferenceForEveryScoring) {
+  struct Case {
+    int64_t E, A, groups, kept;
+  };
+
+  constexpr int64_t kT = 37;
+  for (const auto& [E, A, groups, kept] :
+       {Case{1, 1, 1, 1}, Case{8, 3, 4, 2}, Case{15, 4, 3, 1}, Case{67, 64, 1, 1},
+        Case{160, 6, 8, 3}, Case{512, 10, 1, 1}}) {
+    for (int variant = 0; variant < 16; ++variant) {
+      if (E / groups < 2 && (variant & 2) != 0) continue;
+      SCOPED_TRACE(fmt::format("E = {}, A = {}, groups = {}, variant = {}", E, A, groups, variant));
+      const RouterScoring scoring{
+          .score = (variant & 1) != 0 ? RouterScore::kSigmoid : RouterScore::kSoftmax,
+          .num_groups = groups,
+          .groups_kept = kept,
+          .group_terms = (variant & 2) != 0 ? 2 : 1,
+          .scale = (variant & 1) != 0 ? 1.5f : 1.0f};
+      const Tensor logits =
+          scaled_tensor({kT, E}, DType::kF32, static_cast<uint64_t>(E + variant), 4.0f);
+      const Tensor correction = scaled_tensor({E}, DType::kF32, 9, 0.2f);
+      const bool corrected = (variant & 8) != 0;
+      const DeviceTensor correction_here = upload(correction);
+      const bool renormalize = (variant & 4) != 0;
+      const Routed got = route(upload(logits).view(), A, renormalize, scoring,
+                               corrected ? correction_here.view() : TensorView());
+      const MoeRouteArgs args{.logits = logits.view(),
+                              .experts = {},
+                              .weights = {},
+                              .renormalize = renormalize,
+                              .scoring = scoring,
+                              .correction = corrected ? correction.view() : TensorView()};
+      for (int64_t t = 0; t < kT; ++t) {
+        const RouteReference want = scored_route_reference(args, t, A);
+        for (int64_t a = 0; a < A; ++a) {
+          const auto i = static_cast<size_t>(a);
+          ASSERT_EQ(got.expert(t, a), want.experts[i]) << t << ", " << a;
+          // An exponential of fp32, a sum of E terms, two divisions.
+          EXPECT_NEAR(static_cast<double>(got.weight(t, a)), want.weights[i],
+                      4e-6 * want.weights[i]);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MoeDeviceTest, PrefersTheLowerIdAmongEqualScores) {
+  const auto experts = [](const Routed& routed) {
+    const auto ids = routed.experts.span<int32_t>();
+    return std::vector<int32_t>(ids.begin(), ids.end());
+  };
+  std::vector<float> logits(40, 1.0f);
+  const RouterScoring grouped{
+      .score = RouterScore::kSigmoid, .num_groups = 4, .groups_kept = 2, .group_terms = 2};
+  EXPECT_EQ(experts(route_one(logits, 4)), (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(experts(route_one(logits, 4, grouped)), (std::vector<int32_t>{0, 1, 2, 3}));
+  logits[33] = logits[35] = 2.0f;
+  EXPECT_EQ(experts(route_one(logits, 4)), (std::vector<int32_t>{33, 35, 0, 1}));
+  EXPECT_EQ(experts(route_one(logits, 4, grouped)), (std::vector<int32_t>{33, 35, 0, 1}));
+}
+
+TEST_P(MoeDeviceTest, RoutesWhatIsNotANumberSomewhere) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const std::vector<float>& pattern : std::vector<std::vector<float>>{
+           {nan}, {nan, 1.0f}, {inf, 0.0f}, {-inf}, {inf}, {nan, inf, -inf}}) {
+    for (const RouterScoring& scoring :
+         {RouterScoring{}, RouterScoring{.num_groups = 5, .groups_kept = 2}}) {
+      std::vector<float> logits;
+      for (size_t i = 0; i < 50; ++i) logits.push_back(pattern[i % pattern.size()]);
+      const Routed got = route_one(logits, 8, scoring);
+      const auto ids = got.experts.span<int32_t>();
+      const std::set<int32_t> distinct(ids.begin(), ids.end());
+      EXPECT_EQ(distinct.size(), 8u);
+      EXPECT_GE(*distinct.begin(), 0);
+      EXPECT_LT(*distinct.rbegin(), 50);
+      for (const float weight : got.weights.span<float>()) EXPECT_TRUE(std::isnan(weight));
+    }
+  }
+  std::vector<float> masked(20, 0.0f);
+  masked[0] = -inf;
+  masked[1] = nan;
+  EXPECT_EQ(route_one(masked, 2).expert(0, 0), 2) << "a NaN is never preferred to a number";
+}
+
+TEST_P(MoeDeviceTest, MatchesTheReference) {
+  struct Case {
+    int64_t T, H, I, E, A;
+    bool same_expert;  // all tokens choose the first experts
+  };
+
+  for (const DType dtype : activation_dtypes()) {
+    for (const DType weight : {DType::kF32, dtype}) {
+      for (const auto& [T, H, I, E, A, same_expert] :
+           {Case{1, 64, 32, 8, 3, false}, Case{9, 37, 13, 5, 5, false},
+            Case{70, 64, 32, 16, 2, false}, Case{33, 40, 24, 64, 4, true}}) {
+        for (const bool exact : {false, true}) {
+          SCOPED_TRACE(fmt::format("{} x {}, T = {}, H = {}, exact = {}", to_string(dtype),
+                                   to_string(weight), T, H, exact));
+          const bool biased = T % 2 == 1;  // with limits that are often reached
+          const Tensor x = random_tensor({T, H}, dtype, 3);
+          Tensor logits = scaled_tensor({T, E}, DType::kF32, 4, 3.0f);
+          if (same_expert) std::ranges::fill(logits.span<float>(), 0.5f);
+          const Tensor w13 = scaled_tensor({E, 2 * I, H}, weight, 1, 0.3f);
+          const Tensor w2 = scaled_tensor({E, H, I}, weight, 2, 0.3f);
+          const Tensor w13_bias = random_tensor({E, 2 * I}, DType::kF32, 9);
+          const Tensor w2_bias = random_tensor({E, H}, DType::kF32, 10);
+          RoutedMoeArgs args{.x = x.view(),
+                             .router_logits = logits.view(),
+                             .w13 = w13.view(),
+                             .w2 = w2.view(),
+                             .y = {},
+                             .experts_per_token = A};
+          if (biased) {
+            args.w13_bias = w13_bias.view();
+            args.w2_bias = w2_bias.view();
+            args.activation = {.limit = 0.7f, .alpha = 1.702f};
+          }
+          RoutedMoeArgs here = args;
+          const DeviceTensor x_here = upload(x), logits_here = upload(logits);
+          const DeviceTensor w13_here = upload(w13), w2_here = upload(w2);
+          const DeviceTensor w13_bias_here = upload(w13_bias), w2_bias_here = upload(w2_bias);
+          DeviceTensor y = poisoned({T, H}, dtype);
+          here.x = x_here.view();
+          here.router_logits = logits_here.view();
+          here.w13 = w13_here.view();
+          here.w2 = w2_here.view();
+          if (biased) {
+            here.w13_bias = w13_bias_here.view();
+            here.w2_bias = w2_bias_here.view();
+          }
+          here.y = y.view();
+          const Status status = run(here, exact);
+          ASSERT_TRUE(status.ok()) << status.to_string();
+          // fp32: a few hundred roundings of 2^-24. The activation and y are rounded to the dtype,
+          // which averages over the sum; x, too, where the CPU multiplies bf16.
+          const bool rounded = !on_cuda() && rounds_x(weight, product_options(context(exact)));
+          const double tolerance =
+              2e-5 + (rounded ? 2e-2 : 0.0) + (dtype == DType::kF32 ? 0.0 : 4 * rounding_of(dtype));
+          const std::vector<double> got = testing::to_doubles(download(y).view());
+          for (int64_t t = 0; t < T; ++t) {
+            const std::vector<double> want =
+                routed_moe_reference(args, t, moe_route_reference(logits.view(), t, A, true));
+            double scale = 0;
+            for (const double value : want) scale = std::max(scale, std::fabs(value));
+            for (int64_t h = 0; h < H; ++h) {
+              ASSERT_NEAR(got[static_cast<size_t>(t * H + h)], want[static_cast<size_t>(h)],
+                          tolerance * scale)
+                  << fmt::format("y[{}, {}]", t, h);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MoeDeviceTest, ExactTokensHaveTheSameBitsInEveryBatch) {
+  constexpr int64_t kT = 70, kH = 72, kI = 40, kE = 8, kA = 3;
+  for (const DType dtype : activation_dtypes()) {
+    const DeviceTensor x = upload(random_tensor({kT, kH}, dtype, 5));
+    const DeviceTensor logits = upload(scaled_tensor({kT, kE}, DType::kF32, 6, 3.0f));
+    const DeviceTensor w13 = upload(scaled_tensor({kE, 2 * kI, kH}, dtype, 7, 0.3f));
+    const DeviceTensor w2 = upload(scaled_tensor({kE, kH, kI}, dtype, 8, 0.3f));
+    const auto rows = [&](int64_t first, int64_t T) {
+      DeviceTensor y = poisoned({T, kH}, dtype);
+      EXPECT_TRUE(run({.x = rows_of(x.view(), first, T),
+                       .router_logits = rows_of(logits.view(), first, T),
+                       .w13 = w13.view(),
+                       .w2 = w2.view(),
+                       .y = y.view(),
+                       .experts_per_token = kA},
+                      true)
+                      .ok());
+      return download(y);
+    };
+    const Tensor together = rows(0, kT);
+    for (const int64_t T : {1, 2, 3, 7, 16, 33}) {
+      EXPECT_TRUE(same_bits(rows(kT - T, T).view(), rows_of(together.view(), kT - T, T)))
+          << to_string(dtype) << ", T = " << T;
+    }
+  }
+}
+
+// More tokens than one pass takes, and a token that is not a number among them.
+TEST_P(MoeDeviceTest, KeepsABrokenTokenToItselfAcrossPasses) {
+  constexpr int64_t kT = 2060, kBroken = 2055, kH = 16, kI = 8, kE = 4;
+  const DeviceTensor x = upload(random_tensor({kT, kH}, DType::kF32, 7));
+  Tensor logits = random_tensor({kT, kE}, DType::kF32, 8);
+  logits.view().row<float>(kBroken)[1] = std::numeric_limits<float>::quiet_NaN();
+  DeviceTensor y = poisoned({kT, kH}, DType::kF32);
+  ASSERT_TRUE(run({.x = x.view(),
+                   .router_logits = upload(logits).view(),
+                   .w13 = upload(random_tensor({kE, 2 * kI, kH}, DType::kF32, 1)).view(),
+                   .w2 = upload(random_tensor({kE, kH, kI}, DType::kF32, 2)).view(),
+                   .y = y.view(),
+                   .experts_per_token = 2},
+                  false)
+                  .ok());
+  const std::vector<double> got = testing::to_doubles(download(y).view());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(std::isnan(got[i]), i / kH == static_cast<size_t>(kBroken)) << i;
+  }
+}
+
+}  // namespace
+
+}  // namespace heddle::ops

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/row_products.cuh"
+#include "ops/moe/device_scratch.h"
+#include "ops/moe/routed_moe.h"
+
+namespace heddle::ops {
+
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kTileRows = static_cast<int>(MoeDeviceScratch::kTileRows);
+constexpr int kColumns = 4;  // of a warp's products
+
+// Up to four rows of one expert; none: not used by this routing.
+struct Tile {
+  int32_t expert;
+  int32_t first_row;
+  int32_t num_rows;
+  int32_t unused;
+};
+
+struct SortParams {
+  const int32_t* experts;  // [R]
+  int32_t* counts;
+  int32_t* offsets;
+  int32_t* row_pair;
+  Tile* tiles;
+  int R, E, num_tiles;
+};
+
+__device__ inline int expert_of_warp() {
+  return static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
+}
+
+// A warp counts the rows of one expert, and those of the experts before it. Reads R numbers for
+// each of E experts, from the cache: 40 MB for 20,480 rows and 512 experts.
+__global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__ SortParams p) {
+  const int expert = expert_of_warp();
+  if (expert >= p.E) return;
+  const int lane = threadIdx.x % kWarp;
+  int count = 0;
+  int before = 0;
+  for (int i = lane; i < p.R; i += kWarp) {
+    count += p.experts[i] == expert ? 1 : 0;
+    before += p.experts[i] < expert ? 1 : 0;
+  }
+  count = __reduce_add_sync(0xffffffffu, count);
+  before = __reduce_add_sync(0xffffffffu, before);
+  if (lane == 0) {
+    p.counts[expert] = count;
+    p.offsets[expert] = before;
+  }
+}
+
+// A warp lists the rows of one expert in the order of (token, slot), and its tiles behind those of
+// the experts before it; the last expert's warp marks the tiles that are not used. Reads as much as
+// the count.
+__global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__ SortParams p) {
+  const int expert = expert_of_warp();
+  if (expert >= p.E) return;
+  const int lane = threadIdx.x % kWarp;
+  const int count = p.counts[expert];
+  const int first_row = p.offsets[expert];
+  const int num_tiles = (count + kTileRows - 1) / kTileRows;
+  int first_tile = 0;
+  for (int e = lane; e < expert; e += kWarp) {
+    first_tile += (p.counts[e] + kTileRows - 1) / kTileRows;
+  }
+  first_tile = __reduce_add_sync(0xffffffffu, first_tile);
+  for (int i = lane; i < num_tiles; i += kWarp) {
+    p.tiles[first_tile + i] = {.expert = expert,
+                               .first_row = first_row + i * kTileRows,
+                               .num_rows = min(kTileRows, count - i * kTileRows)};
+  }
+  if (expert == p.E - 1) {
+    for (int i = first_tile + num_tiles + lane; i < p.num_tiles; i += kWarp) p.tiles[i] = {};
+  }
+  for (int placed = 0, start = 0; placed < count; start += kWarp) {
+    const int pair = start + lane;
+    const bool mine = pair < p.R && p.experts[pair] == expert;
+    const unsigned all = __ballot_sync(0xffffffffu, mine);
+    if (mine) p.row_pair[first_row + placed + __popc(all & ((1u << lane) - 1))] = pair;
+    placed += __popc(all);
+  }
+}
+
+struct ProductParams {
+  const void* x;  // up: [T, H] by token; down: hidden [R, I] by row
+  const void* weight;
+  const float* bias;  // null: none
+  const int32_t* row_pair;
+  const Tile* tiles;
+  void* y;  // up: hidden [R, I]; down: [R, H] f32 by (token, slot)
+  int64_t x_stride, weight_stride, expert_stride;
+  int64_t A, K, N;  // N: up: I, down: H
+  float limit, alpha;
+  bool aligned;
+};
+
+// silu(gate) * up, or the bounded form; comparisons keep a NaN, minima would lose it.
+__device__ float activated(float gate, float up, float limit, float alpha) {
+  if (limit == 0) return gate / (1.0f + expf(-gate)) * up;
+  const float g = gate > limit ? limit : gate;
+  const float u = up > limit ? limit : (up < -limit ? -limit : up);
+  return (u + 1.0f) * (g / (1.0f + expf(-alpha * g)));
+}
+
+// The first product of a tile's rows: a warp computes two columns of the gate and the two of up
+// that belong to them, and writes their activation. Blocks of neighbouring x take neighbouring
+// tiles, which share the expert's weights in the cache. Moves the weights of the chosen experts
+// once (their bytes over the bandwidth are the floor of few tokens) and does 4 * R * I * H flops
+// (at the rate of fp32 multiply-adds the floor of many).
+template <typename X, typename Weight>
+__global__ void __launch_bounds__(kThreads) up_kernel(const __grid_constant__ ProductParams p) {
+  const Tile tile = p.tiles[blockIdx.x];
+  const int64_t i = (int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp) * 2;
+  if (tile.num_rows == 0 || i >= p.N) return;
+  const int lane = threadIdx.x % kWarp;
+  RowPointers<X, kTileRows> x;
+  x.num = tile.num_rows;
+#pragma unroll
+  for (int r = 0; r < kTileRows; ++r) {
+    const int64_t token = r < x.num ? p.row_pair[tile.first_row + r] / p.A : 0;
+    x.at[r] = static_cast<const X*>(p.x) + token * p.x_stride;
+  }
+  const int64_t second = i + 1 < p.N ? i + 1 : i;
+  const int64_t rows[kColumns] = {i, second, p.N + i, p.N + second};
+  RowPointers<Weight, kColumns> weight;
+  weight.num = kColumns;
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    weight.at[c] = static_cast<const Weight*>(p.weight) + tile.expert * p.expert_stride +
+                   rows[c] * p.weight_stride;
+  }
+  float sums[kTileRows][kColumns];
+  row_products(x, weight, p.aligned, p.K, sums);
+  if (p.bias != nullptr) {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      const float bias = p.bias[tile.expert * 2 * p.N + rows[c]];
+#pragma unroll
+      for (int r = 0; r < kTileRows; ++r) sums[r][c] += bias;
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kTileRows; ++r) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      if (lane != 2 * r + c || r >= x.num || i + c >= p.N) continue;
+      static_cast<X*>(p.y)[(tile.first_row + r) * p.N + i + c] =
+          rounded<X>(activated(sums[r][c], sums[r][2 + c], p.limit, p.alpha));
+    }
+  }
+}
+
+// The second product of a tile's rows: a warp computes four columns. Moves and does half of what
+// the first does.
+template <typename X, typename Weight>
+__global__ void __launch_bounds__(kThreads) down_kernel(const __grid_constant__ ProductParams p) {
+  const Tile tile = p.tiles[blockIdx.x];
+  const int64_t n = (int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp) * kColumns;
+  if (tile.num_rows == 0 || n >= p.N) return;
+  const int lane = threadIdx.x % kWarp;
+  RowPointers<X, kTileRows> x;
+  x.num = tile.num_rows;
+#pragma unroll
+  for (int r = 0; r < kTileRows; ++r) {
+    x.at[r] = static_cast<const X*>(p.x) + (tile.first_row + r) * p.x_stride;
+  }
+  RowPointers<Weight, kColumns> weight;
+  weight.num = static_cast<int>(min(int64_t{kColumns}, p.N - n));
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    weight.at[c] = static_cast<const Weight*>(p.weight) + tile.expert * p.expert_stride +
+                   (n + c) * p.weight_stride;
+  }
+  float sums[kTileRows][kColumns];
+  row_products(x, weight, p.aligned, p.K, sums);
+#pragma unroll
+  for (int r = 0; r < kTileRows; ++r) {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      if (lane != r * kColumns + c || r >= x.num || c >= weight.num) continue;
+      const float bias = p.bias != nullptr ? p.bias[tile.expert * p.N + n + c] : 0.0f;
+      static_cast<float*>(p.y)[p.row_pair[tile.first_row + r] * p.N + n + c] = sums[r][c] + bias;
+    }
+  }
+}
+
+struct CombineParams {
+  const float* down;     // [T * A, H]
+  const float* weights;  // [T * A]
+  TargetRows y;
+  int64_t A, H;
+  int64_t octets_per_row, num_octets;
+};
+
+// y[t] = sum over a, ascending, of weights[t, a] * down[t, a]. A thread adds up eight columns.
+// Moves A * H floats in and H elements out a token: the floor is their bytes over the bandwidth.
+__global__ void __launch_bounds__(kThreads)
+    combine_kernel(const __grid_constant__ CombineParams p) {
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < p.num_octets;
+       i += int64_t{gridDim.x} * kThreads) {
+    const int64_t t = i / p.octets_per_row;
+    const int64_t h = i % p.octets_per_row * kOctet;
+    const int64_t count = p.H - h;
+    const bool aligned = p.H % 4 == 0 && count >= kOctet;
+    float sum[kOctet] = {};
+    for (int64_t a = 0; a < p.A; ++a) {
+      const float* row = p.down + (t * p.A + a) * p.H + h;
+      float values[kOctet];
+      if (aligned) {
+        load_octet(row, values);
+      } else {
+        load_elements(row, count, values);
+      }
+      const float weight = p.weights[t * p.A + a];
+#pragma unroll
+      for (int j = 0; j < kOctet; ++j) sum[j] = fmaf(weight, values[j], sum[j]);
+    }
+    p.y.store(t, h, count, sum);
+  }
+}
+
+bool experts_are_aligned(const TensorView& weight) {
+  const int64_t row = bytes_of(weight.dtype, weight.shape[2]);
+  return row % 16 == 0 && bytes_of(weight.dtype, weight.row_stride) % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(weight.data) % 16 == 0;
+}
+
+template <typename X, typename Weight>
+Status launch_products(CudaContext& context, const ProductParams& up, const ProductParams& down,
+                       int64_t num_tiles) {
+  const auto grid = [num_tiles](int64_t columns, int64_t columns_per_warp) {
+    return dim3(static_cast<unsigned>(num_tiles),
+                static_cast<unsigned>(ceil_div(columns, kWarps * columns_per_warp)));
+  };
+  HEDDLE_RETURN_IF_ERROR(
+      launch(context, "moe_up", up_kernel<X, Weight>, grid(up.N, 2), kThreads, up));
+  return launch(context, "moe_down", down_kernel<X, Weight>, grid(down.N, kColumns), kThreads,
+                down);
+}
+
+// The tokens [first, first + T).
+Status run_pass(CudaContext& context, const RoutedMoeArgs& args, const RoutedMoeShape& shape,
+                int64_t first, int64_t T) {
+  const MoeDeviceScratch layout(T, shape);
+  const int64_t R = T * shape.A;
+  const auto address = reinterpret_cast<uintptr_t>(args.workspace.data());
+  std::byte* base = args.workspace.data() + (16 - address % 16) % 16;
+  auto* experts = reinterpret_cast<int32_t*>(base + layout.experts);
+  auto* weights = reinterpret_cast<float*>(base + layout.weights);
+  auto* row_pair = reinterpret_cast<int32_t*>(base + layout.row_pair);
+  auto* tiles = reinterpret_cast<Tile*>(base + layout.tiles);
+  auto* down = reinterpret_cast<float*>(base + layout.down);
+
+  const TensorView logits(args.router_logits.row<float>(first), DType::kF32, {T, shape.E},
+                          args.router_logits.row_stride);
+  HEDDLE_RETURN_IF_ERROR(moe_route_cuda(context, {.logits = logits,
+                                                  .experts = {experts, DType::kI32, {T, shape.A}},
+                                                  .weights = {weights, DType::kF32, {T, shape.A}},
+                                                  .renormalize = args.renormalize,
+                                                  .scoring = args.scoring,
+                                                  .correction = args.correction}));
+  const SortParams sort{.experts = experts,
+                        .counts = reinterpret_cast<int32_t*>(base + layout.counts),
+                        .offsets = reinterpret_cast<int32_t*>(base + layout.offsets),
+                        .row_pair = row_pair,
+                        .tiles = tiles,
+                        .R = static_cast<int>(R),
+                        .E = static_cast<int>(shape.E),
+                        .num_tiles = static_cast<int>(layout.num_tiles)};
+  const dim3 by_expert = grid_of(ceil_div(shape.E, kWarps));
+  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_count", count_kernel, by_expert, kThreads, sort));
+  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_place", place_kernel, by_expert, kThreads, sort));
+
+  const auto* x = static_cast<const std::byte*>(args.x.data) +
+                  bytes_of(args.x.dtype, first * args.x.row_stride);
+  const ProductParams up{.x = x,
+                         .weight = args.w13.data,
+                         .bias = args.w13_bias.as<float>(),
+                         .row_pair = row_pair,
+                         .tiles = tiles,
+                         .y = base + layout.hidden,
+                         .x_stride = args.x.row_stride,
+                         .weight_stride = shape.H,
+                         .expert_stride = args.w13.row_stride,
+                         .A = shape.A,
+                         .K = shape.H,
+                         .N = shape.I,
+                         .limit = args.activation.limit,
+                         .alpha = args.activation.alpha,
+                         .aligned = rows_are_aligned(args.x) && experts_are_aligned(args.w13)};
+  ProductParams out = up;
+  out.x = base + layout.hidden;
+  out.weight = args.w2.data;
+  out.bias = args.w2_bias.as<float>();
+  out.y = down;
+  out.x_stride = shape.I;
+  out.weight_stride = shape.I;
+  out.expert_stride = args.w2.row_stride;
+  out.K = shape.I;
+  out.N = shape.H;
+  out.aligned = bytes_of(shape.x, shape.I) % 16 == 0 && experts_are_aligned(args.w2);
+  HEDDLE_RETURN_IF_ERROR(with_scalar(shape.x, [&](auto x_tag) {
+    return with_scalar(shape.weight, [&](auto weight_tag) {
+      return launch_products<typename decltype(x_tag)::type, typename decltype(weight_tag)::type>(
+          context, up, out, layout.num_tiles);
+    });
+  }));
+
+  MutableTensorView y = args.y;
+  y.data = static_cast<std::byte*>(args.y.data) + bytes_of(y.dtype, first * y.row_stride);
+  const int64_t octets = ceil_div(shape.H, kOctet);
+  const CombineParams combine{.down = down,
+                              .weights = weights,
+                              .y = TargetRows::of(y),
+                              .A = shape.A,
+                              .H = shape.H,
+                              .octets_per_row = octets,
+                              .num_octets = T * octets};
+  return launch(context, "moe_combine", combine_kernel,
+                grid_of(ceil_div(combine.num_octets, kThreads)), kThreads, combine);
+}
+
+}  // namespace
+
+Status routed_moe_cuda(CudaContext& context, const RoutedMoeArgs& args) {
+  const RoutedMoeShape shape{.H = args.x.shape[1],
+                             .I = args.w2.shape[2],
+                             .E = args.w2.shape[0],
+                             .A = args.experts_per_token,
+                             .weight = args.w13.dtype,
+                             .x = args.x.dtype};
+  const int64_t T = args.x.shape[0];
+  for (int64_t first = 0; first < T; first += MoeDeviceScratch::kTokensAtOnce) {
+    HEDDLE_RETURN_IF_ERROR(run_pass(context, args, shape, first,
+                                    std::min(MoeDeviceScratch::kTokensAtOnce, T - first)));
+  }
+  return {};
+}
+
+}  // namespace heddle::ops
