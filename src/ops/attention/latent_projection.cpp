@@ -35,9 +35,9 @@ Status absorb_query(Context& context, const LatentProjectionArgs& args) {
   HEDDLE_RETURN_IF_ERROR(check_heads("absorb_query", args));
   Dim T{"T"}, rows{"N * (Dn + Dv)"}, C{"C"}, x_width{"N * (Dn + Dr)"}, y_width{"N * (C + Dr)"};
   HEDDLE_RETURN_IF_ERROR(ShapeContract("absorb_query")
-                             .expect("x", args.x, {&T, &x_width}, DType::kF32)
+                             .expect("x", args.x, {&T, &x_width}, activations(context))
                              .expect("weight", args.weight, {&rows, &C}, kFloating)
-                             .expect("y", args.y, {&T, &y_width}, DType::kF32)
+                             .expect("y", args.y, {&T, &y_width}, args.x.dtype)
                              .status());
   const int64_t N = args.num_heads;
   if (x_width % N != 0 || x_width / N < args.key_dim ||
@@ -56,9 +56,9 @@ Status expand_values(Context& context, const LatentProjectionArgs& args) {
   Dim T{"T"}, rows{"N * (Dn + Dv)"}, C{"C", args.weight.shape[1]};
   Dim x_width{"N * C", N * C}, y_width{"N * Dv", args.weight.shape[0] - N * args.key_dim};
   HEDDLE_RETURN_IF_ERROR(ShapeContract("expand_values")
-                             .expect("x", args.x, {&T, &x_width}, DType::kF32)
+                             .expect("x", args.x, {&T, &x_width}, activations(context))
                              .expect("weight", args.weight, {&rows, &C}, kFloating)
-                             .expect("y", args.y, {&T, &y_width}, DType::kF32)
+                             .expect("y", args.y, {&T, &y_width}, args.x.dtype)
                              .status());
   return HEDDLE_DISPATCH_DEVICE(context, expand_values, args);
 }

@@ -15,16 +15,17 @@
 namespace heddle::ops {
 
 struct LatentProjectionArgs {
-  TensorView x;           // absorb: q [T, N * (Dn + Dr)]; expand: o [T, N * C]; f32
-  TensorView weight;      // [N * (Dn + Dv), C] f32, bf16 or f16, in place
-  MutableTensorView y;    // absorb: [T, N * (C + Dr)]; expand: [T, N * Dv]; f32; must not overlap x
+  TensorView x;         // absorb: q [T, N * (Dn + Dr)]; expand: o [T, N * C]; activations(context)
+  TensorView weight;    // [N * (Dn + Dv), C] f32, bf16 or f16, in place
+  MutableTensorView y;  // absorb: [T, N * (C + Dr)]; expand: [T, N * Dv]; as x; must not overlap x
   int64_t num_heads = 0;  // N
   int64_t key_dim = 0;    // Dn, the part of a key that comes from the latent
 };
 
 // Sums in fp32, every row by the same operations whatever is beside it: there is no other exact
-// form. Each reads its half of the weight once per 64 rows: decode is bound by that. Work is spread
-// over heads and rows; allocates nothing. Error: kInvalidArgument, naming what does not fit.
+// form. Each reads its half of the weight once per 64 rows on the CPU: decode is bound by that.
+// Work is spread over heads and rows; allocates nothing. Error: kInvalidArgument, naming what does
+// not fit.
 Status absorb_query(Context& context, const LatentProjectionArgs& args);
 Status absorb_query_cpu(CpuContext& context, const LatentProjectionArgs& args);    // args checked
 Status absorb_query_cuda(CudaContext& context, const LatentProjectionArgs& args);  // args checked

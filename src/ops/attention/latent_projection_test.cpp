@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/attention/latent_projection_reference.h"
+#include "ops/device_fixture.h"
 #include "ops/gemm/product_fixture.h"
 #include "ops/simd/targets.h"
 #include "support/tensors.h"
@@ -160,6 +161,66 @@ TEST_F(LatentProjectionTest, SaysWhatDoesNotFit) {
   wrong.key_dim = 5;
   EXPECT_THAT(absorb_query(context_, wrong).message(), HasSubstr("rows of 12 become rows of 24"));
   EXPECT_THAT(expand_values(context_, good).message(), HasSubstr("x has N * C = 12"));
+}
+
+class LatentProjectionDeviceTest : public DeviceTest {};
+
+HEDDLE_ON_EVERY_DEVICE(LatentProjectionDeviceTest);
+
+using heddle::testing::random_tensor;
+
+TEST_P(LatentProjectionDeviceTest, MatchesTheReferenceAndGivesARowTheSameBitsInEveryBatch) {
+  for (const Sizes& s : {Sizes{1, 1, 0, 1, 1}, Sizes{3, 7, 5, 9, 37}, Sizes{2, 64, 32, 48, 144},
+                         Sizes{2, 32, 8, 16, 304}}) {
+    for (const DType dtype : activation_dtypes()) {
+      for (const DType weight_dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
+        constexpr int64_t kT = 19;
+        SCOPED_TRACE(fmt::format("N {} Dn {} Dr {} Dv {} C {} {} x {}", s.N, s.Dn, s.Dr, s.Dv, s.C,
+                                 to_string(dtype), to_string(weight_dtype)));
+        const Tensor weight = random_tensor({s.N * (s.Dn + s.Dv), s.C}, weight_dtype, 1);
+        const DeviceTensor weight_here = upload(weight);
+
+        struct Direction {
+          Status (*op)(Context&, const LatentProjectionArgs&);
+          std::vector<double> (*reference)(const LatentProjectionArgs&);
+          int64_t from, to;
+        };
+
+        for (const Direction& direction :
+             {Direction{absorb_query, absorb_query_reference, s.N * (s.Dn + s.Dr),
+                        s.N * (s.C + s.Dr)},
+              Direction{expand_values, expand_values_reference, s.N * s.C, s.N * s.Dv}}) {
+          const Tensor x = random_tensor({kT, direction.from}, dtype, 2);
+          const DeviceTensor x_here = upload(x);
+          const auto run = [&](int64_t first, int64_t T) {
+            DeviceTensor y = poisoned({T, direction.to}, dtype);
+            const auto* rows =
+                x_here.view().as<std::byte>() + bytes_of(dtype, first * direction.from);
+            const Status status = direction.op(context(), {.x = {rows, dtype, {T, direction.from}},
+                                                           .weight = weight_here.view(),
+                                                           .y = y.view(),
+                                                           .num_heads = s.N,
+                                                           .key_dim = s.Dn});
+            EXPECT_TRUE(status.ok()) << status.to_string();
+            return download(y);
+          };
+          const Tensor together = run(0, kT);
+          EXPECT_LT(relative_error(together.view(), direction.reference({.x = x.view(),
+                                                                         .weight = weight.view(),
+                                                                         .y = {},
+                                                                         .num_heads = s.N,
+                                                                         .key_dim = s.Dn})),
+                    kTolerance + rounding_of(dtype));
+          for (const int64_t T : {1, 5}) {
+            const TensorView last(
+                together.view().as<std::byte>() + bytes_of(dtype, (kT - T) * direction.to), dtype,
+                {T, direction.to});
+            EXPECT_TRUE(same_bits(run(kT - T, T).view(), last));
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
