@@ -88,9 +88,20 @@ Json server_json(const ServeSettings& settings, const Engine& engine) {
                                     : Json(options.served_model_names)},
           {"allow_any_model_name", options.allow_any_model_name},
           {"api_key", options.api_key.empty() ? Json(nullptr) : Json("***")},
+          {"admin_api_key", options.admin_api_key.empty() ? Json(nullptr) : Json("***")},
+          {"api_keys_file",
+           options.api_keys_file.empty() ? Json(nullptr) : Json(options.api_keys_file)},
+          {"cache_isolation", settings.cache_isolation},
+          {"cors_allow_origins", options.cors.origins},
+          {"cors_allow_headers", options.cors.headers},
+          {"root_path", options.root_path},
+          {"error_format", settings.error_format},
+          {"overload_status", options.overload_status},
+          {"access_log_exclude", options.quiet_paths},
           {"max_request_bytes", options.http.max_request_bytes},
           {"sse_keepalive_secs", options.http.stream_keepalive_seconds},
           {"stream_commit_secs", options.http.stream_commit_seconds},
+          {"shutdown_drain_delay_secs", settings.shutdown_drain_delay_seconds},
           {"shutdown_timeout_secs", options.shutdown_timeout_seconds},
           {"tokenizer_threads", options.num_workers},
           {"fair_key", settings.fair_key},
@@ -112,7 +123,8 @@ Json effective_configuration(const ServeSettings& settings, const Engine& engine
 }
 
 Json without_secrets(Json configuration) {
-  for (const char* const secret : {"api_key", "random_seed"}) configuration.erase(secret);
+  for (const char* const secret : {"api_key", "admin_api_key", "api_keys_file", "random_seed"})
+    configuration.erase(secret);
   return configuration;
 }
 

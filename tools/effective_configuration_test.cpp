@@ -118,11 +118,15 @@ TEST_F(EffectiveConfigurationTest, KeysStaySecret) {
 }
 
 TEST_F(EffectiveConfigurationTest, ClientsSeeTheSameButNoSecrets) {
-  const json line = configuration({"--api-key", "tell nobody", "--random-seed", "7"});
+  const json line = configuration(
+      {"--api-key", "tell nobody", "--admin-api-key", "nor this", "--random-seed", "7"});
   json shown = without_secrets(line);
-  EXPECT_FALSE(shown.contains("api_key"));
+  for (const char* name : {"api_key", "admin_api_key", "api_keys_file"}) {
+    EXPECT_FALSE(shown.contains(name)) << name;
+  }
   EXPECT_FALSE(shown.contains("random_seed"));
-  shown["api_key"] = "***";
+  shown["api_key"] = shown["admin_api_key"] = "***";
+  shown["api_keys_file"] = nullptr;
   shown["random_seed"] = 7;
   EXPECT_EQ(shown, line) << "also what is null, empty or a list";
 }

@@ -38,6 +38,10 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--max-num-batched-tokens", Kind::kSpelling, "--chunked-prefill-tokens"},
     {"--block-size", Kind::kSpelling, "--page-size"},
     {"--scheduling-policy", Kind::kSpelling, "--policy"},
+    {"--fastapi-root-path", Kind::kSpelling, "--root-path"},
+    {"--allowed-origins", Kind::kSpelling, "--cors-allow-origins"},
+    {"--allowed-headers", Kind::kSpelling, "--cors-allow-headers"},
+    {"--uvicorn-access-log-exclude-prefixes", Kind::kSpelling, "--access-log-exclude"},
     {"--enable-prefix-caching", Kind::kSpelling, "--prefix-cache"},
     {"--no-enable-prefix-caching", Kind::kSpelling, "--no-prefix-cache"},
 

@@ -2,6 +2,11 @@
 #include "options_serve.h"
 
 #include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "server/key_ring.h"
 
 namespace heddle::tools {
 namespace {
@@ -31,6 +36,25 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
   options.flag("--allow-any-model-name,!--no-allow-any-model-name", &server.allow_any_model_name,
                "Serve requests that name another model (default); with no-: answer 404");
   options.value("--api-key", &settings.api_key, "Key that clients must send; default: none");
+  options.value("--api-keys-file", &settings.api_keys_file,
+                "File of named keys and their limits; read again at SIGHUP");
+  options.value("--admin-api-key", &settings.admin_api_key,
+                "Key for the routes that steer the server; default: any key may");
+  options.choice(
+      "--cache-isolation", &settings.cache_isolation, {"none", "tenant"},
+      "tenant: tenants share no cached tokens, so that none learns of another's prompts");
+  options.value("--cors-allow-origins", &settings.cors_origins,
+                "Origins of web pages that may ask, separated by commas, or none; default: any");
+  options.value("--cors-allow-headers", &settings.cors_headers,
+                "Headers that they may send, separated by commas, or none; default: any");
+  options.text("--root-path", &server.root_path,
+               "Prefix that a proxy leaves before the paths, as /llm; default: none");
+  options.choice("--error-format", &settings.error_format, {"both", "openai", "sglang"},
+                 "Form of errors: OpenAI's, SGLang's flat one, or an object with both");
+  options.choice("--overload-status", &settings.overload_status, {"503", "429"},
+                 "Status of a full queue and of a wait in it that took too long");
+  options.value("--access-log-exclude", &settings.quiet_paths,
+                "Prefixes of paths, separated by commas, whose requests are logged as debug");
   options.value("--max-request-bytes", &server.http.max_request_bytes, ranges::kBytes,
                 "Largest body of a request");
   options.value("--sse-keepalive-secs", &server.http.stream_keepalive_seconds,
@@ -41,6 +65,9 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
   options.value("--shutdown-timeout-secs", &server.shutdown_timeout_seconds,
                 ranges::kSecondsOrUnlimited,
                 "Time for running requests when stopping; -1: unlimited");
+  options.value("--shutdown-drain-delay-secs", &settings.shutdown_drain_delay_seconds,
+                ranges::kPeriodSeconds,
+                "At SIGTERM: time in which /readyz says 503 and requests are still taken");
   options.value("--tokenizer-threads", &server.num_workers, ranges::kWorkers,
                 "Threads that parse, render and tokenize requests");
   options.value("--fair-key", &settings.fair_key,
@@ -68,14 +95,60 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
   declare_engine_options(options, settings.model, ModelArgument::kOptional);
 }
 
-Status apply(ServeSettings& settings) {
-  HEDDLE_RETURN_IF_ERROR(apply(settings.model));
+namespace {
+
+Status apply_keys(ServeSettings& settings) {
   if (settings.api_key && settings.api_key->empty()) {
     return invalid_argument(
         "--api-key is empty, perhaps from a variable that is not set; give a key, or leave the "
         "option out to serve everyone");
   }
+  if (settings.admin_api_key && settings.admin_api_key->empty()) {
+    return invalid_argument(
+        "--admin-api-key is empty, perhaps from a variable that is not set; give a key, or leave "
+        "the option out so that every key may steer");
+  }
   settings.server.api_key = settings.api_key.value_or("");
+  settings.server.admin_api_key = settings.admin_api_key.value_or("");
+  if (settings.api_keys_file) {
+    settings.server.api_keys_file = *settings.api_keys_file;
+    auto keys = server::read_api_keys(*settings.api_keys_file);
+    if (!keys.ok()) return keys.status().with_context("--api-keys-file");
+    settings.server.api_keys = *std::move(keys);
+  }
+  return ok_status();
+}
+
+// "none" is an empty list; without any list it stays as it is.
+void apply_list(const std::vector<std::string>& lists, std::vector<std::string>& target) {
+  if (lists.empty()) return;
+  target = split_names(lists);
+  std::erase(target, "none");
+}
+
+Status apply_transport(ServeSettings& settings) {
+  server::ServerOptions& server = settings.server;
+  server.isolate_tenants = settings.cache_isolation == "tenant";
+  apply_list(settings.cors_origins, server.cors.origins);
+  apply_list(settings.cors_headers, server.cors.headers);
+  server.quiet_paths = split_names(settings.quiet_paths);
+  if (settings.error_format == "openai") server.error_style = server::ErrorStyle::kOpenAi;
+  if (settings.error_format == "sglang") server.error_style = server::ErrorStyle::kFlat;
+  server.overload_status = settings.overload_status == "429" ? 429 : 503;
+  std::string& root = server.root_path;
+  while (root.ends_with('/')) root.pop_back();
+  if (!root.empty() && !root.starts_with('/')) {
+    return invalid_argument(fmt::format("--root-path is {}; it begins with '/'", root));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Status apply(ServeSettings& settings) {
+  HEDDLE_RETURN_IF_ERROR(apply(settings.model));
+  HEDDLE_RETURN_IF_ERROR(apply_keys(settings));
+  HEDDLE_RETURN_IF_ERROR(apply_transport(settings));
   auto fair_key = server::parse_fair_key(settings.fair_key);
   if (!fair_key.ok()) return fair_key.status().with_context("--fair-key");
   settings.server.fair_key = *std::move(fair_key);

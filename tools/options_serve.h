@@ -18,13 +18,23 @@ struct ServeSettings {
   std::vector<std::string> served_model_names;
   std::string fair_key = "user";
   std::optional<std::string> api_key;
+  std::optional<std::string> admin_api_key;
+  std::optional<std::string> api_keys_file;
+  std::string cache_isolation = "none";
+  std::vector<std::string> cors_origins;
+  std::vector<std::string> cors_headers;
+  std::vector<std::string> quiet_paths;
+  std::string error_format = "both";
+  std::string overload_status = "503";
+  double shutdown_drain_delay_seconds = 5;
   bool metrics = true;
 };
 
 void declare_serve_options(Options& options, ServeSettings& settings);
 
 // Settles the server's options and the engine's (apply() in options_engine.h). Error: as there; no
-// API key or no model name where one is promised; an unknown --fair-key.
+// API key or no model name where one is promised; a file of API keys that is wrong; an unknown
+// --fair-key.
 Status apply(ServeSettings& settings);
 
 }  // namespace heddle::tools

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle serve: a model behind HTTP until a signal stops it.
+#include <csignal>
 #include <cstdio>
 #include <memory>
 
@@ -41,7 +42,12 @@ Status serve(ServeSettings& settings) {
   stop.loaded();
   server->start_serving(std::move(engine), std::move(codec),
                         without_secrets(std::move(configuration)));
-  stop.wait();
+  const int signal = stop.wait();
+  if (signal == SIGTERM && settings.shutdown_drain_delay_seconds > 0) {
+    log_info(fmt::format("Stopping in {} s: /readyz says 503, and requests are still taken",
+                         settings.shutdown_drain_delay_seconds));
+    server->announce_shutdown(settings.shutdown_drain_delay_seconds);
+  }
   log_info(
       "Stopping: no new requests are taken, running ones may finish; once more to stop at once");
   const int64_t num_aborted = server->shutdown();

@@ -10,9 +10,15 @@ namespace heddle::tools {
 
 StopRequest::StopRequest(server::Server& server) : server_(server) {
   interrupts().set_handler([this](int signal, int count) { on_signal(signal, count); });
+  if (!server.reads_keys_again()) return;
+  interrupts().set_hangup_handler([this] {
+    const Status status = server_.reload_keys();
+    if (!status.ok()) log_error("the API keys stay as they are: " + status.message());
+  });
 }
 
 StopRequest::~StopRequest() {
+  interrupts().set_hangup_handler(nullptr);
   interrupts().set_handler(nullptr);  // from here on a signal ends the process at once
   join_leaving();
 }
@@ -34,16 +40,17 @@ void StopRequest::join_leaving() {
   if (leaving.joinable()) leaving.join();
 }
 
-void StopRequest::wait() {
+int StopRequest::wait() {
   const MutexLock lock(mutex_);
-  changed_.wait(mutex_, [this]() HEDDLE_REQUIRES(mutex_) { return stop_; });
+  changed_.wait(mutex_, [this]() HEDDLE_REQUIRES(mutex_) { return stop_ != 0; });
+  return stop_;
 }
 
 void StopRequest::on_signal(int signal, int count) {
   if (count > 1) std::_Exit(128 + signal);
   const MutexLock lock(mutex_);
   if (loaded_) {
-    stop_ = true;
+    stop_ = signal;
     changed_.notify_all();
     return;
   }

@@ -3,6 +3,8 @@
 // down in order, the second ends the process at once, whether the model is loading, serving, or
 // being shut down.
 //
+// SIGHUP, where the server has a file of API keys, reads that again.
+//
 // Threading: loaded() and wait() belong to the thread that made it. Signals arrive on the thread of
 // Interrupts, which never waits here: it takes the second signal while the first takes effect.
 #pragma once
@@ -29,8 +31,8 @@ class StopRequest {
   // Does not return after a signal, either.
   void loaded();
 
-  // Returns at the first signal.
-  void wait();
+  // Returns the first signal when it comes.
+  int wait();
 
  private:
   void on_signal(int signal, int count) HEDDLE_EXCLUDES(mutex_);
@@ -40,7 +42,7 @@ class StopRequest {
   Mutex mutex_;
   CondVar changed_;
   bool loaded_ HEDDLE_GUARDED_BY(mutex_) = false;
-  bool stop_ HEDDLE_GUARDED_BY(mutex_) = false;
+  int stop_ HEDDLE_GUARDED_BY(mutex_) = 0;  // the signal that asked for it
 
   // Ends the process: joining it means to wait for the end.
   std::thread leaving_ HEDDLE_GUARDED_BY(mutex_);

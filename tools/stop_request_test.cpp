@@ -30,6 +30,18 @@ class SlowServer final : public server::Server {
   void start_serving(std::unique_ptr<Engine>, std::unique_ptr<server::TextCodec>,
                      nlohmann::ordered_json) override {}
 
+  [[nodiscard]] bool reads_keys_again() const override { return true; }
+
+  [[nodiscard]] Status reload_keys() override {
+    ++num_reloads_;
+    num_reloads_.notify_all();
+    return ok_status();
+  }
+
+  void announce_shutdown(double) override {}
+
+  void wait_for_reload() { num_reloads_.wait(0); }
+
   int64_t shutdown() override {
     began_ = true;
     began_.notify_all();
@@ -42,6 +54,7 @@ class SlowServer final : public server::Server {
  private:
   std::atomic<bool> began_{false};
   std::atomic<bool> may_finish_;
+  std::atomic<int> num_reloads_{0};
 };
 
 // A process of its own: signals are everybody's, and these end it.
@@ -103,11 +116,25 @@ TEST_F(StopRequestDeathTest, OnceLoadedASignalEndsTheWaitAndASecondTheProcess) {
     StopRequest stop(server);
     stop.loaded();
     send(SIGINT);
-    stop.wait();
+    if (stop.wait() != SIGINT) _exit(3);
     send(SIGINT);
     pause();
   };
   EXPECT_EXIT(serve(), ::testing::ExitedWithCode(130), "");
+}
+
+TEST_F(StopRequestDeathTest, AHangupReadsTheKeysAgainAndEndsNothing) {
+  const auto serve = [] {
+    interrupts();
+    SlowServer server(/*answers_at_once=*/true);
+    StopRequest stop(server);
+    stop.loaded();
+    send(SIGHUP);
+    server.wait_for_reload();
+    send(SIGTERM);
+    _exit(stop.wait() == SIGTERM ? 0 : 3);
+  };
+  EXPECT_EXIT(serve(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ sigset_t watched_signals() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGHUP);
   return signals;
 }
 
@@ -96,13 +97,26 @@ void Interrupts::set_handler(Handler handler) {
   count_ = 0;
 }
 
+void Interrupts::set_hangup_handler(std::function<void()> handler) {
+  const MutexLock lock(mutex_);
+  on_hangup_ = std::move(handler);
+}
+
 void Interrupts::wait_for_signals() {
   const sigset_t signals = watched_signals();
+  struct sigaction hangup = {};
+  const bool ignores_hangup =
+      sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler == SIG_IGN;
   while (true) {
     int number = 0;
     if (sigwait(&signals, &number) != 0) continue;
     const MutexLock lock(mutex_);
-    if (!handler_) std::_Exit(128 + number);
+    if (number == SIGHUP && on_hangup_) {
+      on_hangup_();
+      continue;
+    }
+    if (number == SIGHUP && ignores_hangup) continue;
+    if (!handler_ || number == SIGHUP) std::_Exit(128 + number);
     handler_(number, ++count_);
   }
 }

@@ -46,8 +46,8 @@ class ProgressBar {
   std::chrono::steady_clock::time_point last_drawn_;
 };
 
-// Takes over SIGINT and SIGTERM for the whole process: a thread of its own waits for them, so that
-// handlers may lock and allocate. Must be made before any other thread.
+// Takes over SIGINT, SIGTERM and SIGHUP for the whole process: a thread of its own waits for them,
+// so that handlers may lock and allocate. Must be made before any other thread.
 class Interrupts {
  public:
   // `count` is 1 for the first signal of this kind since the handler was set.
@@ -59,11 +59,16 @@ class Interrupts {
   // that is running.
   void set_handler(Handler handler) HEDDLE_EXCLUDES(mutex_);
 
+  // The same for SIGHUP, which without one ends the process, unless that was started to ignore it
+  // (nohup).
+  void set_hangup_handler(std::function<void()> handler) HEDDLE_EXCLUDES(mutex_);
+
  private:
   void wait_for_signals() HEDDLE_EXCLUDES(mutex_);
 
   Mutex mutex_;
   Handler handler_ HEDDLE_GUARDED_BY(mutex_);
+  std::function<void()> on_hangup_ HEDDLE_GUARDED_BY(mutex_);
   int count_ HEDDLE_GUARDED_BY(mutex_) = 0;
 };
 

@@ -76,6 +76,7 @@ struct CallContext {
   bool allow_any_model_name = true;
   const HttpRequest& head;  // for its headers
   const FairKey& fair_key;
+  bool isolate_tenants = false;                                // ServerOptions
   const tokenizer::CancellationCheck* is_cancelled = nullptr;  // null: encoding goes to its end
   std::string id;                                              // from the header, or made up
   int64_t created = 0;                                         // seconds since 1970

@@ -53,6 +53,9 @@ constexpr Limit kLimits[] = {{"displaced", 503},         {"queue_timeout", 503},
 // The queue empties at a rate nobody knows in advance; a few seconds is a fair first try.
 constexpr int kRetrySeconds = 4;
 
+// What Anthropic's clients know as a server that has too much to do.
+constexpr int kAnthropicOverloaded = 529;
+
 ApiError overloaded(std::string_view message, std::string_view default_code) {
   for (const Limit& limit : kLimits) {
     if (!message.starts_with(limit.code)) continue;
@@ -101,6 +104,13 @@ ApiError unsupported_parameter(std::string_view param, std::string_view hint) {
           .message = fmt::format("`{}` is not supported by this server{}{}.", param,
                                  hint.empty() ? "" : ": ", hint),
           .param = std::string(param)};
+}
+
+ApiError model_not_found(std::string_view name) {
+  return {.status = 404,
+          .code = "model_not_found",
+          .message = fmt::format("The model `{}` does not exist.", name),
+          .param = "model"};
 }
 
 ApiError loading_error() {
@@ -153,25 +163,57 @@ ApiError error_from_status(const Status& status, std::string_view request_id) {
   }
 }
 
-std::string error_body(const ApiError& error) {
-  const Json param = null_if_empty(error.param);
-  return dump_json(Json{{"error", nested(error)},
-                        {"object", "error"},
-                        {"message", error.message},
-                        {"type", types_of(error.status).flat},
-                        {"param", param},
-                        {"code", error.status}});
-}
-
 std::string error_event(const ApiError& error) { return sse_event(Json{{"error", nested(error)}}); }
 
-HttpResponse error_response(const ApiError& error) {
-  HttpResponse response{.status = error.status, .headers = {}, .body = error_body(error)};
-  if (error.retry_after_seconds > 0) {
-    response.headers.emplace_back("Retry-After", std::to_string(error.retry_after_seconds));
+Json anthropic_error(const ApiError& error) {
+  const char* type = "api_error";
+  if (error.status >= 400 && error.status < 500) type = "invalid_request_error";
+  if (error.status == 401) type = "authentication_error";
+  if (error.status == 403) type = "permission_error";
+  if (error.status == 404) type = "not_found_error";
+  if (error.status == 413) type = "request_too_large";
+  if (error.status == 429) type = "rate_limit_error";
+  if (error.status == 503) type = "overloaded_error";
+  return {{"type", type}, {"message", error.message}};
+}
+
+HttpResponse error_response(const ApiError& error, const HttpRequest& request) {
+  ApiError shown = error;
+  if (error.code == "queue_full" || error.code == "queue_timeout") {
+    shown.status = request.error_form.overload_status;
   }
-  if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  HttpResponse response{.status = shown.status, .headers = {}, .body = {}};
+  const Json param = null_if_empty(shown.param);
+  Json body = Json::object();
+  switch (request.error_form.style) {
+    case ErrorStyle::kOllama:
+      body["error"] = shown.message;
+      break;
+    case ErrorStyle::kAnthropic:
+      body = {{"type", "error"}, {"error", anthropic_error(shown)}, {"request_id", request.id}};
+      if (shown.status == 503) response.status = kAnthropicOverloaded;
+      break;
+    case ErrorStyle::kOpenAi:
+    case ErrorStyle::kBoth:
+      body["error"] = nested(shown);
+      if (request.error_form.style == ErrorStyle::kOpenAi) break;
+      [[fallthrough]];
+    case ErrorStyle::kFlat:
+      body["object"] = "error";
+      body["message"] = shown.message;
+      body["type"] = types_of(shown.status).flat;
+      body["param"] = param;
+      body["code"] = shown.status;
+      break;
+  }
+  response.body = dump_json(body);
+  if (shown.retry_after_seconds > 0) {
+    response.headers.emplace_back("Retry-After", std::to_string(shown.retry_after_seconds));
+  }
+  if (shown.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
 }
+
+HttpResponse error_response(const ApiError& error) { return error_response(error, HttpRequest{}); }
 
 }  // namespace heddle::server

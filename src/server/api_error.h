@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // ApiError: what a client is told when its request cannot be served, and the one place where Status
-// codes become HTTP. The body carries both spellings that clients look for:
+// codes become HTTP. The body has the form that the client's API wants (ErrorStyle):
 //
-//   {"error":{"message":"...","type":"invalid_request_error","param":"max_tokens","code":"..."},
-//    "object":"error","message":"...","type":"BadRequestError","param":"max_tokens","code":400}
+//   kOpenAi     {"error":{"message":"...","type":"invalid_request_error","param":"n","code":"..."}}
+//   kFlat       {"object":"error","message":"...","type":"BadRequestError","param":"n","code":400}
+//   kBoth       one object with the keys of both
+//   kAnthropic  {"type":"error","error":{"type":"...","message":"..."},"request_id":"..."}
+//   kOllama     {"error":"..."}
 //
 // Threading: values.
 #pragma once
 
 #include <string>
 #include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include <heddle/status.h>
 
@@ -32,6 +37,7 @@ ApiError invalid_value(std::string_view param, std::string message);
 // For what is understood but not served by this release.
 ApiError unsupported_parameter(std::string_view param, std::string_view hint = {});
 
+ApiError model_not_found(std::string_view name);
 ApiError loading_error();
 ApiError shutting_down_error();
 ApiError cut_off_error();  // by a shutdown, before the answer was complete
@@ -41,11 +47,16 @@ ApiError cut_off_error();  // by a shutdown, before the answer was complete
 // `param` has the engine's name of the field at fault (request/refusal.h).
 ApiError error_from_status(const Status& status, std::string_view request_id);
 
-[[nodiscard]] std::string error_body(const ApiError& error);
-
-// The same inside an event stream that already started, without the end marker.
+// An event for a stream of OpenAI's that already started, without the end marker.
 [[nodiscard]] std::string error_event(const ApiError& error);
 
+// {"type": .., "message": ..} as Anthropic's API names the error's kind.
+[[nodiscard]] nlohmann::ordered_json anthropic_error(const ApiError& error);
+
+// In the form of the request that it answers.
+[[nodiscard]] HttpResponse error_response(const ApiError& error, const HttpRequest& request);
+
+// For bytes of which no request could be made: in both forms of OpenAI's routes.
 [[nodiscard]] HttpResponse error_response(const ApiError& error);
 
 }  // namespace heddle::server

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api_handler.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -24,49 +26,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxQueuedWork = 4096;
 
-std::string_view id_prefix(std::string_view path) {
-  if (path == "/v1/chat/completions") return "chatcmpl-";
-  if (path == "/v1/completions") return "cmpl-";
-  return "req-";
-}
-
-// "application/json" of " Application/JSON; charset=utf-8".
-std::string media_type(std::string_view content_type) {
-  const std::string type = lower_case(content_type.substr(0, content_type.find(';')));
-  const size_t first = type.find_first_not_of(" \t");
-  if (first == std::string::npos) return {};
-  return type.substr(first, type.find_last_not_of(" \t") - first + 1);
-}
-
-// The types that a browser lets any web page send to any server without asking the server first.
-bool is_form_content(std::string_view content_type) {
-  const std::string type = media_type(content_type);
-  return type == "text/plain" || type == "application/x-www-form-urlencoded" ||
-         type == "multipart/form-data";
-}
-
-// Whether a browser says that a page of another origin than the server's own makes the request.
-bool comes_from_another_origin(const HttpRequest& request) {
-  const std::string_view site = request.header("sec-fetch-site");
-  if (!site.empty() && site != "same-origin" && site != "none") return true;
-  const std::string_view origin = request.header("origin");
-  if (origin.empty()) return false;
-  const size_t host = origin.find("://");
-  return host == std::string_view::npos ||  // "null"
-         lower_case(origin.substr(host + 3)) != lower_case(request.header("host"));
-}
-
-// Takes the same time wherever the texts differ.
-bool equal_in_constant_time(std::string_view a, std::string_view b) {
-  unsigned difference = a.size() == b.size() ? 0u : 1u;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const char other = i < b.size() ? b[i] : '\0';
-    difference |=
-        static_cast<unsigned>(static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(other));
-  }
-  return difference == 0;
-}
-
 HttpResponse json_response(int status, const Json& body) {
   return {.status = status, .headers = {}, .body = dump_json(body)};
 }
@@ -80,6 +39,7 @@ HttpResponse retry_later(HttpResponse response) {
 
 ApiHandler::ApiHandler(ServerOptions options)
     : options_(std::move(options)),
+      gate_(options_),
       workers_(std::make_unique<WorkerPool>(options_.num_workers, kMaxQueuedWork)) {}
 
 ApiHandler::~ApiHandler() = default;
@@ -93,6 +53,9 @@ void ApiHandler::set_post(Post post, PostAfter post_after) {
                          return workers_->submit(WorkSize::kSmall, std::move(work));
                        },
                    .post = post_};
+  host_.on_tokens = [this](const ApiKey& key, int64_t num_tokens) {
+    gate_.keys().charge_tokens(key, num_tokens, std::chrono::steady_clock::now());
+  };
 }
 
 void ApiHandler::set_load_progress(int64_t done_bytes, int64_t total_bytes) {
@@ -116,6 +79,12 @@ void ApiHandler::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec
   state_.compare_exchange_strong(loading, State::kReady);  // not if a drain came first
 }
 
+void ApiHandler::announce_shutdown() { leaving_ = true; }
+
+void ApiHandler::replace_keys(std::vector<ApiKey> keys) {
+  post_([this, keys = std::move(keys)]() mutable { gate_.keys().replace_named(std::move(keys)); });
+}
+
 Engine* ApiHandler::begin_drain() {
   state_ = State::kDraining;
   post_([this] { host_.draining = true; });
@@ -129,86 +98,14 @@ void ApiHandler::tear_down() {
 }
 
 Admission ApiHandler::on_head(HttpRequest& request, HttpHeaders& common_headers) {
-  const std::string_view wanted_id = request.header("x-request-id");
-  request.id =
-      is_request_id(wanted_id) ? std::string(wanted_id) : new_request_id(id_prefix(request.path));
-  common_headers.emplace_back("x-request-id", request.id);
-  add_cors_headers(request, common_headers);
-
+  gate_.identify(request, common_headers);
+  std::optional<ApiError> closed;
+  const State state = state_;
+  if (state == State::kLoading) closed = loading_error();
+  if (state == State::kDraining) closed = shutting_down_error();
   const Route* route = find_route(request.path);
-  return {.refusal = refusal_of(request, route),
+  return {.refusal = gate_.refusal_of(request, route, closed),
           .max_body_bytes = route != nullptr ? route->max_body_bytes : kNoBody};
-}
-
-std::optional<HttpResponse> ApiHandler::refusal_of(const HttpRequest& request,
-                                                   const Route* route) const {
-  if (request.method == "OPTIONS") return answer_preflight(request, route);
-  if (route == nullptr) {
-    return error_response({.status = 404,
-                           .code = "not_found",
-                           .message = fmt::format("There is nothing at {}.", request.path)});
-  }
-  if (!allows(*route, request.method)) {
-    HttpResponse response =
-        error_response({.status = 405,
-                        .code = "method_not_allowed",
-                        .message = fmt::format("{} takes {}, not {}.", request.path, route->allow,
-                                               request.method)});
-    response.headers.emplace_back("Allow", route->allow);
-    return response;
-  }
-  if (!route->open && !authorised(request)) {
-    return error_response({.status = 401,
-                           .code = "invalid_api_key",
-                           .message =
-                               "The API key is missing or wrong. Send `Authorization: Bearer "
-                               "<key>`."});
-  }
-  const std::string encoding = lower_case(request.header("content-encoding"));
-  if (!encoding.empty() && encoding != "identity") {
-    return error_response(
-        {.status = 415,
-         .code = "unsupported_media_type",
-         .message =
-             fmt::format("The body's Content-Encoding is {}; send it uncompressed.", encoding)});
-  }
-  if (request.path.starts_with("/v1/") && request.method == "POST" &&
-      media_type(request.header("content-type")) != "application/json") {
-    return error_response(
-        {.code = "invalid_value",
-         .message = fmt::format("The Content-Type is \"{}\"; it must be application/json.",
-                                request.header("content-type"))});
-  }
-  if (route->control) {
-    if (auto refusal = refusal_of_control(request)) return refusal;
-  }
-  if (route->needs_model) {
-    const State state = state_;
-    if (state == State::kLoading) return error_response(loading_error());
-    if (state == State::kDraining) return error_response(shutting_down_error());
-  }
-  return std::nullopt;
-}
-
-// A web page can make its visitor's browser send requests to a server on the visitor's machine.
-// Where no key protects the engine, it must not be steered so.
-std::optional<HttpResponse> ApiHandler::refusal_of_control(const HttpRequest& request) const {
-  if (options_.api_key.empty() && comes_from_another_origin(request)) {
-    return error_response(
-        {.status = 403,
-         .code = "cross_origin",
-         .message = fmt::format("{} takes no requests of web pages of other origins unless the "
-                                "server has an API key.",
-                                request.path)});
-  }
-  if (is_form_content(request.header("content-type"))) {
-    return error_response(
-        {.status = 415,
-         .code = "unsupported_media_type",
-         .message = fmt::format("The Content-Type is \"{}\"; {} takes application/json.",
-                                printable(request.header("content-type"), 100), request.path)});
-  }
-  return std::nullopt;
 }
 
 void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
@@ -223,7 +120,7 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       check_health_by_generating(std::move(exchange));
       break;
     case Endpoint::kServerInfo:
-      exchange->respond(server_facts());
+      exchange->respond(server_facts(request));
       break;
     case Endpoint::kReady:
       exchange->respond(readiness());
@@ -232,13 +129,13 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       exchange->respond(json_response(200, {{"status", "alive"}}));
       break;
     case Endpoint::kModelInfo:
-      exchange->respond(model_facts());
+      exchange->respond(model_facts(request));
       break;
     case Endpoint::kModels:
-      exchange->respond(model_list());
+      exchange->respond(model_list(request));
       break;
     case Endpoint::kOneModel:
-      exchange->respond(one_model(std::string_view(request.path).substr(kModelPrefix.size())));
+      exchange->respond(one_model(request));
       break;
     case Endpoint::kChat:
       call(std::move(exchange), prepare_chat);
@@ -256,7 +153,7 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       ask(std::move(exchange), answer_detokenize);
       break;
     case Endpoint::kMetrics:
-      exchange->respond(metrics());
+      exchange->respond(metrics(request));
       break;
     case Endpoint::kFlushCache:
       flush_cache(*engine_, post_, std::move(exchange));
@@ -268,25 +165,28 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       continue_generation(*engine_, post_, std::move(exchange));
       break;
     case Endpoint::kAbort:
-      exchange->respond(abort_request(request.body));
+      exchange->respond(abort_request(request));
       break;
   }
 }
 
-HttpResponse ApiHandler::on_transport_error(int status, std::string_view message) {
+HttpResponse ApiHandler::on_transport_error(const HttpRequest* request, int status,
+                                            std::string_view message) {
   const char* code = "invalid_value";
   if (status == 408) code = "request_timeout";
   if (status == 413 || status == 431) code = "request_too_large";
   if (status == 501) code = "not_supported";
   if (status == 503) code = "queue_full";
-  return error_response({.status = status,
-                         .code = code,
-                         .message = std::string(message),
-                         .retry_after_seconds = status == 503 ? 4 : 0});
+  const ApiError error{.status = status,
+                       .code = code,
+                       .message = std::string(message),
+                       .retry_after_seconds = status == 503 ? 4 : 0};
+  return request != nullptr ? error_response(error, *request) : error_response(error);
 }
 
 void ApiHandler::on_answered(const HttpRequest* request, const Answered& answered) {
   const Route* route = request != nullptr ? find_route(request->path) : nullptr;
+  if (request != nullptr) gate_.forget(*request);
   http_metrics_.on_answered(route != nullptr ? route->path : std::string_view(), answered);
   const std::string line = fmt::format(
       "{} {} {:.1f} ms {} bytes {}",
@@ -294,16 +194,12 @@ void ApiHandler::on_answered(const HttpRequest* request, const Answered& answere
                          : "no request",
       answered.status, answered.seconds * 1e3, answered.bytes,
       request != nullptr ? request->id : "-");
-  if (route != nullptr && route->open && answered.read_whole) {
+  const bool is_probe = route != nullptr && route->access == Access::kOpen && answered.read_whole;
+  if (is_probe || (request != nullptr && is_quiet(request->path))) {
     log_debug(line);  // probes come every second
   } else {
     log_info(line);
   }
-}
-
-bool ApiHandler::authorised(const HttpRequest& request) const {
-  if (options_.api_key.empty()) return true;
-  return equal_in_constant_time(api_key_of(request), options_.api_key);
 }
 
 // A worker stops encoding once nobody waits for it.
@@ -320,6 +216,7 @@ CallContext ApiHandler::context_of(const HttpRequest& request,
           .allow_any_model_name = options_.allow_any_model_name,
           .head = request,
           .fair_key = options_.fair_key,
+          .isolate_tenants = options_.isolate_tenants,
           .is_cancelled = is_cancelled,
           .id = request.id,
           .created = options_.unix_time()};
@@ -332,7 +229,8 @@ void ApiHandler::on_worker(const std::shared_ptr<Exchange>& exchange, std::funct
       {.status = 503,
        .code = "queue_full",
        .message = fmt::format("{} requests wait to be read. Retry later.", kMaxQueuedWork),
-       .retry_after_seconds = 4}));
+       .retry_after_seconds = 4},
+      exchange->request()));
 }
 
 void ApiHandler::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
@@ -353,7 +251,7 @@ void ApiHandler::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
     post_([this, exchange = std::move(exchange), prepared, arrived = std::move(arrived)] {
       exchange->release_body();
       if (const auto* error = std::get_if<ApiError>(prepared.get())) {
-        exchange->respond(error_response(*error));
+        exchange->respond(error_response(*error, exchange->request()));
       } else {
         Generation::start(host_, exchange, std::move(std::get<PreparedCall>(*prepared)), *arrived);
       }
@@ -378,7 +276,7 @@ void ApiHandler::ask(std::shared_ptr<Exchange> exchange, Answer answer) {
     post_([this, exchange = std::move(exchange), answered] {
       exchange->release_body();
       if (const auto* error = std::get_if<ApiError>(answered.get())) {
-        exchange->respond(error_response(*error));
+        exchange->respond(error_response(*error, exchange->request()));
       } else {
         send_json(host_.threads, exchange, {}, std::move(std::get<JsonAnswer>(*answered)));
       }
@@ -387,10 +285,19 @@ void ApiHandler::ask(std::shared_ptr<Exchange> exchange, Answer answer) {
 }
 
 // Also while draining: what is left may be cut short.
-HttpResponse ApiHandler::abort_request(std::string_view body) {
-  const auto order = read_abort(body);
-  if (const auto* const error = std::get_if<ApiError>(&order)) return error_response(*error);
+HttpResponse ApiHandler::abort_request(const HttpRequest& request) {
+  const auto order = read_abort(request.body);
+  if (const auto* const error = std::get_if<ApiError>(&order)) {
+    return error_response(*error, request);
+  }
   const auto& [id, all] = std::get<AbortOrder>(order);
+  if (all && !gate_.may_steer(request)) {
+    return error_response({.status = 403,
+                           .code = "admin_key_required",
+                           .message = "Only the admin key may abort the requests of all.",
+                           .param = "abort_all"},
+                          request);
+  }
   if (all) {
     Generation::abort_all(host_);
   } else if (!Generation::abort(host_, id)) {
@@ -404,10 +311,11 @@ HttpResponse ApiHandler::abort_request(std::string_view body) {
   return json_response(200, {{"status", "ok"}});
 }
 
-HttpResponse ApiHandler::metrics() const {
+HttpResponse ApiHandler::metrics(const HttpRequest& request) const {
   if (!options_.metrics) {
     return error_response(
-        {.status = 404, .code = "not_found", .message = "Metrics are off on this server."});
+        {.status = 404, .code = "not_found", .message = "Metrics are off on this server."},
+        request);
   }
   return {.content_type = std::string(kMetricsContentType),
           .headers = {},
@@ -447,9 +355,17 @@ HttpResponse ApiHandler::health() const {
       200, {{"status", status}, {"running", stats.num_running}, {"waiting", stats.num_waiting}});
 }
 
+bool ApiHandler::is_quiet(std::string_view path) const {
+  return std::ranges::any_of(
+      options_.quiet_paths, [path](const std::string& prefix) { return path.starts_with(prefix); });
+}
+
 // A paused engine is in order, but what comes now waits until somebody lets it go on.
 HttpResponse ApiHandler::readiness() const {
   HttpResponse response = health();
+  if (response.status == 200 && leaving_) {
+    return retry_later(json_response(503, {{"status", "draining"}}));
+  }
   if (response.status == 200 && engine_->stats().paused) {
     return retry_later(json_response(503, {{"status", "paused"}}));
   }
@@ -470,15 +386,15 @@ void ApiHandler::check_health_by_generating(std::shared_ptr<Exchange> exchange) 
   exchange->respond(std::move(response));
 }
 
-HttpResponse ApiHandler::server_facts() const {
-  if (!loaded_) return error_response(loading_error());
+HttpResponse ApiHandler::server_facts(const HttpRequest& request) const {
+  if (!loaded_) return error_response(loading_error(), request);
   const EngineStats stats = engine_->stats();
   return json_response(200,
                        server_info(options_, configuration_, *engine_, stats, status_word(stats)));
 }
 
-HttpResponse ApiHandler::model_facts() const {
-  if (!loaded_) return error_response(loading_error());
+HttpResponse ApiHandler::model_facts(const HttpRequest& request) const {
+  if (!loaded_) return error_response(loading_error(), request);
   const ModelInfo& model = engine_->model_info();
   return json_response(200, {{"model_path", options_.model_path},
                              {"tokenizer_path", options_.model_path},
@@ -503,22 +419,24 @@ Json ApiHandler::model_entry(const std::string& name) const {
           {"max_model_len", engine_->model_info().context_length}};
 }
 
-HttpResponse ApiHandler::model_list() const {
-  if (!loaded_) return error_response(loading_error());
+HttpResponse ApiHandler::model_list(const HttpRequest& request) const {
+  if (!loaded_) return error_response(loading_error(), request);
   Json data = Json::array();
-  for (const std::string& name : options_.served_model_names) data.push_back(model_entry(name));
+  for (const std::string& name : options_.served_model_names) {
+    if (may_use_model(request.key.get(), name)) data.push_back(model_entry(name));
+  }
   return json_response(200, {{"object", "list"}, {"data", std::move(data)}});
 }
 
-HttpResponse ApiHandler::one_model(std::string_view id) const {
-  if (!loaded_) return error_response(loading_error());
+HttpResponse ApiHandler::one_model(const HttpRequest& request) const {
+  if (!loaded_) return error_response(loading_error(), request);
+  const std::string_view id = std::string_view(request.path).substr(kModelPrefix.size());
   for (const std::string& name : options_.served_model_names) {
-    if (name == id) return json_response(200, model_entry(name));
+    if (name == id && may_use_model(request.key.get(), name)) {
+      return json_response(200, model_entry(name));
+    }
   }
-  return error_response({.status = 404,
-                         .code = "model_not_found",
-                         .message = fmt::format("The model `{}` does not exist.", id),
-                         .param = "model"});
+  return error_response(model_not_found(id), request);
 }
 
 }  // namespace heddle::server

@@ -3,8 +3,8 @@
 // paths, wrong methods, missing keys), answers small questions itself and sends API calls to the
 // workers.
 //
-// Threading: confined to the I/O thread, but for set_load_progress(), serve(), begin_drain() and
-//            tear_down(), which the server's owner calls.
+// Threading: confined to the I/O thread, but for set_load_progress(), serve(), announce_shutdown(),
+//            replace_keys(), begin_drain() and tear_down(), which the server's owner calls.
 #pragma once
 
 #include <atomic>
@@ -13,6 +13,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -22,6 +24,7 @@
 #include "server/generation.h"
 #include "server/health_generate.h"
 #include "server/http_metrics.h"
+#include "server/request_gate.h"
 #include "server/server_options.h"
 #include "server/text_codec.h"
 #include "server/worker_pool.h"
@@ -45,6 +48,12 @@ class ApiHandler final : public HttpHandler {
   void serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
              nlohmann::ordered_json configuration);
 
+  // Probes of readiness are refused from now on.
+  void announce_shutdown();
+
+  // Takes the place of all named keys.
+  void replace_keys(std::vector<ApiKey> keys);
+
   // Requests are refused from now on. Returns the engine, if there is one, for the caller to drain.
   Engine* begin_drain();
 
@@ -53,7 +62,8 @@ class ApiHandler final : public HttpHandler {
 
   Admission on_head(HttpRequest& request, HttpHeaders& common_headers) override;
   void on_request(std::shared_ptr<Exchange> exchange) override;
-  HttpResponse on_transport_error(int status, std::string_view message) override;
+  HttpResponse on_transport_error(const HttpRequest* request, int status,
+                                  std::string_view message) override;
   void on_answered(const HttpRequest* request, const Answered& answered) override;
 
  private:
@@ -62,11 +72,6 @@ class ApiHandler final : public HttpHandler {
   using Prepare = PrepareResult (*)(const CallContext&, std::string_view body);
   using Answer = AnswerResult (*)(const CallContext&, std::string_view body);
 
-  // Why a request is not taken, whatever its body says. `route` is null for an unknown path.
-  [[nodiscard]] std::optional<HttpResponse> refusal_of(const HttpRequest& request,
-                                                       const Route* route) const;
-  [[nodiscard]] std::optional<HttpResponse> refusal_of_control(const HttpRequest& request) const;
-  [[nodiscard]] bool authorised(const HttpRequest& request) const;
   [[nodiscard]] tokenizer::CancellationCheck cancellation_of(const Exchange& exchange) const;
   [[nodiscard]] CallContext context_of(const HttpRequest& request,
                                        const tokenizer::CancellationCheck* is_cancelled) const;
@@ -79,25 +84,29 @@ class ApiHandler final : public HttpHandler {
 
   void on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
 
-  [[nodiscard]] HttpResponse abort_request(std::string_view body);
+  [[nodiscard]] HttpResponse abort_request(const HttpRequest& request);
 
   // One word: "ok", or what is the matter. `stats` are the engine's, if there is one.
   [[nodiscard]] std::string_view status_word(const EngineStats& stats) const;
   [[nodiscard]] HttpResponse health() const;
   [[nodiscard]] HttpResponse readiness() const;
-  [[nodiscard]] HttpResponse server_facts() const;
+  [[nodiscard]] HttpResponse server_facts(const HttpRequest& request) const;
   void check_health_by_generating(std::shared_ptr<Exchange> exchange);
-  [[nodiscard]] HttpResponse metrics() const;
-  [[nodiscard]] HttpResponse model_facts() const;
-  [[nodiscard]] HttpResponse model_list() const;
-  [[nodiscard]] HttpResponse one_model(std::string_view id) const;
+  [[nodiscard]] HttpResponse metrics(const HttpRequest& request) const;
+  [[nodiscard]] HttpResponse model_facts(const HttpRequest& request) const;
+  [[nodiscard]] HttpResponse model_list(const HttpRequest& request) const;
+  [[nodiscard]] HttpResponse one_model(const HttpRequest& request) const;
   [[nodiscard]] nlohmann::ordered_json model_entry(const std::string& name) const;
 
+  [[nodiscard]] bool is_quiet(std::string_view path) const;
+
   ServerOptions options_;
+  RequestGate gate_;
   Post post_;
   PostAfter post_after_;
   std::atomic<State> state_{State::kLoading};
   std::atomic<bool> loaded_{false};
+  std::atomic<bool> leaving_{false};  // a drain will follow
   std::atomic<int64_t> load_done_bytes_{0};
   std::atomic<int64_t> load_total_bytes_{0};
   const std::chrono::steady_clock::time_point started_at_ = std::chrono::steady_clock::now();

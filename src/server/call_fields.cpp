@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/key_ring.h"
 #include "server/prompt_list.h"
 
 namespace heddle::server {
@@ -84,13 +85,11 @@ StreamOptions read_stream_options(FieldReader& fields) {
 std::string read_model_name(FieldReader& fields, const CallContext& context) {
   std::string name = fields.string("model").value_or("");
   const auto& served = context.served_names;
-  if (name.empty() || name == "default") return served.front();
-  if (!context.allow_any_model_name &&
-      std::find(served.begin(), served.end(), name) == served.end()) {
-    fields.fail({.status = 404,
-                 .code = "model_not_found",
-                 .message = fmt::format("The model `{}` does not exist.", name),
-                 .param = "model"});
+  if (name.empty() || name == "default") name = served.front();
+  const bool is_served = std::find(served.begin(), served.end(), name) != served.end();
+  if ((!is_served && !context.allow_any_model_name) ||
+      !may_use_model(context.head.key.get(), name)) {
+    fields.fail(model_not_found(name));
   }
   return name;
 }
@@ -195,6 +194,7 @@ SchedulingFields read_scheduling_fields(FieldReader& fields, const CallContext& 
   if (!result.priority) {
     result.priority = header_number<int64_t>(fields, context, "x-priority", "an integer");
   }
+  if (!result.priority && context.head.key != nullptr) result.priority = context.head.key->priority;
   const std::string user = read_key(fields, "user");
   result.tenant = tenant_of(context.fair_key, context.head, user).substr(0, kMaxKeyBytes);
   result.routing_key = read_key(fields, "routing_key");
@@ -207,6 +207,11 @@ SchedulingFields read_scheduling_fields(FieldReader& fields, const CallContext& 
   }
   result.cache_namespace =
       cache_namespace(read_key(fields, "cache_salt"), read_key(fields, "extra_key"));
+  if (context.isolate_tenants) {
+    // Ends with what the pair comes to, so that no tenant can write another's.
+    result.cache_namespace =
+        fmt::format("{}:{}/{}", result.tenant.size(), result.tenant, result.cache_namespace);
+  }
   return result;
 }
 

@@ -10,6 +10,7 @@
 #include <sys/random.h>
 
 #include "core/check.h"
+#include "server/key_ring.h"
 
 namespace heddle::server {
 namespace {
@@ -40,6 +41,7 @@ Result<FairKey> parse_fair_key(std::string_view text) {
 }
 
 std::string tenant_of(const FairKey& key, const HttpRequest& head, std::string_view user) {
+  if (head.key != nullptr) return head.key->name;
   switch (key.source) {
     case FairKey::Source::kNone:
       break;
@@ -64,6 +66,16 @@ std::string_view api_key_of(const HttpRequest& head) {
   }
   key = head.header("x-api-key");
   return key.empty() ? head.header("api-key") : key;
+}
+
+bool equal_in_constant_time(std::string_view sent, std::string_view secret) {
+  unsigned difference = sent.size() == secret.size() ? 0u : 1u;
+  for (size_t i = 0; i < sent.size(); ++i) {
+    const char other = i < secret.size() ? secret[i] : '\0';
+    difference |= static_cast<unsigned>(static_cast<unsigned char>(sent[i]) ^
+                                        static_cast<unsigned char>(other));
+  }
+  return difference == 0;
 }
 
 std::string new_request_id(std::string_view prefix) {

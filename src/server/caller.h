@@ -31,12 +31,16 @@ struct FairKey {
 // "none", "user", "api-key" or "header:NAME". Error: kInvalidArgument for anything else.
 [[nodiscard]] Result<FairKey> parse_fair_key(std::string_view text);
 
+// The name of the key that was sent, where keys have names (key_ring.h); else what `key` says.
 // `user` is the body's field, "" without one. Of an API key only a hash leaves this function.
 [[nodiscard]] std::string tenant_of(const FairKey& key, const HttpRequest& head,
                                     std::string_view user);
 
 // The API key of a request: Authorization: Bearer, else x-api-key, else api-key.
 [[nodiscard]] std::string_view api_key_of(const HttpRequest& head);
+
+// Takes a time that only the length of `sent` decides, wherever the texts differ.
+[[nodiscard]] bool equal_in_constant_time(std::string_view sent, std::string_view secret);
 
 // An id for a request that came without one: `prefix` and 32 hexadecimal digits. An id is also the
 // right to abort its request, so no client may be able to guess another's: the digits are 128 fresh

@@ -35,7 +35,8 @@ std::function<void(Status)> answer_later(const Post& post, std::shared_ptr<Excha
           status.ok()
               ? HttpResponse{.headers = {},
                              .body = dump_json(Json{{"message", message}, {"status", "ok"}})}
-              : error_response(error_from_status(status, exchange->request().id)));
+              : error_response(error_from_status(status, exchange->request().id),
+                               exchange->request()));
     });
   };
 }
@@ -48,9 +49,10 @@ void flush_cache(Engine& engine, const Post& post, std::shared_ptr<Exchange> exc
   const auto [end, failure] =
       std::from_chars(text.data(), text.data() + text.size(), timeout_seconds);
   if (failure != std::errc() || end != text.data() + text.size() || !(timeout_seconds >= 0)) {
-    exchange->respond(error_response(invalid_value(
-        "timeout",
-        fmt::format("`timeout` is \"{}\"; it must be seconds, 0 or more.", printable(text, 40)))));
+    exchange->respond(error_response(
+        invalid_value("timeout", fmt::format("`timeout` is \"{}\"; it must be seconds, 0 or more.",
+                                             printable(text, 40))),
+        exchange->request()));
     return;
   }
   engine.clear_cache(
@@ -60,9 +62,11 @@ void flush_cache(Engine& engine, const Post& post, std::shared_ptr<Exchange> exc
             exchange->respond(
                 {.content_type = kPlainText, .headers = {}, .body = "The cache is empty.\n"});
           } else if (status.code() == StatusCode::kDeadlineExceeded) {
-            exchange->respond(error_response({.code = "conflict", .message = status.message()}));
+            exchange->respond(error_response({.code = "conflict", .message = status.message()},
+                                             exchange->request()));
           } else {
-            exchange->respond(error_response(error_from_status(status, exchange->request().id)));
+            exchange->respond(error_response(error_from_status(status, exchange->request().id),
+                                             exchange->request()));
           }
         });
       });
@@ -95,7 +99,7 @@ std::variant<AbortOrder, ApiError> read_abort(std::string_view body) {
 void pause_generation(Engine& engine, const Post& post, std::shared_ptr<Exchange> exchange) {
   const auto mode = read_pause_mode(exchange->request().body);
   if (const auto* const error = std::get_if<ApiError>(&mode)) {
-    exchange->respond(error_response(*error));
+    exchange->respond(error_response(*error, exchange->request()));
     return;
   }
   engine.pause(std::get<PauseMode>(mode),

@@ -11,6 +11,7 @@
 #include "request/refusal.h"
 #include "server/json_answer.h"
 #include "server/json_text.h"
+#include "server/key_ring.h"
 
 namespace heddle::server {
 namespace {
@@ -52,8 +53,10 @@ void Generation::start(GenerationHost& host, std::shared_ptr<Exchange> exchange,
         std::find_if(call.names.begin(), call.names.end(),
                      [&host](const RequestName& name) { return host.live.contains(name.id); });
     if (taken != call.names.end()) {
-      exchange->respond(error_response(invalid_value(
-          "rid", fmt::format("`rid` \"{}\" belongs to a request that still runs.", taken->id))));
+      exchange->respond(error_response(
+          invalid_value(
+              "rid", fmt::format("`rid` \"{}\" belongs to a request that still runs.", taken->id)),
+          exchange->request()));
       return;
     }
   }
@@ -68,7 +71,11 @@ Generation::Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange,
       finished_(call_.requests.size(), false),
       aborted_(call_.requests.size(), false),
       num_unfinished_(call_.requests.size()),
+      key_(exchange_->request().key),
       engine_name_(call_.id) {
+  for (const Request& request : call_.requests) {
+    charges_prompt_.push_back(request.choice_index == 0);
+  }
   // '#' is not a character of ids, so what is renamed here never meets another call's.
   if (host_.live.contains(call_.id)) {
     engine_name_ = fmt::format("{}#{}", call_.id, ++host_.num_renamed);
@@ -137,6 +144,10 @@ void Generation::on_event(size_t choice, RequestEvent event) {
   const bool last = event.finish.has_value();
   if (last) {
     finished_[choice] = true;
+    if (key_ != nullptr) {
+      host_.on_tokens(
+          *key_, event.completion_tokens + (charges_prompt_[choice] ? event.prompt_tokens : 0));
+    }
     if (--num_unfinished_ == 0) forget_ids();
   }
   if (answered_ || waiting_error_) return;
@@ -221,7 +232,7 @@ void Generation::fail(const ApiError& error) {
     write_error(error);
   } else {
     answered_ = true;
-    exchange_->respond(error_response(error));
+    exchange_->respond(error_response(error, exchange_->request()));
   }
   cancel_rest();
   if (answered_) complete();

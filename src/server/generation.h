@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,8 @@ struct GenerationHost {
   // header named may share one.
   std::unordered_multimap<std::string, LiveRequests> live;
   EarlyAborts early_aborts;
+  // What a request of a named key took of the model.
+  std::function<void(const ApiKey& key, int64_t num_tokens)> on_tokens;
   int64_t num_renamed = 0;  // calls whose id was taken
   bool draining = false;    // an abort is ours then, and an error to the client
 };
@@ -98,7 +101,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<bool> finished_;             // per choice
   std::vector<bool> aborted_;              // per choice: because somebody asked for it
   size_t num_unfinished_ = 0;
-  std::string engine_name_;  // the call's id, made unique among the live ones
+  const std::shared_ptr<const ApiKey> key_;  // of the client; may be null
+  std::vector<bool> charges_prompt_;         // per choice: the first answer to a prompt does
+  std::string engine_name_;                  // the call's id, made unique among the live ones
   bool answered_ = false;
 };
 

@@ -88,7 +88,7 @@ asio::awaitable<void> Connection::refuse(HttpResponse response) {
 }
 
 asio::awaitable<void> Connection::refuse(int status, std::string_view message) {
-  return refuse(handler_.on_transport_error(status, message));
+  return refuse(handler_.on_transport_error(request_ ? &*request_ : nullptr, status, message));
 }
 
 asio::awaitable<void> Connection::refuse(const ReadFailure& failure) {

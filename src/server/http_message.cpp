@@ -16,8 +16,8 @@ int hex_digit(char c) {
 }  // namespace
 
 std::string_view HttpRequest::header(std::string_view name) const {
-  for (const auto& [key, value] : headers) {
-    if (key == name) return value;
+  for (const auto& [field, value] : headers) {
+    if (field == name) return value;
   }
   return {};
 }

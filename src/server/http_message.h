@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +18,16 @@ namespace heddle::server {
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
+struct ApiKey;  // key_ring.h
+
+// How errors are spelled to the client of a request (api_error.h).
+enum class ErrorStyle : uint8_t { kBoth, kOpenAi, kFlat, kAnthropic, kOllama };
+
+struct ErrorForm {
+  ErrorStyle style = ErrorStyle::kBoth;
+  int overload_status = 503;  // for a full queue and for a wait in it that took too long
+};
+
 struct HttpRequest {
   std::string method;   // "GET"
   std::string path;     // percent-decoded, without the query
@@ -25,6 +36,11 @@ struct HttpRequest {
   std::string body;
   std::string id;  // of the answer's x-request-id; the body's `rid` may replace it
   std::chrono::steady_clock::time_point arrived_at;  // when its head had arrived
+
+  // The handler's, from the head.
+  std::shared_ptr<const ApiKey> key;  // that was sent; null where keys have no names
+  bool counted = false;               // among the key's requests that are under way
+  ErrorForm error_form;
 
   // The first value of a header, "" when absent. `name` in lower case.
   [[nodiscard]] std::string_view header(std::string_view name) const;

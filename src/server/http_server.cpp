@@ -214,9 +214,10 @@ class AsioHttpServer final : public HttpServer {
         std::make_shared<Connection>(std::move(socket), options_, *handler_, budget_);
     asio::co_spawn(io_,
                    connection->turn_away(handler_->on_transport_error(
-                       503, fmt::format("The server has {} connections open, its limit. Retry "
-                                        "later.",
-                                        options_.max_connections))),
+                       nullptr, 503,
+                       fmt::format("The server has {} connections open, its limit. Retry "
+                                   "later.",
+                                   options_.max_connections))),
                    [this, connection](const std::exception_ptr& failure) {
                      log_escaped("a connection", failure);
                      --num_turned_away_;

@@ -59,7 +59,9 @@ class HttpHandler {
 
   // The answer to a request that is not read to its end: malformed bytes, 408, 413, 431, 501 for a
   // coding that is not read, and 503 where a connection or a body is one too many.
-  virtual HttpResponse on_transport_error(int status, std::string_view message) = 0;
+  // `request` is null where not even the head has arrived.
+  virtual HttpResponse on_transport_error(const HttpRequest* request, int status,
+                                          std::string_view message) = 0;
 
   // After each answer, and when a client leaves within its request's body: for the access log. Null
   // for `request`: not even its head has arrived. Not for requests that the server's end cuts off.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/routes.h"
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -9,30 +10,36 @@ namespace heddle::server {
 namespace {
 
 constexpr std::array kRoutes = {
-    Route{"/health", Endpoint::kHealth, "GET, HEAD", true},
-    Route{"/health_generate", Endpoint::kHealthGenerate, "GET, HEAD", true},
-    Route{"/livez", Endpoint::kLive, "GET, HEAD", true},
-    Route{"/ping", Endpoint::kLive, "GET, HEAD", true},
-    Route{"/readyz", Endpoint::kReady, "GET, HEAD", true},
+    Route{"/health", Endpoint::kHealth, "GET, HEAD", Access::kOpen},
+    Route{"/health_generate", Endpoint::kHealthGenerate, "GET, HEAD", Access::kOpen},
+    Route{"/livez", Endpoint::kLive, "GET, HEAD", Access::kOpen},
+    Route{"/ping", Endpoint::kLive, "GET, HEAD", Access::kOpen},
+    Route{"/readyz", Endpoint::kReady, "GET, HEAD", Access::kOpen},
     Route{"/get_model_info", Endpoint::kModelInfo, "GET, HEAD"},
     Route{"/model_info", Endpoint::kModelInfo, "GET, HEAD"},
-    Route{"/get_server_info", Endpoint::kServerInfo, "GET, HEAD"},
-    Route{"/server_info", Endpoint::kServerInfo, "GET, HEAD"},
+    Route{"/get_server_info", Endpoint::kServerInfo, "GET, HEAD", Access::kAdmin},
+    Route{"/server_info", Endpoint::kServerInfo, "GET, HEAD", Access::kAdmin},
     Route{"/v1/models", Endpoint::kModels, "GET, HEAD"},
-    Route{"/v1/chat/completions", Endpoint::kChat, "POST", false, true, kAnyBody},
-    Route{"/v1/completions", Endpoint::kCompletions, "POST", false, true, kAnyBody},
-    Route{"/generate", Endpoint::kGenerate, "POST, PUT", false, true, kAnyBody},
-    Route{"/tokenize", Endpoint::kTokenize, "POST", false, true, kAnyBody},
-    Route{"/v1/tokenize", Endpoint::kTokenize, "POST", false, true, kAnyBody},
-    Route{"/detokenize", Endpoint::kDetokenize, "POST", false, true, kAnyBody},
-    Route{"/v1/detokenize", Endpoint::kDetokenize, "POST", false, true, kAnyBody},
-    Route{"/metrics", Endpoint::kMetrics, "GET, HEAD", true},
-    Route{"/flush_cache", Endpoint::kFlushCache, "GET, POST", false, true, kNoBody, true},
-    Route{"/pause_generation", Endpoint::kPause, "POST", false, true, kSmallBody, true},
-    Route{"/continue_generation", Endpoint::kContinue, "POST", false, true, kNoBody, true},
-    Route{"/abort_request", Endpoint::kAbort, "POST", false, false, kSmallBody, true},
+    Route{"/v1/chat/completions", Endpoint::kChat, "POST", Access::kUser, true, kAnyBody},
+    Route{"/v1/completions", Endpoint::kCompletions, "POST", Access::kUser, true, kAnyBody},
+    Route{"/generate", Endpoint::kGenerate, "POST, PUT", Access::kUser, true, kAnyBody},
+    Route{"/tokenize", Endpoint::kTokenize, "POST", Access::kUser, true, kAnyBody},
+    Route{"/v1/tokenize", Endpoint::kTokenize, "POST", Access::kUser, true, kAnyBody},
+    Route{"/detokenize", Endpoint::kDetokenize, "POST", Access::kUser, true, kAnyBody},
+    Route{"/v1/detokenize", Endpoint::kDetokenize, "POST", Access::kUser, true, kAnyBody},
+    Route{"/metrics", Endpoint::kMetrics, "GET, HEAD", Access::kOpen},
+    Route{"/flush_cache", Endpoint::kFlushCache, "GET, POST", Access::kAdmin, true, kNoBody, true},
+    Route{"/pause_generation", Endpoint::kPause, "POST", Access::kAdmin, true, kSmallBody, true},
+    Route{"/continue_generation", Endpoint::kContinue, "POST", Access::kAdmin, true, kNoBody, true},
+    Route{"/abort_request", Endpoint::kAbort, "POST", Access::kUser, false, kSmallBody, true},
 };
 constexpr Route kOneModelRoute{kModelPrefix, Endpoint::kOneModel, "GET, HEAD"};
+
+// Whether a list of allowed names has this one, or "*".
+bool has(const std::vector<std::string>& names, std::string_view name) {
+  return std::ranges::any_of(
+      names, [name](const std::string& allowed) { return allowed == "*" || allowed == name; });
+}
 
 }  // namespace
 
@@ -55,23 +62,31 @@ bool allows(const Route& route, std::string_view method) {
   return false;
 }
 
-void add_cors_headers(const HttpRequest& request, HttpHeaders& headers) {
+void add_cors_headers(const CorsOptions& cors, const HttpRequest& request, HttpHeaders& headers) {
   const std::string_view origin = request.header("origin");
-  if (origin.empty()) return;
+  if (origin.empty() || !has(cors.origins, origin)) return;
   headers.emplace_back("Access-Control-Allow-Origin", origin);
   headers.emplace_back("Access-Control-Allow-Credentials", "true");
   headers.emplace_back("Access-Control-Expose-Headers", "x-request-id");
   headers.emplace_back("Vary", "Origin");
 }
 
-HttpResponse answer_preflight(const HttpRequest& request, const Route* route) {
+HttpResponse answer_preflight(const CorsOptions& cors, const HttpRequest& request,
+                              const Route* route) {
   HttpResponse response{.status = 204, .headers = {}, .body = {}};
   const std::string methods =
       route == nullptr ? "GET, HEAD, POST, PUT, OPTIONS" : fmt::format("{}, OPTIONS", route->allow);
   response.headers.emplace_back("Allow", methods);
+  const std::string_view origin = request.header("origin");
+  if (!origin.empty() && !has(cors.origins, origin)) return response;
   response.headers.emplace_back("Access-Control-Allow-Methods", methods);
-  const std::string_view headers = request.header("access-control-request-headers");
-  if (!headers.empty()) response.headers.emplace_back("Access-Control-Allow-Headers", headers);
+  const std::string_view wanted = request.header("access-control-request-headers");
+  if (has(cors.headers, "*")) {
+    if (!wanted.empty()) response.headers.emplace_back("Access-Control-Allow-Headers", wanted);
+  } else if (!cors.headers.empty()) {
+    response.headers.emplace_back("Access-Control-Allow-Headers",
+                                  fmt::format("{}", fmt::join(cors.headers, ", ")));
+  }
   response.headers.emplace_back("Access-Control-Max-Age", "600");
   return response;
 }

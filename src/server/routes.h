@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/http_message.h"
 
@@ -40,11 +42,18 @@ inline constexpr int64_t kSmallBody = 64 << 10;
 // As the server's options say.
 inline constexpr int64_t kAnyBody = std::numeric_limits<int64_t>::max();
 
+// The key that a route asks for, where the server has one.
+enum class Access : uint8_t {
+  kOpen,   // none
+  kUser,   // any
+  kAdmin,  // the admin key; where there is none, any
+};
+
 struct Route {
   std::string_view path;
   Endpoint endpoint;
-  std::string_view allow;    // methods, as the Allow header says them
-  bool open = false;         // no API key asked
+  std::string_view allow;  // methods, as the Allow header says them
+  Access access = Access::kUser;
   bool needs_model = false;  // 503 while loading and draining
   int64_t max_body_bytes = kNoBody;
   bool control = false;  // steers the engine for everybody: web pages of other origins may not
@@ -58,10 +67,17 @@ inline constexpr std::string_view kModelPrefix = "/v1/models/";
 
 [[nodiscard]] bool allows(const Route& route, std::string_view method);
 
-// Any origin may ask, with credentials: the origin is named, as `*` would exclude those.
-void add_cors_headers(const HttpRequest& request, HttpHeaders& headers);
+// Which web pages may ask (CORS).
+struct CorsOptions {
+  std::vector<std::string> origins = {"*"};  // "*": any; empty: none
+  std::vector<std::string> headers = {"*"};  // of requests; "*": any
+};
+
+// For a page that may ask, with credentials: its origin is named, as `*` would exclude those.
+void add_cors_headers(const CorsOptions& cors, const HttpRequest& request, HttpHeaders& headers);
 
 // The answer to OPTIONS. `route` may be null.
-[[nodiscard]] HttpResponse answer_preflight(const HttpRequest& request, const Route* route);
+[[nodiscard]] HttpResponse answer_preflight(const CorsOptions& cors, const HttpRequest& request,
+                                            const Route* route);
 
 }  // namespace heddle::server

@@ -2,12 +2,16 @@
 #include "server/server.h"
 
 #include <chrono>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "core/log.h"
 #include "core/mutex.h"
 #include "server/api_handler.h"
+#include "server/key_ring.h"
 
 namespace heddle::server {
 namespace {
@@ -67,6 +71,20 @@ class HeddleServer final : public Server {
     log_info("The server is fired up and ready to roll!");
   }
 
+  [[nodiscard]] bool reads_keys_again() const override { return !options_.api_keys_file.empty(); }
+
+  Status reload_keys() override {
+    HEDDLE_ASSIGN_OR_RETURN(std::vector<ApiKey> keys, read_api_keys(options_.api_keys_file));
+    log_info(fmt::format("{} API keys were read from {}", keys.size(), options_.api_keys_file));
+    handler_.replace_keys(std::move(keys));
+    return ok_status();
+  }
+
+  void announce_shutdown(double seconds) override {
+    handler_.announce_shutdown();
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  }
+
   int64_t shutdown() override {
     const double timeout = options_.shutdown_timeout_seconds;
     return stop(timeout < 0 ? kNoTimeoutSeconds : timeout, kFlushSeconds);
@@ -94,7 +112,7 @@ class HeddleServer final : public Server {
 
 Result<std::unique_ptr<Server>> Server::listen(ServerOptions options) {
   if (!options.unix_time) options.unix_time = system_unix_time;
-  if (options.api_key.empty() && !is_loopback(options.http.host)) {
+  if (options.api_key.empty() && options.api_keys.empty() && !is_loopback(options.http.host)) {
     log_warning(fmt::format("Everyone who reaches {} may use this server; --api-key asks for a key",
                             options.http.host));
   }

@@ -7,9 +7,9 @@
 //   ... until the process is asked to stop ...
 //   server->shutdown();
 //
-// Threading: start_serving() and shutdown() belong to one thread, the rest is thread-safe. Inside:
-// one
-//            I/O thread and a few workers; the engine has threads of its own.
+// Threading: start_serving(), announce_shutdown() and shutdown() belong to one thread, the rest is
+//            thread-safe. Inside: one I/O thread and a few workers; the engine has threads of its
+//            own.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +45,17 @@ class Server {
   // which /get_server_info shows to every client with a key.
   virtual void start_serving(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
                              nlohmann::ordered_json configuration) = 0;
+
+  // Whether there is a file of API keys.
+  [[nodiscard]] virtual bool reads_keys_again() const = 0;
+
+  // Reads it again; requests that are under way go on. Error: the file is wrong, and the keys stay
+  // as they are.
+  [[nodiscard]] virtual Status reload_keys() = 0;
+
+  // Says 503 to probes of readiness for `seconds`, and serves on: the time in which whoever sends
+  // requests here looks for another server. Before shutdown().
+  virtual void announce_shutdown(double seconds) = 0;
 
   // Drains: refuses new requests with 503 `shutting_down`, lets the others finish within the time
   // of the options, then closes every connection. Returns how many requests had to be aborted.

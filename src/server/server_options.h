@@ -8,7 +8,10 @@
 #include <vector>
 
 #include "server/caller.h"
+#include "server/http_message.h"
 #include "server/http_server.h"
+#include "server/key_ring.h"
+#include "server/routes.h"
 
 namespace heddle::server {
 
@@ -17,11 +20,20 @@ struct ServerOptions {
   std::vector<std::string> served_model_names;  // shown by /v1/models; empty: the model's own
   std::string model_path;                       // shown by /get_model_info
   std::string version;                          // shown by /get_server_info
-  std::string api_key;                          // empty: everyone may ask
+  std::string api_key;                          // empty: there is none
+  std::string admin_api_key;                    // for routes that steer; empty: there is none
+  std::vector<ApiKey> api_keys;                 // those of `api_keys_file`
+  std::string api_keys_file;                    // read again by Server::reload_keys()
   bool allow_any_model_name = true;             // false: 404 for a `model` that is not served
   FairKey fair_key;                             // what tells tenants apart
-  double shutdown_timeout_seconds =
-      30;               // for running requests to finish; below 0: as long as it takes
+  bool isolate_tenants = false;                 // tenants share no cached tokens
+  CorsOptions cors;
+  std::string root_path;  // "/llm": a proxy's prefix, taken off the paths that have it
+  std::vector<std::string> quiet_paths;  // requests of paths that begin so are logged as debug
+  ErrorStyle error_style = ErrorStyle::kBoth;  // of routes that have no form of their own
+  int overload_status = 503;                   // ErrorForm
+  // For running requests to finish; below 0: as long as it takes.
+  double shutdown_timeout_seconds = 30;
   int num_workers = 2;  // threads that parse, render and tokenize
   bool metrics = true;  // /metrics is there
 

@@ -36,7 +36,7 @@ class SourceHandler final : public HttpHandler {
     send_body(threads, std::move(exchange), make_source());
   }
 
-  HttpResponse on_transport_error(int status, std::string_view) override {
+  HttpResponse on_transport_error(const HttpRequest*, int status, std::string_view) override {
     return {.status = status, .headers = {}, .body = "error"};
   }
 

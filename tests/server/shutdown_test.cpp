@@ -27,7 +27,7 @@ class BusyHandler final : public HttpHandler {
     exchange->respond({.headers = {}, .body = "here"});
   }
 
-  HttpResponse on_transport_error(int status, std::string_view) override {
+  HttpResponse on_transport_error(const HttpRequest*, int status, std::string_view) override {
     return {.status = status, .headers = {}, .body = "error"};
   }
 

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// RequestGate: decides from the head of a request whether it is served: its path, its method, its
+// key and that key's limits, its origin, the coding and the type of its body.
+//
+// Threading: confined to the I/O thread.
+// Cost:      of one look-up of a key (key_ring.h) at most.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "server/api_error.h"
+#include "server/http_message.h"
+#include "server/key_ring.h"
+#include "server/routes.h"
+#include "server/server_options.h"
+
+namespace heddle::server {
+
+class RequestGate {
+ public:
+  // `options` outlives the gate.
+  explicit RequestGate(const ServerOptions& options);
+
+  // Takes the prefix of a proxy off the path, gives the request its id, its key and the form of its
+  // errors, and the answer its headers.
+  void identify(HttpRequest& request, HttpHeaders& common_headers) const;
+
+  // Why an identified request is refused whatever its body says; OPTIONS are answered here, too.
+  // `route` is null for an unknown path. `closed`: why no route that needs the model is served now.
+  // A request that is taken may be counted (HttpRequest::counted).
+  [[nodiscard]] std::optional<HttpResponse> refusal_of(HttpRequest& request, const Route* route,
+                                                       const std::optional<ApiError>& closed);
+
+  // Whether the sender of this request may steer the server: it has the admin key where there is
+  // one, else any key where there are some.
+  [[nodiscard]] bool may_steer(const HttpRequest& request) const;
+
+  // An answered request no longer counts.
+  void forget(const HttpRequest& request);
+
+  [[nodiscard]] KeyRing& keys() { return keys_; }
+
+ private:
+  [[nodiscard]] std::optional<ApiError> check_key(const HttpRequest& request,
+                                                  const Route& route) const;
+  [[nodiscard]] std::optional<ApiError> check_origin(const HttpRequest& request) const;
+
+  const ServerOptions& options_;
+  KeyRing keys_;
+};
+
+}  // namespace heddle::server

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+// API keys, the limits of their holders, the admin key, and the forms of errors.
+#include <chrono>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/caller.h"
+#include "server/key_ring.h"
+#include "server/server_fixture.h"
+
+namespace heddle::server {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Clock = std::chrono::steady_clock;
+
+std::string bearer(std::string_view key) {
+  return fmt::format("Authorization: Bearer {}\r\n", key);
+}
+
+class KeysTest : public ServerTest {
+ protected:
+  [[nodiscard]] Reply ask(std::string_view key, const Json& body = chat_body(),
+                          std::string_view path = "/v1/chat/completions") const {
+    return HttpClient(server->port()).call("POST", path, body.dump(), bearer(key));
+  }
+
+  [[nodiscard]] int status_of(std::string_view method, std::string_view path,
+                              std::string_view key) const {
+    return HttpClient(server->port()).call(method, path, "", key.empty() ? "" : bearer(key)).status;
+  }
+
+  void use_keys(std::string_view lines) {
+    auto keys = parse_api_keys(lines);
+    ASSERT_TRUE(keys.ok()) << keys.status().to_string();
+    options.api_keys = *std::move(keys);
+  }
+};
+
+TEST(ApiKeysFileTest, NamesTheLineThatIsWrongAndNeverTheKey) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"sk-secret-1", "has no name"},
+      {"sk-secret-1 rpm=3", "has no name"},
+      {"short me", "at least 8"},
+      {"sk-secret-1 a/b", "the name must be"},
+      {"sk-secret-1 me rpm=0", "rpm=0 must be a whole number above 0"},
+      {"sk-secret-1 me tpm=x", "tpm=x must be a whole number"},
+      {"sk-secret-1 me weight=2", "\"weight=2\" is not known"},
+      {"sk-secret-1 me models=", "\"models=\" is not known"},
+      {"sk-secret-0 you", "the key stands in an earlier line"},
+      {"sk-secret-1 first", "the name first stands in an earlier line"},
+  };
+  for (const auto& [line, complaint] : cases) {
+    const auto keys = parse_api_keys(fmt::format("# keys\n\nsk-secret-0 first\n  {}\r\n", line));
+    ASSERT_FALSE(keys.ok()) << line;
+    EXPECT_THAT(keys.status().message(), HasSubstr(complaint));
+    EXPECT_THAT(keys.status().message(), HasSubstr("line 4"));
+    EXPECT_THAT(keys.status().message(), Not(HasSubstr("sk-secret")));
+  }
+}
+
+TEST(ApiKeysFileTest, ReadsNamesAndLimits) {
+  const auto keys = parse_api_keys(
+      "sk-secret-1\talice rpm=60 tpm=1000 max_requests=2 priority=-3 models=a,b\n"
+      "sk-secret-2 bob");
+  ASSERT_TRUE(keys.ok()) << keys.status().to_string();
+  ASSERT_EQ(keys->size(), 2u);
+  EXPECT_EQ((*keys)[0].name, "alice");
+  EXPECT_EQ((*keys)[0].requests_per_minute, 60);
+  EXPECT_EQ((*keys)[0].tokens_per_minute, 1000);
+  EXPECT_EQ((*keys)[0].max_requests, 2);
+  EXPECT_EQ((*keys)[0].priority, -3);
+  EXPECT_THAT((*keys)[0].models, ::testing::ElementsAre("a", "b"));
+  EXPECT_TRUE((*keys)[1].models.empty());
+}
+
+TEST(KeyRingTest, ABucketHoldsAMinutesShareAndFillsAgain) {
+  KeyRing ring("", "");
+  const ApiKey key{.secret = "sk-secret-1", .name = "a", .requests_per_minute = 2};
+  const auto start = Clock::now();
+  EXPECT_FALSE(ring.begin_request(key, start));
+  EXPECT_FALSE(ring.begin_request(key, start));
+  const auto refused = ring.begin_request(key, start);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 429);
+  EXPECT_EQ(refused->retry_after_seconds, 30);
+  EXPECT_TRUE(ring.begin_request(key, start + std::chrono::seconds(29)));
+  EXPECT_FALSE(ring.begin_request(key, start + std::chrono::seconds(31)));
+}
+
+TEST(KeyRingTest, TokensThatWereOverdrawnAreWaitedFor) {
+  KeyRing ring("", "");
+  const ApiKey key{.secret = "sk-secret-1", .name = "a", .tokens_per_minute = 60};
+  const auto start = Clock::now();
+  EXPECT_FALSE(ring.begin_request(key, start));
+  ring.charge_tokens(key, 100, start);
+  const auto refused = ring.begin_request(key, start);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->retry_after_seconds, 41);
+  EXPECT_FALSE(ring.begin_request(key, start + std::chrono::seconds(42)));
+}
+
+TEST(KeyRingTest, WhatAHolderUsedCountsOnWhenKeysAreReplaced) {
+  KeyRing ring("", "");
+  const ApiKey key{.secret = "sk-secret-1", .name = "a", .max_requests = 1};
+  ring.replace_named({key});
+  EXPECT_FALSE(ring.begin_request(key, Clock::now()));
+  ring.replace_named({});
+  EXPECT_FALSE(ring.find("sk-secret-1").known);
+  ring.replace_named({key});
+  EXPECT_TRUE(ring.begin_request(key, Clock::now()));
+  ring.end_request(key);
+  EXPECT_FALSE(ring.begin_request(key, Clock::now()));
+}
+
+TEST(EqualInConstantTimeTest, IsEqual) {
+  EXPECT_TRUE(equal_in_constant_time("", ""));
+  EXPECT_TRUE(equal_in_constant_time("abc", "abc"));
+  EXPECT_FALSE(equal_in_constant_time("abd", "abc"));
+  EXPECT_FALSE(equal_in_constant_time("ab", "abc"));
+  EXPECT_FALSE(equal_in_constant_time("abcd", "abc"));
+  EXPECT_FALSE(equal_in_constant_time(std::string_view("abc\0", 4), "abc"));
+}
+
+TEST_F(KeysTest, ANamedKeyIsTheTenantOfItsRequests) {
+  use_keys("sk-secret-1 alice priority=7\nsk-secret-2 bob");
+  start();
+  EXPECT_EQ(ask("sk-secret-1", chat_body({{"user", "mallory"}})).status, 200);
+  EXPECT_EQ(ask("sk-secret-2", chat_body({{"priority", 3}})).status, 200);
+  EXPECT_EQ(ask("sk-secret-3").status, 401);
+  EXPECT_EQ(HttpClient(server->port()).post("/v1/chat/completions", chat_body()).status, 401);
+  const std::vector<Request> requests = engine->submitted();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].tenant, "alice");
+  EXPECT_EQ(requests[0].priority, 7);
+  EXPECT_EQ(requests[1].tenant, "bob");
+  EXPECT_EQ(requests[1].priority, 3);
+}
+
+TEST_F(KeysTest, BeyondALimitTheAnswerSaysWhenToComeBack) {
+  use_keys("sk-secret-1 alice rpm=1\nsk-secret-2 bob");
+  start();
+  EXPECT_EQ(ask("sk-secret-1").status, 200);
+  const Reply refused = ask("sk-secret-1");
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(error_of(refused)["code"], "rate_limit_exceeded");
+  EXPECT_EQ(error_of(refused)["type"], "rate_limit_error");
+  EXPECT_TRUE(refused.headers.contains("retry-after"));
+  EXPECT_EQ(ask("sk-secret-2").status, 200) << "others have limits of their own";
+  EXPECT_EQ(status_of("GET", "/v1/models", "sk-secret-1"), 200) << "only calls of the model count";
+}
+
+TEST_F(KeysTest, RequestsUnderWayAreCountedUntilTheyEnd) {
+  use_keys("sk-secret-1 alice max_requests=1");
+  engine->held = true;
+  start();
+  HttpClient first(server->port());
+  first.send_request("POST", "/v1/chat/completions", chat_body().dump(), bearer("sk-secret-1"));
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
+  EXPECT_EQ(ask("sk-secret-1").status, 429);
+  engine->held = false;
+  EXPECT_EQ(first.read_reply().status, 200);
+  EXPECT_TRUE(eventually([this] { return ask("sk-secret-1").status == 200; }));
+}
+
+TEST_F(KeysTest, ARequestWhoseClientLeftCountsNoMore) {
+  use_keys("sk-secret-1 alice max_requests=1");
+  engine->held = true;
+  start();
+  HttpClient first(server->port());
+  first.send_request("POST", "/v1/chat/completions", chat_body().dump(), bearer("sk-secret-1"));
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
+  first.close();
+  engine->held = false;
+  EXPECT_TRUE(eventually([this] { return ask("sk-secret-1").status == 200; }));
+}
+
+TEST_F(KeysTest, TokensOfPromptsAndAnswersAreCharged) {
+  use_keys("sk-secret-1 alice tpm=5");
+  engine->script = [](const Request&) {
+    std::vector<RequestEvent> events = answer_events({"Hello"});
+    events.back().prompt_tokens = 4;
+    events.back().completion_tokens = 2;
+    return events;
+  };
+  start();
+  EXPECT_EQ(ask("sk-secret-1").status, 200);
+  const Reply refused = ask("sk-secret-1");
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_THAT(error_of(refused)["message"].get<std::string>(), HasSubstr("5 tokens a minute"));
+}
+
+TEST_F(KeysTest, AKeySeesItsModelsOnly) {
+  use_keys("sk-secret-1 alice models=m");
+  options.served_model_names = {"m", "other"};
+  start();
+  EXPECT_EQ(ask("sk-secret-1", chat_body({{"model", "m"}})).status, 200);
+  const Reply refused = ask("sk-secret-1", chat_body({{"model", "other"}}));
+  EXPECT_EQ(refused.status, 404);
+  EXPECT_EQ(error_of(refused)["code"], "model_not_found");
+  HttpClient client(server->port());
+  EXPECT_EQ(client.call("GET", "/v1/models", "", bearer("sk-secret-1")).json()["data"].size(), 1u);
+  EXPECT_EQ(status_of("GET", "/v1/models/other", "sk-secret-1"), 404);
+}
+
+TEST_F(KeysTest, OnlyTheAdminKeySteersWhereThereIsOne) {
+  options.api_key = "user-key";
+  options.admin_api_key = "admin-key";
+  start();
+  for (const char* path : {"/flush_cache", "/pause_generation", "/continue_generation"}) {
+    EXPECT_EQ(status_of("POST", path, ""), 401) << path;
+    EXPECT_EQ(status_of("POST", path, "wrong"), 401) << path;
+    EXPECT_EQ(status_of("POST", path, "user-key"), 403) << path;
+    EXPECT_EQ(status_of("POST", path, "admin-key"), 200) << path;
+  }
+  EXPECT_EQ(status_of("GET", "/get_server_info", "user-key"), 403);
+  EXPECT_EQ(status_of("GET", "/get_server_info", "admin-key"), 200);
+  EXPECT_EQ(status_of("GET", "/v1/models", "admin-key"), 200);
+  EXPECT_EQ(ask("user-key", {{"rid", "mine"}}, "/abort_request").status, 200);
+  const Reply refused = ask("user-key", {{"abort_all", true}}, "/abort_request");
+  EXPECT_EQ(refused.status, 403);
+  EXPECT_EQ(error_of(refused)["code"], "admin_key_required");
+  EXPECT_EQ(ask("admin-key", {{"abort_all", true}}, "/abort_request").status, 200);
+}
+
+TEST_F(KeysTest, AnAdminKeyAloneLeavesTheOtherRoutesOpen) {
+  options.admin_api_key = "admin-key";
+  start();
+  EXPECT_EQ(post("/v1/chat/completions", chat_body()).status, 200);
+  EXPECT_EQ(post("/flush_cache", Json::object()).status, 403);
+}
+
+TEST_F(KeysTest, TheFileIsReadAgainAndAWrongOneChangesNothing) {
+  const std::string path = ::testing::TempDir() + "keys_test_keys.txt";
+  const auto write = [&path](std::string_view text) { std::ofstream(path) << text; };
+  write("sk-secret-1 alice\n");
+  options.api_keys_file = path;
+  options.api_keys = read_api_keys(path).value();
+  start();
+  EXPECT_TRUE(server->reads_keys_again());
+  EXPECT_EQ(ask("sk-secret-1").status, 200);
+  write("sk-secret-2 alice\n");
+  ASSERT_TRUE(server->reload_keys().ok());
+  EXPECT_TRUE(eventually([this] { return ask("sk-secret-2").status == 200; }));
+  EXPECT_EQ(ask("sk-secret-1").status, 401);
+  write("short alice\n");
+  const Status status = server->reload_keys();
+  EXPECT_THAT(status.message(), HasSubstr("line 1"));
+  EXPECT_EQ(ask("sk-secret-2").status, 200);
+}
+
+TEST_F(KeysTest, TenantsThatAreIsolatedShareNothing) {
+  use_keys("sk-secret-1 a\nsk-secret-2 b");
+  options.isolate_tenants = true;
+  start();
+  EXPECT_EQ(ask("sk-secret-1").status, 200);
+  EXPECT_EQ(ask("sk-secret-2").status, 200);
+  EXPECT_EQ(ask("sk-secret-1", chat_body({{"cache_salt", "x"}})).status, 200);
+  EXPECT_EQ(ask("sk-secret-1").status, 200);
+  const std::vector<Request> requests = engine->submitted();
+  ASSERT_EQ(requests.size(), 4u);
+  EXPECT_NE(requests[0].cache_namespace, requests[1].cache_namespace);
+  EXPECT_NE(requests[0].cache_namespace, requests[2].cache_namespace);
+  EXPECT_EQ(requests[0].cache_namespace, requests[3].cache_namespace);
+}
+
+TEST_F(KeysTest, ErrorsHaveTheFormThatTheOperatorChose) {
+  options.error_style = ErrorStyle::kOpenAi;
+  start();
+  const Json nested = post("/v1/chat/completions", Json::object()).json();
+  EXPECT_EQ(nested.size(), 1u);
+  EXPECT_EQ(nested["error"]["code"], "missing_required_parameter");
+}
+
+TEST_F(KeysTest, FlatErrorsHaveNothingNested) {
+  options.error_style = ErrorStyle::kFlat;
+  start();
+  const Json flat = post("/v1/chat/completions", Json::object()).json();
+  EXPECT_FALSE(flat.contains("error"));
+  EXPECT_EQ(flat["object"], "error");
+  EXPECT_EQ(flat["code"], 400);
+  EXPECT_EQ(flat["param"], "messages");
+}
+
+TEST_F(KeysTest, AFullQueueCanBeTooManyRequests) {
+  options.overload_status = 429;
+  engine->set_refuse([](const Request&) { return resource_exhausted("queue_full: no room"); });
+  start();
+  const Reply reply = post("/v1/chat/completions", chat_body());
+  EXPECT_EQ(reply.status, 429);
+  EXPECT_EQ(error_of(reply)["code"], "queue_full");
+  EXPECT_TRUE(reply.headers.contains("retry-after"));
+}
+
+TEST_F(KeysTest, ThePrefixOfAProxyIsTakenOff) {
+  options.root_path = "/llm";
+  start();
+  EXPECT_EQ(get("/llm/v1/models").status, 200);
+  EXPECT_EQ(get("/v1/models").status, 200);
+  EXPECT_EQ(get("/llmv1/models").status, 404);
+  EXPECT_EQ(get("/llm").status, get("/").status);
+}
+
+TEST_F(KeysTest, OnlyOriginsThatMayAskAreNamed) {
+  options.cors = {.origins = {"https://good.example"}, .headers = {"authorization"}};
+  start();
+  HttpClient client(server->port());
+  const Reply good = client.call("GET", "/health", "", "Origin: https://good.example\r\n");
+  EXPECT_EQ(good.headers.at("access-control-allow-origin"), "https://good.example");
+  const Reply bad = client.call("GET", "/health", "", "Origin: https://bad.example\r\n");
+  EXPECT_FALSE(bad.headers.contains("access-control-allow-origin"));
+  const Reply preflight = client.call("OPTIONS", "/v1/models", "",
+                                      "Origin: https://good.example\r\n"
+                                      "Access-Control-Request-Headers: x-other\r\n");
+  EXPECT_EQ(preflight.headers.at("access-control-allow-headers"), "authorization");
+}
+
+TEST_F(KeysTest, BeforeAShutdownProbesAreRefusedAndRequestsTaken) {
+  start();
+  EXPECT_EQ(get("/readyz").status, 200);
+  server->announce_shutdown(0);
+  EXPECT_EQ(get("/readyz").status, 503);
+  EXPECT_EQ(get("/readyz").json()["status"], "draining");
+  EXPECT_EQ(post("/v1/chat/completions", chat_body()).status, 200);
+}
+
+}  // namespace
+}  // namespace heddle::server
