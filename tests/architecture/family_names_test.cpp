@@ -27,6 +27,9 @@ TEST(FamilyNames, StandOnlyInTheirFolderAndInTheRegistry) {
       // What other engines call the drafts that are exported for them.
       {"src/checkpoint/nextn_layer.cpp", "DeepseekV32ForCausalLM"},
       {"src/checkpoint/nextn_layer.cpp", "DeepseekV3ForCausalLMNextN"},
+      // Another program, whose API the server speaks.
+      {"src/server/", "ollama"},
+      {"src/server/", "Ollama"},
       // Examples in the help.
       {"tools/export_nextn.cpp", "DeepSeek-V3"},
       {"tools/export_nextn.cpp", "Qwen3-Next"},
