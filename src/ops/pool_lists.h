@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
 
 #include <heddle/status.h>
 
@@ -19,10 +20,12 @@ struct IdCopy {
 };
 
 // An array on the host and, on CUDA, the same array in memory of the device: lists of ids, which
-// change with every step, and tables of layers, which never do. The host's elements are checked and
-// counted, the device's are what kernels read.
+// change with every step, and tables of layers, which never do. The device's is a copy of the
+// host's bytes; the host's elements are checked and counted, the device's are what kernels read.
 template <typename Element>
 struct MirroredSpan {
+  static_assert(std::is_trivially_copyable_v<Element>);
+
   std::span<const Element> host;
   const Element* device = nullptr;  // null on the CPU
 

@@ -11,6 +11,7 @@
 #include "ops/attention/paged_attention.h"
 #include "ops/device_fixture.h"
 #include "quant/small_floats.h"
+#include "support/tensors.h"
 
 namespace heddle::ops {
 namespace {
@@ -150,6 +151,33 @@ TEST_P(PagedAttentionContractTest, GivesASinkItsShare) {
   EXPECT_NEAR(last[1], 0.62853172f, 1e-7f);
   EXPECT_NEAR(last[8 + 0], 0.26894142f, 1e-7f);
   EXPECT_NEAR(last[8 + 1], 0.73105858f, 1e-7f);
+}
+
+// Rows that fill a batch up to a captured size belong to no sequence.
+TEST_P(PagedAttentionContractTest, LeavesPagesAloneForPadding) {
+  if (!on_cuda()) GTEST_SKIP() << "batches are padded on a device that captures";
+  const DeviceTensor q = upload(testing::random_tensor({2, 16}, DType::kBf16, 1));
+  const DeviceTensor kv = upload(testing::random_tensor({2, 8}, DType::kBf16, 2));
+  DeviceTensor y = poisoned({2, 16}, DType::kBf16);
+  DeviceTensor k_pages = poisoned({3, 4, 1, 8}, DType::kBf16);
+  DeviceTensor v_pages = poisoned({3, 4, 1, 8}, DType::kBf16);
+  context_lens_[0] = 0;
+  upload_batch(forward_);
+  const std::vector<int32_t> rows{0, -1};
+  forward_.batch.row_sequences = mirrored(rows).device;
+  PagedAttentionArgs step = args();
+  const device::Buffer scratch = workspace(static_cast<int64_t>(workspace_.size()));
+  step.q = q.view(), step.k = kv.view(), step.v = kv.view(), step.y = y.view();
+  step.kv = {k_pages.view(), v_pages.view()};
+  step.workspace = scratch.bytes();
+  ASSERT_TRUE(paged_attention(context(), step).ok());
+  for (const DeviceTensor* pages : {&k_pages, &v_pages}) {
+    const Tensor after = download(*pages);
+    for (size_t i = 0; i < after.span<uint16_t>().size(); ++i) {
+      const bool written = i >= 2 * 32 && i < 2 * 32 + 8;  // page 2, first token
+      EXPECT_EQ(after.span<uint16_t>()[i] != 0xffff, written) << i;
+    }
+  }
 }
 
 TEST_P(PagedAttentionContractTest, RoundsKeysAndValuesAsTheScalarConversionsDo) {

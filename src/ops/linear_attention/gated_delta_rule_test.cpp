@@ -361,6 +361,44 @@ TEST_P(GatedDeltaRuleTest, SnapshotsOnTheGridChangeNoBits) {
   }
 }
 
+// A batch that was padded to a captured size: rows and a sequence that are none.
+TEST_P(GatedDeltaRuleTest, LeavesThePoolAloneForPadding) {
+  if (!on_cuda()) GTEST_SKIP() << "batches are padded on a device that captures";
+  constexpr int64_t kSlotNumbers = 2 * 5 * 8;
+  DeviceTensor states = poisoned({4, 2, 5, 8}, DType::kF32);
+  const DeviceTensor qkv = upload(testing::random_tensor({5, 2 * 8 + 2 * 5}, DType::kBf16, 1));
+  const DeviceTensor ab = upload(testing::random_tensor({5, 2}, DType::kF32, 2));
+  const DeviceTensor per_head = upload(testing::random_tensor({2}, DType::kF32, 3));
+  DeviceTensor y = poisoned({5, 2 * 5}, DType::kBf16);
+  const std::vector<int32_t> query_start{0, 3, 5}, context_lens{0, 0}, slots{2, -1};
+  ForwardContext forward;
+  forward.query_start = query_start;
+  forward.context_lens = context_lens;
+  forward.state_slots = slots;
+  upload_batch(forward);
+  const SnapshotLayer snapshots{.conv = {}, .recurrent = states.view(), .scales = {}};
+  const Status status = gated_delta_rule_cuda(static_cast<CudaContext&>(context()),
+                                              {.qkv = qkv.view(),
+                                               .a = ab.view(),
+                                               .b = ab.view(),
+                                               .neg_exp_a_log = per_head.view(),
+                                               .dt_bias = per_head.view(),
+                                               .y = y.view(),
+                                               .num_key_heads = 1,
+                                               .key_dim = 8,
+                                               .value_dim = 5,
+                                               .state = {.conv = {}, .recurrent = states.view()},
+                                               .snapshots = snapshots,
+                                               .forward = &forward});
+  ASSERT_TRUE(status.ok()) << status.message();
+  const Tensor after = download(states);
+  for (int64_t slot = 0; slot < 4; ++slot) {
+    for (int64_t i = 0; i < kSlotNumbers; ++i) {
+      EXPECT_EQ(std::isnan(after.view().row<float>(slot)[i]), slot != 2) << slot;
+    }
+  }
+}
+
 TEST_P(GatedDeltaRuleTest, SaysWhatDoesNotFit) {
   const DeviceTensor qkv = poisoned({2, 2 * 8 + 2 * 4}, DType::kF32);
   const DeviceTensor ab = poisoned({2, 2}, DType::kF32), per_head = poisoned({2}, DType::kF32);

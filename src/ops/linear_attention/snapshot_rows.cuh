@@ -73,6 +73,7 @@ __device__ inline float load_snapshot_number(const SnapshotMatrices& from, int64
     return __uint_as_float(static_cast<uint32_t>(static_cast<const uint16_t*>(from.data)[number])
                            << 16);
   }
+  if (scale != scale) return scale;  // the NaN of the CPU: a product has another one here
   return __fmul_rn(static_cast<float>(static_cast<const int8_t*>(from.data)[number]), scale);
 }
 
