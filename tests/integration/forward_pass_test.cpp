@@ -102,7 +102,10 @@ TEST(ForwardPass, ExactModeResumesFromASnapshotBitForBit) {
       {.sizes = {.num_pages = 16, .page_size = kPageSize, .num_state_slots = 4},
        .kv_dtype = pass->dtype()});
   ASSERT_TRUE(pools.ok());
-  runner::ForwardBatch batch(256, 2, 16, kPageSize);
+  runner::ForwardBatch batch({.max_tokens = 256,
+                              .max_sequences = 2,
+                              .max_pages_per_sequence = 16,
+                              .page_size = kPageSize});
   const std::vector<TokenId> tokens = some_tokens(150, 6);
   std::vector<int32_t> pages(16);
   for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<int32_t>(i + 1);

@@ -163,7 +163,10 @@ TEST_P(OpShapes, AreWhatLaunchesFill) {
                                                     .num_state_slots = 2 * kMaxSequences},
                                           .kv_dtype = pass->kv_dtype()});
       ASSERT_TRUE(pools.ok()) << pools.status().to_string();
-      runner::ForwardBatch batch(kMaxStepTokens, kMaxSequences, kPagesPerSequence, kPageSize);
+      runner::ForwardBatch batch({.max_tokens = kMaxStepTokens,
+                                  .max_sequences = kMaxSequences,
+                                  .max_pages_per_sequence = kPagesPerSequence,
+                                  .page_size = kPageSize});
       ASSERT_TRUE(batch.build(step.plan(), runner::LogitRows::kSampled).ok());
       const ops::ForwardContext forward = batch.context(*pools);
       const Shape tokens{std::ssize(batch.ids())};
