@@ -21,7 +21,7 @@ constexpr int kBlock = static_cast<int>(kAttentionBlock);
 constexpr int kThreads = kBlock;  // a thread scores one token, and adds up one column in 128
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kRows = 16;
-constexpr int kSlice = 32;             // channels of the keys that are in shared memory at a time
+constexpr int kSlice = kWarp;          // channels of the keys that are in shared memory at a time
 constexpr int kScoreStride = 20;       // of the scores of a token: whole float4, few bank conflicts
 constexpr float kNothing = -INFINITY;  // the maximum of a row that has seen no token
 
@@ -117,11 +117,11 @@ struct RowStates {
 };
 
 struct Shared {
-  float q[kSlice][kRows];  // times the scale; zeros beyond D and the unit's rows
+  alignas(16) float q[kSlice][kRows];  // times the scale; zeros beyond D and the unit's rows
   float k[kBlock][kSlice + 1];
-  float scores[kBlock][kScoreStride];  // by token and row; then exp(score - maximum)
-  int64_t v_at[kBlock];                // number of a token's first value in the pool
-  int64_t k_at[kBlock];                // -1: no row sees the token
+  alignas(16) float scores[kBlock][kScoreStride];  // by token and row; then exp(score - maximum)
+  int64_t v_at[kBlock];                            // number of a token's first value in the pool
+  int64_t k_at[kBlock];                            // -1: no row sees the token
   RowStates segment, joined;
   float shrink[kRows];
   int begin[kRows], end[kRows];  // what a row sees of the block
@@ -134,20 +134,34 @@ __device__ void score_block(const Params& p, const Unit& unit, Shared& shared) {
   for (int r = 0; r < kRows; ++r) sums[r] = 0;
   for (int64_t d0 = 0; d0 < p.D; d0 += kSlice) {
     __syncthreads();  // the slice before is read, and k_at is written
-    for (int i = threadIdx.x; i < kRows * kSlice; i += kThreads) {
-      const int r = i / kSlice, d = i % kSlice;
-      float q = 0;
-      if (r < unit.num_rows && d0 + d < p.D) {
-        const int64_t at = (unit.first_token + r / unit.heads) * p.q_stride +
-                           (unit.first_head + r % unit.heads) * p.D + d0 + d;
-        q = __fmul_rn(load_number(p.q, p.dtype, at), p.scale);
-      }
-      shared.q[d][r] = q;
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    const bool there = d0 + lane < p.D;  // lane: the channel of a slice
+    float q[kRows / kWarps];
+    load_numbers(
+        p.q, p.dtype,
+        [&](int i) {
+          const int r = warp + i * kWarps;
+          if (r >= unit.num_rows || !there) return int64_t{-1};
+          return (unit.first_token + r / unit.heads) * p.q_stride +
+                 (unit.first_head + r % unit.heads) * p.D + d0 + lane;
+        },
+        q);
+#pragma unroll
+    for (int i = 0; i < kRows / kWarps; ++i) {
+      shared.q[lane][warp + i * kWarps] = __fmul_rn(q[i], p.scale);
     }
-    const int lane = threadIdx.x % kWarp;
-    for (int j = threadIdx.x / kWarp; j < kBlock; j += kWarps) {
-      const bool there = shared.k_at[j] >= 0 && d0 + lane < p.D;
-      shared.k[j][lane] = there ? load_number(p.k, p.kv_dtype, shared.k_at[j] + d0 + lane) : 0.0f;
+    constexpr int kBatch = 16;  // keys under way
+    for (int first = warp; first < kBlock; first += kBatch * kWarps) {
+      float k[kBatch];
+      load_numbers(
+          p.k, p.kv_dtype,
+          [&](int i) {
+            const int64_t at = shared.k_at[first + i * kWarps];
+            return at >= 0 && there ? at + d0 + lane : int64_t{-1};
+          },
+          k);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) shared.k[first + i * kWarps][lane] = k[i];
     }
     __syncthreads();
 #pragma unroll 8
@@ -225,20 +239,30 @@ __device__ void add_values(const Params& p, const Unit& unit, const Shared& shar
     const bool sees_all = shared.begin[r] == 0 && shared.end[r] == kBlock;
     all_see_all = all_see_all && (sees_all || r >= unit.num_rows);
   }
-#pragma unroll 2
-  for (int j = begin; j < end; ++j) {
-    float v[kTiles];
+  constexpr int kBatch = 8 / kTiles;  // values under way, in tokens
+  for (int first = begin; first < end; first += kBatch) {
+    float v[kBatch * kTiles];
+    load_numbers(
+        p.v, p.kv_dtype,
+        [&](int i) {
+          const int j = first + i / kTiles;
+          const int64_t c = unit.column + threadIdx.x + i % kTiles * kThreads;
+          return j < end && c < p.Dv ? shared.v_at[j] + c : int64_t{-1};
+        },
+        v);
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      const int64_t c = unit.column + threadIdx.x + i * kThreads;
-      v[i] = c < p.Dv ? load_number(p.v, p.kv_dtype, shared.v_at[j] + c) : 0.0f;
-    }
+    for (int token = 0; token < kBatch; ++token) {
+      const int j = first + token;
+      if (j >= end) break;
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (!all_see_all && (j < shared.begin[r] || j >= shared.end[r])) continue;
-      const float weight = shared.scores[j][r];
+      for (int r = 0; r < kRows; ++r) {
+        if (!all_see_all && (j < shared.begin[r] || j >= shared.end[r])) continue;
+        const float weight = shared.scores[j][r];
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) outputs[i][r] = fmaf(weight, v[i], outputs[i][r]);
+        for (int i = 0; i < kTiles; ++i) {
+          outputs[i][r] = fmaf(weight, v[token * kTiles + i], outputs[i][r]);
+        }
+      }
     }
   }
 }
@@ -323,7 +347,8 @@ __device__ int64_t part_of(const Params& p, int64_t token, int64_t head, int64_t
 // bound by fp32 arithmetic: 140 us for 1024 x 1024 pairs of 8 heads of 256 at 60 TFLOP/s, without
 // tensor cores.
 template <int kTiles>
-__global__ void __launch_bounds__(kThreads) attend_kernel(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(kThreads, kTiles == 4 ? 2 : 3)
+    attend_kernel(const __grid_constant__ Params p) {
   __shared__ Shared shared;
   int64_t index = blockIdx.x;
   const auto take = [&index](int64_t count) {

@@ -24,6 +24,33 @@ __device__ inline float load_number(const void* data, DType dtype, int64_t index
   }
 }
 
+template <typename Scalar, int kCount, typename IndexOf>
+__device__ inline void load_numbers_as(const void* data, const IndexOf& index_of,
+                                       float (&to)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int64_t index = index_of(i);
+    to[i] = index >= 0 ? as_float(static_cast<const Scalar*>(data)[index]) : 0.0f;
+  }
+}
+
+// to[i] = number index_of(i), or 0 where that is negative. The branch is taken once, so that the
+// loads are all under way before the first is waited for.
+template <int kCount, typename IndexOf>
+__device__ inline void load_numbers(const void* data, DType dtype, const IndexOf& index_of,
+                                    float (&to)[kCount]) {
+  switch (dtype) {
+    case DType::kF32:
+      return load_numbers_as<float>(data, index_of, to);
+    case DType::kBf16:
+      return load_numbers_as<CudaBf16>(data, index_of, to);
+    case DType::kF16:
+      return load_numbers_as<CudaF16>(data, index_of, to);
+    default:
+      return load_numbers_as<CudaE4M3>(data, index_of, to);
+  }
+}
+
 // Rounds to nearest, ties to even.
 __device__ inline void store_number(void* data, DType dtype, int64_t index, float value) {
   switch (dtype) {

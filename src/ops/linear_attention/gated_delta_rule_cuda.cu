@@ -37,15 +37,17 @@ constexpr int kStateRegisters = 32;  // of a thread
 static_assert(kMaxCudaKeyDim == kStateRegisters * kWarp,
               "a row of it fits the registers of a warp");
 
-// Prepared tokens, 24 KiB whatever their width; a lane's columns are lane + 32 * i.
+// Prepared tokens, 24 to 26 KiB whatever their width; a lane's columns are lane + 32 * i.
 template <int kColumns>
 struct Tokens {
   static constexpr int kCount = 64 / kColumns;
   static constexpr int kWidth = kColumns * kWarp;
+  static constexpr int kRows = kWarps * (kStateRegisters / kColumns);  // value rows of a block
 
   float k[kCount][kWidth];  // normalised; zeros beyond Dk
   float q[kCount][kWidth];
   float alpha[kCount][kWidth];
+  float v[kCount][kRows];
   float beta[kCount];
   float kq[kCount];
 };
@@ -70,17 +72,20 @@ __device__ void prepare_token(const Params& p, const Head& head, int64_t t, int 
   const int64_t k_at = q_at + p.Nk * p.Dk;
   const float neg_exp_a_log = p.neg_exp_a_log[head.h];
   const float head_alpha = p.channel_decay ? 0.0f : decay_of(p, row, head.h, neg_exp_a_log);
+  const auto column = [&](int64_t first, int i) {
+    const int c = lane + i * kWarp;
+    return c < p.Dk ? first + c : int64_t{-1};
+  };
+  float k[kColumns], q[kColumns];
+  load_numbers(p.qkv, p.dtype, [&](int i) { return column(k_at, i); }, k);
+  load_numbers(p.qkv, p.dtype, [&](int i) { return column(q_at, i); }, q);
   float kk = 0, qq = 0;
 #pragma unroll
   for (int i = 0; i < kColumns; ++i) {
     const int c = lane + i * kWarp;
     const bool there = c < p.Dk;
-    const float k = there ? load_number(p.qkv, p.dtype, k_at + c) : 0.0f;
-    const float q = there ? load_number(p.qkv, p.dtype, q_at + c) : 0.0f;
-    kk = fmaf(k, k, kk);
-    qq = fmaf(q, q, qq);
-    tokens.k[at][c] = k;
-    tokens.q[at][c] = q;
+    kk = fmaf(k[i], k[i], kk);
+    qq = fmaf(q[i], q[i], qq);
     float alpha = there ? head_alpha : 0.0f;
     if (there && p.channel_decay) alpha = decay_of(p, row, head.h * p.Dk + c, neg_exp_a_log);
     tokens.alpha[at][c] = alpha;
@@ -91,16 +96,41 @@ __device__ void prepare_token(const Params& p, const Head& head, int64_t t, int 
 #pragma unroll
   for (int i = 0; i < kColumns; ++i) {
     const int c = lane + i * kWarp;
-    const float k = __fmul_rn(tokens.k[at][c], k_factor);
-    const float q = __fmul_rn(tokens.q[at][c], q_factor);
-    tokens.k[at][c] = k;
-    tokens.q[at][c] = q;
-    kq = fmaf(k, q, kq);
+    k[i] = __fmul_rn(k[i], k_factor);
+    q[i] = __fmul_rn(q[i], q_factor);
+    tokens.k[at][c] = k[i];
+    tokens.q[at][c] = q[i];
+    kq = fmaf(k[i], q[i], kq);
   }
   kq = warp_sum(kq);
   if (lane == 0) {
     tokens.kq[at] = kq;
     tokens.beta[at] = 1.0f / (1.0f + expf(-p.b[row * p.b_stride + head.h]));
+  }
+}
+
+// The block's values of `count` tokens from `first` on, of value rows from `first_row` on.
+template <int kColumns>
+__device__ void load_values(const Params& p, const Head& head, int64_t first, int count,
+                            int64_t first_row, Tokens<kColumns>& tokens) {
+  constexpr int kRows = Tokens<kColumns>::kRows;
+  constexpr int kNumbers = Tokens<kColumns>::kCount * kRows;
+  constexpr int kPerThread = (kNumbers + kThreads - 1) / kThreads;
+  float values[kPerThread];
+  load_numbers(
+      p.qkv, p.dtype,
+      [&](int i) {
+        const int number = static_cast<int>(threadIdx.x) + i * kThreads;
+        const int64_t row = first_row + number % kRows;
+        if (number / kRows >= count || row >= p.Dv) return int64_t{-1};
+        return (head.first_token + first + number / kRows) * p.qkv_stride + 2 * p.Nk * p.Dk +
+               head.h * p.Dv + row;
+      },
+      values);
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i) {
+    const int number = static_cast<int>(threadIdx.x) + i * kThreads;
+    if (number < kNumbers) tokens.v[number / kRows][number % kRows] = values[i];
   }
 }
 
@@ -140,7 +170,8 @@ __device__ void store_snapshot_row(const Params& p, int64_t slot, int64_t row,
 // stays, and the chain of tokens is what counts: two dot products of five shuffles for each of
 // them.
 template <int kColumns>
-__global__ void __launch_bounds__(kThreads) delta_rule_kernel(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
+    delta_rule_kernel(const __grid_constant__ Params p) {
   constexpr int kRows = kStateRegisters / kColumns;
   __shared__ Tokens<kColumns> tokens;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
@@ -167,7 +198,7 @@ __global__ void __launch_bounds__(kThreads) delta_rule_kernel(const __grid_const
       s[r][i] = there ? state[r * p.Dk + c] : 0.0f;
     }
   }
-  const bool has_row = lane < kRows && first_row + lane < p.Dv;  // lane r: v and y of row r
+  const bool has_row = lane < kRows && first_row + lane < p.Dv;  // lane r: y of row r
   const int64_t value_at = head.h * p.Dv + first_row + lane;
   int32_t snapshot = p.batch.snapshot_start[head.b];
   const int32_t snapshots_end = p.batch.snapshot_start[head.b + 1];
@@ -176,14 +207,11 @@ __global__ void __launch_bounds__(kThreads) delta_rule_kernel(const __grid_const
     const int count = static_cast<int>(
         min(static_cast<int64_t>(Tokens<kColumns>::kCount), head.num_tokens - group));
     __syncthreads();  // all warps are done with the tokens before
+    load_values(p, head, group, count, slab * kWarps * kRows, tokens);
     for (int t = warp; t < count; t += kWarps) prepare_token(p, head, group + t, t, tokens);
     __syncthreads();
     for (int t = 0; t < count; ++t) {
       const int64_t row = head.first_token + group + t;
-      float v = 0;
-      if (has_row) {
-        v = load_number(p.qkv, p.dtype, row * p.qkv_stride + 2 * p.Nk * p.Dk + value_at);
-      }
       float sk[kRows], sq[kRows];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) sk[r] = sq[r] = 0;
@@ -201,7 +229,7 @@ __global__ void __launch_bounds__(kThreads) delta_rule_kernel(const __grid_const
       float y = 0;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        const float error = __fsub_rn(__shfl_sync(0xffffffffu, v, r), warp_sum(sk[r]));
+        const float error = __fsub_rn(tokens.v[t][warp * kRows + r], warp_sum(sk[r]));
         sk[r] = __fmul_rn(tokens.beta[t], error);  // the weight of k
         const float output = fmaf(sk[r], tokens.kq[t], warp_sum(sq[r]));
         if (lane == r) y = output;
