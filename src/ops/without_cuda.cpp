@@ -10,6 +10,7 @@
 #include "ops/layout/layout.h"
 #include "ops/linear_attention/causal_conv1d.h"
 #include "ops/linear_attention/gated_delta_rule.h"
+#include "ops/linear_attention/gated_delta_rule_sm90.h"
 #include "ops/linear_attention/gated_rms_norm.h"
 #include "ops/linear_attention/state_snapshot.h"
 #include "ops/moe/moe_route.h"
@@ -49,6 +50,12 @@ Status copy_rows_cuda(CudaContext&, const TensorView&, std::span<const int32_t>,
 Status linear_cuda(CudaContext&, const LinearArgs&) { return no_cuda(); }
 
 Status causal_conv1d_cuda(CudaContext&, const CausalConv1dArgs&) { return no_cuda(); }
+
+int64_t gated_delta_rule_workspace_bytes_cuda(const CudaContext&, const GatedDeltaRuleSizes&) {
+  return 0;
+}
+
+bool gated_delta_rule_sm90_fits(const CudaContext&, const GatedDeltaRuleArgs&) { return false; }
 
 Status gated_delta_rule_cuda(CudaContext&, const GatedDeltaRuleArgs&) { return no_cuda(); }
 

@@ -8,6 +8,13 @@
 
 namespace heddle::ops {
 
+int64_t gated_delta_rule_workspace_bytes(const Context& context, const GatedDeltaRuleSizes& sizes) {
+  return context.device == DeviceKind::kCpu
+             ? gated_delta_rule_workspace_bytes_cpu(static_cast<const CpuContext&>(context), sizes)
+             : gated_delta_rule_workspace_bytes_cuda(static_cast<const CudaContext&>(context),
+                                                     sizes);
+}
+
 Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args) {
   constexpr int64_t kMaxDim = 65536;
   Dim T{"T"}, Nv{"Nv"}, Dk{"Dk", args.key_dim}, Dv{"Dv", args.value_dim};
@@ -48,11 +55,12 @@ Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args) {
   }
   HEDDLE_RETURN_IF_ERROR(check_rows("gated_delta_rule", args.forward, T));
   HEDDLE_DCHECK(check_state_slots(*args.forward, slots, snapshot_slots).ok());  // as check_batch()
-  const int64_t needed =
-      gated_delta_rule_workspace_bytes(context, {.max_tokens = T,
-                                                 .key_dim = args.key_dim,
-                                                 .value_dim = args.value_dim,
-                                                 .channel_decay = channel_decay});
+  const int64_t needed = gated_delta_rule_workspace_bytes(context, {.max_tokens = T,
+                                                                    .num_value_heads = Nv,
+                                                                    .key_dim = args.key_dim,
+                                                                    .value_dim = args.value_dim,
+                                                                    .channel_decay = channel_decay,
+                                                                    .dtype = args.qkv.dtype});
   if (static_cast<int64_t>(args.workspace.size()) < needed) {
     return invalid_argument(
         fmt::format("gated_delta_rule: the workspace has {} bytes, {} rows need {}",

@@ -52,20 +52,26 @@ inline constexpr int64_t kMaxCudaKeyDim = 1024;
 
 struct GatedDeltaRuleSizes {
   int64_t max_tokens = 0;  // rows of the largest step
+  int64_t num_value_heads = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   bool channel_decay = false;
+  DType dtype = DType::kF32;  // of qkv
 };
 
 int64_t gated_delta_rule_workspace_bytes(const Context& context, const GatedDeltaRuleSizes& sizes);
+int64_t gated_delta_rule_workspace_bytes_cpu(const CpuContext& context,
+                                             const GatedDeltaRuleSizes& sizes);
+int64_t gated_delta_rule_workspace_bytes_cuda(const CudaContext& context,
+                                              const GatedDeltaRuleSizes& sizes);
 
 // The slot of each sequence is advanced in place; a snapshot's slot gets the state after exactly
 // num_tokens, from the fp32 accumulators themselves, rounded once to the format of snapshots.
 // Chunks start at a sequence's first row of the step, and a snapshot inside one cuts it. With
-// context.exact, and always on CUDA, every token takes the recurrent form: bitwise the same results
-// for any chunking, batch and threads. Decode moves the state once in, once out: bandwidth-bound.
-// Allocates nothing. Error: kInvalidArgument, naming the tensor that does not fit; the ids of the
-// batch are taken for checked (check_batch()).
+// context.exact every token takes the recurrent form: bitwise the same results for any chunking,
+// batch and threads. On CUDA only Hopper has a chunked form (gated_delta_rule_sm90.h). Decode moves
+// the state once in, once out: bandwidth-bound. Allocates nothing. Error: kInvalidArgument, naming
+// the tensor that does not fit; the ids of the batch are taken for checked (check_batch()).
 Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args);
 Status gated_delta_rule_cpu(CpuContext& context, const GatedDeltaRuleArgs& args);    // args checked
 Status gated_delta_rule_cuda(CudaContext& context, const GatedDeltaRuleArgs& args);  // args checked

@@ -145,11 +145,10 @@ class GatedDeltaRule {
 
 }  // namespace
 
-int64_t gated_delta_rule_workspace_bytes(const Context& context, const GatedDeltaRuleSizes& sizes) {
-  if (context.device != DeviceKind::kCpu) return 0;
-  const auto& cpu = static_cast<const CpuContext&>(context);
+int64_t gated_delta_rule_workspace_bytes_cpu(const CpuContext& context,
+                                             const GatedDeltaRuleSizes& sizes) {
   Scratch measure;
-  lay_out(measure, cpu.pool.num_threads(), sizes);
+  lay_out(measure, context.pool.num_threads(), sizes);
   return measure.bytes();
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recurrence token by token, in both modes. With s a value row of the state before the token,
+// The recurrence token by token: exact mode, decode, and what has no faster form
+// (gated_delta_rule_sm90.h). With s a value row of the state before the token,
 //
 //   s <- alpha s     e = v - s.k     y = s.q + beta e (k.q)     s <- s + beta e k
 //
@@ -8,6 +9,7 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/linear_attention/gated_delta_rule.h"
+#include "ops/linear_attention/gated_delta_rule_sm90.h"
 #include "ops/linear_attention/snapshot_rows.cuh"
 
 namespace heddle::ops {
@@ -26,6 +28,7 @@ struct Params {
   DType dtype;  // of qkv and y
   int64_t qkv_stride, a_stride, b_stride, y_stride, state_stride;
   int64_t B, Nk, Nv, Dk, Dv;
+  int64_t most_rows;  // sequences with more are left alone
   bool channel_decay;
   DeviceBatch batch;
 };
@@ -185,6 +188,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
   if (slot < 0) return;  // padding
   head.first_token = p.batch.query_start[head.b];
   head.num_tokens = p.batch.query_start[head.b + 1] - head.first_token;
+  if (head.num_tokens > p.most_rows) return;
   const bool fresh = p.batch.context_lens[head.b] == 0;
   const int64_t first_row = (slab * kWarps + warp) * kRows;  // within the head
   float* state = p.state + slot * p.state_stride + (head.h * p.Dv + first_row) * p.Dk;
@@ -272,7 +276,22 @@ Status launch_columns(CudaContext& context, const Params& params) {
 
 }  // namespace
 
+int64_t gated_delta_rule_workspace_bytes_cuda(const CudaContext& context,
+                                              const GatedDeltaRuleSizes& sizes) {
+  return gated_delta_rule_sm90_workspace_bytes(context, sizes);
+}
+
 Status gated_delta_rule_cuda(CudaContext& context, const GatedDeltaRuleArgs& args) {
+  const bool chunked = gated_delta_rule_sm90_fits(context, args);
+  if (chunked) {
+    HEDDLE_RETURN_IF_ERROR(gated_delta_rule_sm90(context, args));
+    const ForwardContext& forward = *args.forward;
+    bool done = true;
+    for (int64_t b = 0; b < forward.num_sequences(); ++b) {
+      done = done && forward.num_rows(b) >= kSm90MinRows;
+    }
+    if (done) return {};
+  }
   const MutableTensorView& snapshots = args.snapshots.recurrent;
   const Params params{.qkv = args.qkv.data,
                       .a = args.a.as<float>(),
@@ -298,6 +317,7 @@ Status gated_delta_rule_cuda(CudaContext& context, const GatedDeltaRuleArgs& arg
                       .Nv = args.b.shape[1],
                       .Dk = args.key_dim,
                       .Dv = args.value_dim,
+                      .most_rows = chunked ? kSm90MinRows - 1 : args.qkv.shape[0],
                       .channel_decay = args.a.shape[1] != args.b.shape[1],
                       .batch = args.forward->batch};
   if (params.Dk <= 4 * kWarp) return launch_columns<4>(context, params);

@@ -118,9 +118,13 @@ class Layer {
     forward.snapshots = snapshots;
     test_.upload_batch(forward);
     Context& context = test_.context_on(num_threads, exact);
-    const device::Buffer workspace = test_.workspace(gated_delta_rule_workspace_bytes(
-        context,
-        {.max_tokens = T, .key_dim = g.Dk, .value_dim = g.Dv, .channel_decay = g.channels}));
+    const device::Buffer workspace =
+        test_.workspace(gated_delta_rule_workspace_bytes(context, {.max_tokens = T,
+                                                                   .num_value_heads = g.Nv,
+                                                                   .key_dim = g.Dk,
+                                                                   .value_dim = g.Dv,
+                                                                   .channel_decay = g.channels,
+                                                                   .dtype = dtype_}));
     const DeviceTensor device_qkv = test_.upload(testing::converted(qkv.view(), dtype_));
     const DeviceTensor device_ab = test_.upload(ab);
     DeviceTensor device_y = test_.upload(testing::converted(y.view(), dtype_));
@@ -410,8 +414,8 @@ TEST_P(GatedDeltaRuleTest, SaysWhatDoesNotFit) {
   forward.context_lens = context_lens;
   forward.state_slots = slots;
   upload_batch(forward);
-  const device::Buffer scratch = workspace(
-      gated_delta_rule_workspace_bytes(context(), {.max_tokens = 2, .key_dim = 8, .value_dim = 4}));
+  const device::Buffer scratch = workspace(gated_delta_rule_workspace_bytes(
+      context(), {.max_tokens = 2, .num_value_heads = 2, .key_dim = 8, .value_dim = 4}));
   const GatedDeltaRuleArgs args{.qkv = qkv.view(),
                                 .a = ab.view(),
                                 .b = ab.view(),

@@ -61,9 +61,12 @@ class LayerRun {
     forward_.query_start = query_start_;
     forward_.context_lens = context_lens_;
     forward_.state_slots = slots_;
-    workspace_.resize(static_cast<size_t>(gated_delta_rule_workspace_bytes(
-        context,
-        {.max_tokens = T, .key_dim = Dk, .value_dim = Dv, .channel_decay = channel_decay})));
+    workspace_.resize(static_cast<size_t>(
+        gated_delta_rule_workspace_bytes(context, {.max_tokens = T,
+                                                   .num_value_heads = Nv,
+                                                   .key_dim = Dk,
+                                                   .value_dim = Dv,
+                                                   .channel_decay = channel_decay})));
     convolve();
   }
 

@@ -99,9 +99,11 @@ Status infer_gated_delta_rule(std::span<const TensorMeta> inputs, const Attrs& a
 int64_t gated_delta_rule_workspace(std::span<const TensorMeta> inputs, const Attrs& attrs,
                                    const Extents& largest, const Context& context) {
   return gated_delta_rule_workspace_bytes(context, {.max_tokens = inputs[0][0].at(largest),
+                                                    .num_value_heads = inputs[2][1].offset,
                                                     .key_dim = attrs.integer("key_dim"),
                                                     .value_dim = attrs.integer("value_dim"),
-                                                    .channel_decay = !(inputs[1] == inputs[2])});
+                                                    .channel_decay = !(inputs[1] == inputs[2]),
+                                                    .dtype = inputs[0].dtype});
 }
 
 Status launch_gated_delta_rule(Context& context, const LaunchArgs& args) {

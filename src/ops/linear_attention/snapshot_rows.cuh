@@ -30,13 +30,17 @@ struct RowScale {
   float scale = 1;
 };
 
-// `largest` and `finite` of a lane's numbers; every lane gets the scale of the row.
-__device__ inline RowScale row_scale(float largest, bool finite) {
-  if (!__all_sync(0xffffffffu, finite)) return {.inverse = 0, .scale = __int_as_float(0x7fc00000)};
-  largest = warp_max(largest);
+// Of a row whose largest magnitude is `largest`, and all of whose numbers are finite, or not.
+__device__ inline RowScale scale_of(float largest, bool finite) {
+  if (!finite) return {.inverse = 0, .scale = __int_as_float(0x7fc00000)};
   const float scale = __fdiv_rn(largest, 127.0f);
   if (scale < FLT_MIN) return {.inverse = 0, .scale = 0};
   return {.inverse = __fdiv_rn(127.0f, largest), .scale = scale};
+}
+
+// `largest` and `finite` of a lane's numbers; every lane gets the scale of the row.
+__device__ inline RowScale row_scale(float largest, bool finite) {
+  return scale_of(warp_max(largest), __all_sync(0xffffffffu, finite) != 0);
 }
 
 // As to_bf16() of core/dtype.h, also for what is no number.

@@ -239,7 +239,8 @@ TEST_P(StateSnapshotTest, RoundsSnapshotsOfAStepOnceFromItsAccumulators) {
     forward.snapshots = snapshots;
     upload_batch(forward);
     const device::Buffer scratch = workspace(gated_delta_rule_workspace_bytes(
-        context(exact), {.max_tokens = count, .key_dim = kDk, .value_dim = kDv}));
+        context(exact),
+        {.max_tokens = count, .num_value_heads = kNv, .key_dim = kDk, .value_dim = kDv}));
     const auto rows = [&](const Tensor& tensor) {
       return upload(TensorView(tensor.view().data, DType::kF32, Shape{count, tensor.shape()[1]}));
     };

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies from global to shared memory by the copy engine (PTX cp.async.bulk): one thread starts
+// them, a barrier counts their bytes.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda.h>
+
+#include "ops/cuda/sm90/mbarrier.cuh"
+
+namespace heddle::ops::sm90 {
+
+// num_bytes contiguous bytes, a multiple of 16; both addresses aligned to 16.
+__device__ inline void copy_linear(void* to, const void* from, uint32_t num_bytes,
+                                   Barrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(to)),
+      "l"(from), "r"(num_bytes), "r"(shared_address(&barrier))
+      : "memory");
+}
+
+// The box of a two-dimensional tensor map whose first element is (row, column). Rows beyond the
+// tensor are filled with zeros and count as bytes, too. `to` is aligned to 1024 bytes.
+__device__ inline void copy_box(void* to, const CUtensorMap& map, int32_t column, int32_t row,
+                                Barrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(&barrier))
+      : "memory");
+}
+
+// Makes what this thread wrote to shared memory visible to the copy engine and to wgmma.
+__device__ inline void fence_async_proxy() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+}  // namespace heddle::ops::sm90
