@@ -22,6 +22,7 @@ struct Params {
 
 constexpr int kThreads = 256;
 constexpr int kTileRows = 8;
+constexpr int kLoadsAtOnce = 16;  // of weights, in flight before the first is needed
 
 // A block takes eight rows of one head and 256 latent channels, a thread each: it adds up
 // x[d] * weight[d, c] in ascending d, so that neighbouring threads read neighbouring weights; the
@@ -40,8 +41,21 @@ __global__ void __launch_bounds__(kThreads) absorb_kernel(const __grid_constant_
     const Weight* weight =
         static_cast<const Weight*>(p.weight) + head * p.head_rows * p.weight_stride + c;
     float sums[kTileRows] = {};
-#pragma unroll 4
-    for (int64_t d = 0; d < p.key_dim; ++d) {
+    int64_t d = 0;
+    for (; d + kLoadsAtOnce <= p.key_dim; d += kLoadsAtOnce) {
+      float w[kLoadsAtOnce];
+#pragma unroll
+      for (int j = 0; j < kLoadsAtOnce; ++j) w[j] = as_float(weight[(d + j) * p.weight_stride]);
+#pragma unroll
+      for (int r = 0; r < kTileRows; ++r) {
+        if (r >= num_rows) break;
+#pragma unroll
+        for (int j = 0; j < kLoadsAtOnce; ++j) {
+          sums[r] = fmaf(as_float(x[r * p.x_stride + d + j]), w[j], sums[r]);
+        }
+      }
+    }
+    for (; d < p.key_dim; ++d) {
       const float w = as_float(weight[d * p.weight_stride]);
 #pragma unroll
       for (int r = 0; r < kTileRows; ++r) {
@@ -76,18 +90,16 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(const __grid_constant_
   const int64_t v = (int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp) * kExpandColumns;
   if (v >= p.y_dim) return;
   const int lane = threadIdx.x % kWarp;
-  RowPointers<X, kExpandRows> x;
-  x.num = static_cast<int>(min(int64_t{kExpandRows}, p.T - t));
+  const X* x[kExpandRows];
 #pragma unroll
   for (int r = 0; r < kExpandRows; ++r) {
-    x.at[r] = static_cast<const X*>(p.x) + (t + r) * p.x_stride + head * p.x_dim;
+    x[r] = static_cast<const X*>(p.x) + min(t + r, p.T - 1) * p.x_stride + head * p.x_dim;
   }
-  RowPointers<Weight, kExpandColumns> weight;
-  weight.num = static_cast<int>(min(int64_t{kExpandColumns}, p.y_dim - v));
+  const Weight* weight[kExpandColumns];
 #pragma unroll
   for (int c = 0; c < kExpandColumns; ++c) {
-    weight.at[c] = static_cast<const Weight*>(p.weight) +
-                   (head * p.head_rows + p.key_dim + v + c) * p.weight_stride;
+    weight[c] = static_cast<const Weight*>(p.weight) +
+                (head * p.head_rows + p.key_dim + min(v + c, p.y_dim - 1)) * p.weight_stride;
   }
   float sums[kExpandRows][kExpandColumns];
   row_products(x, weight, p.aligned, p.C, sums);
@@ -95,7 +107,7 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(const __grid_constant_
   for (int r = 0; r < kExpandRows; ++r) {
 #pragma unroll
     for (int c = 0; c < kExpandColumns; ++c) {
-      if (lane != r * kExpandColumns + c || r >= x.num || c >= weight.num) continue;
+      if (lane != r * kExpandColumns + c || t + r >= p.T || v + c >= p.y_dim) continue;
       static_cast<X*>(p.y)[(t + r) * p.y_stride + head * p.y_dim + v + c] = rounded<X>(sums[r][c]);
     }
   }

@@ -12,19 +12,13 @@
 
 namespace heddle::ops {
 
-// Pointers of `num` rows; the others are never read.
-template <typename Scalar, int kMost>
-struct RowPointers {
-  const Scalar* at[kMost];
-  int num;
-};
-
-// Every lane gets all sums; those of rows beyond `x.num` are 0, those of columns beyond it
-// undefined. `aligned`: all rows begin on 16 bytes. Flops: 2 * K a sum, after two conversions for
-// every 16-bit number loaded; a tile of 4 x 4 does 128 multiply-adds for 8 loads of 16 bytes.
+// Every lane gets all sums. All pointers are valid: a tile at the edge repeats a row and drops the
+// sum, because a branch for each row would hold back the loads behind it. `aligned`: all rows begin
+// on 16 bytes. Flops: 2 * K a sum, after a conversion of every 16-bit number loaded; a tile of 4 x
+// 4 does 128 multiply-adds for 8 loads of 16 bytes.
 template <typename X, typename Weight, int kRows, int kColumns>
-__device__ inline void row_products(const RowPointers<X, kRows>& x,
-                                    const RowPointers<Weight, kColumns>& weight, bool aligned,
+__device__ inline void row_products(const X* const (&x)[kRows],
+                                    const Weight* const (&weight)[kColumns], bool aligned,
                                     int64_t K, float (&sums)[kRows][kColumns]) {
   constexpr int64_t kStep = kOctet * kWarp;
 #pragma unroll
@@ -32,48 +26,38 @@ __device__ inline void row_products(const RowPointers<X, kRows>& x,
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) sums[r][c] = 0.0f;
   }
-  const auto add = [&](const float(&from_x)[kOctet], const float(&w)[kColumns][kOctet], int r) {
+  const auto add = [&](const float(&from_x)[kRows][kOctet], const float(&w)[kColumns][kOctet]) {
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
+    for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-      for (int i = 0; i < kOctet; ++i) sums[r][c] = fmaf(from_x[i], w[c][i], sums[r][c]);
+      for (int c = 0; c < kColumns; ++c) {
+#pragma unroll
+        for (int i = 0; i < kOctet; ++i) sums[r][c] = fmaf(from_x[r][i], w[c][i], sums[r][c]);
+      }
     }
   };
   int64_t k = static_cast<int64_t>(threadIdx.x % kWarp) * kOctet;
+  float from_x[kRows][kOctet];
+  float w[kColumns][kOctet];
   if (aligned) {
-#pragma unroll(kRows == 1 ? 4 : 2)
+#pragma unroll(kRows == 1 ? 4 : 1)
     for (; k + kOctet <= K; k += kStep) {
-      float w[kColumns][kOctet];
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        load_octet(weight.at[c < weight.num ? c : 0] + k, w[c]);
-      }
+      for (int c = 0; c < kColumns; ++c) load_octet(weight[c] + k, w[c]);
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        if (r >= x.num) break;
-        float from_x[kOctet];
-        load_octet(x.at[r] + k, from_x);
-        add(from_x, w, r);
-      }
+      for (int r = 0; r < kRows; ++r) load_octet(x[r] + k, from_x[r]);
+      add(from_x, w);
     }
   }
   for (; k < K; k += kStep) {  // the end of the rows, or rows that are not aligned
-    float w[kColumns][kOctet];
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      load_elements(weight.at[c < weight.num ? c : 0] + k, K - k, w[c]);
-    }
+    for (int c = 0; c < kColumns; ++c) load_elements(weight[c] + k, K - k, w[c]);
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      if (r >= x.num) break;
-      float from_x[kOctet];
-      load_elements(x.at[r] + k, K - k, from_x);
-      add(from_x, w, r);
-    }
+    for (int r = 0; r < kRows; ++r) load_elements(x[r] + k, K - k, from_x[r]);
+    add(from_x, w);
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    if (r >= x.num) break;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) sums[r][c] = warp_sum(sums[r][c]);
   }

@@ -20,7 +20,7 @@ struct DenseProduct {
   TensorView x;             // [T, K], rows may be strided
   TensorView weight;        // [N, K]
   MutableTensorView y;      // [T, N], rows may be strided
-  bool accumulate = false;  // adds the product to what y holds, and rounds once
+  bool accumulate = false;  // adds the product, perhaps rounded to y's dtype, to what y holds
 };
 
 class DenseProducts {

@@ -30,7 +30,7 @@ struct LinearArgs {
 // most. Quantised integer weights in a serving dtype round x to 8 bits (int8_product.h); in fp32
 // they are multiplied as the numbers they stand for (row_dot.h).
 //
-// On CUDA: the same element has the same sequence of operations in exact mode and, below 17 rows,
+// On CUDA: the same element has the same sequence of operations in exact mode and, below 9 rows,
 // in the default mode (cuda/row_products.cuh): y is rounded once. Default products of more rows
 // with weights of x's dtype go through the library (dense_products.h), where the bias is rounded to
 // y's dtype first. Weights that were quantised are dequantised when they are loaded.

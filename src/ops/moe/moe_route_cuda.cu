@@ -44,6 +44,7 @@ __device__ float number_or_lowest(float score) { return isnan(score) ? kLowest :
 template <typename Score>
 __device__ Ranked next_best(int count, const Ranked& taken, const Score& score) {
   Ranked best{kLowest, INT_MAX};
+#pragma unroll 8
   for (int id = threadIdx.x % kWarp; id < count; id += kWarp) {
     const Ranked candidate{score(id), id};
     if (taken.before(candidate) && candidate.before(best)) best = candidate;
@@ -74,6 +75,7 @@ __global__ void __launch_bounds__(kWarp) route_kernel(const __grid_constant__ Pa
       }
     }
     float total = 0;
+#pragma unroll 4
     for (int e = lane; e < p.E; e += kWarp) total += expf(logits[e] - largest);
     total = warp_sum(total);
     __syncwarp();

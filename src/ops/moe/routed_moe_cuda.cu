@@ -13,7 +13,7 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kTileRows = static_cast<int>(MoeDeviceScratch::kTileRows);
 constexpr int kColumns = 4;  // of a warp's products
 
-// Up to four rows of one expert; none: not used by this routing.
+// Up to kTileRows rows of one expert; none: not used by this routing.
 struct Tile {
   int32_t expert;
   int32_t first_row;
@@ -113,26 +113,24 @@ __device__ float activated(float gate, float up, float limit, float alpha) {
 // once (their bytes over the bandwidth are the floor of few tokens) and does 4 * R * I * H flops
 // (at the rate of fp32 multiply-adds the floor of many).
 template <typename X, typename Weight>
-__global__ void __launch_bounds__(kThreads) up_kernel(const __grid_constant__ ProductParams p) {
+__global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__ ProductParams p) {
   const Tile tile = p.tiles[blockIdx.x];
   const int64_t i = (int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp) * 2;
   if (tile.num_rows == 0 || i >= p.N) return;
   const int lane = threadIdx.x % kWarp;
-  RowPointers<X, kTileRows> x;
-  x.num = tile.num_rows;
+  const X* x[kTileRows];
 #pragma unroll
   for (int r = 0; r < kTileRows; ++r) {
-    const int64_t token = r < x.num ? p.row_pair[tile.first_row + r] / p.A : 0;
-    x.at[r] = static_cast<const X*>(p.x) + token * p.x_stride;
+    const int64_t token = p.row_pair[tile.first_row + min(r, tile.num_rows - 1)] / p.A;
+    x[r] = static_cast<const X*>(p.x) + token * p.x_stride;
   }
   const int64_t second = i + 1 < p.N ? i + 1 : i;
   const int64_t rows[kColumns] = {i, second, p.N + i, p.N + second};
-  RowPointers<Weight, kColumns> weight;
-  weight.num = kColumns;
+  const Weight* weight[kColumns];
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
-    weight.at[c] = static_cast<const Weight*>(p.weight) + tile.expert * p.expert_stride +
-                   rows[c] * p.weight_stride;
+    weight[c] = static_cast<const Weight*>(p.weight) + tile.expert * p.expert_stride +
+                rows[c] * p.weight_stride;
   }
   float sums[kTileRows][kColumns];
   row_products(x, weight, p.aligned, p.K, sums);
@@ -148,7 +146,7 @@ __global__ void __launch_bounds__(kThreads) up_kernel(const __grid_constant__ Pr
   for (int r = 0; r < kTileRows; ++r) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      if (lane != 2 * r + c || r >= x.num || i + c >= p.N) continue;
+      if (lane != 2 * r + c || r >= tile.num_rows || i + c >= p.N) continue;
       static_cast<X*>(p.y)[(tile.first_row + r) * p.N + i + c] =
           rounded<X>(activated(sums[r][c], sums[r][2 + c], p.limit, p.alpha));
     }
@@ -158,23 +156,22 @@ __global__ void __launch_bounds__(kThreads) up_kernel(const __grid_constant__ Pr
 // The second product of a tile's rows: a warp computes four columns. Moves and does half of what
 // the first does.
 template <typename X, typename Weight>
-__global__ void __launch_bounds__(kThreads) down_kernel(const __grid_constant__ ProductParams p) {
+__global__ void __launch_bounds__(kThreads, 2)
+    down_kernel(const __grid_constant__ ProductParams p) {
   const Tile tile = p.tiles[blockIdx.x];
   const int64_t n = (int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp) * kColumns;
   if (tile.num_rows == 0 || n >= p.N) return;
   const int lane = threadIdx.x % kWarp;
-  RowPointers<X, kTileRows> x;
-  x.num = tile.num_rows;
+  const X* x[kTileRows];
 #pragma unroll
   for (int r = 0; r < kTileRows; ++r) {
-    x.at[r] = static_cast<const X*>(p.x) + (tile.first_row + r) * p.x_stride;
+    x[r] = static_cast<const X*>(p.x) + (tile.first_row + min(r, tile.num_rows - 1)) * p.x_stride;
   }
-  RowPointers<Weight, kColumns> weight;
-  weight.num = static_cast<int>(min(int64_t{kColumns}, p.N - n));
+  const Weight* weight[kColumns];
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
-    weight.at[c] = static_cast<const Weight*>(p.weight) + tile.expert * p.expert_stride +
-                   (n + c) * p.weight_stride;
+    weight[c] = static_cast<const Weight*>(p.weight) + tile.expert * p.expert_stride +
+                min(n + c, p.N - 1) * p.weight_stride;
   }
   float sums[kTileRows][kColumns];
   row_products(x, weight, p.aligned, p.K, sums);
@@ -182,7 +179,7 @@ __global__ void __launch_bounds__(kThreads) down_kernel(const __grid_constant__ 
   for (int r = 0; r < kTileRows; ++r) {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      if (lane != r * kColumns + c || r >= x.num || c >= weight.num) continue;
+      if (lane != r * kColumns + c || r >= tile.num_rows || n + c >= p.N) continue;
       const float bias = p.bias != nullptr ? p.bias[tile.expert * p.N + n + c] : 0.0f;
       static_cast<float*>(p.y)[p.row_pair[tile.first_row + r] * p.N + n + c] = sums[r][c] + bias;
     }
