@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench_offline.h"
+#include "bench_ops_cuda.h"
 #include "machine.h"
 #include "models/registry.h"
 #include "ops/benchmark/op_benchmark.h"
@@ -154,6 +155,7 @@ Status run_offline(OfflineCommand& command) {
 
 struct OpsCommand {
   std::string filter;
+  std::string device = "cpu";
   bool exact = false;
   int32_t threads = 0;
   double seconds = 0.2;
@@ -161,6 +163,9 @@ struct OpsCommand {
 };
 
 Status run_ops(const OpsCommand& command) {
+  if (command.device != "cpu") {
+    return run_ops_on_cuda(command.device, command.filter, command.exact, command.output);
+  }
   HEDDLE_RETURN_IF_ERROR(check_bench_output(command.output));
   device::ThreadPool pool(usable_threads(command.threads));
   ops::CpuContext context(pool, command.exact);
@@ -253,6 +258,7 @@ std::function<int()> declare_ops(Options& options) {
       "heddle bench ops\n"
       "heddle bench ops linear --threads 1\n"
       "heddle bench ops rms_norm\n"
+      "heddle bench ops --device cuda gated_delta_rule\n"
       "\n"
       "The roofline is the larger of bytes over read bandwidth and operations over peak "
       "arithmetic,\n"
@@ -260,9 +266,16 @@ std::function<int()> declare_ops(Options& options) {
   options.positional("FILTER", &settings->filter,
                      "Only ops that have this in their name or in their family's", false);
   options.flag("--exact", &settings->exact, "Measure the kernels of exact mode");
+  options.value("--device", &settings->device,
+                "cpu, or cuda or cuda:N: some ops in bfloat16 on a GPU");
   options.value("--threads", &settings->threads, ranges::kThreads,
                 "Compute threads; 0: physical cores");
   options.value("--seconds", &settings->seconds, ranges::kMeasureSeconds, "Least time per shape");
+  for (const char* name : {"--threads", "--seconds"}) {
+    options.has_effect_if(
+        name, [settings = settings.get()] { return settings->device == "cpu"; },
+        "with --device cuda, where a captured graph is measured");
+  }
   declare_bench_output(options, settings->output);
   return [settings] { return exit_code(run_ops(*settings)); };
 }

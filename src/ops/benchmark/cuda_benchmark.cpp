@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/benchmark/cuda_benchmark.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "ops/device_batch.h"
+#include "ops/gemm/linear.h"
+#include "ops/linear_attention/gated_delta_rule.h"
+
+namespace heddle::ops {
+
+namespace {
+
+// Random numbers of the normal distribution, in memory of the device; products of zeros would be
+// faster than real ones.
+Result<device::Buffer> noise(CudaContext& context, int64_t count, DType dtype, uint64_t seed) {
+  constexpr int64_t kPeriod = int64_t{1} << 20;  // then they repeat
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  const int64_t num_drawn = std::min(count, kPeriod);
+  const int64_t bytes = bytes_of(dtype, num_drawn);
+  HEDDLE_ASSIGN_OR_RETURN(const device::Buffer host, context.gpu.allocate_pinned(bytes));
+  for (int64_t i = 0; i < num_drawn; ++i) {
+    const float value = normal(random);
+    if (dtype == DType::kBf16) {
+      reinterpret_cast<Bf16*>(host.data())[i] = to_bf16(value);
+    } else {
+      reinterpret_cast<float*>(host.data())[i] = value;
+    }
+  }
+  HEDDLE_ASSIGN_OR_RETURN(device::Buffer buffer, context.gpu.allocate(bytes_of(dtype, count)));
+  for (int64_t at = 0; at < buffer.size(); at += bytes) {
+    HEDDLE_RETURN_IF_ERROR(
+        context.stream.copy(buffer.data() + at, host.data(), std::min(bytes, buffer.size() - at)));
+  }
+  HEDDLE_RETURN_IF_ERROR(context.stream.synchronize());
+  return buffer;
+}
+
+// --- products ---
+
+struct LinearLoad {
+  int64_t T = 1, N = 0, K = 0;
+};
+
+// Products with weights that are taken in turn from more memory than the caches hold.
+class LinearRun {
+ public:
+  static Result<std::unique_ptr<LinearRun>> create(CudaContext& context, const LinearLoad& load) {
+    constexpr int64_t kColdBytes = int64_t{600} << 20;
+    auto run = std::unique_ptr<LinearRun>(new LinearRun(context, load));
+    run->num_weights_ = kColdBytes / bytes_of(DType::kBf16, load.N * load.K) + 1;
+    HEDDLE_ASSIGN_OR_RETURN(run->x_, noise(context, load.T * load.K, DType::kBf16, 1));
+    HEDDLE_ASSIGN_OR_RETURN(run->weights_,
+                            noise(context, run->num_weights_ * load.N * load.K, DType::kBf16, 2));
+    HEDDLE_ASSIGN_OR_RETURN(run->y_, context.gpu.allocate(bytes_of(DType::kBf16, load.T * load.N)));
+    HEDDLE_ASSIGN_OR_RETURN(run->workspace_, context.gpu.allocate(linear_workspace_bytes(
+                                                 context, load.T, load.K, load.N, DType::kBf16)));
+    return run;
+  }
+
+  Status multiply() {
+    const int64_t turn = next_++ % num_weights_;
+    const std::byte* weight = weights_.data() + turn * bytes_of(DType::kBf16, load_.N * load_.K);
+    return linear(context_,
+                  {.x = TensorView(x_.data(), DType::kBf16, Shape{load_.T, load_.K}),
+                   .weight = TensorView(weight, DType::kBf16, Shape{load_.N, load_.K}),
+                   .y = MutableTensorView(y_.data(), DType::kBf16, Shape{load_.T, load_.N}),
+                   .workspace = workspace_.bytes()});
+  }
+
+ private:
+  LinearRun(CudaContext& context, const LinearLoad& load) : context_(context), load_(load) {}
+
+  CudaContext& context_;
+  LinearLoad load_;
+  int64_t num_weights_ = 1;
+  int64_t next_ = 0;
+  device::Buffer x_, weights_, y_, workspace_;
+};
+
+// --- the delta rule ---
+
+struct DeltaRuleLoad {
+  int64_t B = 1;
+  int64_t rows = 1;  // of a sequence
+};
+
+// A layer of Qwen3-Next: 16 key and 32 value heads of 128. States are taken in turn.
+class DeltaRuleRun {
+ public:
+  static constexpr int64_t Nk = 16, Nv = 32, D = 128;
+
+  static Result<std::unique_ptr<DeltaRuleRun>> create(CudaContext& context,
+                                                      const DeltaRuleLoad& load) {
+    auto run = std::unique_ptr<DeltaRuleRun>(new DeltaRuleRun(context, load));
+    const int64_t T = load.B * load.rows;
+    HEDDLE_ASSIGN_OR_RETURN(run->qkv_, noise(context, T * kWidth, DType::kBf16, 1));
+    HEDDLE_ASSIGN_OR_RETURN(run->a_, noise(context, T * Nv, DType::kF32, 2));
+    HEDDLE_ASSIGN_OR_RETURN(run->b_, noise(context, T * Nv, DType::kF32, 3));
+    HEDDLE_ASSIGN_OR_RETURN(run->dt_bias_, noise(context, Nv, DType::kF32, 4));
+    HEDDLE_ASSIGN_OR_RETURN(run->neg_exp_a_log_, context.gpu.allocate(bytes_of(DType::kF32, Nv)));
+    const std::vector<float> decay(static_cast<size_t>(Nv), -0.3f);
+    HEDDLE_RETURN_IF_ERROR(
+        context.stream.copy(run->neg_exp_a_log_.data(), decay.data(), run->neg_exp_a_log_.size()));
+    HEDDLE_ASSIGN_OR_RETURN(run->y_, context.gpu.allocate(bytes_of(DType::kBf16, T * Nv * D)));
+    HEDDLE_ASSIGN_OR_RETURN(
+        run->states_, context.gpu.allocate(bytes_of(DType::kF32, run->num_slots_ * Nv * D * D)));
+    HEDDLE_ASSIGN_OR_RETURN(run->workspace_, context.gpu.allocate(gated_delta_rule_workspace_bytes(
+                                                 context, {.max_tokens = T,
+                                                           .num_value_heads = Nv,
+                                                           .key_dim = D,
+                                                           .value_dim = D,
+                                                           .dtype = DType::kBf16})));
+    for (int64_t b = 0; b <= load.B; ++b) {
+      run->query_start_.push_back(static_cast<int32_t>(b * load.rows));
+    }
+    run->context_lens_.assign(static_cast<size_t>(load.B), 1);
+    const std::vector<int32_t> zeros(static_cast<size_t>(T));
+    for (int64_t turn = 0; turn < run->num_slots_ / load.B; ++turn) {
+      Turn& next = run->turns_.emplace_back();
+      for (int64_t b = 0; b < load.B; ++b) {
+        next.slots.push_back(static_cast<int32_t>(turn * load.B + b));
+      }
+      HEDDLE_ASSIGN_OR_RETURN(
+          next.batch,
+          DeviceBatchUpload::create(
+              context.gpu,
+              {.max_rows = T, .max_sequences = load.B, .max_snapshots = 0, .max_logit_rows = 0}));
+      next.forward.query_start = run->query_start_;
+      next.forward.context_lens = run->context_lens_;
+      next.forward.state_slots = next.slots;
+      HEDDLE_RETURN_IF_ERROR(next.batch.upload(context.stream, zeros, zeros, next.forward));
+    }
+    HEDDLE_RETURN_IF_ERROR(context.stream.synchronize());
+    return run;
+  }
+
+  Status recur() {
+    const Turn& turn = turns_[static_cast<size_t>(next_++) % turns_.size()];
+    const int64_t T = load_.B * load_.rows;
+    const auto gate = [&](const device::Buffer& buffer) {
+      return TensorView(buffer.data(), DType::kF32, Shape{T, Nv});
+    };
+    const auto per_head = [&](const device::Buffer& buffer) {
+      return TensorView(buffer.data(), DType::kF32, Shape{Nv});
+    };
+    return gated_delta_rule(context_,
+                            {.qkv = TensorView(qkv_.data(), DType::kBf16, Shape{T, kWidth}),
+                             .a = gate(a_),
+                             .b = gate(b_),
+                             .neg_exp_a_log = per_head(neg_exp_a_log_),
+                             .dt_bias = per_head(dt_bias_),
+                             .y = MutableTensorView(y_.data(), DType::kBf16, Shape{T, Nv * D}),
+                             .num_key_heads = Nk,
+                             .key_dim = D,
+                             .value_dim = D,
+                             .state = {.conv = {},
+                                       .recurrent = MutableTensorView(states_.data(), DType::kF32,
+                                                                      Shape{num_slots_, Nv, D, D})},
+                             .forward = &turn.forward,
+                             .workspace = workspace_.bytes()});
+  }
+
+ private:
+  static constexpr int64_t kWidth = (2 * Nk + Nv) * D;
+
+  struct Turn {
+    std::vector<int32_t> slots;
+    ForwardContext forward;
+    DeviceBatchUpload batch;
+  };
+
+  DeltaRuleRun(CudaContext& context, const DeltaRuleLoad& load)
+      : context_(context),
+        load_(load),
+        num_slots_(load.B * (load.rows > 1 ? 1 : 256 / load.B + 1)) {
+    turns_.reserve(static_cast<size_t>(num_slots_ / load.B));  // views of slots stay valid
+  }
+
+  CudaContext& context_;
+  DeltaRuleLoad load_;
+  int64_t num_slots_;
+  int64_t next_ = 0;
+  device::Buffer qkv_, a_, b_, dt_bias_, neg_exp_a_log_, y_, states_, workspace_;
+  std::vector<int32_t> query_start_, context_lens_;
+  std::vector<Turn> turns_;
+};
+
+// A benchmark of `Run`, whose memory is taken at the first call.
+template <class Run, class Load>
+std::function<Status()> lazily(CudaContext& context, const Load& load, Status (Run::*run)()) {
+  auto data = std::make_shared<std::unique_ptr<Run>>();
+  return [&context, load, run, data]() -> Status {
+    if (*data == nullptr) {
+      HEDDLE_ASSIGN_OR_RETURN(*data, Run::create(context, load));
+    }
+    return ((**data).*run)();
+  };
+}
+
+}  // namespace
+
+std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_view filter) {
+  std::vector<CudaBenchmark> benchmarks;
+  const auto add = [&](CudaBenchmark benchmark) {
+    if (benchmark.name.find(filter) != std::string::npos) {
+      benchmarks.push_back(std::move(benchmark));
+    }
+  };
+  // Projections, the output head and a prompt of Qwen3-Next.
+  for (const LinearLoad& load :
+       {LinearLoad{.T = 1, .N = 12288, .K = 2048}, LinearLoad{.T = 8, .N = 12288, .K = 2048},
+        LinearLoad{.T = 64, .N = 12288, .K = 2048}, LinearLoad{.T = 1, .N = 2048, .K = 4096},
+        LinearLoad{.T = 1, .N = 151936, .K = 2048}, LinearLoad{.T = 8192, .N = 12288, .K = 2048}}) {
+    const auto T = static_cast<double>(load.T), N = static_cast<double>(load.N),
+               K = static_cast<double>(load.K);
+    add({.name = "linear",
+         .shape = fmt::format("T {}, N {}, K {}, bfloat16", load.T, load.N, load.K),
+         .bytes = 2 * (N * K + T * (N + K)),
+         .flops = 2 * T * N * K,
+         .run = lazily<LinearRun>(context, load, &LinearRun::multiply)});
+  }
+  for (const DeltaRuleLoad& load :
+       {DeltaRuleLoad{.B = 1, .rows = 1}, DeltaRuleLoad{.B = 32, .rows = 1},
+        DeltaRuleLoad{.B = 128, .rows = 1}, DeltaRuleLoad{.B = 256, .rows = 1},
+        DeltaRuleLoad{.B = 1, .rows = 2048}, DeltaRuleLoad{.B = 1, .rows = 8192},
+        DeltaRuleLoad{.B = 1, .rows = 32768}, DeltaRuleLoad{.B = 8, .rows = 1024},
+        DeltaRuleLoad{.B = 4, .rows = 2048}}) {
+    using Run = DeltaRuleRun;
+    const auto T = static_cast<double>(load.B * load.rows), B = static_cast<double>(load.B);
+    const double heads = Run::Nv, width = Run::D, keys = Run::Nk;
+    const double state = heads * width * width;
+    // By tokens: two dot products and an update. In chunks of 64: five products for each value
+    // head, two for each key head, 8.4 and 2.1 MFLOP a chunk.
+    const double chunked = T / 64 * (heads * 8.4e6 + keys * 2.1e6);
+    add({.name = "gated_delta_rule",
+         .shape = fmt::format("B {}, rows {}, Nk {}, Nv {}, Dk {}, Dv {}, bfloat16", load.B,
+                              load.rows, Run::Nk, Run::Nv, Run::D, Run::D),
+         .bytes =
+             8 * state * B + T * (2 * (2 * keys + heads) * width + 8 * heads + 2 * heads * width),
+         .flops = load.rows == 1 ? 6 * T * state : chunked,
+         .run = lazily<Run>(context, load, &Run::recur)});
+  }
+  return benchmarks;
+}
+
+Result<Measurement> measure_cuda(CudaContext& context, const CudaBenchmark& benchmark, int runs) {
+  constexpr int kLaunches = 12;
+  constexpr int kWarmUp = 2;
+  HEDDLE_RETURN_IF_ERROR(benchmark.run());  // takes memory, loads kernels, chooses algorithms
+  HEDDLE_RETURN_IF_ERROR(context.stream.synchronize());
+  HEDDLE_ASSIGN_OR_RETURN(const auto start, context.gpu.create_event());
+  HEDDLE_ASSIGN_OR_RETURN(const auto end, context.gpu.create_event());
+  HEDDLE_RETURN_IF_ERROR(context.stream.begin_capture());
+  Status enqueued;
+  for (int run = 0; run < runs && enqueued.ok(); ++run) enqueued = benchmark.run();
+  HEDDLE_ASSIGN_OR_RETURN(const auto work, context.stream.end_capture());
+  HEDDLE_RETURN_IF_ERROR(enqueued);
+  std::vector<double> seconds;
+  for (int launch = 0; launch < kLaunches; ++launch) {
+    HEDDLE_RETURN_IF_ERROR(context.stream.record(*start));
+    HEDDLE_RETURN_IF_ERROR(context.stream.launch(*work));
+    HEDDLE_RETURN_IF_ERROR(context.stream.record(*end));
+    HEDDLE_RETURN_IF_ERROR(end->wait());
+    HEDDLE_ASSIGN_OR_RETURN(const double elapsed, end->seconds_since(*start));
+    if (launch >= kWarmUp) seconds.push_back(elapsed / runs);
+  }
+  std::ranges::sort(seconds);
+  Measurement result{.median_seconds = seconds[seconds.size() / 2],
+                     .best_seconds = seconds.front()};
+  result.gb_per_s = benchmark.bytes / result.median_seconds * 1e-9;
+  result.gflops = benchmark.flops / result.median_seconds * 1e-9;
+  return result;
+}
+
+Result<double> measure_cuda_copy(CudaContext& context) {
+  constexpr int64_t kBytes = int64_t{1} << 30;
+  HEDDLE_ASSIGN_OR_RETURN(const device::Buffer from, context.gpu.allocate(kBytes));
+  HEDDLE_ASSIGN_OR_RETURN(const device::Buffer to, context.gpu.allocate(kBytes));
+  const CudaBenchmark copy{
+      .name = "copy", .shape = "1 GiB", .bytes = 2.0 * static_cast<double>(kBytes), .run = [&] {
+        return context.stream.copy(to.data(), from.data(), kBytes);
+      }};
+  HEDDLE_ASSIGN_OR_RETURN(const Measurement measured, measure_cuda(context, copy, 4));
+  return measured.gb_per_s;
+}
+
+}  // namespace heddle::ops
