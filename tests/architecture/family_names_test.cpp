@@ -30,6 +30,18 @@ TEST(FamilyNames, StandOnlyInTheirFolderAndInTheRegistry) {
       // Another program, whose API the server speaks.
       {"src/server/", "ollama"},
       {"src/server/", "Ollama"},
+      // Formats of calls and reasoning have the names of the models that brought them and are
+      // written by many others.
+      {"src/parsers/", "qwen2"},
+      {"src/parsers/", "qwen3"},
+      {"src/parsers/", "Qwen3"},
+      {"src/parsers/", "deepseek"},
+      {"src/parsers/", "Deepseek"},
+      {"src/parsers/", "llama"},
+      {"src/parsers/", "Llama"},
+      {"src/parsers/", "mistral"},
+      {"src/parsers/", "Mistral"},
+      {"src/parsers/formats.cpp", "\"gpt-oss\""},
       // Examples in the help.
       {"tools/export_nextn.cpp", "DeepSeek-V3"},
       {"tools/export_nextn.cpp", "Qwen3-Next"},

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any text as an answer of any format, cut anywhere: what a client puts together does not depend on
+// the cuts, a complete call's arguments are a JSON object, and text without marks arrives whole.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "core/check.h"
+#include "parsers/answer_parser.h"
+#include "parsers/assembled_answer.h"
+
+namespace heddle::parsers {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What a client of a stream, and one of a whole answer, put together.
+struct Told {
+  AssembledAnswer stream;
+  AssembledAnswer whole;
+
+  bool operator==(const Told&) const = default;
+};
+
+void check_arguments(const AssembledAnswer& answer) {
+  for (const ToolCall& call : answer.calls) {
+    HEDDLE_CHECK(!call.name.empty() && !call.id.empty());
+    // Broken characters are the model's, not the parser's.
+    const Json json = Json::parse(
+        Json(call.arguments).dump(-1, ' ', false, Json::error_handler_t::replace), nullptr, false);
+    HEDDLE_CHECK(json.is_string());
+    const Json arguments = Json::parse(json.get_ref<const std::string&>(), nullptr, false);
+    const bool lone_surrogate = call.arguments.find("\\u") != std::string::npos;
+    HEDDLE_CHECK(arguments.is_object() || lone_surrogate);
+  }
+}
+
+Told parse(AnswerParserOptions options, std::string_view text, uint32_t seed) {
+  Told told;
+  for (const bool whole : {false, true}) {
+    options.keep_call_text = whole;
+    const auto parser = make_answer_parser(options);
+    AnswerDeltas deltas;
+    for (size_t begin = 0; begin < text.size();) {
+      seed = seed * 1664525 + 1013904223;
+      const size_t size = 1 + (seed >> 24) % 16;
+      parser->push(text.substr(begin, size), deltas);
+      begin += std::min(size, text.size() - begin);
+    }
+    parser->finish(deltas);
+    AssembledAnswer& answer = whole ? told.whole : told.stream;
+    for (AnswerDelta& delta : deltas) answer.add(std::move(delta));
+  }
+  return told;
+}
+
+}  // namespace
+}  // namespace heddle::parsers
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace heddle::parsers;
+  if (size < 3) return 0;
+  static const auto kTools = std::make_shared<const Json>(Json::parse(R"([
+      {"type": "function", "function": {"name": "w", "parameters": {"properties": {
+        "a": {"type": "integer"}, "n": {"type": "number"}, "y": {"type": "boolean"},
+        "l": {"type": "array"}, "u": {"anyOf": [{"type": "integer"}, {"type": "string"}]}}}}}])"));
+  AnswerParserOptions options;
+  options.tool_calls = static_cast<ToolCallFormat>(data[0] % 11);
+  options.reasoning = static_cast<ReasoningFormat>(data[1] % 6);
+  options.starts_in_reasoning = (data[2] & 1) != 0;
+  options.separate_reasoning = (data[2] & 2) == 0;
+  options.parallel_tool_calls = (data[2] & 4) == 0;
+  options.tools = kTools;
+  options.id_seed = "seed";
+  const std::string_view text(reinterpret_cast<const char*>(data) + 3, size - 3);
+  const Told told = parse(options, text, 1);
+  HEDDLE_CHECK(told == parse(options, text, 2));
+  HEDDLE_CHECK(told == parse(options, text, 3));
+  check_arguments(told.whole);
+  if (text.find_first_of("<[{\xE2") == std::string_view::npos && !options.starts_in_reasoning &&
+      options.reasoning != ReasoningFormat::kThinkFromStart) {
+    HEDDLE_CHECK(told.whole.content == text);
+  }
+  return 0;
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parsers/formats.h"
+
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace heddle::parsers {
+namespace {
+
+template <typename Format>
+struct NamedFormat {
+  std::string_view name;
+  Format format;
+};
+
+// The first name of a format is the one we show.
+constexpr std::array kToolCallNames = {
+    NamedFormat<ToolCallFormat>{"none", ToolCallFormat::kNone},
+    NamedFormat<ToolCallFormat>{"qwen", ToolCallFormat::kQwen},
+    NamedFormat<ToolCallFormat>{"qwen25", ToolCallFormat::kQwen},
+    NamedFormat<ToolCallFormat>{"hermes", ToolCallFormat::kQwen},
+    NamedFormat<ToolCallFormat>{"qwen3_coder", ToolCallFormat::kQwen3Coder},
+    NamedFormat<ToolCallFormat>{"deepseekv3", ToolCallFormat::kDeepseekV3},
+    NamedFormat<ToolCallFormat>{"deepseekv31", ToolCallFormat::kDeepseekV3},
+    NamedFormat<ToolCallFormat>{"deepseekv32", ToolCallFormat::kDeepseekV32},
+    NamedFormat<ToolCallFormat>{"glm", ToolCallFormat::kGlm},
+    NamedFormat<ToolCallFormat>{"glm45", ToolCallFormat::kGlm},
+    NamedFormat<ToolCallFormat>{"llama3", ToolCallFormat::kLlama3},
+    NamedFormat<ToolCallFormat>{"llama3_json", ToolCallFormat::kLlama3},
+    NamedFormat<ToolCallFormat>{"mistral", ToolCallFormat::kMistral},
+    NamedFormat<ToolCallFormat>{"pythonic", ToolCallFormat::kPythonic},
+    NamedFormat<ToolCallFormat>{"kimi_k2", ToolCallFormat::kKimiK2},
+    NamedFormat<ToolCallFormat>{"gpt-oss", ToolCallFormat::kHarmony},
+};
+
+constexpr std::array kReasoningNames = {
+    NamedFormat<ReasoningFormat>{"none", ReasoningFormat::kNone},
+    NamedFormat<ReasoningFormat>{"qwen3", ReasoningFormat::kThink},
+    NamedFormat<ReasoningFormat>{"deepseek-v3", ReasoningFormat::kThink},
+    NamedFormat<ReasoningFormat>{"glm45", ReasoningFormat::kThink},
+    NamedFormat<ReasoningFormat>{"kimi_k2", ReasoningFormat::kThink},
+    NamedFormat<ReasoningFormat>{"qwen3-thinking", ReasoningFormat::kThinkFromStart},
+    NamedFormat<ReasoningFormat>{"deepseek-r1", ReasoningFormat::kThinkFromStart},
+    NamedFormat<ReasoningFormat>{"step3", ReasoningFormat::kThinkFromStart},
+    NamedFormat<ReasoningFormat>{"kimi", ReasoningFormat::kKimi},
+    NamedFormat<ReasoningFormat>{"mistral", ReasoningFormat::kMistral},
+    NamedFormat<ReasoningFormat>{"gpt-oss", ReasoningFormat::kHarmony},
+};
+
+template <typename Names>
+auto format_named(std::string_view name, const Names& names)
+    -> Result<decltype(names.front().format)> {
+  std::string known;
+  for (const auto& entry : names) {
+    if (entry.name == name) return entry.format;
+    known += known.empty() ? "" : ", ";
+    known += entry.name;
+  }
+  return invalid_argument(
+      fmt::format("there is no format \"{}\"; there are {}", name.substr(0, 40), known));
+}
+
+template <typename Format, typename Names>
+std::string_view name_of_format(Format format, const Names& names) {
+  for (const auto& entry : names) {
+    if (entry.format == format) return entry.name;
+  }
+  return "none";
+}
+
+bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+}  // namespace
+
+Result<ToolCallFormat> tool_call_format(std::string_view name) {
+  return format_named(name, kToolCallNames);
+}
+
+Result<ReasoningFormat> reasoning_format(std::string_view name) {
+  return format_named(name, kReasoningNames);
+}
+
+std::string_view to_string(ToolCallFormat format) { return name_of_format(format, kToolCallNames); }
+
+std::string_view to_string(ReasoningFormat format) {
+  return name_of_format(format, kReasoningNames);
+}
+
+// More particular marks first: several formats share <tool_call>.
+ToolCallFormat detect_tool_call_format(std::string_view chat_template) {
+  const auto says = [chat_template](std::string_view mark) { return has(chat_template, mark); };
+  if (says("<|channel|>") && says("<|message|>")) return ToolCallFormat::kHarmony;
+  if (says("<|tool_calls_section_begin|>")) return ToolCallFormat::kKimiK2;
+  if (says("｜DSML｜")) return ToolCallFormat::kDeepseekV32;
+  if (says("<｜tool▁calls▁begin｜>")) return ToolCallFormat::kDeepseekV3;
+  if (says("[TOOL_CALLS]")) return ToolCallFormat::kMistral;
+  if (says("<tool_call>")) {
+    if (says("<arg_key>")) return ToolCallFormat::kGlm;
+    return says("<function=") ? ToolCallFormat::kQwen3Coder : ToolCallFormat::kQwen;
+  }
+  if (says("<|start_header_id|>") && says("{\"name\": function name, \"parameters\"")) {
+    return ToolCallFormat::kLlama3;
+  }
+  if (says("[func_name1(params_name1=")) return ToolCallFormat::kPythonic;
+  return ToolCallFormat::kNone;
+}
+
+ReasoningFormat detect_reasoning_format(std::string_view chat_template) {
+  const auto says = [chat_template](std::string_view mark) { return has(chat_template, mark); };
+  if (says("<|channel|>") && says("<|message|>")) return ReasoningFormat::kHarmony;
+  if (says("◁/think▷")) return ReasoningFormat::kKimi;
+  if (says("[/THINK]")) return ReasoningFormat::kMistral;
+  return says("</think>") ? ReasoningFormat::kThink : ReasoningFormat::kNone;
+}
+
+ReasoningTags tags_of(ReasoningFormat format) {
+  switch (format) {
+    case ReasoningFormat::kThink:
+    case ReasoningFormat::kThinkFromStart:
+      return {.open = "<think>", .close = "</think>"};
+    case ReasoningFormat::kKimi:
+      return {.open = "◁think▷", .close = "◁/think▷"};
+    case ReasoningFormat::kMistral:
+      return {.open = "[THINK]", .close = "[/THINK]"};
+    case ReasoningFormat::kNone:
+    case ReasoningFormat::kHarmony:
+      break;
+  }
+  return {};
+}
+
+bool starts_in_reasoning(ReasoningFormat format, std::string_view prompt,
+                         std::string_view unfinished) {
+  const ReasoningTags tags = tags_of(format);
+  if (tags.open.empty()) return false;
+  const size_t open = unfinished.rfind(tags.open);
+  const size_t close = unfinished.rfind(tags.close);
+  if (close != std::string_view::npos) return open != std::string_view::npos && open > close;
+  if (open != std::string_view::npos) return true;
+  const size_t end = prompt.find_last_not_of(" \t\n\r");
+  prompt = prompt.substr(0, end == std::string_view::npos ? 0 : end + 1);
+  if (prompt.ends_with(tags.close)) return false;
+  return prompt.ends_with(tags.open) || format == ReasoningFormat::kThinkFromStart;
+}
+
+bool needs_special_tokens(ToolCallFormat format) {
+  return format == ToolCallFormat::kLlama3 || format == ToolCallFormat::kMistral ||
+         format == ToolCallFormat::kHarmony || format == ToolCallFormat::kPythonic;
+}
+
+bool needs_special_tokens(ReasoningFormat format) {
+  return format == ReasoningFormat::kMistral || format == ReasoningFormat::kHarmony;
+}
+
+}  // namespace heddle::parsers

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parsers/formats.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/test_data.h"
+
+namespace heddle::parsers {
+namespace {
+
+using enum ToolCallFormat;
+
+TEST(FormatsTest, FormatsHaveTheNamesOfOptions) {
+  for (const char* const name : {"none", "qwen", "qwen3_coder", "deepseekv3", "deepseekv32", "glm",
+                                 "llama3", "mistral", "pythonic", "kimi_k2", "gpt-oss"}) {
+    const auto format = tool_call_format(name);
+    ASSERT_TRUE(format.ok()) << name;
+    EXPECT_EQ(to_string(*format), name);
+  }
+  EXPECT_EQ(tool_call_format("hermes").value(), kQwen);
+  for (const char* const name : {"none", "qwen3", "qwen3-thinking", "kimi", "mistral", "gpt-oss"}) {
+    const auto format = reasoning_format(name);
+    ASSERT_TRUE(format.ok()) << name;
+    EXPECT_EQ(to_string(*format), name);
+  }
+  EXPECT_EQ(reasoning_format("deepseek-r1").value(), ReasoningFormat::kThinkFromStart);
+  EXPECT_THAT(tool_call_format("qwem").status().message(),
+              ::testing::HasSubstr("no format \"qwem\"; there are none, qwen, "));
+}
+
+TEST(FormatsTest, APromptsEndSaysWhetherReasoningHasBegun) {
+  EXPECT_TRUE(starts_in_reasoning(ReasoningFormat::kThink, "<|im_start|>assistant\n<think>\n"));
+  EXPECT_FALSE(starts_in_reasoning(ReasoningFormat::kThink,
+                                   "<|im_start|>assistant\n<think>\n\n</think>\n\n"));
+  EXPECT_FALSE(starts_in_reasoning(ReasoningFormat::kThink, "<|im_start|>assistant\n"));
+  EXPECT_FALSE(starts_in_reasoning(ReasoningFormat::kThink, "user: what is <think>?|assistant:"));
+  EXPECT_TRUE(starts_in_reasoning(ReasoningFormat::kThinkFromStart, "<｜Assistant｜>"));
+  EXPECT_FALSE(starts_in_reasoning(ReasoningFormat::kThinkFromStart, "<｜Assistant｜></think>"));
+  EXPECT_FALSE(starts_in_reasoning(ReasoningFormat::kNone, "<think>"));
+  EXPECT_FALSE(starts_in_reasoning(ReasoningFormat::kThink, " \n"));
+  EXPECT_TRUE(starts_in_reasoning(ReasoningFormat::kThink, "assistant:", "<think>I"));
+  EXPECT_FALSE(starts_in_reasoning(ReasoningFormat::kThink, "<think>", "I</think>So"));
+}
+
+// Templates of real models, by their files in the developers' data set.
+TEST(FormatsTest, RealTemplatesShowTheirFormats) {
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "data/chat_templates");
+
+  struct Case {
+    const char* file;
+    ToolCallFormat calls;
+    ReasoningFormat reasoning;
+  };
+
+  const Case cases[] = {
+      {"hf/Qwen2.5-7B-Instruct", kQwen, ReasoningFormat::kNone},
+      {"hf/Qwen3-30B-A3B", kQwen, ReasoningFormat::kThink},
+      {"hf/Qwen3-30B-A3B-Thinking-2507", kQwen, ReasoningFormat::kThink},
+      {"hf/Qwen3-Next-80B-A3B-Instruct.reconstructed", kQwen, ReasoningFormat::kNone},
+      {"hf/Qwen3-Coder-30B-A3B-Instruct", kQwen3Coder, ReasoningFormat::kNone},
+      {"hf/Qwen3-Coder-480B-A35B-Instruct", kQwen3Coder, ReasoningFormat::kNone},
+      {"hf/Qwen3.5-4B", kQwen3Coder, ReasoningFormat::kThink},
+      {"hf/DeepSeek-V3", kDeepseekV3, ReasoningFormat::kThink},
+      {"hf/DeepSeek-R1", kDeepseekV3, ReasoningFormat::kThink},
+      {"hf/DeepSeek-R1-Distill-Qwen-14B", kDeepseekV3, ReasoningFormat::kThink},
+      {"hf/DeepSeek-V3.1", kDeepseekV3, ReasoningFormat::kThink},
+      {"llama.cpp/deepseek-ai-DeepSeek-V3.2", kDeepseekV32, ReasoningFormat::kThink},
+      {"hf/GLM-4.5", kGlm, ReasoningFormat::kThink},
+      {"llama.cpp/GLM-4.6", kGlm, ReasoningFormat::kThink},
+      {"llama.cpp/GLM-4.7-Flash", kGlm, ReasoningFormat::kThink},
+      {"hf/Llama-3.1-8B-Instruct", kLlama3, ReasoningFormat::kNone},
+      {"hf/Llama-3.2-11B-Vision-Instruct", kLlama3, ReasoningFormat::kNone},
+      {"llama.cpp/meta-llama-Llama-3.3-70B-Instruct", kLlama3, ReasoningFormat::kNone},
+      {"hf/Mistral-7B-Instruct-v0.3", kMistral, ReasoningFormat::kNone},
+      {"hf/Mistral-Nemo-Instruct-2407", kMistral, ReasoningFormat::kNone},
+      {"llama.cpp/Mistral-Small-3.2-24B-Instruct-2506", kMistral, ReasoningFormat::kNone},
+      {"llama.cpp/mistralai-Ministral-3-14B-Reasoning-2512", kMistral, ReasoningFormat::kMistral},
+      {"llama.cpp/Kimi-K2-Instruct", kKimiK2, ReasoningFormat::kNone},
+      {"llama.cpp/Kimi-K2-Thinking", kKimiK2, ReasoningFormat::kThink},
+      {"llama.cpp/openai-gpt-oss-120b", ToolCallFormat::kHarmony, ReasoningFormat::kHarmony},
+      {"llama.cpp/NousResearch-Hermes-3-Llama-3.1-8B-tool_use", kQwen, ReasoningFormat::kNone},
+      {"llama.cpp/google-gemma-2-2b-it", ToolCallFormat::kNone, ReasoningFormat::kNone},
+      {"llama.cpp/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", kQwen3Coder, ReasoningFormat::kThink},
+      {"chujiezheng/chatml", ToolCallFormat::kNone, ReasoningFormat::kNone},
+  };
+  for (const Case& one : cases) {
+    std::ifstream file(folder / (std::string(one.file) + ".jinja"));
+    const std::string source((std::istreambuf_iterator<char>(file)),
+                             std::istreambuf_iterator<char>());
+    EXPECT_FALSE(source.empty()) << one.file;
+    EXPECT_EQ(to_string(detect_tool_call_format(source)), to_string(one.calls)) << one.file;
+    EXPECT_EQ(to_string(detect_reasoning_format(source)), to_string(one.reasoning)) << one.file;
+  }
+}
+
+}  // namespace
+}  // namespace heddle::parsers

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// HarmonyParser reads the messages that gpt-oss models write, "harmony" by name:
+//
+//   <|channel|>analysis<|message|>reasoning<|end|>
+//   <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{..}<|call|>
+//   <|start|>assistant<|channel|>final<|message|>content<|return|>
+//
+// The prompt ends with "<|start|>assistant", so an answer begins in a message's header. Its marks
+// are special tokens, which the text must have. Messages of the channel analysis are reasoning;
+// those to a recipient are calls, by the recipient's name without "functions."; all others are
+// content. Text that has no header is content, too.
+//
+// Threading: thread-compatible.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "parsers/answer_parser.h"
+#include "parsers/json_scanner.h"
+
+namespace heddle::parsers {
+
+class HarmonyParser final : public AnswerParser {
+ public:
+  // A longer header is content.
+  static constexpr size_t kMaxHarmonyHeaderBytes = 1024;
+
+  explicit HarmonyParser(AnswerParserOptions options);
+
+  void push(std::string_view text, AnswerDeltas& out) override;
+  void finish(AnswerDeltas& out) override;
+  [[nodiscard]] Part part() const override;
+
+ private:
+  enum class State : uint8_t { kFirstHeader, kHeader, kReasoning, kContent, kCall, kAfterCall };
+
+  void run(bool at_end, AnswerDeltas& out);
+  size_t step(std::string_view text, bool at_end, AnswerDeltas& out);
+  size_t read_header(std::string_view text, bool at_end, AnswerDeltas& out);
+  size_t read_body(std::string_view text, bool at_end, AnswerDeltas& out);
+  size_t read_call(std::string_view text, AnswerDeltas& out);
+  void begin_message(std::string_view header, AnswerDeltas& out);
+  void tell(std::string_view text, AnswerDeltas& out);
+  void end_call(bool complete, AnswerDeltas& out);
+  [[nodiscard]] bool reads_calls() const;
+
+  [[nodiscard]] bool dropped() const { return !options_.parallel_tool_calls && num_calls_ > 1; }
+
+  const AnswerParserOptions options_;
+  State state_ = State::kFirstHeader;
+  std::string rest_;
+  JsonScanner arguments_;
+  size_t num_calls_ = 0;
+  std::string call_text_;
+};
+
+}  // namespace heddle::parsers

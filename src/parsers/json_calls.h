@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// JsonCallParser reads calls whose arguments are a JSON object:
+//
+//   qwen      <tool_call>\n{"name": "f", "arguments": {..}}\n</tool_call>
+//   llama3    {"name": "f", "parameters": {..}}, from the start of the answer or <|python_tag|> on
+//   mistral   [TOOL_CALLS][{"name": "f", "arguments": {..}, "id": ".."}], or
+//             [TOOL_CALLS]f[CALL_ID]..[ARGS]{..}
+//   deepseek  <｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{..}\n```<｜tool▁call▁end｜>,
+//   or
+//             <｜tool▁call▁begin｜>f<｜tool▁sep｜>{..}<｜tool▁call▁end｜>, between
+//             <｜tool▁calls▁begin｜> and <｜tool▁calls▁end｜>
+//   kimi_k2   <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{..}<|tool_call_end|>,
+//             between <|tool_calls_section_begin|> and <|tool_calls_section_end|>
+//
+// Arguments are passed on as they are written, but for line breaks inside strings, which are
+// escaped. They may stand before the name: then they are told once it is known.
+//
+// Threading: thread-compatible.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "parsers/json_scanner.h"
+#include "parsers/tool_call_parser.h"
+
+namespace heddle::parsers {
+
+enum class JsonCallFormat { kQwen, kLlama3, kMistral, kDeepseek, kKimi };
+
+class JsonCallParser final : public ToolCallParser {
+ public:
+  JsonCallParser(JsonCallFormat format, ToolCallParserOptions options);
+
+ private:
+  [[nodiscard]] CallHeader read_header(std::string_view text, Place place) const override;
+  void begin_call(const CallHeader& header, std::string_view text) override;
+  Progress read_arguments(std::string_view text, size_t& used, AnswerDeltas& out) override;
+  [[nodiscard]] Closing read_closing(std::string_view text) override;
+
+  const JsonCallFormat format_;
+  const std::vector<std::string_view> closers_;
+  JsonScanner arguments_;
+  std::optional<JsonScanner> tail_;  // of the object around the arguments
+};
+
+}  // namespace heddle::parsers

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parsers/json_scanner.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "support/test_data.h"
+
+namespace heddle::parsers {
+namespace {
+
+using State = JsonScanner::State;
+
+bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+State scan(std::string_view text, size_t& used, std::string* copy = nullptr) {
+  JsonScanner scanner;
+  return scanner.scan(text, used, copy);
+}
+
+TEST(JsonScannerTest, AnObjectEndsAtItsBrace) {
+  size_t used = 0;
+  std::string copy;
+  EXPECT_EQ(scan(R"({"a}": "}\"", "b": [{}, [], -0.5e+3, true]} rest)", used, &copy), State::kDone);
+  EXPECT_EQ(copy, R"({"a}": "}\"", "b": [{}, [], -0.5e+3, true]})");
+  EXPECT_EQ(used, copy.size());
+  EXPECT_EQ(scan("{\"a\": \"x\ty\n\"}", used, &(copy = "")), State::kDone);
+  EXPECT_EQ(copy, "{\"a\": \"x\\ty\\n\"}");
+}
+
+TEST(JsonScannerTest, TheRestOfAnObjectEndsAtItsBrace) {
+  JsonScanner rest = JsonScanner::after_value();
+  size_t used = 0;
+  EXPECT_EQ(rest.scan(" , \"x\": 1 }}", used, nullptr), State::kDone);
+  EXPECT_EQ(used, 11u);
+}
+
+TEST(JsonScannerTest, AZeroByteIsNoEnd) {
+  EXPECT_TRUE(is_json(" [1, \"a\"] "));
+  EXPECT_FALSE(is_json("[1] 2"));
+  EXPECT_FALSE(is_json(std::string_view("[1]\0]", 5)));
+}
+
+TEST(JsonScannerTest, LevelsAreBounded) {
+  const auto deep = [](size_t levels) {
+    return "{\"a\":" + std::string(levels - 1, '[') + std::string(levels - 1, ']') + "}";
+  };
+  size_t used = 0;
+  EXPECT_EQ(scan(deep(JsonScanner::kMaxLevels), used), State::kDone);
+  EXPECT_EQ(scan(deep(JsonScanner::kMaxLevels + 1), used), State::kError);
+}
+
+// Each text of the suite as a member of an object. What bytes make a character is not asked here.
+TEST(JsonScannerTest, JsonIsWhatTheTestSuiteSaysItIs) {
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "data/json_test_suite/test_parsing");
+  int checked = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::string value((std::istreambuf_iterator<char>(file)),
+                            std::istreambuf_iterator<char>());
+    if (name.starts_with("i_")) continue;  // the suite leaves them open
+    SCOPED_TRACE(name);
+    const std::string text = "{\"a\": " + value + "\n}";
+    size_t used = 0;
+    std::string copy;
+    const bool taken = scan(text, used, &copy) == State::kDone && used == text.size();
+    if (name.starts_with("y_")) {
+      EXPECT_TRUE(taken);
+    } else if (taken) {  // once its control characters are escaped, or of broken characters
+      EXPECT_TRUE(nlohmann::json::accept(copy) || !is_ascii(copy)) << copy;
+    }
+    ++checked;
+  }
+  EXPECT_GT(checked, 200);
+}
+
+}  // namespace
+}  // namespace heddle::parsers

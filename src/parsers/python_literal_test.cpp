@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parsers/python_literal.h"
+
+#include <gtest/gtest.h>
+
+namespace heddle::parsers {
+namespace {
+
+TEST(PythonLiteralTest, LiteralsBecomeJson) {
+  const auto json = [](std::string_view text) {
+    return python_literal_to_json(text).value_or("none");
+  };
+  EXPECT_EQ(json(" -1.5e3 "), "-1.5e3");
+  EXPECT_EQ(json("True"), "true");
+  EXPECT_EQ(json("None"), "null");
+  EXPECT_EQ(json(R"('it\'s "so"\n')"), R"("it's \"so\"\n")");
+  EXPECT_EQ(json(R"("\x41\u00e9\U0001F600\ud83d\ude00\ud83d!\d")"), "\"Aé😀😀\xEF\xBF\xBD!\\\\d\"");
+  EXPECT_EQ(json("[1, (2, 'x',), {'k': [], \"l\": {}}, ]"), R"([1, [2, "x"], {"k": [], "l": {}}])");
+  for (const char* const wrong : {"", "[1", "[1 2]", "{1: 2}", "'open", "07", "name", "1 2", "f()",
+                                  "'\\x4'", "[,]", "+1", "nan"}) {
+    EXPECT_EQ(json(wrong), "none") << wrong;
+  }
+  EXPECT_EQ(json(std::string_view("[1\0]", 4)), "none");
+  EXPECT_NE(json(std::string(60, '[') + std::string(60, ']')), "none");
+  EXPECT_EQ(json(std::string(100000, '[') + std::string(100000, ']')), "none");
+}
+
+TEST(PythonLiteralTest, ALiteralEndsOutsideOfBracketsAndQuotes) {
+  bool found = false;
+  EXPECT_EQ(PythonLiteralEnd().scan(R"(x=['a,)\'', (1,2)], y)", found), 18u);
+  EXPECT_TRUE(found);
+  EXPECT_EQ(PythonLiteralEnd().scan("'abc, d", found), 7u);
+  EXPECT_FALSE(found);
+}
+
+}  // namespace
+}  // namespace heddle::parsers
