@@ -15,6 +15,7 @@
 #include "server/field_reader.h"
 #include "server/prompt_list.h"
 #include "server/sampling_fields.h"
+#include "server/tool_fields.h"
 
 namespace heddle::tools {
 namespace {
@@ -51,12 +52,14 @@ Result<std::vector<TokenId>> prompt_of_line(server::FieldReader& fields,
   }
   if (fields.error()) return invalid_argument(fields.error()->message);
   if (prompt == nullptr) {
-    std::vector<TokenId> tokens;
+    const server::ToolFields tools = server::read_tool_fields(fields);
+    if (auto error = server::refuse_forced_call(tools.choice)) fields.fail(*std::move(error));
+    server::ChatPrompt chat;
     if (const auto error = server::read_chat_prompt(
-            fields, context, server::max_counted_tokens(context.model), tokens)) {
+            fields, context, tools, server::max_counted_tokens(context.model), chat)) {
       return invalid_argument(error->message);
     }
-    return tokens;
+    return std::move(chat.ids);
   }
   if (!prompt->is_string()) return invalid_argument("\"prompt\" must be a string");
   return to_tokens(prompt->get<std::string>());

@@ -105,6 +105,8 @@ Json server_json(const ServeSettings& settings, const Engine& engine) {
           {"shutdown_timeout_secs", options.shutdown_timeout_seconds},
           {"tokenizer_threads", options.num_workers},
           {"fair_key", settings.fair_key},
+          {"tool_call_parser", settings.tool_call_parser},
+          {"reasoning_parser", settings.reasoning_parser},
           {"metrics", metrics.enabled},
           {"metrics_names", metrics.names},
           {"metrics_tenants", metrics.max_tenants},

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "parsers/formats.h"
 #include "server/key_ring.h"
 
 namespace heddle::tools {
@@ -22,6 +23,20 @@ std::vector<std::string> split_names(const std::vector<std::string>& lists) {
     }
   }
   return names;
+}
+
+Status apply_parsers(ServeSettings& settings) {
+  if (settings.tool_call_parser != "auto") {
+    const auto format = parsers::tool_call_format(settings.tool_call_parser);
+    if (!format.ok()) return format.status().with_context("--tool-call-parser");
+    settings.server.tool_call_format = *format;
+  }
+  if (settings.reasoning_parser != "auto") {
+    const auto format = parsers::reasoning_format(settings.reasoning_parser);
+    if (!format.ok()) return format.status().with_context("--reasoning-parser");
+    settings.server.reasoning_format = *format;
+  }
+  return ok_status();
 }
 
 }  // namespace
@@ -72,6 +87,10 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
                 "Threads that parse, render and tokenize requests");
   options.value("--fair-key", &settings.fair_key,
                 "Tells the tenants of --policy fair apart: user, api-key, header:NAME or none");
+  options.text("--tool-call-parser", &settings.tool_call_parser,
+               "Format of the model's tool calls; auto: as its chat template shows");
+  options.text("--reasoning-parser", &settings.reasoning_parser,
+               "Format of the model's reasoning; auto: as its chat template shows");
   options.flag("--metrics,--enable-metrics,!--no-metrics,!--disable-metrics", &settings.metrics,
                "Count for Prometheus at /metrics (default); with no-: not");
   options.choice("--metrics-names", &settings.model.engine.metrics.names, {"heddle", "sglang"},
@@ -152,6 +171,7 @@ Status apply(ServeSettings& settings) {
   auto fair_key = server::parse_fair_key(settings.fair_key);
   if (!fair_key.ok()) return fair_key.status().with_context("--fair-key");
   settings.server.fair_key = *std::move(fair_key);
+  HEDDLE_RETURN_IF_ERROR(apply_parsers(settings));
   settings.server.served_model_names = split_names(settings.served_model_names);
   if (settings.server.served_model_names.empty() && !settings.served_model_names.empty()) {
     return invalid_argument(

@@ -17,6 +17,8 @@ struct ServeSettings {
   server::ServerOptions server;
   std::vector<std::string> served_model_names;
   std::string fair_key = "user";
+  std::string tool_call_parser = "auto";
+  std::string reasoning_parser = "auto";
   std::optional<std::string> api_key;
   std::optional<std::string> admin_api_key;
   std::optional<std::string> api_keys_file;
@@ -34,7 +36,7 @@ void declare_serve_options(Options& options, ServeSettings& settings);
 
 // Settles the server's options and the engine's (apply() in options_engine.h). Error: as there; no
 // API key or no model name where one is promised; a file of API keys that is wrong; an unknown
-// --fair-key.
+// --fair-key or parser.
 Status apply(ServeSettings& settings);
 
 }  // namespace heddle::tools

@@ -100,6 +100,11 @@ TEST(ServeOptionsTest, WhatNeedsMoreThanTheCommandLineNamesItsOptionToo) {
                 HasSubstr("--served-model-name has no name in it"))
         << nothing;
   }
+  EXPECT_THAT(errors({"--tool-call-parser", "bogus"}),
+              HasSubstr("--tool-call-parser: there is no format \"bogus\"; there are none, qwen"));
+  EXPECT_THAT(errors({"--reasoning-parser", "bogus"}),
+              HasSubstr("--reasoning-parser: there is no format \"bogus\""));
+  EXPECT_EQ(errors({"--tool-call-parser", "hermes", "--reasoning-parser", "deepseek-r1"}), "");
   EXPECT_EQ(errors({"--served-model-name", "a, b", "--fair-key", "user", "--policy", "fair"}), "");
   EXPECT_THAT(errors({"--policy", "best"}),
               HasSubstr("--policy = \"best\" does not exist; choose one of fcfs, lpm, "));

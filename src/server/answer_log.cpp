@@ -46,6 +46,7 @@ void ChoiceLog::add(const RequestEvent& event) {
   counts = {.prompt_tokens = event.prompt_tokens,
             .completion_tokens = event.completion_tokens,
             .cached_tokens = event.cached_tokens,
+            .reasoning_tokens = counts.reasoning_tokens,
             .cache = event.cache,
             .queue_seconds = event.queue_seconds,
             .elapsed_seconds = event.elapsed_seconds};
@@ -63,6 +64,7 @@ Json usage_json(std::span<const ChoiceLog> choices, size_t choices_per_prompt, b
   for (size_t i = 0; i < choices.size(); ++i) {
     const ChoiceCounts& counts = choices[i].counts;
     total.completion_tokens += counts.completion_tokens;
+    total.reasoning_tokens += counts.reasoning_tokens;
     if (i % choices_per_prompt != 0) continue;
     total.prompt_tokens += counts.prompt_tokens;
     total.cached_tokens += counts.cached_tokens;
@@ -80,8 +82,8 @@ Json usage_json(std::span<const ChoiceLog> choices, size_t choices_per_prompt, b
           {"completion_tokens", total.completion_tokens},
           {"total_tokens", total.prompt_tokens + total.completion_tokens},
           {"prompt_tokens_details", std::move(details)},
-          {"completion_tokens_details", {{"reasoning_tokens", 0}}},
-          {"reasoning_tokens", 0}};
+          {"completion_tokens_details", {{"reasoning_tokens", total.reasoning_tokens}}},
+          {"reasoning_tokens", total.reasoning_tokens}};
 }
 
 std::string_view finish_name(FinishReason reason) {

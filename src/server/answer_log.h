@@ -50,6 +50,7 @@ struct ChoiceCounts {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;
+  int64_t reasoning_tokens = 0;  // set by adapters that know (answer_stream.h)
   CacheReport cache;
   double queue_seconds = 0;
   double elapsed_seconds = 0;

@@ -19,6 +19,7 @@
 #include <heddle/engine.h>
 #include <heddle/request.h>
 
+#include "server/answer_stream.h"
 #include "server/api_error.h"
 #include "server/caller.h"
 #include "server/http_message.h"
@@ -72,6 +73,7 @@ struct CallContext {
   const ModelInfo& model;
   const Engine* engine = nullptr;  // that will run the call; null: any number of answers fits
   const TextCodec& codec;
+  AnswerFormats formats;
   const std::vector<std::string>& served_names;  // the first is ours
   bool allow_any_model_name = true;
   const HttpRequest& head;  // for its headers

@@ -67,6 +67,11 @@ void ApiHandler::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec
                        Json configuration) {
   engine_ = std::move(engine);
   codec_ = std::move(codec);
+  answer_formats_ =
+      find_answer_formats(*codec_, options_.tool_call_format, options_.reasoning_format);
+  log_info(fmt::format("Answers are read for tool calls ({}) and reasoning ({})",
+                       parsers::to_string(answer_formats_.tool_calls),
+                       parsers::to_string(answer_formats_.reasoning)));
   configuration_ = std::move(configuration);
   host_.engine = engine_.get();
   host_.inbox = inbox_.get();
@@ -212,6 +217,7 @@ CallContext ApiHandler::context_of(const HttpRequest& request,
   return {.model = engine_->model_info(),
           .engine = engine_.get(),
           .codec = *codec_,
+          .formats = answer_formats_,
           .served_names = options_.served_model_names,
           .allow_any_model_name = options_.allow_any_model_name,
           .head = request,

@@ -114,6 +114,7 @@ class ApiHandler final : public HttpHandler {
   // Set before loaded_.
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<TextCodec> codec_;
+  AnswerFormats answer_formats_;
   nlohmann::ordered_json configuration_;  // without secrets
   std::unique_ptr<EventInbox> inbox_;
   int64_t loaded_at_ = 0;  // seconds since 1970

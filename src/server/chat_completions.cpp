@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/chat_completions.h"
 
+#include <algorithm>
 #include <iterator>
+#include <memory>
+#include <span>
+#include <variant>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "parsers/assembled_answer.h"
 #include "server/answer_log.h"
 #include "server/call_fields.h"
 #include "server/chat_messages.h"
@@ -17,6 +22,8 @@ namespace heddle::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using parsers::AnswerDelta;
+using parsers::ReasoningFormat;
 
 // ---- The answer ----
 
@@ -25,18 +32,36 @@ class ChatAdapter final : public ApiAdapter {
   explicit ChatAdapter(ChatAnswerOptions options)
       : options_(std::move(options)),
         logs_(options_.num_choices),
-        started_(options_.num_choices, false) {}
+        answers_(options_.streaming.stream ? 0 : options_.num_choices),
+        started_(options_.num_choices, false) {
+    streams_.reserve(options_.num_choices);
+    for (size_t i = 0; i < options_.num_choices; ++i) {
+      AnswerStreamOptions stream = options_.stream;
+      stream.parser.id_seed = fmt::format("{}#{}", options_.id, i);
+      streams_.emplace_back(std::move(stream));
+    }
+  }
 
   void event(size_t choice, const RequestEvent& event, std::string& out) override {
     ChoiceLog& log = logs_[choice];
     log.add(event);
-    if (!options_.streaming.stream) return;
-    if (!started_[choice]) append_chunk(choice, Chunk::kRole, out);
-    started_[choice] = true;
-    if (!log.text.empty() || shows_logprobs(log) || shows_tokens(log)) {
-      append_chunk(choice, Chunk::kContent, out);
+    log.text.clear();  // its deltas say the same
+    parsers::AnswerDeltas deltas = streams_[choice].add(event);
+    log.counts.reasoning_tokens = streams_[choice].reasoning_tokens();
+    if (!options_.streaming.stream) {
+      for (AnswerDelta& delta : deltas) answers_[choice].add(std::move(delta));
+      return;
     }
-    if (log.finish) append_chunk(choice, Chunk::kFinish, out);
+    if (!started_[choice]) append_chunk(choice, Role{}, out);
+    started_[choice] = true;
+    for (const AnswerDelta& delta : deltas) {
+      if (std::holds_alternative<parsers::ToolCallEnd>(delta)) continue;
+      append_chunk(choice, &delta, out);
+      log.logprobs.clear();  // the first chunk of an event has them
+      log.tokens.clear();
+    }
+    if (shows_logprobs(log) || shows_tokens(log)) append_chunk(choice, Rest{}, out);
+    if (log.finish) append_chunk(choice, *log.finish, out);
     log.clear();
   }
 
@@ -59,12 +84,11 @@ class ChatAdapter final : public ApiAdapter {
       const ChoiceLog& log = logs_[i];
       const Finish finish = log.finish.value_or(Finish{});
       body.begin_object().key("index").value(i);
-      body.key("message").begin_object().key("role").value("assistant");
-      body.key("content").text(log.text);
-      body.key("reasoning_content").value(nullptr).key("tool_calls").value(nullptr).end_object();
+      body.key("message");
+      add_message(answers_[i], body);
       body.key("logprobs");
       options_.logprobs ? add_logprobs(log, body) : body.value(nullptr);
-      body.key("finish_reason").value(finish_name(finish.reason));
+      body.key("finish_reason").value(streams_[i].finish_name(finish));
       body.key("matched_stop").value(matched_stop(finish));
       if (options_.return_token_ids) body.key("token_ids").integers(log.tokens);
       body.end_object();
@@ -77,31 +101,38 @@ class ChatAdapter final : public ApiAdapter {
   }
 
  private:
-  // A choice is streamed as its role, then what is new at each event, then its end.
-  enum class Chunk { kRole, kContent, kFinish };
+  // A choice is streamed as its role, then its deltas, then its end. What an event tells beside its
+  // text goes with its first delta, or as the rest.
+  struct Role {};
 
-  void append_chunk(size_t index, Chunk kind, std::string& out) const {
+  struct Rest {};
+
+  using Chunk = std::variant<Role, const AnswerDelta*, Rest, Finish>;
+
+  void append_chunk(size_t index, const Chunk& kind, std::string& out) const {
     const ChoiceLog& log = logs_[index];
-    const bool content = kind == Chunk::kContent;
+    const bool is_role = std::holds_alternative<Role>(kind);
+    const auto* const finish = std::get_if<Finish>(&kind);
+    const bool content = !is_role && finish == nullptr;
     JsonPieces chunk;
     chunk.around("data: ");
     begin_answer(chunk, "chat.completion.chunk");
     chunk.key("choices").begin_list().begin_object().key("index").value(index);
     chunk.key("delta").begin_object();
-    if (kind == Chunk::kRole) chunk.key("role").value("assistant").key("content").value("");
-    if (content && !log.text.empty()) chunk.key("content").text(log.text);
+    if (is_role) chunk.key("role").value("assistant").key("content").value("");
+    if (const auto* const delta = std::get_if<const AnswerDelta*>(&kind)) add_delta(**delta, chunk);
     chunk.end_object().key("logprobs");
     content&& shows_logprobs(log) ? add_logprobs(log, chunk) : chunk.value(nullptr);
     chunk.key("finish_reason");
-    if (kind == Chunk::kFinish) {
-      chunk.value(finish_name(log.finish->reason));
-      chunk.key("matched_stop").value(matched_stop(*log.finish));
+    if (finish != nullptr) {
+      chunk.value(streams_[index].finish_name(*finish));
+      chunk.key("matched_stop").value(matched_stop(*finish));
     } else {
       chunk.value(nullptr);
     }
     if (content && shows_tokens(log)) chunk.key("token_ids").integers(log.tokens);
     chunk.end_object().end_list();
-    if (kind == Chunk::kRole && index == 0 && options_.prompt_token_ids) {
+    if (is_role && index == 0 && options_.prompt_token_ids) {
       chunk.key("prompt_token_ids").integers(*options_.prompt_token_ids);
     }
     if (options_.streaming.continuous_usage) {
@@ -110,6 +141,49 @@ class ChatAdapter final : public ApiAdapter {
       chunk.key("usage").value(nullptr);
     }
     chunk.end_object().around("\n\n").write_all(out);
+  }
+
+  // Exactly one key.
+  static void add_delta(const AnswerDelta& delta, JsonPieces& chunk) {
+    if (const auto* const content = std::get_if<parsers::ContentDelta>(&delta)) {
+      chunk.key("content").text(content->text);
+    } else if (const auto* const reasoning = std::get_if<parsers::ReasoningDelta>(&delta)) {
+      chunk.key("reasoning_content").text(reasoning->text);
+    } else if (const auto* const call = std::get_if<parsers::ToolCallBegin>(&delta)) {
+      chunk.key("tool_calls").begin_list().begin_object().key("index").value(call->index);
+      chunk.key("id").text(call->id).key("type").value("function");
+      chunk.key("function").begin_object().key("name").text(call->name);
+      chunk.key("arguments").value("").end_object().end_object().end_list();
+    } else if (const auto* const arguments = std::get_if<parsers::ArgumentsDelta>(&delta)) {
+      chunk.key("tool_calls").begin_list().begin_object().key("index").value(arguments->index);
+      chunk.key("function").begin_object().key("arguments").text(arguments->json);
+      chunk.end_object().end_object().end_list();
+    }
+  }
+
+  // Content is null where there are calls and no text.
+  static void add_message(const parsers::AssembledAnswer& answer, JsonPieces& body) {
+    body.begin_object().key("role").value("assistant").key("content");
+    if (answer.content.empty() && !answer.calls.empty()) {
+      body.value(nullptr);
+    } else {
+      body.text(answer.content);
+    }
+    body.key("reasoning_content");
+    answer.reasoning.empty() ? body.value(nullptr) : body.text(answer.reasoning);
+    body.key("tool_calls");
+    if (answer.calls.empty()) {
+      body.value(nullptr);
+    } else {
+      body.begin_list();
+      for (const parsers::ToolCall& call : answer.calls) {
+        body.begin_object().key("id").text(call.id).key("type").value("function");
+        body.key("function").begin_object().key("name").text(call.name);
+        body.key("arguments").text(call.arguments).end_object().end_object();
+      }
+      body.end_list();
+    }
+    body.end_object();
   }
 
   // The object is left open.
@@ -163,34 +237,12 @@ class ChatAdapter final : public ApiAdapter {
 
   ChatAnswerOptions options_;
   std::vector<ChoiceLog> logs_;
-  std::vector<bool> started_;  // per choice: its role was streamed
+  std::vector<AnswerStream> streams_;              // per choice
+  std::vector<parsers::AssembledAnswer> answers_;  // per choice, of an answer sent as a whole
+  std::vector<bool> started_;                      // per choice: its role was streamed
 };
 
 // ---- The request ----
-
-// The tools the template shall show: a list, or null for none.
-Json read_tools(FieldReader& fields) {
-  const Json* tools = fields.array("tools");
-  if (tools != nullptr && tools->empty()) tools = nullptr;
-  if (tools != nullptr) {
-    if (auto error = check_tools(*tools)) fields.fail(std::move(*error));
-  }
-  const Json* choice = fields.find("tool_choice");
-  if (choice == nullptr) return tools == nullptr ? Json(nullptr) : *tools;
-  if (choice->is_string() && *choice == "none") return nullptr;
-  if (choice->is_string() && *choice == "auto") return tools == nullptr ? Json(nullptr) : *tools;
-  if (!choice->is_object() && !(choice->is_string() && *choice == "required")) {
-    fields.fail(invalid_value(
-        "tool_choice",
-        "`tool_choice` must be none, auto, required or an object that names a tool."));
-  } else if (tools == nullptr) {
-    fields.fail(
-        invalid_value("tool_choice", "`tool_choice` asks for a tool, but `tools` is empty."));
-  } else {
-    fields.fail(unsupported_parameter("tool_choice", "a call cannot be forced; use auto or none"));
-  }
-  return nullptr;
-}
 
 void read_effort(FieldReader& fields, std::string_view name, Json& variables) {
   const Json* effort = fields.find(name);
@@ -252,6 +304,39 @@ void refuse_unserved_chat_fields(FieldReader& fields) {
   }
 }
 
+// Enough to hold a tag at the end of a prompt of ids.
+constexpr size_t kPromptEndTokens = 32;
+
+// gpt-oss's template calls reasoning "thinking", and takes it only where a message has no content.
+void name_harmony_thinking(Json& messages) {
+  for (Json& message : messages) {
+    const auto reasoning = message.find("reasoning_content");
+    if (reasoning == message.end() || message["content"] != "") continue;
+    message["thinking"] = Json(*reasoning);
+  }
+}
+
+// Runs the template. Some templates join a call's arguments to text instead of writing them as
+// JSON: those that fail get them as text.
+Result<std::string> render(const TextCodec& codec, Json messages, const Json& tools,
+                           bool generation_prompt, const Json& variables) {
+  auto text = codec.render_chat(messages, tools, generation_prompt, variables);
+  if (text.ok() || text.status().code() != StatusCode::kInvalidArgument) return text;
+  bool has_calls = false;
+  for (Json& message : messages) {
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end()) continue;
+    for (Json& call : *calls) {
+      Json& arguments = call["function"]["arguments"];
+      arguments = dump_json(arguments);
+      has_calls = true;
+    }
+  }
+  if (!has_calls) return text;
+  auto again = codec.render_chat(messages, tools, generation_prompt, variables);
+  return again.ok() ? std::move(again) : std::move(text);
+}
+
 }  // namespace
 
 std::unique_ptr<ApiAdapter> make_chat_adapter(ChatAnswerOptions options) {
@@ -259,23 +344,29 @@ std::unique_ptr<ApiAdapter> make_chat_adapter(ChatAnswerOptions options) {
 }
 
 std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext& context,
-                                         size_t max_tokens, std::vector<TokenId>& prompt) {
-  const Json tools = read_tools(fields);
+                                         const ToolFields& tools, size_t max_tokens,
+                                         ChatPrompt& prompt) {
   const Json variables = read_template_variables(fields);
   const bool continue_final = fields.boolean("continue_final_message").value_or(false);
   const bool generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
   auto ids = fields.token_ids("input_ids", context.model.vocab_size);
   const Json* messages = fields.find("messages");
   if (fields.error()) return fields.error();
+  const ReasoningFormat reasoning = context.formats.reasoning;
   if (ids) {
     if (ids->empty()) return invalid_value("input_ids", "`input_ids` is empty.");
-    prompt = std::move(*ids);
+    prompt.ids = std::move(*ids);
+    const std::span<const TokenId> all(prompt.ids);
+    const auto end = all.last(std::min(all.size(), kPromptEndTokens));
+    prompt.starts_in_reasoning =
+        parsers::starts_in_reasoning(reasoning, context.codec.decode(end, false));
     return std::nullopt;
   }
   if (messages == nullptr) return missing_parameter("messages");
 
   Json normalised;
   if (auto error = normalise_messages(*messages, normalised)) return error;
+  if (reasoning == ReasoningFormat::kHarmony) name_harmony_thinking(normalised);
   std::string unfinished;
   if (continue_final) {
     if (normalised.back()["role"] != "assistant") {
@@ -290,8 +381,9 @@ std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext&
     unfinished = normalised.back()["content"].get<std::string>();
     normalised.erase(normalised.size() - 1);
   }
-  auto text =
-      context.codec.render_chat(normalised, tools, generation_prompt || continue_final, variables);
+  const std::shared_ptr<const Json> usable = tools.usable();
+  auto text = render(context.codec, std::move(normalised), usable != nullptr ? *usable : Json(),
+                     generation_prompt || continue_final, variables);
   if (!text.ok()) {
     if (text.status().code() == StatusCode::kUnimplemented ||
         text.status().code() == StatusCode::kInvalidArgument ||
@@ -300,12 +392,15 @@ std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext&
     }
     return error_from_status(text.status(), context.id);
   }
+  prompt.starts_in_reasoning = parsers::starts_in_reasoning(reasoning, *text, unfinished);
   // The template writes the special tokens, the first one included.
   if (auto error = encode_prompt(*text + unfinished, /*add_special_tokens=*/false, max_tokens,
-                                 "messages", context, prompt)) {
+                                 "messages", context, prompt.ids)) {
     return error;
   }
-  if (prompt.empty()) return invalid_value("messages", "`messages` render to an empty prompt.");
+  if (prompt.ids.empty()) {
+    return invalid_value("messages", "`messages` render to an empty prompt.");
+  }
   return std::nullopt;
 }
 
@@ -320,6 +415,10 @@ PrepareResult prepare_chat(const CallContext& context, std::string_view body) {
   answer.streaming = read_stream_options(fields);
   refuse_unserved_chat_fields(fields);
   check_response_format(fields);
+  const ToolFields tools = read_tool_fields(fields);
+  if (auto error = refuse_forced_call(tools.choice)) fields.fail(std::move(*error));
+  const bool separate_reasoning = fields.boolean("separate_reasoning").value_or(true);
+  answer.stream.stream_reasoning = fields.boolean("stream_reasoning").value_or(true);
   SamplingFields sampling = read_sampling_fields(fields, SamplingSpelling::kOpenAi, context.model);
   answer.logprobs = fields.boolean("logprobs").value_or(false);
   const auto top_logprobs = fields.integer("top_logprobs", 0, kMaxTopLogprobs);
@@ -339,10 +438,12 @@ PrepareResult prepare_chat(const CallContext& context, std::string_view body) {
   }
 
   Request request;
+  ChatPrompt prompt;
   if (auto error =
-          read_chat_prompt(fields, context, max_counted_tokens(context.model), request.prompt)) {
+          read_chat_prompt(fields, context, tools, max_counted_tokens(context.model), prompt)) {
     return *error;
   }
+  request.prompt = std::move(prompt.ids);
   if (auto error = fit_to_context(sampling, static_cast<int64_t>(request.prompt.size()),
                                   /*default_tokens=*/std::nullopt, context.model.context_length,
                                   fields.find("input_ids") != nullptr ? "input_ids" : "messages")) {
@@ -352,7 +453,11 @@ PrepareResult prepare_chat(const CallContext& context, std::string_view body) {
   scheduling.apply(request);
   request.sampling = sampling.sampling;
   request.stop = sampling.stop;
-  request.skip_special_tokens = sampling.skip_special_tokens;
+  const std::shared_ptr<const Json> callable = tools.usable();
+  const bool reads_marks =
+      parsers::needs_special_tokens(context.formats.reasoning) ||
+      (callable != nullptr && parsers::needs_special_tokens(context.formats.tool_calls));
+  request.skip_special_tokens = sampling.skip_special_tokens && !reads_marks;
   request.return_logprobs = answer.logprobs;
   request.top_logprobs = static_cast<int32_t>(top_logprobs.value_or(0));
 
@@ -360,6 +465,15 @@ PrepareResult prepare_chat(const CallContext& context, std::string_view body) {
   answer.created = context.created;
   answer.num_choices = static_cast<size_t>(sampling.num_choices);
   answer.codec = &context.codec;
+  answer.stream.reasoning_end = context.formats.reasoning_end;
+  answer.stream.parser = {.reasoning = context.formats.reasoning,
+                          .starts_in_reasoning = prompt.starts_in_reasoning,
+                          .separate_reasoning = separate_reasoning,
+                          .tool_calls = context.formats.tool_calls,
+                          .tools = callable,
+                          .parallel_tool_calls = tools.parallel_calls,
+                          .keep_call_text = !answer.streaming.stream,
+                          .id_seed = {}};
   if (return_prompt_ids) answer.prompt_token_ids = request.prompt;
   call.stream = answer.streaming.stream;
   call.stream_interval = sampling.stream_interval;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST /v1/chat/completions.
 //
-// Tools are rendered into the prompt by the model's template; what the model answers is returned as
-// content, calls are not parsed out of it yet.
+// Tools are rendered into the prompt by the model's template. What the model answers is told as
+// reasoning, content and tool calls, by the formats that the model writes them in.
 //
 // Threading: prepare_chat() is thread-safe: it runs on the workers.
 #pragma once
@@ -11,8 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "server/answer_stream.h"
 #include "server/api_adapter.h"
 #include "server/call_fields.h"
+#include "server/tool_fields.h"
 
 namespace heddle::server {
 
@@ -27,15 +29,22 @@ struct ChatAnswerOptions {
   bool return_token_ids = false;
   bool cache_details = false;                            // in the usage
   std::optional<std::vector<TokenId>> prompt_token_ids;  // to be shown
-  const TextCodec* codec = nullptr;                      // outlives the adapter
+  AnswerStreamOptions stream;        // of every choice, which get ids of their own
+  const TextCodec* codec = nullptr;  // outlives the adapter
 };
 
 std::unique_ptr<ApiAdapter> make_chat_adapter(ChatAnswerOptions options);
 
-// The prompt's ids: `input_ids`, or `messages` and `tools` through the template, encoded to at most
+struct ChatPrompt {
+  std::vector<TokenId> ids;
+  bool starts_in_reasoning = false;  // the template opened the answer's reasoning
+};
+
+// The prompt: `input_ids`, or `messages` and `tools` through the template, encoded to at most
 // `max_tokens`.
 std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext& context,
-                                         size_t max_tokens, std::vector<TokenId>& prompt);
+                                         const ToolFields& tools, size_t max_tokens,
+                                         ChatPrompt& prompt);
 
 PrepareResult prepare_chat(const CallContext& context, std::string_view body);
 

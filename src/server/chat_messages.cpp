@@ -95,6 +95,7 @@ std::optional<ApiError> read_tool_calls(const Json& calls, const std::string& pa
           call_param + ".function.arguments",
           fmt::format("`{}.function.arguments` must be the text of a JSON object.", call_param));
     }
+    if (find(call, "type") == nullptr) call["type"] = "function";
     result.push_back(std::move(call));
   }
   return std::nullopt;

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "parsers/formats.h"
 #include "server/caller.h"
 #include "server/http_message.h"
 #include "server/http_server.h"
@@ -36,6 +38,10 @@ struct ServerOptions {
   double shutdown_timeout_seconds = 30;
   int num_workers = 2;  // threads that parse, render and tokenize
   bool metrics = true;  // /metrics is there
+
+  // How the model writes calls and reasoning; nothing: as its chat template shows.
+  std::optional<parsers::ToolCallFormat> tool_call_format;
+  std::optional<parsers::ReasoningFormat> reasoning_format;
 
   // Seconds since 1970, for `created`; empty: the system's clock. Tests set it.
   std::function<int64_t()> unix_time;

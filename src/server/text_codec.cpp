@@ -61,6 +61,11 @@ class ModelCodec final : public TextCodec {
     return chat_template_.value().render(messages, tools, add_generation_prompt, variables);
   }
 
+  [[nodiscard]] std::string chat_template_source() const override {
+    if (!chat_template_.ok()) return {};
+    return chat_template_->source(/*with_tools=*/true) + chat_template_->source();
+  }
+
  private:
   const tokenizer::Tokenizer& tokenizer_;
   Result<chat::ChatTemplate> chat_template_;

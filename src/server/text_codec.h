@@ -56,6 +56,10 @@ class TextCodec {
   [[nodiscard]] virtual Result<std::string> render_chat(
       const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
       bool add_generation_prompt, const nlohmann::ordered_json& variables) const = 0;
+
+  // The chat template as it is written, with and without tools; empty without one. It shows how the
+  // model writes calls and reasoning.
+  [[nodiscard]] virtual std::string chat_template_source() const { return {}; }
 };
 
 // The codec of a model's own files. `tokenizer` outlives it; a missing chat template is an error of

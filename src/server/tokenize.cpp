@@ -12,6 +12,7 @@
 #include "server/call_fields.h"
 #include "server/chat_completions.h"
 #include "server/json_text.h"
+#include "server/tool_fields.h"
 
 namespace heddle::server {
 namespace {
@@ -36,8 +37,13 @@ JsonAnswer tokens_answer(TokenLists lists, bool batched, const CallContext& cont
 }
 
 AnswerResult tokenize_messages(FieldReader& fields, const CallContext& context) {
-  TokenLists lists(1);
-  if (auto error = read_chat_prompt(fields, context, kMaxTokenizedTokens, lists[0])) return *error;
+  const ToolFields tools = read_tool_fields(fields);
+  ChatPrompt prompt;
+  if (auto error = read_chat_prompt(fields, context, tools, kMaxTokenizedTokens, prompt)) {
+    return *error;
+  }
+  TokenLists lists;
+  lists.push_back(std::move(prompt.ids));
   return tokens_answer(std::move(lists), /*batched=*/false, context);
 }
 

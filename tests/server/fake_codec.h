@@ -19,7 +19,7 @@
 
 namespace heddle::server {
 
-class FakeCodec final : public TextCodec {
+class FakeCodec : public TextCodec {
  public:
   // Who encodes stays here while it is closed.
   struct Gate {
@@ -88,6 +88,10 @@ class FakeCodec final : public TextCodec {
     std::string text;
     for (const auto& message : messages) {
       if (message["content"] == "raise") return invalid_argument("the template says no");
+      if (message["content"] == "arguments as text" && message.contains("tool_calls") &&
+          !message["tool_calls"][0]["function"]["arguments"].is_string()) {
+        return invalid_argument("an object cannot be joined to text");
+      }
       text += message["role"].get<std::string>() + ": " + message["content"].get<std::string>();
       if (message.contains("tool_calls")) text += message["tool_calls"].dump();
       text += "|";

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// AnswerStream: the events of one answer as every chat API tells them. It reads the model's text
+// into deltas (parsers/answer_delta.h) and counts the tokens of its reasoning; an adapter
+// translates the deltas into its own words.
+//
+//   AnswerStream stream(options);
+//   for (AnswerDelta& delta : stream.add(event)) ...
+//   if (event.finish) ... stream.finish_name(*event.finish) ...
+//
+// Threading: thread-confined.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <heddle/request.h>
+
+#include "parsers/answer_parser.h"
+
+namespace heddle::server {
+
+class TextCodec;
+
+// How the served model writes what is not plain text.
+struct AnswerFormats {
+  parsers::ToolCallFormat tool_calls = parsers::ToolCallFormat::kNone;
+  parsers::ReasoningFormat reasoning = parsers::ReasoningFormat::kNone;
+  std::optional<TokenId> reasoning_end;  // its closing tag, where that is one token
+};
+
+// The formats that `codec`'s chat template shows, where none is given.
+AnswerFormats find_answer_formats(const TextCodec& codec,
+                                  std::optional<parsers::ToolCallFormat> tool_calls,
+                                  std::optional<parsers::ReasoningFormat> reasoning);
+
+struct AnswerStreamOptions {
+  parsers::AnswerParserOptions parser;
+  std::optional<TokenId> reasoning_end;
+  bool stream_reasoning = true;  // false: reasoning is one delta, once it is complete
+};
+
+class AnswerStream {
+ public:
+  explicit AnswerStream(AnswerStreamOptions options);
+
+  // What an event tells; the last one also what was held back.
+  [[nodiscard]] parsers::AnswerDeltas add(const RequestEvent& event);
+
+  // Tokens so far up to and with the closing tag; 0 for an answer that did not reason. Exact where
+  // the tag is one token, else to the event.
+  [[nodiscard]] int64_t reasoning_tokens() const { return reasoning_tokens_; }
+
+  // Whether a call was told whole.
+  [[nodiscard]] bool called() const { return called_; }
+
+  // OpenAI's finish reason: "tool_calls" for an answer that stopped after a call.
+  [[nodiscard]] std::string_view finish_name(const Finish& finish) const;
+
+ private:
+  void count(const RequestEvent& event, parsers::AnswerParser::Part before, bool reasoned);
+  void gather_reasoning(bool ended, parsers::AnswerDeltas& deltas);
+
+  std::unique_ptr<parsers::AnswerParser> parser_;
+  const std::optional<TokenId> reasoning_end_;
+  const bool stream_reasoning_;
+  std::string reasoning_;  // gathered
+  int64_t undecided_tokens_ = 0;
+  int64_t reasoning_tokens_ = 0;
+  bool reasoning_ended_ = false;  // the closing tag was drawn
+  bool called_ = false;
+};
+
+}  // namespace heddle::server

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/tool_fields.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "server/chat_messages.h"
+#include "server/http_message.h"
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kChoices =
+    "`tool_choice` must be none, auto, required or {\"type\": \"function\", \"function\": "
+    "{\"name\": ...}}.";
+
+// The name in {"type": "function", "function": {"name": ..}}, empty for anything else.
+std::string chosen_name(const Json& choice) {
+  const auto function = choice.find("function");
+  if (function == choice.end() || !function->is_object()) return {};
+  const auto name = function->find("name");
+  return name != function->end() && name->is_string() ? name->get<std::string>() : std::string();
+}
+
+ToolChoice read_choice(const Json& choice, FieldReader& fields) {
+  if (choice == "none") return {.kind = ToolChoice::Kind::kNone};
+  if (choice == "auto") return {.kind = ToolChoice::Kind::kAuto};
+  if (choice == "required") return {.kind = ToolChoice::Kind::kRequired};
+  std::string name = choice.is_object() ? chosen_name(choice) : std::string();
+  if (name.empty()) fields.fail(invalid_value("tool_choice", std::string(kChoices)));
+  return {.kind = ToolChoice::Kind::kNamed, .name = std::move(name)};
+}
+
+}  // namespace
+
+ToolFields read_tool_fields(FieldReader& fields) {
+  ToolFields result;
+  const Json* const tools = fields.array("tools");
+  if (tools != nullptr && !tools->empty()) {
+    if (auto error = check_tools(*tools)) {
+      fields.fail(std::move(*error));
+      return result;
+    }
+    result.tools = std::make_shared<const Json>(*tools);
+  }
+  result.parallel_calls = fields.boolean("parallel_tool_calls").value_or(true);
+  const Json* const choice = fields.find("tool_choice");
+  if (choice != nullptr) result.choice = read_choice(*choice, fields);
+  if (!result.choice.forces_call()) return result;
+  if (result.tools == nullptr) {
+    fields.fail(
+        invalid_value("tool_choice", "`tool_choice` asks for a tool, but `tools` is empty."));
+  } else if (result.choice.kind == ToolChoice::Kind::kNamed &&
+             std::none_of(result.tools->begin(), result.tools->end(), [&](const Json& tool) {
+               return tool["function"]["name"] == result.choice.name;
+             })) {
+    fields.fail(invalid_value("tool_choice",
+                              fmt::format("`tool_choice` names \"{}\", which is not among `tools`.",
+                                          printable(result.choice.name, 100))));
+  }
+  return result;
+}
+
+std::optional<ApiError> refuse_forced_call(const ToolChoice& choice) {
+  if (!choice.forces_call()) return std::nullopt;
+  return unsupported_parameter("tool_choice", "a call cannot be forced; use auto or none");
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fields about tools in a chat: which there are, and whether an answer may, must or must not
+// call one.
+//
+// Threading: free functions without state.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "server/field_reader.h"
+
+namespace heddle::server {
+
+struct ToolChoice {
+  enum class Kind : uint8_t {
+    kNone,      // no calls: tools are not shown
+    kAuto,      // as the model likes
+    kRequired,  // at least one
+    kNamed,     // `name`
+  };
+
+  Kind kind = Kind::kAuto;
+  std::string name;
+
+  // Whether the answer must be held to a form, which takes a grammar.
+  [[nodiscard]] bool forces_call() const { return kind == Kind::kRequired || kind == Kind::kNamed; }
+};
+
+struct ToolFields {
+  std::shared_ptr<const nlohmann::ordered_json> tools;  // checked, not empty; null: no tools
+  ToolChoice choice;
+  bool parallel_calls = true;
+
+  // The tools that the template shows and the answer may call; null for none.
+  [[nodiscard]] std::shared_ptr<const nlohmann::ordered_json> usable() const {
+    return choice.kind == ToolChoice::Kind::kNone ? nullptr : tools;
+  }
+};
+
+// `tools`, `tool_choice` and `parallel_tool_calls`. Errors stay in `fields`.
+ToolFields read_tool_fields(FieldReader& fields);
+
+// The error of a choice that forces a call: nothing holds an answer to a form yet.
+std::optional<ApiError> refuse_forced_call(const ToolChoice& choice);
+
+}  // namespace heddle::server

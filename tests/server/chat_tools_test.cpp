@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tool calls and reasoning of POST /v1/chat/completions, as clients see them.
+#include "server/server_fixture.h"
+
+namespace heddle::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+Json file_tool() {
+  return Json::parse(R"([{"type": "function", "function": {"name": "write_file", "parameters":
+    {"type": "object", "properties": {"path": {"type": "string"}, "content": {"type": "string"},
+     "mode": {"type": "integer"}}}}}])");
+}
+
+class ChatToolsTest : public ServerTest {
+ protected:
+  // The model says `pieces`, an event each.
+  void say(std::vector<std::string> pieces, Finish finish = stopped_by(151645)) {
+    engine->script = [pieces = std::move(pieces), finish = std::move(finish)](const Request&) {
+      return answer_events(pieces, finish);
+    };
+  }
+
+  [[nodiscard]] Reply chat(Json extra) const {
+    return post("/v1/chat/completions", chat_body(extra));
+  }
+
+  [[nodiscard]] Json answer(Json extra) const {
+    const Reply reply = chat(std::move(extra));
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return reply.json();
+  }
+
+  // The deltas of the first choice as JSON text, and the finish reasons.
+  [[nodiscard]] std::vector<std::string> deltas(Json extra) const {
+    extra["stream"] = true;
+    std::vector<std::string> result;
+    for (const std::string& event : chat(std::move(extra)).events()) {
+      if (event == "[DONE]") continue;
+      const Json choice = Json::parse(event)["choices"][0];
+      result.push_back(choice["delta"].dump());
+      if (!choice["finish_reason"].is_null()) result.push_back(choice["finish_reason"]);
+    }
+    return result;
+  }
+};
+
+// Appendix A2 of the specification.
+TEST_F(ChatToolsTest, TheGoldenToolCallIsMatchedDeltaForDelta) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen3Coder;
+  say({"<tool_call>\n<function=write_file>\n<parameter=",
+       "path>\n/a.txt\n</parameter>\n<parameter=", "content>\nline 1",
+       "\nline 2\n</parameter>\n</function>\n", "</tool_call>"});
+  start();
+  std::vector<std::string> told = deltas({{"tools", file_tool()}});
+  ASSERT_EQ(told.size(), 8u);
+  const std::string id = Json::parse(told[1])["tool_calls"][0]["id"];
+  EXPECT_THAT(id, MatchesRegex("call_[0-9a-f]{24}"));
+  told[1].replace(told[1].find(id), id.size(), "call_0123456789abcdef01234567");
+  EXPECT_THAT(
+      told,
+      ElementsAre(
+          R"({"role":"assistant","content":""})",
+          R"({"tool_calls":[{"index":0,"id":"call_0123456789abcdef01234567","type":"function","function":{"name":"write_file","arguments":""}}]})",
+          R"({"tool_calls":[{"index":0,"function":{"arguments":"{\"path\": \"/a.txt\""}}]})",
+          R"({"tool_calls":[{"index":0,"function":{"arguments":", \"content\": \"line 1"}}]})",
+          R"({"tool_calls":[{"index":0,"function":{"arguments":"\\nline 2\""}}]})",
+          R"({"tool_calls":[{"index":0,"function":{"arguments":"}"}}]})", "{}", "tool_calls"));
+}
+
+TEST_F(ChatToolsTest, AWholeAnswerHasItsCalls) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  say({"Two files. <tool_", "call>\n{\"name\": \"write_file\", \"arguments\": {\"path\": \"a\"}}",
+       "\n</tool_call>\n<tool_call>\n{\"name\": \"write_file\", \"arguments\": {\"mode\": 7}}\n",
+       "</tool_call>"});
+  start();
+  const Json choice = answer({{"tools", file_tool()}})["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["matched_stop"], 151645);
+  const Json& message = choice["message"];
+  EXPECT_EQ(message["content"], "Two files.");
+  ASSERT_EQ(message["tool_calls"].size(), 2u);
+  EXPECT_EQ(message["tool_calls"][0]["type"], "function");
+  EXPECT_EQ(message["tool_calls"][0]["function"]["name"], "write_file");
+  EXPECT_EQ(message["tool_calls"][0]["function"]["arguments"], R"({"path": "a"})");
+  EXPECT_EQ(message["tool_calls"][1]["function"]["arguments"], R"({"mode": 7})");
+  EXPECT_NE(message["tool_calls"][0]["id"], message["tool_calls"][1]["id"]);
+
+  const Json one = answer({{"tools", file_tool()}, {"parallel_tool_calls", false}});
+  EXPECT_EQ(one["choices"][0]["message"]["tool_calls"].size(), 1u);
+}
+
+TEST_F(ChatToolsTest, ACallWithoutTextHasNoContent) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  say({R"(<tool_call>{"name": "write_file", "arguments": {}}</tool_call>)"});
+  start();
+  const Json message = answer({{"tools", file_tool()}})["choices"][0]["message"];
+  EXPECT_TRUE(message["content"].is_null());
+  EXPECT_TRUE(message["reasoning_content"].is_null());
+}
+
+TEST_F(ChatToolsTest, ACallThatIsCutOffStaysOpenInAStreamAndIsTextOtherwise) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen3Coder;
+  const std::string text = "<tool_call>\n<function=write_file>\n<parameter=path>\n/a";
+  say({text}, finish_of(FinishReason::kLength));
+  start();
+  const auto told = deltas({{"tools", file_tool()}});
+  ASSERT_EQ(told.size(), 5u);
+  EXPECT_THAT(told[2], HasSubstr(R"("arguments":"{\"path\": \"/a")"));
+  EXPECT_EQ(told[4], "length");
+  const Json choice = answer({{"tools", file_tool()}})["choices"][0];
+  EXPECT_EQ(choice["message"]["content"], text);
+  EXPECT_TRUE(choice["message"]["tool_calls"].is_null());
+  EXPECT_EQ(choice["finish_reason"], "length");
+}
+
+TEST_F(ChatToolsTest, WithoutToolsOrWithChoiceNoneCallsAreText) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  const std::string text = R"(<tool_call>{"name": "write_file", "arguments": {}}</tool_call>)";
+  say({text});
+  start();
+  EXPECT_EQ(answer(Json::object())["choices"][0]["message"]["content"], text);
+  const Json none = answer({{"tools", file_tool()}, {"tool_choice", "none"}});
+  EXPECT_EQ(none["choices"][0]["message"]["content"], text);
+  EXPECT_EQ(none["choices"][0]["finish_reason"], "stop");
+}
+
+TEST_F(ChatToolsTest, AModelWithoutAFormatAnswersInText) {
+  const std::string text = R"(<tool_call>{"name": "write_file", "arguments": {}}</tool_call>)";
+  say({text});
+  start();
+  EXPECT_EQ(answer({{"tools", file_tool()}})["choices"][0]["message"]["content"], text);
+}
+
+TEST_F(ChatToolsTest, ReasoningIsToldApart) {
+  options.reasoning_format = parsers::ReasoningFormat::kThink;
+  say({"<think>", "\nHm", "m", "</think>\n\n", "So."});
+  start();
+  const Json body = answer(Json::object());
+  EXPECT_EQ(body["choices"][0]["message"]["reasoning_content"], "Hmm");
+  EXPECT_EQ(body["choices"][0]["message"]["content"], "So.");
+  EXPECT_EQ(body["usage"]["reasoning_tokens"], 4);
+  EXPECT_EQ(body["usage"]["completion_tokens_details"]["reasoning_tokens"], 4);
+  EXPECT_THAT(deltas(Json::object()),
+              ElementsAre(R"({"role":"assistant","content":""})", R"({"reasoning_content":"Hm"})",
+                          R"({"reasoning_content":"m"})", R"({"content":"So."})", "{}", "stop"));
+  EXPECT_THAT(deltas({{"stream_reasoning", false}}),
+              ElementsAre(R"({"role":"assistant","content":""})", R"({"reasoning_content":"Hmm"})",
+                          R"({"content":"So."})", "{}", "stop"));
+  const Json whole = answer({{"separate_reasoning", false}});
+  EXPECT_EQ(whole["choices"][0]["message"]["content"], "<think>\nHmm</think>\n\nSo.");
+  EXPECT_TRUE(whole["choices"][0]["message"]["reasoning_content"].is_null());
+}
+
+TEST_F(ChatToolsTest, ThePromptSaysWhereTheAnswerBegins) {
+  options.reasoning_format = parsers::ReasoningFormat::kThink;
+  say({"{\"a\": 1}"});
+  start();
+  const auto message = [this](const std::string& prompt) {
+    Json ids = Json::array();
+    for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
+    return answer({{"input_ids", ids}})["choices"][0]["message"];
+  };
+  EXPECT_EQ(message("assistant\n<think>\n")["reasoning_content"], "{\"a\": 1}");
+  EXPECT_EQ(message("assistant\n<think>\n")["content"], "");
+  EXPECT_EQ(message("assistant\n<think>\n\n</think>\n\n")["content"], "{\"a\": 1}");
+  EXPECT_EQ(message("assistant\n")["content"], "{\"a\": 1}");
+
+  const Json messages = Json::parse(
+      R"([{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "<think>Well"}])");
+  const Json continued = answer({{"messages", messages}, {"continue_final_message", true}});
+  EXPECT_EQ(continued["choices"][0]["message"]["reasoning_content"], "{\"a\": 1}");
+}
+
+TEST_F(ChatToolsTest, GptOssIsReadByItsChannels) {
+  options.reasoning_format = parsers::ReasoningFormat::kHarmony;
+  options.tool_call_format = parsers::ToolCallFormat::kHarmony;
+  say({"<|channel|>", "analysis<|message|>", "Hm", "<|end|>", "<|start|>assistant<|channel|>",
+       "commentary to=functions.write_file <|constrain|>json<|message|>", "{\"path\":", "\"a\"}"},
+      stopped_by(200012));
+  start();
+  const Json body = answer({{"tools", file_tool()}});
+  const Json& message = body["choices"][0]["message"];
+  EXPECT_EQ(message["reasoning_content"], "Hm");
+  EXPECT_TRUE(message["content"].is_null());
+  EXPECT_EQ(message["tool_calls"][0]["function"]["arguments"], R"({"path":"a"})");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "tool_calls");
+  // Its marks are special tokens, which must not be left out.
+  EXPECT_FALSE(engine->submitted().back().skip_special_tokens);
+}
+
+TEST_F(ChatToolsTest, SpecialTokensAreLeftOutWhereNoMarkIsOne) {
+  options.tool_call_format = parsers::ToolCallFormat::kMistral;
+  say({"Hi"});
+  start();
+  EXPECT_EQ(chat(Json::object()).status, 200);
+  EXPECT_TRUE(engine->submitted().back().skip_special_tokens);
+  EXPECT_EQ(chat({{"tools", file_tool()}}).status, 200);
+  EXPECT_FALSE(engine->submitted().back().skip_special_tokens);
+}
+
+TEST_F(ChatToolsTest, LogprobsGoWithTheFirstDeltaOfAnEvent) {
+  options.reasoning_format = parsers::ReasoningFormat::kThink;
+  engine->script = [](const Request&) {
+    auto events = answer_events({"<think>a</think>b", "c"});
+    events[0].logprobs = {{.token = 65, .logprob = -1, .top = {}}};
+    events[1].logprobs = {{.token = 66, .logprob = -2, .top = {}}};
+    return events;
+  };
+  start();
+  std::vector<size_t> counts;
+  for (const std::string& event : chat({{"stream", true}, {"logprobs", true}}).events()) {
+    if (event == "[DONE]") continue;
+    const Json logprobs = Json::parse(event)["choices"][0]["logprobs"];
+    counts.push_back(logprobs.is_null() ? 0 : logprobs["content"].size());
+  }
+  EXPECT_THAT(counts, ElementsAre(0, 1, 0, 1, 0));  // role, a, b, c, finish
+}
+
+TEST_F(ChatToolsTest, ChoicesAreReadApart) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  engine->script = [](const Request& request) {
+    return answer_events(
+        {request.choice_index == 0
+             ? "plain"
+             : R"(<tool_call>{"name": "write_file", "arguments": {}}</tool_call>)"});
+  };
+  start();
+  const Json body = answer({{"tools", file_tool()}, {"n", 3}});
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(body["choices"][1]["finish_reason"], "tool_calls");
+  const auto id = [&body](size_t choice) {
+    return body["choices"][choice]["message"]["tool_calls"][0]["id"];
+  };
+  EXPECT_NE(id(1), id(2));
+}
+
+TEST_F(ChatToolsTest, TemplatesThatJoinArgumentsToTextGetText) {
+  start();
+  const Json messages = Json::parse(R"([
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "arguments as text", "tool_calls": [
+      {"id": "1", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
+    {"role": "tool", "tool_call_id": "1", "content": "done"}])");
+  EXPECT_EQ(chat({{"messages", messages}}).status, 200);
+  EXPECT_THAT(FakeCodec().decode(engine->submitted().back().prompt, false),
+              HasSubstr(R"("arguments":"{\"x\":1}"},"type":"function")"));
+}
+
+TEST_F(ChatToolsTest, AForcedCallIsRefusedWithTheRemedy) {
+  start();
+  const auto error = [this](Json choice) {
+    const Reply reply = chat({{"tools", file_tool()}, {"tool_choice", std::move(choice)}});
+    EXPECT_EQ(reply.status, 400);
+    return error_of(reply);
+  };
+  const Json named = {{"type", "function"}, {"function", {{"name", "write_file"}}}};
+  const Json unknown = {{"type", "function"}, {"function", {{"name", "fly"}}}};
+  EXPECT_EQ(error("required")["code"], "unsupported_parameter");
+  EXPECT_EQ(error(named)["code"], "unsupported_parameter");
+  EXPECT_THAT(error(named)["message"].get<std::string>(), HasSubstr("use auto or none"));
+  EXPECT_EQ(error(unknown)["code"], "invalid_value");
+  EXPECT_THAT(error(unknown)["message"].get<std::string>(), HasSubstr("names \"fly\""));
+  EXPECT_EQ(error({{"type", "function"}})["code"], "invalid_value");
+  EXPECT_EQ(error(5)["code"], "invalid_value");
+  EXPECT_TRUE(engine->submitted().empty());
+}
+
+}  // namespace
+}  // namespace heddle::server
