@@ -88,8 +88,9 @@ Result<runner::PlannedPools> plan_memory(const checkpoint::ModelConfig& config,
 }
 
 int64_t pool_bytes(const cache::PoolSizes& sizes) {
-  return sizes.shared_bytes > 0 ? sizes.shared_bytes
-                                : sizes.kv_pool_bytes() + sizes.state_pool_bytes();
+  const int64_t others = sizes.shared_bytes > 0 ? sizes.shared_bytes
+                                                : sizes.kv_pool_bytes() + sizes.state_pool_bytes();
+  return others + sizes.window_pool_bytes();
 }
 
 std::string describe_pools(const Result<runner::PlannedPools>& pools) {
@@ -97,6 +98,9 @@ std::string describe_pools(const Result<runner::PlannedPools>& pools) {
   const cache::PoolSizes& sizes = pools->plan.sizes;
   std::string text = fmt::format("on this machine {} for {} tokens in pages of {}",
                                  mib(pool_bytes(sizes)), sizes.kv_tokens(), sizes.page_size);
+  if (sizes.has_window_pages()) {
+    text += fmt::format(" and {} tokens of windows", sizes.window_tokens());
+  }
   if (sizes.has_states()) {
     text +=
         fmt::format("{} {} states", sizes.shared_bytes > 0 ? " or" : " and", sizes.num_state_slots);
@@ -110,6 +114,7 @@ nlohmann::ordered_json pools_to_json(const Result<runner::PlannedPools>& pools) 
   return {{"pool_bytes", pool_bytes(sizes)},
           {"shared", sizes.shared_bytes > 0},
           {"kv_tokens", sizes.kv_tokens()},
+          {"window_tokens", sizes.window_tokens()},
           {"page_size", sizes.page_size},
           {"state_slots", sizes.num_state_slots},
           {"max_running_requests", sizes.max_step_sequences},

@@ -45,12 +45,15 @@ struct MemoryPlan {
       0;  // resident copies; weights used in place from the file are not counted
   int64_t mapped_weights_bytes = 0;
   int64_t kv_pool_bytes = 0;
+  int64_t window_pool_bytes =
+      0;  // of layers that slide where others do not; 0: all are in the KV pool
   int64_t state_pool_bytes = 0;
   int64_t snapshot_pool_bytes = 0;  // cached states that are stored otherwise than running ones
   int64_t shared_pool_bytes = 0;    // what the pools may use at once, where they have more ids than
                                     // memory; 0: all may be full
   int64_t activation_bytes = 0;     // the step arena and workspaces
   int64_t kv_tokens = 0;            // capacity of the KV pool
+  int64_t window_tokens = 0;        // of the window pool
   std::string kv_dtype;             // what it stores keys and values in
   int64_t state_slots = 0;          // sequences whose recurrent state fits
   int64_t snapshot_slots = 0;       // likewise, cached ones apart; 0: they share the state slots

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CachePools: the ids of pages, state slots and snapshot slots, and the memory behind them. Hands
+// CachePools: the ids of pages, window pages, state slots and snapshot slots, and the memory behind
+// them. Hands
 // ids out and lists, for the head of the next step, what the device has to do about them: give
 // unused memory back, and save the last states of sequences into snapshot slots.
 //
@@ -19,6 +20,7 @@
 #include "cache/page_allocator.h"
 #include "cache/pool_sizes.h"
 #include "cache/state_allocator.h"
+#include "cache/window_pages.h"
 #include "request/batch_plan.h"
 
 namespace heddle::cache {
@@ -55,6 +57,12 @@ class CachePools {
   [[nodiscard]] const StateAllocator& snapshots() const {
     return sizes_.has_own_snapshot_slots() ? own_snapshots_ : states_;
   }
+
+  // Those of layers that slide where others do not; what sequences hold of them is between these
+  // and the sequences.
+  [[nodiscard]] WindowPages& window_pages() { return window_pages_; }
+
+  [[nodiscard]] const WindowPages& window_pages() const { return window_pages_; }
 
   // State slots and snapshot slots in use, each counted once.
   [[nodiscard]] int64_t num_slots_used() const {
@@ -109,6 +117,7 @@ class CachePools {
   FreedIds freed_states_{budget_, MemoryKind::kStates};
   FreedSnapshots freed_snapshots_{budget_, saves_};
   PageAllocator pages_;
+  WindowPages window_pages_;
   StateAllocator states_;
   StateAllocator own_snapshots_;  // empty where snapshots use states_
 };

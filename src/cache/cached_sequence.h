@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/prefix_tree.h"
+#include "cache/window_pages.h"
 #include "request/batch_plan.h"
 
 namespace heddle::cache {
@@ -29,6 +30,7 @@ struct CachedSequence {
   int64_t shared_tokens = 0;          // pages of these are the tree's
   int64_t kv_tokens = 0;              // rows of these exist
   int64_t dead_pages = 0;             // the first ones, given back: no layer reads them any more
+  WindowHold window_pages;            // of layers that slide where others do not
   std::vector<Pending> pending;       // ascending
   std::vector<int64_t> forks;         // where others part from this sequence
   PrefixNode* decode_node = nullptr;  // the last decode snapshot
@@ -45,6 +47,7 @@ struct CachedSequence {
   bool starts = false;
   int32_t copy_state_from = 0;
   request::IdCopy copy_page;
+  request::IdCopy copy_window_page;
   int32_t hidden_slot = 0;
 };
 

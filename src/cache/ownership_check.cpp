@@ -2,6 +2,7 @@
 #include "cache/ownership_check.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@ class OwnershipCheck {
 
   void add(const AdmittedSequence& running) {
     check_pages(*running.sequence, *running.cached);
+    check_window_pages(*running.sequence, *running.cached);
     check_working_state(*running.sequence);
     check_source(*running.sequence, *running.cached);
     check_pending(*running.sequence, *running.cached);
@@ -26,6 +28,20 @@ class OwnershipCheck {
   // I3, I11: sequences and tree own what is not free.
   void check_totals() const {
     HEDDLE_CHECK_EQ(std::ssize(pages_), pools_.pages().ids().count(Owner::kRequest));
+    const WindowPages& window = pools_.window_pages();
+    int64_t num_own = 0;
+    for (const auto& [page, holders] : window_pages_) {
+      if (window.ids().owner(page) == Owner::kRequest) {
+        HEDDLE_CHECK_EQ(holders, 1);
+        ++num_own;
+      }
+    }
+    HEDDLE_CHECK_EQ(num_own, window.ids().count(Owner::kRequest));
+    for (int32_t page = 1; page <= window.ids().size(); ++page) {
+      const auto held = window_pages_.find(page);
+      if (window.ids().owner(page) != Owner::kTree) continue;
+      HEDDLE_CHECK_EQ(window.holders(page), held == window_pages_.end() ? 0 : held->second);
+    }
     int64_t slots = pools_.states().ids().count(Owner::kRequest);
     if (options_.pools.has_own_snapshot_slots()) {
       slots += pools_.snapshots().ids().count(Owner::kRequest);
@@ -62,6 +78,21 @@ class OwnershipCheck {
       HEDDLE_CHECK_LT(cached.shared_tokens, (static_cast<int64_t>(i) + 1) * pages.page_size());
       HEDDLE_CHECK(pages_.insert(page).second);
     }
+  }
+
+  // I3, I12: from the first page that the next token sees, there is a window page for every token
+  // computed, and none is free.
+  void check_window_pages(const request::Sequence& sequence, const CachedSequence& cached) {
+    const WindowPages& window = pools_.window_pages();
+    if (!window.exist()) return;
+    const WindowHold& held = cached.window_pages;
+    HEDDLE_CHECK_LE(held.first, window.first_page(sequence.num_computed));
+    HEDDLE_CHECK_GE(std::ssize(held.pages), pools_.pages().pages_for(sequence.num_computed));
+    for (auto i = static_cast<size_t>(held.first); i < held.pages.size(); ++i) {
+      HEDDLE_CHECK(window.ids().owner(held.pages[i]) != Owner::kFree);
+      ++window_pages_[held.pages[i]];
+    }
+    if (held.copy_from != 0) ++window_pages_[held.copy_from];
   }
 
   // The label of the working slot is what has been computed.
@@ -105,7 +136,8 @@ class OwnershipCheck {
   const PrefixCacheOptions& options_;
   const CachePools& pools_;
   const PrefixTree& tree_;
-  std::set<int32_t> pages_;  // of sequences
+  std::set<int32_t> pages_;                  // of sequences
+  std::map<int32_t, int64_t> window_pages_;  // by how many sequences each is held
   std::set<std::pair<const StateAllocator*, int32_t>> slots_;
   std::vector<int32_t> sources_;
 };

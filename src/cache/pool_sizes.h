@@ -25,9 +25,10 @@ struct WindowPoolSizes {
   }
 
   // Pages that a sequence needs to advance by a token at a time with two steps in flight, or by a
-  // page with none, wherever its window begins in a page.
+  // page with none, wherever its window begins in a page. It holds what the token after its last
+  // whole page sees, so that others can resume there.
   [[nodiscard]] int64_t per_sequence(int64_t page_size) const {
-    return (window + 2 + page_size - 1) / page_size + 2;
+    return (window + 2 + page_size - 1) / page_size + 3;
   }
 };
 
@@ -93,6 +94,8 @@ struct PoolSizes {
 
   // Tokens that all pages together hold.
   [[nodiscard]] int64_t kv_tokens() const { return num_pages * page_size; }
+
+  [[nodiscard]] int64_t window_tokens() const { return window_pages.num_pages * page_size; }
 };
 
 }  // namespace heddle::cache

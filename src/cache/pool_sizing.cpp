@@ -20,6 +20,15 @@ double mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 
 
 Status validate(const PoolBudget& budget) {
   HEDDLE_RETURN_IF_ERROR(budget.kv.validate());
+  HEDDLE_RETURN_IF_ERROR(budget.window_kv.validate());
+  if (budget.window_kv.num_layers > 0 && (budget.window < 1 || budget.kv.num_layers == 0 ||
+                                          budget.window_kv.page_size != budget.kv.page_size)) {
+    return invalid_argument(fmt::format(
+        "{} layers with a window of {} tokens in pages of {} beside {} others in pages of {}; both "
+        "must be there, the window positive and the pages as large",
+        budget.window_kv.num_layers, budget.window, budget.window_kv.page_size,
+        budget.kv.num_layers, budget.kv.page_size));
+  }
   HEDDLE_RETURN_IF_ERROR(budget.state.validate());
   HEDDLE_RETURN_IF_ERROR(budget.snapshot.validate());
   if (budget.kv.num_layers == 0 && budget.state.num_layers == 0) {
@@ -190,6 +199,40 @@ PoolSizes plan_for_cache(const PoolBudget& budget, const Sizing& sizing) {
   return sizes;
 }
 
+// Rule 9.
+WindowPoolSizes plan_window_pages(const PoolBudget& budget) {
+  WindowPoolSizes sizes{.page_bytes = budget.window_kv.bytes_per_page(), .window = budget.window};
+  const PageAllocator pages_of(0, budget.kv.page_size);
+  const int64_t row = sizes.per_sequence(budget.kv.page_size);
+  const int64_t rows =
+      budget.max_running_requests > 0 ? budget.max_running_requests : kDefaultMaxRunning;
+  int64_t wanted = rows * row + 2 * pages_of.pages_for(budget.chunk_tokens);
+  if (budget.elastic) {
+    const int64_t typical = pages_of.pages_for(std::min(budget.context_length, kTypicalTokens));
+    const auto in_window = static_cast<double>(row * sizes.page_bytes);
+    const auto in_all = in_window + static_cast<double>(typical * budget.kv.bytes_per_page());
+    const double pages =
+        budget.max_total_tokens > 0
+            ? static_cast<double>(pages_of.pages_for(budget.max_total_tokens) * row) /
+                  static_cast<double>(typical)
+            : static_cast<double>(budget.bytes) * (in_window / in_all) /
+                  static_cast<double>(sizes.page_bytes);
+    wanted = std::max(wanted, static_cast<int64_t>(std::min(pages, 1e15)));
+  }
+  const int64_t most = std::min(budget.bytes / 2 / sizes.page_bytes, kMaxElasticPages);
+  sizes.num_pages = std::max(std::min(wanted, most), row);
+  return sizes;
+}
+
+// Rows that can always advance, with half of the window pages or two chunks left for prompts.
+int32_t rows_with_windows(const PoolBudget& budget, const WindowPoolSizes& sizes) {
+  const PageAllocator pages_of(0, budget.kv.page_size);
+  const int64_t chunks = 2 * pages_of.pages_for(budget.chunk_tokens);
+  const int64_t reserve = sizes.num_pages - std::min(chunks, sizes.num_pages / 2);
+  const int64_t rows = reserve / sizes.per_sequence(budget.kv.page_size);
+  return static_cast<int32_t>(std::clamp<int64_t>(rows, 1, kMaxRunningLimit));
+}
+
 }  // namespace
 
 PoolSplit split_by_share(int64_t bytes, int64_t state_bytes, int64_t kv_bytes_per_token,
@@ -206,6 +249,17 @@ PoolSplit split_by_share(int64_t bytes, int64_t state_bytes, int64_t kv_bytes_pe
 
 Result<PoolPlan> size_pools(const PoolBudget& budget) {
   HEDDLE_RETURN_IF_ERROR(validate(budget));
+  if (budget.window_kv.num_layers > 0) {
+    const WindowPoolSizes window = plan_window_pages(budget);
+    PoolBudget rest = budget;
+    rest.window_kv = {};
+    rest.bytes -= (window.num_pages + 1) * window.page_bytes;
+    HEDDLE_ASSIGN_OR_RETURN(PoolPlan plan, size_pools(rest));
+    plan.sizes.window_pages = window;
+    plan.sizes.max_step_sequences =
+        std::min(plan.sizes.max_step_sequences, rows_with_windows(budget, window));
+    return plan;
+  }
   Sizing sizing;
   sizing.page_bytes = budget.kv.bytes_per_page();
   if (budget.state.num_layers > 0) {

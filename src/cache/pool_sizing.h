@@ -28,6 +28,11 @@
 //      slots are as many as fit beside one row's states and one page. Where it is not, rows take at
 //      most half of what states have, unless max_running_requests asks for more, and snapshots
 //      the rest. One snapshot fits always. Only with `elastic`: without a cache there are none.
+//   9. Where some layers slide and others do not, the sliding ones have pages of their own, whose
+//      memory is set aside first; rules 1 to 8 share the rest. Of the memory for KV they get what a
+//      sequence of kTypicalTokens has of it in them, its window, and at least what all rows need to
+//      advance and two chunks to be computed; at most half of M, and then fewer rows. Without a
+//      cache the rows and chunks are all. A window that holds a whole context does not slide.
 // The result may serve fewer rows, or a shorter context, than was asked for: the plan says so. Only
 // a budget that cannot hold one row with one page is an error.
 #pragma once
@@ -46,11 +51,15 @@ inline constexpr int32_t kMaxRunningLimit = 4096;
 inline constexpr int64_t kMinElasticPageBytes = 4096;          // the system's memory page
 inline constexpr int64_t kMaxElasticPages = int64_t{1} << 24;  // what ids cost on the host: 200 MiB
 inline constexpr int64_t kMaxElasticSlots = int64_t{1} << 20;
+inline constexpr int64_t kTypicalTokens = 2048;    // rule 9
 inline constexpr double kDefaultStateShare = 0.9;  // state : KV, the reference's default ratio
 
 struct PoolBudget {
   int64_t bytes = 0;  // M
   KvLayout kv;
+  KvLayout window_kv;  // rule 9, of pages of the same size; num_layers = 0: all layers are in `kv`
+  int64_t window = 0;  // of these layers, the widest
+  int64_t chunk_tokens = 0;  // of a prompt in one step; for rule 9
   StateLayout state;
   StateLayout snapshot;              // rule 8; num_layers = 0: snapshots share the states' slots
   int64_t context_length = 0;        // of the model

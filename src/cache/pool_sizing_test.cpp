@@ -424,5 +424,82 @@ TEST(SizePoolsTest, NeverPromisesMoreThanTheBudget) {
   }
 }
 
+// gpt-oss-120b: 18 layers with a window of 128 tokens and 18 that see everything.
+PoolBudget gpt_oss_budget(int64_t bytes) {
+  const KvLayout half{
+      .num_layers = 18, .page_size = 16, .num_kv_heads = 8, .head_dim = 64, .dtype = DType::kBf16};
+  return {.bytes = bytes,
+          .kv = half,
+          .window_kv = half,
+          .window = 128,
+          .chunk_tokens = 512,
+          .context_length = 131072,
+          .elastic = true};
+}
+
+TEST(WindowPoolTest, SlidingLayersGetWhatAWindowIsOfATypicalSequence) {
+  const PoolBudget budget = gpt_oss_budget(16 * kGiB);
+  const Result<PoolPlan> plan = size_pools(budget);
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  const PoolSizes& sizes = plan->sizes;
+  EXPECT_EQ(sizes.page_bytes, sizes.window_pages.page_bytes);
+  EXPECT_EQ(sizes.window_pages.window, 128);
+  EXPECT_EQ(sizes.window_pages.per_sequence(16), 12) << "8 pages of the window and what steps add";
+  // 12 of 12 + 128 pages, those of 2,048 tokens.
+  EXPECT_NEAR(static_cast<double>(sizes.window_pages.num_pages) / 12,
+              static_cast<double>(sizes.num_pages) / 128, 5);
+  EXPECT_LE(sizes.kv_pool_bytes() + sizes.window_pool_bytes(), 16 * kGiB);
+  EXPECT_GT(sizes.kv_pool_bytes() + sizes.window_pool_bytes(),
+            16 * kGiB - 2 * sizes.page_bytes - 2 * sizes.window_pages.page_bytes);
+  EXPECT_EQ(sizes.max_step_sequences, 64);
+
+  PoolBudget one_group = budget;  // as if nothing slid
+  one_group.kv.num_layers = 36;
+  one_group.window_kv = {};
+  const PoolPlan before = size_pools(one_group).value();
+  EXPECT_GT(static_cast<double>(sizes.kv_tokens()),
+            1.8 * static_cast<double>(before.sizes.kv_tokens()));
+}
+
+TEST(WindowPoolTest, EveryRowCanAdvanceAndFewerRunWhereThereIsLittle) {
+  for (const int64_t mebibytes : {16, 40, 100, 400, 3000}) {
+    for (const bool elastic : {false, true}) {
+      for (const int32_t rows : {0, 1, 64, 300}) {
+        SCOPED_TRACE(fmt::format("{} MiB, elastic {}, {} rows", mebibytes, elastic, rows));
+        PoolBudget budget = gpt_oss_budget(mebibytes * kMiB);
+        budget.elastic = elastic;
+        budget.max_running_requests = rows;
+        const Result<PoolPlan> plan = size_pools(budget);
+        ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+        const PoolSizes& sizes = plan->sizes;
+        EXPECT_GE(sizes.max_step_sequences, 1);
+        EXPECT_LE(sizes.max_step_sequences * sizes.window_pages.per_sequence(16),
+                  sizes.window_pages.num_pages);
+        EXPECT_GE(sizes.num_pages, 1);
+        EXPECT_LE(sizes.kv_pool_bytes() + sizes.window_pool_bytes(), mebibytes * kMiB);
+      }
+    }
+  }
+  EXPECT_THAT(size_pools(gpt_oss_budget(4 * kMiB)).status().message(),
+              HasSubstr("one request needs"));
+}
+
+TEST(WindowPoolTest, AFixedNumberOfTokensIsThatOfTheOtherLayers) {
+  PoolBudget budget = gpt_oss_budget(kGiB);
+  budget.max_total_tokens = 2048;
+  const PoolPlan plan = size_pools(budget).value();
+  EXPECT_EQ(plan.sizes.kv_tokens(), 2048);
+  EXPECT_EQ(plan.sizes.window_pages.num_pages, 64 * 12 + 64) << "all rows and two chunks";
+}
+
+TEST(WindowPoolTest, NamesLayersThatDoNotGoTogether) {
+  PoolBudget budget = gpt_oss_budget(kGiB);
+  budget.window = 0;
+  EXPECT_THAT(size_pools(budget).status().message(), HasSubstr("18 layers with a window of 0"));
+  budget = gpt_oss_budget(kGiB);
+  budget.window_kv.page_size = 32;
+  EXPECT_THAT(size_pools(budget).status().message(), HasSubstr("the pages as large"));
+}
+
 }  // namespace
 }  // namespace heddle::cache

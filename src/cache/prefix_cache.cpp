@@ -2,6 +2,7 @@
 #include "cache/prefix_cache.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/check.h"
@@ -25,11 +26,12 @@ PrefixTreeOptions tree_options(const PrefixCacheOptions& options, const PoolSize
 
 }  // namespace
 
-PrefixCache::PrefixCache(const PrefixCacheOptions& options)
+PrefixCache::PrefixCache(const PrefixCacheOptions& options, const Clock* clock)
     : options_(options),
       pools_(options.pools),
-      tree_(tree_options(options, pools_.sizes()), pools_.pages(), pools_.snapshots()),
-      room_(pools_, tree_) {
+      tree_(tree_options(options, pools_.sizes()), pools_.pages(), pools_.window_pages(),
+            pools_.snapshots()),
+      room_(pools_, tree_, clock) {
   HEDDLE_CHECK_EQ(options.grid % options.pools.page_size, 0);
   HEDDLE_CHECK_EQ(options.decode_interval % options.grid, 0);
 }
@@ -94,6 +96,7 @@ bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t he
         .from = path_pages.back(),
         .to = sequence.pages[static_cast<size_t>(start / options_.pools.page_size)]};
   }
+  if (pools_.window_pages().exist()) begin_window(sequence, cached, resume);
   cached.forks.clear();
   if (has_states && resume.fork > start) cached.forks.push_back(resume.fork);
   return true;
@@ -131,6 +134,72 @@ bool PrefixCache::shrink(const Sequence& sequence, CachedSequence& cached) {
   return available_pages() > before;
 }
 
+// ---- Window pages ----
+
+// The sequence holds what the tree has of its window.
+void PrefixCache::begin_window(const Sequence& sequence, CachedSequence& cached,
+                               const ResumePlan& resume) {
+  WindowPages& pages = pools_.window_pages();
+  window_pages_found_.clear();
+  tree_.append_window_pages(resume.node, resume.start, window_pages_found_);
+  // All entries it will ever have: steps in flight read the list.
+  const int64_t most_tokens = std::max(sequence.max_stored_tokens(), sequence.num_tokens());
+  pages.begin(cached.window_pages, pages.first_page(resume.start),
+              pools_.pages().pages_for(most_tokens));
+  cached.copy_window_page = {};
+  const bool inside_page = resume.start % options_.pools.page_size != 0;
+  const size_t num_shared = window_pages_found_.size() - (inside_page ? 1 : 0);
+  for (size_t i = 0; i < num_shared; ++i) pages.share(cached.window_pages, window_pages_found_[i]);
+  if (!inside_page) return;
+  pages.begin_copy(cached.window_pages, window_pages_found_.back());
+  HEDDLE_CHECK(grow_window(cached, resume.start));
+  cached.copy_window_page = {.from = window_pages_found_.back().id,
+                             .to = cached.window_pages.pages.back()};
+}
+
+bool PrefixCache::grow_window(CachedSequence& cached, int64_t num_tokens) {
+  WindowPages& pages = pools_.window_pages();
+  return !pages.exist() || pages.grow(cached.window_pages, pools_.pages().pages_for(num_tokens));
+}
+
+int64_t PrefixCache::window_room(const CachedSequence& cached, int64_t num_planned) const {
+  const WindowPages& pages = pools_.window_pages();
+  if (!pages.exist()) return std::numeric_limits<int64_t>::max();
+  const WindowHold& held = cached.window_pages;
+  const int64_t most = std::ssize(held.pages) + pages.room(held.num_held());
+  return most * options_.pools.page_size - num_planned;
+}
+
+int64_t PrefixCache::window_room(const Sequence& sequence, const PrefixMatch& match) const {
+  const WindowPages& pages = pools_.window_pages();
+  if (!pages.exist()) return std::numeric_limits<int64_t>::max();
+  const int64_t start = plan_resume(options_, sequence, match).start;
+  const int64_t copied = start % options_.pools.page_size != 0 ? 1 : 0;
+  const int64_t most = pages.first_page(start) + pages.room(0) - copied;
+  return most * options_.pools.page_size - start;
+}
+
+// Lets go of the pages that no token to come sees, of this sequence or of one that resumes after
+// its last whole page.
+void PrefixCache::slide_window(const Sequence& sequence, CachedSequence& cached) {
+  WindowPages& pages = pools_.window_pages();
+  pages.end_copy(cached.window_pages);
+  const int64_t prompt = whole_pages(sequence.num_prompt_tokens);
+  pages.slide(cached.window_pages, pages.first_page(whole_pages(sequence.num_computed)),
+              pages.first_page(prompt), pools_.pages().pages_for(prompt));
+}
+
+void PrefixCache::plan_window(CachedSequence& cached, int64_t end, PlannedSequence& planned) {
+  WindowPages& pages = pools_.window_pages();
+  if (!pages.exist()) return;
+  HEDDLE_CHECK(grow_window(cached, end));
+  const int64_t first = pages.first_page(planned.context_tokens);
+  HEDDLE_CHECK_LE(cached.window_pages.first, first);
+  planned.first_window_page = first;
+  planned.window_pages =
+      std::span<const int32_t>(cached.window_pages.pages).subspan(static_cast<size_t>(first));
+}
+
 // ---- Planning steps ----
 
 void PrefixCache::plan_snapshot(CachedSequence& cached, const SnapshotRequest& wanted,
@@ -152,6 +221,7 @@ void PrefixCache::plan_snapshot(CachedSequence& cached, const SnapshotRequest& w
 void PrefixCache::plan_prefill(const Sequence& sequence, CachedSequence& cached, int64_t end,
                                PlannedSequence& planned, request::BatchPlan& plan) {
   planned.kv_tokens = std::max(cached.kv_tokens, planned.context_tokens);
+  plan_window(cached, end, planned);
   if (cached.starts) {
     cached.starts = false;
     planned.hidden_slot = cached.hidden_slot;
@@ -161,6 +231,7 @@ void PrefixCache::plan_prefill(const Sequence& sequence, CachedSequence& cached,
       plan.zero_state_slots.push_back(sequence.state_slot);
     }
     if (cached.copy_page.to != 0) plan.copy_pages.push_back(cached.copy_page);
+    if (cached.copy_window_page.to != 0) plan.copy_window_pages.push_back(cached.copy_window_page);
   }
   if (!options_.enabled || cached.keeps_to_itself || end == planned.context_tokens) return;
   if (!options_.pools.has_states()) {
@@ -190,6 +261,7 @@ void PrefixCache::plan_prefill(const Sequence& sequence, CachedSequence& cached,
 void PrefixCache::plan_decode(const Sequence& sequence, CachedSequence& cached, int64_t end,
                               PlannedSequence& planned) {
   planned.kv_tokens = planned.context_tokens;
+  plan_window(cached, end, planned);
   if (!options_.enabled || cached.keeps_to_itself || sequence.state_slot == 0 ||
       !wants_decode_snapshot(options_.policy, options_.decode_interval, end)) {
     return;
@@ -237,6 +309,7 @@ void PrefixCache::confirm(Sequence& sequence, CachedSequence& cached) {
   }
   cached.pending.erase(cached.pending.begin(),
                        cached.pending.begin() + static_cast<int64_t>(count));
+  if (pools_.window_pages().exist()) slide_window(sequence, cached);
 }
 
 // Inserts what was computed up to a snapshot. Takes the snapshot's slot or frees it.
@@ -256,6 +329,7 @@ PrefixNode* PrefixCache::publish(Sequence& sequence, CachedSequence& cached,
        .name_space = sequence.request.cache_namespace,
        .hashes = sequence.prefix_hashes,
        .pages = sequence.pages,
+       .window_pages = pools_.window_pages().exist() ? &cached.window_pages : nullptr,
        .state_slot = slot,
        .keeps_hidden = taken.keeps_hidden,
        .middle = taken.middle});
@@ -317,6 +391,7 @@ void PrefixCache::release(Sequence& sequence, CachedSequence& cached, Keep keep)
     if (tokens > 0) publish(sequence, cached, {.tokens = tokens});
   }
   if (sequence.state_slot != 0) pools_.states().release(std::exchange(sequence.state_slot, 0));
+  if (pools_.window_pages().exist()) pools_.window_pages().end(cached.window_pages);
   free_own_pages(sequence, cached.dead_pages, std::ssize(sequence.pages));
   sequence.pages.clear();
   sequence.num_computed = 0;
@@ -342,8 +417,12 @@ PrefixCacheStats PrefixCache::stats() const {
           .state_slots_used = pools_.num_slots_used(),
           .state_slots_cached = tree.evictable_states,
           .state_slots_locked = tree.states - tree.evictable_states,
+          .window_pages_used = pools_.window_pages().ids().num_used(),
+          .window_pages_cached = pools_.window_pages().num_evictable(),
+          .window_pages_evicted = pools_.window_pages().num_evicted(),
           .evicted_tokens = tree.evicted_tokens,
           .evicted_states = tree.evicted_states,
+          .eviction_seconds = room_.eviction_seconds(),
           .published_states = published_states_,
           .skipped_snapshots = skipped_snapshots_};
 }

@@ -43,6 +43,7 @@
 #include "cache/resume_plan.h"
 #include "cache/room_maker.h"
 #include "cache/snapshot_policy.h"
+#include "core/clock.h"
 #include "request/batch_plan.h"
 #include "request/sequence.h"
 
@@ -55,15 +56,20 @@ struct PrefixCacheStats {
   int64_t state_slots_used = 0;  // snapshots included
   int64_t state_slots_cached = 0;
   int64_t state_slots_locked = 0;
-  int64_t evicted_tokens = 0;  // since the start, as everything below
+  int64_t window_pages_used = 0;  // by sequences and tree
+  int64_t window_pages_cached = 0;
+  int64_t window_pages_evicted = 0;  // since the start
+  int64_t evicted_tokens = 0;        // since the start, as everything below
   int64_t evicted_states = 0;
+  double eviction_seconds = 0;  // that evictions took
   int64_t published_states = 0;
   int64_t skipped_snapshots = 0;  // for want of a slot
 };
 
 class PrefixCache {
  public:
-  explicit PrefixCache(const PrefixCacheOptions& options);
+  // The clock, which times evictions, outlives the cache; null: they take no time.
+  explicit PrefixCache(const PrefixCacheOptions& options, const Clock* clock = nullptr);
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
 
@@ -92,12 +98,23 @@ class PrefixCache {
   // Pages for `num_tokens` tokens, or nothing and false.
   [[nodiscard]] bool grow(request::Sequence& sequence, int64_t num_tokens);
 
+  // Likewise window pages. False can only be the answer while a step of its prompt is in flight.
+  [[nodiscard]] bool grow_window(CachedSequence& cached, int64_t num_tokens);
+
+  // How many tokens after the first `num_planned` an admitted sequence can plan with the window
+  // pages that it can have, or one that is admitted with this match: at least one if no step of its
+  // own is in flight. No limit where there are no window pages.
+  [[nodiscard]] int64_t window_room(const CachedSequence& cached, int64_t num_planned) const;
+  [[nodiscard]] int64_t window_room(const request::Sequence& sequence,
+                                    const PrefixMatch& match) const;
+
   // Gives back pages that no layer reads any more. Call it when room is short: until then they
   // stay, because other sequences may use them. Returns whether there is more room now.
   [[nodiscard]] bool shrink(const request::Sequence& sequence, CachedSequence& cached);
 
   // Completes a planned sequence that computes tokens up to `end`, new tokens and pages filled in:
-  // what its first step does at its head, rows that are not written again, states to save. The
+  // what its first step does at its head, rows that are not written again, states to save, window
+  // pages. Window pages up to `end` can be had (window_room(), grow_window(); checked). The
   // spans live as long as `cached`, until two more steps have been planned.
   void plan_prefill(const request::Sequence& sequence, CachedSequence& cached, int64_t end,
                     request::PlannedSequence& planned, request::BatchPlan& plan);
@@ -150,6 +167,10 @@ class PrefixCache {
   PrefixNode* publish(request::Sequence& sequence, CachedSequence& cached,
                       const CachedSequence::Pending& taken);
   void plan_snapshot(CachedSequence& cached, const SnapshotRequest& wanted, bool decode);
+  void begin_window(const request::Sequence& sequence, CachedSequence& cached,
+                    const ResumePlan& resume);
+  void slide_window(const request::Sequence& sequence, CachedSequence& cached);
+  void plan_window(CachedSequence& cached, int64_t end, request::PlannedSequence& planned);
   void free_own_pages(const request::Sequence& sequence, int64_t begin, int64_t end);
 
   [[nodiscard]] int64_t whole_pages(int64_t num_tokens) const {
@@ -161,6 +182,7 @@ class PrefixCache {
   PrefixTree tree_;
   RoomMaker room_;
   std::vector<SnapshotRequest> snapshot_requests_;  // scratch
+  std::vector<WindowPage> window_pages_found_;      // scratch
   int64_t published_states_ = 0;
   int64_t skipped_snapshots_ = 0;
 };

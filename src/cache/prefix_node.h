@@ -57,6 +57,13 @@ struct VictimKey {
   auto operator<=>(const VictimKey&) const = default;
 };
 
+// A page of the layers whose window slides, as the tree had it: it may have been given up since
+// (WindowPages::has()).
+struct WindowPage {
+  int32_t id = 0;  // 0: none
+  uint32_t generation = 0;
+};
+
 struct PrefixPage {
   int32_t id = 0;
   uint32_t generation = 0;  // of the id when the tree took it
@@ -64,6 +71,8 @@ struct PrefixPage {
   // False: a node further up owns the page. The sequence that gave the page to that node wrote on
   // in it, and meanwhile another sequence put a page of its own between the two nodes.
   bool owned = true;
+
+  WindowPage window;  // of the same tokens; none where the page is not owned
 };
 
 struct PrefixState {

@@ -15,6 +15,10 @@
 //   EvictionQueue  the order in which nodes give something up (eviction_queue.h)
 //   GhostSet       hashes of prefixes that were evicted (ghost_set.h)
 //
+// Where sliding layers have pages of their own (window_pages.h), a sequence can resume at a point
+// only while the pages of the last `window` tokens before it are there; match() looks at each of
+// them.
+//
 // A node without a lock on itself lives until the next call that is not const: evictions remove
 // nodes, and a node without state, fork or lock is joined with its only child, which survives.
 //
@@ -76,6 +80,7 @@ namespace heddle::cache {
 struct PrefixMatch {
   PrefixNode* resume = nullptr;   // where to resume; null: at the root, which is before any token
   int64_t usable_tokens = 0;      // depth of `resume`
+  int64_t known_tokens = 0;       // what usable_tokens were if no window page had been given up
   PrefixNode* kv_node = nullptr;  // the deepest node of which at least one token agrees
   int64_t kv_tokens = 0;          // how many tokens agree, state or not
   PrefixNode* exact = nullptr;    // ends where the tokens end and keeps state and hidden vector
@@ -95,9 +100,10 @@ struct PrefixInsertion {
                                         // and of the namespace (checked)
   std::span<const int32_t> pages;  // page of token t is pages[t / page_size]; those the tree does
                                    // not have yet are taken, if their owner is kRequest
-  int32_t state_slot = 0;          // its label is tokens.size() (checked); 0: none
-  bool keeps_hidden = false;       // the slot has a hidden vector as well
-  bool middle = false;             // taken on the way, in case another sequence forks there
+  const WindowHold* window_pages = nullptr;  // likewise, as far as they are held; null: none
+  int32_t state_slot = 0;                    // its label is tokens.size() (checked); 0: none
+  bool keeps_hidden = false;                 // the slot has a hidden vector as well
+  bool middle = false;  // taken on the way, in case another sequence forks there
 };
 
 struct PrefixInserted {
@@ -123,7 +129,8 @@ struct PrefixTreeStats {
 class PrefixTree {
  public:
   // The allocators outlive the tree.
-  PrefixTree(const PrefixTreeOptions& options, PageAllocator& pages, StateAllocator& states);
+  PrefixTree(const PrefixTreeOptions& options, PageAllocator& pages, WindowPages& window_pages,
+             StateAllocator& states);
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
 
@@ -154,6 +161,14 @@ class PrefixTree {
   // (checked).
   void append_pages(const PrefixNode* node, int64_t num_tokens, std::vector<int32_t>& pages) const {
     radix_.append_pages(node, num_tokens, pages);
+  }
+
+  // Appends the window pages that the token after the first `num_tokens` of the path to `node`
+  // sees, all of which are there (checked).
+  void append_window_pages(const PrefixNode* node, int64_t num_tokens,
+                           std::vector<WindowPage>& pages) const {
+    if (num_tokens == 0) return;
+    radix_.append_window_pages(node, num_tokens, window_pages_.first_page(num_tokens), pages);
   }
 
   // With `state`, the node's state is kept as well if it has one. A null node gives an empty lock.
@@ -224,9 +239,11 @@ class PrefixTree {
   void tidy_path(PrefixNode* node, bool whole);
   void set_middle(PrefixNode& node, bool middle);
   void remember_boundaries(const PrefixNode& leaf);
+  void limit_to_windows(PrefixMatch& match) const;
 
   PrefixTreeOptions options_;
   PageAllocator& pages_;
+  WindowPages& window_pages_;
   StateAllocator& slots_;
   RadixTree radix_;
   NodeStates states_;

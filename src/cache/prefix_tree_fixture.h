@@ -27,17 +27,23 @@ struct TreeFixtureOptions {
   int32_t page_size = 1;
   int64_t num_pages = 100000;
   int64_t num_states = 1000;
+  WindowPoolSizes window_pages;
+  int32_t max_sequences = 0;  // that hold window pages
   PrefixTreeOptions tree;
 };
 
 struct TreeFixture {
   explicit TreeFixture(const TreeFixtureOptions& options)
       : pages(options.num_pages, options.page_size),
+        window_pages({.page_size = options.page_size,
+                      .max_step_sequences = options.max_sequences,
+                      .window_pages = options.window_pages}),
         states(options.tree.needs_state ? options.num_states : 0),
-        tree(options.tree, pages, states),
+        tree(options.tree, pages, window_pages, states),
         needs_state(options.tree.needs_state) {}
 
   PageAllocator pages;
+  WindowPages window_pages;
   StateAllocator states;
   PrefixTree tree;
   bool needs_state;

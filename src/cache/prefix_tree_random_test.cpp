@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random sequences over three letters run, publish, fork and end against a small pool. Every KV row
 // and every state holds a hash of the tokens before it, so that whatever a sequence reuses shows
-// whether it is its own past. A list of the published prefixes says what must be found.
+// whether it is its own past. A list of the published prefixes says what must be found. Where
+// layers slide, so do the rows of the window, and a walk over all pages of a path says where it is
+// whole.
+#include <algorithm>
 #include <random>
 #include <set>
 #include <string>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "cache/prefix_tree.h"
@@ -30,24 +34,29 @@ struct SimulatedSequence {
   int64_t computed = 0;
   std::vector<int32_t> pages;
   std::set<int32_t> own;  // pages that the tree did not take
+  WindowHold window;
   PrefixLock lock;
 };
 
 class Simulation {
  public:
   Simulation(int32_t page_size, bool needs_state, EvictionPolicy eviction, int32_t pool_tokens,
-             uint32_t seed)
+             uint32_t seed, int64_t window = 0)
       : random_(seed),
         page_size_(page_size),
+        window_(window),
         needs_state_(needs_state),
         fixture_({.page_size = page_size,
                   .num_pages = pool_tokens / page_size,
                   .num_states = 24,
+                  .window_pages = window_sizes(page_size, window),
+                  .max_sequences = kMostRunning,
                   .tree = {.needs_state = needs_state,
                            .eviction = eviction,
                            .page_bytes = 3 * page_size,
                            .state_bytes = 40}}),
         rows_(static_cast<size_t>((fixture_.pages.num_pages() + 1) * page_size)),
+        window_rows_(static_cast<size_t>((fixture_.window_pages.ids().size() + 1) * page_size)),
         states_(static_cast<size_t>(fixture_.states.num_slots()) + 1) {}
 
   void run(int num_steps) {
@@ -77,11 +86,39 @@ class Simulation {
     EXPECT_EQ(tree().to_string(), "");
     EXPECT_EQ(fixture_.pages.num_used(), 0);
     EXPECT_EQ(fixture_.states.num_used(), 0);
+    EXPECT_EQ(fixture_.window_pages.ids().num_used(), 0);
+    if (window_ > 0) return;
     EXPECT_GT(num_resumed_inside_pages_ + num_resumed_at_boundaries_, 20);
     EXPECT_EQ(num_resumed_inside_pages_ > 0, needs_state_ && page_size_ > 1);
   }
 
+  // What a test wants to have happened often.
+  struct Reached {
+    int64_t resumed = 0;
+    int64_t resumed_inside_pages = 0;
+    int64_t evicted_window_pages = 0;
+    int64_t cut_by_windows = 0;  // looked up, and usable less deep for want of window pages
+  };
+
+  void count(Reached& reached) const {
+    reached.resumed += num_resumed_inside_pages_ + num_resumed_at_boundaries_;
+    reached.resumed_inside_pages += num_resumed_inside_pages_;
+    reached.evicted_window_pages += fixture_.window_pages.num_evicted();
+    reached.cut_by_windows += num_cut_by_windows_;
+  }
+
  private:
+  static constexpr int kMostRunning = 6;
+
+  // The reserve of all sequences, which the tree may use while they do not.
+  static WindowPoolSizes window_sizes(int64_t page_size, int64_t window) {
+    WindowPoolSizes sizes{.window = window};
+    if (window > 0) {
+      sizes.num_pages = kMostRunning * sizes.per_sequence(page_size);
+    }
+    return sizes;
+  }
+
   using Prefix = std::pair<std::string, Tokens>;
 
   PrefixTree& tree() { return fixture_.tree; }
@@ -122,6 +159,59 @@ class Simulation {
                                      t % page_size_)];
   }
 
+  uint64_t& window_row(const WindowHold& window, int64_t t) {
+    const int32_t page = window.pages[static_cast<size_t>(t / page_size_)];
+    return window_rows_[static_cast<size_t>(page * page_size_ + t % page_size_)];
+  }
+
+  // The rows that the next token sees.
+  void expect_window(const SimulatedSequence& sequence) {
+    if (window_ == 0) return;
+    for (int64_t t = std::max<int64_t>(sequence.computed + 1 - window_, 0); t < sequence.computed;
+         ++t) {
+      ASSERT_EQ(window_row(sequence.window, t), sequence.hashes[static_cast<size_t>(t) + 1])
+          << "row " << t << " of the layers that slide";
+    }
+  }
+
+  // Whether the window before `length` tokens of the path to `node` is there.
+  bool window_is_whole(const PrefixNode* node, int64_t length) {
+    std::vector<const PrefixNode*> path;
+    for (; !node->is_root(); node = node->parent) path.insert(path.begin(), node);
+    std::vector<bool> there(static_cast<size_t>(fixture_.pages.pages_for(length)));
+    for (const PrefixNode* one : path) {
+      for (size_t i = 0; i < one->pages.size(); ++i) {
+        const size_t index = static_cast<size_t>(one->first_page) + i;
+        if (index < there.size()) {
+          there[index] = fixture_.window_pages.has(one->pages[i].window);
+        }
+      }
+    }
+    const int64_t first = std::max<int64_t>(length + 1 - window_, 0) / page_size_;
+    return std::all_of(there.begin() + first, there.end(), [](bool one) { return one; });
+  }
+
+  // The deepest point at most `limit` where a sequence can resume, found by looking at all of them.
+  int64_t deepest_usable(const PrefixMatch& match, int64_t limit) {
+    if (!needs_state_) {
+      int64_t length = std::max<int64_t>(std::min(match.kv_tokens, limit), 0);
+      length -= length % page_size_;
+      while (length > 0 && !window_is_whole(tree().covering(match.kv_node, length), length)) {
+        length -= page_size_;
+      }
+      return length;
+    }
+    for (const PrefixNode* node = match.kv_node; node != nullptr && !node->is_root();
+         node = node->parent) {
+      const int64_t length = node->depth();
+      if (node->has_state() && length <= std::min(match.kv_tokens, limit) &&
+          window_is_whole(node, length)) {
+        return length;
+      }
+    }
+    return 0;
+  }
+
   int64_t longest_published(const std::string& name_space, const Tokens& tokens, int64_t limit) {
     for (int64_t length = std::min<int64_t>(limit, std::ssize(tokens)); length > 0; --length) {
       if (published_.contains({name_space, first(tokens, length)})) return length;
@@ -135,7 +225,11 @@ class Simulation {
     const int64_t limit = std::ssize(tokens) - draw(2);
     const PrefixMatch match = tree().match(tokens, name_space, limit);
     const auto hashes = prefix_hashes(name_space, tokens);
-    if (needs_state_) {
+    if (window_ > 0) {
+      EXPECT_EQ(match.usable_tokens, deepest_usable(match, limit));
+      EXPECT_LE(match.usable_tokens, match.known_tokens);
+      if (match.usable_tokens < match.known_tokens) ++num_cut_by_windows_;
+    } else if (needs_state_) {
       EXPECT_EQ(match.usable_tokens, longest_published(name_space, tokens, limit));
       EXPECT_EQ(tree().stats().states, std::ssize(published_));
       EXPECT_GE(match.kv_tokens, match.usable_tokens);
@@ -164,8 +258,37 @@ class Simulation {
     return fixture_.pages.num_free() >= num_pages && fixture_.states.num_free() >= num_states;
   }
 
+  // Holds what the tree has of the window; copies the page that the sequence resumes inside.
+  void begin_window(SimulatedSequence& sequence, const PrefixMatch& match) {
+    if (window_ == 0) return;
+    WindowPages& pages = fixture_.window_pages;
+    std::vector<WindowPage> found;
+    tree().append_window_pages(match.resume, match.usable_tokens, found);
+    pages.begin(sequence.window, pages.first_page(match.usable_tokens), 64);
+    const bool copies = match.usable_tokens % page_size_ != 0;
+    for (size_t i = 0; i + (copies ? 1 : 0) < found.size(); ++i) {
+      pages.share(sequence.window, found[i]);
+    }
+    if (copies) {
+      pages.begin_copy(sequence.window, found.back());
+      ASSERT_TRUE(pages.grow(sequence.window, fixture_.pages.pages_for(match.usable_tokens)));
+      std::copy_n(window_rows_.begin() + found.back().id * page_size_, page_size_,
+                  window_rows_.begin() + sequence.window.pages.back() * page_size_);
+      pages.end_copy(sequence.window);
+    }
+    expect_window(sequence);
+  }
+
+  void slide(SimulatedSequence& sequence) {
+    if (window_ == 0) return;
+    const int64_t prompt = std::ssize(sequence.tokens) / 2;
+    fixture_.window_pages.slide(
+        sequence.window, fixture_.window_pages.first_page(sequence.computed),
+        fixture_.window_pages.first_page(prompt), fixture_.pages.pages_for(prompt));
+  }
+
   void start() {
-    if (running_.size() >= 6) return;
+    if (running_.size() >= kMostRunning) return;
     SimulatedSequence sequence;
     sequence.name_space = draw(4) == 0 ? "other" : "";
     sequence.tokens = random_tokens();
@@ -192,6 +315,7 @@ class Simulation {
     } else if (sequence.computed > 0) {
       ++num_resumed_at_boundaries_;
     }
+    begin_window(sequence, match);
     tree().release_state(sequence.lock);
     running_.push_back(std::move(sequence));
   }
@@ -199,18 +323,35 @@ class Simulation {
   void advance() {
     if (running_.empty()) return;
     SimulatedSequence& sequence = pick();
-    const int64_t end =
-        std::min<int64_t>(sequence.computed + 1 + draw(40), std::ssize(sequence.tokens));
+    int64_t end = std::min<int64_t>(sequence.computed + 1 + draw(40), std::ssize(sequence.tokens));
+    if (window_ > 0) {
+      const WindowPages& pages = fixture_.window_pages;
+      const auto most_tokens = [&] {
+        return (std::ssize(sequence.window.pages) + pages.room(sequence.window.num_held())) *
+               page_size_;
+      };
+      if (most_tokens() <= sequence.computed) slide(sequence);
+      ASSERT_GT(most_tokens(), sequence.computed) << "the reserve is for a page at least";
+      end = std::min(end, most_tokens());
+    }
     const int64_t more = fixture_.pages.pages_for(end) - std::ssize(sequence.pages);
     if (!make_room(more, 0)) return;
     const size_t before = sequence.pages.size();
     ASSERT_TRUE(fixture_.pages.grow(end, sequence.pages));
     sequence.own.insert(sequence.pages.begin() + static_cast<int64_t>(before),
                         sequence.pages.end());
+    if (window_ > 0) {
+      ASSERT_TRUE(fixture_.window_pages.grow(sequence.window, fixture_.pages.pages_for(end)));
+      expect_window(sequence);
+    }
     for (int64_t t = sequence.computed; t < end; ++t) {
       row(sequence.pages, t) = sequence.hashes[static_cast<size_t>(t) + 1];
+      if (window_ > 0) {
+        window_row(sequence.window, t) = sequence.hashes[static_cast<size_t>(t) + 1];
+      }
     }
     sequence.computed = end;
+    if (window_ > 0 && draw(2) == 0) slide(sequence);  // others first publish what they have
     expect_past(sequence.pages, sequence.hashes, end);
   }
 
@@ -229,12 +370,14 @@ class Simulation {
     // Some of them missing, as a sequence's are while its answer grows.
     const request::PrefixHashes hashes(first(tokens, draw(static_cast<int>(tokens.size()) + 1)),
                                        sequence.name_space);
-    const PrefixInserted inserted = tree().insert({.tokens = tokens,
-                                                   .name_space = sequence.name_space,
-                                                   .hashes = hashes,
-                                                   .pages = sequence.pages,
-                                                   .state_slot = slot,
-                                                   .keeps_hidden = draw(2) == 0});
+    const PrefixInserted inserted =
+        tree().insert({.tokens = tokens,
+                       .name_space = sequence.name_space,
+                       .hashes = hashes,
+                       .pages = sequence.pages,
+                       .window_pages = window_ > 0 ? &sequence.window : nullptr,
+                       .state_slot = slot,
+                       .keeps_hidden = draw(2) == 0});
     EXPECT_EQ(tree().depth(inserted.node), sequence.computed);
     if (needs_state_ && !inserted.state_taken) fixture_.states.release(slot);
     published_.emplace(sequence.name_space, tokens);
@@ -247,6 +390,7 @@ class Simulation {
     }
     tree().unlock(sequence.lock);
     sequence.lock = moved;
+    slide(sequence);
     published_changed();
   }
 
@@ -254,6 +398,7 @@ class Simulation {
     if (running_.empty()) return;
     if (publishes) publish();
     const auto position = running_.begin() + draw(static_cast<int>(running_.size()));
+    if (window_ > 0) fixture_.window_pages.end(position->window);
     for (const int32_t page : position->own) fixture_.pages.ids().free_one(page);
     tree().unlock(position->lock);
     running_.erase(position);
@@ -261,6 +406,7 @@ class Simulation {
   }
 
   void evict() {
+    if (window_ > 0 && draw(3) == 0) fixture_.window_pages.clear();
     const int64_t count = 1 + draw(3);
     const PrefixTreeStats before = tree().stats();
     int64_t freed = 0;
@@ -297,15 +443,18 @@ class Simulation {
 
   std::mt19937 random_;
   int64_t page_size_;
+  int64_t window_;  // 0: no layer slides
   bool needs_state_;
   TreeFixture fixture_;
-  std::vector<uint64_t> rows_;    // [pages + 1, page_size]
-  std::vector<uint64_t> states_;  // by slot
+  std::vector<uint64_t> rows_;         // [pages + 1, page_size]
+  std::vector<uint64_t> window_rows_;  // likewise, of the layers that slide
+  std::vector<uint64_t> states_;       // by slot
   std::vector<SimulatedSequence> running_;
   std::vector<Tokens> seen_;
   std::set<Prefix> published_;
   int64_t num_resumed_inside_pages_ = 0;
   int64_t num_resumed_at_boundaries_ = 0;
+  int64_t num_cut_by_windows_ = 0;
 };
 
 class PrefixTreeRandomTest
@@ -319,6 +468,24 @@ TEST_P(PrefixTreeRandomTest, EverySequenceResumesInItsOwnPast) {
     const int32_t pool_tokens = seed == 1 ? 2000 : 500;
     Simulation(page_size, needs_state, eviction, pool_tokens, seed).run(4000);
   }
+}
+
+TEST_P(PrefixTreeRandomTest, EverySequenceResumesInItsOwnPastWhereLayersSlide) {
+  const auto [page_size, needs_state, eviction] = GetParam();
+  Simulation::Reached reached;
+  for (const uint32_t seed : {1u, 2u}) {
+    for (const int64_t window : {3, 11, 30}) {
+      SCOPED_TRACE(fmt::format("seed {}, window {}", seed, window));
+      const int32_t pool_tokens = seed == 1 ? 2000 : 500;
+      Simulation simulation(page_size, needs_state, eviction, pool_tokens, seed, window);
+      simulation.run(2500);
+      simulation.count(reached);
+    }
+  }
+  EXPECT_GT(reached.resumed, 20);
+  EXPECT_EQ(reached.resumed_inside_pages > 0, needs_state && page_size > 1);
+  EXPECT_GT(reached.cut_by_windows, 60);
+  RecordProperty("evicted", std::to_string(reached.evicted_window_pages));
 }
 
 INSTANTIATE_TEST_SUITE_P(PageSizes, PrefixTreeRandomTest,

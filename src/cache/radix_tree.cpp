@@ -75,7 +75,8 @@ PrefixNode& RadixTree::split(PrefixNode& node, int64_t length, const request::Pr
 }
 
 PrefixNode& RadixTree::add_leaf(PrefixNode& parent, std::span<const TokenId> tokens,
-                                std::span<const int32_t> pages, const request::PrefixHash& hash) {
+                                std::span<const int32_t> pages, const WindowHold* held,
+                                const request::PrefixHash& hash) {
   auto made = std::make_unique<PrefixNode>();
   PrefixNode& leaf = *made;
   leaf.parent = &parent;
@@ -96,11 +97,19 @@ PrefixNode& RadixTree::add_leaf(PrefixNode& parent, std::span<const TokenId> tok
   for (int64_t index = leaf.end_page(); index < end; ++index) {
     const int32_t page = pages[static_cast<size_t>(index)];
     pages_.ids().move(page, Owner::kRequest, Owner::kTree);
-    leaf.pages.push_back({page, pages_.ids().generation(page), true});
+    leaf.pages.push_back({page, pages_.ids().generation(page), true, adopt_window(held, index)});
   }
   count_pages(leaf, leaf.num_owned_pages());
   parent.children.insert(parent.child_position(leaf.tokens.front()), std::move(made));
   return leaf;
+}
+
+// The page that the sequence holds at this index, as the tree's from now on, if it is its own.
+WindowPage RadixTree::adopt_window(const WindowHold* held, int64_t index) {
+  if (held == nullptr || index < held->first || index >= std::ssize(held->pages)) return {};
+  const int32_t page = held->pages[static_cast<size_t>(index)];
+  if (window_pages_.ids().owner(page) != Owner::kRequest) return {};
+  return window_pages_.adopt(page);
 }
 
 // The sequence writes on in a page that it gave to the path before. Where the path still ends in
@@ -119,7 +128,7 @@ void RadixTree::share_page_above(PrefixNode& leaf, int32_t page) {
   };
   while (above != nullptr && !has_it(*above)) above = above->parent;
   HEDDLE_CHECK(above != nullptr);
-  leaf.pages.push_back({page, pages_.ids().generation(page), false});
+  leaf.pages.push_back({page, pages_.ids().generation(page), false, {}});
   ++shared_pages_[page];
 }
 
@@ -141,8 +150,9 @@ void RadixTree::remove_leaf(PrefixNode& leaf) {
   HEDDLE_CHECK(leaf.is_leaf() && !leaf.has_state());
   HEDDLE_CHECK_EQ(leaf.locks, 0);
   count_pages(leaf, -leaf.num_owned_pages());
-  for (const PrefixPage& page : leaf.pages) {
+  for (PrefixPage& page : leaf.pages) {
     if (page.owned) {
+      window_pages_.drop(page.window);
       free_page(page.id);
     } else {
       forget_shared(page.id);
@@ -161,16 +171,20 @@ PrefixNode* RadixTree::merge_into_child(PrefixNode& node) {
 
   if (!node.pages.empty() && !child.pages.empty() && child.first_page < node.end_page()) {
     // Both have a page for the same tokens, and the child's counts.
-    const PrefixPage upper = node.pages.back();
+    PrefixPage& upper = node.pages.back();
     PrefixPage& lower = child.pages.front();
     if (upper.owned && upper.id != lower.id) {
       // A running sequence below may still read the page that it gave here, and a node below may.
       if (node.locks > 0 || shared_pages_.contains(upper.id)) return nullptr;
       count_pages(node, -1);
+      window_pages_.drop(upper.window);
       free_page(upper.id);
     } else {
       const int32_t shared = upper.owned ? lower.id : upper.id;
-      if (upper.owned) lower.owned = true;
+      if (upper.owned) {
+        lower.owned = true;
+        lower.window = upper.window;
+      }
       forget_shared(shared);
     }
     node.pages.pop_back();
@@ -204,29 +218,91 @@ void RadixTree::unlock(PrefixNode& node) {
   }
 }
 
+template <typename Node, typename Visit>
+void RadixTree::visit_pages_up(Node* node, int64_t num_tokens, const Visit& visit) const {
+  int64_t missing = pages_.pages_for(num_tokens);  // indices from here on have been visited
+  for (; missing > 0; node = node->parent) {
+    HEDDLE_CHECK(node != nullptr);
+    for (int64_t index = std::min(missing, node->end_page()); index-- > node->first_page;) {
+      if (!visit(index, node->pages[static_cast<size_t>(index - node->first_page)])) return;
+    }
+    if (!node->pages.empty()) missing = std::min(missing, node->first_page);
+  }
+}
+
 void RadixTree::append_pages(const PrefixNode* node, int64_t num_tokens,
                              std::vector<int32_t>& pages) const {
   if (num_tokens == 0) return;
   HEDDLE_CHECK(node != nullptr);
   HEDDLE_CHECK_LT(node->begin, num_tokens);
   HEDDLE_CHECK_LE(num_tokens, node->depth());
-  int64_t missing = pages_.pages_for(num_tokens);  // indices from here on are filled in
   const size_t offset = pages.size();
-  pages.resize(offset + static_cast<size_t>(missing));
-  for (; missing > 0; node = node->parent) {
-    HEDDLE_CHECK(node != nullptr);
-    for (int64_t index = std::min(missing, node->end_page()); index-- > node->first_page;) {
-      pages[offset + static_cast<size_t>(index)] =
-          node->pages[static_cast<size_t>(index - node->first_page)].id;
+  pages.resize(offset + static_cast<size_t>(pages_.pages_for(num_tokens)));
+  visit_pages_up(node, num_tokens, [&](int64_t index, const PrefixPage& page) {
+    pages[offset + static_cast<size_t>(index)] = page.id;
+    return true;
+  });
+}
+
+// ---- Window pages ----
+
+int64_t RadixTree::deepest_whole_window(const PrefixNode* node, int64_t num_tokens) const {
+  const int64_t page_size = pages_.page_size();
+  int64_t end = num_tokens / page_size;  // the candidate, in pages
+  int64_t first = window_pages_.first_page(end * page_size);
+  visit_pages_up(node, end * page_size, [&](int64_t index, const PrefixPage& page) {
+    if (end <= first) return false;
+    if (!window_pages_.has(page.window)) {
+      end = index;
+      first = window_pages_.first_page(end * page_size);
+      return end > 0;
     }
-    if (!node->pages.empty()) missing = std::min(missing, node->first_page);
-  }
+    return index > first;
+  });
+  return end * page_size;
+}
+
+bool RadixTree::has_whole_window(const PrefixNode& node) const {
+  const int64_t first = window_pages_.first_page(node.depth());
+  bool whole = true;
+  visit_pages_up(&node, node.depth(), [&](int64_t index, const PrefixPage& page) {
+    if (index < first) return false;
+    whole = window_pages_.has(page.window);
+    return whole;
+  });
+  return whole;
+}
+
+void RadixTree::append_window_pages(const PrefixNode* node, int64_t num_tokens, int64_t first_page,
+                                    std::vector<WindowPage>& pages) const {
+  const int64_t end = pages_.pages_for(num_tokens);
+  if (end <= first_page) return;
+  const size_t offset = pages.size();
+  pages.resize(offset + static_cast<size_t>(end - first_page));
+  visit_pages_up(node, num_tokens, [&](int64_t index, const PrefixPage& page) {
+    if (index < first_page) return false;
+    HEDDLE_CHECK(window_pages_.has(page.window));
+    pages[offset + static_cast<size_t>(index - first_page)] = page.window;
+    return true;
+  });
+}
+
+void RadixTree::refill_window_pages(PrefixNode& node, int64_t num_tokens, const WindowHold& held) {
+  const int64_t whole = num_tokens - num_tokens % pages_.page_size();
+  PrefixNode* covering = &node;
+  while (!covering->is_root() && covering->begin >= whole) covering = covering->parent;
+  visit_pages_up(covering, whole, [&](int64_t index, PrefixPage& page) {
+    if (index < held.first) return false;
+    if (page.owned && !window_pages_.has(page.window)) page.window = adopt_window(&held, index);
+    return true;
+  });
 }
 
 struct RadixTree::PageCensus {
   Counts counts;
   std::unordered_set<int32_t> owned;
   std::unordered_map<int32_t, int64_t> shared;
+  std::unordered_set<int32_t> window_pages;
 };
 
 void RadixTree::check_invariants(bool idle) const {
@@ -253,6 +329,8 @@ void RadixTree::check_invariants(bool idle) const {
   // I3 and I11: the pages that the pool counts as the tree's are those of the nodes.
   HEDDLE_CHECK_EQ(pages_.ids().count(Owner::kTree), counts_.pages);
   pages_.check_invariants();
+  HEDDLE_CHECK_EQ(window_pages_.ids().count(Owner::kTree), std::ssize(census.window_pages));
+  window_pages_.check_invariants();
 }
 
 // I1: siblings differ in their first token, links and hashes agree. I5: a node has at least the
@@ -287,6 +365,7 @@ void RadixTree::check_pages(const PrefixNode& node, PageCensus& census) const {
     const PrefixPage& page = node.pages[i];
     HEDDLE_CHECK(pages_.ids().owner(page.id) == Owner::kTree);
     HEDDLE_CHECK_EQ(pages_.ids().generation(page.id), page.generation);
+    check_window_page(page, census);
     if (page.owned) {
       HEDDLE_CHECK(census.owned.insert(page.id).second);
       ++census.counts.pages;
@@ -303,6 +382,13 @@ void RadixTree::check_pages(const PrefixNode& node, PageCensus& census) const {
     while (above != nullptr && !owns_it(*above)) above = above->parent;
     HEDDLE_CHECK(above != nullptr);
   }
+}
+
+// I3, I14: a window page that is still there is that of one page, which is owned.
+void RadixTree::check_window_page(const PrefixPage& page, PageCensus& census) const {
+  if (!window_pages_.has(page.window)) return;
+  HEDDLE_CHECK(page.owned);
+  HEDDLE_CHECK(census.window_pages.insert(page.window.id).second);
 }
 
 }  // namespace heddle::cache

@@ -7,6 +7,10 @@
 // own that repeats the first rows. append_pages() puts the pages of a path together; where two
 // edges have a page for the same tokens, the lower edge's counts.
 //
+// Where sliding layers have pages of their own, a page of the tree has their page of the same
+// tokens beside it for as long as WindowPages keeps that. It comes with the page, or later from a
+// sequence that computed the same tokens again (refill_window_pages()).
+//
 // Ownership:  pages go from Owner::kRequest to Owner::kTree when an edge takes them, and are freed
 //             with it. Locks on a node keep the nodes and the pages of its whole path.
 // Threading:  confined to the engine thread.
@@ -29,6 +33,7 @@
 
 #include "cache/page_allocator.h"
 #include "cache/prefix_node.h"
+#include "cache/window_pages.h"
 #include "request/prefix_hashes.h"
 
 namespace heddle::cache {
@@ -47,8 +52,9 @@ class RadixTree {
 
   using Roots = std::map<std::string, std::unique_ptr<PrefixNode>, std::less<>>;
 
-  // `pages` outlives the tree.
-  explicit RadixTree(PageAllocator& pages) : pages_(pages) {}
+  // Both outlive the tree.
+  RadixTree(PageAllocator& pages, WindowPages& window_pages)
+      : pages_(pages), window_pages_(window_pages) {}
 
   RadixTree(const RadixTree&) = delete;
   RadixTree& operator=(const RadixTree&) = delete;
@@ -67,9 +73,11 @@ class RadixTree {
 
   // Adds an edge below `parent` for the tokens beyond it. `tokens` and `pages` are those of the
   // whole path: page of token t is pages[t / page_size]. Takes the pages that the path does not
-  // have. `hash` is that of all tokens.
+  // have, and with them the window pages that `held` has of them (null: none). `hash` is that of
+  // all tokens.
   PrefixNode& add_leaf(PrefixNode& parent, std::span<const TokenId> tokens,
-                       std::span<const int32_t> pages, const request::PrefixHash& hash);
+                       std::span<const int32_t> pages, const WindowHold* held,
+                       const request::PrefixHash& hash);
 
   // Removes a leaf without locks and without a state (checked) and frees its pages.
   void remove_leaf(PrefixNode& leaf);
@@ -86,6 +94,23 @@ class RadixTree {
   // Appends the pages of the first `num_tokens` tokens of the path to `node`, which end on its edge
   // (checked).
   void append_pages(const PrefixNode* node, int64_t num_tokens, std::vector<int32_t>& pages) const;
+
+  // The greatest multiple of the page size, at most `num_tokens`, after which a sequence on the
+  // path to `node` could go on with the window pages that are there: it sees the last `window`
+  // tokens.
+  [[nodiscard]] int64_t deepest_whole_window(const PrefixNode* node, int64_t num_tokens) const;
+
+  // Whether it could go on after all tokens of the path to `node`.
+  [[nodiscard]] bool has_whole_window(const PrefixNode& node) const;
+
+  // Appends the window pages [first_page, pages of num_tokens) of the path to `node`, all of which
+  // are there (checked).
+  void append_window_pages(const PrefixNode* node, int64_t num_tokens, int64_t first_page,
+                           std::vector<WindowPage>& pages) const;
+
+  // Takes window pages of `held` for whole pages of the path's first `num_tokens` tokens whose
+  // window page was given up. The sequence computed the same tokens and writes no more in them.
+  void refill_window_pages(PrefixNode& node, int64_t num_tokens, const WindowHold& held);
 
   [[nodiscard]] const Counts& counts() const { return counts_; }
 
@@ -112,6 +137,13 @@ class RadixTree {
  private:
   struct PageCensus;
 
+  // Calls visit(index, page) for the pages of the path's first `num_tokens` tokens, the last one
+  // first, until it returns false. Where two edges have a page, the lower one's.
+  template <typename Node, typename Visit>
+  void visit_pages_up(Node* node, int64_t num_tokens, const Visit& visit) const;
+
+  [[nodiscard]] WindowPage adopt_window(const WindowHold* held, int64_t index);
+  void check_window_page(const PrefixPage& page, PageCensus& census) const;
   void share_page_above(PrefixNode& leaf, int32_t page);
   void forget_shared(int32_t page);
   void free_page(int32_t page);
@@ -120,6 +152,7 @@ class RadixTree {
   void check_pages(const PrefixNode& node, PageCensus& census) const;
 
   PageAllocator& pages_;
+  WindowPages& window_pages_;
   Roots roots_;  // by namespace
   Counts counts_;
   std::unordered_map<int32_t, int64_t> shared_pages_;  // how many nodes use it without owning it

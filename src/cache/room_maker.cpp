@@ -70,15 +70,23 @@ bool RoomMaker::has_room(const PoolDemand& demand) const {
   return !shares_memory() || pools_.bytes_of(demand) <= available_bytes();
 }
 
+template <typename Evict>
+auto RoomMaker::timed(const Evict& evict) {
+  const double began = clock_ == nullptr ? 0 : clock_->now_seconds();
+  const auto result = evict();
+  if (clock_ != nullptr) eviction_seconds_ += clock_->now_seconds() - began;
+  return result;
+}
+
 bool RoomMaker::make_room(const PoolDemand& demand) {
   if (!has_room(demand)) return false;
   const int64_t missing_pages = demand.pages - pools_.pages().num_free();
-  if (missing_pages > 0) tree_.evict_pages(missing_pages);
+  if (missing_pages > 0) timed([&] { return tree_.evict_pages(missing_pages); });
   const int64_t missing_slots = tree_slots(demand) - pools_.snapshots().num_free();
-  if (missing_slots > 0) tree_.evict_states(missing_slots);
+  if (missing_slots > 0) timed([&] { return tree_.evict_states(missing_slots); });
   if (shares_memory()) {
     const int64_t missing = pools_.bytes_in_use() + pools_.bytes_of(demand) - bytes_to_fill();
-    if (missing > 0) tree_.evict_bytes(missing);
+    if (missing > 0) timed([&] { return tree_.evict_bytes(missing); });
   }
   return true;
 }
@@ -88,7 +96,8 @@ bool RoomMaker::make_room_for_snapshot(const SnapshotRequest& wanted, uint64_t b
   if (wanted.evicts) return make_room({.snapshots = 1});
   if (wanted.spacing == 0) return false;
   const int64_t from = std::max<int64_t>(wanted.tokens - wanted.spacing, 0);
-  return tree_.evict_state_for_middle(from, wanted.tokens, began) && free_snapshots() > 0;
+  return timed([&] { return tree_.evict_state_for_middle(from, wanted.tokens, began); }) &&
+         free_snapshots() > 0;
 }
 
 }  // namespace heddle::cache

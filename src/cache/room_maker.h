@@ -12,13 +12,15 @@
 #include "cache/cache_pools.h"
 #include "cache/prefix_tree.h"
 #include "cache/snapshot_policy.h"
+#include "core/clock.h"
 
 namespace heddle::cache {
 
 class RoomMaker {
  public:
-  // Both outlive this.
-  RoomMaker(const CachePools& pools, PrefixTree& tree) : pools_(pools), tree_(tree) {}
+  // All outlive this. Without a clock evictions take no time.
+  RoomMaker(const CachePools& pools, PrefixTree& tree, const Clock* clock = nullptr)
+      : pools_(pools), tree_(tree), clock_(clock) {}
 
   // Free and evictable.
   [[nodiscard]] int64_t available_pages() const;
@@ -40,6 +42,9 @@ class RoomMaker {
   // `began` of the tree's clock.
   [[nodiscard]] bool make_room_for_snapshot(const SnapshotRequest& wanted, uint64_t began);
 
+  // How long evictions have taken since the start.
+  [[nodiscard]] double eviction_seconds() const { return eviction_seconds_; }
+
  private:
   [[nodiscard]] bool shares_memory() const { return pools_.sizes().shared_bytes > 0; }
 
@@ -47,8 +52,14 @@ class RoomMaker {
   [[nodiscard]] int64_t bytes_to_fill() const;
   [[nodiscard]] int64_t tree_slots(const PoolDemand& demand) const;
 
+  // Calls evict() and counts its time.
+  template <typename Evict>
+  auto timed(const Evict& evict);
+
   const CachePools& pools_;
   PrefixTree& tree_;
+  const Clock* clock_;
+  double eviction_seconds_ = 0;
 };
 
 }  // namespace heddle::cache

@@ -20,7 +20,7 @@ struct Rooms {
         tree({.eviction = EvictionPolicy::kLru,
               .page_bytes = pools.sizes().page_bytes,
               .state_bytes = pools.sizes().snapshot_bytes()},
-             pools.pages(), pools.snapshots()),
+             pools.pages(), pools.window_pages(), pools.snapshots()),
         room(pools, tree) {}
 
   // Keeps a sequence of `length` tokens, which begins with `first`, and its state in the tree.
@@ -149,6 +149,28 @@ TEST(CachePools, MemoryGoesBackInTheOrderOfPages) {
   EXPECT_THAT(plan.unused_pages, ElementsAre(pages[0], pages[2], pages[4]));
   EXPECT_EQ(pools.bytes_in_use(), 60);
   pools.check_invariants();
+}
+
+// Every look at it takes a second.
+class TickingClock final : public Clock {
+ public:
+  [[nodiscard]] double now_seconds() const override { return seconds_++; }
+
+ private:
+  mutable double seconds_ = 0;
+};
+
+TEST(RoomMakerTest, CountsTheTimeOfEvictionsOnly) {
+  Rooms rooms({.num_pages = 10, .page_size = 1, .num_state_slots = 4});
+  const TickingClock clock;
+  RoomMaker room(rooms.pools, rooms.tree, &clock);
+  rooms.keep(8, 100);
+  EXPECT_TRUE(room.make_room({.pages = 2}));
+  EXPECT_EQ(room.eviction_seconds(), 0) << "there is room";
+  EXPECT_TRUE(room.make_room({.pages = 5}));
+  EXPECT_EQ(room.eviction_seconds(), 1);
+  EXPECT_FALSE(room.make_room({.pages = 11}));
+  EXPECT_EQ(room.eviction_seconds(), 1) << "nothing is evicted in vain";
 }
 
 }  // namespace

@@ -42,6 +42,10 @@ std::string MemoryPlan::to_string() const {
     text += fmt::format(", KV {} for {} tokens in {}, pages of {}", size(kv_pool_bytes), kv_tokens,
                         kv_dtype, page_size);
   }
+  if (window_pool_bytes > 0) {
+    text += fmt::format(", sliding layers {} for {} tokens of windows", size(window_pool_bytes),
+                        window_tokens);
+  }
   if (state_pool_bytes > 0) {
     text += fmt::format(", states {} for {} sequences", size(state_pool_bytes), state_slots);
   }

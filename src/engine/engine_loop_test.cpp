@@ -493,5 +493,21 @@ TEST(MemoryPlanTest, ReadsAsASentence) {
       "states 105.0 MiB for 64 sequences, activations 512.0 KiB; at most 64 requests at once");
 }
 
+TEST(MemoryPlanTest, NamesTheLayersThatSlide) {
+  const MemoryPlan plan{.weights_bytes = 5 << 20,
+                        .kv_pool_bytes = int64_t{2} << 30,
+                        .window_pool_bytes = 180 << 20,
+                        .activation_bytes = 512 << 10,
+                        .kv_tokens = 524288,
+                        .window_tokens = 49152,
+                        .kv_dtype = "bfloat16",
+                        .page_size = 16,
+                        .max_running_requests = 64};
+  EXPECT_EQ(plan.to_string(),
+            "weights 5.0 MiB, KV 2.00 GiB for 524288 tokens in bfloat16, pages of 16, sliding "
+            "layers 180.0 MiB for 49152 tokens of windows, activations 512.0 KiB; at most 64 "
+            "requests at once");
+}
+
 }  // namespace
 }  // namespace heddle::engine

@@ -77,7 +77,11 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
                                         options.context_length, longest));
   }
   PlannedPools pools;
-  pools.kv = kv_layout(needs, options.page_size, kv_dtype);
+  const int64_t context = options.context_length > 0 ? options.context_length : longest;
+  const int64_t window = widest_window(needs);
+  const bool slides_apart = mixes_windows(needs) && window < context;
+  pools.kv = kv_layout(needs, options.page_size, kv_dtype, slides_apart);
+  if (slides_apart) pools.window_kv = window_kv_layout(needs, options.page_size, kv_dtype);
   pools.state = state_layout(needs);
   HEDDLE_ASSIGN_OR_RETURN(pools.snapshot_dtype,
                           cache::parse_snapshot_dtype(options.cache.state_dtype));
@@ -88,17 +92,19 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
   if (options.cache.enabled && needs.num_state_layers > 0) pools.hidden_width = config.hidden_size;
   HEDDLE_ASSIGN_OR_RETURN(
       pools.plan,
-      cache::size_pools(
-          {.bytes =
-               static_cast<int64_t>(static_cast<double>(available_bytes) * options.memory_fraction),
-           .kv = pools.kv,
-           .state = pools.state,
-           .snapshot = pools.snapshot,
-           .context_length = options.context_length > 0 ? options.context_length : longest,
-           .max_running_requests = options.max_running_requests,
-           .max_total_tokens = options.max_total_tokens,
-           .elastic = options.cache.enabled,
-           .slot_extra_bytes = pools.hidden_bytes()}));
+      cache::size_pools({.bytes = static_cast<int64_t>(static_cast<double>(available_bytes) *
+                                                       options.memory_fraction),
+                         .kv = pools.kv,
+                         .window_kv = pools.window_kv,
+                         .window = window,
+                         .chunk_tokens = options.chunked_prefill_tokens,
+                         .state = pools.state,
+                         .snapshot = pools.snapshot,
+                         .context_length = context,
+                         .max_running_requests = options.max_running_requests,
+                         .max_total_tokens = options.max_total_tokens,
+                         .elastic = options.cache.enabled,
+                         .slot_extra_bytes = pools.hidden_bytes()}));
   pools.plan.sizes.kv_window = common_window(needs);
   pools.plan.sizes.keeps_hidden = pools.hidden_width > 0;
   return pools;

@@ -42,6 +42,7 @@ Result<std::vector<checkpoint::KvScales>> load_kv_scales(const checkpoint::Weigh
 struct PlannedPools {
   cache::PoolPlan plan;
   cache::KvLayout kv;
+  cache::KvLayout window_kv;  // num_layers = 0: all layers are in `kv`
   cache::StateLayout state;
   cache::StateLayout snapshot;  // num_layers = 0: snapshots are working states at rest
   DType snapshot_dtype = DType::kF32;

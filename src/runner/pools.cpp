@@ -53,13 +53,12 @@ cache::StateLayout snapshot_layout(const models::CacheNeeds& needs, DType dtype)
   return layout;
 }
 
+int64_t widest_window(const models::CacheNeeds& needs) {
+  return needs.kv_windows.empty() ? 0 : std::ranges::max(needs.kv_windows);
+}
+
 int64_t common_window(const models::CacheNeeds& needs) {
-  int64_t widest = 0;
-  for (const int64_t window : needs.kv_windows) {
-    if (window == 0) return 0;
-    widest = std::max(widest, window);
-  }
-  return widest;
+  return num_sliding_layers(needs) == needs.num_kv_layers ? widest_window(needs) : 0;
 }
 
 Result<Pools> Pools::create(device::Device& device, const models::CacheNeeds& needs,

@@ -33,6 +33,9 @@ cache::StateLayout state_layout(const models::CacheNeeds& needs);
 // Snapshots in slots of their own: matrices as `dtype`, the convolution window in fp32.
 cache::StateLayout snapshot_layout(const models::CacheNeeds& needs, DType dtype);
 
+// Of all layers; 0: none slides.
+int64_t widest_window(const models::CacheNeeds& needs);
+
 // The widest window of the layers if every one has one, PoolSizes::kv_window.
 int64_t common_window(const models::CacheNeeds& needs);
 

@@ -72,7 +72,8 @@ void Admission::continue_prefills(PrefillBudget& budget, BatchPlan& plan) {
                        .new_tokens_left = new_tokens_left(sequence.request.stop.max_new_tokens,
                                                           sequence.num_output_tokens()),
                        .held_tokens = pending,
-                       .most_tokens = parts_.pace.max_prefill_tokens(budget, context)});
+                       .most_tokens = std::min(parts_.pace.max_prefill_tokens(budget, context),
+                                               parts_.cache.window_room(running->hold, context))});
     if (grant.tokens > 0) plan_prefill(*running, grant.tokens, plan);
   }
 }
@@ -118,7 +119,8 @@ PrefillVerdict Admission::admit(const WaitingSequence& waiting, const cache::Pre
   if (parts_.running.num_free_slots() == 0) return PrefillVerdict::kNoBatchSlot;
   Sequence& sequence = *waiting.sequence;
   PrefillDemand asked = demand(sequence, match);
-  asked.most_tokens = parts_.pace.max_prefill_tokens(budget, asked.context_tokens);
+  asked.most_tokens = std::min(parts_.pace.max_prefill_tokens(budget, asked.context_tokens),
+                               parts_.cache.window_room(sequence, match));
   const PrefillGrant grant = budget.check(asked);
   if (grant.verdict != PrefillVerdict::kAdmit) return grant.verdict;
   // A page for every running sequence stays, so that an admission is not undone by the next step.
@@ -180,7 +182,9 @@ void Admission::admit_first(BatchPlan& plan, double now_seconds) {
   const Sequence& sequence = *first.sequence;
   const int64_t pending = sequence.num_tokens() - sequence.num_computed;
   PrefillBudget step = budget(0);
-  plan_prefill(*running, std::min(step.resume(demand(sequence, match)).tokens, pending), plan);
+  PrefillDemand asked = demand(sequence, match);
+  asked.most_tokens = parts_.cache.window_room(running->hold, sequence.num_computed);
+  plan_prefill(*running, std::min(step.resume(asked).tokens, pending), plan);
 }
 
 PreemptionNeed Admission::need_of(const Blocked& blocked, const PrefillBudget& budget) const {

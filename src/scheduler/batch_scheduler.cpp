@@ -30,6 +30,9 @@ BatchSchedulerOptions consistent(BatchSchedulerOptions options) {
     HEDDLE_CHECK_GE(options.cache.pools.num_state_slots, 1);
     batch_slots = std::min(batch_slots, options.cache.pools.num_state_slots);
   }
+  if (options.cache.pools.has_window_pages()) {
+    batch_slots = std::min<int64_t>(batch_slots, options.cache.pools.max_step_sequences);
+  }
   options.max_running = static_cast<int32_t>(batch_slots);
   return options;
 }
@@ -68,7 +71,7 @@ BatchScheduler::BatchScheduler(const BatchSchedulerOptions& options,
                                const QueuePolicyChoice& choice, const Clock& clock)
     : options_(options),
       clock_(&clock),
-      cache_(options.cache),
+      cache_(options.cache, &clock),
       fair_(FairShareOptions::from(options.scheduling)),
       waiting_({.choice = choice,
                 .scheduling = options.scheduling,
@@ -195,6 +198,7 @@ void BatchScheduler::plan_prompts(int64_t num_decoding, const StepWork& streams,
 
 // False: the sequence sits this step out, or was retracted itself.
 bool BatchScheduler::make_room_for_next_token(RunningSequence& running) {
+  if (!running_.grow_window(running)) return false;
   while (!running_.grow(running)) {
     if (running_.shrink_windows()) continue;
     if (!retract_one() || !running.stays()) return false;

@@ -90,6 +90,10 @@ bool RunningSet::grow(const RunningSequence& running) {
   return cache_.grow(*running.sequence, running.num_planned + 1);
 }
 
+bool RunningSet::grow_window(RunningSequence& running) {
+  return cache_.grow_window(running.hold, running.num_planned + 1);
+}
+
 bool RunningSet::shrink_windows() {
   bool freed = false;
   for (RunningSequence* running : running_) {

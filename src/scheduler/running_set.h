@@ -112,6 +112,9 @@ class RunningSet {
   // Room for the next token of a stream, or nothing and false.
   [[nodiscard]] bool grow(const RunningSequence& running);
 
+  // Likewise in window pages. False: it sits out a step, until its prompt's last step is confirmed.
+  [[nodiscard]] bool grow_window(RunningSequence& running);
+
   // Frees pages that sliding windows have left behind. Returns whether there were any.
   [[nodiscard]] bool shrink_windows();
 

@@ -13,11 +13,12 @@ double gigabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30);
 Json internal_state(const MemoryPlan& plan, const EngineStats& stats) {
   const int64_t states_bytes = plan.state_pool_bytes + plan.snapshot_pool_bytes;
   const int64_t pools_bytes =
-      plan.shared_pool_bytes > 0 ? plan.shared_pool_bytes : plan.kv_pool_bytes + states_bytes;
+      (plan.shared_pool_bytes > 0 ? plan.shared_pool_bytes : plan.kv_pool_bytes + states_bytes) +
+      plan.window_pool_bytes;
   return {{"last_gen_throughput", stats.decode_tokens_per_second},
           {"memory_usage",
            {{"weight", gigabytes(plan.weights_bytes + plan.mapped_weights_bytes)},
-            {"kvcache", gigabytes(plan.kv_pool_bytes)},
+            {"kvcache", gigabytes(plan.kv_pool_bytes + plan.window_pool_bytes)},
             {"states", gigabytes(states_bytes)},
             {"kvcache_and_states", gigabytes(pools_bytes)},  // which may share their memory
             {"activations", gigabytes(plan.activation_bytes)},

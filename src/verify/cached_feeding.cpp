@@ -66,7 +66,8 @@ class CachedRun {
              .max_tokens = max_tokens,
              .num_cached_tokens = 2 * max_tokens,
              .num_cached_states = kCachedStates,
-             .page_size = kPageSize},
+             .page_size = kPageSize,
+             .num_cached_window_tokens = 3 * max_tokens},
             [this](const request::PlannedSequence& sequence, const BatchedSequence& batched,
                    int64_t first_row) { take(sequence, batched, first_row); }));
     parts.info = {.vocab_size = pass_.config().vocab_size, .context_length = max_tokens};

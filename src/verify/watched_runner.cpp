@@ -18,6 +18,12 @@ Result<std::unique_ptr<WatchedRunner>> WatchedRunner::create(runner::ForwardPass
     return (tokens + options.page_size - 1) / options.page_size;
   };
   const int64_t num_slots = has_states ? options.num_sequences + options.num_cached_states : 0;
+  const bool apart = options.slides_apart && runner::mixes_windows(needs);
+  cache::WindowPoolSizes window{.window = runner::widest_window(needs)};
+  if (apart) {
+    window.num_pages = options.num_sequences * window.per_sequence(options.page_size) +
+                       pages_for(options.num_cached_window_tokens);
+  }
   const runner::PoolSizes sizes{.num_pages = options.num_sequences * pages_for(options.max_tokens) +
                                              pages_for(options.num_cached_tokens),
                                 .page_size = options.page_size,
@@ -25,6 +31,7 @@ Result<std::unique_ptr<WatchedRunner>> WatchedRunner::create(runner::ForwardPass
                                 .max_step_tokens = pass.max_step_tokens(),
                                 .max_step_sequences = options.num_sequences,
                                 .kv_window = runner::common_window(needs),
+                                .window_pages = window,
                                 .keeps_hidden = has_states};
   HEDDLE_ASSIGN_OR_RETURN(
       runner::Pools pools,

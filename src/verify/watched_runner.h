@@ -25,6 +25,8 @@ class WatchedRunner final : public runner::Runner {
     int64_t num_cached_tokens = 0;
     int64_t num_cached_states = 0;
     int32_t page_size = 16;
+    bool slides_apart = true;  // layers that slide where others do not have pages of their own
+    int64_t num_cached_window_tokens = 0;  // in these, and for prompts beyond a page a step
   };
 
   // Called once per sequence of the plan just computed. kComputed: its rows in the pass's logits

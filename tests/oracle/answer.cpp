@@ -28,9 +28,17 @@ Answer answer_alone(const Request& request, const AnswerRules& rules) {
   }
   testing::ToyState state;
   testing::ToyAttention attention;
+  std::vector<testing::ToyRow> rows;
   const auto feed = [&](TokenId token) {
     state.advance(token);
     attention.read({token, state.hash});
+    rows.push_back({token, state.hash});
+  };
+  const auto hidden = [&] {
+    if (rules.window == 0) return testing::toy_hidden(state, attention);
+    const auto seen = static_cast<size_t>(std::min(rules.window, std::ssize(rows)));
+    return testing::toy_hidden(
+        state, attention, testing::toy_window(std::span<const testing::ToyRow>(rows).last(seen)));
   };
   for (const TokenId token : request.prompt) feed(token);
 
@@ -39,9 +47,8 @@ Answer answer_alone(const Request& request, const AnswerRules& rules) {
     const bool may_end = std::ssize(answer.tokens) >= stop.min_new_tokens;
     const std::span<const TokenId> forbidden =
         may_end ? std::span<const TokenId>() : std::span<const TokenId>(ending);
-    const TokenId token = testing::toy_draw(rules.vocabulary, testing::toy_hidden(state, attention),
-                                            *request.sampling.seed, forbidden)
-                              .value();
+    const TokenId token =
+        testing::toy_draw(rules.vocabulary, hidden(), *request.sampling.seed, forbidden).value();
     answer.tokens.push_back(token);
     feed(token);
     const int64_t drawn = std::ssize(answer.tokens);

@@ -125,6 +125,8 @@ TEST(LabelOracleScenarios, ReachEveryMechanism) {
   expect_at_least("page_copies", counts.plans.page_copies, 450);
   expect_at_least("replayed_rows", counts.plans.replayed_rows, 20000);
   expect_at_least("shared_pages", counts.plans.shared_pages, 200000);
+  expect_at_least("shared_window_pages", counts.plans.shared_window_pages, 5000);
+  expect_at_least("window_page_copies", counts.plans.window_page_copies, 50);
   expect_at_least("restarts", counts.plans.restarts, 170);
   expect_at_least("given_back", counts.plans.given_back, 450);
   expect_at_least("saves", counts.plans.saves, 300);

@@ -39,6 +39,8 @@ const char* name_of(Damage damage) {
       return "KvTokensTooLarge";
     case Damage::kPageSwapped:
       return "PageSwapped";
+    case Damage::kWindowPageSwapped:
+      return "WindowPageSwapped";
     case Damage::kPageCopyDropped:
       return "PageCopyDropped";
     case Damage::kEndComputed:
@@ -63,6 +65,8 @@ PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
   page_copies += other.page_copies;
   replayed_rows += other.replayed_rows;
   shared_pages += other.shared_pages;
+  shared_window_pages += other.shared_window_pages;
+  window_page_copies += other.window_page_copies;
   restarts += other.restarts;
   given_back += other.given_back;
   damages += other.damages;
@@ -125,12 +129,14 @@ void PlanWatcher::count(const BatchPlan& plan) {
   if (num_submitted_ > num_waited_) ++counts_.steps_in_flight;
   counts_.state_copies += std::ssize(plan.restore_snapshots);
   counts_.page_copies += std::ssize(plan.copy_pages);
+  counts_.window_page_copies += std::ssize(plan.copy_window_pages);
   counts_.saves += std::ssize(plan.save_snapshots);
   counts_.given_back += std::ssize(plan.unused_pages) + std::ssize(plan.unused_state_slots) +
                         std::ssize(plan.unused_snapshot_slots);
   bool prefills = false;
   bool decodes = false;
   std::vector<bool> is_read(static_cast<size_t>(pool_sizes().num_pages + 1));
+  std::vector<bool> is_in_window(static_cast<size_t>(pool_sizes().window_pages.num_pages + 1));
   for (const PlannedSequence& sequence : plan.sequences) {
     const int64_t num_new = sequence.num_new_tokens();
     const bool known = !known_.insert(sequence.sequence_id).second;
@@ -147,6 +153,10 @@ void PlanWatcher::count(const BatchPlan& plan) {
     for (const int32_t page : sequence.pages) {
       if (is_read[static_cast<size_t>(page)]) ++counts_.shared_pages;
       is_read[static_cast<size_t>(page)] = true;
+    }
+    for (const int32_t page : sequence.window_pages) {
+      if (is_in_window[static_cast<size_t>(page)]) ++counts_.shared_window_pages;
+      is_in_window[static_cast<size_t>(page)] = true;
     }
   }
   if (prefills && decodes) ++counts_.mixed_steps;
@@ -225,6 +235,8 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
     }
     case Damage::kPageSwapped:
       return swap_pages(damaged);
+    case Damage::kWindowPageSwapped:
+      return swap_window_pages(damaged);
     case Damage::kPageCopyDropped:
       if (plan.copy_pages.empty()) return false;
       plan.copy_pages.pop_back();
@@ -279,6 +291,22 @@ bool PlanWatcher::swap_pages(DamagedPlan& damaged) {
     auto& own = damaged.pages.emplace_back(sequence.pages.begin(), sequence.pages.end());
     std::swap(own[0], own[1]);
     sequence.pages = own;
+    return true;
+  }
+  return false;
+}
+
+// The first two that a window reads in full.
+bool PlanWatcher::swap_window_pages(DamagedPlan& damaged) {
+  const int64_t page_size = pool_sizes().page_size;
+  for (PlannedSequence& sequence : damaged.plan.sequences) {
+    const int64_t held = std::ssize(sequence.window_pages);
+    const int64_t context = sequence.context_tokens / page_size - sequence.first_window_page;
+    if (std::min(held, context) < 3 || pool_sizes().window_pages.window < 3 * page_size) continue;
+    auto& own =
+        damaged.pages.emplace_back(sequence.window_pages.begin(), sequence.window_pages.end());
+    std::swap(own[1], own[2]);
+    sequence.window_pages = own;
     return true;
   }
   return false;

@@ -26,10 +26,11 @@ enum class Damage {
   kSlotReusedEarly,  // a slot that was published is given to another sequence
   kStateNotZeroed,
   kStateCopyDropped,
-  kSaveDropped,       // the end of a sequence is published and not saved
-  kSaveMixedUp,       // another sequence's state is saved
-  kKvTokensTooLarge,  // KV rows that were not computed are taken as computed
-  kPageSwapped,       // two pages of a sequence's context change places
+  kSaveDropped,        // the end of a sequence is published and not saved
+  kSaveMixedUp,        // another sequence's state is saved
+  kKvTokensTooLarge,   // KV rows that were not computed are taken as computed
+  kPageSwapped,        // two pages of a sequence's context change places
+  kWindowPageSwapped,  // likewise of a layer that slides
   kPageCopyDropped,
   kEndComputed,       // a sequence that had ended is computed, and reported as left out
   kBatchSlotMixedUp,  // a token is fed from the batch slot of another sequence
@@ -39,8 +40,8 @@ inline constexpr std::array kAllDamages = {
     Damage::kLabelTooSmall,    Damage::kLabelTooLarge,   Damage::kSnapshotDropped,
     Damage::kSlotMixedUp,      Damage::kSlotReusedEarly, Damage::kStateNotZeroed,
     Damage::kStateCopyDropped, Damage::kSaveDropped,     Damage::kSaveMixedUp,
-    Damage::kKvTokensTooLarge, Damage::kPageSwapped,     Damage::kPageCopyDropped,
-    Damage::kEndComputed,      Damage::kBatchSlotMixedUp};
+    Damage::kKvTokensTooLarge, Damage::kPageSwapped,     Damage::kWindowPageSwapped,
+    Damage::kPageCopyDropped,  Damage::kEndComputed,     Damage::kBatchSlotMixedUp};
 
 const char* name_of(Damage damage);
 
@@ -57,10 +58,12 @@ struct PlanCounts {
   int64_t state_copies = 0;
   int64_t saves = 0;
   int64_t page_copies = 0;
-  int64_t replayed_rows = 0;  // computed again without being written
-  int64_t shared_pages = 0;   // pages that two sequences of a step read
-  int64_t restarts = 0;       // of sequences that were retracted or preempted
-  int64_t given_back = 0;     // pages and slots
+  int64_t replayed_rows = 0;        // computed again without being written
+  int64_t shared_pages = 0;         // pages that two sequences of a step read
+  int64_t shared_window_pages = 0;  // likewise of a layer that slides
+  int64_t window_page_copies = 0;
+  int64_t restarts = 0;    // of sequences that were retracted or preempted
+  int64_t given_back = 0;  // pages and slots
   int64_t damages = 0;
 
   PlanCounts& operator+=(const PlanCounts& other);
@@ -96,6 +99,7 @@ class PlanWatcher final : public runner::Runner {
   bool damage_once(DamagedPlan& damaged);
   bool move_label(DamagedPlan& damaged, int64_t by);
   bool swap_pages(DamagedPlan& damaged);
+  bool swap_window_pages(DamagedPlan& damaged);
   bool reuse_slot(DamagedPlan& damaged);
 
   [[nodiscard]] bool has_own_snapshot_slots() const { return pool_sizes().num_snapshot_slots > 0; }

@@ -18,13 +18,16 @@ constexpr TokenId kLetters = 3;
 // Makes a scenario part by part; each reads what those before it decided.
 class ScenarioMaker {
  public:
-  explicit ScenarioMaker(uint64_t seed) : dice_(seed) { scenario_.seed = seed; }
+  explicit ScenarioMaker(uint64_t seed) : dice_(seed), window_dice_(~seed) {
+    scenario_.seed = seed;
+  }
 
   Scenario make() {
     is_crowded_ = dice_.percent(30);
     choose_cache();
     choose_model();
     choose_scheduling();
+    choose_window();
     choose_stems();
     const int64_t num_requests = dice_.percent(8) ? dice_.between(12, 30) : dice_.between(2, 12);
     while (std::ssize(scenario_.arrivals) < num_requests) add_arrival();
@@ -96,6 +99,24 @@ class ScenarioMaker {
     choose_limits();
     scenario_.chunked_prefill_tokens =
         dice_.percent(25) ? dice_.between(1, scenario_.grid) : dice_.between(1, 6) * 64;
+  }
+
+  // A layer that slides beside one that does not.
+  void choose_window() {
+    if (window_dice_.percent(50)) return;
+    const int64_t most = window_dice_.percent(30) ? 8 : 3 * scenario_.grid;
+    scenario_.sizes.window_pages.window = window_dice_.between(1, most);
+    scenario_.rules.window = scenario_.sizes.window_pages.window;
+  }
+
+  // The reserve of all sequences, and often little more.
+  void choose_window_pages() {
+    runner::PoolSizes& sizes = scenario_.sizes;
+    cache::WindowPoolSizes& window = sizes.window_pages;
+    if (window.window == 0) return;
+    const int64_t least = sizes.max_step_sequences * window.per_sequence(sizes.page_size);
+    window.num_pages =
+        least + window_dice_.pick<int64_t>({0, 1, window_dice_.between(0, least), 8 * least});
   }
 
   void choose_limits() {
@@ -283,6 +304,7 @@ class ScenarioMaker {
       if (least < all) sizes.shared_bytes = dice_.between(least, all);
     }
     sizes.max_step_sequences = static_cast<int32_t>(dice_.between(is_crowded_ ? 3 : 1, 6));
+    choose_window_pages();
     sizes.max_step_tokens =
         scenario_.chunked_prefill_tokens + (dice_.percent(80) ? sizes.max_step_sequences : 0);
   }
@@ -303,6 +325,7 @@ class ScenarioMaker {
   }
 
   Dice dice_;
+  Dice window_dice_;  // apart, so that a seed asks for the same with and without a window
   Scenario scenario_;
   std::vector<Tokens> stems_;
   std::vector<std::pair<Tokens, Tokens>> prompt_of_;  // prompts and answers so far
@@ -318,7 +341,8 @@ Scenario make_scenario(uint64_t seed) { return ScenarioMaker(seed).make(); }
 
 std::string Scenario::to_string() const {
   std::string text = fmt::format(
-      "seed {}: {} pages of {}, {} slots, {} for snapshots, {} of {} bytes, {} rows, {} step "
+      "seed {}: {} pages of {}, {} of windows of {}, {} slots, {} for snapshots, {} of {} bytes, "
+      "{} rows, {} step "
       "tokens, "
       "chunk {}, "
       "hidden {}, lazy {}; "
@@ -326,7 +350,8 @@ std::string Scenario::to_string() const {
       "target {} ms, priority {}; EOS {}, {} tokens, restart {}, device lost {}, {} s a step, "
       "queue limited {}, "
       "time limited {}, pauses {}\n",
-      seed, sizes.num_pages, sizes.page_size, sizes.num_state_slots, sizes.num_snapshot_slots,
+      seed, sizes.num_pages, sizes.page_size, sizes.window_pages.num_pages,
+      sizes.window_pages.window, sizes.num_state_slots, sizes.num_snapshot_slots,
       sizes.shared_bytes,
       sizes.num_pages * sizes.page_bytes + sizes.num_state_slots * sizes.state_slot_bytes,
       sizes.max_step_sequences, sizes.max_step_tokens, chunked_prefill_tokens, sizes.keeps_hidden,

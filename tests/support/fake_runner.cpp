@@ -41,6 +41,8 @@ void append_copies(std::vector<int64_t>& all, const std::vector<IdCopy>& copies)
 FakeRunner::FakeRunner(const runner::PoolSizes& sizes)
     : sizes_(sizes),
       kv_(static_cast<size_t>((sizes.num_pages + 1) * sizes.page_size), kGarbageRow),
+      window_kv_(static_cast<size_t>((sizes.window_pages.num_pages + 1) * sizes.page_size),
+                 kGarbageRow),
       states_(sizes.num_state_slots),
       own_snapshot_slots_(sizes.num_snapshot_slots),
       hidden_(static_cast<size_t>(sizes.max_snapshot_slot() + 1), kGarbageHidden),
@@ -191,6 +193,10 @@ void FakeRunner::prepare(const BatchPlan& plan) {
     page_in_use_[static_cast<size_t>(page)] = false;
   }
   copy_states(plan);
+  for (const IdCopy& copy : plan.copy_window_pages) {
+    std::copy_n(window_kv_.begin() + copy.from * sizes_.page_size, sizes_.page_size,
+                window_kv_.begin() + copy.to * sizes_.page_size);
+  }
   for (const IdCopy& copy : plan.copy_pages) {
     const auto begin = [this](int32_t page) { return kv_.begin() + page * sizes_.page_size; };
     std::copy_n(begin(copy.from), sizes_.page_size, begin(copy.to));
@@ -255,10 +261,12 @@ ToyHidden FakeRunner::advance(const PlannedSequence& sequence) {
                            now.count == truth.count ? ", others or in another order" : ""));
     }
   }
+  check_window(sequence);
   const int64_t first_written = std::max(sequence.context_tokens, sequence.kv_tokens);
   int64_t t = sequence.context_tokens;
   const auto compute = [&](TokenId token) {
     now.advance(token);
+    if (sizes_.has_window_pages()) window_row(sequence, t) = {token, now.hash};
     ToyRow& stored = row(sequence, t);
     if (t >= first_written) {
       stored = {token, now.hash};
@@ -275,7 +283,7 @@ ToyHidden FakeRunner::advance(const PlannedSequence& sequence) {
 
   ToyAttention attention;
   for (int64_t i = 0; i < t; ++i) attention.read(row(sequence, i));
-  const ToyHidden hidden = toy_hidden(now, attention);
+  const ToyHidden hidden = hidden_after(sequence, t, now, attention);
   if (sizes_.num_state_slots > 0) {
     set_working(sequence.state_slot, now, true);
     for (const StateSnapshot& snapshot : sequence.snapshots) {
@@ -283,6 +291,30 @@ ToyHidden FakeRunner::advance(const PlannedSequence& sequence) {
     }
   }
   return hidden;
+}
+
+// The rows that the first new token sees in the layer that slides are those of its own past.
+void FakeRunner::check_window(const PlannedSequence& sequence) {
+  if (!sizes_.has_window_pages()) return;
+  const int64_t context = sequence.context_tokens;
+  for (int64_t t = std::max<int64_t>(context + 1 - sizes_.window_pages.window, 0); t < context;
+       ++t) {
+    if (window_row(sequence, t) != row(sequence, t)) {
+      complain(fmt::format("sequence {}: row {} of the layer that slides is not this sequence's",
+                           sequence.sequence_id, t));
+    }
+  }
+}
+
+ToyHidden FakeRunner::hidden_after(const PlannedSequence& sequence, int64_t num_tokens,
+                                   const ToyState& state, const ToyAttention& attention) {
+  if (!sizes_.has_window_pages()) return toy_hidden(state, attention);
+  std::vector<ToyRow> seen;
+  for (int64_t t = std::max<int64_t>(num_tokens - sizes_.window_pages.window, 0); t < num_tokens;
+       ++t) {
+    seen.push_back(window_row(sequence, t));
+  }
+  return toy_hidden(state, attention, toy_window(seen));
 }
 
 void FakeRunner::take_snapshots(const PlannedSequence& sequence, int64_t tokens,
@@ -302,7 +334,8 @@ ToyHidden FakeRunner::repeat(const PlannedSequence& sequence) {
     attention.read(row(sequence, t));
   }
   const ToyHidden hidden = kept_hidden(sequence.hidden_slot);
-  if (hidden != toy_hidden(truth, attention)) {
+  check_window(sequence);
+  if (!sizes_.has_window_pages() && hidden != toy_hidden(truth, attention)) {
     complain(fmt::format(
         "sequence {}: the hidden vector of slot {} is after {} tokens, the context is {} tokens",
         sequence.sequence_id, sequence.hidden_slot, hidden.count, sequence.context_tokens));
@@ -351,6 +384,12 @@ void FakeRunner::draw(const PlannedSequence& sequence, const ToyHidden& hidden,
 
 void FakeRunner::fill_page(int32_t page, const ToyRow& row) {
   std::fill_n(kv_.begin() + static_cast<int64_t>(page) * sizes_.page_size, sizes_.page_size, row);
+}
+
+ToyRow& FakeRunner::window_row(const PlannedSequence& sequence, int64_t token) {
+  const int64_t index = token / sizes_.page_size - sequence.first_window_page;
+  const int64_t page = sequence.window_pages[static_cast<size_t>(index)];
+  return window_kv_[static_cast<size_t>(page * sizes_.page_size + token % sizes_.page_size)];
 }
 
 ToyRow& FakeRunner::row(const PlannedSequence& sequence, int64_t token) {

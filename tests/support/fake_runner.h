@@ -106,6 +106,10 @@ class FakeRunner final : public runner::Runner {
             request::SampledToken& sampled);
   void fill_page(int32_t page, const ToyRow& row);
   ToyRow& row(const request::PlannedSequence& sequence, int64_t token);
+  ToyRow& window_row(const request::PlannedSequence& sequence, int64_t token);
+  void check_window(const request::PlannedSequence& sequence);
+  ToyHidden hidden_after(const request::PlannedSequence& sequence, int64_t num_tokens,
+                         const ToyState& state, const ToyAttention& attention);
 
   // State slots of one kind.
   struct Slots {
@@ -133,6 +137,7 @@ class FakeRunner final : public runner::Runner {
 
   runner::PoolSizes sizes_;
   std::vector<ToyRow> kv_;
+  std::vector<ToyRow> window_kv_;  // of the layer that slides
   Slots states_;
   Slots own_snapshot_slots_;
   std::vector<ToyHidden> hidden_;  // beside each snapshot

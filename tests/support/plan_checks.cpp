@@ -30,6 +30,7 @@ class PlanChecker {
     check_preparations();
     for (const PlannedSequence& sequence : plan_.sequences) check_sequence(sequence);
     check_pages();
+    if (sizes_.has_window_pages()) check_window_pages();
     check_slots();
     return can_run_;
   }
@@ -46,6 +47,10 @@ class PlanChecker {
   }
 
   [[nodiscard]] bool is_page(int32_t page) const { return page >= 1 && page <= sizes_.num_pages; }
+
+  [[nodiscard]] bool is_window_page(int32_t page) const {
+    return page >= 1 && page <= sizes_.window_pages.num_pages;
+  }
 
   [[nodiscard]] bool is_slot(int32_t slot) const {
     return slot >= 1 && slot <= sizes_.num_state_slots;
@@ -134,6 +139,7 @@ class PlanChecker {
     require(std::all_of(sequence.pages.begin(), sequence.pages.end(),
                         [this](int32_t page) { return is_page(page); }),
             named + " has a page out of range");
+    check_window(sequence, begin, end);
     expect(std::is_sorted(sequence.ending_tokens.begin(), sequence.ending_tokens.end()),
            named + " has unsorted ending tokens");
     expect(!sequence.sample || sequence.sampling != nullptr,
@@ -144,6 +150,48 @@ class PlanChecker {
       expect(sequence.snapshots.empty(), named + " has snapshots");
     } else {
       check_state(sequence);
+    }
+  }
+
+  // From the page of the first token that the first new one sees to that of the last new one.
+  void check_window(const PlannedSequence& sequence, int64_t begin, int64_t end) {
+    if (!sizes_.has_window_pages()) return;
+    const int64_t first = sizes_.window_pages.first_page(begin, sizes_.page_size);
+    const int64_t held_end = sequence.first_window_page + std::ssize(sequence.window_pages);
+    require(sequence.first_window_page <= first && held_end * sizes_.page_size >= end,
+            name(sequence) + " lacks window pages");
+    require(std::all_of(sequence.window_pages.begin(), sequence.window_pages.end(),
+                        [this](int32_t page) { return is_window_page(page); }),
+            name(sequence) + " has a window page out of range");
+  }
+
+  // A window page that a sequence writes is used by no other one.
+  void check_window_pages() {
+    std::vector<int> num_users(static_cast<size_t>(sizes_.window_pages.num_pages + 1));
+    for (const PlannedSequence& sequence : plan_.sequences) {
+      for (const int32_t page : sequence.window_pages) {
+        if (is_window_page(page)) ++num_users[static_cast<size_t>(page)];
+      }
+    }
+    for (const PlannedSequence& sequence : plan_.sequences) {
+      const int64_t written = sequence.context_tokens / sizes_.page_size;
+      for (int64_t i = 0; i < std::ssize(sequence.window_pages); ++i) {
+        const int32_t page = sequence.window_pages[static_cast<size_t>(i)];
+        if (!is_window_page(page) || sequence.first_window_page + i < written) continue;
+        if (sequence.num_new_tokens() == 0) continue;
+        expect(num_users[static_cast<size_t>(page)] == 1,
+               fmt::format("{} writes window page {}, which others use", name(sequence), page));
+      }
+    }
+    std::set<int32_t> filled;
+    for (const IdCopy& copy : plan_.copy_window_pages) {
+      require(is_window_page(copy.from) && is_window_page(copy.to) && copy.from != copy.to,
+              fmt::format("window page {} is copied to {}", copy.from, copy.to));
+      expect(filled.insert(copy.to).second, fmt::format("window page {} is filled twice", copy.to));
+    }
+    for (const IdCopy& copy : plan_.copy_window_pages) {
+      expect(filled.count(copy.from) == 0,
+             fmt::format("window page {} is filled and copied in one step", copy.from));
     }
   }
 

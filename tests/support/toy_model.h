@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // ToyModel: the arithmetic of a model that forgives nothing. Its recurrent state is an
 // order-sensitive fold of every token with their count, its KV row t the state's hash just after
-// token t, and the next token a function of the state and of a fold of all rows. A state, row or
-// token that is stale, foreign, missing or doubled changes what is drawn.
+// token t, and the next token a function of the state and of a fold of all rows. With a window
+// there is a layer that slides beside the one that does not: it keeps the same rows in pages of its
+// own and folds the last ones. A state, row or token that is stale, foreign, missing or doubled
+// changes what is drawn.
 #pragma once
 
 #include <algorithm>
@@ -45,6 +47,14 @@ struct ToyAttention {
   void read(const ToyRow& row) { hash = toy_mix(hash, row.hash); }
 };
 
+// What a layer that slides makes of the last rows that it sees, the oldest first.
+template <typename Rows>
+uint64_t toy_window(const Rows& rows) {
+  uint64_t hash = 3;
+  for (const ToyRow& row : rows) hash = toy_mix(hash, row.hash);
+  return hash;
+}
+
 // What the LM head reads.
 struct ToyHidden {
   int64_t count = 0;
@@ -55,6 +65,10 @@ struct ToyHidden {
 
 inline ToyHidden toy_hidden(const ToyState& state, const ToyAttention& attention) {
   return {state.count, toy_mix(state.hash, attention.hash)};
+}
+
+inline ToyHidden toy_hidden(const ToyState& state, const ToyAttention& attention, uint64_t window) {
+  return {state.count, toy_mix(toy_hidden(state, attention).hash, window)};
 }
 
 struct ToyVocabulary {

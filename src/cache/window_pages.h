@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// WindowPages: the pages of the layers whose window slides, where other layers do not slide
+// (PoolSizes::window_pages): which sequence holds which, which the prefix tree keeps, and which the
+// next sequence may take.
+//
+// A running sequence holds the pages from the first token that its next one sees up to the last one
+// it has planned. As it advances it lets go of those behind its window: its own become free, the
+// tree's stay until their room is needed, so that others can still resume there. The tree's pages
+// that nobody holds are given up one by one: first those that a sequence slid past, then ends: the
+// last window of a prompt or of a sequence, and pages that a sequence has resumed from. Within each
+// of the two, those let go first go first.
+//
+// The tree refers to a page by its id and generation. It is not told when a page is given up: has()
+// says so from then on, exactly.
+//
+// Reserve:    every one of max_step_sequences sequences can always hold per_sequence() pages, which
+//             is enough to decode and to prefill a page at a time. Prompts may take more from what
+//             these reserves leave. So a decode step never lacks a window page once the prompt's
+//             last step has been confirmed, and nothing is ever retracted for one.
+// Ownership:  Owner::kRequest: one sequence holds it. Owner::kTree: the tree has it; any number of
+//             sequences may hold it.
+// Threading:  confined to the engine thread.
+// Invariants: check_invariants(); the holds of all sequences together are proven by
+//             check_ownership().
+// Cost:       O(1) per page, no heap use but in begin().
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "cache/id_pool.h"
+#include "cache/pool_sizes.h"
+#include "cache/prefix_node.h"
+
+namespace heddle::cache {
+
+// The window pages of a running sequence.
+struct WindowHold {
+  std::vector<int32_t> pages;  // page of token t is pages[t / page_size], from `first` on; those
+                               // before were let go and may be anybody's
+  int64_t first = 0;
+  int32_t copy_from = 0;  // held beside them until the first step has copied it; 0: none
+
+  [[nodiscard]] int64_t num_held() const {
+    return static_cast<int64_t>(pages.size()) - first + (copy_from != 0 ? 1 : 0);
+  }
+};
+
+class WindowPages {
+ public:
+  // There are pages for the reserve (checked).
+  explicit WindowPages(const PoolSizes& sizes);
+  WindowPages(const WindowPages&) = delete;
+  WindowPages& operator=(const WindowPages&) = delete;
+
+  // False: every layer keeps its rows in the other pages, and nothing else may be called.
+  [[nodiscard]] bool exist() const { return sizes_.num_pages > 0; }
+
+  [[nodiscard]] int64_t window() const { return sizes_.window; }
+
+  // Index of the first page that the token at `position` reads.
+  [[nodiscard]] int64_t first_page(int64_t position) const {
+    return sizes_.first_page(position, page_size_);
+  }
+
+  // ---- The tree ----
+
+  // Gives the tree a page that one sequence holds, which holds it as before.
+  [[nodiscard]] WindowPage adopt(int32_t id);
+
+  // Whether the tree still has the page.
+  [[nodiscard]] bool has(const WindowPage& page) const;
+
+  // Frees a page with its node, if the tree has it; nobody holds it (checked). Leaves it empty.
+  void drop(WindowPage& page);
+
+  // ---- Sequences ----
+
+  // The hold, empty before, begins at page `first` and has room for `max_pages` indices.
+  void begin(WindowHold& hold, int64_t first, int64_t max_pages);
+
+  // Adds a page that the tree has (checked): a sequence resumes from it.
+  void share(WindowHold& hold, const WindowPage& page);
+
+  // Holds a page that the tree has (checked) until end_copy(), beside the pages of the list.
+  void begin_copy(WindowHold& hold, const WindowPage& page);
+  void end_copy(WindowHold& hold);
+
+  // How many pages a sequence that holds `num_held` can take now.
+  [[nodiscard]] int64_t room(int64_t num_held) const;
+
+  // Takes pages until the list has `num_pages` entries, or nothing and false. Evicts.
+  [[nodiscard]] bool grow(WindowHold& hold, int64_t num_pages);
+
+  // Lets go of the pages before index `first`. Those from `first_end` to `end_end` are an end, the
+  // last window of the prompt; others were slid past.
+  void slide(WindowHold& hold, int64_t first, int64_t first_end, int64_t end_end);
+
+  // Lets go of all pages; they are an end.
+  void end(WindowHold& hold);
+
+  // Pages that one sequence needs to advance, two steps in flight included.
+  [[nodiscard]] int64_t per_sequence() const { return sizes_.per_sequence(page_size_); }
+
+  [[nodiscard]] const IdPool& ids() const { return ids_; }
+
+  // Pages of the tree that nobody holds.
+  [[nodiscard]] int64_t num_evictable() const { return num_evictable_; }
+
+  [[nodiscard]] int64_t num_evicted() const { return num_evicted_; }  // since the start
+
+  // How many sequences hold a page of the tree.
+  [[nodiscard]] int64_t holders(int32_t id) const {
+    return states_[static_cast<size_t>(id)].holders;
+  }
+
+  // Gives up everything that nobody holds; not counted as evicted.
+  void clear();
+
+  // Proves that lists and counters agree with the owners of the ids, or aborts. Cost: O(ids).
+  void check_invariants() const;
+
+ private:
+  // What becomes of a page of the tree that nobody holds.
+  enum class List : uint8_t { kNone, kPassed, kEnds };
+
+  struct State {
+    int64_t holders = 0;  // of a page of the tree
+    int32_t next = 0;     // in its list
+    int32_t previous = 0;
+    List list = List::kNone;
+    bool resumed = false;  // a sequence resumed from it
+  };
+
+  // A ring through its head, the next to be given up first.
+  struct Ring {
+    int32_t first = 0;
+    int32_t last = 0;
+  };
+
+  [[nodiscard]] State& state(int32_t id) { return states_[static_cast<size_t>(id)]; }
+
+  [[nodiscard]] Ring& ring(List list) { return rings_[list == List::kPassed ? 0 : 1]; }
+
+  void hold_tree_page(const WindowPage& page);
+  void let_go(int32_t id, bool is_end);
+  void append(int32_t id, List list);
+  void remove(int32_t id);
+  void free_page(int32_t id);
+  void evict_one();
+  void count(int64_t num_held_before, int64_t num_held_now);
+
+  WindowPoolSizes sizes_;
+  int64_t page_size_;
+  IdPool ids_;
+  std::vector<State> states_;  // [ids + 1], by id
+  std::array<Ring, 2> rings_;  // kPassed, kEnds
+  int64_t num_evictable_ = 0;
+  int64_t num_evicted_ = 0;
+  // The sum over all sequences of what each holds or may hold at any time, whichever is more. A
+  // page that several hold counts for each: one of them may let it go and then need another.
+  int64_t num_claimed_ = 0;
+};
+
+}  // namespace heddle::cache

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which window pages are whose: holds that slide, what the tree keeps, what is given up first, the
+// reserve of every sequence; and random sequences against a naive model of all that.
+#include "cache/window_pages.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace heddle::cache {
+namespace {
+
+// Pages of 4 tokens and a window of 8: a sequence needs ceil(10 / 4) + 3 = 6 pages to advance.
+PoolSizes sizes(int64_t num_pages, int32_t max_sequences) {
+  return {.page_size = 4,
+          .max_step_sequences = max_sequences,
+          .window_pages = {.num_pages = num_pages, .window = 8}};
+}
+
+TEST(WindowPagesTest, ATokenSeesTheWindowThatEndsInIt) {
+  const WindowPages pages(sizes(20, 2));
+  EXPECT_EQ(pages.per_sequence(), 6);
+  for (const auto& [position, first] :
+       {std::pair{0, 0}, {7, 0}, {10, 0}, {11, 1}, {14, 1}, {15, 2}}) {
+    EXPECT_EQ(pages.first_page(position), first) << "the token at " << position;
+  }
+}
+
+TEST(WindowPagesTest, WhatASequenceSlidPastIsFreeOrTheTrees) {
+  WindowPages pages(sizes(22, 2));
+  WindowHold hold;
+  pages.begin(hold, 0, 10);
+  ASSERT_TRUE(pages.grow(hold, 4));
+  const WindowPage kept = pages.adopt(hold.pages[1]);
+  const WindowPage end = pages.adopt(hold.pages[2]);
+  EXPECT_EQ(pages.num_evictable(), 0) << "the sequence still holds them";
+  pages.slide(hold, 3, /*first_end=*/2, /*end_end=*/3);
+  EXPECT_EQ(hold.num_held(), 1);
+  EXPECT_EQ(pages.ids().num_free(), 22 - 3) << "its own page before the window is free";
+  EXPECT_EQ(pages.num_evictable(), 2);
+  EXPECT_TRUE(pages.has(kept));
+  pages.end(hold);
+  EXPECT_EQ(pages.ids().num_free(), 22 - 2);
+
+  // The pages that were slid past go first.
+  pages.begin(hold, 0, 30);
+  ASSERT_TRUE(pages.grow(hold, 16)) << "the other sequence's 6 stay";
+  EXPECT_FALSE(pages.grow(hold, 17));
+  EXPECT_TRUE(pages.has(kept) && pages.has(end)) << "there were enough free ones";
+  pages.end(hold);
+  WindowHold others[2];
+  for (WindowHold& other : others) pages.begin(other, 0, 30);
+  ASSERT_TRUE(pages.grow(others[0], 15));
+  ASSERT_TRUE(pages.grow(others[1], 6));
+  EXPECT_FALSE(pages.has(kept));
+  EXPECT_TRUE(pages.has(end));
+  EXPECT_EQ(pages.num_evicted(), 1);
+  ASSERT_TRUE(pages.grow(others[0], 16));
+  EXPECT_FALSE(pages.has(end));
+  pages.check_invariants();
+}
+
+TEST(WindowPagesTest, APageThatASequenceResumedFromCountsAsAnEnd) {
+  WindowPages pages(sizes(7, 1));
+  WindowHold hold;
+  pages.begin(hold, 0, 10);
+  ASSERT_TRUE(pages.grow(hold, 2));
+  const WindowPage fork = pages.adopt(hold.pages[0]);
+  const WindowPage passed = pages.adopt(hold.pages[1]);
+  pages.slide(hold, 2, 0, 0);
+  pages.end(hold);
+  pages.begin(hold, 0, 10);
+  pages.share(hold, fork);
+  EXPECT_EQ(pages.holders(fork.id), 1);
+  pages.slide(hold, 1, 0, 0);
+  ASSERT_TRUE(pages.grow(hold, 7)) << "one of the tree's goes";
+  EXPECT_TRUE(pages.has(fork));
+  EXPECT_FALSE(pages.has(passed)) << "though it was let go later";
+  pages.end(hold);
+}
+
+TEST(WindowPagesTest, AnIdOfAnotherGenerationIsNotThePage) {
+  WindowPages pages(sizes(6, 1));
+  WindowHold hold;
+  pages.begin(hold, 0, 10);
+  ASSERT_TRUE(pages.grow(hold, 1));
+  WindowPage page = pages.adopt(hold.pages[0]);
+  pages.end(hold);
+  pages.begin(hold, 0, 10);
+  ASSERT_TRUE(pages.grow(hold, 6)) << "all ids, that of the page too";
+  const WindowPage again = pages.adopt(page.id);
+  EXPECT_FALSE(pages.has(page));
+  EXPECT_TRUE(pages.has(again));
+  pages.drop(page);
+  EXPECT_TRUE(pages.has(again)) << "it was another page's id";
+  pages.end(hold);
+  pages.clear();
+  EXPECT_EQ(pages.ids().num_free(), 6);
+  EXPECT_EQ(pages.num_evicted(), 1) << "dropped on request, not evicted";
+}
+
+TEST(WindowPagesTest, ACopySourceIsHeldUntilItIsCopied) {
+  WindowPages pages(sizes(6, 1));
+  WindowHold hold;
+  pages.begin(hold, 0, 10);
+  ASSERT_TRUE(pages.grow(hold, 1));
+  const WindowPage source = pages.adopt(hold.pages[0]);
+  pages.end(hold);
+  pages.begin(hold, 0, 10);
+  pages.begin_copy(hold, source);
+  ASSERT_TRUE(pages.grow(hold, 5));
+  EXPECT_FALSE(pages.grow(hold, 6)) << "6 pages, one of which is the source";
+  EXPECT_TRUE(pages.has(source));
+  pages.end_copy(hold);
+  ASSERT_TRUE(pages.grow(hold, 6));
+  EXPECT_FALSE(pages.has(source));
+  pages.end(hold);
+}
+
+// Sequences that grow, slide, give pages to the tree, share them and end, in a pool that is hardly
+// more than the reserve. The model keeps for each page who holds it and whether the tree has it.
+class RandomHolds {
+ public:
+  explicit RandomHolds(uint32_t seed)
+      : random_(seed),
+        num_pages_(kSequences * 6 + draw(12)),
+        pages_(sizes(num_pages_, kSequences)) {}
+
+  void run(int num_steps) {
+    for (int step = 0; step < num_steps && !::testing::Test::HasFailure(); ++step) {
+      SCOPED_TRACE("step " + std::to_string(step));
+      const auto index = static_cast<size_t>(draw(kSequences));
+      switch (draw(6)) {
+        case 0:
+          end(index);
+          break;
+        case 1:
+          begin(index);
+          break;
+        case 2:
+          publish(index);
+          break;
+        case 3:
+          slide(index);
+          break;
+        default:
+          grow(index);
+      }
+      check();
+    }
+  }
+
+ private:
+  static constexpr int kSequences = 4;
+
+  struct Sequence {
+    bool runs = false;
+    WindowHold hold;
+  };
+
+  int draw(int count) { return std::uniform_int_distribution<int>(0, count - 1)(random_); }
+
+  [[nodiscard]] int64_t num_distinct() const {
+    std::map<int32_t, int> held;
+    for (const Sequence& sequence : sequences_) {
+      for (auto i = static_cast<size_t>(sequence.hold.first); i < sequence.hold.pages.size(); ++i) {
+        ++held[sequence.hold.pages[i]];
+      }
+    }
+    return std::ssize(held);
+  }
+
+  void begin(size_t index) {
+    Sequence& sequence = sequences_[index];
+    if (sequence.runs) return;
+    sequence.runs = true;
+    pages_.begin(sequence.hold, draw(3), 64);
+    std::shuffle(tree_.begin(), tree_.end(), random_);
+    for (const WindowPage& page : tree_) {
+      if (sequence.hold.num_held() < draw(4) && pages_.has(page)) pages_.share(sequence.hold, page);
+    }
+  }
+
+  void end(size_t index) {
+    Sequence& sequence = sequences_[index];
+    if (!sequence.runs) return;
+    pages_.end(sequence.hold);
+    sequence.runs = false;
+  }
+
+  void publish(size_t index) {
+    Sequence& sequence = sequences_[index];
+    if (sequence.hold.num_held() == 0) return;
+    const int64_t at = sequence.hold.first + draw(static_cast<int>(sequence.hold.num_held()));
+    const int32_t id = sequence.hold.pages[static_cast<size_t>(at)];
+    if (pages_.ids().owner(id) == Owner::kRequest) tree_.push_back(pages_.adopt(id));
+  }
+
+  void slide(size_t index) {
+    WindowHold& hold = sequences_[index].hold;
+    if (hold.num_held() > 0) {
+      pages_.slide(hold, hold.first + draw(static_cast<int>(hold.num_held()) + 1), 0, draw(20));
+    }
+  }
+
+  // What a sequence may hold at any time, it can have; more if the others leave it.
+  void grow(size_t index) {
+    Sequence& sequence = sequences_[index];
+    if (!sequence.runs || sequence.hold.pages.size() > 50) return;
+    const int64_t more = 1 + draw(4);
+    const bool in_reserve = sequence.hold.num_held() + more <= pages_.per_sequence();
+    const int64_t room = pages_.room(sequence.hold.num_held());
+    const auto want = static_cast<int64_t>(sequence.hold.pages.size()) + more;
+    const bool grew = pages_.grow(sequence.hold, want);
+    EXPECT_EQ(grew, more <= room);
+    EXPECT_TRUE(grew || !in_reserve);
+    EXPECT_EQ(std::ssize(sequence.hold.pages) == want, grew);
+  }
+
+  void check() {
+    pages_.check_invariants();
+    std::erase_if(tree_, [&](const WindowPage& page) { return !pages_.has(page); });
+    std::map<int32_t, int64_t> held;
+    for (const Sequence& sequence : sequences_) {
+      for (auto i = static_cast<size_t>(sequence.hold.first); i < sequence.hold.pages.size(); ++i) {
+        ++held[sequence.hold.pages[i]];
+      }
+    }
+    int64_t num_evictable = 0;
+    for (const WindowPage& page : tree_) {
+      EXPECT_EQ(pages_.holders(page.id), held[page.id]);
+      if (held[page.id] == 0) ++num_evictable;
+    }
+    EXPECT_EQ(pages_.num_evictable(), num_evictable);
+    EXPECT_EQ(pages_.ids().count(Owner::kTree), std::ssize(tree_));
+    EXPECT_EQ(pages_.ids().num_free(), num_pages_ - num_distinct() - num_evictable);
+    for (const auto& [id, holders] : held) {
+      EXPECT_TRUE(holders == 1 || pages_.ids().owner(id) == Owner::kTree) << "page " << id;
+    }
+  }
+
+  std::mt19937 random_;
+  int64_t num_pages_;
+  WindowPages pages_;
+  std::array<Sequence, kSequences> sequences_;
+  std::vector<WindowPage> tree_;
+};
+
+TEST(WindowPagesTest, RandomSequencesNeverLackTheirReserve) {
+  for (const uint32_t seed : {1u, 2u, 3u, 4u}) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RandomHolds(seed).run(5000);
+  }
+}
+
+}  // namespace
+}  // namespace heddle::cache
