@@ -31,6 +31,7 @@ struct MetricsLimits {
   int64_t kv_tokens = 0;
   int32_t page_size = 1;
   int64_t state_slots = 0;
+  int64_t window_pages = 0;
   int32_t max_tenants = 0;
 };
 
@@ -116,9 +117,12 @@ class EngineMetrics {
   // The cache.
   MetricGauge hit_ratio_;
   MetricGauge kv_locked_, states_locked_;
+  MetricGauge window_used_, window_cached_, window_free_, window_usage_;
+  MetricHistogram eviction_seconds_;
+  double evicting_seconds_ = 0;  // of all steps so far
   MetricCounter matched_tokens_, ghost_hits_, exact_repeats_, deferred_seconds_;
   MetricCounter lost_tokens_[4];  // by kLosses
-  Total deferred_, evicted_tokens_, evicted_states_, published_, skipped_;
+  Total deferred_, evicted_tokens_, evicted_states_, evicted_window_pages_, published_, skipped_;
 };
 
 }  // namespace heddle::engine

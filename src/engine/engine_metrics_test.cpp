@@ -99,6 +99,31 @@ TEST(EngineMetricsTest, TheOldestOfTheQueueShowsItsAge) {
   EXPECT_EQ(age(), 0);
 }
 
+// A layer that slides over 8 tokens in pages of 4, and pages for little more than one prompt.
+TEST(EngineMetricsTest, WindowPagesAndEvictionsShow) {
+  runner::PoolSizes sizes = one_batch_slot();
+  sizes.num_pages = 200;
+  sizes.window_pages = {.num_pages = 20, .window = 8};
+  EngineFixture fixture({.sizes = sizes});
+  fixture.script({1, 2, 3, 4, 5, 6});
+  fixture.run(EngineFixture::request("a", 150, 4));
+  auto text = metrics_of(fixture);
+  EXPECT_EQ(text.value("heddle_window_pages_capacity"), 20);
+  EXPECT_EQ(text.value("heddle_window_pages_used"), 0) << "nothing runs";
+  EXPECT_EQ(text.value("heddle_window_usage_ratio"), 0);
+  const double cached = text.value("heddle_window_pages_cached");
+  EXPECT_GT(cached, 2);
+  EXPECT_EQ(cached + text.value("heddle_window_pages_free"), 20);
+  EXPECT_EQ(text.value("heddle_cache_eviction_seconds_count"), 0);
+
+  Request other = EngineFixture::request("b", 180, 4);
+  other.cache_namespace = "other";  // nothing of the first is of use
+  fixture.run(other);
+  text = metrics_of(fixture);
+  EXPECT_GT(text.value("heddle_cache_evicted_window_pages_total"), 0);
+  EXPECT_EQ(text.value("heddle_cache_evicted_tokens_total"), 0) << "there are pages for both";
+}
+
 TEST(EngineMetricsTest, TheCacheShowsInItsCounters) {
   EngineFixture fixture;
   fixture.script({1, 2, 3, 4, 5, 6});
