@@ -47,7 +47,8 @@ Status run_ops_on_cuda(const std::string& device, const std::string& filter, boo
   std::vector<ops::CudaBenchmark> benchmarks = ops::cuda_benchmarks(context, filter);
   if (benchmarks.empty()) {
     return not_found(fmt::format(
-        "no op that is measured on CUDA has \"{}\" in its name; they are gated_delta_rule, linear",
+        "no op that is measured on CUDA has \"{}\" in its name; they are gated_delta_rule, "
+        "linear, routed_moe",
         filter));
   }
   HEDDLE_ASSIGN_OR_RETURN(const double copy, ops::measure_cuda_copy(context));

@@ -15,6 +15,7 @@
 #include "ops/linear_attention/state_snapshot.h"
 #include "ops/moe/moe_route.h"
 #include "ops/moe/routed_moe.h"
+#include "ops/moe/routed_moe_sm90.h"
 #include "ops/norm/rms_norm.h"
 #include "ops/rope/rope.h"
 
@@ -70,6 +71,8 @@ Status copy_states_cuda(CudaContext&, const StateCopyArgs&) { return no_cuda(); 
 Status zero_states_cuda(CudaContext&, const StateZeroArgs&) { return no_cuda(); }
 
 Status moe_route_cuda(CudaContext&, const MoeRouteArgs&) { return no_cuda(); }
+
+bool routed_moe_is_tiled(const CudaContext&, const RoutedMoeShape&) { return false; }
 
 Status routed_moe_cuda(CudaContext&, const RoutedMoeArgs&) { return no_cuda(); }
 

@@ -22,6 +22,15 @@ Status launch(CudaContext& context, const char* name, void (*kernel)(Params), di
   return device::launch_status(name);
 }
 
+// Lets the kernel have more shared memory than the 48 KiB that every kernel may.
+template <typename Kernel>
+Status allow_shared(Kernel kernel, size_t num_bytes) {
+  return device::cuda_status(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(num_bytes)),
+      "cudaFuncSetAttribute");
+}
+
 // The largest grid of dimension x is 2^31 - 1 blocks; kernels walk rows with a stride of the grid.
 [[nodiscard]] inline dim3 grid_of(int64_t blocks) {
   constexpr int64_t kMost = (int64_t{1} << 31) - 1;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
-#include <string>
 
 #include <cuda.h>
 
@@ -9,6 +8,8 @@
 #include "ops/cuda/reduce.cuh"
 #include "ops/cuda/sm90/bulk_copy.cuh"
 #include "ops/cuda/sm90/mbarrier.cuh"
+#include "ops/cuda/sm90/tensor_map.h"
+#include "ops/cuda/sm90/tiles.cuh"
 #include "ops/cuda/sm90/wgmma.cuh"
 #include "ops/linear_attention/gated_delta_rule_sm90.h"
 #include "ops/linear_attention/snapshot_rows.cuh"
@@ -17,13 +18,14 @@ namespace heddle::ops {
 
 namespace {
 
+using sm90::group_barrier;
+using sm90::kTileBytes;
+using sm90::kWarpgroup;
+using sm90::swizzled;
+
 constexpr int kTokens = 64;  // of a chunk
 constexpr int kWidth = 128;  // Dk = Dv
 constexpr int kHalf = 64;    // value channels that one warpgroup owns
-constexpr int kWarpgroup = 128;
-
-// A tile of 64 rows of 64 bf16, swizzled.
-constexpr int kTileBytes = 64 * 128;
 
 // A run of at most 64 tokens of one sequence that is computed at once. A snapshot ends one.
 struct Chunk {
@@ -128,11 +130,6 @@ __global__ void __launch_bounds__(1024) plan_kernel(const __grid_constant__ Para
 }
 
 // --- prepare ---
-
-// The element of 16 bytes that holds column `column` (of 64) of row `row` of a swizzled tile.
-__device__ inline uint8_t* swizzled(uint8_t* tile, int row, int column) {
-  return tile + row * 128 + (((column / 8) ^ (row % 8)) * 16) + column % 8 * 2;
-}
 
 constexpr int kPitch = 68;  // floats from one row of a 64 x 64 matrix to the next
 constexpr int kPrepareThreads = 2 * kWarpgroup;
@@ -245,11 +242,6 @@ __device__ inline void store_product(float* to, const float (&sum)[kTiles][4], f
     at[8 * kPitch] = sign * sum[tile][2];
     at[8 * kPitch + 1] = sign * sum[tile][3];
   }
-}
-
-// All threads of one warpgroup wait for each other.
-__device__ inline void group_barrier(int group) {
-  asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "n"(kWarpgroup) : "memory");
 }
 
 // With the diagonal blocks of 16 inverted, the rest of the matrix, by the warps of one group: below
@@ -422,8 +414,8 @@ __global__ void __launch_bounds__(kPrepareThreads, 3)
 #pragma unroll
   for (int step = 0; step < 8; ++step) {
     const uint8_t* left = group == 0 ? s.k[step / 4] : s.q[step / 4];
-    sm90::product_n64(product, sm90::rows_along_k(left, step % 4 * 16),
-                      sm90::rows_along_k(s.k[step / 4], step % 4 * 16), step > 0);
+    sm90::product(product, sm90::rows_along_k(left, step % 4 * 16),
+                  sm90::rows_along_k(s.k[step / 4], step % 4 * 16), step > 0);
   }
   sm90::products_commit();
   {
@@ -511,26 +503,6 @@ struct ScanShared {
   sm90::Barrier y_empty[kGroups];
 };
 
-// Four transposed 8 x 8 matrices of bf16 from shared memory: lane l gives the address of row l % 8
-// of matrix l / 8.
-__device__ inline void load_transposed(uint32_t (&r)[4], const void* row) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(sm90::shared_address(row))
-               : "memory");
-}
-
-__device__ inline void store_transposed(void* row, const uint32_t (&r)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                   sm90::shared_address(row)),
-               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-               : "memory");
-}
-
-__device__ inline float2 unpack(uint32_t pair) {
-  return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
-}
-
 // Writes this thread's part of a state to a slot of snapshots: of rows of 128 keys, four lanes hold
 // one.
 __device__ void store_snapshot(const Params& p, int64_t slot, int head, int first_channel,
@@ -572,7 +544,7 @@ __device__ inline void load_values(uint32_t (&v)[16], float2 (&scale)[8], uint8_
   for (int two = 0; two < 4; ++two) {  // blocks 2 * two and 2 * two + 1 of 8 tokens
     uint32_t four[4];
     const int token = 8 * (2 * two + lane / 16) + lane % 8;
-    load_transposed(four, swizzled(values, token, 16 * warp + lane / 8 % 2 * 8));
+    sm90::load_transposed(four, swizzled(values, token, 16 * warp + lane / 8 % 2 * 8));
 #pragma unroll
     for (int i = 0; i < 4; ++i) v[4 * two + i] = four[i];
   }
@@ -593,7 +565,7 @@ __device__ inline void pack_residuals(uint32_t (&w)[4][4], const float (&u)[32],
     const int column = 8 * block + 2 * (lane % 4);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float2 value = unpack(v[2 * block + half]);
+      const float2 value = sm90::unpack(v[2 * block + half]);
       float first = value.x - scale[block].x * u[4 * block + 2 * half];
       float second = value.y - scale[block].y * u[4 * block + 2 * half + 1];
       if constexpr (!kWhole) {
@@ -734,7 +706,7 @@ __global__ void __launch_bounds__(kScanThreads<kGroups>, 1)
     for (int two = 0; two < 4; ++two) {
       const int token = 8 * (2 * two + lane / 16) + lane % 8;
       const uint32_t four[4] = {y[4 * two], y[4 * two + 1], y[4 * two + 2], y[4 * two + 3]};
-      store_transposed(swizzled(s.y[group], token, 16 * warp + lane / 8 % 2 * 8), four);
+      sm90::store_transposed(swizzled(s.y[group], token, 16 * warp + lane / 8 % 2 * 8), four);
     }
     __syncwarp();
     if (lane == 0) sm90::arrive(s.y_full[group]);
@@ -893,37 +865,6 @@ bool is_supported(const CudaContext& context, const GatedDeltaRuleSizes& sizes) 
          sizes.max_tokens >= kSm90MinRows;
 }
 
-using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
-
-// The driver's function, found at run time: the program starts without a driver.
-EncodeTiled encode_tiled() {
-  static const EncodeTiled kFunction = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
-                                                               12000, cudaEnableDefault, &found);
-    const bool ok = error == cudaSuccess && found == cudaDriverEntryPointSuccess;
-    return ok ? reinterpret_cast<EncodeTiled>(function) : nullptr;
-  }();
-  return kFunction;
-}
-
-// Boxes of 64 rows and 64 columns of a bf16 matrix, swizzled with 128 bytes.
-Status map_boxes(const TensorView& x, CUtensorMap& map) {
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(x.shape[1]),
-                               static_cast<cuuint64_t>(x.shape[0])};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(x.row_stride) * sizeof(CudaBf16)};
-  const cuuint32_t box[2] = {64, kTokens};
-  const cuuint32_t steps[2] = {1, 1};
-  const CUresult result =
-      encode_tiled()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(x.data), sizes,
-                     strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result == CUDA_SUCCESS) return {};
-  return internal_error("cuTensorMapEncodeTiled refuses the rows of gated_delta_rule, code " +
-                        std::to_string(static_cast<int>(result)));
-}
-
 // Sequences that have rows enough, and their chunks.
 struct Work {
   int64_t sequences = 0;
@@ -948,14 +889,6 @@ Work count_work(const ForwardContext& forward) {
   return work;
 }
 
-template <typename Kernel>
-Status allow_shared(Kernel kernel, size_t num_bytes) {
-  return device::cuda_status(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(num_bytes)),
-      "cudaFuncSetAttribute");
-}
-
 }  // namespace
 
 int64_t gated_delta_rule_sm90_workspace_bytes(const CudaContext& context,
@@ -969,9 +902,6 @@ int64_t gated_delta_rule_sm90_workspace_bytes(const CudaContext& context,
 }
 
 bool gated_delta_rule_sm90_fits(const CudaContext& context, const GatedDeltaRuleArgs& args) {
-  const auto is_aligned = [](const TensorView& rows) {
-    return rows.row_stride % 8 == 0 && reinterpret_cast<uintptr_t>(rows.data) % 16 == 0;
-  };
   const int64_t num_value_heads = args.b.shape[1];
   return is_supported(context, {.max_tokens = args.qkv.shape[0],
                                 .num_value_heads = num_value_heads,
@@ -979,8 +909,8 @@ bool gated_delta_rule_sm90_fits(const CudaContext& context, const GatedDeltaRule
                                 .value_dim = args.value_dim,
                                 .channel_decay = args.a.shape[1] != num_value_heads,
                                 .dtype = args.qkv.dtype}) &&
-         num_value_heads / args.num_key_heads <= kMostHeadsPerKey && is_aligned(args.qkv) &&
-         is_aligned(args.y) && encode_tiled() != nullptr &&
+         num_value_heads / args.num_key_heads <= kMostHeadsPerKey && sm90::can_map(args.qkv) &&
+         sm90::can_map(args.y) &&
          count_work(*args.forward).chunks <= capacity_of(args.qkv.shape[0]);
 }
 
@@ -1011,7 +941,7 @@ Status gated_delta_rule_sm90(CudaContext& context, const GatedDeltaRuleArgs& arg
                               .scale_stride = args.snapshots.scales.row_stride,
                               .Dk = kWidth,
                               .dtype = snapshots.dtype}};
-  HEDDLE_RETURN_IF_ERROR(map_boxes(args.qkv, params.qkv));
+  HEDDLE_RETURN_IF_ERROR(sm90::map_boxes(args.qkv, kTokens, params.qkv));
   const auto start = reinterpret_cast<uintptr_t>(args.workspace.data());
   std::byte* next = args.workspace.data() + (256 - start % 256) % 256;
   params.factors = reinterpret_cast<Factors*>(next);

@@ -39,8 +39,8 @@ inline constexpr int64_t kSm90MinRows = 64;
 //
 // Floor for one sequence of 8,192 tokens, 16 key and 32 value heads: 206 MB (48 us on an H200) and
 // 39 GFLOP (50 us); with the factors between the two kernels 346 MB. The chain of chunks decides
-// for one sequence: five products of a warpgroup, about 1.2 us a chunk. Measured on an H100, as a
-// captured graph: 75 us for 2,048 tokens, 244 for 8,192, 902 for 32,768, 195 for 8 sequences of
+// for one sequence: five products of a warpgroup, about 1.1 us a chunk. Measured on an H200, as a
+// captured graph: 69 us for 2,048 tokens, 236 for 8,192, 890 for 32,768, 170 for 8 sequences of
 // 1,024.
 Status gated_delta_rule_sm90(CudaContext& context, const GatedDeltaRuleArgs& args);
 

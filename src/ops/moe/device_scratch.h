@@ -11,16 +11,18 @@
 namespace heddle::ops {
 
 struct MoeDeviceScratch {
-  // Tokens of a pass: some dozen rows for each of 512 experts, and rows of the second product
-  // (A * H floats a token) that stay below 200 MB at the widths of the 80B model.
-  static constexpr int64_t kTokensAtOnce = 2048;
-
-  // Rows of an expert that are multiplied together.
+  // Rows of an expert that are multiplied together: by the plain launchers, and on tensor cores.
   static constexpr int64_t kTileRows = 4;
+  static constexpr int64_t kHopperTileRows = 128;
 
+  // Tokens of a pass: some dozen rows for each of 512 experts, 80 on tensor cores, and rows of the
+  // second product that stay below 200 MB at the widths of the 80B model.
+  [[nodiscard]] static constexpr int64_t tokens_at_once(bool tiled) { return tiled ? 4096 : 2048; }
+
+  int64_t tile_rows = 0;
   int64_t num_tiles = 0;  // that any routing of the pass's tokens fits
 
-  // Offsets in bytes, from a start on 16 bytes.
+  // Offsets in bytes, from a start on 128 bytes.
   int64_t experts;   // [T, A] i32
   int64_t weights;   // [T, A] f32
   int64_t counts;    // [E] i32: rows of each expert
@@ -28,16 +30,20 @@ struct MoeDeviceScratch {
   int64_t row_pair;  // [T * A] i32: which (token, slot) a row is of
   int64_t tiles;     // [num_tiles] of four i32
   int64_t hidden;    // [T * A, I] as x
-  int64_t down;      // [T * A, H] f32, by (token, slot)
+  int64_t sorted;    // [T * A, H] as x, by expert; tensor cores only
+  int64_t down;      // [T * A, H] by (token, slot), f32, on tensor cores as x
   int64_t total = 0;
 
-  MoeDeviceScratch(int64_t max_T, const RoutedMoeShape& shape) {
-    const int64_t R = std::min(max_T, kTokensAtOnce) * shape.A;
-    // The sum over experts of their rows / 4, rounded up, of which at most min(E, R) have any.
-    num_tiles = (R + (kTileRows - 1) * std::min(shape.E, R)) / kTileRows;
+  // `tiled`: as tensor cores take them (routed_moe_sm90.h).
+  MoeDeviceScratch(int64_t max_T, const RoutedMoeShape& shape, bool tiled)
+      : tile_rows(tiled ? kHopperTileRows : kTileRows) {
+    const int64_t R = std::min(max_T, tokens_at_once(tiled)) * shape.A;
+    // The sum over experts of their rows / tile_rows, rounded up, of which at most min(E, R) have
+    // any.
+    num_tiles = (R + (tile_rows - 1) * std::min(shape.E, R)) / tile_rows;
     const auto place = [this](int64_t bytes) {
       const int64_t here = total;
-      total += (bytes + 15) / 16 * 16;
+      total += (bytes + 127) / 128 * 128;
       return here;
     };
     experts = place(R * 4);
@@ -47,8 +53,9 @@ struct MoeDeviceScratch {
     row_pair = place(R * 4);
     tiles = place(num_tiles * 16);
     hidden = place(bytes_of(shape.x, R * shape.I));
-    down = place(R * shape.H * 4);
-    total += 16;  // alignment of the start
+    sorted = place(tiled ? bytes_of(shape.x, R * shape.H) : 0);
+    down = place(bytes_of(tiled ? shape.x : DType::kF32, R * shape.H));
+    total += 128;  // alignment of the start
   }
 };
 

@@ -56,6 +56,11 @@ struct Routed {
   [[nodiscard]] float weight(int64_t t, int64_t a) const { return weights.view().row<float>(t)[a]; }
 };
 
+struct ExpertsCase {
+  int64_t T, H, I, E, A;
+  bool same_expert;  // all tokens choose the first experts
+};
+
 class MoeDeviceTest : public DeviceTest {
  protected:
   Routed route(const TensorView& logits_here, int64_t A, bool renormalize = true,
@@ -88,6 +93,8 @@ class MoeDeviceTest : public DeviceTest {
     args.workspace = scratch_.bytes();
     return routed_moe(context(exact), args);
   }
+
+  void expect_reference(const ExpertsCase& experts, DType dtype, DType weight, bool exact);
 
   device::Buffer scratch_;
 };
@@ -179,75 +186,85 @@ TEST_P(MoeDeviceTest, RoutesWhatIsNotANumberSomewhere) {
   EXPECT_EQ(route_one(masked, 2).expert(0, 0), 2) << "a NaN is never preferred to a number";
 }
 
-TEST_P(MoeDeviceTest, MatchesTheReference) {
-  struct Case {
-    int64_t T, H, I, E, A;
-    bool same_expert;  // all tokens choose the first experts
-  };
+void MoeDeviceTest::expect_reference(const ExpertsCase& experts, DType dtype, DType weight,
+                                     bool exact) {
+  const auto& [T, H, I, E, A, same_expert] = experts;
+  SCOPED_TRACE(fmt::format("{} x {}, T = {}, H = {}, exact = {}", to_string(dtype),
+                           to_string(weight), T, H, exact));
+  const bool biased = T % 2 == 1;  // with limits that are often reached
+  const Tensor x = random_tensor({T, H}, dtype, 3);
+  Tensor logits = scaled_tensor({T, E}, DType::kF32, 4, 3.0f);
+  if (same_expert) std::ranges::fill(logits.span<float>(), 0.5f);
+  const Tensor w13 = scaled_tensor({E, 2 * I, H}, weight, 1, 0.3f);
+  const Tensor w2 = scaled_tensor({E, H, I}, weight, 2, 0.3f);
+  const Tensor w13_bias = random_tensor({E, 2 * I}, DType::kF32, 9);
+  const Tensor w2_bias = random_tensor({E, H}, DType::kF32, 10);
+  RoutedMoeArgs args{.x = x.view(),
+                     .router_logits = logits.view(),
+                     .w13 = w13.view(),
+                     .w2 = w2.view(),
+                     .y = {},
+                     .experts_per_token = A};
+  if (biased) {
+    args.w13_bias = w13_bias.view();
+    args.w2_bias = w2_bias.view();
+    args.activation = {.limit = 0.7f, .alpha = 1.702f};
+  }
+  RoutedMoeArgs here = args;
+  const DeviceTensor x_here = upload(x), logits_here = upload(logits);
+  const DeviceTensor w13_here = upload(w13), w2_here = upload(w2);
+  const DeviceTensor w13_bias_here = upload(w13_bias), w2_bias_here = upload(w2_bias);
+  DeviceTensor y = poisoned({T, H}, dtype);
+  here.x = x_here.view();
+  here.router_logits = logits_here.view();
+  here.w13 = w13_here.view();
+  here.w2 = w2_here.view();
+  if (biased) {
+    here.w13_bias = w13_bias_here.view();
+    here.w2_bias = w2_bias_here.view();
+  }
+  here.y = y.view();
+  const Status status = run(here, exact);
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  // fp32: a few hundred roundings of 2^-24. The activation and y are rounded to the dtype,
+  // which averages over the sum; x, too, where the CPU multiplies bf16.
+  const bool rounded = !on_cuda() && rounds_x(weight, product_options(context(exact)));
+  const double tolerance =
+      2e-5 + (rounded ? 2e-2 : 0.0) + (dtype == DType::kF32 ? 0.0 : 4 * rounding_of(dtype));
+  const std::vector<double> got = testing::to_doubles(download(y).view());
+  for (int64_t t = 0; t < T; ++t) {
+    const std::vector<double> want =
+        routed_moe_reference(args, t, moe_route_reference(logits.view(), t, A, true));
+    double scale = 0;
+    for (const double value : want) scale = std::max(scale, std::fabs(value));
+    for (int64_t h = 0; h < H; ++h) {
+      ASSERT_NEAR(got[static_cast<size_t>(t * H + h)], want[static_cast<size_t>(h)],
+                  tolerance * scale)
+          << fmt::format("y[{}, {}]", t, h);
+    }
+  }
+}
 
+TEST_P(MoeDeviceTest, MatchesTheReference) {
   for (const DType dtype : activation_dtypes()) {
     for (const DType weight : {DType::kF32, dtype}) {
-      for (const auto& [T, H, I, E, A, same_expert] :
-           {Case{1, 64, 32, 8, 3, false}, Case{9, 37, 13, 5, 5, false},
-            Case{70, 64, 32, 16, 2, false}, Case{33, 40, 24, 64, 4, true}}) {
-        for (const bool exact : {false, true}) {
-          SCOPED_TRACE(fmt::format("{} x {}, T = {}, H = {}, exact = {}", to_string(dtype),
-                                   to_string(weight), T, H, exact));
-          const bool biased = T % 2 == 1;  // with limits that are often reached
-          const Tensor x = random_tensor({T, H}, dtype, 3);
-          Tensor logits = scaled_tensor({T, E}, DType::kF32, 4, 3.0f);
-          if (same_expert) std::ranges::fill(logits.span<float>(), 0.5f);
-          const Tensor w13 = scaled_tensor({E, 2 * I, H}, weight, 1, 0.3f);
-          const Tensor w2 = scaled_tensor({E, H, I}, weight, 2, 0.3f);
-          const Tensor w13_bias = random_tensor({E, 2 * I}, DType::kF32, 9);
-          const Tensor w2_bias = random_tensor({E, H}, DType::kF32, 10);
-          RoutedMoeArgs args{.x = x.view(),
-                             .router_logits = logits.view(),
-                             .w13 = w13.view(),
-                             .w2 = w2.view(),
-                             .y = {},
-                             .experts_per_token = A};
-          if (biased) {
-            args.w13_bias = w13_bias.view();
-            args.w2_bias = w2_bias.view();
-            args.activation = {.limit = 0.7f, .alpha = 1.702f};
-          }
-          RoutedMoeArgs here = args;
-          const DeviceTensor x_here = upload(x), logits_here = upload(logits);
-          const DeviceTensor w13_here = upload(w13), w2_here = upload(w2);
-          const DeviceTensor w13_bias_here = upload(w13_bias), w2_bias_here = upload(w2_bias);
-          DeviceTensor y = poisoned({T, H}, dtype);
-          here.x = x_here.view();
-          here.router_logits = logits_here.view();
-          here.w13 = w13_here.view();
-          here.w2 = w2_here.view();
-          if (biased) {
-            here.w13_bias = w13_bias_here.view();
-            here.w2_bias = w2_bias_here.view();
-          }
-          here.y = y.view();
-          const Status status = run(here, exact);
-          ASSERT_TRUE(status.ok()) << status.to_string();
-          // fp32: a few hundred roundings of 2^-24. The activation and y are rounded to the dtype,
-          // which averages over the sum; x, too, where the CPU multiplies bf16.
-          const bool rounded = !on_cuda() && rounds_x(weight, product_options(context(exact)));
-          const double tolerance =
-              2e-5 + (rounded ? 2e-2 : 0.0) + (dtype == DType::kF32 ? 0.0 : 4 * rounding_of(dtype));
-          const std::vector<double> got = testing::to_doubles(download(y).view());
-          for (int64_t t = 0; t < T; ++t) {
-            const std::vector<double> want =
-                routed_moe_reference(args, t, moe_route_reference(logits.view(), t, A, true));
-            double scale = 0;
-            for (const double value : want) scale = std::max(scale, std::fabs(value));
-            for (int64_t h = 0; h < H; ++h) {
-              ASSERT_NEAR(got[static_cast<size_t>(t * H + h)], want[static_cast<size_t>(h)],
-                          tolerance * scale)
-                  << fmt::format("y[{}, {}]", t, h);
-            }
-          }
-        }
+      for (const ExpertsCase& experts :
+           {ExpertsCase{1, 64, 32, 8, 3, false}, ExpertsCase{9, 37, 13, 5, 5, false},
+            ExpertsCase{70, 64, 32, 16, 2, false}, ExpertsCase{33, 40, 24, 64, 4, true}}) {
+        for (const bool exact : {false, true}) expect_reference(experts, dtype, weight, exact);
       }
     }
+  }
+}
+
+// Widths that tensor cores take, tiles of every size, and more than one for an expert.
+TEST_P(MoeDeviceTest, SmallestTilesMatchTheReference) {
+  if (!on_cuda()) GTEST_SKIP() << "the CPU has no such tiles";
+  for (const ExpertsCase& experts :
+       {ExpertsCase{32, 256, 128, 4, 2, false}, ExpertsCase{33, 256, 128, 1, 1, true},
+        ExpertsCase{65, 512, 256, 3, 1, true}, ExpertsCase{230, 256, 128, 3, 2, true},
+        ExpertsCase{301, 256, 128, 40, 4, false}}) {
+    expect_reference(experts, DType::kBf16, DType::kBf16, false);
   }
 }
 

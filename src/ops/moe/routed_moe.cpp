@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/moe/routed_moe.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "core/shape_contract.h"
@@ -8,13 +10,19 @@
 #include "ops/gemm/row_stride.h"
 #include "ops/moe/device_scratch.h"
 #include "ops/moe/moe_route.h"
+#include "ops/moe/routed_moe_sm90.h"
 #include "ops/registry.h"
 
 namespace heddle::ops {
 
 int64_t routed_moe_workspace_bytes(const Context& context, int64_t max_T,
                                    const RoutedMoeShape& shape) {
-  if (context.device == DeviceKind::kCuda) return MoeDeviceScratch(max_T, shape).total;
+  if (context.device == DeviceKind::kCuda) {
+    const int64_t plain = MoeDeviceScratch(max_T, shape, /*tiled=*/false).total;
+    const bool tiled = max_T >= kSm90MinTokens &&
+                       routed_moe_is_tiled(static_cast<const CudaContext&>(context), shape);
+    return tiled ? std::max(plain, MoeDeviceScratch(max_T, shape, tiled).total) : plain;
+  }
   return routed_moe_workspace_bytes_cpu(static_cast<const CpuContext&>(context), max_T, shape);
 }
 

@@ -2,7 +2,9 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/row_products.cuh"
 #include "ops/moe/device_scratch.h"
+#include "ops/moe/expert_activation.cuh"
 #include "ops/moe/routed_moe.h"
+#include "ops/moe/routed_moe_sm90.h"
 
 namespace heddle::ops {
 
@@ -13,21 +15,13 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kTileRows = static_cast<int>(MoeDeviceScratch::kTileRows);
 constexpr int kColumns = 4;  // of a warp's products
 
-// Up to kTileRows rows of one expert; none: not used by this routing.
-struct Tile {
-  int32_t expert;
-  int32_t first_row;
-  int32_t num_rows;
-  int32_t unused;
-};
-
 struct SortParams {
   const int32_t* experts;  // [R]
   int32_t* counts;
   int32_t* offsets;
   int32_t* row_pair;
-  Tile* tiles;
-  int R, E, num_tiles;
+  ExpertTile* tiles;
+  int R, E, num_tiles, tile_rows;
 };
 
 __device__ inline int expert_of_warp() {
@@ -63,16 +57,16 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
   const int lane = threadIdx.x % kWarp;
   const int count = p.counts[expert];
   const int first_row = p.offsets[expert];
-  const int num_tiles = (count + kTileRows - 1) / kTileRows;
+  const int num_tiles = (count + p.tile_rows - 1) / p.tile_rows;
   int first_tile = 0;
   for (int e = lane; e < expert; e += kWarp) {
-    first_tile += (p.counts[e] + kTileRows - 1) / kTileRows;
+    first_tile += (p.counts[e] + p.tile_rows - 1) / p.tile_rows;
   }
   first_tile = __reduce_add_sync(0xffffffffu, first_tile);
   for (int i = lane; i < num_tiles; i += kWarp) {
     p.tiles[first_tile + i] = {.expert = expert,
-                               .first_row = first_row + i * kTileRows,
-                               .num_rows = min(kTileRows, count - i * kTileRows)};
+                               .first_row = first_row + i * p.tile_rows,
+                               .num_rows = min(p.tile_rows, count - i * p.tile_rows)};
   }
   if (expert == p.E - 1) {
     for (int i = first_tile + num_tiles + lane; i < p.num_tiles; i += kWarp) p.tiles[i] = {};
@@ -91,21 +85,13 @@ struct ProductParams {
   const void* weight;
   const float* bias;  // null: none
   const int32_t* row_pair;
-  const Tile* tiles;
+  const ExpertTile* tiles;
   void* y;  // up: hidden [R, I]; down: [R, H] f32 by (token, slot)
   int64_t x_stride, weight_stride, expert_stride;
   int64_t A, K, N;  // N: up: I, down: H
   float limit, alpha;
   bool aligned;
 };
-
-// silu(gate) * up, or the bounded form; comparisons keep a NaN, minima would lose it.
-__device__ float activated(float gate, float up, float limit, float alpha) {
-  if (limit == 0) return gate / (1.0f + expf(-gate)) * up;
-  const float g = gate > limit ? limit : gate;
-  const float u = up > limit ? limit : (up < -limit ? -limit : up);
-  return (u + 1.0f) * (g / (1.0f + expf(-alpha * g)));
-}
 
 // The first product of a tile's rows: a warp computes two columns of the gate and the two of up
 // that belong to them, and writes their activation. Blocks of neighbouring x take neighbouring
@@ -114,7 +100,7 @@ __device__ float activated(float gate, float up, float limit, float alpha) {
 // (at the rate of fp32 multiply-adds the floor of many).
 template <typename X, typename Weight>
 __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__ ProductParams p) {
-  const Tile tile = p.tiles[blockIdx.x];
+  const ExpertTile tile = p.tiles[blockIdx.x];
   const int64_t i = (int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp) * 2;
   if (tile.num_rows == 0 || i >= p.N) return;
   const int lane = threadIdx.x % kWarp;
@@ -158,7 +144,7 @@ __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__
 template <typename X, typename Weight>
 __global__ void __launch_bounds__(kThreads, 2)
     down_kernel(const __grid_constant__ ProductParams p) {
-  const Tile tile = p.tiles[blockIdx.x];
+  const ExpertTile tile = p.tiles[blockIdx.x];
   const int64_t n = (int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp) * kColumns;
   if (tile.num_rows == 0 || n >= p.N) return;
   const int lane = threadIdx.x % kWarp;
@@ -187,7 +173,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 }
 
 struct CombineParams {
-  const float* down;     // [T * A, H]
+  const void* down;      // [T * A, H]
   const float* weights;  // [T * A]
   TargetRows y;
   int64_t A, H;
@@ -195,7 +181,8 @@ struct CombineParams {
 };
 
 // y[t] = sum over a, ascending, of weights[t, a] * down[t, a]. A thread adds up eight columns.
-// Moves A * H floats in and H elements out a token: the floor is their bytes over the bandwidth.
+// Moves A * H elements in and H out a token: the floor is their bytes over the bandwidth.
+template <typename Down>
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(const __grid_constant__ CombineParams p) {
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < p.num_octets;
@@ -203,10 +190,10 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t t = i / p.octets_per_row;
     const int64_t h = i % p.octets_per_row * kOctet;
     const int64_t count = p.H - h;
-    const bool aligned = p.H % 4 == 0 && count >= kOctet;
+    const bool aligned = p.H % kOctet == 0;
     float sum[kOctet] = {};
     for (int64_t a = 0; a < p.A; ++a) {
-      const float* row = p.down + (t * p.A + a) * p.H + h;
+      const Down* row = static_cast<const Down*>(p.down) + (t * p.A + a) * p.H + h;
       float values[kOctet];
       if (aligned) {
         load_octet(row, values);
@@ -240,18 +227,18 @@ Status launch_products(CudaContext& context, const ProductParams& up, const Prod
                 down);
 }
 
-// The tokens [first, first + T).
+// The tokens [first, first + T), of at least kSm90MinTokens where `tiled`.
 Status run_pass(CudaContext& context, const RoutedMoeArgs& args, const RoutedMoeShape& shape,
-                int64_t first, int64_t T) {
-  const MoeDeviceScratch layout(T, shape);
+                int64_t first, int64_t T, bool tiled) {
+  const MoeDeviceScratch layout(T, shape, tiled);
   const int64_t R = T * shape.A;
   const auto address = reinterpret_cast<uintptr_t>(args.workspace.data());
-  std::byte* base = args.workspace.data() + (16 - address % 16) % 16;
+  std::byte* base = args.workspace.data() + (128 - address % 128) % 128;
   auto* experts = reinterpret_cast<int32_t*>(base + layout.experts);
   auto* weights = reinterpret_cast<float*>(base + layout.weights);
   auto* row_pair = reinterpret_cast<int32_t*>(base + layout.row_pair);
-  auto* tiles = reinterpret_cast<Tile*>(base + layout.tiles);
-  auto* down = reinterpret_cast<float*>(base + layout.down);
+  auto* tiles = reinterpret_cast<ExpertTile*>(base + layout.tiles);
+  std::byte* down = base + layout.down;
 
   const TensorView logits(args.router_logits.row<float>(first), DType::kF32, {T, shape.E},
                           args.router_logits.row_stride);
@@ -268,45 +255,59 @@ Status run_pass(CudaContext& context, const RoutedMoeArgs& args, const RoutedMoe
                         .tiles = tiles,
                         .R = static_cast<int>(R),
                         .E = static_cast<int>(shape.E),
-                        .num_tiles = static_cast<int>(layout.num_tiles)};
+                        .num_tiles = static_cast<int>(layout.num_tiles),
+                        .tile_rows = static_cast<int>(layout.tile_rows)};
   const dim3 by_expert = grid_of(ceil_div(shape.E, kWarps));
   HEDDLE_RETURN_IF_ERROR(launch(context, "moe_count", count_kernel, by_expert, kThreads, sort));
   HEDDLE_RETURN_IF_ERROR(launch(context, "moe_place", place_kernel, by_expert, kThreads, sort));
 
   const auto* x = static_cast<const std::byte*>(args.x.data) +
                   bytes_of(args.x.dtype, first * args.x.row_stride);
-  const ProductParams up{.x = x,
-                         .weight = args.w13.data,
-                         .bias = args.w13_bias.as<float>(),
-                         .row_pair = row_pair,
-                         .tiles = tiles,
-                         .y = base + layout.hidden,
-                         .x_stride = args.x.row_stride,
-                         .weight_stride = shape.H,
-                         .expert_stride = args.w13.row_stride,
-                         .A = shape.A,
-                         .K = shape.H,
-                         .N = shape.I,
-                         .limit = args.activation.limit,
-                         .alpha = args.activation.alpha,
-                         .aligned = rows_are_aligned(args.x) && experts_are_aligned(args.w13)};
-  ProductParams out = up;
-  out.x = base + layout.hidden;
-  out.weight = args.w2.data;
-  out.bias = args.w2_bias.as<float>();
-  out.y = down;
-  out.x_stride = shape.I;
-  out.weight_stride = shape.I;
-  out.expert_stride = args.w2.row_stride;
-  out.K = shape.I;
-  out.N = shape.H;
-  out.aligned = bytes_of(shape.x, shape.I) % 16 == 0 && experts_are_aligned(args.w2);
-  HEDDLE_RETURN_IF_ERROR(with_scalar(shape.x, [&](auto x_tag) {
-    return with_scalar(shape.weight, [&](auto weight_tag) {
-      return launch_products<typename decltype(x_tag)::type, typename decltype(weight_tag)::type>(
-          context, up, out, layout.num_tiles);
-    });
-  }));
+  if (tiled) {
+    HEDDLE_RETURN_IF_ERROR(run_tiled_experts(
+        context, {.moe = &args,
+                  .x = TensorView(x, args.x.dtype, Shape{T, shape.H}, args.x.row_stride),
+                  .num_rows = R,
+                  .row_pair = row_pair,
+                  .tiles = tiles,
+                  .num_tiles = layout.num_tiles,
+                  .sorted = base + layout.sorted,
+                  .hidden = base + layout.hidden,
+                  .down = down}));
+  } else {
+    const ProductParams up{.x = x,
+                           .weight = args.w13.data,
+                           .bias = args.w13_bias.as<float>(),
+                           .row_pair = row_pair,
+                           .tiles = tiles,
+                           .y = base + layout.hidden,
+                           .x_stride = args.x.row_stride,
+                           .weight_stride = shape.H,
+                           .expert_stride = args.w13.row_stride,
+                           .A = shape.A,
+                           .K = shape.H,
+                           .N = shape.I,
+                           .limit = args.activation.limit,
+                           .alpha = args.activation.alpha,
+                           .aligned = rows_are_aligned(args.x) && experts_are_aligned(args.w13)};
+    ProductParams out = up;
+    out.x = base + layout.hidden;
+    out.weight = args.w2.data;
+    out.bias = args.w2_bias.as<float>();
+    out.y = down;
+    out.x_stride = shape.I;
+    out.weight_stride = shape.I;
+    out.expert_stride = args.w2.row_stride;
+    out.K = shape.I;
+    out.N = shape.H;
+    out.aligned = bytes_of(shape.x, shape.I) % 16 == 0 && experts_are_aligned(args.w2);
+    HEDDLE_RETURN_IF_ERROR(with_scalar(shape.x, [&](auto x_tag) {
+      return with_scalar(shape.weight, [&](auto weight_tag) {
+        return launch_products<typename decltype(x_tag)::type, typename decltype(weight_tag)::type>(
+            context, up, out, layout.num_tiles);
+      });
+    }));
+  }
 
   MutableTensorView y = args.y;
   y.data = static_cast<std::byte*>(args.y.data) + bytes_of(y.dtype, first * y.row_stride);
@@ -318,8 +319,9 @@ Status run_pass(CudaContext& context, const RoutedMoeArgs& args, const RoutedMoe
                               .H = shape.H,
                               .octets_per_row = octets,
                               .num_octets = T * octets};
-  return launch(context, "moe_combine", combine_kernel,
-                grid_of(ceil_div(combine.num_octets, kThreads)), kThreads, combine);
+  const dim3 grid = grid_of(ceil_div(combine.num_octets, kThreads));
+  return tiled ? launch(context, "moe_combine", combine_kernel<CudaBf16>, grid, kThreads, combine)
+               : launch(context, "moe_combine", combine_kernel<float>, grid, kThreads, combine);
 }
 
 }  // namespace
@@ -332,9 +334,13 @@ Status routed_moe_cuda(CudaContext& context, const RoutedMoeArgs& args) {
                              .weight = args.w13.dtype,
                              .x = args.x.dtype};
   const int64_t T = args.x.shape[0];
-  for (int64_t first = 0; first < T; first += MoeDeviceScratch::kTokensAtOnce) {
-    HEDDLE_RETURN_IF_ERROR(run_pass(context, args, shape, first,
-                                    std::min(MoeDeviceScratch::kTokensAtOnce, T - first)));
+  const bool tiled = T >= kSm90MinTokens && routed_moe_is_tiled(context, shape) &&
+                     rows_are_aligned(args.x) && experts_are_aligned(args.w13) &&
+                     experts_are_aligned(args.w2) && args.w13.dense() && args.w2.dense();
+  const int64_t at_once = MoeDeviceScratch::tokens_at_once(tiled);
+  for (int64_t first = 0; first < T; first += at_once) {
+    HEDDLE_RETURN_IF_ERROR(
+        run_pass(context, args, shape, first, std::min(at_once, T - first), tiled));
   }
   return {};
 }

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands between the two products of an expert (routed_moe.h).
+#pragma once
+
+namespace heddle::ops {
+
+// silu(gate) * up, or with a limit the bounded form; comparisons keep a NaN, minima would lose it.
+__device__ inline float activated(float gate, float up, float limit, float alpha) {
+  if (limit == 0) return gate / (1.0f + expf(-gate)) * up;
+  const float g = gate > limit ? limit : gate;
+  const float u = up > limit ? limit : (up < -limit ? -limit : up);
+  return (u + 1.0f) * (g / (1.0f + expf(-alpha * g)));
+}
+
+}  // namespace heddle::ops
