@@ -133,9 +133,7 @@ Status print_summary(const InspectOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> kv_asked,
                           runner::parse_kv_dtype(options.kv_cache_dtype));
   const bool float32_run = options.dtype != "auto" && dtype == DType::kF32;
-  HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> kv_chosen,
-                          runner::choose_kv_dtype({kv_asked, float32_run}, config, needs));
-  const DType kv_dtype = kv_chosen.value_or(dtype);
+  const DType kv_dtype = runner::choose_kv_dtype({kv_asked, float32_run}, config).value_or(dtype);
   const int64_t token_bytes = runner::kv_layout(needs, 16, kv_dtype).bytes_per_token();
   const int64_t state_bytes = runner::state_layout(needs).bytes_per_slot();
   HEDDLE_ASSIGN_OR_RETURN(const WeightSize weights, weight_size(options, config, *model, dtype));

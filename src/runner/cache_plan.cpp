@@ -12,11 +12,6 @@ namespace {
 
 using checkpoint::KvCacheScheme;
 
-// Keys and values are parts of one row, whose latent and rotated channels no single scale fits.
-bool keeps_latents(const models::CacheNeeds& needs) {
-  return needs.num_kv_layers > 0 && needs.kv_value_dim == 0;
-}
-
 }  // namespace
 
 Result<std::optional<DType>> parse_kv_dtype(std::string_view name) {
@@ -35,24 +30,16 @@ Result<std::optional<DType>> parse_kv_dtype(std::string_view name) {
                   name));
 }
 
-Result<std::optional<DType>> choose_kv_dtype(const KvRequest& request,
-                                             const checkpoint::ModelConfig& config,
-                                             const models::CacheNeeds& needs) {
-  if (request.asked) {
-    if (*request.asked == DType::kF8E4M3 && keeps_latents(needs)) {
-      return unimplemented(fmt::format(
-          "kv_cache_dtype fp8_e4m3: {} keeps latents, which are served in 16 or 32 bits; use auto",
-          config.architecture));
-    }
-    return request.asked;
-  }
+std::optional<DType> choose_kv_dtype(const KvRequest& request,
+                                     const checkpoint::ModelConfig& config) {
+  if (request.asked) return request.asked;
   const KvCacheScheme scheme =
       config.quantization ? config.quantization->kv_cache : KvCacheScheme::kNone;
-  if (scheme == KvCacheScheme::kNone || request.float32_run) return std::optional<DType>();
-  if (scheme == KvCacheScheme::kFp8 && !keeps_latents(needs)) return std::optional(DType::kF8E4M3);
+  if (scheme == KvCacheScheme::kNone || request.float32_run) return std::nullopt;
+  if (scheme == KvCacheScheme::kFp8) return DType::kF8E4M3;
   log_warning(
       "the checkpoint asks for a KV cache that is not served; it is stored as the weights are");
-  return std::optional<DType>();
+  return std::nullopt;
 }
 
 Result<std::vector<checkpoint::KvScales>> load_kv_scales(const checkpoint::WeightSource& source,

@@ -28,11 +28,10 @@ struct KvRequest {
   bool float32_run = false;    // exact mode or a dtype of float32: nothing is rounded unasked
 };
 
-// None: as the large weights. Error: kUnimplemented where FP8 is asked of a model that keeps
-// latents. Where the checkpoint has a KV format that is not served, that is logged, and none.
-Result<std::optional<DType>> choose_kv_dtype(const KvRequest& request,
-                                             const checkpoint::ModelConfig& config,
-                                             const models::CacheNeeds& needs);
+// None: as the large weights. Where the checkpoint has a KV format that is not served, that is
+// logged, and none.
+std::optional<DType> choose_kv_dtype(const KvRequest& request,
+                                     const checkpoint::ModelConfig& config);
 
 // [num_kv_layers], of the checkpoint; those that are missing are logged and 1.
 // Error: as checkpoint::read_kv_scales().

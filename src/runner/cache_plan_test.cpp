@@ -16,14 +16,10 @@ using ::testing::HasSubstr;
 
 constexpr std::optional<DType> kAsWeights;
 
-std::optional<DType> chosen(const KvRequest& request, KvCacheScheme scheme, bool latents = false) {
+std::optional<DType> chosen(const KvRequest& request, KvCacheScheme scheme) {
   checkpoint::ModelConfig config;
   config.quantization = checkpoint::QuantizationConfig{.kv_cache = scheme};
-  models::CacheNeeds needs{.num_kv_layers = 2, .num_kv_heads = 1, .head_dim = 8};
-  if (latents) needs.kv_value_dim = 0;
-  const Result<std::optional<DType>> dtype = choose_kv_dtype(request, config, needs);
-  EXPECT_TRUE(dtype.ok()) << dtype.status().to_string();
-  return dtype.ok() ? *dtype : DType::kU8;
+  return choose_kv_dtype(request, config);
 }
 
 TEST(KvFormatTest, KnowsTheNamesOfFormats) {
@@ -44,24 +40,13 @@ TEST(KvFormatTest, FollowsTheRequestThenTheCheckpoint) {
   EXPECT_EQ(chosen({.asked = DType::kBf16}, KvCacheScheme::kFp8), DType::kBf16);
   EXPECT_EQ(chosen({.asked = DType::kF8E4M3}, KvCacheScheme::kNone), DType::kF8E4M3);
   const checkpoint::ModelConfig plain;
-  EXPECT_EQ(*choose_kv_dtype({}, plain, {.num_kv_layers = 1}), kAsWeights);
+  EXPECT_EQ(choose_kv_dtype({}, plain), kAsWeights);
 }
 
 TEST(KvFormatTest, RoundsNothingUnaskedInFloat32Runs) {
   EXPECT_EQ(chosen({.float32_run = true}, KvCacheScheme::kFp8), kAsWeights);
   EXPECT_EQ(chosen({.asked = DType::kF8E4M3, .float32_run = true}, KvCacheScheme::kNone),
             DType::kF8E4M3);
-}
-
-TEST(KvFormatTest, RefusesFp8ForLatents) {
-  EXPECT_EQ(chosen({}, KvCacheScheme::kFp8, /*latents=*/true), kAsWeights);
-  EXPECT_EQ(chosen({.asked = DType::kBf16}, KvCacheScheme::kNone, true), DType::kBf16);
-  checkpoint::ModelConfig config;
-  config.architecture = "DeepseekV3ForCausalLM";
-  const models::CacheNeeds latents{
-      .num_kv_layers = 1, .num_kv_heads = 1, .head_dim = 8, .kv_value_dim = 0};
-  EXPECT_THAT(choose_kv_dtype({.asked = DType::kF8E4M3}, config, latents).status().message(),
-              AllOf(HasSubstr("DeepseekV3ForCausalLM keeps latents"), HasSubstr("use auto")));
 }
 
 class PoolPlanTest : public ::testing::Test {

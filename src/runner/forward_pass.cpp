@@ -48,13 +48,11 @@ Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& o
 
   std::optional<DType> dtype = options.exact ? DType::kF32 : options.dtype;
   if (!dtype && options.dummy_weights) dtype = pass->config_.dtype.value_or(DType::kBf16);
-  const models::CacheNeeds needs = pass->cache_needs();
-  HEDDLE_ASSIGN_OR_RETURN(
-      const std::optional<DType> kv_dtype,
-      choose_kv_dtype({options.kv_dtype, dtype == DType::kF32}, pass->config_, needs));
+  const std::optional<DType> kv_dtype =
+      choose_kv_dtype({options.kv_dtype, dtype == DType::kF32}, pass->config_);
   HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options));
   if (kv_dtype == DType::kF8E4M3) {
-    HEDDLE_ASSIGN_OR_RETURN(pass->kv_scales_, load_kv_scales(*source, needs));
+    HEDDLE_ASSIGN_OR_RETURN(pass->kv_scales_, load_kv_scales(*source, pass->cache_needs()));
   }
   HEDDLE_ASSIGN_OR_RETURN(
       pass->weights_,

@@ -174,6 +174,7 @@ TEST(EngineExactness, NorOfModelsWhoseLayersSlide) {
 TEST(EngineExactness, NorOfAModelThatKeepsLatents) {
   HEDDLE_SHARED_PATH_OR_SKIP(model, "golden/deepseek_v3");
   expect_the_same_bits_however_work_is_moved(WithTokenizer(model).folder());
+  expect_the_same_bits_however_work_is_moved(WithTokenizer(model).folder(), "fp8_e4m3");
 }
 
 TEST(EngineExactness, NorOfAModelThatKeepsLatentsAndStates) {

@@ -14,11 +14,8 @@ namespace heddle::ops {
 namespace {
 
 // Checks that the scales fit the dtype of the pages.
-Status check_kv_format(const KvLayer& kv, bool has_values) {
+Status check_kv_format(const KvLayer& kv) {
   const bool scaled = kv.k.dtype == DType::kF8E4M3;
-  if (scaled && !has_values) {
-    return invalid_argument("paged_attention: pages whose values are a part of the keys are e4m3");
-  }
   for (const auto& [name, scale] : {std::pair("k_scale", kv.k_scale), {"v_scale", kv.v_scale}}) {
     if (std::isfinite(scale) && scale > 0 && (scaled || scale == 1.0f)) continue;
     return invalid_argument(
@@ -59,7 +56,7 @@ Status paged_attention(Context& context, const PagedAttentionArgs& args) {
   } else if (args.kv.v.data != nullptr) {
     return invalid_argument("paged_attention: there is no v, but the pages have values");
   }
-  HEDDLE_RETURN_IF_ERROR(check_kv_format(args.kv, has_values));
+  HEDDLE_RETURN_IF_ERROR(check_kv_format(args.kv));
   if (query_width % kv_width != 0) {
     return invalid_argument(
         fmt::format("paged_attention: q has rows of {}, not a multiple of {} kv heads of width {}",

@@ -17,8 +17,10 @@
 //
 // The values may be a part of the keys: latent attention (DeepSeek-AI, "DeepSeek-V2",
 // arXiv:2405.04434) in its absorbed form keeps one row [c | k_pe] per token, all heads attend to it
-// as to a single key head, and c is the value. Then there is no v, and one region of pages, which
-// is not E4M3: one scale does not fit both parts of such a row.
+// as to a single key head, and c is the value. Then there is no v, and one region of pages. c comes
+// from a norm and k_pe from a projection, so no single scale fits both: in pages of E4M3 the
+// channels that are values, the first Dv, hold c / v_scale and the others k_pe / k_scale. The
+// scales join the queries, channel by channel, and v_scale the output as well.
 //
 // Milakov and Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867; the
 // blocking is that of Dao et al., "FlashAttention", arXiv:2205.14135.

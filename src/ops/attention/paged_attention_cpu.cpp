@@ -174,8 +174,27 @@ class PagedAttention {
       HWY_DYNAMIC_DISPATCH(store_row)
       (from.row<float>(row), width, scale, dtype, static_cast<std::byte*>(to.data) + offset);
     };
-    store(args_.k, args_.kv.k, args_.kv.k_scale);
+    const int64_t num_values = num_value_channels(args_);
+    if (num_values > 0 && dtype == DType::kF8E4M3) {
+      store_latents(row, page, slot, num_values);
+    } else {
+      store(args_.k, args_.kv.k, args_.kv.k_scale);
+    }
     if (args_.v.data != nullptr) store(args_.v, args_.kv.v, args_.kv.v_scale);
+  }
+
+  // Keys of E4M3 whose first channels are values, each part by its own scale.
+  void store_latents(int64_t row, int64_t page, int64_t slot, int64_t num_values) {
+    const MutableTensorView& pool = args_.kv.k;
+    const int64_t D = args_.head_dim;
+    const float* from = args_.k.row<float>(row);
+    auto* to = static_cast<std::byte*>(pool.data) +
+               bytes_of(pool.dtype, page * pool.row_stride + slot * args_.num_kv_heads * D);
+    for (int64_t head = 0; head < args_.num_kv_heads; ++head, from += D, to += D) {
+      HWY_DYNAMIC_DISPATCH(store_row)(from, num_values, args_.kv.v_scale, pool.dtype, to);
+      HWY_DYNAMIC_DISPATCH(store_row)
+      (from + num_values, D - num_values, args_.kv.k_scale, pool.dtype, to + num_values);
+    }
   }
 
   void count_units() {

@@ -31,6 +31,8 @@ struct AppendParams {
   int64_t from_stride, page_stride, width;
   DType from_dtype, pool_dtype;
   float scale;
+  float value_scale;             // of the first num_values channels of every head
+  int64_t head_dim, num_values;  // 0: scale is that of all
   PageTable pages;
   const int32_t* first_stored;  // by sequence
   DeviceBatch batch;
@@ -48,6 +50,8 @@ struct Params {
   int64_t k_page_stride, v_page_stride, k_token_stride, v_token_stride, v_head_stride;
   int64_t T, D, Dv, Nkv, group, window;
   float scale, v_scale;
+  float value_scale;   // that of the first num_values channels of a key, which are values
+  int64_t num_values;  // 0: no channel of a key is
   PageTable pages;
   DeviceBatch batch;
   int64_t tokens_per_unit, heads_per_unit, head_chunks;
@@ -70,7 +74,8 @@ __global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant_
       p.pages.page_of(b, position) * p.page_stride + position % p.pages.page_size * p.width;
   for (int64_t c = threadIdx.x; c < p.width; c += kThreads) {
     const float value = load_number(p.from, p.from_dtype, row * p.from_stride + c);
-    store_number(p.pool, p.pool_dtype, to + c, __fdiv_rn(value, p.scale));
+    const float scale = c % p.head_dim < p.num_values ? p.value_scale : p.scale;
+    store_number(p.pool, p.pool_dtype, to + c, __fdiv_rn(value, scale));
   }
 }
 
@@ -148,7 +153,8 @@ __device__ void score_block(const Params& p, const Unit& unit, Shared& shared) {
         q);
 #pragma unroll
     for (int i = 0; i < kRows / kWarps; ++i) {
-      shared.q[lane][warp + i * kWarps] = __fmul_rn(q[i], p.scale);
+      const float scale = d0 + lane < p.num_values ? p.value_scale : p.scale;
+      shared.q[lane][warp + i * kWarps] = __fmul_rn(q[i], scale);
     }
     constexpr int kBatch = 16;  // keys under way
     for (int first = warp; first < kBlock; first += kBatch * kWarps) {
@@ -468,6 +474,9 @@ Status append(CudaContext& context, const PagedAttentionArgs& args, const Tensor
                             .from_dtype = from.dtype,
                             .pool_dtype = pool.dtype,
                             .scale = scale,
+                            .value_scale = args.kv.v_scale,
+                            .head_dim = args.head_dim,
+                            .num_values = num_value_channels(args),
                             .pages = page_table_of(*args.forward, args.kv.group),
                             .first_stored = first_stored_of(*args.forward, args.kv.group),
                             .batch = args.forward->batch};
@@ -517,6 +526,8 @@ Params params_of(const PagedAttentionArgs& args) {
           .window = args.window,
           .scale = args.scale * args.kv.k_scale,
           .v_scale = args.kv.v_scale,
+          .value_scale = args.scale * args.kv.v_scale,
+          .num_values = num_value_channels(args),
           .pages = page_table_of(*args.forward, args.kv.group),
           .batch = args.forward->batch,
           .tokens_per_unit = kRows / heads,

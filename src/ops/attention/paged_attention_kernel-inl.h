@@ -199,11 +199,19 @@ HWY_INLINE int64_t position_of(const PagedAttentionArgs& args, const AttentionUn
          (unit.first_row + row) / group;
 }
 
-// Queries of the unit, scaled and padded. The scale of the scores and that of the stored keys are
+// Multiplies x[begin, end).
+HWY_INLINE void scale_channels(float* x, size_t begin, size_t end, float scale) {
+  const D d;
+  const V factor = hn::Set(d, scale);
+  size_t c = begin;
+  for (; c + kLanes <= end; c += kLanes) hn::StoreU(hn::Mul(hn::LoadU(d, x + c), factor), d, x + c);
+  for (; c < end; ++c) x[c] *= scale;
+}
+
+// Queries of the unit, scaled and padded. The scale of the scores and those of the stored keys are
 // applied here, once per element.
 HWY_INLINE void gather_queries(const PagedAttentionArgs& args, const AttentionUnit& unit,
                                int64_t group, int64_t padded, float* q) {
-  const D d;
   const int64_t first_token = args.forward->query_start[static_cast<size_t>(unit.sequence)];
   for (int64_t r = 0; r < unit.num_rows; ++r) {
     const int64_t row = unit.first_row + r;
@@ -211,10 +219,9 @@ HWY_INLINE void gather_queries(const PagedAttentionArgs& args, const AttentionUn
                         (unit.kv_head * group + row % group) * args.head_dim;
     float* to = q + r * padded;
     copy_row(from, args.head_dim, padded, to);
-    const V scale = hn::Set(d, args.scale * args.kv.k_scale);
-    for (size_t c = 0; c < static_cast<size_t>(padded); c += kLanes) {
-      hn::StoreU(hn::Mul(hn::LoadU(d, to + c), scale), d, to + c);
-    }
+    const auto num_values = static_cast<size_t>(num_value_channels(args));
+    scale_channels(to, 0, num_values, args.scale * args.kv.v_scale);
+    scale_channels(to, num_values, static_cast<size_t>(padded), args.scale * args.kv.k_scale);
   }
 }
 

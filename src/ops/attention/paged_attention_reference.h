@@ -50,8 +50,10 @@ inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& a
           double dot = 0;
           for (int64_t d = 0; d < D; ++d) {
             dot += static_cast<double>(args.q.row<float>(row)[h * D + d]) *
-                   kv_element(args.kv.k, static_cast<double>(args.kv.k_scale),
-                              forward.pages(b, args.kv.group)[j / S], offset(j, D, d));
+                   kv_element(
+                       args.kv.k,
+                       static_cast<double>(latent && d < Dv ? args.kv.v_scale : args.kv.k_scale),
+                       forward.pages(b, args.kv.group)[j / S], offset(j, D, d));
           }
           p[static_cast<size_t>(j)] = dot * static_cast<double>(args.scale);
         }

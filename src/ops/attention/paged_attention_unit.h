@@ -66,4 +66,10 @@ inline int64_t value_dim_of(const PagedAttentionArgs& args) {
   return args.value_dim > 0 ? args.value_dim : args.head_dim;
 }
 
+// The channels of a key that are its value, from the first on; 0 where values have rows of their
+// own.
+inline int64_t num_value_channels(const PagedAttentionArgs& args) {
+  return args.kv.v.data == nullptr ? value_dim_of(args) : 0;
+}
+
 }  // namespace heddle::ops
