@@ -22,11 +22,14 @@
 #include "server/answer_stream.h"
 #include "server/api_error.h"
 #include "server/caller.h"
+#include "server/exchange.h"
 #include "server/http_message.h"
 #include "server/json_answer.h"
 #include "server/text_codec.h"
 
 namespace heddle::server {
+
+class ResponseStore;
 
 class ApiAdapter {
  public:
@@ -42,6 +45,9 @@ class ApiAdapter {
   // ... or the body of an answer that is not streamed. Shows what the adapter keeps and must not
   // outlive it.
   [[nodiscard]] virtual JsonPieces body() = 0;
+
+  // The end of a stream that cannot be completed. OpenAI's, unless an API has its own.
+  virtual void error(const ApiError& failure, std::string& out);
 };
 
 // The id of some of a call's requests: those from `begin` to before `end`.
@@ -58,14 +64,15 @@ struct PreparedCall {
   std::vector<RequestName> names;  // the further ids that the answer tells: of prompts and choices
   std::string answers_field;       // what makes the requests as many as they are: "n"
   bool stream = false;
+  StreamFormat stream_format = StreamFormat::kEvents;
   int64_t stream_interval = 1;    // tokens per streamed event, at least
   std::vector<Request> requests;  // one per choice, prompt-major; their ids are set at submission
   std::shared_ptr<ApiAdapter> adapter;
 };
 
-using PrepareResult = std::variant<PreparedCall, ApiError>;
+// An answer where the call needs no engine.
+using PrepareResult = std::variant<PreparedCall, ApiError, JsonAnswer>;
 
-// The answer to a call that needs no engine.
 using AnswerResult = std::variant<JsonAnswer, ApiError>;
 
 // The surroundings of a call, for the reader of its body.
@@ -79,6 +86,7 @@ struct CallContext {
   const HttpRequest& head;  // for its headers
   const FairKey& fair_key;
   bool isolate_tenants = false;                                // ServerOptions
+  std::shared_ptr<ResponseStore> responses = nullptr;          // null: none are kept
   const tokenizer::CancellationCheck* is_cancelled = nullptr;  // null: encoding goes to its end
   std::string id;                                              // from the header, or made up
   int64_t created = 0;                                         // seconds since 1970

@@ -7,12 +7,15 @@
 #include <nlohmann/json.hpp>
 
 #include "core/log.h"
+#include "server/anthropic_messages.h"
 #include "server/call_fields.h"
 #include "server/chat_completions.h"
 #include "server/completions.h"
 #include "server/engine_control.h"
 #include "server/json_text.h"
 #include "server/native_generate.h"
+#include "server/ollama.h"
+#include "server/responses.h"
 #include "server/return_memory.h"
 #include "server/routes.h"
 #include "server/server_info.h"
@@ -25,6 +28,17 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxQueuedWork = 4096;
+
+// SageMaker's one route takes what any of three would: `messages`, `prompt`, or /generate's body.
+PrepareResult prepare_invocation(const CallContext& context, std::string_view body) {
+  Json object;
+  if (auto error = parse_json_object(body, object)) return *error;
+  const bool is_chat = object.contains("messages");
+  const bool is_completion = object.contains("prompt");
+  object = nullptr;
+  if (is_chat) return prepare_chat(context, body);
+  return is_completion ? prepare_completions(context, body) : prepare_generate(context, body);
+}
 
 HttpResponse json_response(int status, const Json& body) {
   return {.status = status, .headers = {}, .body = dump_json(body)};
@@ -169,6 +183,46 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
     case Endpoint::kContinue:
       continue_generation(*engine_, post_, std::move(exchange));
       break;
+    case Endpoint::kRoot:
+      exchange->respond({.content_type = "text/plain; charset=utf-8",
+                         .headers = {},
+                         .body = "Heddle is running\n"});
+      break;
+    case Endpoint::kMessages:
+      call(std::move(exchange), prepare_messages);
+      break;
+    case Endpoint::kCountTokens:
+      ask(std::move(exchange), answer_count_tokens);
+      break;
+    case Endpoint::kResponses:
+      call(std::move(exchange), prepare_responses);
+      break;
+    case Endpoint::kOneResponse:
+      exchange->respond(one_response(request));
+      break;
+    case Endpoint::kOllamaChat:
+      call(std::move(exchange), prepare_ollama_chat);
+      break;
+    case Endpoint::kOllamaGenerate:
+      call(std::move(exchange), prepare_ollama_generate);
+      break;
+    case Endpoint::kOllamaModels:
+    case Endpoint::kOllamaRunning:
+      exchange->respond(
+          json_response(200, ollama_models(engine_->model_info(), names_for(request), loaded_at_,
+                                           route->endpoint == Endpoint::kOllamaRunning)));
+      break;
+    case Endpoint::kOllamaShow:
+      ask(std::move(exchange), answer_ollama_show);
+      break;
+    case Endpoint::kOllamaVersion:
+      exchange->respond(json_response(200, {{"version", options_.version}}));
+      break;
+    case Endpoint::kInvocations:
+      call(std::move(exchange), prepare_invocation);
+      break;
+    case Endpoint::kNotServed:  // on_head() refused it
+      break;
     case Endpoint::kAbort:
       exchange->respond(abort_request(request));
       break;
@@ -223,6 +277,7 @@ CallContext ApiHandler::context_of(const HttpRequest& request,
           .head = request,
           .fair_key = options_.fair_key,
           .isolate_tenants = options_.isolate_tenants,
+          .responses = responses_,
           .is_cancelled = is_cancelled,
           .id = request.id,
           .created = options_.unix_time()};
@@ -258,6 +313,8 @@ void ApiHandler::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
       exchange->release_body();
       if (const auto* error = std::get_if<ApiError>(prepared.get())) {
         exchange->respond(error_response(*error, exchange->request()));
+      } else if (auto* const answer = std::get_if<JsonAnswer>(prepared.get())) {
+        send_json(host_.threads, exchange, {}, std::move(*answer));
       } else {
         Generation::start(host_, exchange, std::move(std::get<PreparedCall>(*prepared)), *arrived);
       }
@@ -425,22 +482,53 @@ Json ApiHandler::model_entry(const std::string& name) const {
           {"max_model_len", engine_->model_info().context_length}};
 }
 
+std::vector<std::string> ApiHandler::names_for(const HttpRequest& request) const {
+  std::vector<std::string> names = options_.served_model_names;
+  std::erase_if(names, [&request](const std::string& name) {
+    return !may_use_model(request.key.get(), name);
+  });
+  return names;
+}
+
 HttpResponse ApiHandler::model_list(const HttpRequest& request) const {
   if (!loaded_) return error_response(loading_error(), request);
   Json data = Json::array();
-  for (const std::string& name : options_.served_model_names) {
-    if (may_use_model(request.key.get(), name)) data.push_back(model_entry(name));
-  }
+  for (const std::string& name : names_for(request)) data.push_back(model_entry(name));
   return json_response(200, {{"object", "list"}, {"data", std::move(data)}});
+}
+
+HttpResponse ApiHandler::one_response(const HttpRequest& request) const {
+  constexpr std::string_view kCancel = "/cancel";
+  std::string id = request.path.substr(kResponsePrefix.size());
+  const bool cancels = request.method == "POST" && id.ends_with(kCancel);
+  if (cancels) id.resize(id.size() - kCancel.size());
+  const auto response =
+      responses_->find(id, request.key == nullptr ? "" : request.key->name, options_.unix_time());
+  if (response == nullptr || (request.method == "POST" && !cancels)) {
+    return error_response({.status = 404,
+                           .code = "response_not_found",
+                           .message = fmt::format("There is no response `{}`; responses are kept "
+                                                  "for an hour.",
+                                                  printable(id, 128)),
+                           .param = "response_id"},
+                          request);
+  }
+  if (cancels) {
+    return error_response({.code = "invalid_value",
+                           .message = fmt::format("The response `{}` has ended; close its "
+                                                  "connection to end one that has not.",
+                                                  id),
+                           .param = "response_id"},
+                          request);
+  }
+  return {.headers = {}, .body = response->body};
 }
 
 HttpResponse ApiHandler::one_model(const HttpRequest& request) const {
   if (!loaded_) return error_response(loading_error(), request);
   const std::string_view id = std::string_view(request.path).substr(kModelPrefix.size());
-  for (const std::string& name : options_.served_model_names) {
-    if (name == id && may_use_model(request.key.get(), name)) {
-      return json_response(200, model_entry(name));
-    }
+  for (const std::string& name : names_for(request)) {
+    if (name == id) return json_response(200, model_entry(name));
   }
   return error_response(model_not_found(id), request);
 }

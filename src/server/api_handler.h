@@ -25,6 +25,7 @@
 #include "server/health_generate.h"
 #include "server/http_metrics.h"
 #include "server/request_gate.h"
+#include "server/response_store.h"
 #include "server/server_options.h"
 #include "server/text_codec.h"
 #include "server/worker_pool.h"
@@ -95,7 +96,10 @@ class ApiHandler final : public HttpHandler {
   [[nodiscard]] HttpResponse metrics(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse model_facts(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse model_list(const HttpRequest& request) const;
+  [[nodiscard]] HttpResponse one_response(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse one_model(const HttpRequest& request) const;
+  // The names that the sender of this request may ask for.
+  [[nodiscard]] std::vector<std::string> names_for(const HttpRequest& request) const;
   [[nodiscard]] nlohmann::ordered_json model_entry(const std::string& name) const;
 
   [[nodiscard]] bool is_quiet(std::string_view path) const;
@@ -120,6 +124,7 @@ class ApiHandler final : public HttpHandler {
   int64_t loaded_at_ = 0;  // seconds since 1970
   GenerationHost host_;
   HttpMetrics http_metrics_;
+  const std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>();
 
   std::unique_ptr<WorkerPool> workers_;
 };

@@ -407,7 +407,12 @@ std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext&
 PrepareResult prepare_chat(const CallContext& context, std::string_view body) {
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
-  FieldReader fields(object);
+  return prepare_chat_call(context, object, make_chat_adapter);
+}
+
+PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
+                                const MakeChatAdapter& make_adapter) {
+  FieldReader fields(body);
   PreparedCall call;
   ChatAnswerOptions answer;
   answer.model = read_model_name(fields, context);
@@ -487,7 +492,7 @@ PrepareResult prepare_chat(const CallContext& context, std::string_view body) {
       return *error;
     }
   }
-  call.adapter = make_chat_adapter(std::move(answer));
+  call.adapter = make_adapter(std::move(answer));
   return call;
 }
 

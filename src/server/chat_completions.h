@@ -7,9 +7,13 @@
 // Threading: prepare_chat() is thread-safe: it runs on the workers.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "server/answer_stream.h"
 #include "server/api_adapter.h"
@@ -45,6 +49,12 @@ struct ChatPrompt {
 std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext& context,
                                          const ToolFields& tools, size_t max_tokens,
                                          ChatPrompt& prompt);
+
+using MakeChatAdapter = std::function<std::unique_ptr<ApiAdapter>(ChatAnswerOptions)>;
+
+// A call of any chat API, brought into the form of this one; `make_adapter` tells its answer.
+PrepareResult prepare_chat_call(const CallContext& context, const nlohmann::ordered_json& body,
+                                const MakeChatAdapter& make_adapter);
 
 PrepareResult prepare_chat(const CallContext& context, std::string_view body);
 

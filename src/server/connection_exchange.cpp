@@ -18,14 +18,15 @@ void ConnectionExchange::respond(HttpResponse response) {
 
 void ConnectionExchange::open_body(HttpResponse head) {
   head_ = std::move(head);
-  stream_ = false;
+  event_stream_ = false;
 }
 
-void ConnectionExchange::open_stream() {
-  head_ = HttpResponse{.content_type = "text/event-stream; charset=utf-8",
-                       .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
-                       .body = {}};
-  stream_ = true;
+void ConnectionExchange::open_stream(StreamFormat format) {
+  event_stream_ = format == StreamFormat::kEvents;
+  head_ = HttpResponse{
+      .content_type = event_stream_ ? "text/event-stream; charset=utf-8" : "application/x-ndjson",
+      .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
+      .body = {}};
   on_change_();
 }
 

@@ -29,7 +29,7 @@ class ConnectionExchange final : public Exchange {
 
   void respond(HttpResponse response) override;
   void open_body(HttpResponse head) override;
-  void open_stream() override;
+  void open_stream(StreamFormat format) override;
   void write(std::string bytes) override;
   void finish() override;
   void break_off() override;
@@ -53,7 +53,8 @@ class ConnectionExchange final : public Exchange {
   // Of an answer in pieces.
   [[nodiscard]] const HttpResponse& head() const { return *head_; }
 
-  [[nodiscard]] bool is_stream() const { return stream_; }
+  // Comments keep it alive.
+  [[nodiscard]] bool is_event_stream() const { return event_stream_; }
 
   struct Piece {
     std::string bytes;
@@ -78,7 +79,7 @@ class ConnectionExchange final : public Exchange {
   size_t unsent_bytes_ = 0;     // in the outbox and in the piece that was taken
   size_t in_flight_bytes_ = 0;  // of the piece that was taken
   bool answered_ = false;       // by respond()
-  bool stream_ = false;
+  bool event_stream_ = false;
   bool written_ = false;
   bool finished_ = false;
   bool taken_last_ = false;

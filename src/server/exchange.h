@@ -3,7 +3,7 @@
 //
 //   respond(): the whole answer, a short one or one that a worker has made;
 //   open_body(), write() ..., finish(): a body that is made while it is sent;
-//   open_stream(), write() ..., finish(): server-sent events. The status line is held back until
+//   open_stream(), write() ..., finish(): a stream of events. The status line is held back until
 //     the first write, so that an error met before that can still be an ordinary response.
 //
 // Back-pressure: bytes that the client has not taken yet are kept. Once they are more than the
@@ -16,6 +16,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -23,6 +24,11 @@
 #include "server/http_message.h"
 
 namespace heddle::server {
+
+enum class StreamFormat : uint8_t {
+  kEvents,  // server-sent events
+  kLines,   // a JSON value on each line (application/x-ndjson)
+};
 
 class Exchange {
  public:
@@ -70,8 +76,9 @@ class Exchange {
   // Announces a body of a length that is not known yet. `head.body` is empty.
   virtual void open_body(HttpResponse head) = 0;
 
-  // Announces an event stream; nothing is sent yet.
-  virtual void open_stream() = 0;
+  // Announces an event stream; nothing is sent yet. Only server-sent events are kept alive by
+  // comments: lines of JSON have none.
+  virtual void open_stream(StreamFormat format) = 0;
 
   virtual void write(std::string bytes) = 0;
   virtual void finish() = 0;

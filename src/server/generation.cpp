@@ -41,6 +41,11 @@ std::string milliseconds(double seconds) { return fmt::format("{:.3f}", seconds 
 
 }  // namespace
 
+void ApiAdapter::error(const ApiError& failure, std::string& out) {
+  out += error_event(failure);
+  out += kSseDone;
+}
+
 void Generation::start(GenerationHost& host, std::shared_ptr<Exchange> exchange, PreparedCall call,
                        const EarlyAborts::Call& arrived) {
   if (exchange->gone()) return;
@@ -102,7 +107,7 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
     if (!unwanted) host_.live.insert({name.id, {self, name.begin, name.end}});
   }
   exchange_->rename(call_.id);
-  if (call_.stream) exchange_->open_stream();
+  if (call_.stream) exchange_->open_stream(call_.stream_format);
   exchange_->on_gone = [weak = weak_from_this()] {
     if (const auto generation = weak.lock()) {
       generation->answered_ = true;
@@ -240,8 +245,9 @@ void Generation::fail(const ApiError& error) {
 
 void Generation::write_error(const ApiError& error) {
   answered_ = true;
-  exchange_->write(error_event(error));
-  exchange_->write(std::string(kSseDone));
+  std::string out;
+  call_.adapter->error(error, out);
+  exchange_->write(std::move(out));
   exchange_->finish();
 }
 

@@ -227,7 +227,7 @@ asio::awaitable<bool> Connection::answer() {
       break;
     }
     auto deadline = IoClock::time_point::max();
-    if (exchange->is_stream() && options_.stream_keepalive_seconds > 0) {
+    if (exchange->is_event_stream() && options_.stream_keepalive_seconds > 0) {
       deadline = last_write + seconds(opened ? options_.stream_keepalive_seconds
                                              : options_.stream_commit_seconds);
       if (IoClock::now() >= deadline) {

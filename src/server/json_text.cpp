@@ -247,6 +247,11 @@ std::string dump_json(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+void append_typed_event(const Json& event, std::string& out) {
+  out += fmt::format("event: {}\n", event["type"].get_ref<const std::string&>());
+  out += sse_event(event);
+}
+
 std::string sse_event(const Json& value) {
   std::string event = "data: ";
   event += dump_json(value);

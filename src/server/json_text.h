@@ -39,6 +39,9 @@ std::optional<ApiError> parse_json_object(std::string_view text, nlohmann::order
 // "data: {...}\n\n"
 [[nodiscard]] std::string sse_event(const nlohmann::ordered_json& value);
 
+// Appends the same with a line "event: TYPE" before it, from the event's field `type`.
+void append_typed_event(const nlohmann::ordered_json& event, std::string& out);
+
 inline constexpr std::string_view kSseDone = "data: [DONE]\n\n";
 
 }  // namespace heddle::server

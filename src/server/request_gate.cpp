@@ -15,6 +15,8 @@ namespace {
 std::string_view id_prefix(std::string_view path) {
   if (path == "/v1/chat/completions") return "chatcmpl-";
   if (path == "/v1/completions") return "cmpl-";
+  if (path == "/v1/messages") return "msg_";
+  if (path == "/v1/responses") return "resp_";
   return "req-";
 }
 
@@ -150,6 +152,11 @@ std::optional<HttpResponse> RequestGate::refusal_of(HttpRequest& request, const 
                    .message = fmt::format("The Content-Type is \"{}\"; it must be "
                                           "application/json.",
                                           request.header("content-type"))});
+  }
+  if (route->endpoint == Endpoint::kNotServed) {
+    return refuse({.status = 501,
+                   .code = "not_supported",
+                   .message = fmt::format("This server does not serve {}.", request.path)});
   }
   if (route->control) {
     if (const auto error = check_origin(request)) return refuse(*error);

@@ -32,7 +32,61 @@ constexpr std::array kRoutes = {
     Route{"/pause_generation", Endpoint::kPause, "POST", Access::kAdmin, true, kSmallBody, true},
     Route{"/continue_generation", Endpoint::kContinue, "POST", Access::kAdmin, true, kNoBody, true},
     Route{"/abort_request", Endpoint::kAbort, "POST", Access::kUser, false, kSmallBody, true},
+    Route{"/", Endpoint::kRoot, "GET, HEAD", Access::kOpen},
+    Route{"/v1/responses", Endpoint::kResponses, "POST", Access::kUser, true, kAnyBody},
+    Route{"/v1/messages", Endpoint::kMessages, "POST", Access::kUser, true, kAnyBody},
+    Route{"/v1/messages/count_tokens", Endpoint::kCountTokens, "POST", Access::kUser, true,
+          kAnyBody},
+    Route{"/api/chat", Endpoint::kOllamaChat, "POST", Access::kUser, true, kAnyBody},
+    Route{"/api/generate", Endpoint::kOllamaGenerate, "POST", Access::kUser, true, kAnyBody},
+    Route{"/api/show", Endpoint::kOllamaShow, "POST", Access::kUser, true, kSmallBody},
+    Route{"/api/tags", Endpoint::kOllamaModels, "GET, HEAD", Access::kUser, true},
+    Route{"/api/ps", Endpoint::kOllamaRunning, "GET, HEAD", Access::kUser, true},
+    Route{"/api/version", Endpoint::kOllamaVersion, "GET, HEAD"},
+    Route{"/invocations", Endpoint::kInvocations, "POST", Access::kUser, true, kAnyBody},
 };
+
+// What other servers have and this one answers 501.
+constexpr std::array<std::string_view, 36> kNotServed = {
+    "/encode",
+    "/classify",
+    "/v1/embeddings",
+    "/v1/classify",
+    "/v1/rerank",
+    "/v1/score",
+    "/api/embed",
+    "/api/embeddings",
+    "/api/pull",
+    "/api/push",
+    "/api/create",
+    "/api/copy",
+    "/api/delete",
+    "/load_lora_adapter",
+    "/unload_lora_adapter",
+    "/update_weights_from_disk",
+    "/update_weight_version",
+    "/update_weights_from_tensor",
+    "/update_weights_from_distributed",
+    "/update_weights_from_ipc",
+    "/init_weights_update_group",
+    "/destroy_weights_update_group",
+    "/get_weights_by_name",
+    "/release_memory_occupation",
+    "/resume_memory_occupation",
+    "/open_session",
+    "/close_session",
+    "/clear_hicache_storage_backend",
+    "/start_expert_distribution_record",
+    "/stop_expert_distribution_record",
+    "/dump_expert_distribution_record",
+    "/v1/audio/transcriptions",
+    "/v1/audio/speech",
+    "/v1/images/generations",
+    "/v1/moderations",
+    "/v1/fine_tuning/jobs",
+};
+constexpr Route kNotServedRoute{"not served", Endpoint::kNotServed, "GET, HEAD, POST, PUT, DELETE"};
+constexpr Route kOneResponseRoute{kResponsePrefix, Endpoint::kOneResponse, "GET, HEAD, POST"};
 constexpr Route kOneModelRoute{kModelPrefix, Endpoint::kOneModel, "GET, HEAD"};
 
 // Whether a list of allowed names has this one, or "*".
@@ -47,6 +101,10 @@ const Route* find_route(std::string_view path) {
   for (const Route& route : kRoutes) {
     if (route.path == path) return &route;
   }
+  if (path.size() > kResponsePrefix.size() && path.starts_with(kResponsePrefix)) {
+    return &kOneResponseRoute;
+  }
+  if (std::ranges::find(kNotServed, path) != kNotServed.end()) return &kNotServedRoute;
   return path.size() > kModelPrefix.size() && path.starts_with(kModelPrefix) ? &kOneModelRoute
                                                                              : nullptr;
 }

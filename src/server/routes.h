@@ -33,6 +33,19 @@ enum class Endpoint {
   kPause,
   kContinue,
   kAbort,
+  kRoot,
+  kResponses,
+  kOneResponse,
+  kMessages,
+  kCountTokens,
+  kOllamaChat,
+  kOllamaGenerate,
+  kOllamaModels,
+  kOllamaRunning,
+  kOllamaShow,
+  kOllamaVersion,
+  kInvocations,
+  kNotServed,
 };
 
 // Bytes of a request's body that are read and kept.
@@ -61,6 +74,9 @@ struct Route {
 
 // Precedes the model's name, which may have slashes of its own.
 inline constexpr std::string_view kModelPrefix = "/v1/models/";
+
+// Precedes the id of a response, and "/cancel" may follow that.
+inline constexpr std::string_view kResponsePrefix = "/v1/responses/";
 
 // Null for an unknown path.
 [[nodiscard]] const Route* find_route(std::string_view path);

@@ -23,7 +23,7 @@ class ConnectionExchangeTest : public ::testing::Test {
 };
 
 TEST_F(ConnectionExchangeTest, SmallWritesShareAPieceAndLargeOnesStayWhole) {
-  exchange_.open_stream();
+  exchange_.open_stream(StreamFormat::kEvents);
   EXPECT_FALSE(exchange_.has_piece());
   EXPECT_FALSE(exchange_.committed());
   exchange_.write("a");
@@ -78,7 +78,7 @@ TEST_F(ConnectionExchangeTest, AWriterThatWaitsIsCalledWhenTheClientLeaves) {
 }
 
 TEST_F(ConnectionExchangeTest, AnErrorTakesThePlaceOfAStreamThatHasNotBegun) {
-  exchange_.open_stream();
+  exchange_.open_stream(StreamFormat::kEvents);
   exchange_.respond({.status = 500, .headers = {}, .body = "error"});
   exchange_.write("late");
   EXPECT_FALSE(exchange_.has_piece());

@@ -65,7 +65,7 @@ void check_call(PreparedCall& call, const ModelInfo& model) {
   }
   if (call.stream) {
     call.adapter->end(told);
-    check_stream(told);
+    if (told.starts_with("data: ")) check_stream(told);  // OpenAI's older APIs
   } else {
     HEDDLE_CHECK_EQ(told, "");
     call.adapter->body().write_all(told);
@@ -94,6 +94,7 @@ void check(PrepareResult result, const ModelInfo& model) {
     check_call(*call, model);
     return;
   }
+  if (auto* const answer = std::get_if<JsonAnswer>(&result)) return check(std::move(*answer));
   check_error(std::get<ApiError>(result));
 }
 
@@ -121,7 +122,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                             .fair_key = key,
                             .id = "1"};
   const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 7) {
+  switch (data[0] % 12) {
     case 0:
       check(prepare_chat(context, body), model);
       break;
@@ -138,6 +139,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       check(answer_detokenize(context, body));
       break;
     case 5:
+      check(prepare_messages(context, body), model);
+      break;
+    case 6:
+      check(answer_count_tokens(context, body));
+      break;
+    case 7:
+      check(prepare_responses(context, body), model);
+      break;
+    case 8:
+      check(prepare_ollama_chat(context, body), model);
+      break;
+    case 9:
+      check(prepare_ollama_generate(context, body), model);
+      break;
+    case 10:
       if (const auto mode = read_pause_mode(body); mode.index() == 1) {
         check_error(std::get<ApiError>(mode));
       }

@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/anthropic_messages.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "server/answer_log.h"
+#include "server/delta_adapter.h"
+#include "server/field_reader.h"
+#include "server/json_text.h"
+#include "server/tokenize.h"
+#include "server/tool_fields.h"
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// ---- The answer ----
+
+// "call_12" is "toolu_12" here.
+std::string tool_use_id(const std::string& call_id) {
+  constexpr std::string_view kPrefix = "call_";
+  return call_id.starts_with(kPrefix) ? "toolu_" + call_id.substr(kPrefix.size()) : call_id;
+}
+
+class MessagesAdapter final : public DeltaAdapter {
+ public:
+  using DeltaAdapter::DeltaAdapter;
+
+  JsonPieces body() override {
+    JsonPieces body;
+    body.begin_object();
+    begin_message(body);
+    body.key("content").begin_list();
+    const parsers::AssembledAnswer& all = answer();
+    if (!all.reasoning.empty()) {
+      body.begin_object().key("type").value("thinking").key("thinking").text(all.reasoning);
+      body.key("signature").value("").end_object();
+    }
+    if (!all.content.empty()) {
+      body.begin_object().key("type").value("text").key("text").text(all.content).end_object();
+    }
+    for (const parsers::ToolCall& call : all.calls) {
+      body.begin_object().key("type").value("tool_use").key("id").value(tool_use_id(call.id));
+      body.key("name").value(call.name).key("input").value(input_of(call)).end_object();
+    }
+    body.end_list();
+    const auto [reason, sequence] = stop_of();
+    body.key("stop_reason").value(reason).key("stop_sequence").value(sequence);
+    Json usage = input_usage();
+    usage["output_tokens"] = counts().completion_tokens;
+    body.key("usage").value(usage);
+    return std::move(body.end_object());
+  }
+
+  void error(const ApiError& failure, std::string& out) override {
+    append_typed_event(Json{{"type", "error"}, {"error", anthropic_error(failure)}}, out);
+  }
+
+ protected:
+  void begin(std::string& out) override {
+    Json usage = input_usage();
+    usage["output_tokens"] = 0;
+    append_typed_event(Json{{"type", "message_start"},
+                            {"message",
+                             {{"id", options().id},
+                              {"type", "message"},
+                              {"role", "assistant"},
+                              {"model", options().model},
+                              {"content", Json::array()},
+                              {"stop_reason", nullptr},
+                              {"stop_sequence", nullptr},
+                              {"usage", std::move(usage)}}}},
+                       out);
+    append_typed_event(Json{{"type", "ping"}}, out);
+  }
+
+  void tell(const parsers::AnswerDelta& delta, std::string& out) override {
+    if (const auto* const more = std::get_if<parsers::ReasoningDelta>(&delta)) {
+      open_block(Block::kThinking, out);
+      append_delta({{"type", "thinking_delta"}, {"thinking", more->text}}, out);
+    } else if (const auto* const text = std::get_if<parsers::ContentDelta>(&delta)) {
+      open_block(Block::kText, out);
+      append_delta({{"type", "text_delta"}, {"text", text->text}}, out);
+    } else if (const auto* const call = std::get_if<parsers::ToolCallBegin>(&delta)) {
+      close_block(out);
+      block_ = Block::kToolUse;
+      append_start({{"type", "tool_use"},
+                    {"id", tool_use_id(call->id)},
+                    {"name", call->name},
+                    {"input", Json::object()}},
+                   out);
+    } else if (const auto* const arguments = std::get_if<parsers::ArgumentsDelta>(&delta)) {
+      append_delta({{"type", "input_json_delta"}, {"partial_json", arguments->json}}, out);
+    } else {
+      close_block(out);
+    }
+  }
+
+  void finish(std::string& out) override {
+    close_block(out);
+    const auto [reason, sequence] = stop_of();
+    append_typed_event(Json{{"type", "message_delta"},
+                            {"delta", {{"stop_reason", reason}, {"stop_sequence", sequence}}},
+                            {"usage", {{"output_tokens", counts().completion_tokens}}}},
+                       out);
+    append_typed_event(Json{{"type", "message_stop"}}, out);
+  }
+
+ private:
+  enum class Block { kNone, kThinking, kText, kToolUse };
+
+  void begin_message(JsonPieces& body) const {
+    body.key("id").value(options().id).key("type").value("message");
+    body.key("role").value("assistant").key("model").value(options().model);
+  }
+
+  [[nodiscard]] Json input_usage() const {
+    return {{"input_tokens", counts().prompt_tokens - counts().cached_tokens},
+            {"cache_creation_input_tokens", 0},
+            {"cache_read_input_tokens", counts().cached_tokens}};
+  }
+
+  // The stop reason, and the stop sequence or null.
+  [[nodiscard]] std::pair<const char*, Json> stop_of() const {
+    const Finish finish = finished();
+    if (finish.reason == FinishReason::kLength) return {"max_tokens", nullptr};
+    if (finish.reason == FinishReason::kStop && !answer().calls.empty()) {
+      return {"tool_use", nullptr};
+    }
+    if (finish.matched_text) return {"stop_sequence", *finish.matched_text};
+    return {"end_turn", nullptr};
+  }
+
+  [[nodiscard]] static Json input_of(const parsers::ToolCall& call) {
+    Json input = Json::parse(call.arguments, nullptr, /*allow_exceptions=*/false);
+    return input.is_object() ? input : Json::object();
+  }
+
+  void append_start(Json block, std::string& out) const {
+    append_typed_event(Json{{"type", "content_block_start"},
+                            {"index", num_blocks_},
+                            {"content_block", std::move(block)}},
+                       out);
+  }
+
+  void append_delta(Json delta, std::string& out) const {
+    append_typed_event(
+        Json{{"type", "content_block_delta"}, {"index", num_blocks_}, {"delta", std::move(delta)}},
+        out);
+  }
+
+  void open_block(Block kind, std::string& out) {
+    if (block_ == kind) return;
+    close_block(out);
+    block_ = kind;
+    append_start(kind == Block::kText
+                     ? Json{{"type", "text"}, {"text", ""}}
+                     : Json{{"type", "thinking"}, {"thinking", ""}, {"signature", ""}},
+                 out);
+  }
+
+  void close_block(std::string& out) {
+    if (block_ == Block::kNone) return;
+    block_ = Block::kNone;
+    append_typed_event(Json{{"type", "content_block_stop"}, {"index", num_blocks_++}}, out);
+  }
+
+  Block block_ = Block::kNone;  // the open one
+  size_t num_blocks_ = 0;       // that were closed
+};
+
+// ---- The request ----
+
+// The text of a string or of blocks of text.
+std::optional<ApiError> read_text_blocks(const Json& content, const std::string& param,
+                                         std::string& text) {
+  if (content.is_string()) {
+    text = content.get<std::string>();
+    return std::nullopt;
+  }
+  if (!content.is_array()) return invalid_type(param, "a string or a list of blocks");
+  for (size_t i = 0; i < content.size(); ++i) {
+    const std::string name = fmt::format("{}[{}]", param, i);
+    if (!content[i].is_object()) return invalid_type(name, "an object");
+    FieldReader block(content[i], name + ".");
+    const std::string type = block.string("type").value_or("");
+    const auto more = block.string("text");
+    if (block.error()) return block.error();
+    if (type != "text") {
+      return invalid_value(name + ".type",
+                           fmt::format("`{}` is a block of type \"{}\"; only text is taken here.",
+                                       name, printable(type, 40)));
+    }
+    if (!more) return missing_parameter(name + ".text");
+    if (!text.empty()) text += '\n';
+    text += *more;
+  }
+  return std::nullopt;
+}
+
+// One message of the client, which can be several in a chat.
+struct MessageParts {
+  std::string text;
+  std::string reasoning;
+  Json calls = Json::array();
+  Json results = Json::array();  // messages of the role tool
+};
+
+std::optional<ApiError> read_tool_use(const Json& value, const std::string& param, Json& calls) {
+  FieldReader block(value, param + ".");
+  const auto id = block.string("id");
+  const auto name = block.string("name");
+  const Json* input = block.object("input");
+  if (block.error()) return block.error();
+  if (!id) return missing_parameter(param + ".id");
+  if (!name) return missing_parameter(param + ".name");
+  calls.push_back(
+      {{"id", *id},
+       {"type", "function"},
+       {"function", {{"name", *name}, {"arguments", input == nullptr ? Json::object() : *input}}}});
+  return std::nullopt;
+}
+
+std::optional<ApiError> read_tool_result(const Json& value, const std::string& param,
+                                         Json& results) {
+  FieldReader block(value, param + ".");
+  const auto id = block.string("tool_use_id");
+  const Json* content = block.find("content");
+  block.boolean("is_error");
+  if (block.error()) return block.error();
+  if (!id) return missing_parameter(param + ".tool_use_id");
+  std::string text;
+  if (content != nullptr) {
+    if (auto error = read_text_blocks(*content, param + ".content", text)) return error;
+  }
+  results.push_back({{"role", "tool"}, {"tool_call_id", *id}, {"content", std::move(text)}});
+  return std::nullopt;
+}
+
+std::optional<ApiError> read_anthropic_block(const Json& value, const std::string& param,
+                                             bool is_assistant, MessageParts& parts) {
+  if (!value.is_object()) return invalid_type(param, "an object");
+  FieldReader block(value, param + ".");
+  const auto type = block.string("type");
+  if (block.error()) return block.error();
+  if (!type) return missing_parameter(param + ".type");
+  if (*type == "text" || (*type == "thinking" && is_assistant)) {
+    const auto text = block.string(*type);
+    if (block.error()) return block.error();
+    if (!text) return missing_parameter(fmt::format("{}.{}", param, *type));
+    std::string& target = *type == "text" ? parts.text : parts.reasoning;
+    if (!target.empty()) target += '\n';
+    target += *text;
+    return std::nullopt;
+  }
+  if (*type == "redacted_thinking" && is_assistant) return std::nullopt;
+  if (*type == "tool_use" && is_assistant) return read_tool_use(value, param, parts.calls);
+  if (*type == "tool_result" && !is_assistant) {
+    return read_tool_result(value, param, parts.results);
+  }
+  if (*type == "image" || *type == "document") {
+    return ApiError{.code = "unsupported_parameter",
+                    .message = fmt::format("`{}` is a block of type {}; this model takes text "
+                                           "only.",
+                                           param, *type),
+                    .param = param};
+  }
+  return invalid_value(
+      param + ".type",
+      fmt::format("`{}.type` is \"{}\"; a message of the {} has no such block.", param,
+                  printable(*type, 40), is_assistant ? "assistant" : "user"));
+}
+
+std::optional<ApiError> read_anthropic_message(const Json& value, const std::string& param,
+                                               Json& messages) {
+  if (!value.is_object()) return invalid_type(param, "an object");
+  FieldReader message(value, param + ".");
+  const auto role = message.string("role");
+  const Json* content = message.find("content");
+  if (message.error()) return message.error();
+  if (!role) return missing_parameter(param + ".role");
+  if (*role != "user" && *role != "assistant" && *role != "system" && *role != "developer") {
+    return invalid_value(param + ".role",
+                         fmt::format("`{}.role` is \"{}\"; it must be user or assistant.", param,
+                                     printable(*role, 40)));
+  }
+  if (content == nullptr) return missing_parameter(param + ".content");
+  MessageParts parts;
+  if (content->is_string()) {
+    parts.text = content->get<std::string>();
+  } else if (content->is_array()) {
+    for (size_t i = 0; i < content->size(); ++i) {
+      if (auto error = read_anthropic_block((*content)[i], fmt::format("{}.content[{}]", param, i),
+                                            *role == "assistant", parts)) {
+        return error;
+      }
+    }
+  } else {
+    return invalid_type(param + ".content", "a string or a list of blocks");
+  }
+  const bool only_results = !parts.results.empty() && parts.text.empty();
+  for (Json& result : parts.results) messages.push_back(std::move(result));
+  if (only_results) return std::nullopt;
+  Json chat = {{"role", *role}, {"content", std::move(parts.text)}};
+  if (!parts.reasoning.empty()) chat["reasoning_content"] = std::move(parts.reasoning);
+  if (!parts.calls.empty()) chat["tool_calls"] = std::move(parts.calls);
+  messages.push_back(std::move(chat));
+  return std::nullopt;
+}
+
+std::optional<ApiError> read_anthropic_messages(FieldReader& fields, Json& chat) {
+  Json messages = Json::array();
+  if (const Json* system = fields.find("system")) {
+    std::string text;
+    if (auto error = read_text_blocks(*system, "system", text)) return error;
+    if (!text.empty()) messages.push_back({{"role", "system"}, {"content", std::move(text)}});
+  }
+  const Json* sent = fields.array("messages");
+  if (fields.error()) return fields.error();
+  if (sent == nullptr) return missing_parameter("messages");
+  if (sent->empty()) return invalid_value("messages", "`messages` is empty.");
+  for (size_t i = 0; i < sent->size(); ++i) {
+    if (auto error = read_anthropic_message((*sent)[i], fmt::format("messages[{}]", i), messages)) {
+      return error;
+    }
+  }
+  // A reply that the client has begun is gone on with.
+  if (messages.back()["role"] == "assistant" && !messages.back().contains("tool_calls") &&
+      messages.size() > 1) {
+    chat["continue_final_message"] = true;
+  }
+  chat["messages"] = std::move(messages);
+  return std::nullopt;
+}
+
+std::optional<ApiError> read_anthropic_tools(FieldReader& fields, Json& chat) {
+  const Json* tools = fields.array("tools");
+  if (fields.error()) return fields.error();
+  if (tools == nullptr) return std::nullopt;
+  Json functions = Json::array();
+  for (size_t i = 0; i < tools->size(); ++i) {
+    const std::string param = fmt::format("tools[{}]", i);
+    if (!(*tools)[i].is_object()) return invalid_type(param, "an object");
+    FieldReader tool((*tools)[i], param + ".");
+    const std::string type = tool.string("type").value_or("custom");
+    const auto name = tool.string("name");
+    const auto description = tool.string("description");
+    const Json* schema = tool.object("input_schema");
+    if (tool.error()) return tool.error();
+    if (type != "custom") continue;  // run by Anthropic's servers
+    if (!name) return missing_parameter(param + ".name");
+    if (schema == nullptr) return missing_parameter(param + ".input_schema");
+    Json function = {{"name", *name}};
+    if (description) function["description"] = *description;
+    function["parameters"] = *schema;
+    functions.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  if (!functions.empty()) chat["tools"] = std::move(functions);
+  return std::nullopt;
+}
+
+std::optional<ApiError> read_anthropic_tool_choice(FieldReader& fields, Json& chat) {
+  const Json* value = fields.object("tool_choice");
+  if (fields.error()) return fields.error();
+  if (value == nullptr) return std::nullopt;
+  FieldReader choice(*value, "tool_choice.");
+  const std::string type = choice.string("type").value_or("");
+  const auto name = choice.string("name");
+  if (choice.boolean("disable_parallel_tool_use").value_or(false)) {
+    chat["parallel_tool_calls"] = false;
+  }
+  if (choice.error()) return choice.error();
+  if (type == "auto" || type == "none") {
+    chat["tool_choice"] = type;
+  } else if (type == "any") {
+    chat["tool_choice"] = "required";
+  } else if (type == "tool" && name) {
+    chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", *name}}}};
+  } else if (type == "tool") {
+    return missing_parameter("tool_choice.name");
+  } else {
+    return invalid_value("tool_choice.type", "`tool_choice.type` must be auto, any, tool or none.");
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, Json& chat) {
+  const Json* value = fields.object("thinking");
+  if (fields.error()) return fields.error();
+  if (value == nullptr) return std::nullopt;
+  FieldReader thinking(*value, "thinking.");
+  const std::string type = thinking.string("type").value_or("");
+  thinking.integer("budget_tokens", 1);
+  if (thinking.error()) return thinking.error();
+  if (type != "enabled" && type != "disabled" && type != "adaptive") {
+    return invalid_value("thinking.type", "`thinking.type` must be enabled, disabled or adaptive.");
+  }
+  if (type != "adaptive") chat["reasoning"] = {{"enabled", type == "enabled"}};
+  return std::nullopt;
+}
+
+// The request as /v1/chat/completions would take it. Fields of ours have one name in both.
+std::optional<ApiError> chat_of_messages(const Json& body, bool needs_max_tokens, Json& chat) {
+  chat = body;
+  for (const char* name : {"system", "messages", "tools", "tool_choice", "thinking",
+                           "stop_sequences", "metadata", "service_tier", "container"}) {
+    chat.erase(name);
+  }
+  FieldReader fields(body);
+  const auto stop = fields.strings("stop_sequences");
+  if (stop) chat["stop"] = *stop;
+  if (const Json* metadata = fields.object("metadata")) {
+    FieldReader inner(*metadata, "metadata.");
+    const auto user = inner.string("user_id");
+    if (inner.error()) return inner.error();
+    if (user) chat["user"] = *user;
+  }
+  if (fields.error()) return fields.error();
+  if (needs_max_tokens && fields.find("max_tokens") == nullptr) {
+    return missing_parameter("max_tokens");
+  }
+  if (auto error = read_anthropic_messages(fields, chat)) return error;
+  if (auto error = read_anthropic_tools(fields, chat)) return error;
+  if (auto error = read_anthropic_tool_choice(fields, chat)) return error;
+  return read_anthropic_thinking(fields, chat);
+}
+
+}  // namespace
+
+std::unique_ptr<ApiAdapter> make_messages_adapter(ChatAnswerOptions options) {
+  return std::make_unique<MessagesAdapter>(std::move(options));
+}
+
+PrepareResult prepare_messages(const CallContext& context, std::string_view body) {
+  Json object;
+  if (auto error = parse_json_object(body, object)) return *error;
+  Json chat;
+  if (auto error = chat_of_messages(object, /*needs_max_tokens=*/true, chat)) return *error;
+  object = nullptr;
+  return prepare_chat_call(context, chat, make_messages_adapter);
+}
+
+AnswerResult answer_count_tokens(const CallContext& context, std::string_view body) {
+  Json object;
+  if (auto error = parse_json_object(body, object)) return *error;
+  Json chat;
+  if (auto error = chat_of_messages(object, /*needs_max_tokens=*/false, chat)) return *error;
+  FieldReader fields(chat);
+  static_cast<void>(read_model_name(fields, context));
+  const ToolFields tools = read_tool_fields(fields);
+  ChatPrompt prompt;
+  if (auto error = read_chat_prompt(fields, context, tools, kMaxTokenizedTokens, prompt)) {
+    return *error;
+  }
+  JsonPieces answer;
+  answer.begin_object().key("input_tokens").value(prompt.ids.size()).end_object();
+  return JsonAnswer{.body = std::move(answer), .shown = nullptr};
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/delta_adapter.h"
+
+#include <utility>
+
+namespace heddle::server {
+
+namespace {
+
+// With a seed of its own for the ids of calls.
+AnswerStreamOptions stream_options_of(const ChatAnswerOptions& options) {
+  AnswerStreamOptions stream = options.stream;
+  stream.parser.id_seed = options.id;
+  return stream;
+}
+
+}  // namespace
+
+DeltaAdapter::DeltaAdapter(ChatAnswerOptions options)
+    : options_(std::move(options)), stream_(stream_options_of(options_)) {}
+
+void DeltaAdapter::event(size_t, const RequestEvent& event, std::string& out) {
+  parsers::AnswerDeltas deltas = stream_.add(event);
+  log_.add(event);
+  log_.counts.reasoning_tokens = stream_.reasoning_tokens();
+  log_.clear();
+  first_token_seconds_ = event.first_token_seconds;
+  if (options_.streaming.stream && !std::exchange(begun_, true)) begin(out);
+  for (parsers::AnswerDelta& delta : deltas) add(std::move(delta), out);
+}
+
+void DeltaAdapter::add(parsers::AnswerDelta delta, std::string& out) {
+  if (options_.streaming.stream) tell(delta, out);
+  answer_.add(std::move(delta));
+}
+
+void DeltaAdapter::end(std::string& out) { finish(out); }
+
+}  // namespace heddle::server

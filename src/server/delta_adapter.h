@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeltaAdapter: what the adapters of the other chat APIs share: one answer to one prompt, told as
+// deltas (parsers/answer_delta.h). An API's adapter translates these into its own events, or shows
+// the assembled answer.
+//
+// Threading: thread-confined.
+#pragma once
+
+#include <string>
+
+#include "parsers/answer_delta.h"
+#include "parsers/assembled_answer.h"
+#include "server/answer_log.h"
+#include "server/answer_stream.h"
+#include "server/chat_completions.h"
+
+namespace heddle::server {
+
+class DeltaAdapter : public ApiAdapter {
+ public:
+  explicit DeltaAdapter(ChatAnswerOptions options);
+
+  void event(size_t choice, const RequestEvent& event, std::string& out) final;
+  void end(std::string& out) final;
+
+  // What event() does with every delta of the text; apart so that recorded ones test an adapter.
+  void add(parsers::AnswerDelta delta, std::string& out);
+
+ protected:
+  // Of a stream, in this order: begin() with the first event, tell() for every delta, finish().
+  virtual void begin(std::string& out) = 0;
+  virtual void tell(const parsers::AnswerDelta& delta, std::string& out) = 0;
+  virtual void finish(std::string& out) = 0;
+
+  [[nodiscard]] const ChatAnswerOptions& options() const { return options_; }
+
+  [[nodiscard]] const parsers::AssembledAnswer& answer() const { return answer_; }
+
+  [[nodiscard]] const ChoiceCounts& counts() const { return log_.counts; }
+
+  [[nodiscard]] double first_token_seconds() const { return first_token_seconds_; }
+
+  // Of an answer that is complete.
+  [[nodiscard]] Finish finished() const { return log_.finish.value_or(Finish{}); }
+
+ private:
+  const ChatAnswerOptions options_;
+  AnswerStream stream_;
+  ChoiceLog log_;  // without its text
+  parsers::AssembledAnswer answer_;
+  double first_token_seconds_ = 0;
+  bool begun_ = false;
+};
+
+}  // namespace heddle::server

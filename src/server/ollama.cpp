@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/ollama.h"
+
+#include <algorithm>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "server/call_fields.h"
+#include "server/delta_adapter.h"
+#include "server/field_reader.h"
+#include "server/json_text.h"
+#include "server/prompt_list.h"
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string rfc3339(int64_t unix_time) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(unix_time)));
+}
+
+int64_t nanoseconds(double seconds) { return static_cast<int64_t>(std::max(0.0, seconds) * 1e9); }
+
+// ---- The answer ----
+
+class OllamaAdapter final : public DeltaAdapter {
+ public:
+  enum class Shape { kChat, kGenerate };
+
+  OllamaAdapter(ChatAnswerOptions options, Shape shape)
+      : DeltaAdapter(std::move(options)), shape_(shape) {}
+
+  JsonPieces body() override {
+    JsonPieces body;
+    body.begin_object();
+    body.key("model").value(options().model).key("created_at").value(rfc3339(options().created));
+    const parsers::AssembledAnswer& all = answer();
+    if (shape_ == Shape::kChat) {
+      body.key("message").begin_object().key("role").value("assistant");
+      body.key("content").text(all.content);
+      if (!all.reasoning.empty()) body.key("thinking").text(all.reasoning);
+      if (!all.calls.empty()) body.key("tool_calls").value(calls_json(all.calls));
+      body.end_object();
+    } else {
+      body.key("response").text(all.content);
+      if (!all.reasoning.empty()) body.key("thinking").text(all.reasoning);
+    }
+    const Json ending = totals();
+    for (const auto& [name, value] : ending.items()) body.key(name).value(value);
+    return std::move(body.end_object());
+  }
+
+  void error(const ApiError& failure, std::string& out) override {
+    out += dump_json(Json{{"error", failure.message}}) + "\n";
+  }
+
+ protected:
+  void begin(std::string&) override {}
+
+  void tell(const parsers::AnswerDelta& delta, std::string& out) override {
+    if (const auto* const more = std::get_if<parsers::ReasoningDelta>(&delta)) {
+      append_line("", more->text, Json(), out);
+    } else if (const auto* const text = std::get_if<parsers::ContentDelta>(&delta)) {
+      append_line(text->text, "", Json(), out);
+    } else if (const auto* const call = std::get_if<parsers::ToolCallBegin>(&delta)) {
+      call_ = {.id = call->id, .name = call->name, .arguments = {}};
+    } else if (const auto* const arguments = std::get_if<parsers::ArgumentsDelta>(&delta)) {
+      call_.arguments += arguments->json;
+    } else if (std::get<parsers::ToolCallEnd>(delta).complete) {  // calls are told whole
+      append_line("", "", calls_json({call_}), out);
+    }
+  }
+
+  void finish(std::string& out) override {
+    Json last = line("", "", Json());
+    last.erase("done");
+    last.update(totals());
+    out += dump_json(last) + "\n";
+  }
+
+ private:
+  [[nodiscard]] static Json calls_json(const std::vector<parsers::ToolCall>& calls) {
+    Json list = Json::array();
+    for (const parsers::ToolCall& call : calls) {
+      Json arguments = Json::parse(call.arguments, nullptr, /*allow_exceptions=*/false);
+      if (!arguments.is_object()) arguments = Json::object();
+      list.push_back({{"function", {{"name", call.name}, {"arguments", std::move(arguments)}}}});
+    }
+    return list;
+  }
+
+  [[nodiscard]] Json line(std::string_view content, std::string_view thinking, Json calls) const {
+    Json value = {{"model", options().model}, {"created_at", rfc3339(options().created)}};
+    Json shown = Json::object();
+    if (shape_ == Shape::kChat) shown["role"] = "assistant";
+    shown[shape_ == Shape::kChat ? "content" : "response"] = content;
+    if (!thinking.empty()) shown["thinking"] = thinking;
+    if (shape_ == Shape::kChat) {
+      if (!calls.is_null()) shown["tool_calls"] = std::move(calls);
+      value["message"] = std::move(shown);
+    } else {
+      value.update(shown);
+    }
+    value["done"] = false;
+    return value;
+  }
+
+  void append_line(std::string_view content, std::string_view thinking, Json calls,
+                   std::string& out) const {
+    out += dump_json(line(content, thinking, std::move(calls))) + "\n";
+  }
+
+  [[nodiscard]] Json totals() const {
+    const double first = first_token_seconds();
+    return {{"done", true},
+            {"done_reason", finished().reason == FinishReason::kLength ? "length" : "stop"},
+            {"total_duration", nanoseconds(counts().elapsed_seconds)},
+            {"load_duration", 0},
+            {"prompt_eval_count", counts().prompt_tokens},
+            {"prompt_eval_duration", nanoseconds(first - counts().queue_seconds)},
+            {"eval_count", counts().completion_tokens},
+            {"eval_duration", nanoseconds(counts().elapsed_seconds - first)}};
+  }
+
+  const Shape shape_;
+  parsers::ToolCall call_;  // being told
+};
+
+std::unique_ptr<ApiAdapter> make_ollama_chat_adapter(ChatAnswerOptions options) {
+  return std::make_unique<OllamaAdapter>(std::move(options), OllamaAdapter::Shape::kChat);
+}
+
+std::unique_ptr<ApiAdapter> make_ollama_generate_adapter(ChatAnswerOptions options) {
+  return std::make_unique<OllamaAdapter>(std::move(options), OllamaAdapter::Shape::kGenerate);
+}
+
+// ---- The request ----
+
+// Ollama's name of a sampling field, and ours.
+constexpr std::pair<const char*, const char*> kOptionNames[] = {
+    {"temperature", "temperature"},
+    {"top_p", "top_p"},
+    {"top_k", "top_k"},
+    {"min_p", "min_p"},
+    {"stop", "stop"},
+    {"seed", "seed"},
+    {"repeat_penalty", "repetition_penalty"},
+    {"presence_penalty", "presence_penalty"},
+    {"frequency_penalty", "frequency_penalty"},
+};
+
+std::optional<ApiError> read_ollama_options(FieldReader& fields, Json& chat) {
+  const Json* value = fields.object("options");
+  if (fields.error()) return fields.error();
+  if (value == nullptr) return std::nullopt;
+  FieldReader options(*value, "options.");
+  for (const auto& [theirs, ours] : kOptionNames) {
+    if (const Json* option = options.find(theirs)) chat[ours] = *option;
+  }
+  if (chat.contains("top_k") && chat["top_k"] == 0) chat["top_k"] = -1;  // off, as there
+  const auto limit = options.integer("num_predict");
+  if (options.error()) return options.error();
+  if (limit && *limit > 0) chat["max_tokens"] = *limit;  // others: no limit but the context
+  return std::nullopt;
+}
+
+std::optional<ApiError> read_ollama_format(FieldReader& fields, Json& chat) {
+  const Json* format = fields.find("format");
+  if (format == nullptr || *format == "") return std::nullopt;
+  if (*format == "json") {
+    chat["response_format"] = {{"type", "json_object"}};
+  } else if (format->is_object()) {
+    chat["response_format"] = {{"type", "json_schema"},
+                               {"json_schema", {{"name", "format"}, {"schema", *format}}}};
+  } else {
+    return invalid_type("format", "\"json\" or a JSON Schema");
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> read_ollama_think(FieldReader& fields, Json& chat) {
+  const Json* think = fields.find("think");
+  if (think == nullptr) return std::nullopt;
+  if (think->is_boolean()) {
+    chat["reasoning"] = {{"enabled", *think}};
+  } else if (think->is_string()) {
+    chat["reasoning_effort"] = *think;
+  } else {
+    return invalid_type("think", "a boolean or a level of effort");
+  }
+  return std::nullopt;
+}
+
+// Everything but the prompt. What is not Ollama's is passed on: the fields of scheduling.
+std::optional<ApiError> chat_without_prompt(const Json& body, Json& chat) {
+  chat = body;
+  for (const char* name : {"messages", "prompt", "system", "template", "suffix", "raw", "options",
+                           "format", "think", "keep_alive", "images", "context", "stream"}) {
+    chat.erase(name);
+  }
+  FieldReader fields(body);
+  chat["stream"] = fields.boolean("stream").value_or(true);
+  if (const Json* images = fields.array("images"); images != nullptr && !images->empty()) {
+    fields.fail(unsupported_parameter("images", "this model takes text only"));
+  }
+  if (fields.error()) return fields.error();
+  if (auto error = read_ollama_options(fields, chat)) return error;
+  if (auto error = read_ollama_format(fields, chat)) return error;
+  return read_ollama_think(fields, chat);
+}
+
+PrepareResult prepare_lines(const CallContext& context, const Json& chat,
+                            const MakeChatAdapter& adapter) {
+  PrepareResult result = prepare_chat_call(context, chat, adapter);
+  if (auto* const call = std::get_if<PreparedCall>(&result)) {
+    call->stream_format = StreamFormat::kLines;
+  }
+  return result;
+}
+
+// The answer to a client that only wants the model to be there.
+PrepareResult answer_that_it_is_there(const CallContext& context, const std::string& model,
+                                      bool is_chat) {
+  JsonPieces body;
+  body.begin_object().key("model").value(model);
+  body.key("created_at").value(rfc3339(context.created));
+  if (is_chat) {
+    body.key("message").value({{"role", "assistant"}, {"content", ""}});
+  } else {
+    body.key("response").value("");
+  }
+  body.key("done").value(true).key("done_reason").value("load").end_object();
+  return JsonAnswer{.body = std::move(body), .shown = nullptr};
+}
+
+}  // namespace
+
+PrepareResult prepare_ollama_chat(const CallContext& context, std::string_view body) {
+  Json object;
+  if (auto error = parse_json_object(body, object)) return *error;
+  Json chat;
+  if (auto error = chat_without_prompt(object, chat)) return *error;
+  FieldReader fields(object);
+  const std::string model = read_model_name(fields, context);
+  const Json* messages = fields.array("messages");
+  if (fields.error()) return *fields.error();
+  if (messages == nullptr || messages->empty())
+    return answer_that_it_is_there(context, model, /*is_chat=*/true);
+  chat["messages"] = Json::array();
+  for (size_t i = 0; i < messages->size(); ++i) {
+    const Json& message = (*messages)[i];
+    if (!message.is_object()) return invalid_type(fmt::format("messages[{}]", i), "an object");
+    if (message.contains("images") && !message["images"].empty()) {
+      return unsupported_parameter(fmt::format("messages[{}].images", i),
+                                   "this model takes text only");
+    }
+    Json copy = message;
+    if (copy.contains("thinking")) {
+      copy["reasoning_content"] = std::move(copy["thinking"]);
+      copy.erase("thinking");
+    }
+    chat["messages"].push_back(std::move(copy));
+  }
+  return prepare_lines(context, chat, make_ollama_chat_adapter);
+}
+
+PrepareResult prepare_ollama_generate(const CallContext& context, std::string_view body) {
+  Json object;
+  if (auto error = parse_json_object(body, object)) return *error;
+  Json chat;
+  if (auto error = chat_without_prompt(object, chat)) return *error;
+  FieldReader fields(object);
+  refuse_fields(fields, {"suffix", "template", "context"});
+  const std::string model = read_model_name(fields, context);
+  const std::string prompt = fields.string("prompt").value_or("");
+  const std::string system = fields.string("system").value_or("");
+  const bool raw = fields.boolean("raw").value_or(false);
+  if (fields.error()) return *fields.error();
+  if (prompt.empty()) return answer_that_it_is_there(context, model, /*is_chat=*/false);
+  if (raw) {
+    std::vector<TokenId> ids;
+    if (auto error = encode_prompt(prompt, /*add_special_tokens=*/true,
+                                   max_counted_tokens(context.model), "prompt", context, ids)) {
+      return *error;
+    }
+    chat["input_ids"] = ids;
+  } else {
+    chat["messages"] = Json::array();
+    if (!system.empty()) chat["messages"].push_back({{"role", "system"}, {"content", system}});
+    chat["messages"].push_back({{"role", "user"}, {"content", prompt}});
+  }
+  return prepare_lines(context, chat, make_ollama_generate_adapter);
+}
+
+namespace {
+
+Json model_details(const ModelInfo& model) {
+  return {
+      {"parent_model", ""},
+      {"format", "safetensors"},
+      {"family", model.architecture},
+      {"families", Json::array({model.architecture})},
+      {"parameter_size", fmt::format("{:.1f}M", static_cast<double>(model.num_parameters) / 1e6)},
+      {"quantization_level", model.dtype}};
+}
+
+}  // namespace
+
+Json ollama_models(const ModelInfo& model, const std::vector<std::string>& names, int64_t loaded_at,
+                   bool running) {
+  Json list = Json::array();
+  for (const std::string& name : names) {
+    Json entry = {{"name", name}, {"model", name}};
+    if (!running) entry["modified_at"] = rfc3339(loaded_at);
+    entry["size"] = model.num_parameters;
+    entry["digest"] = "";
+    entry["details"] = model_details(model);
+    if (running) {
+      entry["size_vram"] = 0;
+      entry["context_length"] = model.context_length;
+    }
+    list.push_back(std::move(entry));
+  }
+  return {{"models", std::move(list)}};
+}
+
+AnswerResult answer_ollama_show(const CallContext& context, std::string_view body) {
+  Json object;
+  if (auto error = parse_json_object(body, object)) return *error;
+  FieldReader fields(object);
+  const auto old_name = fields.string("name");  // of early clients
+  if (object.find("model") == object.end() && old_name) object["model"] = *old_name;
+  FieldReader named(object);
+  static_cast<void>(read_model_name(named, context));
+  if (fields.error()) return *fields.error();
+  if (named.error()) return *named.error();
+  const ModelInfo& model = context.model;
+  JsonPieces answer;
+  answer.begin_object().key("parameters").value("").key("template").value("");
+  answer.key("details").value(model_details(model));
+  answer.key("model_info")
+      .value({{"general.architecture", model.architecture},
+              {"general.parameter_count", model.num_parameters},
+              {fmt::format("{}.context_length", model.architecture), model.context_length}});
+  Json capabilities = Json::array({"completion"});
+  if (context.formats.tool_calls != parsers::ToolCallFormat::kNone) capabilities += "tools";
+  if (context.formats.reasoning != parsers::ReasoningFormat::kNone) capabilities += "thinking";
+  answer.key("capabilities").value(capabilities).end_object();
+  return JsonAnswer{.body = std::move(answer), .shown = nullptr};
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ollama's API: POST /api/chat and /api/generate as adapters over chat completions, and what its
+// clients ask about models.
+//
+// `options` has the sampling fields under Ollama's names; `num_predict` unset is the rest of the
+// context. Options that only Ollama's own runner has (num_ctx, num_gpu, mirostat, ...) have no
+// effect. Durations are nanoseconds.
+//
+// Threading: prepare_* are thread-safe: they run on the workers. The others are free functions
+//            without state.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "server/api_adapter.h"
+
+namespace heddle::server {
+
+PrepareResult prepare_ollama_chat(const CallContext& context, std::string_view body);
+
+// `raw` sends the prompt without the chat template. Without a prompt the answer is empty, as one
+// that asks Ollama to load the model.
+PrepareResult prepare_ollama_generate(const CallContext& context, std::string_view body);
+
+// GET /api/tags; GET /api/ps with `running`. `names` are those that the client may ask for.
+[[nodiscard]] nlohmann::ordered_json ollama_models(const ModelInfo& model,
+                                                   const std::vector<std::string>& names,
+                                                   int64_t loaded_at, bool running);
+
+// POST /api/show, whose body names a model.
+AnswerResult answer_ollama_show(const CallContext& context, std::string_view body);
+
+}  // namespace heddle::server

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/response_store.h"
+
+#include <utility>
+
+namespace heddle::server {
+
+void ResponseStore::put(const std::string& id, StoredResponse response) {
+  const MutexLock lock(mutex_);
+  if (response.body.size() > kMaxBytes || entries_.contains(id)) return;
+  num_bytes_ += response.body.size();
+  const auto place = order_.insert(order_.end(), id);
+  entries_.emplace(id, Entry{std::make_shared<const StoredResponse>(std::move(response)), place});
+  while (entries_.size() > kMaxResponses || num_bytes_ > kMaxBytes) drop_oldest();
+}
+
+void ResponseStore::drop_oldest() {
+  const auto entry = entries_.find(order_.front());
+  num_bytes_ -= entry->second.response->body.size();
+  order_.pop_front();
+  entries_.erase(entry);
+}
+
+std::shared_ptr<const StoredResponse> ResponseStore::find(const std::string& id,
+                                                          const std::string& holder,
+                                                          int64_t now) const {
+  const MutexLock lock(mutex_);
+  const auto entry = entries_.find(id);
+  if (entry == entries_.end()) return nullptr;
+  const std::shared_ptr<const StoredResponse>& found = entry->second.response;
+  return found->holder == holder && now - found->created <= kMaxAgeSeconds ? found : nullptr;
+}
+
+size_t ResponseStore::size() const {
+  const MutexLock lock(mutex_);
+  return entries_.size();
+}
+
+}  // namespace heddle::server

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// ResponseStore keeps answers of /v1/responses, so that clients can fetch them and go on from them
+// (previous_response_id). In memory alone: a restart forgets them.
+//
+// Threading: thread-safe.
+// Bounds:    kMaxResponses and kMaxBytes, of which the oldest make room; an hour.
+// Cost:      O(1) and a copy of what is found.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include <nlohmann/json.hpp>
+
+#include "core/mutex.h"
+
+namespace heddle::server {
+
+struct StoredResponse {
+  std::string body;                 // as GET answers it
+  nlohmann::ordered_json messages;  // of the chat so far, without instructions
+  std::string holder;               // name of the key that may see it; "" without one
+  int64_t created = 0;              // seconds since 1970
+};
+
+class ResponseStore {
+ public:
+  static constexpr size_t kMaxResponses = 1000;
+  static constexpr size_t kMaxBytes = size_t{256} << 20;  // of bodies; messages are about as many
+  static constexpr int64_t kMaxAgeSeconds = 3600;
+
+  void put(const std::string& id, StoredResponse response) HEDDLE_EXCLUDES(mutex_);
+
+  // Null when there is none, when it is older than an hour at `now`, and for other holders.
+  [[nodiscard]] std::shared_ptr<const StoredResponse> find(const std::string& id,
+                                                           const std::string& holder,
+                                                           int64_t now) const
+      HEDDLE_EXCLUDES(mutex_);
+
+  [[nodiscard]] size_t size() const HEDDLE_EXCLUDES(mutex_);
+
+ private:
+  struct Entry {
+    std::shared_ptr<const StoredResponse> response;
+    std::list<std::string>::iterator place;  // in order_
+  };
+
+  void drop_oldest() HEDDLE_REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  std::unordered_map<std::string, Entry> entries_ HEDDLE_GUARDED_BY(mutex_);
+  std::list<std::string> order_ HEDDLE_GUARDED_BY(mutex_);  // the oldest first
+  size_t num_bytes_ HEDDLE_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace heddle::server

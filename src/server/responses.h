@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// POST /v1/responses: OpenAI's Responses API, as an adapter over chat completions. Its input items
+// become the messages of a chat, after those of `previous_response_id`; `instructions` lead them
+// and are not carried over. Tools that OpenAI's servers would run are left out.
+//
+// Threading: prepare_responses() is thread-safe: it runs on the workers.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "server/api_adapter.h"
+#include "server/chat_completions.h"
+#include "server/response_store.h"
+
+namespace heddle::server {
+
+// How an answer of this API is told, beside what every chat has.
+struct ResponsesAnswer {
+  nlohmann::ordered_json request;          // fields of the request that the answer repeats
+  nlohmann::ordered_json messages;         // of the chat so far, without instructions
+  std::shared_ptr<ResponseStore> keep_in;  // null: the client wants it forgotten
+  std::string holder;                      // StoredResponse
+};
+
+std::unique_ptr<ApiAdapter> make_responses_adapter(ChatAnswerOptions options,
+                                                   ResponsesAnswer answer);
+
+PrepareResult prepare_responses(const CallContext& context, std::string_view body);
+
+}  // namespace heddle::server

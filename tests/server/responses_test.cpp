@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// OpenAI's Responses API.
+#include "server/responses.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/delta_adapter.h"
+#include "server/response_store.h"
+#include "server/server_fixture.h"
+
+namespace heddle::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Checks the numbers of the events and that each names its type twice.
+std::vector<Json> numbered_events(std::string_view stream) {
+  std::vector<Json> events;
+  for (size_t end; (end = stream.find("\n\n")) != std::string_view::npos;
+       stream.remove_prefix(end + 2)) {
+    const std::string_view event = stream.substr(0, end);
+    const size_t line_end = std::min(event.find('\n'), event.size());
+    events.push_back(Json::parse(event.substr(std::min(line_end + 7, event.size())), nullptr,
+                                 /*allow_exceptions=*/false));
+    EXPECT_EQ("event: " + events.back()["type"].get<std::string>(), event.substr(0, line_end));
+    EXPECT_EQ(events.back()["sequence_number"], events.size() - 1);
+  }
+  EXPECT_TRUE(stream.empty());
+  return events;
+}
+
+std::vector<std::string> names_of(const std::vector<Json>& events) {
+  std::vector<std::string> names;
+  for (const Json& event : events) names.push_back(event["type"]);
+  return names;
+}
+
+class ResponsesTest : public ServerTest {
+ protected:
+  [[nodiscard]] std::string last_prompt() const {
+    const std::vector<Request> requests = engine->submitted();
+    std::string text;
+    for (const TokenId token : requests.back().prompt) text += static_cast<char>(token);
+    return text;
+  }
+};
+
+TEST_F(ResponsesTest, AnswersWithItems) {
+  start();
+  const Reply reply =
+      post("/v1/responses", {{"model", "m"}, {"input", "Hi"}, {"instructions", "Be brief."}});
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const Json body = reply.json();
+  EXPECT_TRUE(body["id"].get<std::string>().starts_with("resp_"));
+  EXPECT_EQ(body["object"], "response");
+  EXPECT_EQ(body["status"], "completed");
+  ASSERT_EQ(body["output"].size(), 1u);
+  EXPECT_EQ(body["output"][0]["type"], "message");
+  EXPECT_EQ(body["output"][0]["content"][0]["text"], "Hello there");
+  EXPECT_EQ(body["instructions"], "Be brief.");
+  // What OpenAI's schema of a Response requires.
+  for (const char* name : {"id", "object", "created_at", "error", "incomplete_details",
+                           "instructions", "model", "tools", "output", "parallel_tool_calls",
+                           "metadata", "tool_choice", "temperature", "top_p"}) {
+    EXPECT_TRUE(body.contains(name)) << name;
+  }
+  EXPECT_EQ(last_prompt(), "system: Be brief.|user: Hi|assistant: ");
+}
+
+TEST_F(ResponsesTest, TheStreamTellsEveryItemToItsEnd) {
+  start();
+  const Reply reply = post("/v1/responses", {{"input", "Hi"}, {"stream", true}});
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const std::vector<Json> events = numbered_events(reply.body);
+  EXPECT_THAT(
+      names_of(events),
+      ElementsAre("response.created", "response.in_progress", "response.output_item.added",
+                  "response.content_part.added", "response.output_text.delta",
+                  "response.output_text.delta", "response.output_text.done",
+                  "response.content_part.done", "response.output_item.done", "response.completed"));
+  EXPECT_EQ(events[6]["text"], "Hello there");
+  EXPECT_EQ(events[4]["item_id"], events[2]["item"]["id"]);
+  EXPECT_EQ(events[9]["response"]["output"][0], events[8]["item"]);
+  EXPECT_EQ(events[9]["response"]["status"], "completed");
+}
+
+TEST_F(ResponsesTest, AnAnswerThatIsCutOffIsIncomplete) {
+  engine->script = [](const Request&) {
+    return answer_events({"Hel"}, finish_of(FinishReason::kLength));
+  };
+  start();
+  const Json body = post("/v1/responses", {{"input", "Hi"}, {"max_output_tokens", 1}}).json();
+  EXPECT_EQ(body["status"], "incomplete");
+  EXPECT_EQ(body["incomplete_details"]["reason"], "max_output_tokens");
+  EXPECT_EQ(engine->submitted()[0].stop.max_new_tokens, 1);
+}
+
+TEST_F(ResponsesTest, ItemsBecomeTheMessagesOfAChat) {
+  start();
+  const Json input = {
+      {{"role", "user"}, {"content", {{{"type", "input_text"}, {"text", "a"}}}}},
+      {{"type", "reasoning"}, {"content", {{{"type", "reasoning_text"}, {"text", "hm"}}}}},
+      {{"type", "function_call"}, {"call_id", "c1"}, {"name", "f"}, {"arguments", "{\"q\":1}"}},
+      {{"type", "function_call_output"}, {"call_id", "c1"}, {"output", "42"}}};
+  EXPECT_EQ(post("/v1/responses", {{"input", input}}).status, 200);
+  EXPECT_THAT(last_prompt(), HasSubstr("user: a|assistant: "));
+  EXPECT_THAT(last_prompt(), HasSubstr(R"("name":"f","arguments":{"q":1})"));
+  EXPECT_THAT(last_prompt(), HasSubstr("|tool: 42|assistant: "));
+}
+
+TEST_F(ResponsesTest, AResponseIsKeptAndGoneOnFrom) {
+  start();
+  const std::string id =
+      post("/v1/responses", {{"input", "Hi"}, {"instructions", "x"}}).json()["id"];
+  EXPECT_EQ(get("/v1/responses/" + id).json()["output"][0]["content"][0]["text"], "Hello there");
+  EXPECT_EQ(post("/v1/responses", {{"input", "And?"}, {"previous_response_id", id}}).status, 200);
+  EXPECT_EQ(last_prompt(), "user: Hi|assistant: Hello there|user: And?|assistant: ");
+  const Reply cancelled = post("/v1/responses/" + id + "/cancel", Json::object());
+  EXPECT_EQ(cancelled.status, 400);
+
+  const std::string forgotten =
+      post("/v1/responses", {{"input", "Hi"}, {"store", false}}).json()["id"];
+  const Reply missing = get("/v1/responses/" + forgotten);
+  EXPECT_EQ(missing.status, 404);
+  EXPECT_EQ(error_of(missing)["code"], "response_not_found");
+  EXPECT_EQ(post("/v1/responses", {{"input", "x"}, {"previous_response_id", "resp_no"}}).status,
+            404);
+}
+
+TEST_F(ResponsesTest, WhatIsWrongIsNamed) {
+  start();
+  const auto param_of = [this](const Json& body) {
+    const Reply reply = post("/v1/responses", body);
+    EXPECT_EQ(reply.status, 400) << reply.body;
+    return error_of(reply)["param"];
+  };
+  EXPECT_EQ(param_of(Json::object()), "input");
+  EXPECT_EQ(param_of({{"input", 3}}), "input");
+  EXPECT_EQ(param_of({{"input", Json::array()}}), "input");
+  EXPECT_EQ(param_of({{"input", Json::array({3})}}), "input[0]");
+  EXPECT_EQ(param_of({{"input", {{{"type", "item_reference"}, {"id", "x"}}}}}), "input[0].type");
+  EXPECT_EQ(param_of({{"input", {{{"role", "user"}}}}}), "input[0].content");
+  EXPECT_EQ(param_of({{"input", {{{"type", "function_call"}, {"name", "f"}}}}}),
+            "input[0].call_id");
+  EXPECT_EQ(param_of({{"input", "x"}, {"max_output_tokens", 0}}), "max_output_tokens");
+  EXPECT_EQ(param_of({{"input", "x"}, {"tools", {{{"type", "function"}}}}}), "tools[0].name");
+  EXPECT_EQ(param_of({{"input", "x"}, {"tool_choice", {{"type", "x"}}}}), "tool_choice");
+  EXPECT_EQ(param_of({{"input", "x"}, {"temperature", -1}}), "temperature");
+  EXPECT_EQ(param_of({{"input", "x"}, {"background", true}}), "background");
+}
+
+TEST_F(ResponsesTest, AStreamThatFailsSaysSo) {
+  engine->script = [](const Request&) {
+    std::vector<RequestEvent> events = answer_events({"Hello"});
+    events.back().finish = finish_of(FinishReason::kError, internal_error("secret"));
+    return events;
+  };
+  start();
+  const std::vector<Json> events =
+      numbered_events(post("/v1/responses", {{"input", "Hi"}, {"stream", true}}).body);
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.back()["type"], "response.failed");
+  EXPECT_EQ(events.back()["response"]["status"], "failed");
+  EXPECT_EQ(events.back()["response"]["error"]["code"], "internal_error");
+}
+
+TEST(ResponsesAdapterTest, ReasoningTextAndCallsAreItemsOfTheirOwn) {
+  ChatAnswerOptions options{.id = "resp_1", .model = "m"};
+  options.streaming.stream = true;
+  const auto adapter = make_responses_adapter(std::move(options), {.request = Json::object()});
+  std::string out;
+  adapter->event(0, RequestEvent{}, out);
+  for (const parsers::AnswerDelta& delta : std::vector<parsers::AnswerDelta>{
+           parsers::ReasoningDelta{"Let me"}, parsers::ContentDelta{"So"},
+           parsers::ToolCallBegin{0, "call_1", "w"}, parsers::ArgumentsDelta{0, "{\"c\":"},
+           parsers::ArgumentsDelta{0, " \"Paris\"}"}, parsers::ToolCallEnd{}}) {
+    dynamic_cast<DeltaAdapter&>(*adapter).add(delta, out);
+  }
+  RequestEvent last;
+  last.finish = stopped_by(7);
+  adapter->event(0, last, out);
+  adapter->end(out);
+  const std::vector<Json> events = numbered_events(out);
+  EXPECT_THAT(
+      names_of(events),
+      ElementsAre("response.created", "response.in_progress", "response.output_item.added",
+                  "response.reasoning_text.delta", "response.reasoning_text.done",
+                  "response.output_item.done", "response.output_item.added",
+                  "response.content_part.added", "response.output_text.delta",
+                  "response.output_text.done", "response.content_part.done",
+                  "response.output_item.done", "response.output_item.added",
+                  "response.function_call_arguments.delta",
+                  "response.function_call_arguments.delta", "response.function_call_arguments.done",
+                  "response.output_item.done", "response.completed"));
+  EXPECT_EQ(events[12]["output_index"], 2);
+  EXPECT_EQ(events[12]["item"]["arguments"], "");
+  EXPECT_EQ(events[15]["arguments"], "{\"c\": \"Paris\"}");
+  EXPECT_EQ(events[15]["item_id"], events[12]["item"]["id"]);
+  const Json& output = events.back()["response"]["output"];
+  ASSERT_EQ(output.size(), 3u);
+  EXPECT_EQ(output[0]["content"][0]["text"], "Let me");
+  EXPECT_EQ(output[2]["call_id"], "call_1");
+}
+
+TEST(ResponseStoreTest, KeepsTheNewestOfEachHolderForAnHour) {
+  ResponseStore store;
+  const auto response = [](std::string body, std::string holder) {
+    return StoredResponse{
+        .body = std::move(body), .messages = {}, .holder = std::move(holder), .created = 1000};
+  };
+  store.put("a", response("1", "me"));
+  ASSERT_NE(store.find("a", "me", 1000), nullptr);
+  EXPECT_EQ(store.find("a", "me", 1000)->body, "1");
+  EXPECT_EQ(store.find("a", "you", 1000), nullptr);
+  EXPECT_EQ(store.find("a", "me", 1000 + ResponseStore::kMaxAgeSeconds + 1), nullptr);
+  store.put("a", response("2", "me"));
+  EXPECT_EQ(store.find("a", "me", 1000)->body, "1") << "an id is given once";
+  for (size_t i = 0; i < ResponseStore::kMaxResponses; ++i) {
+    store.put(std::to_string(i), response("x", ""));
+  }
+  EXPECT_EQ(store.size(), ResponseStore::kMaxResponses);
+  EXPECT_EQ(store.find("a", "me", 1000), nullptr);
+  store.put("large", response(std::string(ResponseStore::kMaxBytes, 'x'), ""));
+  EXPECT_EQ(store.size(), 1u);
+}
+
+}  // namespace
+}  // namespace heddle::server
