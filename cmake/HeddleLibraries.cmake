@@ -3,8 +3,9 @@
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(Boost 1.81 REQUIRED)
+find_package(OpenSSL 3 REQUIRED)
 # fmt is linked, not header-only: its definitions would cost three seconds in each of 150 files.
-foreach(package hwy nlohmann_json simdjson CLI11 fmt spdlog prometheus-cpp)
+foreach(package hwy nlohmann_json simdjson CLI11 fmt spdlog prometheus-cpp yaml-cpp)
   find_package(${package} REQUIRED)
 endforeach()
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)

@@ -81,8 +81,11 @@ Json cache_json(const CacheOptions& options) {
 Json server_json(const ServeSettings& settings, const Engine& engine) {
   const server::ServerOptions& options = settings.server;
   const MetricsOptions& metrics = engine.options().metrics;
-  return {{"host", options.http.host},
+  return {{"config", or_null(settings.config_file)},
+          {"host", options.http.host},
           {"port", options.http.port},
+          {"ssl_certfile", options.http.certificate_file},
+          {"ssl_keyfile", options.http.key_file},
           {"served_model_name", options.served_model_names.empty()
                                     ? Json::array({engine.model_info().name})
                                     : Json(options.served_model_names)},

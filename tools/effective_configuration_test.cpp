@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <memory>
 #include <regex>
 #include <sstream>
@@ -110,6 +111,22 @@ TEST_F(EffectiveConfigurationTest, ShowsWhatTheEngineSaysNotWhatItWasAsked) {
   EXPECT_EQ(line["queue_timeout_secs"], 1.5);
   EXPECT_EQ(line["state_cache_dtype"], "int8");
   EXPECT_EQ(line["port"], 8000);
+}
+
+TEST_F(EffectiveConfigurationTest, AFileOfOptionsGivesWhatTheCommandLineDoesNot) {
+  const std::string path = ::testing::TempDir() + "effective_configuration_test.yaml";
+  std::ofstream(path) << "port: 70\nhost: 0.0.0.0\nmetrics: false\nmax_request_bytes: 5\n"
+                         "served-model-name: [a, b]\n";
+  json line = configuration({"--config", path});
+  EXPECT_EQ(line["port"], 70);
+  EXPECT_EQ(line["host"], "0.0.0.0");
+  EXPECT_EQ(line["metrics"], false);
+  EXPECT_EQ(line["max_request_bytes"], 5);
+  EXPECT_EQ(line["served_model_name"], json::array({"a", "b"}));
+  line = configuration({"-p", "80", "--metrics", "--config=" + path});
+  EXPECT_EQ(line["port"], 80);
+  EXPECT_EQ(line["metrics"], true);
+  EXPECT_EQ(line["host"], "0.0.0.0");
 }
 
 TEST_F(EffectiveConfigurationTest, KeysStaySecret) {

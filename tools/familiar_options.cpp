@@ -22,7 +22,6 @@ constexpr std::string_view kNoDrafts = "speculative decoding is not served yet";
 constexpr std::string_view kNoParsers =
     "tool calls and reasoning stay in the answer's text, there are no parsers yet";
 constexpr std::string_view kOwnTokenizer = "the tokenizer is the one in the model's folder";
-constexpr std::string_view kNoTls = "put a proxy that speaks TLS in front";
 
 constexpr FamiliarOption kFamiliar[] = {
     {"-m", Kind::kSpelling, "--model"},
@@ -91,8 +90,6 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--seed", Kind::kRefused, "it is --random-seed here"},
     {"--schedule-timeout", Kind::kRefused, "it is --queue-timeout-secs here"},
     {"--disable-log-requests", Kind::kRefused, "it is --log-level warning here"},
-    {"--ssl-keyfile", Kind::kRefused, kNoTls},
-    {"--ssl-certfile", Kind::kRefused, kNoTls},
 };
 
 }  // namespace

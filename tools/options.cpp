@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "config_file.h"
 #include "familiar_options.h"
 #include "option_names.h"
 #include "subcommand.h"
@@ -406,9 +407,13 @@ int run_program(int argc, char** argv, std::span<const Subcommand* const> subcom
   std::function<int()> action;
   for (const Subcommand* subcommand : subcommands) add_subcommand(root, *subcommand, action);
   try {
-    const std::vector<std::string> arguments = normalised_arguments(argc, argv);
-    root.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // as it wants them
-    explain_familiar(arguments);
+    const auto arguments = with_config_file(root, normalised_arguments(argc, argv));
+    if (!arguments.ok()) {
+      fmt::print(stderr, "error: {}\n", arguments.status().message());
+      return kExitUsage;
+    }
+    root.parse(std::vector<std::string>(arguments->rbegin(), arguments->rend()));  // as it wants
+    explain_familiar(*arguments);
   } catch (const CLI::Success& success) {  // --help, --version
     return root.exit(success);
   } catch (const CLI::ExtrasError&) {

@@ -44,8 +44,18 @@ Status apply_parsers(ServeSettings& settings) {
 void declare_serve_options(Options& options, ServeSettings& settings) {
   server::ServerOptions& server = settings.server;
   options.heading("Server");
-  options.text("--host", &server.http.host, "Address to listen on");
+  options.value("--config", &settings.config_file,
+                "File of options by these names, YAML or JSON; the command line wins");
+  options.text("--host", &server.http.host, "Address to listen on, or unix:PATH for a unix socket");
   options.value("-p,--port", &server.http.port, "Port to listen on; 0: any free one");
+  options.text("--ssl-certfile", &server.http.certificate_file,
+               "Certificate, with those that signed it, in PEM form: clients speak TLS");
+  options.text("--ssl-keyfile", &server.http.key_file, "Its private key, in PEM form");
+  options.needs("--ssl-certfile", "--ssl-keyfile");
+  options.needs("--ssl-keyfile", "--ssl-certfile");
+  options.has_effect_if(
+      "--port", [&server] { return !server.http.host.starts_with(server::kUnixPrefix); },
+      "with a unix socket; drop --host");
   options.value("--served-model-name", &settings.served_model_names,
                 "Names clients know the model by, separated by commas; default: the folder's");
   options.flag("--allow-any-model-name,!--no-allow-any-model-name", &server.allow_any_model_name,

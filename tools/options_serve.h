@@ -15,6 +15,7 @@ namespace heddle::tools {
 struct ServeSettings {
   EngineSettings model;
   server::ServerOptions server;
+  std::optional<std::string> config_file;  // was read before the options were
   std::vector<std::string> served_model_names;
   std::string fair_key = "user";
   std::string tool_call_parser = "auto";

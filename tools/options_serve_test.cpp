@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options_serve.h"
 
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -115,6 +116,42 @@ TEST(ServeOptionsTest, NumbersAreCheckedAsTheyAreRead) {
   EXPECT_THAT(run("--watchdog-timeout -1").errors, HasSubstr("--watchdog-timeout: -1 is not"));
   EXPECT_THAT(run("--chunked-prefill-tokens 0").errors,
               HasSubstr("--chunked-prefill-tokens: 0 is not a whole number from 1 to 65536"));
+}
+
+// Writes a file of options; returns the command line that names it.
+std::string config_line(const std::string& text) {
+  const std::string path = ::testing::TempDir() + "options_serve_test.yaml";
+  std::ofstream(path) << text;
+  return "--config " + path;
+}
+
+TEST(ConfigFileTest, HasTheNamesOfTheOptionsAndTheCommandLineWins) {
+  const std::string file = config_line(
+      "port: 70\nhost: 0.0.0.0\nmetrics: false\nmax_request_bytes: 5\n"
+      "served-model-name: [a, b]\nscheduling-policy: lpm\n");
+  EXPECT_EQ(run(file).exit_code, 0);
+  EXPECT_EQ(run(file + " -p 80").exit_code, 0);
+  EXPECT_EQ(run(file + " --port=80 --no-metrics").exit_code, 0);
+  EXPECT_EQ(run(config_line(R"({"port": 70, "metrics": true})")).exit_code, 0);
+  EXPECT_EQ(run(config_line("")).exit_code, 0);
+}
+
+TEST(ConfigFileTest, IsHeldToWhatTheCommandLineIsHeldTo) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"port: 70000", "70000 is not a whole number"},
+      {"prot: 70", "unknown option --prot; did you mean --port?"},
+      {"metrics: [", "line "},
+      {"- port", "options by name"},
+      {"port:\n  a: 1", "line 1: port must be a text"},
+      {"port:", "line 1: port must be a text"},
+      {"config: other.yaml", "cannot name another"},
+  };
+  for (const auto& [text, complaint] : cases) {
+    const Outcome outcome = run(config_line(text));
+    EXPECT_EQ(outcome.exit_code, 2) << text;
+    EXPECT_THAT(outcome.errors, HasSubstr(complaint)) << text;
+  }
+  EXPECT_THAT(run("--config /no/such/file").errors, HasSubstr("there is no such file"));
 }
 
 }  // namespace

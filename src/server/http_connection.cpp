@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <fmt/format.h>
 
@@ -34,8 +35,8 @@ std::optional<std::string> unknown_coding(const HttpRequest& request, unsigned h
 
 }  // namespace
 
-Connection::Connection(asio::ip::tcp::socket socket, const HttpServerOptions& options,
-                       HttpHandler& handler, std::shared_ptr<BodyBudget> budget)
+Connection::Connection(ByteSocket socket, const HttpServerOptions& options, HttpHandler& handler,
+                       std::shared_ptr<BodyBudget> budget)
     : options_(options),
       handler_(handler),
       budget_(std::move(budget)),
@@ -44,7 +45,7 @@ Connection::Connection(asio::ip::tcp::socket socket, const HttpServerOptions& op
       writer_(socket_, options.write_timeout_seconds),
       change_timer_(socket_.get_executor()) {
   error_code ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);  // of TCP alone
   socket_.non_blocking(true, ignored);
 }
 
@@ -106,7 +107,7 @@ void Connection::note_unread(int status, int64_t bytes_sent) {
 // could destroy the answer before the client has read it.
 asio::awaitable<void> Connection::linger(double limit_seconds) {
   error_code error;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, error);
+  socket_.shutdown(asio::socket_base::shutdown_send, error);
   if (!error) co_await reader_.drop_input(limit_seconds);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connection: one TCP connection as a coroutine: read a request (RequestReader), hand it over,
-// write the answer (ResponseWriter), again.
+// Connection: one connection of a client as a coroutine: read a request (RequestReader), hand it
+// over, write the answer (ResponseWriter), again.
 //
 // One rule for clients that leave: a client that closes its connection, or only its sending side,
 // before its answer is complete is gone, and its request is cancelled. An answer that is complete
@@ -15,10 +15,10 @@
 #include <string_view>
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "server/body_budget.h"
+#include "server/byte_socket.h"
 #include "server/connection_exchange.h"
 #include "server/http_server.h"
 #include "server/request_reader.h"
@@ -29,8 +29,8 @@ namespace heddle::server {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   // `options` and `handler` outlive the connection.
-  Connection(boost::asio::ip::tcp::socket socket, const HttpServerOptions& options,
-             HttpHandler& handler, std::shared_ptr<BodyBudget> budget);
+  Connection(ByteSocket socket, const HttpServerOptions& options, HttpHandler& handler,
+             std::shared_ptr<BodyBudget> budget);
 
   // Serves requests until the connection ends.
   boost::asio::awaitable<void> run();
@@ -66,7 +66,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const HttpServerOptions& options_;
   HttpHandler& handler_;
   const std::shared_ptr<BodyBudget> budget_;
-  boost::asio::ip::tcp::socket socket_;
+  ByteSocket socket_;
   RequestReader reader_;
   ResponseWriter writer_;
   boost::asio::steady_timer change_timer_;        // a condition variable with a deadline

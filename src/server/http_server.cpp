@@ -3,20 +3,28 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <thread>
 #include <unordered_set>
 
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "core/log.h"
 #include "server/http_connection.h"
+#include "server/tls_terminator.h"
 
 namespace heddle::server {
 namespace {
@@ -32,6 +40,7 @@ constexpr int kMaxTurnedAway = 64;   // at once
 
 // Open files that are no connections: 64 to turn away, and 192 of the engine, the log, the model.
 constexpr uint64_t kOtherFiles = 256;
+constexpr uint64_t kFilesOfTls = 3;  // of one connection (tls_terminator.h)
 
 void log_escaped(const char* where, const std::exception_ptr& failure) {
   if (!failure) return;
@@ -61,24 +70,14 @@ class AsioHttpServer final : public HttpServer {
   ~AsioHttpServer() override { stop(0); }
 
   Status bind() {
-    tcp::endpoint endpoint;
-    HEDDLE_RETURN_IF_ERROR(resolve(endpoint));
-    error_code error;
-    acceptor_.open(endpoint.protocol(), error);
-    if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
-    if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-    if (error == asio::error::address_in_use) {
-      return unavailable(fmt::format(
-          "port {} of {} is in use by another program; stop it or choose another with --port",
-          options_.port, options_.host));
+    if (!options_.certificate_file.empty()) {
+      const TlsOptions tls{.certificate_file = options_.certificate_file,
+                           .key_file = options_.key_file,
+                           .handshake_seconds = options_.header_timeout_seconds,
+                           .write_timeout_seconds = options_.write_timeout_seconds};
+      HEDDLE_ASSIGN_OR_RETURN(tls_, TlsTerminator::create(io_, tls));
     }
-    if (error) {
-      return unavailable(fmt::format("cannot listen on {}, port {}: {}", options_.host,
-                                     options_.port, error.message()));
-    }
-    port_ = acceptor_.local_endpoint(error).port();
-    return ok_status();
+    return options_.host.starts_with(kUnixPrefix) ? bind_path() : bind_port();
   }
 
   void start(HttpHandler& handler) override {
@@ -112,6 +111,65 @@ class AsioHttpServer final : public HttpServer {
   }
 
  private:
+  void listen(const asio::generic::stream_protocol::endpoint& endpoint, error_code& error) {
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  }
+
+  // A socket's file stays when its server is killed: one that nobody listens to is replaced.
+  Status bind_path() {
+    const std::string path = options_.host.substr(kUnixPrefix.size());
+    sockaddr_un longest{};
+    if (path.empty() || path.size() >= sizeof(longest.sun_path)) {
+      return invalid_argument(
+          fmt::format("--host {}: the path of a unix socket has 1 to {} characters", options_.host,
+                      sizeof(longest.sun_path) - 1));
+    }
+    const asio::local::stream_protocol::endpoint endpoint(path);
+    error_code error;
+    listen(endpoint, error);
+    if (error == asio::error::address_in_use) {
+      asio::local::stream_protocol::socket other(io_);
+      error_code refused;
+      other.connect(endpoint, refused);
+      if (refused == asio::error::connection_refused && ::unlink(path.c_str()) == 0) {
+        error_code ignored;
+        acceptor_.close(ignored);
+        listen(endpoint, error);
+      }
+    }
+    if (error == asio::error::address_in_use) {
+      return unavailable(fmt::format(
+          "{} is in use by another program; stop it or choose another path with --host", path));
+    }
+    if (error) return unavailable(fmt::format("cannot listen on {}: {}", path, error.message()));
+    unix_path_ = path;
+    return ok_status();
+  }
+
+  Status bind_port() {
+    tcp::endpoint endpoint;
+    HEDDLE_RETURN_IF_ERROR(resolve(endpoint));
+    error_code error;
+    listen(endpoint, error);
+    if (error == asio::error::address_in_use) {
+      return unavailable(fmt::format(
+          "port {} of {} is in use by another program; stop it or choose another with --port",
+          options_.port, options_.host));
+    }
+    if (error) {
+      return unavailable(fmt::format("cannot listen on {}, port {}: {}", options_.host,
+                                     options_.port, error.message()));
+    }
+    tcp::endpoint bound;
+    const auto local = acceptor_.local_endpoint(error);
+    std::memcpy(bound.data(), local.data(), std::min(local.size(), bound.capacity()));
+    port_ = bound.port();
+    return ok_status();
+  }
+
   Status resolve(tcp::endpoint& endpoint) {
     error_code error;
     const auto address = asio::ip::make_address(options_.host, error);
@@ -159,7 +217,21 @@ class AsioHttpServer final : public HttpServer {
     end_if_idle();
   }
 
-  void serve(tcp::socket socket) {
+  void serve(ByteSocket client) {
+    ByteSocket socket = std::move(client);
+    if (tls_ != nullptr) {
+      ++num_tls_sessions_;
+      auto plain = tls_->terminate(std::move(socket), [this] {
+        --num_tls_sessions_;
+        end_if_idle();
+      });
+      if (!plain.ok()) {
+        --num_tls_sessions_;
+        log_warning(fmt::format("a connection is closed: {}", plain.status().message()));
+        return;
+      }
+      socket = std::move(plain).value();
+    }
     if (static_cast<int64_t>(connections_.size()) >= options_.max_connections) {
       log_warning(fmt::format("{} connections are open, the limit; a new one is closed",
                               connections_.size()));
@@ -190,15 +262,16 @@ class AsioHttpServer final : public HttpServer {
     error_code error;
     acceptor_.non_blocking(true, error);
     while (!error) {
-      tcp::socket socket(io_);
+      ByteSocket socket(io_);
       acceptor_.accept(socket, error);
       if (!error) serve(std::move(socket));
     }
     acceptor_.close(error);
+    if (!unix_path_.empty()) ::unlink(unix_path_.c_str());
   }
 
   void end_if_idle() {
-    if (stopping_ && connections_.empty() && !accepting_) end();
+    if (stopping_ && connections_.empty() && num_tls_sessions_ == 0 && !accepting_) end();
   }
 
   void end() {
@@ -207,7 +280,7 @@ class AsioHttpServer final : public HttpServer {
   }
 
   // Says why, to a few at a time: of a flood the rest is only closed.
-  void turn_away(tcp::socket socket) {
+  void turn_away(ByteSocket socket) {
     if (num_turned_away_ >= kMaxTurnedAway) return;
     ++num_turned_away_;
     const auto connection =
@@ -235,7 +308,10 @@ class AsioHttpServer final : public HttpServer {
   int num_turned_away_ = 0;                      // and still reading why
   std::unordered_set<Connection*> connections_;  // each kept alive by its coroutine
   asio::io_context io_{1};
-  tcp::acceptor acceptor_;
+  std::unique_ptr<TlsTerminator> tls_;  // null: clients speak plain HTTP
+  int64_t num_tls_sessions_ = 0;
+  std::string unix_path_;  // of the socket's file, removed at the end; empty: a port
+  asio::basic_socket_acceptor<asio::generic::stream_protocol> acceptor_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   asio::steady_timer stop_timer_{io_};
   bool stopping_ = false;
@@ -246,16 +322,16 @@ class AsioHttpServer final : public HttpServer {
 
 }  // namespace
 
-Result<int32_t> connections_within(int32_t wanted, uint64_t max_files) {
-  const uint64_t num_files = static_cast<uint64_t>(wanted) + kOtherFiles;
+Result<int32_t> connections_within(int32_t wanted, uint64_t max_files, uint64_t files_each) {
+  const uint64_t num_files = static_cast<uint64_t>(wanted) * files_each + kOtherFiles;
   if (max_files >= num_files) return wanted;
-  if (max_files <= kOtherFiles) {
+  if (max_files < kOtherFiles + files_each) {
     return resource_exhausted(
         fmt::format("the process may open {} files, and the server needs {} besides its "
                     "connections; raise the limit with `ulimit -n {}`",
                     max_files, kOtherFiles, num_files));
   }
-  const auto fitting = static_cast<int32_t>(max_files - kOtherFiles);
+  const auto fitting = static_cast<int32_t>((max_files - kOtherFiles) / files_each);
   log_warning(
       fmt::format("The server takes {} connections instead of {}, because the process may "
                   "open only {} files; `ulimit -n {}` allows all",
@@ -265,10 +341,11 @@ Result<int32_t> connections_within(int32_t wanted, uint64_t max_files) {
 
 Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpServerOptions& options) {
   HttpServerOptions fitting = options;
+  const uint64_t files_each = options.certificate_file.empty() ? 1 : kFilesOfTls;
   const uint64_t max_files =
-      raise_file_limit(static_cast<uint64_t>(options.max_connections) + kOtherFiles);
+      raise_file_limit(static_cast<uint64_t>(options.max_connections) * files_each + kOtherFiles);
   HEDDLE_ASSIGN_OR_RETURN(fitting.max_connections,
-                          connections_within(options.max_connections, max_files));
+                          connections_within(options.max_connections, max_files, files_each));
   auto server = std::make_unique<AsioHttpServer>(fitting);
   HEDDLE_RETURN_IF_ERROR(server->bind());
   return std::unique_ptr<HttpServer>(std::move(server));

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <heddle/status.h>
 
@@ -20,8 +21,12 @@
 namespace heddle::server {
 
 struct HttpServerOptions {
-  std::string host = "127.0.0.1";  // an address or a name; "::" for every IPv6 and IPv4 address
-  uint16_t port = 30000;           // 0: any free one
+  // An address or a name; "::" for every IPv6 and IPv4 address; "unix:PATH" for a unix socket,
+  // which has no port.
+  std::string host = "127.0.0.1";
+  uint16_t port = 30000;         // 0: any free one
+  std::string certificate_file;  // with `key_file`: clients speak TLS; empty: plain HTTP
+  std::string key_file;
   int64_t max_request_bytes = int64_t{64} << 20;     // of a body; more is answered 413
   int64_t max_held_body_bytes = int64_t{256} << 20;  // of all bodies together that are not parsed
                                                      // yet; beyond: 503
@@ -68,15 +73,17 @@ class HttpHandler {
   virtual void on_answered(const HttpRequest* request, const Answered& answered) = 0;
 };
 
-// How many of `wanted` connections fit when at most `max_files` files may be open. Logs both when
-// they are fewer. Error: kResourceExhausted when none fits.
-Result<int32_t> connections_within(int32_t wanted, uint64_t max_files);
+// How many of `wanted` connections fit when at most `max_files` files may be open and each takes
+// `files_each`. Logs both when they are fewer. Error: kResourceExhausted when none fits.
+Result<int32_t> connections_within(int32_t wanted, uint64_t max_files, uint64_t files_each = 1);
+
+inline constexpr std::string_view kUnixPrefix = "unix:";
 
 class HttpServer {
  public:
   // Binds. Raises the soft limit of open files (RLIMIT_NOFILE) as far as `max_connections` needs
   // it; where the hard limit is lower, the server takes fewer connections (connections_within()).
-  // Error: kUnavailable, naming address and port, when it is taken.
+  // Error: kUnavailable, naming address and port, or the path, when it is taken; as TlsTerminator.
   static Result<std::unique_ptr<HttpServer>> listen(const HttpServerOptions& options);
 
   // Starts the I/O thread. Once; `handler` outlives the server.

@@ -33,7 +33,7 @@ bool is_malformed(const error_code& error) {
 
 }  // namespace
 
-RequestReader::RequestReader(asio::ip::tcp::socket& socket, const HttpServerOptions& options)
+RequestReader::RequestReader(ByteSocket& socket, const HttpServerOptions& options)
     : socket_(socket),
       options_(options),
       // Room for a whole head, or the trailer of a chunked body, and for the bytes read past it.
@@ -174,7 +174,7 @@ void RequestReader::watch(std::shared_ptr<void> owner, std::function<void()> on_
 
 void RequestReader::watch_on(std::shared_ptr<void> owner) {
   const bool full = buffer_.size() >= kMaxReadAheadBytes;
-  const auto event = full ? asio::ip::tcp::socket::wait_error : asio::ip::tcp::socket::wait_read;
+  const auto event = full ? ByteSocket::wait_error : ByteSocket::wait_read;
   auto on_event = [this, full, owner = std::move(owner)](const error_code& error) mutable {
     if (error || on_gone_ == nullptr) return;
     error_code failure;

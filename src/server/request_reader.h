@@ -16,12 +16,12 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/cancellation_signal.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 
 #include "server/body_budget.h"
+#include "server/byte_socket.h"
 #include "server/deadline.h"
 #include "server/http_server.h"
 
@@ -39,7 +39,7 @@ struct ReadFailure {
 class RequestReader {
  public:
   // Both outlive the reader.
-  RequestReader(boost::asio::ip::tcp::socket& socket, const HttpServerOptions& options);
+  RequestReader(ByteSocket& socket, const HttpServerOptions& options);
 
   // Waits until the first bytes of a request are here. False when none come within
   // `limit_seconds`, or the client has left.
@@ -89,7 +89,7 @@ class RequestReader {
   void watch_on(std::shared_ptr<void> owner);
   [[nodiscard]] ReadFailure failure_of(const boost::system::error_code& error) const;
 
-  boost::asio::ip::tcp::socket& socket_;
+  ByteSocket& socket_;
   const HttpServerOptions& options_;
   boost::beast::flat_buffer buffer_;  // received and not parsed
   std::optional<Parser> parser_;

@@ -27,7 +27,7 @@ constexpr auto kAwaitWrite = asio::as_tuple(asio::use_awaitable);
 
 }  // namespace
 
-ResponseWriter::ResponseWriter(asio::ip::tcp::socket& socket, double write_timeout_seconds)
+ResponseWriter::ResponseWriter(ByteSocket& socket, double write_timeout_seconds)
     : socket_(socket),
       write_timeout_(seconds(write_timeout_seconds)),
       deadline_(socket.get_executor()) {}

@@ -19,8 +19,8 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/ip/tcp.hpp>
 
+#include "server/byte_socket.h"
 #include "server/deadline.h"
 #include "server/http_message.h"
 
@@ -60,7 +60,7 @@ class WriteProgress {
 class ResponseWriter {
  public:
   // The socket outlives the writer.
-  ResponseWriter(boost::asio::ip::tcp::socket& socket, double write_timeout_seconds);
+  ResponseWriter(ByteSocket& socket, double write_timeout_seconds);
 
   // The next answer is to a request of this kind.
   void begin(unsigned http_version, bool head_only) {
@@ -94,7 +94,7 @@ class ResponseWriter {
   void expect_progress(IoClock::duration limit);
   [[nodiscard]] int64_t taken_bytes();
 
-  boost::asio::ip::tcp::socket& socket_;
+  ByteSocket& socket_;
   const IoClock::duration write_timeout_;
   WriteProgress progress_{write_timeout_};
   Deadline deadline_;

@@ -26,7 +26,8 @@ int64_t system_unix_time() {
 }
 
 bool is_loopback(std::string_view host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
+  return host == "localhost" || host == "::1" || host.starts_with("127.") ||
+         host.starts_with(kUnixPrefix);
 }
 
 class HeddleServer final : public Server {
@@ -49,8 +50,10 @@ class HeddleServer final : public Server {
 
   [[nodiscard]] std::string address() const override {
     const std::string& host = options_.http.host;
-    return host.find(':') == std::string::npos ? fmt::format("http://{}:{}", host, port())
-                                               : fmt::format("http://[{}]:{}", host, port());
+    if (host.starts_with(kUnixPrefix)) return host;
+    const char* scheme = options_.http.certificate_file.empty() ? "http" : "https";
+    return host.find(':') == std::string::npos ? fmt::format("{}://{}:{}", scheme, host, port())
+                                               : fmt::format("{}://[{}]:{}", scheme, host, port());
   }
 
   void set_load_progress(int64_t done_bytes, int64_t total_bytes) override {

@@ -11,6 +11,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <gtest/gtest.h>
 
 #include "server/http_client.h"
@@ -45,7 +46,7 @@ class RequestReaderTest : public ::testing::Test {
   RequestReaderTest() {
     tcp::acceptor acceptor(io_, {boost::asio::ip::address_v4::loopback(), 0});
     client_.emplace(acceptor.local_endpoint().port());
-    acceptor.accept(socket_);
+    socket_ = acceptor.accept();
     socket_.non_blocking(true);
     reader_.emplace(socket_, options_);
   }
@@ -73,7 +74,7 @@ class RequestReaderTest : public ::testing::Test {
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
       io_.get_executor()};  // or the loop would end with each coroutine
-  tcp::socket socket_{io_};
+  ByteSocket socket_{io_};
   std::optional<HttpClient> client_;
   std::optional<RequestReader> reader_;
 };

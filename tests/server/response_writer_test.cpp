@@ -10,6 +10,7 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <gtest/gtest.h>
 
 #include "server/http_client.h"
@@ -48,7 +49,7 @@ class ResponseWriterTest : public ::testing::Test {
   ResponseWriterTest() {
     tcp::acceptor acceptor(io_, {boost::asio::ip::address_v4::loopback(), 0});
     client_.emplace(acceptor.local_endpoint().port());
-    acceptor.accept(socket_);
+    socket_ = acceptor.accept();
     socket_.non_blocking(true);
     writer_.emplace(socket_, 3600);
   }
@@ -66,7 +67,7 @@ class ResponseWriterTest : public ::testing::Test {
   }
 
   boost::asio::io_context io_{1};
-  tcp::socket socket_{io_};
+  ByteSocket socket_{io_};
   std::optional<HttpClient> client_;
   std::optional<ResponseWriter> writer_;
   std::optional<bool> sent_;

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// ByteSocket: a connection's socket, whether it is of TCP, a unix socket or one end of a pair.
+//
+// Private to the files that see Asio (src/server/README.md).
+#pragma once
+
+#include <boost/asio/generic/stream_protocol.hpp>
+
+namespace heddle::server {
+
+using ByteSocket = boost::asio::generic::stream_protocol::socket;
+
+}  // namespace heddle::server

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config_file.h"
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+namespace heddle::tools {
+namespace {
+
+constexpr const char* kConfigOption = "--config";
+
+Result<std::string> value_of(const YAML::Node& node) {
+  if (node.IsScalar()) return node.Scalar();
+  if (!node.IsSequence()) {
+    return invalid_argument("must be a text, a number, true, false or a list");
+  }
+  std::string joined;
+  for (const YAML::Node& item : node) {
+    if (!item.IsScalar()) return invalid_argument("must be a list of texts or numbers");
+    joined += (joined.empty() ? "" : ",") + item.Scalar();
+  }
+  return joined;
+}
+
+// The options that the command line gives itself.
+std::set<const CLI::Option*> given_options(const CLI::App& app,
+                                           const std::vector<std::string>& arguments) {
+  std::set<const CLI::Option*> given;
+  for (const std::string& argument : arguments) {
+    if (argument == "--") break;
+    if (!argument.starts_with('-')) continue;
+    const bool is_short = !argument.starts_with("--");  // "-p8000" has its value behind it
+    const std::string name =
+        argument.substr(0, is_short ? 2 : std::min(argument.find('='), argument.size()));
+    if (const CLI::Option* option = app.get_option_no_throw(name)) given.insert(option);
+  }
+  return given;
+}
+
+// The value of --config, which stays among the arguments.
+std::optional<std::string> config_path(const std::vector<std::string>& arguments) {
+  const auto end = std::ranges::find(arguments, "--");
+  for (auto argument = arguments.begin(); argument != end; ++argument) {
+    if (*argument == kConfigOption && std::next(argument) != end) return *std::next(argument);
+    if (argument->starts_with(fmt::format("{}=", kConfigOption))) {
+      return argument->substr(argument->find('=') + 1);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<std::vector<FileSetting>> read_config_file(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    return not_found(fmt::format("{} {}: there is no such file", kConfigOption, path));
+  }
+  std::vector<FileSetting> settings;
+  try {
+    const YAML::Node root = YAML::LoadFile(path);
+    if (root.IsNull()) return settings;
+    if (!root.IsMap()) {
+      return invalid_argument(
+          fmt::format("{}: has to hold options by name, as `port: 8000`", path));
+    }
+    for (const auto& entry : root) {
+      FileSetting setting{.name = entry.first.Scalar(), .value = {}};
+      std::ranges::replace(setting.name, '_', '-');
+      Result<std::string> value = value_of(entry.second);
+      if (!value.ok()) {
+        return invalid_argument(fmt::format("{}, line {}: {} {}", path, entry.first.Mark().line + 1,
+                                            setting.name, value.status().message()));
+      }
+      setting.value = *std::move(value);
+      settings.push_back(std::move(setting));
+    }
+  } catch (const YAML::Exception& failure) {
+    return invalid_argument(fmt::format("{}, line {}: neither YAML nor JSON: {}", path,
+                                        failure.mark.line + 1, failure.msg));
+  } catch (const std::exception& failure) {
+    return invalid_argument(fmt::format("{}: cannot be read: {}", path, failure.what()));
+  }
+  return settings;
+}
+
+Result<std::vector<std::string>> with_config_file(const CLI::App& root,
+                                                  std::vector<std::string> arguments) {
+  const CLI::App* app = nullptr;
+  for (const CLI::App* command : root.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!arguments.empty() && command->check_name(arguments[0])) app = command;
+  }
+  if (app == nullptr || app->get_option_no_throw(kConfigOption) == nullptr) return arguments;
+  const std::set<const CLI::Option*> given = given_options(*app, arguments);
+  const std::optional<std::string> path = config_path(arguments);
+  if (!path) return arguments;
+  HEDDLE_ASSIGN_OR_RETURN(const std::vector<FileSetting> settings, read_config_file(*path));
+  auto place = std::next(arguments.begin());
+  for (const FileSetting& setting : settings) {
+    if ("--" + setting.name == kConfigOption) {
+      return invalid_argument(fmt::format("{}: a file cannot name another one", *path));
+    }
+    const CLI::Option* option = app->get_option_no_throw("--" + setting.name);
+    if (option != nullptr && given.contains(option)) continue;
+    place = std::next(arguments.insert(place, fmt::format("--{}={}", setting.name, setting.value)));
+  }
+  return arguments;
+}
+
+}  // namespace heddle::tools

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file of options, in YAML or JSON, by the names that the command line has:
+//
+//   model: /models/qwen3-next
+//   host: 0.0.0.0
+//   port: 8000
+//   metrics: false
+//   served-model-name: [qwen3-next, default]
+//
+// Threading: free functions without state.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <heddle/status.h>
+
+namespace CLI {  // NOLINT(readability-identifier-naming): the name is the parser's
+class App;
+}  // namespace CLI
+
+namespace heddle::tools {
+
+// One line of the file. Lists are joined by commas.
+struct FileSetting {
+  std::string name;  // "served-model-name"; '_' is read as '-'
+  std::string value;
+};
+
+// Error: kNotFound where there is no such file; kInvalidArgument, naming the line, where it is
+// neither YAML nor JSON, or a value is no value, text, number or list of these.
+[[nodiscard]] Result<std::vector<FileSetting>> read_config_file(const std::string& path);
+
+// `arguments` are those behind the program's name. Where the subcommand takes --config and they
+// have one, the settings of its file are added as options, but for those that the arguments give
+// themselves, by whatever spelling: the command line wins. Error: as above.
+[[nodiscard]] Result<std::vector<std::string>> with_config_file(const CLI::App& root,
+                                                                std::vector<std::string> arguments);
+
+}  // namespace heddle::tools
