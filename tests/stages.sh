@@ -245,6 +245,42 @@ sources_to_format() {
   done
 }
 
+# Client libraries and curl against a served heddle-tiny (tests/clients/README.md).
+stage_clients() {
+  local dir="$root/build/release/clients" libraries="$root/build/clients" address="" server program name failures=0
+  local programs=("$root/tests/clients/curl.sh") missing=""
+  if ! command -v node >/dev/null || [[ ! -d $libraries/node_modules ]]; then
+    missing="; no client libraries: ./run setup --clients installs them where there is node"
+  else
+    programs+=("$root"/tests/clients/{openai,anthropic,ollama}.mjs)
+  fi
+  mkdir -p "$dir"
+  "$root/build/release/bin/heddle" serve "$root/models/heddle-tiny" --served-model-name heddle-tiny --port 0 \
+    </dev/null >"$dir/server.log" 2>&1 &
+  server=$!
+  for ((i = 0; i < 600; i++)); do
+    address="$(sed -n 's|.* at \(http://[^ ]*\): .*|\1|p' "$dir/server.log" | head -n 1)"
+    [[ -z $address ]] || break
+    kill -0 "$server" 2>/dev/null || break
+    sleep 0.1
+  done
+  for program in "${programs[@]}"; do
+    name="${program##*/}"
+    if [[ -n $address ]] && HEDDLE_CLIENTS="$libraries" timeout 300 \
+      "$([[ $name == *.sh ]] && echo bash || echo node)" "$program" "$address" >"$dir/$name.log" 2>&1; then
+      passed=$((passed + 1))
+    else
+      failures=$((failures + 1))
+      printf '\n--- %s (server: %s) ---\n' "$name" "$dir/server.log" >&2
+      tail -n 40 "$dir/$name.log" "$dir/server.log" >&2
+    fi
+  done
+  kill -INT "$server" 2>/dev/null || true
+  wait "$server" || true
+  failed=$((failed + failures))
+  result="${#programs[@]} programs, $failures failed$missing"
+}
+
 stage_format() {
   local files
   if ! command -v clang-format-19 >/dev/null; then
@@ -265,7 +301,7 @@ stage_shell() {
     result="skipped: no shellcheck"
     return
   fi
-  (cd "$root" && shellcheck -x run .ci/run tests/stages.sh) >&2
+  (cd "$root" && shellcheck -x run .ci/run tests/stages.sh tests/clients/curl.sh) >&2
 }
 
 stage_tidy() { compile tidy; }
@@ -316,6 +352,7 @@ run_stages() {
     ((failed)) || stage "build the tests" stage_build_tests
     if ((failed == 0)); then
       stage "tests" stage_tests
+      stage "clients" stage_clients
       stage "format" stage_format
       [[ $full == yes ]] && stage "shellcheck" stage_shell
       if has_cuda_sources && has_nvcc; then

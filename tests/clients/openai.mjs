@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+import assert from 'node:assert/strict';
+import {address, library, question} from './client.mjs';
+
+const OpenAI = library('openai').OpenAI;
+const client = new OpenAI({baseURL: `${address}/v1`, apiKey: 'none', maxRetries: 0});
+const model = 'heddle-tiny';
+const greedy = {model, temperature: 0};
+
+const models = await client.models.list();
+assert.equal(models.data.length, 1);
+
+// Chat, whole and streamed: one text.
+const whole = await client.chat.completions.create({...greedy, messages: question, max_tokens: 16});
+assert.equal(whole.choices[0].message.role, 'assistant');
+assert.equal(whole.usage.completion_tokens, 16);
+let text = '';
+let usage = null;
+const stream = await client.chat.completions.create({
+  ...greedy, messages: question, max_tokens: 16, stream: true, stream_options: {include_usage: true},
+});
+for await (const chunk of stream) {
+  text += chunk.choices[0]?.delta?.content ?? '';
+  usage = chunk.usage ?? usage;
+}
+assert.equal(text, whole.choices[0].message.content);
+assert.equal(usage.completion_tokens, 16);
+
+const logprobs = await client.chat.completions.create(
+    {...greedy, messages: question, max_tokens: 2, logprobs: true, top_logprobs: 3});
+assert.equal(logprobs.choices[0].logprobs.content[0].top_logprobs.length, 3);
+
+const completion = await client.completions.create({...greedy, prompt: 'Once upon a time', max_tokens: 4});
+assert.equal(completion.choices[0].finish_reason, 'length');
+
+// Responses, whole and streamed, and going on from one.
+const input = question[0].content;
+const response = await client.responses.create({...greedy, input, max_output_tokens: 16});
+assert.equal(response.status, 'incomplete');
+assert.equal(response.output_text, whole.choices[0].message.content);
+const kept = await client.responses.retrieve(response.id);
+assert.equal(kept.id, response.id);
+const next = await client.responses.create(
+    {...greedy, input: 'Go on.', previous_response_id: response.id, max_output_tokens: 2});
+assert.equal(next.previous_response_id, response.id);
+text = '';
+let last = null;
+for await (const event of await client.responses.create(
+    {...greedy, input, max_output_tokens: 16, stream: true})) {
+  if (event.type === 'response.output_text.delta') text += event.delta;
+  last = event;
+}
+assert.equal(text, response.output_text);
+assert.equal(last.type, 'response.incomplete');
+
+// Errors are those of the library, with their fields.
+await assert.rejects(client.chat.completions.create({model, messages: []}), (error) => {
+  assert.ok(error instanceof OpenAI.BadRequestError);
+  assert.equal(error.param, 'messages');
+  assert.equal(typeof error.code, 'string');
+  return true;
+});
+await assert.rejects(client.models.retrieve('no-such-model'), OpenAI.NotFoundError);
+
+// A stream that its reader leaves.
+const left = await client.chat.completions.create({...greedy, messages: question, stream: true});
+for await (const chunk of left) {
+  assert.ok(chunk.id);
+  break;
+}
