@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
 #include "request/validate.h"
+#include "server/anthropic_messages.h"
 #include "server/api_adapter.h"
 #include "server/chat_completions.h"
 #include "server/completions.h"
@@ -18,7 +21,9 @@
 #include "server/fake_codec.h"
 #include "server/json_text.h"
 #include "server/native_generate.h"
+#include "server/ollama.h"
 #include "server/prompt_list.h"
+#include "server/responses.h"
 #include "server/tokenize.h"
 
 namespace heddle::server {
