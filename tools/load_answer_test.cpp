@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "load_answer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace heddle::tools {
+namespace {
+
+using ::testing::HasSubstr;
+
+LoadRecord read_answer(std::string_view text) {
+  LoadRecord record;
+  LoadAnswer answer(record);
+  double at = 1;
+  for (const char byte : text) answer.feed({&byte, 1}, at += 1);
+  answer.end(at + 1);
+  return record;
+}
+
+TEST(LoadAnswer, ReadsACompletion) {
+  const LoadRecord record = read_answer(
+      "data: {\"choices\":[{\"text\":\"a\",\"finish_reason\":null}]}\n\n"
+      "data: {\"choices\":[{\"text\":\"\",\"finish_reason\":null}]}\n\n"
+      "data: {\"choices\":[{\"text\":\"b\",\"finish_reason\":\"length\"}],\"usage\":null}\n\n"
+      "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":3,"
+      "\"prompt_tokens_details\":{\"cached_tokens\":2}}}\n\n"
+      "data: [DONE]\n\n");
+  EXPECT_FALSE(record.failure);
+  ASSERT_EQ(record.arrivals.size(), 2u) << "one is without text";
+  EXPECT_LT(record.arrivals[0].at, record.arrivals[1].at);
+  EXPECT_EQ(record.input_tokens, 5);
+  EXPECT_EQ(record.output_tokens, 3);
+  EXPECT_EQ(record.cached_tokens, 2);
+}
+
+TEST(LoadAnswer, ReadsAChatWithReasoningAndCountsOfEachEvent) {
+  const LoadRecord record = read_answer(
+      "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n"
+      "data: {\"choices\":[{\"delta\":{\"reasoning_content\":\"hm\"}}],"
+      "\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":1}}\n\n"
+      "data: {\"choices\":[{\"delta\":{\"content\":\"yes\"},\"finish_reason\":\"stop\"}],"
+      "\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":4}}\n\n");
+  EXPECT_FALSE(record.failure) << "a reason to finish is an end without [DONE]";
+  ASSERT_EQ(record.arrivals.size(), 2u);
+  EXPECT_EQ(record.arrivals[0].tokens, 1);
+  EXPECT_EQ(record.arrivals[1].tokens, 3);
+}
+
+TEST(LoadAnswer, WhatGoesWrongIsAFailureOfItsKind) {
+  EXPECT_EQ(read_answer("data: {\"choices\":[{\"text\":\"a\"}]}\n\n").failure->kind, "cut");
+  EXPECT_EQ(read_answer("").failure->kind, "cut");
+  EXPECT_EQ(read_answer("data: oops\n\ndata: [DONE]\n\n").failure->kind, "protocol");
+  const LoadRecord told =
+      read_answer("data: {\"error\":{\"message\":\"out of memory\"}}\n\ndata: [DONE]\n\n");
+  EXPECT_EQ(told.failure->kind, "error in the stream");
+  EXPECT_EQ(told.failure->message, "out of memory");
+  // Whatever stands where something else belongs.
+  EXPECT_FALSE(
+      read_answer("data: {\"choices\":7,\"usage\":[]}\n\n"
+                  "data: {\"choices\":[1,null,{\"delta\":3,\"text\":{}}]}\n\n"
+                  "data: {\"usage\":{\"completion_tokens\":-4,\"prompt_tokens\":\"x\"}}\n\n"
+                  "data: [DONE]\n\n")
+          .failure);
+}
+
+TEST(LoadAnswer, ErrorsAreShownInWords) {
+  EXPECT_EQ(error_message(R"({"error":{"message":"no"}})"), "no");
+  EXPECT_EQ(error_message(R"({"error":"no"})"), "no");
+  EXPECT_EQ(error_message(R"({"message":"no"})"), "no");
+  EXPECT_EQ(error_message("<html>"), "<html>");
+  EXPECT_LT(error_message(std::string(100000, 'x')).size(), 1000u);
+}
+
+}  // namespace
+}  // namespace heddle::tools
