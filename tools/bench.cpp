@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle bench: how fast the whole model (offline) and single ops are, beside what the machine
-// allows. bench_cache.cpp measures the savings of the prefix cache.
+// allows. bench_cache.cpp measures the savings of the prefix cache, bench_serve.cpp servers.
 #include <string>
 #include <utility>
 #include <vector>
@@ -283,14 +283,15 @@ std::function<int()> declare_ops(Options& options) {
 constexpr Subcommand kOffline = {"offline", "Prefill and decode speed of a model.",
                                  declare_offline};
 constexpr Subcommand kOps = {"ops", "Speed of single ops as a share of the roofline.", declare_ops};
-constexpr const Subcommand* kKinds[] = {&kOffline, &kOps, &kBenchCache};
+constexpr const Subcommand* kKinds[] = {&kOffline, &kOps, &kBenchCache, &kBenchServe};
 
 }  // namespace
 
-const Subcommand kBench = {
-    .name = "bench",
-    .summary =
-        "Measure whole models (offline), single ops (ops), or what the prefix cache saves (cache).",
-    .children = kKinds};
+const Subcommand kBench = {.name = "bench",
+                           .summary =
+                               "Measure whole models (offline), single ops (ops), what the prefix "
+                               "cache saves (cache), or a "
+                               "server under load (serve).",
+                           .children = kKinds};
 
 }  // namespace heddle::tools
