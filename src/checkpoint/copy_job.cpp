@@ -110,4 +110,13 @@ void run_copy_job(const WeightSource& source, const StoredWeight& stored, const 
   for (int64_t i = 0; i < job.num_rows * job.row_width; ++i) values[i] += job.offset;
 }
 
+Status stage_copy_job(const WeightSource& source, const StoredWeight& stored, const CopyJob& job,
+                      WeightStage& stage) {
+  HEDDLE_ASSIGN_OR_RETURN(std::byte* const piece, stage.reserve(job.num_bytes()));
+  CopyJob into_piece = job;
+  into_piece.target_byte = 0;
+  run_copy_job(source, stored, into_piece, piece);
+  return stage.send(job.target_byte);
+}
+
 }  // namespace heddle::checkpoint

@@ -9,6 +9,7 @@
 
 #include "checkpoint/weight_map.h"
 #include "checkpoint/weight_source.h"
+#include "checkpoint/weight_stage.h"
 
 namespace heddle::checkpoint {
 
@@ -40,5 +41,9 @@ void append_copy_jobs(const HubPiece& piece, const CopyJob& whole, std::vector<C
 // Threading: jobs of one load may run at the same time.
 void run_copy_job(const WeightSource& source, const StoredWeight& stored, const CopyJob& job,
                   std::byte* memory);
+
+// The same into memory of a device.
+Status stage_copy_job(const WeightSource& source, const StoredWeight& stored, const CopyJob& job,
+                      WeightStage& stage);
 
 }  // namespace heddle::checkpoint

@@ -13,6 +13,8 @@
 #include "checkpoint/copy_job.h"
 #include "checkpoint/readable.h"
 #include "core/check.h"
+#include "core/log.h"
+#include "core/mutex.h"
 #include "device/available_memory.h"
 
 namespace heddle::checkpoint {
@@ -20,6 +22,8 @@ namespace heddle::checkpoint {
 namespace {
 
 constexpr int64_t kWeightAlignment = 64;  // a cache line; the widest vector load
+
+double gibibytes(int64_t bytes) { return static_cast<double>(bytes) / 1073741824.0; }
 
 bool is_rotary_table(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
@@ -52,7 +56,11 @@ class WeightLoader {
  public:
   WeightLoader(const WeightSource& source, std::span<const WeightSpec> specs,
                const LoadOptions& options)
-      : source_(source), specs_(specs), options_(options), modules_(source, options.quantization) {}
+      : source_(source),
+        specs_(specs),
+        options_(options),
+        dtype_(options.dtype),
+        modules_(source, options.quantization) {}
 
   Result<LoadedWeights> load(std::unique_ptr<const WeightSource> owner) {
     if (options_.dtype && !is_convertible(*options_.dtype)) {
@@ -60,21 +68,30 @@ class WeightLoader {
           fmt::format("weights cannot be loaded as {}; use float32, bfloat16 or float16",
                       to_string(*options_.dtype)));
     }
+    if (on_device() && !dtype_) dtype_ = first_stored_dtype();
     for (const WeightSpec& spec : specs_) HEDDLE_RETURN_IF_ERROR(resolve(spec));
     find_unexpected();
     HEDDLE_RETURN_IF_ERROR(findings());
     HEDDLE_RETURN_IF_ERROR(check_memory());
-    HEDDLE_ASSIGN_OR_RETURN(loaded_.arena_, device::HostBuffer::allocate(arena_bytes_));
+    HEDDLE_ASSIGN_OR_RETURN(std::byte* const arena, allocate());
     for (const Placement& placement : placements_) {
-      loaded_.weights_.find(placement.spec->name)->second.data =
-          loaded_.arena_.data() + placement.begin;
+      loaded_.weights_.find(placement.spec->name)->second.data = arena + placement.begin;
       cut_into_jobs(placement);
     }
-    loaded_.run_dtype_ = options_.dtype.value_or(first_plain_dtype_.value_or(DType::kBf16));
-    const bool may_round_x = loaded_.run_dtype_ != DType::kF32;
-    for (PackedLoad& load : packed_loads_) load.bind(loaded_.arena_.data(), may_round_x);
-    HEDDLE_RETURN_IF_ERROR(copy());
-    for (PackedLoad& load : packed_loads_) loaded_.packed_.push_back(std::move(load.weight()));
+    loaded_.run_dtype_ = dtype_.value_or(first_plain_dtype_.value_or(DType::kBf16));
+    if (!on_device()) {
+      const bool may_round_x = loaded_.run_dtype_ != DType::kF32;
+      for (PackedLoad& load : packed_loads_) load.bind(arena, may_round_x);
+    }
+    for (const Dequantised& weight : dequantised_) {
+      loaded_.weights_.find(weight.name)->second.data = arena + weight.begin;
+    }
+    HEDDLE_RETURN_IF_ERROR(copy(arena));
+    if (on_device()) {
+      HEDDLE_RETURN_IF_ERROR(make_twins());
+    } else {
+      for (PackedLoad& load : packed_loads_) loaded_.packed_.push_back(std::move(load.weight()));
+    }
     if (loaded_.bytes_in_place_ > 0) loaded_.source_ = std::move(owner);
     return std::move(loaded_);
   }
@@ -107,13 +124,76 @@ class WeightLoader {
   // Memory is committed as it is written: without this a model that is too large would be killed
   // half-way.
   [[nodiscard]] Status check_memory() const {
-    constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
-    const int64_t available = device::available_host_memory_bytes();
+    const int64_t available = on_device() ? options_.device->available_memory_bytes()
+                                          : device::available_host_memory_bytes();
     if (arena_bytes_ <= available) return {};
-    return resource_exhausted(fmt::format(
-        "the weights need {:.2f} GiB, the machine has {:.2f} GiB of free memory; use a smaller "
-        "model or a 16-bit --dtype",
-        static_cast<double>(arena_bytes_) / kGib, static_cast<double>(available) / kGib));
+    const std::string before =
+        dequantised_.empty()
+            ? ""
+            : fmt::format(" ({:.2f} before they are dequantised)",
+                          gibibytes(arena_bytes_ - dequantised_bytes_ + packed_bytes_));
+    return resource_exhausted(
+        fmt::format("the weights need {:.2f} GiB{}, {} has {:.2f} GiB of free memory; use a "
+                    "smaller model or a 16-bit --dtype",
+                    gibibytes(arena_bytes_), before,
+                    on_device() ? options_.device->name() : "the machine", gibibytes(available)));
+  }
+
+  [[nodiscard]] bool on_device() const { return options_.device != nullptr; }
+
+  // What WeightDType::kRun means where all such weights have one dtype.
+  [[nodiscard]] DType first_stored_dtype() const {
+    for (const WeightSpec& spec : specs_) {
+      if (spec.dtype != WeightDType::kRun) continue;
+      for (const HubPiece& piece : choose(spec)) {
+        if (modules_.contains(piece.tensor.name)) continue;
+        const std::optional<StoredWeight> stored = source_.find(request(spec, piece));
+        if (stored && stored->dtype && is_convertible(*stored->dtype)) return *stored->dtype;
+      }
+    }
+    return DType::kBf16;
+  }
+
+  // The memory of all weights.
+  Result<std::byte*> allocate() {
+    if (!on_device()) {
+      HEDDLE_ASSIGN_OR_RETURN(loaded_.arena_, device::HostBuffer::allocate(arena_bytes_));
+      return loaded_.arena_.data();
+    }
+    HEDDLE_ASSIGN_OR_RETURN(loaded_.device_arena_, options_.device->allocate(arena_bytes_));
+    if (!dequantised_.empty()) {
+      log_info(fmt::format(
+          "{} quantised weights are dequantised to {} while they load: {:.2f} GiB become {:.2f}; "
+          "packed weights are multiplied on the CPU only",
+          dequantised_.size(), to_string(*dtype_), gibibytes(packed_bytes_),
+          gibibytes(dequantised_bytes_)));
+    }
+    return loaded_.device_arena_.data();
+  }
+
+  // Copies of the vectors of WeightDType::kF32 on the host.
+  Status make_twins() {
+    std::vector<std::pair<const Placement*, int64_t>> twins;  // and where they begin
+    int64_t num_bytes = 0;
+    for (const Placement& placement : placements_) {
+      const WeightSpec& spec = *placement.spec;
+      if (spec.dtype != WeightDType::kF32 || spec.shape.rank() != 1) continue;
+      twins.emplace_back(&placement, num_bytes);
+      num_bytes += bytes_of(placement.dtype, spec.shape.num_elements());
+    }
+    HEDDLE_ASSIGN_OR_RETURN(loaded_.arena_, device::HostBuffer::allocate(num_bytes));
+    for (const auto& [placement, begin] : twins) {
+      jobs_.clear();
+      Placement twin = *placement;
+      twin.begin = begin;
+      cut_into_jobs(twin);
+      for (const CopyJob& job : jobs_) {
+        run_copy_job(source_, pieces_[job.piece], job, loaded_.arena_.data());
+      }
+      loaded_.twins_.emplace(
+          twin.spec->name, TensorView(loaded_.arena_.data() + begin, twin.dtype, twin.spec->shape));
+    }
+    return ok_status();
   }
 
   // A weight that is copied: what from, and where it begins in the arena.
@@ -123,6 +203,12 @@ class WeightLoader {
     size_t first_piece;
     DType dtype;
     int64_t begin;
+  };
+
+  // A quantised weight that is dense on the device, and where it begins in the arena.
+  struct Dequantised {
+    std::string_view name;
+    int64_t begin = 0;
   };
 
   // Finds the hub tensors of one weight and decides where it will lie.
@@ -242,12 +328,19 @@ class WeightLoader {
     }
     if (!good) return ok_status();
     HEDDLE_ASSIGN_OR_RETURN(PackedLoad load, PackedLoad::plan(spec, std::move(origins), rounding));
-    TensorView view(nullptr, DType::kPacked, spec.shape);
-    view.packed = load.weight().get();
+    TensorView view(nullptr, on_device() ? *dtype_ : DType::kPacked, spec.shape);
+    if (!on_device()) view.packed = load.weight().get();
     const auto [found, added] = loaded_.weights_.emplace(spec.name, view);
     HEDDLE_CHECK(added);
     loaded_.num_parameters_ += view.num_elements();
-    arena_bytes_ = load.place(arena_bytes_);
+    if (on_device()) {
+      HEDDLE_ASSIGN_OR_RETURN(const int64_t begin, reserve(view.num_bytes()));
+      dequantised_.push_back({spec.name, begin});
+      dequantised_bytes_ += view.num_bytes();
+      packed_bytes_ += load.packed_bytes();
+    } else {
+      arena_bytes_ = load.place(arena_bytes_);
+    }
     packed_loads_.push_back(std::move(load));
     return ok_status();
   }
@@ -287,16 +380,16 @@ class WeightLoader {
 
   std::optional<DType> target_dtype(const WeightSpec& spec, const StoredWeight& stored) const {
     if (spec.dtype == WeightDType::kF32) return DType::kF32;
-    if (spec.dtype == WeightDType::kRun && options_.dtype) return options_.dtype;
+    if (spec.dtype == WeightDType::kRun && dtype_) return dtype_;
     return stored.dtype;
   }
 
   bool in_place(const WeightSpec& spec, const Assembly& assembly, const StoredWeight& stored,
                 DType dtype) const {
-    if (options_.copy_to_huge_pages || stored.data == nullptr || stored.dtype != dtype ||
-        spec.offset != 0 || assembly.size() != 1 || assembly[0].runs.size() != 1 ||
-        assembly[0].runs[0].source_row != 0 || assembly[0].runs[0].source_step != 1 ||
-        assembly[0].form == RowForm::kInputMajor) {
+    if (options_.copy_to_huge_pages || on_device() || stored.data == nullptr ||
+        stored.dtype != dtype || spec.offset != 0 || assembly.size() != 1 ||
+        assembly[0].runs.size() != 1 || assembly[0].runs[0].source_row != 0 ||
+        assembly[0].runs[0].source_step != 1 || assembly[0].form == RowForm::kInputMajor) {
       return false;
     }
     const auto alignment = static_cast<uintptr_t>(std::max<int64_t>(bits_of(dtype) / 8, 1));
@@ -304,15 +397,22 @@ class WeightLoader {
   }
 
   Status place(const WeightSpec& spec, const Assembly& assembly, size_t first_piece, DType dtype) {
+    HEDDLE_ASSIGN_OR_RETURN(const int64_t begin,
+                            reserve(bytes_of(dtype, spec.shape.num_elements())));
+    placements_.push_back({&spec, &assembly, first_piece, dtype, begin});
+    return ok_status();
+  }
+
+  // Where a weight of so many bytes begins in the arena.
+  Result<int64_t> reserve(int64_t num_bytes) {
     const int64_t begin = arena_bytes_;
     int64_t end = 0;
-    if (__builtin_add_overflow(begin, bytes_of(dtype, spec.shape.num_elements()), &end) ||
+    if (__builtin_add_overflow(begin, num_bytes, &end) ||
         __builtin_add_overflow(end, kWeightAlignment, &end)) {
       return resource_exhausted("the weights' sizes do not fit into 64 bits");
     }
     arena_bytes_ = (end - 1) / kWeightAlignment * kWeightAlignment;
-    placements_.push_back({&spec, &assembly, first_piece, dtype, begin});
-    return ok_status();
+    return begin;
   }
 
   void cut_into_jobs(const Placement& placement) {
@@ -359,41 +459,70 @@ class WeightLoader {
 
   // Everything is copied and unpacked by some threads at once. The first error in the order of the
   // weights is the one that is reported, on whatever thread it occurred.
-  Status copy() {
+  Status copy(std::byte* arena) {
     struct PackedJob {
-      const PackedLoad* load;
+      size_t load;
       size_t index;
     };
 
     std::vector<PackedJob> packed_jobs;
     int64_t total_bytes = 0;
-    for (const CopyJob& job : jobs_) total_bytes += job.num_bytes();
-    for (const PackedLoad& load : packed_loads_) {
-      for (size_t i = 0; i < load.num_jobs(); ++i) {
-        packed_jobs.push_back({&load, i});
-        total_bytes += load.job_bytes(i);
+    int64_t largest_piece = bytes_of(DType::kF32, kCopyJobElements);
+    for (const CopyJob& job : jobs_) {
+      total_bytes += job.num_bytes();
+      largest_piece = std::max(largest_piece, job.num_bytes());
+    }
+    for (size_t load = 0; load < packed_loads_.size(); ++load) {
+      for (size_t i = 0; i < packed_loads_[load].num_jobs(); ++i) {
+        packed_jobs.push_back({load, i});
+        total_bytes += packed_loads_[load].job_bytes(i);
       }
     }
-    std::vector<Status> statuses(packed_jobs.size());
+    const size_t num_jobs = jobs_.size() + packed_jobs.size();
+    std::vector<Status> statuses(num_jobs + 1);  // of the jobs; the last: of the stages
+    Mutex stages_mutex;
     std::atomic<size_t> next_job = 0;
     std::atomic<int64_t> done_bytes = 0;
-    const auto run = [&](size_t index) -> int64_t {
+    // `stage`: null where the host writes the weights.
+    const auto run = [&](size_t index, WeightStage* stage) -> int64_t {
       if (index < jobs_.size()) {
         const CopyJob& job = jobs_[index];
-        run_copy_job(source_, pieces_[job.piece], job, loaded_.arena_.data());
+        const StoredWeight& stored = pieces_[job.piece];
+        if (stage != nullptr) {
+          statuses[index] = stage_copy_job(source_, stored, job, *stage);
+        } else {
+          run_copy_job(source_, stored, job, arena);
+        }
         return job.num_bytes();
       }
       const PackedJob& job = packed_jobs[index - jobs_.size()];
-      statuses[index - jobs_.size()] = job.load->run_job(job.index, source_);
-      return job.load->job_bytes(job.index);
+      const PackedLoad& load = packed_loads_[job.load];
+      statuses[index] =
+          stage != nullptr
+              ? load.stage_job(job.index, source_, dequantised_[job.load].begin, *dtype_, *stage)
+              : load.run_job(job.index, source_);
+      return load.job_bytes(job.index);
     };
-    const size_t num_jobs = jobs_.size() + packed_jobs.size();
-    const auto work = [&](bool report) {
+    const auto run_all = [&](WeightStage* stage, bool report) {
       for (size_t index = next_job++; index < num_jobs; index = next_job++) {
-        const int64_t bytes = run(index);
+        const int64_t bytes = run(index, stage);
         const int64_t done = done_bytes.fetch_add(bytes) + bytes;
         if (report && done < total_bytes) options_.progress(done, total_bytes);
       }
+    };
+    const auto stage_all = [&](bool report) -> Status {
+      HEDDLE_RETURN_IF_ERROR(options_.device->make_current());
+      HEDDLE_ASSIGN_OR_RETURN(WeightStage stage,
+                              WeightStage::create(*options_.device, arena, largest_piece));
+      run_all(&stage, report);
+      return stage.finish();
+    };
+    const auto work = [&](bool report) {
+      if (!on_device()) return run_all(nullptr, report);
+      Status status = stage_all(report);
+      if (status.ok()) return;
+      const MutexLock lock(stages_mutex);
+      statuses.back() = std::move(status);
     };
     std::vector<std::jthread> helpers;
     const int64_t useful = std::max<int64_t>(1, total_bytes / kCopyJobElements);
@@ -417,6 +546,7 @@ class WeightLoader {
   const WeightSource& source_;
   std::span<const WeightSpec> specs_;
   const LoadOptions& options_;
+  std::optional<DType> dtype_;  // of WeightDType::kRun; none: as stored
 
   LoadedWeights loaded_;
   std::vector<StoredWeight> pieces_;
@@ -426,6 +556,9 @@ class WeightLoader {
   QuantisedModules modules_;
   std::unordered_set<std::string> used_by_modules_;  // hub names
   std::vector<PackedLoad> packed_loads_;
+  std::vector<Dequantised> dequantised_;  // of the same index, on a device
+  int64_t dequantised_bytes_ = 0;
+  int64_t packed_bytes_ = 0;  // of the same weights
   int64_t arena_bytes_ = 0;
   std::optional<DType> first_plain_dtype_;  // of WeightDType::kRun
 
@@ -446,6 +579,16 @@ Result<LoadedWeights> load_weights(std::unique_ptr<const WeightSource> source,
 const TensorView* LoadedWeights::find(std::string_view name) const {
   const auto found = weights_.find(name);
   return found == weights_.end() ? nullptr : &found->second;
+}
+
+const TensorView& LoadedWeights::host(std::string_view name) const {
+  if (device_arena_.size() == 0) return (*this)[name];
+  const auto found = twins_.find(name);
+  if (found == twins_.end()) {
+    internal::check_failed(HEDDLE_WHERE, "LoadedWeights::host(name)",
+                           "no twin of " + readable(name));
+  }
+  return found->second;
 }
 
 const TensorView& LoadedWeights::operator[](std::string_view name) const {

@@ -18,6 +18,7 @@
 #include "checkpoint/quantization_config.h"
 #include "checkpoint/weight_map.h"
 #include "checkpoint/weight_source.h"
+#include "device/device.h"
 #include "device/memory.h"
 
 namespace heddle::checkpoint {
@@ -41,6 +42,11 @@ struct LoadOptions {
   const QuantizationConfig* quantization = nullptr;
   // Quantises what is not quantised yet and is worth it (quantisation_rules.h).
   std::optional<Rounding> rounding;
+
+  // A device whose memory the host does not read: the weights lie there, all of
+  // WeightDType::kRun in one dtype, and those that are quantised are dequantised to it. Null: on
+  // the host. Must outlive the weights.
+  device::Device* device = nullptr;
 };
 
 // The weights by our names, and the memory they lie in. Views stay valid until it is destroyed,
@@ -51,6 +57,10 @@ class LoadedWeights {
  public:
   // Aborts when the specs had no such weight: that is a typing error in a model.
   [[nodiscard]] const TensorView& operator[](std::string_view name) const;
+
+  // The same, where the host reads it: of vectors of WeightDType::kF32 there is a twin on the host
+  // where the weights lie on a device. Aborts for others there.
+  [[nodiscard]] const TensorView& host(std::string_view name) const;
 
   // Null when the specs had no such weight.
   [[nodiscard]] const TensorView* find(std::string_view name) const;
@@ -65,7 +75,7 @@ class LoadedWeights {
 
   [[nodiscard]] int64_t bytes_in_place() const { return bytes_in_place_; }
 
-  [[nodiscard]] int64_t bytes_copied() const { return arena_.size(); }
+  [[nodiscard]] int64_t bytes_copied() const { return arena_.size() + device_arena_.size(); }
 
  private:
   friend class WeightLoader;
@@ -76,7 +86,10 @@ class LoadedWeights {
 
   std::unordered_map<std::string, TensorView, Hash, std::equal_to<>> weights_;
   std::vector<std::unique_ptr<quant::PackedWeight>> packed_;  // what views of kPacked point at
-  device::HostBuffer arena_;  // all weights that are not used where they lie in the files
+  device::HostBuffer arena_;  // all weights that are not used where they lie in the files; with a
+                              // device the twins
+  device::Buffer device_arena_;
+  std::unordered_map<std::string, TensorView, Hash, std::equal_to<>> twins_;
   std::unique_ptr<const WeightSource> source_;  // kept while a view points into it
   DType run_dtype_ = DType::kBf16;
   int64_t num_parameters_ = 0;
@@ -93,7 +106,7 @@ class LoadedWeights {
 // missing, unexpected, of another shape, of another dtype, or quantised in a way that cannot be
 // read, or that must not be; kUnimplemented, naming them, for experts that are not quantised alike;
 // kDataLoss, naming the module, for scales that are not finite; kResourceExhausted before any
-// copying when the memory is not there.
+// copying when the memory is not there; kDeviceLost.
 Result<LoadedWeights> load_weights(std::unique_ptr<const WeightSource> source,
                                    std::span<const WeightSpec> specs,
                                    const LoadOptions& options = {});

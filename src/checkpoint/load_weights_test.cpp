@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/load_weights.h"
 
+#include <cstring>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -10,6 +11,7 @@
 #include "checkpoint/checkpoint_fixture.h"
 #include "checkpoint/dummy_weights.h"
 #include "checkpoint/interleaved_rows.h"
+#include "device/cpu_device.h"
 #include "support/test_data.h"
 
 namespace heddle::checkpoint {
@@ -69,6 +71,47 @@ TEST_F(LoadWeightsTest, UsesAWeightWhereItLiesOrCopiesIt) {
   EXPECT_THAT(testing::floats((*copied)["w"]), ElementsAre(0, 1, 2, 3, 4, 5));
   EXPECT_EQ(copied->num_parameters(), 6);
   EXPECT_EQ(copied->find("v"), nullptr);
+}
+
+// A device is staged for whatever it is, so that the CPU shows what a GPU would get.
+TEST(LoadWeights, GivesADeviceTheBitsOfTheHostThroughSlabs) {
+  std::vector<WeightSpec> specs = {plain("a", {3000, 2049}), plain("b", {4000, 2048}),
+                                   plain("c", {7, 5})};  // more than the slabs of one thread
+  specs.push_back(plain("norm", {33}));
+  specs.back().dtype = WeightDType::kF32;
+  specs.back().offset = 1;
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    device::CpuDevice device(1);
+    LoadOptions options{.dtype = dtype, .num_threads = 2};
+    const Result<LoadedWeights> host =
+        load_weights(std::make_unique<DummyWeights>(1), specs, options);
+    options.device = &device;
+    const Result<LoadedWeights> staged =
+        load_weights(std::make_unique<DummyWeights>(1), specs, options);
+    ASSERT_TRUE(host.ok() && staged.ok()) << staged.status().to_string();
+    EXPECT_EQ(staged->run_dtype(), dtype);
+    EXPECT_EQ(staged->num_parameters(), host->num_parameters());
+    for (const WeightSpec& spec : specs) {
+      const TensorView& want = (*host)[spec.name];
+      const TensorView& got = (*staged)[spec.name];
+      ASSERT_EQ(got.dtype, want.dtype);
+      EXPECT_EQ(std::memcmp(got.data, want.data, static_cast<size_t>(want.num_bytes())), 0);
+    }
+    EXPECT_EQ(testing::floats(staged->host("norm")), testing::floats((*host)["norm"]));
+    EXPECT_NE(staged->host("norm").data, (*staged)["norm"].data);
+  }
+}
+
+TEST_F(LoadWeightsTest, ADevicesWeightsHaveOneDType) {
+  store("first", {2, 3}, DType::kBf16);
+  store("second", {2, 3}, DType::kF32);
+  device::CpuDevice device(1);
+  const Result<LoadedWeights> loaded =
+      load({plain("first", {2, 3}), plain("second", {2, 3})}, {.device = &device});
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded->run_dtype(), DType::kBf16);
+  EXPECT_EQ((*loaded)["second"].dtype, DType::kBf16);
+  EXPECT_THAT(testing::floats((*loaded)["second"]), ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
 TEST_F(LoadWeightsTest, ConvertsToTheRunsDTypeAndKeepsDelicateOnesInFp32) {

@@ -8,9 +8,11 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/convert.h"
 #include "checkpoint/copy_job.h"
 #include "checkpoint/readable.h"
 #include "core/check.h"
+#include "quant/dequantise.h"
 
 namespace heddle::checkpoint {
 
@@ -214,20 +216,24 @@ Status PackedLoad::unpack_rows(const Job& job) const {
 }
 
 void PackedLoad::round_rows(const Job& job, const WeightSource& source) const {
-  const Origin& origin = origins_[job.origin];
-  const int64_t K = row_width(*origin.piece);
   for (const Rows& rows : job.rows) {
-    std::vector<float> values(static_cast<size_t>(rows.num_rows * K));
-    std::vector<CopyJob> copies;
-    append_copy_jobs(rows_of(*origin.piece, rows.source_row, rows.source_step, rows.num_rows, 0),
-                     {.dtype = DType::kF32}, copies);
-    for (const CopyJob& copy : copies) {
-      run_copy_job(source, origin.stored, copy, reinterpret_cast<std::byte*>(values.data()));
-    }
-    const quant::UnpackedMatrix matrix = quant::round_to_nearest(
-        values.data(), rows.num_rows, K, rounding_.scheme, rounding_.group_size);
-    quant::pack_rows(matrix, 0, rows.num_rows, weight_->parts[rows.part].packed, rows.part_row);
+    quant::pack_rows(round(rows, source), 0, rows.num_rows, weight_->parts[rows.part].packed,
+                     rows.part_row);
   }
+}
+
+quant::UnpackedMatrix PackedLoad::round(const Rows& rows, const WeightSource& source) const {
+  const Origin& origin = origins_[rows.origin];
+  const int64_t K = row_width(*origin.piece);
+  std::vector<float> values(static_cast<size_t>(rows.num_rows * K));
+  std::vector<CopyJob> copies;
+  append_copy_jobs(rows_of(*origin.piece, rows.source_row, rows.source_step, rows.num_rows, 0),
+                   {.dtype = DType::kF32}, copies);
+  for (const CopyJob& copy : copies) {
+    run_copy_job(source, origin.stored, copy, reinterpret_cast<std::byte*>(values.data()));
+  }
+  return quant::round_to_nearest(values.data(), rows.num_rows, K, rounding_.scheme,
+                                 rounding_.group_size);
 }
 
 void PackedLoad::copy_rows(const Job& job, const WeightSource& source) const {
@@ -243,6 +249,85 @@ void PackedLoad::copy_rows(const Job& job, const WeightSource& source) const {
                    static_cast<std::byte*>(const_cast<void*>(target.data)));
     }
   }
+}
+
+Status PackedLoad::stage_job(size_t index, const WeightSource& source, int64_t begin, DType dtype,
+                             WeightStage& stage) const {
+  const Job& job = jobs_[index];
+  const Origin& origin = origins_[job.origin];
+  if (origin.module) {
+    const Result<quant::UnpackedMatrix> matrix =
+        quant::unpack(origin.module->matrix, origin.module->format);
+    if (!matrix.ok()) return matrix.status().with_context(readable(origin.piece->tensor.name));
+    for (const Rows& rows : job.rows) {
+      HEDDLE_RETURN_IF_ERROR(stage_packed(*matrix, rows, begin, dtype, stage));
+    }
+    return ok_status();
+  }
+  for (const Rows& rows : job.rows) {
+    if (!origin.rounded) {
+      HEDDLE_RETURN_IF_ERROR(stage_plain(rows, source, begin, dtype, stage));
+      continue;
+    }
+    Rows rounded = rows;  // of the matrix that they become
+    rounded.source_row = 0;
+    rounded.source_step = 1;
+    HEDDLE_RETURN_IF_ERROR(stage_packed(round(rows, source), rounded, begin, dtype, stage));
+  }
+  return ok_status();
+}
+
+int64_t PackedLoad::target_byte(const Rows& rows, int64_t begin, DType dtype) const {
+  const int64_t row = weight_->parts[rows.part].first_row + rows.part_row;
+  return begin + bytes_of(dtype, row * row_width(*origins_[rows.origin].piece));
+}
+
+Status PackedLoad::stage_packed(const quant::UnpackedMatrix& matrix, const Rows& rows,
+                                int64_t begin, DType dtype, WeightStage& stage) const {
+  const quant::RowFormat& format = matrix.format;
+  const int64_t K = format.K;
+  const int64_t at_once = std::min(rows.num_rows, std::max<int64_t>(1, kCopyJobElements / K));
+  Tensor codes({at_once, format.code_bytes()}, DType::kU8);
+  Tensor scales({at_once, format.scale_bytes()}, DType::kU8);
+  Tensor zeros({at_once, format.num_groups()}, DType::kU8);
+  const quant::PackedRows packed{.format = format,
+                                 .num_rows = at_once,
+                                 .codes = codes.view().as<std::byte>(),
+                                 .scales = scales.view().as<std::byte>(),
+                                 .zeros = format.has_zeros ? zeros.view().as<uint8_t>() : nullptr};
+  std::vector<float> values(static_cast<size_t>(K));
+  for (int64_t done = 0; done < rows.num_rows; done += at_once) {
+    const int64_t count = std::min(at_once, rows.num_rows - done);
+    HEDDLE_ASSIGN_OR_RETURN(std::byte* const target, stage.reserve(bytes_of(dtype, count * K)));
+    for (int64_t i = 0; i < count; ++i) {
+      quant::pack_rows(matrix, rows.source_row + (done + i) * rows.source_step, 1, packed, i);
+      quant::dequantise_row(packed, i, 0, K, values.data());
+      convert_elements(values.data(), DType::kF32, target + bytes_of(dtype, i * K), dtype, K);
+    }
+    HEDDLE_RETURN_IF_ERROR(stage.send(target_byte(rows, begin, dtype) + bytes_of(dtype, done * K)));
+  }
+  return ok_status();
+}
+
+Status PackedLoad::stage_plain(const Rows& rows, const WeightSource& source, int64_t begin,
+                               DType dtype, WeightStage& stage) const {
+  const Origin& origin = origins_[rows.origin];
+  std::vector<CopyJob> copies;
+  append_copy_jobs(rows_of(*origin.piece, rows.source_row, rows.source_step, rows.num_rows, 0),
+                   {.target_byte = target_byte(rows, begin, dtype), .dtype = dtype}, copies);
+  for (const CopyJob& copy : copies) {
+    HEDDLE_RETURN_IF_ERROR(stage_copy_job(source, origin.stored, copy, stage));
+  }
+  return ok_status();
+}
+
+int64_t PackedLoad::packed_bytes() const {
+  int64_t bytes = 0;
+  for (const quant::PackedWeight::Part& part : weight_->parts) {
+    const bool plain = part.packed.format.K == 0;
+    bytes += plain ? part.plain.num_bytes() : part.num_rows * part.packed.format.row_bytes();
+  }
+  return bytes;
 }
 
 bool is_quantisable(std::string_view tensor, int rank, bool include_lm_head) {

@@ -17,6 +17,7 @@
 #include "checkpoint/quantised_modules.h"
 #include "checkpoint/weight_map.h"
 #include "checkpoint/weight_source.h"
+#include "checkpoint/weight_stage.h"
 #include "quant/round_to_nearest.h"
 
 namespace heddle::checkpoint {
@@ -73,6 +74,15 @@ class PackedLoad {
   // Error: as quant::unpack, with the module's name.
   Status run_job(size_t job, const WeightSource& source) const;
 
+  // Instead of bind() and run_job(): the job's rows as the numbers they stand for, rounded to
+  // `dtype` (fp32, bf16 or fp16), on the way to a dense weight that begins at `begin`. Error: as
+  // above, and those of the stage.
+  Status stage_job(size_t job, const WeightSource& source, int64_t begin, DType dtype,
+                   WeightStage& stage) const;
+
+  // Of the parts as they would be packed.
+  [[nodiscard]] int64_t packed_bytes() const;
+
  private:
   struct Rows {
     size_t origin = 0;
@@ -93,6 +103,14 @@ class PackedLoad {
   Status unpack_rows(const Job& job) const;
   void round_rows(const Job& job, const WeightSource& source) const;
   void copy_rows(const Job& job, const WeightSource& source) const;
+  [[nodiscard]] quant::UnpackedMatrix round(const Rows& rows, const WeightSource& source) const;
+
+  // Where the weight's row, and all behind it, lie.
+  [[nodiscard]] int64_t target_byte(const Rows& rows, int64_t begin, DType dtype) const;
+  Status stage_packed(const quant::UnpackedMatrix& matrix, const Rows& rows, int64_t begin,
+                      DType dtype, WeightStage& stage) const;
+  Status stage_plain(const Rows& rows, const WeightSource& source, int64_t begin, DType dtype,
+                     WeightStage& stage) const;
 
   std::vector<Origin> origins_;
   Rounding rounding_;

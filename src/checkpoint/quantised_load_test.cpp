@@ -14,6 +14,7 @@
 #include "checkpoint/load_weights.h"
 #include "checkpoint/model_config.h"
 #include "checkpoint/quantise_checkpoint.h"
+#include "device/cpu_device.h"
 #include "quant/dequantise.h"
 #include "quant/small_floats.h"
 #include "support/test_data.h"
@@ -105,6 +106,71 @@ float element(const TensorView& weight, int64_t row, int64_t k) {
     return quant::dequantised_element(part.packed, row - part.first_row, k);
   }
   return -1;
+}
+
+// The CPU as a device whose memory is nearly full.
+class SmallDevice final : public device::Device {
+ public:
+  [[nodiscard]] device::DeviceKind kind() const override { return cpu_.kind(); }
+
+  [[nodiscard]] std::string name() const override { return "a small device"; }
+
+  [[nodiscard]] bool can_capture() const override { return false; }
+
+  [[nodiscard]] int64_t available_memory_bytes() const override { return 1 << 20; }
+
+  [[nodiscard]] int64_t release_granule_bytes() const override { return 0; }
+
+  Status make_current() override { return {}; }
+
+  Result<device::Buffer> allocate(int64_t num_bytes) override { return cpu_.allocate(num_bytes); }
+
+  Result<device::Buffer> allocate_pinned(int64_t num_bytes) override {
+    return cpu_.allocate(num_bytes);
+  }
+
+  Result<std::unique_ptr<device::Stream>> create_stream() override { return cpu_.create_stream(); }
+
+  Result<std::unique_ptr<device::Event>> create_event() override { return cpu_.create_event(); }
+
+ private:
+  device::CpuDevice cpu_{1};
+};
+
+TEST_F(QuantisedLoadTest, ADeviceGetsTheNumbersThatCodesStandFor) {
+  const std::vector<WeightSpec> specs = {fused({"a.q_proj", "a.k_proj"}, 300, 256)};
+  for (const char* scheme : {"int4", "int8", "fp8"}) {
+    SCOPED_TRACE(scheme);
+    device::CpuDevice device(1);
+    LoadOptions options{.dtype = DType::kBf16, .num_threads = 1};
+    options.rounding = *parse_rounding(scheme);
+    const Result<LoadedWeights> packed =
+        load_weights(std::make_unique<DummyWeights>(1), specs, options);
+    options.device = &device;
+    const Result<LoadedWeights> dense =
+        load_weights(std::make_unique<DummyWeights>(1), specs, options);
+    ASSERT_TRUE(packed.ok() && dense.ok()) << dense.status().to_string();
+    const TensorView& weight = (*dense)["w"];
+    ASSERT_EQ(weight.dtype, DType::kBf16);
+    for (int64_t row = 0; row < 600; ++row) {
+      for (int64_t k = 0; k < 256; ++k) {
+        ASSERT_EQ(weight.row<Bf16>(row)[k].bits, to_bf16(element((*packed)["w"], row, k)).bits)
+            << row << ", " << k;
+      }
+    }
+  }
+}
+
+TEST_F(QuantisedLoadTest, ADeviceThatIsTooSmallForDequantisedWeightsIsToldBothSizes) {
+  SmallDevice device;
+  LoadOptions options{.dtype = DType::kBf16, .device = &device};
+  options.rounding = *parse_rounding("int8");
+  const Result<LoadedWeights> loaded = load_weights(
+      std::make_unique<DummyWeights>(1), std::vector{fused({"a.q_proj"}, 32768, 1024)}, options);
+  EXPECT_EQ(loaded.status().code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(loaded.status().message(),
+              HasSubstr("the weights need 0.06 GiB (0.03 before they are dequantised), a small "
+                        "device has 0.00 GiB"));
 }
 
 TEST_F(QuantisedLoadTest, ModulesOfOneFormatAreFusedIntoOnePart) {

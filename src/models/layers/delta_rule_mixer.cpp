@@ -42,7 +42,7 @@ void DeltaRuleMixer::add_decay_weights(std::vector<checkpoint::WeightSpec>& spec
 
 void DeltaRuleMixer::derive_weights(const checkpoint::LoadedWeights& weights,
                                     const std::string& ours, DerivedWeights& derived) const {
-  const TensorView& a_log = weights[ours + "A_log"];
+  const TensorView& a_log = weights.host(ours + "A_log");
   Tensor decay(a_log.shape, DType::kF32);
   for (int64_t j = 0; j < decay.num_elements(); ++j) {
     decay.span<float>()[static_cast<size_t>(j)] = -std::exp(a_log.as<float>()[j]);

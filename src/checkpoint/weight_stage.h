@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// WeightStage: the way of converted weights to the memory of a device: two slabs of pinned memory,
+// of which one is written while the other is copied, on a stream of its own. Each thread that loads
+// has one; the slabs of all threads are the ring of host memory that loading takes.
+//
+// Threading: confined. Cost: waits only where copies are slower than conversion.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "device/device.h"
+
+namespace heddle::checkpoint {
+
+class WeightStage {
+ public:
+  static constexpr int64_t kSlabBytes = int64_t{16} << 20;
+
+  // For weights in `arena`, memory of the device, which must be current on this thread. What is
+  // reserved at once takes at most `largest_piece` bytes.
+  static Result<WeightStage> create(device::Device& device, std::byte* arena,
+                                    int64_t largest_piece);
+
+  // Host memory for a piece. Valid until the next call.
+  Result<std::byte*> reserve(int64_t num_bytes);
+
+  // Enqueues the copy of the piece just written to byte `target_byte` of the arena.
+  Status send(int64_t target_byte);
+
+  // Waits for all copies.
+  Status finish() { return stream_->synchronize(); }
+
+ private:
+  struct Slab {
+    device::Buffer memory;
+    std::unique_ptr<device::Event> copied;
+  };
+
+  std::byte* arena_ = nullptr;
+  std::unique_ptr<device::Stream> stream_;
+  std::array<Slab, 2> slabs_;
+  size_t current_ = 0;
+  int64_t used_ = 0;   // of the current slab
+  int64_t piece_ = 0;  // bytes reserved last, at the end of them
+};
+
+}  // namespace heddle::checkpoint
