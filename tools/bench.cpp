@@ -18,6 +18,7 @@
 #include "options_engine.h"
 #include "output_file.h"
 #include "runner/cache_plan.h"
+#include "runner/choose_device.h"
 #include "subcommand.h"
 #include "table.h"
 #include "terminal.h"
@@ -36,6 +37,12 @@ ordered_json machine_json(const device::ThreadPool& pool, const ops::Roofline& r
           {"float_gflops", roofline.float_gflops},
           {"bf16_gflops", roofline.bf16_gflops},
           {"commit", built_commit()}};
+}
+
+ordered_json machine_json(const runner::ForwardPass& pass,
+                          const std::optional<ops::Roofline>& roofline) {
+  if (roofline) return machine_json(*pass.compute().pool(), *roofline);
+  return {{"device", pass.compute().device().name()}, {"commit", built_commit()}};
 }
 
 std::string roofline_line(const ops::Roofline& roofline) {
@@ -65,6 +72,7 @@ struct OfflineCommand {
   bool quantize_lm_head = false;
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
+  std::string device = "cpu";
   bool exact = false;
   int32_t threads = 0;
   std::string prefill = "512,4096";
@@ -100,8 +108,13 @@ Status run_offline(OfflineCommand& command) {
   } else if (command.quantize_lm_head) {
     return invalid_argument("--quantize-lm-head needs --quantization; name one or leave it out");
   }
+  HEDDLE_ASSIGN_OR_RETURN(const runner::DeviceRequest request,
+                          runner::parse_device(command.device));
   HEDDLE_ASSIGN_OR_RETURN(const auto config, models::load_config(command.model_dir));
   HEDDLE_RETURN_IF_ERROR(check_offline(command.options, config.max_position_embeddings));
+  HEDDLE_ASSIGN_OR_RETURN(
+      runner::ChosenDevice chosen,
+      runner::choose_device(request, usable_threads(command.threads), command.exact));
   HEDDLE_ASSIGN_OR_RETURN(
       const auto pass,
       runner::ForwardPass::create({.model_dir = command.model_dir,
@@ -113,7 +126,8 @@ Status run_offline(OfflineCommand& command) {
                                    .num_threads = usable_threads(command.threads),
                                    .max_step_tokens = std::max(command.options.chunk_tokens, rows),
                                    .max_logit_rows = rows,
-                                   .on_load_progress = load_progress_bar()}));
+                                   .on_load_progress = load_progress_bar()},
+                                  std::move(chosen.compute)));
   HEDDLE_ASSIGN_OR_RETURN(const OfflineReport report, bench_offline(*pass, command.options));
 
   const std::string dtype_name(to_string(pass->dtype()));
@@ -128,20 +142,21 @@ Status run_offline(OfflineCommand& command) {
                        {"parameters", pass->weights().num_parameters()},
                        {"chunk_tokens", command.options.chunk_tokens},
                        {"decode_context", command.options.decode_context},
-                       {"machine", machine_json(pass->device().pool(), report.roofline)},
+                       {"machine", machine_json(*pass, report.roofline)},
                        {"rows", ordered_json::array()}};
   Table table({"what", "ms", "tok/s", "GB/s", "memory", "of memory"});
   for (const OfflineRow& row : report.rows) {
     const auto& traffic = row.traffic;
+    const bool has_share = traffic && traffic->read_gb_per_s > 0;
     table.add({row.what, fmt::format("{:.2f}", row.seconds * 1e3),
                fmt::format("{:.1f}", row.tokens_per_second),
                traffic ? fmt::format("{:.1f}", traffic->gigabytes_per_second) : "",
-               traffic ? fmt::format("{:.1f}", traffic->read_gb_per_s) : "",
-               traffic ? fmt::format("{:.0f} %", traffic->bandwidth_share * 100) : ""});
+               has_share ? fmt::format("{:.1f}", traffic->read_gb_per_s) : "",
+               has_share ? fmt::format("{:.0f} %", traffic->bandwidth_share * 100) : ""});
     ordered_json item = {
         {"what", row.what}, {"seconds", row.seconds}, {"tokens_per_second", row.tokens_per_second}};
-    if (traffic) {
-      item["gigabytes_per_second"] = traffic->gigabytes_per_second;
+    if (traffic) item["gigabytes_per_second"] = traffic->gigabytes_per_second;
+    if (has_share) {
       item["read_gb_per_s"] = traffic->read_gb_per_s;
       item["bandwidth_share"] = traffic->bandwidth_share;
     }
@@ -150,7 +165,9 @@ Status run_offline(OfflineCommand& command) {
   return emit(command.output, json,
               fmt::format("{}, {}, KV {}, {} parameters\n{}\n{}", command.model_dir, dtype_name,
                           to_string(pass->kv_dtype()), pass->weights().num_parameters(),
-                          roofline_line(report.roofline), table.to_string()));
+                          report.roofline ? roofline_line(*report.roofline)
+                                          : pass->compute().device().name() + "\n",
+                          table.to_string()));
 }
 
 struct OpsCommand {
@@ -229,6 +246,7 @@ std::function<int()> declare_offline(Options& options) {
   options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");
   options.value("--kv-cache-dtype", &settings->kv_cache_dtype, kKvCacheDtypeHelp);
   options.flag("--exact", &settings->exact, "Measure exact mode");
+  options.value("--device", &settings->device, kDeviceHelp);
   options.value("--threads", &settings->threads, ranges::kThreads,
                 "Compute threads; 0: physical cores");
   options.value("--prefill", &settings->prefill,

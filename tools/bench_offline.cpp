@@ -62,7 +62,7 @@ Result<OfflineRow> bench_prefill(runner::ForwardPass& pass, const OfflineOptions
 }
 
 Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions& options,
-                                int64_t batch, ops::ReadProbe& probe) {
+                                int64_t batch, ops::ReadProbe* probe) {
   const int64_t num_steps = options.decode_steps * options.repeats;
   HEDDLE_ASSIGN_OR_RETURN(
       Session session,
@@ -82,7 +82,9 @@ Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions&
   std::vector<double> seconds;
   std::vector<double> read_gb_per_s;
   for (int64_t step = 0; step <= num_steps; ++step) {
-    if (step % kStepsPerProbe == 0) read_gb_per_s.push_back(probe.gb_per_s());
+    if (probe != nullptr && step % kStepsPerProbe == 0) {
+      read_gb_per_s.push_back(probe->gb_per_s());
+    }
     for (int64_t b = 0; b < batch; ++b) {
       ids[static_cast<size_t>(b)] = spread_ids(1, vocab_size, step * 17 + b * 1009)[0];
     }
@@ -95,10 +97,11 @@ Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions&
   const double bytes =
       runner::decode_traffic(pass, batch, options.decode_context + num_steps / 2).total();
   const double gb_per_s = bytes / row.seconds / 1e9;
-  const double possible = median(std::move(read_gb_per_s));
-  row.traffic = {.gigabytes_per_second = gb_per_s,
-                 .read_gb_per_s = possible,
-                 .bandwidth_share = gb_per_s / possible};
+  row.traffic = {.gigabytes_per_second = gb_per_s};
+  if (probe != nullptr) {
+    row.traffic->read_gb_per_s = median(std::move(read_gb_per_s));
+    row.traffic->bandwidth_share = gb_per_s / row.traffic->read_gb_per_s;
+  }
   return row;
 }
 
@@ -121,15 +124,20 @@ Status check_offline(const OfflineOptions& options, int64_t context_length) {
 
 Result<OfflineReport> bench_offline(runner::ForwardPass& pass, const OfflineOptions& options) {
   OfflineReport report;
-  ops::CpuContext context(pass.device().pool());
-  report.roofline = ops::measure_roofline(context);
+  std::optional<ops::CpuContext> cpu;
+  std::optional<ops::ReadProbe> probe;
+  if (device::ThreadPool* pool = pass.compute().pool()) {
+    cpu.emplace(*pool);
+    report.roofline = ops::measure_roofline(*cpu);
+  }
   for (const int64_t count : options.prefill_tokens) {
     HEDDLE_ASSIGN_OR_RETURN(OfflineRow row, bench_prefill(pass, options, count));
     report.rows.push_back(std::move(row));
   }
-  ops::ReadProbe probe(context);
+  if (cpu && !options.decode_batches.empty()) probe.emplace(*cpu);
   for (const int64_t batch : options.decode_batches) {
-    HEDDLE_ASSIGN_OR_RETURN(OfflineRow row, bench_decode(pass, options, batch, probe));
+    HEDDLE_ASSIGN_OR_RETURN(OfflineRow row,
+                            bench_decode(pass, options, batch, probe ? &*probe : nullptr));
     report.rows.push_back(std::move(row));
   }
   return report;

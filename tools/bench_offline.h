@@ -27,11 +27,11 @@ struct OfflineRow {
   double seconds = 0;  // median of a whole prefill, or of a step
   double tokens_per_second = 0;
 
-  // Of decode: the least bytes of a step over its time, what reading memory reached between the
-  // steps (the median of both), and the first as a share of the second.
+  // Of decode: the least bytes of a step over its time and, on the CPU, what reading memory reached
+  // between the steps (the median of both), and the first as a share of the second.
   struct Traffic {
     double gigabytes_per_second = 0;
-    double read_gb_per_s = 0;
+    double read_gb_per_s = 0;  // 0: not measured
     double bandwidth_share = 0;
   };
 
@@ -39,7 +39,7 @@ struct OfflineRow {
 };
 
 struct OfflineReport {
-  ops::Roofline roofline;  // measured first, with the same threads
+  std::optional<ops::Roofline> roofline;  // of the CPU, measured first, with the same threads
   std::vector<OfflineRow> rows;
 };
 

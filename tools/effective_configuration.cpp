@@ -32,13 +32,14 @@ Json model_json(const ServeSettings& settings, const Engine& engine) {
 Json resources_json(const Engine& engine) {
   const EngineOptions& options = engine.options();
   return {{"device", engine.model_info().device},
+          {"device_reason", engine.model_info().device_reason},
           {"threads", options.num_threads},
-          {"memory_fraction", options.memory_fraction},
+          {"memory_fraction", or_null(options.memory_fraction)},
           {"max_total_tokens", options.max_total_tokens},
           {"page_size", options.page_size},
           {"max_running_requests", options.max_running_requests},
           {"max_queued_requests", options.max_queued_requests},
-          {"chunked_prefill_tokens", options.chunked_prefill_tokens},
+          {"chunked_prefill_tokens", or_null(options.chunked_prefill_tokens)},
           {"watchdog_timeout", options.watchdog_seconds}};
 }
 

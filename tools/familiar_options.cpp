@@ -13,9 +13,9 @@ using Kind = FamiliarOption::Kind;
 
 constexpr std::string_view kOneProcess =
     "one process serves the whole model, without ranks; --threads says how many cores compute";
-constexpr std::string_view kOnlyCpu =
-    "the whole model is computed on the CPU, nothing has to be placed";
-constexpr std::string_view kNoGraphs = "on the CPU every step runs eagerly, without graphs";
+constexpr std::string_view kOneDevice =
+    "the whole model is computed in one place; --device says where";
+constexpr std::string_view kNoGraphs = "every step runs eagerly, without graphs";
 constexpr std::string_view kNoOutsideCode =
     "Heddle never runs a checkpoint's own code, nothing has to be allowed";
 constexpr std::string_view kNoDrafts = "speculative decoding is not served yet";
@@ -57,11 +57,10 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--nnodes", Kind::kValue, kOneProcess, "1"},
     {"--node-rank", Kind::kValue, kOneProcess, "0"},
     {"--num-shard", Kind::kValue, kOneProcess, "1"},
-    {"--device", Kind::kValue, kOnlyCpu, "cpu auto"},
-    {"--n-gpu-layers", Kind::kValue, kOnlyCpu, "0 auto"},
-    {"-ngl", Kind::kValue, kOnlyCpu, "0 auto"},
-    {"--cpu-offload-gb", Kind::kValue, kOnlyCpu, "0"},
-    {"--attention-backend", Kind::kValue, kOnlyCpu, "auto"},
+    {"--n-gpu-layers", Kind::kValue, kOneDevice, "0 auto"},
+    {"-ngl", Kind::kValue, kOneDevice, "0 auto"},
+    {"--cpu-offload-gb", Kind::kValue, kOneDevice, "0"},
+    {"--attention-backend", Kind::kValue, kOneDevice, "auto"},
     {"--disable-cuda-graph", Kind::kFlag, kNoGraphs},
     {"--enforce-eager", Kind::kFlag, kNoGraphs},
     {"--trust-remote-code", Kind::kFlag, kNoOutsideCode},

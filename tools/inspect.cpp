@@ -82,9 +82,9 @@ Result<WeightSize> weight_size(const InspectOptions& options, const checkpoint::
 Result<runner::PlannedPools> plan_memory(const checkpoint::ModelConfig& config,
                                          const models::CacheNeeds& needs, DType kv_dtype,
                                          int64_t weight_bytes) {
-  return runner::plan_pools(
-      {}, config, needs, kv_dtype,
-      std::max<int64_t>(0, device::available_host_memory_bytes() - weight_bytes));
+  return runner::plan_pools({}, config, needs, kv_dtype,
+                            {.available_bytes = std::max<int64_t>(
+                                 0, device::available_host_memory_bytes() - weight_bytes)});
 }
 
 int64_t pool_bytes(const cache::PoolSizes& sizes) {

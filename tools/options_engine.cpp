@@ -225,19 +225,22 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
                 "Seeds requests that bring no seed; 0: from the system");
 
   options.heading("Resources");
+  options.value("--device", &engine.device, kDeviceHelp);
   options.value("--threads", &engine.num_threads, ranges::kThreads,
                 "Compute threads; 0: the machine's physical cores");
   options.value("--memory-fraction", &engine.memory_fraction, ranges::kShare,
-                "Share of the memory that is free once the weights are loaded, for the pools");
+                "Share of the memory that is free once the weights are loaded, for the pools; "
+                "default: 0.5, on a GPU 0.9");
   options.value("--max-total-tokens", &engine.max_total_tokens, ranges::kCountOrNone,
                 "Tokens in the cache; 0: from the memory fraction");
   options.value("--max-running-requests", &engine.max_running_requests, ranges::kCountOrNone,
-                "Sequences in one step; 0: as many as the pools allow, at most 64");
+                "Sequences in one step; 0: as many as the pools allow, at most 64, on a GPU 256");
   options.value("--max-queued-requests", &engine.max_queued_requests, ranges::kCount,
                 "Waiting requests; one more is refused");
   options.value("--chunked-prefill-tokens,--chunked-prefill-size", &engine.chunked_prefill_tokens,
                 ranges::kChunkTokens,
-                "Prompt tokens of one step; -1: the default, prompts are never computed whole");
+                "Prompt tokens of one step; default, and -1: 512, on a GPU 8192; prompts are never "
+                "computed whole");
   options.value("--page-size", &engine.page_size, ranges::kCount,
                 "Tokens of a cache page: a power of two from 1 to 128");
   options.value("--watchdog-timeout", &engine.watchdog_seconds, ranges::kSeconds,

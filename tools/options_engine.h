@@ -18,6 +18,10 @@ inline constexpr const char* kKvCacheDtypeHelp =
     "Format of keys and values: auto, float32, bfloat16, float16, fp8_e4m3; auto: as the "
     "checkpoint says, or as the weights are";
 
+// Of --device, wherever a model is loaded.
+inline constexpr const char* kDeviceHelp =
+    "Where the model is computed: auto, cpu, cuda, cuda:N; auto: a GPU if it can be used";
+
 struct EngineSettings {
   std::string model_dir;   // the positional; empty: the default model
   std::string model_path;  // --model-path, the same thing

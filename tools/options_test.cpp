@@ -145,10 +145,11 @@ TEST(OptionsTest, SpellingsOfOtherServersAreTakenWithANote) {
 }
 
 TEST(OptionsTest, OptionsThatAskForWhatIsDoneAnywayAreTakenWithANote) {
-  const Outcome outcome = run({"--tp", "1", "--device=cpu", "--trust-remote-code", "-ngl", "0"});
+  const Outcome outcome =
+      run({"--tp", "1", "--cpu-offload-gb=0", "--trust-remote-code", "-ngl", "0"});
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_THAT(outcome.errors, AllOf(HasSubstr("note: --tp changes nothing: one process serves"),
-                                    HasSubstr("note: --device changes nothing"),
+                                    HasSubstr("note: --cpu-offload-gb changes nothing"),
                                     HasSubstr("note: --trust-remote-code changes nothing"),
                                     HasSubstr("note: -ngl changes nothing")));
   EXPECT_EQ(std::ranges::count(outcome.errors, '\n'), 4) << "one line each";
@@ -160,7 +161,7 @@ TEST(OptionsTest, TheirOtherValuesAreErrorsWithAdvice) {
     EXPECT_EQ(outcome.exit_code, kExitUsage);
     EXPECT_THAT(outcome.errors, AllOf(HasSubstr("--tp-size: 2 cannot be"), HasSubstr("--threads")));
   }
-  EXPECT_THAT(run({"--device", "cuda"}).errors, HasSubstr("--device: cuda cannot be"));
+  EXPECT_THAT(run({"-ngl", "20"}).errors, HasSubstr("-ngl: 20 cannot be"));
   const Outcome share = run({"--mem-fraction-static", "0.8"});
   EXPECT_EQ(share.exit_code, kExitUsage);
   EXPECT_THAT(share.errors, AllOf(HasSubstr("there is no option --mem-fraction-static"),

@@ -11,6 +11,7 @@
 #include "machine.h"
 #include "options_engine.h"
 #include "runner/cache_plan.h"
+#include "runner/choose_device.h"
 #include "subcommand.h"
 #include "table.h"
 #include "terminal.h"
@@ -26,6 +27,7 @@ struct VerifyOptions {
   std::string cases;
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
+  std::string device = "cpu";
   std::string quantization = "none";
   bool exact = false;
   int32_t threads = 0;
@@ -70,6 +72,11 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
   size_t longest = 0;
   for (const auto& golden : goldens) longest = std::max(longest, golden.ids.size());
   const auto step_tokens = static_cast<int64_t>(longest) + 64;
+  HEDDLE_ASSIGN_OR_RETURN(const runner::DeviceRequest request,
+                          runner::parse_device(options.device));
+  HEDDLE_ASSIGN_OR_RETURN(
+      runner::ChosenDevice chosen,
+      runner::choose_device(request, usable_threads(options.threads), options.exact));
   HEDDLE_ASSIGN_OR_RETURN(
       const auto pass, runner::ForwardPass::create({.model_dir = options.model_dir,
                                                     .dtype = dtype,
@@ -81,7 +88,8 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
                                                     .max_logit_rows = step_tokens,
                                                     .collect_hidden_states = true,
                                                     .head_alone = true,
-                                                    .on_load_progress = load_progress_bar()}));
+                                                    .on_load_progress = load_progress_bar()},
+                                                   std::move(chosen.compute)));
   std::vector<Row> rows;
   for (const auto& golden : goldens) {
     std::vector<float> first_logits;
@@ -191,6 +199,7 @@ std::function<int()> declare_verify(Options& options) {
                 "Quantise at load: none, fp8, int8, int4; measures what that changes");
   options.flag("--exact", &settings->exact,
                "Exact mode: all ways of feeding must give the same bits");
+  options.value("--device", &settings->device, kDeviceHelp);
   options.value("--threads", &settings->threads, ranges::kThreads,
                 "Compute threads; 0: physical cores");
   options.value("--tolerance", &settings->tolerance, ranges::kPositive,

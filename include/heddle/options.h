@@ -112,17 +112,24 @@ struct EngineOptions {
   // two ways to compute a token give the same bits (docs/numerics.md). Implies dtype float32.
   bool exact = false;
 
-  int32_t num_threads = 0;  // compute threads; 0: the machine's physical cores
+  // Where the model is computed: "cpu"; "cuda" or "cuda:N", a GPU; "auto": the first GPU where the
+  // program and the driver have CUDA, the GPU's kernels pass a test and the model fits, else the
+  // CPU.
+  std::string device = "auto";
+
+  int32_t num_threads = 0;  // compute threads of the CPU; 0: the machine's physical cores
 
   int64_t context_length = 0;  // tokens a sequence may have; 0: what the model was made for
   int32_t max_running_requests =
-      0;  // sequences in one step; 0: as many as the pools allow, at most 64
-  int64_t chunked_prefill_tokens = 512;  // prompt tokens of one step
-  int32_t page_size = 16;                // tokens of a KV page: a power of two from 1 to 128
-  int64_t max_total_tokens = 0;          // size of the KV pool in tokens; 0: from memory_fraction
-  int32_t max_queued_requests = 1024;    // waiting requests; one more is refused
-  double memory_fraction = 0.5;          // of the memory free after loading, for the pools
-  uint64_t random_seed = 0;              // seeds requests that bring none; 0: from the system
+      0;  // sequences in one step; 0: as many as the pools allow, at most 64, on a GPU 256
+  std::optional<int64_t> chunked_prefill_tokens;  // prompt tokens of one step; none: 512, on a GPU
+                                                  // 8192
+  int32_t page_size = 16;                 // tokens of a KV page: a power of two from 1 to 128
+  int64_t max_total_tokens = 0;           // size of the KV pool in tokens; 0: from memory_fraction
+  int32_t max_queued_requests = 1024;     // waiting requests; one more is refused
+  std::optional<double> memory_fraction;  // of the memory free after loading, for the pools; none:
+                                          // 0.5, on a GPU 0.9
+  uint64_t random_seed = 0;               // seeds requests that bring none; 0: from the system
   double watchdog_seconds = 300;  // requests are there and no step has ended for so long, or for
                                   // longer where the steps so far were slow: what the engine was
                                   // doing is logged and the process aborts; 0: never

@@ -88,7 +88,8 @@ struct Sizing {
   // Whether pages and states have memory in common (rule 7).
   [[nodiscard]] bool shares(const PoolBudget& budget) const {
     return page_bytes > 0 && state_bytes > 0 && fixed_pages == 0 &&
-           budget.kv.least_bytes_together() >= kMinElasticPageBytes;
+           budget.release_granule_bytes > 0 &&
+           budget.kv.least_bytes_together() >= budget.release_granule_bytes;
   }
 
   [[nodiscard]] int64_t share_of_states(const PoolBudget& budget) const {
@@ -270,7 +271,7 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
     sizing.row_states = budget.slots_per_request;
   }
   sizing.asked_rows =
-      budget.max_running_requests > 0 ? budget.max_running_requests : kDefaultMaxRunning;
+      budget.max_running_requests > 0 ? budget.max_running_requests : budget.default_max_running;
 
   // Slot 0 of each pool is part of the mapping.
   const int64_t sinks = sizing.page_bytes + sizing.state_bytes + sizing.snapshot_bytes;

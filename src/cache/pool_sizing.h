@@ -6,13 +6,13 @@
 // page:
 //   1. Models without state give all of M to KV; models without KV give all of M to states.
 //   2. A fixed max_running_requests asks for max_running * slots_per_request states. Otherwise they
-//      take the share r / (1 + r) of M, r = state_share, and at most kDefaultMaxRunning rows'
+//      take the share r / (1 + r) of M, r = state_share, and at most default_max_running rows'
 //      worth.
 //   3. A fixed max_total_tokens is served before the states. Otherwise KV takes what they leave.
 //   4. Where rule 2 leaves KV less than one page, states give way, down to one row's worth.
 //   5. KV stops at max_running * context_length tokens while nothing is cached beyond running
 //      requests.
-//   6. max_running = min(asked for or kDefaultMaxRunning, states / slots_per_request, pages).
+//   6. max_running = min(asked for or default_max_running, states / slots_per_request, pages).
 //   7. `elastic` replaces 2 and 5: the cache fills all of the memory, and its split into pages and
 //      states moves with the load. Each pool gets as many ids as fit when
 //      the other holds next to nothing: pages beside one row's states, states beside one page. All
@@ -20,9 +20,9 @@
 //      commit memory as it is touched, so more ids cost address space only, at most 2 M. Rows share
 //      M too: max_running * (slots_per_request * s + k) <= M.
 //      Nothing is shared, and shared_bytes is 0, for models with one kind of memory, with a fixed
-//      max_total_tokens (states take the rest), and where a layer's part of a page is less than
-//      kMinElasticPageBytes, as its memory could not go back page by page (states take their share
-//      of rule 2, however many they are).
+//      max_total_tokens (states take the rest), where memory does not go back, and where a layer's
+//      part of a page is less than the pieces that it goes back in, release_granule_bytes (states
+//      take their share of rule 2, however many they are).
 //   8. Snapshots of another format have slots of their own, of f bytes with what is kept beside
 //      them, and state slots are then for running requests only. Where memory is shared, snapshot
 //      slots are as many as fit beside one row's states and one page. Where it is not, rows take at
@@ -48,7 +48,6 @@ namespace heddle::cache {
 
 inline constexpr int32_t kDefaultMaxRunning = 64;
 inline constexpr int32_t kMaxRunningLimit = 4096;
-inline constexpr int64_t kMinElasticPageBytes = 4096;          // the system's memory page
 inline constexpr int64_t kMaxElasticPages = int64_t{1} << 24;  // what ids cost on the host: 200 MiB
 inline constexpr int64_t kMaxElasticSlots = int64_t{1} << 20;
 inline constexpr int64_t kTypicalTokens = 2048;    // rule 9
@@ -63,12 +62,14 @@ struct PoolBudget {
   StateLayout state;
   StateLayout snapshot;              // rule 8; num_layers = 0: snapshots share the states' slots
   int64_t context_length = 0;        // of the model
-  int32_t max_running_requests = 0;  // 0: as many as fit, at most kDefaultMaxRunning
-  int64_t max_total_tokens = 0;      // 0: from the budget
+  int32_t max_running_requests = 0;  // 0: as many as fit, at most default_max_running
+  int32_t default_max_running = kDefaultMaxRunning;
+  int64_t max_total_tokens = 0;  // 0: from the budget
   double state_share = kDefaultStateShare;
-  int32_t slots_per_request = 1;  // state slots a running request may hold at once
-  bool limit_to_running = true;   // rule 5
-  bool elastic = false;           // rule 7
+  int32_t slots_per_request = 1;         // state slots a running request may hold at once
+  bool limit_to_running = true;          // rule 5
+  bool elastic = false;                  // rule 7
+  int64_t release_granule_bytes = 4096;  // of the device (device.h); 0: memory does not go back
   int64_t slot_extra_bytes =
       0;  // kept beside every state that may become a snapshot: hidden vectors
 };

@@ -218,6 +218,20 @@ TEST(SizePoolsTest, KnowsModelsWithoutStateAndModelsWithoutKv) {
   EXPECT_EQ(plan->sizes.num_pages, 64 * 512);
 }
 
+TEST(SizePoolsTest, SharesNothingWhereMemoryDoesNotGoBack) {
+  PoolBudget budget = tiny_budget(kGiB);
+  budget.elastic = true;
+  budget.release_granule_bytes = 0;
+  budget.default_max_running = 256;
+  const Result<PoolPlan> plan = size_pools(budget);
+  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+  EXPECT_EQ(plan->sizes.shared_bytes, 0);
+  EXPECT_GT(plan->sizes.num_state_slots, 0);
+  EXPECT_GT(plan->sizes.num_pages, 0);
+  EXPECT_EQ(plan->sizes.max_step_sequences, 256);
+  EXPECT_LE(plan->sizes.kv_pool_bytes() + plan->sizes.state_pool_bytes(), kGiB);
+}
+
 TEST(SizePoolsTest, GivesBothPoolsIdsForNearlyAllOfAnElasticBudget) {
   PoolBudget budget = tiny_budget(64 * kMiB);
   budget.elastic = true;

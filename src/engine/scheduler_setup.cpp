@@ -25,7 +25,8 @@ Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineOptions& 
   wanted.scheduling = options.scheduling;
   wanted.max_running = sizes.max_step_sequences;
   wanted.max_step_tokens = sizes.max_step_tokens;
-  wanted.chunked_prefill_tokens = options.chunked_prefill_tokens;
+  wanted.chunked_prefill_tokens =
+      options.chunked_prefill_tokens.value_or(wanted.chunked_prefill_tokens);
   wanted.random_seed = options.random_seed;
   // Without priorities it is the arriving request that is refused, and the engine does it.
   wanted.max_queued = options.scheduling.enable_priority ? options.max_queued_requests

@@ -57,7 +57,7 @@ Result<std::vector<checkpoint::KvScales>> load_kv_scales(const checkpoint::Weigh
 
 Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::ModelConfig& config,
                                 const models::CacheNeeds& needs, DType kv_dtype,
-                                int64_t available_bytes) {
+                                const PoolMemory& memory) {
   const int64_t longest = config.max_position_embeddings;
   if (options.context_length < 0 || options.context_length > longest) {
     return invalid_argument(fmt::format("context_length {} is not within 1 to the model's {}",
@@ -77,21 +77,25 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
   }
   // Repeats of a whole prompt go on from a state: without one there is nothing to keep a vector by.
   if (options.cache.enabled && needs.num_state_layers > 0) pools.hidden_width = config.hidden_size;
+  const double share = options.memory_fraction.value_or(memory.defaults.memory_fraction);
   HEDDLE_ASSIGN_OR_RETURN(
       pools.plan,
-      cache::size_pools({.bytes = static_cast<int64_t>(static_cast<double>(available_bytes) *
-                                                       options.memory_fraction),
-                         .kv = pools.kv,
-                         .window_kv = pools.window_kv,
-                         .window = window,
-                         .chunk_tokens = options.chunked_prefill_tokens,
-                         .state = pools.state,
-                         .snapshot = pools.snapshot,
-                         .context_length = context,
-                         .max_running_requests = options.max_running_requests,
-                         .max_total_tokens = options.max_total_tokens,
-                         .elastic = options.cache.enabled,
-                         .slot_extra_bytes = pools.hidden_bytes()}));
+      cache::size_pools(
+          {.bytes = static_cast<int64_t>(static_cast<double>(memory.available_bytes) * share),
+           .kv = pools.kv,
+           .window_kv = pools.window_kv,
+           .window = window,
+           .chunk_tokens =
+               options.chunked_prefill_tokens.value_or(memory.defaults.chunked_prefill_tokens),
+           .state = pools.state,
+           .snapshot = pools.snapshot,
+           .context_length = context,
+           .max_running_requests = options.max_running_requests,
+           .default_max_running = memory.defaults.max_running_requests,
+           .max_total_tokens = options.max_total_tokens,
+           .elastic = options.cache.enabled,
+           .release_granule_bytes = memory.release_granule_bytes,
+           .slot_extra_bytes = bytes_of(memory.hidden_dtype, pools.hidden_width)}));
   pools.plan.sizes.kv_window = common_window(needs);
   pools.plan.sizes.keeps_hidden = pools.hidden_width > 0;
   return pools;

@@ -17,6 +17,7 @@
 #include "checkpoint/kv_scales.h"
 #include "checkpoint/model_config.h"
 #include "models/model.h"
+#include "runner/choose_device.h"
 
 namespace heddle::runner {
 
@@ -46,14 +47,20 @@ struct PlannedPools {
   cache::StateLayout snapshot;  // num_layers = 0: snapshots are working states at rest
   DType snapshot_dtype = DType::kF32;
   int64_t hidden_width = 0;  // of the vector kept with a snapshot; 0: none is
-
-  [[nodiscard]] int64_t hidden_bytes() const { return bytes_of(DType::kF32, hidden_width); }
 };
 
-// `available_bytes`: memory beside the weights, of which options.memory_fraction becomes pools.
+// The device that the pools are made on, as far as their sizes depend on it.
+struct PoolMemory {
+  int64_t available_bytes = 0;           // beside the weights
+  int64_t release_granule_bytes = 4096;  // device::Device's
+  DType hidden_dtype = DType::kF32;      // of kept hidden vectors
+  DeviceDefaults defaults = defaults_for(device::DeviceKind::kCpu);
+};
+
+// options.memory_fraction of the available memory becomes pools.
 // Errors: kInvalidArgument naming the option; kResourceExhausted when not one request fits.
 Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::ModelConfig& config,
                                 const models::CacheNeeds& needs, DType kv_dtype,
-                                int64_t available_bytes);
+                                const PoolMemory& memory);
 
 }  // namespace heddle::runner

@@ -53,7 +53,7 @@ class PoolPlanTest : public ::testing::Test {
  protected:
   [[nodiscard]] Result<PlannedPools> planned(const EngineOptions& options, int64_t bytes) const {
     return plan_pools(options, config_, models::create_model(config_)->cache_needs(), DType::kBf16,
-                      bytes);
+                      {.available_bytes = bytes});
   }
 
   checkpoint::ModelConfig config_ =

@@ -41,110 +41,174 @@ Status check_ids(std::span<const int32_t> ids, int64_t vocab_size) {
 }  // namespace
 
 Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& options) {
-  std::unique_ptr<ForwardPass> pass(new ForwardPass(options.num_threads, options.exact));
-  HEDDLE_ASSIGN_OR_RETURN(pass->stream_, pass->device_.create_stream());
-  HEDDLE_ASSIGN_OR_RETURN(pass->config_, models::load_config(options.model_dir));
-  pass->model_ = models::create_model(pass->config_);
+  HEDDLE_ASSIGN_OR_RETURN(std::unique_ptr<ComputeDevice> cpu,
+                          ComputeDevice::open_cpu(options.num_threads, options.exact));
+  return create(options, std::move(cpu));
+}
 
+Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& options,
+                                                         std::unique_ptr<ComputeDevice> device) {
+  HEDDLE_CHECK_EQ(device->context().exact, options.exact);
+  std::unique_ptr<ForwardPass> pass(new ForwardPass(std::move(device)));
+  HEDDLE_RETURN_IF_ERROR(pass->device().make_current());
+  HEDDLE_RETURN_IF_ERROR(pass->load(options));
+  HEDDLE_RETURN_IF_ERROR(pass->place_derived());
+  HEDDLE_RETURN_IF_ERROR(pass->compile(options));
+  return pass;
+}
+
+Status ForwardPass::load(const ForwardOptions& options) {
+  HEDDLE_ASSIGN_OR_RETURN(config_, models::load_config(options.model_dir));
+  model_ = models::create_model(config_);
   std::optional<DType> dtype = options.exact ? DType::kF32 : options.dtype;
-  if (!dtype && options.dummy_weights) dtype = pass->config_.dtype.value_or(DType::kBf16);
+  if (!dtype && options.dummy_weights) dtype = config_.dtype.value_or(DType::kBf16);
   const std::optional<DType> kv_dtype =
-      choose_kv_dtype({options.kv_dtype, dtype == DType::kF32}, pass->config_);
+      choose_kv_dtype({options.kv_dtype, dtype == DType::kF32}, config_);
   HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options));
   if (kv_dtype == DType::kF8E4M3) {
-    HEDDLE_ASSIGN_OR_RETURN(pass->kv_scales_, load_kv_scales(*source, pass->cache_needs()));
+    HEDDLE_ASSIGN_OR_RETURN(kv_scales_, load_kv_scales(*source, cache_needs()));
   }
   HEDDLE_ASSIGN_OR_RETURN(
-      pass->weights_,
-      checkpoint::load_weights(
-          std::move(source), pass->model_->weight_specs(),
-          {.dtype = dtype,
-           .ignored_prefixes = pass->model_->ignored_prefixes(),
-           .num_threads = options.num_threads,
-           .progress = options.on_load_progress,
-           .quantization = pass->config_.quantization ? &*pass->config_.quantization : nullptr,
-           .rounding = options.rounding}));
-  pass->dtype_ = pass->weights_.run_dtype();
-  pass->kv_dtype_ = kv_dtype.value_or(pass->dtype_);
-  HEDDLE_ASSIGN_OR_RETURN(pass->derived_, pass->model_->derive_weights(pass->weights_));
+      weights_, checkpoint::load_weights(
+                    std::move(source), model_->weight_specs(),
+                    {.dtype = dtype,
+                     .ignored_prefixes = model_->ignored_prefixes(),
+                     .num_threads = options.num_threads,
+                     .progress = options.on_load_progress,
+                     .quantization = config_.quantization ? &*config_.quantization : nullptr,
+                     .rounding = options.rounding,
+                     .device = compute_->shares_memory_with_host() ? nullptr : &device()}));
+  dtype_ = weights_.run_dtype();
+  kv_dtype_ = kv_dtype.value_or(dtype_);
+  activations_ = compute_->shares_memory_with_host() ? DType::kF32 : dtype_;
+  return {};
+}
 
-  // Views of derived tensors, by name; they are few.
-  std::map<std::string, TensorView, std::less<>> derived_views;
-  for (const auto& [name, tensor] : pass->derived_) derived_views.emplace(name, tensor.view());
-  const auto lookup = [&](std::string_view name) -> const TensorView* {
-    if (const TensorView* weight = pass->weights_.find(name)) return weight;
-    const auto found = derived_views.find(name);
-    return found == derived_views.end() ? nullptr : &found->second;
-  };
+Status ForwardPass::place_derived() {
+  HEDDLE_ASSIGN_OR_RETURN(derived_.derived, model_->derive_weights(weights_));
+  for (const auto& [name, tensor] : derived_.derived) {
+    TensorView view = tensor.view();
+    if (!compute_->shares_memory_with_host()) {
+      HEDDLE_ASSIGN_OR_RETURN(device::Buffer buffer, device().allocate(view.num_bytes()));
+      HEDDLE_RETURN_IF_ERROR(stream().copy(buffer.data(), view.data, view.num_bytes()));
+      view.data = buffer.data();
+      derived_.memory.push_back(std::move(buffer));
+    }
+    derived_.views.emplace(name, view);
+  }
+  return stream().synchronize();
+}
 
-  const graph::CompileOptions largest{
-      .largest = {.tokens = options.max_step_tokens, .logits = options.max_logit_rows}};
+const TensorView* ForwardPass::find_constant(std::string_view name) const {
+  if (const TensorView* weight = weights_.find(name)) return weight;
+  const auto found = derived_.views.find(name);
+  return found == derived_.views.end() ? nullptr : &found->second;
+}
+
+Status ForwardPass::compile(const ForwardOptions& options) {
+  const auto lookup = [this](std::string_view name) { return find_constant(name); };
+  const graph::CompileOptions largest{.largest = {.tokens = options.max_step_tokens,
+                                                  .logits = options.max_logit_rows,
+                                                  .sequences = options.max_sequences > 0
+                                                                   ? options.max_sequences
+                                                                   : options.max_step_tokens}};
   const auto make_executor = [&](graph::GraphBuilder& g) -> Result<graph::Executor> {
     HEDDLE_ASSIGN_OR_RETURN(graph::Graph graph, g.finish());
     HEDDLE_ASSIGN_OR_RETURN(
         graph::Program program,
-        graph::compile(std::move(graph), ops::builtin_ops(), pass->context_, largest));
-    return graph::Executor::create(std::move(program), pass->device_);
+        graph::compile(std::move(graph), ops::builtin_ops(), context(), largest));
+    return graph::Executor::create(std::move(program), device());
   };
 
-  graph::GraphBuilder g(ops::builtin_ops(), lookup);
+  graph::GraphBuilder g(ops::builtin_ops(), lookup, activations_);
   const ops::TensorMeta per_token(DType::kI32, {ops::SymbolicDim::of(ops::Symbol::kTokens)});
   const models::ForwardInputs inputs{.ids = g.input("ids", per_token),
                                      .positions = g.input("positions", per_token)};
-  const models::ForwardOutputs outputs = pass->model_->build(g, inputs);
+  const models::ForwardOutputs outputs = model_->build(g, inputs);
   g.output(outputs.logits, "logits");
   g.output(outputs.head_rows, "head_rows");
   if (options.collect_hidden_states) {
-    pass->num_hidden_states_ = outputs.hidden_states.size();
+    hidden_states_.resize(outputs.hidden_states.size());
     for (size_t i = 0; i < outputs.hidden_states.size(); ++i) {
       g.output(outputs.hidden_states[i], fmt::format("hidden_{}", i));
     }
   }
-  HEDDLE_ASSIGN_OR_RETURN(pass->executor_, make_executor(g));
+  HEDDLE_ASSIGN_OR_RETURN(executor_, make_executor(g));
+  if (!options.head_alone) return {};
 
-  if (options.head_alone) {
-    graph::GraphBuilder head(ops::builtin_ops(), lookup);
-    const ops::TensorMeta rows(DType::kF32, {ops::SymbolicDim::of(ops::Symbol::kLogits),
-                                             ops::SymbolicDim::fixed(pass->config_.hidden_size)});
-    head.output(pass->model_->build_head(head, head.input("head_rows", rows)), "logits");
-    HEDDLE_ASSIGN_OR_RETURN(pass->head_executor_, make_executor(head));
+  graph::GraphBuilder head(ops::builtin_ops(), lookup, activations_);
+  const ops::TensorMeta rows(activations_, {ops::SymbolicDim::of(ops::Symbol::kLogits),
+                                            ops::SymbolicDim::fixed(config_.hidden_size)});
+  head.output(model_->build_head(head, head.input("head_rows", rows)), "logits");
+  HEDDLE_ASSIGN_OR_RETURN(head_executor_, make_executor(head));
+  return {};
+}
+
+Result<std::array<TensorView, 2>> ForwardPass::upload(std::span<const int32_t> ids,
+                                                      std::span<const int32_t> positions,
+                                                      ops::ForwardContext& forward) {
+  const Shape rows{std::ssize(ids)};
+  const auto views = [&](const int32_t* first, const int32_t* second) {
+    return std::array{TensorView(first, DType::kI32, rows), TensorView(second, DType::kI32, rows)};
+  };
+  if (compute_->shares_memory_with_host()) return views(ids.data(), positions.data());
+  const bool has_window_pages = !forward.window_page_table.empty();
+  const auto used = static_cast<size_t>(forward.num_sequences() * forward.page_table_width);
+  forward.page_table = forward.page_table.first(used);
+  if (has_window_pages) forward.window_page_table = forward.window_page_table.first(used);
+
+  ops::DeviceBatchSizes& sizes = batch_sizes_;
+  const bool fits = batch_ && forward.num_sequences() <= sizes.max_sequences &&
+                    forward.page_table_width <= sizes.max_pages_per_sequence &&
+                    has_window_pages <= sizes.has_window_pages &&
+                    std::ssize(forward.snapshots) <= sizes.max_snapshots;
+  if (!fits) {
+    sizes.max_rows = max_step_tokens();
+    sizes.max_logit_rows = max_logit_rows();
+    sizes.max_sequences = std::max(sizes.max_sequences, 2 * forward.num_sequences());
+    sizes.max_pages_per_sequence = std::max(sizes.max_pages_per_sequence, forward.page_table_width);
+    sizes.has_window_pages |= has_window_pages;
+    sizes.max_snapshots = std::max(sizes.max_snapshots, 2 * std::ssize(forward.snapshots) + 16);
+    HEDDLE_RETURN_IF_ERROR(stream().synchronize());
+    batch_.reset();
+    HEDDLE_ASSIGN_OR_RETURN(batch_, ops::DeviceBatchUpload::create(device(), sizes));
   }
-  return pass;
+  HEDDLE_RETURN_IF_ERROR(batch_->upload(stream(), ids, positions, forward));
+  return views(batch_->ids(), batch_->positions());
 }
 
 Status ForwardPass::run(std::span<const int32_t> ids, std::span<const int32_t> positions,
-                        const ops::ForwardContext& forward) {
+                        const ops::ForwardContext& batch) {
   const auto num_tokens = static_cast<int64_t>(ids.size());
   HEDDLE_RETURN_IF_ERROR(check_ids(ids, config_.vocab_size));
-  HEDDLE_RETURN_IF_ERROR(ops::check_batch(forward, num_tokens));
-  const Shape rows{num_tokens};
-  const std::array<TensorView, 2> inputs = {TensorView(ids.data(), DType::kI32, rows),
-                                            TensorView(positions.data(), DType::kI32, rows)};
-  HEDDLE_RETURN_IF_ERROR(executor_->run(
-      context_, forward,
-      {.tokens = num_tokens, .logits = static_cast<int64_t>(forward.logit_rows.size())}, inputs));
-  return stream_->synchronize();
+  HEDDLE_RETURN_IF_ERROR(ops::check_batch(batch, num_tokens));
+  ops::ForwardContext forward = batch;
+  HEDDLE_ASSIGN_OR_RETURN(const auto inputs, upload(ids, positions, forward));
+  HEDDLE_RETURN_IF_ERROR(executor_->run(context(), forward,
+                                        {.tokens = num_tokens,
+                                         .logits = static_cast<int64_t>(forward.logit_rows.size()),
+                                         .sequences = forward.num_sequences()},
+                                        inputs));
+  HEDDLE_RETURN_IF_ERROR(logits_.fetch(device(), stream(), executor_->output(0)));
+  for (size_t i = 0; i < hidden_states_.size(); ++i) {
+    HEDDLE_RETURN_IF_ERROR(hidden_states_[i].fetch(device(), stream(), executor_->output(i + 2)));
+  }
+  HEDDLE_RETURN_IF_ERROR(stream().synchronize());
+  for (HostRows& state : hidden_states_) state.settle();
+  return {};
 }
 
 Status ForwardPass::run_head(const TensorView& rows) {
   HEDDLE_CHECK(head_executor_.has_value());
   const std::array<TensorView, 1> inputs = {rows};
-  HEDDLE_RETURN_IF_ERROR(head_executor_->run(context_, {}, {.logits = rows.shape[0]}, inputs));
-  return stream_->synchronize();
-}
-
-MutableTensorView ForwardPass::logits() const { return executor_->output(0); }
-
-TensorView ForwardPass::head_rows() const { return executor_->output(1); }
-
-MutableTensorView ForwardPass::head_logits() const {
-  HEDDLE_CHECK(head_executor_.has_value());
-  return head_executor_->output(0);
+  HEDDLE_RETURN_IF_ERROR(head_executor_->run(context(), {}, {.logits = rows.shape[0]}, inputs));
+  HEDDLE_RETURN_IF_ERROR(head_logits_.fetch(device(), stream(), head_executor_->output(0)));
+  return stream().synchronize();
 }
 
 TensorView ForwardPass::hidden_state(size_t index) const {
-  HEDDLE_CHECK_LT(index, num_hidden_states_);
-  return executor_->output(index + 2);
+  HEDDLE_CHECK_LT(index, num_hidden_states());
+  return hidden_states_[index].view();
 }
 
 int64_t ForwardPass::arena_bytes() const {

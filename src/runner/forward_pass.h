@@ -1,22 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// ForwardPass: a loaded model ready to compute: weights, compiled program, arena. It takes token
-// rows and gives logits; where sequences keep their pages and states is handed in with every run.
+// ForwardPass: a loaded model ready to compute on a device: weights, compiled program, arena. It
+// takes token rows and gives logits; where sequences keep their pages and states is handed in with
+// every run.
 //
-// Threading: confined to one thread at a time. Cost: run() allocates nothing.
+// Threading: confined to one thread at a time, which calls device().make_current() first. Cost:
+// run() allocates nothing on the CPU; elsewhere only where a step has more rows, pages or logits
+// than any before.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/kv_scales.h"
-#include "device/cpu_device.h"
 #include "graph/program.h"
 #include "models/model.h"
 #include "models/prefill_flops.h"
 #include "ops/context.h"
+#include "ops/device_batch.h"
+#include "runner/compute_device.h"
+#include "runner/host_rows.h"
 
 namespace heddle::runner {
 
@@ -27,9 +38,10 @@ struct ForwardOptions {
   std::optional<DType> kv_dtype;                 // none: as choose_kv_dtype() says
   bool exact = false;                            // implies fp32
   std::optional<checkpoint::Rounding> rounding;  // quantise at load
-  int num_threads = 0;
+  int num_threads = 0;                           // of the CPU, also for loading
   int64_t max_step_tokens = 512;
   int64_t max_logit_rows = 64;  // of one step
+  int64_t max_sequences = 0;    // of one step; 0: as many as tokens
   bool collect_hidden_states = false;
   bool head_alone = false;  // run_head() is wanted
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load_progress;
@@ -37,7 +49,12 @@ struct ForwardOptions {
 
 class ForwardPass {
  public:
-  // Reads config.json and weights and compiles the graph. Errors name the file, key or tensor.
+  // Reads config.json and weights and compiles the graph for the device, whose context is exact as
+  // the options are. Errors name the file, key or tensor.
+  static Result<std::unique_ptr<ForwardPass>> create(const ForwardOptions& options,
+                                                     std::unique_ptr<ComputeDevice> device);
+
+  // The same on the CPU, with options.num_threads.
   static Result<std::unique_ptr<ForwardPass>> create(const ForwardOptions& options);
 
   // Computes a step of ids.size() rows and waits for it; forward.logit_rows says whose logits are
@@ -45,25 +62,26 @@ class ForwardPass {
   // checked here, once for all ops of the step. Error: kInvalidArgument, naming the row or sequence
   // and the id; nothing is computed then.
   Status run(std::span<const int32_t> ids, std::span<const int32_t> positions,
-             const ops::ForwardContext& forward);
+             const ops::ForwardContext& batch);
 
-  // [R, V] f32, one row per wanted row; valid until the next run.
-  [[nodiscard]] MutableTensorView logits() const;
+  // [R, V] f32 on the host, one row per wanted row; valid until the next run.
+  [[nodiscard]] MutableTensorView logits() const { return logits_.view(); }
 
-  // [R, H] f32: what the LM head read for logits(); valid until the next run.
-  [[nodiscard]] TensorView head_rows() const;
+  // [R, H] activations() in memory of the device: what the LM head read for logits(); valid until
+  // the next run.
+  [[nodiscard]] TensorView head_rows() const { return executor_->output(1); }
 
-  // The LM head alone, on rows [R, H] f32 as head_rows() had them. In exact mode a row's logits are
-  // those of the full pass, bit for bit. Only with head_alone.
+  // The LM head alone, on rows [R, H] as head_rows() had them, in memory of the device. In exact
+  // mode a row's logits are those of the full pass, bit for bit. Only with head_alone.
   Status run_head(const TensorView& rows);
 
-  // [R, V] f32, of run_head(); valid until its next run, whatever run() does.
-  [[nodiscard]] MutableTensorView head_logits() const;
+  // [R, V] f32 on the host, of run_head(); valid until its next run, whatever run() does.
+  [[nodiscard]] MutableTensorView head_logits() const { return head_logits_.view(); }
 
-  // [T, H] f32, see models::ForwardOutputs. Only with collect_hidden_states.
+  // [T, H] f32 on the host, see models::ForwardOutputs. Only with collect_hidden_states.
   [[nodiscard]] TensorView hidden_state(size_t index) const;
 
-  [[nodiscard]] size_t num_hidden_states() const { return num_hidden_states_; }
+  [[nodiscard]] size_t num_hidden_states() const { return hidden_states_.size(); }
 
   [[nodiscard]] const checkpoint::ModelConfig& config() const { return config_; }
 
@@ -82,13 +100,18 @@ class ForwardPass {
 
   [[nodiscard]] const checkpoint::LoadedWeights& weights() const { return weights_; }
 
-  [[nodiscard]] device::CpuDevice& device() { return device_; }
+  [[nodiscard]] device::Device& device() { return compute_->device(); }
+
+  [[nodiscard]] const ComputeDevice& compute() const { return *compute_; }
 
   // The stream of this pass's work; the owner of its pools enqueues copies there too.
-  [[nodiscard]] device::Stream& stream() { return *stream_; }
+  [[nodiscard]] device::Stream& stream() { return compute_->stream(); }
 
   // For ops on its pools between runs.
-  [[nodiscard]] ops::Context& context() { return context_; }
+  [[nodiscard]] ops::Context& context() { return compute_->context(); }
+
+  // The dtype of activations: fp32 on the CPU, dtype() elsewhere.
+  [[nodiscard]] DType activations() const { return activations_; }
 
   // The dtype of large weights, after --dtype.
   [[nodiscard]] DType dtype() const { return dtype_; }
@@ -99,27 +122,46 @@ class ForwardPass {
 
   [[nodiscard]] const std::vector<checkpoint::KvScales>& kv_scales() const { return kv_scales_; }
 
-  [[nodiscard]] bool exact() const { return context_.exact; }
+  [[nodiscard]] bool exact() const { return compute_->context().exact; }
 
   [[nodiscard]] int64_t max_step_tokens() const { return executor_->program().largest.tokens; }
 
   [[nodiscard]] int64_t max_logit_rows() const { return executor_->program().largest.logits; }
 
  private:
-  ForwardPass(int num_threads, bool exact)
-      : device_(num_threads), context_(device_.pool(), exact) {}
+  // By our names, and the memory of those that are derived.
+  struct Constants {
+    models::DerivedWeights derived;
+    std::vector<device::Buffer> memory;  // of the device, where it does not read the host's
+    std::map<std::string, TensorView, std::less<>> views;
+  };
 
-  device::CpuDevice device_;
-  std::unique_ptr<device::Stream> stream_;
-  ops::CpuContext context_;
+  explicit ForwardPass(std::unique_ptr<ComputeDevice> device) : compute_(std::move(device)) {}
+
+  Status load(const ForwardOptions& options);
+  Status place_derived();
+  Status compile(const ForwardOptions& options);
+  [[nodiscard]] const TensorView* find_constant(std::string_view name) const;
+
+  // ids and positions as the ops take them; sets forward.batch where launchers need it.
+  Result<std::array<TensorView, 2>> upload(std::span<const int32_t> ids,
+                                           std::span<const int32_t> positions,
+                                           ops::ForwardContext& forward);
+
+  std::unique_ptr<ComputeDevice> compute_;
   checkpoint::ModelConfig config_;
   std::unique_ptr<const models::Model> model_;
   checkpoint::LoadedWeights weights_;
-  models::DerivedWeights derived_;
+  Constants derived_;
   std::optional<graph::Executor> executor_;
   std::optional<graph::Executor> head_executor_;
-  size_t num_hidden_states_ = 0;
+  ops::DeviceBatchSizes batch_sizes_;
+  std::optional<ops::DeviceBatchUpload> batch_;
+  HostRows logits_;
+  HostRows head_logits_;
+  std::vector<HostRows> hidden_states_;
   DType dtype_ = DType::kF32;
+  DType activations_ = DType::kF32;
   DType kv_dtype_ = DType::kF32;
   std::vector<checkpoint::KvScales> kv_scales_;
 };

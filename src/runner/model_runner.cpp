@@ -9,8 +9,10 @@
 #include "cache/page_allocator.h"
 #include "checkpoint/generation_config.h"
 #include "core/check.h"
+#include "core/log.h"
 #include "ops/simd/this_cpu.h"
 #include "runner/cache_plan.h"
+#include "runner/choose_device.h"
 #include "runner/forward_pass.h"
 #include "runner/pools.h"
 #include "runner/step_executor.h"
@@ -99,27 +101,36 @@ Status check_options(const EngineOptions& options) {
   if (options.num_threads < 0 || options.num_threads > 1024) {
     return invalid_argument(fmt::format("threads {} is not within 0 to 1024", options.num_threads));
   }
-  if (options.chunked_prefill_tokens < 1 || options.chunked_prefill_tokens > kMaxChunkTokens) {
+  if (options.chunked_prefill_tokens &&
+      (*options.chunked_prefill_tokens < 1 || *options.chunked_prefill_tokens > kMaxChunkTokens)) {
     return invalid_argument(fmt::format("chunked_prefill_tokens {} is not within 1 to {}",
-                                        options.chunked_prefill_tokens, kMaxChunkTokens));
+                                        *options.chunked_prefill_tokens, kMaxChunkTokens));
   }
   if (options.max_running_requests < 0 || options.max_running_requests > cache::kMaxRunningLimit) {
     return invalid_argument(fmt::format("max_running_requests {} is not within 0 to {}",
                                         options.max_running_requests, cache::kMaxRunningLimit));
   }
-  if (!(options.memory_fraction > 0 && options.memory_fraction <= 1)) {
+  if (options.memory_fraction && !(*options.memory_fraction > 0 && *options.memory_fraction <= 1)) {
     return invalid_argument(
-        fmt::format("memory_fraction {} is not within (0, 1]", options.memory_fraction));
+        fmt::format("memory_fraction {} is not within (0, 1]", *options.memory_fraction));
   }
   return {};
 }
 
 EngineOptions settled(EngineOptions options, ForwardPass& pass, const MemoryPlan& plan,
                       int64_t context_length) {
+  const device::DeviceKind kind = pass.device().kind();
+  const DeviceDefaults defaults = defaults_for(kind);
+  if (options.device == "auto") options.device = kind == device::DeviceKind::kCpu ? "cpu" : "cuda";
+  options.chunked_prefill_tokens =
+      options.chunked_prefill_tokens.value_or(defaults.chunked_prefill_tokens);
+  options.memory_fraction = options.memory_fraction.value_or(defaults.memory_fraction);
   if (options.load_format == "auto") options.load_format = "safetensors";
   options.dtype = to_string(pass.dtype());
   options.kv_cache_dtype = plan.kv_dtype;
-  options.num_threads = pass.device().pool().num_threads();
+  if (const device::ThreadPool* pool = pass.compute().pool()) {
+    options.num_threads = pool->num_threads();
+  }
   options.context_length = context_length;
   options.max_running_requests = plan.max_running_requests;
   options.max_total_tokens = plan.kv_tokens;
@@ -128,18 +139,22 @@ EngineOptions settled(EngineOptions options, ForwardPass& pass, const MemoryPlan
   return options;
 }
 
-}  // namespace
+std::string describe(const device::Device& device) {
+  if (device.kind() != device::DeviceKind::kCpu) return device.name();
+  return fmt::format("{}, {}", device.name(), ops::simd_target_name());
+}
 
-Result<LoadedModel> load_model(const EngineOptions& options) {
-  HEDDLE_RETURN_IF_ERROR(check_options(options));
+Result<LoadedModel> load_on(const EngineOptions& options, ChosenDevice chosen) {
+  const DeviceDefaults defaults = defaults_for(chosen.compute->device().kind());
   HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> dtype, run_dtype(options));
   HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> kv_dtype,
                           parse_kv_dtype(options.kv_cache_dtype));
-  const int32_t max_rows =
-      options.max_running_requests > 0 ? options.max_running_requests : cache::kDefaultMaxRunning;
+  const int32_t max_rows = options.max_running_requests > 0 ? options.max_running_requests
+                                                            : defaults.max_running_requests;
   // Every running sequence may decode in a step that also prefills: the step holds at least one row
   // each.
-  const int64_t chunk = std::max<int64_t>(options.chunked_prefill_tokens, max_rows);
+  const int64_t chunk = std::max<int64_t>(
+      options.chunked_prefill_tokens.value_or(defaults.chunked_prefill_tokens), max_rows);
 
   std::optional<checkpoint::Rounding> rounding;
   if (options.quantization != "none") {
@@ -155,13 +170,19 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                                                .num_threads = options.num_threads,
                                                .max_step_tokens = chunk,
                                                .max_logit_rows = max_rows,
+                                               .max_sequences = max_rows,
                                                .head_alone = options.cache.enabled,
-                                               .on_load_progress = options.on_load_progress}));
+                                               .on_load_progress = options.on_load_progress},
+                                              std::move(chosen.compute)));
   const checkpoint::ModelConfig& config = pass->config();
   const models::CacheNeeds needs = pass->cache_needs();
-  HEDDLE_ASSIGN_OR_RETURN(const PlannedPools planned,
-                          plan_pools(options, config, needs, pass->kv_dtype(),
-                                     pass->device().available_memory_bytes()));
+  HEDDLE_ASSIGN_OR_RETURN(
+      const PlannedPools planned,
+      plan_pools(options, config, needs, pass->kv_dtype(),
+                 {.available_bytes = pass->device().available_memory_bytes(),
+                  .release_granule_bytes = pass->device().release_granule_bytes(),
+                  .hidden_dtype = pass->activations(),
+                  .defaults = defaults}));
   PoolSizes sizes = planned.plan.sizes;
   sizes.max_step_tokens = chunk;
   sizes.flops = pass->prefill_flops();
@@ -170,7 +191,8 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
                                                       .kv_dtype = pass->kv_dtype(),
                                                       .kv_scales = pass->kv_scales(),
                                                       .snapshot_dtype = planned.snapshot_dtype,
-                                                      .hidden_width = planned.hidden_width}));
+                                                      .hidden_width = planned.hidden_width,
+                                                      .hidden_dtype = pass->activations()}));
   HEDDLE_ASSIGN_OR_RETURN(const checkpoint::GenerationConfig generation,
                           checkpoint::load_generation_config(options.model_dir, config));
 
@@ -178,7 +200,8 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
   loaded.info = {.name = std::filesystem::weakly_canonical(options.model_dir).filename().string(),
                  .architecture = config.architecture,
                  .dtype = std::string(to_string(pass->dtype())) + (options.exact ? ", exact" : ""),
-                 .device = fmt::format("{}, {}", pass->device().name(), ops::simd_target_name()),
+                 .device = describe(pass->device()),
+                 .device_reason = chosen.reason,
                  .num_parameters = pass->weights().num_parameters(),
                  .vocab_size = config.vocab_size,
                  .context_length = planned.plan.context_length,
@@ -205,6 +228,27 @@ Result<LoadedModel> load_model(const EngineOptions& options) {
   loaded.options = settled(options, *pass, loaded.plan, loaded.info.context_length);
   HEDDLE_ASSIGN_OR_RETURN(loaded.runner, ModelRunner::create(std::move(pass), std::move(pools),
                                                              sizes, planned.plan.context_length));
+  return loaded;
+}
+
+}  // namespace
+
+Result<LoadedModel> load_model(const EngineOptions& options) {
+  HEDDLE_RETURN_IF_ERROR(check_options(options));
+  HEDDLE_ASSIGN_OR_RETURN(const DeviceRequest request, parse_device(options.device));
+  HEDDLE_ASSIGN_OR_RETURN(ChosenDevice chosen,
+                          choose_device(request, options.num_threads, options.exact));
+  const bool may_fall_back = request.kind == DeviceRequest::Kind::kAuto &&
+                             chosen.compute->device().kind() != device::DeviceKind::kCpu;
+  Result<LoadedModel> loaded = load_on(options, std::move(chosen));
+  if (may_fall_back && loaded.status().code() == StatusCode::kResourceExhausted) {
+    HEDDLE_ASSIGN_OR_RETURN(ChosenDevice cpu,
+                            fall_back_to_cpu(loaded.status(), options.num_threads, options.exact));
+    loaded = load_on(options, std::move(cpu));
+  }
+  if (loaded.ok()) {
+    log_info(fmt::format("device: {} ({})", loaded->info.device, loaded->info.device_reason));
+  }
   return loaded;
 }
 

@@ -66,6 +66,7 @@ Result<Pools> Pools::create(device::Device& device, const models::CacheNeeds& ne
   Pools pools;
   HEDDLE_RETURN_IF_ERROR(pools.create_kv(device, needs, options));
   HEDDLE_RETURN_IF_ERROR(pools.create_states(device, needs, options));
+  HEDDLE_RETURN_IF_ERROR(pools.mirror_layers(device));
   return pools;
 }
 
@@ -122,54 +123,94 @@ Status Pools::create_states(device::Device& device, const models::CacheNeeds& ne
     }
   }
   hidden_width_ = options.hidden_width;
-  HEDDLE_ASSIGN_OR_RETURN(
-      hidden_, device.allocate(bytes_of(DType::kF32, (num_hidden_ + 1) * hidden_width_)));
+  hidden_dtype_ = options.hidden_dtype;
+  const int64_t num_rows = num_hidden_ + 1 + options.sizes.max_step_sequences;
+  HEDDLE_ASSIGN_OR_RETURN(hidden_,
+                          device.allocate(bytes_of(hidden_dtype_, num_rows * hidden_width_)));
   return {};
 }
 
+Status Pools::mirror_layers(device::Device& device) {
+  HEDDLE_ASSIGN_OR_RETURN(tables_, MirroredLists::create(device));
+  HEDDLE_ASSIGN_OR_RETURN(lists_, MirroredLists::create(device));
+  const std::span<const ops::KvLayer> main(main_layers_);
+  const std::span<const ops::KvLayer> window(window_layers_);
+  const std::span<const ops::StateLayer> states(state_layers_);
+  const std::span<const ops::SnapshotLayer> snapshots(snapshot_layers_);
+  HEDDLE_RETURN_IF_ERROR(
+      tables_.begin(MirroredLists::bytes_for(main) + MirroredLists::bytes_for(window) +
+                    MirroredLists::bytes_for(states) + MirroredLists::bytes_for(snapshots)));
+  main_table_ = tables_.add(main);
+  window_table_ = tables_.add(window);
+  state_table_ = tables_.add(states);
+  snapshot_table_ = tables_.add(snapshots);
+  HEDDLE_ASSIGN_OR_RETURN(const auto stream, device.create_stream());
+  HEDDLE_RETURN_IF_ERROR(tables_.upload(*stream));
+  return stream->synchronize();
+}
+
 MutableTensorView Pools::hidden() const {
-  return {hidden_.data(), DType::kF32, Shape{num_hidden_ + 1, hidden_width_}};
+  return {hidden_.data(), hidden_dtype_, Shape{num_hidden_ + 1, hidden_width_}};
+}
+
+MutableTensorView Pools::hidden_scratch(int64_t count) const {
+  return {hidden_.data() + bytes_of(hidden_dtype_, (num_hidden_ + 1) * hidden_width_),
+          hidden_dtype_, Shape{count, hidden_width_}};
 }
 
 Status Pools::begin_step(device::Stream& stream, ops::Context& context,
                          const request::BatchPlan& plan) {
+  HEDDLE_ASSIGN_OR_RETURN(const StepLists lists, step_lists(stream, plan));
   const bool has_kv = kv_.num_pages() > 0;
   if (has_kv) HEDDLE_RETURN_IF_ERROR(kv_.discard_pages(stream, plan.unused_pages));
-  if (states_.num_slots() > 0) HEDDLE_RETURN_IF_ERROR(prepare_states(stream, context, plan));
+  if (states_.num_slots() > 0) {
+    HEDDLE_RETURN_IF_ERROR(prepare_states(stream, context, plan, lists));
+  }
   if (!has_kv) return {};
-  HEDDLE_RETURN_IF_ERROR(ops::copy_pages(
-      context, {.layers = {.host = main_layers_}, .pages = list_of(plan.copy_pages)}));
-  return ops::copy_pages(
-      context, {.layers = {.host = window_layers_}, .pages = list_of(plan.copy_window_pages)});
+  HEDDLE_RETURN_IF_ERROR(ops::copy_pages(context, {.layers = main_table_, .pages = lists.pages}));
+  return ops::copy_pages(context, {.layers = window_table_, .pages = lists.window_pages});
 }
 
 Status Pools::prepare_states(device::Stream& stream, ops::Context& context,
-                             const request::BatchPlan& plan) {
+                             const request::BatchPlan& plan, const StepLists& lists) {
   const bool apart = snapshots_.num_slots() > 0;
   HEDDLE_CHECK(apart || (plan.unused_snapshot_slots.empty() && plan.save_snapshots.empty()));
   for (const int32_t slot : plan.unused_snapshot_slots) {
     HEDDLE_RETURN_IF_ERROR(snapshots_.discard_slot(stream, slot));
   }
-  const ops::MirroredSpan<ops::StateLayer> working{.host = state_layers_};
-  const ops::MirroredSpan<ops::SnapshotLayer> snapshots{.host = snapshot_layers_};
   HEDDLE_RETURN_IF_ERROR(ops::save_snapshots(
-      context,
-      {.working = working, .snapshots = snapshots, .slots = list_of(plan.save_snapshots)}));
+      context, {.working = state_table_, .snapshots = snapshot_table_, .slots = lists.saved}));
   for (const int32_t slot : plan.unused_state_slots) {
     HEDDLE_RETURN_IF_ERROR(states_.discard_slot(stream, slot));
   }
   HEDDLE_RETURN_IF_ERROR(
-      ops::zero_states(context, {.working = working, .slots = {.host = plan.zero_state_slots}}));
-  const ops::MirroredSpan<ops::IdCopy> restored = list_of(plan.restore_snapshots);
-  if (!apart) return ops::copy_states(context, {.working = working, .slots = restored});
-  return ops::restore_snapshots(context,
-                                {.working = working, .snapshots = snapshots, .slots = restored});
+      ops::zero_states(context, {.working = state_table_, .slots = lists.zeroed}));
+  if (!apart) return ops::copy_states(context, {.working = state_table_, .slots = lists.restored});
+  return ops::restore_snapshots(
+      context, {.working = state_table_, .snapshots = snapshot_table_, .slots = lists.restored});
 }
 
-ops::MirroredSpan<ops::IdCopy> Pools::list_of(std::span<const request::IdCopy> copies) {
-  copies_.clear();
-  for (const request::IdCopy& copy : copies) copies_.push_back({.from = copy.from, .to = copy.to});
-  return {.host = copies_};
+Result<Pools::StepLists> Pools::step_lists(device::Stream& stream, const request::BatchPlan& plan) {
+  int64_t num_bytes = MirroredLists::bytes_for(std::span<const int32_t>(plan.zero_state_slots));
+  const auto converted = [&](const std::vector<request::IdCopy>& copies,
+                             std::vector<ops::IdCopy>& list) {
+    list.clear();
+    for (const request::IdCopy& copy : copies) list.push_back({.from = copy.from, .to = copy.to});
+    num_bytes += MirroredLists::bytes_for(std::span<const ops::IdCopy>(list));
+    return std::span<const ops::IdCopy>(list);
+  };
+  const auto saved = converted(plan.save_snapshots, saved_);
+  const auto restored = converted(plan.restore_snapshots, restored_);
+  const auto pages = converted(plan.copy_pages, page_copies_);
+  const auto window_pages = converted(plan.copy_window_pages, window_page_copies_);
+  HEDDLE_RETURN_IF_ERROR(lists_.begin(num_bytes));
+  const StepLists lists{.saved = lists_.add(saved),
+                        .restored = lists_.add(restored),
+                        .pages = lists_.add(pages),
+                        .window_pages = lists_.add(window_pages),
+                        .zeroed = lists_.add(std::span<const int32_t>(plan.zero_state_slots))};
+  HEDDLE_RETURN_IF_ERROR(lists_.upload(stream));
+  return lists;
 }
 
 }  // namespace heddle::runner

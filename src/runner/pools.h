@@ -18,6 +18,7 @@
 #include "ops/forward_context.h"
 #include "ops/pool_lists.h"
 #include "request/batch_plan.h"
+#include "runner/mirrored_lists.h"
 
 namespace heddle::runner {
 
@@ -45,6 +46,7 @@ struct PoolsOptions {
   std::vector<checkpoint::KvScales> kv_scales;  // [num_kv_layers], or empty: 1
   DType snapshot_dtype = DType::kF32;
   int64_t hidden_width = 0;  // of the vector kept with a snapshot; 0: none is
+  DType hidden_dtype = DType::kF32;
 };
 
 class Pools {
@@ -65,8 +67,11 @@ class Pools {
 
   [[nodiscard]] cache::StatePool& states() { return states_; }
 
-  // [slots + 1, H] f32, by snapshot slot.
+  // [slots + 1, H] PoolsOptions::hidden_dtype, by snapshot slot.
   [[nodiscard]] MutableTensorView hidden() const;
+
+  // [count, H], scratch for that many rows of hidden(), at most max_step_sequences.
+  [[nodiscard]] MutableTensorView hidden_scratch(int64_t count) const;
 
   [[nodiscard]] std::span<const ops::KvLayer> kv_layers() const { return kv_layers_; }
 
@@ -82,11 +87,20 @@ class Pools {
                    const PoolsOptions& options);
   Status create_states(device::Device& device, const models::CacheNeeds& needs,
                        const PoolsOptions& options);
-  Status prepare_states(device::Stream& stream, ops::Context& context,
-                        const request::BatchPlan& plan);
 
-  // Valid until the next call.
-  ops::MirroredSpan<ops::IdCopy> list_of(std::span<const request::IdCopy> copies);
+  // The plan's lists as the ops of begin_step() take them; valid until the next call.
+  struct StepLists {
+    ops::MirroredSpan<ops::IdCopy> saved, restored, pages, window_pages;
+    ops::MirroredSpan<int32_t> zeroed;
+  };
+
+  Status prepare_states(device::Stream& stream, ops::Context& context,
+                        const request::BatchPlan& plan, const StepLists& lists);
+
+  Result<StepLists> step_lists(device::Stream& stream, const request::BatchPlan& plan);
+
+  // Copies the layers to memory of the device, where launchers there read them.
+  Status mirror_layers(device::Device& device);
 
   cache::KvPool kv_;
   cache::KvPool window_kv_;  // no pages: all layers are in kv_
@@ -95,12 +109,18 @@ class Pools {
   device::Buffer hidden_;
   int64_t num_hidden_ = 0;
   int64_t hidden_width_ = 0;
+  DType hidden_dtype_ = DType::kF32;
   std::vector<ops::KvLayer> kv_layers_;
   std::vector<ops::KvLayer> main_layers_;    // of kv_layers_, those in kv_
   std::vector<ops::KvLayer> window_layers_;  // and those in window_kv_
   std::vector<ops::StateLayer> state_layers_;
   std::vector<ops::SnapshotLayer> snapshot_layers_;
-  std::vector<ops::IdCopy> copies_;
+  MirroredLists tables_;  // of the layers
+  ops::MirroredSpan<ops::KvLayer> main_table_, window_table_;
+  ops::MirroredSpan<ops::StateLayer> state_table_;
+  ops::MirroredSpan<ops::SnapshotLayer> snapshot_table_;
+  MirroredLists lists_;  // of a step
+  std::vector<ops::IdCopy> saved_, restored_, page_copies_, window_page_copies_;
 };
 
 }  // namespace heddle::runner

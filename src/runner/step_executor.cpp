@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "core/check.h"
+
 namespace heddle::runner {
 
 using request::PlannedSequence;
@@ -23,15 +25,11 @@ StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& size
               .page_size = sizes.page_size,
               .window_pages = sizes.window_pages}),
       sampler_(pass_->config().vocab_size),
-      drawn_tokens_(static_cast<size_t>(sizes.max_step_sequences), sampling::kNoToken) {
-  if (sizes.keeps_hidden) {
-    head_rows_ =
-        Tensor({int64_t{sizes.max_step_sequences}, pass_->config().hidden_size}, DType::kF32);
-  }
-}
+      drawn_tokens_(static_cast<size_t>(sizes.max_step_sequences), sampling::kNoToken) {}
 
 Status StepExecutor::run(const request::BatchPlan& plan, request::StepOutput& output) {
   Status status = check(plan);
+  if (status.ok()) status = pass_->device().make_current();
   if (status.ok()) status = compute(plan, output);
   if (!status.ok()) std::ranges::fill(drawn_tokens_, sampling::kNoToken);
   return status;
@@ -74,25 +72,29 @@ Status StepExecutor::keep_hidden() {
   if (batch_.kept_hidden().empty()) return {};
   const TensorView rows = pass_->head_rows();
   const MutableTensorView kept = pools_.hidden();
-  const int64_t bytes = bytes_of(DType::kF32, rows.shape[1]);
   for (const KeptHidden& hidden : batch_.kept_hidden()) {
-    HEDDLE_RETURN_IF_ERROR(pass_->stream().copy(kept.row<float>(hidden.slot),
-                                                rows.row<float>(hidden.logit_row), bytes));
+    HEDDLE_RETURN_IF_ERROR(copy_row(rows, hidden.logit_row, kept, hidden.slot));
   }
   return {};
 }
 
 Status StepExecutor::run_head() {
   const MutableTensorView kept = pools_.hidden();
-  const int64_t bytes = bytes_of(DType::kF32, kept.shape[1]);
-  MutableTensorView rows = head_rows_.view();
-  rows.shape = Shape{std::ssize(batch_.hidden_slots()), kept.shape[1]};
+  const MutableTensorView rows = pools_.hidden_scratch(std::ssize(batch_.hidden_slots()));
   int64_t row = 0;
   for (const int32_t slot : batch_.hidden_slots()) {
-    HEDDLE_RETURN_IF_ERROR(
-        pass_->stream().copy(rows.row<float>(row++), kept.row<float>(slot), bytes));
+    HEDDLE_RETURN_IF_ERROR(copy_row(kept, slot, rows, row++));
   }
   return pass_->run_head(rows);
+}
+
+Status StepExecutor::copy_row(const TensorView& from, int64_t from_row, const MutableTensorView& to,
+                              int64_t to_row) {
+  HEDDLE_CHECK(from.dtype == to.dtype);
+  return pass_->stream().copy(
+      to.as<std::byte>() + bytes_of(to.dtype, to_row * to.row_stride),
+      from.as<std::byte>() + bytes_of(from.dtype, from_row * from.row_stride),
+      bytes_of(to.dtype, to.shape[1]));
 }
 
 void StepExecutor::draw(const request::BatchPlan& plan, request::StepOutput& output) {

@@ -40,6 +40,8 @@ class StepExecutor {
   [[nodiscard]] Status check(const request::BatchPlan& plan) const;
   Status keep_hidden();
   Status run_head();
+  Status copy_row(const TensorView& from, int64_t from_row, const MutableTensorView& to,
+                  int64_t to_row);
   void draw(const request::BatchPlan& plan, request::StepOutput& output);
 
   ForwardPass* pass_;
@@ -50,7 +52,6 @@ class StepExecutor {
   sampling::Sampler sampler_;
   std::vector<TokenId>
       drawn_tokens_;  // by batch slot; kNoToken: none was drawn, or the draw failed
-  Tensor head_rows_;  // [sequences, H] f32: the hidden vectors of a step
 };
 
 }  // namespace heddle::runner

@@ -397,8 +397,10 @@ std::string_view ApiHandler::status_word(const EngineStats& stats) const {
 HttpResponse ApiHandler::health() const {
   const EngineStats stats = loaded_ ? engine_->stats() : EngineStats();
   const std::string_view status = status_word(stats);
-  if (status == "draining" || status == "failed") {
-    return retry_later(json_response(503, {{"status", status}}));
+  if (status == "draining") return retry_later(json_response(503, {{"status", status}}));
+  if (status == "failed") {
+    return retry_later(
+        json_response(503, {{"status", status}, {"error", engine_->health().message()}}));
   }
   if (status == "loading") {
     const auto total = static_cast<double>(load_total_bytes_.load());
@@ -414,8 +416,11 @@ HttpResponse ApiHandler::health() const {
                                            {"last_step_seconds_ago", stats.last_step_seconds_ago},
                                            {"stuck_after_seconds", stats.stuck_after_seconds}}));
   }
-  return json_response(
-      200, {{"status", status}, {"running", stats.num_running}, {"waiting", stats.num_waiting}});
+  return json_response(200, {{"status", status},
+                             {"running", stats.num_running},
+                             {"waiting", stats.num_waiting},
+                             {"device", engine_->model_info().device},
+                             {"device_reason", engine_->model_info().device_reason}});
 }
 
 bool ApiHandler::is_quiet(std::string_view path) const {

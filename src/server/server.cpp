@@ -65,10 +65,11 @@ class HeddleServer final : public Server {
     const ModelInfo& model = engine->model_info();
     const MemoryPlan& plan = engine->memory_plan();
     const std::string ready = fmt::format(
-        "Serving {} at {}: {}, {} parameters, {} on {}, context of {} tokens; memory: {}; cache "
+        "Serving {} at {}: {}, {} parameters, {} on {} ({}), context of {} tokens; memory: {}; "
+        "cache "
         "granularity: {} tokens",
         model.name, address(), model.architecture, model.num_parameters, model.dtype, model.device,
-        model.context_length, plan.to_string(), plan.page_size);
+        model.device_reason, model.context_length, plan.to_string(), plan.page_size);
     handler_.serve(std::move(engine), std::move(codec), std::move(configuration));
     log_info(ready);
     log_info("The server is fired up and ready to roll!");

@@ -47,6 +47,7 @@ Status Session::step(std::span<const Feed> feeds, runner::LogitRows logit_rows) 
                                .state_slot = static_cast<int32_t>(feed.sequence + 1),
                                .sample = true});
   }
+  HEDDLE_RETURN_IF_ERROR(pass_->device().make_current());
   HEDDLE_RETURN_IF_ERROR(batch_->build(plan_, logit_rows));
   HEDDLE_RETURN_IF_ERROR(pass_->run(batch_->ids(), batch_->positions(), batch_->context(pools_)));
   for (const Feed& feed : feeds) {

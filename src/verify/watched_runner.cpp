@@ -39,7 +39,8 @@ Result<std::unique_ptr<WatchedRunner>> WatchedRunner::create(runner::ForwardPass
                             {.sizes = sizes,
                              .kv_dtype = pass.kv_dtype(),
                              .kv_scales = pass.kv_scales(),
-                             .hidden_width = has_states ? pass.config().hidden_size : int64_t{0}}));
+                             .hidden_width = has_states ? pass.config().hidden_size : int64_t{0},
+                             .hidden_dtype = pass.activations()}));
   return std::unique_ptr<WatchedRunner>(
       new WatchedRunner(pass, std::move(pools), sizes, options.max_tokens, std::move(watch)));
 }

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which device a model is computed on: the one that was asked for, or a GPU where one can be used
+// and else the CPU, with the reason in words.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "runner/compute_device.h"
+
+namespace heddle::runner {
+
+struct DeviceRequest {
+  enum class Kind { kAuto, kCpu, kCuda };
+
+  Kind kind = Kind::kCpu;
+  int cuda_index = 0;
+};
+
+// "auto", "cpu", "cuda" (the first GPU) or "cuda:N". Error: kInvalidArgument, listing them.
+Result<DeviceRequest> parse_device(std::string_view name);
+
+struct ChosenDevice {
+  std::unique_ptr<ComputeDevice> compute;
+  std::string reason;  // "asked for", "CUDA is not used: ..."
+};
+
+// kAuto takes the first GPU if the driver answers, the GPU has compute capability 8.0 and its
+// kernels pass the self-test (ops/kernel_check.h); whether the model fits is seen when it is
+// loaded. Errors: for kCuda, what keeps kAuto from the GPU. Cost: some 100 to 400 ms with a GPU.
+Result<ChosenDevice> choose_device(const DeviceRequest& request, int num_threads, bool exact);
+
+// The CPU instead of a GPU that a model was not loaded on, because of `why`.
+Result<ChosenDevice> fall_back_to_cpu(const Status& why, int num_threads, bool exact);
+
+// Of the options that nobody set.
+struct DeviceDefaults {
+  int64_t chunked_prefill_tokens = 0;
+  int32_t max_running_requests = 0;  // at most
+  double memory_fraction = 0;
+};
+
+// The CPU is shared with other programs and slow enough for small steps; a GPU is the engine's own.
+[[nodiscard]] DeviceDefaults defaults_for(device::DeviceKind kind);
+
+}  // namespace heddle::runner

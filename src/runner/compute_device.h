@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// ComputeDevice: a device that a model is computed on, with the one stream and the context of its
+// ops: the CPU with its threads, or a GPU with the library of its dense products.
+//
+// Threading: confined to one thread at a time, which calls device().make_current() first.
+#pragma once
+
+#include <memory>
+
+#include "device/cpu_device.h"
+#include "device/device.h"
+#include "ops/context.h"
+#include "ops/gemm/dense_products.h"
+
+namespace heddle::runner {
+
+class ComputeDevice {
+ public:
+  // 0 threads: the machine's physical cores. `exact`: of the context (D12).
+  static Result<std::unique_ptr<ComputeDevice>> open_cpu(int num_threads, bool exact);
+
+  // Errors: those of device::open_cuda_device() and, for the library of products,
+  // ops::DenseProducts::create().
+  static Result<std::unique_ptr<ComputeDevice>> open_cuda(int index, bool exact);
+
+  [[nodiscard]] device::Device& device() const { return *device_; }
+
+  [[nodiscard]] device::Stream& stream() const { return *stream_; }
+
+  [[nodiscard]] ops::Context& context() const { return *context_; }
+
+  // Whether the host reads and writes the device's memory: results need no copy then.
+  [[nodiscard]] bool shares_memory_with_host() const {
+    return device_->kind() == device::DeviceKind::kCpu;
+  }
+
+  // The compute threads of the CPU; null for a GPU.
+  [[nodiscard]] device::ThreadPool* pool() const { return pool_; }
+
+ private:
+  ComputeDevice() = default;
+
+  std::unique_ptr<device::Device> device_;
+  device::ThreadPool* pool_ = nullptr;  // device_'s
+  std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<ops::DenseProducts> products_;
+  std::unique_ptr<ops::Context> context_;
+};
+
+}  // namespace heddle::runner

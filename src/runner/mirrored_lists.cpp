@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/mirrored_lists.h"
+
+namespace heddle::runner {
+
+Result<MirroredLists> MirroredLists::create(device::Device& device) {
+  MirroredLists lists;
+  if (device.kind() == device::DeviceKind::kCpu) return lists;
+  lists.device_ = &device;
+  HEDDLE_ASSIGN_OR_RETURN(lists.copied_, device.create_event());
+  return lists;
+}
+
+Status MirroredLists::begin(int64_t num_bytes) {
+  used_ = 0;
+  if (device_ == nullptr || num_bytes == 0) return {};
+  HEDDLE_RETURN_IF_ERROR(copied_->wait());
+  if (num_bytes <= block_.size()) return {};
+  const int64_t size = std::max<int64_t>(2 * num_bytes, 4096);
+  HEDDLE_ASSIGN_OR_RETURN(pinned_, device_->allocate_pinned(size));
+  HEDDLE_ASSIGN_OR_RETURN(block_, device_->allocate(size));
+  return {};
+}
+
+Status MirroredLists::upload(device::Stream& stream) {
+  if (used_ == 0) return {};
+  HEDDLE_RETURN_IF_ERROR(stream.copy(block_.data(), pinned_.data(), used_));
+  return stream.record(*copied_);
+}
+
+}  // namespace heddle::runner
