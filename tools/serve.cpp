@@ -33,7 +33,9 @@ Status serve(ServeSettings& settings) {
     server->set_load_progress(done_bytes, total_bytes);
     draw(done_bytes, total_bytes);
   };
+  options.on_failure = [&stop] { stop.engine_failed(); };
   HEDDLE_ASSIGN_OR_RETURN(auto engine, create_engine(options));
+  const Engine& serving = *engine;  // until the server is shut down
   HEDDLE_ASSIGN_OR_RETURN(auto codec,
                           server::make_model_codec(options.model_dir, *engine->tokenizer(),
                                                    settings.model.chat_template));
@@ -43,6 +45,7 @@ Status serve(ServeSettings& settings) {
   server->start_serving(std::move(engine), std::move(codec),
                         without_secrets(std::move(configuration)));
   const int signal = stop.wait();
+  const Status health = signal == 0 ? serving.health() : ok_status();
   if (signal == SIGTERM && settings.shutdown_drain_delay_seconds > 0) {
     log_info(fmt::format("Stopping in {} s: /readyz says 503, and requests are still taken",
                          settings.shutdown_drain_delay_seconds));
@@ -56,7 +59,7 @@ Status serve(ServeSettings& settings) {
                             settings.server.shutdown_timeout_seconds));
   }
   log_info("Stopped");
-  return ok_status();
+  return health.with_context("the engine stopped");
 }
 
 std::function<int()> declare_serve(Options& options) {

@@ -42,8 +42,14 @@ void StopRequest::join_leaving() {
 
 int StopRequest::wait() {
   const MutexLock lock(mutex_);
-  changed_.wait(mutex_, [this]() HEDDLE_REQUIRES(mutex_) { return stop_ != 0; });
+  changed_.wait(mutex_, [this]() HEDDLE_REQUIRES(mutex_) { return stop_ != 0 || engine_failed_; });
   return stop_;
+}
+
+void StopRequest::engine_failed() {
+  const MutexLock lock(mutex_);
+  engine_failed_ = true;
+  changed_.notify_all();
 }
 
 void StopRequest::on_signal(int signal, int count) {

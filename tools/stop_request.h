@@ -31,7 +31,10 @@ class StopRequest {
   // Does not return after a signal, either.
   void loaded();
 
-  // Returns the first signal when it comes.
+  // Ends the wait, as a signal does. Thread-safe.
+  void engine_failed() HEDDLE_EXCLUDES(mutex_);
+
+  // Returns the first signal when it comes, or 0 when the engine failed.
   int wait();
 
  private:
@@ -43,6 +46,7 @@ class StopRequest {
   CondVar changed_;
   bool loaded_ HEDDLE_GUARDED_BY(mutex_) = false;
   int stop_ HEDDLE_GUARDED_BY(mutex_) = 0;  // the signal that asked for it
+  bool engine_failed_ HEDDLE_GUARDED_BY(mutex_) = false;
 
   // Ends the process: joining it means to wait for the end.
   std::thread leaving_ HEDDLE_GUARDED_BY(mutex_);

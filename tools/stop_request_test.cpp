@@ -123,6 +123,18 @@ TEST_F(StopRequestDeathTest, OnceLoadedASignalEndsTheWaitAndASecondTheProcess) {
   EXPECT_EXIT(serve(), ::testing::ExitedWithCode(130), "");
 }
 
+TEST_F(StopRequestDeathTest, AnEngineThatFailsEndsTheWaitWithoutASignal) {
+  const auto serve = [] {
+    interrupts();
+    SlowServer server(/*answers_at_once=*/true);
+    StopRequest stop(server);
+    stop.loaded();
+    std::thread([&stop] { stop.engine_failed(); }).join();
+    _exit(stop.wait() == 0 ? 0 : 3);
+  };
+  EXPECT_EXIT(serve(), ::testing::ExitedWithCode(0), "");
+}
+
 TEST_F(StopRequestDeathTest, AHangupReadsTheKeysAgainAndEndsNothing) {
   const auto serve = [] {
     interrupts();

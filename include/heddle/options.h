@@ -140,6 +140,10 @@ struct EngineOptions {
 
   bool skip_tokenizer = false;  // token ids in and out only
 
+  // Called on the engine's thread when the engine has stopped for good (Engine::health()) and every
+  // request has its last event; must not block. May be empty.
+  std::function<void()> on_failure;
+
   // Called now and then while weights load; may be empty.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load_progress;
 };

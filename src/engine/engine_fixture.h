@@ -83,6 +83,7 @@ class EngineFixture {
     CacheOptions cache;
     double watchdog_seconds = 0;
     std::function<void()> on_stuck;
+    std::function<void()> on_failure;
   };
 
   EngineFixture() : EngineFixture(Options{}) {}
@@ -108,6 +109,7 @@ class EngineFixture {
     parts.drive = options.drive;
     parts.options.watchdog_seconds = options.watchdog_seconds;
     parts.on_stuck = options.on_stuck;
+    parts.options.on_failure = options.on_failure;
     engine = EngineLoop::create(std::move(parts)).value();
   }
 

@@ -322,6 +322,8 @@ void EngineLoop::finish_all(const Finish& finish) {
   pipeline_.abandon_all();
   delivery_.free_ended();
   settle();
+  if (!failed_ || std::exchange(failure_told_, true)) return;
+  if (options_.on_failure) options_.on_failure();
 }
 
 int64_t EngineLoop::abort_all(bool for_drain) {

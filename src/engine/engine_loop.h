@@ -187,6 +187,7 @@ class EngineLoop final : public Engine {
   std::vector<scheduler::Dropped> dropped_;  // reused
   bool paused_ = false;
   bool failed_ = false;
+  bool failure_told_ = false;  // to EngineOptions::on_failure
   bool unchecked_ = false;  // requests came since check_when_idle() checked
 
   // Last: the threads start when everything above is there.

@@ -152,17 +152,22 @@ TEST(EngineLoopTest, AFailedStepEndsEveryRequestAndTheEngineSaysWhy) {
       [](const request::BatchPlan&) -> Status { throw std::bad_alloc(); },
   };
   for (const auto& bad_step : bad_steps) {
+    int num_failures = 0;
     EngineFixture fixture({.sizes = {.num_pages = 64,
                                      .page_size = 4,
                                      .num_state_slots = 1,
                                      .max_step_tokens = 64,
-                                     .max_step_sequences = 1}});
+                                     .max_step_sequences = 1},
+                           .on_failure = [&num_failures] { ++num_failures; }});
     Received running, queued;
     ASSERT_TRUE(fixture.submit(EngineFixture::request("running", 3, 100), running).ok());
     ASSERT_TRUE(fixture.submit(EngineFixture::request("queued", 3, 100), queued).ok());
     fixture.engine->step();
+    EXPECT_EQ(num_failures, 0);
     fixture.runner->on_step = bad_step;
     EXPECT_FALSE(fixture.engine->step());
+    fixture.engine->step();
+    EXPECT_EQ(num_failures, 1) << "it is told once";
     for (const Received* received : {&running, &queued}) {
       EXPECT_EQ(received->reason(), FinishReason::kError);
       EXPECT_THAT(received->finish->error.message(),
