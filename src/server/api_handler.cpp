@@ -397,10 +397,8 @@ std::string_view ApiHandler::status_word(const EngineStats& stats) const {
 HttpResponse ApiHandler::health() const {
   const EngineStats stats = loaded_ ? engine_->stats() : EngineStats();
   const std::string_view status = status_word(stats);
-  if (status == "draining") return retry_later(json_response(503, {{"status", status}}));
-  if (status == "failed") {
-    return retry_later(
-        json_response(503, {{"status", status}, {"error", engine_->health().message()}}));
+  if (status == "draining" || status == "failed") {
+    return retry_later(json_response(503, {{"status", status}}));
   }
   if (status == "loading") {
     const auto total = static_cast<double>(load_total_bytes_.load());

@@ -66,8 +66,7 @@ class HeddleServer final : public Server {
     const MemoryPlan& plan = engine->memory_plan();
     const std::string ready = fmt::format(
         "Serving {} at {}: {}, {} parameters, {} on {} ({}), context of {} tokens; memory: {}; "
-        "cache "
-        "granularity: {} tokens",
+        "cache granularity: {} tokens",
         model.name, address(), model.architecture, model.num_parameters, model.dtype, model.device,
         model.device_reason, model.context_length, plan.to_string(), plan.page_size);
     handler_.serve(std::move(engine), std::move(codec), std::move(configuration));
