@@ -17,7 +17,7 @@ cuda_report.sh [--output FOLDER] [--model FOLDER] STAGE...
   sanitizer   compute-sanitizer over the smallest cases: memcheck, racecheck, initcheck, synccheck
   verify      golden models in exact mode, fp32 and bf16, on the GPU
   eval        the recorded answers of heddle-tiny
-  bench       heddle-tiny and every shape in shapes/, prefill and decode
+  bench       single ops, then heddle-tiny and every shape in shapes/, prefill and decode
   all         all of them
 Writes FOLDER/STAGE.json (default ./cuda-report) with GPU, driver, commit, commands and failures, and logs beside
 it. Each stage takes at most 8 minutes on an H200. Exit code 0 if everything passed.
@@ -121,6 +121,7 @@ run_eval() {
 run_bench() {
   fields_of() { report_fields "$@"; }
   local shape
+  entry ops "$root/heddle" bench ops --device cuda --json
   entry heddle-tiny "$root/heddle" bench offline "$tiny" --device cuda --json
   for shape in "$root"/shapes/*/; do
     entry "$(basename "$shape")" "$root/heddle" bench offline "$shape" --load-format dummy --device cuda \
