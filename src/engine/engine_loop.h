@@ -188,7 +188,7 @@ class EngineLoop final : public Engine {
   bool paused_ = false;
   bool failed_ = false;
   bool failure_told_ = false;  // to EngineOptions::on_failure
-  bool unchecked_ = false;  // requests came since check_when_idle() checked
+  bool unchecked_ = false;     // requests came since check_when_idle() checked
 
   // Last: the threads start when everything above is there.
   const std::function<void()> on_stuck_;
