@@ -61,7 +61,7 @@ TEST_P(GoldenModel, Qwen3NextEqualsHuggingFaceInAnyChunksAndBatches) {
 }
 
 TEST_P(GoldenModel, Qwen3NextWithDenseLayersAndTiedHeadEqualsHuggingFace) {
-  const auto folder = testing::repository_path("tests/golden/qwen3_next_mixed_mlp");
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "golden/qwen3_next_mixed_mlp");
   expect_golden(folder, folder / "cases.safetensors", GetParam());
 }
 
