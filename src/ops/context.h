@@ -21,10 +21,16 @@ using device::DeviceKind;
 class DenseProducts;  // gemm/dense_products.h
 
 struct Context {
-  DeviceKind device = DeviceKind::kCpu;
+  Context(DeviceKind kind, bool exact_mode) : device(kind), exact(exact_mode) {}
+
+  virtual ~Context() = default;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  DeviceKind device;
 
   // D12: results of a row depend on neither the number of rows nor its neighbours nor the chunking.
-  bool exact = false;
+  bool exact;
 };
 
 // Instructions that matrix products may use beside the vectors of all kernels; exact mode uses none
@@ -44,7 +50,7 @@ struct CpuContext : Context {
   // `instructions` names only instructions that this CPU has.
   explicit CpuContext(device::ThreadPool& thread_pool, bool exact_mode = false,
                       const ProductInstructions& instructions = ProductInstructions::fastest())
-      : Context{.device = DeviceKind::kCpu, .exact = exact_mode},
+      : Context(DeviceKind::kCpu, exact_mode),
         pool(thread_pool),
         products(exact_mode ? ProductInstructions() : instructions) {}
 
@@ -58,7 +64,7 @@ struct CudaContext : Context {
   // which has its own (gemm/linear.h).
   CudaContext(device::CudaDevice& cuda, device::CudaStream& cuda_stream,
               DenseProducts* dense_products, bool exact_mode = false)
-      : Context{.device = DeviceKind::kCuda, .exact = exact_mode},
+      : Context(DeviceKind::kCuda, exact_mode),
         gpu(cuda),
         stream(cuda_stream),
         products(exact_mode ? nullptr : dense_products) {}
