@@ -4,8 +4,6 @@
 // the sequence waits.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -36,10 +34,6 @@ struct CachedSequence {
   PrefixNode* decode_node = nullptr;  // the last decode snapshot
   bool keeps_to_itself = false;       // nothing enters the tree before the end
   bool publishes_prefix = false;      // models without state: a prefill step is in flight
-
-  // Snapshots of the steps in flight; two steps at most, so they take turns.
-  std::array<std::vector<request::StateSnapshot>, 2> snapshots;
-  size_t turn = 0;
 
   uint64_t began = 0;  // on the tree's clock
 

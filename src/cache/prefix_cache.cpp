@@ -189,21 +189,17 @@ void PrefixCache::slide_window(const Sequence& sequence, CachedSequence& cached)
               pages.first_page(prompt), pools_.pages().pages_for(prompt));
 }
 
-void PrefixCache::plan_window(CachedSequence& cached, int64_t end, PlannedSequence& planned) {
-  WindowPages& pages = pools_.window_pages();
+void PrefixCache::take_window(CachedSequence& cached, int64_t end, int64_t context_tokens) {
+  const WindowPages& pages = pools_.window_pages();
   if (!pages.exist()) return;
   HEDDLE_CHECK(grow_window(cached, end));
-  const int64_t first = pages.first_page(planned.context_tokens);
-  HEDDLE_CHECK_LE(cached.window_pages.first, first);
-  planned.first_window_page = first;
-  planned.window_pages =
-      std::span<const int32_t>(cached.window_pages.pages).subspan(static_cast<size_t>(first));
+  HEDDLE_CHECK_LE(cached.window_pages.first, pages.first_page(context_tokens));
 }
 
 // ---- Planning steps ----
 
-void PrefixCache::plan_snapshot(CachedSequence& cached, const SnapshotRequest& wanted,
-                                bool decode) {
+void PrefixCache::plan_snapshot(CachedSequence& cached, const SnapshotRequest& wanted, bool decode,
+                                request::BatchPlan& plan) {
   if (!room_.make_room_for_snapshot(wanted, cached.began)) {
     ++skipped_snapshots_;
     return;
@@ -214,14 +210,14 @@ void PrefixCache::plan_snapshot(CachedSequence& cached, const SnapshotRequest& w
                             .keeps_hidden = wanted.keeps_hidden,
                             .decode = decode,
                             .middle = wanted.spacing > 0});
-  cached.snapshots[cached.turn].push_back(
+  plan.snapshots.push_back(
       {.tokens = wanted.tokens, .slot = slot, .keep_hidden = wanted.keeps_hidden});
 }
 
 void PrefixCache::plan_prefill(const Sequence& sequence, CachedSequence& cached, int64_t end,
                                PlannedSequence& planned, request::BatchPlan& plan) {
   planned.kv_tokens = std::max(cached.kv_tokens, planned.context_tokens);
-  plan_window(cached, end, planned);
+  take_window(cached, end, planned.context_tokens);
   if (cached.starts) {
     cached.starts = false;
     planned.hidden_slot = cached.hidden_slot;
@@ -248,28 +244,29 @@ void PrefixCache::plan_prefill(const Sequence& sequence, CachedSequence& cached,
                      .num_slots = room_.max_snapshots(),
                      .keeps_hidden = options_.pools.keeps_hidden && planned.sample},
                     snapshot_requests_);
-  cached.turn ^= 1;
-  std::vector<request::StateSnapshot>& snapshots = cached.snapshots[cached.turn];
-  snapshots.clear();
-  for (const SnapshotRequest& wanted : snapshot_requests_) plan_snapshot(cached, wanted, false);
+  const auto begin = std::ssize(plan.snapshots);
+  for (const SnapshotRequest& wanted : snapshot_requests_) {
+    plan_snapshot(cached, wanted, false, plan);
+  }
   const auto ascending = [](const auto& a, const auto& b) { return a.tokens < b.tokens; };
-  std::sort(snapshots.begin(), snapshots.end(), ascending);
+  std::sort(plan.snapshots.begin() + begin, plan.snapshots.end(), ascending);
   std::sort(cached.pending.begin(), cached.pending.end(), ascending);
-  planned.snapshots = snapshots;
+  planned.snapshots = {.begin = static_cast<int32_t>(begin),
+                       .count = static_cast<int32_t>(std::ssize(plan.snapshots) - begin)};
 }
 
 void PrefixCache::plan_decode(const Sequence& sequence, CachedSequence& cached, int64_t end,
-                              PlannedSequence& planned) {
+                              PlannedSequence& planned, request::BatchPlan& plan) {
   planned.kv_tokens = planned.context_tokens;
-  plan_window(cached, end, planned);
+  take_window(cached, end, planned.context_tokens);
   if (!options_.enabled || cached.keeps_to_itself || sequence.state_slot == 0 ||
       !wants_decode_snapshot(options_.policy, options_.decode_interval, end)) {
     return;
   }
-  cached.turn ^= 1;
-  cached.snapshots[cached.turn].clear();
-  plan_snapshot(cached, {.tokens = end, .evicts = true}, true);
-  planned.snapshots = cached.snapshots[cached.turn];
+  const auto begin = std::ssize(plan.snapshots);
+  plan_snapshot(cached, {.tokens = end, .evicts = true}, true, plan);
+  planned.snapshots = {.begin = static_cast<int32_t>(begin),
+                       .count = static_cast<int32_t>(std::ssize(plan.snapshots) - begin)};
 }
 
 void PrefixCache::want_snapshot(CachedSequence& cached, int64_t fork, int64_t num_planned) const {

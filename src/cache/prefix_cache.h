@@ -112,14 +112,13 @@ class PrefixCache {
   // stay, because other sequences may use them. Returns whether there is more room now.
   [[nodiscard]] bool shrink(const request::Sequence& sequence, CachedSequence& cached);
 
-  // Completes a planned sequence that computes tokens up to `end`, new tokens and pages filled in:
-  // what its first step does at its head, rows that are not written again, states to save, window
-  // pages. Window pages up to `end` can be had (window_room(), grow_window(); checked). The
-  // spans live as long as `cached`, until two more steps have been planned.
+  // Completes a planned sequence that computes tokens up to `end`, new tokens filled in: what its
+  // first step does at its head, rows that are not written again, states to save. Takes window
+  // pages up to `end`; they can be had (window_room(), grow_window(); checked).
   void plan_prefill(const request::Sequence& sequence, CachedSequence& cached, int64_t end,
                     request::PlannedSequence& planned, request::BatchPlan& plan);
   void plan_decode(const request::Sequence& sequence, CachedSequence& cached, int64_t end,
-                   request::PlannedSequence& planned);
+                   request::PlannedSequence& planned, request::BatchPlan& plan);
 
   // Asks for a state at `fork` tokens, where another sequence will part from this one. Does nothing
   // if the sequence is planned that far already.
@@ -166,11 +165,12 @@ class PrefixCache {
   void publish_end(request::Sequence& sequence, CachedSequence& cached);
   PrefixNode* publish(request::Sequence& sequence, CachedSequence& cached,
                       const CachedSequence::Pending& taken);
-  void plan_snapshot(CachedSequence& cached, const SnapshotRequest& wanted, bool decode);
+  void plan_snapshot(CachedSequence& cached, const SnapshotRequest& wanted, bool decode,
+                     request::BatchPlan& plan);
   void begin_window(const request::Sequence& sequence, CachedSequence& cached,
                     const ResumePlan& resume);
   void slide_window(const request::Sequence& sequence, CachedSequence& cached);
-  void plan_window(CachedSequence& cached, int64_t end, request::PlannedSequence& planned);
+  void take_window(CachedSequence& cached, int64_t end, int64_t context_tokens);
   void free_own_pages(const request::Sequence& sequence, int64_t begin, int64_t end);
 
   [[nodiscard]] int64_t whole_pages(int64_t num_tokens) const {

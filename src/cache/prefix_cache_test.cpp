@@ -81,7 +81,7 @@ class PrefixCacheTest : public ::testing::Test {
   void plan(ServedSequence& running, int64_t end) {
     const Sequence& sequence = running.sequence;
     running.plan.clear();
-    running.planned = {.context_tokens = sequence.num_computed, .pages = sequence.pages};
+    running.planned = {.context_tokens = sequence.num_computed};
     running.planned.sample = end == sequence.num_tokens() && sequence.wants_tokens();
     cache_->plan_prefill(sequence, running.cached, end, running.planned, running.plan);
   }
@@ -103,8 +103,10 @@ class PrefixCacheTest : public ::testing::Test {
       Sequence& sequence = running.sequence;
       sequence.tokens.push_back(next_token_++);
       ASSERT_TRUE(cache_->grow(sequence, sequence.num_tokens()));
-      running.planned = {.context_tokens = sequence.num_computed, .pages = sequence.pages};
-      cache_->plan_decode(sequence, running.cached, sequence.num_tokens(), running.planned);
+      running.planned = {.context_tokens = sequence.num_computed};
+      running.plan.clear();
+      cache_->plan_decode(sequence, running.cached, sequence.num_tokens(), running.planned,
+                          running.plan);
       book(running, sequence.num_tokens());
     }
   }
@@ -135,7 +137,7 @@ class PrefixCacheTest : public ::testing::Test {
   }
 
   [[nodiscard]] int64_t num_snapshots(const ServedSequence& running) const {
-    return std::ssize(running.planned.snapshots);
+    return running.planned.snapshots.count;
   }
 
   std::unique_ptr<PrefixCache> cache_;
@@ -288,7 +290,7 @@ TEST_F(PrefixCacheTest, AnExactRepeatDrawsFromTheHiddenVector) {
   plan(again, 13);
   EXPECT_NE(again.planned.hidden_slot, 0);
   EXPECT_EQ(again.planned.hidden_slot, again.plan.restore_snapshots[0].from);
-  EXPECT_THAT(again.planned.snapshots, IsEmpty());
+  EXPECT_TRUE(again.planned.snapshots.empty());
   book(again, 13);
   // A request for no tokens has nothing to draw: it computes its last tokens as usual.
   ServedSequence& scored = make(prompt, 0);
@@ -346,7 +348,7 @@ TEST_F(PrefixCacheTest, OptionalStatesEvictNothingAndTheTailDoes) {
   ASSERT_TRUE(admit(running));
   plan(running, 300);
   ASSERT_EQ(num_snapshots(running), 1);
-  EXPECT_EQ(running.planned.snapshots[0].tokens, 296);
+  EXPECT_EQ(running.plan.snapshots[0].tokens, 296);
   EXPECT_EQ(cache_->stats().evicted_states, 1);
 }
 
@@ -410,7 +412,7 @@ TEST_F(PrefixCacheTest, AskedForForksArePlanted) {
   EXPECT_FALSE(cache_->will_publish(leader.cached, 40, 47, 16));
   plan(leader, 64);
   ASSERT_EQ(num_snapshots(leader), 1);
-  EXPECT_EQ(leader.planned.snapshots[0].tokens, 48);
+  EXPECT_EQ(leader.plan.snapshots[0].tokens, 48);
   EXPECT_TRUE(cache_->will_publish(leader.cached, 40, 48, 64)) << "it is in flight";
   book(leader, 64);
   EXPECT_FALSE(cache_->will_publish(leader.cached, 40, 48, 64));
@@ -454,7 +456,7 @@ TEST_F(PrefixCacheTest, StatelessModelsResumeAtPages) {
   EXPECT_EQ(running.sequence.state_slot, 0);
   plan(running, 14);
   EXPECT_THAT(running.plan.zero_state_slots, IsEmpty());
-  EXPECT_THAT(running.planned.snapshots, IsEmpty());
+  EXPECT_TRUE(running.planned.snapshots.empty());
   book(running, 14);
   EXPECT_EQ(cache_->match(make(prompt).sequence).usable_tokens, 12) << "whole pages, at once";
   prefill(running, 22);

@@ -85,8 +85,8 @@ TEST_F(DeliveryTest, CountsTheSequencesOfAStep) {
   second.cache_report.reused_tokens = 1;
   request::BatchPlan plan = plan_for({first.id, second.id});
   plan.sequences[0].context_tokens = 3;
-  plan.sequences[0].new_tokens = std::span(first.tokens).subspan(3);
-  plan.sequences[1].new_tokens = std::span(second.tokens).subspan(1);
+  plan.sequences[0].new_tokens = plan.add_tokens(std::span(first.tokens).subspan(3));
+  plan.sequences[1].new_tokens = plan.add_tokens(std::span(second.tokens).subspan(1));
   const StepFacts facts = delivery_.start(plan);
   EXPECT_EQ(facts.decode_sequences, 1);
   EXPECT_EQ(facts.decode_context, 3);

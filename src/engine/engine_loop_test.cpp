@@ -128,8 +128,8 @@ TEST(EngineLoopTest, CancelsInTheInboxInTheQueueAndWhileRunning) {
 
 TEST(EngineLoopTest, AFailedDrawEndsItsOwnRequestOnly) {
   EngineFixture fixture;
-  fixture.runner->sequence_error = [](const request::PlannedSequence& sequence) {
-    return sequence.sequence_id == 1 && sequence.output_tokens.size() == 2
+  fixture.runner->sequence_error = [&](const request::PlannedSequence& sequence) {
+    return sequence.sequence_id == 1 && fixture.runner->num_drawn(sequence) == 2
                ? internal_error("numerical error: a logit is not a number")
                : Status();
   };
@@ -232,7 +232,7 @@ TEST(EngineLoopTest, KeepsTheRequestsSeedAndDrawsOthersFromItsOwn) {
   for (int run = 0; run < 2; ++run) {
     EngineFixture fixture;
     fixture.runner->on_step = [&](const request::BatchPlan& plan) {
-      for (const auto& sequence : plan.sequences) seeds.push_back(sequence.seed);
+      for (const auto& start : plan.starts) seeds.push_back(start.seed);
       return Status();
     };
     Request seeded = EngineFixture::request("seeded", 3, 1);

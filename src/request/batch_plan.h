@@ -3,10 +3,15 @@
 //
 // A step may mix prefill (many new tokens of a sequence) and decode (one). A sequence writes only
 // pages and slots that are its own; pages before the first row it writes may be shared with others.
-// The runner only reads the ids. Views point into the scheduler's own storage and live until the
-// step's output has been processed.
+//
+// A plan holds values only: what varies in length lies in arrays of the plan, and a sequence names
+// its range of them. What does not change from step to step travels once: a sequence's parameters
+// when it starts in a batch slot (SlotStart), a page when it joins the sequence (PageUpdate). The
+// runner keeps both by batch slot (batch_slots.h), so a decoding sequence costs the same at
+// any length. After a step that failed, everything is sent again.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -14,6 +19,14 @@
 #include <heddle/request.h>
 
 namespace heddle::request {
+
+// Some of an array of the plan.
+struct PlanRange {
+  int32_t begin = 0;
+  int32_t count = 0;
+
+  [[nodiscard]] bool empty() const { return count == 0; }
+};
 
 // A copy of the recurrent state, taken when exactly `tokens` tokens of the sequence have
 // been processed; `tokens` lies in (context_tokens, context_tokens + new tokens]. `slot` is a
@@ -28,54 +41,80 @@ struct StateSnapshot {
   bool keep_hidden = false;
 };
 
+// Whether draws depend on the output so far.
+[[nodiscard]] inline bool penalises(const SamplingParams& params) {
+  return params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
+         params.presence_penalty != 0.0f;
+}
+
+// A sequence starts in a batch slot: what stays the same while it runs there. Replaces everything
+// that the runner kept for the slot, its pages included, except the token drawn last.
+struct SlotStart {
+  int64_t sequence_id = 0;
+  int32_t batch_slot = 0;
+  int32_t choice_index = 0;  // part of the draw
+  uint64_t seed = 0;         // resolved; part of the draw
+  SamplingParams sampling;
+  bool return_logprobs = false;
+  int32_t top_logprobs = 0;
+
+  // Lengths count prompt and output. Tokens from index num_prompt_tokens on are output, which
+  // penalties read. The draw of a token with a smaller index than `min_length` may not choose one
+  // of `ending_tokens`.
+  int64_t num_prompt_tokens = 0;
+  int64_t min_length = 0;
+  int64_t max_length = 0;  // it ends there at the latest
+
+  PlanRange ending_tokens;  // of BatchPlan::tokens, sorted: drawing one of them ends the text
+
+  // Of BatchPlan::tokens: the output among the context, where there are penalties. The runner adds
+  // what it computes.
+  PlanRange output_tokens;
+};
+
+enum class PageGroup : uint8_t {
+  kAll,     // page of token t is entry t / page_size; the list covers the tokens of every step
+  kWindow,  // of the layers whose window slides, where they have pages of their own
+            // (PoolSizes::window_pages): likewise, but entries before the page of the first token
+            // that a step's first new one sees are not read and may be missing; all new rows are
+            // written
+};
+
+// Pages of the sequence in a batch slot: entry `first` of its list and those after it become these.
+// The first update after a start may leave entries out before it where they are not read.
+struct PageUpdate {
+  int32_t batch_slot = 0;
+  PageGroup group = PageGroup::kAll;
+  int32_t first = 0;
+  PlanRange pages;  // of BatchPlan::pages
+};
+
 struct PlannedSequence {
   int64_t sequence_id = 0;  // echoed in the output
-  int32_t batch_slot = 0;   // 0 to max_step_sequences - 1, the sequence's own while it runs: where
-                            // the device keeps the token it drew last
+  int32_t batch_slot = 0;   // 0 to max_step_sequences - 1, the sequence's own while it runs
 
-  // Tokens to compute in this step. One more follows them with `feeds_drawn_token`: the token that
-  // an earlier step drew for this batch slot, which the host may not have seen yet. No token at all
-  // only with `hidden_slot`.
-  std::span<const TokenId> new_tokens;
+  // Of BatchPlan::tokens: tokens to compute in this step. One more follows them with
+  // `feeds_drawn_token`: the token that an earlier step drew for this batch slot, which the host
+  // may not have seen yet. If that token is one of the slot's ending tokens, or its draw failed,
+  // the sequence ended there: it is left out of the step, its state, pages and batch slot stay as
+  // they are, and its output says `skipped`. No token at all only with `hidden_slot`.
+  PlanRange new_tokens;
   bool feeds_drawn_token = false;
 
-  int64_t context_tokens = 0;      // tokens already in KV pages and state
-  int64_t kv_tokens = 0;           // KV rows before this one exist and are not written again; at
-                                   // least context_tokens, also beyond it where pages are shared
-  std::span<const int32_t> pages;  // page of token t is pages[t / page_size]; covers the new tokens
-
-  // Of the layers whose window slides, where they have pages of their own
-  // (PoolSizes::window_pages): page of token t is window_pages[t / page_size - first_window_page].
-  // They begin with the page of the first token that the first new one sees, and cover the new
-  // tokens. All new rows are written.
-  std::span<const int32_t> window_pages;
-  int64_t first_window_page = 0;
-
-  int32_t state_slot = 0;  // working slot, advanced in place; 0 for models without state
-  std::span<const StateSnapshot> snapshots;
+  int64_t context_tokens = 0;  // tokens already in KV pages and state
+  int64_t kv_tokens = 0;       // KV rows before this one exist and are not written again; at
+                               // least context_tokens, also beyond it where pages are shared
+  int32_t state_slot = 0;      // working slot, advanced in place; 0 for models without state
+  PlanRange snapshots;         // of BatchPlan::snapshots, ascending
 
   // Not 0: the logits come from the hidden vector kept with this snapshot slot; nothing is
   // computed.
   int32_t hidden_slot = 0;
 
-  // Sorted. With feeds_drawn_token: if the drawn token is one of these, or the draw failed, the
-  // sequence ended there. It is then left out of the step, its state, pages and batch slot stay as
-  // they are, and its output says `skipped`.
-  std::span<const TokenId> ending_tokens;
-
-  // Sampling; with `sample` false (a prefill chunk that is not the last) the rest is unused.
-  bool sample = false;
-  const SamplingParams* sampling = nullptr;
-  uint64_t seed = 0;                          // resolved; part of the draw
-  int32_t choice_index = 0;                   // part of the draw
-  std::span<const TokenId> output_tokens;     // drawn so far, for penalties; with feeds_drawn_token
-                                              // the fed token follows them
-  std::span<const TokenId> forbidden_tokens;  // may not be drawn in this step (min_new_tokens)
-  bool return_logprobs = false;
-  int32_t top_logprobs = 0;
+  bool sample = false;  // false: a prefill chunk that is not the last
 
   [[nodiscard]] int64_t num_new_tokens() const {
-    return static_cast<int64_t>(new_tokens.size()) + (feeds_drawn_token ? 1 : 0);
+    return int64_t{new_tokens.count} + (feeds_drawn_token ? 1 : 0);
   }
 };
 
@@ -85,7 +124,16 @@ struct IdCopy {
 };
 
 struct BatchPlan {
+  // Taken over by the runner before anything else, in this order.
+  std::vector<SlotStart> starts;
+  std::vector<PageUpdate> page_updates;
+
   std::vector<PlannedSequence> sequences;
+
+  // What ranges point at.
+  std::vector<TokenId> tokens;
+  std::vector<int32_t> pages;
+  std::vector<StateSnapshot> snapshots;
 
   // Done before the step's first layer, in this order.
   std::vector<int32_t> unused_pages;  // their memory may go back to the system: the next use
@@ -99,8 +147,23 @@ struct BatchPlan {
 
   [[nodiscard]] bool empty() const { return sequences.empty(); }
 
+  // Room for a step of so many streams, so that none allocates.
+  void reserve(int64_t num_sequences) {
+    const auto count = static_cast<size_t>(num_sequences);
+    page_updates.reserve(count);
+    sequences.reserve(count);
+    tokens.reserve(count);
+    pages.reserve(count);
+    snapshots.reserve(count);
+  }
+
   void clear() {
+    starts.clear();
+    page_updates.clear();
     sequences.clear();
+    tokens.clear();
+    pages.clear();
+    snapshots.clear();
     unused_pages.clear();
     unused_snapshot_slots.clear();
     save_snapshots.clear();
@@ -111,10 +174,51 @@ struct BatchPlan {
     copy_window_pages.clear();
   }
 
+  [[nodiscard]] std::span<const TokenId> new_tokens(const PlannedSequence& sequence) const {
+    return part_of(tokens, sequence.new_tokens);
+  }
+
+  [[nodiscard]] std::span<const StateSnapshot> snapshots_of(const PlannedSequence& sequence) const {
+    return part_of(snapshots, sequence.snapshots);
+  }
+
+  [[nodiscard]] std::span<const TokenId> ending_tokens(const SlotStart& start) const {
+    return part_of(tokens, start.ending_tokens);
+  }
+
+  [[nodiscard]] std::span<const TokenId> output_tokens(const SlotStart& start) const {
+    return part_of(tokens, start.output_tokens);
+  }
+
+  [[nodiscard]] std::span<const int32_t> pages_of(const PageUpdate& update) const {
+    return part_of(pages, update.pages);
+  }
+
+  // Append to an array and return where.
+  PlanRange add_tokens(std::span<const TokenId> added) { return append(tokens, added); }
+
+  PlanRange add_pages(std::span<const int32_t> added) { return append(pages, added); }
+
+  PlanRange add_snapshots(std::span<const StateSnapshot> added) { return append(snapshots, added); }
+
   [[nodiscard]] int64_t num_new_tokens() const {
     int64_t count = 0;
     for (const PlannedSequence& sequence : sequences) count += sequence.num_new_tokens();
     return count;
+  }
+
+ private:
+  template <typename Value>
+  static std::span<const Value> part_of(const std::vector<Value>& values, PlanRange range) {
+    return std::span<const Value>(values).subspan(static_cast<size_t>(range.begin),
+                                                  static_cast<size_t>(range.count));
+  }
+
+  template <typename Value>
+  static PlanRange append(std::vector<Value>& values, std::span<const Value> added) {
+    const auto begin = static_cast<int32_t>(values.size());
+    values.insert(values.end(), added.begin(), added.end());
+    return {.begin = begin, .count = static_cast<int32_t>(added.size())};
   }
 };
 

@@ -9,8 +9,8 @@ namespace heddle::runner {
 
 namespace {
 
-bool wants_logits(const request::PlannedSequence& sequence) {
-  const auto& snapshots = sequence.snapshots;
+bool wants_logits(const request::PlannedSequence& sequence,
+                  std::span<const request::StateSnapshot> snapshots) {
   return sequence.sample || std::any_of(snapshots.begin(), snapshots.end(),
                                         [](const auto& c) { return c.keep_hidden; });
 }
@@ -35,8 +35,8 @@ ForwardBatch::ForwardBatch(const Sizes& sizes) : sizes_(sizes) {
   hidden_slots_.reserve(sequences);
 }
 
-Status ForwardBatch::build(const request::BatchPlan& plan, LogitRows logit_rows,
-                           std::span<const TokenId> drawn_tokens) {
+Status ForwardBatch::build(const request::BatchPlan& plan, const request::BatchSlots& slots,
+                           LogitRows logit_rows, std::span<const TokenId> drawn_tokens) {
   ids_.clear();
   positions_.clear();
   query_start_.assign(1, 0);
@@ -55,7 +55,7 @@ Status ForwardBatch::build(const request::BatchPlan& plan, LogitRows logit_rows,
                                         sizes_.max_sequences, sizes_.max_tokens));
   }
   for (const request::PlannedSequence& sequence : plan.sequences) {
-    const Status status = add(sequence, logit_rows, drawn_tokens);
+    const Status status = add(plan, sequence, slots[sequence.batch_slot], logit_rows, drawn_tokens);
     if (!status.ok()) {
       return status.with_context(fmt::format("sequence {}", sequence.sequence_id));
     }
@@ -66,7 +66,8 @@ Status ForwardBatch::build(const request::BatchPlan& plan, LogitRows logit_rows,
   return {};
 }
 
-Status ForwardBatch::add(const request::PlannedSequence& sequence, LogitRows logit_rows,
+Status ForwardBatch::add(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
+                         const request::BatchSlot& slot, LogitRows logit_rows,
                          std::span<const TokenId> drawn_tokens) {
   BatchedSequence& batched = sequences_.emplace_back();
   if (sequence.hidden_slot != 0) {
@@ -81,43 +82,45 @@ Status ForwardBatch::add(const request::PlannedSequence& sequence, LogitRows log
     return {};
   }
   if (sequence.feeds_drawn_token) {
-    if (sequence.batch_slot < 0 || sequence.batch_slot >= std::ssize(drawn_tokens)) {
+    if (sequence.batch_slot >= std::ssize(drawn_tokens)) {
       return invalid_argument(
           fmt::format("feeds on the token drawn for batch slot {}; there are {}",
                       sequence.batch_slot, drawn_tokens.size()));
     }
     const TokenId drawn = drawn_tokens[static_cast<size_t>(sequence.batch_slot)];
-    if (drawn == sampling::kNoToken || std::ranges::binary_search(sequence.ending_tokens, drawn)) {
+    if (drawn == sampling::kNoToken || std::ranges::binary_search(slot.ending_tokens, drawn)) {
       batched.part = BatchedSequence::Part::kSkipped;
       return {};
     }
     batched.fed_token = drawn;
   }
-  HEDDLE_RETURN_IF_ERROR(add_rows(sequence));
+  HEDDLE_RETURN_IF_ERROR(add_rows(sequence, plan.new_tokens(sequence), slot));
   const int32_t last_row = query_start_.back() - 1;
   if (logit_rows == LogitRows::kAll) {
     batched.logit_row = last_row;
-  } else if (wants_logits(sequence)) {
+  } else if (wants_logits(sequence, plan.snapshots_of(sequence))) {
     batched.logit_row = static_cast<int32_t>(logit_rows_.size());
     logit_rows_.push_back(last_row);
   }
-  return add_snapshots(sequence);
+  return add_snapshots(sequence, plan.snapshots_of(sequence));
 }
 
-Status ForwardBatch::add_rows(const request::PlannedSequence& sequence) {
+Status ForwardBatch::add_rows(const request::PlannedSequence& sequence,
+                              std::span<const TokenId> new_tokens, const request::BatchSlot& slot) {
   const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
   const int64_t num_pages = (end + sizes_.page_size - 1) / sizes_.page_size;
   if (sequence.num_new_tokens() == 0) return invalid_argument("has no new tokens");
-  if (num_pages > std::ssize(sequence.pages) || num_pages > sizes_.max_pages_per_sequence) {
+  const std::span<const int32_t> pages = slot.pages.ids;
+  if (num_pages > std::ssize(pages) || num_pages > sizes_.max_pages_per_sequence) {
     return invalid_argument(fmt::format("needs {} pages for {} tokens, has {}; at most {}",
-                                        num_pages, end, sequence.pages.size(),
+                                        num_pages, end, pages.size(),
                                         sizes_.max_pages_per_sequence));
   }
   const auto index = std::ssize(context_lens_);
-  std::copy_n(sequence.pages.begin(), num_pages,
+  std::copy_n(pages.begin(), num_pages,
               page_table_.begin() + index * sizes_.max_pages_per_sequence);
-  HEDDLE_RETURN_IF_ERROR(add_window_pages(sequence, num_pages));
-  ids_.insert(ids_.end(), sequence.new_tokens.begin(), sequence.new_tokens.end());
+  HEDDLE_RETURN_IF_ERROR(add_window_pages(sequence, slot.window_pages, num_pages));
+  ids_.insert(ids_.end(), new_tokens.begin(), new_tokens.end());
   if (sequence.feeds_drawn_token) ids_.push_back(sequences_.back().fed_token);
   for (int64_t position = sequence.context_tokens; position < end; ++position) {
     positions_.push_back(static_cast<int32_t>(position));
@@ -130,23 +133,25 @@ Status ForwardBatch::add_rows(const request::PlannedSequence& sequence) {
 }
 
 // Writes the part of the table that is read. The rest keeps ids of earlier batches.
-Status ForwardBatch::add_window_pages(const request::PlannedSequence& sequence, int64_t num_pages) {
+Status ForwardBatch::add_window_pages(const request::PlannedSequence& sequence,
+                                      const request::PageList& pages, int64_t num_pages) {
   if (window_page_table_.empty()) return {};
   const int64_t first = sizes_.window_pages.first_page(sequence.context_tokens, sizes_.page_size);
-  const int64_t end = sequence.first_window_page + std::ssize(sequence.window_pages);
-  if (sequence.first_window_page > first || end < num_pages) {
+  const int64_t end = std::ssize(pages.ids);
+  if (pages.first > first || end < num_pages) {
     return invalid_argument(fmt::format("needs window pages {} to {}, has {} to {}", first,
-                                        num_pages, sequence.first_window_page, end));
+                                        num_pages, pages.first, end));
   }
   const auto row = std::ssize(context_lens_) * sizes_.max_pages_per_sequence;
-  std::copy_n(sequence.window_pages.begin() + (first - sequence.first_window_page),
-              num_pages - first, window_page_table_.begin() + row + first);
+  std::copy_n(pages.ids.begin() + first, num_pages - first,
+              window_page_table_.begin() + row + first);
   return {};
 }
 
-Status ForwardBatch::add_snapshots(const request::PlannedSequence& sequence) {
+Status ForwardBatch::add_snapshots(const request::PlannedSequence& sequence,
+                                   std::span<const request::StateSnapshot> snapshots) {
   const int64_t count = sequence.num_new_tokens();
-  for (const request::StateSnapshot& snapshot : sequence.snapshots) {
+  for (const request::StateSnapshot& snapshot : snapshots) {
     const int64_t tokens = snapshot.tokens - sequence.context_tokens;
     if (tokens < 1 || tokens > count) {
       return invalid_argument(fmt::format("wants a snapshot at token {}, the step covers {} to {}",

@@ -11,6 +11,7 @@
 #include "cache/pool_sizes.h"
 #include "ops/forward_context.h"
 #include "request/batch_plan.h"
+#include "request/batch_slots.h"
 #include "runner/pools.h"
 #include "sampling/sampler.h"
 
@@ -56,12 +57,12 @@ class ForwardBatch {
 
   explicit ForwardBatch(const Sizes& sizes);
 
-  // `drawn_tokens` by batch slot: the token drawn last, kNoToken where the draw failed; empty where
-  // no sequence feeds on one. Error: kInvalidArgument for a plan that exceeds the sizes above, has
-  // a sequence with neither new tokens nor a hidden vector, or with too few pages. The batch is not
-  // to be run then.
-  Status build(const request::BatchPlan& plan, LogitRows logit_rows,
-               std::span<const TokenId> drawn_tokens = {});
+  // `slots` has taken the plan over. `drawn_tokens` by batch slot: the token drawn last, kNoToken
+  // where the draw failed; empty where no sequence feeds on one. Error: kInvalidArgument for a plan
+  // that exceeds the sizes above, has a sequence with neither new tokens nor a hidden vector, or
+  // with too few pages. The batch is not to be run then.
+  Status build(const request::BatchPlan& plan, const request::BatchSlots& slots,
+               LogitRows logit_rows, std::span<const TokenId> drawn_tokens = {});
 
   // No rows: nothing is to be computed.
   [[nodiscard]] bool empty() const { return ids_.empty(); }
@@ -82,11 +83,15 @@ class ForwardBatch {
   [[nodiscard]] ops::ForwardContext context(const Pools& pools) const;
 
  private:
-  Status add(const request::PlannedSequence& sequence, LogitRows logit_rows,
+  Status add(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
+             const request::BatchSlot& slot, LogitRows logit_rows,
              std::span<const TokenId> drawn_tokens);
-  Status add_rows(const request::PlannedSequence& sequence);
-  Status add_window_pages(const request::PlannedSequence& sequence, int64_t num_pages);
-  Status add_snapshots(const request::PlannedSequence& sequence);
+  Status add_rows(const request::PlannedSequence& sequence, std::span<const TokenId> new_tokens,
+                  const request::BatchSlot& slot);
+  Status add_window_pages(const request::PlannedSequence& sequence, const request::PageList& pages,
+                          int64_t num_pages);
+  Status add_snapshots(const request::PlannedSequence& sequence,
+                       std::span<const request::StateSnapshot> snapshots);
 
   Sizes sizes_;
   std::vector<int32_t> ids_;

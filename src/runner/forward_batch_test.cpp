@@ -4,19 +4,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/hand_plan.h"
+
 namespace heddle::runner {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::HandPlan;
+using testing::HandSequence;
 using ::testing::HasSubstr;
 
 constexpr int32_t kPageSize = 4;
 
 class ForwardBatchTest : public ::testing::Test {
  protected:
-  request::PlannedSequence sequence(std::span<const TokenId> tokens, int64_t context,
-                                    std::span<const int32_t> pages, int32_t slot, bool sample) {
+  HandSequence sequence(std::span<const TokenId> tokens, int64_t context,
+                        std::span<const int32_t> pages, int32_t slot, bool sample) {
     return {.sequence_id = slot,
+            .batch_slot = slot - 1,
             .new_tokens = tokens,
             .context_tokens = context,
             .pages = pages,
@@ -24,6 +29,14 @@ class ForwardBatchTest : public ::testing::Test {
             .sample = sample};
   }
 
+  Status build(ForwardBatch& batch, const HandPlan& hand, LogitRows rows,
+               std::span<const TokenId> drawn = {}) {
+    const request::BatchPlan plan = hand.flat();
+    HEDDLE_RETURN_IF_ERROR(slots_.take(plan));
+    return batch.build(plan, slots_, rows, drawn);
+  }
+
+  request::BatchSlots slots_{4, 4};
   ForwardBatch batch_{
       {.max_tokens = 8, .max_sequences = 3, .max_pages_per_sequence = 3, .page_size = kPageSize}};
   const std::vector<TokenId> prompt_ = {5, 6, 7, 8, 9};
@@ -34,9 +47,9 @@ class ForwardBatchTest : public ::testing::Test {
 };
 
 TEST_F(ForwardBatchTest, LaysOutPrefillAndDecodeEndToEnd) {
-  request::BatchPlan plan;
+  HandPlan plan;
   plan.sequences = {sequence(prompt_, 0, pages_a_, 1, true), sequence(one_, 9, pages_b_, 2, true)};
-  ASSERT_TRUE(batch_.build(plan, LogitRows::kSampled).ok());
+  ASSERT_TRUE(build(batch_, plan, LogitRows::kSampled).ok());
   const ops::ForwardContext context = batch_.context(pools_);
   EXPECT_THAT(batch_.ids(), ElementsAre(5, 6, 7, 8, 9, 42));
   EXPECT_THAT(batch_.positions(), ElementsAre(0, 1, 2, 3, 4, 9));
@@ -49,21 +62,21 @@ TEST_F(ForwardBatchTest, LaysOutPrefillAndDecodeEndToEnd) {
 }
 
 TEST_F(ForwardBatchTest, WantsLogitsOnlyWhereATokenIsDrawn) {
-  request::BatchPlan plan;
+  HandPlan plan;
   plan.sequences = {sequence(prompt_, 0, pages_a_, 1, false), sequence(one_, 2, pages_b_, 2, true)};
-  ASSERT_TRUE(batch_.build(plan, LogitRows::kSampled).ok());
+  ASSERT_TRUE(build(batch_, plan, LogitRows::kSampled).ok());
   EXPECT_THAT(batch_.context(pools_).logit_rows, ElementsAre(5));
-  ASSERT_TRUE(batch_.build(plan, LogitRows::kAll).ok());
+  ASSERT_TRUE(build(batch_, plan, LogitRows::kAll).ok());
   EXPECT_THAT(batch_.context(pools_).logit_rows, ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
 TEST_F(ForwardBatchTest, CountsSnapshotsFromTheFirstNewToken) {
   const std::vector<request::StateSnapshot> wanted = {{.tokens = 4, .slot = 7},
                                                       {.tokens = 6, .slot = 8}};
-  request::BatchPlan plan;
+  HandPlan plan;
   plan.sequences = {sequence(prompt_, 2, pages_a_, 1, true)};
   plan.sequences[0].snapshots = wanted;
-  ASSERT_TRUE(batch_.build(plan, LogitRows::kSampled).ok());
+  ASSERT_TRUE(build(batch_, plan, LogitRows::kSampled).ok());
   const auto snapshots = batch_.context(pools_).snapshots;
   ASSERT_EQ(snapshots.size(), 2u);
   EXPECT_EQ(snapshots[0].num_tokens, 2);
@@ -72,23 +85,22 @@ TEST_F(ForwardBatchTest, CountsSnapshotsFromTheFirstNewToken) {
 
   const std::vector<request::StateSnapshot> behind = {{.tokens = 2, .slot = 7}};
   plan.sequences[0].snapshots = behind;
-  EXPECT_THAT(batch_.build(plan, LogitRows::kSampled).message(),
+  EXPECT_THAT(build(batch_, plan, LogitRows::kSampled).message(),
               HasSubstr("wants a snapshot at token 2, the step covers 2 to 7"));
 }
 
 TEST_F(ForwardBatchTest, FeedsDrawnTokensAndLeavesOutWhatEnded) {
   const std::vector<TokenId> drawn = {sampling::kNoToken, 17, 23};
   const std::vector<TokenId> ending = {11, 23};
-  request::BatchPlan plan;
+  HandPlan plan;
   plan.sequences = {sequence({}, 4, pages_a_, 1, true), sequence(one_, 6, pages_b_, 2, true),
                     sequence({}, 5, pages_a_, 3, true)};
   for (int32_t i = 0; i < 3; ++i) {
-    request::PlannedSequence& planned = plan.sequences[static_cast<size_t>(i)];
-    planned.batch_slot = i;
+    HandSequence& planned = plan.sequences[static_cast<size_t>(i)];
     planned.feeds_drawn_token = true;
     planned.ending_tokens = ending;
   }
-  ASSERT_TRUE(batch_.build(plan, LogitRows::kSampled, drawn).ok());
+  ASSERT_TRUE(build(batch_, plan, LogitRows::kSampled, drawn).ok());
   EXPECT_THAT(batch_.ids(), ElementsAre(42, 17));
   EXPECT_THAT(batch_.positions(), ElementsAre(6, 7));
   EXPECT_THAT(batch_.context(pools_).logit_rows, ElementsAre(1));
@@ -98,23 +110,23 @@ TEST_F(ForwardBatchTest, FeedsDrawnTokensAndLeavesOutWhatEnded) {
   EXPECT_EQ(batch_.sequences()[2].part, BatchedSequence::Part::kSkipped);
 
   plan.sequences.erase(plan.sequences.begin() + 1);
-  ASSERT_TRUE(batch_.build(plan, LogitRows::kSampled, drawn).ok());
+  ASSERT_TRUE(build(batch_, plan, LogitRows::kSampled, drawn).ok());
   EXPECT_TRUE(batch_.empty());
   plan.sequences[0].batch_slot = 3;
-  EXPECT_THAT(batch_.build(plan, LogitRows::kSampled, drawn).message(),
+  EXPECT_THAT(build(batch_, plan, LogitRows::kSampled, drawn).message(),
               HasSubstr("feeds on the token drawn for batch slot 3; there are 3"));
 }
 
 TEST_F(ForwardBatchTest, SaysWhichKvRowsAreThereAndWhichVectorsToKeep) {
   const std::vector<request::StateSnapshot> at_end = {
       {.tokens = 7, .slot = 9, .keep_hidden = true}};
-  request::BatchPlan plan;
+  HandPlan plan;
   plan.sequences = {sequence(one_, 3, pages_b_, 2, true), sequence(prompt_, 2, pages_a_, 1, false),
                     sequence({}, 7, pages_a_, 3, true)};
   plan.sequences[1].kv_tokens = 6;
   plan.sequences[1].snapshots = at_end;
   plan.sequences[2].hidden_slot = 5;
-  ASSERT_TRUE(batch_.build(plan, LogitRows::kSampled).ok());
+  ASSERT_TRUE(build(batch_, plan, LogitRows::kSampled).ok());
   EXPECT_THAT(batch_.context(pools_).kv_lens, ElementsAre(3, 6));
   EXPECT_THAT(batch_.context(pools_).logit_rows, ElementsAre(0, 5));
   ASSERT_EQ(batch_.kept_hidden().size(), 1u);
@@ -126,15 +138,15 @@ TEST_F(ForwardBatchTest, SaysWhichKvRowsAreThereAndWhichVectorsToKeep) {
 }
 
 TEST_F(ForwardBatchTest, NamesThePlanThatDoesNotFit) {
-  request::BatchPlan plan;
+  HandPlan plan;
   plan.sequences = {sequence(prompt_, 4, pages_a_, 1, true)};
-  EXPECT_THAT(batch_.build(plan, LogitRows::kSampled).message(),
+  EXPECT_THAT(build(batch_, plan, LogitRows::kSampled).message(),
               HasSubstr("sequence 1: needs 3 pages for 9 tokens, has 2"));
   plan.sequences = {sequence({}, 0, pages_a_, 1, true)};
-  EXPECT_THAT(batch_.build(plan, LogitRows::kSampled).message(), HasSubstr("has no new tokens"));
+  EXPECT_THAT(build(batch_, plan, LogitRows::kSampled).message(), HasSubstr("has no new tokens"));
   plan.sequences = {sequence(prompt_, 0, pages_a_, 1, true),
                     sequence(prompt_, 0, pages_b_, 2, true)};
-  EXPECT_EQ(batch_.build(plan, LogitRows::kSampled).message(),
+  EXPECT_EQ(build(batch_, plan, LogitRows::kSampled).message(),
             "a step of 2 sequences and 10 tokens; at most 3 and 8");
 }
 
@@ -147,19 +159,19 @@ TEST_F(ForwardBatchTest, CopiesTheWindowPagesThatAreRead) {
                       .window_pages = {.num_pages = 9, .window = 5}});
   const std::vector<int32_t> window_a = {7, 8};
   const std::vector<int32_t> window_b = {5, 6};
-  request::BatchPlan plan;
+  HandPlan plan;
   plan.sequences = {sequence(prompt_, 0, pages_a_, 1, true), sequence(one_, 9, pages_b_, 2, true)};
   plan.sequences[0].window_pages = window_a;
   plan.sequences[1].window_pages = window_b;
   plan.sequences[1].first_window_page = 1;
-  ASSERT_TRUE(batch.build(plan, LogitRows::kSampled).ok());
+  ASSERT_TRUE(build(batch, plan, LogitRows::kSampled).ok());
   const ops::ForwardContext context = batch.context(pools_);
   EXPECT_THAT(context.window_page_table.first(2), ElementsAre(7, 8));
   EXPECT_EQ(context.pages(1, ops::PageGroup::kWindow)[1], 5);
   EXPECT_EQ(context.pages(1, ops::PageGroup::kWindow)[2], 6);
 
   plan.sequences[1].first_window_page = 2;
-  EXPECT_THAT(batch.build(plan, LogitRows::kSampled).message(),
+  EXPECT_THAT(build(batch, plan, LogitRows::kSampled).message(),
               HasSubstr("sequence 2: needs window pages 1 to 3, has 2 to 4"));
 }
 

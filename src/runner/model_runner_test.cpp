@@ -15,16 +15,17 @@
 #include "models/prefill_flops.h"
 #include "models/registry.h"
 #include "support/allocation_count.h"
+#include "support/hand_plan.h"
 #include "support/test_data.h"
 
 namespace heddle::runner {
 namespace {
 
-using request::BatchPlan;
-using request::PlannedSequence;
 using request::SampledToken;
 using request::StateSnapshot;
 using request::StepOutput;
+using testing::HandPlan;
+using testing::HandSequence;
 using ::testing::HasSubstr;
 
 constexpr int32_t kPage = 16;
@@ -72,7 +73,7 @@ struct TestSequence {
   }
 
   // The next step of it: `tokens` after `context` tokens.
-  [[nodiscard]] PlannedSequence plan(int64_t context, std::span<const TokenId> tokens) const {
+  [[nodiscard]] HandSequence plan(int64_t context, std::span<const TokenId> tokens) const {
     return {.sequence_id = 100 + batch_slot,
             .batch_slot = batch_slot,
             .new_tokens = tokens,
@@ -87,12 +88,12 @@ struct TestSequence {
             .top_logprobs = 3};
   }
 
-  [[nodiscard]] PlannedSequence plan_prompt(int64_t context = 0) const {
+  [[nodiscard]] HandSequence plan_prompt(int64_t context = 0) const {
     return plan(context, std::span(prompt).subspan(static_cast<size_t>(context)));
   }
 
   // One token: the one drawn last, from the host.
-  [[nodiscard]] PlannedSequence plan_decode() const {
+  [[nodiscard]] HandSequence plan_decode() const {
     const auto count = std::ssize(drawn.tokens);
     return plan(std::ssize(prompt) + count - 1, std::span(drawn.tokens).last(1));
   }
@@ -120,7 +121,7 @@ class ModelRunnerTest : public ::testing::Test {
     model_ = new LoadedModel(std::move(*loaded));
 
     TestSequence plain(0);
-    BatchPlan plan;
+    HandPlan plan;
     plan.zero_state_slots = {plain.slot};
     plan.sequences = {plain.plan_prompt()};
     plain.drawn.add(run(plan).at(0));
@@ -135,8 +136,8 @@ class ModelRunnerTest : public ::testing::Test {
 
   static Runner& runner() { return *model_->runner; }
 
-  static std::vector<SampledToken> run(const BatchPlan& plan) {
-    Result<StepOutput> output = runner().run(plan);
+  static std::vector<SampledToken> run(const HandPlan& plan) {
+    Result<StepOutput> output = runner().run(plan.flat());
     EXPECT_TRUE(output.ok()) << output.status().to_string();
     if (!output.ok()) return {};
     const std::vector<SampledToken> tokens = output->tokens;
@@ -147,7 +148,7 @@ class ModelRunnerTest : public ::testing::Test {
   // Plain decoding, each token from the host.
   static void decode(TestSequence& sequence, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
-      BatchPlan plan;
+      HandPlan plan;
       plan.sequences = {sequence.plan_decode()};
       sequence.drawn.add(run(plan).at(0));
     }
@@ -156,7 +157,7 @@ class ModelRunnerTest : public ::testing::Test {
   // Number 0 after its prompt, with the snapshots taken.
   static TestSequence lead(std::span<const StateSnapshot> snapshots) {
     TestSequence leader(0);
-    BatchPlan plan;
+    HandPlan plan;
     plan.zero_state_slots = {leader.slot};
     plan.sequences = {leader.plan_prompt()};
     plan.sequences[0].snapshots = snapshots;
@@ -166,7 +167,7 @@ class ModelRunnerTest : public ::testing::Test {
 
   // The follower takes the leader's full pages before `tokens` and copies the one it goes on in.
   static void share_pages(const TestSequence& leader, int64_t tokens, TestSequence& follower,
-                          BatchPlan& plan) {
+                          HandPlan& plan) {
     const auto full = static_cast<size_t>(tokens / kPage);
     std::copy_n(leader.pages.begin(), full, follower.pages.begin());
     if (tokens % kPage != 0) {
@@ -208,7 +209,7 @@ TEST_F(ModelRunnerTest, ResumesFromASnapshotOnSharedPages) {
   for (const StateSnapshot& snapshot : snapshots) {
     SCOPED_TRACE(fmt::format("at {}", snapshot.tokens));
     TestSequence follower(1);
-    BatchPlan plan;
+    HandPlan plan;
     plan.restore_snapshots = {{.from = snapshot.slot, .to = follower.slot}};
     share_pages(leader, snapshot.tokens, follower, plan);
     if (snapshot.tokens == kPromptTokens) {  // goes on where the leader drew
@@ -229,7 +230,7 @@ TEST_F(ModelRunnerTest, ReplaysBehindASnapshotOnKvThatIsThere) {
   const std::vector<StateSnapshot> snapshots = {{.tokens = 40, .slot = 11}};
   TestSequence leader = lead(snapshots);
   TestSequence follower(1);
-  BatchPlan plan;
+  HandPlan plan;
   plan.restore_snapshots = {{.from = 11, .to = follower.slot}};
   share_pages(leader, 96, follower, plan);
   plan.sequences = {follower.plan_prompt(40)};
@@ -244,10 +245,10 @@ TEST_F(ModelRunnerTest, ReplaysBehindASnapshotOnKvThatIsThere) {
 TEST_F(ModelRunnerTest, FeedsWhatItDrewWithTwoStepsInFlight) {
   TestSequence fed(0);
   TestSequence other(1, make_prompt(2));  // company, fed by the host in the reference below
-  BatchPlan first;
+  HandPlan first;
   first.zero_state_slots = {fed.slot, other.slot};
   first.sequences = {fed.plan_prompt(), other.plan_prompt()};
-  std::deque<BatchPlan> plans = {first};
+  std::deque<request::BatchPlan> plans = {first.flat()};
   // The host knows of step n only after step n + 1 has been submitted: its output_tokens are one
   // behind the fed token.
   std::deque<std::vector<TokenId>> known;
@@ -255,15 +256,15 @@ TEST_F(ModelRunnerTest, FeedsWhatItDrewWithTwoStepsInFlight) {
   Drawn drawn[2];
   for (int64_t step = 1; step <= kNewTokens; ++step) {
     if (step < kNewTokens) {
-      BatchPlan& plan = plans.emplace_back();
+      HandPlan plan;
       for (const TestSequence* sequence : {&fed, &other}) {
         known.push_back(drawn[sequence->batch_slot].tokens);
-        PlannedSequence planned = sequence->plan(kPromptTokens + step - 1, {});
+        HandSequence planned = sequence->plan(kPromptTokens + step - 1, {});
         planned.feeds_drawn_token = true;
         planned.output_tokens = known.back();
         plan.sequences.push_back(planned);
       }
-      ASSERT_TRUE(runner().submit(plan).ok());
+      ASSERT_TRUE(runner().submit(plans.emplace_back(plan.flat())).ok());
     }
     Result<StepOutput> output = runner().wait();
     ASSERT_TRUE(output.ok()) << output.status().to_string();
@@ -273,7 +274,7 @@ TEST_F(ModelRunnerTest, FeedsWhatItDrewWithTwoStepsInFlight) {
   }
   EXPECT_EQ(drawn[0], *plain_);
 
-  BatchPlan alone;
+  HandPlan alone;
   alone.zero_state_slots = {other.slot};
   alone.sequences = {other.plan_prompt()};
   other.drawn.add(run(alone).at(0));
@@ -287,12 +288,12 @@ TEST_F(ModelRunnerTest, FeedsADrawnTokenBehindTokensOfTheHost) {
   TestSequence drawer = lead({});
   decode(drawer, 1);
   TestSequence fed(1);
-  BatchPlan prompt;
+  HandPlan prompt;
   prompt.zero_state_slots = {fed.slot};
   prompt.sequences = {fed.plan_prompt()};
   prompt.sequences[0].sample = false;
   EXPECT_THAT(run(prompt), ::testing::IsEmpty());
-  BatchPlan plan;
+  HandPlan plan;
   fed.batch_slot = drawer.batch_slot;
   fed.drawn = {{plain_->tokens[0]}, {plain_->logprobs[0]}};
   plan.sequences = {fed.plan(kPromptTokens, fed.drawn.tokens)};
@@ -303,7 +304,7 @@ TEST_F(ModelRunnerTest, FeedsADrawnTokenBehindTokensOfTheHost) {
 TEST_F(ModelRunnerTest, LeavesAnEndedSequenceAsItIs) {
   TestSequence ended = lead({});
   TestSequence other(1);
-  BatchPlan prompt;
+  HandPlan prompt;
   prompt.zero_state_slots = {other.slot};
   prompt.sequences = {other.plan_prompt()};
   other.drawn.add(run(prompt).at(0));
@@ -311,7 +312,7 @@ TEST_F(ModelRunnerTest, LeavesAnEndedSequenceAsItIs) {
   std::vector<TokenId> ending = {plain_->tokens[1], 1500};
   std::ranges::sort(ending);
   const auto fed_step = [&](size_t known, bool with_other) {
-    BatchPlan plan;
+    HandPlan plan;
     plan.sequences = {ended.plan(kPromptTokens + static_cast<int64_t>(known) - 1, {})};
     plan.sequences[0].feeds_drawn_token = true;
     plan.sequences[0].ending_tokens = ending;
@@ -342,14 +343,14 @@ TEST_F(ModelRunnerTest, SkipsWhatFollowsAFailedDraw) {
   TestSequence sequence = lead({});
   std::vector<TokenId> all(static_cast<size_t>(model_->info.vocab_size));
   std::iota(all.begin(), all.end(), 0);
-  BatchPlan masked;
+  HandPlan masked;
   masked.sequences = {sequence.plan_decode()};
   masked.sequences[0].forbidden_tokens = all;
-  BatchPlan next;
+  HandPlan next;
   next.sequences = {sequence.plan(kPromptTokens + 1, {})};
   next.sequences[0].feeds_drawn_token = true;
-  ASSERT_TRUE(runner().submit(masked).ok());
-  ASSERT_TRUE(runner().submit(next).ok());
+  const request::BatchPlan plans[] = {masked.flat(), next.flat()};
+  for (const request::BatchPlan& plan : plans) ASSERT_TRUE(runner().submit(plan).ok());
   Result<StepOutput> failed = runner().wait();
   ASSERT_TRUE(failed.ok());
   EXPECT_THAT(failed->tokens.at(0).error.message(), HasSubstr("every token is masked"));
@@ -367,14 +368,14 @@ TEST_F(ModelRunnerTest, DrawsAgainFromAKeptVector) {
   decode(leader, kNewTokens - 1);
   EXPECT_EQ(leader.drawn, *plain_);
 
-  const auto repeat = [&](TestSequence& follower, BatchPlan& plan) {
+  const auto repeat = [&](TestSequence& follower, HandPlan& plan) {
     plan.restore_snapshots.push_back({.from = 11, .to = follower.slot});
     share_pages(leader, kPromptTokens, follower, plan);
-    PlannedSequence& planned = plan.sequences.emplace_back(follower.plan(kPromptTokens, {}));
+    HandSequence& planned = plan.sequences.emplace_back(follower.plan(kPromptTokens, {}));
     planned.hidden_slot = 11;
   };
   TestSequence repeated(1);
-  BatchPlan alone;
+  HandPlan alone;
   repeat(repeated, alone);
   repeated.drawn.add(run(alone).at(0));
   decode(repeated, kNewTokens - 1);
@@ -384,7 +385,7 @@ TEST_F(ModelRunnerTest, DrawsAgainFromAKeptVector) {
   TestSequence computed(1, make_prompt(2));
   TestSequence again(2);
   TestSequence third(3);
-  BatchPlan mixed;
+  HandPlan mixed;
   repeat(again, mixed);
   mixed.zero_state_slots = {computed.slot};
   mixed.sequences.push_back(computed.plan_prompt());
@@ -402,7 +403,7 @@ TEST_F(ModelRunnerTest, DrawsAgainFromAKeptVector) {
   EXPECT_EQ(again.drawn, *plain_);
 
   TestSequence check(1, make_prompt(2));
-  BatchPlan prompt;
+  HandPlan prompt;
   prompt.zero_state_slots = {check.slot};
   prompt.sequences = {check.plan_prompt()};
   check.drawn.add(run(prompt).at(0));
@@ -411,7 +412,7 @@ TEST_F(ModelRunnerTest, DrawsAgainFromAKeptVector) {
 
 TEST_F(ModelRunnerTest, KeepsTheVectorOfAPromptThatDrawsNothingYet) {
   TestSequence leader(0);
-  BatchPlan plan;
+  HandPlan plan;
   plan.zero_state_slots = {leader.slot};
   plan.sequences = {leader.plan_prompt()};
   const std::vector<StateSnapshot> snapshots = {
@@ -419,7 +420,7 @@ TEST_F(ModelRunnerTest, KeepsTheVectorOfAPromptThatDrawsNothingYet) {
   plan.sequences[0].snapshots = snapshots;
   plan.sequences[0].sample = false;
   EXPECT_THAT(run(plan), ::testing::IsEmpty());
-  BatchPlan repeat;
+  HandPlan repeat;
   repeat.sequences = {leader.plan(kPromptTokens, {})};
   repeat.sequences[0].hidden_slot = 12;
   leader.drawn.add(run(repeat).at(0));
@@ -432,14 +433,14 @@ TEST_F(ModelRunnerTest, GivesBackUnusedMemoryAndOnlyThat) {
                                                 {.tokens = 64, .slot = 12}};
   TestSequence leader = lead(snapshots);
   TestSequence gone(2);
-  BatchPlan other;
+  HandPlan other;
   other.zero_state_slots = {gone.slot};
   other.sequences = {gone.plan_prompt()};
   EXPECT_EQ(run(other).at(0).token, plain_->tokens[0]);
   // Pages and slots of a sequence that ended, and of a snapshot: one of them starts anew at once.
   TestSequence follower(1);
   TestSequence fresh(2);
-  BatchPlan plan;
+  HandPlan plan;
   plan.unused_pages = gone.pages;
   plan.unused_state_slots = {gone.slot, 12};
   plan.zero_state_slots = {fresh.slot};
@@ -462,20 +463,19 @@ TEST_F(ModelRunnerTest, GivesBackUnusedMemoryAndOnlyThat) {
 TEST_F(ModelRunnerTest, FailsAStepWhosePlanCannotBe) {
   const TestSequence sequence(0);
   const auto message = [&](auto change) {
-    BatchPlan plan;
+    HandPlan plan;
     plan.sequences = {sequence.plan_prompt()};
     change(plan.sequences[0]);
-    return runner().run(plan).status().message();
+    return runner().run(plan.flat()).status().message();
   };
-  EXPECT_EQ(message([](PlannedSequence& s) { s.batch_slot = 4; }),
-            "sequence 100: batch slot 4; there are 4");
-  EXPECT_THAT(message([](PlannedSequence& s) { s.hidden_slot = 3; }),
+  EXPECT_EQ(message([](HandSequence& s) { s.batch_slot = 4; }), "batch slot 4; there are 4");
+  EXPECT_THAT(message([](HandSequence& s) { s.hidden_slot = 3; }),
               HasSubstr("new tokens beside a hidden vector"));
-  EXPECT_THAT(message([](PlannedSequence& s) { s.new_tokens = {}; }), HasSubstr("no new tokens"));
+  EXPECT_THAT(message([](HandSequence& s) { s.new_tokens = {}; }), HasSubstr("no new tokens"));
   const std::vector<StateSnapshot> early = {{.tokens = 5, .slot = 11, .keep_hidden = true}};
-  EXPECT_THAT(message([&](PlannedSequence& s) { s.snapshots = early; }),
+  EXPECT_THAT(message([&](HandSequence& s) { s.snapshots = early; }),
               HasSubstr("hidden vector of token 5"));
-  BatchPlan fed;
+  HandPlan fed;
   fed.sequences = {sequence.plan(1, {})};
   fed.sequences[0].feeds_drawn_token = true;
   EXPECT_TRUE(run(fed).at(0).skipped) << "nothing that was drawn before an error is fed";
@@ -485,22 +485,22 @@ TEST_F(ModelRunnerTest, FailsAStepWhosePlanCannotBe) {
 TEST_F(ModelRunnerTest, RefusesIdsOutsideThePoolsAndTheVocabulary) {
   const TestSequence sequence(0);
   const auto message = [&](auto change) {
-    BatchPlan plan;
+    HandPlan plan;
     plan.sequences = {sequence.plan_prompt()};
     change(plan.sequences[0]);
-    return runner().run(plan).status().message();
+    return runner().run(plan.flat()).status().message();
   };
-  const std::vector<int32_t> pages(64, 1'000'000);
-  EXPECT_THAT(message([&](PlannedSequence& s) { s.pages = pages; }),
+  const std::vector<int32_t> pages(kPagesEach, 1'000'000);
+  EXPECT_THAT(message([&](HandSequence& s) { s.pages = pages; }),
               HasSubstr("sequence 0 names page 1000000, the pool has"));
-  EXPECT_THAT(message([](PlannedSequence& s) { s.state_slot = 1'000'000; }),
+  EXPECT_THAT(message([](HandSequence& s) { s.state_slot = 1'000'000; }),
               HasSubstr("sequence 0 has state slot 1000000, the pool has"));
   const std::vector<StateSnapshot> far = {{.tokens = 3, .slot = 1'000'000}};
-  EXPECT_THAT(message([&](PlannedSequence& s) { s.snapshots = far; }),
+  EXPECT_THAT(message([&](HandSequence& s) { s.snapshots = far; }),
               HasSubstr("the snapshot of sequence 0 after 3 tokens in slot 1000000 does not fit"));
   for (const TokenId id : {TokenId{-1}, TokenId{1 << 30}}) {
     const std::vector<TokenId> prompt = {1, id};
-    EXPECT_THAT(message([&](PlannedSequence& s) { s.new_tokens = prompt; }),
+    EXPECT_THAT(message([&](HandSequence& s) { s.new_tokens = prompt; }),
                 HasSubstr(fmt::format("row 1 has token id {}, the vocabulary has", id)));
   }
 }
@@ -508,13 +508,15 @@ TEST_F(ModelRunnerTest, RefusesIdsOutsideThePoolsAndTheVocabulary) {
 TEST_F(ModelRunnerTest, AStepAllocatesNothingOnceWarm) {
   if (!testing::AllocationCount::supported()) GTEST_SKIP() << "a sanitizer owns operator new";
   TestSequence sequence = lead({});
-  std::vector<BatchPlan> plans(20);
+  std::vector<request::BatchPlan> plans(20);
   for (size_t i = 0; i < plans.size(); ++i) {
-    PlannedSequence planned = sequence.plan(kPromptTokens + static_cast<int64_t>(i), {});
+    HandSequence planned = sequence.plan(kPromptTokens + static_cast<int64_t>(i), {});
     planned.feeds_drawn_token = true;
     planned.output_tokens = {};
     planned.return_logprobs = false;
-    plans[i].sequences = {planned};
+    HandPlan plan;
+    plan.sequences = {planned};
+    plans[i] = plan.flat();
   }
   const auto steps = [&](size_t first, size_t end) {
     ASSERT_TRUE(runner().submit(plans[first]).ok());

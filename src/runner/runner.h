@@ -23,8 +23,8 @@ class Runner {
   [[nodiscard]] virtual const PoolSizes& pool_sizes() const = 0;
 
   // Starts a step. Steps are carried out in the order of submission; at most kMaxStepsInFlight may
-  // have been submitted and not waited for (checked). The plan and what it points at stay as they
-  // are until wait() has returned its output.
+  // have been submitted and not waited for (checked). The plan stays as it is until wait() has
+  // returned its output.
   virtual Status submit(const request::BatchPlan& plan) = 0;
 
   // Waits for the oldest step in flight and returns its tokens. A Status, here or from submit(), is

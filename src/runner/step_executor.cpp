@@ -10,6 +10,14 @@
 
 namespace heddle::runner {
 
+namespace {
+
+int64_t max_pages(int64_t context_length, const PoolSizes& sizes) {
+  return (context_length + sizes.page_size - 1) / sizes.page_size;
+}
+
+}  // namespace
+
 using request::PlannedSequence;
 using Part = BatchedSequence::Part;
 
@@ -19,16 +27,18 @@ StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& size
       pools_(std::move(pools)),
       sizes_(sizes),
       logit_rows_(logit_rows),
+      slots_(sizes.max_step_sequences, max_pages(context_length, sizes)),
       batch_({.max_tokens = sizes.max_step_tokens,
               .max_sequences = sizes.max_step_sequences,
-              .max_pages_per_sequence = (context_length + sizes.page_size - 1) / sizes.page_size,
+              .max_pages_per_sequence = max_pages(context_length, sizes),
               .page_size = sizes.page_size,
               .window_pages = sizes.window_pages}),
       sampler_(pass_->config().vocab_size),
       drawn_tokens_(static_cast<size_t>(sizes.max_step_sequences), sampling::kNoToken) {}
 
 Status StepExecutor::run(const request::BatchPlan& plan, request::StepOutput& output) {
-  Status status = check(plan);
+  Status status = slots_.take(plan);
+  if (status.ok()) status = check(plan);
   if (status.ok()) status = pass_->device().make_current();
   if (status.ok()) status = compute(plan, output);
   if (!status.ok()) std::ranges::fill(drawn_tokens_, sampling::kNoToken);
@@ -40,17 +50,13 @@ Status StepExecutor::check(const request::BatchPlan& plan) const {
     const auto wrong = [&](const std::string& what) {
       return invalid_argument(fmt::format("sequence {}: {}", sequence.sequence_id, what));
     };
-    if (sequence.batch_slot < 0 || sequence.batch_slot >= sizes_.max_step_sequences) {
-      return wrong(fmt::format("batch slot {}; there are {}", sequence.batch_slot,
-                               sizes_.max_step_sequences));
-    }
     if (sequence.hidden_slot < 0 || sequence.hidden_slot > sizes_.max_snapshot_slot()) {
       return wrong(fmt::format("hidden slot {}; there are {}", sequence.hidden_slot,
                                sizes_.max_snapshot_slot()));
     }
     if (sizes_.keeps_hidden) continue;
     bool wants_hidden = sequence.hidden_slot != 0;
-    for (const auto& snapshot : sequence.snapshots) wants_hidden |= snapshot.keep_hidden;
+    for (const auto& snapshot : plan.snapshots_of(sequence)) wants_hidden |= snapshot.keep_hidden;
     if (wants_hidden) return wrong("this runner keeps no hidden vectors");
   }
   return {};
@@ -58,7 +64,7 @@ Status StepExecutor::check(const request::BatchPlan& plan) const {
 
 Status StepExecutor::compute(const request::BatchPlan& plan, request::StepOutput& output) {
   HEDDLE_RETURN_IF_ERROR(pools_.begin_step(pass_->stream(), pass_->context(), plan));
-  HEDDLE_RETURN_IF_ERROR(batch_.build(plan, logit_rows_, drawn_tokens_));
+  HEDDLE_RETURN_IF_ERROR(batch_.build(plan, slots_, logit_rows_, drawn_tokens_));
   if (!batch_.empty()) {
     HEDDLE_RETURN_IF_ERROR(pass_->run(batch_.ids(), batch_.positions(), batch_.context(pools_)));
     HEDDLE_RETURN_IF_ERROR(keep_hidden());
@@ -102,20 +108,40 @@ void StepExecutor::draw(const request::BatchPlan& plan, request::StepOutput& out
   size_t index = 0;
   for (const PlannedSequence& sequence : plan.sequences) {
     const BatchedSequence& batched = batch_.sequences()[index++];
+    if (batched.part == Part::kComputed) {
+      slots_.computed(sequence, plan.new_tokens(sequence), batched.fed_token);
+    }
     if (!sequence.sample) continue;
     request::SampledToken& sampled = output.tokens.emplace_back();
+    sampled.sequence_id = sequence.sequence_id;
     if (batched.part == Part::kSkipped) {
-      sampled.sequence_id = sequence.sequence_id;
       sampled.skipped = true;
       continue;
     }
     const MutableTensorView logits =
         batched.part == Part::kHidden ? pass_->head_logits() : pass_->logits();
-    sampler_.sample({logits.row<float>(batched.logit_row), vocab_size}, sequence, batched.fed_token,
-                    sampled);
+    draw(sequence, {logits.row<float>(batched.logit_row), vocab_size}, sampled);
     drawn_tokens_[static_cast<size_t>(sequence.batch_slot)] =
         sampled.error.ok() ? sampled.token : sampling::kNoToken;
   }
+}
+
+void StepExecutor::draw(const PlannedSequence& sequence, std::span<float> logits,
+                        request::SampledToken& sampled) {
+  const request::BatchSlot& slot = slots_[sequence.batch_slot];
+  const int64_t position = sequence.context_tokens + sequence.num_new_tokens();
+  const Result<TokenId> token =
+      sampler_.sample({.logits = logits,
+                       .params = &slot.start.sampling,
+                       .output_tokens = slot.output_tokens,
+                       .forbidden_tokens = slot.forbidden_tokens(position),
+                       .seed = slot.start.seed,
+                       .position = position,
+                       .choice_index = slot.start.choice_index,
+                       .top_logprobs = slot.start.top_logprobs},
+                      slot.start.return_logprobs ? &sampled.logprob : nullptr);
+  sampled.token = token.ok() ? *token : 0;
+  sampled.error = token.status();
 }
 
 }  // namespace heddle::runner

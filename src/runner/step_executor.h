@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepExecutor: one plan from head to tokens: memory that starts, moves or goes back, the forward
 // pass, hidden vectors that are kept or stand for a prompt, the draws. It remembers per batch
-// slot the token drawn last, so that a plan may feed on a token that has not left the runner yet.
+// slot what plans sent and the token drawn last, so that a plan may feed on a token that has not
+// left the runner yet.
 //
 // Threading: confined to one thread, the one that takes part in the compute pool.
 // Cost: a step allocates nothing once its sizes have been seen.
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "request/batch_plan.h"
+#include "request/batch_slots.h"
 #include "request/step_output.h"
 #include "runner/forward_batch.h"
 #include "runner/forward_pass.h"
@@ -43,11 +45,14 @@ class StepExecutor {
   Status copy_row(const TensorView& from, int64_t from_row, const MutableTensorView& to,
                   int64_t to_row);
   void draw(const request::BatchPlan& plan, request::StepOutput& output);
+  void draw(const request::PlannedSequence& sequence, std::span<float> logits,
+            request::SampledToken& sampled);
 
   ForwardPass* pass_;
   Pools pools_;
   PoolSizes sizes_;
   LogitRows logit_rows_;
+  request::BatchSlots slots_;
   ForwardBatch batch_;
   sampling::Sampler sampler_;
   std::vector<TokenId>

@@ -48,9 +48,7 @@ void Sampler::edit_logits(const SampleArgs& args) {
   for (const TokenId token : args.forbidden_tokens) at(token) = -kInfinity;
   for (const auto& [token, bias] : params.logit_bias) at(token) += bias;
 
-  const bool penalised = params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
-                         params.presence_penalty != 0.0f;
-  if (!penalised) return;
+  if (!request::penalises(params)) return;
   const auto count = [&](TokenId token) {
     (void)at(token);
     ++counts_[static_cast<size_t>(token)];
@@ -64,9 +62,7 @@ void Sampler::edit_logits(const SampleArgs& args) {
     occurrences = 0;
   };
   for (const TokenId token : args.output_tokens) count(token);
-  if (args.last_token != kNoToken) count(args.last_token);
   for (const TokenId token : args.output_tokens) penalise(token);
-  if (args.last_token != kNoToken) penalise(args.last_token);
 }
 
 Result<TokenId> Sampler::sample(const SampleArgs& args, TokenLogprob* logprob) {
@@ -105,24 +101,6 @@ Result<TokenId> Sampler::sample(const SampleArgs& args, TokenLogprob* logprob) {
   }
   if (logprob != nullptr) fill_logprob(row, token, args.top_logprobs, *logprob);
   return token;
-}
-
-void Sampler::sample(std::span<float> logits, const request::PlannedSequence& sequence,
-                     TokenId fed_token, request::SampledToken& sampled) {
-  const Result<TokenId> token =
-      sample({.logits = logits,
-              .params = sequence.sampling,
-              .output_tokens = sequence.output_tokens,
-              .last_token = fed_token,
-              .forbidden_tokens = sequence.forbidden_tokens,
-              .seed = sequence.seed,
-              .position = sequence.context_tokens + sequence.num_new_tokens(),
-              .choice_index = sequence.choice_index,
-              .top_logprobs = sequence.top_logprobs},
-             sequence.return_logprobs ? &sampled.logprob : nullptr);
-  sampled.sequence_id = sequence.sequence_id;
-  sampled.token = token.ok() ? *token : 0;
-  sampled.error = token.status();
 }
 
 float Sampler::reached_by(size_t count) {

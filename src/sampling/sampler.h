@@ -31,7 +31,6 @@
 #include <heddle/status.h>
 
 #include "request/batch_plan.h"
-#include "request/step_output.h"
 #include "sampling/logit_row.h"
 
 namespace heddle::sampling {
@@ -46,7 +45,6 @@ struct SampleArgs {
   std::span<float> logits;  // [V], overwritten
   const SamplingParams* params = nullptr;
   std::span<const TokenId> output_tokens;     // drawn so far, for penalties
-  TokenId last_token = kNoToken;              // drawn after them, where it is known apart
   std::span<const TokenId> forbidden_tokens;  // may not be drawn now
   uint64_t seed = 0;
   int64_t position = 0;  // absolute index of the token that is drawn
@@ -64,11 +62,6 @@ class Sampler {
   // every token is masked. `logits` has V entries and token ids lie within the vocabulary
   // (checked).
   Result<TokenId> sample(const SampleArgs& args, TokenLogprob* logprob = nullptr);
-
-  // The same for a sequence of a plan: fills `sampled`, errors included. `fed_token` is the token
-  // that a sequence with feeds_drawn_token was fed.
-  void sample(std::span<float> logits, const request::PlannedSequence& sequence, TokenId fed_token,
-              request::SampledToken& sampled);
 
   [[nodiscard]] int64_t vocab_size() const { return static_cast<int64_t>(counts_.size()); }
 

@@ -123,6 +123,7 @@ Status BatchScheduler::submit_all(std::span<Sequence* const> sequences) {
 void BatchScheduler::plan(BatchPlan& plan) {
   HEDDLE_CHECK_LE(pace_.num_steps_in_flight(), 1);
   plan.clear();
+  plan.reserve(options_.max_running);
   pace_.begin_step();
   waiting_.begin_pass();
 

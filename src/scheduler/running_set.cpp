@@ -2,6 +2,7 @@
 #include "scheduler/running_set.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/check.h"
 
@@ -12,6 +13,35 @@ using request::PlannedSequence;
 using request::SampledToken;
 using request::Sequence;
 using request::SequenceStatus;
+using request::SlotStart;
+
+namespace {
+
+// The parameters of a sequence of whose tokens `context_tokens` are not computed by later steps.
+SlotStart start_of(const Sequence& sequence, int64_t context_tokens, BatchPlan& plan) {
+  const Request& asked = sequence.request;
+  SlotStart start{.sequence_id = sequence.id,
+                  .batch_slot = sequence.batch_slot,
+                  .choice_index = asked.choice_index,
+                  .seed = sequence.seed,
+                  .sampling = asked.sampling,
+                  .return_logprobs = asked.return_logprobs,
+                  .top_logprobs = asked.top_logprobs,
+                  .num_prompt_tokens = sequence.num_prompt_tokens,
+                  .min_length = sequence.num_prompt_tokens + asked.stop.min_new_tokens,
+                  .max_length = sequence.num_prompt_tokens + asked.stop.max_new_tokens,
+                  .ending_tokens = plan.add_tokens(sequence.ending_tokens),
+                  .output_tokens = {}};
+  const int64_t num_output = context_tokens - sequence.num_prompt_tokens;
+  HEDDLE_CHECK_LE(num_output, sequence.num_output_tokens());
+  if (num_output > 0 && request::penalises(asked.sampling)) {
+    start.output_tokens =
+        plan.add_tokens(sequence.output_tokens().first(static_cast<size_t>(num_output)));
+  }
+  return start;
+}
+
+}  // namespace
 
 bool RunningSequence::can_decode() const {
   const int64_t drawn = sequence->num_output_tokens() + draws_in_flight;
@@ -68,7 +98,7 @@ RunningSequence* RunningSet::start(Sequence& sequence, const cache::PrefixMatch&
                                    int64_t headroom, bool without_cache) {
   const int32_t slot = free_slots_.back();
   RunningSequence& running = slots_[static_cast<size_t>(slot)];
-  // Room for its longest, so that no later step allocates and views into it stay valid.
+  // Room for its longest, so that no later step allocates.
   const int64_t max_stored = sequence.max_stored_tokens();
   const int64_t page_size = cache_.options().pools.page_size;
   sequence.tokens.reserve(static_cast<size_t>(max_stored + 1));
@@ -81,6 +111,7 @@ RunningSequence* RunningSet::start(Sequence& sequence, const cache::PrefixMatch&
   running.num_planned = sequence.num_computed;
   running.steps_in_flight = 0;
   running.draws_in_flight = 0;
+  running.sent = false;
   free_slots_.pop_back();
   running_.push_back(&running);
   return &running;
@@ -102,36 +133,53 @@ bool RunningSet::shrink_windows() {
   return freed;
 }
 
-PlannedSequence RunningSet::planned(const RunningSequence& running, bool sample) const {
+// Tells the runner what it does not know yet about the sequence's batch slot.
+PlannedSequence RunningSet::planned(RunningSequence& running, bool sample, BatchPlan& plan) {
   const Sequence& sequence = *running.sequence;
+  if (!std::exchange(running.sent, true)) {
+    plan.starts.push_back(start_of(sequence, running.num_planned, plan));
+    running.sent_pages = 0;
+    running.sent_window_pages = 0;
+  }
+  if (running.sent_pages < std::ssize(sequence.pages)) {
+    plan.page_updates.push_back(
+        {.batch_slot = running.batch_slot,
+         .first = static_cast<int32_t>(running.sent_pages),
+         .pages = plan.add_pages(
+             std::span(sequence.pages).subspan(static_cast<size_t>(running.sent_pages)))});
+    running.sent_pages = std::ssize(sequence.pages);
+  }
   PlannedSequence planned;
   planned.sequence_id = sequence.id;
   planned.batch_slot = running.batch_slot;
   planned.context_tokens = running.num_planned;
-  planned.pages = sequence.pages;
   planned.state_slot = sequence.state_slot;
-  planned.ending_tokens = sequence.ending_tokens;
   planned.sample = sample;
-  planned.sampling = &sequence.request.sampling;
-  planned.seed = sequence.seed;
-  planned.choice_index = sequence.request.choice_index;
-  planned.output_tokens = sequence.output_tokens();
-  planned.return_logprobs = sequence.request.return_logprobs;
-  planned.top_logprobs = sequence.request.top_logprobs;
-  const int64_t drawn = sequence.num_output_tokens() + running.draws_in_flight;
-  if (drawn < sequence.request.stop.min_new_tokens) {
-    planned.forbidden_tokens = sequence.ending_tokens;
-  }
   return planned;
 }
 
+// After the cache has taken the pages of the step.
+void RunningSet::send_window_pages(RunningSequence& running, BatchPlan& plan) {
+  const cache::WindowHold& held = running.hold.window_pages;
+  const int64_t end = std::ssize(held.pages);
+  const int64_t first = std::max(running.sent_window_pages, held.first);
+  if (first >= end) return;
+  plan.page_updates.push_back(
+      {.batch_slot = running.batch_slot,
+       .group = request::PageGroup::kWindow,
+       .first = static_cast<int32_t>(first),
+       .pages = plan.add_pages(std::span(held.pages).subspan(static_cast<size_t>(first)))});
+  running.sent_window_pages = end;
+}
+
 void RunningSet::plan_decode(RunningSequence& running, BatchPlan& plan) {
-  PlannedSequence next = planned(running, true);
+  PlannedSequence next = planned(running, true, plan);
   next.feeds_drawn_token = running.draws_in_flight > 0;
   if (!next.feeds_drawn_token) {
-    next.new_tokens = std::span<const TokenId>(running.sequence->tokens).last(1);
+    next.new_tokens = plan.add_tokens(std::span<const TokenId>(running.sequence->tokens).last(1));
   }
-  cache_.plan_decode(*running.sequence, running.hold, running.num_planned + 1, next);
+  cache_.plan_decode(*running.sequence, running.hold, running.num_planned + 1, next, plan);
+  send_window_pages(running, plan);
   ++running.num_planned;
   ++running.steps_in_flight;
   ++running.draws_in_flight;
@@ -142,11 +190,12 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
   const Sequence& sequence = *running.sequence;
   const int64_t end = running.num_planned + num_new_tokens;
   const bool last = end == sequence.num_tokens();
-  PlannedSequence next = planned(running, last && sequence.wants_tokens());
-  next.new_tokens =
+  PlannedSequence next = planned(running, last && sequence.wants_tokens(), plan);
+  next.new_tokens = plan.add_tokens(
       std::span<const TokenId>(sequence.tokens)
-          .subspan(static_cast<size_t>(running.num_planned), static_cast<size_t>(num_new_tokens));
+          .subspan(static_cast<size_t>(running.num_planned), static_cast<size_t>(num_new_tokens)));
   cache_.plan_prefill(sequence, running.hold, end, next, plan);
+  send_window_pages(running, plan);
   running.num_planned = end;
   ++running.steps_in_flight;
   if (next.sample) ++running.draws_in_flight;
@@ -181,6 +230,7 @@ void RunningSet::abandon(const PlannedSequence& planned) {
   --running.steps_in_flight;
   if (planned.sample) --running.draws_in_flight;
   running.num_planned -= planned.num_new_tokens();
+  running.sent = false;
 }
 
 void RunningSet::remove(RunningSequence& running) {

@@ -54,6 +54,11 @@ struct RunningSequence {
   int32_t draws_in_flight = 0;  // of these steps, those that draw a token
   Leaving leaving = Leaving::kNo;
 
+  // What plans have told the runner about the batch slot.
+  bool sent = false;              // SlotStart
+  int64_t sent_pages = 0;         // the first ones of Sequence::pages
+  int64_t sent_window_pages = 0;  // likewise of hold.window_pages
+
   // Set by the caller of start().
   double admitted_seconds = 0;
   int32_t tenant = 0;
@@ -127,7 +132,8 @@ class RunningSet {
   [[nodiscard]] bool complete(const request::PlannedSequence& planned,
                               const request::SampledToken* sampled);
 
-  // That step failed: its tokens were not computed.
+  // That step failed: its tokens were not computed, and the runner may not have taken over what it
+  // told about the batch slot.
   void abandon(const request::PlannedSequence& planned);
 
   // Gives back what the sequence has; it is removable (checked).
@@ -143,7 +149,9 @@ class RunningSet {
   void check_invariants(int64_t num_steps_in_flight) const;
 
  private:
-  [[nodiscard]] request::PlannedSequence planned(const RunningSequence& running, bool sample) const;
+  static void send_window_pages(RunningSequence& running, request::BatchPlan& plan);
+  [[nodiscard]] static request::PlannedSequence planned(RunningSequence& running, bool sample,
+                                                        request::BatchPlan& plan);
 
   cache::PrefixCache& cache_;
   std::vector<RunningSequence> slots_;     // by batch slot

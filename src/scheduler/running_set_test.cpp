@@ -92,6 +92,34 @@ TEST(RunningSetTest, TheNextTokenIsPlannedBeforeTheLastOneIsKnown) {
   parts.running.check_invariants(0);
 }
 
+TEST(RunningSetTest, APlanSendsOnlyWhatTheRunnerDoesNotKnow) {
+  PartsFixture parts;
+  Sequence& sequence = parts.make(10, 8);
+  sequence.request.sampling.repetition_penalty = 1.5f;
+  RunningSequence& running = started(parts, sequence);
+  plan(parts, running, 10);
+  EXPECT_EQ(parts.plan.starts.size(), 1u);
+  ASSERT_EQ(parts.plan.page_updates.size(), 1u);
+  EXPECT_EQ(parts.plan.pages, sequence.pages);
+  parts.complete();
+  for (int64_t computed = 10; computed < 14; ++computed) {
+    const bool needs_page = computed == 12;  // pages are of four tokens
+    plan(parts, running);
+    EXPECT_TRUE(parts.plan.starts.empty());
+    EXPECT_EQ(parts.plan.page_updates.size(), needs_page ? 1u : 0u);
+    for (const auto& update : parts.plan.page_updates) EXPECT_EQ(update.first, 3);
+    EXPECT_EQ(parts.plan.pages.size(), needs_page ? 1u : 0u);
+    EXPECT_EQ(parts.plan.tokens.size(), 1u) << "the one that the host has seen";
+    parts.complete();
+  }
+  plan(parts, running);
+  parts.running.abandon(parts.plan.sequences[0]);
+  plan(parts, running);
+  ASSERT_EQ(parts.plan.starts.size(), 1u) << "the runner may not have taken it over";
+  EXPECT_EQ(parts.plan.starts[0].output_tokens.count, 4) << "those computed, for the penalty";
+  EXPECT_EQ(parts.plan.pages, sequence.pages);
+}
+
 TEST(RunningSetTest, TokensOfAnAbandonedStepArePlannedAgain) {
   PartsFixture parts;
   RunningSequence& running = started(parts, parts.make(10, 3));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -68,8 +69,9 @@ class CachedRun {
              .num_cached_states = kCachedStates,
              .page_size = kPageSize,
              .num_cached_window_tokens = 3 * max_tokens},
-            [this](const request::PlannedSequence& sequence, const BatchedSequence& batched,
-                   int64_t first_row) { take(sequence, batched, first_row); }));
+            [this](const request::PlannedSequence& sequence, std::span<const TokenId> new_tokens,
+                   const BatchedSequence& batched,
+                   int64_t first_row) { take(sequence, new_tokens, batched, first_row); }));
     parts.info = {.vocab_size = pass_.config().vocab_size, .context_length = max_tokens};
     parts.options.chunked_prefill_tokens = pass_.max_step_tokens();
     parts.options.metrics.enabled = false;
@@ -94,8 +96,8 @@ class CachedRun {
     return last;
   }
 
-  void take(const request::PlannedSequence& sequence, const BatchedSequence& batched,
-            int64_t first_row) {
+  void take(const request::PlannedSequence& sequence, std::span<const TokenId> new_tokens,
+            const BatchedSequence& batched, int64_t first_row) {
     using Part = BatchedSequence::Part;
     if (!watching_ || diverged_ || batched.part == Part::kSkipped) return;
     if (batched.part == Part::kHidden) {
@@ -105,8 +107,7 @@ class CachedRun {
     const int64_t count = sequence.num_new_tokens();
     const int64_t last = sequence.context_tokens + count - 1;
     if (last >= golden_.num_tokens()) {
-      const TokenId fed =
-          sequence.feeds_drawn_token ? batched.fed_token : sequence.new_tokens.back();
+      const TokenId fed = sequence.feeds_drawn_token ? batched.fed_token : new_tokens.back();
       diverged_ = fed != golden_.greedy[static_cast<size_t>(last - golden_.num_tokens())];
     }
     if (!diverged_) comparison_.take_rows(first_row, sequence.context_tokens, count);

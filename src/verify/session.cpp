@@ -22,6 +22,7 @@ Session::Session(runner::ForwardPass& pass, const Options& options, runner::Pool
                  int64_t pages_per_sequence)
     : pass_(&pass),
       pools_(std::move(pools)),
+      slots_(std::make_unique<request::BatchSlots>(options.num_sequences, pages_per_sequence)),
       batch_(std::make_unique<runner::ForwardBatch>(
           runner::ForwardBatch::Sizes{.max_tokens = pass.max_step_tokens(),
                                       .max_sequences = options.num_sequences,
@@ -37,18 +38,22 @@ Session::Session(runner::ForwardPass& pass, const Options& options, runner::Pool
 }
 
 Status Session::step(std::span<const Feed> feeds, runner::LogitRows logit_rows) {
-  plan_.sequences.clear();
+  plan_.clear();
   for (const Feed& feed : feeds) {
     const auto index = static_cast<size_t>(feed.sequence);
+    const auto slot = static_cast<int32_t>(feed.sequence);
+    plan_.starts.push_back({.sequence_id = feed.sequence, .batch_slot = slot, .sampling = {}});
+    plan_.page_updates.push_back({.batch_slot = slot, .pages = plan_.add_pages(pages_[index])});
     plan_.sequences.push_back({.sequence_id = feed.sequence,
-                               .new_tokens = feed.tokens,
+                               .batch_slot = slot,
+                               .new_tokens = plan_.add_tokens(feed.tokens),
                                .context_tokens = lengths_[index],
-                               .pages = pages_[index],
-                               .state_slot = static_cast<int32_t>(feed.sequence + 1),
+                               .state_slot = slot + 1,
                                .sample = true});
   }
   HEDDLE_RETURN_IF_ERROR(pass_->device().make_current());
-  HEDDLE_RETURN_IF_ERROR(batch_->build(plan_, logit_rows));
+  HEDDLE_RETURN_IF_ERROR(slots_->take(plan_));
+  HEDDLE_RETURN_IF_ERROR(batch_->build(plan_, *slots_, logit_rows));
   HEDDLE_RETURN_IF_ERROR(pass_->run(batch_->ids(), batch_->positions(), batch_->context(pools_)));
   for (const Feed& feed : feeds) {
     lengths_[static_cast<size_t>(feed.sequence)] += static_cast<int64_t>(feed.tokens.size());

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "request/batch_slots.h"
 #include "runner/forward_batch.h"
 #include "runner/forward_pass.h"
 #include "runner/pools.h"
@@ -49,6 +50,7 @@ class Session {
 
   runner::ForwardPass* pass_;
   runner::Pools pools_;
+  std::unique_ptr<request::BatchSlots> slots_;
   std::unique_ptr<runner::ForwardBatch> batch_;
   std::vector<std::vector<int32_t>> pages_;
   std::vector<int64_t> lengths_;

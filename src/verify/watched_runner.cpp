@@ -63,8 +63,9 @@ Status WatchedRunner::submit(const request::BatchPlan& plan) {
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     const runner::BatchedSequence& batched = executor_.sequences()[i];
     const bool computed = batched.part == Part::kComputed;
-    watch_(plan.sequences[i], batched, computed ? next_row : batched.logit_row);
-    if (computed) next_row += plan.sequences[i].num_new_tokens();
+    const request::PlannedSequence& sequence = plan.sequences[i];
+    watch_(sequence, plan.new_tokens(sequence), batched, computed ? next_row : batched.logit_row);
+    if (computed) next_row += sequence.num_new_tokens();
   }
   outputs_.emplace_back(std::move(output));
   return {};

@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "runner/forward_pass.h"
 #include "runner/runner.h"
@@ -33,6 +34,7 @@ class WatchedRunner final : public runner::Runner {
   // and hidden states begin at `first_row`. kHidden: `first_row` is its row in the pass's
   // head_logits().
   using Watch = std::function<void(const request::PlannedSequence& sequence,
+                                   std::span<const TokenId> new_tokens,
                                    const runner::BatchedSequence& batched, int64_t first_row)>;
 
   // The pass takes as many logit rows as tokens a step, has head_alone, and outlives the runner.

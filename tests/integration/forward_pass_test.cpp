@@ -5,9 +5,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "request/batch_slots.h"
 #include "runner/decode_traffic.h"
 #include "runner/model_runner.h"
 #include "support/allocation_count.h"
+#include "support/hand_plan.h"
 #include "support/test_data.h"
 #include "verify/session.h"
 
@@ -113,10 +115,12 @@ TEST(ForwardPass, ExactModeResumesFromASnapshotBitForBit) {
   // One pass over everything, keeping the state after 64, 100 and 128 tokens.
   const std::vector<request::StateSnapshot> wanted = {
       {.tokens = 64, .slot = 2}, {.tokens = 100, .slot = 3}, {.tokens = 128, .slot = 4}};
-  request::BatchPlan plan;
+  request::BatchSlots slots(2, 16);
+  testing::HandPlan plan;
   plan.sequences = {
       {.new_tokens = tokens, .pages = pages, .state_slot = 1, .snapshots = wanted, .sample = true}};
-  ASSERT_TRUE(batch.build(plan, LogitRows::kAll).ok());
+  ASSERT_TRUE(slots.take(plan.flat()).ok());
+  ASSERT_TRUE(batch.build(plan.flat(), slots, LogitRows::kAll).ok());
   ASSERT_TRUE(pass->run(batch.ids(), batch.positions(), batch.context(*pools)).ok());
   const TensorView whole = pass->logits();
   const int64_t V = pass->config().vocab_size;
@@ -133,7 +137,8 @@ TEST(ForwardPass, ExactModeResumesFromASnapshotBitForBit) {
                        .pages = pages,
                        .state_slot = 1,
                        .sample = true}};
-    ASSERT_TRUE(batch.build(plan, LogitRows::kSampled).ok());
+    ASSERT_TRUE(slots.take(plan.flat()).ok());
+    ASSERT_TRUE(batch.build(plan.flat(), slots, LogitRows::kSampled).ok());
     ASSERT_TRUE(pass->run(batch.ids(), batch.positions(), batch.context(*pools)).ok());
     const TensorView resumed = pass->logits();
     EXPECT_EQ(std::vector<float>(resumed.as<float>(), resumed.as<float>() + V), last);

@@ -18,9 +18,11 @@
 #include "graph/builder.h"
 #include "integration/guarded_step.h"
 #include "models/small_config.h"
+#include "request/batch_slots.h"
 #include "runner/forward_batch.h"
 #include "runner/forward_pass.h"
 #include "runner/pools.h"
+#include "support/hand_plan.h"
 
 namespace heddle {
 namespace {
@@ -60,7 +62,7 @@ class RandomStep {
   RandomStep(const RandomStep&) = delete;
   RandomStep& operator=(const RandomStep&) = delete;
 
-  [[nodiscard]] const request::BatchPlan& plan() const { return plan_; }
+  [[nodiscard]] request::BatchPlan plan() const { return plan_.flat(); }
 
  private:
   int64_t between(int64_t least, int64_t most) {
@@ -92,7 +94,7 @@ class RandomStep {
   std::array<std::vector<TokenId>, kMaxSequences> tokens_;
   std::array<std::vector<int32_t>, kMaxSequences> pages_;
   std::array<std::vector<request::StateSnapshot>, kMaxSequences> snapshots_;
-  request::BatchPlan plan_;
+  testing::HandPlan plan_;
 };
 
 struct Case {
@@ -167,7 +169,10 @@ TEST_P(OpShapes, AreWhatLaunchesFill) {
                                   .max_sequences = kMaxSequences,
                                   .max_pages_per_sequence = kPagesPerSequence,
                                   .page_size = kPageSize});
-      ASSERT_TRUE(batch.build(step.plan(), runner::LogitRows::kSampled).ok());
+      request::BatchSlots slots(kMaxSequences, kPagesPerSequence);
+      const request::BatchPlan plan = step.plan();
+      ASSERT_TRUE(slots.take(plan).ok());
+      ASSERT_TRUE(batch.build(plan, slots, runner::LogitRows::kSampled).ok());
       const ops::ForwardContext forward = batch.context(*pools);
       const Shape tokens{std::ssize(batch.ids())};
       const std::array<TensorView, 2> inputs = {

@@ -88,10 +88,10 @@ class MemoryWatcher final : public runner::Runner {
   void watch(const BatchPlan& plan) {
     for (const int32_t page : plan.unused_pages) memory_.pages.give_back(page);
     for (const int32_t slot : plan.unused_state_slots) memory_.states.give_back(slot);
+    for (const int32_t page : plan.pages) memory_.pages.take(page);
     for (const PlannedSequence& sequence : plan.sequences) {
-      for (const int32_t page : sequence.pages) memory_.pages.take(page);
       memory_.states.take(sequence.state_slot);
-      for (const auto& snapshot : sequence.snapshots) memory_.states.take(snapshot.slot);
+      for (const auto& snapshot : plan.snapshots_of(sequence)) memory_.states.take(snapshot.slot);
     }
     memory_.most_pages = std::max(memory_.most_pages, memory_.pages.num_held());
     memory_.most_states = std::max(memory_.most_states, memory_.states.num_held());

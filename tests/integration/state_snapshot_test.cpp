@@ -64,9 +64,9 @@ class DistributionTap final : public runner::Runner {
       copy.restore_snapshots.clear();
     }
     num_saves_ += std::ssize(plan.save_snapshots);
-    for (request::PlannedSequence& sequence : copy.sequences) {
-      sequence.return_logprobs = sequence.sample;
-      sequence.top_logprobs = sequence.sample ? static_cast<int32_t>(first_.size()) : 0;
+    for (request::SlotStart& start : copy.starts) {
+      start.return_logprobs = true;
+      start.top_logprobs = static_cast<int32_t>(first_.size());
     }
     return model_->submit(copy);
   }

@@ -109,17 +109,17 @@ class WatchedEngine {
 
   WatchedEngine(runner::ForwardPass& pass, const Setting& setting) : pass_(pass) {
     engine::EngineParts parts;
-    parts.runner =
-        verify::WatchedRunner::create(
-            pass,
-            {.num_sequences = setting.batch,
-             .max_tokens = setting.max_tokens,
-             .num_cached_tokens = setting.cache ? 2 * setting.max_tokens : 0,
-             .page_size = setting.page_size,
-             .num_cached_window_tokens = setting.window_tokens},
-            [this](const request::PlannedSequence& sequence, const runner::BatchedSequence& batched,
-                   int64_t first_row) { take(sequence, batched, first_row); })
-            .value();
+    parts.runner = verify::WatchedRunner::create(
+                       pass,
+                       {.num_sequences = setting.batch,
+                        .max_tokens = setting.max_tokens,
+                        .num_cached_tokens = setting.cache ? 2 * setting.max_tokens : 0,
+                        .page_size = setting.page_size,
+                        .num_cached_window_tokens = setting.window_tokens},
+                       [this](const request::PlannedSequence& sequence, std::span<const TokenId>,
+                              const runner::BatchedSequence& batched,
+                              int64_t first_row) { take(sequence, batched, first_row); })
+                       .value();
     sizes_ = parts.runner->pool_sizes();
     parts.info = {.vocab_size = pass.config().vocab_size, .context_length = setting.max_tokens};
     parts.options.chunked_prefill_tokens = setting.chunk_tokens;
@@ -179,7 +179,10 @@ class WatchedEngine {
   void take(const request::PlannedSequence& sequence, const runner::BatchedSequence& batched,
             int64_t first_row) {
     if (batched.part != runner::BatchedSequence::Part::kComputed) return;
-    most_window_pages_ = std::max(most_window_pages_, std::ssize(sequence.window_pages));
+    const int64_t page_size = sizes_.page_size;
+    const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
+    const int64_t first = sizes_.window_pages.first_page(sequence.context_tokens, page_size);
+    most_window_pages_ = std::max(most_window_pages_, (end + page_size - 1) / page_size - first);
     for (int64_t i = 0; i < sequence.num_new_tokens(); ++i) {
       const float* logits = pass_.logits().row<float>(first_row + i);
       rows_.push_back({.request = static_cast<size_t>(sequence.sequence_id - 1),

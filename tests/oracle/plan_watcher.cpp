@@ -2,14 +2,18 @@
 #include "plan_watcher.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
 
 namespace heddle::oracle {
 
 using request::BatchPlan;
+using request::BatchSlot;
 using request::IdCopy;
 using request::PlannedSequence;
 using request::SampledToken;
+using request::SlotStart;
 using request::StateSnapshot;
 using request::StepOutput;
 
@@ -74,14 +78,19 @@ PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
 }
 
 PlanWatcher::PlanWatcher(runner::Runner& device, Damage damage, uint64_t seed, PlanCounts& counts)
-    : device_(device), damage_(damage), dice_(seed), counts_(counts) {}
+    : device_(device),
+      damage_(damage),
+      dice_(seed),
+      counts_(counts),
+      slots_(device.pool_sizes().max_step_sequences, device.pool_sizes().num_pages) {}
 
 Status PlanWatcher::submit(const BatchPlan& plan) {
+  HEDDLE_RETURN_IF_ERROR(slots_.take(plan));
   count(plan);
   const BatchPlan* submitted = &plan;
   if (damage_ != Damage::kNone) {
     DamagedPlan& damaged = plans_[static_cast<size_t>(num_submitted_ % runner::kMaxStepsInFlight)];
-    damaged = {.plan = plan, .snapshots = {}, .pages = {}, .ending = {}};
+    damaged = {.plan = plan, .fed = {}};
     damage_plan(damaged);
     submitted = &damaged.plan;
   }
@@ -105,11 +114,10 @@ Result<StepOutput> PlanWatcher::wait() {
 void PlanWatcher::hide_computed_ends(const DamagedPlan& damaged, StepOutput& output) {
   if (damage_ != Damage::kEndComputed) return;
   for (SampledToken& sampled : output.tokens) {
-    const auto ending = damaged.ending.find(sampled.sequence_id);
+    const std::vector<TokenId>& ending = ending_[sampled.sequence_id];
     const auto drawn = last_drawn_.find(sampled.sequence_id);
-    if (ending != damaged.ending.end() && drawn != last_drawn_.end() &&
-        std::find(ending->second.begin(), ending->second.end(), drawn->second) !=
-            ending->second.end()) {
+    if (damaged.fed.contains(sampled.sequence_id) && drawn != last_drawn_.end() &&
+        std::ranges::find(ending, drawn->second) != ending.end()) {
       sampled.skipped = true;
     } else {
       last_drawn_[sampled.sequence_id] = sampled.token;
@@ -144,17 +152,21 @@ void PlanWatcher::count(const BatchPlan& plan) {
     (num_new > 1 ? prefills : decodes) = true;
     counts_.fed_tokens += sequence.feeds_drawn_token ? 1 : 0;
     counts_.hidden_repeats += sequence.hidden_slot != 0 ? 1 : 0;
-    counts_.snapshots += std::ssize(sequence.snapshots);
+    const std::span<const StateSnapshot> snapshots = plan.snapshots_of(sequence);
+    counts_.snapshots += std::ssize(snapshots);
     counts_.hidden_kept +=
-        std::count_if(sequence.snapshots.begin(), sequence.snapshots.end(),
-                      [](const StateSnapshot& snapshot) { return snapshot.keep_hidden; });
+        std::ranges::count_if(snapshots, [](const auto& one) { return one.keep_hidden; });
     counts_.replayed_rows +=
         std::clamp<int64_t>(sequence.kv_tokens - sequence.context_tokens, 0, num_new);
-    for (const int32_t page : sequence.pages) {
+    for (const int32_t page : slots_[sequence.batch_slot].pages.ids) {
       if (is_read[static_cast<size_t>(page)]) ++counts_.shared_pages;
       is_read[static_cast<size_t>(page)] = true;
     }
-    for (const int32_t page : sequence.window_pages) {
+    const std::vector<int32_t>& window = slots_[sequence.batch_slot].window_pages.ids;
+    const int64_t first =
+        pool_sizes().window_pages.first_page(sequence.context_tokens, pool_sizes().page_size);
+    for (auto i = static_cast<size_t>(first); i < window.size(); ++i) {
+      const int32_t page = window[i];
       if (is_in_window[static_cast<size_t>(page)]) ++counts_.shared_window_pages;
       is_in_window[static_cast<size_t>(page)] = true;
     }
@@ -165,7 +177,7 @@ void PlanWatcher::count(const BatchPlan& plan) {
 void PlanWatcher::damage_plan(DamagedPlan& damaged) {
   if (damage_once(damaged)) ++counts_.damages;
   for (const PlannedSequence& sequence : damaged.plan.sequences) {
-    for (const StateSnapshot& snapshot : sequence.snapshots) {
+    for (const StateSnapshot& snapshot : damaged.plan.snapshots_of(sequence)) {
       published_.push_back(snapshot.slot);
     }
   }
@@ -190,7 +202,8 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
       PlannedSequence* victim =
           first_sequence([](const auto& sequence) { return !sequence.snapshots.empty(); });
       if (victim == nullptr) return false;
-      victim->snapshots = victim->snapshots.subspan(1);
+      ++victim->snapshots.begin;
+      --victim->snapshots.count;
       return true;
     }
     case Damage::kSlotMixedUp:
@@ -241,26 +254,29 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
       if (plan.copy_pages.empty()) return false;
       plan.copy_pages.pop_back();
       return true;
-    case Damage::kEndComputed: {
-      for (PlannedSequence& sequence : plan.sequences) {
-        if (!sequence.feeds_drawn_token || !sequence.sample) continue;
-        damaged.ending[sequence.sequence_id].assign(sequence.ending_tokens.begin(),
-                                                    sequence.ending_tokens.end());
-        sequence.ending_tokens = {};
+    case Damage::kEndComputed:
+      hide_ending_tokens(plan);
+      for (const PlannedSequence& sequence : plan.sequences) {
+        const bool ends = !ending_[sequence.sequence_id].empty();
+        if (sequence.feeds_drawn_token && sequence.sample && ends) {
+          damaged.fed.insert(sequence.sequence_id);
+        }
       }
-      return !damaged.ending.empty();
-    }
+      return !damaged.fed.empty();
     case Damage::kBatchSlotMixedUp: {
-      PlannedSequence* victim =
-          first_sequence([](const auto& sequence) { return sequence.feeds_drawn_token; });
+      // The scheduler aborts if a sequence is left out that has not ended.
+      hide_ending_tokens(plan);
+      PlannedSequence* victim = first_sequence([this](const auto& sequence) {
+        return sequence.feeds_drawn_token && !shows_ending_.contains(sequence.sequence_id);
+      });
       const auto other =
           std::find_if(plan.sequences.begin(), plan.sequences.end(), [&](const auto& sequence) {
-            return victim != nullptr && sequence.batch_slot != victim->batch_slot;
+            return victim != nullptr && sequence.batch_slot != victim->batch_slot &&
+                   !shows_ending_.contains(sequence.sequence_id);
           });
       if (victim == nullptr || other == plan.sequences.end()) return false;
-      std::swap(victim->batch_slot, other->batch_slot);
-      // The scheduler aborts if a sequence is left out that has not ended.
-      for (PlannedSequence& sequence : plan.sequences) sequence.ending_tokens = {};
+      // All of the slots' contents follow their sequences, except the tokens drawn last.
+      resend_swapped(*victim, *other, plan);
       return true;
     }
   }
@@ -268,29 +284,29 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
 }
 
 bool PlanWatcher::move_label(DamagedPlan& damaged, int64_t by) {
-  for (PlannedSequence& sequence : damaged.plan.sequences) {
+  for (const PlannedSequence& sequence : damaged.plan.sequences) {
     const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
-    for (size_t i = 0; i < sequence.snapshots.size(); ++i) {
-      const StateSnapshot& snapshot = sequence.snapshots[i];
+    for (int32_t i = 0; i < sequence.snapshots.count; ++i) {
+      StateSnapshot& snapshot =
+          damaged.plan.snapshots[static_cast<size_t>(sequence.snapshots.begin + i)];
       const int64_t moved = snapshot.tokens + by;
       if (snapshot.keep_hidden || moved <= sequence.context_tokens || moved > end) continue;
-      auto& own =
-          damaged.snapshots.emplace_back(sequence.snapshots.begin(), sequence.snapshots.end());
-      own[i].tokens = moved;
-      sequence.snapshots = own;
+      snapshot.tokens = moved;
       return true;
     }
   }
   return false;
 }
 
+// Sends the first two pages of a sequence that has written them once more, the wrong way round.
 bool PlanWatcher::swap_pages(DamagedPlan& damaged) {
-  const int64_t page_size = pool_sizes().page_size;
-  for (PlannedSequence& sequence : damaged.plan.sequences) {
-    if (sequence.context_tokens < 2 * page_size) continue;
-    auto& own = damaged.pages.emplace_back(sequence.pages.begin(), sequence.pages.end());
-    std::swap(own[0], own[1]);
-    sequence.pages = own;
+  BatchPlan& plan = damaged.plan;
+  for (const PlannedSequence& sequence : plan.sequences) {
+    if (sequence.context_tokens < 2 * pool_sizes().page_size) continue;
+    const std::vector<int32_t>& pages = slots_[sequence.batch_slot].pages.ids;
+    const std::array swapped = {pages[1], pages[0]};
+    plan.page_updates.push_back(
+        {.batch_slot = sequence.batch_slot, .pages = plan.add_pages(swapped)});
     return true;
   }
   return false;
@@ -299,17 +315,60 @@ bool PlanWatcher::swap_pages(DamagedPlan& damaged) {
 // The first two that a window reads in full.
 bool PlanWatcher::swap_window_pages(DamagedPlan& damaged) {
   const int64_t page_size = pool_sizes().page_size;
-  for (PlannedSequence& sequence : damaged.plan.sequences) {
-    const int64_t held = std::ssize(sequence.window_pages);
-    const int64_t context = sequence.context_tokens / page_size - sequence.first_window_page;
-    if (std::min(held, context) < 3 || pool_sizes().window_pages.window < 3 * page_size) continue;
-    auto& own =
-        damaged.pages.emplace_back(sequence.window_pages.begin(), sequence.window_pages.end());
-    std::swap(own[1], own[2]);
-    sequence.window_pages = own;
+  BatchPlan& plan = damaged.plan;
+  for (const PlannedSequence& sequence : plan.sequences) {
+    const std::vector<int32_t>& ids = slots_[sequence.batch_slot].window_pages.ids;
+    const int64_t first = pool_sizes().window_pages.first_page(sequence.context_tokens, page_size);
+    const int64_t context = sequence.context_tokens / page_size;
+    if (std::min(std::ssize(ids), context) - first < 3 ||
+        pool_sizes().window_pages.window < 3 * page_size) {
+      continue;
+    }
+    const auto index = static_cast<size_t>(first + 1);
+    const std::array swapped = {ids[index + 1], ids[index]};
+    plan.page_updates.push_back({.batch_slot = sequence.batch_slot,
+                                 .group = request::PageGroup::kWindow,
+                                 .first = static_cast<int32_t>(index),
+                                 .pages = plan.add_pages(swapped)});
     return true;
   }
   return false;
+}
+
+void PlanWatcher::hide_ending_tokens(BatchPlan& plan) {
+  for (SlotStart& start : plan.starts) {
+    if (start.min_length > start.num_prompt_tokens) {  // they say what may not be drawn, too
+      shows_ending_.insert(start.sequence_id);
+      continue;
+    }
+    const std::span<const TokenId> ending = plan.ending_tokens(start);
+    ending_[start.sequence_id].assign(ending.begin(), ending.end());
+    start.ending_tokens = {};
+  }
+}
+
+// Two sequences change batch slots, with everything but the tokens drawn last.
+void PlanWatcher::resend_swapped(PlannedSequence& one, PlannedSequence& other, BatchPlan& plan) {
+  std::swap(one.batch_slot, other.batch_slot);
+  for (const auto& [sequence, from] :
+       {std::pair(&one, other.batch_slot), std::pair(&other, one.batch_slot)}) {
+    const BatchSlot& slot = slots_[from];
+    SlotStart start = slot.start;
+    start.batch_slot = sequence->batch_slot;
+    start.ending_tokens = {};
+    start.output_tokens = plan.add_tokens(slot.output_tokens);
+    plan.starts.push_back(start);
+    plan.page_updates.push_back(
+        {.batch_slot = sequence->batch_slot, .pages = plan.add_pages(slot.pages.ids)});
+    const request::PageList& window = slot.window_pages;
+    if (window.ids.empty()) continue;
+    plan.page_updates.push_back(
+        {.batch_slot = sequence->batch_slot,
+         .group = request::PageGroup::kWindow,
+         .first = static_cast<int32_t>(window.first),
+         .pages =
+             plan.add_pages(std::span(window.ids).subspan(static_cast<size_t>(window.first)))});
+  }
 }
 
 // A slot that is reused too early: another sequence begins in it, or another state is saved there.
@@ -320,8 +379,8 @@ bool PlanWatcher::reuse_slot(DamagedPlan& damaged) {
   BatchPlan& plan = damaged.plan;
   const auto uses = [&](const PlannedSequence& sequence) {
     return (!has_own_snapshot_slots() && sequence.state_slot == slot) ||
-           std::any_of(sequence.snapshots.begin(), sequence.snapshots.end(),
-                       [slot](const auto& snapshot) { return snapshot.slot == slot; });
+           std::ranges::any_of(plan.snapshots_of(sequence),
+                               [slot](const auto& snapshot) { return snapshot.slot == slot; });
   };
   const auto copies = [slot](const IdCopy& copy) { return copy.from == slot || copy.to == slot; };
   if (std::any_of(plan.sequences.begin(), plan.sequences.end(), uses) ||

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "dice.h"
+#include "request/batch_slots.h"
 #include "runner/runner.h"
 
 namespace heddle::oracle {
@@ -84,12 +85,9 @@ class PlanWatcher final : public runner::Runner {
   void recycle(request::StepOutput output) override { device_.recycle(std::move(output)); }
 
  private:
-  // A damaged plan and the storage for what it changed.
   struct DamagedPlan {
     request::BatchPlan plan;
-    std::vector<std::vector<request::StateSnapshot>> snapshots;
-    std::vector<std::vector<int32_t>> pages;
-    std::map<int64_t, std::vector<TokenId>> ending;  // hidden from the device, by sequence
+    std::set<int64_t> fed;  // sequences whose ending tokens are hidden from the device
   };
 
   static bool begins(const request::BatchPlan& plan, const request::PlannedSequence& sequence);
@@ -100,6 +98,9 @@ class PlanWatcher final : public runner::Runner {
   bool move_label(DamagedPlan& damaged, int64_t by);
   bool swap_pages(DamagedPlan& damaged);
   bool swap_window_pages(DamagedPlan& damaged);
+  void hide_ending_tokens(request::BatchPlan& plan);
+  void resend_swapped(request::PlannedSequence& one, request::PlannedSequence& other,
+                      request::BatchPlan& plan);
   bool reuse_slot(DamagedPlan& damaged);
 
   [[nodiscard]] bool has_own_snapshot_slots() const { return pool_sizes().num_snapshot_slots > 0; }
@@ -109,6 +110,9 @@ class PlanWatcher final : public runner::Runner {
   Dice dice_;
   PlanCounts& counts_;
   std::array<DamagedPlan, runner::kMaxStepsInFlight> plans_;
+  request::BatchSlots slots_;                       // as the plans say, without damage
+  std::map<int64_t, std::vector<TokenId>> ending_;  // hidden from the device, by sequence
+  std::set<int64_t> shows_ending_;  // sequences whose ending tokens cannot be hidden
   int64_t num_submitted_ = 0;
   int64_t num_waited_ = 0;
   std::set<int64_t> known_;  // sequences that were in a step

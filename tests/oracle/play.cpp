@@ -99,7 +99,7 @@ class Play {
     };
     device_->sequence_error = [this](const request::PlannedSequence& sequence) {
       const Live& live = *by_sequence_[static_cast<size_t>(sequence.sequence_id - 1)];
-      return FakeRunner::num_drawn(sequence) == live.arrival->failing_draw
+      return device_->num_drawn(sequence) == live.arrival->failing_draw
                  ? internal_error("the draw fails on purpose")
                  : Status();
     };

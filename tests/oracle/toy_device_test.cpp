@@ -9,16 +9,17 @@
 #include <gtest/gtest.h>
 
 #include "support/fake_runner.h"
+#include "support/hand_plan.h"
 
 namespace heddle::oracle {
 namespace {
 
-using request::BatchPlan;
-using request::PlannedSequence;
 using request::StateSnapshot;
 using request::StepOutput;
 using ::testing::Contains;
 using testing::FakeRunner;
+using testing::HandPlan;
+using testing::HandSequence;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -36,7 +37,7 @@ class ToyDeviceTest : public ::testing::TestWithParam<bool> {
  protected:
   ToyDeviceTest() { device.lazy = GetParam(); }
 
-  PlannedSequence first() {
+  HandSequence first() {
     return {.sequence_id = 1,
             .new_tokens = tokens,
             .context_tokens = 0,
@@ -48,7 +49,7 @@ class ToyDeviceTest : public ::testing::TestWithParam<bool> {
 
   // Sequence 2 goes on behind the first six tokens of sequence 1, whose state is in slot 2. Its
   // first page is shared, the second a copy.
-  PlannedSequence second() {
+  HandSequence second() {
     return {.sequence_id = 2,
             .batch_slot = 1,
             .new_tokens = other_end,
@@ -59,30 +60,30 @@ class ToyDeviceTest : public ::testing::TestWithParam<bool> {
             .sampling = &sampling};
   }
 
-  BatchPlan second_plan() {
-    BatchPlan plan;
+  HandPlan second_plan() {
+    HandPlan plan;
     plan.sequences = {second()};
     plan.restore_snapshots = {{.from = 2, .to = 3}};
     plan.copy_pages = {{.from = 2, .to = 4}};
     return plan;
   }
 
-  BatchPlan first_plan() {
-    BatchPlan plan;
+  HandPlan first_plan() {
+    HandPlan plan;
     plan.sequences = {first()};
     plan.sequences[0].snapshots = snapshots;
     plan.zero_state_slots = {1};
     return plan;
   }
 
-  StepOutput run(const BatchPlan& plan) {
-    Result<StepOutput> output = device.run(plan);
+  StepOutput run(const HandPlan& plan) {
+    Result<StepOutput> output = device.run(plan.flat());
     EXPECT_TRUE(output.ok()) << output.status().to_string();
     return output.ok() ? std::move(*output) : StepOutput();
   }
 
   FakeRunner device{kSizes};
-  SamplingParams sampling;
+  SamplingParams sampling{.frequency_penalty = 1};  // output tokens are kept
   Tokens tokens = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
   Tokens other_end = {50, 51};
   std::vector<int32_t> pages = {1, 2, 3};
@@ -101,14 +102,15 @@ TEST_P(ToyDeviceTest, ResumesFromASnapshotSharedPagesAndACopiedPage) {
 }
 
 TEST_P(ToyDeviceTest, FeedsTheTokenDrawnLastWhileTwoStepsAreInFlight) {
-  BatchPlan next;
+  HandPlan next;
   next.sequences = {first()};
   next.sequences[0].new_tokens = {};
   next.sequences[0].feeds_drawn_token = true;
   next.sequences[0].context_tokens = 10;
-  const BatchPlan plan = first_plan();
+  const request::BatchPlan plan = first_plan().flat();
+  const request::BatchPlan next_plan = next.flat();
   ASSERT_TRUE(device.submit(plan).ok());
-  ASSERT_TRUE(device.submit(next).ok());
+  ASSERT_TRUE(device.submit(next_plan).ok());
   EXPECT_EQ(device.num_in_flight(), 2);
   const TokenId one = device.wait()->tokens[0].token;
   const TokenId two = device.wait()->tokens[0].token;
@@ -120,7 +122,7 @@ TEST_P(ToyDeviceTest, FeedsTheTokenDrawnLastWhileTwoStepsAreInFlight) {
 TEST_P(ToyDeviceTest, LeavesOutWhatEndedBeforeTheStep) {
   const Tokens ending = {FakeRunner::next_token(tokens)};
   run(first_plan());
-  BatchPlan next;
+  HandPlan next;
   next.sequences = {first()};
   next.sequences[0].new_tokens = {};
   next.sequences[0].feeds_drawn_token = true;
@@ -136,9 +138,11 @@ TEST_P(ToyDeviceTest, LeavesOutWhatEndedBeforeTheStep) {
 }
 
 TEST_P(ToyDeviceTest, LeavesOutWhoseDrawFailed) {
-  device.sequence_error = [](const PlannedSequence&) { return internal_error("on purpose"); };
+  device.sequence_error = [](const request::PlannedSequence&) {
+    return internal_error("on purpose");
+  };
   EXPECT_FALSE(run(first_plan()).tokens[0].error.ok());
-  BatchPlan next;
+  HandPlan next;
   next.sequences = {first()};
   next.sequences[0].new_tokens = {};
   next.sequences[0].feeds_drawn_token = true;
@@ -148,7 +152,7 @@ TEST_P(ToyDeviceTest, LeavesOutWhoseDrawFailed) {
 
 TEST_P(ToyDeviceTest, DrawsAgainFromAHiddenVectorThatWasKept) {
   run(first_plan());
-  BatchPlan repeat;
+  HandPlan repeat;
   repeat.sequences = {second()};
   repeat.sequences[0].new_tokens = {};
   repeat.sequences[0].context_tokens = 10;
@@ -166,7 +170,7 @@ TEST_P(ToyDeviceTest, DrawsAgainFromAHiddenVectorThatWasKept) {
 // KV rows 6 and 7 are computed already and are not written.
 TEST_P(ToyDeviceTest, ReplaysRowsThatAreThereWithoutWritingThem) {
   run(first_plan());
-  BatchPlan replay;
+  HandPlan replay;
   replay.sequences = {second()};
   const Tokens end = {6, 7, 90};
   const std::vector<int32_t> shared = {1, 2, 6};
@@ -182,43 +186,43 @@ TEST_P(ToyDeviceTest, ReplaysRowsThatAreThereWithoutWritingThem) {
 TEST_P(ToyDeviceTest, NoticesWhatIsWrongWithTheData) {
   struct Case {
     const char* complaint;
-    std::function<void(BatchPlan&)> damage;
+    std::function<void(HandPlan&)> damage;
   };
 
   const Tokens foreign = {6, 70, 90};
   const std::vector<int32_t> swapped = {4, 1};
   const std::vector<int32_t> shared = {1, 2, 6};
   const std::vector<Case> cases = {
-      {"state slot 3 has -1 tokens", [](BatchPlan& plan) { plan.restore_snapshots.clear(); }},
-      {"state slot 3 has 10 tokens", [](BatchPlan& plan) { plan.restore_snapshots[0].from = 5; }},
-      {"contains nothing", [](BatchPlan& plan) { plan.restore_snapshots[0].from = 7; }},
-      {"contains nothing", [](BatchPlan& plan) { plan.unused_state_slots = {2}; }},
-      {"others or in another order", [](BatchPlan& plan) { plan.copy_pages.clear(); }},
-      {"others or in another order", [&](BatchPlan& plan) { plan.sequences[0].pages = swapped; }},
-      {"others or in another order", [](BatchPlan& plan) { plan.unused_pages = {1}; }},
+      {"state slot 3 has -1 tokens", [](HandPlan& plan) { plan.restore_snapshots.clear(); }},
+      {"state slot 3 has 10 tokens", [](HandPlan& plan) { plan.restore_snapshots[0].from = 5; }},
+      {"contains nothing", [](HandPlan& plan) { plan.restore_snapshots[0].from = 7; }},
+      {"contains nothing", [](HandPlan& plan) { plan.unused_state_slots = {2}; }},
+      {"others or in another order", [](HandPlan& plan) { plan.copy_pages.clear(); }},
+      {"others or in another order", [&](HandPlan& plan) { plan.sequences[0].pages = swapped; }},
+      {"others or in another order", [](HandPlan& plan) { plan.unused_pages = {1}; }},
       {"KV row 7 is taken as computed",
-       [&](BatchPlan& plan) {
+       [&](HandPlan& plan) {
          plan.sequences[0].new_tokens = foreign;
          plan.sequences[0].kv_tokens = 8;
          plan.sequences[0].pages = shared;
          plan.copy_pages.clear();
        }},
       {"feeds token 7 from batch slot 2",
-       [](BatchPlan& plan) {
+       [](HandPlan& plan) {
          plan.sequences[0].new_tokens = plan.sequences[0].new_tokens.first(1);
          plan.sequences[0].feeds_drawn_token = true;
          plan.sequences[0].batch_slot = 2;
        }},
       {"its output tokens are not its last",
-       [&](BatchPlan& plan) { plan.sequences[0].output_tokens = foreign; }},
+       [&](HandPlan& plan) { plan.sequences[0].output_tokens = foreign; }},
   };
   for (const Case& one : cases) {
     FakeRunner fresh(kSizes);
     fresh.lazy = GetParam();
-    ASSERT_TRUE(fresh.run(first_plan()).ok());
-    BatchPlan plan = second_plan();
+    ASSERT_TRUE(fresh.run(first_plan().flat()).ok());
+    HandPlan plan = second_plan();
     one.damage(plan);
-    ASSERT_TRUE(fresh.run(plan).ok());
+    ASSERT_TRUE(fresh.run(plan.flat()).ok());
     EXPECT_THAT(fresh.complaints(), Contains(HasSubstr(one.complaint)));
   }
 }
@@ -226,7 +230,7 @@ TEST_P(ToyDeviceTest, NoticesWhatIsWrongWithTheData) {
 TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
   struct Case {
     const char* complaint;
-    std::function<void(BatchPlan&)> damage;
+    std::function<void(HandPlan&)> damage;
   };
 
   const Tokens long_prompt(33, 1);
@@ -236,21 +240,21 @@ TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
   const std::vector<StateSnapshot> in_the_middle = {{.tokens = 7, .slot = 7, .keep_hidden = true}};
   const std::vector<int32_t> taken = {1, 2};
   const Tokens unsorted = {3, 2};
-  const auto add_first = [this](BatchPlan& plan) {
+  const auto add_first = [this](HandPlan& plan) {
     plan.sequences.push_back(first());
     plan.sequences.back().context_tokens = 10;
     plan.sequences.back().new_tokens = other_end;
   };
   const std::vector<Case> cases = {
-      {"an empty plan", [](BatchPlan& plan) { plan.sequences.clear(); }},
-      {"33 new tokens", [&](BatchPlan& plan) { plan.sequences[0].new_tokens = long_prompt; }},
-      {"is in it twice", [](BatchPlan& plan) { plan.sequences.push_back(plan.sequences[0]); }},
-      {"nothing to compute", [](BatchPlan& plan) { plan.sequences[0].new_tokens = {}; }},
-      {"rows of its context again", [](BatchPlan& plan) { plan.sequences[0].kv_tokens = 5; }},
-      {"has a batch slot out of range", [](BatchPlan& plan) { plan.sequences[0].batch_slot = 4; }},
-      {"lacks pages", [](BatchPlan& plan) { plan.sequences[0].context_tokens = 7; }},
+      {"an empty plan", [](HandPlan& plan) { plan.sequences.clear(); }},
+      {"33 new tokens", [&](HandPlan& plan) { plan.sequences[0].new_tokens = long_prompt; }},
+      {"is in it twice", [](HandPlan& plan) { plan.sequences.push_back(plan.sequences[0]); }},
+      {"nothing to compute", [](HandPlan& plan) { plan.sequences[0].new_tokens = {}; }},
+      {"rows of its context again", [](HandPlan& plan) { plan.sequences[0].kv_tokens = 5; }},
+      {"batch slot 4; there are 4", [](HandPlan& plan) { plan.sequences[0].batch_slot = 4; }},
+      {"lacks pages", [](HandPlan& plan) { plan.sequences[0].context_tokens = 7; }},
       {"shares page 2",
-       [&](BatchPlan& plan) {
+       [&](HandPlan& plan) {
          plan.sequences[0].pages = taken;
          plan.copy_pages.clear();
          add_first(plan);
@@ -258,34 +262,33 @@ TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
          plan.sequences[1].hidden_slot = 5;
        }},
       {"page 4 is filled by a copy and has 0 users",
-       [&](BatchPlan& plan) { plan.sequences[0].pages = taken; }},
-      {"reads page 1, which is reported unused", [](BatchPlan& plan) { plan.unused_pages = {1}; }},
+       [&](HandPlan& plan) { plan.sequences[0].pages = taken; }},
+      {"reads page 1, which is reported unused", [](HandPlan& plan) { plan.unused_pages = {1}; }},
       {"shares a state slot",
-       [&](BatchPlan& plan) {
+       [&](HandPlan& plan) {
          add_first(plan);
          plan.sequences[1].state_slot = 3;
        }},
-      {"shares a batch slot",
-       [&](BatchPlan& plan) {
+      {"did not start in batch slot 1",
+       [&](HandPlan& plan) {
          add_first(plan);
          plan.sequences[1].batch_slot = 1;
        }},
-      {"zeroed at the wrong time", [](BatchPlan& plan) { plan.zero_state_slots = {3}; }},
-      {"is zeroed twice", [](BatchPlan& plan) { plan.zero_state_slots = {6, 6}; }},
-      {"filled twice", [](BatchPlan& plan) { plan.zero_state_slots = {3}; }},
-      {"is filled and copied in one step", [](BatchPlan& plan) { plan.zero_state_slots = {2}; }},
+      {"zeroed at the wrong time", [](HandPlan& plan) { plan.zero_state_slots = {3}; }},
+      {"is zeroed twice", [](HandPlan& plan) { plan.zero_state_slots = {6, 6}; }},
+      {"filled twice", [](HandPlan& plan) { plan.zero_state_slots = {3}; }},
+      {"is filled and copied in one step", [](HandPlan& plan) { plan.zero_state_slots = {2}; }},
       {"state slot 2 is copied and written in one step",
-       [&](BatchPlan& plan) { plan.sequences[0].snapshots = in_use; }},
-      {"a snapshot after 9 tokens",
-       [&](BatchPlan& plan) { plan.sequences[0].snapshots = outside; }},
-      {"a snapshot after 6 tokens", [&](BatchPlan& plan) { plan.sequences[0].snapshots = early; }},
+       [&](HandPlan& plan) { plan.sequences[0].snapshots = in_use; }},
+      {"a snapshot after 9 tokens", [&](HandPlan& plan) { plan.sequences[0].snapshots = outside; }},
+      {"a snapshot after 6 tokens", [&](HandPlan& plan) { plan.sequences[0].snapshots = early; }},
       {"cannot keep a hidden vector",
-       [&](BatchPlan& plan) { plan.sequences[0].snapshots = in_the_middle; }},
-      {"filled for no sequence", [](BatchPlan& plan) { plan.restore_snapshots[0].to = 6; }},
+       [&](HandPlan& plan) { plan.sequences[0].snapshots = in_the_middle; }},
+      {"filled for no sequence", [](HandPlan& plan) { plan.restore_snapshots[0].to = 6; }},
       {"unsorted ending tokens",
-       [&](BatchPlan& plan) { plan.sequences[0].ending_tokens = unsorted; }},
+       [&](HandPlan& plan) { plan.sequences[0].ending_tokens = unsorted; }},
       {"hidden slot that is written",
-       [&](BatchPlan& plan) {
+       [&](HandPlan& plan) {
          add_first(plan);
          plan.sequences[1].new_tokens = {};
          plan.sequences[1].hidden_slot = 7;
@@ -295,18 +298,18 @@ TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
   for (const Case& one : cases) {
     FakeRunner fresh(kSizes);
     fresh.lazy = GetParam();
-    ASSERT_TRUE(fresh.run(first_plan()).ok());
-    BatchPlan plan = second_plan();
+    ASSERT_TRUE(fresh.run(first_plan().flat()).ok());
+    HandPlan plan = second_plan();
     one.damage(plan);
-    (void)fresh.run(plan);
+    (void)fresh.run(plan.flat());
     EXPECT_THAT(fresh.complaints(), Contains(HasSubstr(one.complaint)));
   }
 }
 
 // Sequence 1 ended; its state is saved, its working slot starts anew, and sequence 3 goes on
 // behind it, all in one step.
-BatchPlan saving_plan(const PlannedSequence& behind, const PlannedSequence& anew) {
-  BatchPlan plan;
+HandPlan saving_plan(const HandSequence& behind, const HandSequence& anew) {
+  HandPlan plan;
   plan.save_snapshots = {{.from = 1, .to = 1}};
   plan.unused_state_slots = {1};
   plan.zero_state_slots = {1};
@@ -320,18 +323,18 @@ TEST_P(ToyDeviceTest, SavesIntoSlotsOfTheirOwn) {
   runner::PoolSizes sizes = kSizes;
   sizes.num_snapshot_slots = 6;
   const std::vector<int32_t> behind_pages = {1, 2, 4}, new_pages = {5, 6, 7};
-  PlannedSequence behind = second();
+  HandSequence behind = second();
   behind.context_tokens = 10;
   behind.pages = behind_pages;
-  PlannedSequence anew = first();
+  HandSequence anew = first();
   anew.sequence_id = 3;
   anew.batch_slot = 2;
   anew.pages = new_pages;
-  const BatchPlan good = saving_plan(behind, anew);
+  const HandPlan good = saving_plan(behind, anew);
   FakeRunner apart(sizes);
   apart.lazy = GetParam();
-  ASSERT_TRUE(apart.run(first_plan()).ok());
-  const Result<StepOutput> output = apart.run(good);
+  ASSERT_TRUE(apart.run(first_plan().flat()).ok());
+  const Result<StepOutput> output = apart.run(good.flat());
   ASSERT_TRUE(output.ok());
   Tokens all = tokens;
   all.insert(all.end(), other_end.begin(), other_end.end());
@@ -341,51 +344,51 @@ TEST_P(ToyDeviceTest, SavesIntoSlotsOfTheirOwn) {
 
   struct Case {
     const char* complaint;
-    std::function<void(BatchPlan&)> damage;
+    std::function<void(HandPlan&)> damage;
   };
 
   const std::vector<StateSnapshot> in_snapshot = {{.tokens = 10, .slot = 1}};
   const std::vector<StateSnapshot> outside = {{.tokens = 10, .slot = 7}};
   const std::vector<Case> cases = {
       {"state slot 1 is copied and contains nothing",
-       [](BatchPlan& plan) { plan.save_snapshots.clear(); }},
-      {"state slot 3 has 6 tokens", [](BatchPlan& plan) { plan.restore_snapshots[0].from = 2; }},
+       [](HandPlan& plan) { plan.save_snapshots.clear(); }},
+      {"state slot 3 has 6 tokens", [](HandPlan& plan) { plan.restore_snapshots[0].from = 2; }},
       {"state slot 6 is saved and contains nothing",
-       [](BatchPlan& plan) { plan.save_snapshots[0].from = 6; }},
-      {"state slot 1 is saved to 7", [](BatchPlan& plan) { plan.save_snapshots[0].to = 7; }},
+       [](HandPlan& plan) { plan.save_snapshots[0].from = 6; }},
+      {"state slot 1 is saved to 7", [](HandPlan& plan) { plan.save_snapshots[0].to = 7; }},
       {"snapshot slot 1 is filled twice",
-       [](BatchPlan& plan) { plan.save_snapshots.push_back({.from = 2, .to = 1}); }},
+       [](HandPlan& plan) { plan.save_snapshots.push_back({.from = 2, .to = 1}); }},
       {"an unused snapshot slot is out of range",
-       [](BatchPlan& plan) { plan.unused_snapshot_slots = {7}; }},
+       [](HandPlan& plan) { plan.unused_snapshot_slots = {7}; }},
       {"a snapshot in slot 1, which is in use",
-       [&](BatchPlan& plan) { plan.sequences[1].snapshots = in_snapshot; }},
+       [&](HandPlan& plan) { plan.sequences[1].snapshots = in_snapshot; }},
       {"a snapshot slot out of range",
-       [&](BatchPlan& plan) { plan.sequences[1].snapshots = outside; }},
+       [&](HandPlan& plan) { plan.sequences[1].snapshots = outside; }},
   };
   for (const Case& one : cases) {
     FakeRunner fresh(sizes);
     fresh.lazy = GetParam();
-    ASSERT_TRUE(fresh.run(first_plan()).ok());
-    BatchPlan plan = good;
+    ASSERT_TRUE(fresh.run(first_plan().flat()).ok());
+    HandPlan plan = good;
     one.damage(plan);
-    (void)fresh.run(plan);
+    (void)fresh.run(plan.flat());
     EXPECT_THAT(fresh.complaints(), Contains(HasSubstr(one.complaint)));
   }
-  (void)device.run(good);
+  (void)device.run(good.flat());
   EXPECT_THAT(device.complaints(), Contains(HasSubstr("there are no snapshot slots apart")));
 }
 
 TEST_P(ToyDeviceTest, RefusesPlansThatNoDeviceCouldCarryOut) {
-  BatchPlan plan = first_plan();
+  HandPlan plan = first_plan();
   plan.sequences[0].state_slot = 9;
-  EXPECT_FALSE(device.run(plan).ok());
+  EXPECT_FALSE(device.run(plan.flat()).ok());
   EXPECT_THAT(device.complaints(), Contains(HasSubstr("state slot out of range")));
 }
 
 TEST_P(ToyDeviceTest, NoticesAPlanThatChangesInFlight) {
-  BatchPlan plan = first_plan();
+  request::BatchPlan plan = first_plan().flat();
   ASSERT_TRUE(device.submit(plan).ok());
-  plan.sequences[0].seed = 99;
+  plan.starts[0].seed = 99;
   ASSERT_TRUE(device.wait().ok());
   EXPECT_THAT(device.complaints(), Contains(HasSubstr("changed while it was in flight")));
 }
@@ -397,18 +400,18 @@ TEST_P(ToyDeviceTest, NoticesWhenMoreMemoryIsInUseThanThereIs) {
   sizes.shared_bytes = 330;  // three slots, three pages
   FakeRunner small(sizes);
   small.lazy = GetParam();
-  ASSERT_TRUE(small.run(first_plan()).ok());
+  ASSERT_TRUE(small.run(first_plan().flat()).ok());
   EXPECT_THAT(small.complaints(), IsEmpty());
-  BatchPlan plan = second_plan();
+  HandPlan plan = second_plan();
   plan.unused_state_slots = {5};
   plan.unused_pages = {3};
-  ASSERT_TRUE(small.run(plan).ok());
+  ASSERT_TRUE(small.run(plan.flat()).ok());
   EXPECT_THAT(small.complaints(), IsEmpty());
   plan = first_plan();
   plan.sequences[0].snapshots = {};
   plan.sequences[0].state_slot = 6;
   plan.zero_state_slots = {6};
-  ASSERT_TRUE(small.run(plan).ok());
+  ASSERT_TRUE(small.run(plan.flat()).ok());
   EXPECT_THAT(small.complaints(), Contains(HasSubstr("440 bytes are in use, there are 330")));
 }
 

@@ -46,6 +46,7 @@ FakeRunner::FakeRunner(const runner::PoolSizes& sizes)
       states_(sizes.num_state_slots),
       own_snapshot_slots_(sizes.num_snapshot_slots),
       hidden_(static_cast<size_t>(sizes.max_snapshot_slot() + 1), kGarbageHidden),
+      slots_(sizes.max_step_sequences, sizes.num_pages),
       drawn_(static_cast<size_t>(sizes.max_step_sequences)),
       page_in_use_(static_cast<size_t>(sizes.num_pages + 1)) {}
 
@@ -77,8 +78,9 @@ TokenId FakeRunner::next_token(std::span<const TokenId> tokens,
   return toy_draw({.num_tokens = kVocabSize}, toy_hidden_after(tokens), 0, forbidden).value();
 }
 
-int64_t FakeRunner::num_drawn(const PlannedSequence& sequence) {
-  return std::ssize(sequence.output_tokens) + (sequence.feeds_drawn_token ? 1 : 0);
+int64_t FakeRunner::num_drawn(const PlannedSequence& sequence) const {
+  return sequence.context_tokens + sequence.num_new_tokens() -
+         slots_[sequence.batch_slot].start.num_prompt_tokens;
 }
 
 FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
@@ -90,22 +92,34 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
   append_copies(values, source.restore_snapshots);
   append_copies(values, source.copy_pages);
   append_copies(values, source.copy_window_pages);
+  append_all(values, source.tokens);
+  append_all(values, source.pages);
+  for (const StateSnapshot& snapshot : source.snapshots) {
+    values.insert(values.end(), {snapshot.tokens, snapshot.slot, snapshot.keep_hidden});
+  }
+  const auto append_range = [this](request::PlanRange range) {
+    values.insert(values.end(), {range.begin, range.count});
+  };
+  for (const request::SlotStart& start : source.starts) {
+    append_range(start.ending_tokens);
+    append_range(start.output_tokens);
+    values.insert(values.end(),
+                  {start.sequence_id, start.batch_slot, static_cast<int64_t>(start.seed),
+                   start.choice_index, start.return_logprobs, start.top_logprobs,
+                   start.num_prompt_tokens, start.min_length, start.max_length});
+  }
+  for (const request::PageUpdate& update : source.page_updates) {
+    append_range(update.pages);
+    values.insert(values.end(),
+                  {update.batch_slot, static_cast<int64_t>(update.group), update.first});
+  }
   for (const PlannedSequence& sequence : source.sequences) {
-    append_all(values, sequence.new_tokens);
-    append_all(values, sequence.pages);
-    append_all(values, sequence.window_pages);
-    values.push_back(sequence.first_window_page);
-    append_all(values, sequence.ending_tokens);
-    append_all(values, sequence.output_tokens);
-    append_all(values, sequence.forbidden_tokens);
-    for (const StateSnapshot& snapshot : sequence.snapshots) {
-      values.insert(values.end(), {snapshot.tokens, snapshot.slot, snapshot.keep_hidden});
-    }
+    append_range(sequence.new_tokens);
+    append_range(sequence.snapshots);
     values.insert(values.end(),
                   {sequence.sequence_id, sequence.batch_slot, sequence.feeds_drawn_token,
                    sequence.context_tokens, sequence.kv_tokens, sequence.state_slot,
-                   sequence.hidden_slot, sequence.sample, static_cast<int64_t>(sequence.seed),
-                   sequence.choice_index, sequence.return_logprobs, sequence.top_logprobs});
+                   sequence.hidden_slot, sequence.sample});
   }
 }
 
@@ -150,14 +164,17 @@ void FakeRunner::complain(std::string what) {
 Result<StepOutput> FakeRunner::compute(const BatchPlan& plan) {
   ++num_steps_;
   if (std::exchange(lost_, true)) return device_lost("an earlier step failed");
+  if (Status status = slots_.take(plan); !status.ok()) {
+    complain(status.message());
+    return status;
+  }
   if (on_step) HEDDLE_RETURN_IF_ERROR(on_step(plan));
   lost_ = false;
   if (checks_plans) {
     std::vector<std::string> faults;
-    const bool can_run = check_plan(plan, sizes_, faults);
+    const bool can_run = check_plan(plan, sizes_, slots_, faults);
     for (std::string& fault : faults) complain(std::move(fault));
-    if (!can_run)
-      return internal_error("the plan names batch slots, pages or slots that do not exist");
+    if (!can_run) return internal_error("the plan names pages or slots that do not exist");
   }
   StepOutput output;
   if (!recycled_.empty()) {
@@ -177,7 +194,7 @@ Result<StepOutput> FakeRunner::compute(const BatchPlan& plan) {
       }
       continue;
     }
-    const ToyHidden hidden = sequence.hidden_slot != 0 ? repeat(sequence) : advance(sequence);
+    const ToyHidden hidden = sequence.hidden_slot != 0 ? repeat(sequence) : advance(plan, sequence);
     if (!sequence.sample) continue;
     check_output_tokens(sequence);
     draw(sequence, hidden, output.tokens.emplace_back());
@@ -236,19 +253,21 @@ void FakeRunner::check_memory() {
 bool FakeRunner::had_ended(const PlannedSequence& sequence) {
   if (!sequence.feeds_drawn_token) return false;
   const DrawnToken& drawn = drawn_[static_cast<size_t>(sequence.batch_slot)];
-  const int64_t position = sequence.context_tokens + std::ssize(sequence.new_tokens);
+  const int64_t position = sequence.context_tokens + sequence.new_tokens.count;
   if (drawn.sequence_id != sequence.sequence_id || drawn.position != position) {
     complain(fmt::format(
         "sequence {} feeds token {} from batch slot {}, which has token {} of sequence {}",
         sequence.sequence_id, position, sequence.batch_slot, drawn.position, drawn.sequence_id));
   }
-  return drawn.failed || std::binary_search(sequence.ending_tokens.begin(),
-                                            sequence.ending_tokens.end(), drawn.token);
+  return drawn.failed ||
+         std::ranges::binary_search(slots_[sequence.batch_slot].ending_tokens, drawn.token);
 }
 
 // Computes the new tokens: the state in its slot goes on, rows are written from kv_tokens on, and
 // attention reads all rows back through the page table.
-ToyHidden FakeRunner::advance(const PlannedSequence& sequence) {
+ToyHidden FakeRunner::advance(const BatchPlan& plan, const PlannedSequence& sequence) {
+  const std::vector<int32_t>& pages = slots_[sequence.batch_slot].pages.ids;
+  const std::span<const StateSnapshot> snapshots = plan.snapshots_of(sequence);
   ToyState truth;  // as the KV rows of the context tell
   for (int64_t t = 0; t < sequence.context_tokens; ++t) truth.advance(row(sequence, t).token);
   ToyState now = truth;
@@ -270,23 +289,25 @@ ToyHidden FakeRunner::advance(const PlannedSequence& sequence) {
     ToyRow& stored = row(sequence, t);
     if (t >= first_written) {
       stored = {token, now.hash};
-      page_in_use_[static_cast<size_t>(sequence.pages[static_cast<size_t>(t / sizes_.page_size)])] =
-          true;
+      page_in_use_[static_cast<size_t>(pages[static_cast<size_t>(t / sizes_.page_size)])] = true;
     } else if (stored != ToyRow{token, now.hash}) {
       complain(fmt::format("sequence {}: KV row {} is taken as computed and is not this sequence's",
                            sequence.sequence_id, t));
     }
-    take_snapshots(sequence, ++t, now);
+    take_snapshots(snapshots, ++t, now);
   };
-  for (const TokenId token : sequence.new_tokens) compute(token);
-  if (sequence.feeds_drawn_token) compute(drawn_[static_cast<size_t>(sequence.batch_slot)].token);
+  const std::span<const TokenId> new_tokens = plan.new_tokens(sequence);
+  const TokenId fed = drawn_[static_cast<size_t>(sequence.batch_slot)].token;
+  for (const TokenId token : new_tokens) compute(token);
+  if (sequence.feeds_drawn_token) compute(fed);
+  slots_.computed(sequence, new_tokens, fed);
 
   ToyAttention attention;
   for (int64_t i = 0; i < t; ++i) attention.read(row(sequence, i));
   const ToyHidden hidden = hidden_after(sequence, t, now, attention);
   if (sizes_.num_state_slots > 0) {
     set_working(sequence.state_slot, now, true);
-    for (const StateSnapshot& snapshot : sequence.snapshots) {
+    for (const StateSnapshot& snapshot : snapshots) {
       if (snapshot.keep_hidden) kept_hidden(snapshot.slot) = hidden;
     }
   }
@@ -317,9 +338,9 @@ ToyHidden FakeRunner::hidden_after(const PlannedSequence& sequence, int64_t num_
   return toy_hidden(state, attention, toy_window(seen));
 }
 
-void FakeRunner::take_snapshots(const PlannedSequence& sequence, int64_t tokens,
+void FakeRunner::take_snapshots(std::span<const StateSnapshot> snapshots, int64_t tokens,
                                 const ToyState& now) {
-  for (const StateSnapshot& snapshot : sequence.snapshots) {
+  for (const StateSnapshot& snapshot : snapshots) {
     if (snapshot.tokens == tokens) set_snapshot(snapshot.slot, now, true);
   }
 }
@@ -348,18 +369,19 @@ ToyHidden FakeRunner::repeat(const PlannedSequence& sequence) {
   return hidden;
 }
 
-// Penalties read the output tokens: they are the last tokens of the sequence.
+// Penalties read the output tokens: the last tokens of the sequence.
 void FakeRunner::check_output_tokens(const PlannedSequence& sequence) {
-  const int64_t end = sequence.context_tokens + std::ssize(sequence.new_tokens);
-  const int64_t num_output = std::ssize(sequence.output_tokens);
-  bool same = num_output <= end;
-  for (int64_t i = 0; same && i < num_output; ++i) {
-    same =
-        row(sequence, end - num_output + i).token == sequence.output_tokens[static_cast<size_t>(i)];
+  const request::BatchSlot& slot = slots_[sequence.batch_slot];
+  if (!request::penalises(slot.start.sampling)) return;
+  const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
+  const int64_t begin = slot.start.num_prompt_tokens;
+  bool same = std::ssize(slot.output_tokens) == std::max<int64_t>(end - begin, 0);
+  for (int64_t i = begin; same && i < end; ++i) {
+    same = row(sequence, i).token == slot.output_tokens[static_cast<size_t>(i - begin)];
   }
   if (!same) {
     complain(fmt::format("sequence {}: its output tokens are not its last {}", sequence.sequence_id,
-                         num_output));
+                         end - begin));
   }
 }
 
@@ -369,17 +391,20 @@ void FakeRunner::draw(const PlannedSequence& sequence, const ToyHidden& hidden,
   sampled.skipped = false;
   sampled.error = sequence_error ? sequence_error(sequence) : Status();
   std::optional<TokenId> token = script ? script(sequence) : std::nullopt;
-  if (!token) token = toy_draw(vocabulary, hidden, sequence.seed, sequence.forbidden_tokens);
+  const int64_t position = sequence.context_tokens + sequence.num_new_tokens();
+  const request::BatchSlot& slot = slots_[sequence.batch_slot];
+  if (!token) {
+    token = toy_draw(vocabulary, hidden, slot.start.seed, slot.forbidden_tokens(position));
+  }
   if (!token && sampled.error.ok()) sampled.error = internal_error("every token is forbidden");
   sampled.token = sampled.error.ok() ? *token : kGarbageToken;
-  drawn_[static_cast<size_t>(sequence.batch_slot)] = {
-      .sequence_id = sequence.sequence_id,
-      .position = sequence.context_tokens + sequence.num_new_tokens(),
-      .token = sampled.token,
-      .failed = !sampled.error.ok()};
-  if (!sequence.return_logprobs) return;
+  drawn_[static_cast<size_t>(sequence.batch_slot)] = {.sequence_id = sequence.sequence_id,
+                                                      .position = position,
+                                                      .token = sampled.token,
+                                                      .failed = !sampled.error.ok()};
+  if (!slot.start.return_logprobs) return;
   sampled.logprob = {.token = sampled.token, .logprob = -0.5f, .top = {}};
-  for (TokenId i = 0; i < sequence.top_logprobs; ++i) sampled.logprob.top.emplace_back(i, -1.0f);
+  for (TokenId i = 0; i < slot.start.top_logprobs; ++i) sampled.logprob.top.emplace_back(i, -1.0f);
 }
 
 void FakeRunner::fill_page(int32_t page, const ToyRow& row) {
@@ -387,13 +412,14 @@ void FakeRunner::fill_page(int32_t page, const ToyRow& row) {
 }
 
 ToyRow& FakeRunner::window_row(const PlannedSequence& sequence, int64_t token) {
-  const int64_t index = token / sizes_.page_size - sequence.first_window_page;
-  const int64_t page = sequence.window_pages[static_cast<size_t>(index)];
+  const std::vector<int32_t>& pages = slots_[sequence.batch_slot].window_pages.ids;
+  const int64_t page = pages[static_cast<size_t>(token / sizes_.page_size)];
   return window_kv_[static_cast<size_t>(page * sizes_.page_size + token % sizes_.page_size)];
 }
 
 ToyRow& FakeRunner::row(const PlannedSequence& sequence, int64_t token) {
-  const int64_t page = sequence.pages[static_cast<size_t>(token / sizes_.page_size)];
+  const std::vector<int32_t>& pages = slots_[sequence.batch_slot].pages.ids;
+  const int64_t page = pages[static_cast<size_t>(token / sizes_.page_size)];
   return kv_[static_cast<size_t>(page * sizes_.page_size + token % sizes_.page_size)];
 }
 

@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "request/batch_slots.h"
 #include "runner/runner.h"
 #include "support/toy_model.h"
 
@@ -54,7 +55,7 @@ class FakeRunner final : public runner::Runner {
                             std::span<const TokenId> forbidden = {});
 
   // How many tokens the sequence has drawn before this step.
-  static int64_t num_drawn(const request::PlannedSequence& sequence);
+  [[nodiscard]] int64_t num_drawn(const request::PlannedSequence& sequence) const;
 
   [[nodiscard]] const runner::PoolSizes& pool_sizes() const override { return sizes_; }
 
@@ -70,7 +71,7 @@ class FakeRunner final : public runner::Runner {
   [[nodiscard]] int num_in_flight() const { return num_in_flight_; }
 
  private:
-  // A plan with everything it points at, to see whether it stayed as it was.
+  // A plan, to see whether it stayed as it was.
   struct PlanCopy {
     explicit PlanCopy(const request::BatchPlan& source);
     [[nodiscard]] bool matches(const request::BatchPlan& plan) const;
@@ -97,9 +98,9 @@ class FakeRunner final : public runner::Runner {
   void prepare(const request::BatchPlan& plan);
   void check_memory();
   [[nodiscard]] bool had_ended(const request::PlannedSequence& sequence);
-  ToyHidden advance(const request::PlannedSequence& sequence);
+  ToyHidden advance(const request::BatchPlan& plan, const request::PlannedSequence& sequence);
   ToyHidden repeat(const request::PlannedSequence& sequence);
-  void take_snapshots(const request::PlannedSequence& sequence, int64_t tokens,
+  void take_snapshots(std::span<const request::StateSnapshot> snapshots, int64_t tokens,
                       const ToyState& now);
   void check_output_tokens(const request::PlannedSequence& sequence);
   void draw(const request::PlannedSequence& sequence, const ToyHidden& hidden,
@@ -141,6 +142,7 @@ class FakeRunner final : public runner::Runner {
   Slots states_;
   Slots own_snapshot_slots_;
   std::vector<ToyHidden> hidden_;  // beside each snapshot
+  request::BatchSlots slots_;
   std::vector<DrawnToken> drawn_;  // by batch slot
   std::vector<char> page_in_use_;  // as Slots::in_use
   std::vector<std::string> complaints_;

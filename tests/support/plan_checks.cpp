@@ -18,8 +18,8 @@ using request::StateSnapshot;
 class PlanChecker {
  public:
   PlanChecker(const BatchPlan& plan, const runner::PoolSizes& sizes,
-              std::vector<std::string>& complaints)
-      : plan_(plan), sizes_(sizes), complaints_(complaints) {}
+              const request::BatchSlots& slots, std::vector<std::string>& complaints)
+      : plan_(plan), sizes_(sizes), slots_(slots), complaints_(complaints) {}
 
   bool check() {
     expect(!plan_.sequences.empty(), "an empty plan");
@@ -61,6 +61,10 @@ class PlanChecker {
 
   [[nodiscard]] bool is_snapshot_slot(int32_t slot) const {
     return slot >= 1 && slot <= sizes_.max_snapshot_slot();
+  }
+
+  [[nodiscard]] const std::vector<int32_t>& pages_of(const PlannedSequence& sequence) const {
+    return slots_[sequence.batch_slot].pages.ids;
   }
 
   static std::string name(const PlannedSequence& sequence) {
@@ -133,17 +137,13 @@ class PlanChecker {
     // A scheduler without shared KV rows leaves kv_tokens at 0.
     expect(sequence.kv_tokens == 0 || sequence.kv_tokens >= begin,
            named + " would write rows of its context again");
-    require(sequence.batch_slot >= 0 && sequence.batch_slot < sizes_.max_step_sequences,
-            named + " has a batch slot out of range");
-    require(std::ssize(sequence.pages) * sizes_.page_size >= end, named + " lacks pages");
-    require(std::all_of(sequence.pages.begin(), sequence.pages.end(),
-                        [this](int32_t page) { return is_page(page); }),
+    const std::vector<int32_t>& pages = pages_of(sequence);
+    require(std::ssize(pages) * sizes_.page_size >= end, named + " lacks pages");
+    require(std::all_of(pages.begin(), pages.end(), [this](int32_t page) { return is_page(page); }),
             named + " has a page out of range");
-    check_window(sequence, begin, end);
-    expect(std::is_sorted(sequence.ending_tokens.begin(), sequence.ending_tokens.end()),
+    check_window(sequence, end);
+    expect(std::ranges::is_sorted(slots_[sequence.batch_slot].ending_tokens),
            named + " has unsorted ending tokens");
-    expect(!sequence.sample || sequence.sampling != nullptr,
-           named + " draws without sampling parameters");
     check_batch_slot(sequence);
     if (sizes_.num_state_slots == 0) {
       expect(sequence.state_slot == 0, named + " has a state slot");
@@ -153,14 +153,27 @@ class PlanChecker {
     }
   }
 
+  [[nodiscard]] const request::PageList& window_of(const PlannedSequence& sequence) const {
+    return slots_[sequence.batch_slot].window_pages;
+  }
+
+  // Index of the first window page that the sequence reads or writes.
+  [[nodiscard]] int64_t first_window_page(const PlannedSequence& sequence) const {
+    return sizes_.window_pages.first_page(sequence.context_tokens, sizes_.page_size);
+  }
+
   // From the page of the first token that the first new one sees to that of the last new one.
-  void check_window(const PlannedSequence& sequence, int64_t begin, int64_t end) {
+  void check_window(const PlannedSequence& sequence, int64_t end) {
     if (!sizes_.has_window_pages()) return;
-    const int64_t first = sizes_.window_pages.first_page(begin, sizes_.page_size);
-    const int64_t held_end = sequence.first_window_page + std::ssize(sequence.window_pages);
-    require(sequence.first_window_page <= first && held_end * sizes_.page_size >= end,
-            name(sequence) + " lacks window pages");
-    require(std::all_of(sequence.window_pages.begin(), sequence.window_pages.end(),
+    const int64_t first = first_window_page(sequence);
+    const request::PageList& window = window_of(sequence);
+    // A step that computes nothing behind a whole page needs none.
+    const bool covered =
+        first * sizes_.page_size >= end ||
+        (window.first <= first && std::ssize(window.ids) * sizes_.page_size >= end);
+    require(covered, name(sequence) + " lacks window pages");
+    if (!covered) return;
+    require(std::all_of(window.ids.begin() + first, window.ids.end(),
                         [this](int32_t page) { return is_window_page(page); }),
             name(sequence) + " has a window page out of range");
   }
@@ -169,15 +182,18 @@ class PlanChecker {
   void check_window_pages() {
     std::vector<int> num_users(static_cast<size_t>(sizes_.window_pages.num_pages + 1));
     for (const PlannedSequence& sequence : plan_.sequences) {
-      for (const int32_t page : sequence.window_pages) {
+      const std::vector<int32_t>& pages = window_of(sequence).ids;
+      for (auto i = static_cast<size_t>(first_window_page(sequence)); i < pages.size(); ++i) {
+        const int32_t page = pages[i];
         if (is_window_page(page)) ++num_users[static_cast<size_t>(page)];
       }
     }
     for (const PlannedSequence& sequence : plan_.sequences) {
       const int64_t written = sequence.context_tokens / sizes_.page_size;
-      for (int64_t i = 0; i < std::ssize(sequence.window_pages); ++i) {
-        const int32_t page = sequence.window_pages[static_cast<size_t>(i)];
-        if (!is_window_page(page) || sequence.first_window_page + i < written) continue;
+      const std::vector<int32_t>& pages = window_of(sequence).ids;
+      for (int64_t i = written; i < std::ssize(pages); ++i) {
+        const int32_t page = pages[static_cast<size_t>(i)];
+        if (!is_window_page(page)) continue;
         if (sequence.num_new_tokens() == 0) continue;
         expect(num_users[static_cast<size_t>(page)] == 1,
                fmt::format("{} writes window page {}, which others use", name(sequence), page));
@@ -195,13 +211,9 @@ class PlanChecker {
     }
   }
 
-  // Batch slots matter only where tokens are fed from them: a scheduler that never does so leaves
-  // them at 0.
   void check_batch_slot(const PlannedSequence& sequence) {
-    const bool fresh = batch_slots_.insert(sequence.batch_slot).second;
-    const bool feeds = std::any_of(plan_.sequences.begin(), plan_.sequences.end(),
-                                   [](const auto& other) { return other.feeds_drawn_token; });
-    expect(fresh || (sequence.batch_slot == 0 && !feeds), name(sequence) + " shares a batch slot");
+    expect(batch_slots_.insert(sequence.batch_slot).second,
+           name(sequence) + " shares a batch slot");
   }
 
   void check_state(const PlannedSequence& sequence) {
@@ -213,7 +225,7 @@ class PlanChecker {
     expect(zeroes == (sequence.context_tokens == 0), named + " is zeroed at the wrong time");
     const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
     int64_t last = sequence.context_tokens;
-    for (const StateSnapshot& snapshot : sequence.snapshots) {
+    for (const StateSnapshot& snapshot : plan_.snapshots_of(sequence)) {
       require(is_snapshot_slot(snapshot.slot), named + " has a snapshot slot out of range");
       expect(snapshot.tokens > sequence.context_tokens && snapshot.tokens <= end,
              fmt::format("{} has a snapshot after {} tokens, the step computes {} to {}", named,
@@ -237,8 +249,9 @@ class PlanChecker {
     for (const PlannedSequence& sequence : plan_.sequences) {
       const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
       const int64_t first_written = std::max(sequence.context_tokens, sequence.kv_tokens);
-      for (int64_t i = 0; i < std::ssize(sequence.pages); ++i) {
-        const int32_t page = sequence.pages[static_cast<size_t>(i)];
+      const std::vector<int32_t>& pages = pages_of(sequence);
+      for (int64_t i = 0; i < std::ssize(pages); ++i) {
+        const int32_t page = pages[static_cast<size_t>(i)];
         if (!is_page(page)) continue;
         const bool writes = first_written < (i + 1) * sizes_.page_size &&
                             end > i * sizes_.page_size && first_written < end;
@@ -270,9 +283,9 @@ class PlanChecker {
                                     [&](const IdCopy& copy) { return copy.to == page; });
     for (const PlannedSequence& sequence : plan_.sequences) {
       const int64_t first_written = std::max(sequence.context_tokens, sequence.kv_tokens);
-      for (int64_t i = 0; i * sizes_.page_size < first_written && i < std::ssize(sequence.pages);
-           ++i) {
-        expect(sequence.pages[static_cast<size_t>(i)] != page || copied,
+      const std::vector<int32_t>& pages = pages_of(sequence);
+      for (int64_t i = 0; i * sizes_.page_size < first_written && i < std::ssize(pages); ++i) {
+        expect(pages[static_cast<size_t>(i)] != page || copied,
                fmt::format("{} reads page {}, which is reported unused", name(sequence), page));
       }
     }
@@ -287,7 +300,7 @@ class PlanChecker {
     }
     std::set<int32_t> written = has_own_snapshot_slots() ? snapshots_ : working;
     for (const PlannedSequence& sequence : plan_.sequences) {
-      for (const StateSnapshot& snapshot : sequence.snapshots) {
+      for (const StateSnapshot& snapshot : plan_.snapshots_of(sequence)) {
         expect(written.insert(snapshot.slot).second,
                fmt::format("{} has a snapshot in slot {}, which is in use", name(sequence),
                            snapshot.slot));
@@ -307,9 +320,9 @@ class PlanChecker {
     for (const PlannedSequence& sequence : plan_.sequences) {
       if (sequence.hidden_slot == 0) continue;
       const auto is_target = [&](const PlannedSequence& other) {
-        return std::any_of(
-            other.snapshots.begin(), other.snapshots.end(),
-            [&](const StateSnapshot& point) { return point.slot == sequence.hidden_slot; });
+        return std::ranges::any_of(plan_.snapshots_of(other), [&](const StateSnapshot& point) {
+          return point.slot == sequence.hidden_slot;
+        });
       };
       expect(std::none_of(plan_.sequences.begin(), plan_.sequences.end(), is_target),
              name(sequence) + " has a hidden slot that is written in this step");
@@ -318,6 +331,7 @@ class PlanChecker {
 
   const BatchPlan& plan_;
   const runner::PoolSizes& sizes_;
+  const request::BatchSlots& slots_;
   std::vector<std::string>& complaints_;
   std::set<int64_t> ids_;
   std::set<int32_t> batch_slots_;
@@ -328,8 +342,8 @@ class PlanChecker {
 }  // namespace
 
 bool check_plan(const BatchPlan& plan, const runner::PoolSizes& sizes,
-                std::vector<std::string>& complaints) {
-  return PlanChecker(plan, sizes, complaints).check();
+                const request::BatchSlots& slots, std::vector<std::string>& complaints) {
+  return PlanChecker(plan, sizes, slots, complaints).check();
 }
 
 }  // namespace heddle::testing

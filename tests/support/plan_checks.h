@@ -9,13 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "request/batch_slots.h"
 #include "runner/runner.h"
 
 namespace heddle::testing {
 
-// Appends one sentence per fault. False: ids are out of range or missing, so that no device could
-// carry the plan out.
+// `slots` has taken the plan over. Appends one sentence per fault. False: ids are out of range or
+// missing, so that no device could carry the plan out.
 bool check_plan(const request::BatchPlan& plan, const runner::PoolSizes& sizes,
-                std::vector<std::string>& complaints);
+                const request::BatchSlots& slots, std::vector<std::string>& complaints);
 
 }  // namespace heddle::testing

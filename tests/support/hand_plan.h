@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// HandPlan: a BatchPlan as a test writes it down. Everything about a sequence stands in one struct,
+// by reference to vectors of the test, and flat() sends all of it anew in every step.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "request/batch_plan.h"
+
+namespace heddle::testing {
+
+// Fields without a comment are those of request::PlannedSequence and request::SlotStart.
+struct HandSequence {
+  int64_t sequence_id = 0;
+  int32_t batch_slot = 0;
+  std::span<const TokenId> new_tokens;
+  bool feeds_drawn_token = false;
+  int64_t context_tokens = 0;
+  int64_t kv_tokens = 0;
+  std::span<const int32_t> pages;
+  std::span<const int32_t> window_pages;
+  int64_t first_window_page = 0;
+  int32_t state_slot = 0;
+  std::span<const request::StateSnapshot> snapshots;
+  int32_t hidden_slot = 0;
+  std::span<const TokenId> ending_tokens;
+  bool sample = false;
+  const SamplingParams* sampling = nullptr;
+  uint64_t seed = 0;
+  int32_t choice_index = 0;
+  std::span<const TokenId> output_tokens;     // before the fed token, new tokens included
+  std::span<const TokenId> forbidden_tokens;  // instead of the ending tokens: may not be drawn
+  bool return_logprobs = false;
+  int32_t top_logprobs = 0;
+};
+
+struct HandPlan {
+  std::vector<HandSequence> sequences;
+  std::vector<int32_t> unused_pages;
+  std::vector<int32_t> unused_snapshot_slots;
+  std::vector<request::IdCopy> save_snapshots;
+  std::vector<int32_t> unused_state_slots;
+  std::vector<int32_t> zero_state_slots;
+  std::vector<request::IdCopy> restore_snapshots;
+  std::vector<request::IdCopy> copy_pages;
+
+  [[nodiscard]] request::BatchPlan flat() const {
+    request::BatchPlan plan;
+    plan.unused_pages = unused_pages;
+    plan.unused_snapshot_slots = unused_snapshot_slots;
+    plan.save_snapshots = save_snapshots;
+    plan.unused_state_slots = unused_state_slots;
+    plan.zero_state_slots = zero_state_slots;
+    plan.restore_snapshots = restore_snapshots;
+    plan.copy_pages = copy_pages;
+    for (const HandSequence& sequence : sequences) add(sequence, plan);
+    return plan;
+  }
+
+ private:
+  static void add(const HandSequence& from, request::BatchPlan& plan) {
+    request::SlotStart start{.sequence_id = from.sequence_id,
+                             .batch_slot = from.batch_slot,
+                             .choice_index = from.choice_index,
+                             .seed = from.seed,
+                             .sampling = {},
+                             .return_logprobs = from.return_logprobs,
+                             .top_logprobs = from.top_logprobs};
+    if (from.sampling != nullptr) start.sampling = *from.sampling;
+    const bool forbids = !from.forbidden_tokens.empty();
+    if (forbids) start.min_length = std::numeric_limits<int64_t>::max();
+    start.ending_tokens = plan.add_tokens(forbids ? from.forbidden_tokens : from.ending_tokens);
+    // Output among the new tokens is counted when it is computed.
+    const int64_t known = from.context_tokens + std::ssize(from.new_tokens);
+    start.num_prompt_tokens = known - std::ssize(from.output_tokens);
+    const int64_t computed = from.context_tokens - start.num_prompt_tokens;
+    if (computed > 0) {
+      start.output_tokens =
+          plan.add_tokens(from.output_tokens.first(static_cast<size_t>(computed)));
+    }
+    plan.starts.push_back(start);
+    plan.page_updates.push_back(
+        {.batch_slot = from.batch_slot, .pages = plan.add_pages(from.pages)});
+    if (!from.window_pages.empty()) {
+      plan.page_updates.push_back({.batch_slot = from.batch_slot,
+                                   .group = request::PageGroup::kWindow,
+                                   .first = static_cast<int32_t>(from.first_window_page),
+                                   .pages = plan.add_pages(from.window_pages)});
+    }
+    plan.sequences.push_back({.sequence_id = from.sequence_id,
+                              .batch_slot = from.batch_slot,
+                              .new_tokens = plan.add_tokens(from.new_tokens),
+                              .feeds_drawn_token = from.feeds_drawn_token,
+                              .context_tokens = from.context_tokens,
+                              .kv_tokens = from.kv_tokens,
+                              .state_slot = from.state_slot,
+                              .snapshots = plan.add_snapshots(from.snapshots),
+                              .hidden_slot = from.hidden_slot,
+                              .sample = from.sample});
+  }
+};
+
+}  // namespace heddle::testing
