@@ -14,7 +14,8 @@ usage() {
   cat <<'TEXT'
 cuda_report.sh [--output FOLDER] [--model FOLDER] STAGE...
   suites      the GoogleTest suites Cuda/* of all programs
-  sanitizer   compute-sanitizer over the smallest cases: memcheck, racecheck, initcheck, synccheck
+  sanitizer   compute-sanitizer over the cases called Smallest, of memory and of the tensor cores' kernels: memcheck,
+              racecheck, initcheck, synccheck
   verify      golden models in exact mode, fp32 and bf16, on the GPU
   eval        the recorded answers of heddle-tiny
   bench       single ops, then heddle-tiny and every shape in shapes/, prefill and decode
