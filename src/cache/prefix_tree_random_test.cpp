@@ -92,7 +92,7 @@ class Simulation {
     EXPECT_EQ(num_resumed_inside_pages_ > 0, needs_state_ && page_size_ > 1);
   }
 
-  // What a test wants to have happened often.
+  // Counts of events that a test requires to have happened often.
   struct Reached {
     int64_t resumed = 0;
     int64_t resumed_inside_pages = 0;

@@ -122,7 +122,7 @@ class WindowPages {
   void check_invariants() const;
 
  private:
-  // What becomes of a page of the tree that nobody holds.
+  // The eviction list of a page of the tree that no sequence holds.
   enum class List : uint8_t { kNone, kPassed, kEnds };
 
   struct State {

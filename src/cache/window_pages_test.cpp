@@ -209,7 +209,7 @@ class RandomHolds {
     }
   }
 
-  // What a sequence may hold at any time, it can have; more if the others leave it.
+  // A sequence always gets its reserve, and more if the other sequences leave pages free.
   void grow(size_t index) {
     Sequence& sequence = sequences_[index];
     if (!sequence.runs || sequence.hold.pages.size() > 50) return;

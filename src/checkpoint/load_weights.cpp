@@ -141,7 +141,7 @@ class WeightLoader {
 
   [[nodiscard]] bool on_device() const { return options_.device != nullptr; }
 
-  // What WeightDType::kRun means where all such weights have one dtype.
+  // The dtype that WeightDType::kRun stands for, where all such weights have one dtype.
   [[nodiscard]] DType first_stored_dtype() const {
     for (const WeightSpec& spec : specs_) {
       if (spec.dtype != WeightDType::kRun) continue;

@@ -9,7 +9,7 @@ namespace heddle::graph {
 
 namespace {
 
-// What makes an op's output `wanted` where it would be `natural`.
+// The attributes that make an op's output `wanted` where it would be `natural`.
 ops::Attrs asking_for(DType wanted, DType natural) {
   if (wanted == natural) return {};
   return {{"output_dtype", static_cast<double>(static_cast<int>(wanted))}};

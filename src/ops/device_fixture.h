@@ -105,8 +105,8 @@ class DeviceTest : public ::testing::TestWithParam<device::DeviceKind> {
     return {DType::kF32, DType::kBf16, DType::kF16};
   }
 
-  // What one rounding of an activation costs, relative to it: the tolerance of ops that round their
-  // results is this plus that of their sums.
+  // The error of one rounding of an activation, relative to it: the tolerance of ops that round
+  // their results is this plus that of their sums.
   [[nodiscard]] static double rounding_of(DType dtype) {
     switch (dtype) {
       case DType::kBf16:

@@ -330,7 +330,7 @@ __device__ float join(float joined, float part, const JoinFactors& factors) {
   return fmaf(part, factors.new_factor, __fmul_rn(joined, factors.old_factor));
 }
 
-// What the sum of weighted values is multiplied with: v_scale over the sum of the weights and the
+// The factor of the sum of weighted values: v_scale over the sum of the weights and the
 // sink's, both relative to the larger exponent, so that neither overflows.
 __device__ float output_factor(const Params& p, int64_t head, float maximum, float sum) {
   if (p.sinks == nullptr) return __fmul_rn(__fdiv_rn(1.0f, sum), p.v_scale);

@@ -35,7 +35,7 @@ struct Chunk {
   int32_t unused;
 };
 
-// What `prepare` leaves for `scan`, for one value head of one chunk.
+// The results of `prepare` that `scan` reads, for one value head of one chunk.
 struct Factors {
   uint8_t t[kTileBytes];       // T, swizzled: row i, column j
   uint8_t p[kTileBytes];       // P likewise

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands between the two products of an expert (routed_moe.h).
+// The activation between the two products of an expert (routed_moe.h).
 #pragma once
 
 namespace heddle::ops {
