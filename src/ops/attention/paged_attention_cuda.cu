@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paged attention in fp32: keys and values are appended, then blocks attend to the pages, each for
-// the rows of a unit: up to kRows pairs of a token of one sequence and a query head of one kv head.
+// Paged attention in fp32: keys and values are appended, then blocks attend to the pages, those of
+// paged_attention_sm90.h for prompts where that form exists, else those below, each for the rows of
+// a unit: up to kRows pairs of a token of one sequence and a query head of one kv head.
 // The tokens of a unit follow each other from a multiple of tokens_per_unit on, counted from the
 // sequence's first row of the step.
 #include <algorithm>
 #include <cfloat>
+#include <limits>
 
 #include "ops/attention/paged_attention.h"
+#include "ops/attention/paged_attention_sm90.h"
 #include "ops/attention/paged_attention_unit.h"
 #include "ops/cuda/any_dtype.cuh"
 #include "ops/cuda/launch.cuh"
@@ -55,6 +58,7 @@ struct Params {
   PageTable pages;
   DeviceBatch batch;
   int64_t tokens_per_unit, heads_per_unit, head_chunks;
+  int64_t most_tokens;  // sequences with more in the step are left alone
   int64_t column_tiles;
   int64_t num_segments;  // that a unit may have, each for a block of its own; 1: a block does all
   float* part_outputs;   // of [row, query head, segment], where there are several
@@ -105,8 +109,9 @@ __device__ bool find_unit(const Params& p, int64_t t, Unit& unit) {
   unit.sequence = p.batch.row_sequences[t];
   if (unit.sequence < 0) return false;
   const int64_t start = p.batch.query_start[unit.sequence];
-  if ((t - start) % p.tokens_per_unit != 0) return false;
-  const int64_t num_tokens = min(p.tokens_per_unit, p.batch.query_start[unit.sequence + 1] - t);
+  const int64_t end = p.batch.query_start[unit.sequence + 1];
+  if (end - start > p.most_tokens || (t - start) % p.tokens_per_unit != 0) return false;
+  const int64_t num_tokens = min(p.tokens_per_unit, end - t);
   unit.first_token = t;
   unit.first_position = p.batch.context_lens[unit.sequence] + t - start;
   unit.tokens = {.begin = seen_from(p, unit.first_position).begin,
@@ -446,7 +451,9 @@ __global__ void __launch_bounds__(kThreads) join_kernel(const __grid_constant__ 
   const int64_t t = blockIdx.x / Nq, head = blockIdx.x % Nq;
   const int64_t b = p.batch.row_sequences[t];
   if (b < 0) return;
-  const TokenRange seen = seen_from(p, p.batch.context_lens[b] + t - p.batch.query_start[b]);
+  const int64_t start = p.batch.query_start[b];
+  if (p.batch.query_start[b + 1] - start > p.most_tokens) return;
+  const TokenRange seen = seen_from(p, p.batch.context_lens[b] + t - start);
   const int64_t begin = seen.begin / kAttentionSegment;
   const int64_t end = (seen.end - 1) / kAttentionSegment + 1;
   for (int64_t c = threadIdx.x; c < p.Dv; c += kThreads) {
@@ -484,18 +491,28 @@ Status append(CudaContext& context, const PagedAttentionArgs& args, const Tensor
                 params);
 }
 
-// Segments that a unit of the batch may touch.
-int64_t most_segments(const PagedAttentionArgs& args) {
+// Segments that a unit of the batch may touch, among sequences with at most so many tokens in the
+// step; 0: there is none.
+int64_t most_segments(const PagedAttentionArgs& args, int64_t most_tokens) {
   const ForwardContext& forward = *args.forward;
-  int64_t most = 1;
+  int64_t most = 0;
   for (int64_t b = 0; b < forward.num_sequences(); ++b) {
-    const int64_t tokens = forward.context_lens[static_cast<size_t>(b)] + forward.num_rows(b);
+    const int64_t num_rows = forward.num_rows(b);
+    if (num_rows == 0 || num_rows > most_tokens) continue;
+    const int64_t tokens = forward.context_lens[static_cast<size_t>(b)] + num_rows;
     most = std::max(most, ceil_div(tokens, kAttentionSegment));
   }
   if (args.window > 0) {
     most = std::min(most, (args.window + kRows - 2) / kAttentionSegment + 2);
   }
   return most;
+}
+
+bool any_sequence_has(const PagedAttentionArgs& args, int64_t num_tokens) {
+  for (int64_t b = 0; b < args.forward->num_sequences(); ++b) {
+    if (args.forward->num_rows(b) >= num_tokens) return true;
+  }
+  return false;
 }
 
 Params params_of(const PagedAttentionArgs& args) {
@@ -533,6 +550,7 @@ Params params_of(const PagedAttentionArgs& args) {
           .tokens_per_unit = kRows / heads,
           .heads_per_unit = heads,
           .head_chunks = ceil_div(group, heads),
+          .most_tokens = std::numeric_limits<int64_t>::max(),
           .column_tiles = ceil_div(value_dim_of(args), kAttentionColumns),
           .num_segments = 1,
           .part_outputs = nullptr,
@@ -556,8 +574,16 @@ Status paged_attention_cuda(CudaContext& context, const PagedAttentionArgs& args
     HEDDLE_RETURN_IF_ERROR(append(context, args, args.v, args.kv.v, args.kv.v_scale));
   }
   Params params = params_of(args);
+  if (paged_attention_sm90_fits(context, args)) {
+    const int64_t min_tokens = paged_attention_sm90_min_tokens(args);
+    if (any_sequence_has(args, min_tokens)) {
+      HEDDLE_RETURN_IF_ERROR(paged_attention_sm90(context, args));
+      params.most_tokens = min_tokens - 1;
+    }
+  }
   const int64_t rows = params.T * params.Nkv * params.group;
-  const int64_t num_segments = most_segments(args);
+  const int64_t num_segments = most_segments(args, params.most_tokens);
+  if (num_segments == 0) return {};
   if (num_segments > 1 && rows * num_segments <= kAttentionParts) {
     params.num_segments = num_segments;
     params.part_outputs = reinterpret_cast<float*>(args.workspace.data());

@@ -35,6 +35,7 @@ struct Geometry {
   float k_scale = 1;    // of pages of e4m3
   float v_scale = 1;
   DType activations = DType::kF32;
+  bool exact = true;  // the mode of the context
 
   [[nodiscard]] int64_t value_dim() const { return Dv > 0 ? Dv : D; }
 };
@@ -139,7 +140,7 @@ class Conversation {
     fill_inputs(parts, qkv);
     const Tensor rounded_qkv = heddle::testing::converted(qkv.view(), g.activations);
     qkv = heddle::testing::converted(rounded_qkv.view(), DType::kF32);
-    Context& context = test_.context_on(num_threads, true);
+    Context& context = test_.context_on(num_threads, g.exact);
     ForwardContext forward;
     forward.query_start = query_start_;
     forward.context_lens = context_lens_;

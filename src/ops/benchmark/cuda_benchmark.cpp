@@ -5,12 +5,14 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "ops/attention/paged_attention.h"
 #include "ops/device_batch.h"
 #include "ops/gemm/linear.h"
 #include "ops/linear_attention/gated_delta_rule.h"
@@ -236,6 +238,108 @@ class ExpertsRun {
   device::Buffer x_, logits_, w13_, w2_, y_, workspace_;
 };
 
+// --- attention ---
+
+struct AttentionLoad {
+  int64_t B = 1;
+  int64_t rows = 1;     // of a sequence
+  int64_t context = 0;  // tokens before them
+};
+
+// A layer of Qwen3-Next: 16 query and 2 key heads of 256, pages of 16 tokens. Decode takes pages in
+// turn from more memory than the caches hold.
+class AttentionRun {
+ public:
+  static constexpr int64_t Nq = 16, Nkv = 2, D = 256, S = 16;
+
+  static Result<std::unique_ptr<AttentionRun>> create(CudaContext& context,
+                                                      const AttentionLoad& load) {
+    auto run = std::unique_ptr<AttentionRun>(new AttentionRun(context, load));
+    const int64_t T = load.B * load.rows;
+    const int64_t width = (load.context + load.rows + S - 1) / S;
+    HEDDLE_ASSIGN_OR_RETURN(run->qkv_, noise(context, T * kWidth, DType::kBf16, 1));
+    HEDDLE_ASSIGN_OR_RETURN(run->y_, context.gpu.allocate(bytes_of(DType::kBf16, T * Nq * D)));
+    const int64_t bytes = bytes_of(DType::kBf16, load.B * width * S * Nkv * D * 2);
+    const int64_t num_turns = load.rows > 1 ? 1 : (int64_t{200} << 20) / bytes + 1;
+    run->num_pages_ = num_turns * load.B * width;
+    for (device::Buffer* pool : {&run->k_pages_, &run->v_pages_}) {
+      HEDDLE_ASSIGN_OR_RETURN(*pool,
+                              noise(context, run->num_pages_ * S * Nkv * D, DType::kBf16, 2));
+    }
+    HEDDLE_ASSIGN_OR_RETURN(
+        run->workspace_, context.gpu.allocate(paged_attention_workspace_bytes(context, T, D, D)));
+    for (int64_t b = 0; b <= load.B; ++b) {
+      run->query_start_.push_back(static_cast<int32_t>(b * load.rows));
+    }
+    run->context_lens_.assign(static_cast<size_t>(load.B), static_cast<int32_t>(load.context));
+    run->turns_.reserve(static_cast<size_t>(num_turns));  // views of tables stay valid
+    // Neighbours in a sequence are no neighbours in the pool.
+    std::vector<int32_t> pages(static_cast<size_t>(run->num_pages_));
+    std::iota(pages.begin(), pages.end(), 0);
+    std::ranges::shuffle(pages, std::mt19937_64(3));
+    const std::vector<int32_t> zeros(static_cast<size_t>(T));
+    for (int64_t turn = 0; turn < num_turns; ++turn) {
+      Turn& next = run->turns_.emplace_back();
+      const auto first = pages.begin() + turn * load.B * width;
+      next.pages.assign(first, first + load.B * width);
+      HEDDLE_ASSIGN_OR_RETURN(
+          next.batch, DeviceBatchUpload::create(context.gpu, {.max_rows = T,
+                                                              .max_sequences = load.B,
+                                                              .max_pages_per_sequence = width}));
+      next.forward.query_start = run->query_start_;
+      next.forward.context_lens = run->context_lens_;
+      next.forward.page_table = next.pages;
+      next.forward.page_table_width = width;
+      next.forward.page_size = S;
+      HEDDLE_RETURN_IF_ERROR(next.batch.upload(context.stream, zeros, zeros, next.forward));
+    }
+    HEDDLE_RETURN_IF_ERROR(context.stream.synchronize());
+    return run;
+  }
+
+  Status attend() {
+    const Turn& turn = turns_[static_cast<size_t>(next_++) % turns_.size()];
+    const int64_t T = load_.B * load_.rows;
+    const auto rows = [&](int64_t first, int64_t width) {
+      return TensorView(qkv_.data() + bytes_of(DType::kBf16, first), DType::kBf16, Shape{T, width},
+                        kWidth);
+    };
+    const auto pool = [&](device::Buffer& pages) {
+      return MutableTensorView(pages.data(), DType::kBf16, Shape{num_pages_, S, Nkv, D});
+    };
+    return paged_attention(context_,
+                           {.q = rows(0, Nq * D),
+                            .k = rows(Nq * D, Nkv * D),
+                            .v = rows((Nq + Nkv) * D, Nkv * D),
+                            .y = MutableTensorView(y_.data(), DType::kBf16, Shape{T, Nq * D}),
+                            .num_kv_heads = Nkv,
+                            .head_dim = D,
+                            .scale = 0.0625f,
+                            .kv = {.k = pool(k_pages_), .v = pool(v_pages_)},
+                            .forward = &turn.forward,
+                            .workspace = workspace_.bytes()});
+  }
+
+ private:
+  static constexpr int64_t kWidth = (Nq + 2 * Nkv) * D;
+
+  struct Turn {
+    std::vector<int32_t> pages;
+    ForwardContext forward;
+    DeviceBatchUpload batch;
+  };
+
+  AttentionRun(CudaContext& context, const AttentionLoad& load) : context_(context), load_(load) {}
+
+  CudaContext& context_;
+  AttentionLoad load_;
+  int64_t num_pages_ = 0;
+  int64_t next_ = 0;
+  device::Buffer qkv_, y_, k_pages_, v_pages_, workspace_;
+  std::vector<int32_t> query_start_, context_lens_;
+  std::vector<Turn> turns_;
+};
+
 // A benchmark of `Run`, whose memory is taken at the first call.
 template <class Run, class Load>
 std::function<Status()> lazily(CudaContext& context, const Load& load, Status (Run::*run)()) {
@@ -290,6 +394,22 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
              8 * state * B + T * (2 * (2 * keys + heads) * width + 8 * heads + 2 * heads * width),
          .flops = load.rows == 1 ? 6 * T * state : chunked,
          .run = lazily<Run>(context, load, &Run::recur)});
+  }
+  for (const AttentionLoad& load :
+       {AttentionLoad{.rows = 2048}, AttentionLoad{.rows = 8192},
+        AttentionLoad{.rows = 2048, .context = 6144}, AttentionLoad{.B = 8, .rows = 1024},
+        AttentionLoad{.context = 2047}, AttentionLoad{.context = 32767},
+        AttentionLoad{.B = 64, .context = 4095}, AttentionLoad{.B = 256, .context = 1023}}) {
+    using Run = AttentionRun;
+    const auto T = static_cast<double>(load.B * load.rows), B = static_cast<double>(load.B);
+    const auto rows = static_cast<double>(load.rows), before = static_cast<double>(load.context);
+    const double pairs = T * (before + (rows + 1) / 2);
+    add({.name = "paged_attention",
+         .shape = fmt::format("B {}, rows {} after {}, Nq {}, Nkv {}, D {}, bfloat16", load.B,
+                              load.rows, load.context, Run::Nq, Run::Nkv, Run::D),
+         .bytes = 4.0 * Run::D * (Run::Nkv * B * (before + rows) + Run::Nq * T),
+         .flops = 4.0 * pairs * Run::Nq * Run::D,
+         .run = lazily<Run>(context, load, &Run::attend)});
   }
   for (const int64_t T : {1, 8, 64, 256, 2048, 8192}) {
     using Run = ExpertsRun;
