@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "ops/attention/paged_attention.h"
+#include "ops/attention/paged_attention_split.h"
 #include "ops/attention/paged_attention_unit.h"
 #include "ops/attention/scratch.h"
 #include "ops/simd/targets.h"
@@ -278,7 +279,8 @@ class PagedAttention {
 int64_t paged_attention_workspace_bytes(const Context& context, int64_t max_tokens,
                                         int64_t head_dim, int64_t value_dim) {
   if (context.device != DeviceKind::kCpu) {  // of each part: output, maximum and sum
-    return bytes_of(DType::kF32, kAttentionParts * (value_dim + 2));
+    return std::max(bytes_of(DType::kF32, kAttentionParts * (value_dim + 2)),
+                    paged_attention_split_workspace_bytes(value_dim));
   }
   const auto& cpu = static_cast<const CpuContext&>(context);
   Scratch measure;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Paged attention in fp32: keys and values are appended, then blocks attend to the pages, those of
-// paged_attention_sm90.h for prompts where that form exists, else those below, each for the rows of
-// a unit: up to kRows pairs of a token of one sequence and a query head of one kv head.
-// The tokens of a unit follow each other from a multiple of tokens_per_unit on, counted from the
-// sequence's first row of the step.
+// paged_attention_sm90.h for prompts and of paged_attention_split.h for decode where those forms
+// exist, else those below, each for the rows of a unit: up to kRows pairs of a token of one
+// sequence and a query head of one kv head. The tokens of a unit follow each other from a multiple
+// of tokens_per_unit on, counted from the sequence's first row of the step.
 #include <algorithm>
 #include <cfloat>
 #include <limits>
 
 #include "ops/attention/paged_attention.h"
 #include "ops/attention/paged_attention_sm90.h"
+#include "ops/attention/paged_attention_split.h"
 #include "ops/attention/paged_attention_unit.h"
 #include "ops/cuda/any_dtype.cuh"
 #include "ops/cuda/launch.cuh"
@@ -41,6 +42,16 @@ struct AppendParams {
   DeviceBatch batch;
 };
 
+// Sequences by their new tokens in the step.
+struct NewTokens {
+  int64_t least = 1;
+  int64_t most = std::numeric_limits<int64_t>::max();
+
+  [[nodiscard]] __host__ __device__ bool contain(int64_t count) const {
+    return count >= least && count <= most;
+  }
+};
+
 struct Params {
   const void* q;
   void* y;
@@ -58,7 +69,7 @@ struct Params {
   PageTable pages;
   DeviceBatch batch;
   int64_t tokens_per_unit, heads_per_unit, head_chunks;
-  int64_t most_tokens;  // sequences with more in the step are left alone
+  NewTokens handled;  // other sequences are left alone
   int64_t column_tiles;
   int64_t num_segments;  // that a unit may have, each for a block of its own; 1: a block does all
   float* part_outputs;   // of [row, query head, segment], where there are several
@@ -110,7 +121,7 @@ __device__ bool find_unit(const Params& p, int64_t t, Unit& unit) {
   if (unit.sequence < 0) return false;
   const int64_t start = p.batch.query_start[unit.sequence];
   const int64_t end = p.batch.query_start[unit.sequence + 1];
-  if (end - start > p.most_tokens || (t - start) % p.tokens_per_unit != 0) return false;
+  if (!p.handled.contain(end - start) || (t - start) % p.tokens_per_unit != 0) return false;
   const int64_t num_tokens = min(p.tokens_per_unit, end - t);
   unit.first_token = t;
   unit.first_position = p.batch.context_lens[unit.sequence] + t - start;
@@ -452,7 +463,7 @@ __global__ void __launch_bounds__(kThreads) join_kernel(const __grid_constant__ 
   const int64_t b = p.batch.row_sequences[t];
   if (b < 0) return;
   const int64_t start = p.batch.query_start[b];
-  if (p.batch.query_start[b + 1] - start > p.most_tokens) return;
+  if (!p.handled.contain(p.batch.query_start[b + 1] - start)) return;
   const TokenRange seen = seen_from(p, p.batch.context_lens[b] + t - start);
   const int64_t begin = seen.begin / kAttentionSegment;
   const int64_t end = (seen.end - 1) / kAttentionSegment + 1;
@@ -491,14 +502,13 @@ Status append(CudaContext& context, const PagedAttentionArgs& args, const Tensor
                 params);
 }
 
-// Segments that a unit of the batch may touch, among sequences with at most so many tokens in the
-// step; 0: there is none.
-int64_t most_segments(const PagedAttentionArgs& args, int64_t most_tokens) {
+// Segments that a unit of the batch may touch, among these sequences; 0: there is none.
+int64_t most_segments(const PagedAttentionArgs& args, const NewTokens& handled) {
   const ForwardContext& forward = *args.forward;
   int64_t most = 0;
   for (int64_t b = 0; b < forward.num_sequences(); ++b) {
     const int64_t num_rows = forward.num_rows(b);
-    if (num_rows == 0 || num_rows > most_tokens) continue;
+    if (!handled.contain(num_rows)) continue;
     const int64_t tokens = forward.context_lens[static_cast<size_t>(b)] + num_rows;
     most = std::max(most, ceil_div(tokens, kAttentionSegment));
   }
@@ -508,11 +518,31 @@ int64_t most_segments(const PagedAttentionArgs& args, int64_t most_tokens) {
   return most;
 }
 
-bool any_sequence_has(const PagedAttentionArgs& args, int64_t num_tokens) {
+bool has_any(const PagedAttentionArgs& args, const NewTokens& tokens) {
   for (int64_t b = 0; b < args.forward->num_sequences(); ++b) {
-    if (args.forward->num_rows(b) >= num_tokens) return true;
+    if (tokens.contain(args.forward->num_rows(b))) return true;
   }
   return false;
+}
+
+// Computes the sequences that have a fast form, and returns the others.
+Result<NewTokens> attend_fast(CudaContext& context, const PagedAttentionArgs& args) {
+  NewTokens others;
+  if (paged_attention_sm90_fits(context, args)) {
+    const NewTokens prompts{.least = paged_attention_sm90_min_tokens(args)};
+    if (has_any(args, prompts)) HEDDLE_RETURN_IF_ERROR(paged_attention_sm90(context, args));
+    others.most = prompts.least - 1;
+  }
+  if (paged_attention_split_fits(context, args)) {
+    // Without the form for prompts, longer ones would read keys too often.
+    constexpr int64_t kMostSplitTokens = 8;
+    const int64_t most = others.most == NewTokens().most ? kMostSplitTokens : others.most;
+    if (has_any(args, {.most = most})) {
+      HEDDLE_RETURN_IF_ERROR(paged_attention_split(context, args, most));
+    }
+    others.least = most + 1;
+  }
+  return others;
 }
 
 Params params_of(const PagedAttentionArgs& args) {
@@ -550,7 +580,7 @@ Params params_of(const PagedAttentionArgs& args) {
           .tokens_per_unit = kRows / heads,
           .heads_per_unit = heads,
           .head_chunks = ceil_div(group, heads),
-          .most_tokens = std::numeric_limits<int64_t>::max(),
+          .handled = {},
           .column_tiles = ceil_div(value_dim_of(args), kAttentionColumns),
           .num_segments = 1,
           .part_outputs = nullptr,
@@ -574,15 +604,9 @@ Status paged_attention_cuda(CudaContext& context, const PagedAttentionArgs& args
     HEDDLE_RETURN_IF_ERROR(append(context, args, args.v, args.kv.v, args.kv.v_scale));
   }
   Params params = params_of(args);
-  if (paged_attention_sm90_fits(context, args)) {
-    const int64_t min_tokens = paged_attention_sm90_min_tokens(args);
-    if (any_sequence_has(args, min_tokens)) {
-      HEDDLE_RETURN_IF_ERROR(paged_attention_sm90(context, args));
-      params.most_tokens = min_tokens - 1;
-    }
-  }
+  HEDDLE_ASSIGN_OR_RETURN(params.handled, attend_fast(context, args));
   const int64_t rows = params.T * params.Nkv * params.group;
-  const int64_t num_segments = most_segments(args, params.most_tokens);
+  const int64_t num_segments = most_segments(args, params.handled);
   if (num_segments == 0) return {};
   if (num_segments > 1 && rows * num_segments <= kAttentionParts) {
     params.num_segments = num_segments;

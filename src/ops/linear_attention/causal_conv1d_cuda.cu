@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/numbers.cuh"
+#include "ops/cuda/rows.cuh"
 #include "ops/linear_attention/causal_conv1d.h"
 
 namespace heddle::ops {
@@ -103,6 +104,112 @@ __global__ void __launch_bounds__(kThreads) keep_windows_kernel(const __grid_con
   keep(p.batch.query_start[b + 1] - p.batch.query_start[b], p.state + slot * p.state_stride);
 }
 
+constexpr int kRunThreads = 64;
+constexpr int kRunRows = 32;  // of a thread
+constexpr int kRunWidth = 4;  // W
+
+// Eight neighbouring channels of ChannelInputs.
+template <typename Scalar>
+__device__ inline void load_inputs(const Params& p, int64_t b, int64_t channel, int64_t t,
+                                   float (&values)[kOctet]) {
+  if (t >= 0) {
+    load_octet(
+        static_cast<const Scalar*>(p.x) + (p.batch.query_start[b] + t) * p.x_stride + channel,
+        values);
+    return;
+  }
+  const int64_t slot = p.batch.state_slots[b];
+  if (slot >= 0 && p.batch.context_lens[b] > 0) {
+    load_octet(p.state + slot * p.state_stride + (kRunWidth - 1 + t) * p.C + channel, values);
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < kOctet; ++j) values[j] = 0;
+}
+
+// The same convolution with a window of four, for whole octets of channels: a thread goes through
+// eight channels of kRunRows rows with the window in registers, so that every input is loaded once.
+// With `kDecode` no sequence has more than one row, and the thread that computes it also keeps its
+// windows. Operations and their order are those of convolve_kernel().
+template <typename Scalar, bool kDecode>
+__global__ void __launch_bounds__(kRunThreads) run_kernel(const __grid_constant__ Params p) {
+  constexpr int kRows = kDecode ? 1 : kRunRows;
+  const int64_t channel_blocks = ceil_div(p.C, kRunThreads * kOctet);
+  const int64_t channel =
+      (blockIdx.x % channel_blocks * kRunThreads + threadIdx.x) * int64_t{kOctet};
+  if (channel >= p.C) return;
+  float weight[kOctet][kRunWidth];
+#pragma unroll
+  for (int j = 0; j < kOctet; ++j) {
+    const float* from = p.weight + (channel + j) * p.weight_stride;
+#pragma unroll
+    for (int m = 0; m < kRunWidth; ++m) weight[j][m] = from[m];
+  }
+  const int64_t first = blockIdx.x / channel_blocks * kRows;
+  const int64_t end = min(first + kRows, p.T);
+  float window[kRunWidth][kOctet];  // the row's inputs, its own last
+  int64_t at = -1;                  // sequence whose inputs they are
+#pragma unroll 4
+  for (int64_t row = first; row < end; ++row) {
+    const int64_t b = p.batch.row_sequences[row];
+    if (b < 0) continue;
+    const int64_t t = row - p.batch.query_start[b];
+    if (b != at) {
+#pragma unroll
+      for (int m = 0; m < kRunWidth - 1; ++m) {
+        load_inputs<Scalar>(p, b, channel, t - (kRunWidth - 1) + m, window[m]);
+      }
+      at = b;
+    } else {
+#pragma unroll
+      for (int m = 0; m < kRunWidth - 1; ++m) {
+#pragma unroll
+        for (int j = 0; j < kOctet; ++j) window[m][j] = window[m + 1][j];
+      }
+    }
+    load_inputs<Scalar>(p, b, channel, t, window[kRunWidth - 1]);
+    float y[kOctet];
+#pragma unroll
+    for (int j = 0; j < kOctet; ++j) {
+      float sum = __fmul_rn(weight[j][0], window[0][j]);
+#pragma unroll
+      for (int m = 1; m < kRunWidth; ++m) sum = fmaf(weight[j][m], window[m][j], sum);
+      y[j] = sum / (1.0f + expf(-sum));
+    }
+    store_octet(y, static_cast<Scalar*>(p.y) + row * p.y_stride + channel);
+    if constexpr (kDecode) {
+      const int64_t slot = p.batch.state_slots[b];
+      if (slot < 0) continue;
+      const auto keep = [&](float* to) {
+#pragma unroll
+        for (int m = 0; m < kRunWidth - 1; ++m) store_octet(window[m + 1], to + m * p.C + channel);
+      };
+      for (int32_t i = p.batch.snapshot_start[b]; i < p.batch.snapshot_start[b + 1]; ++i) {
+        keep(p.snapshot_windows + p.batch.snapshots[i].slot * p.snapshot_stride);
+      }
+      keep(p.state + slot * p.state_stride);
+    }
+  }
+}
+
+bool has_octets(const CausalConv1dArgs& args) {
+  const auto is_aligned = [](const TensorView& x) {
+    return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 &&
+           bytes_of(x.dtype, x.row_stride) % 16 == 0;
+  };
+  return args.weight.shape[1] == kRunWidth && args.x.shape[1] % kOctet == 0 && is_aligned(args.x) &&
+         is_aligned(args.y) && is_aligned(args.state.conv) &&
+         (args.snapshots.conv.data == nullptr || is_aligned(args.snapshots.conv));
+}
+
+template <typename Scalar>
+Status convolve_runs(CudaContext& context, const Params& params, bool decodes) {
+  const int64_t channel_blocks = ceil_div(params.C, kRunThreads * kOctet);
+  return launch(
+      context, "causal_conv1d", decodes ? run_kernel<Scalar, true> : run_kernel<Scalar, false>,
+      grid_of(channel_blocks * ceil_div(params.T, decodes ? 1 : kRunRows)), kRunThreads, params);
+}
+
 }  // namespace
 
 Status causal_conv1d_cuda(CudaContext& context, const CausalConv1dArgs& args) {
@@ -122,11 +229,18 @@ Status causal_conv1d_cuda(CudaContext& context, const CausalConv1dArgs& args) {
                       .W = static_cast<int>(args.weight.shape[1]),
                       .batch = args.forward->batch};
   const int64_t channel_blocks = ceil_div(params.C, kThreads);
+  bool decodes = has_octets(args);
+  for (int64_t b = 0; b < params.B && decodes; ++b) decodes = args.forward->num_rows(b) == 1;
   return with_scalar(args.x.dtype, [&](auto scalar) -> Status {
     using Scalar = typename decltype(scalar)::type;
-    HEDDLE_RETURN_IF_ERROR(launch(context, "causal_conv1d", convolve_kernel<Scalar>,
-                                  grid_of(channel_blocks * ceil_div(params.T, kRows)), kThreads,
-                                  params));
+    if (has_octets(args)) {
+      HEDDLE_RETURN_IF_ERROR(convolve_runs<Scalar>(context, params, decodes));
+    } else {
+      HEDDLE_RETURN_IF_ERROR(launch(context, "causal_conv1d", convolve_kernel<Scalar>,
+                                    grid_of(channel_blocks * ceil_div(params.T, kRows)), kThreads,
+                                    params));
+    }
+    if (decodes) return {};
     return launch(context, "causal_conv1d windows", keep_windows_kernel<Scalar>,
                   grid_of(channel_blocks * params.B), kThreads, params);
   });

@@ -2,6 +2,7 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/numbers.cuh"
 #include "ops/cuda/reduce.cuh"
+#include "ops/cuda/rows.cuh"
 #include "ops/linear_attention/gated_rms_norm.h"
 
 namespace heddle::ops {
@@ -50,6 +51,54 @@ __global__ void __launch_bounds__(kThreads) gated_norm_kernel(const __grid_const
   }
 }
 
+// The same where a head is 8, 16, ... 256 columns on 16 bytes: D / 8 lanes have an octet each, so
+// that all is loaded once. Lane sums run over ascending columns and are joined pairwise.
+template <typename Scalar>
+__global__ void __launch_bounds__(kThreads)
+    gated_norm_octets_kernel(const __grid_constant__ Params p) {
+  const int lanes = static_cast<int>(p.D) / kOctet;  // of a head
+  const int heads_at_once = kThreads / lanes;
+  const int64_t c = threadIdx.x % lanes * kOctet;
+  const int64_t stride = int64_t{gridDim.x} * heads_at_once;
+  // All lanes of a warp stay for the sums.
+  for (int64_t begin = int64_t{blockIdx.x} * heads_at_once; begin < p.num_heads; begin += stride) {
+    const int64_t head = begin + threadIdx.x / lanes;
+    const bool mine = head < p.num_heads;
+    const int64_t t = head / p.N, column = head % p.N * p.D + c;
+    float x[kOctet] = {};
+    float z[kOctet] = {};
+    if (mine) {
+      load_octet(static_cast<const Scalar*>(p.x) + t * p.x_stride + column, x);
+      load_octet(static_cast<const Scalar*>(p.z) + t * p.z_stride + column, z);
+    }
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < kOctet; ++j) sum = fmaf(x[j], x[j], sum);
+    for (int distance = lanes / 2; distance > 0; distance /= 2) {
+      sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    }
+    if (!mine) continue;
+    const float scale = 1.0f / sqrtf(sum / static_cast<float>(p.D) + p.epsilon);
+#pragma unroll
+    for (int j = 0; j < kOctet; ++j) {
+      const float opening = (p.gate == NormGate::kSigmoid ? 1.0f : z[j]) / (1.0f + expf(-z[j]));
+      x[j] = x[j] * scale * p.weight[c + j] * opening;
+    }
+    store_octet(x, static_cast<Scalar*>(p.y) + t * p.y_stride + column);
+  }
+}
+
+bool has_octets(const GatedRmsNormArgs& args) {
+  const int64_t D = args.weight.shape[0];
+  const int64_t lanes = D / kOctet;
+  if (D % kOctet != 0 || lanes > kWarp || (lanes & (lanes - 1)) != 0) return false;
+  for (const TensorView& rows : {args.x, args.z, TensorView(args.y)}) {
+    if (reinterpret_cast<uintptr_t>(rows.data) % 16 != 0) return false;
+    if (bytes_of(rows.dtype, rows.row_stride) % 16 != 0) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Status gated_rms_norm_cuda(CudaContext& context, const GatedRmsNormArgs& args) {
@@ -68,6 +117,11 @@ Status gated_rms_norm_cuda(CudaContext& context, const GatedRmsNormArgs& args) {
                       .epsilon = args.epsilon,
                       .gate = args.gate};
   return with_scalar(args.x.dtype, [&](auto scalar) {
+    if (has_octets(args)) {
+      return launch(context, "gated_rms_norm",
+                    gated_norm_octets_kernel<typename decltype(scalar)::type>,
+                    grid_of(ceil_div(params.num_heads, kThreads * kOctet / D)), kThreads, params);
+    }
     return launch(context, "gated_rms_norm", gated_norm_kernel<typename decltype(scalar)::type>,
                   grid_of(ceil_div(params.num_heads, kWarps)), kThreads, params);
   });

@@ -15,6 +15,9 @@ struct MoeDeviceScratch {
   static constexpr int64_t kTileRows = 4;
   static constexpr int64_t kHopperTileRows = 128;
 
+  // (token, slot) pairs that a block sorts.
+  static constexpr int64_t kSortPairs = 512;
+
   // Tokens of a pass: some dozen rows for each of 512 experts, 80 on tensor cores, and rows of the
   // second product that stay below 200 MB at the widths of the 80B model.
   [[nodiscard]] static constexpr int64_t tokens_at_once(bool tiled) { return tiled ? 4096 : 2048; }
@@ -25,8 +28,7 @@ struct MoeDeviceScratch {
   // Offsets in bytes, from a start on 128 bytes.
   int64_t experts;   // [T, A] i32
   int64_t weights;   // [T, A] f32
-  int64_t counts;    // [E] i32: rows of each expert
-  int64_t offsets;   // [E] i32: its first row
+  int64_t counts;    // [chunks, E] i32: pairs of each chunk for each expert
   int64_t row_pair;  // [T * A] i32: which (token, slot) a row is of
   int64_t tiles;     // [num_tiles] of four i32
   int64_t hidden;    // [T * A, I] as x
@@ -48,8 +50,7 @@ struct MoeDeviceScratch {
     };
     experts = place(R * 4);
     weights = place(R * 4);
-    counts = place(shape.E * 4);
-    offsets = place(shape.E * 4);
+    counts = place((R + kSortPairs - 1) / kSortPairs * shape.E * 4);
     row_pair = place(R * 4);
     tiles = place(num_tiles * 16);
     hidden = place(bytes_of(shape.x, R * shape.I));

@@ -57,21 +57,73 @@ __device__ Ranked next_best(int count, const Ranked& taken, const Score& score) 
   return best;
 }
 
-// A warp routes a token. Reads E logits, A + 1 times, all but once from the cache: about A * E / 32
-// comparisons a lane, microseconds for 512 experts and tokens of a decode step.
+// Floats in their order as unsigned numbers; both zeros are the same.
+__device__ inline unsigned rank_of(float score) {
+  const unsigned bits = __float_as_uint(score + 0.0f);
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+// The scores of a token's experts in the registers of a warp: lane l has experts l + 32 * i.
+template <int kPerLane>
+struct HeldScores {
+  unsigned ranks[kPerLane];
+  unsigned left = 0;  // bit i: ranks[i] is of an expert that was not taken yet
+
+  __device__ HeldScores(const float* logits, int E, int lane) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const int e = lane + i * kWarp;
+      ranks[i] = 0;
+      if (e >= E) continue;
+      ranks[i] = rank_of(number_or_lowest(logits[e]));
+      left |= 1u << i;
+    }
+  }
+
+  // The id of the best that is left, the lowest among equals, for every lane.
+  __device__ int take_best(int lane) {
+    unsigned best = 0;  // below the rank of -infinity
+    int place = -1;
+#pragma unroll
+    for (int i = kPerLane - 1; i >= 0; --i) {
+      if ((left >> i & 1) != 0 && ranks[i] >= best) {
+        best = ranks[i];
+        place = i;
+      }
+    }
+    const unsigned top = __reduce_max_sync(0xffffffffu, best);
+    const bool mine = place >= 0 && best == top;
+    const int id = __reduce_min_sync(0xffffffffu, mine ? lane + place * kWarp : INT_MAX);
+    if (id % kWarp == lane) left &= ~(1u << id / kWarp);
+    return id;
+  }
+};
+
+// A warp routes a token. It holds the scores in registers; with kPerLane 0 it searches the logits
+// anew for every choice. A choice of 512 experts takes some 60 instructions.
+template <int kPerLane>
 __global__ void __launch_bounds__(kWarp) route_kernel(const __grid_constant__ Params p) {
   __shared__ float chosen[kMaxExpertsPerToken];
   const int lane = threadIdx.x;
   for (int64_t t = blockIdx.x; t < p.T; t += gridDim.x) {
     const float* logits = p.logits + t * p.logits_stride;
-    Ranked best{INFINITY, -1};
     float largest = 0;
-    for (int a = 0; a < p.A; ++a) {
-      best = next_best(p.E, best, [&](int e) { return number_or_lowest(logits[e]); });
-      if (a == 0) largest = best.score;
+    const auto choose = [&](int a, int id) {
+      const float score = number_or_lowest(logits[id]);
+      if (a == 0) largest = score;
       if (lane == 0) {
-        p.experts[t * p.experts_stride + a] = best.id;
-        chosen[a] = expf(best.score - largest);
+        p.experts[t * p.experts_stride + a] = id;
+        chosen[a] = expf(score - largest);
+      }
+    };
+    if constexpr (kPerLane > 0) {
+      HeldScores<kPerLane> scores(logits, p.E, lane);
+      for (int a = 0; a < p.A; ++a) choose(a, scores.take_best(lane));
+    } else {
+      Ranked best{INFINITY, -1};
+      for (int a = 0; a < p.A; ++a) {
+        best = next_best(p.E, best, [&](int e) { return number_or_lowest(logits[e]); });
+        choose(a, best.id);
       }
     }
     float total = 0;
@@ -181,9 +233,14 @@ Status moe_route_cuda(CudaContext& context, const MoeRouteArgs& args) {
                       .groups_kept = static_cast<int>(scoring.groups_kept),
                       .group_terms = static_cast<int>(scoring.group_terms),
                       .scale = scoring.scale};
-  const bool plain = scoring == RouterScoring{} && args.correction.data == nullptr;
-  return launch(context, "moe_route", plain ? route_kernel : scored_route_kernel, grid_of(params.T),
-                kWarp, params);
+  const auto run = [&](auto kernel) {
+    return launch(context, "moe_route", kernel, grid_of(params.T), kWarp, params);
+  };
+  if (scoring != RouterScoring{} || args.correction.data != nullptr)
+    return run(scored_route_kernel);
+  if (params.E <= 4 * kWarp) return run(route_kernel<4>);
+  if (params.E <= 16 * kWarp) return run(route_kernel<16>);
+  return run(route_kernel<0>);
 }
 
 }  // namespace heddle::ops

@@ -15,68 +15,117 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kTileRows = static_cast<int>(MoeDeviceScratch::kTileRows);
 constexpr int kColumns = 4;  // of a warp's products
 
+constexpr int kSortPairs = static_cast<int>(MoeDeviceScratch::kSortPairs);
+
 struct SortParams {
   const int32_t* experts;  // [R]
-  int32_t* counts;
-  int32_t* offsets;
+  int32_t* counts;         // [chunks, E]
   int32_t* row_pair;
   ExpertTile* tiles;
   int R, E, num_tiles, tile_rows;
 };
 
-__device__ inline int expert_of_warp() {
-  return static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
+// counts[e]: pairs of the block's chunk whose expert is e, in shared memory.
+__device__ inline void count_chunk(const SortParams& p, int* counts) {
+  for (int e = threadIdx.x; e < p.E; e += kThreads) counts[e] = 0;
+  __syncthreads();
+  const int first = static_cast<int>(blockIdx.x) * kSortPairs;
+  for (int i = threadIdx.x; i < min(kSortPairs, p.R - first); i += kThreads) {
+    atomicAdd(&counts[p.experts[first + i]], 1);
+  }
+  __syncthreads();
 }
 
-// A warp counts the rows of one expert, and those of the experts before it. Reads R numbers for
-// each of E experts, from the cache: 40 MB for 20,480 rows and 512 experts.
+// A block counts the experts of a chunk of pairs. Reads R numbers and writes E for each chunk.
 __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__ SortParams p) {
-  const int expert = expert_of_warp();
-  if (expert >= p.E) return;
-  const int lane = threadIdx.x % kWarp;
-  int count = 0;
-  int before = 0;
-  for (int i = lane; i < p.R; i += kWarp) {
-    count += p.experts[i] == expert ? 1 : 0;
-    before += p.experts[i] < expert ? 1 : 0;
-  }
-  count = __reduce_add_sync(0xffffffffu, count);
-  before = __reduce_add_sync(0xffffffffu, before);
-  if (lane == 0) {
-    p.counts[expert] = count;
-    p.offsets[expert] = before;
-  }
+  extern __shared__ int counts[];  // [E]
+  count_chunk(p, counts);
+  for (int e = threadIdx.x; e < p.E; e += kThreads) p.counts[blockIdx.x * p.E + e] = counts[e];
 }
 
-// A warp lists the rows of one expert in the order of (token, slot), and its tiles behind those of
-// the experts before it; the last expert's warp marks the tiles that are not used. Reads as much as
-// the count.
+// The sum of `value` over the threads before this one. `scratch`: kWarps numbers.
+__device__ inline int sum_before(int value, int* scratch) {
+  const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+  int until = value;
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const int more = __shfl_up_sync(0xffffffffu, until, distance);
+    if (lane >= distance) until += more;
+  }
+  __syncthreads();  // the use before is over
+  if (lane == kWarp - 1) scratch[warp] = until;
+  __syncthreads();
+  for (int w = 0; w < warp; ++w) until += scratch[w];
+  return until - value;
+}
+
+// A block places a chunk of pairs: rows of an expert follow those of the experts before it, in the
+// order of (token, slot), so that a sort gives the same rows whatever its timing. The first block
+// also lists the tiles. Without a count before it, where all pairs are one chunk, it counts itself.
+// Reads the counts of all chunks, and each pair of its own against those before it.
 __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__ SortParams p) {
-  const int expert = expert_of_warp();
-  if (expert >= p.E) return;
-  const int lane = threadIdx.x % kWarp;
-  const int count = p.counts[expert];
-  const int first_row = p.offsets[expert];
-  const int num_tiles = (count + p.tile_rows - 1) / p.tile_rows;
-  int first_tile = 0;
-  for (int e = lane; e < expert; e += kWarp) {
-    first_tile += (p.counts[e] + p.tile_rows - 1) / p.tile_rows;
+  extern __shared__ int shared[];
+  int* totals = shared;           // [E]: pairs of each expert
+  int* next_rows = shared + p.E;  // [E]: row of the chunk's first pair of each
+  __shared__ int experts[kSortPairs];
+  __shared__ int scratch[kWarps];
+  const int chunk = static_cast<int>(blockIdx.x);
+  const int num_chunks = static_cast<int>(gridDim.x);
+  const int first = chunk * kSortPairs;
+  const int num_pairs = min(kSortPairs, p.R - first);
+  for (int i = threadIdx.x; i < num_pairs; i += kThreads) experts[i] = p.experts[first + i];
+  if (num_chunks == 1) {
+    count_chunk(p, totals);
+    for (int e = threadIdx.x; e < p.E; e += kThreads) next_rows[e] = 0;
+  } else {
+    for (int e = threadIdx.x; e < p.E; e += kThreads) {
+      int total = 0;
+      int before = 0;
+#pragma unroll 8
+      for (int c = 0; c < num_chunks; ++c) {
+        const int count = p.counts[c * p.E + e];
+        total += count;
+        before += c < chunk ? count : 0;
+      }
+      totals[e] = total;
+      next_rows[e] = before;
+    }
   }
-  first_tile = __reduce_add_sync(0xffffffffu, first_tile);
-  for (int i = lane; i < num_tiles; i += kWarp) {
-    p.tiles[first_tile + i] = {.expert = expert,
-                               .first_row = first_row + i * p.tile_rows,
-                               .num_rows = min(p.tile_rows, count - i * p.tile_rows)};
+  __syncthreads();
+
+  // A thread has neighbouring experts.
+  const int each = (p.E + kThreads - 1) / kThreads;
+  const int begin = min(p.E, static_cast<int>(threadIdx.x) * each), end = min(p.E, begin + each);
+  const auto tiles_of = [&](int e) { return (totals[e] + p.tile_rows - 1) / p.tile_rows; };
+  int rows = 0;
+  int tiles = 0;
+  for (int e = begin; e < end; ++e) {
+    rows += totals[e];
+    tiles += tiles_of(e);
   }
-  if (expert == p.E - 1) {
-    for (int i = first_tile + num_tiles + lane; i < p.num_tiles; i += kWarp) p.tiles[i] = {};
+  int row = sum_before(rows, scratch);
+  int tile = sum_before(tiles, scratch);
+  for (int e = begin; e < end; ++e) {
+    next_rows[e] += row;
+    if (chunk == 0) {
+      for (int i = 0; i < tiles_of(e); ++i) {
+        p.tiles[tile + i] = {.expert = e,
+                             .first_row = row + i * p.tile_rows,
+                             .num_rows = min(p.tile_rows, totals[e] - i * p.tile_rows)};
+      }
+    }
+    row += totals[e];
+    tile += tiles_of(e);
   }
-  for (int placed = 0, start = 0; placed < count; start += kWarp) {
-    const int pair = start + lane;
-    const bool mine = pair < p.R && p.experts[pair] == expert;
-    const unsigned all = __ballot_sync(0xffffffffu, mine);
-    if (mine) p.row_pair[first_row + placed + __popc(all & ((1u << lane) - 1))] = pair;
-    placed += __popc(all);
+  if (chunk == 0 && threadIdx.x == kThreads - 1) scratch[0] = tile;
+  __syncthreads();
+  if (chunk == 0) {
+    for (int i = scratch[0] + threadIdx.x; i < p.num_tiles; i += kThreads) p.tiles[i] = {};
+  }
+  for (int i = threadIdx.x; i < num_pairs; i += kThreads) {
+    const int expert = experts[i];
+    int rank = 0;
+    for (int j = 0; j < i; ++j) rank += experts[j] == expert ? 1 : 0;
+    p.row_pair[next_rows[expert] + rank] = first + i;
   }
 }
 
@@ -250,16 +299,20 @@ Status run_pass(CudaContext& context, const RoutedMoeArgs& args, const RoutedMoe
                                                   .correction = args.correction}));
   const SortParams sort{.experts = experts,
                         .counts = reinterpret_cast<int32_t*>(base + layout.counts),
-                        .offsets = reinterpret_cast<int32_t*>(base + layout.offsets),
                         .row_pair = row_pair,
                         .tiles = tiles,
                         .R = static_cast<int>(R),
                         .E = static_cast<int>(shape.E),
                         .num_tiles = static_cast<int>(layout.num_tiles),
                         .tile_rows = static_cast<int>(layout.tile_rows)};
-  const dim3 by_expert = grid_of(ceil_div(shape.E, kWarps));
-  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_count", count_kernel, by_expert, kThreads, sort));
-  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_place", place_kernel, by_expert, kThreads, sort));
+  const int64_t chunks = ceil_div(R, kSortPairs);
+  const auto shared_bytes = static_cast<size_t>(shape.E) * sizeof(int);
+  if (chunks > 1) {
+    HEDDLE_RETURN_IF_ERROR(
+        launch(context, "moe_count", count_kernel, grid_of(chunks), kThreads, sort, shared_bytes));
+  }
+  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_place", place_kernel, grid_of(chunks), kThreads, sort,
+                                2 * shared_bytes));
 
   const auto* x = static_cast<const std::byte*>(args.x.data) +
                   bytes_of(args.x.dtype, first * args.x.row_stride);

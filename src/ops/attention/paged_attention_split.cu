@@ -1,0 +1,603 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cfloat>
+
+#include "ops/attention/paged_attention_split.h"
+#include "ops/attention/paged_attention_unit.h"
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/numbers.cuh"
+#include "ops/cuda/page_table.cuh"
+#include "ops/cuda/reduce.cuh"
+#include "ops/cuda/warp_matrix.cuh"
+
+namespace heddle::ops {
+
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kColumns = 8;  // rows of the step that a block takes together
+constexpr int kKeys = 16;    // tokens that a warp takes together
+constexpr int kLeastSplit = 256;
+constexpr int kMostSplits = 1024;  // of about this many items; twice as many with ragged ends
+constexpr int kMostSequences = static_cast<int>(kSplitSequences);
+constexpr float kLog2E = 1.4426950408889634f;
+constexpr unsigned kAll = 0xffffffffu;
+
+static_assert(kSplitParts == int64_t{2} * kMostSplits * kColumns);
+
+// Results of a column over the tokens of one split: its maximum and sum, in units of the scores
+// times log2 e, and D sums of values.
+struct Parts {
+  float* maxima;   // [kSplitParts]
+  float* sums;     // [kSplitParts]
+  float* outputs;  // [kSplitParts, D]
+  int32_t* plan;   // [1 + kMostSequences]: Plan::split and Plan::parts
+};
+
+struct Params {
+  const CudaBf16* q;
+  const CudaBf16* k;  // pages
+  const CudaBf16* v;
+  CudaBf16* y;
+  const float* sinks;  // null: none
+  int64_t q_stride, y_stride;
+  int64_t page_stride, token_stride;  // of both pools
+  PageTable pages;
+  DeviceBatch batch;
+  int32_t num_sequences;
+  int32_t num_rows;
+  int32_t most_tokens;
+  int32_t num_kv_heads, group;
+  int32_t window;  // 0: none
+  float scale;     // of the scores, times log2 e
+  float v_scale;
+  Parts parts;
+};
+
+// The tokens that any new row of a sequence sees; splits are counted from the first.
+struct Extent {
+  int num_tokens;  // new ones; 0: the sequence is not computed here
+  int begin, end;
+
+  [[nodiscard]] __device__ int num_splits(int split) const {
+    return (end - begin + split - 1) / split;
+  }
+};
+
+__device__ inline Extent extent_of(const Params& p, int b) {
+  const int num_tokens = p.batch.query_start[b + 1] - p.batch.query_start[b];
+  if (num_tokens > p.most_tokens) return {};
+  const int context = p.batch.context_lens[b];
+  return {.num_tokens = num_tokens,
+          .begin = p.window > 0 ? max(0, context + 1 - p.window) : 0,
+          .end = context + num_tokens};
+}
+
+__device__ inline int chunks_of(const Params& p, int num_tokens) {
+  return (num_tokens * p.group + kColumns - 1) / kColumns;
+}
+
+// Sequence b has the items from starts[b] on; the results of those with several splits are kept
+// from place parts[b] on, eight columns each.
+struct Plan {
+  int split;
+  int starts[kMostSequences + 1];
+  int parts[kMostSequences];
+};
+
+struct Scan {
+  long long totals[kWarps];
+  int sums[2][kWarps];
+};
+
+// Every block makes the same plan; the first one leaves it for those who join.
+__device__ inline void make_plan(const Params& p, Plan& plan, Scan& scan) {
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
+  const int per_thread = (p.num_sequences + kThreads - 1) / kThreads;
+  const int first = thread * per_thread, last = min(p.num_sequences, first + per_thread);
+  long long tokens = 0;
+  for (int b = first; b < last; ++b) {
+    const Extent extent = extent_of(p, b);
+    if (extent.num_tokens == 0) continue;
+    tokens += static_cast<long long>(extent.end - extent.begin) *
+              (chunks_of(p, extent.num_tokens) * p.num_kv_heads);
+  }
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    tokens += __shfl_xor_sync(kAll, tokens, distance);
+  }
+  if (lane == 0) scan.totals[warp] = tokens;
+  __syncthreads();
+  tokens = 0;
+#pragma unroll
+  for (int i = 0; i < kWarps; ++i) tokens += scan.totals[i];
+  int split = kLeastSplit;
+  while (static_cast<long long>(split) * kMostSplits < tokens) split *= 2;
+
+  int items = 0, kept = 0;  // kept: of sequences with several splits
+  for (int b = first; b < last; ++b) {
+    const Extent extent = extent_of(p, b);
+    const int num_splits = extent.num_splits(split);
+    const int own = num_splits * chunks_of(p, extent.num_tokens) * p.num_kv_heads;
+    items += own;
+    if (num_splits > 1) kept += own;
+  }
+  int items_until = items, kept_until = kept;
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const int more = __shfl_up_sync(kAll, items_until, distance);
+    const int more_kept = __shfl_up_sync(kAll, kept_until, distance);
+    if (lane >= distance) {
+      items_until += more;
+      kept_until += more_kept;
+    }
+  }
+  if (lane == kWarp - 1) {
+    scan.sums[0][warp] = items_until;
+    scan.sums[1][warp] = kept_until;
+  }
+  __syncthreads();
+  int start = items_until - items, part = kept_until - kept;
+  for (int i = 0; i < warp; ++i) {
+    start += scan.sums[0][i];
+    part += scan.sums[1][i];
+  }
+  const bool writes = blockIdx.x == 0;
+  for (int b = first; b < last; ++b) {
+    const Extent extent = extent_of(p, b);
+    const int num_splits = extent.num_splits(split);
+    const int own = num_splits * chunks_of(p, extent.num_tokens) * p.num_kv_heads;
+    plan.starts[b] = start;
+    start += own;
+    plan.parts[b] = part;
+    if (writes) p.parts.plan[1 + b] = part;
+    if (num_splits > 1) part += own;
+  }
+  if (last == p.num_sequences && first < last) plan.starts[last] = start;
+  if (thread == 0) {
+    plan.split = split;
+    if (writes) p.parts.plan[0] = split;
+  }
+  __syncthreads();
+}
+
+// Eight rows of a sequence and one kv head over the tokens of a split. Column c of the eight is
+// token c / group, query head c % group of those that share the kv head, counted from `first`.
+struct Item {
+  int sequence, kv_head;
+  int first, num_columns;
+  int begin, end;  // tokens
+  int part;        // place of the results, in eights; -1: they go to y
+};
+
+__device__ inline int position_of(const Params& p, int sequence, int column) {
+  return p.batch.context_lens[sequence] + column / p.group;
+}
+
+__device__ inline Item item_of(const Params& p, const Plan& plan, int index) {
+  int low = 0, high = p.num_sequences;  // starts[low] <= index < starts[high]
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (plan.starts[middle] <= index) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  const Extent extent = extent_of(p, low);
+  const int chunks = chunks_of(p, extent.num_tokens);
+  const int own = index - plan.starts[low];
+  Item item;
+  item.sequence = low;
+  item.first = own % chunks * kColumns;
+  item.num_columns = min(kColumns, extent.num_tokens * p.group - item.first);
+  item.kv_head = own / chunks % p.num_kv_heads;
+  const int split = extent.begin + own / chunks / p.num_kv_heads * plan.split;
+  const int top = position_of(p, low, item.first + item.num_columns - 1) + 1;
+  const int least = p.window > 0 ? max(0, position_of(p, low, item.first) + 1 - p.window) : 0;
+  item.begin = max(least, split);
+  item.end = min(top, split + plan.split);
+  item.part = extent.num_splits(plan.split) > 1 ? plan.parts[low] + own : -1;
+  return item;
+}
+
+template <int kDim>
+struct Shared {
+  static constexpr int kStages = kDim == 256 ? 3 : 4;
+  static constexpr int kRowBytes = kDim * 2;
+
+  // Of each warp: keys and values in turn; then the results of the warps, [kWarps, kColumns, D].
+  union {
+    uint8_t stages[kWarps][kStages][kKeys * kRowBytes];
+    float results[kWarps][kColumns][kDim + 4];  // columns 2 * n lie in different banks
+  };
+
+  float maxima[kWarps][kColumns], sums[kWarps][kColumns];
+  Plan plan;
+  Scan scan;
+};
+
+// The 16 bytes of channels [8 * octet, 8 * octet + 8) of a stage's row.
+template <int kDim>
+__device__ inline uint8_t* octet_at(uint8_t* stage, int row, int octet) {
+  return stage + row * (kDim * 2) + ((octet ^ (row % 8)) * 16);
+}
+
+// A warp's tokens of an item: 16 at a time, those of the other warps between them.
+template <int kDim>
+class Walk {
+ public:
+  __device__ Walk(const Params& p, const Item& item, uint8_t (*stages)[kKeys * kDim * 2], int warp,
+                  int lane)
+      : p_(p), item_(item), stages_(stages), lane_(lane) {
+    first_ = item.begin / kKeys * kKeys + warp * kKeys;
+    num_steps_ =
+        item.end > first_ ? (item.end - first_ + kWarps * kKeys - 1) / (kWarps * kKeys) : 0;
+    next_row_ = find_row(0);
+  }
+
+  [[nodiscard]] __device__ int num_steps() const { return num_steps_; }
+
+  [[nodiscard]] __device__ int token(int step) const { return first_ + step * kWarps * kKeys; }
+
+  // Stage of the keys, the first of two loads of a step.
+  [[nodiscard]] __device__ uint8_t* stage(int load) const {
+    return stages_[load % Shared<kDim>::kStages];
+  }
+
+  // Starts load 2 * step of keys or 2 * step + 1 of values, and closes a group of copies even where
+  // there is none. Tokens that no column sees are zeros: pages may hold anything there.
+  __device__ void start(int load) {
+    if (load < 2 * num_steps_) {
+      if (load % 2 == 0) {
+        row_ = next_row_;
+        next_row_ = find_row(load / 2 + 1);
+      }
+      const CudaBf16* pool = load % 2 == 0 ? p_.k : p_.v;
+      uint8_t* to = stage(load);
+      constexpr int kOctets = kDim / 8;
+      constexpr int kRowsAtOnce = kWarp / kOctets > 0 ? kWarp / kOctets : 1;
+#pragma unroll
+      for (int i = 0; i < kKeys; i += kRowsAtOnce) {
+        const int row = i + lane_ / kOctets % kRowsAtOnce;
+        const int octet = lane_ % kOctets;
+        const int64_t from = __shfl_sync(kAll, row_, row);
+        copy_async(octet_at<kDim>(to, row, octet), pool + (from < 0 ? 0 : from) + octet * 8,
+                   from >= 0);
+      }
+    }
+    commit_copies();
+  }
+
+ private:
+  // Of token lane % 16 of a step, in numbers of the pool; -1: no column sees it.
+  [[nodiscard]] __device__ int64_t find_row(int step) const {
+    const int token = this->token(step) + lane_ % kKeys;
+    if (token < item_.begin || token >= item_.end) return -1;
+    return p_.pages.page_of(item_.sequence, token) * p_.page_stride +
+           token % p_.pages.page_size * p_.token_stride + item_.kv_head * kDim;
+  }
+
+  const Params& p_;
+  const Item& item_;
+  uint8_t (*stages_)[kKeys * kDim * 2];
+  int lane_;
+  int first_, num_steps_;
+  int64_t row_ = -1;       // of the step that is loaded
+  int64_t next_row_ = -1;  // of the step after it, whose page is read meanwhile
+};
+
+// The softmax of an item over the tokens of one warp. Columns 2 * (lane % 4) and the next are a
+// lane's own.
+template <int kDim>
+struct State {
+  float maximum[2] = {-INFINITY, -INFINITY};
+  float sum[2] = {0, 0};  // of this lane's tokens
+  float output[kDim / 16][4];
+};
+
+template <int kDim>
+__device__ inline void attend(const Params& p, const Item& item, Walk<kDim>& walk, int lane,
+                              State<kDim>& state) {
+  using S = Shared<kDim>;
+#pragma unroll
+  for (int load = 0; load < S::kStages - 1; ++load) walk.start(load);
+
+  // Queries as second factors: column lane / 4.
+  uint32_t q[kDim / 16][2];
+  {
+    const int column = lane / 4;
+    const int at = item.first + column;
+    const CudaBf16* row = p.q + (p.batch.query_start[item.sequence] + at / p.group) * p.q_stride +
+                          int64_t{item.kv_head * p.group + at % p.group} * kDim + lane % 4 * 2;
+#pragma unroll
+    for (int k = 0; k < kDim / 16; ++k) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        q[k][half] = column < item.num_columns
+                         ? *reinterpret_cast<const uint32_t*>(row + k * 16 + half * 8)
+                         : 0;
+      }
+    }
+  }
+  int begin[2], end[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int column = min(lane % 4 * 2 + i, item.num_columns - 1);
+    end[i] = position_of(p, item.sequence, item.first + column) + 1;
+    begin[i] = p.window > 0 ? max(0, end[i] - p.window) : 0;
+  }
+#pragma unroll
+  for (int m = 0; m < kDim / 16; ++m) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) state.output[m][i] = 0;
+  }
+
+  for (int step = 0; step < walk.num_steps(); ++step) {
+    // Scores: rows are tokens, columns those of the item.
+    wait_copies<S::kStages - 2>();
+    __syncwarp();
+    float scores[4] = {0, 0, 0, 0};
+    uint8_t* keys = walk.stage(2 * step);
+#pragma unroll
+    for (int k = 0; k < kDim / 16; ++k) {
+      uint32_t a[4];
+      load_matrices(a, octet_at<kDim>(keys, lane % 8 + lane / 8 % 2 * 8, k * 2 + lane / 16));
+      multiply_bf16(scores, a, q[k]);
+    }
+    __syncwarp();
+    walk.start(2 * step + S::kStages - 1);
+
+    const int token = walk.token(step) + lane / 4;
+    float shrink[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int at = token + half * 8;
+        float& score = scores[half * 2 + i];
+        score = at >= begin[i] && at < end[i] ? score * p.scale : -INFINITY;
+      }
+      float top = fmaxf(state.maximum[i], fmaxf(scores[i], scores[2 + i]));
+#pragma unroll
+      for (int distance = 4; distance < kWarp; distance *= 2) {
+        top = fmaxf(top, __shfl_xor_sync(kAll, top, distance));
+      }
+      const float base = top == -INFINITY ? 0.0f : top;
+      shrink[i] = exp2f(state.maximum[i] - base);
+      state.maximum[i] = top;
+      scores[i] = exp2f(scores[i] - base);
+      scores[2 + i] = exp2f(scores[2 + i] - base);
+      state.sum[i] = fmaf(state.sum[i], shrink[i], scores[i] + scores[2 + i]);
+    }
+    if (__any_sync(kAll, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
+#pragma unroll
+      for (int m = 0; m < kDim / 16; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) state.output[m][i] *= shrink[i % 2];
+      }
+    }
+    const uint32_t weights[2] = {transpose_matrix(pack_bf16(scores[0], scores[1])),
+                                 transpose_matrix(pack_bf16(scores[2], scores[3]))};
+
+    wait_copies<S::kStages - 2>();
+    __syncwarp();
+    uint8_t* values = walk.stage(2 * step + 1);
+#pragma unroll
+    for (int m = 0; m < kDim / 16; ++m) {
+      uint32_t a[4];
+      load_matrices_transposed(
+          a, octet_at<kDim>(values, lane % 8 + lane / 16 * 8, m * 2 + lane / 8 % 2));
+      multiply_bf16(state.output[m], a, weights);
+    }
+    __syncwarp();
+    walk.start(2 * step + S::kStages);
+  }
+  wait_copies<0>();
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+#pragma unroll
+    for (int distance = 4; distance < kWarp; distance *= 2) {
+      state.sum[i] += __shfl_xor_sync(kAll, state.sum[i], distance);
+    }
+  }
+}
+
+// The factor of summed values: v_scale over the sum of the weights and the sink's, relative to the
+// larger exponent.
+__device__ inline float output_factor(const Params& p, int head, float maximum, float sum) {
+  if (p.sinks == nullptr) return p.v_scale / sum;
+  const float sink = p.sinks[head] * kLog2E;
+  const float top = fmaxf(maximum, sink);
+  const float share = exp2f(maximum - top);
+  return share / fmaf(sum, share, exp2f(sink - top)) * p.v_scale;
+}
+
+template <int kDim>
+__global__ void __launch_bounds__(kThreads, 2) split_kernel(const __grid_constant__ Params p) {
+  extern __shared__ __align__(128) uint8_t raw[];
+  auto& s = *reinterpret_cast<Shared<kDim>*>(raw);
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
+  make_plan(p, s.plan, s.scan);
+  const int num_items = s.plan.starts[p.num_sequences];
+  for (int index = static_cast<int>(blockIdx.x); index < num_items;
+       index += static_cast<int>(gridDim.x)) {
+    const Item item = item_of(p, s.plan, index);
+    State<kDim> state;
+    {
+      Walk<kDim> walk(p, item, s.stages[warp], warp, lane);
+      attend<kDim>(p, item, walk, lane, state);
+    }
+    if (lane < 4) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        s.maxima[warp][lane * 2 + i] = state.maximum[i];
+        s.sums[warp][lane * 2 + i] = state.sum[i];
+      }
+    }
+    __syncthreads();  // all warps are done with their stages
+#pragma unroll
+    for (int m = 0; m < kDim / 16; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        s.results[warp][lane % 4 * 2 + i % 2][m * 16 + lane / 4 + i / 2 * 8] = state.output[m][i];
+      }
+    }
+    __syncthreads();
+
+    // Warps are added in order.
+    const int base_part = item.part < 0 ? -1 : item.part * kColumns;
+    for (int column = warp; column < item.num_columns; column += kWarps) {
+      float top = s.maxima[0][column];
+#pragma unroll
+      for (int w = 1; w < kWarps; ++w) top = fmaxf(top, s.maxima[w][column]);
+      const float base = top == -INFINITY ? 0.0f : top;
+      float shares[kWarps];
+      float sum = 0;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        shares[w] = exp2f(s.maxima[w][column] - base);
+        sum = fmaf(s.sums[w][column], shares[w], sum);
+      }
+      const int at = item.first + column;
+      const int head = item.kv_head * p.group + at % p.group;
+      const float factor = base_part < 0 ? output_factor(p, head, top, sum) : 1.0f;
+#pragma unroll
+      for (int c = lane * 2; c < kDim; c += kWarp * 2) {
+        float2 total{0, 0};
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) {
+          const float2 part = *reinterpret_cast<const float2*>(&s.results[w][column][c]);
+          total.x = fmaf(part.x, shares[w], total.x);
+          total.y = fmaf(part.y, shares[w], total.y);
+        }
+        if (base_part < 0) {
+          CudaBf16* y = p.y + (p.batch.query_start[item.sequence] + at / p.group) * p.y_stride +
+                        int64_t{head} * kDim + c;
+          *reinterpret_cast<uint32_t*>(y) = pack_bf16(total.x * factor, total.y * factor);
+        } else {
+          *reinterpret_cast<float2*>(p.parts.outputs + int64_t{base_part + column} * kDim + c) =
+              total;
+        }
+      }
+      if (base_part >= 0 && lane == 0) {
+        p.parts.maxima[base_part + column] = top;
+        p.parts.sums[base_part + column] = sum;
+      }
+    }
+    __syncthreads();  // before the stages are written again
+  }
+}
+
+// A warp joins the splits of one row in their order. Reads 4 * D bytes for each.
+template <int kDim>
+__global__ void __launch_bounds__(kThreads) join_kernel(const __grid_constant__ Params p) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int row = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
+  const int num_heads = p.num_kv_heads * p.group;
+  const int t = row / num_heads, head = row % num_heads;
+  if (t >= p.num_rows) return;
+  const int b = p.batch.row_sequences[t];
+  if (b < 0) return;
+  const Extent extent = extent_of(p, b);
+  const int split = p.parts.plan[0];
+  const int num_splits = extent.num_splits(split);
+  if (num_splits <= 1) return;
+  const int chunks = chunks_of(p, extent.num_tokens);
+  const int at = (t - p.batch.query_start[b]) * p.group + head % p.group;
+  const int first = p.parts.plan[1 + b] + head / p.group * chunks + at / kColumns;
+  const auto part_of = [&](int i) {
+    return (first + i * chunks * p.num_kv_heads) * kColumns + at % kColumns;
+  };
+  float top = -INFINITY;
+  for (int i = lane; i < num_splits; i += kWarp) top = fmaxf(top, p.parts.maxima[part_of(i)]);
+  top = warp_max(top);
+  float sum = 0;
+  float outputs[kDim / kWarp] = {};
+#pragma unroll 4
+  for (int i = 0; i < num_splits; ++i) {
+    const int part = part_of(i);
+    const float share = exp2f(p.parts.maxima[part] - top);
+    sum = fmaf(p.parts.sums[part], share, sum);
+#pragma unroll
+    for (int c = 0; c < kDim / kWarp; c += 2) {
+      const float2 two = *reinterpret_cast<const float2*>(p.parts.outputs + int64_t{part} * kDim +
+                                                          c * kWarp + lane * 2);
+      outputs[c] = fmaf(two.x, share, outputs[c]);
+      outputs[c + 1] = fmaf(two.y, share, outputs[c + 1]);
+    }
+  }
+  const float factor = output_factor(p, head, top, sum);
+#pragma unroll
+  for (int c = 0; c < kDim / kWarp; c += 2) {
+    *reinterpret_cast<uint32_t*>(p.y + t * p.y_stride + int64_t{head} * kDim + c * kWarp +
+                                 lane * 2) =
+        pack_bf16(outputs[c] * factor, outputs[c + 1] * factor);
+  }
+}
+
+template <int kDim>
+Status launch_split(CudaContext& context, const Params& params) {
+  constexpr int kBlocksPerProcessor = 2;
+  HEDDLE_RETURN_IF_ERROR(allow_shared(split_kernel<kDim>, sizeof(Shared<kDim>)));
+  HEDDLE_RETURN_IF_ERROR(
+      launch(context, "paged_attention split", split_kernel<kDim>,
+             grid_of(kBlocksPerProcessor * context.gpu.properties().num_multiprocessors), kThreads,
+             params, sizeof(Shared<kDim>)));
+  const int64_t rows = int64_t{params.num_rows} * params.num_kv_heads * params.group;
+  return launch(context, "paged_attention join", join_kernel<kDim>, grid_of(ceil_div(rows, kWarps)),
+                kThreads, params);
+}
+
+}  // namespace
+
+bool paged_attention_split_fits(const CudaContext& context, const PagedAttentionArgs& args) {
+  const int64_t D = args.head_dim;
+  if (context.exact || (D != 64 && D != 128 && D != 256)) return false;
+  if (args.kv.v.data == nullptr || value_dim_of(args) != D) return false;
+  if (args.q.dtype != DType::kBf16 || args.kv.k.dtype != DType::kBf16) return false;
+  if (args.forward->num_sequences() > kMostSequences) return false;
+  const auto is_aligned = [](const void* data, int64_t stride, int64_t bytes) {
+    return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) == 0 &&
+           stride * 2 % bytes == 0;
+  };
+  return is_aligned(args.q.data, args.q.row_stride, 4) &&
+         is_aligned(args.y.data, args.y.row_stride, 4) &&
+         is_aligned(args.kv.k.data, args.kv.k.row_stride, 16) &&
+         is_aligned(args.kv.v.data, args.kv.v.row_stride, 16) &&
+         args.kv.k.row_stride == args.kv.v.row_stride;
+}
+
+Status paged_attention_split(CudaContext& context, const PagedAttentionArgs& args,
+                             int64_t most_tokens) {
+  const int64_t D = args.head_dim;
+  Parts parts{.maxima = reinterpret_cast<float*>(args.workspace.data())};
+  parts.sums = parts.maxima + kSplitParts;
+  parts.outputs = parts.sums + kSplitParts;
+  parts.plan = reinterpret_cast<int32_t*>(parts.outputs + kSplitParts * D);
+  const int64_t num_rows = args.q.shape[0];
+  const Params params{.q = args.q.as<CudaBf16>(),
+                      .k = args.kv.k.as<CudaBf16>(),
+                      .v = args.kv.v.as<CudaBf16>(),
+                      .y = args.y.as<CudaBf16>(),
+                      .sinks = args.sinks.as<float>(),
+                      .q_stride = args.q.row_stride,
+                      .y_stride = args.y.row_stride,
+                      .page_stride = args.kv.k.row_stride,
+                      .token_stride = args.num_kv_heads * D,
+                      .pages = page_table_of(*args.forward, args.kv.group),
+                      .batch = args.forward->batch,
+                      .num_sequences = static_cast<int32_t>(args.forward->num_sequences()),
+                      .num_rows = static_cast<int32_t>(num_rows),
+                      .most_tokens = static_cast<int32_t>(std::min(most_tokens, num_rows)),
+                      .num_kv_heads = static_cast<int32_t>(args.num_kv_heads),
+                      .group = static_cast<int32_t>(args.q.shape[1] / (args.num_kv_heads * D)),
+                      .window = static_cast<int32_t>(args.window),
+                      .scale = args.scale * args.kv.k_scale * kLog2E,
+                      .v_scale = args.kv.v_scale,
+                      .parts = parts};
+  if (D == 64) return launch_split<64>(context, params);
+  if (D == 128) return launch_split<128>(context, params);
+  return launch_split<256>(context, params);
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of a warp on small matrices of bf16 with fp32 sums (PTX mma.sync), the loads that feed
+// them, and copies to shared memory that do not wait (PTX cp.async). From sm_80 on.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_bf16.h>
+
+namespace heddle::ops {
+
+// Four 8 x 8 matrices from shared memory: lane l gives the address of row l % 8 of matrix l / 8,
+// and gets columns 2 * (l % 4) and the next of row l / 4 of each.
+__device__ inline void load_matrices(uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
+
+// The same, each transposed.
+__device__ inline void load_matrices_transposed(uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
+
+// An 8 x 8 matrix in a register of each lane, transposed.
+__device__ inline uint32_t transpose_matrix(uint32_t matrix) {
+  uint32_t transposed;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(matrix));
+  return transposed;
+}
+
+// d [16, 8] += a [16, 16] * b [16, 8]. Lane l has rows l / 4 and l / 4 + 8 of d in d[0..1] and
+// d[2..3], columns 2 * (l % 4) and the next; of b column l / 4, rows 2 * (l % 4) and the next, and
+// eight on.
+__device__ inline void multiply_bf16(float (&d)[4], const uint32_t (&a)[4],
+                                     const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Two fp32 numbers as a register of bf16, the first in the lower half.
+__device__ inline uint32_t pack_bf16(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const uint32_t&>(pair);
+}
+
+// 16 bytes from global to shared memory, or zeros. Both on 16 bytes; `from` is a valid address.
+__device__ inline void copy_async(void* to, const void* from, bool real) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from), "r"(real ? 16 : 0)
+               : "memory");
+}
+
+// Closes a group of the copies that this thread started.
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until at most kOpen of this thread's groups committed last are unfinished.
+template <int kOpen>
+__device__ inline void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kOpen) : "memory");
+}
+
+}  // namespace heddle::ops
