@@ -102,7 +102,8 @@ class ConfigReader {
 
 // Bounds of the values of a config.json: far above any published model, and low enough that no
 // product of a few of them leaves 63 bits.
-inline constexpr ConfigReader::IntegerRange kVocabulary{1, int64_t{1} << 24};
+inline constexpr ConfigReader::IntegerRange kVocabulary{
+    1, (int64_t{1} << 20) - 1};  // the most that ops/sampling/token_weight.h can sum
 inline constexpr ConfigReader::IntegerRange kWidth{1, int64_t{1} << 20};
 inline constexpr ConfigReader::IntegerRange kLayers{1, 1024};
 inline constexpr ConfigReader::IntegerRange kHeads{1, 4096};

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "sampling/uniform_draw.h"
+#include "ops/sampling/uniform_draw.h"
 
 namespace heddle::engine {
 namespace {
@@ -53,7 +53,7 @@ Status Inbox::submit(Arrivals arrivals) {
     sequence.timings.submit_seconds = now;
     sequence.id = next_sequence_id_++;
     seed_state_ += 0x9e3779b97f4a7c15u;
-    sequence.seed = sequence.request.sampling.seed.value_or(sampling::mix64(seed_state_));
+    sequence.seed = sequence.request.sampling.seed.value_or(ops::mix64(seed_state_));
     mail_.arrivals.push_back(std::move(live));  // within its capacity
   }
   mail_came_.notify_one();

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sampling/logit_row.h"
 
+#include <bit>
 #include <cstring>
 #include <limits>
+#include <numeric>
+
+#include "core/vector_clones.h"
+#include "ops/sampling/token_weight.h"
 
 namespace heddle::sampling {
 namespace {
@@ -20,8 +25,6 @@ Float4 load(const float* x) {
   std::memcpy(&value, x, sizeof(value));
   return value;
 }
-
-Float4 broadcast(float x) { return Float4{x, x, x, x}; }
 
 float max_of_block(const float* x, Int4& unordered) {
   Float4 best[kChains];
@@ -42,39 +45,59 @@ float max_of_block(const float* x, Int4& unordered) {
   return std::max(std::max(best[0][0], best[0][1]), std::max(best[0][2], best[0][3]));
 }
 
-// exp_of_negative, four at a time and operation for operation: the same bits.
-Float4 exp_of_negative4(Float4 z) {
-  constexpr float kRoundFloat = 12582912.0f;
-  const Float4 lowest = broadcast(-86.0f);
-  const Float4 round = broadcast(kRoundFloat);
-  const Float4 clamped = z > lowest ? z : lowest;
-  const Float4 shifted = clamped * 1.44269504088896341f + round;
-  const Float4 n = shifted - round;
-  const Float4 r = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;
-  Float4 p = broadcast(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
-  const Int4 exponent = (std::bit_cast<Int4>(shifted) - std::bit_cast<int32_t>(kRoundFloat)) << 23;
-  const Float4 value = std::bit_cast<Float4>(std::bit_cast<Int4>(p) + exponent);
-  return z > lowest ? value : Float4{};
-}
+// The weights of a block, eight lanes at a time: whole registers where the CPU has them, pairs of
+// four elsewhere. The exponential is ops::exp_of_negative, operation for operation: the same bits.
+//
+// Weights are rounded as ops::fixed_weight does and summed without 64-bit lanes: adding kCoarse
+// leaves the multiple of 2^-21 in the last bits of the float, adding kFine to the rest the multiple
+// of 2^-44, from -2^22 to 2^22 of them. Rounding twice to nearest even is rounding once, as the
+// first multiple is an even number of the second. Both are summed as integers modulo 2^32.
+HEDDLE_VECTOR_CLONES
+void sum_blocks(const float* logits, size_t blocks, float max, float inverse_temperature,
+                uint64_t* block_sums) {
+  using Float8 = float __attribute__((vector_size(32)));
+  using UInt8 = uint32_t __attribute__((vector_size(32)));
+  constexpr size_t kWide = 8;
+  constexpr float kLowest = -86.0f;
+  constexpr float kRound = 12582912.0f;
+  constexpr auto kRoundBits = std::bit_cast<uint32_t>(kRound);
+  constexpr float kCoarse = 6.0f;
+  constexpr float kFine = 0x1.8p-21f;
+  constexpr auto kCount = static_cast<uint32_t>(kBlockSize);
+  for (size_t b = 0; b < blocks; ++b) {
+    UInt8 coarse = {};
+    UInt8 fine = {};
+    for (size_t i = 0; i < kBlockSize; i += kWide) {
+      Float8 x;
+      std::memcpy(&x, logits + b * kBlockSize + i, sizeof(x));
+      const Float8 z = (x - max) * inverse_temperature;
+      const Float8 clamped = z > kLowest ? z : Float8{} + kLowest;
+      const Float8 shifted = clamped * 1.44269504088896341f + kRound;
+      const Float8 n = shifted - kRound;
+      const Float8 r = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;
+      Float8 p = 1.9875691500e-4f * r + 1.3981999507e-3f;
+      p = p * r + 8.3334519073e-3f;
+      p = p * r + 4.1665795894e-2f;
+      p = p * r + 1.6666665459e-1f;
+      p = p * r + 5.0000001201e-1f;
+      p = p * (r * r) + r + 1.0f;
+      const UInt8 exponent = (__builtin_bit_cast(UInt8, shifted) - kRoundBits) << 23;
+      const auto weight = __builtin_bit_cast(Float8, __builtin_bit_cast(UInt8, p) + exponent);
 
-double exp_sum_of_block(const float* x, float max, float inverse_temperature) {
-  const Float4 max4 = broadcast(max);
-  const Float4 inverse4 = broadcast(inverse_temperature);
-  Float4 sums[kChains] = {};
-  for (size_t i = 0; i < kBlockSize; i += kChains * kLanes) {
-    for (size_t c = 0; c < kChains; ++c) {
-      sums[c] += exp_of_negative4((load(x + i + c * kLanes) - max4) * inverse4);
+      const Float8 multiple = weight + kCoarse;
+      const Float8 rest = weight - (multiple - kCoarse);
+      coarse += __builtin_bit_cast(UInt8, multiple);
+      fine += __builtin_bit_cast(UInt8, rest + kFine);
     }
+    uint32_t coarse_units = 0 - kCount * std::bit_cast<uint32_t>(kCoarse);
+    uint32_t fine_units = 0 - kCount * std::bit_cast<uint32_t>(kFine);
+    for (size_t lane = 0; lane < kWide; ++lane) {
+      coarse_units += coarse[lane];
+      fine_units += fine[lane];
+    }
+    block_sums[b] = (uint64_t{coarse_units} << 23) +
+                    static_cast<uint64_t>(int64_t{static_cast<int32_t>(fine_units)});
   }
-  const Float4 sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-  return (static_cast<double>(sum[0]) + static_cast<double>(sum[1])) +
-         (static_cast<double>(sum[2]) + static_cast<double>(sum[3]));
 }
 
 }  // namespace
@@ -109,23 +132,17 @@ RowScan scan_row(std::span<const float> logits, std::span<float> block_max) {
   return scan;
 }
 
-double exp_sums(std::span<const float> logits, float max, float inverse_temperature,
-                std::span<double> block_sums) {
+uint64_t sum_weights(std::span<const float> logits, float max, float inverse_temperature,
+                     std::span<uint64_t> block_sums) {
   const size_t full_blocks = logits.size() / kBlockSize;
-  double total = 0;
-  for (size_t b = 0; b < full_blocks; ++b) {
-    block_sums[b] = exp_sum_of_block(logits.data() + b * kBlockSize, max, inverse_temperature);
-    total += block_sums[b];
-  }
-  if (full_blocks < num_blocks(logits.size())) {
-    double sum = 0;
+  sum_blocks(logits.data(), full_blocks, max, inverse_temperature, block_sums.data());
+  if (full_blocks < block_sums.size()) {
+    block_sums[full_blocks] = 0;
     for (const float x : block_of(logits, full_blocks)) {
-      sum += static_cast<double>(exp_of_negative((x - max) * inverse_temperature));
+      block_sums[full_blocks] += ops::token_weight(x, max, inverse_temperature);
     }
-    block_sums[full_blocks] = sum;
-    total += sum;
   }
-  return total;
+  return std::accumulate(block_sums.begin(), block_sums.end(), uint64_t{0});
 }
 
 }  // namespace heddle::sampling

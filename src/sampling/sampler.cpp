@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
-#include "sampling/uniform_draw.h"
+#include "ops/sampling/uniform_draw.h"
 
 namespace heddle::sampling {
 namespace {
@@ -30,7 +30,7 @@ float not_below(double value) {
 }  // namespace
 
 Sampler::Sampler(int64_t vocab_size) {
-  HEDDLE_CHECK(vocab_size >= 1 && vocab_size < kAnyToken);
+  HEDDLE_CHECK(vocab_size >= 1 && vocab_size <= kMaxVocabSize);
   const auto size = static_cast<size_t>(vocab_size);
   counts_.resize(size);
   block_max_.resize(num_blocks(size));
@@ -91,13 +91,12 @@ Result<TokenId> Sampler::sample(const SampleArgs& args, TokenLogprob* logprob) {
           .inverse_temperature = greedy ? 1.0f : 1.0f / params.temperature,
           .total = 0};
   if (logprob != nullptr || (!greedy && (open || params.top_p < 1))) {
-    row.total = exp_sums(row.logits, row.max, row.inverse_temperature, block_sums_);
+    row.total = sum_weights(row.logits, row.max, row.inverse_temperature, block_sums_);
   }
 
   TokenId token = scan.argmax;
   if (!greedy) {
-    const double uniform = uniform_draw(args.seed, args.position, args.choice_index);
-    token = open ? draw_open(row, uniform) : draw_below_cut(row, find_cut(row, params), uniform);
+    token = open ? draw_open(row, args) : draw_below_cut(row, find_cut(row, params), args);
   }
   if (logprob != nullptr) fill_logprob(row, token, args.top_logprobs, *logprob);
   return token;
@@ -152,12 +151,12 @@ Sampler::Cut Sampler::find_cut(const Row& row, const SamplingParams& params) {
   if (params.top_p >= 1) return cut;
 
   // Most distributions are decided by few tokens: try those within e^-6 of the best first.
-  const double limit = static_cast<double>(params.top_p) * row.total;
+  const uint64_t limit = ops::share_of_mass(params.top_p, row.total);
   for (const float distance : {6.0f, 12.0f, 24.0f, kInfinity}) {
     cut.logit = std::max(lowest, row.max - distance * row.temperature);
     gather(row, cut.logit);
-    double mass = 0;
-    for (const Candidate& candidate : candidates_) mass += static_cast<double>(candidate.weight);
+    uint64_t mass = 0;
+    for (const Candidate& candidate : candidates_) mass += candidate.weight;
     if (mass > limit || cut.logit == lowest) break;
   }
   return find_top_p(row, params.top_p, cut);
@@ -168,15 +167,15 @@ Sampler::Cut Sampler::find_cut(const Row& row, const SamplingParams& params) {
 // sorted.
 Sampler::Cut Sampler::find_top_p(const Row& row, float top_p, Cut cut) {
   constexpr std::ptrdiff_t kSortBelow = 128;
-  const double limit = static_cast<double>(top_p) * row.total;
+  const uint64_t limit = ops::share_of_mass(top_p, row.total);
   auto low = candidates_.begin();  // everything before it is kept
   auto high = candidates_.end();   // nothing from here on is kept
-  double mass_before_low = 0;
+  uint64_t mass_before_low = 0;
   while (high - low > kSortBelow) {
     const auto middle = low + (high - low) / 2;
     std::nth_element(low, middle, high, kBetter);
-    double mass = mass_before_low;
-    for (auto it = low; it != middle; ++it) mass += static_cast<double>(it->weight);
+    uint64_t mass = mass_before_low;
+    for (auto it = low; it != middle; ++it) mass += it->weight;
     if (mass <= limit) {
       low = middle;
       mass_before_low = mass;
@@ -187,7 +186,7 @@ Sampler::Cut Sampler::find_top_p(const Row& row, float top_p, Cut cut) {
   std::sort(low, high, kBetter);
   auto end = low;
   while (end != high && mass_before_low <= limit) {
-    mass_before_low += static_cast<double>(end->weight);
+    mass_before_low += end->weight;
     ++end;
   }
   if (end == candidates_.end()) return cut;
@@ -196,50 +195,41 @@ Sampler::Cut Sampler::find_top_p(const Row& row, float top_p, Cut cut) {
   return {.logit = last.logit, .token = last.token};
 }
 
-TokenId Sampler::draw_open(const Row& row, double uniform) const {
-  double target = uniform * row.total;
+TokenId Sampler::draw_open(const Row& row, const SampleArgs& args) const {
+  uint64_t target = ops::draw_target(args.seed, args.position, args.choice_index, row.total);
   size_t block = 0;
-  size_t last_block = 0;  // where rounding leaves the target behind the end
-  for (; block < block_sums_.size(); ++block) {
-    if (block_sums_[block] > 0) last_block = block;
-    if (target < block_sums_[block]) break;
-    target -= block_sums_[block];
-  }
-  if (block == block_sums_.size()) block = last_block;
+  while (target >= block_sums_[block]) target -= block_sums_[block++];
   auto token = static_cast<TokenId>(block * kBlockSize);
-  TokenId drawn = token;
   for (const float logit : block_of(row.logits, block)) {
-    const auto weight = static_cast<double>(row.weight(logit));
-    if (weight > 0) drawn = token;
+    const uint64_t weight = row.weight(logit);
     if (target < weight) break;
     target -= weight;
     ++token;
   }
-  return drawn;
+  return token;
 }
 
-TokenId Sampler::draw_below_cut(const Row& row, const Cut& cut, double uniform) const {
+TokenId Sampler::draw_below_cut(const Row& row, const Cut& cut, const SampleArgs& args) const {
   const auto for_each_kept = [&](auto&& visit) {
     for (size_t b = 0; b < block_max_.size(); ++b) {
       if (block_max_[b] < cut.logit) continue;
       auto token = static_cast<TokenId>(b * kBlockSize);
       for (const float logit : block_of(row.logits, b)) {
-        if (cut.keeps(logit, token) && !visit(token, static_cast<double>(row.weight(logit))))
-          return;
+        if (cut.keeps(logit, token) && !visit(token, row.weight(logit))) return;
         ++token;
       }
     }
   };
-  double kept_mass = 0;
-  for_each_kept([&](TokenId, double weight) {
+  uint64_t kept_mass = 0;
+  for_each_kept([&](TokenId, uint64_t weight) {
     kept_mass += weight;
     return true;
   });
-  const double target = uniform * kept_mass;
-  double mass = 0;
+  const uint64_t target = ops::draw_target(args.seed, args.position, args.choice_index, kept_mass);
+  uint64_t mass = 0;
   TokenId drawn = 0;
-  for_each_kept([&](TokenId token, double weight) {
-    if (weight > 0) drawn = token;
+  for_each_kept([&](TokenId token, uint64_t weight) {
+    drawn = token;
     mass += weight;
     return mass <= target;
   });
@@ -248,7 +238,7 @@ TokenId Sampler::draw_below_cut(const Row& row, const Cut& cut, double uniform) 
 
 void Sampler::fill_logprob(const Row& row, TokenId token, int32_t top_logprobs,
                            TokenLogprob& logprob) {
-  const double log_total = std::log(row.total);
+  const double log_total = std::log(static_cast<double>(row.total) * 0x1p-44);
   const auto logprob_of = [&](float logit) {
     if (logit == -kInfinity) return kMaskedLogprob;
     const double scaled = (static_cast<double>(logit) - static_cast<double>(row.max)) /

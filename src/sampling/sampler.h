@@ -7,12 +7,14 @@
 //   4 - frequency_penalty * count - presence_penalty, for tokens that occur in the output
 //   5 divided by the temperature          6 softmax
 //   7 top_k, then top_p on the probabilities of step 6 (a token stays if the mass of the better
-//   ones
-//     is <= top_p), then min_p (stays if its probability is >= min_p times the best)
+//     ones is <= top_p), then min_p (stays if its probability is >= min_p times the best)
 //   8 draw: the kept tokens in ascending order of id; the first whose cumulated probability exceeds
 //     uniform_draw(seed, position, choice) times the mass that was kept
 // Better means: higher logit after step 4, at equal logits the lower id. Temperatures below 1e-6
 // are greedy: the best token after step 4.
+//
+// Probabilities are whole numbers of 2^-44 of the best one's (ops/sampling/token_weight.h): their
+// sums are exact, and a device that sums in another order draws the same token.
 //
 // Logprobs are the log softmax after step 5 (temperature 1 when greedy), before step 7; masked
 // tokens have -9999.
@@ -30,6 +32,7 @@
 #include <heddle/request.h>
 #include <heddle/status.h>
 
+#include "ops/sampling/token_weight.h"
 #include "request/batch_plan.h"
 #include "sampling/logit_row.h"
 
@@ -40,6 +43,9 @@ inline constexpr float kGreedyTemperature = 1e-6f;
 inline constexpr float kMaskedLogprob = -9999.0f;
 
 inline constexpr TokenId kNoToken = -1;
+
+// Weights of so many tokens have a 64-bit sum.
+inline constexpr int64_t kMaxVocabSize = (int64_t{1} << (64 - ops::kWeightBits)) - 1;
 
 struct SampleArgs {
   std::span<float> logits;  // [V], overwritten
@@ -54,7 +60,7 @@ struct SampleArgs {
 
 class Sampler {
  public:
-  // `vocab_size` is at least 1 (checked).
+  // `vocab_size` is from 1 to kMaxVocabSize (checked).
   explicit Sampler(int64_t vocab_size);
 
   // The token; with `logprob` not null also its logprob and the best alternatives.
@@ -69,7 +75,7 @@ class Sampler {
   struct Candidate {
     float logit;
     TokenId token;
-    float weight;  // exp((logit - max) / temperature)
+    uint64_t weight;
   };
 
   // The worst token that is kept; everything better is kept too.
@@ -88,18 +94,19 @@ class Sampler {
     float max;
     float temperature;
     float inverse_temperature;
-    double total;  // sum of weights; 0 where it is not needed
+    uint64_t total;  // sum of weights; 0 where it is not needed
 
-    [[nodiscard]] float weight(float logit) const {
-      return exp_of_negative((logit - max) * inverse_temperature);
+    [[nodiscard]] uint64_t weight(float logit) const {
+      return ops::token_weight(logit, max, inverse_temperature);
     }
   };
 
   void edit_logits(const SampleArgs& args);
   [[nodiscard]] Cut find_cut(const Row& row, const SamplingParams& params);
   [[nodiscard]] Cut find_top_p(const Row& row, float top_p, Cut cut);
-  [[nodiscard]] TokenId draw_open(const Row& row, double uniform) const;
-  [[nodiscard]] TokenId draw_below_cut(const Row& row, const Cut& cut, double uniform) const;
+  [[nodiscard]] TokenId draw_open(const Row& row, const SampleArgs& args) const;
+  [[nodiscard]] TokenId draw_below_cut(const Row& row, const Cut& cut,
+                                       const SampleArgs& args) const;
   void fill_logprob(const Row& row, TokenId token, int32_t top_logprobs, TokenLogprob& logprob);
 
   // A logit that at least `count` tokens reach; -inf if the blocks do not tell.
@@ -109,7 +116,7 @@ class Sampler {
   std::vector<int32_t> counts_;        // [V], all zero between calls
   std::vector<float> block_max_;       // [blocks]
   std::vector<float> block_scratch_;   // [blocks]
-  std::vector<double> block_sums_;     // [blocks]
+  std::vector<uint64_t> block_sums_;   // [blocks]
   std::vector<Candidate> candidates_;  // capacity V
 };
 

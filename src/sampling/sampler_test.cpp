@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ops/sampling/uniform_draw.h"
 #include "sampling/sampler_reference.h"
-#include "sampling/uniform_draw.h"
 
 namespace heddle::sampling {
 namespace {
@@ -191,33 +191,6 @@ TEST(SamplerTest, DrawsDependOnSeedPositionAndChoiceOnly) {
   EXPECT_LT(equal, 20);
 }
 
-TEST(UniformDrawTest, KeepsItsValues) {
-  // Computed independently: changing them would change every seeded answer.
-  EXPECT_EQ(draw_hash(42, 1000, 3), 6549588781410714447u);
-  EXPECT_EQ(draw_hash(0, 0, 0), 2558736989570252433u);
-}
-
-TEST(UniformDrawTest, IsUniformAlongEachOfItsInputs) {
-  constexpr int kBins = 64;
-  constexpr int kDraws = 64000;
-  for (int input = 0; input < 3; ++input) {
-    std::vector<int> bins(kBins, 0);
-    for (int i = 0; i < kDraws; ++i) {
-      const double u = uniform_draw(input == 0 ? static_cast<uint64_t>(i) : 5, input == 1 ? i : 9,
-                                    input == 2 ? i : 0);
-      ASSERT_TRUE(u >= 0 && u < 1);
-      ++bins[static_cast<size_t>(u * kBins)];
-    }
-    double chi_square = 0;
-    for (const int count : bins) {
-      const double expected = static_cast<double>(kDraws) / kBins;
-      chi_square += (count - expected) * (count - expected) / expected;
-    }
-    EXPECT_LT(chi_square, 110) << "input " << input;  // 63 degrees of freedom: p = 0.0002
-    EXPECT_GT(chi_square, 28) << "input " << input;   // nor suspiciously even
-  }
-}
-
 // Drawn frequencies against the reference's probabilities.
 TEST(SamplerTest, DrawsWithTheProbabilitiesOfTheReference) {
   const SamplingParams all_params[] = {
@@ -307,7 +280,8 @@ TEST(SamplerTest, DrawsTheReferencesTokenForRandomParameters) {
       }
       ASSERT_TRUE(token.ok()) << token.status().to_string();
       double margin = 0;
-      const TokenId expected = reference_draw(want, uniform_draw(77, position, round % 3), margin);
+      const TokenId expected =
+          reference_draw(want, ops::uniform_draw(77, position, round % 3), margin);
       if (want.margin < 1e-5 || margin < 1e-5) continue;
       ASSERT_EQ(*token, expected) << fmt::format(
           "round {}, V = {}, temperature {}, top_p {}, top_k {}, min_p {}", round, V,
@@ -354,17 +328,43 @@ TEST(SamplerTest, ReportsTheReferencesLogprobsInALargeVocabulary) {
   }
 }
 
-TEST(LogitRowTest, ExponentialsAreRightToAFewRoundings) {
-  double worst = 0;
-  for (float z = 0; z > -86; z -= 0.00037f) {
-    const double want = std::exp(static_cast<double>(z));
-    worst = std::max(worst, std::abs(static_cast<double>(exp_of_negative(z)) / want - 1));
+TEST(LogitRowTest, SumsTheWeightsOfItsTokensExactly) {
+  std::mt19937 random(3);
+  for (const size_t V : {1u, 63u, 64u, 65u, 1000u, 20011u}) {
+    for (const float scale : {0.0f, 0.01f, 1.0f, 8.0f, 40.0f}) {
+      std::vector<float> row = random_row(random, V, scale);
+      if (V > 70) row[69] = -kInf;
+      const float max = *std::max_element(row.begin(), row.end());
+      std::vector<uint64_t> block_sums(num_blocks(V));
+      const uint64_t total = sum_weights(row, max, 1.25f, block_sums);
+      uint64_t want = 0;
+      for (size_t b = 0; b < block_sums.size(); ++b) {
+        uint64_t block = 0;
+        for (const float logit : block_of(std::span(row), b)) {
+          block += ops::token_weight(logit, max, 1.25f);
+        }
+        EXPECT_EQ(block_sums[b], block) << "block " << b << " of V = " << V;
+        want += block;
+      }
+      EXPECT_EQ(total, want);
+    }
   }
-  EXPECT_LT(worst, 3e-7);
-  EXPECT_EQ(exp_of_negative(0), 1);
-  EXPECT_EQ(exp_of_negative(-87), 0);
-  EXPECT_EQ(exp_of_negative(-kInf), 0);
-  EXPECT_EQ(exp_of_negative(-0.0f), 1);
+}
+
+TEST(SamplerTest, HoldsTheLargestVocabularyOfEqualLogits) {
+  const auto V = static_cast<size_t>(kMaxVocabSize);
+  Sampler sampler(kMaxVocabSize);
+  std::vector<float> row(V, 2.5f);
+  const SamplingParams open;
+  TokenLogprob logprob;
+  for (int64_t position = 0; position < 3; ++position) {
+    const Result<TokenId> token =
+        sampler.sample({.logits = row, .params = &open, .seed = 4, .position = position}, &logprob);
+    ASSERT_TRUE(token.ok());
+    EXPECT_EQ(*token, static_cast<TokenId>(ops::uniform_draw(4, position, 0) *
+                                           static_cast<double>(kMaxVocabSize)));
+    EXPECT_NEAR(logprob.logprob, -std::log(static_cast<double>(kMaxVocabSize)), 1e-5);
+  }
 }
 
 }  // namespace

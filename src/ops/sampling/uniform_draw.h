@@ -11,24 +11,36 @@
 
 #include <cstdint>
 
-namespace heddle::sampling {
+#include "core/host_device.h"
+#include "ops/sampling/token_weight.h"
 
-[[nodiscard]] constexpr uint64_t mix64(uint64_t value) {
+namespace heddle::ops {
+
+[[nodiscard]] HEDDLE_HOST_DEVICE constexpr uint64_t mix64(uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
   value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
   return value ^ (value >> 31);
 }
 
 // `position` is the absolute index of the drawn token in its sequence (prompt tokens count).
-[[nodiscard]] constexpr uint64_t draw_hash(uint64_t seed, int64_t position, int32_t choice) {
+[[nodiscard]] HEDDLE_HOST_DEVICE constexpr uint64_t draw_hash(uint64_t seed, int64_t position,
+                                                              int32_t choice) {
   constexpr uint64_t kGoldenRatio = 0x9e3779b97f4a7c15u;
   uint64_t hash = mix64(seed + kGoldenRatio);
   hash = mix64(hash + kGoldenRatio + static_cast<uint64_t>(position));
   return mix64(hash + kGoldenRatio + static_cast<uint64_t>(choice));
 }
 
-[[nodiscard]] constexpr double uniform_draw(uint64_t seed, int64_t position, int32_t choice) {
+[[nodiscard]] HEDDLE_HOST_DEVICE constexpr double uniform_draw(uint64_t seed, int64_t position,
+                                                               int32_t choice) {
   return static_cast<double>(draw_hash(seed, position, choice) >> 11) * 0x1p-53;
 }
 
-}  // namespace heddle::sampling
+// floor(uniform_draw * mass), exactly: the first token whose cumulated weight exceeds it is drawn.
+// Below `mass`, so that there always is one.
+[[nodiscard]] HEDDLE_HOST_DEVICE inline uint64_t draw_target(uint64_t seed, int64_t position,
+                                                             int32_t choice, uint64_t mass) {
+  return high_product(draw_hash(seed, position, choice) & ~uint64_t{2047}, mass);
+}
+
+}  // namespace heddle::ops
