@@ -225,6 +225,10 @@ std::optional<ApiError> parse_json_object(std::string_view text, Json& object,
   if (const std::string excess = LimitCheck(text).run(); !excess.empty()) {
     return invalid_json(fmt::format("{} {}.", what, excess));
   }
+  // The library takes a NUL byte for the end of the text and would not see what follows it.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    return invalid_json(fmt::format("{} is not valid JSON: byte {} is NUL.", what, nul));
+  }
   JsonBuilder builder;
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."

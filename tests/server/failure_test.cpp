@@ -608,6 +608,7 @@ TEST_F(FailureTest, TheJsonSuiteNeverHurts) {
       ++num_bodies;
       if (file.path().filename().string().starts_with("n_") && body == text) {
         EXPECT_EQ(reply.status, 400) << file.path().filename();
+        EXPECT_EQ(error_of(reply)["code"], "invalid_json") << file.path().filename();
       }
     }
     const Reply valid =

@@ -73,6 +73,18 @@ TEST(JsonTextTest, GivesWhatTheLibraryGives) {
   }
 }
 
+TEST(JsonTextTest, ANulByteDoesNotEndTheText) {
+  for (const std::string_view text :
+       {std::string_view("{}\0", 3), std::string_view("{\"a\": 1}\0{", 10),
+        std::string_view("\0{}", 3), std::string_view("{\"a\0\": 1}", 10)}) {
+    Json value;
+    const auto error = parse_json_object(text, value);
+    ASSERT_TRUE(error.has_value());
+    EXPECT_EQ(error->code, "invalid_json");
+    EXPECT_NE(error->message.find("NUL"), std::string::npos) << error->message;
+  }
+}
+
 TEST(JsonTextTest, OfARepeatedKeyTheLastValueCountsAtTheFirstPlace) {
   Json object;
   ASSERT_FALSE(parse_json_object(R"({"b":1,"a":{"x":1},"b":[2],"c":3,"a":4,"b":5})", object));
