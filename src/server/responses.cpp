@@ -220,7 +220,8 @@ class ResponsesAdapter final : public DeltaAdapter {
     }
     response["usage"] = {
         {"input_tokens", counts().prompt_tokens},
-        {"input_tokens_details", {{"cached_tokens", counts().cached_tokens}}},
+        {"input_tokens_details",
+         {{"cached_tokens", counts().cached_tokens}, {"cache_write_tokens", 0}}},
         {"output_tokens", counts().completion_tokens},
         {"output_tokens_details", {{"reasoning_tokens", counts().reasoning_tokens}}},
         {"total_tokens", counts().prompt_tokens + counts().completion_tokens}};
@@ -445,26 +446,27 @@ std::optional<ApiError> read_text_format(FieldReader& fields, Json& chat) {
   return std::nullopt;
 }
 
-// The fields of the request that the answer repeats, with their defaults.
+// The fields of the request that the answer repeats, with their defaults; `user` has none.
 Json repeated_fields(const Json& body, const ModelInfo& model) {
   const auto field = [&body](const char* name, Json otherwise) {
     const auto found = body.find(name);
     return found == body.end() || found->is_null() ? otherwise : *found;
   };
-  return {{"instructions", field("instructions", nullptr)},
-          {"max_output_tokens", field("max_output_tokens", nullptr)},
-          {"metadata", field("metadata", Json::object())},
-          {"parallel_tool_calls", field("parallel_tool_calls", true)},
-          {"previous_response_id", field("previous_response_id", nullptr)},
-          {"reasoning", field("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
-          {"store", field("store", true)},
-          {"temperature", field("temperature", model.default_sampling.temperature)},
-          {"text", field("text", {{"format", {{"type", "text"}}}})},
-          {"tool_choice", field("tool_choice", "auto")},
-          {"tools", field("tools", Json::array())},
-          {"top_p", field("top_p", model.default_sampling.top_p)},
-          {"truncation", field("truncation", "disabled")},
-          {"user", field("user", nullptr)}};
+  Json repeated = {{"instructions", field("instructions", nullptr)},
+                   {"max_output_tokens", field("max_output_tokens", nullptr)},
+                   {"metadata", field("metadata", Json::object())},
+                   {"parallel_tool_calls", field("parallel_tool_calls", true)},
+                   {"previous_response_id", field("previous_response_id", nullptr)},
+                   {"reasoning", field("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
+                   {"store", field("store", true)},
+                   {"temperature", field("temperature", model.default_sampling.temperature)},
+                   {"text", field("text", {{"format", {{"type", "text"}}}})},
+                   {"tool_choice", field("tool_choice", "auto")},
+                   {"tools", field("tools", Json::array())},
+                   {"top_p", field("top_p", model.default_sampling.top_p)},
+                   {"truncation", field("truncation", "disabled")}};
+  if (Json user = field("user", nullptr); !user.is_null()) repeated["user"] = std::move(user);
+  return repeated;
 }
 
 // The messages of the response that the client goes on from.
