@@ -87,6 +87,7 @@ Json server_json(const ServeSettings& settings, const Engine& engine) {
           {"port", options.http.port},
           {"ssl_certfile", options.http.certificate_file},
           {"ssl_keyfile", options.http.key_file},
+          {"weight_version", options.weight_version},
           {"served_model_name", options.served_model_names.empty()
                                     ? Json::array({engine.model_info().name})
                                     : Json(options.served_model_names)},

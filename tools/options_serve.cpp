@@ -58,6 +58,8 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
       "with a unix socket; drop --host");
   options.value("--served-model-name", &settings.served_model_names,
                 "Names clients know the model by, separated by commas; default: the folder's");
+  options.text("--weight-version", &server.weight_version,
+               "Name of the weights, shown with answers");
   options.flag("--allow-any-model-name,!--no-allow-any-model-name", &server.allow_any_model_name,
                "Serve requests that name another model (default); with no-: answer 404");
   options.value("--api-key", &settings.api_key, "Key that clients must send; default: none");

@@ -90,6 +90,7 @@ struct CallContext {
   const tokenizer::CancellationCheck* is_cancelled = nullptr;  // null: encoding goes to its end
   std::string id;                                              // from the header, or made up
   int64_t created = 0;                                         // seconds since 1970
+  std::string weight_version = "default";
 };
 
 }  // namespace heddle::server

@@ -15,6 +15,7 @@
 #include "server/json_text.h"
 #include "server/native_generate.h"
 #include "server/ollama.h"
+#include "server/parse_answer.h"
 #include "server/responses.h"
 #include "server/return_memory.h"
 #include "server/routes.h"
@@ -54,6 +55,7 @@ HttpResponse retry_later(HttpResponse response) {
 ApiHandler::ApiHandler(ServerOptions options)
     : options_(std::move(options)),
       gate_(options_),
+      weight_version_(options_.weight_version),
       workers_(std::make_unique<WorkerPool>(options_.num_workers, kMaxQueuedWork)) {}
 
 ApiHandler::~ApiHandler() = default;
@@ -221,6 +223,25 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
     case Endpoint::kInvocations:
       call(std::move(exchange), prepare_invocation);
       break;
+    case Endpoint::kVertex:
+      call(std::move(exchange), prepare_vertex);
+      break;
+    case Endpoint::kLoad:
+    case Endpoint::kLoads:
+      exchange->respond(load(request, route->endpoint));
+      break;
+    case Endpoint::kWeightVersion:
+      exchange->respond(json_response(200, {{"weight_version", weight_version_.get()}}));
+      break;
+    case Endpoint::kUpdateWeightVersion:
+      exchange->respond(update_weight_version(request));
+      break;
+    case Endpoint::kParseFunctionCall:
+      ask(std::move(exchange), answer_parse_function_call);
+      break;
+    case Endpoint::kSeparateReasoning:
+      ask(std::move(exchange), answer_separate_reasoning);
+      break;
     case Endpoint::kNotServed:  // on_head() refused it
       break;
     case Endpoint::kAbort:
@@ -280,7 +301,8 @@ CallContext ApiHandler::context_of(const HttpRequest& request,
           .responses = responses_,
           .is_cancelled = is_cancelled,
           .id = request.id,
-          .created = options_.unix_time()};
+          .created = options_.unix_time(),
+          .weight_version = weight_version_.get()};
 }
 
 void ApiHandler::on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work) {
@@ -372,6 +394,29 @@ HttpResponse ApiHandler::abort_request(const HttpRequest& request) {
                            .retry_after_seconds = 4});
   }
   return json_response(200, {{"status", "ok"}});
+}
+
+HttpResponse ApiHandler::update_weight_version(const HttpRequest& request) {
+  auto order = read_weight_version(request.body);
+  if (const auto* const error = std::get_if<ApiError>(&order)) {
+    return error_response(*error, request);
+  }
+  auto& [name, abort_all] = std::get<WeightVersionOrder>(order);
+  weight_version_.set(name);
+  if (abort_all) Generation::abort_all(host_);
+  return json_response(200, {{"success", true},
+                             {"message", fmt::format("The weight version is {}.", name)},
+                             {"new_version", name}});
+}
+
+HttpResponse ApiHandler::load(const HttpRequest& request, Endpoint endpoint) const {
+  if (!loaded_) return error_response(loading_error(), request);
+  const EngineStats stats = engine_->stats();
+  const std::chrono::duration<double> steady = std::chrono::steady_clock::now().time_since_epoch();
+  const LoadClock now{.steady_seconds = steady.count(), .unix_seconds = options_.unix_time()};
+  return json_response(200, endpoint == Endpoint::kLoad
+                                ? load_list(stats, now)
+                                : load_report(*engine_, stats, options_.version, now));
 }
 
 HttpResponse ApiHandler::metrics(const HttpRequest& request) const {
@@ -466,7 +511,7 @@ HttpResponse ApiHandler::model_facts(const HttpRequest& request) const {
                              {"tokenizer_path", options_.model_path},
                              {"is_generation", true},
                              {"preferred_sampling_params", nullptr},
-                             {"weight_version", "default"},
+                             {"weight_version", weight_version_.get()},
                              {"architectures", Json::array({model.architecture})},
                              {"dtype", model.dtype},
                              {"num_parameters", model.num_parameters},

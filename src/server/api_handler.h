@@ -28,11 +28,13 @@
 #include "server/response_store.h"
 #include "server/server_options.h"
 #include "server/text_codec.h"
+#include "server/weight_version.h"
 #include "server/worker_pool.h"
 
 namespace heddle::server {
 
 struct Route;
+enum class Endpoint;
 
 class ApiHandler final : public HttpHandler {
  public:
@@ -86,6 +88,8 @@ class ApiHandler final : public HttpHandler {
   void on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
 
   [[nodiscard]] HttpResponse abort_request(const HttpRequest& request);
+  [[nodiscard]] HttpResponse update_weight_version(const HttpRequest& request);
+  [[nodiscard]] HttpResponse load(const HttpRequest& request, Endpoint endpoint) const;
 
   // One word: "ok", or what is the matter. `stats` are the engine's, if there is one.
   [[nodiscard]] std::string_view status_word(const EngineStats& stats) const;
@@ -124,6 +128,7 @@ class ApiHandler final : public HttpHandler {
   int64_t loaded_at_ = 0;  // seconds since 1970
   GenerationHost host_;
   HttpMetrics http_metrics_;
+  WeightVersion weight_version_;
   const std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>();
 
   std::unique_ptr<WorkerPool> workers_;

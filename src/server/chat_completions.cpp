@@ -94,7 +94,7 @@ class ChatAdapter final : public ApiAdapter {
       body.end_object();
     }
     body.end_list().key("usage").value(usage());
-    body.key("metadata").value({{"weight_version", "default"}});
+    body.key("metadata").value({{"weight_version", options_.weight_version}});
     if (options_.prompt_token_ids)
       body.key("prompt_token_ids").integers(*options_.prompt_token_ids);
     return std::move(body.end_object());
@@ -161,7 +161,7 @@ class ChatAdapter final : public ApiAdapter {
     }
   }
 
-  // Content is null where there are calls and no text.
+  // Content is null where there are calls and no text; without calls there is no list of them.
   static void add_message(const parsers::AssembledAnswer& answer, JsonPieces& body) {
     body.begin_object().key("role").value("assistant").key("content");
     if (answer.content.empty() && !answer.calls.empty()) {
@@ -169,13 +169,11 @@ class ChatAdapter final : public ApiAdapter {
     } else {
       body.text(answer.content);
     }
+    body.key("refusal").value(nullptr);  // OpenAI's schema requires it
     body.key("reasoning_content");
     answer.reasoning.empty() ? body.value(nullptr) : body.text(answer.reasoning);
-    body.key("tool_calls");
-    if (answer.calls.empty()) {
-      body.value(nullptr);
-    } else {
-      body.begin_list();
+    if (!answer.calls.empty()) {
+      body.key("tool_calls").begin_list();
       for (const parsers::ToolCall& call : answer.calls) {
         body.begin_object().key("id").text(call.id).key("type").value("function");
         body.key("function").begin_object().key("name").text(call.name);
@@ -204,7 +202,8 @@ class ChatAdapter final : public ApiAdapter {
     return usage_json(logs_, logs_.size(), options_.cache_details);
   }
 
-  // {"content": [{"token": .., "logprob": .., "bytes": [..], "top_logprobs": [..]}, ..]}
+  // {"content": [{"token": .., "logprob": .., "bytes": [..], "top_logprobs": [..]}, ..],
+  //  "refusal": null}
   JsonPieces& add_logprobs(const ChoiceLog& log, JsonPieces& answer) const {
     const auto write_entry = [this, &log](size_t index, std::string& out) {
       append_token(log.logprobs.token(index), log.logprobs.logprob(index), out);
@@ -217,7 +216,8 @@ class ChatAdapter final : public ApiAdapter {
       }
       out += "]}";
     };
-    return answer.begin_object().key("content").list(log.logprobs.size(), write_entry).end_object();
+    answer.begin_object().key("content").list(log.logprobs.size(), write_entry);
+    return answer.key("refusal").value(nullptr).end_object();
   }
 
   // The object is left open.
@@ -468,6 +468,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
 
   answer.id = call.id;
   answer.created = context.created;
+  answer.weight_version = context.weight_version;
   answer.num_choices = static_cast<size_t>(sampling.num_choices);
   answer.codec = &context.codec;
   answer.stream.reasoning_end = context.formats.reasoning_end;

@@ -27,6 +27,7 @@ struct ChatAnswerOptions {
   std::string id;
   std::string model;
   int64_t created = 0;
+  std::string weight_version = "default";
   size_t num_choices = 1;
   StreamOptions streaming;
   bool logprobs = false;

@@ -87,7 +87,7 @@ class CompletionAdapter final : public ApiAdapter {
     body.key("choices").begin_list();
     for (size_t i = 0; i < logs_.size(); ++i) add_choice(i, body);
     body.end_list().key("usage").value(usage());
-    body.key("metadata").value({{"weight_version", "default"}});
+    body.key("metadata").value({{"weight_version", options_.weight_version}});
     return std::move(body.end_object());
   }
 
@@ -258,6 +258,7 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   }
   answer.id = call.id;
   answer.created = context.created;
+  answer.weight_version = context.weight_version;
   answer.num_choices = call.requests.size();
   answer.choices_per_prompt = per_prompt;
   answer.codec = &context.codec;

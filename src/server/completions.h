@@ -17,6 +17,7 @@ struct CompletionAnswerOptions {
   std::string id;
   std::string model;
   int64_t created = 0;
+  std::string weight_version = "default";
   size_t num_choices = 1;  // over all prompts, prompt-major
   size_t choices_per_prompt = 1;
   StreamOptions streaming;

@@ -43,9 +43,11 @@ class GenerateAdapter final : public ApiAdapter {
 
   JsonPieces body() override {
     JsonPieces body;
+    if (options_.as_predictions) body.begin_object().key("predictions");
     if (options_.as_list) body.begin_list();
     for (size_t i = 0; i < logs_.size(); ++i) add_choice(i, body);
     if (options_.as_list) body.end_list();
+    if (options_.as_predictions) body.end_object();
     return body;
   }
 
@@ -91,7 +93,7 @@ class GenerateAdapter final : public ApiAdapter {
     answer.key("completion_tokens").value(counts.completion_tokens);
     answer.key("cached_tokens").value(counts.cached_tokens);
     answer.key("cached_tokens_details").value(cache_details(counts.cache));
-    answer.key("weight_version").value("default");
+    answer.key("weight_version").value(options_.weight_version);
     answer.key("e2e_latency").value(counts.elapsed_seconds);
     answer.key("queue_time").value(counts.queue_seconds);
     if (choice.logprobs) add_logprobs(index, answer);
@@ -317,9 +319,9 @@ std::unique_ptr<ApiAdapter> make_generate_adapter(GenerateAnswerOptions options)
   return std::make_unique<GenerateAdapter>(std::move(options));
 }
 
-PrepareResult prepare_generate(const CallContext& context, std::string_view body) {
-  Json object;
-  if (auto error = parse_json_object(body, object)) return *error;
+namespace {
+
+PrepareResult prepare(const CallContext& context, const Json& object, bool as_predictions) {
   FieldReader fields(object);
   PreparedCall call;
   GenerateAnswerOptions answer;
@@ -382,9 +384,52 @@ PrepareResult prepare_generate(const CallContext& context, std::string_view body
     return *error;
   answer.as_list = list.batched || several_answers;
   answer.codec = &context.codec;
+  answer.as_predictions = as_predictions;
+  answer.weight_version = context.weight_version;
   call.stream = answer.stream;
   call.adapter = make_generate_adapter(std::move(answer));
   return call;
+}
+
+// The field of /generate that the first instance has: every other one must have it, too.
+std::optional<ApiError> gather_instances(const Json& instances, Json& generate) {
+  const char* const name =
+      instances[0].is_object() && instances[0].contains("text") ? "text" : "input_ids";
+  Json& inputs = generate[name] = Json::array();
+  for (size_t i = 0; i < instances.size(); ++i) {
+    if (!instances[i].is_object() || !instances[i].contains(name)) {
+      return missing_parameter(fmt::format("instances[{}].{}", i, name));
+    }
+    inputs.push_back(instances[i][name]);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+PrepareResult prepare_generate(const CallContext& context, std::string_view body) {
+  Json object;
+  if (auto error = parse_json_object(body, object)) return *error;
+  return prepare(context, object, /*as_predictions=*/false);
+}
+
+PrepareResult prepare_vertex(const CallContext& context, std::string_view body) {
+  Json object;
+  if (auto error = parse_json_object(body, object)) return *error;
+  FieldReader fields(object);
+  const Json* const instances = fields.array("instances");
+  const Json* const parameters = fields.object("parameters");
+  if (fields.error()) return *fields.error();
+  if (instances == nullptr) return missing_parameter("instances");
+  if (instances->empty()) {
+    JsonPieces nothing;
+    nothing.begin_object().key("predictions").begin_list().end_list().end_object();
+    return JsonAnswer{.body = std::move(nothing), .shown = nullptr};
+  }
+  Json generate = parameters != nullptr ? *parameters : Json::object();
+  for (const char* const input : {"text", "input_ids"}) generate.erase(input);
+  if (auto error = gather_instances(*instances, generate)) return *error;
+  return prepare(context, generate, /*as_predictions=*/true);
 }
 
 }  // namespace heddle::server

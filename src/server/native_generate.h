@@ -24,6 +24,8 @@ struct GenerateAnswerOptions {
   bool stream = false;
   bool as_list = false;  // a batch, or several answers
   bool text_in_logprobs = false;
+  bool as_predictions = false;  // inside {"predictions": ..}, where it is not streamed
+  std::string weight_version = "default";
   std::vector<std::vector<TokenId>> prompt_token_ids;  // per prompt, to be shown; empty: not
   const TextCodec* codec = nullptr;                    // outlives the adapter
 };
@@ -31,5 +33,9 @@ struct GenerateAnswerOptions {
 std::unique_ptr<ApiAdapter> make_generate_adapter(GenerateAnswerOptions options);
 
 PrepareResult prepare_generate(const CallContext& context, std::string_view body);
+
+// POST /vertex_generate, Vertex AI's wrapper: {"instances": [{"text": ..}, ..], "parameters": ..}.
+// The instances' texts or ids are a batch; the parameters are the other fields of /generate.
+PrepareResult prepare_vertex(const CallContext& context, std::string_view body);
 
 }  // namespace heddle::server

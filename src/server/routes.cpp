@@ -44,6 +44,16 @@ constexpr std::array kRoutes = {
     Route{"/api/ps", Endpoint::kOllamaRunning, "GET, HEAD", Access::kUser, true},
     Route{"/api/version", Endpoint::kOllamaVersion, "GET, HEAD"},
     Route{"/invocations", Endpoint::kInvocations, "POST", Access::kUser, true, kAnyBody},
+    Route{"/vertex_generate", Endpoint::kVertex, "POST", Access::kUser, true, kAnyBody},
+    Route{"/get_load", Endpoint::kLoad, "GET, HEAD"},
+    Route{"/v1/loads", Endpoint::kLoads, "GET, HEAD"},
+    Route{"/get_weight_version", Endpoint::kWeightVersion, "GET, HEAD"},
+    Route{"/update_weight_version", Endpoint::kUpdateWeightVersion, "POST", Access::kAdmin, true,
+          kSmallBody, true},
+    Route{"/parse_function_call", Endpoint::kParseFunctionCall, "POST", Access::kUser, true,
+          kAnyBody},
+    Route{"/separate_reasoning", Endpoint::kSeparateReasoning, "POST", Access::kUser, true,
+          kAnyBody},
 };
 
 // What other servers have and this one answers 501.
@@ -64,7 +74,6 @@ constexpr std::array<std::string_view, 36> kNotServed = {
     "/load_lora_adapter",
     "/unload_lora_adapter",
     "/update_weights_from_disk",
-    "/update_weight_version",
     "/update_weights_from_tensor",
     "/update_weights_from_distributed",
     "/update_weights_from_ipc",
@@ -76,6 +85,7 @@ constexpr std::array<std::string_view, 36> kNotServed = {
     "/open_session",
     "/close_session",
     "/clear_hicache_storage_backend",
+    "/freeze_gc",
     "/start_expert_distribution_record",
     "/stop_expert_distribution_record",
     "/dump_expert_distribution_record",

@@ -45,6 +45,13 @@ enum class Endpoint {
   kOllamaShow,
   kOllamaVersion,
   kInvocations,
+  kVertex,
+  kLoad,
+  kLoads,
+  kWeightVersion,
+  kUpdateWeightVersion,
+  kParseFunctionCall,
+  kSeparateReasoning,
   kNotServed,
 };
 

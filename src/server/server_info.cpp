@@ -49,4 +49,43 @@ Json server_info(const ServerOptions& options, const Json& configuration, const 
   return info;
 }
 
+Json load_list(const EngineStats& stats, const LoadClock& now) {
+  return Json::array({{{"rid", nullptr},
+                       {"dp_rank", 0},
+                       {"num_reqs", stats.num_running + stats.num_waiting},
+                       {"num_waiting_reqs", stats.num_waiting},
+                       {"num_tokens", stats.kv_tokens_used},
+                       {"ts_tic", now.steady_seconds}}});
+}
+
+Json load_report(const Engine& engine, const EngineStats& stats, std::string_view version,
+                 const LoadClock& now) {
+  const MemoryPlan& plan = engine.memory_plan();
+  const auto share = [](int64_t part, int64_t whole) {
+    return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+  };
+  const double token_usage = share(stats.kv_tokens_used, plan.kv_tokens);
+  const double utilization = share(stats.num_running, plan.max_running_requests);
+  return {{"timestamp", now.unix_seconds},
+          {"version", version},
+          {"dp_rank_count", 1},
+          {"loads", Json::array({{{"dp_rank", 0},
+                                  {"num_running_reqs", stats.num_running},
+                                  {"num_waiting_reqs", stats.num_waiting},
+                                  {"num_total_reqs", stats.num_running + stats.num_waiting},
+                                  {"num_used_tokens", stats.kv_tokens_used},
+                                  {"max_total_num_tokens", plan.kv_tokens},
+                                  {"token_usage", token_usage},
+                                  {"gen_throughput", stats.decode_tokens_per_second},
+                                  {"utilization", utilization},
+                                  {"max_running_requests", plan.max_running_requests}}})},
+          {"aggregate",
+           {{"total_running_reqs", stats.num_running},
+            {"total_waiting_reqs", stats.num_waiting},
+            {"total_reqs", stats.num_running + stats.num_waiting},
+            {"avg_token_usage", token_usage},
+            {"avg_throughput", stats.decode_tokens_per_second},
+            {"avg_utilization", utilization}}}};
+}
+
 }  // namespace heddle::server

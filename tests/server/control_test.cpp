@@ -15,7 +15,8 @@ class ControlTest : public ServerTest {
       {"/flush_cache", ""},
       {"/pause_generation", R"({"mode": "in_place"})"},
       {"/continue_generation", ""},
-      {"/abort_request", R"({"rid": "x"})"}};
+      {"/abort_request", R"({"rid": "x"})"},
+      {"/update_weight_version", R"({"new_version": "x"})"}};
 
   [[nodiscard]] Reply call(const char* path, const char* body, std::string_view headers) const {
     return connect().call("POST", path, body, headers);
