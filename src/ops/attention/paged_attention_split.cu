@@ -18,7 +18,9 @@ constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kColumns = 8;  // rows of the step that a block takes together
 constexpr int kKeys = 16;    // tokens that a warp takes together
-constexpr int kLeastSplit = 256;
+constexpr int kLeastSplit = 64;
+constexpr int kFewItems = 256;  // so many splits of up to kLongSplit tokens before they are longer
+constexpr int kLongSplit = 256;
 constexpr int kMostSplits = 1024;  // of about this many items; twice as many with ragged ends
 constexpr int kMostSequences = static_cast<int>(kSplitSequences);
 constexpr float kLog2E = 1.4426950408889634f;
@@ -112,6 +114,7 @@ __device__ inline void make_plan(const Params& p, Plan& plan, Scan& scan) {
 #pragma unroll
   for (int i = 0; i < kWarps; ++i) tokens += scan.totals[i];
   int split = kLeastSplit;
+  while (split < kLongSplit && static_cast<long long>(split) * kFewItems < tokens) split *= 2;
   while (static_cast<long long>(split) * kMostSplits < tokens) split *= 2;
 
   int items = 0, kept = 0;  // kept: of sequences with several splits
@@ -488,19 +491,21 @@ __global__ void __launch_bounds__(kThreads, 2) split_kernel(const __grid_constan
   }
 }
 
-// A warp joins the splits of one row in their order. Reads 4 * D bytes for each.
+// A block joins the splits of one row: each warp those that follow each other in a quarter of them,
+// then all four quarters, in order. Reads 4 * D bytes for each split.
 template <int kDim>
 __global__ void __launch_bounds__(kThreads) join_kernel(const __grid_constant__ Params p) {
+  __shared__ float maxima[kWarps], sums[kWarps];
+  __shared__ float results[kWarps][kDim];
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int row = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
   const int num_heads = p.num_kv_heads * p.group;
-  const int t = row / num_heads, head = row % num_heads;
-  if (t >= p.num_rows) return;
+  const int t = static_cast<int>(blockIdx.x) / num_heads;
+  const int head = static_cast<int>(blockIdx.x) % num_heads;
   const int b = p.batch.row_sequences[t];
   if (b < 0) return;
   const Extent extent = extent_of(p, b);
-  const int split = p.parts.plan[0];
-  const int num_splits = extent.num_splits(split);
+  const int num_splits = extent.num_splits(p.parts.plan[0]);
   if (num_splits <= 1) return;
   const int chunks = chunks_of(p, extent.num_tokens);
   const int at = (t - p.batch.query_start[b]) * p.group + head % p.group;
@@ -508,15 +513,18 @@ __global__ void __launch_bounds__(kThreads) join_kernel(const __grid_constant__ 
   const auto part_of = [&](int i) {
     return (first + i * chunks * p.num_kv_heads) * kColumns + at % kColumns;
   };
+  const int each = (num_splits + kWarps - 1) / kWarps;
+  const int begin = min(num_splits, warp * each), end = min(num_splits, begin + each);
   float top = -INFINITY;
-  for (int i = lane; i < num_splits; i += kWarp) top = fmaxf(top, p.parts.maxima[part_of(i)]);
+  for (int i = begin + lane; i < end; i += kWarp) top = fmaxf(top, p.parts.maxima[part_of(i)]);
   top = warp_max(top);
+  const float base = top == -INFINITY ? 0.0f : top;
   float sum = 0;
   float outputs[kDim / kWarp] = {};
 #pragma unroll 4
-  for (int i = 0; i < num_splits; ++i) {
+  for (int i = begin; i < end; ++i) {
     const int part = part_of(i);
-    const float share = exp2f(p.parts.maxima[part] - top);
+    const float share = exp2f(p.parts.maxima[part] - base);
     sum = fmaf(p.parts.sums[part], share, sum);
 #pragma unroll
     for (int c = 0; c < kDim / kWarp; c += 2) {
@@ -526,12 +534,35 @@ __global__ void __launch_bounds__(kThreads) join_kernel(const __grid_constant__ 
       outputs[c + 1] = fmaf(two.y, share, outputs[c + 1]);
     }
   }
-  const float factor = output_factor(p, head, top, sum);
+  if (lane == 0) {
+    maxima[warp] = top;
+    sums[warp] = sum;
+  }
 #pragma unroll
   for (int c = 0; c < kDim / kWarp; c += 2) {
-    *reinterpret_cast<uint32_t*>(p.y + t * p.y_stride + int64_t{head} * kDim + c * kWarp +
-                                 lane * 2) =
-        pack_bf16(outputs[c] * factor, outputs[c + 1] * factor);
+    *reinterpret_cast<float2*>(&results[warp][c * kWarp + lane * 2]) = {outputs[c], outputs[c + 1]};
+  }
+  __syncthreads();
+  top = maxima[0];
+#pragma unroll
+  for (int w = 1; w < kWarps; ++w) top = fmaxf(top, maxima[w]);
+  float shares[kWarps];
+  sum = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    shares[w] = exp2f(maxima[w] - top);
+    sum = fmaf(sums[w], shares[w], sum);
+  }
+  const float factor = output_factor(p, head, top, sum);
+  for (int c = static_cast<int>(threadIdx.x) * 2; c < kDim; c += kThreads * 2) {
+    float2 total{0, 0};
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      total.x = fmaf(results[w][c], shares[w], total.x);
+      total.y = fmaf(results[w][c + 1], shares[w], total.y);
+    }
+    *reinterpret_cast<uint32_t*>(p.y + t * p.y_stride + int64_t{head} * kDim + c) =
+        pack_bf16(total.x * factor, total.y * factor);
   }
 }
 
@@ -544,8 +575,8 @@ Status launch_split(CudaContext& context, const Params& params) {
              grid_of(kBlocksPerProcessor * context.gpu.properties().num_multiprocessors), kThreads,
              params, sizeof(Shared<kDim>)));
   const int64_t rows = int64_t{params.num_rows} * params.num_kv_heads * params.group;
-  return launch(context, "paged_attention join", join_kernel<kDim>, grid_of(ceil_div(rows, kWarps)),
-                kThreads, params);
+  return launch(context, "paged_attention join", join_kernel<kDim>, grid_of(rows), kThreads,
+                params);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ inline constexpr int64_t kSplitSequences = 512;
 // pages, and leaves all other rows of y alone. `args` fits. The launch does not depend on lengths:
 // it can be captured for a batch that grows.
 //
-// Two blocks for each multiprocessor take items of at least 256 tokens, one kv head and eight rows
+// Two blocks for each multiprocessor take items of at least 64 tokens, one kv head and eight rows
 // in turn. A warp has 16 keys at a time: keys are the rows of the first product and channels those
 // of the second, query heads the eight columns of both, so that nothing is padded where eight query
 // heads share a key head. Results of a sequence that was split are joined in order.

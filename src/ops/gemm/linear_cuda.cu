@@ -3,6 +3,7 @@
 #include "ops/cuda/row_products.cuh"
 #include "ops/gemm/dense_products.h"
 #include "ops/gemm/linear.h"
+#include "ops/gemm/skinny_product.h"
 
 namespace heddle::ops {
 
@@ -142,13 +143,13 @@ LinearArgs columns_of(const LinearArgs& args, int64_t first, int64_t count) {
   return part;
 }
 
-// From here on the library's speed (22 us for 12,352 x 2,048 on an H100; 31 us with 8 rows here)
-// counts for more than bits that no neighbour changes.
-constexpr int64_t kMinDenseRows = 9;
+// Fewer rows go through skinny_product(), or where that has no form, a warp for each element.
+constexpr int64_t kMinDenseRows = kSkinnyRows + 1;
 
 }  // namespace
 
 Status linear_cuda(CudaContext& context, const LinearArgs& args) {
+  if (skinny_product_fits(context, args)) return skinny_product(context, args);
   const bool dense = context.products != nullptr && args.x.shape[0] >= kMinDenseRows &&
                      args.x.dtype == args.weight.dtype && args.x.shape[1] > 0 &&
                      args.weight.shape[0] > 0;

@@ -108,16 +108,9 @@ constexpr int kRunThreads = 64;
 constexpr int kRunRows = 32;  // of a thread
 constexpr int kRunWidth = 4;  // W
 
-// Eight neighbouring channels of ChannelInputs.
-template <typename Scalar>
-__device__ inline void load_inputs(const Params& p, int64_t b, int64_t channel, int64_t t,
-                                   float (&values)[kOctet]) {
-  if (t >= 0) {
-    load_octet(
-        static_cast<const Scalar*>(p.x) + (p.batch.query_start[b] + t) * p.x_stride + channel,
-        values);
-    return;
-  }
+// Eight neighbouring channels of row `t` of a sequence's inputs, before the step.
+__device__ inline void load_kept(const Params& p, int64_t b, int64_t channel, int64_t t,
+                                 float (&values)[kOctet]) {
   const int64_t slot = p.batch.state_slots[b];
   if (slot >= 0 && p.batch.context_lens[b] > 0) {
     load_octet(p.state + slot * p.state_stride + (kRunWidth - 1 + t) * p.C + channel, values);
@@ -128,16 +121,20 @@ __device__ inline void load_inputs(const Params& p, int64_t b, int64_t channel, 
 }
 
 // The same convolution with a window of four, for whole octets of channels: a thread goes through
-// eight channels of kRunRows rows with the window in registers, so that every input is loaded once.
-// With `kDecode` no sequence has more than one row, and the thread that computes it also keeps its
-// windows. Operations and their order are those of convolve_kernel().
+// eight channels of kRows rows with the window in registers, so that every input is loaded once,
+// kAtOnce rows at a time. With kDecode no sequence has more than one row, and the thread that
+// computes it also keeps its windows. Operations and their order are those of convolve_kernel().
 template <typename Scalar, bool kDecode>
 __global__ void __launch_bounds__(kRunThreads) run_kernel(const __grid_constant__ Params p) {
   constexpr int kRows = kDecode ? 1 : kRunRows;
+  constexpr int kAtOnce = kDecode ? 1 : 4;
+  static_assert(kRows % kAtOnce == 0);
   const int64_t channel_blocks = ceil_div(p.C, kRunThreads * kOctet);
   const int64_t channel =
       (blockIdx.x % channel_blocks * kRunThreads + threadIdx.x) * int64_t{kOctet};
   if (channel >= p.C) return;
+  const auto* x = static_cast<const Scalar*>(p.x) + channel;
+  auto* y = static_cast<Scalar*>(p.y) + channel;
   float weight[kOctet][kRunWidth];
 #pragma unroll
   for (int j = 0; j < kOctet; ++j) {
@@ -146,48 +143,64 @@ __global__ void __launch_bounds__(kRunThreads) run_kernel(const __grid_constant_
     for (int m = 0; m < kRunWidth; ++m) weight[j][m] = from[m];
   }
   const int64_t first = blockIdx.x / channel_blocks * kRows;
-  const int64_t end = min(first + kRows, p.T);
   float window[kRunWidth][kOctet];  // the row's inputs, its own last
   int64_t at = -1;                  // sequence whose inputs they are
-#pragma unroll 4
-  for (int64_t row = first; row < end; ++row) {
-    const int64_t b = p.batch.row_sequences[row];
-    if (b < 0) continue;
-    const int64_t t = row - p.batch.query_start[b];
-    if (b != at) {
+  for (int64_t batch = first; batch < min(first + kRows, p.T); batch += kAtOnce) {
+    float inputs[kAtOnce][kOctet];
+    int64_t sequences[kAtOnce];
 #pragma unroll
-      for (int m = 0; m < kRunWidth - 1; ++m) {
-        load_inputs<Scalar>(p, b, channel, t - (kRunWidth - 1) + m, window[m]);
-      }
-      at = b;
-    } else {
-#pragma unroll
-      for (int m = 0; m < kRunWidth - 1; ++m) {
-#pragma unroll
-        for (int j = 0; j < kOctet; ++j) window[m][j] = window[m + 1][j];
-      }
+    for (int i = 0; i < kAtOnce; ++i) {
+      sequences[i] = -1;
+      if (batch + i >= p.T) continue;
+      sequences[i] = p.batch.row_sequences[batch + i];
+      load_octet(x + (batch + i) * p.x_stride, inputs[i]);
     }
-    load_inputs<Scalar>(p, b, channel, t, window[kRunWidth - 1]);
-    float y[kOctet];
 #pragma unroll
-    for (int j = 0; j < kOctet; ++j) {
-      float sum = __fmul_rn(weight[j][0], window[0][j]);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int64_t row = batch + i, b = sequences[i];
+      if (b < 0) continue;
+      if (b != at) {
+        const int64_t t = row - p.batch.query_start[b];
 #pragma unroll
-      for (int m = 1; m < kRunWidth; ++m) sum = fmaf(weight[j][m], window[m][j], sum);
-      y[j] = sum / (1.0f + expf(-sum));
-    }
-    store_octet(y, static_cast<Scalar*>(p.y) + row * p.y_stride + channel);
-    if constexpr (kDecode) {
-      const int64_t slot = p.batch.state_slots[b];
-      if (slot < 0) continue;
-      const auto keep = [&](float* to) {
-#pragma unroll
-        for (int m = 0; m < kRunWidth - 1; ++m) store_octet(window[m + 1], to + m * p.C + channel);
-      };
-      for (int32_t i = p.batch.snapshot_start[b]; i < p.batch.snapshot_start[b + 1]; ++i) {
-        keep(p.snapshot_windows + p.batch.snapshots[i].slot * p.snapshot_stride);
+        for (int m = 1; m < kRunWidth; ++m) {
+          const int64_t before = t - kRunWidth + m;
+          if (before >= 0) {
+            load_octet(x + (row - kRunWidth + m) * p.x_stride, window[m]);
+          } else {
+            load_kept(p, b, channel, before, window[m]);
+          }
+        }
+        at = b;
       }
-      keep(p.state + slot * p.state_stride);
+#pragma unroll
+      for (int j = 0; j < kOctet; ++j) {
+#pragma unroll
+        for (int m = 1; m < kRunWidth; ++m) window[m - 1][j] = window[m][j];
+        window[kRunWidth - 1][j] = inputs[i][j];
+      }
+      float results[kOctet];
+#pragma unroll
+      for (int j = 0; j < kOctet; ++j) {
+        float sum = __fmul_rn(weight[j][0], window[0][j]);
+#pragma unroll
+        for (int m = 1; m < kRunWidth; ++m) sum = fmaf(weight[j][m], window[m][j], sum);
+        results[j] = sum / (1.0f + expf(-sum));
+      }
+      store_octet(results, y + row * p.y_stride);
+      if constexpr (kDecode) {
+        const int64_t slot = p.batch.state_slots[b];
+        if (slot < 0) continue;
+        const auto keep = [&](float* to) {
+#pragma unroll
+          for (int m = 1; m < kRunWidth; ++m) {
+            store_octet(window[m], to + (m - 1) * p.C + channel);
+          }
+        };
+        for (int32_t s = p.batch.snapshot_start[b]; s < p.batch.snapshot_start[b + 1]; ++s) {
+          keep(p.snapshot_windows + p.batch.snapshots[s].slot * p.snapshot_stride);
+        }
+        keep(p.state + slot * p.state_stride);
+      }
     }
   }
 }

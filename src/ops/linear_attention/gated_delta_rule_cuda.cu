@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recurrence token by token: exact mode, decode, and what has no faster form
-// (gated_delta_rule_sm90.h). With s a value row of the state before the token,
+// The recurrence token by token: exact mode, and what has no faster form
+// (gated_delta_rule_sm90.h for prompts, gated_delta_rule_step.h for decode). With s a value row of
+// the state before the token,
 //
 //   s <- alpha s     e = v - s.k     y = s.q + beta e (k.q)     s <- s + beta e k
 //
@@ -10,6 +11,7 @@
 #include "ops/cuda/reduce.cuh"
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/linear_attention/gated_delta_rule_sm90.h"
+#include "ops/linear_attention/gated_delta_rule_step.h"
 #include "ops/linear_attention/snapshot_rows.cuh"
 
 namespace heddle::ops {
@@ -28,7 +30,7 @@ struct Params {
   DType dtype;  // of qkv and y
   int64_t qkv_stride, a_stride, b_stride, y_stride, state_stride;
   int64_t B, Nk, Nv, Dk, Dv;
-  int64_t most_rows;  // sequences with more are left alone
+  int64_t least_rows, most_rows;  // sequences with others are left alone
   bool channel_decay;
   DeviceBatch batch;
 };
@@ -188,7 +190,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
   if (slot < 0) return;  // padding
   head.first_token = p.batch.query_start[head.b];
   head.num_tokens = p.batch.query_start[head.b + 1] - head.first_token;
-  if (head.num_tokens > p.most_rows) return;
+  if (head.num_tokens < p.least_rows || head.num_tokens > p.most_rows) return;
   const bool fresh = p.batch.context_lens[head.b] == 0;
   const int64_t first_row = (slab * kWarps + warp) * kRows;  // within the head
   float* state = p.state + slot * p.state_stride + (head.h * p.Dv + first_row) * p.Dk;
@@ -282,16 +284,26 @@ int64_t gated_delta_rule_workspace_bytes_cuda(const CudaContext& context,
 }
 
 Status gated_delta_rule_cuda(CudaContext& context, const GatedDeltaRuleArgs& args) {
-  const bool chunked = gated_delta_rule_sm90_fits(context, args);
-  if (chunked) {
-    HEDDLE_RETURN_IF_ERROR(gated_delta_rule_sm90(context, args));
-    const ForwardContext& forward = *args.forward;
-    bool done = true;
-    for (int64_t b = 0; b < forward.num_sequences(); ++b) {
-      done = done && forward.num_rows(b) >= kSm90MinRows;
+  const auto any_has = [&](int64_t least, int64_t most) {
+    for (int64_t b = 0; b < args.forward->num_sequences(); ++b) {
+      const int64_t num_rows = args.forward->num_rows(b);
+      if (num_rows >= least && num_rows <= most) return true;
     }
-    if (done) return {};
+    return false;
+  };
+  int64_t least_rows = 1;
+  int64_t most_rows = args.qkv.shape[0];
+  if (gated_delta_rule_sm90_fits(context, args)) {
+    if (any_has(kSm90MinRows, most_rows)) {
+      HEDDLE_RETURN_IF_ERROR(gated_delta_rule_sm90(context, args));
+    }
+    most_rows = kSm90MinRows - 1;
   }
+  if (gated_delta_rule_step_fits(context, args)) {
+    if (any_has(1, kStepMostTokens)) HEDDLE_RETURN_IF_ERROR(gated_delta_rule_step(context, args));
+    least_rows = kStepMostTokens + 1;
+  }
+  if (!any_has(least_rows, most_rows)) return {};
   const MutableTensorView& snapshots = args.snapshots.recurrent;
   const Params params{.qkv = args.qkv.data,
                       .a = args.a.as<float>(),
@@ -317,7 +329,8 @@ Status gated_delta_rule_cuda(CudaContext& context, const GatedDeltaRuleArgs& arg
                       .Nv = args.b.shape[1],
                       .Dk = args.key_dim,
                       .Dv = args.value_dim,
-                      .most_rows = chunked ? kSm90MinRows - 1 : args.qkv.shape[0],
+                      .least_rows = least_rows,
+                      .most_rows = most_rows,
                       .channel_decay = args.a.shape[1] != args.b.shape[1],
                       .batch = args.forward->batch};
   if (params.Dk <= 4 * kWarp) return launch_columns<4>(context, params);

@@ -313,6 +313,48 @@ TEST_P(HopperDeltaRuleTest, RoundsSnapshotsAsTheRecurrentFormDoes) {
   }
 }
 
+// Decode has a form of its own (gated_delta_rule_step.h); with a snapshot after a step's last token
+// both hold the same numbers, but for the rounding of the snapshot.
+TEST_P(HopperDeltaRuleTest, DecodeMatchesTheReferenceAndTakesSnapshots) {
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kI8}) {
+    SCOPED_TRACE(to_string(dtype));
+    make({.Nk = 2,
+          .Nv = 4,
+          .rows = {1, 3, 8, 9, 1, 70},
+          .context_lens = {5, 0, 2, 1, 0, 0},
+          .snapshots = {{.sequence = 0, .num_tokens = 1, .slot = 1},
+                        {.sequence = 1, .num_tokens = 2, .slot = 2},
+                        {.sequence = 2, .num_tokens = 8, .slot = 3}},
+          .snapshot_dtype = dtype},
+         9);
+    run();
+    expect_near_reference(kRounding);
+    const int64_t rows = step_.Nv * kDim;
+    for (const auto& [slot, state] : {std::pair<int64_t, int64_t>(1, 1), {3, 3}}) {
+      double error = 0, norm = 0;
+      for (int64_t i = 0; i < rows * kDim; ++i) {
+        const double number = static_cast<double>(states_after_.view().row<float>(state)[i]);
+        const auto at = static_cast<size_t>(slot * rows * kDim + i);
+        double stored = 0;
+        if (dtype == DType::kF32) {
+          stored = static_cast<double>(snapshots_after_.span<float>()[at]);
+        } else if (dtype == DType::kBf16) {
+          stored = static_cast<double>(to_float(snapshots_after_.span<Bf16>()[at]));
+        } else {
+          const auto row = static_cast<size_t>(slot * rows + i / kDim);
+          stored = static_cast<double>(snapshots_after_.span<int8_t>()[at]) *
+                   static_cast<double>(scales_after_.span<float>()[row]);
+        }
+        error += (stored - number) * (stored - number);
+        norm += number * number;
+      }
+      EXPECT_LE(std::sqrt(error / norm), dtype == DType::kF32    ? 0.0
+                                         : dtype == DType::kBf16 ? 3e-3
+                                                                 : 1.2e-2);
+    }
+  }
+}
+
 TEST_P(HopperDeltaRuleTest, ForeignRowsDoNotMeetASequence) {
   make({.rows = {100, 64}, .context_lens = {0, 0}}, 8);
   run();

@@ -142,6 +142,26 @@ struct ProductParams {
   bool aligned;
 };
 
+// row_products() of a tile. A tile of one row, the usual case in decode, has more loads under way;
+// the sums are the same.
+template <typename X, typename Weight>
+__device__ inline void tile_products(const ExpertTile& tile, const X* const (&x)[kTileRows],
+                                     const Weight* const (&weight)[kColumns],
+                                     const ProductParams& p, float (&sums)[kTileRows][kColumns]) {
+  if (tile.num_rows > 1) {
+    row_products(x, weight, p.aligned, p.K, sums);
+    return;
+  }
+  const X* const one[1] = {x[0]};
+  float sum[1][kColumns];
+  row_products(one, weight, p.aligned, p.K, sum);
+#pragma unroll
+  for (int r = 0; r < kTileRows; ++r) {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) sums[r][c] = sum[0][c];
+  }
+}
+
 // The first product of a tile's rows: a warp computes two columns of the gate and the two of up
 // that belong to them, and writes their activation. Blocks of neighbouring x take neighbouring
 // tiles, which share the expert's weights in the cache. Moves the weights of the chosen experts
@@ -168,7 +188,7 @@ __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__
                 rows[c] * p.weight_stride;
   }
   float sums[kTileRows][kColumns];
-  row_products(x, weight, p.aligned, p.K, sums);
+  tile_products(tile, x, weight, p, sums);
   if (p.bias != nullptr) {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
@@ -209,7 +229,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                 min(n + c, p.N - 1) * p.weight_stride;
   }
   float sums[kTileRows][kColumns];
-  row_products(x, weight, p.aligned, p.K, sums);
+  tile_products(tile, x, weight, p, sums);
 #pragma unroll
   for (int r = 0; r < kTileRows; ++r) {
 #pragma unroll
@@ -220,6 +240,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
   }
 }
+
+constexpr int kCombineThreads = 64;  // so that a single token is spread over several processors
 
 struct CombineParams {
   const void* down;      // [T * A, H]
@@ -232,15 +254,16 @@ struct CombineParams {
 // y[t] = sum over a, ascending, of weights[t, a] * down[t, a]. A thread adds up eight columns.
 // Moves A * H elements in and H out a token: the floor is their bytes over the bandwidth.
 template <typename Down>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kCombineThreads)
     combine_kernel(const __grid_constant__ CombineParams p) {
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < p.num_octets;
-       i += int64_t{gridDim.x} * kThreads) {
+  for (int64_t i = int64_t{blockIdx.x} * kCombineThreads + threadIdx.x; i < p.num_octets;
+       i += int64_t{gridDim.x} * kCombineThreads) {
     const int64_t t = i / p.octets_per_row;
     const int64_t h = i % p.octets_per_row * kOctet;
     const int64_t count = p.H - h;
     const bool aligned = p.H % kOctet == 0;
     float sum[kOctet] = {};
+#pragma unroll 4
     for (int64_t a = 0; a < p.A; ++a) {
       const Down* row = static_cast<const Down*>(p.down) + (t * p.A + a) * p.H + h;
       float values[kOctet];
@@ -372,9 +395,9 @@ Status run_pass(CudaContext& context, const RoutedMoeArgs& args, const RoutedMoe
                               .H = shape.H,
                               .octets_per_row = octets,
                               .num_octets = T * octets};
-  const dim3 grid = grid_of(ceil_div(combine.num_octets, kThreads));
-  return tiled ? launch(context, "moe_combine", combine_kernel<CudaBf16>, grid, kThreads, combine)
-               : launch(context, "moe_combine", combine_kernel<float>, grid, kThreads, combine);
+  const dim3 grid = grid_of(ceil_div(combine.num_octets, kCombineThreads));
+  return launch(context, "moe_combine", tiled ? combine_kernel<CudaBf16> : combine_kernel<float>,
+                grid, kCombineThreads, combine);
 }
 
 }  // namespace

@@ -20,17 +20,16 @@ struct Params {
   int64_t num_groups;  // T * G
   int64_t G, H;
   float epsilon;
-  bool aligned;  // all rows and groups begin on 16 bytes
+  bool aligned;  // all rows and groups begin on 16 bytes, and the weight
 };
 
 constexpr int kMostThreads = 256;
-constexpr int kHeld = 4;  // octets that a thread keeps in registers
 
 // A block normalises one group of H columns; a thread has every octet of columns whose number is
 // its own modulo the threads. Thread sums run over ascending columns and are joined in the order of
 // block_sum(): an order that depends on H alone. Moves 2 * H elements a group, 4 with a residual;
-// beyond 8,192 columns x is read twice, the second time from the cache.
-template <typename Scalar>
+// beyond kHeld octets a thread x is read twice, the second time from the cache.
+template <typename Scalar, int kHeld>
 __global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(const __grid_constant__ Params p) {
   __shared__ float scratch[kWarp];
   const auto load = [&](const Scalar* row, int64_t h, float(&values)[kOctet]) {
@@ -85,11 +84,15 @@ __global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(const __grid_con
     sum = block_sum(sum, scratch);
     const float scale = 1.0f / sqrtf(sum / static_cast<float>(p.H) + p.epsilon);
     const auto give = [&](int64_t h, const float(&values)[kOctet]) {
+      float weights[kOctet];
+      if (p.aligned && p.H - h >= kOctet) {
+        load_octet(p.weight + h, weights);
+      } else {
+        load_elements(p.weight + h, p.H - h, weights);
+      }
       float normed[kOctet];
 #pragma unroll
-      for (int j = 0; j < kOctet; ++j) {
-        normed[j] = h + j < p.H ? values[j] * scale * p.weight[h + j] : 0.0f;
-      }
+      for (int j = 0; j < kOctet; ++j) normed[j] = values[j] * scale * weights[j];
       store(normed, h, y);
     };
 #pragma unroll
@@ -125,12 +128,16 @@ Status rms_norm_cuda(CudaContext& context, const RmsNormArgs& args) {
                       .G = G,
                       .H = H,
                       .epsilon = args.epsilon,
-                      .aligned = is_aligned(args.x, H) && is_aligned(args.y, H) &&
+                      .aligned = reinterpret_cast<uintptr_t>(args.weight.data) % 16 == 0 &&
+                                 is_aligned(args.x, H) && is_aligned(args.y, H) &&
                                  (args.residual.data == nullptr || is_aligned(args.residual, H))};
   const auto threads = static_cast<unsigned>(
       std::min<int64_t>(kMostThreads, ceil_div(ceil_div(H, kOctet), kWarp) * kWarp));
   return with_scalar(args.x.dtype, [&](auto scalar) {
-    return launch(context, "rms_norm", rms_norm_kernel<typename decltype(scalar)::type>,
+    using Scalar = typename decltype(scalar)::type;
+    const bool one_each = H <= int64_t{threads} * kOctet;
+    return launch(context, "rms_norm",
+                  one_each ? rms_norm_kernel<Scalar, 1> : rms_norm_kernel<Scalar, 4>,
                   grid_of(params.num_groups), threads, params);
   });
 }
