@@ -48,7 +48,7 @@ Status run_ops_on_cuda(const std::string& device, const std::string& filter, boo
   if (benchmarks.empty()) {
     return not_found(fmt::format(
         "no op that is measured on CUDA has \"{}\" in its name; they are gated_delta_rule, "
-        "linear, paged_attention, routed_moe",
+        "linear, paged_attention, routed_moe, sample_rows",
         filter));
   }
   HEDDLE_ASSIGN_OR_RETURN(const double copy, ops::measure_cuda_copy(context));

@@ -9,9 +9,14 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "ops/sampling/logit_edits.h"
 #include "ops/sampling/uniform_draw.h"
+#include "sampling/sampling_slot.h"
 
 namespace heddle::sampling {
+
+using ops::SampleOutcome;
+
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -21,13 +26,27 @@ constexpr auto kBetter = [](const auto& a, const auto& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 };
 
-// The smallest float that is not below `value`.
-float not_below(double value) {
-  const auto rounded = static_cast<float>(value);
-  return static_cast<double>(rounded) < value ? std::nextafter(rounded, kInfinity) : rounded;
-}
-
 }  // namespace
+
+Status outcome_status(SampleOutcome outcome, int64_t position) {
+  switch (outcome) {
+    case SampleOutcome::kDrawn:
+    case SampleOutcome::kSkipped:
+      return {};
+    case SampleOutcome::kNotANumber:
+      return internal_error(
+          fmt::format("numerical error: a logit for position {} is not a number", position));
+    case SampleOutcome::kInfinite:
+      return internal_error(
+          fmt::format("numerical error: a logit for position {} is infinite", position));
+    case SampleOutcome::kAllMasked:
+      break;
+  }
+  return internal_error(
+      fmt::format("numerical error: every token is masked at position {}; check logit_bias and "
+                  "min_new_tokens",
+                  position));
+}
 
 Sampler::Sampler(int64_t vocab_size) {
   HEDDLE_CHECK(vocab_size >= 1 && vocab_size <= kMaxVocabSize);
@@ -49,6 +68,9 @@ void Sampler::edit_logits(const SampleArgs& args) {
   for (const auto& [token, bias] : params.logit_bias) at(token) += bias;
 
   if (!request::penalises(params)) return;
+  const ops::Penalties penalties{.repetition = params.repetition_penalty,
+                                 .frequency = params.frequency_penalty,
+                                 .presence = params.presence_penalty};
   const auto count = [&](TokenId token) {
     (void)at(token);
     ++counts_[static_cast<size_t>(token)];
@@ -57,8 +79,7 @@ void Sampler::edit_logits(const SampleArgs& args) {
     int32_t& occurrences = counts_[static_cast<size_t>(token)];
     if (occurrences == 0) return;  // done at an earlier occurrence
     float& logit = at(token);
-    logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
-    logit -= params.frequency_penalty * static_cast<float>(occurrences) + params.presence_penalty;
+    logit = penalties.apply(logit, occurrences);
     occurrences = 0;
   };
   for (const TokenId token : args.output_tokens) count(token);
@@ -71,24 +92,16 @@ Result<TokenId> Sampler::sample(const SampleArgs& args, TokenLogprob* logprob) {
   edit_logits(args);
 
   const RowScan scan = scan_row(args.logits, block_max_);
-  if (scan.has_nan || scan.max == kInfinity) {
-    return internal_error(fmt::format("numerical error: a logit for position {} is {}",
-                                      args.position, scan.has_nan ? "not a number" : "infinite"));
-  }
-  if (scan.max == -kInfinity) {
-    return internal_error(
-        fmt::format("numerical error: every token is masked at position {}; check logit_bias and "
-                    "min_new_tokens",
-                    args.position));
-  }
+  if (scan.has_nan) return outcome_status(SampleOutcome::kNotANumber, args.position);
+  if (scan.max == kInfinity) return outcome_status(SampleOutcome::kInfinite, args.position);
+  if (scan.max == -kInfinity) return outcome_status(SampleOutcome::kAllMasked, args.position);
 
-  const bool greedy = params.temperature < kGreedyTemperature;
+  const bool greedy = is_greedy(params);
   const bool top_k = params.top_k >= 1 && params.top_k < vocab_size();
   const bool open = !top_k && params.top_p >= 1 && params.min_p <= 0;
   Row row{.logits = args.logits,
           .max = scan.max,
-          .temperature = greedy ? 1.0f : params.temperature,
-          .inverse_temperature = greedy ? 1.0f : 1.0f / params.temperature,
+          .inverse_temperature = 1.0f / weight_temperature(params),
           .total = 0};
   if (logprob != nullptr || (!greedy && (open || params.top_p < 1))) {
     row.total = sum_weights(row.logits, row.max, row.inverse_temperature, block_sums_);
@@ -98,7 +111,10 @@ Result<TokenId> Sampler::sample(const SampleArgs& args, TokenLogprob* logprob) {
   if (!greedy) {
     token = open ? draw_open(row, args) : draw_below_cut(row, find_cut(row, params), args);
   }
-  if (logprob != nullptr) fill_logprob(row, token, args.top_logprobs, *logprob);
+  if (logprob != nullptr) {
+    const LogSoftmax log_softmax(row.max, weight_temperature(params), row.total);
+    fill_logprob(row, log_softmax, token, args.top_logprobs, *logprob);
+  }
   return token;
 }
 
@@ -127,13 +143,7 @@ void Sampler::gather(const Row& row, float lowest_logit) {
 // Each of the three filters keeps a prefix of the tokens from best to worst, and none looks at what
 // the others dropped, so the shortest prefix decides.
 Sampler::Cut Sampler::find_cut(const Row& row, const SamplingParams& params) {
-  float lowest = -kInfinity;
-  if (params.min_p > 0) {
-    const double log_ratio = std::log(static_cast<double>(params.min_p));
-    lowest =
-        not_below(static_cast<double>(row.max) + static_cast<double>(row.temperature) * log_ratio);
-    lowest = std::min(lowest, row.max);
-  }
+  const float lowest = ops::lowest_within(row.max, min_p_reach(params));
   Cut cut{.logit = lowest, .token = kAnyToken};
 
   if (params.top_k >= 1 && params.top_k < vocab_size()) {
@@ -153,7 +163,7 @@ Sampler::Cut Sampler::find_cut(const Row& row, const SamplingParams& params) {
   // Most distributions are decided by few tokens: try those within e^-6 of the best first.
   const uint64_t limit = ops::share_of_mass(params.top_p, row.total);
   for (const float distance : {6.0f, 12.0f, 24.0f, kInfinity}) {
-    cut.logit = std::max(lowest, row.max - distance * row.temperature);
+    cut.logit = std::max(lowest, row.max - distance * weight_temperature(params));
     gather(row, cut.logit);
     uint64_t mass = 0;
     for (const Candidate& candidate : candidates_) mass += candidate.weight;
@@ -236,17 +246,10 @@ TokenId Sampler::draw_below_cut(const Row& row, const Cut& cut, const SampleArgs
   return drawn;
 }
 
-void Sampler::fill_logprob(const Row& row, TokenId token, int32_t top_logprobs,
-                           TokenLogprob& logprob) {
-  const double log_total = std::log(static_cast<double>(row.total) * 0x1p-44);
-  const auto logprob_of = [&](float logit) {
-    if (logit == -kInfinity) return kMaskedLogprob;
-    const double scaled = (static_cast<double>(logit) - static_cast<double>(row.max)) /
-                          static_cast<double>(row.temperature);
-    return std::max(static_cast<float>(scaled - log_total), kMaskedLogprob);
-  };
+void Sampler::fill_logprob(const Row& row, const LogSoftmax& log_softmax, TokenId token,
+                           int32_t top_logprobs, TokenLogprob& logprob) {
   logprob.token = token;
-  logprob.logprob = logprob_of(row.logits[static_cast<size_t>(token)]);
+  logprob.logprob = log_softmax(row.logits[static_cast<size_t>(token)]);
   logprob.top.clear();
   if (top_logprobs <= 0) return;
   const auto wanted = static_cast<size_t>(std::min<int64_t>(top_logprobs, vocab_size()));
@@ -255,7 +258,7 @@ void Sampler::fill_logprob(const Row& row, TokenId token, int32_t top_logprobs,
   std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(count),
                     candidates_.end(), kBetter);
   for (size_t i = 0; i < count; ++i) {
-    logprob.top.emplace_back(candidates_[i].token, logprob_of(candidates_[i].logit));
+    logprob.top.emplace_back(candidates_[i].token, log_softmax(candidates_[i].logit));
   }
 }
 

@@ -32,15 +32,13 @@
 #include <heddle/request.h>
 #include <heddle/status.h>
 
+#include "ops/sampling/sample_rows.h"
 #include "ops/sampling/token_weight.h"
 #include "request/batch_plan.h"
+#include "sampling/log_softmax.h"
 #include "sampling/logit_row.h"
 
 namespace heddle::sampling {
-
-// Below this temperature the best token is taken.
-inline constexpr float kGreedyTemperature = 1e-6f;
-inline constexpr float kMaskedLogprob = -9999.0f;
 
 inline constexpr TokenId kNoToken = -1;
 
@@ -57,6 +55,10 @@ struct SampleArgs {
   int32_t choice_index = 0;
   int32_t top_logprobs = 0;  // alternatives to report in `logprob`
 };
+
+// Why a row gave no token: kInternal with a message that begins "numerical error". OK where one was
+// drawn or none was wanted.
+[[nodiscard]] Status outcome_status(ops::SampleOutcome outcome, int64_t position);
 
 class Sampler {
  public:
@@ -92,7 +94,6 @@ class Sampler {
   struct Row {
     std::span<const float> logits;
     float max;
-    float temperature;
     float inverse_temperature;
     uint64_t total;  // sum of weights; 0 where it is not needed
 
@@ -107,7 +108,8 @@ class Sampler {
   [[nodiscard]] TokenId draw_open(const Row& row, const SampleArgs& args) const;
   [[nodiscard]] TokenId draw_below_cut(const Row& row, const Cut& cut,
                                        const SampleArgs& args) const;
-  void fill_logprob(const Row& row, TokenId token, int32_t top_logprobs, TokenLogprob& logprob);
+  void fill_logprob(const Row& row, const LogSoftmax& log_softmax, TokenId token,
+                    int32_t top_logprobs, TokenLogprob& logprob);
 
   // A logit that at least `count` tokens reach; -inf if the blocks do not tell.
   [[nodiscard]] float reached_by(size_t count);

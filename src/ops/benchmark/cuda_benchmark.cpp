@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "ops/gemm/linear.h"
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/moe/routed_moe.h"
+#include "ops/sampling/sample_rows.h"
 
 namespace heddle::ops {
 
@@ -340,6 +342,75 @@ class AttentionRun {
   std::vector<Turn> turns_;
 };
 
+// --- sampling ---
+
+struct SamplingLoad {
+  int64_t rows = 1;
+  const char* name = "";
+  SamplingSlot slot;
+};
+
+// Logits of Qwen3-Next's vocabulary, spread as a language model's are by an inverse temperature of
+// 3. They are taken in turn from more memory than the caches hold, as if another step had come
+// between; behind an output head they would be there.
+class SamplingRun {
+ public:
+  static constexpr int64_t V = 151936;
+
+  static Result<std::unique_ptr<SamplingRun>> create(CudaContext& context,
+                                                     const SamplingLoad& load) {
+    auto run = std::unique_ptr<SamplingRun>(new SamplingRun(context, load));
+    run->num_turns_ = (int64_t{200} << 20) / bytes_of(DType::kF32, load.rows * V) + 1;
+    HEDDLE_ASSIGN_OR_RETURN(run->logits_,
+                            noise(context, run->num_turns_ * load.rows * V, DType::kF32, 1));
+    std::vector<SamplingRow> rows;
+    for (int64_t r = 0; r < load.rows; ++r) {
+      rows.push_back({.slot = static_cast<int32_t>(r), .position = 100 * r});
+    }
+    const std::vector<SamplingSlot> slots(static_cast<size_t>(load.rows), load.slot);
+    HEDDLE_ASSIGN_OR_RETURN(run->rows_, run->uploaded(rows));
+    HEDDLE_ASSIGN_OR_RETURN(run->slots_, run->uploaded(slots));
+    HEDDLE_ASSIGN_OR_RETURN(
+        run->sampled_, context.gpu.allocate(load.rows * static_cast<int64_t>(sizeof(SampledRow))));
+    HEDDLE_ASSIGN_OR_RETURN(
+        run->top_logits_,
+        context.gpu.allocate(load.rows * kMostTopLogits * static_cast<int64_t>(sizeof(TopLogit))));
+    HEDDLE_ASSIGN_OR_RETURN(run->workspace_,
+                            context.gpu.allocate(sample_rows_workspace_bytes(load.rows, V)));
+    return run;
+  }
+
+  Status sample() {
+    const int64_t turn = next_++ % num_turns_;
+    std::byte* logits = logits_.data() + turn * bytes_of(DType::kF32, load_.rows * V);
+    return sample_rows(context_,
+                       {.logits = MutableTensorView(logits, DType::kF32, Shape{load_.rows, V}),
+                        .rows = reinterpret_cast<const SamplingRow*>(rows_.data()),
+                        .slots = reinterpret_cast<const SamplingSlot*>(slots_.data()),
+                        .sampled = reinterpret_cast<SampledRow*>(sampled_.data()),
+                        .top_logits = reinterpret_cast<TopLogit*>(top_logits_.data()),
+                        .workspace = workspace_.bytes()});
+  }
+
+ private:
+  SamplingRun(CudaContext& context, const SamplingLoad& load) : context_(context), load_(load) {}
+
+  template <typename Element>
+  Result<device::Buffer> uploaded(const std::vector<Element>& host) {
+    const auto bytes = static_cast<int64_t>(host.size() * sizeof(Element));
+    HEDDLE_ASSIGN_OR_RETURN(device::Buffer buffer, context_.gpu.allocate(bytes));
+    HEDDLE_RETURN_IF_ERROR(context_.stream.copy(buffer.data(), host.data(), bytes));
+    HEDDLE_RETURN_IF_ERROR(context_.stream.synchronize());
+    return buffer;
+  }
+
+  CudaContext& context_;
+  SamplingLoad load_;
+  int64_t num_turns_ = 1;
+  int64_t next_ = 0;
+  device::Buffer logits_, rows_, slots_, sampled_, top_logits_, workspace_;
+};
+
 // A benchmark of `Run`, whose memory is taken at the first call.
 template <class Run, class Load>
 std::function<Status()> lazily(CudaContext& context, const Load& load, Status (Run::*run)()) {
@@ -423,6 +494,26 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
          .bytes = 2 * experts * expert + 4.0 * static_cast<double>(T * Run::H),
          .flops = 2 * rows * expert,
          .run = lazily<Run>(context, T, &Run::choose_and_multiply)});
+  }
+  for (const int64_t rows : {1, 64, 256}) {
+    constexpr double kNoMinP = -std::numeric_limits<double>::infinity();
+    const SamplingSlot open{.min_p_reach = kNoMinP, .inverse_temperature = 3};
+    SamplingSlot greedy = open, top_k = open, top_p = open, logprobs = open;
+    greedy.greedy = 1;
+    top_k.top_k = 20;
+    top_k.top_p = 0.8f;
+    top_p.top_p = 0.95f;
+    logprobs.top_logprobs = 20;
+    for (const SamplingLoad& load :
+         {SamplingLoad{rows, "greedy", greedy}, SamplingLoad{rows, "open", open},
+          SamplingLoad{rows, "top_k 20, top_p 0.8", top_k}, SamplingLoad{rows, "top_p 0.95", top_p},
+          SamplingLoad{rows, "open with 20 alternatives", logprobs}}) {
+      add({.name = "sample_rows",
+           .shape = fmt::format("R {}, V {}, {}", rows, SamplingRun::V, load.name),
+           .bytes = 4.0 * static_cast<double>(rows * SamplingRun::V),
+           .flops = 0,
+           .run = lazily<SamplingRun>(context, load, &SamplingRun::sample)});
+    }
   }
   return benchmarks;
 }

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What changes a logit, with every operation rounded by itself: the same bits on the CPU and in
+// kernels.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "core/host_device.h"
+#include "ops/sampling/token_weight.h"
+
+namespace heddle::ops {
+
+struct Penalties {
+  float repetition = 1;
+  float frequency = 0;
+  float presence = 0;
+
+  // The logit of a token that the output has `count` times, at least once.
+  [[nodiscard]] HEDDLE_HOST_DEVICE float apply(float logit, int32_t count) const {
+    const float repeated = logit > 0 ? divided(logit) : rounded_product(logit, repetition);
+    return repeated - (rounded_product(frequency, static_cast<float>(count)) + presence);
+  }
+
+ private:
+  [[nodiscard]] HEDDLE_HOST_DEVICE float divided(float logit) const {
+#ifdef __CUDA_ARCH__
+    return __fdiv_rn(logit, repetition);
+#else
+    return logit / repetition;
+#endif
+  }
+};
+
+// The lowest logit that min_p keeps: the smallest float that is not below max + reach, where reach
+// = temperature * log(min_p), but at most `max`. -infinity where the reach is.
+[[nodiscard]] HEDDLE_HOST_DEVICE inline float lowest_within(float max, double reach) {
+  const double exact = static_cast<double>(max) + reach;
+  auto lowest = static_cast<float>(exact);
+  if (static_cast<double>(lowest) < exact) lowest = nextafterf(lowest, INFINITY);
+  return lowest < max ? lowest : max;
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,780 @@
+// SPDX-License-Identifier: Apache-2.0
+// The three passes of sample_rows over a row, once for kernels and for the CPU: a team of threads
+// carries them out in phases, and what a phase wrote the next one may read. A team has
+//
+//   size()                      its threads
+//   each(n, f)                  f(i) for every i in [0, n), shared out; a phase
+//   threads(f)                  f(thread) in every thread; a phase
+//   reduce<T>(n, map)           map(T&, i) for every i, joined; every thread gets it
+//   tiles<T>(first, last, logits, V, visit, map, store)
+//                               map(T&, token, logit) for the tokens of every tile that visit(tile)
+//                               asks for, then store(tile, joined); a phase
+//   scan(n, at)                 at(i) becomes the sum of those before i; returns that of all
+//   add(p, x), raise(p, x)      atomic addition and maximum; add returns what was there
+//
+// where T has join(T), in any order, and what T() holds changes nothing.
+//
+// On the CPU one thread plays all of them in turn (sample_rows_cpu.cpp).
+#pragma once
+
+#include <cstdint>
+
+#include "core/host_device.h"
+#include "ops/sampling/logit_edits.h"
+#include "ops/sampling/row_scratch.h"
+#include "ops/sampling/sample_rows.h"
+#include "ops/sampling/token_weight.h"
+#include "ops/sampling/uniform_draw.h"
+
+#ifdef __CUDACC__
+#define HEDDLE_TEAM __device__
+#else
+#define HEDDLE_TEAM
+#endif
+
+namespace heddle::ops::sampling_steps {
+
+// SampleRowsArgs as kernels take them.
+struct Tables {
+  float* logits;
+  int64_t logits_stride;
+  int V;
+  const SamplingRow* rows;
+  const SamplingSlot* slots;
+  int32_t* counts;
+  const int32_t* forbidden;
+  const TokenBias* biases;
+  const int32_t* path_tokens;
+  const uint32_t* masks;
+  int32_t* drawn;
+  SampledRow* sampled;
+  TopLogit* top_logits;
+  std::byte* workspace;
+
+  static Tables of(const SampleRowsArgs& args) {
+    return {.logits = args.logits.as<float>(),
+            .logits_stride = args.logits.row_stride,
+            .V = static_cast<int>(args.logits.shape[1]),
+            .rows = args.rows,
+            .slots = args.slots,
+            .counts = args.counts,
+            .forbidden = args.forbidden,
+            .biases = args.biases,
+            .path_tokens = args.path_tokens,
+            .masks = args.masks,
+            .drawn = args.drawn,
+            .sampled = args.sampled,
+            .top_logits = args.top_logits,
+            .workspace = args.workspace.data()};
+  }
+
+  [[nodiscard]] HEDDLE_TEAM int tiles() const { return static_cast<int>(RowScratch::tiles_of(V)); }
+
+  [[nodiscard]] HEDDLE_TEAM float* logits_of(int64_t r) const { return logits + r * logits_stride; }
+
+  [[nodiscard]] HEDDLE_TEAM RowScratch scratch_of(int64_t r) const {
+    return RowScratch::of(workspace, r, V);
+  }
+};
+
+constexpr uint64_t kNoLimit = ~uint64_t{0};
+constexpr int32_t kNone = 0x7fffffff;
+
+// ---- What a slot asks for -----------------------------------------------------------------------
+
+[[nodiscard]] HEDDLE_TEAM inline bool is_open(const SamplingSlot& slot) {
+  return slot.top_k == 0 && slot.top_p >= 1 && slot.min_p_reach == -INFINITY;
+}
+
+[[nodiscard]] HEDDLE_TEAM inline bool needs_sums(const SamplingSlot& slot) {
+  return slot.top_logprobs >= 0 || (slot.greedy == 0 && (is_open(slot) || slot.top_p < 1));
+}
+
+// A small top_k leaves few candidates by itself.
+[[nodiscard]] HEDDLE_TEAM inline bool needs_levels(const SamplingSlot& slot) {
+  return slot.greedy == 0 && slot.top_p < 1 && (slot.top_k == 0 || slot.top_k > 256);
+}
+
+// ---- Order and distance -------------------------------------------------------------------------
+
+// Ascending with the number; both zeros are equal.
+[[nodiscard]] HEDDLE_TEAM inline uint32_t ordered(float x) {
+  const uint32_t bits = bits_of(x + 0.0f);
+  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+// What the weights of a row depend on.
+struct RowScale {
+  float max = 0;
+  float inverse_temperature = 1;
+  uint32_t ordered_max = 0;
+
+  HEDDLE_TEAM static RowScale of(float max, const SamplingSlot& slot) {
+    return {max, slot.inverse_temperature, ordered(max)};
+  }
+
+  [[nodiscard]] HEDDLE_TEAM float exponent(float logit) const {
+    return rounded_product(logit - max, inverse_temperature);
+  }
+
+  [[nodiscard]] HEDDLE_TEAM uint64_t weight(float logit) const {
+    return token_weight(logit, max, inverse_temperature);
+  }
+
+  // Never falls as logits fall; kWeightlessLevel for whatever lies further down.
+  [[nodiscard]] HEDDLE_TEAM int level(float logit) const { return level_of(exponent(logit)); }
+
+  [[nodiscard]] HEDDLE_TEAM static int level_of(float exponent) {
+    const float levels = rounded_product(exponent, -static_cast<float>(kLevelsPerLog));
+    return levels < static_cast<float>(kWeightlessLevel) ? static_cast<int>(levels)
+                                                         : kWeightlessLevel;
+  }
+
+  // How many floats lie between the best logit and this one; ascends as tokens get worse.
+  [[nodiscard]] HEDDLE_TEAM uint32_t distance(float logit) const {
+    return ordered_max - ordered(logit);
+  }
+
+  [[nodiscard]] HEDDLE_TEAM float logit_at(uint32_t distance) const {
+    const uint32_t bits = ordered_max - distance;
+    return float_of((bits >> 31) != 0 ? bits & 0x7fffffffu : ~bits);
+  }
+};
+
+struct BestLogit {
+  float max = -INFINITY;
+  int32_t has_nan = 0;
+
+  HEDDLE_TEAM void take(float x) {
+    if (x != x) has_nan = 1;
+    if (x > max) max = x;
+  }
+
+  HEDDLE_TEAM void join(const BestLogit& other) {
+    if (other.max > max) max = other.max;
+    has_nan |= other.has_nan;
+  }
+};
+
+struct MassSum {
+  uint64_t mass = 0;
+
+  HEDDLE_TEAM void join(const MassSum& other) { mass += other.mass; }
+};
+
+struct LowestIndex {
+  int32_t index = kNone;
+
+  HEDDLE_TEAM void take(int32_t other) {
+    if (other < index) index = other;
+  }
+
+  HEDDLE_TEAM void join(const LowestIndex& other) { take(other.index); }
+};
+
+// ---- First pass: edits, and the best logit of every tile ----------------------------------------
+
+// Steps 0 to 4 on the tokens in [begin, end), in place.
+template <typename Team>
+HEDDLE_TEAM void edit_logits(Team& team, const Tables& t, const SamplingRow& row,
+                             const SamplingSlot& slot, float* logits, int begin, int end) {
+  if (row.mask_row >= 0) {
+    const uint32_t* mask = t.masks + row.mask_row * ((static_cast<int64_t>(t.V) + 31) / 32);
+    team.each(end - begin, [&](int i) {
+      const int token = begin + i;
+      if ((mask[token / 32] >> (token % 32) & 1u) == 0) logits[token] = -INFINITY;
+    });
+  }
+  if (slot.num_forbidden > 0 && row.position < slot.min_length) {
+    team.each(slot.num_forbidden, [&](int i) {
+      const int token = t.forbidden[slot.forbidden_begin + i];
+      if (token >= begin && token < end) logits[token] = -INFINITY;
+    });
+  }
+  if (slot.num_biases > 0) {
+    team.each(slot.num_biases, [&](int i) {
+      const TokenBias bias = t.biases[slot.biases_begin + i];
+      if (bias.token >= begin && bias.token < end) logits[bias.token] += bias.bias;
+    });
+  }
+  if (slot.counts_row < 0) return;
+  const Penalties penalties{slot.repetition_penalty, slot.frequency_penalty, slot.presence_penalty};
+  const int32_t* counts = t.counts + static_cast<int64_t>(slot.counts_row) * t.V;
+  const int32_t* path = t.path_tokens + row.path_begin;
+  const auto on_path = [&](int token, int from) {
+    int32_t count = 0;
+    for (int i = from; i < row.path_length; ++i) count += path[i] == token ? 1 : 0;
+    return count;
+  };
+  team.each(end - begin, [&](int i) {
+    const int token = begin + i;
+    if (counts[token] == 0) return;
+    logits[token] = penalties.apply(logits[token], counts[token] + on_path(token, 0));
+  });
+  team.each(row.path_length, [&](int i) {
+    const int token = path[i];
+    if (token < begin || token >= end || counts[token] != 0) return;
+    const int32_t from_here = on_path(token, i);
+    if (from_here == on_path(token, 0)) logits[token] = penalties.apply(logits[token], from_here);
+  });
+}
+
+// Tiles [first, last) of row r.
+template <typename Team>
+HEDDLE_TEAM void find_tile_maxima(Team& team, const Tables& t, int64_t r, int first, int last) {
+  const SamplingRow row = t.rows[r];
+  if (row.slot < 0) return;
+  const SamplingSlot& slot = t.slots[row.slot];
+  const RowScratch scratch = t.scratch_of(r);
+  float* logits = t.logits_of(r);
+  const int end = last * kTileTokens < t.V ? last * kTileTokens : t.V;
+  edit_logits(team, t, row, slot, logits, first * kTileTokens, end);
+  if (first == 0 && needs_levels(slot)) {
+    team.each(kMassLevels, [&](int i) {
+      scratch.level_counts[i] = 0;
+      scratch.level_masses[i] = 0;
+    });
+  }
+  team.template tiles<BestLogit>(
+      first, last, logits, t.V, [](int) { return true; },
+      [](BestLogit& best, int, float logit) { best.take(logit); },
+      [&](int tile, const BestLogit& best) {
+        scratch.tile_max[tile] = best.has_nan != 0 ? NAN : best.max;
+      });
+}
+
+template <typename Team>
+HEDDLE_TEAM BestLogit best_of_row(Team& team, const RowScratch& scratch, int tiles) {
+  return team.template reduce<BestLogit>(
+      tiles, [&](BestLogit& best, int tile) { best.take(scratch.tile_max[tile]); });
+}
+
+[[nodiscard]] HEDDLE_TEAM inline SampleOutcome outcome_of(const BestLogit& best) {
+  if (best.has_nan != 0) return SampleOutcome::kNotANumber;
+  if (best.max == INFINITY) return SampleOutcome::kInfinite;
+  return best.max == -INFINITY ? SampleOutcome::kAllMasked : SampleOutcome::kDrawn;
+}
+
+// ---- Second pass: the weights of every tile -----------------------------------------------------
+
+// A 64-bit sum that threads add to by 32-bit atomics, the only ones that shared memory has without
+// a loop.
+struct SplitSum {
+  uint32_t low;
+  uint32_t high;
+
+  template <typename Team>
+  HEDDLE_TEAM void add(Team& team, uint64_t x) {
+    const auto x_low = static_cast<uint32_t>(x);
+    const uint32_t before = team.add(&low, x_low);
+    const uint32_t carry = before + x_low < before ? 1 : 0;
+    const uint32_t x_high = static_cast<uint32_t>(x >> 32) + carry;
+    if (x_high != 0) team.add(&high, x_high);
+  }
+
+  [[nodiscard]] HEDDLE_TEAM uint64_t value() const { return uint64_t{high} << 32 | low; }
+};
+
+struct LevelSums {
+  SplitSum masses[kMassLevels];
+  uint32_t counts[kMassLevels];
+};
+
+// `shared` belongs to the team.
+template <typename Team>
+HEDDLE_TEAM void sum_tiles(Team& team, LevelSums& shared, const Tables& t, int64_t r, int first,
+                           int last) {
+  const SamplingRow row = t.rows[r];
+  if (row.slot < 0) return;
+  const SamplingSlot& slot = t.slots[row.slot];
+  if (!needs_sums(slot)) return;
+  const RowScratch scratch = t.scratch_of(r);
+  const BestLogit best = best_of_row(team, scratch, t.tiles());
+  if (outcome_of(best) != SampleOutcome::kDrawn) return;
+  const RowScale scale = RowScale::of(best.max, slot);
+  const auto weighs = [&](int tile) {
+    return scale.level(scratch.tile_max[tile]) < kWeightlessLevel;
+  };
+  const auto store = [&](int tile, const MassSum& sum) { scratch.tile_sums[tile] = sum.mass; };
+  if (!needs_levels(slot)) {
+    team.template tiles<MassSum>(
+        first, last, t.logits_of(r), t.V, weighs,
+        [&](MassSum& sum, int, float logit) { sum.mass += scale.weight(logit); }, store);
+    return;
+  }
+  team.each(kMassLevels, [&](int i) {
+    shared.masses[i] = {.low = 0, .high = 0};
+    shared.counts[i] = 0;
+  });
+  team.template tiles<MassSum>(
+      first, last, t.logits_of(r), t.V, weighs,
+      [&](MassSum& sum, int, float logit) {
+        const float exponent = scale.exponent(logit);
+        const uint64_t weight = fixed_weight(exp_of_negative(exponent));
+        sum.mass += weight;
+        const int level = RowScale::level_of(exponent);
+        if (level < kMassLevels) {
+          shared.masses[level].add(team, weight);
+          team.add(&shared.counts[level], 1u);
+        }
+      },
+      store);
+  team.each(kMassLevels, [&](int i) {
+    if (shared.counts[i] == 0) return;
+    team.add(&scratch.level_counts[i], shared.counts[i]);
+    team.add(&scratch.level_masses[i], shared.masses[i].value());
+  });
+}
+
+// ---- Third pass: candidates, cut and draw -------------------------------------------------------
+
+constexpr int kMostCandidates = 2048;
+constexpr int kMostTiles = 4096;  // of the largest vocabulary
+constexpr int kBins = 256;
+
+// A candidate: distance << 32 | token at first, the token alone once it is known to be kept.
+struct Candidate {
+  uint64_t rank;
+  uint64_t weight;  // or the sum of those before it
+};
+
+struct FinishShared {
+  union {
+    Candidate candidates[kMostCandidates];
+    uint64_t tile_masses[kMostTiles];
+  };
+
+  uint64_t first[kBins];
+  uint64_t second[kBins];
+  SplitSum bin_masses[kBins];
+  uint32_t bin_counts[kBins];
+  uint16_t tiles[kMostTiles];  // those with candidates; later the equals that each tile keeps
+  uint32_t num_tiles;
+  uint32_t num_candidates;
+  int32_t found;
+  uint64_t rest;
+};
+
+// What may be drawn, before ranks and masses are looked at.
+struct Bounds {
+  int level = kWeightlessLevel - 1;  // deeper tokens weigh nothing
+  float lowest = -INFINITY;
+
+  [[nodiscard]] HEDDLE_TEAM bool hold(const RowScale& scale, float logit) const {
+    return logit >= lowest && scale.level(logit) <= level;
+  }
+};
+
+// The prefix of the tokens, best first, that top_k and top_p keep: those nearer than `distance`,
+// and so many at that distance, lowest ids first.
+struct Cut {
+  uint32_t distance = ~uint32_t{0};
+  uint64_t equals = 0;
+};
+
+template <typename Team>
+class RowFinisher {
+ public:
+  HEDDLE_TEAM RowFinisher(Team& team, FinishShared& shared, const Tables& tables, int64_t r)
+      : team_(team),
+        shared_(shared),
+        t_(tables),
+        row_(tables.rows[r]),
+        slot_(tables.slots[row_.slot]),
+        scratch_(tables.scratch_of(r)),
+        logits_(tables.logits_of(r)),
+        r_(r) {}
+
+  HEDDLE_TEAM void run() {
+    const BestLogit best = best_of_row(team_, scratch_, t_.tiles());
+    SampledRow sampled;
+    sampled.outcome = outcome_of(best);
+    if (sampled.outcome == SampleOutcome::kDrawn) {
+      scale_ = RowScale::of(best.max, slot_);
+      if (slot_.greedy != 0) {
+        sampled.token = best_token();
+      } else if (is_open(slot_)) {
+        sampled.token = draw_open();
+      } else {
+        sampled.token = draw_bounded();
+      }
+      if (slot_.top_logprobs >= 0) {
+        sampled.logit = logits_[sampled.token];
+        sampled.max = best.max;
+        sampled.total = total();
+        sampled.num_top_logits = list_top_logits();
+      }
+    }
+    team_.each(1, [&](int) {
+      t_.sampled[r_] = sampled;
+      if (row_.publish == 0) return;
+      if (t_.drawn != nullptr) t_.drawn[row_.slot] = sampled.token;
+      if (slot_.counts_row >= 0 && sampled.token >= 0) {
+        ++t_.counts[static_cast<int64_t>(slot_.counts_row) * t_.V + sampled.token];
+      }
+    });
+  }
+
+ private:
+  HEDDLE_TEAM uint64_t total() {
+    return team_
+        .template reduce<MassSum>(
+            t_.tiles(), [&](MassSum& sum, int tile) { sum.mass += scratch_.tile_sums[tile]; })
+        .mass;
+  }
+
+  [[nodiscard]] HEDDLE_TEAM int tokens_of(int tile) const {
+    const int left = t_.V - tile * kTileTokens;
+    return left < kTileTokens ? left : kTileTokens;
+  }
+
+  [[nodiscard]] HEDDLE_TEAM uint64_t target_of(uint64_t mass) const {
+    return draw_target(slot_.seed, row_.position, slot_.choice_index, mass);
+  }
+
+  HEDDLE_TEAM int32_t best_token() {
+    const int tile = team_
+                         .template reduce<LowestIndex>(t_.tiles(),
+                                                       [&](LowestIndex& low, int i) {
+                                                         if (scratch_.tile_max[i] == scale_.max)
+                                                           low.take(i);
+                                                       })
+                         .index;
+    const int begin = tile * kTileTokens;
+    return begin + team_
+                       .template reduce<LowestIndex>(tokens_of(tile),
+                                                     [&](LowestIndex& low, int i) {
+                                                       if (logits_[begin + i] == scale_.max)
+                                                         low.take(i);
+                                                     })
+                       .index;
+  }
+
+  // Sets found to the i whose mass holds the target, and rest to where in it. at(i) are sums of the
+  // masses before i, all(): with those after the last.
+  template <typename At>
+  HEDDLE_TEAM int find(int n, const At& at, uint64_t all, uint64_t target) {
+    team_.each(n, [&](int i) {
+      const uint64_t next = i + 1 < n ? at(i + 1) : all;
+      if (at(i) <= target && target < next) {
+        shared_.found = i;
+        shared_.rest = target - at(i);
+      }
+    });
+    return shared_.found;
+  }
+
+  HEDDLE_TEAM int32_t draw_open() {
+    const auto at = [&](int i) -> uint64_t& { return shared_.tile_masses[i]; };
+    team_.each(t_.tiles(), [&](int i) { at(i) = scratch_.tile_sums[i]; });
+    const uint64_t mass = team_.scan(t_.tiles(), at);
+    const int tile = find(t_.tiles(), at, mass, target_of(mass));
+    return draw_in_tile(tile, shared_.rest,
+                        [&](int token) { return scale_.weight(logits_[token]); });
+  }
+
+  template <typename Weight>
+  HEDDLE_TEAM int32_t draw_in_tile(int tile, uint64_t target, const Weight& weight) {
+    const int begin = tile * kTileTokens;
+    const int n = tokens_of(tile);
+    const auto at = [&](int i) -> uint64_t& { return shared_.first[i]; };
+    team_.each(n, [&](int i) { at(i) = weight(begin + i); });
+    const uint64_t mass = team_.scan(n, at);
+    return begin + find(n, at, mass, target);
+  }
+
+  HEDDLE_TEAM int32_t draw_bounded() {
+    Bounds bounds{.lowest = lowest_within(scale_.max, slot_.min_p_reach)};
+    const auto tighten = [&](int level) {
+      if (level < bounds.level) bounds.level = level;
+    };
+    tighten(scale_.level(bounds.lowest));
+    const uint64_t most = slot_.top_k > 0 ? static_cast<uint64_t>(slot_.top_k) : kNoLimit;
+    const uint64_t limit = slot_.top_p < 1 ? share_of_mass(slot_.top_p, total()) : kNoLimit;
+    if (slot_.top_k > 0) tighten(level_of_count(slot_.top_k));
+    if (needs_levels(slot_)) tighten(level_of_mass(limit));
+    const int n = gather(bounds);
+    return n <= kMostCandidates ? draw_candidate(n, most, limit) : draw_cut(bounds, most, limit);
+  }
+
+  // A level that at least `count` tokens reach, as every tile has one that is as good as its best;
+  // kWeightlessLevel if the tiles do not tell.
+  HEDDLE_TEAM int level_of_count(int count) {
+    team_.each(kBins, [&](int i) { shared_.bin_counts[i] = 0; });
+    team_.each(t_.tiles(), [&](int i) {
+      team_.add(&shared_.bin_counts[scale_.level(scratch_.tile_max[i])], 1u);
+    });
+    const auto at = [&](int i) -> uint64_t& { return shared_.first[i]; };
+    team_.each(kBins, [&](int i) { at(i) = shared_.bin_counts[i]; });
+    team_.each(1, [&](int) { shared_.found = kWeightlessLevel; });
+    const uint64_t all = team_.scan(kBins, at);
+    return find(kBins, at, all, static_cast<uint64_t>(count) - 1);
+  }
+
+  // The first level with which the weights exceed `limit`: nothing deeper is kept.
+  HEDDLE_TEAM int level_of_mass(uint64_t limit) {
+    const auto at = [&](int i) -> uint64_t& { return shared_.first[i]; };
+    team_.each(kMassLevels, [&](int i) { at(i) = scratch_.level_masses[i]; });
+    team_.each(1, [&](int) { shared_.found = kWeightlessLevel; });
+    const uint64_t all = team_.scan(kMassLevels, at);
+    return find(kMassLevels, at, all, limit);
+  }
+
+  // Collects the candidates, in no order, and says how many there are: what does not fit is lost.
+  HEDDLE_TEAM int gather(const Bounds& bounds) {
+    team_.each(1, [&](int) {
+      shared_.num_tiles = 0;
+      shared_.num_candidates = 0;
+    });
+    team_.each(t_.tiles(), [&](int tile) {
+      if (!bounds.hold(scale_, scratch_.tile_max[tile])) return;
+      shared_.tiles[team_.add(&shared_.num_tiles, 1u)] = static_cast<uint16_t>(tile);
+    });
+    team_.each(static_cast<int>(shared_.num_tiles) * kTileTokens, [&](int i) {
+      const int token = shared_.tiles[i / kTileTokens] * kTileTokens + i % kTileTokens;
+      if (token >= t_.V) return;
+      const float logit = logits_[token];
+      if (!bounds.hold(scale_, logit)) return;
+      const uint32_t at = team_.add(&shared_.num_candidates, 1u);
+      if (at >= kMostCandidates) return;
+      shared_.candidates[at] = {
+          .rank = uint64_t{scale_.distance(logit)} << 32 | static_cast<uint32_t>(token),
+          .weight = scale_.weight(logit)};
+    });
+    return static_cast<int>(shared_.num_candidates);
+  }
+
+  // By ascending rank: Batcher's bitonic network.
+  HEDDLE_TEAM void sort(int n) {
+    int width = 1;
+    while (width < n) width *= 2;
+    Candidate* x = shared_.candidates;
+    team_.each(width - n, [&](int i) { x[n + i] = {.rank = kNoLimit, .weight = 0}; });
+    for (int size = 2; size <= width; size *= 2) {
+      for (int stride = size / 2; stride > 0; stride /= 2) {
+        team_.each(width / 2, [&](int i) {
+          const int low = i / stride * 2 * stride + i % stride;
+          const int high = low + stride;
+          const bool ascends = (low & size) == 0;
+          if ((x[low].rank > x[high].rank) != ascends) return;
+          const Candidate kept = x[low];
+          x[low] = x[high];
+          x[high] = kept;
+        });
+      }
+    }
+  }
+
+  HEDDLE_TEAM int32_t draw_candidate(int n, uint64_t most, uint64_t limit) {
+    Candidate* x = shared_.candidates;
+    const auto at = [&](int i) -> uint64_t& { return x[i].weight; };
+    int kept = n;
+    if (static_cast<uint64_t>(n) > most || limit != kNoLimit) {
+      sort(n);
+      team_.scan(n, at);
+      team_.each(1, [&](int) { shared_.found = 0; });
+      team_.each(n, [&](int i) {
+        if (static_cast<uint64_t>(i) < most && at(i) <= limit) team_.raise(&shared_.found, i + 1);
+      });
+      kept = shared_.found;
+    }
+    team_.each(kept, [&](int i) {
+      const uint64_t rank = x[i].rank;
+      x[i] = {.rank = rank & 0xffffffffu,
+              .weight = scale_.weight(scale_.logit_at(static_cast<uint32_t>(rank >> 32)))};
+    });
+    sort(kept);
+    const uint64_t mass = team_.scan(kept, at);
+    return static_cast<int32_t>(x[find(kept, at, mass, target_of(mass))].rank);
+  }
+
+  // The same where there are too many candidates to rank.
+  HEDDLE_TEAM int32_t draw_cut(const Bounds& bounds, uint64_t most, uint64_t limit) {
+    const Cut cut = most == kNoLimit && limit == kNoLimit ? Cut() : find_cut(bounds, most, limit);
+    const auto visit = [&](int tile) { return bounds.hold(scale_, scratch_.tile_max[tile]); };
+    const auto at = [&](int i) -> uint64_t& { return shared_.tile_masses[i]; };
+    const auto is_equal = [&](float logit) {
+      return bounds.hold(scale_, logit) && scale_.distance(logit) == cut.distance;
+    };
+    const auto mass_of_better = [&](float logit) {
+      const bool better = bounds.hold(scale_, logit) && scale_.distance(logit) < cut.distance;
+      return better ? scale_.weight(logit) : 0;
+    };
+    // How many equals each tile keeps.
+    team_.template tiles<MassSum>(
+        0, t_.tiles(), logits_, t_.V, visit,
+        [&](MassSum& count, int, float logit) { count.mass += is_equal(logit) ? 1 : 0; },
+        [&](int tile, const MassSum& count) { at(tile) = count.mass; });
+    const uint64_t num_equals = team_.scan(t_.tiles(), at);
+    team_.each(t_.tiles(), [&](int tile) {
+      const uint64_t before = at(tile);
+      const uint64_t next = tile + 1 < t_.tiles() ? at(tile + 1) : num_equals;
+      const uint64_t end = next < cut.equals ? next : cut.equals;
+      shared_.tiles[tile] = static_cast<uint16_t>(end > before ? end - before : 0);
+    });
+    // Then what each tile keeps weighs.
+    const uint64_t weight_of_equal = scale_.weight(scale_.logit_at(cut.distance));
+    team_.template tiles<MassSum>(
+        0, t_.tiles(), logits_, t_.V, visit,
+        [&](MassSum& sum, int, float logit) { sum.mass += mass_of_better(logit); },
+        [&](int tile, const MassSum& sum) {
+          at(tile) = sum.mass + shared_.tiles[tile] * weight_of_equal;
+        });
+    const uint64_t mass = team_.scan(t_.tiles(), at);
+    const int tile = find(t_.tiles(), at, mass, target_of(mass));
+    const uint64_t target = shared_.rest;
+
+    const int begin = tile * kTileTokens;
+    const auto rank = [&](int i) -> uint64_t& { return shared_.second[i]; };
+    team_.each(tokens_of(tile), [&](int i) { rank(i) = is_equal(logits_[begin + i]) ? 1 : 0; });
+    team_.scan(tokens_of(tile), rank);
+    return draw_in_tile(tile, target, [&](int token) {
+      const float logit = logits_[token];
+      const bool kept = is_equal(logit) && rank(token - begin) < shared_.tiles[tile];
+      return kept ? weight_of_equal : mass_of_better(logit);
+    });
+  }
+
+  // Digit by digit of the distances, most significant first: the cut lies in the last bin whose
+  // first token is kept.
+  HEDDLE_TEAM Cut find_cut(const Bounds& bounds, uint64_t most, uint64_t limit) {
+    constexpr int kDigitBits = 8;
+    const auto count_at = [&](int i) -> uint64_t& { return shared_.first[i]; };
+    const auto mass_at = [&](int i) -> uint64_t& { return shared_.second[i]; };
+    Cut cut{.distance = 0};
+    uint64_t count_before = 0;
+    uint64_t mass_before = 0;
+    for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
+      count_bins(bounds, cut.distance, shift);
+      team_.each(kBins, [&](int i) {
+        count_at(i) = shared_.bin_counts[i];
+        mass_at(i) = shared_.bin_masses[i].value();
+      });
+      team_.scan(kBins, count_at);
+      team_.scan(kBins, mass_at);
+      team_.each(1, [&](int) { shared_.found = 0; });
+      team_.each(kBins, [&](int i) {
+        if (shared_.bin_counts[i] == 0) return;
+        if (count_before + count_at(i) < most && mass_before + mass_at(i) <= limit) {
+          team_.raise(&shared_.found, i);
+        }
+      });
+      const int bin = shared_.found;
+      count_before += count_at(bin);
+      mass_before += mass_at(bin);
+      cut.distance |= static_cast<uint32_t>(bin) << shift;
+      cut.equals = shared_.bin_counts[bin];
+      team_.each(0, [](int) {});  // all have read the bins
+    }
+    if (cut.equals > most - count_before) cut.equals = most - count_before;
+    const uint64_t weight = scale_.weight(scale_.logit_at(cut.distance));
+    if (weight > 0) {
+      const uint64_t fit = (limit - mass_before) / weight;  // after the first
+      if (fit < cut.equals - 1) cut.equals = fit + 1;
+    }
+    return cut;
+  }
+
+  // Counts and masses, by the digit at `shift`, of the candidates whose higher digits are those of
+  // `prefix`. A thread adds up what falls into one bin in a row: equal logits would all wait for
+  // the same sum.
+  HEDDLE_TEAM void count_bins(const Bounds& bounds, uint32_t prefix, int shift) {
+    team_.each(kBins, [&](int i) {
+      shared_.bin_counts[i] = 0;
+      shared_.bin_masses[i] = {.low = 0, .high = 0};
+    });
+    team_.threads([&](int thread) {
+      uint32_t bin = 0;
+      uint32_t count = 0;
+      uint64_t mass = 0;
+      const auto flush = [&] {
+        if (count == 0) return;
+        team_.add(&shared_.bin_counts[bin], count);
+        shared_.bin_masses[bin].add(team_, mass);
+      };
+      for (int token = thread; token < t_.V; token += team_.size()) {
+        if (!bounds.hold(scale_, scratch_.tile_max[token / kTileTokens])) continue;
+        const float logit = logits_[token];
+        if (!bounds.hold(scale_, logit)) continue;
+        const uint32_t distance = scale_.distance(logit);
+        if ((uint64_t{distance} ^ prefix) >> (shift + 8) != 0) continue;
+        const uint32_t digit = distance >> shift & (kBins - 1);
+        if (digit != bin) {
+          flush();
+          bin = digit;
+          count = 0;
+          mass = 0;
+        }
+        ++count;
+        mass += scale_.weight(logit);
+      }
+      flush();
+    });
+  }
+
+  // Writes the alternatives and says how many there are.
+  HEDDLE_TEAM int list_top_logits() {
+    TopLogit* const top = t_.top_logits + r_ * kMostTopLogits;
+    int wanted = slot_.top_logprobs < kMostTopLogits ? slot_.top_logprobs : kMostTopLogits;
+    if (wanted > t_.V) wanted = t_.V;
+    if (wanted == 0) return 0;
+    const Bounds bounds{.level = level_of_count(wanted), .lowest = -kLargestFloat};
+    const int n = gather(bounds);
+    if (n <= kMostCandidates) {
+      sort(n);
+      if (wanted > n) wanted = n;
+      team_.each(wanted, [&](int i) { top[i] = top_logit(shared_.candidates[i].rank); });
+      return wanted;
+    }
+    // So many near the best that they are taken one after the other.
+    NextRank last{.rank = 0};
+    for (int i = 0; i < wanted; ++i) {
+      const NextRank next = team_.template reduce<NextRank>(t_.V, [&](NextRank& best, int token) {
+        if (!bounds.hold(scale_, scratch_.tile_max[token / kTileTokens])) return;
+        if (!bounds.hold(scale_, logits_[token])) return;
+        const NextRank other{.rank = uint64_t{scale_.distance(logits_[token])} << 32 |
+                                     static_cast<uint32_t>(token)};
+        if (i == 0 || other.rank > last.rank) best.join(other);
+      });
+      team_.each(1, [&](int) { top[i] = top_logit(next.rank); });
+      last = next;
+    }
+    return wanted;
+  }
+
+  struct NextRank {
+    uint64_t rank = kNoLimit;
+
+    HEDDLE_TEAM void join(const NextRank& other) {
+      if (other.rank < rank) rank = other.rank;
+    }
+  };
+
+  [[nodiscard]] HEDDLE_TEAM TopLogit top_logit(uint64_t rank) const {
+    const auto token = static_cast<int32_t>(rank & 0xffffffffu);
+    return {.token = token, .logit = logits_[token]};
+  }
+
+  static constexpr float kLargestFloat = 3.40282347e38f;
+
+  Team& team_;
+  FinishShared& shared_;
+  const Tables& t_;
+  SamplingRow row_;
+  const SamplingSlot& slot_;
+  RowScratch scratch_;
+  float* logits_;
+  int64_t r_;
+  RowScale scale_;
+};
+
+template <typename Team>
+HEDDLE_TEAM void finish_row(Team& team, FinishShared& shared, const Tables& t, int64_t r) {
+  if (t.rows[r].slot < 0) {
+    team.each(1, [&](int) { t.sampled[r] = SampledRow(); });
+    return;
+  }
+  RowFinisher<Team>(team, shared, t, r).run();
+}
+
+}  // namespace heddle::ops::sampling_steps

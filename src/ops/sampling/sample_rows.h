@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// sample_rows: rows of logits become tokens, where the logits are. The order of operations is that
+// of sampling/sampler.h, before which a mask of the vocabulary may set tokens to -inf; equal logits
+// give the token that a Sampler draws, bit for bit, in any batch and on any device.
+//
+// A row says which batch slot it draws for, at which position, and which tokens lie on the path
+// from the slot's output to it (drafts; empty where a sequence draws its next token). What stays
+// the same while a sequence runs lies in tables by batch slot.
+//
+// Nothing is sorted but the few candidates of a row: the largest logit of every 256 neighbouring
+// tokens (a tile) tells which tiles can hold one of the top k, a histogram of the weights over
+// 96 levels of an eighth of a natural logarithm how far down top_p reaches. What remains, usually
+// tens of tokens, is ranked in shared memory; a row that leaves more than 2,048 of them, as an even
+// distribution under top_p does, is cut by the digits of its logits instead, in four more passes.
+//
+// Cost: each row is read once for the maxima and, unless it is greedy or under top_k alone, once
+// for the sums of the weights; three launches. 4 V bytes a row must come from memory, the second
+// reading is the cache's: at 4.2 TB/s 9.3 us for 64 rows of 151,936, at least 25 us with the
+// launches and the ranking; one row 10 us, which are launches and latency.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/tensor.h"
+#include "ops/context.h"
+
+namespace heddle::ops {
+
+inline constexpr int32_t kMostTopLogits = 20;
+
+// Parameters of a batch slot, as sampling/sampling_slot.h derives them from a request.
+struct SamplingSlot {
+  uint64_t seed = 0;
+  double min_p_reach = 0;  // temperature * log(min_p); -infinity without min_p
+  int64_t min_length = 0;  // the forbidden tokens are forbidden at positions below
+  float inverse_temperature = 1;
+  float top_p = 1;            // 1: off
+  int32_t top_k = 0;          // 0: off; else below V
+  int32_t greedy = 0;         // not 0: the best token
+  int32_t choice_index = 0;   // of the draw
+  int32_t top_logprobs = -1;  // -1: no logprobs; else so many alternatives, at most 20
+  float repetition_penalty = 1;
+  float frequency_penalty = 0;
+  float presence_penalty = 0;
+  int32_t counts_row = -1;      // of `counts`; -1 where nothing is penalised
+  int32_t forbidden_begin = 0;  // in `forbidden`
+  int32_t num_forbidden = 0;
+  int32_t biases_begin = 0;  // in `biases`
+  int32_t num_biases = 0;
+};
+
+struct TokenBias {
+  int32_t token = 0;
+  float bias = 0;
+};
+
+struct SamplingRow {
+  int32_t slot = -1;       // -1: a pad or an ended row; draws nothing
+  int32_t mask_row = -1;   // of `masks`; -1: none
+  int64_t position = 0;    // absolute index of the token that is drawn
+  int32_t path_begin = 0;  // in `path_tokens`: drawn before this one, not yet in the counts
+  int32_t path_length = 0;
+
+  // Not 0: the token becomes the slot's: it is written to `drawn` and added to the counts. At most
+  // one row of a slot.
+  int32_t publish = 0;
+};
+
+enum class SampleOutcome : int32_t {
+  kDrawn,
+  kSkipped,  // the row has no slot
+  kNotANumber,
+  kInfinite,
+  kAllMasked,
+};
+
+struct SampledRow {
+  int32_t token = -1;  // -1 unless something was drawn
+  SampleOutcome outcome = SampleOutcome::kSkipped;
+
+  // Where the slot wants logprobs (sampling/log_softmax.h makes them):
+  float logit = 0;  // of the token, after the penalties
+  float max = 0;
+  uint64_t total = 0;  // sum of the row's weights
+  int32_t num_top_logits = 0;
+  int32_t reserved = 0;
+};
+
+struct TopLogit {
+  int32_t token = 0;
+  float logit = 0;
+};
+
+// Pointers lead into memory of the context's device. Tables that no row or slot refers to may be
+// null.
+struct SampleRowsArgs {
+  MutableTensorView logits;  // [R, V] fp32; rows with a mask, a bias or a penalty are edited
+  const SamplingRow* rows = nullptr;     // [R]
+  const SamplingSlot* slots = nullptr;   // [slots], the ids in rows
+  int32_t* counts = nullptr;             // [counts rows, V]: how often the output has a token
+  const int32_t* forbidden = nullptr;    // lists of the slots
+  const TokenBias* biases = nullptr;     // lists of the slots, no token twice in one
+  const int32_t* path_tokens = nullptr;  // lists of the rows
+  const uint32_t* masks = nullptr;       // [mask rows, ceil(V / 32)]; a bit that is 0 masks
+  int32_t* drawn = nullptr;              // [slots], -1 where a published draw failed
+  SampledRow* sampled = nullptr;         // [R]
+  TopLogit* top_logits = nullptr;        // [R, 20], best first; may be null without logprobs
+  std::span<std::byte> workspace;        // sample_rows_workspace_bytes(), on 8 bytes
+};
+
+// Grows by R; the largest R of a captured size is enough for the smaller ones.
+[[nodiscard]] int64_t sample_rows_workspace_bytes(int64_t num_rows, int64_t vocab_size);
+
+// Ids in the tables are not looked at here: tokens lie in [0, V), slots and list entries exist.
+// Capturable: allocates nothing, reads nothing back, never waits; the launches depend on R and V
+// alone. On the CPU rows are spread over the pool.
+// Error: kInvalidArgument naming what disagrees; V is at most 2^20 - 1.
+Status sample_rows(Context& context, const SampleRowsArgs& args);
+
+Status sample_rows_cpu(CpuContext& context, const SampleRowsArgs& args);    // args already checked
+Status sample_rows_cuda(CudaContext& context, const SampleRowsArgs& args);  // args already checked
+
+}  // namespace heddle::ops

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The passes that kernels make over a row, made by one thread of the pool.
+#include <algorithm>
+#include <limits>
+
+#include "ops/cpu/row_tasks.h"
+#include "ops/sampling/sample_row_steps.h"
+
+namespace heddle::ops {
+
+namespace {
+
+// Plays the threads of a team in turn: a phase ends when the last of them is done.
+class SerialTeam {
+ public:
+  [[nodiscard]] static int size() { return 64; }
+
+  template <typename Body>
+  void each(int n, const Body& body) {
+    for (int i = 0; i < n; ++i) body(i);
+  }
+
+  template <typename Body>
+  void threads(const Body& body) {
+    for (int thread = 0; thread < size(); ++thread) body(thread);
+  }
+
+  template <typename Value, typename Map>
+  Value reduce(int n, const Map& map) {
+    Value all;
+    for (int i = 0; i < n; ++i) {
+      Value one;
+      map(one, i);
+      all.join(one);
+    }
+    return all;
+  }
+
+  template <typename Value, typename Visit, typename Map, typename Store>
+  void tiles(int first, int last, const float* logits, int V, const Visit& visit, const Map& map,
+             const Store& store) {
+    for (int tile = first; tile < last; ++tile) {
+      Value value;
+      const int end = std::min(V, (tile + 1) * kTileTokens);
+      if (visit(tile)) {
+        for (int token = tile * kTileTokens; token < end; ++token) map(value, token, logits[token]);
+      }
+      store(tile, value);
+    }
+  }
+
+  template <typename At>
+  uint64_t scan(int n, const At& at) {
+    uint64_t sum = 0;
+    for (int i = 0; i < n; ++i) {
+      const uint64_t value = at(i);
+      at(i) = sum;
+      sum += value;
+    }
+    return sum;
+  }
+
+  template <typename Number>
+  Number add(Number* sum, Number value) {
+    const Number before = *sum;
+    *sum += value;
+    return before;
+  }
+
+  void raise(int32_t* most, int32_t value) { *most = std::max(*most, value); }
+};
+
+}  // namespace
+
+Status sample_rows_cpu(CpuContext& context, const SampleRowsArgs& args) {
+  using namespace sampling_steps;
+  constexpr int kTilesAtOnce = 16;
+  const Tables tables = Tables::of(args);
+  const int64_t num_rows = args.logits.shape[0];
+  for_row_ranges(context.pool, num_rows, 16 * tables.V, [&](int64_t begin, int64_t end) {
+    SerialTeam team;
+    LevelSums levels;
+    FinishShared shared;
+    for (int64_t r = begin; r < end; ++r) {
+      for (int tile = 0; tile < tables.tiles(); tile += kTilesAtOnce) {
+        find_tile_maxima(team, tables, r, tile, std::min(tables.tiles(), tile + kTilesAtOnce));
+      }
+      for (int tile = 0; tile < tables.tiles(); tile += kTilesAtOnce) {
+        sum_tiles(team, levels, tables, r, tile, std::min(tables.tiles(), tile + kTilesAtOnce));
+      }
+      finish_row(team, shared, tables, r);
+    }
+  });
+  return {};
+}
+
+}  // namespace heddle::ops
