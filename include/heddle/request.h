@@ -28,7 +28,8 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;   // [-2, 2], per earlier occurrence in the output
   float presence_penalty = 0.0f;    // [-2, 2], once per token that occurs in the output
   float repetition_penalty = 1.0f;  // [0.01, 2], divides positive and multiplies negative logits
-  std::vector<std::pair<TokenId, float>> logit_bias;  // added to the logit, [-100, 100]
+  std::vector<std::pair<TokenId, float>>
+      logit_bias;  // added to the logit, [-100, 100]; a token once
 
   // The draw is a hash of (seed, position, choice): the same whatever else is in the batch.
   // Without a seed the engine takes one from its own generator.

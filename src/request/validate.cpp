@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "request/validate.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -26,6 +29,17 @@ Status check_size(std::string_view field, size_t size, size_t limit) {
   if (size <= limit) return {};
   return invalid_argument(
       fmt::format("{} has {} entries; at most {} are allowed", field, size, limit));
+}
+
+// A device applies them all at once, where the order of two would be open.
+Status check_distinct(const std::vector<std::pair<TokenId, float>>& logit_bias) {
+  std::vector<TokenId> tokens;
+  for (const auto& [token, bias] : logit_bias) tokens.push_back(token);
+  std::ranges::sort(tokens);
+  const auto twice = std::ranges::adjacent_find(tokens);
+  if (twice == tokens.end()) return {};
+  return invalid_argument(
+      fmt::format("logit_bias names token {} twice; name it once, with the sum", *twice));
 }
 
 }  // namespace
@@ -62,7 +76,7 @@ Status validate_sampling(const SamplingParams& sampling, int64_t vocab_size) {
       return outside(fmt::format("logit_bias of token {}", token), bias, "from -100 to 100");
     }
   }
-  return {};
+  return check_distinct(sampling.logit_bias);
 }
 
 Status validate_stop(const StopConditions& stop, int64_t vocab_size) {

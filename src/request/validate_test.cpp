@@ -83,6 +83,9 @@ TEST(ValidateRequestTest, NamesTheFieldItsValueAndTheRange) {
               HasSubstr("logit_bias names token 100"));
   EXPECT_THAT(message_after([=](Request& r) { r.sampling.logit_bias = {{5, nan}}; }),
               HasSubstr("logit_bias of token 5"));
+  EXPECT_THAT(
+      message_after([](Request& r) { r.sampling.logit_bias = {{7, 1.0f}, {5, 1.0f}, {7, 2.0f}}; }),
+      HasSubstr("logit_bias names token 7 twice"));
   EXPECT_THAT(message_after([](Request& r) { r.sampling.logit_bias.resize(5000); }),
               HasSubstr("logit_bias has 5000 entries; at most 4096"));
   EXPECT_THAT(message_after([](Request& r) { r.stop.max_new_tokens = -1; }),
