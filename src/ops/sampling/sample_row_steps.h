@@ -4,6 +4,8 @@
 //
 //   size()                      its threads
 //   each(n, f)                  f(i) for every i in [0, n), shared out; a phase
+//   few(n, f)                   the same for n <= 32 without waiting: only the next few() may read
+//                               what it wrote, until each() or threads() ends
 //   threads(f)                  f(thread) in every thread; a phase
 //   reduce<T>(n, map)           map(T&, i) for every i, joined; every thread gets it
 //   tiles<T>(first, last, logits, V, visit, map, store)
@@ -331,6 +333,7 @@ HEDDLE_TEAM void sum_tiles(Team& team, LevelSums& shared, const Tables& t, int64
 constexpr int kMostCandidates = 2048;
 constexpr int kMostTiles = 4096;  // of the largest vocabulary
 constexpr int kBins = 256;
+constexpr int kFew = 32;  // a warp
 
 // A candidate: distance << 32 | token at first, the token alone once it is known to be kept.
 struct Candidate {
@@ -505,8 +508,10 @@ class RowFinisher {
       team_.add(&shared_.bin_counts[scale_.level(scratch_.tile_max[i])], 1u);
     });
     const auto at = [&](int i) -> uint64_t& { return shared_.first[i]; };
-    team_.each(kBins, [&](int i) { at(i) = shared_.bin_counts[i]; });
-    team_.each(1, [&](int) { shared_.found = kWeightlessLevel; });
+    team_.each(kBins, [&](int i) {
+      at(i) = shared_.bin_counts[i];
+      if (i == 0) shared_.found = kWeightlessLevel;
+    });
     const uint64_t all = team_.scan(kBins, at);
     return find(kBins, at, all, static_cast<uint64_t>(count) - 1);
   }
@@ -550,19 +555,27 @@ class RowFinisher {
     while (width < n) width *= 2;
     Candidate* x = shared_.candidates;
     team_.each(width - n, [&](int i) { x[n + i] = {.rank = kNoLimit, .weight = 0}; });
+    const auto step = [&](int size, int stride, int i) {
+      const int low = i / stride * 2 * stride + i % stride;
+      const int high = low + stride;
+      const bool ascends = (low & size) == 0;
+      if ((x[low].rank > x[high].rank) != ascends) return;
+      const Candidate kept = x[low];
+      x[low] = x[high];
+      x[high] = kept;
+    };
+    const bool is_small = width <= 2 * kFew;
     for (int size = 2; size <= width; size *= 2) {
       for (int stride = size / 2; stride > 0; stride /= 2) {
-        team_.each(width / 2, [&](int i) {
-          const int low = i / stride * 2 * stride + i % stride;
-          const int high = low + stride;
-          const bool ascends = (low & size) == 0;
-          if ((x[low].rank > x[high].rank) != ascends) return;
-          const Candidate kept = x[low];
-          x[low] = x[high];
-          x[high] = kept;
-        });
+        const auto exchange = [&](int i) { step(size, stride, i); };
+        if (is_small) {
+          team_.few(width / 2, exchange);
+        } else {
+          team_.each(width / 2, exchange);
+        }
       }
     }
+    if (is_small) team_.each(0, [](int) {});
   }
 
   HEDDLE_TEAM int32_t draw_candidate(int n, uint64_t most, uint64_t limit) {

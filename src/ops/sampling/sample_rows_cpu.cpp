@@ -21,6 +21,11 @@ class SerialTeam {
   }
 
   template <typename Body>
+  void few(int n, const Body& body) {
+    each(n, body);
+  }
+
+  template <typename Body>
   void threads(const Body& body) {
     for (int thread = 0; thread < size(); ++thread) body(thread);
   }

@@ -57,6 +57,14 @@ class BlockTeam {
     __syncthreads();
   }
 
+  // The first warp alone.
+  template <typename Body>
+  __device__ void few(int n, const Body& body) {
+    if (warp() != 0) return;
+    if (lane() < n) body(lane());
+    __syncwarp();
+  }
+
   template <typename Body>
   __device__ void threads(const Body& body) {
     body(static_cast<int>(threadIdx.x));
