@@ -84,6 +84,10 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
                 "Prefixes of paths, separated by commas, whose requests are logged as debug");
   options.value("--max-request-bytes", &server.http.max_request_bytes, ranges::kBytes,
                 "Largest body of a request");
+  options.text("--file-storage-path", &server.file_storage_path,
+               "Folder of uploaded files and of what batches write; default: a temporary one");
+  options.value("--file-storage-bytes", &server.file_storage_bytes, ranges::kBytes,
+                "Bytes of all files together");
   options.value("--sse-keepalive-secs", &server.http.stream_keepalive_seconds,
                 ranges::kPeriodSeconds,
                 "Silence of a stream before a comment keeps it alive; 0: never");

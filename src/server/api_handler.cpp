@@ -74,6 +74,16 @@ void ApiHandler::set_post(Post post, PostAfter post_after) {
   };
 }
 
+void ApiHandler::set_files(std::unique_ptr<FileStore> files) {
+  batch_api_ = std::make_unique<BatchApi>(
+      BatchHost{.threads = host_.threads,
+                .post_after = post_after_,
+                .dispatch = [this](std::shared_ptr<Exchange> own) { on_request(std::move(own)); },
+                .engine = [this]() -> Engine& { return *engine_; },
+                .unix_time = options_.unix_time},
+      std::move(files));
+}
+
 void ApiHandler::set_load_progress(int64_t done_bytes, int64_t total_bytes) {
   load_done_bytes_ = done_bytes;
   load_total_bytes_ = total_bytes;
@@ -241,6 +251,18 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       break;
     case Endpoint::kSeparateReasoning:
       ask(std::move(exchange), answer_separate_reasoning);
+      break;
+    case Endpoint::kFiles:
+      batch_api_->files(std::move(exchange));
+      break;
+    case Endpoint::kOneFile:
+      batch_api_->one_file(std::move(exchange));
+      break;
+    case Endpoint::kBatches:
+      batch_api_->batches(exchange);
+      break;
+    case Endpoint::kOneBatch:
+      batch_api_->one_batch(exchange);
       break;
     case Endpoint::kNotServed:  // on_head() refused it
       break;

@@ -21,6 +21,7 @@
 #include <heddle/engine.h>
 
 #include "server/api_adapter.h"
+#include "server/batch_api.h"
 #include "server/generation.h"
 #include "server/health_generate.h"
 #include "server/http_metrics.h"
@@ -44,6 +45,9 @@ class ApiHandler final : public HttpHandler {
 
   // Before the first request: how work reaches the I/O thread.
   void set_post(Post post, PostAfter post_after);
+
+  // Likewise, after set_post(): where files are.
+  void set_files(std::unique_ptr<FileStore> files);
 
   void set_load_progress(int64_t done_bytes, int64_t total_bytes);
 
@@ -129,6 +133,7 @@ class ApiHandler final : public HttpHandler {
   GenerationHost host_;
   HttpMetrics http_metrics_;
   WeightVersion weight_version_;
+  std::unique_ptr<BatchApi> batch_api_;
   const std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>();
 
   std::unique_ptr<WorkerPool> workers_;

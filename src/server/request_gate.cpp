@@ -12,14 +12,6 @@
 namespace heddle::server {
 namespace {
 
-std::string_view id_prefix(std::string_view path) {
-  if (path == "/v1/chat/completions") return "chatcmpl-";
-  if (path == "/v1/completions") return "cmpl-";
-  if (path == "/v1/messages") return "msg_";
-  if (path == "/v1/responses") return "resp_";
-  return "req-";
-}
-
 ErrorStyle style_of(std::string_view path, ErrorStyle otherwise) {
   if (path.starts_with("/v1/messages")) return ErrorStyle::kAnthropic;
   if (path.starts_with("/api/")) return ErrorStyle::kOllama;
@@ -54,6 +46,14 @@ bool comes_from_another_origin(const HttpRequest& request) {
 
 }  // namespace
 
+std::string_view request_id_prefix(std::string_view path) {
+  if (path == "/v1/chat/completions") return "chatcmpl-";
+  if (path == "/v1/completions") return "cmpl-";
+  if (path == "/v1/messages") return "msg_";
+  if (path == "/v1/responses") return "resp_";
+  return "req-";
+}
+
 RequestGate::RequestGate(const ServerOptions& options)
     : options_(options), keys_(options.api_key, options.admin_api_key) {
   keys_.replace_named(options.api_keys);
@@ -67,8 +67,8 @@ void RequestGate::identify(HttpRequest& request, HttpHeaders& common_headers) co
     if (request.path.empty()) request.path = "/";
   }
   const std::string_view wanted_id = request.header("x-request-id");
-  request.id =
-      is_request_id(wanted_id) ? std::string(wanted_id) : new_request_id(id_prefix(request.path));
+  request.id = is_request_id(wanted_id) ? std::string(wanted_id)
+                                        : new_request_id(request_id_prefix(request.path));
   request.error_form = {.style = style_of(request.path, options_.error_style),
                         .overload_status = options_.overload_status};
   request.key = keys_.find(api_key_of(request)).key;
@@ -102,7 +102,7 @@ std::optional<ApiError> RequestGate::check_key(const HttpRequest& request,
 
 // A web page can make its visitor's browser send requests to a server on the visitor's machine.
 // Where no key protects the engine, it must not be steered so.
-std::optional<ApiError> RequestGate::check_origin(const HttpRequest& request) const {
+std::optional<ApiError> RequestGate::check_page(const HttpRequest& request) const {
   if (!keys_.has_user_keys() && !keys_.has_admin_key() && comes_from_another_origin(request)) {
     return ApiError{.status = 403,
                     .code = "cross_origin",
@@ -110,6 +110,22 @@ std::optional<ApiError> RequestGate::check_origin(const HttpRequest& request) co
                                            "unless the server has an API key.",
                                            request.path)};
   }
+  return std::nullopt;
+}
+
+// Likewise files, which stay on its disk: they come as forms, which browsers send unasked.
+std::optional<ApiError> RequestGate::check_upload(const HttpRequest& request) const {
+  if (media_type(request.header("content-type")) != "multipart/form-data") {
+    return ApiError{.code = "invalid_value",
+                    .message = fmt::format("The Content-Type is \"{}\"; it must be "
+                                           "multipart/form-data.",
+                                           printable(request.header("content-type"), 100))};
+  }
+  return check_page(request);
+}
+
+std::optional<ApiError> RequestGate::check_origin(const HttpRequest& request) const {
+  if (auto error = check_page(request)) return error;
   if (is_form_content(request.header("content-type"))) {
     return ApiError{
         .status = 415,
@@ -145,9 +161,11 @@ std::optional<HttpResponse> RequestGate::refusal_of(HttpRequest& request, const 
                    .message = fmt::format(
                        "The body's Content-Encoding is {}; send it uncompressed.", encoding)});
   }
-  if (request.path.starts_with("/v1/") && request.method == "POST" &&
-      route->max_body_bytes != kNoBody &&
-      media_type(request.header("content-type")) != "application/json") {
+  if (route->endpoint == Endpoint::kFiles && request.method == "POST") {
+    if (const auto error = check_upload(request)) return refuse(*error);
+  } else if (request.path.starts_with("/v1/") && request.method == "POST" &&
+             route->max_body_bytes != kNoBody &&
+             media_type(request.header("content-type")) != "application/json") {
     return refuse({.code = "invalid_value",
                    .message = fmt::format("The Content-Type is \"{}\"; it must be "
                                           "application/json.",

@@ -18,6 +18,9 @@
 
 namespace heddle::server {
 
+// Of the ids that requests for a path get: "chatcmpl-".
+[[nodiscard]] std::string_view request_id_prefix(std::string_view path);
+
 class RequestGate {
  public:
   // `options` outlives the gate.
@@ -45,6 +48,8 @@ class RequestGate {
  private:
   [[nodiscard]] std::optional<ApiError> check_key(const HttpRequest& request,
                                                   const Route& route) const;
+  [[nodiscard]] std::optional<ApiError> check_page(const HttpRequest& request) const;
+  [[nodiscard]] std::optional<ApiError> check_upload(const HttpRequest& request) const;
   [[nodiscard]] std::optional<ApiError> check_origin(const HttpRequest& request) const;
 
   const ServerOptions& options_;

@@ -54,6 +54,8 @@ constexpr std::array kRoutes = {
           kAnyBody},
     Route{"/separate_reasoning", Endpoint::kSeparateReasoning, "POST", Access::kUser, true,
           kAnyBody},
+    Route{"/v1/files", Endpoint::kFiles, "GET, HEAD, POST", Access::kUser, true, kAnyBody},
+    Route{"/v1/batches", Endpoint::kBatches, "GET, HEAD, POST", Access::kUser, true, kSmallBody},
 };
 
 // What other servers have and this one answers 501.
@@ -97,6 +99,10 @@ constexpr std::array<std::string_view, 36> kNotServed = {
 };
 constexpr Route kNotServedRoute{"not served", Endpoint::kNotServed, "GET, HEAD, POST, PUT, DELETE"};
 constexpr Route kOneResponseRoute{kResponsePrefix, Endpoint::kOneResponse, "GET, HEAD, POST"};
+constexpr Route kOneFileRoute{kFilePrefix, Endpoint::kOneFile, "GET, HEAD, DELETE", Access::kUser,
+                              true};
+constexpr Route kOneBatchRoute{kBatchPrefix, Endpoint::kOneBatch, "GET, HEAD, POST", Access::kUser,
+                               true};
 constexpr Route kOneModelRoute{kModelPrefix, Endpoint::kOneModel, "GET, HEAD"};
 
 // Whether a list of allowed names has this one, or "*".
@@ -111,12 +117,14 @@ const Route* find_route(std::string_view path) {
   for (const Route& route : kRoutes) {
     if (route.path == path) return &route;
   }
-  if (path.size() > kResponsePrefix.size() && path.starts_with(kResponsePrefix)) {
-    return &kOneResponseRoute;
-  }
+  const auto lies_below = [path](std::string_view prefix) {
+    return path.size() > prefix.size() && path.starts_with(prefix);
+  };
+  if (lies_below(kResponsePrefix)) return &kOneResponseRoute;
+  if (lies_below(kFilePrefix)) return &kOneFileRoute;
+  if (lies_below(kBatchPrefix)) return &kOneBatchRoute;
   if (std::ranges::find(kNotServed, path) != kNotServed.end()) return &kNotServedRoute;
-  return path.size() > kModelPrefix.size() && path.starts_with(kModelPrefix) ? &kOneModelRoute
-                                                                             : nullptr;
+  return lies_below(kModelPrefix) ? &kOneModelRoute : nullptr;
 }
 
 bool allows(const Route& route, std::string_view method) {

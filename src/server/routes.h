@@ -52,6 +52,10 @@ enum class Endpoint {
   kUpdateWeightVersion,
   kParseFunctionCall,
   kSeparateReasoning,
+  kFiles,
+  kOneFile,
+  kBatches,
+  kOneBatch,
   kNotServed,
 };
 
@@ -84,6 +88,10 @@ inline constexpr std::string_view kModelPrefix = "/v1/models/";
 
 // Precedes the id of a response, and "/cancel" may follow that.
 inline constexpr std::string_view kResponsePrefix = "/v1/responses/";
+
+// Precede the ids of a file, which "/content" may follow, and of a batch, which "/cancel" may.
+inline constexpr std::string_view kFilePrefix = "/v1/files/";
+inline constexpr std::string_view kBatchPrefix = "/v1/batches/";
 
 // Null for an unknown path.
 [[nodiscard]] const Route* find_route(std::string_view path);

@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "core/mutex.h"
 #include "server/api_handler.h"
+#include "server/file_store.h"
 #include "server/key_ring.h"
 
 namespace heddle::server {
@@ -42,6 +43,9 @@ class HeddleServer final : public Server {
                       [this](double seconds, std::function<void()> work) {
                         http_->post_after(seconds, std::move(work));
                       });
+    auto files = FileStore::open(options_.file_storage_path, options_.file_storage_bytes);
+    if (!files.ok()) return files.status().with_context("--file-storage-path");
+    handler_.set_files(std::move(files).value());
     http_->start(handler_);
     return ok_status();
   }

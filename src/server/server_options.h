@@ -37,6 +37,8 @@ struct ServerOptions {
   int overload_status = 503;                   // ErrorForm
   // For running requests to finish; below 0: as long as it takes.
   double shutdown_timeout_seconds = 30;
+  std::string file_storage_path;  // of /v1/files; empty: a folder that goes with the server
+  int64_t file_storage_bytes = int64_t{4} << 30;
   int num_workers = 2;  // threads that parse, render and tokenize
   bool metrics = true;  // /metrics is there
 

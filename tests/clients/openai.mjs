@@ -62,6 +62,27 @@ await assert.rejects(client.chat.completions.create({model, messages: []}), (err
 });
 await assert.rejects(client.models.retrieve('no-such-model'), OpenAI.NotFoundError);
 
+// A batch of two requests, of which one is wrong.
+const {toFile} = library('openai');
+const line = (custom_id, body) => JSON.stringify({custom_id, method: 'POST', url: '/v1/chat/completions', body});
+const requests = [
+  line('good', {...greedy, messages: question, max_tokens: 16}), line('bad', {...greedy, messages: []}),
+].join('\n');
+const file = await client.files.create({file: await toFile(Buffer.from(requests), 'in.jsonl'), purpose: 'batch'});
+let batch = await client.batches.create(
+    {input_file_id: file.id, endpoint: '/v1/chat/completions', completion_window: '24h'});
+while (!['completed', 'failed'].includes(batch.status)) {
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  batch = await client.batches.retrieve(batch.id);
+}
+assert.deepEqual(batch.request_counts, {total: 2, completed: 1, failed: 1});
+const output = JSON.parse(await (await client.files.content(batch.output_file_id)).text());
+assert.equal(output.custom_id, 'good');
+assert.equal(output.response.body.choices[0].message.content, whole.choices[0].message.content);
+assert.equal(JSON.parse(await (await client.files.content(batch.error_file_id)).text()).response.status_code, 400);
+assert.equal((await client.batches.list()).data[0].id, batch.id);
+assert.ok((await client.files.delete(file.id)).deleted);
+
 // A stream that its reader leaves.
 const left = await client.chat.completions.create({...greedy, messages: question, stream: true});
 for await (const chunk of left) {

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/batch_api.h"
+
+#include <algorithm>
+#include <charconv>
+#include <exception>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "server/field_reader.h"
+#include "server/json_text.h"
+#include "server/key_ring.h"
+#include "server/multipart_form.h"
+#include "server/routes.h"
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxMetadataEntries = 16;  // OpenAI's limits
+constexpr size_t kMaxMetadataKeyBytes = 64;
+constexpr size_t kMaxMetadataValueBytes = 512;
+
+std::string holder_name(const HttpRequest& request) {
+  return request.key == nullptr ? "" : request.key->name;
+}
+
+HttpResponse answer_json(const Json& body) { return {.headers = {}, .body = dump_json(body)}; }
+
+Json file_json(const StoredFile& file) {
+  return {{"id", file.id},           {"object", "file"},
+          {"bytes", file.num_bytes}, {"created_at", file.created},
+          {"filename", file.name},   {"purpose", file.purpose},
+          {"status", "processed"}};
+}
+
+ApiError no_such(std::string_view kind, std::string_view id) {
+  return {.status = 404,
+          .code = fmt::format("{}_not_found", kind),
+          .message = fmt::format("There is no {} `{}`.", kind, printable(id, 128)),
+          .param = fmt::format("{}_id", kind)};
+}
+
+// The store's and the disk's: what was asked for is in order.
+ApiError storage_error(const Status& status, std::string_view request_id) {
+  if (status.code() != StatusCode::kResourceExhausted) return error_from_status(status, request_id);
+  return {.status = 413,
+          .code = "storage_full",
+          .message = fmt::format("The file was not kept: {}.", status.message()),
+          .param = "file"};
+}
+
+// A page of a list of objects with ids, by the parameters `limit` and `after`.
+std::variant<Json, ApiError> page_of(const HttpRequest& request, std::vector<Json> entries,
+                                     int64_t default_limit, int64_t max_limit) {
+  int64_t limit = default_limit;
+  if (const auto text = request.query_value("limit")) {
+    const auto [end, failure] = std::from_chars(text->data(), text->data() + text->size(), limit);
+    if (failure != std::errc() || end != text->data() + text->size() || limit < 1 ||
+        limit > max_limit) {
+      return invalid_value("limit", fmt::format("`limit` is \"{}\"; it must be from 1 to {}.",
+                                                printable(*text, 40), max_limit));
+    }
+  }
+  if (const auto after = request.query_value("after")) {
+    const auto found = std::ranges::find_if(
+        entries, [&after](const Json& entry) { return entry["id"] == *after; });
+    if (found == entries.end()) {
+      return invalid_value("after", fmt::format("`after` is \"{}\", which is not in the list.",
+                                                printable(*after, 128)));
+    }
+    entries.erase(entries.begin(), found + 1);
+  }
+  const bool has_more = std::ssize(entries) > limit;
+  if (has_more) entries.resize(static_cast<size_t>(limit));
+  Json page = {{"object", "list"}, {"data", entries}, {"has_more", has_more}};
+  page["first_id"] = entries.empty() ? Json("") : entries.front()["id"];
+  page["last_id"] = entries.empty() ? Json("") : entries.back()["id"];
+  return page;
+}
+
+HttpResponse answer_page(const HttpRequest& request, std::variant<Json, ApiError> page) {
+  if (const auto* const error = std::get_if<ApiError>(&page)) {
+    return error_response(*error, request);
+  }
+  return answer_json(std::get<Json>(page));
+}
+
+// The upload in a form, as it will be stored.
+struct Upload {
+  StoredFile file;
+  std::string_view content;
+};
+
+std::variant<Upload, ApiError> read_upload(const HttpRequest& request, int64_t now) {
+  const auto form = parse_multipart_form(request.header("content-type"), request.body);
+  if (const auto* const error = std::get_if<ApiError>(&form)) return *error;
+  const FormPart* file = nullptr;
+  std::string_view purpose;
+  for (const FormPart& part : std::get<std::vector<FormPart>>(form)) {
+    if (part.name == "file") file = &part;
+    if (part.name == "purpose") purpose = part.content;
+  }
+  if (file == nullptr) return missing_parameter("file");
+  if (purpose.empty()) return missing_parameter("purpose");
+  if (purpose != "batch") {
+    return invalid_value("purpose", fmt::format("`purpose` is \"{}\"; this server takes batch.",
+                                                printable(purpose, 40)));
+  }
+  if (file->content.empty()) return invalid_value("file", "The file is empty.");
+  return Upload{.file = {.id = {},
+                         .name = printable(file->file_name.empty() ? "file" : file->file_name,
+                                           FileStore::kMaxNameBytes),
+                         .purpose = std::string(purpose),
+                         .holder = holder_name(request),
+                         .created = now},
+                .content = file->content};
+}
+
+class FileContent final : public BodySource {
+ public:
+  explicit FileContent(std::FILE* stream) : stream_(stream) {}
+
+  ~FileContent() override { std::fclose(stream_); }
+
+  FileContent(const FileContent&) = delete;
+  FileContent& operator=(const FileContent&) = delete;
+
+  bool next(std::string& piece) override {
+    piece.resize(kBodyPieceBytes);
+    piece.resize(std::fread(piece.data(), 1, piece.size(), stream_));
+    return piece.size() == kBodyPieceBytes;
+  }
+
+ private:
+  std::FILE* const stream_;
+};
+
+std::optional<ApiError> check_metadata(const Json& metadata) {
+  if (metadata.size() > kMaxMetadataEntries) {
+    return invalid_value("metadata", fmt::format("`metadata` has {} entries; {} are allowed.",
+                                                 metadata.size(), kMaxMetadataEntries));
+  }
+  for (const auto& [key, value] : metadata.items()) {
+    if (key.size() > kMaxMetadataKeyBytes || !value.is_string() ||
+        value.get_ref<const std::string&>().size() > kMaxMetadataValueBytes) {
+      return invalid_value(
+          "metadata", fmt::format("`metadata` has keys of up to {} bytes and strings of up to {}.",
+                                  kMaxMetadataKeyBytes, kMaxMetadataValueBytes));
+    }
+  }
+  return std::nullopt;
+}
+
+std::variant<BatchOrder, ApiError> read_batch_order(const HttpRequest& request) {
+  Json object;
+  if (auto error = parse_json_object(request.body, object)) return *error;
+  FieldReader fields(object);
+  BatchOrder order{.input_file_id = fields.string("input_file_id").value_or(""),
+                   .endpoint = fields.string("endpoint").value_or(""),
+                   .key = request.key};
+  const std::string window = fields.string("completion_window").value_or("24h");
+  const Json* const metadata = fields.object("metadata");
+  if (fields.error()) return *fields.error();
+  if (order.input_file_id.empty()) return missing_parameter("input_file_id");
+  if (order.endpoint.empty()) return missing_parameter("endpoint");
+  if (!is_batch_endpoint(order.endpoint)) {
+    return invalid_value("endpoint", fmt::format("`endpoint` is \"{}\"; batches are for "
+                                                 "/v1/chat/completions, /v1/completions and "
+                                                 "/v1/responses.",
+                                                 printable(order.endpoint, 100)));
+  }
+  if (window != "24h") {
+    return invalid_value("completion_window", "`completion_window` must be 24h.");
+  }
+  if (metadata != nullptr) {
+    if (auto error = check_metadata(*metadata)) return *error;
+    order.metadata = *metadata;
+  }
+  return order;
+}
+
+// Takes `suffix` off the end of `id`, where it is there.
+bool take_suffix(std::string& id, std::string_view suffix) {
+  if (!id.ends_with(suffix)) return false;
+  id.resize(id.size() - suffix.size());
+  return true;
+}
+
+}  // namespace
+
+void BatchApi::files(std::shared_ptr<Exchange> exchange) {
+  if (exchange->request().method == "POST") {
+    upload(std::move(exchange));
+  } else {
+    exchange->respond(list_files(exchange->request()));
+  }
+}
+
+void BatchApi::upload(std::shared_ptr<Exchange> exchange) {
+  const auto store = [this, now = host_.unix_time()](const HttpRequest& request) {
+    const auto upload = read_upload(request, now);
+    if (const auto* const error = std::get_if<ApiError>(&upload)) {
+      return error_response(*error, request);
+    }
+    const auto& [file, content] = std::get<Upload>(upload);
+    const Result<StoredFile> stored = files_->add(file, content);
+    return stored.ok() ? answer_json(file_json(*stored))
+                       : error_response(storage_error(stored.status(), request.id), request);
+  };
+  const auto work = [this, store, exchange]() mutable {
+    HttpResponse answer;
+    try {
+      answer = store(exchange->request());
+    } catch (const std::exception& failure) {  // out of memory
+      const HttpRequest& request = exchange->request();
+      answer =
+          error_response(error_from_status(internal_error(failure.what()), request.id), request);
+    }
+    // The last reference ends on the I/O thread, where exchanges live.
+    host_.threads.post([exchange = std::move(exchange), answer = std::move(answer)]() mutable {
+      exchange->release_body();
+      exchange->respond(std::move(answer));
+    });
+  };
+  if (!host_.threads.run_on_worker(work)) {
+    exchange->respond(error_response({.status = 503,
+                                      .code = "queue_full",
+                                      .message = "Too many requests wait to be read. Retry later.",
+                                      .retry_after_seconds = 4},
+                                     exchange->request()));
+  }
+}
+
+HttpResponse BatchApi::list_files(const HttpRequest& request) const {
+  const auto purpose = request.query_value("purpose");
+  const std::string order = request.query_value("order").value_or("desc");
+  if (order != "asc" && order != "desc") {
+    return error_response(invalid_value("order", "`order` must be asc or desc."), request);
+  }
+  std::vector<Json> entries;
+  for (const StoredFile& file : files_->list(holder_name(request))) {
+    if (!purpose || *purpose == file.purpose) entries.push_back(file_json(file));
+  }
+  if (order == "desc") std::ranges::reverse(entries);
+  return answer_page(request, page_of(request, std::move(entries), 10000, 10000));
+}
+
+void BatchApi::one_file(std::shared_ptr<Exchange> exchange) {
+  const HttpRequest& request = exchange->request();
+  std::string id = request.path.substr(kFilePrefix.size());
+  const bool content = request.method != "DELETE" && take_suffix(id, "/content");
+  const auto file = files_->find(id, holder_name(request));
+  if (!file) {
+    exchange->respond(error_response(no_such("file", id), request));
+  } else if (content) {
+    send_content(std::move(exchange), id);
+  } else if (request.method == "DELETE") {
+    exchange->respond(answer_json(
+        {{"id", id}, {"object", "file"}, {"deleted", files_->remove(id, holder_name(request))}}));
+  } else {
+    exchange->respond(answer_json(file_json(*file)));
+  }
+}
+
+void BatchApi::send_content(std::shared_ptr<Exchange> exchange, const std::string& id) {
+  std::FILE* const stream = files_->open_for_reading(id);
+  if (stream == nullptr) {
+    exchange->respond(error_response(no_such("file", id), exchange->request()));
+    return;
+  }
+  exchange->open_body({.content_type = "application/octet-stream", .headers = {}, .body = {}});
+  send_body(host_.threads, std::move(exchange), std::make_unique<FileContent>(stream));
+}
+
+void BatchApi::batches(const std::shared_ptr<Exchange>& exchange) {
+  const HttpRequest& request = exchange->request();
+  exchange->respond(request.method == "POST" ? create_batch(request) : list_batches(request));
+}
+
+HttpResponse BatchApi::create_batch(const HttpRequest& request) {
+  auto order = read_batch_order(request);
+  if (const auto* const error = std::get_if<ApiError>(&order)) {
+    return error_response(*error, request);
+  }
+  auto& wanted = std::get<BatchOrder>(order);
+  if (!files_->find(wanted.input_file_id, holder_name(request))) {
+    ApiError error = no_such("file", wanted.input_file_id);
+    error.param = "input_file_id";
+    return error_response(error, request);
+  }
+  return answer_page(request, runner_.create(std::move(wanted)));
+}
+
+HttpResponse BatchApi::list_batches(const HttpRequest& request) const {
+  return answer_page(request, page_of(request, runner_.list(holder_name(request)), 20, 100));
+}
+
+void BatchApi::one_batch(const std::shared_ptr<Exchange>& exchange) {
+  const HttpRequest& request = exchange->request();
+  std::string id = request.path.substr(kBatchPrefix.size());
+  const bool posted = request.method == "POST";
+  const bool cancels = take_suffix(id, "/cancel");
+  Json batch;
+  if (posted == cancels) {
+    batch =
+        cancels ? runner_.cancel(id, holder_name(request)) : runner_.show(id, holder_name(request));
+  }
+  exchange->respond(batch.is_null() ? error_response(no_such("batch", id), request)
+                                    : answer_json(batch));
+}
+
+}  // namespace heddle::server

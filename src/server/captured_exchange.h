@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// CapturedExchange: a request that the server makes of itself. Its answer is gathered and handed to
+// a function instead of a client.
+//
+// Threading: as Exchange.
+// Bounds:    kMaxCapturedBytes of an answer; one that is longer ends as if its client had left.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "server/exchange.h"
+
+namespace heddle::server {
+
+inline constexpr size_t kMaxCapturedBytes = size_t{64} << 20;
+
+class CapturedExchange final : public Exchange {
+ public:
+  // `status` is 0 for an answer that was cut off or too long. Not called once cancel() was.
+  using OnAnswer = std::function<void(int status, std::string body)>;
+
+  CapturedExchange(HttpRequest request, OnAnswer on_answer)
+      : Exchange(std::move(request)), on_answer_(std::move(on_answer)) {}
+
+  // The answer is not wanted any more.
+  void cancel() {
+    on_answer_ = nullptr;
+    leave();
+  }
+
+  void respond(HttpResponse response) override {
+    if (gone()) return;
+    body_ = std::move(response.body);
+    answer(response.status);
+  }
+
+  void open_body(HttpResponse head) override { status_ = head.status; }
+
+  void open_stream(StreamFormat) override {}
+
+  void write(std::string bytes) override {
+    if (gone()) return;
+    if (bytes.size() > kMaxCapturedBytes - body_.size()) {
+      body_.clear();
+      answer(0);
+      leave();
+      return;
+    }
+    body_ += bytes;
+  }
+
+  void finish() override {
+    if (!gone()) answer(status_);
+  }
+
+  void break_off() override {
+    body_.clear();
+    if (!gone()) answer(0);
+  }
+
+  [[nodiscard]] bool backed_up() const override { return false; }
+
+  [[nodiscard]] bool committed() const override { return !body_.empty(); }
+
+ private:
+  void answer(int status) {
+    if (const OnAnswer on_answer = std::exchange(on_answer_, nullptr)) {
+      on_answer(status, std::exchange(body_, {}));
+    }
+  }
+
+  void leave() {
+    gone_ = true;
+    if (const auto left = std::exchange(on_gone, nullptr)) left();
+    if (const auto drained = std::exchange(on_drained, nullptr)) drained();
+  }
+
+  OnAnswer on_answer_;
+  std::string body_;
+  int status_ = 200;
+};
+
+}  // namespace heddle::server
