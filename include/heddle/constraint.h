@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Constraint: restricts an answer to texts of some form, token by token. The engine asks before
+// each draw which tokens may follow; how that is found out is not its concern.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <heddle/request.h>
+#include <heddle/status.h>
+
+namespace heddle {
+
+// Where one answer stands.
+//
+// Threading: thread-compatible.
+class ConstraintState {
+ public:
+  virtual ~ConstraintState() = default;
+
+  // Takes a token over. False, and nothing changes, when it may not follow here.
+  [[nodiscard]] virtual bool accept(TokenId token) = 0;
+
+  // Takes the last `count` tokens back; at most kMaxRollback, and no more than were accepted
+  // (checked).
+  virtual void roll_back(int64_t count) = 0;
+
+  // The answer may end here.
+  [[nodiscard]] virtual bool is_complete() const = 0;
+
+  // Bit i % 32 of word i / 32 says whether token i may follow; words beyond the vocabulary become
+  // zero. Ids that end a text are among them exactly where it may end; once one was accepted, no
+  // others are. At least one bit is set.
+  // Error: kInvalidArgument when there are too many ways to read the answer to follow them all.
+  [[nodiscard]] virtual Status fill_mask(std::span<uint32_t> mask) = 0;
+
+  static constexpr int64_t kMaxRollback = 64;
+};
+
+// Threading: immutable; thread-safe.
+class Constraint {
+ public:
+  virtual ~Constraint() = default;
+
+  // The state before the first token of an answer.
+  [[nodiscard]] virtual std::unique_ptr<ConstraintState> start() const = 0;
+};
+
+}  // namespace heddle

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grammar/automaton.h"
+
+#include <algorithm>
+#include <functional>
+#include <queue>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "grammar/byte_dfa.h"
+#include "grammar/subset_construction.h"
+
+namespace heddle::grammar {
+namespace {
+
+constexpr int32_t kNever = INT32_MAX;
+
+// Rules that match the empty text. Rules share no states, so that "reaches its end" says which end.
+std::vector<bool> nullable_rules(const Nfa& nfa) {
+  const size_t num_states = nfa.states().size();
+
+  struct Waiting {
+    NfaState caller;
+    NfaState target;
+  };
+
+  std::vector<std::vector<NfaState>> sources(num_states);
+  std::vector<std::vector<std::pair<NfaState, RuleId>>> callers(num_states);
+  for (NfaState i = 0; i < num_states; ++i) {
+    for (const NfaState target : nfa.states()[i].empty_moves) sources[target].push_back(i);
+    for (const Nfa::Call& call : nfa.states()[i].calls) {
+      callers[call.target].emplace_back(i, call.rule);
+    }
+  }
+  std::vector<std::vector<RuleId>> rules_at(num_states);
+  for (RuleId rule = 0; rule < nfa.rules().size(); ++rule) {
+    rules_at[nfa.rules()[rule].begin].push_back(rule);
+  }
+  std::vector<bool> nullable(nfa.rules().size());
+  std::vector<std::vector<NfaState>> waiting(nfa.rules().size());  // end if the rule is nullable
+  std::vector<bool> can_end(num_states);
+  std::vector<NfaState> queue;
+  const auto mark = [&](NfaState state) {
+    if (can_end[state]) return;
+    can_end[state] = true;
+    queue.push_back(state);
+  };
+  for (const Nfa::Rule& rule : nfa.rules()) mark(rule.end);
+  for (size_t next = 0; next < queue.size(); ++next) {
+    const NfaState state = queue[next];
+    for (const NfaState source : sources[state]) mark(source);
+    for (const auto& [caller, rule] : callers[state]) {
+      if (nullable[rule]) {
+        mark(caller);
+      } else {
+        waiting[rule].push_back(caller);
+      }
+    }
+    for (const RuleId rule : rules_at[state]) {
+      nullable[rule] = true;
+      for (const NfaState caller : waiting[rule]) mark(caller);
+    }
+  }
+  return nullable;
+}
+
+uint64_t mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0xBF58476D1CE4E5B9ull;
+  hash ^= hash >> 29;
+  hash *= 0x94D049BB133111EBull;
+  return hash ^ (hash >> 32);
+}
+
+}  // namespace
+
+// Builds an Automaton, a step after the other.
+class AutomatonBuilder {
+ public:
+  explicit AutomatonBuilder(const Nfa& nfa) : nfa_(nfa) {}
+
+  Result<Automaton> build(RuleId root) {
+    HEDDLE_RETURN_IF_ERROR(nfa_.status());
+    HEDDLE_RETURN_IF_ERROR(determinise_rules(root));
+    HEDDLE_RETURN_IF_ERROR(order_rules());
+    find_heights();
+    const StateId start = first_state_[0];
+    if (heights_[start] == kNever) {
+      return invalid_argument("the grammar matches no text at all; it contradicts itself");
+    }
+    if (heights_[start] > Automaton::kMaxDepth / 2) {
+      return invalid_argument(
+          fmt::format("the shortest text of the grammar nests {} rules; at most "
+                      "{} can be served",
+                      heights_[start], Automaton::kMaxDepth / 2));
+    }
+    write(start);
+    return std::move(automaton_);
+  }
+
+ private:
+  Status determinise_rules(RuleId root) {
+    const std::vector<bool> nullable = nullable_rules(nfa_);
+    std::vector<uint32_t> index_of(nfa_.rules().size(), UINT32_MAX);
+    const auto index = [&](RuleId rule) {
+      if (index_of[rule] == UINT32_MAX) {
+        index_of[rule] = static_cast<uint32_t>(rules_.size());
+        rules_.push_back(rule);
+      }
+      return index_of[rule];
+    };
+    index(root);
+    size_t work = 0;
+    for (size_t i = 0; i < rules_.size(); ++i) {
+      const Nfa::Rule& rule = nfa_.rules()[rules_[i]];
+      Result<std::vector<DeterministicState>> states =
+          determinise(nfa_, rule.begin, rule.end, nullable, kMaxDfaStates - states_.size(), work);
+      if (!states.ok()) return states.status().with_context(rule.name);
+      const auto first = static_cast<StateId>(states_.size());
+      first_state_.push_back(first);
+      for (DeterministicState& state : *states) {
+        for (Nfa::ByteMove& move : state.byte_moves) move.target += first;
+        for (Nfa::Call& call : state.calls) {
+          call.target += first;
+          call.rule = index(call.rule);
+        }
+        states_.push_back(std::move(state));
+      }
+      if (states_.size() >= kMaxDfaStates) {
+        return invalid_argument(fmt::format(
+            "the grammar needs more than {} states; use smaller repeat counts, lengths or "
+            "enumerations",
+            kMaxDfaStates));
+      }
+    }
+    return ok_status();
+  }
+
+  // Rules by what they call first: called ones before their callers.
+  Status order_rules() {
+    enum class Mark : uint8_t { kNew, kOpen, kDone };
+    std::vector<Mark> marks(rules_.size(), Mark::kNew);
+    chain_.assign(rules_.size(), 1);
+
+    struct Frame {
+      uint32_t rule;
+      size_t next_call;
+    };
+
+    std::vector<Frame> stack;
+    for (uint32_t root = 0; root < rules_.size(); ++root) {
+      if (marks[root] != Mark::kNew) continue;
+      marks[root] = Mark::kOpen;
+      stack.push_back({.rule = root, .next_call = 0});
+      while (!stack.empty()) {
+        Frame& frame = stack.back();
+        const auto& calls = states_[first_state_[frame.rule]].calls;
+        if (frame.next_call == calls.size()) {
+          for (const Nfa::Call& call : calls) {
+            chain_[frame.rule] = std::max(chain_[frame.rule], chain_[call.rule] + 1);
+          }
+          if (chain_[frame.rule] > Automaton::kMaxCallChain) {
+            return invalid_argument(fmt::format(
+                "{}: its first element nests more than {} rules; write some of them out",
+                name_of(frame.rule), Automaton::kMaxCallChain));
+          }
+          marks[frame.rule] = Mark::kDone;
+          order_.push_back(frame.rule);
+          stack.pop_back();
+          continue;
+        }
+        const uint32_t callee = calls[frame.next_call++].rule;
+        if (marks[callee] == Mark::kOpen) {
+          return invalid_argument(fmt::format(
+              "{}: refers to itself before anything was read; write the repetition with * or put "
+              "an element before the reference",
+              name_of(callee)));
+        }
+        if (marks[callee] != Mark::kNew) continue;
+        marks[callee] = Mark::kOpen;
+        stack.push_back({.rule = callee, .next_call = 0});
+      }
+    }
+    return ok_status();
+  }
+
+  // Least frames from each state to its rule's end, smallest first (Knuth's generalisation of
+  // Dijkstra's algorithm to grammars).
+  void find_heights() {
+    const size_t count = states_.size();
+    heights_.assign(count, kNever);
+    std::vector<std::vector<StateId>> sources(count);
+
+    struct CallSite {
+      StateId caller;
+      StateId begin;
+      StateId target;
+    };
+
+    std::vector<std::vector<CallSite>> sites(count);  // by begin and by target
+    using Entry = std::pair<int32_t, StateId>;
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
+    for (StateId i = 0; i < count; ++i) {
+      for (const Nfa::ByteMove& move : states_[i].byte_moves) sources[move.target].push_back(i);
+      for (const Nfa::Call& call : states_[i].calls) {
+        const StateId begin = first_state_[call.rule];
+        const CallSite site{.caller = i, .begin = begin, .target = call.target};
+        sites[begin].push_back(site);
+        sites[call.target].push_back(site);
+      }
+      if (states_[i].is_final) queue.emplace(0, i);
+    }
+    while (!queue.empty()) {
+      const auto [height, state] = queue.top();
+      queue.pop();
+      if (heights_[state] != kNever) continue;
+      heights_[state] = height;
+      for (const StateId source : sources[state]) {
+        if (heights_[source] == kNever) queue.emplace(height, source);
+      }
+      for (const CallSite& site : sites[state]) {
+        if (heights_[site.begin] == kNever || heights_[site.target] == kNever) continue;
+        if (heights_[site.caller] != kNever) continue;
+        queue.emplace(std::max(heights_[site.begin] + 1, heights_[site.target]), site.caller);
+      }
+    }
+  }
+
+  void write(StateId start) {
+    std::vector<StateId> new_ids(states_.size(), UINT32_MAX);
+    StateId count = 0;
+    for (StateId i = 0; i < states_.size(); ++i) {
+      if (heights_[i] != kNever) new_ids[i] = count++;
+    }
+    automaton_.start_ = new_ids[start];
+    for (StateId i = 0; i < states_.size(); ++i) {
+      if (heights_[i] == kNever) continue;
+      Automaton::State state;
+      state.is_final = states_[i].is_final;
+      state.height = heights_[i];
+      state.first_byte_edge = static_cast<uint32_t>(automaton_.byte_edges_.size());
+      state.first_call_edge = static_cast<uint32_t>(automaton_.call_edges_.size());
+      for (const Nfa::ByteMove& move : states_[i].byte_moves) {
+        if (new_ids[move.target] == UINT32_MAX) continue;
+        automaton_.byte_edges_.push_back(
+            {.first = move.first, .last = move.last, .target = new_ids[move.target]});
+        ++state.num_byte_edges;
+      }
+      for (const Nfa::Call& call : states_[i].calls) {
+        const StateId begin = new_ids[first_state_[call.rule]];
+        if (begin == UINT32_MAX || new_ids[call.target] == UINT32_MAX) continue;
+        automaton_.call_edges_.push_back({.begin = begin, .target = new_ids[call.target]});
+        ++state.num_call_edges;
+      }
+      automaton_.states_.push_back(state);
+    }
+    for (const uint32_t rule : order_) {
+      const StateId begin = new_ids[first_state_[rule]];
+      if (begin == UINT32_MAX) continue;
+      automaton_.callees_.push_back(begin);
+      automaton_.call_chain_ = std::max(automaton_.call_chain_, chain_[rule]);
+    }
+  }
+
+  [[nodiscard]] const std::string& name_of(uint32_t rule) const {
+    return nfa_.rules()[rules_[rule]].name;
+  }
+
+  const Nfa& nfa_;
+  std::vector<RuleId> rules_;               // those that the root reaches; the root first
+  std::vector<StateId> first_state_;        // of each of them
+  std::vector<DeterministicState> states_;  // calls name positions in rules_
+  std::vector<uint32_t> order_;
+  std::vector<int32_t> chain_;
+  std::vector<int32_t> heights_;
+  Automaton automaton_;
+};
+
+Result<Automaton> Automaton::build(const Nfa& nfa, RuleId root) {
+  return AutomatonBuilder(nfa).build(root);
+}
+
+std::vector<uint64_t> Automaton::signatures(int depth) const {
+  std::vector<uint64_t> before(states_.size(), 1);
+  std::vector<uint64_t> now(states_.size(), 1);
+  const auto hash_bytes = [&](StateId state, uint64_t hash) {
+    for (const ByteEdge& edge : byte_edges(state)) {
+      hash = mix(hash, (uint64_t{edge.first} << 8) | edge.last);
+      hash = mix(hash, before[edge.target]);
+    }
+    return hash;
+  };
+  const auto hash_state = [&](StateId state) {
+    uint64_t hash = hash_bytes(state, is_final(state) ? 3 : 2);
+    // Calls have no order of their own: their ids differ from grammar to grammar.
+    uint64_t calls = 0;
+    for (const CallEdge& call : call_edges(state)) {
+      calls += mix(mix(5, now[call.begin]), before[call.target]);
+    }
+    return mix(hash, calls);
+  };
+  std::vector<bool> is_callee(states_.size());
+  for (const StateId state : callees_) is_callee[state] = true;
+  for (int round = 1; round < depth; ++round) {
+    for (const StateId state : callees_) now[state] = hash_state(state);
+    for (StateId state = 0; state < states_.size(); ++state) {
+      if (!is_callee[state]) now[state] = hash_state(state);
+    }
+    std::swap(before, now);
+  }
+  for (StateId state = 0; state < states_.size(); ++state) now[state] = hash_bytes(state, 7);
+  return now;
+}
+
+}  // namespace heddle::grammar

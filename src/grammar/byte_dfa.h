@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// ByteDfa: a regular set of byte strings that can be intersected and subtracted: a pattern and a
+// length together, or any key but the known ones.
+//
+// Threading: a value. Invariant: state 0 is the start; every state can still reach a final one; no
+// states at all mean the empty set; edges of a state are sorted and do not overlap.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <heddle/status.h>
+
+#include "grammar/nfa.h"
+
+namespace heddle::grammar {
+
+// What one determinisation may cost: a regex such as (a|b)*a(a|b){30} has 2^30 states.
+inline constexpr size_t kMaxDfaStates = size_t{1} << 17;
+inline constexpr size_t kMaxSubsetWork = size_t{1} << 25;  // states of subsets looked at
+
+class ByteDfa {
+ public:
+  struct Edge {
+    uint8_t first = 0;
+    uint8_t last = 0;
+    uint32_t target = 0;
+  };
+
+  struct State {
+    std::vector<Edge> edges;
+    bool is_final = false;
+  };
+
+  // The strings on the ways from `begin` to `end`, which may contain no calls.
+  // Error: kInvalidArgument above the limits, or the error of `nfa`.
+  static Result<ByteDfa> from_nfa(const Nfa& nfa, NfaState begin, NfaState end);
+
+  // Strings of both, and strings of this one that are not in `other`.
+  // Error: kInvalidArgument above kMaxDfaStates.
+  [[nodiscard]] Result<ByteDfa> intersect(const ByteDfa& other) const;
+  [[nodiscard]] Result<ByteDfa> subtract(const ByteDfa& other) const;
+
+  [[nodiscard]] bool is_empty() const { return states_.empty(); }
+
+  [[nodiscard]] bool contains(std::string_view text) const;
+
+  [[nodiscard]] const std::vector<State>& states() const { return states_; }
+
+ private:
+  [[nodiscard]] Result<ByteDfa> product(const ByteDfa& other, bool subtract) const;
+  void trim();
+
+  std::vector<State> states_;
+};
+
+}  // namespace heddle::grammar

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grammar/grammar.h"
+
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "grammar/ebnf.h"
+#include "grammar/json_schema.h"
+#include "grammar/marked_text.h"
+#include "grammar/nfa.h"
+#include "grammar/pattern.h"
+#include "grammar/structural_tag.h"
+
+namespace heddle::grammar {
+namespace {
+
+Status add_source(Nfa& nfa, NfaState from, const GrammarSource& source, NfaState to) {
+  const JsonSchemaOptions options{.allows_whitespace = source.allows_whitespace};
+  switch (source.kind) {
+    case GrammarKind::kJsonObject:
+      return add_json_schema(nfa, from, {{"type", "object"}}, options, to);
+    case GrammarKind::kJsonSchema: {
+      HEDDLE_ASSIGN_OR_RETURN(const nlohmann::ordered_json schema, parse_schema(source.text));
+      return add_json_schema(nfa, from, schema, options, to);
+    }
+    case GrammarKind::kRegex: {
+      HEDDLE_ASSIGN_OR_RETURN(const Pattern pattern, Pattern::parse(source.text));
+      pattern.add_whole(nfa, from, TextForm::kPlain, to);
+      return nfa.status();
+    }
+    case GrammarKind::kEbnf:
+      return add_ebnf(nfa, from, source.text, to);
+    case GrammarKind::kStructuralTag: {
+      HEDDLE_ASSIGN_OR_RETURN(const nlohmann::ordered_json tag, parse_schema(source.text));
+      return add_structural_tag(nfa, from, tag, options, to);
+    }
+  }
+  return internal_error("a grammar of no kind");
+}
+
+}  // namespace
+
+Result<Automaton> compile(const GrammarSource& source) {
+  Nfa nfa;
+  const RuleId root = nfa.add_rule("the answer");
+  const Nfa::Rule place = nfa.rules()[root];
+  NfaState begin = place.begin;
+  if (!source.free_text_end.empty()) {
+    const NfaState after = nfa.add_state();
+    const std::vector<Mark> marks = {{.text = source.free_text_end, .target = after}};
+    add_marked_text(nfa, begin, marks, false, after);
+    begin = nfa.add_state();
+    const NfaState second = nfa.add_state();
+    nfa.add_empty(after, begin);
+    nfa.add_bytes(after, '\n', '\n', second);
+    nfa.add_empty(second, begin);
+    nfa.add_bytes(second, '\n', '\n', begin);
+  }
+  HEDDLE_RETURN_IF_ERROR(add_source(nfa, begin, source, place.end));
+  return Automaton::build(nfa, root);
+}
+
+}  // namespace heddle::grammar

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an answer must look like, and its compilation. Start here.
+//
+// Threading: values; compile() may run on many threads at once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <heddle/status.h>
+
+#include "grammar/automaton.h"
+#include "grammar/matcher.h"
+#include "grammar/vocabulary_masks.h"
+
+namespace heddle::grammar {
+
+enum class GrammarKind : uint8_t { kJsonObject, kJsonSchema, kRegex, kEbnf, kStructuralTag };
+
+struct GrammarSource {
+  GrammarKind kind = GrammarKind::kJsonObject;
+  std::string text;  // the schema, regex, grammar or tag; unused for kJsonObject
+
+  // Not empty: any text comes first, up to its first occurrence, and at most two line breaks. For
+  // models that reason before they answer.
+  std::string free_text_end;
+  bool allows_whitespace = true;  // between the tokens of JSON
+
+  auto operator<=>(const GrammarSource&) const = default;
+};
+
+// Cost: some milliseconds for schemas of everyday size; at most kMaxDfaStates states and
+// kMaxSubsetWork steps, about a second.
+// Error: kInvalidArgument with the place, what is there and what to do about it.
+Result<Automaton> compile(const GrammarSource& source);
+
+}  // namespace heddle::grammar

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grammar/grammar.h"
+
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "grammar/testing/mask_fixture.h"
+
+namespace heddle::grammar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::matches;
+
+Automaton must_compile(GrammarKind kind, std::string text) {
+  Result<Automaton> automaton = compile({.kind = kind, .text = std::move(text)});
+  EXPECT_TRUE(automaton.ok()) << automaton.status().to_string();
+  return std::move(automaton).value();
+}
+
+std::string refusal(GrammarKind kind, std::string text) {
+  const Result<Automaton> automaton = compile({.kind = kind, .text = std::move(text)});
+  EXPECT_FALSE(automaton.ok());
+  return automaton.ok() ? "" : automaton.status().message();
+}
+
+TEST(GrammarTest, JsonObjectsAreAnyObjects) {
+  const Automaton json = must_compile(GrammarKind::kJsonObject, "");
+  for (const char* const text :
+       {"{}", R"({"a": [1, -2.5e3, true, null, {"b": "\u00e9\ud83d\ude00\"x"}]})",
+        "{\n  \"a\": 1,\n  \"b\": []\n}"}) {
+    EXPECT_TRUE(matches(json, text)) << text;
+  }
+  for (const char* const text :
+       {"", "[]", "{", R"({"a":})", R"({"a":01})", R"({"a":1,})", R"({a:1})", R"({"a":"\x"})",
+        R"({"a":"\ud800"})", "{\"a\":\"\n\"}", "{\"a\":\"\xFF\"}", "{}x"}) {
+    EXPECT_FALSE(matches(json, text)) << text;
+  }
+}
+
+TEST(GrammarTest, RegexesMatchWholeTexts) {
+  const Automaton date = must_compile(GrammarKind::kRegex, R"(\d{4}-(0[1-9]|1[0-2])-\d\d)");
+  EXPECT_TRUE(matches(date, "2024-12-31"));
+  EXPECT_FALSE(matches(date, "2024-13-31"));
+  EXPECT_FALSE(matches(date, "2024-12-31 "));
+  const Automaton anchored = must_compile(GrammarKind::kRegex, "^(?:a|b)+?[^a-c\\s]{2,3}$");
+  EXPECT_TRUE(matches(anchored, "abaé€"));
+  EXPECT_FALSE(matches(anchored, "abac "));
+  const Automaton negated = must_compile(GrammarKind::kRegex, "[^x]");
+  EXPECT_TRUE(matches(negated, "\xF0\x9F\x98\x80"));
+  EXPECT_FALSE(matches(negated, "\xED\xA0\x80"));  // a surrogate has no bytes in UTF-8
+}
+
+TEST(GrammarTest, WhatFiniteAutomataCannotDoIsNamed) {
+  const auto kind = GrammarKind::kRegex;
+  EXPECT_THAT(refusal(kind, "(?=a)b"), HasSubstr("a look-ahead or flags"));
+  EXPECT_THAT(refusal(kind, "(?<!a)b"), HasSubstr("a look-behind"));
+  EXPECT_THAT(refusal(kind, "(a)\\1"), HasSubstr("an escape that is not supported at byte 3"));
+  EXPECT_THAT(refusal(kind, "\\bword"), HasSubstr("a word boundary"));
+  EXPECT_THAT(refusal(kind, "a**"), HasSubstr("a repeat of nothing at byte 2"));
+  EXPECT_THAT(refusal(kind, "(a"), HasSubstr("a group without ) at byte 0"));
+  EXPECT_THAT(refusal(kind, "a)"), HasSubstr("an unmatched )"));
+  EXPECT_THAT(refusal(kind, "[a"), HasSubstr("a class without ]"));
+  EXPECT_THAT(refusal(kind, "a^b"), HasSubstr("^ or $ inside"));
+  EXPECT_THAT(refusal(kind, "[]"), HasSubstr("matches no text at all"));
+}
+
+TEST(GrammarTest, HostileRegexesAreRefusedWithinBounds) {
+  const auto kind = GrammarKind::kRegex;
+  EXPECT_THAT(refusal(kind, "(a|b)*a(a|b){40}"), HasSubstr("states once it is deterministic"));
+  EXPECT_THAT(refusal(kind, "((a{1000}){1000}){1000}"), HasSubstr("more than 524288 states"));
+  EXPECT_THAT(refusal(kind, "a{1000000}"), HasSubstr("a repeat count above 10000"));
+  EXPECT_THAT(refusal(kind, "a{99999999999999999999}"), HasSubstr("a repeat without a number"));
+  EXPECT_THAT(refusal(kind, std::string(100, '(') + std::string(100, ')')),
+              HasSubstr("more than 64 groups inside each other"));
+  EXPECT_THAT(refusal(kind, std::string(20000, 'a')), HasSubstr("20000 bytes; at most 16384"));
+}
+
+TEST(GrammarTest, EbnfRulesCallEachOther) {
+  const Automaton sum = must_compile(GrammarKind::kEbnf, R"x(
+      # sums in brackets
+      root ::= term (" + " term){0,2}
+      term ::= [0-9]+ | "(" root ")" | "\u00e9"?  "!"
+  )x");
+  for (const char* const text : {"1", "12 + 3", "(1 + (2)) + 3", "é!", "! + !"}) {
+    EXPECT_TRUE(matches(sum, text)) << text;
+  }
+  for (const char* const text : {"", "1+2", "(1", "1 + 2 + 3 + 4", "é"}) {
+    EXPECT_FALSE(matches(sum, text)) << text;
+  }
+  const Automaton repeats = must_compile(GrammarKind::kEbnf, "root ::= \"a\"{2,} [b-d]{0,1} .?");
+  EXPECT_TRUE(matches(repeats, "aaaac\xE2\x82\xAC"));
+  EXPECT_FALSE(matches(repeats, "ac"));
+}
+
+TEST(GrammarTest, EbnfErrorsNameTheLine) {
+  const auto kind = GrammarKind::kEbnf;
+  EXPECT_THAT(refusal(kind, "a ::= \"x\""), HasSubstr("there is no rule \"root\""));
+  EXPECT_THAT(refusal(kind, "root ::= b"), HasSubstr("the rule \"b\" is used but not defined"));
+  EXPECT_THAT(refusal(kind, "root ::= \"a\"\nroot ::= \"b\""),
+              AllOf(HasSubstr("line 2"), HasSubstr("defined twice")));
+  EXPECT_THAT(refusal(kind, "root ::= \"a"), HasSubstr("line 1: a literal without a closing"));
+  EXPECT_THAT(refusal(kind, "root ::= root \"a\" | \"b\""),
+              HasSubstr("the rule \"root\": refers to itself before anything was read"));
+  EXPECT_THAT(refusal(kind, "root ::= a root \"b\" | \"c\"\na ::= \"x\"?"),
+              HasSubstr("refers to itself before anything was read"));
+  EXPECT_THAT(refusal(kind, "root ::= \"a\" root"), HasSubstr("matches no text at all"));
+  EXPECT_THAT(refusal(kind, "root ::= ((\"a\"{9999}){9999}){9999}"), HasSubstr("524288 states"));
+}
+
+TEST(GrammarTest, TagsInTextKeepToTheirSchemas) {
+  const Automaton tags = must_compile(GrammarKind::kStructuralTag, R"({"structures": [
+      {"begin": "<f>", "schema": {"type": "integer"}, "end": "</f>"},
+      {"begin": "<g>", "schema": {"type": "boolean"}, "end": "</g>"}], "triggers": ["<f", "<g"]})");
+  EXPECT_TRUE(matches(tags, "any < text"));
+  EXPECT_TRUE(matches(tags, "a<f>12</f> b <<g>true</g>"));
+  EXPECT_FALSE(matches(tags, "a<f>x</f>"));
+  EXPECT_FALSE(matches(tags, "a<f>12</g>"));
+  EXPECT_FALSE(matches(tags, "a<fx"));
+}
+
+TEST(GrammarTest, FormatsOfTagsNest) {
+  const Automaton one = must_compile(GrammarKind::kStructuralTag, R"({"format": {
+      "type": "sequence", "elements": [
+        {"type": "tag", "begin": "<think>", "content": {"type": "any_text"}, "end": "</think>"},
+        {"type": "triggered_tags", "triggers": ["<c>"], "at_least_one": true,
+         "stop_after_first": true, "tags": [{"begin": "<c>", "end": "</c>", "content":
+            {"type": "or", "elements": [{"type": "regex", "pattern": "[0-9]+"},
+             {"type": "const_string", "value": "none"},
+             {"type": "grammar", "grammar": "root ::= \"r\"+"},
+             {"type": "json_schema", "json_schema": {"const": []}}]}}]}]}})");
+  EXPECT_TRUE(matches(one, "<think>x </ thin</think>ok <c>12</c>"));
+  EXPECT_TRUE(matches(one, "<think></think><c>rr</c>"));
+  EXPECT_TRUE(matches(one, "<think></think><c>[]</c>"));
+  EXPECT_FALSE(matches(one, "<think></think>none"));
+  EXPECT_FALSE(matches(one, "<think></think><c>12</c>x"));
+  const auto kind = GrammarKind::kStructuralTag;
+  EXPECT_THAT(refusal(kind, R"({"format": {"type": "tag", "begin": "a", "end": "b"}})"),
+              HasSubstr("at \"/format\": \"content\" must be an object"));
+  EXPECT_THAT(refusal(kind, R"({"format": {"type": "song"}})"), HasSubstr("\"song\" is not supp"));
+  EXPECT_THAT(refusal(kind, R"({"structures": [{"begin": "x", "schema": true, "end": ""}],
+                                "triggers": ["y"]})"),
+              HasSubstr("no trigger begins \"x\""));
+}
+
+TEST(GrammarTest, ReasoningMayComeFirst) {
+  const Automaton automaton =
+      std::move(
+          compile({.kind = GrammarKind::kRegex, .text = "yes|no", .free_text_end = "</think>"}))
+          .value();
+  EXPECT_TRUE(matches(automaton, "Hm </thin </think>\n\nyes"));
+  EXPECT_TRUE(matches(automaton, "</think>no"));
+  EXPECT_FALSE(matches(automaton, "yes"));
+  EXPECT_FALSE(matches(automaton, "</think>maybe"));
+}
+
+}  // namespace
+}  // namespace heddle::grammar

@@ -1,0 +1,789 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grammar/json_schema.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "grammar/byte_dfa.h"
+#include "grammar/code_points.h"
+#include "grammar/number_range.h"
+#include "grammar/pattern.h"
+#include "grammar/schema_keywords.h"
+
+namespace heddle::grammar {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Schemas that a document must satisfy together.
+using Conjunction = std::vector<const Json*>;
+
+constexpr size_t kMaxPlaces = 20000;
+constexpr int64_t kMaxItems = 10000;
+constexpr size_t kMaxAlternatives = 1024;  // of one place, with its allOf and $ref unfolded
+constexpr size_t kMaxUnfolding = 128;      // $ref, allOf and choices inside each other
+
+class SchemaCompiler {
+ public:
+  SchemaCompiler(Nfa& nfa, const Json& root, const JsonSchemaOptions& options)
+      : nfa_(nfa), root_(root), options_(options) {
+    paths_.emplace(&root, "");
+  }
+
+  Status compile(NfaState from, NfaState to) {
+    nfa_.add_call(from, rule({&root_}), to);
+    while (!queue_.empty() && nfa_.status().ok()) {
+      const Pending next = std::move(queue_.back());
+      queue_.pop_back();
+      num_alternatives_ = 0;
+      const Nfa::Rule place = nfa_.rules()[next.rule];
+      add_value(place.begin, next.schemas, place.end);
+    }
+    return nfa_.status();
+  }
+
+ private:
+  struct Pending {
+    RuleId rule;
+    Conjunction schemas;
+  };
+
+  // Schemas whose own keywords apply, and lists of which one branch must apply.
+  struct Choice {
+    const Json* branches;
+    Conjunction chain;
+  };
+
+  // `chain`: the schemas that led here, one through the other. Coming back to one of them without
+  // a property or an item between would not end.
+  struct Unfolded {
+    Conjunction schemas;
+    std::vector<Choice> choices;
+    bool is_impossible = false;
+  };
+
+  void fail(const Json& at, std::string_view keyword, const std::string& message) {
+    const std::string path =
+        keyword.empty() ? path_of(at) : fmt::format("{}/{}", path_of(at), keyword);
+    nfa_.fail(invalid_argument(
+        fmt::format("JSON schema at \"#{}\": {}", path.empty() ? "/" : path, message)));
+  }
+
+  [[nodiscard]] std::string path_of(const Json& at) const {
+    const auto found = paths_.find(&at);
+    return found == paths_.end() ? "" : found->second;
+  }
+
+  const Json& child(const Json& schema, const std::string& step, const Json& value) {
+    paths_.try_emplace(&value, path_of(schema) + "/" + step);
+    return value;
+  }
+
+  RuleId rule(Conjunction schemas) {
+    Conjunction key = schemas;  // the order of schemas decides the order of properties alone
+    std::ranges::sort(key);
+    const auto repeated = std::ranges::unique(key);
+    key.erase(repeated.begin(), repeated.end());
+    const auto found = rules_.find(key);
+    if (found != rules_.end()) return found->second;
+    if (rules_.size() >= kMaxPlaces) {
+      nfa_.fail(invalid_argument(
+          fmt::format("the JSON schema has more than {} different places", kMaxPlaces)));
+      return 0;
+    }
+    const RuleId id = nfa_.add_rule(
+        fmt::format("JSON schema at \"#{}\"", schemas.empty() ? "" : path_of(*schemas.front())));
+    rules_.emplace(std::move(key), id);
+    queue_.push_back({.rule = id, .schemas = std::move(schemas)});
+    return id;
+  }
+
+  // ---- Unfolding: $ref, allOf, anyOf, oneOf.
+
+  void unfold(const Json& schema, Conjunction& chain, Unfolded& out) {
+    if (!nfa_.status().ok() || out.is_impossible) return;
+    if (chain.size() > kMaxUnfolding) {
+      fail(schema, "",
+           fmt::format("$ref, allOf, anyOf and oneOf follow each other more than {} "
+                       "times; a $ref may not lead to itself before a property or item",
+                       kMaxUnfolding));
+      return;
+    }
+    if (schema.is_boolean()) {
+      if (!schema.get<bool>()) out.is_impossible = true;
+      return;
+    }
+    if (!schema.is_object()) {
+      fail(schema, "",
+           fmt::format("{} is no schema; a schema is an object or a boolean",
+                       schema.dump().substr(0, 40)));
+      return;
+    }
+    if (std::ranges::find(out.schemas, &schema) != out.schemas.end()) return;
+    if (checked_.insert(&schema).second) {
+      if (const auto problem = check_keywords(schema, &schema == &root_)) {
+        fail(schema, problem->keyword, problem->message);
+        return;
+      }
+    }
+    out.schemas.push_back(&schema);
+    chain.push_back(&schema);
+    if (const auto reference = schema.find("$ref"); reference != schema.end()) {
+      if (const Json* target = resolve(schema, reference->get_ref<const std::string&>())) {
+        if (std::ranges::find(chain, target) != chain.end()) {
+          fail(schema, "$ref",
+               fmt::format("\"{}\" leads back to itself; put a property or an item between",
+                           reference->get<std::string>()));
+          return;
+        }
+        unfold(*target, chain, out);
+      }
+    }
+    if (const auto all = schema.find("allOf"); all != schema.end()) {
+      for (size_t i = 0; i < all->size(); ++i) {
+        unfold(child(schema, fmt::format("allOf/{}", i), (*all)[i]), chain, out);
+      }
+    }
+    for (const char* const keyword : {"anyOf", "oneOf"}) {
+      const auto choice = schema.find(keyword);
+      if (choice == schema.end()) continue;
+      for (size_t i = 0; i < choice->size(); ++i) {
+        child(schema, fmt::format("{}/{}", keyword, i), (*choice)[i]);
+      }
+      if (std::string_view(keyword) == "oneOf") check_one_of(schema, *choice, chain);
+      out.choices.push_back({.branches = &*choice, .chain = chain});
+    }
+    chain.pop_back();
+  }
+
+  const Json* resolve(const Json& schema, const std::string& reference) {
+    if (reference == "#") return &root_;
+    if (!reference.starts_with("#/")) {
+      fail(schema, "$ref",
+           fmt::format("\"{}\" is not served; refer to a place in the same document, "
+                       "as in \"#/$defs/name\"",
+                       reference));
+      return nullptr;
+    }
+    const Json* at = &root_;
+    for (size_t begin = 2; begin <= reference.size();) {
+      const size_t end = std::min(reference.find('/', begin), reference.size());
+      const std::optional<std::string> step = pointer_step(reference.substr(begin, end - begin));
+      const Json* next = nullptr;
+      if (step && at->is_object()) {
+        if (const auto found = at->find(*step); found != at->end()) next = &*found;
+      } else if (step && at->is_array()) {
+        if (const auto index = list_index(*step); index && *index < at->size())
+          next = &(*at)[*index];
+      }
+      if (next == nullptr) {
+        fail(schema, "$ref", fmt::format("\"{}\" does not exist in the schema", reference));
+        return nullptr;
+      }
+      at = next;
+      begin = end + 1;
+    }
+    paths_.try_emplace(at, reference.substr(1));
+    return at;
+  }
+
+  // ---- oneOf: as anyOf where no document satisfies two branches.
+
+  void check_one_of(const Json& schema, const Json& branches, Conjunction& chain) {
+    if (!checked_.insert(&branches).second) return;
+    if (branches.size() > 64) {
+      fail(schema, "oneOf", "more than 64 branches; use anyOf");
+      return;
+    }
+    std::vector<Unfolded> unfolded(branches.size());
+    for (size_t i = 0; i < branches.size(); ++i) unfold(branches[i], chain, unfolded[i]);
+    if (!nfa_.status().ok()) return;
+    const TypeSet types = types_of({&schema});
+    for (size_t i = 0; i < branches.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        if (unfolded[i].is_impossible || unfolded[j].is_impossible) continue;
+        if (are_disjoint(unfolded[j].schemas, unfolded[i].schemas, types, 0)) continue;
+        fail(schema, "oneOf",
+             fmt::format("branches {} and {} may both be valid for a document; give them different "
+                         "types or a required property with different const values, or use anyOf",
+                         j, i));
+        return;
+      }
+    }
+  }
+
+  static bool are_disjoint(const Conjunction& left, const Conjunction& right, TypeSet types,
+                           int depth) {
+    types = static_cast<TypeSet>(types & types_of(left) & types_of(right));
+    if (types == 0) return true;
+    const auto left_values = values_of(left);
+    const auto right_values = values_of(right);
+    if (left_values && right_values) {
+      return std::ranges::none_of(*left_values, [&](const Json* value) {
+        return std::ranges::any_of(*right_values,
+                                   [&](const Json* other) { return equal_values(*value, *other); });
+      });
+    }
+    if (types != kObject || depth > 4) return false;
+    // An object of both would have the properties that either requires.
+    std::vector<std::string> names;
+    for (const std::string& name : required_of(left)) {
+      if (property_of(right, name).is_forbidden) return true;
+      names.push_back(name);
+    }
+    for (const std::string& name : required_of(right)) {
+      if (property_of(left, name).is_forbidden) return true;
+      names.push_back(name);
+    }
+    return std::ranges::any_of(names, [&](const std::string& name) {
+      return are_disjoint(property_of(left, name).schemas, property_of(right, name).schemas,
+                          kAnyType, depth + 1);
+    });
+  }
+
+  // ---- Values.
+
+  void add_value(NfaState from, const Conjunction& schemas, NfaState to) {
+    Unfolded unfolded;
+    Conjunction chain;
+    for (const Json* schema : schemas) unfold(*schema, chain, unfolded);
+    add_choices(from, std::move(unfolded), to);
+  }
+
+  void add_choices(NfaState from, Unfolded unfolded, NfaState to) {
+    if (!nfa_.status().ok() || unfolded.is_impossible) return;
+    if (unfolded.choices.empty()) {
+      add_plain(from, unfolded.schemas, to);
+      return;
+    }
+    Choice choice = std::move(unfolded.choices.back());
+    unfolded.choices.pop_back();
+    for (const Json& branch : *choice.branches) {
+      if (++num_alternatives_ > kMaxAlternatives) {
+        fail(*unfolded.schemas.front(), "",
+             fmt::format("anyOf and oneOf combine to more than {} alternatives", kMaxAlternatives));
+        return;
+      }
+      Unfolded chosen = unfolded;
+      unfold(branch, choice.chain, chosen);
+      add_choices(from, std::move(chosen), to);
+    }
+  }
+
+  void add_plain(NfaState from, const Conjunction& schemas, NfaState to) {
+    TypeSet types = types_of(schemas);
+    if (const auto values = values_of(schemas)) {
+      add_values(from, schemas, *values, to);
+      return;
+    }
+    if (types == kAnyType) types = types_of_keywords(schemas);
+    if ((types & kNull) != 0) nfa_.add_text(from, "null", to);
+    if ((types & kBoolean) != 0) {
+      nfa_.add_text(from, "true", to);
+      nfa_.add_text(from, "false", to);
+    }
+    if ((types & (kInteger | kFraction)) != 0) add_number(from, schemas, types, to);
+    if ((types & kString) != 0) add_string(from, schemas, to);
+    if ((types & kArray) != 0) add_array(from, schemas, to);
+    if ((types & kObject) != 0) add_object(from, schemas, to);
+  }
+
+  // enum and const.
+  void add_values(NfaState from, const Conjunction& schemas, const std::vector<const Json*>& values,
+                  NfaState to) {
+    for (const Json* value : values) {
+      for (const Json* schema : schemas) {
+        if (const auto keyword = keyword_beside_values(*schema, *value)) {
+          fail(*schema, *keyword, "cannot be combined with enum or const; leave it out");
+          return;
+        }
+      }
+      if (are_values_valid(schemas, *value)) nfa_.add_text(from, spell(*value), to);
+    }
+  }
+
+  // JSON without blanks, strings spelled as everywhere.
+  static std::string spell(const Json& value) {
+    if (value.is_string()) return spell_json_string(value.get_ref<const std::string&>());
+    if (!value.is_structured()) return value.dump();
+    std::string text(1, value.is_object() ? '{' : '[');
+    bool is_first = true;
+    for (const auto& [key, item] : value.items()) {
+      if (!is_first) text += ',';
+      is_first = false;
+      if (value.is_object()) text += spell_json_string(key) + ":";
+      text += spell(item);
+    }
+    return text + (value.is_object() ? '}' : ']');
+  }
+
+  void add_number(NfaState from, const Conjunction& schemas, TypeSet types, NfaState to) {
+    NumberRange range;
+    bool is_bounded = false;
+    bool is_whole = (types & kFraction) == 0;
+    std::vector<int> divisors;
+    for (const Json* schema : schemas) {
+      for (const char* const keyword :
+           {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
+        const auto bound = schema->find(keyword);
+        if (bound == schema->end()) continue;
+        const Result<Nanos> value = nanos_of(*bound);
+        if (!value.ok()) {
+          fail(*schema, keyword, value.status().message());
+          return;
+        }
+        is_bounded = true;
+        const std::string_view name = keyword;
+        const bool excludes = name.starts_with("exclusive");
+        if (name == "minimum" || name == "exclusiveMinimum") {
+          if (*value > range.min || (*value == range.min && excludes)) {
+            range.min = *value;
+            range.excludes_min = excludes;
+          }
+        } else if (*value < range.max || (*value == range.max && excludes)) {
+          range.max = *value;
+          range.excludes_max = excludes;
+        }
+      }
+      if (const auto divisor = schema->find("multipleOf"); divisor != schema->end()) {
+        is_whole = true;
+        if (*divisor != 1) divisors.push_back(divisor->get<int>());
+      }
+    }
+    if (!is_whole) {
+      if (is_bounded) {
+        add_decimals(nfa_, from, range, to);
+      } else {
+        nfa_.add_call(from, shared_rule("number", add_any_number), to);
+      }
+      return;
+    }
+    if (divisors.empty()) {
+      if (is_bounded) {
+        add_integers(nfa_, from, range, to);
+      } else {
+        nfa_.add_call(from, shared_rule("integer", add_any_integer), to);
+      }
+      return;
+    }
+    std::optional<ByteDfa> set =
+        dfa([&](Nfa& nfa, NfaState begin, NfaState end) { add_integers(nfa, begin, range, end); });
+    for (const int divisor : divisors) {
+      set = intersect(std::move(set), dfa([&](Nfa& nfa, NfaState begin, NfaState end) {
+                        add_multiples(nfa, begin, divisor, end);
+                      }));
+    }
+    if (set) nfa_.add_dfa(from, *set, to);
+  }
+
+  void add_string(NfaState from, const Conjunction& schemas, NfaState to) {
+    int64_t min = 0;
+    std::optional<int64_t> max;
+    std::vector<std::string> patterns;
+    for (const Json* schema : schemas) {
+      if (const auto length = schema->find("minLength"); length != schema->end()) {
+        min = std::max(min, count_of(*length));
+      }
+      if (const auto length = schema->find("maxLength"); length != schema->end()) {
+        max = std::min(max.value_or(INT64_MAX), count_of(*length));
+      }
+      if (const auto pattern = schema->find("pattern"); pattern != schema->end()) {
+        patterns.push_back(pattern->get<std::string>());
+        if (const auto parsed = Pattern::parse(patterns.back()); !parsed.ok()) {
+          fail(*schema, "pattern", parsed.status().message());
+          return;
+        }
+      }
+      if (const auto format = schema->find("format"); format != schema->end()) {
+        const std::string_view pattern = pattern_of_format(format->get_ref<const std::string&>());
+        if (!pattern.empty()) patterns.emplace_back(pattern);
+      }
+    }
+    if (max && min > *max) return;
+    if (std::max(min, max.value_or(0)) > kMaxItems) {
+      fail(*schemas.front(), min > kMaxItems ? "minLength" : "maxLength",
+           fmt::format("lengths above {} are not supported; leave the keyword out", kMaxItems));
+      return;
+    }
+    if (min == 0 && !max && patterns.empty()) {
+      nfa_.add_call(from, string_rule(), to);
+      return;
+    }
+    const NfaState open = nfa_.add_state();
+    const NfaState close = nfa_.add_state();
+    nfa_.add_bytes(from, '"', '"', open);
+    nfa_.add_bytes(close, '"', '"', to);
+    if (patterns.empty()) {
+      add_length(nfa_, open, min, max, close);
+      return;
+    }
+    std::optional<ByteDfa> set;
+    for (size_t i = 0; i < patterns.size(); ++i) {
+      std::optional<ByteDfa> next = dfa([&](Nfa& nfa, NfaState begin, NfaState end) {
+        Pattern::parse(patterns[i])->add_search(nfa, begin, TextForm::kJsonString, end);
+      });
+      set = i == 0 ? std::move(next) : intersect(std::move(set), std::move(next));
+    }
+    if (min > 0 || max) {
+      set = intersect(std::move(set), dfa([&](Nfa& nfa, NfaState begin, NfaState end) {
+                        add_length(nfa, begin, min, max, end);
+                      }));
+    }
+    if (set) nfa_.add_dfa(open, *set, close);
+  }
+
+  // Contents of strings with so many characters.
+  static void add_length(Nfa& nfa, NfaState from, int64_t min, std::optional<int64_t> max,
+                         NfaState to) {
+    const auto add_character = [&](NfaState state, NfaState next) {
+      add_code_points(nfa, state, all_code_points(), TextForm::kJsonString, next);
+    };
+    NfaState state = from;
+    for (int64_t i = 0; i < max.value_or(min) && nfa.status().ok(); ++i) {
+      if (i >= min) nfa.add_empty(state, to);
+      const NfaState next = nfa.add_state();
+      add_character(state, next);
+      state = next;
+    }
+    nfa.add_empty(state, to);
+    if (max) return;
+    const NfaState loop = nfa.add_state();
+    nfa.add_empty(state, loop);
+    add_character(loop, loop);
+    nfa.add_empty(loop, to);
+  }
+
+  void add_array(NfaState from, const Conjunction& schemas, NfaState to) {
+    int64_t min = 0;
+    int64_t max = INT64_MAX;
+    size_t num_prefix = 0;
+    for (const Json* schema : schemas) {
+      if (const auto count = schema->find("minItems"); count != schema->end()) {
+        min = std::max(min, count_of(*count));
+      }
+      if (const auto count = schema->find("maxItems"); count != schema->end()) {
+        max = std::min(max, count_of(*count));
+      }
+      if (const auto prefix = schema->find("prefixItems"); prefix != schema->end()) {
+        num_prefix = std::max(num_prefix, prefix->size());
+      }
+    }
+    if (min > max) return;
+    if (min > kMaxItems || (max != INT64_MAX && max > kMaxItems)) {
+      fail(*schemas.front(), min > kMaxItems ? "minItems" : "maxItems",
+           fmt::format("counts above {} are not supported; leave the keyword out", kMaxItems));
+      return;
+    }
+    const NfaState open = nfa_.add_state();
+    nfa_.add_bytes(from, '[', '[', open);
+    NfaState at = nfa_.add_state();  // after so many items, and a blank
+    add_space(open, at);
+    // Written out until items are alike: behind the prefix and the smallest count.
+    const int64_t num_written =
+        max != INT64_MAX ? max : std::max({min, static_cast<int64_t>(num_prefix), int64_t{1}});
+    for (int64_t i = 0; nfa_.status().ok(); ++i) {
+      if (i >= min) nfa_.add_bytes(at, ']', ']', to);
+      if (i == max) break;
+      const NfaState next = i == num_written ? at : nfa_.add_state();
+      NfaState item = at;
+      if (i > 0) {
+        const NfaState comma = nfa_.add_state();
+        nfa_.add_bytes(at, ',', ',', comma);
+        item = nfa_.add_state();
+        add_space(comma, item);
+      }
+      const NfaState after = nfa_.add_state();
+      if (const auto schemas_of_item = item_schemas(schemas, static_cast<size_t>(i))) {
+        nfa_.add_call(item, rule(*schemas_of_item), after);
+      }
+      add_space(after, next);
+      if (i == num_written) break;
+      at = next;
+    }
+  }
+
+  // What item i must satisfy; nothing where there may be none.
+  std::optional<Conjunction> item_schemas(const Conjunction& schemas, size_t i) {
+    Conjunction item;
+    for (const Json* schema : schemas) {
+      const auto prefix = schema->find("prefixItems");
+      const size_t num_prefix = prefix == schema->end() ? 0 : prefix->size();
+      if (i < num_prefix) {
+        item.push_back(&child(*schema, fmt::format("prefixItems/{}", i), (*prefix)[i]));
+      } else if (const auto items = schema->find("items"); items != schema->end()) {
+        item.push_back(&child(*schema, "items", *items));
+      }
+      if (!item.empty() && *item.back() == false) return std::nullopt;
+    }
+    return item;
+  }
+
+  void add_object(NfaState from, const Conjunction& schemas, NfaState to) {
+    std::vector<std::string> names;
+    std::unordered_set<std::string> known;
+    const auto add_name = [&](const std::string& name) {
+      if (known.insert(name).second) names.push_back(name);
+    };
+    bool has_properties = false;
+    bool says_additional = false;
+    for (const Json* schema : schemas) {
+      says_additional = says_additional || schema->contains("additionalProperties");
+      const auto properties = schema->find("properties");
+      if (properties == schema->end()) continue;
+      has_properties = true;
+      for (const auto& [name, property] : properties->items()) add_name(name);
+    }
+    const std::vector<std::string> required_names = required_of(schemas);
+    for (const std::string& name : required_names) add_name(name);
+    const std::unordered_set<std::string> required(required_names.begin(), required_names.end());
+
+    // Other names than the known ones.
+    std::optional<Conjunction> others;
+    if (says_additional || (!has_properties && names.empty())) {
+      others.emplace();
+      for (const Json* schema : schemas) {
+        const auto additional = schema->find("additionalProperties");
+        if (additional == schema->end()) continue;
+        if (*additional == false) {
+          others.reset();
+          break;
+        }
+        others->push_back(&child(*schema, "additionalProperties", *additional));
+      }
+    }
+    if (!check_property_counts(schemas, names.size(), required.size(), others.has_value())) return;
+
+    const NfaState open = nfa_.add_state();
+    nfa_.add_bytes(from, '{', '{', open);
+    NfaState none = nfa_.add_state();  // before name i, none written so far
+    NfaState some = nfa_.add_state();  // the same, with some written
+    add_space(open, none);
+    for (const std::string& name : names) {
+      const NfaState next_none = nfa_.add_state();
+      const NfaState next_some = nfa_.add_state();
+      const Property property = property_of(schemas, name);
+      if (!property.is_forbidden) {
+        for (const Json* schema : schemas) {
+          if (const auto properties = schema->find("properties"); properties != schema->end()) {
+            if (const auto found = properties->find(name); found != properties->end()) {
+              child(*schema, "properties/" + name, *found);
+            }
+          }
+        }
+        const RuleId value = rule(property.schemas);
+        const NfaState key = nfa_.add_state();
+        nfa_.add_empty(none, key);
+        add_comma(some, key);
+        const NfaState after_key = nfa_.add_state();
+        nfa_.add_text(key, spell_json_string(name), after_key);
+        add_member_value(after_key, value, next_some);
+      }
+      if (!required.contains(name)) {
+        nfa_.add_empty(none, next_none);
+        nfa_.add_empty(some, next_some);
+      }
+      none = next_none;
+      some = next_some;
+    }
+    if (others) {
+      const NfaState key = nfa_.add_state();
+      nfa_.add_empty(none, key);
+      add_comma(some, key);
+      const NfaState after_key = nfa_.add_state();
+      add_other_key(key, names, after_key);
+      add_member_value(after_key, rule(*others), some);
+    }
+    nfa_.add_bytes(none, '}', '}', to);
+    nfa_.add_bytes(some, '}', '}', to);
+  }
+
+  bool check_property_counts(const Conjunction& schemas, size_t num_names, size_t num_required,
+                             bool has_others) {
+    for (const Json* schema : schemas) {
+      const auto min = schema->find("minProperties");
+      if (min != schema->end() && count_of(*min) > static_cast<int64_t>(num_required)) {
+        fail(*schema, "minProperties",
+             fmt::format("{} is more than the {} required properties, which is not supported; list "
+                         "them in required",
+                         min->dump(), num_required));
+        return false;
+      }
+      const auto max = schema->find("maxProperties");
+      if (max != schema->end() &&
+          (has_others || count_of(*max) < static_cast<int64_t>(num_names))) {
+        fail(*schema, "maxProperties",
+             "supported only where properties and additionalProperties: false allow no more");
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void add_comma(NfaState from, NfaState to) {
+    const NfaState comma = nfa_.add_state();
+    nfa_.add_bytes(from, ',', ',', comma);
+    add_space(comma, to);
+  }
+
+  void add_member_value(NfaState after_key, RuleId value, NfaState to) {
+    const NfaState colon = nfa_.add_state();
+    const NfaState begin = nfa_.add_state();
+    const NfaState end = nfa_.add_state();
+    nfa_.add_bytes(after_key, ':', ':', colon);
+    if (options_.allows_whitespace) nfa_.add_bytes(colon, ' ', ' ', begin);
+    nfa_.add_empty(colon, begin);
+    nfa_.add_call(begin, value, end);
+    add_space(end, to);
+  }
+
+  // A key that is none of `names`. With names, keys have one spelling each (code_points.h).
+  void add_other_key(NfaState from, const std::vector<std::string>& names, NfaState to) {
+    if (names.empty()) {
+      nfa_.add_call(from, string_rule(), to);
+      return;
+    }
+    std::optional<ByteDfa> keys = dfa([&](Nfa& nfa, NfaState begin, NfaState end) {
+      const NfaState open = nfa.add_state();
+      const NfaState close = nfa.add_state();
+      nfa.add_bytes(begin, '"', '"', open);
+      add_length(nfa, open, 0, std::nullopt, close);
+      nfa.add_bytes(close, '"', '"', end);
+    });
+    const std::optional<ByteDfa> known = dfa([&](Nfa& nfa, NfaState begin, NfaState end) {
+      for (const std::string& name : names) nfa.add_text(begin, spell_json_string(name), end);
+    });
+    if (!keys || !known) return;
+    Result<ByteDfa> rest = keys->subtract(*known);
+    if (!rest.ok()) {
+      nfa_.fail(rest.status());
+      return;
+    }
+    nfa_.add_dfa(from, *rest, to);
+  }
+
+  // Between tokens: nothing, a blank, or a line break and its indentation.
+  void add_space(NfaState from, NfaState to) {
+    if (!options_.allows_whitespace) {
+      nfa_.add_empty(from, to);
+      return;
+    }
+    nfa_.add_call(from,
+                  shared_rule("blank",
+                              [](Nfa& nfa, NfaState begin, NfaState end) {
+                                nfa.add_empty(begin, end);
+                                nfa.add_bytes(begin, ' ', ' ', end);
+                                NfaState state = nfa.add_state();
+                                nfa.add_bytes(begin, '\n', '\n', state);
+                                for (int i = 0; i < 64; ++i) {
+                                  nfa.add_empty(state, end);
+                                  const NfaState next = nfa.add_state();
+                                  nfa.add_bytes(state, ' ', ' ', next);
+                                  nfa.add_bytes(state, '\t', '\t', next);
+                                  state = next;
+                                }
+                                nfa.add_empty(state, end);
+                              }),
+                  to);
+  }
+
+  // ---- Parts that many places share.
+
+  template <typename Add>
+  RuleId shared_rule(const std::string& name, const Add& add) {
+    const auto found = shared_rules_.find(name);
+    if (found != shared_rules_.end()) return found->second;
+    const RuleId id = nfa_.add_rule(name);
+    shared_rules_.emplace(name, id);
+    const Nfa::Rule place = nfa_.rules()[id];
+    add(nfa_, place.begin, place.end);
+    return id;
+  }
+
+  RuleId string_rule() { return shared_rule("string", add_json_string); }
+
+  template <typename Add>
+  std::optional<ByteDfa> dfa(const Add& add) {
+    Nfa part;
+    const NfaState begin = part.add_state();
+    const NfaState end = part.add_state();
+    add(part, begin, end);
+    return checked(ByteDfa::from_nfa(part, begin, end));
+  }
+
+  std::optional<ByteDfa> intersect(std::optional<ByteDfa> left, std::optional<ByteDfa> right) {
+    if (!left || !right) return std::nullopt;
+    return checked(left->intersect(*right));
+  }
+
+  std::optional<ByteDfa> checked(Result<ByteDfa> set) {
+    if (set.ok()) return std::move(set).value();
+    nfa_.fail(set.status());
+    return std::nullopt;
+  }
+
+  Nfa& nfa_;
+  const Json& root_;
+  const JsonSchemaOptions options_;
+  std::unordered_map<const Json*, std::string> paths_;
+  std::unordered_set<const Json*> checked_;  // schemas by their keywords, and lists of oneOf
+  std::map<Conjunction, RuleId> rules_;
+  std::map<std::string, RuleId> shared_rules_;
+  std::vector<Pending> queue_;
+  size_t num_alternatives_ = 0;  // of the rule that is added
+};
+
+int depth_of(std::string_view text) {
+  int depth = 0;
+  int deepest = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char letter = text[i];
+    if (in_string) {
+      if (letter == '\\') ++i;
+      if (letter == '"') in_string = false;
+    } else if (letter == '"') {
+      in_string = true;
+    } else if (letter == '{' || letter == '[') {
+      deepest = std::max(deepest, ++depth);
+    } else if (letter == '}' || letter == ']') {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
+}  // namespace
+
+Result<Json> parse_schema(std::string_view text) {
+  if (text.size() > kMaxSchemaBytes) {
+    return invalid_argument(fmt::format("the JSON schema has {} bytes; at most {} are served",
+                                        text.size(), kMaxSchemaBytes));
+  }
+  if (const int depth = depth_of(text); depth > kMaxSchemaDepth) {
+    return invalid_argument(fmt::format(
+        "the JSON schema is nested {} levels deep; at most {} are served. Use $defs and $ref",
+        depth, kMaxSchemaDepth));
+  }
+  Json schema = Json::parse(text, nullptr, false);
+  if (schema.is_discarded()) return invalid_argument("the JSON schema is not valid JSON");
+  return schema;
+}
+
+Status add_json_schema(Nfa& nfa, NfaState from, const Json& schema,
+                       const JsonSchemaOptions& options, NfaState to) {
+  return SchemaCompiler(nfa, schema, options).compile(from, to);
+}
+
+}  // namespace heddle::grammar

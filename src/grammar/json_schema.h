@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON Schema (draft 2020-12) as a grammar of the JSON texts that are valid.
+//
+// A schema that is accepted never lets an invalid document through. It may let fewer through than
+// the schema does: properties come in the schema's order; an object with `properties` has no
+// others unless `additionalProperties` says so; a schema without `type` means the types that its
+// keywords speak of; numbers have at most 18 digits; between tokens there is nothing, a blank, or a
+// line break with indentation.
+//
+// Enforced: type, enum, const, properties, required, additionalProperties, items, prefixItems,
+// minItems, maxItems, minLength, maxLength, pattern, minimum, maximum, exclusiveMinimum,
+// exclusiveMaximum, multipleOf (of integers, 1 to 1000), anyOf, allOf, $ref within the document
+// (recursive too), oneOf where its branches exclude each other visibly, minProperties and
+// maxProperties where they follow from the rest, and format date, time, date-time, email, uuid,
+// ipv4. Other formats are annotations, as in the draft, like title, description, default, examples,
+// deprecated, readOnly, writeOnly, $comment, $schema, contentEncoding, contentMediaType and names
+// that begin with "x-". All other keywords are refused.
+//
+// Threading: free functions.
+#pragma once
+
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <heddle/status.h>
+
+#include "grammar/nfa.h"
+
+namespace heddle::grammar {
+
+inline constexpr size_t kMaxSchemaBytes = size_t{256} << 10;
+inline constexpr int kMaxSchemaDepth = 64;
+
+struct JsonSchemaOptions {
+  bool allows_whitespace = true;  // false: nothing between the tokens of JSON
+};
+
+// Parses JSON text. Error: kInvalidArgument for text that is no JSON, too long, or nested more
+// than kMaxSchemaDepth deep.
+Result<nlohmann::ordered_json> parse_schema(std::string_view text);
+
+// Adds the documents of a schema between two states. `schema` has at most kMaxSchemaDepth levels.
+// Error: kInvalidArgument naming the place in the schema, what is there and what to do about it; it
+// is also `nfa`'s status then.
+Status add_json_schema(Nfa& nfa, NfaState from, const nlohmann::ordered_json& schema,
+                       const JsonSchemaOptions& options, NfaState to);
+
+}  // namespace heddle::grammar

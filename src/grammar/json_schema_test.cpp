@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grammar/json_schema.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "grammar/grammar.h"
+#include "grammar/testing/mask_fixture.h"
+#include "grammar/testing/schema_validator.h"
+#include "support/test_data.h"
+
+namespace heddle::grammar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::matches;
+using Json = nlohmann::ordered_json;
+
+Result<Automaton> compile_schema(std::string text) {
+  return compile({.kind = GrammarKind::kJsonSchema, .text = std::move(text)});
+}
+
+Automaton must_compile_schema(std::string text) {
+  Result<Automaton> automaton = compile_schema(std::move(text));
+  EXPECT_TRUE(automaton.ok()) << automaton.status().to_string();
+  return std::move(automaton).value();
+}
+
+std::string refusal_of(std::string text) {
+  const Result<Automaton> automaton = compile_schema(std::move(text));
+  EXPECT_FALSE(automaton.ok());
+  return automaton.ok() ? "" : automaton.status().message();
+}
+
+void expect_matches(const char* schema, std::vector<const char*> valid,
+                    std::vector<const char*> invalid) {
+  const Automaton automaton = must_compile_schema(schema);
+  for (const char* const text : valid) EXPECT_TRUE(matches(automaton, text)) << schema << text;
+  for (const char* const text : invalid) EXPECT_FALSE(matches(automaton, text)) << schema << text;
+}
+
+TEST(JsonSchemaTest, ObjectsHaveTheirPropertiesInOrder) {
+  expect_matches(R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {},
+                     "ü\"": {"type": "null"}}, "required": ["b"]})",
+                 {R"({"b":1})", R"({"a":1,"b":{}})", R"({"a": 1, "b": 1, "ü\"": null})"},
+                 {"{}", R"({"a":1})", R"({"b":1,"a":1})", R"({"b":1,"c":1})", R"({"a":"x","b":1})",
+                  R"({"b":1,})", R"({,"b":1})"});
+}
+
+TEST(JsonSchemaTest, OtherPropertiesAreNotTheKnownOnesInDisguise) {
+  expect_matches(R"({"properties": {"a": {"type": "integer"}, "ab": false},
+                     "additionalProperties": {"type": "string"}})",
+                 {"{}", R"({"a":1,"b":"x"})", R"({"aa":"x","":"y"})", R"({"\n":"x"})"},
+                 {R"({"a":"x"})", R"({"ab":"x"})", R"({"\u0061":"x"})", R"({"b":1})"});
+}
+
+TEST(JsonSchemaTest, ArraysHaveTheirItems) {
+  expect_matches(R"({"prefixItems": [{"type": "integer"}, {"type": "string"}], "items": false})",
+                 {"[]", "[1]", R"([1,"a"])", R"([1, "a"])"}, {R"(["a"])", R"([1,"a",2])", "[1,]"});
+  expect_matches(R"({"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 3})",
+                 {"[1,2]", "[1, 2, 3]"}, {"[]", "[1]", "[1,2,3,4]", "[1,true]"});
+  expect_matches(R"({"items": {"const": 1}, "minItems": 2})", {"[1,1]", "[1,1,1,1,1]"}, {"[1]"});
+  expect_matches(R"({"type": "array", "maxItems": 0})", {"[]"}, {"[1]"});
+}
+
+TEST(JsonSchemaTest, StringsCombineTheirConditions) {
+  expect_matches(R"({"type": "string", "minLength": 2, "maxLength": 3})",
+                 {R"("é€")", R"("abc")", R"("\"\\")"}, {R"("a")", R"("abcd")"});
+  expect_matches(R"({"pattern": "^a+$", "maxLength": 3})", {R"("a")", R"("aaa")"},
+                 {R"("")", R"("aaaa")", R"("ab")"});
+  expect_matches(R"({"allOf": [{"pattern": "b"}, {"pattern": "^a|c$"}]})",
+                 {R"("ab")", R"("abd")", R"("bc")"}, {R"("a")", R"("bd")"});
+  expect_matches(R"({"pattern": "^[^x]$"})", {R"("\"")", R"("\n")", R"("é")", R"("\u0001")"},
+                 {R"("x")", R"("\u0078")", "\"\n\""});
+  expect_matches(R"({"format": "date"})", {R"("2024-02-29")", R"("2023-12-31")"},
+                 {R"("2023-02-29")", R"("2023-04-31")", R"("1900-02-29")"});
+  expect_matches(R"({"type": "string", "format": "anything"})", {R"("x")"}, {});
+}
+
+TEST(JsonSchemaTest, NumbersKeepToTheirBounds) {
+  expect_matches(R"({"type": "integer", "minimum": -12, "exclusiveMaximum": 105})",
+                 {"-12", "-1", "0", "9", "99", "104"}, {"-13", "105", "1000", "-0", "01", "1.0"});
+  expect_matches(R"({"type": "integer", "minimum": 37})", {"37", "100", "999999"},
+                 {"36", "9", "-1"});
+  expect_matches(R"({"type": "number", "exclusiveMinimum": 0, "maximum": 1.5})",
+                 {"0.1", "1", "1.5", "1.50", "0.000001", "1.05"},
+                 {"0", "0.0", "1.51", "2", "-1", "1.500001", "1e0"});
+  expect_matches(R"({"type": "integer", "multipleOf": 7, "minimum": 0, "maximum": 100})",
+                 {"0", "7", "98"}, {"1", "99", "105", "-7"});
+  expect_matches(R"({"type": "number"})", {"0", "-0.5", "1e5", "1.25E-3"},
+                 {".5", "1.", "+1", "00"});
+  expect_matches(R"({"type": "integer", "maximum": 9223372036854775807})", {"5"}, {"5.5"});
+}
+
+TEST(JsonSchemaTest, ChoicesAndReferencesCombine) {
+  expect_matches(R"({"enum": ["a\"b", 1, null, {"x": [1]}]})",
+                 {R"("a\"b")", "1", "null", R"({"x":[1]})"}, {"2", R"("a")"});
+  expect_matches(R"({"type": "string", "enum": ["a", 1]})", {R"("a")"}, {"1"});
+  expect_matches(R"({"anyOf": [{"type": "integer"}, {"type": "null"}]})", {"3", "null"}, {"true"});
+  expect_matches(R"({"allOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]},
+                               {"properties": {"b": {"type": "null"}}}]})",
+                 {R"({"a":1})", R"({"a":1,"b":null})"}, {R"({"b":null})", R"({"a":1,"b":1})"});
+  expect_matches(R"({"$defs": {"node": {"type": "object", "properties": {"v": {"type": "integer"},
+                     "next": {"$ref": "#/$defs/node"}}, "required": ["v"],
+                     "additionalProperties": false}}, "$ref": "#/$defs/node"})",
+                 {R"({"v":1})", R"({"v":1,"next":{"v":2,"next":{"v":3}}})"},
+                 {R"({"next":{"v":1}})"});
+  expect_matches(R"({"type": "object", "properties": {"k": {"type": "string"}},
+                     "anyOf": [{"required": ["k"]}, {"maxProperties": 1}]})",
+                 {"{}", R"({"k":"x"})"}, {R"({"k":1})"});
+}
+
+TEST(JsonSchemaTest, OneOfIsServedWhereBranchesExcludeEachOther) {
+  expect_matches(R"({"oneOf": [{"type": "string"}, {"type": "integer"}]})", {"1", R"("x")"},
+                 {"null"});
+  expect_matches(R"({"oneOf": [
+      {"type": "object", "properties": {"kind": {"const": "a"}, "x": {"type": "integer"}},
+       "required": ["kind"]},
+      {"type": "object", "properties": {"kind": {"const": "b"}}, "required": ["kind"]}]})",
+                 {R"({"kind":"a","x":1})", R"({"kind":"b"})"}, {R"({"kind":"c"})", "{}"});
+  for (
+      const char* const schema :
+      {R"({"oneOf": [{"type": "number"}, {"type": "integer"}]})",
+       R"({"oneOf": [{"properties": {"k": {"const": 1}}, "required": ["k"]}, {"type": "string"}]})",
+       R"({"oneOf": [{"enum": [1, 2]}, {"enum": [2.0, 3]}]})",
+       R"({"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}]})"}) {
+    EXPECT_THAT(refusal_of(schema), AllOf(HasSubstr("at \"#/oneOf\""), HasSubstr("use anyOf")));
+  }
+}
+
+TEST(JsonSchemaTest, RefusalsNamePlaceValueAndRemedy) {
+  EXPECT_THAT(refusal_of(R"({"properties": {"a": {"not": {}}}})"),
+              HasSubstr("at \"#/properties/a/not\": the keyword \"not\" is not supported"));
+  EXPECT_THAT(refusal_of(R"({"items": {"uniqueItems": true}})"),
+              HasSubstr("at \"#/items/uniqueItems\": uniqueItems must be false"));
+  EXPECT_THAT(refusal_of(R"({"type": "text"})"), HasSubstr("type must be one of null, boolean"));
+  EXPECT_THAT(refusal_of(R"({"items": [{}]})"), HasSubstr("for lists use prefixItems"));
+  EXPECT_THAT(refusal_of(R"({"$ref": "other.json"})"), HasSubstr("\"other.json\" is not served"));
+  EXPECT_THAT(refusal_of(R"({"$ref": "#/$defs/a"})"), HasSubstr("\"#/$defs/a\" does not exist"));
+  EXPECT_THAT(refusal_of(R"({"$ref": "#"})"), HasSubstr("\"#\" leads back to itself"));
+  EXPECT_THAT(refusal_of(R"({"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}]}},
+                            "$ref": "#/$defs/a"})"),
+              HasSubstr("leads back to itself"));
+  EXPECT_THAT(refusal_of(R"x({"type": "string", "pattern": "(?=x)"})x"),
+              AllOf(HasSubstr("at \"#/pattern\""), HasSubstr("look-ahead")));
+  EXPECT_THAT(refusal_of(R"({"type": "object", "minProperties": 1})"), HasSubstr("minProperties"));
+  EXPECT_THAT(refusal_of(R"({"enum": ["a"], "maxLength": 3})"), HasSubstr("at \"#/maxLength\""));
+  EXPECT_THAT(refusal_of(R"({"nullable": true})"), HasSubstr("add \"null\" to type"));
+  EXPECT_THAT(refusal_of("{"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(refusal_of("3"), HasSubstr("3 is no schema"));
+  EXPECT_THAT(refusal_of("false"), HasSubstr("matches no text at all"));
+  EXPECT_THAT(refusal_of(R"({"type": "integer", "minimum": 3, "maximum": 2})"),
+              HasSubstr("matches no text at all"));
+  EXPECT_THAT(refusal_of(R"({"properties": {"a": {"$ref": "#"}}, "required": ["a"]})"),
+              HasSubstr("matches no text at all"));
+}
+
+TEST(JsonSchemaTest, HostileSchemasAreRefusedWithinBounds) {
+  std::string deep;
+  for (int i = 0; i < 1000; ++i) deep += R"({"items":)";
+  deep += "{}" + std::string(1000, '}');
+  EXPECT_THAT(refusal_of(deep), HasSubstr("nested 1001 levels deep; at most 64"));
+  EXPECT_THAT(refusal_of(std::string(kMaxSchemaBytes + 1, ' ')), HasSubstr("at most 262144"));
+  EXPECT_THAT(refusal_of(R"({"type": "string", "maxLength": 1000000000})"),
+              HasSubstr("above 10000"));
+  EXPECT_THAT(refusal_of(R"({"type": "array", "minItems": 1000000000})"), HasSubstr("above 10000"));
+  EXPECT_THAT(
+      refusal_of(R"({"type": "string", "minLength": 9000, "pattern": "^(a|b)*a(a|b){20}$"})"),
+      HasSubstr("states"));
+  Json choices = {{"$defs", Json::object()}, {"$ref", "#/$defs/s0"}};
+  for (int i = 0; i < 40; ++i) {
+    const Json next = {{"$ref", fmt::format("#/$defs/s{}", i + 1)}};
+    choices["$defs"][fmt::format("s{}", i)] = {{"allOf", {{{"anyOf", {next, next}}}}}};
+  }
+  choices["$defs"]["s40"] = Json::object();
+  EXPECT_THAT(refusal_of(choices.dump()), HasSubstr("more than 1024 alternatives"));
+}
+
+TEST(JsonSchemaTest, WhitespaceCanBeLeftOut) {
+  const Automaton compact = std::move(compile({.kind = GrammarKind::kJsonSchema,
+                                               .text = R"({"properties": {"a": {}}})",
+                                               .allows_whitespace = false}))
+                                .value();
+  EXPECT_TRUE(matches(compact, R"({"a":[1,2]})"));
+  EXPECT_FALSE(matches(compact, R"({"a": [1,2]})"));
+}
+
+// Schemas as users send them, for random walks.
+const char* const kSchemas[] = {
+    R"({"type": "object"})",
+    R"({"type": "array", "items": {"type": ["integer", "null"]}, "maxItems": 4})",
+    R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age":
+       {"type": "integer", "minimum": 0, "maximum": 130}, "tags": {"type": "array", "items":
+       {"enum": ["a", "b\"c", "é"]}}, "mail": {"format": "email"}}, "required": ["name", "age"],
+       "additionalProperties": false})",
+    R"({"$defs": {"tree": {"type": "object", "properties": {"value": {"type": "number",
+       "exclusiveMinimum": -1, "maximum": 2.5}, "children": {"type": "array", "maxItems": 2,
+       "items": {"$ref": "#/$defs/tree"}}}, "required": ["value"], "additionalProperties": false}},
+       "$ref": "#/$defs/tree"})",
+    R"({"anyOf": [{"type": "string", "pattern": "^[a-c]{2,4}$"}, {"type": "boolean"},
+       {"type": "object", "properties": {"k": {"const": "x"}}, "required": ["k"],
+        "additionalProperties": {"type": "integer", "multipleOf": 3}}]})",
+    R"({"oneOf": [{"type": "array", "prefixItems": [{"const": 1}, {"type": "string"}], "minItems":
+       2}, {"type": "object", "properties": {"t": {"enum": [1, 2.5, null]}}, "required": ["t"]}]})",
+    R"({"type": "string", "minLength": 3, "maxLength": 6})",
+    R"({"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+       {"properties": {"a": {"minimum": 5}, "b": {"type": "string"}}}]})",
+};
+
+// Draws tokens that masks allow until the text ends.
+std::string random_walk(const std::shared_ptr<const TokenGrammar>& grammar, std::mt19937& random) {
+  const auto state = grammar->start();
+  const auto masks = grammar->masks().num_words();
+  std::vector<uint32_t> mask(masks);
+  std::string text;
+  for (int i = 0; i < 4000; ++i) {
+    EXPECT_TRUE(state->fill_mask(mask).ok());
+    std::vector<TokenId> allowed;
+    for (TokenId token = 0; token < grammar->masks().vocab_size(); ++token) {
+      if (testing::is_allowed(mask, token)) allowed.push_back(token);
+    }
+    EXPECT_FALSE(allowed.empty()) << text;
+    if (allowed.empty()) break;
+    const bool may_end = testing::is_allowed(mask, testing::kEndToken);
+    EXPECT_EQ(may_end, state->is_complete());
+    TokenId token = allowed[random() % allowed.size()];
+    // Long texts are brought to an end: closing what is open is likelier than opening.
+    if (i > 60) {
+      std::vector<TokenId> closing;
+      for (const char letter : {'"', '}', ']'}) {
+        if (testing::is_allowed(mask, letter)) closing.push_back(letter);
+      }
+      if (!closing.empty()) token = closing[random() % closing.size()];
+    }
+    if (may_end && (i > 60 || random() % 4 == 0)) token = testing::kEndToken;
+    EXPECT_TRUE(state->accept(token)) << text << " then " << token;
+    if (token == testing::kEndToken) return text;
+    text += grammar->masks().bytes(token);
+  }
+  return text;
+}
+
+TEST(JsonSchemaTest, RandomWalksThroughMasksAreValidDocuments) {
+  const auto masks = testing::small_vocabulary();
+  std::mt19937 random(7);
+  for (const char* const text : kSchemas) {
+    SCOPED_TRACE(text);
+    const Json schema = Json::parse(text);
+    const auto grammar = testing::token_grammar(must_compile_schema(text), masks);
+    for (int i = 0; i < 60; ++i) {
+      const std::string document = random_walk(grammar, random);
+      const Json value = Json::parse(document, nullptr, false);
+      ASSERT_FALSE(value.is_discarded()) << document;
+      ASSERT_TRUE(testing::is_valid(value, schema, schema)) << document;
+    }
+  }
+}
+
+// Every invalid document of the suite stays outside, in the spelling that models would use; most
+// valid ones are inside, and those outside are what json_schema.h says may be left out.
+TEST(JsonSchemaTest, TheSuitesInvalidDocumentsAreKeptOut) {
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "data/json_schema_suite/tests/draft2020-12");
+  int num_served = 0;
+  int num_refused = 0;
+  int num_valid = 0;
+  int num_valid_inside = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    if (file.path().extension() != ".json") continue;
+    std::ifstream stream(file.path());
+    for (const Json& group : Json::parse(stream)) {
+      SCOPED_TRACE(fmt::format("{}: {}", file.path().filename().string(),
+                               group["description"].get<std::string>()));
+      const Result<Automaton> automaton = compile_schema(group["schema"].dump());
+      if (!automaton.ok()) {
+        EXPECT_EQ(automaton.status().code(), StatusCode::kInvalidArgument);
+        ++num_refused;
+        continue;
+      }
+      ++num_served;
+      for (const Json& test : group["tests"]) {
+        const std::string document = test["data"].dump();
+        if (test["valid"] == false) {
+          EXPECT_FALSE(matches(*automaton, document)) << document;
+        } else {
+          ++num_valid;
+          num_valid_inside += matches(*automaton, document) ? 1 : 0;
+        }
+      }
+    }
+  }
+  RecordProperty("schemas_served", num_served);
+  RecordProperty("schemas_refused", num_refused);
+  std::cout << fmt::format("{} schemas served, {} refused; {} of {} valid documents inside\n",
+                           num_served, num_refused, num_valid_inside, num_valid);
+  EXPECT_GT(num_served, 100);
+  EXPECT_GT(num_valid_inside, num_valid / 2);
+}
+
+}  // namespace
+}  // namespace heddle::grammar

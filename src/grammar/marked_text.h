@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Free text up to the first of some marks, as in "anything, then <tool_call>". The automaton is the
+// one of Aho and Corasick, "Efficient string matching", 1975.
+//
+// Threading: free functions.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "grammar/nfa.h"
+
+namespace heddle::grammar {
+
+// A mark, and where the text goes on once its last byte was read.
+struct Mark {
+  std::string text;  // not empty
+  NfaState target = 0;
+};
+
+// From `from`, any bytes without a mark, then a mark. `may_end`: the text may also end before a
+// mark, at `end`. Of marks that are complete at once, the first counts.
+void add_marked_text(Nfa& nfa, NfaState from, std::span<const Mark> marks, bool may_end,
+                     NfaState end);
+
+}  // namespace heddle::grammar

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grammar/matcher.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+
+namespace heddle::grammar {
+namespace {
+
+void allow(std::span<uint32_t> mask, TokenId token) {
+  mask[static_cast<size_t>(token) / 32] |= 1u << (static_cast<uint32_t>(token) % 32);
+}
+
+}  // namespace
+
+TokenGrammar::TokenGrammar(Automaton automaton, std::shared_ptr<VocabularyMasks> masks)
+    : automaton_(std::move(automaton)),
+      signatures_(automaton_.signatures(static_cast<int>(kMaxTokenBytes))),
+      masks_(std::move(masks)) {}
+
+std::unique_ptr<ConstraintState> TokenGrammar::start() const {
+  return std::make_unique<Matcher>(shared_from_this());
+}
+
+Matcher::Matcher(std::shared_ptr<const TokenGrammar> grammar)
+    : grammar_(std::move(grammar)), machine_(grammar_->automaton()) {
+  steps_.emplace_back();
+  machine_.start(StackMachine::kBase, grammar_->automaton().start(), steps_.back().places);
+}
+
+bool Matcher::accept(TokenId token) {
+  const VocabularyMasks& masks = grammar_->masks();
+  if (token < 0 || token >= masks.vocab_size()) return false;
+  Step next;
+  if (std::ranges::find(masks.ending_tokens(), token) != masks.ending_tokens().end()) {
+    if (!steps_.back().places.ended) return false;
+    next.is_over = true;
+    next.places.ended = true;
+  } else {
+    const std::string_view bytes = masks.bytes(token);
+    if (bytes.empty() || steps_.back().is_over) return false;
+    next.places = steps_.back().places;
+    for (const char byte : bytes) {
+      machine_.step(next.places, static_cast<uint8_t>(byte), scratch_);
+      std::swap(next.places, scratch_);
+      if (next.places.is_dead()) return false;
+    }
+  }
+  steps_.push_back(std::move(next));
+  if (steps_.size() > static_cast<size_t>(kMaxRollback) + 1) steps_.pop_front();
+  if (machine_.mark() > collect_at_) collect();
+  return true;
+}
+
+void Matcher::roll_back(int64_t count) {
+  HEDDLE_CHECK(count >= 0 && count < static_cast<int64_t>(steps_.size()));
+  for (int64_t i = 0; i < count; ++i) steps_.pop_back();
+}
+
+bool Matcher::is_complete() const { return steps_.back().places.ended; }
+
+Status Matcher::fill_mask(std::span<uint32_t> mask) {
+  HEDDLE_CHECK(mask.size() >= grammar_->masks().num_words());
+  std::ranges::fill(mask, 0u);
+  const Step& step = steps_.back();
+  is_mask_complete_ = !step.places.too_many;
+  if (!step.is_over) {
+    for (const StackMachine::Place& place : step.places.places) add_place(place, mask);
+  }
+  if (step.places.ended) {
+    for (const TokenId token : grammar_->masks().ending_tokens()) allow(mask, token);
+  }
+  if (!is_mask_complete_) {
+    return invalid_argument(
+        fmt::format("the grammar is too ambiguous: more than {} ways to read the answer so far; "
+                    "make alternatives differ earlier",
+                    StackMachine::kMaxPlaces));
+  }
+  return ok_status();
+}
+
+bool Matcher::is_deep(const StackMachine::Place& place) const {
+  const int32_t rise =
+      static_cast<int32_t>(kMaxTokenBytes) * (grammar_->automaton().call_chain() + 1);
+  return machine_.depth(place.stack) + rise > Automaton::kMaxDepth;
+}
+
+void Matcher::add_place(const StackMachine::Place& place, std::span<uint32_t> mask) {
+  VocabularyMasks& masks = grammar_->masks();
+  const TokenTrie& trie = masks.trie();
+  const size_t mark = machine_.mark();
+  const auto allow_all = [&](const TokenTrie& of) {
+    return [&mask, &of](uint32_t index, const StackMachine::Places&) {
+      for (const TokenId token : of.tokens(of.nodes()[index])) allow(mask, token);
+    };
+  };
+  StackMachine::Places& start = walk_.start();
+  if (is_deep(place)) {
+    // Near the deepest stack that is followed, what fits depends on how deep it is.
+    start.places.assign(1, place);
+    start.ended = start.too_many = false;
+    if (!walk_.run(machine_, trie, 0, allow_all(trie))) is_mask_complete_ = false;
+    machine_.rewind(mark);
+    return;
+  }
+  const std::shared_ptr<const FrameMask> frame =
+      masks.frame_mask(grammar_->automaton(), place.state, grammar_->signature(place.state));
+  for (size_t i = 0; i < frame->allowed.size(); ++i) mask[i] |= frame->allowed[i];
+  if (place.stack == StackMachine::kBase) return;
+  machine_.start(machine_.parent(place.stack), machine_.return_state(place.stack), start);
+  if (!walk_.run(machine_, frame->leaving, 0, allow_all(frame->leaving))) is_mask_complete_ = false;
+  for (const uint32_t node : frame->leaving_nodes) {
+    if (!walk_.run(machine_, trie, node, allow_all(trie))) is_mask_complete_ = false;
+  }
+  machine_.rewind(mark);
+}
+
+void Matcher::collect() {
+  std::vector<StackMachine::Places*> kept;
+  kept.reserve(steps_.size());
+  for (Step& step : steps_) kept.push_back(&step.places);
+  machine_.collect(std::move(kept));
+  collect_at_ = std::max(kMinCollectedFrames, 2 * machine_.mark());
+}
+
+}  // namespace heddle::grammar

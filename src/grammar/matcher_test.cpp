@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grammar/matcher.h"
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "grammar/grammar.h"
+#include "grammar/testing/mask_fixture.h"
+
+namespace heddle::grammar {
+namespace {
+
+using testing::is_allowed;
+using testing::kEndToken;
+
+std::shared_ptr<const TokenGrammar> grammar_of(GrammarKind kind, std::string text,
+                                               std::shared_ptr<VocabularyMasks> masks) {
+  Result<Automaton> automaton = compile({.kind = kind, .text = std::move(text)});
+  EXPECT_TRUE(automaton.ok()) << automaton.status().to_string();
+  return testing::token_grammar(std::move(automaton).value(), std::move(masks));
+}
+
+std::vector<uint32_t> mask_of(ConstraintState& state, const TokenGrammar& grammar) {
+  std::vector<uint32_t> mask(grammar.masks().num_words(), ~0u);
+  EXPECT_TRUE(state.fill_mask(mask).ok());
+  return mask;
+}
+
+void accept_bytes(ConstraintState& state, std::string_view text) {
+  for (const char byte : text) {
+    ASSERT_TRUE(state.accept(static_cast<uint8_t>(byte))) << byte << " in " << text;
+  }
+}
+
+// What a mask should be: every token tried on its own.
+std::vector<uint32_t> tried_mask(ConstraintState& state, const TokenGrammar& grammar) {
+  std::vector<uint32_t> mask(grammar.masks().num_words());
+  for (TokenId token = 0; token < grammar.masks().vocab_size(); ++token) {
+    if (grammar.masks().bytes(token).size() > kMaxTokenBytes || !state.accept(token)) continue;
+    state.roll_back(1);
+    mask[static_cast<size_t>(token) / 32] |= 1u << (token % 32);
+  }
+  return mask;
+}
+
+TEST(MatcherTest, MasksAreTheTokensThatMayFollow) {
+  const auto masks = testing::small_vocabulary();
+
+  const struct {
+    GrammarKind kind;
+    const char* text;
+  } kGrammars[] = {
+      {GrammarKind::kJsonObject, ""},
+      {GrammarKind::kJsonSchema,
+       R"({"properties": {"abc": {"type": "string", "maxLength": 40}, "name": {"type": "array",
+           "items": {"type": ["number", "null"]}}}, "additionalProperties": {"type": "boolean"}})"},
+      {GrammarKind::kRegex, "(abc|\"a|[^xa\"]{3,50}x)*"},
+      {GrammarKind::kEbnf,
+       "root ::= (a | b)+ \"!\"\na ::= \"[\" root? \"]\"\nb ::= \"[\" [a-c]* c\nc ::= \"]\""},
+      {GrammarKind::kStructuralTag,
+       R"({"structures": [{"begin": "<tool_call>", "schema": {}, "end": "</"}], "triggers": ["<t"]})"},
+  };
+
+  std::mt19937 random(3);
+  for (const auto& [kind, text] : kGrammars) {
+    SCOPED_TRACE(text);
+    const auto grammar = grammar_of(kind, text, masks);
+    for (int walk = 0; walk < 20; ++walk) {
+      const auto state = grammar->start();
+      for (int i = 0; i < 60; ++i) {
+        const std::vector<uint32_t> mask = mask_of(*state, *grammar);
+        ASSERT_EQ(mask, tried_mask(*state, *grammar)) << walk << " " << i;
+        std::vector<TokenId> allowed;
+        for (TokenId token = 0; token < masks->vocab_size(); ++token) {
+          if (is_allowed(mask, token)) allowed.push_back(token);
+        }
+        if (allowed.empty()) break;  // after the end
+        ASSERT_TRUE(state->accept(allowed[random() % allowed.size()]));
+      }
+    }
+  }
+}
+
+TEST(MatcherTest, TokensCanBeTakenBack) {
+  const auto grammar = grammar_of(GrammarKind::kJsonObject, "", testing::small_vocabulary());
+  const auto state = grammar->start();
+  accept_bytes(*state, "{\"a\": [1");
+  const std::vector<uint32_t> before = mask_of(*state, *grammar);
+  accept_bytes(*state, "], \"b\": {\"c\":");
+  EXPECT_FALSE(state->accept('}'));
+  state->roll_back(13);
+  EXPECT_EQ(mask_of(*state, *grammar), before);
+  accept_bytes(*state, "]}");
+  EXPECT_TRUE(state->is_complete());
+  EXPECT_TRUE(state->accept(kEndToken));
+  EXPECT_FALSE(state->accept(' '));
+  state->roll_back(1);
+  EXPECT_TRUE(is_allowed(mask_of(*state, *grammar), kEndToken));
+}
+
+TEST(MatcherTest, OnlyTextIsOfferedAndNoTokenOutsideTheVocabulary) {
+  const auto grammar = grammar_of(GrammarKind::kRegex, "(.|\n)*", testing::small_vocabulary());
+  const auto state = grammar->start();
+  const std::vector<uint32_t> mask = mask_of(*state, *grammar);
+  EXPECT_TRUE(is_allowed(mask, kEndToken));
+  EXPECT_FALSE(is_allowed(mask, kEndToken + 1));  // special: it has no text
+  const auto size = static_cast<TokenId>(grammar->masks().vocab_size());
+  EXPECT_FALSE(is_allowed(mask, size - 1));  // longer than kMaxTokenBytes
+  EXPECT_FALSE(state->accept(kEndToken + 1));
+  EXPECT_FALSE(state->accept(size));
+  EXPECT_FALSE(state->accept(-1));
+  EXPECT_TRUE(state->accept(size - 1));
+}
+
+TEST(MatcherTest, NestingIsBoundedAndAlwaysComesToAnEnd) {
+  const auto grammar =
+      grammar_of(GrammarKind::kJsonSchema, R"({"type": "array"})", testing::small_vocabulary());
+  const auto state = grammar->start();
+  int depth = 0;
+  for (; depth < 5000; ++depth) {
+    if (!is_allowed(mask_of(*state, *grammar), '[')) break;
+    ASSERT_TRUE(state->accept('['));
+  }
+  EXPECT_GT(depth, 200);
+  EXPECT_LE(depth, Automaton::kMaxDepth + 1);
+  EXPECT_EQ(mask_of(*state, *grammar), tried_mask(*state, *grammar));
+  for (; depth > 0; --depth) {
+    ASSERT_TRUE(is_allowed(mask_of(*state, *grammar), ']'));
+    ASSERT_TRUE(state->accept(']'));
+  }
+  EXPECT_TRUE(state->is_complete());
+}
+
+TEST(MatcherTest, LongAnswersForgetStacksThatAreGone) {
+  const auto grammar =
+      grammar_of(GrammarKind::kJsonSchema, R"({"items": {"items": {"items": {}}}})",
+                 testing::small_vocabulary());
+  const auto state = grammar->start();
+  accept_bytes(*state, "[");
+  for (int i = 0; i < 3000; ++i)
+    accept_bytes(*state, i == 0 ? "[[{\"a\":[1]}]]" : ",[[{\"a\":[1]}]]");
+  accept_bytes(*state, "]");
+  EXPECT_TRUE(state->is_complete());
+}
+
+TEST(MatcherTest, GrammarsWithTooManyReadingsFailWithAReason) {
+  // After n letters a stack holds any of 2^n sequences of the two ways to return.
+  const auto grammar = grammar_of(
+      GrammarKind::kEbnf, "root ::= x | y | \"d\"\nx ::= \"a\" root \"b\"\ny ::= \"a\" root \"c\"",
+      testing::small_vocabulary());
+  const auto state = grammar->start();
+  std::vector<uint32_t> mask(grammar->masks().num_words());
+  Status status;
+  for (int i = 0; i < 40 && status.ok(); ++i) {
+    ASSERT_TRUE(state->accept('a'));
+    status = state->fill_mask(mask);
+  }
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("too ambiguous"));
+}
+
+}  // namespace
+}  // namespace heddle::grammar

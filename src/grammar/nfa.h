@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nfa: the form in which schemas, regexes and EBNF are written down: states joined by empty moves,
+// by ranges of bytes, and by calls of rules. Automaton (automaton.h) is built from it.
+//
+// The first error stays in status(); after it, everything that is added is dropped, so that code
+// which builds reads without checks.
+//
+// Threading: thread-compatible. Invariant: at most kMaxStates states and kMaxEdges moves.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <heddle/status.h>
+
+namespace heddle::grammar {
+
+using NfaState = uint32_t;
+using RuleId = uint32_t;
+
+class ByteDfa;
+
+class Nfa {
+ public:
+  // Together some 50 MB while a grammar is compiled.
+  static constexpr size_t kMaxStates = size_t{1} << 19;
+  static constexpr size_t kMaxEdges = size_t{1} << 21;
+
+  struct ByteMove {
+    uint8_t first = 0;
+    uint8_t last = 0;  // included
+    NfaState target = 0;
+  };
+
+  struct Call {
+    RuleId rule = 0;
+    NfaState target = 0;  // where the caller goes on
+  };
+
+  struct State {
+    std::vector<NfaState> empty_moves;
+    std::vector<ByteMove> byte_moves;
+    std::vector<Call> calls;
+  };
+
+  // A way from `begin` to `end`.
+  struct Rule {
+    std::string name;  // for messages
+    NfaState begin = 0;
+    NfaState end = 0;
+  };
+
+  RuleId add_rule(std::string name);
+
+  [[nodiscard]] const std::vector<Rule>& rules() const { return rules_; }
+
+  NfaState add_state();
+  void add_empty(NfaState from, NfaState to);
+  void add_bytes(NfaState from, uint8_t first, uint8_t last, NfaState to);
+  void add_call(NfaState from, RuleId rule, NfaState to);
+
+  // The bytes of `text`, one after the other.
+  void add_text(NfaState from, std::string_view text, NfaState to);
+  void add_dfa(NfaState from, const ByteDfa& dfa, NfaState to);
+
+  [[nodiscard]] const std::vector<State>& states() const { return states_; }
+
+  void fail(Status status);
+
+  [[nodiscard]] const Status& status() const { return status_; }
+
+ private:
+  [[nodiscard]] bool count_edge();
+
+  std::vector<Rule> rules_;
+  std::vector<State> states_;
+  size_t num_edges_ = 0;
+  Status status_;
+};
+
+}  // namespace heddle::grammar

@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grammar/pattern.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace heddle::grammar {
+
+struct PatternNode {
+  enum class Kind : uint8_t { kSet, kSequence, kAlternatives, kRepeat, kBegin, kEnd };
+
+  Kind kind = Kind::kSequence;
+  CodePointSet set;                   // kSet
+  std::vector<PatternNode> children;  // kSequence, kAlternatives; one of kRepeat
+  int min = 0;                        // kRepeat
+  int max = 0;                        // negative: without end
+};
+
+namespace {
+
+using Kind = PatternNode::Kind;
+
+PatternNode set_node(CodePointSet set) {
+  PatternNode node;
+  node.kind = Kind::kSet;
+  node.set = std::move(set);
+  return node;
+}
+
+CodePointSet digits() { return {{.first = '0', .last = '9'}}; }
+
+CodePointSet word_letters() {
+  return {{.first = '0', .last = '9'},
+          {.first = 'A', .last = 'Z'},
+          {.first = '_', .last = '_'},
+          {.first = 'a', .last = 'z'}};
+}
+
+CodePointSet blanks() {
+  return {{.first = 9, .last = 13},          {.first = ' ', .last = ' '},
+          {.first = 0xA0, .last = 0xA0},     {.first = 0x1680, .last = 0x1680},
+          {.first = 0x2000, .last = 0x200A}, {.first = 0x2028, .last = 0x2029},
+          {.first = 0x202F, .last = 0x202F}, {.first = 0x205F, .last = 0x205F},
+          {.first = 0x3000, .last = 0x3000}, {.first = 0xFEFF, .last = 0xFEFF}};
+}
+
+// The class of an escape's letter: \d, \W and so on.
+std::optional<CodePointSet> escaped_class(uint32_t letter) {
+  switch (letter) {
+    case 'd':
+      return digits();
+    case 'D':
+      return complement(digits());
+    case 'w':
+      return word_letters();
+    case 'W':
+      return complement(word_letters());
+    case 's':
+      return blanks();
+    case 'S':
+      return complement(blanks());
+    default:
+      return std::nullopt;
+  }
+}
+
+class PatternParser {
+ public:
+  explicit PatternParser(std::string_view text) : text_(text) {}
+
+  Result<PatternNode> parse() {
+    if (text_.size() > Pattern::kMaxBytes) {
+      return invalid_argument(fmt::format("the pattern has {} bytes; at most {} are served",
+                                          text_.size(), Pattern::kMaxBytes));
+    }
+    PatternNode node = alternatives(0);
+    if (error_.empty() && position_ < text_.size()) fail("an unmatched )");
+    if (error_.empty()) return node;
+    return invalid_argument(fmt::format("the pattern has {} at byte {}", error_, error_position_));
+  }
+
+ private:
+  PatternNode alternatives(int depth) {
+    PatternNode node;
+    node.kind = Kind::kAlternatives;
+    if (depth > Pattern::kMaxDepth) {
+      fail(fmt::format("more than {} groups inside each other", Pattern::kMaxDepth));
+      return node;
+    }
+    do {
+      node.children.push_back(sequence(depth));
+    } while (take('|'));
+    if (node.children.size() > 1) return node;
+    return std::move(node.children.front());
+  }
+
+  PatternNode sequence(int depth) {
+    PatternNode node;
+    while (error_.empty() && position_ < text_.size() && peek() != '|' && peek() != ')') {
+      PatternNode part = atom(depth);
+      // A repeat of a repeat is refused, as ECMA-262 does.
+      if (error_.empty() && part.kind != Kind::kBegin && part.kind != Kind::kEnd) {
+        part = repeated(std::move(part));
+      }
+      node.children.push_back(std::move(part));
+    }
+    return node;
+  }
+
+  PatternNode atom(int depth) {
+    const size_t start = position_;
+    const uint32_t code = next_code_point(text_, position_);
+    switch (code) {
+      case '^':
+        return anchor(Kind::kBegin);
+      case '$':
+        return anchor(Kind::kEnd);
+      case '(':
+        return group(depth, start);
+      case '[':
+        return set_node(character_class());
+      case '\\':
+        return escape();
+      case '.':
+        return set_node(complement({{.first = '\n', .last = '\n'},
+                                    {.first = '\r', .last = '\r'},
+                                    {.first = 0x2028, .last = 0x2029}}));
+      case '*':
+      case '+':
+      case '?':
+      case '{':
+        fail("a repeat of nothing", start);
+        return {};
+      default:
+        return set_node({{.first = code, .last = code}});
+    }
+  }
+
+  static PatternNode anchor(Kind kind) {
+    PatternNode node;
+    node.kind = kind;
+    return node;
+  }
+
+  PatternNode group(int depth, size_t start) {
+    if (take('?')) {
+      if (take('<')) {
+        if (peek() == '=' || peek() == '!') {
+          fail("a look-behind, which is not supported", start);
+          return {};
+        }
+        while (position_ < text_.size() && peek() != '>') ++position_;
+        if (!take('>')) fail("a group's name without >", start);
+      } else if (!take(':')) {
+        fail("a look-ahead or flags, which are not supported", start);
+        return {};
+      }
+    }
+    PatternNode node = alternatives(depth + 1);
+    if (error_.empty() && !take(')')) fail("a group without )", start);
+    return node;
+  }
+
+  PatternNode repeated(PatternNode part) {
+    int min = 0;
+    int max = -1;
+    const size_t start = position_;
+    if (take('*')) {
+    } else if (take('+')) {
+      min = 1;
+    } else if (take('?')) {
+      max = 1;
+    } else if (take('{')) {
+      min = number();
+      max = min;
+      if (take(',')) max = peek() == '}' ? -1 : number();
+      if (!take('}')) fail("a repeat that is not {m}, {m,} or {m,n}", start);
+      if (error_.empty() && (min > Pattern::kMaxRepeat || max > Pattern::kMaxRepeat)) {
+        fail(fmt::format("a repeat count above {}", Pattern::kMaxRepeat), start);
+      }
+      if (error_.empty() && max >= 0 && max < min)
+        fail("a repeat whose end is below its start", start);
+    } else {
+      return part;
+    }
+    take('?');  // lazy: the same texts match
+    PatternNode node;
+    node.kind = Kind::kRepeat;
+    node.min = min;
+    node.max = max;
+    node.children.push_back(std::move(part));
+    return node;
+  }
+
+  int number() {
+    int value = 0;
+    const auto [end, error] =
+        std::from_chars(text_.data() + position_, text_.data() + text_.size(), value);
+    if (error != std::errc() || value < 0) {
+      fail("a repeat without a number up to 10000");
+      return 0;
+    }
+    position_ = static_cast<size_t>(end - text_.data());
+    return value;
+  }
+
+  PatternNode escape() {
+    if (position_ < text_.size()) {
+      if (const auto set = escaped_class(static_cast<uint8_t>(peek()))) {
+        ++position_;
+        return set_node(*set);
+      }
+      if (peek() == 'b' || peek() == 'B') {
+        fail("a word boundary, which is not supported");
+        return {};
+      }
+    }
+    const uint32_t code = escaped_code_point();
+    return set_node({{.first = code, .last = code}});
+  }
+
+  // After the backslash.
+  uint32_t escaped_code_point() {
+    if (position_ == text_.size()) {
+      fail("a backslash at the end");
+      return 0;
+    }
+    const size_t start = position_;
+    const uint32_t letter = next_code_point(text_, position_);
+    switch (letter) {
+      case 't':
+        return '\t';
+      case 'n':
+        return '\n';
+      case 'v':
+        return '\v';
+      case 'f':
+        return '\f';
+      case 'r':
+        return '\r';
+      case '0':
+        return 0;
+      case 'x':
+        return hexadecimal(2);
+      case 'u':
+        return unicode();
+      default:
+        break;
+    }
+    if (letter < 0x80 &&
+        std::string_view("^$\\.*+?()[]{}|/-\"'#&@%~!:;,<>=_` ").find(static_cast<char>(letter)) !=
+            std::string_view::npos) {
+      return letter;
+    }
+    fail("an escape that is not supported", start - 1);
+    return 0;
+  }
+
+  uint32_t unicode() {
+    if (take('{')) {
+      uint32_t code = 0;
+      const auto [end, error] =
+          std::from_chars(text_.data() + position_, text_.data() + text_.size(), code, 16);
+      position_ = static_cast<size_t>(end - text_.data());
+      if (error != std::errc() || code > kMaxCodePoint || !take('}'))
+        fail("a \\u{...} without a character");
+      return code;
+    }
+    const uint32_t first = hexadecimal(4);
+    if (first < 0xD800 || first > 0xDBFF || text_.substr(position_, 2) != "\\u") return first;
+    position_ += 2;
+    const uint32_t second = hexadecimal(4);
+    if (second < 0xDC00 || second > 0xDFFF) fail("an unpaired surrogate");
+    return 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00);
+  }
+
+  uint32_t hexadecimal(size_t count) {
+    uint32_t code = 0;
+    const std::string_view part = text_.substr(position_, count);
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), code, 16);
+    if (part.size() < count || error != std::errc() || end != part.data() + part.size()) {
+      fail("an escape with too few hexadecimal digits");
+    }
+    position_ += part.size();
+    return code;
+  }
+
+  // After the [.
+  CodePointSet character_class() {
+    const size_t start = position_ - 1;
+    CodePointSet set;
+    const bool is_negated = take('^');
+    while (error_.empty()) {
+      if (position_ >= text_.size()) {
+        fail("a class without ]", start);
+        break;
+      }
+      if (take(']')) break;
+      std::optional<CodePointSet> several;
+      const uint32_t first = class_member(several);
+      if (several) {
+        set.insert(set.end(), several->begin(), several->end());
+        continue;
+      }
+      uint32_t last = first;
+      if (peek() == '-' && position_ + 1 < text_.size() && text_[position_ + 1] != ']') {
+        ++position_;
+        last = class_member(several);
+        if (several || last < first) fail("a range whose end is below its start");
+      }
+      set.push_back({.first = first, .last = last});
+    }
+    normalise(set);
+    return is_negated ? complement(std::move(set)) : set;
+  }
+
+  uint32_t class_member(std::optional<CodePointSet>& several) {
+    if (!take('\\')) return next_code_point(text_, position_);
+    if (position_ < text_.size()) {
+      several = escaped_class(static_cast<uint8_t>(peek()));
+      if (several) {
+        ++position_;
+        return 0;
+      }
+      if (take('b')) return '\b';
+    }
+    return escaped_code_point();
+  }
+
+  [[nodiscard]] char peek() const { return position_ < text_.size() ? text_[position_] : '\0'; }
+
+  bool take(char letter) {
+    if (position_ >= text_.size() || text_[position_] != letter) return false;
+    ++position_;
+    return true;
+  }
+
+  void fail(std::string message) { fail(std::move(message), position_); }
+
+  void fail(std::string message, size_t position) {
+    if (!error_.empty()) return;
+    error_ = std::move(message);
+    error_position_ = position;
+  }
+
+  std::string_view text_;
+  size_t position_ = 0;
+  std::string error_;
+  size_t error_position_ = 0;
+};
+
+NfaState add_node(Nfa& nfa, NfaState from, const PatternNode& node, TextForm form) {
+  if (!nfa.status().ok()) return from;
+  switch (node.kind) {
+    case Kind::kSet: {
+      const NfaState to = nfa.add_state();
+      add_code_points(nfa, from, node.set, form, to);
+      return to;
+    }
+    case Kind::kSequence:
+      for (const PatternNode& child : node.children) from = add_node(nfa, from, child, form);
+      return from;
+    case Kind::kAlternatives: {
+      const NfaState to = nfa.add_state();
+      for (const PatternNode& child : node.children) {
+        nfa.add_empty(add_node(nfa, from, child, form), to);
+      }
+      return to;
+    }
+    case Kind::kRepeat: {
+      const PatternNode& child = node.children.front();
+      for (int i = 0; i < node.min && nfa.status().ok(); ++i) {
+        // A state of its own bounds repeats of what is empty.
+        const NfaState next = nfa.add_state();
+        nfa.add_empty(from, next);
+        from = add_node(nfa, next, child, form);
+      }
+      const NfaState to = nfa.add_state();
+      if (node.max < 0) {
+        nfa.add_empty(from, to);
+        nfa.add_empty(add_node(nfa, to, child, form), to);
+        return to;
+      }
+      for (int i = node.min; i < node.max && nfa.status().ok(); ++i) {
+        nfa.add_empty(from, to);
+        const NfaState next = nfa.add_state();
+        nfa.add_empty(from, next);
+        from = add_node(nfa, next, child, form);
+      }
+      nfa.add_empty(from, to);
+      return to;
+    }
+    case Kind::kBegin:
+    case Kind::kEnd:
+      return from;  // only at the ends, where the caller knows them
+  }
+  return from;
+}
+
+bool has_anchor(const PatternNode& node) {
+  return node.kind == Kind::kBegin || node.kind == Kind::kEnd ||
+         std::ranges::any_of(node.children, has_anchor);
+}
+
+// Whether anchors stand only where add_search() looks for them.
+bool has_inner_anchor(const PatternNode& node) {
+  if (node.kind == Kind::kAlternatives) return std::ranges::any_of(node.children, has_inner_anchor);
+  if (node.kind == Kind::kBegin || node.kind == Kind::kEnd) return false;
+  if (node.kind != Kind::kSequence) return has_anchor(node);
+  if (node.children.size() == 1) return has_inner_anchor(node.children.front());
+  for (size_t i = 0; i < node.children.size(); ++i) {
+    const PatternNode& child = node.children[i];
+    if (i == 0 && child.kind == Kind::kBegin) continue;
+    if (i + 1 == node.children.size() && child.kind == Kind::kEnd) continue;
+    if (has_anchor(child)) return true;
+  }
+  return false;
+}
+
+void add_search_node(Nfa& nfa, NfaState from, const PatternNode& node, TextForm form, NfaState to) {
+  if (node.kind == Kind::kAlternatives) {
+    for (const PatternNode& child : node.children) add_search_node(nfa, from, child, form, to);
+    return;
+  }
+  if (node.kind == Kind::kSequence && node.children.size() == 1) {
+    add_search_node(nfa, from, node.children.front(), form, to);
+    return;
+  }
+  const bool is_sequence = node.kind == Kind::kSequence && !node.children.empty();
+  const Kind first = is_sequence ? node.children.front().kind : node.kind;
+  const Kind last = is_sequence ? node.children.back().kind : node.kind;
+  const auto add_anything = [&](NfaState state) {
+    const NfaState loop = nfa.add_state();
+    nfa.add_empty(state, loop);
+    add_code_points(nfa, loop, all_code_points(), form, loop);
+    return loop;
+  };
+  NfaState state = first == Kind::kBegin ? from : add_anything(from);
+  state = add_node(nfa, state, node, form);
+  if (last != Kind::kEnd) state = add_anything(state);
+  nfa.add_empty(state, to);
+}
+
+}  // namespace
+
+Pattern::Pattern(std::unique_ptr<PatternNode> root) : root_(std::move(root)) {}
+
+Pattern::Pattern(Pattern&&) noexcept = default;
+Pattern& Pattern::operator=(Pattern&&) noexcept = default;
+Pattern::~Pattern() = default;
+
+Result<Pattern> Pattern::parse(std::string_view text) {
+  HEDDLE_ASSIGN_OR_RETURN(PatternNode root, PatternParser(text).parse());
+  if (has_inner_anchor(root)) {
+    return invalid_argument(
+        "the pattern has ^ or $ inside it; they are supported at the ends of the pattern and of "
+        "its "
+        "alternatives");
+  }
+  return Pattern(std::make_unique<PatternNode>(std::move(root)));
+}
+
+void Pattern::add_whole(Nfa& nfa, NfaState from, TextForm form, NfaState to) const {
+  nfa.add_empty(add_node(nfa, from, *root_, form), to);
+}
+
+void Pattern::add_search(Nfa& nfa, NfaState from, TextForm form, NfaState to) const {
+  add_search_node(nfa, from, *root_, form, to);
+}
+
+}  // namespace heddle::grammar

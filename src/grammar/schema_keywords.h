@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The keywords of JSON Schema, one schema at a time: which are served, whether their values are
+// right, and what several schemas that apply together say.
+//
+// Threading: free functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace heddle::grammar {
+
+struct KeywordProblem {
+  std::string keyword;
+  std::string message;
+};
+
+// What is wrong with the keywords of an object schema, or not served. Subschemas are not looked at.
+[[nodiscard]] std::optional<KeywordProblem> check_keywords(const nlohmann::ordered_json& schema,
+                                                           bool is_root);
+
+using TypeSet = uint8_t;
+inline constexpr TypeSet kNull = 1;
+inline constexpr TypeSet kBoolean = 2;
+inline constexpr TypeSet kInteger = 4;
+inline constexpr TypeSet kFraction = 8;  // numbers that are no integers
+inline constexpr TypeSet kString = 16;
+inline constexpr TypeSet kArray = 32;
+inline constexpr TypeSet kObject = 64;
+inline constexpr TypeSet kAnyType = 127;
+
+// The following take schemas, objects that check_keywords() found nothing wrong with, that apply
+// together; booleans among them say nothing.
+using Schemas = std::vector<const nlohmann::ordered_json*>;
+
+// By `type` alone.
+[[nodiscard]] TypeSet types_of(const Schemas& schemas);
+
+// The types that their keywords speak of; any without such keywords.
+[[nodiscard]] TypeSet types_of_keywords(const Schemas& schemas);
+
+// The values of the first enum or const; none without either.
+[[nodiscard]] std::optional<Schemas> values_of(const Schemas& schemas);
+
+// As JSON Schema compares: 1 and 1.0 are equal, objects whatever their order.
+[[nodiscard]] bool equal_values(const nlohmann::ordered_json& left,
+                                const nlohmann::ordered_json& right);
+
+// A keyword that would have to be checked for an enum's value, and is not.
+[[nodiscard]] std::optional<std::string> keyword_beside_values(const nlohmann::ordered_json& schema,
+                                                               const nlohmann::ordered_json& value);
+
+// Whether a value has the type, and is among the enums and consts, of all schemas.
+[[nodiscard]] bool are_values_valid(const Schemas& schemas, const nlohmann::ordered_json& value);
+
+[[nodiscard]] std::vector<std::string> required_of(const Schemas& schemas);
+
+struct Property {
+  Schemas schemas;
+  bool is_forbidden = false;
+};
+
+// What applies to the property `name`.
+[[nodiscard]] Property property_of(const Schemas& schemas, const std::string& name);
+
+// A count that check_keywords() accepted.
+[[nodiscard]] int64_t count_of(const nlohmann::ordered_json& value);
+
+// A pattern for the formats that are enforced; empty for others.
+[[nodiscard]] std::string_view pattern_of_format(std::string_view format);
+
+// A step of a JSON pointer in a URI fragment, unescaped; none for broken escapes.
+[[nodiscard]] std::optional<std::string> pointer_step(std::string_view text);
+[[nodiscard]] std::optional<size_t> list_index(std::string_view text);
+
+}  // namespace heddle::grammar

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// StackMachine runs an Automaton byte by byte. As a grammar may leave open what it is reading, it
+// follows all ways at once: a set of places, each a state and the stack of states to return to.
+// Stacks share their lower frames; equal stacks are one number.
+//
+// Threading: thread-compatible. Cost of a byte: O(places), usually one or two.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/automaton.h"
+
+namespace heddle::grammar {
+
+class StackMachine {
+ public:
+  // Ways that are followed at once; a grammar that needs more is too ambiguous to be served.
+  static constexpr size_t kMaxPlaces = 256;
+
+  using StackId = uint32_t;
+  static constexpr StackId kBase = 0;  // no frame: the end of the outermost rule ends the text
+
+  struct Place {
+    StackId stack = kBase;
+    StateId state = 0;  // with at least one edge of bytes
+
+    bool operator==(const Place&) const = default;
+  };
+
+  struct Places {
+    std::vector<Place> places;
+    bool ended = false;     // the text may end here
+    bool too_many = false;  // more than kMaxPlaces: the places are not complete
+
+    // Nothing can follow and nothing ended.
+    [[nodiscard]] bool is_dead() const { return places.empty() && !ended; }
+  };
+
+  explicit StackMachine(const Automaton& automaton);
+
+  // Replaces `out` by all that entering `state` above `stack` opens: with kBase and the automaton's
+  // start, where the text stands before its first byte.
+  void start(StackId stack, StateId state, Places& out);
+
+  // Replaces `out`, which is not `from`, by where `from` stands after `byte`.
+  void step(const Places& from, uint8_t byte, Places& out);
+
+  [[nodiscard]] int32_t depth(StackId stack) const { return frames_[stack].depth; }
+
+  // The frame of a stack other than kBase.
+  [[nodiscard]] StackId parent(StackId stack) const { return frames_[stack].parent; }
+
+  [[nodiscard]] StateId return_state(StackId stack) const { return frames_[stack].state; }
+
+  // Stacks made from here on can be forgotten again: rewind(mark()).
+  [[nodiscard]] size_t mark() const { return frames_.size(); }
+
+  void rewind(size_t mark);
+
+  // Forgets stacks that no place of `kept` stands on, and renumbers the others.
+  void collect(std::vector<Places*> kept);
+
+ private:
+  struct Frame {
+    StackId parent = kBase;
+    StateId state = 0;
+    int32_t depth = 0;
+  };
+
+  void enter(StackId stack, StateId state, Places& out);
+  [[nodiscard]] StackId push(StackId parent, StateId state);
+
+  [[nodiscard]] static uint64_t key(StackId parent, StateId state) {
+    return (uint64_t{parent} << 32) | state;
+  }
+
+  const Automaton& automaton_;
+  std::vector<Frame> frames_;
+  std::unordered_map<uint64_t, StackId> ids_;
+  std::vector<Place> entered_;  // of the running start() or step()
+  std::vector<Place> pending_;
+};
+
+}  // namespace heddle::grammar

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grammar/structural_tag.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "grammar/ebnf.h"
+#include "grammar/marked_text.h"
+#include "grammar/pattern.h"
+
+namespace heddle::grammar {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxTags = 256;
+constexpr size_t kMaxMarkBytes = 256;
+
+class TagCompiler {
+ public:
+  TagCompiler(Nfa& nfa, const JsonSchemaOptions& options) : nfa_(nfa), options_(options) {}
+
+  Status compile(NfaState from, const Json& tag, NfaState to) {
+    if (!tag.is_object()) {
+      fail("", "it must be an object");
+    } else if (const auto format = tag.find("format"); format != tag.end()) {
+      add_format(from, *format, "/format", to);
+    } else {
+      add_legacy(from, tag, to);
+    }
+    return nfa_.status();
+  }
+
+ private:
+  struct Tag {
+    std::string begin;
+    const Json* content;  // a format; a schema of the old form
+    std::string end;
+    std::string path;
+  };
+
+  void fail(std::string_view path, std::string_view message) {
+    nfa_.fail(invalid_argument(fmt::format("structural tag at \"{}\": {}", path, message)));
+  }
+
+  // A member of the wanted kind, or null and an error.
+  const Json* member(const Json& object, const char* name, Json::value_t type,
+                     const std::string& path) {
+    if (object.is_object()) {
+      const auto found = object.find(name);
+      if (found != object.end() && found->type() == type) return &*found;
+    }
+    const std::string_view wanted = type == Json::value_t::string  ? "a string"
+                                    : type == Json::value_t::array ? "a list"
+                                                                   : "an object";
+    fail(path, fmt::format("\"{}\" must be {}", name, wanted));
+    return nullptr;
+  }
+
+  std::string text_of(const Json& object, const char* name, const std::string& path) {
+    const Json* text = member(object, name, Json::value_t::string, path);
+    if (text == nullptr) return {};
+    if (text->get_ref<const std::string&>().size() > kMaxMarkBytes) {
+      fail(path, fmt::format("\"{}\" has more than {} bytes", name, kMaxMarkBytes));
+      return {};
+    }
+    return text->get<std::string>();
+  }
+
+  bool flag_of(const Json& object, const char* name, const std::string& path) {
+    const auto found = object.find(name);
+    if (found == object.end()) return false;
+    if (!found->is_boolean()) fail(path, fmt::format("\"{}\" must be a boolean", name));
+    return *found == true;
+  }
+
+  void add_legacy(NfaState from, const Json& tag, NfaState to) {
+    const Json* structures = member(tag, "structures", Json::value_t::array, "");
+    if (structures == nullptr) return;
+    std::vector<Tag> tags;
+    for (size_t i = 0; i < structures->size() && nfa_.status().ok(); ++i) {
+      const Json& structure = (*structures)[i];
+      const std::string path = fmt::format("/structures/{}", i);
+      Tag next{.begin = text_of(structure, "begin", path),
+               .content = nullptr,
+               .end = text_of(structure, "end", path),
+               .path = path};
+      if (!nfa_.status().ok()) return;
+      const auto schema = structure.find("schema");
+      if (schema == structure.end()) {
+        fail(path, "\"schema\" is missing");
+        return;
+      }
+      next.content = &*schema;
+      tags.push_back(std::move(next));
+    }
+    add_triggered(from, tag, tags, "", /*is_legacy=*/true, to);
+  }
+
+  void add_format(NfaState from, const Json& format, const std::string& path, NfaState to) {
+    if (!nfa_.status().ok()) return;
+    const Json* type = member(format, "type", Json::value_t::string, path);
+    if (type == nullptr) return;
+    const std::string& name = type->get_ref<const std::string&>();
+    if (name == "const_string") {
+      const Json* value = member(format, "value", Json::value_t::string, path);
+      if (value != nullptr) nfa_.add_text(from, value->get_ref<const std::string&>(), to);
+    } else if (name == "json_schema") {
+      add_schema(from, format, path, to);
+    } else if (name == "regex") {
+      const Json* pattern = member(format, "pattern", Json::value_t::string, path);
+      if (pattern == nullptr) return;
+      const Result<Pattern> parsed = Pattern::parse(pattern->get_ref<const std::string&>());
+      if (!parsed.ok()) return fail(path, parsed.status().message());
+      parsed->add_whole(nfa_, from, TextForm::kPlain, to);
+    } else if (name == "grammar") {
+      const Json* grammar = member(format, "grammar", Json::value_t::string, path);
+      if (grammar != nullptr)
+        (void)add_ebnf(nfa_, from, grammar->get_ref<const std::string&>(), to);
+    } else if (name == "any_text") {
+      const NfaState loop = nfa_.add_state();
+      nfa_.add_empty(from, loop);
+      nfa_.add_bytes(loop, 0, 255, loop);
+      nfa_.add_empty(loop, to);
+    } else if (name == "sequence" || name == "or") {
+      add_elements(from, format, name == "or", path, to);
+    } else if (name == "tag") {
+      const Tag tag = read_tag(format, path);
+      if (!nfa_.status().ok()) return;
+      const NfaState inside = nfa_.add_state();
+      nfa_.add_text(from, tag.begin, inside);
+      add_tag_rest(inside, tag, false, to);
+    } else if (name == "triggered_tags") {
+      const Json* list = member(format, "tags", Json::value_t::array, path);
+      if (list == nullptr) return;
+      std::vector<Tag> tags;
+      for (size_t i = 0; i < list->size() && nfa_.status().ok(); ++i) {
+        tags.push_back(read_tag((*list)[i], fmt::format("{}/tags/{}", path, i)));
+      }
+      add_triggered(from, format, tags, path, false, to);
+    } else {
+      fail(path,
+           fmt::format("the type \"{}\" is not supported; there are const_string, json_schema, "
+                       "regex, grammar, any_text, sequence, or, tag and triggered_tags",
+                       name));
+    }
+  }
+
+  void add_schema(NfaState from, const Json& format, const std::string& path, NfaState to) {
+    const auto schema = format.find("json_schema");
+    if (schema == format.end()) return fail(path, "\"json_schema\" is missing");
+    (void)add_json_schema(nfa_, from, *schema, options_, to);
+  }
+
+  void add_elements(NfaState from, const Json& format, bool is_choice, const std::string& path,
+                    NfaState to) {
+    const Json* elements = member(format, "elements", Json::value_t::array, path);
+    if (elements == nullptr) return;
+    if (elements->empty() || elements->size() > kMaxTags) {
+      return fail(path, fmt::format("\"elements\" must have 1 to {} entries", kMaxTags));
+    }
+    for (size_t i = 0; i < elements->size() && nfa_.status().ok(); ++i) {
+      const std::string place = fmt::format("{}/elements/{}", path, i);
+      if (is_choice) {
+        const NfaState begin = nfa_.add_state();
+        nfa_.add_empty(from, begin);
+        add_format(begin, (*elements)[i], place, to);
+        continue;
+      }
+      const NfaState next = i + 1 == elements->size() ? to : nfa_.add_state();
+      add_format(from, (*elements)[i], place, next);
+      from = next;
+    }
+  }
+
+  Tag read_tag(const Json& format, const std::string& path) {
+    Tag tag{.begin = text_of(format, "begin", path),
+            .content = member(format, "content", Json::value_t::object, path),
+            .end = text_of(format, "end", path),
+            .path = path};
+    return tag;
+  }
+
+  // A tag after its begin.
+  void add_tag_rest(NfaState from, const Tag& tag, bool is_legacy, NfaState to) {
+    if (is_legacy) {
+      const NfaState after = nfa_.add_state();
+      (void)add_json_schema(nfa_, from, *tag.content, options_, after);
+      nfa_.add_text(after, tag.end, to);
+      return;
+    }
+    const auto type = tag.content->find("type");
+    if (type != tag.content->end() && *type == "any_text" && !tag.end.empty()) {
+      const std::vector<Mark> marks = {{.text = tag.end, .target = to}};
+      add_marked_text(nfa_, from, marks, false, to);
+      return;
+    }
+    const NfaState after = nfa_.add_state();
+    add_format(from, *tag.content, tag.path + "/content", after);
+    nfa_.add_text(after, tag.end, to);
+  }
+
+  void add_triggered(NfaState from, const Json& format, const std::vector<Tag>& tags,
+                     const std::string& path, bool is_legacy, NfaState to) {
+    const Json* triggers = member(format, "triggers", Json::value_t::array, path);
+    if (triggers == nullptr || !nfa_.status().ok()) return;
+    if (tags.empty() || tags.size() > kMaxTags || triggers->empty() ||
+        triggers->size() > kMaxTags) {
+      return fail(path, fmt::format("it must have 1 to {} tags, and triggers", kMaxTags));
+    }
+    const bool at_least_one = flag_of(format, "at_least_one", path);
+    const bool stops_after_first = flag_of(format, "stop_after_first", path);
+
+    const NfaState after_tag = nfa_.add_state();
+    std::vector<Mark> marks;
+    std::vector<bool> is_used(tags.size());
+    for (const Json& trigger : *triggers) {
+      if (!trigger.is_string() || trigger.empty() ||
+          trigger.get_ref<const std::string&>().empty() ||
+          trigger.get_ref<const std::string&>().size() > kMaxMarkBytes) {
+        return fail(path,
+                    fmt::format("a trigger must be a string of 1 to {} bytes", kMaxMarkBytes));
+      }
+      const std::string& text = trigger.get_ref<const std::string&>();
+      const NfaState inside = nfa_.add_state();
+      marks.push_back({.text = text, .target = inside});
+      for (size_t i = 0; i < tags.size(); ++i) {
+        if (!tags[i].begin.starts_with(text) || is_used[i]) continue;
+        is_used[i] = true;
+        const NfaState content = nfa_.add_state();
+        nfa_.add_text(inside, tags[i].begin.substr(text.size()), content);
+        add_tag_rest(content, tags[i], is_legacy, after_tag);
+      }
+    }
+    const auto unused = std::ranges::find(is_used, false);
+    if (unused != is_used.end()) {
+      const Tag& tag = tags[static_cast<size_t>(unused - is_used.begin())];
+      return fail(tag.path, fmt::format("no trigger begins \"{}\"", tag.begin));
+    }
+    // At first without a tag behind it, later with one.
+    add_marked_text(nfa_, from, marks, !at_least_one, to);
+    if (stops_after_first) {
+      nfa_.add_empty(after_tag, to);
+    } else {
+      add_marked_text(nfa_, after_tag, marks, true, to);
+    }
+  }
+
+  Nfa& nfa_;
+  const JsonSchemaOptions options_;
+};
+
+}  // namespace
+
+Status add_structural_tag(Nfa& nfa, NfaState from, const Json& tag,
+                          const JsonSchemaOptions& options, NfaState to) {
+  return TagCompiler(nfa, options).compile(from, tag, to);
+}
+
+}  // namespace heddle::grammar

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Structural tags: answers of free text in which some parts, between tags, keep to a schema. The
+// JSON that describes them is SGLang's and XGrammar's, in both forms:
+//
+//   {"structures": [{"begin": B, "schema": S, "end": E}...], "triggers": [T...]}
+//   {"format": F}, F by its type:
+//     const_string {value}, json_schema {json_schema}, regex {pattern}, grammar {grammar},
+//     any_text, sequence {elements}, or {elements}, tag {begin, content, end}, triggered_tags
+//     {triggers, tags, at_least_one, stop_after_first}
+//
+// Free text may hold anything but a trigger; a trigger begins one of the tags that begin with it.
+// The text of a tag with `any_text` ends at the first `end`.
+//
+// Threading: a free function.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <heddle/status.h>
+
+#include "grammar/json_schema.h"
+#include "grammar/nfa.h"
+
+namespace heddle::grammar {
+
+// `tag` has at most kMaxSchemaDepth levels. Error: kInvalidArgument naming the place and what is
+// wrong there; it is also `nfa`'s status then.
+Status add_structural_tag(Nfa& nfa, NfaState from, const nlohmann::ordered_json& tag,
+                          const JsonSchemaOptions& options, NfaState to);
+
+}  // namespace heddle::grammar

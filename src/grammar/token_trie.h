@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// TokenTrie: the texts of a vocabulary by their first bytes, so that what one byte rules out is
+// ruled out for all tokens that begin alike.
+//
+// Threading: immutable; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <heddle/request.h>
+
+namespace heddle::grammar {
+
+class TokenTrie {
+ public:
+  // In preorder: the nodes below a node follow it, up to `end`. Node 0 is the root.
+  struct Node {
+    uint32_t end = 0;
+    uint32_t first_token = 0;
+    uint16_t num_tokens = 0;  // with exactly this text
+    uint8_t byte = 0;         // the last of its text
+    uint8_t depth = 0;        // bytes of its text
+  };
+
+  using Entry = std::pair<std::string_view, TokenId>;
+
+  TokenTrie() = default;
+  // Texts have at most 255 bytes (checked); empty ones belong to the root.
+  explicit TokenTrie(std::vector<Entry> entries);
+
+  [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
+
+  [[nodiscard]] std::span<const TokenId> tokens(const Node& node) const {
+    return std::span(tokens_).subspan(node.first_token, node.num_tokens);
+  }
+
+ private:
+  std::vector<Node> nodes_;
+  std::vector<TokenId> tokens_;
+};
+
+}  // namespace heddle::grammar

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grammar/vocabulary_masks.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "grammar/trie_walk.h"
+
+namespace heddle::grammar {
+namespace {
+
+// Larger parts of the trie are named by their node and not copied.
+constexpr uint32_t kMaxCopiedNodes = 64;
+
+std::vector<TokenTrie::Entry> trie_entries(const std::vector<std::string>& token_bytes) {
+  std::vector<TokenTrie::Entry> entries;
+  entries.reserve(token_bytes.size());
+  for (size_t i = 0; i < token_bytes.size(); ++i) {
+    const std::string& bytes = token_bytes[i];
+    if (bytes.empty() || bytes.size() > kMaxTokenBytes) continue;
+    entries.emplace_back(bytes, static_cast<TokenId>(i));
+  }
+  return entries;
+}
+
+}  // namespace
+
+VocabularyMasks::VocabularyMasks(std::vector<std::string> token_bytes,
+                                 std::vector<TokenId> ending_tokens)
+    : token_bytes_(std::move(token_bytes)),
+      ending_tokens_(std::move(ending_tokens)),
+      trie_(trie_entries(token_bytes_)) {
+  for (const TokenId token : ending_tokens_) {
+    HEDDLE_CHECK(token >= 0 && token < vocab_size());
+  }
+}
+
+std::shared_ptr<const FrameMask> VocabularyMasks::frame_mask(const Automaton& automaton,
+                                                             StateId state, uint64_t signature) {
+  {
+    const MutexLock lock(mutex_);
+    if (const auto found = kept_.find(signature); found != kept_.end()) {
+      uses_.splice(uses_.begin(), uses_, found->second.use);
+      return found->second.mask;
+    }
+  }
+  // Made without the lock: two threads may make the same mask, one of them is kept.
+  auto mask = std::make_shared<const FrameMask>(make_frame_mask(automaton, state));
+  const MutexLock lock(mutex_);
+  uses_.push_front(signature);
+  const auto [entry, is_new] =
+      kept_.try_emplace(signature, Kept{.mask = mask, .use = uses_.begin()});
+  if (!is_new) {
+    uses_.pop_front();
+    return entry->second.mask;
+  }
+  if (kept_.size() > kMaxKeptMasks) {
+    kept_.erase(uses_.back());
+    uses_.pop_back();
+  }
+  return mask;
+}
+
+FrameMask VocabularyMasks::make_frame_mask(const Automaton& automaton, StateId state) const {
+  FrameMask mask;
+  mask.allowed.resize(num_words());
+  std::vector<TokenTrie::Entry> leaving;
+  const auto& nodes = trie_.nodes();
+
+  StackMachine machine(automaton);
+  TrieWalk walk;
+  walk.start().places.push_back({.stack = StackMachine::kBase, .state = state});
+  walk.run(machine, trie_, 0, [&](uint32_t index, const StackMachine::Places& places) {
+    const TokenTrie::Node& node = nodes[index];
+    for (const TokenId token : trie_.tokens(node)) {
+      mask.allowed[static_cast<size_t>(token) / 32] |= 1u << (static_cast<uint32_t>(token) % 32);
+    }
+    if (!places.ended || node.end == index + 1) return;
+    if (node.end - index > kMaxCopiedNodes) {
+      mask.leaving_nodes.push_back(index);
+      return;
+    }
+    for (uint32_t below = index + 1; below < node.end; ++below) {
+      for (const TokenId token : trie_.tokens(nodes[below])) {
+        leaving.emplace_back(bytes(token).substr(node.depth), token);
+      }
+    }
+  });
+  mask.leaving = TokenTrie(std::move(leaving));
+  return mask;
+}
+
+}  // namespace heddle::grammar
