@@ -54,7 +54,7 @@ MutableTensorView Executor::computed_view(Value value) const {
   return {base, meta.dtype, meta.shape_at(extents_), program_.placed.row_stride(value)};
 }
 
-void Executor::set_extents(const ops::Extents& extents) {
+void Executor::place(const ops::Extents& extents) {
   extents_ = extents;
   const Graph& graph = program_.placed.graph;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -70,9 +70,7 @@ void Executor::set_extents(const ops::Extents& extents) {
   }
 }
 
-Status Executor::run(ops::Context& context, const ops::ForwardContext& forward,
-                     const ops::Extents& extents, std::span<const TensorView> inputs) {
-  const Graph& graph = program_.placed.graph;
+Status Executor::set_extents(const ops::Extents& extents) {
   const ops::Extents& largest = program_.largest;
   if (extents.tokens > largest.tokens || extents.logits > largest.logits ||
       extents.sequences > largest.sequences) {
@@ -82,9 +80,14 @@ Status Executor::run(ops::Context& context, const ops::ForwardContext& forward,
         extents.tokens, extents.logits, extents.sequences, largest.tokens, largest.logits,
         largest.sequences));
   }
-  HEDDLE_CHECK_EQ(inputs.size(), graph.inputs.size());
-  if (extents.tokens != extents_.tokens || extents.logits != extents_.logits) set_extents(extents);
+  if (extents.tokens != extents_.tokens || extents.logits != extents_.logits) place(extents);
+  return {};
+}
 
+Status Executor::launch(ops::Context& context, const ops::ForwardContext& forward,
+                        std::span<const TensorView> inputs) {
+  const Graph& graph = program_.placed.graph;
+  HEDDLE_CHECK_EQ(inputs.size(), graph.inputs.size());
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
     BoundNode& bound = bound_[i];

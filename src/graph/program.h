@@ -42,12 +42,23 @@ class Executor {
  public:
   static Result<Executor> create(Program program, device::Device& device);
 
-  // Launches every node in order. `inputs` are in the order of Graph::inputs, with the shapes of
-  // `extents`, in memory of the device. Error: the failing node's, with its scope.
-  Status run(ops::Context& context, const ops::ForwardContext& forward, const ops::Extents& extents,
-             std::span<const TensorView> inputs);
+  // Sizes of the runs from here on. Error: kInvalidArgument for more than the program was made for.
+  Status set_extents(const ops::Extents& extents);
 
-  // The graph's i-th output as of the last run, in memory of the device; valid until the next.
+  // Launches every node in order. `inputs` are in the order of Graph::inputs, with the shapes of
+  // the extents, in memory of the device. The same addresses are used whenever the extents are the
+  // same. Error: the failing node's, with its scope.
+  Status launch(ops::Context& context, const ops::ForwardContext& forward,
+                std::span<const TensorView> inputs);
+
+  // Both.
+  Status run(ops::Context& context, const ops::ForwardContext& forward, const ops::Extents& extents,
+             std::span<const TensorView> inputs) {
+    HEDDLE_RETURN_IF_ERROR(set_extents(extents));
+    return launch(context, forward, inputs);
+  }
+
+  // The graph's i-th output, in memory of the device; valid until the next run.
   [[nodiscard]] MutableTensorView output(size_t i) const;
 
   [[nodiscard]] const Program& program() const { return program_; }
@@ -65,7 +76,7 @@ class Executor {
   explicit Executor(Program program) : program_(std::move(program)) {}
 
   void bind();
-  void set_extents(const ops::Extents& extents);
+  void place(const ops::Extents& extents);
   [[nodiscard]] MutableTensorView computed_view(Value value) const;
 
   Program program_;

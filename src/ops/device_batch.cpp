@@ -2,6 +2,7 @@
 #include "ops/device_batch.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -39,6 +40,16 @@ class BlockWriter {
                            reinterpret_cast<const T*>(device_ + used_)};
     used_ += aligned(count * static_cast<int64_t>(sizeof(T)));
     return places;
+  }
+
+  // The first `width` columns of a table of `rows` rows.
+  const int32_t* copy_columns(std::span<const int32_t> table, int64_t rows, int64_t row_width,
+                              int64_t width) {
+    const auto [host, device] = add<int32_t>(rows * width);
+    for (int64_t row = 0; row < rows; ++row) {
+      std::copy_n(table.begin() + row * row_width, std::min(width, row_width), host + row * width);
+    }
+    return device;
   }
 
   template <typename T>
@@ -92,17 +103,27 @@ Status check_fits(const DeviceBatchSizes& sizes, int64_t rows, const ForwardCont
   };
   HEDDLE_RETURN_IF_ERROR(fits("rows", rows, sizes.max_rows));
   HEDDLE_RETURN_IF_ERROR(fits("sequences", forward.num_sequences(), sizes.max_sequences));
-  HEDDLE_RETURN_IF_ERROR(fits("page ids", std::ssize(forward.page_table),
-                              sizes.max_sequences * sizes.max_pages_per_sequence));
-  const int64_t max_window_pages =
-      sizes.has_window_pages ? sizes.max_sequences * sizes.max_pages_per_sequence : 0;
-  HEDDLE_RETURN_IF_ERROR(
-      fits("window page ids", std::ssize(forward.window_page_table), max_window_pages));
+  const bool has_pages = !forward.page_table.empty() || !forward.window_page_table.empty();
+  HEDDLE_RETURN_IF_ERROR(fits("pages of a sequence",
+                              has_pages ? DeviceBatchUpload::width_of(forward) : 0,
+                              sizes.max_pages_per_sequence));
+  if (!sizes.has_window_pages && !forward.window_page_table.empty()) {
+    return invalid_argument("a batch with window pages, made for none");
+  }
   HEDDLE_RETURN_IF_ERROR(fits("snapshots", std::ssize(forward.snapshots), sizes.max_snapshots));
   return fits("rows whose logits are wanted", std::ssize(forward.logit_rows), sizes.max_logit_rows);
 }
 
 }  // namespace
+
+int64_t DeviceBatchUpload::width_of(const ForwardContext& forward) {
+  int64_t most = 1;
+  for (int64_t b = 0; b < forward.num_sequences(); ++b) {
+    const int64_t tokens = forward.context_lens[static_cast<size_t>(b)] + forward.num_rows(b);
+    most = std::max(most, (tokens + forward.page_size - 1) / forward.page_size);
+  }
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(most)));
+}
 
 Result<DeviceBatchUpload> DeviceBatchUpload::create(device::Device& device,
                                                     const DeviceBatchSizes& sizes) {
@@ -127,14 +148,19 @@ Status DeviceBatchUpload::upload(device::Stream& stream, std::span<const int32_t
   forward.batch.query_start = block.copy(forward.query_start);
   forward.batch.context_lens = block.copy(forward.context_lens);
   forward.batch.kv_lens =
-      forward.kv_lens.empty() ? forward.batch.context_lens : block.copy(forward.kv_lens);
-  forward.batch.page_table = block.copy(forward.page_table);
-  forward.batch.window_page_table =
-      forward.window_page_table.empty() ? nullptr : block.copy(forward.window_page_table);
+      block.copy(forward.kv_lens.empty() ? forward.context_lens : forward.kv_lens);
   forward.batch.state_slots = write_state_slots(block, forward);
-  forward.batch.snapshots = block.copy(forward.snapshots);
   forward.batch.snapshot_start = write_snapshot_start(block, forward);
   forward.batch.logit_rows = block.copy(forward.logit_rows);
+  const int64_t width = width_of(forward);
+  const auto copy_table = [&](std::span<const int32_t> table) {
+    return block.copy_columns(table, forward.num_sequences(), forward.page_table_width, width);
+  };
+  forward.batch.page_table_width = width;
+  forward.batch.page_table = forward.page_table.empty() ? nullptr : copy_table(forward.page_table);
+  forward.batch.window_page_table =
+      forward.window_page_table.empty() ? nullptr : copy_table(forward.window_page_table);
+  forward.batch.snapshots = block.copy(forward.snapshots);
   HEDDLE_RETURN_IF_ERROR(stream.copy(device_.data(), host_.data(), block.used()));
   return stream.record(*copied_);
 }

@@ -2,7 +2,11 @@
 // DeviceBatchUpload: copies the arrays of a ForwardContext into memory of the device, as one block
 // with one copy, and points ForwardContext::batch there.
 //
-// Threading: confined. Cost: O(rows + sequences * pages) host work and one copy of that many
+// Page tables are copied as wide as the longest sequence of the batch needs, rounded up to a power
+// of two. Where arrays lie depends on the numbers of rows, sequences and wanted logits and on that
+// width: batches that agree in these have the same addresses.
+//
+// Threading: confined. Cost: O(rows + sequences * width) host work and one copy of that many
 // integers; allocates nothing after create().
 #pragma once
 
@@ -27,6 +31,9 @@ class DeviceBatchUpload {
  public:
   // Error: kResourceExhausted, naming the size.
   static Result<DeviceBatchUpload> create(device::Device& device, const DeviceBatchSizes& sizes);
+
+  // Pages that each sequence of the batch has room for on the device.
+  [[nodiscard]] static int64_t width_of(const ForwardContext& forward);
 
   // Enqueues the copy of `ids` and `positions`, one number for each row, and of the spans of
   // `forward`; sets forward.batch. Waits for the copy of the call before, whose block on the host

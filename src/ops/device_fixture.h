@@ -170,7 +170,7 @@ class DeviceTest : public ::testing::TestWithParam<device::DeviceKind> {
         DeviceBatchUpload::create(
             device(), {.max_rows = rows,
                        .max_sequences = forward.num_sequences(),
-                       .max_pages_per_sequence = forward.page_table_width,
+                       .max_pages_per_sequence = DeviceBatchUpload::width_of(forward),
                        .has_window_pages = !forward.window_page_table.empty(),
                        .max_snapshots = static_cast<int64_t>(forward.snapshots.size()),
                        .max_logit_rows = static_cast<int64_t>(forward.logit_rows.size())})

@@ -58,6 +58,7 @@ Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& o
 }
 
 Status ForwardPass::load(const ForwardOptions& options) {
+  captures_ = options.capture && device().can_capture() && !compute_->shares_memory_with_host();
   HEDDLE_ASSIGN_OR_RETURN(config_, models::load_config(options.model_dir));
   model_ = models::create_model(config_);
   std::optional<DType> dtype = options.exact ? DType::kF32 : options.dtype;
@@ -153,23 +154,21 @@ Result<std::array<TensorView, 2>> ForwardPass::upload(std::span<const int32_t> i
   };
   if (compute_->shares_memory_with_host()) return views(ids.data(), positions.data());
   const bool has_window_pages = !forward.window_page_table.empty();
-  const auto used = static_cast<size_t>(forward.num_sequences() * forward.page_table_width);
-  forward.page_table = forward.page_table.first(used);
-  if (has_window_pages) forward.window_page_table = forward.window_page_table.first(used);
-
+  const int64_t width = ops::DeviceBatchUpload::width_of(forward);
   ops::DeviceBatchSizes& sizes = batch_sizes_;
   const bool fits = batch_ && forward.num_sequences() <= sizes.max_sequences &&
-                    forward.page_table_width <= sizes.max_pages_per_sequence &&
+                    width <= sizes.max_pages_per_sequence &&
                     has_window_pages <= sizes.has_window_pages &&
                     std::ssize(forward.snapshots) <= sizes.max_snapshots;
   if (!fits) {
     sizes.max_rows = max_step_tokens();
     sizes.max_logit_rows = max_logit_rows();
     sizes.max_sequences = std::max(sizes.max_sequences, 2 * forward.num_sequences());
-    sizes.max_pages_per_sequence = std::max(sizes.max_pages_per_sequence, forward.page_table_width);
+    sizes.max_pages_per_sequence = std::max(sizes.max_pages_per_sequence, width);
     sizes.has_window_pages |= has_window_pages;
     sizes.max_snapshots = std::max(sizes.max_snapshots, 2 * std::ssize(forward.snapshots) + 16);
     HEDDLE_RETURN_IF_ERROR(stream().synchronize());
+    step_graphs_.clear();  // they read the block that goes
     batch_.reset();
     HEDDLE_ASSIGN_OR_RETURN(batch_, ops::DeviceBatchUpload::create(device(), sizes));
   }
@@ -184,11 +183,19 @@ Status ForwardPass::run(std::span<const int32_t> ids, std::span<const int32_t> p
   HEDDLE_RETURN_IF_ERROR(ops::check_batch(batch, num_tokens));
   ops::ForwardContext forward = batch;
   HEDDLE_ASSIGN_OR_RETURN(const auto inputs, upload(ids, positions, forward));
-  HEDDLE_RETURN_IF_ERROR(executor_->run(context(), forward,
-                                        {.tokens = num_tokens,
-                                         .logits = static_cast<int64_t>(forward.logit_rows.size()),
-                                         .sequences = forward.num_sequences()},
-                                        inputs));
+  const auto num_logits = static_cast<int64_t>(forward.logit_rows.size());
+  HEDDLE_RETURN_IF_ERROR(executor_->set_extents(
+      {.tokens = num_tokens, .logits = num_logits, .sequences = forward.num_sequences()}));
+  const auto launch = [&] { return executor_->launch(context(), forward, inputs); };
+  if (captures_ && forward.num_sequences() == num_tokens) {
+    HEDDLE_RETURN_IF_ERROR(step_graphs_.run(stream(),
+                                            {.rows = num_tokens,
+                                             .logits = num_logits,
+                                             .page_table_width = forward.batch.page_table_width},
+                                            forward, launch));
+  } else {
+    HEDDLE_RETURN_IF_ERROR(launch());
+  }
   HEDDLE_RETURN_IF_ERROR(logits_.fetch(device(), stream(), executor_->output(0)));
   for (size_t i = 0; i < hidden_states_.size(); ++i) {
     HEDDLE_RETURN_IF_ERROR(hidden_states_[i].fetch(device(), stream(), executor_->output(i + 2)));

@@ -28,6 +28,7 @@
 #include "ops/device_batch.h"
 #include "runner/compute_device.h"
 #include "runner/host_rows.h"
+#include "runner/step_graphs.h"
 
 namespace heddle::runner {
 
@@ -44,6 +45,7 @@ struct ForwardOptions {
   int64_t max_sequences = 0;    // of one step; 0: as many as tokens
   bool collect_hidden_states = false;
   bool head_alone = false;  // run_head() is wanted
+  bool capture = true;      // steps of one row per sequence, where the device can (step_graphs.h)
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load_progress;
 };
 
@@ -90,6 +92,9 @@ class ForwardPass {
   [[nodiscard]] request::PrefillFlops prefill_flops() const {
     return models::prefill_flops(config_, *model_);
   }
+
+  // Steps that were captured and can be launched again.
+  [[nodiscard]] int64_t num_captured() const { return step_graphs_.num_captured(); }
 
   [[nodiscard]] const graph::Program& program() const { return executor_->program(); }
 
@@ -157,6 +162,8 @@ class ForwardPass {
   std::optional<graph::Executor> head_executor_;
   ops::DeviceBatchSizes batch_sizes_;
   std::optional<ops::DeviceBatchUpload> batch_;
+  bool captures_ = false;
+  StepGraphs step_graphs_;
   HostRows logits_;
   HostRows head_logits_;
   std::vector<HostRows> hidden_states_;

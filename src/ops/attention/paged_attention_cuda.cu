@@ -502,20 +502,21 @@ Status append(CudaContext& context, const PagedAttentionArgs& args, const Tensor
                 params);
 }
 
-// Segments that a unit of the batch may touch, among these sequences; 0: there is none.
+// Segments that a unit of the batch may touch, among these sequences; 0: there is none. A step of
+// one row per sequence counts those that the page table has room for.
 int64_t most_segments(const PagedAttentionArgs& args, const NewTokens& handled) {
   const ForwardContext& forward = *args.forward;
-  int64_t most = 0;
-  for (int64_t b = 0; b < forward.num_sequences(); ++b) {
+  const bool decodes = forward.num_sequences() == args.q.shape[0];
+  int64_t tokens = 0;
+  if (decodes && handled.contain(1)) tokens = forward.batch.page_table_width * forward.page_size;
+  for (int64_t b = 0; b < forward.num_sequences() && !decodes; ++b) {
     const int64_t num_rows = forward.num_rows(b);
     if (!handled.contain(num_rows)) continue;
-    const int64_t tokens = forward.context_lens[static_cast<size_t>(b)] + num_rows;
-    most = std::max(most, ceil_div(tokens, kAttentionSegment));
+    tokens = std::max(tokens, forward.context_lens[static_cast<size_t>(b)] + num_rows);
   }
-  if (args.window > 0) {
-    most = std::min(most, (args.window + kRows - 2) / kAttentionSegment + 2);
-  }
-  return most;
+  const int64_t most = ceil_div(tokens, kAttentionSegment);
+  if (args.window == 0) return most;
+  return std::min(most, (args.window + kRows - 2) / kAttentionSegment + 2);
 }
 
 bool has_any(const PagedAttentionArgs& args, const NewTokens& tokens) {

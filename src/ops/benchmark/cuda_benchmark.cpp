@@ -284,15 +284,17 @@ class AttentionRun {
       Turn& next = run->turns_.emplace_back();
       const auto first = pages.begin() + turn * load.B * width;
       next.pages.assign(first, first + load.B * width);
-      HEDDLE_ASSIGN_OR_RETURN(
-          next.batch, DeviceBatchUpload::create(context.gpu, {.max_rows = T,
-                                                              .max_sequences = load.B,
-                                                              .max_pages_per_sequence = width}));
       next.forward.query_start = run->query_start_;
       next.forward.context_lens = run->context_lens_;
       next.forward.page_table = next.pages;
       next.forward.page_table_width = width;
       next.forward.page_size = S;
+      HEDDLE_ASSIGN_OR_RETURN(
+          next.batch,
+          DeviceBatchUpload::create(
+              context.gpu, {.max_rows = T,
+                            .max_sequences = load.B,
+                            .max_pages_per_sequence = DeviceBatchUpload::width_of(next.forward)}));
       HEDDLE_RETURN_IF_ERROR(next.batch.upload(context.stream, zeros, zeros, next.forward));
     }
     HEDDLE_RETURN_IF_ERROR(context.stream.synchronize());

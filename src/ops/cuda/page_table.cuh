@@ -23,7 +23,7 @@ struct PageTable {
 [[nodiscard]] inline PageTable page_table_of(const ForwardContext& forward, PageGroup group) {
   const DeviceBatch& batch = forward.batch;
   return {.pages = group == PageGroup::kMain ? batch.page_table : batch.window_page_table,
-          .width = forward.page_table_width,
+          .width = batch.page_table_width,
           .page_size = forward.page_size};
 }
 
