@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <random>
 
@@ -11,12 +12,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/safetensors.h"
 #include "core/sanitizers.h"
 #include "ops/device_fixture.h"
 #include "ops/sampling/uniform_draw.h"
 #include "request/batch_plan.h"
 #include "sampling/sampler.h"
 #include "sampling/sampling_slot.h"
+#include "support/test_data.h"
 
 namespace heddle::sampling {
 namespace {
@@ -290,6 +293,38 @@ TEST_P(SampleRowsTest, DrawsTheSamplersTokenForRandomParameters) {
     }
     check(cases);
     if (HasFatalFailure()) return;
+  }
+}
+
+// What heddle-tiny answered with (tests/golden/heddle_tiny), drawn from in many ways.
+TEST_P(SampleRowsTest, DrawsTheSamplersTokenFromRecordedLogits) {
+  const std::filesystem::path path =
+      testing::repository_path("tests/golden/heddle_tiny/logits.safetensors");
+  const auto file = checkpoint::SafetensorsFile::open(path);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const int64_t draws = on_cuda() ? 200 : HEDDLE_SANITIZED ? 1 : 8;
+  for (const char* name : {"chat0.logits", "chat1.logits"}) {
+    const TensorView recorded = file->view(name).value();
+    for (const SamplingParams& params :
+         {SamplingParams{.temperature = 0}, SamplingParams{},
+          SamplingParams{.temperature = 0.7f, .top_p = 0.8f, .top_k = 20},
+          SamplingParams{.top_p = 0.95f}, SamplingParams{.temperature = 1.5f, .min_p = 0.02f},
+          SamplingParams{.top_k = 50, .presence_penalty = 1.5f, .repetition_penalty = 1.1f}}) {
+      std::vector<RowCase> cases;
+      for (int64_t draw = 0; draw < draws; ++draw) {
+        for (int64_t row = 0; row < recorded.shape[0]; ++row) {
+          RowCase& from = cases.emplace_back();
+          from.logits.assign(recorded.row<float>(row),
+                             recorded.row<float>(row) + recorded.shape[1]);
+          from.params = params;
+          from.output = {10, 300, 10};
+          from.position = draw;
+          from.top_logprobs = draw % 2 == 0 ? 20 : -1;
+        }
+      }
+      check(cases);
+      if (HasFatalFailure()) return;
+    }
   }
 }
 
