@@ -297,26 +297,31 @@ HEDDLE_TEAM void sum_tiles(Team& team, LevelSums& shared, const Tables& t, int64
   const auto weighs = [&](int tile) {
     return scale.level(scratch.tile_max[tile]) < kWeightlessLevel;
   };
-  const auto store = [&](int tile, const MassSum& sum) { scratch.tile_sums[tile] = sum.mass; };
+  const auto store = [&](int tile, const ShortWeightSum& sum) {
+    scratch.tile_sums[tile] = sum.total();
+  };
   if (!needs_levels(slot)) {
-    team.template tiles<MassSum>(
+    team.template tiles<ShortWeightSum>(
         first, last, t.logits_of(r), t.V, weighs,
-        [&](MassSum& sum, int, float logit) { sum.mass += scale.weight(logit); }, store);
+        [&](ShortWeightSum& sum, int, float logit) {
+          sum.add(exp_of_negative(scale.exponent(logit)));
+        },
+        store);
     return;
   }
   team.each(kMassLevels, [&](int i) {
     shared.masses[i] = {.low = 0, .high = 0};
     shared.counts[i] = 0;
   });
-  team.template tiles<MassSum>(
+  team.template tiles<ShortWeightSum>(
       first, last, t.logits_of(r), t.V, weighs,
-      [&](MassSum& sum, int, float logit) {
+      [&](ShortWeightSum& sum, int, float logit) {
         const float exponent = scale.exponent(logit);
-        const uint64_t weight = fixed_weight(exp_of_negative(exponent));
-        sum.mass += weight;
+        const float exponential = exp_of_negative(exponent);
+        sum.add(exponential);
         const int level = RowScale::level_of(exponent);
         if (level < kMassLevels) {
-          shared.masses[level].add(team, weight);
+          shared.masses[level].add(team, fixed_weight(exponential));
           team.add(&shared.counts[level], 1u);
         }
       },

@@ -74,6 +74,35 @@ inline constexpr uint64_t kUnitWeight = uint64_t{1} << kWeightBits;  // of the b
 #endif
 }
 
+// The sum of at most 256 exponentials, each rounded as fixed_weight() does, without 64-bit lanes:
+// adding kCoarse leaves the multiple of 2^-21 in the last bits of the float, adding kFine to the
+// rest the multiple of 2^-44, from -2^22 to 2^22 of them. Rounding twice to nearest even is
+// rounding once, as the first multiple is an even number of the second.
+struct ShortWeightSum {
+  HEDDLE_HOST_DEVICE void add(float exponential) {
+    constexpr float kCoarse = 6.0f;
+    constexpr float kFine = 0x1.8p-21f;
+    constexpr uint32_t kCoarseBits = 0x40c00000;
+    constexpr uint32_t kFineBits = 0x35400000;
+    const float shifted = exponential + kCoarse;
+    const float rest = exponential - (shifted - kCoarse);
+    coarse += bits_of(shifted) - kCoarseBits;
+    fine += bits_of(rest + kFine) - kFineBits;
+  }
+
+  HEDDLE_HOST_DEVICE void join(const ShortWeightSum& other) {
+    coarse += other.coarse;
+    fine += other.fine;
+  }
+
+  [[nodiscard]] HEDDLE_HOST_DEVICE uint64_t total() const {
+    return (uint64_t{coarse} << 23) + static_cast<uint64_t>(int64_t{static_cast<int32_t>(fine)});
+  }
+
+  uint32_t coarse = 0;
+  uint32_t fine = 0;  // signed, modulo 2^32
+};
+
 [[nodiscard]] HEDDLE_HOST_DEVICE inline uint64_t token_weight(float logit, float max,
                                                               float inverse_temperature) {
   return fixed_weight(exp_of_negative(rounded_product(logit - max, inverse_temperature)));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 
 #include <gtest/gtest.h>
 
@@ -32,6 +33,27 @@ TEST(TokenWeightTest, RoundsToTheNearestUnitTiesToEven) {
   EXPECT_EQ(fixed_weight(0x1.8p-44f), 2u);
   EXPECT_EQ(fixed_weight(0x1.4p-43f), 2u);
   EXPECT_EQ(fixed_weight(0x1.cp-43f), 4u);
+}
+
+TEST(TokenWeightTest, ShortSumsRoundEveryWeightAsAlone) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 5000; ++round) {
+    const float deepest = static_cast<float>(random() % 40);
+    ShortWeightSum sum;
+    uint64_t want = 0;
+    for (int i = 0; i < 256; ++i) {
+      const float share = static_cast<float>(random() % 1000) / 1000;
+      // Every other one a tie between two multiples of 2^-44.
+      const float tie = std::ldexp(static_cast<float>(2 * (random() % (1u << 22)) + 1), -45);
+      const float exponential = i % 2 == 0 ? exp_of_negative(-deepest * share) : tie;
+      sum.add(exponential);
+      want += fixed_weight(exponential);
+    }
+    ASSERT_EQ(sum.total(), want) << "deepest " << deepest;
+  }
+  ShortWeightSum most;
+  for (int i = 0; i < 256; ++i) most.add(1);
+  EXPECT_EQ(most.total(), 256 * kUnitWeight);
 }
 
 TEST(TokenWeightTest, WhatIsMaskedOrFarFromTheBestWeighsNothing) {
