@@ -15,7 +15,9 @@ constexpr std::string_view kOneProcess =
     "one process serves the whole model, without ranks; --threads says how many cores compute";
 constexpr std::string_view kOneDevice =
     "the whole model is computed in one place; --device says where";
-constexpr std::string_view kNoGraphs = "every step runs eagerly, without graphs";
+constexpr std::string_view kEverySize =
+    "steps of every size are captured when they come for the second time; --disable-cuda-graph "
+    "captures none";
 constexpr std::string_view kNoOutsideCode =
     "Heddle never runs a checkpoint's own code, nothing has to be allowed";
 constexpr std::string_view kNoDrafts = "speculative decoding is not served yet";
@@ -41,6 +43,7 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--allowed-origins", Kind::kSpelling, "--cors-allow-origins"},
     {"--allowed-headers", Kind::kSpelling, "--cors-allow-headers"},
     {"--uvicorn-access-log-exclude-prefixes", Kind::kSpelling, "--access-log-exclude"},
+    {"--enforce-eager", Kind::kSpelling, "--disable-cuda-graph"},
     {"--enable-prefix-caching", Kind::kSpelling, "--prefix-cache"},
     {"--no-enable-prefix-caching", Kind::kSpelling, "--no-prefix-cache"},
 
@@ -61,8 +64,6 @@ constexpr FamiliarOption kFamiliar[] = {
     {"-ngl", Kind::kValue, kOneDevice, "0 auto"},
     {"--cpu-offload-gb", Kind::kValue, kOneDevice, "0"},
     {"--attention-backend", Kind::kValue, kOneDevice, "auto"},
-    {"--disable-cuda-graph", Kind::kFlag, kNoGraphs},
-    {"--enforce-eager", Kind::kFlag, kNoGraphs},
     {"--trust-remote-code", Kind::kFlag, kNoOutsideCode},
     {"--tokenizer-mode", Kind::kValue, kOwnTokenizer, "auto"},
     {"--log-requests", Kind::kFlag,
@@ -70,7 +71,7 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--enable-chunked-prefill", Kind::kFlag,
      "prompts are always computed in chunks, of --chunked-prefill-tokens"},
 
-    {"--cuda-graph-max-bs", Kind::kRefused, kNoGraphs},
+    {"--cuda-graph-max-bs", Kind::kRefused, kEverySize},
     {"--speculative-algorithm", Kind::kRefused, kNoDrafts},
     {"--speculative-config", Kind::kRefused, kNoDrafts},
     {"--model-draft", Kind::kRefused, kNoDrafts},

@@ -226,6 +226,8 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
 
   options.heading("Resources");
   options.value("--device", &engine.device, kDeviceHelp);
+  options.flag("--disable-cuda-graph", &engine.disable_cuda_graph,
+               "On a GPU launch decode steps kernel by kernel, not as captured graphs");
   options.value("--threads", &engine.num_threads, ranges::kThreads,
                 "Compute threads; 0: the machine's physical cores");
   options.value("--memory-fraction", &engine.memory_fraction, ranges::kShare,

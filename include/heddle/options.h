@@ -117,6 +117,9 @@ struct EngineOptions {
   // CPU.
   std::string device = "auto";
 
+  // On a GPU decode steps are captured once and launched as a whole; true: kernel by kernel.
+  bool disable_cuda_graph = false;
+
   int32_t num_threads = 0;  // compute threads of the CPU; 0: the machine's physical cores
 
   int64_t context_length = 0;  // tokens a sequence may have; 0: what the model was made for

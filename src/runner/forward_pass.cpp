@@ -176,8 +176,8 @@ Result<std::array<TensorView, 2>> ForwardPass::upload(std::span<const int32_t> i
   return views(batch_->ids(), batch_->positions());
 }
 
-Status ForwardPass::run(std::span<const int32_t> ids, std::span<const int32_t> positions,
-                        const ops::ForwardContext& batch) {
+Status ForwardPass::enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                            const ops::ForwardContext& batch) {
   const auto num_tokens = static_cast<int64_t>(ids.size());
   HEDDLE_RETURN_IF_ERROR(check_ids(ids, config_.vocab_size));
   HEDDLE_RETURN_IF_ERROR(ops::check_batch(batch, num_tokens));
@@ -196,7 +196,15 @@ Status ForwardPass::run(std::span<const int32_t> ids, std::span<const int32_t> p
   } else {
     HEDDLE_RETURN_IF_ERROR(launch());
   }
-  HEDDLE_RETURN_IF_ERROR(logits_.fetch(device(), stream(), executor_->output(0)));
+  return {};
+}
+
+Status ForwardPass::fetch_logits() { return logits_.fetch(device(), stream(), device_logits()); }
+
+Status ForwardPass::run(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                        const ops::ForwardContext& batch) {
+  HEDDLE_RETURN_IF_ERROR(enqueue(ids, positions, batch));
+  HEDDLE_RETURN_IF_ERROR(fetch_logits());
   for (size_t i = 0; i < hidden_states_.size(); ++i) {
     HEDDLE_RETURN_IF_ERROR(hidden_states_[i].fetch(device(), stream(), executor_->output(i + 2)));
   }

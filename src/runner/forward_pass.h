@@ -40,12 +40,12 @@ struct ForwardOptions {
   bool exact = false;                            // implies fp32
   std::optional<checkpoint::Rounding> rounding;  // quantise at load
   int num_threads = 0;                           // of the CPU, also for loading
+  bool capture = true;  // steps of one row per sequence, where the device can (step_graphs.h)
   int64_t max_step_tokens = 512;
   int64_t max_logit_rows = 64;  // of one step
   int64_t max_sequences = 0;    // of one step; 0: as many as tokens
   bool collect_hidden_states = false;
   bool head_alone = false;  // run_head() is wanted
-  bool capture = true;      // steps of one row per sequence, where the device can (step_graphs.h)
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load_progress;
 };
 
@@ -65,6 +65,15 @@ class ForwardPass {
   // and the id; nothing is computed then.
   Status run(std::span<const int32_t> ids, std::span<const int32_t> positions,
              const ops::ForwardContext& batch);
+
+  // The same without waiting and without logits on the host: they are device_logits() once the
+  // stream is there, and logits() after fetch_logits() and a wait.
+  Status enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                 const ops::ForwardContext& batch);
+  Status fetch_logits();
+
+  // [R, V] f32 in memory of the device, of the last run() or enqueue(); valid until the next.
+  [[nodiscard]] MutableTensorView device_logits() const { return executor_->output(0); }
 
   // [R, V] f32 on the host, one row per wanted row; valid until the next run.
   [[nodiscard]] MutableTensorView logits() const { return logits_.view(); }

@@ -30,6 +30,7 @@ class ModelRunner final : public Runner {
                                                 const PoolSizes& sizes, int64_t context_length) {
     std::unique_ptr<ModelRunner> runner(
         new ModelRunner(std::move(pass), std::move(pools), sizes, context_length));
+    HEDDLE_RETURN_IF_ERROR(runner->executor_.prepare());
     HEDDLE_ASSIGN_OR_RETURN(runner->thread_, StepThread::start([executor = &runner->executor_](
                                                                    const request::BatchPlan& plan,
                                                                    request::StepOutput& output) {
@@ -168,6 +169,7 @@ Result<LoadedModel> load_on(const EngineOptions& options, ChosenDevice chosen) {
                                                .exact = options.exact,
                                                .rounding = rounding,
                                                .num_threads = options.num_threads,
+                                               .capture = !options.disable_cuda_graph,
                                                .max_step_tokens = chunk,
                                                .max_logit_rows = max_rows,
                                                .max_sequences = max_rows,

@@ -16,6 +16,11 @@ int64_t max_pages(int64_t context_length, const PoolSizes& sizes) {
   return (context_length + sizes.page_size - 1) / sizes.page_size;
 }
 
+// Index of the token that the sequence draws.
+int64_t position_of_draw(const request::PlannedSequence& sequence) {
+  return sequence.context_tokens + sequence.num_new_tokens();
+}
+
 }  // namespace
 
 using request::PlannedSequence;
@@ -35,6 +40,14 @@ StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& size
               .window_pages = sizes.window_pages}),
       sampler_(pass_->config().vocab_size),
       drawn_tokens_(static_cast<size_t>(sizes.max_step_sequences), sampling::kNoToken) {}
+
+Status StepExecutor::prepare() {
+  if (pass_->device().kind() == device::DeviceKind::kCpu) return {};
+  HEDDLE_ASSIGN_OR_RETURN(
+      device_sampling_,
+      DeviceSampling::create(pass_->device(), pass_->max_logit_rows(), pass_->config().vocab_size));
+  return {};
+}
 
 Status StepExecutor::run(const request::BatchPlan& plan, request::StepOutput& output) {
   Status status = slots_.take(plan);
@@ -62,14 +75,45 @@ Status StepExecutor::check(const request::BatchPlan& plan) const {
   return {};
 }
 
+// With all rows wanted, somebody looks at the logits on the host.
+bool StepExecutor::draws_on_device() const {
+  return device_sampling_.has_value() && logit_rows_ == LogitRows::kSampled;
+}
+
+Status StepExecutor::enqueue_draws(const request::BatchPlan& plan) {
+  const MutableTensorView logits = pass_->device_logits();
+  device_sampling_->begin(logits.shape[0]);
+  bool host_draws = false;
+  size_t index = 0;
+  for (const PlannedSequence& sequence : plan.sequences) {
+    const BatchedSequence& batched = batch_.sequences()[index++];
+    if (!sequence.sample || batched.part != Part::kComputed) continue;
+    const request::BatchSlot& slot = slots_[sequence.batch_slot];
+    if (DeviceSampling::draws_for(slot.start)) {
+      device_sampling_->add(batched.logit_row, slot, position_of_draw(sequence));
+    } else {
+      host_draws = true;
+    }
+  }
+  if (host_draws) HEDDLE_RETURN_IF_ERROR(pass_->fetch_logits());
+  return device_sampling_->enqueue(pass_->context(), pass_->stream(), logits);
+}
+
 Status StepExecutor::compute(const request::BatchPlan& plan, request::StepOutput& output) {
   HEDDLE_RETURN_IF_ERROR(pools_.begin_step(pass_->stream(), pass_->context(), plan));
   HEDDLE_RETURN_IF_ERROR(batch_.build(plan, slots_, logit_rows_, drawn_tokens_));
   if (!batch_.empty()) {
-    HEDDLE_RETURN_IF_ERROR(pass_->run(batch_.ids(), batch_.positions(), batch_.context(pools_)));
+    if (draws_on_device()) {
+      HEDDLE_RETURN_IF_ERROR(
+          pass_->enqueue(batch_.ids(), batch_.positions(), batch_.context(pools_)));
+    } else {
+      HEDDLE_RETURN_IF_ERROR(pass_->run(batch_.ids(), batch_.positions(), batch_.context(pools_)));
+    }
     HEDDLE_RETURN_IF_ERROR(keep_hidden());
+    if (draws_on_device()) HEDDLE_RETURN_IF_ERROR(enqueue_draws(plan));
   }
   if (!batch_.hidden_slots().empty()) HEDDLE_RETURN_IF_ERROR(run_head());
+  if (draws_on_device()) HEDDLE_RETURN_IF_ERROR(pass_->stream().synchronize());
   draw(plan, output);
   return {};
 }
@@ -118,9 +162,14 @@ void StepExecutor::draw(const request::BatchPlan& plan, request::StepOutput& out
       sampled.skipped = true;
       continue;
     }
-    const MutableTensorView logits =
-        batched.part == Part::kHidden ? pass_->head_logits() : pass_->logits();
-    draw(sequence, {logits.row<float>(batched.logit_row), vocab_size}, sampled);
+    if (batched.part == Part::kComputed && draws_on_device() &&
+        device_sampling_->draws(batched.logit_row)) {
+      device_sampling_->take(batched.logit_row, sampled);
+    } else {
+      const MutableTensorView logits =
+          batched.part == Part::kHidden ? pass_->head_logits() : pass_->logits();
+      draw(sequence, {logits.row<float>(batched.logit_row), vocab_size}, sampled);
+    }
     drawn_tokens_[static_cast<size_t>(sequence.batch_slot)] =
         sampled.error.ok() ? sampled.token : sampling::kNoToken;
   }
@@ -129,7 +178,7 @@ void StepExecutor::draw(const request::BatchPlan& plan, request::StepOutput& out
 void StepExecutor::draw(const PlannedSequence& sequence, std::span<float> logits,
                         request::SampledToken& sampled) {
   const request::BatchSlot& slot = slots_[sequence.batch_slot];
-  const int64_t position = sequence.context_tokens + sequence.num_new_tokens();
+  const int64_t position = position_of_draw(sequence);
   const Result<TokenId> token =
       sampler_.sample({.logits = logits,
                        .params = &slot.start.sampling,

@@ -8,12 +8,14 @@
 // Cost: a step allocates nothing once its sizes have been seen.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "request/batch_plan.h"
 #include "request/batch_slots.h"
 #include "request/step_output.h"
+#include "runner/device_sampling.h"
 #include "runner/forward_batch.h"
 #include "runner/forward_pass.h"
 #include "runner/pools.h"
@@ -30,6 +32,10 @@ class StepExecutor {
   StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& sizes, int64_t context_length,
                LogitRows logit_rows = LogitRows::kSampled);
 
+  // Takes the memory of the device that its draws need, before the first run. Error:
+  // kResourceExhausted.
+  Status prepare();
+
   // `output` is empty. After an error all earlier draws count as failed, so that what was planned
   // upon them is skipped.
   Status run(const request::BatchPlan& plan, request::StepOutput& output);
@@ -40,6 +46,8 @@ class StepExecutor {
  private:
   Status compute(const request::BatchPlan& plan, request::StepOutput& output);
   [[nodiscard]] Status check(const request::BatchPlan& plan) const;
+  [[nodiscard]] bool draws_on_device() const;
+  Status enqueue_draws(const request::BatchPlan& plan);
   Status keep_hidden();
   Status run_head();
   Status copy_row(const TensorView& from, int64_t from_row, const MutableTensorView& to,
@@ -55,6 +63,7 @@ class StepExecutor {
   request::BatchSlots slots_;
   ForwardBatch batch_;
   sampling::Sampler sampler_;
+  std::optional<DeviceSampling> device_sampling_;  // where logits are not the host's
   std::vector<TokenId>
       drawn_tokens_;  // by batch slot; kNoToken: none was drawn, or the draw failed
 };

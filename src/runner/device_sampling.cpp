@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/device_sampling.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/check.h"
+#include "sampling/log_softmax.h"
+#include "sampling/sampler.h"
+#include "sampling/sampling_slot.h"
+
+namespace heddle::runner {
+
+namespace {
+
+constexpr int64_t kAlignment = 16;
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+int64_t results_bytes(int64_t rows) {
+  return rows * static_cast<int64_t>(sizeof(ops::SampledRow) +
+                                     ops::kMostTopLogits * sizeof(ops::TopLogit));
+}
+
+}  // namespace
+
+Result<DeviceSampling> DeviceSampling::create(device::Device& device, int64_t max_rows,
+                                              int64_t vocab_size) {
+  DeviceSampling sampling(device);
+  sampling.vocab_size_ = vocab_size;
+  HEDDLE_ASSIGN_OR_RETURN(sampling.results_host_, device.allocate_pinned(results_bytes(max_rows)));
+  HEDDLE_ASSIGN_OR_RETURN(sampling.results_, device.allocate(results_bytes(max_rows)));
+  HEDDLE_ASSIGN_OR_RETURN(sampling.workspace_,
+                          device.allocate(ops::sample_rows_workspace_bytes(max_rows, vocab_size)));
+  return sampling;
+}
+
+bool DeviceSampling::draws_for(const request::SlotStart& start) {
+  return !request::penalises(start.sampling) && start.top_logprobs <= ops::kMostTopLogits;
+}
+
+void DeviceSampling::begin(int64_t num_rows) {
+  const auto count = static_cast<size_t>(num_rows);
+  rows_.assign(count, {});
+  slots_.assign(count, {});
+  temperatures_.assign(count, 1.0f);
+  forbidden_.clear();
+  biases_.clear();
+  wants_logprobs_ = false;
+}
+
+void DeviceSampling::add(int64_t row, const request::BatchSlot& slot, int64_t position) {
+  const auto index = static_cast<size_t>(row);
+  const request::SlotStart& start = slot.start;
+  HEDDLE_CHECK(draws_for(start));
+  rows_[index] = {.slot = static_cast<int32_t>(row), .position = position};
+  ops::SamplingSlot& own = slots_[index];
+  own = sampling::sampling_slot(start.sampling, start.seed, start.choice_index, vocab_size_);
+  temperatures_[index] = sampling::weight_temperature(start.sampling);
+  if (start.return_logprobs) own.top_logprobs = start.top_logprobs;
+  wants_logprobs_ |= start.return_logprobs;
+  const std::span<const TokenId> forbidden = slot.forbidden_tokens(position);
+  own.min_length = start.min_length;
+  own.forbidden_begin = static_cast<int32_t>(forbidden_.size());
+  own.num_forbidden = static_cast<int32_t>(forbidden.size());
+  forbidden_.insert(forbidden_.end(), forbidden.begin(), forbidden.end());
+  own.biases_begin = static_cast<int32_t>(biases_.size());
+  own.num_biases = static_cast<int32_t>(start.sampling.logit_bias.size());
+  for (const auto& [token, bias] : start.sampling.logit_bias) biases_.push_back({token, bias});
+}
+
+Status DeviceSampling::reserve(int64_t upload_bytes) {
+  if (upload_bytes <= upload_.size()) return {};
+  HEDDLE_ASSIGN_OR_RETURN(upload_host_, device_->allocate_pinned(2 * upload_bytes));
+  HEDDLE_ASSIGN_OR_RETURN(upload_, device_->allocate(2 * upload_bytes));
+  return {};
+}
+
+Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
+                               const MutableTensorView& logits) {
+  if (std::ranges::none_of(rows_, [](const auto& row) { return row.slot >= 0; })) return {};
+  const auto R = std::ssize(rows_);
+  int64_t used = 0;
+  const auto place = [&](const auto& values) {
+    const int64_t here = used;
+    used += aligned(std::ssize(values) * static_cast<int64_t>(sizeof(values[0])));
+    return here;
+  };
+  const int64_t rows_at = place(rows_), slots_at = place(slots_);
+  const int64_t forbidden_at = place(forbidden_), biases_at = place(biases_);
+  HEDDLE_RETURN_IF_ERROR(reserve(used));
+  const auto write = [&](const auto& values, int64_t at) {
+    if (!values.empty()) {
+      std::memcpy(upload_host_.data() + at, values.data(), values.size() * sizeof(values[0]));
+    }
+  };
+  write(rows_, rows_at);
+  write(slots_, slots_at);
+  write(forbidden_, forbidden_at);
+  write(biases_, biases_at);
+  HEDDLE_RETURN_IF_ERROR(stream.copy(upload_.data(), upload_host_.data(), used));
+
+  auto* sampled = reinterpret_cast<ops::SampledRow*>(results_.data());
+  auto* top_logits = reinterpret_cast<ops::TopLogit*>(sampled + R);
+  HEDDLE_RETURN_IF_ERROR(ops::sample_rows(
+      context, {.logits = logits,
+                .rows = reinterpret_cast<const ops::SamplingRow*>(upload_.data() + rows_at),
+                .slots = reinterpret_cast<const ops::SamplingSlot*>(upload_.data() + slots_at),
+                .forbidden = reinterpret_cast<const int32_t*>(upload_.data() + forbidden_at),
+                .biases = reinterpret_cast<const ops::TokenBias*>(upload_.data() + biases_at),
+                .sampled = sampled,
+                .top_logits = wants_logprobs_ ? top_logits : nullptr,
+                .workspace = workspace_.bytes()}));
+  const int64_t wanted =
+      wants_logprobs_ ? results_bytes(R) : R * static_cast<int64_t>(sizeof(ops::SampledRow));
+  return stream.copy(results_host_.data(), results_.data(), wanted);
+}
+
+void DeviceSampling::take(int64_t row, request::SampledToken& sampled) const {
+  HEDDLE_CHECK(draws(row));
+  const auto index = static_cast<size_t>(row);
+  const auto* results = reinterpret_cast<const ops::SampledRow*>(results_host_.data());
+  const ops::SampledRow& result = results[row];
+  sampled.error = sampling::outcome_status(result.outcome, rows_[index].position);
+  sampled.token = sampled.error.ok() ? result.token : 0;
+  if (slots_[index].top_logprobs < 0 || !sampled.error.ok()) return;
+  const sampling::LogSoftmax log_softmax(result.max, temperatures_[index], result.total);
+  sampled.logprob.token = result.token;
+  sampled.logprob.logprob = log_softmax(result.logit);
+  const auto* top =
+      reinterpret_cast<const ops::TopLogit*>(results + rows_.size()) + row * ops::kMostTopLogits;
+  for (int32_t i = 0; i < result.num_top_logits; ++i) {
+    sampled.logprob.top.emplace_back(top[i].token, log_softmax(top[i].logit));
+  }
+}
+
+}  // namespace heddle::runner
