@@ -88,6 +88,10 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
                "Folder of uploaded files and of what batches write; default: a temporary one");
   options.value("--file-storage-bytes", &server.file_storage_bytes, ranges::kBytes,
                 "Bytes of all files together");
+  options.text("--profile-path", &server.profile_path,
+               "Folder of the traces of /start_profile; default: the system's temporary one");
+  options.flag("--api-docs,!--no-api-docs", &server.api_docs,
+               "Describe the routes at /openapi.json and /docs (default); with no-: not");
   options.value("--sse-keepalive-secs", &server.http.stream_keepalive_seconds,
                 ranges::kPeriodSeconds,
                 "Silence of a stream before a comment keeps it alive; 0: never");

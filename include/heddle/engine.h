@@ -82,6 +82,24 @@ struct EngineStats {
   bool paused = false;
 };
 
+// One step of the engine, for profiles. Times are of the engine's clock, which only differences of
+// are meant.
+struct StepRecord {
+  int64_t number = 0;           // since the start
+  double plan_seconds = 0;      // how long the host took to plan it
+  double launched_seconds = 0;  // when it was launched
+  double seconds = 0;           // how long it was computed
+  double end_seconds = 0;       // when it had ended
+  int64_t prefill_tokens = 0;   // prompt tokens computed
+  int64_t cached_tokens = 0;    // prompt tokens that its new sequences found in the cache
+  int64_t new_sequences = 0;
+  int64_t decode_sequences = 0;  // a token each
+  int64_t num_running = 0;       // sequences after it
+  int64_t num_waiting = 0;
+};
+
+inline constexpr int64_t kMaxRecordedSteps = 100000;
+
 // How a pause treats the requests that run or wait.
 enum class PauseMode {
   kAbort,    // they end with FinishReason::kAbort
@@ -152,6 +170,21 @@ class Engine {
 
   // Continues where pause() stopped; so does drain(). Harmless when nothing is paused.
   virtual void resume(std::function<void(Status)> on_done) = 0;
+
+  using StepsCallback = std::function<void(std::vector<StepRecord> steps)>;
+
+  // Keeps a record of the steps that end from now on. `on_done` gets them once, after `max_steps`
+  // on the engine's thread, where it must not block, or from stop_recording(); not at all when the
+  // engine ends before. Error: kInvalidArgument when steps are recorded already, or for a number
+  // that is not from 1 to kMaxRecordedSteps.
+  virtual Status record_steps(int64_t max_steps, StepsCallback on_done) = 0;
+
+  // Ends a recording. Error: kInvalidArgument when there is none.
+  virtual Status stop_recording() = 0;
+
+  // Waits so long before each step is launched, 0 to 60 s: a test aid that makes a fast engine
+  // slow. What is sent to it meanwhile, cancellations too, takes effect after the wait.
+  virtual void set_step_delay(double seconds) = 0;
 
   // OK, or why the engine stopped (a step failed, the device is lost). Then submit() is refused.
   [[nodiscard]] virtual Status health() const { return {}; }

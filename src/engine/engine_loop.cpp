@@ -2,6 +2,7 @@
 #include "engine/engine_loop.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <iterator>
@@ -488,6 +489,9 @@ void EngineLoop::end_dropped() {
 bool EngineLoop::launch_step() {
   const request::BatchPlan* const plan = pipeline_.plan();
   if (plan == nullptr) return false;
+  if (const double delay = step_delay_seconds_.load(std::memory_order_relaxed); delay > 0) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(delay));
+  }
   if (const Status status = pipeline_.launch(delivery_.start(*plan)); !status.ok()) fail(status);
   return true;
 }
@@ -503,7 +507,9 @@ void EngineLoop::finish_step() {
   delivery_.deliver(*finished->plan, finished->output, facts.end_seconds);
   pipeline_.recycle(std::move(*finished));
   delivery_.free_ended();
-  step_log_.on_step(facts, settle());
+  const scheduler::SchedulerStats stats = settle();
+  step_log_.on_step(facts, stats);
+  step_recorder_.on_step(pipeline_.num_finished(), facts, stats);
   if (metrics_ != nullptr) {
     metrics_->on_step(facts, delivery_.num_streams(), step_log_.decode_tokens_per_second());
   }

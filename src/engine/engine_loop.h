@@ -24,6 +24,7 @@
 // Cost:       a step of decoding allocates nothing of its own once its vectors have grown.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,6 +43,7 @@
 #include "engine/inbox.h"
 #include "engine/step_log.h"
 #include "engine/step_pipeline.h"
+#include "engine/step_recorder.h"
 #include "engine/watchdog.h"
 #include "runner/runner.h"
 #include "scheduler/scheduler.h"
@@ -105,6 +107,14 @@ class EngineLoop final : public Engine {
   void clear_cache(double timeout_seconds, std::function<void(Status)> on_done) override;
   void pause(PauseMode mode, std::function<void(Status)> on_done) override;
   void resume(std::function<void(Status)> on_done) override;
+
+  Status record_steps(int64_t max_steps, StepsCallback on_done) override {
+    return step_recorder_.start(max_steps, std::move(on_done));
+  }
+
+  Status stop_recording() override { return step_recorder_.stop(); }
+
+  void set_step_delay(double seconds) override { step_delay_seconds_ = seconds; }
 
   [[nodiscard]] const EngineOptions& options() const override { return options_; }
 
@@ -176,6 +186,8 @@ class EngineLoop final : public Engine {
   const std::unique_ptr<EngineMetrics> metrics_;  // null: off
   Inbox inbox_;
   Activity activity_;
+  StepRecorder step_recorder_;
+  std::atomic<double> step_delay_seconds_{0};
 
   // Engine thread only, except the scheduler's check_*().
   const std::unique_ptr<scheduler::Scheduler> scheduler_;

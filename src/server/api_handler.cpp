@@ -2,12 +2,15 @@
 #include "server/api_handler.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "core/log.h"
 #include "server/anthropic_messages.h"
+#include "server/api_description.h"
 #include "server/call_fields.h"
 #include "server/chat_completions.h"
 #include "server/completions.h"
@@ -19,6 +22,7 @@
 #include "server/responses.h"
 #include "server/return_memory.h"
 #include "server/routes.h"
+#include "server/runtime_settings.h"
 #include "server/server_info.h"
 #include "server/tokenize.h"
 
@@ -69,6 +73,11 @@ void ApiHandler::set_post(Post post, PostAfter post_after) {
                          return workers_->submit(WorkSize::kSmall, std::move(work));
                        },
                    .post = post_};
+  std::error_code ignored;
+  profiler_ = std::make_unique<Profiler>(options_.profile_path.empty()
+                                             ? std::filesystem::temp_directory_path(ignored)
+                                             : std::filesystem::path(options_.profile_path),
+                                         host_.threads, options_.unix_time);
   host_.on_tokens = [this](const ApiKey& key, int64_t num_tokens) {
     gate_.keys().charge_tokens(key, num_tokens, std::chrono::steady_clock::now());
   };
@@ -264,6 +273,21 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
     case Endpoint::kOneBatch:
       batch_api_->one_batch(exchange);
       break;
+    case Endpoint::kStartProfile:
+      profiler_->start(*engine_, exchange);
+      break;
+    case Endpoint::kStopProfile:
+      profiler_->stop(*engine_, exchange);
+      break;
+    case Endpoint::kConfigureLogging:
+    case Endpoint::kSetInternalState:
+    case Endpoint::kSlowDown:
+      exchange->respond(change_setting(request, route->endpoint));
+      break;
+    case Endpoint::kOpenApi:
+    case Endpoint::kDocs:
+      exchange->respond(description(request, route->endpoint));
+      break;
     case Endpoint::kNotServed:  // on_head() refused it
       break;
     case Endpoint::kAbort:
@@ -416,6 +440,36 @@ HttpResponse ApiHandler::abort_request(const HttpRequest& request) {
                            .retry_after_seconds = 4});
   }
   return json_response(200, {{"status", "ok"}});
+}
+
+HttpResponse ApiHandler::change_setting(const HttpRequest& request, Endpoint endpoint) {
+  std::variant<Json, ApiError> changed;
+  if (endpoint == Endpoint::kConfigureLogging) {
+    changed = configure_logging(request.body);
+  } else if (endpoint == Endpoint::kSetInternalState) {
+    changed = set_internal_state(request.body);
+  } else {
+    changed = slow_down(request.body, *engine_);
+  }
+  if (const auto* const error = std::get_if<ApiError>(&changed)) {
+    return error_response(*error, request);
+  }
+  return json_response(200, std::get<Json>(changed));
+}
+
+HttpResponse ApiHandler::description(const HttpRequest& request, Endpoint endpoint) const {
+  if (!options_.api_docs) {
+    return error_response({.status = 404,
+                           .code = "not_found",
+                           .message = "This server does not describe its routes."},
+                          request);
+  }
+  if (endpoint == Endpoint::kOpenApi) {
+    return json_response(200, openapi_description(options_.version));
+  }
+  return {.content_type = "text/html; charset=utf-8",
+          .headers = {},
+          .body = docs_page(options_.version)};
 }
 
 HttpResponse ApiHandler::update_weight_version(const HttpRequest& request) {

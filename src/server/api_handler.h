@@ -25,6 +25,7 @@
 #include "server/generation.h"
 #include "server/health_generate.h"
 #include "server/http_metrics.h"
+#include "server/profiler.h"
 #include "server/request_gate.h"
 #include "server/response_store.h"
 #include "server/server_options.h"
@@ -92,6 +93,8 @@ class ApiHandler final : public HttpHandler {
   void on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
 
   [[nodiscard]] HttpResponse abort_request(const HttpRequest& request);
+  [[nodiscard]] HttpResponse change_setting(const HttpRequest& request, Endpoint endpoint);
+  [[nodiscard]] HttpResponse description(const HttpRequest& request, Endpoint endpoint) const;
   [[nodiscard]] HttpResponse update_weight_version(const HttpRequest& request);
   [[nodiscard]] HttpResponse load(const HttpRequest& request, Endpoint endpoint) const;
 
@@ -134,6 +137,7 @@ class ApiHandler final : public HttpHandler {
   HttpMetrics http_metrics_;
   WeightVersion weight_version_;
   std::unique_ptr<BatchApi> batch_api_;
+  std::unique_ptr<Profiler> profiler_;
   const std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>();
 
   std::unique_ptr<WorkerPool> workers_;

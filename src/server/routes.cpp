@@ -54,6 +54,17 @@ constexpr std::array kRoutes = {
           kAnyBody},
     Route{"/separate_reasoning", Endpoint::kSeparateReasoning, "POST", Access::kUser, true,
           kAnyBody},
+    Route{"/start_profile", Endpoint::kStartProfile, "GET, POST", Access::kAdmin, true, kSmallBody,
+          true},
+    Route{"/stop_profile", Endpoint::kStopProfile, "GET, POST", Access::kAdmin, true, kNoBody,
+          true},
+    Route{"/configure_logging", Endpoint::kConfigureLogging, "GET, POST", Access::kAdmin, false,
+          kSmallBody, true},
+    Route{"/set_internal_state", Endpoint::kSetInternalState, "POST, PUT", Access::kAdmin, false,
+          kSmallBody, true},
+    Route{"/slow_down", Endpoint::kSlowDown, "POST", Access::kAdmin, true, kSmallBody, true},
+    Route{"/openapi.json", Endpoint::kOpenApi, "GET, HEAD"},
+    Route{"/docs", Endpoint::kDocs, "GET, HEAD"},
     Route{"/v1/files", Endpoint::kFiles, "GET, HEAD, POST", Access::kUser, true, kAnyBody},
     Route{"/v1/batches", Endpoint::kBatches, "GET, HEAD, POST", Access::kUser, true, kSmallBody},
 };
@@ -112,6 +123,16 @@ bool has(const std::vector<std::string>& names, std::string_view name) {
 }
 
 }  // namespace
+
+std::vector<RouteSummary> route_summaries() {
+  std::vector<RouteSummary> summaries;
+  for (const Route& route : kRoutes) summaries.push_back({std::string(route.path), &route});
+  summaries.push_back({std::string(kModelPrefix) + "{model}", &kOneModelRoute});
+  summaries.push_back({std::string(kResponsePrefix) + "{response_id}", &kOneResponseRoute});
+  summaries.push_back({std::string(kFilePrefix) + "{file_id}", &kOneFileRoute});
+  summaries.push_back({std::string(kBatchPrefix) + "{batch_id}", &kOneBatchRoute});
+  return summaries;
+}
 
 const Route* find_route(std::string_view path) {
   for (const Route& route : kRoutes) {

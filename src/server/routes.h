@@ -56,6 +56,13 @@ enum class Endpoint {
   kOneFile,
   kBatches,
   kOneBatch,
+  kStartProfile,
+  kStopProfile,
+  kConfigureLogging,
+  kSetInternalState,
+  kSlowDown,
+  kOpenApi,
+  kDocs,
   kNotServed,
 };
 
@@ -92,6 +99,14 @@ inline constexpr std::string_view kResponsePrefix = "/v1/responses/";
 // Precede the ids of a file, which "/content" may follow, and of a batch, which "/cancel" may.
 inline constexpr std::string_view kFilePrefix = "/v1/files/";
 inline constexpr std::string_view kBatchPrefix = "/v1/batches/";
+
+struct RouteSummary {
+  std::string path;  // with {names} for what varies
+  const Route* route = nullptr;
+};
+
+// Every route that is served.
+[[nodiscard]] std::vector<RouteSummary> route_summaries();
 
 // Null for an unknown path.
 [[nodiscard]] const Route* find_route(std::string_view path);

@@ -38,6 +38,8 @@ struct ServerOptions {
   // For running requests to finish; below 0: as long as it takes.
   double shutdown_timeout_seconds = 30;
   std::string file_storage_path;  // of /v1/files; empty: a folder that goes with the server
+  std::string profile_path;       // where /start_profile writes; empty: the temporary folder
+  bool api_docs = true;           // /openapi.json and /docs are there
   int64_t file_storage_bytes = int64_t{4} << 30;
   int num_workers = 2;  // threads that parse, render and tokenize
   bool metrics = true;  // /metrics is there

@@ -16,7 +16,10 @@ class ControlTest : public ServerTest {
       {"/pause_generation", R"({"mode": "in_place"})"},
       {"/continue_generation", ""},
       {"/abort_request", R"({"rid": "x"})"},
-      {"/update_weight_version", R"({"new_version": "x"})"}};
+      {"/update_weight_version", R"({"new_version": "x"})"},
+      {"/configure_logging", ""},
+      {"/set_internal_state", R"({"server_args": {}})"},
+      {"/slow_down", "{}"}};
 
   [[nodiscard]] Reply call(const char* path, const char* body, std::string_view headers) const {
     return connect().call("POST", path, body, headers);

@@ -199,6 +199,36 @@ class FakeEngine final : public Engine {
     on_done(ok_status());
   }
 
+  Status record_steps(int64_t max_steps, StepsCallback on_done) override {
+    const std::lock_guard lock(mutex_);
+    if (on_steps_) return invalid_argument("a recording of steps runs already");
+    recorded_steps = max_steps;
+    on_steps_ = std::move(on_done);
+    return {};
+  }
+
+  Status stop_recording() override {
+    StepsCallback on_done;
+    {
+      const std::lock_guard lock(mutex_);
+      on_done.swap(on_steps_);
+    }
+    if (!on_done) return invalid_argument("no steps are being recorded");
+    on_done({{.number = 7,
+              .plan_seconds = 0.001,
+              .launched_seconds = 10,
+              .seconds = 0.5,
+              .end_seconds = 10.5,
+              .prefill_tokens = 3}});
+    return {};
+  }
+
+  std::atomic<int64_t> recorded_steps{0};  // that were asked for
+
+  void set_step_delay(double seconds) override { step_delay = seconds; }
+
+  std::atomic<double> step_delay{0};
+
   [[nodiscard]] std::vector<PauseMode> pauses() const {
     const std::lock_guard lock(mutex_);
     return pauses_;
@@ -323,6 +353,7 @@ class FakeEngine final : public Engine {
   int num_cancels_ = 0;
   std::vector<double> clear_timeouts_;
   std::vector<PauseMode> pauses_;
+  StepsCallback on_steps_;
   int64_t steps_ = 0;
   bool paused_ = false;
   bool draining_ = false;

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server's description of its own routes: GET /openapi.json, and GET /docs, a page of the same
+// that works offline.
+//
+// Threading: free functions without state.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace heddle::server {
+
+// What a route is for, in one line; "" for one that has no summary, which a test looks for.
+[[nodiscard]] std::string_view route_summary(std::string_view path);
+
+// OpenAPI 3.1: paths, methods, which of them ask for a key, and the form of errors. The fields of
+// bodies are in docs/server.md.
+[[nodiscard]] nlohmann::ordered_json openapi_description(std::string_view version);
+
+[[nodiscard]] std::string docs_page(std::string_view version);
+
+}  // namespace heddle::server

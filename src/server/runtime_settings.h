@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What operators change while the server runs: POST /configure_logging, /set_internal_state and
+// /slow_down.
+//
+// Threading: free functions over thread-safe state.
+#pragma once
+
+#include <string_view>
+#include <variant>
+
+#include <nlohmann/json.hpp>
+
+#include <heddle/engine.h>
+
+#include "server/api_error.h"
+
+namespace heddle::server {
+
+inline constexpr double kMaxStepDelaySeconds = 60;
+
+// {"log_level": "debug" | "info" | "warning" | "error"}. Returns the level from now on; "" changes
+// nothing.
+std::variant<nlohmann::ordered_json, ApiError> configure_logging(std::string_view body);
+
+// {"server_args": {"log_level": ..}}: the one setting of the server's that can change.
+std::variant<nlohmann::ordered_json, ApiError> set_internal_state(std::string_view body);
+
+// {"forward_sleep_time": SECONDS}; null or 0 ends it.
+std::variant<nlohmann::ordered_json, ApiError> slow_down(std::string_view body, Engine& engine);
+
+}  // namespace heddle::server
