@@ -405,16 +405,16 @@ TEST_P(SampleRowsTest, DrawsEveryTokenThatIsKeptAndNoOther) {
 
 // The better half weighs exactly top_p: one token more stays, the first of the others.
 TEST_P(SampleRowsTest, KeepsTheTokenBehindWhatWeighsExactlyTopP) {
-  constexpr size_t kHalf = 4096;
-  RowCase from;
-  from.logits.assign(2 * kHalf, 0.0f);
-  std::fill_n(from.logits.begin() + kHalf / 2, kHalf, 1.0f);
-  from.params = {.temperature = 3e38f, .top_p = 0.5f};  // so that all weigh the same
-  while (ops::uniform_draw(from.seed, from.position, from.choice) * (kHalf + 1) >= 1) {
-    ++from.position;
+  for (const size_t half : {size_t{64}, size_t{4096}}) {  // few enough to rank, and too many
+    RowCase from;
+    from.logits.assign(2 * half, 0.0f);
+    std::fill_n(from.logits.begin() + static_cast<std::ptrdiff_t>(half / 2), half, 1.0f);
+    from.params = {.temperature = 3e38f, .top_p = 0.5f};  // so that all weigh the same
+    const auto kept = static_cast<double>(half + 1);
+    while (ops::uniform_draw(from.seed, from.position, from.choice) * kept >= 1) ++from.position;
+    check({from});
+    EXPECT_EQ(run({from}).rows[0].token, 0);
   }
-  check({from});
-  EXPECT_EQ(run({from}).rows[0].token, 0);
 }
 
 TEST_P(SampleRowsTest, CountsAndPublishesWhatRowsSay) {
