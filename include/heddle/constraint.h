@@ -43,6 +43,9 @@ class Constraint {
  public:
   virtual ~Constraint() = default;
 
+  // Tokens of the vocabulary; masks need a bit for each.
+  [[nodiscard]] virtual int64_t vocab_size() const = 0;
+
   // The state before the first token of an answer.
   [[nodiscard]] virtual std::unique_ptr<ConstraintState> start() const = 0;
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,12 +15,14 @@ namespace heddle {
 
 using TokenId = int32_t;
 
+class Constraint;  // constraint.h
+
 // How tokens are drawn from logits. The defaults draw from the unmodified distribution.
 //
-// Order of operations on the fp32 logits: 1 mask of ids that may not end the text yet
-// (min_new_tokens); 2 logit_bias; 3 repetition penalty; 4 frequency and presence penalties; 5
-// temperature; 6 softmax; 7 top_k, then top_p, then min_p; 8 draw. Penalties look at the output
-// only. Ties: the lower id first.
+// Order of operations on the fp32 logits: 1 masks of ids that the request's constraint rules out
+// and that may not end the text yet (min_new_tokens); 2 logit_bias; 3 repetition penalty; 4
+// frequency and presence penalties; 5 temperature; 6 softmax; 7 top_k, then top_p, then min_p; 8
+// draw. Penalties look at the output only. Ties: the lower id first.
 struct SamplingParams {
   float temperature = 1.0f;  // >= 0; below 1e-6 means greedy: the best logit after steps 1 to 4
   float top_p = 1.0f;        // (0, 1]: smallest set whose mass before the last token is <= top_p
@@ -55,6 +58,10 @@ struct Request {
   bool return_logprobs = false;     // logprob of each output token
   int32_t top_logprobs = 0;         // and of this many alternatives, 0 to 20
   int32_t choice_index = 0;         // which of n answers to one prompt; part of the draw
+
+  // What the answer must look like; null: anything. Shared with the caller, who may use it for
+  // other requests at the same time.
+  std::shared_ptr<const Constraint> constraint;
 
   // Scheduling (docs/scheduling.md).
   std::optional<int64_t> priority;

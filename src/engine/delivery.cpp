@@ -77,6 +77,10 @@ void Delivery::deliver(const BatchPlan& plan, StepOutput& output, double end_sec
 }
 
 void Delivery::take_token(LiveRequest& live, SampledToken& sampled, double now) {
+  if (Status& status = live.sequence.constraint_status; !status.ok()) {
+    finish(live, {.reason = FinishReason::kError, .error = std::move(status)});
+    return;
+  }
   if (!sampled.error.ok()) {
     finish(live, {.reason = FinishReason::kError, .error = std::move(sampled.error)});
     return;

@@ -25,6 +25,8 @@ class TokenGrammar : public Constraint, public std::enable_shared_from_this<Toke
  public:
   TokenGrammar(Automaton automaton, std::shared_ptr<VocabularyMasks> masks);
 
+  [[nodiscard]] int64_t vocab_size() const override { return masks_->vocab_size(); }
+
   [[nodiscard]] std::unique_ptr<ConstraintState> start() const override;
 
   [[nodiscard]] const Automaton& automaton() const { return automaton_; }

@@ -113,6 +113,11 @@ struct PlannedSequence {
 
   bool sample = false;  // false: a prefill chunk that is not the last
 
+  // Of BatchPlan::mask_words, with `sample`: bit i % 32 of word i / 32 says whether token i may be
+  // drawn, tokens beyond the words may not. Empty: all may. With a mask the last new token is one
+  // that the host knows (no `feeds_drawn_token`).
+  PlanRange mask;
+
   [[nodiscard]] int64_t num_new_tokens() const {
     return int64_t{new_tokens.count} + (feeds_drawn_token ? 1 : 0);
   }
@@ -134,6 +139,7 @@ struct BatchPlan {
   std::vector<TokenId> tokens;
   std::vector<int32_t> pages;
   std::vector<StateSnapshot> snapshots;
+  std::vector<uint32_t> mask_words;
 
   // Done before the step's first layer, in this order.
   std::vector<int32_t> unused_pages;  // their memory may go back to the system: the next use
@@ -164,6 +170,7 @@ struct BatchPlan {
     tokens.clear();
     pages.clear();
     snapshots.clear();
+    mask_words.clear();
     unused_pages.clear();
     unused_snapshot_slots.clear();
     save_snapshots.clear();
@@ -194,12 +201,30 @@ struct BatchPlan {
     return part_of(pages, update.pages);
   }
 
+  [[nodiscard]] std::span<const uint32_t> mask_of(const PlannedSequence& sequence) const {
+    return part_of(mask_words, sequence.mask);
+  }
+
   // Append to an array and return where.
   PlanRange add_tokens(std::span<const TokenId> added) { return append(tokens, added); }
 
   PlanRange add_pages(std::span<const int32_t> added) { return append(pages, added); }
 
   PlanRange add_snapshots(std::span<const StateSnapshot> added) { return append(snapshots, added); }
+
+  // A mask that allows nothing yet.
+  PlanRange add_mask(int64_t vocab_size) {
+    const PlanRange mask{.begin = static_cast<int32_t>(mask_words.size()),
+                         .count = static_cast<int32_t>((vocab_size + 31) / 32)};
+    mask_words.resize(mask_words.size() + static_cast<size_t>(mask.count));
+    return mask;
+  }
+
+  // To be written; the next added mask may move it.
+  [[nodiscard]] std::span<uint32_t> words_of(PlanRange mask) {
+    return std::span(mask_words)
+        .subspan(static_cast<size_t>(mask.begin), static_cast<size_t>(mask.count));
+  }
 
   [[nodiscard]] int64_t num_new_tokens() const {
     int64_t count = 0;

@@ -12,10 +12,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include <heddle/constraint.h>
 #include <heddle/request.h>
 
 #include "request/prefix_hashes.h"
@@ -47,6 +49,7 @@ struct Sequence {
         prefix_hashes(request.prompt, request.cache_namespace),
         tokens(std::move(request.prompt)) {
     request.prompt.clear();
+    if (request.constraint != nullptr) constraint = request.constraint->start();
     ending_tokens = request.stop.token_ids;
     if (!request.stop.ignore_eos) {
       ending_tokens.insert(ending_tokens.end(), eos_token_ids.begin(), eos_token_ids.end());
@@ -74,6 +77,10 @@ struct Sequence {
   int32_t num_preemptions = 0;
   CacheReport cache_report;
 
+  // Has taken over all output tokens; null: any token may follow. An error of it ends the request.
+  std::unique_ptr<ConstraintState> constraint;
+  Status constraint_status;
+
   SequenceTimings timings;
 
   [[nodiscard]] int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }
@@ -82,6 +89,13 @@ struct Sequence {
 
   [[nodiscard]] std::span<const TokenId> output_tokens() const {
     return std::span<const TokenId>(tokens).subspan(static_cast<size_t>(num_prompt_tokens));
+  }
+
+  // A token was drawn.
+  void append(TokenId token) {
+    tokens.push_back(token);
+    if (constraint == nullptr || constraint->accept(token) || !constraint_status.ok()) return;
+    constraint_status = internal_error("a token was drawn that the answer's form does not allow");
   }
 
   // How many tokens both begin with, in one namespace. Cost: that of PrefixHashes::common_prefix().

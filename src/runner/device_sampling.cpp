@@ -46,14 +46,23 @@ void DeviceSampling::begin(int64_t num_rows) {
   temperatures_.assign(count, 1.0f);
   forbidden_.clear();
   biases_.clear();
+  masks_.clear();
   wants_logprobs_ = false;
 }
 
-void DeviceSampling::add(int64_t row, const request::BatchSlot& slot, int64_t position) {
+void DeviceSampling::add(int64_t row, const request::BatchSlot& slot, int64_t position,
+                         std::span<const uint32_t> mask) {
   const auto index = static_cast<size_t>(row);
   const request::SlotStart& start = slot.start;
   HEDDLE_CHECK(draws_for(start));
   rows_[index] = {.slot = static_cast<int32_t>(row), .position = position};
+  if (!mask.empty()) {
+    const auto num_words = static_cast<size_t>((vocab_size_ + 31) / 32);
+    rows_[index].mask_row = static_cast<int32_t>(masks_.size() / num_words);
+    const std::span<const uint32_t> used = mask.first(std::min(mask.size(), num_words));
+    masks_.insert(masks_.end(), used.begin(), used.end());
+    masks_.resize(masks_.size() + num_words - used.size());  // tokens beyond the mask
+  }
   ops::SamplingSlot& own = slots_[index];
   own = sampling::sampling_slot(start.sampling, start.seed, start.choice_index, vocab_size_);
   temperatures_[index] = sampling::weight_temperature(start.sampling);
@@ -88,6 +97,7 @@ Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
   };
   const int64_t rows_at = place(rows_), slots_at = place(slots_);
   const int64_t forbidden_at = place(forbidden_), biases_at = place(biases_);
+  const int64_t masks_at = place(masks_);
   HEDDLE_RETURN_IF_ERROR(reserve(used));
   const auto write = [&](const auto& values, int64_t at) {
     if (!values.empty()) {
@@ -98,6 +108,7 @@ Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
   write(slots_, slots_at);
   write(forbidden_, forbidden_at);
   write(biases_, biases_at);
+  write(masks_, masks_at);
   HEDDLE_RETURN_IF_ERROR(stream.copy(upload_.data(), upload_host_.data(), used));
 
   auto* sampled = reinterpret_cast<ops::SampledRow*>(results_.data());
@@ -108,6 +119,7 @@ Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
                 .slots = reinterpret_cast<const ops::SamplingSlot*>(upload_.data() + slots_at),
                 .forbidden = reinterpret_cast<const int32_t*>(upload_.data() + forbidden_at),
                 .biases = reinterpret_cast<const ops::TokenBias*>(upload_.data() + biases_at),
+                .masks = reinterpret_cast<const uint32_t*>(upload_.data() + masks_at),
                 .sampled = sampled,
                 .top_logits = wants_logprobs_ ? top_logits : nullptr,
                 .workspace = workspace_.bytes()}));

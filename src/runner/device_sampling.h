@@ -33,8 +33,10 @@ class DeviceSampling {
   // Begins a step with that many rows of logits, none of which is drawn from.
   void begin(int64_t num_rows);
 
-  // Row `row` draws the token at `position` for the sequence in `slot`.
-  void add(int64_t row, const request::BatchSlot& slot, int64_t position);
+  // Row `row` draws the token at `position` for the sequence in `slot`, out of those that `mask`
+  // allows (PlannedSequence::mask).
+  void add(int64_t row, const request::BatchSlot& slot, int64_t position,
+           std::span<const uint32_t> mask);
 
   [[nodiscard]] bool draws(int64_t row) const { return rows_[static_cast<size_t>(row)].slot >= 0; }
 
@@ -59,6 +61,7 @@ class DeviceSampling {
   std::vector<float> temperatures_;       // of the weights of each row
   std::vector<int32_t> forbidden_;
   std::vector<ops::TokenBias> biases_;
+  std::vector<uint32_t> masks_;  // of the rows that have one, ceil(V / 32) words each
   device::Buffer upload_host_, upload_;
   device::Buffer results_host_, results_;  // SampledRow [R], then TopLogit [R, kMostTopLogits]
   device::Buffer workspace_;

@@ -90,7 +90,8 @@ Status StepExecutor::enqueue_draws(const request::BatchPlan& plan) {
     if (!sequence.sample || batched.part != Part::kComputed) continue;
     const request::BatchSlot& slot = slots_[sequence.batch_slot];
     if (DeviceSampling::draws_for(slot.start)) {
-      device_sampling_->add(batched.logit_row, slot, position_of_draw(sequence));
+      device_sampling_->add(batched.logit_row, slot, position_of_draw(sequence),
+                            plan.mask_of(sequence));
     } else {
       host_draws = true;
     }
@@ -168,15 +169,16 @@ void StepExecutor::draw(const request::BatchPlan& plan, request::StepOutput& out
     } else {
       const MutableTensorView logits =
           batched.part == Part::kHidden ? pass_->head_logits() : pass_->logits();
-      draw(sequence, {logits.row<float>(batched.logit_row), vocab_size}, sampled);
+      draw(sequence, plan.mask_of(sequence), {logits.row<float>(batched.logit_row), vocab_size},
+           sampled);
     }
     drawn_tokens_[static_cast<size_t>(sequence.batch_slot)] =
         sampled.error.ok() ? sampled.token : sampling::kNoToken;
   }
 }
 
-void StepExecutor::draw(const PlannedSequence& sequence, std::span<float> logits,
-                        request::SampledToken& sampled) {
+void StepExecutor::draw(const PlannedSequence& sequence, std::span<const uint32_t> mask,
+                        std::span<float> logits, request::SampledToken& sampled) {
   const request::BatchSlot& slot = slots_[sequence.batch_slot];
   const int64_t position = position_of_draw(sequence);
   const Result<TokenId> token =
@@ -184,6 +186,7 @@ void StepExecutor::draw(const PlannedSequence& sequence, std::span<float> logits
                        .params = &slot.start.sampling,
                        .output_tokens = slot.output_tokens,
                        .forbidden_tokens = slot.forbidden_tokens(position),
+                       .mask = mask,
                        .seed = slot.start.seed,
                        .position = position,
                        .choice_index = slot.start.choice_index,

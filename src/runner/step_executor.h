@@ -53,8 +53,8 @@ class StepExecutor {
   Status copy_row(const TensorView& from, int64_t from_row, const MutableTensorView& to,
                   int64_t to_row);
   void draw(const request::BatchPlan& plan, request::StepOutput& output);
-  void draw(const request::PlannedSequence& sequence, std::span<float> logits,
-            request::SampledToken& sampled);
+  void draw(const request::PlannedSequence& sequence, std::span<const uint32_t> mask,
+            std::span<float> logits, request::SampledToken& sampled);
 
   ForwardPass* pass_;
   Pools pools_;

@@ -26,6 +26,17 @@ constexpr auto kBetter = [](const auto& a, const auto& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 };
 
+void mask_logits(std::span<const uint32_t> mask, std::span<float> logits) {
+  for (size_t begin = 0; begin < logits.size(); begin += 32) {
+    const uint32_t word = begin / 32 < mask.size() ? mask[begin / 32] : 0u;
+    if (word == ~0u) continue;
+    const size_t end = std::min(begin + 32, logits.size());
+    for (size_t i = begin; i < end; ++i) {
+      if ((word >> (i - begin) & 1) == 0) logits[i] = -kInfinity;
+    }
+  }
+}
+
 }  // namespace
 
 Status outcome_status(SampleOutcome outcome, int64_t position) {
@@ -64,6 +75,7 @@ void Sampler::edit_logits(const SampleArgs& args) {
     HEDDLE_CHECK(token >= 0 && token < vocab_size());
     return args.logits[static_cast<size_t>(token)];
   };
+  if (!args.mask.empty()) mask_logits(args.mask, args.logits);
   for (const TokenId token : args.forbidden_tokens) at(token) = -kInfinity;
   for (const auto& [token, bias] : params.logit_bias) at(token) += bias;
 

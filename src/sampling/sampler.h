@@ -2,7 +2,8 @@
 // Sampler: a row of logits becomes a token.
 //
 // The order of operations, on fp32 logits:
-//   1 forbidden tokens become -inf        2 logit_bias is added
+//   1 tokens that are forbidden, or that a mask rules out, become -inf
+//   2 logit_bias is added
 //   3 repetition penalty, once per distinct token of the output: positive logits / p, negative * p
 //   4 - frequency_penalty * count - presence_penalty, for tokens that occur in the output
 //   5 divided by the temperature          6 softmax
@@ -50,6 +51,9 @@ struct SampleArgs {
   const SamplingParams* params = nullptr;
   std::span<const TokenId> output_tokens;     // drawn so far, for penalties
   std::span<const TokenId> forbidden_tokens;  // may not be drawn now
+  // Bit i % 32 of word i / 32 says whether token i may be drawn; tokens beyond the words may not.
+  // Empty: all may.
+  std::span<const uint32_t> mask;
   uint64_t seed = 0;
   int64_t position = 0;  // absolute index of the token that is drawn
   int32_t choice_index = 0;

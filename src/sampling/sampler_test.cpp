@@ -83,6 +83,24 @@ TEST(SamplerTest, TakesTheLowestIdAmongEqualsWhenGreedy) {
   }
 }
 
+TEST(SamplerTest, DrawsOnlyWhatTheMaskAllows) {
+  std::vector<float> row(70);
+  for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<float>(i);
+  Sampler sampler(70);
+  const SamplingParams params{.temperature = 0, .logit_bias = {{69, 100.0f}}};
+  TokenLogprob logprob;
+  const auto draw = [&](std::vector<uint32_t> mask) {
+    std::vector<float> logits = row;
+    return sampler.sample({.logits = logits, .params = &params, .mask = mask, .top_logprobs = 2},
+                          &logprob);
+  };
+  EXPECT_EQ(draw({~0u, ~0u, ~0u}).value(), 69);
+  EXPECT_EQ(draw({~0u, 1u, 0u}).value(), 32);
+  EXPECT_EQ(draw({6u}).value(), 2) << "what lies beyond the words is masked";
+  EXPECT_NEAR(logprob.logprob, -0.3133f, 1e-3f) << "of what the mask leaves";
+  EXPECT_THAT(draw({0u, 0u, 0u}).status().message(), HasSubstr("every token is masked"));
+}
+
 TEST(SamplerTest, MasksThenBiasesThenPenalises) {
   EXPECT_EQ(greedy({1, 5, 3}, {}, {}, {1}), 2);
   EXPECT_EQ(greedy({1, 5, 3}, {.logit_bias = {{1, -3.0f}}}), 2);

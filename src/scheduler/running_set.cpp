@@ -45,6 +45,8 @@ SlotStart start_of(const Sequence& sequence, int64_t context_tokens, BatchPlan& 
 
 bool RunningSequence::can_decode() const {
   const int64_t drawn = sequence->num_output_tokens() + draws_in_flight;
+  // Which tokens may follow is known once the last one is.
+  if (sequence->constraint != nullptr && draws_in_flight > 0) return false;
   return leaving == Leaving::kNo && !hold.starts && drawn > 0 &&
          drawn < sequence->request.stop.max_new_tokens &&
          sequence->num_tokens() + draws_in_flight - num_planned == 1;
@@ -155,6 +157,15 @@ PlannedSequence RunningSet::planned(RunningSequence& running, bool sample, Batch
   planned.context_tokens = running.num_planned;
   planned.state_slot = sequence.state_slot;
   planned.sample = sample;
+  if (sample && sequence.constraint != nullptr) {
+    planned.mask = plan.add_mask(sequence.request.constraint->vocab_size());
+    Status status = sequence.constraint->fill_mask(plan.words_of(planned.mask));
+    if (!status.ok() && sequence.constraint_status.ok()) {
+      // Nothing can be drawn then: the draw fails, and the request ends with this reason.
+      std::ranges::fill(plan.words_of(planned.mask), 0u);
+      running.sequence->constraint_status = std::move(status);
+    }
+  }
   return planned;
 }
 
@@ -220,7 +231,7 @@ bool RunningSet::complete(const PlannedSequence& planned, const SampledToken* sa
   // it all the same.
   const bool wanted = !running.is_released() || running.draws_in_flight > 0;
   const bool appends = sampled != nullptr && sampled->error.ok() && wanted;
-  if (appends) sequence.tokens.push_back(sampled->token);
+  if (appends) sequence.append(sampled->token);
   cache_.confirm(sequence, running.hold);
   return appends;
 }

@@ -2,6 +2,8 @@
 #include "support/fake_runner.h"
 
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,6 +26,16 @@ constexpr ToyRow kGarbageRow{.token = -77, .hash = 777};
 constexpr ToyState kGarbageState{.count = -1, .hash = 77};
 constexpr ToyHidden kGarbageHidden{.count = -1, .hash = 7777};
 constexpr TokenId kGarbageToken = -7;
+
+// The first token from `token` on, and then from 0, that the mask allows.
+std::optional<TokenId> next_allowed(std::span<const uint32_t> mask, TokenId token) {
+  const auto size = static_cast<TokenId>(mask.size() * 32);
+  for (TokenId i = 0; i < size; ++i, token = (token + 1) % size) {
+    if (token >= size) token = 0;
+    if ((mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0) return token;
+  }
+  return std::nullopt;
+}
 
 template <typename Values>
 void append_all(std::vector<int64_t>& all, const Values& values) {
@@ -94,6 +106,7 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
   append_copies(values, source.copy_window_pages);
   append_all(values, source.tokens);
   append_all(values, source.pages);
+  append_all(values, source.mask_words);
   for (const StateSnapshot& snapshot : source.snapshots) {
     values.insert(values.end(), {snapshot.tokens, snapshot.slot, snapshot.keep_hidden});
   }
@@ -117,9 +130,9 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
     append_range(sequence.new_tokens);
     append_range(sequence.snapshots);
     values.insert(values.end(),
-                  {sequence.sequence_id, sequence.batch_slot, sequence.feeds_drawn_token,
-                   sequence.context_tokens, sequence.kv_tokens, sequence.state_slot,
-                   sequence.hidden_slot, sequence.sample});
+                  {sequence.mask.begin, sequence.mask.count, sequence.sequence_id,
+                   sequence.batch_slot, sequence.feeds_drawn_token, sequence.context_tokens,
+                   sequence.kv_tokens, sequence.state_slot, sequence.hidden_slot, sequence.sample});
   }
 }
 
@@ -197,7 +210,7 @@ Result<StepOutput> FakeRunner::compute(const BatchPlan& plan) {
     const ToyHidden hidden = sequence.hidden_slot != 0 ? repeat(sequence) : advance(plan, sequence);
     if (!sequence.sample) continue;
     check_output_tokens(sequence);
-    draw(sequence, hidden, output.tokens.emplace_back());
+    draw(plan, sequence, hidden, output.tokens.emplace_back());
   }
   check_memory();
   return output;
@@ -385,8 +398,8 @@ void FakeRunner::check_output_tokens(const PlannedSequence& sequence) {
   }
 }
 
-void FakeRunner::draw(const PlannedSequence& sequence, const ToyHidden& hidden,
-                      SampledToken& sampled) {
+void FakeRunner::draw(const BatchPlan& plan, const PlannedSequence& sequence,
+                      const ToyHidden& hidden, SampledToken& sampled) {
   sampled.sequence_id = sequence.sequence_id;
   sampled.skipped = false;
   sampled.error = sequence_error ? sequence_error(sequence) : Status();
@@ -396,6 +409,7 @@ void FakeRunner::draw(const PlannedSequence& sequence, const ToyHidden& hidden,
   if (!token) {
     token = toy_draw(vocabulary, hidden, slot.start.seed, slot.forbidden_tokens(position));
   }
+  if (token && !sequence.mask.empty()) token = next_allowed(plan.mask_of(sequence), *token);
   if (!token && sampled.error.ok()) sampled.error = internal_error("every token is forbidden");
   sampled.token = sampled.error.ok() ? *token : kGarbageToken;
   drawn_[static_cast<size_t>(sequence.batch_slot)] = {.sequence_id = sequence.sequence_id,

@@ -40,7 +40,8 @@ class FakeRunner final : public runner::Runner {
   // after it.
   std::function<Status(const request::BatchPlan&)> on_step;
 
-  // The token drawn instead of the model's; none: the model's.
+  // The token drawn instead of the model's; none: the model's. Of both, the next one that the
+  // sequence's mask allows.
   std::function<std::optional<TokenId>(const request::PlannedSequence&)> script;
 
   // Fails the draw of one sequence.
@@ -103,8 +104,8 @@ class FakeRunner final : public runner::Runner {
   void take_snapshots(std::span<const request::StateSnapshot> snapshots, int64_t tokens,
                       const ToyState& now);
   void check_output_tokens(const request::PlannedSequence& sequence);
-  void draw(const request::PlannedSequence& sequence, const ToyHidden& hidden,
-            request::SampledToken& sampled);
+  void draw(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
+            const ToyHidden& hidden, request::SampledToken& sampled);
   void fill_page(int32_t page, const ToyRow& row);
   ToyRow& row(const request::PlannedSequence& sequence, int64_t token);
   ToyRow& window_row(const request::PlannedSequence& sequence, int64_t token);

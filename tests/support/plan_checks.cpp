@@ -135,6 +135,8 @@ class PlanChecker {
       expect(sequence.sample, named + " has a hidden slot and draws nothing");
     }
     // A scheduler without shared KV rows leaves kv_tokens at 0.
+    expect(sequence.mask.empty() || (sequence.sample && !sequence.feeds_drawn_token),
+           named + " has a mask for a token that does not follow a known one");
     expect(sequence.kv_tokens == 0 || sequence.kv_tokens >= begin,
            named + " would write rows of its context again");
     const std::vector<int32_t>& pages = pages_of(sequence);

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers held to a form, through the engine.
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <heddle/constraint.h>
+
+#include "core/check.h"
+#include "engine/engine_fixture.h"
+
+namespace heddle::engine {
+namespace {
+
+using testing::ByteTokenizer;
+using ::testing::IsEmpty;
+
+// One text, then its end. After `fails_after` tokens no mask can be made.
+class OneText final : public Constraint {
+ public:
+  explicit OneText(std::string text, size_t fails_after = SIZE_MAX)
+      : text_(std::move(text)), fails_after_(fails_after) {}
+
+  [[nodiscard]] int64_t vocab_size() const override { return ByteTokenizer::kVocabSize; }
+
+  [[nodiscard]] std::unique_ptr<ConstraintState> start() const override {
+    return std::make_unique<State>(*this);
+  }
+
+ private:
+  class State final : public ConstraintState {
+   public:
+    explicit State(const OneText& constraint) : constraint_(constraint) {}
+
+    [[nodiscard]] bool accept(TokenId token) override {
+      if (token != next()) return false;
+      ++position_;
+      return true;
+    }
+
+    void roll_back(int64_t count) override { position_ -= static_cast<size_t>(count); }
+
+    [[nodiscard]] bool is_complete() const override {
+      return position_ >= constraint_.text_.size();
+    }
+
+    [[nodiscard]] Status fill_mask(std::span<uint32_t> mask) override {
+      if (position_ >= constraint_.fails_after_) return invalid_argument("too ambiguous");
+      std::ranges::fill(mask, 0u);
+      mask[static_cast<size_t>(next()) / 32] |= 1u << (next() % 32);
+      return {};
+    }
+
+   private:
+    [[nodiscard]] TokenId next() const {
+      return is_complete() ? ByteTokenizer::kEos
+                           : static_cast<unsigned char>(constraint_.text_[position_]);
+    }
+
+    const OneText& constraint_;
+    size_t position_ = 0;
+  };
+
+  std::string text_;
+  size_t fails_after_;
+};
+
+Request constrained(std::string id, std::shared_ptr<const Constraint> constraint) {
+  Request request = EngineFixture::request(std::move(id), 5, 40);
+  request.constraint = std::move(constraint);
+  return request;
+}
+
+TEST(EngineConstraintTest, AnswersKeepToTheirFormBesideOthersThatAreFree) {
+  for (const bool overlap : {false, true}) {
+    EngineFixture fixture({.scheduling = {.overlap = overlap}});
+    const auto form = std::make_shared<const OneText>("{\"a\": 1}");
+    const auto other = std::make_shared<const OneText>("xyz");
+    Received one;
+    Received two;
+    Received three;
+    Received free;
+    ASSERT_TRUE(fixture.submit(constrained("one", form), one).ok());
+    ASSERT_TRUE(fixture.submit(EngineFixture::request("free", 4, 30), free).ok());
+    ASSERT_TRUE(fixture.submit(constrained("two", form), two).ok());
+    ASSERT_TRUE(fixture.submit(constrained("three", other), three).ok());
+    while (fixture.engine->step()) fixture.engine->check_invariants();
+    for (const Received* received : {&one, &two}) {
+      EXPECT_EQ(received->text, "{\"a\": 1}");
+      EXPECT_EQ(received->reason(), FinishReason::kStop);
+    }
+    EXPECT_EQ(three.text, "xyz");
+    EXPECT_EQ(std::ssize(free.tokens), 30);
+    EXPECT_THAT(fixture.runner->complaints(), IsEmpty());
+  }
+}
+
+TEST(EngineConstraintTest, FormsSurviveRetractions) {
+  runner::PoolSizes sizes = roomy_pools();
+  sizes.num_pages = 14;  // not for all three at once
+  EngineFixture fixture({.sizes = sizes, .context_length = 48});
+  const auto form = std::make_shared<const OneText>("a text of twenty one.");
+  std::array<Received, 3> received;
+  for (size_t i = 0; i < received.size(); ++i) {
+    ASSERT_TRUE(fixture.submit(constrained(fmt::format("r{}", i), form), received[i]).ok());
+  }
+  while (fixture.engine->step()) fixture.engine->check_invariants();
+  for (const Received& each : received) EXPECT_EQ(each.text, "a text of twenty one.");
+  EXPECT_THAT(fixture.runner->complaints(), IsEmpty());
+}
+
+TEST(EngineConstraintTest, TheLimitMayCutAnAnswer) {
+  EngineFixture fixture;
+  Request request = constrained("one", std::make_shared<const OneText>("abcdef"));
+  request.stop.max_new_tokens = 3;
+  const Received received = fixture.run(std::move(request));
+  EXPECT_EQ(received.text, "abc");
+  EXPECT_EQ(received.reason(), FinishReason::kLength);
+}
+
+TEST(EngineConstraintTest, AMaskThatCannotBeMadeEndsTheRequestWithTheReason) {
+  EngineFixture fixture;
+  const Received received =
+      fixture.run(constrained("one", std::make_shared<const OneText>("abcdef", 2)));
+  EXPECT_EQ(received.text, "ab");
+  EXPECT_EQ(received.reason(), FinishReason::kError);
+  EXPECT_EQ(received.finish->error.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(received.finish->error.message(), "too ambiguous");
+  EXPECT_EQ(fixture.run(EngineFixture::request("two")).reason(), FinishReason::kLength);
+}
+
+}  // namespace
+}  // namespace heddle::engine
