@@ -23,7 +23,7 @@ struct SmallService {
                .policy = policy,
                .grid = 8,
                .decode_interval = 16}),
-        sequences{prompt(20, 0), prompt(24, 500), prompt(30, 0)} {
+        sequences(three_prompts()) {
     start(0);
     step(0);
     sequences[0].num_computed = 20;
@@ -33,6 +33,14 @@ struct SmallService {
     step(1);
     start(2);
     check();
+  }
+
+  static std::vector<request::Sequence> three_prompts() {
+    std::vector<request::Sequence> prompts;
+    prompts.push_back(prompt(20, 0));
+    prompts.push_back(prompt(24, 500));
+    prompts.push_back(prompt(30, 0));
+    return prompts;
   }
 
   static request::Sequence prompt(int64_t length, TokenId first) {
