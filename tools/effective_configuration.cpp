@@ -36,6 +36,7 @@ Json resources_json(const Engine& engine) {
           {"threads", options.num_threads},
           {"memory_fraction", or_null(options.memory_fraction)},
           {"max_total_tokens", options.max_total_tokens},
+          {"disable_cuda_graph", options.disable_cuda_graph},
           {"page_size", options.page_size},
           {"max_running_requests", options.max_running_requests},
           {"max_queued_requests", options.max_queued_requests},
