@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/step_graphs.h"
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace heddle::runner {
+namespace {
+
+struct FakeWork final : device::CapturedWork {
+  explicit FakeWork(int recorded_launches) : launches(recorded_launches) {}
+
+  int launches;
+};
+
+// Counts what runs eagerly, and what runs through recorded work.
+class FakeStream final : public device::Stream {
+ public:
+  Status copy(void*, const void*, int64_t) override { return {}; }
+
+  Status zero(void*, int64_t) override { return {}; }
+
+  Status discard(void*, int64_t) override { return {}; }
+
+  Status record(device::Event&) override { return {}; }
+
+  Status wait_for(const device::Event&) override { return {}; }
+
+  Status synchronize() override { return {}; }
+
+  Status begin_capture() override {
+    recording_ = 0;
+    capturing_ = true;
+    return {};
+  }
+
+  Result<std::unique_ptr<device::CapturedWork>> end_capture() override {
+    capturing_ = false;
+    if (refuses) return internal_error("an op waits for the device");
+    return std::unique_ptr<device::CapturedWork>(std::make_unique<FakeWork>(recording_));
+  }
+
+  Status launch(const device::CapturedWork& work) override {
+    replayed += static_cast<const FakeWork&>(work).launches;
+    return {};
+  }
+
+  void enqueue() { ++(capturing_ ? recording_ : eager); }
+
+  int eager = 0;
+  int replayed = 0;
+  bool refuses = false;
+
+ private:
+  int recording_ = 0;
+  bool capturing_ = false;
+};
+
+class StepGraphsTest : public ::testing::Test {
+ protected:
+  StepGraphsTest() { use_pool(pools_[0]); }
+
+  void use_pool(float& pool) {
+    layers_[0].k = MutableTensorView(&pool, DType::kF32, Shape{1, 1, 1, 1});
+    forward_.kv_layers = layers_;
+  }
+
+  void step(int64_t rows, int64_t width = 4) {
+    const Status status = graphs_.run(
+        stream_, {.rows = rows, .logits = rows, .page_table_width = width}, forward_, [&] {
+          stream_.enqueue();
+          return launch_status_;
+        });
+    EXPECT_EQ(status.code(), launch_status_.code());
+  }
+
+  std::array<float, 2> pools_{};
+  std::array<ops::KvLayer, 1> layers_;
+  ops::ForwardContext forward_;
+  FakeStream stream_;
+  Status launch_status_;
+  StepGraphs graphs_;
+};
+
+TEST_F(StepGraphsTest, AShapeIsCapturedWhenItComesTheSecondTime) {
+  step(1);
+  EXPECT_EQ(std::pair(stream_.eager, stream_.replayed), std::pair(1, 0));
+  step(1);
+  step(1);
+  EXPECT_EQ(std::pair(stream_.eager, stream_.replayed), std::pair(1, 2));
+  step(2);
+  step(1, 8);
+  EXPECT_EQ(std::pair(stream_.eager, stream_.replayed), std::pair(3, 2))
+      << "other rows and wider tables are other shapes";
+  EXPECT_EQ(graphs_.num_captured(), 1);
+}
+
+TEST_F(StepGraphsTest, OtherPoolsMakeAllForgotten) {
+  step(1);
+  step(1);
+  use_pool(pools_[1]);
+  step(1);
+  EXPECT_EQ(graphs_.num_captured(), 0);
+  EXPECT_EQ(std::pair(stream_.eager, stream_.replayed), std::pair(2, 1));
+  step(1);
+  EXPECT_EQ(graphs_.num_captured(), 1);
+}
+
+TEST_F(StepGraphsTest, AfterACaptureThatFailedStepsRunEagerly) {
+  step(1);
+  stream_.refuses = true;
+  for (int i = 0; i < 3; ++i) step(1);
+  EXPECT_EQ(std::pair(stream_.eager, stream_.replayed), std::pair(4, 0));
+  EXPECT_EQ(graphs_.num_captured(), 0);
+}
+
+TEST_F(StepGraphsTest, AFailingLaunchIsTheStepsError) {
+  launch_status_ = device_lost("gone");
+  step(1);
+  step(1);  // fails while it is recorded, then eagerly
+  EXPECT_EQ(stream_.replayed, 0);
+}
+
+TEST_F(StepGraphsTest, KeepsABoundedNumberOfShapes) {
+  for (int64_t rows = 1; rows <= 300; ++rows) {
+    step(rows);
+    step(rows);
+  }
+  EXPECT_LE(graphs_.num_captured(), 128);
+  step(300);
+  EXPECT_EQ(std::pair(stream_.eager, stream_.replayed), std::pair(300, 301)) << "the newest stays";
+}
+
+}  // namespace
+}  // namespace heddle::runner
