@@ -4,7 +4,8 @@
 // bits of all its logprobs are those of the cold run on its own. With the kernels of the default
 // mode in fp32 its tokens are, up to near ties, which are counted.
 //
-// A sample of the matrix runs always; all of it with HEDDLE_TEST_FULL=1.
+// A sample of the matrix runs always; all of it with HEDDLE_TEST_FULL=1. On a GPU decode steps are
+// launched as graphs, those of the cold runs kernel by kernel.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -21,6 +22,7 @@
 #include <heddle/engine.h>
 
 #include "cache_exactness_workload.h"
+#include "on_device.h"
 #include "support/exposition.h"
 #include "support/test_data.h"
 
@@ -43,6 +45,7 @@ struct CacheSetting {
   bool overlap = true;
   bool fp8_kv = false;
   bool paced = false;  // streams that run keep prompts to small chunks
+  std::string device = "cpu";
 
   friend std::ostream& operator<<(std::ostream& out, const CacheSetting& setting) {
     return out << setting.name();
@@ -60,6 +63,7 @@ struct CacheSetting {
 
   [[nodiscard]] EngineOptions options(Kernels kernels) const {
     EngineOptions options{.model_dir = testing::repository_path("models/heddle-tiny"),
+                          .device = device,
                           .num_threads = 2,
                           .max_running_requests = batch,
                           .chunked_prefill_tokens = chunk_tokens,
@@ -167,16 +171,21 @@ std::vector<CacheSetting> settings_in_float32() {
   return testing::wants_everything() ? settings : covering(settings);
 }
 
-class CacheExactness : public ::testing::TestWithParam<CacheSetting> {
- protected:
-  static void SetUpTestSuite() {
-    for (const Kernels kernels : {Kernels::kExact, Kernels::kExactFp8}) exact_workload(kernels);
-  }
-};
+std::vector<CacheSetting> on_cuda(std::vector<CacheSetting> settings) {
+  for (CacheSetting& setting : settings) setting.device = "cuda";
+  return settings;
+}
+
+std::string name_of(const ::testing::TestParamInfo<CacheSetting>& setting) {
+  return setting.param.name();
+}
+
+class CacheExactness : public ::testing::TestWithParam<CacheSetting> {};
 
 TEST_P(CacheExactness, GivesTheBitsOfTheColdRunAlone) {
   const CacheSetting& setting = GetParam();
-  const ExactWorkload& workload = exact_workload(setting.exact_kernels());
+  HEDDLE_DEVICE_OR_SKIP(setting.device);
+  const ExactWorkload& workload = exact_workload(setting.device, setting.exact_kernels());
   auto engine = Engine::create(setting.options(setting.exact_kernels()));
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   size_t next = 0;
@@ -215,8 +224,9 @@ TEST_P(CacheExactness, GivesTheBitsOfTheColdRunAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Matrix, CacheExactness, ::testing::ValuesIn(settings_to_run()),
-                         [](const auto& setting) { return setting.param.name(); });
+INSTANTIATE_TEST_SUITE_P(Cpu, CacheExactness, ::testing::ValuesIn(settings_to_run()), name_of);
+INSTANTIATE_TEST_SUITE_P(Cuda, CacheExactness, ::testing::ValuesIn(on_cuda(settings_to_run())),
+                         name_of);
 
 // Whether logprobs of one token of two answers are those of the same distribution, but for the
 // order in which the default kernels sum.
@@ -243,7 +253,8 @@ class FastKernels : public ::testing::TestWithParam<CacheSetting> {};
 
 TEST_P(FastKernels, GiveTheTokensOfTheColdRunAloneButForNearTies) {
   const CacheSetting& setting = GetParam();
-  const ExactWorkload& workload = exact_workload(Kernels::kFast);
+  HEDDLE_DEVICE_OR_SKIP(setting.device);
+  const ExactWorkload& workload = exact_workload(setting.device, Kernels::kFast);
   auto engine = Engine::create(setting.options(Kernels::kFast));
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   size_t next = 0;
@@ -272,12 +283,13 @@ TEST_P(FastKernels, GiveTheTokensOfTheColdRunAloneButForNearTies) {
   EXPECT_GE(cached_tokens * 100 / workload.prompt_tokens, setting.least_reuse_percent());
 }
 
-INSTANTIATE_TEST_SUITE_P(Matrix, FastKernels, ::testing::ValuesIn(settings_in_float32()),
-                         [](const auto& setting) { return setting.param.name(); });
+INSTANTIATE_TEST_SUITE_P(Cpu, FastKernels, ::testing::ValuesIn(settings_in_float32()), name_of);
+INSTANTIATE_TEST_SUITE_P(Cuda, FastKernels, ::testing::ValuesIn(on_cuda(settings_in_float32())),
+                         name_of);
 
 // The workload itself: as many requests as it should have, answered.
 TEST(CacheExactnessWorkload, IsWhatItSays) {
-  const ExactWorkload& workload = exact_workload(Kernels::kExact);
+  const ExactWorkload& workload = exact_workload("cpu", Kernels::kExact);
   size_t num_requests = 0;
   for (const Wave& wave : workload.waves) num_requests += wave.size();
   EXPECT_GE(num_requests, 60u);
@@ -287,7 +299,8 @@ TEST(CacheExactnessWorkload, IsWhatItSays) {
     EXPECT_GE(answer.tokens.size(), 1u);
     EXPECT_EQ(answer.bits.size(), answer.tokens.size() * ExactAnswer::kWordsPerToken);
   }
-  EXPECT_NE(exact_workload(Kernels::kExactFp8).answers, workload.answers) << "is it rounded?";
+  EXPECT_NE(exact_workload("cpu", Kernels::kExactFp8).answers, workload.answers)
+      << "is it rounded?";
 }
 
 }  // namespace

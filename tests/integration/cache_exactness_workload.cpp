@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <utility>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -195,11 +196,13 @@ void choose_kernels(EngineOptions& options, Kernels kernels) {
   if (kernels == Kernels::kExactFp8) options.kv_cache_dtype = "fp8_e4m3";
 }
 
-const ExactWorkload& exact_workload(Kernels kernels) {
-  static std::map<Kernels, ExactWorkload> workloads;
-  const auto known = workloads.find(kernels);
+const ExactWorkload& exact_workload(const std::string& device, Kernels kernels) {
+  static std::map<std::pair<std::string, Kernels>, ExactWorkload> workloads;
+  const auto known = workloads.find({device, kernels});
   if (known != workloads.end()) return known->second;
   EngineOptions options{.model_dir = repository_path("models/heddle-tiny"),
+                        .device = device,
+                        .disable_cuda_graph = true,
                         .num_threads = 2,
                         .max_running_requests = 1,
                         .max_total_tokens = 4096};
@@ -208,7 +211,7 @@ const ExactWorkload& exact_workload(Kernels kernels) {
   options.scheduling.overlap = false;
   auto engine = Engine::create(options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
-  return workloads[kernels] = WorkloadMaker(**engine).make();
+  return workloads[{device, kernels}] = WorkloadMaker(**engine).make();
 }
 
 }  // namespace heddle::testing

@@ -48,8 +48,9 @@ std::vector<ExactAnswer> answer_together(Engine& engine, const Wave& wave, bool 
 // the default mode in fp32.
 enum class Kernels { kExact, kExactFp8, kFast };
 
-// Computed once each, with an engine without a cache that has one request at a time.
-const ExactWorkload& exact_workload(Kernels kernels);
+// Computed once each on a device ("cpu", "cuda"), by an engine without a cache that has one request
+// at a time and launches kernel by kernel.
+const ExactWorkload& exact_workload(const std::string& device, Kernels kernels);
 
 // Sets what `kernels` ask for.
 void choose_kernels(EngineOptions& options, Kernels kernels);

@@ -14,6 +14,7 @@
 
 #include <heddle/engine.h>
 
+#include "integration/on_device.h"
 #include "support/test_data.h"
 
 namespace heddle {
@@ -87,32 +88,6 @@ std::vector<Answer> answer_all(const std::filesystem::path& model, EngineOptions
   return answers;
 }
 
-void expect_the_same_bits_however_work_is_moved(const std::filesystem::path& model,
-                                                const std::string& kv_cache_dtype = "auto") {
-  const std::vector<Answer> alone =
-      answer_all(model, {.kv_cache_dtype = kv_cache_dtype}, /*together=*/false);
-  for (const Answer& answer : alone) {
-    EXPECT_TRUE(answer.finished);
-    EXPECT_EQ(std::ssize(answer.tokens), kNewTokens);
-    EXPECT_EQ(std::ssize(answer.logprobs), kNewTokens);
-  }
-  const auto together = [&](EngineOptions options) {
-    options.kv_cache_dtype = kv_cache_dtype;
-    return answer_all(model, options, true);
-  };
-  EXPECT_EQ(together({}), alone) << "together";
-  EXPECT_EQ(together({.max_running_requests = 8, .chunked_prefill_tokens = 64}), alone)
-      << "in chunks";
-  EXPECT_EQ(together({.page_size = 1}), alone) << "page size 1";
-  EXPECT_EQ(together({.page_size = 128}), alone) << "page size 128";
-  EXPECT_EQ(together({.max_running_requests = 2}), alone) << "two at a time";
-  // 477 prompt tokens and 240 new ones do not fit into 512: one request has to give way.
-  EXPECT_EQ(together({.max_total_tokens = 512}), alone) << "a pool too small for all";
-  if (kv_cache_dtype != "auto") {
-    EXPECT_NE(answer_all(model, {}, true), alone) << "are keys and values rounded?";
-  }
-}
-
 // A copy of a golden model's folder with the tokenizer of heddle-tiny, for as long as it lives:
 // goldens have none, and the prompts here are token ids.
 class WithTokenizer {
@@ -147,23 +122,61 @@ class WithTokenizer {
   fs::path folder_;
 };
 
-TEST(EngineExactness, NothingThatMovesWorkAroundChangesABit) {
+// On a GPU decode steps are launched as graphs, those of the sequences alone kernel by kernel.
+class EngineExactness : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { HEDDLE_DEVICE_OR_SKIP(GetParam()); }
+
+  static void expect_the_same_bits_however_work_is_moved(
+      const std::filesystem::path& model, const std::string& kv_cache_dtype = "auto") {
+    const std::vector<Answer> alone = answer_all(
+        model, {.kv_cache_dtype = kv_cache_dtype, .device = GetParam(), .disable_cuda_graph = true},
+        /*together=*/false);
+    for (const Answer& answer : alone) {
+      EXPECT_TRUE(answer.finished);
+      EXPECT_EQ(std::ssize(answer.tokens), kNewTokens);
+      EXPECT_EQ(std::ssize(answer.logprobs), kNewTokens);
+    }
+    const auto together = [&](EngineOptions options) {
+      options.kv_cache_dtype = kv_cache_dtype;
+      options.device = GetParam();
+      return answer_all(model, options, true);
+    };
+    EXPECT_EQ(together({}), alone) << "together";
+    EXPECT_EQ(together({.max_running_requests = 8, .chunked_prefill_tokens = 64}), alone)
+        << "in chunks";
+    EXPECT_EQ(together({.page_size = 1}), alone) << "page size 1";
+    EXPECT_EQ(together({.page_size = 128}), alone) << "page size 128";
+    EXPECT_EQ(together({.max_running_requests = 2}), alone) << "two at a time";
+    // 477 prompt tokens and 240 new ones do not fit into 512: one request has to give way.
+    EXPECT_EQ(together({.max_total_tokens = 512}), alone) << "a pool too small for all";
+    if (kv_cache_dtype != "auto") {
+      EXPECT_NE(answer_all(model, {.device = GetParam()}, true), alone)
+          << "are keys and values rounded?";
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Cpu, EngineExactness, ::testing::Values("cpu"));
+INSTANTIATE_TEST_SUITE_P(Cuda, EngineExactness, ::testing::Values("cuda"));
+
+TEST_P(EngineExactness, NothingThatMovesWorkAroundChangesABit) {
   expect_the_same_bits_however_work_is_moved(testing::repository_path("models/heddle-tiny"));
 }
 
-TEST(EngineExactness, NorOfAModelWithoutRecurrentStates) {
+TEST_P(EngineExactness, NorOfAModelWithoutRecurrentStates) {
   expect_the_same_bits_however_work_is_moved(
       WithTokenizer(testing::repository_path("tests/golden/qwen2")).folder());
 }
 
 // A chunk of a prompt sees its own keys and values as later ones do: as they are stored. With
 // heddle-tiny it is cache_exactness_test.cpp that sees to it.
-TEST(EngineExactness, NorWithKeysAndValuesInFp8) {
+TEST_P(EngineExactness, NorWithKeysAndValuesInFp8) {
   expect_the_same_bits_however_work_is_moved(
       WithTokenizer(testing::repository_path("tests/golden/qwen2")).folder(), "fp8_e4m3");
 }
 
-TEST(EngineExactness, NorOfModelsWhoseLayersSlide) {
+TEST_P(EngineExactness, NorOfModelsWhoseLayersSlide) {
   HEDDLE_SHARED_PATH_OR_SKIP(some, "golden/gpt_oss");
   expect_the_same_bits_however_work_is_moved(WithTokenizer(some).folder());
   HEDDLE_SHARED_PATH_OR_SKIP(all, "golden/mistral_sliding");  // pages are given up on the way
@@ -171,13 +184,13 @@ TEST(EngineExactness, NorOfModelsWhoseLayersSlide) {
   expect_the_same_bits_however_work_is_moved(WithTokenizer(all).folder(), "fp8_e4m3");
 }
 
-TEST(EngineExactness, NorOfAModelThatKeepsLatents) {
+TEST_P(EngineExactness, NorOfAModelThatKeepsLatents) {
   HEDDLE_SHARED_PATH_OR_SKIP(model, "golden/deepseek_v3");
   expect_the_same_bits_however_work_is_moved(WithTokenizer(model).folder());
   expect_the_same_bits_however_work_is_moved(WithTokenizer(model).folder(), "fp8_e4m3");
 }
 
-TEST(EngineExactness, NorOfAModelThatKeepsLatentsAndStates) {
+TEST_P(EngineExactness, NorOfAModelThatKeepsLatentsAndStates) {
   HEDDLE_SHARED_PATH_OR_SKIP(model, "golden/kimi_linear");
   expect_the_same_bits_however_work_is_moved(WithTokenizer(model).folder());
 }

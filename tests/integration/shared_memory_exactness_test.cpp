@@ -120,6 +120,7 @@ struct BudgetSetting {
     EngineOptions options{
         .model_dir = testing::repository_path("models/heddle-tiny"),
         .exact = true,
+        .device = "cpu",  // a GPU's pools share nothing
         .num_threads = 2,
         .max_running_requests = batch,
         .chunked_prefill_tokens = chunk_tokens,
@@ -216,6 +217,7 @@ const std::vector<Round>& rounds() {
   static const std::vector<Round> made = [] {
     EngineOptions options{.model_dir = testing::repository_path("models/heddle-tiny"),
                           .exact = true,
+                          .device = "cpu",
                           .num_threads = 2,
                           .max_running_requests = 1,
                           .max_total_tokens = 4096,

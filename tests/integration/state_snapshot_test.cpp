@@ -9,10 +9,12 @@
 // computed cold to see that, and cache_exactness_test.cpp proves it.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <random>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,6 +24,7 @@
 #include <heddle/engine.h>
 
 #include "engine/engine_loop.h"
+#include "integration/on_device.h"
 #include "integration/recorded_turns.h"
 #include "runner/model_runner.h"
 #include "support/test_data.h"
@@ -108,9 +111,10 @@ struct Question {
 // An engine that has one request at a time.
 class TappedEngine {
  public:
-  TappedEngine(bool caches, const std::string& state_dtype) {
+  TappedEngine(const std::string& device, bool caches, const std::string& state_dtype) {
     EngineOptions options{.model_dir = testing::repository_path("models/heddle-tiny"),
                           .exact = true,
+                          .device = device,
                           .num_threads = 1,
                           .context_length = 2048,
                           .max_running_requests = 2,
@@ -216,17 +220,16 @@ struct Workload {
   int64_t state_bytes = 0;
 };
 
-const Workload& workload() {
-  static const Workload made = [] {
-    Workload workload;
-    TappedEngine engine(true, "float32");
-    for (const Question& question : workload.questions) {
-      workload.answers.push_back(engine.ask(question));
-    }
-    workload.state_bytes = engine.tap().pool_sizes().state_slot_bytes;
-    return workload;
-  }();
-  return made;
+const Workload& workload_on(const std::string& device) {
+  static std::map<std::string, Workload> made;
+  if (const auto known = made.find(device); known != made.end()) return known->second;
+  Workload& workload = made[device];
+  TappedEngine engine(device, true, "float32");
+  for (const Question& question : workload.questions) {
+    workload.answers.push_back(engine.ask(question));
+  }
+  workload.state_bytes = engine.tap().pool_sizes().state_slot_bytes;
+  return workload;
 }
 
 // Sum of p log(p / q), as a sum of terms p (d + exp(-d) - 1), d = log(p / q), which are not
@@ -268,11 +271,11 @@ struct Losses {
   [[nodiscard]] double mean(double sum) const { return sum / static_cast<double>(resumed); }
 };
 
-Losses measure(TappedEngine& engine) {
+Losses measure(TappedEngine& engine, const Workload& workload) {
   Losses losses;
-  for (size_t i = 0; i < workload().questions.size(); ++i) {
-    const TappedEngine::Answer answer = engine.ask(workload().questions[i]);
-    const TappedEngine::Answer& cold = workload().answers[i];
+  for (size_t i = 0; i < workload.questions.size(); ++i) {
+    const TappedEngine::Answer answer = engine.ask(workload.questions[i]);
+    const TappedEngine::Answer& cold = workload.answers[i];
     EXPECT_EQ(answer.cached_tokens, cold.cached_tokens) << "question " << i;
     if (answer.cached_tokens == 0) {
       EXPECT_EQ(answer.distribution, cold.distribution) << "question " << i;
@@ -284,19 +287,28 @@ Losses measure(TappedEngine& engine) {
   return losses;
 }
 
-TEST(Snapshots, InFp32GiveTheBitsOfColdRuns) {
-  TappedEngine cold(false, "float32");
-  for (size_t i = 7; i < workload().questions.size(); i += 23) {
-    const Question question{workload().questions[i].prompt, {0}};
-    EXPECT_EQ(cold.ask(question).distribution, workload().answers[i].distribution);
+class Snapshots : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { HEDDLE_DEVICE_OR_SKIP(GetParam()); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Cpu, Snapshots, ::testing::Values("cpu"));
+INSTANTIATE_TEST_SUITE_P(Cuda, Snapshots, ::testing::Values("cuda"));
+
+TEST_P(Snapshots, InFp32GiveTheBitsOfColdRuns) {
+  const Workload& workload = workload_on(GetParam());
+  TappedEngine cold(GetParam(), false, "float32");
+  for (size_t i = 7; i < workload.questions.size(); i += 23) {
+    const Question question{workload.questions[i].prompt, {0}};
+    EXPECT_EQ(cold.ask(question).distribution, workload.answers[i].distribution);
   }
 }
 
 // The bounds below are small against these errors.
-TEST(Snapshots, AreMissedWhenTheyAreForgotten) {
-  TappedEngine engine(true, "float32");
+TEST_P(Snapshots, AreMissedWhenTheyAreForgotten) {
+  TappedEngine engine(GetParam(), true, "float32");
   engine.tap().forget_states();
-  const Losses losses = measure(engine);
+  const Losses losses = measure(engine, workload_on(GetParam()));
   RecordProperty("mean_kl", fmt::format("{:.4g}", losses.mean(losses.kl_sum)));
   EXPECT_GE(losses.mean(losses.kl_sum), 0.05);
 }
@@ -310,13 +322,15 @@ struct Format {
   double least_capacity;  // snapshots in the memory of one in fp32
 };
 
-class SnapshotLosses : public ::testing::TestWithParam<Format> {};
+class SnapshotLosses : public ::testing::TestWithParam<std::tuple<std::string, Format>> {};
 
 TEST_P(SnapshotLosses, StayWithinTheirBounds) {
-  const Format& format = GetParam();
-  TappedEngine engine(true, format.dtype);
-  const Losses losses = measure(engine);
-  const double capacity = static_cast<double>(workload().state_bytes) /
+  const auto& [device, format] = GetParam();
+  HEDDLE_DEVICE_OR_SKIP(device);
+  const Workload& workload = workload_on(device);
+  TappedEngine engine(device, true, format.dtype);
+  const Losses losses = measure(engine, workload);
+  const double capacity = static_cast<double>(workload.state_bytes) /
                           static_cast<double>(engine.tap().pool_sizes().snapshot_slot_bytes);
   const double same_top_percent = 100 * losses.mean(static_cast<double>(losses.same_top));
   const auto record = [&](const char* name, double value) {
@@ -342,10 +356,21 @@ TEST_P(SnapshotLosses, StayWithinTheirBounds) {
   EXPECT_EQ(engine.plan().snapshot_dtype, format.dtype);
 }
 
-INSTANTIATE_TEST_SUITE_P(EachFormat, SnapshotLosses,
-                         ::testing::Values(Format{"bfloat16", 1e-13, 5e-4, 1e-2, 99, 1.9},
-                                           Format{"int8", 1e-11, 1e-3, 2e-2, 99, 3.4}),
-                         [](const auto& format) { return std::string(format.param.dtype); });
+constexpr Format kFormats[] = {{"bfloat16", 1e-13, 5e-4, 1e-2, 99, 1.9},
+                               {"int8", 1e-11, 1e-3, 2e-2, 99, 3.4}};
+
+std::string name_of(const ::testing::TestParamInfo<SnapshotLosses::ParamType>& info) {
+  return std::get<1>(info.param).dtype;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, SnapshotLosses,
+                         ::testing::Combine(::testing::Values("cpu"),
+                                            ::testing::ValuesIn(kFormats)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Cuda, SnapshotLosses,
+                         ::testing::Combine(::testing::Values("cuda"),
+                                            ::testing::ValuesIn(kFormats)),
+                         name_of);
 
 }  // namespace
 }  // namespace heddle

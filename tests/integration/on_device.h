@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Suites that run whole models once on each kind of device: Cpu/..., and Cuda/..., which skip where
+// there is no GPU.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "device/cuda/cuda_device.h"
+
+// Skips the running test, saying why, unless `name` ("cpu", "cuda") is a device of this machine.
+#define HEDDLE_DEVICE_OR_SKIP(name)                              \
+  if ((name) == "cuda") {                                        \
+    const auto opened = ::heddle::device::open_cuda_device(0);   \
+    if (!opened.ok()) GTEST_SKIP() << opened.status().message(); \
+  }                                                              \
+  static_assert(true)
