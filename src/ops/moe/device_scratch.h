@@ -18,9 +18,10 @@ struct MoeDeviceScratch {
   // (token, slot) pairs that a block sorts.
   static constexpr int64_t kSortPairs = 512;
 
-  // Tokens of a pass: some dozen rows for each of 512 experts, 80 on tensor cores, and rows of the
-  // second product that stay below 200 MB at the widths of the 80B model.
-  [[nodiscard]] static constexpr int64_t tokens_at_once(bool tiled) { return tiled ? 4096 : 2048; }
+  // Tokens of a pass, which reads the weights of all experts that it meets: some dozen rows for each
+  // of 512 experts, 160 on tensor cores, and rows of the products that stay below 200 and 420 MB at
+  // the widths of the 80B model.
+  [[nodiscard]] static constexpr int64_t tokens_at_once(bool tiled) { return tiled ? 8192 : 2048; }
 
   int64_t tile_rows = 0;
   int64_t num_tiles = 0;  // that any routing of the pass's tokens fits
@@ -32,7 +33,7 @@ struct MoeDeviceScratch {
   int64_t row_pair;  // [T * A] i32: which (token, slot) a row is of
   int64_t tiles;     // [num_tiles] of four i32
   int64_t hidden;    // [T * A, I] as x
-  int64_t sorted;    // [T * A, H] as x, by expert; tensor cores only
+  int64_t sorted;    // [T * A, H] as x, by expert; tensor cores only, until the first product
   int64_t down;      // [T * A, H] by (token, slot), f32, on tensor cores as x
   int64_t total = 0;
 
@@ -55,7 +56,7 @@ struct MoeDeviceScratch {
     tiles = place(num_tiles * 16);
     hidden = place(bytes_of(shape.x, R * shape.I));
     sorted = place(tiled ? bytes_of(shape.x, R * shape.H) : 0);
-    down = place(bytes_of(tiled ? shape.x : DType::kF32, R * shape.H));
+    down = tiled ? sorted : place(bytes_of(DType::kF32, R * shape.H));
     total += 128;  // alignment of the start
   }
 };
