@@ -232,6 +232,10 @@ class RuntimeDevice final : public CudaDevice {
   CudaProperties properties_;
 };
 
+// Never launched: it says for which architecture the program's kernels were compiled that run on a
+// device.
+__global__ void any_kernel() {}
+
 }  // namespace
 
 Result<int> num_cuda_devices() {
@@ -269,6 +273,11 @@ Result<std::unique_ptr<CudaDevice>> open_cuda_device(int index) {
                             .memory_bytes = static_cast<int64_t>(device.totalGlobalMem)};
   HEDDLE_RETURN_IF_ERROR(
       cuda_status(cudaDriverGetVersion(&properties.driver_version), "cudaDriverGetVersion"));
+  HEDDLE_RETURN_IF_ERROR(cuda_status(cudaSetDevice(index), "cudaSetDevice"));
+  cudaFuncAttributes code;
+  HEDDLE_RETURN_IF_ERROR(
+      cuda_status(cudaFuncGetAttributes(&code, any_kernel), "cudaFuncGetAttributes"));
+  properties.kernels_start_early = code.ptxVersion >= 90;
   auto opened = std::make_unique<RuntimeDevice>(std::move(properties));
   HEDDLE_RETURN_IF_ERROR(opened->make_current());
   return std::unique_ptr<CudaDevice>(std::move(opened));

@@ -25,6 +25,10 @@ struct CudaProperties {
   int num_multiprocessors = 0;
   int64_t memory_bytes = 0;
   int driver_version = 0;  // 13000: CUDA 13.0
+
+  // The kernels of this program that run here are made for compute capability 9.0 or later, and
+  // know how to wait for the kernel before them (ops/cuda/launch.cuh).
+  bool kernels_start_early = false;
 };
 
 class CudaDevice : public Device {

@@ -31,6 +31,7 @@ constexpr int kLoadsAtOnce = 16;  // of weights, in flight before the first is n
 // decode is bound by the weight's bytes.
 template <typename X, typename Weight>
 __global__ void __launch_bounds__(kThreads) absorb_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   const int64_t head = blockIdx.x / p.row_tiles;
   const int64_t t = blockIdx.x % p.row_tiles * kTileRows;
   const int num_rows = static_cast<int>(min(int64_t{kTileRows}, p.T - t));
@@ -85,6 +86,7 @@ constexpr int kWarps = kThreads / kWarp;
 // cache after the first) and does 2 * T * N * Dv * C flops: decode is bound by the weight's bytes.
 template <typename X, typename Weight>
 __global__ void __launch_bounds__(kThreads) expand_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   const int64_t head = blockIdx.x / p.row_tiles;
   const int64_t t = blockIdx.x % p.row_tiles * kExpandRows;
   const int64_t v = (int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp) * kExpandColumns;

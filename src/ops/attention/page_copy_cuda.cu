@@ -38,6 +38,7 @@ __device__ void copy_pieces(void* pool, int64_t page_bytes, const Params& p) {
 // Blocks of grid.y 2 * layer copy its keys, those of 2 * layer + 1 its values, in pieces of 16
 // bytes where pages are aligned to that. Reads and writes each page once: bandwidth-bound.
 __global__ void __launch_bounds__(kThreads) copy_pages_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   const KvLayer& layer = p.layers[blockIdx.y / 2];
   const MutableTensorView& pool = blockIdx.y % 2 == 0 ? layer.k : layer.v;
   if (pool.data == nullptr) return;  // values that are a part of the keys

@@ -80,6 +80,7 @@ struct Params {
 // A block copies one row, a thread every kThreads-th number: number / scale, rounded to nearest
 // even. Reads and writes each once: bandwidth-bound.
 __global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant__ AppendParams p) {
+  wait_for_inputs();
   const int64_t row = blockIdx.x;
   const int64_t b = p.batch.row_sequences[row];
   if (b < 0 || p.batch.state_slots[b] < 0) return;  // padding
@@ -371,6 +372,7 @@ __device__ int64_t part_of(const Params& p, int64_t token, int64_t head, int64_t
 template <int kTiles>
 __global__ void __launch_bounds__(kThreads, kTiles == 4 ? 2 : 3)
     attend_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   __shared__ Shared shared;
   int64_t index = blockIdx.x;
   const auto take = [&index](int64_t count) {
@@ -458,6 +460,7 @@ __global__ void __launch_bounds__(kThreads, kTiles == 4 ? 2 : 3)
 // A block joins the segments of one row and query head in their order, with the operations of
 // attend_kernel(); a thread takes every kThreads-th column. Reads 4 * (Dv + 2) bytes a segment.
 __global__ void __launch_bounds__(kThreads) join_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   const int64_t Nq = p.Nkv * p.group;
   const int64_t t = blockIdx.x / Nq, head = blockIdx.x % Nq;
   const int64_t b = p.batch.row_sequences[t];

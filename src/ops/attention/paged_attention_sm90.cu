@@ -396,6 +396,7 @@ __device__ inline void attend(const Params& p, Shared<kDim>& s, const Unit& unit
 
 template <int kDim>
 __global__ void __launch_bounds__(kThreads, 1) attend_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   extern __shared__ __align__(1024) uint8_t raw[];
   using S = Shared<kDim>;
   S& s = *reinterpret_cast<S*>(raw);

@@ -417,6 +417,7 @@ __device__ inline float output_factor(const Params& p, int head, float maximum, 
 
 template <int kDim>
 __global__ void __launch_bounds__(kThreads, 2) split_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   extern __shared__ __align__(128) uint8_t raw[];
   auto& s = *reinterpret_cast<Shared<kDim>*>(raw);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
@@ -495,6 +496,7 @@ __global__ void __launch_bounds__(kThreads, 2) split_kernel(const __grid_constan
 // then all four quarters, in order. Reads 4 * D bytes for each split.
 template <int kDim>
 __global__ void __launch_bounds__(kThreads) join_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   __shared__ float maxima[kWarps], sums[kWarps];
   __shared__ float results[kWarps][kDim];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;

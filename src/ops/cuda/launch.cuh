@@ -10,16 +10,38 @@
 
 namespace heddle::ops {
 
+// Every kernel calls it before it reads what other kernels may have written: from compute
+// capability 9.0 on a kernel's blocks start while the kernel before it in the stream still runs,
+// and here they wait until that one is complete (programmatic dependent launch, CUDA C++
+// Programming Guide). The blocks of the next kernel may start from then on. What comes before the
+// call may read weights only. A test wants the call in every kernel: one without it would end
+// early, and the next one would no longer wait for the kernel before it.
+__device__ inline void wait_for_inputs() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // The kernel takes one `const __grid_constant__ Params`. A grid without blocks launches nothing.
 // Error: kDeviceLost, naming the kernel.
 template <typename Params>
 Status launch(CudaContext& context, const char* name, void (*kernel)(Params), dim3 grid, dim3 block,
               const Params& params, size_t shared_bytes = 0) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return {};
+  cudaLaunchAttribute early{.id = cudaLaunchAttributeProgrammaticStreamSerialization};
+  early.val.programmaticStreamSerializationAllowed = 1;
+  const cudaLaunchConfig_t config{
+      .gridDim = grid,
+      .blockDim = block,
+      .dynamicSmemBytes = shared_bytes,
+      .stream = context.stream.handle(),
+      .attrs = &early,
+      .numAttrs = context.gpu.properties().kernels_start_early ? 1u : 0u};
   nvtxRangePushA(name);
-  kernel<<<grid, block, shared_bytes, context.stream.handle()>>>(params);
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, params);
   nvtxRangePop();
-  return device::launch_status(name);
+  return device::cuda_status(error, name);
 }
 
 // Lets the kernel have more shared memory than the 48 KiB that every kernel may.

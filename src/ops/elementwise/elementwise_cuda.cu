@@ -40,6 +40,7 @@ __device__ float element_of(ElementwiseKind kind, float a, float b) {
 // A thread computes eight neighbouring elements of a row. Moves up to 3 * T * N elements and does a
 // few operations on each: the floor is their bytes over the bandwidth.
 __global__ void __launch_bounds__(kThreads) elementwise_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < p.num_octets;
        i += int64_t{gridDim.x} * kThreads) {
     const int64_t t = i / p.octets_per_row;

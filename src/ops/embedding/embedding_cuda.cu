@@ -21,6 +21,7 @@ constexpr int kThreads = 256;
 // A thread copies eight neighbouring elements of a row. Moves T * H elements of the table and of y:
 // the floor is their bytes over the bandwidth.
 __global__ void __launch_bounds__(kThreads) embedding_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < p.num_octets;
        i += int64_t{gridDim.x} * kThreads) {
     const int64_t t = i / p.octets_per_row;

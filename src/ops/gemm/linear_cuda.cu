@@ -30,6 +30,7 @@ constexpr int kThreads = kWarps * kWarp;
 // and loads in flight for N of 2,048); with many, the flops at the rate of fp32 multiply-adds.
 template <typename X, typename Weight, int kRows, int kColumns>
 __global__ void __launch_bounds__(kThreads, 2) linear_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   const int warp = threadIdx.x / kWarp;
   const int lane = threadIdx.x % kWarp;
   for (int64_t tile = blockIdx.x; tile < p.num_tiles; tile += gridDim.x) {
@@ -98,6 +99,7 @@ struct BiasParams {
 // y[t] = bias, for a product that is added to it. A thread writes eight elements: T * N in all, the
 // floor is their bytes over the bandwidth.
 __global__ void __launch_bounds__(kThreads) bias_kernel(const __grid_constant__ BiasParams p) {
+  wait_for_inputs();
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < p.num_octets;
        i += int64_t{gridDim.x} * kThreads) {
     const int64_t n = i % p.octets_per_row * kOctet;

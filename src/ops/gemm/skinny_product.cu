@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(kThreads, 2) skinny_kernel(const __grid_consta
     }
   };
   if (n < p.N) load(n, 0);  // weights do not wait for x
+  wait_for_inputs();
   for (int r = 0; r < kRows; ++r) {
     const auto* from = reinterpret_cast<const uint4*>(p.x + min(r, p.T - 1) * p.x_stride);
     for (int i = static_cast<int>(threadIdx.x); i < octets; i += kThreads) {

@@ -22,6 +22,7 @@ constexpr int kThreads = 256;
 // every byte once each way: the floor is those bytes over the bandwidth.
 template <typename Unit>
 __global__ void __launch_bounds__(kThreads) copy_rows_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < p.num_units;
        i += int64_t{gridDim.x} * kThreads) {
     const int64_t t = i / p.width;

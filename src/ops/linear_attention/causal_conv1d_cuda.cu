@@ -56,6 +56,7 @@ struct ChannelInputs {
 // bandwidth-bound. The sum runs over ascending inputs.
 template <typename Scalar>
 __global__ void __launch_bounds__(kThreads) convolve_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   const int64_t channel_blocks = ceil_div(p.C, kThreads);
   const int64_t channel = blockIdx.x % channel_blocks * kThreads + threadIdx.x;
   if (channel >= p.C) return;
@@ -86,6 +87,7 @@ __global__ void __launch_bounds__(kThreads) convolve_kernel(const __grid_constan
 // within the slot. Moves 8 * (W - 1) * C bytes for each of them.
 template <typename Scalar>
 __global__ void __launch_bounds__(kThreads) keep_windows_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   const int64_t channel_blocks = ceil_div(p.C, kThreads);
   const int64_t channel = blockIdx.x % channel_blocks * kThreads + threadIdx.x;
   const int64_t b = blockIdx.x / channel_blocks;
@@ -126,6 +128,7 @@ __device__ inline void load_kept(const Params& p, int64_t b, int64_t channel, in
 // computes it also keeps its windows. Operations and their order are those of convolve_kernel().
 template <typename Scalar, bool kDecode>
 __global__ void __launch_bounds__(kRunThreads) run_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   constexpr int kRows = kDecode ? 1 : kRunRows;
   constexpr int kAtOnce = kDecode ? 1 : 4;
   static_assert(kRows % kAtOnce == 0);

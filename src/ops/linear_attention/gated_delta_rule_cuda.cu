@@ -177,6 +177,7 @@ __device__ void store_snapshot_row(const Params& p, int64_t slot, int64_t row,
 template <int kColumns>
 __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
     delta_rule_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   constexpr int kRows = kStateRegisters / kColumns;
   __shared__ Tokens<kColumns> tokens;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;

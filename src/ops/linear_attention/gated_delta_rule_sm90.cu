@@ -83,6 +83,7 @@ __host__ __device__ inline int32_t chunks_between(int32_t from, int32_t to) {
 // Lists the chunks of all sequences that have rows enough: one block, a warp a sequence. Launched
 // once an op; the lists are small.
 __global__ void __launch_bounds__(1024) plan_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   __shared__ int32_t total;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -379,6 +380,7 @@ __device__ inline void write_factors(const PrepareShared& s, const Chunk& chunk,
 // a key head and some 90,000 a value head; reads 32 KiB, writes 17 KiB a value head.
 __global__ void __launch_bounds__(kPrepareThreads, 3)
     prepare_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   extern __shared__ __align__(1024) uint8_t raw[];
   PrepareShared& s = *reinterpret_cast<PrepareShared*>(raw);
   const int group = static_cast<int>(threadIdx.x) / kWarpgroup;
@@ -607,6 +609,7 @@ __device__ inline void write_y(const Params& p, uint8_t* tile, sm90::Barrier& fu
 template <int kGroups>
 __global__ void __launch_bounds__(kScanThreads<kGroups>, 1)
     scan_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   extern __shared__ __align__(1024) uint8_t raw[];
   using Shared = ScanShared<kGroups>;
   Shared& s = *reinterpret_cast<Shared*>(raw);

@@ -139,6 +139,7 @@ __device__ inline void store_snapshot_part(const Params& p, int64_t slot, int64_
 //
 //   d = beta (v - alpha p)     y = alpha o + d (k.q)     S <- alpha S + d k
 __global__ void __launch_bounds__(kThreads, 4) step_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   __shared__ Token token;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
   const int64_t slabs = p.Dv / kRows;

@@ -29,6 +29,7 @@ constexpr int kThreads = kWarps * kWarp;
 // bandwidth-bound; x is read twice, the second time from the cache.
 template <typename Scalar>
 __global__ void __launch_bounds__(kThreads) gated_norm_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   const int64_t lane = threadIdx.x % kWarp;
   const int64_t stride = int64_t{gridDim.x} * kWarps;
   for (int64_t head = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp; head < p.num_heads;
@@ -56,6 +57,7 @@ __global__ void __launch_bounds__(kThreads) gated_norm_kernel(const __grid_const
 template <typename Scalar>
 __global__ void __launch_bounds__(kThreads)
     gated_norm_octets_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   const int lanes = static_cast<int>(p.D) / kOctet;  // of a head
   const int heads_at_once = kThreads / lanes;
   const int64_t c = threadIdx.x % lanes * kOctet;

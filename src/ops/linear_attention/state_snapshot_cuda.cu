@@ -85,6 +85,7 @@ __device__ float* row_of(const MutableTensorView& pool, int64_t slot, int64_t ro
 // the list; a lane reads only what it wrote itself, so that the order of the list holds. Moves 4
 // bytes in and 4 (bf16 2, int8 1) out for each number and entry: bandwidth-bound.
 __global__ void __launch_bounds__(kThreads) states_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   const int64_t rows = p.matrix_rows + p.window_rows;
   const int64_t stride = int64_t{gridDim.x} * kWarps;
   for (int64_t unit = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;

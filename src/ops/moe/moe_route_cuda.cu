@@ -103,6 +103,7 @@ struct HeldScores {
 // anew for every choice. A choice of 512 experts takes some 60 instructions.
 template <int kPerLane>
 __global__ void __launch_bounds__(kWarp) route_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   __shared__ float chosen[kMaxExpertsPerToken];
   const int lane = threadIdx.x;
   for (int64_t t = blockIdx.x; t < p.T; t += gridDim.x) {
@@ -144,6 +145,7 @@ __global__ void __launch_bounds__(kWarp) route_kernel(const __grid_constant__ Pa
 // Any scoring, at most kMaxScoredExperts experts; a warp routes a token as above, with its scores
 // and ranks in shared memory.
 __global__ void __launch_bounds__(kWarp) scored_route_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   __shared__ float scores[kMaxScoredExperts];
   __shared__ float ranks[kMaxScoredExperts];
   __shared__ float groups[kMaxScoredExperts];

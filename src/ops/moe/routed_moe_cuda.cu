@@ -38,6 +38,7 @@ __device__ inline void count_chunk(const SortParams& p, int* counts) {
 
 // A block counts the experts of a chunk of pairs. Reads R numbers and writes E for each chunk.
 __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__ SortParams p) {
+  wait_for_inputs();
   extern __shared__ int counts[];  // [E]
   count_chunk(p, counts);
   for (int e = threadIdx.x; e < p.E; e += kThreads) p.counts[blockIdx.x * p.E + e] = counts[e];
@@ -63,6 +64,7 @@ __device__ inline int sum_before(int value, int* scratch) {
 // also lists the tiles. Without a count before it, where all pairs are one chunk, it counts itself.
 // Reads the counts of all chunks, and each pair of its own against those before it.
 __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__ SortParams p) {
+  wait_for_inputs();
   extern __shared__ int shared[];
   int* totals = shared;           // [E]: pairs of each expert
   int* next_rows = shared + p.E;  // [E]: row of the chunk's first pair of each
@@ -134,13 +136,22 @@ struct ProductParams {
   const void* weight;
   const float* bias;  // null: none
   const int32_t* row_pair;
-  const ExpertTile* tiles;
-  void* y;  // up: hidden [R, I]; down: [R, H] f32 by (token, slot)
+  const ExpertTile* tiles;  // null: every pair is a tile and a row of its own
+  const int32_t* experts;   // [R] of the pairs
+  void* y;                  // up: hidden [R, I]; down: [R, H] f32 by (token, slot)
   int64_t x_stride, weight_stride, expert_stride;
   int64_t A, K, N;  // N: up: I, down: H
   float limit, alpha;
   bool aligned;
 };
+
+__device__ inline ExpertTile tile_of(const ProductParams& p, int i) {
+  return p.tiles != nullptr ? p.tiles[i] : ExpertTile{p.experts[i], i, 1};
+}
+
+__device__ inline int64_t pair_of(const ProductParams& p, int row) {
+  return p.tiles != nullptr ? p.row_pair[row] : row;
+}
 
 // row_products() of a tile. A tile of one row, the usual case in decode, has more loads under way;
 // the sums are the same.
@@ -169,14 +180,15 @@ __device__ inline void tile_products(const ExpertTile& tile, const X* const (&x)
 // (at the rate of fp32 multiply-adds the floor of many).
 template <typename X, typename Weight>
 __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__ ProductParams p) {
-  const ExpertTile tile = p.tiles[blockIdx.x];
+  wait_for_inputs();
+  const ExpertTile tile = tile_of(p, static_cast<int>(blockIdx.x));
   const int64_t i = (int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp) * 2;
   if (tile.num_rows == 0 || i >= p.N) return;
   const int lane = threadIdx.x % kWarp;
   const X* x[kTileRows];
 #pragma unroll
   for (int r = 0; r < kTileRows; ++r) {
-    const int64_t token = p.row_pair[tile.first_row + min(r, tile.num_rows - 1)] / p.A;
+    const int64_t token = pair_of(p, tile.first_row + min(r, tile.num_rows - 1)) / p.A;
     x[r] = static_cast<const X*>(p.x) + token * p.x_stride;
   }
   const int64_t second = i + 1 < p.N ? i + 1 : i;
@@ -213,7 +225,8 @@ __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__
 template <typename X, typename Weight>
 __global__ void __launch_bounds__(kThreads, 2)
     down_kernel(const __grid_constant__ ProductParams p) {
-  const ExpertTile tile = p.tiles[blockIdx.x];
+  wait_for_inputs();
+  const ExpertTile tile = tile_of(p, static_cast<int>(blockIdx.x));
   const int64_t n = (int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp) * kColumns;
   if (tile.num_rows == 0 || n >= p.N) return;
   const int lane = threadIdx.x % kWarp;
@@ -256,6 +269,7 @@ struct CombineParams {
 template <typename Down>
 __global__ void __launch_bounds__(kCombineThreads)
     combine_kernel(const __grid_constant__ CombineParams p) {
+  wait_for_inputs();
   for (int64_t i = int64_t{blockIdx.x} * kCombineThreads + threadIdx.x; i < p.num_octets;
        i += int64_t{gridDim.x} * kCombineThreads) {
     const int64_t t = i / p.octets_per_row;
@@ -280,125 +294,298 @@ __global__ void __launch_bounds__(kCombineThreads)
   }
 }
 
+constexpr int kFewColumns = 2;  // of a warp
+constexpr int kFewPairs = 4;    // of which a warp has the weights under way together
+
+struct FewParams {
+  ProductParams down;    // y is not used
+  const float* weights;  // [T * A]
+  TargetRows y;
+};
+
+// The second product of few tokens and the sum over a token's experts: a warp computes two columns
+// of a token, with the sums of row_products() and of combine_kernel. Moves A * H * I weights a
+// token, whatever experts the others have.
+template <typename X, typename Weight>
+__global__ void __launch_bounds__(kThreads, 1)
+    down_few_kernel(const __grid_constant__ FewParams f) {
+  wait_for_inputs();
+  const ProductParams& p = f.down;
+  const int64_t n = (int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp) * kFewColumns;
+  if (n >= p.N) return;
+  const int lane = threadIdx.x % kWarp;
+  const int64_t first = blockIdx.x * p.A;
+  float total[kFewColumns] = {};
+  for (int64_t a = 0; a < p.A; a += kFewPairs) {
+    const X* x[kFewPairs];
+    const Weight* weight[kFewPairs][kFewColumns];
+    int32_t experts[kFewPairs];
+#pragma unroll
+    for (int i = 0; i < kFewPairs; ++i) {
+      const int64_t pair = first + min(a + i, p.A - 1);
+      experts[i] = p.experts[pair];
+      x[i] = static_cast<const X*>(p.x) + pair * p.x_stride;
+#pragma unroll
+      for (int c = 0; c < kFewColumns; ++c) {
+        weight[i][c] = static_cast<const Weight*>(p.weight) + experts[i] * p.expert_stride +
+                       min(n + c, p.N - 1) * p.weight_stride;
+      }
+    }
+    float sums[kFewPairs][kFewColumns] = {};
+    int64_t k = int64_t{lane} * kOctet;
+    constexpr int64_t kStep = kOctet * kWarp;
+    const auto add = [&](const auto& load) {
+      float from_x[kFewPairs][kOctet];
+      float w[kFewPairs][kFewColumns][kOctet];
+#pragma unroll
+      for (int i = 0; i < kFewPairs; ++i) {
+#pragma unroll
+        for (int c = 0; c < kFewColumns; ++c) load(weight[i][c], w[i][c]);
+        load(x[i], from_x[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < kFewPairs; ++i) {
+#pragma unroll
+        for (int c = 0; c < kFewColumns; ++c) {
+#pragma unroll
+          for (int j = 0; j < kOctet; ++j) {
+            sums[i][c] = fmaf(from_x[i][j], w[i][c][j], sums[i][c]);
+          }
+        }
+      }
+    };
+    if (p.aligned) {
+#pragma unroll 2
+      for (; k + kOctet <= p.K; k += kStep) {
+        add([&](const auto* row, float(&values)[kOctet]) { load_octet(row + k, values); });
+      }
+    }
+    for (; k < p.K; k += kStep) {
+      add([&](const auto* row, float(&values)[kOctet]) {
+        load_elements(row + k, p.K - k, values);
+      });
+    }
+#pragma unroll
+    for (int i = 0; i < kFewPairs; ++i) {
+      if (a + i >= p.A) break;
+#pragma unroll
+      for (int c = 0; c < kFewColumns; ++c) {
+        const int64_t column = min(n + c, p.N - 1);
+        const float bias = p.bias != nullptr ? p.bias[experts[i] * p.N + column] : 0.0f;
+        total[c] = fmaf(f.weights[first + a + i], warp_sum(sums[i][c]) + bias, total[c]);
+      }
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < kFewColumns; ++c) {
+    if (lane == c && n + c < p.N) f.y.store_one(blockIdx.x, n + c, total[c]);
+  }
+}
+
+// Whether most pairs have an expert of their own, so that sorting them brings nothing.
+bool is_few(int64_t T, const RoutedMoeShape& shape) { return T == 1 || T * shape.A * 8 <= shape.E; }
+
 bool experts_are_aligned(const TensorView& weight) {
   const int64_t row = bytes_of(weight.dtype, weight.shape[2]);
   return row % 16 == 0 && bytes_of(weight.dtype, weight.row_stride) % 16 == 0 &&
          reinterpret_cast<uintptr_t>(weight.data) % 16 == 0;
 }
 
+dim3 grid_of_products(int64_t tiles, int64_t columns, int64_t columns_per_warp) {
+  return dim3(static_cast<unsigned>(tiles),
+              static_cast<unsigned>(ceil_div(columns, kWarps * columns_per_warp)));
+}
+
 template <typename X, typename Weight>
 Status launch_products(CudaContext& context, const ProductParams& up, const ProductParams& down,
                        int64_t num_tiles) {
-  const auto grid = [num_tiles](int64_t columns, int64_t columns_per_warp) {
-    return dim3(static_cast<unsigned>(num_tiles),
-                static_cast<unsigned>(ceil_div(columns, kWarps * columns_per_warp)));
-  };
-  HEDDLE_RETURN_IF_ERROR(
-      launch(context, "moe_up", up_kernel<X, Weight>, grid(up.N, 2), kThreads, up));
-  return launch(context, "moe_down", down_kernel<X, Weight>, grid(down.N, kColumns), kThreads,
-                down);
+  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up", up_kernel<X, Weight>,
+                                grid_of_products(num_tiles, up.N, 2), kThreads, up));
+  return launch(context, "moe_down", down_kernel<X, Weight>,
+                grid_of_products(num_tiles, down.N, kColumns), kThreads, down);
 }
 
-// The tokens [first, first + T), of at least kSm90MinTokens where `tiled`.
-Status run_pass(CudaContext& context, const RoutedMoeArgs& args, const RoutedMoeShape& shape,
-                int64_t first, int64_t T, bool tiled) {
-  const MoeDeviceScratch layout(T, shape, tiled);
-  const int64_t R = T * shape.A;
-  const auto address = reinterpret_cast<uintptr_t>(args.workspace.data());
-  std::byte* base = args.workspace.data() + (128 - address % 128) % 128;
-  auto* experts = reinterpret_cast<int32_t*>(base + layout.experts);
-  auto* weights = reinterpret_cast<float*>(base + layout.weights);
-  auto* row_pair = reinterpret_cast<int32_t*>(base + layout.row_pair);
-  auto* tiles = reinterpret_cast<ExpertTile*>(base + layout.tiles);
-  std::byte* down = base + layout.down;
-
-  const TensorView logits(args.router_logits.row<float>(first), DType::kF32, {T, shape.E},
-                          args.router_logits.row_stride);
-  HEDDLE_RETURN_IF_ERROR(moe_route_cuda(context, {.logits = logits,
-                                                  .experts = {experts, DType::kI32, {T, shape.A}},
-                                                  .weights = {weights, DType::kF32, {T, shape.A}},
-                                                  .renormalize = args.renormalize,
-                                                  .scoring = args.scoring,
-                                                  .correction = args.correction}));
-  const SortParams sort{.experts = experts,
-                        .counts = reinterpret_cast<int32_t*>(base + layout.counts),
-                        .row_pair = row_pair,
-                        .tiles = tiles,
-                        .R = static_cast<int>(R),
-                        .E = static_cast<int>(shape.E),
-                        .num_tiles = static_cast<int>(layout.num_tiles),
-                        .tile_rows = static_cast<int>(layout.tile_rows)};
-  const int64_t chunks = ceil_div(R, kSortPairs);
-  const auto shared_bytes = static_cast<size_t>(shape.E) * sizeof(int);
-  if (chunks > 1) {
-    HEDDLE_RETURN_IF_ERROR(
-        launch(context, "moe_count", count_kernel, grid_of(chunks), kThreads, sort, shared_bytes));
-  }
-  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_place", place_kernel, grid_of(chunks), kThreads, sort,
-                                2 * shared_bytes));
-
-  const auto* x = static_cast<const std::byte*>(args.x.data) +
-                  bytes_of(args.x.dtype, first * args.x.row_stride);
-  if (tiled) {
-    HEDDLE_RETURN_IF_ERROR(run_tiled_experts(
-        context, {.moe = &args,
-                  .x = TensorView(x, args.x.dtype, Shape{T, shape.H}, args.x.row_stride),
-                  .num_rows = R,
-                  .row_pair = row_pair,
-                  .tiles = tiles,
-                  .num_tiles = layout.num_tiles,
-                  .sorted = base + layout.sorted,
-                  .hidden = base + layout.hidden,
-                  .down = down}));
-  } else {
-    const ProductParams up{.x = x,
-                           .weight = args.w13.data,
-                           .bias = args.w13_bias.as<float>(),
-                           .row_pair = row_pair,
-                           .tiles = tiles,
-                           .y = base + layout.hidden,
-                           .x_stride = args.x.row_stride,
-                           .weight_stride = shape.H,
-                           .expert_stride = args.w13.row_stride,
-                           .A = shape.A,
-                           .K = shape.H,
-                           .N = shape.I,
-                           .limit = args.activation.limit,
-                           .alpha = args.activation.alpha,
-                           .aligned = rows_are_aligned(args.x) && experts_are_aligned(args.w13)};
-    ProductParams out = up;
-    out.x = base + layout.hidden;
-    out.weight = args.w2.data;
-    out.bias = args.w2_bias.as<float>();
-    out.y = down;
-    out.x_stride = shape.I;
-    out.weight_stride = shape.I;
-    out.expert_stride = args.w2.row_stride;
-    out.K = shape.I;
-    out.N = shape.H;
-    out.aligned = bytes_of(shape.x, shape.I) % 16 == 0 && experts_are_aligned(args.w2);
-    HEDDLE_RETURN_IF_ERROR(with_scalar(shape.x, [&](auto x_tag) {
-      return with_scalar(shape.weight, [&](auto weight_tag) {
-        return launch_products<typename decltype(x_tag)::type, typename decltype(weight_tag)::type>(
-            context, up, out, layout.num_tiles);
-      });
-    }));
-  }
-
-  MutableTensorView y = args.y;
-  y.data = static_cast<std::byte*>(args.y.data) + bytes_of(y.dtype, first * y.row_stride);
-  const int64_t octets = ceil_div(shape.H, kOctet);
-  const CombineParams combine{.down = down,
-                              .weights = weights,
-                              .y = TargetRows::of(y),
-                              .A = shape.A,
-                              .H = shape.H,
-                              .octets_per_row = octets,
-                              .num_octets = T * octets};
-  const dim3 grid = grid_of(ceil_div(combine.num_octets, kCombineThreads));
-  return launch(context, "moe_combine", tiled ? combine_kernel<CudaBf16> : combine_kernel<float>,
-                grid, kCombineThreads, combine);
+template <typename X, typename Weight>
+Status launch_few(CudaContext& context, const ProductParams& up, const FewParams& few, int64_t T) {
+  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up", up_kernel<X, Weight>,
+                                grid_of_products(T * up.A, up.N, 2), kThreads, up));
+  return launch(context, "moe_down few", down_few_kernel<X, Weight>,
+                grid_of_products(T, few.down.N, kFewColumns), kThreads, few);
 }
+
+// Tokens [first, first + T) of a call, and their scratch.
+class Pass {
+ public:
+  // `tiled`: on tensor cores, of at least kSm90MinTokens tokens.
+  Pass(CudaContext& context, const RoutedMoeArgs& args, const RoutedMoeShape& shape, int64_t first,
+       int64_t T, bool tiled)
+      : context_(context),
+        args_(args),
+        shape_(shape),
+        first_(first),
+        T_(T),
+        tiled_(tiled),
+        layout_(T, shape, tiled),
+        scratch_(aligned_start(args.workspace)) {}
+
+  Status run() {
+    HEDDLE_RETURN_IF_ERROR(route());
+    if (is_few(T_, shape_)) return multiply_few();
+    HEDDLE_RETURN_IF_ERROR(sort());
+    HEDDLE_RETURN_IF_ERROR(tiled_ ? multiply_tiles() : multiply());
+    return combine();
+  }
+
+ private:
+  static std::byte* aligned_start(std::span<std::byte> workspace) {
+    const auto address = reinterpret_cast<uintptr_t>(workspace.data());
+    return workspace.data() + (128 - address % 128) % 128;
+  }
+
+  template <typename Element>
+  [[nodiscard]] Element* at(int64_t offset) const {
+    return reinterpret_cast<Element*>(scratch_ + offset);
+  }
+
+  [[nodiscard]] int64_t num_pairs() const { return T_ * shape_.A; }
+
+  [[nodiscard]] TensorView x() const {
+    const auto* data = static_cast<const std::byte*>(args_.x.data) +
+                       bytes_of(args_.x.dtype, first_ * args_.x.row_stride);
+    return {data, args_.x.dtype, {T_, shape_.H}, args_.x.row_stride};
+  }
+
+  [[nodiscard]] TargetRows y() const {
+    MutableTensorView y = args_.y;
+    y.data = static_cast<std::byte*>(y.data) + bytes_of(y.dtype, first_ * y.row_stride);
+    return TargetRows::of(y);
+  }
+
+  Status route() {
+    const TensorView logits(args_.router_logits.row<float>(first_), DType::kF32, {T_, shape_.E},
+                            args_.router_logits.row_stride);
+    const Shape chosen{T_, shape_.A};
+    return moe_route_cuda(context_, {.logits = logits,
+                                     .experts = {at<int32_t>(layout_.experts), DType::kI32, chosen},
+                                     .weights = {at<float>(layout_.weights), DType::kF32, chosen},
+                                     .renormalize = args_.renormalize,
+                                     .scoring = args_.scoring,
+                                     .correction = args_.correction});
+  }
+
+  Status sort() {
+    const SortParams params{.experts = at<int32_t>(layout_.experts),
+                            .counts = at<int32_t>(layout_.counts),
+                            .row_pair = at<int32_t>(layout_.row_pair),
+                            .tiles = at<ExpertTile>(layout_.tiles),
+                            .R = static_cast<int>(num_pairs()),
+                            .E = static_cast<int>(shape_.E),
+                            .num_tiles = static_cast<int>(layout_.num_tiles),
+                            .tile_rows = static_cast<int>(layout_.tile_rows)};
+    const int64_t chunks = ceil_div(num_pairs(), kSortPairs);
+    const auto shared_bytes = static_cast<size_t>(shape_.E) * sizeof(int);
+    if (chunks > 1) {
+      HEDDLE_RETURN_IF_ERROR(launch(context_, "moe_count", count_kernel, grid_of(chunks), kThreads,
+                                    params, shared_bytes));
+    }
+    return launch(context_, "moe_place", place_kernel, grid_of(chunks), kThreads, params,
+                  2 * shared_bytes);
+  }
+
+  [[nodiscard]] ProductParams up_product() const {
+    return {.x = x().data,
+            .weight = args_.w13.data,
+            .bias = args_.w13_bias.as<float>(),
+            .row_pair = at<int32_t>(layout_.row_pair),
+            .tiles = at<ExpertTile>(layout_.tiles),
+            .experts = at<int32_t>(layout_.experts),
+            .y = at<std::byte>(layout_.hidden),
+            .x_stride = args_.x.row_stride,
+            .weight_stride = shape_.H,
+            .expert_stride = args_.w13.row_stride,
+            .A = shape_.A,
+            .K = shape_.H,
+            .N = shape_.I,
+            .limit = args_.activation.limit,
+            .alpha = args_.activation.alpha,
+            .aligned = rows_are_aligned(args_.x) && experts_are_aligned(args_.w13)};
+  }
+
+  [[nodiscard]] ProductParams down_product() const {
+    ProductParams down = up_product();
+    down.x = at<std::byte>(layout_.hidden);
+    down.weight = args_.w2.data;
+    down.bias = args_.w2_bias.as<float>();
+    down.y = at<std::byte>(layout_.down);
+    down.x_stride = shape_.I;
+    down.weight_stride = shape_.I;
+    down.expert_stride = args_.w2.row_stride;
+    down.K = shape_.I;
+    down.N = shape_.H;
+    down.aligned = bytes_of(shape_.x, shape_.I) % 16 == 0 && experts_are_aligned(args_.w2);
+    return down;
+  }
+
+  Status multiply() {
+    return with_dtypes([&](auto x_tag, auto weight_tag) {
+      return launch_products<typename decltype(x_tag)::type, typename decltype(weight_tag)::type>(
+          context_, up_product(), down_product(), layout_.num_tiles);
+    });
+  }
+
+  // Every pair is a row and a tile of its own.
+  Status multiply_few() {
+    ProductParams up = up_product();
+    up.tiles = nullptr;
+    const FewParams few{.down = down_product(), .weights = at<float>(layout_.weights), .y = y()};
+    return with_dtypes([&](auto x_tag, auto weight_tag) {
+      return launch_few<typename decltype(x_tag)::type, typename decltype(weight_tag)::type>(
+          context_, up, few, T_);
+    });
+  }
+
+  template <typename Launch>
+  Status with_dtypes(const Launch& launch) {
+    return with_scalar(shape_.x, [&](auto x_tag) {
+      return with_scalar(shape_.weight, [&](auto weight_tag) { return launch(x_tag, weight_tag); });
+    });
+  }
+
+  Status multiply_tiles() {
+    return run_tiled_experts(context_, {.moe = &args_,
+                                        .x = x(),
+                                        .num_rows = num_pairs(),
+                                        .row_pair = at<int32_t>(layout_.row_pair),
+                                        .tiles = at<ExpertTile>(layout_.tiles),
+                                        .num_tiles = layout_.num_tiles,
+                                        .sorted = at<std::byte>(layout_.sorted),
+                                        .hidden = at<std::byte>(layout_.hidden),
+                                        .down = at<std::byte>(layout_.down)});
+  }
+
+  Status combine() {
+    const int64_t octets = ceil_div(shape_.H, kOctet);
+    const CombineParams params{.down = at<std::byte>(layout_.down),
+                               .weights = at<float>(layout_.weights),
+                               .y = y(),
+                               .A = shape_.A,
+                               .H = shape_.H,
+                               .octets_per_row = octets,
+                               .num_octets = T_ * octets};
+    return launch(context_, "moe_combine",
+                  tiled_ ? combine_kernel<CudaBf16> : combine_kernel<float>,
+                  grid_of(ceil_div(params.num_octets, kCombineThreads)), kCombineThreads, params);
+  }
+
+  CudaContext& context_;
+  const RoutedMoeArgs& args_;
+  const RoutedMoeShape& shape_;
+  const int64_t first_;
+  const int64_t T_;
+  const bool tiled_;
+  const MoeDeviceScratch layout_;
+  std::byte* const scratch_;
+};
 
 }  // namespace
 
@@ -416,7 +603,7 @@ Status routed_moe_cuda(CudaContext& context, const RoutedMoeArgs& args) {
   const int64_t at_once = MoeDeviceScratch::tokens_at_once(tiled);
   for (int64_t first = 0; first < T; first += at_once) {
     HEDDLE_RETURN_IF_ERROR(
-        run_pass(context, args, shape, first, std::min(at_once, T - first), tiled));
+        Pass(context, args, shape, first, std::min(at_once, T - first), tiled).run());
   }
   return {};
 }

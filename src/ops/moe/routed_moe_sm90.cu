@@ -43,6 +43,7 @@ struct GatherParams {
 
 // sorted[r] = x[token of row r], eight numbers a thread. Moves 4 * R * H bytes.
 __global__ void __launch_bounds__(256) gather_kernel(const __grid_constant__ GatherParams p) {
+  wait_for_inputs();
   const int64_t row = blockIdx.x;
   const int64_t token = p.row_pair[row] / p.A;
   for (int64_t i = threadIdx.x; i < p.octets; i += blockDim.x) {
@@ -165,6 +166,7 @@ __device__ inline void compute(const Params& p, Shared& s, const ExpertTile& til
 // 2 * 256 * 64 flops a row.
 template <bool kUp>
 __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   extern __shared__ __align__(1024) uint8_t raw[];
   Shared& s = *reinterpret_cast<Shared*>(raw);
   const ExpertTile tile = p.tiles[blockIdx.x];

@@ -31,6 +31,7 @@ constexpr int kMostThreads = 256;
 // beyond kHeld octets a thread x is read twice, the second time from the cache.
 template <typename Scalar, int kHeld>
 __global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   __shared__ float scratch[kWarp];
   const auto load = [&](const Scalar* row, int64_t h, float(&values)[kOctet]) {
     if (p.aligned && p.H - h >= kOctet) {

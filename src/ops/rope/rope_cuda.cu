@@ -32,6 +32,7 @@ constexpr int kThreads = kHeadsPerBlock * kWarp;
 // cosines for eight heads.
 template <typename Scalar>
 __global__ void __launch_bounds__(kThreads) rope_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   __shared__ float cosines[kMaxRotaryPairs];
   __shared__ float sines[kMaxRotaryPairs];
   const int lane = threadIdx.x % kWarp;

@@ -174,6 +174,7 @@ constexpr int kWantedBlocks = 8 * 132;  // fill a large GPU once
 // A block owns a run of tiles of a row, a warp one tile at a time. Reads 4 bytes a token, and
 // writes them where the row is edited.
 __global__ void __launch_bounds__(kPassThreads) maxima_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   __shared__ BlockTeam<kPassThreads>::Shared shared;
   BlockTeam<kPassThreads> team(shared);
   const int64_t r = blockIdx.x / static_cast<unsigned>(p.chunks);
@@ -186,6 +187,7 @@ __global__ void __launch_bounds__(kPassThreads) maxima_kernel(const __grid_const
 // As above; about 25 operations a token beside the reading, which is the cache's. The row's maximum
 // is taken from those of its tiles by every block: 2.4 KB of 151,936 logits.
 __global__ void __launch_bounds__(kPassThreads) sums_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   __shared__ BlockTeam<kPassThreads>::Shared shared;
   __shared__ LevelSums levels;
   BlockTeam<kPassThreads> team(shared);
@@ -198,6 +200,7 @@ __global__ void __launch_bounds__(kPassThreads) sums_kernel(const __grid_constan
 
 // A block owns a row: latency of some twenty phases, each a barrier.
 __global__ void __launch_bounds__(kFinishThreads) finish_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
   __shared__ BlockTeam<kFinishThreads>::Shared shared;
   // Without a constructor: shared memory is never initialised.
   __shared__ alignas(FinishShared) unsigned char finish[sizeof(FinishShared)];
