@@ -68,6 +68,8 @@ Status launch_tiles(CudaContext& context, Params params) {
                 grid_of(params.num_tiles), kThreads, params);
 }
 
+constexpr int64_t kFewElements = 4096;  // of y
+
 Status multiply_rows(CudaContext& context, const LinearArgs& args) {
   const Params params{.x = args.x.data,
                       .weight = args.weight.data,
@@ -83,8 +85,10 @@ Status multiply_rows(CudaContext& context, const LinearArgs& args) {
     return with_scalar(args.weight.dtype, [&](auto weight) {
       using X = typename decltype(x)::type;
       using Weight = typename decltype(weight)::type;
-      return params.T == 1 ? launch_tiles<X, Weight, 1, 2>(context, params)
-                           : launch_tiles<X, Weight, 4, 4>(context, params);
+      // Where there are few elements, more warps with more loads in flight bring them sooner.
+      return params.T == 1 || params.T * params.N <= kFewElements
+                 ? launch_tiles<X, Weight, 1, 2>(context, params)
+                 : launch_tiles<X, Weight, 4, 4>(context, params);
     });
   });
 }

@@ -15,15 +15,18 @@ struct MoeDeviceScratch {
   static constexpr int64_t kTileRows = 4;
   static constexpr int64_t kHopperTileRows = 128;
 
-  // (token, slot) pairs that a block sorts.
-  static constexpr int64_t kSortPairs = 512;
+  // (token, slot) pairs that a block sorts: a pair is compared with those before it, and a block
+  // reads the counts of all others.
+  static constexpr int64_t kFewSortPairs = 128;
+  static constexpr int64_t kMostSortPairs = 512;
 
-  // Tokens of a pass, which reads the weights of all experts that it meets: some dozen rows for each
-  // of 512 experts, 160 on tensor cores, and rows of the products that stay below 200 and 420 MB at
-  // the widths of the 80B model.
+  // Tokens of a pass, which reads the weights of all experts that it meets: some dozen rows for
+  // each of 512 experts, 160 on tensor cores, and rows of the products that stay below 200 and 420
+  // MB at the widths of the 80B model.
   [[nodiscard]] static constexpr int64_t tokens_at_once(bool tiled) { return tiled ? 8192 : 2048; }
 
   int64_t tile_rows = 0;
+  int64_t chunk_pairs = 0;
   int64_t num_tiles = 0;  // that any routing of the pass's tokens fits
 
   // Offsets in bytes, from a start on 128 bytes.
@@ -51,7 +54,11 @@ struct MoeDeviceScratch {
     };
     experts = place(R * 4);
     weights = place(R * 4);
-    counts = place((R + kSortPairs - 1) / kSortPairs * shape.E * 4);
+    constexpr int64_t kFewRows = 4096;
+    chunk_pairs = R <= kFewRows ? kFewSortPairs : kMostSortPairs;
+    const int64_t few_chunks = (std::min(R, kFewRows) + kFewSortPairs - 1) / kFewSortPairs;
+    const int64_t chunks = (R + kMostSortPairs - 1) / kMostSortPairs;
+    counts = place(std::max(few_chunks, chunks) * shape.E * 4);  // grows with R
     row_pair = place(R * 4);
     tiles = place(num_tiles * 16);
     hidden = place(bytes_of(shape.x, R * shape.I));

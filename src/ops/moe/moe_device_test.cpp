@@ -268,6 +268,40 @@ TEST_P(MoeDeviceTest, SmallestTilesMatchTheReference) {
   }
 }
 
+// So few that each pair has an expert of its own; lists of loads of every length.
+TEST_P(MoeDeviceTest, SmallestFewTokensMatchTheReference) {
+  for (const ExpertsCase& experts :
+       {ExpertsCase{1, 256, 256, 4, 3, false}, ExpertsCase{1, 512, 768, 40, 10, true},
+        ExpertsCase{2, 2304, 512, 64, 4, false}, ExpertsCase{3, 256, 512, 240, 10, false}}) {
+    expect_reference(experts, DType::kBf16, DType::kBf16, false);
+  }
+}
+
+TEST_P(MoeDeviceTest, AFewTokensHaveTheBitsOfSomeMore) {
+  constexpr int64_t kT = 9, kH = 512, kI = 256, kE = 48, kA = 3;
+  const DType dtype = activation_dtypes().size() > 1 ? DType::kBf16 : DType::kF32;
+  const DeviceTensor x = upload(random_tensor({kT, kH}, dtype, 5));
+  const DeviceTensor logits = upload(scaled_tensor({kT, kE}, DType::kF32, 6, 3.0f));
+  const DeviceTensor w13 = upload(scaled_tensor({kE, 2 * kI, kH}, dtype, 7, 0.3f));
+  const DeviceTensor w2 = upload(scaled_tensor({kE, kH, kI}, dtype, 8, 0.3f));
+  const auto rows = [&](int64_t first, int64_t T) {
+    DeviceTensor y = poisoned({T, kH}, dtype);
+    EXPECT_TRUE(run({.x = rows_of(x.view(), first, T),
+                     .router_logits = rows_of(logits.view(), first, T),
+                     .w13 = w13.view(),
+                     .w2 = w2.view(),
+                     .y = y.view(),
+                     .experts_per_token = kA},
+                    !on_cuda())
+                    .ok());
+    return download(y);
+  };
+  const Tensor together = rows(0, kT);
+  for (const int64_t T : {1, 2}) {
+    EXPECT_TRUE(same_bits(rows(kT - T, T).view(), rows_of(together.view(), kT - T, T))) << T;
+  }
+}
+
 TEST_P(MoeDeviceTest, ExactTokensHaveTheSameBitsInEveryBatch) {
   constexpr int64_t kT = 70, kH = 72, kI = 40, kE = 8, kA = 3;
   for (const DType dtype : activation_dtypes()) {

@@ -63,25 +63,34 @@ __device__ inline unsigned rank_of(float score) {
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
+// What rank_of() made a rank of.
+__device__ inline float score_of(unsigned rank) {
+  return __uint_as_float((rank & 0x80000000u) != 0 ? rank & 0x7fffffffu : ~rank);
+}
+
 // The scores of a token's experts in the registers of a warp: lane l has experts l + 32 * i.
 template <int kPerLane>
 struct HeldScores {
+  float logits[kPerLane];
   unsigned ranks[kPerLane];
   unsigned left = 0;  // bit i: ranks[i] is of an expert that was not taken yet
 
-  __device__ HeldScores(const float* logits, int E, int lane) {
+  __device__ HeldScores(const float* from, int E, int lane) {
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int e = lane + i * kWarp;
-      ranks[i] = 0;
-      if (e >= E) continue;
-      ranks[i] = rank_of(number_or_lowest(logits[e]));
-      left |= 1u << i;
+      logits[i] = kLowest;
+      if (e < E) logits[i] = from[e];
+    }
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      ranks[i] = rank_of(number_or_lowest(logits[i]));
+      if (lane + i * kWarp < E) left |= 1u << i;
     }
   }
 
-  // The id of the best that is left, the lowest among equals, for every lane.
-  __device__ int take_best(int lane) {
+  // The best that is left, the lowest id among equals, for every lane.
+  __device__ Ranked take_best(int lane) {
     unsigned best = 0;  // below the rank of -infinity
     int place = -1;
 #pragma unroll
@@ -95,7 +104,15 @@ struct HeldScores {
     const bool mine = place >= 0 && best == top;
     const int id = __reduce_min_sync(0xffffffffu, mine ? lane + place * kWarp : INT_MAX);
     if (id % kWarp == lane) left &= ~(1u << id / kWarp);
-    return id;
+    return {score_of(top), id};
+  }
+
+  // The lane's share of the sum of exp(logit - largest).
+  [[nodiscard]] __device__ float sum_of_weights(float largest) const {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) sum += expf(logits[i] - largest);
+    return sum;
   }
 };
 
@@ -109,27 +126,27 @@ __global__ void __launch_bounds__(kWarp) route_kernel(const __grid_constant__ Pa
   for (int64_t t = blockIdx.x; t < p.T; t += gridDim.x) {
     const float* logits = p.logits + t * p.logits_stride;
     float largest = 0;
-    const auto choose = [&](int a, int id) {
-      const float score = number_or_lowest(logits[id]);
-      if (a == 0) largest = score;
+    const auto choose = [&](int a, const Ranked& best) {
+      if (a == 0) largest = best.score;
       if (lane == 0) {
-        p.experts[t * p.experts_stride + a] = id;
-        chosen[a] = expf(score - largest);
+        p.experts[t * p.experts_stride + a] = best.id;
+        chosen[a] = expf(best.score - largest);
       }
     };
+    float total = 0;
     if constexpr (kPerLane > 0) {
       HeldScores<kPerLane> scores(logits, p.E, lane);
       for (int a = 0; a < p.A; ++a) choose(a, scores.take_best(lane));
+      total = scores.sum_of_weights(largest);
     } else {
       Ranked best{INFINITY, -1};
       for (int a = 0; a < p.A; ++a) {
         best = next_best(p.E, best, [&](int e) { return number_or_lowest(logits[e]); });
-        choose(a, best.id);
+        choose(a, best);
       }
-    }
-    float total = 0;
 #pragma unroll 4
-    for (int e = lane; e < p.E; e += kWarp) total += expf(logits[e] - largest);
+      for (int e = lane; e < p.E; e += kWarp) total += expf(logits[e] - largest);
+    }
     total = warp_sum(total);
     __syncwarp();
     float sum = 0;

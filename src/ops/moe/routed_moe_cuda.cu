@@ -3,6 +3,7 @@
 #include "ops/cuda/row_products.cuh"
 #include "ops/moe/device_scratch.h"
 #include "ops/moe/expert_activation.cuh"
+#include "ops/moe/few_experts.h"
 #include "ops/moe/routed_moe.h"
 #include "ops/moe/routed_moe_sm90.h"
 
@@ -15,7 +16,7 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kTileRows = static_cast<int>(MoeDeviceScratch::kTileRows);
 constexpr int kColumns = 4;  // of a warp's products
 
-constexpr int kSortPairs = static_cast<int>(MoeDeviceScratch::kSortPairs);
+constexpr int kMostSortPairs = static_cast<int>(MoeDeviceScratch::kMostSortPairs);
 
 struct SortParams {
   const int32_t* experts;  // [R]
@@ -23,14 +24,15 @@ struct SortParams {
   int32_t* row_pair;
   ExpertTile* tiles;
   int R, E, num_tiles, tile_rows;
+  int chunk_pairs;  // that a block takes, at most kMostSortPairs
 };
 
 // counts[e]: pairs of the block's chunk whose expert is e, in shared memory.
 __device__ inline void count_chunk(const SortParams& p, int* counts) {
   for (int e = threadIdx.x; e < p.E; e += kThreads) counts[e] = 0;
   __syncthreads();
-  const int first = static_cast<int>(blockIdx.x) * kSortPairs;
-  for (int i = threadIdx.x; i < min(kSortPairs, p.R - first); i += kThreads) {
+  const int first = static_cast<int>(blockIdx.x) * p.chunk_pairs;
+  for (int i = threadIdx.x; i < min(p.chunk_pairs, p.R - first); i += kThreads) {
     atomicAdd(&counts[p.experts[first + i]], 1);
   }
   __syncthreads();
@@ -68,12 +70,12 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
   extern __shared__ int shared[];
   int* totals = shared;           // [E]: pairs of each expert
   int* next_rows = shared + p.E;  // [E]: row of the chunk's first pair of each
-  __shared__ int experts[kSortPairs];
+  __shared__ int experts[kMostSortPairs];
   __shared__ int scratch[kWarps];
   const int chunk = static_cast<int>(blockIdx.x);
   const int num_chunks = static_cast<int>(gridDim.x);
-  const int first = chunk * kSortPairs;
-  const int num_pairs = min(kSortPairs, p.R - first);
+  const int first = chunk * p.chunk_pairs;
+  const int num_pairs = min(p.chunk_pairs, p.R - first);
   for (int i = threadIdx.x; i < num_pairs; i += kThreads) experts[i] = p.experts[first + i];
   if (num_chunks == 1) {
     count_chunk(p, totals);
@@ -136,22 +138,13 @@ struct ProductParams {
   const void* weight;
   const float* bias;  // null: none
   const int32_t* row_pair;
-  const ExpertTile* tiles;  // null: every pair is a tile and a row of its own
-  const int32_t* experts;   // [R] of the pairs
-  void* y;                  // up: hidden [R, I]; down: [R, H] f32 by (token, slot)
+  const ExpertTile* tiles;
+  void* y;  // up: hidden [R, I]; down: [R, H] f32 by (token, slot)
   int64_t x_stride, weight_stride, expert_stride;
   int64_t A, K, N;  // N: up: I, down: H
   float limit, alpha;
   bool aligned;
 };
-
-__device__ inline ExpertTile tile_of(const ProductParams& p, int i) {
-  return p.tiles != nullptr ? p.tiles[i] : ExpertTile{p.experts[i], i, 1};
-}
-
-__device__ inline int64_t pair_of(const ProductParams& p, int row) {
-  return p.tiles != nullptr ? p.row_pair[row] : row;
-}
 
 // row_products() of a tile. A tile of one row, the usual case in decode, has more loads under way;
 // the sums are the same.
@@ -181,14 +174,14 @@ __device__ inline void tile_products(const ExpertTile& tile, const X* const (&x)
 template <typename X, typename Weight>
 __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__ ProductParams p) {
   wait_for_inputs();
-  const ExpertTile tile = tile_of(p, static_cast<int>(blockIdx.x));
+  const ExpertTile tile = p.tiles[blockIdx.x];
   const int64_t i = (int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp) * 2;
   if (tile.num_rows == 0 || i >= p.N) return;
   const int lane = threadIdx.x % kWarp;
   const X* x[kTileRows];
 #pragma unroll
   for (int r = 0; r < kTileRows; ++r) {
-    const int64_t token = pair_of(p, tile.first_row + min(r, tile.num_rows - 1)) / p.A;
+    const int64_t token = p.row_pair[tile.first_row + min(r, tile.num_rows - 1)] / p.A;
     x[r] = static_cast<const X*>(p.x) + token * p.x_stride;
   }
   const int64_t second = i + 1 < p.N ? i + 1 : i;
@@ -226,7 +219,7 @@ template <typename X, typename Weight>
 __global__ void __launch_bounds__(kThreads, 2)
     down_kernel(const __grid_constant__ ProductParams p) {
   wait_for_inputs();
-  const ExpertTile tile = tile_of(p, static_cast<int>(blockIdx.x));
+  const ExpertTile tile = p.tiles[blockIdx.x];
   const int64_t n = (int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp) * kColumns;
   if (tile.num_rows == 0 || n >= p.N) return;
   const int lane = threadIdx.x % kWarp;
@@ -294,123 +287,23 @@ __global__ void __launch_bounds__(kCombineThreads)
   }
 }
 
-constexpr int kFewColumns = 2;  // of a warp
-constexpr int kFewPairs = 4;    // of which a warp has the weights under way together
-
-struct FewParams {
-  ProductParams down;    // y is not used
-  const float* weights;  // [T * A]
-  TargetRows y;
-};
-
-// The second product of few tokens and the sum over a token's experts: a warp computes two columns
-// of a token, with the sums of row_products() and of combine_kernel. Moves A * H * I weights a
-// token, whatever experts the others have.
-template <typename X, typename Weight>
-__global__ void __launch_bounds__(kThreads, 1)
-    down_few_kernel(const __grid_constant__ FewParams f) {
-  wait_for_inputs();
-  const ProductParams& p = f.down;
-  const int64_t n = (int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp) * kFewColumns;
-  if (n >= p.N) return;
-  const int lane = threadIdx.x % kWarp;
-  const int64_t first = blockIdx.x * p.A;
-  float total[kFewColumns] = {};
-  for (int64_t a = 0; a < p.A; a += kFewPairs) {
-    const X* x[kFewPairs];
-    const Weight* weight[kFewPairs][kFewColumns];
-    int32_t experts[kFewPairs];
-#pragma unroll
-    for (int i = 0; i < kFewPairs; ++i) {
-      const int64_t pair = first + min(a + i, p.A - 1);
-      experts[i] = p.experts[pair];
-      x[i] = static_cast<const X*>(p.x) + pair * p.x_stride;
-#pragma unroll
-      for (int c = 0; c < kFewColumns; ++c) {
-        weight[i][c] = static_cast<const Weight*>(p.weight) + experts[i] * p.expert_stride +
-                       min(n + c, p.N - 1) * p.weight_stride;
-      }
-    }
-    float sums[kFewPairs][kFewColumns] = {};
-    int64_t k = int64_t{lane} * kOctet;
-    constexpr int64_t kStep = kOctet * kWarp;
-    const auto add = [&](const auto& load) {
-      float from_x[kFewPairs][kOctet];
-      float w[kFewPairs][kFewColumns][kOctet];
-#pragma unroll
-      for (int i = 0; i < kFewPairs; ++i) {
-#pragma unroll
-        for (int c = 0; c < kFewColumns; ++c) load(weight[i][c], w[i][c]);
-        load(x[i], from_x[i]);
-      }
-#pragma unroll
-      for (int i = 0; i < kFewPairs; ++i) {
-#pragma unroll
-        for (int c = 0; c < kFewColumns; ++c) {
-#pragma unroll
-          for (int j = 0; j < kOctet; ++j) {
-            sums[i][c] = fmaf(from_x[i][j], w[i][c][j], sums[i][c]);
-          }
-        }
-      }
-    };
-    if (p.aligned) {
-#pragma unroll 2
-      for (; k + kOctet <= p.K; k += kStep) {
-        add([&](const auto* row, float(&values)[kOctet]) { load_octet(row + k, values); });
-      }
-    }
-    for (; k < p.K; k += kStep) {
-      add([&](const auto* row, float(&values)[kOctet]) {
-        load_elements(row + k, p.K - k, values);
-      });
-    }
-#pragma unroll
-    for (int i = 0; i < kFewPairs; ++i) {
-      if (a + i >= p.A) break;
-#pragma unroll
-      for (int c = 0; c < kFewColumns; ++c) {
-        const int64_t column = min(n + c, p.N - 1);
-        const float bias = p.bias != nullptr ? p.bias[experts[i] * p.N + column] : 0.0f;
-        total[c] = fmaf(f.weights[first + a + i], warp_sum(sums[i][c]) + bias, total[c]);
-      }
-    }
-  }
-#pragma unroll
-  for (int c = 0; c < kFewColumns; ++c) {
-    if (lane == c && n + c < p.N) f.y.store_one(blockIdx.x, n + c, total[c]);
-  }
-}
-
-// Whether most pairs have an expert of their own, so that sorting them brings nothing.
-bool is_few(int64_t T, const RoutedMoeShape& shape) { return T == 1 || T * shape.A * 8 <= shape.E; }
-
 bool experts_are_aligned(const TensorView& weight) {
   const int64_t row = bytes_of(weight.dtype, weight.shape[2]);
   return row % 16 == 0 && bytes_of(weight.dtype, weight.row_stride) % 16 == 0 &&
          reinterpret_cast<uintptr_t>(weight.data) % 16 == 0;
 }
 
-dim3 grid_of_products(int64_t tiles, int64_t columns, int64_t columns_per_warp) {
-  return dim3(static_cast<unsigned>(tiles),
-              static_cast<unsigned>(ceil_div(columns, kWarps * columns_per_warp)));
-}
-
 template <typename X, typename Weight>
 Status launch_products(CudaContext& context, const ProductParams& up, const ProductParams& down,
                        int64_t num_tiles) {
-  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up", up_kernel<X, Weight>,
-                                grid_of_products(num_tiles, up.N, 2), kThreads, up));
-  return launch(context, "moe_down", down_kernel<X, Weight>,
-                grid_of_products(num_tiles, down.N, kColumns), kThreads, down);
-}
-
-template <typename X, typename Weight>
-Status launch_few(CudaContext& context, const ProductParams& up, const FewParams& few, int64_t T) {
-  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up", up_kernel<X, Weight>,
-                                grid_of_products(T * up.A, up.N, 2), kThreads, up));
-  return launch(context, "moe_down few", down_few_kernel<X, Weight>,
-                grid_of_products(T, few.down.N, kFewColumns), kThreads, few);
+  const auto grid = [num_tiles](int64_t columns, int64_t columns_per_warp) {
+    return dim3(static_cast<unsigned>(num_tiles),
+                static_cast<unsigned>(ceil_div(columns, kWarps * columns_per_warp)));
+  };
+  HEDDLE_RETURN_IF_ERROR(
+      launch(context, "moe_up", up_kernel<X, Weight>, grid(up.N, 2), kThreads, up));
+  return launch(context, "moe_down", down_kernel<X, Weight>, grid(down.N, kColumns), kThreads,
+                down);
 }
 
 // Tokens [first, first + T) of a call, and their scratch.
@@ -430,7 +323,7 @@ class Pass {
 
   Status run() {
     HEDDLE_RETURN_IF_ERROR(route());
-    if (is_few(T_, shape_)) return multiply_few();
+    if (few_experts_fit(args_, T_)) return multiply_few();
     HEDDLE_RETURN_IF_ERROR(sort());
     HEDDLE_RETURN_IF_ERROR(tiled_ ? multiply_tiles() : multiply());
     return combine();
@@ -455,10 +348,12 @@ class Pass {
     return {data, args_.x.dtype, {T_, shape_.H}, args_.x.row_stride};
   }
 
-  [[nodiscard]] TargetRows y() const {
-    MutableTensorView y = args_.y;
-    y.data = static_cast<std::byte*>(y.data) + bytes_of(y.dtype, first_ * y.row_stride);
-    return TargetRows::of(y);
+  [[nodiscard]] MutableTensorView y() const {
+    return {static_cast<std::byte*>(args_.y.data) +
+                bytes_of(args_.y.dtype, first_ * args_.y.row_stride),
+            args_.y.dtype,
+            {T_, shape_.H},
+            args_.y.row_stride};
   }
 
   Status route() {
@@ -481,8 +376,9 @@ class Pass {
                             .R = static_cast<int>(num_pairs()),
                             .E = static_cast<int>(shape_.E),
                             .num_tiles = static_cast<int>(layout_.num_tiles),
-                            .tile_rows = static_cast<int>(layout_.tile_rows)};
-    const int64_t chunks = ceil_div(num_pairs(), kSortPairs);
+                            .tile_rows = static_cast<int>(layout_.tile_rows),
+                            .chunk_pairs = static_cast<int>(layout_.chunk_pairs)};
+    const int64_t chunks = ceil_div(num_pairs(), layout_.chunk_pairs);
     const auto shared_bytes = static_cast<size_t>(shape_.E) * sizeof(int);
     if (chunks > 1) {
       HEDDLE_RETURN_IF_ERROR(launch(context_, "moe_count", count_kernel, grid_of(chunks), kThreads,
@@ -498,7 +394,6 @@ class Pass {
             .bias = args_.w13_bias.as<float>(),
             .row_pair = at<int32_t>(layout_.row_pair),
             .tiles = at<ExpertTile>(layout_.tiles),
-            .experts = at<int32_t>(layout_.experts),
             .y = at<std::byte>(layout_.hidden),
             .x_stride = args_.x.row_stride,
             .weight_stride = shape_.H,
@@ -527,28 +422,21 @@ class Pass {
   }
 
   Status multiply() {
-    return with_dtypes([&](auto x_tag, auto weight_tag) {
-      return launch_products<typename decltype(x_tag)::type, typename decltype(weight_tag)::type>(
-          context_, up_product(), down_product(), layout_.num_tiles);
-    });
-  }
-
-  // Every pair is a row and a tile of its own.
-  Status multiply_few() {
-    ProductParams up = up_product();
-    up.tiles = nullptr;
-    const FewParams few{.down = down_product(), .weights = at<float>(layout_.weights), .y = y()};
-    return with_dtypes([&](auto x_tag, auto weight_tag) {
-      return launch_few<typename decltype(x_tag)::type, typename decltype(weight_tag)::type>(
-          context_, up, few, T_);
-    });
-  }
-
-  template <typename Launch>
-  Status with_dtypes(const Launch& launch) {
     return with_scalar(shape_.x, [&](auto x_tag) {
-      return with_scalar(shape_.weight, [&](auto weight_tag) { return launch(x_tag, weight_tag); });
+      return with_scalar(shape_.weight, [&](auto weight_tag) {
+        return launch_products<typename decltype(x_tag)::type, typename decltype(weight_tag)::type>(
+            context_, up_product(), down_product(), layout_.num_tiles);
+      });
     });
+  }
+
+  Status multiply_few() {
+    return run_few_experts(context_, {.moe = &args_,
+                                      .x = x(),
+                                      .y = y(),
+                                      .experts = at<int32_t>(layout_.experts),
+                                      .weights = at<float>(layout_.weights),
+                                      .hidden = at<std::byte>(layout_.hidden)});
   }
 
   Status multiply_tiles() {
@@ -567,7 +455,7 @@ class Pass {
     const int64_t octets = ceil_div(shape_.H, kOctet);
     const CombineParams params{.down = at<std::byte>(layout_.down),
                                .weights = at<float>(layout_.weights),
-                               .y = y(),
+                               .y = TargetRows::of(y()),
                                .A = shape_.A,
                                .H = shape_.H,
                                .octets_per_row = octets,

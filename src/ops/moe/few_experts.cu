@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/reduce.cuh"
+#include "ops/cuda/rows.cuh"
+#include "ops/moe/expert_activation.cuh"
+#include "ops/moe/few_experts.h"
+
+namespace heddle::ops {
+
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kStep = kWarp * kOctet;      // columns that a warp loads at once
+constexpr int64_t kMostShared = 48 << 10;  // bytes that every kernel may have
+constexpr int64_t kShare = 8;              // the pairs are at most this part of the experts
+
+struct Params {
+  const CudaBf16* x;
+  const CudaBf16* w13;
+  const CudaBf16* w2;
+  const float* w13_bias;  // null: none
+  const float* w2_bias;   // null: none
+  const int32_t* experts;
+  const float* weights;
+  CudaBf16* hidden;
+  TargetRows y;
+  int64_t x_stride, w13_stride, w2_stride;  // of an expert
+  int A, H, I;
+  float limit, alpha;
+};
+
+__device__ inline void add_octet(const uint4& w, const uint4& x, float& sum) {
+  float weights[kOctet];
+  float values[kOctet];
+  load_octet(reinterpret_cast<const CudaBf16*>(&w), weights);
+  load_octet(reinterpret_cast<const CudaBf16*>(&x), values);
+#pragma unroll
+  for (int j = 0; j < kOctet; ++j) sum = fmaf(values[j], weights[j], sum);
+}
+
+__device__ inline void load_shared(uint4* shared, const CudaBf16* from, int octets) {
+  for (int i = static_cast<int>(threadIdx.x); i < octets; i += kThreads) {
+    shared[i] = reinterpret_cast<const uint4*>(from)[i];
+  }
+  __syncthreads();
+}
+
+constexpr int kUpSteps = 8;  // of two rows, that a lane loads together
+
+// A row of blocks has a token, a warp every so many of its experts' hidden channels: a row of the
+// gate and the one of up. The loads of a row go out together, those of the next row before the sums
+// of this one are joined. Moves 4 * A * I * H bytes a token.
+__global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
+  extern __shared__ uint4 x[];  // [H / 8]
+  const int t = static_cast<int>(blockIdx.y);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int steps = p.H / kStep;
+  const int num_rows = p.A * p.I;
+  const int stride = static_cast<int>(gridDim.x) * kWarps;
+  const auto gate_of = [&](int n) {
+    const int64_t expert = p.experts[t * p.A + n / p.I];
+    return p.w13 + expert * p.w13_stride + int64_t{n % p.I} * p.H;
+  };
+
+  uint4 gate[kUpSteps];
+  uint4 up[kUpSteps];
+  const auto load = [&](int n, int first_step) {
+    const CudaBf16* row = gate_of(n);
+    const auto* gates = reinterpret_cast<const uint4*>(row) + lane;
+    const auto* ups = reinterpret_cast<const uint4*>(row + int64_t{p.I} * p.H) + lane;
+#pragma unroll
+    for (int i = 0; i < kUpSteps; ++i) {
+      if (first_step + i >= steps) break;
+      gate[i] = __ldcs(gates + (first_step + i) * kWarp);
+      up[i] = __ldcs(ups + (first_step + i) * kWarp);
+    }
+  };
+  int n = static_cast<int>(blockIdx.x) * kWarps + warp;
+  if (n < num_rows) load(n, 0);
+  load_shared(x, p.x + t * p.x_stride, p.H / kOctet);
+  while (n < num_rows) {
+    float gate_sum = 0;
+    float up_sum = 0;
+    const int next = n + stride;
+    for (int first = 0; first < steps; first += kUpSteps) {
+#pragma unroll
+      for (int i = 0; i < kUpSteps; ++i) {
+        if (first + i >= steps) break;
+        const uint4 values = x[(first + i) * kWarp + lane];
+        add_octet(gate[i], values, gate_sum);
+        add_octet(up[i], values, up_sum);
+      }
+      if (first + kUpSteps < steps) {
+        load(n, first + kUpSteps);
+      } else if (next < num_rows) {
+        load(next, 0);
+      }
+    }
+    gate_sum = warp_sum(gate_sum);
+    up_sum = warp_sum(up_sum);
+    if (lane == 0) {
+      if (p.w13_bias != nullptr) {
+        const float* bias = p.w13_bias + int64_t{p.experts[t * p.A + n / p.I]} * 2 * p.I + n % p.I;
+        gate_sum += bias[0];
+        up_sum += bias[p.I];
+      }
+      p.hidden[int64_t{t} * num_rows + n] =
+          rounded<CudaBf16>(activated(gate_sum, up_sum, p.limit, p.alpha));
+    }
+    n = next;
+  }
+}
+
+constexpr int kDownLoads = 20;  // octets of weights that a lane loads together
+
+// A row of blocks has a token, a warp every so many of its output's columns. What the experts of a
+// column have is one list of octets, so that the loads of several experts go out together. Moves
+// 2 * A * I * H bytes a token.
+__global__ void __launch_bounds__(kThreads, 2) down_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
+  extern __shared__ uint4 hidden[];  // [A, I / 8]
+  const int t = static_cast<int>(blockIdx.y);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int steps = p.I / kStep;
+  const int num_loads = p.A * steps;
+  const int32_t* experts = p.experts + t * p.A;
+  const float* weights = p.weights + t * p.A;
+  load_shared(hidden, p.hidden + int64_t{t} * p.A * p.I, p.A * p.I / kOctet);
+  for (int n = static_cast<int>(blockIdx.x) * kWarps + warp; n < p.H;
+       n += static_cast<int>(gridDim.x) * kWarps) {
+    float total = 0;
+    float sum = 0;
+    for (int first = 0; first < num_loads; first += kDownLoads) {
+      uint4 w[kDownLoads];
+#pragma unroll
+      for (int i = 0; i < kDownLoads; ++i) {
+        if (first + i >= num_loads) break;
+        const int64_t expert = experts[(first + i) / steps];
+        const CudaBf16* row = p.w2 + expert * p.w2_stride + int64_t{n} * p.I;
+        w[i] = __ldcs(reinterpret_cast<const uint4*>(row) + (first + i) % steps * kWarp + lane);
+      }
+#pragma unroll
+      for (int i = 0; i < kDownLoads; ++i) {
+        if (first + i >= num_loads) break;
+        add_octet(w[i], hidden[(first + i) * kWarp + lane], sum);
+        if ((first + i + 1) % steps != 0) continue;
+        const int a = (first + i) / steps;
+        const float bias = p.w2_bias != nullptr ? p.w2_bias[int64_t{experts[a]} * p.H + n] : 0.0f;
+        total = fmaf(weights[a], warp_sum(sum) + bias, total);
+        sum = 0;
+      }
+    }
+    if (lane == 0) p.y.store_one(t, n, total);
+  }
+}
+
+bool has_whole_rows(const TensorView& experts) {
+  return experts.dtype == DType::kBf16 && experts.shape[2] % kStep == 0 && experts.dense() &&
+         reinterpret_cast<uintptr_t>(experts.data) % 16 == 0;
+}
+
+}  // namespace
+
+bool few_experts_fit(const RoutedMoeArgs& args, int64_t T) {
+  const int64_t H = args.x.shape[1], I = args.w2.shape[2], E = args.w2.shape[0];
+  const int64_t A = args.experts_per_token;
+  return (T == 1 || T * A * kShare <= E) && args.x.dtype == DType::kBf16 &&
+         rows_are_aligned(args.x) && has_whole_rows(args.w13) && has_whole_rows(args.w2) &&
+         2 * std::max(H, A * I) <= kMostShared;
+}
+
+Status run_few_experts(CudaContext& context, const FewExpertsArgs& args) {
+  const RoutedMoeArgs& moe = *args.moe;
+  const int64_t T = args.x.shape[0], H = args.x.shape[1], I = moe.w2.shape[2];
+  const int64_t A = moe.experts_per_token;
+  const Params params{.x = args.x.as<CudaBf16>(),
+                      .w13 = moe.w13.as<CudaBf16>(),
+                      .w2 = moe.w2.as<CudaBf16>(),
+                      .w13_bias = moe.w13_bias.as<float>(),
+                      .w2_bias = moe.w2_bias.as<float>(),
+                      .experts = args.experts,
+                      .weights = args.weights,
+                      .hidden = reinterpret_cast<CudaBf16*>(args.hidden),
+                      .y = TargetRows::of(args.y),
+                      .x_stride = args.x.row_stride,
+                      .w13_stride = moe.w13.row_stride,
+                      .w2_stride = moe.w2.row_stride,
+                      .A = static_cast<int>(A),
+                      .H = static_cast<int>(H),
+                      .I = static_cast<int>(I),
+                      .limit = moe.activation.limit,
+                      .alpha = moe.activation.alpha};
+  // Each processor has two blocks at once; warps go on to other rows.
+  const int64_t at_once =
+      std::max<int64_t>(1, 2 * context.gpu.properties().num_multiprocessors / T);
+  const auto grid = [&](int64_t rows) {
+    return dim3(static_cast<unsigned>(std::min(at_once, ceil_div(rows, kWarps))),
+                static_cast<unsigned>(T));
+  };
+  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up few", up_kernel, grid(A * I), kThreads, params,
+                                static_cast<size_t>(2 * H)));
+  return launch(context, "moe_down few", down_kernel, grid(H), kThreads, params,
+                static_cast<size_t>(2 * A * I));
+}
+
+}  // namespace heddle::ops
