@@ -29,6 +29,9 @@ class ConstraintState {
   // The answer may end here.
   [[nodiscard]] virtual bool is_complete() const = 0;
 
+  // It must: nothing else may follow.
+  [[nodiscard]] virtual bool is_over() const = 0;
+
   // Bit i % 32 of word i / 32 says whether token i may follow; words beyond the vocabulary become
   // zero. Ids that end a text are among them exactly where it may end; once one was accepted, no
   // others are. At least one bit is set.

@@ -49,6 +49,8 @@ class OneText final : public Constraint {
       return position_ >= constraint_.text_.size();
     }
 
+    [[nodiscard]] bool is_over() const override { return is_complete(); }
+
     [[nodiscard]] Status fill_mask(std::span<uint32_t> mask) override {
       if (position_ >= constraint_.fails_after_) return invalid_argument("too ambiguous");
       std::ranges::fill(mask, 0u);
@@ -121,6 +123,30 @@ TEST(EngineConstraintTest, TheLimitMayCutAnAnswer) {
   const Received received = fixture.run(std::move(request));
   EXPECT_EQ(received.text, "abc");
   EXPECT_EQ(received.reason(), FinishReason::kLength);
+}
+
+TEST(EngineConstraintTest, AnAnswerThatNothingMayFollowEnds) {
+  EngineFixture fixture;
+  const auto form = std::make_shared<const OneText>("abc");
+  Request patient = constrained("patient", form);
+  patient.stop.min_new_tokens = 20;
+  Request deaf = constrained("deaf", form);
+  deaf.stop.ignore_eos = true;
+  Request tight = constrained("tight", form);
+  tight.stop.max_new_tokens = 3;
+  Request stopped = constrained("stopped", form);
+  stopped.stop.texts = {"c"};
+  for (Request* const request : {&patient, &deaf, &tight, &stopped}) {
+    const Received received = fixture.run(std::move(*request));
+    EXPECT_EQ(received.text, received.finish->matched_text ? "ab" : "abc");
+    EXPECT_EQ(received.reason(), FinishReason::kStop);
+    EXPECT_EQ(std::ssize(received.tokens), 3) << "no step is spent on the end";
+  }
+  Request empty = constrained("empty", std::make_shared<const OneText>(""));
+  empty.stop.min_new_tokens = 2;
+  const Received received = fixture.run(std::move(empty));
+  EXPECT_EQ(received.text, "");
+  EXPECT_EQ(received.reason(), FinishReason::kStop);
 }
 
 TEST(EngineConstraintTest, AMaskThatCannotBeMadeEndsTheRequestWithTheReason) {

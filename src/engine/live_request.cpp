@@ -24,6 +24,7 @@ std::optional<Finish> LiveRequest::take_token(TokenId token, int64_t context_len
     const int match = append_text(token, drawn >= stop.min_new_tokens, text);
     if (match != StopTextMatcher::kNoMatch) return stopped_by_text(match);
     flush(text);
+    if (is_complete()) return Finish{.reason = FinishReason::kStop, .matched_token = token};
     return Finish{.reason = FinishReason::kLength};
   }
   const bool may_stop = drawn >= stop.min_new_tokens;
@@ -33,8 +34,15 @@ std::optional<Finish> LiveRequest::take_token(TokenId token, int64_t context_len
     return Finish{.reason = FinishReason::kStop, .matched_token = token};
   }
   const int match = append_text(token, may_stop, text);
-  if (match == StopTextMatcher::kNoMatch) return std::nullopt;
-  return stopped_by_text(match);
+  if (match != StopTextMatcher::kNoMatch) return stopped_by_text(match);
+  if (!is_complete()) return std::nullopt;
+  // Also before min_new_tokens: there is no token to go on with.
+  flush(text);
+  return Finish{.reason = FinishReason::kStop, .matched_token = token};
+}
+
+bool LiveRequest::is_complete() const {
+  return sequence.constraint != nullptr && sequence.constraint->is_over();
 }
 
 Finish LiveRequest::stopped_by_text(int match) const {

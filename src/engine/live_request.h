@@ -36,8 +36,8 @@ class LiveRequest {
 
   // Takes the token just drawn, the last of the sequence: appends the text that is certain to
   // `text` and returns why the request ends here, if it does. The order of the tests: length,
-  // token, text; but a stop text that the last token completes counts, because clients must not
-  // see it.
+  // token, text, constraint; but a stop text that the last token completes counts, because clients
+  // must not see it, and so does an answer that the last token completes by its constraint.
   std::optional<Finish> take_token(TokenId token, int64_t context_length, std::string& text);
 
   // Appends the text that was held back; for requests that take_token() did not end.
@@ -50,6 +50,9 @@ class LiveRequest {
 
  private:
   [[nodiscard]] Finish stopped_by_text(int match) const;
+
+  // The constraint lets nothing follow.
+  [[nodiscard]] bool is_complete() const;
 
   // Returns the index of the stop text that was completed, or kNoMatch.
   int append_text(TokenId token, bool may_stop, std::string& text);

@@ -64,6 +64,11 @@ void Matcher::roll_back(int64_t count) {
 
 bool Matcher::is_complete() const { return steps_.back().places.ended; }
 
+bool Matcher::is_over() const {
+  const Step& step = steps_.back();
+  return step.places.ended && (step.is_over || step.places.places.empty());
+}
+
 Status Matcher::fill_mask(std::span<uint32_t> mask) {
   HEDDLE_CHECK(mask.size() >= grammar_->masks().num_words());
   std::ranges::fill(mask, 0u);

@@ -49,6 +49,7 @@ class Matcher : public ConstraintState {
   [[nodiscard]] bool accept(TokenId token) override;
   void roll_back(int64_t count) override;
   [[nodiscard]] bool is_complete() const override;
+  [[nodiscard]] bool is_over() const override;
   [[nodiscard]] Status fill_mask(std::span<uint32_t> mask) override;
 
  private:

@@ -165,5 +165,23 @@ TEST(MatcherTest, GrammarsWithTooManyReadingsFailWithAReason) {
   EXPECT_THAT(status.message(), ::testing::HasSubstr("too ambiguous"));
 }
 
+TEST(MatcherTest, AnAnswerIsOverWhereNothingMayFollow) {
+  const auto masks = testing::small_vocabulary();
+  const auto over_after = [&](GrammarKind kind, const char* text, std::string_view answer) {
+    const auto state = grammar_of(kind, text, masks)->start();
+    accept_bytes(*state, answer);
+    return state->is_over();
+  };
+  EXPECT_TRUE(over_after(GrammarKind::kJsonObject, "", "{\"a\": 1}"));
+  EXPECT_FALSE(over_after(GrammarKind::kJsonObject, "", "{\"a\": 1"));
+  EXPECT_FALSE(over_after(GrammarKind::kRegex, "a+", "a")) << "it may go on";
+  EXPECT_TRUE(over_after(GrammarKind::kRegex, "a?", "a"));
+  EXPECT_TRUE(over_after(GrammarKind::kRegex, "", ""));
+  const auto ended = grammar_of(GrammarKind::kRegex, "a*", masks)->start();
+  EXPECT_FALSE(ended->is_over());
+  ASSERT_TRUE(ended->accept(kEndToken));
+  EXPECT_TRUE(ended->is_over());
+}
+
 }  // namespace
 }  // namespace heddle::grammar

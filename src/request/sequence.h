@@ -49,7 +49,10 @@ struct Sequence {
         prefix_hashes(request.prompt, request.cache_namespace),
         tokens(std::move(request.prompt)) {
     request.prompt.clear();
-    if (request.constraint != nullptr) constraint = request.constraint->start();
+    if (request.constraint != nullptr) {
+      constraint = request.constraint->start();
+      if (constraint->is_over()) request.stop.min_new_tokens = 0;  // of an answer without a text
+    }
     ending_tokens = request.stop.token_ids;
     if (!request.stop.ignore_eos) {
       ending_tokens.insert(ending_tokens.end(), eos_token_ids.begin(), eos_token_ids.end());
