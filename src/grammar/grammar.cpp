@@ -48,10 +48,16 @@ Result<Automaton> compile(const GrammarSource& source) {
   const Nfa::Rule place = nfa.rules()[root];
   NfaState begin = place.begin;
   if (!source.free_text_end.empty()) {
+    begin = nfa.add_state();
+    NfaState text = place.begin;
+    if (!source.free_text_begin.empty()) {
+      text = nfa.add_state();
+      nfa.add_text(place.begin, source.free_text_begin, text);
+      nfa.add_empty(place.begin, begin);
+    }
     const NfaState after = nfa.add_state();
     const std::vector<Mark> marks = {{.text = source.free_text_end, .target = after}};
-    add_marked_text(nfa, begin, marks, false, after);
-    begin = nfa.add_state();
+    add_marked_text(nfa, text, marks, false, after);
     const NfaState second = nfa.add_state();
     nfa.add_empty(after, begin);
     nfa.add_bytes(after, '\n', '\n', second);

@@ -23,8 +23,10 @@ struct GrammarSource {
   std::string text;  // the schema, regex, grammar or tag; unused for kJsonObject
 
   // Not empty: any text comes first, up to its first occurrence, and at most two line breaks. For
-  // models that reason before they answer.
+  // models that reason before they answer. With `free_text_begin` only a text that begins so, if
+  // there is one.
   std::string free_text_end;
+  std::string free_text_begin;
   bool allows_whitespace = true;  // between the tokens of JSON
 
   auto operator<=>(const GrammarSource&) const = default;

@@ -134,11 +134,21 @@ TEST(GrammarTest, FormatsOfTagsNest) {
              {"type": "const_string", "value": "none"},
              {"type": "grammar", "grammar": "root ::= \"r\"+"},
              {"type": "json_schema", "json_schema": {"const": []}}]}}]}]}})");
-  EXPECT_TRUE(matches(one, "<think>x </ thin</think>ok <c>12</c>"));
+  EXPECT_TRUE(matches(one, "<think>x </ thin</think><c>12</c>"));
   EXPECT_TRUE(matches(one, "<think></think><c>rr</c>"));
   EXPECT_TRUE(matches(one, "<think></think><c>[]</c>"));
   EXPECT_FALSE(matches(one, "<think></think>none"));
+  EXPECT_FALSE(matches(one, "<think></think>ok <c>12</c>"));
   EXPECT_FALSE(matches(one, "<think></think><c>12</c>x"));
+  const Automaton separated = must_compile(GrammarKind::kStructuralTag, R"({"format":
+    {"type": "tags_with_separator", "separator": ", ", "at_least_one": true, "tags": [
+      {"begin": "a", "content": {"type": "regex", "pattern": "[0-9]"}, "end": ";"},
+      {"begin": "b", "content": {"type": "any_text"}, "end": "."}]}})");
+  EXPECT_TRUE(matches(separated, "a1;"));
+  EXPECT_TRUE(matches(separated, "bx, a., a2;, b."));
+  EXPECT_FALSE(matches(separated, ""));
+  EXPECT_FALSE(matches(separated, "a1; a2;"));
+  EXPECT_FALSE(matches(separated, "a1;, "));
   const auto kind = GrammarKind::kStructuralTag;
   EXPECT_THAT(refusal(kind, R"({"format": {"type": "tag", "begin": "a", "end": "b"}})"),
               HasSubstr("at \"/format\": \"content\" must be an object"));
@@ -157,6 +167,16 @@ TEST(GrammarTest, ReasoningMayComeFirst) {
   EXPECT_TRUE(matches(automaton, "</think>no"));
   EXPECT_FALSE(matches(automaton, "yes"));
   EXPECT_FALSE(matches(automaton, "</think>maybe"));
+  const Automaton optional = std::move(compile({.kind = GrammarKind::kRegex,
+                                                .text = "yes|no",
+                                                .free_text_end = "</think>",
+                                                .free_text_begin = "<think>"}))
+                                 .value();
+  EXPECT_TRUE(matches(optional, "yes"));
+  EXPECT_TRUE(matches(optional, "<think>\nyes?</think>\nno"));
+  EXPECT_FALSE(matches(optional, "\nyes"));
+  EXPECT_FALSE(matches(optional, "hm</think>yes"));
+  EXPECT_FALSE(matches(optional, "<think>yes"));
 }
 
 }  // namespace

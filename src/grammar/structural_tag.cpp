@@ -19,8 +19,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxTags = 256;
-constexpr size_t kMaxMarkBytes = 256;
+constexpr size_t kMaxTags = 1024;
+constexpr size_t kMaxMarkBytes = 1024;
 
 class TagCompiler {
  public:
@@ -137,17 +137,14 @@ class TagCompiler {
       nfa_.add_text(from, tag.begin, inside);
       add_tag_rest(inside, tag, false, to);
     } else if (name == "triggered_tags") {
-      const Json* list = member(format, "tags", Json::value_t::array, path);
-      if (list == nullptr) return;
-      std::vector<Tag> tags;
-      for (size_t i = 0; i < list->size() && nfa_.status().ok(); ++i) {
-        tags.push_back(read_tag((*list)[i], fmt::format("{}/tags/{}", path, i)));
-      }
-      add_triggered(from, format, tags, path, false, to);
+      add_triggered(from, format, read_tags(format, path), path, false, to);
+    } else if (name == "tags_with_separator") {
+      add_separated(from, format, path, to);
     } else {
       fail(path,
            fmt::format("the type \"{}\" is not supported; there are const_string, json_schema, "
-                       "regex, grammar, any_text, sequence, or, tag and triggered_tags",
+                       "regex, grammar, any_text, sequence, or, tag, triggered_tags and "
+                       "tags_with_separator",
                        name));
     }
   }
@@ -185,6 +182,38 @@ class TagCompiler {
             .end = text_of(format, "end", path),
             .path = path};
     return tag;
+  }
+
+  std::vector<Tag> read_tags(const Json& format, const std::string& path) {
+    std::vector<Tag> tags;
+    const Json* list = member(format, "tags", Json::value_t::array, path);
+    if (list == nullptr) return tags;
+    for (size_t i = 0; i < list->size() && nfa_.status().ok(); ++i) {
+      tags.push_back(read_tag((*list)[i], fmt::format("{}/tags/{}", path, i)));
+    }
+    if (tags.empty() || tags.size() > kMaxTags) {
+      fail(path, fmt::format("\"tags\" must have 1 to {} entries", kMaxTags));
+    }
+    return tags;
+  }
+
+  void add_separated(NfaState from, const Json& format, const std::string& path, NfaState to) {
+    const std::vector<Tag> tags = read_tags(format, path);
+    const std::string separator = text_of(format, "separator", path);
+    const bool at_least_one = flag_of(format, "at_least_one", path);
+    const bool stops_after_first = flag_of(format, "stop_after_first", path);
+    if (!nfa_.status().ok()) return;
+    const NfaState begin = nfa_.add_state();
+    const NfaState after = nfa_.add_state();
+    nfa_.add_empty(from, begin);
+    if (!at_least_one) nfa_.add_empty(from, to);
+    for (const Tag& tag : tags) {
+      const NfaState inside = nfa_.add_state();
+      nfa_.add_text(begin, tag.begin, inside);
+      add_tag_rest(inside, tag, false, after);
+    }
+    nfa_.add_empty(after, to);
+    if (!stops_after_first) nfa_.add_text(after, separator, begin);
   }
 
   // A tag after its begin.
@@ -243,8 +272,11 @@ class TagCompiler {
       const Tag& tag = tags[static_cast<size_t>(unused - is_used.begin())];
       return fail(tag.path, fmt::format("no trigger begins \"{}\"", tag.begin));
     }
-    // At first without a tag behind it, later with one.
-    add_marked_text(nfa_, from, marks, !at_least_one, to);
+    if (at_least_one) {
+      for (const Mark& mark : marks) nfa_.add_text(from, mark.text, mark.target);
+    } else {
+      add_marked_text(nfa_, from, marks, true, to);
+    }
     if (stops_after_first) {
       nfa_.add_empty(after_tag, to);
     } else {

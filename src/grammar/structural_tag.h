@@ -6,9 +6,12 @@
 //   {"format": F}, F by its type:
 //     const_string {value}, json_schema {json_schema}, regex {pattern}, grammar {grammar},
 //     any_text, sequence {elements}, or {elements}, tag {begin, content, end}, triggered_tags
-//     {triggers, tags, at_least_one, stop_after_first}
+//     {triggers, tags, at_least_one, stop_after_first}, tags_with_separator {tags, separator,
+//     at_least_one, stop_after_first}
 //
 // Free text may hold anything but a trigger; a trigger begins one of the tags that begin with it.
+// With `at_least_one` triggered tags begin with a tag. Between tags with a separator stands nothing
+// else.
 // The text of a tag with `any_text` ends at the first `end`.
 //
 // Threading: a free function.

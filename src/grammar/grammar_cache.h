@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// GrammarCache: compiled grammars of one vocabulary by their source, so that a client that sends
+// the same schema with every request pays for it once. That a source has errors is kept, too.
+//
+// Threading: thread-safe. Two threads may compile the same source at once; one result is kept.
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include <heddle/status.h>
+
+#include "core/mutex.h"
+#include "grammar/grammar.h"
+
+namespace heddle::grammar {
+
+class GrammarCache {
+ public:
+  static constexpr size_t kMaxGrammars = 1024;
+  // Of all of them together: some 200 MB. A schema of everyday size has a few hundred.
+  static constexpr size_t kMaxStates = size_t{1} << 22;
+  static constexpr size_t kMaxSourceBytes = size_t{1} << 25;  // likewise
+
+  explicit GrammarCache(std::shared_ptr<VocabularyMasks> masks) : masks_(std::move(masks)) {}
+
+  // Cost: a look-up, or compile(). Error: that of compile().
+  Result<std::shared_ptr<const TokenGrammar>> get(const GrammarSource& source);
+
+  [[nodiscard]] size_t size() const;
+
+ private:
+  using Compiled = Result<std::shared_ptr<const TokenGrammar>>;
+
+  struct Kept {
+    Compiled grammar;
+    std::list<const GrammarSource*>::iterator use;
+  };
+
+  static size_t states_of(const Compiled& grammar);
+
+  const std::shared_ptr<VocabularyMasks> masks_;
+
+  mutable Mutex mutex_;
+  std::map<GrammarSource, Kept> kept_ HEDDLE_GUARDED_BY(mutex_);
+  std::list<const GrammarSource*> uses_ HEDDLE_GUARDED_BY(mutex_);  // keys of kept_, latest first
+  size_t num_states_ HEDDLE_GUARDED_BY(mutex_) = 0;
+  size_t source_bytes_ HEDDLE_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace heddle::grammar
