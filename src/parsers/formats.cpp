@@ -74,6 +74,10 @@ bool has(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
+std::string_view without_space_after(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(" \t\n\r") + 1);  // none: npos + 1 is 0
+}
+
 }  // namespace
 
 Result<ToolCallFormat> tool_call_format(std::string_view name) {
@@ -136,15 +140,19 @@ ReasoningTags tags_of(ReasoningFormat format) {
 bool starts_in_reasoning(ReasoningFormat format, std::string_view prompt,
                          std::string_view unfinished) {
   const ReasoningTags tags = tags_of(format);
+  if (tags.open.empty() || reasoning_is_closed(format, prompt, unfinished)) return false;
+  return has(unfinished, tags.open) || without_space_after(prompt).ends_with(tags.open) ||
+         format == ReasoningFormat::kThinkFromStart;
+}
+
+bool reasoning_is_closed(ReasoningFormat format, std::string_view prompt,
+                         std::string_view unfinished) {
+  const ReasoningTags tags = tags_of(format);
   if (tags.open.empty()) return false;
   const size_t open = unfinished.rfind(tags.open);
   const size_t close = unfinished.rfind(tags.close);
-  if (close != std::string_view::npos) return open != std::string_view::npos && open > close;
-  if (open != std::string_view::npos) return true;
-  const size_t end = prompt.find_last_not_of(" \t\n\r");
-  prompt = prompt.substr(0, end == std::string_view::npos ? 0 : end + 1);
-  if (prompt.ends_with(tags.close)) return false;
-  return prompt.ends_with(tags.open) || format == ReasoningFormat::kThinkFromStart;
+  if (close != std::string_view::npos) return open == std::string_view::npos || open < close;
+  return open == std::string_view::npos && without_space_after(prompt).ends_with(tags.close);
 }
 
 bool needs_special_tokens(ToolCallFormat format) {

@@ -67,6 +67,10 @@ struct ReasoningTags {
 [[nodiscard]] bool starts_in_reasoning(ReasoningFormat format, std::string_view prompt,
                                        std::string_view unfinished = {});
 
+// Whether an answer to `prompt` begins outside and has no reasoning: the closing tag is the last.
+[[nodiscard]] bool reasoning_is_closed(ReasoningFormat format, std::string_view prompt,
+                                       std::string_view unfinished = {});
+
 // Whether the format's marks are special tokens, which must be left in the text then.
 [[nodiscard]] bool needs_special_tokens(ToolCallFormat format);
 [[nodiscard]] bool needs_special_tokens(ReasoningFormat format);

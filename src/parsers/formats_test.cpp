@@ -47,6 +47,17 @@ TEST(FormatsTest, APromptsEndSaysWhetherReasoningHasBegun) {
   EXPECT_FALSE(starts_in_reasoning(ReasoningFormat::kThink, "<think>", "I</think>So"));
 }
 
+TEST(FormatsTest, APromptsEndSaysWhetherReasoningIsOver) {
+  EXPECT_TRUE(reasoning_is_closed(ReasoningFormat::kThink, "assistant\n<think>\n\n</think>\n\n"));
+  EXPECT_TRUE(reasoning_is_closed(ReasoningFormat::kThinkFromStart, "<｜Assistant｜></think>"));
+  EXPECT_FALSE(reasoning_is_closed(ReasoningFormat::kThink, "<|im_start|>assistant\n"));
+  EXPECT_FALSE(reasoning_is_closed(ReasoningFormat::kThink, "assistant\n<think>\n"));
+  EXPECT_FALSE(reasoning_is_closed(ReasoningFormat::kThink, "</think> is a tag|assistant:"));
+  EXPECT_TRUE(reasoning_is_closed(ReasoningFormat::kThink, "<think>", "I</think>So"));
+  EXPECT_FALSE(reasoning_is_closed(ReasoningFormat::kThink, "</think>", "<think>Again"));
+  EXPECT_FALSE(reasoning_is_closed(ReasoningFormat::kNone, "</think>"));
+}
+
 // Templates of real models, by their files in the developers' data set.
 TEST(FormatsTest, RealTemplatesShowTheirFormats) {
   HEDDLE_SHARED_PATH_OR_SKIP(folder, "data/chat_templates");

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The form of tool calls, in the format that a model writes them in: what an answer is held to
+// whose calls are forced, or must have the arguments that their tools describe. What it lets
+// through, the parser of the format reads as calls.
+//
+// Threading: free functions without state.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "parsers/formats.h"
+
+namespace heddle::parsers {
+
+struct CallableTool {
+  std::string name;
+  nlohmann::ordered_json parameters;  // a schema of objects
+};
+
+struct CallFormOptions {
+  ToolCallFormat format = ToolCallFormat::kNone;
+  bool beside_text = false;  // text may stand before and between calls, and there may be none
+  bool one_call = false;     // at most
+};
+
+// A part of a structural tag (grammar/structural_tag.h). Nothing for formats whose calls cannot be
+// held to a form, or not beside text. `tools` is not empty.
+[[nodiscard]] std::optional<nlohmann::ordered_json> call_form(
+    const std::vector<CallableTool>& tools, const CallFormOptions& options);
+
+}  // namespace heddle::parsers
