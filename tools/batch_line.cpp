@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/answer_form.h"
 #include "server/api_adapter.h"
 #include "server/call_fields.h"
 #include "server/chat_completions.h"
@@ -53,7 +54,10 @@ Result<std::vector<TokenId>> prompt_of_line(server::FieldReader& fields,
   if (fields.error()) return invalid_argument(fields.error()->message);
   if (prompt == nullptr) {
     const server::ToolFields tools = server::read_tool_fields(fields);
-    if (auto error = server::refuse_forced_call(tools.choice)) fields.fail(*std::move(error));
+    if (tools.choice.forces_call()) {
+      return invalid_argument(
+          "\"tool_choice\" forces a call, which lines of a file cannot; use auto or none");
+    }
     server::ChatPrompt chat;
     if (const auto error = server::read_chat_prompt(
             fields, context, tools, server::max_counted_tokens(context.model), chat)) {
@@ -68,7 +72,6 @@ Result<std::vector<TokenId>> prompt_of_line(server::FieldReader& fields,
 // Refuses fields that ask for something that a line's answer cannot show.
 void refuse_what_has_no_effect(server::FieldReader& fields) {
   server::refuse_unserved_features(fields);
-  server::check_response_format(fields);
   server::refuse_fields(
       fields, {"body", "logprobs", "top_logprobs", "echo", "stream", "stream_options",
                "stream_interval", "rid", "best_of", "suffix", "return_token_ids",
@@ -112,6 +115,7 @@ Result<Request> request_of_line(const Json& line, const SamplingSettings& settin
                                     .fair_key = by_user,
                                     .id = {}};
   const server::SchedulingFields scheduling = server::read_scheduling_fields(fields, context);
+  const std::optional<server::AnswerForm> form = server::read_answer_form(fields);
   refuse_what_has_no_effect(fields);
   if (fields.error()) return invalid_argument(fields.error()->message);
   if (own.num_choices != 1) {
@@ -129,6 +133,10 @@ Result<Request> request_of_line(const Json& line, const SamplingSettings& settin
   if (const auto error =
           server::fit_to_context(own, static_cast<int64_t>(request.prompt.size()),
                                  kDefaultOutputTokens, model.context_length, "prompt")) {
+    return invalid_argument(error->message);
+  }
+  if (const auto error =
+          server::compile_form(context, form, server::ReasoningFirst::kNo, request.constraint)) {
     return invalid_argument(error->message);
   }
   request.role_boundaries = codec.role_boundaries(request.prompt);

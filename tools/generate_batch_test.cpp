@@ -183,6 +183,16 @@ TEST_F(GenerateBatchTest, MessagesAreRenderedAsTheLineSaysAndIdsAreTakenAsTheyAr
   EXPECT_EQ(submitted_[2].prompt, (std::vector<TokenId>{5, 6, 7}));
 }
 
+TEST_F(GenerateBatchTest, ALineSaysWhatItsAnswerMustLookLike) {
+  const auto lines = answers(
+      "{\"prompt\": \"a\", \"regex\": \"yes|no\"}\n{\"prompt\": \"a\", \"regex\": \"(\"}\n"
+      "{\"prompt\": \"a\", \"response_format\": {\"type\": \"text\"}}\n");
+  ASSERT_EQ(submitted_.size(), 2u);
+  EXPECT_NE(submitted_[0].constraint, nullptr);
+  EXPECT_EQ(submitted_[1].constraint, nullptr);
+  EXPECT_THAT(lines.at(1).value("error", ""), HasSubstr("regex"));
+}
+
 TEST_F(GenerateBatchTest, WhatAnAnswerCannotHaveIsAnErrorOfItsLine) {
   const auto error = [this](std::string_view line) {
     return answers(std::string(line) + "\n").at(0).value("error", "");

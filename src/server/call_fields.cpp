@@ -163,22 +163,6 @@ void refuse_unserved_features(FieldReader& fields) {
                          "input_embeds"});
 }
 
-void check_response_format(FieldReader& fields) {
-  const Json* format = fields.object("response_format");
-  if (format == nullptr) return;
-  FieldReader inner(*format, "response_format.");
-  const std::string type = inner.string("type").value_or("");
-  if (inner.error()) {
-    fields.fail(*inner.error());
-  } else if (type.empty()) {
-    fields.fail(missing_parameter("response_format.type"));
-  } else if (type != "text") {
-    fields.fail(unsupported_parameter("response_format",
-                                      "it has no constrained output; only "
-                                      "{\"type\": \"text\"} is served"));
-  }
-}
-
 void SchedulingFields::apply(Request& request) const {
   request.priority = priority;
   request.tenant = tenant;

@@ -75,9 +75,6 @@ void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> 
 // yet.
 void refuse_unserved_features(FieldReader& fields);
 
-// response_format: only {"type": "text"} is served.
-void check_response_format(FieldReader& fields);
-
 // These texts are kept as long as the request, or longer.
 inline constexpr size_t kMaxKeyBytes = 1024;
 

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "parsers/assembled_answer.h"
+#include "server/answer_form.h"
 #include "server/answer_log.h"
 #include "server/call_fields.h"
 #include "server/chat_messages.h"
@@ -358,8 +359,9 @@ std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext&
     prompt.ids = std::move(*ids);
     const std::span<const TokenId> all(prompt.ids);
     const auto end = all.last(std::min(all.size(), kPromptEndTokens));
-    prompt.starts_in_reasoning =
-        parsers::starts_in_reasoning(reasoning, context.codec.decode(end, false));
+    const std::string last_text = context.codec.decode(end, false);
+    prompt.starts_in_reasoning = parsers::starts_in_reasoning(reasoning, last_text);
+    prompt.reasoning_is_closed = parsers::reasoning_is_closed(reasoning, last_text);
     return std::nullopt;
   }
   if (messages == nullptr) return missing_parameter("messages");
@@ -393,6 +395,7 @@ std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext&
     return error_from_status(text.status(), context.id);
   }
   prompt.starts_in_reasoning = parsers::starts_in_reasoning(reasoning, *text, unfinished);
+  prompt.reasoning_is_closed = parsers::reasoning_is_closed(reasoning, *text, unfinished);
   // The template writes the special tokens, the first one included.
   if (auto error = encode_prompt(*text + unfinished, /*add_special_tokens=*/false, max_tokens,
                                  "messages", context, prompt.ids)) {
@@ -419,9 +422,9 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   read_request_id(fields, context, call);
   answer.streaming = read_stream_options(fields);
   refuse_unserved_chat_fields(fields);
-  check_response_format(fields);
   const ToolFields tools = read_tool_fields(fields);
-  if (auto error = refuse_forced_call(tools.choice)) fields.fail(std::move(*error));
+  const std::optional<AnswerForm> form =
+      add_call_form(read_answer_form(fields), tools, context, fields);
   const bool separate_reasoning = fields.boolean("separate_reasoning").value_or(true);
   answer.stream.stream_reasoning = fields.boolean("stream_reasoning").value_or(true);
   SamplingFields sampling = read_sampling_fields(fields, SamplingSpelling::kOpenAi, context.model);
@@ -452,6 +455,12 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   if (auto error = fit_to_context(sampling, static_cast<int64_t>(request.prompt.size()),
                                   /*default_tokens=*/std::nullopt, context.model.context_length,
                                   fields.find("input_ids") != nullptr ? "input_ids" : "messages")) {
+    return *error;
+  }
+  const ReasoningFirst reasoning_first = prompt.starts_in_reasoning   ? ReasoningFirst::kYes
+                                         : prompt.reasoning_is_closed ? ReasoningFirst::kNo
+                                                                      : ReasoningFirst::kPerhaps;
+  if (auto error = compile_form(context, form, reasoning_first, request.constraint)) {
     return *error;
   }
   request.role_boundaries = context.codec.role_boundaries(request.prompt);

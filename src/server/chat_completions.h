@@ -43,6 +43,7 @@ std::unique_ptr<ApiAdapter> make_chat_adapter(ChatAnswerOptions options);
 struct ChatPrompt {
   std::vector<TokenId> ids;
   bool starts_in_reasoning = false;  // the template opened the answer's reasoning
+  bool reasoning_is_closed = false;  // the template wrote it to its end
 };
 
 // The prompt: `input_ids`, or `messages` and `tools` through the template, encoded to at most

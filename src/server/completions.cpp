@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/answer_form.h"
 #include "server/answer_log.h"
 #include "server/call_fields.h"
 #include "server/json_text.h"
@@ -202,7 +203,7 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   answer.streaming = read_stream_options(fields);
   refuse_unserved_features(fields);
   refuse_fields(fields, {"suffix"});
-  check_response_format(fields);
+  const std::optional<AnswerForm> form = read_answer_form(fields);
   const SamplingFields sampling =
       read_sampling_fields(fields, SamplingSpelling::kOpenAi, context.model);
   const auto best_of = fields.integer("best_of", 1, kMaxChoices);
@@ -232,6 +233,10 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   }
   if (echo) answer.echoes = echo_texts(*prompt, list, context.codec);
   if (answer.return_token_ids) answer.prompt_token_ids = list.prompts;
+  std::shared_ptr<const Constraint> constraint;
+  if (auto error = compile_form(context, form, ReasoningFirst::kNo, constraint)) {
+    return *error;
+  }
   for (const auto& ids : list.prompts) {
     SamplingFields fitted = sampling;
     if (auto error = fit_to_context(fitted, static_cast<int64_t>(ids.size()), kDefaultMaxTokens,
@@ -244,6 +249,7 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
     scheduling.apply(request);
     request.sampling = fitted.sampling;
     request.stop = fitted.stop;
+    request.constraint = constraint;
     request.skip_special_tokens = fitted.skip_special_tokens;
     request.return_logprobs = answer.logprobs;
     request.top_logprobs = static_cast<int32_t>(logprobs.value_or(0));

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/answer_form.h"
 #include "server/answer_log.h"
 #include "server/call_fields.h"
 #include "server/json_text.h"
@@ -285,6 +286,7 @@ struct PromptFields {
   SamplingFields sampling;
   SchedulingFields scheduling;
   LogprobFields logprobs;
+  std::shared_ptr<const Constraint> constraint;
 };
 
 std::variant<PromptFields, ApiError> read_prompt_fields(FieldReader& fields,
@@ -304,7 +306,11 @@ std::variant<PromptFields, ApiError> read_prompt_fields(FieldReader& fields,
   const Json nothing = Json::object();
   FieldReader inner(params == nullptr || params->is_null() ? nothing : *params, "sampling_params.");
   result.sampling = read_sampling_fields(inner, SamplingSpelling::kNative, context.model);
+  const std::optional<AnswerForm> form = read_answer_form(inner);
   if (inner.error()) return *inner.error();
+  if (auto error = compile_form(context, form, ReasoningFirst::kNo, result.constraint)) {
+    return *error;
+  }
   if (auto error =
           fit_to_context(result.sampling, static_cast<int64_t>(list.prompts[index].size()),
                          kDefaultMaxNewTokens, context.model.context_length, prompt_param)) {
@@ -356,6 +362,7 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
     prompts[i].scheduling.apply(request);
     request.sampling = sampling.sampling;
     request.stop = sampling.stop;
+    request.constraint = prompts[i].constraint;
     request.skip_special_tokens = sampling.skip_special_tokens;
     request.return_logprobs = prompts[i].logprobs.wanted;
     request.top_logprobs = prompts[i].logprobs.wanted ? prompts[i].logprobs.num_top : 0;

@@ -109,11 +109,6 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
 }
 
 void refuse_unserved(FieldReader& fields) {
-  for (const char* name : {"json_schema", "regex", "ebnf", "structural_tag"}) {
-    if (fields.find(name) != nullptr) {
-      fields.fail(unsupported_parameter(fields.name_of(name), "it has no constrained output"));
-    }
-  }
   for (const char* name : {"stop_regex", "custom_params", "custom_logit_processor"}) {
     if (fields.find(name) != nullptr) fields.fail(unsupported_parameter(fields.name_of(name)));
   }

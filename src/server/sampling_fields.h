@@ -34,7 +34,7 @@ inline constexpr size_t kMaxStopTexts = 16;
 inline constexpr int64_t kMaxTopLogprobs = 20;
 
 // Absent fields take the model's defaults. Errors stay in `fields`; what this release does not
-// serve (grammars, custom processors, stop_regex) is one.
+// serve (custom processors, stop_regex) is one. Forms of answers are answer_form.h's.
 SamplingFields read_sampling_fields(FieldReader& fields, SamplingSpelling spelling,
                                     const ModelInfo& model);
 

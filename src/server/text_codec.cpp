@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "chat/chat_template.h"
+#include "core/mutex.h"
+#include "grammar/grammar_cache.h"
 #include "tokenizer/tokenizer.h"
 
 namespace heddle::server {
@@ -61,15 +63,42 @@ class ModelCodec final : public TextCodec {
     return chat_template_.value().render(messages, tools, add_generation_prompt, variables);
   }
 
+  [[nodiscard]] Result<std::shared_ptr<const Constraint>> compile(
+      const grammar::GrammarSource& source, std::span<const TokenId> ending_tokens) const override {
+    HEDDLE_ASSIGN_OR_RETURN(std::shared_ptr<const Constraint> constraint,
+                            grammars(ending_tokens).get(source));
+    return constraint;
+  }
+
   [[nodiscard]] std::string chat_template_source() const override {
     if (!chat_template_.ok()) return {};
     return chat_template_->source(/*with_tools=*/true) + chat_template_->source();
   }
 
  private:
+  // Made when first asked for: most servers serve for long before a client wants a form.
+  [[nodiscard]] grammar::GrammarCache& grammars(std::span<const TokenId> ending_tokens) const {
+    const MutexLock lock(mutex_);
+    if (grammars_ == nullptr) {
+      std::vector<std::string> bytes(static_cast<size_t>(tokenizer_.vocab_size()));
+      for (size_t i = 0; i < bytes.size(); ++i) {
+        tokenizer_.append_token_bytes(static_cast<TokenId>(i), /*skip_special_tokens=*/true,
+                                      bytes[i]);
+      }
+      std::vector<TokenId> endings(ending_tokens.begin(), ending_tokens.end());
+      if (const auto eos = tokenizer_.eos_token()) endings.push_back(*eos);
+      std::erase_if(endings, [&](TokenId token) { return token >= tokenizer_.vocab_size(); });
+      grammars_ = std::make_unique<grammar::GrammarCache>(
+          std::make_shared<grammar::VocabularyMasks>(std::move(bytes), std::move(endings)));
+    }
+    return *grammars_;
+  }
+
   const tokenizer::Tokenizer& tokenizer_;
   Result<chat::ChatTemplate> chat_template_;
   std::optional<TokenId> role_token_;
+  mutable Mutex mutex_;
+  mutable std::unique_ptr<grammar::GrammarCache> grammars_ HEDDLE_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -14,9 +14,11 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <heddle/constraint.h>
 #include <heddle/request.h>
 #include <heddle/status.h>
 
+#include "grammar/grammar.h"
 #include "tokenizer/cancellation.h"
 
 namespace heddle::tokenizer {
@@ -56,6 +58,17 @@ class TextCodec {
   [[nodiscard]] virtual Result<std::string> render_chat(
       const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
       bool add_generation_prompt, const nlohmann::ordered_json& variables) const = 0;
+
+  // What an answer must look like, over the tokens that are text; `ending_tokens` end an answer.
+  // They are the model's: the same in every call. Cost: grammar::compile() the first time; the
+  // first call of all reads the vocabulary, some 0.2 s.
+  // Error: that of grammar::compile(); kUnimplemented where there is no vocabulary.
+  [[nodiscard]] virtual Result<std::shared_ptr<const Constraint>> compile(
+      const grammar::GrammarSource& source, std::span<const TokenId> ending_tokens) const {
+    (void)source;
+    (void)ending_tokens;
+    return unimplemented("there is no vocabulary to hold an answer to a form with");
+  }
 
   // The chat template as it is written, with and without tools; empty without one. It shows how the
   // model writes calls and reasoning.

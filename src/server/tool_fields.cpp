@@ -65,9 +65,4 @@ ToolFields read_tool_fields(FieldReader& fields) {
   return result;
 }
 
-std::optional<ApiError> refuse_forced_call(const ToolChoice& choice) {
-  if (!choice.forces_call()) return std::nullopt;
-  return unsupported_parameter("tool_choice", "a call cannot be forced; use auto or none");
-}
-
 }  // namespace heddle::server

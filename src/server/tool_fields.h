@@ -27,7 +27,7 @@ struct ToolChoice {
   Kind kind = Kind::kAuto;
   std::string name;
 
-  // Whether the answer must be held to a form, which takes a grammar.
+  // Whether the answer must be a call (answer_form.h).
   [[nodiscard]] bool forces_call() const { return kind == Kind::kRequired || kind == Kind::kNamed; }
 };
 
@@ -44,8 +44,5 @@ struct ToolFields {
 
 // `tools`, `tool_choice` and `parallel_tool_calls`. Errors stay in `fields`.
 ToolFields read_tool_fields(FieldReader& fields);
-
-// The error of a choice that forces a call: nothing holds an answer to a form yet.
-std::optional<ApiError> refuse_forced_call(const ToolChoice& choice);
 
 }  // namespace heddle::server

@@ -247,7 +247,7 @@ TEST_F(GenerateTest, WrongFieldsAreRefusedByName) {
        "sampling_params.max_new_tokens"},
       {R"({"text": "a", "sampling_params": {"max_new_tokens": 40000}})",
        "sampling_params.max_new_tokens"},
-      {R"({"text": "a", "sampling_params": {"json_schema": "{}"}})", "sampling_params.json_schema"},
+      {R"({"text": "a", "sampling_params": {"json_schema": "{"}})", "sampling_params.json_schema"},
       {R"({"text": "a", "return_logprob": true, "logprob_start_len": 0})", "logprob_start_len"},
       {R"({"text": "a", "image_data": "x"})", "image_data"},
       {R"({"text": "a", "rid": "no good"})", "rid"},

@@ -15,6 +15,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "grammar/grammar_cache.h"
 #include "server/text_codec.h"
 
 namespace heddle::server {
@@ -102,7 +103,22 @@ class FakeCodec : public TextCodec {
     return text;
   }
 
+  // Token 0, which no text has, ends an answer.
+  [[nodiscard]] Result<std::shared_ptr<const Constraint>> compile(
+      const grammar::GrammarSource& source, std::span<const TokenId>) const override {
+    HEDDLE_ASSIGN_OR_RETURN(std::shared_ptr<const Constraint> constraint, grammars_->get(source));
+    return constraint;
+  }
+
  private:
+  static std::shared_ptr<grammar::VocabularyMasks> bytes() {
+    std::vector<std::string> tokens(1);
+    for (int byte = 1; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
+    return std::make_shared<grammar::VocabularyMasks>(std::move(tokens), std::vector<TokenId>{0});
+  }
+
+  const std::shared_ptr<grammar::GrammarCache> grammars_ =
+      std::make_shared<grammar::GrammarCache>(bytes());
   const std::shared_ptr<Gate> gate_;
 };
 

@@ -1,30 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The server and a real engine with the small model: what only both together show.
-#include "server/server_fixture.h"
-#include "support/test_data.h"
+#include "server/real_engine_fixture.h"
 
 namespace heddle::server {
 namespace {
 
 using ::testing::HasSubstr;
 
-class RealEngineTest : public ServerTest {
+class RealEngineTest : public RealEngineFixture {
  protected:
-  EngineOptions engine_options{.model_dir = testing::repository_path("models/heddle-tiny"),
-                               .num_threads = 1,
-                               .max_running_requests = 2,
-                               .max_total_tokens = 4096,
-                               .max_queued_requests = 4};
-
-  void start_real() {
-    listen();
-    auto created = Engine::create(engine_options);
-    ASSERT_TRUE(created.ok()) << created.status().to_string();
-    auto codec = make_model_codec(engine_options.model_dir, *(*created)->tokenizer(), {});
-    ASSERT_TRUE(codec.ok()) << codec.status().to_string();
-    server->start_serving(std::move(created).value(), std::move(codec).value(), Json::object());
-  }
-
   void expect_refused(std::string_view path, const Json& body, std::string_view param,
                       std::string_view message) const {
     const Reply reply = post(path, body);

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/answer_form.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "grammar/json_schema.h"
+#include "parsers/call_form.h"
+#include "parsers/formats.h"
+#include "server/http_message.h"
+
+namespace heddle::server {
+namespace {
+
+using grammar::GrammarKind;
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxChoiceTexts = 1024;
+
+struct FormField {
+  std::string_view name;
+  GrammarKind kind;
+  bool is_json;  // may be an object
+};
+
+// Of the request itself.
+constexpr std::array kFormFields = std::to_array<FormField>({
+    {"json_schema", GrammarKind::kJsonSchema, true},
+    {"regex", GrammarKind::kRegex, false},
+    {"ebnf", GrammarKind::kEbnf, false},
+    {"structural_tag", GrammarKind::kStructuralTag, true},
+    {"guided_json", GrammarKind::kJsonSchema, true},
+    {"guided_regex", GrammarKind::kRegex, false},
+    {"guided_grammar", GrammarKind::kEbnf, false},
+});
+
+// Of `structured_outputs`.
+constexpr std::array kOutputFields = std::to_array<FormField>({
+    {"json", GrammarKind::kJsonSchema, true},
+    {"regex", GrammarKind::kRegex, false},
+    {"grammar", GrammarKind::kEbnf, false},
+    {"structural_tag", GrammarKind::kStructuralTag, true},
+});
+
+AnswerForm form_of(GrammarKind kind, std::string text, std::string param) {
+  AnswerForm form{.source = {.kind = kind, .text = std::move(text)},
+                  .param = std::move(param),
+                  .is_schema_given = kind == GrammarKind::kJsonSchema};
+  return form;
+}
+
+AnswerForm tag_form(Json format, std::string param) {
+  return form_of(GrammarKind::kStructuralTag, Json{{"format", std::move(format)}}.dump(),
+                 std::move(param));
+}
+
+// Keeps the first form and refuses a second one.
+void take(std::optional<AnswerForm>& form, AnswerForm next, FieldReader& fields) {
+  if (form) {
+    fields.fail(invalid_value(
+        next.param, fmt::format("`{}` and `{}` both say what the answer must look like; give one.",
+                                form->param, next.param)));
+  } else {
+    form = std::move(next);
+  }
+}
+
+void read_form_field(const FormField& field, FieldReader& fields, std::optional<AnswerForm>& form) {
+  const Json* const value = fields.find(field.name);
+  if (value == nullptr) return;
+  if (field.is_json && value->is_object()) {
+    take(form, form_of(field.kind, value->dump(), fields.name_of(field.name)), fields);
+  } else if (value->is_string()) {
+    take(form, form_of(field.kind, value->get<std::string>(), fields.name_of(field.name)), fields);
+  } else {
+    fields.fail(invalid_type(fields.name_of(field.name),
+                             field.is_json ? "a string or an object" : "a string"));
+  }
+}
+
+void read_choice(std::string_view name, FieldReader& fields, std::optional<AnswerForm>& form) {
+  const auto choices = fields.strings(name);
+  if (!choices) return;
+  const std::string param = fields.name_of(name);
+  if (choices->empty() || choices->size() > kMaxChoiceTexts) {
+    fields.fail(invalid_value(param, fmt::format("`{}` has {} texts; give 1 to {}.", param,
+                                                 choices->size(), kMaxChoiceTexts)));
+    return;
+  }
+  Json elements = Json::array();
+  for (const std::string& choice : *choices) {
+    elements.push_back({{"type", "const_string"}, {"value", choice}});
+  }
+  take(form, tag_form({{"type", "or"}, {"elements", std::move(elements)}}, param), fields);
+}
+
+void read_structured_outputs(FieldReader& fields, std::optional<AnswerForm>& form) {
+  const Json* const outputs = fields.object("structured_outputs");
+  if (outputs == nullptr) return;
+  FieldReader inner(*outputs, fields.name_of("structured_outputs") + ".");
+  for (const FormField& field : kOutputFields) read_form_field(field, inner, form);
+  read_choice("choice", inner, form);
+  if (inner.boolean("json_object").value_or(false)) {
+    take(form, form_of(GrammarKind::kJsonObject, {}, inner.name_of("json_object")), inner);
+  }
+  if (inner.error()) fields.fail(*inner.error());
+}
+
+void read_response_format(FieldReader& fields, std::optional<AnswerForm>& form) {
+  const Json* const format = fields.object("response_format");
+  if (format == nullptr) return;
+  const std::string param = fields.name_of("response_format");
+  FieldReader inner(*format, param + ".");
+  const std::string type = inner.string("type").value_or("");
+  // The schema stands in an object of its own, or one level up.
+  const Json* const named = type == "json_schema" ? inner.object("json_schema") : nullptr;
+  if (inner.error()) {
+    fields.fail(*inner.error());
+  } else if (type.empty()) {
+    fields.fail(missing_parameter(param + ".type"));
+  } else if (type == "json_object") {
+    take(form, form_of(GrammarKind::kJsonObject, {}, param), fields);
+  } else if (type == "json_schema") {
+    const Json* const schema = FieldReader(named != nullptr ? *named : *format).find("schema");
+    if (schema == nullptr) {
+      fields.fail(missing_parameter(param + ".json_schema.schema"));
+    } else {
+      take(form, form_of(GrammarKind::kJsonSchema, schema->dump(), param), fields);
+    }
+  } else if (type == "structural_tag") {
+    take(form, form_of(GrammarKind::kStructuralTag, format->dump(), param), fields);
+  } else if (type != "text") {
+    fields.fail(invalid_value(
+        param + ".type",
+        fmt::format("`{}.type` must be text, json_object, json_schema or structural_tag.", param)));
+  }
+}
+
+// The tools that an answer may call. Errors stay in `fields`.
+std::vector<parsers::CallableTool> callable_tools(const ToolFields& tools,
+                                                  const CallContext& context, FieldReader& fields) {
+  std::vector<parsers::CallableTool> result;
+  for (size_t i = 0; i < tools.tools->size(); ++i) {
+    const Json& function = (*tools.tools)[i]["function"];
+    std::string name = function["name"].get<std::string>();
+    if (tools.choice.kind == ToolChoice::Kind::kNamed && name != tools.choice.name) continue;
+    Json any = {{"type", "object"}};
+    const bool is_strict = function.value("strict", Json(false)) == true;
+    if (!is_strict && !tools.choice.forces_call()) {
+      result.push_back({std::move(name), std::move(any)});
+      continue;
+    }
+    const Json given = function.value("parameters", Json());
+    // Calls are objects, whatever else the schema leaves open.
+    Json schema = given.is_object() ? given : Json{{"properties", Json::object()}};
+    if (!schema.contains("type")) schema["type"] = "object";
+    const auto compiled = context.codec.compile(
+        {.kind = GrammarKind::kJsonSchema, .text = schema.dump()}, context.model.eos_token_ids);
+    const bool is_object = schema["type"] == "object";
+    if (is_strict && (!compiled.ok() || !is_object)) {
+      const std::string param = fmt::format("tools[{}].function.parameters", i);
+      fields.fail(
+          {.code = "invalid_tool",
+           .message = fmt::format(
+               "The tool \"{}\" is `strict`, but `{}` cannot be kept to: {}.", printable(name, 100),
+               param, compiled.ok() ? "its type must be \"object\"" : compiled.status().message()),
+           .param = param});
+      break;
+    }
+    result.push_back({std::move(name), compiled.ok() && is_object ? std::move(schema) : any});
+  }
+  return result;
+}
+
+bool any_strict(const Json& tools) {
+  return std::ranges::any_of(tools, [](const Json& tool) {
+    return tool["function"].value("strict", Json(false)) == true;
+  });
+}
+
+// A form as a part of a structural tag; none for one that is a structural tag itself, and for
+// schemas with errors, which are found later.
+std::optional<Json> format_of(const grammar::GrammarSource& source) {
+  switch (source.kind) {
+    case GrammarKind::kJsonObject:
+      return Json{{"type", "json_schema"}, {"json_schema", {{"type", "object"}}}};
+    case GrammarKind::kJsonSchema: {
+      auto schema = grammar::parse_schema(source.text);
+      if (!schema.ok()) return std::nullopt;
+      return Json{{"type", "json_schema"}, {"json_schema", std::move(schema).value()}};
+    }
+    case GrammarKind::kRegex:
+      return Json{{"type", "regex"}, {"pattern", source.text}};
+    case GrammarKind::kEbnf:
+      return Json{{"type", "grammar"}, {"grammar", source.text}};
+    case GrammarKind::kStructuralTag:
+      break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<AnswerForm> read_answer_form(FieldReader& fields) {
+  std::optional<AnswerForm> form;
+  read_response_format(fields, form);
+  for (const FormField& field : kFormFields) read_form_field(field, fields, form);
+  read_choice("guided_choice", fields, form);
+  read_structured_outputs(fields, form);
+  return form;
+}
+
+std::optional<AnswerForm> add_call_form(std::optional<AnswerForm> form, const ToolFields& tools,
+                                        const CallContext& context, FieldReader& fields) {
+  const std::shared_ptr<const Json> usable = tools.usable();
+  const bool is_forced = tools.choice.forces_call();
+  if (usable == nullptr || fields.error()) return form;
+  if (!is_forced && !form && !any_strict(*usable)) return form;
+  if (is_forced && form) {
+    fields.fail(invalid_value(
+        "tool_choice", fmt::format("`tool_choice` forces a call, and `{}` another form of answer; "
+                                   "give one.",
+                                   form->param)));
+    return form;
+  }
+  const std::vector<parsers::CallableTool> callable = callable_tools(tools, context, fields);
+  if (fields.error()) return form;
+  const parsers::ToolCallFormat format = context.formats.tool_calls;
+  std::optional<Json> calls = call_form(
+      callable,
+      {.format = format,
+       .beside_text = !is_forced && !form,
+       .one_call = tools.choice.kind == ToolChoice::Kind::kNamed || !tools.parallel_calls});
+  if (!calls) {
+    if (is_forced) {
+      fields.fail(unsupported_parameter(
+          "tool_choice",
+          fmt::format("a call cannot be forced in the served model's format of calls, \"{}\"; use "
+                      "auto or none",
+                      parsers::to_string(format))));
+    }
+    return form;
+  }
+  if (!form) return tag_form(std::move(*calls), is_forced ? "tool_choice" : "tools");
+  // The answer is either a call or what the form says.
+  if (auto alternative = format_of(form->source)) {
+    Json either = {{"type", "or"},
+                   {"elements", Json::array({std::move(*alternative), std::move(*calls)})}};
+    const bool is_schema_given = form->is_schema_given;
+    form = tag_form(std::move(either), form->param);
+    form->is_schema_given = is_schema_given;
+  }
+  return form;
+}
+
+std::optional<ApiError> compile_form(const CallContext& context,
+                                     const std::optional<AnswerForm>& form,
+                                     ReasoningFirst reasoning,
+                                     std::shared_ptr<const Constraint>& constraint) {
+  if (!form) return std::nullopt;
+  const parsers::ReasoningFormat format = context.formats.reasoning;
+  grammar::GrammarSource source = form->source;
+  const bool is_special = parsers::needs_special_tokens(format);
+  if ((format == parsers::ReasoningFormat::kHarmony && reasoning != ReasoningFirst::kNo) ||
+      (reasoning == ReasoningFirst::kYes && is_special)) {
+    return unsupported_parameter(
+        form->param, fmt::format("the model reasons in the format \"{}\", which cannot be held to "
+                                 "a form",
+                                 parsers::to_string(format)));
+  }
+  if (reasoning != ReasoningFirst::kNo && !is_special) {
+    const parsers::ReasoningTags tags = parsers::tags_of(format);
+    source.free_text_end = tags.close;
+    if (reasoning == ReasoningFirst::kPerhaps) source.free_text_begin = tags.open;
+  }
+  Result<std::shared_ptr<const Constraint>> compiled =
+      context.codec.compile(source, context.model.eos_token_ids);
+  if (compiled.ok()) {
+    constraint = std::move(compiled).value();
+    return std::nullopt;
+  }
+  if (compiled.status().code() == StatusCode::kUnimplemented) {
+    return unsupported_parameter(form->param, compiled.status().message());
+  }
+  if (compiled.status().code() != StatusCode::kInvalidArgument) {
+    return error_from_status(compiled.status(), context.id);
+  }
+  ApiError error = invalid_value(
+      form->param, fmt::format("`{}`: {}.", form->param, compiled.status().message()));
+  if (form->is_schema_given) error.code = "invalid_json_schema";
+  return error;
+}
+
+}  // namespace heddle::server

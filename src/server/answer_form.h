@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fields that hold an answer to a form, of all APIs:
+//
+//   response_format     text, json_object, json_schema or structural_tag
+//   json_schema, regex, ebnf, structural_tag
+//                       texts; a schema or tag may also be an object
+//   guided_json, guided_regex, guided_grammar, guided_choice
+//                       the same as vLLM names them; a choice is a list of texts
+//   structured_outputs  the same once more: json, regex, grammar, choice, structural_tag,
+//                       json_object
+//   tool_choice         required or named, and tools with `strict`: calls in the form of their
+//                       parameters
+//
+// Threading: free functions without state.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <heddle/constraint.h>
+
+#include "grammar/grammar.h"
+#include "server/api_adapter.h"
+#include "server/field_reader.h"
+#include "server/tool_fields.h"
+
+namespace heddle::server {
+
+struct AnswerForm {
+  grammar::GrammarSource source;
+  std::string param;             // the field it came from
+  bool is_schema_given = false;  // that field has a JSON Schema
+};
+
+// The one form that the fields ask for, if any. Errors stay in `fields`: two forms at once among
+// them.
+std::optional<AnswerForm> read_answer_form(FieldReader& fields);
+
+// The form of an answer in a chat with tools, on top of what read_answer_form() found: a call that
+// `tool_choice` forces; calls to the letter where a tool is `strict`; calls beside another form.
+// The parameters of a tool that is not `strict` are kept to if they can be. Errors stay in
+// `fields`: a call cannot be forced in every format of calls, parameters of a `strict` tool cannot
+// always be kept to. Cost: that of grammar::compile() for each tool, the first time.
+std::optional<AnswerForm> add_call_form(std::optional<AnswerForm> form, const ToolFields& tools,
+                                        const CallContext& context, FieldReader& fields);
+
+// Whether the answer's text begins with reasoning in the served model's format.
+enum class ReasoningFirst : uint8_t { kNo, kPerhaps, kYes };
+
+// Compiles the form; null without one. It holds after the reasoning. Cost: that of
+// grammar::compile(), the first time. Error: invalid_json_schema, invalid_value,
+// unsupported_parameter.
+std::optional<ApiError> compile_form(const CallContext& context,
+                                     const std::optional<AnswerForm>& form,
+                                     ReasoningFirst reasoning,
+                                     std::shared_ptr<const Constraint>& constraint);
+
+}  // namespace heddle::server

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forms of answers, from the request's fields to the constraint the engine is given.
+#include <fmt/format.h>
+
+#include <heddle/constraint.h>
+
+#include "server/server_fixture.h"
+
+namespace heddle::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+class AnswerFormTest : public ServerTest {
+ protected:
+  // Whether the constraint of the last request lets `text` be a whole answer.
+  [[nodiscard]] bool allows(std::string_view text) const {
+    const auto constraint = engine->submitted().back().constraint;
+    EXPECT_NE(constraint, nullptr);
+    if (constraint == nullptr) return false;
+    const auto state = constraint->start();
+    for (const char byte : text) {
+      if (!state->accept(static_cast<unsigned char>(byte))) return false;
+    }
+    return state->is_complete();
+  }
+
+  void chat(const Json& fields) const {
+    const Reply reply = post("/v1/chat/completions", chat_body(fields));
+    EXPECT_EQ(reply.status, 200) << reply.body;
+  }
+};
+
+TEST_F(AnswerFormTest, ResponseFormatsBecomeConstraints) {
+  start();
+  chat({{"response_format", {{"type", "text"}}}});
+  EXPECT_EQ(engine->submitted().back().constraint, nullptr);
+  chat({{"response_format", {{"type", "json_object"}}}});
+  EXPECT_TRUE(allows(R"({"a": [1]})"));
+  EXPECT_FALSE(allows("[1]"));
+  const Json schema = {{"type", "object"},
+                       {"properties", {{"a", {{"type", "integer"}}}}},
+                       {"required", {"a"}},
+                       {"additionalProperties", false}};
+  const Json named = {{"type", "json_schema"},
+                      {"json_schema", {{"name", "x"}, {"strict", true}, {"schema", schema}}}};
+  for (const Json& format : {named, Json{{"type", "json_schema"}, {"schema", schema}}}) {
+    chat({{"response_format", format}});
+    EXPECT_TRUE(allows(R"({"a": 12})"));
+    EXPECT_FALSE(allows(R"({"a": "x"})"));
+  }
+  chat({{"response_format",
+         {{"type", "structural_tag"},
+          {"structures", {{{"begin", "<f>"}, {"schema", {{"type", "null"}}}, {"end", "</f>"}}}},
+          {"triggers", {"<f>"}}}}});
+  EXPECT_TRUE(allows("see <f>null</f>"));
+  EXPECT_FALSE(allows("see <f>1</f>"));
+}
+
+TEST_F(AnswerFormTest, TheFieldsOfOtherServersAreTheSame) {
+  start();
+  for (const auto& [name, value, valid, invalid] :
+       std::initializer_list<std::tuple<const char*, Json, const char*, const char*>>{
+           {"regex", "a+", "aa", "b"},
+           {"guided_regex", "a+", "aa", "b"},
+           {"ebnf", "root ::= \"x\" [0-9]", "x1", "x"},
+           {"guided_grammar", "root ::= \"x\" [0-9]", "x1", "x"},
+           {"json_schema", R"({"type": "integer"})", "5", "x"},
+           {"guided_json", Json{{"type", "integer"}}, "5", "x"},
+           {"guided_choice", Json{"yes", "no"}, "no", "maybe"},
+           {"structured_outputs", Json{{"json", {{"type", "integer"}}}}, "5", "x"},
+           {"structured_outputs", Json{{"regex", "a+"}}, "aa", "b"},
+           {"structured_outputs", Json{{"grammar", "root ::= \"x\""}}, "x", "y"},
+           {"structured_outputs", Json{{"choice", {"yes", "no"}}}, "no", "maybe"},
+           {"structured_outputs", Json{{"json_object", true}}, "{}", "[]"}}) {
+    SCOPED_TRACE(name);
+    chat({{name, value}});
+    EXPECT_TRUE(allows(valid));
+    EXPECT_FALSE(allows(invalid));
+    EXPECT_EQ(post("/v1/completions", {{"prompt", "a"}, {name, value}}).status, 200);
+    EXPECT_TRUE(allows(valid));
+    EXPECT_EQ(post("/generate", {{"text", "a"}, {"sampling_params", {{name, value}}}}).status, 200);
+    EXPECT_TRUE(allows(valid));
+    EXPECT_FALSE(allows(invalid));
+  }
+}
+
+TEST_F(AnswerFormTest, EveryApiBringsItsForms) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  start();
+  const Json schema = {{"type", "integer"}};
+  const Json said = Json::array({{{"role", "user"}, {"content", "Hi"}}});
+  EXPECT_EQ(
+      post("/v1/responses",
+           {{"input", "Hi"},
+            {"text", {{"format", {{"type", "json_schema"}, {"name", "x"}, {"schema", schema}}}}}})
+          .status,
+      200);
+  EXPECT_TRUE(allows("5"));
+  EXPECT_FALSE(allows("x"));
+  EXPECT_EQ(post("/api/chat", {{"messages", said}, {"format", schema}}).status, 200);
+  EXPECT_TRUE(allows("5"));
+  EXPECT_FALSE(allows("x"));
+  EXPECT_EQ(
+      post("/v1/messages", {{"messages", said},
+                            {"max_tokens", 5},
+                            {"tools", {{{"name", "now"}, {"input_schema", {{"type", "object"}}}}}},
+                            {"tool_choice", {{"type", "any"}}}})
+          .status,
+      200);
+  EXPECT_TRUE(allows("<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"));
+  EXPECT_FALSE(allows("5"));
+}
+
+TEST_F(AnswerFormTest, ASchemaThatCannotBeKeptIsRefusedByPlace) {
+  start();
+  const Reply reply =
+      post("/v1/chat/completions",
+           chat_body({{"response_format",
+                       {{"type", "json_schema"},
+                        {"json_schema",
+                         {{"name", "x"}, {"schema", {{"items", {{"uniqueItems", true}}}}}}}}}}));
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(error_of(reply)["code"], "invalid_json_schema");
+  EXPECT_THAT(error_of(reply)["message"].get<std::string>(),
+              HasSubstr("at \"#/items/uniqueItems\": uniqueItems must be false"));
+  EXPECT_TRUE(engine->submitted().empty());
+}
+
+TEST_F(AnswerFormTest, CallsAreForcedInTheModelsFormat) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  start();
+  const Json tools = Json::parse(R"([
+    {"type": "function", "function": {"name": "add", "parameters": {"type": "object",
+      "properties": {"n": {"type": "integer"}}, "required": ["n"]}}},
+    {"type": "function", "function": {"name": "now"}}])");
+  const std::string add =
+      "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"n\": 1}}\n</tool_call>";
+  const std::string now = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
+  chat({{"tools", tools}, {"tool_choice", "required"}});
+  EXPECT_TRUE(allows(add));
+  EXPECT_TRUE(allows(add + "\n" + now));
+  EXPECT_FALSE(allows("No."));
+  EXPECT_FALSE(allows("<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>"));
+  chat({{"tools", tools}, {"tool_choice", "required"}, {"parallel_tool_calls", false}});
+  EXPECT_TRUE(allows(now));
+  EXPECT_FALSE(allows(now + "\n" + now));
+  chat(
+      {{"tools", tools}, {"tool_choice", {{"type", "function"}, {"function", {{"name", "now"}}}}}});
+  EXPECT_TRUE(allows(now));
+  EXPECT_FALSE(allows(add));
+  chat({{"tools", tools}});
+  EXPECT_EQ(engine->submitted().back().constraint, nullptr);
+  Json strict = tools;
+  strict[0]["function"]["strict"] = true;
+  chat({{"tools", strict}});
+  EXPECT_TRUE(allows("No need."));
+  EXPECT_TRUE(allows("I add. " + add));
+  EXPECT_FALSE(
+      allows("<tool_call>\n{\"name\": \"add\", \"arguments\": {\"n\": true}}\n</tool_call>"));
+  chat({{"tools", tools}, {"regex", "[0-9]+"}});
+  EXPECT_TRUE(allows("12"));
+  EXPECT_TRUE(allows(add));
+  EXPECT_FALSE(allows("twelve"));
+  const Reply both =
+      post("/v1/chat/completions",
+           chat_body({{"tools", tools}, {"tool_choice", "required"}, {"regex", "a"}}));
+  EXPECT_EQ(both.status, 400);
+  EXPECT_EQ(error_of(both)["param"], "tool_choice");
+}
+
+TEST_F(AnswerFormTest, ManyChoicesAndToolsAreTaken) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  start();
+  Json choices = Json::array();
+  Json tools = Json::array();
+  for (int i = 0; i < 1024; ++i) choices.push_back(fmt::format("choice {}", i));
+  for (int i = 0; i < 128; ++i) {
+    tools.push_back({{"type", "function"},
+                     {"function",
+                      {{"name", fmt::format("tool_{}", i)},
+                       {"strict", i == 7},
+                       {"parameters",
+                        {{"type", "object"},
+                         {"properties", {{"x", {{"type", "boolean"}}}}},
+                         {"required", {"x"}}}}}}});
+  }
+  chat({{"guided_choice", choices}});
+  EXPECT_TRUE(allows("choice 1023"));
+  EXPECT_FALSE(allows("choice 1024"));
+  chat({{"tools", tools}});
+  const auto call = [](int tool, const char* arguments) {
+    return fmt::format("<tool_call>\n{{\"name\": \"tool_{}\", \"arguments\": {}}}\n</tool_call>",
+                       tool, arguments);
+  };
+  EXPECT_TRUE(allows("Well. " + call(127, R"({"y": 1})"))) << "it is not strict";
+  EXPECT_TRUE(allows(call(7, R"({"x": true})")));
+  EXPECT_FALSE(allows(call(7, R"({"y": 1})")));
+  chat({{"tools", tools}, {"tool_choice", "required"}});
+  EXPECT_TRUE(allows(call(127, R"({"x": true})")));
+  EXPECT_FALSE(allows(call(127, R"({"y": 1})")));
+}
+
+TEST_F(AnswerFormTest, AStrictToolsParametersAreKeptToOrRefused) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  start();
+  Json tools = Json::parse(R"([{"type": "function", "function": {"name": "now"}},
+    {"type": "function", "function": {"name": "pick", "strict": true, "parameters":
+      {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": true}}}}}])");
+  for (const char* const choice : {"auto", "required"}) {
+    const Reply reply =
+        post("/v1/chat/completions", chat_body({{"tools", tools}, {"tool_choice", choice}}));
+    EXPECT_EQ(reply.status, 400);
+    EXPECT_EQ(error_of(reply)["code"], "invalid_tool");
+    EXPECT_EQ(error_of(reply)["param"], "tools[1].function.parameters");
+    EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr("uniqueItems"));
+  }
+  tools[1]["function"]["strict"] = false;
+  chat({{"tools", tools}, {"tool_choice", "required"}});
+  EXPECT_TRUE(allows("<tool_call>\n{\"name\": \"pick\", \"arguments\": {\"b\": 1}}\n</tool_call>"))
+      << "any object";
+  EXPECT_FALSE(allows("<tool_call>\n{\"name\": \"pick\", \"arguments\": 1}\n</tool_call>"));
+}
+
+TEST_F(AnswerFormTest, StrictCallsStandBesideTextWithinTheirSection) {
+  const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "strict": true,
+    "parameters": {"properties": {"n": {"type": "integer"}}, "required": ["n"]}}}])");
+  const auto answer = [](parsers::ToolCallFormat format, const char* arguments) {
+    return format == parsers::ToolCallFormat::kKimiK2
+               ? fmt::format(
+                     "I see.<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0"
+                     "<|tool_call_argument_begin|>{}<|tool_call_end|>"
+                     "<|tool_calls_section_end|>",
+                     arguments)
+               : fmt::format(
+                     "I see.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}"
+                     "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+                     arguments);
+  };
+  for (const auto format :
+       {parsers::ToolCallFormat::kDeepseekV3, parsers::ToolCallFormat::kKimiK2}) {
+    SCOPED_TRACE(parsers::to_string(format));
+    options.tool_call_format = format;
+    engine_to_be = std::make_unique<FakeEngine>();
+    engine = engine_to_be.get();
+    start();
+    chat({{"tools", tools}});
+    EXPECT_TRUE(allows("No call."));
+    EXPECT_TRUE(allows(answer(format, R"({"n": 5})")));
+    EXPECT_FALSE(allows(answer(format, R"({"n": "5"})")));
+    server.reset();
+  }
+}
+
+TEST_F(AnswerFormTest, FormatsThatACallCannotBeForcedInAreNamed) {
+  options.tool_call_format = parsers::ToolCallFormat::kPythonic;
+  start();
+  const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "now"}}])");
+  const Reply reply =
+      post("/v1/chat/completions", chat_body({{"tools", tools}, {"tool_choice", "required"}}));
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(error_of(reply)["code"], "unsupported_parameter");
+  EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr("\"pythonic\""));
+}
+
+TEST_F(AnswerFormTest, DeepTextInASchemaIsRefused) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  start();
+  const std::string deep(100000, '[');
+  const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "now"}}])");
+  for (const char* const name : {"json_schema", "structural_tag", "regex", "ebnf"}) {
+    for (const Json& fields : {Json{{name, deep}}, Json{{name, deep}, {"tools", tools}}}) {
+      const Reply reply = post("/v1/chat/completions", chat_body(fields));
+      EXPECT_EQ(reply.status, 400) << name;
+      EXPECT_EQ(error_of(reply)["param"], name);
+      EXPECT_LT(reply.body.size(), 1000u);
+    }
+  }
+}
+
+TEST_F(AnswerFormTest, TheFormBeginsAfterReasoning) {
+  options.reasoning_format = parsers::ReasoningFormat::kThinkFromStart;
+  start();
+  chat({{"regex", "yes|no"}});
+  EXPECT_TRUE(allows("Hm. </think>\n\nyes"));
+  EXPECT_FALSE(allows("yes"));
+  EXPECT_FALSE(allows("Hm. </think>\n\nmaybe"));
+  EXPECT_EQ(post("/v1/completions", {{"prompt", "a"}, {"regex", "yes|no"}}).status, 200);
+  EXPECT_TRUE(allows("yes")) << "texts are not read for reasoning";
+}
+
+TEST_F(AnswerFormTest, AModelThatMayReasonMay) {
+  options.reasoning_format = parsers::ReasoningFormat::kThink;
+  start();
+  chat({{"regex", "yes|no"}});
+  EXPECT_TRUE(allows("<think>Hm.</think>\n\nyes"));
+  EXPECT_TRUE(allows("yes"));
+  EXPECT_FALSE(allows("<think>yes"));
+  chat({{"regex", "yes|no"}, {"input_ids", {'<', '/', 't', 'h', 'i', 'n', 'k', '>'}}});
+  EXPECT_TRUE(allows("yes"));
+  EXPECT_FALSE(allows("<think>Hm.</think>yes")) << "the prompt closed it";
+}
+
+TEST_F(AnswerFormTest, AFormThatAModelsReasoningRulesOutIsRefused) {
+  options.reasoning_format = parsers::ReasoningFormat::kHarmony;
+  start();
+  const Reply reply = post("/v1/chat/completions", chat_body({{"regex", "yes|no"}}));
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(error_of(reply)["code"], "unsupported_parameter");
+}
+
+}  // namespace
+}  // namespace heddle::server
