@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include <heddle/inspection.h>
 #include <heddle/options.h>
 #include <heddle/request.h>
 #include <heddle/status.h>
@@ -185,6 +186,13 @@ class Engine {
   // Waits so long before each step is launched, 0 to 60 s: a test aid that makes a fast engine
   // slow. What is sent to it meanwhile, cancellations too, takes effect after the wait.
   virtual void set_step_delay(double seconds) = 0;
+
+  // Copies a moment of the engine between two steps, without stopping it. `on_done` is called
+  // exactly once, on the engine's thread or before this returns, and must not block. Errors:
+  // kResourceExhausted when too many callers wait already or there is no memory for the copy;
+  // kUnavailable when the engine ends before.
+  virtual void inspect(InspectionOptions options,
+                       std::function<void(Result<Inspection>)> on_done) = 0;
 
   // OK, or why the engine stopped (a step failed, the device is lost). Then submit() is refused.
   [[nodiscard]] virtual Status health() const { return {}; }

@@ -17,7 +17,7 @@ using request::Sequence;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-using Tokens = std::vector<TokenId>;
+using TokenList = std::vector<TokenId>;
 
 PrefixCacheOptions small() {
   PrefixCacheOptions options;
@@ -55,7 +55,7 @@ class PrefixCacheTest : public ::testing::Test {
     all_.clear();
   }
 
-  ServedSequence& make(Tokens prompt, int64_t max_new_tokens = 8) {
+  ServedSequence& make(TokenList prompt, int64_t max_new_tokens = 8) {
     Request request;
     request.prompt = std::move(prompt);
     request.stop.max_new_tokens = max_new_tokens;
@@ -64,8 +64,8 @@ class PrefixCacheTest : public ::testing::Test {
     return *all_.back();
   }
 
-  Tokens unique(int64_t count) {
-    Tokens tokens;
+  TokenList unique(int64_t count) {
+    TokenList tokens;
     for (int64_t i = 0; i < count; ++i) tokens.push_back(next_token_++);
     return tokens;
   }
@@ -119,7 +119,7 @@ class PrefixCacheTest : public ::testing::Test {
   }
 
   // From nothing to its end; returns all of its tokens.
-  Tokens serve(Tokens prompt) {
+  TokenList serve(TokenList prompt) {
     ServedSequence& running = make(std::move(prompt));
     EXPECT_TRUE(admit(running));
     prefill(running, running.sequence.num_tokens());
@@ -178,7 +178,7 @@ TEST_F(PrefixCacheTest, AFailedAdmissionGivesItsMatchBack) {
   PrefixCacheOptions options = small();
   options.pools.num_pages = 6;
   use(options);
-  Tokens chat = serve(unique(16));
+  TokenList chat = serve(unique(16));
   ServedSequence& holder = make(unique(8));
   ASSERT_TRUE(admit(holder));
   for (int i = 0; i < 8; ++i) chat.push_back(next_token_++);
@@ -193,7 +193,7 @@ TEST_F(PrefixCacheTest, AdmissionEvictsOthersButNotWhatItResumesFrom) {
   PrefixCacheOptions options = small();
   options.pools.num_pages = 8;
   use(options);
-  Tokens mine = serve(unique(16));  // the older one
+  TokenList mine = serve(unique(16));  // the older one
   serve(unique(16));
   for (int i = 0; i < 8; ++i) mine.push_back(next_token_++);
   ServedSequence& running = make(mine);
@@ -231,7 +231,7 @@ TEST_F(PrefixCacheTest, TheSourceIsLockedUntilItsCopyIsConfirmed) {
   PrefixCacheOptions options = small();
   options.pools.num_state_slots = 4;
   use(options);
-  Tokens chat = serve(unique(8));
+  TokenList chat = serve(unique(8));
   const int64_t cached = cache_->stats().state_slots_cached;
   for (int i = 0; i < 3; ++i) chat.push_back(next_token_++);
   ServedSequence& running = make(chat);
@@ -248,7 +248,7 @@ TEST_F(PrefixCacheTest, TheSourceIsLockedUntilItsCopyIsConfirmed) {
 
 TEST_F(PrefixCacheTest, ResumingInsideAPageCopiesThatPageAlone) {
   use(small());
-  Tokens chat = serve(unique(10));  // its end lies inside the third page
+  TokenList chat = serve(unique(10));  // its end lies inside the third page
   for (int i = 0; i < 5; ++i) chat.push_back(next_token_++);
   ServedSequence& running = make(chat);
   const PrefixMatch match = cache_->match(running.sequence);
@@ -272,7 +272,7 @@ TEST_F(PrefixCacheTest, ResumingInsideAPageCopiesThatPageAlone) {
 
 TEST_F(PrefixCacheTest, ResumingAtAPageBoundaryCopiesNone) {
   use(small());
-  Tokens chat = serve(unique(8));
+  TokenList chat = serve(unique(8));
   chat.push_back(next_token_++);
   ServedSequence& running = make(chat);
   ASSERT_TRUE(admit(running));
@@ -282,7 +282,7 @@ TEST_F(PrefixCacheTest, ResumingAtAPageBoundaryCopiesNone) {
 
 TEST_F(PrefixCacheTest, AnExactRepeatDrawsFromTheHiddenVector) {
   use(small());
-  const Tokens prompt = unique(13);
+  const TokenList prompt = unique(13);
   serve(prompt);
   ServedSequence& again = make(prompt);
   ASSERT_TRUE(admit(again));
@@ -316,7 +316,7 @@ TEST_F(PrefixCacheTest, WithoutASlotTheStepRunsUntracked) {
 
 TEST_F(PrefixCacheTest, AStateThatIsThereAlreadyIsNotPublishedTwice) {
   use(small());
-  const Tokens prompt = unique(30);
+  const TokenList prompt = unique(30);
   ServedSequence& one = make(prompt);
   ServedSequence& two = make(prompt);
   ASSERT_TRUE(admit(one));
@@ -434,7 +434,7 @@ TEST_F(PrefixCacheTest, DisabledItKeepsNothing) {
   PrefixCacheOptions options = small();
   options.enabled = false;
   use(options);
-  const Tokens tokens = serve(unique(40));
+  const TokenList tokens = serve(unique(40));
   EXPECT_EQ(cache_->match(make(tokens).sequence).kv_tokens, 0);
   EXPECT_EQ(cache_->stats().pages_used, 0);
   EXPECT_EQ(cache_->stats().state_slots_used, 0);
@@ -442,7 +442,7 @@ TEST_F(PrefixCacheTest, DisabledItKeepsNothing) {
 
 TEST_F(PrefixCacheTest, NamespacesShareNothing) {
   use(small());
-  const Tokens tokens = serve(unique(40));
+  const TokenList tokens = serve(unique(40));
   ServedSequence& other = make(tokens);
   other.sequence.request.cache_namespace = "other";
   EXPECT_EQ(cache_->match(other.sequence).kv_tokens, 0);
@@ -450,7 +450,7 @@ TEST_F(PrefixCacheTest, NamespacesShareNothing) {
 
 TEST_F(PrefixCacheTest, StatelessModelsResumeAtPages) {
   use(stateless());
-  const Tokens prompt = unique(22);
+  const TokenList prompt = unique(22);
   ServedSequence& running = make(prompt);
   ASSERT_TRUE(admit(running));
   EXPECT_EQ(running.sequence.state_slot, 0);
@@ -470,7 +470,7 @@ TEST_F(PrefixCacheTest, StatelessModelsResumeAtPages) {
   EXPECT_THAT(again.plan.copy_pages, IsEmpty());
   // At least one token runs, so a repeat of 24 tokens resumes at 20.
   ServedSequence& shorter =
-      make(Tokens(running.sequence.tokens.begin(), running.sequence.tokens.end() - 1));
+      make(TokenList(running.sequence.tokens.begin(), running.sequence.tokens.end() - 1));
   ASSERT_TRUE(admit(shorter));
   EXPECT_EQ(shorter.sequence.num_computed, 20);
 }
@@ -548,11 +548,11 @@ TEST_F(PrefixCacheTest, IdsAddUpInRandomScenarios) {
     if (options.policy == SnapshotPolicy::kNoBuffer) options.pools.page_size = 1;
     options.eviction = between(0, 1) == 0 ? EvictionPolicy::kLru : EvictionPolicy::kFlops;
     use(options);
-    const Tokens stem = unique(40);
+    const TokenList stem = unique(40);
     for (int step = 0; step < 120; ++step) {
       const int64_t what = between(0, 9);
       if (what < 3 && all_.size() < 40) {
-        Tokens prompt(stem.begin(), stem.begin() + between(0, 39));
+        TokenList prompt(stem.begin(), stem.begin() + between(0, 39));
         for (int64_t k = between(1, 20); k > 0; --k) {
           prompt.push_back(static_cast<TokenId>(1'000'000 + between(0, 1)));
         }

@@ -60,6 +60,37 @@ StepFacts Delivery::start(const BatchPlan& plan) {
   return facts;
 }
 
+void Delivery::view_requests(int64_t max_requests, Inspection& inspection) const {
+  inspection.num_requests = num_live();
+  std::vector<const Sequence*> oldest;
+  oldest.reserve(live_.size());
+  for (const auto& [id, live] : live_) oldest.push_back(&live->sequence);
+  const auto shown = oldest.begin() + std::clamp<int64_t>(max_requests, 0, num_live());
+  std::partial_sort(oldest.begin(), shown, oldest.end(),
+                    [](const Sequence* a, const Sequence* b) { return a->id < b->id; });
+  const double now = clock_.now_seconds();
+  for (auto next = oldest.begin(); next != shown; ++next) {
+    const Sequence& sequence = **next;
+    RequestPhase phase = RequestPhase::kPrefill;
+    if (sequence.status != SequenceStatus::kRunning) phase = RequestPhase::kWaiting;
+    if (sequence.status == SequenceStatus::kRunning && sequence.decoding()) {
+      phase = RequestPhase::kDecode;
+    }
+    inspection.requests.push_back(
+        {.id = sequence.request.id,
+         .phase = phase,
+         .priority = sequence.request.priority,
+         .tenant = sequence.request.tenant,
+         .prompt_tokens = sequence.num_prompt_tokens,
+         .computed_tokens = sequence.num_computed,
+         .cached_tokens = sequence.cache_report.reused_tokens,
+         .output_tokens = sequence.num_output_tokens(),
+         .max_new_tokens = sequence.request.stop.max_new_tokens,
+         .num_returns = int64_t{sequence.num_retractions} + sequence.num_preemptions,
+         .age_seconds = now - sequence.timings.submit_seconds});
+  }
+}
+
 void Delivery::deliver(const BatchPlan& plan, StepOutput& output, double end_seconds) {
   size_t next = 0;
   for (const PlannedSequence& planned : plan.sequences) {

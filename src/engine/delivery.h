@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include <heddle/inspection.h>
 #include <heddle/request.h>
 
 #include "core/clock.h"
@@ -70,6 +71,9 @@ class Delivery {
   [[nodiscard]] int64_t num_ended() const { return num_ended_; }
 
   [[nodiscard]] int64_t take_num_ended() { return std::exchange(num_ended_, 0); }
+
+  // Copies the oldest `max_requests` requests and counts all.
+  void view_requests(int64_t max_requests, Inspection& inspection) const;
 
   // Since the start: prompt tokens of requests that were started, and tokens drawn.
   [[nodiscard]] int64_t prompt_tokens() const { return prompt_tokens_; }

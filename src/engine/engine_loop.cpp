@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "cache/cache_view.h"
 #include "core/check.h"
 #include "core/log.h"
 #include "engine/scheduler_setup.h"
@@ -148,6 +149,7 @@ EngineLoop::~EngineLoop() {
   const Status ended = unavailable("the engine has ended");
   answer_clears(ended);
   answer_pauses(ended);
+  answer_inspections(ended);
 }
 
 // ---- Any thread ----
@@ -242,6 +244,19 @@ void EngineLoop::resume(std::function<void(Status)> on_done) {
   inbox_.pause({.mode = std::nullopt, .on_done = std::move(on_done)});
 }
 
+void EngineLoop::inspect(InspectionOptions options,
+                         std::function<void(Result<Inspection>)> on_done) {
+  InspectionCall call{.options = std::move(options), .prompt = {}, .on_done = std::move(on_done)};
+  if (!call.options.prompt.empty()) {
+    Request request;
+    request.prompt = std::move(call.options.prompt);
+    request.cache_namespace = call.options.cache_namespace;
+    call.prompt =
+        std::make_unique<request::Sequence>(0, std::move(request), 0, std::span<const TokenId>());
+  }
+  inbox_.inspect(std::move(call));
+}
+
 std::string EngineLoop::describe() const {
   return activity_.describe(clock_.now_seconds()) + inbox_.describe();
 }
@@ -282,6 +297,7 @@ void EngineLoop::run_round() {
       take_arrivals();
       take_pauses();
       take_clears();
+      take_inspections();
       if (failed_) {
         answer_pauses(inbox_.closed());
         finish_all({.reason = FinishReason::kError, .error = inbox_.failure()});
@@ -455,6 +471,29 @@ void EngineLoop::answer_clears(const Status& status) {
   const std::vector<ClearCall> calls = std::exchange(mail_.clears, {});
   inbox_.on_clears_answered(std::ssize(calls));
   for (const ClearCall& call : calls) call.on_done(status);
+}
+
+void EngineLoop::take_inspections() {
+  if (failed_) return answer_inspections(inbox_.closed());
+  for (const InspectionCall& call : std::exchange(mail_.inspections, {})) call.on_done(look(call));
+}
+
+// Memory that is missing for a copy must not end requests.
+Result<Inspection> EngineLoop::look(const InspectionCall& call) const {
+  try {
+    Inspection inspection;
+    delivery_.view_requests(call.options.max_requests, inspection);
+    if (const cache::PrefixCache* const cache = scheduler_->prefix_cache(); cache != nullptr) {
+      cache::view_cache(*cache, call.options, call.prompt.get(), inspection);
+    }
+    return inspection;
+  } catch (const std::bad_alloc&) {
+    return out_of_memory_;
+  }
+}
+
+void EngineLoop::answer_inspections(const Status& status) {
+  for (const InspectionCall& call : std::exchange(mail_.inspections, {})) call.on_done(status);
 }
 
 // ---- The engine thread: steps ----

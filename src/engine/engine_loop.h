@@ -107,6 +107,7 @@ class EngineLoop final : public Engine {
   void clear_cache(double timeout_seconds, std::function<void(Status)> on_done) override;
   void pause(PauseMode mode, std::function<void(Status)> on_done) override;
   void resume(std::function<void(Status)> on_done) override;
+  void inspect(InspectionOptions options, std::function<void(Result<Inspection>)> on_done) override;
 
   Status record_steps(int64_t max_steps, StepsCallback on_done) override {
     return step_recorder_.start(max_steps, std::move(on_done));
@@ -162,6 +163,9 @@ class EngineLoop final : public Engine {
   void answer_pauses(const Status& status);
   void take_clears();
   void answer_clears(const Status& status);
+  void take_inspections();
+  [[nodiscard]] Result<Inspection> look(const InspectionCall& call) const;
+  void answer_inspections(const Status& status);
   void run_step();
   void end_dropped();
   [[nodiscard]] bool launch_step();

@@ -13,8 +13,9 @@
 namespace heddle::engine {
 namespace {
 
-constexpr int64_t kMaxClears = 64;  // that wait for the engine to be idle
-constexpr int64_t kMaxPauses = 64;  // not taken yet
+constexpr int64_t kMaxClears = 64;       // that wait for the engine to be idle
+constexpr int64_t kMaxPauses = 64;       // not taken yet
+constexpr int64_t kMaxInspections = 16;  // not taken yet
 constexpr size_t kMaxDescribed = 32;
 
 // How often the time limits of waiting requests are checked while nothing runs.
@@ -153,6 +154,25 @@ void Inbox::clear_cache(ClearCall call) {
   call.on_done(std::move(refused));
 }
 
+void Inbox::inspect(InspectionCall call) {
+  Status refused;
+  {
+    const MutexLock lock(mutex_);
+    // While it drains it can be looked at; once it has failed or stops there is nothing to see.
+    if (!failure_.ok() || stopping_) refused = refusal();
+    if (refused.ok() && std::ssize(mail_.inspections) >= kMaxInspections) {
+      refused = resource_exhausted(
+          fmt::format("control_queue_full: {} inspections wait already", kMaxInspections));
+    }
+    if (refused.ok()) {
+      mail_.inspections.push_back(std::move(call));
+      mail_came_.notify_one();
+      return;
+    }
+  }
+  call.on_done(std::move(refused));
+}
+
 void Inbox::begin_drain() {
   const MutexLock lock(mutex_);
   refusing_ = true;
@@ -223,7 +243,7 @@ std::string Inbox::describe() const {
 
 bool Inbox::has_mail() const {
   return stopping_ || abort_requested_ || !mail_.arrivals.empty() || !mail_.cancelled.empty() ||
-         !mail_.pauses.empty() || !mail_.clears.empty();
+         !mail_.pauses.empty() || !mail_.clears.empty() || !mail_.inspections.empty();
 }
 
 Inbox::Orders Inbox::wait(Sleep sleep) {
@@ -244,6 +264,12 @@ void Inbox::take(Mail& mail) {
   }
   append(mail.pauses, mail_.pauses);
   append(mail.clears, mail_.clears);
+  // One at a time, so that many of them delay no step by much. The others stay mail, for which the
+  // engine thread does not sleep.
+  while (!mail_.inspections.empty() && (stopping_ || mail.inspections.empty())) {
+    mail.inspections.push_back(std::move(mail_.inspections.front()));
+    mail_.inspections.erase(mail_.inspections.begin());
+  }
 }
 
 void Inbox::release_id(const std::string& request_id) {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inbox: everything that other threads leave for the engine thread: requests, cancellations, pauses
-// and calls to clear the cache. It also knows which requests are unfinished, refuses what exceeds
-// the limits of the queue, and lets the engine thread sleep until there is mail.
+// Inbox: everything that other threads leave for the engine thread: requests, cancellations,
+// pauses, calls to clear the cache and inspections. It also knows which requests are unfinished,
+// refuses what exceeds the limits of the queue, and lets the engine thread sleep until there is
+// mail.
 //
 //   other threads                          engine thread
 //   submit() cancel() pause()         ->   wait() take()
-//   clear_cache() drain() stop()      <-   release_id() on_ended() show_queue() fail()
+//   clear_cache() inspect()
+//   drain() stop()                    <-   release_id() on_ended() show_queue() fail()
 //
 // Everything has a bound: arrivals by max_queued and the free batch slots, cancellations by the
-// unfinished requests, pauses and clear calls by constants in inbox.cpp.
+// unfinished requests, pauses, clear calls and inspections by constants in inbox.cpp.
 //
 // Threading: thread-safe. The functions of the second part are the engine thread's only.
 // Invariants: the ids of unfinished requests are unique; sequence ids ascend in order of submission
@@ -44,12 +46,19 @@ struct ClearCall {
   std::function<void(Status)> on_done;
 };
 
+struct InspectionCall {
+  InspectionOptions options;
+  std::unique_ptr<request::Sequence> prompt;  // null: none is looked up
+  std::function<void(Result<Inspection>)> on_done;
+};
+
 // The contents of the inbox, which the engine thread takes out.
 struct Mail {
   Arrivals arrivals;
   std::vector<int64_t> cancelled;  // sequence ids, each at most once
   std::vector<PauseCall> pauses;
   std::vector<ClearCall> clears;
+  std::vector<InspectionCall> inspections;
 };
 
 struct InboxLimits {
@@ -78,6 +87,7 @@ class Inbox {
   // wait already, with kUnavailable after stop(), begin_drain() or fail().
   void pause(PauseCall call) HEDDLE_EXCLUDES(mutex_);
   void clear_cache(ClearCall call) HEDDLE_EXCLUDES(mutex_);
+  void inspect(InspectionCall call) HEDDLE_EXCLUDES(mutex_);
 
   // Refuses requests from now on and ends a pause.
   void begin_drain() HEDDLE_EXCLUDES(mutex_);

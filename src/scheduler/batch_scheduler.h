@@ -90,6 +90,8 @@ class BatchScheduler final : public Scheduler {
 
   [[nodiscard]] SchedulerStats stats() const override;
 
+  [[nodiscard]] const cache::PrefixCache* prefix_cache() const override { return &cache_; }
+
   void check_invariants() const override;
 
   [[nodiscard]] const BatchSchedulerOptions& options() const { return options_; }

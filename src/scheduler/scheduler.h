@@ -125,6 +125,9 @@ class Scheduler {
 
   [[nodiscard]] virtual SchedulerStats stats() const = 0;
 
+  // For people to look at (cache/cache_view.h); null: it works without one.
+  [[nodiscard]] virtual const cache::PrefixCache* prefix_cache() const { return nullptr; }
+
   // Proves the invariants or aborts. For tests and idle time.
   virtual void check_invariants() const = 0;
 };

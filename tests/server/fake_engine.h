@@ -234,6 +234,30 @@ class FakeEngine final : public Engine {
     return pauses_;
   }
 
+  // The answer of inspect() from now on, unless control calls are refused.
+  void set_inspection(Inspection inspection) {
+    const std::lock_guard lock(mutex_);
+    inspection_ = std::move(inspection);
+  }
+
+  void inspect(InspectionOptions options,
+               std::function<void(Result<Inspection>)> on_done) override {
+    if (const Status refusal = control_refusal(); !refusal.ok()) return on_done(refusal);
+    Inspection answer;
+    {
+      const std::lock_guard lock(mutex_);
+      inspected_ = std::move(options);
+      answer = inspection_;
+    }
+    on_done(std::move(answer));
+  }
+
+  // The options of the latest inspection.
+  [[nodiscard]] InspectionOptions inspected() const {
+    const std::lock_guard lock(mutex_);
+    return inspected_;
+  }
+
   [[nodiscard]] const EngineOptions& options() const override { return options_; }
 
   [[nodiscard]] EngineOptions& mutable_options() { return options_; }
@@ -354,6 +378,8 @@ class FakeEngine final : public Engine {
   std::vector<double> clear_timeouts_;
   std::vector<PauseMode> pauses_;
   StepsCallback on_steps_;
+  Inspection inspection_;
+  InspectionOptions inspected_;
   int64_t steps_ = 0;
   bool paused_ = false;
   bool draining_ = false;
