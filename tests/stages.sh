@@ -252,7 +252,7 @@ stage_clients() {
   if ! command -v node >/dev/null || [[ ! -d $libraries/node_modules ]]; then
     missing="; no client libraries: ./run setup --clients installs them where there is node"
   else
-    programs+=("$root"/tests/clients/{openai,anthropic,ollama}.mjs)
+    programs+=("$root"/tests/clients/{openai,anthropic,ollama,dashboard}.mjs)
   fi
   mkdir -p "$dir"
   "$root/build/release/bin/heddle" serve "$root/models/heddle-tiny" --served-model-name heddle-tiny --port 0 \

@@ -67,6 +67,8 @@ constexpr std::pair<std::string_view, std::string_view> kSummaries[] = {
     {"/configure_logging", "Shows or changes the level of the log"},
     {"/set_internal_state", "Changes a setting while the server runs"},
     {"/slow_down", "Waits before each step: a test aid"},
+    {"/inspect", "Live requests, memory and the prefix tree at this moment"},
+    {"/dashboard/{file}", "A file of the dashboard"},
     {"/openapi.json", "This description"},
     {"/docs", "This description as a page"},
     {"/", "What the server is"},

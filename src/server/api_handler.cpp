@@ -14,7 +14,9 @@
 #include "server/call_fields.h"
 #include "server/chat_completions.h"
 #include "server/completions.h"
+#include "server/dashboard.h"
 #include "server/engine_control.h"
+#include "server/inspection.h"
 #include "server/json_text.h"
 #include "server/native_generate.h"
 #include "server/ollama.h"
@@ -205,9 +207,17 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       continue_generation(*engine_, post_, std::move(exchange));
       break;
     case Endpoint::kRoot:
-      exchange->respond({.content_type = "text/plain; charset=utf-8",
-                         .headers = {},
-                         .body = "Heddle is running\n"});
+      exchange->respond(wants_page(request)
+                            ? dashboard_page("index.html", request)
+                            : HttpResponse{.content_type = "text/plain; charset=utf-8",
+                                           .headers = {{"Vary", "Accept"}},
+                                           .body = "Heddle is running\n"});
+      break;
+    case Endpoint::kDashboard:
+      exchange->respond(dashboard_page(request.path.substr(kDashboardPrefix.size()), request));
+      break;
+    case Endpoint::kInspect:
+      inspect(std::move(exchange));
       break;
     case Endpoint::kMessages:
       call(std::move(exchange), prepare_messages);
@@ -321,7 +331,8 @@ void ApiHandler::on_answered(const HttpRequest* request, const Answered& answere
       answered.status, answered.seconds * 1e3, answered.bytes,
       request != nullptr ? request->id : "-");
   const bool is_probe = route != nullptr && route->access == Access::kOpen && answered.read_whole;
-  if (is_probe || (request != nullptr && is_quiet(request->path))) {
+  const bool is_polled = route != nullptr && route->endpoint == Endpoint::kInspect;
+  if (is_probe || is_polled || (request != nullptr && is_quiet(request->path))) {
     log_debug(line);  // probes come every second
   } else {
     log_info(line);
@@ -493,6 +504,17 @@ HttpResponse ApiHandler::load(const HttpRequest& request, Endpoint endpoint) con
   return json_response(200, endpoint == Endpoint::kLoad
                                 ? load_list(stats, now)
                                 : load_report(*engine_, stats, options_.version, now));
+}
+
+void ApiHandler::inspect(std::shared_ptr<Exchange> exchange) {
+  const HttpRequest& request = exchange->request();
+  if (!loaded_) return exchange->respond(error_response(loading_error(), request));
+  auto options = read_inspection(context_of(request, nullptr), request.body);
+  if (const auto* const error = std::get_if<ApiError>(&options)) {
+    return exchange->respond(error_response(*error, request));
+  }
+  server::inspect(*engine_, *codec_, host_.threads, std::move(std::get<InspectionOptions>(options)),
+                  std::move(exchange));
 }
 
 HttpResponse ApiHandler::metrics(const HttpRequest& request) const {

@@ -104,6 +104,7 @@ class ApiHandler final : public HttpHandler {
   [[nodiscard]] HttpResponse readiness() const;
   [[nodiscard]] HttpResponse server_facts(const HttpRequest& request) const;
   void check_health_by_generating(std::shared_ptr<Exchange> exchange);
+  void inspect(std::shared_ptr<Exchange> exchange);
   [[nodiscard]] HttpResponse metrics(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse model_facts(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse model_list(const HttpRequest& request) const;

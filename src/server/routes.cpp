@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "server/dashboard.h"
+
 namespace heddle::server {
 namespace {
 
@@ -67,6 +69,8 @@ constexpr std::array kRoutes = {
     Route{"/docs", Endpoint::kDocs, "GET, HEAD"},
     Route{"/v1/files", Endpoint::kFiles, "GET, HEAD, POST", Access::kUser, true, kAnyBody},
     Route{"/v1/batches", Endpoint::kBatches, "GET, HEAD, POST", Access::kUser, true, kSmallBody},
+    Route{"/inspect", Endpoint::kInspect, "GET, HEAD, POST", Access::kAdmin, false, kSmallBody,
+          true},
 };
 
 // What other servers have and this one answers 501.
@@ -114,6 +118,7 @@ constexpr Route kOneFileRoute{kFilePrefix, Endpoint::kOneFile, "GET, HEAD, DELET
                               true};
 constexpr Route kOneBatchRoute{kBatchPrefix, Endpoint::kOneBatch, "GET, HEAD, POST", Access::kUser,
                                true};
+constexpr Route kDashboardRoute{kDashboardPrefix, Endpoint::kDashboard, "GET, HEAD", Access::kOpen};
 constexpr Route kOneModelRoute{kModelPrefix, Endpoint::kOneModel, "GET, HEAD"};
 
 // Whether a list of allowed names has this one, or "*".
@@ -131,6 +136,7 @@ std::vector<RouteSummary> route_summaries() {
   summaries.push_back({std::string(kResponsePrefix) + "{response_id}", &kOneResponseRoute});
   summaries.push_back({std::string(kFilePrefix) + "{file_id}", &kOneFileRoute});
   summaries.push_back({std::string(kBatchPrefix) + "{batch_id}", &kOneBatchRoute});
+  summaries.push_back({std::string(kDashboardPrefix) + "{file}", &kDashboardRoute});
   return summaries;
 }
 
@@ -144,6 +150,7 @@ const Route* find_route(std::string_view path) {
   if (lies_below(kResponsePrefix)) return &kOneResponseRoute;
   if (lies_below(kFilePrefix)) return &kOneFileRoute;
   if (lies_below(kBatchPrefix)) return &kOneBatchRoute;
+  if (lies_below(kDashboardPrefix)) return &kDashboardRoute;
   if (std::ranges::find(kNotServed, path) != kNotServed.end()) return &kNotServedRoute;
   return lies_below(kModelPrefix) ? &kOneModelRoute : nullptr;
 }

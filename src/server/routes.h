@@ -63,6 +63,8 @@ enum class Endpoint {
   kSlowDown,
   kOpenApi,
   kDocs,
+  kInspect,
+  kDashboard,
   kNotServed,
 };
 
@@ -87,7 +89,8 @@ struct Route {
   Access access = Access::kUser;
   bool needs_model = false;  // 503 while loading and draining
   int64_t max_body_bytes = kNoBody;
-  bool control = false;  // steers the engine for everybody: web pages of other origins may not
+  // Steers the engine for everybody, or shows what others sent: web pages of other origins may not.
+  bool control = false;
 };
 
 // Precedes the model's name, which may have slashes of its own.
