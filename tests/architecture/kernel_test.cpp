@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "architecture/family_names.h"
 #include "architecture/layering.h"
 #include "support/test_data.h"
 
