@@ -67,7 +67,8 @@ std::vector<std::string> vocabulary() {
         const bool is_printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
         byte_of[static_cast<size_t>(is_printable ? byte : next++)] = byte;
       }
-      for (const auto& [spelling, id] : nlohmann::json::parse(file).items()) {
+      const nlohmann::json ids = nlohmann::json::parse(file);
+      for (const auto& [spelling, id] : ids.items()) {
         std::string bytes;
         for (size_t at = 0; at < spelling.size();) {
           const uint32_t code = next_code_point(spelling, at);

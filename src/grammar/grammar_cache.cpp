@@ -17,7 +17,9 @@ Result<std::shared_ptr<const TokenGrammar>> GrammarCache::get(const GrammarSourc
   }
   const auto compiled = [&]() -> Compiled {
     HEDDLE_ASSIGN_OR_RETURN(Automaton automaton, compile(source));
-    return std::make_shared<const TokenGrammar>(std::move(automaton), masks_);
+    auto grammar = std::make_shared<const TokenGrammar>(std::move(automaton), masks_);
+    grammar->make_masks();
+    return grammar;
   }();
   const MutexLock lock(mutex_);
   const auto [entry, is_new] = kept_.try_emplace(source, Kept{.grammar = compiled, .use = {}});

@@ -27,7 +27,7 @@ class GrammarCache {
 
   explicit GrammarCache(std::shared_ptr<VocabularyMasks> masks) : masks_(std::move(masks)) {}
 
-  // Cost: a look-up, or compile(). Error: that of compile().
+  // Cost: a look-up, or compile() and TokenGrammar::make_masks(). Error: that of compile().
   Result<std::shared_ptr<const TokenGrammar>> get(const GrammarSource& source);
 
   [[nodiscard]] size_t size() const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -25,6 +26,36 @@ TokenGrammar::TokenGrammar(Automaton automaton, std::shared_ptr<VocabularyMasks>
 
 std::unique_ptr<ConstraintState> TokenGrammar::start() const {
   return std::make_unique<Matcher>(shared_from_this());
+}
+
+void TokenGrammar::make_masks() const {
+  // First bytes from which a mask is worth it: fewer lead to few tokens, which are found quickly.
+  constexpr int kManyBytes = 16;
+
+  struct Kind {
+    StateId state = 0;
+    size_t num_states = 0;
+  };
+
+  std::unordered_map<uint64_t, Kind> kinds;
+  for (StateId state = 0; state < automaton_.num_states(); ++state) {
+    int num_bytes = 0;
+    for (const Automaton::ByteEdge& edge : automaton_.byte_edges(state)) {
+      num_bytes += edge.last - edge.first + 1;
+    }
+    if (num_bytes < kManyBytes) continue;
+    Kind& kind = kinds.try_emplace(signatures_[state], Kind{.state = state}).first->second;
+    ++kind.num_states;
+  }
+  std::vector<Kind> order;
+  order.reserve(kinds.size());
+  for (const auto& [signature, kind] : kinds) order.push_back(kind);
+  std::ranges::sort(order, [](const Kind& a, const Kind& b) {
+    return a.num_states != b.num_states ? a.num_states > b.num_states : a.state < b.state;
+  });
+  for (size_t i = 0; i < std::min(order.size(), kMaxMadeMasks); ++i) {
+    (void)masks_->frame_mask(automaton_, order[i].state, signatures_[order[i].state]);
+  }
 }
 
 Matcher::Matcher(std::shared_ptr<const TokenGrammar> grammar)

@@ -2,8 +2,9 @@
 // TokenGrammar: a grammar over the tokens of a vocabulary, and Matcher, an answer's way through it.
 //
 // Cost of a mask: one pass over V / 32 words for each place the grammar may be at (usually one),
-// and the tokens that leave the innermost rule: some 10 us at 150,000 tokens. The first mask of a
-// kind of state takes milliseconds (vocabulary_masks.h).
+// and the tokens that leave the innermost rule: some 4 us at 150,000 tokens. The first mask of a
+// kind of state may take milliseconds (vocabulary_masks.h); TokenGrammar::make_masks() makes those
+// that are likely to be needed and cost the most.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,13 @@ class TokenGrammar : public Constraint, public std::enable_shared_from_this<Toke
   [[nodiscard]] int64_t vocab_size() const override { return masks_->vocab_size(); }
 
   [[nodiscard]] std::unique_ptr<ConstraintState> start() const override;
+
+  // Makes masks before an answer needs them, on another thread than its own: of the kinds of states
+  // that many tokens may follow, as the inside of a string, those that most states are of.
+  // Cost: at most kMaxMadeMasks masks of some milliseconds each, less those that are kept already.
+  void make_masks() const;
+
+  static constexpr size_t kMaxMadeMasks = 16;
 
   [[nodiscard]] const Automaton& automaton() const { return automaton_; }
 

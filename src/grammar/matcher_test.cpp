@@ -165,6 +165,24 @@ TEST(MatcherTest, GrammarsWithTooManyReadingsFailWithAReason) {
   EXPECT_THAT(status.message(), ::testing::HasSubstr("too ambiguous"));
 }
 
+TEST(MatcherTest, MasksThatCostTheMostAreMadeBeforehand) {
+  const auto masks = testing::small_vocabulary();
+  const auto grammar = grammar_of(
+      GrammarKind::kJsonSchema,
+      R"({"type": "object", "properties": {"a": {"type": "string", "maxLength": 500}}})", masks);
+  ASSERT_EQ(masks->num_kept(), 0u);
+  grammar->make_masks();
+  const size_t num_made = masks->num_kept();
+  EXPECT_GE(num_made, 1u);
+  EXPECT_LE(num_made, TokenGrammar::kMaxMadeMasks);
+  const auto state = grammar->start();
+  accept_bytes(*state, "{\"a\": \"text");
+  (void)mask_of(*state, *grammar);
+  EXPECT_EQ(masks->num_kept(), num_made) << "the inside of a string is one of them";
+  grammar->make_masks();
+  EXPECT_EQ(masks->num_kept(), num_made);
+}
+
 TEST(MatcherTest, AnAnswerIsOverWhereNothingMayFollow) {
   const auto masks = testing::small_vocabulary();
   const auto over_after = [&](GrammarKind kind, const char* text, std::string_view answer) {

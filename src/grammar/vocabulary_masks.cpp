@@ -61,6 +61,11 @@ std::shared_ptr<const FrameMask> VocabularyMasks::frame_mask(const Automaton& au
   return mask;
 }
 
+size_t VocabularyMasks::num_kept() const {
+  const MutexLock lock(mutex_);
+  return kept_.size();
+}
+
 FrameMask VocabularyMasks::make_frame_mask(const Automaton& automaton, StateId state) const {
   FrameMask mask;
   mask.allowed.resize(num_words());

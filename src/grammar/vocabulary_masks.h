@@ -63,6 +63,8 @@ class VocabularyMasks {
   [[nodiscard]] std::shared_ptr<const FrameMask> frame_mask(const Automaton& automaton,
                                                             StateId state, uint64_t signature);
 
+  [[nodiscard]] size_t num_kept() const;
+
  private:
   // Some 40 MB at 150,000 tokens.
   static constexpr size_t kMaxKeptMasks = 2048;
@@ -78,7 +80,7 @@ class VocabularyMasks {
   const std::vector<TokenId> ending_tokens_;
   const TokenTrie trie_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::unordered_map<uint64_t, Kept> kept_ HEDDLE_GUARDED_BY(mutex_);
   std::list<uint64_t> uses_ HEDDLE_GUARDED_BY(mutex_);  // latest first
 };
