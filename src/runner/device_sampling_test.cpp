@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The draws of a step on every device, with the masks of answers that are held to a form, against
+// the Sampler.
+#include "runner/device_sampling.h"
+
+#include <algorithm>
+#include <random>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "ops/device_fixture.h"
+#include "sampling/sampler.h"
+
+namespace heddle::runner {
+namespace {
+
+constexpr int64_t kVocabulary = 1000;  // not a multiple of 32
+
+class DeviceSamplingTest : public ops::DeviceTest {};
+
+HEDDLE_ON_EVERY_DEVICE(DeviceSamplingTest);
+
+TEST_P(DeviceSamplingTest, DrawsOutOfTheMaskOfEachRow) {
+  constexpr int64_t kRows = 12;
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal(0, 3);
+  Result<DeviceSampling> created = DeviceSampling::create(device(), kRows, kVocabulary);
+  ASSERT_TRUE(created.ok()) << created.status().message();
+  DeviceSampling& sampling = *created;
+  for (int step = 0; step < 20; ++step) {
+    Tensor logits({kRows, kVocabulary}, DType::kF32);
+    std::vector<request::BatchSlot> slots(kRows);
+    std::vector<std::vector<uint32_t>> masks(kRows);
+    sampling.begin(kRows);
+    for (int64_t r = 0; r < kRows; ++r) {
+      std::generate_n(logits.view().row<float>(r), kVocabulary, [&] { return normal(random); });
+      request::SlotStart& start = slots[static_cast<size_t>(r)].start;
+      start.seed = random();
+      start.sampling.temperature = step % 3 == 0 ? 0.0f : 1.3f;
+      start.sampling.top_k = step % 2 == 0 ? -1 : 5;
+      start.return_logprobs = r % 2 == 0;
+      start.top_logprobs = 3;
+      // None, one of fewer tokens than there are logits, of as many, and of more.
+      std::vector<uint32_t>& mask = masks[static_cast<size_t>(r)];
+      if (r % 4 != 0) mask.resize(r % 4 == 1 ? 5 : r % 4 == 2 ? 32 : 40);
+      for (uint32_t& word : mask) word = static_cast<uint32_t>(random() & random() & random());
+      if (!mask.empty()) mask[0] |= 16;
+      if (r == 7) std::ranges::fill(mask, 0u);  // nothing can be drawn
+      if (r != 11) sampling.add(r, slots[static_cast<size_t>(r)], 100 + step, mask);
+    }
+    ops::DeviceTensor on_device = upload(logits);
+    ASSERT_TRUE(sampling.enqueue(context(), stream(), on_device.view()).ok());
+    ASSERT_TRUE(stream().synchronize().ok());
+    EXPECT_FALSE(sampling.draws(11)) << "it was not added";
+    sampling::Sampler sampler(kVocabulary);
+    for (int64_t r = 0; r < 11; ++r) {
+      SCOPED_TRACE(fmt::format("step {}, row {}", step, r));
+      const request::SlotStart& start = slots[static_cast<size_t>(r)].start;
+      const std::vector<uint32_t>& mask = masks[static_cast<size_t>(r)];
+      TokenLogprob logprob;
+      const Result<TokenId> want =
+          sampler.sample({.logits = {logits.view().row<float>(r), kVocabulary},
+                          .params = &start.sampling,
+                          .mask = mask,
+                          .seed = start.seed,
+                          .position = 100 + step,
+                          .top_logprobs = start.top_logprobs},
+                         start.return_logprobs ? &logprob : nullptr);
+      request::SampledToken sampled;
+      sampling.take(r, sampled);
+      EXPECT_EQ(sampled.error.message(), want.status().message());
+      EXPECT_EQ(sampled.error.ok(), r != 7);
+      if (!want.ok()) continue;
+      EXPECT_EQ(sampled.token, *want);
+      if (!mask.empty()) {
+        ASSERT_LT(static_cast<size_t>(*want) / 32, mask.size());
+        EXPECT_NE(mask[static_cast<size_t>(*want) / 32] >> (*want % 32) & 1, 0u);
+      }
+      EXPECT_EQ(sampled.logprob.logprob, logprob.logprob);
+      EXPECT_EQ(sampled.logprob.top, logprob.top);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::runner
