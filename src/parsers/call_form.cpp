@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parsers/call_form.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -57,15 +58,62 @@ std::optional<CallSpelling> spelling_of(ToolCallFormat format) {
                           .index_pattern = ":[0-9]{1,3}",
                           .after_name = "<|tool_call_argument_begin|>",
                           .after_arguments = "<|tool_call_end|>"};
-    case ToolCallFormat::kNone:
-    case ToolCallFormat::kQwen3Coder:
-    case ToolCallFormat::kDeepseekV32:
-    case ToolCallFormat::kGlm:
-    case ToolCallFormat::kPythonic:
-    case ToolCallFormat::kHarmony:
-      break;
+    default:
+      return std::nullopt;
   }
-  return std::nullopt;
+}
+
+// How a format writes calls with arguments between tags, each a text or JSON.
+struct TagSpelling {
+  std::string_view section_begin;
+  std::string_view section_end;
+  std::string_view separator;
+  std::string_view before_name;
+  std::string_view after_name;
+  std::string_view call_end;
+  std::string_view before_key;
+  std::string_view before_text;  // after the key
+  std::string_view after_text;   // no text has it inside
+  std::string_view before_json;
+  std::string_view after_json;
+};
+
+std::optional<TagSpelling> tag_spelling_of(ToolCallFormat format) {
+  switch (format) {
+    case ToolCallFormat::kQwen3Coder:
+      return TagSpelling{.separator = "\n",
+                         .before_name = "<tool_call>\n<function=",
+                         .after_name = ">\n",
+                         .call_end = "</function>\n</tool_call>",
+                         .before_key = "<parameter=",
+                         .before_text = ">\n",
+                         .after_text = "</parameter>\n",
+                         .before_json = ">\n",
+                         .after_json = "\n</parameter>\n"};
+    case ToolCallFormat::kGlm:
+      return TagSpelling{.separator = "\n",
+                         .before_name = "<tool_call>",
+                         .after_name = "\n",
+                         .call_end = "</tool_call>",
+                         .before_key = "<arg_key>",
+                         .before_text = "</arg_key>\n<arg_value>",
+                         .after_text = "</arg_value>\n",
+                         .before_json = "</arg_key>\n<arg_value>",
+                         .after_json = "</arg_value>\n"};
+    case ToolCallFormat::kDeepseekV32:
+      return TagSpelling{.section_begin = "<｜DSML｜function_calls>\n",
+                         .section_end = "</｜DSML｜function_calls>",
+                         .before_name = "<｜DSML｜invoke name=\"",
+                         .after_name = "\">\n",
+                         .call_end = "</｜DSML｜invoke>\n",
+                         .before_key = "<｜DSML｜parameter name=\"",
+                         .before_text = "\" string=\"true\">",
+                         .after_text = "</｜DSML｜parameter>\n",
+                         .before_json = "\" string=\"false\">",
+                         .after_json = "</｜DSML｜parameter>\n"};
+    default:
+      return std::nullopt;
+  }
 }
 
 Json text_form(std::string_view text) { return {{"type", "const_string"}, {"value", text}}; }
@@ -90,6 +138,107 @@ Json call_tag(const CallableTool& tool, const CallSpelling& spelling) {
           {"end", spelling.after_arguments}};
 }
 
+Json any_text_form() { return {{"type", "any_text"}}; }
+
+Json tag_form(std::string begin, Json content, std::string_view end) {
+  return {
+      {"type", "tag"}, {"begin", std::move(begin)}, {"content", std::move(content)}, {"end", end}};
+}
+
+bool is_string_list(const Json& values) {
+  return values.is_array() && !values.empty() &&
+         std::ranges::all_of(values, [](const Json& value) { return value.is_string(); });
+}
+
+// A parameter that has a value. The parser takes for JSON what the schema gives one type other than
+// string, and all else for a text.
+Json parameter_form(const std::string& key, const Json& schema, const Json& definitions,
+                    const TagSpelling& spelling) {
+  const Json nothing;
+  const auto member = [&](const char* name) -> const Json& {
+    if (!schema.is_object()) return nothing;
+    const auto found = schema.find(name);
+    return found == schema.end() ? nothing : *found;
+  };
+  const Json& type = member("type");
+  std::string begin(spelling.before_key);
+  begin += key;
+  if (type.is_string() && type != "string" && type != "null") {
+    Json whole = schema;
+    whole.update(definitions);
+    begin += spelling.before_json;
+    return tag_form(std::move(begin), {{"type", "json_schema"}, {"json_schema", std::move(whole)}},
+                    spelling.after_json);
+  }
+  begin += spelling.before_text;
+  const Json& values = member("enum");
+  if (!is_string_list(values)) {
+    return tag_form(std::move(begin), any_text_form(), spelling.after_text);
+  }
+  Json elements = Json::array();
+  for (const Json& value : values) elements.push_back(text_form(value.get<std::string>()));
+  return tag_form(std::move(begin), {{"type", "or"}, {"elements", std::move(elements)}},
+                  spelling.after_json);
+}
+
+// The arguments: the properties in their order. Of any object where none are described.
+Json parameters_form(const Json& schema, const TagSpelling& spelling) {
+  const auto properties = schema.find("properties");
+  if (properties == schema.end() || !properties->is_object()) {
+    const Json key = {{"type", "regex"}, {"pattern", "[A-Za-z_][A-Za-z0-9_-]{0,63}"}};
+    const Json value =
+        tag_form(std::string(spelling.before_text), any_text_form(), spelling.after_text);
+    return {{"type", "tags_with_separator"},
+            {"tags", Json::array({Json{{"begin", spelling.before_key},
+                                       {"content", sequence_form(Json::array({key, value}))},
+                                       {"end", ""}}})},
+            {"separator", ""}};
+  }
+  Json definitions = Json::object();
+  for (const char* const name : {"$defs", "definitions"}) {
+    if (schema.contains(name)) definitions[name] = schema[name];
+  }
+  const Json required = schema.value("required", Json::array());
+  Json elements = Json::array({text_form("")});
+  for (const auto& [key, value] : properties->items()) {
+    Json one = parameter_form(key, value, definitions, spelling);
+    const bool is_required = std::ranges::find(required, Json(key)) != required.end();
+    elements.push_back(
+        is_required
+            ? std::move(one)
+            : Json{{"type", "or"}, {"elements", Json::array({text_form(""), std::move(one)})}});
+  }
+  return sequence_form(std::move(elements));
+}
+
+Json call_tag(const CallableTool& tool, const TagSpelling& spelling) {
+  std::string begin(spelling.before_name);
+  begin += tool.name;
+  begin += spelling.after_name;
+  return {{"begin", std::move(begin)},
+          {"content", parameters_form(tool.parameters, spelling)},
+          {"end", spelling.call_end}};
+}
+
+// Calls and nothing else.
+template <typename Spelling>
+Json calls_form(const std::vector<CallableTool>& tools, const Spelling& spelling, bool one_call) {
+  Json tags = Json::array();
+  for (const CallableTool& tool : tools) tags.push_back(call_tag(tool, spelling));
+  return {{"type", "tags_with_separator"},
+          {"tags", std::move(tags)},
+          {"separator", spelling.separator},
+          {"at_least_one", true},
+          {"stop_after_first", one_call}};
+}
+
+template <typename Spelling>
+Json section_form(Json calls, const Spelling& spelling) {
+  if (spelling.section_begin.empty()) return calls;
+  return sequence_form(Json::array(
+      {text_form(spelling.section_begin), std::move(calls), text_form(spelling.section_end)}));
+}
+
 // Of the text that a call begins with: it tells calls from other text.
 std::string_view first_word(std::string_view text) {
   return text.substr(0, text.find_first_of(" \n"));
@@ -99,35 +248,28 @@ std::string_view first_word(std::string_view text) {
 
 std::optional<Json> call_form(const std::vector<CallableTool>& tools,
                               const CallFormOptions& options) {
+  if (const auto spelling = tag_spelling_of(options.format)) {
+    if (options.beside_text) return std::nullopt;
+    return section_form(calls_form(tools, *spelling, options.one_call), *spelling);
+  }
   const std::optional<CallSpelling> spelling = spelling_of(options.format);
+  if (!spelling) return std::nullopt;
+  Json calls = calls_form(tools, *spelling, options.one_call);
+  if (!options.beside_text) return section_form(std::move(calls), *spelling);
   // Where a special token is the mark, a form would have to spell it, which the model does not.
-  if (!spelling || (options.beside_text && needs_special_tokens(options.format))) {
-    return std::nullopt;
-  }
-  Json tags = Json::array();
-  for (const CallableTool& tool : tools) tags.push_back(call_tag(tool, *spelling));
-  const bool has_section = !spelling->section_begin.empty();
-  if (options.beside_text && !has_section) {
-    return Json{{"type", "triggered_tags"},
-                {"triggers", Json::array({first_word(spelling->before_name)})},
-                {"tags", std::move(tags)},
-                {"stop_after_first", options.one_call}};
-  }
-  Json calls = {{"type", "tags_with_separator"},
-                {"tags", std::move(tags)},
-                {"separator", spelling->separator},
-                {"at_least_one", true},
-                {"stop_after_first", options.one_call}};
-  if (!has_section) return calls;
-  if (!options.beside_text) {
-    return sequence_form(Json::array(
-        {text_form(spelling->section_begin), std::move(calls), text_form(spelling->section_end)}));
+  if (needs_special_tokens(options.format)) return std::nullopt;
+  Json trigger = first_word(spelling->before_name);
+  Json tags = std::move(calls["tags"]);
+  if (!spelling->section_begin.empty()) {
+    trigger = spelling->section_begin;
+    calls["tags"] = std::move(tags);
+    tags = Json::array({Json{{"begin", spelling->section_begin},
+                             {"content", std::move(calls)},
+                             {"end", spelling->section_end}}});
   }
   return Json{{"type", "triggered_tags"},
-              {"triggers", Json::array({spelling->section_begin})},
-              {"tags", Json::array({Json{{"begin", spelling->section_begin},
-                                         {"content", std::move(calls)},
-                                         {"end", spelling->section_end}}})},
+              {"triggers", Json::array({std::move(trigger)})},
+              {"tags", std::move(tags)},
               {"stop_after_first", options.one_call}};
 }
 

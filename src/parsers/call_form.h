@@ -28,7 +28,7 @@ struct CallFormOptions {
 };
 
 // A part of a structural tag (grammar/structural_tag.h). Nothing for formats whose calls cannot be
-// held to a form, or not beside text. `tools` is not empty.
+// held to a form, or, beside text, not to the letter. `tools` is not empty.
 [[nodiscard]] std::optional<nlohmann::ordered_json> call_form(
     const std::vector<CallableTool>& tools, const CallFormOptions& options);
 

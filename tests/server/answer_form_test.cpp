@@ -252,6 +252,65 @@ TEST_F(AnswerFormTest, StrictCallsStandBesideTextWithinTheirSection) {
   }
 }
 
+TEST_F(AnswerFormTest, CallsWithTagsHaveTheToolsParameters) {
+  const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters":
+    {"type": "object", "required": ["t", "n"], "properties": {"t": {"type": "string"},
+      "o": {"enum": ["a", "b"]}, "n": {"$ref": "#/$defs/n", "type": "integer"}},
+      "$defs": {"n": {"minimum": 3}}}}}, {"type": "function", "function": {"name": "any",
+      "parameters": {"type": "object"}}}])");
+
+  struct Case {
+    parsers::ToolCallFormat format;
+    std::string call;
+    std::string text;  // of parameter t
+    std::string choice;
+    std::string number;
+    std::string end;
+  };
+
+  const Case cases[] = {
+      {parsers::ToolCallFormat::kQwen3Coder, "<tool_call>\n<function=f>\n",
+       "<parameter=t>\nx < y\n</b>\n</parameter>\n", "<parameter=o>\nb\n</parameter>\n",
+       "<parameter=n>\n5\n</parameter>\n", "</function>\n</tool_call>"},
+      {parsers::ToolCallFormat::kGlm, "<tool_call>f\n",
+       "<arg_key>t</arg_key>\n<arg_value>x < y\n</b></arg_value>\n",
+       "<arg_key>o</arg_key>\n<arg_value>b</arg_value>\n",
+       "<arg_key>n</arg_key>\n<arg_value>5</arg_value>\n", "</tool_call>"},
+      {parsers::ToolCallFormat::kDeepseekV32,
+       "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n",
+       "<｜DSML｜parameter name=\"t\" string=\"true\">x < y\n</b></｜DSML｜parameter>\n",
+       "<｜DSML｜parameter name=\"o\" string=\"true\">b</｜DSML｜parameter>\n",
+       "<｜DSML｜parameter name=\"n\" string=\"false\">5</｜DSML｜parameter>\n",
+       "</｜DSML｜invoke>\n</｜DSML｜function_calls>"}};
+  for (const Case& it : cases) {
+    SCOPED_TRACE(parsers::to_string(it.format));
+    options.tool_call_format = it.format;
+    const std::string whole = it.call + it.text + it.choice + it.number + it.end;
+    engine_to_be = std::make_unique<FakeEngine>();
+    engine = engine_to_be.get();
+    engine->script = [&](const Request&) { return answer_events({whole}); };
+    start();
+    const Reply reply =
+        post("/v1/chat/completions", chat_body({{"tools", tools}, {"tool_choice", "required"}}));
+    const Json call = reply.json()["choices"][0]["message"]["tool_calls"][0]["function"];
+    EXPECT_EQ(call["name"], "f");
+    EXPECT_EQ(Json::parse(call["arguments"].get<std::string>()),
+              Json::parse(R"({"t": "x < y\n</b>", "o": "b", "n": 5})"));
+    EXPECT_TRUE(allows(whole));
+    EXPECT_TRUE(allows(it.call + it.text + it.number + it.end)) << "o is not required";
+    EXPECT_FALSE(allows(it.call + it.text + it.end)) << "n is";
+    EXPECT_FALSE(allows("Well. " + whole));
+    std::string wrong = whole;
+    wrong[wrong.find('5', it.call.size())] = '2';
+    EXPECT_FALSE(allows(wrong)) << "of a definition's minimum";
+    std::string any = it.call;
+    any.replace(any.rfind('f'), 1, "any");
+    EXPECT_TRUE(allows(any + it.end));
+    EXPECT_TRUE(allows(any + it.text + it.text + it.end)) << "any parameters";
+    server.reset();
+  }
+}
+
 TEST_F(AnswerFormTest, FormatsThatACallCannotBeForcedInAreNamed) {
   options.tool_call_format = parsers::ToolCallFormat::kPythonic;
   start();
