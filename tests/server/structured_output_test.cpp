@@ -131,7 +131,7 @@ TEST_F(StructuredOutputTest, AStreamTellsTheSameAndEveryChoiceHasAFormOfItsOwn) 
     }
   }
   for (size_t i = 0; i < texts.size(); ++i) {
-    EXPECT_EQ(texts[i], whole["choices"][i]["message"]["content"]);
+    EXPECT_EQ(texts[i], whole["choices"][i]["message"]["content"].get<std::string>());
   }
   EXPECT_NE(texts[0], texts[1]);
 }
@@ -261,7 +261,7 @@ TEST_F(StructuredOutputTest, ForcedCallsAreReadBackAsCalls) {
         const Json& function = each["message"]["tool_calls"][0]["function"];
         const bool is_say = function["name"] == "say";
         if (named) {
-          EXPECT_EQ(function["name"], wanted) << each;
+          EXPECT_EQ(function["name"].get<std::string>(), wanted) << each;
         }
         const Json& schema = tools[is_say ? 1 : 0]["function"]["parameters"];
         const Json arguments =
