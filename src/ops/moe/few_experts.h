@@ -4,7 +4,8 @@
 // and the second with the sum over a token's experts.
 //
 // Cost: 6 * A * I * H bytes of weights a token, whatever experts the others have. One token of the
-// 80B model (H 2048, I 512, A 10): 63 MB, 15 us at an H200's 4.2 TB/s.
+// 80B model (H 2048, I 512, A 10): 63 MB, 15 us at an H200's 4.2 TB/s. Measured there with routing:
+// 28 us.
 #pragma once
 
 #include <cstddef>

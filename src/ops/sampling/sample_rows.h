@@ -18,6 +18,7 @@
 // reading is the cache's but forms an exponential a token, some 35 instructions. Predicted for an
 // H200 at 4.2 TB/s and V 151,936: 64 rows under top-k 20 and top-p 0.8 26 us (9.3 for the bytes, 9
 // for the exponentials, 5 for the ranking, the rest launches), one row 11 us, all latency.
+// Measured: 57 and 25 us, greedy 21 and 7; a row cut by digits takes 463 us.
 #pragma once
 
 #include <cstdint>
