@@ -194,7 +194,8 @@ TEST_F(StructuredOutputTest, AnswersWithoutAFormAreTheSameBesideOthers) {
       "POST", "/v1/completions",
       Json{{"prompt", "a"}, {"regex", "[a-z]{300}"}, {"max_tokens", 400}, {"n", 4}}.dump());
   EXPECT_EQ(complete({{"temperature", 0}, {"max_tokens", 40}})["text"], alone["text"]);
-  for (const Json& choice : form.read_reply().json()["choices"]) {
+  const Json held = form.read_reply().json();
+  for (const Json& choice : held["choices"]) {
     EXPECT_EQ(choice["text"].get<std::string>().size(), 300u);
   }
 }
