@@ -286,8 +286,25 @@ struct PromptFields {
   SamplingFields sampling;
   SchedulingFields scheduling;
   LogprobFields logprobs;
-  std::shared_ptr<const Constraint> constraint;
+  std::optional<AnswerForm> form;
 };
+
+// Different ones in a call: compiling one may take a worker half a second.
+constexpr size_t kMaxForms = 64;
+
+std::optional<ApiError> check_num_forms(const std::vector<PromptFields>& prompts) {
+  std::set<grammar::GrammarSource> forms;
+  for (const PromptFields& prompt : prompts) {
+    if (prompt.form) forms.insert(prompt.form->source);
+    if (forms.size() > kMaxForms) {
+      return invalid_value("sampling_params",
+                           fmt::format("`sampling_params` asks for more than {} different forms of "
+                                       "answers; send the prompts in several calls.",
+                                       kMaxForms));
+    }
+  }
+  return std::nullopt;
+}
 
 std::variant<PromptFields, ApiError> read_prompt_fields(FieldReader& fields,
                                                         const CallContext& context,
@@ -306,11 +323,8 @@ std::variant<PromptFields, ApiError> read_prompt_fields(FieldReader& fields,
   const Json nothing = Json::object();
   FieldReader inner(params == nullptr || params->is_null() ? nothing : *params, "sampling_params.");
   result.sampling = read_sampling_fields(inner, SamplingSpelling::kNative, context.model);
-  const std::optional<AnswerForm> form = read_answer_form(inner);
+  result.form = read_answer_form(inner);
   if (inner.error()) return *inner.error();
-  if (auto error = compile_form(context, form, ReasoningFirst::kNo, result.constraint)) {
-    return *error;
-  }
   if (auto error =
           fit_to_context(result.sampling, static_cast<int64_t>(list.prompts[index].size()),
                          kDefaultMaxNewTokens, context.model.context_length, prompt_param)) {
@@ -354,6 +368,7 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
   const bool several_answers = num_answers > num_prompts;
   call.answers_field = several_answers ? "sampling_params.n" : prompt_param;
   if (auto error = check_num_answers(context, num_answers, call.answers_field)) return *error;
+  if (auto error = check_num_forms(prompts)) return *error;
   for (size_t i = 0; i < num_prompts; ++i) {
     const SamplingFields& sampling = prompts[i].sampling;
     Request request;
@@ -362,7 +377,10 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
     prompts[i].scheduling.apply(request);
     request.sampling = sampling.sampling;
     request.stop = sampling.stop;
-    request.constraint = prompts[i].constraint;
+    if (auto error =
+            compile_form(context, prompts[i].form, ReasoningFirst::kNo, request.constraint)) {
+      return *error;
+    }
     request.skip_special_tokens = sampling.skip_special_tokens;
     request.return_logprobs = prompts[i].logprobs.wanted;
     request.top_logprobs = prompts[i].logprobs.wanted ? prompts[i].logprobs.num_top : 0;

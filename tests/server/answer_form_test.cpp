@@ -85,6 +85,24 @@ TEST_F(AnswerFormTest, TheFieldsOfOtherServersAreTheSame) {
   }
 }
 
+TEST_F(AnswerFormTest, PromptsOfOneCallHaveABoundedNumberOfForms) {
+  start();
+  Json prompts = Json::array();
+  Json params = Json::array();
+  for (int i = 0; i < 65; ++i) {
+    prompts.push_back("a");
+    params.push_back({{"regex", fmt::format("a{{{}}}", i % 64)}});
+  }
+  EXPECT_EQ(post("/generate", {{"text", prompts}, {"sampling_params", params}}).status, 200);
+  EXPECT_EQ(engine->submitted().size(), 65u);
+  params[0]["regex"] = "b";
+  params[64]["regex"] = "c";
+  const Reply reply = post("/generate", {{"text", prompts}, {"sampling_params", params}});
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(error_of(reply)["param"], "sampling_params");
+  EXPECT_EQ(engine->submitted().size(), 65u);
+}
+
 TEST_F(AnswerFormTest, EveryApiBringsItsForms) {
   options.tool_call_format = parsers::ToolCallFormat::kQwen;
   start();
