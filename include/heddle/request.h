@@ -128,6 +128,14 @@ struct CacheReport {
 };
 
 // The output of one step for one request. Tokens and text are increments; text is complete UTF-8.
+// Speculative decoding of a request so far. It never changes an answer, only how many steps it
+// takes.
+struct DraftReport {
+  int64_t verify_steps = 0;     // that decoded, with drafts or without
+  int64_t accepted_tokens = 0;  // drafts that were what the model drew
+  int64_t rejected_tokens = 0;  // drafts that were not
+};
+
 struct RequestEvent {
   std::vector<TokenId> tokens;
   std::string text;
@@ -139,6 +147,7 @@ struct RequestEvent {
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;  // prompt tokens that were not computed again
   CacheReport cache;
+  DraftReport drafts;
 
   // Seconds; queue: from submit to the first step, first_token: from submit to the first token.
   double queue_seconds = 0;

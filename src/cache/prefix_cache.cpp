@@ -259,12 +259,12 @@ void PrefixCache::plan_decode(const Sequence& sequence, CachedSequence& cached, 
                               PlannedSequence& planned, request::BatchPlan& plan) {
   planned.kv_tokens = planned.context_tokens;
   take_window(cached, end, planned.context_tokens);
-  if (!options_.enabled || cached.keeps_to_itself || sequence.state_slot == 0 ||
-      !wants_decode_snapshot(options_.policy, options_.decode_interval, end)) {
-    return;
-  }
+  if (!options_.enabled || cached.keeps_to_itself || sequence.state_slot == 0) return;
   const auto begin = std::ssize(plan.snapshots);
-  plan_snapshot(cached, {.tokens = end, .evicts = true}, true, plan);
+  for (int64_t tokens = planned.context_tokens + 1; tokens <= end; ++tokens) {
+    if (!wants_decode_snapshot(options_.policy, options_.decode_interval, tokens)) continue;
+    plan_snapshot(cached, {.tokens = tokens, .evicts = true}, true, plan);
+  }
   planned.snapshots = {.begin = static_cast<int32_t>(begin),
                        .count = static_cast<int32_t>(std::ssize(plan.snapshots) - begin)};
 }
@@ -307,6 +307,13 @@ void PrefixCache::confirm(Sequence& sequence, CachedSequence& cached) {
   cached.pending.erase(cached.pending.begin(),
                        cached.pending.begin() + static_cast<int64_t>(count));
   if (pools_.window_pages().exist()) slide_window(sequence, cached);
+}
+
+void PrefixCache::drop_pending(CachedSequence& cached) {
+  for (const CachedSequence::Pending& pending : cached.pending) {
+    pools_.snapshots().release(pending.slot);
+  }
+  cached.pending.clear();
 }
 
 // Inserts what was computed up to a snapshot. Takes the snapshot's slot or frees it.
@@ -375,10 +382,7 @@ void PrefixCache::publish_end(Sequence& sequence, CachedSequence& cached) {
 
 void PrefixCache::release(Sequence& sequence, CachedSequence& cached, Keep keep) {
   tree_.unlock(cached.source);
-  for (const CachedSequence::Pending& pending : cached.pending) {
-    pools_.snapshots().release(pending.slot);
-  }
-  cached.pending.clear();
+  drop_pending(cached);
   const bool keeps_end = options_.enabled && keep == Keep::kEnd && sequence.num_computed > 0 &&
                          keeps_exact_end(options_.policy);
   if (keeps_end && options_.pools.has_states()) {

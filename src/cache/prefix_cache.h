@@ -132,6 +132,10 @@ class PrefixCache {
   // The sequence has computed num_computed tokens: publishes the snapshots taken up to there.
   void confirm(request::Sequence& sequence, CachedSequence& cached);
 
+  // Forgets the snapshots that no step in flight will take any more: those of rejected drafts. No
+  // step of the sequence is in flight, and confirm() was called.
+  void drop_pending(CachedSequence& cached);
+
   enum class Keep {
     kEnd,        // what the sequence has computed is kept for others, exactly to its end
     kPublished,  // nothing beyond what has been published already

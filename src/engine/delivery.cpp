@@ -42,6 +42,7 @@ StepFacts Delivery::start(const BatchPlan& plan) {
   StepFacts facts;
   for (const PlannedSequence& planned : plan.sequences) {
     Sequence& sequence = live_.at(planned.sequence_id)->sequence;
+    facts.draft_tokens += planned.drafts.count;
     if (planned.feeds_drawn_token || sequence.decoding()) {
       ++facts.decode_sequences;
       facts.decode_context += planned.context_tokens;
@@ -92,49 +93,69 @@ void Delivery::view_requests(int64_t max_requests, Inspection& inspection) const
 }
 
 void Delivery::deliver(const BatchPlan& plan, StepOutput& output, double end_seconds) {
-  size_t next = 0;
+  request::SpanReader<SampledToken> spans(output.tokens);
   for (const PlannedSequence& planned : plan.sequences) {
-    SampledToken* const sampled = planned.sample ? &output.tokens[next++] : nullptr;
+    const auto drawn = planned.sample ? spans.next(planned.sequence_id) : std::span<SampledToken>();
     const auto found = live_.find(planned.sequence_id);
     if (found == live_.end()) continue;  // ended meanwhile
     // A request that ends here may be freed, and with it the memory `planned` points at.
     LiveRequest& live = *found->second;
-    if (sampled != nullptr) {
-      take_token(live, *sampled, end_seconds);
+    if (!drawn.empty()) {
+      take_span(live, drawn, end_seconds);
     } else if (!live.sequence.wants_tokens() && live.sequence.num_pending() == 0) {
       finish(live, {.reason = FinishReason::kLength});
     }
   }
 }
 
-void Delivery::take_token(LiveRequest& live, SampledToken& sampled, double now) {
+void Delivery::take_span(LiveRequest& live, std::span<SampledToken> drawn, double now) {
   if (Status& status = live.sequence.constraint_status; !status.ok()) {
     finish(live, {.reason = FinishReason::kError, .error = std::move(status)});
     return;
   }
-  if (!sampled.error.ok()) {
-    finish(live, {.reason = FinishReason::kError, .error = std::move(sampled.error)});
-    return;
-  }
   Sequence& sequence = live.sequence;
-  ++output_tokens_;
-  if (sequence.timings.first_token_seconds < 0) sequence.timings.first_token_seconds = now;
+  clear_event();
+  for (SampledToken& sampled : drawn) {
+    if (!sampled.error.ok() || event_.finish) break;
+    event_.tokens.push_back(sampled.token);
+    if (sequence.request.return_logprobs) event_.logprobs.push_back(std::move(sampled.logprob));
+    event_.finish = live.take_token(sampled.token, context_length_, event_.text);
+  }
+  if (!event_.tokens.empty()) {
+    observe_latency(live, std::ssize(event_.tokens), now);
+    if (event_.finish) scheduler_.release(sequence, scheduler::Ending::kDone);
+    const bool ends = event_.finish.has_value();
+    send(live, now);
+    if (ends) return;
+  }
+  SampledToken& last = drawn.back();
+  if (!last.error.ok()) {
+    finish(live, {.reason = FinishReason::kError, .error = std::move(last.error)});
+  }
+}
+
+// So many tokens came together: the time since the last one is divided among them.
+void Delivery::observe_latency(LiveRequest& live, int64_t num_tokens, double now) {
+  SequenceTimings& timings = live.sequence.timings;
+  output_tokens_ += num_tokens;
+  if (timings.first_token_seconds < 0) timings.first_token_seconds = now;
   if (metrics_ != nullptr) {
     if (live.last_token_seconds < 0) {
-      metrics_->on_first_token(now - sequence.timings.submit_seconds);
+      metrics_->on_first_token(now - timings.submit_seconds);
     } else {
-      metrics_->on_next_token(now - live.last_token_seconds);
+      const double each = (now - live.last_token_seconds) / static_cast<double>(num_tokens);
+      for (int64_t i = 0; i < num_tokens; ++i) metrics_->on_next_token(each);
     }
   }
   if (live.last_token_seconds < 0) ++num_streams_;
   live.last_token_seconds = now;
-  event_.tokens.assign(1, sampled.token);
+}
+
+void Delivery::clear_event() {
+  event_.tokens.clear();
   event_.text.clear();
   event_.logprobs.clear();
-  if (sequence.request.return_logprobs) event_.logprobs.push_back(std::move(sampled.logprob));
-  event_.finish = live.take_token(sampled.token, context_length_, event_.text);
-  if (event_.finish) scheduler_.release(sequence, scheduler::Ending::kDone);
-  send(live, now);
+  event_.finish.reset();
 }
 
 void Delivery::finish(int64_t sequence_id, Finish finish) {
@@ -146,9 +167,7 @@ void Delivery::finish(LiveRequest& live, Finish finish) {
   scheduler_.release(live.sequence, finish.reason == FinishReason::kLength
                                         ? scheduler::Ending::kDone
                                         : scheduler::Ending::kAborted);
-  event_.tokens.clear();
-  event_.text.clear();
-  event_.logprobs.clear();
+  clear_event();
   live.flush(event_.text);
   event_.finish = std::move(finish);
   send(live, clock_.now_seconds());
@@ -167,9 +186,10 @@ void Delivery::send(LiveRequest& live, double now) {
   const Sequence& sequence = live.sequence;
   const SequenceTimings& timings = sequence.timings;
   event_.prompt_tokens = sequence.num_prompt_tokens;
-  event_.completion_tokens = sequence.num_output_tokens();
+  event_.completion_tokens = live.num_delivered;
   event_.cached_tokens = sequence.cache_report.reused_tokens;
   event_.cache = sequence.cache_report;
+  event_.drafts = sequence.draft_report;
   event_.queue_seconds =
       (timings.first_step_seconds < 0 ? now : timings.first_step_seconds) - timings.submit_seconds;
   event_.first_token_seconds =

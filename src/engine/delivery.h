@@ -5,8 +5,9 @@
 //
 // An event's `tokens` has every token that was drawn, also the one that ended the text. Its `text`
 // leaves out the stop token and the stop text unless keep_stop_text is set, and holds back only
-// characters that may still become a stop text or lack the rest of their UTF-8. Every request gets
-// its tokens in order and exactly one `finish`. A draw that fails ends its own request with kError.
+// characters that may still become a stop text or lack the rest of their UTF-8. Tokens of one span
+// come in one event; those after the end of the text are dropped. Every request gets its tokens in
+// order and exactly one `finish`. A draw that fails ends its own request with kError.
 // A callback that throws is logged and otherwise ignored.
 //
 // Threading: confined to the engine thread; callbacks run there.
@@ -15,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -81,8 +83,10 @@ class Delivery {
   [[nodiscard]] int64_t output_tokens() const { return output_tokens_; }
 
  private:
-  void take_token(LiveRequest& live, request::SampledToken& sampled, double now);
+  void take_span(LiveRequest& live, std::span<request::SampledToken> drawn, double now);
+  void observe_latency(LiveRequest& live, int64_t num_tokens, double now);
   void finish(LiveRequest& live, Finish finish);
+  void clear_event();
   void send(LiveRequest& live, double now);
   void call(LiveRequest& live);
   void remove(LiveRequest& live);

@@ -203,6 +203,50 @@ TEST_F(DeliveryTest, EndsRequestsInOrderOfArrivalAndEachOnce) {
   EXPECT_EQ(delivery_.finish_all({.reason = FinishReason::kAbort}), 0);
 }
 
+TEST_F(DeliveryTest, ASpanIsOneEventAndEndsWithTheText) {
+  request::Sequence& sequence = add("a", 5);
+  sequence.ending_tokens = {9};
+  sequence.request.return_logprobs = true;
+  const auto step = [&](const std::vector<TokenId>& tokens) {
+    request::BatchPlan plan = plan_for({sequence.id});
+    plan.sequences[0].drafts.count = 3;
+    request::StepOutput output;
+    for (const TokenId token : tokens) {
+      output.tokens.push_back({.sequence_id = sequence.id, .token = token, .logprob = {token}});
+      sequence.tokens.push_back(token);
+    }
+    delivery_.deliver(plan, output, clock_.now_seconds());
+  };
+  step({4, 5});
+  ASSERT_EQ(events_.size(), 1u);
+  EXPECT_THAT(events_[0].tokens, ElementsAre(4, 5));
+  EXPECT_EQ(events_[0].logprobs.size(), 2u);
+  EXPECT_EQ(events_[0].completion_tokens, 2);
+  EXPECT_FALSE(events_[0].finish);
+  step({6, 9, 7});  // a token after the end is not delivered
+  ASSERT_EQ(events_.size(), 2u);
+  EXPECT_THAT(events_[1].tokens, ElementsAre(6, 9));
+  EXPECT_EQ(events_[1].logprobs.back().token, 9);
+  EXPECT_EQ(events_[1].completion_tokens, 4);
+  EXPECT_EQ(events_[1].finish->matched_token, 9);
+  EXPECT_EQ(delivery_.output_tokens(), 4);
+  EXPECT_THAT(scheduler_.calls, ElementsAre("release 1 done"));
+}
+
+TEST_F(DeliveryTest, ASpanThatEndsWithAFailedDrawIsDeliveredBeforeTheError) {
+  request::Sequence& sequence = add("a", 5);
+  const request::BatchPlan plan = plan_for({sequence.id});
+  request::StepOutput output;
+  output.tokens = {{.sequence_id = sequence.id, .token = 4},
+                   {.sequence_id = sequence.id, .error = internal_error("not a number")}};
+  sequence.tokens.push_back(4);
+  delivery_.deliver(plan, output, 0);
+  ASSERT_EQ(events_.size(), 2u);
+  EXPECT_THAT(events_[0].tokens, ElementsAre(4));
+  EXPECT_EQ(events_[1].finish->reason, FinishReason::kError);
+  EXPECT_EQ(events_[1].completion_tokens, 1);
+}
+
 TEST_F(DeliveryTest, ARequestWithoutOutputEndsWithItsPrefill) {
   request::Sequence& sequence = add("a", 0);
   request::BatchPlan plan = plan_for({sequence.id});

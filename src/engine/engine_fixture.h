@@ -130,9 +130,9 @@ class EngineFixture {
 
   // The runner draws these tokens, one after the other, for every sequence; then EOS.
   void script(std::vector<TokenId> tokens) {
-    runner->script = [tokens = std::move(tokens), device = runner](
-                         const request::PlannedSequence& sequence) -> std::optional<TokenId> {
-      const auto drawn = static_cast<size_t>(device->num_drawn(sequence));
+    runner->script = [tokens = std::move(tokens)](const request::PlannedSequence&,
+                                                  int64_t num_drawn) -> std::optional<TokenId> {
+      const auto drawn = static_cast<size_t>(num_drawn);
       return drawn < tokens.size() ? tokens[drawn] : testing::ByteTokenizer::kEos;
     };
   }

@@ -54,8 +54,9 @@ Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
   const runner::PoolSizes& sizes = parts.runner->pool_sizes();
   HEDDLE_RETURN_IF_ERROR(check_metrics_options(parts.options.metrics));
   HEDDLE_RETURN_IF_ERROR(settle_policy(parts.options));
-  HEDDLE_ASSIGN_OR_RETURN(const scheduler::BatchSchedulerOptions options,
+  HEDDLE_ASSIGN_OR_RETURN(scheduler::BatchSchedulerOptions options,
                           scheduler_options(parts.options, sizes));
+  options.max_drafts = parts.max_drafts;
   Made made;
   made.scheduler = std::move(parts.scheduler);
   if (parts.clock == nullptr) {
@@ -63,8 +64,8 @@ Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
     parts.clock = made.own_clock.get();
   }
   if (made.scheduler == nullptr) {
-    HEDDLE_ASSIGN_OR_RETURN(made.scheduler,
-                            scheduler::BatchScheduler::create(options, *parts.clock));
+    HEDDLE_ASSIGN_OR_RETURN(made.scheduler, scheduler::BatchScheduler::create(
+                                                options, *parts.clock, std::move(parts.drafter)));
   }
   const int64_t pool_tokens = made.pool_tokens = sizes.num_pages * sizes.page_size;
   if (parts.info.context_length > pool_tokens) {

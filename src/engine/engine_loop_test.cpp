@@ -128,8 +128,8 @@ TEST(EngineLoopTest, CancelsInTheInboxInTheQueueAndWhileRunning) {
 
 TEST(EngineLoopTest, AFailedDrawEndsItsOwnRequestOnly) {
   EngineFixture fixture;
-  fixture.runner->sequence_error = [&](const request::PlannedSequence& sequence) {
-    return sequence.sequence_id == 1 && fixture.runner->num_drawn(sequence) == 2
+  fixture.runner->sequence_error = [](const request::PlannedSequence& sequence, int64_t num_drawn) {
+    return sequence.sequence_id == 1 && num_drawn == 2
                ? internal_error("numerical error: a logit is not a number")
                : Status();
   };

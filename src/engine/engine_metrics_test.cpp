@@ -183,7 +183,8 @@ TEST(EngineMetricsTest, SharedPagesAreLockedWhileTheyAreRead) {
 
 TEST(EngineMetricsTest, TheDecodeRateCoversTheLastFortySteps) {
   EngineFixture fixture;
-  fixture.runner->script = [&fixture](const request::PlannedSequence&) -> std::optional<TokenId> {
+  fixture.runner->script = [&fixture](const request::PlannedSequence&,
+                                      int64_t) -> std::optional<TokenId> {
     fixture.clock.advance_seconds(0.01);  // a step takes so long
     return 7;
   };

@@ -19,8 +19,8 @@ void LiveRequest::flush(std::string& text) {
 std::optional<Finish> LiveRequest::take_token(TokenId token, int64_t context_length,
                                               std::string& text) {
   const StopConditions& stop = sequence.request.stop;
-  const int64_t drawn = sequence.num_output_tokens();
-  if (drawn >= stop.max_new_tokens || sequence.num_tokens() >= context_length) {
+  const int64_t drawn = ++num_delivered;
+  if (drawn >= stop.max_new_tokens || sequence.num_prompt_tokens + drawn >= context_length) {
     const int match = append_text(token, drawn >= stop.min_new_tokens, text);
     if (match != StopTextMatcher::kNoMatch) return stopped_by_text(match);
     flush(text);

@@ -34,10 +34,11 @@ class LiveRequest {
     }
   }
 
-  // Takes the token just drawn, the last of the sequence: appends the text that is certain to
-  // `text` and returns why the request ends here, if it does. The order of the tests: length,
-  // token, text, constraint; but a stop text that the last token completes counts, because clients
-  // must not see it, and so does an answer that the last token completes by its constraint.
+  // Takes the next token of the output, which the sequence has already; it may have more, unless a
+  // constraint holds it. Appends the text that is certain to `text` and returns why the request
+  // ends here, if it does. The order of the tests: length, token, text, constraint; but a stop text
+  // that the last token completes counts, because clients must not see it, and so does an answer
+  // that the last token completes by its constraint.
   std::optional<Finish> take_token(TokenId token, int64_t context_length, std::string& text);
 
   // Appends the text that was held back; for requests that take_token() did not end.
@@ -46,6 +47,7 @@ class LiveRequest {
   request::Sequence sequence;
   Engine::EventCallback on_event;
   int64_t call = 0;                // sequence id of the first request of the same call
+  int64_t num_delivered = 0;       // output tokens that take_token() took
   double last_token_seconds = -1;  // on the engine's clock; negative: no token yet
 
  private:

@@ -25,7 +25,7 @@ void StepLog::on_step(const StepFacts& step, const scheduler::SchedulerStats& st
   }
   if (step.decode_sequences == 0) return;
   ++num_decode_steps_;
-  decoded_tokens_ += step.decode_sequences;
+  decoded_tokens_ += step.decode_sequences + step.accepted_drafts;
   busy_seconds_ += step.seconds;
   if (num_decode_steps_ < kDecodeInterval) return;
   rate_ = busy_seconds_ > 0 ? static_cast<double>(decoded_tokens_) / busy_seconds_ : 0;

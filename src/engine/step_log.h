@@ -16,7 +16,9 @@ struct StepFacts {
   int64_t new_sequences = 0;     // that start with this step
   int64_t cached_tokens = 0;     // prompt tokens these found in the cache
   int64_t prefill_tokens = 0;    // computed, not drawn
-  int64_t decode_sequences = 0;  // one token each
+  int64_t decode_sequences = 0;  // one token each, and the accepted drafts
+  int64_t draft_tokens = 0;      // computed to be verified
+  int64_t accepted_drafts = 0;   // of these; known when the step has ended
   int64_t decode_context = 0;    // tokens before those
   double plan_seconds = 0;       // how long the host took to plan it
   double launched_seconds = 0;   // when it was launched

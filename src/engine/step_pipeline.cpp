@@ -18,29 +18,35 @@ using request::StepOutput;
 namespace {
 
 Status check_output(const BatchPlan& plan, const StepOutput& output, int64_t vocab_size) {
-  size_t next = 0;
+  request::SpanReader<const SampledToken> spans(output.tokens);
   for (const PlannedSequence& planned : plan.sequences) {
     if (!planned.sample) continue;
-    if (next == output.tokens.size()) break;
-    const SampledToken& sampled = output.tokens[next++];
-    if (sampled.sequence_id != planned.sequence_id) {
-      return internal_error(fmt::format("the runner answered for sequence {} where {} was planned",
-                                        sampled.sequence_id, planned.sequence_id));
+    const std::span<const SampledToken> drawn = spans.next(planned.sequence_id);
+    const int64_t most = int64_t{planned.drafts.count} + 1;
+    if (drawn.empty() || std::ssize(drawn) > most) {
+      return internal_error(fmt::format("the runner drew {} tokens for sequence {}, 1 to {} fit",
+                                        drawn.size(), planned.sequence_id, most));
     }
-    if (sampled.error.ok() && !sampled.skipped &&
-        (sampled.token < 0 || sampled.token >= vocab_size)) {
-      return internal_error(
-          fmt::format("the runner drew token {} of a vocabulary of {}", sampled.token, vocab_size));
+    for (const SampledToken& sampled : drawn) {
+      const bool ends_span = sampled.skipped || !sampled.error.ok();
+      if (ends_span && (&sampled != &drawn.back() || (sampled.skipped && drawn.size() > 1))) {
+        return internal_error(fmt::format("the runner went on after a draw of sequence {} failed",
+                                          planned.sequence_id));
+      }
+      if (!ends_span && (sampled.token < 0 || sampled.token >= vocab_size)) {
+        return internal_error(fmt::format("the runner drew token {} of a vocabulary of {}",
+                                          sampled.token, vocab_size));
+      }
     }
   }
-  const auto planned =
-      std::count_if(plan.sequences.begin(), plan.sequences.end(),
-                    [](const PlannedSequence& sequence) { return sequence.sample; });
-  if (planned != std::ssize(output.tokens)) {
-    return internal_error(
-        fmt::format("the runner drew {} tokens, {} were planned", output.tokens.size(), planned));
-  }
+  if (!spans.at_end()) return internal_error("the runner drew tokens that were not planned");
   return {};
+}
+
+// Tokens beyond the first of each sequence.
+int64_t count_accepted_drafts(const BatchPlan& plan, const StepOutput& output) {
+  return std::ssize(output.tokens) -
+         std::ranges::count_if(plan.sequences, [](const auto& planned) { return planned.sample; });
 }
 
 // Abandons a step unless it was completed, also when an exception passes.
@@ -117,6 +123,7 @@ Result<FinishedStep> StepPipeline::wait() {
   ++num_finished_;
   slot.facts.seconds = now - std::max(slot.facts.launched_seconds, last_end_);
   slot.facts.end_seconds = now;
+  slot.facts.accepted_drafts = count_accepted_drafts(slot.plan, output);
   last_end_ = now;
   activity_.count_step(slot.facts);
   show_in_flight(num_in_flight_);

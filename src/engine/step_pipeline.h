@@ -36,7 +36,7 @@ struct PipelineOptions {
 // A step that was computed and that the scheduler has counted.
 struct FinishedStep {
   const request::BatchPlan* plan = nullptr;  // until the next launch()
-  request::StepOutput output;                // a token per sequence with `sample`, in plan order
+  request::StepOutput output;                // a span per sequence with `sample`, in plan order
   StepFacts facts;
 };
 

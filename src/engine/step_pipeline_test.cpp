@@ -131,11 +131,14 @@ TEST_F(StepPipelineTest, AnOutputThatDoesNotFitThePlanFailsTheStep) {
   };
 
   const Case cases[] = {
-      {[](request::StepOutput& output) { output.tokens.clear(); }, "drew 0 tokens, 1 were planned"},
+      {[](request::StepOutput& output) { output.tokens.clear(); },
+       "drew 0 tokens for sequence 1, 1 to 1 fit"},
       {[](request::StepOutput& output) { output.tokens.resize(2); },
-       "drew 2 tokens, 1 were planned"},
+       "drew tokens that were not planned"},
+      {[](request::StepOutput& output) { output.tokens.push_back(output.tokens[0]); },
+       "drew 2 tokens for sequence 1, 1 to 1 fit"},
       {[](request::StepOutput& output) { output.tokens[0].sequence_id = 9; },
-       "answered for sequence 9 where 1 was planned"},
+       "drew 0 tokens for sequence 1"},
       {[](request::StepOutput& output) { output.tokens[0].token = 100; },
        "token 100 of a vocabulary of 100"},
       {[](request::StepOutput& output) { output.tokens[0].token = -1; }, "token -1"},
@@ -152,6 +155,29 @@ TEST_F(StepPipelineTest, AnOutputThatDoesNotFitThePlanFailsTheStep) {
     EXPECT_THAT(step.status().message(), HasSubstr(bad.message));
     EXPECT_THAT(scheduler_.calls, ElementsAre("abandon 1"));
   }
+}
+
+TEST_F(StepPipelineTest, ASpanHasATokenMoreThanTheDraftsItAccepts) {
+  const auto run = [&](size_t num_tokens, size_t failing) {
+    scheduler_.plans.push_back(plan_for({1, 2}));
+    scheduler_.plans.back().sequences[0].drafts.count = 2;
+    EXPECT_NE(pipeline_->plan(), nullptr);
+    EXPECT_TRUE(pipeline_->launch({}).ok());
+    runner_->on_wait = [=](request::StepOutput& output) {
+      output.tokens.insert(output.tokens.begin(), num_tokens - 1, output.tokens[0]);
+      if (failing < num_tokens) output.tokens[failing].error = internal_error("not a number");
+      return Status();
+    };
+    return pipeline_->wait();
+  };
+  for (const size_t count : {1, 2, 3}) {
+    const Result<FinishedStep> step = run(count, count);
+    ASSERT_TRUE(step.ok()) << step.status().to_string();
+    EXPECT_EQ(step->facts.accepted_drafts, count - 1);
+  }
+  EXPECT_TRUE(run(3, 2).ok()) << "the last draw failed";
+  EXPECT_THAT(run(3, 1).status().message(), HasSubstr("went on after a draw of sequence 1"));
+  EXPECT_THAT(run(4, 4).status().message(), HasSubstr("drew 4 tokens for sequence 1, 1 to 3 fit"));
 }
 
 TEST_F(StepPipelineTest, TheTokenOfAFailedOrSkippedDrawIsNotLookedAt) {

@@ -29,9 +29,8 @@ struct PlanRange {
 };
 
 // A copy of the recurrent state, taken when exactly `tokens` tokens of the sequence have
-// been processed; `tokens` lies in (context_tokens, context_tokens + new tokens]. `slot` is a
-// snapshot slot: a state slot like any other, or one with ids of its own
-// (PoolSizes::num_snapshot_slots).
+// been processed; `tokens` lies in (context_tokens, context_tokens + rows]. `slot` is a snapshot
+// slot: a state slot like any other, or one with ids of its own (PoolSizes::num_snapshot_slots).
 struct StateSnapshot {
   int64_t tokens = 0;
   int32_t slot = 0;
@@ -101,6 +100,15 @@ struct PlannedSequence {
   PlanRange new_tokens;
   bool feeds_drawn_token = false;
 
+  // Of BatchPlan::tokens: guesses of the tokens that follow the new ones, a chain. Only with
+  // `sample`. The runner draws the token after the last new one as ever; while the next draft is
+  // the token just drawn, it goes down to that draft and draws again, from what plain decoding
+  // would see there. It stops after an ending token. So a step yields one token more than the
+  // drafts it accepted, and each is the token that plain decoding draws. Afterwards the sequence is
+  // as if only its new tokens and the accepted drafts had been fed: KV rows beyond hold nothing,
+  // snapshots beyond hold nothing, penalties know of no more.
+  PlanRange drafts;
+
   int64_t context_tokens = 0;  // tokens already in KV pages and state
   int64_t kv_tokens = 0;       // KV rows before this one exist and are not written again; at
                                // least context_tokens, also beyond it where pages are shared
@@ -118,9 +126,13 @@ struct PlannedSequence {
   // that the host knows (no `feeds_drawn_token`).
   PlanRange mask;
 
+  // Tokens that the step computes for certain, unless the sequence is skipped.
   [[nodiscard]] int64_t num_new_tokens() const {
     return int64_t{new_tokens.count} + (feeds_drawn_token ? 1 : 0);
   }
+
+  // Rows of the forward pass: drafts are computed before it is known whether they hold.
+  [[nodiscard]] int64_t num_rows() const { return num_new_tokens() + drafts.count; }
 };
 
 struct IdCopy {
@@ -185,6 +197,10 @@ struct BatchPlan {
     return part_of(tokens, sequence.new_tokens);
   }
 
+  [[nodiscard]] std::span<const TokenId> drafts(const PlannedSequence& sequence) const {
+    return part_of(tokens, sequence.drafts);
+  }
+
   [[nodiscard]] std::span<const StateSnapshot> snapshots_of(const PlannedSequence& sequence) const {
     return part_of(snapshots, sequence.snapshots);
   }
@@ -226,9 +242,9 @@ struct BatchPlan {
         .subspan(static_cast<size_t>(mask.begin), static_cast<size_t>(mask.count));
   }
 
-  [[nodiscard]] int64_t num_new_tokens() const {
+  [[nodiscard]] int64_t num_rows() const {
     int64_t count = 0;
-    for (const PlannedSequence& sequence : sequences) count += sequence.num_new_tokens();
+    for (const PlannedSequence& sequence : sequences) count += sequence.num_rows();
     return count;
   }
 

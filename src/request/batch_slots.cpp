@@ -83,4 +83,9 @@ void BatchSlots::computed(const PlannedSequence& sequence, std::span<const Token
   if (sequence.feeds_drawn_token) slot.output_tokens.push_back(fed);
 }
 
+void BatchSlots::accepted(const PlannedSequence& sequence, TokenId draft) {
+  BatchSlot& slot = slots_[static_cast<size_t>(sequence.batch_slot)];
+  if (penalises(slot.start.sampling)) slot.output_tokens.push_back(draft);
+}
+
 }  // namespace heddle::request

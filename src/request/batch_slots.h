@@ -57,6 +57,9 @@ class BatchSlots {
   // A step computes the sequence's new tokens; `fed` is the drawn one, where it feeds one.
   void computed(const PlannedSequence& sequence, std::span<const TokenId> new_tokens, TokenId fed);
 
+  // After that, for each draft of the sequence that was accepted, in order.
+  void accepted(const PlannedSequence& sequence, TokenId draft);
+
  private:
   Status take_pages(const PageUpdate& update, std::span<const int32_t> pages, PageList& list) const;
 

@@ -85,6 +85,21 @@ TEST(BatchSlotsTest, AStartForgetsTheSequenceBefore) {
               HasSubstr("sequence 7: did not start in batch slot 1"));
 }
 
+TEST(BatchSlotsTest, AnAcceptedDraftIsOutputLikeAnyToken) {
+  for (const float penalty : {1.2f, 1.0f}) {
+    BatchSlots slots(2, 4);
+    BatchPlan plan = start_plan(5, penalty);
+    ASSERT_TRUE(slots.take(plan).ok());
+    slots.computed(plan.sequences[0], plan.new_tokens(plan.sequences[0]), 0);
+    slots.accepted(plan.sequences[0], 30);
+    if (penalty == 1.0f) {
+      EXPECT_THAT(slots[1].output_tokens, IsEmpty());
+    } else {
+      EXPECT_THAT(slots[1].output_tokens, ElementsAre(14, 30));
+    }
+  }
+}
+
 TEST(BatchSlotsTest, WindowPagesMayBeginLater) {
   BatchSlots slots(2, 6);
   BatchPlan plan = start_plan(4, 1);

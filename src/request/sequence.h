@@ -79,6 +79,7 @@ struct Sequence {
   int32_t num_retractions = 0;
   int32_t num_preemptions = 0;
   CacheReport cache_report;
+  DraftReport draft_report;
 
   // Has taken over all output tokens; null: any token may follow. An error of it ends the request.
   std::unique_ptr<ConstraintState> constraint;

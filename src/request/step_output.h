@@ -2,7 +2,9 @@
 // StepOutput: the result of a step.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <heddle/request.h>
@@ -18,7 +20,33 @@ struct SampledToken {
 };
 
 struct StepOutput {
-  std::vector<SampledToken> tokens;  // one per sequence of the plan with `sample`, in plan order
+  // For every sequence of the plan with `sample`, in plan order, the span of tokens it drew: one,
+  // and one more for each draft that was accepted. Only the last of a span can have an error, only
+  // the single one of a span can be skipped.
+  std::vector<SampledToken> tokens;
+};
+
+// Takes an output apart: the span of each sequence that draws, asked for in plan order.
+// Cost: O(tokens) for all of them.
+template <typename Token>
+class SpanReader {
+ public:
+  // `Token` is SampledToken, const or not.
+  explicit SpanReader(std::span<Token> tokens) : rest_(tokens) {}
+
+  // Empty when the next token is not the sequence's.
+  [[nodiscard]] std::span<Token> next(int64_t sequence_id) {
+    size_t count = 0;
+    while (count < rest_.size() && rest_[count].sequence_id == sequence_id) ++count;
+    const std::span<Token> span = rest_.first(count);
+    rest_ = rest_.subspan(count);
+    return span;
+  }
+
+  [[nodiscard]] bool at_end() const { return rest_.empty(); }
+
+ private:
+  std::span<Token> rest_;
 };
 
 }  // namespace heddle::request

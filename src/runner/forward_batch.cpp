@@ -49,9 +49,9 @@ Status ForwardBatch::build(const request::BatchPlan& plan, const request::BatchS
   kept_hidden_.clear();
   hidden_slots_.clear();
   if (static_cast<int64_t>(plan.sequences.size()) > sizes_.max_sequences ||
-      plan.num_new_tokens() > sizes_.max_tokens) {
+      plan.num_rows() > sizes_.max_tokens) {
     return invalid_argument(fmt::format("a step of {} sequences and {} tokens; at most {} and {}",
-                                        plan.sequences.size(), plan.num_new_tokens(),
+                                        plan.sequences.size(), plan.num_rows(),
                                         sizes_.max_sequences, sizes_.max_tokens));
   }
   for (const request::PlannedSequence& sequence : plan.sequences) {

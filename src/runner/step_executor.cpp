@@ -67,6 +67,7 @@ Status StepExecutor::check(const request::BatchPlan& plan) const {
       return wrong(fmt::format("hidden slot {}; there are {}", sequence.hidden_slot,
                                sizes_.max_snapshot_slot()));
     }
+    if (!sequence.drafts.empty()) return wrong("this runner verifies no drafts");
     if (sizes_.keeps_hidden) continue;
     bool wants_hidden = sequence.hidden_slot != 0;
     for (const auto& snapshot : plan.snapshots_of(sequence)) wants_hidden |= snapshot.keep_hidden;

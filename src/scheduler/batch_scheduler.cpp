@@ -55,8 +55,9 @@ AdmissionOptions admission_options(const BatchSchedulerOptions& options,
 
 }  // namespace
 
-Result<std::unique_ptr<BatchScheduler>> BatchScheduler::create(const BatchSchedulerOptions& options,
-                                                               const Clock& clock) {
+Result<std::unique_ptr<BatchScheduler>> BatchScheduler::create(
+    const BatchSchedulerOptions& options, const Clock& clock,
+    std::unique_ptr<speculative::Drafter> drafter) {
   HEDDLE_ASSIGN_OR_RETURN(const QueuePolicyChoice choice,
                           choose_queue_policy(options.scheduling, options.cache.enabled));
   if (choice.replaced_without_cache) {
@@ -64,11 +65,13 @@ Result<std::unique_ptr<BatchScheduler>> BatchScheduler::create(const BatchSchedu
         fmt::format("schedule policy \"{}\" needs the prefix cache, which is off: using fcfs",
                     to_string(options.scheduling.policy)));
   }
-  return std::unique_ptr<BatchScheduler>(new BatchScheduler(consistent(options), choice, clock));
+  return std::unique_ptr<BatchScheduler>(
+      new BatchScheduler(consistent(options), choice, clock, std::move(drafter)));
 }
 
 BatchScheduler::BatchScheduler(const BatchSchedulerOptions& options,
-                               const QueuePolicyChoice& choice, const Clock& clock)
+                               const QueuePolicyChoice& choice, const Clock& clock,
+                               std::unique_ptr<speculative::Drafter> drafter)
     : options_(options),
       clock_(&clock),
       cache_(options.cache, &clock),
@@ -92,7 +95,8 @@ BatchScheduler::BatchScheduler(const BatchSchedulerOptions& options,
                                                       .pace = pace_}),
       preemption_(PreemptionRules::from(options.scheduling), options.cache.pools.page_size,
                   options.cache.pools.has_states()),
-      time_limits_(options.scheduling) {}
+      time_limits_(options.scheduling),
+      drafter_(std::move(drafter)) {}
 
 // ---- A sequence arrives ----
 
@@ -133,16 +137,16 @@ void BatchScheduler::plan(BatchPlan& plan) {
   if (!mixed) {
     kind = interleave_.next(running_.any_can_prefill() || admission_.open(), any_streams);
   }
-  const StepWork streams = pace_.has_target() ? running_.decode_work() : StepWork{};
+  StepWork streams = pace_.has_target() ? running_.decode_work() : StepWork{};
 
-  int64_t num_decoding = 0;
-  if (mixed || kind == StepKind::kDecode) num_decoding = plan_streams(plan);
+  int64_t num_decode_rows = 0;
+  if (mixed || kind == StepKind::kDecode) num_decode_rows = plan_streams(plan, streams);
   if (plan.empty()) kind = StepKind::kPrefill;  // all streams may have been retracted
   if (mixed || kind == StepKind::kPrefill) {
-    plan_prompts(num_decoding, streams, plan);
+    plan_prompts(num_decode_rows, streams, plan);
     if (!mixed && plan.empty() && any_streams) {  // no prompt could be admitted
       kind = StepKind::kDecode;
-      plan_streams(plan);
+      plan_streams(plan, streams);
     }
   }
   if (plan.empty() && running_.empty()) admission_.admit_first(plan, clock_->now_seconds());
@@ -153,8 +157,8 @@ void BatchScheduler::plan(BatchPlan& plan) {
   pace_.end_step(std::ssize(plan.sequences), clock_->now_seconds());
 }
 
-// Returns how many sequences decode in the step.
-int64_t BatchScheduler::plan_streams(BatchPlan& plan) {
+// Returns how many rows decode in the step. Adds those of drafts to the work of all streams.
+int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
   // Room for all of them first: a sequence that is retracted must not be in the step already.
   decoding_.clear();
   for (RunningSequence* running : running_.sequences()) {
@@ -166,20 +170,43 @@ int64_t BatchScheduler::plan_streams(BatchPlan& plan) {
     if (running->stays() && make_room_for_next_token(*running)) decoding_[num_ready++] = running;
   }
   decoding_.resize(num_ready);
-  int64_t count = 0;
+  std::erase_if(decoding_, [](const RunningSequence* running) { return !running->stays(); });
+  if (!decoding_.empty() && num_retractions_ == retractions) admission_.streams_advanced();
+  int64_t num_rows = std::ssize(decoding_);
+  int64_t draft_rows = (options_.max_step_tokens - num_rows) / 2;
   for (RunningSequence* running : decoding_) {
-    if (!running->stays()) continue;
-    pace_.add_decode(running->num_planned);
-    running_.plan_decode(*running, plan);
-    ++count;
+    draft(*running, draft_rows);
+    const int64_t num_drafts = std::ssize(drafts_);
+    draft_rows -= num_drafts;
+    num_rows += num_drafts;
+    if (num_drafts > 0) work.add(num_drafts, running->num_planned + 1);
+    pace_.add_decode(running->num_planned, num_drafts);
+    running_.plan_decode(*running, drafts_, plan);
   }
-  if (count > 0 && num_retractions_ == retractions) admission_.streams_advanced();
-  return count;
+  return num_rows;
 }
 
-void BatchScheduler::plan_prompts(int64_t num_decoding, const StepWork& streams, BatchPlan& plan) {
+// Replaces `drafts_` by those of a stream, for which there is room afterwards. Drafts continue the
+// whole text: there are none while a draw is in flight.
+void BatchScheduler::draft(RunningSequence& running, int64_t most) {
+  drafts_.clear();
+  if (drafter_ == nullptr || running.draws_in_flight > 0) return;
+  if (running.sequence->constraint != nullptr) return;  // each draw decides what may follow
+  // The last token of a text is drawn and never computed.
+  const int64_t stored = running.num_planned + 1;
+  most = std::min({most, options_.max_drafts, running.sequence->max_stored_tokens() - stored});
+  if (most <= 0) return;
+  drafter_->observe(*running.sequence);
+  drafter_->propose(*running.sequence, most, drafts_);
+  HEDDLE_CHECK_LE(std::ssize(drafts_), most);
+  const int64_t wanted = std::ssize(drafts_);
+  if (!running_.grow_window(running, wanted) || !running_.grow(running, wanted)) drafts_.clear();
+}
+
+void BatchScheduler::plan_prompts(int64_t num_decode_rows, const StepWork& streams,
+                                  BatchPlan& plan) {
   const double now = clock_->now_seconds();
-  PrefillBudget budget = admission_.budget(num_decoding);
+  PrefillBudget budget = admission_.budget(num_decode_rows);
   pace_.limit_prefills(streams);
   if (admission_.open() || (!waiting_.empty() && running_.any_can_prefill())) {
     waiting_.order(running_, pace_.rates(), now);
@@ -231,19 +258,19 @@ bool BatchScheduler::retract_one() {
 
 void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
   HEDDLE_CHECK_GE(pace_.num_steps_in_flight(), 1);
-  size_t next = 0;
+  request::SpanReader<const SampledToken> spans(output.tokens);
   for (const PlannedSequence& planned : plan.sequences) {
-    const SampledToken* sampled = nullptr;
+    std::span<const SampledToken> drawn;
     if (planned.sample) {
-      HEDDLE_CHECK_LT(next, output.tokens.size());
-      sampled = &output.tokens[next++];
-      HEDDLE_CHECK_EQ(sampled->sequence_id, planned.sequence_id);
+      drawn = spans.next(planned.sequence_id);
+      HEDDLE_CHECK(!drawn.empty());
     }
     RunningSequence& running = running_.in_slot(planned.batch_slot);
-    if (running_.complete(planned, sampled)) fair_.charge_output(running.tenant, 1);
+    const int64_t appended = running_.complete(planned, drawn);
+    if (appended > 0) fair_.charge_output(running.tenant, appended);
     if (running.is_removable()) remove(running);
   }
-  HEDDLE_CHECK_EQ(next, output.tokens.size());
+  HEDDLE_CHECK(spans.at_end());
   pace_.step_completed(clock_->now_seconds());
 }
 
@@ -290,6 +317,10 @@ void BatchScheduler::remove(RunningSequence& running) {
     sequence.status = SequenceStatus::kFinished;
     fair_.leave_running(running.tenant);
     admission_.sequence_left();
+  }
+  if (drafter_ != nullptr) {
+    drafter_->observe(sequence);
+    drafter_->forget(sequence);
   }
   running_.remove(running);
   if (running_.empty()) admission_.idle();

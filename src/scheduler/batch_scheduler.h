@@ -15,7 +15,9 @@
 //   1. Every decoding sequence gets a page for its next token if it needs one. When none can be
 //      had, sequences are retracted until there is one; the last one running is never sent away
 //      for another.
-//   2. Decoding sequences: one token each, all of them.
+//   2. Decoding sequences: one token each, all of them, and with a drafter the drafts for which
+//      there are pages. Drafts take at most half of the rows that the streams leave of a step; for
+//      them nothing is retracted.
 //   3. Running sequences in prefill, in the order of their admission, share what is left of the
 //      step's tokens and, with target_itl_ms, of its time.
 //   4. Waiting sequences in the policy's order, as long as the budget and the pools have room. The
@@ -50,6 +52,7 @@
 #include "scheduler/running_set.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/waiting_queue.h"
+#include "speculative/drafter.h"
 
 namespace heddle::scheduler {
 
@@ -62,15 +65,18 @@ struct BatchSchedulerOptions {
   int32_t max_queued = 1024;             // WaitingQueueOptions::max_queued
   bool shares_in_flight = true;          // followers wait for their leader
   uint64_t random_seed = 0;              // of the policy `random`
+  int64_t max_drafts = 0;                // of one sequence in one step; a drafter makes them
 };
 
 class BatchScheduler final : public Scheduler {
  public:
   // Limits that contradict each other are lowered: max_running to the state slots and to
   // max_step_tokens, so that every running sequence can advance in every step. `clock` outlives the
-  // scheduler. Error: kInvalidArgument for options that do not go together.
-  static Result<std::unique_ptr<BatchScheduler>> create(const BatchSchedulerOptions& options,
-                                                        const Clock& clock);
+  // scheduler. Without `drafter` there are no drafts. Error: kInvalidArgument for options that do
+  // not go together.
+  static Result<std::unique_ptr<BatchScheduler>> create(
+      const BatchSchedulerOptions& options, const Clock& clock,
+      std::unique_ptr<speculative::Drafter> drafter = nullptr);
 
   [[nodiscard]] Status check_fits(const request::Sequence& sequence) const override;
   [[nodiscard]] Status check_call(
@@ -100,10 +106,11 @@ class BatchScheduler final : public Scheduler {
 
  private:
   BatchScheduler(const BatchSchedulerOptions& options, const QueuePolicyChoice& choice,
-                 const Clock& clock);
+                 const Clock& clock, std::unique_ptr<speculative::Drafter> drafter);
 
-  int64_t plan_streams(request::BatchPlan& plan);
-  void plan_prompts(int64_t num_decoding, const StepWork& streams, request::BatchPlan& plan);
+  int64_t plan_streams(request::BatchPlan& plan, StepWork& work);
+  void draft(RunningSequence& running, int64_t most);
+  void plan_prompts(int64_t num_decode_rows, const StepWork& streams, request::BatchPlan& plan);
   [[nodiscard]] bool make_room_for_next_token(RunningSequence& running);
   [[nodiscard]] bool retract_one();
   void leave(RunningSequence& running, Leaving how);
@@ -127,7 +134,9 @@ class BatchScheduler final : public Scheduler {
   int64_t retracted_output_tokens_ = 0;
   int64_t num_preemptions_ = 0;
   int64_t preempted_tokens_ = 0;
-  std::vector<RunningSequence*> decoding_;  // scratch
+  std::unique_ptr<speculative::Drafter> drafter_;  // may be null
+  std::vector<RunningSequence*> decoding_;         // scratch
+  std::vector<TokenId> drafts_;                    // scratch
 };
 
 }  // namespace heddle::scheduler

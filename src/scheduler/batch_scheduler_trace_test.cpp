@@ -193,7 +193,7 @@ class Service {
     Result<request::StepOutput> output = runner_.wait();
     EXPECT_TRUE(output.ok());
     // Weights are read in 15 ms, and 80,000 tokens of the trace are computed in a second.
-    const auto computed = static_cast<double>(oldest.num_new_tokens() * kScale);
+    const auto computed = static_cast<double>(oldest.num_rows() * kScale);
     clock_.advance_seconds(0.015 + computed / 80'000);
     begin = Time::now();
     scheduler_->complete(oldest, *output);

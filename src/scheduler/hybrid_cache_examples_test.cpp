@@ -127,7 +127,7 @@ TEST(HybridCacheExamplesTest, W12NothingAfterTheEndIsPublished) {
   for (const SnapshotPolicy policy : {SnapshotPolicy::kExtraBuffer, SnapshotPolicy::kNoBuffer}) {
     HybridCacheFixture fixture(reference(policy));
     fixture.base.overlap = true;
-    fixture.base.runner.script = [&](const request::PlannedSequence& planned) {
+    fixture.base.runner.script = [&](const request::PlannedSequence& planned, int64_t) {
       const int64_t computed = planned.context_tokens + planned.num_new_tokens();
       return std::optional<TokenId>(computed == 255 ? kEnd : 100);
     };

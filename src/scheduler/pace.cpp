@@ -55,7 +55,10 @@ int64_t StepPace::max_prefill_tokens(const PrefillBudget& budget, int64_t contex
   return budget.num_admitted() == 0 ? std::max(tokens, kLeastChunkTokens) : tokens;
 }
 
-void StepPace::add_decode(int64_t context_tokens) { planned_.work.add(1, context_tokens); }
+void StepPace::add_decode(int64_t context_tokens, int64_t num_drafts) {
+  planned_.work.add(1 + num_drafts, context_tokens);
+  planned_.num_drafts += num_drafts;
+}
 
 void StepPace::add_prefill(int64_t num_tokens, int64_t context_tokens) {
   planned_.work.add(num_tokens, context_tokens);
@@ -79,7 +82,7 @@ void StepPace::step_completed(double now_seconds) {
   if (seconds <= 0 || step.work.new_tokens == 0) return;
   step_times_.add(step.work, step.prefills, seconds);
   const auto tokens = static_cast<double>(step.work.new_tokens);
-  if (step.work.new_tokens > 2 * step.num_sequences) {  // mostly prompts
+  if (step.work.new_tokens - step.num_drafts > 2 * step.num_sequences) {  // mostly prompts
     blend(rates_.prefill_tokens_per_second, tokens / seconds);
   } else {
     blend(rates_.decode_tokens_per_second, 1 / seconds);

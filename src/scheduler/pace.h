@@ -75,8 +75,8 @@ class StepPace {
   [[nodiscard]] int64_t max_prefill_tokens(const PrefillBudget& budget,
                                            int64_t context_tokens) const;
 
-  // The step computes the next token of a stream, or so many tokens of a prompt.
-  void add_decode(int64_t context_tokens);
+  // The step computes the next token of a stream and so many drafts, or so many tokens of a prompt.
+  void add_decode(int64_t context_tokens, int64_t num_drafts = 0);
   void add_prefill(int64_t num_tokens, int64_t context_tokens);
 
   // The step is planned: it is in flight from now on.
@@ -95,6 +95,7 @@ class StepPace {
     double planned_seconds = 0;
     StepWork work;
     int64_t num_sequences = 0;
+    int64_t num_drafts = 0;
     bool prefills = false;
   };
 

@@ -113,18 +113,19 @@ RunningSequence* RunningSet::start(Sequence& sequence, const cache::PrefixMatch&
   running.num_planned = sequence.num_computed;
   running.steps_in_flight = 0;
   running.draws_in_flight = 0;
+  running.drafts_in_flight = 0;
   running.sent = false;
   free_slots_.pop_back();
   running_.push_back(&running);
   return &running;
 }
 
-bool RunningSet::grow(const RunningSequence& running) {
-  return cache_.grow(*running.sequence, running.num_planned + 1);
+bool RunningSet::grow(const RunningSequence& running, int64_t num_drafts) {
+  return cache_.grow(*running.sequence, running.num_planned + 1 + num_drafts);
 }
 
-bool RunningSet::grow_window(RunningSequence& running) {
-  return cache_.grow_window(running.hold, running.num_planned + 1);
+bool RunningSet::grow_window(RunningSequence& running, int64_t num_drafts) {
+  return cache_.grow_window(running.hold, running.num_planned + 1 + num_drafts);
 }
 
 bool RunningSet::shrink_windows() {
@@ -183,15 +184,22 @@ void RunningSet::send_window_pages(RunningSequence& running, BatchPlan& plan) {
   running.sent_window_pages = end;
 }
 
-void RunningSet::plan_decode(RunningSequence& running, BatchPlan& plan) {
+void RunningSet::plan_decode(RunningSequence& running, std::span<const TokenId> drafts,
+                             BatchPlan& plan) {
   PlannedSequence next = planned(running, true, plan);
   next.feeds_drawn_token = running.draws_in_flight > 0;
   if (!next.feeds_drawn_token) {
     next.new_tokens = plan.add_tokens(std::span<const TokenId>(running.sequence->tokens).last(1));
   }
-  cache_.plan_decode(*running.sequence, running.hold, running.num_planned + 1, next, plan);
+  if (!drafts.empty()) {
+    HEDDLE_CHECK(!next.feeds_drawn_token);
+    next.drafts = plan.add_tokens(drafts);
+    running.drafts_in_flight = std::ssize(drafts);
+  }
+  const int64_t end = running.num_planned + next.num_rows();
+  cache_.plan_decode(*running.sequence, running.hold, end, next, plan);
   send_window_pages(running, plan);
-  ++running.num_planned;
+  running.num_planned = end;
   ++running.steps_in_flight;
   ++running.draws_in_flight;
   plan.sequences.push_back(next);
@@ -213,34 +221,49 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
   plan.sequences.push_back(next);
 }
 
-bool RunningSet::complete(const PlannedSequence& planned, const SampledToken* sampled) {
+int64_t RunningSet::complete(const PlannedSequence& planned, std::span<const SampledToken> drawn) {
   RunningSequence& running = in_slot(planned.batch_slot);
   Sequence& sequence = *running.sequence;
   HEDDLE_CHECK_EQ(sequence.id, planned.sequence_id);
   --running.steps_in_flight;
   if (planned.sample) --running.draws_in_flight;
+  running.drafts_in_flight -= planned.drafts.count;
   const int64_t count = planned.num_new_tokens();
-  if (sampled != nullptr && sampled->skipped) {
+  if (!drawn.empty() && drawn.front().skipped) {
     running.num_planned -= count;  // it had ended: nothing was computed
-    return false;
+    return 0;
   }
   HEDDLE_CHECK_EQ(sequence.num_computed, planned.context_tokens);
-  sequence.num_computed += count;
+  const int64_t accepted = drawn.empty() ? 0 : std::ssize(drawn) - 1;
+  HEDDLE_CHECK_LE(accepted, int64_t{planned.drafts.count});
   if (!planned.feeds_drawn_token) prefilled_tokens_ += count;
-  // A released sequence wants no more tokens; but a step in flight that feeds this token computes
-  // it all the same.
-  const bool wanted = !running.is_released() || running.draws_in_flight > 0;
-  const bool appends = sampled != nullptr && sampled->error.ok() && wanted;
-  if (appends) sequence.append(sampled->token);
+  // A released sequence wants no more tokens. But accepted drafts have been computed, and a step in
+  // flight that feeds the last token computes it all the same.
+  int64_t appended = 0;
+  for (const SampledToken& token : drawn) {
+    const bool computed = appended < accepted || running.draws_in_flight > 0;
+    if (!token.error.ok() || (running.is_released() && !computed)) break;
+    sequence.append(token.token);
+    ++appended;
+  }
+  sequence.num_computed += count + accepted;
+  running.num_planned -= planned.drafts.count - accepted;
+  if (planned.sample && sequence.num_computed > sequence.num_prompt_tokens) {
+    ++sequence.draft_report.verify_steps;
+    sequence.draft_report.accepted_tokens += accepted;
+    sequence.draft_report.rejected_tokens += planned.drafts.count - accepted;
+  }
   cache_.confirm(sequence, running.hold);
-  return appends;
+  if (!planned.drafts.empty()) cache_.drop_pending(running.hold);
+  return appended;
 }
 
 void RunningSet::abandon(const PlannedSequence& planned) {
   RunningSequence& running = in_slot(planned.batch_slot);
   --running.steps_in_flight;
   if (planned.sample) --running.draws_in_flight;
-  running.num_planned -= planned.num_new_tokens();
+  running.drafts_in_flight -= planned.drafts.count;
+  running.num_planned -= planned.num_rows();
   running.sent = false;
 }
 
@@ -278,7 +301,8 @@ void RunningSet::check_invariants(int64_t num_steps_in_flight) const {
     HEDDLE_CHECK_GE(running->steps_in_flight, 0);
     HEDDLE_CHECK_LE(int64_t{running->steps_in_flight}, num_steps_in_flight);
     HEDDLE_CHECK_LE(sequence.num_computed, running->num_planned);
-    HEDDLE_CHECK_LE(running->num_planned, sequence.num_tokens() + running->draws_in_flight);
+    HEDDLE_CHECK_LE(running->num_planned,
+                    sequence.num_tokens() + running->draws_in_flight + running->drafts_in_flight);
   }
 }
 

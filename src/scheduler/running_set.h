@@ -8,7 +8,9 @@
 //
 // A step is planned before the one in flight is complete. So a running sequence has two lengths:
 // Sequence::num_computed counts the tokens that completed steps computed, num_planned those that
-// all planned steps will have computed.
+// all planned steps will have computed. Drafts count as if all were accepted: between the two, the
+// number of tokens is certain only when the step is complete, and num_planned then takes back what
+// was rejected. A sequence with drafts in flight is not planned again before that.
 //
 // A sequence that is to leave while a step in flight uses its pages is marked (`leaving`), takes no
 // part in later plans, and is removed after that step (is_removable()). So no page and no slot is
@@ -51,7 +53,8 @@ struct RunningSequence {
   cache::CachedSequence hold;
   int64_t num_planned = 0;  // tokens that planned steps compute, those complete included
   int32_t steps_in_flight = 0;
-  int32_t draws_in_flight = 0;  // of these steps, those that draw a token
+  int32_t draws_in_flight = 0;  // of these steps, those that draw
+  int64_t drafts_in_flight = 0;
   Leaving leaving = Leaving::kNo;
 
   // What plans have told the runner about the batch slot.
@@ -114,23 +117,25 @@ class RunningSet {
   [[nodiscard]] RunningSequence* start(request::Sequence& sequence, const cache::PrefixMatch& match,
                                        int64_t headroom, bool without_cache);
 
-  // Room for the next token of a stream, or nothing and false.
-  [[nodiscard]] bool grow(const RunningSequence& running);
+  // Room for the next token of a stream and so many drafts, or nothing and false.
+  [[nodiscard]] bool grow(const RunningSequence& running, int64_t num_drafts = 0);
 
   // Likewise in window pages. False: it sits out a step, until its prompt's last step is confirmed.
-  [[nodiscard]] bool grow_window(RunningSequence& running);
+  [[nodiscard]] bool grow_window(RunningSequence& running, int64_t num_drafts = 0);
 
   // Frees pages that sliding windows have left behind. Returns whether there were any.
   [[nodiscard]] bool shrink_windows();
 
-  // Adds the next token of a stream, or the next tokens of a prompt, to the plan.
-  void plan_decode(RunningSequence& running, request::BatchPlan& plan);
+  // Adds the next token of a stream, or the next tokens of a prompt, to the plan. Drafts follow a
+  // token that the host knows (checked).
+  void plan_decode(RunningSequence& running, std::span<const TokenId> drafts,
+                   request::BatchPlan& plan);
   void plan_prefill(RunningSequence& running, int64_t num_new_tokens, request::BatchPlan& plan);
 
-  // A step that computed the sequence's tokens ended; `sampled` is null where the plan draws none.
-  // Publishes what was computed. Returns whether a token was appended.
-  [[nodiscard]] bool complete(const request::PlannedSequence& planned,
-                              const request::SampledToken* sampled);
+  // A step that computed the sequence's tokens ended; `drawn` is empty where the plan draws none.
+  // Publishes what was computed. Returns how many tokens were appended.
+  [[nodiscard]] int64_t complete(const request::PlannedSequence& planned,
+                                 std::span<const request::SampledToken> drawn);
 
   // That step failed: its tokens were not computed, and the runner may not have taken over what it
   // told about the batch slot.

@@ -27,7 +27,7 @@ void plan(PartsFixture& parts, RunningSequence& running, int64_t num_prompt_toke
   } else {
     ASSERT_TRUE(running.can_decode());
     ASSERT_TRUE(parts.running.grow(running));
-    parts.running.plan_decode(running, parts.plan);
+    parts.running.plan_decode(running, {}, parts.plan);
   }
 }
 
@@ -92,6 +92,57 @@ TEST(RunningSetTest, TheNextTokenIsPlannedBeforeTheLastOneIsKnown) {
   parts.running.check_invariants(0);
 }
 
+TEST(RunningSetTest, DraftsCountWhenTheyAreAccepted) {
+  PartsFixture parts;
+  Sequence& sequence = parts.make(10, 8);
+  RunningSequence& running = started(parts, sequence);
+  plan(parts, running, 10);
+  parts.complete();
+  const std::vector<TokenId> drafts = {21, 22, 23};
+  // How many drafts hold, 0 to 3; then the lengths.
+  for (const int64_t accepted : {1, 0, 3}) {
+    const int64_t computed = sequence.num_computed;
+    parts.plan.clear();
+    ASSERT_TRUE(running.can_decode());
+    ASSERT_TRUE(parts.running.grow(running, 3));
+    parts.running.plan_decode(running, drafts, parts.plan);
+    EXPECT_THAT(parts.plan.drafts(parts.plan.sequences[0]), ElementsAre(21, 22, 23));
+    EXPECT_EQ(running.num_planned, computed + 4);
+    EXPECT_FALSE(running.can_decode()) << "nobody knows yet how many tokens there will be";
+    std::vector<request::SampledToken> drawn;
+    for (int64_t i = 0; i <= accepted; ++i) {
+      drawn.push_back({.sequence_id = sequence.id, .token = static_cast<TokenId>(21 + i)});
+    }
+    EXPECT_EQ(parts.running.complete(parts.plan.sequences[0], drawn), accepted + 1);
+    EXPECT_EQ(sequence.num_computed, computed + 1 + accepted);
+    EXPECT_EQ(running.num_planned, sequence.num_computed);
+    EXPECT_EQ(sequence.num_pending(), 1) << "the token drawn last";
+    parts.running.check_invariants(0);
+  }
+  EXPECT_EQ(sequence.draft_report.verify_steps, 3);
+  EXPECT_EQ(sequence.draft_report.accepted_tokens, 4);
+  EXPECT_EQ(sequence.draft_report.rejected_tokens, 5);
+}
+
+TEST(RunningSetTest, AcceptedDraftsOfAReleasedSequenceWereComputed) {
+  PartsFixture parts;
+  Sequence& sequence = parts.make(10, 8);
+  RunningSequence& running = started(parts, sequence);
+  plan(parts, running, 10);
+  parts.complete();
+  parts.plan.clear();
+  ASSERT_TRUE(parts.running.grow(running, 2));
+  const std::vector<TokenId> drafts = {21, 22};
+  parts.running.plan_decode(running, drafts, parts.plan);
+  running.leaving = Leaving::kDone;
+  sequence.status = SequenceStatus::kEnding;
+  const std::vector<request::SampledToken> drawn = {{.sequence_id = sequence.id, .token = 21},
+                                                    {.sequence_id = sequence.id, .token = 30}};
+  EXPECT_EQ(parts.running.complete(parts.plan.sequences[0], drawn), 1);
+  EXPECT_EQ(sequence.tokens.back(), 21) << "the one drawn last is wanted by nobody";
+  EXPECT_EQ(sequence.num_computed, sequence.num_tokens());
+}
+
 TEST(RunningSetTest, APlanSendsOnlyWhatTheRunnerDoesNotKnow) {
   PartsFixture parts;
   Sequence& sequence = parts.make(10, 8);
@@ -140,7 +191,7 @@ TEST(RunningSetTest, AStepThatSkipsAnEndedSequenceComputesNothing) {
   parts.complete();
   plan(parts, running);
   const request::SampledToken skipped{.skipped = true};
-  EXPECT_FALSE(parts.running.complete(parts.plan.sequences[0], &skipped));
+  EXPECT_EQ(parts.running.complete(parts.plan.sequences[0], {&skipped, 1}), 0);
   EXPECT_EQ(sequence.num_computed, 10);
   EXPECT_EQ(running.num_planned, 10);
   EXPECT_EQ(sequence.num_output_tokens(), 1);

@@ -88,7 +88,8 @@ class PartsFixture {
   void complete(TokenId token = 7) {
     for (const request::PlannedSequence& planned : plan.sequences) {
       const request::SampledToken sampled{.sequence_id = planned.sequence_id, .token = token};
-      drew = running.complete(planned, planned.sample ? &sampled : nullptr);
+      const std::span<const request::SampledToken> drawn(&sampled, planned.sample ? 1 : 0);
+      drew = running.complete(planned, drawn) > 0;
     }
   }
 

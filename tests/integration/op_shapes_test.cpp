@@ -156,7 +156,7 @@ TEST_P(OpShapes, AreWhatLaunchesFill) {
   std::mt19937 random(7);
   for (int size = 0; size < kNumSizes; ++size) {
     const RandomStep step(random);
-    SCOPED_TRACE(fmt::format("step {} of {} tokens", size, step.plan().num_new_tokens()));
+    SCOPED_TRACE(fmt::format("step {} of {} tokens", size, step.plan().num_rows()));
     std::vector<Bytes> written;
     for (const std::byte pattern : kPatterns) {
       auto pools = runner::Pools::create(pass->device(), pass->cache_needs(),

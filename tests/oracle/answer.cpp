@@ -43,18 +43,24 @@ Answer answer_alone(const Request& request, const AnswerRules& rules) {
   for (const TokenId token : request.prompt) feed(token);
 
   Answer answer;
-  while (std::ssize(answer.tokens) < stop.max_new_tokens) {
-    const bool may_end = std::ssize(answer.tokens) >= stop.min_new_tokens;
+  bool stopped = false;  // by a text
+  while (std::ssize(answer.path) < stop.max_new_tokens) {
+    const bool may_end = std::ssize(answer.path) >= stop.min_new_tokens;
     const std::span<const TokenId> forbidden =
         may_end ? std::span<const TokenId>() : std::span<const TokenId>(ending);
     const TokenId token =
         testing::toy_draw(rules.vocabulary, hidden(), *request.sampling.seed, forbidden).value();
-    answer.tokens.push_back(token);
+    answer.path.push_back(token);
     feed(token);
-    const int64_t drawn = std::ssize(answer.tokens);
+    const int64_t drawn = std::ssize(answer.path);
     const bool last =
         drawn >= stop.max_new_tokens || std::ssize(request.prompt) + drawn >= rules.context_length;
     const bool may_stop = drawn >= stop.min_new_tokens;
+    if (stopped) {
+      if (last || std::ranges::find(ending, token) != ending.end()) break;
+      continue;
+    }
+    answer.tokens.push_back(token);
     if (!last && may_stop && std::find(ending.begin(), ending.end(), token) != ending.end()) {
       if (stop.keep_stop_text) answer.text += static_cast<char>(token);
       answer.reason = FinishReason::kStop;
@@ -66,7 +72,7 @@ Answer answer_alone(const Request& request, const AnswerRules& rules) {
       if (!stop.keep_stop_text) answer.text.resize(answer.text.size() - match->size());
       answer.reason = FinishReason::kStop;
       answer.matched_text = *match;
-      break;
+      stopped = true;
     }
     if (last) break;
   }

@@ -24,6 +24,10 @@ struct AnswerRules {
 
 struct Answer {
   std::vector<TokenId> tokens;
+
+  // Likewise, and where a stop text ended them, how the model goes on until something else ends it:
+  // accepted drafts may go beyond a stop text, which the device does not know.
+  std::vector<TokenId> path;
   std::string text;
   FinishReason reason = FinishReason::kLength;
   std::optional<TokenId> matched_token;

@@ -114,6 +114,9 @@ TEST(LabelOracleScenarios, ReachEveryMechanism) {
   expect_at_least("ghost_hits", counts.ghost_hits, 450);
   expect_at_least("clears", counts.clears, 60);
   expect_at_least("clears_refused", counts.clears_refused, 200);
+  expect_at_least("accepted_drafts", counts.accepted_drafts, 10000);
+  expect_at_least("rejected_drafts", counts.rejected_drafts, 10000);
+  expect_at_least("draft_snapshots", counts.plans.draft_snapshots, 100);
   expect_at_least("steps", counts.plans.steps, 100000);
   expect_at_least("steps_in_flight", counts.plans.steps_in_flight, 70000);
   expect_at_least("mixed_steps", counts.plans.mixed_steps, 1500);

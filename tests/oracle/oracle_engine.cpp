@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "scripted_drafter.h"
 #include "support/byte_tokenizer.h"
 
 namespace heddle::oracle {
@@ -22,6 +23,10 @@ std::unique_ptr<engine::EngineLoop> make_engine(const Scenario& scenario,
   parts.options.chunked_prefill_tokens = scenario.chunked_prefill_tokens;
   parts.options.max_queued_requests = scenario.max_queued_requests;
   parts.options.random_seed = scenario.seed + 1;
+  if (scenario.drafts != Drafts::kNone) {
+    parts.drafter = std::make_unique<ScriptedDrafter>(scenario);
+    parts.max_drafts = scenario.max_drafts;
+  }
   parts.clock = &clock;
   parts.drive = engine::Drive::kManual;
   return engine::EngineLoop::create(std::move(parts)).value();

@@ -51,6 +51,10 @@ const char* name_of(Damage damage) {
       return "EndComputed";
     case Damage::kBatchSlotMixedUp:
       return "BatchSlotMixedUp";
+    case Damage::kDraftBelieved:
+      return "DraftBelieved";
+    case Damage::kAcceptedLost:
+      return "AcceptedLost";
   }
   return "?";
 }
@@ -62,6 +66,7 @@ PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
   fed_tokens += other.fed_tokens;
   skipped += other.skipped;
   snapshots += other.snapshots;
+  draft_snapshots += other.draft_snapshots;
   hidden_kept += other.hidden_kept;
   hidden_repeats += other.hidden_repeats;
   state_copies += other.state_copies;
@@ -104,10 +109,24 @@ Result<StepOutput> PlanWatcher::wait() {
   Result<StepOutput> output = device_.wait();
   if (!output.ok()) return output;
   hide_computed_ends(plans_[oldest], *output);
+  lose_accepted(*output);
   for (const SampledToken& sampled : output->tokens) {
     if (sampled.skipped) ++counts_.skipped;
   }
   return output;
+}
+
+// The device has gone one token further than the host knows.
+void PlanWatcher::lose_accepted(StepOutput& output) {
+  if (damage_ != Damage::kAcceptedLost) return;
+  std::vector<SampledToken>& tokens = output.tokens;
+  for (size_t i = 1; i < tokens.size(); ++i) {
+    const bool last = i + 1 == tokens.size() || tokens[i + 1].sequence_id != tokens[i].sequence_id;
+    if (!last || tokens[i - 1].sequence_id != tokens[i].sequence_id) continue;
+    tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(i));
+    ++counts_.damages;
+    return;
+  }
 }
 
 // Reports to the host that the device left them out.
@@ -154,6 +173,8 @@ void PlanWatcher::count(const BatchPlan& plan) {
     counts_.hidden_repeats += sequence.hidden_slot != 0 ? 1 : 0;
     const std::span<const StateSnapshot> snapshots = plan.snapshots_of(sequence);
     counts_.snapshots += std::ssize(snapshots);
+    counts_.draft_snapshots += std::ranges::count_if(
+        snapshots, [&](const auto& one) { return one.tokens > sequence.context_tokens + num_new; });
     counts_.hidden_kept +=
         std::ranges::count_if(snapshots, [](const auto& one) { return one.keep_hidden; });
     counts_.replayed_rows +=
@@ -263,6 +284,18 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
         }
       }
       return !damaged.fed.empty();
+    case Damage::kDraftBelieved: {
+      PlannedSequence* victim =
+          first_sequence([](const auto& sequence) { return sequence.drafts.count > 0; });
+      if (victim == nullptr) return false;
+      // Drafts lie behind the new tokens.
+      ++victim->new_tokens.count;
+      ++victim->drafts.begin;
+      --victim->drafts.count;
+      return true;
+    }
+    case Damage::kAcceptedLost:  // when the output is there
+      return false;
     case Damage::kBatchSlotMixedUp: {
       // The scheduler aborts if a sequence is left out that has not ended.
       hide_ending_tokens(plan);
@@ -285,7 +318,7 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
 
 bool PlanWatcher::move_label(DamagedPlan& damaged, int64_t by) {
   for (const PlannedSequence& sequence : damaged.plan.sequences) {
-    const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
+    const int64_t end = sequence.context_tokens + sequence.num_rows();
     for (int32_t i = 0; i < sequence.snapshots.count; ++i) {
       StateSnapshot& snapshot =
           damaged.plan.snapshots[static_cast<size_t>(sequence.snapshots.begin + i)];

@@ -35,6 +35,8 @@ enum class Damage {
   kPageCopyDropped,
   kEndComputed,       // a sequence that had ended is computed, and reported as left out
   kBatchSlotMixedUp,  // a token is fed from the batch slot of another sequence
+  kDraftBelieved,     // a draft is computed as a new token, whatever the model draws
+  kAcceptedLost,      // the last token of a span does not reach the host
 };
 
 inline constexpr std::array kAllDamages = {
@@ -42,7 +44,8 @@ inline constexpr std::array kAllDamages = {
     Damage::kSlotMixedUp,      Damage::kSlotReusedEarly, Damage::kStateNotZeroed,
     Damage::kStateCopyDropped, Damage::kSaveDropped,     Damage::kSaveMixedUp,
     Damage::kKvTokensTooLarge, Damage::kPageSwapped,     Damage::kWindowPageSwapped,
-    Damage::kPageCopyDropped,  Damage::kEndComputed,     Damage::kBatchSlotMixedUp};
+    Damage::kPageCopyDropped,  Damage::kEndComputed,     Damage::kBatchSlotMixedUp,
+    Damage::kDraftBelieved,    Damage::kAcceptedLost};
 
 const char* name_of(Damage damage);
 
@@ -54,6 +57,7 @@ struct PlanCounts {
   int64_t fed_tokens = 0;
   int64_t skipped = 0;
   int64_t snapshots = 0;
+  int64_t draft_snapshots = 0;  // of these, inside drafts
   int64_t hidden_kept = 0;
   int64_t hidden_repeats = 0;
   int64_t state_copies = 0;
@@ -92,6 +96,7 @@ class PlanWatcher final : public runner::Runner {
 
   static bool begins(const request::BatchPlan& plan, const request::PlannedSequence& sequence);
   void count(const request::BatchPlan& plan);
+  void lose_accepted(request::StepOutput& output);
   void hide_computed_ends(const DamagedPlan& damaged, request::StepOutput& output);
   void damage_plan(DamagedPlan& damaged);
   bool damage_once(DamagedPlan& damaged);

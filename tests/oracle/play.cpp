@@ -91,17 +91,16 @@ class Play {
     device_->vocabulary = scenario_.rules.vocabulary;
     device_->on_step = [this](const request::BatchPlan& plan) {
       int64_t tokens = 0;
-      for (const auto& sequence : plan.sequences) tokens += sequence.num_new_tokens();
+      for (const auto& sequence : plan.sequences) tokens += sequence.num_rows();
       clock_.advance_seconds(scenario_.seconds_per_step * (1 + static_cast<double>(tokens) / 128));
       if (device_steps_++ != scenario_.failing_step) return Status();
       lost_device_ = true;
       return device_lost("the device fails on purpose");
     };
-    device_->sequence_error = [this](const request::PlannedSequence& sequence) {
+    device_->sequence_error = [this](const request::PlannedSequence& sequence, int64_t num_drawn) {
       const Live& live = *by_sequence_[static_cast<size_t>(sequence.sequence_id - 1)];
-      return device_->num_drawn(sequence) == live.arrival->failing_draw
-                 ? internal_error("the draw fails on purpose")
-                 : Status();
+      return num_drawn == live.arrival->failing_draw ? internal_error("the draw fails on purpose")
+                                                     : Status();
     };
     by_sequence_.clear();
     engine_ = make_engine(
@@ -208,6 +207,7 @@ class Play {
   void receive(Live& live, const RequestEvent& event) {
     const std::string& id = live.arrival->request.id;
     if (live.num_finishes > 0) wrong(fmt::format("{} gets an event after its end", id));
+    const int64_t before = std::ssize(live.tokens);
     live.tokens.insert(live.tokens.end(), event.tokens.begin(), event.tokens.end());
     live.text += event.text;
     if (event.completion_tokens != std::ssize(live.tokens)) {
@@ -225,7 +225,9 @@ class Play {
                         event.cache.reused_tokens));
     }
     live.cache = event.cache;
-    if (std::ssize(live.tokens) == live.arrival->cancel_at) cancel(live);
+    const int64_t cancel_at = live.arrival->cancel_at;
+    if (before < cancel_at && cancel_at <= std::ssize(live.tokens)) cancel(live);
+    check_drafts(live, event);
     if (!event.finish) return;
     ++live.num_finishes;
     live.finish = *event.finish;
@@ -237,6 +239,23 @@ class Play {
         came_inside_ = true;
       }
     }
+  }
+
+  // Every step that decodes gives a token and the drafts that it accepted; the first token comes
+  // from the prompt.
+  void check_drafts(const Live& live, const RequestEvent& event) {
+    const DraftReport& drafts = event.drafts;
+    const int64_t drawn = 1 + drafts.verify_steps + drafts.accepted_tokens;
+    const bool some = scenario_.drafts != Drafts::kNone;
+    if (std::ssize(live.tokens) > drawn ||
+        (!some && drafts.accepted_tokens + drafts.rejected_tokens > 0)) {
+      wrong(fmt::format("{} has {} tokens of {} steps that accepted {} drafts and rejected {}",
+                        live.arrival->request.id, live.tokens.size(), drafts.verify_steps,
+                        drafts.accepted_tokens, drafts.rejected_tokens));
+    }
+    if (!event.finish) return;
+    outcome_.counts.accepted_drafts += drafts.accepted_tokens;
+    outcome_.counts.rejected_drafts += drafts.rejected_tokens;
   }
 
   // Nothing runs or waits, and only the cache uses pages and slots.
@@ -351,7 +370,7 @@ class Play {
 
   static int64_t num_shared(const std::vector<TokenId>& prompt, const Live& other) {
     const std::vector<TokenId>& begin = other.arrival->request.prompt;
-    const std::vector<TokenId>& end = other.arrival->answer.tokens;
+    const std::vector<TokenId>& end = other.arrival->answer.path;
     size_t shared = 0;
     while (shared < prompt.size() && shared < begin.size() + end.size() &&
            prompt[shared] == (shared < begin.size() ? begin[shared] : end[shared - begin.size()])) {
@@ -394,6 +413,8 @@ PlayCounts& PlayCounts::operator+=(const PlayCounts& other) {
   ghost_hits += other.ghost_hits;
   clears += other.clears;
   clears_refused += other.clears_refused;
+  accepted_drafts += other.accepted_drafts;
+  rejected_drafts += other.rejected_drafts;
   return *this;
 }
 

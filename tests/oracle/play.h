@@ -27,6 +27,8 @@ struct PlayCounts {
   int64_t ghost_hits = 0;  // would have reused more, had nothing been evicted
   int64_t clears = 0;      // of the cache; refused ones are counted below
   int64_t clears_refused = 0;
+  int64_t accepted_drafts = 0;
+  int64_t rejected_drafts = 0;
 
   PlayCounts& operator+=(const PlayCounts& other);
 };

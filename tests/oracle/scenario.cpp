@@ -18,7 +18,8 @@ constexpr TokenId kLetters = 3;
 // Makes a scenario part by part; each reads what those before it decided.
 class ScenarioMaker {
  public:
-  explicit ScenarioMaker(uint64_t seed) : dice_(seed), window_dice_(~seed) {
+  explicit ScenarioMaker(uint64_t seed)
+      : dice_(seed), window_dice_(~seed), draft_dice_(seed ^ 0x5eed) {
     scenario_.seed = seed;
   }
 
@@ -28,6 +29,7 @@ class ScenarioMaker {
     choose_model();
     choose_scheduling();
     choose_window();
+    choose_drafts();
     choose_stems();
     const int64_t num_requests = dice_.percent(8) ? dice_.between(12, 30) : dice_.between(2, 12);
     while (std::ssize(scenario_.arrivals) < num_requests) add_arrival();
@@ -117,6 +119,13 @@ class ScenarioMaker {
     const int64_t least = sizes.max_step_sequences * window.per_sequence(sizes.page_size);
     window.num_pages =
         least + window_dice_.pick<int64_t>({0, 1, window_dice_.between(0, least), 8 * least});
+  }
+
+  void choose_drafts() {
+    if (draft_dice_.percent(50)) return;
+    scenario_.drafts = draft_dice_.pick({Drafts::kRight, Drafts::kWrong, Drafts::kRandom,
+                                         Drafts::kOftenRight, Drafts::kOftenRight});
+    scenario_.max_drafts = draft_dice_.pick<int64_t>({1, 2, 3, 7, 15});
   }
 
   void choose_limits() {
@@ -326,6 +335,7 @@ class ScenarioMaker {
 
   Dice dice_;
   Dice window_dice_;  // apart, so that a seed asks for the same with and without a window
+  Dice draft_dice_;   // likewise with and without drafts
   Scenario scenario_;
   std::vector<Tokens> stems_;
   std::vector<std::pair<Tokens, Tokens>> prompt_of_;  // prompts and answers so far
@@ -349,7 +359,7 @@ std::string Scenario::to_string() const {
       "cache {} {} every {}, {}; {}, mixed {}, overlap {}, prefills per decode {}, max prefill {}, "
       "target {} ms, priority {}; EOS {}, {} tokens, restart {}, device lost {}, {} s a step, "
       "queue limited {}, "
-      "time limited {}, pauses {}\n",
+      "time limited {}, pauses {}, drafts {} up to {}\n",
       seed, sizes.num_pages, sizes.page_size, sizes.window_pages.num_pages,
       sizes.window_pages.window, sizes.num_state_slots, sizes.num_snapshot_slots,
       sizes.shared_bytes,
@@ -360,7 +370,7 @@ std::string Scenario::to_string() const {
       scheduling.prefills_per_decode, scheduling.max_prefill_tokens, scheduling.target_itl_ms,
       scheduling.enable_priority, rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0],
       rules.vocabulary.num_tokens, restart_step, failing_step, seconds_per_step, limits_queue,
-      limits_time, pauses.size());
+      limits_time, pauses.size(), static_cast<int>(drafts), max_drafts);
   for (const Clear& clear : clears) {
     text += fmt::format("  the cache is cleared at step {}, within {} s\n", clear.step,
                         clear.timeout_seconds);

@@ -34,6 +34,9 @@ struct Pause {
   int64_t until = 0;
 };
 
+// How good the drafts are.
+enum class Drafts { kNone, kRight, kWrong, kRandom, kOftenRight };
+
 struct Scenario {
   uint64_t seed = 0;
 
@@ -45,6 +48,8 @@ struct Scenario {
   int32_t max_queued_requests = 64;
   SchedulingOptions scheduling;
   CacheOptions cache;
+  Drafts drafts = Drafts::kNone;
+  int64_t max_drafts = 0;
   double seconds_per_step = 0;  // of no tokens; every 128 tokens take as long again
 
   // A call to clear the cache before this step, which waits so long until nothing runs.

@@ -138,7 +138,7 @@ TEST_P(ToyDeviceTest, LeavesOutWhatEndedBeforeTheStep) {
 }
 
 TEST_P(ToyDeviceTest, LeavesOutWhoseDrawFailed) {
-  device.sequence_error = [](const request::PlannedSequence&) {
+  device.sequence_error = [](const request::PlannedSequence&, int64_t) {
     return internal_error("on purpose");
   };
   EXPECT_FALSE(run(first_plan()).tokens[0].error.ok());
@@ -148,6 +148,53 @@ TEST_P(ToyDeviceTest, LeavesOutWhoseDrawFailed) {
   next.sequences[0].feeds_drawn_token = true;
   next.sequences[0].context_tokens = 10;
   EXPECT_TRUE(run(next).tokens[0].skipped);
+}
+
+TEST_P(ToyDeviceTest, GoesDownADraftChainAsFarAsItHolds) {
+  Tokens truth;
+  Tokens all = tokens;
+  for (int i = 0; i < 5; ++i) {
+    truth.push_back(FakeRunner::next_token(all));
+    all.push_back(truth.back());
+  }
+  const auto run_with = [&](const Tokens& drafts, const Tokens& ending) {
+    FakeRunner fresh(kSizes);
+    fresh.lazy = GetParam();
+    HandPlan plan = first_plan();
+    plan.sequences[0].snapshots = {};
+    EXPECT_TRUE(fresh.run(plan.flat()).ok());
+    HandPlan next;
+    next.sequences = {first()};
+    const std::vector<int32_t> more_pages = {1, 2, 3, 4};
+    const std::vector<StateSnapshot> inside = {{.tokens = 12, .slot = 5}};
+    next.sequences[0].pages = more_pages;
+    next.sequences[0].context_tokens = 10;
+    next.sequences[0].new_tokens = std::span(truth).first(1);
+    next.sequences[0].drafts = drafts;
+    next.sequences[0].ending_tokens = ending;
+    next.sequences[0].snapshots = inside;
+    Tokens drawn;
+    const Result<StepOutput> output = fresh.run(next.flat());
+    for (const auto& token : output->tokens) drawn.push_back(token.token);
+    // It goes on after what was accepted, from its own state and rows.
+    Tokens rest = truth;
+    rest.resize(drawn.size() + 1);
+    HandPlan last = next;
+    last.sequences[0].drafts = {};
+    last.sequences[0].snapshots = {};
+    last.sequences[0].context_tokens = 10 + std::ssize(drawn);
+    last.sequences[0].new_tokens = std::span(rest).last(1);
+    if (ending.empty()) {
+      EXPECT_TRUE(fresh.run(last.flat()).ok());
+    }
+    EXPECT_THAT(fresh.complaints(), IsEmpty());
+    return drawn;
+  };
+  EXPECT_EQ(run_with({truth[1], truth[2], truth[3]}, {}), Tokens(truth.begin() + 1, truth.end()));
+  EXPECT_EQ(run_with({truth[1], truth[2] + 1, truth[3]}, {}), Tokens({truth[1], truth[2]}));
+  EXPECT_EQ(run_with({truth[1] + 1, truth[2]}, {}), Tokens({truth[1]}));
+  EXPECT_EQ(run_with({truth[1], truth[2], truth[3]}, {truth[2]}), Tokens({truth[1], truth[2]}))
+      << "nothing follows an ending token";
 }
 
 TEST_P(ToyDeviceTest, DrawsAgainFromAHiddenVectorThatWasKept) {
@@ -247,7 +294,7 @@ TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
   };
   const std::vector<Case> cases = {
       {"an empty plan", [](HandPlan& plan) { plan.sequences.clear(); }},
-      {"33 new tokens", [&](HandPlan& plan) { plan.sequences[0].new_tokens = long_prompt; }},
+      {"33 rows", [&](HandPlan& plan) { plan.sequences[0].new_tokens = long_prompt; }},
       {"is in it twice", [](HandPlan& plan) { plan.sequences.push_back(plan.sequences[0]); }},
       {"nothing to compute", [](HandPlan& plan) { plan.sequences[0].new_tokens = {}; }},
       {"rows of its context again", [](HandPlan& plan) { plan.sequences[0].kv_tokens = 5; }},

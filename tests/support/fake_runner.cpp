@@ -90,11 +90,6 @@ TokenId FakeRunner::next_token(std::span<const TokenId> tokens,
   return toy_draw({.num_tokens = kVocabSize}, toy_hidden_after(tokens), 0, forbidden).value();
 }
 
-int64_t FakeRunner::num_drawn(const PlannedSequence& sequence) const {
-  return sequence.context_tokens + sequence.num_new_tokens() -
-         slots_[sequence.batch_slot].start.num_prompt_tokens;
-}
-
 FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
   append_all(values, source.unused_pages);
   append_all(values, source.unused_snapshot_slots);
@@ -130,9 +125,10 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
     append_range(sequence.new_tokens);
     append_range(sequence.snapshots);
     values.insert(values.end(),
-                  {sequence.mask.begin, sequence.mask.count, sequence.sequence_id,
-                   sequence.batch_slot, sequence.feeds_drawn_token, sequence.context_tokens,
-                   sequence.kv_tokens, sequence.state_slot, sequence.hidden_slot, sequence.sample});
+                  {sequence.mask.begin, sequence.mask.count, sequence.drafts.begin,
+                   sequence.drafts.count, sequence.sequence_id, sequence.batch_slot,
+                   sequence.feeds_drawn_token, sequence.context_tokens, sequence.kv_tokens,
+                   sequence.state_slot, sequence.hidden_slot, sequence.sample});
   }
 }
 
@@ -208,9 +204,7 @@ Result<StepOutput> FakeRunner::compute(const BatchPlan& plan) {
       continue;
     }
     const ToyHidden hidden = sequence.hidden_slot != 0 ? repeat(sequence) : advance(plan, sequence);
-    if (!sequence.sample) continue;
-    check_output_tokens(sequence);
-    draw(plan, sequence, hidden, output.tokens.emplace_back());
+    if (sequence.sample) draw_span(plan, sequence, hidden, output);
   }
   check_memory();
   return output;
@@ -279,7 +273,6 @@ bool FakeRunner::had_ended(const PlannedSequence& sequence) {
 // Computes the new tokens: the state in its slot goes on, rows are written from kv_tokens on, and
 // attention reads all rows back through the page table.
 ToyHidden FakeRunner::advance(const BatchPlan& plan, const PlannedSequence& sequence) {
-  const std::vector<int32_t>& pages = slots_[sequence.batch_slot].pages.ids;
   const std::span<const StateSnapshot> snapshots = plan.snapshots_of(sequence);
   ToyState truth;  // as the KV rows of the context tell
   for (int64_t t = 0; t < sequence.context_tokens; ++t) truth.advance(row(sequence, t).token);
@@ -299,10 +292,9 @@ ToyHidden FakeRunner::advance(const BatchPlan& plan, const PlannedSequence& sequ
   const auto compute = [&](TokenId token) {
     now.advance(token);
     if (sizes_.has_window_pages()) window_row(sequence, t) = {token, now.hash};
-    ToyRow& stored = row(sequence, t);
+    const ToyRow& stored = row(sequence, t);
     if (t >= first_written) {
-      stored = {token, now.hash};
-      page_in_use_[static_cast<size_t>(pages[static_cast<size_t>(t / sizes_.page_size)])] = true;
+      write_row(sequence, t, {token, now.hash});
     } else if (stored != ToyRow{token, now.hash}) {
       complain(fmt::format("sequence {}: KV row {} is taken as computed and is not this sequence's",
                            sequence.sequence_id, t));
@@ -383,10 +375,9 @@ ToyHidden FakeRunner::repeat(const PlannedSequence& sequence) {
 }
 
 // Penalties read the output tokens: the last tokens of the sequence.
-void FakeRunner::check_output_tokens(const PlannedSequence& sequence) {
+void FakeRunner::check_output_tokens(const PlannedSequence& sequence, int64_t end) {
   const request::BatchSlot& slot = slots_[sequence.batch_slot];
   if (!request::penalises(slot.start.sampling)) return;
-  const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
   const int64_t begin = slot.start.num_prompt_tokens;
   bool same = std::ssize(slot.output_tokens) == std::max<int64_t>(end - begin, 0);
   for (int64_t i = begin; same && i < end; ++i) {
@@ -398,14 +389,64 @@ void FakeRunner::check_output_tokens(const PlannedSequence& sequence) {
   }
 }
 
-void FakeRunner::draw(const BatchPlan& plan, const PlannedSequence& sequence,
+// Draws along the drafts as long as they hold. All drafts are computed, as a device does it before
+// it knows: rows and snapshots of those that are rejected stay behind as garbage.
+void FakeRunner::draw_span(const BatchPlan& plan, const PlannedSequence& sequence, ToyHidden hidden,
+                           StepOutput& output) {
+  const std::span<const TokenId> drafts = plan.drafts(sequence);
+  const std::vector<TokenId>& ending = slots_[sequence.batch_slot].ending_tokens;
+  int64_t position = sequence.context_tokens + sequence.num_new_tokens();
+  size_t next = 0;
+  for (;; ++next, ++position) {
+    check_output_tokens(sequence, position);
+    SampledToken& sampled = output.tokens.emplace_back();
+    draw(plan, sequence, position, hidden, sampled);
+    if (next == drafts.size() || !sampled.error.ok() || sampled.token != drafts[next] ||
+        std::ranges::binary_search(ending, sampled.token)) {
+      break;
+    }
+    hidden = feed(plan, sequence, position, drafts[next]);
+  }
+  for (; next < drafts.size(); ++next, ++position) {
+    write_row(sequence, position, kGarbageRow);
+    take_snapshots(plan.snapshots_of(sequence), position + 1, kGarbageState);
+  }
+}
+
+// Computes an accepted draft; it is the token at `position`.
+ToyHidden FakeRunner::feed(const BatchPlan& plan, const PlannedSequence& sequence, int64_t position,
+                           TokenId draft) {
+  ToyState now;
+  ToyAttention attention;
+  for (int64_t t = 0; t < position; ++t) {
+    now.advance(row(sequence, t).token);
+    attention.read(row(sequence, t));
+  }
+  now.advance(draft);
+  const ToyRow added{draft, now.hash};
+  attention.read(added);
+  write_row(sequence, position, added);
+  take_snapshots(plan.snapshots_of(sequence), position + 1, now);
+  if (sizes_.num_state_slots > 0) set_working(sequence.state_slot, now, true);
+  slots_.accepted(sequence, draft);
+  return hidden_after(sequence, position + 1, now, attention);
+}
+
+void FakeRunner::write_row(const PlannedSequence& sequence, int64_t token, const ToyRow& value) {
+  row(sequence, token) = value;
+  if (sizes_.has_window_pages()) window_row(sequence, token) = value;
+  const std::vector<int32_t>& pages = slots_[sequence.batch_slot].pages.ids;
+  page_in_use_[static_cast<size_t>(pages[static_cast<size_t>(token / sizes_.page_size)])] = true;
+}
+
+void FakeRunner::draw(const BatchPlan& plan, const PlannedSequence& sequence, int64_t position,
                       const ToyHidden& hidden, SampledToken& sampled) {
+  const request::BatchSlot& slot = slots_[sequence.batch_slot];
   sampled.sequence_id = sequence.sequence_id;
   sampled.skipped = false;
-  sampled.error = sequence_error ? sequence_error(sequence) : Status();
-  std::optional<TokenId> token = script ? script(sequence) : std::nullopt;
-  const int64_t position = sequence.context_tokens + sequence.num_new_tokens();
-  const request::BatchSlot& slot = slots_[sequence.batch_slot];
+  const int64_t num_drawn = position - slot.start.num_prompt_tokens;
+  sampled.error = sequence_error ? sequence_error(sequence, num_drawn) : Status();
+  std::optional<TokenId> token = script ? script(sequence, num_drawn) : std::nullopt;
   if (!token) {
     token = toy_draw(vocabulary, hidden, slot.start.seed, slot.forbidden_tokens(position));
   }

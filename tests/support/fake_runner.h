@@ -40,12 +40,12 @@ class FakeRunner final : public runner::Runner {
   // after it.
   std::function<Status(const request::BatchPlan&)> on_step;
 
-  // The token drawn instead of the model's; none: the model's. Of both, the next one that the
-  // sequence's mask allows.
-  std::function<std::optional<TokenId>(const request::PlannedSequence&)> script;
+  // The token drawn instead of the model's by a sequence that has drawn so many before; none: the
+  // model's. Of both, the next one that the sequence's mask allows.
+  std::function<std::optional<TokenId>(const request::PlannedSequence&, int64_t num_drawn)> script;
 
-  // Fails the draw of one sequence.
-  std::function<Status(const request::PlannedSequence&)> sequence_error;
+  // Fails a draw of one sequence, which has drawn so many tokens before.
+  std::function<Status(const request::PlannedSequence&, int64_t num_drawn)> sequence_error;
 
   bool lazy = true;  // false: steps are computed in submit(), which then returns on_step's status
   bool checks_plans = true;  // off: no allocation of its own
@@ -54,9 +54,6 @@ class FakeRunner final : public runner::Runner {
   // The token that the model draws after `tokens`.
   static TokenId next_token(std::span<const TokenId> tokens,
                             std::span<const TokenId> forbidden = {});
-
-  // How many tokens the sequence has drawn before this step.
-  [[nodiscard]] int64_t num_drawn(const request::PlannedSequence& sequence) const;
 
   [[nodiscard]] const runner::PoolSizes& pool_sizes() const override { return sizes_; }
 
@@ -103,11 +100,16 @@ class FakeRunner final : public runner::Runner {
   ToyHidden repeat(const request::PlannedSequence& sequence);
   void take_snapshots(std::span<const request::StateSnapshot> snapshots, int64_t tokens,
                       const ToyState& now);
-  void check_output_tokens(const request::PlannedSequence& sequence);
+  void check_output_tokens(const request::PlannedSequence& sequence, int64_t end);
+  void draw_span(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
+                 ToyHidden hidden, request::StepOutput& output);
+  ToyHidden feed(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
+                 int64_t position, TokenId draft);
   void draw(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
-            const ToyHidden& hidden, request::SampledToken& sampled);
+            int64_t position, const ToyHidden& hidden, request::SampledToken& sampled);
   void fill_page(int32_t page, const ToyRow& row);
   ToyRow& row(const request::PlannedSequence& sequence, int64_t token);
+  void write_row(const request::PlannedSequence& sequence, int64_t token, const ToyRow& value);
   ToyRow& window_row(const request::PlannedSequence& sequence, int64_t token);
   void check_window(const request::PlannedSequence& sequence);
   ToyHidden hidden_after(const request::PlannedSequence& sequence, int64_t num_tokens,

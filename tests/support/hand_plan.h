@@ -18,6 +18,7 @@ struct HandSequence {
   int32_t batch_slot = 0;
   std::span<const TokenId> new_tokens;
   bool feeds_drawn_token = false;
+  std::span<const TokenId> drafts;
   int64_t context_tokens = 0;
   int64_t kv_tokens = 0;
   std::span<const int32_t> pages;
@@ -94,6 +95,7 @@ struct HandPlan {
                               .batch_slot = from.batch_slot,
                               .new_tokens = plan.add_tokens(from.new_tokens),
                               .feeds_drawn_token = from.feeds_drawn_token,
+                              .drafts = plan.add_tokens(from.drafts),
                               .context_tokens = from.context_tokens,
                               .kv_tokens = from.kv_tokens,
                               .state_slot = from.state_slot,

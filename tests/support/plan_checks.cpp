@@ -23,8 +23,7 @@ class PlanChecker {
 
   bool check() {
     expect(!plan_.sequences.empty(), "an empty plan");
-    expect(plan_.num_new_tokens() <= sizes_.max_step_tokens,
-           fmt::format("{} new tokens", plan_.num_new_tokens()));
+    expect(plan_.num_rows() <= sizes_.max_step_tokens, fmt::format("{} rows", plan_.num_rows()));
     expect(std::ssize(plan_.sequences) <= sizes_.max_step_sequences,
            fmt::format("{} sequences", plan_.sequences.size()));
     check_preparations();
@@ -123,7 +122,7 @@ class PlanChecker {
   void check_sequence(const PlannedSequence& sequence) {
     const std::string named = name(sequence);
     const int64_t begin = sequence.context_tokens;
-    const int64_t end = begin + sequence.num_new_tokens();
+    const int64_t end = begin + sequence.num_rows();
     expect(ids_.insert(sequence.sequence_id).second, named + " is in it twice");
     require(begin >= 0, named + " has a negative context");
     if (sequence.hidden_slot == 0) {
@@ -134,6 +133,8 @@ class PlanChecker {
       expect(sequence.num_new_tokens() == 0, named + " has a hidden slot and tokens to compute");
       expect(sequence.sample, named + " has a hidden slot and draws nothing");
     }
+    expect(sequence.drafts.empty() || (sequence.sample && sequence.num_new_tokens() > 0),
+           named + " has drafts that follow nothing");
     // A scheduler without shared KV rows leaves kv_tokens at 0.
     expect(sequence.mask.empty() || (sequence.sample && !sequence.feeds_drawn_token),
            named + " has a mask for a token that does not follow a known one");
@@ -225,7 +226,7 @@ class PlanChecker {
     const bool zeroes =
         std::find(zeroed.begin(), zeroed.end(), sequence.state_slot) != zeroed.end();
     expect(zeroes == (sequence.context_tokens == 0), named + " is zeroed at the wrong time");
-    const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
+    const int64_t end = sequence.context_tokens + sequence.num_rows();
     int64_t last = sequence.context_tokens;
     for (const StateSnapshot& snapshot : plan_.snapshots_of(sequence)) {
       require(is_snapshot_slot(snapshot.slot), named + " has a snapshot slot out of range");
@@ -234,7 +235,8 @@ class PlanChecker {
                          snapshot.tokens, sequence.context_tokens, end));
       expect(snapshot.tokens > last, named + " has snapshots out of order");
       last = snapshot.tokens;
-      expect(!snapshot.keep_hidden || (sizes_.keeps_hidden && snapshot.tokens == end),
+      const bool at_end = snapshot.tokens == end && sequence.drafts.empty();
+      expect(!snapshot.keep_hidden || (sizes_.keeps_hidden && at_end),
              fmt::format("{} cannot keep a hidden vector after {} tokens", named, snapshot.tokens));
     }
   }
@@ -249,7 +251,7 @@ class PlanChecker {
 
     std::vector<Use> uses(static_cast<size_t>(sizes_.num_pages + 1));
     for (const PlannedSequence& sequence : plan_.sequences) {
-      const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
+      const int64_t end = sequence.context_tokens + sequence.num_rows();
       const int64_t first_written = std::max(sequence.context_tokens, sequence.kv_tokens);
       const std::vector<int32_t>& pages = pages_of(sequence);
       for (int64_t i = 0; i < std::ssize(pages); ++i) {

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Drafter: guesses how texts go on. A step computes the guesses beside the next token and keeps
+// those that the model draws as well (PlannedSequence::drafts): a guess never changes a text, only
+// how many steps it takes.
+//
+//   [observe() -> propose()]* -> observe() -> forget()
+//
+// Threading: confined to the engine thread. Cost: it is asked for every stream in every step, so
+// that microseconds count.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "request/sequence.h"
+
+namespace heddle::speculative {
+
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+
+  // The sequence has these tokens now: it is new, or its text has grown at its end, or neither.
+  virtual void observe(const request::Sequence& sequence) = 0;
+
+  // Replaces `drafts` by what may follow all tokens of the sequence: at most `most` tokens, often
+  // none. observe() has seen these tokens.
+  virtual void propose(const request::Sequence& sequence, int64_t most,
+                       std::vector<TokenId>& drafts) = 0;
+
+  // The sequence does not run any more. It may come back; observe() then sees all of it again.
+  virtual void forget(const request::Sequence& sequence) = 0;
+};
+
+}  // namespace heddle::speculative
