@@ -30,6 +30,7 @@
 namespace heddle::server {
 
 class ResponseStore;
+class SessionStore;
 
 class ApiAdapter {
  public:
@@ -87,6 +88,7 @@ struct CallContext {
   const FairKey& fair_key;
   bool isolate_tenants = false;                                // ServerOptions
   std::shared_ptr<ResponseStore> responses = nullptr;          // null: none are kept
+  std::shared_ptr<SessionStore> sessions = nullptr;            // null: there are none
   const tokenizer::CancellationCheck* is_cancelled = nullptr;  // null: encoding goes to its end
   std::string id;                                              // from the header, or made up
   int64_t created = 0;                                         // seconds since 1970

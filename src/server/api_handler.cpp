@@ -26,6 +26,7 @@
 #include "server/routes.h"
 #include "server/runtime_settings.h"
 #include "server/server_info.h"
+#include "server/session_fields.h"
 #include "server/tokenize.h"
 
 namespace heddle::server {
@@ -246,7 +247,7 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
     case Endpoint::kOllamaShow:
       ask(std::move(exchange), answer_ollama_show);
       break;
-    case Endpoint::kOllamaVersion:
+    case Endpoint::kVersion:
       exchange->respond(json_response(200, {{"version", options_.version}}));
       break;
     case Endpoint::kInvocations:
@@ -293,6 +294,10 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
     case Endpoint::kSetInternalState:
     case Endpoint::kSlowDown:
       exchange->respond(change_setting(request, route->endpoint));
+      break;
+    case Endpoint::kOpenSession:
+    case Endpoint::kCloseSession:
+      exchange->respond(change_session(request, route->endpoint));
       break;
     case Endpoint::kOpenApi:
     case Endpoint::kDocs:
@@ -356,6 +361,7 @@ CallContext ApiHandler::context_of(const HttpRequest& request,
           .fair_key = options_.fair_key,
           .isolate_tenants = options_.isolate_tenants,
           .responses = responses_,
+          .sessions = sessions_,
           .is_cancelled = is_cancelled,
           .id = request.id,
           .created = options_.unix_time(),
@@ -451,6 +457,18 @@ HttpResponse ApiHandler::abort_request(const HttpRequest& request) {
                            .retry_after_seconds = 4});
   }
   return json_response(200, {{"status", "ok"}});
+}
+
+HttpResponse ApiHandler::change_session(const HttpRequest& request, Endpoint endpoint) {
+  std::string holder = request.key == nullptr ? "" : request.key->name;
+  const auto changed =
+      endpoint == Endpoint::kOpenSession
+          ? open_session(request.body, std::move(holder), options_.unix_time(), *sessions_)
+          : close_session(request.body, holder, *sessions_);
+  if (const auto* const error = std::get_if<ApiError>(&changed)) {
+    return error_response(*error, request);
+  }
+  return json_response(200, std::get<Json>(changed));
 }
 
 HttpResponse ApiHandler::change_setting(const HttpRequest& request, Endpoint endpoint) {

@@ -29,6 +29,7 @@
 #include "server/request_gate.h"
 #include "server/response_store.h"
 #include "server/server_options.h"
+#include "server/session_store.h"
 #include "server/text_codec.h"
 #include "server/weight_version.h"
 #include "server/worker_pool.h"
@@ -93,6 +94,7 @@ class ApiHandler final : public HttpHandler {
   void on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
 
   [[nodiscard]] HttpResponse abort_request(const HttpRequest& request);
+  [[nodiscard]] HttpResponse change_session(const HttpRequest& request, Endpoint endpoint);
   [[nodiscard]] HttpResponse change_setting(const HttpRequest& request, Endpoint endpoint);
   [[nodiscard]] HttpResponse description(const HttpRequest& request, Endpoint endpoint) const;
   [[nodiscard]] HttpResponse update_weight_version(const HttpRequest& request);
@@ -140,6 +142,7 @@ class ApiHandler final : public HttpHandler {
   std::unique_ptr<BatchApi> batch_api_;
   std::unique_ptr<Profiler> profiler_;
   const std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>();
+  const std::shared_ptr<SessionStore> sessions_ = std::make_shared<SessionStore>();
 
   std::unique_ptr<WorkerPool> workers_;
 };

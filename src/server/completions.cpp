@@ -202,7 +202,7 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   read_request_id(fields, context, call);
   answer.streaming = read_stream_options(fields);
   refuse_unserved_features(fields);
-  refuse_fields(fields, {"suffix"});
+  refuse_fields(fields, {"suffix", "session_params"});
   const std::optional<AnswerForm> form = read_answer_form(fields);
   const SamplingFields sampling =
       read_sampling_fields(fields, SamplingSpelling::kOpenAi, context.model);

@@ -14,6 +14,7 @@
 #include "server/json_text.h"
 #include "server/prompt_list.h"
 #include "server/sampling_fields.h"
+#include "server/session_fields.h"
 
 namespace heddle::server {
 namespace {
@@ -31,6 +32,7 @@ class GenerateAdapter final : public ApiAdapter {
 
   void event(size_t index, const RequestEvent& event, std::string& out) override {
     logs_[index].add(event);
+    if (options_.turn) options_.turn->add(event);
     if (!options_.stream) return;
     streamed_[index].append(logs_[index], *this);
     logs_[index].clear();
@@ -281,6 +283,33 @@ std::vector<std::string> read_prompt_ids(FieldReader& fields, const CallContext&
   return ids;
 }
 
+// The first token of every text, where the model has one.
+std::optional<TokenId> first_token(const TextCodec& codec) {
+  const auto tokens = codec.encode("", /*add_special_tokens=*/true);
+  if (!tokens.ok() || tokens->empty()) return std::nullopt;
+  return tokens->front();
+}
+
+// Where requests of a session read and keep their turns.
+struct SessionPlace {
+  std::optional<SessionParams> params;
+  std::string holder;
+};
+
+// Puts what the session has before the prompt.
+std::optional<ApiError> read_session(FieldReader& fields, const CallContext& context,
+                                     PromptList& list, SessionPlace& place) {
+  place.params = read_session_params(fields);
+  if (fields.error()) return *fields.error();
+  if (!place.params) return std::nullopt;
+  if (list.batched || context.sessions == nullptr) {
+    return invalid_value("session_params", "A request of a session has one prompt.");
+  }
+  if (context.head.key != nullptr) place.holder = context.head.key->name;
+  return context.sessions->extend(*place.params, place.holder, first_token(context.codec),
+                                  context.created, list.prompts.front());
+}
+
 // The fields that each prompt of a batch may have for itself.
 struct PromptFields {
   SamplingFields sampling;
@@ -353,6 +382,8 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
   std::string prompt_param;
   if (fields.error()) return *fields.error();
   if (auto error = read_generate_prompts(fields, context, list, prompt_param)) return *error;
+  SessionPlace session;
+  if (auto error = read_session(fields, context, list, session)) return *error;
   const size_t num_prompts = list.prompts.size();
   const std::vector<std::string> ids = read_prompt_ids(fields, context, list, call);
 
@@ -366,6 +397,9 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
     num_answers += static_cast<size_t>(prompts.back().sampling.num_choices);
   }
   const bool several_answers = num_answers > num_prompts;
+  if (session.params && several_answers) {
+    return invalid_value("session_params", "A request of a session has one answer: `n` must be 1.");
+  }
   call.answers_field = several_answers ? "sampling_params.n" : prompt_param;
   if (auto error = check_num_answers(context, num_answers, call.answers_field)) return *error;
   if (auto error = check_num_forms(prompts)) return *error;
@@ -407,6 +441,13 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
   if (auto error =
           check_answer_size(call.requests, bytes, answer.stream, "sampling_params.max_new_tokens"))
     return *error;
+  if (session.params) {
+    if (auto error =
+            context.sessions->begin(*session.params, session.holder, ids.front(),
+                                    call.requests.front().prompt, context.created, answer.turn)) {
+      return *error;
+    }
+  }
   answer.as_list = list.batched || several_answers;
   answer.codec = &context.codec;
   answer.as_predictions = as_predictions;

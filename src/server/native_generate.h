@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST /generate: the native API, one prompt or a batch, with SGLang's fields and answers. Streamed
-// text and ids are cumulative, as its clients expect.
+// text and ids are cumulative, as its clients expect. A prompt may go on from one before it
+// (session_store.h).
 //
 // Threading: prepare_generate() is thread-safe: it runs on the workers.
 #pragma once
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "server/api_adapter.h"
+#include "server/session_store.h"
 
 namespace heddle::server {
 
@@ -28,6 +30,7 @@ struct GenerateAnswerOptions {
   std::string weight_version = "default";
   std::vector<std::vector<TokenId>> prompt_token_ids;  // per prompt, to be shown; empty: not
   const TextCodec* codec = nullptr;                    // outlives the adapter
+  std::unique_ptr<SessionTurn> turn;                   // that this answers; null: none
 };
 
 std::unique_ptr<ApiAdapter> make_generate_adapter(GenerateAnswerOptions options);

@@ -31,6 +31,8 @@ constexpr std::array kRoutes = {
     Route{"/v1/detokenize", Endpoint::kDetokenize, "POST", Access::kUser, true, kAnyBody},
     Route{"/metrics", Endpoint::kMetrics, "GET, HEAD", Access::kOpen},
     Route{"/flush_cache", Endpoint::kFlushCache, "GET, POST", Access::kAdmin, true, kNoBody, true},
+    Route{"/reset_prefix_cache", Endpoint::kFlushCache, "POST", Access::kAdmin, true, kNoBody,
+          true},
     Route{"/pause_generation", Endpoint::kPause, "POST", Access::kAdmin, true, kSmallBody, true},
     Route{"/continue_generation", Endpoint::kContinue, "POST", Access::kAdmin, true, kNoBody, true},
     Route{"/abort_request", Endpoint::kAbort, "POST", Access::kUser, false, kSmallBody, true},
@@ -44,7 +46,8 @@ constexpr std::array kRoutes = {
     Route{"/api/show", Endpoint::kOllamaShow, "POST", Access::kUser, true, kSmallBody},
     Route{"/api/tags", Endpoint::kOllamaModels, "GET, HEAD", Access::kUser, true},
     Route{"/api/ps", Endpoint::kOllamaRunning, "GET, HEAD", Access::kUser, true},
-    Route{"/api/version", Endpoint::kOllamaVersion, "GET, HEAD"},
+    Route{"/api/version", Endpoint::kVersion, "GET, HEAD"},
+    Route{"/version", Endpoint::kVersion, "GET, HEAD"},
     Route{"/invocations", Endpoint::kInvocations, "POST", Access::kUser, true, kAnyBody},
     Route{"/vertex_generate", Endpoint::kVertex, "POST", Access::kUser, true, kAnyBody},
     Route{"/get_load", Endpoint::kLoad, "GET, HEAD"},
@@ -62,9 +65,11 @@ constexpr std::array kRoutes = {
           true},
     Route{"/configure_logging", Endpoint::kConfigureLogging, "GET, POST", Access::kAdmin, false,
           kSmallBody, true},
-    Route{"/set_internal_state", Endpoint::kSetInternalState, "POST, PUT", Access::kAdmin, false,
-          kSmallBody, true},
-    Route{"/slow_down", Endpoint::kSlowDown, "POST", Access::kAdmin, true, kSmallBody, true},
+    Route{"/set_internal_state", Endpoint::kSetInternalState, "GET, POST, PUT", Access::kAdmin,
+          false, kSmallBody, true},
+    Route{"/slow_down", Endpoint::kSlowDown, "GET, POST", Access::kAdmin, true, kSmallBody, true},
+    Route{"/open_session", Endpoint::kOpenSession, "GET, POST", Access::kUser, true, kSmallBody},
+    Route{"/close_session", Endpoint::kCloseSession, "GET, POST", Access::kUser, true, kSmallBody},
     Route{"/openapi.json", Endpoint::kOpenApi, "GET, HEAD"},
     Route{"/docs", Endpoint::kDocs, "GET, HEAD"},
     Route{"/v1/files", Endpoint::kFiles, "GET, HEAD, POST", Access::kUser, true, kAnyBody},
@@ -74,7 +79,7 @@ constexpr std::array kRoutes = {
 };
 
 // What other servers have and this one answers 501.
-constexpr std::array<std::string_view, 36> kNotServed = {
+constexpr std::array<std::string_view, 34> kNotServed = {
     "/encode",
     "/classify",
     "/v1/embeddings",
@@ -99,8 +104,6 @@ constexpr std::array<std::string_view, 36> kNotServed = {
     "/get_weights_by_name",
     "/release_memory_occupation",
     "/resume_memory_occupation",
-    "/open_session",
-    "/close_session",
     "/clear_hicache_storage_backend",
     "/freeze_gc",
     "/start_expert_distribution_record",

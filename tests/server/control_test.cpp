@@ -13,6 +13,7 @@ class ControlTest : public ServerTest {
   // Every control route with a body that it takes.
   static constexpr std::pair<const char*, const char*> kControls[] = {
       {"/flush_cache", ""},
+      {"/reset_prefix_cache", ""},
       {"/pause_generation", R"({"mode": "in_place"})"},
       {"/continue_generation", ""},
       {"/abort_request", R"({"rid": "x"})"},

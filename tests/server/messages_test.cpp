@@ -445,6 +445,7 @@ TEST_F(OllamaTest, ModelsAreListedAndShown) {
   options.version = "1.2.3";
   start();
   EXPECT_EQ(get("/api/version").json()["version"], "1.2.3");
+  EXPECT_EQ(get("/version").json()["version"], "1.2.3") << "as vLLM names it";
   EXPECT_EQ(get("/api/tags").json()["models"][0]["name"], "m");
   EXPECT_EQ(get("/api/ps").json()["models"][0]["model"], "m");
   const Json shown = post("/api/show", {{"model", "m"}}).json();

@@ -111,6 +111,8 @@ TEST_F(OperatorRoutesTest, TheEngineCanBeSlowedDown) {
               "forward_sleep_time");
   }
   EXPECT_EQ(engine->step_delay, 0.5);
+  EXPECT_EQ(connect().call("GET", "/slow_down", R"({"forward_sleep_time": 0.25})").status, 200);
+  EXPECT_EQ(engine->step_delay, 0.25);
   EXPECT_EQ(post("/slow_down", {{"forward_sleep_time", nullptr}}).status, 200);
   EXPECT_EQ(engine->step_delay, 0);
 }

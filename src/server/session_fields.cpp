@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/session_fields.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "server/caller.h"
+#include "server/json_text.h"
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// An id as clients may choose them; "" without one.
+std::string read_id(FieldReader& fields, std::string_view name) {
+  std::string id = fields.string(name).value_or("");
+  if (!id.empty() && !is_request_id(id)) {
+    fields.fail(invalid_value(
+        fields.name_of(name),
+        fmt::format("`{}` must be 1 to 128 letters, digits and \".\", \"_\", \":\" or \"-\".",
+                    fields.name_of(name))));
+  }
+  return id;
+}
+
+}  // namespace
+
+std::variant<Json, ApiError> open_session(std::string_view body, std::string holder, int64_t now,
+                                          SessionStore& store) {
+  Json object;
+  if (auto error = parse_json_object(body, object)) return *error;
+  FieldReader fields(object);
+  const auto capacity = fields.integer("capacity_of_str_len", 1);
+  const int64_t timeout =
+      fields.integer("timeout", 1, kMaxSessionSeconds).value_or(kDefaultSessionSeconds);
+  std::string id = read_id(fields, "session_id");
+  if (fields.error()) return *fields.error();
+  if (!capacity) return missing_parameter("capacity_of_str_len");
+  if (id.empty()) id = new_request_id("");
+  if (auto error = store.open({.id = id,
+                               .holder = std::move(holder),
+                               .capacity_tokens = *capacity,
+                               .timeout_seconds = timeout},
+                              now)) {
+    return *error;
+  }
+  return Json(id);
+}
+
+std::variant<Json, ApiError> close_session(std::string_view body, const std::string& holder,
+                                           SessionStore& store) {
+  Json object;
+  if (auto error = parse_json_object(body, object)) return *error;
+  FieldReader fields(object);
+  const std::string id = read_id(fields, "session_id");
+  if (fields.error()) return *fields.error();
+  if (id.empty()) return missing_parameter("session_id");
+  if (!store.close(id, holder)) {
+    return ApiError{.status = 404,
+                    .code = "not_found",
+                    .message = fmt::format("There is no session `{}`.", id),
+                    .param = "session_id"};
+  }
+  return Json{{"session_id", id}, {"closed", true}};
+}
+
+std::optional<SessionParams> read_session_params(FieldReader& fields) {
+  const Json* const object = fields.object("session_params");
+  if (object == nullptr) return std::nullopt;
+  FieldReader inner(*object, "session_params.");
+  SessionParams params;
+  params.id = read_id(inner, "id");
+  if (std::string rid = read_id(inner, "rid"); !rid.empty()) params.rid = std::move(rid);
+  params.offset = inner.integer("offset");
+  if (params.offset == 0) params.offset.reset();  // as SGLang's clients write that there is none
+  params.replace = inner.boolean("replace").value_or(false);
+  params.drop_previous_output = inner.boolean("drop_previous_output").value_or(false);
+  if (inner.error()) {
+    fields.fail(*inner.error());
+  } else if (params.id.empty()) {
+    fields.fail(missing_parameter("session_params.id"));
+  }
+  return params;
+}
+
+}  // namespace heddle::server
