@@ -10,28 +10,13 @@
 #include <fmt/format.h>
 
 #include "config_file.h"
+#include "core/edit_distance.h"
 #include "familiar_options.h"
 #include "option_names.h"
 #include "subcommand.h"
 
 namespace heddle::tools {
 namespace {
-
-// Edits that turn one word into another: insert, delete, replace.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0u : 1u)});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
 
 // "; did you mean --port?", or nothing when no candidate is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {

@@ -141,9 +141,13 @@ std::optional<HttpResponse> RequestGate::refusal_of(HttpRequest& request, const 
   const auto refuse = [&request](const ApiError& error) { return error_response(error, request); };
   if (request.method == "OPTIONS") return answer_preflight(options_.cors, request, route);
   if (route == nullptr) {
-    return refuse({.status = 404,
-                   .code = "not_found",
-                   .message = fmt::format("There is nothing at {}.", request.path)});
+    const std::string_view similar = similar_route(request.path);
+    return refuse(
+        {.status = 404,
+         .code = "not_found",
+         .message = fmt::format(
+             "There is nothing at {}.{}", printable(request.path, 200),
+             similar.empty() ? std::string() : fmt::format(" Did you mean {}?", similar))});
   }
   if (!allows(*route, request.method)) {
     HttpResponse response = refuse({.status = 405,

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/edit_distance.h"
 #include "server/dashboard.h"
 
 namespace heddle::server {
@@ -124,6 +125,9 @@ constexpr Route kOneBatchRoute{kBatchPrefix, Endpoint::kOneBatch, "GET, HEAD, PO
 constexpr Route kDashboardRoute{kDashboardPrefix, Endpoint::kDashboard, "GET, HEAD", Access::kOpen};
 constexpr Route kOneModelRoute{kModelPrefix, Endpoint::kOneModel, "GET, HEAD"};
 
+constexpr size_t kMaxSimilarLength = 64;
+constexpr size_t kMaxWrongLetters = 2;
+
 // Whether a list of allowed names has this one, or "*".
 bool has(const std::vector<std::string>& names, std::string_view name) {
   return std::ranges::any_of(
@@ -156,6 +160,26 @@ const Route* find_route(std::string_view path) {
   if (lies_below(kDashboardPrefix)) return &kDashboardRoute;
   if (std::ranges::find(kNotServed, path) != kNotServed.end()) return &kNotServedRoute;
   return lies_below(kModelPrefix) ? &kOneModelRoute : nullptr;
+}
+
+std::string_view similar_route(std::string_view path) {
+  while (path.ends_with('/')) path.remove_suffix(1);
+  if (path.empty() || path.size() > kMaxSimilarLength) return {};
+  // Of those that are alike, the one that is most nearly as long.
+  const auto rank = [path](std::string_view route) {
+    const bool is_part = path.ends_with(route) || route.ends_with(path);
+    return std::pair<size_t, size_t>(
+        is_part ? 0 : edit_distance(path, route),
+        std::max(path.size(), route.size()) - std::min(path.size(), route.size()));
+  };
+  std::string_view best;
+  std::pair<size_t, size_t> best_rank = {kMaxWrongLetters + 1, 0};
+  for (const Route& route : kRoutes) {
+    if (route.path == "/" || rank(route.path) >= best_rank) continue;
+    best = route.path;
+    best_rank = rank(best);
+  }
+  return best;
 }
 
 bool allows(const Route& route, std::string_view method) {

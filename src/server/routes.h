@@ -116,6 +116,11 @@ struct RouteSummary {
 // Null for an unknown path.
 [[nodiscard]] const Route* find_route(std::string_view path);
 
+// The path of a route that was perhaps meant by one that is unknown: it lacks the beginning
+// ("/chat/completions"), has one too many ("/v1/v1/models"), a slash at its end, or up to two wrong
+// letters. "" without one. Cost: bounded, whatever the path's length.
+[[nodiscard]] std::string_view similar_route(std::string_view path);
+
 [[nodiscard]] bool allows(const Route& route, std::string_view method);
 
 // Which web pages may ask (CORS).

@@ -40,6 +40,29 @@ TEST_F(TransportTest, AnUnknownPathIsNotFound) {
   EXPECT_EQ(error_of(reply)["type"], "not_found_error");
 }
 
+TEST_F(TransportTest, AnUnknownPathNamesOneLikeIt) {
+  start();
+  const auto message = [this](std::string_view path) {
+    return error_of(get(path))["message"].get<std::string>();
+  };
+  EXPECT_EQ(message("/chat/completions"),
+            "There is nothing at /chat/completions. Did you mean /v1/chat/completions?");
+  for (const auto& [path, meant] : std::vector<std::pair<const char*, const char*>>{
+           {"/v1/v1/chat/completions", "/v1/chat/completions"},
+           {"/openai/v1/models", "/v1/models"},
+           {"/v1/chat/completion", "/v1/chat/completions"},
+           {"/v1/chat/completions/", "/v1/chat/completions"},
+           {"/models", "/v1/models"},
+           {"/healthz", "/health"},
+           {"/completions", "/v1/completions"}}) {
+    EXPECT_THAT(message(path), HasSubstr(fmt::format("Did you mean {}?", meant))) << path;
+  }
+  for (const char* path : {"/v1", "/nothing/of/the/kind", "/x"}) {
+    EXPECT_EQ(message(path), fmt::format("There is nothing at {}.", path));
+  }
+  EXPECT_EQ(get("/" + std::string(5000, 'a')).status, 404);
+}
+
 TEST_F(TransportTest, AWrongMethodNamesTheRightOnes) {
   start();
   const Reply reply = get("/v1/chat/completions");

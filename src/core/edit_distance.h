@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far two words are apart, to name the one that was perhaps meant.
+//
+// Threading: a free function without state.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace heddle {
+
+// Edits that turn one word into the other: insert, delete, replace. Cost: O(product of the sizes).
+[[nodiscard]] size_t edit_distance(std::string_view a, std::string_view b);
+
+}  // namespace heddle
