@@ -109,6 +109,32 @@ BENCHMARK_CAPTURE(compile_schema, call, std::string(kCall))->Unit(benchmark::kMi
 BENCHMARK_CAPTURE(compile_schema, tree, std::string(kTree))->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(compile_schema, large, large_schema())->Unit(benchmark::kMillisecond);
 
+// What a client may send to keep a worker busy; all but the first are refused.
+void compile_hostile(benchmark::State& state, GrammarKind kind, const std::string& text) {
+  bool is_served = false;
+  for (auto _ : state) is_served = compile({.kind = kind, .text = text}).ok();
+  state.counters["served"] = is_served ? 1 : 0;
+}
+
+BENCHMARK_CAPTURE(compile_hostile, subsets_16, GrammarKind::kRegex, std::string("(a|b)*a(a|b){15}"))
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(compile_hostile, subsets_40, GrammarKind::kRegex, std::string("(a|b)*a(a|b){40}"))
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(compile_hostile, repeats, GrammarKind::kRegex,
+                  std::string("((((a{0,99}b?){0,99}){0,99}){0,99}){0,99}"))
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(compile_hostile, dots, GrammarKind::kRegex, std::string("(.*.*.*.*x){0,400}"))
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(
+    compile_hostile, length, GrammarKind::kJsonSchema,
+    std::string(R"({"type": "string", "maxLength": 9000, "pattern": "(a|.)*b.{12}"})"))
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(
+    compile_hostile, all_of, GrammarKind::kJsonSchema,
+    std::string(R"({"type": "string", "allOf": [{"pattern": "a.{9}b"}, {"pattern": "c.{9}d"},
+                    {"pattern": "e.{9}f"}, {"pattern": "g.{9}h"}]})"))
+    ->Unit(benchmark::kMillisecond);
+
 // Masks along an answer, spelled with the longest tokens.
 void masks_of_answer(benchmark::State& state, const std::string& schema,
                      const std::string& answer) {
@@ -175,6 +201,25 @@ void cold_mask(benchmark::State& state) {
 }
 
 BENCHMARK(cold_mask)->Unit(benchmark::kMillisecond);
+
+// The masks that are made where a grammar is compiled, for a vocabulary that has none yet.
+void make_masks(benchmark::State& state, const std::string& schema) {
+  std::vector<std::string> tokens = vocabulary();
+  const auto end = static_cast<TokenId>(tokens.size() - 1);
+  for (auto _ : state) {
+    state.PauseTiming();
+    const auto masks = std::make_shared<VocabularyMasks>(tokens, std::vector<TokenId>{end});
+    const TokenGrammar grammar(compile({.kind = GrammarKind::kJsonSchema, .text = schema}).value(),
+                               masks);
+    state.ResumeTiming();
+    grammar.make_masks();
+    state.counters["masks"] = static_cast<double>(masks->num_kept());
+  }
+}
+
+BENCHMARK_CAPTURE(make_masks, call, std::string(kCall))->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(make_masks, tree, std::string(kTree))->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(make_masks, large, large_schema())->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace heddle::grammar
