@@ -81,6 +81,7 @@ class FakeEngine final : public Engine {
 
   // What each request is told; set before requests come.
   Script script = [](const Request&) { return answer_events({"Hello", " there"}); };
+  std::function<void(RequestEvent&)> touch;  // changes each event as it leaves; set likewise
   std::atomic<int> step_microseconds{0};
   std::atomic<bool> held{false};  // true: no step happens, as while it is paused
 
@@ -351,7 +352,10 @@ class FakeEngine final : public Engine {
       if (stepped) ++steps_;
       const bool waits = held || paused_;
       lock.unlock();
-      for (auto& [callback, event] : news) callback(std::move(event));
+      for (auto& [callback, event] : news) {
+        if (touch) touch(event);
+        callback(std::move(event));
+      }
       news.clear();
       if (waits) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));

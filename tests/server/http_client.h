@@ -69,6 +69,8 @@ class HttpClient {
 
   [[nodiscard]] bool connected() const { return connected_; }
 
+  [[nodiscard]] int descriptor() const { return socket_; }
+
   void close() {
     if (socket_ >= 0) ::close(std::exchange(socket_, -1));
   }
