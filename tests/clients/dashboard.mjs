@@ -159,6 +159,7 @@ await page.waitForFunction(() => document.querySelector('#request-count').textCo
 
 // A new chat begun while an answer arrives has nothing of the old one.
 await open('chat');
+await page.click('#clear');  // what was stopped may leave no room for another long answer
 await ask(text);
 await page.waitForSelector('.message.live .t');
 await page.click('#clear');
