@@ -15,7 +15,7 @@ Result<std::shared_ptr<const TokenGrammar>> GrammarCache::get(const GrammarSourc
       return found->second.grammar;
     }
   }
-  const auto compiled = [&]() -> Compiled {
+  Compiled compiled = [&]() -> Compiled {
     HEDDLE_ASSIGN_OR_RETURN(Automaton automaton, compile(source));
     auto grammar = std::make_shared<const TokenGrammar>(std::move(automaton), masks_);
     grammar->make_masks();

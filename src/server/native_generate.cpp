@@ -12,6 +12,7 @@
 #include "server/answer_log.h"
 #include "server/call_fields.h"
 #include "server/json_text.h"
+#include "server/key_ring.h"
 #include "server/prompt_list.h"
 #include "server/sampling_fields.h"
 #include "server/session_fields.h"
