@@ -127,7 +127,6 @@ struct CacheReport {
   CacheLoss lost;
 };
 
-// The output of one step for one request. Tokens and text are increments; text is complete UTF-8.
 // Speculative decoding of a request so far. It never changes an answer, only how many steps it
 // takes.
 struct DraftReport {
@@ -136,6 +135,7 @@ struct DraftReport {
   int64_t rejected_tokens = 0;  // drafts that were not
 };
 
+// The output of one step for one request. Tokens and text are increments; text is complete UTF-8.
 struct RequestEvent {
   std::vector<TokenId> tokens;
   std::string text;

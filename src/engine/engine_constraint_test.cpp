@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +16,7 @@
 
 #include "core/check.h"
 #include "engine/engine_fixture.h"
+#include "speculative/drafter.h"
 
 namespace heddle::engine {
 namespace {
@@ -72,6 +76,22 @@ class OneText final : public Constraint {
   size_t fails_after_;
 };
 
+// Knows that a stream's next token is the number of its tokens so far.
+class CountingDrafter final : public speculative::Drafter {
+ public:
+  void observe(const request::Sequence&) override {}
+
+  void propose(const request::Sequence& sequence, int64_t most,
+               std::vector<TokenId>& drafts) override {
+    drafts.clear();
+    for (int64_t i = 0; i < most; ++i) {
+      drafts.push_back(static_cast<TokenId>(sequence.num_output_tokens() + i));
+    }
+  }
+
+  void forget(const request::Sequence&) override {}
+};
+
 Request constrained(std::string id, std::shared_ptr<const Constraint> constraint) {
   Request request = EngineFixture::request(std::move(id), 5, 40);
   request.constraint = std::move(constraint);
@@ -100,6 +120,28 @@ TEST(EngineConstraintTest, AnswersKeepToTheirFormBesideOthersThatAreFree) {
     EXPECT_EQ(std::ssize(free.tokens), 30);
     EXPECT_THAT(fixture.runner->complaints(), IsEmpty());
   }
+}
+
+TEST(EngineConstraintTest, StreamsWithAFormGetNoDrafts) {
+  EngineFixture fixture(
+      {.make_drafter = [] { return std::make_unique<CountingDrafter>(); }, .max_drafts = 3});
+  fixture.runner->script = [](const request::PlannedSequence&, int64_t num_drawn) {
+    return std::optional<TokenId>(static_cast<TokenId>(num_drawn));
+  };
+  Received formed;
+  Received free;
+  ASSERT_TRUE(
+      fixture.submit(constrained("formed", std::make_shared<const OneText>("abcdef")), formed)
+          .ok());
+  ASSERT_TRUE(fixture.submit(EngineFixture::request("free", 4, 30), free).ok());
+  while (fixture.engine->step()) fixture.engine->check_invariants();
+  EXPECT_EQ(formed.text, "abcdef");
+  EXPECT_EQ(formed.last.drafts.accepted_tokens + formed.last.drafts.rejected_tokens, 0);
+  std::vector<TokenId> counted(30);
+  std::iota(counted.begin(), counted.end(), 0);
+  EXPECT_EQ(free.tokens, counted);
+  EXPECT_GT(free.last.drafts.accepted_tokens, 20);
+  EXPECT_THAT(fixture.runner->complaints(), IsEmpty());
 }
 
 TEST(EngineConstraintTest, FormsSurviveRetractions) {

@@ -14,6 +14,7 @@
 
 #include "core/log.h"
 #include "engine/engine_loop.h"
+#include "speculative/drafter.h"
 #include "support/byte_tokenizer.h"
 #include "support/fake_runner.h"
 
@@ -84,6 +85,8 @@ class EngineFixture {
     double watchdog_seconds = 0;
     std::function<void()> on_stuck;
     std::function<void()> on_failure;
+    std::function<std::unique_ptr<speculative::Drafter>()> make_drafter;  // empty: no drafts
+    int64_t max_drafts = 0;
   };
 
   EngineFixture() : EngineFixture(Options{}) {}
@@ -110,6 +113,8 @@ class EngineFixture {
     parts.options.watchdog_seconds = options.watchdog_seconds;
     parts.on_stuck = options.on_stuck;
     parts.options.on_failure = options.on_failure;
+    if (options.make_drafter) parts.drafter = options.make_drafter();
+    parts.max_drafts = options.max_drafts;
     engine = EngineLoop::create(std::move(parts)).value();
   }
 
