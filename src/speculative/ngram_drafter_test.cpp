@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "speculative/ngram_drafter.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace heddle::speculative {
+namespace {
+
+using request::Sequence;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+using Tokens = std::vector<TokenId>;
+
+Sequence sequence_of(int64_t id, Tokens prompt, std::string name_space = "") {
+  Request request;
+  request.prompt = std::move(prompt);
+  request.cache_namespace = std::move(name_space);
+  request.stop.max_new_tokens = 100;
+  return {id, std::move(request), 0, {}};
+}
+
+Tokens drafts_for(NgramDrafter& drafter, const Sequence& sequence, int64_t most = 4) {
+  Tokens drafts;
+  drafter.observe(sequence);
+  drafter.propose(sequence, most, drafts);
+  return drafts;
+}
+
+TEST(NgramDrafterTest, CopiesFromTheTextItself) {
+  NgramDrafter drafter;
+  Sequence sequence = sequence_of(1, {1, 2, 3, 4, 5, 6, 9, 1, 2, 3});
+  EXPECT_THAT(drafts_for(drafter, sequence), ElementsAre(4, 5, 6, 9));
+  EXPECT_THAT(drafts_for(drafter, sequence, 2), ElementsAre(4, 5));
+  sequence.tokens.push_back(8);
+  EXPECT_THAT(drafts_for(drafter, sequence), IsEmpty());
+}
+
+TEST(NgramDrafterTest, CopiesFromTextsThatEndedButNotAcrossNamespaces) {
+  NgramDrafter drafter;
+  const Sequence first = sequence_of(1, {1, 2, 3, 4, 5});
+  const Sequence secret = sequence_of(2, {6, 7, 8, 9, 10}, "tenant");
+  for (const Sequence* ended : {&first, &secret}) {
+    drafter.observe(*ended);
+    EXPECT_THAT(drafts_for(drafter, sequence_of(3, {20, 1, 2, 3})),
+                ended == &first ? Tokens{} : Tokens({4, 5}))
+        << "a text that runs is nobody else's";
+    drafter.forget(*ended);
+    drafter.forget(sequence_of(3, {20, 1, 2, 3}));
+  }
+  EXPECT_THAT(drafts_for(drafter, sequence_of(4, {6, 7, 8})), IsEmpty());
+  EXPECT_THAT(drafts_for(drafter, sequence_of(5, {1, 2, 3}, "tenant")), IsEmpty());
+}
+
+TEST(NgramDrafterTest, DraftsLessWhereDraftsDoNotHold) {
+  NgramDrafter drafter;
+  Sequence sequence = sequence_of(1, {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3});
+  EXPECT_EQ(drafts_for(drafter, sequence, 4).size(), 4u);
+  std::vector<size_t> proposed;
+  for (int i = 0; i < 24; ++i) {  // the text always comes back to 1 2 3 and never goes on with 4
+    sequence.tokens.insert(sequence.tokens.end(), {30 + i, 1, 2, 3});
+    proposed.push_back(drafts_for(drafter, sequence, 4).size());
+  }
+  EXPECT_EQ(proposed[0], 2u);
+  EXPECT_EQ(proposed[1], 1u);
+  EXPECT_EQ(std::ranges::count(proposed, 0u) > 8, true) << "silent most of the time";
+  EXPECT_LE(*std::ranges::max_element(proposed.begin() + 1, proposed.end()), 1u);
+}
+
+TEST(NgramDrafterTest, DraftsMoreAgainAsTheyHold) {
+  NgramDrafter drafter;
+  Sequence sequence = sequence_of(1, {1, 2, 3, 4, 5, 6, 7, 8, 9, 50, 51, 52, 53, 1, 2, 3});
+  EXPECT_EQ(drafts_for(drafter, sequence, 4).size(), 4u);
+  sequence.tokens.insert(sequence.tokens.end(), {60, 1, 2, 3, 4, 5});  // none held
+  const Tokens fewer = drafts_for(drafter, sequence, 4);
+  EXPECT_THAT(fewer, ElementsAre(6, 7));
+  sequence.tokens.insert(sequence.tokens.end(), fewer.begin(), fewer.end());
+  EXPECT_THAT(drafts_for(drafter, sequence, 4), ElementsAre(8, 9, 50, 51));
+}
+
+TEST(NgramDrafterTest, ForgetsSequencesAndTakesThemBack) {
+  NgramDrafter drafter;
+  Sequence sequence = sequence_of(1, {1, 2, 3, 4, 1, 2, 3}, "own");
+  EXPECT_FALSE(drafts_for(drafter, sequence).empty());
+  drafter.forget(sequence);
+  EXPECT_THAT(drafts_for(drafter, sequence), ElementsAre(4, 1, 2, 3)) << "all is indexed again";
+}
+
+}  // namespace
+}  // namespace heddle::speculative

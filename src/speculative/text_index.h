@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// TextIndex: finds where the end of a text occurred before. It remembers the last tokens it was
+// given, in a ring, and for each of them the one before it that ends the same kMinMatch tokens; a
+// search follows that chain, as LZ77 does (Ziv and Lempel, "A universal algorithm for sequential
+// data compression", 1977).
+//
+// Threading: thread-confined. Cost: append() O(1) on average; find() at most kMaxCandidates
+// comparisons of kMaxMatch tokens. Memory: 20 bytes for each token remembered, in powers of two.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <heddle/request.h>
+
+namespace heddle::speculative {
+
+class TextIndex {
+ public:
+  static constexpr int64_t kMinMatch = 3;
+  static constexpr int64_t kMaxMatch = 16;
+  static constexpr int kMaxCandidates = 16;
+
+  // Remembers at least the last `num_tokens` tokens. Takes memory as it needs it.
+  explicit TextIndex(int64_t num_tokens);
+
+  // The text goes on with this token, which is not negative.
+  void append(TokenId token);
+
+  // What comes next is another text: no match spans both, nor does what follows a match.
+  void end_text();
+
+  // A place where the last tokens of a text occurred.
+  struct Match {
+    int64_t length = 0;  // how many tokens, at most kMaxMatch; 0: less than kMinMatch
+    int64_t next = 0;    // the position behind them, for following()
+  };
+
+  // Where the longest end of `tokens` occurred, and most recently among equals. Not at the end of
+  // what was appended, where nothing follows.
+  [[nodiscard]] Match find(std::span<const TokenId> tokens) const;
+
+  // Appends to `out` up to `most` tokens that came behind a match. `goes_on`: the end of the index
+  // is the end of the text that was searched for, so that beyond it the copy itself goes on; a text
+  // that repeats itself is copied round and round.
+  void following(const Match& match, int64_t most, bool goes_on, std::vector<TokenId>& out) const;
+
+ private:
+  static constexpr TokenId kEnd = -1;
+
+  [[nodiscard]] size_t slot(int64_t position) const {
+    return static_cast<size_t>(position) & (tokens_.size() - 1);
+  }
+
+  [[nodiscard]] TokenId token(int64_t position) const { return tokens_[slot(position)]; }
+
+  [[nodiscard]] bool is_remembered(int64_t position) const {
+    return position >= 0 && position >= size_ - static_cast<int64_t>(tokens_.size());
+  }
+
+  [[nodiscard]] size_t bucket(TokenId first, TokenId second, TokenId third) const;
+  void grow();
+  void link(int64_t position);
+
+  size_t capacity_;                // of the arrays below, all of one size
+  std::vector<TokenId> tokens_;    // by slot
+  std::vector<int64_t> previous_;  // by slot: the position before that ends the same tokens, or -1
+  std::vector<int64_t> latest_;    // by bucket
+  int64_t size_ = 0;               // tokens appended so far
+};
+
+}  // namespace heddle::speculative
