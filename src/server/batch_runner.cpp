@@ -314,9 +314,13 @@ void BatchRunner::start_line(const BatchPointer& batch, size_t index) {
         "x-priority", std::to_string(scheduling.low_values_first ? kLeastUrgent : -kLeastUrgent));
   }
   const std::string id = request.id;
+  // The batch has its exchanges, which do not have it: a server that stops forgets both.
   const auto exchange = std::make_shared<CapturedExchange>(
-      std::move(request), [this, batch, index, id](int status, std::string body) {
-        on_answer(batch, index, id, status, std::move(body));
+      std::move(request),
+      [this, weak = std::weak_ptr(batch), index, id](int status, std::string body) {
+        if (const BatchPointer here = weak.lock()) {
+          on_answer(here, index, id, status, std::move(body));
+        }
       });
   batch->live.emplace(index, exchange);
   host_.dispatch(exchange);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <heddle/engine.h>
 
@@ -36,8 +37,9 @@ void lose_the_gpu() {
   }
 }
 
-// Exits with 0 if all went as it should.
+// Exits with 0 if all went as it should; a process that hangs is ended by a signal.
 [[noreturn]] void run_an_engine_into_it() {
+  alarm(120);
   auto engine = Engine::create({.model_dir = testing::repository_path("models/heddle-tiny"),
                                 .device = "cuda",
                                 .max_total_tokens = 16384});
