@@ -32,7 +32,7 @@ class LoadAnswer {
   bool finished_ = false;
 };
 
-// What an error body says in words: its "error.message" or "message", or its beginning.
+// The words of an error body: its "error.message" or "message", or its beginning.
 std::string error_message(std::string_view body);
 
 }  // namespace heddle::tools

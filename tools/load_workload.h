@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a load test sends: prompts of given lengths, with shared beginnings, from a file, or with
-// the lengths and times of a recorded trace.
+// The requests of a load test: prompts of given lengths, with shared beginnings, from a file, or
+// with the lengths and times of a recorded trace.
 //
 // Prompts are made of segments, each drawn from its own seed: equal seeds are equal text, and a
 // prompt of any length is a few numbers until it is sent.

@@ -16,7 +16,7 @@
 
 namespace heddle {
 
-// What to copy.
+// Bounds of the copy.
 struct InspectionOptions {
   int64_t max_requests = 100;    // the oldest ones
   int64_t max_nodes = 500;       // of the prefix tree: those on the prompt's path and the most
@@ -84,7 +84,7 @@ struct PrefixTreeView {
   std::vector<PrefixNodeView> nodes;  // parents before their children
 };
 
-// What the prompt would find if it were submitted now.
+// The tokens that the prompt would find cached if it were submitted now.
 struct PromptReuse {
   int64_t prompt_tokens = 0;
   int64_t matched_tokens = 0;  // KV rows are there this far

@@ -59,7 +59,7 @@ struct Request {
   int32_t top_logprobs = 0;         // and of this many alternatives, 0 to 20
   int32_t choice_index = 0;         // which of n answers to one prompt; part of the draw
 
-  // What the answer must look like; null: anything. Shared with the caller, who may use it for
+  // The form that the answer must have; null: any. Shared with the caller, who may use it for
   // other requests at the same time.
   std::shared_ptr<const Constraint> constraint;
 

@@ -36,7 +36,7 @@ class EvictionScore {
   // Of a node's state.
   [[nodiscard]] VictimKey state_key(const PrefixNode& node) const;
 
-  // What a state at `to` would score if it were used now, tick `clock`, for the first time, in the
+  // The score of a state at `to` if it were used now, tick `clock`, for the first time, in the
   // middle of a chain and with a state at `from` above it.
   [[nodiscard]] double fresh_middle_score(int64_t from, int64_t to, uint64_t clock) const;
 

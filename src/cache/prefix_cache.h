@@ -87,7 +87,7 @@ class PrefixCache {
     return plan_resume(options_, sequence, match).own_pages;
   }
 
-  // What the sequence computes again with this match although it was computed before, by cause.
+  // The tokens that the sequence computes again with this match, by cause.
   [[nodiscard]] CacheLoss loss(const request::Sequence& sequence, const PrefixMatch& match) const;
 
   // Takes everything the sequence needs to run over all of its tokens, or nothing and false. Leaves

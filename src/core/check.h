@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks of our own invariants: a failure is a bug in Heddle, prints both sides and aborts.
-// What the world does wrong is a Status instead (heddle/status.h).
+// Errors that come from outside are a Status instead (heddle/status.h).
 //
 // HEDDLE_DCHECK* vanish in release builds (NDEBUG): for hot loops. Formatting happens out of line,
 // so this header is cheap and safe in CUDA sources.

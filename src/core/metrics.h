@@ -89,7 +89,7 @@ class MetricRegistry {
   std::unique_ptr<Impl> impl_;
 };
 
-// What a server says its content type is.
+// The content type that a server sends with it.
 inline constexpr std::string_view kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
 
 }  // namespace heddle

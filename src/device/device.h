@@ -24,7 +24,7 @@ enum class DeviceKind { kCpu, kCuda };
 // least 256 bytes.
 class Buffer {
  public:
-  // What gives the memory back.
+  // Gives the memory back.
   class Owner {
    public:
     virtual ~Owner() = default;

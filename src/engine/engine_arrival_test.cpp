@@ -76,7 +76,7 @@ TEST(EngineArrivalTest, TakesABatchWholeOrNotAtAll) {
   EXPECT_EQ(received[3].num_events, 0);
 }
 
-// What only the engine thread knows, who has how many requests waiting, is asked for the whole
+// Only the engine thread knows who has how many requests waiting: it is asked for the whole
 // call.
 TEST(EngineArrivalTest, TakesATenantsBatchWholeOrNotAtAll) {
   EngineFixture::Options options;

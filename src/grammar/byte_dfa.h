@@ -16,7 +16,7 @@
 
 namespace heddle::grammar {
 
-// What one determinisation may cost: a regex such as (a|b)*a(a|b){30} has 2^30 states.
+// Bounds of one determinisation: a regex such as (a|b)*a(a|b){30} has 2^30 states.
 inline constexpr size_t kMaxDfaStates = size_t{1} << 17;
 inline constexpr size_t kMaxSubsetWork = size_t{1} << 25;  // states of subsets looked at
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an answer must look like, and its compilation. Start here.
+// The form of an answer, and its compilation. Start here.
 //
 // Threading: values; compile() may run on many threads at once.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What constrained output costs: compiling schemas, and a mask per token over Qwen3's vocabulary of
+// Costs of constrained output: compiling schemas, and a mask per token over Qwen3's vocabulary of
 // 151,669 tokens, from the folder named by HEDDLE_SHARED (without it, a vocabulary of as many made
 // up words).
 #include <cstdlib>
@@ -109,7 +109,7 @@ BENCHMARK_CAPTURE(compile_schema, call, std::string(kCall))->Unit(benchmark::kMi
 BENCHMARK_CAPTURE(compile_schema, tree, std::string(kTree))->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(compile_schema, large, large_schema())->Unit(benchmark::kMillisecond);
 
-// What a client may send to keep a worker busy; all but the first are refused.
+// Forms that a client may send to keep a worker busy; all but the first are refused.
 void compile_hostile(benchmark::State& state, GrammarKind kind, const std::string& text) {
   bool is_served = false;
   for (auto _ : state) is_served = compile({.kind = kind, .text = text}).ok();

@@ -514,7 +514,7 @@ class SchemaCompiler {
     }
   }
 
-  // What item i must satisfy; nothing where there may be none.
+  // The schemas that item i must satisfy; nothing where there may be none.
   std::optional<Conjunction> item_schemas(const Conjunction& schemas, size_t i) {
     Conjunction item;
     for (const Json* schema : schemas) {

@@ -38,7 +38,7 @@ void accept_bytes(ConstraintState& state, std::string_view text) {
   }
 }
 
-// What a mask should be: every token tried on its own.
+// The mask as it should be: every token tried on its own.
 std::vector<uint32_t> tried_mask(ConstraintState& state, const TokenGrammar& grammar) {
   std::vector<uint32_t> mask(grammar.masks().num_words());
   for (TokenId token = 0; token < grammar.masks().vocab_size(); ++token) {

@@ -109,7 +109,7 @@ bool is_count(const Json& value) {
 
 bool is_schema(const Json& value) { return value.is_object() || value.is_boolean(); }
 
-// What a value should have been; empty when it is right.
+// The form that a value should have had; empty when it has it.
 std::string_view wrong_form(Form form, const Json& value) {
   switch (form) {
     case Form::kAnnotation:

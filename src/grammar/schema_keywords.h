@@ -20,7 +20,7 @@ struct KeywordProblem {
   std::string message;
 };
 
-// What is wrong with the keywords of an object schema, or not served. Subschemas are not looked at.
+// Keywords of an object schema that are wrong or not served. Subschemas are not looked at.
 [[nodiscard]] std::optional<KeywordProblem> check_keywords(const nlohmann::ordered_json& schema,
                                                            bool is_root);
 
@@ -65,7 +65,7 @@ struct Property {
   bool is_forbidden = false;
 };
 
-// What applies to the property `name`.
+// The schemas that apply to the property `name`.
 [[nodiscard]] Property property_of(const Schemas& schemas, const std::string& name);
 
 // A count that check_keywords() accepted.

@@ -31,7 +31,7 @@ namespace heddle::grammar {
 // same text, and masks and signatures need to look ahead no further than this.
 inline constexpr size_t kMaxTokenBytes = 32;
 
-// What does not depend on the stack.
+// The part of a mask that does not depend on the stack.
 struct FrameMask {
   std::vector<uint32_t> allowed;  // a bit for each token that stays in the frame, or ends with it
 

@@ -78,7 +78,7 @@ class Side {
     return view;
   }
 
-  // What an op changes in place is a result, too.
+  // A tensor that an op changes in place is a result, too.
   MutableTensorView changed(const MutableTensorView& view) {
     outputs_.push_back(view);
     return view;

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a client of a stream, and one of a whole answer, put together.
+// The answers that a client of a stream, and one of a whole answer, put together.
 struct Told {
   AssembledAnswer stream;
   AssembledAnswer whole;

@@ -29,7 +29,7 @@ struct Sample {
   std::string text;
   ToolCallFormat calls = ToolCallFormat::kNone;
   ReasoningFormat reasoning = kNoReasoning;
-  // What an answer sent as a whole shows.
+  // As an answer sent as a whole shows it.
   std::string content;
   std::vector<Call> told_calls = {};
   std::string thought = {};

@@ -15,7 +15,7 @@ constexpr std::string_view kMessage = "<|message|>";
 constexpr std::string_view kChannel = "<|channel|>";
 constexpr std::string_view kStart = "<|start|>";
 
-// What may end a message. `<|start|>` and `<|channel|>` begin the next one's header.
+// Marks that may end a message. `<|start|>` and `<|channel|>` begin the next one's header.
 constexpr std::string_view kMessageEnds[] = {"<|end|>", "<|return|>", "<|call|>", kStart, kChannel};
 
 // A header's beginnings; the first message's role stands in the prompt.

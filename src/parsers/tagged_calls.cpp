@@ -63,7 +63,7 @@ Match space_then(std::string_view text, std::span<const std::string_view> tags, 
   return match;
 }
 
-// What stands before `end`, which must come soon.
+// Reads the text before `end`, which must come soon.
 Match read_up_to(std::string_view text, std::string_view end, std::string_view& value) {
   const size_t limit = ToolCallParser::kMaxNameBytes + end.size();
   const size_t size = text.substr(0, limit).find(end);

@@ -84,7 +84,7 @@ class ToolCallParser {
   // incomplete call, what was not used is content.
   virtual Progress read_arguments(std::string_view text, size_t& used, AnswerDeltas& out) = 0;
 
-  // What follows a call and belongs to it: closing marks. `kMore` if it takes more text to tell,
+  // Closing marks, which follow a call and belong to it. `kMore` if it takes more text to tell,
   // `kYes` with the size for some of it, `kNo` when there is nothing left of it.
   struct Closing {
     Match match = Match::kNo;

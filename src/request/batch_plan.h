@@ -147,7 +147,7 @@ struct BatchPlan {
 
   std::vector<PlannedSequence> sequences;
 
-  // What ranges point at.
+  // Ranges point into these.
   std::vector<TokenId> tokens;
   std::vector<int32_t> pages;
   std::vector<StateSnapshot> snapshots;

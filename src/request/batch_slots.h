@@ -30,7 +30,7 @@ struct BatchSlot {
   PageList pages;
   PageList window_pages;
 
-  // What the draw of token `index` may not choose.
+  // The tokens that the draw of token `index` may not choose.
   [[nodiscard]] std::span<const TokenId> forbidden_tokens(int64_t index) const {
     if (index >= start.min_length) return {};
     return ending_tokens;

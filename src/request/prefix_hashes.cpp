@@ -41,7 +41,7 @@ int64_t PrefixHashes::common_prefix(std::span<const TokenId> tokens, const Prefi
     const int64_t middle = equal + (different - equal) / 2;
     (of_blocks(middle) == other.of_blocks(middle) ? equal : different) = middle;
   }
-  // What is left of the first block that differs or, behind the hashed part, of the tokens.
+  // The rest of the first block that differs or, behind the hashed part, of the tokens.
   const auto begin = static_cast<size_t>(equal * kBlockTokens);
   const auto [end, ignored] =
       std::mismatch(tokens.begin() + static_cast<std::ptrdiff_t>(begin), tokens.end(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request may say. The engine checks every request with these functions; the server calls
-// the same ones earlier, to name the field in its answer.
+// The bounds of a request's fields. The engine checks every request with these functions; the
+// server calls the same ones earlier, to name the field in its answer.
 //
 // Messages begin with the field, then the value, then the allowed range:
 //   "top_p is 1.5; it must be above 0 and at most 1"

@@ -28,7 +28,7 @@ class MirroredLists {
   // Waits for the copy before.
   Status begin(int64_t num_bytes);
 
-  // What begin() needs for a list.
+  // The bytes that begin() needs for a list.
   template <typename Element>
   [[nodiscard]] static int64_t bytes_for(std::span<const Element> list) {
     return aligned(static_cast<int64_t>(list.size_bytes()));

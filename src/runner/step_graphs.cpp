@@ -15,7 +15,7 @@ namespace {
 // each of its kernels.
 constexpr size_t kMostSteps = 128;
 
-// What launches take of the pools.
+// The addresses, strides and scales that launches take of the pools.
 void list_pools(const ops::ForwardContext& forward, std::vector<uintptr_t>& pools) {
   pools.clear();
   const auto add = [&](const MutableTensorView& tensor) {

@@ -296,7 +296,7 @@ TEST_P(SampleRowsTest, DrawsTheSamplersTokenForRandomParameters) {
   }
 }
 
-// What heddle-tiny answered with (tests/golden/heddle_tiny), drawn from in many ways.
+// The logits that heddle-tiny answered with (tests/golden/heddle_tiny), drawn from in many ways.
 TEST_P(SampleRowsTest, DrawsTheSamplersTokenFromRecordedLogits) {
   const std::filesystem::path path =
       testing::repository_path("tests/golden/heddle_tiny/logits.safetensors");

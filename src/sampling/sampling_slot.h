@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What samplers, on the CPU and on a device, derive from the parameters of a request.
+// Values that samplers, on the CPU and on a device, derive from the parameters of a request.
 #pragma once
 
 #include <cstdint>

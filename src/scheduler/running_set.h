@@ -57,7 +57,7 @@ struct RunningSequence {
   int64_t drafts_in_flight = 0;
   Leaving leaving = Leaving::kNo;
 
-  // What plans have told the runner about the batch slot.
+  // The runner has been told by plans, about the batch slot:
   bool sent = false;              // SlotStart
   int64_t sent_pages = 0;         // the first ones of Sequence::pages
   int64_t sent_window_pages = 0;  // likewise of hold.window_pages

@@ -45,7 +45,7 @@ class AnswerStream {
  public:
   explicit AnswerStream(AnswerStreamOptions options);
 
-  // What an event tells; the last one also what was held back.
+  // The deltas of an event; those of the last one hold the text that was held back, too.
   [[nodiscard]] parsers::AnswerDeltas add(const RequestEvent& event);
 
   // Tokens so far up to and with the closing tag; 0 for an answer that did not reason. Exact where

@@ -12,7 +12,7 @@
 
 namespace heddle::server {
 
-// What a route is for, in one line; "" for one that has no summary, which a test looks for.
+// The purpose of a route in one line; "" for one that has no summary, which a test looks for.
 [[nodiscard]] std::string_view route_summary(std::string_view path);
 
 // OpenAPI 3.1: paths, methods, which of them ask for a key, and the form of errors. The fields of

@@ -53,7 +53,7 @@ constexpr Limit kLimits[] = {{"displaced", 503},         {"queue_timeout", 503},
 // The queue empties at a rate nobody knows in advance; a few seconds is a fair first try.
 constexpr int kRetrySeconds = 4;
 
-// What Anthropic's clients know as a server that has too much to do.
+// Anthropic's clients know it as a server that has too much to do.
 constexpr int kAnthropicOverloaded = 529;
 
 ApiError overloaded(std::string_view message, std::string_view default_code) {

@@ -599,7 +599,7 @@ HttpResponse ApiHandler::readiness() const {
   return response;
 }
 
-// Who generates shows by its steps that it can: only an idle engine is asked to.
+// An engine that generates shows by its steps that it can: only an idle one is asked to.
 void ApiHandler::check_health_by_generating(std::shared_ptr<Exchange> exchange) {
   HttpResponse response = health();
   if (response.status == 200) {

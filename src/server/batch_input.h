@@ -35,7 +35,7 @@ struct BatchError {
   int64_t line = 0;   // from 1; 0: of the whole file
 };
 
-// What a batch may ask for.
+// Whether a batch may ask for it.
 [[nodiscard]] bool is_batch_endpoint(std::string_view path);
 
 // The requests of a file, or everything that is wrong with its lines. Blank lines do not count.

@@ -67,7 +67,7 @@ class BatchRunner {
   // The newest first.
   [[nodiscard]] std::vector<nlohmann::ordered_json> list(std::string_view holder) const;
 
-  // What runs ends and what was answered is kept. Null as show().
+  // Ends the requests that run, and keeps the answers there are. Null as show().
   nlohmann::ordered_json cancel(const std::string& id, std::string_view holder);
 
  private:

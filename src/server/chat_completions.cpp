@@ -268,7 +268,7 @@ void read_effort(FieldReader& fields, std::string_view name, Json& variables) {
   variables.emplace("reasoning_effort", Json(*effort));
 }
 
-// What the template sees beside messages and tools.
+// The variables that the template sees beside messages and tools.
 Json read_template_variables(FieldReader& fields) {
   Json variables = Json::object();
   if (const Json* extra = fields.object("chat_template_kwargs")) variables = *extra;

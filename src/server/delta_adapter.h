@@ -23,7 +23,7 @@ class DeltaAdapter : public ApiAdapter {
   void event(size_t choice, const RequestEvent& event, std::string& out) final;
   void end(std::string& out) final;
 
-  // What event() does with every delta of the text; apart so that recorded ones test an adapter.
+  // event() calls it with every delta of the text; tests call it with recorded ones.
   void add(parsers::AnswerDelta delta, std::string& out);
 
  protected:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operators ask of the engine beside requests: to empty the cache, to pause, to go on.
+// Operators' orders to the engine: to empty the cache, to pause, to go on.
 //
 // Threading: called on the I/O thread, which nothing here blocks: the engine answers on a thread of
 // its own, and `post` takes the answer back.
@@ -23,7 +23,7 @@ using Post = std::function<void(std::function<void()>)>;
 // GET, POST /flush_cache?timeout=SECONDS
 void flush_cache(Engine& engine, const Post& post, std::shared_ptr<Exchange> exchange);
 
-// What bodies ask for.
+// The mode that a body asks for.
 std::variant<PauseMode, ApiError> read_pause_mode(std::string_view body);
 
 struct AbortOrder {

@@ -160,7 +160,8 @@ void Generation::on_event(size_t choice, RequestEvent event) {
     fail(event.finish->error);
     return;
   }
-  // Who ran out of time keeps its answer; an abort that nobody asked for is the shutdown's.
+  // A request that ran out of time keeps its answer; an abort that nobody asked for is the
+  // shutdown's.
   if (last && event.finish->reason == FinishReason::kAbort && event.finish->error.ok() &&
       host_.draining && !aborted_[choice]) {
     fail(cut_off_error());

@@ -35,7 +35,7 @@ struct LiveRequests {
   size_t end = 0;
 };
 
-// What every generation shares; outlives them.
+// Shared by all generations; outlives them.
 struct GenerationHost {
   Engine* engine = nullptr;
   EventInbox* inbox = nullptr;
@@ -44,7 +44,7 @@ struct GenerationHost {
   // header named may share one.
   std::unordered_multimap<std::string, LiveRequests> live;
   EarlyAborts early_aborts;
-  // What a request of a named key took of the model.
+  // Told how many tokens a request of a named key took.
   std::function<void(const ApiKey& key, int64_t num_tokens)> on_tokens;
   int64_t num_renamed = 0;  // calls whose id was taken
   bool draining = false;    // an abort is ours then, and an error to the client

@@ -22,7 +22,7 @@ struct Probe {
   std::shared_ptr<Exchange> exchange;  // null once it is answered
   int64_t steps_before;                // of the engine
 
-  // What /health says, or `failure` where that is not the whole truth.
+  // Answers as /health does, or with `failure` where that is not the whole truth.
   void answer(bool in_order, std::string_view failure) {
     if (exchange == nullptr) return;
     HttpResponse response = health();

@@ -23,7 +23,7 @@ ApiError invalid_json(std::string message) {
   return {.code = "invalid_json", .message = std::move(message)};
 }
 
-// What values take, in bytes, as std::vector, std::string and malloc() lay them out. A vector that
+// Bytes of values as std::vector, std::string and malloc() lay them out. A vector that
 // grows has its old room and its new one, a string up to twice the room it needs.
 constexpr int64_t kItemBytes = 2 * sizeof(Json);
 constexpr int64_t kStringBytes = 48;
@@ -39,7 +39,7 @@ class LimitCheck {
   explicit LimitCheck(std::string_view text)
       : text_(text), max_bytes_(kJsonGrowth * std::ssize(text) + kFreeJsonBytes) {}
 
-  // What is too much, to follow the name of the text; empty: nothing.
+  // Says, to follow the name of the text, of which there is too much; empty: of nothing.
   std::string run() {
     for (size_t i = 0; i < text_.size(); ++i) {
       switch (text_[i]) {

@@ -18,7 +18,7 @@ namespace heddle::server {
 inline constexpr int kMaxJsonDepth = 64;
 // Objects keep the order of their keys and are searched from the front: this bounds that search.
 inline constexpr int kMaxJsonObjectKeys = 2048;
-// What a text may grow to as values: so many times its size, and so many bytes beyond. A number in
+// A text may grow, as values, to so many times its size and so many bytes beyond. A number in
 // a list takes 32 bytes while the list grows, an empty string 80, an object's entry 96, of as few
 // as two, three and six bytes of text. Of token ids with five digits and a comma, a body of 64 MiB
 // passes, the server's own limit: 14 bytes of each are beyond the growth. Of the densest text that

@@ -79,7 +79,7 @@ constexpr std::array kRoutes = {
           true},
 };
 
-// What other servers have and this one answers 501.
+// Routes that other servers have and this one answers with 501.
 constexpr std::array<std::string_view, 34> kNotServed = {
     "/encode",
     "/classify",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operators change while the server runs: POST /configure_logging, /set_internal_state and
-// /slow_down.
+// Settings that operators change while the server runs: POST /configure_logging,
+// /set_internal_state and /slow_down.
 //
 // Threading: free functions over thread-safe state.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a server can be told, beside what its engine can (heddle/options.h).
+// Options of a server, beside those of its engine (heddle/options.h).
 #pragma once
 
 #include <cstdint>

@@ -59,7 +59,7 @@ class TextCodec {
       const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
       bool add_generation_prompt, const nlohmann::ordered_json& variables) const = 0;
 
-  // What an answer must look like, over the tokens that are text; `ending_tokens` end an answer.
+  // The form of an answer, over the tokens that are text; `ending_tokens` end an answer.
   // They are the model's: the same in every call. Cost: grammar::compile() the first time; the
   // first call of all reads the vocabulary, some 0.2 s.
   // Error: that of grammar::compile(); kUnimplemented where there is no vocabulary.

@@ -29,7 +29,7 @@ class TextIndex {
   // The text goes on with this token, which is not negative.
   void append(TokenId token);
 
-  // What comes next is another text: no match spans both, nor does what follows a match.
+  // The next tokens are of another text: no match spans both, nor does what follows a match.
   void end_text();
 
   // A place where the last tokens of a text occurred.

@@ -24,7 +24,7 @@ TEST(FamilyNames, StandOnlyInTheirFolderAndInTheRegistry) {
       {"src/tokenizer/", "Qwen2Tokenizer"},
       {"src/tokenizer/", "kQwen2Pattern"},
       {"src/tokenizer/", "is_qwen2"},
-      // What other engines call the drafts that are exported for them.
+      // The names that other engines have for the drafts exported for them.
       {"src/checkpoint/nextn_layer.cpp", "DeepseekV32ForCausalLM"},
       {"src/checkpoint/nextn_layer.cpp", "DeepseekV3ForCausalLMNextN"},
       // Another program, whose API the server speaks.

@@ -71,7 +71,7 @@ std::string folder_of(std::string_view include) {
   return std::string(include.substr(0, include.find('/')));
 }
 
-// What is wrong with one include of a file of `folder`, or nothing.
+// The fault of one include of a file of `folder`, or nothing.
 std::optional<std::string> judge(const Layers& layers, const std::string& folder,
                                  const std::string& include, bool is_test) {
   if (include.find('/') == std::string::npos) {

@@ -22,7 +22,7 @@ namespace heddle::server {
 
 class FakeCodec : public TextCodec {
  public:
-  // Who encodes stays here while it is closed.
+  // Threads that encode wait here while it is closed.
   struct Gate {
     std::atomic<bool> closed{false};
     std::atomic<bool> cancellable{false};  // encode_at_most() leaves it when it is cancelled

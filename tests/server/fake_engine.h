@@ -79,7 +79,7 @@ class FakeEngine final : public Engine {
     thread_.join();
   }
 
-  // What each request is told; set before requests come.
+  // The events of each request; set before requests come.
   Script script = [](const Request&) { return answer_events({"Hello", " there"}); };
   std::function<void(RequestEvent&)> touch;  // changes each event as it leaves; set likewise
   std::atomic<int> step_microseconds{0};

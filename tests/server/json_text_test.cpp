@@ -160,7 +160,7 @@ TEST(JsonTextTest, TheLargestBodyOfTokenIdsIsRead) {
   EXPECT_EQ(object["x"].size(), static_cast<size_t>(count));
 }
 
-// What the limits count is what is taken while lists and objects grow: up to twice what stays.
+// The limits count the bytes taken while lists and objects grow: up to twice what stays.
 TEST(JsonTextTest, ValuesTakeWhatIsCounted) {
 #ifdef __GLIBC__
   const auto taken = [] { return mallinfo2().uordblks + mallinfo2().hblkhd; };

@@ -58,7 +58,7 @@ Json messages_body(const Json& extra = Json::object()) {
 
 class MessagesTest : public ServerTest {
  protected:
-  // What the model is asked, as text.
+  // The prompt that the model gets, as text.
   [[nodiscard]] std::string prompt_of(const Json& body) {
     const size_t before = engine->submitted().size();
     const Reply reply = post("/v1/messages", body);

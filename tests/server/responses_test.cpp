@@ -67,7 +67,7 @@ TEST_F(ResponsesTest, AnswersWithItems) {
   EXPECT_EQ(body["output"][0]["type"], "message");
   EXPECT_EQ(body["output"][0]["content"][0]["text"], "Hello there");
   EXPECT_EQ(body["instructions"], "Be brief.");
-  // What OpenAI's schema of a Response requires.
+  // OpenAI's schema of a Response requires these.
   for (const char* name : {"id", "object", "created_at", "error", "incomplete_details",
                            "instructions", "model", "tools", "output", "parallel_tool_calls",
                            "metadata", "tool_choice", "temperature", "top_p"}) {

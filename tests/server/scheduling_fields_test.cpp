@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What requests say about when they run and with whom they share the cache, and what they are told
+// Fields that say when requests run and with whom they share the cache, and what requests are told
 // of it.
 #include <future>
 

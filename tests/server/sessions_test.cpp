@@ -25,7 +25,8 @@ class SessionsTest : public ServerTest {
     return post("/generate", body);
   }
 
-  // What the engine got last. FakeCodec's tokens are bytes; answers are shown as their ids.
+  // The prompt that the engine got last. FakeCodec's tokens are bytes; answers are shown as their
+  // ids.
   [[nodiscard]] std::string prompt() const {
     const std::vector<TokenId> tokens = engine->submitted().back().prompt;
     std::string text;

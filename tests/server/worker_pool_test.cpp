@@ -82,7 +82,7 @@ TEST_F(WorkerPoolTest, TheQueueIsBounded) {
   EXPECT_TRUE(pool.submit(WorkSize::kLarge, work("waits too")));
   EXPECT_FALSE(pool.submit(WorkSize::kSmall, work("one more")));
   EXPECT_FALSE(pool.submit(WorkSize::kLarge, work("one more")));
-  // What the pool still begins, it ends; the rest is dropped.
+  // The pool ends what it still begins; the rest is dropped.
   for (const char* name : {"runs", "waits", "waits too"}) end(name);
 }
 

@@ -40,14 +40,14 @@ struct ToyRow {
   friend bool operator==(const ToyRow&, const ToyRow&) = default;
 };
 
-// What attention makes of the rows it reads.
+// Made by attention of the rows it reads.
 struct ToyAttention {
   uint64_t hash = 1;
 
   void read(const ToyRow& row) { hash = toy_mix(hash, row.hash); }
 };
 
-// What a layer that slides makes of the last rows that it sees, the oldest first.
+// Made by a layer that slides of the last rows that it sees, the oldest first.
 template <typename Rows>
 uint64_t toy_window(const Rows& rows) {
   uint64_t hash = 3;
@@ -55,7 +55,7 @@ uint64_t toy_window(const Rows& rows) {
   return hash;
 }
 
-// What the LM head reads.
+// Read by the LM head.
 struct ToyHidden {
   int64_t count = 0;
   uint64_t hash = 0;

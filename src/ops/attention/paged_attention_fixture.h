@@ -69,7 +69,7 @@ inline float noise(uint64_t a, uint64_t b, uint64_t c) {
   return static_cast<float>(static_cast<double>(x >> 11) * 0x1p-52 - 1.0) * 1.7f;
 }
 
-// What a conversation needs of the test that runs it.
+// The test that runs a conversation.
 class AttentionTest : public DeviceTest {
  public:
   using DeviceTest::context_on;

@@ -121,7 +121,7 @@ __device__ inline void load_tiles(const Params& p, Shared<kDim>& s, const Unit& 
   const int end = (static_cast<int>(unit.seen.end) - 1) / S::kKeys + 1;
   for (int tile = first; tile < end; ++tile) {
     const int64_t token = int64_t{tile} * S::kKeys + box * p.box_rows;
-    // What no row sees is not read: its pages may be anything.
+    // Tokens that no row sees are not read: their pages may be anything.
     const bool has = box < boxes && token < unit.seen.end && token + p.box_rows > unit.seen.begin;
     const int row = has ? static_cast<int>(p.pages.page_of(unit.sequence, token) * page_size +
                                            token % page_size)

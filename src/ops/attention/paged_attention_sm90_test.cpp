@@ -24,7 +24,7 @@ class HopperAttentionTest : public testing::AttentionTest {
     if (gpu.major != 9) GTEST_SKIP() << gpu.name << " is no Hopper GPU";
   }
 
-  // What the fast form takes; where keys and values are rounded to bf16, so are activations.
+  // As the fast form takes it; where keys and values are rounded to bf16, so are activations.
   static Geometry fast(Geometry geometry) {
     geometry.dtype = DType::kBf16;
     geometry.activations = DType::kBf16;

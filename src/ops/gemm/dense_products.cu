@@ -100,7 +100,7 @@ uint32_t alignment_of(const TensorView& tensor) {
   return static_cast<uint32_t>(bits & (~bits + 1));
 }
 
-// What an algorithm is chosen by.
+// The key that an algorithm is chosen by.
 struct ProductShape {
   int64_t T, K, N;
   int64_t x_stride, weight_stride, y_stride;

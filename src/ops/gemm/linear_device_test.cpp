@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What linear promises on every device; linear_test.cpp looks at the CPU's kernels one by one.
+// The promises of linear on every device; linear_test.cpp looks at the CPU's kernels one by one.
 #include <cmath>
 #include <cstddef>
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the contracts of matrix products have in common: row strides of at least the width, so that
+// Common to the contracts of matrix products: row strides of at least the width, so that
 // rows never overlap, and plain weights on CUDA.
 #pragma once
 

@@ -10,7 +10,7 @@
 // The decay may be one per key channel instead, S <- diag(exp(g)) S: then a and dt_bias have Dk
 // numbers for every head (Kimi Delta Attention; Kimi Team, "Kimi Linear", arXiv:2510.26692).
 //
-// What the gates are made of, a and b, is fp32 in every run: their product has fp32 results, as
+// The gates' sources, a and b, are fp32 in every run: their product has fp32 results, as
 // router scores have (D14 of the design: gates multiply up over a whole sequence).
 //
 // Yang, Kautz and Hatamizadeh, "Gated Delta Networks", arXiv:2412.06464.

@@ -604,7 +604,7 @@ __device__ inline void write_y(const Params& p, uint8_t* tile, sm90::Barrier& fu
 // and half: 3 products of 64 x 64 x 128 and 2 of 64 x 64 x 64. Traffic per chunk and block: 49 KiB
 // and 8 for each half in, 8 for each half out.
 //
-// What the next chunk waits for is short: u = S' k, d = w T', S += d k. The products of y and its
+// The next chunk waits for little: u = S' k, d = w T', S += d k. The products of y and its
 // way out run in the gaps, those with P one chunk later.
 template <int kGroups>
 __global__ void __launch_bounds__(kScanThreads<kGroups>, 1)

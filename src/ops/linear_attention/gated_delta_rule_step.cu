@@ -35,7 +35,7 @@ struct Params {
   DeviceBatch batch;
 };
 
-// What a token gives to all rows of a head.
+// A token's share in all rows of a head.
 struct Token {
   float k[kDim];  // normalised
   float q[kDim];

@@ -24,7 +24,7 @@ struct SnapshotMatrices {
   }
 };
 
-// What the numbers of an i8 row are multiplied with, and the stored ones then.
+// Factors of an i8 row: for its numbers when they are stored, and for the stored ones then.
 struct RowScale {
   float inverse = 1;
   float scale = 1;

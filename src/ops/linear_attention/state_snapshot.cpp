@@ -14,7 +14,7 @@ namespace heddle::ops {
 
 namespace {
 
-// What all layers have in common.
+// Dimensions that all layers have in common.
 struct StateDims {
   Dim slots{"slots"}, snapshot_slots{"snapshot slots"}, window{"W - 1"}, C{"C"};
   Dim Nv{"Nv"}, Dv{"Dv"}, Dk{"Dk"};

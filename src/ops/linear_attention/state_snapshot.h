@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to whole states, all layers, at the head of a step. Each op takes a list and is one
+// Ops on whole states, all layers, at the head of a step. Each takes a list and is one
 // launch:
 //
 //   save_snapshots     snapshots[to] <- round(working[from])

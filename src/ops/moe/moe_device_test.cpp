@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What moe_route and routed_moe promise on every device; the tests beside this one look at the
+// The promises of moe_route and routed_moe on every device; the tests beside this one look at the
 // CPU's kernels one by one.
 #include <algorithm>
 #include <cmath>

@@ -63,7 +63,7 @@ __device__ inline unsigned rank_of(float score) {
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-// What rank_of() made a rank of.
+// The score that rank_of() made a rank of.
 __device__ inline float score_of(unsigned rank) {
   return __uint_as_float((rank & 0x80000000u) != 0 ? rank & 0x7fffffffu : ~rank);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What changes a logit, with every operation rounded by itself: the same bits on the CPU and in
+// Changes of a logit, with every operation rounded by itself: the same bits on the CPU and in
 // kernels.
 #pragma once
 

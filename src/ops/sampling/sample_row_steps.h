@@ -105,7 +105,7 @@ constexpr int32_t kNone = 0x7fffffff;
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-// What the weights of a row depend on.
+// The weights of a row depend on it.
 struct RowScale {
   float max = 0;
   float inverse_temperature = 1;
@@ -363,7 +363,7 @@ struct FinishShared {
   uint64_t rest;
 };
 
-// What may be drawn, before ranks and masses are looked at.
+// Bounds of the tokens that may be drawn, before ranks and masses are looked at.
 struct Bounds {
   int level = kWeightlessLevel - 1;  // deeper tokens weigh nothing
   float lowest = -INFINITY;
