@@ -9,8 +9,8 @@
 // The spans are host memory. Launchers of a device that cannot read it take the same arrays from
 // `batch`, which are memory of the device (device_batch.h copies them, once a step), and from the
 // spans only lengths and counts. Where every sequence has one row, even these do not decide about
-// launches: they depend on T, R and batch.page_table_width alone, so that a step of that kind can be
-// captured and launched again for other sequences.
+// launches: they depend on T, R and batch.page_table_width alone, so that a step of that kind can
+// be captured and launched again for other sequences.
 //
 // Invariants: query_start is strictly increasing (every sequence has at least one row); page ids
 // and slots are within their pools; two sequences never share a page they write to, nor a state
@@ -75,10 +75,10 @@ struct DeviceBatch {
   const int32_t* page_table = nullptr;         // [B, page_table_width], of its own width
   const int32_t* window_page_table = nullptr;  // likewise; null without PageGroup::kWindow
   int64_t page_table_width = 0;
-  const int32_t* state_slots = nullptr;        // [B]; 0 for all where the model has no states
-  const StateSnapshot* snapshots = nullptr;    // by sequence, then by num_tokens
-  const int32_t* snapshot_start = nullptr;     // [B + 1]: those of b are [start[b], start[b + 1])
-  const int32_t* logit_rows = nullptr;         // [R]
+  const int32_t* state_slots = nullptr;      // [B]; 0 for all where the model has no states
+  const StateSnapshot* snapshots = nullptr;  // by sequence, then by num_tokens
+  const int32_t* snapshot_start = nullptr;   // [B + 1]: those of b are [start[b], start[b + 1])
+  const int32_t* logit_rows = nullptr;       // [R]
 };
 
 struct ForwardContext {

