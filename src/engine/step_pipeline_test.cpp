@@ -170,7 +170,7 @@ TEST_F(StepPipelineTest, ASpanHasATokenMoreThanTheDraftsItAccepts) {
     };
     return pipeline_->wait();
   };
-  for (const size_t count : {1, 2, 3}) {
+  for (const size_t count : {size_t{1}, size_t{2}, size_t{3}}) {
     const Result<FinishedStep> step = run(count, count);
     ASSERT_TRUE(step.ok()) << step.status().to_string();
     EXPECT_EQ(step->facts.accepted_drafts, count - 1);
