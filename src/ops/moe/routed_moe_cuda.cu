@@ -72,6 +72,7 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
   int* next_rows = shared + p.E;  // [E]: row of the chunk's first pair of each
   __shared__ int experts[kMostSortPairs];
   __shared__ int scratch[kWarps];
+  __shared__ int num_used_tiles;
   const int chunk = static_cast<int>(blockIdx.x);
   const int num_chunks = static_cast<int>(gridDim.x);
   const int first = chunk * p.chunk_pairs;
@@ -120,10 +121,10 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
     row += totals[e];
     tile += tiles_of(e);
   }
-  if (chunk == 0 && threadIdx.x == kThreads - 1) scratch[0] = tile;
+  if (chunk == 0 && threadIdx.x == kThreads - 1) num_used_tiles = tile;
   __syncthreads();
   if (chunk == 0) {
-    for (int i = scratch[0] + threadIdx.x; i < p.num_tiles; i += kThreads) p.tiles[i] = {};
+    for (int i = num_used_tiles + threadIdx.x; i < p.num_tiles; i += kThreads) p.tiles[i] = {};
   }
   for (int i = threadIdx.x; i < num_pairs; i += kThreads) {
     const int expert = experts[i];
