@@ -52,7 +52,7 @@ void lose_the_gpu() {
   bool has_begun = false;
   std::unique_ptr<Status> end;
   Request request{.id = "one", .prompt = {1, 2, 3}};
-  request.stop.max_new_tokens = 16000;
+  request.stop.max_new_tokens = 8000;
   request.stop.ignore_eos = true;
   const Status submitted = (*engine)->submit(std::move(request), [&](const RequestEvent& event) {
     const std::lock_guard lock(mutex);
