@@ -51,6 +51,7 @@ struct MemoryPlan {
       0;  // of layers that slide where others do not; 0: all are in the KV pool
   int64_t state_pool_bytes = 0;
   int64_t snapshot_pool_bytes = 0;  // cached states that are stored otherwise than running ones
+  int64_t draft_state_bytes = 0;    // a state for each draft that a step verifies
   int64_t shared_pool_bytes = 0;    // what the pools may use at once, where they have more ids than
                                     // memory; 0: all may be full
   int64_t activation_bytes = 0;     // the step arena and workspaces

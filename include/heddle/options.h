@@ -84,6 +84,28 @@ struct CacheOptions {
   std::string eviction = "flops";       // "flops": by the work a kept state saves; "lru"
 };
 
+// What guesses how texts go on (docs/speculation.md).
+enum class DraftAlgorithm {
+  kNone,
+  kNgram,  // what followed the same tokens before, in the request's own text or in others
+};
+
+// "none", "ngram".
+[[nodiscard]] std::string_view to_string(DraftAlgorithm algorithm);
+
+// In any case of letters. Error: kInvalidArgument, with the names there are.
+[[nodiscard]] Result<DraftAlgorithm> parse_draft_algorithm(std::string_view name);
+
+// Speculative decoding: a step computes drafts beside the next token and keeps those that the model
+// draws as well. It changes no text, only how many steps it takes (docs/speculation.md).
+struct SpeculativeOptions {
+  DraftAlgorithm algorithm = DraftAlgorithm::kNone;
+
+  // Tokens of one sequence that a step computes, the next one included, 2 to 64. 0: at most 8, and
+  // as few as measured steps say that pay, down to none.
+  int32_t num_draft_tokens = 0;
+};
+
 // Counters for Prometheus (docs/metrics.md).
 struct MetricsOptions {
   bool enabled = true;
@@ -139,6 +161,7 @@ struct EngineOptions {
 
   SchedulingOptions scheduling;
   CacheOptions cache;
+  SpeculativeOptions speculative;
   MetricsOptions metrics;
 
   bool skip_tokenizer = false;  // token ids in and out only

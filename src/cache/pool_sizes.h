@@ -41,8 +41,12 @@ struct PoolSizes {
   // BatchPlan::save_snapshots is not understood.
   int64_t num_snapshot_slots = 0;
 
-  int64_t max_step_tokens = 0;  // new tokens of one step
+  int64_t max_step_tokens = 0;  // rows of one step
   int32_t max_step_sequences = 0;
+
+  // Rows of one step that belong to sequences with drafts, the one before the drafts included; for
+  // each there is memory for its state. 0: no drafts are verified.
+  int64_t max_draft_rows = 0;
 
   // Bytes of one page and of one slot over all layers, with what is kept beside it.
   int64_t page_bytes = 0;

@@ -100,6 +100,9 @@ void Delivery::deliver(const BatchPlan& plan, StepOutput& output, double end_sec
     if (found == live_.end()) continue;  // ended meanwhile
     // A request that ends here may be freed, and with it the memory `planned` points at.
     LiveRequest& live = *found->second;
+    if (metrics_ != nullptr && !planned.drafts.empty() && !drawn.front().skipped) {
+      metrics_->on_verified(planned.drafts.count, std::ssize(drawn) - 1);
+    }
     if (!drawn.empty()) {
       take_span(live, drawn, end_seconds);
     } else if (!live.sequence.wants_tokens() && live.sequence.num_pending() == 0) {

@@ -53,6 +53,7 @@ std::string MemoryPlan::to_string() const {
     text += fmt::format(", cached states {} for {} in {}", size(snapshot_pool_bytes),
                         snapshot_slots, snapshot_dtype);
   }
+  if (draft_state_bytes > 0) text += fmt::format(", drafts {}", size(draft_state_bytes));
   if (shared_pool_bytes > 0) {
     text += fmt::format(", {} within {}", snapshot_pool_bytes > 0 ? "all" : "both",
                         size(shared_pool_bytes));

@@ -124,7 +124,7 @@ TEST(EngineConstraintTest, AnswersKeepToTheirFormBesideOthersThatAreFree) {
 
 TEST(EngineConstraintTest, StreamsWithAFormGetNoDrafts) {
   EngineFixture fixture(
-      {.make_drafter = [] { return std::make_unique<CountingDrafter>(); }, .max_drafts = 3});
+      {.make_drafter = [] { return std::make_unique<CountingDrafter>(); }, .num_draft_tokens = 4});
   fixture.runner->script = [](const request::PlannedSequence&, int64_t num_drawn) {
     return std::optional<TokenId>(static_cast<TokenId>(num_drawn));
   };

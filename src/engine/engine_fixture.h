@@ -55,7 +55,8 @@ inline runner::PoolSizes roomy_pools() {
           .page_size = 4,
           .num_state_slots = 8,
           .max_step_tokens = 64,
-          .max_step_sequences = 8};
+          .max_step_sequences = 8,
+          .max_draft_rows = 32};
 }
 
 inline runner::PoolSizes one_batch_slot() {
@@ -86,7 +87,7 @@ class EngineFixture {
     std::function<void()> on_stuck;
     std::function<void()> on_failure;
     std::function<std::unique_ptr<speculative::Drafter>()> make_drafter;  // empty: no drafts
-    int64_t max_drafts = 0;
+    int32_t num_draft_tokens = 0;  // of a step; 0: none without a drafter
   };
 
   EngineFixture() : EngineFixture(Options{}) {}
@@ -114,7 +115,10 @@ class EngineFixture {
     parts.on_stuck = options.on_stuck;
     parts.options.on_failure = options.on_failure;
     if (options.make_drafter) parts.drafter = options.make_drafter();
-    parts.max_drafts = options.max_drafts;
+    if (options.make_drafter) {
+      parts.options.speculative = {.algorithm = DraftAlgorithm::kNgram,
+                                   .num_draft_tokens = options.num_draft_tokens};
+    }
     engine = EngineLoop::create(std::move(parts)).value();
   }
 

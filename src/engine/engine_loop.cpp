@@ -18,6 +18,7 @@
 #include "engine/scheduler_setup.h"
 #include "request/refusal.h"
 #include "request/validate.h"
+#include "speculative/draft_algorithm.h"
 
 namespace heddle::engine {
 
@@ -56,7 +57,9 @@ Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
   HEDDLE_RETURN_IF_ERROR(settle_policy(parts.options));
   HEDDLE_ASSIGN_OR_RETURN(scheduler::BatchSchedulerOptions options,
                           scheduler_options(parts.options, sizes));
-  options.max_drafts = parts.max_drafts;
+  if (parts.drafter == nullptr) {
+    parts.drafter = speculative::make_drafter(parts.options.speculative.algorithm);
+  }
   Made made;
   made.scheduler = std::move(parts.scheduler);
   if (parts.clock == nullptr) {

@@ -80,8 +80,7 @@ struct EngineParts {
   std::function<void()> on_stuck;  // after the watchdog's log; empty: abort
   const Clock* clock = nullptr;    // outlives the loop; null: the machine's
   std::unique_ptr<scheduler::Scheduler> scheduler;  // null: a BatchScheduler made of the options
-  std::unique_ptr<speculative::Drafter> drafter;    // null: no drafts
-  int64_t max_drafts = 0;                           // BatchSchedulerOptions::max_drafts
+  std::unique_ptr<speculative::Drafter> drafter;    // null: that of options.speculative
   std::optional<StartTimes> start;
   Drive drive = Drive::kThread;  // only with a thread there is a watchdog
 };

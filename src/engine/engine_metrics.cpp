@@ -18,6 +18,7 @@ constexpr double kTokenBounds[] = {.0005, .001, .002, .004, .006, .008, .01, .01
 constexpr double kStepBounds[] = {.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5};
 constexpr double kPlanBounds[] = {.000005, .00001, .000025, .00005, .0001,
                                   .00025,  .0005,  .001,    .0025,  .005};
+constexpr double kDraftBounds[] = {0, 1, 2, 3, 4, 5, 6, 7, 11, 15, 31, 63};
 constexpr double kRetractionBounds[] = {0, 1, 2, 3, 5, 10};
 
 constexpr std::array kFinishes = {"stop", "length", "abort", "error"};
@@ -165,6 +166,16 @@ void EngineMetrics::make_steps() {
   computed_ = tokens("prefill_compute");
   reused_ = tokens("prefill_cache");
   decoded_ = tokens("decode");
+  const auto drafts = [this](const char* result) {
+    return registry_.counter({"heddle_draft_tokens_total"},
+                             "Drafts that were verified, and were what the model drew or not.",
+                             {{"result", result}});
+  };
+  accepted_drafts_ = drafts("accepted");
+  rejected_drafts_ = drafts("rejected");
+  accepted_per_step_ = registry_.histogram(
+      {"heddle_accepted_drafts"}, "Accepted drafts of a sequence in a step that verified some.",
+      kDraftBounds);
   retractions_.counter =
       registry_.counter({"heddle_retractions_total", "sglang:num_retracted_requests_total"},
                         "Times a running request gave its memory back, to be computed again.");
@@ -277,6 +288,12 @@ void EngineMetrics::on_started(double load_seconds, double start_seconds) {
   start_seconds_.set(start_seconds);
 }
 
+void EngineMetrics::on_verified(int64_t num_drafts, int64_t num_accepted) {
+  accepted_drafts_.add(static_cast<double>(num_accepted));
+  rejected_drafts_.add(static_cast<double>(num_drafts - num_accepted));
+  accepted_per_step_.observe(static_cast<double>(num_accepted));
+}
+
 void EngineMetrics::on_step(const StepFacts& step, int64_t num_streams,
                             double decode_tokens_per_second) {
   count_decode_stall(step, num_streams);
@@ -286,7 +303,7 @@ void EngineMetrics::on_step(const StepFacts& step, int64_t num_streams,
   busy_seconds_[kind].add(std::max(step.seconds, 0.0));
   computed_.add(static_cast<double>(step.prefill_tokens));
   reused_.add(static_cast<double>(step.cached_tokens));
-  decoded_.add(static_cast<double>(step.decode_sequences));
+  decoded_.add(static_cast<double>(step.decode_sequences + step.accepted_drafts));
   decode_context_.set(static_cast<double>(step.decode_context));
   decode_rate_.set(decode_tokens_per_second);
   if (step.prefills()) {

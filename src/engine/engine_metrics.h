@@ -51,6 +51,9 @@ class EngineMetrics {
   void on_first_token(double seconds);
   void on_next_token(double seconds_since_last);
 
+  // A step verified so many drafts of a sequence.
+  void on_verified(int64_t num_drafts, int64_t num_accepted);
+
   // `num_streams` requests wait for their next token after it.
   void on_step(const StepFacts& step, int64_t num_streams, double decode_tokens_per_second);
 
@@ -110,6 +113,8 @@ class EngineMetrics {
   MetricHistogram step_seconds_[3], plan_seconds_;
   MetricCounter busy_seconds_[3];
   MetricCounter computed_, reused_, decoded_;
+  MetricCounter accepted_drafts_, rejected_drafts_;
+  MetricHistogram accepted_per_step_;
   Total retractions_, retracted_input_, retracted_output_, preemptions_, preempted_tokens_;
   MetricHistogram decode_stall_seconds_;
   double stall_since_ = -1;  // negative: no stream waits for a step that decodes

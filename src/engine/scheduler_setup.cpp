@@ -9,6 +9,7 @@
 #include "cache/kv_layout.h"
 #include "core/metrics.h"
 #include "engine/engine_metrics.h"
+#include "runner/cache_plan.h"
 #include "scheduler/queue_policy.h"
 
 namespace heddle::engine {
@@ -31,6 +32,9 @@ Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineOptions& 
   // Without priorities it is the arriving request that is refused, and the engine does it.
   wanted.max_queued = options.scheduling.enable_priority ? options.max_queued_requests
                                                          : std::numeric_limits<int32_t>::max();
+
+  wanted.max_drafts = std::max(runner::num_draft_tokens(options.speculative) - 1, 0);
+  wanted.adapts_drafts = options.speculative.num_draft_tokens == 0;
 
   const CacheOptions& cache = options.cache;
   cache::PrefixCacheOptions& kept = wanted.cache;

@@ -85,6 +85,7 @@ StepPipeline::StepPipeline(std::unique_ptr<runner::Runner> runner, scheduler::Sc
 
 const BatchPlan* StepPipeline::plan() {
   HEDDLE_CHECK(!full() && !planned_);
+  if (!empty() && scheduler_.awaits_draws()) return nullptr;
   BatchPlan& plan = slots_[next_].plan;
   const double since = clock_.now_seconds();
   scheduler_.plan(plan);

@@ -50,7 +50,8 @@ class StepPipeline {
 
   [[nodiscard]] bool full() const { return num_in_flight_ == max_in_flight_; }
 
-  // The next step; null when nothing can run now. It stays as it is until it is finished or
+  // The next step; null when nothing can run now, or when it is better planned after the one in
+  // flight (Scheduler::awaits_draws()). It stays as it is until it is finished or
   // abandoned. Not when full (checked).
   [[nodiscard]] const request::BatchPlan* plan();
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/cache_plan.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "core/log.h"
@@ -11,6 +13,23 @@ namespace heddle::runner {
 namespace {
 
 using checkpoint::KvCacheScheme;
+
+constexpr double kMostDraftShare = 0.05;  // of the pools' memory, beyond the rows of one sequence
+
+// How many rows of drafts a step may verify: as many as memory for their states is worth having.
+Result<int64_t> plan_draft_rows(const EngineOptions& options, const PlannedPools& pools,
+                                int64_t bytes) {
+  const int64_t most = max_draft_rows(options.speculative);
+  if (most == 0 || pools.state.num_layers == 0) return most;
+  if (pools.snapshot.num_layers > 0) {
+    return invalid_argument(
+        fmt::format("speculation needs kept states in float32; state_dtype is \"{}\"",
+                    options.cache.state_dtype));
+  }
+  const auto affordable = static_cast<int64_t>(static_cast<double>(bytes) * kMostDraftShare /
+                                               static_cast<double>(pools.state.bytes_per_slot()));
+  return std::clamp<int64_t>(affordable, num_draft_tokens(options.speculative), most);
+}
 
 }  // namespace
 
@@ -55,6 +74,16 @@ Result<std::vector<checkpoint::KvScales>> load_kv_scales(const checkpoint::Weigh
   return std::move(scales.layers);
 }
 
+int32_t num_draft_tokens(const SpeculativeOptions& options) {
+  if (options.algorithm == DraftAlgorithm::kNone) return 0;
+  return options.num_draft_tokens > 0 ? options.num_draft_tokens : kDefaultDraftTokens;
+}
+
+int64_t max_draft_rows(const SpeculativeOptions& options) {
+  const int32_t tokens = num_draft_tokens(options);
+  return tokens == 0 ? 0 : std::max<int64_t>(tokens, kMostDraftRows);
+}
+
 Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::ModelConfig& config,
                                 const models::CacheNeeds& needs, DType kv_dtype,
                                 const PoolMemory& memory) {
@@ -78,26 +107,29 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
   // Repeats of a whole prompt go on from a state: without one there is nothing to keep a vector by.
   if (options.cache.enabled && needs.num_state_layers > 0) pools.hidden_width = config.hidden_size;
   const double share = options.memory_fraction.value_or(memory.defaults.memory_fraction);
+  auto bytes = static_cast<int64_t>(static_cast<double>(memory.available_bytes) * share);
+  HEDDLE_ASSIGN_OR_RETURN(const int64_t draft_rows, plan_draft_rows(options, pools, bytes));
+  bytes -= draft_rows * pools.state.bytes_per_slot();
   HEDDLE_ASSIGN_OR_RETURN(
       pools.plan,
-      cache::size_pools(
-          {.bytes = static_cast<int64_t>(static_cast<double>(memory.available_bytes) * share),
-           .kv = pools.kv,
-           .window_kv = pools.window_kv,
-           .window = window,
-           .chunk_tokens =
-               options.chunked_prefill_tokens.value_or(memory.defaults.chunked_prefill_tokens),
-           .state = pools.state,
-           .snapshot = pools.snapshot,
-           .context_length = context,
-           .max_running_requests = options.max_running_requests,
-           .default_max_running = memory.defaults.max_running_requests,
-           .max_total_tokens = options.max_total_tokens,
-           .elastic = options.cache.enabled,
-           .release_granule_bytes = memory.release_granule_bytes,
-           .slot_extra_bytes = bytes_of(memory.hidden_dtype, pools.hidden_width)}));
+      cache::size_pools({.bytes = bytes,
+                         .kv = pools.kv,
+                         .window_kv = pools.window_kv,
+                         .window = window,
+                         .chunk_tokens = options.chunked_prefill_tokens.value_or(
+                             memory.defaults.chunked_prefill_tokens),
+                         .state = pools.state,
+                         .snapshot = pools.snapshot,
+                         .context_length = context,
+                         .max_running_requests = options.max_running_requests,
+                         .default_max_running = memory.defaults.max_running_requests,
+                         .max_total_tokens = options.max_total_tokens,
+                         .elastic = options.cache.enabled,
+                         .release_granule_bytes = memory.release_granule_bytes,
+                         .slot_extra_bytes = bytes_of(memory.hidden_dtype, pools.hidden_width)}));
   pools.plan.sizes.kv_window = common_window(needs);
   pools.plan.sizes.keeps_hidden = pools.hidden_width > 0;
+  pools.plan.sizes.max_draft_rows = draft_rows;
   return pools;
 }
 

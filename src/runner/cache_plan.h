@@ -39,6 +39,15 @@ std::optional<DType> choose_kv_dtype(const KvRequest& request,
 Result<std::vector<checkpoint::KvScales>> load_kv_scales(const checkpoint::WeightSource& source,
                                                          const models::CacheNeeds& needs);
 
+inline constexpr int32_t kDefaultDraftTokens = 8;
+inline constexpr int32_t kMostDraftRows = 64;
+
+// SpeculativeOptions::num_draft_tokens with its default; 0 without drafts.
+[[nodiscard]] int32_t num_draft_tokens(const SpeculativeOptions& options);
+
+// The most rows of sequences with drafts that a step may have, before memory is looked at.
+[[nodiscard]] int64_t max_draft_rows(const SpeculativeOptions& options);
+
 struct PlannedPools {
   cache::PoolPlan plan;
   cache::KvLayout kv;
@@ -58,6 +67,7 @@ struct PoolMemory {
 };
 
 // options.memory_fraction of the available memory becomes pools.
+// States of drafts have their part of it: those of one sequence at least, and up to kMostDraftRows.
 // Errors: kInvalidArgument naming the option; kResourceExhausted when not one request fits.
 Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::ModelConfig& config,
                                 const models::CacheNeeds& needs, DType kv_dtype,

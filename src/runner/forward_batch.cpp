@@ -27,12 +27,13 @@ ForwardBatch::ForwardBatch(const Sizes& sizes) : sizes_(sizes) {
   context_lens_.reserve(sequences);
   kv_lens_.reserve(sequences);
   state_slots_.reserve(sequences);
-  snapshots_.reserve(sequences * 4);
+  snapshots_.reserve(sequences * 4 + static_cast<size_t>(sizes.max_draft_rows));
   page_table_.resize(sequences * static_cast<size_t>(sizes.max_pages_per_sequence));
   if (sizes.window_pages.num_pages > 0) window_page_table_.resize(page_table_.size());
   sequences_.reserve(sequences);
   kept_hidden_.reserve(sequences);
   hidden_slots_.reserve(sequences);
+  draft_states_.reserve(sequences);
 }
 
 Status ForwardBatch::build(const request::BatchPlan& plan, const request::BatchSlots& slots,
@@ -48,6 +49,8 @@ Status ForwardBatch::build(const request::BatchPlan& plan, const request::BatchS
   sequences_.clear();
   kept_hidden_.clear();
   hidden_slots_.clear();
+  draft_states_.clear();
+  draft_rows_ = 0;
   if (static_cast<int64_t>(plan.sequences.size()) > sizes_.max_sequences ||
       plan.num_rows() > sizes_.max_tokens) {
     return invalid_argument(fmt::format("a step of {} sequences and {} tokens; at most {} and {}",
@@ -94,20 +97,56 @@ Status ForwardBatch::add(const request::BatchPlan& plan, const request::PlannedS
     }
     batched.fed_token = drawn;
   }
-  HEDDLE_RETURN_IF_ERROR(add_rows(sequence, plan.new_tokens(sequence), slot));
-  const int32_t last_row = query_start_.back() - 1;
+  HEDDLE_RETURN_IF_ERROR(take_draft_rows(sequence));
+  HEDDLE_RETURN_IF_ERROR(
+      add_rows(sequence, plan.new_tokens(sequence), plan.drafts(sequence), slot));
+  const int32_t last_row = query_start_.back() - 1 - sequence.drafts.count;
   if (logit_rows == LogitRows::kAll) {
     batched.logit_row = last_row;
   } else if (wants_logits(sequence, plan.snapshots_of(sequence))) {
     batched.logit_row = static_cast<int32_t>(logit_rows_.size());
-    logit_rows_.push_back(last_row);
+    for (int32_t row = last_row; row < query_start_.back(); ++row) logit_rows_.push_back(row);
   }
-  return add_snapshots(sequence, plan.snapshots_of(sequence));
+  HEDDLE_RETURN_IF_ERROR(add_snapshots(sequence, plan.snapshots_of(sequence)));
+  if (batched.draft_slot != 0) add_draft_states(sequence);
+  return {};
+}
+
+Status ForwardBatch::take_draft_rows(const request::PlannedSequence& sequence) {
+  if (sequence.drafts.empty()) return {};
+  const int64_t rows = int64_t{sequence.drafts.count} + 1;
+  if (!sequence.sample || draft_rows_ + rows > sizes_.max_draft_rows) {
+    return invalid_argument(fmt::format(
+        "{} drafts, {} are drawn from; a step has room for {} rows of drafts, {} are taken",
+        sequence.drafts.count, sequence.sample ? "which" : "none of which", sizes_.max_draft_rows,
+        draft_rows_));
+  }
+  if (sizes_.first_draft_slot != 0) {
+    sequences_.back().draft_slot = sizes_.first_draft_slot + static_cast<int32_t>(draft_rows_);
+  }
+  draft_rows_ += rows;
+  return {};
+}
+
+// A state for every row that a draw may end at; that of the last row is where the state advances.
+void ForwardBatch::add_draft_states(const request::PlannedSequence& sequence) {
+  const int32_t slot = sequences_.back().draft_slot;
+  draft_states_.push_back({.from = sequence.state_slot, .to = slot});
+  state_slots_.back() = slot;
+  const auto b = static_cast<int32_t>(context_lens_.size()) - 1;
+  const auto num_new = static_cast<int32_t>(sequence.num_new_tokens());
+  for (int32_t i = 0; i < sequence.drafts.count; ++i) {
+    snapshots_.push_back({.sequence = b, .num_tokens = num_new + i, .slot = slot + 1 + i});
+  }
+  const auto begin = std::ranges::find(snapshots_, b, &ops::StateSnapshot::sequence);
+  std::ranges::sort(std::ranges::subrange(begin, snapshots_.end()), {},
+                    &ops::StateSnapshot::num_tokens);
 }
 
 Status ForwardBatch::add_rows(const request::PlannedSequence& sequence,
-                              std::span<const TokenId> new_tokens, const request::BatchSlot& slot) {
-  const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
+                              std::span<const TokenId> new_tokens, std::span<const TokenId> drafts,
+                              const request::BatchSlot& slot) {
+  const int64_t end = sequence.context_tokens + sequence.num_rows();
   const int64_t num_pages = (end + sizes_.page_size - 1) / sizes_.page_size;
   if (sequence.num_new_tokens() == 0) return invalid_argument("has no new tokens");
   const std::span<const int32_t> pages = slot.pages.ids;
@@ -122,6 +161,7 @@ Status ForwardBatch::add_rows(const request::PlannedSequence& sequence,
   HEDDLE_RETURN_IF_ERROR(add_window_pages(sequence, slot.window_pages, num_pages));
   ids_.insert(ids_.end(), new_tokens.begin(), new_tokens.end());
   if (sequence.feeds_drawn_token) ids_.push_back(sequences_.back().fed_token);
+  ids_.insert(ids_.end(), drafts.begin(), drafts.end());
   for (int64_t position = sequence.context_tokens; position < end; ++position) {
     positions_.push_back(static_cast<int32_t>(position));
   }
@@ -150,7 +190,7 @@ Status ForwardBatch::add_window_pages(const request::PlannedSequence& sequence,
 
 Status ForwardBatch::add_snapshots(const request::PlannedSequence& sequence,
                                    std::span<const request::StateSnapshot> snapshots) {
-  const int64_t count = sequence.num_new_tokens();
+  const int64_t count = sequence.num_rows();
   for (const request::StateSnapshot& snapshot : snapshots) {
     const int64_t tokens = snapshot.tokens - sequence.context_tokens;
     if (tokens < 1 || tokens > count) {
@@ -159,7 +199,7 @@ Status ForwardBatch::add_snapshots(const request::PlannedSequence& sequence,
                                           sequence.context_tokens + count));
     }
     if (snapshot.keep_hidden) {
-      if (tokens != count) {
+      if (tokens != count || !sequence.drafts.empty()) {
         return invalid_argument(fmt::format(
             "wants the hidden vector of token {} kept, which only the last token of a step has",
             snapshot.tokens));

@@ -10,6 +10,7 @@
 
 #include "cache/pool_sizes.h"
 #include "ops/forward_context.h"
+#include "ops/pool_lists.h"
 #include "request/batch_plan.h"
 #include "request/batch_slots.h"
 #include "runner/pools.h"
@@ -32,9 +33,14 @@ struct BatchedSequence {
 
   Part part = Part::kComputed;
 
-  // kComputed: index of its last row among the logits, -1 if they are not wanted. kHidden: index
-  // among hidden_slots(), -1 likewise.
+  // kComputed: index of the row of its last new token among the logits, -1 if they are not wanted;
+  // those of its drafts follow. kHidden: index among hidden_slots(), -1 likewise.
   int32_t logit_row = -1;
+
+  // With drafts, in a model with states: slots of the working format that are no sequence's. Its
+  // state advances in the first one, from a copy of the working slot; the others get it after the
+  // last new token and after each draft but the last. 0: it advances in its working slot.
+  int32_t draft_slot = 0;
 
   TokenId fed_token = sampling::kNoToken;  // what feeds_drawn_token stood for
 };
@@ -53,6 +59,8 @@ class ForwardBatch {
     int64_t max_pages_per_sequence = 0;
     int32_t page_size = 16;
     cache::WindowPoolSizes window_pages;
+    int64_t max_draft_rows = 0;    // PoolSizes::max_draft_rows
+    int32_t first_draft_slot = 0;  // of as many state slots; 0: the model has no states
   };
 
   explicit ForwardBatch(const Sizes& sizes);
@@ -60,7 +68,8 @@ class ForwardBatch {
   // `slots` has taken the plan over. `drawn_tokens` by batch slot: the token drawn last, kNoToken
   // where the draw failed; empty where no sequence feeds on one. Error: kInvalidArgument for a plan
   // that exceeds the sizes above, has a sequence with neither new tokens nor a hidden vector, or
-  // with too few pages. The batch is not to be run then.
+  // with too few pages, or more drafts than the sizes have room for. The batch is not to be run
+  // then.
   Status build(const request::BatchPlan& plan, const request::BatchSlots& slots,
                LogitRows logit_rows, std::span<const TokenId> drawn_tokens = {});
 
@@ -76,6 +85,9 @@ class ForwardBatch {
 
   [[nodiscard]] std::span<const KeptHidden> kept_hidden() const { return kept_hidden_; }
 
+  // Copies of states that sequences with drafts begin with, from working slots to draft slots.
+  [[nodiscard]] std::span<const ops::IdCopy> draft_states() const { return draft_states_; }
+
   // The slots whose hidden vectors the LM head is to read.
   [[nodiscard]] std::span<const int32_t> hidden_slots() const { return hidden_slots_; }
 
@@ -87,11 +99,13 @@ class ForwardBatch {
              const request::BatchSlot& slot, LogitRows logit_rows,
              std::span<const TokenId> drawn_tokens);
   Status add_rows(const request::PlannedSequence& sequence, std::span<const TokenId> new_tokens,
-                  const request::BatchSlot& slot);
+                  std::span<const TokenId> drafts, const request::BatchSlot& slot);
   Status add_window_pages(const request::PlannedSequence& sequence, const request::PageList& pages,
                           int64_t num_pages);
   Status add_snapshots(const request::PlannedSequence& sequence,
                        std::span<const request::StateSnapshot> snapshots);
+  Status take_draft_rows(const request::PlannedSequence& sequence);
+  void add_draft_states(const request::PlannedSequence& sequence);
 
   Sizes sizes_;
   std::vector<int32_t> ids_;
@@ -107,6 +121,8 @@ class ForwardBatch {
   std::vector<BatchedSequence> sequences_;
   std::vector<KeptHidden> kept_hidden_;
   std::vector<int32_t> hidden_slots_;
+  std::vector<ops::IdCopy> draft_states_;
+  int64_t draft_rows_ = 0;  // of sequences with drafts, so far
 };
 
 }  // namespace heddle::runner

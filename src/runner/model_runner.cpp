@@ -111,6 +111,11 @@ Status check_options(const EngineOptions& options) {
     return invalid_argument(fmt::format("max_running_requests {} is not within 0 to {}",
                                         options.max_running_requests, cache::kMaxRunningLimit));
   }
+  if (const int32_t tokens = options.speculative.num_draft_tokens;
+      tokens != 0 && (tokens < 2 || tokens > kMostDraftRows)) {
+    return invalid_argument(
+        fmt::format("num_draft_tokens {} is not 0 or within 2 to {}", tokens, kMostDraftRows));
+  }
   if (options.memory_fraction && !(*options.memory_fraction > 0 && *options.memory_fraction <= 1)) {
     return invalid_argument(
         fmt::format("memory_fraction {} is not within (0, 1]", *options.memory_fraction));
@@ -161,21 +166,22 @@ Result<LoadedModel> load_on(const EngineOptions& options, ChosenDevice chosen) {
   if (options.quantization != "none") {
     HEDDLE_ASSIGN_OR_RETURN(rounding, checkpoint::parse_rounding(options.quantization));
   }
-  HEDDLE_ASSIGN_OR_RETURN(std::unique_ptr<ForwardPass> pass,
-                          ForwardPass::create({.model_dir = options.model_dir,
-                                               .dummy_weights = options.load_format == "dummy",
-                                               .dtype = dtype,
-                                               .kv_dtype = kv_dtype,
-                                               .exact = options.exact,
-                                               .rounding = rounding,
-                                               .num_threads = options.num_threads,
-                                               .capture = !options.disable_cuda_graph,
-                                               .max_step_tokens = chunk,
-                                               .max_logit_rows = max_rows,
-                                               .max_sequences = max_rows,
-                                               .head_alone = options.cache.enabled,
-                                               .on_load_progress = options.on_load_progress},
-                                              std::move(chosen.compute)));
+  HEDDLE_ASSIGN_OR_RETURN(
+      std::unique_ptr<ForwardPass> pass,
+      ForwardPass::create({.model_dir = options.model_dir,
+                           .dummy_weights = options.load_format == "dummy",
+                           .dtype = dtype,
+                           .kv_dtype = kv_dtype,
+                           .exact = options.exact,
+                           .rounding = rounding,
+                           .num_threads = options.num_threads,
+                           .capture = !options.disable_cuda_graph,
+                           .max_step_tokens = chunk,
+                           .max_logit_rows = max_rows + max_draft_rows(options.speculative),
+                           .max_sequences = max_rows,
+                           .head_alone = options.cache.enabled,
+                           .on_load_progress = options.on_load_progress},
+                          std::move(chosen.compute)));
   const checkpoint::ModelConfig& config = pass->config();
   const models::CacheNeeds needs = pass->cache_needs();
   HEDDLE_ASSIGN_OR_RETURN(
@@ -211,22 +217,24 @@ Result<LoadedModel> load_on(const EngineOptions& options, ChosenDevice chosen) {
   for (const int64_t id : generation.eos_token_ids) {
     loaded.info.eos_token_ids.push_back(static_cast<TokenId>(id));
   }
-  loaded.plan = {.weights_bytes = pass->weights().bytes_copied(),
-                 .mapped_weights_bytes = pass->weights().bytes_in_place(),
-                 .kv_pool_bytes = sizes.kv_pool_bytes(),
-                 .window_pool_bytes = sizes.window_pool_bytes(),
-                 .state_pool_bytes = sizes.state_pool_bytes(),
-                 .snapshot_pool_bytes = sizes.snapshot_pool_bytes(),
-                 .shared_pool_bytes = sizes.shared_bytes,
-                 .activation_bytes = pass->arena_bytes(),
-                 .kv_tokens = sizes.kv_tokens(),
-                 .window_tokens = sizes.window_tokens(),
-                 .kv_dtype = std::string(to_string(pass->kv_dtype())),
-                 .state_slots = sizes.num_state_slots,
-                 .snapshot_slots = sizes.num_snapshot_slots,
-                 .snapshot_dtype = std::string(to_string(planned.snapshot_dtype)),
-                 .page_size = options.page_size,
-                 .max_running_requests = sizes.max_step_sequences};
+  loaded.plan = {
+      .weights_bytes = pass->weights().bytes_copied(),
+      .mapped_weights_bytes = pass->weights().bytes_in_place(),
+      .kv_pool_bytes = sizes.kv_pool_bytes(),
+      .window_pool_bytes = sizes.window_pool_bytes(),
+      .state_pool_bytes = sizes.state_pool_bytes(),
+      .snapshot_pool_bytes = sizes.snapshot_pool_bytes(),
+      .draft_state_bytes = sizes.has_states() ? sizes.max_draft_rows * sizes.state_slot_bytes : 0,
+      .shared_pool_bytes = sizes.shared_bytes,
+      .activation_bytes = pass->arena_bytes(),
+      .kv_tokens = sizes.kv_tokens(),
+      .window_tokens = sizes.window_tokens(),
+      .kv_dtype = std::string(to_string(pass->kv_dtype())),
+      .state_slots = sizes.num_state_slots,
+      .snapshot_slots = sizes.num_snapshot_slots,
+      .snapshot_dtype = std::string(to_string(planned.snapshot_dtype)),
+      .page_size = options.page_size,
+      .max_running_requests = sizes.max_step_sequences};
   loaded.options = settled(options, *pass, loaded.plan, loaded.info.context_length);
   HEDDLE_ASSIGN_OR_RETURN(loaded.runner, ModelRunner::create(std::move(pass), std::move(pools),
                                                              sizes, planned.plan.context_length));

@@ -107,7 +107,8 @@ Status Pools::create_states(device::Device& device, const models::CacheNeeds& ne
                             const PoolsOptions& options) {
   if (needs.num_state_layers == 0) return {};
   HEDDLE_ASSIGN_OR_RETURN(states_, cache::StatePool::create(device, state_layout(needs),
-                                                            options.sizes.num_state_slots));
+                                                            options.sizes.num_state_slots +
+                                                                options.sizes.max_draft_rows));
   for (int64_t layer = 0; layer < needs.num_state_layers; ++layer) {
     state_layers_.push_back({.conv = states_.conv(layer), .recurrent = states_.recurrent(layer)});
   }
@@ -133,6 +134,8 @@ Status Pools::create_states(device::Device& device, const models::CacheNeeds& ne
 Status Pools::mirror_layers(device::Device& device) {
   HEDDLE_ASSIGN_OR_RETURN(tables_, MirroredLists::create(device));
   HEDDLE_ASSIGN_OR_RETURN(lists_, MirroredLists::create(device));
+  HEDDLE_ASSIGN_OR_RETURN(draft_lists_, MirroredLists::create(device));
+  HEDDLE_ASSIGN_OR_RETURN(accepted_lists_, MirroredLists::create(device));
   const std::span<const ops::KvLayer> main(main_layers_);
   const std::span<const ops::KvLayer> window(window_layers_);
   const std::span<const ops::StateLayer> states(state_layers_);
@@ -169,6 +172,25 @@ Status Pools::begin_step(device::Stream& stream, ops::Context& context,
   if (!has_kv) return {};
   HEDDLE_RETURN_IF_ERROR(ops::copy_pages(context, {.layers = main_table_, .pages = lists.pages}));
   return ops::copy_pages(context, {.layers = window_table_, .pages = lists.window_pages});
+}
+
+Status Pools::start_drafts(device::Stream& stream, ops::Context& context,
+                           std::span<const ops::IdCopy> copies) {
+  return copy_states(stream, context, draft_lists_, copies);
+}
+
+Status Pools::accept_drafts(device::Stream& stream, ops::Context& context,
+                            std::span<const ops::IdCopy> copies) {
+  return copy_states(stream, context, accepted_lists_, copies);
+}
+
+Status Pools::copy_states(device::Stream& stream, ops::Context& context, MirroredLists& lists,
+                          std::span<const ops::IdCopy> copies) {
+  if (copies.empty()) return {};
+  HEDDLE_RETURN_IF_ERROR(lists.begin(MirroredLists::bytes_for(copies)));
+  const ops::MirroredSpan<ops::IdCopy> slots = lists.add(copies);
+  HEDDLE_RETURN_IF_ERROR(lists.upload(stream));
+  return ops::copy_states(context, {.working = state_table_, .slots = slots});
 }
 
 Status Pools::prepare_states(device::Stream& stream, ops::Context& context,

@@ -61,6 +61,14 @@ class Pools {
   // touched: its plans may name pages that hold no KV.
   Status begin_step(device::Stream& stream, ops::Context& context, const request::BatchPlan& plan);
 
+  // Copies states between working slots, those for drafts included: their ids follow
+  // PoolSizes::num_state_slots. Before the forward pass of a step, and after its draws; the stream
+  // is idle between the two calls of a step, so that each may fill its own list again.
+  Status start_drafts(device::Stream& stream, ops::Context& context,
+                      std::span<const ops::IdCopy> copies);
+  Status accept_drafts(device::Stream& stream, ops::Context& context,
+                       std::span<const ops::IdCopy> copies);
+
   [[nodiscard]] cache::KvPool& kv() { return kv_; }
 
   [[nodiscard]] cache::KvPool& window_kv() { return window_kv_; }
@@ -83,6 +91,8 @@ class Pools {
   }
 
  private:
+  Status copy_states(device::Stream& stream, ops::Context& context, MirroredLists& lists,
+                     std::span<const ops::IdCopy> copies);
   Status create_kv(device::Device& device, const models::CacheNeeds& needs,
                    const PoolsOptions& options);
   Status create_states(device::Device& device, const models::CacheNeeds& needs,
@@ -119,7 +129,9 @@ class Pools {
   ops::MirroredSpan<ops::KvLayer> main_table_, window_table_;
   ops::MirroredSpan<ops::StateLayer> state_table_;
   ops::MirroredSpan<ops::SnapshotLayer> snapshot_table_;
-  MirroredLists lists_;  // of a step
+  MirroredLists lists_;           // of a step
+  MirroredLists draft_lists_;     // of start_drafts()
+  MirroredLists accepted_lists_;  // of accept_drafts()
   std::vector<ops::IdCopy> saved_, restored_, page_copies_, window_page_copies_;
 };
 

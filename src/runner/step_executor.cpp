@@ -37,7 +37,10 @@ StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& size
               .max_sequences = sizes.max_step_sequences,
               .max_pages_per_sequence = max_pages(context_length, sizes),
               .page_size = sizes.page_size,
-              .window_pages = sizes.window_pages}),
+              .window_pages = sizes.window_pages,
+              .max_draft_rows = sizes.max_draft_rows,
+              .first_draft_slot =
+                  sizes.has_states() ? static_cast<int32_t>(sizes.num_state_slots + 1) : 0}),
       sampler_(pass_->config().vocab_size),
       drawn_tokens_(static_cast<size_t>(sizes.max_step_sequences), sampling::kNoToken) {}
 
@@ -67,7 +70,6 @@ Status StepExecutor::check(const request::BatchPlan& plan) const {
       return wrong(fmt::format("hidden slot {}; there are {}", sequence.hidden_slot,
                                sizes_.max_snapshot_slot()));
     }
-    if (!sequence.drafts.empty()) return wrong("this runner verifies no drafts");
     if (sizes_.keeps_hidden) continue;
     bool wants_hidden = sequence.hidden_slot != 0;
     for (const auto& snapshot : plan.snapshots_of(sequence)) wants_hidden |= snapshot.keep_hidden;
@@ -91,8 +93,10 @@ Status StepExecutor::enqueue_draws(const request::BatchPlan& plan) {
     if (!sequence.sample || batched.part != Part::kComputed) continue;
     const request::BatchSlot& slot = slots_[sequence.batch_slot];
     if (DeviceSampling::draws_for(slot.start)) {
-      device_sampling_->add(batched.logit_row, slot, position_of_draw(sequence),
-                            plan.mask_of(sequence));
+      for (int32_t i = 0; i <= sequence.drafts.count; ++i) {
+        device_sampling_->add(batched.logit_row + i, slot, position_of_draw(sequence) + i,
+                              plan.mask_of(sequence));
+      }
     } else {
       host_draws = true;
     }
@@ -104,6 +108,8 @@ Status StepExecutor::enqueue_draws(const request::BatchPlan& plan) {
 Status StepExecutor::compute(const request::BatchPlan& plan, request::StepOutput& output) {
   HEDDLE_RETURN_IF_ERROR(pools_.begin_step(pass_->stream(), pass_->context(), plan));
   HEDDLE_RETURN_IF_ERROR(batch_.build(plan, slots_, logit_rows_, drawn_tokens_));
+  HEDDLE_RETURN_IF_ERROR(
+      pools_.start_drafts(pass_->stream(), pass_->context(), batch_.draft_states()));
   if (!batch_.empty()) {
     if (draws_on_device()) {
       HEDDLE_RETURN_IF_ERROR(
@@ -117,7 +123,7 @@ Status StepExecutor::compute(const request::BatchPlan& plan, request::StepOutput
   if (!batch_.hidden_slots().empty()) HEDDLE_RETURN_IF_ERROR(run_head());
   if (draws_on_device()) HEDDLE_RETURN_IF_ERROR(pass_->stream().synchronize());
   draw(plan, output);
-  return {};
+  return pools_.accept_drafts(pass_->stream(), pass_->context(), accepted_states_);
 }
 
 Status StepExecutor::keep_hidden() {
@@ -150,7 +156,7 @@ Status StepExecutor::copy_row(const TensorView& from, int64_t from_row, const Mu
 }
 
 void StepExecutor::draw(const request::BatchPlan& plan, request::StepOutput& output) {
-  const auto vocab_size = static_cast<size_t>(pass_->config().vocab_size);
+  accepted_states_.clear();
   size_t index = 0;
   for (const PlannedSequence& sequence : plan.sequences) {
     const BatchedSequence& batched = batch_.sequences()[index++];
@@ -158,30 +164,60 @@ void StepExecutor::draw(const request::BatchPlan& plan, request::StepOutput& out
       slots_.computed(sequence, plan.new_tokens(sequence), batched.fed_token);
     }
     if (!sequence.sample) continue;
-    request::SampledToken& sampled = output.tokens.emplace_back();
-    sampled.sequence_id = sequence.sequence_id;
     if (batched.part == Part::kSkipped) {
-      sampled.skipped = true;
+      output.tokens.push_back({.sequence_id = sequence.sequence_id, .skipped = true});
       continue;
     }
-    if (batched.part == Part::kComputed && draws_on_device() &&
-        device_sampling_->draws(batched.logit_row)) {
-      device_sampling_->take(batched.logit_row, sampled);
-    } else {
-      const MutableTensorView logits =
-          batched.part == Part::kHidden ? pass_->head_logits() : pass_->logits();
-      draw(sequence, plan.mask_of(sequence), {logits.row<float>(batched.logit_row), vocab_size},
-           sampled);
-    }
+    const int32_t accepted = draw_span(plan, sequence, batched, output);
+    const request::SampledToken& last = output.tokens.back();
     drawn_tokens_[static_cast<size_t>(sequence.batch_slot)] =
-        sampled.error.ok() ? sampled.token : sampling::kNoToken;
+        last.error.ok() ? last.token : sampling::kNoToken;
+    if (batched.draft_slot == 0) continue;
+    const bool all = accepted == sequence.drafts.count;
+    accepted_states_.push_back(
+        {.from = batched.draft_slot + (all ? 0 : 1 + accepted), .to = sequence.state_slot});
   }
 }
 
-void StepExecutor::draw(const PlannedSequence& sequence, std::span<const uint32_t> mask,
-                        std::span<float> logits, request::SampledToken& sampled) {
+// Returns how many drafts were accepted.
+int32_t StepExecutor::draw_span(const request::BatchPlan& plan, const PlannedSequence& sequence,
+                                const BatchedSequence& batched, request::StepOutput& output) {
+  const auto vocab_size = static_cast<size_t>(pass_->config().vocab_size);
+  const bool on_device = batched.part == Part::kComputed && draws_on_device();
+  const std::vector<TokenId>& ending = slots_[sequence.batch_slot].ending_tokens;
+  const int64_t first = position_of_draw(sequence);
+  int32_t accepted = 0;
+  const auto draw_next = [&] {
+    request::SampledToken& sampled = output.tokens.emplace_back();
+    sampled.sequence_id = sequence.sequence_id;
+    const int32_t row = batched.logit_row + accepted;
+    if (on_device && device_sampling_->draws(row)) {
+      device_sampling_->take(row, sampled);
+      return;
+    }
+    const MutableTensorView logits =
+        batched.part == Part::kHidden ? pass_->head_logits() : pass_->logits();
+    draw(sequence, first + accepted, plan.mask_of(sequence), {logits.row<float>(row), vocab_size},
+         sampled);
+  };
+  draw_next();
+  for (const TokenId draft : plan.drafts(sequence)) {
+    const request::SampledToken& drawn = output.tokens.back();
+    if (!drawn.error.ok() || drawn.token != draft ||
+        std::ranges::binary_search(ending, drawn.token)) {
+      break;
+    }
+    slots_.accepted(sequence, draft);
+    ++accepted;
+    draw_next();
+  }
+  return accepted;
+}
+
+void StepExecutor::draw(const PlannedSequence& sequence, int64_t position,
+                        std::span<const uint32_t> mask, std::span<float> logits,
+                        request::SampledToken& sampled) {
   const request::BatchSlot& slot = slots_[sequence.batch_slot];
-  const int64_t position = position_of_draw(sequence);
   const Result<TokenId> token =
       sampler_.sample({.logits = logits,
                        .params = &slot.start.sampling,

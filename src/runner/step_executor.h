@@ -4,6 +4,13 @@
 // slot what plans sent and the token drawn last, so that a plan may feed on a token that has not
 // left the runner yet.
 //
+// Drafts are verified by drawing: from the row of each draft as plain decoding would draw there,
+// as long as the draft is the token drawn before it. A sequence with drafts computes on copies of
+// its state, one for each row, and the working slot gets the one of the last row drawn from. A
+// state for each row was chosen over computing the accepted inputs once more: it takes no second
+// pass over weights, and the copy is the very state that a plain step leaves behind, bit for bit.
+// KV rows of rejected drafts lie behind the text and are overwritten by the next step.
+//
 // Threading: confined to one thread, the one that takes part in the compute pool.
 // Cost: a step allocates nothing once its sizes have been seen.
 #pragma once
@@ -53,8 +60,11 @@ class StepExecutor {
   Status copy_row(const TensorView& from, int64_t from_row, const MutableTensorView& to,
                   int64_t to_row);
   void draw(const request::BatchPlan& plan, request::StepOutput& output);
-  void draw(const request::PlannedSequence& sequence, std::span<const uint32_t> mask,
-            std::span<float> logits, request::SampledToken& sampled);
+  int32_t draw_span(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
+                    const BatchedSequence& batched, request::StepOutput& output);
+  void draw(const request::PlannedSequence& sequence, int64_t position,
+            std::span<const uint32_t> mask, std::span<float> logits,
+            request::SampledToken& sampled);
 
   ForwardPass* pass_;
   Pools pools_;
@@ -64,6 +74,7 @@ class StepExecutor {
   ForwardBatch batch_;
   sampling::Sampler sampler_;
   std::optional<DeviceSampling> device_sampling_;  // where logits are not the host's
+  std::vector<ops::IdCopy> accepted_states_;       // from draft slots to working slots
   std::vector<TokenId>
       drawn_tokens_;  // by batch slot; kNoToken: none was drawn, or the draw failed
 };

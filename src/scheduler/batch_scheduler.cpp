@@ -96,7 +96,9 @@ BatchScheduler::BatchScheduler(const BatchSchedulerOptions& options,
       preemption_(PreemptionRules::from(options.scheduling), options.cache.pools.page_size,
                   options.cache.pools.has_states()),
       time_limits_(options.scheduling),
-      drafter_(std::move(drafter)) {}
+      drafts_(std::move(drafter), {.max_drafts = options.max_drafts,
+                                   .max_rows = options.cache.pools.max_draft_rows,
+                                   .adapts = options.adapts_drafts}) {}
 
 // ---- A sequence arrives ----
 
@@ -173,34 +175,28 @@ int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
   std::erase_if(decoding_, [](const RunningSequence* running) { return !running->stays(); });
   if (!decoding_.empty() && num_retractions_ == retractions) admission_.streams_advanced();
   int64_t num_rows = std::ssize(decoding_);
-  int64_t draft_rows = (options_.max_step_tokens - num_rows) / 2;
-  for (RunningSequence* running : decoding_) {
-    draft(*running, draft_rows);
-    const int64_t num_drafts = std::ssize(drafts_);
-    draft_rows -= num_drafts;
-    num_rows += num_drafts;
-    if (num_drafts > 0) work.add(num_drafts, running->num_planned + 1);
-    pace_.add_decode(running->num_planned, num_drafts);
-    running_.plan_decode(*running, drafts_, plan);
+  drafts_.propose(decoding_, (options_.max_step_tokens - num_rows) / 2, pace_.draft_cost());
+  for (size_t i = 0; i < decoding_.size(); ++i) {
+    RunningSequence& running = *decoding_[i];
+    const std::span<const TokenId> drafts = drafts_with_room(running, drafts_.of(i));
+    num_rows += std::ssize(drafts);
+    if (!drafts.empty()) work.add(std::ssize(drafts), running.num_planned + 1);
+    pace_.add_decode(running.num_planned, std::ssize(drafts));
+    running_.plan_decode(running, drafts, plan);
   }
   return num_rows;
 }
 
-// Replaces `drafts_` by those of a stream, for which there is room afterwards. Drafts continue the
-// whole text: there are none while a draw is in flight.
-void BatchScheduler::draft(RunningSequence& running, int64_t most) {
-  drafts_.clear();
-  if (drafter_ == nullptr || running.draws_in_flight > 0) return;
-  if (running.sequence->constraint != nullptr) return;  // each draw decides what may follow
-  // The last token of a text is drawn and never computed.
-  const int64_t stored = running.num_planned + 1;
-  most = std::min({most, options_.max_drafts, running.sequence->max_stored_tokens() - stored});
-  if (most <= 0) return;
-  drafter_->observe(*running.sequence);
-  drafter_->propose(*running.sequence, most, drafts_);
-  HEDDLE_CHECK_LE(std::ssize(drafts_), most);
-  const int64_t wanted = std::ssize(drafts_);
-  if (!running_.grow_window(running, wanted) || !running_.grow(running, wanted)) drafts_.clear();
+// The drafts, for which there is room afterwards, or none.
+std::span<const TokenId> BatchScheduler::drafts_with_room(RunningSequence& running,
+                                                          std::span<const TokenId> drafts) {
+  const int64_t count = std::ssize(drafts);
+  const bool fits = running_.grow_window(running, count) && running_.grow(running, count);
+  return fits ? drafts : std::span<const TokenId>();
+}
+
+bool BatchScheduler::awaits_draws() {
+  return drafts_.waits_for(running_.sequences(), pace_.draft_cost());
 }
 
 void BatchScheduler::plan_prompts(int64_t num_decode_rows, const StepWork& streams,
@@ -318,10 +314,7 @@ void BatchScheduler::remove(RunningSequence& running) {
     fair_.leave_running(running.tenant);
     admission_.sequence_left();
   }
-  if (drafter_ != nullptr) {
-    drafter_->observe(sequence);
-    drafter_->forget(sequence);
-  }
+  drafts_.ended(sequence);
   running_.remove(running);
   if (running_.empty()) admission_.idle();
 }

@@ -16,8 +16,8 @@
 //      had, sequences are retracted until there is one; the last one running is never sent away
 //      for another.
 //   2. Decoding sequences: one token each, all of them, and with a drafter the drafts for which
-//      there are pages. Drafts take at most half of the rows that the streams leave of a step; for
-//      them nothing is retracted.
+//      there are pages. Drafts take at most PoolSizes::max_draft_rows, and half of the rows that
+//      the streams leave of a step; for them nothing is retracted.
 //   3. Running sequences in prefill, in the order of their admission, share what is left of the
 //      step's tokens and, with target_itl_ms, of its time.
 //   4. Waiting sequences in the policy's order, as long as the budget and the pools have room. The
@@ -51,6 +51,7 @@
 #include "scheduler/queue_policy.h"
 #include "scheduler/running_set.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/stream_drafts.h"
 #include "scheduler/waiting_queue.h"
 #include "speculative/drafter.h"
 
@@ -66,6 +67,7 @@ struct BatchSchedulerOptions {
   bool shares_in_flight = true;          // followers wait for their leader
   uint64_t random_seed = 0;              // of the policy `random`
   int64_t max_drafts = 0;                // of one sequence in one step; a drafter makes them
+  bool adapts_drafts = true;             // only as many as pay (speculative/draft_cost.h)
 };
 
 class BatchScheduler final : public Scheduler {
@@ -83,6 +85,7 @@ class BatchScheduler final : public Scheduler {
       std::span<const request::Sequence* const> sequences) const override;
   Status submit_all(std::span<request::Sequence* const> sequences) override;
   void plan(request::BatchPlan& plan) override;
+  bool awaits_draws() override;
   void complete(const request::BatchPlan& plan, const request::StepOutput& output) override;
   void abandon(const request::BatchPlan& plan) override;
   void release(request::Sequence& sequence, Ending ending) override;
@@ -109,7 +112,8 @@ class BatchScheduler final : public Scheduler {
                  const Clock& clock, std::unique_ptr<speculative::Drafter> drafter);
 
   int64_t plan_streams(request::BatchPlan& plan, StepWork& work);
-  void draft(RunningSequence& running, int64_t most);
+  [[nodiscard]] std::span<const TokenId> drafts_with_room(RunningSequence& running,
+                                                          std::span<const TokenId> drafts);
   void plan_prompts(int64_t num_decode_rows, const StepWork& streams, request::BatchPlan& plan);
   [[nodiscard]] bool make_room_for_next_token(RunningSequence& running);
   [[nodiscard]] bool retract_one();
@@ -134,9 +138,8 @@ class BatchScheduler final : public Scheduler {
   int64_t retracted_output_tokens_ = 0;
   int64_t num_preemptions_ = 0;
   int64_t preempted_tokens_ = 0;
-  std::unique_ptr<speculative::Drafter> drafter_;  // may be null
-  std::vector<RunningSequence*> decoding_;         // scratch
-  std::vector<TokenId> drafts_;                    // scratch
+  StreamDrafts drafts_;
+  std::vector<RunningSequence*> decoding_;  // scratch
 };
 
 }  // namespace heddle::scheduler

@@ -78,6 +78,10 @@ void StepPace::step_completed(double now_seconds) {
   in_flight_.erase(in_flight_.begin());
   // It ran since it was planned, or since the step before it ended.
   const double seconds = now_seconds - std::max(step.planned_seconds, last_step_seconds_);
+  // A stream waits from one step to the next: planning counts, where it was not done meanwhile.
+  if (!step.prefills) {
+    draft_cost_.add(step.num_sequences, step.work.new_tokens, now_seconds - last_step_seconds_);
+  }
   last_step_seconds_ = now_seconds;
   if (seconds <= 0 || step.work.new_tokens == 0) return;
   step_times_.add(step.work, step.prefills, seconds);

@@ -16,6 +16,7 @@
 #include "scheduler/deadlines.h"
 #include "scheduler/prefill_budget.h"
 #include "scheduler/step_time_model.h"
+#include "speculative/draft_cost.h"
 
 namespace heddle::scheduler {
 
@@ -82,6 +83,9 @@ class StepPace {
   // The step is planned: it is in flight from now on.
   void end_step(int64_t num_sequences, double now_seconds);
 
+  // What drafts cost, by the steps that had no prompt.
+  [[nodiscard]] const speculative::DraftCost& draft_cost() const { return draft_cost_; }
+
   // The oldest step in flight ended; there is one.
   void step_completed(double now_seconds);
   void step_abandoned();
@@ -103,6 +107,7 @@ class StepPace {
 
   StepPaceOptions options_;
   StepTimeModel step_times_;
+  speculative::DraftCost draft_cost_;
   ServiceRates rates_;
   Step planned_;                       // the step being planned
   std::vector<Step> in_flight_;        // oldest first

@@ -17,6 +17,10 @@ using request::SlotStart;
 
 namespace {
 
+// Of what held before, when drafts were verified.
+constexpr double kNewDraftShare = 0.2;
+constexpr double kNewDraftShareOfAll = 0.05;
+
 // The parameters of a sequence of whose tokens `context_tokens` are not computed by later steps.
 SlotStart start_of(const Sequence& sequence, int64_t context_tokens, BatchPlan& plan) {
   const Request& asked = sequence.request;
@@ -114,6 +118,7 @@ RunningSequence* RunningSet::start(Sequence& sequence, const cache::PrefixMatch&
   running.steps_in_flight = 0;
   running.draws_in_flight = 0;
   running.drafts_in_flight = 0;
+  running.draft_share = draft_share_;
   running.sent = false;
   free_slots_.pop_back();
   running_.push_back(&running);
@@ -252,6 +257,12 @@ int64_t RunningSet::complete(const PlannedSequence& planned, std::span<const Sam
     ++sequence.draft_report.verify_steps;
     sequence.draft_report.accepted_tokens += accepted;
     sequence.draft_report.rejected_tokens += planned.drafts.count - accepted;
+    if (!planned.drafts.empty()) {
+      const bool all = accepted == planned.drafts.count;
+      const double held = static_cast<double>(accepted) / static_cast<double>(accepted + !all);
+      running.draft_share += kNewDraftShare * (held - running.draft_share);
+      draft_share_ += kNewDraftShareOfAll * (held - draft_share_);
+    }
   }
   cache_.confirm(sequence, running.hold);
   if (!planned.drafts.empty()) cache_.drop_pending(running.hold);

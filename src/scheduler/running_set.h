@@ -55,6 +55,7 @@ struct RunningSequence {
   int32_t steps_in_flight = 0;
   int32_t draws_in_flight = 0;  // of these steps, those that draw
   int64_t drafts_in_flight = 0;
+  double draft_share = 0;  // of drafts that held lately, where all before them did
   Leaving leaving = Leaving::kNo;
 
   // The runner has been told by plans, about the batch slot:
@@ -163,6 +164,7 @@ class RunningSet {
   std::vector<int32_t> free_slots_;        // the next one to take is the last
   std::vector<RunningSequence*> running_;  // in the order of their start
   int64_t prefilled_tokens_ = 0;
+  double draft_share_ = 0.8;  // of all sequences lately; a new one is expected to do as well
 };
 
 }  // namespace heddle::scheduler

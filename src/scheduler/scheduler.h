@@ -97,6 +97,10 @@ class Scheduler {
   // nothing is running or waiting.
   virtual void plan(request::BatchPlan& plan) = 0;
 
+  // Whether a step planned now, while one is in flight, would yield fewer tokens than one planned
+  // when that has ended: drafts continue a whole text.
+  [[nodiscard]] virtual bool awaits_draws() { return false; }
+
   // Takes the results of the oldest step in flight: counts forward, appends drawn tokens, publishes
   // states. Sequences released meanwhile are passed over; a token with an error is not appended.
   // `output` fits the plan (checked).

@@ -65,7 +65,7 @@ Status WatchedRunner::submit(const request::BatchPlan& plan) {
     const bool computed = batched.part == Part::kComputed;
     const request::PlannedSequence& sequence = plan.sequences[i];
     watch_(sequence, plan.new_tokens(sequence), batched, computed ? next_row : batched.logit_row);
-    if (computed) next_row += sequence.num_new_tokens();
+    if (computed) next_row += sequence.num_rows();
   }
   outputs_.emplace_back(std::move(output));
   return {};

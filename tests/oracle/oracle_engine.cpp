@@ -25,7 +25,8 @@ std::unique_ptr<engine::EngineLoop> make_engine(const Scenario& scenario,
   parts.options.random_seed = scenario.seed + 1;
   if (scenario.drafts != Drafts::kNone) {
     parts.drafter = std::make_unique<ScriptedDrafter>(scenario);
-    parts.max_drafts = scenario.max_drafts;
+    parts.options.speculative = {.algorithm = DraftAlgorithm::kNgram,
+                                 .num_draft_tokens = static_cast<int32_t>(scenario.max_drafts) + 1};
   }
   parts.clock = &clock;
   parts.drive = engine::Drive::kManual;

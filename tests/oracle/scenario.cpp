@@ -126,6 +126,8 @@ class ScenarioMaker {
     scenario_.drafts = draft_dice_.pick({Drafts::kRight, Drafts::kWrong, Drafts::kRandom,
                                          Drafts::kOftenRight, Drafts::kOftenRight});
     scenario_.max_drafts = draft_dice_.pick<int64_t>({1, 2, 3, 7, 15});
+    scenario_.sizes.max_draft_rows =
+        (scenario_.max_drafts + 1) * draft_dice_.pick<int64_t>({1, 2, 6});
   }
 
   void choose_limits() {

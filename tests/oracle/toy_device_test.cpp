@@ -30,6 +30,7 @@ constexpr runner::PoolSizes kSizes{.num_pages = 8,
                                    .num_state_slots = 8,
                                    .max_step_tokens = 32,
                                    .max_step_sequences = 4,
+                                   .max_draft_rows = 4,
                                    .keeps_hidden = true};
 
 // Sequence 1 of ten tokens in pages 1 to 3 and slot 1.

@@ -26,6 +26,12 @@ class PlanChecker {
     expect(plan_.num_rows() <= sizes_.max_step_tokens, fmt::format("{} rows", plan_.num_rows()));
     expect(std::ssize(plan_.sequences) <= sizes_.max_step_sequences,
            fmt::format("{} sequences", plan_.sequences.size()));
+    int64_t draft_rows = 0;
+    for (const PlannedSequence& sequence : plan_.sequences) {
+      if (!sequence.drafts.empty()) draft_rows += sequence.drafts.count + 1;
+    }
+    expect(draft_rows <= sizes_.max_draft_rows,
+           fmt::format("{} rows of sequences with drafts", draft_rows));
     check_preparations();
     for (const PlannedSequence& sequence : plan_.sequences) check_sequence(sequence);
     check_pages();

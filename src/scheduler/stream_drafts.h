@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// StreamDrafts: the drafts of a step's streams: what the drafter proposes, as far as it pays and
+// fits.
+//
+//   propose() -> of() for each stream            and ended() when a sequence leaves
+//
+// Drafts continue the whole text of a stream, so that one with a draw in flight has none. A step
+// with drafts is therefore planned after the one before it has ended (waits_for()), and only where
+// drafts are expected: all other steps overlap.
+//
+// Constrained streams have none: each of their draws decides what may follow.
+//
+// Threading: confined to the engine thread. Cost: that of the drafter for each stream; nothing for
+// more streams than half the rows that drafts may take.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "request/batch_plan.h"
+#include "scheduler/running_set.h"
+#include "speculative/draft_cost.h"
+#include "speculative/drafter.h"
+
+namespace heddle::scheduler {
+
+struct StreamDraftsOptions {
+  int64_t max_drafts = 0;  // of one stream in one step
+  int64_t max_rows = 0;    // PoolSizes::max_draft_rows
+  bool adapts = true;      // only as many as pay (speculative/draft_cost.h); false: all
+};
+
+class StreamDrafts {
+ public:
+  // Without a drafter there are no drafts.
+  StreamDrafts(std::unique_ptr<speculative::Drafter> drafter, const StreamDraftsOptions& options)
+      : drafter_(std::move(drafter)), options_(options) {}
+
+  // Decides on drafts for the streams of the next step, which take at most `most_rows` rows beside
+  // one for each stream.
+  void propose(std::span<RunningSequence* const> streams, int64_t most_rows,
+               const speculative::DraftCost& cost);
+
+  // Of the stream at this index of propose(). Valid until the next propose().
+  [[nodiscard]] std::span<const TokenId> of(size_t stream) const;
+
+  // Whether the next step is to be planned when the one in flight has ended: some of `running` have
+  // drafts in it, or would have drafts then.
+  [[nodiscard]] bool waits_for(std::span<RunningSequence* const> running,
+                               const speculative::DraftCost& cost);
+
+  // The sequence has left the running ones; it may come back.
+  void ended(const request::Sequence& sequence);
+
+ private:
+  [[nodiscard]] bool serves(size_t num_streams) const;
+  void collect(std::span<RunningSequence* const> streams, bool in_flight_too);
+  [[nodiscard]] int64_t depth(const speculative::DraftCost& cost) const;
+
+  std::unique_ptr<speculative::Drafter> drafter_;  // may be null
+  StreamDraftsOptions options_;
+  std::vector<request::PlanRange> ranges_;               // of tokens_, by stream
+  std::vector<TokenId> tokens_;                          // all that was proposed
+  std::vector<TokenId> proposed_;                        // for one stream
+  std::vector<speculative::DraftCost::Stream> weighed_;  // by stream
+  std::vector<RunningSequence*> streams_;                // of waits_for()
+};
+
+}  // namespace heddle::scheduler

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "scheduler/stream_drafts.h"
+
+#include <algorithm>
+#include <deque>
+#include <numeric>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace heddle::scheduler {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// Drafts the numbers that follow the last token, as many as it may, or `eager` of them.
+class Counting final : public speculative::Drafter {
+ public:
+  struct Log {
+    int64_t eager = 63;
+    int64_t observed = 0;
+    int64_t forgotten = 0;
+  };
+
+  explicit Counting(Log& log) : log_(log) {}
+
+  void observe(const request::Sequence&) override { ++log_.observed; }
+
+  void propose(const request::Sequence& sequence, int64_t most,
+               std::vector<TokenId>& drafts) override {
+    drafts.resize(static_cast<size_t>(std::min(most, log_.eager)));
+    std::iota(drafts.begin(), drafts.end(), sequence.tokens.back() + 1);
+  }
+
+  void forget(const request::Sequence&) override { ++log_.forgotten; }
+
+ private:
+  Log& log_;
+};
+
+class StreamDraftsTest : public ::testing::Test {
+ protected:
+  // A stream of `tokens` tokens, the last of which is drawn and not computed.
+  RunningSequence* stream(TokenId last, int64_t max_new_tokens = 100) {
+    Request request{.prompt = {1, 2, last}};
+    request.stop.max_new_tokens = max_new_tokens;
+    request::Sequence& sequence = sequences_.emplace_back(
+        std::ssize(sequences_), std::move(request), 0, std::span<const TokenId>());
+    sequence.num_prompt_tokens = 2;  // the last one is output
+    sequence.num_computed = 2;
+    RunningSequence& running = running_.emplace_back();
+    running.sequence = &sequence;
+    running.num_planned = 2;
+    running.draft_share = 0.8;
+    return &running;
+  }
+
+  StreamDrafts make(StreamDraftsOptions options = {
+                        .max_drafts = 3, .max_rows = 16, .adapts = false}) {
+    return {std::make_unique<Counting>(log_), options};
+  }
+
+  Counting::Log log_;
+  speculative::DraftCost cost_;
+  std::deque<request::Sequence> sequences_;
+  std::deque<RunningSequence> running_;
+};
+
+TEST_F(StreamDraftsTest, WithoutADrafterThereAreNone) {
+  StreamDrafts drafts(nullptr, {.max_drafts = 3, .max_rows = 16});
+  const std::vector<RunningSequence*> streams = {stream(10)};
+  drafts.propose(streams, 16, cost_);
+  EXPECT_THAT(drafts.of(0), IsEmpty());
+  streams[0]->draws_in_flight = 1;
+  EXPECT_FALSE(drafts.waits_for(streams, cost_));
+  drafts.ended(*streams[0]->sequence);
+}
+
+TEST_F(StreamDraftsTest, EachStreamGetsItsOwn) {
+  StreamDrafts drafts = make();
+  const std::vector<RunningSequence*> streams = {stream(10), stream(20)};
+  drafts.propose(streams, 16, cost_);
+  EXPECT_THAT(drafts.of(0), ElementsAre(11, 12, 13));
+  EXPECT_THAT(drafts.of(1), ElementsAre(21, 22, 23));
+  drafts.ended(*streams[0]->sequence);
+  EXPECT_EQ(log_.forgotten, 1);
+}
+
+TEST_F(StreamDraftsTest, RowsOfTheStepAndOfDraftsAreKept) {
+  const std::vector<RunningSequence*> streams = {stream(10), stream(20), stream(30)};
+  StreamDrafts few = make({.max_drafts = 3, .max_rows = 6, .adapts = false});
+  few.propose(streams, 100, cost_);
+  EXPECT_THAT(few.of(0), ElementsAre(11, 12, 13));
+  EXPECT_THAT(few.of(1), ElementsAre(21));  // with the row before it
+  EXPECT_THAT(few.of(2), IsEmpty());
+  StreamDrafts full = make();
+  full.propose(streams, 4, cost_);
+  EXPECT_THAT(full.of(0), ElementsAre(11, 12, 13));
+  EXPECT_THAT(full.of(1), ElementsAre(21));
+  EXPECT_THAT(full.of(2), IsEmpty());
+}
+
+TEST_F(StreamDraftsTest, ManyStreamsAreNotAskedFor) {
+  StreamDrafts drafts = make({.max_drafts = 3, .max_rows = 4, .adapts = false});
+  const std::vector<RunningSequence*> streams = {stream(10), stream(20), stream(30)};
+  drafts.propose(streams, 100, cost_);
+  EXPECT_THAT(drafts.of(0), IsEmpty());
+  EXPECT_EQ(log_.observed, 0);
+}
+
+TEST_F(StreamDraftsTest, NoneGoesBeyondTheLongestText) {
+  StreamDrafts drafts = make();
+  // Its prompt has two tokens and one is drawn: at its longest four are computed, one of them now.
+  const std::vector<RunningSequence*> streams = {stream(10, /*max_new_tokens=*/3), stream(20, 2)};
+  drafts.propose(streams, 16, cost_);
+  EXPECT_THAT(drafts.of(0), ElementsAre(11));
+  EXPECT_THAT(drafts.of(1), IsEmpty());
+}
+
+TEST_F(StreamDraftsTest, AStreamWithADrawInFlightHasNoneAndIsWaitedFor) {
+  StreamDrafts drafts = make();
+  const std::vector<RunningSequence*> streams = {stream(10), stream(20)};
+  EXPECT_FALSE(drafts.waits_for(streams, cost_)) << "no draw is in flight";
+  streams[0]->draws_in_flight = streams[0]->steps_in_flight = 1;
+  streams[0]->num_planned = 3;
+  drafts.propose(streams, 16, cost_);
+  EXPECT_THAT(drafts.of(0), IsEmpty());
+  EXPECT_THAT(drafts.of(1), ElementsAre(21, 22, 23));
+  EXPECT_TRUE(drafts.waits_for(streams, cost_));
+  log_.eager = 0;
+  EXPECT_FALSE(drafts.waits_for(streams, cost_)) << "nothing would be drafted";
+  streams[1]->drafts_in_flight = 2;
+  EXPECT_TRUE(drafts.waits_for(streams, cost_)) << "its length is not known";
+}
+
+TEST_F(StreamDraftsTest, AdaptingDraftsComeWhenAPlainStepIsKnown) {
+  StreamDrafts drafts = make({.max_drafts = 3, .max_rows = 16});
+  const std::vector<RunningSequence*> streams = {stream(10)};
+  drafts.propose(streams, 16, cost_);
+  EXPECT_THAT(drafts.of(0), IsEmpty());
+  cost_.add(1, 1, 1e-3);
+  drafts.propose(streams, 16, cost_);
+  EXPECT_THAT(drafts.of(0), ElementsAre(11));
+  cost_.add(1, 2, 1e-3);
+  drafts.propose(streams, 16, cost_);
+  EXPECT_THAT(drafts.of(0), ElementsAre(11, 12));
+}
+
+}  // namespace
+}  // namespace heddle::scheduler

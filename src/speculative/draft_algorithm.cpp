@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "speculative/draft_algorithm.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "speculative/ngram_drafter.h"
+
+namespace heddle {
+
+namespace {
+
+constexpr std::array<std::pair<std::string_view, DraftAlgorithm>, 2> kNames = {{
+    {"none", DraftAlgorithm::kNone},
+    {"ngram", DraftAlgorithm::kNgram},
+}};
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+}  // namespace
+
+std::string_view to_string(DraftAlgorithm algorithm) {
+  return std::ranges::find(kNames, algorithm, [](const auto& name) { return name.second; })->first;
+}
+
+Result<DraftAlgorithm> parse_draft_algorithm(std::string_view name) {
+  for (const auto& [spelling, algorithm] : kNames) {
+    if (std::ranges::equal(name, spelling, {}, lower)) return algorithm;
+  }
+  return invalid_argument(
+      fmt::format("speculative algorithm \"{}\" is not served; choose one of none, ngram", name));
+}
+
+}  // namespace heddle
+
+namespace heddle::speculative {
+
+std::unique_ptr<Drafter> make_drafter(DraftAlgorithm algorithm) {
+  if (algorithm == DraftAlgorithm::kNgram) return std::make_unique<NgramDrafter>();
+  return nullptr;
+}
+
+}  // namespace heddle::speculative

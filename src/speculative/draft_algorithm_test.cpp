@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "speculative/draft_algorithm.h"
+
+#include <gtest/gtest.h>
+
+namespace heddle::speculative {
+namespace {
+
+TEST(DraftAlgorithmTest, NamesComeBack) {
+  for (const DraftAlgorithm algorithm : {DraftAlgorithm::kNone, DraftAlgorithm::kNgram}) {
+    EXPECT_EQ(parse_draft_algorithm(to_string(algorithm)).value(), algorithm);
+  }
+  EXPECT_EQ(parse_draft_algorithm("NGRAM").value(), DraftAlgorithm::kNgram);
+}
+
+TEST(DraftAlgorithmTest, UnknownNamesAreRefusedWithThoseThatThereAre) {
+  const auto algorithm = parse_draft_algorithm("EAGLE3");
+  EXPECT_EQ(algorithm.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(algorithm.status().message().find("none, ngram"), std::string::npos);
+}
+
+TEST(DraftAlgorithmTest, OnlyNoneHasNoDrafter) {
+  EXPECT_EQ(make_drafter(DraftAlgorithm::kNone), nullptr);
+  EXPECT_NE(make_drafter(DraftAlgorithm::kNgram), nullptr);
+}
+
+}  // namespace
+}  // namespace heddle::speculative
