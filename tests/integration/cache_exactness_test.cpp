@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The real model with every way to keep and reuse what was computed. In exact mode, whatever a
 // request resumes from, in whatever chunks, company and order it is computed, its tokens and the
-// bits of all its logprobs are those of the cold run on its own. With the kernels of the default
+// bits of all its logprobs are those of the cold run on its own, with drafts as without. With the
+// kernels of the default
 // mode in fp32 its tokens are, up to near ties, which are counted.
 //
 // A sample of the matrix runs always; all of it with HEDDLE_TEST_FULL=1. On a GPU decode steps are
@@ -11,6 +12,7 @@
 #include <bit>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <ostream>
 #include <set>
 #include <string>
@@ -22,6 +24,7 @@
 #include <heddle/engine.h>
 
 #include "cache_exactness_workload.h"
+#include "knowing_drafter.h"
 #include "on_device.h"
 #include "support/exposition.h"
 #include "support/test_data.h"
@@ -44,7 +47,8 @@ struct CacheSetting {
   bool preempted = false;  // urgent requests come late, one of which wants nearly every page
   bool overlap = true;
   bool fp8_kv = false;
-  bool paced = false;  // streams that run keep prompts to small chunks
+  bool paced = false;        // streams that run keep prompts to small chunks
+  int32_t draft_tokens = 0;  // SpeculativeOptions::num_draft_tokens; 0: no drafts
   std::string device = "cpu";
 
   friend std::ostream& operator<<(std::ostream& out, const CacheSetting& setting) {
@@ -52,9 +56,10 @@ struct CacheSetting {
   }
 
   [[nodiscard]] std::string name() const {
-    return fmt::format("{}_chunk{}_batch{}_page{}{}{}{}{}", policy, chunk_tokens, batch, page_size,
-                       preempted ? "_preempted" : "", overlap ? "_overlap" : "",
-                       fp8_kv ? "_fp8" : "", paced ? "_paced" : "");
+    return fmt::format("{}_chunk{}_batch{}_page{}{}{}{}{}{}", policy, chunk_tokens, batch,
+                       page_size, preempted ? "_preempted" : "", overlap ? "_overlap" : "",
+                       fp8_kv ? "_fp8" : "", paced ? "_paced" : "",
+                       draft_tokens > 0 ? fmt::format("_drafts{}", draft_tokens) : "");
   }
 
   [[nodiscard]] Kernels exact_kernels() const {
@@ -77,7 +82,17 @@ struct CacheSetting {
     options.scheduling.enable_priority = preempted;
     options.scheduling.preemption_threshold = 0;
     options.scheduling.preemption_min_run_seconds = 0;
+    if (draft_tokens > 0) {
+      options.speculative = {.algorithm = DraftAlgorithm::kNgram, .num_draft_tokens = draft_tokens};
+      options.skip_tokenizer = true;
+    }
     return options;
+  }
+
+  [[nodiscard]] Result<std::unique_ptr<Engine>> create(Kernels kernels,
+                                                       const ExactWorkload& workload) const {
+    return draft_tokens > 0 ? testing::create_drafting_engine(options(kernels), workload)
+                            : Engine::create(options(kernels));
   }
 
   // The part of all prompt tokens that must come from the cache, in percent. The most possible
@@ -102,6 +117,11 @@ std::vector<CacheSetting> all_settings() {
               for (const bool fp8_kv : {false, true}) {
                 settings.push_back(
                     {policy, chunk_tokens, batch, page_size, preempted, overlap, fp8_kv});
+                if (overlap == (chunk_tokens == 192)) continue;
+                for (const int32_t draft_tokens : {2, 9}) {
+                  settings.push_back(settings.back());
+                  settings.back().draft_tokens = draft_tokens;
+                }
               }
             }
           }
@@ -116,7 +136,7 @@ std::vector<CacheSetting> all_settings() {
 }
 
 // The value that a setting has on each axis of the matrix.
-std::array<int64_t, 8> values_of(const CacheSetting& setting) {
+std::array<int64_t, 9> values_of(const CacheSetting& setting) {
   return {static_cast<int64_t>(setting.policy.size()),  // all different
           setting.chunk_tokens,
           setting.batch,
@@ -124,7 +144,8 @@ std::array<int64_t, 8> values_of(const CacheSetting& setting) {
           setting.preempted,
           setting.overlap,
           setting.fp8_kv,
-          setting.paced};
+          setting.paced,
+          setting.draft_tokens};
 }
 
 // So few settings that still any two values of any two axes meet in one of them: always the setting
@@ -186,11 +207,12 @@ TEST_P(CacheExactness, GivesTheBitsOfTheColdRunAlone) {
   const CacheSetting& setting = GetParam();
   HEDDLE_DEVICE_OR_SKIP(setting.device);
   const ExactWorkload& workload = exact_workload(setting.device, setting.exact_kernels());
-  auto engine = Engine::create(setting.options(setting.exact_kernels()));
+  auto engine = setting.create(setting.exact_kernels(), workload);
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   size_t next = 0;
   int64_t cached_tokens = 0;
   int64_t exact_repeats = 0;
+  DraftReport drafts;
   for (const Wave& wave : workload.waves) {
     const std::vector<ExactAnswer> answers = answer_together(**engine, wave, setting.preempted);
     for (size_t i = 0; i < wave.size(); ++i) {
@@ -202,6 +224,8 @@ TEST_P(CacheExactness, GivesTheBitsOfTheColdRunAlone) {
           << " of them cached, differs in its logprobs or its end: " << answers[i].error;
       cached_tokens += answers[i].cached_tokens;
       exact_repeats += answers[i].exact_repeats;
+      drafts.accepted_tokens += answers[i].drafts.accepted_tokens;
+      drafts.rejected_tokens += answers[i].drafts.rejected_tokens;
     }
   }
   const auto metrics = testing::parse_exposition((*engine)->metrics_text());
@@ -221,6 +245,10 @@ TEST_P(CacheExactness, GivesTheBitsOfTheColdRunAlone) {
   EXPECT_GE(percent, setting.least_reuse_percent());
   if (setting.policy == "off") {
     EXPECT_EQ(cached_tokens, 0);
+  }
+  if (setting.draft_tokens > 0) {
+    EXPECT_GT(drafts.accepted_tokens, 50);
+    EXPECT_GT(drafts.rejected_tokens, 50);
   }
 }
 
@@ -255,7 +283,7 @@ TEST_P(FastKernels, GiveTheTokensOfTheColdRunAloneButForNearTies) {
   const CacheSetting& setting = GetParam();
   HEDDLE_DEVICE_OR_SKIP(setting.device);
   const ExactWorkload& workload = exact_workload(setting.device, Kernels::kFast);
-  auto engine = Engine::create(setting.options(Kernels::kFast));
+  auto engine = setting.create(Kernels::kFast, workload);
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
   size_t next = 0;
   int64_t cached_tokens = 0;

@@ -35,6 +35,7 @@ void take(const RequestEvent& event, ExactAnswer& answer) {
   answer.error = event.finish->error.message();
   answer.cached_tokens = event.cached_tokens;
   answer.exact_repeats = event.cache.exact_repeat ? 1 : 0;
+  answer.drafts = event.drafts;
 }
 
 // Builds the requests wave by wave, from what was answered to the ones before.

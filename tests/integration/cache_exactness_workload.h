@@ -25,6 +25,7 @@ struct ExactAnswer {
   std::string error;
   int64_t cached_tokens = 0;
   int64_t exact_repeats = 0;
+  DraftReport drafts;
 
   friend bool operator==(const ExactAnswer& a, const ExactAnswer& b) {
     return a.tokens == b.tokens && a.bits == b.bits && a.reason == b.reason;
