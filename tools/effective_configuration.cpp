@@ -80,6 +80,11 @@ Json cache_json(const CacheOptions& options) {
           {"eviction", options.eviction}};
 }
 
+Json speculation_json(const SpeculativeOptions& options) {
+  return {{"speculative_algorithm", to_string(options.algorithm)},
+          {"speculative_num_draft_tokens", options.num_draft_tokens}};
+}
+
 Json server_json(const ServeSettings& settings, const Engine& engine) {
   const server::ServerOptions& options = settings.server;
   const MetricsOptions& metrics = engine.options().metrics;
@@ -132,6 +137,7 @@ Json effective_configuration(const ServeSettings& settings, const Engine& engine
   json.update(resources_json(engine));
   json.update(scheduling_json(engine.options().scheduling));
   json.update(cache_json(engine.options().cache));
+  json.update(speculation_json(engine.options().speculative));
   json.update(server_json(settings, engine));
   return json;
 }

@@ -20,7 +20,11 @@ constexpr std::string_view kEverySize =
     "captures none";
 constexpr std::string_view kNoOutsideCode =
     "Heddle never runs a checkpoint's own code, nothing has to be allowed";
-constexpr std::string_view kNoDrafts = "speculative decoding is not served yet";
+constexpr std::string_view kNoDraftModels =
+    "no model drafts yet; --speculative-algorithm ngram and --speculative-num-draft-tokens draft "
+    "from texts";
+constexpr std::string_view kNoThresholds =
+    "thresholds below 1 change the text; drafts are accepted where the model draws the same token";
 constexpr std::string_view kNoParsers =
     "tool calls and reasoning stay in the answer's text, there are no parsers yet";
 constexpr std::string_view kOwnTokenizer = "the tokenizer is the one in the model's folder";
@@ -72,9 +76,13 @@ constexpr FamiliarOption kFamiliar[] = {
      "prompts are always computed in chunks, of --chunked-prefill-tokens"},
 
     {"--cuda-graph-max-bs", Kind::kRefused, kEverySize},
-    {"--speculative-algorithm", Kind::kRefused, kNoDrafts},
-    {"--speculative-config", Kind::kRefused, kNoDrafts},
-    {"--model-draft", Kind::kRefused, kNoDrafts},
+    {"--speculative-config", Kind::kRefused, kNoDraftModels},
+    {"--speculative-num-steps", Kind::kRefused, kNoDraftModels},
+    {"--speculative-eagle-topk", Kind::kRefused, kNoDraftModels},
+    {"--speculative-draft-model-path", Kind::kRefused, kNoDraftModels},
+    {"--speculative-accept-threshold-single", Kind::kRefused, kNoThresholds},
+    {"--speculative-accept-threshold-acc", Kind::kRefused, kNoThresholds},
+    {"--model-draft", Kind::kRefused, kNoDraftModels},
     {"--tool-call-parser", Kind::kRefused, kNoParsers},
     {"--reasoning-parser", Kind::kRefused, kNoParsers},
     {"--enable-auto-tool-choice", Kind::kRefused, kNoParsers},

@@ -190,6 +190,26 @@ void declare_cache_options(Options& options, CacheOptions& cache) {
   }
 }
 
+void declare_speculative_options(Options& options, SpeculativeOptions& speculative) {
+  options.heading("Speculation");
+  options.parsed(
+      "--speculative-algorithm", to_string(speculative.algorithm),
+      [&speculative](std::string_view name) -> Status {
+        HEDDLE_ASSIGN_OR_RETURN(speculative.algorithm, parse_draft_algorithm(name));
+        return {};
+      },
+      "What drafts the next tokens: none, or ngram, from what followed the same tokens before; no "
+      "text changes");
+  options.value("--speculative-num-draft-tokens", &speculative.num_draft_tokens,
+                ranges::kDraftTokens,
+                "Tokens of a request that a step computes, the next one included; 0: at most 8, as "
+                "many as pay by the times of steps so far");
+  options.has_effect_if(
+      "--speculative-num-draft-tokens",
+      [&speculative] { return speculative.algorithm != DraftAlgorithm::kNone; },
+      "without drafts; use --speculative-algorithm ngram");
+}
+
 }  // namespace
 
 void declare_engine_options(Options& options, EngineSettings& settings, ModelArgument argument) {
@@ -252,6 +272,7 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
 
   declare_scheduling_options(options, engine.scheduling);
   declare_cache_options(options, engine.cache);
+  declare_speculative_options(options, engine.speculative);
 
   options.heading("Output");
   options.choice("--log-level", &settings.log_level,

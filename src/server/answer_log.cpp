@@ -48,6 +48,7 @@ void ChoiceLog::add(const RequestEvent& event) {
             .cached_tokens = event.cached_tokens,
             .reasoning_tokens = counts.reasoning_tokens,
             .cache = event.cache,
+            .drafts = event.drafts,
             .queue_seconds = event.queue_seconds,
             .elapsed_seconds = event.elapsed_seconds};
 }
@@ -65,6 +66,8 @@ Json usage_json(std::span<const ChoiceLog> choices, size_t choices_per_prompt, b
     const ChoiceCounts& counts = choices[i].counts;
     total.completion_tokens += counts.completion_tokens;
     total.reasoning_tokens += counts.reasoning_tokens;
+    total.drafts.accepted_tokens += counts.drafts.accepted_tokens;
+    total.drafts.rejected_tokens += counts.drafts.rejected_tokens;
     if (i % choices_per_prompt != 0) continue;
     total.prompt_tokens += counts.prompt_tokens;
     total.cached_tokens += counts.cached_tokens;
@@ -82,7 +85,10 @@ Json usage_json(std::span<const ChoiceLog> choices, size_t choices_per_prompt, b
           {"completion_tokens", total.completion_tokens},
           {"total_tokens", total.prompt_tokens + total.completion_tokens},
           {"prompt_tokens_details", std::move(details)},
-          {"completion_tokens_details", {{"reasoning_tokens", total.reasoning_tokens}}},
+          {"completion_tokens_details",
+           {{"reasoning_tokens", total.reasoning_tokens},
+            {"accepted_prediction_tokens", total.drafts.accepted_tokens},
+            {"rejected_prediction_tokens", total.drafts.rejected_tokens}}},
           {"reasoning_tokens", total.reasoning_tokens}};
 }
 

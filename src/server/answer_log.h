@@ -52,6 +52,7 @@ struct ChoiceCounts {
   int64_t cached_tokens = 0;
   int64_t reasoning_tokens = 0;  // set by adapters that know (answer_stream.h)
   CacheReport cache;
+  DraftReport drafts;
   double queue_seconds = 0;
   double elapsed_seconds = 0;
 };

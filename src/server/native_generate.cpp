@@ -97,6 +97,10 @@ class GenerateAdapter final : public ApiAdapter {
     answer.key("completion_tokens").value(counts.completion_tokens);
     answer.key("cached_tokens").value(counts.cached_tokens);
     answer.key("cached_tokens_details").value(cache_details(counts.cache));
+    const DraftReport& drafts = counts.drafts;
+    answer.key("spec_verify_ct").value(drafts.verify_steps);
+    answer.key("spec_accept_token_num").value(drafts.accepted_tokens);
+    answer.key("spec_draft_token_num").value(drafts.accepted_tokens + drafts.rejected_tokens);
     answer.key("weight_version").value(options_.weight_version);
     answer.key("e2e_latency").value(counts.elapsed_seconds);
     answer.key("queue_time").value(counts.queue_seconds);
