@@ -81,6 +81,9 @@ struct DeviceBatch {
   const int32_t* logit_rows = nullptr;       // [R]
 };
 
+// Rows of a sequence that decodes, drafts included, or of the shortest prompts.
+inline constexpr int64_t kFewRows = 8;
+
 struct ForwardContext {
   std::span<const int32_t>
       query_start;  // [B + 1]: rows of sequence b are [query_start[b], query_start[b+1])
@@ -111,6 +114,18 @@ struct ForwardContext {
 
   [[nodiscard]] int64_t num_rows(int64_t b) const {
     return query_start[static_cast<size_t>(b + 1)] - query_start[static_cast<size_t>(b)];
+  }
+
+  // How many rows each sequence has, where all have as many and they are few; else 0. Launches of
+  // such a step depend on no number of tokens, so that it can be captured.
+  [[nodiscard]] int64_t few_rows_each() const {
+    if (num_sequences() == 0) return 0;
+    const int64_t each = num_rows(0);
+    if (each > kFewRows) return 0;
+    for (int64_t b = 1; b < num_sequences(); ++b) {
+      if (num_rows(b) != each) return 0;
+    }
+    return each;
   }
 
   // The first token of b whose key and value are stored. Window pages of rows that are computed are

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/forward_context.h"
 
+#include <array>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -155,6 +157,23 @@ TEST_F(CheckBatchTest, DoesNotLookAtMemoryThatTheModelDoesNotHave) {
   forward_.kv_layers = {};
   forward_.state_layers = {};
   EXPECT_TRUE(check_batch(forward_, 5).ok()) << message();
+}
+
+TEST(ForwardContextTest, FewRowsEachAreThoseOfSequencesThatHaveAsMany) {
+  const std::array<int32_t, 3> context_lens = {5, 0, 9};
+  const auto each = [&](std::vector<int32_t> query_start) {
+    ForwardContext forward;
+    forward.query_start = query_start;
+    forward.context_lens = std::span(context_lens).first(query_start.size() - 1);
+    return forward.few_rows_each();
+  };
+  EXPECT_EQ(each({0, 1, 2, 3}), 1);
+  EXPECT_EQ(each({0, 4, 8}), 4);
+  EXPECT_EQ(each({0, 8}), 8);
+  EXPECT_EQ(each({0, 9}), 0) << "not few";
+  EXPECT_EQ(each({0, 2, 3}), 0);
+  EXPECT_EQ(each({0, 1, 3, 4}), 0);
+  EXPECT_EQ(each({0}), 0);
 }
 
 }  // namespace

@@ -187,9 +187,10 @@ Status ForwardPass::enqueue(std::span<const int32_t> ids, std::span<const int32_
   HEDDLE_RETURN_IF_ERROR(executor_->set_extents(
       {.tokens = num_tokens, .logits = num_logits, .sequences = forward.num_sequences()}));
   const auto launch = [&] { return executor_->launch(context(), forward, inputs); };
-  if (captures_ && forward.num_sequences() == num_tokens) {
+  if (captures_ && forward.few_rows_each() > 0) {
     HEDDLE_RETURN_IF_ERROR(step_graphs_.run(stream(),
                                             {.rows = num_tokens,
+                                             .sequences = forward.num_sequences(),
                                              .logits = num_logits,
                                              .page_table_width = forward.batch.page_table_width},
                                             forward, launch));

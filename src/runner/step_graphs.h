@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepGraphs: steps of one row per sequence, captured once and launched again as a whole, so that a
-// decode step costs the host one call instead of one for each kernel.
+// StepGraphs: steps whose sequences all have the same few rows, captured once and launched again as
+// a whole, so that a decode step costs the host one call instead of one for each kernel.
 //
 // A step is captured when one of its shape comes for the second time; the first one runs eagerly
 // and so chooses algorithms and loads kernels. Launches of such steps depend on their shape alone
@@ -26,6 +26,7 @@ class StepGraphs {
  public:
   struct Shape {
     int64_t rows = 0;
+    int64_t sequences = 0;
     int64_t logits = 0;
     int64_t page_table_width = 0;
     auto operator<=>(const Shape&) const = default;

@@ -68,12 +68,13 @@ class StepGraphsTest : public ::testing::Test {
     forward_.kv_layers = layers_;
   }
 
-  void step(int64_t rows, int64_t width = 4) {
-    const Status status = graphs_.run(
-        stream_, {.rows = rows, .logits = rows, .page_table_width = width}, forward_, [&] {
-          stream_.enqueue();
-          return launch_status_;
-        });
+  void step(int64_t rows, int64_t width = 4, int64_t rows_each = 1) {
+    const StepGraphs::Shape shape{
+        .rows = rows, .sequences = rows / rows_each, .logits = rows, .page_table_width = width};
+    const Status status = graphs_.run(stream_, shape, forward_, [&] {
+      stream_.enqueue();
+      return launch_status_;
+    });
     EXPECT_EQ(status.code(), launch_status_.code());
   }
 
@@ -93,8 +94,9 @@ TEST_F(StepGraphsTest, AShapeIsCapturedWhenItComesTheSecondTime) {
   EXPECT_EQ(std::pair(stream_.eager, stream_.replayed), std::pair(1, 2));
   step(2);
   step(1, 8);
-  EXPECT_EQ(std::pair(stream_.eager, stream_.replayed), std::pair(3, 2))
-      << "other rows and wider tables are other shapes";
+  step(2, 4, /*rows_each=*/2);
+  EXPECT_EQ(std::pair(stream_.eager, stream_.replayed), std::pair(4, 2))
+      << "other rows, wider tables and fewer sequences are other shapes";
   EXPECT_EQ(graphs_.num_captured(), 1);
 }
 

@@ -505,14 +505,16 @@ Status append(CudaContext& context, const PagedAttentionArgs& args, const Tensor
                 params);
 }
 
-// Segments that a unit of the batch may touch, among these sequences; 0: there is none. A step of
-// one row per sequence counts those that the page table has room for.
+// Segments that a unit of the batch may touch, among these sequences; 0: there is none. A step that
+// may be captured counts those that the page table has room for.
 int64_t most_segments(const PagedAttentionArgs& args, const NewTokens& handled) {
   const ForwardContext& forward = *args.forward;
-  const bool decodes = forward.num_sequences() == args.q.shape[0];
+  const int64_t each = forward.few_rows_each();
   int64_t tokens = 0;
-  if (decodes && handled.contain(1)) tokens = forward.batch.page_table_width * forward.page_size;
-  for (int64_t b = 0; b < forward.num_sequences() && !decodes; ++b) {
+  if (each > 0 && handled.contain(each)) {
+    tokens = forward.batch.page_table_width * forward.page_size;
+  }
+  for (int64_t b = 0; b < forward.num_sequences() && each == 0; ++b) {
     const int64_t num_rows = forward.num_rows(b);
     if (!handled.contain(num_rows)) continue;
     tokens = std::max(tokens, forward.context_lens[static_cast<size_t>(b)] + num_rows);
