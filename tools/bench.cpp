@@ -77,6 +77,7 @@ struct OfflineCommand {
   int32_t threads = 0;
   std::string prefill = "512,4096";
   std::string decode_batch = "1,4,16";
+  std::string verify_rows;
   OfflineOptions options;
   BenchOutput output;
 };
@@ -93,6 +94,11 @@ Status run_offline(OfflineCommand& command) {
     HEDDLE_ASSIGN_OR_RETURN(command.options.decode_batches,
                             parse_counts("--decode-batch", command.decode_batch, ranges::kBatch));
   }
+  if (!command.verify_rows.empty()) {
+    HEDDLE_ASSIGN_OR_RETURN(
+        command.options.verify_rows,
+        parse_counts("--verify-rows", command.verify_rows, ranges::kVerifyRows));
+  }
   std::optional<DType> dtype;
   if (command.dtype != "auto") {
     HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(command.dtype));
@@ -101,6 +107,9 @@ Status run_offline(OfflineCommand& command) {
                           runner::parse_kv_dtype(command.kv_cache_dtype));
   int64_t rows = 1;
   for (const int64_t batch : command.options.decode_batches) rows = std::max(rows, batch);
+  int64_t rows_each = 1;
+  for (const int64_t count : command.options.verify_rows) rows_each = std::max(rows_each, count);
+  rows *= rows_each;
   std::optional<checkpoint::Rounding> rounding;
   if (command.quantization != "none") {
     HEDDLE_ASSIGN_OR_RETURN(rounding, checkpoint::parse_rounding(command.quantization));
@@ -253,6 +262,10 @@ std::function<int()> declare_offline(Options& options) {
                 "Prompt lengths, separated by commas; empty: none");
   options.value("--decode-batch", &settings->decode_batch,
                 "Numbers of sequences that decode together, separated by commas; empty: none");
+  options.value(
+      "--verify-rows", &settings->verify_rows,
+      "Rows of each of these sequences in a step that verifies drafts, from 2 on, separated by "
+      "commas; empty: none");
   options.value("--chunk", &settings->options.chunk_tokens, ranges::kStepTokens,
                 "Tokens of one prefill step");
   options.value("--context", &settings->options.decode_context, ranges::kContext,
@@ -261,7 +274,7 @@ std::function<int()> declare_offline(Options& options) {
                 "Decode steps of one repeat");
   options.value("--repeats", &settings->options.repeats, ranges::kRepeats,
                 "Repeats; medians count");
-  for (const char* name : {"--context", "--steps"}) {
+  for (const char* name : {"--context", "--steps", "--verify-rows"}) {
     options.has_effect_if(
         name, [settings = settings.get()] { return !settings->decode_batch.empty(); },
         "where nothing decodes; name a --decode-batch");

@@ -61,21 +61,22 @@ Result<OfflineRow> bench_prefill(runner::ForwardPass& pass, const OfflineOptions
   return row;
 }
 
+// Steps of `rows` tokens for each sequence. Several are a verification of drafts: all rows have
+// logits. What it copies of recurrent states beside is not measured.
 Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions& options,
-                                int64_t batch, ops::ReadProbe* probe) {
+                                int64_t batch, int64_t rows, ops::ReadProbe* probe) {
   const int64_t num_steps = options.decode_steps * options.repeats;
   HEDDLE_ASSIGN_OR_RETURN(
       Session session,
-      Session::create(
-          pass, {.num_sequences = batch, .max_tokens = options.decode_context + num_steps + 1}));
+      Session::create(pass, {.num_sequences = batch,
+                             .max_tokens = options.decode_context + (num_steps + 1) * rows}));
   const int64_t vocab_size = pass.config().vocab_size;
   for (int64_t b = 0; b < batch; ++b) {
     HEDDLE_RETURN_IF_ERROR(prefill(
         session, b, spread_ids(options.decode_context, vocab_size, b * 131), options.chunk_tokens));
   }
-  std::vector<TokenId> ids(static_cast<size_t>(batch));
-  std::vector<Session::Feed> feeds;
-  for (int64_t b = 0; b < batch; ++b) feeds.push_back({b, {&ids[static_cast<size_t>(b)], 1}});
+  std::vector<std::vector<TokenId>> ids(static_cast<size_t>(batch));
+  std::vector<Session::Feed> feeds(static_cast<size_t>(batch));
   // Steps and probes take turns, so that both meet the same moments of a shared machine; a few
   // steps each turn, because a probe empties the caches, which would slow down small models.
   constexpr int64_t kStepsPerProbe = 8;
@@ -86,14 +87,19 @@ Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions&
       read_gb_per_s.push_back(probe->gb_per_s());
     }
     for (int64_t b = 0; b < batch; ++b) {
-      ids[static_cast<size_t>(b)] = spread_ids(1, vocab_size, step * 17 + b * 1009)[0];
+      const auto i = static_cast<size_t>(b);
+      ids[i] = spread_ids(rows, vocab_size, step * 17 + b * 1009);
+      feeds[i] = {.sequence = b, .tokens = ids[i]};
     }
     const double start = now_seconds();
-    HEDDLE_RETURN_IF_ERROR(session.step(feeds, LogitRows::kSampled));
+    HEDDLE_RETURN_IF_ERROR(session.step(feeds, rows > 1 ? LogitRows::kAll : LogitRows::kSampled));
     if (step > 0) seconds.push_back(now_seconds() - start);
   }
-  OfflineRow row{.what = fmt::format("decode batch {}", batch), .seconds = median(seconds)};
-  row.tokens_per_second = static_cast<double>(batch) / row.seconds;
+  OfflineRow row{.what = rows > 1 ? fmt::format("verify {} rows, batch {}", rows, batch)
+                                  : fmt::format("decode batch {}", batch),
+                 .seconds = median(seconds)};
+  row.tokens_per_second = static_cast<double>(batch * rows) / row.seconds;
+  if (rows > 1) return row;
   const double bytes =
       runner::decode_traffic(pass, batch, options.decode_context + num_steps / 2).total();
   const double gb_per_s = bytes / row.seconds / 1e9;
@@ -114,7 +120,9 @@ Status check_offline(const OfflineOptions& options, int64_t context_length) {
         fmt::format("--prefill {}: the model's context is {} tokens", count, context_length));
   }
   if (options.decode_batches.empty()) return ok_status();
-  const int64_t decoded = options.decode_steps * options.repeats + 1;
+  int64_t rows = 1;
+  for (const int64_t count : options.verify_rows) rows = std::max(rows, count);
+  const int64_t decoded = (options.decode_steps * options.repeats + 1) * rows;
   if (options.decode_context + decoded <= context_length) return ok_status();
   return invalid_argument(fmt::format(
       "--context {} and --steps {} for --repeats {} need {} tokens; the model's context is {}",
@@ -136,9 +144,13 @@ Result<OfflineReport> bench_offline(runner::ForwardPass& pass, const OfflineOpti
   }
   if (cpu && !options.decode_batches.empty()) probe.emplace(*cpu);
   for (const int64_t batch : options.decode_batches) {
-    HEDDLE_ASSIGN_OR_RETURN(OfflineRow row,
-                            bench_decode(pass, options, batch, probe ? &*probe : nullptr));
-    report.rows.push_back(std::move(row));
+    std::vector<int64_t> rows_each = {1};
+    rows_each.insert(rows_each.end(), options.verify_rows.begin(), options.verify_rows.end());
+    for (const int64_t rows : rows_each) {
+      HEDDLE_ASSIGN_OR_RETURN(OfflineRow row,
+                              bench_decode(pass, options, batch, rows, probe ? &*probe : nullptr));
+      report.rows.push_back(std::move(row));
+    }
   }
   return report;
 }

@@ -16,14 +16,15 @@ namespace heddle::tools {
 struct OfflineOptions {
   std::vector<int64_t> prefill_tokens = {512, 4096};
   std::vector<int64_t> decode_batches = {1, 4, 16};
-  int64_t chunk_tokens = 512;    // of one prefill step
-  int64_t decode_context = 128;  // tokens every sequence has before its first decode step
+  std::vector<int64_t> verify_rows;  // of each sequence of a decode batch, beside one row
+  int64_t chunk_tokens = 512;        // of one prefill step
+  int64_t decode_context = 128;      // tokens every sequence has before its first decode step
   int64_t decode_steps = 64;
   int64_t repeats = 3;  // the median counts
 };
 
 struct OfflineRow {
-  std::string what;    // "prefill 512", "decode batch 4"
+  std::string what;    // "prefill 512", "decode batch 4", "verify 4 rows, batch 1"
   double seconds = 0;  // median of a whole prefill, or of a step
   double tokens_per_second = 0;
 
