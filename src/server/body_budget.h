@@ -3,10 +3,11 @@
 // that still arrive, wait for a worker or are parsed. Only bytes that have arrived count, so that
 // an announcement alone takes nothing from others.
 //
-// Threading: confined to the I/O thread, as are the leases.
+// Threading: bodies grow on the I/O thread; a lease may end wherever the last user of its exchange
+// lets go of it.
 #pragma once
 
-#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -15,7 +16,7 @@ namespace heddle::server {
 
 struct BodyBudget {
   int64_t limit_bytes = 0;
-  int64_t used_bytes = 0;
+  std::atomic<int64_t> used_bytes = 0;
 };
 
 // One body's part of the budget, given back when the lease ends.
@@ -42,9 +43,8 @@ class BodyLease {
   // The body has `bytes` now. False when that is too much beside the others: a body that is small
   // or alone is always taken.
   [[nodiscard]] bool grow_to(int64_t bytes) {
-    budget_->used_bytes += bytes - std::exchange(bytes_, bytes);
-    return bytes <= kAlwaysTakenBytes || budget_->used_bytes == bytes ||
-           budget_->used_bytes <= budget_->limit_bytes;
+    const int64_t used = budget_->used_bytes += bytes - std::exchange(bytes_, bytes);
+    return bytes <= kAlwaysTakenBytes || used == bytes || used <= budget_->limit_bytes;
   }
 
   void release() {
