@@ -15,7 +15,9 @@
 namespace heddle::server {
 
 struct BodyBudget {
-  int64_t limit_bytes = 0;
+  explicit BodyBudget(int64_t limit) : limit_bytes(limit) {}
+
+  const int64_t limit_bytes;
   std::atomic<int64_t> used_bytes = 0;
 };
 

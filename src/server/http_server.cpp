@@ -303,7 +303,7 @@ class AsioHttpServer final : public HttpServer {
 
   const HttpServerOptions options_;
   const std::shared_ptr<BodyBudget> budget_ =
-      std::make_shared<BodyBudget>(BodyBudget{.limit_bytes = options_.max_held_body_bytes});
+      std::make_shared<BodyBudget>(options_.max_held_body_bytes);
   HttpHandler* handler_ = nullptr;
   int num_turned_away_ = 0;                      // and still reading why
   std::unordered_set<Connection*> connections_;  // each kept alive by its coroutine
