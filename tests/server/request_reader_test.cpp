@@ -92,7 +92,7 @@ TEST_F(RequestReaderTest, RequestsAreReadOneAfterAnother) {
   EXPECT_EQ(first.header("a-name"), "value");
   EXPECT_TRUE(reader_->keep_alive());
   EXPECT_EQ(reader_->announced_bytes(), 3u);
-  BodyLease lease(std::make_shared<BodyBudget>(BodyBudget{.limit_bytes = 100}));
+  BodyLease lease(std::make_shared<BodyBudget>(100));
   EXPECT_FALSE(run<std::optional<ReadFailure>>([&] { return reader_->read_body(100, &lease); }));
   EXPECT_EQ(reader_->take_body(), "abc");
   EXPECT_TRUE(await_request());
