@@ -8,16 +8,12 @@
 // than any before.
 #pragma once
 
-#include <array>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "checkpoint/kv_scales.h"
@@ -25,10 +21,10 @@
 #include "models/model.h"
 #include "models/prefill_flops.h"
 #include "ops/context.h"
-#include "ops/device_batch.h"
+#include "runner/batch_program.h"
 #include "runner/compute_device.h"
 #include "runner/host_rows.h"
-#include "runner/step_graphs.h"
+#include "runner/model_constants.h"
 
 namespace heddle::runner {
 
@@ -42,10 +38,11 @@ struct ForwardOptions {
   int num_threads = 0;                           // of the CPU, also for loading
   bool capture = true;  // steps that decode, where the device can (step_graphs.h)
   int64_t max_step_tokens = 512;
-  int64_t max_logit_rows = 64;  // of one step
-  int64_t max_sequences = 0;    // of one step; 0: as many as tokens
-  bool collect_hidden_states = false;
-  bool head_alone = false;  // run_head() is wanted
+  int64_t max_logit_rows = 64;              // of one step
+  int64_t max_sequences = 0;                // of one step; 0: as many as tokens
+  bool collect_hidden_states = false;       // of all layers, on the host
+  std::vector<int64_t> hidden_states = {};  // or these, for device_hidden_state()
+  bool head_alone = false;                  // run_head() is wanted
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load_progress;
 };
 
@@ -73,14 +70,14 @@ class ForwardPass {
   Status fetch_logits();
 
   // [R, V] f32 in memory of the device, of the last run() or enqueue(); valid until the next.
-  [[nodiscard]] MutableTensorView device_logits() const { return executor_->output(0); }
+  [[nodiscard]] MutableTensorView device_logits() const { return main_->output(0); }
 
   // [R, V] f32 on the host, one row per wanted row; valid until the next run.
   [[nodiscard]] MutableTensorView logits() const { return logits_.view(); }
 
   // [R, H] activations() in memory of the device: what the LM head read for logits(); valid until
   // the next run.
-  [[nodiscard]] TensorView head_rows() const { return executor_->output(1); }
+  [[nodiscard]] TensorView head_rows() const { return main_->output(1); }
 
   // The LM head alone, on rows [R, H] as head_rows() had them, in memory of the device. In exact
   // mode a row's logits are those of the full pass, bit for bit. Only with head_alone.
@@ -89,10 +86,19 @@ class ForwardPass {
   // [R, V] f32 on the host, of run_head(); valid until its next run, whatever run() does.
   [[nodiscard]] MutableTensorView head_logits() const { return head_logits_.view(); }
 
+  // [T, H] activations() in memory of the device, of the index-th of ForwardOptions::hidden_states;
+  // valid until the next run.
+  [[nodiscard]] MutableTensorView device_hidden_state(size_t index) const;
+
   // [T, H] f32 on the host, see models::ForwardOutputs. Only with collect_hidden_states.
   [[nodiscard]] TensorView hidden_state(size_t index) const;
 
   [[nodiscard]] size_t num_hidden_states() const { return hidden_states_.size(); }
+
+  // A constant of the model's graph in memory of the device, by our name; null: there is none.
+  [[nodiscard]] const TensorView* find_constant(std::string_view name) const {
+    return constants_.find(name);
+  }
 
   [[nodiscard]] const checkpoint::ModelConfig& config() const { return config_; }
 
@@ -103,16 +109,16 @@ class ForwardPass {
   }
 
   // Steps that were captured and can be launched again.
-  [[nodiscard]] int64_t num_captured() const { return step_graphs_.num_captured(); }
+  [[nodiscard]] int64_t num_captured() const { return main_->num_captured(); }
 
-  [[nodiscard]] const graph::Program& program() const { return executor_->program(); }
+  [[nodiscard]] const graph::Program& program() const { return main_->program(); }
 
-  [[nodiscard]] graph::Executor& executor() { return *executor_; }
+  [[nodiscard]] graph::Executor& executor() { return main_->executor(); }
 
   // Of both programs.
   [[nodiscard]] int64_t arena_bytes() const;
 
-  [[nodiscard]] const checkpoint::LoadedWeights& weights() const { return weights_; }
+  [[nodiscard]] const checkpoint::LoadedWeights& weights() const { return constants_.weights(); }
 
   [[nodiscard]] device::Device& device() { return compute_->device(); }
 
@@ -138,41 +144,22 @@ class ForwardPass {
 
   [[nodiscard]] bool exact() const { return compute_->context().exact; }
 
-  [[nodiscard]] int64_t max_step_tokens() const { return executor_->program().largest.tokens; }
+  [[nodiscard]] int64_t max_step_tokens() const { return main_->program().largest.tokens; }
 
-  [[nodiscard]] int64_t max_logit_rows() const { return executor_->program().largest.logits; }
+  [[nodiscard]] int64_t max_logit_rows() const { return main_->program().largest.logits; }
 
  private:
-  // By our names, and the memory of those that are derived.
-  struct Constants {
-    models::DerivedWeights derived;
-    std::vector<device::Buffer> memory;  // of the device, where it does not read the host's
-    std::map<std::string, TensorView, std::less<>> views;
-  };
-
   explicit ForwardPass(std::unique_ptr<ComputeDevice> device) : compute_(std::move(device)) {}
 
   Status load(const ForwardOptions& options);
-  Status place_derived();
   Status compile(const ForwardOptions& options);
-  [[nodiscard]] const TensorView* find_constant(std::string_view name) const;
-
-  // ids and positions as the ops take them; sets forward.batch where launchers need it.
-  Result<std::array<TensorView, 2>> upload(std::span<const int32_t> ids,
-                                           std::span<const int32_t> positions,
-                                           ops::ForwardContext& forward);
 
   std::unique_ptr<ComputeDevice> compute_;
   checkpoint::ModelConfig config_;
   std::unique_ptr<const models::Model> model_;
-  checkpoint::LoadedWeights weights_;
-  Constants derived_;
-  std::optional<graph::Executor> executor_;
+  ModelConstants constants_;
+  std::unique_ptr<BatchProgram> main_;
   std::optional<graph::Executor> head_executor_;
-  ops::DeviceBatchSizes batch_sizes_;
-  std::optional<ops::DeviceBatchUpload> batch_;
-  bool captures_ = false;
-  StepGraphs step_graphs_;
   HostRows logits_;
   HostRows head_logits_;
   std::vector<HostRows> hidden_states_;

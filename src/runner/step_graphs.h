@@ -29,6 +29,7 @@ class StepGraphs {
     int64_t sequences = 0;
     int64_t logits = 0;
     int64_t page_table_width = 0;
+    const void* input = nullptr;  // that it reads beside the arrays of the batch
     auto operator<=>(const Shape&) const = default;
   };
 

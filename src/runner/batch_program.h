@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// BatchProgram: a compiled graph over the rows of a batch, whose first two inputs are token ids and
+// positions. It brings the arrays of a batch to the device, and replays steps that decode as
+// captured graphs where the device can (step_graphs.h).
+//
+// Threading: confined. Cost: enqueue() allocates nothing on the CPU; elsewhere only where a step
+// has more sequences, pages or snapshots than any before.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "graph/program.h"
+#include "ops/device_batch.h"
+#include "runner/compute_device.h"
+#include "runner/step_graphs.h"
+
+namespace heddle::runner {
+
+class BatchProgram {
+ public:
+  // The device outlives the program. `capture`: where it can.
+  static Result<std::unique_ptr<BatchProgram>> create(graph::Graph graph,
+                                                      const ComputeDevice& compute,
+                                                      const ops::Extents& largest, bool capture);
+
+  // Computes a step of ids.size() rows, without waiting. `more`: the other inputs, in memory of the
+  // device, at addresses that depend on nothing but the step's shape. Pages and slots are checked
+  // here, once for all ops of the step; ids are the caller's to check. Error: kInvalidArgument,
+  // naming the row or sequence; nothing is computed then.
+  Status enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                 const ops::ForwardContext& batch, std::span<const TensorView> more = {});
+
+  // The graph's i-th output, in memory of the device; valid until the next step.
+  [[nodiscard]] MutableTensorView output(size_t i) const { return executor_.output(i); }
+
+  [[nodiscard]] const graph::Program& program() const { return executor_.program(); }
+
+  [[nodiscard]] graph::Executor& executor() { return executor_; }
+
+  // Steps that were captured and can be launched again.
+  [[nodiscard]] int64_t num_captured() const { return step_graphs_.num_captured(); }
+
+ private:
+  BatchProgram(graph::Executor executor, const ComputeDevice& compute, bool capture);
+
+  // ids and positions as the ops take them; sets forward.batch where launchers need it.
+  Result<std::array<TensorView, 2>> upload(std::span<const int32_t> ids,
+                                           std::span<const int32_t> positions,
+                                           ops::ForwardContext& forward);
+
+  graph::Executor executor_;
+  const ComputeDevice* compute_;
+  bool captures_;
+  ops::DeviceBatchSizes batch_sizes_;
+  std::optional<ops::DeviceBatchUpload> batch_;
+  StepGraphs step_graphs_;
+  std::vector<TensorView> inputs_;  // of a step
+};
+
+}  // namespace heddle::runner
