@@ -59,6 +59,8 @@ struct ForwardOutputs {
                                             // the last one after the final norm; in this order
 };
 
+class DraftModel;
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -93,6 +95,10 @@ struct Family {
   // The model of a configuration that was read so: its weight map, its graph and its cache needs
   // (rows per token, windows, states).
   std::unique_ptr<const Model> (*create)(const checkpoint::ModelConfig& config);
+
+  // The prediction head that checkpoints of the family may have beside the model (draft_model.h);
+  // null: none is served.
+  std::unique_ptr<const DraftModel> (*create_head)(const checkpoint::ModelConfig& config) = nullptr;
 };
 
 }  // namespace heddle::models

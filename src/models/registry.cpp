@@ -87,4 +87,12 @@ std::unique_ptr<const Model> create_model(const checkpoint::ModelConfig& config)
   return family->create(config);
 }
 
+Result<std::unique_ptr<const DraftModel>> create_prediction_head(
+    const checkpoint::ModelConfig& config) {
+  const Family* const family = find_family(config.architecture);
+  HEDDLE_CHECK(family != nullptr);
+  if (family->create_head != nullptr) return family->create_head(config);
+  return unimplemented(fmt::format("the prediction head of {} is not served", config.family));
+}
+
 }  // namespace heddle::models

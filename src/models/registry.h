@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/draft_model.h"
 #include "models/model.h"
 
 namespace heddle::models {
@@ -24,5 +25,10 @@ Result<checkpoint::ModelConfig> load_config(const std::filesystem::path& folder)
 
 // `config` is what parse_config() or load_config() gave.
 std::unique_ptr<const Model> create_model(const checkpoint::ModelConfig& config);
+
+// The prediction head of its checkpoints. Error: kUnimplemented where the family has none that is
+// served.
+Result<std::unique_ptr<const DraftModel>> create_prediction_head(
+    const checkpoint::ModelConfig& config);
 
 }  // namespace heddle::models

@@ -47,16 +47,10 @@ class Decoder final : public Model {
     if (!config_.tie_word_embeddings) {
       add_linear_weights(specs, "lm_head", {{"lm_head", config_.vocab_size}}, config_.hidden_size);
     }
-    add_norm(specs, "norm", root + "norm");
+    add_norm_weight(specs, "norm", root + "norm.weight", config_.hidden_size, options_.norm_offset);
     for (size_t i = 0; i < layers_.size(); ++i) {
       const std::string ours = layer_prefix(i);
-      const std::string hub = root + ours;
-      for (const char* norm : {"input_layernorm", "post_attention_layernorm"}) {
-        add_norm(specs, ours + norm, hub + norm);
-      }
-      const std::string mixer(layers_[i].mixer->scope());
-      layers_[i].mixer->add_weights(specs, ours + mixer, hub + mixer);
-      layers_[i].feed_forward->add_weights(specs, ours + "mlp.", hub + "mlp.");
+      add_layer_weights(specs, layers_[i], ours, root + ours, config_, options_.norm_offset);
     }
     return specs;
   }
@@ -91,14 +85,7 @@ class Decoder final : public Model {
     for (size_t i = 0; i < layers_.size(); ++i) {
       outputs.hidden_states.push_back(h);
       const GraphScope layer(g, layer_prefix(i));
-      const Value x = g.rms_norm(h, "input_layernorm", config_.rms_norm_eps);
-      {
-        const GraphScope mixer(g, layers_[i].mixer->scope());
-        h = g.add(h, layers_[i].mixer->build(g, x, shared, cache_layers_[i]));
-      }
-      const Value y = g.rms_norm(h, "post_attention_layernorm", config_.rms_norm_eps);
-      const GraphScope mlp(g, "mlp.");
-      h = g.add(h, layers_[i].feed_forward->build(g, y));
+      h = build_layer(g, layers_[i], h, shared, cache_layers_[i], config_.rms_norm_eps);
     }
     h = g.rms_norm(h, "norm", config_.rms_norm_eps);
     outputs.hidden_states.push_back(h);
@@ -112,11 +99,6 @@ class Decoder final : public Model {
   }
 
  private:
-  void add_norm(std::vector<WeightSpec>& specs, const std::string& ours,
-                const std::string& hub) const {
-    add_norm_weight(specs, ours, hub + ".weight", config_.hidden_size, options_.norm_offset);
-  }
-
   ModelConfig config_;
   DecoderOptions options_;
   std::vector<DecoderLayer> layers_;
@@ -125,6 +107,29 @@ class Decoder final : public Model {
 };
 
 }  // namespace
+
+void add_layer_weights(std::vector<WeightSpec>& specs, const DecoderLayer& layer,
+                       const std::string& ours, const std::string& hub, const ModelConfig& config,
+                       float norm_offset) {
+  for (const std::string norm : {"input_layernorm", "post_attention_layernorm"}) {
+    add_norm_weight(specs, ours + norm, hub + norm + ".weight", config.hidden_size, norm_offset);
+  }
+  const std::string mixer(layer.mixer->scope());
+  layer.mixer->add_weights(specs, ours + mixer, hub + mixer);
+  layer.feed_forward->add_weights(specs, ours + "mlp.", hub + "mlp.");
+}
+
+Value build_layer(graph::GraphBuilder& g, const DecoderLayer& layer, Value h,
+                  const LayerInputs& inputs, int64_t cache_layer, double epsilon) {
+  const Value x = g.rms_norm(h, "input_layernorm", epsilon);
+  {
+    const GraphScope mixer(g, layer.mixer->scope());
+    h = g.add(h, layer.mixer->build(g, x, inputs, cache_layer));
+  }
+  const Value y = g.rms_norm(h, "post_attention_layernorm", epsilon);
+  const GraphScope mlp(g, "mlp.");
+  return g.add(h, layer.feed_forward->build(g, y));
+}
 
 std::unique_ptr<const Model> make_decoder(const ModelConfig& config, DecoderOptions options,
                                           std::vector<DecoderLayer> layers) {

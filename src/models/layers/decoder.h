@@ -7,6 +7,7 @@
 // spell the rest.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,15 @@ struct DecoderOptions {
   float norm_offset = 0;              // 1: norms are zero-centred, they multiply by 1 + w
   std::vector<std::string> ignored_prefixes = {};  // hub tensors a plain pass has no use for
 };
+
+// The weights of one layer, its norms included. `ours` and `hub` are its prefix: "layers.3.".
+void add_layer_weights(std::vector<checkpoint::WeightSpec>& specs, const DecoderLayer& layer,
+                       const std::string& ours, const std::string& hub,
+                       const checkpoint::ModelConfig& config, float norm_offset);
+
+// h [T, H] -> x' [T, H], within the layer's scope.
+graph::Value build_layer(graph::GraphBuilder& g, const DecoderLayer& layer, graph::Value h,
+                         const LayerInputs& inputs, int64_t cache_layer, double epsilon);
 
 // One layer for each of config.num_layers.
 std::unique_ptr<const Model> make_decoder(const checkpoint::ModelConfig& config,

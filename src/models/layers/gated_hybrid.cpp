@@ -10,6 +10,7 @@
 #include "checkpoint/model_config.h"
 #include "models/layers/feed_forward.h"
 #include "models/layers/gated_delta_net.h"
+#include "models/layers/prediction_head.h"
 
 namespace heddle::models {
 
@@ -69,6 +70,20 @@ std::vector<DecoderLayer> gated_hybrid_layers(const ModelConfig& config) {
                                                       config.rms_norm_eps);
   }
   return layers;
+}
+
+std::unique_ptr<const DraftModel> gated_hybrid_head(const ModelConfig& config) {
+  ModelConfig one = config;
+  one.num_layers = 1;
+  one.layer_kinds = {LayerKind::kFullAttention};
+  one.is_moe_layer = {config.moe.has_value()};
+  return make_prediction_head(config,
+                              {.layer = "mtp.layers.0.",
+                               .projection = "mtp.fc",
+                               .embedding_norm = "mtp.pre_fc_norm_embedding",
+                               .hidden_norm = "mtp.pre_fc_norm_hidden",
+                               .final_norm = "mtp.norm"},
+                              std::move(gated_hybrid_layers(one).front()), /*norm_offset=*/1);
 }
 
 }  // namespace heddle::models

@@ -7,10 +7,12 @@
 //     h = x + mixer(norm(x));   x' = h + feed_forward(norm(h))
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "checkpoint/config_reader.h"
 #include "checkpoint/model_config.h"
+#include "models/draft_model.h"
 #include "models/layers/decoder.h"
 
 namespace heddle::models {
@@ -20,5 +22,8 @@ namespace heddle::models {
 void read_gated_hybrid(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config);
 
 std::vector<DecoderLayer> gated_hybrid_layers(const checkpoint::ModelConfig& config);
+
+// The prediction head below "mtp.": a layer with attention, and experts where the model has any.
+std::unique_ptr<const DraftModel> gated_hybrid_head(const checkpoint::ModelConfig& config);
 
 }  // namespace heddle::models

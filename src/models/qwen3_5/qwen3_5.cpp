@@ -68,7 +68,8 @@ Family qwen3_5() {
           .architectures = {"Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration",
                             "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"},
           .read_config = read_qwen3_5_config,
-          .create = create_qwen3_5};
+          .create = create_qwen3_5,
+          .create_head = gated_hybrid_head};
 }
 
 }  // namespace heddle::models

@@ -40,7 +40,8 @@ Family qwen3_next() {
   return {.name = "Qwen3-Next",
           .architectures = {"Qwen3NextForCausalLM"},
           .read_config = read_qwen3_next_config,
-          .create = create_qwen3_next};
+          .create = create_qwen3_next,
+          .create_head = gated_hybrid_head};
 }
 
 }  // namespace heddle::models

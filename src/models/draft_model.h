@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// DraftModel: a small network beside a model that guesses how its texts go on, from the vectors
+// that the model has computed anyway. It has one slot for each token, with keys and values of its
+// own: slot p reads the vectors of the token at position p and the embedding of the token at p + 1,
+// and guesses the token at p + 2. Where the model has not computed p, the slot reads what the slot
+// before it gave.
+//
+// Its weights are named below "draft."; it finds the model's beside them ("embed_tokens").
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "models/model.h"
+
+namespace heddle::models {
+
+struct DraftInputs {
+  graph::Value ids;                   // [T] i32: the token at p + 1
+  graph::Value positions;             // [T] i32: p
+  std::vector<graph::Value> vectors;  // [T, H] activations each
+};
+
+struct DraftOutputs {
+  graph::Value logits;  // [R, V] f32, of the token at p + 2
+  graph::Value vector;  // [R, H] activations: what the next slot reads
+};
+
+class DraftModel {
+ public:
+  virtual ~DraftModel() = default;
+
+  [[nodiscard]] virtual std::vector<checkpoint::WeightSpec> weight_specs() const = 0;
+
+  [[nodiscard]] virtual Result<DerivedWeights> derive_weights(
+      const checkpoint::LoadedWeights& weights) const = 0;
+
+  // Of its own layers.
+  [[nodiscard]] virtual CacheNeeds cache_needs() const = 0;
+
+  // What it reads of the model: indices of ForwardOutputs::hidden_states.
+  [[nodiscard]] virtual std::vector<int64_t> hidden_states() const = 0;
+
+  // Slots that read the model's vectors, one for each of hidden_states().
+  virtual DraftOutputs build_first(graph::GraphBuilder& g, const DraftInputs& inputs) const = 0;
+
+  // Slots that read the one vector of the slot before.
+  virtual DraftOutputs build_next(graph::GraphBuilder& g, const DraftInputs& inputs) const = 0;
+};
+
+}  // namespace heddle::models

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/layers/prediction_head.h"
+
+#include <utility>
+
+#include "models/layers/linear.h"
+
+namespace heddle::models {
+
+namespace {
+
+using checkpoint::ModelConfig;
+using checkpoint::WeightSpec;
+using graph::GraphScope;
+using graph::Value;
+
+constexpr const char* kScope = "draft.";
+
+class PredictionHead final : public DraftModel {
+ public:
+  PredictionHead(const ModelConfig& config, PredictionHeadNames names, DecoderLayer layer,
+                 float norm_offset)
+      : config_(config),
+        names_(std::move(names)),
+        layer_(std::move(layer)),
+        norm_offset_(norm_offset) {
+    layer_.mixer->add_layer(needs_);
+    needs_.kv_modules.push_back(names_.layer + std::string(layer_.mixer->scope()));
+  }
+
+  [[nodiscard]] std::vector<WeightSpec> weight_specs() const override {
+    std::vector<WeightSpec> specs;
+    const std::string ours = kScope;
+    const int64_t width = config_.hidden_size;
+    add_linear_weights(specs, ours + "projection", {{names_.projection, width}}, 2 * width);
+    const auto add_norm = [&](const std::string& name, const std::string& hub) {
+      add_norm_weight(specs, ours + name, hub + ".weight", width, norm_offset_);
+    };
+    add_norm("embedding_norm", names_.embedding_norm);
+    add_norm("hidden_norm", names_.hidden_norm);
+    add_norm("norm", names_.final_norm);
+    add_layer_weights(specs, layer_, ours + "layer.", names_.layer, config_, norm_offset_);
+    return specs;
+  }
+
+  Result<DerivedWeights> derive_weights(const checkpoint::LoadedWeights& weights) const override {
+    DerivedWeights derived;
+    const std::string layer = std::string(kScope) + "layer.";
+    layer_.mixer->derive_weights(weights, layer + std::string(layer_.mixer->scope()), derived);
+    return derived;
+  }
+
+  [[nodiscard]] CacheNeeds cache_needs() const override { return needs_; }
+
+  // After the final norm.
+  [[nodiscard]] std::vector<int64_t> hidden_states() const override { return {config_.num_layers}; }
+
+  DraftOutputs build_first(graph::GraphBuilder& g, const DraftInputs& inputs) const override {
+    return build(g, inputs);
+  }
+
+  DraftOutputs build_next(graph::GraphBuilder& g, const DraftInputs& inputs) const override {
+    return build(g, inputs);
+  }
+
+ private:
+  DraftOutputs build(graph::GraphBuilder& g, const DraftInputs& inputs) const {
+    const double epsilon = config_.rms_norm_eps;
+    const LayerInputs shared{.positions = inputs.positions,
+                             .inverse_frequencies = g.weight("inverse_frequencies")};
+    const Value embedding = g.embedding(inputs.ids, "embed_tokens");
+    DraftOutputs outputs;
+    {
+      const GraphScope scope(g, kScope);
+      const Value e = g.rms_norm(embedding, "embedding_norm", epsilon);
+      const Value h = g.rms_norm(inputs.vectors.front(), "hidden_norm", epsilon);
+      Value x = linear(g, g.concat(e, h), "projection");
+      {
+        const GraphScope layer(g, "layer.");
+        x = build_layer(g, layer_, x, shared, /*cache_layer=*/0, epsilon);
+      }
+      outputs.vector = g.logit_rows(g.rms_norm(x, "norm", epsilon));
+    }
+    outputs.logits = linear(g, outputs.vector,
+                            config_.tie_word_embeddings ? "embed_tokens" : "lm_head", DType::kF32);
+    return outputs;
+  }
+
+  ModelConfig config_;
+  PredictionHeadNames names_;
+  DecoderLayer layer_;
+  float norm_offset_;
+  CacheNeeds needs_;
+};
+
+}  // namespace
+
+std::unique_ptr<const DraftModel> make_prediction_head(const ModelConfig& config,
+                                                       PredictionHeadNames names,
+                                                       DecoderLayer layer, float norm_offset) {
+  return std::make_unique<PredictionHead>(config, std::move(names), std::move(layer), norm_offset);
+}
+
+}  // namespace heddle::models
