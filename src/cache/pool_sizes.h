@@ -48,6 +48,9 @@ struct PoolSizes {
   // each there is memory for its state. 0: no drafts are verified.
   int64_t max_draft_rows = 0;
 
+  // Drafts that the runner makes behind a draw (PlannedSequence::wanted_drafts), at most; 0: none.
+  int64_t max_made_drafts = 0;
+
   // Bytes of one page and of one slot over all layers, with what is kept beside it.
   int64_t page_bytes = 0;
   int64_t state_slot_bytes = 0;

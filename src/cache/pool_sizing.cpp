@@ -29,6 +29,15 @@ Status validate(const PoolBudget& budget) {
         budget.window_kv.num_layers, budget.window, budget.window_kv.page_size,
         budget.kv.num_layers, budget.kv.page_size));
   }
+  HEDDLE_RETURN_IF_ERROR(budget.draft_kv.validate());
+  if (budget.draft_kv.num_layers > 0 &&
+      (budget.kv.num_layers == 0 || budget.draft_kv.page_size != budget.kv.page_size)) {
+    return invalid_argument(fmt::format(
+        "{} layers that draft in pages of {} beside {} others in pages of {}; these must be there, "
+        "with pages as large",
+        budget.draft_kv.num_layers, budget.draft_kv.page_size, budget.kv.num_layers,
+        budget.kv.page_size));
+  }
   HEDDLE_RETURN_IF_ERROR(budget.state.validate());
   HEDDLE_RETURN_IF_ERROR(budget.snapshot.validate());
   if (budget.kv.num_layers == 0 && budget.state.num_layers == 0) {
@@ -89,11 +98,11 @@ struct Sizing {
   [[nodiscard]] bool shares(const PoolBudget& budget) const {
     return page_bytes > 0 && state_bytes > 0 && fixed_pages == 0 &&
            budget.release_granule_bytes > 0 &&
-           budget.kv.least_bytes_together() >= budget.release_granule_bytes;
+           budget.least_bytes_together() >= budget.release_granule_bytes;
   }
 
   [[nodiscard]] int64_t share_of_states(const PoolBudget& budget) const {
-    return split_by_share(usable, state_bytes, budget.kv.bytes_per_token(), budget.kv.page_size,
+    return split_by_share(usable, state_bytes, budget.token_bytes(), budget.kv.page_size,
                           budget.state_share)
         .num_states;
   }
@@ -211,7 +220,7 @@ WindowPoolSizes plan_window_pages(const PoolBudget& budget) {
   if (budget.elastic) {
     const int64_t typical = pages_of.pages_for(std::min(budget.context_length, kTypicalTokens));
     const auto in_window = static_cast<double>(row * sizes.page_bytes);
-    const auto in_all = in_window + static_cast<double>(typical * budget.kv.bytes_per_page());
+    const auto in_all = in_window + static_cast<double>(typical * budget.page_bytes());
     const double pages =
         budget.max_total_tokens > 0
             ? static_cast<double>(pages_of.pages_for(budget.max_total_tokens) * row) /
@@ -262,7 +271,7 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
     return plan;
   }
   Sizing sizing;
-  sizing.page_bytes = budget.kv.bytes_per_page();
+  sizing.page_bytes = budget.page_bytes();
   if (budget.state.num_layers > 0) {
     sizing.state_bytes = budget.state.bytes_per_slot();
     sizing.snapshot_bytes = budget.snapshot.bytes_per_slot();
@@ -294,7 +303,7 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
           "max_total_tokens = {} needs {:.1f} MiB of KV, {:.1f} MiB are left; lower it or raise "
           "memory_fraction",
           budget.max_total_tokens,
-          mebibytes(budget.kv.bytes_per_token()) * static_cast<double>(budget.max_total_tokens),
+          mebibytes(budget.token_bytes()) * static_cast<double>(budget.max_total_tokens),
           mebibytes(sizing.usable - sizing.least_state_bytes())));
     }
     sizing.fixed_pages = pages_of.pages_for(budget.max_total_tokens);

@@ -37,6 +37,7 @@
 // a budget that cannot hold one row with one page is an error.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <heddle/status.h>
@@ -59,6 +60,8 @@ struct PoolBudget {
   KvLayout window_kv;  // rule 9, of pages of the same size; num_layers = 0: all layers are in `kv`
   int64_t window = 0;  // of these layers, the widest
   int64_t chunk_tokens = 0;  // of a prompt in one step; for rule 9
+  KvLayout
+      draft_kv;  // of a network that drafts, in the pages of `kv`; num_layers = 0: there is none
   StateLayout state;
   StateLayout snapshot;              // rule 8; num_layers = 0: snapshots share the states' slots
   int64_t context_length = 0;        // of the model
@@ -72,6 +75,18 @@ struct PoolBudget {
   int64_t release_granule_bytes = 4096;  // of the device (device.h); 0: memory does not go back
   int64_t slot_extra_bytes =
       0;  // kept beside every state that may become a snapshot: hidden vectors
+
+  [[nodiscard]] int64_t page_bytes() const {
+    return kv.bytes_per_page() + draft_kv.bytes_per_page();
+  }
+
+  [[nodiscard]] int64_t token_bytes() const { return page_bytes() / kv.page_size; }
+
+  // The smallest piece of a page that lies together in memory.
+  [[nodiscard]] int64_t least_bytes_together() const {
+    const int64_t least = kv.least_bytes_together();
+    return draft_kv.num_layers > 0 ? std::min(least, draft_kv.least_bytes_together()) : least;
+  }
 };
 
 struct PoolPlan {

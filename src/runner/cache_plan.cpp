@@ -98,6 +98,9 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
   const bool slides_apart = mixes_windows(needs) && window < context;
   pools.kv = kv_layout(needs, options.page_size, kv_dtype, slides_apart);
   if (slides_apart) pools.window_kv = window_kv_layout(needs, options.page_size, kv_dtype);
+  if (memory.draft_needs) {
+    pools.draft_kv = kv_layout(*memory.draft_needs, options.page_size, kv_dtype);
+  }
   pools.state = state_layout(needs);
   HEDDLE_ASSIGN_OR_RETURN(pools.snapshot_dtype,
                           cache::parse_snapshot_dtype(options.cache.state_dtype));
@@ -118,6 +121,7 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
                          .window = window,
                          .chunk_tokens = options.chunked_prefill_tokens.value_or(
                              memory.defaults.chunked_prefill_tokens),
+                         .draft_kv = pools.draft_kv,
                          .state = pools.state,
                          .snapshot = pools.snapshot,
                          .context_length = context,
@@ -127,9 +131,13 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
                          .elastic = options.cache.enabled,
                          .release_granule_bytes = memory.release_granule_bytes,
                          .slot_extra_bytes = bytes_of(memory.hidden_dtype, pools.hidden_width)}));
-  pools.plan.sizes.kv_window = common_window(needs);
+  // A network that drafts reads all of a text.
+  pools.plan.sizes.kv_window = memory.draft_needs ? 0 : common_window(needs);
   pools.plan.sizes.keeps_hidden = pools.hidden_width > 0;
   pools.plan.sizes.max_draft_rows = draft_rows;
+  if (memory.draft_needs) {
+    pools.plan.sizes.max_made_drafts = num_draft_tokens(options.speculative) - 1;
+  }
   return pools;
 }
 

@@ -52,6 +52,7 @@ struct PlannedPools {
   cache::PoolPlan plan;
   cache::KvLayout kv;
   cache::KvLayout window_kv;  // num_layers = 0: all layers are in `kv`
+  cache::KvLayout draft_kv;   // in the pages of `kv`; num_layers = 0: no network drafts
   cache::StateLayout state;
   cache::StateLayout snapshot;  // num_layers = 0: snapshots are working states at rest
   DType snapshot_dtype = DType::kF32;
@@ -64,6 +65,8 @@ struct PoolMemory {
   int64_t release_granule_bytes = 4096;  // device::Device's
   DType hidden_dtype = DType::kF32;      // of kept hidden vectors
   DeviceDefaults defaults = defaults_for(device::DeviceKind::kCpu);
+
+  std::optional<models::CacheNeeds> draft_needs = {};  // of a network that drafts
 };
 
 // options.memory_fraction of the available memory becomes pools.

@@ -65,6 +65,7 @@ Result<Pools> Pools::create(device::Device& device, const models::CacheNeeds& ne
                             const PoolsOptions& options) {
   Pools pools;
   HEDDLE_RETURN_IF_ERROR(pools.create_kv(device, needs, options));
+  HEDDLE_RETURN_IF_ERROR(pools.create_draft_kv(device, options));
   HEDDLE_RETURN_IF_ERROR(pools.create_states(device, needs, options));
   HEDDLE_RETURN_IF_ERROR(pools.mirror_layers(device));
   return pools;
@@ -100,6 +101,20 @@ Status Pools::create_kv(device::Device& device, const models::CacheNeeds& needs,
                      .group = slides ? ops::PageGroup::kWindow : ops::PageGroup::kMain});
     kv_layers_.push_back(group.back());
   }
+  return {};
+}
+
+Status Pools::create_draft_kv(device::Device& device, const PoolsOptions& options) {
+  if (!options.draft_needs) return {};
+  const cache::PoolSizes& sizes = options.sizes;
+  HEDDLE_ASSIGN_OR_RETURN(
+      draft_kv_, cache::KvPool::create(
+                     device, kv_layout(*options.draft_needs, sizes.page_size, options.kv_dtype),
+                     sizes.num_pages));
+  for (int64_t layer = 0; layer < options.draft_needs->num_kv_layers; ++layer) {
+    draft_layers_.push_back({.k = draft_kv_.k(layer), .v = draft_kv_.v(layer)});
+  }
+  main_layers_.insert(main_layers_.end(), draft_layers_.begin(), draft_layers_.end());
   return {};
 }
 
@@ -166,6 +181,9 @@ Status Pools::begin_step(device::Stream& stream, ops::Context& context,
   HEDDLE_ASSIGN_OR_RETURN(const StepLists lists, step_lists(stream, plan));
   const bool has_kv = kv_.num_pages() > 0;
   if (has_kv) HEDDLE_RETURN_IF_ERROR(kv_.discard_pages(stream, plan.unused_pages));
+  if (draft_kv_.num_pages() > 0) {
+    HEDDLE_RETURN_IF_ERROR(draft_kv_.discard_pages(stream, plan.unused_pages));
+  }
   if (states_.num_slots() > 0) {
     HEDDLE_RETURN_IF_ERROR(prepare_states(stream, context, plan, lists));
   }

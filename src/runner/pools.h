@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -47,6 +48,9 @@ struct PoolsOptions {
   DType snapshot_dtype = DType::kF32;
   int64_t hidden_width = 0;  // of the vector kept with a snapshot; 0: none is
   DType hidden_dtype = DType::kF32;
+
+  // Of a network that drafts; its keys and values lie in the pages of the model's, as kv_dtype.
+  std::optional<models::CacheNeeds> draft_needs;
 };
 
 class Pools {
@@ -83,6 +87,9 @@ class Pools {
 
   [[nodiscard]] std::span<const ops::KvLayer> kv_layers() const { return kv_layers_; }
 
+  // Of the network that drafts.
+  [[nodiscard]] std::span<const ops::KvLayer> draft_kv_layers() const { return draft_layers_; }
+
   [[nodiscard]] std::span<const ops::StateLayer> state_layers() const { return state_layers_; }
 
   // Empty where snapshots share the state slots.
@@ -95,6 +102,7 @@ class Pools {
                      std::span<const ops::IdCopy> copies);
   Status create_kv(device::Device& device, const models::CacheNeeds& needs,
                    const PoolsOptions& options);
+  Status create_draft_kv(device::Device& device, const PoolsOptions& options);
   Status create_states(device::Device& device, const models::CacheNeeds& needs,
                        const PoolsOptions& options);
 
@@ -114,6 +122,7 @@ class Pools {
 
   cache::KvPool kv_;
   cache::KvPool window_kv_;  // no pages: all layers are in kv_
+  cache::KvPool draft_kv_;   // by the page ids of kv_; no pages: nothing drafts
   cache::StatePool states_;
   cache::StatePool snapshots_;
   device::Buffer hidden_;
@@ -121,7 +130,8 @@ class Pools {
   int64_t hidden_width_ = 0;
   DType hidden_dtype_ = DType::kF32;
   std::vector<ops::KvLayer> kv_layers_;
-  std::vector<ops::KvLayer> main_layers_;    // of kv_layers_, those in kv_
+  std::vector<ops::KvLayer> draft_layers_;
+  std::vector<ops::KvLayer> main_layers_;    // of kv_layers_, those in kv_, and draft_layers_
   std::vector<ops::KvLayer> window_layers_;  // and those in window_kv_
   std::vector<ops::StateLayer> state_layers_;
   std::vector<ops::SnapshotLayer> snapshot_layers_;
