@@ -17,6 +17,25 @@ using request::StepOutput;
 
 namespace {
 
+Status check_made_drafts(const BatchPlan& plan, const StepOutput& output, int64_t vocab_size) {
+  request::SpanReader<const request::MadeDraft> spans(output.drafts);
+  for (const PlannedSequence& planned : plan.sequences) {
+    const auto made = spans.next(planned.sequence_id);
+    if (std::ssize(made) > planned.wanted_drafts) {
+      return internal_error(fmt::format("the runner made {} drafts for sequence {}, {} are wanted",
+                                        made.size(), planned.sequence_id, planned.wanted_drafts));
+    }
+    for (const request::MadeDraft& draft : made) {
+      if (draft.token < 0 || draft.token >= vocab_size) {
+        return internal_error(fmt::format(
+            "the runner made a draft of token {}, the vocabulary has {}", draft.token, vocab_size));
+      }
+    }
+  }
+  if (!spans.at_end()) return internal_error("the runner made drafts that were not planned");
+  return {};
+}
+
 Status check_output(const BatchPlan& plan, const StepOutput& output, int64_t vocab_size) {
   request::SpanReader<const SampledToken> spans(output.tokens);
   for (const PlannedSequence& planned : plan.sequences) {
@@ -40,7 +59,7 @@ Status check_output(const BatchPlan& plan, const StepOutput& output, int64_t voc
     }
   }
   if (!spans.at_end()) return internal_error("the runner drew tokens that were not planned");
-  return {};
+  return check_made_drafts(plan, output, vocab_size);
 }
 
 // Tokens beyond the first of each sequence.

@@ -109,6 +109,14 @@ struct PlannedSequence {
   // snapshots beyond hold nothing, penalties know of no more.
   PlanRange drafts;
 
+  // With `sample`: how many drafts of what follows its draws the runner is to make
+  // (StepOutput::drafts); it may make fewer. Pages of the sequence beyond the step's tokens are
+  // where their slots lie, one for each but the first.
+  int32_t wanted_drafts = 0;
+
+  // Without `sample`: the token behind the new ones.
+  TokenId next_token = 0;
+
   int64_t context_tokens = 0;  // tokens already in KV pages and state
   int64_t kv_tokens = 0;       // KV rows before this one exist and are not written again; at
                                // least context_tokens, also beyond it where pages are shared
@@ -147,6 +155,10 @@ struct BatchPlan {
 
   std::vector<PlannedSequence> sequences;
 
+  // The network that drafts computes its slots of the step's tokens: prompts are among them, or
+  // drafts are wanted behind some.
+  bool computes_draft_slots = false;
+
   // Ranges point into these.
   std::vector<TokenId> tokens;
   std::vector<int32_t> pages;
@@ -179,6 +191,7 @@ struct BatchPlan {
     starts.clear();
     page_updates.clear();
     sequences.clear();
+    computes_draft_slots = false;
     tokens.clear();
     pages.clear();
     snapshots.clear();

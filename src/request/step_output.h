@@ -19,11 +19,21 @@ struct SampledToken {
   Status error;          // for example all logits masked or not finite; `token` is meaningless then
 };
 
+// A token that the runner expects behind the last one that a sequence drew.
+struct MadeDraft {
+  int64_t sequence_id = 0;
+  TokenId token = 0;
+};
+
 struct StepOutput {
   // For every sequence of the plan with `sample`, in plan order, the span of tokens it drew: one,
   // and one more for each draft that was accepted. Only the last of a span can have an error, only
   // the single one of a span can be skipped.
   std::vector<SampledToken> tokens;
+
+  // For sequences with wanted_drafts, in plan order, the drafts made, a chain; of some there are
+  // none.
+  std::vector<MadeDraft> drafts;
 };
 
 // Takes an output apart: the span of each sequence that draws, asked for in plan order.
@@ -31,7 +41,7 @@ struct StepOutput {
 template <typename Token>
 class SpanReader {
  public:
-  // `Token` is SampledToken, const or not.
+  // `Token` is SampledToken or MadeDraft, const or not.
   explicit SpanReader(std::span<Token> tokens) : rest_(tokens) {}
 
   // Empty when the next token is not the sequence's.

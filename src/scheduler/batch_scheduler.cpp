@@ -85,7 +85,8 @@ BatchScheduler::BatchScheduler(const BatchSchedulerOptions& options,
       sharing_(options.shares_in_flight, cache_),
       pace_({.target_itl_ms = options.scheduling.target_itl_ms,
              .mixed_batches = options.scheduling.mixed_batches,
-             .prefills_per_decode = options.scheduling.prefills_per_decode}),
+             .prefills_per_decode = options.scheduling.prefills_per_decode,
+             .makes_drafts = options.cache.pools.max_made_drafts > 0}),
       interleave_(options.scheduling.prefills_per_decode),
       admission_(admission_options(options, choice), {.cache = cache_,
                                                       .fair = fair_,
@@ -98,7 +99,8 @@ BatchScheduler::BatchScheduler(const BatchSchedulerOptions& options,
       time_limits_(options.scheduling),
       drafts_(std::move(drafter), {.max_drafts = options.max_drafts,
                                    .max_rows = options.cache.pools.max_draft_rows,
-                                   .adapts = options.adapts_drafts}) {}
+                                   .adapts = options.adapts_drafts,
+                                   .max_made = options.cache.pools.max_made_drafts}) {}
 
 // ---- A sequence arrives ----
 
@@ -140,6 +142,7 @@ void BatchScheduler::plan(BatchPlan& plan) {
     kind = interleave_.next(running_.any_can_prefill() || admission_.open(), any_streams);
   }
   StepWork streams = pace_.has_target() ? running_.decode_work() : StepWork{};
+  decoding_.clear();
 
   int64_t num_decode_rows = 0;
   if (mixed || kind == StepKind::kDecode) num_decode_rows = plan_streams(plan, streams);
@@ -179,10 +182,11 @@ int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
   for (size_t i = 0; i < decoding_.size(); ++i) {
     RunningSequence& running = *decoding_[i];
     const std::span<const TokenId> drafts = drafts_with_room(running, drafts_.of(i));
+    const int64_t num_wanted = wanted_with_room(running, std::ssize(drafts), drafts_.wanted(i));
     num_rows += std::ssize(drafts);
     if (!drafts.empty()) work.add(std::ssize(drafts), running.num_planned + 1);
-    pace_.add_decode(running.num_planned, std::ssize(drafts));
-    running_.plan_decode(running, drafts, plan);
+    pace_.add_decode(running.num_planned, std::ssize(drafts), num_wanted);
+    running_.plan_decode(running, drafts, num_wanted, plan);
   }
   return num_rows;
 }
@@ -195,6 +199,15 @@ std::span<const TokenId> BatchScheduler::drafts_with_room(RunningSequence& runni
   return fits ? drafts : std::span<const TokenId>();
 }
 
+// How many drafts may be made behind so many: slots of all but the first lie behind the step's
+// tokens, as far as the sequence may grow.
+int64_t BatchScheduler::wanted_with_room(RunningSequence& running, int64_t num_drafts,
+                                         int64_t num_wanted) {
+  if (num_wanted == 0) return 0;
+  const int64_t most = running.sequence->max_stored_tokens() - (running.num_planned + 1);
+  return running_.grow(running, std::min(num_drafts + num_wanted - 1, most)) ? num_wanted : 0;
+}
+
 bool BatchScheduler::awaits_draws() {
   return drafts_.waits_for(running_.sequences(), pace_.draft_cost());
 }
@@ -202,6 +215,8 @@ bool BatchScheduler::awaits_draws() {
 void BatchScheduler::plan_prompts(int64_t num_decode_rows, const StepWork& streams,
                                   BatchPlan& plan) {
   const double now = clock_->now_seconds();
+  running_.want_behind_prompts(
+      drafts_.wanted_behind_prompts(decoding_, pace_.draft_cost(), running_.draft_share()));
   PrefillBudget budget = admission_.budget(num_decode_rows);
   pace_.limit_prefills(streams);
   if (admission_.open() || (!waiting_.empty() && running_.any_can_prefill())) {
@@ -255,6 +270,7 @@ bool BatchScheduler::retract_one() {
 void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
   HEDDLE_CHECK_GE(pace_.num_steps_in_flight(), 1);
   request::SpanReader<const SampledToken> spans(output.tokens);
+  request::SpanReader<const request::MadeDraft> made(output.drafts);
   for (const PlannedSequence& planned : plan.sequences) {
     std::span<const SampledToken> drawn;
     if (planned.sample) {
@@ -262,11 +278,11 @@ void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
       HEDDLE_CHECK(!drawn.empty());
     }
     RunningSequence& running = running_.in_slot(planned.batch_slot);
-    const int64_t appended = running_.complete(planned, drawn);
+    const int64_t appended = running_.complete(planned, drawn, made.next(planned.sequence_id));
     if (appended > 0) fair_.charge_output(running.tenant, appended);
     if (running.is_removable()) remove(running);
   }
-  HEDDLE_CHECK(spans.at_end());
+  HEDDLE_CHECK(spans.at_end() && made.at_end());
   pace_.step_completed(clock_->now_seconds());
 }
 

@@ -112,6 +112,8 @@ class BatchScheduler final : public Scheduler {
                  const Clock& clock, std::unique_ptr<speculative::Drafter> drafter);
 
   int64_t plan_streams(request::BatchPlan& plan, StepWork& work);
+  [[nodiscard]] int64_t wanted_with_room(RunningSequence& running, int64_t num_drafts,
+                                         int64_t num_wanted);
   [[nodiscard]] std::span<const TokenId> drafts_with_room(RunningSequence& running,
                                                           std::span<const TokenId> drafts);
   void plan_prompts(int64_t num_decode_rows, const StepWork& streams, request::BatchPlan& plan);

@@ -55,9 +55,10 @@ int64_t StepPace::max_prefill_tokens(const PrefillBudget& budget, int64_t contex
   return budget.num_admitted() == 0 ? std::max(tokens, kLeastChunkTokens) : tokens;
 }
 
-void StepPace::add_decode(int64_t context_tokens, int64_t num_drafts) {
+void StepPace::add_decode(int64_t context_tokens, int64_t num_drafts, int64_t num_made) {
   planned_.work.add(1 + num_drafts, context_tokens);
   planned_.num_drafts += num_drafts;
+  planned_.num_made += num_made;
 }
 
 void StepPace::add_prefill(int64_t num_tokens, int64_t context_tokens) {
@@ -79,7 +80,8 @@ void StepPace::step_completed(double now_seconds) {
   // It ran since it was planned, or since the step before it ended.
   const double seconds = now_seconds - std::max(step.planned_seconds, last_step_seconds_);
   // A stream waits from one step to the next: planning counts, where it was not done meanwhile.
-  if (!step.prefills) {
+  // One that makes more or fewer drafts than it verifies tells nothing about either.
+  if (!step.prefills && (!options_.makes_drafts || step.num_made == step.num_drafts)) {
     draft_cost_.add(step.num_sequences, step.work.new_tokens, now_seconds - last_step_seconds_);
   }
   last_step_seconds_ = now_seconds;

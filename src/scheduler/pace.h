@@ -50,6 +50,7 @@ struct StepPaceOptions {
   double target_itl_ms = 0;  // 0: no target
   bool mixed_batches = true;
   int32_t prefills_per_decode = 1;
+  bool makes_drafts = false;  // steps make the drafts of those that come after them
 };
 
 // The steps in flight, from their planning to their end:
@@ -76,8 +77,9 @@ class StepPace {
   [[nodiscard]] int64_t max_prefill_tokens(const PrefillBudget& budget,
                                            int64_t context_tokens) const;
 
-  // The step computes the next token of a stream and so many drafts, or so many tokens of a prompt.
-  void add_decode(int64_t context_tokens, int64_t num_drafts = 0);
+  // The step computes the next token of a stream and so many drafts, and makes others; or it
+  // computes so many tokens of a prompt.
+  void add_decode(int64_t context_tokens, int64_t num_drafts = 0, int64_t num_made = 0);
   void add_prefill(int64_t num_tokens, int64_t context_tokens);
 
   // The step is planned: it is in flight from now on.
@@ -100,6 +102,7 @@ class StepPace {
     StepWork work;
     int64_t num_sequences = 0;
     int64_t num_drafts = 0;
+    int64_t num_made = 0;
     bool prefills = false;
   };
 

@@ -118,6 +118,8 @@ RunningSequence* RunningSet::start(Sequence& sequence, const cache::PrefixMatch&
   running.steps_in_flight = 0;
   running.draws_in_flight = 0;
   running.drafts_in_flight = 0;
+  running.made_in_flight = false;
+  running.made_drafts.clear();
   running.draft_share = draft_share_;
   running.sent = false;
   free_slots_.pop_back();
@@ -190,8 +192,11 @@ void RunningSet::send_window_pages(RunningSequence& running, BatchPlan& plan) {
 }
 
 void RunningSet::plan_decode(RunningSequence& running, std::span<const TokenId> drafts,
-                             BatchPlan& plan) {
+                             int64_t num_wanted, BatchPlan& plan) {
   PlannedSequence next = planned(running, true, plan);
+  next.wanted_drafts = static_cast<int32_t>(num_wanted);
+  running.made_in_flight = num_wanted > 0;
+  plan.computes_draft_slots |= running.made_in_flight;
   next.feeds_drawn_token = running.draws_in_flight > 0;
   if (!next.feeds_drawn_token) {
     next.new_tokens = plan.add_tokens(std::span<const TokenId>(running.sequence->tokens).last(1));
@@ -214,11 +219,23 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
   const Sequence& sequence = *running.sequence;
   const int64_t end = running.num_planned + num_new_tokens;
   const bool last = end == sequence.num_tokens();
-  PlannedSequence next = planned(running, last && sequence.wants_tokens(), plan);
+  const bool draws = last && sequence.wants_tokens();
+  // Slots of the drafts but the first lie behind the prompt.
+  const int64_t most = sequence.max_stored_tokens() - end - 1;
+  const int64_t num_wanted = std::min(draws ? wanted_behind_prompts_ : 0, most);
+  const bool makes = num_wanted > 0 && sequence.constraint == nullptr &&
+                     cache_.grow(*running.sequence, end + num_wanted - 1);
+  PlannedSequence next = planned(running, draws, plan);
   next.new_tokens = plan.add_tokens(
       std::span<const TokenId>(sequence.tokens)
           .subspan(static_cast<size_t>(running.num_planned), static_cast<size_t>(num_new_tokens)));
+  if (!last) next.next_token = sequence.tokens[static_cast<size_t>(end)];
   cache_.plan_prefill(sequence, running.hold, end, next, plan);
+  plan.computes_draft_slots |= cache_.options().pools.max_made_drafts > 0;
+  if (makes && next.hidden_slot == 0) {
+    next.wanted_drafts = static_cast<int32_t>(num_wanted);
+    running.made_in_flight = true;
+  }
   send_window_pages(running, plan);
   running.num_planned = end;
   ++running.steps_in_flight;
@@ -226,13 +243,16 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
   plan.sequences.push_back(next);
 }
 
-int64_t RunningSet::complete(const PlannedSequence& planned, std::span<const SampledToken> drawn) {
+int64_t RunningSet::complete(const PlannedSequence& planned, std::span<const SampledToken> drawn,
+                             std::span<const request::MadeDraft> made) {
   RunningSequence& running = in_slot(planned.batch_slot);
   Sequence& sequence = *running.sequence;
   HEDDLE_CHECK_EQ(sequence.id, planned.sequence_id);
   --running.steps_in_flight;
   if (planned.sample) --running.draws_in_flight;
   running.drafts_in_flight -= planned.drafts.count;
+  if (planned.sample) running.made_drafts.clear();
+  if (planned.wanted_drafts > 0) running.made_in_flight = false;
   const int64_t count = planned.num_new_tokens();
   if (!drawn.empty() && drawn.front().skipped) {
     running.num_planned -= count;  // it had ended: nothing was computed
@@ -250,6 +270,9 @@ int64_t RunningSet::complete(const PlannedSequence& planned, std::span<const Sam
     if (!token.error.ok() || (running.is_released() && !computed)) break;
     sequence.append(token.token);
     ++appended;
+  }
+  if (appended > 0 && appended == std::ssize(drawn)) {
+    for (const request::MadeDraft& draft : made) running.made_drafts.push_back(draft.token);
   }
   sequence.num_computed += count + accepted;
   running.num_planned -= planned.drafts.count - accepted;
@@ -274,6 +297,7 @@ void RunningSet::abandon(const PlannedSequence& planned) {
   --running.steps_in_flight;
   if (planned.sample) --running.draws_in_flight;
   running.drafts_in_flight -= planned.drafts.count;
+  if (planned.wanted_drafts > 0) running.made_in_flight = false;
   running.num_planned -= planned.num_rows();
   running.sent = false;
 }

@@ -55,7 +55,9 @@ struct RunningSequence {
   int32_t steps_in_flight = 0;
   int32_t draws_in_flight = 0;  // of these steps, those that draw
   int64_t drafts_in_flight = 0;
-  double draft_share = 0;  // of drafts that held lately, where all before them did
+  double draft_share = 0;            // of drafts that held lately, where all before them did
+  bool made_in_flight = false;       // a step in flight makes drafts
+  std::vector<TokenId> made_drafts;  // by the runner, behind all tokens of the sequence
   Leaving leaving = Leaving::kNo;
 
   // The runner has been told by plans, about the batch slot:
@@ -127,16 +129,21 @@ class RunningSet {
   // Frees pages that sliding windows have left behind. Returns whether there were any.
   [[nodiscard]] bool shrink_windows();
 
+  // How many drafts the runner is to make behind the prompts of the steps planned from now on.
+  void want_behind_prompts(int64_t num_drafts) { wanted_behind_prompts_ = num_drafts; }
+
   // Adds the next token of a stream, or the next tokens of a prompt, to the plan. Drafts follow a
-  // token that the host knows (checked).
-  void plan_decode(RunningSequence& running, std::span<const TokenId> drafts,
+  // token that the host knows (checked); so many are wanted behind what is drawn.
+  void plan_decode(RunningSequence& running, std::span<const TokenId> drafts, int64_t num_wanted,
                    request::BatchPlan& plan);
   void plan_prefill(RunningSequence& running, int64_t num_new_tokens, request::BatchPlan& plan);
 
-  // A step that computed the sequence's tokens ended; `drawn` is empty where the plan draws none.
-  // Publishes what was computed. Returns how many tokens were appended.
+  // A step that computed the sequence's tokens ended; `drawn` is empty where the plan draws none,
+  // `made` where no drafts were made. Publishes what was computed. Returns how many tokens were
+  // appended.
   [[nodiscard]] int64_t complete(const request::PlannedSequence& planned,
-                                 std::span<const request::SampledToken> drawn);
+                                 std::span<const request::SampledToken> drawn,
+                                 std::span<const request::MadeDraft> made = {});
 
   // That step failed: its tokens were not computed, and the runner may not have taken over what it
   // told about the batch slot.
@@ -147,6 +154,9 @@ class RunningSet {
 
   // Prompt tokens computed since the start of the engine.
   [[nodiscard]] int64_t prefilled_tokens() const { return prefilled_tokens_; }
+
+  // Of drafts that held lately, of all sequences: what a new one is expected to do.
+  [[nodiscard]] double draft_share() const { return draft_share_; }
 
   // The running sequences with their part of the cache, for PrefixCache::check_invariants().
   [[nodiscard]] std::vector<cache::AdmittedSequence> held() const;
@@ -164,6 +174,7 @@ class RunningSet {
   std::vector<int32_t> free_slots_;        // the next one to take is the last
   std::vector<RunningSequence*> running_;  // in the order of their start
   int64_t prefilled_tokens_ = 0;
+  int64_t wanted_behind_prompts_ = 0;
   double draft_share_ = 0.8;  // of all sequences lately; a new one is expected to do as well
 };
 

@@ -9,7 +9,7 @@
 namespace heddle::scheduler {
 
 bool StreamDrafts::serves(size_t num_streams) const {
-  return drafter_ != nullptr && num_streams > 0 &&
+  return (drafter_ != nullptr || options_.max_made > 0) && num_streams > 0 &&
          2 * static_cast<int64_t>(num_streams) <= options_.max_rows;
 }
 
@@ -27,8 +27,14 @@ void StreamDrafts::collect(std::span<RunningSequence* const> streams, bool in_fl
     const int64_t most = std::min(options_.max_drafts, sequence.max_stored_tokens() - stored);
     const bool known = running->draws_in_flight == 0 || in_flight_too;
     if (most <= 0 || !known || sequence.constraint != nullptr) continue;
-    drafter_->observe(sequence);
-    drafter_->propose(sequence, most, proposed_);
+    if (options_.max_made > 0) {
+      const auto count = static_cast<size_t>(std::min(std::ssize(running->made_drafts), most));
+      proposed_.assign(running->made_drafts.begin(),
+                       running->made_drafts.begin() + static_cast<int64_t>(count));
+    } else {
+      drafter_->observe(sequence);
+      drafter_->propose(sequence, most, proposed_);
+    }
     HEDDLE_CHECK_LE(std::ssize(proposed_), most);
     tokens_.insert(tokens_.end(), proposed_.begin(), proposed_.end());
     range.count = static_cast<int32_t>(proposed_.size());
@@ -44,6 +50,7 @@ int64_t StreamDrafts::depth(const speculative::DraftCost& cost) const {
 void StreamDrafts::propose(std::span<RunningSequence* const> streams, int64_t most_rows,
                            const speculative::DraftCost& cost) {
   ranges_.clear();
+  wanted_.clear();
   if (!serves(streams.size())) return;
   collect(streams, /*in_flight_too=*/false);
   const int64_t deepest = depth(cost);
@@ -56,6 +63,46 @@ void StreamDrafts::propose(std::span<RunningSequence* const> streams, int64_t mo
     rows -= count + 1;
     most_rows -= count;
   }
+  if (options_.max_made > 0) want(streams, cost);
+}
+
+// As many as pay where every stream has what it may.
+void StreamDrafts::want(std::span<RunningSequence* const> streams,
+                        const speculative::DraftCost& cost) {
+  weigh_wanted(streams);
+  const int64_t deepest = options_.adapts ? cost.best_depth(weighed_) : options_.max_made;
+  int64_t rows = options_.max_rows;
+  for (const speculative::DraftCost::Stream& stream : weighed_) {
+    const int64_t count = std::min({stream.num_drafts, deepest, std::max<int64_t>(rows - 1, 0)});
+    wanted_.push_back(count);
+    if (count > 0) rows -= count + 1;
+  }
+}
+
+void StreamDrafts::weigh_wanted(std::span<RunningSequence* const> streams) {
+  weighed_.clear();
+  for (const RunningSequence* running : streams) {
+    const request::Sequence& sequence = *running->sequence;
+    // Behind the next token and one that is drawn there.
+    const int64_t room = sequence.max_stored_tokens() - (running->num_planned + 2);
+    const int64_t most = std::min({options_.max_drafts, options_.max_made, room});
+    weighed_.push_back(
+        {.num_drafts = sequence.constraint != nullptr ? 0 : std::max<int64_t>(most, 0),
+         .share = running->draft_share});
+  }
+}
+
+int64_t StreamDrafts::wanted(size_t stream) const {
+  return stream < wanted_.size() ? wanted_[stream] : 0;
+}
+
+int64_t StreamDrafts::wanted_behind_prompts(std::span<RunningSequence* const> streams,
+                                            const speculative::DraftCost& cost, double new_share) {
+  if (options_.max_made == 0 || !serves(streams.size() + 1)) return 0;
+  weigh_wanted(streams);
+  const int64_t most = std::min(options_.max_drafts, options_.max_made);
+  weighed_.push_back({.num_drafts = most, .share = new_share});
+  return std::min(most, options_.adapts ? cost.best_depth(weighed_) : most);
 }
 
 std::span<const TokenId> StreamDrafts::of(size_t stream) const {
@@ -66,13 +113,13 @@ std::span<const TokenId> StreamDrafts::of(size_t stream) const {
 
 bool StreamDrafts::waits_for(std::span<RunningSequence* const> running,
                              const speculative::DraftCost& cost) {
-  if (drafter_ == nullptr) return false;
+  if (drafter_ == nullptr && options_.max_made == 0) return false;
   streams_.clear();
   for (RunningSequence* one : running) {
-    if (one->drafts_in_flight > 0) return true;
+    if (one->drafts_in_flight > 0 || one->made_in_flight) return true;
     if (one->can_decode()) streams_.push_back(one);
   }
-  if (!serves(streams_.size())) return false;
+  if (options_.max_made > 0 || !serves(streams_.size())) return false;
   if (std::ranges::none_of(streams_, [](const auto* one) { return one->draws_in_flight > 0; })) {
     return false;
   }

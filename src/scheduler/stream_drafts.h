@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StreamDrafts: the drafts of a step's streams: what the drafter proposes, as far as it pays and
-// fits.
+// StreamDrafts: the drafts of a step's streams: what the drafter proposes, or the runner has made
+// in the step before, as far as it pays and fits.
 //
 //   propose() -> of() for each stream            and ended() when a sequence leaves
 //
@@ -30,11 +30,12 @@ struct StreamDraftsOptions {
   int64_t max_drafts = 0;  // of one stream in one step
   int64_t max_rows = 0;    // PoolSizes::max_draft_rows
   bool adapts = true;      // only as many as pay (speculative/draft_cost.h); false: all
+  int64_t max_made = 0;    // PoolSizes::max_made_drafts; not 0: the runner makes all drafts
 };
 
 class StreamDrafts {
  public:
-  // Without a drafter there are no drafts.
+  // Without a drafter there are the runner's drafts, or none.
   StreamDrafts(std::unique_ptr<speculative::Drafter> drafter, const StreamDraftsOptions& options)
       : drafter_(std::move(drafter)), options_(options) {}
 
@@ -45,6 +46,14 @@ class StreamDrafts {
 
   // Of the stream at this index of propose(). Valid until the next propose().
   [[nodiscard]] std::span<const TokenId> of(size_t stream) const;
+
+  // How many drafts the runner is to make behind the draws of that stream.
+  [[nodiscard]] int64_t wanted(size_t stream) const;
+
+  // And behind those of prompts, which begin to decode beside these streams; new ones are expected
+  // to have such a share of drafts that hold.
+  [[nodiscard]] int64_t wanted_behind_prompts(std::span<RunningSequence* const> streams,
+                                              const speculative::DraftCost& cost, double new_share);
 
   // Whether the next step is to be planned when the one in flight has ended: some of `running` have
   // drafts in it, or would have drafts then.
@@ -57,6 +66,8 @@ class StreamDrafts {
  private:
   [[nodiscard]] bool serves(size_t num_streams) const;
   void collect(std::span<RunningSequence* const> streams, bool in_flight_too);
+  void want(std::span<RunningSequence* const> streams, const speculative::DraftCost& cost);
+  void weigh_wanted(std::span<RunningSequence* const> streams);
   [[nodiscard]] int64_t depth(const speculative::DraftCost& cost) const;
 
   std::unique_ptr<speculative::Drafter> drafter_;  // may be null
@@ -65,6 +76,7 @@ class StreamDrafts {
   std::vector<TokenId> tokens_;                          // all that was proposed
   std::vector<TokenId> proposed_;                        // for one stream
   std::vector<speculative::DraftCost::Stream> weighed_;  // by stream
+  std::vector<int64_t> wanted_;                          // by stream
   std::vector<RunningSequence*> streams_;                // of waits_for()
 };
 
