@@ -88,12 +88,13 @@ struct CacheOptions {
 enum class DraftAlgorithm {
   kNone,
   kNgram,  // what followed the same tokens before, in the request's own text or in others
+  kMtp,    // the multi-token-prediction head inside the checkpoint
 };
 
-// "none", "ngram".
+// "none", "ngram", "mtp".
 [[nodiscard]] std::string_view to_string(DraftAlgorithm algorithm);
 
-// In any case of letters. Error: kInvalidArgument, with the names there are.
+// In any case of letters; "nextn" is "mtp". Error: kInvalidArgument, with the names there are.
 [[nodiscard]] Result<DraftAlgorithm> parse_draft_algorithm(std::string_view name);
 
 // Speculative decoding: a step computes drafts beside the next token and keeps those that the model

@@ -10,9 +10,11 @@
 #include "checkpoint/generation_config.h"
 #include "core/check.h"
 #include "core/log.h"
+#include "models/registry.h"
 #include "ops/simd/this_cpu.h"
 #include "runner/cache_plan.h"
 #include "runner/choose_device.h"
+#include "runner/draft_pass.h"
 #include "runner/forward_pass.h"
 #include "runner/pools.h"
 #include "runner/step_executor.h"
@@ -27,9 +29,10 @@ constexpr int32_t kMaxChunkTokens = 65536;
 class ModelRunner final : public Runner {
  public:
   static Result<std::unique_ptr<Runner>> create(std::unique_ptr<ForwardPass> pass, Pools pools,
-                                                const PoolSizes& sizes, int64_t context_length) {
-    std::unique_ptr<ModelRunner> runner(
-        new ModelRunner(std::move(pass), std::move(pools), sizes, context_length));
+                                                const PoolSizes& sizes, int64_t context_length,
+                                                std::unique_ptr<DraftPass> draft_pass) {
+    std::unique_ptr<ModelRunner> runner(new ModelRunner(std::move(pass), std::move(pools), sizes,
+                                                        context_length, std::move(draft_pass)));
     HEDDLE_RETURN_IF_ERROR(runner->executor_.prepare());
     HEDDLE_ASSIGN_OR_RETURN(runner->thread_, StepThread::start([executor = &runner->executor_](
                                                                    const request::BatchPlan& plan,
@@ -52,10 +55,11 @@ class ModelRunner final : public Runner {
 
  private:
   ModelRunner(std::unique_ptr<ForwardPass> pass, Pools pools, const PoolSizes& sizes,
-              int64_t context_length)
+              int64_t context_length, std::unique_ptr<DraftPass> draft_pass)
       : sizes_(sizes),
         pass_(std::move(pass)),
-        executor_(*pass_, std::move(pools), sizes, context_length) {}
+        executor_(*pass_, std::move(pools), sizes, context_length, LogitRows::kSampled,
+                  std::move(draft_pass)) {}
 
   PoolSizes sizes_;
   std::unique_ptr<ForwardPass> pass_;  // the thread's, as is the executor
@@ -145,6 +149,16 @@ EngineOptions settled(EngineOptions options, ForwardPass& pass, const MemoryPlan
   return options;
 }
 
+// The network that drafts; null: none does.
+Result<std::unique_ptr<const models::DraftModel>> draft_model(const EngineOptions& options) {
+  if (options.speculative.algorithm != DraftAlgorithm::kMtp) {
+    return std::unique_ptr<const models::DraftModel>();
+  }
+  HEDDLE_ASSIGN_OR_RETURN(const checkpoint::ModelConfig config,
+                          models::load_config(options.model_dir));
+  return models::create_prediction_head(config);
+}
+
 std::string describe(const device::Device& device) {
   if (device.kind() != device::DeviceKind::kCpu) return device.name();
   return fmt::format("{}, {}", device.name(), ops::simd_target_name());
@@ -166,22 +180,39 @@ Result<LoadedModel> load_on(const EngineOptions& options, ChosenDevice chosen) {
   if (options.quantization != "none") {
     HEDDLE_ASSIGN_OR_RETURN(rounding, checkpoint::parse_rounding(options.quantization));
   }
+  HEDDLE_ASSIGN_OR_RETURN(std::unique_ptr<const models::DraftModel> drafts, draft_model(options));
+  std::optional<models::CacheNeeds> draft_needs;
+  if (drafts != nullptr) draft_needs = drafts->cache_needs();
   HEDDLE_ASSIGN_OR_RETURN(
       std::unique_ptr<ForwardPass> pass,
-      ForwardPass::create({.model_dir = options.model_dir,
-                           .dummy_weights = options.load_format == "dummy",
-                           .dtype = dtype,
-                           .kv_dtype = kv_dtype,
-                           .exact = options.exact,
-                           .rounding = rounding,
-                           .num_threads = options.num_threads,
-                           .capture = !options.disable_cuda_graph,
-                           .max_step_tokens = chunk,
-                           .max_logit_rows = max_rows + max_draft_rows(options.speculative),
-                           .max_sequences = max_rows,
-                           .head_alone = options.cache.enabled,
-                           .on_load_progress = options.on_load_progress},
-                          std::move(chosen.compute)));
+      ForwardPass::create(
+          {.model_dir = options.model_dir,
+           .dummy_weights = options.load_format == "dummy",
+           .dtype = dtype,
+           .kv_dtype = kv_dtype,
+           .exact = options.exact,
+           .rounding = rounding,
+           .num_threads = options.num_threads,
+           .capture = !options.disable_cuda_graph,
+           .max_step_tokens = chunk,
+           .max_logit_rows = max_rows + max_draft_rows(options.speculative),
+           .max_sequences = max_rows,
+           .hidden_states = drafts ? drafts->hidden_states() : std::vector<int64_t>(),
+           .head_alone = options.cache.enabled,
+           .on_load_progress = options.on_load_progress},
+          std::move(chosen.compute)));
+  std::unique_ptr<DraftPass> draft_pass;
+  if (drafts != nullptr) {
+    HEDDLE_ASSIGN_OR_RETURN(draft_pass,
+                            DraftPass::create(std::move(drafts),
+                                              {.weights_dir = options.model_dir,
+                                               .dummy_weights = options.load_format == "dummy",
+                                               .rounding = rounding,
+                                               .num_threads = options.num_threads,
+                                               .capture = !options.disable_cuda_graph,
+                                               .max_rows = max_draft_rows(options.speculative)},
+                                              *pass));
+  }
   const checkpoint::ModelConfig& config = pass->config();
   const models::CacheNeeds needs = pass->cache_needs();
   HEDDLE_ASSIGN_OR_RETURN(
@@ -190,7 +221,8 @@ Result<LoadedModel> load_on(const EngineOptions& options, ChosenDevice chosen) {
                  {.available_bytes = pass->device().available_memory_bytes(),
                   .release_granule_bytes = pass->device().release_granule_bytes(),
                   .hidden_dtype = pass->activations(),
-                  .defaults = defaults}));
+                  .defaults = defaults,
+                  .draft_needs = draft_needs}));
   PoolSizes sizes = planned.plan.sizes;
   sizes.max_step_tokens = chunk;
   sizes.flops = pass->prefill_flops();
@@ -200,7 +232,8 @@ Result<LoadedModel> load_on(const EngineOptions& options, ChosenDevice chosen) {
                                                       .kv_scales = pass->kv_scales(),
                                                       .snapshot_dtype = planned.snapshot_dtype,
                                                       .hidden_width = planned.hidden_width,
-                                                      .hidden_dtype = pass->activations()}));
+                                                      .hidden_dtype = pass->activations(),
+                                                      .draft_needs = draft_needs}));
   HEDDLE_ASSIGN_OR_RETURN(const checkpoint::GenerationConfig generation,
                           checkpoint::load_generation_config(options.model_dir, config));
 
@@ -218,15 +251,17 @@ Result<LoadedModel> load_on(const EngineOptions& options, ChosenDevice chosen) {
     loaded.info.eos_token_ids.push_back(static_cast<TokenId>(id));
   }
   loaded.plan = {
-      .weights_bytes = pass->weights().bytes_copied(),
-      .mapped_weights_bytes = pass->weights().bytes_in_place(),
+      .weights_bytes =
+          pass->weights().bytes_copied() + (draft_pass ? draft_pass->weights().bytes_copied() : 0),
+      .mapped_weights_bytes = pass->weights().bytes_in_place() +
+                              (draft_pass ? draft_pass->weights().bytes_in_place() : 0),
       .kv_pool_bytes = sizes.kv_pool_bytes(),
       .window_pool_bytes = sizes.window_pool_bytes(),
       .state_pool_bytes = sizes.state_pool_bytes(),
       .snapshot_pool_bytes = sizes.snapshot_pool_bytes(),
       .draft_state_bytes = sizes.has_states() ? sizes.max_draft_rows * sizes.state_slot_bytes : 0,
       .shared_pool_bytes = sizes.shared_bytes,
-      .activation_bytes = pass->arena_bytes(),
+      .activation_bytes = pass->arena_bytes() + (draft_pass ? draft_pass->arena_bytes() : 0),
       .kv_tokens = sizes.kv_tokens(),
       .window_tokens = sizes.window_tokens(),
       .kv_dtype = std::string(to_string(pass->kv_dtype())),
@@ -236,8 +271,9 @@ Result<LoadedModel> load_on(const EngineOptions& options, ChosenDevice chosen) {
       .page_size = options.page_size,
       .max_running_requests = sizes.max_step_sequences};
   loaded.options = settled(options, *pass, loaded.plan, loaded.info.context_length);
-  HEDDLE_ASSIGN_OR_RETURN(loaded.runner, ModelRunner::create(std::move(pass), std::move(pools),
-                                                             sizes, planned.plan.context_length));
+  HEDDLE_ASSIGN_OR_RETURN(loaded.runner,
+                          ModelRunner::create(std::move(pass), std::move(pools), sizes,
+                                              planned.plan.context_length, std::move(draft_pass)));
   return loaded;
 }
 

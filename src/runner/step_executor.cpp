@@ -27,24 +27,31 @@ using request::PlannedSequence;
 using Part = BatchedSequence::Part;
 
 StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& sizes,
-                           int64_t context_length, LogitRows logit_rows)
+                           int64_t context_length, LogitRows logit_rows,
+                           std::unique_ptr<DraftPass> draft_pass)
     : pass_(&pass),
       pools_(std::move(pools)),
       sizes_(sizes),
       logit_rows_(logit_rows),
-      slots_(sizes.max_step_sequences, max_pages(context_length, sizes)),
+      max_pages_(max_pages(context_length, sizes)),
+      slots_(sizes.max_step_sequences, max_pages_),
       batch_({.max_tokens = sizes.max_step_tokens,
               .max_sequences = sizes.max_step_sequences,
-              .max_pages_per_sequence = max_pages(context_length, sizes),
+              .max_pages_per_sequence = max_pages_,
               .page_size = sizes.page_size,
               .window_pages = sizes.window_pages,
               .max_draft_rows = sizes.max_draft_rows,
               .first_draft_slot =
                   sizes.has_states() ? static_cast<int32_t>(sizes.num_state_slots + 1) : 0}),
       sampler_(pass_->config().vocab_size),
+      draft_pass_(std::move(draft_pass)),
       drawn_tokens_(static_cast<size_t>(sizes.max_step_sequences), sampling::kNoToken) {}
 
 Status StepExecutor::prepare() {
+  if (draft_pass_ != nullptr) {
+    HEDDLE_ASSIGN_OR_RETURN(draft_maker_,
+                            DraftMaker::create(std::move(draft_pass_), *pass_, max_pages_));
+  }
   if (pass_->device().kind() == device::DeviceKind::kCpu) return {};
   HEDDLE_ASSIGN_OR_RETURN(
       device_sampling_,
@@ -123,7 +130,9 @@ Status StepExecutor::compute(const request::BatchPlan& plan, request::StepOutput
   if (!batch_.hidden_slots().empty()) HEDDLE_RETURN_IF_ERROR(run_head());
   if (draws_on_device()) HEDDLE_RETURN_IF_ERROR(pass_->stream().synchronize());
   draw(plan, output);
-  return pools_.accept_drafts(pass_->stream(), pass_->context(), accepted_states_);
+  HEDDLE_RETURN_IF_ERROR(pools_.accept_drafts(pass_->stream(), pass_->context(), accepted_states_));
+  if (draft_maker_ == nullptr) return {};
+  return draft_maker_->make(plan, slots_, batch_, pools_, output);
 }
 
 Status StepExecutor::keep_hidden() {

@@ -15,6 +15,7 @@
 // Cost: a step allocates nothing once its sizes have been seen.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -23,6 +24,8 @@
 #include "request/batch_slots.h"
 #include "request/step_output.h"
 #include "runner/device_sampling.h"
+#include "runner/draft_maker.h"
+#include "runner/draft_pass.h"
 #include "runner/forward_batch.h"
 #include "runner/forward_pass.h"
 #include "runner/pools.h"
@@ -36,10 +39,12 @@ class StepExecutor {
   // `context_length`: tokens a sequence may have. With PoolSizes::keeps_hidden the pass was made
   // with ForwardOptions::head_alone. It outlives the executor. `logit_rows`: what it computes, the
   // draws need no more than kSampled.
+  // `draft_pass`: makes drafts (PoolSizes::max_made_drafts); null: there are none.
   StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& sizes, int64_t context_length,
-               LogitRows logit_rows = LogitRows::kSampled);
+               LogitRows logit_rows = LogitRows::kSampled,
+               std::unique_ptr<DraftPass> draft_pass = nullptr);
 
-  // Takes the memory of the device that its draws need, before the first run. Error:
+  // Takes the memory of the device that its draws and drafts need, before the first run. Error:
   // kResourceExhausted.
   Status prepare();
 
@@ -70,10 +75,13 @@ class StepExecutor {
   Pools pools_;
   PoolSizes sizes_;
   LogitRows logit_rows_;
+  int64_t max_pages_;  // of one sequence
   request::BatchSlots slots_;
   ForwardBatch batch_;
   sampling::Sampler sampler_;
   std::optional<DeviceSampling> device_sampling_;  // where logits are not the host's
+  std::unique_ptr<DraftPass> draft_pass_;          // until prepare()
+  std::unique_ptr<DraftMaker> draft_maker_;        // null: makes no drafts
   std::vector<ops::IdCopy> accepted_states_;       // from draft slots to working slots
   std::vector<TokenId>
       drawn_tokens_;  // by batch slot; kNoToken: none was drawn, or the draw failed

@@ -13,9 +13,11 @@ namespace heddle {
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, DraftAlgorithm>, 2> kNames = {{
+constexpr std::array<std::pair<std::string_view, DraftAlgorithm>, 4> kNames = {{
     {"none", DraftAlgorithm::kNone},
     {"ngram", DraftAlgorithm::kNgram},
+    {"mtp", DraftAlgorithm::kMtp},
+    {"nextn", DraftAlgorithm::kMtp},
 }};
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
@@ -30,8 +32,8 @@ Result<DraftAlgorithm> parse_draft_algorithm(std::string_view name) {
   for (const auto& [spelling, algorithm] : kNames) {
     if (std::ranges::equal(name, spelling, {}, lower)) return algorithm;
   }
-  return invalid_argument(
-      fmt::format("speculative algorithm \"{}\" is not served; choose one of none, ngram", name));
+  return invalid_argument(fmt::format(
+      "speculative algorithm \"{}\" is not served; choose one of none, ngram, mtp", name));
 }
 
 }  // namespace heddle

@@ -10,7 +10,7 @@
 
 namespace heddle::speculative {
 
-// Null: kNone.
+// Null: there is none, or the runner makes the drafts.
 [[nodiscard]] std::unique_ptr<Drafter> make_drafter(DraftAlgorithm algorithm);
 
 }  // namespace heddle::speculative

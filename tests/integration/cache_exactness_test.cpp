@@ -49,6 +49,7 @@ struct CacheSetting {
   bool fp8_kv = false;
   bool paced = false;        // streams that run keep prompts to small chunks
   int32_t draft_tokens = 0;  // SpeculativeOptions::num_draft_tokens; 0: no drafts
+  bool head_drafts = false;  // the model's prediction head makes them
   std::string device = "cpu";
 
   friend std::ostream& operator<<(std::ostream& out, const CacheSetting& setting) {
@@ -56,10 +57,11 @@ struct CacheSetting {
   }
 
   [[nodiscard]] std::string name() const {
-    return fmt::format("{}_chunk{}_batch{}_page{}{}{}{}{}{}", policy, chunk_tokens, batch,
+    return fmt::format("{}_chunk{}_batch{}_page{}{}{}{}{}{}{}", policy, chunk_tokens, batch,
                        page_size, preempted ? "_preempted" : "", overlap ? "_overlap" : "",
                        fp8_kv ? "_fp8" : "", paced ? "_paced" : "",
-                       draft_tokens > 0 ? fmt::format("_drafts{}", draft_tokens) : "");
+                       draft_tokens > 0 ? fmt::format("_drafts{}", draft_tokens) : "",
+                       head_drafts ? "_head" : "");
   }
 
   [[nodiscard]] Kernels exact_kernels() const {
@@ -83,7 +85,9 @@ struct CacheSetting {
     options.scheduling.preemption_threshold = 0;
     options.scheduling.preemption_min_run_seconds = 0;
     if (draft_tokens > 0) {
-      options.speculative = {.algorithm = DraftAlgorithm::kNgram, .num_draft_tokens = draft_tokens};
+      options.speculative = {
+          .algorithm = head_drafts ? DraftAlgorithm::kMtp : DraftAlgorithm::kNgram,
+          .num_draft_tokens = draft_tokens};
       options.skip_tokenizer = true;
     }
     return options;
@@ -91,8 +95,9 @@ struct CacheSetting {
 
   [[nodiscard]] Result<std::unique_ptr<Engine>> create(Kernels kernels,
                                                        const ExactWorkload& workload) const {
-    return draft_tokens > 0 ? testing::create_drafting_engine(options(kernels), workload)
-                            : Engine::create(options(kernels));
+    return draft_tokens > 0 && !head_drafts
+               ? testing::create_drafting_engine(options(kernels), workload)
+               : Engine::create(options(kernels));
   }
 
   // The part of all prompt tokens that must come from the cache, in percent. The most possible
@@ -119,8 +124,11 @@ std::vector<CacheSetting> all_settings() {
                     {policy, chunk_tokens, batch, page_size, preempted, overlap, fp8_kv});
                 if (overlap == (chunk_tokens == 192)) continue;
                 for (const int32_t draft_tokens : {2, 9}) {
-                  settings.push_back(settings.back());
-                  settings.back().draft_tokens = draft_tokens;
+                  for (const bool head_drafts : {false, true}) {
+                    settings.push_back(settings.back());
+                    settings.back().draft_tokens = draft_tokens;
+                    settings.back().head_drafts = head_drafts;
+                  }
                 }
               }
             }
@@ -136,7 +144,7 @@ std::vector<CacheSetting> all_settings() {
 }
 
 // The value that a setting has on each axis of the matrix.
-std::array<int64_t, 9> values_of(const CacheSetting& setting) {
+std::array<int64_t, 10> values_of(const CacheSetting& setting) {
   return {static_cast<int64_t>(setting.policy.size()),  // all different
           setting.chunk_tokens,
           setting.batch,
@@ -145,7 +153,8 @@ std::array<int64_t, 9> values_of(const CacheSetting& setting) {
           setting.overlap,
           setting.fp8_kv,
           setting.paced,
-          setting.draft_tokens};
+          setting.draft_tokens,
+          setting.head_drafts};
 }
 
 // So few settings that still any two values of any two axes meet in one of them: always the setting

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/draft_pass.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/check.h"
+#include "graph/builder.h"
+
+namespace heddle::runner {
+
+Result<std::unique_ptr<DraftPass>> DraftPass::create(
+    std::unique_ptr<const models::DraftModel> model, const DraftPassOptions& options,
+    ForwardPass& target) {
+  std::unique_ptr<DraftPass> pass(new DraftPass(std::move(model), target));
+  HEDDLE_RETURN_IF_ERROR(target.device().make_current());
+  HEDDLE_RETURN_IF_ERROR(pass->load(options));
+  HEDDLE_RETURN_IF_ERROR(pass->compile(options));
+  return pass;
+}
+
+Status DraftPass::load(const DraftPassOptions& options) {
+  HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options.weights_dir, options.dummy_weights));
+  const checkpoint::ModelConfig& config = target_->config();
+  const std::vector<checkpoint::WeightSpec> specs = model_->weight_specs();
+  const std::string& first = specs.front().alternatives.front().front().tensor.name;
+  const std::vector<std::string_view> names = source->names();
+  if (!names.empty() && std::ranges::find(names, first) == names.end()) {
+    return invalid_argument(fmt::format(
+        "{} has nothing that drafts: there is no tensor {}; choose another speculative algorithm",
+        options.weights_dir.string(), first));
+  }
+  HEDDLE_ASSIGN_OR_RETURN(
+      constants_, ModelConstants::load(
+                      std::move(source), specs,
+                      {.dtype = target_->dtype(),
+                       .ignored_prefixes = {""},  // all else is the model's
+                       .num_threads = options.num_threads,
+                       .quantization = config.quantization ? &*config.quantization : nullptr,
+                       .rounding = options.rounding},
+                      [this](const auto& weights) { return model_->derive_weights(weights); },
+                      target_->compute()));
+  return {};
+}
+
+Status DraftPass::compile(const DraftPassOptions& options) {
+  const DType activations = target_->activations();
+  const int64_t width = target_->config().hidden_size;
+  const auto lookup = [this](std::string_view name) {
+    const TensorView* own = constants_.find(name);
+    return own != nullptr ? own : target_->find_constant(name);
+  };
+  const auto compiled = [&](size_t num_vectors, int64_t max_tokens,
+                            const auto& build) -> Result<std::unique_ptr<BatchProgram>> {
+    graph::GraphBuilder g(ops::builtin_ops(), lookup, activations);
+    const auto tokens = ops::SymbolicDim::of(ops::Symbol::kTokens);
+    models::DraftInputs inputs{
+        .ids = g.input("ids", ops::TensorMeta(DType::kI32, {tokens})),
+        .positions = g.input("positions", ops::TensorMeta(DType::kI32, {tokens})),
+        .vectors = {}};
+    for (size_t i = 0; i < num_vectors; ++i) {
+      inputs.vectors.push_back(
+          g.input(fmt::format("vectors_{}", i),
+                  ops::TensorMeta(activations, {tokens, ops::SymbolicDim::fixed(width)})));
+    }
+    const models::DraftOutputs outputs = build(g, inputs);
+    if (outputs.logits.valid()) vocab_size_ = g.meta(outputs.logits).dims[1].offset;
+    g.output(outputs.logits, "logits");
+    g.output(outputs.vector, "vector");
+    HEDDLE_ASSIGN_OR_RETURN(graph::Graph graph, g.finish());
+    return BatchProgram::create(
+        std::move(graph), target_->compute(),
+        {.tokens = max_tokens, .logits = options.max_rows, .sequences = max_tokens},
+        options.capture);
+  };
+  HEDDLE_ASSIGN_OR_RETURN(
+      first_, compiled(model_->hidden_states().size(), target_->max_step_tokens(),
+                       [this](auto& g, const auto& in) { return model_->build_first(g, in); }));
+  HEDDLE_ASSIGN_OR_RETURN(next_, compiled(1, options.max_rows, [this](auto& g, const auto& in) {
+                            return model_->build_next(g, in);
+                          }));
+  HEDDLE_ASSIGN_OR_RETURN(
+      memory_, target_->device().allocate(bytes_of(activations, options.max_rows * width)));
+  vectors_ = {memory_.data(), activations, Shape{options.max_rows, width}};
+  return {};
+}
+
+Status DraftPass::enqueue_first(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                                const ops::ForwardContext& batch) {
+  target_vectors_.clear();
+  for (size_t i = 0; i < model_->hidden_states().size(); ++i) {
+    target_vectors_.push_back(target_->device_hidden_state(i));
+    HEDDLE_CHECK_EQ(target_vectors_.back().shape[0], std::ssize(ids));
+  }
+  last_ = first_.get();
+  return first_->enqueue(ids, positions, batch, target_vectors_);
+}
+
+Status DraftPass::enqueue_next(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                               const ops::ForwardContext& batch, std::span<const int32_t> rows) {
+  HEDDLE_CHECK(last_ != nullptr);
+  HEDDLE_CHECK_EQ(rows.size(), ids.size());
+  const TensorView given = last_->output(1);
+  const int64_t row_bytes = bytes_of(vectors_.dtype, vectors_.shape[1]);
+  HEDDLE_CHECK_EQ(given.row_stride, vectors_.row_stride);
+  for (size_t i = 0; i < rows.size();) {  // runs of rows that stand together
+    size_t end = i + 1;
+    while (end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
+    HEDDLE_RETURN_IF_ERROR(target_->stream().copy(
+        vectors_.as<std::byte>() + static_cast<int64_t>(i) * row_bytes,
+        given.as<std::byte>() + rows[i] * row_bytes, static_cast<int64_t>(end - i) * row_bytes));
+    i = end;
+  }
+  last_ = next_.get();
+  const std::array<TensorView, 1> vectors = {
+      TensorView(vectors_.data, vectors_.dtype, Shape{std::ssize(ids), vectors_.shape[1]})};
+  return next_->enqueue(ids, positions, batch, vectors);
+}
+
+int64_t DraftPass::arena_bytes() const {
+  return first_->program().memory.arena_bytes + next_->program().memory.arena_bytes +
+         memory_.size();
+}
+
+}  // namespace heddle::runner

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// DraftPass: the network that drafts beside a model (models/draft_model.h), loaded and ready to
+// compute on the model's device. Two programs share its weights: one reads the vectors of the
+// model's last step, the other those that it gave itself.
+//
+// Threading: as the model's pass. Cost: as BatchProgram.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "models/draft_model.h"
+#include "runner/batch_program.h"
+#include "runner/forward_pass.h"
+#include "runner/model_constants.h"
+
+namespace heddle::runner {
+
+struct DraftPassOptions {
+  std::filesystem::path weights_dir;
+  bool dummy_weights = false;
+  std::optional<checkpoint::Rounding> rounding;  // quantise at load
+  int num_threads = 0;                           // for loading
+  bool capture = true;
+  int64_t max_rows = 64;  // of a step of its own, and rows with logits of any
+};
+
+class DraftPass {
+ public:
+  // The dtype of the run is the model's. `target` was made with the hidden states that the draft
+  // model reads (ForwardOptions::hidden_states), and outlives the pass. Error: those of loading.
+  static Result<std::unique_ptr<DraftPass>> create(std::unique_ptr<const models::DraftModel> model,
+                                                   const DraftPassOptions& options,
+                                                   ForwardPass& target);
+
+  // Enqueues slots for the rows of the target's last step, whose batch this is but for its
+  // kv_layers and logit_rows. `ids` are those of the tokens that follow. Error: kInvalidArgument.
+  Status enqueue_first(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                       const ops::ForwardContext& batch);
+
+  // Enqueues one slot for each of ids, at most max_rows: slot i reads the vector of the logit row
+  // `rows[i]` of the pass's last step. All rows of the batch have logits.
+  Status enqueue_next(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                      const ops::ForwardContext& batch, std::span<const int32_t> rows);
+
+  // [R, V] f32 in memory of the device, of the last step.
+  [[nodiscard]] MutableTensorView logits() const { return last_->output(0); }
+
+  [[nodiscard]] int64_t vocab_size() const { return vocab_size_; }
+
+  [[nodiscard]] int64_t max_rows() const { return vectors_.shape[0]; }
+
+  [[nodiscard]] const checkpoint::LoadedWeights& weights() const { return constants_.weights(); }
+
+  // Of its programs and vectors.
+  [[nodiscard]] int64_t arena_bytes() const;
+
+ private:
+  DraftPass(std::unique_ptr<const models::DraftModel> model, ForwardPass& target)
+      : model_(std::move(model)), target_(&target) {}
+
+  Status load(const DraftPassOptions& options);
+  Status compile(const DraftPassOptions& options);
+
+  std::unique_ptr<const models::DraftModel> model_;
+  ForwardPass* target_;
+  ModelConstants constants_;
+  int64_t vocab_size_ = 0;
+  std::unique_ptr<BatchProgram> first_;
+  std::unique_ptr<BatchProgram> next_;
+  BatchProgram* last_ = nullptr;  // the one that ran last
+  device::Buffer memory_;
+  MutableTensorView vectors_;  // [max_rows, H]: what next_ reads
+  std::vector<TensorView> target_vectors_;
+};
+
+}  // namespace heddle::runner
