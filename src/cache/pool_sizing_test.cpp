@@ -45,6 +45,19 @@ PoolBudget tiny_budget(int64_t bytes) {
           .context_length = 8192};
 }
 
+TEST(SizePoolsTest, ANetworkThatDraftsHasItsPartOfEveryPage) {
+  PoolBudget budget = tiny_budget(kGiB);
+  const PoolSizes without = size_pools(budget)->sizes;
+  budget.draft_kv = {.num_layers = 1, .page_size = 16, .num_kv_heads = 2, .head_dim = 128};
+  const PoolSizes with = size_pools(budget)->sizes;
+  EXPECT_EQ(with.page_bytes * 2, without.page_bytes * 3);
+  EXPECT_LE(with.kv_pool_bytes() + with.state_pool_bytes(), kGiB);
+  EXPECT_LT(with.num_pages, without.num_pages);
+  budget.draft_kv.page_size = 32;
+  EXPECT_THAT(size_pools(budget).status().message(),
+              HasSubstr("1 layers that draft in pages of 32 beside 2 others in pages of 16"));
+}
+
 TEST(KvLayoutTest, HasTheSizesOfTheLargeModel) {
   EXPECT_EQ(large_kv().bytes_per_token(), 24576);
   EXPECT_EQ(large_kv(DType::kF8E4M3).bytes_per_token(), 12288);

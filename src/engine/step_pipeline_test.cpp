@@ -142,6 +142,10 @@ TEST_F(StepPipelineTest, AnOutputThatDoesNotFitThePlanFailsTheStep) {
       {[](request::StepOutput& output) { output.tokens[0].token = 100; },
        "token 100 of a vocabulary of 100"},
       {[](request::StepOutput& output) { output.tokens[0].token = -1; }, "token -1"},
+      {[](request::StepOutput& output) { output.drafts.push_back({.sequence_id = 1}); },
+       "made 1 drafts for sequence 1, 0 are wanted"},
+      {[](request::StepOutput& output) { output.drafts.push_back({.sequence_id = 9}); },
+       "made drafts that were not planned"},
   };
   for (const Case& bad : cases) {
     scheduler_.calls.clear();

@@ -155,5 +155,27 @@ TEST(PoolsTest, KeepsTheLayersThatSlideInPagesOfTheirOwn) {
   EXPECT_EQ(layers[0].k.row<float>(3)[0], 0);
 }
 
+// The network that drafts has rows of its own by the model's page ids, which are copied with them.
+TEST(PoolsTest, KeepsTheRowsOfANetworkThatDraftsInTheModelsPages) {
+  device::CpuDevice device(1);
+  const models::CacheNeeds needs{.num_kv_layers = 2, .num_kv_heads = 1, .head_dim = 2};
+  const models::CacheNeeds drafts{.num_kv_layers = 1, .num_kv_heads = 3, .head_dim = 4};
+  Pools pools = Pools::create(device, needs,
+                              {.sizes = {.num_pages = 6, .page_size = 4}, .draft_needs = drafts})
+                    .value();
+  ASSERT_EQ(pools.kv_layers().size(), 2U);
+  ASSERT_EQ(pools.draft_kv_layers().size(), 1U);
+  const MutableTensorView& rows = pools.draft_kv_layers()[0].k;
+  EXPECT_EQ(rows.shape[0], 7);
+  EXPECT_EQ(rows.row_stride, 4 * 3 * 4);
+  std::fill_n(rows.row<float>(2), rows.row_stride, 3.0f);
+  request::BatchPlan plan;
+  plan.copy_pages = {{.from = 2, .to = 6}};
+  const std::unique_ptr<device::Stream> stream = device.create_stream().value();
+  ops::CpuContext context{device.pool()};
+  ASSERT_TRUE(pools.begin_step(*stream, context, plan).ok());
+  EXPECT_EQ(rows.row<float>(6)[47], 3);
+}
+
 }  // namespace
 }  // namespace heddle::runner

@@ -116,6 +116,25 @@ TEST(StepPaceTest, RatesAreMeasuredFromTheEndOfTheStepBefore) {
   EXPECT_NEAR(pace.rates().decode_tokens_per_second, 20, 1e-9);
 }
 
+TEST(StepPaceTest, AStepThatMakesOtherThanItVerifiesTellsNothingAboutDrafts) {
+  StepPace pace({.makes_drafts = true});
+  double now = 0;
+  const auto run = [&](int64_t num_drafts, int64_t num_made) {
+    pace.begin_step();
+    pace.add_decode(50, num_drafts, num_made);
+    pace.end_step(1, now);
+    pace.step_completed(now += 0.1);
+  };
+  run(0, 3);
+  EXPECT_EQ(pace.draft_cost().seconds(1, 1), 0);
+  run(3, 0);
+  EXPECT_EQ(pace.draft_cost().seconds(1, 4), 0);
+  run(3, 3);
+  EXPECT_NEAR(pace.draft_cost().seconds(1, 4), 0.1, 1e-9);
+  run(0, 0);
+  EXPECT_NEAR(pace.draft_cost().seconds(1, 1), 0.1, 1e-9);
+}
+
 TEST(StepPaceTest, AnAbandonedStepTeachesNothing) {
   StepPace pace({});
   pace.begin_step();

@@ -110,6 +110,43 @@ TEST_F(StreamDraftsTest, ManyStreamsAreNotAskedFor) {
   EXPECT_EQ(log_.observed, 0);
 }
 
+TEST_F(StreamDraftsTest, TheRunnersAreTakenWhereItMakesThem) {
+  StreamDrafts drafts(nullptr, {.max_drafts = 3, .max_rows = 16, .adapts = false, .max_made = 3});
+  const std::vector<RunningSequence*> streams = {stream(10), stream(20), stream(30, 5)};
+  streams[0]->made_drafts = {11, 12, 13};
+  streams[2]->made_drafts = {31, 32, 33};
+  drafts.propose(streams, 16, cost_);
+  EXPECT_THAT(drafts.of(0), ElementsAre(11, 12, 13));
+  EXPECT_THAT(drafts.of(1), IsEmpty());
+  EXPECT_THAT(drafts.of(2), ElementsAre(31, 32, 33));
+  EXPECT_EQ(drafts.wanted(0), 3);
+  EXPECT_EQ(drafts.wanted(1), 3);
+  EXPECT_EQ(drafts.wanted(2), 2) << "behind the next token and one that is drawn";
+  EXPECT_EQ(drafts.wanted_behind_prompts(streams, cost_, 0.8), 3);
+
+  EXPECT_FALSE(drafts.waits_for(streams, cost_)) << "no step in flight has to do with drafts";
+  streams[1]->made_in_flight = true;
+  EXPECT_TRUE(drafts.waits_for(streams, cost_));
+}
+
+TEST_F(StreamDraftsTest, AsManyOfTheRunnersAreWantedAsPay) {
+  StreamDrafts drafts(nullptr, {.max_drafts = 7, .max_rows = 16, .max_made = 7});
+  const std::vector<RunningSequence*> streams = {stream(10)};
+  const auto wanted = [&] {
+    drafts.propose(streams, 16, cost_);
+    return drafts.wanted(0);
+  };
+  EXPECT_EQ(wanted(), 0) << "what a plain step takes is not known";
+  cost_.add(1, 1, 1.0);
+  EXPECT_EQ(wanted(), 1) << "tried";
+  cost_.add(1, 2, 1.1);
+  cost_.add(1, 3, 1.2);
+  cost_.add(1, 4, 4.0);
+  EXPECT_EQ(wanted(), 2);
+  streams[0]->draft_share = 0.05;
+  EXPECT_EQ(wanted(), 0) << "they do not hold";
+}
+
 TEST_F(StreamDraftsTest, NoneGoesBeyondTheLongestText) {
   StreamDrafts drafts = make();
   // Its prompt has two tokens and one is drawn: at its longest four are computed, one of them now.

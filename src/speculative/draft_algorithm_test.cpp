@@ -7,21 +7,24 @@ namespace heddle::speculative {
 namespace {
 
 TEST(DraftAlgorithmTest, NamesComeBack) {
-  for (const DraftAlgorithm algorithm : {DraftAlgorithm::kNone, DraftAlgorithm::kNgram}) {
+  for (const DraftAlgorithm algorithm :
+       {DraftAlgorithm::kNone, DraftAlgorithm::kNgram, DraftAlgorithm::kMtp}) {
     EXPECT_EQ(parse_draft_algorithm(to_string(algorithm)).value(), algorithm);
   }
   EXPECT_EQ(parse_draft_algorithm("NGRAM").value(), DraftAlgorithm::kNgram);
+  EXPECT_EQ(parse_draft_algorithm("NEXTN").value(), DraftAlgorithm::kMtp) << "SGLang's name";
 }
 
 TEST(DraftAlgorithmTest, UnknownNamesAreRefusedWithThoseThatThereAre) {
   const auto algorithm = parse_draft_algorithm("EAGLE3");
   EXPECT_EQ(algorithm.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(algorithm.status().message().find("none, ngram"), std::string::npos);
+  EXPECT_NE(algorithm.status().message().find("none, ngram, mtp"), std::string::npos);
 }
 
-TEST(DraftAlgorithmTest, OnlyNoneHasNoDrafter) {
+TEST(DraftAlgorithmTest, WhatNeedsNoModelHasADrafter) {
   EXPECT_EQ(make_drafter(DraftAlgorithm::kNone), nullptr);
   EXPECT_NE(make_drafter(DraftAlgorithm::kNgram), nullptr);
+  EXPECT_EQ(make_drafter(DraftAlgorithm::kMtp), nullptr);
 }
 
 }  // namespace

@@ -67,6 +67,7 @@ PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
   skipped += other.skipped;
   snapshots += other.snapshots;
   draft_snapshots += other.draft_snapshots;
+  made_drafts += other.made_drafts;
   hidden_kept += other.hidden_kept;
   hidden_repeats += other.hidden_repeats;
   state_copies += other.state_copies;
@@ -113,6 +114,7 @@ Result<StepOutput> PlanWatcher::wait() {
   for (const SampledToken& sampled : output->tokens) {
     if (sampled.skipped) ++counts_.skipped;
   }
+  counts_.made_drafts += std::ssize(output->drafts);
   return output;
 }
 

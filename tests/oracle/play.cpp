@@ -102,6 +102,11 @@ class Play {
       return num_drawn == live.arrival->failing_draw ? internal_error("the draw fails on purpose")
                                                      : Status();
     };
+    device_->make_draft = [this](TokenId right) {
+      if (draft_dice_.percent(10)) return std::optional<TokenId>();
+      return std::optional(
+          draft_of(scenario_.drafts, right, scenario_.rules.vocabulary.num_tokens, draft_dice_));
+    };
     by_sequence_.clear();
     engine_ = make_engine(
         scenario_,
@@ -385,6 +390,7 @@ class Play {
   std::vector<Live> live_;
   std::vector<Live*> by_sequence_;  // ids count from 1 in every engine
   std::unique_ptr<FakeRunner> device_;
+  Dice draft_dice_{scenario_.seed};
   std::unique_ptr<engine::EngineLoop> engine_;
   int64_t step_ = 0;
   int64_t device_steps_ = 0;  // of all devices

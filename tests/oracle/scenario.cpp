@@ -128,6 +128,7 @@ class ScenarioMaker {
     scenario_.max_drafts = draft_dice_.pick<int64_t>({1, 2, 3, 7, 15});
     scenario_.sizes.max_draft_rows =
         (scenario_.max_drafts + 1) * draft_dice_.pick<int64_t>({1, 2, 6});
+    if (draft_dice_.percent(50)) scenario_.sizes.max_made_drafts = scenario_.max_drafts;
   }
 
   void choose_limits() {
@@ -361,7 +362,7 @@ std::string Scenario::to_string() const {
       "cache {} {} every {}, {}; {}, mixed {}, overlap {}, prefills per decode {}, max prefill {}, "
       "target {} ms, priority {}; EOS {}, {} tokens, restart {}, device lost {}, {} s a step, "
       "queue limited {}, "
-      "time limited {}, pauses {}, drafts {} up to {}\n",
+      "time limited {}, pauses {}, drafts {} up to {}, {} by the device\n",
       seed, sizes.num_pages, sizes.page_size, sizes.window_pages.num_pages,
       sizes.window_pages.window, sizes.num_state_slots, sizes.num_snapshot_slots,
       sizes.shared_bytes,
@@ -372,7 +373,7 @@ std::string Scenario::to_string() const {
       scheduling.prefills_per_decode, scheduling.max_prefill_tokens, scheduling.target_itl_ms,
       scheduling.enable_priority, rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0],
       rules.vocabulary.num_tokens, restart_step, failing_step, seconds_per_step, limits_queue,
-      limits_time, pauses.size(), static_cast<int>(drafts), max_drafts);
+      limits_time, pauses.size(), static_cast<int>(drafts), max_drafts, sizes.max_made_drafts);
   for (const Clear& clear : clears) {
     text += fmt::format("  the cache is cleared at step {}, within {} s\n", clear.step,
                         clear.timeout_seconds);
@@ -388,6 +389,22 @@ std::string Scenario::to_string() const {
         arrival.failing_draw);
   }
   return text;
+}
+
+TokenId draft_of(Drafts drafts, TokenId right, TokenId num_tokens, Dice& dice) {
+  const auto random = static_cast<TokenId>(dice.between(0, num_tokens - 1));
+  switch (drafts) {
+    case Drafts::kNone:
+    case Drafts::kRight:
+      return right;
+    case Drafts::kWrong:
+      return (right + 1) % num_tokens;
+    case Drafts::kRandom:
+      return random;
+    case Drafts::kOftenRight:
+      return dice.percent(85) ? right : random;
+  }
+  return right;
 }
 
 }  // namespace heddle::oracle

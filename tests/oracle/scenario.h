@@ -13,6 +13,7 @@
 #include <heddle/request.h>
 
 #include "answer.h"
+#include "dice.h"
 #include "runner/runner.h"
 
 namespace heddle::oracle {
@@ -37,6 +38,9 @@ struct Pause {
 // How good the drafts are.
 enum class Drafts { kNone, kRight, kWrong, kRandom, kOftenRight };
 
+// What is drafted where the answer has `right`.
+TokenId draft_of(Drafts drafts, TokenId right, TokenId num_tokens, Dice& dice);
+
 struct Scenario {
   uint64_t seed = 0;
 
@@ -49,7 +53,8 @@ struct Scenario {
   SchedulingOptions scheduling;
   CacheOptions cache;
   Drafts drafts = Drafts::kNone;
-  int64_t max_drafts = 0;
+  int64_t max_drafts =
+      0;  // of a sequence; the device makes them where sizes.max_made_drafts says so
   double seconds_per_step = 0;  // of no tokens; every 128 tokens take as long again
 
   // A call to clear the cache before this step, which waits so long until nothing runs.

@@ -27,24 +27,8 @@ void ScriptedDrafter::propose(const request::Sequence& sequence, int64_t most,
   const TokenId num_tokens = scenario_.rules.vocabulary.num_tokens;
   drafts.clear();
   for (int64_t i = dice_.between(0, most); i > 0; --i) {
-    const auto random = static_cast<TokenId>(dice_.between(0, num_tokens - 1));
-    const TokenId right = drafts.size() < truth.size() ? truth[drafts.size()] : random;
-    switch (scenario_.drafts) {
-      case Drafts::kNone:
-        return;
-      case Drafts::kRight:
-        drafts.push_back(right);
-        break;
-      case Drafts::kWrong:
-        drafts.push_back((right + 1) % num_tokens);
-        break;
-      case Drafts::kRandom:
-        drafts.push_back(random);
-        break;
-      case Drafts::kOftenRight:
-        drafts.push_back(dice_.percent(85) ? right : random);
-        break;
-    }
+    const TokenId right = drafts.size() < truth.size() ? truth[drafts.size()] : 0;
+    drafts.push_back(draft_of(scenario_.drafts, right, num_tokens, dice_));
   }
 }
 

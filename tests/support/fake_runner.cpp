@@ -191,6 +191,7 @@ Result<StepOutput> FakeRunner::compute(const BatchPlan& plan) {
     recycled_.pop_back();
   }
   output.tokens.clear();
+  output.drafts.clear();
   prepare(plan);
   for (const PlannedSequence& sequence : plan.sequences) {
     if (had_ended(sequence)) {
@@ -204,7 +205,9 @@ Result<StepOutput> FakeRunner::compute(const BatchPlan& plan) {
       continue;
     }
     const ToyHidden hidden = sequence.hidden_slot != 0 ? repeat(sequence) : advance(plan, sequence);
-    if (sequence.sample) draw_span(plan, sequence, hidden, output);
+    if (!sequence.sample) continue;
+    draw_span(plan, sequence, hidden, output);
+    make_drafts(sequence, output);
   }
   check_memory();
   return output;
@@ -410,6 +413,41 @@ void FakeRunner::draw_span(const BatchPlan& plan, const PlannedSequence& sequenc
   for (; next < drafts.size(); ++next, ++position) {
     write_row(sequence, position, kGarbageRow);
     take_snapshots(plan.snapshots_of(sequence), position + 1, kGarbageState);
+  }
+}
+
+// Goes on from the last draw in a text of its own.
+void FakeRunner::make_drafts(const PlannedSequence& sequence, StepOutput& output) {
+  const SampledToken& last = output.tokens.back();
+  const request::BatchSlot& slot = slots_[sequence.batch_slot];
+  if (!make_draft || sequence.wanted_drafts == 0 || !last.error.ok() ||
+      std::ranges::binary_search(slot.ending_tokens, last.token)) {
+    return;
+  }
+  ToyState now;
+  ToyAttention attention;
+  std::vector<ToyRow> rows;
+  const auto add = [&](TokenId token) {
+    now.advance(token);
+    rows.push_back({token, now.hash});
+    attention.read(rows.back());
+  };
+  const int64_t position = drawn_[static_cast<size_t>(sequence.batch_slot)].position;
+  for (int64_t t = 0; t < position; ++t) add(row(sequence, t).token);
+  add(last.token);
+  for (int32_t i = 0; i < sequence.wanted_drafts; ++i) {
+    const auto window = static_cast<size_t>(sizes_.window_pages.window);
+    const ToyHidden hidden =
+        sizes_.has_window_pages()
+            ? toy_hidden(now, attention,
+                         toy_window(std::span(rows).last(std::min(window, rows.size()))))
+            : toy_hidden(now, attention);
+    const auto right =
+        toy_draw(vocabulary, hidden, slot.start.seed, slot.forbidden_tokens(position + 1 + i));
+    const std::optional<TokenId> draft = make_draft(right.value_or(0));
+    if (!draft) return;
+    output.drafts.push_back({.sequence_id = sequence.sequence_id, .token = *draft});
+    add(*draft);
   }
 }
 

@@ -44,6 +44,10 @@ class FakeRunner final : public runner::Runner {
   // model's. Of both, the next one that the sequence's mask allows.
   std::function<std::optional<TokenId>(const request::PlannedSequence&, int64_t num_drawn)> script;
 
+  // Makes a draft (PlannedSequence::wanted_drafts) where the model, which has only read drafts that
+  // it made so, would draw `right`; none: the drafts end. Empty: it makes none.
+  std::function<std::optional<TokenId>(TokenId right)> make_draft;
+
   // Fails a draw of one sequence, which has drawn so many tokens before.
   std::function<Status(const request::PlannedSequence&, int64_t num_drawn)> sequence_error;
 
@@ -105,6 +109,7 @@ class FakeRunner final : public runner::Runner {
                  ToyHidden hidden, request::StepOutput& output);
   ToyHidden feed(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
                  int64_t position, TokenId draft);
+  void make_drafts(const request::PlannedSequence& sequence, request::StepOutput& output);
   void draw(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
             int64_t position, const ToyHidden& hidden, request::SampledToken& sampled);
   void fill_page(int32_t page, const ToyRow& row);

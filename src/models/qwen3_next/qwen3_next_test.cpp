@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fstream>
+#include <set>
+#include <string>
 
 #include <gmock/gmock.h>
 
@@ -80,6 +82,26 @@ TEST(Qwen3Next, KeepsWhatItsLayersNeed) {
               ElementsAre("model.layers.3.self_attn.", "model.layers.7.self_attn."));
   EXPECT_EQ(needs.num_state_layers, 6);
   EXPECT_EQ(needs.conv_channels, 2 * 2 * 128 + 4 * 128);
+}
+
+TEST(Qwen3Next, HasAHeadOfOneLayerWithAttention) {
+  const auto config = parse(hybrid());
+  const auto head = create_prediction_head(config).value();
+  EXPECT_EQ(head->cache_needs().num_kv_layers, 1);
+  EXPECT_EQ(head->cache_needs().num_state_layers, 0);
+  EXPECT_THAT(head->cache_needs().kv_modules, ElementsAre("mtp.layers.0.self_attn."));
+  EXPECT_THAT(head->hidden_states(), ElementsAre(4)) << "after the final norm";
+  std::set<std::string> hub_names;
+  for (const auto& spec : head->weight_specs()) {
+    EXPECT_TRUE(spec.name.starts_with("draft.")) << spec.name;
+    for (const auto& piece : spec.alternatives.front()) hub_names.insert(piece.tensor.name);
+  }
+  for (const char* name :
+       {"mtp.fc.weight", "mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight",
+        "mtp.norm.weight", "mtp.layers.0.input_layernorm.weight",
+        "mtp.layers.0.self_attn.q_norm.weight", "mtp.layers.0.mlp.experts.7.up_proj.weight"}) {
+    EXPECT_TRUE(hub_names.contains(name)) << name;
+  }
 }
 
 TEST(Qwen3Next, ReadsThePublishedConfiguration) {

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// Networks that draft against what their reference computes, and what a whole engine makes of them.
+#include "runner/draft_pass.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <numeric>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <heddle/engine.h>
+
+#include "checkpoint/safetensors.h"
+#include "engine/engine_loop.h"
+#include "models/registry.h"
+#include "runner/forward_pass.h"
+#include "runner/model_runner.h"
+#include "runner/pools.h"
+#include "support/test_data.h"
+
+namespace heddle {
+namespace {
+
+constexpr int32_t kPageSize = 16;
+constexpr int64_t kMaxTokens = 512;
+
+// A model and its network over one text, whose pages are all of the pools.
+class Drafting {
+ public:
+  explicit Drafting(std::unique_ptr<const models::DraftModel> draft) {
+    const models::CacheNeeds draft_needs = draft->cache_needs();
+    pass_ = runner::ForwardPass::create({.model_dir = model_dir(),
+                                         .dtype = DType::kF32,
+                                         .num_threads = 2,
+                                         .max_step_tokens = kMaxTokens,
+                                         .max_logit_rows = kMaxTokens,
+                                         .hidden_states = draft->hidden_states()})
+                .value();
+    draft_pass_ =
+        runner::DraftPass::create(std::move(draft),
+                                  {.weights_dir = model_dir(), .max_rows = kMaxTokens}, *pass_)
+            .value();
+    constexpr int64_t kPages = kMaxTokens / kPageSize;
+    pools_ = runner::Pools::create(
+                 pass_->device(), pass_->cache_needs(),
+                 {.sizes = {.num_pages = kPages, .page_size = kPageSize, .num_state_slots = 1},
+                  .draft_needs = draft_needs})
+                 .value();
+    pages_.resize(kPages);
+    std::iota(pages_.begin(), pages_.end(), 1);
+  }
+
+  static std::filesystem::path model_dir() {
+    return testing::repository_path("models/heddle-tiny");
+  }
+
+  // Slots 0 to ids.size() - 2 from the model's vectors; logits of these rows.
+  void run_first(std::span<const int32_t> ids, std::span<const int32_t> rows) {
+    const auto count = static_cast<int32_t>(ids.size());
+    std::vector<int32_t> positions(ids.size());
+    std::iota(positions.begin(), positions.end(), 0);
+    const std::vector<int32_t> query_start = {0, count}, none = {0}, slots = {1};
+    const std::vector<int32_t> last = {count - 1};
+    ops::ForwardContext forward{.query_start = query_start,
+                                .context_lens = none,
+                                .page_table = pages_,
+                                .page_table_width = std::ssize(pages_),
+                                .page_size = kPageSize,
+                                .state_slots = slots,
+                                .logit_rows = last,
+                                .kv_layers = pools_.kv_layers(),
+                                .state_layers = pools_.state_layers()};
+    request::BatchPlan plan;
+    plan.zero_state_slots = {1};
+    ASSERT_TRUE(pools_.begin_step(pass_->stream(), pass_->context(), plan).ok());
+    ASSERT_TRUE(pass_->run(ids, positions, forward).ok());
+    forward.kv_layers = pools_.draft_kv_layers();
+    forward.state_layers = {};
+    forward.logit_rows = rows;
+    std::vector<int32_t> next(ids.begin() + 1, ids.end());
+    next.push_back(0);
+    const Status status = draft_pass_->enqueue_first(next, positions, forward);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    ASSERT_TRUE(pass_->stream().synchronize().ok());
+  }
+
+  [[nodiscard]] std::span<const float> logits(int64_t row) const {
+    return {draft_pass_->logits().row<float>(row), static_cast<size_t>(draft_pass_->vocab_size())};
+  }
+
+ private:
+  std::unique_ptr<runner::ForwardPass> pass_;
+  std::unique_ptr<runner::DraftPass> draft_pass_;
+  runner::Pools pools_;
+  std::vector<int32_t> pages_;
+};
+
+double relative_error(std::span<const float> got, std::span<const float> expected) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    difference += std::pow(double{got[i]} - expected[i], 2);
+    norm += std::pow(double{expected[i]}, 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+std::vector<int32_t> every_fifth(int64_t count) {
+  std::vector<int32_t> rows;
+  for (int64_t i = 0; i < count; ++i) rows.push_back(static_cast<int32_t>(5 * i));
+  return rows;
+}
+
+TEST(PredictionHeadTest, HeddleTinysEqualsItsReference) {
+  HEDDLE_SHARED_PATH_OR_SKIP(path, "golden-tiny/logits.safetensors");
+  const auto file = checkpoint::SafetensorsFile::open(path).value();
+  const auto config = models::load_config(Drafting::model_dir()).value();
+  Drafting drafting(models::create_prediction_head(config).value());
+  for (int chat = 0; chat < 4; ++chat) {
+    SCOPED_TRACE(chat);
+    const TensorView ids = file.view(fmt::format("chat{}.input_ids", chat)).value();
+    const TensorView expected = file.view(fmt::format("chat{}.draft1_logits", chat)).value();
+    const int64_t num_rows = expected.shape[0];
+    drafting.run_first({ids.as<int32_t>(), static_cast<size_t>(ids.num_elements())},
+                       every_fifth(num_rows));
+    for (int64_t row = 0; row < num_rows; ++row) {
+      const std::span<const float> of_reference(expected.row<float>(row),
+                                                static_cast<size_t>(expected.shape[1]));
+      EXPECT_LT(relative_error(drafting.logits(row), of_reference), 2e-4) << "row " << row;
+    }
+  }
+}
+
+// A step of a sequence: the drafts that it verified, and what it drew.
+struct Round {
+  std::vector<TokenId> drafts;
+  std::vector<TokenId> drawn;
+
+  friend bool operator==(const Round&, const Round&) = default;
+
+  friend void PrintTo(const Round& round, std::ostream* out) {
+    *out << fmt::format("[{}] -> [{}]", fmt::join(round.drafts, " "), fmt::join(round.drawn, " "));
+  }
+};
+
+// Notes the steps of the only sequence.
+class SpyRunner final : public runner::Runner {
+ public:
+  SpyRunner(std::unique_ptr<runner::Runner> runner, std::vector<Round>& rounds)
+      : runner_(std::move(runner)), rounds_(rounds) {}
+
+  [[nodiscard]] const runner::PoolSizes& pool_sizes() const override {
+    return runner_->pool_sizes();
+  }
+
+  Status submit(const request::BatchPlan& plan) override {
+    for (const auto& sequence : plan.sequences) {
+      const auto drafts = plan.drafts(sequence);
+      planned_.push_back({drafts.begin(), drafts.end()});
+    }
+    return runner_->submit(plan);
+  }
+
+  Result<request::StepOutput> wait() override {
+    HEDDLE_ASSIGN_OR_RETURN(request::StepOutput output, runner_->wait());
+    Round round{.drafts = std::move(planned_.front()), .drawn = {}};
+    planned_.pop_front();
+    for (const auto& sampled : output.tokens) {
+      if (!sampled.skipped) round.drawn.push_back(sampled.token);
+    }
+    rounds_.push_back(std::move(round));
+    return output;
+  }
+
+  void recycle(request::StepOutput output) override { runner_->recycle(std::move(output)); }
+
+ private:
+  std::unique_ptr<runner::Runner> runner_;
+  std::vector<Round>& rounds_;
+  std::deque<std::vector<TokenId>> planned_;
+};
+
+// The steps of greedy answers to prompts, one after the other.
+std::vector<std::vector<Round>> rounds_of(const std::vector<std::vector<TokenId>>& prompts,
+                                          const SpeculativeOptions& speculative) {
+  std::vector<Round> rounds;
+  runner::LoadedModel model = runner::load_model({.model_dir = Drafting::model_dir(),
+                                                  .exact = true,
+                                                  .num_threads = 2,
+                                                  .max_total_tokens = 8192,
+                                                  .speculative = speculative,
+                                                  .skip_tokenizer = true})
+                                  .value();
+  engine::EngineParts parts;
+  parts.runner = std::make_unique<SpyRunner>(std::move(model.runner), rounds);
+  parts.info = std::move(model.info);
+  parts.plan = model.plan;
+  parts.options = std::move(model.options);
+  const auto engine = engine::EngineLoop::create(std::move(parts)).value();
+  std::vector<std::vector<Round>> all;
+  for (const std::vector<TokenId>& prompt : prompts) {
+    std::promise<void> finished;
+    Request request{.id = "one", .prompt = prompt};
+    request.sampling.temperature = 0;
+    request.stop.max_new_tokens = 300;
+    const Status status = engine->submit(std::move(request), [&](const RequestEvent& event) {
+      if (event.finish) finished.set_value();
+    });
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    if (!status.ok()) return all;
+    finished.get_future().wait();
+    all.push_back(std::move(rounds));
+    rounds.clear();
+  }
+  return all;
+}
+
+// Rounds that a reference recorded for the same model and network: its drafts and draws are ours,
+// token for token.
+void expect_recorded_rounds(const std::string& config, const SpeculativeOptions& speculative) {
+  HEDDLE_SHARED_PATH_OR_SKIP(path, "models/eagle-tiny/traces.jsonl");
+  std::vector<std::vector<TokenId>> prompts;
+  std::vector<nlohmann::json> records;
+  std::ifstream lines(path);
+  for (std::string line; std::getline(lines, line);) {
+    auto record = nlohmann::json::parse(line);
+    if (record.at("config") != config) continue;
+    prompts.push_back(record.at("prompt_ids").get<std::vector<TokenId>>());
+    records.push_back(std::move(record));
+  }
+  ASSERT_GE(records.size(), 8U);
+  const auto all = rounds_of(prompts, speculative);
+  ASSERT_EQ(all.size(), records.size());
+  for (size_t i = 0; i < records.size(); ++i) {
+    SCOPED_TRACE(fmt::format("{} {}", records[i].at("set").get<std::string>(), i));
+    std::vector<Round> expected;
+    const TokenId end = records[i].at("output_ids").back();
+    for (const auto& round : records[i].at("rounds")) {
+      auto drafts = round.at("draft_tokens").get<std::vector<TokenId>>();
+      drafts.erase(drafts.begin());  // the token that is known
+      auto drawn = round.at("emitted").get<std::vector<TokenId>>();
+      // The reference goes on behind the end of a text.
+      const auto ended = std::ranges::find(drawn, end);
+      if (ended != drawn.end()) drawn.erase(ended + 1, drawn.end());
+      expected.push_back({.drafts = std::move(drafts), .drawn = std::move(drawn)});
+    }
+    const auto& rounds = all[i];
+    ASSERT_EQ(rounds.size(), expected.size() + 1) << "and that of the prompt";
+    EXPECT_TRUE(rounds.front().drafts.empty());
+    for (size_t round = 0; round < expected.size(); ++round) {
+      EXPECT_EQ(rounds[round + 1], expected[round]) << "round " << round;
+    }
+  }
+}
+
+TEST(PredictionHeadTest, ItsRoundsAreTheRecordedOnes) {
+  expect_recorded_rounds("mtp_chain_steps3_tokens4",
+                         {.algorithm = DraftAlgorithm::kMtp, .num_draft_tokens = 4});
+}
+
+// A convention that is wrong by one shows in what holds: 1.5 tokens a step instead of more than 3.
+TEST(PredictionHeadTest, MostOfItsDraftsHold) {
+  const auto file = checkpoint::SafetensorsFile::open(
+                        testing::repository_path("tests/golden/heddle_tiny/logits.safetensors"))
+                        .value();
+  std::vector<std::vector<TokenId>> prompts;
+  for (const char* name : {"chat0.input_ids", "chat1.input_ids"}) {
+    const TensorView ids = file.view(name).value();
+    const std::span<const TokenId> chat(ids.as<int32_t>(), static_cast<size_t>(ids.num_elements()));
+    const auto half = chat.first(chat.size() / 2);
+    prompts.emplace_back(half.begin(), half.end());
+  }
+  int64_t steps = 0, tokens = 0;
+  for (const auto& rounds :
+       rounds_of(prompts, {.algorithm = DraftAlgorithm::kMtp, .num_draft_tokens = 4})) {
+    for (const Round& round : std::span(rounds).subspan(1)) {
+      ++steps;
+      tokens += std::ssize(round.drawn);
+    }
+  }
+  EXPECT_GT(steps, 10);
+  EXPECT_GT(static_cast<double>(tokens), 2.8 * static_cast<double>(steps));
+}
+
+TEST(PredictionHeadTest, ACheckpointWithoutOneIsRefusedByName) {
+  const auto model =
+      runner::load_model({.model_dir = testing::repository_path("tests/golden/qwen3_next"),
+                          .device = "cpu",
+                          .num_threads = 1,
+                          .speculative = {.algorithm = DraftAlgorithm::kMtp},
+                          .skip_tokenizer = true});
+  EXPECT_EQ(model.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(model.status().message(), ::testing::HasSubstr("no tensor mtp.fc.weight"));
+  const auto dense =
+      runner::load_model({.model_dir = testing::repository_path("tests/golden/qwen2"),
+                          .device = "cpu",
+                          .num_threads = 1,
+                          .speculative = {.algorithm = DraftAlgorithm::kMtp},
+                          .skip_tokenizer = true});
+  EXPECT_EQ(dense.status().code(), StatusCode::kUnimplemented);
+  EXPECT_THAT(dense.status().message(), ::testing::HasSubstr("prediction head of Qwen2"));
+}
+
+}  // namespace
+}  // namespace heddle
