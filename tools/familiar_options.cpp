@@ -20,13 +20,15 @@ constexpr std::string_view kEverySize =
     "captures none";
 constexpr std::string_view kNoOutsideCode =
     "Heddle never runs a checkpoint's own code, nothing has to be allowed";
-constexpr std::string_view kNoDraftModels =
-    "no model drafts yet; --speculative-algorithm ngram and --speculative-num-draft-tokens draft "
-    "from texts";
+constexpr std::string_view kOwnSpeculation =
+    "--speculative-algorithm, --speculative-draft-model-path and --speculative-num-draft-tokens "
+    "say "
+    "what drafts and how much";
+constexpr std::string_view kChains = "drafts are chains: one token more than there are steps";
 constexpr std::string_view kNoThresholds =
     "thresholds below 1 change the text; drafts are accepted where the model draws the same token";
-constexpr std::string_view kNoParsers =
-    "tool calls and reasoning stay in the answer's text, there are no parsers yet";
+constexpr std::string_view kServeParses =
+    "heddle serve takes tool calls and reasoning out of answers; here they stay in the text";
 constexpr std::string_view kOwnTokenizer = "the tokenizer is the one in the model's folder";
 
 constexpr FamiliarOption kFamiliar[] = {
@@ -76,16 +78,16 @@ constexpr FamiliarOption kFamiliar[] = {
      "prompts are always computed in chunks, of --chunked-prefill-tokens"},
 
     {"--cuda-graph-max-bs", Kind::kRefused, kEverySize},
-    {"--speculative-config", Kind::kRefused, kNoDraftModels},
-    {"--speculative-num-steps", Kind::kRefused, kNoDraftModels},
-    {"--speculative-eagle-topk", Kind::kRefused, kNoDraftModels},
-    {"--speculative-draft-model-path", Kind::kRefused, kNoDraftModels},
+    {"--speculative-config", Kind::kRefused, kOwnSpeculation},
+    {"--speculative-num-steps", Kind::kRefused,
+     "--speculative-num-draft-tokens is one more than the steps"},
+    {"--speculative-eagle-topk", Kind::kValue, kChains, "1"},
     {"--speculative-accept-threshold-single", Kind::kRefused, kNoThresholds},
     {"--speculative-accept-threshold-acc", Kind::kRefused, kNoThresholds},
-    {"--model-draft", Kind::kRefused, kNoDraftModels},
-    {"--tool-call-parser", Kind::kRefused, kNoParsers},
-    {"--reasoning-parser", Kind::kRefused, kNoParsers},
-    {"--enable-auto-tool-choice", Kind::kRefused, kNoParsers},
+    {"--tool-call-parser", Kind::kRefused, kServeParses},
+    {"--reasoning-parser", Kind::kRefused, kServeParses},
+    {"--enable-auto-tool-choice", Kind::kFlag,
+     "a model may call the tools that a request brings, unless the request says otherwise"},
     {"--tokenizer", Kind::kRefused, kOwnTokenizer},
     {"--tokenizer-path", Kind::kRefused, kOwnTokenizer},
     {"--mem-fraction-static", Kind::kRefused,

@@ -198,8 +198,18 @@ void declare_speculative_options(Options& options, SpeculativeOptions& speculati
         HEDDLE_ASSIGN_OR_RETURN(speculative.algorithm, parse_draft_algorithm(name));
         return {};
       },
-      "What drafts the next tokens: none, or ngram, from what followed the same tokens before; no "
-      "text changes");
+      "What drafts the next tokens: none; ngram, from what followed the same tokens before; mtp, "
+      "the "
+      "prediction head in the checkpoint; eagle3, a network in a folder of its own; no text "
+      "changes");
+  options.parsed(
+      "--speculative-draft-model-path,--model-draft", "",
+      [&speculative](std::string_view folder) -> Status {
+        speculative.draft_model_dir = folder;
+        return {};
+      },
+      "Folder of the network that drafts: of eagle3, or of a prediction head that was taken out of "
+      "its checkpoint");
   options.value("--speculative-num-draft-tokens", &speculative.num_draft_tokens,
                 ranges::kDraftTokens,
                 "Tokens of a request that a step computes, the next one included; 0: at most 8, as "
@@ -207,7 +217,14 @@ void declare_speculative_options(Options& options, SpeculativeOptions& speculati
   options.has_effect_if(
       "--speculative-num-draft-tokens",
       [&speculative] { return speculative.algorithm != DraftAlgorithm::kNone; },
-      "without drafts; use --speculative-algorithm ngram");
+      "without drafts; use --speculative-algorithm");
+  options.has_effect_if(
+      "--speculative-draft-model-path",
+      [&speculative] {
+        return speculative.algorithm == DraftAlgorithm::kEagle3 ||
+               speculative.algorithm == DraftAlgorithm::kMtp;
+      },
+      "where no network drafts; use --speculative-algorithm eagle3");
 }
 
 }  // namespace

@@ -87,11 +87,12 @@ struct CacheOptions {
 // What guesses how texts go on (docs/speculation.md).
 enum class DraftAlgorithm {
   kNone,
-  kNgram,  // what followed the same tokens before, in the request's own text or in others
-  kMtp,    // the multi-token-prediction head inside the checkpoint
+  kNgram,   // what followed the same tokens before, in the request's own text or in others
+  kMtp,     // the multi-token-prediction head inside the checkpoint
+  kEagle3,  // a network that was trained for the model, in a folder of its own
 };
 
-// "none", "ngram", "mtp".
+// "none", "ngram", "mtp", "eagle3".
 [[nodiscard]] std::string_view to_string(DraftAlgorithm algorithm);
 
 // In any case of letters; "nextn" is "mtp". Error: kInvalidArgument, with the names there are.
@@ -101,6 +102,10 @@ enum class DraftAlgorithm {
 // draws as well. It changes no text, only how many steps it takes (docs/speculation.md).
 struct SpeculativeOptions {
   DraftAlgorithm algorithm = DraftAlgorithm::kNone;
+
+  // The folder of the network that drafts: needed with kEagle3, may stand in for the checkpoint
+  // with kMtp (`heddle export-nextn`).
+  std::filesystem::path draft_model_dir;
 
   // Tokens of one sequence that a step computes, the next one included, 2 to 64. 0: at most 8, and
   // as few as measured steps say that pay, down to none.

@@ -81,6 +81,12 @@ struct MoeConfig {
   std::optional<ClampedSwigluConfig> clamped_swiglu;  // of the experts; none: plain SwiGLU
 };
 
+// A network that drafts for another model, which its folder does not name.
+struct DraftHeadConfig {
+  int64_t vocab_size = 0;            // of its own; 0: the other model's
+  std::vector<int64_t> read_layers;  // of the other model, whose outputs it reads; empty: the usual
+};
+
 struct ModelConfig {
   std::string architecture;  // architectures[0]
   std::string family;        // for messages: "Qwen3"
@@ -107,6 +113,8 @@ struct ModelConfig {
   std::optional<MoeConfig> moe;                           // iff some layer is MoE
 
   int64_t num_nextn_predict_layers = 0;  // stored behind the others; they draft
+
+  std::optional<DraftHeadConfig> draft_head;  // the folder has only this
 
   std::vector<int64_t> eos_token_ids;
   std::optional<int64_t> bos_token_id;

@@ -18,6 +18,21 @@ namespace {
 constexpr int64_t kMinGrid = 64;  // of state snapshots: what the chunked delta rule divides
 constexpr int32_t kMaxQueuedRequests = 1 << 20;
 
+Status check_speculation(const SpeculativeOptions& options) {
+  const bool needs_folder = options.algorithm == DraftAlgorithm::kEagle3;
+  const bool takes_folder = needs_folder || options.algorithm == DraftAlgorithm::kMtp;
+  if (needs_folder && options.draft_model_dir.empty()) {
+    return invalid_argument(
+        "speculative.draft_model_dir is empty; eagle3 needs its network's folder");
+  }
+  if (!takes_folder && !options.draft_model_dir.empty()) {
+    return invalid_argument(
+        fmt::format("speculative.draft_model_dir is \"{}\"; with {} no network drafts",
+                    options.draft_model_dir.string(), to_string(options.algorithm)));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineOptions& options,
@@ -67,6 +82,7 @@ Status check_options(const EngineOptions& options) {
         fmt::format("watchdog_seconds is {}; it must be 0 or more", options.watchdog_seconds));
   }
   HEDDLE_RETURN_IF_ERROR(check_metrics_options(options.metrics));
+  HEDDLE_RETURN_IF_ERROR(check_speculation(options.speculative));
   HEDDLE_RETURN_IF_ERROR(cache::parse_snapshot_dtype(options.cache.state_dtype).status());
   HEDDLE_RETURN_IF_ERROR(
       scheduler::choose_queue_policy(options.scheduling, options.cache.enabled).status());

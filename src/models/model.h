@@ -96,8 +96,8 @@ struct Family {
   // (rows per token, windows, states).
   std::unique_ptr<const Model> (*create)(const checkpoint::ModelConfig& config);
 
-  // The prediction head that checkpoints of the family may have beside the model (draft_model.h);
-  // null: none is served.
+  // The prediction head that checkpoints of the family may have beside the model
+  // (drafts/draft_model.h); null: none is served.
   std::unique_ptr<const DraftModel> (*create_head)(const checkpoint::ModelConfig& config) = nullptr;
 };
 

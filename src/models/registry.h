@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/draft_model.h"
+#include "models/drafts/draft_model.h"
 #include "models/model.h"
 
 namespace heddle::models {

@@ -177,7 +177,7 @@ Status DraftMaker::choose() {
       token = most_likely({logits.row<float>(row), vocab_size});
     }
     if (token == sampling::kNoToken) continue;
-    going_on.drafts.push_back(token);
+    going_on.drafts.push_back(pass_->target_id(token));
     if (std::ssize(going_on.drafts) < going_on.wanted) going_on_[count++] = going_on_[i];
   }
   going_on_.resize(count);

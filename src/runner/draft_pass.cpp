@@ -24,7 +24,6 @@ Result<std::unique_ptr<DraftPass>> DraftPass::create(
 
 Status DraftPass::load(const DraftPassOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options.weights_dir, options.dummy_weights));
-  const checkpoint::ModelConfig& config = target_->config();
   const std::vector<checkpoint::WeightSpec> specs = model_->weight_specs();
   const std::string& first = specs.front().alternatives.front().front().tensor.name;
   const std::vector<std::string_view> names = source->names();
@@ -33,13 +32,14 @@ Status DraftPass::load(const DraftPassOptions& options) {
         "{} has nothing that drafts: there is no tensor {}; choose another speculative algorithm",
         options.weights_dir.string(), first));
   }
+  HEDDLE_ASSIGN_OR_RETURN(target_ids_, model_->target_ids(*source));
   HEDDLE_ASSIGN_OR_RETURN(
       constants_, ModelConstants::load(
                       std::move(source), specs,
                       {.dtype = target_->dtype(),
                        .ignored_prefixes = {""},  // all else is the model's
                        .num_threads = options.num_threads,
-                       .quantization = config.quantization ? &*config.quantization : nullptr,
+                       .quantization = options.quantization,
                        .rounding = options.rounding},
                       [this](const auto& weights) { return model_->derive_weights(weights); },
                       target_->compute()));

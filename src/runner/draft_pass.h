@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DraftPass: the network that drafts beside a model (models/draft_model.h), loaded and ready to
-// compute on the model's device. Two programs share its weights: one reads the vectors of the
+// DraftPass: the network that drafts beside a model (models/drafts/draft_model.h), loaded and ready
+// to compute on the model's device. Two programs share its weights: one reads the vectors of the
 // model's last step, the other those that it gave itself.
 //
 // Threading: as the model's pass. Cost: as BatchProgram.
@@ -11,8 +11,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
-#include "models/draft_model.h"
+#include "models/drafts/draft_model.h"
 #include "runner/batch_program.h"
 #include "runner/forward_pass.h"
 #include "runner/model_constants.h"
@@ -22,8 +23,9 @@ namespace heddle::runner {
 struct DraftPassOptions {
   std::filesystem::path weights_dir;
   bool dummy_weights = false;
-  std::optional<checkpoint::Rounding> rounding;  // quantise at load
-  int num_threads = 0;                           // for loading
+  const checkpoint::QuantizationConfig* quantization = nullptr;  // of these weights
+  std::optional<checkpoint::Rounding> rounding;                  // quantise at load
+  int num_threads = 0;                                           // for loading
   bool capture = true;
   int64_t max_rows = 64;  // of a step of its own, and rows with logits of any
 };
@@ -49,7 +51,13 @@ class DraftPass {
   // [R, V] f32 in memory of the device, of the last step.
   [[nodiscard]] MutableTensorView logits() const { return last_->output(0); }
 
+  // Of the logits.
   [[nodiscard]] int64_t vocab_size() const { return vocab_size_; }
+
+  // The model's token for one of the logits.
+  [[nodiscard]] TokenId target_id(TokenId own) const {
+    return target_ids_.empty() ? own : target_ids_[static_cast<size_t>(own)];
+  }
 
   [[nodiscard]] int64_t max_rows() const { return vectors_.shape[0]; }
 
@@ -68,6 +76,7 @@ class DraftPass {
   std::unique_ptr<const models::DraftModel> model_;
   ForwardPass* target_;
   ModelConstants constants_;
+  std::vector<TokenId> target_ids_;
   int64_t vocab_size_ = 0;
   std::unique_ptr<BatchProgram> first_;
   std::unique_ptr<BatchProgram> next_;

@@ -10,6 +10,7 @@
 #include "checkpoint/generation_config.h"
 #include "core/check.h"
 #include "core/log.h"
+#include "models/drafts/eagle3.h"
 #include "models/registry.h"
 #include "ops/simd/this_cpu.h"
 #include "runner/cache_plan.h"
@@ -151,12 +152,14 @@ EngineOptions settled(EngineOptions options, ForwardPass& pass, const MemoryPlan
 
 // The network that drafts; null: none does.
 Result<std::unique_ptr<const models::DraftModel>> draft_model(const EngineOptions& options) {
-  if (options.speculative.algorithm != DraftAlgorithm::kMtp) {
+  const DraftAlgorithm algorithm = options.speculative.algorithm;
+  if (algorithm != DraftAlgorithm::kMtp && algorithm != DraftAlgorithm::kEagle3) {
     return std::unique_ptr<const models::DraftModel>();
   }
   HEDDLE_ASSIGN_OR_RETURN(const checkpoint::ModelConfig config,
                           models::load_config(options.model_dir));
-  return models::create_prediction_head(config);
+  if (algorithm == DraftAlgorithm::kMtp) return models::create_prediction_head(config);
+  return models::load_eagle3(options.speculative.draft_model_dir, config);
 }
 
 std::string describe(const device::Device& device) {
@@ -203,15 +206,22 @@ Result<LoadedModel> load_on(const EngineOptions& options, ChosenDevice chosen) {
           std::move(chosen.compute)));
   std::unique_ptr<DraftPass> draft_pass;
   if (drafts != nullptr) {
-    HEDDLE_ASSIGN_OR_RETURN(draft_pass,
-                            DraftPass::create(std::move(drafts),
-                                              {.weights_dir = options.model_dir,
-                                               .dummy_weights = options.load_format == "dummy",
-                                               .rounding = rounding,
-                                               .num_threads = options.num_threads,
-                                               .capture = !options.disable_cuda_graph,
-                                               .max_rows = max_draft_rows(options.speculative)},
-                                              *pass));
+    const SpeculativeOptions& speculative = options.speculative;
+    const auto& quantization = pass->config().quantization;
+    const bool is_models_own = speculative.algorithm == DraftAlgorithm::kMtp;
+    HEDDLE_ASSIGN_OR_RETURN(
+        draft_pass,
+        DraftPass::create(
+            std::move(drafts),
+            {.weights_dir = speculative.draft_model_dir.empty() ? options.model_dir
+                                                                : speculative.draft_model_dir,
+             .dummy_weights = options.load_format == "dummy",
+             .quantization = is_models_own && quantization ? &*quantization : nullptr,
+             .rounding = rounding,
+             .num_threads = options.num_threads,
+             .capture = !options.disable_cuda_graph,
+             .max_rows = max_draft_rows(speculative)},
+            *pass));
   }
   const checkpoint::ModelConfig& config = pass->config();
   const models::CacheNeeds needs = pass->cache_needs();

@@ -13,11 +13,12 @@ namespace heddle {
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, DraftAlgorithm>, 4> kNames = {{
+constexpr std::array<std::pair<std::string_view, DraftAlgorithm>, 5> kNames = {{
     {"none", DraftAlgorithm::kNone},
     {"ngram", DraftAlgorithm::kNgram},
     {"mtp", DraftAlgorithm::kMtp},
     {"nextn", DraftAlgorithm::kMtp},
+    {"eagle3", DraftAlgorithm::kEagle3},
 }};
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
@@ -33,7 +34,7 @@ Result<DraftAlgorithm> parse_draft_algorithm(std::string_view name) {
     if (std::ranges::equal(name, spelling, {}, lower)) return algorithm;
   }
   return invalid_argument(fmt::format(
-      "speculative algorithm \"{}\" is not served; choose one of none, ngram, mtp", name));
+      "speculative algorithm \"{}\" is not served; choose one of none, ngram, mtp, eagle3", name));
 }
 
 }  // namespace heddle

@@ -7,8 +7,8 @@ namespace heddle::speculative {
 namespace {
 
 TEST(DraftAlgorithmTest, NamesComeBack) {
-  for (const DraftAlgorithm algorithm :
-       {DraftAlgorithm::kNone, DraftAlgorithm::kNgram, DraftAlgorithm::kMtp}) {
+  for (const DraftAlgorithm algorithm : {DraftAlgorithm::kNone, DraftAlgorithm::kNgram,
+                                         DraftAlgorithm::kMtp, DraftAlgorithm::kEagle3}) {
     EXPECT_EQ(parse_draft_algorithm(to_string(algorithm)).value(), algorithm);
   }
   EXPECT_EQ(parse_draft_algorithm("NGRAM").value(), DraftAlgorithm::kNgram);
@@ -16,9 +16,9 @@ TEST(DraftAlgorithmTest, NamesComeBack) {
 }
 
 TEST(DraftAlgorithmTest, UnknownNamesAreRefusedWithThoseThatThereAre) {
-  const auto algorithm = parse_draft_algorithm("EAGLE3");
+  const auto algorithm = parse_draft_algorithm("MEDUSA");
   EXPECT_EQ(algorithm.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(algorithm.status().message().find("none, ngram, mtp"), std::string::npos);
+  EXPECT_NE(algorithm.status().message().find("none, ngram, mtp, eagle3"), std::string::npos);
 }
 
 TEST(DraftAlgorithmTest, WhatNeedsNoModelHasADrafter) {

@@ -24,6 +24,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "engine/engine_loop.h"
+#include "models/drafts/eagle3.h"
 #include "models/registry.h"
 #include "runner/forward_pass.h"
 #include "runner/model_runner.h"
@@ -39,7 +40,7 @@ constexpr int64_t kMaxTokens = 512;
 // A model and its network over one text, whose pages are all of the pools.
 class Drafting {
  public:
-  explicit Drafting(std::unique_ptr<const models::DraftModel> draft) {
+  Drafting(std::unique_ptr<const models::DraftModel> draft, const std::filesystem::path& weights) {
     const models::CacheNeeds draft_needs = draft->cache_needs();
     pass_ = runner::ForwardPass::create({.model_dir = model_dir(),
                                          .dtype = DType::kF32,
@@ -48,10 +49,9 @@ class Drafting {
                                          .max_logit_rows = kMaxTokens,
                                          .hidden_states = draft->hidden_states()})
                 .value();
-    draft_pass_ =
-        runner::DraftPass::create(std::move(draft),
-                                  {.weights_dir = model_dir(), .max_rows = kMaxTokens}, *pass_)
-            .value();
+    draft_pass_ = runner::DraftPass::create(
+                      std::move(draft), {.weights_dir = weights, .max_rows = kMaxTokens}, *pass_)
+                      .value();
     constexpr int64_t kPages = kMaxTokens / kPageSize;
     pools_ = runner::Pools::create(
                  pass_->device(), pass_->cache_needs(),
@@ -96,6 +96,23 @@ class Drafting {
     ASSERT_TRUE(pass_->stream().synchronize().ok());
   }
 
+  // The slot at `position` from the vector that the last step gave for its only logit row.
+  void run_next(int32_t id, int32_t position) {
+    const std::vector<int32_t> ids = {id}, positions = {position}, first = {0},
+                               query_start = {0, 1};
+    const Status status = draft_pass_->enqueue_next(ids, positions,
+                                                    {.query_start = query_start,
+                                                     .context_lens = positions,
+                                                     .page_table = pages_,
+                                                     .page_table_width = std::ssize(pages_),
+                                                     .page_size = kPageSize,
+                                                     .logit_rows = first,
+                                                     .kv_layers = pools_.draft_kv_layers()},
+                                                    first);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    ASSERT_TRUE(pass_->stream().synchronize().ok());
+  }
+
   [[nodiscard]] std::span<const float> logits(int64_t row) const {
     return {draft_pass_->logits().row<float>(row), static_cast<size_t>(draft_pass_->vocab_size())};
   }
@@ -126,7 +143,7 @@ TEST(PredictionHeadTest, HeddleTinysEqualsItsReference) {
   HEDDLE_SHARED_PATH_OR_SKIP(path, "golden-tiny/logits.safetensors");
   const auto file = checkpoint::SafetensorsFile::open(path).value();
   const auto config = models::load_config(Drafting::model_dir()).value();
-  Drafting drafting(models::create_prediction_head(config).value());
+  Drafting drafting(models::create_prediction_head(config).value(), Drafting::model_dir());
   for (int chat = 0; chat < 4; ++chat) {
     SCOPED_TRACE(chat);
     const TensorView ids = file.view(fmt::format("chat{}.input_ids", chat)).value();
@@ -138,6 +155,38 @@ TEST(PredictionHeadTest, HeddleTinysEqualsItsReference) {
       const std::span<const float> of_reference(expected.row<float>(row),
                                                 static_cast<size_t>(expected.shape[1]));
       EXPECT_LT(relative_error(drafting.logits(row), of_reference), 2e-4) << "row " << row;
+    }
+  }
+}
+
+TEST(Eagle3Test, EqualsItsReferenceOverThreeSteps) {
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "models/eagle-tiny");
+  const auto file = checkpoint::SafetensorsFile::open(folder / "eagle_golden.safetensors").value();
+  const auto config = models::load_config(Drafting::model_dir()).value();
+  Drafting drafting(models::load_eagle3(folder, config).value(), folder);
+  for (int chat = 0; chat < 3; ++chat) {
+    const TensorView stored = file.view(fmt::format("chat{}.input_ids", chat)).value();
+    const std::span<const int32_t> ids(stored.as<int32_t>(),
+                                       static_cast<size_t>(stored.num_elements()));
+    const auto expect_step = [&](int step, int64_t row) {
+      const TensorView expected =
+          file.view(fmt::format("chat{}.step{}_logits", chat, step)).value();
+      const std::span<const float> of_reference(expected.row<float>(row),
+                                                static_cast<size_t>(expected.shape[1]));
+      EXPECT_LT(relative_error(drafting.logits(0), of_reference), 2e-4)
+          << "chat " << chat << ", step " << step << ", row " << row;
+    };
+    const int64_t num_rows = file.view(fmt::format("chat{}.step1_logits", chat)).value().shape[0];
+    for (int64_t row = 0; row < num_rows; ++row) {
+      // A draft of its own: slots up to p are the model's, the next two the network's.
+      const auto p = static_cast<int32_t>(5 * row);
+      const std::vector<int32_t> wanted = {p};
+      drafting.run_first(ids, wanted);
+      expect_step(1, row);
+      for (const int32_t step : {2, 3}) {
+        drafting.run_next(ids[static_cast<size_t>(p + step)], p + step - 1);
+        expect_step(step, row);
+      }
     }
   }
 }
@@ -267,6 +316,13 @@ void expect_recorded_rounds(const std::string& config, const SpeculativeOptions&
 TEST(PredictionHeadTest, ItsRoundsAreTheRecordedOnes) {
   expect_recorded_rounds("mtp_chain_steps3_tokens4",
                          {.algorithm = DraftAlgorithm::kMtp, .num_draft_tokens = 4});
+}
+
+TEST(Eagle3Test, ItsRoundsAreTheRecordedOnes) {
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "models/eagle-tiny");
+  expect_recorded_rounds(
+      "eagle3_chain_steps3_topk1_tokens4",
+      {.algorithm = DraftAlgorithm::kEagle3, .draft_model_dir = folder, .num_draft_tokens = 4});
 }
 
 // A convention that is wrong by one shows in what holds: 1.5 tokens a step instead of more than 3.

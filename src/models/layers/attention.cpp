@@ -74,8 +74,8 @@ void Attention::add_weights(std::vector<checkpoint::WeightSpec>& specs, const st
     q.runs = checkpoint::split_query_gate_rows(options_.num_heads, D);
   }
   add_linear_weights(specs, ours + "qkv_proj",
-                     {q, {hub + "k_proj", kv_width}, {hub + "v_proj", kv_width}}, H,
-                     options_.qkv_bias);
+                     {q, {hub + "k_proj", kv_width}, {hub + "v_proj", kv_width}},
+                     options_.input_size > 0 ? options_.input_size : H, options_.qkv_bias);
   add_linear_weights(specs, ours + "o_proj", {{hub + "o_proj", H}}, width, options_.output_bias);
   if (options_.qk_norm) {
     for (const char* norm : {"q_norm", "k_norm"}) {

@@ -21,6 +21,7 @@ namespace heddle::models {
 
 struct AttentionOptions {
   int64_t hidden_size = 0;
+  int64_t input_size = 0;  // of what queries, keys and values read; 0: hidden_size
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;

@@ -8,9 +8,9 @@
 
 #include "checkpoint/config_reader.h"
 #include "checkpoint/model_config.h"
+#include "models/drafts/prediction_head.h"
 #include "models/layers/feed_forward.h"
 #include "models/layers/gated_delta_net.h"
-#include "models/layers/prediction_head.h"
 
 namespace heddle::models {
 

@@ -12,7 +12,7 @@
 
 #include "checkpoint/config_reader.h"
 #include "checkpoint/model_config.h"
-#include "models/draft_model.h"
+#include "models/drafts/draft_model.h"
 #include "models/layers/decoder.h"
 
 namespace heddle::models {

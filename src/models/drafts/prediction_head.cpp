@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/layers/prediction_head.h"
+#include "models/drafts/prediction_head.h"
 
 #include <utility>
 
@@ -13,8 +13,6 @@ using checkpoint::ModelConfig;
 using checkpoint::WeightSpec;
 using graph::GraphScope;
 using graph::Value;
-
-constexpr const char* kScope = "draft.";
 
 class PredictionHead final : public DraftModel {
  public:
@@ -30,7 +28,7 @@ class PredictionHead final : public DraftModel {
 
   [[nodiscard]] std::vector<WeightSpec> weight_specs() const override {
     std::vector<WeightSpec> specs;
-    const std::string ours = kScope;
+    const std::string ours = kDraftScope;
     const int64_t width = config_.hidden_size;
     add_linear_weights(specs, ours + "projection", {{names_.projection, width}}, 2 * width);
     const auto add_norm = [&](const std::string& name, const std::string& hub) {
@@ -45,7 +43,7 @@ class PredictionHead final : public DraftModel {
 
   Result<DerivedWeights> derive_weights(const checkpoint::LoadedWeights& weights) const override {
     DerivedWeights derived;
-    const std::string layer = std::string(kScope) + "layer.";
+    const std::string layer = std::string(kDraftScope) + "layer.";
     layer_.mixer->derive_weights(weights, layer + std::string(layer_.mixer->scope()), derived);
     return derived;
   }
@@ -71,7 +69,7 @@ class PredictionHead final : public DraftModel {
     const Value embedding = g.embedding(inputs.ids, "embed_tokens");
     DraftOutputs outputs;
     {
-      const GraphScope scope(g, kScope);
+      const GraphScope scope(g, kDraftScope);
       const Value e = g.rms_norm(embedding, "embedding_norm", epsilon);
       const Value h = g.rms_norm(inputs.vectors.front(), "hidden_norm", epsilon);
       Value x = linear(g, g.concat(e, h), "projection");

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "checkpoint/model_config.h"
-#include "models/draft_model.h"
+#include "models/drafts/draft_model.h"
 #include "models/layers/decoder.h"
 
 namespace heddle::models {

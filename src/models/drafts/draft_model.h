@@ -5,15 +5,20 @@
 // and guesses the token at p + 2. Where the model has not computed p, the slot reads what the slot
 // before it gave.
 //
-// Its weights are named below "draft."; it finds the model's beside them ("embed_tokens").
+// Its weights are named below kDraftScope; it finds the model's beside them ("embed_tokens").
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include <heddle/request.h>
+
+#include "checkpoint/weight_source.h"
 #include "models/model.h"
 
 namespace heddle::models {
+
+inline constexpr const char* kDraftScope = "draft.";
 
 struct DraftInputs {
   graph::Value ids;                   // [T] i32: the token at p + 1
@@ -22,7 +27,7 @@ struct DraftInputs {
 };
 
 struct DraftOutputs {
-  graph::Value logits;  // [R, V] f32, of the token at p + 2
+  graph::Value logits;  // [R, V] f32, of the token at p + 2; V: target_ids(), or the model's
   graph::Value vector;  // [R, H] activations: what the next slot reads
 };
 
@@ -40,6 +45,14 @@ class DraftModel {
 
   // What it reads of the model: indices of ForwardOutputs::hidden_states.
   [[nodiscard]] virtual std::vector<int64_t> hidden_states() const = 0;
+
+  // The model's token for each of its own, from the files; empty: they are the same. Error:
+  // kDataLoss, naming the tensor.
+  [[nodiscard]] virtual Result<std::vector<TokenId>> target_ids(
+      const checkpoint::WeightSource& source) const {
+    (void)source;
+    return std::vector<TokenId>();
+  }
 
   // Slots that read the model's vectors, one for each of hidden_states().
   virtual DraftOutputs build_first(graph::GraphBuilder& g, const DraftInputs& inputs) const = 0;

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/drafts/eagle3.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "checkpoint/config_reader.h"
+#include "checkpoint/mapped_file.h"
+#include "models/layers/attention.h"
+#include "models/layers/feed_forward.h"
+#include "models/layers/linear.h"
+
+namespace heddle::models {
+
+namespace {
+
+using checkpoint::ConfigReader;
+using checkpoint::ModelConfig;
+using checkpoint::WeightSpec;
+using graph::GraphScope;
+using graph::Value;
+
+constexpr const char* kIdDifferences = "d2t";
+
+void read_eagle3_config(ConfigReader& reader, ModelConfig& config) {
+  config.attention_bias = reader.boolean("attention_bias", false);
+  checkpoint::DraftHeadConfig head;
+  head.vocab_size = reader.integer("draft_vocab_size", 0, {0, checkpoint::kVocabulary.high});
+  const int64_t width =
+      reader.integer("target_hidden_size", config.hidden_size, checkpoint::kWidth);
+  if (width != config.hidden_size) {
+    reader.refuse("target_hidden_size",
+                  fmt::format("served is hidden_size, {}", config.hidden_size));
+  }
+  if (config.num_layers != 1) reader.refuse("num_hidden_layers", "one layer is served");
+  if (const nlohmann::json* eagle = reader.object("eagle_config")) {
+    ConfigReader inner = reader.narrowed({eagle}, /*keep_own=*/false);
+    if (!inner.boolean("use_aux_hidden_state", true)) {
+      inner.refuse("use_aux_hidden_state", "networks that read several layers are served");
+    }
+    head.read_layers =
+        inner.integers("eagle_aux_hidden_state_layer_ids", {0, checkpoint::kLayers.high});
+  }
+  config.draft_head = std::move(head);
+}
+
+// Indices of ForwardOutputs::hidden_states: what enters a layer is what left the one before it.
+std::vector<int64_t> hidden_states_read(const checkpoint::DraftHeadConfig& head,
+                                        int64_t num_target_layers) {
+  if (head.read_layers.empty()) return {2, num_target_layers / 2, num_target_layers - 3};
+  std::vector<int64_t> entered;
+  for (const int64_t layer : head.read_layers) entered.push_back(layer + 1);
+  return entered;
+}
+
+class Eagle3 final : public DraftModel {
+ public:
+  Eagle3(const ModelConfig& config, const ModelConfig& target)
+      : config_(config),
+        target_(target),
+        attention_(attention_of(config)),
+        mlp_(config.hidden_size, config.intermediate_size) {
+    attention_.add_layer(needs_);
+    needs_.kv_modules.emplace_back("midlayer.self_attn.");
+  }
+
+  [[nodiscard]] std::vector<WeightSpec> weight_specs() const override {
+    std::vector<WeightSpec> specs;
+    const int64_t width = config_.hidden_size;
+    const std::string ours = kDraftScope;
+    add_linear_weights(specs, ours + "projection", {{"fc", width}},
+                       width * std::ssize(hidden_states()));
+    add_norm_weight(specs, ours + "norm", "norm.weight", width, 0);
+    if (config_.draft_head->vocab_size > 0) {
+      add_linear_weights(specs, ours + "lm_head", {{"lm_head", config_.draft_head->vocab_size}},
+                         width);
+    }
+    add_either(specs, layer_weights("midlayer."), layer_weights("layers.0."));
+    return specs;
+  }
+
+  Result<DerivedWeights> derive_weights(const checkpoint::LoadedWeights&) const override {
+    const auto rope = checkpoint::inverse_frequencies(config_.rope, config_.head_dim);
+    Tensor frequencies({static_cast<int64_t>(rope.inverse.size())}, DType::kF32);
+    std::ranges::copy(rope.inverse, frequencies.span<float>().begin());
+    DerivedWeights derived;
+    derived.emplace_back(std::string(kDraftScope) + "inverse_frequencies", std::move(frequencies));
+    return derived;
+  }
+
+  [[nodiscard]] CacheNeeds cache_needs() const override { return needs_; }
+
+  [[nodiscard]] std::vector<int64_t> hidden_states() const override {
+    return hidden_states_read(*config_.draft_head, target_.num_layers);
+  }
+
+  // The files have differences: id of the model = own id + d2t[own id].
+  Result<std::vector<TokenId>> target_ids(const checkpoint::WeightSource& source) const override {
+    const int64_t count = config_.draft_head->vocab_size;
+    std::vector<TokenId> ids;
+    const auto stored = source.find({.name = kIdDifferences, .shape = {count}});
+    if (count == 0 || source.names().empty()) {  // random weights: the first of the model's
+      for (int64_t i = 0; i < count; ++i) ids.push_back(static_cast<TokenId>(i));
+      return ids;
+    }
+    if (!stored || stored->stored_dtype != "I64" || stored->shape != Shape{count}) {
+      return data_loss(fmt::format("{} is not there as {} numbers of I64", kIdDifferences, count));
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t difference = 0;
+      std::memcpy(&difference, static_cast<const std::byte*>(stored->data) + 8 * i, 8);
+      const int64_t most = target_.vocab_size - 1 - i;
+      if (difference < -i || difference > most) {
+        return data_loss(fmt::format("{}[{}] is {}; the model has {} tokens", kIdDifferences, i,
+                                     difference, target_.vocab_size));
+      }
+      ids.push_back(static_cast<TokenId>(i + difference));
+    }
+    return ids;
+  }
+
+  DraftOutputs build_first(graph::GraphBuilder& g, const DraftInputs& inputs) const override {
+    Value all = inputs.vectors.front();
+    for (size_t i = 1; i < inputs.vectors.size(); ++i) all = g.concat(all, inputs.vectors[i]);
+    const Value embedding = g.embedding(inputs.ids, "embed_tokens");
+    Slots slots;
+    {
+      const GraphScope scope(g, kDraftScope);
+      slots = build(g, inputs, embedding, linear(g, all, "projection"));
+    }
+    return outputs_of(g, slots);
+  }
+
+  DraftOutputs build_next(graph::GraphBuilder& g, const DraftInputs& inputs) const override {
+    const Value embedding = g.embedding(inputs.ids, "embed_tokens");
+    Slots slots;
+    {
+      const GraphScope scope(g, kDraftScope);
+      slots = build(g, inputs, embedding, inputs.vectors.front());
+    }
+    return outputs_of(g, slots);
+  }
+
+ private:
+  struct Slots {
+    Value vector;  // [R, H]
+    Value normed;  // [R, H]: what the head reads
+  };
+
+  static Attention attention_of(const ModelConfig& config) {
+    AttentionOptions options = attention_options(config);
+    options.input_size = 2 * config.hidden_size;
+    options.qkv_bias = config.attention_bias;
+    options.output_bias = config.attention_bias;
+    return Attention(options);
+  }
+
+  [[nodiscard]] std::vector<WeightSpec> layer_weights(const std::string& hub) const {
+    std::vector<WeightSpec> specs;
+    const std::string ours = kDraftScope;
+    for (const std::string norm : {"input_layernorm", "hidden_norm", "post_attention_layernorm"}) {
+      add_norm_weight(specs, ours + norm, hub + norm + ".weight", config_.hidden_size, 0);
+    }
+    attention_.add_weights(specs, ours + "self_attn.", hub + "self_attn.");
+    mlp_.add_weights(specs, ours + "mlp.", hub + "mlp.");
+    return specs;
+  }
+
+  // Within kDraftScope.
+  [[nodiscard]] Slots build(graph::GraphBuilder& g, const DraftInputs& inputs, Value embedding,
+                            Value h) const {
+    const double epsilon = config_.rms_norm_eps;
+    const LayerInputs shared{.positions = inputs.positions,
+                             .inverse_frequencies = g.weight("inverse_frequencies")};
+    const Value in = g.concat(g.rms_norm(embedding, "input_layernorm", epsilon),
+                              g.rms_norm(h, "hidden_norm", epsilon));
+    Value x;
+    {
+      const GraphScope scope(g, attention_.scope());
+      x = g.add(h, attention_.build(g, in, shared, /*cache_layer=*/0));
+    }
+    const Value normed = g.rms_norm(x, "post_attention_layernorm", epsilon);
+    {
+      const GraphScope scope(g, "mlp.");
+      x = g.add(x, mlp_.build(g, normed));
+    }
+    const Value rows = g.logit_rows(x);
+    return {.vector = rows, .normed = g.rms_norm(rows, "norm", epsilon)};
+  }
+
+  [[nodiscard]] DraftOutputs outputs_of(graph::GraphBuilder& g, const Slots& slots) const {
+    std::string head = target_.tie_word_embeddings ? "embed_tokens" : "lm_head";
+    if (config_.draft_head->vocab_size > 0) head = std::string(kDraftScope) + "lm_head";
+    return {.logits = linear(g, slots.normed, head, DType::kF32), .vector = slots.vector};
+  }
+
+  ModelConfig config_;
+  ModelConfig target_;
+  Attention attention_;
+  SwigluMlp mlp_;
+  CacheNeeds needs_;
+};
+
+Status check_fits(const ModelConfig& config, const ModelConfig& target) {
+  const auto differs = [](const char* key, int64_t value, int64_t of_model) {
+    return invalid_argument(fmt::format(
+        "{} is {}, that of the model {}: it drafts for another model", key, value, of_model));
+  };
+  if (config.hidden_size != target.hidden_size) {
+    return differs("hidden_size", config.hidden_size, target.hidden_size);
+  }
+  if (config.vocab_size != target.vocab_size) {
+    return differs("vocab_size", config.vocab_size, target.vocab_size);
+  }
+  for (const int64_t entered : hidden_states_read(*config.draft_head, target.num_layers)) {
+    if (entered < 1 || entered >= target.num_layers) {
+      return invalid_argument(
+          fmt::format("it reads what leaves layer {}, the model has {} layers, the last of which "
+                      "is not read",
+                      entered - 1, target.num_layers));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<const DraftModel>> load_eagle3(const std::filesystem::path& folder,
+                                                      const ModelConfig& target) {
+  const std::filesystem::path path = folder / "config.json";
+  HEDDLE_ASSIGN_OR_RETURN(const std::string text,
+                          checkpoint::read_text_file(path, checkpoint::kMaxConfigBytes));
+  const Result<ModelConfig> config =
+      checkpoint::parse_model_config(text, {.family = "EAGLE-3", .read = read_eagle3_config});
+  if (!config.ok()) return config.status().with_context(path.string());
+  const Status fits = check_fits(*config, target);
+  if (!fits.ok()) return fits.with_context(path.string());
+  return std::unique_ptr<const DraftModel>(std::make_unique<Eagle3>(*config, target));
+}
+
+}  // namespace heddle::models

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/drafts/eagle3.h"
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "models/small_config.h"
+
+namespace heddle::models {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class Eagle3ConfigTest : public ::testing::Test {
+ protected:
+  Eagle3ConfigTest()
+      : folder_(std::filesystem::path(::testing::TempDir()) /
+                ("heddle_eagle3_" + std::to_string(getpid()))) {
+    std::filesystem::create_directories(folder_);
+  }
+
+  ~Eagle3ConfigTest() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  Eagle3ConfigTest(const Eagle3ConfigTest&) = delete;
+  Eagle3ConfigTest& operator=(const Eagle3ConfigTest&) = delete;
+
+  // For the model of testing::small_config(): 64 wide, 320 tokens, here with 8 layers.
+  Result<std::unique_ptr<const DraftModel>> load(const json& changes = json::object()) {
+    json config = testing::small_config("LlamaForCausalLMEagle3",
+                                        {{"num_hidden_layers", 1}, {"draft_vocab_size", 100}});
+    config.update(changes);
+    std::ofstream(folder_ / "config.json") << config.dump();
+    return load_eagle3(folder_, target_);
+  }
+
+  std::filesystem::path folder_;
+  checkpoint::ModelConfig target_ =
+      testing::parse(testing::small_config("LlamaForCausalLM", {{"num_hidden_layers", 8}}));
+};
+
+TEST_F(Eagle3ConfigTest, ReadsThreeLayersAndHasAVocabularyOfItsOwn) {
+  const auto draft = load().value();
+  EXPECT_THAT(draft->hidden_states(), ElementsAre(2, 4, 5));
+  EXPECT_EQ(draft->cache_needs().num_kv_layers, 1);
+  std::set<std::string> names;
+  for (const auto& spec : draft->weight_specs()) {
+    names.insert(spec.alternatives.front().front().tensor.name);
+    if (spec.name == "draft.lm_head") {
+      EXPECT_EQ(spec.shape, (Shape{100, 64}));
+    }
+    if (spec.name == "draft.self_attn.qkv_proj") {
+      EXPECT_EQ(spec.shape, (Shape{(4 + 2 + 2) * 16, 2 * 64}));
+    }
+    if (spec.name == "draft.projection") {
+      EXPECT_EQ(spec.shape, (Shape{64, 3 * 64}));
+    }
+  }
+  EXPECT_TRUE(names.contains("midlayer.hidden_norm.weight"));
+  EXPECT_TRUE(names.contains("lm_head.weight"));
+}
+
+TEST_F(Eagle3ConfigTest, AListNamesTheLayersWhoseOutputsItReads) {
+  const json list = {{"eagle_config", {{"eagle_aux_hidden_state_layer_ids", {0, 3, 6}}}}};
+  EXPECT_THAT(load(list).value()->hidden_states(), ElementsAre(1, 4, 7));
+}
+
+TEST_F(Eagle3ConfigTest, WithoutAVocabularyOfItsOwnItSharesTheHead) {
+  const auto draft = load({{"draft_vocab_size", nullptr}}).value();
+  for (const auto& spec : draft->weight_specs()) EXPECT_NE(spec.name, "draft.lm_head");
+}
+
+TEST_F(Eagle3ConfigTest, WhatDoesNotFitTheModelIsNamed) {
+  const std::pair<json, const char*> cases[] = {
+      {{{"hidden_size", 128}}, "hidden_size is 128, that of the model 64"},
+      {{{"vocab_size", 321}}, "vocab_size is 321, that of the model 320"},
+      {{{"target_hidden_size", 128}}, "target_hidden_size is 128; served is hidden_size, 64"},
+      {{{"num_hidden_layers", 2}}, "num_hidden_layers is 2; one layer is served"},
+      {{{"eagle_config", {{"use_aux_hidden_state", false}}}}, "use_aux_hidden_state is false"},
+      {{{"eagle_config", {{"eagle_aux_hidden_state_layer_ids", {1, 3, 7}}}}},
+       "reads what leaves layer 7, the model has 8 layers"}};
+  for (const auto& [changes, message] : cases) {
+    const auto draft = load(changes);
+    ASSERT_FALSE(draft.ok()) << message;
+    EXPECT_THAT(draft.status().message(), HasSubstr(message));
+    EXPECT_THAT(draft.status().message(), HasSubstr("config.json"));
+  }
+  std::filesystem::remove(folder_ / "config.json");
+  EXPECT_EQ(load_eagle3(folder_, target_).status().code(), StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace heddle::models
