@@ -51,20 +51,6 @@ std::string roofline_line(const ops::Roofline& roofline) {
       roofline.num_threads, roofline.read_gb_per_s, roofline.float_gflops, roofline.bf16_gflops);
 }
 
-// "512,4096" as numbers. Error: kInvalidArgument for anything that is not a list of them.
-Result<std::vector<int64_t>> parse_counts(const char* option, std::string_view text,
-                                          const ValueRange& range) {
-  std::vector<int64_t> counts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const auto count = parse_number<int64_t>(text.substr(begin, end - begin), range);
-    if (!count.ok()) return count.status().with_context(fmt::format("{} {}", option, text));
-    counts.push_back(*count);
-    begin = end + 1;
-  }
-  return counts;
-}
-
 struct OfflineCommand {
   std::string model_dir;
   std::string load_format = "auto";
@@ -314,14 +300,15 @@ std::function<int()> declare_ops(Options& options) {
 constexpr Subcommand kOffline = {"offline", "Prefill and decode speed of a model.",
                                  declare_offline};
 constexpr Subcommand kOps = {"ops", "Speed of single ops as a share of the roofline.", declare_ops};
-constexpr const Subcommand* kKinds[] = {&kOffline, &kOps, &kBenchCache, &kBenchServe};
+constexpr const Subcommand* kKinds[] = {&kOffline, &kOps, &kBenchCache, &kBenchSpeculative,
+                                        &kBenchServe};
 
 }  // namespace
 
 const Subcommand kBench = {.name = "bench",
                            .summary =
                                "Measure whole models (offline), single ops (ops), what the prefix "
-                               "cache saves (cache), or a "
+                               "cache saves (cache), what drafts gain (speculative), or a "
                                "server under load (serve).",
                            .children = kKinds};
 

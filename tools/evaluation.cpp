@@ -33,6 +33,7 @@ class Collector {
     answer.prompt_tokens = event.prompt_tokens;
     answer.cached_tokens = event.cached_tokens;
     answer.elapsed_seconds = event.elapsed_seconds;
+    answer.drafts = event.drafts;
     ++num_done_;
     done_.notify_all();
   }

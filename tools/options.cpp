@@ -205,8 +205,9 @@ void Options::positional(const char* name, std::string* target, const char* help
   app_.add_option(name, *target, help)->required(required)->check(not_empty);
 }
 
-void Options::positional(const char* name, std::vector<std::string>* target, const char* help) {
-  app_.add_option(name, *target, help)->required()->check(not_empty);
+void Options::positional(const char* name, std::vector<std::string>* target, const char* help,
+                         bool required) {
+  app_.add_option(name, *target, help)->required(required)->check(not_empty);
 }
 
 void Options::value(const char* names, Target target, const char* help) {

@@ -61,8 +61,8 @@ class Options {
 
   // None may be empty, as "$UNSET" is.
   void positional(const char* name, std::string* target, const char* help, bool required = true);
-  void positional(const char* name, std::vector<std::string>* target,
-                  const char* help);  // one or more
+  void positional(const char* name, std::vector<std::string>* target, const char* help,
+                  bool required = true);  // one or more; not required: or none
 
   // `names` is one spelling or several: "-p,--port".
   void value(const char* names, Target target, const char* help);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "value_range.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <string>
@@ -66,5 +67,18 @@ template Result<int64_t> parse_number(std::string_view, const ValueRange&);
 template Result<uint64_t> parse_number(std::string_view, const ValueRange&);
 template Result<float> parse_number(std::string_view, const ValueRange&);
 template Result<double> parse_number(std::string_view, const ValueRange&);
+
+Result<std::vector<int64_t>> parse_counts(const char* option, std::string_view text,
+                                          const ValueRange& range) {
+  std::vector<int64_t> counts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const auto count = parse_number<int64_t>(text.substr(begin, end - begin), range);
+    if (!count.ok()) return count.status().with_context(fmt::format("{} {}", option, text));
+    counts.push_back(*count);
+    begin = end + 1;
+  }
+  return counts;
+}
 
 }  // namespace heddle::tools

@@ -11,6 +11,7 @@
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include <heddle/status.h>
 
@@ -64,5 +65,9 @@ inline constexpr ValueRange kTenants = {.low = 0, .high = 64};
 //   "70000 is not a whole number from 0 to 65535"
 template <typename Number>
 Result<Number> parse_number(std::string_view text, const ValueRange& range);
+
+// "512,4096": whole numbers, each within the range. The error begins with `option` and the text.
+Result<std::vector<int64_t>> parse_counts(const char* option, std::string_view text,
+                                          const ValueRange& range);
 
 }  // namespace heddle::tools
