@@ -197,8 +197,12 @@ Status run_speculative(SpeculativeCommand& command) {
       for (int64_t round = 0; round < command.rounds; ++round) {
         const auto questions = left.first(static_cast<size_t>(command.questions));
         left = left.subspan(static_cast<size_t>(command.questions));
-        HEDDLE_RETURN_IF_ERROR(ask_round(*plain, command, questions, parallel, base));
+        const auto ask_plain = [&] {
+          return ask_round(*plain, command, questions, parallel, base);
+        };
+        if (round % 2 == 0) HEDDLE_RETURN_IF_ERROR(ask_plain());
         HEDDLE_RETURN_IF_ERROR(ask_round(*drafting, command, questions, parallel, with));
+        if (round % 2 != 0) HEDDLE_RETURN_IF_ERROR(ask_plain());
       }
       const double gain = median_gain(with, base);
       const size_t equal = num_equal_answers(with, base);

@@ -153,6 +153,7 @@ void DraftMaker::lay_out_next(int32_t page_size) {
 
 // Adds the most likely token of each row to its stream; keeps those that want another one.
 Status DraftMaker::choose() {
+  if (going_on_.empty()) return {};
   const MutableTensorView logits = pass_->logits();
   const auto vocab_size = static_cast<size_t>(pass_->vocab_size());
   device::Stream& stream = target_->stream();

@@ -28,7 +28,7 @@ size_t DraftCost::class_of(int64_t count) {
 
 bool DraftCost::is_known(size_t streams, size_t rows) const {
   const Measured& measured = measured_[streams][rows];
-  return measured.seconds > 0 && num_steps_[streams] - measured.at <= kRemembered;
+  return measured.count >= kTries && num_steps_[streams] - measured.at <= kRemembered;
 }
 
 void DraftCost::add(int64_t num_streams, int64_t num_rows, double seconds) {
@@ -38,10 +38,15 @@ void DraftCost::add(int64_t num_streams, int64_t num_rows, double seconds) {
   const bool known = is_known(streams, rows);
   Measured& measured = measured_[streams][rows];
   measured.at = ++num_steps_[streams];
-  measured.seconds =
-      known ? measured.seconds +
-                  kNewShare * (std::min(seconds, kMostTimes * measured.seconds) - measured.seconds)
-            : seconds;
+  if (known) {
+    measured.seconds +=
+        kNewShare * (std::min(seconds, kMostTimes * measured.seconds) - measured.seconds);
+  } else if (measured.count > 0 && measured.count < kTries) {
+    measured.seconds = std::min(measured.seconds, seconds);
+  } else {
+    measured.seconds = seconds;
+  }
+  ++measured.count;
 }
 
 double DraftCost::seconds(int64_t num_streams, int64_t num_rows) const {

@@ -9,8 +9,9 @@
 // Times are remembered by number of streams and of rows, in classes half an octave wide from 8 on,
 // and forgotten when that many streams have made kRemembered steps since. Rows of which nothing is
 // known count as those of the next fewer that are: what could pay is tried, and then known; the
-// fewest first, so that a try costs little. Without a step of so many streams without drafts
-// nothing is drafted, so that there is one.
+// fewest first, so that a try costs little. Only after kTries steps a time is known: the first of a
+// new shape may load and capture what it runs, and the least of them counts. Without steps of so
+// many streams without drafts nothing is drafted, so that there are some.
 //
 // Threading: thread-confined. Cost: add() O(1); best_depth() O(depths x streams).
 #pragma once
@@ -25,6 +26,7 @@ namespace heddle::speculative {
 class DraftCost {
  public:
   static constexpr int64_t kRemembered = 256;
+  static constexpr int64_t kTries = 3;
 
   // A stream of the next step.
   struct Stream {
@@ -46,8 +48,9 @@ class DraftCost {
   static constexpr size_t kClasses = 32;
 
   struct Measured {
-    double seconds = 0;  // 0: never
-    int64_t at = 0;      // steps of so many streams until then
+    double seconds = 0;
+    int64_t count = 0;  // of steps that were measured
+    int64_t at = 0;     // steps of so many streams until then
   };
 
   [[nodiscard]] static size_t class_of(int64_t count);
