@@ -97,7 +97,7 @@ struct Family {
   std::unique_ptr<const Model> (*create)(const checkpoint::ModelConfig& config);
 
   // The prediction head that checkpoints of the family may have beside the model
-  // (drafts/draft_model.h); null: none is served.
+  // (drafts/draft_model.h); null: none is served. Gives null where the configuration names none.
   std::unique_ptr<const DraftModel> (*create_head)(const checkpoint::ModelConfig& config) = nullptr;
 };
 

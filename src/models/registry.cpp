@@ -91,8 +91,12 @@ Result<std::unique_ptr<const DraftModel>> create_prediction_head(
     const checkpoint::ModelConfig& config) {
   const Family* const family = find_family(config.architecture);
   HEDDLE_CHECK(family != nullptr);
-  if (family->create_head != nullptr) return family->create_head(config);
-  return unimplemented(fmt::format("the prediction head of {} is not served", config.family));
+  if (family->create_head == nullptr) {
+    return unimplemented(fmt::format("the prediction head of {} is not served", config.family));
+  }
+  std::unique_ptr<const DraftModel> head = family->create_head(config);
+  if (head != nullptr) return head;
+  return invalid_argument("the checkpoint has no prediction head: num_nextn_predict_layers is 0");
 }
 
 }  // namespace heddle::models

@@ -27,7 +27,7 @@ Result<checkpoint::ModelConfig> load_config(const std::filesystem::path& folder)
 std::unique_ptr<const Model> create_model(const checkpoint::ModelConfig& config);
 
 // The prediction head of its checkpoints. Error: kUnimplemented where the family has none that is
-// served.
+// served, kInvalidArgument where the configuration names none.
 Result<std::unique_ptr<const DraftModel>> create_prediction_head(
     const checkpoint::ModelConfig& config);
 

@@ -13,7 +13,6 @@ namespace {
 
 using request::PlannedSequence;
 using request::SampledToken;
-using Part = BatchedSequence::Part;
 
 // kNoToken where they are not numbers.
 TokenId most_likely(std::span<const float> logits) {
@@ -91,7 +90,7 @@ void DraftMaker::lay_out_first(const request::BatchPlan& plan, const request::Ba
     const PlannedSequence& sequence = plan.sequences[i];
     const auto drawn =
         sequence.sample ? spans.next(sequence.sequence_id) : std::span<const SampledToken>();
-    if (batch.sequences()[i].part != Part::kComputed) continue;
+    if (batch.sequences()[i].part != BatchedSequence::Part::kComputed) continue;
     const int64_t last_new = end + sequence.num_new_tokens() - 1;
     end += sequence.num_rows();
     if (drawn.empty()) {

@@ -25,12 +25,15 @@ Result<std::unique_ptr<DraftPass>> DraftPass::create(
 Status DraftPass::load(const DraftPassOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options.weights_dir, options.dummy_weights));
   const std::vector<checkpoint::WeightSpec> specs = model_->weight_specs();
-  const std::string& first = specs.front().alternatives.front().front().tensor.name;
   const std::vector<std::string_view> names = source->names();
-  if (!names.empty() && std::ranges::find(names, first) == names.end()) {
+  const auto is_stored = [&](const checkpoint::Assembly& assembly) {
+    return std::ranges::find(names, assembly.front().tensor.name) != names.end();
+  };
+  const std::vector<checkpoint::Assembly>& first = specs.front().alternatives;
+  if (!names.empty() && std::ranges::none_of(first, is_stored)) {
     return invalid_argument(fmt::format(
         "{} has nothing that drafts: there is no tensor {}; choose another speculative algorithm",
-        options.weights_dir.string(), first));
+        options.weights_dir.string(), first.front().front().tensor.name));
   }
   HEDDLE_ASSIGN_OR_RETURN(target_ids_, model_->target_ids(*source));
   HEDDLE_ASSIGN_OR_RETURN(
@@ -105,13 +108,13 @@ Status DraftPass::enqueue_next(std::span<const int32_t> ids, std::span<const int
   HEDDLE_CHECK_EQ(rows.size(), ids.size());
   const TensorView given = last_->output(1);
   const int64_t row_bytes = bytes_of(vectors_.dtype, vectors_.shape[1]);
-  HEDDLE_CHECK_EQ(given.row_stride, vectors_.row_stride);
+  const int64_t given_bytes = bytes_of(given.dtype, given.row_stride);  // rows may be padded
   for (size_t i = 0; i < rows.size();) {  // runs of rows that stand together
     size_t end = i + 1;
-    while (end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
+    while (given_bytes == row_bytes && end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
     HEDDLE_RETURN_IF_ERROR(target_->stream().copy(
         vectors_.as<std::byte>() + static_cast<int64_t>(i) * row_bytes,
-        given.as<std::byte>() + rows[i] * row_bytes, static_cast<int64_t>(end - i) * row_bytes));
+        given.as<std::byte>() + rows[i] * given_bytes, static_cast<int64_t>(end - i) * row_bytes));
     i = end;
   }
   last_ = next_.get();

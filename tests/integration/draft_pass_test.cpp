@@ -19,6 +19,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include <heddle/engine.h>
 
@@ -26,6 +27,7 @@
 #include "engine/engine_loop.h"
 #include "models/drafts/eagle3.h"
 #include "models/registry.h"
+#include "models/small_config.h"
 #include "runner/forward_pass.h"
 #include "runner/model_runner.h"
 #include "runner/pools.h"
@@ -241,10 +243,13 @@ class SpyRunner final : public runner::Runner {
 };
 
 // The steps of greedy answers to prompts, one after the other.
-std::vector<std::vector<Round>> rounds_of(const std::vector<std::vector<TokenId>>& prompts,
-                                          const SpeculativeOptions& speculative) {
+std::vector<std::vector<Round>> rounds_of(
+    const std::vector<std::vector<TokenId>>& prompts, const SpeculativeOptions& speculative,
+    const std::filesystem::path& model_dir = Drafting::model_dir(),
+    const std::string& load_format = "auto") {
   std::vector<Round> rounds;
-  runner::LoadedModel model = runner::load_model({.model_dir = Drafting::model_dir(),
+  runner::LoadedModel model = runner::load_model({.model_dir = model_dir,
+                                                  .load_format = load_format,
                                                   .exact = true,
                                                   .num_threads = 2,
                                                   .max_total_tokens = 8192,
@@ -347,6 +352,33 @@ TEST(PredictionHeadTest, MostOfItsDraftsHold) {
   }
   EXPECT_GT(steps, 10);
   EXPECT_GT(static_cast<double>(tokens), 2.8 * static_cast<double>(steps));
+}
+
+// With random weights nothing holds, and answers are those without drafts.
+TEST(PredictionHeadTest, OneOverLatentsChangesNoToken) {
+  const auto folder =
+      std::filesystem::path(::testing::TempDir()) / fmt::format("heddle_latent_head_{}", getpid());
+  std::filesystem::create_directories(folder);
+  auto config = models::testing::small_latent_experts("DeepseekV3ForCausalLM");
+  config["num_nextn_predict_layers"] = 1;
+  config["max_position_embeddings"] = 512;
+  std::ofstream(folder / "config.json") << config.dump();
+  std::vector<std::vector<TokenId>> drawn(2);
+  int64_t num_drafts = 0;
+  for (size_t i = 0; i < drawn.size(); ++i) {
+    SpeculativeOptions speculative;
+    if (i == 1) speculative = {.algorithm = DraftAlgorithm::kMtp, .num_draft_tokens = 4};
+    const auto all = rounds_of({{5, 6, 7, 8, 9}}, speculative, folder, "dummy");
+    ASSERT_EQ(all.size(), 1U);
+    for (const Round& round : all.front()) {
+      drawn[i].insert(drawn[i].end(), round.drawn.begin(), round.drawn.end());
+      num_drafts += std::ssize(round.drafts);
+    }
+  }
+  EXPECT_EQ(drawn[0].size(), 300U);
+  EXPECT_EQ(drawn[0], drawn[1]);
+  EXPECT_GT(num_drafts, 200);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(PredictionHeadTest, ACheckpointWithoutOneIsRefusedByName) {

@@ -4,13 +4,14 @@
 // scores with a correction that balances the experts. DeepSeek-AI, arXiv:2405.04434 and
 // arXiv:2412.19437.
 //
-// The layers that predict further tokens, stored behind the others, draft; a plain pass has no use
-// for them.
+// The layers that predict further tokens, stored behind the others, draft (the first of them does);
+// a plain pass has no use for them.
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "models/drafts/prediction_head.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/layers/feed_forward.h"
@@ -88,13 +89,32 @@ std::unique_ptr<const Model> create_deepseek(const ModelConfig& config) {
   return make_decoder(config, std::move(options), std::move(layers));
 }
 
+PredictionHeadNames head_names(int64_t layer) {
+  const std::string prefix = fmt::format("model.layers.{}.", layer);
+  return {.layer = prefix,
+          .projection = prefix + "eh_proj",
+          .embedding_norm = prefix + "enorm",
+          .hidden_norm = prefix + "hnorm",
+          .final_norm = prefix + "shared_head.norm"};
+}
+
+// The first of the layers behind the others; taken out of its checkpoint it is layer 0.
+std::unique_ptr<const DraftModel> create_deepseek_head(const ModelConfig& config) {
+  if (config.num_nextn_predict_layers == 0) return nullptr;
+  return make_prediction_head(
+      config, {head_names(config.num_layers), head_names(0)},
+      {std::make_unique<LatentAttention>(config), make_feed_forward(config, config.num_layers - 1)},
+      /*norm_offset=*/0);
+}
+
 }  // namespace
 
 Family deepseek() {
   return {.name = "DeepSeek",
           .architectures = {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"},
           .read_config = read_deepseek_config,
-          .create = create_deepseek};
+          .create = create_deepseek,
+          .create_head = create_deepseek_head};
 }
 
 }  // namespace heddle::models

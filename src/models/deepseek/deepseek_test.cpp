@@ -151,5 +151,20 @@ TEST(DeepSeek, NamesWhatIsWrongOrNotServed) {
   }
 }
 
+TEST(DeepSeek, ItsHeadIsTheLayerBehindTheOthersOrTheOnlyOne) {
+  json published = deepseek(3);
+  EXPECT_EQ(create_prediction_head(parse(published)).status().code(), StatusCode::kInvalidArgument);
+  published["num_nextn_predict_layers"] = 1;
+  const auto head = create_prediction_head(parse(published)).value();
+  EXPECT_THAT(head->hidden_states(), ElementsAre(6));
+  EXPECT_EQ(head->cache_needs().num_kv_heads, 1) << "latents";
+  for (const auto& spec : head->weight_specs()) {
+    ASSERT_EQ(spec.alternatives.size() % 2, 0U) << spec.name;
+    const auto name = [&](size_t i) { return spec.alternatives[i].front().tensor.name; };
+    EXPECT_TRUE(name(0).starts_with("model.layers.6.")) << name(0);
+    EXPECT_TRUE(name(spec.alternatives.size() / 2).starts_with("model.layers.0."));
+  }
+}
+
 }  // namespace
 }  // namespace heddle::models

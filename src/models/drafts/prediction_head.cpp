@@ -16,28 +16,23 @@ using graph::Value;
 
 class PredictionHead final : public DraftModel {
  public:
-  PredictionHead(const ModelConfig& config, PredictionHeadNames names, DecoderLayer layer,
-                 float norm_offset)
+  PredictionHead(const ModelConfig& config, std::vector<PredictionHeadNames> names,
+                 DecoderLayer layer, float norm_offset)
       : config_(config),
         names_(std::move(names)),
         layer_(std::move(layer)),
         norm_offset_(norm_offset) {
     layer_.mixer->add_layer(needs_);
-    needs_.kv_modules.push_back(names_.layer + std::string(layer_.mixer->scope()));
+    needs_.kv_modules.push_back(names_.front().layer + std::string(layer_.mixer->scope()));
   }
 
   [[nodiscard]] std::vector<WeightSpec> weight_specs() const override {
-    std::vector<WeightSpec> specs;
-    const std::string ours = kDraftScope;
-    const int64_t width = config_.hidden_size;
-    add_linear_weights(specs, ours + "projection", {{names_.projection, width}}, 2 * width);
-    const auto add_norm = [&](const std::string& name, const std::string& hub) {
-      add_norm_weight(specs, ours + name, hub + ".weight", width, norm_offset_);
-    };
-    add_norm("embedding_norm", names_.embedding_norm);
-    add_norm("hidden_norm", names_.hidden_norm);
-    add_norm("norm", names_.final_norm);
-    add_layer_weights(specs, layer_, ours + "layer.", names_.layer, config_, norm_offset_);
+    std::vector<WeightSpec> specs = specs_of(names_.front());
+    for (size_t i = 1; i < names_.size(); ++i) {
+      std::vector<WeightSpec> all;
+      add_either(all, std::move(specs), specs_of(names_[i]));
+      specs = std::move(all);
+    }
     return specs;
   }
 
@@ -62,6 +57,21 @@ class PredictionHead final : public DraftModel {
   }
 
  private:
+  [[nodiscard]] std::vector<WeightSpec> specs_of(const PredictionHeadNames& names) const {
+    std::vector<WeightSpec> specs;
+    const std::string ours = kDraftScope;
+    const int64_t width = config_.hidden_size;
+    add_linear_weights(specs, ours + "projection", {{names.projection, width}}, 2 * width);
+    const auto add_norm = [&](const std::string& name, const std::string& hub) {
+      add_norm_weight(specs, ours + name, hub + ".weight", width, norm_offset_);
+    };
+    add_norm("embedding_norm", names.embedding_norm);
+    add_norm("hidden_norm", names.hidden_norm);
+    add_norm("norm", names.final_norm);
+    add_layer_weights(specs, layer_, ours + "layer.", names.layer, config_, norm_offset_);
+    return specs;
+  }
+
   DraftOutputs build(graph::GraphBuilder& g, const DraftInputs& inputs) const {
     const double epsilon = config_.rms_norm_eps;
     const LayerInputs shared{.positions = inputs.positions,
@@ -85,7 +95,7 @@ class PredictionHead final : public DraftModel {
   }
 
   ModelConfig config_;
-  PredictionHeadNames names_;
+  std::vector<PredictionHeadNames> names_;
   DecoderLayer layer_;
   float norm_offset_;
   CacheNeeds needs_;
@@ -94,7 +104,7 @@ class PredictionHead final : public DraftModel {
 }  // namespace
 
 std::unique_ptr<const DraftModel> make_prediction_head(const ModelConfig& config,
-                                                       PredictionHeadNames names,
+                                                       std::vector<PredictionHeadNames> names,
                                                        DecoderLayer layer, float norm_offset) {
   return std::make_unique<PredictionHead>(config, std::move(names), std::move(layer), norm_offset);
 }

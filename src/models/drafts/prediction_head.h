@@ -11,6 +11,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "checkpoint/model_config.h"
 #include "models/drafts/draft_model.h"
@@ -27,8 +28,9 @@ struct PredictionHeadNames {
   std::string final_norm;
 };
 
+// `names`: as the model's checkpoint has them, then as others may.
 std::unique_ptr<const DraftModel> make_prediction_head(const checkpoint::ModelConfig& config,
-                                                       PredictionHeadNames names,
+                                                       std::vector<PredictionHeadNames> names,
                                                        DecoderLayer layer, float norm_offset);
 
 }  // namespace heddle::models

@@ -78,11 +78,11 @@ std::unique_ptr<const DraftModel> gated_hybrid_head(const ModelConfig& config) {
   one.layer_kinds = {LayerKind::kFullAttention};
   one.is_moe_layer = {config.moe.has_value()};
   return make_prediction_head(config,
-                              {.layer = "mtp.layers.0.",
-                               .projection = "mtp.fc",
-                               .embedding_norm = "mtp.pre_fc_norm_embedding",
-                               .hidden_norm = "mtp.pre_fc_norm_hidden",
-                               .final_norm = "mtp.norm"},
+                              {{.layer = "mtp.layers.0.",
+                                .projection = "mtp.fc",
+                                .embedding_norm = "mtp.pre_fc_norm_embedding",
+                                .hidden_norm = "mtp.pre_fc_norm_hidden",
+                                .final_norm = "mtp.norm"}},
                               std::move(gated_hybrid_layers(one).front()), /*norm_offset=*/1);
 }
 
