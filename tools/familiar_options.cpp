@@ -24,7 +24,7 @@ constexpr std::string_view kOwnSpeculation =
     "--speculative-algorithm, --speculative-draft-model-path and --speculative-num-draft-tokens "
     "say "
     "what drafts and how much";
-constexpr std::string_view kChains = "drafts are chains: one token more than there are steps";
+constexpr std::string_view kChains = "drafts are chains, one token behind the other";
 constexpr std::string_view kNoThresholds =
     "thresholds below 1 change the text; drafts are accepted where the model draws the same token";
 constexpr std::string_view kServeParses =

@@ -20,6 +20,8 @@ constexpr Name kNames[] = {
     {"chunked_prefill_tokens", "--chunked-prefill-tokens"},
     {"context_length", "--context-length"},
     {"default_priority", "--default-priority"},
+    {"speculative.draft_model_dir", "--speculative-draft-model-path"},
+    {"num_draft_tokens", "--speculative-num-draft-tokens"},
     {"dtype is", "--dtype is"},
     {"enable_priority", "--enable-priority"},
     {"kv_cache_dtype", "--kv-cache-dtype"},

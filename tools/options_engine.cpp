@@ -290,6 +290,7 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
   declare_scheduling_options(options, engine.scheduling);
   declare_cache_options(options, engine.cache);
   declare_speculative_options(options, engine.speculative);
+  options.accept_familiar();
 
   options.heading("Output");
   options.choice("--log-level", &settings.log_level,

@@ -17,7 +17,9 @@
 namespace heddle::tools {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::function<int()> declare(Options& options) {
   auto settings = std::make_shared<ServeSettings>();
@@ -101,6 +103,11 @@ TEST(ServeOptionsTest, WhatNeedsMoreThanTheCommandLineNamesItsOptionToo) {
                 HasSubstr("--served-model-name has no name in it"))
         << nothing;
   }
+  EXPECT_THAT(
+      errors({"--tp", "1", "--trust-remote-code"}),
+      AllOf(HasSubstr("note: --tp changes nothing"),
+            HasSubstr("note: --trust-remote-code changes nothing"), Not(HasSubstr("error"))));
+  EXPECT_THAT(errors({"--tp", "2"}), HasSubstr("one process serves the whole model"));
   EXPECT_THAT(errors({"--tool-call-parser", "bogus"}),
               HasSubstr("--tool-call-parser: there is no format \"bogus\"; there are none, qwen"));
   EXPECT_THAT(errors({"--reasoning-parser", "bogus"}),
