@@ -242,20 +242,35 @@ class SpyRunner final : public runner::Runner {
   std::deque<std::vector<TokenId>> planned_;
 };
 
+EngineOptions drafting_options(const SpeculativeOptions& speculative) {
+  return {.model_dir = Drafting::model_dir(),
+          .exact = true,
+          .device = "cpu",
+          .num_threads = 2,
+          .max_total_tokens = 8192,
+          .speculative = speculative,
+          .skip_tokenizer = true};
+}
+
+// The first part of two recorded chats.
+std::vector<std::vector<TokenId>> chat_prompts(double share) {
+  const auto file = checkpoint::SafetensorsFile::open(
+                        testing::repository_path("tests/golden/heddle_tiny/logits.safetensors"))
+                        .value();
+  std::vector<std::vector<TokenId>> prompts;
+  for (const char* name : {"chat0.input_ids", "chat1.input_ids"}) {
+    const TensorView ids = file.view(name).value();
+    const auto count = static_cast<size_t>(share * static_cast<double>(ids.num_elements()));
+    prompts.emplace_back(ids.as<int32_t>(), ids.as<int32_t>() + count);
+  }
+  return prompts;
+}
+
 // The steps of greedy answers to prompts, one after the other.
-std::vector<std::vector<Round>> rounds_of(
-    const std::vector<std::vector<TokenId>>& prompts, const SpeculativeOptions& speculative,
-    const std::filesystem::path& model_dir = Drafting::model_dir(),
-    const std::string& load_format = "auto") {
+std::vector<std::vector<Round>> rounds_of(const std::vector<std::vector<TokenId>>& prompts,
+                                          const EngineOptions& options) {
   std::vector<Round> rounds;
-  runner::LoadedModel model = runner::load_model({.model_dir = model_dir,
-                                                  .load_format = load_format,
-                                                  .exact = true,
-                                                  .num_threads = 2,
-                                                  .max_total_tokens = 8192,
-                                                  .speculative = speculative,
-                                                  .skip_tokenizer = true})
-                                  .value();
+  runner::LoadedModel model = runner::load_model(options).value();
   engine::EngineParts parts;
   parts.runner = std::make_unique<SpyRunner>(std::move(model.runner), rounds);
   parts.info = std::move(model.info);
@@ -294,7 +309,7 @@ void expect_recorded_rounds(const std::string& config, const SpeculativeOptions&
     records.push_back(std::move(record));
   }
   ASSERT_GE(records.size(), 8U);
-  const auto all = rounds_of(prompts, speculative);
+  const auto all = rounds_of(prompts, drafting_options(speculative));
   ASSERT_EQ(all.size(), records.size());
   for (size_t i = 0; i < records.size(); ++i) {
     SCOPED_TRACE(fmt::format("{} {}", records[i].at("set").get<std::string>(), i));
@@ -332,19 +347,10 @@ TEST(Eagle3Test, ItsRoundsAreTheRecordedOnes) {
 
 // A convention that is wrong by one shows in what holds: 1.5 tokens a step instead of more than 3.
 TEST(PredictionHeadTest, MostOfItsDraftsHold) {
-  const auto file = checkpoint::SafetensorsFile::open(
-                        testing::repository_path("tests/golden/heddle_tiny/logits.safetensors"))
-                        .value();
-  std::vector<std::vector<TokenId>> prompts;
-  for (const char* name : {"chat0.input_ids", "chat1.input_ids"}) {
-    const TensorView ids = file.view(name).value();
-    const std::span<const TokenId> chat(ids.as<int32_t>(), static_cast<size_t>(ids.num_elements()));
-    const auto half = chat.first(chat.size() / 2);
-    prompts.emplace_back(half.begin(), half.end());
-  }
   int64_t steps = 0, tokens = 0;
   for (const auto& rounds :
-       rounds_of(prompts, {.algorithm = DraftAlgorithm::kMtp, .num_draft_tokens = 4})) {
+       rounds_of(chat_prompts(0.5),
+                 drafting_options({.algorithm = DraftAlgorithm::kMtp, .num_draft_tokens = 4}))) {
     for (const Round& round : std::span(rounds).subspan(1)) {
       ++steps;
       tokens += std::ssize(round.drawn);
@@ -352,6 +358,27 @@ TEST(PredictionHeadTest, MostOfItsDraftsHold) {
   }
   EXPECT_GT(steps, 10);
   EXPECT_GT(static_cast<double>(tokens), 2.8 * static_cast<double>(steps));
+}
+
+// In exact mode the network's slots are those of the prompt in one piece, so that the drafts are.
+TEST(PredictionHeadTest, DraftsBehindChunksAreThoseBehindAWholePrompt) {
+  EngineOptions options =
+      drafting_options({.algorithm = DraftAlgorithm::kMtp, .num_draft_tokens = 4});
+  options.page_size = 1;
+  options.cache.enabled = false;
+  const auto whole = rounds_of(chat_prompts(0.7), options);
+  options.max_running_requests = 1;
+  options.chunked_prefill_tokens = 7;
+  const auto chunked = rounds_of(chat_prompts(0.7), options);
+  ASSERT_EQ(whole.size(), chunked.size());
+  for (size_t i = 0; i < whole.size(); ++i) {
+    // The prompt takes one step, or one for each chunk.
+    const auto rounds = std::span(chunked[i]).last(whole[i].size());
+    EXPECT_GT(chunked[i].size(), whole[i].size() + 3);
+    for (size_t round = 0; round < rounds.size(); ++round) {
+      EXPECT_EQ(rounds[round], whole[i][round]) << "prompt " << i << ", round " << round;
+    }
+  }
 }
 
 // With random weights nothing holds, and answers are those without drafts.
@@ -368,7 +395,10 @@ TEST(PredictionHeadTest, OneOverLatentsChangesNoToken) {
   for (size_t i = 0; i < drawn.size(); ++i) {
     SpeculativeOptions speculative;
     if (i == 1) speculative = {.algorithm = DraftAlgorithm::kMtp, .num_draft_tokens = 4};
-    const auto all = rounds_of({{5, 6, 7, 8, 9}}, speculative, folder, "dummy");
+    EngineOptions options = drafting_options(speculative);
+    options.model_dir = folder;
+    options.load_format = "dummy";
+    const auto all = rounds_of({{5, 6, 7, 8, 9}}, options);
     ASSERT_EQ(all.size(), 1U);
     for (const Round& round : all.front()) {
       drawn[i].insert(drawn[i].end(), round.drawn.begin(), round.drawn.end());
