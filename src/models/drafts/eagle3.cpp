@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/drafts/eagle3.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -84,11 +83,9 @@ class Eagle3 final : public DraftModel {
   }
 
   Result<DerivedWeights> derive_weights(const checkpoint::LoadedWeights&) const override {
-    const auto rope = checkpoint::inverse_frequencies(config_.rope, config_.head_dim);
-    Tensor frequencies({static_cast<int64_t>(rope.inverse.size())}, DType::kF32);
-    std::ranges::copy(rope.inverse, frequencies.span<float>().begin());
     DerivedWeights derived;
-    derived.emplace_back(std::string(kDraftScope) + "inverse_frequencies", std::move(frequencies));
+    derived.emplace_back(std::string(kDraftScope) + "inverse_frequencies",
+                         inverse_frequencies(config_));
     return derived;
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layers/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -20,6 +21,13 @@ AttentionOptions attention_options(const checkpoint::ModelConfig& config) {
           .head_dim = config.head_dim,
           .epsilon = config.rms_norm_eps,
           .rope_factor = rope.attention_factor};
+}
+
+Tensor inverse_frequencies(const checkpoint::ModelConfig& config) {
+  const auto rope = checkpoint::inverse_frequencies(config.rope, config.head_dim);
+  Tensor frequencies({static_cast<int64_t>(rope.inverse.size())}, DType::kF32);
+  std::ranges::copy(rope.inverse, frequencies.span<float>().begin());
+  return frequencies;
 }
 
 void require_qk_norm(checkpoint::ConfigReader& reader, const checkpoint::ModelConfig& config) {

@@ -39,6 +39,9 @@ struct AttentionOptions {
 // The sizes of `config`, without any of the variations.
 [[nodiscard]] AttentionOptions attention_options(const checkpoint::ModelConfig& config);
 
+// [R/2] f32: what a layer's inverse_frequencies are.
+[[nodiscard]] Tensor inverse_frequencies(const checkpoint::ModelConfig& config);
+
 // For families whose attention always has the norms: use_qk_norm, where a file has it, must be
 // true.
 void require_qk_norm(checkpoint::ConfigReader& reader, const checkpoint::ModelConfig& config);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layers/decoder.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -64,10 +63,7 @@ class Decoder final : public Model {
 
   Result<DerivedWeights> derive_weights(const checkpoint::LoadedWeights& weights) const override {
     DerivedWeights derived;
-    const auto rope = checkpoint::inverse_frequencies(config_.rope, config_.head_dim);
-    Tensor frequencies({static_cast<int64_t>(rope.inverse.size())}, DType::kF32);
-    std::ranges::copy(rope.inverse, frequencies.span<float>().begin());
-    derived.emplace_back("inverse_frequencies", std::move(frequencies));
+    derived.emplace_back("inverse_frequencies", inverse_frequencies(config_));
     for (size_t i = 0; i < layers_.size(); ++i) {
       const Mixer& mixer = *layers_[i].mixer;
       mixer.derive_weights(weights, layer_prefix(i) + std::string(mixer.scope()), derived);
