@@ -2,19 +2,17 @@
 #include "bench_offline.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 #include <fmt/format.h>
 
+#include "bench_sequences.h"
 #include "runner/decode_traffic.h"
-#include "verify/session.h"
 
 namespace heddle::tools {
 
 namespace {
-
-using runner::LogitRows;
-using verify::Session;
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -35,11 +33,14 @@ std::vector<TokenId> spread_ids(int64_t count, int64_t vocab_size, int64_t start
   return ids;
 }
 
-Status prefill(Session& session, int64_t sequence, std::span<const TokenId> ids, int64_t chunk) {
+Status prefill(BenchSequences& sequences, int64_t sequence, std::span<const TokenId> ids,
+               int64_t chunk) {
   for (size_t done = 0; done < ids.size();) {
     const size_t count = std::min(static_cast<size_t>(chunk), ids.size() - done);
-    const std::array<Session::Feed, 1> feed = {{{sequence, ids.subspan(done, count)}}};
-    HEDDLE_RETURN_IF_ERROR(session.step(feed, LogitRows::kSampled));
+    const bool is_last = done + count == ids.size();
+    const std::array<BenchSequences::Feed, 1> feed = {
+        {{.sequence = sequence, .tokens = ids.subspan(done, count), .draws = is_last}}};
+    HEDDLE_RETURN_IF_ERROR(sequences.step(feed));
     done += count;
   }
   return {};
@@ -47,13 +48,14 @@ Status prefill(Session& session, int64_t sequence, std::span<const TokenId> ids,
 
 Result<OfflineRow> bench_prefill(runner::ForwardPass& pass, const OfflineOptions& options,
                                  int64_t count) {
-  HEDDLE_ASSIGN_OR_RETURN(Session session, Session::create(pass, {.max_tokens = count}));
+  HEDDLE_ASSIGN_OR_RETURN(BenchSequences sequences,
+                          BenchSequences::create(pass, {.max_tokens = count}));
   const std::vector<TokenId> ids = spread_ids(count, pass.config().vocab_size, 0);
   std::vector<double> seconds;
   for (int64_t repeat = 0; repeat <= options.repeats; ++repeat) {
-    HEDDLE_RETURN_IF_ERROR(session.reset(0));
+    sequences.restart(0);
     const double start = now_seconds();
-    HEDDLE_RETURN_IF_ERROR(prefill(session, 0, ids, options.chunk_tokens));
+    HEDDLE_RETURN_IF_ERROR(prefill(sequences, 0, ids, options.chunk_tokens));
     if (repeat > 0) seconds.push_back(now_seconds() - start);  // the first warms up
   }
   OfflineRow row{.what = fmt::format("prefill {}", count), .seconds = median(seconds)};
@@ -61,22 +63,23 @@ Result<OfflineRow> bench_prefill(runner::ForwardPass& pass, const OfflineOptions
   return row;
 }
 
-// Steps of `rows` tokens for each sequence. Several are a verification of drafts: all rows have
-// logits. What it copies of recurrent states beside is not measured.
+// Steps of `rows` tokens for each sequence, of which all but the first are drafts.
 Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions& options,
                                 int64_t batch, int64_t rows, ops::ReadProbe* probe) {
   const int64_t num_steps = options.decode_steps * options.repeats;
   HEDDLE_ASSIGN_OR_RETURN(
-      Session session,
-      Session::create(pass, {.num_sequences = batch,
-                             .max_tokens = options.decode_context + (num_steps + 1) * rows}));
+      BenchSequences sequences,
+      BenchSequences::create(pass, {.num_sequences = batch,
+                                    .max_tokens = options.decode_context + (num_steps + 1) * rows,
+                                    .num_drafts = rows - 1}));
   const int64_t vocab_size = pass.config().vocab_size;
   for (int64_t b = 0; b < batch; ++b) {
-    HEDDLE_RETURN_IF_ERROR(prefill(
-        session, b, spread_ids(options.decode_context, vocab_size, b * 131), options.chunk_tokens));
+    HEDDLE_RETURN_IF_ERROR(prefill(sequences, b,
+                                   spread_ids(options.decode_context, vocab_size, b * 131),
+                                   options.chunk_tokens));
   }
   std::vector<std::vector<TokenId>> ids(static_cast<size_t>(batch));
-  std::vector<Session::Feed> feeds(static_cast<size_t>(batch));
+  std::vector<BenchSequences::Feed> feeds(static_cast<size_t>(batch));
   // Steps and probes take turns, so that both meet the same moments of a shared machine; a few
   // steps each turn, because a probe empties the caches, which would slow down small models.
   constexpr int64_t kStepsPerProbe = 8;
@@ -89,10 +92,11 @@ Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions&
     for (int64_t b = 0; b < batch; ++b) {
       const auto i = static_cast<size_t>(b);
       ids[i] = spread_ids(rows, vocab_size, step * 17 + b * 1009);
-      feeds[i] = {.sequence = b, .tokens = ids[i]};
+      const std::span<const TokenId> all = ids[i];
+      feeds[i] = {.sequence = b, .tokens = all.first(1), .drafts = all.subspan(1)};
     }
     const double start = now_seconds();
-    HEDDLE_RETURN_IF_ERROR(session.step(feeds, rows > 1 ? LogitRows::kAll : LogitRows::kSampled));
+    HEDDLE_RETURN_IF_ERROR(sequences.step(feeds));
     if (step > 0) seconds.push_back(now_seconds() - start);
   }
   OfflineRow row{.what = rows > 1 ? fmt::format("verify {} rows, batch {}", rows, batch)

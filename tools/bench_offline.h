@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole-model speed without server or scheduler: prefill and decode, each beside what the machine
-// allows.
+// Whole-model speed without server or scheduler: prefill and decode, draws included, each beside
+// what the machine allows.
 #pragma once
 
 #include <cstdint>

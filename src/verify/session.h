@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Session: drives a ForwardPass without a scheduler: a fixed number of sequences with memory of
-// their own, any number of which get any number of tokens in a step. `heddle verify`,
-// `heddle bench offline` and the whole-model tests use it; the server schedules instead.
+// their own, any number of which get any number of tokens in a step. `heddle verify` and
+// the whole-model tests use it; the server schedules instead.
 //
 // Threading: confined.
 #pragma once

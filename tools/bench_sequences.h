@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// BenchSequences: a fixed number of sequences that a benchmark feeds without a scheduler, in steps
+// as a server makes them: drafts are verified, and each sequence draws greedily, on the device
+// where it can, so that no logits leave it.
+//
+// Threading: confined.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "request/batch_plan.h"
+#include "request/step_output.h"
+#include "runner/forward_pass.h"
+#include "runner/step_executor.h"
+
+namespace heddle::tools {
+
+class BenchSequences {
+ public:
+  struct Options {
+    int64_t num_sequences = 1;
+    int64_t max_tokens = 0;  // per sequence, drafts included
+    int64_t num_drafts = 0;  // per sequence of a step
+  };
+
+  // The pass takes a row of logits for each sequence and each of its drafts, and outlives this.
+  static Result<BenchSequences> create(runner::ForwardPass& pass, const Options& options);
+
+  struct Feed {
+    int64_t sequence = 0;
+    std::span<const TokenId> tokens;
+    std::span<const TokenId> drafts = {};
+    bool draws = true;  // false: a part of a prompt that is not its last
+  };
+
+  // Runs one step. A sequence goes on after its tokens and the drafts that were accepted.
+  Status step(std::span<const Feed> feeds);
+
+  // The sequence begins anew, without tokens, in the next step.
+  void restart(int64_t sequence) { lengths_[static_cast<size_t>(sequence)] = 0; }
+
+ private:
+  BenchSequences(const Options& options, std::unique_ptr<runner::StepExecutor> executor,
+                 bool has_states, int64_t pages_per_sequence);
+
+  void start(int32_t slot);
+
+  std::unique_ptr<runner::StepExecutor> executor_;
+  bool has_states_;
+  int64_t pages_per_sequence_;
+  std::vector<int32_t> pages_;    // of a sequence that starts
+  std::vector<int64_t> lengths_;  // tokens of each sequence
+  request::BatchPlan plan_;
+  request::StepOutput output_;
+};
+
+}  // namespace heddle::tools
