@@ -417,11 +417,11 @@ __device__ inline float output_factor(const Params& p, int head, float maximum, 
 
 template <int kDim>
 __global__ void __launch_bounds__(kThreads, 2) split_kernel(const __grid_constant__ Params p) {
-  wait_for_inputs();
   extern __shared__ __align__(128) uint8_t raw[];
   auto& s = *reinterpret_cast<Shared<kDim>*>(raw);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
-  make_plan(p, s.plan, s.scan);
+  make_plan(p, s.plan, s.scan);  // of lengths, which came with the step
+  wait_for_inputs();
   const int num_items = s.plan.starts[p.num_sequences];
   for (int index = static_cast<int>(blockIdx.x); index < num_items;
        index += static_cast<int>(gridDim.x)) {

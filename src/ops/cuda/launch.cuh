@@ -14,8 +14,9 @@ namespace heddle::ops {
 // capability 9.0 on a kernel's blocks start while the kernel before it in the stream still runs,
 // and here they wait until that one is complete (programmatic dependent launch, CUDA C++
 // Programming Guide). The blocks of the next kernel may start from then on. What comes before the
-// call may read weights only. A test wants the call in every kernel: one without it would end
-// early, and the next one would no longer wait for the kernel before it.
+// call may read weights, and what is written by kernels before the one before it: those are
+// complete then. A test wants the call in every kernel: one without it would end early, and the
+// next one would no longer wait for the kernel before it.
 __device__ inline void wait_for_inputs() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -24,20 +25,30 @@ __device__ inline void wait_for_inputs() {
 }
 
 // The kernel takes one `const __grid_constant__ Params`. A grid without blocks launches nothing.
+// `cluster`: neighbouring blocks of x that run together, from compute capability 9.0 on.
 // Error: kDeviceLost, naming the kernel.
 template <typename Params>
 Status launch(CudaContext& context, const char* name, void (*kernel)(Params), dim3 grid, dim3 block,
-              const Params& params, size_t shared_bytes = 0) {
+              const Params& params, size_t shared_bytes = 0, unsigned cluster = 1) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return {};
-  cudaLaunchAttribute early{.id = cudaLaunchAttributeProgrammaticStreamSerialization};
-  early.val.programmaticStreamSerializationAllowed = 1;
-  const cudaLaunchConfig_t config{
-      .gridDim = grid,
-      .blockDim = block,
-      .dynamicSmemBytes = shared_bytes,
-      .stream = context.stream.handle(),
-      .attrs = &early,
-      .numAttrs = context.gpu.properties().kernels_start_early ? 1u : 0u};
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned num_attributes = 0;
+  if (context.gpu.properties().kernels_start_early) {
+    cudaLaunchAttribute& early = attributes[num_attributes++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    cudaLaunchAttribute& together = attributes[num_attributes++];
+    together.id = cudaLaunchAttributeClusterDimension;
+    together.val.clusterDim = {.x = cluster, .y = 1, .z = 1};
+  }
+  const cudaLaunchConfig_t config{.gridDim = grid,
+                                  .blockDim = block,
+                                  .dynamicSmemBytes = shared_bytes,
+                                  .stream = context.stream.handle(),
+                                  .attrs = attributes,
+                                  .numAttrs = num_attributes};
   nvtxRangePushA(name);
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, params);
   nvtxRangePop();

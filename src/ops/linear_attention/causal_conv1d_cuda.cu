@@ -128,23 +128,26 @@ __device__ inline void load_kept(const Params& p, int64_t b, int64_t channel, in
 // computes it also keeps its windows. Operations and their order are those of convolve_kernel().
 template <typename Scalar, bool kDecode>
 __global__ void __launch_bounds__(kRunThreads) run_kernel(const __grid_constant__ Params p) {
-  wait_for_inputs();
   constexpr int kRows = kDecode ? 1 : kRunRows;
   constexpr int kAtOnce = kDecode ? 1 : 4;
   static_assert(kRows % kAtOnce == 0);
   const int64_t channel_blocks = ceil_div(p.C, kRunThreads * kOctet);
   const int64_t channel =
       (blockIdx.x % channel_blocks * kRunThreads + threadIdx.x) * int64_t{kOctet};
-  if (channel >= p.C) return;
+  if (channel >= p.C) {
+    wait_for_inputs();
+    return;
+  }
   const auto* x = static_cast<const Scalar*>(p.x) + channel;
   auto* y = static_cast<Scalar*>(p.y) + channel;
   float weight[kOctet][kRunWidth];
 #pragma unroll
   for (int j = 0; j < kOctet; ++j) {
     const float* from = p.weight + (channel + j) * p.weight_stride;
-#pragma unroll
-    for (int m = 0; m < kRunWidth; ++m) weight[j][m] = from[m];
+    const float4 four = *reinterpret_cast<const float4*>(from);
+    weight[j][0] = four.x, weight[j][1] = four.y, weight[j][2] = four.z, weight[j][3] = four.w;
   }
+  wait_for_inputs();
   const int64_t first = blockIdx.x / channel_blocks * kRows;
   float window[kRunWidth][kOctet];  // the row's inputs, its own last
   int64_t at = -1;                  // sequence whose inputs they are
@@ -214,7 +217,7 @@ bool has_octets(const CausalConv1dArgs& args) {
            bytes_of(x.dtype, x.row_stride) % 16 == 0;
   };
   return args.weight.shape[1] == kRunWidth && args.x.shape[1] % kOctet == 0 && is_aligned(args.x) &&
-         is_aligned(args.y) && is_aligned(args.state.conv) &&
+         is_aligned(args.y) && is_aligned(args.weight) && is_aligned(args.state.conv) &&
          (args.snapshots.conv.data == nullptr || is_aligned(args.snapshots.conv));
 }
 

@@ -31,7 +31,6 @@ constexpr int kMostThreads = 256;
 // beyond kHeld octets a thread x is read twice, the second time from the cache.
 template <typename Scalar, int kHeld>
 __global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(const __grid_constant__ Params p) {
-  wait_for_inputs();
   __shared__ float scratch[kWarp];
   const auto load = [&](const Scalar* row, int64_t h, float(&values)[kOctet]) {
     if (p.aligned && p.H - h >= kOctet) {
@@ -47,6 +46,21 @@ __global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(const __grid_con
       store_elements(values, p.H - h, row + h);
     }
   };
+  const int64_t step = int64_t{blockDim.x} * kOctet;
+  const auto place = [&](int i) { return threadIdx.x * int64_t{kOctet} + i * step; };
+  const auto load_weights = [&](int64_t h, float(&weights)[kOctet]) {
+    if (p.aligned && p.H - h >= kOctet) {
+      load_octet(p.weight + h, weights);
+    } else {
+      load_elements(p.weight + h, p.H - h, weights);
+    }
+  };
+  float held_weights[kHeld][kOctet];
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    if (place(i) < p.H) load_weights(place(i), held_weights[i]);
+  }
+  wait_for_inputs();
   for (int64_t group = blockIdx.x; group < p.num_groups; group += gridDim.x) {
     const int64_t t = group / p.G;
     const int64_t column = group % p.G * p.H;
@@ -56,8 +70,6 @@ __global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(const __grid_con
     if (p.residual != nullptr) {
       residual = static_cast<Scalar*>(p.residual) + t * p.residual_stride + column;
     }
-    const int64_t step = int64_t{blockDim.x} * kOctet;
-    const auto place = [&](int i) { return threadIdx.x * int64_t{kOctet} + i * step; };
     float held[kHeld][kOctet];
     float sum = 0;
     const auto take = [&](int64_t h, float(&values)[kOctet]) {
@@ -84,13 +96,7 @@ __global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(const __grid_con
     }
     sum = block_sum(sum, scratch);
     const float scale = 1.0f / sqrtf(sum / static_cast<float>(p.H) + p.epsilon);
-    const auto give = [&](int64_t h, const float(&values)[kOctet]) {
-      float weights[kOctet];
-      if (p.aligned && p.H - h >= kOctet) {
-        load_octet(p.weight + h, weights);
-      } else {
-        load_elements(p.weight + h, p.H - h, weights);
-      }
+    const auto give = [&](int64_t h, const float(&values)[kOctet], const float(&weights)[kOctet]) {
       float normed[kOctet];
 #pragma unroll
       for (int j = 0; j < kOctet; ++j) normed[j] = values[j] * scale * weights[j];
@@ -98,12 +104,14 @@ __global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(const __grid_con
     };
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
-      if (place(i) < p.H) give(place(i), held[i]);
+      if (place(i) < p.H) give(place(i), held[i], held_weights[i]);
     }
     for (int i = kHeld; place(i) < p.H; ++i) {  // each thread reads what it wrote
       float values[kOctet];
+      float weights[kOctet];
       load(residual != nullptr ? residual : x, place(i), values);
-      give(place(i), values);
+      load_weights(place(i), weights);
+      give(place(i), values, weights);
     }
   }
 }
