@@ -52,8 +52,8 @@ int64_t assign_offsets(std::vector<Block> blocks) {
 
 }  // namespace
 
-MemoryPlan plan_memory(const PlacedGraph& placed, const ops::Extents& largest,
-                       const ops::Context& context) {
+MemoryPlan plan_memory(const PlacedGraph& placed, std::span<const Chain> chains,
+                       const ops::Extents& largest, const ops::Context& context) {
   const Graph& graph = placed.graph;
   MemoryPlan plan;
   plan.offset.assign(graph.values.size(), -1);
@@ -61,6 +61,17 @@ MemoryPlan plan_memory(const PlacedGraph& placed, const ops::Extents& largest,
   plan.live.assign(graph.values.size(), {});
   plan.workspace_offset.assign(graph.nodes.size(), -1);
   plan.workspace_size.assign(graph.nodes.size(), 0);
+  plan.workspace_live.resize(graph.nodes.size());
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const auto index = static_cast<int32_t>(i);
+    plan.workspace_live[i] = {.begin = index, .end = index};
+  }
+  for (const Chain& chain : chains) {
+    for (size_t i = chain.begin; i < chain.end(); ++i) {
+      plan.workspace_live[i] = {.begin = static_cast<int32_t>(chain.begin),
+                                .end = static_cast<int32_t>(chain.end() - 1)};
+    }
+  }
 
   const auto touch = [&](Value value, size_t node) {
     const Value storage = placed.placements[value.id].storage;
@@ -70,7 +81,10 @@ MemoryPlan plan_memory(const PlacedGraph& placed, const ops::Extents& largest,
     live.end = std::max(live.end, static_cast<int32_t>(node));
   };
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    for (const Value input : graph.nodes[i].inputs) touch(input, i);
+    for (const Value input : graph.nodes[i].inputs) {
+      touch(input, i);
+      touch(input, static_cast<size_t>(plan.workspace_live[i].end));
+    }
     for (const Value output : graph.nodes[i].outputs) touch(output, i);
   }
   for (const Value output : graph.outputs) touch(output, graph.nodes.size());
@@ -90,9 +104,8 @@ MemoryPlan plan_memory(const PlacedGraph& placed, const ops::Extents& largest,
     plan.workspace_size[i] =
         align_up(node.op->workspace_bytes(metas, node.attrs, largest, context));
     if (plan.workspace_size[i] == 0) continue;
-    const auto index = static_cast<int32_t>(i);
     blocks.push_back({.size = plan.workspace_size[i],
-                      .live = {.begin = index, .end = index},
+                      .live = plan.workspace_live[i],
                       .offset = &plan.workspace_offset[i]});
   }
   plan.arena_bytes = assign_offsets(std::move(blocks));
@@ -114,11 +127,8 @@ Status check_plan(const PlacedGraph& placed, const MemoryPlan& plan) {
   }
   for (size_t i = 0; i < plan.workspace_size.size(); ++i) {
     if (plan.workspace_size[i] == 0) continue;
-    const auto index = static_cast<int32_t>(i);
-    items.push_back({fmt::format("workspace of node {}", i),
-                     plan.workspace_offset[i],
-                     plan.workspace_size[i],
-                     {.begin = index, .end = index}});
+    items.push_back({fmt::format("workspace of node {}", i), plan.workspace_offset[i],
+                     plan.workspace_size[i], plan.workspace_live[i]});
   }
   for (size_t a = 0; a < items.size(); ++a) {
     if (items[a].offset < 0 || items[a].offset % kArenaAlignment != 0 ||

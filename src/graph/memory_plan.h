@@ -3,12 +3,14 @@
 // fit, the largest storage first. Offsets are computed for the largest step; all dimensions grow
 // with it, so the same offsets hold for every smaller one, and addresses never change.
 //
-// Workspaces are storages that live for one node.
+// Workspaces are storages that live for one node, or for its chain.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "graph/chains.h"
 #include "graph/placement.h"
 
 namespace heddle::graph {
@@ -30,11 +32,13 @@ struct MemoryPlan {
   std::vector<LiveRange> live;            // by value id
   std::vector<int64_t> workspace_offset;  // by node index, -1 without
   std::vector<int64_t> workspace_size;    // by node index
+  std::vector<LiveRange> workspace_live;  // by node index
   int64_t arena_bytes = 0;
 };
 
-MemoryPlan plan_memory(const PlacedGraph& placed, const ops::Extents& largest,
-                       const ops::Context& context);
+// Nodes of a chain live together: what one of them reads or works in stays until its end.
+MemoryPlan plan_memory(const PlacedGraph& placed, std::span<const Chain> chains,
+                       const ops::Extents& largest, const ops::Context& context);
 
 // Error: names two storages that live at once and overlap. For tests.
 Status check_plan(const PlacedGraph& placed, const MemoryPlan& plan);

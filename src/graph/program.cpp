@@ -20,7 +20,9 @@ Result<Program> compile(Graph graph, const ops::OpRegistry& registry, const ops:
   HEDDLE_RETURN_IF_ERROR(verify(graph).with_context("after fusion"));
   Program program{.placed = elide_copies(std::move(graph)), .largest = options.largest};
   program.segments = split_into_segments(program.placed.graph);
-  program.memory = plan_memory(program.placed, options.largest, context);
+  program.chains =
+      find_chains(program.placed.graph, options.chains.value_or(ops::op_chains(context)));
+  program.memory = plan_memory(program.placed, program.chains, options.largest, context);
   return program;
 }
 
@@ -90,22 +92,55 @@ Status Executor::launch(ops::Context& context, const ops::ForwardContext& forwar
   HEDDLE_CHECK_EQ(inputs.size(), graph.inputs.size());
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
-    BoundNode& bound = bound_[i];
     for (size_t j = 0; j < node.inputs.size(); ++j) {
       for (size_t k = 0; k < graph.inputs.size(); ++k) {
-        if (node.inputs[j] == graph.inputs[k]) bound.inputs[j] = inputs[k];
+        if (node.inputs[j] == graph.inputs[k]) bound_[i].inputs[j] = inputs[k];
       }
     }
-    const Status status = node.op->launch(context, {.inputs = bound.inputs,
-                                                    .outputs = bound.outputs,
-                                                    .attrs = node.attrs,
-                                                    .forward = forward,
-                                                    .workspace = bound.workspace});
-    if (!status.ok()) [[unlikely]] {
-      return status.with_context(fmt::format("{}{}", node.scope, node.op->name));
+  }
+  auto chain = program_.chains.begin();
+  for (size_t i = 0; i < graph.nodes.size();) {
+    if (chain != program_.chains.end() && chain->begin == i) {
+      HEDDLE_ASSIGN_OR_RETURN(const bool launched, launch_chain(*chain, context, forward));
+      if (launched) i = chain->end();
+      ++chain;
+      if (launched) continue;
     }
+    HEDDLE_RETURN_IF_ERROR(launch_node(i++, context, forward));
   }
   return {};
+}
+
+ops::LaunchArgs Executor::launch_args(size_t i, const ops::ForwardContext& forward) {
+  const BoundNode& bound = bound_[i];
+  return {.inputs = bound.inputs,
+          .outputs = bound.outputs,
+          .attrs = program_.placed.graph.nodes[i].attrs,
+          .forward = forward,
+          .workspace = bound.workspace};
+}
+
+Status Executor::launch_node(size_t i, ops::Context& context, const ops::ForwardContext& forward) {
+  const Node& node = program_.placed.graph.nodes[i];
+  const Status status = node.op->launch(context, launch_args(i, forward));
+  if (status.ok()) [[likely]]
+    return status;
+  return status.with_context(fmt::format("{}{}", node.scope, node.op->name));
+}
+
+Result<bool> Executor::launch_chain(const Chain& chain, ops::Context& context,
+                                    const ops::ForwardContext& forward) {
+  const std::vector<Node>& nodes = program_.placed.graph.nodes;
+  chained_.clear();
+  for (size_t i = chain.begin; i < chain.end(); ++i) {
+    chained_.push_back({.op = nodes[i].op, .args = launch_args(i, forward)});
+  }
+  Result<bool> launched = chain.ops->launch(context, chained_);
+  if (launched.ok()) [[likely]]
+    return launched;
+  const Node& first = nodes[chain.begin];
+  return launched.status().with_context(
+      fmt::format("{}{} and what follows it", first.scope, first.op->name));
 }
 
 MutableTensorView Executor::output(size_t i) const {

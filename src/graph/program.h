@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Program: a graph after all passes, ready to run; Executor: runs it eagerly, node by node.
 //
-// compile() = verify, dead code, fuse, verify, copy elision, split, memory plan.
+// compile() = verify, dead code, fuse, verify, copy elision, split, chains, memory plan.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "device/device.h"
+#include "graph/chains.h"
 #include "graph/memory_plan.h"
 #include "graph/passes.h"
 #include "graph/placement.h"
@@ -20,6 +22,7 @@ namespace heddle::graph {
 struct Program {
   PlacedGraph placed;
   std::vector<Segment> segments;
+  std::vector<Chain> chains;
   MemoryPlan memory;
   ops::Extents largest;
 };
@@ -27,6 +30,7 @@ struct Program {
 struct CompileOptions {
   ops::Extents largest;  // of any step
   bool fuse = true;
+  std::optional<std::span<const ops::OpChain>> chains;  // none: those of the context's device
 };
 
 Result<Program> compile(Graph graph, const ops::OpRegistry& registry, const ops::Context& context,
@@ -45,9 +49,9 @@ class Executor {
   // Sizes of the runs from here on. Error: kInvalidArgument for more than the program was made for.
   Status set_extents(const ops::Extents& extents);
 
-  // Launches every node in order. `inputs` are in the order of Graph::inputs, with the shapes of
-  // the extents, in memory of the device. The same addresses are used whenever the extents are the
-  // same. Error: the failing node's, with its scope.
+  // Launches every node in order, those of a chain together where it can. `inputs` are in the order
+  // of Graph::inputs, with the shapes of the extents, in memory of the device. The same addresses
+  // are used whenever the extents are the same. Error: the failing node's, with its scope.
   Status launch(ops::Context& context, const ops::ForwardContext& forward,
                 std::span<const TensorView> inputs);
 
@@ -75,6 +79,11 @@ class Executor {
 
   explicit Executor(Program program) : program_(std::move(program)) {}
 
+  Status launch_node(size_t i, ops::Context& context, const ops::ForwardContext& forward);
+  Result<bool> launch_chain(const Chain& chain, ops::Context& context,
+                            const ops::ForwardContext& forward);
+  [[nodiscard]] ops::LaunchArgs launch_args(size_t i, const ops::ForwardContext& forward);
+
   void bind();
   void place(const ops::Extents& extents);
   [[nodiscard]] MutableTensorView computed_view(Value value) const;
@@ -82,6 +91,7 @@ class Executor {
   Program program_;
   device::Buffer arena_;
   std::vector<BoundNode> bound_;
+  std::vector<ops::ChainedOp> chained_;  // of a chain that is launched
   ops::Extents extents_;
 };
 

@@ -3,12 +3,14 @@
 #include "ops/attention/latent_projection.h"
 #include "ops/attention/page_copy.h"
 #include "ops/attention/paged_attention.h"
+#include "ops/attention/rotate_append.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gemm/dense_products.h"
 #include "ops/gemm/linear.h"
 #include "ops/layout/layout.h"
 #include "ops/linear_attention/causal_conv1d.h"
+#include "ops/linear_attention/delta_step_sm90.h"
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/linear_attention/gated_delta_rule_sm90.h"
 #include "ops/linear_attention/gated_rms_norm.h"
@@ -40,6 +42,10 @@ Status copy_pages_cuda(CudaContext&, const PageCopyArgs&) { return no_cuda(); }
 
 Status paged_attention_cuda(CudaContext&, const PagedAttentionArgs&) { return no_cuda(); }
 
+Status attend_to_pages_cuda(CudaContext&, const PagedAttentionArgs&) { return no_cuda(); }
+
+Status rotate_append_cuda(CudaContext&, const RotateAppendArgs&) { return no_cuda(); }
+
 Status elementwise_cuda(CudaContext&, const ElementwiseArgs&) { return no_cuda(); }
 
 Status embedding_cuda(CudaContext&, const EmbeddingArgs&) { return no_cuda(); }
@@ -60,6 +66,10 @@ int64_t gated_delta_rule_workspace_bytes_cuda(const CudaContext&, const GatedDel
 bool gated_delta_rule_sm90_fits(const CudaContext&, const GatedDeltaRuleArgs&) { return false; }
 
 Status gated_delta_rule_cuda(CudaContext&, const GatedDeltaRuleArgs&) { return no_cuda(); }
+
+bool delta_step_fits(const CudaContext&, const DeltaStepArgs&) { return false; }
+
+Status delta_step_cuda(CudaContext&, const DeltaStepArgs&) { return no_cuda(); }
 
 Status gated_rms_norm_cuda(CudaContext&, const GatedRmsNormArgs&) { return no_cuda(); }
 

@@ -3,6 +3,8 @@
 
 #include "ops/attention/latent_projection.h"
 #include "ops/attention/paged_attention.h"
+#include "ops/attention/rotate_append.h"
+#include "ops/op_chain.h"
 #include "ops/registry.h"
 
 namespace heddle::ops {
@@ -66,20 +68,37 @@ Result<KvLayer> kv_layer(const char* op, const LaunchArgs& args) {
   return args.forward.kv_layers[layer];
 }
 
-Status launch_paged_attention(Context& context, const LaunchArgs& args) {
+Result<PagedAttentionArgs> attention_args(const LaunchArgs& args) {
   HEDDLE_ASSIGN_OR_RETURN(const KvLayer kv, kv_layer("paged_attention", args));
-  return paged_attention(context, {.q = args.inputs[0],
-                                   .k = args.inputs[1],
-                                   .v = args.inputs[2],
-                                   .y = args.outputs[0],
-                                   .num_kv_heads = args.attrs.integer("num_kv_heads"),
-                                   .head_dim = args.attrs.integer("head_dim"),
-                                   .scale = static_cast<float>(args.attrs.real("scale")),
-                                   .window = args.attrs.integer("window"),
-                                   .sinks = args.inputs.size() > 3 ? args.inputs[3] : TensorView(),
-                                   .kv = kv,
-                                   .forward = &args.forward,
-                                   .workspace = args.workspace});
+  return PagedAttentionArgs{.q = args.inputs[0],
+                            .k = args.inputs[1],
+                            .v = args.inputs[2],
+                            .y = args.outputs[0],
+                            .num_kv_heads = args.attrs.integer("num_kv_heads"),
+                            .head_dim = args.attrs.integer("head_dim"),
+                            .scale = static_cast<float>(args.attrs.real("scale")),
+                            .window = args.attrs.integer("window"),
+                            .sinks = args.inputs.size() > 3 ? args.inputs[3] : TensorView(),
+                            .kv = kv,
+                            .forward = &args.forward,
+                            .workspace = args.workspace};
+}
+
+Status launch_paged_attention(Context& context, const LaunchArgs& args) {
+  HEDDLE_ASSIGN_OR_RETURN(const PagedAttentionArgs attention, attention_args(args));
+  return paged_attention(context, attention);
+}
+
+// Queries and keys are rotated, with a norm or without, and attended to.
+Result<bool> launch_rotated(Context& context, std::span<const ChainedOp> chain) {
+  HEDDLE_ASSIGN_OR_RETURN(const PagedAttentionArgs attention, attention_args(chain[2].args));
+  const RotateAppendArgs args{
+      .q = rope_args(chain[0].args), .k = rope_args(chain[1].args), .attention = attention};
+  if (!rotate_append_fits(args)) return false;
+  auto& cuda = static_cast<CudaContext&>(context);
+  HEDDLE_RETURN_IF_ERROR(rotate_append_cuda(cuda, args));
+  HEDDLE_RETURN_IF_ERROR(attend_to_pages_cuda(cuda, attention));
+  return true;
 }
 
 Status infer_latent_attention(std::span<const TensorMeta> inputs, const Attrs& attrs,
@@ -232,6 +251,18 @@ std::span<const OpDef> attention_ops() {
        .launch = launch_expand_values},
   };
   return kOps;
+}
+
+std::span<const OpChain> attention_chains() {
+  static constexpr std::string_view kNormed[] = {"qk_norm_rope", "qk_norm_rope", "paged_attention"};
+  static constexpr std::string_view kPlain[] = {"rope", "rope", "paged_attention"};
+  static constexpr std::string_view kSinks[] = {"rope", "rope", "paged_attention_sinks"};
+  static constexpr OpChain::Link kLinks[] = {{.from = 0, .to = 2, .input = 0},
+                                             {.from = 1, .to = 2, .input = 1}};
+  static constexpr OpChain kChains[] = {{.ops = kNormed, .links = kLinks, .launch = launch_rotated},
+                                        {.ops = kPlain, .links = kLinks, .launch = launch_rotated},
+                                        {.ops = kSinks, .links = kLinks, .launch = launch_rotated}};
+  return kChains;
 }
 
 }  // namespace heddle::ops

@@ -76,4 +76,7 @@ Status paged_attention(Context& context, const PagedAttentionArgs& args);
 Status paged_attention_cpu(CpuContext& context, const PagedAttentionArgs& args);    // args checked
 Status paged_attention_cuda(CudaContext& context, const PagedAttentionArgs& args);  // args checked
 
+// The same without the append: the step's keys and values lie in the pages.
+Status attend_to_pages_cuda(CudaContext& context, const PagedAttentionArgs& args);  // args checked
+
 }  // namespace heddle::ops

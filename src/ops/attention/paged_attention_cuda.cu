@@ -609,6 +609,10 @@ Status paged_attention_cuda(CudaContext& context, const PagedAttentionArgs& args
   if (args.v.data != nullptr) {
     HEDDLE_RETURN_IF_ERROR(append(context, args, args.v, args.kv.v, args.kv.v_scale));
   }
+  return attend_to_pages_cuda(context, args);
+}
+
+Status attend_to_pages_cuda(CudaContext& context, const PagedAttentionArgs& args) {
   Params params = params_of(args);
   HEDDLE_ASSIGN_OR_RETURN(params.handled, attend_fast(context, args));
   const int64_t rows = params.T * params.Nkv * params.group;

@@ -49,6 +49,18 @@ __device__ inline CudaE4M3 rounded<CudaE4M3>(float value) {
   return CudaE4M3(value);  // beyond +-448 becomes that
 }
 
+// The number that `value` becomes when it is stored as f32, bf16 or f16.
+__device__ inline float rounded_as(DType dtype, float value) {
+  switch (dtype) {
+    case DType::kBf16:
+      return as_float(rounded<CudaBf16>(value));
+    case DType::kF16:
+      return as_float(rounded<CudaF16>(value));
+    default:
+      return value;
+  }
+}
+
 template <typename Scalar>
 struct ScalarTag {
   using type = Scalar;

@@ -3,7 +3,7 @@
 #include "ops/cuda/numbers.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/linear_attention/gated_delta_rule_step.h"
-#include "ops/linear_attention/snapshot_rows.cuh"
+#include "ops/linear_attention/state_rows.cuh"
 
 namespace heddle::ops {
 
@@ -11,13 +11,8 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kDim = 128;  // Dk
-constexpr int kLanes = 8;  // of a value row
-constexpr int kQuads = 4;  // of neighbouring columns of a row in a lane
-constexpr int kRowsAtOnce = kWarp / kLanes;
-constexpr int kPasses = 4;  // rows of a lane
-constexpr int kWarpRows = kRowsAtOnce * kPasses;
-constexpr int kRows = kWarps * kWarpRows;  // value rows of a block
+constexpr int kDim = StateRows::kDim;                 // Dk
+constexpr int kRows = kWarps * StateRows::kWarpRows;  // value rows of a block
 
 static_assert(kThreads == kDim, "a thread has one column of k and q");
 
@@ -44,25 +39,6 @@ struct Token {
   float sums[3][kWarps];  // k.k, q.q and k.q of the columns of a warp
   float alpha, beta;
 };
-
-__device__ inline float row_sum(float value) {
-  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(0xffffffffu, value, distance);
-  }
-  return value;
-}
-
-__device__ inline float quad_dot(const float4& a, const float4& b, float sum) {
-  sum = fmaf(a.x, b.x, sum);
-  sum = fmaf(a.y, b.y, sum);
-  sum = fmaf(a.z, b.z, sum);
-  return fmaf(a.w, b.w, sum);
-}
-
-__device__ inline float4 faded_plus(const float4& s, float alpha, const float4& k, float weight) {
-  return {fmaf(weight, k.x, alpha * s.x), fmaf(weight, k.y, alpha * s.y),
-          fmaf(weight, k.z, alpha * s.z), fmaf(weight, k.w, alpha * s.w)};
-}
 
 // The block's threads prepare row `row` of the step for value head h; returns k.q.
 __device__ inline float prepare(const Params& p, int64_t row, int64_t h, int64_t first_row,
@@ -101,43 +77,7 @@ __device__ inline float prepare(const Params& p, int64_t row, int64_t h, int64_t
   return total(2) * k_factor * q_factor;
 }
 
-// Stores a lane's part of a value row, counted over the heads of the slot, as snapshots are kept.
-__device__ inline void store_snapshot_part(const Params& p, int64_t slot, int64_t row, int part,
-                                           const float4 (&s)[kQuads]) {
-  RowScale scale;
-  if (p.snapshots.dtype == DType::kI8) {
-    float largest = 0;
-    bool finite = true;
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      for (const float value : {s[i].x, s[i].y, s[i].z, s[i].w}) {
-        largest = fmaxf(largest, fabsf(value));
-        finite = finite && isfinite(value);
-      }
-    }
-    for (int distance = kLanes / 2; distance > 0; distance /= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
-      finite = __shfl_xor_sync(0xffffffffu, finite ? 1 : 0, distance) != 0 && finite;
-    }
-    scale = scale_of(largest, finite);
-    if (part == 0) p.snapshots.scales[slot * p.snapshots.scale_stride + row] = scale.scale;
-  }
-  const int64_t number = p.snapshots.number_of(slot, row);
-#pragma unroll
-  for (int i = 0; i < kQuads; ++i) {
-    const int64_t at = number + i * (kLanes * 4) + part * 4;
-    store_snapshot_number(p.snapshots, at, s[i].x, scale);
-    store_snapshot_number(p.snapshots, at + 1, s[i].y, scale);
-    store_snapshot_number(p.snapshots, at + 2, s[i].z, scale);
-    store_snapshot_number(p.snapshots, at + 3, s[i].w, scale);
-  }
-}
-
-// A block takes 64 value rows of one head of one sequence through its tokens. Eight lanes share a
-// row, with four neighbouring columns of every 32, so that a warp moves whole lines; a lane's 16
-// loads are under way together. With p = S k and o = S q of the old state:
-//
-//   d = beta (v - alpha p)     y = alpha o + d (k.q)     S <- alpha S + d k
+// A block takes 64 value rows of one head of one sequence through its tokens.
 __global__ void __launch_bounds__(kThreads, 4) step_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
   __shared__ Token token;
@@ -152,44 +92,21 @@ __global__ void __launch_bounds__(kThreads, 4) step_kernel(const __grid_constant
   if (num_tokens == 0 || num_tokens > kStepMostTokens) return;
   const bool fresh = p.batch.context_lens[b] == 0;
 
-  const int part = lane % kLanes;
-  const int own_row = warp * kWarpRows + lane / kLanes;  // and every kRowsAtOnce-th after it
-  float* state =
-      p.state + slot * p.state_stride + (h * p.Dv + first_row + own_row) * kDim + part * 4;
-  float4 s[kPasses][kQuads];
-#pragma unroll
-  for (int r = 0; r < kPasses; ++r) {
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      const float* from = state + r * kRowsAtOnce * kDim + i * (kLanes * 4);
-      s[r][i] = fresh ? float4{0, 0, 0, 0} : __ldcs(reinterpret_cast<const float4*>(from));
-    }
-  }
+  const StateRows rows(lane, warp);
+  float* state = p.state + slot * p.state_stride + (h * p.Dv + first_row + rows.first) * kDim;
+  StateRows::Numbers s;
+  rows.load(state, fresh, s);
   int32_t snapshot = p.batch.snapshot_start[b];
   const int32_t snapshots_end = p.batch.snapshot_start[b + 1];
   for (int64_t t = 0; t < num_tokens; ++t) {
     const float kq = prepare(p, first_token + t, h, first_row, token);
-    float4 k[kQuads];
-    float p1[kPasses] = {}, p2[kPasses] = {};
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      k[i] = reinterpret_cast<const float4*>(token.k)[i * kLanes + part];
-      const float4 q = reinterpret_cast<const float4*>(token.q)[i * kLanes + part];
-#pragma unroll
-      for (int r = 0; r < kPasses; ++r) {
-        p1[r] = quad_dot(s[r][i], k[i], p1[r]);
-        p2[r] = quad_dot(s[r][i], q, p2[r]);
-      }
-    }
-#pragma unroll
-    for (int r = 0; r < kPasses; ++r) {
-      const int row = own_row + r * kRowsAtOnce;
-      const float d = token.beta * (token.v[row] - token.alpha * row_sum(p1[r]));
-      const float y = fmaf(d, kq, token.alpha * row_sum(p2[r]));
-      if (part == 0) token.y[row] = y;
-#pragma unroll
-      for (int i = 0; i < kQuads; ++i) s[r][i] = faded_plus(s[r][i], token.alpha, k[i], d);
-    }
+    rows.advance({.k = token.k,
+                  .q = token.q,
+                  .v = token.v,
+                  .alpha = token.alpha,
+                  .beta = token.beta,
+                  .kq = kq},
+                 s, token.y);
     __syncthreads();
     if (thread < kRows / 2) {
       const __nv_bfloat162 pair =
@@ -199,20 +116,10 @@ __global__ void __launch_bounds__(kThreads, 4) step_kernel(const __grid_constant
     }
     while (snapshot < snapshots_end && p.batch.snapshots[snapshot].num_tokens == t + 1) {
       const int64_t to = p.batch.snapshots[snapshot++].slot;
-#pragma unroll
-      for (int r = 0; r < kPasses; ++r) {
-        store_snapshot_part(p, to, h * p.Dv + first_row + own_row + r * kRowsAtOnce, part, s[r]);
-      }
+      rows.store_snapshot(p.snapshots, to, h * p.Dv + first_row, s);
     }
   }
-#pragma unroll
-  for (int r = 0; r < kPasses; ++r) {
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      float* to = state + r * kRowsAtOnce * kDim + i * (kLanes * 4);
-      __stcs(reinterpret_cast<float4*>(to), s[r][i]);
-    }
-  }
+  rows.store(state, s);
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include "ops/linear_attention/causal_conv1d.h"
+#include "ops/linear_attention/delta_step_sm90.h"
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/linear_attention/gated_rms_norm.h"
+#include "ops/op_chain.h"
 #include "ops/registry.h"
 
 namespace heddle::ops {
@@ -46,15 +48,20 @@ Status infer_causal_conv1d(std::span<const TensorMeta> inputs, const Attrs&,
   return {};
 }
 
-Status launch_causal_conv1d(Context& context, const LaunchArgs& args) {
+Result<CausalConv1dArgs> conv_args(const LaunchArgs& args) {
   HEDDLE_ASSIGN_OR_RETURN(const StateLayer state, state_layer("causal_conv1d", args));
   HEDDLE_ASSIGN_OR_RETURN(const SnapshotLayer snapshots, snapshot_layer("causal_conv1d", args));
-  return causal_conv1d(context, {.x = args.inputs[0],
-                                 .weight = args.inputs[1],
-                                 .y = args.outputs[0],
-                                 .state = state,
-                                 .snapshots = snapshots,
-                                 .forward = &args.forward});
+  return CausalConv1dArgs{.x = args.inputs[0],
+                          .weight = args.inputs[1],
+                          .y = args.outputs[0],
+                          .state = state,
+                          .snapshots = snapshots,
+                          .forward = &args.forward};
+}
+
+Status launch_causal_conv1d(Context& context, const LaunchArgs& args) {
+  HEDDLE_ASSIGN_OR_RETURN(const CausalConv1dArgs conv, conv_args(args));
+  return causal_conv1d(context, conv);
 }
 
 Status infer_gated_delta_rule(std::span<const TensorMeta> inputs, const Attrs& attrs,
@@ -106,22 +113,27 @@ int64_t gated_delta_rule_workspace(std::span<const TensorMeta> inputs, const Att
                                                     .dtype = inputs[0].dtype});
 }
 
-Status launch_gated_delta_rule(Context& context, const LaunchArgs& args) {
+Result<GatedDeltaRuleArgs> rule_args(const LaunchArgs& args) {
   HEDDLE_ASSIGN_OR_RETURN(const StateLayer state, state_layer("gated_delta_rule", args));
   HEDDLE_ASSIGN_OR_RETURN(const SnapshotLayer snapshots, snapshot_layer("gated_delta_rule", args));
-  return gated_delta_rule(context, {.qkv = args.inputs[0],
-                                    .a = args.inputs[1],
-                                    .b = args.inputs[2],
-                                    .neg_exp_a_log = args.inputs[3],
-                                    .dt_bias = args.inputs[4],
-                                    .y = args.outputs[0],
-                                    .num_key_heads = args.attrs.integer("num_key_heads"),
-                                    .key_dim = args.attrs.integer("key_dim"),
-                                    .value_dim = args.attrs.integer("value_dim"),
-                                    .state = state,
-                                    .snapshots = snapshots,
-                                    .forward = &args.forward,
-                                    .workspace = args.workspace});
+  return GatedDeltaRuleArgs{.qkv = args.inputs[0],
+                            .a = args.inputs[1],
+                            .b = args.inputs[2],
+                            .neg_exp_a_log = args.inputs[3],
+                            .dt_bias = args.inputs[4],
+                            .y = args.outputs[0],
+                            .num_key_heads = args.attrs.integer("num_key_heads"),
+                            .key_dim = args.attrs.integer("key_dim"),
+                            .value_dim = args.attrs.integer("value_dim"),
+                            .state = state,
+                            .snapshots = snapshots,
+                            .forward = &args.forward,
+                            .workspace = args.workspace};
+}
+
+Status launch_gated_delta_rule(Context& context, const LaunchArgs& args) {
+  HEDDLE_ASSIGN_OR_RETURN(const GatedDeltaRuleArgs rule, rule_args(args));
+  return gated_delta_rule(context, rule);
 }
 
 Status infer_gated_rms_norm(std::span<const TensorMeta> inputs, const Attrs&,
@@ -141,21 +153,29 @@ Status infer_gated_rms_norm(std::span<const TensorMeta> inputs, const Attrs&,
   return {};
 }
 
-Status launch_gated_rms_norm(Context& context, const LaunchArgs& args) {
-  return gated_rms_norm(context, {.x = args.inputs[0],
-                                  .z = args.inputs[1],
-                                  .weight = args.inputs[2],
-                                  .y = args.outputs[0],
-                                  .epsilon = static_cast<float>(args.attrs.real("epsilon"))});
+GatedRmsNormArgs norm_args(const LaunchArgs& args, NormGate gate) {
+  return {.x = args.inputs[0],
+          .z = args.inputs[1],
+          .weight = args.inputs[2],
+          .y = args.outputs[0],
+          .epsilon = static_cast<float>(args.attrs.real("epsilon")),
+          .gate = gate};
 }
 
-Status launch_sigmoid_gated_rms_norm(Context& context, const LaunchArgs& args) {
-  return gated_rms_norm(context, {.x = args.inputs[0],
-                                  .z = args.inputs[1],
-                                  .weight = args.inputs[2],
-                                  .y = args.outputs[0],
-                                  .epsilon = static_cast<float>(args.attrs.real("epsilon")),
-                                  .gate = NormGate::kSigmoid});
+template <NormGate kGate>
+Status launch_gated_rms_norm(Context& context, const LaunchArgs& args) {
+  return gated_rms_norm(context, norm_args(args, kGate));
+}
+
+Result<bool> launch_delta_step(Context& context, std::span<const ChainedOp> chain) {
+  HEDDLE_ASSIGN_OR_RETURN(const CausalConv1dArgs conv, conv_args(chain[0].args));
+  HEDDLE_ASSIGN_OR_RETURN(const GatedDeltaRuleArgs rule, rule_args(chain[1].args));
+  const DeltaStepArgs step{
+      .conv = conv, .rule = rule, .norm = norm_args(chain[2].args, NormGate::kSilu)};
+  auto& cuda = static_cast<CudaContext&>(context);
+  if (!delta_step_fits(cuda, step)) return false;
+  HEDDLE_RETURN_IF_ERROR(delta_step_cuda(cuda, step));
+  return true;
 }
 
 }  // namespace
@@ -180,14 +200,24 @@ std::span<const OpDef> linear_attention_ops() {
        .num_inputs = 3,
        .aliases = {},
        .infer = infer_gated_rms_norm,
-       .launch = launch_gated_rms_norm},
+       .launch = launch_gated_rms_norm<NormGate::kSilu>},
       {.name = "sigmoid_gated_rms_norm",
        .num_inputs = 3,
        .aliases = {},
        .infer = infer_gated_rms_norm,
-       .launch = launch_sigmoid_gated_rms_norm},
+       .launch = launch_gated_rms_norm<NormGate::kSigmoid>},
   };
   return kOps;
+}
+
+std::span<const OpChain> linear_attention_chains() {
+  static constexpr std::string_view kStep[] = {"causal_conv1d", "gated_delta_rule",
+                                               "gated_rms_norm"};
+  static constexpr OpChain::Link kLinks[] = {{.from = 0, .to = 1, .input = 0},
+                                             {.from = 1, .to = 2, .input = 0}};
+  static constexpr OpChain kChains[] = {
+      {.ops = kStep, .links = kLinks, .launch = launch_delta_step}};
+  return kChains;
 }
 
 }  // namespace heddle::ops

@@ -15,7 +15,15 @@ constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kStep = kWarp * kOctet;      // columns that a warp loads at once
 constexpr int64_t kMostShared = 48 << 10;  // bytes that every kernel may have
-constexpr int64_t kShare = 8;              // the pairs are at most this part of the experts
+constexpr int64_t kShare = 3;              // the pairs are at most this part of the experts
+
+// The expert of all tokens, as one more of each.
+struct SharedPart {
+  SourceRows gate_up;
+  const CudaBf16* down;  // null: there is none
+  const float* gate;     // null: a factor of 1
+  int64_t down_stride, gate_stride;
+};
 
 struct Params {
   const CudaBf16* x;
@@ -30,6 +38,7 @@ struct Params {
   int64_t x_stride, w13_stride, w2_stride;  // of an expert
   int A, H, I;
   float limit, alpha;
+  SharedPart shared;
 };
 
 __device__ inline void add_octet(const uint4& w, const uint4& x, float& sum) {
@@ -116,53 +125,125 @@ __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__
   }
 }
 
-constexpr int kDownLoads = 20;  // octets of weights that a lane loads together
+constexpr int kDownLoads = 22;  // octets of weights that a lane loads together
 
-// A row of blocks has a token, a warp every so many of its output's columns. What the experts of a
-// column have is one list of octets, so that the loads of several experts go out together. Moves
-// 2 * A * I * H bytes a token.
+// What the shared expert adds to a column, rounded as by ops of their own.
+__device__ inline float with_shared(const SharedPart& shared, int t, float routed, float own) {
+  own = as_float(rounded<CudaBf16>(own));
+  if (shared.gate != nullptr) {
+    const float gate = 1.0f / (1.0f + expf(-shared.gate[t * shared.gate_stride]));
+    own = as_float(rounded<CudaBf16>(own * gate));
+  }
+  return as_float(rounded<CudaBf16>(routed)) + own;
+}
+
+// A row of blocks has a token, a warp every so many of its output's columns. Rows of kSteps * 256
+// numbers; those of several experts are loaded together, and joined together. The shared expert
+// is one after the others. Moves 2 * A * I * H bytes a token.
+template <int kSteps>
 __global__ void __launch_bounds__(kThreads, 2) down_kernel(const __grid_constant__ Params p) {
-  wait_for_inputs();
-  extern __shared__ uint4 hidden[];  // [A, I / 8]
+  constexpr int kExperts = kDownLoads / kSteps > 0 ? kDownLoads / kSteps : 1;  // at once
+  extern __shared__ uint4 hidden[];                                            // [A + 1, I / 8]
   const int t = static_cast<int>(blockIdx.y);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int steps = p.I / kStep;
-  const int num_loads = p.A * steps;
+  const int num_experts = p.A + (p.shared.down != nullptr ? 1 : 0);
   const int32_t* experts = p.experts + t * p.A;
-  const float* weights = p.weights + t * p.A;
-  load_shared(hidden, p.hidden + int64_t{t} * p.A * p.I, p.A * p.I / kOctet);
-  for (int n = static_cast<int>(blockIdx.x) * kWarps + warp; n < p.H;
-       n += static_cast<int>(gridDim.x) * kWarps) {
-    float total = 0;
-    float sum = 0;
-    for (int first = 0; first < num_loads; first += kDownLoads) {
-      uint4 w[kDownLoads];
+  uint4 w[kExperts][kSteps];
+  const auto load = [&](int n, int first) {
 #pragma unroll
-      for (int i = 0; i < kDownLoads; ++i) {
-        if (first + i >= num_loads) break;
-        const int64_t expert = experts[(first + i) / steps];
-        const CudaBf16* row = p.w2 + expert * p.w2_stride + int64_t{n} * p.I;
-        w[i] = __ldcs(reinterpret_cast<const uint4*>(row) + (first + i) % steps * kWarp + lane);
-      }
+    for (int e = 0; e < kExperts; ++e) {
+      if (first + e >= num_experts) break;
+      const CudaBf16* row = first + e < p.A
+                                ? p.w2 + experts[first + e] * p.w2_stride + int64_t{n} * p.I
+                                : p.shared.down + n * p.shared.down_stride;
 #pragma unroll
-      for (int i = 0; i < kDownLoads; ++i) {
-        if (first + i >= num_loads) break;
-        add_octet(w[i], hidden[(first + i) * kWarp + lane], sum);
-        if ((first + i + 1) % steps != 0) continue;
-        const int a = (first + i) / steps;
-        const float bias = p.w2_bias != nullptr ? p.w2_bias[int64_t{experts[a]} * p.H + n] : 0.0f;
-        total = fmaf(weights[a], warp_sum(sum) + bias, total);
-        sum = 0;
+      for (int i = 0; i < kSteps; ++i) {
+        w[e][i] = __ldcs(reinterpret_cast<const uint4*>(row) + i * kWarp + lane);
       }
     }
-    if (lane == 0) p.y.store_one(t, n, total);
+  };
+  const int stride = static_cast<int>(gridDim.x) * kWarps;
+  int n = static_cast<int>(blockIdx.x) * kWarps + warp;
+  if (n < p.H) load(n, 0);  // the experts were chosen before the first product
+  wait_for_inputs();
+  const int octets = p.I / kOctet;
+  for (int i = static_cast<int>(threadIdx.x); i < p.A * octets; i += kThreads) {
+    hidden[i] = reinterpret_cast<const uint4*>(p.hidden + int64_t{t} * p.A * p.I)[i];
+  }
+  for (int i = static_cast<int>(threadIdx.x); num_experts > p.A && i < octets; i += kThreads) {
+    float gate[kOctet];
+    float up[kOctet];
+    p.shared.gate_up.load(t, i * kOctet, kOctet, gate);
+    p.shared.gate_up.load(t, p.I + i * kOctet, kOctet, up);
+#pragma unroll
+    for (int j = 0; j < kOctet; ++j) gate[j] = activated(gate[j], up[j], 0, 0);
+    store_octet(gate, reinterpret_cast<CudaBf16*>(hidden + p.A * octets + i));
+  }
+  __syncthreads();
+  for (; n < p.H; n += stride) {
+    float total = 0;
+    float own = 0;  // of the shared expert
+    for (int first = 0; first < num_experts; first += kExperts) {
+      if (first > 0) load(n, first);
+      float sums[kExperts] = {};
+#pragma unroll
+      for (int e = 0; e < kExperts; ++e) {
+        if (first + e >= num_experts) break;
+#pragma unroll
+        for (int i = 0; i < kSteps; ++i) {
+          add_octet(w[e][i], hidden[((first + e) * kSteps + i) * kWarp + lane], sums[e]);
+        }
+      }
+#pragma unroll
+      for (int e = 0; e < kExperts; ++e) sums[e] = warp_sum(sums[e]);
+#pragma unroll
+      for (int e = 0; e < kExperts; ++e) {
+        if (first + e >= num_experts) break;
+        if (first + e == p.A) {
+          own = sums[e];
+          continue;
+        }
+        const float bias =
+            p.w2_bias != nullptr ? p.w2_bias[int64_t{experts[first + e]} * p.H + n] : 0.0f;
+        total = fmaf(p.weights[t * p.A + first + e], sums[e] + bias, total);
+      }
+    }
+    if (n + stride < p.H) load(n + stride, 0);
+    if (lane == 0) {
+      p.y.store_one(t, n, num_experts > p.A ? with_shared(p.shared, t, total, own) : total);
+    }
   }
 }
 
 bool has_whole_rows(const TensorView& experts) {
   return experts.dtype == DType::kBf16 && experts.shape[2] % kStep == 0 && experts.dense() &&
          reinterpret_cast<uintptr_t>(experts.data) % 16 == 0;
+}
+
+// For rows of so many steps; null: there is none.
+auto down_kernel_of(int64_t steps) -> void (*)(Params) {
+  switch (steps) {
+    case 1:
+      return down_kernel<1>;
+    case 2:
+      return down_kernel<2>;
+    case 3:
+      return down_kernel<3>;
+    case 4:
+      return down_kernel<4>;
+    case 6:
+      return down_kernel<6>;
+    case 8:
+      return down_kernel<8>;
+    default:
+      return nullptr;
+  }
+}
+
+bool shared_fits(const SharedExpert& shared, int64_t I) {
+  return shared.down.dtype == DType::kBf16 && shared.down.shape[1] == I &&
+         rows_are_aligned(shared.down);
 }
 
 }  // namespace
@@ -172,13 +253,22 @@ bool few_experts_fit(const RoutedMoeArgs& args, int64_t T) {
   const int64_t A = args.experts_per_token;
   return (T == 1 || T * A * kShare <= E) && args.x.dtype == DType::kBf16 &&
          rows_are_aligned(args.x) && has_whole_rows(args.w13) && has_whole_rows(args.w2) &&
-         2 * std::max(H, A * I) <= kMostShared;
+         2 * std::max(H, (A + 1) * I) <= kMostShared && down_kernel_of(I / kStep) != nullptr &&
+         (!args.shared || shared_fits(*args.shared, I));
 }
 
 Status run_few_experts(CudaContext& context, const FewExpertsArgs& args) {
   const RoutedMoeArgs& moe = *args.moe;
   const int64_t T = args.x.shape[0], H = args.x.shape[1], I = moe.w2.shape[2];
   const int64_t A = moe.experts_per_token;
+  SharedPart shared{};
+  if (args.shared) {
+    shared = {.gate_up = SourceRows::of(args.shared->gate_up),
+              .down = args.shared->down.as<CudaBf16>(),
+              .gate = args.shared->gate.as<float>(),
+              .down_stride = args.shared->down.row_stride,
+              .gate_stride = args.shared->gate.row_stride};
+  }
   const Params params{.x = args.x.as<CudaBf16>(),
                       .w13 = moe.w13.as<CudaBf16>(),
                       .w2 = moe.w2.as<CudaBf16>(),
@@ -195,7 +285,8 @@ Status run_few_experts(CudaContext& context, const FewExpertsArgs& args) {
                       .H = static_cast<int>(H),
                       .I = static_cast<int>(I),
                       .limit = moe.activation.limit,
-                      .alpha = moe.activation.alpha};
+                      .alpha = moe.activation.alpha,
+                      .shared = shared};
   // Each processor has two blocks at once; warps go on to other rows.
   const int64_t at_once =
       std::max<int64_t>(1, 2 * context.gpu.properties().num_multiprocessors / T);
@@ -205,8 +296,8 @@ Status run_few_experts(CudaContext& context, const FewExpertsArgs& args) {
   };
   HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up few", up_kernel, grid(A * I), kThreads, params,
                                 static_cast<size_t>(2 * H)));
-  return launch(context, "moe_down few", down_kernel, grid(H), kThreads, params,
-                static_cast<size_t>(2 * A * I));
+  return launch(context, "moe_down few", down_kernel_of(I / kStep), grid(H), kThreads, params,
+                static_cast<size_t>(2 * (A + 1) * I));
 }
 
 }  // namespace heddle::ops

@@ -11,6 +11,7 @@
 #include "ops/moe/device_scratch.h"
 #include "ops/moe/moe_route.h"
 #include "ops/moe/routed_moe_sm90.h"
+#include "ops/op_chain.h"
 #include "ops/registry.h"
 
 namespace heddle::ops {
@@ -55,6 +56,21 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
   const int64_t A = args.experts_per_token;
   contract.require(A >= 1 && A <= E && A <= kMaxExpertsPerToken, "experts_per_token",
                    static_cast<double>(A), "be in [1, min(E, 64)]");
+  if (args.shared) {
+    Dim Is{"I of the shared expert"}, Is2{"2I of the shared expert"}, one{"1"};
+    const SharedExpert& shared = *args.shared;
+    contract.require(context.device == DeviceKind::kCuda, "shared", 0, "be used on CUDA alone")
+        .expect("shared.gate_up", shared.gate_up, {&T, &Is2}, kFloating)
+        .expect("shared.down", shared.down, {&H, &Is}, kFloating)
+        .expect("shared.hidden", shared.hidden, {&T, &Is}, args.x.dtype)
+        .expect("shared.y", shared.y, {&T, &H}, args.x.dtype)
+        .require(Is2 == 2 * Is, "columns of shared.gate_up", static_cast<double>(Is2.value()),
+                 "be twice those of shared.down");
+    if (shared.gate.data != nullptr) {
+      contract.expect("shared.gate", shared.gate, {&T, &one}, DType::kF32)
+          .require(one == 1, "columns of shared.gate", static_cast<double>(one.value()), "be 1");
+    }
+  }
   HEDDLE_RETURN_IF_ERROR(contract.status());
   HEDDLE_RETURN_IF_ERROR(check_scoring("routed_moe", args.scoring, args.correction, E, A));
   HEDDLE_RETURN_IF_ERROR(check_weight_device(context, "routed_moe", "w13", args.w13));
@@ -175,11 +191,41 @@ Status launch_routed_moe_bias(Context& context, const LaunchArgs& args) {
   return routed_moe(context, moe);
 }
 
-Status launch_scored_moe(Context& context, const LaunchArgs& args) {
+RoutedMoeArgs scored_args_of(const LaunchArgs& args) {
   RoutedMoeArgs moe = args_of(args);
   moe.scoring = scoring_of(args.attrs);
   if (args.inputs.size() > 4) moe.correction = args.inputs[4];
-  return routed_moe(context, moe);
+  return moe;
+}
+
+Status launch_scored_moe(Context& context, const LaunchArgs& args) {
+  return routed_moe(context, scored_args_of(args));
+}
+
+// routed, then the shared expert's silu_mul and linear, its gate's sigmoid_mul if it has one, and
+// the sum.
+Result<bool> launch_with_shared(Context& context, std::span<const ChainedOp> chain,
+                                RoutedMoeArgs moe) {
+  const LaunchArgs& hidden = chain[1].args;
+  const LaunchArgs& down = chain[2].args;
+  const bool has_gate = chain.size() == 5;
+  if (down.inputs.size() > 2 || down.inputs[1].dtype == DType::kPacked) return false;
+  moe.y = chain.back().args.outputs[0];
+  moe.shared = {.gate_up = hidden.inputs[0],
+                .down = down.inputs[1],
+                .gate = has_gate ? chain[3].args.inputs[1] : TensorView(),
+                .hidden = hidden.outputs[0],
+                .y = down.outputs[0]};
+  HEDDLE_RETURN_IF_ERROR(routed_moe(context, moe));
+  return true;
+}
+
+Result<bool> launch_gated_shared(Context& context, std::span<const ChainedOp> chain) {
+  return launch_with_shared(context, chain, args_of(chain[0].args));
+}
+
+Result<bool> launch_scored_shared(Context& context, std::span<const ChainedOp> chain) {
+  return launch_with_shared(context, chain, scored_args_of(chain[0].args));
 }
 
 }  // namespace
@@ -206,6 +252,26 @@ std::span<const OpDef> moe_ops() {
                                 .workspace_bytes = routed_moe_workspace,
                                 .launch = launch_scored_moe}};
   return kOps;
+}
+
+std::span<const OpChain> moe_chains() {
+  static constexpr std::string_view kGated[] = {"routed_moe", "silu_mul", "linear", "sigmoid_mul",
+                                                "add"};
+  static constexpr OpChain::Link kGatedLinks[] = {{.from = 0, .to = 4, .input = 0},
+                                                  {.from = 1, .to = 2, .input = 0},
+                                                  {.from = 2, .to = 3, .input = 0},
+                                                  {.from = 3, .to = 4, .input = 1}};
+  static constexpr std::string_view kScored[] = {"routed_moe_scored", "silu_mul", "linear", "add"};
+  static constexpr std::string_view kCorrected[] = {"routed_moe_corrected", "silu_mul", "linear",
+                                                    "add"};
+  static constexpr OpChain::Link kScoredLinks[] = {{.from = 0, .to = 3, .input = 0},
+                                                   {.from = 1, .to = 2, .input = 0},
+                                                   {.from = 2, .to = 3, .input = 1}};
+  static constexpr OpChain kChains[] = {
+      {.ops = kGated, .links = kGatedLinks, .launch = launch_gated_shared},
+      {.ops = kScored, .links = kScoredLinks, .launch = launch_scored_shared},
+      {.ops = kCorrected, .links = kScoredLinks, .launch = launch_scored_shared}};
+  return kChains;
 }
 
 }  // namespace heddle::ops

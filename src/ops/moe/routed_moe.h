@@ -5,10 +5,13 @@
 // or, with a limit on what enters it (gpt-oss),
 //     f(g, u) = (u' + 1) * g' * sigmoid(alpha * g'),  g' = min(g, limit), u' = clamp(u, -limit,
 //     limit)
-// The router's scores and choice are moe_route's. A shared expert is the model's to add.
+// The router's scores and choice are moe_route's. A shared expert, which every token has, is the
+// model's to add, by ops of its own; on CUDA it may also be a part of the call:
+//     y[t] += sigmoid(s_t) * W2_s (silu(g_t) * u_t)
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "core/tensor.h"
@@ -22,6 +25,15 @@ struct ClampedSwiglu {
   float alpha = 0;
 };
 
+// The expert of all tokens, whose first product was computed with the router's scores.
+struct SharedExpert {
+  TensorView gate_up;        // [T, 2I]  g | u, fp32 or as x; rows may be a column range
+  TensorView down;           // [H, I]   W2_s, fp32, bf16 or fp16
+  TensorView gate = {};      // [T, 1]   s, fp32; or without memory: a factor of 1
+  MutableTensorView hidden;  // [T, I]   as x, scratch
+  MutableTensorView y;       // [T, H]   as x, scratch
+};
+
 struct RoutedMoeArgs {
   TensorView x;              // [T, H]      activations(context); rows may be a column range
   TensorView router_logits;  // [T, E]      fp32; rows may be a column range
@@ -32,11 +44,12 @@ struct RoutedMoeArgs {
   TensorView w2_bias = {};   // [E, H]      fp32, or without memory
   MutableTensorView y;       // [T, H]      as x; rows may be a column range; must not overlap x
   ClampedSwiglu activation = {};
-  int64_t experts_per_token = 1;   // A
-  bool renormalize = true;         // a token's weights are divided by their sum
-  RouterScoring scoring = {};      // moe_route.h
-  TensorView correction = {};      // [E] fp32, or without memory
-  std::span<std::byte> workspace;  // routed_moe_workspace_bytes(...) bytes, any alignment
+  int64_t experts_per_token = 1;            // A
+  bool renormalize = true;                  // a token's weights are divided by their sum
+  RouterScoring scoring = {};               // moe_route.h
+  TensorView correction = {};               // [E] fp32, or without memory
+  std::optional<SharedExpert> shared = {};  // CUDA only
+  std::span<std::byte> workspace;           // routed_moe_workspace_bytes(...) bytes, any alignment
 };
 
 struct RoutedMoeShape {
@@ -60,7 +73,8 @@ struct RoutedMoeShape {
 [[nodiscard]] int64_t routed_moe_workspace_bytes_cpu(const CpuContext& context, int64_t max_T,
                                                      const RoutedMoeShape& shape);
 
-// The A terms of a token are added in the router's order (best expert first), in fp32. On
+// The A terms of a token are added in the router's order (best expert first), in fp32; what the
+// shared expert adds is rounded as by ops of their own. On
 // CUDA the activation is rounded to x's dtype before the second product, as the reference models
 // do, and both modes have the same sums (cuda/row_products.cuh). Exact mode: a token's bits depend
 // on neither the batch nor its order nor the threads (linear.h). A NaN in a token's x or logits

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/row_products.cuh"
+#include "ops/elementwise/elementwise.h"
+#include "ops/gemm/linear.h"
 #include "ops/moe/device_scratch.h"
 #include "ops/moe/expert_activation.cuh"
 #include "ops/moe/few_experts.h"
@@ -254,9 +256,26 @@ struct CombineParams {
   const void* down;      // [T * A, H]
   const float* weights;  // [T * A]
   TargetRows y;
+  SourceRows shared;  // [T, H], without memory: there is no shared expert
+  const float* gate;  // of it; null: a factor of 1
+  int64_t gate_stride;
   int64_t A, H;
   int64_t octets_per_row, num_octets;
 };
+
+// Adds what the shared expert has for a token, rounded to y's dtype as by ops of their own.
+__device__ inline void add_shared(const CombineParams& p, int64_t t, int64_t h, int64_t count,
+                                  float (&sum)[kOctet]) {
+  float own[kOctet];
+  p.shared.load(t, h, count, own);
+  if (p.gate != nullptr) {
+    const float gate = 1.0f / (1.0f + expf(-p.gate[t * p.gate_stride]));
+#pragma unroll
+    for (int j = 0; j < kOctet; ++j) own[j] = rounded_as(p.y.dtype, own[j] * gate);
+  }
+#pragma unroll
+  for (int j = 0; j < kOctet; ++j) sum[j] = rounded_as(p.y.dtype, sum[j]) + own[j];
+}
 
 // y[t] = sum over a, ascending, of weights[t, a] * down[t, a]. A thread adds up eight columns.
 // Moves A * H elements in and H out a token: the floor is their bytes over the bandwidth.
@@ -284,6 +303,7 @@ __global__ void __launch_bounds__(kCombineThreads)
 #pragma unroll
       for (int j = 0; j < kOctet; ++j) sum[j] = fmaf(weight, values[j], sum[j]);
     }
+    if (p.shared.data != nullptr) add_shared(p, t, h, count, sum);
     p.y.store(t, h, count, sum);
   }
 }
@@ -327,6 +347,7 @@ class Pass {
     if (few_experts_fit(args_, T_)) return multiply_few();
     HEDDLE_RETURN_IF_ERROR(sort());
     HEDDLE_RETURN_IF_ERROR(tiled_ ? multiply_tiles() : multiply());
+    HEDDLE_RETURN_IF_ERROR(multiply_shared());
     return combine();
   }
 
@@ -437,7 +458,8 @@ class Pass {
                                       .y = y(),
                                       .experts = at<int32_t>(layout_.experts),
                                       .weights = at<float>(layout_.weights),
-                                      .hidden = at<std::byte>(layout_.hidden)});
+                                      .hidden = at<std::byte>(layout_.hidden),
+                                      .shared = shared()});
   }
 
   Status multiply_tiles() {
@@ -452,11 +474,50 @@ class Pass {
                                         .down = at<std::byte>(layout_.down)});
   }
 
+  // The rows of a tensor by token that are this pass's.
+  template <typename View>
+  [[nodiscard]] View own_rows(View rows) const {
+    if (rows.data == nullptr) return rows;
+    auto* data =
+        reinterpret_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(rows.data)));
+    return {data + bytes_of(rows.dtype, first_ * rows.row_stride),
+            rows.dtype,
+            {T_, rows.shape[1]},
+            rows.row_stride};
+  }
+
+  [[nodiscard]] std::optional<SharedExpert> shared() const {
+    if (!args_.shared) return {};
+    SharedExpert own = *args_.shared;
+    own.gate_up = own_rows(own.gate_up);
+    own.gate = own_rows(own.gate);
+    own.hidden = own_rows(own.hidden);
+    own.y = own_rows(own.y);
+    return own;
+  }
+
+  Status multiply_shared() {
+    const std::optional<SharedExpert> own = shared();
+    if (!own) return {};
+    const TensorView& gate_up = own->gate_up;
+    const int64_t I = gate_up.shape[1] / 2;
+    const TensorView gate(gate_up.data, gate_up.dtype, {T_, I}, gate_up.row_stride);
+    const TensorView up(gate_up.as<std::byte>() + bytes_of(gate_up.dtype, I), gate_up.dtype,
+                        {T_, I}, gate_up.row_stride);
+    HEDDLE_RETURN_IF_ERROR(elementwise_cuda(
+        context_, {.kind = ElementwiseKind::kSiluMul, .a = gate, .b = up, .y = own->hidden}));
+    return linear_cuda(context_, {.x = own->hidden, .weight = own->down, .y = own->y});
+  }
+
   Status combine() {
     const int64_t octets = ceil_div(shape_.H, kOctet);
+    const std::optional<SharedExpert> own = shared();
     const CombineParams params{.down = at<std::byte>(layout_.down),
                                .weights = at<float>(layout_.weights),
                                .y = TargetRows::of(y()),
+                               .shared = own ? SourceRows::of(own->y) : SourceRows(),
+                               .gate = own ? own->gate.as<float>() : nullptr,
+                               .gate_stride = own ? own->gate.row_stride : 0,
                                .A = shape_.A,
                                .H = shape_.H,
                                .octets_per_row = octets,

@@ -71,15 +71,6 @@ Status infer_qk_norm_rope(std::span<const TensorMeta> inputs, const Attrs& attrs
   return infer_heads(inputs[0], inputs[2], inputs[3], attrs, 0, outputs);
 }
 
-Status launch_rope(Context& context, const LaunchArgs& args) {
-  return rope(context, {.x = args.inputs[0],
-                        .positions = args.inputs[1],
-                        .inverse_frequencies = args.inputs[2],
-                        .y = args.outputs[0],
-                        .head_dim = args.attrs.integer("head_dim"),
-                        .factor = static_cast<float>(args.attrs.real("factor"))});
-}
-
 Status launch_rope_channels(Context& context, const LaunchArgs& args) {
   return rope(context, {.x = args.inputs[0],
                         .norm_weight = {},
@@ -92,26 +83,29 @@ Status launch_rope_channels(Context& context, const LaunchArgs& args) {
                         .factor = static_cast<float>(args.attrs.real("factor"))});
 }
 
-Status launch_qk_norm_rope(Context& context, const LaunchArgs& args) {
-  return rope(context, {.x = args.inputs[0],
-                        .norm_weight = args.inputs[1],
-                        .positions = args.inputs[2],
-                        .inverse_frequencies = args.inputs[3],
-                        .y = args.outputs[0],
-                        .head_dim = args.attrs.integer("head_dim"),
-                        .factor = static_cast<float>(args.attrs.real("factor")),
-                        .epsilon = static_cast<float>(args.attrs.real("epsilon"))});
+Status launch_rope(Context& context, const LaunchArgs& args) {
+  return rope(context, rope_args(args));
 }
 
 }  // namespace
 
+RopeArgs rope_args(const LaunchArgs& args) {
+  const bool has_norm = args.inputs.size() == 4;
+  RopeArgs rope{.x = args.inputs[0],
+                .norm_weight = has_norm ? args.inputs[1] : TensorView(),
+                .positions = args.inputs[has_norm ? 2 : 1],
+                .inverse_frequencies = args.inputs[has_norm ? 3 : 2],
+                .y = args.outputs[0],
+                .head_dim = args.attrs.integer("head_dim"),
+                .factor = static_cast<float>(args.attrs.real("factor"))};
+  if (has_norm) rope.epsilon = static_cast<float>(args.attrs.real("epsilon"));
+  return rope;
+}
+
 std::span<const OpDef> rope_ops() {
   static const OpDef kOps[] = {
       {.name = "rope", .num_inputs = 3, .infer = infer_rope, .launch = launch_rope},
-      {.name = "qk_norm_rope",
-       .num_inputs = 4,
-       .infer = infer_qk_norm_rope,
-       .launch = launch_qk_norm_rope},
+      {.name = "qk_norm_rope", .num_inputs = 4, .infer = infer_qk_norm_rope, .launch = launch_rope},
       {.name = "rope_channels",
        .num_inputs = 3,
        .infer = infer_rope_channels,

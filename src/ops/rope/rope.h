@@ -11,6 +11,7 @@
 
 #include "core/tensor.h"
 #include "ops/context.h"
+#include "ops/op_def.h"
 
 namespace heddle::ops {
 
@@ -36,5 +37,8 @@ Status rope_cpu(CpuContext& context, const RopeArgs& args);    // args already c
 Status rope_cuda(CudaContext& context, const RopeArgs& args);  // args already checked
 
 inline constexpr int64_t kMaxRotaryPairs = 256;
+
+// Of a node "rope" or "qk_norm_rope".
+RopeArgs rope_args(const LaunchArgs& args);
 
 }  // namespace heddle::ops

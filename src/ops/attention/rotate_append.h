@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands between the projections of attention and the attention itself, in one launch on CUDA:
+// queries are normalised and rotated, keys too, on their way into their pages, and values are
+// stored beside them. The same numbers as by rope() and paged_attention()'s own append.
+#pragma once
+
+#include "ops/attention/paged_attention.h"
+#include "ops/context.h"
+#include "ops/rope/rope.h"
+
+namespace heddle::ops {
+
+// q.y is attention.q. k.y is not written, and attention.k not read.
+struct RotateAppendArgs {
+  RopeArgs q;
+  RopeArgs k;
+  PagedAttentionArgs attention;
+};
+
+// Heads of one width, rotated by the same angles, and values of their own.
+[[nodiscard]] bool rotate_append_fits(const RotateAppendArgs& args);
+
+// Moves q twice, k and v in and out: 2 * (Nq + 2 * Nkv) * D elements a row, bandwidth-bound; a
+// decode step pays for one launch instead of four.
+Status rotate_append_cuda(CudaContext& context, const RotateAppendArgs& args);
+
+}  // namespace heddle::ops

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/attention/rotate_append.h"
+#include "ops/cuda/any_dtype.cuh"
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/page_table.cuh"
+#include "ops/rope/rotate_head.cuh"
+
+namespace heddle::ops {
+
+namespace {
+
+constexpr int kHeadsPerBlock = 8;
+constexpr int kThreads = kHeadsPerBlock * kWarp;
+
+// Rows of one pool.
+struct Target {
+  void* pool;
+  int64_t page_stride;
+  DType dtype;
+  float scale;
+};
+
+struct Params {
+  const void* q;
+  const void* k;
+  const void* v;
+  void* q_out;
+  Target keys, values;
+  const int32_t* positions;
+  const float* inverse_frequencies;
+  int64_t q_stride, k_stride, v_stride, q_out_stride;
+  int64_t num_heads, num_kv_heads;  // of queries; of keys and of values
+  float factor;
+  Rotation q_rotation, k_rotation;
+  PageTable pages;
+  const int32_t* first_stored;  // by sequence
+  DeviceBatch batch;
+};
+
+// A row of blocks has a row of the step, a warp one head of its queries, keys or values. Angles
+// are formed while the projection still runs: positions came with the step.
+template <typename Scalar>
+__global__ void __launch_bounds__(kThreads) rotate_append_kernel(const __grid_constant__ Params p) {
+  __shared__ float cosines[kMaxRotaryPairs];
+  __shared__ float sines[kMaxRotaryPairs];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t row = blockIdx.x;
+  form_angles(p.inverse_frequencies, p.q_rotation.half, p.positions[row], p.factor, cosines, sines);
+  const int64_t D = p.q_rotation.D;
+  int64_t head = int64_t{blockIdx.y} * kHeadsPerBlock + threadIdx.x / kWarp;
+  const int64_t b = p.batch.row_sequences[row];
+  int64_t to = -1;  // of the row's first key and value in a page; -1: they are not stored
+  if (b >= 0 && p.batch.state_slots[b] >= 0) {
+    const int64_t position = p.batch.context_lens[b] + row - p.batch.query_start[b];
+    if (position >= p.first_stored[b]) {
+      to = p.pages.page_of(b, position);
+      const int64_t token = position % p.pages.page_size * p.num_kv_heads * D;
+      // Both pools have the same ids, their pages may be wider or not.
+      if (head < p.num_heads + p.num_kv_heads) {
+        to = to * p.keys.page_stride + token;
+      } else {
+        to = to * p.values.page_stride + token;
+      }
+    }
+  }
+  wait_for_inputs();
+  __syncthreads();
+  if (head < p.num_heads) {
+    Scalar* y = static_cast<Scalar*>(p.q_out) + row * p.q_out_stride + head * D;
+    rotate_head(p.q_rotation, static_cast<const Scalar*>(p.q) + row * p.q_stride + head * D,
+                cosines, sines, [&](int64_t d, float value) { y[d] = rounded<Scalar>(value); });
+    return;
+  }
+  if (to < 0) return;
+  head -= p.num_heads;
+  if (head < p.num_kv_heads) {
+    rotate_head(p.k_rotation, static_cast<const Scalar*>(p.k) + row * p.k_stride + head * D,
+                cosines, sines, [&](int64_t d, float value) {
+                  const float stored = as_float(rounded<Scalar>(value));
+                  store_number(p.keys.pool, p.keys.dtype, to + head * D + d,
+                               __fdiv_rn(stored, p.keys.scale));
+                });
+    return;
+  }
+  head -= p.num_kv_heads;
+  if (head >= p.num_kv_heads) return;
+  const Scalar* v = static_cast<const Scalar*>(p.v) + row * p.v_stride + head * D;
+  for (int64_t d = lane; d < D; d += kWarp) {
+    store_number(p.values.pool, p.values.dtype, to + head * D + d,
+                 __fdiv_rn(as_float(v[d]), p.values.scale));
+  }
+}
+
+Rotation rotation_of(const RopeArgs& args) {
+  return {.norm_weight = args.norm_weight.as<float>(),
+          .D = args.head_dim,
+          .first = args.first_channel,
+          .half = args.inverse_frequencies.shape[0],
+          .interleaved = args.interleaved,
+          .epsilon = args.epsilon};
+}
+
+}  // namespace
+
+Status rotate_append_cuda(CudaContext& context, const RotateAppendArgs& args) {
+  const PagedAttentionArgs& attention = args.attention;
+  const auto target = [](const MutableTensorView& pool, float scale) {
+    return Target{pool.data, pool.row_stride, pool.dtype, scale};
+  };
+  const int64_t T = args.q.x.shape[0];
+  const Params params{.q = args.q.x.data,
+                      .k = args.k.x.data,
+                      .v = attention.v.data,
+                      .q_out = args.q.y.data,
+                      .keys = target(attention.kv.k, attention.kv.k_scale),
+                      .values = target(attention.kv.v, attention.kv.v_scale),
+                      .positions = args.q.positions.as<int32_t>(),
+                      .inverse_frequencies = args.q.inverse_frequencies.as<float>(),
+                      .q_stride = args.q.x.row_stride,
+                      .k_stride = args.k.x.row_stride,
+                      .v_stride = attention.v.row_stride,
+                      .q_out_stride = args.q.y.row_stride,
+                      .num_heads = args.q.x.shape[1] / attention.head_dim,
+                      .num_kv_heads = attention.num_kv_heads,
+                      .factor = args.q.factor,
+                      .q_rotation = rotation_of(args.q),
+                      .k_rotation = rotation_of(args.k),
+                      .pages = page_table_of(*attention.forward, attention.kv.group),
+                      .first_stored = first_stored_of(*attention.forward, attention.kv.group),
+                      .batch = attention.forward->batch};
+  const int64_t heads = params.num_heads + 2 * params.num_kv_heads;
+  const dim3 grid(grid_of(T).x, static_cast<unsigned>(ceil_div(heads, kHeadsPerBlock)));
+  return with_scalar(args.q.x.dtype, [&](auto scalar) {
+    return launch(context, "rotate_append", rotate_append_kernel<typename decltype(scalar)::type>,
+                  grid, kThreads, params);
+  });
+}
+
+}  // namespace heddle::ops

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// One token of each sequence through a whole gated delta net between its products: convolution,
+// delta rule and gated norm in one launch, for decode in bf16 with heads of 128 on Hopper. The same
+// numbers as the three ops have: what goes from one to the next is rounded where they round it.
+//
+// A block has a value head of a sequence. The blocks that share a key head are a cluster, since
+// each of them convolves it and one keeps its window when all have read it. States and windows are
+// loaded while the product before still runs. For as many blocks as run at once: beyond, those of
+// a cluster load, compute and store in step, and memory idles in between.
+#pragma once
+
+#include "ops/context.h"
+#include "ops/linear_attention/causal_conv1d.h"
+#include "ops/linear_attention/gated_delta_rule.h"
+#include "ops/linear_attention/gated_rms_norm.h"
+
+namespace heddle::ops {
+
+// What links them is not read or written: conv.y, rule.qkv, rule.y and norm.x.
+struct DeltaStepArgs {
+  CausalConv1dArgs conv;
+  GatedDeltaRuleArgs rule;
+  GatedRmsNormArgs norm;
+};
+
+// Whether the arguments have this form: every sequence has one row, bf16, a convolution of four,
+// key and value heads of 128, at most 8 value heads for a key head, one decay for a head, rows on
+// 16 bytes, and few sequences (8 of 32 heads on an H200). Depends on the step's shape alone.
+[[nodiscard]] bool delta_step_fits(const CudaContext& context, const DeltaStepArgs& args);
+
+// Moves a state in and out, 8 * 128 * 128 bytes a head and sequence, and the windows of the
+// convolution, 24 bytes a channel: 34 MB for 8 sequences of 32 heads, 8 us at 4.2 TB/s; for one
+// sequence what takes time is to load, add up and store. Measured on an H200: 14.5 and 7.2 us,
+// where the three ops take 16.9 and 10.1.
+Status delta_step_cuda(CudaContext& context, const DeltaStepArgs& args);
+
+}  // namespace heddle::ops

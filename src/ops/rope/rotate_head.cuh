@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// rotate_head(): one head of a row, normalised and rotated by a warp (rope.h).
+#pragma once
+
+#include "ops/cuda/numbers.cuh"
+#include "ops/cuda/reduce.cuh"
+
+namespace heddle::ops {
+
+// What is done to every head alike.
+struct Rotation {
+  const float* norm_weight;  // [D], null: none
+  int64_t D;
+  int64_t first, half;  // the channels that are rotated
+  bool interleaved;
+  float epsilon;
+};
+
+// Sines and cosines of a row, by all threads of the block.
+__device__ inline void form_angles(const float* inverse_frequencies, int64_t half, int32_t position,
+                                   float factor, float* cosines, float* sines) {
+  for (int64_t i = threadIdx.x; i < half; i += blockDim.x) {
+    float sine, cosine;
+    sincosf(inverse_frequencies[i] * static_cast<float>(position), &sine, &cosine);
+    cosines[i] = cosine * factor;
+    sines[i] = sine * factor;
+  }
+}
+
+// Calls store(channel, value) for every channel of head `x`: a lane owns every 32nd pair and every
+// 32nd channel that is not rotated, and reads what it stores before, so that the target may be x.
+// The sum of the norm runs over ascending channels in each lane and is joined by warp_sum().
+template <typename Scalar, typename Store>
+__device__ inline void rotate_head(const Rotation& r, const Scalar* x, const float* cosines,
+                                   const float* sines, const Store& store) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  float scale = 1.0f;
+  if (r.norm_weight != nullptr) {
+    float sum = 0;
+    for (int64_t d = lane; d < r.D; d += kWarp) {
+      const float value = as_float(x[d]);
+      sum += value * value;
+    }
+    scale = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(r.D) + r.epsilon);
+  }
+  const auto channel = [&](int64_t d) {
+    const float value = as_float(x[d]);
+    return r.norm_weight != nullptr ? value * scale * r.norm_weight[d] : value;
+  };
+  for (int64_t i = lane; i < r.half; i += kWarp) {
+    const int64_t a = r.first + (r.interleaved ? 2 * i : i);
+    const int64_t b = r.interleaved ? a + 1 : a + r.half;
+    const float at_a = channel(a);
+    const float at_b = channel(b);
+    store(a, at_a * cosines[i] - at_b * sines[i]);
+    store(b, at_b * cosines[i] + at_a * sines[i]);
+  }
+  for (int64_t d = lane; d < r.D - 2 * r.half; d += kWarp) {
+    const int64_t passed = d < r.first ? d : d + 2 * r.half;
+    store(passed, channel(passed));
+  }
+}
+
+}  // namespace heddle::ops
