@@ -345,10 +345,12 @@ TEST_P(DeviceChainsTest, ADeltaStepIsItsThreeOps) {
   struct Case {
     int64_t Nk, Nv;
     DType snapshots;
+    bool own_slots;  // false: snapshots lie in state slots
   };
 
-  for (const auto& [Nk, Nv, snapshot_dtype] :
-       {Case{2, 2, DType::kF32}, Case{3, 6, DType::kBf16}, Case{1, 4, DType::kI8}}) {
+  for (const auto& [Nk, Nv, snapshot_dtype, own_slots] :
+       {Case{2, 2, DType::kF32, true}, Case{3, 6, DType::kBf16, true}, Case{1, 4, DType::kI8, true},
+        Case{2, 4, DType::kF32, false}}) {
     SCOPED_TRACE(fmt::format("{} key heads, {} value heads", Nk, Nv));
     const int64_t C = 2 * Nk * kDim + Nv * kDim;
     add_tensor("conv", {C, 4}, DType::kF32, 0.7f);
@@ -402,7 +404,7 @@ TEST_P(DeviceChainsTest, ADeltaStepIsItsThreeOps) {
              .recurrent = kept.view(),
              .scales = snapshot_dtype == DType::kI8 ? scales.view() : MutableTensorView()}};
         forward.state_layers = layers;
-        forward.snapshot_layers = snapshot_layers;
+        if (own_slots) forward.snapshot_layers = snapshot_layers;
         Tensor y = compute(graph, chained, forward, B);
         if (B > 2) std::ranges::fill_n(y.view().row<Bf16>(2), y.shape()[1], Bf16());
         results.emplace_back();

@@ -5,6 +5,7 @@
 #include "ops/linear_attention/delta_step_sm90.h"
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/linear_attention/gated_rms_norm.h"
+#include "ops/linear_attention/snapshot_rows.h"
 #include "ops/op_chain.h"
 #include "ops/registry.h"
 
@@ -168,8 +169,10 @@ Status launch_gated_rms_norm(Context& context, const LaunchArgs& args) {
 }
 
 Result<bool> launch_delta_step(Context& context, std::span<const ChainedOp> chain) {
-  HEDDLE_ASSIGN_OR_RETURN(const CausalConv1dArgs conv, conv_args(chain[0].args));
-  HEDDLE_ASSIGN_OR_RETURN(const GatedDeltaRuleArgs rule, rule_args(chain[1].args));
+  HEDDLE_ASSIGN_OR_RETURN(CausalConv1dArgs conv, conv_args(chain[0].args));
+  HEDDLE_ASSIGN_OR_RETURN(GatedDeltaRuleArgs rule, rule_args(chain[1].args));
+  conv.snapshots = snapshot_or_working(conv.snapshots, conv.state);
+  rule.snapshots = snapshot_or_working(rule.snapshots, rule.state);
   const DeltaStepArgs step{
       .conv = conv, .rule = rule, .norm = norm_args(chain[2].args, NormGate::kSilu)};
   auto& cuda = static_cast<CudaContext&>(context);

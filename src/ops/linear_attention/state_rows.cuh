@@ -136,6 +136,16 @@ struct StateRows {
       if (part == 0) snapshots.scales[slot * snapshots.scale_stride + row] = scale.scale;
     }
     const int64_t number = snapshots.number_of(slot, row);
+    if (snapshots.dtype == DType::kF32) {
+      auto* to = static_cast<float*>(snapshots.data) + number + part * 4;
+      if (reinterpret_cast<uintptr_t>(to) % 16 == 0) {
+#pragma unroll
+        for (int i = 0; i < kQuads; ++i) {
+          __stcs(reinterpret_cast<float4*>(to + i * (kLanes * 4)), s[i]);
+        }
+        return;
+      }
+    }
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
       const int64_t at = number + i * (kLanes * 4) + part * 4;
