@@ -56,6 +56,7 @@ Result<OfflineRow> bench_prefill(runner::ForwardPass& pass, const OfflineOptions
     sequences.restart(0);
     const double start = now_seconds();
     HEDDLE_RETURN_IF_ERROR(prefill(sequences, 0, ids, options.chunk_tokens));
+    HEDDLE_RETURN_IF_ERROR(sequences.finish());
     if (repeat > 0) seconds.push_back(now_seconds() - start);  // the first warms up
   }
   OfflineRow row{.what = fmt::format("prefill {}", count), .seconds = median(seconds)};
@@ -99,6 +100,7 @@ Result<OfflineRow> bench_decode(runner::ForwardPass& pass, const OfflineOptions&
     HEDDLE_RETURN_IF_ERROR(sequences.step(feeds));
     if (step > 0) seconds.push_back(now_seconds() - start);
   }
+  HEDDLE_RETURN_IF_ERROR(sequences.finish());
   OfflineRow row{.what = rows > 1 ? fmt::format("verify {} rows, batch {}", rows, batch)
                                   : fmt::format("decode batch {}", batch),
                  .seconds = median(seconds)};

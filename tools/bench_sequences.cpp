@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench_sequences.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -38,39 +39,62 @@ BenchSequences::BenchSequences(const Options& options,
       pages_per_sequence_(pages_per_sequence),
       pages_(static_cast<size_t>(pages_per_sequence)),
       lengths_(static_cast<size_t>(options.num_sequences), 0) {
-  plan_.reserve(options.num_sequences);
+  for (request::BatchPlan& plan : plans_) plan.reserve(options.num_sequences);
 }
 
-void BenchSequences::start(int32_t slot) {
+void BenchSequences::start(request::BatchPlan& plan, int32_t slot) {
   std::iota(pages_.begin(), pages_.end(), static_cast<int32_t>(1 + slot * pages_per_sequence_));
   SamplingParams greedy;
   greedy.temperature = 0;
-  plan_.starts.push_back({.sequence_id = slot, .batch_slot = slot, .sampling = std::move(greedy)});
-  plan_.page_updates.push_back({.batch_slot = slot, .pages = plan_.add_pages(pages_)});
-  if (has_states_) plan_.zero_state_slots.push_back(slot + 1);
+  plan.starts.push_back({.sequence_id = slot, .batch_slot = slot, .sampling = std::move(greedy)});
+  plan.page_updates.push_back({.batch_slot = slot, .pages = plan.add_pages(pages_)});
+  if (has_states_) plan.zero_state_slots.push_back(slot + 1);
+}
+
+void BenchSequences::plan_step(request::BatchPlan& plan, std::span<const Feed> feeds) {
+  plan.clear();
+  for (const Feed& feed : feeds) {
+    const auto slot = static_cast<int32_t>(feed.sequence);
+    int64_t& length = lengths_[static_cast<size_t>(slot)];
+    if (length == 0) start(plan, slot);
+    plan.sequences.push_back({.sequence_id = feed.sequence,
+                              .batch_slot = slot,
+                              .new_tokens = plan.add_tokens(feed.tokens),
+                              .drafts = plan.add_tokens(feed.drafts),
+                              .context_tokens = length,
+                              .state_slot = has_states_ ? slot + 1 : 0,
+                              .sample = feed.draws});
+    length += std::ssize(feed.tokens);
+  }
 }
 
 Status BenchSequences::step(std::span<const Feed> feeds) {
-  plan_.clear();
+  const bool has_drafts =
+      begun_ != nullptr && std::ranges::any_of(begun_->sequences, [](const auto& sequence) {
+        return !sequence.drafts.empty();
+      });
+  if (has_drafts) HEDDLE_RETURN_IF_ERROR(finish());  // they say how long sequences are
+  request::BatchPlan& plan = plans_[next_plan_];
+  next_plan_ = (next_plan_ + 1) % plans_.size();
+  plan_step(plan, feeds);
+  const bool behind = begun_ != nullptr && executor_->can_begin_behind(plan);
+  if (!behind) HEDDLE_RETURN_IF_ERROR(finish());
+  HEDDLE_RETURN_IF_ERROR(executor_->begin(plan));
+  if (behind) HEDDLE_RETURN_IF_ERROR(finish());
+  begun_ = &plan;
+  return {};
+}
+
+Status BenchSequences::finish() {
+  const request::BatchPlan* plan = std::exchange(begun_, nullptr);
+  if (plan == nullptr) return {};
   output_.tokens.clear();
-  for (const Feed& feed : feeds) {
-    const auto slot = static_cast<int32_t>(feed.sequence);
-    const int64_t length = lengths_[static_cast<size_t>(slot)];
-    if (length == 0) start(slot);
-    plan_.sequences.push_back({.sequence_id = feed.sequence,
-                               .batch_slot = slot,
-                               .new_tokens = plan_.add_tokens(feed.tokens),
-                               .drafts = plan_.add_tokens(feed.drafts),
-                               .context_tokens = length,
-                               .state_slot = has_states_ ? slot + 1 : 0,
-                               .sample = feed.draws});
-  }
-  HEDDLE_RETURN_IF_ERROR(executor_->run(plan_, output_));
+  HEDDLE_RETURN_IF_ERROR(executor_->finish(output_));
   request::SpanReader<const request::SampledToken> spans(output_.tokens);
-  for (const Feed& feed : feeds) {
-    int64_t& length = lengths_[static_cast<size_t>(feed.sequence)];
-    length += std::ssize(feed.tokens);
-    if (feed.draws) length += std::ssize(spans.next(feed.sequence)) - 1;
+  for (const request::PlannedSequence& sequence : plan->sequences) {
+    if (!sequence.sample) continue;
+    const auto accepted = std::ssize(spans.next(sequence.sequence_id)) - 1;
+    lengths_[static_cast<size_t>(sequence.batch_slot)] += accepted;
   }
   return {};
 }

@@ -6,6 +6,7 @@
 // Threading: confined.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <vector>
@@ -35,24 +36,31 @@ class BenchSequences {
     bool draws = true;  // false: a part of a prompt that is not its last
   };
 
-  // Runs one step. A sequence goes on after its tokens and the drafts that were accepted.
+  // Begins a step, as a server does behind the one before where that is possible, and finishes that
+  // one. A sequence goes on after its tokens and the drafts that were accepted.
   Status step(std::span<const Feed> feeds);
 
-  // The sequence begins anew, without tokens, in the next step.
+  // Finishes the last step.
+  Status finish();
+
+  // The sequence begins anew, without tokens, in the next step. None is begun.
   void restart(int64_t sequence) { lengths_[static_cast<size_t>(sequence)] = 0; }
 
  private:
   BenchSequences(const Options& options, std::unique_ptr<runner::StepExecutor> executor,
                  bool has_states, int64_t pages_per_sequence);
 
-  void start(int32_t slot);
+  void start(request::BatchPlan& plan, int32_t slot);
+  void plan_step(request::BatchPlan& plan, std::span<const Feed> feeds);
 
   std::unique_ptr<runner::StepExecutor> executor_;
   bool has_states_;
   int64_t pages_per_sequence_;
-  std::vector<int32_t> pages_;    // of a sequence that starts
-  std::vector<int64_t> lengths_;  // tokens of each sequence
-  request::BatchPlan plan_;
+  std::vector<int32_t> pages_;                                       // of a sequence that starts
+  std::vector<int64_t> lengths_;                                     // tokens of each sequence
+  std::array<request::BatchPlan, runner::kMaxStepsInFlight> plans_;  // used in turn
+  size_t next_plan_ = 0;
+  const request::BatchPlan* begun_ = nullptr;  // the step that is not finished
   request::StepOutput output_;
 };
 

@@ -129,9 +129,11 @@ Result<DeviceBatchUpload> DeviceBatchUpload::create(device::Device& device,
                                                     const DeviceBatchSizes& sizes) {
   DeviceBatchUpload upload;
   upload.sizes_ = sizes;
-  HEDDLE_ASSIGN_OR_RETURN(upload.host_, device.allocate_pinned(block_bytes(sizes)));
   HEDDLE_ASSIGN_OR_RETURN(upload.device_, device.allocate(block_bytes(sizes)));
-  HEDDLE_ASSIGN_OR_RETURN(upload.copied_, device.create_event());
+  for (HostBlock& host : upload.host_blocks_) {
+    HEDDLE_ASSIGN_OR_RETURN(host.pinned, device.allocate_pinned(block_bytes(sizes)));
+    HEDDLE_ASSIGN_OR_RETURN(host.copied, device.create_event());
+  }
   return upload;
 }
 
@@ -140,8 +142,14 @@ Status DeviceBatchUpload::upload(device::Stream& stream, std::span<const int32_t
   HEDDLE_CHECK_EQ(ids.size(), positions.size());
   const int64_t T = std::ssize(ids);
   HEDDLE_RETURN_IF_ERROR(check_fits(sizes_, T, forward));
-  HEDDLE_RETURN_IF_ERROR(copied_->wait());
-  BlockWriter block(host_.data(), device_.data());
+  current_ = (current_ + 1) % host_blocks_.size();
+  const HostBlock& host = host_blocks_[current_];
+  HEDDLE_RETURN_IF_ERROR(host.copied->wait());
+  BlockWriter block(host.pinned.data(), device_.data());
+  const auto writable = [&](const int32_t* array) {
+    return reinterpret_cast<int32_t*>(device_.data() +
+                                      (reinterpret_cast<const std::byte*>(array) - device_.data()));
+  };
   ids_ = block.copy(ids);
   positions_ = block.copy(positions);
   forward.batch.row_sequences = write_row_sequences(block, forward, T);
@@ -161,8 +169,11 @@ Status DeviceBatchUpload::upload(device::Stream& stream, std::span<const int32_t
   forward.batch.window_page_table =
       forward.window_page_table.empty() ? nullptr : copy_table(forward.window_page_table);
   forward.batch.snapshots = block.copy(forward.snapshots);
-  HEDDLE_RETURN_IF_ERROR(stream.copy(device_.data(), host_.data(), block.used()));
-  return stream.record(*copied_);
+  rows_ = {.ids = writable(ids_),
+           .row_sequences = writable(forward.batch.row_sequences),
+           .state_slots = writable(forward.batch.state_slots)};
+  HEDDLE_RETURN_IF_ERROR(stream.copy(device_.data(), host.pinned.data(), block.used()));
+  return stream.record(*host.copied);
 }
 
 }  // namespace heddle::ops

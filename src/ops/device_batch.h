@@ -10,6 +10,7 @@
 // integers; allocates nothing after create().
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 
@@ -36,8 +37,8 @@ class DeviceBatchUpload {
   [[nodiscard]] static int64_t width_of(const ForwardContext& forward);
 
   // Enqueues the copy of `ids` and `positions`, one number for each row, and of the spans of
-  // `forward`; sets forward.batch. Waits for the copy of the call before, whose block on the host
-  // it writes anew. Error: kInvalidArgument for a batch beyond the sizes.
+  // `forward`; sets forward.batch. Waits for the copy of the call before the last one, whose block
+  // on the host it writes anew. Error: kInvalidArgument for a batch beyond the sizes.
   Status upload(device::Stream& stream, std::span<const int32_t> ids,
                 std::span<const int32_t> positions, ForwardContext& forward);
 
@@ -46,13 +47,30 @@ class DeviceBatchUpload {
 
   [[nodiscard]] const int32_t* positions() const { return positions_; }
 
+  // Of the last upload(), to be changed by launches before those that read them.
+  struct Rows {
+    int32_t* ids = nullptr;            // [rows]
+    int32_t* row_sequences = nullptr;  // DeviceBatch's
+    int32_t* state_slots = nullptr;    // DeviceBatch's
+  };
+
+  [[nodiscard]] const Rows& rows() const { return rows_; }
+
  private:
   DeviceBatchSizes sizes_;
-  device::Buffer host_;
+
+  // Used in turn, because two steps may be in flight.
+  struct HostBlock {
+    device::Buffer pinned;
+    std::unique_ptr<device::Event> copied;
+  };
+
   device::Buffer device_;
-  std::unique_ptr<device::Event> copied_;
+  std::array<HostBlock, 2> host_blocks_;
+  size_t current_ = 0;
   const int32_t* ids_ = nullptr;
   const int32_t* positions_ = nullptr;
+  Rows rows_;
 };
 
 }  // namespace heddle::ops

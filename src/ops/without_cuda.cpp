@@ -20,6 +20,7 @@
 #include "ops/moe/routed_moe_sm90.h"
 #include "ops/norm/rms_norm.h"
 #include "ops/rope/rope.h"
+#include "ops/sampling/feed_drawn.h"
 #include "ops/sampling/sample_rows.h"
 
 namespace heddle::ops {
@@ -90,6 +91,8 @@ Status routed_moe_cuda(CudaContext&, const RoutedMoeArgs&) { return no_cuda(); }
 Status rms_norm_cuda(CudaContext&, const RmsNormArgs&) { return no_cuda(); }
 
 Status rope_cuda(CudaContext&, const RopeArgs&) { return no_cuda(); }
+
+Status feed_drawn_cuda(CudaContext&, const FeedDrawnArgs&) { return no_cuda(); }
 
 Status sample_rows_cuda(CudaContext&, const SampleRowsArgs&) { return no_cuda(); }
 

@@ -56,11 +56,15 @@ Result<std::array<TensorView, 2>> BatchProgram::upload(std::span<const int32_t> 
 }
 
 Status BatchProgram::enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
-                             const ops::ForwardContext& batch, std::span<const TensorView> more) {
+                             const ops::ForwardContext& batch, std::span<const TensorView> more,
+                             DrawnFeed* feed) {
   const auto num_tokens = static_cast<int64_t>(ids.size());
   HEDDLE_RETURN_IF_ERROR(ops::check_batch(batch, num_tokens));
   ops::ForwardContext forward = batch;
   HEDDLE_ASSIGN_OR_RETURN(const auto rows, upload(ids, positions, forward));
+  if (feed != nullptr) {
+    HEDDLE_RETURN_IF_ERROR(feed->enqueue(compute_->context(), compute_->stream(), batch_->rows()));
+  }
   inputs_.assign(rows.begin(), rows.end());
   inputs_.insert(inputs_.end(), more.begin(), more.end());
   const auto num_logits = static_cast<int64_t>(forward.logit_rows.size());

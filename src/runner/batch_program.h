@@ -17,6 +17,7 @@
 #include "graph/program.h"
 #include "ops/device_batch.h"
 #include "runner/compute_device.h"
+#include "runner/drawn_feed.h"
 #include "runner/step_graphs.h"
 
 namespace heddle::runner {
@@ -31,9 +32,11 @@ class BatchProgram {
   // Computes a step of ids.size() rows, without waiting. `more`: the other inputs, in memory of the
   // device, at addresses that depend on nothing but the step's shape. Pages and slots are checked
   // here, once for all ops of the step; ids are the caller's to check. Error: kInvalidArgument,
-  // naming the row or sequence; nothing is computed then.
+  // naming the row or sequence; nothing is computed then. `feed`: brings the ids of rows that feed
+  // on draws which the device makes.
   Status enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
-                 const ops::ForwardContext& batch, std::span<const TensorView> more = {});
+                 const ops::ForwardContext& batch, std::span<const TensorView> more = {},
+                 DrawnFeed* feed = nullptr);
 
   // The graph's i-th output, in memory of the device; valid until the next step.
   [[nodiscard]] MutableTensorView output(size_t i) const { return executor_.output(i); }

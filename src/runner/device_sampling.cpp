@@ -32,6 +32,7 @@ Result<DeviceSampling> DeviceSampling::create(device::Device& device, int64_t ma
   HEDDLE_ASSIGN_OR_RETURN(sampling.results_, device.allocate(results_bytes(max_rows)));
   HEDDLE_ASSIGN_OR_RETURN(sampling.workspace_,
                           device.allocate(ops::sample_rows_workspace_bytes(max_rows, vocab_size)));
+  HEDDLE_ASSIGN_OR_RETURN(sampling.drawn_, device.allocate(bytes_of(DType::kI32, max_rows)));
   return sampling;
 }
 
@@ -55,7 +56,7 @@ void DeviceSampling::add(int64_t row, const request::BatchSlot& slot, int64_t po
   const auto index = static_cast<size_t>(row);
   const request::SlotStart& start = slot.start;
   HEDDLE_CHECK(draws_for(start));
-  rows_[index] = {.slot = static_cast<int32_t>(row), .position = position};
+  rows_[index] = {.slot = static_cast<int32_t>(row), .position = position, .publish = 1};
   if (!mask.empty()) {
     const auto num_words = static_cast<size_t>((vocab_size_ + 31) / 32);
     rows_[index].mask_row = static_cast<int32_t>(masks_.size() / num_words);
@@ -86,7 +87,7 @@ Status DeviceSampling::reserve(int64_t upload_bytes) {
 }
 
 Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
-                               const MutableTensorView& logits) {
+                               const MutableTensorView& logits, const int32_t* ended) {
   if (std::ranges::none_of(rows_, [](const auto& row) { return row.slot >= 0; })) return {};
   const auto R = std::ssize(rows_);
   int64_t used = 0;
@@ -120,12 +121,20 @@ Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
                 .forbidden = reinterpret_cast<const int32_t*>(upload_.data() + forbidden_at),
                 .biases = reinterpret_cast<const ops::TokenBias*>(upload_.data() + biases_at),
                 .masks = reinterpret_cast<const uint32_t*>(upload_.data() + masks_at),
+                .ended = ended,
+                .drawn = reinterpret_cast<int32_t*>(drawn_.data()),
                 .sampled = sampled,
                 .top_logits = wants_logprobs_ ? top_logits : nullptr,
                 .workspace = workspace_.bytes()}));
   const int64_t wanted =
       wants_logprobs_ ? results_bytes(R) : R * static_cast<int64_t>(sizeof(ops::SampledRow));
   return stream.copy(results_host_.data(), results_.data(), wanted);
+}
+
+bool DeviceSampling::has_ended(int64_t row) const {
+  HEDDLE_CHECK(draws(row));
+  const auto* results = reinterpret_cast<const ops::SampledRow*>(results_host_.data());
+  return results[row].outcome == ops::SampleOutcome::kSkipped;
 }
 
 void DeviceSampling::take(int64_t row, request::SampledToken& sampled) const {

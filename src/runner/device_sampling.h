@@ -41,8 +41,20 @@ class DeviceSampling {
   [[nodiscard]] bool draws(int64_t row) const { return rows_[static_cast<size_t>(row)].slot >= 0; }
 
   // Enqueues the draws of the rows that were added and the way back of their results. `logits`
-  // [num_rows, V] f32, in memory of the device; rows with a bias are edited.
-  Status enqueue(ops::Context& context, device::Stream& stream, const MutableTensorView& logits);
+  // [num_rows, V] f32, in memory of the device; rows with a bias are edited. `ended`: rows that
+  // draw nothing after all (DrawnFeed), or null.
+  Status enqueue(ops::Context& context, device::Stream& stream, const MutableTensorView& logits,
+                 const int32_t* ended = nullptr);
+
+  // In memory of the device, [max_rows]: the token of each row that was added, -1 where the draw
+  // failed.
+  [[nodiscard]] const int32_t* drawn() const {
+    return reinterpret_cast<const int32_t*>(drawn_.data());
+  }
+
+  // Once the stream has done what enqueue() enqueued: whether a row that was added drew nothing
+  // because of `ended`.
+  [[nodiscard]] bool has_ended(int64_t row) const;
 
   // The result for a row that was added, once the stream has done what enqueue() enqueued: token,
   // logprob and error.
@@ -65,6 +77,7 @@ class DeviceSampling {
   device::Buffer upload_host_, upload_;
   device::Buffer results_host_, results_;  // SampledRow [R], then TopLogit [R, kMostTopLogits]
   device::Buffer workspace_;
+  device::Buffer drawn_;
 };
 
 }  // namespace heddle::runner

@@ -37,7 +37,8 @@ ForwardBatch::ForwardBatch(const Sizes& sizes) : sizes_(sizes) {
 }
 
 Status ForwardBatch::build(const request::BatchPlan& plan, const request::BatchSlots& slots,
-                           LogitRows logit_rows, std::span<const TokenId> drawn_tokens) {
+                           LogitRows logit_rows, std::span<const TokenId> drawn_tokens,
+                           std::span<const int32_t> rows_in_flight) {
   ids_.clear();
   positions_.clear();
   query_start_.assign(1, 0);
@@ -58,7 +59,8 @@ Status ForwardBatch::build(const request::BatchPlan& plan, const request::BatchS
                                         sizes_.max_sequences, sizes_.max_tokens));
   }
   for (const request::PlannedSequence& sequence : plan.sequences) {
-    const Status status = add(plan, sequence, slots[sequence.batch_slot], logit_rows, drawn_tokens);
+    const Status status =
+        add(plan, sequence, slots[sequence.batch_slot], logit_rows, drawn_tokens, rows_in_flight);
     if (!status.ok()) {
       return status.with_context(fmt::format("sequence {}", sequence.sequence_id));
     }
@@ -71,7 +73,8 @@ Status ForwardBatch::build(const request::BatchPlan& plan, const request::BatchS
 
 Status ForwardBatch::add(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
                          const request::BatchSlot& slot, LogitRows logit_rows,
-                         std::span<const TokenId> drawn_tokens) {
+                         std::span<const TokenId> drawn_tokens,
+                         std::span<const int32_t> rows_in_flight) {
   BatchedSequence& batched = sequences_.emplace_back();
   if (sequence.hidden_slot != 0) {
     if (sequence.num_new_tokens() > 0) {
@@ -90,12 +93,17 @@ Status ForwardBatch::add(const request::BatchPlan& plan, const request::PlannedS
           fmt::format("feeds on the token drawn for batch slot {}; there are {}",
                       sequence.batch_slot, drawn_tokens.size()));
     }
-    const TokenId drawn = drawn_tokens[static_cast<size_t>(sequence.batch_slot)];
-    if (drawn == sampling::kNoToken || std::ranges::binary_search(slot.ending_tokens, drawn)) {
-      batched.part = BatchedSequence::Part::kSkipped;
-      return {};
+    const auto index = static_cast<size_t>(sequence.batch_slot);
+    if (!rows_in_flight.empty() && rows_in_flight[index] >= 0) {
+      batched.fed_from = rows_in_flight[index];
+    } else {
+      const TokenId drawn = drawn_tokens[index];
+      if (drawn == sampling::kNoToken || std::ranges::binary_search(slot.ending_tokens, drawn)) {
+        batched.part = BatchedSequence::Part::kSkipped;
+        return {};
+      }
+      batched.fed_token = drawn;
     }
-    batched.fed_token = drawn;
   }
   HEDDLE_RETURN_IF_ERROR(take_draft_rows(sequence));
   HEDDLE_RETURN_IF_ERROR(
@@ -160,7 +168,10 @@ Status ForwardBatch::add_rows(const request::PlannedSequence& sequence,
               page_table_.begin() + index * sizes_.max_pages_per_sequence);
   HEDDLE_RETURN_IF_ERROR(add_window_pages(sequence, slot.window_pages, num_pages));
   ids_.insert(ids_.end(), new_tokens.begin(), new_tokens.end());
-  if (sequence.feeds_drawn_token) ids_.push_back(sequences_.back().fed_token);
+  if (sequence.feeds_drawn_token) {
+    // One that the device brings is any token until then.
+    ids_.push_back(sequences_.back().fed_from >= 0 ? 0 : sequences_.back().fed_token);
+  }
   ids_.insert(ids_.end(), drafts.begin(), drafts.end());
   for (int64_t position = sequence.context_tokens; position < end; ++position) {
     positions_.push_back(static_cast<int32_t>(position));

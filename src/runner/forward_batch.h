@@ -43,6 +43,10 @@ struct BatchedSequence {
   int32_t draft_slot = 0;
 
   TokenId fed_token = sampling::kNoToken;  // what feeds_drawn_token stood for
+
+  // Row of logits of the step before, where what feeds_drawn_token stands for is known to the
+  // device alone: that it draws from. -1: the host knew.
+  int32_t fed_from = -1;
 };
 
 // A vector the LM head reads that is to be kept with a state slot.
@@ -66,12 +70,15 @@ class ForwardBatch {
   explicit ForwardBatch(const Sizes& sizes);
 
   // `slots` has taken the plan over. `drawn_tokens` by batch slot: the token drawn last, kNoToken
-  // where the draw failed; empty where no sequence feeds on one. Error: kInvalidArgument for a plan
+  // where the draw failed; empty where no sequence feeds on one. `rows_in_flight` likewise: the row
+  // of logits that a step which is not done yet draws it from; -1, or empty: the token is known.
+  // Error: kInvalidArgument for a plan
   // that exceeds the sizes above, has a sequence with neither new tokens nor a hidden vector, or
   // with too few pages, or more drafts than the sizes have room for. The batch is not to be run
   // then.
   Status build(const request::BatchPlan& plan, const request::BatchSlots& slots,
-               LogitRows logit_rows, std::span<const TokenId> drawn_tokens = {});
+               LogitRows logit_rows, std::span<const TokenId> drawn_tokens = {},
+               std::span<const int32_t> rows_in_flight = {});
 
   // No rows: nothing is to be computed.
   [[nodiscard]] bool empty() const { return ids_.empty(); }
@@ -79,6 +86,12 @@ class ForwardBatch {
   [[nodiscard]] std::span<const int32_t> ids() const { return ids_; }
 
   [[nodiscard]] std::span<const int32_t> positions() const { return positions_; }
+
+  // Rows whose logits are wanted.
+  [[nodiscard]] std::span<const int32_t> logit_rows() const { return logit_rows_; }
+
+  // The first row of the b-th sequence that is computed.
+  [[nodiscard]] int32_t row_of(int32_t b) const { return query_start_[static_cast<size_t>(b)]; }
 
   // In the order of the plan.
   [[nodiscard]] std::span<const BatchedSequence> sequences() const { return sequences_; }
@@ -97,7 +110,7 @@ class ForwardBatch {
  private:
   Status add(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
              const request::BatchSlot& slot, LogitRows logit_rows,
-             std::span<const TokenId> drawn_tokens);
+             std::span<const TokenId> drawn_tokens, std::span<const int32_t> rows_in_flight);
   Status add_rows(const request::PlannedSequence& sequence, std::span<const TokenId> new_tokens,
                   std::span<const TokenId> drafts, const request::BatchSlot& slot);
   Status add_window_pages(const request::PlannedSequence& sequence, const request::PageList& pages,

@@ -114,9 +114,9 @@ Status ForwardPass::compile(const ForwardOptions& options) {
 }
 
 Status ForwardPass::enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
-                            const ops::ForwardContext& batch) {
+                            const ops::ForwardContext& batch, DrawnFeed* feed) {
   HEDDLE_RETURN_IF_ERROR(check_ids(ids, config_.vocab_size));
-  return main_->enqueue(ids, positions, batch);
+  return main_->enqueue(ids, positions, batch, {}, feed);
 }
 
 Status ForwardPass::fetch_logits() { return logits_.fetch(device(), stream(), device_logits()); }

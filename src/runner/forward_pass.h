@@ -65,8 +65,9 @@ class ForwardPass {
 
   // The same without waiting and without logits on the host: they are device_logits() once the
   // stream is there, and logits() after fetch_logits() and a wait.
+  // Elsewhere than on the CPU `feed` may bring some of the ids.
   Status enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
-                 const ops::ForwardContext& batch);
+                 const ops::ForwardContext& batch, DrawnFeed* feed = nullptr);
   Status fetch_logits();
 
   // [R, V] f32 in memory of the device, of the last run() or enqueue(); valid until the next.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -25,7 +26,7 @@ class MirroredLists {
   static Result<MirroredLists> create(device::Device& device);
 
   // Begins anew, with room for lists of so many bytes together; what was added before is gone.
-  // Waits for the copy before.
+  // Waits for the copy before the last one: two steps may be in flight.
   Status begin(int64_t num_bytes);
 
   // The bytes that begin() needs for a list.
@@ -40,7 +41,7 @@ class MirroredLists {
     static_assert(std::is_trivially_copyable_v<Element>);
     if (device_ == nullptr || list.empty()) return {.host = list};
     HEDDLE_CHECK_LE(used_ + bytes_for(list), block_.size());
-    std::ranges::copy(list, reinterpret_cast<Element*>(pinned_.data() + used_));
+    std::ranges::copy(list, reinterpret_cast<Element*>(current().pinned.data() + used_));
     const auto* mirror = reinterpret_cast<const Element*>(block_.data() + used_);
     used_ += bytes_for(list);
     return {.host = list, .device = mirror};
@@ -49,12 +50,19 @@ class MirroredLists {
   Status upload(device::Stream& stream);
 
  private:
+  struct HostBlock {
+    device::Buffer pinned;
+    std::unique_ptr<device::Event> copied;
+  };
+
+  [[nodiscard]] HostBlock& current() { return host_blocks_[current_]; }
+
   static int64_t aligned(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
   device::Device* device_ = nullptr;  // null: it reads the host's memory
-  device::Buffer pinned_;
   device::Buffer block_;
-  std::unique_ptr<device::Event> copied_;
+  std::array<HostBlock, 2> host_blocks_;  // used in turn
+  size_t current_ = 0;
   int64_t used_ = 0;
 };
 

@@ -2,6 +2,7 @@
 #include "runner/model_runner.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,6 +16,7 @@
 #include "ops/simd/this_cpu.h"
 #include "runner/cache_plan.h"
 #include "runner/choose_device.h"
+#include "runner/device_steps.h"
 #include "runner/draft_pass.h"
 #include "runner/forward_pass.h"
 #include "runner/pools.h"
@@ -35,6 +37,10 @@ class ModelRunner final : public Runner {
     std::unique_ptr<ModelRunner> runner(new ModelRunner(std::move(pass), std::move(pools), sizes,
                                                         context_length, std::move(draft_pass)));
     HEDDLE_RETURN_IF_ERROR(runner->executor_.prepare());
+    if (runner->pass_->device().kind() != device::DeviceKind::kCpu) {
+      runner->device_steps_.emplace(runner->executor_);
+      return std::unique_ptr<Runner>(std::move(runner));
+    }
     HEDDLE_ASSIGN_OR_RETURN(runner->thread_, StepThread::start([executor = &runner->executor_](
                                                                    const request::BatchPlan& plan,
                                                                    request::StepOutput& output) {
@@ -46,13 +52,25 @@ class ModelRunner final : public Runner {
   [[nodiscard]] const PoolSizes& pool_sizes() const override { return sizes_; }
 
   Status submit(const request::BatchPlan& plan) override {
-    thread_->submit(plan);
+    if (device_steps_) {
+      device_steps_->submit(plan);
+    } else {
+      thread_->submit(plan);
+    }
     return {};
   }
 
-  Result<request::StepOutput> wait() override { return thread_->wait(); }
+  Result<request::StepOutput> wait() override {
+    return device_steps_ ? device_steps_->wait() : thread_->wait();
+  }
 
-  void recycle(request::StepOutput output) override { thread_->recycle(std::move(output)); }
+  void recycle(request::StepOutput output) override {
+    if (device_steps_) {
+      device_steps_->recycle(std::move(output));
+    } else {
+      thread_->recycle(std::move(output));
+    }
+  }
 
  private:
   ModelRunner(std::unique_ptr<ForwardPass> pass, Pools pools, const PoolSizes& sizes,
@@ -63,9 +81,10 @@ class ModelRunner final : public Runner {
                   std::move(draft_pass)) {}
 
   PoolSizes sizes_;
-  std::unique_ptr<ForwardPass> pass_;  // the thread's, as is the executor
+  std::unique_ptr<ForwardPass> pass_;  // the thread's where there is one, as is the executor
   StepExecutor executor_;
-  std::unique_ptr<StepThread> thread_;  // ends before what it works on
+  std::unique_ptr<StepThread> thread_;       // of the CPU; ends before what it works on
+  std::optional<DeviceSteps> device_steps_;  // of other devices
 };
 
 SamplingParams default_sampling(const checkpoint::GenerationConfig& config) {

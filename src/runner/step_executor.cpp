@@ -2,6 +2,7 @@
 #include "runner/step_executor.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,6 +20,16 @@ int64_t max_pages(int64_t context_length, const PoolSizes& sizes) {
 // Index of the token that the sequence draws.
 int64_t position_of_draw(const request::PlannedSequence& sequence) {
   return sequence.context_tokens + sequence.num_new_tokens();
+}
+
+// Asks again and again: a thread that sleeps is woken late, on virtual machines by as much as a
+// step takes.
+Status wait_for(const device::Event& event) {
+  for (;;) {
+    HEDDLE_ASSIGN_OR_RETURN(const bool reached, event.reached());
+    if (reached) return {};
+    std::this_thread::yield();
+  }
 }
 
 }  // namespace
@@ -44,6 +55,7 @@ StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& size
               .first_draft_slot =
                   sizes.has_states() ? static_cast<int32_t>(sizes.num_state_slots + 1) : 0}),
       sampler_(pass_->config().vocab_size),
+      rows_in_flight_(static_cast<size_t>(sizes.max_step_sequences), -1),
       draft_pass_(std::move(draft_pass)),
       drawn_tokens_(static_cast<size_t>(sizes.max_step_sequences), sampling::kNoToken) {}
 
@@ -52,18 +64,51 @@ Status StepExecutor::prepare() {
     HEDDLE_ASSIGN_OR_RETURN(draft_maker_,
                             DraftMaker::create(std::move(draft_pass_), *pass_, max_pages_));
   }
-  if (pass_->device().kind() == device::DeviceKind::kCpu) return {};
-  HEDDLE_ASSIGN_OR_RETURN(
-      device_sampling_,
-      DeviceSampling::create(pass_->device(), pass_->max_logit_rows(), pass_->config().vocab_size));
+  device::Device& device = pass_->device();
+  if (device.kind() == device::DeviceKind::kCpu) return {};
+  feed_.emplace(device);
+  for (Step& step : steps_) {
+    HEDDLE_ASSIGN_OR_RETURN(step.sampling, DeviceSampling::create(device, pass_->max_logit_rows(),
+                                                                  pass_->config().vocab_size));
+    HEDDLE_ASSIGN_OR_RETURN(step.done, device.create_event());
+  }
   return {};
 }
 
 Status StepExecutor::run(const request::BatchPlan& plan, request::StepOutput& output) {
+  HEDDLE_RETURN_IF_ERROR(begin(plan));
+  return finish(output);
+}
+
+bool StepExecutor::can_begin_behind(const request::BatchPlan& plan) const {
+  if (num_begun_ - num_finished_ != 1 || !oldest().open || !plan.starts.empty()) return false;
+  return std::ranges::all_of(plan.sequences, [&](const PlannedSequence& sequence) {
+    return sequence.sample && sequence.num_rows() == 1 && sequence.wanted_drafts == 0 &&
+           DeviceSampling::draws_for(slots_[sequence.batch_slot].start);
+  });
+}
+
+Status StepExecutor::begin(const request::BatchPlan& plan) {
+  HEDDLE_CHECK(num_begun_ == num_finished_ || can_begin_behind(plan));
+  Step& step = steps_[static_cast<size_t>(num_begun_) % steps_.size()];
   Status status = slots_.take(plan);
   if (status.ok()) status = check(plan);
   if (status.ok()) status = pass_->device().make_current();
-  if (status.ok()) status = compute(plan, output);
+  if (status.ok()) status = enqueue(plan, step);
+  if (status.ok()) {
+    ++num_begun_;
+  } else {
+    std::ranges::fill(drawn_tokens_, sampling::kNoToken);
+  }
+  return status;
+}
+
+Status StepExecutor::finish(request::StepOutput& output) {
+  HEDDLE_CHECK_LT(num_finished_, num_begun_);
+  Step& step = oldest();
+  Status status = pass_->device().make_current();
+  if (status.ok()) status = collect(step, output);
+  ++num_finished_;
   if (!status.ok()) std::ranges::fill(drawn_tokens_, sampling::kNoToken);
   return status;
 }
@@ -87,52 +132,110 @@ Status StepExecutor::check(const request::BatchPlan& plan) const {
 
 // With all rows wanted, somebody looks at the logits on the host.
 bool StepExecutor::draws_on_device() const {
-  return device_sampling_.has_value() && logit_rows_ == LogitRows::kSampled;
+  return feed_.has_value() && logit_rows_ == LogitRows::kSampled;
 }
 
-Status StepExecutor::enqueue_draws(const request::BatchPlan& plan) {
+// The rows that the step in flight draws from, of sequences that still run as far as the host
+// knows: one whose own fed token was an ending one was left out on the device.
+void StepExecutor::list_rows_in_flight() {
+  std::ranges::fill(rows_in_flight_, -1);
+  if (num_begun_ == num_finished_) return;
+  const Step& step = oldest();
+  size_t index = 0;
+  for (const PlannedSequence& sequence : step.plan->sequences) {
+    const BatchedSequence& batched = step.sequences[index++];
+    if (!sequence.sample || batched.part != Part::kComputed) continue;
+    const auto slot = static_cast<size_t>(sequence.batch_slot);
+    if (batched.fed_from >= 0) {
+      const TokenId fed = drawn_tokens_[slot];
+      const std::vector<TokenId>& ending = slots_[sequence.batch_slot].ending_tokens;
+      if (fed == sampling::kNoToken || std::ranges::binary_search(ending, fed)) continue;
+    }
+    rows_in_flight_[slot] = batched.logit_row;
+  }
+}
+
+void StepExecutor::add_fed_rows(const request::BatchPlan& plan) {
+  const bool behind = num_begun_ > num_finished_;
+  feed_->begin(std::ssize(batch_.logit_rows()), behind ? oldest().sampling->drawn() : nullptr);
+  size_t index = 0;
+  int32_t b = 0;  // in the batch: skipped ones are not
+  for (const PlannedSequence& sequence : plan.sequences) {
+    const BatchedSequence& batched = batch_.sequences()[index++];
+    if (batched.part != Part::kComputed) continue;
+    if (batched.fed_from >= 0) {
+      feed_->add({.row = batch_.row_of(b),
+                  .sequence = b,
+                  .logit_row = batched.logit_row,
+                  .from = batched.fed_from},
+                 slots_[sequence.batch_slot].ending_tokens);
+    }
+    ++b;
+  }
+}
+
+Status StepExecutor::enqueue_draws(const request::BatchPlan& plan, Step& step) {
   const MutableTensorView logits = pass_->device_logits();
-  device_sampling_->begin(logits.shape[0]);
+  step.sampling->begin(logits.shape[0]);
   bool host_draws = false;
   size_t index = 0;
   for (const PlannedSequence& sequence : plan.sequences) {
     const BatchedSequence& batched = batch_.sequences()[index++];
     if (!sequence.sample || batched.part != Part::kComputed) continue;
     const request::BatchSlot& slot = slots_[sequence.batch_slot];
-    if (DeviceSampling::draws_for(slot.start)) {
-      for (int32_t i = 0; i <= sequence.drafts.count; ++i) {
-        device_sampling_->add(batched.logit_row + i, slot, position_of_draw(sequence) + i,
-                              plan.mask_of(sequence));
-      }
-    } else {
+    if (!DeviceSampling::draws_for(slot.start)) {
       host_draws = true;
+      continue;
+    }
+    for (int32_t i = 0; i <= sequence.drafts.count; ++i) {
+      step.sampling->add(batched.logit_row + i, slot, position_of_draw(sequence) + i,
+                         plan.mask_of(sequence));
     }
   }
-  if (host_draws) HEDDLE_RETURN_IF_ERROR(pass_->fetch_logits());
-  return device_sampling_->enqueue(pass_->context(), pass_->stream(), logits);
+  if (host_draws) {
+    step.open = false;
+    HEDDLE_RETURN_IF_ERROR(pass_->fetch_logits());
+  }
+  return step.sampling->enqueue(pass_->context(), pass_->stream(), logits, feed_->ended());
 }
 
-Status StepExecutor::compute(const request::BatchPlan& plan, request::StepOutput& output) {
+Status StepExecutor::enqueue(const request::BatchPlan& plan, Step& step) {
+  step.plan = &plan;
   HEDDLE_RETURN_IF_ERROR(pools_.begin_step(pass_->stream(), pass_->context(), plan));
-  HEDDLE_RETURN_IF_ERROR(batch_.build(plan, slots_, logit_rows_, drawn_tokens_));
+  list_rows_in_flight();
+  HEDDLE_RETURN_IF_ERROR(batch_.build(plan, slots_, logit_rows_, drawn_tokens_, rows_in_flight_));
+  step.sequences.assign(batch_.sequences().begin(), batch_.sequences().end());
   HEDDLE_RETURN_IF_ERROR(
       pools_.start_drafts(pass_->stream(), pass_->context(), batch_.draft_states()));
+  step.open = draws_on_device() && draft_maker_ == nullptr && batch_.hidden_slots().empty() &&
+              std::ranges::all_of(plan.sequences,
+                                  [](const auto& sequence) { return sequence.drafts.empty(); });
   if (!batch_.empty()) {
     if (draws_on_device()) {
+      add_fed_rows(plan);
       HEDDLE_RETURN_IF_ERROR(
-          pass_->enqueue(batch_.ids(), batch_.positions(), batch_.context(pools_)));
+          pass_->enqueue(batch_.ids(), batch_.positions(), batch_.context(pools_), &*feed_));
     } else {
       HEDDLE_RETURN_IF_ERROR(pass_->run(batch_.ids(), batch_.positions(), batch_.context(pools_)));
     }
     HEDDLE_RETURN_IF_ERROR(keep_hidden());
-    if (draws_on_device()) HEDDLE_RETURN_IF_ERROR(enqueue_draws(plan));
+    if (draws_on_device()) HEDDLE_RETURN_IF_ERROR(enqueue_draws(plan, step));
   }
   if (!batch_.hidden_slots().empty()) HEDDLE_RETURN_IF_ERROR(run_head());
-  if (draws_on_device()) HEDDLE_RETURN_IF_ERROR(pass_->stream().synchronize());
-  draw(plan, output);
+  return step.open ? pass_->stream().record(*step.done) : Status();
+}
+
+Status StepExecutor::collect(Step& step, request::StepOutput& output) {
+  if (step.open) {
+    HEDDLE_RETURN_IF_ERROR(wait_for(*step.done));
+  } else if (draws_on_device()) {
+    HEDDLE_RETURN_IF_ERROR(pass_->stream().synchronize());
+  }
+  draw(step, output);
+  if (step.open) return {};
   HEDDLE_RETURN_IF_ERROR(pools_.accept_drafts(pass_->stream(), pass_->context(), accepted_states_));
   if (draft_maker_ == nullptr) return {};
-  return draft_maker_->make(plan, slots_, batch_, pools_, output);
+  return draft_maker_->make(*step.plan, slots_, batch_, pools_, output);
 }
 
 Status StepExecutor::keep_hidden() {
@@ -164,20 +267,22 @@ Status StepExecutor::copy_row(const TensorView& from, int64_t from_row, const Mu
       bytes_of(to.dtype, to.shape[1]));
 }
 
-void StepExecutor::draw(const request::BatchPlan& plan, request::StepOutput& output) {
+void StepExecutor::draw(const Step& step, request::StepOutput& output) {
   accepted_states_.clear();
   size_t index = 0;
-  for (const PlannedSequence& sequence : plan.sequences) {
-    const BatchedSequence& batched = batch_.sequences()[index++];
-    if (batched.part == Part::kComputed) {
-      slots_.computed(sequence, plan.new_tokens(sequence), batched.fed_token);
+  for (const PlannedSequence& sequence : step.plan->sequences) {
+    const BatchedSequence& batched = step.sequences[index++];
+    // With penalties the host knew what was fed.
+    if (batched.part == Part::kComputed && batched.fed_from < 0) {
+      slots_.computed(sequence, step.plan->new_tokens(sequence), batched.fed_token);
     }
     if (!sequence.sample) continue;
-    if (batched.part == Part::kSkipped) {
+    if (batched.part == Part::kSkipped ||
+        (batched.fed_from >= 0 && step.sampling->has_ended(batched.logit_row))) {
       output.tokens.push_back({.sequence_id = sequence.sequence_id, .skipped = true});
       continue;
     }
-    const int32_t accepted = draw_span(plan, sequence, batched, output);
+    const int32_t accepted = draw_span(step, sequence, batched, output);
     const request::SampledToken& last = output.tokens.back();
     drawn_tokens_[static_cast<size_t>(sequence.batch_slot)] =
         last.error.ok() ? last.token : sampling::kNoToken;
@@ -189,7 +294,7 @@ void StepExecutor::draw(const request::BatchPlan& plan, request::StepOutput& out
 }
 
 // Returns how many drafts were accepted.
-int32_t StepExecutor::draw_span(const request::BatchPlan& plan, const PlannedSequence& sequence,
+int32_t StepExecutor::draw_span(const Step& step, const PlannedSequence& sequence,
                                 const BatchedSequence& batched, request::StepOutput& output) {
   const auto vocab_size = static_cast<size_t>(pass_->config().vocab_size);
   const bool on_device = batched.part == Part::kComputed && draws_on_device();
@@ -200,17 +305,17 @@ int32_t StepExecutor::draw_span(const request::BatchPlan& plan, const PlannedSeq
     request::SampledToken& sampled = output.tokens.emplace_back();
     sampled.sequence_id = sequence.sequence_id;
     const int32_t row = batched.logit_row + accepted;
-    if (on_device && device_sampling_->draws(row)) {
-      device_sampling_->take(row, sampled);
+    if (on_device && step.sampling->draws(row)) {
+      step.sampling->take(row, sampled);
       return;
     }
     const MutableTensorView logits =
         batched.part == Part::kHidden ? pass_->head_logits() : pass_->logits();
-    draw(sequence, first + accepted, plan.mask_of(sequence), {logits.row<float>(row), vocab_size},
-         sampled);
+    draw(sequence, first + accepted, step.plan->mask_of(sequence),
+         {logits.row<float>(row), vocab_size}, sampled);
   };
   draw_next();
-  for (const TokenId draft : plan.drafts(sequence)) {
+  for (const TokenId draft : step.plan->drafts(sequence)) {
     const request::SampledToken& drawn = output.tokens.back();
     if (!drawn.error.ok() || drawn.token != draft ||
         std::ranges::binary_search(ending, drawn.token)) {

@@ -11,10 +11,16 @@
 // pass over weights, and the copy is the very state that a plain step leaves behind, bit for bit.
 // KV rows of rejected drafts lie behind the text and are overwritten by the next step.
 //
+// A step is begun, which enqueues it, and finished, which waits for it and takes its tokens. Where
+// tokens are drawn on the device, a step of one row for each sequence can begin while the step
+// before still runs: rows that feed on its draws get them on the device (drawn_feed.h), and those
+// that ended are left out there.
+//
 // Threading: confined to one thread, the one that takes part in the compute pool.
 // Cost: a step allocates nothing once its sizes have been seen.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,6 +32,7 @@
 #include "runner/device_sampling.h"
 #include "runner/draft_maker.h"
 #include "runner/draft_pass.h"
+#include "runner/drawn_feed.h"
 #include "runner/forward_batch.h"
 #include "runner/forward_pass.h"
 #include "runner/pools.h"
@@ -48,24 +55,54 @@ class StepExecutor {
   // kResourceExhausted.
   Status prepare();
 
-  // `output` is empty. After an error all earlier draws count as failed, so that what was planned
-  // upon them is skipped.
+  // Begins and finishes. `output` is empty. After an error all earlier draws count as failed, so
+  // that what was planned upon them is skipped.
   Status run(const request::BatchPlan& plan, request::StepOutput& output);
+
+  // Whether the step can begin before the one that was begun is finished.
+  [[nodiscard]] bool can_begin_behind(const request::BatchPlan& plan) const;
+
+  // The plan stays as it is until the step is finished. Only with no step begun, or with one and
+  // can_begin_behind() (checked). A step that could not begin is not to be finished.
+  Status begin(const request::BatchPlan& plan);
+
+  // The oldest step that was begun (checked: there is one).
+  Status finish(request::StepOutput& output);
 
   // The parts that the sequences of the last plan took.
   [[nodiscard]] std::span<const BatchedSequence> sequences() const { return batch_.sequences(); }
 
  private:
-  Status compute(const request::BatchPlan& plan, request::StepOutput& output);
+  // From begin() to finish().
+  struct Step {
+    const request::BatchPlan* plan = nullptr;
+    std::vector<BatchedSequence> sequences;
+    std::optional<DeviceSampling> sampling;  // where logits are not the host's
+    std::unique_ptr<device::Event> done;     // likewise
+    bool open = false;  // the host has nothing to do but to take what was drawn
+  };
+
+  [[nodiscard]] Step& oldest() {
+    return steps_[static_cast<size_t>(num_finished_) % steps_.size()];
+  }
+
+  [[nodiscard]] const Step& oldest() const {
+    return steps_[static_cast<size_t>(num_finished_) % steps_.size()];
+  }
+
+  Status enqueue(const request::BatchPlan& plan, Step& step);
+  Status collect(Step& step, request::StepOutput& output);
   [[nodiscard]] Status check(const request::BatchPlan& plan) const;
   [[nodiscard]] bool draws_on_device() const;
-  Status enqueue_draws(const request::BatchPlan& plan);
+  void list_rows_in_flight();
+  void add_fed_rows(const request::BatchPlan& plan);
+  Status enqueue_draws(const request::BatchPlan& plan, Step& step);
   Status keep_hidden();
   Status run_head();
   Status copy_row(const TensorView& from, int64_t from_row, const MutableTensorView& to,
                   int64_t to_row);
-  void draw(const request::BatchPlan& plan, request::StepOutput& output);
-  int32_t draw_span(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
+  void draw(const Step& step, request::StepOutput& output);
+  int32_t draw_span(const Step& step, const request::PlannedSequence& sequence,
                     const BatchedSequence& batched, request::StepOutput& output);
   void draw(const request::PlannedSequence& sequence, int64_t position,
             std::span<const uint32_t> mask, std::span<float> logits,
@@ -79,10 +116,14 @@ class StepExecutor {
   request::BatchSlots slots_;
   ForwardBatch batch_;
   sampling::Sampler sampler_;
-  std::optional<DeviceSampling> device_sampling_;  // where logits are not the host's
-  std::unique_ptr<DraftPass> draft_pass_;          // until prepare()
-  std::unique_ptr<DraftMaker> draft_maker_;        // null: makes no drafts
-  std::vector<ops::IdCopy> accepted_states_;       // from draft slots to working slots
+  std::array<Step, kMaxStepsInFlight> steps_;  // used in turn
+  int64_t num_begun_ = 0;
+  int64_t num_finished_ = 0;
+  std::optional<DrawnFeed> feed_;             // where tokens are drawn on the device
+  std::vector<int32_t> rows_in_flight_;       // by batch slot, see ForwardBatch::build()
+  std::unique_ptr<DraftPass> draft_pass_;     // until prepare()
+  std::unique_ptr<DraftMaker> draft_maker_;   // null: makes no drafts
+  std::vector<ops::IdCopy> accepted_states_;  // from draft slots to working slots
   std::vector<TokenId>
       drawn_tokens_;  // by batch slot; kNoToken: none was drawn, or the draw failed
 };

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/step_thread.h"
 
-#include <exception>
-#include <new>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "runner/guarded_step.h"
 
 namespace heddle::runner {
 
@@ -22,8 +21,7 @@ Result<std::unique_ptr<StepThread>> StepThread::start(Step step) {
   return thread;
 }
 
-StepThread::StepThread(Step step)
-    : step_(std::move(step)), out_of_memory_(resource_exhausted("a step ran out of host memory")) {
+StepThread::StepThread(Step step) : step_(std::move(step)), out_of_memory_(step_out_of_memory()) {
   spare_.resize(kMaxStepsInFlight + 1);  // one more is being processed
 }
 
@@ -80,27 +78,13 @@ void StepThread::run() {
       if (stopping_) return;
     }
     Entry& current = entry(step);
-    current.status = run_step(current);
+    current.status =
+        guarded_step(out_of_memory_, [&] { return step_(*current.plan, current.output); });
     {
       const MutexLock lock(mutex_);
       ++num_done_;
     }
     done_.notify_one();
-  }
-}
-
-// Libraries may throw, above all when memory runs out: that must fail the step, not the process.
-Status StepThread::run_step(Entry& entry) {
-  try {
-    return step_(*entry.plan, entry.output);
-  } catch (const std::bad_alloc&) {
-    return out_of_memory_;
-  } catch (const std::exception& error) {
-    try {
-      return internal_error(fmt::format("a step threw: {}", error.what()));
-    } catch (const std::exception&) {
-      return out_of_memory_;
-    }
   }
 }
 

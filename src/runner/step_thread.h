@@ -52,7 +52,6 @@ class StepThread {
   explicit StepThread(Step step);
 
   void run();
-  Status run_step(Entry& entry);
 
   [[nodiscard]] Entry& entry(int64_t step) {
     return entries_[static_cast<size_t>(step % kMaxStepsInFlight)];

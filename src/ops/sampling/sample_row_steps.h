@@ -48,6 +48,7 @@ struct Tables {
   const TokenBias* biases;
   const int32_t* path_tokens;
   const uint32_t* masks;
+  const int32_t* ended;
   int32_t* drawn;
   SampledRow* sampled;
   TopLogit* top_logits;
@@ -64,10 +65,17 @@ struct Tables {
             .biases = args.biases,
             .path_tokens = args.path_tokens,
             .masks = args.masks,
+            .ended = args.ended,
             .drawn = args.drawn,
             .sampled = args.sampled,
             .top_logits = args.top_logits,
             .workspace = args.workspace.data()};
+  }
+
+  [[nodiscard]] HEDDLE_TEAM SamplingRow row(int64_t r) const {
+    SamplingRow own = rows[r];
+    if (ended != nullptr && ended[r] != 0) own.slot = -1;
+    return own;
   }
 
   [[nodiscard]] HEDDLE_TEAM int tiles() const { return static_cast<int>(RowScratch::tiles_of(V)); }
@@ -224,7 +232,7 @@ HEDDLE_TEAM void edit_logits(Team& team, const Tables& t, const SamplingRow& row
 // Tiles [first, last) of row r.
 template <typename Team>
 HEDDLE_TEAM void find_tile_maxima(Team& team, const Tables& t, int64_t r, int first, int last) {
-  const SamplingRow row = t.rows[r];
+  const SamplingRow row = t.row(r);
   if (row.slot < 0) return;
   const SamplingSlot& slot = t.slots[row.slot];
   const RowScratch scratch = t.scratch_of(r);
@@ -286,7 +294,7 @@ struct LevelSums {
 template <typename Team>
 HEDDLE_TEAM void sum_tiles(Team& team, LevelSums& shared, const Tables& t, int64_t r, int first,
                            int last) {
-  const SamplingRow row = t.rows[r];
+  const SamplingRow row = t.row(r);
   if (row.slot < 0) return;
   const SamplingSlot& slot = t.slots[row.slot];
   if (!needs_sums(slot)) return;
@@ -387,7 +395,7 @@ class RowFinisher {
       : team_(team),
         shared_(shared),
         t_(tables),
-        row_(tables.rows[r]),
+        row_(tables.row(r)),
         slot_(tables.slots[row_.slot]),
         scratch_(tables.scratch_of(r)),
         logits_(tables.logits_of(r)),
@@ -788,7 +796,7 @@ class RowFinisher {
 
 template <typename Team>
 HEDDLE_TEAM void finish_row(Team& team, FinishShared& shared, const Tables& t, int64_t r) {
-  if (t.rows[r].slot < 0) {
+  if (t.row(r).slot < 0) {
     team.each(1, [&](int) { t.sampled[r] = SampledRow(); });
     return;
   }

@@ -105,6 +105,7 @@ struct SampleRowsArgs {
   const TokenBias* biases = nullptr;     // lists of the slots, no token twice in one
   const int32_t* path_tokens = nullptr;  // lists of the rows
   const uint32_t* masks = nullptr;       // [mask rows, ceil(V / 32)]; a bit that is 0 masks
+  const int32_t* ended = nullptr;        // [R], not 0: the row is an ended one whatever `rows` says
   int32_t* drawn = nullptr;              // [slots], -1 where a published draw failed
   SampledRow* sampled = nullptr;         // [R]
   TopLogit* top_logits = nullptr;        // [R, 20], best first; may be null without logprobs

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// feed_drawn: the head of a step that was launched before the tokens of the step before it were
+// known. Rows that feed on one of them get it here, from where sample_rows() left it; a row whose
+// sequence ended with it, or whose draw failed, becomes padding (forward_context.h): nothing of
+// its sequence is read or written, and it draws nothing.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/context.h"
+
+namespace heddle::ops {
+
+// A row of the step that feeds on a drawn token.
+struct FedRow {
+  int32_t row = 0;
+  int32_t sequence = 0;       // of the batch, its only row is `row`
+  int32_t logit_row = 0;      // that it draws from
+  int32_t from = 0;           // of FeedDrawnArgs::drawn
+  int32_t endings_begin = 0;  // in `endings`: tokens that end the text
+  int32_t num_endings = 0;
+};
+
+// Pointers lead into memory of the context's device.
+struct FeedDrawnArgs {
+  const FedRow* fed = nullptr;
+  int64_t num_fed = 0;
+  const int32_t* endings = nullptr;
+  const int32_t* drawn = nullptr;    // SampleRowsArgs::drawn of the step before; -1: none
+  int32_t* ids = nullptr;            // [T]
+  int32_t* row_sequences = nullptr;  // [T], DeviceBatch's
+  int32_t* state_slots = nullptr;    // [B], DeviceBatch's
+  int32_t* ended = nullptr;          // [R], SampleRowsArgs::ended; rows that feed are written
+};
+
+// One launch, some loads for each row that feeds. Error: kDeviceLost.
+Status feed_drawn_cuda(CudaContext& context, const FeedDrawnArgs& args);
+
+}  // namespace heddle::ops

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// DrawnFeed: hands the tokens that a step draws to the step behind it on the device, where that one
+// is launched before the host knows them (ops/sampling/feed_drawn.h).
+//
+// Threading: confined. Cost: one copy and one launch a step; allocates only where a step has more
+// rows or ending tokens than any before. Blocks of the host are used in turn: one is written again
+// when the step that used it two steps before is done.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <heddle/request.h>
+
+#include "device/device.h"
+#include "ops/context.h"
+#include "ops/device_batch.h"
+#include "ops/sampling/feed_drawn.h"
+#include "runner/runner.h"
+
+namespace heddle::runner {
+
+class DrawnFeed {
+ public:
+  explicit DrawnFeed(device::Device& device) : device_(&device) {}
+
+  // Begins a step that draws from `num_logit_rows` rows and feeds on what the one before drew:
+  // `drawn` is its SampleRowsArgs::drawn.
+  void begin(int64_t num_logit_rows, const int32_t* drawn);
+
+  // `fed` without its list of endings.
+  void add(ops::FedRow fed, std::span<const TokenId> endings);
+
+  [[nodiscard]] bool empty() const { return fed_.empty(); }
+
+  // Enqueues it: `rows` of the step, uploaded before. With empty() nothing happens.
+  Status enqueue(ops::Context& context, device::Stream& stream,
+                 const ops::DeviceBatchUpload::Rows& rows);
+
+  // Of the last step, SampleRowsArgs::ended; null where it fed on nothing.
+  [[nodiscard]] const int32_t* ended() const { return ended_; }
+
+ private:
+  Status reserve(int64_t num_bytes);
+
+  device::Device* device_;
+  int64_t num_logit_rows_ = 0;
+  const int32_t* drawn_ = nullptr;
+  std::vector<ops::FedRow> fed_;
+  std::vector<int32_t> endings_;
+  std::array<device::Buffer, kMaxStepsInFlight> pinned_;
+  size_t next_ = 0;  // of pinned_
+  device::Buffer block_;
+  const int32_t* ended_ = nullptr;
+};
+
+}  // namespace heddle::runner
