@@ -24,7 +24,7 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr int64_t kNv = 4, kDv = 24, kDk = 16, kWindow = 3, kChannels = 20;
+constexpr int64_t kNv = 4, kDv = 24, kDk = 16, kWindow = 3, kChannels = 276;
 constexpr int64_t kRows = kNv * kDv;
 
 void fill_random(Tensor& tensor, uint64_t seed) {
