@@ -16,6 +16,7 @@ namespace {
 static_assert(std::is_trivially_copyable_v<StateSnapshot>);
 
 constexpr int64_t kAlignment = 16;  // of each array
+constexpr int64_t kLeastWidth = 16;
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -42,13 +43,15 @@ class BlockWriter {
     return places;
   }
 
-  // The first `width` columns of a table of `rows` rows.
-  const int32_t* copy_columns(std::span<const int32_t> table, int64_t rows, int64_t row_width,
+  // The first `width` columns of a table, whose rows for padding are zeros.
+  const int32_t* copy_columns(std::span<const int32_t> table, const ForwardContext& forward,
                               int64_t width) {
-    const auto [host, device] = add<int32_t>(rows * width);
-    for (int64_t row = 0; row < rows; ++row) {
+    const auto [host, device] = add<int32_t>(forward.num_sequences() * width);
+    const int64_t row_width = forward.page_table_width;
+    for (int64_t row = 0; row < forward.num_real_sequences(); ++row) {
       std::copy_n(table.begin() + row * row_width, std::min(width, row_width), host + row * width);
     }
+    std::fill_n(host + forward.num_real_sequences() * width, forward.num_padding * width, 0);
     return device;
   }
 
@@ -70,7 +73,7 @@ class BlockWriter {
 const int32_t* write_row_sequences(BlockWriter& block, const ForwardContext& forward, int64_t T) {
   const auto [host, device] = block.add<int32_t>(T);
   std::fill_n(host, T, -1);
-  for (int64_t b = 0; b < forward.num_sequences(); ++b) {
+  for (int64_t b = 0; b < forward.num_real_sequences(); ++b) {
     std::fill_n(host + forward.query_start[static_cast<size_t>(b)], forward.num_rows(b),
                 static_cast<int32_t>(b));
   }
@@ -80,7 +83,8 @@ const int32_t* write_row_sequences(BlockWriter& block, const ForwardContext& for
 const int32_t* write_state_slots(BlockWriter& block, const ForwardContext& forward) {
   if (!forward.state_slots.empty()) return block.copy(forward.state_slots);
   const auto [host, device] = block.add<int32_t>(forward.num_sequences());
-  std::fill_n(host, forward.num_sequences(), 0);
+  std::fill_n(host, forward.num_real_sequences(), 0);
+  std::fill_n(host + forward.num_real_sequences(), forward.num_padding, -1);
   return device;
 }
 
@@ -117,8 +121,8 @@ Status check_fits(const DeviceBatchSizes& sizes, int64_t rows, const ForwardCont
 }  // namespace
 
 int64_t DeviceBatchUpload::width_of(const ForwardContext& forward) {
-  int64_t most = 1;
-  for (int64_t b = 0; b < forward.num_sequences(); ++b) {
+  int64_t most = kLeastWidth;
+  for (int64_t b = 0; b < forward.num_real_sequences(); ++b) {
     const int64_t tokens = forward.context_lens[static_cast<size_t>(b)] + forward.num_rows(b);
     most = std::max(most, (tokens + forward.page_size - 1) / forward.page_size);
   }
@@ -162,7 +166,7 @@ Status DeviceBatchUpload::upload(device::Stream& stream, std::span<const int32_t
   forward.batch.logit_rows = block.copy(forward.logit_rows);
   const int64_t width = width_of(forward);
   const auto copy_table = [&](std::span<const int32_t> table) {
-    return block.copy_columns(table, forward.num_sequences(), forward.page_table_width, width);
+    return block.copy_columns(table, forward, width);
   };
   forward.batch.page_table_width = width;
   forward.batch.page_table = forward.page_table.empty() ? nullptr : copy_table(forward.page_table);

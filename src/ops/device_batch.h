@@ -3,8 +3,8 @@
 // with one copy, and points ForwardContext::batch there.
 //
 // Page tables are copied as wide as the longest sequence of the batch needs, rounded up to a power
-// of two. Where arrays lie depends on the numbers of rows, sequences and wanted logits and on that
-// width: batches that agree in these have the same addresses.
+// of two of at least 16. Where arrays lie depends on the numbers of rows, sequences and wanted
+// logits and on that width: batches that agree in these have the same addresses.
 //
 // Threading: confined. Cost: O(rows + sequences * width) host work and one copy of that many
 // integers; allocates nothing after create().

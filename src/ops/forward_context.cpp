@@ -75,12 +75,13 @@ Status check_page_ids(const ForwardContext& forward, PageGroup group, int64_t nu
   }
   const std::span<const int32_t> table = forward.table(group);
   const char* const kind = group == PageGroup::kMain ? "page" : "window page";
-  if (std::ssize(table) < B * forward.page_table_width) {
+  const int64_t num_real = forward.num_real_sequences();
+  if (std::ssize(table) < num_real * forward.page_table_width) {
     return invalid_argument(fmt::format("{}_table has {} entries, {} x {} are needed",
                                         group == PageGroup::kMain ? "page" : "window_page",
-                                        table.size(), B, forward.page_table_width));
+                                        table.size(), num_real, forward.page_table_width));
   }
-  for (int64_t b = 0; b < B; ++b) {
+  for (int64_t b = 0; b < num_real; ++b) {
     const int64_t length = forward.context_lens[static_cast<size_t>(b)] + forward.num_rows(b);
     const int64_t used = (length + page_size - 1) / page_size;
     if (used > forward.page_table_width) {
@@ -108,7 +109,7 @@ Status check_state_slots(const ForwardContext& forward, int64_t num_slots,
     return invalid_argument(fmt::format("state_slots has {} entries, the batch has {} sequences",
                                         forward.state_slots.size(), B));
   }
-  for (int64_t b = 0; b < B; ++b) {
+  for (int64_t b = 0; b < forward.num_real_sequences(); ++b) {
     const int32_t slot = forward.state_slots[static_cast<size_t>(b)];
     if (slot < 0 || slot >= num_slots) {
       return invalid_argument(

@@ -104,6 +104,10 @@ struct ForwardContext {
   std::span<const StateSnapshot> snapshots;  // by sequence, then by num_tokens
   std::span<const int32_t> logit_rows;       // rows whose logits are wanted
 
+  // Sequences at the end of these that stand for nothing (runner/batch_padding.h): of the arrays by
+  // sequence the page tables have no rows for them, and a state slot is -1.
+  int64_t num_padding = 0;
+
   std::span<const KvLayer> kv_layers;        // by attention layer, 0-based among themselves
   std::span<const StateLayer> state_layers;  // by linear-attention layer, 0-based among themselves
   std::span<const SnapshotLayer> snapshot_layers;  // likewise; empty: snapshots go to state_layers
@@ -115,6 +119,9 @@ struct ForwardContext {
   [[nodiscard]] int64_t num_rows(int64_t b) const {
     return query_start[static_cast<size_t>(b + 1)] - query_start[static_cast<size_t>(b)];
   }
+
+  // Those that are not padding.
+  [[nodiscard]] int64_t num_real_sequences() const { return num_sequences() - num_padding; }
 
   // How many rows each sequence has, where all have as many and they are few; else 0. Launches of
   // such a step depend on no number of tokens, so that it can be captured.

@@ -154,12 +154,13 @@ class Side {
 
   Status upload(std::span<const int32_t> ids) {
     if (!batch_) {
-      HEDDLE_ASSIGN_OR_RETURN(batch_,
-                              DeviceBatchUpload::create(device_, {.max_rows = kRows,
-                                                                  .max_sequences = 1,
-                                                                  .max_pages_per_sequence = 1,
-                                                                  .max_snapshots = 1,
-                                                                  .max_logit_rows = 1}));
+      HEDDLE_ASSIGN_OR_RETURN(
+          batch_, DeviceBatchUpload::create(
+                      device_, {.max_rows = kRows,
+                                .max_sequences = 1,
+                                .max_pages_per_sequence = DeviceBatchUpload::width_of(forward_),
+                                .max_snapshots = 1,
+                                .max_logit_rows = 1}));
     }
     return batch_->upload(stream_, ids, ids, forward_);
   }

@@ -33,6 +33,7 @@ struct Params {
   const float* w2_bias;   // null: none
   const int32_t* experts;
   const float* weights;
+  const int32_t* row_sequences;  // null: no token is padding
   CudaBf16* hidden;
   TargetRows y;
   int64_t x_stride, w13_stride, w2_stride;  // of an expert
@@ -40,6 +41,10 @@ struct Params {
   float limit, alpha;
   SharedPart shared;
 };
+
+__device__ inline bool is_padding(const Params& p, int t) {
+  return p.row_sequences != nullptr && p.row_sequences[t] < 0;
+}
 
 __device__ inline void add_octet(const uint4& w, const uint4& x, float& sum) {
   float weights[kOctet];
@@ -66,6 +71,7 @@ __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__
   wait_for_inputs();
   extern __shared__ uint4 x[];  // [H / 8]
   const int t = static_cast<int>(blockIdx.y);
+  if (is_padding(p, t)) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int steps = p.H / kStep;
@@ -147,6 +153,10 @@ __global__ void __launch_bounds__(kThreads, 2) down_kernel(const __grid_constant
   const int t = static_cast<int>(blockIdx.y);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (is_padding(p, t)) {  // known before the first product, too
+    wait_for_inputs();
+    return;
+  }
   const int num_experts = p.A + (p.shared.down != nullptr ? 1 : 0);
   const int32_t* experts = p.experts + t * p.A;
   uint4 w[kExperts][kSteps];
@@ -276,6 +286,7 @@ Status run_few_experts(CudaContext& context, const FewExpertsArgs& args) {
                       .w2_bias = moe.w2_bias.as<float>(),
                       .experts = args.experts,
                       .weights = args.weights,
+                      .row_sequences = args.row_sequences,
                       .hidden = reinterpret_cast<CudaBf16*>(args.hidden),
                       .y = TargetRows::of(args.y),
                       .x_stride = args.x.row_stride,

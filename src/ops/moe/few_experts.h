@@ -24,6 +24,7 @@ struct FewExpertsArgs {
   const float* weights = nullptr;           // [T, A]
   std::byte* hidden = nullptr;              // [T, A, I] of x's dtype: scratch, on 16 bytes
   std::optional<SharedExpert> shared = {};  // of these tokens; its scratch is not used
+  const int32_t* row_sequences = nullptr;   // [T], of these tokens; null: none is padding
 };
 
 // Whether run_few_experts() takes T tokens of the call: bf16 everywhere, rows of whole 512 bytes on

@@ -2,8 +2,10 @@
 // The promises of moe_route and routed_moe on every device; the tests beside this one look at the
 // CPU's kernels one by one.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <utility>
 #include <vector>
@@ -327,6 +329,50 @@ TEST_P(MoeDeviceTest, ExactTokensHaveTheSameBitsInEveryBatch) {
       EXPECT_TRUE(same_bits(rows(kT - T, T).view(), rows_of(together.view(), kT - T, T)))
           << to_string(dtype) << ", T = " << T;
     }
+  }
+}
+
+// Few tokens with an expert each, and more than that. The rows of padding are no numbers.
+TEST_P(MoeDeviceTest, PaddingGoesWhereTheFirstRowGoesAndChangesNoOther) {
+  if (!on_cuda()) GTEST_SKIP() << "batches are padded on a device that captures";
+  constexpr int64_t kH = 256, kI = 256, kA = 3;
+  for (const auto& [T, real, E] : {std::array<int64_t, 3>{4, 3, 48}, {8, 5, 9}, {48, 33, 9}}) {
+    Tensor scores = scaled_tensor({T, E}, DType::kF32, 6, 3.0f);
+    std::vector<int32_t> sequences(static_cast<size_t>(T), -1);
+    std::iota(sequences.begin(), sequences.begin() + real, 0);
+    std::ranges::fill(scores.span<float>().subspan(static_cast<size_t>(real * E)),
+                      std::numeric_limits<float>::quiet_NaN());
+    const DeviceTensor x = upload(scaled_tensor({T, kH}, DType::kBf16, 5, 1.0f));
+    const DeviceTensor logits = upload(scores);
+    const MirroredSpan<int32_t> rows = mirrored(sequences);
+    DeviceTensor experts = poisoned({T, kA}, DType::kI32);
+    DeviceTensor weights = poisoned({T, kA}, DType::kF32);
+    ASSERT_TRUE(moe_route(context(), {.logits = logits.view(),
+                                      .experts = experts.view(),
+                                      .weights = weights.view(),
+                                      .row_sequences = rows.device})
+                    .ok());
+    const Routed routed{download(experts), download(weights)};
+    for (int64_t t = real; t < T; ++t) {
+      for (int64_t a = 0; a < kA; ++a) EXPECT_EQ(routed.expert(t, a), routed.expert(0, a)) << t;
+    }
+    const DeviceTensor w13 = upload(scaled_tensor({E, 2 * kI, kH}, DType::kBf16, 7, 0.3f));
+    const DeviceTensor w2 = upload(scaled_tensor({E, kH, kI}, DType::kBf16, 8, 0.3f));
+    const auto run_rows = [&](int64_t count, const int32_t* row_sequences) {
+      DeviceTensor y = poisoned({count, kH}, DType::kBf16);
+      EXPECT_TRUE(run({.x = rows_of(x.view(), 0, count),
+                       .router_logits = rows_of(logits.view(), 0, count),
+                       .w13 = w13.view(),
+                       .w2 = w2.view(),
+                       .y = y.view(),
+                       .experts_per_token = kA,
+                       .row_sequences = row_sequences},
+                      /*exact=*/true)
+                      .ok());
+      return download(y);
+    };
+    const Tensor padded = run_rows(T, rows.device);
+    EXPECT_TRUE(same_bits(rows_of(padded.view(), 0, real), run_rows(real, nullptr).view())) << T;
   }
 }
 

@@ -42,6 +42,10 @@ struct MoeRouteArgs {
   bool renormalize = true;    // weights of a token sum to 1, before `scale`
   RouterScoring scoring = {};
   TensorView correction = {};  // [E] fp32, or without memory
+
+  // CUDA only: [T], DeviceBatch's. Rows of padding go where the first row goes, so that no expert
+  // is computed for them alone. Null: there are none.
+  const int32_t* row_sequences = nullptr;
 };
 
 // Equal logits (or r): the lower id first. A NaN logit is never preferred to a number; a token that

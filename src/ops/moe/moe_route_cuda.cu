@@ -12,7 +12,8 @@ namespace {
 
 struct Params {
   const float* logits;
-  const float* correction;  // null: none
+  const float* correction;       // null: none
+  const int32_t* row_sequences;  // null: no row is padding
   int32_t* experts;
   float* weights;
   int64_t logits_stride, experts_stride, weights_stride;
@@ -23,6 +24,12 @@ struct Params {
   int num_groups, groups_kept, group_terms;
   float scale;
 };
+
+// Those that token t goes by.
+const __device__ inline float* logits_of(const Params& p, int64_t t) {
+  const bool is_padding = p.row_sequences != nullptr && p.row_sequences[t] < 0;
+  return p.logits + (is_padding ? 0 : t * p.logits_stride);
+}
 
 constexpr float kLowest = -INFINITY;
 
@@ -124,7 +131,7 @@ __global__ void __launch_bounds__(kWarp) route_kernel(const __grid_constant__ Pa
   __shared__ float chosen[kMaxExpertsPerToken];
   const int lane = threadIdx.x;
   for (int64_t t = blockIdx.x; t < p.T; t += gridDim.x) {
-    const float* logits = p.logits + t * p.logits_stride;
+    const float* logits = logits_of(p, t);
     float largest = 0;
     const auto choose = [&](int a, const Ranked& best) {
       if (a == 0) largest = best.score;
@@ -171,7 +178,7 @@ __global__ void __launch_bounds__(kWarp) scored_route_kernel(const __grid_consta
   const int lane = threadIdx.x;
   const int group_size = p.E / p.num_groups;
   for (int64_t t = blockIdx.x; t < p.T; t += gridDim.x) {
-    const float* logits = p.logits + t * p.logits_stride;
+    const float* logits = logits_of(p, t);
     __syncwarp();  // the token before is done
     if (p.sigmoid) {
       for (int e = lane; e < p.E; e += kWarp) scores[e] = 1.0f / (1.0f + expf(-logits[e]));
@@ -238,6 +245,7 @@ Status moe_route_cuda(CudaContext& context, const MoeRouteArgs& args) {
   const RouterScoring& scoring = args.scoring;
   const Params params{.logits = args.logits.as<float>(),
                       .correction = args.correction.as<float>(),
+                      .row_sequences = args.row_sequences,
                       .experts = args.experts.as<int32_t>(),
                       .weights = args.weights.as<float>(),
                       .logits_stride = args.logits.row_stride,

@@ -175,6 +175,7 @@ RoutedMoeArgs args_of(const LaunchArgs& args) {
           .y = args.outputs[0],
           .experts_per_token = args.attrs.integer("top_k"),
           .renormalize = args.attrs.integer("normalize") != 0,
+          .row_sequences = args.forward.batch.row_sequences,
           .workspace = args.workspace};
 }
 
@@ -232,21 +233,25 @@ Result<bool> launch_scored_shared(Context& context, std::span<const ChainedOp> c
 
 std::span<const OpDef> moe_ops() {
   static const OpDef kOps[] = {{.name = "routed_moe",
+                                .effects = kReadsContext,
                                 .num_inputs = 4,
                                 .infer = infer_routed_moe,
                                 .workspace_bytes = routed_moe_workspace,
                                 .launch = launch_routed_moe},
                                {.name = "routed_moe_bias",
+                                .effects = kReadsContext,
                                 .num_inputs = 6,
                                 .infer = infer_routed_moe_bias,
                                 .workspace_bytes = routed_moe_workspace,
                                 .launch = launch_routed_moe_bias},
                                {.name = "routed_moe_scored",
+                                .effects = kReadsContext,
                                 .num_inputs = 4,
                                 .infer = infer_scored_moe,
                                 .workspace_bytes = routed_moe_workspace,
                                 .launch = launch_scored_moe},
                                {.name = "routed_moe_corrected",
+                                .effects = kReadsContext,
                                 .num_inputs = 5,
                                 .infer = infer_corrected_moe,
                                 .workspace_bytes = routed_moe_workspace,

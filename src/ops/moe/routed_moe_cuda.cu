@@ -378,6 +378,10 @@ class Pass {
             args_.y.row_stride};
   }
 
+  [[nodiscard]] const int32_t* row_sequences() const {
+    return args_.row_sequences == nullptr ? nullptr : args_.row_sequences + first_;
+  }
+
   Status route() {
     const TensorView logits(args_.router_logits.row<float>(first_), DType::kF32, {T_, shape_.E},
                             args_.router_logits.row_stride);
@@ -387,7 +391,8 @@ class Pass {
                                      .weights = {at<float>(layout_.weights), DType::kF32, chosen},
                                      .renormalize = args_.renormalize,
                                      .scoring = args_.scoring,
-                                     .correction = args_.correction});
+                                     .correction = args_.correction,
+                                     .row_sequences = row_sequences()});
   }
 
   Status sort() {
@@ -459,7 +464,8 @@ class Pass {
                                       .experts = at<int32_t>(layout_.experts),
                                       .weights = at<float>(layout_.weights),
                                       .hidden = at<std::byte>(layout_.hidden),
-                                      .shared = shared()});
+                                      .shared = shared(),
+                                      .row_sequences = row_sequences()});
   }
 
   Status multiply_tiles() {

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/device_batch.h"
+
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ops/device_fixture.h"
+
+namespace heddle::ops {
+
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+
+class DeviceBatchTest : public DeviceTest {
+ protected:
+  std::vector<int32_t> fetch(const int32_t* array, int64_t count) {
+    std::vector<int32_t> values(static_cast<size_t>(count));
+    EXPECT_TRUE(stream().copy(values.data(), array, bytes_of(DType::kI32, count)).ok());
+    EXPECT_TRUE(stream().synchronize().ok());
+    return values;
+  }
+
+  // Two sequences of two rows.
+  const std::vector<int32_t> ids_ = {3, 4, 5, 6, 0, 0}, positions_ = {9, 10, 0, 1, 0, 0};
+  const std::vector<int32_t> query_start_ = {0, 2, 4, 6}, context_lens_ = {9, 0, 0};
+  const std::vector<int32_t> page_table_ = {7, 8, 9, 2, 1, 1}, state_slots_ = {4, 5, -1};
+  const std::vector<int32_t> logit_rows_ = {1, 3, 0};
+  const std::vector<StateSnapshot> snapshots_ = {{.sequence = 1, .num_tokens = 2, .slot = 6}};
+  ForwardContext forward_{.query_start = query_start_,
+                          .context_lens = context_lens_,
+                          .page_table = page_table_,
+                          .page_table_width = 3,
+                          .page_size = 4,
+                          .state_slots = state_slots_,
+                          .snapshots = snapshots_,
+                          .logit_rows = logit_rows_,
+                          .num_padding = 1};
+  const DeviceBatchSizes sizes_{.max_rows = 6,
+                                .max_sequences = 3,
+                                .max_pages_per_sequence = 16,
+                                .max_snapshots = 1,
+                                .max_logit_rows = 3};
+};
+
+HEDDLE_ON_EVERY_DEVICE(DeviceBatchTest);
+
+TEST_P(DeviceBatchTest, BringsTheArraysOfABatchWithPadding) {
+  DeviceBatchUpload upload = DeviceBatchUpload::create(device(), sizes_).value();
+  ASSERT_TRUE(upload.upload(stream(), ids_, positions_, forward_).ok());
+  const DeviceBatch& batch = forward_.batch;
+  EXPECT_EQ(fetch(upload.ids(), 6), ids_);
+  EXPECT_EQ(fetch(upload.positions(), 6), positions_);
+  EXPECT_THAT(fetch(batch.row_sequences, 6), ElementsAre(0, 0, 1, 1, -1, -1));
+  EXPECT_EQ(fetch(batch.query_start, 4), query_start_);
+  EXPECT_EQ(fetch(batch.context_lens, 3), context_lens_);
+  EXPECT_EQ(fetch(batch.kv_lens, 3), context_lens_);
+  EXPECT_EQ(fetch(batch.state_slots, 3), state_slots_);
+  EXPECT_THAT(fetch(batch.snapshot_start, 4), ElementsAre(0, 0, 1, 1));
+  EXPECT_EQ(fetch(batch.logit_rows, 3), logit_rows_);
+  ASSERT_EQ(batch.page_table_width, 16);
+  EXPECT_THAT(fetch(batch.page_table, 3), ElementsAre(7, 8, 9));
+  EXPECT_THAT(fetch(batch.page_table + 16, 3), ElementsAre(2, 1, 1));
+  EXPECT_THAT(fetch(batch.page_table + 32, 16), Each(0));
+}
+
+TEST_P(DeviceBatchTest, HasNoSlotsForPaddingWhereTheModelHasNoStates) {
+  forward_.state_slots = {};
+  DeviceBatchUpload upload = DeviceBatchUpload::create(device(), sizes_).value();
+  ASSERT_TRUE(upload.upload(stream(), ids_, positions_, forward_).ok());
+  EXPECT_THAT(fetch(forward_.batch.state_slots, 3), ElementsAre(0, 0, -1));
+}
+
+// Arrays lie at addresses that depend on shapes alone: so that a captured step finds them.
+TEST_P(DeviceBatchTest, PutsBatchesOfAShapeInOnePlace) {
+  DeviceBatchUpload upload = DeviceBatchUpload::create(device(), sizes_).value();
+  ASSERT_TRUE(upload.upload(stream(), ids_, positions_, forward_).ok());
+  const DeviceBatch first = forward_.batch;
+  forward_.num_padding = 0;
+  forward_.snapshots = {};
+  const std::vector<int32_t> slots = {4, 5, 6}, table(9, 1);
+  forward_.state_slots = slots;
+  forward_.page_table = table;
+  ASSERT_TRUE(upload.upload(stream(), positions_, ids_, forward_).ok());
+  EXPECT_EQ(forward_.batch.row_sequences, first.row_sequences);
+  EXPECT_EQ(forward_.batch.page_table, first.page_table);
+  EXPECT_EQ(forward_.batch.snapshots, first.snapshots);
+}
+
+TEST_P(DeviceBatchTest, NamesTheSizeThatABatchLeaves) {
+  DeviceBatchUpload upload = DeviceBatchUpload::create(device(), {.max_rows = 6,
+                                                                  .max_sequences = 2,
+                                                                  .max_pages_per_sequence = 16,
+                                                                  .max_snapshots = 1,
+                                                                  .max_logit_rows = 3})
+                                 .value();
+  EXPECT_EQ(upload.upload(stream(), ids_, positions_, forward_).message(),
+            "a batch with 3 sequences, at most 2 fit");
+}
+
+}  // namespace
+
+}  // namespace heddle::ops
