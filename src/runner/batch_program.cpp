@@ -23,9 +23,8 @@ BatchProgram::BatchProgram(graph::Executor executor, const ComputeDevice& comput
       compute_(&compute),
       captures_(capture && compute.device().can_capture() && !compute.shares_memory_with_host()) {}
 
-Result<std::array<TensorView, 2>> BatchProgram::upload(std::span<const int32_t> ids,
-                                                       std::span<const int32_t> positions,
-                                                       ops::ForwardContext& forward) {
+Result<std::array<TensorView, 2>> BatchProgram::upload(BatchPadding::Step& step) {
+  const auto& [ids, positions, forward] = step;
   const Shape rows{std::ssize(ids)};
   const auto views = [&](const int32_t* first, const int32_t* second) {
     return std::array{TensorView(first, DType::kI32, rows), TensorView(second, DType::kI32, rows)};
@@ -51,34 +50,50 @@ Result<std::array<TensorView, 2>> BatchProgram::upload(std::span<const int32_t> 
     batch_.reset();
     HEDDLE_ASSIGN_OR_RETURN(batch_, ops::DeviceBatchUpload::create(compute_->device(), sizes));
   }
-  HEDDLE_RETURN_IF_ERROR(batch_->upload(stream, ids, positions, forward));
+  HEDDLE_RETURN_IF_ERROR(batch_->upload(stream, ids, positions, step.forward));
   return views(batch_->ids(), batch_->positions());
 }
 
 Status BatchProgram::enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
                              const ops::ForwardContext& batch, std::span<const TensorView> more,
                              DrawnFeed* feed) {
-  const auto num_tokens = static_cast<int64_t>(ids.size());
-  HEDDLE_RETURN_IF_ERROR(ops::check_batch(batch, num_tokens));
-  ops::ForwardContext forward = batch;
-  HEDDLE_ASSIGN_OR_RETURN(const auto rows, upload(ids, positions, forward));
+  HEDDLE_RETURN_IF_ERROR(ops::check_batch(batch, std::ssize(ids)));
+  const bool captures = captures_ && batch.few_rows_each() != 0;
+  BatchPadding::Step step{ids, positions, batch};
+  if (captures) step = padding_.pad(step, program().largest);
+  const ops::Extents extents{.tokens = std::ssize(step.ids),
+                             .logits = std::ssize(step.forward.logit_rows),
+                             .sequences = step.forward.num_sequences()};
+  HEDDLE_ASSIGN_OR_RETURN(const auto rows, upload(step));
   if (feed != nullptr) {
     HEDDLE_RETURN_IF_ERROR(feed->enqueue(compute_->context(), compute_->stream(), batch_->rows()));
   }
   inputs_.assign(rows.begin(), rows.end());
-  inputs_.insert(inputs_.end(), more.begin(), more.end());
-  const auto num_logits = static_cast<int64_t>(forward.logit_rows.size());
-  HEDDLE_RETURN_IF_ERROR(executor_.set_extents(
-      {.tokens = num_tokens, .logits = num_logits, .sequences = forward.num_sequences()}));
-  const auto launch = [&] { return executor_.launch(compute_->context(), forward, inputs_); };
-  if (!captures_ || forward.few_rows_each() == 0) return launch();
+  const graph::Graph& graph = program().placed.graph;
+  for (const TensorView& input : more) {
+    const ops::TensorMeta& meta = graph.info(graph.inputs[inputs_.size()]).meta;
+    inputs_.emplace_back(input.data, input.dtype, meta.shape_at(extents), input.row_stride);
+  }
+  HEDDLE_RETURN_IF_ERROR(executor_.set_extents(extents));
+  real_ = {.tokens = std::ssize(ids),
+           .logits = std::ssize(batch.logit_rows),
+           .sequences = batch.num_sequences()};
+  const auto launch = [&] { return executor_.launch(compute_->context(), step.forward, inputs_); };
+  if (!captures) return launch();
   return step_graphs_.run(compute_->stream(),
-                          {.rows = num_tokens,
-                           .sequences = forward.num_sequences(),
-                           .logits = num_logits,
-                           .page_table_width = forward.batch.page_table_width,
+                          {.rows = extents.tokens,
+                           .sequences = extents.sequences,
+                           .logits = extents.logits,
+                           .page_table_width = step.forward.batch.page_table_width,
                            .input = more.empty() ? nullptr : more.front().data},
-                          forward, launch);
+                          step.forward, launch);
+}
+
+MutableTensorView BatchProgram::output(size_t i) const {
+  const graph::Graph& graph = program().placed.graph;
+  const MutableTensorView view = executor_.output(i);
+  return {view.data, view.dtype, graph.info(graph.outputs[i]).meta.shape_at(real_),
+          view.row_stride};
 }
 
 }  // namespace heddle::runner

@@ -16,6 +16,7 @@
 
 #include "graph/program.h"
 #include "ops/device_batch.h"
+#include "runner/batch_padding.h"
 #include "runner/compute_device.h"
 #include "runner/drawn_feed.h"
 #include "runner/step_graphs.h"
@@ -30,7 +31,8 @@ class BatchProgram {
                                                       const ops::Extents& largest, bool capture);
 
   // Computes a step of ids.size() rows, without waiting. `more`: the other inputs, in memory of the
-  // device, at addresses that depend on nothing but the step's shape. Pages and slots are checked
+  // device, at addresses that depend on nothing but the step's shape, with memory behind them for
+  // the padding of a step that is captured (batch_padding.h). Pages and slots are checked
   // here, once for all ops of the step; ids are the caller's to check. Error: kInvalidArgument,
   // naming the row or sequence; nothing is computed then. `feed`: brings the ids of rows that feed
   // on draws which the device makes.
@@ -38,8 +40,9 @@ class BatchProgram {
                  const ops::ForwardContext& batch, std::span<const TensorView> more = {},
                  DrawnFeed* feed = nullptr);
 
-  // The graph's i-th output, in memory of the device; valid until the next step.
-  [[nodiscard]] MutableTensorView output(size_t i) const { return executor_.output(i); }
+  // The graph's i-th output, in memory of the device, without rows of padding; valid until the next
+  // step.
+  [[nodiscard]] MutableTensorView output(size_t i) const;
 
   [[nodiscard]] const graph::Program& program() const { return executor_.program(); }
 
@@ -51,18 +54,18 @@ class BatchProgram {
  private:
   BatchProgram(graph::Executor executor, const ComputeDevice& compute, bool capture);
 
-  // ids and positions as the ops take them; sets forward.batch where launchers need it.
-  Result<std::array<TensorView, 2>> upload(std::span<const int32_t> ids,
-                                           std::span<const int32_t> positions,
-                                           ops::ForwardContext& forward);
+  // ids and positions as the ops take them; sets step.forward.batch where launchers need it.
+  Result<std::array<TensorView, 2>> upload(BatchPadding::Step& step);
 
   graph::Executor executor_;
   const ComputeDevice* compute_;
   bool captures_;
   ops::DeviceBatchSizes batch_sizes_;
   std::optional<ops::DeviceBatchUpload> batch_;
+  BatchPadding padding_;
   StepGraphs step_graphs_;
   std::vector<TensorView> inputs_;  // of a step
+  ops::Extents real_;               // of the last step, without padding
 };
 
 }  // namespace heddle::runner

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// BatchPadding: steps whose sequences all have the same few rows get further sequences, which are
+// padding (ForwardContext::num_padding), up to a size class: few sizes occur, so that a captured
+// step serves for most.
+//
+// Threading: confined. Cost: O(rows + sequences); allocates only where a step is larger than any
+// before.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ops/forward_context.h"
+#include "ops/op_def.h"
+
+namespace heddle::runner {
+
+class BatchPadding {
+ public:
+  // A step as ops take it. Its spans are those of the argument, or memory of the padding.
+  struct Step {
+    std::span<const int32_t> ids;
+    std::span<const int32_t> positions;
+    ops::ForwardContext forward;
+  };
+
+  // `step` with padding, within `largest`; as it is where sequences have more rows, or not all as
+  // many. Sequences and rows depend on nothing else than theirs, wanted logits on nothing else than
+  // theirs. The result is valid until the next call.
+  Step pad(const Step& step, const ops::Extents& largest);
+
+ private:
+  std::vector<int32_t> ids_, positions_, query_start_, context_lens_, kv_lens_, state_slots_,
+      logit_rows_;
+};
+
+}  // namespace heddle::runner
