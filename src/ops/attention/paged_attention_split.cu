@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
+constexpr int kJoinThreads = 256;
 constexpr int kColumns = 8;  // rows of the step that a block takes together
 constexpr int kKeys = 16;    // tokens that a warp takes together
 constexpr int kLeastSplit = 64;
@@ -492,21 +493,28 @@ __global__ void __launch_bounds__(kThreads, 2) split_kernel(const __grid_constan
   }
 }
 
-// A block joins the splits of one row: each warp those that follow each other in a quarter of them,
-// then all four quarters, in order. Reads 4 * D bytes for each split.
-template <int kDim>
-__global__ void __launch_bounds__(kThreads) join_kernel(const __grid_constant__ Params p) {
-  wait_for_inputs();
-  __shared__ float maxima[kWarps], sums[kWarps];
-  __shared__ float results[kWarps][kDim];
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+// A block joins the splits of kChannels channels of one row. A thread has four channels; groups of
+// threads take every kGroups-th split, several at once, and are then added in order. Reads 4 bytes
+// for each channel and split: where a step has few rows a block takes 64 channels, so that a
+// multiprocessor's share of them is small.
+template <int kDim, int kChannels>
+__global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constant__ Params p) {
+  constexpr int kSlices = kDim / kChannels;
+  constexpr int kLanes = kChannels / 4;
+  constexpr int kGroups = kJoinThreads / kLanes;
+  constexpr int kAtOnce = 8;
+  __shared__ float maxima[kGroups], sums[kGroups];
+  __shared__ __align__(16) float results[kGroups][kChannels];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int group = thread / kLanes;
   const int num_heads = p.num_kv_heads * p.group;
-  const int t = static_cast<int>(blockIdx.x) / num_heads;
-  const int head = static_cast<int>(blockIdx.x) % num_heads;
-  const int b = p.batch.row_sequences[t];
-  if (b < 0) return;
-  const Extent extent = extent_of(p, b);
+  const int row = static_cast<int>(blockIdx.x) / kSlices;
+  const int first_channel = static_cast<int>(blockIdx.x) % kSlices * kChannels;
+  const int t = row / num_heads;
+  const int head = row % num_heads;
+  const int b = p.batch.row_sequences[t];  // came with the step, as the lengths did
+  const Extent extent = b < 0 ? Extent() : extent_of(p, b);
+  wait_for_inputs();
   const int num_splits = extent.num_splits(p.parts.plan[0]);
   if (num_splits <= 1) return;
   const int chunks = chunks_of(p, extent.num_tokens);
@@ -515,57 +523,79 @@ __global__ void __launch_bounds__(kThreads) join_kernel(const __grid_constant__ 
   const auto part_of = [&](int i) {
     return (first + i * chunks * p.num_kv_heads) * kColumns + at % kColumns;
   };
-  const int each = (num_splits + kWarps - 1) / kWarps;
-  const int begin = min(num_splits, warp * each), end = min(num_splits, begin + each);
+  const float* outputs = p.parts.outputs + first_channel + thread % kLanes * 4;
   float top = -INFINITY;
-  for (int i = begin + lane; i < end; i += kWarp) top = fmaxf(top, p.parts.maxima[part_of(i)]);
-  top = warp_max(top);
-  const float base = top == -INFINITY ? 0.0f : top;
   float sum = 0;
-  float outputs[kDim / kWarp] = {};
-#pragma unroll 4
-  for (int i = begin; i < end; ++i) {
-    const int part = part_of(i);
-    const float share = exp2f(p.parts.maxima[part] - base);
-    sum = fmaf(p.parts.sums[part], share, sum);
+  float4 total{0, 0, 0, 0};
+  for (int begin = group; begin < num_splits; begin += kGroups * kAtOnce) {
+    float their_maxima[kAtOnce], their_sums[kAtOnce];
+    float4 values[kAtOnce];
 #pragma unroll
-    for (int c = 0; c < kDim / kWarp; c += 2) {
-      const float2 two = *reinterpret_cast<const float2*>(p.parts.outputs + int64_t{part} * kDim +
-                                                          c * kWarp + lane * 2);
-      outputs[c] = fmaf(two.x, share, outputs[c]);
-      outputs[c + 1] = fmaf(two.y, share, outputs[c + 1]);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int split = begin + i * kGroups;
+      const bool real = split < num_splits;
+      const int part = part_of(real ? split : begin);
+      their_maxima[i] = real ? p.parts.maxima[part] : -INFINITY;
+      their_sums[i] = real ? p.parts.sums[part] : 0.0f;
+      values[i] = real ? *reinterpret_cast<const float4*>(outputs + int64_t{part} * kDim)
+                       : float4{0, 0, 0, 0};
+    }
+    const float before = top;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) top = fmaxf(top, their_maxima[i]);
+    const float base = top == -INFINITY ? 0.0f : top;
+    const float shrink = exp2f(before - base);
+    sum *= shrink;
+    total.x *= shrink;
+    total.y *= shrink;
+    total.z *= shrink;
+    total.w *= shrink;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const float share = exp2f(their_maxima[i] - base);
+      sum = fmaf(their_sums[i], share, sum);
+      total.x = fmaf(values[i].x, share, total.x);
+      total.y = fmaf(values[i].y, share, total.y);
+      total.z = fmaf(values[i].z, share, total.z);
+      total.w = fmaf(values[i].w, share, total.w);
     }
   }
-  if (lane == 0) {
-    maxima[warp] = top;
-    sums[warp] = sum;
+  if (thread % kLanes == 0) {
+    maxima[group] = top;
+    sums[group] = sum;
   }
-#pragma unroll
-  for (int c = 0; c < kDim / kWarp; c += 2) {
-    *reinterpret_cast<float2*>(&results[warp][c * kWarp + lane * 2]) = {outputs[c], outputs[c + 1]};
-  }
+  *reinterpret_cast<float4*>(&results[group][thread % kLanes * 4]) = total;
   __syncthreads();
+  if (thread * 2 >= kChannels) return;
   top = maxima[0];
 #pragma unroll
-  for (int w = 1; w < kWarps; ++w) top = fmaxf(top, maxima[w]);
-  float shares[kWarps];
+  for (int g = 1; g < kGroups; ++g) top = fmaxf(top, maxima[g]);
   sum = 0;
+  float2 own{0, 0};
 #pragma unroll
-  for (int w = 0; w < kWarps; ++w) {
-    shares[w] = exp2f(maxima[w] - top);
-    sum = fmaf(sums[w], shares[w], sum);
+  for (int g = 0; g < kGroups; ++g) {
+    const float share = exp2f(maxima[g] - top);
+    const float2 two = *reinterpret_cast<const float2*>(&results[g][thread * 2]);
+    sum = fmaf(sums[g], share, sum);
+    own.x = fmaf(two.x, share, own.x);
+    own.y = fmaf(two.y, share, own.y);
   }
   const float factor = output_factor(p, head, top, sum);
-  for (int c = static_cast<int>(threadIdx.x) * 2; c < kDim; c += kThreads * 2) {
-    float2 total{0, 0};
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      total.x = fmaf(results[w][c], shares[w], total.x);
-      total.y = fmaf(results[w][c + 1], shares[w], total.y);
-    }
-    *reinterpret_cast<uint32_t*>(p.y + t * p.y_stride + int64_t{head} * kDim + c) =
-        pack_bf16(total.x * factor, total.y * factor);
+  *reinterpret_cast<uint32_t*>(p.y + t * p.y_stride + int64_t{head} * kDim + first_channel +
+                               thread * 2) = pack_bf16(own.x * factor, own.y * factor);
+}
+
+template <int kDim>
+Status launch_join(CudaContext& context, const Params& params) {
+  constexpr int kChannels = 64;
+  constexpr int64_t kFewRows = 256;  // that leave multiprocessors idle with a block each
+  const char* const name = "paged_attention join";
+  const int64_t rows = int64_t{params.num_rows} * params.num_kv_heads * params.group;
+  if (rows > kFewRows) {
+    return launch(context, name, join_kernel<kDim, kDim>, grid_of(rows), kJoinThreads, params);
   }
+  return launch(context, name, join_kernel<kDim, kChannels>, grid_of(rows * (kDim / kChannels)),
+                kJoinThreads, params);
 }
 
 template <int kDim>
@@ -576,9 +606,7 @@ Status launch_split(CudaContext& context, const Params& params) {
       launch(context, "paged_attention split", split_kernel<kDim>,
              grid_of(kBlocksPerProcessor * context.gpu.properties().num_multiprocessors), kThreads,
              params, sizeof(Shared<kDim>)));
-  const int64_t rows = int64_t{params.num_rows} * params.num_kv_heads * params.group;
-  return launch(context, "paged_attention join", join_kernel<kDim>, grid_of(rows), kThreads,
-                params);
+  return launch_join<kDim>(context, params);
 }
 
 }  // namespace

@@ -83,6 +83,14 @@ TEST_P(SplitAttentionTest, ManySequencesFindTheirResults) {
   decode(fast({.Nq = 4, .Nkv = 2, .D = 64, .S = 16}), lengths);
 }
 
+// More splits than the threads of a block take at once, in steps of few rows and of many.
+TEST_P(SplitAttentionTest, JoinsManySplitsOfOneSequence) {
+  decode(fast({.Nq = 8, .Nkv = 1, .D = 64, .S = 16}), {9000});
+  std::vector<int64_t> lengths(20, 10);
+  lengths[7] = 3000;
+  decode(fast({.Nq = 16, .Nkv = 2, .D = 256, .S = 16}), lengths);
+}
+
 TEST_P(SplitAttentionTest, GivesTheSameBitsAgain) {
   const Geometry geometry = fast({.Nq = 16, .Nkv = 2, .D = 128, .S = 16});
   Conversation conversation(*this, geometry, {1500, 90});
