@@ -5,14 +5,24 @@
 //   size()                      its threads
 //   each(n, f)                  f(i) for every i in [0, n), shared out; a phase
 //   few(n, f)                   the same for n <= 32 without waiting: only the next few() may read
-//                               what it wrote, until each() or threads() ends
-//   threads(f)                  f(thread) in every thread; a phase
+//                               what it wrote, until each() ends
 //   reduce<T>(n, map)           map(T&, i) for every i, joined; every thread gets it
 //   tiles<T>(first, last, logits, V, visit, map, store)
 //                               map(T&, token, logit) for the tokens of every tile that visit(tile)
 //                               asks for, then store(tile, joined); a phase
+//   tokens<T>(n, tile_at, logits, V, map, end)
+//                               map(T&, token, logit) for the tokens of the tiles tile_at(i), i in
+//                               [0, n), but where that is -1, with a T of every thread; then
+//                               end(T&) in every thread; a phase
 //   scan(n, at)                 at(i) becomes the sum of those before i; returns that of all
 //   add(p, x), raise(p, x)      atomic addition and maximum; add returns what was there
+//
+//   share(), shares()           which of how many teams it is that finish a row together: each has
+//                               shared memory of its own, takes the same steps and comes to the
+//                               same results, but that tokens of a row which is cut are shared out
+//   of_share(p, s)              where what p points to, in shared memory, lies in that of team s
+//   meet()                      all of these teams wait for each other; a phase
+//   stays_alone()               whether this team goes on by itself, as the first one does
 //
 // where T has join(T), in any order, and what T() holds changes nothing.
 //
@@ -35,6 +45,12 @@
 #endif
 
 namespace heddle::ops::sampling_steps {
+
+// What is asked of a row; of a slot only where it has one.
+struct RowRequest {
+  SamplingRow row;
+  SamplingSlot slot;
+};
 
 // SampleRowsArgs as kernels take them.
 struct Tables {
@@ -72,9 +88,10 @@ struct Tables {
             .workspace = args.workspace.data()};
   }
 
-  [[nodiscard]] HEDDLE_TEAM SamplingRow row(int64_t r) const {
-    SamplingRow own = rows[r];
-    if (ended != nullptr && ended[r] != 0) own.slot = -1;
+  [[nodiscard]] HEDDLE_TEAM RowRequest request(int64_t r) const {
+    RowRequest own{.row = rows[r], .slot = {}};
+    if (ended != nullptr && ended[r] != 0) own.row.slot = -1;
+    if (own.row.slot >= 0) own.slot = slots[own.row.slot];
     return own;
   }
 
@@ -172,6 +189,16 @@ struct MassSum {
   HEDDLE_TEAM void join(const MassSum& other) { mass += other.mass; }
 };
 
+struct RowTotals {
+  BestLogit best;
+  MassSum sum;
+
+  HEDDLE_TEAM void join(const RowTotals& other) {
+    best.join(other.best);
+    sum.join(other.sum);
+  }
+};
+
 struct LowestIndex {
   int32_t index = kNone;
 
@@ -186,8 +213,10 @@ struct LowestIndex {
 
 // Steps 0 to 4 on the tokens in [begin, end), in place.
 template <typename Team>
-HEDDLE_TEAM void edit_logits(Team& team, const Tables& t, const SamplingRow& row,
-                             const SamplingSlot& slot, float* logits, int begin, int end) {
+HEDDLE_TEAM void edit_logits(Team& team, const Tables& t, const RowRequest& own, float* logits,
+                             int begin, int end) {
+  const SamplingRow& row = own.row;
+  const SamplingSlot& slot = own.slot;
   if (row.mask_row >= 0) {
     const uint32_t* mask = t.masks + row.mask_row * ((static_cast<int64_t>(t.V) + 31) / 32);
     team.each(end - begin, [&](int i) {
@@ -231,15 +260,14 @@ HEDDLE_TEAM void edit_logits(Team& team, const Tables& t, const SamplingRow& row
 
 // Tiles [first, last) of row r.
 template <typename Team>
-HEDDLE_TEAM void find_tile_maxima(Team& team, const Tables& t, int64_t r, int first, int last) {
-  const SamplingRow row = t.row(r);
-  if (row.slot < 0) return;
-  const SamplingSlot& slot = t.slots[row.slot];
+HEDDLE_TEAM void find_tile_maxima(Team& team, const Tables& t, int64_t r, const RowRequest& own,
+                                  int first, int last) {
+  if (own.row.slot < 0) return;
   const RowScratch scratch = t.scratch_of(r);
   float* logits = t.logits_of(r);
   const int end = last * kTileTokens < t.V ? last * kTileTokens : t.V;
-  edit_logits(team, t, row, slot, logits, first * kTileTokens, end);
-  if (first == 0 && needs_levels(slot)) {
+  edit_logits(team, t, own, logits, first * kTileTokens, end);
+  if (first == 0 && needs_levels(own.slot)) {
     team.each(kMassLevels, [&](int i) {
       scratch.level_counts[i] = 0;
       scratch.level_masses[i] = 0;
@@ -292,12 +320,10 @@ struct LevelSums {
 
 // `shared` belongs to the team.
 template <typename Team>
-HEDDLE_TEAM void sum_tiles(Team& team, LevelSums& shared, const Tables& t, int64_t r, int first,
-                           int last) {
-  const SamplingRow row = t.row(r);
-  if (row.slot < 0) return;
-  const SamplingSlot& slot = t.slots[row.slot];
-  if (!needs_sums(slot)) return;
+HEDDLE_TEAM void sum_tiles(Team& team, LevelSums& shared, const Tables& t, int64_t r,
+                           const RowRequest& own, int first, int last) {
+  const SamplingSlot& slot = own.slot;
+  if (own.row.slot < 0 || !needs_sums(slot)) return;
   const RowScratch scratch = t.scratch_of(r);
   const BestLogit best = best_of_row(team, scratch, t.tiles());
   if (outcome_of(best) != SampleOutcome::kDrawn) return;
@@ -346,7 +372,8 @@ HEDDLE_TEAM void sum_tiles(Team& team, LevelSums& shared, const Tables& t, int64
 constexpr int kMostCandidates = 2048;
 constexpr int kMostTiles = 4096;  // of the largest vocabulary
 constexpr int kBins = 256;
-constexpr int kFew = 32;  // a warp
+constexpr int kFew = 32;             // a warp
+constexpr int kMostCounted = kBins;  // candidates that are placed by comparing all with all
 
 // A candidate: distance << 32 | token at first, the token alone once it is known to be kept.
 struct Candidate {
@@ -391,22 +418,25 @@ struct Cut {
 template <typename Team>
 class RowFinisher {
  public:
-  HEDDLE_TEAM RowFinisher(Team& team, FinishShared& shared, const Tables& tables, int64_t r)
+  HEDDLE_TEAM RowFinisher(Team& team, FinishShared& shared, const Tables& tables, int64_t r,
+                          const RowRequest& own)
       : team_(team),
         shared_(shared),
         t_(tables),
-        row_(tables.row(r)),
-        slot_(tables.slots[row_.slot]),
+        row_(own.row),
+        slot_(own.slot),
         scratch_(tables.scratch_of(r)),
         logits_(tables.logits_of(r)),
         r_(r) {}
 
   HEDDLE_TEAM void run() {
-    const BestLogit best = best_of_row(team_, scratch_, t_.tiles());
+    if (!needs_levels(slot_) && !team_.stays_alone()) return;
+    const RowTotals totals = totals_of_row();
     SampledRow sampled;
-    sampled.outcome = outcome_of(best);
+    sampled.outcome = outcome_of(totals.best);
     if (sampled.outcome == SampleOutcome::kDrawn) {
-      scale_ = RowScale::of(best.max, slot_);
+      scale_ = RowScale::of(totals.best.max, slot_);
+      mass_ = totals.sum.mass;
       if (slot_.greedy != 0) {
         sampled.token = best_token();
       } else if (is_open(slot_)) {
@@ -414,12 +444,13 @@ class RowFinisher {
       } else {
         sampled.token = draw_bounded();
       }
-      if (slot_.top_logprobs >= 0) {
-        sampled.logit = logits_[sampled.token];
-        sampled.max = best.max;
-        sampled.total = total();
-        sampled.num_top_logits = list_top_logits();
-      }
+    }
+    if (team_.share() != 0) return;
+    if (sampled.token >= 0 && slot_.top_logprobs >= 0) {
+      sampled.logit = logits_[sampled.token];
+      sampled.max = scale_.max;
+      sampled.total = mass_;
+      sampled.num_top_logits = list_top_logits();
     }
     team_.each(1, [&](int) {
       t_.sampled[r_] = sampled;
@@ -432,11 +463,13 @@ class RowFinisher {
   }
 
  private:
-  HEDDLE_TEAM uint64_t total() {
-    return team_
-        .template reduce<MassSum>(
-            t_.tiles(), [&](MassSum& sum, int tile) { sum.mass += scratch_.tile_sums[tile]; })
-        .mass;
+  // The mass is that of all tokens where it was summed, else 0.
+  HEDDLE_TEAM RowTotals totals_of_row() {
+    const bool has_sums = needs_sums(slot_);
+    return team_.template reduce<RowTotals>(t_.tiles(), [&](RowTotals& totals, int tile) {
+      totals.best.take(scratch_.tile_max[tile]);
+      if (has_sums) totals.sum.mass += scratch_.tile_sums[tile];
+    });
   }
 
   [[nodiscard]] HEDDLE_TEAM int tokens_of(int tile) const {
@@ -506,11 +539,24 @@ class RowFinisher {
     };
     tighten(scale_.level(bounds.lowest));
     const uint64_t most = slot_.top_k > 0 ? static_cast<uint64_t>(slot_.top_k) : kNoLimit;
-    const uint64_t limit = slot_.top_p < 1 ? share_of_mass(slot_.top_p, total()) : kNoLimit;
+    const uint64_t limit = slot_.top_p < 1 ? share_of_mass(slot_.top_p, mass_) : kNoLimit;
     if (slot_.top_k > 0) tighten(level_of_count(slot_.top_k));
-    if (needs_levels(slot_)) tighten(level_of_mass(limit));
+    if (needs_levels(slot_)) {
+      tighten(level_of_mass(limit));
+      if (count_within(bounds.level) > kMostCandidates) return draw_cut(bounds, most, limit);
+    }
+    if (!team_.stays_alone()) return -1;
     const int n = gather(bounds);
     return n <= kMostCandidates ? draw_candidate(n, most, limit) : draw_cut(bounds, most, limit);
+  }
+
+  // Tokens of levels up to this one; deep ones were not counted, and are taken for many.
+  HEDDLE_TEAM uint64_t count_within(int level) {
+    if (level >= kMassLevels) return kNoLimit;
+    return team_
+        .template reduce<MassSum>(
+            level + 1, [&](MassSum& count, int i) { count.mass += scratch_.level_counts[i]; })
+        .mass;
   }
 
   // A level that at least `count` tokens reach, as every tile has one that is as good as its best;
@@ -548,17 +594,21 @@ class RowFinisher {
       if (!bounds.hold(scale_, scratch_.tile_max[tile])) return;
       shared_.tiles[team_.add(&shared_.num_tiles, 1u)] = static_cast<uint16_t>(tile);
     });
-    team_.each(static_cast<int>(shared_.num_tiles) * kTileTokens, [&](int i) {
-      const int token = shared_.tiles[i / kTileTokens] * kTileTokens + i % kTileTokens;
-      if (token >= t_.V) return;
-      const float logit = logits_[token];
-      if (!bounds.hold(scale_, logit)) return;
-      const uint32_t at = team_.add(&shared_.num_candidates, 1u);
-      if (at >= kMostCandidates) return;
-      shared_.candidates[at] = {
-          .rank = uint64_t{scale_.distance(logit)} << 32 | static_cast<uint32_t>(token),
-          .weight = scale_.weight(logit)};
-    });
+
+    struct Nothing {};
+
+    team_.template tokens<Nothing>(
+        static_cast<int>(shared_.num_tiles), [&](int i) { return int{shared_.tiles[i]}; }, logits_,
+        t_.V,
+        [&](Nothing&, int token, float logit) {
+          if (!bounds.hold(scale_, logit)) return;
+          const uint32_t at = team_.add(&shared_.num_candidates, 1u);
+          if (at >= kMostCandidates) return;
+          shared_.candidates[at] = {
+              .rank = uint64_t{scale_.distance(logit)} << 32 | static_cast<uint32_t>(token),
+              .weight = scale_.weight(logit)};
+        },
+        [](Nothing&) {});
     return static_cast<int>(shared_.num_candidates);
   }
 
@@ -592,6 +642,43 @@ class RowFinisher {
   }
 
   HEDDLE_TEAM int32_t draw_candidate(int n, uint64_t most, uint64_t limit) {
+    return n <= kMostCounted ? draw_counted(n, most, limit) : draw_sorted(n, most, limit);
+  }
+
+  // Every candidate looks at all others twice: at the better ones, to know whether it is kept, and
+  // at those that are kept and have lower ids, to know where its share of the mass begins. Sums are
+  // exact, so that this is what sorting gives.
+  HEDDLE_TEAM int32_t draw_counted(int n, uint64_t most, uint64_t limit) {
+    const Candidate* x = shared_.candidates;
+    uint64_t* kept_weights = shared_.first;
+    team_.each(n, [&](int i) {
+      uint64_t num_better = 0;
+      uint64_t mass_before = 0;
+      for (int j = 0; j < n; ++j) {
+        const bool is_better = x[j].rank < x[i].rank;
+        num_better += is_better ? 1 : 0;
+        mass_before += is_better ? x[j].weight : 0;
+      }
+      kept_weights[i] = num_better < most && mass_before <= limit ? x[i].weight : 0;
+    });
+    const uint64_t mass =
+        team_.template reduce<MassSum>(n, [&](MassSum& sum, int i) { sum.mass += kept_weights[i]; })
+            .mass;
+    const uint64_t target = target_of(mass);
+    team_.each(n, [&](int i) {
+      const auto token = static_cast<uint32_t>(x[i].rank);
+      uint64_t mass_before = 0;
+      for (int j = 0; j < n; ++j) {
+        mass_before += static_cast<uint32_t>(x[j].rank) < token ? kept_weights[j] : 0;
+      }
+      if (mass_before <= target && target < mass_before + kept_weights[i]) {
+        shared_.found = static_cast<int32_t>(token);
+      }
+    });
+    return shared_.found;
+  }
+
+  HEDDLE_TEAM int32_t draw_sorted(int n, uint64_t most, uint64_t limit) {
     Candidate* x = shared_.candidates;
     const auto at = [&](int i) -> uint64_t& { return x[i].weight; };
     int kept = n;
@@ -614,6 +701,24 @@ class RowFinisher {
     return static_cast<int32_t>(x[find(kept, at, mass, target_of(mass))].rank);
   }
 
+  // The tiles of the row that are this team's, from the first of a share on.
+  [[nodiscard]] HEDDLE_TEAM int first_tile_of(int share) const {
+    return t_.tiles() * share / team_.shares();
+  }
+
+  // tiles() over the row, shared out; every team gets the values.
+  template <typename Visit, typename Map>
+  HEDDLE_TEAM void sum_row(const Visit& visit, const Map& map) {
+    team_.meet();  // none reads the sums of before
+    team_.template tiles<MassSum>(first_tile_of(team_.share()), first_tile_of(team_.share() + 1),
+                                  logits_, t_.V, visit, map, [&](int tile, const MassSum& sum) {
+                                    for (int share = 0; share < team_.shares(); ++share) {
+                                      *team_.of_share(&shared_.tile_masses[tile], share) = sum.mass;
+                                    }
+                                  });
+    team_.meet();
+  }
+
   // The same where there are too many candidates to rank.
   HEDDLE_TEAM int32_t draw_cut(const Bounds& bounds, uint64_t most, uint64_t limit) {
     const Cut cut = most == kNoLimit && limit == kNoLimit ? Cut() : find_cut(bounds, most, limit);
@@ -627,10 +732,8 @@ class RowFinisher {
       return better ? scale_.weight(logit) : 0;
     };
     // How many equals each tile keeps.
-    team_.template tiles<MassSum>(
-        0, t_.tiles(), logits_, t_.V, visit,
-        [&](MassSum& count, int, float logit) { count.mass += is_equal(logit) ? 1 : 0; },
-        [&](int tile, const MassSum& count) { at(tile) = count.mass; });
+    sum_row(visit,
+            [&](MassSum& count, int, float logit) { count.mass += is_equal(logit) ? 1 : 0; });
     const uint64_t num_equals = team_.scan(t_.tiles(), at);
     team_.each(t_.tiles(), [&](int tile) {
       const uint64_t before = at(tile);
@@ -640,12 +743,8 @@ class RowFinisher {
     });
     // Then what each tile keeps weighs.
     const uint64_t weight_of_equal = scale_.weight(scale_.logit_at(cut.distance));
-    team_.template tiles<MassSum>(
-        0, t_.tiles(), logits_, t_.V, visit,
-        [&](MassSum& sum, int, float logit) { sum.mass += mass_of_better(logit); },
-        [&](int tile, const MassSum& sum) {
-          at(tile) = sum.mass + shared_.tiles[tile] * weight_of_equal;
-        });
+    sum_row(visit, [&](MassSum& sum, int, float logit) { sum.mass += mass_of_better(logit); });
+    team_.each(t_.tiles(), [&](int tile) { at(tile) += shared_.tiles[tile] * weight_of_equal; });
     const uint64_t mass = team_.scan(t_.tiles(), at);
     const int tile = find(t_.tiles(), at, mass, target_of(mass));
     const uint64_t target = shared_.rest;
@@ -672,15 +771,23 @@ class RowFinisher {
     uint64_t mass_before = 0;
     for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
       count_bins(bounds, cut.distance, shift);
+      team_.meet();
       team_.each(kBins, [&](int i) {
-        count_at(i) = shared_.bin_counts[i];
-        mass_at(i) = shared_.bin_masses[i].value();
+        count_at(i) = 0;
+        mass_at(i) = 0;
+        for (int share = 0; share < team_.shares(); ++share) {
+          count_at(i) += *team_.of_share(&shared_.bin_counts[i], share);
+          mass_at(i) += team_.of_share(&shared_.bin_masses[i], share)->value();
+        }
       });
-      team_.scan(kBins, count_at);
+      const uint64_t count = team_.scan(kBins, count_at);
+      const auto count_in = [&](int i) {
+        return (i + 1 < kBins ? count_at(i + 1) : count) - count_at(i);
+      };
       team_.scan(kBins, mass_at);
       team_.each(1, [&](int) { shared_.found = 0; });
       team_.each(kBins, [&](int i) {
-        if (shared_.bin_counts[i] == 0) return;
+        if (count_in(i) == 0) return;
         if (count_before + count_at(i) < most && mass_before + mass_at(i) <= limit) {
           team_.raise(&shared_.found, i);
         }
@@ -689,8 +796,8 @@ class RowFinisher {
       count_before += count_at(bin);
       mass_before += mass_at(bin);
       cut.distance |= static_cast<uint32_t>(bin) << shift;
-      cut.equals = shared_.bin_counts[bin];
-      team_.each(0, [](int) {});  // all have read the bins
+      cut.equals = count_in(bin);
+      team_.meet();  // all have read the bins
     }
     if (cut.equals > most - count_before) cut.equals = most - count_before;
     const uint64_t weight = scale_.weight(scale_.logit_at(cut.distance));
@@ -701,41 +808,43 @@ class RowFinisher {
     return cut;
   }
 
-  // Counts and masses, by the digit at `shift`, of the candidates whose higher digits are those of
-  // `prefix`. A thread adds up what falls into one bin in a row: equal logits would all wait for
-  // the same sum.
+  // Counts and masses, by the digit at `shift`, of this team's candidates whose higher digits are
+  // those of `prefix`. A thread adds up what falls into one bin in a row: equal logits would all
+  // wait for the same sum.
   HEDDLE_TEAM void count_bins(const Bounds& bounds, uint32_t prefix, int shift) {
+    struct Run {
+      uint32_t bin = 0;
+      uint32_t count = 0;
+      uint64_t mass = 0;
+    };
+
     team_.each(kBins, [&](int i) {
       shared_.bin_counts[i] = 0;
       shared_.bin_masses[i] = {.low = 0, .high = 0};
     });
-    team_.threads([&](int thread) {
-      uint32_t bin = 0;
-      uint32_t count = 0;
-      uint64_t mass = 0;
-      const auto flush = [&] {
-        if (count == 0) return;
-        team_.add(&shared_.bin_counts[bin], count);
-        shared_.bin_masses[bin].add(team_, mass);
-      };
-      for (int token = thread; token < t_.V; token += team_.size()) {
-        if (!bounds.hold(scale_, scratch_.tile_max[token / kTileTokens])) continue;
-        const float logit = logits_[token];
-        if (!bounds.hold(scale_, logit)) continue;
-        const uint32_t distance = scale_.distance(logit);
-        if ((uint64_t{distance} ^ prefix) >> (shift + 8) != 0) continue;
-        const uint32_t digit = distance >> shift & (kBins - 1);
-        if (digit != bin) {
-          flush();
-          bin = digit;
-          count = 0;
-          mass = 0;
-        }
-        ++count;
-        mass += scale_.weight(logit);
-      }
-      flush();
-    });
+    const auto flush = [&](Run& run) {
+      if (run.count == 0) return;
+      team_.add(&shared_.bin_counts[run.bin], run.count);
+      shared_.bin_masses[run.bin].add(team_, run.mass);
+    };
+    const int first = first_tile_of(team_.share());
+    team_.template tokens<Run>(
+        first_tile_of(team_.share() + 1) - first,
+        [&](int i) { return bounds.hold(scale_, scratch_.tile_max[first + i]) ? first + i : -1; },
+        logits_, t_.V,
+        [&](Run& run, int, float logit) {
+          if (!bounds.hold(scale_, logit)) return;
+          const uint32_t distance = scale_.distance(logit);
+          if ((uint64_t{distance} ^ prefix) >> (shift + 8) != 0) return;
+          const uint32_t digit = distance >> shift & (kBins - 1);
+          if (digit != run.bin) {
+            flush(run);
+            run = {.bin = digit, .count = 0, .mass = 0};
+          }
+          ++run.count;
+          run.mass += scale_.weight(logit);
+        },
+        flush);
   }
 
   // Writes the alternatives and says how many there are.
@@ -747,9 +856,18 @@ class RowFinisher {
     const Bounds bounds{.level = level_of_count(wanted), .lowest = -kLargestFloat};
     const int n = gather(bounds);
     if (n <= kMostCandidates) {
-      sort(n);
+      const Candidate* x = shared_.candidates;
       if (wanted > n) wanted = n;
-      team_.each(wanted, [&](int i) { top[i] = top_logit(shared_.candidates[i].rank); });
+      if (n > kMostCounted) {
+        sort(n);
+        team_.each(wanted, [&](int i) { top[i] = top_logit(x[i].rank); });
+        return wanted;
+      }
+      team_.each(n, [&](int i) {
+        int num_better = 0;
+        for (int j = 0; j < n; ++j) num_better += x[j].rank < x[i].rank ? 1 : 0;
+        if (num_better < wanted) top[num_better] = top_logit(x[i].rank);
+      });
       return wanted;
     }
     // So many near the best that they are taken one after the other.
@@ -786,21 +904,23 @@ class RowFinisher {
   Team& team_;
   FinishShared& shared_;
   const Tables& t_;
-  SamplingRow row_;
-  const SamplingSlot& slot_;
+  const SamplingRow row_;
+  const SamplingSlot slot_;
   RowScratch scratch_;
   float* logits_;
   int64_t r_;
   RowScale scale_;
+  uint64_t mass_ = 0;  // of all tokens
 };
 
 template <typename Team>
-HEDDLE_TEAM void finish_row(Team& team, FinishShared& shared, const Tables& t, int64_t r) {
-  if (t.row(r).slot < 0) {
+HEDDLE_TEAM void finish_row(Team& team, FinishShared& shared, const Tables& t, int64_t r,
+                            const RowRequest& own) {
+  if (own.row.slot >= 0) {
+    RowFinisher<Team>(team, shared, t, r, own).run();
+  } else if (team.share() == 0) {
     team.each(1, [&](int) { t.sampled[r] = SampledRow(); });
-    return;
   }
-  RowFinisher<Team>(team, shared, t, r).run();
 }
 
 }  // namespace heddle::ops::sampling_steps

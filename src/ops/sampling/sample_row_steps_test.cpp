@@ -26,12 +26,29 @@ constexpr int kThreads = 4;
 
 class ThreadTeam {
  public:
+  // What the threads of a team share.
   struct Shared {
     std::barrier<> barrier{kThreads};
-    uint64_t words[kThreads] = {};
+    uint64_t words[2 * kThreads] = {};
+    LevelSums levels{};
+    FinishShared finish{};
   };
 
-  ThreadTeam(Shared& shared, int thread) : shared_(shared), thread_(thread) {}
+  // Teams that finish a row together.
+  struct Crew {
+    explicit Crew(int num_teams)
+        : teams(static_cast<size_t>(num_teams)), barrier(num_teams * kThreads) {}
+
+    std::vector<Shared> teams;
+    std::barrier<> barrier;
+  };
+
+  ThreadTeam(Crew& crew, int share, int thread)
+      : crew_(crew),
+        shared_(crew.teams[static_cast<size_t>(share)]),
+        share_(share),
+        shares_(static_cast<int>(crew.teams.size())),
+        thread_(thread) {}
 
   static int size() { return kThreads; }
 
@@ -46,22 +63,16 @@ class ThreadTeam {
     for (int i = 0; thread_ == 0 && i < n; ++i) body(i);
   }
 
-  template <typename Body>
-  void threads(const Body& body) {
-    body(thread_);
-    wait();
-  }
-
   template <typename Value, typename Map>
   Value reduce(int n, const Map& map) {
     Value value;
     for (int i = thread_; i < n; i += kThreads) map(value, i);
-    std::memcpy(&shared_.words[thread_], &value, sizeof(Value));
+    std::memcpy(&shared_.words[2 * thread_], &value, sizeof(Value));
     wait();
     Value all;
-    for (const uint64_t& word : shared_.words) {
+    for (int thread = 0; thread < kThreads; ++thread) {
       Value other;
-      std::memcpy(static_cast<void*>(&other), &word, sizeof(Value));
+      std::memcpy(static_cast<void*>(&other), &shared_.words[2 * thread], sizeof(Value));
       all.join(other);
     }
     wait();
@@ -77,6 +88,19 @@ class ThreadTeam {
       for (int token = tile * kTileTokens; token < end; ++token) map(value, token, logits[token]);
       store(tile, value);
     }
+    wait();
+  }
+
+  template <typename Value, typename TileAt, typename Map, typename End>
+  void tokens(int n, const TileAt& tile_at, const float* logits, int V, const Map& map,
+              const End& end) {
+    Value value;
+    for (int i = thread_; i < n; i += kThreads) {
+      const int tile = tile_at(i);
+      const int last = tile < 0 ? 0 : std::min(V, (tile + 1) * kTileTokens);
+      for (int token = tile * kTileTokens; token < last; ++token) map(value, token, logits[token]);
+    }
+    end(value);
     wait();
   }
 
@@ -108,10 +132,35 @@ class ThreadTeam {
     }
   }
 
+  [[nodiscard]] int share() const { return share_; }
+
+  [[nodiscard]] int shares() const { return shares_; }
+
+  template <typename Value>
+  [[nodiscard]] Value* of_share(Value* value, int share) const {
+    const auto offset = reinterpret_cast<std::byte*>(value) -  // of the first team if it is alone
+                        reinterpret_cast<std::byte*>(&shared_.finish);
+    Shared& other = shares_ == 1 ? shared_ : crew_.teams[static_cast<size_t>(share)];
+    return reinterpret_cast<Value*>(reinterpret_cast<std::byte*>(&other.finish) + offset);
+  }
+
+  void meet() {
+    if (shares_ == 1) return wait();
+    crew_.barrier.arrive_and_wait();
+  }
+
+  [[nodiscard]] bool stays_alone() {
+    shares_ = 1;
+    return share_ == 0;
+  }
+
  private:
   void wait() { shared_.barrier.arrive_and_wait(); }
 
+  Crew& crew_;
   Shared& shared_;
+  int share_;
+  int shares_;
   int thread_;
 };
 
@@ -179,22 +228,26 @@ struct RowRun {
   std::vector<TopLogit> top_logits = std::vector<TopLogit>(kMostTopLogits);
 };
 
-void run_at_once(const Tables& tables) {
+// The first team makes the passes over the row, all of them finish it.
+void run_at_once(const Tables& tables, int teams) {
   constexpr int kChunk = 3;
-  ThreadTeam::Shared shared;
-  const auto levels = std::make_unique<LevelSums>();
-  const auto finish = std::make_unique<FinishShared>();
+  const auto crew = std::make_unique<ThreadTeam::Crew>(teams);
   std::vector<std::jthread> threads;
-  for (int thread = 0; thread < kThreads; ++thread) {
-    threads.emplace_back([&, thread] {
-      ThreadTeam team(shared, thread);
-      for (int tile = 0; tile < tables.tiles(); tile += kChunk) {
-        find_tile_maxima(team, tables, 0, tile, std::min(tables.tiles(), tile + kChunk));
+  for (int i = 0; i < teams * kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      ThreadTeam team(*crew, i / kThreads, i % kThreads);
+      const RowRequest own = tables.request(0);
+      if (team.share() == 0) {
+        LevelSums& levels = crew->teams[0].levels;
+        for (int tile = 0; tile < tables.tiles(); tile += kChunk) {
+          find_tile_maxima(team, tables, 0, own, tile, std::min(tables.tiles(), tile + kChunk));
+        }
+        for (int tile = 0; tile < tables.tiles(); tile += kChunk) {
+          sum_tiles(team, levels, tables, 0, own, tile, std::min(tables.tiles(), tile + kChunk));
+        }
       }
-      for (int tile = 0; tile < tables.tiles(); tile += kChunk) {
-        sum_tiles(team, *levels, tables, 0, tile, std::min(tables.tiles(), tile + kChunk));
-      }
-      finish_row(team, *finish, tables, 0);
+      team.meet();
+      finish_row(team, crew->teams[static_cast<size_t>(team.share())].finish, tables, 0, own);
     });
   }
 }
@@ -203,13 +256,14 @@ TEST(SampleRowStepsTest, DoTheSameWhenTheirThreadsRunAtOnce) {
   device::ThreadPool pool(1);
   CpuContext context(pool);
   std::mt19937 random(1);
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 90; ++round) {
     const int V = static_cast<int>(1 + random() % (round % 3 == 0 ? 9000 : 800));
+    const int teams = round % 2 == 0 ? 3 : 1;
     RowRun in_turn(random, V);
     RowRun at_once = in_turn;
     ASSERT_TRUE(sample_rows(context, in_turn.args()).ok());
-    run_at_once(Tables::of(at_once.args()));
-    SCOPED_TRACE(fmt::format("round {}, V = {}", round, V));
+    run_at_once(Tables::of(at_once.args()), teams);
+    SCOPED_TRACE(fmt::format("round {}, V = {}, {} teams", round, V, teams));
     ASSERT_EQ(at_once.sampled.token, in_turn.sampled.token);
     ASSERT_EQ(at_once.sampled.total, in_turn.sampled.total);
     ASSERT_EQ(at_once.sampled.num_top_logits, in_turn.sampled.num_top_logits);

@@ -11,7 +11,8 @@
 // tokens (a tile) tells which tiles can hold one of the top k, a histogram of the weights over
 // 96 levels of an eighth of a natural logarithm how far down top_p reaches. What remains, usually
 // tens of tokens, is ranked in shared memory; a row that leaves more than 2,048 of them, as an even
-// distribution under top_p does, is cut by the digits of its logits instead, in four more passes.
+// distribution under top_p does, is cut by the digits of its logits instead, in six more passes,
+// for which a GPU has up to eight blocks where rows are few.
 //
 // Cost: each row is read once for the maxima and, unless it is greedy or under top_k alone, once
 // for the sums of the weights; three launches. 4 V bytes a row must come from memory, the second

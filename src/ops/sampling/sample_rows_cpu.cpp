@@ -25,11 +25,6 @@ class SerialTeam {
     each(n, body);
   }
 
-  template <typename Body>
-  void threads(const Body& body) {
-    for (int thread = 0; thread < size(); ++thread) body(thread);
-  }
-
   template <typename Value, typename Map>
   Value reduce(int n, const Map& map) {
     Value all;
@@ -54,6 +49,18 @@ class SerialTeam {
     }
   }
 
+  template <typename Value, typename TileAt, typename Map, typename End>
+  void tokens(int n, const TileAt& tile_at, const float* logits, int V, const Map& map,
+              const End& end) {
+    Value value;
+    for (int i = 0; i < n; ++i) {
+      const int tile = tile_at(i);
+      const int last = tile < 0 ? 0 : std::min(V, (tile + 1) * kTileTokens);
+      for (int token = tile * kTileTokens; token < last; ++token) map(value, token, logits[token]);
+    }
+    end(value);
+  }
+
   template <typename At>
   uint64_t scan(int n, const At& at) {
     uint64_t sum = 0;
@@ -73,6 +80,19 @@ class SerialTeam {
   }
 
   void raise(int32_t* most, int32_t value) { *most = std::max(*most, value); }
+
+  [[nodiscard]] static int share() { return 0; }
+
+  [[nodiscard]] static int shares() { return 1; }
+
+  template <typename Value>
+  [[nodiscard]] static Value* of_share(Value* value, int) {
+    return value;
+  }
+
+  void meet() {}
+
+  [[nodiscard]] static bool stays_alone() { return true; }
 };
 
 }  // namespace
@@ -87,13 +107,15 @@ Status sample_rows_cpu(CpuContext& context, const SampleRowsArgs& args) {
     LevelSums levels;
     FinishShared shared;
     for (int64_t r = begin; r < end; ++r) {
+      const RowRequest own = tables.request(r);
       for (int tile = 0; tile < tables.tiles(); tile += kTilesAtOnce) {
-        find_tile_maxima(team, tables, r, tile, std::min(tables.tiles(), tile + kTilesAtOnce));
+        find_tile_maxima(team, tables, r, own, tile, std::min(tables.tiles(), tile + kTilesAtOnce));
       }
       for (int tile = 0; tile < tables.tiles(); tile += kTilesAtOnce) {
-        sum_tiles(team, levels, tables, r, tile, std::min(tables.tiles(), tile + kTilesAtOnce));
+        sum_tiles(team, levels, tables, r, own, tile,
+                  std::min(tables.tiles(), tile + kTilesAtOnce));
       }
-      finish_row(team, shared, tables, r);
+      finish_row(team, shared, tables, r, own);
     }
   });
   return {};

@@ -14,6 +14,7 @@ namespace {
 using sampling_steps::BestLogit;
 using sampling_steps::FinishShared;
 using sampling_steps::LevelSums;
+using sampling_steps::RowRequest;
 using sampling_steps::Tables;
 
 // A value of another lane, word by word.
@@ -49,6 +50,16 @@ class BlockTeam {
 
   __device__ explicit BlockTeam(Shared& shared) : shared_(shared) {}
 
+  // The blocks of a cluster as shares of a row.
+  __device__ static BlockTeam of_cluster(Shared& shared) {
+    BlockTeam team(shared);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(team.share_));
+    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(team.shares_));
+#endif
+    return team;
+  }
+
   [[nodiscard]] __device__ static int size() { return kThreads; }
 
   template <typename Body>
@@ -65,49 +76,46 @@ class BlockTeam {
     __syncwarp();
   }
 
-  template <typename Body>
-  __device__ void threads(const Body& body) {
-    body(static_cast<int>(threadIdx.x));
-    __syncthreads();
-  }
-
   template <typename Value, typename Map>
   __device__ Value reduce(int n, const Map& map) {
-    static_assert(sizeof(Value) <= 8);
+    static_assert(sizeof(Value) <= 16);
     Value value;
     for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) map(value, i);
     join_warp(value);
-    if (lane() == 0) memcpy(&shared_.words[warp()], &value, sizeof(Value));
+    if (lane() == 0) memcpy(&shared_.words[2 * warp()], &value, sizeof(Value));
     __syncthreads();
     Value all;
-    if (lane() < kWarps) memcpy(&all, &shared_.words[lane()], sizeof(Value));
+    if (lane() < kWarps) memcpy(&all, &shared_.words[2 * lane()], sizeof(Value));
     join_warp(all);
     __syncthreads();
     return all;
   }
 
-  // A warp takes a tile, a lane every 32nd token of it: whole lines are read, eight at a time.
+  // A warp takes a tile.
   template <typename Value, typename Visit, typename Map, typename Store>
   __device__ void tiles(int first, int last, const float* logits, int V, const Visit& visit,
                         const Map& map, const Store& store) {
-    constexpr int kEach = kTileTokens / kWarp;
     for (int tile = first + warp(); tile < last; tile += kWarps) {
       Value value;
       if (visit(tile)) {
-        const int begin = tile * kTileTokens + lane();
-        if ((tile + 1) * kTileTokens <= V) {
-          float x[kEach];
-#pragma unroll
-          for (int i = 0; i < kEach; ++i) x[i] = logits[begin + i * kWarp];
-#pragma unroll
-          for (int i = 0; i < kEach; ++i) map(value, begin + i * kWarp, x[i]);
-        } else {
-          for (int token = begin; token < V; token += kWarp) map(value, token, logits[token]);
-        }
+        each_token(tile, logits, V, [&](int token, float logit) { map(value, token, logit); });
         join_warp(value);
       }
       if (lane() == 0) store(tile, value);
     }
+    __syncthreads();
+  }
+
+  template <typename Value, typename TileAt, typename Map, typename End>
+  __device__ void tokens(int n, const TileAt& tile_at, const float* logits, int V, const Map& map,
+                         const End& end) {
+    Value value;
+    for (int i = warp(); i < n; i += kWarps) {
+      const int tile = tile_at(i);
+      if (tile < 0) continue;
+      each_token(tile, logits, V, [&](int token, float logit) { map(value, token, logit); });
+    }
+    end(value);
     __syncthreads();
   }
 
@@ -153,12 +161,63 @@ class BlockTeam {
 
   __device__ void raise(int32_t* most, int32_t value) { atomicMax(most, value); }
 
+  [[nodiscard]] __device__ int share() const { return share_; }
+
+  [[nodiscard]] __device__ int shares() const { return shares_; }
+
+  template <typename Value>
+  [[nodiscard]] __device__ Value* of_share(Value* value, int share) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (shares_ > 1) {
+      Value* other;
+      asm volatile("mapa.u64 %0, %1, %2;" : "=l"(other) : "l"(value), "r"(share));
+      return other;
+    }
+#endif
+    return value;
+  }
+
+  __device__ void meet() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (shares_ > 1) {
+      asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+      asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+      return;
+    }
+#endif
+    __syncthreads();
+  }
+
+  // The other blocks of the cluster end; none waits for them any more.
+  [[nodiscard]] __device__ bool stays_alone() {
+    shares_ = 1;
+    return share_ == 0;
+  }
+
  private:
   [[nodiscard]] __device__ static int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
 
   [[nodiscard]] __device__ static int warp() { return static_cast<int>(threadIdx.x) / kWarp; }
 
+  // A lane takes every 32nd token of a tile: whole lines are read, eight at a time.
+  template <typename Body>
+  __device__ static void each_token(int tile, const float* logits, int V, const Body& body) {
+    constexpr int kEach = kTileTokens / kWarp;
+    const int begin = tile * kTileTokens + lane();
+    if ((tile + 1) * kTileTokens > V) {
+      for (int token = begin; token < V; token += kWarp) body(token, logits[token]);
+      return;
+    }
+    float x[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) x[i] = logits[begin + i * kWarp];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) body(begin + i * kWarp, x[i]);
+  }
+
   Shared& shared_;
+  int share_ = 0;
+  int shares_ = 1;
 };
 
 struct Params {
@@ -169,7 +228,22 @@ struct Params {
 
 constexpr int kPassThreads = 256;
 constexpr int kFinishThreads = 1024;
+constexpr int kMostShares = 8;          // any cluster may have so many blocks
 constexpr int kWantedBlocks = 8 * 132;  // fill a large GPU once
+
+// The chunk of a row that is a block's.
+struct Chunk {
+  int64_t r;
+  int first, last;  // tiles
+
+  __device__ static Chunk of(const Params& p) {
+    const auto chunks = static_cast<unsigned>(p.chunks);
+    const int first = static_cast<int>(blockIdx.x % chunks) * p.tiles_per_chunk;
+    return {.r = blockIdx.x / chunks,
+            .first = first,
+            .last = min(first + p.tiles_per_chunk, p.tables.tiles())};
+  }
+};
 
 // A block owns a run of tiles of a row, a warp one tile at a time. Reads 4 bytes a token, and
 // writes them where the row is edited.
@@ -177,35 +251,43 @@ __global__ void __launch_bounds__(kPassThreads) maxima_kernel(const __grid_const
   wait_for_inputs();
   __shared__ BlockTeam<kPassThreads>::Shared shared;
   BlockTeam<kPassThreads> team(shared);
-  const int64_t r = blockIdx.x / static_cast<unsigned>(p.chunks);
-  const int first =
-      static_cast<int>(blockIdx.x % static_cast<unsigned>(p.chunks)) * p.tiles_per_chunk;
-  sampling_steps::find_tile_maxima(team, p.tables, r, first,
-                                   min(first + p.tiles_per_chunk, p.tables.tiles()));
+  const Chunk chunk = Chunk::of(p);
+  sampling_steps::find_tile_maxima(team, p.tables, chunk.r, p.tables.request(chunk.r), chunk.first,
+                                   chunk.last);
 }
 
-// As above; about 25 operations a token beside the reading, which is the cache's. The row's maximum
-// is taken from those of its tiles by every block: 2.4 KB of 151,936 logits.
+// As above; about 35 operations a token beside the reading, which is the cache's. The row's maximum
+// is taken from those of its tiles by every block: 2.4 KB of 151,936 logits. What is asked of a row
+// was written before the maxima's kernel began.
 __global__ void __launch_bounds__(kPassThreads) sums_kernel(const __grid_constant__ Params p) {
-  wait_for_inputs();
   __shared__ BlockTeam<kPassThreads>::Shared shared;
   __shared__ LevelSums levels;
   BlockTeam<kPassThreads> team(shared);
-  const int64_t r = blockIdx.x / static_cast<unsigned>(p.chunks);
-  const int first =
-      static_cast<int>(blockIdx.x % static_cast<unsigned>(p.chunks)) * p.tiles_per_chunk;
-  sampling_steps::sum_tiles(team, levels, p.tables, r, first,
-                            min(first + p.tiles_per_chunk, p.tables.tiles()));
+  const Chunk chunk = Chunk::of(p);
+  const RowRequest own = p.tables.request(chunk.r);
+  wait_for_inputs();
+  sampling_steps::sum_tiles(team, levels, p.tables, chunk.r, own, chunk.first, chunk.last);
 }
 
-// A block owns a row: latency of some twenty phases, each a barrier.
+// A block owns a row: latency of some fifteen phases, each a barrier. The other blocks of its
+// cluster end at once but where the row is cut: then they read the tokens together.
 __global__ void __launch_bounds__(kFinishThreads) finish_kernel(const __grid_constant__ Params p) {
-  wait_for_inputs();
   __shared__ BlockTeam<kFinishThreads>::Shared shared;
   // Without a constructor: shared memory is never initialised.
   __shared__ alignas(FinishShared) unsigned char finish[sizeof(FinishShared)];
-  BlockTeam<kFinishThreads> team(shared);
-  sampling_steps::finish_row(team, *reinterpret_cast<FinishShared*>(finish), p.tables, blockIdx.x);
+  auto team = BlockTeam<kFinishThreads>::of_cluster(shared);
+  const int64_t r = blockIdx.x / static_cast<unsigned>(team.shares());
+  const RowRequest own = p.tables.request(r);
+  wait_for_inputs();
+  sampling_steps::finish_row(team, *reinterpret_cast<FinishShared*>(finish), p.tables, r, own);
+}
+
+// Blocks that finish a row together: as many as leave none waiting for a multiprocessor.
+int shares_of_row(const CudaContext& context, int64_t R) {
+  if (context.gpu.properties().major < 9) return 1;
+  int shares = kMostShares;
+  while (shares > 1 && R * shares > context.gpu.properties().num_multiprocessors) shares /= 2;
+  return shares;
 }
 
 }  // namespace
@@ -216,7 +298,7 @@ Status sample_rows_cuda(CudaContext& context, const SampleRowsArgs& args) {
   if (R == 0) return {};
   const int64_t tiles = RowScratch::tiles_of(V);
   const int64_t warps = kPassThreads / kWarp;
-  const int64_t wanted = std::clamp<int64_t>(ceil_div(kWantedBlocks, R), 1, ceil_div(tiles, warps));
+  const int64_t wanted = std::clamp<int64_t>(kWantedBlocks / R, 1, ceil_div(tiles, warps));
   const int64_t tiles_per_chunk = ceil_div(tiles, wanted);
   const Params params{.tables = Tables::of(args),
                       .chunks = static_cast<int>(ceil_div(tiles, tiles_per_chunk)),
@@ -226,8 +308,9 @@ Status sample_rows_cuda(CudaContext& context, const SampleRowsArgs& args) {
       launch(context, "sample_rows maxima", maxima_kernel, chunks, dim3(kPassThreads), params));
   HEDDLE_RETURN_IF_ERROR(
       launch(context, "sample_rows sums", sums_kernel, chunks, dim3(kPassThreads), params));
-  return launch(context, "sample_rows finish", finish_kernel, grid_of(R), dim3(kFinishThreads),
-                params);
+  const int shares = shares_of_row(context, R);
+  return launch(context, "sample_rows finish", finish_kernel, grid_of(R * shares),
+                dim3(kFinishThreads), params, 0, static_cast<unsigned>(shares));
 }
 
 }  // namespace heddle::ops
