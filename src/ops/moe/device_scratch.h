@@ -11,9 +11,12 @@
 namespace heddle::ops {
 
 struct MoeDeviceScratch {
-  // Rows of an expert that are multiplied together: by the plain launchers, and on tensor cores.
+  // Rows of an expert that are multiplied together: by the plain launchers, and on tensor cores,
+  // where one tile should hold what the usual expert has: short tiles leave memory for more stages.
   static constexpr int64_t kTileRows = 4;
-  static constexpr int64_t kHopperTileRows = 128;
+  static constexpr int64_t kFewTileRows = 64;
+  static constexpr int64_t kManyTileRows = 192;
+  static constexpr int64_t kMeanOfFew = 44;  // rows of an expert, at most, for short tiles
 
   // (token, slot) pairs that a block sorts: a pair is compared with those before it, and a block
   // reads the counts of all others.
@@ -36,17 +39,20 @@ struct MoeDeviceScratch {
   int64_t row_pair;  // [T * A] i32: which (token, slot) a row is of
   int64_t tiles;     // [num_tiles] of four i32
   int64_t hidden;    // [T * A, I] as x
-  int64_t sorted;    // [T * A, H] as x, by expert; tensor cores only, until the first product
   int64_t down;      // [T * A, H] by (token, slot), f32, on tensor cores as x
   int64_t total = 0;
 
   // `tiled`: as tensor cores take them (routed_moe_sm90.h).
-  MoeDeviceScratch(int64_t max_T, const RoutedMoeShape& shape, bool tiled)
-      : tile_rows(tiled ? kHopperTileRows : kTileRows) {
+  MoeDeviceScratch(int64_t max_T, const RoutedMoeShape& shape, bool tiled) : tile_rows(kTileRows) {
     const int64_t R = std::min(max_T, tokens_at_once(tiled)) * shape.A;
+    const int64_t few_rows = std::min(R, kMeanOfFew * shape.E);
+    if (tiled) tile_rows = R <= few_rows ? kFewTileRows : kManyTileRows;
     // The sum over experts of their rows / tile_rows, rounded up, of which at most min(E, R) have
     // any.
-    num_tiles = (R + (tile_rows - 1) * std::min(shape.E, R)) / tile_rows;
+    const auto tiles_of = [&shape](int64_t rows, int64_t rows_of_tile) {
+      return (rows + (rows_of_tile - 1) * std::min(shape.E, rows)) / rows_of_tile;
+    };
+    num_tiles = tiles_of(R, tile_rows);
     const auto place = [this](int64_t bytes) {
       const int64_t here = total;
       total += (bytes + 127) / 128 * 128;
@@ -60,10 +66,10 @@ struct MoeDeviceScratch {
     const int64_t chunks = (R + kMostSortPairs - 1) / kMostSortPairs;
     counts = place(std::max(few_chunks, chunks) * shape.E * 4);  // grows with R
     row_pair = place(R * 4);
-    tiles = place(num_tiles * 16);
+    const int64_t few_tiles = tiled ? tiles_of(few_rows, kFewTileRows) : 0;  // of a smaller step
+    tiles = place(std::max(num_tiles, few_tiles) * 16);
     hidden = place(bytes_of(shape.x, R * shape.I));
-    sorted = place(tiled ? bytes_of(shape.x, R * shape.H) : 0);
-    down = tiled ? sorted : place(bytes_of(DType::kF32, R * shape.H));
+    down = place(bytes_of(tiled ? shape.x : DType::kF32, R * shape.H));
     total += 128;  // alignment of the start
   }
 };

@@ -259,13 +259,26 @@ TEST_P(MoeDeviceTest, MatchesTheReference) {
   }
 }
 
-// Widths that tensor cores take, tiles of every size, and more than one for an expert.
+// Widths that tensor cores take, tiles of every size, more than one for an expert, and more of them
+// than the GPU has multiprocessors.
 TEST_P(MoeDeviceTest, SmallestTilesMatchTheReference) {
   if (!on_cuda()) GTEST_SKIP() << "the CPU has no such tiles";
   for (const ExpertsCase& experts :
        {ExpertsCase{32, 256, 128, 4, 2, false}, ExpertsCase{33, 256, 128, 1, 1, true},
         ExpertsCase{65, 512, 256, 3, 1, true}, ExpertsCase{230, 256, 128, 3, 2, true},
-        ExpertsCase{301, 256, 128, 40, 4, false}}) {
+        ExpertsCase{200, 256, 128, 2, 1, true}, ExpertsCase{301, 256, 128, 40, 4, false},
+        ExpertsCase{301, 256, 128, 300, 4, false}}) {
+    expect_reference(experts, DType::kBf16, DType::kBf16, false);
+  }
+}
+
+TEST_P(MoeDeviceTest, LongTilesOfEveryLengthMatchTheReference) {
+  if (!on_cuda()) GTEST_SKIP() << "the CPU has no such tiles";
+  for (const ExpertsCase& experts :
+       {ExpertsCase{50, 256, 256, 1, 1, true}, ExpertsCase{65, 256, 128, 1, 1, true},
+        ExpertsCase{127, 512, 128, 1, 1, true}, ExpertsCase{129, 256, 128, 1, 1, true},
+        ExpertsCase{161, 256, 128, 1, 1, true}, ExpertsCase{193, 512, 256, 1, 1, true},
+        ExpertsCase{900, 256, 128, 12, 3, false}}) {
     expect_reference(experts, DType::kBf16, DType::kBf16, false);
   }
 }

@@ -84,14 +84,22 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
     count_chunk(p, totals);
     for (int e = threadIdx.x; e < p.E; e += kThreads) next_rows[e] = 0;
   } else {
+    constexpr int kAtOnce = 32;
     for (int e = threadIdx.x; e < p.E; e += kThreads) {
       int total = 0;
       int before = 0;
-#pragma unroll 8
-      for (int c = 0; c < num_chunks; ++c) {
-        const int count = p.counts[c * p.E + e];
-        total += count;
-        before += c < chunk ? count : 0;
+      for (int first_chunk = 0; first_chunk < num_chunks; first_chunk += kAtOnce) {
+        int chunk_counts[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const int c = first_chunk + i;
+          chunk_counts[i] = c < num_chunks ? p.counts[c * p.E + e] : 0;
+        }
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          total += chunk_counts[i];
+          before += first_chunk + i < chunk ? chunk_counts[i] : 0;
+        }
       }
       totals[e] = total;
       next_rows[e] = before;
@@ -475,7 +483,7 @@ class Pass {
                                         .row_pair = at<int32_t>(layout_.row_pair),
                                         .tiles = at<ExpertTile>(layout_.tiles),
                                         .num_tiles = layout_.num_tiles,
-                                        .sorted = at<std::byte>(layout_.sorted),
+                                        .tile_rows = layout_.tile_rows,
                                         .hidden = at<std::byte>(layout_.hidden),
                                         .down = at<std::byte>(layout_.down)});
   }

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include <cuda.h>
 
 #include "ops/cuda/launch.cuh"
@@ -9,6 +11,7 @@
 #include "ops/cuda/sm90/tensor_map.h"
 #include "ops/cuda/sm90/tiles.cuh"
 #include "ops/cuda/sm90/wgmma.cuh"
+#include "ops/cuda/warp_matrix.cuh"
 #include "ops/moe/device_scratch.h"
 #include "ops/moe/expert_activation.cuh"
 #include "ops/moe/routed_moe_sm90.h"
@@ -22,60 +25,63 @@ using sm90::kTileBytes;
 using sm90::kWarpgroup;
 using sm90::swizzled;
 
-constexpr int kMostRows = static_cast<int>(MoeDeviceScratch::kHopperTileRows);
-constexpr int kDepth = 64;  // of a stage along K
-constexpr int kStages = 4;
+constexpr int kDepth = 64;       // of a stage along K
 constexpr int kWeightTiles = 4;  // of 64 rows of the weight: two for each computing warpgroup
-constexpr int kBoxRows = 32;     // tokens that are loaded at once
-constexpr int kThreads = 2 * kWarpgroup + kWarp;
-
-static_assert(kMostRows == 128);
-
-// --- gather ---
-
-struct GatherParams {
-  const uint4* x;
-  uint4* sorted;
-  const int32_t* row_pair;
-  int64_t x_stride;  // in octets
-  int64_t num_rows, octets, A;
-};
-
-// sorted[r] = x[token of row r], eight numbers a thread. Moves 4 * R * H bytes.
-__global__ void __launch_bounds__(256) gather_kernel(const __grid_constant__ GatherParams p) {
-  wait_for_inputs();
-  const int64_t row = blockIdx.x;
-  const int64_t token = p.row_pair[row] / p.A;
-  for (int64_t i = threadIdx.x; i < p.octets; i += blockDim.x) {
-    p.sorted[row * p.octets + i] = p.x[token * p.x_stride + i];
-  }
-}
-
-// --- products ---
+constexpr int kBoxRows = 32;     // tokens that are loaded and multiplied together
+constexpr int kThreads = 3 * kWarpgroup;
+constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;  // 168 a thread on average
 
 struct Params {
   CUtensorMap weights;  // boxes of 64 rows of all experts' weights, one after the other
-  CUtensorMap rows;     // boxes of 32 rows, sorted by expert
+  CUtensorMap rows;     // down: boxes of 32 rows of `hidden`
+  const CudaBf16* x;    // up: [T, K] by token
+  int64_t x_stride;
   const ExpertTile* tiles;
-  const int32_t* row_pair;  // down: where a row's result goes; up: null, it stays where it is
+  const int32_t* row_pair;  // up: which token a row is of; down: where a row's result goes
   const float* bias;        // null: none
   CudaBf16* y;
+  int32_t A;
+  int32_t num_tiles;
+  int32_t blocks;  // of 256 weight rows, for each tile
   int32_t K;
   int32_t N;            // columns of y: I or H
   int32_t expert_rows;  // of the weight: 2 * I or H
   float limit, alpha;   // of the activation
 };
 
-struct Stage {
-  uint8_t weights[kWeightTiles][kTileBytes];
-  uint8_t rows[kMostRows * 128];
-};
-
+// Tiles of up to kMostRows rows. What they leave of the memory is stages and the way out.
+template <int kMostRows>
 struct Shared {
+  static constexpr int kStages = kMostRows == 64 ? 5 : 3;
+
+  struct Stage {
+    uint8_t weights[kWeightTiles][kTileBytes];
+    uint8_t rows[kMostRows * 128];
+  };
+
   Stage stages[kStages];
   uint8_t y[2][kMostRows * 128];  // of a warpgroup: 64 columns of all rows
+  int32_t places[2][kMostRows];   // rows of y
   sm90::Barrier full[kStages];
   sm90::Barrier empty[kStages];
+};
+
+// 256 weight rows of an expert, and one of its tiles. Items of a tile follow each other, then those
+// of the expert's next: what they share is in the cache.
+struct Item {
+  ExpertTile tile;
+  int block;
+
+  // Without rows behind the last one.
+  __device__ static Item of(const Params& p, int index) {
+    const int tile = index / p.blocks;
+    if (tile >= p.num_tiles) return {};
+    return {.tile = p.tiles[tile], .block = index % p.blocks};
+  }
+
+  [[nodiscard]] __device__ int num_boxes() const {
+    return (tile.num_rows + kBoxRows - 1) / kBoxRows;
+  }
 };
 
 // The weight row at which tile `i` of a block begins, among its expert's. Up: the gate's 64 rows
@@ -86,43 +92,159 @@ __device__ inline int weight_row(const Params& p, int block, int i) {
   return block * 256 + i * 64;
 }
 
-// One warpgroup's part of a tile with up to kRows rows: two products of 64 weight rows.
-template <bool kUp, int kRows>
-__device__ inline void compute(const Params& p, Shared& s, const ExpertTile& tile, int block,
-                               int group, int num_steps) {
+// Tells the barrier when the copies that this thread started have arrived.
+__device__ inline void arrive_after_copies(sm90::Barrier& barrier) {
+  asm volatile(
+      "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(sm90::shared_address(&barrier))
+      : "memory");
+}
+
+// The tokens of a tile's rows: warp w has rows 16 * i + 4 * w + j, for i < kMostRows / 16 and j <
+// 4, lane l those of place l = 4 * i + j and l + 32.
+template <int kMostRows>
+struct TileTokens {
+  static constexpr int kPlaces = kMostRows / 4;
+  int32_t tokens[(kPlaces + kWarp - 1) / kWarp];
+
+  __device__ void load(const Params& p, const ExpertTile& tile, int warp, int lane) {
+#pragma unroll
+    for (int n = 0; n < (kPlaces + kWarp - 1) / kWarp; ++n) {
+      const int place = n * kWarp + lane;
+      const int row = place / 4 * 16 + warp * 4 + place % 4;
+      tokens[n] = row < tile.num_rows ? p.row_pair[tile.first_row + row] / p.A : 0;
+    }
+  }
+};
+
+// A warpgroup loads stage after stage of all items of the block, whose next it looks up meanwhile.
+// The copy engine brings weights and the rows of `hidden`, which lie in order; rows of x are
+// gathered by threads, 16 bytes each.
+template <bool kUp, int kMostRows>
+__device__ inline void load_items(const Params& p, Shared<kMostRows>& s) {
+  using S = Shared<kMostRows>;
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
+  const int warp = thread / kWarp, lane = thread % kWarp;
+  if (!kUp && thread != 0) return;
+  const int num_steps = p.K / kDepth;
+  const int octet = lane % 8;
+  int index = static_cast<int>(blockIdx.x);
+  Item item = Item::of(p, index);
+  TileTokens<kMostRows> rows, next_rows;
+  if constexpr (kUp) next_rows.load(p, item.tile, warp, lane);
+  int stage_index = 0;
+  uint32_t parity = 1;
+  while (item.tile.num_rows > 0) {
+    index += static_cast<int>(gridDim.x);
+    const Item next = Item::of(p, index);
+    rows = next_rows;
+    const int expert_row = item.tile.expert * p.expert_rows;
+    const int num_boxes = item.num_boxes();
+    for (int step = 0; step < num_steps; ++step) {
+      typename S::Stage& stage = s.stages[stage_index];
+      sm90::Barrier& full = s.full[stage_index];
+      sm90::wait(s.empty[stage_index], parity);
+      const int column = step * kDepth;
+      if (thread == 0) {
+        const int row_bytes = kUp ? 0 : num_boxes * kBoxRows * 128;
+        sm90::arrive_expecting(full, kWeightTiles * kTileBytes + static_cast<uint32_t>(row_bytes));
+        for (int w = 0; w < kWeightTiles; ++w) {
+          sm90::copy_box(stage.weights[w], p.weights, column,
+                         expert_row + weight_row<kUp>(p, item.block, w), full);
+        }
+        for (int box = 0; !kUp && box < num_boxes; ++box) {
+          sm90::copy_box(stage.rows + box * kBoxRows * 128, p.rows, column,
+                         item.tile.first_row + box * kBoxRows, full);
+        }
+      }
+      if constexpr (kUp) {
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < kMostRows / 16; ++i) {
+          if (i * 16 >= num_boxes * kBoxRows) break;
+          const int32_t token = __shfl_sync(0xffffffffu, rows.tokens[i / 8], i % 8 * 4 + lane / 8);
+          const int row = i * 16 + warp * 4 + lane / 8;
+          copy_async(swizzled(stage.rows, row, octet * 8),
+                     p.x + token * p.x_stride + column + octet * 8, row < item.tile.num_rows);
+        }
+        arrive_after_copies(full);
+        if (step == 1) next_rows.load(p, next.tile, warp, lane);
+      }
+      if (++stage_index == S::kStages) {
+        stage_index = 0;
+        parity ^= 1;
+      }
+    }
+    item = next;
+  }
+}
+
+// silu(gate) * up by the special functions, some 2^-21 off: the result is rounded to bf16.
+__device__ inline float quickly_activated(float gate, float up, float limit, float alpha) {
+  if (limit != 0) return activated(gate, up, limit, alpha);
+  return __fdividef(gate, 1.0f + __expf(-gate)) * up;
+}
+
+// Which stage a warpgroup comes to next.
+struct Turn {
+  int stage = 0;
+  uint32_t parity = 0;
+};
+
+// One warpgroup's part of an item with up to kRows rows: two products of 64 weight rows.
+template <bool kUp, int kRows, int kMostRows>
+__device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item& item, int group,
+                               Turn& turn) {
+  using S = Shared<kMostRows>;
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
   const int warp = thread / kWarp;
   const int lane = thread % kWarp;
-  float first[kRows / 2];
-  float second[kRows / 2];
+  const int num_steps = p.K / kDepth;
+  constexpr int kEach = (kRows + kWarpgroup - 1) / kWarpgroup;
+  int32_t places[kEach] = {};
+#pragma unroll
+  for (int n = 0; n < kEach; ++n) {
+    const int row = n * kWarpgroup + thread;
+    if (!kUp && row < item.tile.num_rows) places[n] = p.row_pair[item.tile.first_row + row];
+  }
+  // Zeros, not what a predicate would ignore: the registers of all kRows would never be free.
+  float first[kRows / 2] = {};
+  float second[kRows / 2] = {};
+  sm90::settle(first);
+  sm90::settle(second);
+  int before = 0;  // the stage of the step before
   for (int step = 0; step < num_steps; ++step) {
-    const int i = step % kStages;
-    Stage& stage = s.stages[i];
-    sm90::wait(s.full[i], step / kStages % 2);
+    typename S::Stage& stage = s.stages[turn.stage];
+    sm90::wait(s.full[turn.stage], turn.parity);
+    if constexpr (kUp) sm90::fence_async_proxy();  // threads wrote the rows
     const uint64_t a = sm90::rows_along_k(stage.weights[2 * group], 0);
     const uint64_t b = sm90::rows_along_k(stage.weights[2 * group + 1], 0);
     const uint64_t x = sm90::rows_along_k(stage.rows, 0);
     sm90::products_fence();
 #pragma unroll
     for (int k = 0; k < kDepth / 16; ++k) {
-      const bool accumulate = step > 0 || k > 0;
-      sm90::product(first, sm90::further_along_k(a, k), sm90::further_along_k(x, k), accumulate);
-      sm90::product(second, sm90::further_along_k(b, k), sm90::further_along_k(x, k), accumulate);
+      sm90::product(first, sm90::further_along_k(a, k), sm90::further_along_k(x, k), true);
+      sm90::product(second, sm90::further_along_k(b, k), sm90::further_along_k(x, k), true);
     }
     sm90::products_commit();
     sm90::products_wait<1>();  // those of the stage before
-    if (step > 0 && thread == 0) sm90::arrive(s.empty[(step - 1) % kStages]);
+    if (step > 0 && thread == 0) sm90::arrive(s.empty[before]);
+    before = turn.stage;
+    if (++turn.stage == S::kStages) {
+      turn.stage = 0;
+      turn.parity ^= 1;
+    }
   }
   sm90::products_wait<0>();
+  if (thread == 0) sm90::arrive(s.empty[before]);
   sm90::settle(first);
   sm90::settle(second);
 
   // Accumulators are [weight row, token]; rows of y are tokens.
-  const int64_t expert = tile.expert;
+  const int64_t expert = item.tile.expert;
   const auto bias_of = [&](int product, int half) {
     if (p.bias == nullptr) return 0.0f;
     const int row =
-        weight_row<kUp>(p, block, 2 * group + product) + 16 * warp + lane / 4 + 8 * half;
+        weight_row<kUp>(p, item.block, 2 * group + product) + 16 * warp + lane / 4 + 8 * half;
     return p.bias[expert * p.expert_rows + row];
   };
   const float first_bias[2] = {bias_of(0, 0), bias_of(0, 1)};
@@ -131,7 +253,13 @@ __device__ inline void compute(const Params& p, Shared& s, const ExpertTile& til
   for (int i = 0; i < kRows / 2; ++i) {
     first[i] += first_bias[i / 2 % 2];
     second[i] += second_bias[i / 2 % 2];
-    if constexpr (kUp) first[i] = activated(first[i], second[i], p.limit, p.alpha);
+    if constexpr (kUp) first[i] = quickly_activated(first[i], second[i], p.limit, p.alpha);
+  }
+  group_barrier(group);  // the places of the item before have been read
+#pragma unroll
+  for (int n = 0; n < kEach; ++n) {
+    const int row = n * kWarpgroup + thread;
+    if (row < kRows) s.places[group][row] = kUp ? item.tile.first_row + row : places[n];
   }
   const auto write = [&](const float(&values)[kRows / 2], int column) {
     group_barrier(group);  // the tile has been read
@@ -145,76 +273,73 @@ __device__ inline void compute(const Params& p, Shared& s, const ExpertTile& til
       sm90::store_transposed(swizzled(s.y[group], token, 16 * warp + lane / 8 % 2 * 8), four);
     }
     group_barrier(group);
-    for (int at = thread; at < tile.num_rows * 8; at += kWarpgroup) {
-      const int64_t row = tile.first_row + at / 8;
-      const int64_t to = p.row_pair != nullptr ? p.row_pair[row] : row;
+#pragma unroll 4
+    for (int at = thread; at < item.tile.num_rows * 8; at += kWarpgroup) {
+      const int64_t to = s.places[group][at / 8];
       *reinterpret_cast<uint4*>(p.y + to * p.N + column + at % 8 * 8) =
           *reinterpret_cast<const uint4*>(swizzled(s.y[group], at / 8, at % 8 * 8));
     }
   };
   if constexpr (kUp) {
-    write(first, block * 128 + group * 64);
+    write(first, item.block * 128 + group * 64);
   } else {
-    write(first, weight_row<kUp>(p, block, 2 * group));
-    write(second, weight_row<kUp>(p, block, 2 * group + 1));
+    write(first, weight_row<kUp>(p, item.block, 2 * group));
+    write(second, weight_row<kUp>(p, item.block, 2 * group + 1));
   }
 }
 
-// A block multiplies 256 weight rows of an expert with the rows of one of its tiles; blocks that
-// follow each other take the expert's tiles, then other rows of the weight. One warp loads ahead,
-// two warpgroups multiply. Per step of 64 along K: 32 KiB of weights and 4 KiB for each 32 rows in,
-// 2 * 256 * 64 flops a row.
-template <bool kUp>
+// Padding costs products, which only long tiles wait for.
+template <bool kUp, int kMostRows>
+__device__ inline void compute_item(const Params& p, Shared<kMostRows>& s, const Item& item,
+                                    int group, Turn& turn) {
+  const int num_boxes = item.num_boxes();
+  if constexpr (kMostRows == 64) {
+    if (num_boxes == 1) return compute<kUp, 32>(p, s, item, group, turn);
+    return compute<kUp, 64>(p, s, item, group, turn);
+  } else {
+    static_assert(kMostRows == 192);
+    if (num_boxes <= 2) return compute<kUp, 64>(p, s, item, group, turn);
+    if (num_boxes <= 4) return compute<kUp, 128>(p, s, item, group, turn);
+    if (num_boxes == 5) return compute<kUp, 160>(p, s, item, group, turn);
+    return compute<kUp, 192>(p, s, item, group, turn);
+  }
+}
+
+// A block for each multiprocessor takes items in turn: it multiplies 256 weight rows of an expert
+// with the rows of one of its tiles. One warpgroup loads, through the end of an item into the next;
+// two multiply. Per step of 64 along K: 32 KiB of weights and 4 KiB for each 32 rows in, 2 * 256 *
+// 64 flops a row. Weights come from memory once, rows from the cache once for each item: 160 rows
+// of an expert are 5 bytes for every 8 of weights. 192 rows are as many as the accumulators allow,
+// so that the usual expert of a long step has one tile.
+template <bool kUp, int kMostRows>
 __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
   extern __shared__ __align__(1024) uint8_t raw[];
-  Shared& s = *reinterpret_cast<Shared*>(raw);
-  const ExpertTile tile = p.tiles[blockIdx.x];
-  if (tile.num_rows == 0) return;
-  const int block = static_cast<int>(blockIdx.y);
+  using S = Shared<kMostRows>;
+  S& s = *reinterpret_cast<S*>(raw);
   const int thread = static_cast<int>(threadIdx.x);
-  const int num_steps = p.K / kDepth;
-  const int num_boxes = static_cast<int>(ceil_div(tile.num_rows, kBoxRows));
   if (thread == 0) {
-    for (int i = 0; i < kStages; ++i) {
-      sm90::init(s.full[i], 1);
+    for (int i = 0; i < S::kStages; ++i) {
+      sm90::init(s.full[i], kUp ? 1 + kWarpgroup : 1);
       sm90::init(s.empty[i], 2);
     }
     sm90::publish_barriers();
   }
   __syncthreads();
-
   if (thread >= 2 * kWarpgroup) {
-    if (thread != 2 * kWarpgroup) return;
-    const int expert_row = tile.expert * p.expert_rows;
-    for (int step = 0; step < num_steps; ++step) {
-      const int i = step % kStages;
-      Stage& stage = s.stages[i];
-      sm90::wait(s.empty[i], (step / kStages + 1) % 2);
-      sm90::arrive_expecting(
-          s.full[i], kWeightTiles * kTileBytes + static_cast<uint32_t>(num_boxes) * kBoxRows * 128);
-      const int column = step * kDepth;
-      for (int w = 0; w < kWeightTiles; ++w) {
-        sm90::copy_box(stage.weights[w], p.weights, column,
-                       expert_row + weight_row<kUp>(p, block, w), s.full[i]);
-      }
-      for (int box = 0; box < num_boxes; ++box) {
-        sm90::copy_box(stage.rows + box * kBoxRows * 128, p.rows, column,
-                       tile.first_row + box * kBoxRows, s.full[i]);
-      }
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
+    load_items<kUp>(p, s);
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
+    Turn turn;
+    int index = static_cast<int>(blockIdx.x);
+    Item item = Item::of(p, index);
+    while (item.tile.num_rows > 0) {
+      index += static_cast<int>(gridDim.x);
+      const Item next = Item::of(p, index);
+      compute_item<kUp>(p, s, item, thread / kWarpgroup, turn);
+      item = next;
     }
-    return;
-  }
-  const int group = thread / kWarpgroup;
-  switch (num_boxes) {
-    case 1:
-      return compute<kUp, 32>(p, s, tile, block, group, num_steps);
-    case 2:
-      return compute<kUp, 64>(p, s, tile, block, group, num_steps);
-    case 3:
-      return compute<kUp, 96>(p, s, tile, block, group, num_steps);
-    default:
-      return compute<kUp, 128>(p, s, tile, block, group, num_steps);
   }
 }
 
@@ -223,13 +348,20 @@ TensorView stacked(const TensorView& weight) {
   return {weight.data, weight.dtype, Shape{weight.shape[0] * weight.shape[1], weight.shape[2]}};
 }
 
-template <bool kUp>
-Status launch_experts(CudaContext& context, const Params& params, int64_t num_tiles,
-                      int64_t blocks) {
-  HEDDLE_RETURN_IF_ERROR(allow_shared(experts_kernel<kUp>, sizeof(Shared)));
-  const dim3 grid(static_cast<unsigned>(num_tiles), static_cast<unsigned>(blocks));
-  return launch(context, kUp ? "moe_up_tiles" : "moe_down_tiles", experts_kernel<kUp>, grid,
-                kThreads, params, sizeof(Shared));
+template <bool kUp, int kMostRows>
+Status launch_experts(CudaContext& context, const Params& params) {
+  using S = Shared<kMostRows>;
+  HEDDLE_RETURN_IF_ERROR(allow_shared(experts_kernel<kUp, kMostRows>, sizeof(S)));
+  const int64_t items = int64_t{params.num_tiles} * params.blocks;
+  const int64_t processors = context.gpu.properties().num_multiprocessors;
+  return launch(context, kUp ? "moe_up_tiles" : "moe_down_tiles", experts_kernel<kUp, kMostRows>,
+                grid_of(std::min(items, processors)), kThreads, params, sizeof(S));
+}
+
+template <int kMostRows>
+Status launch_both(CudaContext& context, const Params& up, const Params& down) {
+  HEDDLE_RETURN_IF_ERROR((launch_experts<true, kMostRows>(context, up)));
+  return launch_experts<false, kMostRows>(context, down);
 }
 
 }  // namespace
@@ -243,41 +375,35 @@ Status run_tiled_experts(CudaContext& context, const TiledExpertsArgs& args) {
   const RoutedMoeArgs& moe = *args.moe;
   const int64_t H = moe.w2.shape[1];
   const int64_t I = moe.w2.shape[2];
-  const GatherParams gather{.x = static_cast<const uint4*>(args.x.data),
-                            .sorted = static_cast<uint4*>(args.sorted),
-                            .row_pair = args.row_pair,
-                            .x_stride = args.x.row_stride / 8,
-                            .num_rows = args.num_rows,
-                            .octets = H / 8,
-                            .A = moe.experts_per_token};
-  HEDDLE_RETURN_IF_ERROR(
-      launch(context, "moe_gather", gather_kernel, grid_of(args.num_rows), 256, gather));
-
-  Params up{.tiles = args.tiles,
-            .row_pair = nullptr,
+  Params up{.x = args.x.as<CudaBf16>(),
+            .x_stride = args.x.row_stride,
+            .tiles = args.tiles,
+            .row_pair = args.row_pair,
             .bias = moe.w13_bias.as<float>(),
             .y = static_cast<CudaBf16*>(args.hidden),
+            .A = static_cast<int32_t>(moe.experts_per_token),
+            .num_tiles = static_cast<int32_t>(args.num_tiles),
+            .blocks = static_cast<int32_t>(I / 128),
             .K = static_cast<int32_t>(H),
             .N = static_cast<int32_t>(I),
             .expert_rows = static_cast<int32_t>(2 * I),
             .limit = moe.activation.limit,
             .alpha = moe.activation.alpha};
   HEDDLE_RETURN_IF_ERROR(sm90::map_boxes(stacked(moe.w13), 64, up.weights));
-  HEDDLE_RETURN_IF_ERROR(
-      sm90::map_boxes({args.sorted, DType::kBf16, Shape{args.num_rows, H}}, kBoxRows, up.rows));
-  HEDDLE_RETURN_IF_ERROR(launch_experts<true>(context, up, args.num_tiles, I / 128));
 
   Params down = up;
-  down.row_pair = args.row_pair;
   down.bias = moe.w2_bias.as<float>();
   down.y = static_cast<CudaBf16*>(args.down);
+  down.blocks = static_cast<int32_t>(H / 256);
   down.K = static_cast<int32_t>(I);
   down.N = static_cast<int32_t>(H);
   down.expert_rows = static_cast<int32_t>(H);
   HEDDLE_RETURN_IF_ERROR(sm90::map_boxes(stacked(moe.w2), 64, down.weights));
   HEDDLE_RETURN_IF_ERROR(
       sm90::map_boxes({args.hidden, DType::kBf16, Shape{args.num_rows, I}}, kBoxRows, down.rows));
-  return launch_experts<false>(context, down, args.num_tiles, H / 256);
+  constexpr int kFew = MoeDeviceScratch::kFewTileRows, kMany = MoeDeviceScratch::kManyTileRows;
+  return args.tile_rows == kFew ? launch_both<kFew>(context, up, down)
+                                : launch_both<kMany>(context, up, down);
 }
 
 }  // namespace heddle::ops

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The experts of routed_moe on Hopper's tensor cores: for steps of many tokens in bf16. Rows of an
-// expert are multiplied together, up to 128 at a time; weights stand on the side of a product that
+// expert are multiplied together, up to 192 at a time; weights stand on the side of a product that
 // is padded to 64, tokens on the other, where a tile is padded to 32.
 #pragma once
 
@@ -12,7 +12,8 @@
 
 namespace heddle::ops {
 
-// Up to MoeDeviceScratch's tile rows of one expert; none: not used by this routing.
+// Up to MoeDeviceScratch::tile_rows of one expert; none: not used by this routing, nor is any that
+// follows.
 struct ExpertTile {
   int32_t expert;
   int32_t first_row;  // among the rows sorted by expert
@@ -35,14 +36,14 @@ struct TiledExpertsArgs {
   const int32_t* row_pair = nullptr;  // [R]: the (token, slot) of a row
   const ExpertTile* tiles = nullptr;
   int64_t num_tiles = 0;
-  void* sorted = nullptr;  // [R, H] bf16: scratch
+  int64_t tile_rows = 0;   // MoeDeviceScratch::kFewTileRows or kManyTileRows
   void* hidden = nullptr;  // [R, I] bf16: scratch
   void* down = nullptr;    // [R, H] bf16: W2 f(...) of each (token, slot)
 };
 
-// Gathers the rows of x, and computes both products. Floor: the weights of the chosen experts, once
-// for each pass (3.2 GB at the width of the 80B model: 756 us on an H200), or 6 * R * I * H flops.
-// Measured there with routing and combination: 0.63 ms for 64 tokens (floor 0.54), 1.07 for
+// Computes both products, of rows of x where they lie. Floor: the weights of the chosen experts,
+// once for each pass (3.2 GB at the width of the 80B model: 756 us on an H200), or 6 * R * I * H
+// flops. Measured there with routing and combination: 0.63 ms for 64 tokens (floor 0.54), 1.07 for
 // 2,048, 2.07 for 8,192.
 Status run_tiled_experts(CudaContext& context, const TiledExpertsArgs& args);
 
