@@ -10,18 +10,29 @@
 
 namespace heddle::ops {
 
-// Every kernel calls it before it reads what other kernels may have written: from compute
-// capability 9.0 on a kernel's blocks start while the kernel before it in the stream still runs,
-// and here they wait until that one is complete (programmatic dependent launch, CUDA C++
-// Programming Guide). The blocks of the next kernel may start from then on. What comes before the
-// call may read weights, and what is written by kernels before the one before it: those are
-// complete then. A test wants the call in every kernel: one without it would end early, and the
-// next one would no longer wait for the kernel before it.
-__device__ inline void wait_for_inputs() {
+// From compute capability 9.0 on a kernel's blocks start while the kernel before it in the stream
+// still runs (programmatic dependent launch, CUDA C++ Programming Guide). Here they wait until that
+// one is complete. What comes before may read weights, and what is written by kernels before the
+// one before it: those are complete then.
+__device__ inline void await_kernel_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The blocks of the next kernel may start when all blocks of this one have called it.
+__device__ inline void let_next_kernel_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+}
+
+// Every kernel calls it before it reads what other kernels may have written, or both of its parts.
+// A test wants that: a kernel without it would end early, and the next one would no longer wait for
+// the kernel before it.
+__device__ inline void wait_for_inputs() {
+  await_kernel_before();
+  let_next_kernel_start();
 }
 
 // The kernel takes one `const __grid_constant__ Params`. A grid without blocks launches nothing.

@@ -60,9 +60,9 @@ struct MoeDeviceScratch {
     };
     experts = place(R * 4);
     weights = place(R * 4);
-    constexpr int64_t kFewRows = 4096;
-    chunk_pairs = R <= kFewRows ? kFewSortPairs : kMostSortPairs;
-    const int64_t few_chunks = (std::min(R, kFewRows) + kFewSortPairs - 1) / kFewSortPairs;
+    constexpr int64_t kFewPairs = 4096;
+    chunk_pairs = R <= kFewPairs ? kFewSortPairs : kMostSortPairs;
+    const int64_t few_chunks = (std::min(R, kFewPairs) + kFewSortPairs - 1) / kFewSortPairs;
     const int64_t chunks = (R + kMostSortPairs - 1) / kMostSortPairs;
     counts = place(std::max(few_chunks, chunks) * shape.E * 4);  // grows with R
     row_pair = place(R * 4);

@@ -4,6 +4,7 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/cuda/rows.cuh"
+#include "ops/moe/choose_experts.cuh"
 #include "ops/moe/expert_activation.cuh"
 #include "ops/moe/few_experts.h"
 
@@ -16,6 +17,7 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kStep = kWarp * kOctet;      // columns that a warp loads at once
 constexpr int64_t kMostShared = 48 << 10;  // bytes that every kernel may have
 constexpr int64_t kShare = 3;              // the pairs are at most this part of the experts
+constexpr int kScoresPerLane = 16;         // of a warp that routes
 
 // The expert of all tokens, as one more of each.
 struct SharedPart {
@@ -25,18 +27,29 @@ struct SharedPart {
   int64_t down_stride, gate_stride;
 };
 
+// The scores that tokens are routed by.
+struct Scores {
+  const float* logits;  // null: the experts are given
+  int64_t stride;
+  int E;
+  bool renormalize;
+};
+
 struct Params {
+  Scores scores;
   const CudaBf16* x;
   const CudaBf16* w13;
   const CudaBf16* w2;
   const float* w13_bias;  // null: none
   const float* w2_bias;   // null: none
-  const int32_t* experts;
-  const float* weights;
+  int32_t* experts;
+  float* weights;
   const int32_t* row_sequences;  // null: no token is padding
   CudaBf16* hidden;
   TargetRows y;
+  CudaBf16* residual;  // null: none; else y is rounded and added to it, and not written
   int64_t x_stride, w13_stride, w2_stride;  // of an expert
+  int64_t residual_stride;
   int A, H, I;
   float limit, alpha;
   SharedPart shared;
@@ -44,6 +57,30 @@ struct Params {
 
 __device__ inline bool is_padding(const Params& p, int t) {
   return p.row_sequences != nullptr && p.row_sequences[t] < 0;
+}
+
+// The experts of token t, for the whole block after its next barrier. The first warp finds them, in
+// every block again: that takes less time than to wait for a kernel that does. The first block
+// leaves them for the second product, whose blocks read them before this kernel has ended.
+__device__ inline void find_experts(const Params& p, int t, ChosenExperts& chosen) {
+  if (threadIdx.x >= kWarp) return;
+  choose_experts<kScoresPerLane>(p.scores.logits + t * p.scores.stride, p.scores.E, p.A,
+                                 p.scores.renormalize, chosen);
+  if (blockIdx.x != 0) return;
+  __syncwarp();
+  for (int a = static_cast<int>(threadIdx.x); a < p.A; a += kWarp) {
+    p.experts[t * p.A + a] = chosen.ids[a];
+    p.weights[t * p.A + a] = chosen.weights[a];
+  }
+  __threadfence();
+}
+
+// Those that were found before: by the kernel ahead, or by this one's first product.
+__device__ inline void read_experts(const Params& p, int t, ChosenExperts& chosen) {
+  for (int a = static_cast<int>(threadIdx.x); a < p.A; a += kThreads) {
+    chosen.ids[a] = __ldcg(p.experts + t * p.A + a);
+    chosen.weights[a] = __ldcg(p.weights + t * p.A + a);
+  }
 }
 
 __device__ inline void add_octet(const uint4& w, const uint4& x, float& sum) {
@@ -55,21 +92,15 @@ __device__ inline void add_octet(const uint4& w, const uint4& x, float& sum) {
   for (int j = 0; j < kOctet; ++j) sum = fmaf(values[j], weights[j], sum);
 }
 
-__device__ inline void load_shared(uint4* shared, const CudaBf16* from, int octets) {
-  for (int i = static_cast<int>(threadIdx.x); i < octets; i += kThreads) {
-    shared[i] = reinterpret_cast<const uint4*>(from)[i];
-  }
-  __syncthreads();
-}
-
 constexpr int kUpSteps = 8;  // of two rows, that a lane loads together
 
 // A row of blocks has a token, a warp every so many of its experts' hidden channels: a row of the
 // gate and the one of up. The loads of a row go out together, those of the next row before the sums
 // of this one are joined. Moves 4 * A * I * H bytes a token.
 __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__ Params p) {
-  wait_for_inputs();
+  await_kernel_before();
   extern __shared__ uint4 x[];  // [H / 8]
+  __shared__ ChosenExperts chosen;
   const int t = static_cast<int>(blockIdx.y);
   if (is_padding(p, t)) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -77,8 +108,19 @@ __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__
   const int steps = p.H / kStep;
   const int num_rows = p.A * p.I;
   const int stride = static_cast<int>(gridDim.x) * kWarps;
+  if (p.scores.logits != nullptr) {
+    find_experts(p, t, chosen);
+  } else {
+    read_experts(p, t, chosen);
+  }
+  // The other warps bring x meanwhile.
+  for (int i = static_cast<int>(threadIdx.x) - kWarp; i < p.H / kOctet; i += kThreads - kWarp) {
+    if (i >= 0) x[i] = reinterpret_cast<const uint4*>(p.x + t * p.x_stride)[i];
+  }
+  __syncthreads();
+  let_next_kernel_start();
   const auto gate_of = [&](int n) {
-    const int64_t expert = p.experts[t * p.A + n / p.I];
+    const int64_t expert = chosen.ids[n / p.I];
     return p.w13 + expert * p.w13_stride + int64_t{n % p.I} * p.H;
   };
 
@@ -97,7 +139,6 @@ __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__
   };
   int n = static_cast<int>(blockIdx.x) * kWarps + warp;
   if (n < num_rows) load(n, 0);
-  load_shared(x, p.x + t * p.x_stride, p.H / kOctet);
   while (n < num_rows) {
     float gate_sum = 0;
     float up_sum = 0;
@@ -120,7 +161,7 @@ __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__
     up_sum = warp_sum(up_sum);
     if (lane == 0) {
       if (p.w13_bias != nullptr) {
-        const float* bias = p.w13_bias + int64_t{p.experts[t * p.A + n / p.I]} * 2 * p.I + n % p.I;
+        const float* bias = p.w13_bias + int64_t{chosen.ids[n / p.I]} * 2 * p.I + n % p.I;
         gate_sum += bias[0];
         up_sum += bias[p.I];
       }
@@ -158,14 +199,16 @@ __global__ void __launch_bounds__(kThreads, 2) down_kernel(const __grid_constant
     return;
   }
   const int num_experts = p.A + (p.shared.down != nullptr ? 1 : 0);
-  const int32_t* experts = p.experts + t * p.A;
+  __shared__ ChosenExperts chosen;
+  read_experts(p, t, chosen);  // which the first product has found before this kernel could start
+  __syncthreads();
   uint4 w[kExperts][kSteps];
   const auto load = [&](int n, int first) {
 #pragma unroll
     for (int e = 0; e < kExperts; ++e) {
       if (first + e >= num_experts) break;
       const CudaBf16* row = first + e < p.A
-                                ? p.w2 + experts[first + e] * p.w2_stride + int64_t{n} * p.I
+                                ? p.w2 + chosen.ids[first + e] * p.w2_stride + int64_t{n} * p.I
                                 : p.shared.down + n * p.shared.down_stride;
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
@@ -175,7 +218,7 @@ __global__ void __launch_bounds__(kThreads, 2) down_kernel(const __grid_constant
   };
   const int stride = static_cast<int>(gridDim.x) * kWarps;
   int n = static_cast<int>(blockIdx.x) * kWarps + warp;
-  if (n < p.H) load(n, 0);  // the experts were chosen before the first product
+  if (n < p.H) load(n, 0);
   wait_for_inputs();
   const int octets = p.I / kOctet;
   for (int i = static_cast<int>(threadIdx.x); i < p.A * octets; i += kThreads) {
@@ -191,7 +234,12 @@ __global__ void __launch_bounds__(kThreads, 2) down_kernel(const __grid_constant
     store_octet(gate, reinterpret_cast<CudaBf16*>(hidden + p.A * octets + i));
   }
   __syncthreads();
-  for (; n < p.H; n += stride) {
+  // Of the residual, lane l has what the warp's column of number l is added to.
+  CudaBf16 befores{};
+  if (const int column = n + lane * stride; p.residual != nullptr && column < p.H) {
+    befores = p.residual[t * p.residual_stride + column];
+  }
+  for (int number = 0; n < p.H; n += stride, ++number) {
     float total = 0;
     float own = 0;  // of the shared expert
     for (int first = 0; first < num_experts; first += kExperts) {
@@ -215,13 +263,20 @@ __global__ void __launch_bounds__(kThreads, 2) down_kernel(const __grid_constant
           continue;
         }
         const float bias =
-            p.w2_bias != nullptr ? p.w2_bias[int64_t{experts[first + e]} * p.H + n] : 0.0f;
-        total = fmaf(p.weights[t * p.A + first + e], sums[e] + bias, total);
+            p.w2_bias != nullptr ? p.w2_bias[int64_t{chosen.ids[first + e]} * p.H + n] : 0.0f;
+        total = fmaf(chosen.weights[first + e], sums[e] + bias, total);
       }
     }
     if (n + stride < p.H) load(n + stride, 0);
+    const float before = __shfl_sync(0xffffffffu, as_float(befores), number % kWarp);
     if (lane == 0) {
-      p.y.store_one(t, n, num_experts > p.A ? with_shared(p.shared, t, total, own) : total);
+      if (num_experts > p.A) total = with_shared(p.shared, t, total, own);
+      if (p.residual != nullptr) {
+        p.residual[t * p.residual_stride + n] =
+            rounded<CudaBf16>(before + as_float(rounded<CudaBf16>(total)));
+      } else {
+        p.y.store_one(t, n, total);
+      }
     }
   }
 }
@@ -251,6 +306,11 @@ auto down_kernel_of(int64_t steps) -> void (*)(Params) {
   }
 }
 
+// Of a token.
+int64_t blocks_at_once(const CudaContext& context, int64_t T) {
+  return std::max<int64_t>(1, 2 * context.gpu.properties().num_multiprocessors / T);
+}
+
 bool shared_fits(const SharedExpert& shared, int64_t I) {
   return shared.down.dtype == DType::kBf16 && shared.down.shape[1] == I &&
          rows_are_aligned(shared.down);
@@ -267,6 +327,16 @@ bool few_experts_fit(const RoutedMoeArgs& args, int64_t T) {
          (!args.shared || shared_fits(*args.shared, I));
 }
 
+bool few_experts_add(const CudaContext& context, const RoutedMoeArgs& args, int64_t T) {
+  const int64_t warps = kWarps * blocks_at_once(context, T);
+  return few_experts_fit(args, T) && args.x.shape[1] <= warps * kWarp;
+}
+
+bool few_experts_route(const RoutedMoeArgs& args) {
+  return args.scoring == RouterScoring{} && args.correction.data == nullptr &&
+         args.router_logits.shape[1] <= kScoresPerLane * kWarp;
+}
+
 Status run_few_experts(CudaContext& context, const FewExpertsArgs& args) {
   const RoutedMoeArgs& moe = *args.moe;
   const int64_t T = args.x.shape[0], H = args.x.shape[1], I = moe.w2.shape[2];
@@ -279,7 +349,12 @@ Status run_few_experts(CudaContext& context, const FewExpertsArgs& args) {
               .down_stride = args.shared->down.row_stride,
               .gate_stride = args.shared->gate.row_stride};
   }
-  const Params params{.x = args.x.as<CudaBf16>(),
+  const bool routes = args.logits.data != nullptr;
+  const Params params{.scores = {.logits = args.logits.as<float>(),
+                                 .stride = args.logits.row_stride,
+                                 .E = routes ? static_cast<int>(args.logits.shape[1]) : 0,
+                                 .renormalize = moe.renormalize},
+                      .x = args.x.as<CudaBf16>(),
                       .w13 = moe.w13.as<CudaBf16>(),
                       .w2 = moe.w2.as<CudaBf16>(),
                       .w13_bias = moe.w13_bias.as<float>(),
@@ -289,9 +364,11 @@ Status run_few_experts(CudaContext& context, const FewExpertsArgs& args) {
                       .row_sequences = args.row_sequences,
                       .hidden = reinterpret_cast<CudaBf16*>(args.hidden),
                       .y = TargetRows::of(args.y),
+                      .residual = moe.residual.as<CudaBf16>(),
                       .x_stride = args.x.row_stride,
                       .w13_stride = moe.w13.row_stride,
                       .w2_stride = moe.w2.row_stride,
+                      .residual_stride = moe.residual.row_stride,
                       .A = static_cast<int>(A),
                       .H = static_cast<int>(H),
                       .I = static_cast<int>(I),
@@ -299,16 +376,14 @@ Status run_few_experts(CudaContext& context, const FewExpertsArgs& args) {
                       .alpha = moe.activation.alpha,
                       .shared = shared};
   // Each processor has two blocks at once; warps go on to other rows.
-  const int64_t at_once =
-      std::max<int64_t>(1, 2 * context.gpu.properties().num_multiprocessors / T);
-  const auto grid = [&](int64_t rows) {
-    return dim3(static_cast<unsigned>(std::min(at_once, ceil_div(rows, kWarps))),
-                static_cast<unsigned>(T));
+  const int64_t at_once = blocks_at_once(context, T);
+  const auto grid = [&](int64_t rounds) {
+    return dim3(static_cast<unsigned>(std::min(at_once, rounds)), static_cast<unsigned>(T));
   };
-  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up few", up_kernel, grid(A * I), kThreads, params,
-                                static_cast<size_t>(2 * H)));
-  return launch(context, "moe_down few", down_kernel_of(I / kStep), grid(H), kThreads, params,
-                static_cast<size_t>(2 * (A + 1) * I));
+  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up few", up_kernel, grid(ceil_div(A * I, kWarps)),
+                                kThreads, params, static_cast<size_t>(2 * H)));
+  return launch(context, "moe_down few", down_kernel_of(I / kStep), grid(ceil_div(H, kWarps)),
+                kThreads, params, static_cast<size_t>(2 * (A + 1) * I));
 }
 
 }  // namespace heddle::ops

@@ -5,7 +5,7 @@
 //
 // Cost: 6 * A * I * H bytes of weights a token, whatever experts the others have. One token of the
 // 80B model (H 2048, I 512, A 10): 63 MB, 15 us at an H200's 4.2 TB/s; eight: 112 us for the
-// distinct experts. Measured there with routing: 26 and 128 us.
+// distinct experts. Measured there with routing: 23 and 122 us.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,9 @@ struct FewExpertsArgs {
   const RoutedMoeArgs* moe = nullptr;       // for its weights and its activation
   TensorView x;                             // [T, H]
   MutableTensorView y;                      // [T, H]
-  const int32_t* experts = nullptr;         // [T, A]
-  const float* weights = nullptr;           // [T, A]
+  int32_t* experts = nullptr;               // [T, A]: those of the tokens
+  float* weights = nullptr;                 // [T, A]: theirs
+  TensorView logits = {};                   // [T, E], or none; with them the experts are found
   std::byte* hidden = nullptr;              // [T, A, I] of x's dtype: scratch, on 16 bytes
   std::optional<SharedExpert> shared = {};  // of these tokens; its scratch is not used
   const int32_t* row_sequences = nullptr;   // [T], of these tokens; null: none is padding
@@ -30,6 +31,14 @@ struct FewExpertsArgs {
 // Whether run_few_experts() takes T tokens of the call: bf16 everywhere, rows of whole 512 bytes on
 // 16, those of w2 of 1 to 4, 6 or 8 times as many, a shared expert as wide, and few enough tokens.
 [[nodiscard]] bool few_experts_fit(const RoutedMoeArgs& args, int64_t T);
+
+// Whether it can also add y to a residual, of which a warp holds a number in each lane.
+[[nodiscard]] bool few_experts_add(const CudaContext& context, const RoutedMoeArgs& args,
+                                   int64_t T);
+
+// Whether run_few_experts() also finds the experts, as moe_route() does: by a softmax of at most
+// 512 scores.
+[[nodiscard]] bool few_experts_route(const RoutedMoeArgs& args);
 
 // Sums in the order of row_products() and of the router, the activation rounded to bf16: the bits
 // that the same token has in a larger step without tensor cores. Error: kDeviceLost.

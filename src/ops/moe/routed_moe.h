@@ -49,6 +49,8 @@ struct RoutedMoeArgs {
   RouterScoring scoring = {};               // moe_route.h
   TensorView correction = {};               // [E] fp32, or without memory
   std::optional<SharedExpert> shared = {};  // CUDA only
+  MutableTensorView residual = {};          // [T, H] bf16, or without memory; CUDA only, and few
+                                            // tokens (few_experts.h): y is added, not written
   const int32_t* row_sequences = nullptr;   // CUDA only: moe_route.h; y of padding may be anything
   std::span<std::byte> workspace;           // routed_moe_workspace_bytes(...) bytes, any alignment
 };

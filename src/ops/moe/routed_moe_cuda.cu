@@ -351,8 +351,10 @@ class Pass {
         scratch_(aligned_start(args.workspace)) {}
 
   Status run() {
+    const bool few = few_experts_fit(args_, T_);
+    if (few && few_experts_route(args_)) return multiply_few(logits());
     HEDDLE_RETURN_IF_ERROR(route());
-    if (few_experts_fit(args_, T_)) return multiply_few();
+    if (few) return multiply_few({});
     HEDDLE_RETURN_IF_ERROR(sort());
     HEDDLE_RETURN_IF_ERROR(tiled_ ? multiply_tiles() : multiply());
     HEDDLE_RETURN_IF_ERROR(multiply_shared());
@@ -390,11 +392,16 @@ class Pass {
     return args_.row_sequences == nullptr ? nullptr : args_.row_sequences + first_;
   }
 
+  [[nodiscard]] TensorView logits() const {
+    return {args_.router_logits.row<float>(first_),
+            DType::kF32,
+            {T_, shape_.E},
+            args_.router_logits.row_stride};
+  }
+
   Status route() {
-    const TensorView logits(args_.router_logits.row<float>(first_), DType::kF32, {T_, shape_.E},
-                            args_.router_logits.row_stride);
     const Shape chosen{T_, shape_.A};
-    return moe_route_cuda(context_, {.logits = logits,
+    return moe_route_cuda(context_, {.logits = logits(),
                                      .experts = {at<int32_t>(layout_.experts), DType::kI32, chosen},
                                      .weights = {at<float>(layout_.weights), DType::kF32, chosen},
                                      .renormalize = args_.renormalize,
@@ -465,12 +472,14 @@ class Pass {
     });
   }
 
-  Status multiply_few() {
+  // Without logits, tokens have been routed.
+  Status multiply_few(const TensorView& scores) {
     return run_few_experts(context_, {.moe = &args_,
                                       .x = x(),
                                       .y = y(),
                                       .experts = at<int32_t>(layout_.experts),
                                       .weights = at<float>(layout_.weights),
+                                      .logits = scores,
                                       .hidden = at<std::byte>(layout_.hidden),
                                       .shared = shared(),
                                       .row_sequences = row_sequences()});
