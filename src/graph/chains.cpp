@@ -14,10 +14,11 @@ bool begins_at(const Graph& graph, const UseCounts& uses, size_t begin, const op
     if (nodes[i].op->name != chain.ops[i]) return false;
   }
   for (const ops::OpChain::Link& link : chain.links) {
-    const Value linked = nodes[static_cast<size_t>(link.from)].outputs[0];
+    const Node& writer = nodes[static_cast<size_t>(link.from)];
+    const Value linked = writer.outputs[static_cast<size_t>(link.output)];
     const Node& reader = nodes[static_cast<size_t>(link.to)];
     if (reader.inputs[static_cast<size_t>(link.input)] != linked) return false;
-    if (uses.num_uses[linked.id] != 1) return false;
+    if (!link.shared && uses.num_uses[linked.id] != 1) return false;
   }
   return true;
 }

@@ -19,7 +19,7 @@ struct Chain {
 };
 
 // Ascending, apart from each other. Of several that begin at a node the first of `known` is taken.
-// A chain's links are read by no other node and are no outputs of the graph.
+// A chain's links are read by no other node and are no outputs of the graph, but for shared ones.
 std::vector<Chain> find_chains(const Graph& graph, std::span<const ops::OpChain> known);
 
 }  // namespace heddle::graph

@@ -172,9 +172,9 @@ class DeviceChainsTest : public ops::DeviceTest {
     return g.input(name, rows(width, dtype));
   }
 
-  // The graph's output, after a check that the chain was found or was not asked for.
-  Tensor compute(const Graph& graph, bool chained, const ops::ForwardContext& forward,
-                 int64_t num_tokens) {
+  // The graph's outputs, after a check that the chain was found or was not asked for.
+  std::vector<Tensor> compute_all(const Graph& graph, bool chained,
+                                  const ops::ForwardContext& forward, int64_t num_tokens) {
     const std::optional<std::span<const ops::OpChain>> none = std::span<const ops::OpChain>();
     CompileOptions options{.largest = {.tokens = num_tokens, .sequences = forward.num_sequences()}};
     if (!chained) options.chains = none;
@@ -186,12 +186,21 @@ class DeviceChainsTest : public ops::DeviceTest {
     const Status status = executor.run(
         context(), forward, {.tokens = num_tokens, .sequences = forward.num_sequences()}, inputs_);
     EXPECT_TRUE(status.ok()) << status.to_string();
-    const TensorView y = executor.output(0);
-    Tensor host({num_tokens, y.shape[1]}, y.dtype);
-    EXPECT_EQ(y.row_stride, y.shape[1]);
-    EXPECT_TRUE(stream().copy(host.view().data, y.data, host.num_bytes()).ok());
-    EXPECT_TRUE(stream().synchronize().ok());
-    return host;
+    std::vector<Tensor> outputs;
+    for (size_t i = 0; i < graph.outputs.size(); ++i) {
+      const TensorView y = executor.output(i);
+      Tensor host({num_tokens, y.shape[1]}, y.dtype);
+      EXPECT_EQ(y.row_stride, y.shape[1]);
+      EXPECT_TRUE(stream().copy(host.view().data, y.data, host.num_bytes()).ok());
+      EXPECT_TRUE(stream().synchronize().ok());
+      outputs.push_back(std::move(host));
+    }
+    return outputs;
+  }
+
+  Tensor compute(const Graph& graph, bool chained, const ops::ForwardContext& forward,
+                 int64_t num_tokens) {
+    return std::move(compute_all(graph, chained, forward, num_tokens).front());
   }
 
   std::map<std::string, ops::DeviceTensor, std::less<>> tensors_;
@@ -216,12 +225,17 @@ TEST_P(DeviceChainsTest, SharedExpertsAreAddedAsByOpsOfTheirOwn) {
   add_tensor("w13", {kE, 2 * kI, kH}, DType::kBf16, 0.1f);
   add_tensor("w2", {kE, kH, kI}, DType::kBf16, 0.2f);
   add_tensor("down", {kH, kI}, DType::kBf16, 0.2f);
-  for (const bool gated : {true, false}) {
+  add_tensor("norm", {kH}, DType::kF32, 1);
+  add_tensor("next", {40, kH}, DType::kBf16, 0.1f);
+  for (const auto& [gated, goes_on] : {std::pair{true, false}, std::pair{true, true},
+                                       std::pair{false, false}, std::pair{false, true}}) {
     for (const int64_t T : {1, 2, 3, 4, 5, 17, 200}) {
-      SCOPED_TRACE(fmt::format("gated = {}, T = {}", gated, T));
+      SCOPED_TRACE(fmt::format("gated = {}, goes on = {}, T = {}", gated, goes_on, T));
       inputs_.clear();
       GraphBuilder g = builder();
       const Value x = input(g, "x", T, kH, DType::kBf16);
+      Value h = input(g, "a", T, kH, DType::kBf16);
+      if (goes_on) h = g.add(h, input(g, "b", T, kH, DType::kBf16));
       const Value scores = input(g, "scores", T, kE, DType::kF32, 3);
       const Value gate_up = input(g, "gate_up", T, 2 * kI, gated ? DType::kF32 : DType::kBf16, 2);
       const Value routed =
@@ -237,15 +251,90 @@ TEST_P(DeviceChainsTest, SharedExpertsAreAddedAsByOpsOfTheirOwn) {
                             {"scale", 2.5}});
       Value shared = g.linear(g.silu_mul(gate_up), g.weight("down"), {}, DType::kBf16);
       if (gated) shared = g.mul(shared, g.sigmoid(input(g, "gate", T, 1, DType::kF32)));
-      g.output(g.add(routed, shared), "y");
-      const Graph graph = g.finish().value();
-      const Tensor want = compute(graph, false, {}, T);
-      const Tensor got = compute(graph, true, {}, T);
-      if (T <= 4) {
-        EXPECT_TRUE(same_bits(got.view(), want.view()));
-      } else {
-        expect_near(got, want);
+      Value y = g.add(routed, shared);
+      if (goes_on) {
+        h = g.add(h, y);
+        y = g.linear(g.rms_norm(h, "norm", 1e-6), g.weight("next"), {}, DType::kBf16);
+        g.output(h, "h");
       }
+      g.output(y, "y");
+      const Graph graph = g.finish().value();
+      const std::vector<Tensor> want = compute_all(graph, false, {}, T);
+      const std::vector<Tensor> got = compute_all(graph, true, {}, T);
+      for (size_t i = 0; i < want.size(); ++i) {
+        if (T <= 4) {
+          EXPECT_TRUE(same_bits(got[i].view(), want[i].view())) << "output " << i;
+        } else {
+          expect_near(got[i], want[i]);
+        }
+      }
+    }
+  }
+}
+
+// What lies between products: a gate, the sum with the residual, a norm, which others read as well;
+// of few rows, and of too many.
+TEST_P(DeviceChainsTest, ProductsTakeAlongWhatLiesBetweenThem) {
+  enum class Begin { kNorm, kProduct, kSigmoid, kSilu };
+
+  struct Case {
+    int64_t K, H, N;
+  };
+
+  for (const auto& [K, H, N] :
+       {Case{256, 512, 40}, Case{1024, 256, 8}, Case{4096, 2048, 4504}, Case{512, 3840, 304}}) {
+    add_tensor("norm", {H}, DType::kF32, 1);
+    add_tensor("out", {H, K}, DType::kBf16, 0.1f);
+    add_tensor("first", {N, H}, DType::kBf16, 0.1f);
+    add_tensor("second", {36, H}, DType::kBf16, 0.1f);
+    for (const Begin begin : {Begin::kNorm, Begin::kProduct, Begin::kSigmoid, Begin::kSilu}) {
+      for (const int64_t T : {1, 2, 3, 4, 5}) {
+        const bool two = T != 3;
+        SCOPED_TRACE(
+            fmt::format("K = {}, H = {}, begin = {}, T = {}", K, H, static_cast<int>(begin), T));
+        inputs_.clear();
+        GraphBuilder g = builder();
+        Value h = input(g, "a", T, H, DType::kBf16);
+        if (begin != Begin::kNorm) {
+          Value x = input(g, "x", T, begin == Begin::kSilu ? 2 * K : K, DType::kBf16, 2);
+          h = g.add(h, input(g, "b", T, H, DType::kBf16));  // an input is no residual
+          if (begin == Begin::kSilu) x = g.silu_mul(x);
+          if (begin == Begin::kSigmoid) {
+            x = g.mul(x, g.sigmoid(input(g, "gate", T, K, DType::kBf16, 3)));
+          }
+          h = g.add(h, g.linear(x, g.weight("out"), {}, DType::kBf16));
+        }
+        const Value y = g.rms_norm(h, "norm", 1e-6);
+        g.output(g.linear(y, g.weight("first"), {}, DType::kBf16), "first");
+        if (two) g.output(g.linear(y, g.weight("second"), {}, DType::kF32), "second");
+        g.output(y, "y");
+        if (begin != Begin::kNorm) g.output(h, "h");
+        const Graph graph = g.finish().value();
+        const std::vector<Tensor> want = compute_all(graph, false, {}, T);
+        const std::vector<Tensor> got = compute_all(graph, true, {}, T);
+        for (size_t i = 0; i < want.size(); ++i) {
+          EXPECT_TRUE(same_bits(got[i].view(), want[i].view())) << "output " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(DeviceChainsTest, GatesAreAppliedOnTheirWayIntoProducts) {
+  constexpr int64_t kH = 1024, kN = 72;
+  add_tensor("down", {kN, kH}, DType::kBf16, 0.1f);
+  for (const bool silu : {true, false}) {
+    for (const int64_t T : {1, 3, 5}) {
+      SCOPED_TRACE(fmt::format("silu = {}, T = {}", silu, T));
+      inputs_.clear();
+      GraphBuilder g = builder();
+      const Value x = input(g, "x", T, silu ? 2 * kH : kH, DType::kBf16, 3);
+      const Value gated =
+          silu ? g.silu_mul(x) : g.mul(x, g.sigmoid(input(g, "gate", T, kH, DType::kBf16, 3)));
+      g.output(g.linear(gated, g.weight("down"), {}, DType::kBf16), "y");
+      const Graph graph = g.finish().value();
+      EXPECT_TRUE(
+          same_bits(compute(graph, true, {}, T).view(), compute(graph, false, {}, T).view()));
     }
   }
 }

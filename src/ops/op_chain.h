@@ -17,20 +17,26 @@ struct ChainedOp {
   LaunchArgs args;
 };
 
+// One by one, for a chain that takes only some of its ops together.
+Status launch_each(Context& context, std::span<const ChainedOp> ops);
+
 struct OpChain {
-  // The first output of op `from` is input `input` of op `to`.
+  // Output `output` of op `from` is input `input` of op `to`.
   struct Link {
     int from = 0;
     int to = 0;
     int input = 0;
+    int output = 0;
+    bool shared = false;  // others may read it, too
   };
 
   std::span<const std::string_view> ops;  // names, in order
   std::span<const Link> links;            // that a program must have, too
 
   // Launches all of them, or none and answers false: they are to be launched one by one. What links
-  // carry need not be written. Memory of all inputs stays as it is, and workspaces are the chain's,
-  // until its last launch. The answer depends on what a captured step depends on.
+  // carry need not be written, unless they are shared. Memory of all inputs stays as it is, and
+  // workspaces are the chain's, until its last launch. The answer depends on what a captured step
+  // depends on.
   Result<bool> (*launch)(Context& context, std::span<const ChainedOp> chain) = nullptr;
 };
 
@@ -38,6 +44,7 @@ struct OpChain {
 std::span<const OpChain> op_chains(const Context& context);
 
 std::span<const OpChain> attention_chains();
+std::span<const OpChain> gemm_chains();
 std::span<const OpChain> linear_attention_chains();
 std::span<const OpChain> moe_chains();
 

@@ -8,6 +8,7 @@
 #include "ops/embedding/embedding.h"
 #include "ops/gemm/dense_products.h"
 #include "ops/gemm/linear.h"
+#include "ops/gemm/skinny_product.h"
 #include "ops/layout/layout.h"
 #include "ops/linear_attention/causal_conv1d.h"
 #include "ops/linear_attention/delta_step_sm90.h"
@@ -15,6 +16,7 @@
 #include "ops/linear_attention/gated_delta_rule_sm90.h"
 #include "ops/linear_attention/gated_rms_norm.h"
 #include "ops/linear_attention/state_snapshot.h"
+#include "ops/moe/few_experts.h"
 #include "ops/moe/moe_route.h"
 #include "ops/moe/routed_moe.h"
 #include "ops/moe/routed_moe_sm90.h"
@@ -58,6 +60,10 @@ Status copy_rows_cuda(CudaContext&, const TensorView&, std::span<const int32_t>,
 
 Status linear_cuda(CudaContext&, const LinearArgs&) { return no_cuda(); }
 
+bool skinny_products_fit(const CudaContext&, const SkinnyProducts&) { return false; }
+
+Status skinny_products(CudaContext&, const SkinnyProducts&) { return no_cuda(); }
+
 Status causal_conv1d_cuda(CudaContext&, const CausalConv1dArgs&) { return no_cuda(); }
 
 int64_t gated_delta_rule_workspace_bytes_cuda(const CudaContext&, const GatedDeltaRuleSizes&) {
@@ -81,6 +87,8 @@ Status restore_snapshots_cuda(CudaContext&, const SnapshotCopyArgs&) { return no
 Status copy_states_cuda(CudaContext&, const StateCopyArgs&) { return no_cuda(); }
 
 Status zero_states_cuda(CudaContext&, const StateZeroArgs&) { return no_cuda(); }
+
+bool few_experts_add(const CudaContext&, const RoutedMoeArgs&, int64_t) { return false; }
 
 Status moe_route_cuda(CudaContext&, const MoeRouteArgs&) { return no_cuda(); }
 

@@ -66,25 +66,37 @@ Status infer_silu_mul(std::span<const TensorMeta> inputs, const Attrs& attrs,
   return {};
 }
 
+ElementwiseArgs binary_args(ElementwiseKind kind, const LaunchArgs& args) {
+  return {.kind = kind,
+          .a = args.inputs[0],
+          .b = args.inputs.size() > 1 ? args.inputs[1] : TensorView(),
+          .y = args.outputs[0]};
+}
+
 template <ElementwiseKind kKind>
 Status launch_binary(Context& context, const LaunchArgs& args) {
-  return elementwise(context, {.kind = kKind,
-                               .a = args.inputs[0],
-                               .b = args.inputs.size() > 1 ? args.inputs[1] : TensorView(),
-                               .y = args.outputs[0]});
+  return elementwise(context, binary_args(kKind, args));
 }
 
 Status launch_silu_mul(Context& context, const LaunchArgs& args) {
-  const TensorView& gate_up = args.inputs[0];
-  const Shape half{gate_up.shape[0], gate_up.shape[1] / 2};
-  return elementwise(context, {.kind = ElementwiseKind::kSiluMul,
-                               .a = {gate_up.data, gate_up.dtype, half, gate_up.row_stride},
-                               .b = {gate_up.as<std::byte>() + bytes_of(gate_up.dtype, half[1]),
-                                     gate_up.dtype, half, gate_up.row_stride},
-                               .y = args.outputs[0]});
+  return elementwise(context, silu_mul_args(args));
 }
 
 }  // namespace
+
+ElementwiseArgs sigmoid_mul_args(const LaunchArgs& args) {
+  return binary_args(ElementwiseKind::kSigmoidMul, args);
+}
+
+ElementwiseArgs silu_mul_args(const LaunchArgs& args) {
+  const TensorView& gate_up = args.inputs[0];
+  const Shape half{gate_up.shape[0], gate_up.shape[1] / 2};
+  return {.kind = ElementwiseKind::kSiluMul,
+          .a = {gate_up.data, gate_up.dtype, half, gate_up.row_stride},
+          .b = {gate_up.as<std::byte>() + bytes_of(gate_up.dtype, half[1]), gate_up.dtype, half,
+                gate_up.row_stride},
+          .y = args.outputs[0]};
+}
 
 std::span<const OpDef> elementwise_ops() {
   static const OpDef kOps[] = {

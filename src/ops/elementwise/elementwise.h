@@ -11,6 +11,7 @@
 
 #include "core/tensor.h"
 #include "ops/context.h"
+#include "ops/op_def.h"
 
 namespace heddle::ops {
 
@@ -29,5 +30,9 @@ struct ElementwiseArgs {
 Status elementwise(Context& context, const ElementwiseArgs& args);
 Status elementwise_cpu(CpuContext& context, const ElementwiseArgs& args);    // args already checked
 Status elementwise_cuda(CudaContext& context, const ElementwiseArgs& args);  // args already checked
+
+// Of a node "sigmoid_mul", and of one "silu_mul".
+ElementwiseArgs sigmoid_mul_args(const LaunchArgs& args);
+ElementwiseArgs silu_mul_args(const LaunchArgs& args);
 
 }  // namespace heddle::ops

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/rows.cuh"
-#include "ops/elementwise/elementwise.h"
+#include "ops/elementwise/element.cuh"
 
 namespace heddle::ops {
 
@@ -19,23 +19,6 @@ struct Params {
 };
 
 constexpr int kThreads = 256;
-
-__device__ float sigmoid_of(float x) { return 1.0f / (1.0f + expf(-x)); }
-
-__device__ float element_of(ElementwiseKind kind, float a, float b) {
-  switch (kind) {
-    case ElementwiseKind::kAdd:
-      return a + b;
-    case ElementwiseKind::kMul:
-      return a * b;
-    case ElementwiseKind::kSigmoid:
-      return sigmoid_of(a);
-    case ElementwiseKind::kSigmoidMul:
-      return a * sigmoid_of(b);
-    default:
-      return a / (1.0f + expf(-a)) * b;
-  }
-}
 
 // A thread computes eight neighbouring elements of a row. Moves up to 3 * T * N elements and does a
 // few operations on each: the floor is their bytes over the bandwidth.

@@ -149,13 +149,14 @@ LinearArgs columns_of(const LinearArgs& args, int64_t first, int64_t count) {
   return part;
 }
 
-// Fewer rows go through skinny_product(), or where that has no form, a warp for each element.
+// Fewer rows go through skinny_products(), or where that has no form, a warp for each element.
 constexpr int64_t kMinDenseRows = kSkinnyRows + 1;
 
 }  // namespace
 
 Status linear_cuda(CudaContext& context, const LinearArgs& args) {
-  if (skinny_product_fits(context, args)) return skinny_product(context, args);
+  const SkinnyProducts skinny{.products = {&args, 1}};
+  if (skinny_products_fit(context, skinny)) return skinny_products(context, skinny);
   const bool dense = context.products != nullptr && args.x.shape[0] >= kMinDenseRows &&
                      args.x.dtype == args.weight.dtype && args.x.shape[1] > 0 &&
                      args.weight.shape[0] > 0;

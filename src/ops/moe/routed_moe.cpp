@@ -8,7 +8,9 @@
 #include "core/shape_contract.h"
 #include "ops/gemm/grouped_linear.h"
 #include "ops/gemm/row_stride.h"
+#include "ops/gemm/skinny_product.h"
 #include "ops/moe/device_scratch.h"
+#include "ops/moe/few_experts.h"
 #include "ops/moe/moe_route.h"
 #include "ops/moe/routed_moe_sm90.h"
 #include "ops/op_chain.h"
@@ -70,6 +72,12 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
       contract.expect("shared.gate", shared.gate, {&T, &one}, DType::kF32)
           .require(one == 1, "columns of shared.gate", static_cast<double>(one.value()), "be 1");
     }
+  }
+  if (args.residual.data != nullptr) {
+    contract.expect("residual", args.residual, {&T, &H}, DType::kBf16)
+        .require(context.device == DeviceKind::kCuda &&
+                     few_experts_add(static_cast<const CudaContext&>(context), args, T),
+                 "residual", 0, "be given on CUDA, for few tokens");
   }
   HEDDLE_RETURN_IF_ERROR(contract.status());
   HEDDLE_RETURN_IF_ERROR(check_scoring("routed_moe", args.scoring, args.correction, E, A));
@@ -204,29 +212,47 @@ Status launch_scored_moe(Context& context, const LaunchArgs& args) {
 }
 
 // routed, then the shared expert's silu_mul and linear, its gate's sigmoid_mul if it has one, and
-// the sum.
-Result<bool> launch_with_shared(Context& context, std::span<const ChainedOp> chain,
-                                RoutedMoeArgs moe) {
+// the sum. None if that has no form of its own.
+std::optional<RoutedMoeArgs> args_with_shared(std::span<const ChainedOp> chain) {
+  const bool scored = chain[0].op->name != "routed_moe";
+  RoutedMoeArgs moe = scored ? scored_args_of(chain[0].args) : args_of(chain[0].args);
   const LaunchArgs& hidden = chain[1].args;
   const LaunchArgs& down = chain[2].args;
   const bool has_gate = chain.size() == 5;
-  if (down.inputs.size() > 2 || down.inputs[1].dtype == DType::kPacked) return false;
+  if (down.inputs.size() > 2 || down.inputs[1].dtype == DType::kPacked) return {};
   moe.y = chain.back().args.outputs[0];
   moe.shared = {.gate_up = hidden.inputs[0],
                 .down = down.inputs[1],
                 .gate = has_gate ? chain[3].args.inputs[1] : TensorView(),
                 .hidden = hidden.outputs[0],
                 .y = down.outputs[0]};
-  HEDDLE_RETURN_IF_ERROR(routed_moe(context, moe));
+  return moe;
+}
+
+Result<bool> launch_with_shared(Context& context, std::span<const ChainedOp> chain) {
+  const std::optional<RoutedMoeArgs> moe = args_with_shared(chain);
+  if (!moe) return false;
+  HEDDLE_RETURN_IF_ERROR(routed_moe(context, *moe));
   return true;
 }
 
-Result<bool> launch_gated_shared(Context& context, std::span<const ChainedOp> chain) {
-  return launch_with_shared(context, chain, args_of(chain[0].args));
-}
-
-Result<bool> launch_scored_shared(Context& context, std::span<const ChainedOp> chain) {
-  return launch_with_shared(context, chain, scored_args_of(chain[0].args));
+// The same, then the sum with the residual, its norm and the products that read it.
+Result<bool> launch_before_products(Context& context, std::span<const ChainedOp> chain) {
+  size_t num_experts = 0;
+  while (chain[num_experts].op->name != "add_rms_norm") ++num_experts;
+  std::optional<RoutedMoeArgs> moe = args_with_shared(chain.first(num_experts));
+  if (!moe) return false;
+  auto& cuda = static_cast<CudaContext&>(context);
+  const NormedProducts normed(chain.subspan(num_experts));
+  if (few_experts_add(cuda, *moe, moe->x.shape[0]) && skinny_products_fit(cuda, normed.args())) {
+    moe->residual = normed.residual;
+    HEDDLE_RETURN_IF_ERROR(routed_moe(context, *moe));
+    HEDDLE_RETURN_IF_ERROR(skinny_products(cuda, normed.args()));
+    return true;
+  }
+  HEDDLE_RETURN_IF_ERROR(routed_moe(context, *moe));
+  HEDDLE_RETURN_IF_ERROR(launch_each(context, chain.subspan(num_experts)));
+  return true;
 }
 
 }  // namespace
@@ -260,22 +286,40 @@ std::span<const OpDef> moe_ops() {
 }
 
 std::span<const OpChain> moe_chains() {
-  static constexpr std::string_view kGated[] = {"routed_moe", "silu_mul", "linear", "sigmoid_mul",
-                                                "add"};
-  static constexpr OpChain::Link kGatedLinks[] = {{.from = 0, .to = 4, .input = 0},
-                                                  {.from = 1, .to = 2, .input = 0},
-                                                  {.from = 2, .to = 3, .input = 0},
-                                                  {.from = 3, .to = 4, .input = 1}};
-  static constexpr std::string_view kScored[] = {"routed_moe_scored", "silu_mul", "linear", "add"};
-  static constexpr std::string_view kCorrected[] = {"routed_moe_corrected", "silu_mul", "linear",
-                                                    "add"};
-  static constexpr OpChain::Link kScoredLinks[] = {{.from = 0, .to = 3, .input = 0},
-                                                   {.from = 1, .to = 2, .input = 0},
-                                                   {.from = 2, .to = 3, .input = 1}};
+  using Name = std::string_view;
+  using Link = OpChain::Link;
+  static constexpr Name kGated[] = {"routed_moe", "silu_mul",     "linear", "sigmoid_mul",
+                                    "add",        "add_rms_norm", "linear", "linear"};
+  static constexpr Link kGatedLinks[] = {{.from = 0, .to = 4, .input = 0},
+                                         {.from = 1, .to = 2, .input = 0},
+                                         {.from = 2, .to = 3, .input = 0},
+                                         {.from = 3, .to = 4, .input = 1},
+                                         {.from = 4, .to = 5, .input = 1},
+                                         {.from = 5, .to = 6, .output = 1, .shared = true},
+                                         {.from = 5, .to = 7, .output = 1, .shared = true}};
+  static constexpr Name kScored[] = {"routed_moe_scored", "silu_mul", "linear", "add",
+                                     "add_rms_norm",      "linear",   "linear"};
+  static constexpr Name kCorrected[] = {"routed_moe_corrected", "silu_mul", "linear", "add",
+                                        "add_rms_norm",         "linear",   "linear"};
+  static constexpr Link kScoredLinks[] = {{.from = 0, .to = 3, .input = 0},
+                                          {.from = 1, .to = 2, .input = 0},
+                                          {.from = 2, .to = 3, .input = 1},
+                                          {.from = 3, .to = 4, .input = 1},
+                                          {.from = 4, .to = 5, .output = 1, .shared = true},
+                                          {.from = 4, .to = 6, .output = 1, .shared = true}};
+  constexpr auto first = [](auto& list, size_t count) { return std::span(list).first(count); };
   static constexpr OpChain kChains[] = {
-      {.ops = kGated, .links = kGatedLinks, .launch = launch_gated_shared},
-      {.ops = kScored, .links = kScoredLinks, .launch = launch_scored_shared},
-      {.ops = kCorrected, .links = kScoredLinks, .launch = launch_scored_shared}};
+      {.ops = kGated, .links = kGatedLinks, .launch = launch_before_products},
+      {.ops = first(kGated, 7), .links = first(kGatedLinks, 6), .launch = launch_before_products},
+      {.ops = first(kGated, 5), .links = first(kGatedLinks, 4), .launch = launch_with_shared},
+      {.ops = kScored, .links = kScoredLinks, .launch = launch_before_products},
+      {.ops = first(kScored, 6), .links = first(kScoredLinks, 5), .launch = launch_before_products},
+      {.ops = first(kScored, 4), .links = first(kScoredLinks, 3), .launch = launch_with_shared},
+      {.ops = kCorrected, .links = kScoredLinks, .launch = launch_before_products},
+      {.ops = first(kCorrected, 6),
+       .links = first(kScoredLinks, 5),
+       .launch = launch_before_products},
+      {.ops = first(kCorrected, 4), .links = first(kScoredLinks, 3), .launch = launch_with_shared}};
   return kChains;
 }
 

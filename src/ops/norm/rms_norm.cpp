@@ -60,23 +60,31 @@ Status infer_add_rms_norm(std::span<const TensorMeta> inputs, const Attrs&,
 }
 
 Status launch_rms_norm(Context& context, const LaunchArgs& args) {
-  return rms_norm(context, {.x = args.inputs[0],
-                            .weight = args.inputs[1],
-                            .y = args.outputs[0],
-                            .epsilon = static_cast<float>(args.attrs.real("epsilon"))});
+  return rms_norm(context, rms_norm_args(args));
 }
 
 Status launch_add_rms_norm(Context& context, const LaunchArgs& args) {
-  return rms_norm(context, {.x = args.inputs[1],
-                            .residual = args.outputs[0],
-                            .weight = args.inputs[2],
-                            .y = args.outputs[1],
-                            .epsilon = static_cast<float>(args.attrs.real("epsilon"))});
+  return rms_norm(context, add_rms_norm_args(args));
 }
 
 constexpr OpDef::Alias kResidualInPlace[] = {{.output = 0, .input = 0, .mutates = true}};
 
 }  // namespace
+
+RmsNormArgs rms_norm_args(const LaunchArgs& args) {
+  return {.x = args.inputs[0],
+          .weight = args.inputs[1],
+          .y = args.outputs[0],
+          .epsilon = static_cast<float>(args.attrs.real("epsilon"))};
+}
+
+RmsNormArgs add_rms_norm_args(const LaunchArgs& args) {
+  return {.x = args.inputs[1],
+          .residual = args.outputs[0],
+          .weight = args.inputs[2],
+          .y = args.outputs[1],
+          .epsilon = static_cast<float>(args.attrs.real("epsilon"))};
+}
 
 std::span<const OpDef> norm_ops() {
   static const OpDef kOps[] = {

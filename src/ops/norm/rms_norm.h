@@ -9,6 +9,7 @@
 
 #include "core/tensor.h"
 #include "ops/context.h"
+#include "ops/op_def.h"
 
 namespace heddle::ops {
 
@@ -27,5 +28,9 @@ struct RmsNormArgs {
 Status rms_norm(Context& context, const RmsNormArgs& args);
 Status rms_norm_cpu(CpuContext& context, const RmsNormArgs& args);    // args already checked
 Status rms_norm_cuda(CudaContext& context, const RmsNormArgs& args);  // args already checked
+
+// Of a node "rms_norm", and of one "add_rms_norm".
+RmsNormArgs rms_norm_args(const LaunchArgs& args);
+RmsNormArgs add_rms_norm_args(const LaunchArgs& args);
 
 }  // namespace heddle::ops

@@ -4,7 +4,7 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/numbers.cuh"
 #include "ops/cuda/reduce.cuh"
-#include "ops/cuda/rows.cuh"
+#include "ops/norm/norm_row.cuh"
 #include "ops/norm/rms_norm.h"
 
 namespace heddle::ops {
@@ -77,14 +77,10 @@ __global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(const __grid_con
       if (residual != nullptr) {
         float before[kOctet];
         load(residual, h, before);
-#pragma unroll
-        for (int j = 0; j < kOctet; ++j) {
-          values[j] = as_float(rounded<Scalar>(before[j] + values[j]));
-        }
+        add_to_residual<Scalar>(before, values);
         store(values, h, residual);
       }
-#pragma unroll
-      for (int j = 0; j < kOctet; ++j) sum += values[j] * values[j];
+      add_squares(values, sum);
     };
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
@@ -95,11 +91,10 @@ __global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(const __grid_con
       take(place(i), values);
     }
     sum = block_sum(sum, scratch);
-    const float scale = 1.0f / sqrtf(sum / static_cast<float>(p.H) + p.epsilon);
+    const float scale = norm_scale(sum, p.H, p.epsilon);
     const auto give = [&](int64_t h, const float(&values)[kOctet], const float(&weights)[kOctet]) {
       float normed[kOctet];
-#pragma unroll
-      for (int j = 0; j < kOctet; ++j) normed[j] = values[j] * scale * weights[j];
+      normalise(values, scale, weights, normed);
       store(normed, h, y);
     };
 #pragma unroll

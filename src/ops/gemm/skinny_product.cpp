@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chains of products of few rows with what lies between them: a gate, a sum, a norm.
+#include "ops/gemm/skinny_product.h"
+
+#include "ops/op_chain.h"
+
+namespace heddle::ops {
+
+namespace {
+
+LinearArgs linear_args(const LaunchArgs& args) {
+  return {.x = args.inputs[0], .weight = args.inputs[1], .y = args.outputs[0]};
+}
+
+std::optional<ElementwiseArgs> gate_args(const ChainedOp& op) {
+  if (op.op->name == "sigmoid_mul") return sigmoid_mul_args(op.args);
+  if (op.op->name == "silu_mul") return silu_mul_args(op.args);
+  return {};
+}
+
+// A norm, and the products that read it.
+Result<bool> launch_normed(Context& context, std::span<const ChainedOp> chain) {
+  auto& cuda = static_cast<CudaContext&>(context);
+  const NormedProducts normed(chain);
+  if (!skinny_products_fit(cuda, normed.args())) return false;
+  HEDDLE_RETURN_IF_ERROR(skinny_products(cuda, normed.args()));
+  return true;
+}
+
+// A product, perhaps of a gated x, and perhaps the sum, the norm and the products behind it.
+Result<bool> launch_product(Context& context, std::span<const ChainedOp> chain) {
+  auto& cuda = static_cast<CudaContext&>(context);
+  SkinnyProducts first{.gate = gate_args(chain[0])};
+  if (first.gate) chain = chain.subspan(1);
+  const LinearArgs product = linear_args(chain[0].args);
+  first.products = {&product, 1};
+  chain = chain.subspan(1);
+  if (chain.empty()) {
+    if (!skinny_products_fit(cuda, first)) return false;
+    HEDDLE_RETURN_IF_ERROR(skinny_products(cuda, first));
+    return true;
+  }
+  const NormedProducts normed(chain);
+  first.residual = normed.residual;
+  if (!skinny_products_fit(cuda, first) || !skinny_products_fit(cuda, normed.args())) return false;
+  HEDDLE_RETURN_IF_ERROR(skinny_products(cuda, first));
+  HEDDLE_RETURN_IF_ERROR(skinny_products(cuda, normed.args()));
+  return true;
+}
+
+}  // namespace
+
+NormedProducts::NormedProducts(std::span<const ChainedOp> ops) {
+  if (ops[0].op->name == "add_rms_norm") {
+    norm = add_rms_norm_args(ops[0].args);
+    residual = norm.residual;
+    norm.x = residual;
+    norm.residual = {};
+  } else {
+    norm = rms_norm_args(ops[0].args);
+  }
+  for (const ChainedOp& op : ops.subspan(1)) products[num_products++] = linear_args(op.args);
+}
+
+std::span<const OpChain> gemm_chains() {
+  using Name = std::string_view;
+  using Link = OpChain::Link;
+  static constexpr Name kNorm[] = {"rms_norm", "linear", "linear"};
+  static constexpr Link kNormLinks[] = {{.from = 0, .to = 1, .shared = true},
+                                        {.from = 0, .to = 2, .shared = true}};
+  // A product that is added to the residual, and the products behind the norm of that.
+  static constexpr Name kAdded[] = {"linear", "add_rms_norm", "linear", "linear"};
+  static constexpr Link kAddedLinks[] = {{.from = 0, .to = 1, .input = 1},
+                                         {.from = 1, .to = 2, .output = 1, .shared = true},
+                                         {.from = 1, .to = 3, .output = 1, .shared = true}};
+  static constexpr Name kSigmoid[] = {"sigmoid_mul", "linear", "add_rms_norm", "linear", "linear"};
+  static constexpr Name kSilu[] = {"silu_mul", "linear", "add_rms_norm", "linear", "linear"};
+  static constexpr Link kGatedLinks[] = {{.from = 0, .to = 1},
+                                         {.from = 1, .to = 2, .input = 1},
+                                         {.from = 2, .to = 3, .output = 1, .shared = true},
+                                         {.from = 2, .to = 4, .output = 1, .shared = true}};
+  constexpr auto first = [](auto& list, size_t count) { return std::span(list).first(count); };
+  static constexpr OpChain kChains[] = {
+      {.ops = kNorm, .links = kNormLinks, .launch = launch_normed},
+      {.ops = first(kNorm, 2), .links = first(kNormLinks, 1), .launch = launch_normed},
+      {.ops = kAdded, .links = kAddedLinks, .launch = launch_product},
+      {.ops = first(kAdded, 3), .links = first(kAddedLinks, 2), .launch = launch_product},
+      {.ops = kSigmoid, .links = kGatedLinks, .launch = launch_product},
+      {.ops = first(kSigmoid, 4), .links = first(kGatedLinks, 3), .launch = launch_product},
+      {.ops = first(kSigmoid, 2), .links = first(kGatedLinks, 1), .launch = launch_product},
+      {.ops = kSilu, .links = kGatedLinks, .launch = launch_product},
+      {.ops = first(kSilu, 4), .links = first(kGatedLinks, 3), .launch = launch_product},
+      {.ops = first(kSilu, 2), .links = first(kGatedLinks, 1), .launch = launch_product}};
+  return kChains;
+}
+
+}  // namespace heddle::ops

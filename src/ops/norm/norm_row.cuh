@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The numbers of a normalised row, for the op and for kernels that normalise a row on its way into
+// something else: the same operations in the same order give the same bits (ops/norm/rms_norm.h).
+#pragma once
+
+#include "ops/cuda/rows.cuh"
+
+namespace heddle::ops {
+
+// What a row that is added to leaves behind: sums as the residual stores them.
+template <typename Scalar>
+__device__ inline void add_to_residual(const float (&residual)[kOctet], float (&values)[kOctet]) {
+#pragma unroll
+  for (int j = 0; j < kOctet; ++j) values[j] = as_float(rounded<Scalar>(residual[j] + values[j]));
+}
+
+// A thread adds its octets in ascending order; threads are joined by block_sum().
+__device__ inline void add_squares(const float (&values)[kOctet], float& sum) {
+#pragma unroll
+  for (int j = 0; j < kOctet; ++j) sum = fmaf(values[j], values[j], sum);
+}
+
+__device__ inline float norm_scale(float sum_of_squares, int64_t H, float epsilon) {
+  return 1.0f / sqrtf(sum_of_squares / static_cast<float>(H) + epsilon);
+}
+
+__device__ inline void normalise(const float (&values)[kOctet], float scale,
+                                 const float (&weights)[kOctet], float (&normed)[kOctet]) {
+#pragma unroll
+  for (int j = 0; j < kOctet; ++j) normed[j] = values[j] * scale * weights[j];
+}
+
+}  // namespace heddle::ops
