@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "architecture/family_names.h"
 #include "architecture/layering.h"
@@ -88,7 +89,8 @@ TEST(BareMutexTest, IsFoundByItsWholeNameAndOutsideComments) {
 // when there are none.
 std::string errors_of_clang(const std::string& body) {
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-  const fs::path file = fs::path(::testing::TempDir()) / fmt::format("heddle_{}.cpp", test->name());
+  const fs::path file =
+      fs::path(::testing::TempDir()) / fmt::format("heddle_{}_{}.cpp", test->name(), ::getpid());
   const fs::path answer = fs::path(file).replace_extension(".txt");
   std::ofstream(file) << fmt::format(
       "#include \"core/mutex.h\"\n"
