@@ -11,6 +11,10 @@ readonly risky_suites=(core device checkpoint tokenizer chat cache scheduler eng
 # Suites with more than one thread.
 readonly threaded_suites=(device runner engine server_integration)
 
+# The limit of the tracked files, which every clone carries; larger data lies below HEDDLE_SHARED.
+readonly max_tree_mib=36
+readonly full_fuzzing_seconds=900
+
 program_limit_seconds=900
 asan=asan tsan=tsan  # the presets of the address sanitizer with the fuzz targets, and of the thread sanitizer
 passed=0 failed=0 skipped=0 result="" full=no built="" num_test_jobs=1 table=()
@@ -198,9 +202,11 @@ stage_sanitized() {  # PRESET SUITES
   HEDDLE_SHARED="$shared" run_programs "$preset" no "$suites" ""
 }
 
+# Each target for 15 seconds; with --full all of them together for a quarter of an hour.
 stage_fuzz() {
   local seconds=15 running=0 findings=0 programs=0 name path dir work corpus
-  [[ $full == yes ]] && seconds=600
+  [[ $full == no ]] ||
+    seconds=$((full_fuzzing_seconds * num_test_jobs / $(wc -l <"$root/build/$asan/fuzz_programs.txt")))
   dir="$root/build/$asan/fuzz"
   mkdir -p "$dir"
   while read -r name path; do
@@ -296,6 +302,20 @@ stage_format() {
   fi
 }
 
+stage_tree_size() {
+  local bytes
+  if ! git -C "$root" rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+    result="skipped: no git checkout"
+    return
+  fi
+  bytes="$(cd "$root" && git ls-files -z | xargs -0 -r stat -c %s -- 2>/dev/null | awk '{ sum += $1 } END { print sum + 0 }')"
+  result="$((bytes / 1024)) of $((max_tree_mib * 1024)) KiB"
+  if ((bytes > max_tree_mib * 1024 * 1024)); then
+    echo "The tracked files are larger than $max_tree_mib MiB: drop or shrink data, or move it below HEDDLE_SHARED." >&2
+    return 1
+  fi
+}
+
 stage_shell() {
   if ! command -v shellcheck >/dev/null; then
     result="skipped: no shellcheck"
@@ -354,6 +374,7 @@ run_stages() {
       stage "tests" stage_tests
       stage "clients" stage_clients
       stage "format" stage_format
+      stage "size of the tracked files" stage_tree_size
       [[ $full == yes ]] && stage "shellcheck" stage_shell
       if has_cuda_sources && has_nvcc; then
         stage "build cuda" stage_build_cuda
@@ -398,6 +419,7 @@ run_lint() {
   start="$(now_ms)"
   setup --full
   stage "format" stage_format
+  stage "size of the tracked files" stage_tree_size
   stage "shellcheck" stage_shell
   [[ ${1:-} == --quick ]] || stage "clang-tidy, -Wthread-safety" stage_tidy
   printf '%s\n' "${table[@]}" >&2
