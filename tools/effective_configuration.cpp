@@ -74,10 +74,10 @@ Json scheduling_json(const SchedulingOptions& options) {
 
 Json cache_json(const CacheOptions& options) {
   return {{"prefix_cache", options.enabled},
-          {"state_snapshots", options.state_snapshots},
+          {"state_snapshots", to_string(options.state_snapshots)},
           {"snapshot_interval", options.snapshot_interval},
-          {"state_cache_dtype", options.state_dtype},
-          {"eviction", options.eviction}};
+          {"state_cache_dtype", to_string(options.state_dtype)},
+          {"eviction", to_string(options.eviction)}};
 }
 
 Json speculation_json(const SpeculativeOptions& options) {
@@ -126,7 +126,7 @@ Json server_json(const ServeSettings& settings, const Engine& engine) {
       {"tool_call_parser", settings.tool_call_parser},
       {"reasoning_parser", settings.reasoning_parser},
       {"metrics", metrics.enabled},
-      {"metrics_names", metrics.names},
+      {"metrics_names", to_string(metrics.names)},
       {"metrics_tenants", metrics.max_tenants},
       {"log_level", settings.model.log_level}};
 }

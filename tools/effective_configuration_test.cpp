@@ -96,7 +96,7 @@ TEST_F(EffectiveConfigurationTest, ShowsWhatTheEngineSaysNotWhatItWasAsked) {
       .max_total_tokens = 700,
       .random_seed = 18446744073709551615u,
       .scheduling = {.policy = QueuePolicy::kLof, .queue_timeout_seconds = 1.5},
-      .cache = {.state_dtype = "int8"}};
+      .cache = {.state_dtype = StateDtype::kInt8}};
   const json line = effective_configuration(parsed, engine_);
   EXPECT_EQ(line["model_path"], "folder/model");
   EXPECT_EQ(line["dtype"], "float32");

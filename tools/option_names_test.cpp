@@ -27,7 +27,7 @@ TEST(OptionNamesTest, FieldsAreOptionsAndTheRestStays) {
 TEST(OptionNamesTest, AnEngineThatCannotBeSaysWhichOptionIsWrong) {
   const std::vector<std::pair<EngineOptions, std::string>> cases = {
       {{.cache = {.snapshot_interval = 65}}, "--snapshot-interval is 65"},
-      {{.cache = {.state_snapshots = "no_buffer"}},
+      {{.cache = {.state_snapshots = SnapshotPolicy::kNoBuffer}},
        "--state-snapshots no_buffer needs --page-size 1"},
       {{.scheduling = {.policy = QueuePolicy::kLpm, .enable_priority = true}},
        "--enable-priority works with"},

@@ -284,17 +284,18 @@ std::string Options::without_effect() const {
   return {};
 }
 
-void Options::choice(const char* names, std::string* target, const std::vector<std::string>& words,
-                     const char* help) {
+void Options::choice(const char* names, const std::string& default_word,
+                     const std::vector<std::string>& words,
+                     std::function<void(const std::string&)> store, const char* help) {
   const auto is_word = CLI::IsMember(words);
-  const auto store = [target, is_word](const std::string& value) {
-    if (value != "auto" || is_word("auto").empty()) *target = value;
+  const auto take = [store = std::move(store), is_word](const std::string& value) {
+    if (value != "auto" || is_word("auto").empty()) store(value);
   };
   const auto check = [is_word](const std::string& value) {
     return value == "auto" ? "" : is_word(value);
   };
-  app_.add_option_function<std::string>(with_familiar_spellings(names), store, help)
-      ->default_str(*target)
+  app_.add_option_function<std::string>(with_familiar_spellings(names), take, help)
+      ->default_str(default_word)
       ->type_name(fmt::format("{{{}}}", fmt::join(words, ",")))
       ->check(check)
       ->group(heading_);

@@ -77,9 +77,19 @@ class Options {
   // As value(), for a text that may not be empty either.
   void text(const char* names, Target target, const char* help);
 
-  // As value(), for one of a few words.
+  // As value(), for one of a few words; "auto" keeps the default.
   void choice(const char* names, std::string* target, const std::vector<std::string>& words,
-              const char* help);
+              const char* help) {
+    choice(names, *target, words, [target](const std::string& word) { *target = word; }, help);
+  }
+
+  // Likewise for an enum. `parse` takes each of the words.
+  template <typename Choice>
+  void choice(const char* names, Choice* target, Result<Choice> (*parse)(std::string_view),
+              const std::vector<std::string>& words, const char* help) {
+    const auto store = [target, parse](const std::string& word) { *target = parse(word).value(); };
+    choice(names, std::string(to_string(*target)), words, store, help);
+  }
 
   // As value(), for a text that `store` reads. Its error becomes the option's, with fields of the
   // options named as options (option_names.h).
@@ -110,6 +120,10 @@ class Options {
   [[nodiscard]] std::vector<DeclaredOption> declared() const;
 
  private:
+  void choice(const char* names, const std::string& default_word,
+              const std::vector<std::string>& words, std::function<void(const std::string&)> store,
+              const char* help);
+
   struct Condition {
     const char* name;
     std::function<bool()> holds;

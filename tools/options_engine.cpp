@@ -90,12 +90,12 @@ Status check_chat_template(const EngineSettings& settings) {
 }
 
 void warn_of_inexact_states(const EngineOptions& options) {
-  const std::string& dtype = options.cache.state_dtype;
-  if (!options.exact || !options.cache.enabled || dtype == "float32" || dtype == "fp32") return;
+  const StateDtype dtype = options.cache.state_dtype;
+  if (!options.exact || !options.cache.enabled || dtype == StateDtype::kFloat32) return;
   log_warning(
       fmt::format("--exact with --state-cache-dtype {}: what the prefix cache gives back is "
                   "rounded, so an answer may depend on what was asked before; float32 is exact",
-                  dtype));
+                  to_string(dtype)));
 }
 
 void declare_scheduling_options(Options& options, SchedulingOptions& scheduling) {
@@ -172,15 +172,17 @@ void declare_cache_options(Options& options, CacheOptions& cache) {
   options.flag("--prefix-cache,!--no-prefix-cache,!--disable-radix-cache", &cache.enabled,
                "Keep what was computed for prompts that begin alike (default)");
   options.choice("--state-snapshots,--state-checkpoints,--mamba-scheduler-strategy",
-                 &cache.state_snapshots, {"multi", "extra_buffer", "no_buffer"},
+                 &cache.state_snapshots, parse_snapshot_policy,
+                 {"multi", "extra_buffer", "no_buffer"},
                  "Which recurrent states are kept; no_buffer needs --page-size 1");
   options.value("--snapshot-interval,--checkpoint-interval,--mamba-track-interval",
                 &cache.snapshot_interval, ranges::kCount,
                 "Tokens between states kept while decoding; a multiple of 64");
-  options.choice("--state-cache-dtype", &cache.state_dtype,
+  options.choice("--state-cache-dtype", &cache.state_dtype, parse_state_dtype,
                  {"float32", "bfloat16", "int8", "fp32", "bf16"},
                  "How kept recurrent states are stored; less than float32 is no longer exact");
-  options.choice("--eviction,--radix-eviction-policy", &cache.eviction, {"flops", "lru"},
+  options.choice("--eviction,--radix-eviction-policy", &cache.eviction, parse_eviction_policy,
+                 {"flops", "lru"},
                  "Evicted first: the prefix that saves least work, or the one unused longest");
   for (const char* name :
        {"--state-snapshots", "--snapshot-interval", "--state-cache-dtype", "--eviction"}) {

@@ -27,13 +27,14 @@ std::string warnings(const EngineOptions& engine) {
 }
 
 TEST(EngineSettingsTest, ExactAnswersFromRoundedStatesAreWorthAWarning) {
-  EXPECT_THAT(warnings({.exact = true, .cache = {.state_dtype = "int8"}}),
+  EXPECT_THAT(warnings({.exact = true, .cache = {.state_dtype = StateDtype::kInt8}}),
               AllOf(HasSubstr("--exact"), HasSubstr("--state-cache-dtype int8")));
-  EXPECT_THAT(warnings({.exact = true, .cache = {.state_dtype = "bf16"}}), HasSubstr("bf16"));
+  EXPECT_THAT(warnings({.exact = true, .cache = {.state_dtype = StateDtype::kBfloat16}}),
+              HasSubstr("bfloat16"));
   EXPECT_EQ(warnings({.exact = true}), "");
-  EXPECT_EQ(warnings({.exact = true, .cache = {.state_dtype = "fp32"}}), "");
-  EXPECT_EQ(warnings({.exact = true, .cache = {.enabled = false, .state_dtype = "int8"}}), "");
-  EXPECT_EQ(warnings({.cache = {.state_dtype = "int8"}}), "");
+  EXPECT_EQ(
+      warnings({.exact = true, .cache = {.enabled = false, .state_dtype = StateDtype::kInt8}}), "");
+  EXPECT_EQ(warnings({.cache = {.state_dtype = StateDtype::kInt8}}), "");
 }
 
 std::string error_of_template(const std::string& file) {

@@ -113,7 +113,8 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
                "Format of the model's reasoning; auto: as its chat template shows");
   options.flag("--metrics,--enable-metrics,!--no-metrics,!--disable-metrics", &settings.metrics,
                "Count for Prometheus at /metrics (default); with no-: not");
-  options.choice("--metrics-names", &settings.model.engine.metrics.names, {"heddle", "sglang"},
+  options.choice("--metrics-names", &settings.model.engine.metrics.names, parse_metric_names,
+                 {"heddle", "sglang"},
                  "heddle_*, or the names dashboards made for SGLang look for");
   options.value("--metrics-tenants", &settings.model.engine.metrics.max_tenants, ranges::kTenants,
                 "Tenants that get counters of their own; others count as one");

@@ -34,7 +34,7 @@ enum class QueuePolicy {
 // Error: kInvalidArgument, with the names there are.
 [[nodiscard]] Result<QueuePolicy> parse_queue_policy(std::string_view name);
 
-// Which requests run next, and what happens when the machine is too small for all of them
+// The order of requests, and what happens when the machine is too small for all of them
 // (docs/scheduling.md).
 struct SchedulingOptions {
   QueuePolicy policy = QueuePolicy::kFcfs;
@@ -71,20 +71,50 @@ struct SchedulingOptions {
   int32_t tenant_max_queued = 0;
 };
 
+// The rule for which recurrent states are kept.
+enum class SnapshotPolicy {
+  kMulti,        // at forks, tails, message boundaries and ends
+  kExtraBuffer,  // one per step, at a multiple of the grid; as other servers have it
+  kNoBuffer,     // at the end of every step, likewise; needs page_size 1
+};
+
+// "multi", "extra_buffer", "no_buffer".
+[[nodiscard]] std::string_view to_string(SnapshotPolicy policy);
+
+// Error: kInvalidArgument, with the names there are.
+[[nodiscard]] Result<SnapshotPolicy> parse_snapshot_policy(std::string_view name);
+
+// The format of kept recurrent states.
+enum class StateDtype { kFloat32, kBfloat16, kInt8 };
+
+// "float32", "bfloat16", "int8".
+[[nodiscard]] std::string_view to_string(StateDtype dtype);
+
+// Takes "fp32" and "bf16", too. Error: kInvalidArgument, with the names there are.
+[[nodiscard]] Result<StateDtype> parse_state_dtype(std::string_view name);
+
+// The order in which kept things are given up where memory is short.
+enum class EvictionPolicy {
+  kFlops,  // by the work a state saves, per byte it takes, and how lately it was of use
+  kLru,    // what was unused for longest
+};
+
+// "flops", "lru".
+[[nodiscard]] std::string_view to_string(EvictionPolicy policy);
+
+// Error: kInvalidArgument, with the names there are.
+[[nodiscard]] Result<EvictionPolicy> parse_eviction_policy(std::string_view name);
+
 // The prefix cache: what it keeps of requests for others that begin alike (docs/hybrid-cache.md).
 struct CacheOptions {
   bool enabled = true;
-
-  // Which recurrent states are kept: "multi" (forks, tails, message boundaries, ends),
-  // "extra_buffer" and "no_buffer" (the two strategies other servers have; the latter needs
-  // page_size 1).
-  std::string state_snapshots = "multi";
-  int32_t snapshot_interval = 256;      // tokens, while decoding; a multiple of the grid
-  std::string state_dtype = "float32";  // of kept states: float32, bfloat16 or int8
-  std::string eviction = "flops";       // "flops": by the work a kept state saves; "lru"
+  SnapshotPolicy state_snapshots = SnapshotPolicy::kMulti;
+  int32_t snapshot_interval = 256;  // tokens, while decoding; a multiple of the grid
+  StateDtype state_dtype = StateDtype::kFloat32;
+  EvictionPolicy eviction = EvictionPolicy::kFlops;
 };
 
-// What guesses how texts go on (docs/speculation.md).
+// The source of guesses at how texts go on (docs/speculation.md).
 enum class DraftAlgorithm {
   kNone,
   kNgram,   // what followed the same tokens before, in the request's own text or in others
@@ -112,12 +142,21 @@ struct SpeculativeOptions {
   int32_t num_draft_tokens = 0;
 };
 
+// How metrics are called: by our names, or by those that dashboards made for SGLang look for.
+enum class MetricNames { kHeddle, kSglang };
+
+// "heddle", "sglang".
+[[nodiscard]] std::string_view to_string(MetricNames names);
+
+// Error: kInvalidArgument, with the names there are.
+[[nodiscard]] Result<MetricNames> parse_metric_names(std::string_view text);
+
 // Counters for Prometheus (docs/metrics.md).
 struct MetricsOptions {
   bool enabled = true;
-  std::string names = "heddle";  // "sglang": the names its dashboards look for
-  std::string model_name;        // the label of every metric; empty: the folder's name
-  int32_t max_tenants = 0;       // tenants with counters of their own, 0 to 64; others count as one
+  MetricNames names = MetricNames::kHeddle;
+  std::string model_name;   // the label of every metric; empty: the folder's name
+  int32_t max_tenants = 0;  // tenants with counters of their own, 0 to 64; others count as one
 };
 
 struct EngineOptions {

@@ -3,23 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
-#include <heddle/status.h>
+#include <heddle/options.h>
 
 #include "cache/pool_sizes.h"
-#include "cache/snapshot_policy.h"
 #include "request/prefill_flops.h"
 
 namespace heddle::cache {
-
-enum class EvictionPolicy {
-  kFlops,  // by the work a state saves, per byte it takes, and how lately it was of use
-  kLru,
-};
-
-// "flops" or "lru". Error: kInvalidArgument.
-Result<EvictionPolicy> parse_eviction_policy(std::string_view name);
 
 struct PrefixTreeOptions {
   bool needs_state = true;  // false: sequences resume at page boundaries, states do not exist

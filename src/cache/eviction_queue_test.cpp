@@ -95,7 +95,7 @@ TEST(EvictionQueueByWorkTest, DroppingAStateRaisesTheWorthOfTheNextOneDown) {
   EXPECT_GT(middle->state_key->score, before);
 }
 
-// Which of two states is worth more depends on how the model's work grows with the length.
+// The order of two states depends on how the model's work grows with the length.
 TEST(EvictionScoreTest, CountsTheWorkOfTheServedModel) {
   PrefixNode root;
   PrefixNode alone;  // 4,000 tokens, nothing above
@@ -121,13 +121,6 @@ TEST(EvictionScoreTest, CountsTheWorkOfTheServedModel) {
   const request::PrefillFlops windowed{
       .per_token = 0, .per_pair = 0, .per_window_pair = 1e6, .window = 128};
   EXPECT_GT(worth(windowed, alone), worth(windowed, deep)) << "linear beyond the window";
-}
-
-TEST(EvictionPolicyTest, IsReadByName) {
-  EXPECT_EQ(parse_eviction_policy("flops").value(), EvictionPolicy::kFlops);
-  EXPECT_EQ(parse_eviction_policy("lru").value(), EvictionPolicy::kLru);
-  EXPECT_EQ(parse_eviction_policy("fifo").status().message(),
-            "eviction \"fifo\" is not known; use flops or lru");
 }
 
 }  // namespace

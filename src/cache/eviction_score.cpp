@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include <fmt/format.h>
-
 #include "cache/prefix_node.h"
 
 namespace heddle::cache {
@@ -15,12 +13,6 @@ namespace {
 constexpr double kMiddleOfChain = 1.0 / 16;
 
 }  // namespace
-
-Result<EvictionPolicy> parse_eviction_policy(std::string_view name) {
-  if (name == "flops") return EvictionPolicy::kFlops;
-  if (name == "lru") return EvictionPolicy::kLru;
-  return invalid_argument(fmt::format("eviction \"{}\" is not known; use flops or lru", name));
-}
 
 double EvictionScore::log2_work(int64_t from, int64_t to) const {
   return std::log2(std::max(options_.flops.of(to) - options_.flops.of(from), 1.0));

@@ -64,12 +64,16 @@ int64_t StateLayout::recurrent_bytes_per_layer() const {
   return scales_offset() + bytes_of(DType::kF32, scales);
 }
 
-Result<DType> parse_snapshot_dtype(std::string_view name) {
-  if (name == "int8") return DType::kI8;
-  const Result<DType> dtype = parse_dtype(name);
-  if (dtype.ok() && (*dtype == DType::kF32 || *dtype == DType::kBf16)) return *dtype;
-  return invalid_argument(
-      fmt::format("state_dtype \"{}\" is not known; use float32, bfloat16 or int8", name));
+DType snapshot_dtype(StateDtype dtype) {
+  switch (dtype) {
+    case StateDtype::kFloat32:
+      return DType::kF32;
+    case StateDtype::kBfloat16:
+      return DType::kBf16;
+    case StateDtype::kInt8:
+      return DType::kI8;
+  }
+  HEDDLE_CHECK(false && "a format of states");
 }
 
 }  // namespace heddle::cache

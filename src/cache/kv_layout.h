@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
+#include <heddle/options.h>
 #include <heddle/status.h>
 
 #include "core/dtype.h"
@@ -90,8 +90,7 @@ struct StateLayout {
   return (bytes + kMemoryPageBytes - 1) / kMemoryPageBytes * kMemoryPageBytes;
 }
 
-// Formats of snapshots: "float32", "bfloat16" (and what else parse_dtype() takes for the two),
-// "int8". Error: kInvalidArgument, listing them.
-Result<DType> parse_snapshot_dtype(std::string_view name);
+// The format of the elements of snapshots.
+[[nodiscard]] DType snapshot_dtype(StateDtype dtype);
 
 }  // namespace heddle::cache

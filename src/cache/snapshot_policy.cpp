@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 namespace heddle::cache {
 namespace {
 
@@ -63,14 +61,6 @@ void request_one(int64_t grid, const PrefillStep& step, std::vector<SnapshotRequ
 }
 
 }  // namespace
-
-Result<SnapshotPolicy> parse_snapshot_policy(std::string_view name) {
-  if (name == "multi") return SnapshotPolicy::kMulti;
-  if (name == "extra_buffer") return SnapshotPolicy::kExtraBuffer;
-  if (name == "no_buffer") return SnapshotPolicy::kNoBuffer;
-  return invalid_argument(fmt::format(
-      "state_snapshots \"{}\" is not known; use multi, extra_buffer or no_buffer", name));
-}
 
 void request_snapshots(SnapshotPolicy policy, int64_t grid, const PrefillStep& step,
                        std::vector<SnapshotRequest>& requests) {

@@ -22,17 +22,11 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
-#include <heddle/status.h>
+#include <heddle/options.h>
 
 namespace heddle::cache {
-
-enum class SnapshotPolicy { kMulti, kExtraBuffer, kNoBuffer };
-
-// "multi", "extra_buffer" or "no_buffer". Error: kInvalidArgument.
-Result<SnapshotPolicy> parse_snapshot_policy(std::string_view name);
 
 // Whether the working slot of a finished sequence is kept as it is.
 [[nodiscard]] constexpr bool keeps_exact_end(SnapshotPolicy policy) {

@@ -31,15 +31,6 @@ std::vector<int64_t> labels(SnapshotPolicy policy, const PrefillStep& step, int6
   return labels;
 }
 
-TEST(SnapshotPolicyTest, ParsesItsThreeNames) {
-  EXPECT_EQ(parse_snapshot_policy("multi").value(), kMulti);
-  EXPECT_EQ(parse_snapshot_policy("extra_buffer").value(), kExtraBuffer);
-  EXPECT_EQ(parse_snapshot_policy("no_buffer").value(), kNoBuffer);
-  const auto unknown = parse_snapshot_policy("none");
-  EXPECT_EQ(unknown.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(unknown.status().message(), HasSubstr("\"none\""));
-}
-
 TEST(SnapshotPolicyTest, NoBufferKeepsTheEndOfEveryStep) {
   EXPECT_THAT(labels(kNoBuffer, {.begin = 0, .end = 210, .num_tokens = 210}), ElementsAre(210));
   EXPECT_THAT(labels(kNoBuffer, {.begin = 210, .end = 211, .num_tokens = 500}), ElementsAre(211));

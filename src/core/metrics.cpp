@@ -31,6 +31,10 @@ struct MetricRegistry::Impl {
   }
 };
 
+std::string_view to_string(MetricNames names) {
+  return names == MetricNames::kSglang ? "sglang" : "heddle";
+}
+
 Result<MetricNames> parse_metric_names(std::string_view text) {
   if (text == "heddle") return MetricNames::kHeddle;
   if (text == "sglang") return MetricNames::kSglang;

@@ -20,14 +20,9 @@
 #include <utility>
 #include <vector>
 
-#include <heddle/status.h>
+#include <heddle/options.h>
 
 namespace heddle {
-
-enum class MetricNames { kHeddle, kSglang };
-
-// "heddle" or "sglang". Error: kInvalidArgument for anything else.
-[[nodiscard]] Result<MetricNames> parse_metric_names(std::string_view text);
 
 struct MetricName {
   std::string_view heddle;

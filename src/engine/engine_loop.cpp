@@ -39,8 +39,7 @@ std::unique_ptr<EngineMetrics> make_metrics(const MetricsOptions& options,
                                             const runner::PoolSizes& sizes) {
   if (!options.enabled) return nullptr;
   return std::make_unique<EngineMetrics>(
-      parse_metric_names(options.names).value(),
-      options.model_name.empty() ? model_name : options.model_name,
+      options.names, options.model_name.empty() ? model_name : options.model_name,
       MetricsLimits{.kv_tokens = sizes.num_pages * sizes.page_size,
                     .page_size = sizes.page_size,
                     .state_slots = sizes.num_state_slots + sizes.num_snapshot_slots,

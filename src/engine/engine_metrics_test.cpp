@@ -218,7 +218,7 @@ TEST(EngineMetricsTest, RefusedAndAbortedRequestsAreCountedByReason) {
 
 TEST(EngineMetricsTest, UseForeignNamesOrNoneAtAll) {
   EngineFixture::Options options;
-  options.metrics.names = "sglang";
+  options.metrics.names = MetricNames::kSglang;
   options.metrics.model_name = "served \"name\"";
   const EngineFixture foreign(options);
   const auto text = metrics_of(foreign);

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "cache/kv_layout.h"
 #include "core/metrics.h"
 #include "engine/engine_metrics.h"
 #include "runner/cache_plan.h"
@@ -57,8 +56,8 @@ Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineOptions& 
   kept.enabled = cache.enabled;
   kept.grid = std::max<int64_t>(kMinGrid, sizes.page_size);
   kept.decode_interval = cache.snapshot_interval;
-  HEDDLE_ASSIGN_OR_RETURN(kept.policy, cache::parse_snapshot_policy(cache.state_snapshots));
-  if (kept.policy == cache::SnapshotPolicy::kNoBuffer && sizes.page_size != 1) {
+  kept.policy = cache.state_snapshots;
+  if (kept.policy == SnapshotPolicy::kNoBuffer && sizes.page_size != 1) {
     return invalid_argument(
         fmt::format("state_snapshots no_buffer needs page_size 1; it is {}", sizes.page_size));
   }
@@ -66,7 +65,7 @@ Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineOptions& 
     return invalid_argument(fmt::format("snapshot_interval is {}; it must be a multiple of {}",
                                         kept.decode_interval, kept.grid));
   }
-  HEDDLE_ASSIGN_OR_RETURN(kept.eviction, cache::parse_eviction_policy(cache.eviction));
+  kept.eviction = cache.eviction;
   return wanted;
 }
 
@@ -83,7 +82,6 @@ Status check_options(const EngineOptions& options) {
   }
   HEDDLE_RETURN_IF_ERROR(check_metrics_options(options.metrics));
   HEDDLE_RETURN_IF_ERROR(check_speculation(options.speculative));
-  HEDDLE_RETURN_IF_ERROR(cache::parse_snapshot_dtype(options.cache.state_dtype).status());
   HEDDLE_RETURN_IF_ERROR(
       scheduler::choose_queue_policy(options.scheduling, options.cache.enabled).status());
   return scheduler_options(options, {.page_size = options.page_size}).status();
@@ -94,7 +92,7 @@ Status check_metrics_options(const MetricsOptions& options) {
     return invalid_argument(fmt::format("metrics.max_tenants is {}; it must be from 0 to {}",
                                         options.max_tenants, kMaxMetricTenants));
   }
-  return parse_metric_names(options.names).status();
+  return {};
 }
 
 Status settle_policy(EngineOptions& options) {

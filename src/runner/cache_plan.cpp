@@ -24,7 +24,7 @@ Result<int64_t> plan_draft_rows(const EngineOptions& options, const PlannedPools
   if (pools.snapshot.num_layers > 0) {
     return invalid_argument(
         fmt::format("speculation needs kept states in float32; state_dtype is \"{}\"",
-                    options.cache.state_dtype));
+                    to_string(options.cache.state_dtype)));
   }
   const auto affordable = static_cast<int64_t>(static_cast<double>(bytes) * kMostDraftShare /
                                                static_cast<double>(pools.state.bytes_per_slot()));
@@ -102,8 +102,7 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
     pools.draft_kv = kv_layout(*memory.draft_needs, options.page_size, kv_dtype);
   }
   pools.state = state_layout(needs);
-  HEDDLE_ASSIGN_OR_RETURN(pools.snapshot_dtype,
-                          cache::parse_snapshot_dtype(options.cache.state_dtype));
+  pools.snapshot_dtype = cache::snapshot_dtype(options.cache.state_dtype);
   if (options.cache.enabled && pools.snapshot_dtype != DType::kF32) {
     pools.snapshot = snapshot_layout(needs, pools.snapshot_dtype);
   }

@@ -164,7 +164,6 @@ EngineOptions settled(EngineOptions options, ForwardPass& pass, const MemoryPlan
   options.context_length = context_length;
   options.max_running_requests = plan.max_running_requests;
   options.max_total_tokens = plan.kv_tokens;
-  options.cache.state_dtype = plan.snapshot_dtype;
   options.on_load_progress = nullptr;
   return options;
 }

@@ -63,7 +63,7 @@ TEST(BatchSchedulerLivenessTest, PoolsOfEverySizeGiveTheSameAnswers) {
             SCOPED_TRACE(fmt::format("{} pages of {}, {} slots, policy {}, overlap {}", pages,
                                      page_size, slots, policy, overlap));
             BatchSchedulerOptions options = tight(page_size, pages, slots);
-            options.cache.policy = static_cast<cache::SnapshotPolicy>(policy);
+            options.cache.policy = static_cast<SnapshotPolicy>(policy);
             options.scheduling.mixed_batches = pages % 2 == 0;
             HybridCacheFixture fixture(options);
             fixture.base.overlap = overlap;

@@ -367,10 +367,9 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
     cache.pools.page_size = 1 << between(0, 3);
     cache.pools.num_pages = between(1, 1 + 160 / cache.pools.page_size);
     cache.pools.num_state_slots = between(0, 4) != 0 ? between(1, 24) : 0;
-    cache.eviction =
-        between(0, 1) == 0 ? cache::EvictionPolicy::kLru : cache::EvictionPolicy::kFlops;
+    cache.eviction = between(0, 1) == 0 ? EvictionPolicy::kLru : EvictionPolicy::kFlops;
     cache.enabled = between(0, 5) != 0;
-    cache.policy = static_cast<cache::SnapshotPolicy>(between(0, 2));
+    cache.policy = static_cast<SnapshotPolicy>(between(0, 2));
     cache.pools.keeps_hidden = cache.pools.has_states() && between(0, 1) == 0;
     cache.pools.page_bytes = between(1, 5) * cache.pools.page_size;
     cache.pools.state_slot_bytes = between(1, 100);

@@ -93,10 +93,10 @@ std::vector<TokenId> prompt_of(const Call& call, int hour) {
 }
 
 // The capacity of eight large accelerators, scaled: eight million tokens and 2,000 states.
-BatchSchedulerOptions service(cache::SnapshotPolicy policy, cache::EvictionPolicy eviction) {
+BatchSchedulerOptions service(SnapshotPolicy policy, EvictionPolicy eviction) {
   BatchSchedulerOptions options;
   options.cache.policy = policy;
-  options.cache.pools.page_size = policy == cache::SnapshotPolicy::kNoBuffer ? 1 : 2;
+  options.cache.pools.page_size = policy == SnapshotPolicy::kNoBuffer ? 1 : 2;
   options.cache.pools.num_pages = 131'072 / options.cache.pools.page_size;
   options.cache.pools.num_state_slots = 2000;
   options.cache.grid = 8;
@@ -245,8 +245,8 @@ class Service {
 
 struct Policy {
   const char* name;
-  cache::SnapshotPolicy policy;
-  cache::EvictionPolicy eviction;
+  SnapshotPolicy policy;
+  EvictionPolicy eviction;
   int hours;
 };
 
@@ -286,12 +286,11 @@ TEST_P(TraceTest, ConversationsLoseNothing) {
 
 INSTANTIATE_TEST_SUITE_P(
     Policies, TraceTest,
-    ::testing::Values(
-        Policy{"MultiForADay", cache::SnapshotPolicy::kMulti, cache::EvictionPolicy::kFlops, 24},
-        Policy{"Multi", cache::SnapshotPolicy::kMulti, cache::EvictionPolicy::kFlops, 3},
-        Policy{"MultiLru", cache::SnapshotPolicy::kMulti, cache::EvictionPolicy::kLru, 3},
-        Policy{"ExtraBuffer", cache::SnapshotPolicy::kExtraBuffer, cache::EvictionPolicy::kLru, 3},
-        Policy{"NoBuffer", cache::SnapshotPolicy::kNoBuffer, cache::EvictionPolicy::kLru, 3}),
+    ::testing::Values(Policy{"MultiForADay", SnapshotPolicy::kMulti, EvictionPolicy::kFlops, 24},
+                      Policy{"Multi", SnapshotPolicy::kMulti, EvictionPolicy::kFlops, 3},
+                      Policy{"MultiLru", SnapshotPolicy::kMulti, EvictionPolicy::kLru, 3},
+                      Policy{"ExtraBuffer", SnapshotPolicy::kExtraBuffer, EvictionPolicy::kLru, 3},
+                      Policy{"NoBuffer", SnapshotPolicy::kNoBuffer, EvictionPolicy::kLru, 3}),
     [](const auto& policy) { return std::string(policy.param.name); });
 
 }  // namespace

@@ -13,8 +13,6 @@
 namespace heddle::scheduler {
 namespace {
 
-using cache::SnapshotPolicy;
-
 // Rows 8 and 9 are a continuation of the published seven.
 const char* const kRows[] = {"12", "13", "14", "125", "145", "135", "13", "13", "136"};
 

@@ -17,7 +17,6 @@
 namespace heddle::scheduler {
 namespace {
 
-using cache::SnapshotPolicy;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 

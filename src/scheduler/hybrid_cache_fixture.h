@@ -37,7 +37,7 @@ inline Tokens first(const Tokens& tokens, int64_t count) {
 // The settings of the server that the documents compare with: one snapshot per extend, the least
 // recently used state goes first, prefill before decode, one step at a time, no sequence waits for
 // another's prefix, prompts are chunked at 16,384 tokens, and pools that never run short.
-inline BatchSchedulerOptions reference(cache::SnapshotPolicy policy, int32_t page_size = 1) {
+inline BatchSchedulerOptions reference(SnapshotPolicy policy, int32_t page_size = 1) {
   BatchSchedulerOptions options;
   options.cache.policy = policy;
   options.cache.pools.page_size = page_size;
@@ -46,7 +46,7 @@ inline BatchSchedulerOptions reference(cache::SnapshotPolicy policy, int32_t pag
   options.cache.grid = std::max(64, page_size);
   options.cache.decode_interval = 256;
   options.cache.pools.keeps_hidden = false;
-  options.cache.eviction = cache::EvictionPolicy::kLru;
+  options.cache.eviction = EvictionPolicy::kLru;
   options.cache.pools.page_bytes = int64_t{24576} * page_size;
   options.cache.pools.state_slot_bytes = 77266944;
   options.scheduling.mixed_batches = false;
@@ -60,9 +60,9 @@ inline BatchSchedulerOptions reference(cache::SnapshotPolicy policy, int32_t pag
 
 // The same machine under Heddle's own settings.
 inline BatchSchedulerOptions multi(int32_t page_size = 16) {
-  BatchSchedulerOptions options = reference(cache::SnapshotPolicy::kMulti, page_size);
+  BatchSchedulerOptions options = reference(SnapshotPolicy::kMulti, page_size);
   options.cache.pools.keeps_hidden = true;
-  options.cache.eviction = cache::EvictionPolicy::kFlops;
+  options.cache.eviction = EvictionPolicy::kFlops;
   options.scheduling = {};
   options.shares_in_flight = true;
   return options;

@@ -78,7 +78,9 @@ struct CacheSetting {
                           .max_total_tokens = preempted ? 1600 : 32768};
     choose_kernels(options, kernels);
     options.cache.enabled = policy != "off";
-    if (options.cache.enabled) options.cache.state_snapshots = policy;
+    if (options.cache.enabled) {
+      options.cache.state_snapshots = parse_snapshot_policy(policy).value();
+    }
     options.scheduling.overlap = overlap;
     if (paced) options.scheduling.target_itl_ms = 1;
     options.scheduling.enable_priority = preempted;
@@ -277,7 +279,7 @@ bool is_close(const ExactAnswer& a, const ExactAnswer& b, size_t token) {
   for (size_t i = 1; i <= testing::kTopLogprobs; ++i) {
     of_a[a.bits[begin + 2 * i]] = logprob(a, i);
   }
-  const float last = logprob(a, testing::kTopLogprobs);  // less likely ones are not told
+  const float last = logprob(a, testing::kTopLogprobs);  // less likely ones are not reported
   for (size_t i = 1; i <= testing::kTopLogprobs; ++i) {
     const auto known = of_a.find(b.bits[begin + 2 * i]);
     const float expected = known == of_a.end() ? last : known->second;

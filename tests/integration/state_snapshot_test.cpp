@@ -111,7 +111,7 @@ struct Question {
 // An engine that has one request at a time.
 class TappedEngine {
  public:
-  TappedEngine(const std::string& device, bool caches, const std::string& state_dtype) {
+  TappedEngine(const std::string& device, bool caches, StateDtype state_dtype) {
     EngineOptions options{.model_dir = testing::repository_path("models/heddle-tiny"),
                           .exact = true,
                           .device = device,
@@ -224,7 +224,7 @@ const Workload& workload_on(const std::string& device) {
   static std::map<std::string, Workload> made;
   if (const auto known = made.find(device); known != made.end()) return known->second;
   Workload& workload = made[device];
-  TappedEngine engine(device, true, "float32");
+  TappedEngine engine(device, true, StateDtype::kFloat32);
   for (const Question& question : workload.questions) {
     workload.answers.push_back(engine.ask(question));
   }
@@ -297,7 +297,7 @@ INSTANTIATE_TEST_SUITE_P(Cuda, Snapshots, ::testing::Values("cuda"));
 
 TEST_P(Snapshots, InFp32GiveTheBitsOfColdRuns) {
   const Workload& workload = workload_on(GetParam());
-  TappedEngine cold(GetParam(), false, "float32");
+  TappedEngine cold(GetParam(), false, StateDtype::kFloat32);
   for (size_t i = 7; i < workload.questions.size(); i += 23) {
     const Question question{workload.questions[i].prompt, {0}};
     EXPECT_EQ(cold.ask(question).distribution, workload.answers[i].distribution);
@@ -306,7 +306,7 @@ TEST_P(Snapshots, InFp32GiveTheBitsOfColdRuns) {
 
 // The bounds below are small against these errors.
 TEST_P(Snapshots, AreMissedWhenTheyAreForgotten) {
-  TappedEngine engine(GetParam(), true, "float32");
+  TappedEngine engine(GetParam(), true, StateDtype::kFloat32);
   engine.tap().forget_states();
   const Losses losses = measure(engine, workload_on(GetParam()));
   RecordProperty("mean_kl", fmt::format("{:.4g}", losses.mean(losses.kl_sum)));
@@ -314,7 +314,7 @@ TEST_P(Snapshots, AreMissedWhenTheyAreForgotten) {
 }
 
 struct Format {
-  const char* dtype;
+  StateDtype dtype;
   double least_mean_kl;  // what rounding must show
   double most_mean_kl;
   double most_kl;
@@ -353,14 +353,14 @@ TEST_P(SnapshotLosses, StayWithinTheirBounds) {
   EXPECT_LE(losses.kl_max, format.most_kl);
   EXPECT_GE(same_top_percent, format.least_same_top_percent);
   EXPECT_GE(capacity, format.least_capacity);
-  EXPECT_EQ(engine.plan().snapshot_dtype, format.dtype);
+  EXPECT_EQ(engine.plan().snapshot_dtype, to_string(format.dtype));
 }
 
-constexpr Format kFormats[] = {{"bfloat16", 1e-13, 5e-4, 1e-2, 99, 1.9},
-                               {"int8", 1e-11, 1e-3, 2e-2, 99, 3.4}};
+constexpr Format kFormats[] = {{StateDtype::kBfloat16, 1e-13, 5e-4, 1e-2, 99, 1.9},
+                               {StateDtype::kInt8, 1e-11, 1e-3, 2e-2, 99, 3.4}};
 
 std::string name_of(const ::testing::TestParamInfo<SnapshotLosses::ParamType>& info) {
-  return std::get<1>(info.param).dtype;
+  return std::string(to_string(std::get<1>(info.param).dtype));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, SnapshotLosses,

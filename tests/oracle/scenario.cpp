@@ -47,12 +47,14 @@ class ScenarioMaker {
   void choose_cache() {
     CacheOptions& cache = scenario_.cache;
     cache.enabled = !dice_.percent(10);
+    using enum SnapshotPolicy;
     cache.state_snapshots =
-        dice_.pick<const char*>({"multi", "multi", "multi", "extra_buffer", "no_buffer"});
-    cache.eviction = dice_.pick<const char*>({"flops", "flops", "lru"});
+        dice_.pick<SnapshotPolicy>({kMulti, kMulti, kMulti, kExtraBuffer, kNoBuffer});
+    cache.eviction = dice_.pick<EvictionPolicy>(
+        {EvictionPolicy::kFlops, EvictionPolicy::kFlops, EvictionPolicy::kLru});
     runner::PoolSizes& sizes = scenario_.sizes;
     sizes.page_size = dice_.percent(5) ? 128 : 1 << dice_.between(0, 6);
-    if (cache.state_snapshots == "no_buffer") sizes.page_size = 1;
+    if (cache.state_snapshots == kNoBuffer) sizes.page_size = 1;
     scenario_.grid = std::max<int64_t>(64, sizes.page_size);
     cache.snapshot_interval = static_cast<int32_t>(scenario_.grid * dice_.between(1, 3));
   }
@@ -368,12 +370,13 @@ std::string Scenario::to_string() const {
       sizes.shared_bytes,
       sizes.num_pages * sizes.page_bytes + sizes.num_state_slots * sizes.state_slot_bytes,
       sizes.max_step_sequences, sizes.max_step_tokens, chunked_prefill_tokens, sizes.keeps_hidden,
-      lazy, cache.enabled, cache.state_snapshots, cache.snapshot_interval, cache.eviction,
-      heddle::to_string(scheduling.policy), scheduling.mixed_batches, scheduling.overlap,
-      scheduling.prefills_per_decode, scheduling.max_prefill_tokens, scheduling.target_itl_ms,
-      scheduling.enable_priority, rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0],
-      rules.vocabulary.num_tokens, restart_step, failing_step, seconds_per_step, limits_queue,
-      limits_time, pauses.size(), static_cast<int>(drafts), max_drafts, sizes.max_made_drafts);
+      lazy, cache.enabled, heddle::to_string(cache.state_snapshots), cache.snapshot_interval,
+      heddle::to_string(cache.eviction), heddle::to_string(scheduling.policy),
+      scheduling.mixed_batches, scheduling.overlap, scheduling.prefills_per_decode,
+      scheduling.max_prefill_tokens, scheduling.target_itl_ms, scheduling.enable_priority,
+      rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0], rules.vocabulary.num_tokens,
+      restart_step, failing_step, seconds_per_step, limits_queue, limits_time, pauses.size(),
+      static_cast<int>(drafts), max_drafts, sizes.max_made_drafts);
   for (const Clear& clear : clears) {
     text += fmt::format("  the cache is cleared at step {}, within {} s\n", clear.step,
                         clear.timeout_seconds);
