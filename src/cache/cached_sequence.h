@@ -28,7 +28,7 @@ struct CachedSequence {
   int64_t shared_tokens = 0;          // pages of these are the tree's
   int64_t kv_tokens = 0;              // rows of these exist
   int64_t dead_pages = 0;             // the first ones, given back: no layer reads them any more
-  WindowHold window_pages;            // of layers that slide where others do not
+  PinnedWindow window_pages;          // of layers that slide where others do not
   std::vector<Pending> pending;       // ascending
   std::vector<int64_t> forks;         // where others part from this sequence
   PrefixNode* decode_node = nullptr;  // the last decode snapshot

@@ -53,7 +53,7 @@ class IdPool {
   // Outlives the pool; null: none.
   void set_free_observer(FreeObserver* observer) { observer_ = observer; }
 
-  // Whatever their owner. Freeing a free id is a broken invariant and aborts, naming the id.
+  // Frees ids of either owner. Freeing a free id is a broken invariant and aborts, naming the id.
   void free(std::span<const int32_t> ids);
 
   void free_one(int32_t id) { free({&id, 1}); }

@@ -85,14 +85,14 @@ class OwnershipCheck {
   void check_window_pages(const request::Sequence& sequence, const CachedSequence& cached) {
     const WindowPages& window = pools_.window_pages();
     if (!window.exist()) return;
-    const WindowHold& held = cached.window_pages;
-    HEDDLE_CHECK_LE(held.first, window.first_page(sequence.num_computed));
-    HEDDLE_CHECK_GE(std::ssize(held.pages), pools_.pages().pages_for(sequence.num_computed));
-    for (auto i = static_cast<size_t>(held.first); i < held.pages.size(); ++i) {
-      HEDDLE_CHECK(window.ids().owner(held.pages[i]) != Owner::kFree);
-      ++window_pages_[held.pages[i]];
+    const PinnedWindow& pinned = cached.window_pages;
+    HEDDLE_CHECK_LE(pinned.first, window.first_page(sequence.num_computed));
+    HEDDLE_CHECK_GE(std::ssize(pinned.pages), pools_.pages().pages_for(sequence.num_computed));
+    for (auto i = static_cast<size_t>(pinned.first); i < pinned.pages.size(); ++i) {
+      HEDDLE_CHECK(window.ids().owner(pinned.pages[i]) != Owner::kFree);
+      ++window_pages_[pinned.pages[i]];
     }
-    if (held.copy_from != 0) ++window_pages_[held.copy_from];
+    if (pinned.copy_from != 0) ++window_pages_[pinned.copy_from];
   }
 
   // The label of the working slot is what has been computed.
@@ -137,7 +137,7 @@ class OwnershipCheck {
   const CachePools& pools_;
   const PrefixTree& tree_;
   std::set<int32_t> pages_;                  // of sequences
-  std::map<int32_t, int64_t> window_pages_;  // by how many sequences each is held
+  std::map<int32_t, int64_t> window_pages_;  // how many sequences pin each
   std::set<std::pair<const StateAllocator*, int32_t>> slots_;
   std::vector<int32_t> sources_;
 };

@@ -165,8 +165,8 @@ bool PrefixCache::grow_window(CachedSequence& cached, int64_t num_tokens) {
 int64_t PrefixCache::window_room(const CachedSequence& cached, int64_t num_planned) const {
   const WindowPages& pages = pools_.window_pages();
   if (!pages.exist()) return std::numeric_limits<int64_t>::max();
-  const WindowHold& held = cached.window_pages;
-  const int64_t most = std::ssize(held.pages) + pages.room(held.num_held());
+  const PinnedWindow& pinned = cached.window_pages;
+  const int64_t most = std::ssize(pinned.pages) + pages.room(pinned.num_pinned());
   return most * options_.pools.page_size - num_planned;
 }
 

@@ -100,9 +100,9 @@ struct PrefixInsertion {
                                         // and of the namespace (checked)
   std::span<const int32_t> pages;  // page of token t is pages[t / page_size]; those the tree does
                                    // not have yet are taken, if their owner is kRequest
-  const WindowHold* window_pages = nullptr;  // likewise, as far as they are held; null: none
-  int32_t state_slot = 0;                    // its label is tokens.size() (checked); 0: none
-  bool keeps_hidden = false;                 // the slot has a hidden vector as well
+  const PinnedWindow* window_pages = nullptr;  // likewise, as far as they are pinned; null: none
+  int32_t state_slot = 0;                      // its label is tokens.size() (checked); 0: none
+  bool keeps_hidden = false;                   // the slot has a hidden vector as well
   bool middle = false;  // taken on the way, in case another sequence forks there
 };
 

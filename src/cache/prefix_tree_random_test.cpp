@@ -34,7 +34,7 @@ struct SimulatedSequence {
   int64_t computed = 0;
   std::vector<int32_t> pages;
   std::set<int32_t> own;  // pages that the tree did not take
-  WindowHold window;
+  PinnedWindow window;
   PrefixLock lock;
 };
 
@@ -159,7 +159,7 @@ class Simulation {
                                      t % page_size_)];
   }
 
-  uint64_t& window_row(const WindowHold& window, int64_t t) {
+  uint64_t& window_row(const PinnedWindow& window, int64_t t) {
     const int32_t page = window.pages[static_cast<size_t>(t / page_size_)];
     return window_rows_[static_cast<size_t>(page * page_size_ + t % page_size_)];
   }
@@ -327,7 +327,7 @@ class Simulation {
     if (window_ > 0) {
       const WindowPages& pages = fixture_.window_pages;
       const auto most_tokens = [&] {
-        return (std::ssize(sequence.window.pages) + pages.room(sequence.window.num_held())) *
+        return (std::ssize(sequence.window.pages) + pages.room(sequence.window.num_pinned())) *
                page_size_;
       };
       if (most_tokens() <= sequence.computed) slide(sequence);

@@ -75,7 +75,7 @@ PrefixNode& RadixTree::split(PrefixNode& node, int64_t length, const request::Pr
 }
 
 PrefixNode& RadixTree::add_leaf(PrefixNode& parent, std::span<const TokenId> tokens,
-                                std::span<const int32_t> pages, const WindowHold* held,
+                                std::span<const int32_t> pages, const PinnedWindow* pinned,
                                 const request::PrefixHash& hash) {
   auto made = std::make_unique<PrefixNode>();
   PrefixNode& leaf = *made;
@@ -97,7 +97,7 @@ PrefixNode& RadixTree::add_leaf(PrefixNode& parent, std::span<const TokenId> tok
   for (int64_t index = leaf.end_page(); index < end; ++index) {
     const int32_t page = pages[static_cast<size_t>(index)];
     pages_.ids().move(page, Owner::kRequest, Owner::kTree);
-    leaf.pages.push_back({page, pages_.ids().generation(page), true, adopt_window(held, index)});
+    leaf.pages.push_back({page, pages_.ids().generation(page), true, adopt_window(pinned, index)});
   }
   count_pages(leaf, leaf.num_owned_pages());
   parent.children.insert(parent.child_position(leaf.tokens.front()), std::move(made));
@@ -105,9 +105,9 @@ PrefixNode& RadixTree::add_leaf(PrefixNode& parent, std::span<const TokenId> tok
 }
 
 // The page that the sequence holds at this index, as the tree's from now on, if it is its own.
-WindowPage RadixTree::adopt_window(const WindowHold* held, int64_t index) {
-  if (held == nullptr || index < held->first || index >= std::ssize(held->pages)) return {};
-  const int32_t page = held->pages[static_cast<size_t>(index)];
+WindowPage RadixTree::adopt_window(const PinnedWindow* pinned, int64_t index) {
+  if (pinned == nullptr || index < pinned->first || index >= std::ssize(pinned->pages)) return {};
+  const int32_t page = pinned->pages[static_cast<size_t>(index)];
   if (window_pages_.ids().owner(page) != Owner::kRequest) return {};
   return window_pages_.adopt(page);
 }
@@ -287,13 +287,14 @@ void RadixTree::append_window_pages(const PrefixNode* node, int64_t num_tokens, 
   });
 }
 
-void RadixTree::refill_window_pages(PrefixNode& node, int64_t num_tokens, const WindowHold& held) {
+void RadixTree::refill_window_pages(PrefixNode& node, int64_t num_tokens,
+                                    const PinnedWindow& pinned) {
   const int64_t whole = num_tokens - num_tokens % pages_.page_size();
   PrefixNode* covering = &node;
   while (!covering->is_root() && covering->begin >= whole) covering = covering->parent;
   visit_pages_up(covering, whole, [&](int64_t index, PrefixPage& page) {
-    if (index < held.first) return false;
-    if (page.owned && !window_pages_.has(page.window)) page.window = adopt_window(&held, index);
+    if (index < pinned.first) return false;
+    if (page.owned && !window_pages_.has(page.window)) page.window = adopt_window(&pinned, index);
     return true;
   });
 }

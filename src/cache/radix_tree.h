@@ -73,10 +73,10 @@ class RadixTree {
 
   // Adds an edge below `parent` for the tokens beyond it. `tokens` and `pages` are those of the
   // whole path: page of token t is pages[t / page_size]. Takes the pages that the path does not
-  // have, and with them the window pages that `held` has of them (null: none). `hash` is that of
+  // have, and with them the window pages that `pinned` has of them (null: none). `hash` is that of
   // all tokens.
   PrefixNode& add_leaf(PrefixNode& parent, std::span<const TokenId> tokens,
-                       std::span<const int32_t> pages, const WindowHold* held,
+                       std::span<const int32_t> pages, const PinnedWindow* pinned,
                        const request::PrefixHash& hash);
 
   // Removes a leaf without locks and without a state (checked) and frees its pages.
@@ -108,9 +108,9 @@ class RadixTree {
   void append_window_pages(const PrefixNode* node, int64_t num_tokens, int64_t first_page,
                            std::vector<WindowPage>& pages) const;
 
-  // Takes window pages of `held` for whole pages of the path's first `num_tokens` tokens whose
+  // Takes window pages of `pinned` for whole pages of the path's first `num_tokens` tokens whose
   // window page was given up. The sequence computed the same tokens and writes no more in them.
-  void refill_window_pages(PrefixNode& node, int64_t num_tokens, const WindowHold& held);
+  void refill_window_pages(PrefixNode& node, int64_t num_tokens, const PinnedWindow& pinned);
 
   [[nodiscard]] const Counts& counts() const { return counts_; }
 
@@ -142,7 +142,7 @@ class RadixTree {
   template <typename Node, typename Visit>
   void visit_pages_up(Node* node, int64_t num_tokens, const Visit& visit) const;
 
-  [[nodiscard]] WindowPage adopt_window(const WindowHold* held, int64_t index);
+  [[nodiscard]] WindowPage adopt_window(const PinnedWindow* pinned, int64_t index);
   void check_window_page(const PrefixPage& page, PageCensus& census) const;
   void share_page_above(PrefixNode& leaf, int32_t page);
   void forget_shared(int32_t page);

@@ -53,11 +53,11 @@ void WindowPages::count(int64_t num_held_before, int64_t num_held_now) {
       std::max(num_held_now, per_sequence()) - std::max(num_held_before, per_sequence());
 }
 
-void WindowPages::begin(WindowHold& hold, int64_t first, int64_t max_pages) {
-  HEDDLE_CHECK(hold.pages.empty() && hold.copy_from == 0);
-  hold.pages.reserve(static_cast<size_t>(max_pages));
-  hold.pages.assign(static_cast<size_t>(first), 0);
-  hold.first = first;
+void WindowPages::begin(PinnedWindow& pinned, int64_t first, int64_t max_pages) {
+  HEDDLE_CHECK(pinned.pages.empty() && pinned.copy_from == 0);
+  pinned.pages.reserve(static_cast<size_t>(max_pages));
+  pinned.pages.assign(static_cast<size_t>(first), 0);
+  pinned.first = first;
 }
 
 void WindowPages::hold_tree_page(const WindowPage& page) {
@@ -67,53 +67,54 @@ void WindowPages::hold_tree_page(const WindowPage& page) {
   held.resumed = true;
 }
 
-void WindowPages::share(WindowHold& hold, const WindowPage& page) {
+void WindowPages::share(PinnedWindow& pinned, const WindowPage& page) {
   hold_tree_page(page);
-  hold.pages.push_back(page.id);
-  count(hold.num_held() - 1, hold.num_held());
+  pinned.pages.push_back(page.id);
+  count(pinned.num_pinned() - 1, pinned.num_pinned());
 }
 
-void WindowPages::begin_copy(WindowHold& hold, const WindowPage& page) {
+void WindowPages::begin_copy(PinnedWindow& pinned, const WindowPage& page) {
   hold_tree_page(page);
-  hold.copy_from = page.id;
-  count(hold.num_held() - 1, hold.num_held());
+  pinned.copy_from = page.id;
+  count(pinned.num_pinned() - 1, pinned.num_pinned());
 }
 
-void WindowPages::end_copy(WindowHold& hold) {
-  if (hold.copy_from == 0) return;
-  let_go(std::exchange(hold.copy_from, 0), true);
-  count(hold.num_held() + 1, hold.num_held());
+void WindowPages::end_copy(PinnedWindow& pinned) {
+  if (pinned.copy_from == 0) return;
+  let_go(std::exchange(pinned.copy_from, 0), true);
+  count(pinned.num_pinned() + 1, pinned.num_pinned());
 }
 
-int64_t WindowPages::room(int64_t num_held) const {
-  const int64_t claimed_by_others = num_claimed_ - std::max(num_held, per_sequence());
-  return sizes_.num_pages - claimed_by_others - num_held;
+int64_t WindowPages::room(int64_t num_pinned) const {
+  const int64_t claimed_by_others = num_claimed_ - std::max(num_pinned, per_sequence());
+  return sizes_.num_pages - claimed_by_others - num_pinned;
 }
 
-bool WindowPages::grow(WindowHold& hold, int64_t num_pages) {
-  const int64_t missing = num_pages - static_cast<int64_t>(hold.pages.size());
+bool WindowPages::grow(PinnedWindow& pinned, int64_t num_pages) {
+  const int64_t missing = num_pages - static_cast<int64_t>(pinned.pages.size());
   if (missing <= 0) return true;
-  if (room(hold.num_held()) < missing) return false;
+  if (room(pinned.num_pinned()) < missing) return false;
   while (ids_.num_free() < missing) evict_one();
-  HEDDLE_CHECK(ids_.allocate(missing, hold.pages));
-  count(hold.num_held() - missing, hold.num_held());
+  HEDDLE_CHECK(ids_.allocate(missing, pinned.pages));
+  count(pinned.num_pinned() - missing, pinned.num_pinned());
   return true;
 }
 
-void WindowPages::slide(WindowHold& hold, int64_t first, int64_t first_end, int64_t end_end) {
-  const int64_t before = hold.num_held();
-  for (; hold.first < first; ++hold.first) {
-    const bool is_end = hold.first >= first_end && hold.first < end_end;
-    let_go(hold.pages[static_cast<size_t>(hold.first)], is_end);
+void WindowPages::slide(PinnedWindow& pinned, int64_t first, int64_t first_end, int64_t end_end) {
+  const int64_t before = pinned.num_pinned();
+  for (; pinned.first < first; ++pinned.first) {
+    const bool is_end = pinned.first >= first_end && pinned.first < end_end;
+    let_go(pinned.pages[static_cast<size_t>(pinned.first)], is_end);
   }
-  count(before, hold.num_held());
+  count(before, pinned.num_pinned());
 }
 
-void WindowPages::end(WindowHold& hold) {
-  end_copy(hold);
-  slide(hold, static_cast<int64_t>(hold.pages.size()), 0, static_cast<int64_t>(hold.pages.size()));
-  hold.pages.clear();
-  hold.first = 0;
+void WindowPages::end(PinnedWindow& pinned) {
+  end_copy(pinned);
+  slide(pinned, static_cast<int64_t>(pinned.pages.size()), 0,
+        static_cast<int64_t>(pinned.pages.size()));
+  pinned.pages.clear();
+  pinned.first = 0;
 }
 
 void WindowPages::let_go(int32_t id, bool is_end) {

@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // WindowPages: the pages of the layers whose window slides, where other layers do not slide
-// (PoolSizes::window_pages): which sequence holds which, which the prefix tree keeps, and which the
+// (PoolSizes::window_pages): which sequence pins which, which the prefix tree keeps, and which the
 // next sequence may take.
 //
-// A running sequence holds the pages from the first token that its next one sees up to the last one
+// A running sequence pins the pages from the first token that its next one sees up to the last one
 // it has planned. As it advances it lets go of those behind its window: its own become free, the
 // tree's stay until their room is needed, so that others can still resume there. The tree's pages
-// that nobody holds are given up one by one: first those that a sequence slid past, then ends: the
-// last window of a prompt or of a sequence, and pages that a sequence has resumed from. Within each
-// of the two, those let go first go first.
+// that no sequence pins are given up one by one: first those that a sequence slid past, then ends:
+// the last window of a prompt or of a sequence, and pages that a sequence has resumed from. Within
+// each of the two, those let go first go first.
 //
 // The tree refers to a page by its id and generation. It is not told when a page is given up: has()
 // says so from then on, exactly.
 //
-// Reserve:    every one of max_step_sequences sequences can always hold per_sequence() pages, which
+// Reserve:    every one of max_step_sequences sequences can always pin per_sequence() pages, which
 //             is enough to decode and to prefill a page at a time. Prompts may take more from what
 //             these reserves leave. So a decode step never lacks a window page once the prompt's
 //             last step has been confirmed, and nothing is ever retracted for one.
-// Ownership:  Owner::kRequest: one sequence holds it. Owner::kTree: the tree has it; any number of
-//             sequences may hold it.
+// Ownership:  Owner::kRequest: one sequence pins it. Owner::kTree: the tree has it; any number of
+//             sequences may pin it.
 // Threading:  confined to the engine thread.
-// Invariants: check_invariants(); the holds of all sequences together are proven by
-//             check_ownership().
+// Invariants: check_invariants(); check_ownership() proves the pins of all sequences together.
 // Cost:       O(1) per page, no heap use but in begin().
 #pragma once
 
@@ -36,13 +35,13 @@
 namespace heddle::cache {
 
 // The window pages of a running sequence.
-struct WindowHold {
+struct PinnedWindow {
   std::vector<int32_t> pages;  // page of token t is pages[t / page_size], from `first` on; those
-                               // before were let go and may be anybody's
+                               // before were let go and may belong to another
   int64_t first = 0;
-  int32_t copy_from = 0;  // held beside them until the first step has copied it; 0: none
+  int32_t copy_from = 0;  // pinned beside them until the first step has copied it; 0: none
 
-  [[nodiscard]] int64_t num_held() const {
+  [[nodiscard]] int64_t num_pinned() const {
     return static_cast<int64_t>(pages.size()) - first + (copy_from != 0 ? 1 : 0);
   }
 };
@@ -66,63 +65,63 @@ class WindowPages {
 
   // ---- The tree ----
 
-  // Gives the tree a page that one sequence holds, which holds it as before.
+  // Gives the tree a page that one sequence pins, which pins it as before.
   [[nodiscard]] WindowPage adopt(int32_t id);
 
   // Whether the tree still has the page.
   [[nodiscard]] bool has(const WindowPage& page) const;
 
-  // Frees a page with its node, if the tree has it; nobody holds it (checked). Leaves it empty.
+  // Frees a page with its node, if the tree has it; no sequence pins it (checked). Leaves it empty.
   void drop(WindowPage& page);
 
   // ---- Sequences ----
 
-  // The hold, empty before, begins at page `first` and has room for `max_pages` indices.
-  void begin(WindowHold& hold, int64_t first, int64_t max_pages);
+  // The list, empty before, begins at page `first` and has room for `max_pages` indices.
+  void begin(PinnedWindow& pinned, int64_t first, int64_t max_pages);
 
   // Adds a page that the tree has (checked): a sequence resumes from it.
-  void share(WindowHold& hold, const WindowPage& page);
+  void share(PinnedWindow& pinned, const WindowPage& page);
 
-  // Holds a page that the tree has (checked) until end_copy(), beside the pages of the list.
-  void begin_copy(WindowHold& hold, const WindowPage& page);
-  void end_copy(WindowHold& hold);
+  // Pins a page that the tree has (checked) until end_copy(), beside the pages of the list.
+  void begin_copy(PinnedWindow& pinned, const WindowPage& page);
+  void end_copy(PinnedWindow& pinned);
 
-  // How many pages a sequence that holds `num_held` can take now.
-  [[nodiscard]] int64_t room(int64_t num_held) const;
+  // How many pages a sequence that pins `num_pinned` can take now.
+  [[nodiscard]] int64_t room(int64_t num_pinned) const;
 
   // Takes pages until the list has `num_pages` entries, or nothing and false. Evicts.
-  [[nodiscard]] bool grow(WindowHold& hold, int64_t num_pages);
+  [[nodiscard]] bool grow(PinnedWindow& pinned, int64_t num_pages);
 
   // Lets go of the pages before index `first`. Those from `first_end` to `end_end` are an end, the
   // last window of the prompt; others were slid past.
-  void slide(WindowHold& hold, int64_t first, int64_t first_end, int64_t end_end);
+  void slide(PinnedWindow& pinned, int64_t first, int64_t first_end, int64_t end_end);
 
   // Lets go of all pages; they are an end.
-  void end(WindowHold& hold);
+  void end(PinnedWindow& pinned);
 
   // Pages that one sequence needs to advance, two steps in flight included.
   [[nodiscard]] int64_t per_sequence() const { return sizes_.per_sequence(page_size_); }
 
   [[nodiscard]] const IdPool& ids() const { return ids_; }
 
-  // Pages of the tree that nobody holds.
+  // Pages of the tree that no sequence pins.
   [[nodiscard]] int64_t num_evictable() const { return num_evictable_; }
 
   [[nodiscard]] int64_t num_evicted() const { return num_evicted_; }  // since the start
 
-  // How many sequences hold a page of the tree.
+  // How many sequences pin a page of the tree.
   [[nodiscard]] int64_t holders(int32_t id) const {
     return states_[static_cast<size_t>(id)].holders;
   }
 
-  // Gives up everything that nobody holds; not counted as evicted.
+  // Gives up everything that no sequence pins; not counted as evicted.
   void clear();
 
   // Proves that lists and counters agree with the owners of the ids, or aborts. Cost: O(ids).
   void check_invariants() const;
 
  private:
-  // The eviction list of a page of the tree that no sequence holds.
+  // The eviction list of a page of the tree that no sequence pins.
   enum class List : uint8_t { kNone, kPassed, kEnds };
 
   struct State {
@@ -158,8 +157,8 @@ class WindowPages {
   std::array<Ring, 2> rings_;  // kPassed, kEnds
   int64_t num_evictable_ = 0;
   int64_t num_evicted_ = 0;
-  // The sum over all sequences of what each holds or may hold at any time, whichever is more. A
-  // page that several hold counts for each: one of them may let it go and then need another.
+  // The sum over all sequences of what each pins or may pin at any time, whichever is more. A
+  // page that several pin counts for each: one of them may let it go and then need another.
   int64_t num_claimed_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which window pages are whose: holds that slide, what the tree keeps, what is given up first, the
-// reserve of every sequence; and random sequences against a naive model of all that.
+// The owners of window pages: windows that slide, pages that the tree keeps, the order of eviction,
+// the reserve of every sequence; and random sequences against a naive model of all that.
 #include "cache/window_pages.h"
 
 #include <algorithm>
@@ -34,28 +34,28 @@ TEST(WindowPagesTest, ATokenSeesTheWindowThatEndsInIt) {
 
 TEST(WindowPagesTest, WhatASequenceSlidPastIsFreeOrTheTrees) {
   WindowPages pages(sizes(22, 2));
-  WindowHold hold;
-  pages.begin(hold, 0, 10);
-  ASSERT_TRUE(pages.grow(hold, 4));
-  const WindowPage kept = pages.adopt(hold.pages[1]);
-  const WindowPage end = pages.adopt(hold.pages[2]);
+  PinnedWindow pinned;
+  pages.begin(pinned, 0, 10);
+  ASSERT_TRUE(pages.grow(pinned, 4));
+  const WindowPage kept = pages.adopt(pinned.pages[1]);
+  const WindowPage end = pages.adopt(pinned.pages[2]);
   EXPECT_EQ(pages.num_evictable(), 0) << "the sequence still holds them";
-  pages.slide(hold, 3, /*first_end=*/2, /*end_end=*/3);
-  EXPECT_EQ(hold.num_held(), 1);
+  pages.slide(pinned, 3, /*first_end=*/2, /*end_end=*/3);
+  EXPECT_EQ(pinned.num_pinned(), 1);
   EXPECT_EQ(pages.ids().num_free(), 22 - 3) << "its own page before the window is free";
   EXPECT_EQ(pages.num_evictable(), 2);
   EXPECT_TRUE(pages.has(kept));
-  pages.end(hold);
+  pages.end(pinned);
   EXPECT_EQ(pages.ids().num_free(), 22 - 2);
 
   // The pages that were slid past go first.
-  pages.begin(hold, 0, 30);
-  ASSERT_TRUE(pages.grow(hold, 16)) << "the other sequence's 6 stay";
-  EXPECT_FALSE(pages.grow(hold, 17));
+  pages.begin(pinned, 0, 30);
+  ASSERT_TRUE(pages.grow(pinned, 16)) << "the other sequence's 6 stay";
+  EXPECT_FALSE(pages.grow(pinned, 17));
   EXPECT_TRUE(pages.has(kept) && pages.has(end)) << "there were enough free ones";
-  pages.end(hold);
-  WindowHold others[2];
-  for (WindowHold& other : others) pages.begin(other, 0, 30);
+  pages.end(pinned);
+  PinnedWindow others[2];
+  for (PinnedWindow& other : others) pages.begin(other, 0, 30);
   ASSERT_TRUE(pages.grow(others[0], 15));
   ASSERT_TRUE(pages.grow(others[1], 6));
   EXPECT_FALSE(pages.has(kept));
@@ -68,38 +68,38 @@ TEST(WindowPagesTest, WhatASequenceSlidPastIsFreeOrTheTrees) {
 
 TEST(WindowPagesTest, APageThatASequenceResumedFromCountsAsAnEnd) {
   WindowPages pages(sizes(7, 1));
-  WindowHold hold;
-  pages.begin(hold, 0, 10);
-  ASSERT_TRUE(pages.grow(hold, 2));
-  const WindowPage fork = pages.adopt(hold.pages[0]);
-  const WindowPage passed = pages.adopt(hold.pages[1]);
-  pages.slide(hold, 2, 0, 0);
-  pages.end(hold);
-  pages.begin(hold, 0, 10);
-  pages.share(hold, fork);
+  PinnedWindow pinned;
+  pages.begin(pinned, 0, 10);
+  ASSERT_TRUE(pages.grow(pinned, 2));
+  const WindowPage fork = pages.adopt(pinned.pages[0]);
+  const WindowPage passed = pages.adopt(pinned.pages[1]);
+  pages.slide(pinned, 2, 0, 0);
+  pages.end(pinned);
+  pages.begin(pinned, 0, 10);
+  pages.share(pinned, fork);
   EXPECT_EQ(pages.holders(fork.id), 1);
-  pages.slide(hold, 1, 0, 0);
-  ASSERT_TRUE(pages.grow(hold, 7)) << "one of the tree's goes";
+  pages.slide(pinned, 1, 0, 0);
+  ASSERT_TRUE(pages.grow(pinned, 7)) << "one of the tree's goes";
   EXPECT_TRUE(pages.has(fork));
   EXPECT_FALSE(pages.has(passed)) << "though it was let go later";
-  pages.end(hold);
+  pages.end(pinned);
 }
 
 TEST(WindowPagesTest, AnIdOfAnotherGenerationIsNotThePage) {
   WindowPages pages(sizes(6, 1));
-  WindowHold hold;
-  pages.begin(hold, 0, 10);
-  ASSERT_TRUE(pages.grow(hold, 1));
-  WindowPage page = pages.adopt(hold.pages[0]);
-  pages.end(hold);
-  pages.begin(hold, 0, 10);
-  ASSERT_TRUE(pages.grow(hold, 6)) << "all ids, that of the page too";
+  PinnedWindow pinned;
+  pages.begin(pinned, 0, 10);
+  ASSERT_TRUE(pages.grow(pinned, 1));
+  WindowPage page = pages.adopt(pinned.pages[0]);
+  pages.end(pinned);
+  pages.begin(pinned, 0, 10);
+  ASSERT_TRUE(pages.grow(pinned, 6)) << "all ids, that of the page too";
   const WindowPage again = pages.adopt(page.id);
   EXPECT_FALSE(pages.has(page));
   EXPECT_TRUE(pages.has(again));
   pages.drop(page);
   EXPECT_TRUE(pages.has(again)) << "it was another page's id";
-  pages.end(hold);
+  pages.end(pinned);
   pages.clear();
   EXPECT_EQ(pages.ids().num_free(), 6);
   EXPECT_EQ(pages.num_evicted(), 1) << "dropped on request, not evicted";
@@ -107,20 +107,20 @@ TEST(WindowPagesTest, AnIdOfAnotherGenerationIsNotThePage) {
 
 TEST(WindowPagesTest, ACopySourceIsHeldUntilItIsCopied) {
   WindowPages pages(sizes(6, 1));
-  WindowHold hold;
-  pages.begin(hold, 0, 10);
-  ASSERT_TRUE(pages.grow(hold, 1));
-  const WindowPage source = pages.adopt(hold.pages[0]);
-  pages.end(hold);
-  pages.begin(hold, 0, 10);
-  pages.begin_copy(hold, source);
-  ASSERT_TRUE(pages.grow(hold, 5));
-  EXPECT_FALSE(pages.grow(hold, 6)) << "6 pages, one of which is the source";
+  PinnedWindow pinned;
+  pages.begin(pinned, 0, 10);
+  ASSERT_TRUE(pages.grow(pinned, 1));
+  const WindowPage source = pages.adopt(pinned.pages[0]);
+  pages.end(pinned);
+  pages.begin(pinned, 0, 10);
+  pages.begin_copy(pinned, source);
+  ASSERT_TRUE(pages.grow(pinned, 5));
+  EXPECT_FALSE(pages.grow(pinned, 6)) << "6 pages, one of which is the source";
   EXPECT_TRUE(pages.has(source));
-  pages.end_copy(hold);
-  ASSERT_TRUE(pages.grow(hold, 6));
+  pages.end_copy(pinned);
+  ASSERT_TRUE(pages.grow(pinned, 6));
   EXPECT_FALSE(pages.has(source));
-  pages.end(hold);
+  pages.end(pinned);
 }
 
 // Sequences that grow, slide, give pages to the tree, share them and end, in a pool that is hardly
@@ -161,7 +161,7 @@ class RandomHolds {
 
   struct Sequence {
     bool runs = false;
-    WindowHold hold;
+    PinnedWindow pinned;
   };
 
   int draw(int count) { return std::uniform_int_distribution<int>(0, count - 1)(random_); }
@@ -169,8 +169,9 @@ class RandomHolds {
   [[nodiscard]] int64_t num_distinct() const {
     std::map<int32_t, int> held;
     for (const Sequence& sequence : sequences_) {
-      for (auto i = static_cast<size_t>(sequence.hold.first); i < sequence.hold.pages.size(); ++i) {
-        ++held[sequence.hold.pages[i]];
+      for (auto i = static_cast<size_t>(sequence.pinned.first); i < sequence.pinned.pages.size();
+           ++i) {
+        ++held[sequence.pinned.pages[i]];
       }
     }
     return std::ssize(held);
@@ -180,47 +181,49 @@ class RandomHolds {
     Sequence& sequence = sequences_[index];
     if (sequence.runs) return;
     sequence.runs = true;
-    pages_.begin(sequence.hold, draw(3), 64);
+    pages_.begin(sequence.pinned, draw(3), 64);
     std::shuffle(tree_.begin(), tree_.end(), random_);
     for (const WindowPage& page : tree_) {
-      if (sequence.hold.num_held() < draw(4) && pages_.has(page)) pages_.share(sequence.hold, page);
+      if (sequence.pinned.num_pinned() < draw(4) && pages_.has(page))
+        pages_.share(sequence.pinned, page);
     }
   }
 
   void end(size_t index) {
     Sequence& sequence = sequences_[index];
     if (!sequence.runs) return;
-    pages_.end(sequence.hold);
+    pages_.end(sequence.pinned);
     sequence.runs = false;
   }
 
   void publish(size_t index) {
     Sequence& sequence = sequences_[index];
-    if (sequence.hold.num_held() == 0) return;
-    const int64_t at = sequence.hold.first + draw(static_cast<int>(sequence.hold.num_held()));
-    const int32_t id = sequence.hold.pages[static_cast<size_t>(at)];
+    if (sequence.pinned.num_pinned() == 0) return;
+    const int64_t at = sequence.pinned.first + draw(static_cast<int>(sequence.pinned.num_pinned()));
+    const int32_t id = sequence.pinned.pages[static_cast<size_t>(at)];
     if (pages_.ids().owner(id) == Owner::kRequest) tree_.push_back(pages_.adopt(id));
   }
 
   void slide(size_t index) {
-    WindowHold& hold = sequences_[index].hold;
-    if (hold.num_held() > 0) {
-      pages_.slide(hold, hold.first + draw(static_cast<int>(hold.num_held()) + 1), 0, draw(20));
+    PinnedWindow& pinned = sequences_[index].pinned;
+    if (pinned.num_pinned() > 0) {
+      pages_.slide(pinned, pinned.first + draw(static_cast<int>(pinned.num_pinned()) + 1), 0,
+                   draw(20));
     }
   }
 
   // A sequence always gets its reserve, and more if the other sequences leave pages free.
   void grow(size_t index) {
     Sequence& sequence = sequences_[index];
-    if (!sequence.runs || sequence.hold.pages.size() > 50) return;
+    if (!sequence.runs || sequence.pinned.pages.size() > 50) return;
     const int64_t more = 1 + draw(4);
-    const bool in_reserve = sequence.hold.num_held() + more <= pages_.per_sequence();
-    const int64_t room = pages_.room(sequence.hold.num_held());
-    const auto want = static_cast<int64_t>(sequence.hold.pages.size()) + more;
-    const bool grew = pages_.grow(sequence.hold, want);
+    const bool in_reserve = sequence.pinned.num_pinned() + more <= pages_.per_sequence();
+    const int64_t room = pages_.room(sequence.pinned.num_pinned());
+    const auto want = static_cast<int64_t>(sequence.pinned.pages.size()) + more;
+    const bool grew = pages_.grow(sequence.pinned, want);
     EXPECT_EQ(grew, more <= room);
     EXPECT_TRUE(grew || !in_reserve);
-    EXPECT_EQ(std::ssize(sequence.hold.pages) == want, grew);
+    EXPECT_EQ(std::ssize(sequence.pinned.pages) == want, grew);
   }
 
   void check() {
@@ -228,8 +231,9 @@ class RandomHolds {
     std::erase_if(tree_, [&](const WindowPage& page) { return !pages_.has(page); });
     std::map<int32_t, int64_t> held;
     for (const Sequence& sequence : sequences_) {
-      for (auto i = static_cast<size_t>(sequence.hold.first); i < sequence.hold.pages.size(); ++i) {
-        ++held[sequence.hold.pages[i]];
+      for (auto i = static_cast<size_t>(sequence.pinned.first); i < sequence.pinned.pages.size();
+           ++i) {
+        ++held[sequence.pinned.pages[i]];
       }
     }
     int64_t num_evictable = 0;

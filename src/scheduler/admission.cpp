@@ -66,14 +66,14 @@ void Admission::continue_prefills(PrefillBudget& budget, BatchPlan& plan) {
     const Sequence& sequence = *running->sequence;
     const int64_t context = running->num_planned;
     const int64_t pending = sequence.num_tokens() - context;
-    const PrefillGrant grant =
-        budget.resume({.context_tokens = context,
-                       .pending_tokens = pending,
-                       .new_tokens_left = new_tokens_left(sequence.request.stop.max_new_tokens,
-                                                          sequence.num_output_tokens()),
-                       .held_tokens = pending,
-                       .most_tokens = std::min(parts_.pace.max_prefill_tokens(budget, context),
-                                               parts_.cache.window_room(running->hold, context))});
+    const PrefillGrant grant = budget.resume(
+        {.context_tokens = context,
+         .pending_tokens = pending,
+         .new_tokens_left =
+             new_tokens_left(sequence.request.stop.max_new_tokens, sequence.num_output_tokens()),
+         .held_tokens = pending,
+         .most_tokens = std::min(parts_.pace.max_prefill_tokens(budget, context),
+                                 parts_.cache.window_room(running->cached, context))});
     if (grant.tokens > 0) plan_prefill(*running, grant.tokens, plan);
   }
 }
@@ -183,7 +183,7 @@ void Admission::admit_first(BatchPlan& plan, double now_seconds) {
   const int64_t pending = sequence.num_tokens() - sequence.num_computed;
   PrefillBudget step = budget(0);
   PrefillDemand asked = demand(sequence, match);
-  asked.most_tokens = parts_.cache.window_room(running->hold, sequence.num_computed);
+  asked.most_tokens = parts_.cache.window_room(running->cached, sequence.num_computed);
   plan_prefill(*running, std::min(step.resume(asked).tokens, pending), plan);
 }
 

@@ -143,7 +143,7 @@ TEST(InFlightSharingTest, AFollowerWaitsForItsLeaderButNotForLong) {
   EXPECT_THAT(parts.running_ids(), ElementsAre(0));
   EXPECT_EQ(parts.sharing.num_deferred(), 1);
   EXPECT_EQ(parts.waiting.num_open_slots(parts.running), 15) << "it is not short of room";
-  EXPECT_THAT(parts.running.sequences()[0]->hold.forks, ElementsAre(296)) << "on the grid of 8";
+  EXPECT_THAT(parts.running.sequences()[0]->cached.forks, ElementsAre(296)) << "on the grid of 8";
   parts.admit(1.4);
   EXPECT_THAT(parts.running_ids(), ElementsAre(0));
   parts.admit(1.6);

@@ -254,7 +254,7 @@ bool BatchScheduler::retract_one() {
     // The prefix that the last one running shares with the cache takes the pages it needs.
     HEDDLE_CHECK_EQ(running_.size(), 1);
     RunningSequence& last = *running_.sequences().front();
-    HEDDLE_CHECK(!last.hold.keeps_to_itself);  // alone, check_fits() promised it room
+    HEDDLE_CHECK(!last.cached.keeps_to_itself);  // alone, check_fits() promised it room
     last.returns_without_cache = true;
     leave(last, Leaving::kRetracted);
     return false;
@@ -410,7 +410,7 @@ SchedulerStats BatchScheduler::stats() const {
 void BatchScheduler::check_invariants() const {
   running_.check_invariants(pace_.num_steps_in_flight());
   waiting_.check_invariants();
-  cache_.check_invariants(running_.held());
+  cache_.check_invariants(running_.admitted());
 }
 
 }  // namespace heddle::scheduler

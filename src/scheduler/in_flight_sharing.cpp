@@ -26,7 +26,7 @@ void InFlightSharing::mark(std::span<QueueEntry> entries, const RunningSet& runn
   }
 }
 
-// Where the follower parts from its leader, as far as it can use it.
+// The position at which the follower parts from its leader, as far as it can use it.
 int64_t InFlightSharing::fork_of(const QueueEntry& follower) const {
   const int64_t shared = std::min(follower.shared_tokens, follower.sequence->num_tokens() - 1);
   return shared - shared % cache_.options().grid;
@@ -34,11 +34,11 @@ int64_t InFlightSharing::fork_of(const QueueEntry& follower) const {
 
 void InFlightSharing::ask_for_forks(RunningSequence& leader,
                                     std::span<const QueueEntry> entries) const {
-  if (leader.hold.keeps_to_itself) return;
+  if (leader.cached.keeps_to_itself) return;
   for (const QueueEntry& entry : entries) {
     if (entry.leader != leader.sequence->id) continue;
     const int64_t fork = fork_of(entry);
-    if (fork >= kMinSharedTokens) cache_.want_snapshot(leader.hold, fork, leader.num_planned);
+    if (fork >= kMinSharedTokens) cache_.want_snapshot(leader.cached, fork, leader.num_planned);
   }
 }
 
@@ -55,14 +55,14 @@ bool InFlightSharing::defers(WaitingSequence& waiting, const QueueEntry& entry,
       [&](const RunningSequence* other) { return other->sequence->id == entry.leader; });
   if (found == candidates.end()) return false;
   const RunningSequence& leader = **found;
-  if (!leader.stays() || leader.hold.keeps_to_itself) return false;
+  if (!leader.stays() || leader.cached.keeps_to_itself) return false;
 
   // Worth it only for many more tokens than are cached already, unless they are there with the step
   // in flight.
   const int64_t fork = fork_of(entry);
   const int64_t enough =
       match.usable_tokens + (leader.num_planned < fork ? kMinSharedTokens : cache_.options().grid);
-  if (fork < enough || !cache_.will_publish(leader.hold, enough, fork, leader.num_planned)) {
+  if (fork < enough || !cache_.will_publish(leader.cached, enough, fork, leader.num_planned)) {
     return false;
   }
   if (!began) {

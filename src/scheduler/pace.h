@@ -85,7 +85,7 @@ class StepPace {
   // The step is planned: it is in flight from now on.
   void end_step(int64_t num_sequences, double now_seconds);
 
-  // What drafts cost, by the steps that had no prompt.
+  // The cost of drafts, measured on steps that had no prompt.
   [[nodiscard]] const speculative::DraftCost& draft_cost() const { return draft_cost_; }
 
   // The oldest step in flight ended; there is one.

@@ -94,7 +94,7 @@ std::span<RunningSequence* const> Preemption::victims_for(const PreemptionNeed& 
   if (running.any_leaving()) return {};  // room is on its way
   for (const RunningSequence* candidate : running.sequences()) {
     const request::Sequence& sequence = *candidate->sequence;
-    const int64_t shared_pages = candidate->hold.shared_tokens / page_size_;
+    const int64_t shared_pages = candidate->cached.shared_tokens / page_size_;
     candidates_.push_back({.urgency = candidate->urgency,
                            .arrival = sequence.id,
                            .max_new_tokens = sequence.request.stop.max_new_tokens,

@@ -236,8 +236,8 @@ TEST(PrefillBudgetTest, AStepWithoutRoomForPrefillGivesNoTokens) {
   EXPECT_EQ(budget.num_admitted(), 0);
 }
 
-// Whatever comes: chunks fit the step, lie on the grid unless they are first or last, and what was
-// admitted has the memory it asked for.
+// In any sequence of calls chunks fit the step, lie on the grid unless they are first or last, and
+// what was admitted has the memory it asked for.
 TEST(PrefillBudgetTest, GrantsKeepTheirPromisesUnderFuzz) {
   std::mt19937 random(5);
   const auto pick = [&](int64_t low, int64_t high) {

@@ -17,7 +17,7 @@ using request::SlotStart;
 
 namespace {
 
-// Of what held before, when drafts were verified.
+// Weight of a verified step in the share of accepted drafts so far.
 constexpr double kNewDraftShare = 0.2;
 constexpr double kNewDraftShareOfAll = 0.05;
 
@@ -49,9 +49,9 @@ SlotStart start_of(const Sequence& sequence, int64_t context_tokens, BatchPlan& 
 
 bool RunningSequence::can_decode() const {
   const int64_t drawn = sequence->num_output_tokens() + draws_in_flight;
-  // Which tokens may follow is known once the last one is.
+  // The constraint says which tokens may follow only once the last one is known.
   if (sequence->constraint != nullptr && draws_in_flight > 0) return false;
-  return leaving == Leaving::kNo && !hold.starts && drawn > 0 &&
+  return leaving == Leaving::kNo && !cached.starts && drawn > 0 &&
          drawn < sequence->request.stop.max_new_tokens &&
          sequence->num_tokens() + draws_in_flight - num_planned == 1;
 }
@@ -109,8 +109,8 @@ RunningSequence* RunningSet::start(Sequence& sequence, const cache::PrefixMatch&
   const int64_t page_size = cache_.options().pools.page_size;
   sequence.tokens.reserve(static_cast<size_t>(max_stored + 1));
   sequence.pages.reserve(static_cast<size_t>((max_stored + page_size - 1) / page_size));
-  if (!cache_.admit(sequence, match, headroom, running.hold)) return nullptr;
-  running.hold.keeps_to_itself = without_cache;
+  if (!cache_.admit(sequence, match, headroom, running.cached)) return nullptr;
+  running.cached.keeps_to_itself = without_cache;
   sequence.status = SequenceStatus::kRunning;
   sequence.batch_slot = slot;
   running.sequence = &sequence;
@@ -132,13 +132,13 @@ bool RunningSet::grow(const RunningSequence& running, int64_t num_drafts) {
 }
 
 bool RunningSet::grow_window(RunningSequence& running, int64_t num_drafts) {
-  return cache_.grow_window(running.hold, running.num_planned + 1 + num_drafts);
+  return cache_.grow_window(running.cached, running.num_planned + 1 + num_drafts);
 }
 
 bool RunningSet::shrink_windows() {
   bool freed = false;
   for (RunningSequence* running : running_) {
-    freed |= cache_.shrink(*running->sequence, running->hold);
+    freed |= cache_.shrink(*running->sequence, running->cached);
   }
   return freed;
 }
@@ -179,15 +179,15 @@ PlannedSequence RunningSet::planned(RunningSequence& running, bool sample, Batch
 
 // After the cache has taken the pages of the step.
 void RunningSet::send_window_pages(RunningSequence& running, BatchPlan& plan) {
-  const cache::WindowHold& held = running.hold.window_pages;
-  const int64_t end = std::ssize(held.pages);
-  const int64_t first = std::max(running.sent_window_pages, held.first);
+  const cache::PinnedWindow& pinned = running.cached.window_pages;
+  const int64_t end = std::ssize(pinned.pages);
+  const int64_t first = std::max(running.sent_window_pages, pinned.first);
   if (first >= end) return;
   plan.page_updates.push_back(
       {.batch_slot = running.batch_slot,
        .group = request::PageGroup::kWindow,
        .first = static_cast<int32_t>(first),
-       .pages = plan.add_pages(std::span(held.pages).subspan(static_cast<size_t>(first)))});
+       .pages = plan.add_pages(std::span(pinned.pages).subspan(static_cast<size_t>(first)))});
   running.sent_window_pages = end;
 }
 
@@ -207,7 +207,7 @@ void RunningSet::plan_decode(RunningSequence& running, std::span<const TokenId> 
     running.drafts_in_flight = std::ssize(drafts);
   }
   const int64_t end = running.num_planned + next.num_rows();
-  cache_.plan_decode(*running.sequence, running.hold, end, next, plan);
+  cache_.plan_decode(*running.sequence, running.cached, end, next, plan);
   send_window_pages(running, plan);
   running.num_planned = end;
   ++running.steps_in_flight;
@@ -230,7 +230,7 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
       std::span<const TokenId>(sequence.tokens)
           .subspan(static_cast<size_t>(running.num_planned), static_cast<size_t>(num_new_tokens)));
   if (!last) next.next_token = sequence.tokens[static_cast<size_t>(end)];
-  cache_.plan_prefill(sequence, running.hold, end, next, plan);
+  cache_.plan_prefill(sequence, running.cached, end, next, plan);
   plan.computes_draft_slots |= cache_.options().pools.max_made_drafts > 0;
   if (makes && next.hidden_slot == 0) {
     next.wanted_drafts = static_cast<int32_t>(num_wanted);
@@ -282,13 +282,13 @@ int64_t RunningSet::complete(const PlannedSequence& planned, std::span<const Sam
     sequence.draft_report.rejected_tokens += planned.drafts.count - accepted;
     if (!planned.drafts.empty()) {
       const bool all = accepted == planned.drafts.count;
-      const double held = static_cast<double>(accepted) / static_cast<double>(accepted + !all);
-      running.draft_share += kNewDraftShare * (held - running.draft_share);
-      draft_share_ += kNewDraftShareOfAll * (held - draft_share_);
+      const double share = static_cast<double>(accepted) / static_cast<double>(accepted + !all);
+      running.draft_share += kNewDraftShare * (share - running.draft_share);
+      draft_share_ += kNewDraftShareOfAll * (share - draft_share_);
     }
   }
-  cache_.confirm(sequence, running.hold);
-  if (!planned.drafts.empty()) cache_.drop_pending(running.hold);
+  cache_.confirm(sequence, running.cached);
+  if (!planned.drafts.empty()) cache_.drop_pending(running.cached);
   return appended;
 }
 
@@ -306,7 +306,7 @@ void RunningSet::remove(RunningSequence& running) {
   HEDDLE_CHECK(running.is_removable());
   Sequence& sequence = *running.sequence;
   const bool keeps_end = running.leaving != Leaving::kAborted;
-  cache_.release(sequence, running.hold,
+  cache_.release(sequence, running.cached,
                  keeps_end ? cache::PrefixCache::Keep::kEnd : cache::PrefixCache::Keep::kPublished);
   sequence.batch_slot = -1;
   running_.erase(std::find(running_.begin(), running_.end(), &running));
@@ -316,12 +316,12 @@ void RunningSet::remove(RunningSequence& running) {
   running.returns_without_cache = false;
 }
 
-std::vector<cache::AdmittedSequence> RunningSet::held() const {
-  std::vector<cache::AdmittedSequence> held;
+std::vector<cache::AdmittedSequence> RunningSet::admitted() const {
+  std::vector<cache::AdmittedSequence> admitted;
   for (const RunningSequence* running : running_) {
-    held.push_back({.sequence = running->sequence, .cached = &running->hold});
+    admitted.push_back({.sequence = running->sequence, .cached = &running->cached});
   }
-  return held;
+  return admitted;
 }
 
 void RunningSet::check_invariants(int64_t num_steps_in_flight) const {

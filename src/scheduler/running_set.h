@@ -50,20 +50,20 @@ enum class Leaving {
 struct RunningSequence {
   request::Sequence* sequence = nullptr;  // null: the batch slot is free
   int32_t batch_slot = 0;
-  cache::CachedSequence hold;
+  cache::CachedSequence cached;
   int64_t num_planned = 0;  // tokens that planned steps compute, those complete included
   int32_t steps_in_flight = 0;
   int32_t draws_in_flight = 0;  // of these steps, those that draw
   int64_t drafts_in_flight = 0;
-  double draft_share = 0;            // of drafts that held lately, where all before them did
+  double draft_share = 0;            // accepted lately, of drafts whose predecessors were
   bool made_in_flight = false;       // a step in flight makes drafts
   std::vector<TokenId> made_drafts;  // by the runner, behind all tokens of the sequence
   Leaving leaving = Leaving::kNo;
 
-  // The runner has been told by plans, about the batch slot:
+  // What plans have sent to the runner about the batch slot:
   bool sent = false;              // SlotStart
   int64_t sent_pages = 0;         // the first ones of Sequence::pages
-  int64_t sent_window_pages = 0;  // likewise of hold.window_pages
+  int64_t sent_window_pages = 0;  // likewise of cached.window_pages
 
   // Set by the caller of start().
   double admitted_seconds = 0;
@@ -145,8 +145,8 @@ class RunningSet {
                                  std::span<const request::SampledToken> drawn,
                                  std::span<const request::MadeDraft> made = {});
 
-  // That step failed: its tokens were not computed, and the runner may not have taken over what it
-  // told about the batch slot.
+  // That step failed: its tokens were not computed, and the runner may have dropped what the plan
+  // sent about the batch slot.
   void abandon(const request::PlannedSequence& planned);
 
   // Gives back what the sequence has; it is removable (checked).
@@ -155,11 +155,11 @@ class RunningSet {
   // Prompt tokens computed since the start of the engine.
   [[nodiscard]] int64_t prefilled_tokens() const { return prefilled_tokens_; }
 
-  // Of drafts that held lately, of all sequences: what a new one is expected to do.
+  // The share of drafts accepted lately, over all sequences; expected of a new one.
   [[nodiscard]] double draft_share() const { return draft_share_; }
 
   // The running sequences with their part of the cache, for PrefixCache::check_invariants().
-  [[nodiscard]] std::vector<cache::AdmittedSequence> held() const;
+  [[nodiscard]] std::vector<cache::AdmittedSequence> admitted() const;
 
   // Proves that slots, lengths and states agree with each other, or aborts.
   void check_invariants(int64_t num_steps_in_flight) const;

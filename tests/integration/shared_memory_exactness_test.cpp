@@ -45,7 +45,7 @@ class WatchedIds {
     if (gone_.erase(id) == 1) ++num_taken_again_;
   }
 
-  [[nodiscard]] int64_t num_held() const { return std::ssize(held_); }
+  [[nodiscard]] int64_t num_pinned() const { return std::ssize(held_); }
 
   [[nodiscard]] int64_t num_given_back() const { return num_given_back_; }
 
@@ -93,10 +93,10 @@ class MemoryWatcher final : public runner::Runner {
       memory_.states.take(sequence.state_slot);
       for (const auto& snapshot : plan.snapshots_of(sequence)) memory_.states.take(snapshot.slot);
     }
-    memory_.most_pages = std::max(memory_.most_pages, memory_.pages.num_held());
-    memory_.most_states = std::max(memory_.most_states, memory_.states.num_held());
-    EXPECT_LE(memory_.pages.num_held() * pool_sizes().page_bytes +
-                  memory_.states.num_held() * pool_sizes().state_slot_bytes,
+    memory_.most_pages = std::max(memory_.most_pages, memory_.pages.num_pinned());
+    memory_.most_states = std::max(memory_.most_states, memory_.states.num_pinned());
+    EXPECT_LE(memory_.pages.num_pinned() * pool_sizes().page_bytes +
+                  memory_.states.num_pinned() * pool_sizes().state_slot_bytes,
               pool_sizes().shared_bytes);
   }
 
