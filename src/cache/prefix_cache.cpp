@@ -260,9 +260,12 @@ void PrefixCache::plan_decode(const Sequence& sequence, CachedSequence& cached, 
   planned.kv_tokens = planned.context_tokens;
   take_window(cached, end, planned.context_tokens);
   if (!options_.enabled || cached.keeps_to_itself || sequence.state_slot == 0) return;
+  const int64_t interval = options_.decode_interval;
+  int64_t tokens = planned.context_tokens - planned.context_tokens % interval + interval;
+  if (tokens > end) return;  // as in nearly every step
   const auto begin = std::ssize(plan.snapshots);
-  for (int64_t tokens = planned.context_tokens + 1; tokens <= end; ++tokens) {
-    if (!wants_decode_snapshot(options_.policy, options_.decode_interval, tokens)) continue;
+  for (; tokens <= end; tokens += interval) {
+    if (!wants_decode_snapshot(options_.policy, interval, tokens)) continue;
     plan_snapshot(cached, {.tokens = tokens, .evicts = true}, true, plan);
   }
   planned.snapshots = {.begin = static_cast<int32_t>(begin),

@@ -194,6 +194,7 @@ int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
 // The drafts, for which there is room afterwards, or none.
 std::span<const TokenId> BatchScheduler::drafts_with_room(RunningSequence& running,
                                                           std::span<const TokenId> drafts) {
+  if (drafts.empty()) return drafts;  // there is room for the next token already
   const int64_t count = std::ssize(drafts);
   const bool fits = running_.grow_window(running, count) && running_.grow(running, count);
   return fits ? drafts : std::span<const TokenId>();

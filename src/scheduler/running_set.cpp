@@ -199,7 +199,8 @@ void RunningSet::plan_decode(RunningSequence& running, std::span<const TokenId> 
   plan.computes_draft_slots |= running.made_in_flight;
   next.feeds_drawn_token = running.draws_in_flight > 0;
   if (!next.feeds_drawn_token) {
-    next.new_tokens = plan.add_tokens(std::span<const TokenId>(running.sequence->tokens).last(1));
+    next.new_tokens = {.begin = static_cast<int32_t>(plan.tokens.size()), .count = 1};
+    plan.tokens.push_back(running.sequence->tokens.back());
   }
   if (!drafts.empty()) {
     HEDDLE_CHECK(!next.feeds_drawn_token);

@@ -202,6 +202,8 @@ void WaitingQueue::order(const RunningSet& running, const ServiceRates& rates, d
   order_.order(
       entries_,
       {.pass = pass_, .routing_key_runs = routing_key_runs, .shape = &shape, .fair = &fair_});
+  const auto stays = [](const QueueEntry& a, const QueueEntry& b) { return a.index < b.index; };
+  if (std::ranges::is_sorted(entries_, stays)) return;  // as with fcfs in most passes
   sorted_.clear();
   for (const QueueEntry& entry : entries_) {
     sorted_.push_back(waiting_[static_cast<size_t>(entry.index)]);
