@@ -10,7 +10,8 @@
 //
 // Threading: thread-compatible. Cost: O(text), whatever its cuts.
 // Memory:    what is held back: some bytes in prose, at most 16 KiB at a call's beginning, at most
-//            4 MiB of an argument that cannot be told in part; with keep_call_text also the call.
+//            4 MiB of an argument that cannot be emitted in part; with keep_call_text also the
+//            call.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,7 @@ class AnswerParser {
  public:
   virtual ~AnswerParser() = default;
 
-  // Appends what `text` tells to `out`.
+  // Appends the deltas that `text` completes to `out`.
   virtual void push(std::string_view text, AnswerDeltas& out) = 0;
 
   // The answer has ended; appends what was held back. Once, and nothing after it.

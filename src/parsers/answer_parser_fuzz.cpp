@@ -21,11 +21,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // The answers that a client of a stream, and one of a whole answer, put together.
-struct Told {
+struct Emitted {
   AssembledAnswer stream;
   AssembledAnswer whole;
 
-  bool operator==(const Told&) const = default;
+  bool operator==(const Emitted&) const = default;
 };
 
 void check_arguments(const AssembledAnswer& answer) {
@@ -41,8 +41,8 @@ void check_arguments(const AssembledAnswer& answer) {
   }
 }
 
-Told parse(AnswerParserOptions options, std::string_view text, uint32_t seed) {
-  Told told;
+Emitted parse(AnswerParserOptions options, std::string_view text, uint32_t seed) {
+  Emitted emitted;
   for (const bool whole : {false, true}) {
     options.keep_call_text = whole;
     const auto parser = make_answer_parser(options);
@@ -54,10 +54,10 @@ Told parse(AnswerParserOptions options, std::string_view text, uint32_t seed) {
       begin += std::min(size, text.size() - begin);
     }
     parser->finish(deltas);
-    AssembledAnswer& answer = whole ? told.whole : told.stream;
+    AssembledAnswer& answer = whole ? emitted.whole : emitted.stream;
     for (AnswerDelta& delta : deltas) answer.add(std::move(delta));
   }
-  return told;
+  return emitted;
 }
 
 }  // namespace
@@ -79,13 +79,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.tools = kTools;
   options.id_seed = "seed";
   const std::string_view text(reinterpret_cast<const char*>(data) + 3, size - 3);
-  const Told told = parse(options, text, 1);
-  HEDDLE_CHECK(told == parse(options, text, 2));
-  HEDDLE_CHECK(told == parse(options, text, 3));
-  check_arguments(told.whole);
+  const Emitted emitted = parse(options, text, 1);
+  HEDDLE_CHECK(emitted == parse(options, text, 2));
+  HEDDLE_CHECK(emitted == parse(options, text, 3));
+  check_arguments(emitted.whole);
   if (text.find_first_of("<[{\xE2") == std::string_view::npos && !options.starts_in_reasoning &&
       options.reasoning != ReasoningFormat::kThinkFromStart) {
-    HEDDLE_CHECK(told.whole.content == text);
+    HEDDLE_CHECK(emitted.whole.content == text);
   }
   return 0;
 }

@@ -31,7 +31,7 @@ struct Sample {
   ReasoningFormat reasoning = kNoReasoning;
   // As an answer sent as a whole shows it.
   std::string content;
-  std::vector<Call> told_calls = {};
+  std::vector<Call> emitted_calls = {};
   std::string thought = {};
   bool inside = false;      // the prompt opened the reasoning
   bool incomplete = false;  // a call is: a stream tells what it can of it
@@ -59,7 +59,7 @@ AnswerParserOptions options_of(const Sample& sample, bool keep_call_text) {
           .id_seed = "seed"};
 }
 
-// An answer as a stream's client puts it together: what was told of a call stays.
+// An answer as a stream's client puts it together: what was emitted of a call stays.
 struct Heard {
   std::string reasoning;
   std::string content;
@@ -137,10 +137,10 @@ void check(const Sample& sample) {
   const AssembledAnswer answer = assemble(parse(sample, {}, true));
   EXPECT_EQ(answer.content, sample.content);
   EXPECT_EQ(answer.reasoning, sample.thought);
-  EXPECT_EQ(answer.calls.size(), sample.told_calls.size());
-  for (size_t i = 0; i < std::min(answer.calls.size(), sample.told_calls.size()); ++i) {
-    EXPECT_EQ(answer.calls[i].name, sample.told_calls[i].name);
-    EXPECT_EQ(answer.calls[i].arguments, sample.told_calls[i].arguments);
+  EXPECT_EQ(answer.calls.size(), sample.emitted_calls.size());
+  for (size_t i = 0; i < std::min(answer.calls.size(), sample.emitted_calls.size()); ++i) {
+    EXPECT_EQ(answer.calls[i].name, sample.emitted_calls[i].name);
+    EXPECT_EQ(answer.calls[i].arguments, sample.emitted_calls[i].arguments);
     EXPECT_FALSE(answer.calls[i].id.empty());
   }
   const Heard whole = hear(parse(sample, {}, false));
@@ -182,44 +182,44 @@ TEST(AnswerParserTest, QwenCallsAreJsonBetweenTags) {
       {.text = "Hi<tool_call>\n{\"name\":\"w\",\"arguments\":{\"c\":\"Paris\"}}\n</tool_call>",
        .calls = kQwen,
        .content = "Hi",
-       .told_calls = {{"w", city}}},
+       .emitted_calls = {{"w", city}}},
       {.text = "Hi \n<tool_call>\n{\"name\":\"w\",\"arguments\":{\"c\":\"Paris\"}}\n</tool_call>\n"
                "<tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>\n",
        .calls = kQwen,
        .content = "Hi",
-       .told_calls = {{"w", city}, {"now", "{}"}}},
+       .emitted_calls = {{"w", city}, {"now", "{}"}}},
       {.text =
            "<tool_call>\n{\"name\": \"w\", \"arguments\": {\"c\": \"a </tool_call> \\\"<tool_call>"
            "{\", \"o\": {\"x\": [1, -2.5e3, null, true]}}}\n</tool_call>",
        .calls = kQwen,
        .content = "",
-       .told_calls = {{"w",
-                       "{\"c\": \"a </tool_call> \\\"<tool_call>{\", \"o\": {\"x\": [1, -2.5e3, "
-                       "null, true]}}"}}},
+       .emitted_calls = {{"w",
+                          "{\"c\": \"a </tool_call> \\\"<tool_call>{\", \"o\": {\"x\": [1, -2.5e3, "
+                          "null, true]}}"}}},
       // Arguments before the name, none, null, and keys that are not a call's.
       {.text = "<tool_call>{\"arguments\": {\"c\": \"é\"}, \"id\": 7, \"name\": \"w\"}</tool_call>",
        .calls = kQwen,
        .content = "",
-       .told_calls = {{"w", R"({"c": "é"})"}}},
+       .emitted_calls = {{"w", R"({"c": "é"})"}}},
       {.text = "<tool_call>{\"name\": \"now\"}</tool_call><tool_call>{\"name\": \"now\", "
                "\"arguments\": null}</tool_call>",
        .calls = kQwen,
        .content = "",
-       .told_calls = {{"now", "{}"}, {"now", "{}"}}},
+       .emitted_calls = {{"now", "{}"}, {"now", "{}"}}},
       // A list, a line break inside a string, a missing end, a missing brace.
       {.text = "<tool_call>[{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"w\", "
                "\"arguments\": {\"c\": \"a\nb\"}}]</tool_call>",
        .calls = kQwen,
        .content = "",
-       .told_calls = {{"now", "{}"}, {"w", R"({"c": "a\nb"})"}}},
+       .emitted_calls = {{"now", "{}"}, {"w", R"({"c": "a\nb"})"}}},
       {.text = "<tool_call>{\"name\":\"w\",\"arguments\":{\"c\":\"Paris\"}",
        .calls = kQwen,
        .content = "",
-       .told_calls = {{"w", city}}},
+       .emitted_calls = {{"w", city}}},
       {.text = "<tool_call>{\"name\":\"w\",\"arguments\":{\"c\":\"Paris\"}</tool_call> done \n",
        .calls = kQwen,
        .content = " done \n",
-       .told_calls = {{"w", city}}},
+       .emitted_calls = {{"w", city}}},
   });
 }
 
@@ -231,7 +231,7 @@ TEST(AnswerParserTest, ProseThatNamesAMarkStaysProse) {
       {.text = "<tool_call><tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>",
        .calls = kQwen,
        .content = "<tool_call>",
-       .told_calls = {{"now", "{}"}}},
+       .emitted_calls = {{"now", "{}"}}},
       {.text = "<tool_call>{\"nam\": 1} </tool_call> trailing \n",
        .calls = kQwen,
        .content = "<tool_call>{\"nam\": 1} </tool_call> trailing \n"},
@@ -289,8 +289,10 @@ TEST(AnswerParserTest, Qwen3CoderValuesHaveTheTypesOfTheSchema) {
     return "<parameter=" + name + ">\n" + value + "\n</parameter>\n";
   };
   const auto sample = [&](const std::string& parameters, const std::string& json) {
-    return Sample{
-        .text = call(parameters), .calls = kQwen3Coder, .content = "", .told_calls = {{"w", json}}};
+    return Sample{.text = call(parameters),
+                  .calls = kQwen3Coder,
+                  .content = "",
+                  .emitted_calls = {{"w", json}}};
   };
   check_all({
       sample(parameter("a", "5") + parameter("b", "x < y\n</b>") + parameter("c", "é\t\"\\"),
@@ -317,11 +319,11 @@ TEST(AnswerParserTest, Qwen3CoderValuesHaveTheTypesOfTheSchema) {
       {.text = "So: <function=now>\n</function> ",
        .calls = kQwen3Coder,
        .content = "So:",
-       .told_calls = {{"now", "{}"}}},
+       .emitted_calls = {{"now", "{}"}}},
       {.text = "<tool_call><function=other><parameter=p>1</parameter></tool_call>!",
        .calls = kQwen3Coder,
        .content = "!",
-       .told_calls = {{"other", R"({"p": "1"})"}}},
+       .emitted_calls = {{"other", R"({"p": "1"})"}}},
   });
 }
 
@@ -332,12 +334,12 @@ TEST(AnswerParserTest, GlmCallsAreKeysAndValues) {
                "<arg_value>{\"x\": [1]}</arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>",
        .calls = kGlm,
        .content = "Let me see.",
-       .told_calls = {{"w", R"({"c": "Paris", "a": 3, "o": {"x": [1]}})"}, {"now", "{}"}}},
+       .emitted_calls = {{"w", R"({"c": "Paris", "a": 3, "o": {"x": [1]}})"}, {"now", "{}"}}},
       {.text = "<tool_call>w<arg_key>c</arg_key><arg_value> a\n</arg_value> b</arg_value>"
                "</tool_call>",
        .calls = kGlm,
        .content = "",
-       .told_calls = {{"w", R"({"c": " a\n</arg_value> b"})"}}},
+       .emitted_calls = {{"w", R"({"c": " a\n</arg_value> b"})"}}},
   });
 }
 
@@ -351,20 +353,21 @@ TEST(AnswerParserTest, DeepseekCallsAreFramedByMarks) {
       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>w<｜tool▁sep｜>{\"c\": "
       "\"Paris\"}<｜tool▁call▁end｜>"
       "<｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
-  const std::vector<Call> told = {{"w", R"({"c": "Paris"})"}, {"now", "{}"}};
-  check_all({{.text = "Ok\n" + two, .calls = kDeepseekV3, .content = "Ok", .told_calls = told},
-             {.text = "Ok\n" + v31, .calls = kDeepseekV3, .content = "Ok", .told_calls = told},
-             {.text = "Hm.</think>" + v31,
-              .calls = kDeepseekV3,
-              .reasoning = kThink,
-              .content = "",
-              .told_calls = told,
-              .thought = "Hm.",
-              .inside = true}});
+  const std::vector<Call> emitted = {{"w", R"({"c": "Paris"})"}, {"now", "{}"}};
+  check_all(
+      {{.text = "Ok\n" + two, .calls = kDeepseekV3, .content = "Ok", .emitted_calls = emitted},
+       {.text = "Ok\n" + v31, .calls = kDeepseekV3, .content = "Ok", .emitted_calls = emitted},
+       {.text = "Hm.</think>" + v31,
+        .calls = kDeepseekV3,
+        .reasoning = kThink,
+        .content = "",
+        .emitted_calls = emitted,
+        .thought = "Hm.",
+        .inside = true}});
 }
 
 TEST(AnswerParserTest, DeepseekV32CallsAreTagged) {
-  const std::vector<Call> told = {{"w", R"({"c": "a < b", "a": 5, "o": {"x": 1}})"}};
+  const std::vector<Call> emitted = {{"w", R"({"c": "a < b", "a": 5, "o": {"x": 1}})"}};
   const std::string parameters =
       "<｜DSML｜parameter name=\"c\" string=\"true\">a < b</｜DSML｜parameter>\n"
       "<｜DSML｜parameter name=\"a\" string=\"false\">5</｜DSML｜parameter>\n"
@@ -375,37 +378,37 @@ TEST(AnswerParserTest, DeepseekV32CallsAreTagged) {
                "</｜DSML｜function_calls>",
        .calls = kDeepseekV32,
        .content = "Ok",
-       .told_calls = {told[0], {"now", "{}"}}},
+       .emitted_calls = {emitted[0], {"now", "{}"}}},
       {.text =
            "<function_calls><invoke name=\"w\"><parameter name=\"c\" string=\"true\">x</parameter>"
            "</invoke></function_calls>",
        .calls = kDeepseekV32,
        .content = "",
-       .told_calls = {{"w", R"({"c": "x"})"}}},
+       .emitted_calls = {{"w", R"({"c": "x"})"}}},
       {.text = "<｜DSML｜function_calls><｜DSML｜invoke name=\"w\">{\"c\": \"</invoke>\"}"
                "</｜DSML｜invoke></｜DSML｜function_calls>",
        .calls = kDeepseekV32,
        .content = "",
-       .told_calls = {{"w", R"({"c": "</invoke>"})"}}},
+       .emitted_calls = {{"w", R"({"c": "</invoke>"})"}}},
   });
 }
 
 TEST(AnswerParserTest, LlamaCallsStandAtTheStartOrAfterTheirTag) {
-  const std::vector<Call> told = {{"w", R"({"c": "Paris"})"}};
+  const std::vector<Call> emitted = {{"w", R"({"c": "Paris"})"}};
   check_all({
       {.text = R"({"name": "w", "parameters": {"c": "Paris"}})",
        .calls = kLlama3,
        .content = "",
-       .told_calls = told},
+       .emitted_calls = emitted},
       {.text = "\n {\"type\": \"function\", \"name\": \"w\", \"parameters\": {\"c\": \"Paris\"}}; "
                "{\"name\": \"now\", \"parameters\": {}}",
        .calls = kLlama3,
        .content = "",
-       .told_calls = {told[0], {"now", "{}"}}},
+       .emitted_calls = {emitted[0], {"now", "{}"}}},
       {.text = "Sure <|python_tag|>{\"name\": \"w\", \"arguments\": {\"c\": \"Paris\"}}",
        .calls = kLlama3,
        .content = "Sure",
-       .told_calls = told},
+       .emitted_calls = emitted},
       {.text = "Sure {\"name\": \"w\", \"parameters\": {\"c\": \"Paris\"}}",
        .calls = kLlama3,
        .content = "Sure {\"name\": \"w\", \"parameters\": {\"c\": \"Paris\"}}"},
@@ -414,21 +417,21 @@ TEST(AnswerParserTest, LlamaCallsStandAtTheStartOrAfterTheirTag) {
 }
 
 TEST(AnswerParserTest, MistralCallsAreAListOrNamedOneByOne) {
-  const std::vector<Call> told = {{"w", R"({"c": "[x]"})"}, {"now", "{}"}};
+  const std::vector<Call> emitted = {{"w", R"({"c": "[x]"})"}, {"now", "{}"}};
   check_all({
       {.text = "[TOOL_CALLS] [{\"name\": \"w\", \"arguments\": {\"c\": \"[x]\"}, \"id\": "
                "\"abcDEF123\"}, {\"name\": \"now\", \"arguments\": {}}]",
        .calls = kMistral,
        .content = "",
-       .told_calls = told},
+       .emitted_calls = emitted},
       {.text = "Ok [TOOL_CALLS]w[ARGS]{\"c\": \"[x]\"}[TOOL_CALLS]now[CALL_ID]abcDEF123[ARGS]{}",
        .calls = kMistral,
        .content = "Ok",
-       .told_calls = told},
+       .emitted_calls = emitted},
       {.text = "[TOOL_CALLS]w{\"c\": \"[x]\"}[TOOL_CALLS]now{}",
        .calls = kMistral,
        .content = "",
-       .told_calls = told},
+       .emitted_calls = emitted},
       {.text = "[THINK]why[/THINK]because",
        .calls = kMistral,
        .reasoning = ReasoningFormat::kMistral,
@@ -442,12 +445,12 @@ TEST(AnswerParserTest, PythonicCallsAreAListOfCalls) {
       {.text = "[w(c='it\\'s, ok)', a=5, l=[1, (2,), {'x': None}]), now()]",
        .calls = kPythonic,
        .content = "",
-       .told_calls = {{"w", R"JSON({"c": "it's, ok)", "a": 5, "l": [1, [2], {"x": null}]})JSON"},
-                      {"now", "{}"}}},
+       .emitted_calls = {{"w", R"JSON({"c": "it's, ok)", "a": 5, "l": [1, [2], {"x": null}]})JSON"},
+                         {"now", "{}"}}},
       {.text = "<|python_start|>[a.b-c(y=True)]<|python_end|>",
        .calls = kPythonic,
        .content = "",
-       .told_calls = {{"a.b-c", R"({"y": true})"}}},
+       .emitted_calls = {{"a.b-c", R"({"y": true})"}}},
   });
 }
 
@@ -459,7 +462,7 @@ TEST(AnswerParserTest, KimiCallsBringTheirIds) {
           "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
       .calls = kKimiK2,
       .content = "Ok",
-      .told_calls = {{"w", R"({"c": "Paris"})"}, {"now", "{}"}}};
+      .emitted_calls = {{"w", R"({"c": "Paris"})"}, {"now", "{}"}}};
   check(sample);
   const AssembledAnswer answer = assemble(parse(sample, {}, false));
   ASSERT_EQ(answer.calls.size(), 2u);
@@ -486,13 +489,13 @@ TEST(AnswerParserTest, HarmonyMessagesGoWhereTheirChannelSays) {
        .calls = ToolCallFormat::kHarmony,
        .reasoning = ReasoningFormat::kHarmony,
        .content = "Wait.",
-       .told_calls = {{"w", R"({"c": "<|call|>"})"}},
+       .emitted_calls = {{"w", R"({"c": "<|call|>"})"}},
        .thought = "Hm <b>."},
       {.text = " to=functions.now<|channel|>commentary json<|message|>{}",
        .calls = ToolCallFormat::kHarmony,
        .reasoning = ReasoningFormat::kHarmony,
        .content = "",
-       .told_calls = {{"now", "{}"}}},
+       .emitted_calls = {{"now", "{}"}}},
       {.text = "<|channel|>commentary to=functions.w json<|message|>{\"c\": Paris}",
        .calls = ToolCallFormat::kHarmony,
        .reasoning = ReasoningFormat::kHarmony,
@@ -543,14 +546,14 @@ TEST(AnswerParserTest, ACallInsideReasoningEndsIt) {
        .calls = kQwen,
        .reasoning = kThink,
        .content = "",
-       .told_calls = {{"now", "{}"}},
+       .emitted_calls = {{"now", "{}"}},
        .thought = "I use <tool_call> now\n",
        .inside = true},
       {.text = "Hm\n</think>\n\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
        .calls = kQwen3Coder,
        .reasoning = kThink,
        .content = "",
-       .told_calls = {{"now", "{}"}},
+       .emitted_calls = {{"now", "{}"}},
        .thought = "Hm\n",
        .inside = true},
   });
@@ -590,7 +593,7 @@ TEST(AnswerParserTest, IdsAreTheSameForTheSameSeed) {
   EXPECT_EQ(make_call_id(kKimiK2, "a", "f", 2), "functions.f:2");
 }
 
-// A string argument is told piece by piece, not at its end.
+// A string argument is emitted piece by piece, not at its end.
 TEST(AnswerParserTest, ALongArgumentArrivesWhileItIsWritten) {
   for (const auto& [format, begin] :
        {std::pair{kQwen, "<tool_call>{\"name\": \"write_file\", \"arguments\": {\"content\": \""},

@@ -53,26 +53,19 @@ bool HarmonyParser::reads_calls() const {
 }
 
 void HarmonyParser::push(std::string_view text, AnswerDeltas& out) {
-  rest_ += text;
+  unread_.append(text);
   run(/*at_end=*/false, out);
 }
 
 void HarmonyParser::finish(AnswerDeltas& out) {
   run(/*at_end=*/true, out);
   if (state_ != State::kCall) return;
-  if (options_.keep_call_text) call_text_ += rest_;
+  if (options_.keep_call_text) call_text_ += unread_.text();
   end_call(/*complete=*/false, out);
 }
 
 void HarmonyParser::run(bool at_end, AnswerDeltas& out) {
-  size_t begin = 0;
-  while (true) {
-    const State before = state_;
-    const size_t used = step(std::string_view(rest_).substr(begin), at_end, out);
-    begin += used;
-    if (used == 0 && state_ == before) break;
-  }
-  rest_.erase(0, begin);
+  unread_.read(state_, [&](std::string_view text) { return step(text, at_end, out); });
 }
 
 size_t HarmonyParser::step(std::string_view text, bool at_end, AnswerDeltas& out) {
@@ -139,19 +132,19 @@ void HarmonyParser::begin_message(std::string_view header, AnswerDeltas& out) {
 size_t HarmonyParser::read_body(std::string_view text, bool at_end, AnswerDeltas& out) {
   const MarkerHit hit = find_marker(text, kMessageEnds);
   if (hit.position > 0) {
-    tell(text.substr(0, hit.position), out);
+    emit(text.substr(0, hit.position), out);
     return hit.position;
   }
   if (text.empty() || (hit.marker.empty() && !at_end)) return 0;
   if (hit.marker.empty()) {
-    tell(text, out);
+    emit(text, out);
     return text.size();
   }
   state_ = State::kHeader;
   return hit.marker == kStart || hit.marker == kChannel ? 0 : hit.marker.size();
 }
 
-void HarmonyParser::tell(std::string_view text, AnswerDeltas& out) {
+void HarmonyParser::emit(std::string_view text, AnswerDeltas& out) {
   if (state_ == State::kReasoning && options_.separate_reasoning) {
     add_reasoning(text, out);
   } else {

@@ -20,6 +20,7 @@
 
 #include "parsers/answer_parser.h"
 #include "parsers/json_scanner.h"
+#include "parsers/unread_text.h"
 
 namespace heddle::parsers {
 
@@ -43,7 +44,7 @@ class HarmonyParser final : public AnswerParser {
   size_t read_body(std::string_view text, bool at_end, AnswerDeltas& out);
   size_t read_call(std::string_view text, AnswerDeltas& out);
   void begin_message(std::string_view header, AnswerDeltas& out);
-  void tell(std::string_view text, AnswerDeltas& out);
+  void emit(std::string_view text, AnswerDeltas& out);
   void end_call(bool complete, AnswerDeltas& out);
   [[nodiscard]] bool reads_calls() const;
 
@@ -51,7 +52,7 @@ class HarmonyParser final : public AnswerParser {
 
   const AnswerParserOptions options_;
   State state_ = State::kFirstHeader;
-  std::string rest_;
+  UnreadText unread_;
   JsonScanner arguments_;
   size_t num_calls_ = 0;
   std::string call_text_;

@@ -369,7 +369,7 @@ ToolCallParser::Progress JsonCallParser::read_arguments(std::string_view text, s
                                                         AnswerDeltas& out) {
   std::string json;
   const JsonScanner::State state = arguments_.scan(text, used, &json);
-  tell_arguments(json, out);
+  emit_arguments(json, out);
   switch (state) {
     case JsonScanner::State::kMore:
       return Progress::kMore;

@@ -13,7 +13,7 @@
 //             between <|tool_calls_section_begin|> and <|tool_calls_section_end|>
 //
 // Arguments are passed on as they are written, but for line breaks inside strings, which are
-// escaped. They may stand before the name: then they are told once it is known.
+// escaped. They may stand before the name: then they are emitted once it is known.
 //
 // Threading: thread-compatible.
 #pragma once

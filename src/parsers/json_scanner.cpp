@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parsers/json_scanner.h"
 
+#include <iterator>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -181,13 +183,23 @@ bool is_json(std::string_view text) {
 }
 
 void append_escaped(std::string_view text, std::string& out) {
-  for (const char c : text) {
-    switch (c) {
+  size_t plain = 0;  // where the characters begin that go as they are
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte >= 0x20 && byte != '"' && byte != '\\') continue;
+    out += text.substr(plain, i - plain);
+    plain = i + 1;
+    switch (byte) {
       case '"':
-        out += "\\\"";
-        break;
       case '\\':
-        out += "\\\\";
+        out += '\\';
+        out += text[i];
+        break;
+      case '\b':
+        out += "\\b";
+        break;
+      case '\f':
+        out += "\\f";
         break;
       case '\n':
         out += "\\n";
@@ -199,13 +211,11 @@ void append_escaped(std::string_view text, std::string& out) {
         out += "\\t";
         break;
       default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
-        } else {
-          out += c;
-        }
+        fmt::format_to(std::back_inserter(out), "\\u{:04x}", byte);
+        break;
     }
   }
+  out += text.substr(plain);
 }
 
 }  // namespace heddle::parsers

@@ -83,5 +83,15 @@ TEST(JsonScannerTest, JsonIsWhatTheTestSuiteSaysItIs) {
   EXPECT_GT(checked, 200);
 }
 
+TEST(JsonScannerTest, EscapedTextIsTheInsideOfAString) {
+  std::string every;
+  for (int byte = 0; byte < 0x80; ++byte) every += static_cast<char>(byte);
+  every += "\u00e9 \U0001f600";
+  std::string escaped;
+  append_escaped(every, escaped);
+  EXPECT_EQ(nlohmann::json::parse('"' + escaped + '"').get<std::string>(), every);
+  EXPECT_EQ(escaped, nlohmann::json(every).dump().substr(1, escaped.size()));
+}
+
 }  // namespace
 }  // namespace heddle::parsers

@@ -32,7 +32,7 @@ class ParameterType {
   static ParameterType text();
 
   // Whether the value is a string unless it reads "null", so that it need not be complete to be
-  // told.
+  // emitted.
   [[nodiscard]] bool is_string() const { return kinds_.empty() || kinds_.front() == Kind::kString; }
 
   // Whether "null", in any case, is null.

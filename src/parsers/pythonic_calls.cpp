@@ -85,7 +85,7 @@ ToolCallParser::Progress PythonicCallParser::read_arguments(std::string_view tex
   value_.clear();
   end_ = {};
   if (stop == ',') return Progress::kMore;
-  tell_last_arguments(names_.empty() ? "{}" : "}", out);
+  emit_last_arguments(names_.empty() ? "{}" : "}", out);
   return Progress::kDone;
 }
 
@@ -101,11 +101,11 @@ bool PythonicCallParser::take_argument(AnswerDeltas& out) {
   const std::optional<std::string> json = python_literal_to_json(text.substr(1));
   if (!json) return false;
   if (std::find(names_.begin(), names_.end(), name) != names_.end()) return true;
-  std::string told = names_.empty() ? "{\"" : ", \"";
-  told += name;
-  told += "\": ";
-  told += *json;
-  tell_arguments(told, out);
+  std::string emitted = names_.empty() ? "{\"" : ", \"";
+  emitted += name;
+  emitted += "\": ";
+  emitted += *json;
+  emit_arguments(emitted, out);
   names_.push_back(name);
   return true;
 }

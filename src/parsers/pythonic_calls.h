@@ -4,7 +4,7 @@
 //   [get_weather(city="Paris", days=3), now()]
 //
 // also between <|python_start|> and <|python_end|>. Arguments are keyword arguments with literal
-// values; each is told once it is complete. Of two with one name the first counts.
+// values; each is emitted once it is complete. Of two with one name the first counts.
 //
 // Threading: thread-compatible.
 // Memory:    an argument is held, at most kMaxValueBytes; a longer one fails the call.

@@ -192,7 +192,7 @@ ToolCallParser::Progress TaggedCallParser::read_arguments(std::string_view text,
   if (!json_) return read_between(text, used, out);
   std::string json;
   const JsonScanner::State state = json_->scan(text, used, &json);
-  tell_arguments(json, out);
+  emit_arguments(json, out);
   if (state == JsonScanner::State::kMore) return Progress::kMore;
   return state == JsonScanner::State::kDone ? Progress::kDone : Progress::kFailed;
 }
@@ -212,7 +212,7 @@ ToolCallParser::Progress TaggedCallParser::read_between(std::string_view text, s
   std::string_view found;
   Match match = begins_with(rest, tags_.call_end, &found);
   if (match == Match::kYes) {
-    tell_last_arguments(names_.empty() ? "{}" : "}", out);
+    emit_last_arguments(names_.empty() ? "{}" : "}", out);
     used += found.size();
     return Progress::kDone;
   }
@@ -318,7 +318,7 @@ ToolCallParser::Progress TaggedCallParser::read_value(std::string_view text, siz
 }
 
 void TaggedCallParser::begin_string(AnswerDeltas& out) {
-  tell_arguments(lead_ + '"', out);
+  emit_arguments(lead_ + '"', out);
   quote_open_ = true;
 }
 
@@ -333,20 +333,20 @@ bool TaggedCallParser::take_value(std::string_view piece, bool last, AnswerDelta
   if (is_string_) {
     const bool is_null = last && !quote_open_ && type_.may_be_null() && is_null_word(piece);
     if (is_null) {
-      tell_arguments(lead_ + "null", out);
+      emit_arguments(lead_ + "null", out);
       return true;
     }
     if (!quote_open_) begin_string(out);
     std::string json;
     append_escaped(piece, json);
     if (last) json += '"';
-    tell_arguments(json, out);
+    emit_arguments(json, out);
     return true;
   }
   value_ += piece;
   if (value_.size() > kMaxValueBytes) return false;
   if (last) {
-    tell_arguments(lead_ + type_.to_json(value_), out);
+    emit_arguments(lead_ + type_.to_json(value_), out);
   }
   return true;
 }

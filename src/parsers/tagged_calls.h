@@ -11,8 +11,8 @@
 //
 // A value ends at the first closing tag that another parameter's or the call's end follows; any
 // other is part of the value. Its type comes from the tool's schema (parameter_type.h). Strings are
-// told while they arrive, all else once it is complete. Of two parameters with one name the first
-// counts. A parameter whose name has blanks or '<' is dropped.
+// emitted while they arrive, all else once it is complete. Of two parameters with one name the
+// first counts. A parameter whose name has blanks or '<' is dropped.
 //
 // Threading: thread-compatible.
 // Memory:    a value that is no string is held, at most kMaxValueBytes; a longer one fails the
@@ -91,11 +91,11 @@ class TaggedCallParser final : public ToolCallParser {
 
   // Of the parameter.
   bool dropped_ = false;
-  bool is_string_ = false;  // its value is told while it arrives
+  bool is_string_ = false;  // its value is emitted while it arrives
   bool quote_open_ = false;
   bool value_begun_ = false;  // its first line break, if there was one, was passed
   ParameterType type_;
-  std::string lead_;   // ", \"name\": ", until it is told
+  std::string lead_;   // ", \"name\": ", until it is emitted
   std::string value_;  // held
 };
 

@@ -41,7 +41,7 @@ AnswerParser::Part ThinkingParser::part() const {
 }
 
 void ThinkingParser::push(std::string_view text, AnswerDeltas& out) {
-  rest_ += text;
+  unread_.append(text);
   run(/*at_end=*/false, out);
 }
 
@@ -51,14 +51,7 @@ void ThinkingParser::finish(AnswerDeltas& out) {
 }
 
 void ThinkingParser::run(bool at_end, AnswerDeltas& out) {
-  size_t begin = 0;
-  while (true) {
-    const State before = state_;
-    const size_t used = step(std::string_view(rest_).substr(begin), at_end, out);
-    begin += used;
-    if (used == 0 && state_ == before) break;
-  }
-  rest_.erase(0, begin);
+  unread_.read(state_, [&](std::string_view text) { return step(text, at_end, out); });
 }
 
 size_t ThinkingParser::step(std::string_view text, bool at_end, AnswerDeltas& out) {
@@ -90,7 +83,7 @@ size_t ThinkingParser::read_start(std::string_view text, bool at_end, AnswerDelt
       space > kMaxSpaceBeforeTag ? Match::kNo : begins_with(text.substr(space), open, &found);
   if (match == Match::kMore && !at_end) return 0;
   if (match == Match::kYes) {
-    tell_tag(text.substr(0, space + found.size()), out);
+    emit_tag(text.substr(0, space + found.size()), out);
     inside_ = true;
     state_ = State::kAfterOpen;
     return space + found.size();
@@ -101,7 +94,7 @@ size_t ThinkingParser::read_start(std::string_view text, bool at_end, AnswerDelt
 
 size_t ThinkingParser::skip_newlines(std::string_view text, State next, AnswerDeltas& out) {
   const size_t size = std::min(text.find_first_not_of("\n\r"), text.size());
-  tell_tag(text.substr(0, size), out);
+  emit_tag(text.substr(0, size), out);
   if (size < text.size()) state_ = next;
   return size;
 }
@@ -109,12 +102,12 @@ size_t ThinkingParser::skip_newlines(std::string_view text, State next, AnswerDe
 size_t ThinkingParser::read_reasoning(std::string_view text, bool at_end, AnswerDeltas& out) {
   const MarkerHit hit = find_marker(text, marks_);
   if (hit.position > 0) {
-    tell_reasoning(text.substr(0, hit.position), out);
+    emit_reasoning(text.substr(0, hit.position), out);
     return hit.position;
   }
   if (text.empty() || (hit.marker.empty() && !at_end)) return 0;
   if (hit.marker == tags_.close) {
-    tell_tag(hit.marker, out);
+    emit_tag(hit.marker, out);
     state_ = State::kAfterClose;
     return hit.marker.size();
   }
@@ -127,11 +120,11 @@ size_t ThinkingParser::read_reasoning(std::string_view text, bool at_end, Answer
     }
   }
   const size_t size = hit.marker.empty() ? text.size() : hit.marker.size();
-  tell_reasoning(text.substr(0, size), out);
+  emit_reasoning(text.substr(0, size), out);
   return size;
 }
 
-void ThinkingParser::tell_reasoning(std::string_view text, AnswerDeltas& out) const {
+void ThinkingParser::emit_reasoning(std::string_view text, AnswerDeltas& out) const {
   if (separate_) {
     add_reasoning(text, out);
   } else {
@@ -139,7 +132,7 @@ void ThinkingParser::tell_reasoning(std::string_view text, AnswerDeltas& out) co
   }
 }
 
-void ThinkingParser::tell_tag(std::string_view text, AnswerDeltas& out) const {
+void ThinkingParser::emit_tag(std::string_view text, AnswerDeltas& out) const {
   if (!separate_) add_content(text, out);
 }
 

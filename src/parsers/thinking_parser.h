@@ -17,6 +17,7 @@
 
 #include "parsers/answer_parser.h"
 #include "parsers/tool_call_parser.h"
+#include "parsers/unread_text.h"
 
 namespace heddle::parsers {
 
@@ -43,8 +44,8 @@ class ThinkingParser final : public AnswerParser {
   size_t read_reasoning(std::string_view text, bool at_end, AnswerDeltas& out);
   size_t skip_newlines(std::string_view text, State next, AnswerDeltas& out);
   void run(bool at_end, AnswerDeltas& out);
-  void tell_reasoning(std::string_view text, AnswerDeltas& out) const;
-  void tell_tag(std::string_view text, AnswerDeltas& out) const;  // of reasoning that is content
+  void emit_reasoning(std::string_view text, AnswerDeltas& out) const;
+  void emit_tag(std::string_view text, AnswerDeltas& out) const;  // of reasoning that is content
 
   const ReasoningTags tags_;
   const bool separate_;
@@ -52,7 +53,7 @@ class ThinkingParser final : public AnswerParser {
   std::vector<std::string_view> marks_;  // that end reasoning
   State state_;
   bool inside_;  // the answer begins inside reasoning
-  std::string rest_;
+  UnreadText unread_;
 };
 
 }  // namespace heddle::parsers

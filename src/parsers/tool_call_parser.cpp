@@ -21,28 +21,21 @@ CallHeader ToolCallParser::read_marked_header(std::string_view text) const {
 }
 
 void ToolCallParser::push(std::string_view text, AnswerDeltas& out) {
-  rest_ += text;
+  unread_.append(text);
   run(/*at_end=*/false, out);
 }
 
 void ToolCallParser::finish(AnswerDeltas& out) {
   run(/*at_end=*/true, out);
   if (state_ == State::kCall) {
-    if (options_.keep_call_text) call_text_ += rest_;
+    if (options_.keep_call_text) call_text_ += unread_.text();
     end_call(/*complete=*/false, out);
   }
   if (!blank_since_call_) add_content(space_, out);
 }
 
 void ToolCallParser::run(bool at_end, AnswerDeltas& out) {
-  size_t begin = 0;
-  while (true) {
-    const State before = state_;
-    const size_t used = step(std::string_view(rest_).substr(begin), at_end, out);
-    begin += used;
-    if (used == 0 && state_ == before) break;
-  }
-  rest_.erase(0, begin);
+  unread_.read(state_, [&](std::string_view text) { return step(text, at_end, out); });
 }
 
 size_t ToolCallParser::step(std::string_view text, bool at_end, AnswerDeltas& out) {
@@ -78,7 +71,7 @@ size_t ToolCallParser::read_start(std::string_view text, bool at_end, AnswerDelt
 size_t ToolCallParser::read_text(std::string_view text, bool at_end, AnswerDeltas& out) {
   const MarkerHit hit = find_marker(text, markers_);
   if (hit.position > 0) {
-    tell_text(text.substr(0, hit.position), out);
+    emit_text(text.substr(0, hit.position), out);
     return hit.position;
   }
   if (text.empty() || (hit.marker.empty() && !at_end)) return 0;
@@ -88,7 +81,7 @@ size_t ToolCallParser::read_text(std::string_view text, bool at_end, AnswerDelta
     if (header.match == Match::kYes) return start_call(std::move(header), text, out);
   }
   const size_t size = hit.marker.empty() ? text.size() : hit.marker.size();
-  tell_text(text.substr(0, size), out);
+  emit_text(text.substr(0, size), out);
   return size;
 }
 
@@ -108,7 +101,7 @@ size_t ToolCallParser::start_call(CallHeader header, std::string_view text, Answ
   }
   state_ = State::kCall;
   if (header.arguments) {
-    tell_arguments(*header.arguments, out);
+    emit_arguments(*header.arguments, out);
     end_call(/*complete=*/true, out);
   }
   return header.size;
@@ -126,7 +119,7 @@ size_t ToolCallParser::read_after_call(std::string_view text, bool at_end, Answe
 }
 
 // White space waits for what comes after it: a call swallows it.
-void ToolCallParser::tell_text(std::string_view text, AnswerDeltas& out) {
+void ToolCallParser::emit_text(std::string_view text, AnswerDeltas& out) {
   const size_t end = text.find_last_not_of(" \t\n\r") + 1;  // 0 for a blank text
   if (end > 0) {
     add_content(space_, out);
@@ -143,11 +136,11 @@ void ToolCallParser::tell_text(std::string_view text, AnswerDeltas& out) {
   blank_since_call_ = false;
 }
 
-void ToolCallParser::tell_arguments(std::string_view json, AnswerDeltas& out) {
+void ToolCallParser::emit_arguments(std::string_view json, AnswerDeltas& out) {
   if (!dropped()) add_arguments(num_calls_ - 1, json, out);
 }
 
-void ToolCallParser::tell_last_arguments(std::string_view json, AnswerDeltas& out) {
+void ToolCallParser::emit_last_arguments(std::string_view json, AnswerDeltas& out) {
   if (!dropped()) out.emplace_back(ArgumentsDelta{num_calls_ - 1, std::string(json)});
 }
 

@@ -21,10 +21,11 @@
 
 #include "parsers/answer_delta.h"
 #include "parsers/marker_search.h"
+#include "parsers/unread_text.h"
 
 namespace heddle::parsers {
 
-// Where a call may begin.
+// The places where a call may begin.
 enum class Place {
   kMarker,  // at one of the format's marks
   kStart,   // at the very beginning of the content
@@ -79,9 +80,9 @@ class ToolCallParser {
 
   enum class Progress : uint8_t { kMore, kDone, kFailed };
 
-  // Reads arguments off the front of `text`, `used` bytes of it, and tells them. kMore: it takes
-  // more text to go on, unless something was used. kFailed: they are malformed; what was told is an
-  // incomplete call, what was not used is content.
+  // Reads arguments off the front of `text`, `used` bytes of it, and emits them. kMore: it takes
+  // more text to go on, unless something was used. kFailed: they are malformed; what was emitted is
+  // an incomplete call, what was not used is content.
   virtual Progress read_arguments(std::string_view text, size_t& used, AnswerDeltas& out) = 0;
 
   // Closing marks, which follow a call and belong to it. `kMore` if it takes more text to tell,
@@ -93,10 +94,10 @@ class ToolCallParser {
 
   [[nodiscard]] virtual Closing read_closing(std::string_view text) = 0;
 
-  void tell_arguments(std::string_view json, AnswerDeltas& out);
+  void emit_arguments(std::string_view json, AnswerDeltas& out);
 
   // Ends the arguments; a delta of its own, which says that nothing else will come.
-  void tell_last_arguments(std::string_view json, AnswerDeltas& out);
+  void emit_last_arguments(std::string_view json, AnswerDeltas& out);
 
  private:
   enum class State : uint8_t { kText, kCall, kAfterCall };
@@ -110,14 +111,14 @@ class ToolCallParser {
   size_t start_call(CallHeader header, std::string_view text, AnswerDeltas& out);
   void end_call(bool complete, AnswerDeltas& out);
   [[nodiscard]] CallHeader header_at(std::string_view text, Place place) const;
-  void tell_text(std::string_view text, AnswerDeltas& out);
+  void emit_text(std::string_view text, AnswerDeltas& out);
 
   [[nodiscard]] bool dropped() const { return !options_.parallel && num_calls_ > 1; }
 
   const std::vector<std::string_view> markers_;
   const ToolCallParserOptions options_;
   State state_ = State::kText;
-  std::string rest_;         // not read yet
+  UnreadText unread_;
   bool at_start_;            // a call may begin without a mark
   std::string space_;        // held back
   bool long_space_ = false;  // it grew too long and is text

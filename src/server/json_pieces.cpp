@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "parsers/json_scanner.h"
 #include "server/json_text.h"
 #include "tokenizer/utf8.h"
 
@@ -147,39 +148,7 @@ void append_json_characters(std::string_view text, std::string& out) {
     out.append(quoted, 1, quoted.size() - 2);
     return;
   }
-  size_t plain = 0;  // where the characters begin that go as they are
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte >= 0x20 && byte != '"' && byte != '\\') continue;
-    out += text.substr(plain, i - plain);
-    plain = i + 1;
-    switch (byte) {
-      case '"':
-      case '\\':
-        out += '\\';
-        out += text[i];
-        break;
-      case '\b':
-        out += "\\b";
-        break;
-      case '\f':
-        out += "\\f";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      default:
-        fmt::format_to(std::back_inserter(out), "\\u{:04x}", byte);
-        break;
-    }
-  }
-  out += text.substr(plain);
+  parsers::append_escaped(text, out);
 }
 
 void append_json_string(std::string_view text, std::string& out) {
