@@ -51,11 +51,11 @@ TEST(LoadAnswer, WhatGoesWrongIsAFailureOfItsKind) {
   EXPECT_EQ(read_answer("data: {\"choices\":[{\"text\":\"a\"}]}\n\n").failure->kind, "cut");
   EXPECT_EQ(read_answer("").failure->kind, "cut");
   EXPECT_EQ(read_answer("data: oops\n\ndata: [DONE]\n\n").failure->kind, "protocol");
-  const LoadRecord told =
+  const LoadRecord record =
       read_answer("data: {\"error\":{\"message\":\"out of memory\"}}\n\ndata: [DONE]\n\n");
-  EXPECT_EQ(told.failure->kind, "error in the stream");
-  EXPECT_EQ(told.failure->message, "out of memory");
-  // Whatever stands where something else belongs.
+  EXPECT_EQ(record.failure->kind, "error in the stream");
+  EXPECT_EQ(record.failure->message, "out of memory");
+  // Values of the wrong type are ignored.
   EXPECT_FALSE(
       read_answer("data: {\"choices\":7,\"usage\":[]}\n\n"
                   "data: {\"choices\":[1,null,{\"delta\":3,\"text\":{}}]}\n\n"

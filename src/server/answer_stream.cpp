@@ -75,17 +75,17 @@ void AnswerStream::count(const RequestEvent& event, AnswerParser::Part before, b
 
 // Keeps reasoning until something else follows it.
 void AnswerStream::gather_reasoning(bool ended, AnswerDeltas& deltas) {
-  AnswerDeltas told;
+  AnswerDeltas emitted;
   for (AnswerDelta& delta : deltas) {
     if (auto* const reasoning = std::get_if<ReasoningDelta>(&delta)) {
       reasoning_ += reasoning->text;
       continue;
     }
-    parsers::add_reasoning(std::exchange(reasoning_, {}), told);
-    told.push_back(std::move(delta));
+    parsers::add_reasoning(std::exchange(reasoning_, {}), emitted);
+    emitted.push_back(std::move(delta));
   }
-  if (ended) parsers::add_reasoning(std::exchange(reasoning_, {}), told);
-  deltas = std::move(told);
+  if (ended) parsers::add_reasoning(std::exchange(reasoning_, {}), emitted);
+  deltas = std::move(emitted);
 }
 
 std::string_view AnswerStream::finish_name(const Finish& finish) const {

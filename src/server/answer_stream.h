@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AnswerStream: the events of one answer as every chat API tells them. It reads the model's text
+// AnswerStream: the events of one answer as every chat API sends them. It reads the model's text
 // into deltas (parsers/answer_delta.h) and counts the tokens of its reasoning; an adapter
 // translates the deltas into its own words.
 //
@@ -52,7 +52,7 @@ class AnswerStream {
   // the tag is one token, else to the event.
   [[nodiscard]] int64_t reasoning_tokens() const { return reasoning_tokens_; }
 
-  // Whether a call was told whole.
+  // Whether a call was emitted whole.
   [[nodiscard]] bool called() const { return called_; }
 
   // OpenAI's finish reason: "tool_calls" for an answer that stopped after a call.

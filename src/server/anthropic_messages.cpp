@@ -83,7 +83,7 @@ class MessagesAdapter final : public DeltaAdapter {
     append_typed_event(Json{{"type", "ping"}}, out);
   }
 
-  void tell(const parsers::AnswerDelta& delta, std::string& out) override {
+  void deliver(const parsers::AnswerDelta& delta, std::string& out) override {
     if (const auto* const more = std::get_if<parsers::ReasoningDelta>(&delta)) {
       open_block(Block::kThinking, out);
       append_delta({{"type", "thinking_delta"}, {"thinking", more->text}}, out);
@@ -342,29 +342,19 @@ std::optional<ApiError> read_anthropic_messages(FieldReader& fields, Json& chat)
   return std::nullopt;
 }
 
-std::optional<ApiError> read_anthropic_tools(FieldReader& fields, Json& chat) {
-  const Json* tools = fields.array("tools");
-  if (fields.error()) return fields.error();
-  if (tools == nullptr) return std::nullopt;
-  Json functions = Json::array();
-  for (size_t i = 0; i < tools->size(); ++i) {
-    const std::string param = fmt::format("tools[{}]", i);
-    if (!(*tools)[i].is_object()) return invalid_type(param, "an object");
-    FieldReader tool((*tools)[i], param + ".");
-    const std::string type = tool.string("type").value_or("custom");
-    const auto name = tool.string("name");
-    const auto description = tool.string("description");
-    const Json* schema = tool.object("input_schema");
-    if (tool.error()) return tool.error();
-    if (type != "custom") continue;  // run by Anthropic's servers
-    if (!name) return missing_parameter(param + ".name");
-    if (schema == nullptr) return missing_parameter(param + ".input_schema");
-    Json function = {{"name", *name}};
-    if (description) function["description"] = *description;
-    function["parameters"] = *schema;
-    functions.push_back({{"type", "function"}, {"function", std::move(function)}});
-  }
-  if (!functions.empty()) chat["tools"] = std::move(functions);
+std::optional<ApiError> read_anthropic_tool(FieldReader& tool, const std::string& param,
+                                            Json& function) {
+  const std::string type = tool.string("type").value_or("custom");
+  const auto name = tool.string("name");
+  const auto description = tool.string("description");
+  const Json* schema = tool.object("input_schema");
+  if (tool.error()) return tool.error();
+  if (type != "custom") return std::nullopt;  // run by Anthropic's servers
+  if (!name) return missing_parameter(param + ".name");
+  if (schema == nullptr) return missing_parameter(param + ".input_schema");
+  function["name"] = *name;
+  if (description) function["description"] = *description;
+  function["parameters"] = *schema;
   return std::nullopt;
 }
 
@@ -429,7 +419,7 @@ std::optional<ApiError> chat_of_messages(const Json& body, bool needs_max_tokens
     return missing_parameter("max_tokens");
   }
   if (auto error = read_anthropic_messages(fields, chat)) return error;
-  if (auto error = read_anthropic_tools(fields, chat)) return error;
+  if (auto error = translate_tools(fields, read_anthropic_tool, chat)) return error;
   if (auto error = read_anthropic_tool_choice(fields, chat)) return error;
   return read_anthropic_thinking(fields, chat);
 }

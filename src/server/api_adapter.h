@@ -62,7 +62,7 @@ struct RequestName {
 struct PreparedCall {
   std::string id;                  // of the answer
   bool id_is_callers = false;      // from the body: that it is live already is an error
-  std::vector<RequestName> names;  // the further ids that the answer tells: of prompts and choices
+  std::vector<RequestName> names;  // further ids in the answer: of prompts and choices
   std::string answers_field;       // what makes the requests as many as they are: "n"
   bool stream = false;
   StreamFormat stream_format = StreamFormat::kEvents;

@@ -39,7 +39,7 @@ ErrorTypes types_of(int status) {
   }
 }
 
-// Which limit it was, where the message begins with one and a colon.
+// A limit, by the word that begins its message with a colon.
 struct Limit {
   std::string_view code;
   int status;

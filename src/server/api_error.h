@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ApiError: what a client is told when its request cannot be served, and the one place where Status
+// ApiError: the answer to a request that cannot be served, and the one place where Status
 // codes become HTTP. The body has the form that the client's API wants (ErrorStyle):
 //
 //   kOpenAi     {"error":{"message":"...","type":"invalid_request_error","param":"n","code":"..."}}

@@ -587,7 +587,7 @@ bool ApiHandler::is_quiet(std::string_view path) const {
       options_.quiet_paths, [path](const std::string& prefix) { return path.starts_with(prefix); });
 }
 
-// A paused engine is in order, but what comes now waits until somebody lets it go on.
+// A paused engine is healthy, but requests that come now wait until it is resumed.
 HttpResponse ApiHandler::readiness() const {
   HttpResponse response = health();
   if (response.status == 200 && leaving_) {

@@ -25,7 +25,7 @@ bool asks_for_something(const Json& value) {
 
 constexpr double kMaxMilliseconds = 1e10;  // four months
 
-// The header as a number; nothing when it is absent or wrong, which `fields` is told.
+// The header as a number; nothing when it is absent or wrong; `fields` keeps the error.
 template <typename Number>
 std::optional<Number> header_number(FieldReader& fields, const CallContext& context,
                                     const char* name, std::string_view wanted) {

@@ -102,7 +102,7 @@ class ChatAdapter final : public ApiAdapter {
   }
 
  private:
-  // A choice is streamed as its role, then its deltas, then its end. What an event tells beside its
+  // A choice is streamed as its role, then its deltas, then its end. What an event has beside its
   // text goes with its first delta, or as the rest.
   struct Role {};
 

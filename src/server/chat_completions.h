@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST /v1/chat/completions.
 //
-// Tools are rendered into the prompt by the model's template. What the model answers is told as
+// Tools are rendered into the prompt by the model's template. The answer is sent as
 // reasoning, content and tool calls, by the formats that the model writes them in.
 //
 // Threading: prepare_chat() is thread-safe: it runs on the workers.
@@ -22,7 +22,7 @@
 
 namespace heddle::server {
 
-// How an answer is told; apart from the request so that recorded events can test it.
+// The form of an answer; apart from the request so that recorded events can test it.
 struct ChatAnswerOptions {
   std::string id;
   std::string model;
@@ -54,7 +54,7 @@ std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext&
 
 using MakeChatAdapter = std::function<std::unique_ptr<ApiAdapter>(ChatAnswerOptions)>;
 
-// A call of any chat API, brought into the form of this one; `make_adapter` tells its answer.
+// A call of any chat API, brought into the form of this one; `make_adapter` writes its answer.
 PrepareResult prepare_chat_call(const CallContext& context, const nlohmann::ordered_json& body,
                                 const MakeChatAdapter& make_adapter);
 

@@ -30,7 +30,7 @@ void DeltaAdapter::event(size_t, const RequestEvent& event, std::string& out) {
 }
 
 void DeltaAdapter::add(parsers::AnswerDelta delta, std::string& out) {
-  if (options_.streaming.stream) tell(delta, out);
+  if (options_.streaming.stream) deliver(delta, out);
   answer_.add(std::move(delta));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeltaAdapter: what the adapters of the other chat APIs share: one answer to one prompt, told as
+// DeltaAdapter: the base of the adapters of the other chat APIs: one answer to one prompt, sent as
 // deltas (parsers/answer_delta.h). An API's adapter translates these into its own events, or shows
 // the assembled answer.
 //
@@ -27,9 +27,9 @@ class DeltaAdapter : public ApiAdapter {
   void add(parsers::AnswerDelta delta, std::string& out);
 
  protected:
-  // Of a stream, in this order: begin() with the first event, tell() for every delta, finish().
+  // Of a stream, in this order: begin() with the first event, deliver() for every delta, finish().
   virtual void begin(std::string& out) = 0;
-  virtual void tell(const parsers::AnswerDelta& delta, std::string& out) = 0;
+  virtual void deliver(const parsers::AnswerDelta& delta, std::string& out) = 0;
   virtual void finish(std::string& out) = 0;
 
   [[nodiscard]] const ChatAnswerOptions& options() const { return options_; }

@@ -171,13 +171,13 @@ void Generation::on_event(size_t choice, RequestEvent event) {
     RequestEvent& gathered = pending_[choice];
     append(gathered, std::move(event));
     if (!last && std::ssize(gathered.tokens) < call_.stream_interval && !is_large(gathered)) return;
-    tell(choice, std::exchange(pending_[choice], {}));
+    deliver(choice, std::exchange(pending_[choice], {}));
   } else {
-    tell(choice, std::move(event));
+    deliver(choice, std::move(event));
   }
 }
 
-void Generation::tell(size_t choice, RequestEvent event) {
+void Generation::deliver(size_t choice, RequestEvent event) {
   if (call_.stream && (!waiting_.empty() || exchange_->backed_up())) {
     // The engine forgets a request that has finished: until its client has read, this keeps it.
     exchange_->on_drained = [self = shared_from_this()] { self->write_waiting(); };

@@ -40,11 +40,11 @@ struct GenerationHost {
   Engine* engine = nullptr;
   EventInbox* inbox = nullptr;
   BodyThreads threads;  // where long answers are written
-  // The calls whose requests still run, by every id that their clients are told. Calls that a
+  // The calls whose requests still run, by every id that their clients know. Calls that a
   // header named may share one.
   std::unordered_multimap<std::string, LiveRequests> live;
   EarlyAborts early_aborts;
-  // Told how many tokens a request of a named key took.
+  // Called with how many tokens a request of a named key took.
   std::function<void(const ApiKey& key, int64_t num_tokens)> on_tokens;
   int64_t num_renamed = 0;  // calls whose id was taken
   bool draining = false;    // an abort is ours then, and an error to the client
@@ -58,7 +58,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
                     const EarlyAborts::Call& arrived);
 
   // Ends what goes by this id, a call, a prompt of a batch or one of several answers, as if it had
-  // stopped: its client is told the finish reason "abort". An unknown id is ignored. False when
+  // stopped: its client gets the finish reason "abort". An unknown id is ignored. False when
   // nothing that runs goes by it, a call that is not understood yet may be meant and there is no
   // room to remember that.
   [[nodiscard]] static bool abort(GenerationHost& host, const std::string& id);
@@ -72,7 +72,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool aborted_early(const EarlyAborts::Call& arrived);
   void submit_all(const EarlyAborts::Call& arrived);
   void on_event(size_t choice, RequestEvent event);
-  void tell(size_t choice, RequestEvent event);
+  void deliver(size_t choice, RequestEvent event);
   void write_event(size_t choice, const RequestEvent& event);
   void write_waiting();
   void write_error(const ApiError& error);
@@ -88,7 +88,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   GenerationHost& host_;
   std::shared_ptr<Exchange> exchange_;  // reset when the answer is complete
   PreparedCall call_;
-  std::vector<RequestEvent> pending_;  // with a stream interval: what is not told yet, per choice
+  std::vector<RequestEvent>
+      pending_;  // with a stream interval: what is not delivered yet, per choice
 
   // Of a stream whose client has not read what was written to it: events that are to follow.
   struct WaitingEvent {
@@ -99,7 +100,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::deque<WaitingEvent> waiting_;
   std::optional<ApiError> waiting_error_;  // follows them; later events are dropped
   std::vector<bool> finished_;             // per choice
-  std::vector<bool> aborted_;              // per choice: because somebody asked for it
+  std::vector<bool> aborted_;              // per choice: at the request of a client
   size_t num_unfinished_ = 0;
   const std::shared_ptr<const ApiKey> key_;  // of the client; may be null
   std::vector<bool> charges_prompt_;         // per choice: the first answer to a prompt does

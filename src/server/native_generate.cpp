@@ -295,7 +295,7 @@ std::optional<TokenId> first_token(const TextCodec& codec) {
   return tokens->front();
 }
 
-// Where requests of a session read and keep their turns.
+// The session of a request: where its turns are read and kept.
 struct SessionPlace {
   std::optional<SessionParams> params;
   std::string holder;

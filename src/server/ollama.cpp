@@ -66,7 +66,7 @@ class OllamaAdapter final : public DeltaAdapter {
  protected:
   void begin(std::string&) override {}
 
-  void tell(const parsers::AnswerDelta& delta, std::string& out) override {
+  void deliver(const parsers::AnswerDelta& delta, std::string& out) override {
     if (const auto* const more = std::get_if<parsers::ReasoningDelta>(&delta)) {
       append_line("", more->text, Json(), out);
     } else if (const auto* const text = std::get_if<parsers::ContentDelta>(&delta)) {
@@ -75,7 +75,7 @@ class OllamaAdapter final : public DeltaAdapter {
       call_ = {.id = call->id, .name = call->name, .arguments = {}};
     } else if (const auto* const arguments = std::get_if<parsers::ArgumentsDelta>(&delta)) {
       call_.arguments += arguments->json;
-    } else if (std::get<parsers::ToolCallEnd>(delta).complete) {  // calls are told whole
+    } else if (std::get<parsers::ToolCallEnd>(delta).complete) {  // calls are emitted whole
       append_line("", "", calls_json({call_}), out);
     }
   }
@@ -132,7 +132,7 @@ class OllamaAdapter final : public DeltaAdapter {
   }
 
   const Shape shape_;
-  parsers::ToolCall call_;  // being told
+  parsers::ToolCall call_;  // being emitted
 };
 
 std::unique_ptr<ApiAdapter> make_ollama_chat_adapter(ChatAnswerOptions options) {

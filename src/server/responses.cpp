@@ -12,6 +12,7 @@
 #include "server/field_reader.h"
 #include "server/json_text.h"
 #include "server/key_ring.h"
+#include "server/tool_fields.h"
 
 namespace heddle::server {
 namespace {
@@ -47,7 +48,7 @@ class ResponsesAdapter final : public DeltaAdapter {
     emit("response.in_progress", {{"response", response_json("in_progress")}}, out);
   }
 
-  void tell(const parsers::AnswerDelta& delta, std::string& out) override {
+  void deliver(const parsers::AnswerDelta& delta, std::string& out) override {
     if (const auto* const more = std::get_if<parsers::ReasoningDelta>(&delta)) {
       open(Item::kReasoning, out);
       text_ += more->text;
@@ -159,7 +160,7 @@ class ResponsesAdapter final : public DeltaAdapter {
     }
   }
 
-  // Tells the end of the open item. `complete` is false for one that was cut off.
+  // Sends the end of the open item. `complete` is false for one that was cut off.
   void close(std::string& out, bool complete = true) {
     if (item_ == Item::kNone) return;
     const char* status = complete ? "completed" : "incomplete";
@@ -382,28 +383,17 @@ std::optional<ApiError> read_input(FieldReader& fields, Json& messages) {
   return std::nullopt;
 }
 
-std::optional<ApiError> read_functions(FieldReader& fields, Json& chat) {
-  const Json* tools = fields.array("tools");
-  if (fields.error()) return fields.error();
-  if (tools == nullptr) return std::nullopt;
-  Json functions = Json::array();
-  for (size_t i = 0; i < tools->size(); ++i) {
-    const std::string param = fmt::format("tools[{}]", i);
-    if (!(*tools)[i].is_object()) return invalid_type(param, "an object");
-    FieldReader tool((*tools)[i], param + ".");
-    const std::string type = tool.string("type").value_or("");
-    const auto name = tool.string("name");
-    if (tool.error()) return tool.error();
-    if (type.empty()) return missing_parameter(param + ".type");
-    if (type != "function") continue;  // run by OpenAI's servers
-    if (!name) return missing_parameter(param + ".name");
-    Json function = {{"name", *name}};
-    for (const char* field : {"description", "parameters", "strict"}) {
-      if (const Json* value = tool.find(field)) function[field] = *value;
-    }
-    functions.push_back({{"type", "function"}, {"function", std::move(function)}});
+std::optional<ApiError> read_function(FieldReader& tool, const std::string& param, Json& function) {
+  const std::string type = tool.string("type").value_or("");
+  const auto name = tool.string("name");
+  if (tool.error()) return tool.error();
+  if (type.empty()) return missing_parameter(param + ".type");
+  if (type != "function") return std::nullopt;  // run by OpenAI's servers
+  if (!name) return missing_parameter(param + ".name");
+  function["name"] = *name;
+  for (const char* field : {"description", "parameters", "strict"}) {
+    if (const Json* value = tool.find(field)) function[field] = *value;
   }
-  if (!functions.empty()) chat["tools"] = std::move(functions);
   return std::nullopt;
 }
 
@@ -524,7 +514,7 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   messages.insert(messages.end(), answer.messages.begin(), answer.messages.end());
   chat["messages"] = std::move(messages);
   if (max_tokens) chat["max_completion_tokens"] = *max_tokens;
-  if (auto error = read_functions(fields, chat)) return *error;
+  if (auto error = translate_tools(fields, read_function, chat)) return *error;
   if (auto error = read_function_choice(fields, chat)) return *error;
   if (auto error = read_text_format(fields, chat)) return *error;
   if (const Json* reasoning = fields.object("reasoning")) {

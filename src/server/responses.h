@@ -18,7 +18,7 @@
 
 namespace heddle::server {
 
-// How an answer of this API is told, beside what every chat has.
+// The form of an answer of this API, beside what every chat has.
 struct ResponsesAnswer {
   nlohmann::ordered_json request;          // fields of the request that the answer repeats
   nlohmann::ordered_json messages;         // of the chat so far, without instructions

@@ -123,7 +123,7 @@ struct RouteSummary {
 
 [[nodiscard]] bool allows(const Route& route, std::string_view method);
 
-// Which web pages may ask (CORS).
+// Cross-origin rules (CORS): the web pages whose scripts may send requests.
 struct CorsOptions {
   std::vector<std::string> origins = {"*"};  // "*": any; empty: none
   std::vector<std::string> headers = {"*"};  // of requests; "*": any

@@ -28,7 +28,7 @@ struct ServerOptions {
   std::vector<ApiKey> api_keys;                 // those of `api_keys_file`
   std::string api_keys_file;                    // read again by Server::reload_keys()
   bool allow_any_model_name = true;             // false: 404 for a `model` that is not served
-  FairKey fair_key;                             // what tells tenants apart
+  FairKey fair_key;                             // the tenant of a request
   bool isolate_tenants = false;                 // tenants share no cached tokens
   CorsOptions cors;
   std::string root_path;  // "/llm": a proxy's prefix, taken off the paths that have it

@@ -65,4 +65,23 @@ ToolFields read_tool_fields(FieldReader& fields) {
   return result;
 }
 
+std::optional<ApiError> translate_tools(FieldReader& fields, ReadForeignTool read, Json& chat) {
+  const Json* tools = fields.array("tools");
+  if (fields.error()) return fields.error();
+  if (tools == nullptr) return std::nullopt;
+  Json functions = Json::array();
+  for (size_t i = 0; i < tools->size(); ++i) {
+    const std::string param = fmt::format("tools[{}]", i);
+    if (!(*tools)[i].is_object()) return invalid_type(param, "an object");
+    FieldReader tool((*tools)[i], param + ".");
+    Json function;
+    if (auto error = read(tool, param, function)) return error;
+    if (!function.is_null()) {
+      functions.push_back({{"type", "function"}, {"function", std::move(function)}});
+    }
+  }
+  if (!functions.empty()) chat["tools"] = std::move(functions);
+  return std::nullopt;
+}
+
 }  // namespace heddle::server

@@ -18,7 +18,7 @@ constexpr const char* kChat = "/v1/chat/completions";
 
 class AttackListTest : public ServerTest {
  protected:
-  // Whatever a test did: nothing runs any more, and the next request is answered.
+  // After every test nothing runs any more, and the next request is answered.
   void TearDown() override {
     if (server == nullptr) return;
     EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));

@@ -231,23 +231,23 @@ TEST_F(ChatTest, AnUnfinishedAnswerCanBeContinued) {
 
 TEST_F(ChatTest, WhatCannotBeContinuedIsToldWhy) {
   start();
-  const auto told = [this](const Json& messages) {
+  const auto message = [this](const Json& messages) {
     return error_of(chat({{"messages", messages}, {"continue_final_message", true}}))["message"]
         .get<std::string>();
   };
-  EXPECT_THAT(told({{{"role", "user"}, {"content", "Hi"}}}),
+  EXPECT_THAT(message({{{"role", "user"}, {"content", "Hi"}}}),
               HasSubstr("needs an assistant message at the end"));
-  EXPECT_THAT(told({{{"role", "assistant"}, {"content", "so"}}}),
+  EXPECT_THAT(message({{{"role", "assistant"}, {"content", "so"}}}),
               HasSubstr("needs a message before the assistant's"));
 }
 
 TEST_F(ChatTest, AnIntegerThatDoesNotFitIsTooLargeOrTooSmall) {
   start();
-  const auto told = [this](double max_tokens) {
+  const auto message = [this](double max_tokens) {
     return error_of(chat({{"max_tokens", max_tokens}}))["message"].get<std::string>();
   };
-  EXPECT_THAT(told(1e30), HasSubstr("that is too large"));
-  EXPECT_THAT(told(-1e30), HasSubstr("that is too small"));
+  EXPECT_THAT(message(1e30), HasSubstr("that is too large"));
+  EXPECT_THAT(message(-1e30), HasSubstr("that is too small"));
 }
 
 TEST_F(ChatTest, TokenIdsComeBackOnRequest) {

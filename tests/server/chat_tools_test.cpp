@@ -56,13 +56,13 @@ TEST_F(ChatToolsTest, TheGoldenToolCallIsMatchedDeltaForDelta) {
        "path>\n/a.txt\n</parameter>\n<parameter=", "content>\nline 1",
        "\nline 2\n</parameter>\n</function>\n", "</tool_call>"});
   start();
-  std::vector<std::string> told = deltas({{"tools", file_tool()}});
-  ASSERT_EQ(told.size(), 8u);
-  const std::string id = Json::parse(told[1])["tool_calls"][0]["id"];
+  std::vector<std::string> sent = deltas({{"tools", file_tool()}});
+  ASSERT_EQ(sent.size(), 8u);
+  const std::string id = Json::parse(sent[1])["tool_calls"][0]["id"];
   EXPECT_THAT(id, MatchesRegex("call_[0-9a-f]{24}"));
-  told[1].replace(told[1].find(id), id.size(), "call_0123456789abcdef01234567");
+  sent[1].replace(sent[1].find(id), id.size(), "call_0123456789abcdef01234567");
   EXPECT_THAT(
-      told,
+      sent,
       ElementsAre(
           R"({"role":"assistant","content":""})",
           R"({"tool_calls":[{"index":0,"id":"call_0123456789abcdef01234567","type":"function","function":{"name":"write_file","arguments":""}}]})",
@@ -108,10 +108,10 @@ TEST_F(ChatToolsTest, ACallThatIsCutOffStaysOpenInAStreamAndIsTextOtherwise) {
   const std::string text = "<tool_call>\n<function=write_file>\n<parameter=path>\n/a";
   say({text}, finish_of(FinishReason::kLength));
   start();
-  const auto told = deltas({{"tools", file_tool()}});
-  ASSERT_EQ(told.size(), 5u);
-  EXPECT_THAT(told[2], HasSubstr(R"("arguments":"{\"path\": \"/a")"));
-  EXPECT_EQ(told[4], "length");
+  const auto sent = deltas({{"tools", file_tool()}});
+  ASSERT_EQ(sent.size(), 5u);
+  EXPECT_THAT(sent[2], HasSubstr(R"("arguments":"{\"path\": \"/a")"));
+  EXPECT_EQ(sent[4], "length");
   const Json choice = answer({{"tools", file_tool()}})["choices"][0];
   EXPECT_EQ(choice["message"]["content"], text);
   EXPECT_FALSE(choice["message"].contains("tool_calls"));

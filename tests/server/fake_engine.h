@@ -326,7 +326,7 @@ class FakeEngine final : public Engine {
                         [this] { return stopping_ || !live_.empty(); });
       if (stopping_ && live_.empty()) return;
       if (live_.empty()) continue;
-      std::vector<std::pair<EventCallback, RequestEvent>> news;
+      std::vector<std::pair<EventCallback, RequestEvent>> events;
       bool stepped = false;
       for (auto live = live_.begin(); live != live_.end();) {
         const bool aborted = stopping_ || cancelled_.contains(live->request.id);
@@ -346,17 +346,17 @@ class FakeEngine final : public Engine {
         event.prompt_tokens = static_cast<int64_t>(live->request.prompt.size());
         event.completion_tokens = live->completion_tokens;
         const bool last = event.finish.has_value();
-        news.emplace_back(live->on_event, std::move(event));
+        events.emplace_back(live->on_event, std::move(event));
         live = last ? live_.erase(live) : std::next(live);
       }
       if (stepped) ++steps_;
       const bool waits = held || paused_;
       lock.unlock();
-      for (auto& [callback, event] : news) {
+      for (auto& [callback, event] : events) {
         if (touch) touch(event);
         callback(std::move(event));
       }
-      news.clear();
+      events.clear();
       if (waits) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       } else if (step_microseconds > 0) {

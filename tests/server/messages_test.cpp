@@ -204,13 +204,13 @@ TEST_F(MessagesTest, WhatTheModelCallsIsABlock) {
   EXPECT_EQ(items[2]["name"], "w");
   EXPECT_EQ(Json::parse(items[2]["arguments"].get<std::string>()), Json({{"c", "Paris"}}));
 
-  const Json told =
+  const Json message =
       post("/api/chat",
            chat_body({{"stream", false},
                       {"tools", {{{"type", "function"}, {"function", {{"name", "w"}}}}}}}))
           .json()["message"];
-  EXPECT_EQ(told["thinking"], "Hm");
-  EXPECT_EQ(told["tool_calls"][0]["function"]["arguments"], Json({{"c", "Paris"}}));
+  EXPECT_EQ(message["thinking"], "Hm");
+  EXPECT_EQ(message["tool_calls"][0]["function"]["arguments"], Json({{"c", "Paris"}}));
 }
 
 TEST_F(MessagesTest, WhatIsWrongIsNamedInTheFormOfTheApi) {

@@ -37,15 +37,15 @@ void check_event(std::string_view event) {
 }
 
 // Events and, at the end, the mark of it.
-void check_stream(std::string_view told) {
-  HEDDLE_CHECK(told.ends_with(kSseDone));
-  told.remove_suffix(kSseDone.size());
-  HEDDLE_CHECK(!told.empty());
-  while (!told.empty()) {
-    const size_t end = told.find("\n\n");
+void check_stream(std::string_view output) {
+  HEDDLE_CHECK(output.ends_with(kSseDone));
+  output.remove_suffix(kSseDone.size());
+  HEDDLE_CHECK(!output.empty());
+  while (!output.empty()) {
+    const size_t end = output.find("\n\n");
     HEDDLE_CHECK(end != std::string_view::npos);
-    check_event(told.substr(0, end + 2));
-    told.remove_prefix(end + 2);
+    check_event(output.substr(0, end + 2));
+    output.remove_prefix(end + 2);
   }
 }
 
@@ -58,23 +58,23 @@ void check_call(PreparedCall& call, const ModelInfo& model) {
         request, {.vocab_size = model.vocab_size, .context_length = model.context_length});
     HEDDLE_CHECK_EQ(status.message(), "");  // shows why not
   }
-  std::string told;
+  std::string output;
   for (size_t choice = 0; choice < call.requests.size(); ++choice) {
     RequestEvent event;
     event.text = "x";
     event.tokens = {0};
-    call.adapter->event(choice, event, told);
+    call.adapter->event(choice, event, output);
     RequestEvent last;
     last.finish = Finish{};
-    call.adapter->event(choice, last, told);
+    call.adapter->event(choice, last, output);
   }
   if (call.stream) {
-    call.adapter->end(told);
-    if (told.starts_with("data: ")) check_stream(told);  // OpenAI's older APIs
+    call.adapter->end(output);
+    if (output.starts_with("data: ")) check_stream(output);  // OpenAI's older APIs
   } else {
-    HEDDLE_CHECK_EQ(told, "");
-    call.adapter->body().write_all(told);
-    HEDDLE_CHECK(nlohmann::json::accept(told));
+    HEDDLE_CHECK_EQ(output, "");
+    call.adapter->body().write_all(output);
+    HEDDLE_CHECK(nlohmann::json::accept(output));
   }
 }
 

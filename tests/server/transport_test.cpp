@@ -301,7 +301,7 @@ TEST_F(TransportTest, TheBodiesHeldAtOnceAreBounded) {
                             bytes + 18));
     client.send("{\"text\":\"a\"," + std::string(bytes, ' '));
   };
-  // Which of two bodies that arrive together is one too many is open: tried until it is the second.
+  // Either of two bodies that arrive together may be one too many: tried until it is the second.
   EXPECT_TRUE(eventually([this, &begin] {
     HttpClient first(server->port());
     begin(first, 290 << 10);
