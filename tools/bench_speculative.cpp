@@ -47,7 +47,7 @@ struct QuestionSet {
   std::vector<Question> questions;
 };
 
-// What one engine did in all rounds of a set.
+// The measurements of one engine over all rounds of a set.
 struct EngineRounds {
   std::vector<double> rates;  // output tokens a second, by round
   double seconds = 0;

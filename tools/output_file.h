@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where results go: whether a file can be written, asked before the work, and the report of a
-// benchmark, as a table or JSON on standard output and as JSON in a file.
+// The output of a benchmark: checks before the work that the file can be written, then reports as a
+// table or JSON on standard output and as JSON in the file.
 #pragma once
 
 #include <cstdint>

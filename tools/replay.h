@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// replay(): a workload through an engine, a bounded number of requests at a time, and what each of
-// them was told.
+// replay(): a workload through an engine, a bounded number of requests at a time, and the events
+// that each of them got.
 //
 // Threading: blocks; no other thread uses the engine meanwhile.
 #pragma once

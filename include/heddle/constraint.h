@@ -12,7 +12,7 @@
 
 namespace heddle {
 
-// Where one answer stands.
+// The progress of one answer through its constraint.
 //
 // Threading: thread-compatible.
 class ConstraintState {

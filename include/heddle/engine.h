@@ -41,7 +41,7 @@ struct ModelInfo {
   SamplingParams default_sampling;  // from generation_config.json
 };
 
-// Where the memory goes, in bytes; printed when the engine starts.
+// The use of memory, in bytes; printed when the engine starts.
 struct MemoryPlan {
   int64_t weights_bytes =
       0;  // resident copies; weights used in place from the file are not counted

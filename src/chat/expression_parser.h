@@ -32,7 +32,7 @@ class ExpressionParser {
   // absent.
   Result<std::vector<FilterCall>> parse_block_filters(bool starts_with_bar);
 
-  // Which of these names were read; a macro's parser clears them before its body.
+  // Whether these names were read; a macro's parser clears them before its body.
   struct SpecialNames {
     bool varargs = false;
     bool kwargs = false;

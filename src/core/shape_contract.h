@@ -39,7 +39,7 @@ class Dim {
   const char* source_ = nullptr;  // the tensor that gave the value
 };
 
-// Which dtypes a tensor may have.
+// The dtypes that a tensor may have.
 struct DTypeSet {
   uint32_t bits = 0;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes and views. A view points at memory somebody else owns: a weight in a mapped file, a place
-// in a step's arena, a row of a pool. Views are values of a cache line or so, and never own (Buffer
-// in device/ does).
+// Shapes and views. A view points at memory that something else owns: a weight in a mapped file, a
+// place in a step's arena, a row of a pool. Views are values of a cache line or so, and never own
+// (Buffer in device/ does).
 //
 // Layout: row-major, the last dimension contiguous. The leading stride may exceed the row width, so
 // that a view can be a column range of a wider tensor; every other dimension is dense.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which requests the engine accepts.
+// Tests which requests the engine accepts.
 #include <string>
 #include <vector>
 

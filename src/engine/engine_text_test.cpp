@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where an answer ends, and which part of its text a client sees.
+// Tests where an answer ends, and which part of its text a client sees.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -339,8 +339,8 @@ TEST_P(DeviceChainsTest, GatesAreAppliedOnTheirWayIntoProducts) {
   }
 }
 
-// What attention gives and what lies in its pages, for prompts and for sequences that decode, one
-// of which finds keys and values that are stored already.
+// Compares attention's output and the rows of its pages, for prompts and for sequences that decode,
+// one of which finds keys and values that are stored already.
 TEST_P(DeviceChainsTest, KeysAreRotatedOnTheirWayIntoPages) {
   constexpr int64_t kHeads = 6, kKvHeads = 2, kDim = 64, kPages = 40;
   constexpr int32_t kPageSize = 16;

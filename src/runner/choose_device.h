@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which device a model is computed on: the one that was asked for, or a GPU where one can be used
-// and else the CPU, with the reason in words.
+// Chooses the device that computes a model: the one that was asked for, or a GPU where one can be
+// used, else the CPU; with the reason in words.
 #pragma once
 
 #include <memory>

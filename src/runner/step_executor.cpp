@@ -130,7 +130,7 @@ Status StepExecutor::check(const request::BatchPlan& plan) const {
   return {};
 }
 
-// With all rows wanted, somebody looks at the logits on the host.
+// With all rows wanted, the host reads the logits.
 bool StepExecutor::draws_on_device() const {
   return feed_.has_value() && logit_rows_ == LogitRows::kSampled;
 }

@@ -47,7 +47,7 @@ std::vector<std::string> family_names(const fs::path& repository) {
   return names;
 }
 
-// Which families a line of code names although it should not.
+// The families that a line of code names although it should not.
 std::vector<std::string> named_families(std::string line, const std::string& path,
                                         const std::vector<std::string>& names,
                                         const std::vector<OtherMeaning>& other_meanings) {

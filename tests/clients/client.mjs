@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the programs share: the libraries that `./run setup --clients` installed, and the server's
+// Shared by the programs: the libraries that `./run setup --clients` installed, and the server's
 // address from the command line.
 import {createRequire} from 'node:module';
 import {resolve} from 'node:path';

@@ -38,7 +38,7 @@ struct Pause {
 // How good the drafts are.
 enum class Drafts { kNone, kRight, kWrong, kRandom, kOftenRight };
 
-// What is drafted where the answer has `right`.
+// The draft for a position where the answer has `right`.
 TokenId draft_of(Drafts drafts, TokenId right, TokenId num_tokens, Dice& dice);
 
 struct Scenario {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where tests find their data.
+// Finds the data of tests.
 #pragma once
 
 #include <filesystem>

@@ -43,7 +43,7 @@ class DraftModel {
   // Of its own layers.
   [[nodiscard]] virtual CacheNeeds cache_needs() const = 0;
 
-  // What it reads of the model: indices of ForwardOutputs::hidden_states.
+  // The vectors of the model that it reads: indices of ForwardOutputs::hidden_states.
   [[nodiscard]] virtual std::vector<int64_t> hidden_states() const = 0;
 
   // The model's token for each of its own, from the files; empty: they are the same. Error:
