@@ -29,6 +29,14 @@ constexpr std::string_view kNoThresholds =
     "thresholds below 1 change the text; drafts are accepted where the model draws the same token";
 constexpr std::string_view kServeParses =
     "heddle serve takes tool calls and reasoning out of answers; here they stay in the text";
+constexpr std::string_view kOwnKernels =
+    "the kernels are Heddle's own, chosen for the device that --device names";
+constexpr std::string_view kOwnGrammars =
+    "forms of answers are compiled by Heddle itself, with any of the usual fields";
+constexpr std::string_view kNoDownloads = "nothing is downloaded; the model's folder is as it is";
+constexpr std::string_view kNoStepLog = "/metrics counts steps; --log-level debug shows them";
+constexpr std::string_view kLogOfRequests =
+    "--log-level says what is shown; --access-log-exclude leaves paths out";
 constexpr std::string_view kOwnTokenizer = "the tokenizer is the one in the model's folder";
 
 constexpr FamiliarOption kFamiliar[] = {
@@ -49,6 +57,7 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--allowed-origins", Kind::kSpelling, "--cors-allow-origins"},
     {"--allowed-headers", Kind::kSpelling, "--cors-allow-headers"},
     {"--uvicorn-access-log-exclude-prefixes", Kind::kSpelling, "--access-log-exclude"},
+    {"--enable-deterministic-inference", Kind::kSpelling, "--exact"},
     {"--enforce-eager", Kind::kSpelling, "--disable-cuda-graph"},
     {"--enable-prefix-caching", Kind::kSpelling, "--prefix-cache"},
     {"--no-enable-prefix-caching", Kind::kSpelling, "--no-prefix-cache"},
@@ -69,7 +78,46 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--n-gpu-layers", Kind::kValue, kOneDevice, "0 auto"},
     {"-ngl", Kind::kValue, kOneDevice, "0 auto"},
     {"--cpu-offload-gb", Kind::kValue, kOneDevice, "0"},
-    {"--attention-backend", Kind::kValue, kOneDevice, "auto"},
+    {"--base-gpu-id", Kind::kValue, kOneDevice, "0"},
+    {"--attention-backend", Kind::kValue, kOwnKernels,
+     "auto flashinfer fa3 fa4 triton torch_native flashmla cutlass_mla trtllm_mha trtllm_mla"},
+    {"--sampling-backend", Kind::kValue, kOwnKernels, "auto flashinfer pytorch"},
+    {"--enable-torch-compile", Kind::kFlag, kOwnKernels},
+    {"--model-impl", Kind::kValue, kOwnKernels, "auto sglang vllm transformers"},
+    {"--grammar-backend", Kind::kValue, kOwnGrammars, "auto xgrammar llguidance outlines"},
+    {"--guided-decoding-backend", Kind::kValue, kOwnGrammars,
+     "auto xgrammar guidance outlines lm-format-enforcer"},
+    {"--disable-outlines-disk-cache", Kind::kFlag, kOwnGrammars},
+    {"--disaggregation-mode", Kind::kValue, kOneProcess, "null"},
+    {"--gpu-id-step", Kind::kValue, kOneProcess, ""},
+    {"--dist-init-addr", Kind::kValue, kOneProcess, ""},
+    {"--dist-timeout", Kind::kValue, kOneProcess, ""},
+    {"--nccl-port", Kind::kValue, kOneProcess, ""},
+    {"--enable-p2p-check", Kind::kFlag, kOneProcess},
+    {"--disable-custom-all-reduce", Kind::kFlag, kOneProcess},
+    {"--enable-metrics-for-all-schedulers", Kind::kFlag, kOneProcess},
+    {"--revision", Kind::kValue, kNoDownloads, ""},
+    {"--download-dir", Kind::kValue, kNoDownloads, ""},
+    {"--delete-ckpt-after-loading", Kind::kFlag, "files of a model are never deleted"},
+    {"--mamba-ssm-dtype", Kind::kValue, "recurrent states are computed in float32", "auto float32"},
+    {"--swap-space", Kind::kValue, "what has no room is computed again, nothing is swapped", ""},
+    {"--num-continuous-decode-steps", Kind::kValue,
+     "a step is one forward pass, the next one is planned while it runs", ""},
+    {"--sleep-on-idle", Kind::kFlag, "an idle engine always sleeps"},
+    {"--skip-server-warmup", Kind::kFlag, "nothing is generated before the server is ready"},
+    {"--enable-cache-report", Kind::kFlag, "the usage of an answer always has its cached tokens"},
+    {"--enable-request-id-headers", Kind::kFlag, "every answer has its x-request-id"},
+    {"--response-role", Kind::kValue, "answers are the assistant's", "assistant"},
+    {"--enable-tokenizer-batch-encode", Kind::kFlag,
+     "--tokenizer-threads says how many threads tokenize"},
+    {"--tokenizer-worker-num", Kind::kValue, "--tokenizer-threads says how many threads tokenize",
+     "1"},
+    {"--log-level-http", Kind::kValue, kLogOfRequests, ""},
+    {"--uvicorn-log-level", Kind::kValue, kLogOfRequests, ""},
+    {"--decode-log-interval", Kind::kValue, kNoStepLog, ""},
+    {"--disable-log-stats", Kind::kFlag, kNoStepLog},
+    {"--numa-node", Kind::kValue,
+     "the system places the threads; numactl and taskset can say where", ""},
     {"--trust-remote-code", Kind::kFlag, kNoOutsideCode},
     {"--tokenizer-mode", Kind::kValue, kOwnTokenizer, "auto"},
     {"--log-requests", Kind::kFlag,
@@ -78,6 +126,10 @@ constexpr FamiliarOption kFamiliar[] = {
      "prompts are always computed in chunks, of --chunked-prefill-tokens"},
 
     {"--cuda-graph-max-bs", Kind::kRefused, kEverySize},
+    {"--torchao-config", Kind::kRefused, "--quantization quantises while loading"},
+    {"--enable-lora", Kind::kRefused, "adapters are not served; merge them into the weights"},
+    {"--lora-paths", Kind::kRefused, "adapters are not served; merge them into the weights"},
+    {"--is-embedding", Kind::kRefused, "models of embeddings are not served"},
     {"--speculative-config", Kind::kRefused, kOwnSpeculation},
     {"--speculative-num-steps", Kind::kRefused,
      "--speculative-num-draft-tokens is one more than the steps"},

@@ -18,7 +18,7 @@ struct FamiliarOption {
   enum class Kind : uint8_t {
     kSpelling,  // of the option `means`
     kFlag,      // taken; `means` says why it changes nothing
-    kValue,     // taken with one of the values `taken`; likewise
+    kValue,     // taken with one of the values `taken`, or with any without these; likewise
     kRefused,   // `means` says what to do instead
   };
 

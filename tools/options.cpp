@@ -256,7 +256,9 @@ void Options::accept_familiar() {
     } else if (option.kind == FamiliarOption::Kind::kValue) {
       const auto take = [option, name](const std::string& value) {
         const std::string words = fmt::format(" {} ", option.taken);
-        if (words.find(fmt::format(" {} ", value)) != std::string::npos) return;
+        if (option.taken.empty() || words.find(fmt::format(" {} ", value)) != std::string::npos) {
+          return;
+        }
         throw CLI::ValidationError(name, fmt::format("{} cannot be; {}", value, option.means));
       };
       app_.add_option_function<std::string>(name, take)->group("");
