@@ -125,6 +125,16 @@ Json server_json(const ServeSettings& settings, const Engine& engine) {
       {"fair_key", settings.fair_key},
       {"tool_call_parser", settings.tool_call_parser},
       {"reasoning_parser", settings.reasoning_parser},
+      {"max_thinking_tokens", or_null(options.answers.max_thinking_tokens)},
+      {"thinking_budget_message", options.answers.thinking_budget_message},
+      {"reasoning_field", settings.reasoning_field},
+      {"stream_interval", options.answers.stream_interval},
+      {"incremental_streaming_output", options.answers.stream_increments},
+      {"sampling_defaults", settings.sampling_defaults},
+      {"preferred_sampling_params", options.answers.preferred_sampling_params.empty()
+                                        ? Json(nullptr)
+                                        : Json::parse(options.answers.preferred_sampling_params)},
+      {"json_whitespace", options.answers.json_whitespace},
       {"metrics", metrics.enabled},
       {"metrics_names", to_string(metrics.names)},
       {"metrics_tenants", metrics.max_tenants},

@@ -8,6 +8,7 @@
 
 #include "parsers/formats.h"
 #include "server/key_ring.h"
+#include "server/sampling_fields.h"
 
 namespace heddle::tools {
 namespace {
@@ -111,6 +112,24 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
                "Format of the model's tool calls; auto: as its chat template shows");
   options.text("--reasoning-parser", &settings.reasoning_parser,
                "Format of the model's reasoning; auto: as its chat template shows");
+  options.value("--max-thinking-tokens", &server.answers.max_thinking_tokens, ranges::kCountOrNone,
+                "Tokens of reasoning after which it is ended; default: as the request says");
+  options.text("--thinking-budget-message", &server.answers.thinking_budget_message,
+               "What the model is made to write before such an end");
+  options.choice("--reasoning-field", &settings.reasoning_field,
+                 {"reasoning_content", "reasoning", "both"},
+                 "Name of the reasoning in answers of /v1/chat/completions");
+  options.value("--stream-interval", &server.answers.stream_interval, ranges::kCount,
+                "Tokens of one streamed event, at least, where the request does not say it");
+  options.flag("--incremental-streaming-output,--stream-output", &server.answers.stream_increments,
+               "/generate streams what is new, not everything so far");
+  options.choice("--sampling-defaults", &settings.sampling_defaults, {"model", "openai"},
+                 "Of requests that do not say it: the model's generation_config.json, or OpenAI's");
+  options.text("--preferred-sampling-params", &server.answers.preferred_sampling_params,
+               "JSON object of sampling fields that go before those defaults");
+  options.flag("--json-whitespace,!--no-json-whitespace,!--constrained-json-disable-any-whitespace",
+               &server.answers.json_whitespace,
+               "Constrained JSON may have blanks between its tokens (default); with no-: none");
   options.flag("--metrics,--enable-metrics,!--no-metrics,!--disable-metrics", &settings.metrics,
                "Count for Prometheus at /metrics (default); with no-: not");
   options.choice("--metrics-names", &settings.model.engine.metrics.names, parse_metric_names,
@@ -166,6 +185,19 @@ void apply_list(const std::vector<std::string>& lists, std::vector<std::string>&
   std::erase(target, "none");
 }
 
+Status apply_answers(ServeSettings& settings) {
+  server::AnswerOptions& answers = settings.server.answers;
+  if (settings.reasoning_field == "reasoning") {
+    answers.reasoning_field = server::ReasoningField::kReasoning;
+  }
+  if (settings.reasoning_field == "both") answers.reasoning_field = server::ReasoningField::kBoth;
+  answers.use_generation_config = settings.sampling_defaults == "model";
+  if (answers.preferred_sampling_params.empty()) return ok_status();
+  return server::read_sampling_defaults(answers.preferred_sampling_params, {})
+      .status()
+      .with_context("--preferred-sampling-params");
+}
+
 Status apply_transport(ServeSettings& settings) {
   server::ServerOptions& server = settings.server;
   server.isolate_tenants = settings.cache_isolation == "tenant";
@@ -189,6 +221,7 @@ Status apply(ServeSettings& settings) {
   HEDDLE_RETURN_IF_ERROR(apply(settings.model));
   HEDDLE_RETURN_IF_ERROR(apply_keys(settings));
   HEDDLE_RETURN_IF_ERROR(apply_transport(settings));
+  HEDDLE_RETURN_IF_ERROR(apply_answers(settings));
   auto fair_key = server::parse_fair_key(settings.fair_key);
   if (!fair_key.ok()) return fair_key.status().with_context("--fair-key");
   settings.server.fair_key = *std::move(fair_key);

@@ -31,6 +31,8 @@ struct ServeSettings {
   std::string overload_status = "503";
   double shutdown_drain_delay_seconds = 5;
   bool metrics = true;
+  std::string reasoning_field = "reasoning_content";
+  std::string sampling_defaults = "model";
 };
 
 void declare_serve_options(Options& options, ServeSettings& settings);

@@ -32,6 +32,9 @@ class GrammarCache {
 
   [[nodiscard]] size_t size() const;
 
+  // Of all its grammars.
+  [[nodiscard]] const std::shared_ptr<VocabularyMasks>& masks() const { return masks_; }
+
  private:
   using Compiled = Result<std::shared_ptr<const TokenGrammar>>;
 

@@ -277,6 +277,7 @@ std::optional<ApiError> compile_form(const CallContext& context,
   if (reasoning != ReasoningFirst::kNo && !is_special) {
     const parsers::ReasoningTags tags = parsers::tags_of(format);
     source.free_text_end = tags.close;
+  source.allows_whitespace = context.answers.json_whitespace;
     if (reasoning == ReasoningFirst::kPerhaps) source.free_text_begin = tags.open;
   }
   Result<std::shared_ptr<const Constraint>> compiled =
@@ -298,3 +299,73 @@ std::optional<ApiError> compile_form(const CallContext& context,
 }
 
 }  // namespace heddle::server
+ReasoningFirst reasoning_after(const CallContext& context, std::span<const TokenId> prompt) {
+  // Enough to hold a tag at the end of a prompt.
+  constexpr size_t kPromptEndTokens = 32;
+  const auto end = prompt.last(std::min(prompt.size(), kPromptEndTokens));
+  const std::string text = context.codec.decode(end, /*skip_special_tokens=*/false);
+  if (parsers::starts_in_reasoning(context.formats.reasoning, text)) return ReasoningFirst::kYes;
+  return parsers::reasoning_is_closed(context.formats.reasoning, text) ? ReasoningFirst::kNo
+                                                                       : ReasoningFirst::kPerhaps;
+}
+
+std::optional<int64_t> read_thinking_budget(FieldReader& fields) {
+  std::optional<int64_t> budget = fields.integer("max_thinking_tokens", 0);
+  const auto take = [&](const char* object_name, const char* name) {
+    const Json* const object = fields.object(object_name);
+    if (object == nullptr) return;
+    FieldReader inner(*object, fields.name_of(object_name) + ".");
+    const auto value = inner.integer(name, 0);
+    if (inner.error()) fields.fail(*inner.error());
+    if (value) budget = std::min(budget.value_or(*value), *value);
+  };
+  take("reasoning", "max_tokens");
+  take("chat_template_kwargs", "thinking_budget");
+  take("custom_params", "thinking_budget");
+  if (const Json* const params = fields.object("custom_params")) {
+    for (const auto& [name, value] : params->items()) {
+      if (name != "thinking_budget") {
+        fields.fail(unsupported_parameter(fields.name_of("custom_params") + "." + name,
+                                          "of custom_params there is thinking_budget alone"));
+      }
+    }
+  }
+  return budget;
+}
+
+std::optional<ApiError> limit_reasoning(const CallContext& context, std::optional<int64_t> budget,
+                                        ReasoningFirst reasoning,
+                                        std::shared_ptr<const Constraint>& constraint) {
+  const std::optional<int64_t> cap = context.answers.max_thinking_tokens;
+  const parsers::ReasoningFormat format = context.formats.reasoning;
+  if (budget && format == parsers::ReasoningFormat::kHarmony) {
+    return unsupported_parameter("max_thinking_tokens",
+                                 fmt::format("the model reasons in the format \"{}\", which no "
+                                             "budget ends; use `reasoning_effort`",
+                                             parsers::to_string(format)));
+  }
+  if (cap) budget = std::min(budget.value_or(*cap), *cap);
+  const parsers::ReasoningTags tags = parsers::tags_of(format);
+  if (!budget || reasoning == ReasoningFirst::kNo || tags.close.empty()) return std::nullopt;
+  const auto mark_of = [&context](std::string_view text) {
+    grammar::ReasoningMark mark{.text = std::string(text), .token = std::nullopt};
+    const auto ids = context.codec.encode(text, /*add_special_tokens=*/false);
+    if (ids.ok() && ids->size() == 1) mark.token = ids->front();
+    return mark;
+  };
+  grammar::ThinkingBudgetOptions options;
+  options.budget_tokens = *budget;
+  if (reasoning == ReasoningFirst::kPerhaps) options.open = mark_of(tags.open);
+  options.close = mark_of(tags.close);
+  Result<std::vector<TokenId>> ending = context.codec.encode(
+      context.answers.thinking_budget_message + options.close.text, /*add_special_tokens=*/false);
+  if (!ending.ok()) return error_from_status(ending.status(), context.id);
+  options.ending = std::move(ending).value();
+  auto limited = context.codec.limit_reasoning(std::move(options), std::move(constraint),
+                                               context.model.eos_token_ids);
+  if (!limited.ok())
+    return unsupported_parameter("max_thinking_tokens", limited.status().message());
+  constraint = std::move(limited).value();
+  return std::nullopt;
+}
+

@@ -8,6 +8,8 @@
 //                       the same as vLLM names them; a choice is a list of texts
 //   structured_outputs  the same once more: json, regex, grammar, choice, structural_tag,
 //                       json_object
+//   max_thinking_tokens, reasoning.max_tokens, custom_params.thinking_budget
+//                       how long it may reason
 //   tool_choice         required or named, and tools with `strict`: calls in the form of their
 //                       parameters
 //
@@ -16,6 +18,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include <heddle/constraint.h>
@@ -55,5 +58,21 @@ std::optional<ApiError> compile_form(const CallContext& context,
                                      const std::optional<AnswerForm>& form,
                                      ReasoningFirst reasoning,
                                      std::shared_ptr<const Constraint>& constraint);
+
+// Whether an answer to this prompt begins with reasoning, by the prompt's last tokens.
+[[nodiscard]] ReasoningFirst reasoning_after(const CallContext& context,
+                                             std::span<const TokenId> prompt);
+
+// The tokens that an answer may reason, at most: the least of `max_thinking_tokens`,
+// `reasoning.max_tokens`, and `thinking_budget` in `chat_template_kwargs` and `custom_params`.
+// Errors stay in `fields`: anything else in `custom_params` among them.
+[[nodiscard]] std::optional<int64_t> read_thinking_budget(FieldReader& fields);
+
+// Holds an answer to a budget, the request's or the server's, on top of the form in `constraint`,
+// which may be null. Error: unsupported_parameter for a request's budget where the model's
+// reasoning has no tags.
+std::optional<ApiError> limit_reasoning(const CallContext& context, std::optional<int64_t> budget,
+                                        ReasoningFirst reasoning,
+                                        std::shared_ptr<const Constraint>& constraint);
 
 }  // namespace heddle::server

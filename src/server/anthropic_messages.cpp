@@ -389,12 +389,13 @@ std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, Json& chat)
   if (value == nullptr) return std::nullopt;
   FieldReader thinking(*value, "thinking.");
   const std::string type = thinking.string("type").value_or("");
-  thinking.integer("budget_tokens", 1);
+  const auto budget = thinking.integer("budget_tokens", 1);
   if (thinking.error()) return thinking.error();
   if (type != "enabled" && type != "disabled" && type != "adaptive") {
     return invalid_value("thinking.type", "`thinking.type` must be enabled, disabled or adaptive.");
   }
   if (type != "adaptive") chat["reasoning"] = {{"enabled", type == "enabled"}};
+  if (type == "enabled" && budget) chat["max_thinking_tokens"] = *budget;
   return std::nullopt;
 }
 
@@ -436,6 +437,10 @@ PrepareResult prepare_messages(const CallContext& context, std::string_view body
   Json chat;
   if (auto error = chat_of_messages(object, /*needs_max_tokens=*/true, chat)) return *error;
   object = nullptr;
+  // Clients send a budget to every model that thinks: the effort alone counts where none can.
+  if (context.formats.reasoning == parsers::ReasoningFormat::kHarmony) {
+    chat.erase("max_thinking_tokens");
+  }
   return prepare_chat_call(context, chat, make_messages_adapter);
 }
 

@@ -19,6 +19,7 @@
 #include <heddle/engine.h>
 #include <heddle/request.h>
 
+#include "server/answer_options.h"
 #include "server/answer_stream.h"
 #include "server/api_error.h"
 #include "server/caller.h"
@@ -96,3 +97,4 @@ struct CallContext {
 };
 
 }  // namespace heddle::server
+  AnswerOptions answers = {};

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/check.h"
 #include "core/log.h"
 #include "server/anthropic_messages.h"
 #include "server/api_description.h"
@@ -26,6 +27,7 @@
 #include "server/routes.h"
 #include "server/runtime_settings.h"
 #include "server/server_info.h"
+#include "server/sampling_fields.h"
 #include "server/session_fields.h"
 #include "server/tokenize.h"
 
@@ -111,6 +113,7 @@ void ApiHandler::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec
                        parsers::to_string(answer_formats_.tool_calls),
                        parsers::to_string(answer_formats_.reasoning)));
   configuration_ = std::move(configuration);
+  set_up_answers();
   host_.engine = engine_.get();
   host_.inbox = inbox_.get();
   loaded_at_ = options_.unix_time();
@@ -123,6 +126,24 @@ void ApiHandler::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec
 }
 
 void ApiHandler::announce_shutdown() { leaving_ = true; }
+void ApiHandler::set_up_answers() {
+  const AnswerOptions& answers = options_.answers;
+  model_ = engine_->model_info();
+  if (!answers.use_generation_config) model_.default_sampling = {};
+  if (!answers.preferred_sampling_params.empty()) {
+    auto sampling =
+        read_sampling_defaults(answers.preferred_sampling_params, model_.default_sampling);
+    HEDDLE_CHECK(sampling.ok());  // was read before, by whoever gave it
+    model_.default_sampling = std::move(sampling).value();
+  }
+  if (answers.max_thinking_tokens && parsers::tags_of(answer_formats_.reasoning).close.empty()) {
+    log_warning(fmt::format(
+        "The limit of {} tokens of reasoning has no effect: the model's reasoning (format {}) has "
+        "no closing tag",
+        *answers.max_thinking_tokens, parsers::to_string(answer_formats_.reasoning)));
+  }
+}
+
 
 void ApiHandler::replace_keys(std::vector<ApiKey> keys) {
   post_([this, keys = std::move(keys)]() mutable { gate_.keys().replace_named(std::move(keys)); });
@@ -351,7 +372,7 @@ tokenizer::CancellationCheck ApiHandler::cancellation_of(const Exchange& exchang
 
 CallContext ApiHandler::context_of(const HttpRequest& request,
                                    const tokenizer::CancellationCheck* is_cancelled) const {
-  return {.model = engine_->model_info(),
+  return {.model = model_,
           .engine = engine_.get(),
           .codec = *codec_,
           .formats = answer_formats_,
@@ -365,7 +386,8 @@ CallContext ApiHandler::context_of(const HttpRequest& request,
           .is_cancelled = is_cancelled,
           .id = request.id,
           .created = options_.unix_time(),
-          .weight_version = weight_version_.get()};
+          .weight_version = weight_version_.get(),
+          .answers = options_.answers};
 }
 
 void ApiHandler::on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work) {
@@ -626,14 +648,15 @@ HttpResponse ApiHandler::model_facts(const HttpRequest& request) const {
   return json_response(200, {{"model_path", options_.model_path},
                              {"tokenizer_path", options_.model_path},
                              {"is_generation", true},
-                             {"preferred_sampling_params", nullptr},
+                             {"preferred_sampling_params", preferred},
                              {"weight_version", weight_version_.get()},
                              {"architectures", Json::array({model.architecture})},
                              {"dtype", model.dtype},
                              {"num_parameters", model.num_parameters},
                              {"vocab_size", model.vocab_size},
                              {"max_model_len", model.context_length},
-                             {"has_reasoning_parser", false}});
+                             {"has_reasoning_parser",
+                              answer_formats_.reasoning != parsers::ReasoningFormat::kNone}});
 }
 
 Json ApiHandler::model_entry(const std::string& name) const {
@@ -683,6 +706,8 @@ HttpResponse ApiHandler::one_response(const HttpRequest& request) const {
                                                   "connection to end one that has not.",
                                                   id),
                            .param = "response_id"},
+  const std::string& preset = options_.answers.preferred_sampling_params;
+  const Json preferred = preset.empty() ? Json() : Json::parse(preset);
                           request);
   }
   return {.headers = {}, .body = response->body};

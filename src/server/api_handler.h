@@ -81,6 +81,8 @@ class ApiHandler final : public HttpHandler {
   using Prepare = PrepareResult (*)(const CallContext&, std::string_view body);
   using Answer = AnswerResult (*)(const CallContext&, std::string_view body);
 
+  void set_up_answers();
+
   [[nodiscard]] tokenizer::CancellationCheck cancellation_of(const Exchange& exchange) const;
   [[nodiscard]] CallContext context_of(const HttpRequest& request,
                                        const tokenizer::CancellationCheck* is_cancelled) const;
@@ -137,6 +139,7 @@ class ApiHandler final : public HttpHandler {
   std::unique_ptr<EventInbox> inbox_;
   int64_t loaded_at_ = 0;  // seconds since 1970
   GenerationHost host_;
+  ModelInfo model_;  // the engine's, with the sampling that this server prefers
   HttpMetrics http_metrics_;
   WeightVersion weight_version_;
   std::unique_ptr<BatchApi> batch_api_;

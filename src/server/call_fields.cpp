@@ -159,7 +159,7 @@ void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> 
 
 void refuse_unserved_features(FieldReader& fields) {
   refuse_fields(fields, {"lora_path", "return_hidden_states", "bootstrap_host", "bootstrap_port",
-                         "bootstrap_room", "max_thinking_tokens", "background", "input_embeds"});
+                         "bootstrap_room", "background", "input_embeds"});
 }
 
 void SchedulingFields::apply(Request& request) const {

@@ -144,12 +144,12 @@ class ChatAdapter final : public ApiAdapter {
     chunk.end_object().around("\n\n").write_all(out);
   }
 
-  // Exactly one key.
-  static void add_delta(const AnswerDelta& delta, JsonPieces& chunk) {
+  // Exactly one key, but for reasoning under both names.
+  void add_delta(const AnswerDelta& delta, JsonPieces& chunk) const {
     if (const auto* const content = std::get_if<parsers::ContentDelta>(&delta)) {
       chunk.key("content").text(content->text);
     } else if (const auto* const reasoning = std::get_if<parsers::ReasoningDelta>(&delta)) {
-      chunk.key("reasoning_content").text(reasoning->text);
+      add_reasoning(reasoning->text, chunk);
     } else if (const auto* const call = std::get_if<parsers::ToolCallBegin>(&delta)) {
       chunk.key("tool_calls").begin_list().begin_object().key("index").value(call->index);
       chunk.key("id").text(call->id).key("type").value("function");
@@ -162,8 +162,19 @@ class ChatAdapter final : public ApiAdapter {
     }
   }
 
+  void add_reasoning(std::string_view text, JsonPieces& json) const {
+    const ReasoningField field = options_.reasoning_field;
+    if (field != ReasoningField::kReasoning) add_text_or_null("reasoning_content", text, json);
+    if (field != ReasoningField::kReasoningContent) add_text_or_null("reasoning", text, json);
+  }
+
+  static void add_text_or_null(std::string_view name, std::string_view text, JsonPieces& json) {
+    json.key(name);
+    text.empty() ? json.value(nullptr) : json.text(text);
+  }
+
   // Content is null where there are calls and no text; without calls there is no list of them.
-  static void add_message(const parsers::AssembledAnswer& answer, JsonPieces& body) {
+  void add_message(const parsers::AssembledAnswer& answer, JsonPieces& body) const {
     body.begin_object().key("role").value("assistant").key("content");
     if (answer.content.empty() && !answer.calls.empty()) {
       body.value(nullptr);
@@ -171,8 +182,7 @@ class ChatAdapter final : public ApiAdapter {
       body.text(answer.content);
     }
     body.key("refusal").value(nullptr);  // OpenAI's schema requires it
-    body.key("reasoning_content");
-    answer.reasoning.empty() ? body.value(nullptr) : body.text(answer.reasoning);
+    add_reasoning(answer.reasoning, body);
     if (!answer.calls.empty()) {
       body.key("tool_calls").begin_list();
       for (const parsers::ToolCall& call : answer.calls) {
@@ -275,16 +285,12 @@ Json read_template_variables(FieldReader& fields) {
   read_effort(fields, "reasoning_effort", variables);
   if (const Json* reasoning = fields.object("reasoning")) {
     FieldReader inner(*reasoning, "reasoning.");
-    refuse_fields(inner, {"max_tokens"});
     read_effort(inner, "effort", variables);
     if (const auto enabled = inner.boolean("enabled")) {
       variables.emplace("thinking", Json(*enabled));
       variables.emplace("enable_thinking", Json(*enabled));
     }
     if (inner.error()) fields.fail(*inner.error());
-  }
-  if (variables.contains("thinking_budget")) {
-    fields.fail(unsupported_parameter("chat_template_kwargs.thinking_budget"));
   }
   return variables;
 }
@@ -425,6 +431,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   const ToolFields tools = read_tool_fields(fields);
   const std::optional<AnswerForm> form =
       add_call_form(read_answer_form(fields), tools, context, fields);
+  const std::optional<int64_t> thinking_budget = read_thinking_budget(fields);
   const bool separate_reasoning = fields.boolean("separate_reasoning").value_or(true);
   answer.stream.stream_reasoning = fields.boolean("stream_reasoning").value_or(true);
   SamplingFields sampling = read_sampling_fields(fields, SamplingSpelling::kOpenAi, context.model);
@@ -463,6 +470,9 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   if (auto error = compile_form(context, form, reasoning_first, request.constraint)) {
     return *error;
   }
+  if (auto error = limit_reasoning(context, thinking_budget, reasoning_first, request.constraint)) {
+    return *error;
+  }
   request.role_boundaries = context.codec.role_boundaries(request.prompt);
   scheduling.apply(request);
   request.sampling = sampling.sampling;
@@ -480,6 +490,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   answer.weight_version = context.weight_version;
   answer.num_choices = static_cast<size_t>(sampling.num_choices);
   answer.codec = &context.codec;
+  answer.reasoning_field = context.answers.reasoning_field;
   answer.stream.reasoning_end = context.formats.reasoning_end;
   answer.stream.parser = {.reasoning = context.formats.reasoning,
                           .starts_in_reasoning = prompt.starts_in_reasoning,
@@ -491,7 +502,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
                           .id_seed = {}};
   if (return_prompt_ids) answer.prompt_token_ids = request.prompt;
   call.stream = answer.streaming.stream;
-  call.stream_interval = sampling.stream_interval;
+  call.stream_interval = sampling.stream_interval.value_or(context.answers.stream_interval);
   call.requests.assign(answer.num_choices, request);
   for (size_t i = 0; i < call.requests.size(); ++i) {
     call.requests[i].choice_index = static_cast<int32_t>(i);

@@ -34,6 +34,7 @@ struct ChatAnswerOptions {
   bool return_token_ids = false;
   bool cache_details = false;                            // in the usage
   std::optional<std::vector<TokenId>> prompt_token_ids;  // to be shown
+  ReasoningField reasoning_field = ReasoningField::kReasoningContent;
   AnswerStreamOptions stream;        // of every choice, which get ids of their own
   const TextCodec* codec = nullptr;  // outlives the adapter
 };

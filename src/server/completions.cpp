@@ -202,7 +202,7 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   read_request_id(fields, context, call);
   answer.streaming = read_stream_options(fields);
   refuse_unserved_features(fields);
-  refuse_fields(fields, {"suffix", "session_params"});
+  refuse_fields(fields, {"suffix", "session_params", "max_thinking_tokens", "custom_params"});
   const std::optional<AnswerForm> form = read_answer_form(fields);
   const SamplingFields sampling =
       read_sampling_fields(fields, SamplingSpelling::kOpenAi, context.model);
@@ -269,7 +269,7 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   answer.choices_per_prompt = per_prompt;
   answer.codec = &context.codec;
   call.stream = answer.streaming.stream;
-  call.stream_interval = sampling.stream_interval;
+  call.stream_interval = sampling.stream_interval.value_or(context.answers.stream_interval);
   call.adapter = make_completion_adapter(std::move(answer));
   return call;
 }

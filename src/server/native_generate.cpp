@@ -35,6 +35,7 @@ class GenerateAdapter final : public ApiAdapter {
     logs_[index].add(event);
     if (options_.turn) options_.turn->add(event);
     if (!options_.stream) return;
+    if (options_.stream_increments) streamed_[index] = {};
     streamed_[index].append(logs_[index], *this);
     logs_[index].clear();
     JsonPieces chunk;
@@ -56,8 +57,8 @@ class GenerateAdapter final : public ApiAdapter {
   }
 
  private:
-  // Each event of a stream shows everything so far. Here that is as JSON text, without brackets and
-  // quotes, to which an event only appends.
+  // Each event of a stream shows everything so far, or what is new. Here that is as JSON text,
+  // without brackets and quotes, to which an event only appends.
   struct Streamed {
     std::string text;
     std::string ids;
@@ -321,6 +322,7 @@ struct PromptFields {
   SchedulingFields scheduling;
   LogprobFields logprobs;
   std::optional<AnswerForm> form;
+  std::optional<int64_t> thinking_budget;
 };
 
 // Different ones in a call: compiling one may take a worker half a second.
@@ -358,6 +360,11 @@ std::variant<PromptFields, ApiError> read_prompt_fields(FieldReader& fields,
   FieldReader inner(params == nullptr || params->is_null() ? nothing : *params, "sampling_params.");
   result.sampling = read_sampling_fields(inner, SamplingSpelling::kNative, context.model);
   result.form = read_answer_form(inner);
+  result.thinking_budget = read_thinking_budget(inner);
+  if (const auto budget = read_thinking_budget(fields)) {
+    result.thinking_budget = std::min(result.thinking_budget.value_or(*budget), *budget);
+  }
+  if (fields.error()) return *fields.error();
   if (inner.error()) return *inner.error();
   if (auto error =
           fit_to_context(result.sampling, static_cast<int64_t>(list.prompts[index].size()),
@@ -381,6 +388,7 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
   GenerateAnswerOptions answer;
   refuse_unserved_generate_fields(fields);
   answer.stream = fields.boolean("stream").value_or(false);
+  answer.stream_increments = context.answers.stream_increments;
   answer.text_in_logprobs = fields.boolean("return_text_in_logprobs").value_or(false);
   const bool return_prompt_ids = fields.boolean("return_prompt_token_ids").value_or(false);
   PromptList list;
@@ -420,10 +428,18 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
             compile_form(context, prompts[i].form, ReasoningFirst::kNo, request.constraint)) {
       return *error;
     }
+    if (!prompts[i].form) {  // a form begins at once here
+      if (auto error =
+              limit_reasoning(context, prompts[i].thinking_budget,
+                              reasoning_after(context, request.prompt), request.constraint)) {
+        return *error;
+      }
+    }
     request.skip_special_tokens = sampling.skip_special_tokens;
     request.return_logprobs = prompts[i].logprobs.wanted;
     request.top_logprobs = prompts[i].logprobs.wanted ? prompts[i].logprobs.num_top : 0;
-    call.stream_interval = std::max(call.stream_interval, sampling.stream_interval);
+    call.stream_interval = std::max(
+        call.stream_interval, sampling.stream_interval.value_or(context.answers.stream_interval));
     const size_t begin = call.requests.size();
     if (list.batched) {
       call.names.push_back({ids[i], begin, begin + static_cast<size_t>(sampling.num_choices)});
@@ -444,8 +460,10 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
   }
   const TokenJsonBytes bytes{.token = 13, .logprob = answer.text_in_logprobs ? 44 : 35};
   if (auto error =
-          check_answer_size(call.requests, bytes, answer.stream, "sampling_params.max_new_tokens"))
+          check_answer_size(call.requests, bytes, answer.stream && !answer.stream_increments,
+                            "sampling_params.max_new_tokens")) {
     return *error;
+  }
   if (session.params) {
     if (auto error =
             context.sessions->begin(*session.params, session.holder, ids.front(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST /generate: the native API, one prompt or a batch, with SGLang's fields and answers. Streamed
-// text and ids are cumulative, as its clients expect. A prompt may go on from one before it
-// (session_store.h).
+// text and ids are cumulative, as its clients expect, unless the server is told otherwise. A prompt
+// may go on from one before it (session_store.h).
 //
 // Threading: prepare_generate() is thread-safe: it runs on the workers.
 #pragma once
@@ -24,7 +24,8 @@ struct GenerateChoice {
 struct GenerateAnswerOptions {
   std::vector<GenerateChoice> choices;
   bool stream = false;
-  bool as_list = false;  // a batch, or several answers
+  bool stream_increments = false;  // an event shows what is new, not everything so far
+  bool as_list = false;            // a batch, or several answers
   bool text_in_logprobs = false;
   bool as_predictions = false;  // inside {"predictions": ..}, where it is not streamed
   std::string weight_version = "default";

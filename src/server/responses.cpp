@@ -531,3 +531,4 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
 }
 
 }  // namespace heddle::server
+    if (const Json* budget = inner.find("max_tokens")) chat["max_thinking_tokens"] = *budget;

@@ -2,12 +2,15 @@
 #include "server/sampling_fields.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "request/validate.h"
+#include "server/http_message.h"
+#include "server/json_text.h"
 
 namespace heddle::server {
 namespace {
@@ -109,7 +112,7 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
 }
 
 void refuse_unserved(FieldReader& fields) {
-  for (const char* name : {"stop_regex", "custom_params", "custom_logit_processor"}) {
+  for (const char* name : {"stop_regex", "custom_logit_processor"}) {
     if (fields.find(name) != nullptr) fields.fail(unsupported_parameter(fields.name_of(name)));
   }
 }
@@ -129,10 +132,28 @@ SamplingFields read_sampling_fields(FieldReader& fields, SamplingSpelling spelli
     result.sampling.seed = seed;
   }
   result.num_choices = fields.integer("n", 1, kMaxChoices).value_or(1);
-  result.stream_interval = fields.integer("stream_interval", 1).value_or(1);
+  result.stream_interval = fields.integer("stream_interval", 1);
   result.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
   fields.boolean("spaces_between_special_tokens");  // of slow tokenizers only: checked, no effect
   return result;
+}
+
+Result<SamplingParams> read_sampling_defaults(std::string_view json, SamplingParams otherwise) {
+  constexpr std::array<std::string_view, 7> kNames = {
+      "temperature",       "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty",
+      "repetition_penalty"};
+  Json object;
+  if (const auto error = parse_json_object(json, object)) return invalid_argument(error->message);
+  for (const auto& [name, value] : object.items()) {
+    if (std::ranges::find(kNames, name) == kNames.end()) {
+      return invalid_argument(fmt::format("`{}` cannot be preset; these can: {}",
+                                          printable(name, 40), fmt::join(kNames, ", ")));
+    }
+  }
+  FieldReader fields(object);
+  read_numbers(fields, otherwise);
+  if (fields.error()) return invalid_argument(fields.error()->message);
+  return otherwise;
 }
 
 std::optional<ApiError> fit_to_context(SamplingFields& fields, int64_t prompt_tokens,

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include <heddle/engine.h>
 #include <heddle/request.h>
@@ -25,7 +27,7 @@ struct SamplingFields {
   std::optional<int64_t> max_tokens;  // as asked; fit_to_context() settles stop.max_new_tokens
   std::string max_tokens_name;        // the field it came from
   int64_t num_choices = 1;
-  int64_t stream_interval = 1;
+  std::optional<int64_t> stream_interval;
   bool skip_special_tokens = true;
 };
 
@@ -37,6 +39,10 @@ inline constexpr int64_t kMaxTopLogprobs = 20;
 // serve (custom processors, stop_regex) is one. Forms of answers are answer_form.h's.
 SamplingFields read_sampling_fields(FieldReader& fields, SamplingSpelling spelling,
                                     const ModelInfo& model);
+
+// `otherwise` with what a JSON object says: temperature, top_p, top_k, min_p and the penalties.
+// Error: kInvalidArgument, with the field that is wrong.
+Result<SamplingParams> read_sampling_defaults(std::string_view json, SamplingParams otherwise);
 
 // Settles how many tokens may come after a prompt: what was asked, else `default_tokens` or, when
 // that is absent, the rest of the context. Error: context_length_exceeded.

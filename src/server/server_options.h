@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "parsers/formats.h"
+#include "server/answer_options.h"
 #include "server/caller.h"
 #include "server/http_message.h"
 #include "server/http_server.h"
@@ -43,6 +44,8 @@ struct ServerOptions {
   int64_t file_storage_bytes = int64_t{4} << 30;
   int num_workers = 2;  // threads that parse, render and tokenize
   bool metrics = true;  // /metrics is there
+
+  AnswerOptions answers;
 
   // How the model writes calls and reasoning; nothing: as its chat template shows.
   std::optional<parsers::ToolCallFormat> tool_call_format;

@@ -70,6 +70,13 @@ class ModelCodec final : public TextCodec {
     return constraint;
   }
 
+  [[nodiscard]] Result<std::shared_ptr<const Constraint>> limit_reasoning(
+      grammar::ThinkingBudgetOptions budget, std::shared_ptr<const Constraint> form,
+      std::span<const TokenId> ending_tokens) const override {
+    return std::shared_ptr<const Constraint>(std::make_shared<const grammar::ThinkingBudget>(
+        std::move(budget), std::move(form), grammars(ending_tokens).masks()));
+  }
+
   [[nodiscard]] std::string chat_template_source() const override {
     if (!chat_template_.ok()) return {};
     return chat_template_->source(/*with_tools=*/true) + chat_template_->source();

@@ -19,6 +19,7 @@
 #include <heddle/status.h>
 
 #include "grammar/grammar.h"
+#include "grammar/thinking_budget.h"
 #include "tokenizer/cancellation.h"
 
 namespace heddle::tokenizer {
@@ -68,6 +69,18 @@ class TextCodec {
     (void)source;
     (void)ending_tokens;
     return unimplemented("there is no vocabulary to hold an answer to a form with");
+  }
+
+  // An answer whose reasoning ends after a number of tokens; `form` holds it further and may be
+  // null. The marks' tokens and `ending` are this codec's own. Cost: but for the first call of all,
+  // as compile()'s, O(1). Error: kUnimplemented where there is no vocabulary.
+  [[nodiscard]] virtual Result<std::shared_ptr<const Constraint>> limit_reasoning(
+      grammar::ThinkingBudgetOptions budget, std::shared_ptr<const Constraint> form,
+      std::span<const TokenId> ending_tokens) const {
+    (void)budget;
+    (void)form;
+    (void)ending_tokens;
+    return unimplemented("there is no vocabulary to end an answer's reasoning with");
   }
 
   // The chat template as it is written, with and without tools; empty without one. It shows how the

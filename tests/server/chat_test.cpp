@@ -411,7 +411,6 @@ TEST_F(ChatTest, WrongFieldsAreRefusedByName) {
        "unsupported_parameter", "tool_choice"},
       {R"({"continue_final_message": true})", "invalid_value", "continue_final_message"},
       {R"({"reasoning_effort": "enormous"})", "invalid_value", "reasoning_effort"},
-      {R"({"reasoning": {"max_tokens": 5}})", "unsupported_parameter", "reasoning.max_tokens"},
       {R"({"response_format": {"type": "yaml"}})", "invalid_value", "response_format.type"},
       {R"({"response_format": {}})", "missing_required_parameter", "response_format.type"},
       {R"({"response_format": {"type": "json_schema"}})", "missing_required_parameter",
@@ -427,7 +426,9 @@ TEST_F(ChatTest, WrongFieldsAreRefusedByName) {
       {R"({"lora_path": "x"})", "unsupported_parameter", "lora_path"},
       {R"({"return_hidden_states": true})", "unsupported_parameter", "return_hidden_states"},
       {R"({"functions": []})", "unsupported_parameter", "functions"},
-      {R"({"max_thinking_tokens": 5})", "unsupported_parameter", "max_thinking_tokens"},
+      {R"({"max_thinking_tokens": -1})", "invalid_value", "max_thinking_tokens"},
+      {R"({"reasoning": {"max_tokens": "5"}})", "invalid_type", "reasoning.max_tokens"},
+      {R"({"custom_params": {"speed": 5}})", "unsupported_parameter", "custom_params.speed"},
   };
   const std::string long_stop = chat_body({{"stop", std::string(4097, 'x')}}).dump();
   EXPECT_EQ(error_of(connect().post_text("/v1/chat/completions", std::string_view(long_stop)))

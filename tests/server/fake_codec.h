@@ -110,6 +110,13 @@ class FakeCodec : public TextCodec {
     return constraint;
   }
 
+  [[nodiscard]] Result<std::shared_ptr<const Constraint>> limit_reasoning(
+      grammar::ThinkingBudgetOptions budget, std::shared_ptr<const Constraint> form,
+      std::span<const TokenId>) const override {
+    return std::shared_ptr<const Constraint>(std::make_shared<const grammar::ThinkingBudget>(
+        std::move(budget), std::move(form), grammars_->masks()));
+  }
+
  private:
   static std::shared_ptr<grammar::VocabularyMasks> bytes() {
     std::vector<std::string> tokens(1);

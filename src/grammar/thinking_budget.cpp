@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grammar/thinking_budget.h"
+
+#include <algorithm>
+#include <deque>
+#include <string_view>
+#include <utility>
+
+#include "core/check.h"
+
+namespace heddle::grammar {
+namespace {
+
+// Answers that begin with more white space do not reason (parsers/thinking_parser.cpp).
+constexpr size_t kMaxSpaceBeforeMark = 64;
+
+constexpr std::string_view kSpace = " \t\n\r";
+
+}  // namespace
+
+class ThinkingBudget::State final : public ConstraintState {
+ public:
+  explicit State(std::shared_ptr<const ThinkingBudget> budget)
+      : budget_(std::move(budget)),
+        form_(budget_->form_ == nullptr ? nullptr : budget_->form_->start()) {
+    Step first;
+    if (!options().open) enter(first, {});
+    steps_.push_back(std::move(first));
+  }
+
+  [[nodiscard]] bool accept(TokenId token) override {
+    if (token < 0 || token >= budget_->vocab_size()) return false;
+    Step next = steps_.back();
+    if (next.part == Part::kEnding && token != options().ending[next.num_tokens]) return false;
+    if (form_ != nullptr && !form_->accept(token)) return false;
+    advance(next, token);
+    steps_.push_back(std::move(next));
+    if (steps_.size() > static_cast<size_t>(kMaxRollback) + 1) steps_.pop_front();
+    return true;
+  }
+
+  void roll_back(int64_t count) override {
+    HEDDLE_CHECK(count >= 0 && count < static_cast<int64_t>(steps_.size()));
+    for (int64_t i = 0; i < count; ++i) steps_.pop_back();
+    if (form_ != nullptr) form_->roll_back(count);
+  }
+
+  [[nodiscard]] bool is_complete() const override {
+    return steps_.back().part != Part::kEnding && (form_ == nullptr || form_->is_complete());
+  }
+
+  [[nodiscard]] bool is_over() const override { return form_ != nullptr && form_->is_over(); }
+
+  [[nodiscard]] Status fill_mask(std::span<uint32_t> mask) override {
+    const Step& step = steps_.back();
+    if (step.part != Part::kEnding && form_ != nullptr) return form_->fill_mask(mask);
+    const auto vocab_size = static_cast<size_t>(budget_->vocab_size());
+    HEDDLE_CHECK(mask.size() >= (vocab_size + 31) / 32);
+    std::ranges::fill(mask, 0u);
+    if (step.part == Part::kEnding) {
+      const auto token = static_cast<size_t>(options().ending[step.num_tokens]);
+      mask[token / 32] |= 1u << (token % 32);
+      return ok_status();
+    }
+    std::ranges::fill(mask.first(vocab_size / 32), ~0u);
+    if (vocab_size % 32 != 0) mask[vocab_size / 32] = (1u << (vocab_size % 32)) - 1;
+    return ok_status();
+  }
+
+ private:
+  enum class Part : uint8_t { kStart, kReasoning, kEnding, kAnswer };
+
+  struct Step {
+    Part part = Part::kStart;
+    size_t num_tokens = 0;  // of the reasoning, or of its ending, so far
+    std::string text;       // of the start; of the reasoning what may begin the closing tag
+  };
+
+  [[nodiscard]] const ThinkingBudgetOptions& options() const { return budget_->options_; }
+
+  // Reasoning begins with `text`.
+  void enter(Step& step, std::string_view text) const {
+    step.part = Part::kReasoning;
+    step.num_tokens = 0;
+    step.text.clear();
+    read_reasoning(step, text);
+  }
+
+  void advance(Step& step, TokenId token) const {
+    const std::string_view bytes = budget_->masks_->bytes(token);
+    switch (step.part) {
+      case Part::kStart:
+        if (token == options().open->token) return enter(step, {});
+        return read_start(step, bytes);
+      case Part::kReasoning:
+        ++step.num_tokens;
+        if (token == options().close.token) {
+          step.part = Part::kAnswer;
+          step.text.clear();
+          return;
+        }
+        return read_reasoning(step, bytes);
+      case Part::kEnding:
+        if (++step.num_tokens == options().ending.size()) step.part = Part::kAnswer;
+        return;
+      case Part::kAnswer:
+        return;
+    }
+  }
+
+  void read_start(Step& step, std::string_view bytes) const {
+    const std::string& mark = options().open->text;
+    step.text += bytes;
+    const size_t space = std::min(step.text.find_first_not_of(kSpace), step.text.size());
+    const std::string_view rest = std::string_view(step.text).substr(space);
+    if (rest.starts_with(mark)) {
+      const std::string after(rest.substr(mark.size()));
+      return enter(step, after);
+    }
+    if (space <= kMaxSpaceBeforeMark && mark.starts_with(rest)) return;
+    step.part = Part::kAnswer;
+    step.text.clear();
+  }
+
+  void read_reasoning(Step& step, std::string_view bytes) const {
+    const std::string& mark = options().close.text;
+    step.text += bytes;
+    if (step.text.find(mark) != std::string::npos) {
+      step.part = Part::kAnswer;
+      step.text.clear();
+      return;
+    }
+    if (step.text.size() >= mark.size()) step.text.erase(0, step.text.size() - mark.size() + 1);
+    if (step.num_tokens < static_cast<size_t>(options().budget_tokens)) return;
+    step.part = Part::kEnding;
+    step.num_tokens = 0;
+    step.text.clear();
+  }
+
+  const std::shared_ptr<const ThinkingBudget> budget_;
+  const std::unique_ptr<ConstraintState> form_;
+  std::deque<Step> steps_;  // the last one is where the answer stands
+};
+
+ThinkingBudget::ThinkingBudget(ThinkingBudgetOptions options,
+                               std::shared_ptr<const Constraint> form,
+                               std::shared_ptr<const VocabularyMasks> masks)
+    : options_(std::move(options)), form_(std::move(form)), masks_(std::move(masks)) {
+  HEDDLE_CHECK(options_.budget_tokens >= 0);
+  HEDDLE_CHECK(!options_.close.text.empty() && !options_.ending.empty());
+  HEDDLE_CHECK(!options_.open || !options_.open->text.empty());
+  for (const TokenId token : options_.ending) HEDDLE_CHECK(token >= 0 && token < vocab_size());
+}
+
+std::unique_ptr<ConstraintState> ThinkingBudget::start() const {
+  return std::make_unique<State>(shared_from_this());
+}
+
+}  // namespace heddle::grammar

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// ThinkingBudget ends an answer's reasoning after a number of tokens: from then on only the tokens
+// that close it may follow, one after the other. What comes after the closing tag is free, or what
+// another constraint allows, which must take any text before that tag.
+//
+// Threading: immutable; thread-safe.
+// Cost of a mask: one pass over V / 32 words, less what the other constraint takes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <heddle/constraint.h>
+
+#include "grammar/vocabulary_masks.h"
+
+namespace heddle::grammar {
+
+// A mark in a text, also where the vocabulary keeps it as one token, which need not be text.
+struct ReasoningMark {
+  std::string text;
+  std::optional<TokenId> token;
+};
+
+struct ThinkingBudgetOptions {
+  int64_t budget_tokens = 0;  // of reasoning, before `ending`; >= 0
+
+  // The answer reasons if it begins with this, perhaps behind white space. None: it begins inside.
+  std::optional<ReasoningMark> open;
+  ReasoningMark close;
+
+  // Tokens that are forced once the budget is used up: those of the closing tag, perhaps behind a
+  // message to the model. Not empty, ids within the vocabulary (checked).
+  std::vector<TokenId> ending;
+};
+
+class ThinkingBudget : public Constraint, public std::enable_shared_from_this<ThinkingBudget> {
+ public:
+  // `form` may be null: any text.
+  ThinkingBudget(ThinkingBudgetOptions options, std::shared_ptr<const Constraint> form,
+                 std::shared_ptr<const VocabularyMasks> masks);
+
+  [[nodiscard]] int64_t vocab_size() const override { return masks_->vocab_size(); }
+
+  [[nodiscard]] std::unique_ptr<ConstraintState> start() const override;
+
+ private:
+  class State;
+
+  const ThinkingBudgetOptions options_;
+  const std::shared_ptr<const Constraint> form_;
+  const std::shared_ptr<const VocabularyMasks> masks_;
+};
+
+}  // namespace heddle::grammar

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// AnswerOptions: how a server answers where the request does not say it, for all of its APIs.
+//
+// Threading: values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace heddle::server {
+
+// The name of a chat's reasoning. OpenAI's API has none; servers have these two.
+enum class ReasoningField : uint8_t { kReasoningContent, kReasoning, kBoth };
+
+struct AnswerOptions {
+  int64_t stream_interval = 1;  // tokens of one streamed event, at least
+
+  // /generate streams what is new, not everything so far.
+  bool stream_increments = false;
+
+  ReasoningField reasoning_field = ReasoningField::kReasoningContent;
+
+  bool json_whitespace = true;  // may stand between the tokens of constrained JSON
+
+  // How tokens are drawn where a request does not say it: the model's generation_config.json is
+  // read or not, then these go before it. A JSON object (read_sampling_defaults()); may be empty.
+  bool use_generation_config = true;
+  std::string preferred_sampling_params;
+
+  // Tokens that an answer may reason, at most; none: no limit but the request's own.
+  std::optional<int64_t> max_thinking_tokens;
+
+  // What the model is made to write before it closes reasoning that has reached its limit.
+  std::string thinking_budget_message;
+};
+
+}  // namespace heddle::server
