@@ -1,7 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grammar/grammar_cache.h"
 
+#include <chrono>
+
 namespace heddle::grammar {
+namespace {
+
+constexpr double kSecondsBounds[] = {.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2};
+constexpr MetricName kGrammars = {"heddle_grammars_total"};
+constexpr const char* kGrammarsHelp =
+    "Forms of answers that were asked for: kept from before, compiled, or refused.";
+
+}  // namespace
+
+GrammarCache::GrammarCache(std::shared_ptr<VocabularyMasks> masks)
+    : masks_(std::move(masks)),
+      metrics_(MetricNames::kHeddle, {}),
+      hits_(metrics_.counter(kGrammars, kGrammarsHelp, {{"result", "cached"}})),
+      compiled_(metrics_.counter(kGrammars, kGrammarsHelp, {{"result", "compiled"}})),
+      refused_(metrics_.counter(kGrammars, kGrammarsHelp, {{"result", "refused"}})),
+      seconds_(metrics_.histogram({"heddle_grammar_compile_seconds"},
+                                  "Compiling a form of answers, with the masks made at once.",
+                                  kSecondsBounds)) {}
 
 size_t GrammarCache::states_of(const Compiled& grammar) {
   return grammar.ok() ? (*grammar)->automaton().num_states() : 0;
@@ -12,15 +32,20 @@ Result<std::shared_ptr<const TokenGrammar>> GrammarCache::get(const GrammarSourc
     const MutexLock lock(mutex_);
     if (const auto found = kept_.find(source); found != kept_.end()) {
       uses_.splice(uses_.begin(), uses_, found->second.use);
+      hits_.add();
       return found->second.grammar;
     }
   }
+  const auto begin = std::chrono::steady_clock::now();
   Compiled compiled = [&]() -> Compiled {
     HEDDLE_ASSIGN_OR_RETURN(Automaton automaton, compile(source));
     auto grammar = std::make_shared<const TokenGrammar>(std::move(automaton), masks_);
     grammar->make_masks();
     return grammar;
   }();
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  seconds_.observe(taken.count());
+  (compiled.ok() ? compiled_ : refused_).add();
   const MutexLock lock(mutex_);
   const auto [entry, is_new] = kept_.try_emplace(source, Kept{.grammar = compiled, .use = {}});
   if (!is_new) return entry->second.grammar;

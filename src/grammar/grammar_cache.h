@@ -9,10 +9,12 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include <heddle/status.h>
 
+#include "core/metrics.h"
 #include "core/mutex.h"
 #include "grammar/grammar.h"
 
@@ -25,12 +27,15 @@ class GrammarCache {
   static constexpr size_t kMaxStates = size_t{1} << 22;
   static constexpr size_t kMaxSourceBytes = size_t{1} << 25;  // likewise
 
-  explicit GrammarCache(std::shared_ptr<VocabularyMasks> masks) : masks_(std::move(masks)) {}
+  explicit GrammarCache(std::shared_ptr<VocabularyMasks> masks);
 
   // Cost: a look-up, or compile() and TokenGrammar::make_masks(). Error: that of compile().
   Result<std::shared_ptr<const TokenGrammar>> get(const GrammarSource& source);
 
   [[nodiscard]] size_t size() const;
+
+  // For Prometheus: how many were asked for, and how long compiling took.
+  [[nodiscard]] std::string metrics_text() const { return metrics_.to_text(); }
 
   // Of all its grammars.
   [[nodiscard]] const std::shared_ptr<VocabularyMasks>& masks() const { return masks_; }
@@ -46,6 +51,12 @@ class GrammarCache {
   static size_t states_of(const Compiled& grammar);
 
   const std::shared_ptr<VocabularyMasks> masks_;
+
+  MetricRegistry metrics_;
+  const MetricCounter hits_;
+  const MetricCounter compiled_;
+  const MetricCounter refused_;
+  const MetricHistogram seconds_;
 
   mutable Mutex mutex_;
   std::map<GrammarSource, Kept> kept_ HEDDLE_GUARDED_BY(mutex_);

@@ -142,6 +142,12 @@ void read_response_format(FieldReader& fields, std::optional<AnswerForm>& form) 
   }
 }
 
+// Asked before each compilation, which takes a worker some tenths of a second at most.
+std::optional<ApiError> check_client(const CallContext& context) {
+  if (context.is_cancelled == nullptr || !(*context.is_cancelled)()) return std::nullopt;
+  return error_from_status(cancelled("nobody waits for the answer"), context.id);
+}
+
 // The tools that an answer may call. Errors stay in `fields`.
 std::vector<parsers::CallableTool> callable_tools(const ToolFields& tools,
                                                   const CallContext& context, FieldReader& fields) {
@@ -160,6 +166,10 @@ std::vector<parsers::CallableTool> callable_tools(const ToolFields& tools,
     // Calls are objects, whatever else the schema leaves open.
     Json schema = given.is_object() ? given : Json{{"properties", Json::object()}};
     if (!schema.contains("type")) schema["type"] = "object";
+    if (auto error = check_client(context)) {
+      fields.fail(std::move(*error));
+      break;
+    }
     const auto compiled = context.codec.compile(
         {.kind = GrammarKind::kJsonSchema, .text = schema.dump()}, context.model.eos_token_ids);
     const bool is_object = schema["type"] == "object";
@@ -264,8 +274,10 @@ std::optional<ApiError> compile_form(const CallContext& context,
                                      ReasoningFirst reasoning,
                                      std::shared_ptr<const Constraint>& constraint) {
   if (!form) return std::nullopt;
+  if (auto error = check_client(context)) return error;
   const parsers::ReasoningFormat format = context.formats.reasoning;
   grammar::GrammarSource source = form->source;
+  source.allows_whitespace = context.answers.json_whitespace;
   const bool is_special = parsers::needs_special_tokens(format);
   if ((format == parsers::ReasoningFormat::kHarmony && reasoning != ReasoningFirst::kNo) ||
       (reasoning == ReasoningFirst::kYes && is_special)) {
@@ -277,7 +289,6 @@ std::optional<ApiError> compile_form(const CallContext& context,
   if (reasoning != ReasoningFirst::kNo && !is_special) {
     const parsers::ReasoningTags tags = parsers::tags_of(format);
     source.free_text_end = tags.close;
-  source.allows_whitespace = context.answers.json_whitespace;
     if (reasoning == ReasoningFirst::kPerhaps) source.free_text_begin = tags.open;
   }
   Result<std::shared_ptr<const Constraint>> compiled =
@@ -298,7 +309,6 @@ std::optional<ApiError> compile_form(const CallContext& context,
   return error;
 }
 
-}  // namespace heddle::server
 ReasoningFirst reasoning_after(const CallContext& context, std::span<const TokenId> prompt) {
   // Enough to hold a tag at the end of a prompt.
   constexpr size_t kPromptEndTokens = 32;
@@ -369,3 +379,4 @@ std::optional<ApiError> limit_reasoning(const CallContext& context, std::optiona
   return std::nullopt;
 }
 
+}  // namespace heddle::server

@@ -565,7 +565,8 @@ HttpResponse ApiHandler::metrics(const HttpRequest& request) const {
   }
   return {.content_type = std::string(kMetricsContentType),
           .headers = {},
-          .body = (loaded_ ? engine_->metrics_text() : "") + http_metrics_.to_text()};
+          .body = (loaded_ ? engine_->metrics_text() + codec_->metrics_text() : "") +
+                  http_metrics_.to_text()};
 }
 
 std::string_view ApiHandler::status_word(const EngineStats& stats) const {

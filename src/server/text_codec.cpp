@@ -77,6 +77,11 @@ class ModelCodec final : public TextCodec {
         std::move(budget), std::move(form), grammars(ending_tokens).masks()));
   }
 
+  [[nodiscard]] std::string metrics_text() const override {
+    const MutexLock lock(mutex_);
+    return grammars_ == nullptr ? std::string() : grammars_->metrics_text();
+  }
+
   [[nodiscard]] std::string chat_template_source() const override {
     if (!chat_template_.ok()) return {};
     return chat_template_->source(/*with_tools=*/true) + chat_template_->source();

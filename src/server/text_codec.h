@@ -83,6 +83,9 @@ class TextCodec {
     return unimplemented("there is no vocabulary to end an answer's reasoning with");
   }
 
+  // For Prometheus: what compile() has done. Empty before its first call.
+  [[nodiscard]] virtual std::string metrics_text() const { return {}; }
+
   // The chat template as it is written, with and without tools; empty without one. It shows how the
   // model writes calls and reasoning.
   [[nodiscard]] virtual std::string chat_template_source() const { return {}; }

@@ -117,6 +117,8 @@ class FakeCodec : public TextCodec {
         std::move(budget), std::move(form), grammars_->masks()));
   }
 
+  [[nodiscard]] std::string metrics_text() const override { return grammars_->metrics_text(); }
+
  private:
   static std::shared_ptr<grammar::VocabularyMasks> bytes() {
     std::vector<std::string> tokens(1);
