@@ -59,6 +59,13 @@ struct RequestName {
   size_t end = 0;
 };
 
+// How a call that goes on without its client is told of (responses.h).
+struct BackgroundAnswer {
+  std::string queued;   // the body that its client gets at once
+  std::string running;  // the one that is kept until the answer is complete
+  std::string holder;   // StoredResponse
+};
+
 // A call that was read: the requests for the engine and the adapter for their events.
 struct PreparedCall {
   std::string id;                  // of the answer
@@ -70,6 +77,7 @@ struct PreparedCall {
   int64_t stream_interval = 1;    // tokens per streamed event, at least
   std::vector<Request> requests;  // one per choice, prompt-major; their ids are set at submission
   std::shared_ptr<ApiAdapter> adapter;
+  std::optional<BackgroundAnswer> background;
 };
 
 // An answer where the call needs no engine.
@@ -94,7 +102,7 @@ struct CallContext {
   std::string id;                                              // from the header, or made up
   int64_t created = 0;                                         // seconds since 1970
   std::string weight_version = "default";
+  AnswerOptions answers = {};
 };
 
 }  // namespace heddle::server
-  AnswerOptions answers = {};

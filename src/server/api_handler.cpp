@@ -13,6 +13,7 @@
 #include "server/anthropic_messages.h"
 #include "server/api_description.h"
 #include "server/call_fields.h"
+#include "server/captured_exchange.h"
 #include "server/chat_completions.h"
 #include "server/completions.h"
 #include "server/dashboard.h"
@@ -26,8 +27,8 @@
 #include "server/return_memory.h"
 #include "server/routes.h"
 #include "server/runtime_settings.h"
-#include "server/server_info.h"
 #include "server/sampling_fields.h"
+#include "server/server_info.h"
 #include "server/session_fields.h"
 #include "server/tokenize.h"
 
@@ -112,8 +113,8 @@ void ApiHandler::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec
   log_info(fmt::format("Answers are read for tool calls ({}) and reasoning ({})",
                        parsers::to_string(answer_formats_.tool_calls),
                        parsers::to_string(answer_formats_.reasoning)));
-  configuration_ = std::move(configuration);
   set_up_answers();
+  configuration_ = std::move(configuration);
   host_.engine = engine_.get();
   host_.inbox = inbox_.get();
   loaded_at_ = options_.unix_time();
@@ -125,7 +126,6 @@ void ApiHandler::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec
   state_.compare_exchange_strong(loading, State::kReady);  // not if a drain came first
 }
 
-void ApiHandler::announce_shutdown() { leaving_ = true; }
 void ApiHandler::set_up_answers() {
   const AnswerOptions& answers = options_.answers;
   model_ = engine_->model_info();
@@ -144,6 +144,7 @@ void ApiHandler::set_up_answers() {
   }
 }
 
+void ApiHandler::announce_shutdown() { leaving_ = true; }
 
 void ApiHandler::replace_keys(std::vector<ApiKey> keys) {
   post_([this, keys = std::move(keys)]() mutable { gate_.keys().replace_named(std::move(keys)); });
@@ -423,10 +424,68 @@ void ApiHandler::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
       } else if (auto* const answer = std::get_if<JsonAnswer>(prepared.get())) {
         send_json(host_.threads, exchange, {}, std::move(*answer));
       } else {
-        Generation::start(host_, exchange, std::move(std::get<PreparedCall>(*prepared)), *arrived);
+        PreparedCall& call = std::get<PreparedCall>(*prepared);
+        if (call.background) {
+          run_in_background(exchange, std::move(call), *arrived);
+        } else {
+          Generation::start(host_, exchange, std::move(call), *arrived);
+        }
       }
     });
   });
+}
+
+void ApiHandler::run_in_background(const std::shared_ptr<Exchange>& exchange, PreparedCall call,
+                                   const EarlyAborts::Call& arrived) {
+  if (exchange->gone()) return;  // it does not know the id
+  const HttpRequest& request = exchange->request();
+  HttpRequest own{.method = request.method,
+                  .path = request.path,
+                  .query = {},
+                  .headers = {},
+                  .body = {},
+                  .id = call.id,
+                  .arrived_at = request.arrived_at,
+                  .key = request.key,
+                  .counted = false,
+                  .error_form = request.error_form};
+  const std::string id = call.id;
+  const BackgroundAnswer background = std::move(*call.background);
+  const int64_t created = options_.unix_time();
+  // Shared with the answer: what is refused before it ran at all is this request's own answer.
+  const auto client = std::make_shared<std::shared_ptr<Exchange>>(exchange);
+  const auto on_answer = [client, id, background, created, responses = responses_](
+                             int status, const std::string& body) {
+    if (status == 200) return;  // the adapter has kept the response
+    if (*client != nullptr) {
+      HttpResponse refusal{.status = status, .headers = {}, .body = body};
+      return std::exchange(*client, nullptr)->respond(std::move(refusal));
+    }
+    const Json failure = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+    Json response = Json::parse(background.running);
+    response["status"] = "failed";
+    response["error"] = {{"code", "server_error"}, {"message", "The answer was cut off."}};
+    if (failure.is_object()) {
+      const Json& error = failure.contains("error") ? failure["error"] : failure;
+      if (error.value("code", Json()).is_string()) response["error"]["code"] = error["code"];
+      response["error"]["message"] = error.value("message", Json("The answer was cut off."));
+    }
+    responses->put(id, {.body = dump_json(response),
+                        .messages = Json::array(),
+                        .holder = background.holder,
+                        .created = created});
+  };
+  call.background.reset();
+  Generation::start(host_, std::make_shared<CapturedExchange>(std::move(own), on_answer),
+                    std::move(call), arrived);
+  if (*client == nullptr) return;  // it was refused
+  // Its events come later, on this thread.
+  responses_->put(id, {.body = background.running,
+                       .messages = Json::array(),
+                       .holder = background.holder,
+                       .is_running = true,
+                       .created = created});
+  std::exchange(*client, nullptr)->respond({.headers = {}, .body = background.queued});
 }
 
 void ApiHandler::ask(std::shared_ptr<Exchange> exchange, Answer answer) {
@@ -646,6 +705,8 @@ HttpResponse ApiHandler::server_facts(const HttpRequest& request) const {
 HttpResponse ApiHandler::model_facts(const HttpRequest& request) const {
   if (!loaded_) return error_response(loading_error(), request);
   const ModelInfo& model = engine_->model_info();
+  const std::string& preset = options_.answers.preferred_sampling_params;
+  const Json preferred = preset.empty() ? Json() : Json::parse(preset);
   return json_response(200, {{"model_path", options_.model_path},
                              {"tokenizer_path", options_.model_path},
                              {"is_generation", true},
@@ -685,7 +746,7 @@ HttpResponse ApiHandler::model_list(const HttpRequest& request) const {
   return json_response(200, {{"object", "list"}, {"data", std::move(data)}});
 }
 
-HttpResponse ApiHandler::one_response(const HttpRequest& request) const {
+HttpResponse ApiHandler::one_response(const HttpRequest& request) {
   constexpr std::string_view kCancel = "/cancel";
   std::string id = request.path.substr(kResponsePrefix.size());
   const bool cancels = request.method == "POST" && id.ends_with(kCancel);
@@ -701,17 +762,28 @@ HttpResponse ApiHandler::one_response(const HttpRequest& request) const {
                            .param = "response_id"},
                           request);
   }
-  if (cancels) {
+  return cancels ? cancel_response(request, id, *response)
+                 : HttpResponse{.headers = {}, .body = response->body};
+}
+
+HttpResponse ApiHandler::cancel_response(const HttpRequest& request, const std::string& id,
+                                         const StoredResponse& response) {
+  if (!response.is_running) {
     return error_response({.code = "invalid_value",
-                           .message = fmt::format("The response `{}` has ended; close its "
-                                                  "connection to end one that has not.",
+                           .message = fmt::format("The response `{}` has ended. One that does not "
+                                                  "run in the background ends with its connection.",
                                                   id),
                            .param = "response_id"},
-  const std::string& preset = options_.answers.preferred_sampling_params;
-  const Json preferred = preset.empty() ? Json() : Json::parse(preset);
                           request);
   }
-  return {.headers = {}, .body = response->body};
+  static_cast<void>(Generation::abort(host_, id));  // it is live: its abort needs no room
+  Json cancelled = Json::parse(response.body);
+  cancelled["status"] = "cancelled";
+  StoredResponse shown = response;  // until the engine has ended it
+  shown.body = dump_json(cancelled);
+  HttpResponse answer{.headers = {}, .body = shown.body};
+  responses_->put(id, std::move(shown));
+  return answer;
 }
 
 HttpResponse ApiHandler::one_model(const HttpRequest& request) const {

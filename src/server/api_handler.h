@@ -90,6 +90,12 @@ class ApiHandler final : public HttpHandler {
   // Prepares on a worker, then generates.
   void call(std::shared_ptr<Exchange> exchange, Prepare prepare);
 
+  // A call whose client has its answer already; what it comes to is kept.
+  void run_in_background(const std::shared_ptr<Exchange>& exchange, PreparedCall call,
+                         const EarlyAborts::Call& arrived);
+  [[nodiscard]] HttpResponse cancel_response(const HttpRequest& request, const std::string& id,
+                                             const StoredResponse& response);
+
   // Answers from a worker.
   void ask(std::shared_ptr<Exchange> exchange, Answer answer);
 
@@ -112,7 +118,7 @@ class ApiHandler final : public HttpHandler {
   [[nodiscard]] HttpResponse metrics(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse model_facts(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse model_list(const HttpRequest& request) const;
-  [[nodiscard]] HttpResponse one_response(const HttpRequest& request) const;
+  [[nodiscard]] HttpResponse one_response(const HttpRequest& request);
   [[nodiscard]] HttpResponse one_model(const HttpRequest& request) const;
   // The names that the sender of this request may ask for.
   [[nodiscard]] std::vector<std::string> names_for(const HttpRequest& request) const;
@@ -133,13 +139,13 @@ class ApiHandler final : public HttpHandler {
 
   // Set before loaded_.
   std::unique_ptr<Engine> engine_;
+  ModelInfo model_;  // the engine's, with the sampling that this server prefers
   std::unique_ptr<TextCodec> codec_;
   AnswerFormats answer_formats_;
   nlohmann::ordered_json configuration_;  // without secrets
   std::unique_ptr<EventInbox> inbox_;
   int64_t loaded_at_ = 0;  // seconds since 1970
   GenerationHost host_;
-  ModelInfo model_;  // the engine's, with the sampling that this server prefers
   HttpMetrics http_metrics_;
   WeightVersion weight_version_;
   std::unique_ptr<BatchApi> batch_api_;

@@ -7,7 +7,13 @@ namespace heddle::server {
 
 void ResponseStore::put(const std::string& id, StoredResponse response) {
   const MutexLock lock(mutex_);
-  if (response.body.size() > kMaxBytes || entries_.contains(id)) return;
+  if (response.body.size() > kMaxBytes) return;
+  if (const auto entry = entries_.find(id); entry != entries_.end()) {
+    if (!entry->second.response->is_running) return;
+    num_bytes_ -= entry->second.response->body.size();
+    order_.erase(entry->second.place);
+    entries_.erase(entry);
+  }
   num_bytes_ += response.body.size();
   const auto place = order_.insert(order_.end(), id);
   entries_.emplace(id, Entry{std::make_shared<const StoredResponse>(std::move(response)), place});

@@ -24,6 +24,7 @@ struct StoredResponse {
   std::string body;                 // as GET answers it
   nlohmann::ordered_json messages;  // of the chat so far, without instructions
   std::string holder;               // name of the key that may see it; "" without one
+  bool is_running = false;          // in the background: what it comes to will take its place
   int64_t created = 0;              // seconds since 1970
 };
 
@@ -33,6 +34,7 @@ class ResponseStore {
   static constexpr size_t kMaxBytes = size_t{256} << 20;  // of bodies; messages are about as many
   static constexpr int64_t kMaxAgeSeconds = 3600;
 
+  // Ignored where there is a response of that id already, unless that one is running.
   void put(const std::string& id, StoredResponse response) HEDDLE_EXCLUDES(mutex_);
 
   // Null when there is none, when it is older than an hour at `now`, and for other holders.

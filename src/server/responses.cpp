@@ -21,6 +21,16 @@ using Json = nlohmann::ordered_json;
 
 // ---- The answer ----
 
+Json describe(const ChatAnswerOptions& options, const ResponsesAnswer& answer, const char* status,
+              Json output) {
+  Json response = {
+      {"id", options.id},       {"object", "response"},       {"created_at", options.created},
+      {"status", status},       {"error", nullptr},           {"incomplete_details", nullptr},
+      {"model", options.model}, {"output", std::move(output)}};
+  response.update(answer.request);
+  return response;
+}
+
 class ResponsesAdapter final : public DeltaAdapter {
  public:
   ResponsesAdapter(ChatAnswerOptions options, ResponsesAnswer answer)
@@ -203,12 +213,7 @@ class ResponsesAdapter final : public DeltaAdapter {
   }
 
   [[nodiscard]] Json response_json(const char* status) const {
-    Json response = {
-        {"id", options().id},       {"object", "response"}, {"created_at", options().created},
-        {"status", status},         {"error", nullptr},     {"incomplete_details", nullptr},
-        {"model", options().model}, {"output", output_}};
-    response.update(answer_of_.request);
-    return response;
+    return describe(options(), answer_of_, status, output_);
   }
 
   [[nodiscard]] Json complete_response() const {
@@ -444,6 +449,7 @@ Json repeated_fields(const Json& body, const ModelInfo& model) {
   };
   Json repeated = {{"instructions", field("instructions", nullptr)},
                    {"max_output_tokens", field("max_output_tokens", nullptr)},
+                   {"background", field("background", false)},
                    {"metadata", field("metadata", Json::object())},
                    {"parallel_tool_calls", field("parallel_tool_calls", true)},
                    {"previous_response_id", field("previous_response_id", nullptr)},
@@ -476,6 +482,12 @@ std::optional<ApiError> read_previous(FieldReader& fields, const CallContext& co
                                            printable(*id, 128)),
                     .param = "previous_response_id"};
   }
+  if (previous->is_running) {
+    return invalid_value("previous_response_id",
+                         fmt::format("The response `{}` still runs; go on from it once it has "
+                                     "ended.",
+                                     printable(*id, 128)));
+  }
   messages = previous->messages;
   return std::nullopt;
 }
@@ -494,6 +506,15 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   const auto instructions = fields.string("instructions");
   const auto max_tokens = fields.integer("max_output_tokens", 1);
   const bool store = fields.boolean("store").value_or(true);
+  const bool is_background = fields.boolean("background").value_or(false);
+  if (is_background && !store) {
+    fields.fail(invalid_value("background",
+                              "`background` needs `store`: the response is fetched "
+                              "by its id."));
+  }
+  if (is_background && fields.boolean("stream").value_or(false)) {
+    fields.fail(unsupported_parameter("background", "with `stream`; ask for one of them"));
+  }
   ResponsesAnswer answer;
   if (context.head.key != nullptr) answer.holder = context.head.key->name;
   answer.messages = Json::array();
@@ -502,9 +523,9 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   if (fields.error()) return *fields.error();
 
   Json chat = object;
-  for (const char* name :
-       {"input", "instructions", "max_output_tokens", "tools", "tool_choice", "text", "reasoning",
-        "previous_response_id", "store", "include", "truncation", "metadata", "top_logprobs"}) {
+  for (const char* name : {"input", "instructions", "max_output_tokens", "tools", "tool_choice",
+                           "text", "reasoning", "previous_response_id", "store", "include",
+                           "truncation", "metadata", "top_logprobs", "background"}) {
     chat.erase(name);
   }
   Json messages = Json::array();
@@ -520,15 +541,24 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   if (const Json* reasoning = fields.object("reasoning")) {
     FieldReader inner(*reasoning, "reasoning.");
     if (const Json* effort = inner.find("effort")) chat["reasoning_effort"] = *effort;
+    if (const Json* budget = inner.find("max_tokens")) chat["max_thinking_tokens"] = *budget;
   }
   if (fields.error()) return *fields.error();
   answer.request = repeated_fields(object, context.model);
   if (store) answer.keep_in = context.responses;
   object = nullptr;
-  return prepare_chat_call(context, chat, [&answer](ChatAnswerOptions options) {
+  std::optional<BackgroundAnswer> background;
+  PrepareResult result = prepare_chat_call(context, chat, [&](ChatAnswerOptions options) {
+    if (is_background) {
+      background = {.queued = dump_json(describe(options, answer, "queued", Json::array())),
+                    .running = dump_json(describe(options, answer, "in_progress", Json::array())),
+                    .holder = answer.holder};
+    }
     return make_responses_adapter(std::move(options), std::move(answer));
   });
+  if (auto* const call = std::get_if<PreparedCall>(&result))
+    call->background = std::move(background);
+  return result;
 }
 
 }  // namespace heddle::server
-    if (const Json* budget = inner.find("max_tokens")) chat["max_thinking_tokens"] = *budget;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST /v1/responses: OpenAI's Responses API, as an adapter over chat completions. Its input items
 // become the messages of a chat, after those of `previous_response_id`; `instructions` lead them
-// and are not carried over. Tools that OpenAI's servers would run are left out.
+// and are not carried over. Tools that OpenAI's servers would run are left out. With `background`
+// the client gets an answer at once, and asks for the response by its id.
 //
 // Threading: prepare_responses() is thread-safe: it runs on the workers.
 #pragma once

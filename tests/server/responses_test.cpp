@@ -155,7 +155,90 @@ TEST_F(ResponsesTest, WhatIsWrongIsNamed) {
   EXPECT_EQ(param_of({{"input", "x"}, {"tools", {{{"type", "function"}}}}}), "tools[0].name");
   EXPECT_EQ(param_of({{"input", "x"}, {"tool_choice", {{"type", "x"}}}}), "tool_choice");
   EXPECT_EQ(param_of({{"input", "x"}, {"temperature", -1}}), "temperature");
-  EXPECT_EQ(param_of({{"input", "x"}, {"background", true}}), "background");
+  EXPECT_EQ(param_of({{"input", "x"}, {"background", true}, {"store", false}}), "background");
+  EXPECT_EQ(param_of({{"input", "x"}, {"background", true}, {"stream", true}}), "background");
+}
+
+class BackgroundTest : public ResponsesTest {
+ protected:
+  // The response once it has ended.
+  [[nodiscard]] Json ended(const std::string& id) const {
+    Json response;
+    EXPECT_TRUE(eventually([&] {
+      response = get("/v1/responses/" + id).json();
+      return response["status"] != "in_progress";
+    }));
+    return response;
+  }
+};
+
+TEST_F(BackgroundTest, AResponseIsFetchedByItsIdWhenItHasEnded) {
+  engine->held = true;
+  start();
+  const Reply queued = post("/v1/responses", {{"input", "Hi"}, {"background", true}});
+  ASSERT_EQ(queued.status, 200) << queued.body;
+  EXPECT_EQ(queued.json()["status"], "queued");
+  EXPECT_EQ(queued.json()["background"], true);
+  EXPECT_EQ(queued.json()["output"], Json::array());
+  const std::string id = queued.json()["id"];
+  EXPECT_EQ(get("/v1/responses/" + id).json()["status"], "in_progress");
+  const Reply early = post("/v1/responses", {{"input", "And?"}, {"previous_response_id", id}});
+  EXPECT_EQ(early.status, 400);
+  EXPECT_EQ(error_of(early)["param"], "previous_response_id");
+  engine->held = false;
+  const Json response = ended(id);
+  EXPECT_EQ(response["id"], id);
+  EXPECT_EQ(response["status"], "completed");
+  EXPECT_EQ(response["output"][0]["content"][0]["text"], "Hello there");
+  EXPECT_EQ(post("/v1/responses", {{"input", "And?"}, {"previous_response_id", id}}).status, 200);
+  EXPECT_THAT(last_prompt(), HasSubstr("assistant: Hello there|user: And?"));
+  const Reply late = post("/v1/responses/" + id + "/cancel", Json::object());
+  EXPECT_EQ(late.status, 400) << "it has ended";
+}
+
+TEST_F(BackgroundTest, AResponseThatRunsIsCancelled) {
+  engine->script = [](const Request&) {
+    std::vector<RequestEvent> events = answer_events({"On and on. "});
+    events.pop_back();  // without an end
+    return events;
+  };
+  start();
+  const std::string id =
+      post("/v1/responses", {{"input", "Hi"}, {"background", true}}).json()["id"];
+  const Reply cancelled = post("/v1/responses/" + id + "/cancel", Json::object());
+  ASSERT_EQ(cancelled.status, 200) << cancelled.body;
+  EXPECT_EQ(cancelled.json()["status"], "cancelled");
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
+  EXPECT_EQ(ended(id)["status"], "cancelled");
+}
+
+TEST_F(BackgroundTest, WhatFailsOrIsRefusedIsTold) {
+  engine->script = [](const Request&) {
+    return answer_events({}, finish_of(FinishReason::kError, internal_error("secret")));
+  };
+  start();
+  const std::string id =
+      post("/v1/responses", {{"input", "Hi"}, {"background", true}}).json()["id"];
+  const Json failed = ended(id);
+  EXPECT_EQ(failed["status"], "failed");
+  EXPECT_EQ(failed["error"]["code"], "internal_error");
+  engine->set_refuse([](const Request&) { return resource_exhausted("the queue is full"); });
+  const Reply refused = post("/v1/responses", {{"input", "Hi"}, {"background", true}});
+  EXPECT_EQ(refused.status, 503) << refused.body;
+  EXPECT_EQ(error_of(refused)["code"], "queue_full");
+}
+
+TEST_F(BackgroundTest, ItsClientMayLeave) {
+  engine->held = true;
+  start();
+  std::string id;
+  {
+    HttpClient client = connect();
+    id = client.post("/v1/responses", Json{{"input", "Hi"}, {"background", true}}).json()["id"];
+    client.close();
+  }
+  engine->held = false;
+  EXPECT_EQ(ended(id)["status"], "completed");
 }
 
 TEST_F(ResponsesTest, AStreamThatFailsSaysSo) {
@@ -224,6 +307,12 @@ TEST(ResponseStoreTest, KeepsTheNewestOfEachHolderForAnHour) {
   EXPECT_EQ(store.find("a", "me", 1000 + ResponseStore::kMaxAgeSeconds + 1), nullptr);
   store.put("a", response("2", "me"));
   EXPECT_EQ(store.find("a", "me", 1000)->body, "1") << "an id is given once";
+  StoredResponse running = response("runs", "me");
+  running.is_running = true;
+  store.put("b", running);
+  store.put("b", response("ended", "me"));
+  EXPECT_EQ(store.find("b", "me", 1000)->body, "ended") << "what it came to takes its place";
+  EXPECT_EQ(store.size(), 2u);
   for (size_t i = 0; i < ResponseStore::kMaxResponses; ++i) {
     store.put(std::to_string(i), response("x", ""));
   }
