@@ -76,6 +76,12 @@ struct TagSpelling {
   std::string_view after_text;   // no text has it inside
   std::string_view before_json;
   std::string_view after_json;
+
+  // Beside text. Other marks that the parser takes for the beginning of a call do not stand there;
+  // an unmarked call is one that lacks the first tag around it.
+  std::vector<std::string_view> forbidden_marks;
+  std::string_view unmarked_before_name;  // empty: there are none
+  std::string_view unmarked_call_end;
 };
 
 std::optional<TagSpelling> tag_spelling_of(ToolCallFormat format) {
@@ -89,7 +95,10 @@ std::optional<TagSpelling> tag_spelling_of(ToolCallFormat format) {
                          .before_text = ">\n",
                          .after_text = "</parameter>\n",
                          .before_json = ">\n",
-                         .after_json = "\n</parameter>\n"};
+                         .after_json = "\n</parameter>\n",
+                         .forbidden_marks = {},
+                         .unmarked_before_name = "<function=",
+                         .unmarked_call_end = "</function>"};
     case ToolCallFormat::kGlm:
       return TagSpelling{.separator = "\n",
                          .before_name = "<tool_call>",
@@ -99,7 +108,8 @@ std::optional<TagSpelling> tag_spelling_of(ToolCallFormat format) {
                          .before_text = "</arg_key>\n<arg_value>",
                          .after_text = "</arg_value>\n",
                          .before_json = "</arg_key>\n<arg_value>",
-                         .after_json = "</arg_value>\n"};
+                         .after_json = "</arg_value>\n",
+                         .forbidden_marks = {}};
     case ToolCallFormat::kDeepseekV32:
       return TagSpelling{.section_begin = "<｜DSML｜function_calls>\n",
                          .section_end = "</｜DSML｜function_calls>",
@@ -110,7 +120,9 @@ std::optional<TagSpelling> tag_spelling_of(ToolCallFormat format) {
                          .before_text = "\" string=\"true\">",
                          .after_text = "</｜DSML｜parameter>\n",
                          .before_json = "\" string=\"false\">",
-                         .after_json = "</｜DSML｜parameter>\n"};
+                         .after_json = "</｜DSML｜parameter>\n",
+                         .forbidden_marks = {"<｜DSML｜tool_calls>", "<function_calls>",
+                                             "<｜DSML｜invoke ", "<invoke "}};
     default:
       return std::nullopt;
   }
@@ -244,33 +256,49 @@ std::string_view first_word(std::string_view text) {
   return text.substr(0, text.find_first_of(" \n"));
 }
 
+// Text with such calls in it, or none.
+template <typename Spelling>
+Json beside_text(Json calls, const Spelling& spelling, bool one_call) {
+  Json trigger = first_word(spelling.before_name);
+  Json tags = std::move(calls["tags"]);
+  if (!spelling.section_begin.empty()) {
+    const std::string_view mark = first_word(spelling.section_begin);
+    trigger = mark;
+    calls["tags"] = std::move(tags);
+    tags = Json::array({Json{{"begin", spelling.section_begin},
+                             {"content", std::move(calls)},
+                             {"end", spelling.section_end}}});
+  }
+  return {{"type", "triggered_tags"},
+          {"triggers", Json::array({std::move(trigger)})},
+          {"tags", std::move(tags)},
+          {"stop_after_first", one_call}};
+}
+
 }  // namespace
 
 std::optional<Json> call_form(const std::vector<CallableTool>& tools,
                               const CallFormOptions& options) {
+  // Where a special token is the mark, a form would have to spell it, which the model does not.
+  if (options.beside_text && needs_special_tokens(options.format)) return std::nullopt;
   if (const auto spelling = tag_spelling_of(options.format)) {
-    if (options.beside_text) return std::nullopt;
-    return section_form(calls_form(tools, *spelling, options.one_call), *spelling);
+    Json calls = calls_form(tools, *spelling, options.one_call);
+    if (!options.beside_text) return section_form(std::move(calls), *spelling);
+    Json form = beside_text(std::move(calls), *spelling, options.one_call);
+    for (const std::string_view mark : spelling->forbidden_marks) form["triggers"].push_back(mark);
+    if (spelling->unmarked_before_name.empty()) return form;
+    TagSpelling unmarked = *spelling;
+    unmarked.before_name = spelling->unmarked_before_name;
+    unmarked.call_end = spelling->unmarked_call_end;
+    form["triggers"].push_back(unmarked.before_name);
+    for (const CallableTool& tool : tools) form["tags"].push_back(call_tag(tool, unmarked));
+    return form;
   }
   const std::optional<CallSpelling> spelling = spelling_of(options.format);
   if (!spelling) return std::nullopt;
   Json calls = calls_form(tools, *spelling, options.one_call);
   if (!options.beside_text) return section_form(std::move(calls), *spelling);
-  // Where a special token is the mark, a form would have to spell it, which the model does not.
-  if (needs_special_tokens(options.format)) return std::nullopt;
-  Json trigger = first_word(spelling->before_name);
-  Json tags = std::move(calls["tags"]);
-  if (!spelling->section_begin.empty()) {
-    trigger = spelling->section_begin;
-    calls["tags"] = std::move(tags);
-    tags = Json::array({Json{{"begin", spelling->section_begin},
-                             {"content", std::move(calls)},
-                             {"end", spelling->section_end}}});
-  }
-  return Json{{"type", "triggered_tags"},
-              {"triggers", Json::array({std::move(trigger)})},
-              {"tags", std::move(tags)},
-              {"stop_after_first", options.one_call}};
+  return beside_text(std::move(calls), *spelling, options.one_call);
 }
 
 }  // namespace heddle::parsers

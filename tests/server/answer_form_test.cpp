@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forms of answers, from the request's fields to the constraint the engine is given.
+#include <random>
+
 #include <fmt/format.h>
 
 #include <heddle/constraint.h>
 
+#include "grammar/grammar.h"
+#include "grammar/testing/schema_validator.h"
+#include "parsers/answer_parser.h"
+#include "parsers/assembled_answer.h"
+#include "parsers/call_form.h"
 #include "server/server_fixture.h"
 
 namespace heddle::server {
@@ -327,6 +334,139 @@ TEST_F(AnswerFormTest, CallsWithTagsHaveTheToolsParameters) {
     EXPECT_TRUE(allows(any + it.text + it.text + it.end)) << "any parameters";
     server.reset();
   }
+}
+
+TEST_F(AnswerFormTest, StrictCallsWithTagsStandBesideText) {
+  const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "strict": true,
+    "parameters": {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}}},
+    {"type": "function", "function": {"name": "any"}}])");
+
+  struct Case {
+    parsers::ToolCallFormat format;
+    std::string begin;
+    std::string number;
+    std::string end;
+    std::string mark;  // that no text has
+  };
+
+  const Case cases[] = {
+      {parsers::ToolCallFormat::kQwen3Coder, "<tool_call>\n<function=f>\n",
+       "<parameter=n>\n5\n</parameter>\n", "</function>\n</tool_call>", "<tool_call>"},
+      {parsers::ToolCallFormat::kQwen3Coder, "<function=f>\n", "<parameter=n>\n5\n</parameter>\n",
+       "</function>", "<function="},
+      {parsers::ToolCallFormat::kGlm, "<tool_call>f\n",
+       "<arg_key>n</arg_key>\n<arg_value>5</arg_value>\n", "</tool_call>", "<tool_call>"},
+      {parsers::ToolCallFormat::kDeepseekV32,
+       "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n",
+       "<｜DSML｜parameter name=\"n\" string=\"false\">5</｜DSML｜parameter>\n",
+       "</｜DSML｜invoke>\n</｜DSML｜function_calls>", "<invoke "}};
+  for (const Case& it : cases) {
+    SCOPED_TRACE(it.begin);
+    options.tool_call_format = it.format;
+    engine_to_be = std::make_unique<FakeEngine>();
+    engine = engine_to_be.get();
+    engine->script = [&](const Request&) {
+      return answer_events({"I see. " + it.begin + it.number + it.end});
+    };
+    start();
+    const Reply reply = post("/v1/chat/completions", chat_body({{"tools", tools}}));
+    const Json call = reply.json()["choices"][0]["message"]["tool_calls"][0]["function"];
+    EXPECT_EQ(Json::parse(call["arguments"].get<std::string>()), Json({{"n", 5}}));
+    EXPECT_TRUE(allows("No call: 3 < 5."));
+    EXPECT_TRUE(allows("I see. " + it.begin + it.number + it.end));
+    EXPECT_TRUE(allows(it.begin + it.number + it.end + " And so on."));
+    EXPECT_FALSE(allows("I see. " + it.begin + it.end)) << "n is required";
+    std::string wrong = it.begin + it.number + it.end;
+    wrong.replace(wrong.find('5', it.begin.size()), 1, "five");
+    EXPECT_FALSE(allows(wrong));
+    EXPECT_FALSE(allows("What is " + it.mark + " for?"));
+    std::string other = it.begin;
+    other.replace(other.rfind('f'), 1, "any");
+    EXPECT_TRUE(allows(other + it.end)) << "it is not strict";
+    server.reset();
+  }
+}
+
+// Walks through forms of calls at random, with a vocabulary in which the marks are words: no mask
+// is empty or an error, and what comes out is read back as calls with such arguments.
+TEST_F(AnswerFormTest, WhateverAForcedCallComesToIsReadBackAsOne) {
+  using parsers::ToolCallFormat;
+  const Json schemas[] = {
+      Json::parse(R"({"type": "object"})"),
+      Json::parse(R"({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer",
+        "minimum": 0, "maximum": 99}}})"),
+      Json::parse(R"({"type": "object", "required": ["a", "t"], "properties": {"t": {"type":
+        "string"}, "o": {"enum": ["x", "yy"]}, "a": {"type": "array", "maxItems": 3, "items":
+        {"type": "boolean"}}, "d": {"type": "object", "additionalProperties": false, "properties":
+        {"k": {"type": "null"}}}, "e": {"type": "integer", "maximum": 9, "minimum": 5}}})")};
+  std::mt19937 random(11);
+  int num_calls = 0;
+  for (const ToolCallFormat format :
+       {ToolCallFormat::kQwen, ToolCallFormat::kLlama3, ToolCallFormat::kMistral,
+        ToolCallFormat::kDeepseekV3, ToolCallFormat::kKimiK2, ToolCallFormat::kQwen3Coder,
+        ToolCallFormat::kGlm, ToolCallFormat::kDeepseekV32}) {
+    SCOPED_TRACE(parsers::to_string(format));
+    std::vector<parsers::CallableTool> callable;
+    Json tools = Json::array();
+    for (size_t i = 0; i < std::size(schemas); ++i) {
+      const std::string name = fmt::format("tool_{}", i);
+      callable.push_back({name, schemas[i]});
+      tools.push_back(
+          {{"type", "function"}, {"function", {{"name", name}, {"parameters", schemas[i]}}}});
+    }
+    const auto form = parsers::call_form(callable, {.format = format});
+    ASSERT_TRUE(form);
+    std::vector<std::string> words(1);  // token 0 ends an answer
+    for (int byte = 1; byte < 128; ++byte) words.emplace_back(1, static_cast<char>(byte));
+    for (const char* const word :
+         {"</parameter>", "</parameter>\n", "</arg_value>\n", "</｜DSML｜parameter>\n", "</",
+          "parameter", "\"}", "\", \"", "ab", "<tool_call>", "{}", "\n\n", "｜", "▁"}) {
+      words.emplace_back(word);
+    }
+    auto automaton = grammar::compile(
+        {.kind = grammar::GrammarKind::kStructuralTag, .text = Json{{"format", *form}}.dump()});
+    ASSERT_TRUE(automaton.ok()) << automaton.status().to_string();
+    const auto compiled = std::make_shared<const grammar::TokenGrammar>(
+        std::move(automaton).value(),
+        std::make_shared<grammar::VocabularyMasks>(words, std::vector<TokenId>{0}));
+    for (int walk = 0; walk < 60; ++walk) {
+      const auto state = compiled->start();
+      std::vector<uint32_t> mask((words.size() + 31) / 32);
+      std::string text;
+      for (int step = 0; step < 3000 && !state->is_over(); ++step) {
+        const Status status = state->fill_mask(mask);
+        ASSERT_TRUE(status.ok()) << status.to_string() << " after " << text;
+        std::vector<TokenId> allowed;
+        for (size_t i = 0; i < words.size(); ++i) {
+          if ((mask[i / 32] >> (i % 32) & 1) == 0) continue;
+          const bool is_end = i == 0 || words[i].size() > 1;  // else free text hardly ends
+          allowed.insert(allowed.end(), is_end ? 12 : 1, static_cast<TokenId>(i));
+        }
+        ASSERT_FALSE(allowed.empty()) << text;
+        const TokenId next = allowed[random() % allowed.size()];
+        ASSERT_TRUE(state->accept(next));
+        text += words[static_cast<size_t>(next)];
+        if (next == 0) break;
+      }
+      if (!state->is_complete()) continue;
+      const auto parser = parsers::make_answer_parser(
+          {.tool_calls = format, .tools = std::make_shared<Json>(tools), .id_seed = "x"});
+      parsers::AnswerDeltas deltas;
+      parser->push(text, deltas);
+      parser->finish(deltas);
+      parsers::AssembledAnswer answer;
+      for (parsers::AnswerDelta& delta : deltas) answer.add(std::move(delta));
+      ASSERT_FALSE(answer.calls.empty()) << text;
+      for (const parsers::ToolCall& call : answer.calls) {
+        const Json arguments = Json::parse(call.arguments, nullptr, false);
+        ASSERT_TRUE(arguments.is_object()) << call.arguments << " of " << text;
+        const Json& schema = schemas[static_cast<size_t>(call.name.back() - '0')];
+        EXPECT_TRUE(grammar::testing::is_valid(arguments, schema, schema)) << text;
+        ++num_calls;
+      }
+    }
+  }
+  EXPECT_GT(num_calls, 400);
 }
 
 TEST_F(AnswerFormTest, FormatsThatACallCannotBeForcedInAreNamed) {
