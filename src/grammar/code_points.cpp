@@ -203,6 +203,14 @@ void add_code_points(Nfa& nfa, NfaState from, const CodePointSet& set, TextForm 
   }
 }
 
+ByteDfa code_points_dfa(const CodePointSet& set, TextForm form) {
+  Nfa nfa;
+  const NfaState begin = nfa.add_state();
+  const NfaState end = nfa.add_state();
+  add_code_points(nfa, begin, set, form, end);
+  return ByteDfa::from_nfa(nfa, begin, end).value();  // a character has few bytes
+}
+
 void add_json_string(Nfa& nfa, NfaState from, NfaState to) {
   const NfaState inside = nfa.add_state();
   nfa.add_bytes(from, '"', '"', inside);

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "grammar/byte_dfa.h"
 #include "grammar/nfa.h"
 
 namespace heddle::grammar {
@@ -42,6 +43,10 @@ enum class TextForm : uint8_t { kPlain, kJsonString };
 
 // One character of the set.
 void add_code_points(Nfa& nfa, NfaState from, const CodePointSet& set, TextForm form, NfaState to);
+
+// The same as an automaton of its own, to be copied by Nfa::add_dfa(): a copy has a tenth of the
+// states, and is deterministic already. For characters that are repeated.
+[[nodiscard]] ByteDfa code_points_dfa(const CodePointSet& set, TextForm form);
 
 // A JSON string with its quotes, any content and all escapes but those of lone surrogates.
 void add_json_string(Nfa& nfa, NfaState from, NfaState to);

@@ -447,8 +447,9 @@ class SchemaCompiler {
   // Contents of strings with so many characters.
   static void add_length(Nfa& nfa, NfaState from, int64_t min, std::optional<int64_t> max,
                          NfaState to) {
+    const ByteDfa character = code_points_dfa(all_code_points(), TextForm::kJsonString);
     const auto add_character = [&](NfaState state, NfaState next) {
-      add_code_points(nfa, state, all_code_points(), TextForm::kJsonString, next);
+      nfa.add_dfa(state, character, next);
     };
     NfaState state = from;
     for (int64_t i = 0; i < max.value_or(min) && nfa.status().ok(); ++i) {

@@ -355,6 +355,9 @@ class PatternParser {
   size_t error_position_ = 0;
 };
 
+// Copies of a character from which on they are made of one that is deterministic.
+constexpr int kManyCopies = 4;
+
 NfaState add_node(Nfa& nfa, NfaState from, const PatternNode& node, TextForm form) {
   if (!nfa.status().ok()) return from;
   switch (node.kind) {
@@ -375,23 +378,33 @@ NfaState add_node(Nfa& nfa, NfaState from, const PatternNode& node, TextForm for
     }
     case Kind::kRepeat: {
       const PatternNode& child = node.children.front();
+      std::optional<ByteDfa> character;
+      if (child.kind == Kind::kSet && std::max(node.min, node.max) >= kManyCopies) {
+        character = code_points_dfa(child.set, form);
+      }
+      const auto add_child = [&](NfaState state) {
+        if (!character) return add_node(nfa, state, child, form);
+        const NfaState next = nfa.add_state();
+        nfa.add_dfa(state, *character, next);
+        return next;
+      };
       for (int i = 0; i < node.min && nfa.status().ok(); ++i) {
         // A state of its own bounds repeats of what is empty.
         const NfaState next = nfa.add_state();
         nfa.add_empty(from, next);
-        from = add_node(nfa, next, child, form);
+        from = add_child(next);
       }
       const NfaState to = nfa.add_state();
       if (node.max < 0) {
         nfa.add_empty(from, to);
-        nfa.add_empty(add_node(nfa, to, child, form), to);
+        nfa.add_empty(add_child(to), to);
         return to;
       }
       for (int i = node.min; i < node.max && nfa.status().ok(); ++i) {
         nfa.add_empty(from, to);
         const NfaState next = nfa.add_state();
         nfa.add_empty(from, next);
-        from = add_node(nfa, next, child, form);
+        from = add_child(next);
       }
       nfa.add_empty(from, to);
       return to;
