@@ -2,6 +2,9 @@
 #include "server/completions.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
+#include <span>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -60,7 +63,7 @@ class CompletionAdapter final : public ApiAdapter {
     chunk.around("data: ");
     begin_answer(chunk);
     chunk.key("choices").begin_list();
-    add_choice(index, chunk);
+    add_choice(index, index, chunk);
     chunk.end_list();
     if (options_.streaming.continuous_usage) {
       chunk.key("usage").value(usage());
@@ -86,7 +89,8 @@ class CompletionAdapter final : public ApiAdapter {
     JsonPieces body;
     begin_answer(body);
     body.key("choices").begin_list();
-    for (size_t i = 0; i < logs_.size(); ++i) add_choice(i, body);
+    const std::vector<size_t> choices = shown_choices();
+    for (size_t i = 0; i < choices.size(); ++i) add_choice(choices[i], i, body);
     body.end_list().key("usage").value(usage());
     body.key("metadata").value({{"weight_version", options_.weight_version}});
     return std::move(body.end_object());
@@ -104,9 +108,34 @@ class CompletionAdapter final : public ApiAdapter {
     answer.key("created").value(options_.created).key("model").value(options_.model);
   }
 
-  void add_choice(size_t index, JsonPieces& answer) {
+  // The choices of an answer that is not streamed, those of a prompt together.
+  [[nodiscard]] std::vector<size_t> shown_choices() const {
+    std::vector<size_t> choices(logs_.size());
+    std::iota(choices.begin(), choices.end(), size_t{0});
+    const size_t shown = options_.shown_per_prompt;
+    if (shown == 0) return choices;
+    std::vector<size_t> best;
+    for (size_t begin = 0; begin < choices.size(); begin += options_.choices_per_prompt) {
+      const std::span of_prompt(&choices[begin], options_.choices_per_prompt);
+      std::ranges::stable_sort(of_prompt, std::ranges::greater(),
+                               [this](size_t index) { return mean_logprob(index); });
+      best.insert(best.end(), of_prompt.begin(),
+                  of_prompt.begin() + static_cast<std::ptrdiff_t>(shown));
+    }
+    return best;
+  }
+
+  [[nodiscard]] double mean_logprob(size_t index) const {
+    const LogprobLog& log = logs_[index].logprobs;
+    double sum = 0;
+    for (size_t i = 0; i < log.size(); ++i) sum += static_cast<double>(log.logprob(i));
+    return log.size() == 0 ? 0 : sum / static_cast<double>(log.size());
+  }
+
+  // `number` is what it is called.
+  void add_choice(size_t index, size_t number, JsonPieces& answer) {
     const ChoiceLog& log = logs_[index];
-    answer.begin_object().key("index").value(index).key("text").text(log.text).key("logprobs");
+    answer.begin_object().key("index").value(number).key("text").text(log.text).key("logprobs");
     options_.logprobs ? add_logprobs(index, answer) : answer.value(nullptr);
     answer.key("finish_reason");
     log.finish ? answer.value(finish_name(log.finish->reason)) : answer.value(nullptr);
@@ -207,8 +236,15 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   const SamplingFields sampling =
       read_sampling_fields(fields, SamplingSpelling::kOpenAi, context.model);
   const auto best_of = fields.integer("best_of", 1, kMaxChoices);
-  if (best_of && *best_of != sampling.num_choices) {
-    fields.fail(unsupported_parameter("best_of", "ask for `n` answers and choose among them"));
+  if (best_of && *best_of < sampling.num_choices) {
+    fields.fail(invalid_value("best_of", fmt::format("`best_of` is {}, less than `n` = {}.",
+                                                     *best_of, sampling.num_choices)));
+  }
+  const bool chooses = best_of && *best_of > sampling.num_choices;
+  if (chooses && answer.streaming.stream) {
+    fields.fail(invalid_value("best_of",
+                              "`best_of` above `n` cannot be streamed: which answers "
+                              "are the best is known at their end."));
   }
   const auto logprobs = fields.integer("logprobs", 0, kMaxTopLogprobs);
   answer.logprobs = logprobs.has_value();
@@ -225,8 +261,9 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
 
   PromptList list;
   if (auto error = read_prompts(*prompt, "prompt", context, true, true, list)) return *error;
-  const size_t per_prompt = static_cast<size_t>(sampling.num_choices);
-  call.answers_field = per_prompt > 1 ? "n" : "prompt";
+  const size_t per_prompt = static_cast<size_t>(best_of.value_or(sampling.num_choices));
+  if (chooses) answer.shown_per_prompt = static_cast<size_t>(sampling.num_choices);
+  call.answers_field = chooses ? "best_of" : per_prompt > 1 ? "n" : "prompt";
   if (auto error =
           check_num_answers(context, list.prompts.size() * per_prompt, call.answers_field)) {
     return *error;
@@ -251,7 +288,7 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
     request.stop = fitted.stop;
     request.constraint = constraint;
     request.skip_special_tokens = fitted.skip_special_tokens;
-    request.return_logprobs = answer.logprobs;
+    request.return_logprobs = answer.logprobs || chooses;
     request.top_logprobs = static_cast<int32_t>(logprobs.value_or(0));
     for (size_t i = 0; i < per_prompt; ++i) {
       request.choice_index = static_cast<int32_t>(i);

@@ -20,6 +20,7 @@ struct CompletionAnswerOptions {
   std::string weight_version = "default";
   size_t num_choices = 1;  // over all prompts, prompt-major
   size_t choices_per_prompt = 1;
+  size_t shown_per_prompt = 0;  // of these the best by mean logprob; 0: all, as they were drawn
   StreamOptions streaming;
   bool logprobs = false;
   bool return_token_ids = false;

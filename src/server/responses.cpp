@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/responses.h"
 
+#include <cstdlib>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -441,6 +442,9 @@ std::optional<ApiError> read_text_format(FieldReader& fields, Json& chat) {
   return std::nullopt;
 }
 
+// 0.7f as 0.7, not as the nearest double's 0.699999988.
+double shown(float number) { return std::strtod(fmt::format("{}", number).c_str(), nullptr); }
+
 // The fields of the request that the answer repeats, with their defaults; `user` has none.
 Json repeated_fields(const Json& body, const ModelInfo& model) {
   const auto field = [&body](const char* name, Json otherwise) {
@@ -455,11 +459,11 @@ Json repeated_fields(const Json& body, const ModelInfo& model) {
                    {"previous_response_id", field("previous_response_id", nullptr)},
                    {"reasoning", field("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
                    {"store", field("store", true)},
-                   {"temperature", field("temperature", model.default_sampling.temperature)},
+                   {"temperature", field("temperature", shown(model.default_sampling.temperature))},
                    {"text", field("text", {{"format", {{"type", "text"}}}})},
                    {"tool_choice", field("tool_choice", "auto")},
                    {"tools", field("tools", Json::array())},
-                   {"top_p", field("top_p", model.default_sampling.top_p)},
+                   {"top_p", field("top_p", shown(model.default_sampling.top_p))},
                    {"truncation", field("truncation", "disabled")}};
   if (Json user = field("user", nullptr); !user.is_null()) repeated["user"] = std::move(user);
   return repeated;

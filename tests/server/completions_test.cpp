@@ -124,6 +124,34 @@ TEST_F(CompletionsTest, TooManyAnswersAreRefusedBeforeTheirPromptsAreCopied) {
   EXPECT_TRUE(engine->submitted().empty());
 }
 
+TEST_F(CompletionsTest, TheBestOfMoreAnswersAreShown) {
+  engine->script = [](const Request& request) {
+    EXPECT_TRUE(request.return_logprobs);
+    const int32_t choice = request.choice_index;
+    std::vector<RequestEvent> events = answer_events({fmt::format("answer {}", choice), "."});
+    // Means: -3, -1, -2, -1.
+    constexpr float kLogprobs[] = {-3, -1, -2, -1};
+    for (RequestEvent& event : events) {
+      for (const TokenId token : event.tokens) {
+        event.logprobs.push_back({token, kLogprobs[choice], {}});
+      }
+    }
+    return events;
+  };
+  start();
+  const Json body =
+      post("/v1/completions", {{"prompt", {"a", "b"}}, {"n", 3}, {"best_of", 4}}).json();
+  std::vector<std::string> texts;
+  for (const Json& choice : body["choices"]) {
+    EXPECT_EQ(choice["index"], texts.size());
+    EXPECT_TRUE(choice["logprobs"].is_null()) << "nobody asked for them";
+    texts.push_back(choice["text"]);
+  }
+  EXPECT_THAT(texts, ::testing::ElementsAre("answer 1.", "answer 3.", "answer 2.", "answer 1.",
+                                            "answer 3.", "answer 2."));
+  EXPECT_EQ(body["usage"]["completion_tokens"], 2 * 4 * 3) << "all were drawn";
+}
+
 TEST_F(CompletionsTest, AStreamEndsWithUsageAndDone) {
   start();
   const auto events =
@@ -148,7 +176,8 @@ TEST_F(CompletionsTest, WrongFieldsAreRefusedByName) {
       {{{"prompt", {"a", 5}}}, "prompt"},
       {{{"prompt", {1, 200000}}}, "prompt"},
       {{{"prompt", "a"}, {"suffix", "b"}}, "suffix"},
-      {{{"prompt", "a"}, {"best_of", 2}}, "best_of"},
+      {{{"prompt", "a"}, {"n", 2}, {"best_of", 1}}, "best_of"},
+      {{{"prompt", "a"}, {"best_of", 2}, {"stream", true}}, "best_of"},
       {{{"prompt", "a"}, {"logprobs", 21}}, "logprobs"},
       {{{"prompt", "a"}, {"logprobs", 1}, {"echo", true}}, "echo"},
       {{{"prompt", Json(std::vector<std::string>(100, "a"))}, {"n", 128}}, "n"},
