@@ -41,6 +41,10 @@ class ChatAdapter final : public ApiAdapter {
       stream.parser.id_seed = fmt::format("{}#{}", options_.id, i);
       streams_.emplace_back(std::move(stream));
     }
+    JsonPieces begin;
+    begin.around("data: ");
+    begin_answer(begin, "chat.completion.chunk");
+    begin.key("choices").begin_list().begin_object().key("index").write_all(chunk_begin_);
   }
 
   void event(size_t choice, const RequestEvent& event, std::string& out) override {
@@ -110,55 +114,84 @@ class ChatAdapter final : public ApiAdapter {
 
   using Chunk = std::variant<Role, const AnswerDelta*, Rest, Finish>;
 
+  // The I/O thread writes a chunk for every token: it is put together of texts, most of which are
+  // made once.
   void append_chunk(size_t index, const Chunk& kind, std::string& out) const {
     const ChoiceLog& log = logs_[index];
     const bool is_role = std::holds_alternative<Role>(kind);
     const auto* const finish = std::get_if<Finish>(&kind);
     const bool content = !is_role && finish == nullptr;
-    JsonPieces chunk;
-    chunk.around("data: ");
-    begin_answer(chunk, "chat.completion.chunk");
-    chunk.key("choices").begin_list().begin_object().key("index").value(index);
-    chunk.key("delta").begin_object();
-    if (is_role) chunk.key("role").value("assistant").key("content").value("");
-    if (const auto* const delta = std::get_if<const AnswerDelta*>(&kind)) add_delta(**delta, chunk);
-    chunk.end_object().key("logprobs");
-    content&& shows_logprobs(log) ? add_logprobs(log, chunk) : chunk.value(nullptr);
-    chunk.key("finish_reason");
-    if (finish != nullptr) {
-      chunk.value(streams_[index].finish_name(*finish));
-      chunk.key("matched_stop").value(matched_stop(*finish));
+    out += chunk_begin_;
+    out += std::to_string(index);
+    out += ",\"delta\":{";
+    if (is_role) out += "\"role\":\"assistant\",\"content\":\"\"";
+    if (const auto* const delta = std::get_if<const AnswerDelta*>(&kind))
+      append_delta(**delta, out);
+    out += "},\"logprobs\":";
+    if (content && shows_logprobs(log)) {
+      JsonPieces logprobs;
+      add_logprobs(log, logprobs).write_all(out);
     } else {
-      chunk.value(nullptr);
+      out += "null";
     }
-    if (content && shows_tokens(log)) chunk.key("token_ids").integers(log.tokens);
-    chunk.end_object().end_list();
+    out += ",\"finish_reason\":";
+    if (finish != nullptr) {
+      append_json_string(streams_[index].finish_name(*finish), out);
+      out += ",\"matched_stop\":";
+      out += dump_json(matched_stop(*finish));
+    } else {
+      out += "null";
+    }
+    if (content && shows_tokens(log)) append_token_ids(",\"token_ids\":", log.tokens, out);
+    out += "}]";
     if (is_role && index == 0 && options_.prompt_token_ids) {
-      chunk.key("prompt_token_ids").integers(*options_.prompt_token_ids);
+      append_token_ids(",\"prompt_token_ids\":", *options_.prompt_token_ids, out);
     }
     if (options_.streaming.continuous_usage) {
-      chunk.key("usage").value(usage());
+      out += ",\"usage\":";
+      out += dump_json(usage());
     } else if (options_.streaming.include_usage) {
-      chunk.key("usage").value(nullptr);
+      out += ",\"usage\":null";
     }
-    chunk.end_object().around("\n\n").write_all(out);
+    out += "}\n\n";
+  }
+
+  static void append_token_ids(std::string_view key, std::span<const TokenId> ids,
+                               std::string& out) {
+    out += key;
+    JsonPieces list;
+    list.integers(ids).write_all(out);
   }
 
   // Exactly one key, but for reasoning under both names.
-  void add_delta(const AnswerDelta& delta, JsonPieces& chunk) const {
+  void append_delta(const AnswerDelta& delta, std::string& out) const {
     if (const auto* const content = std::get_if<parsers::ContentDelta>(&delta)) {
-      chunk.key("content").text(content->text);
+      out += "\"content\":";
+      append_json_string(content->text, out);
     } else if (const auto* const reasoning = std::get_if<parsers::ReasoningDelta>(&delta)) {
-      add_reasoning(reasoning->text, chunk);
+      const ReasoningField field = options_.reasoning_field;
+      if (field != ReasoningField::kReasoning) {
+        out += "\"reasoning_content\":";
+        append_json_string(reasoning->text, out);
+      }
+      if (field == ReasoningField::kBoth) out += ',';
+      if (field != ReasoningField::kReasoningContent) {
+        out += "\"reasoning\":";
+        append_json_string(reasoning->text, out);
+      }
     } else if (const auto* const call = std::get_if<parsers::ToolCallBegin>(&delta)) {
-      chunk.key("tool_calls").begin_list().begin_object().key("index").value(call->index);
-      chunk.key("id").text(call->id).key("type").value("function");
-      chunk.key("function").begin_object().key("name").text(call->name);
-      chunk.key("arguments").value("").end_object().end_object().end_list();
+      fmt::format_to(std::back_inserter(out),
+                     "\"tool_calls\":[{{\"index\":{},\"id\":", call->index);
+      append_json_string(call->id, out);
+      out += ",\"type\":\"function\",\"function\":{\"name\":";
+      append_json_string(call->name, out);
+      out += ",\"arguments\":\"\"}}]";
     } else if (const auto* const arguments = std::get_if<parsers::ArgumentsDelta>(&delta)) {
-      chunk.key("tool_calls").begin_list().begin_object().key("index").value(arguments->index);
-      chunk.key("function").begin_object().key("arguments").text(arguments->json);
-      chunk.end_object().end_object().end_list();
+      fmt::format_to(
+          std::back_inserter(out),
+          "\"tool_calls\":[{{\"index\":{},\"function\":{{\"arguments\":", arguments->index);
+      append_json_string(arguments->json, out);
+      out += "}}]";
     }
   }
 
@@ -251,6 +284,7 @@ class ChatAdapter final : public ApiAdapter {
   std::vector<AnswerStream> streams_;              // per choice
   std::vector<parsers::AssembledAnswer> answers_;  // per choice, of an answer sent as a whole
   std::vector<bool> started_;                      // per choice: its role was streamed
+  std::string chunk_begin_;                        // of a stream: all chunks up to their index
 };
 
 // ---- The request ----

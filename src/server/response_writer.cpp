@@ -2,6 +2,7 @@
 #include "server/response_writer.h"
 
 #include <ctime>
+#include <iterator>
 #include <utility>
 
 #include <boost/asio/as_tuple.hpp>
@@ -22,6 +23,9 @@ namespace {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
+
+// Events of a stream, mostly. Longer pieces are worth a turn of the I/O thread.
+constexpr size_t kMaxShortPieceBytes = 16 << 10;
 
 constexpr auto kAwaitWrite = asio::as_tuple(asio::use_awaitable);
 
@@ -83,7 +87,41 @@ void ResponseWriter::open(const HttpResponse& response, const HttpHeaders& commo
                   ends_by_closing() ? Framing::kUntilClose : Framing::kChunked, keep_alive);
 }
 
+// A short piece with all that surrounds it, to be written by one call of the system.
+std::string ResponseWriter::framed(std::string piece, bool last) {
+  std::string bytes = std::exchange(head_, {});
+  if (ends_by_closing()) return bytes + piece;
+  if (!piece.empty()) {
+    fmt::format_to(std::back_inserter(bytes), "{:x}\r\n", piece.size());
+    bytes += piece;
+    bytes += "\r\n";
+  }
+  if (last) bytes += "0\r\n\r\n";
+  return bytes;
+}
+
+// Writes what the system takes at once, without a turn of the I/O thread. True when that was
+// all of it, or the connection has failed.
+bool ResponseWriter::write_now(std::string& bytes, bool& alive) {
+  boost::system::error_code error;
+  const size_t count = socket_.write_some(asio::buffer(bytes), error);
+  if (error == asio::error::would_block || error == asio::error::try_again) return false;
+  bytes_sent_ += static_cast<int64_t>(count);
+  total_bytes_ += static_cast<int64_t>(count);
+  alive = !error;
+  if (error || count == bytes.size()) return true;
+  bytes.erase(0, count);
+  return false;
+}
+
 asio::awaitable<bool> ResponseWriter::send_piece(std::string piece, bool last) {
+  if (!head_only_ && piece.size() <= kMaxShortPieceBytes) {
+    std::string bytes = framed(std::move(piece), last);
+    bool alive = true;
+    if (bytes.empty() || write_now(bytes, alive)) co_return alive;
+    std::vector<asio::const_buffer> rest{asio::buffer(bytes)};
+    co_return co_await write(std::move(rest));
+  }
   const std::string head = std::exchange(head_, {});
   std::vector<asio::const_buffer> buffers;
   if (!head.empty()) buffers.push_back(asio::buffer(head));

@@ -91,6 +91,8 @@ class ResponseWriter {
   [[nodiscard]] std::string head_of(const HttpResponse& response, const HttpHeaders& common_headers,
                                     Framing framing, bool keep_alive) const;
   boost::asio::awaitable<bool> write(std::vector<boost::asio::const_buffer> buffers);
+  [[nodiscard]] std::string framed(std::string piece, bool last);
+  [[nodiscard]] bool write_now(std::string& bytes, bool& alive);
   void expect_progress(IoClock::duration limit);
   [[nodiscard]] int64_t taken_bytes();
 

@@ -114,6 +114,43 @@ TEST_F(ResponseWriterTest, PiecesAreChunksAndTheHeadComesWithTheFirst) {
   EXPECT_EQ(writer_->bytes_sent(), static_cast<int64_t>(text.size()));
 }
 
+// Short pieces go out at once until the client's buffers are full, and then as it reads.
+TEST_F(ResponseWriterTest, ShortPiecesArriveWholeAndInOrderWhateverTheClientTakes) {
+  std::string expected;
+  spawn([&]() -> boost::asio::awaitable<bool> {
+    writer_->open({.headers = {}, .body = {}}, {}, /*keep_alive=*/true);
+    for (int i = 0; i < 3000; ++i) {
+      const std::string piece =
+          std::to_string(i) + std::string(static_cast<size_t>(i * 7919 % 16000), 'x') + "\n";
+      expected += piece;
+      if (!co_await writer_->send_piece(piece, i == 2999)) co_return false;
+    }
+    co_return true;
+  });
+  while (!sent_ && io_.poll_one() > 0) {
+  }
+  EXPECT_FALSE(sent_) << "more than the buffers hold";
+  Reply reply;
+  std::thread reader([&] { reply = client_->read_reply(); });
+  run();
+  reader.join();
+  EXPECT_TRUE(reply.complete);
+  EXPECT_TRUE(reply.body == expected);
+  EXPECT_GT(writer_->bytes_sent(), static_cast<int64_t>(expected.size()));
+}
+
+TEST_F(ResponseWriterTest, AClientThatLeftEndsShortPieces) {
+  client_->reset();
+  spawn([&]() -> boost::asio::awaitable<bool> {
+    writer_->open({.headers = {}, .body = {}}, {}, /*keep_alive=*/true);
+    bool alive = true;
+    for (int i = 0; alive && i < 100000; ++i) alive = co_await writer_->send_piece("abc", false);
+    co_return alive;
+  });
+  while (!sent_) io_.run_one();
+  EXPECT_FALSE(*sent_);
+}
+
 TEST_F(ResponseWriterTest, TheAnswerToHeadHasNoBody) {
   spawn([&]() -> boost::asio::awaitable<bool> {
     writer_->begin(/*http_version=*/11, /*head_only=*/true);
