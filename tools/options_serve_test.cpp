@@ -68,6 +68,32 @@ TEST(ServeOptionsTest, AnOptionWithoutEffectIsAnErrorThatSaysWhatItNeeds) {
   }
 }
 
+TEST(ServeOptionsTest, StartScriptsOfOtherServersAreTaken) {
+  for (const char* const line :
+       {"--model-path models/heddle-tiny --host 0.0.0.0 --port 30000 --dtype auto --tp-size 1 "
+        "--dp-size 1 --context-length 4096 --kv-cache-dtype auto --max-running-requests 8 "
+        "--max-total-tokens 8192 --chunked-prefill-size 512 --max-prefill-tokens 4096 "
+        "--schedule-policy lpm --schedule-conservativeness 1.0 --page-size 16 --random-seed 7 "
+        "--stream-interval 1 --log-level info --log-level-http warning --log-requests "
+        "--api-key secret --served-model-name m --trust-remote-code --attention-backend fa3 "
+        "--sampling-backend flashinfer --grammar-backend xgrammar --disable-cuda-graph "
+        "--enable-metrics --enable-cache-report --reasoning-parser qwen3 --tool-call-parser qwen "
+        "--enable-mixed-chunk --watchdog-timeout 300 --skip-server-warmup "
+        "--decode-log-interval 40 --disable-custom-all-reduce --sampling-defaults openai "
+        "--mamba-ssm-dtype float32 --num-continuous-decode-steps 4 --weight-version v1 "
+        "--constrained-json-disable-any-whitespace --enable-torch-compile --nccl-port 28000",
+        "--model models/heddle-tiny --max-model-len 4096 --max-num-seqs 8 "
+        "--max-num-batched-tokens 512 --tensor-parallel-size 1 --pipeline-parallel-size 1 "
+        "--block-size 16 --enable-prefix-caching --enforce-eager --swap-space 4 "
+        "--guided-decoding-backend xgrammar --enable-auto-tool-choice --tool-call-parser hermes "
+        "--enable-chunked-prefill --disable-log-stats --uvicorn-log-level warning "
+        "--response-role assistant --allowed-origins none --tokenizer-mode auto --revision main "
+        "--download-dir models"}) {
+    const Outcome outcome = run(line);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
+  }
+}
+
 TEST(ServeOptionsTest, WithWhatTheyNeedTheyAreTaken) {
   for (const char* line :
        {"--prefills-per-decode 4 --no-mixed-batches", "--cache-aware-max-wait-secs 1 --policy lpm",

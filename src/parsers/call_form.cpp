@@ -183,7 +183,8 @@ Json parameter_form(const std::string& key, const Json& schema, const Json& defi
                     spelling.after_json);
   }
   begin += spelling.before_text;
-  const Json& values = member("enum");
+  const Json& constant = member("const");
+  const Json values = constant.is_string() ? Json::array({constant}) : member("enum");
   if (!is_string_list(values)) {
     return tag_form(std::move(begin), any_text_form(), spelling.after_text);
   }

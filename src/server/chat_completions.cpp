@@ -41,6 +41,7 @@ class ChatAdapter final : public ApiAdapter {
       stream.parser.id_seed = fmt::format("{}#{}", options_.id, i);
       streams_.emplace_back(std::move(stream));
     }
+    if (!options_.streaming.stream) return;
     JsonPieces begin;
     begin.around("data: ");
     begin_answer(begin, "chat.completion.chunk");

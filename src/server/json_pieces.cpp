@@ -32,8 +32,21 @@ size_t whole_characters(std::string_view text, size_t max_bytes) {
 }  // namespace
 
 JsonPieces& JsonPieces::key(std::string_view name) {
-  fmt::format_to(std::back_inserter(next_value()), "\"{}\":", name);
+  std::string& out = next_value();
+  out += '"';
+  out += name;
+  out += "\":";
   needs_comma_ = false;
+  return *this;
+}
+
+JsonPieces& JsonPieces::word(std::string_view json) {
+  next_value() += json;
+  return *this;
+}
+
+JsonPieces& JsonPieces::short_text(std::string_view text) {
+  append_json_string(text, next_value());
   return *this;
 }
 

@@ -14,12 +14,14 @@
 // Threading: thread-compatible.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -43,6 +45,25 @@ class JsonPieces {
 
   JsonPieces& key(std::string_view name);  // without characters that need escapes
   JsonPieces& value(const nlohmann::ordered_json& small);
+
+  // The same of a text, an integer, true, false or null without a tree of values, which would cost
+  // more than to write it: events have many of these.
+  template <typename Small>
+    requires(!std::same_as<Small, nlohmann::ordered_json> &&
+             (std::integral<Small> || std::is_null_pointer_v<Small> ||
+              std::is_convertible_v<const Small&, std::string_view>))
+  JsonPieces& value(const Small& small) {
+    if constexpr (std::is_null_pointer_v<Small>) {
+      return word("null");
+    } else if constexpr (std::same_as<Small, bool>) {
+      return word(small ? "true" : "false");
+    } else if constexpr (std::integral<Small>) {
+      return word(std::to_string(small));
+    } else {
+      return short_text(small);
+    }
+  }
+
   JsonPieces& text(std::string_view text);  // a long string
   JsonPieces& list(size_t count, WriteItem write_item);
 
@@ -80,6 +101,8 @@ class JsonPieces {
 
   using Part = std::variant<std::string, Text, List, Written>;
 
+  JsonPieces& word(std::string_view json);
+  JsonPieces& short_text(std::string_view text);
   JsonPieces& open(char bracket);
   JsonPieces& close(char bracket);
   std::string& small();  // where small text goes, at the end of parts_

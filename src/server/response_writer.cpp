@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/response_writer.h"
 
+#include <array>
+#include <charconv>
 #include <ctime>
-#include <iterator>
 #include <utility>
 
 #include <boost/asio/as_tuple.hpp>
@@ -92,7 +93,12 @@ std::string ResponseWriter::framed(std::string piece, bool last) {
   std::string bytes = std::exchange(head_, {});
   if (ends_by_closing()) return bytes + piece;
   if (!piece.empty()) {
-    fmt::format_to(std::back_inserter(bytes), "{:x}\r\n", piece.size());
+    std::array<char, 16> size;
+    char* const begin = size.data();
+    char* const end = std::to_chars(begin, begin + size.size(), piece.size(), 16).ptr;
+    bytes.reserve(bytes.size() + piece.size() + 16);
+    bytes.append(begin, end);
+    bytes += "\r\n";
     bytes += piece;
     bytes += "\r\n";
   }

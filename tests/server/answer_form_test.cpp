@@ -280,7 +280,7 @@ TEST_F(AnswerFormTest, StrictCallsStandBesideTextWithinTheirSection) {
 TEST_F(AnswerFormTest, CallsWithTagsHaveTheToolsParameters) {
   const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters":
     {"type": "object", "required": ["t", "n"], "properties": {"t": {"type": "string"},
-      "o": {"enum": ["a", "b"]}, "n": {"$ref": "#/$defs/n", "type": "integer"}},
+      "o": {"enum": ["a", "b"]}, "c": {"type": "string", "const": "z"}, "n": {"$ref": "#/$defs/n", "type": "integer"}},
       "$defs": {"n": {"minimum": 3}}}}}, {"type": "function", "function": {"name": "any",
       "parameters": {"type": "object"}}}])");
 
@@ -324,6 +324,21 @@ TEST_F(AnswerFormTest, CallsWithTagsHaveTheToolsParameters) {
     EXPECT_TRUE(allows(whole));
     EXPECT_TRUE(allows(it.call + it.text + it.number + it.end)) << "o is not required";
     EXPECT_FALSE(allows(it.call + it.text + it.end)) << "n is";
+    const auto constant = [&](const std::string& value) {
+      std::string parameter = it.choice;
+      for (const auto& [from, to] : std::initializer_list<std::pair<std::string, std::string>>{
+               {"=o>", "=c>"},
+               {">o<", ">c<"},
+               {"\"o\"", "\"c\""},
+               {"\nb\n", "\n" + value + "\n"},
+               {">b<", ">" + value + "<"}}) {
+        const size_t at = parameter.find(from);
+        if (at != std::string::npos) parameter.replace(at, from.size(), to);
+      }
+      return it.call + it.text + parameter + it.number + it.end;
+    };
+    EXPECT_TRUE(allows(constant("z"))) << constant("z");
+    EXPECT_FALSE(allows(constant("y")));
     EXPECT_FALSE(allows("Well. " + whole));
     std::string wrong = whole;
     wrong[wrong.find('5', it.call.size())] = '2';

@@ -108,6 +108,8 @@ TEST_F(AttackListTest, Row05EveryNumberMayBeAnything) {
                                      "repetition_penalty",
                                      "stream_interval",
                                      "deadline_ms",
+                                     "max_thinking_tokens",
+                                     "best_of",
                                      "ttft_slo_ms",
                                      "stop_token_ids"};
   const char* const native_fields[] = {"max_new_tokens", "min_new_tokens", "n",
@@ -139,6 +141,14 @@ TEST_F(AttackListTest, Row05EveryNumberMayBeAnything) {
                                                 value));
     expect_harmless("/v1/responses",
                     fmt::format(R"({{"input": "a", "max_output_tokens": {}}})", value));
+    expect_harmless("/v1/responses", fmt::format(R"({{"input": "a", "background": {},
+                                                      "max_output_tokens": 3}})",
+                                                 value));
+    expect_harmless("/v1/messages",
+                    fmt::format(R"({{"messages": [{{"role": "user", "content": "a"}}],
+                                     "max_tokens": 9, "thinking": {{"type": "enabled",
+                                     "budget_tokens": {}}}}})",
+                                value));
     expect_harmless("/api/chat", fmt::format(R"({{"messages": [{{"role": "user", "content": "a"}}],
                                                   "options": {{"num_predict": {}}}}})",
                                              value));

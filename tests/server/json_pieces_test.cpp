@@ -135,5 +135,30 @@ TEST(JsonPiecesTest, IsDoneWithItsLastPiece) {
   EXPECT_EQ(out, R"(["x"])");
 }
 
+TEST(JsonPiecesTest, SmallValuesAreWrittenAsTheLibraryWritesThem) {
+  const std::string text = "a \"quoted\" \\ line\n\x01 \x7f gr\xc3\xbcn";
+  const char* const plain = "plain";
+  const nlohmann::ordered_json expected = {text,
+                                           plain,
+                                           "literal",
+                                           std::string_view("view"),
+                                           std::numeric_limits<int64_t>::min(),
+                                           std::numeric_limits<uint64_t>::max(),
+                                           -7,
+                                           true,
+                                           false,
+                                           nullptr,
+                                           0.5,
+                                           {{"a", text}}};
+  JsonPieces pieces;
+  pieces.begin_list().value(text).value(plain).value("literal").value(std::string_view("view"));
+  pieces.value(std::numeric_limits<int64_t>::min()).value(std::numeric_limits<uint64_t>::max());
+  pieces.value(-7).value(true).value(false).value(nullptr).value(0.5).value({{"a", text}});
+  pieces.end_list();
+  std::string out;
+  pieces.write_all(out);
+  EXPECT_EQ(out, expected.dump());
+}
+
 }  // namespace
 }  // namespace heddle::server
