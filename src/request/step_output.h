@@ -34,6 +34,9 @@ struct StepOutput {
   // For sequences with wanted_drafts, in plan order, the drafts made, a chain; of some there are
   // none.
   std::vector<MadeDraft> drafts;
+
+  // Something was prepared for later steps of its shape: its time is not what they take.
+  bool warms_up = false;
 };
 
 // Takes an output apart: the span of each sequence that draws, asked for in plan order.

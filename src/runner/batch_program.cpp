@@ -79,14 +79,17 @@ Status BatchProgram::enqueue(std::span<const int32_t> ids, std::span<const int32
            .logits = std::ssize(batch.logit_rows),
            .sequences = batch.num_sequences()};
   const auto launch = [&] { return executor_.launch(compute_->context(), step.forward, inputs_); };
+  warmed_up_ = false;
   if (!captures) return launch();
-  return step_graphs_.run(compute_->stream(),
-                          {.rows = extents.tokens,
-                           .sequences = extents.sequences,
-                           .logits = extents.logits,
-                           .page_table_width = step.forward.batch.page_table_width,
-                           .input = more.empty() ? nullptr : more.front().data},
-                          step.forward, launch);
+  const Status status = step_graphs_.run(compute_->stream(),
+                                         {.rows = extents.tokens,
+                                          .sequences = extents.sequences,
+                                          .logits = extents.logits,
+                                          .page_table_width = step.forward.batch.page_table_width,
+                                          .input = more.empty() ? nullptr : more.front().data},
+                                         step.forward, launch);
+  warmed_up_ = step_graphs_.warmed_up();
+  return status;
 }
 
 MutableTensorView BatchProgram::output(size_t i) const {

@@ -48,6 +48,9 @@ class BatchProgram {
 
   [[nodiscard]] graph::Executor& executor() { return executor_; }
 
+  // Whether the last step ran for the first times, so that later ones of its shape take less time.
+  [[nodiscard]] bool warmed_up() const { return warmed_up_; }
+
   // Steps that were captured and can be launched again.
   [[nodiscard]] int64_t num_captured() const { return step_graphs_.num_captured(); }
 
@@ -64,6 +67,7 @@ class BatchProgram {
   std::optional<ops::DeviceBatchUpload> batch_;
   BatchPadding padding_;
   StepGraphs step_graphs_;
+  bool warmed_up_ = false;
   std::vector<TensorView> inputs_;  // of a step
   ops::Extents real_;               // of the last step, without padding
 };

@@ -53,6 +53,7 @@ Status DraftMaker::make(const request::BatchPlan& plan, const request::BatchSlot
   forward.snapshots = {};
   forward.logit_rows = logit_rows_;
   HEDDLE_RETURN_IF_ERROR(pass_->enqueue_first(ids_, batch.positions(), forward));
+  output.warms_up |= pass_->warmed_up();
   HEDDLE_RETURN_IF_ERROR(choose());
   while (!going_on_.empty()) {
     lay_out_next(forward.page_size);
@@ -66,6 +67,7 @@ Status DraftMaker::make(const request::BatchPlan& plan, const request::BatchSlot
                                                 .logit_rows = logit_rows_,
                                                 .kv_layers = forward.kv_layers},
                                                rows_));
+    output.warms_up |= pass_->warmed_up();
     HEDDLE_RETURN_IF_ERROR(choose());
   }
   for (const Stream& stream : std::span(streams_).first(num_streams_)) {

@@ -51,6 +51,9 @@ class DraftPass {
   // [R, V] f32 in memory of the device, of the last step.
   [[nodiscard]] MutableTensorView logits() const { return last_->output(0); }
 
+  // Of the last step, see BatchProgram.
+  [[nodiscard]] bool warmed_up() const { return last_->warmed_up(); }
+
   // Of the logits.
   [[nodiscard]] int64_t vocab_size() const { return vocab_size_; }
 

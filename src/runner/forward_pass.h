@@ -109,6 +109,9 @@ class ForwardPass {
     return models::prefill_flops(config_, *model_);
   }
 
+  // Of the last run() or enqueue(), see BatchProgram.
+  [[nodiscard]] bool warmed_up() const { return main_->warmed_up(); }
+
   // Steps that were captured and can be launched again.
   [[nodiscard]] int64_t num_captured() const { return main_->num_captured(); }
 

@@ -201,6 +201,7 @@ Status StepExecutor::enqueue_draws(const request::BatchPlan& plan, Step& step) {
 
 Status StepExecutor::enqueue(const request::BatchPlan& plan, Step& step) {
   step.plan = &plan;
+  step.warms_up = false;
   HEDDLE_RETURN_IF_ERROR(pools_.begin_step(pass_->stream(), pass_->context(), plan));
   list_rows_in_flight();
   HEDDLE_RETURN_IF_ERROR(batch_.build(plan, slots_, logit_rows_, drawn_tokens_, rows_in_flight_));
@@ -218,6 +219,7 @@ Status StepExecutor::enqueue(const request::BatchPlan& plan, Step& step) {
     } else {
       HEDDLE_RETURN_IF_ERROR(pass_->run(batch_.ids(), batch_.positions(), batch_.context(pools_)));
     }
+    step.warms_up = pass_->warmed_up();
     HEDDLE_RETURN_IF_ERROR(keep_hidden());
     if (draws_on_device()) HEDDLE_RETURN_IF_ERROR(enqueue_draws(plan, step));
   }
@@ -231,6 +233,7 @@ Status StepExecutor::collect(Step& step, request::StepOutput& output) {
   } else if (draws_on_device()) {
     HEDDLE_RETURN_IF_ERROR(pass_->stream().synchronize());
   }
+  output.warms_up = step.warms_up;
   draw(step, output);
   if (step.open) return {};
   HEDDLE_RETURN_IF_ERROR(pools_.accept_drafts(pass_->stream(), pass_->context(), accepted_states_));

@@ -80,6 +80,7 @@ class StepExecutor {
     std::optional<DeviceSampling> sampling;  // where logits are not the host's
     std::unique_ptr<device::Event> done;     // likewise
     bool open = false;  // the host has nothing to do but to take what was drawn
+    bool warms_up = false;
   };
 
   [[nodiscard]] Step& oldest() {

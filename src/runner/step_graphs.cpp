@@ -44,6 +44,7 @@ void list_pools(const ops::ForwardContext& forward, std::vector<uintptr_t>& pool
 
 Status StepGraphs::run(device::Stream& stream, const Shape& shape,
                        const ops::ForwardContext& forward, const std::function<Status()>& launch) {
+  warmed_up_ = false;
   if (failed_) return launch();
   list_pools(forward, asked_);
   if (asked_ != pools_) {
@@ -54,6 +55,7 @@ Status StepGraphs::run(device::Stream& stream, const Shape& shape,
   const auto [found, is_new] = steps_.try_emplace(shape);
   Step& step = found->second;
   step.last_use = ++num_runs_;
+  warmed_up_ = step.work == nullptr;
   if (is_new) {
     if (steps_.size() > kMostSteps) {
       HEDDLE_RETURN_IF_ERROR(stream.synchronize());

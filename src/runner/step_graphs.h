@@ -39,6 +39,9 @@ class StepGraphs {
   Status run(device::Stream& stream, const Shape& shape, const ops::ForwardContext& forward,
              const std::function<Status()>& launch);
 
+  // Whether the last run() did not launch a step captured before, but may do so next time.
+  [[nodiscard]] bool warmed_up() const { return warmed_up_; }
+
   // Forgets all steps: what they read has moved. None of them is under way.
   void clear() { steps_.clear(); }
 
@@ -59,6 +62,7 @@ class StepGraphs {
   std::vector<uintptr_t> asked_;  // of the step that is asked for
   int64_t num_runs_ = 0;
   bool failed_ = false;
+  bool warmed_up_ = false;
 };
 
 }  // namespace heddle::runner

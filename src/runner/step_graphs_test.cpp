@@ -100,6 +100,17 @@ TEST_F(StepGraphsTest, AShapeIsCapturedWhenItComesTheSecondTime) {
   EXPECT_EQ(graphs_.num_captured(), 1);
 }
 
+TEST_F(StepGraphsTest, TheFirstStepsOfAShapeWarmUp) {
+  step(1);
+  EXPECT_TRUE(graphs_.warmed_up()) << "eager";
+  step(1);
+  EXPECT_TRUE(graphs_.warmed_up()) << "captured";
+  step(1);
+  EXPECT_FALSE(graphs_.warmed_up());
+  step(2);
+  EXPECT_TRUE(graphs_.warmed_up());
+}
+
 TEST_F(StepGraphsTest, OtherPoolsMakeAllForgotten) {
   step(1);
   step(1);
@@ -117,6 +128,7 @@ TEST_F(StepGraphsTest, AfterACaptureThatFailedStepsRunEagerly) {
   for (int i = 0; i < 3; ++i) step(1);
   EXPECT_EQ(std::pair(stream_.eager, stream_.replayed), std::pair(4, 0));
   EXPECT_EQ(graphs_.num_captured(), 0);
+  EXPECT_FALSE(graphs_.warmed_up()) << "they do not become faster";
 }
 
 TEST_F(StepGraphsTest, AFailingLaunchIsTheStepsError) {

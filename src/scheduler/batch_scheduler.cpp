@@ -97,10 +97,12 @@ BatchScheduler::BatchScheduler(const BatchSchedulerOptions& options,
       preemption_(PreemptionRules::from(options.scheduling), options.cache.pools.page_size,
                   options.cache.pools.has_states()),
       time_limits_(options.scheduling),
-      drafts_(std::move(drafter), {.max_drafts = options.max_drafts,
-                                   .max_rows = options.cache.pools.max_draft_rows,
-                                   .adapts = options.adapts_drafts,
-                                   .max_made = options.cache.pools.max_made_drafts}) {}
+      drafts_(std::move(drafter),
+              {.max_drafts = options.max_drafts,
+               .max_rows = options.cache.pools.max_draft_rows,
+               .adapts = options.adapts_drafts,
+               .max_made = options.cache.pools.max_made_drafts},
+              pace_.draft_cost(), draft_odds_) {}
 
 // ---- A sequence arrives ----
 
@@ -178,7 +180,7 @@ int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
   std::erase_if(decoding_, [](const RunningSequence* running) { return !running->stays(); });
   if (!decoding_.empty() && num_retractions_ == retractions) admission_.streams_advanced();
   int64_t num_rows = std::ssize(decoding_);
-  drafts_.propose(decoding_, (options_.max_step_tokens - num_rows) / 2, pace_.draft_cost());
+  drafts_.propose(decoding_, (options_.max_step_tokens - num_rows) / 2);
   for (size_t i = 0; i < decoding_.size(); ++i) {
     RunningSequence& running = *decoding_[i];
     const std::span<const TokenId> drafts = drafts_with_room(running, drafts_.of(i));
@@ -209,15 +211,13 @@ int64_t BatchScheduler::wanted_with_room(RunningSequence& running, int64_t num_d
   return running_.grow(running, std::min(num_drafts + num_wanted - 1, most)) ? num_wanted : 0;
 }
 
-bool BatchScheduler::awaits_draws() {
-  return drafts_.waits_for(running_.sequences(), pace_.draft_cost());
-}
+bool BatchScheduler::awaits_draws() { return drafts_.waits_for(running_.sequences()); }
 
 void BatchScheduler::plan_prompts(int64_t num_decode_rows, const StepWork& streams,
                                   BatchPlan& plan) {
   const double now = clock_->now_seconds();
-  running_.want_behind_prompts(
-      drafts_.wanted_behind_prompts(decoding_, pace_.draft_cost(), running_.draft_share()));
+  running_.want_behind_prompts(drafts_.wanted_behind_prompts(decoding_),
+                               drafts_.follows_prompts(decoding_));
   PrefillBudget budget = admission_.budget(num_decode_rows);
   pace_.limit_prefills(streams);
   if (admission_.open() || (!waiting_.empty() && running_.any_can_prefill())) {
@@ -278,13 +278,28 @@ void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
       drawn = spans.next(planned.sequence_id);
       HEDDLE_CHECK(!drawn.empty());
     }
+    judge_drafts(planned, drawn);
     RunningSequence& running = running_.in_slot(planned.batch_slot);
     const int64_t appended = running_.complete(planned, drawn, made.next(planned.sequence_id));
     if (appended > 0) fair_.charge_output(running.tenant, appended);
     if (running.is_removable()) remove(running);
   }
   HEDDLE_CHECK(spans.at_end() && made.at_end());
-  pace_.step_completed(clock_->now_seconds());
+  if (std::ranges::all_of(plan.sequences, [](const auto& one) { return one.drafts.empty(); })) {
+    draft_odds_.fade();
+  }
+  pace_.step_completed(clock_->now_seconds(),
+                       {.num_tokens = std::ssize(output.tokens), .warms_up = output.warms_up});
+}
+
+void BatchScheduler::judge_drafts(const PlannedSequence& planned,
+                                  std::span<const SampledToken> drawn) {
+  RunningSequence& running = running_.in_slot(planned.batch_slot);
+  if (planned.drafts.empty()) {
+    running.draft_luck.fade();
+  } else {
+    draft_odds_.verified(running.draft_luck, planned.drafts.count, std::ssize(drawn) - 1);
+  }
 }
 
 void BatchScheduler::abandon(const BatchPlan& plan) {

@@ -53,6 +53,7 @@
 #include "scheduler/scheduler.h"
 #include "scheduler/stream_drafts.h"
 #include "scheduler/waiting_queue.h"
+#include "speculative/draft_odds.h"
 #include "speculative/drafter.h"
 
 namespace heddle::scheduler {
@@ -119,6 +120,8 @@ class BatchScheduler final : public Scheduler {
   void plan_prompts(int64_t num_decode_rows, const StepWork& streams, request::BatchPlan& plan);
   [[nodiscard]] bool make_room_for_next_token(RunningSequence& running);
   [[nodiscard]] bool retract_one();
+  void judge_drafts(const request::PlannedSequence& planned,
+                    std::span<const request::SampledToken> drawn);
   void leave(RunningSequence& running, Leaving how);
   void remove(RunningSequence& running);
 
@@ -140,6 +143,7 @@ class BatchScheduler final : public Scheduler {
   int64_t retracted_output_tokens_ = 0;
   int64_t num_preemptions_ = 0;
   int64_t preempted_tokens_ = 0;
+  speculative::DraftOdds draft_odds_;
   StreamDrafts drafts_;
   std::vector<RunningSequence*> decoding_;  // scratch
 };

@@ -73,19 +73,23 @@ void StepPace::end_step(int64_t num_sequences, double now_seconds) {
   in_flight_.push_back(planned_);
 }
 
-void StepPace::step_completed(double now_seconds) {
+void StepPace::step_completed(double now_seconds, const StepYield& yield) {
   HEDDLE_CHECK(!in_flight_.empty());
   const Step step = in_flight_.front();
   in_flight_.erase(in_flight_.begin());
   // It ran since it was planned, or since the step before it ended.
   const double seconds = now_seconds - std::max(step.planned_seconds, last_step_seconds_);
   // A stream waits from one step to the next: planning counts, where it was not done meanwhile.
-  // One that makes more or fewer drafts than it verifies tells nothing about either.
-  if (!step.prefills && (!options_.makes_drafts || step.num_made == step.num_drafts)) {
-    draft_cost_.add(step.num_sequences, step.work.new_tokens, now_seconds - last_step_seconds_);
+  if (!step.prefills) {
+    draft_cost_.add({.num_streams = step.num_sequences,
+                     .num_rows = step.work.new_tokens,
+                     .num_tokens = yield.num_tokens,
+                     .seconds = now_seconds - last_step_seconds_,
+                     .makes_others = options_.makes_drafts && step.num_made != step.num_drafts,
+                     .warms_up = yield.warms_up});
   }
   last_step_seconds_ = now_seconds;
-  if (seconds <= 0 || step.work.new_tokens == 0) return;
+  if (seconds <= 0 || step.work.new_tokens == 0 || yield.warms_up) return;
   step_times_.add(step.work, step.prefills, seconds);
   const auto tokens = static_cast<double>(step.work.new_tokens);
   if (step.work.new_tokens - step.num_drafts > 2 * step.num_sequences) {  // mostly prompts

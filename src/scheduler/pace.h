@@ -53,6 +53,12 @@ struct StepPaceOptions {
   bool makes_drafts = false;  // steps make the drafts of those that come after them
 };
 
+// What a step gave.
+struct StepYield {
+  int64_t num_tokens = 0;  // that were drawn
+  bool warms_up = false;   // request::StepOutput::warms_up
+};
+
 // The steps in flight, from their planning to their end:
 //
 //   begin_step() -> limit_prefills() -> [add_decode() | add_prefill()]* -> end_step()
@@ -85,11 +91,11 @@ class StepPace {
   // The step is planned: it is in flight from now on.
   void end_step(int64_t num_sequences, double now_seconds);
 
-  // The cost of drafts, measured on steps that had no prompt.
+  // What drafts cost and gain, by the steps that had no prompt.
   [[nodiscard]] const speculative::DraftCost& draft_cost() const { return draft_cost_; }
 
   // The oldest step in flight ended; there is one.
-  void step_completed(double now_seconds);
+  void step_completed(double now_seconds, const StepYield& yield = {});
   void step_abandoned();
 
   [[nodiscard]] int64_t num_steps_in_flight() const { return std::ssize(in_flight_); }

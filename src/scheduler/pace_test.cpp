@@ -116,25 +116,45 @@ TEST(StepPaceTest, RatesAreMeasuredFromTheEndOfTheStepBefore) {
   EXPECT_NEAR(pace.rates().decode_tokens_per_second, 20, 1e-9);
 }
 
-TEST(StepPaceTest, AStepThatMakesOtherThanItVerifiesTellsNothingAboutDrafts) {
-  StepPace pace({.makes_drafts = true});
-  double now = 0;
-  const auto run = [&](int64_t num_drafts, int64_t num_made) {
-    for (int64_t i = 0; i < speculative::DraftCost::kTries; ++i) {
-      pace.begin_step();
-      pace.add_decode(50, num_drafts, num_made);
-      pace.end_step(1, now);
-      pace.step_completed(now += 0.1);
+class DraftingPaceTest : public ::testing::Test {
+ protected:
+  void run(int64_t num_drafts, int64_t num_made, double seconds = 0.1, bool warms_up = false) {
+    for (int64_t i = 0; i < speculative::DraftCost::kPlainTries; ++i) {
+      pace_.begin_step();
+      pace_.add_decode(50, num_drafts, num_made);
+      pace_.end_step(1, now_);
+      pace_.step_completed(now_ += seconds, {.num_tokens = 1 + num_drafts, .warms_up = warms_up});
     }
-  };
+  }
+
+  [[nodiscard]] double plain_seconds() const { return pace_.draft_cost().plain_seconds(1); }
+
+  [[nodiscard]] double ratio(int64_t num_rows) const {
+    return pace_.draft_cost().ratio(1, num_rows);
+  }
+
+  StepPace pace_{{.makes_drafts = true}};
+  double now_ = 0;
+};
+
+TEST_F(DraftingPaceTest, AStepThatMakesOtherThanItVerifiesTellsNothingAboutDrafts) {
   run(0, 3);
-  EXPECT_EQ(pace.draft_cost().seconds(1, 1), 0);
-  run(3, 0);
-  EXPECT_EQ(pace.draft_cost().seconds(1, 4), 0);
-  run(3, 3);
-  EXPECT_NEAR(pace.draft_cost().seconds(1, 4), 0.1, 1e-9);
+  EXPECT_EQ(plain_seconds(), 0);
   run(0, 0);
-  EXPECT_NEAR(pace.draft_cost().seconds(1, 1), 0.1, 1e-9);
+  EXPECT_NEAR(plain_seconds(), 0.1, 1e-9);
+  const double expected = ratio(4);
+  run(3, 0, 0.15);
+  EXPECT_EQ(ratio(4), expected);
+  run(3, 3, 0.15);
+  EXPECT_NEAR(ratio(4), 1.5, 1e-9);
+}
+
+TEST_F(DraftingPaceTest, AStepThatWarmsUpTeachesNothing) {
+  run(0, 0, 5, /*warms_up=*/true);
+  EXPECT_EQ(plain_seconds(), 0);
+  EXPECT_EQ(pace_.rates().decode_tokens_per_second, 0);
+  run(0, 0);
+  EXPECT_NEAR(plain_seconds(), 0.1, 1e-9);
 }
 
 TEST(StepPaceTest, AnAbandonedStepTeachesNothing) {

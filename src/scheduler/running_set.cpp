@@ -17,10 +17,6 @@ using request::SlotStart;
 
 namespace {
 
-// Weight of a verified step in the share of accepted drafts so far.
-constexpr double kNewDraftShare = 0.2;
-constexpr double kNewDraftShareOfAll = 0.05;
-
 // The parameters of a sequence of whose tokens `context_tokens` are not computed by later steps.
 SlotStart start_of(const Sequence& sequence, int64_t context_tokens, BatchPlan& plan) {
   const Request& asked = sequence.request;
@@ -120,7 +116,7 @@ RunningSequence* RunningSet::start(Sequence& sequence, const cache::PrefixMatch&
   running.drafts_in_flight = 0;
   running.made_in_flight = false;
   running.made_drafts.clear();
-  running.draft_share = draft_share_;
+  running.draft_luck = {};
   running.sent = false;
   free_slots_.pop_back();
   running_.push_back(&running);
@@ -232,7 +228,7 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
           .subspan(static_cast<size_t>(running.num_planned), static_cast<size_t>(num_new_tokens)));
   if (!last) next.next_token = sequence.tokens[static_cast<size_t>(end)];
   cache_.plan_prefill(sequence, running.cached, end, next, plan);
-  plan.computes_draft_slots |= cache_.options().pools.max_made_drafts > 0;
+  plan.computes_draft_slots |= network_follows_prompts_;
   if (makes && next.hidden_slot == 0) {
     next.wanted_drafts = static_cast<int32_t>(num_wanted);
     running.made_in_flight = true;
@@ -281,12 +277,6 @@ int64_t RunningSet::complete(const PlannedSequence& planned, std::span<const Sam
     ++sequence.draft_report.verify_steps;
     sequence.draft_report.accepted_tokens += accepted;
     sequence.draft_report.rejected_tokens += planned.drafts.count - accepted;
-    if (!planned.drafts.empty()) {
-      const bool all = accepted == planned.drafts.count;
-      const double share = static_cast<double>(accepted) / static_cast<double>(accepted + !all);
-      running.draft_share += kNewDraftShare * (share - running.draft_share);
-      draft_share_ += kNewDraftShareOfAll * (share - draft_share_);
-    }
   }
   cache_.confirm(sequence, running.cached);
   if (!planned.drafts.empty()) cache_.drop_pending(running.cached);

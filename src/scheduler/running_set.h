@@ -30,6 +30,7 @@
 #include "request/sequence.h"
 #include "request/step_output.h"
 #include "scheduler/step_time_model.h"
+#include "speculative/draft_odds.h"
 
 namespace heddle::scheduler {
 
@@ -55,7 +56,7 @@ struct RunningSequence {
   int32_t steps_in_flight = 0;
   int32_t draws_in_flight = 0;  // of these steps, those that draw
   int64_t drafts_in_flight = 0;
-  double draft_share = 0;            // accepted lately, of drafts whose predecessors were
+  speculative::DraftOdds::Luck draft_luck;
   bool made_in_flight = false;       // a step in flight makes drafts
   std::vector<TokenId> made_drafts;  // by the runner, behind all tokens of the sequence
   Leaving leaving = Leaving::kNo;
@@ -129,8 +130,12 @@ class RunningSet {
   // Frees pages that sliding windows have left behind. Returns whether there were any.
   [[nodiscard]] bool shrink_windows();
 
-  // How many drafts the runner is to make behind the prompts of the steps planned from now on.
-  void want_behind_prompts(int64_t num_drafts) { wanted_behind_prompts_ = num_drafts; }
+  // How many drafts the runner is to make behind the prompts of the steps planned from now on, and
+  // whether these go through the network that drafts.
+  void want_behind_prompts(int64_t num_drafts, bool network_follows) {
+    wanted_behind_prompts_ = num_drafts;
+    network_follows_prompts_ = network_follows;
+  }
 
   // Adds the next token of a stream, or the next tokens of a prompt, to the plan. Drafts follow a
   // token that the host knows (checked); so many are wanted behind what is drawn.
@@ -155,9 +160,6 @@ class RunningSet {
   // Prompt tokens computed since the start of the engine.
   [[nodiscard]] int64_t prefilled_tokens() const { return prefilled_tokens_; }
 
-  // The share of drafts accepted lately, over all sequences; expected of a new one.
-  [[nodiscard]] double draft_share() const { return draft_share_; }
-
   // The running sequences with their part of the cache, for PrefixCache::check_invariants().
   [[nodiscard]] std::vector<cache::AdmittedSequence> admitted() const;
 
@@ -175,7 +177,7 @@ class RunningSet {
   std::vector<RunningSequence*> running_;  // in the order of their start
   int64_t prefilled_tokens_ = 0;
   int64_t wanted_behind_prompts_ = 0;
-  double draft_share_ = 0.8;  // of all sequences lately; a new one is expected to do as well
+  bool network_follows_prompts_ = false;
 };
 
 }  // namespace heddle::scheduler

@@ -20,7 +20,7 @@ void StreamDrafts::collect(std::span<RunningSequence* const> streams, bool in_fl
   for (const RunningSequence* running : streams) {
     request::PlanRange& range = ranges_.emplace_back();
     range.begin = static_cast<int32_t>(tokens_.size());
-    weighed_.push_back({.num_drafts = 0, .share = running->draft_share});
+    weighed_.push_back({.num_drafts = 0, .luck = running->draft_luck.value()});
     const request::Sequence& sequence = *running->sequence;
     // The last token of a text is drawn and never computed.
     const int64_t stored = running->num_planned + 1;
@@ -42,18 +42,25 @@ void StreamDrafts::collect(std::span<RunningSequence* const> streams, bool in_fl
   }
 }
 
-int64_t StreamDrafts::depth(const speculative::DraftCost& cost) const {
+int64_t StreamDrafts::depth() const {
   if (tokens_.empty()) return 0;
-  return options_.adapts ? cost.best_depth(weighed_) : std::numeric_limits<int64_t>::max();
+  if (!options_.adapts) return std::numeric_limits<int64_t>::max();
+  if (options_.max_made == 0 && !cost_->may_draft(std::ssize(weighed_))) return 0;
+  return cost_->best_depth(weighed_, *odds_, options_.max_rows, wanted_depth_);
 }
 
-void StreamDrafts::propose(std::span<RunningSequence* const> streams, int64_t most_rows,
-                           const speculative::DraftCost& cost) {
+int64_t StreamDrafts::wanted_depth() const {
+  if (!options_.adapts) return options_.max_made;
+  if (!cost_->may_draft(std::ssize(weighed_))) return 0;
+  return cost_->best_depth(weighed_, *odds_, options_.max_rows, wanted_depth_);
+}
+
+void StreamDrafts::propose(std::span<RunningSequence* const> streams, int64_t most_rows) {
   ranges_.clear();
   wanted_.clear();
   if (!serves(streams.size())) return;
   collect(streams, /*in_flight_too=*/false);
-  const int64_t deepest = depth(cost);
+  const int64_t deepest = depth();
   int64_t rows = options_.max_rows;  // of streams with drafts, the one before them included
   for (request::PlanRange& range : ranges_) {
     const int64_t count =
@@ -63,17 +70,17 @@ void StreamDrafts::propose(std::span<RunningSequence* const> streams, int64_t mo
     rows -= count + 1;
     most_rows -= count;
   }
-  if (options_.max_made > 0) want(streams, cost);
+  if (options_.max_made > 0) want(streams);
 }
 
 // As many as pay where every stream has what it may.
-void StreamDrafts::want(std::span<RunningSequence* const> streams,
-                        const speculative::DraftCost& cost) {
+void StreamDrafts::want(std::span<RunningSequence* const> streams) {
   weigh_wanted(streams);
-  const int64_t deepest = options_.adapts ? cost.best_depth(weighed_) : options_.max_made;
+  wanted_depth_ = wanted_depth();
   int64_t rows = options_.max_rows;
   for (const speculative::DraftCost::Stream& stream : weighed_) {
-    const int64_t count = std::min({stream.num_drafts, deepest, std::max<int64_t>(rows - 1, 0)});
+    const int64_t count =
+        std::min({stream.num_drafts, wanted_depth_, std::max<int64_t>(rows - 1, 0)});
     wanted_.push_back(count);
     if (count > 0) rows -= count + 1;
   }
@@ -88,7 +95,7 @@ void StreamDrafts::weigh_wanted(std::span<RunningSequence* const> streams) {
     const int64_t most = std::min({options_.max_drafts, options_.max_made, room});
     weighed_.push_back(
         {.num_drafts = sequence.constraint != nullptr ? 0 : std::max<int64_t>(most, 0),
-         .share = running->draft_share});
+         .luck = running->draft_luck.value()});
   }
 }
 
@@ -96,13 +103,26 @@ int64_t StreamDrafts::wanted(size_t stream) const {
   return stream < wanted_.size() ? wanted_[stream] : 0;
 }
 
-int64_t StreamDrafts::wanted_behind_prompts(std::span<RunningSequence* const> streams,
-                                            const speculative::DraftCost& cost, double new_share) {
+// A stream more, of which nothing is known.
+void StreamDrafts::weigh_prompt() {
+  weighed_.push_back({.num_drafts = std::min(options_.max_drafts, options_.max_made), .luck = 1});
+}
+
+int64_t StreamDrafts::wanted_behind_prompts(std::span<RunningSequence* const> streams) {
   if (options_.max_made == 0 || !serves(streams.size() + 1)) return 0;
   weigh_wanted(streams);
-  const int64_t most = std::min(options_.max_drafts, options_.max_made);
-  weighed_.push_back({.num_drafts = most, .share = new_share});
-  return std::min(most, options_.adapts ? cost.best_depth(weighed_) : most);
+  weigh_prompt();
+  return std::min(weighed_.back().num_drafts, wanted_depth());
+}
+
+bool StreamDrafts::follows_prompts(std::span<RunningSequence* const> streams) {
+  if (options_.max_made == 0) return false;
+  if (!options_.adapts) return true;
+  if (!serves(streams.size() + 1)) return false;
+  weigh_wanted(streams);
+  weigh_prompt();
+  return cost_->plain_seconds(std::ssize(weighed_)) == 0 ||
+         cost_->best_depth(weighed_, *odds_, options_.max_rows) > 0;
 }
 
 std::span<const TokenId> StreamDrafts::of(size_t stream) const {
@@ -111,8 +131,7 @@ std::span<const TokenId> StreamDrafts::of(size_t stream) const {
                                     static_cast<size_t>(ranges_[stream].count));
 }
 
-bool StreamDrafts::waits_for(std::span<RunningSequence* const> running,
-                             const speculative::DraftCost& cost) {
+bool StreamDrafts::waits_for(std::span<RunningSequence* const> running) {
   if (drafter_ == nullptr && options_.max_made == 0) return false;
   streams_.clear();
   for (RunningSequence* one : running) {
@@ -124,7 +143,7 @@ bool StreamDrafts::waits_for(std::span<RunningSequence* const> running,
     return false;
   }
   collect(streams_, /*in_flight_too=*/true);
-  return depth(cost) > 0;
+  return depth() > 0;
 }
 
 void StreamDrafts::ended(const request::Sequence& sequence) {

@@ -4,6 +4,10 @@
 //
 //   propose() -> of() for each stream            and ended() when a sequence leaves
 //
+// What the runner has made is paid for: it is verified where a step of its own would pay. Further
+// ones are made, and a drafter's verified, only while the account of drafts allows it
+// (speculative/draft_cost.h).
+//
 // Drafts continue the whole text of a stream, so that one with a draw in flight has none. A step
 // with drafts is therefore planned after the one before it has ended (waits_for()), and only where
 // drafts are expected: all other steps overlap.
@@ -22,6 +26,7 @@
 #include "request/batch_plan.h"
 #include "scheduler/running_set.h"
 #include "speculative/draft_cost.h"
+#include "speculative/draft_odds.h"
 #include "speculative/drafter.h"
 
 namespace heddle::scheduler {
@@ -35,14 +40,14 @@ struct StreamDraftsOptions {
 
 class StreamDrafts {
  public:
-  // Without a drafter there are the runner's drafts, or none.
-  StreamDrafts(std::unique_ptr<speculative::Drafter> drafter, const StreamDraftsOptions& options)
-      : drafter_(std::move(drafter)), options_(options) {}
+  // Without a drafter there are the runner's drafts, or none. `cost` and `odds` outlive it.
+  StreamDrafts(std::unique_ptr<speculative::Drafter> drafter, const StreamDraftsOptions& options,
+               const speculative::DraftCost& cost, const speculative::DraftOdds& odds)
+      : drafter_(std::move(drafter)), options_(options), cost_(&cost), odds_(&odds) {}
 
   // Decides on drafts for the streams of the next step, which take at most `most_rows` rows beside
   // one for each stream.
-  void propose(std::span<RunningSequence* const> streams, int64_t most_rows,
-               const speculative::DraftCost& cost);
+  void propose(std::span<RunningSequence* const> streams, int64_t most_rows);
 
   // Of the stream at this index of propose(). Valid until the next propose().
   [[nodiscard]] std::span<const TokenId> of(size_t stream) const;
@@ -50,15 +55,15 @@ class StreamDrafts {
   // How many drafts the runner is to make behind the draws of that stream.
   [[nodiscard]] int64_t wanted(size_t stream) const;
 
-  // And behind those of prompts, which begin to decode beside these streams; new ones are expected
-  // to have such a share of drafts that hold.
-  [[nodiscard]] int64_t wanted_behind_prompts(std::span<RunningSequence* const> streams,
-                                              const speculative::DraftCost& cost, double new_share);
+  // And behind those of prompts, which begin to decode beside these streams.
+  [[nodiscard]] int64_t wanted_behind_prompts(std::span<RunningSequence* const> streams);
+
+  // Whether prompts go through the network that drafts: drafts behind them may pay.
+  [[nodiscard]] bool follows_prompts(std::span<RunningSequence* const> streams);
 
   // Whether the next step is to be planned when the one in flight has ended: some of `running` have
   // drafts in it, or would have drafts then.
-  [[nodiscard]] bool waits_for(std::span<RunningSequence* const> running,
-                               const speculative::DraftCost& cost);
+  [[nodiscard]] bool waits_for(std::span<RunningSequence* const> running);
 
   // The sequence has left the running ones; it may come back.
   void ended(const request::Sequence& sequence);
@@ -66,17 +71,22 @@ class StreamDrafts {
  private:
   [[nodiscard]] bool serves(size_t num_streams) const;
   void collect(std::span<RunningSequence* const> streams, bool in_flight_too);
-  void want(std::span<RunningSequence* const> streams, const speculative::DraftCost& cost);
+  void want(std::span<RunningSequence* const> streams);
   void weigh_wanted(std::span<RunningSequence* const> streams);
-  [[nodiscard]] int64_t depth(const speculative::DraftCost& cost) const;
+  void weigh_prompt();
+  [[nodiscard]] int64_t depth() const;
+  [[nodiscard]] int64_t wanted_depth() const;
 
   std::unique_ptr<speculative::Drafter> drafter_;  // may be null
   StreamDraftsOptions options_;
+  const speculative::DraftCost* cost_;
+  const speculative::DraftOdds* odds_;
   std::vector<request::PlanRange> ranges_;               // of tokens_, by stream
   std::vector<TokenId> tokens_;                          // all that was proposed
   std::vector<TokenId> proposed_;                        // for one stream
   std::vector<speculative::DraftCost::Stream> weighed_;  // by stream
   std::vector<int64_t> wanted_;                          // by stream
+  int64_t wanted_depth_ = 0;                             // when drafts were made last
   std::vector<RunningSequence*> streams_;                // of waits_for()
 };
 

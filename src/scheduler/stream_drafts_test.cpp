@@ -53,35 +53,46 @@ class StreamDraftsTest : public ::testing::Test {
     RunningSequence& running = running_.emplace_back();
     running.sequence = &sequence;
     running.num_planned = 2;
-    running.draft_share = 0.8;
     return &running;
   }
 
   StreamDrafts make(StreamDraftsOptions options = {
                         .max_drafts = 3, .max_rows = 16, .adapts = false}) {
-    return {std::make_unique<Counting>(log_), options};
+    return {std::make_unique<Counting>(log_), options, cost_, odds_};
+  }
+
+  StreamDrafts make_without_drafter(const StreamDraftsOptions& options) {
+    return {nullptr, options, cost_, odds_};
+  }
+
+  // So many steps of a stream that their time is known.
+  void know(int64_t rows, double seconds) {
+    for (int64_t i = 0; i < speculative::DraftCost::kPlainTries; ++i) {
+      cost_.add({.num_streams = 1, .num_rows = rows, .num_tokens = rows, .seconds = seconds});
+    }
   }
 
   Counting::Log log_;
   speculative::DraftCost cost_;
+  speculative::DraftOdds odds_;
   std::deque<request::Sequence> sequences_;
   std::deque<RunningSequence> running_;
 };
 
 TEST_F(StreamDraftsTest, WithoutADrafterThereAreNone) {
-  StreamDrafts drafts(nullptr, {.max_drafts = 3, .max_rows = 16});
+  StreamDrafts drafts = make_without_drafter({.max_drafts = 3, .max_rows = 16});
   const std::vector<RunningSequence*> streams = {stream(10)};
-  drafts.propose(streams, 16, cost_);
+  drafts.propose(streams, 16);
   EXPECT_THAT(drafts.of(0), IsEmpty());
   streams[0]->draws_in_flight = 1;
-  EXPECT_FALSE(drafts.waits_for(streams, cost_));
+  EXPECT_FALSE(drafts.waits_for(streams));
   drafts.ended(*streams[0]->sequence);
 }
 
 TEST_F(StreamDraftsTest, EachStreamGetsItsOwn) {
   StreamDrafts drafts = make();
   const std::vector<RunningSequence*> streams = {stream(10), stream(20)};
-  drafts.propose(streams, 16, cost_);
+  drafts.propose(streams, 16);
   EXPECT_THAT(drafts.of(0), ElementsAre(11, 12, 13));
   EXPECT_THAT(drafts.of(1), ElementsAre(21, 22, 23));
   drafts.ended(*streams[0]->sequence);
@@ -91,12 +102,12 @@ TEST_F(StreamDraftsTest, EachStreamGetsItsOwn) {
 TEST_F(StreamDraftsTest, RowsOfTheStepAndOfDraftsAreKept) {
   const std::vector<RunningSequence*> streams = {stream(10), stream(20), stream(30)};
   StreamDrafts few = make({.max_drafts = 3, .max_rows = 6, .adapts = false});
-  few.propose(streams, 100, cost_);
+  few.propose(streams, 100);
   EXPECT_THAT(few.of(0), ElementsAre(11, 12, 13));
   EXPECT_THAT(few.of(1), ElementsAre(21));  // with the row before it
   EXPECT_THAT(few.of(2), IsEmpty());
   StreamDrafts full = make();
-  full.propose(streams, 4, cost_);
+  full.propose(streams, 4);
   EXPECT_THAT(full.of(0), ElementsAre(11, 12, 13));
   EXPECT_THAT(full.of(1), ElementsAre(21));
   EXPECT_THAT(full.of(2), IsEmpty());
@@ -105,56 +116,79 @@ TEST_F(StreamDraftsTest, RowsOfTheStepAndOfDraftsAreKept) {
 TEST_F(StreamDraftsTest, ManyStreamsAreNotAskedFor) {
   StreamDrafts drafts = make({.max_drafts = 3, .max_rows = 4, .adapts = false});
   const std::vector<RunningSequence*> streams = {stream(10), stream(20), stream(30)};
-  drafts.propose(streams, 100, cost_);
+  drafts.propose(streams, 100);
   EXPECT_THAT(drafts.of(0), IsEmpty());
   EXPECT_EQ(log_.observed, 0);
 }
 
 TEST_F(StreamDraftsTest, TheRunnersAreTakenWhereItMakesThem) {
-  StreamDrafts drafts(nullptr, {.max_drafts = 3, .max_rows = 16, .adapts = false, .max_made = 3});
+  StreamDrafts drafts =
+      make_without_drafter({.max_drafts = 3, .max_rows = 16, .adapts = false, .max_made = 3});
   const std::vector<RunningSequence*> streams = {stream(10), stream(20), stream(30, 5)};
   streams[0]->made_drafts = {11, 12, 13};
   streams[2]->made_drafts = {31, 32, 33};
-  drafts.propose(streams, 16, cost_);
+  drafts.propose(streams, 16);
   EXPECT_THAT(drafts.of(0), ElementsAre(11, 12, 13));
   EXPECT_THAT(drafts.of(1), IsEmpty());
   EXPECT_THAT(drafts.of(2), ElementsAre(31, 32, 33));
   EXPECT_EQ(drafts.wanted(0), 3);
   EXPECT_EQ(drafts.wanted(1), 3);
   EXPECT_EQ(drafts.wanted(2), 2) << "behind the next token and one that is drawn";
-  EXPECT_EQ(drafts.wanted_behind_prompts(streams, cost_, 0.8), 3);
+  EXPECT_EQ(drafts.wanted_behind_prompts(streams), 3);
+  EXPECT_TRUE(drafts.follows_prompts(streams));
 
-  EXPECT_FALSE(drafts.waits_for(streams, cost_)) << "no step in flight has to do with drafts";
+  EXPECT_FALSE(drafts.waits_for(streams)) << "no step in flight has to do with drafts";
   streams[1]->made_in_flight = true;
-  EXPECT_TRUE(drafts.waits_for(streams, cost_));
+  EXPECT_TRUE(drafts.waits_for(streams));
 }
 
 TEST_F(StreamDraftsTest, AsManyOfTheRunnersAreWantedAsPay) {
-  StreamDrafts drafts(nullptr, {.max_drafts = 7, .max_rows = 16, .max_made = 7});
+  StreamDrafts drafts = make_without_drafter({.max_drafts = 7, .max_rows = 16, .max_made = 7});
   const std::vector<RunningSequence*> streams = {stream(10)};
+  const std::vector<RunningSequence*> none;
   const auto wanted = [&] {
-    drafts.propose(streams, 16, cost_);
+    drafts.propose(streams, 16);
     return drafts.wanted(0);
   };
-  const auto know = [&](int64_t rows, double seconds) {
-    for (int64_t i = 0; i < speculative::DraftCost::kTries; ++i) cost_.add(1, rows, seconds);
-  };
   EXPECT_EQ(wanted(), 0) << "what a plain step takes is not known";
+  EXPECT_TRUE(drafts.follows_prompts(none)) << "drafts may pay";
   know(1, 1.0);
   EXPECT_EQ(wanted(), 1) << "tried";
-  know(2, 1.1);
-  know(3, 1.2);
+  know(2, 1.3);
+  know(3, 1.4);
   know(4, 4.0);
   EXPECT_EQ(wanted(), 2);
-  streams[0]->draft_share = 0.05;
+  EXPECT_EQ(drafts.wanted_behind_prompts(none), 2);
+  EXPECT_TRUE(drafts.follows_prompts(none));
+  for (int i = 0; i < 30; ++i) odds_.verified(streams[0]->draft_luck, 2, 0);
   EXPECT_EQ(wanted(), 0) << "they do not hold";
+  EXPECT_EQ(drafts.wanted_behind_prompts(none), 0);
+  EXPECT_FALSE(drafts.follows_prompts(none)) << "prompts need not pass through the network";
+}
+
+TEST_F(StreamDraftsTest, InDebtWhatWasMadeIsVerifiedAndNothingIsWanted) {
+  StreamDrafts drafts = make_without_drafter({.max_drafts = 7, .max_rows = 16, .max_made = 7});
+  StreamDrafts proposed = make({.max_drafts = 7, .max_rows = 16});
+  const std::vector<RunningSequence*> streams = {stream(10)};
+  know(1, 1.0);
+  know(2, 1.1);
+  ASSERT_TRUE(cost_.may_draft(1));
+  while (cost_.may_draft(1)) {
+    cost_.add({.num_streams = 1, .num_rows = 2, .num_tokens = 1, .seconds = 1.1});
+  }
+  streams[0]->made_drafts = {11};
+  drafts.propose(streams, 16);
+  EXPECT_THAT(drafts.of(0), ElementsAre(11));
+  EXPECT_EQ(drafts.wanted(0), 0);
+  proposed.propose(streams, 16);
+  EXPECT_THAT(proposed.of(0), IsEmpty());
 }
 
 TEST_F(StreamDraftsTest, NoneGoesBeyondTheLongestText) {
   StreamDrafts drafts = make();
   // Its prompt has two tokens and one is drawn: at its longest four are computed, one of them now.
   const std::vector<RunningSequence*> streams = {stream(10, /*max_new_tokens=*/3), stream(20, 2)};
-  drafts.propose(streams, 16, cost_);
+  drafts.propose(streams, 16);
   EXPECT_THAT(drafts.of(0), ElementsAre(11));
   EXPECT_THAT(drafts.of(1), IsEmpty());
 }
@@ -162,30 +196,30 @@ TEST_F(StreamDraftsTest, NoneGoesBeyondTheLongestText) {
 TEST_F(StreamDraftsTest, AStreamWithADrawInFlightHasNoneAndIsWaitedFor) {
   StreamDrafts drafts = make();
   const std::vector<RunningSequence*> streams = {stream(10), stream(20)};
-  EXPECT_FALSE(drafts.waits_for(streams, cost_)) << "no draw is in flight";
+  EXPECT_FALSE(drafts.waits_for(streams)) << "no draw is in flight";
   streams[0]->draws_in_flight = streams[0]->steps_in_flight = 1;
   streams[0]->num_planned = 3;
-  drafts.propose(streams, 16, cost_);
+  drafts.propose(streams, 16);
   EXPECT_THAT(drafts.of(0), IsEmpty());
   EXPECT_THAT(drafts.of(1), ElementsAre(21, 22, 23));
-  EXPECT_TRUE(drafts.waits_for(streams, cost_));
+  EXPECT_TRUE(drafts.waits_for(streams));
   log_.eager = 0;
-  EXPECT_FALSE(drafts.waits_for(streams, cost_)) << "nothing would be drafted";
+  EXPECT_FALSE(drafts.waits_for(streams)) << "nothing would be drafted";
   streams[1]->drafts_in_flight = 2;
-  EXPECT_TRUE(drafts.waits_for(streams, cost_)) << "its length is not known";
+  EXPECT_TRUE(drafts.waits_for(streams)) << "its length is not known";
 }
 
 TEST_F(StreamDraftsTest, AdaptingDraftsComeWhenAPlainStepIsKnown) {
   StreamDrafts drafts = make({.max_drafts = 3, .max_rows = 16});
   const std::vector<RunningSequence*> streams = {stream(10)};
-  drafts.propose(streams, 16, cost_);
+  drafts.propose(streams, 16);
   EXPECT_THAT(drafts.of(0), IsEmpty());
-  for (int64_t i = 0; i < speculative::DraftCost::kTries; ++i) cost_.add(1, 1, 1e-3);
-  drafts.propose(streams, 16, cost_);
+  know(1, 1e-3);
+  drafts.propose(streams, 16);
   EXPECT_THAT(drafts.of(0), ElementsAre(11));
-  for (int64_t i = 0; i < speculative::DraftCost::kTries; ++i) cost_.add(1, 2, 1e-3);
-  drafts.propose(streams, 16, cost_);
-  EXPECT_THAT(drafts.of(0), ElementsAre(11, 12));
+  know(2, 1e-3);
+  drafts.propose(streams, 16);
+  EXPECT_THAT(drafts.of(0), ElementsAre(11, 12, 13));
 }
 
 }  // namespace

@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // DraftCost: how many drafts pay. A step of more rows takes longer and may yield more tokens; the
-// best number of drafts is the one that yields most tokens a second, by the times that steps have
-// taken so far. It is none where drafting loses.
+// best number of drafts is the one that yields most tokens a second, and none where drafting loses.
 //
-//   tokens(depth)  = sum over streams of 1 + share + share^2 + ... + share^min(depth, its drafts)
-//   seconds(depth) = what steps of so many streams and rows took
+// What a step costs is remembered as its ratio to a plain step of as many streams, by number of
+// streams and of rows, in size classes from 8 on (core/size_classes.h). An expected curve,
+// 1 + fixed + each * drafts of a stream, stands for what was never measured; what was measured says
+// how much dearer than that rows are, and so does for other numbers of rows and of streams. So a
+// few steps decide. A size that was never measured counts as somewhat cheaper than thought: what
+// may pay is tried, a single draft first, and then at most about twice as many as were measured.
 //
-// Times are remembered by number of streams and of rows, in classes half an octave wide from 8 on,
-// and forgotten when that many streams have made kRemembered steps since. Rows of which nothing is
-// known count as those of the next fewer that are: what could pay is tried, and then known; the
-// fewest first, so that a try costs little. Only after kTries steps a time is known: the first of a
-// new shape may load and capture what it runs, and the least of them counts. Without steps of so
-// many streams without drafts nothing is drafted, so that there are some.
+// Whether the odds and the costs were right shows in an account of seconds: each step with drafts
+// adds the time that plain steps take for its tokens, less its own; each plain step adds a small
+// share of its time. In debt nothing is drafted until plain steps have paid it; with credit drafts
+// are tried that seem to lose a little. So drafting, trials and mistakes included, loses that share
+// and a few steps, whatever costs and odds are, and however they change.
 //
-// Threading: thread-confined. Cost: add() O(1); best_depth() O(depths x streams).
+// Plain steps of as many streams come first, and again after kRemembered steps with drafts. A ratio
+// is forgotten when that many streams have made kRemembered steps since.
+//
+// Threading: thread-confined. Cost: add() O(1); best_depth() O(depths x streams) and a look at what
+// is remembered, about a microsecond.
 #pragma once
 
 #include <array>
@@ -21,43 +27,89 @@
 #include <cstdint>
 #include <span>
 
+#include "speculative/draft_odds.h"
+
 namespace heddle::speculative {
 
 class DraftCost {
  public:
   static constexpr int64_t kRemembered = 256;
-  static constexpr int64_t kTries = 3;
+  static constexpr int64_t kPlainTries = 3;      // plain steps after which their time is known
+  static constexpr double kTrialShare = 0.0075;  // of the time of plain steps, for drafts that lose
+  static constexpr double kMostCredit = 4;       // plain steps
+  static constexpr double kMostDebt = 3;         // likewise
+
+  // A step that ended, none of whose rows was a prompt's.
+  struct Step {
+    int64_t num_streams = 0;
+    int64_t num_rows = 0;
+    int64_t num_tokens = 0;  // that it yielded
+    double seconds = 0;
+    bool makes_others = false;  // it made more or fewer drafts than it verified: it is as dear as
+                                // neither number, but counts in the account
+    bool warms_up = false;      // it prepared something for steps like it, and does not count
+  };
 
   // A stream of the next step.
   struct Stream {
-    int64_t num_drafts = 0;  // that it has
-    double share = 0;        // of drafts that hold, where all before them did
+    int64_t num_drafts = 0;  // that it may have
+    double luck = 1;         // DraftOdds::Luck
   };
 
-  // A step of so many streams and rows, none of them a prompt's, took so long. Times far above
-  // those before count in part: something else had the machine.
-  void add(int64_t num_streams, int64_t num_rows, double seconds);
+  void add(const Step& step);
 
-  // The most drafts that a stream should have in a step of all of them.
-  [[nodiscard]] int64_t best_depth(std::span<const Stream> streams) const;
+  // The most drafts that a stream should have in a step of all of them, in which sequences with
+  // drafts have at most `max_rows` rows. 0 also where plain steps of so many are not known. The
+  // depth of the steps before, 0 for plain ones, is left only for one that is clearly better.
+  [[nodiscard]] int64_t best_depth(std::span<const Stream> streams, const DraftOdds& odds,
+                                   int64_t max_rows, int64_t depth_before = 0) const;
 
-  // What a step of so many streams and rows takes; 0: nothing is known.
-  [[nodiscard]] double seconds(int64_t num_streams, int64_t num_rows) const;
+  // Whether it is time for a step with drafts of so many streams: there is no debt, and no plain
+  // step is due.
+  [[nodiscard]] bool may_draft(int64_t num_streams) const;
+
+  // What a plain step of so many streams takes; 0: not known yet.
+  [[nodiscard]] double plain_seconds(int64_t num_streams) const;
+
+  // What a step of so many streams and rows takes, in plain steps of so many streams: as measured,
+  // or as expected.
+  [[nodiscard]] double ratio(int64_t num_streams, int64_t num_rows) const;
+
+  // Seconds that drafts gained, within limits; negative: in debt.
+  [[nodiscard]] double credit() const { return credit_; }
 
  private:
   static constexpr size_t kClasses = 32;
 
-  struct Measured {
+  struct Plain {
     double seconds = 0;
+    int64_t count = 0;  // of steps that were measured
+    int64_t since = 0;  // steps with drafts since
+    int64_t due = 0;    // plain steps that are to come before the next with drafts
+  };
+
+  struct Ratio {
+    double drafts = 0;  // of a stream
+    double value = 0;   // beside a plain step
     int64_t count = 0;  // of steps that were measured
     int64_t at = 0;     // steps of so many streams until then
   };
 
   [[nodiscard]] static size_t class_of(int64_t count);
   [[nodiscard]] bool is_known(size_t streams, size_t rows) const;
+  [[nodiscard]] size_t nearest_measured(size_t streams) const;
+  [[nodiscard]] double most_tried(size_t measured) const;
+  [[nodiscard]] double dearness(size_t streams, double drafts) const;
+  [[nodiscard]] double ratio(size_t measured, int64_t num_streams, int64_t num_rows) const;
+  void add_plain(Plain& plain, double seconds);
+  void add_drafted(Plain& plain, const Step& step);
+  void measure(size_t streams, const Step& step, double value, double expected);
 
-  std::array<std::array<Measured, kClasses>, kClasses> measured_;  // by streams, then by rows
-  std::array<int64_t, kClasses> num_steps_{};                      // by streams
+  std::array<Plain, kClasses> plain_;                         // by streams
+  std::array<std::array<Ratio, kClasses>, kClasses> ratios_;  // by streams, then by rows
+  std::array<int64_t, kClasses> num_steps_{};                 // by streams
+  double credit_ = 0;
+  bool in_debt_ = false;  // until the credit is there again
 };
 
 }  // namespace heddle::speculative
