@@ -122,7 +122,40 @@ TEST(EngineConstraintTest, AnswersKeepToTheirFormBesideOthersThatAreFree) {
   }
 }
 
-TEST(EngineConstraintTest, StreamsWithAFormGetNoDrafts) {
+// Knows some texts by heart: drafts what follows the output so far in one of them.
+class RecitingDrafter final : public speculative::Drafter {
+ public:
+  explicit RecitingDrafter(std::vector<std::string> texts) : texts_(std::move(texts)) {}
+
+  void observe(const request::Sequence&) override {}
+
+  void propose(const request::Sequence& sequence, int64_t most,
+               std::vector<TokenId>& drafts) override {
+    drafts.clear();
+    std::string said;
+    for (const TokenId token : sequence.output_tokens()) said.push_back(static_cast<char>(token));
+    for (const std::string& text : texts_) {
+      if (!text.starts_with(said)) continue;
+      const std::string rest = text.substr(said.size());
+      for (const char c : rest.substr(0, static_cast<size_t>(most))) {
+        drafts.push_back(static_cast<unsigned char>(c));
+      }
+      return;
+    }
+  }
+
+  void forget(const request::Sequence&) override {}
+
+ private:
+  std::vector<std::string> texts_;
+};
+
+EngineFixture::Options reciting(std::vector<std::string> texts, int32_t num_draft_tokens) {
+  return {.make_drafter = [texts] { return std::make_unique<RecitingDrafter>(texts); },
+          .num_draft_tokens = num_draft_tokens};
+}
+
+TEST(EngineConstraintTest, StreamsWithAFormHaveDrafts) {
   EngineFixture fixture(
       {.make_drafter = [] { return std::make_unique<CountingDrafter>(); }, .num_draft_tokens = 4});
   fixture.runner->script = [](const request::PlannedSequence&, int64_t num_drawn) {
@@ -136,12 +169,45 @@ TEST(EngineConstraintTest, StreamsWithAFormGetNoDrafts) {
   ASSERT_TRUE(fixture.submit(EngineFixture::request("free", 4, 30), free).ok());
   while (fixture.engine->step()) fixture.engine->check_invariants();
   EXPECT_EQ(formed.text, "abcdef");
-  EXPECT_EQ(formed.last.drafts.accepted_tokens + formed.last.drafts.rejected_tokens, 0);
+  EXPECT_EQ(formed.last.drafts.accepted_tokens + formed.last.drafts.rejected_tokens, 0)
+      << "none of its drafts may follow";
   std::vector<TokenId> counted(30);
   std::iota(counted.begin(), counted.end(), 0);
   EXPECT_EQ(free.tokens, counted);
   EXPECT_GT(free.last.drafts.accepted_tokens, 20);
   EXPECT_THAT(fixture.runner->complaints(), IsEmpty());
+}
+
+TEST(EngineConstraintTest, DraftsThatTheFormAllowsAreDrawnByTheirOwnMasks) {
+  for (const int32_t num_draft_tokens : {2, 4, 9}) {
+    EngineFixture fixture(reciting({"abcdefghij"}, num_draft_tokens));
+    const Received received =
+        fixture.run(constrained("one", std::make_shared<const OneText>("abcdefghij")));
+    EXPECT_EQ(received.text, "abcdefghij");
+    EXPECT_EQ(received.reason(), FinishReason::kStop);
+    EXPECT_EQ(std::ssize(received.tokens), 10) << "no step is spent on the end";
+    EXPECT_EQ(received.last.drafts.rejected_tokens, 0);
+    EXPECT_GE(received.last.drafts.accepted_tokens, 4) << num_draft_tokens;
+    EXPECT_THAT(fixture.runner->complaints(), IsEmpty());
+  }
+}
+
+TEST(EngineConstraintTest, DraftsEndWhereTheFormForbidsThem) {
+  EngineFixture fixture(reciting({"abcxyz", "abcdexyz", "abcdefgh"}, 6));
+  const Received received =
+      fixture.run(constrained("one", std::make_shared<const OneText>("abcdefgh")));
+  EXPECT_EQ(received.text, "abcdefgh");
+  EXPECT_EQ(received.last.drafts.rejected_tokens, 0) << "a forbidden draft is never computed";
+  EXPECT_GE(received.last.drafts.accepted_tokens, 3);
+}
+
+TEST(EngineConstraintTest, ADraftWhoseMaskCannotBeMadeIsLeftOut) {
+  EngineFixture fixture(reciting({"abcdef"}, 6));
+  const Received received =
+      fixture.run(constrained("one", std::make_shared<const OneText>("abcdef", 3)));
+  EXPECT_EQ(received.text, "abc");
+  EXPECT_EQ(received.reason(), FinishReason::kError);
+  EXPECT_EQ(received.finish->error.message(), "too ambiguous");
 }
 
 TEST(EngineConstraintTest, FormsSurviveRetractions) {

@@ -42,7 +42,8 @@ std::optional<Finish> LiveRequest::take_token(TokenId token, int64_t context_len
 }
 
 bool LiveRequest::is_complete() const {
-  return sequence.constraint != nullptr && sequence.constraint->is_over();
+  return sequence.constraint != nullptr && num_delivered == sequence.num_output_tokens() &&
+         sequence.constraint->is_over();
 }
 
 Finish LiveRequest::stopped_by_text(int match) const {

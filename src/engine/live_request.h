@@ -53,7 +53,7 @@ class LiveRequest {
  private:
   [[nodiscard]] Finish stopped_by_text(int match) const;
 
-  // The constraint lets nothing follow.
+  // The constraint lets nothing follow the token that was delivered last.
   [[nodiscard]] bool is_complete() const;
 
   // Returns the index of the stop text that was completed, or kNoMatch.

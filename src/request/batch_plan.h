@@ -129,10 +129,11 @@ struct PlannedSequence {
 
   bool sample = false;  // false: a prefill chunk that is not the last
 
-  // Of BatchPlan::mask_words, with `sample`: bit i % 32 of word i / 32 says whether token i may be
-  // drawn, tokens beyond the words may not. Empty: all may. With a mask the last new token is one
-  // that the host knows (no `feeds_drawn_token`).
-  PlanRange mask;
+  // Of BatchPlan::mask_words, with `sample`: one mask after the other, for the draw behind the new
+  // tokens and for the one behind each draft. Bit i % 32 of word i / 32 of a mask says whether
+  // token i may be drawn, tokens beyond the words may not. Empty: all may. With masks the last new
+  // token is one that the host knows (no `feeds_drawn_token`).
+  PlanRange masks;
 
   // Tokens that the step computes for certain, unless the sequence is skipped.
   [[nodiscard]] int64_t num_new_tokens() const {
@@ -230,8 +231,12 @@ struct BatchPlan {
     return part_of(pages, update.pages);
   }
 
-  [[nodiscard]] std::span<const uint32_t> mask_of(const PlannedSequence& sequence) const {
-    return part_of(mask_words, sequence.mask);
+  // Of the draw behind so many drafts; empty: any token may be drawn.
+  [[nodiscard]] std::span<const uint32_t> mask_of(const PlannedSequence& sequence,
+                                                  int32_t num_drafts = 0) const {
+    const int32_t words = sequence.masks.count / (sequence.drafts.count + 1);
+    return part_of(mask_words,
+                   {.begin = sequence.masks.begin + num_drafts * words, .count = words});
   }
 
   // Append to an array and return where.
@@ -241,18 +246,11 @@ struct BatchPlan {
 
   PlanRange add_snapshots(std::span<const StateSnapshot> added) { return append(snapshots, added); }
 
-  // A mask that allows nothing yet.
-  PlanRange add_mask(int64_t vocab_size) {
-    const PlanRange mask{.begin = static_cast<int32_t>(mask_words.size()),
-                         .count = static_cast<int32_t>((vocab_size + 31) / 32)};
-    mask_words.resize(mask_words.size() + static_cast<size_t>(mask.count));
-    return mask;
-  }
-
-  // To be written; the next added mask may move it.
-  [[nodiscard]] std::span<uint32_t> words_of(PlanRange mask) {
-    return std::span(mask_words)
-        .subspan(static_cast<size_t>(mask.begin), static_cast<size_t>(mask.count));
+  // A mask that allows nothing yet, behind all others. To be written; the next one may move it.
+  std::span<uint32_t> add_mask(int64_t vocab_size) {
+    const auto words = static_cast<size_t>((vocab_size + 31) / 32);
+    mask_words.resize(mask_words.size() + words);
+    return std::span(mask_words).last(words);
   }
 
   [[nodiscard]] int64_t num_rows() const {

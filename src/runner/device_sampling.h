@@ -34,7 +34,7 @@ class DeviceSampling {
   void begin(int64_t num_rows);
 
   // Row `row` draws the token at `position` for the sequence in `slot`, out of those that `mask`
-  // allows (PlannedSequence::mask).
+  // allows (PlannedSequence::masks).
   void add(int64_t row, const request::BatchSlot& slot, int64_t position,
            std::span<const uint32_t> mask);
 

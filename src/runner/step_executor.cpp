@@ -189,7 +189,7 @@ Status StepExecutor::enqueue_draws(const request::BatchPlan& plan, Step& step) {
     }
     for (int32_t i = 0; i <= sequence.drafts.count; ++i) {
       step.sampling->add(batched.logit_row + i, slot, position_of_draw(sequence) + i,
-                         plan.mask_of(sequence));
+                         plan.mask_of(sequence, i));
     }
   }
   if (host_draws) {
@@ -314,7 +314,7 @@ int32_t StepExecutor::draw_span(const Step& step, const PlannedSequence& sequenc
     }
     const MutableTensorView logits =
         batched.part == Part::kHidden ? pass_->head_logits() : pass_->logits();
-    draw(sequence, first + accepted, step.plan->mask_of(sequence),
+    draw(sequence, first + accepted, step.plan->mask_of(sequence, accepted),
          {logits.row<float>(row), vocab_size}, sampled);
   };
   draw_next();

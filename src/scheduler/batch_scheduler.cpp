@@ -185,10 +185,11 @@ int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
     RunningSequence& running = *decoding_[i];
     const std::span<const TokenId> drafts = drafts_with_room(running, drafts_.of(i));
     const int64_t num_wanted = wanted_with_room(running, std::ssize(drafts), drafts_.wanted(i));
-    num_rows += std::ssize(drafts);
-    if (!drafts.empty()) work.add(std::ssize(drafts), running.num_planned + 1);
-    pace_.add_decode(running.num_planned, std::ssize(drafts), num_wanted);
-    running_.plan_decode(running, drafts, num_wanted, plan);
+    const int64_t context_tokens = running.num_planned;
+    const int64_t num_drafts = running_.plan_decode(running, drafts, num_wanted, plan);
+    num_rows += num_drafts;
+    if (num_drafts > 0) work.add(num_drafts, context_tokens + 1);
+    pace_.add_decode(context_tokens, num_drafts, num_wanted);
   }
   return num_rows;
 }

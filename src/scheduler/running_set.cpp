@@ -161,16 +161,40 @@ PlannedSequence RunningSet::planned(RunningSequence& running, bool sample, Batch
   planned.context_tokens = running.num_planned;
   planned.state_slot = sequence.state_slot;
   planned.sample = sample;
-  if (sample && sequence.constraint != nullptr) {
-    planned.mask = plan.add_mask(sequence.request.constraint->vocab_size());
-    Status status = sequence.constraint->fill_mask(plan.words_of(planned.mask));
-    if (!status.ok() && sequence.constraint_status.ok()) {
-      // Nothing can be drawn then: the draw fails, and the request ends with this reason.
-      std::ranges::fill(plan.words_of(planned.mask), 0u);
-      running.sequence->constraint_status = std::move(status);
-    }
-  }
   return planned;
+}
+
+// What may be drawn behind the new tokens, and behind each of the drafts as far as the form of the
+// answer allows them: returns how many. A draft with which the answer is over is none of them, as
+// nothing would be drawn behind it.
+int64_t RunningSet::add_masks(Sequence& sequence, std::span<const TokenId> drafts,
+                              PlannedSequence& planned, BatchPlan& plan) {
+  ConstraintState& form = *sequence.constraint;
+  const int64_t vocab_size = sequence.request.constraint->vocab_size();
+  planned.masks.begin = static_cast<int32_t>(plan.mask_words.size());
+  const std::span<uint32_t> first = plan.add_mask(vocab_size);
+  Status status = form.fill_mask(first);
+  int64_t num_allowed = 0;
+  if (!status.ok()) {
+    // Nothing can be drawn then: the draw fails, and the request ends with this reason.
+    std::ranges::fill(first, 0u);
+    if (sequence.constraint_status.ok()) sequence.constraint_status = std::move(status);
+    drafts = {};
+  }
+  int64_t num_taken = 0;
+  for (const TokenId draft : drafts) {
+    if (!form.accept(draft)) break;
+    ++num_taken;
+    if (form.is_over()) break;
+    if (!form.fill_mask(plan.add_mask(vocab_size)).ok()) {
+      plan.mask_words.resize(plan.mask_words.size() - static_cast<size_t>((vocab_size + 31) / 32));
+      break;
+    }
+    ++num_allowed;
+  }
+  form.roll_back(num_taken);
+  planned.masks.count = static_cast<int32_t>(plan.mask_words.size()) - planned.masks.begin;
+  return num_allowed;
 }
 
 // After the cache has taken the pages of the step.
@@ -187,9 +211,13 @@ void RunningSet::send_window_pages(RunningSequence& running, BatchPlan& plan) {
   running.sent_window_pages = end;
 }
 
-void RunningSet::plan_decode(RunningSequence& running, std::span<const TokenId> drafts,
-                             int64_t num_wanted, BatchPlan& plan) {
+int64_t RunningSet::plan_decode(RunningSequence& running, std::span<const TokenId> drafts,
+                                int64_t num_wanted, BatchPlan& plan) {
   PlannedSequence next = planned(running, true, plan);
+  if (running.sequence->constraint != nullptr) {
+    const int64_t num_allowed = add_masks(*running.sequence, drafts, next, plan);
+    drafts = drafts.first(static_cast<size_t>(num_allowed));
+  }
   next.wanted_drafts = static_cast<int32_t>(num_wanted);
   running.made_in_flight = num_wanted > 0;
   plan.computes_draft_slots |= running.made_in_flight;
@@ -210,6 +238,7 @@ void RunningSet::plan_decode(RunningSequence& running, std::span<const TokenId> 
   ++running.steps_in_flight;
   ++running.draws_in_flight;
   plan.sequences.push_back(next);
+  return std::ssize(drafts);
 }
 
 void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, BatchPlan& plan) {
@@ -220,9 +249,11 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
   // Slots of the drafts but the first lie behind the prompt.
   const int64_t most = sequence.max_stored_tokens() - end - 1;
   const int64_t num_wanted = std::min(draws ? wanted_behind_prompts_ : 0, most);
-  const bool makes = num_wanted > 0 && sequence.constraint == nullptr &&
-                     cache_.grow(*running.sequence, end + num_wanted - 1);
+  const bool makes = num_wanted > 0 && cache_.grow(*running.sequence, end + num_wanted - 1);
   PlannedSequence next = planned(running, draws, plan);
+  if (draws && sequence.constraint != nullptr) {
+    (void)add_masks(*running.sequence, {}, next, plan);
+  }
   next.new_tokens = plan.add_tokens(
       std::span<const TokenId>(sequence.tokens)
           .subspan(static_cast<size_t>(running.num_planned), static_cast<size_t>(num_new_tokens)));

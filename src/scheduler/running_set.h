@@ -138,9 +138,10 @@ class RunningSet {
   }
 
   // Adds the next token of a stream, or the next tokens of a prompt, to the plan. Drafts follow a
-  // token that the host knows (checked); so many are wanted behind what is drawn.
-  void plan_decode(RunningSequence& running, std::span<const TokenId> drafts, int64_t num_wanted,
-                   request::BatchPlan& plan);
+  // token that the host knows (checked); so many are wanted behind what is drawn. Returns how many
+  // drafts are in the plan: a constrained stream has those that its form allows.
+  int64_t plan_decode(RunningSequence& running, std::span<const TokenId> drafts, int64_t num_wanted,
+                      request::BatchPlan& plan);
   void plan_prefill(RunningSequence& running, int64_t num_new_tokens, request::BatchPlan& plan);
 
   // A step that computed the sequence's tokens ended; `drawn` is empty where the plan draws none,
@@ -170,6 +171,10 @@ class RunningSet {
   static void send_window_pages(RunningSequence& running, request::BatchPlan& plan);
   [[nodiscard]] static request::PlannedSequence planned(RunningSequence& running, bool sample,
                                                         request::BatchPlan& plan);
+  [[nodiscard]] static int64_t add_masks(request::Sequence& sequence,
+                                         std::span<const TokenId> drafts,
+                                         request::PlannedSequence& planned,
+                                         request::BatchPlan& plan);
 
   cache::PrefixCache& cache_;
   std::vector<RunningSequence> slots_;     // by batch slot

@@ -26,7 +26,7 @@ void StreamDrafts::collect(std::span<RunningSequence* const> streams, bool in_fl
     const int64_t stored = running->num_planned + 1;
     const int64_t most = std::min(options_.max_drafts, sequence.max_stored_tokens() - stored);
     const bool known = running->draws_in_flight == 0 || in_flight_too;
-    if (most <= 0 || !known || sequence.constraint != nullptr) continue;
+    if (most <= 0 || !known) continue;
     if (options_.max_made > 0) {
       const auto count = static_cast<size_t>(std::min(std::ssize(running->made_drafts), most));
       proposed_.assign(running->made_drafts.begin(),
@@ -94,8 +94,7 @@ void StreamDrafts::weigh_wanted(std::span<RunningSequence* const> streams) {
     const int64_t room = sequence.max_stored_tokens() - (running->num_planned + 2);
     const int64_t most = std::min({options_.max_drafts, options_.max_made, room});
     weighed_.push_back(
-        {.num_drafts = sequence.constraint != nullptr ? 0 : std::max<int64_t>(most, 0),
-         .luck = running->draft_luck.value()});
+        {.num_drafts = std::max<int64_t>(most, 0), .luck = running->draft_luck.value()});
   }
 }
 

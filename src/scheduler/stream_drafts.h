@@ -12,8 +12,6 @@
 // with drafts is therefore planned after the one before it has ended (waits_for()), and only where
 // drafts are expected: all other steps overlap.
 //
-// Constrained streams have none: each of their draws decides what may follow.
-//
 // Threading: confined to the engine thread. Cost: that of the drafter for each stream; nothing for
 // more streams than half the rows that drafts may take.
 #pragma once

@@ -125,7 +125,7 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
     append_range(sequence.new_tokens);
     append_range(sequence.snapshots);
     values.insert(values.end(),
-                  {sequence.mask.begin, sequence.mask.count, sequence.drafts.begin,
+                  {sequence.masks.begin, sequence.masks.count, sequence.drafts.begin,
                    sequence.drafts.count, sequence.sequence_id, sequence.batch_slot,
                    sequence.feeds_drawn_token, sequence.context_tokens, sequence.kv_tokens,
                    sequence.state_slot, sequence.hidden_slot, sequence.sample});
@@ -488,7 +488,11 @@ void FakeRunner::draw(const BatchPlan& plan, const PlannedSequence& sequence, in
   if (!token) {
     token = toy_draw(vocabulary, hidden, slot.start.seed, slot.forbidden_tokens(position));
   }
-  if (token && !sequence.mask.empty()) token = next_allowed(plan.mask_of(sequence), *token);
+  if (token && !sequence.masks.empty()) {
+    const int64_t first = sequence.context_tokens + sequence.num_new_tokens();
+    const auto num_drafts = static_cast<int32_t>(position - first);
+    token = next_allowed(plan.mask_of(sequence, num_drafts), *token);
+  }
   if (!token && sampled.error.ok()) sampled.error = internal_error("every token is forbidden");
   sampled.token = sampled.error.ok() ? *token : kGarbageToken;
   drawn_[static_cast<size_t>(sequence.batch_slot)] = {.sequence_id = sequence.sequence_id,

@@ -141,9 +141,9 @@ class PlanChecker {
     }
     expect(sequence.drafts.empty() || (sequence.sample && sequence.num_new_tokens() > 0),
            named + " has drafts that follow nothing");
-    expect(sequence.drafts.empty() || sequence.mask.empty(),
-           named + " has drafts and a mask, which holds for one draw");
-    expect(sequence.mask.empty() || (sequence.sample && !sequence.feeds_drawn_token),
+    expect(sequence.masks.count % (sequence.drafts.count + 1) == 0,
+           named + " has masks for other draws than those behind its token and its drafts");
+    expect(sequence.masks.empty() || (sequence.sample && !sequence.feeds_drawn_token),
            named + " has a mask for a token that does not follow a known one");
     // A scheduler without shared KV rows leaves kv_tokens at 0.
     expect(sequence.kv_tokens == 0 || sequence.kv_tokens >= begin,

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers held to a form, with drafts and without: in exact mode the same tokens and the bits of
+// their logprobs, whoever drafts.
+#include <algorithm>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <heddle/constraint.h>
+#include <heddle/engine.h>
+
+#include "server/text_codec.h"
+#include "support/test_data.h"
+#include "tokenizer/tokenizer.h"
+
+namespace heddle {
+namespace {
+
+using grammar::GrammarKind;
+using grammar::GrammarSource;
+
+struct Answer {
+  std::vector<TokenId> tokens;
+  std::vector<float> logprobs;
+  DraftReport drafts;
+  std::optional<Finish> finish;
+};
+
+std::vector<GrammarSource> forms() {
+  return {{.kind = GrammarKind::kJsonSchema,
+           .text = R"({"type": "object", "required": ["name", "count", "kinds"],
+                       "properties": {"name": {"type": "string", "maxLength": 12},
+                                      "count": {"type": "integer"},
+                                      "kinds": {"type": "array", "maxItems": 3,
+                                                "items": {"enum": ["red", "blue", "green"]}}}})"},
+          {.kind = GrammarKind::kRegex, .text = "(the answer is [0-9]{1,3}, ){2,4}and no other"},
+          {.kind = GrammarKind::kEbnf, .text = R"(root ::= ("a" | "b" | "c") root? "!")"},
+          {.kind = GrammarKind::kJsonObject, .text = ""},
+          {.kind = GrammarKind::kRegex, .text = "[a-z ]*"}};
+}
+
+// Answers to all forms at once, each greedy and drawn, and one that is free.
+std::vector<Answer> answers_with(const SpeculativeOptions& speculative) {
+  const auto model = testing::repository_path("models/heddle-tiny");
+  auto engine = Engine::create({.model_dir = model,
+                                .exact = true,
+                                .device = "cpu",
+                                .num_threads = 2,
+                                .max_total_tokens = 8192,
+                                .speculative = speculative});
+  EXPECT_TRUE(engine.ok()) << engine.status().to_string();
+  if (!engine.ok()) return {};
+  const auto codec = server::make_model_codec(model, *(*engine)->tokenizer(), "").value();
+  const std::vector<TokenId> prompt =
+      codec->encode("Tell me what there is, how many of them, and of which kinds.", false).value();
+  std::vector<Request> requests;
+  for (const GrammarSource& form : forms()) {
+    for (const float temperature : {0.0f, 0.9f}) {
+      Request& request = requests.emplace_back();
+      request.prompt = prompt;
+      request.sampling.temperature = temperature;
+      request.sampling.seed = 11;
+      if (temperature > 0) request.sampling.frequency_penalty = 0.3f;
+      request.constraint = codec->compile(form, (*engine)->model_info().eos_token_ids).value();
+    }
+  }
+  requests.push_back({.prompt = prompt});
+  requests.back().sampling.seed = 12;
+  std::mutex mutex;
+  std::condition_variable finished;
+  size_t num_finished = 0;
+  std::vector<Answer> answers(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Request& request = requests[i];
+    request.id = fmt::format("{}", i);
+    request.stop.max_new_tokens = 60;
+    request.return_logprobs = true;
+    const Status status = (*engine)->submit(std::move(request), [&, i](const RequestEvent& event) {
+      const std::lock_guard lock(mutex);
+      Answer& answer = answers[i];
+      answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
+      for (const TokenLogprob& logprob : event.logprobs) {
+        answer.logprobs.push_back(logprob.logprob);
+      }
+      answer.drafts = event.drafts;
+      answer.finish = event.finish;
+      if (event.finish) ++num_finished;
+      finished.notify_one();
+    });
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    if (!status.ok()) return {};
+  }
+  std::unique_lock lock(mutex);
+  finished.wait(lock, [&] { return num_finished == answers.size(); });
+  return answers;
+}
+
+TEST(ConstrainedDraftsTest, ChangeNoTokenAndNoBitOfAnAnswer) {
+  const std::vector<Answer> plain = answers_with({.algorithm = DraftAlgorithm::kNone});
+  for (const auto& [algorithm, num_tokens] :
+       {std::pair(DraftAlgorithm::kMtp, 4), std::pair(DraftAlgorithm::kMtp, 8),
+        std::pair(DraftAlgorithm::kNgram, 5)}) {
+    SCOPED_TRACE(fmt::format("{}, {} rows", to_string(algorithm), num_tokens));
+    const std::vector<Answer> drafted =
+        answers_with({.algorithm = algorithm, .num_draft_tokens = num_tokens});
+    ASSERT_EQ(drafted.size(), plain.size());
+    int64_t num_accepted = 0;
+    int64_t num_rejected = 0;
+    for (size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_EQ(drafted[i].tokens, plain[i].tokens) << "answer " << i;
+      EXPECT_EQ(drafted[i].logprobs, plain[i].logprobs) << "answer " << i;
+      ASSERT_TRUE(drafted[i].finish && plain[i].finish);
+      EXPECT_EQ(drafted[i].finish->reason, plain[i].finish->reason) << "answer " << i;
+      if (i + 1 == plain.size()) break;  // the free one
+      EXPECT_NE(plain[i].finish->reason, FinishReason::kError);
+      num_accepted += drafted[i].drafts.accepted_tokens;
+      num_rejected += drafted[i].drafts.rejected_tokens;
+    }
+    EXPECT_GT(num_accepted, algorithm == DraftAlgorithm::kMtp ? 20 : 5) << "drafts hold";
+    EXPECT_GT(num_rejected, 5) << "and do not";
+  }
+}
+
+}  // namespace
+}  // namespace heddle
