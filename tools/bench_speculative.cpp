@@ -171,8 +171,13 @@ Status run_speculative(SpeculativeCommand& command) {
   options.skip_tokenizer = command.sets.empty();
   options.memory_fraction = options.memory_fraction.value_or(0.8) / 2;  // two engines
   HEDDLE_ASSIGN_OR_RETURN(const auto drafting, create_engine(options));
+  const DraftAlgorithm algorithm = drafting->options().speculative.algorithm;
+  if (algorithm == DraftAlgorithm::kNone) {
+    return invalid_argument(
+        "nothing drafts by itself with this model; name a --speculative-algorithm");
+  }
   EngineOptions without = options;
-  without.speculative = {};
+  without.speculative = {.algorithm = DraftAlgorithm::kNone};
   HEDDLE_ASSIGN_OR_RETURN(const auto plain, create_engine(without));
   HEDDLE_ASSIGN_OR_RETURN(const auto sets, read_sets(command, std::ssize(batches), *drafting));
 
@@ -181,8 +186,8 @@ Status run_speculative(SpeculativeCommand& command) {
       {"benchmark", "speculative"},
       {"model", options.model_dir.string()},
       {"dtype", model.dtype},
-      {"algorithm", to_string(options.speculative.algorithm)},
-      {"num_draft_tokens", options.speculative.num_draft_tokens},
+      {"algorithm", to_string(algorithm)},
+      {"num_draft_tokens", drafting->options().speculative.num_draft_tokens},
       {"rounds", command.rounds},
       {"questions", command.questions},
       {"output_tokens", command.output_tokens},
@@ -228,8 +233,8 @@ Status run_speculative(SpeculativeCommand& command) {
   }
   return emit(command.output, json,
               fmt::format("{}, {}, {}; {} rounds of {} requests\n\n{}", options.model_dir.string(),
-                          model.dtype, to_string(options.speculative.algorithm), command.rounds,
-                          command.questions, table.to_string()));
+                          model.dtype, to_string(algorithm), command.rounds, command.questions,
+                          table.to_string()));
 }
 
 std::function<int()> declare_speculative(Options& options) {

@@ -83,6 +83,7 @@ Json cache_json(const CacheOptions& options) {
 Json speculation_json(const SpeculativeOptions& options) {
   return {{"speculative_algorithm", to_string(options.algorithm)},
           {"speculative_draft_model_path", options.draft_model_dir.string()},
+          {"speculative_num_steps", options.num_steps},
           {"speculative_num_draft_tokens", options.num_draft_tokens}};
 }
 

@@ -22,6 +22,7 @@ constexpr Name kNames[] = {
     {"default_priority", "--default-priority"},
     {"speculative.draft_model_dir", "--speculative-draft-model-path"},
     {"num_draft_tokens", "--speculative-num-draft-tokens"},
+    {"speculative.num_steps", "--speculative-num-steps"},
     {"dtype is", "--dtype is"},
     {"enable_priority", "--enable-priority"},
     {"kv_cache_dtype", "--kv-cache-dtype"},

@@ -200,10 +200,11 @@ void declare_speculative_options(Options& options, SpeculativeOptions& speculati
         HEDDLE_ASSIGN_OR_RETURN(speculative.algorithm, parse_draft_algorithm(name));
         return {};
       },
-      "What drafts the next tokens: none; ngram, from what followed the same tokens before; mtp, "
-      "the "
-      "prediction head in the checkpoint; eagle3, a network in a folder of its own; no text "
-      "changes");
+      "What drafts the next tokens: auto, the prediction head in the checkpoint where there is "
+      "one; "
+      "none; ngram, from what followed the same tokens before; mtp, that head; eagle3, a network "
+      "in "
+      "a folder of its own; no text changes");
   options.parsed(
       "--speculative-draft-model-path,--model-draft", "",
       [&speculative](std::string_view folder) -> Status {
@@ -216,10 +217,21 @@ void declare_speculative_options(Options& options, SpeculativeOptions& speculati
                 ranges::kDraftTokens,
                 "Tokens of a request that a step computes, the next one included; 0: at most 8, as "
                 "many as pay by the times of steps so far");
+  options.value("--speculative-num-steps", &speculative.num_steps, ranges::kDraftSteps,
+                "Drafts that a network makes behind one another: one less than "
+                "--speculative-num-draft-tokens; 0: as that says");
   options.has_effect_if(
       "--speculative-num-draft-tokens",
       [&speculative] { return speculative.algorithm != DraftAlgorithm::kNone; },
       "without drafts; use --speculative-algorithm");
+  options.has_effect_if(
+      "--speculative-num-steps",
+      [&speculative] {
+        return speculative.algorithm != DraftAlgorithm::kNone &&
+               speculative.algorithm != DraftAlgorithm::kNgram;
+      },
+      "where no network drafts; use --speculative-algorithm mtp, or "
+      "--speculative-num-draft-tokens");
   options.has_effect_if(
       "--speculative-draft-model-path",
       [&speculative] {

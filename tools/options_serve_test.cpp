@@ -59,6 +59,11 @@ TEST(ServeOptionsTest, AnOptionWithoutEffectIsAnErrorThatSaysWhatItNeeds) {
       {"--snapshot-interval 128 --no-prefix-cache", "drop --no-prefix-cache"},
       {"--metrics-names sglang --no-metrics", "drop --no-metrics"},
       {"--fair-key api-key", "--tenant-max-running"},
+      {"--speculative-algorithm none --speculative-num-draft-tokens 4",
+       "use --speculative-algorithm"},
+      {"--speculative-algorithm none --speculative-num-steps 3", "--speculative-algorithm mtp"},
+      {"--speculative-algorithm ngram --speculative-num-steps 3", "--speculative-num-draft-tokens"},
+      {"--speculative-draft-model-path somewhere", "--speculative-algorithm eagle3"},
   };
   for (const auto& [line, remedy] : cases) {
     const Outcome outcome = run(line);
@@ -101,7 +106,10 @@ TEST(ServeOptionsTest, WithWhatTheyNeedTheyAreTaken) {
         "--enable-priority --no-preemption", "--reject-priority-when-disabled",
         "--fair-cost-input 3 --policy fair --fair-key api-key",
         "--tenant-max-queued 3 --fair-key header:x-tenant", "--state-cache-dtype int8",
-        "--metrics-names sglang", "--no-prefix-cache", "--no-metrics"}) {
+        "--metrics-names sglang", "--no-prefix-cache", "--no-metrics", "--speculative-num-steps 3",
+        "--speculative-algorithm ngram --speculative-num-draft-tokens 4",
+        "--speculative-algorithm nextn --speculative-num-steps 3 "
+        "--speculative-num-draft-tokens 4"}) {
     EXPECT_EQ(run(line).errors, "") << line;
   }
 }

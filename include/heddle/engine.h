@@ -76,6 +76,9 @@ struct EngineStats {
   int64_t steps = 0;
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
+  int64_t decode_steps = 0;     // of all sequences, each step counted for each that decoded in it
+  int64_t draft_tokens = 0;     // that steps verified
+  int64_t accepted_drafts = 0;  // of these
   double decode_tokens_per_second = 0;  // of the last 40 steps that decoded; 0 until there were
   double last_step_seconds_ago = 0;  // time since a step ended; 0 while nothing waits or runs, or
                                      // the engine is paused

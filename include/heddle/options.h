@@ -117,12 +117,13 @@ struct CacheOptions {
 // The source of guesses at how texts go on (docs/speculation.md).
 enum class DraftAlgorithm {
   kNone,
+  kAuto,    // kMtp where the checkpoint has a head that can be used, else kNone
   kNgram,   // what followed the same tokens before, in the request's own text or in others
   kMtp,     // the multi-token-prediction head inside the checkpoint
   kEagle3,  // a network that was trained for the model, in a folder of its own
 };
 
-// "none", "ngram", "mtp", "eagle3".
+// "none", "auto", "ngram", "mtp", "eagle3".
 [[nodiscard]] std::string_view to_string(DraftAlgorithm algorithm);
 
 // In any case of letters; "nextn" is "mtp". Error: kInvalidArgument, with the names there are.
@@ -131,7 +132,7 @@ enum class DraftAlgorithm {
 // Speculative decoding: a step computes drafts beside the next token and keeps those that the model
 // draws as well. It changes no text, only how many steps it takes (docs/speculation.md).
 struct SpeculativeOptions {
-  DraftAlgorithm algorithm = DraftAlgorithm::kNone;
+  DraftAlgorithm algorithm = DraftAlgorithm::kAuto;
 
   // The folder of the network that drafts: needed with kEagle3, may stand in for the checkpoint
   // with kMtp (`heddle export-nextn`).
@@ -140,6 +141,13 @@ struct SpeculativeOptions {
   // Tokens of one sequence that a step computes, the next one included, 2 to 64. 0: at most 8, and
   // as few as measured steps say that pay, down to none.
   int32_t num_draft_tokens = 0;
+
+  // Drafts that a network makes behind one another, 1 to 63: as num_draft_tokens, which is one
+  // more. 0: as that says.
+  int32_t num_steps = 0;
+
+  // As many drafts as pay, not always the same number.
+  [[nodiscard]] bool adapts() const { return num_draft_tokens == 0 && num_steps == 0; }
 };
 
 // How metrics are called: by our names, or by those that dashboards made for SGLang look for.

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,7 +88,8 @@ class EngineFixture {
     std::function<void()> on_stuck;
     std::function<void()> on_failure;
     std::function<std::unique_ptr<speculative::Drafter>()> make_drafter;  // empty: no drafts
-    int32_t num_draft_tokens = 0;  // of a step; 0: none without a drafter
+    int32_t num_draft_tokens = 0;                   // of a step; 0: none without a drafter
+    std::optional<SpeculativeOptions> speculative;  // for drafts that the runner makes
   };
 
   EngineFixture() : EngineFixture(Options{}) {}
@@ -119,6 +121,7 @@ class EngineFixture {
       parts.options.speculative = {.algorithm = DraftAlgorithm::kNgram,
                                    .num_draft_tokens = options.num_draft_tokens};
     }
+    if (options.speculative) parts.options.speculative = *options.speculative;
     engine = EngineLoop::create(std::move(parts)).value();
   }
 

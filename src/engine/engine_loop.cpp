@@ -36,7 +36,8 @@ Status status_of(const std::exception& error, const Status& out_of_memory) {
 
 std::unique_ptr<EngineMetrics> make_metrics(const MetricsOptions& options,
                                             const std::string& model_name,
-                                            const runner::PoolSizes& sizes) {
+                                            const runner::PoolSizes& sizes,
+                                            DraftAlgorithm algorithm) {
   if (!options.enabled) return nullptr;
   return std::make_unique<EngineMetrics>(
       options.names, options.model_name.empty() ? model_name : options.model_name,
@@ -44,6 +45,7 @@ std::unique_ptr<EngineMetrics> make_metrics(const MetricsOptions& options,
                     .page_size = sizes.page_size,
                     .state_slots = sizes.num_state_slots + sizes.num_snapshot_slots,
                     .window_pages = sizes.window_pages.num_pages,
+                    .draft_algorithm = std::string(to_string(algorithm)),
                     .max_tenants = options.max_tenants});
 }
 
@@ -78,7 +80,8 @@ Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
     parts.info.context_length = pool_tokens;
   }
   parts.options.context_length = parts.info.context_length;
-  made.metrics = make_metrics(parts.options.metrics, parts.info.name, sizes);
+  made.metrics = make_metrics(parts.options.metrics, parts.info.name, sizes,
+                              parts.options.speculative.algorithm);
   if (!parts.on_stuck) parts.on_stuck = [] { std::abort(); };
 
   if (made.metrics != nullptr && parts.start) {
@@ -376,6 +379,9 @@ scheduler::SchedulerStats EngineLoop::settle(int64_t num_aborted_by_drain) {
        .steps = pipeline_.num_finished(),
        .prompt_tokens = delivery_.prompt_tokens(),
        .output_tokens = delivery_.output_tokens(),
+       .decode_steps = step_log_.decoded().steps,
+       .draft_tokens = step_log_.decoded().draft_tokens,
+       .accepted_drafts = step_log_.decoded().accepted_drafts,
        .decode_tokens_per_second = step_log_.decode_tokens_per_second()});
   inbox_.show_queue(scheduled.num_queued, scheduled.num_open_slots);
   inbox_.on_ended(delivery_.take_num_ended(), num_aborted_by_drain);
@@ -549,6 +555,7 @@ void EngineLoop::finish_step() {
   delivery_.deliver(*finished->plan, finished->output, facts.end_seconds);
   pipeline_.recycle(std::move(*finished));
   delivery_.free_ended();
+  step_log_.count(facts);
   const scheduler::SchedulerStats stats = settle();
   step_log_.on_step(facts, stats);
   step_recorder_.on_step(pipeline_.num_finished(), facts, stats);

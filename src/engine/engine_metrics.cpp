@@ -176,6 +176,13 @@ void EngineMetrics::make_steps() {
   accepted_per_step_ = registry_.histogram(
       {"heddle_accepted_drafts"}, "Accepted drafts of a sequence in a step that verified some.",
       kDraftBounds);
+  tokens_per_step_ = registry_.gauge(
+      {"heddle_tokens_per_step", "sglang:spec_accept_length"},
+      "Tokens that a sequence got from a step in which it decoded, since the start.");
+  registry_
+      .gauge({"heddle_speculation_info"}, "What drafts; the value is 1.",
+             {{"algorithm", limits_.draft_algorithm}})
+      .set(1);
   retractions_.counter =
       registry_.counter({"heddle_retractions_total", "sglang:num_retracted_requests_total"},
                         "Times a running request gave its memory back, to be computed again.");
@@ -304,6 +311,11 @@ void EngineMetrics::on_step(const StepFacts& step, int64_t num_streams,
   computed_.add(static_cast<double>(step.prefill_tokens));
   reused_.add(static_cast<double>(step.cached_tokens));
   decoded_.add(static_cast<double>(step.decode_sequences + step.accepted_drafts));
+  if (step.decode_sequences > 0) {
+    sequence_steps_ += step.decode_sequences;
+    sequence_tokens_ += step.decode_sequences + step.accepted_drafts;
+    tokens_per_step_.set(ratio(sequence_tokens_, sequence_steps_));
+  }
   decode_context_.set(static_cast<double>(step.decode_context));
   decode_rate_.set(decode_tokens_per_second);
   if (step.prefills()) {

@@ -32,6 +32,7 @@ struct MetricsLimits {
   int32_t page_size = 1;
   int64_t state_slots = 0;
   int64_t window_pages = 0;
+  std::string draft_algorithm = "none";
   int32_t max_tenants = 0;
 };
 
@@ -115,6 +116,9 @@ class EngineMetrics {
   MetricCounter computed_, reused_, decoded_;
   MetricCounter accepted_drafts_, rejected_drafts_;
   MetricHistogram accepted_per_step_;
+  MetricGauge tokens_per_step_;
+  int64_t sequence_steps_ = 0;   // of sequences that decoded
+  int64_t sequence_tokens_ = 0;  // that they got
   Total retractions_, retracted_input_, retracted_output_, preemptions_, preempted_tokens_;
   MetricHistogram decode_stall_seconds_;
   double stall_since_ = -1;  // negative: no stream waits for a step that decodes

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/log.h"
 #include "core/metrics.h"
 #include "engine/engine_metrics.h"
 #include "runner/cache_plan.h"
@@ -29,6 +30,21 @@ Status check_speculation(const SpeculativeOptions& options) {
         fmt::format("speculative.draft_model_dir is \"{}\"; with {} no network drafts",
                     options.draft_model_dir.string(), to_string(options.algorithm)));
   }
+  if (options.num_steps == 0) return {};
+  if (options.num_steps < 0 || options.num_steps >= runner::kMostDraftRows) {
+    return invalid_argument(fmt::format("speculative.num_steps is {}; it must be from 1 to {}",
+                                        options.num_steps, runner::kMostDraftRows - 1));
+  }
+  if (options.algorithm == DraftAlgorithm::kNgram) {
+    return invalid_argument(fmt::format(
+        "speculative.num_steps is {}; ngram takes no steps: num_draft_tokens {} is as many drafts",
+        options.num_steps, options.num_steps + 1));
+  }
+  if (options.num_draft_tokens != 0 && options.num_draft_tokens != options.num_steps + 1) {
+    log_warning(fmt::format(
+        "num_draft_tokens {} becomes {}: {} steps make a chain of {} drafts behind the next token",
+        options.num_draft_tokens, options.num_steps + 1, options.num_steps, options.num_steps));
+  }
   return {};
 }
 
@@ -48,7 +64,7 @@ Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineOptions& 
                                                          : std::numeric_limits<int32_t>::max();
 
   wanted.max_drafts = std::max(runner::num_draft_tokens(options.speculative) - 1, 0);
-  wanted.adapts_drafts = options.speculative.num_draft_tokens == 0;
+  wanted.adapts_drafts = options.speculative.adapts();
 
   const CacheOptions& cache = options.cache;
   cache::PrefixCacheOptions& kept = wanted.cache;

@@ -12,6 +12,12 @@ constexpr int64_t kDecodeInterval = 40;
 
 }  // namespace
 
+void StepLog::count(const StepFacts& step) {
+  decoded_.steps += step.decode_sequences;
+  decoded_.draft_tokens += step.draft_tokens;
+  decoded_.accepted_drafts += step.accepted_drafts;
+}
+
 void StepLog::on_step(const StepFacts& step, const scheduler::SchedulerStats& stats) {
   const bool shown = logs(LogLevel::kDebug);
   const double usage = static_cast<double>(stats.kv_tokens_used) /

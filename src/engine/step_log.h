@@ -33,13 +33,26 @@ class StepLog {
   // `kv_capacity` in tokens.
   explicit StepLog(int64_t kv_capacity) : kv_capacity_(kv_capacity) {}
 
+  // A step ended: what decoded() counts; then, with the state after it, the rest.
+  void count(const StepFacts& step);
   void on_step(const StepFacts& step, const scheduler::SchedulerStats& stats);
+
+  // Since the start: steps of each sequence that decoded, drafts that they verified, and those that
+  // held.
+  struct Decoded {
+    int64_t steps = 0;
+    int64_t draft_tokens = 0;
+    int64_t accepted_drafts = 0;
+  };
+
+  [[nodiscard]] const Decoded& decoded() const { return decoded_; }
 
   // Over the last 40 steps that decoded; 0 until there were that many.
   [[nodiscard]] double decode_tokens_per_second() const { return rate_; }
 
  private:
   int64_t kv_capacity_;
+  Decoded decoded_;
   int64_t num_decode_steps_ = 0;
   int64_t decoded_tokens_ = 0;
   double busy_seconds_ = 0;  // of those steps

@@ -75,7 +75,10 @@ Result<std::vector<checkpoint::KvScales>> load_kv_scales(const checkpoint::Weigh
 }
 
 int32_t num_draft_tokens(const SpeculativeOptions& options) {
-  if (options.algorithm == DraftAlgorithm::kNone) return 0;
+  if (options.algorithm == DraftAlgorithm::kNone || options.algorithm == DraftAlgorithm::kAuto) {
+    return 0;
+  }
+  if (options.num_steps > 0) return options.num_steps + 1;
   return options.num_draft_tokens > 0 ? options.num_draft_tokens : kDefaultDraftTokens;
 }
 

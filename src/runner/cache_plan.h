@@ -42,7 +42,8 @@ Result<std::vector<checkpoint::KvScales>> load_kv_scales(const checkpoint::Weigh
 inline constexpr int32_t kDefaultDraftTokens = 8;
 inline constexpr int32_t kMostDraftRows = 64;
 
-// SpeculativeOptions::num_draft_tokens with its default; 0 without drafts.
+// SpeculativeOptions::num_draft_tokens with its default, or as its num_steps say; 0 without drafts,
+// and with kAuto, which is to be settled before (choose_drafts.h).
 [[nodiscard]] int32_t num_draft_tokens(const SpeculativeOptions& options);
 
 // The most rows of sequences with drafts that a step may have, before memory is looked at.

@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "graph/builder.h"
+#include "runner/choose_drafts.h"
 
 namespace heddle::runner {
 
@@ -25,15 +26,10 @@ Result<std::unique_ptr<DraftPass>> DraftPass::create(
 Status DraftPass::load(const DraftPassOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options.weights_dir, options.dummy_weights));
   const std::vector<checkpoint::WeightSpec> specs = model_->weight_specs();
-  const std::vector<std::string_view> names = source->names();
-  const auto is_stored = [&](const checkpoint::Assembly& assembly) {
-    return std::ranges::find(names, assembly.front().tensor.name) != names.end();
-  };
-  const std::vector<checkpoint::Assembly>& first = specs.front().alternatives;
-  if (!names.empty() && std::ranges::none_of(first, is_stored)) {
+  if (!source->names().empty() && !has_weights_of(*model_, *source)) {
     return invalid_argument(fmt::format(
         "{} has nothing that drafts: there is no tensor {}; choose another speculative algorithm",
-        options.weights_dir.string(), first.front().front().tensor.name));
+        options.weights_dir.string(), specs.front().alternatives.front().front().tensor.name));
   }
   HEDDLE_ASSIGN_OR_RETURN(target_ids_, model_->target_ids(*source));
   HEDDLE_ASSIGN_OR_RETURN(

@@ -11,11 +11,11 @@
 #include "checkpoint/generation_config.h"
 #include "core/check.h"
 #include "core/log.h"
-#include "models/drafts/eagle3.h"
 #include "models/registry.h"
 #include "ops/simd/this_cpu.h"
 #include "runner/cache_plan.h"
 #include "runner/choose_device.h"
+#include "runner/choose_drafts.h"
 #include "runner/device_steps.h"
 #include "runner/draft_pass.h"
 #include "runner/forward_pass.h"
@@ -164,20 +164,11 @@ EngineOptions settled(EngineOptions options, ForwardPass& pass, const MemoryPlan
   options.context_length = context_length;
   options.max_running_requests = plan.max_running_requests;
   options.max_total_tokens = plan.kv_tokens;
+  if (options.speculative.num_steps > 0) {
+    options.speculative.num_draft_tokens = num_draft_tokens(options.speculative);
+  }
   options.on_load_progress = nullptr;
   return options;
-}
-
-// The network that drafts; null: none does.
-Result<std::unique_ptr<const models::DraftModel>> draft_model(const EngineOptions& options) {
-  const DraftAlgorithm algorithm = options.speculative.algorithm;
-  if (algorithm != DraftAlgorithm::kMtp && algorithm != DraftAlgorithm::kEagle3) {
-    return std::unique_ptr<const models::DraftModel>();
-  }
-  HEDDLE_ASSIGN_OR_RETURN(const checkpoint::ModelConfig config,
-                          models::load_config(options.model_dir));
-  if (algorithm == DraftAlgorithm::kMtp) return models::create_prediction_head(config);
-  return models::load_eagle3(options.speculative.draft_model_dir, config);
 }
 
 std::string describe(const device::Device& device) {
@@ -185,7 +176,22 @@ std::string describe(const device::Device& device) {
   return fmt::format("{}, {}", device.name(), ops::simd_target_name());
 }
 
-Result<LoadedModel> load_on(const EngineOptions& options, ChosenDevice chosen) {
+// Takes back what the runner chose. Error: `failed`, where it was asked for by name.
+Status leave_out_drafts(Status failed, const EngineOptions& asked, ChosenDrafts& chosen) {
+  if (asked.speculative.algorithm != DraftAlgorithm::kAuto ||
+      chosen.algorithm == DraftAlgorithm::kNone) {
+    return failed;
+  }
+  chosen = {.algorithm = DraftAlgorithm::kNone, .model = nullptr, .reason = failed.message()};
+  return {};
+}
+
+Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
+  HEDDLE_ASSIGN_OR_RETURN(const checkpoint::ModelConfig stored,
+                          models::load_config(asked.model_dir));
+  HEDDLE_ASSIGN_OR_RETURN(ChosenDrafts drafts, choose_drafts(asked, stored));
+  EngineOptions options = asked;
+  options.speculative.algorithm = drafts.algorithm;
   const DeviceDefaults defaults = defaults_for(chosen.compute->device().kind());
   HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> dtype, run_dtype(options));
   HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> kv_dtype,
@@ -201,9 +207,8 @@ Result<LoadedModel> load_on(const EngineOptions& options, ChosenDevice chosen) {
   if (options.quantization != "none") {
     HEDDLE_ASSIGN_OR_RETURN(rounding, checkpoint::parse_rounding(options.quantization));
   }
-  HEDDLE_ASSIGN_OR_RETURN(std::unique_ptr<const models::DraftModel> drafts, draft_model(options));
   std::optional<models::CacheNeeds> draft_needs;
-  if (drafts != nullptr) draft_needs = drafts->cache_needs();
+  if (drafts.model != nullptr) draft_needs = drafts.model->cache_needs();
   HEDDLE_ASSIGN_OR_RETURN(
       std::unique_ptr<ForwardPass> pass,
       ForwardPass::create(
@@ -218,39 +223,56 @@ Result<LoadedModel> load_on(const EngineOptions& options, ChosenDevice chosen) {
            .max_step_tokens = chunk,
            .max_logit_rows = max_rows + max_draft_rows(options.speculative),
            .max_sequences = max_rows,
-           .hidden_states = drafts ? drafts->hidden_states() : std::vector<int64_t>(),
+           .hidden_states = drafts.model ? drafts.model->hidden_states() : std::vector<int64_t>(),
            .head_alone = options.cache.enabled,
            .on_load_progress = options.on_load_progress},
           std::move(chosen.compute)));
   std::unique_ptr<DraftPass> draft_pass;
-  if (drafts != nullptr) {
+  if (drafts.model != nullptr) {
     const SpeculativeOptions& speculative = options.speculative;
     const auto& quantization = pass->config().quantization;
     const bool is_models_own = speculative.algorithm == DraftAlgorithm::kMtp;
-    HEDDLE_ASSIGN_OR_RETURN(
-        draft_pass,
-        DraftPass::create(
-            std::move(drafts),
-            {.weights_dir = speculative.draft_model_dir.empty() ? options.model_dir
-                                                                : speculative.draft_model_dir,
-             .dummy_weights = options.load_format == "dummy",
-             .quantization = is_models_own && quantization ? &*quantization : nullptr,
-             .rounding = rounding,
-             .num_threads = options.num_threads,
-             .capture = !options.disable_cuda_graph,
-             .max_rows = max_draft_rows(speculative)},
-            *pass));
+    auto created = DraftPass::create(
+        std::move(drafts.model),
+        {.weights_dir =
+             speculative.draft_model_dir.empty() ? options.model_dir : speculative.draft_model_dir,
+         .dummy_weights = options.load_format == "dummy",
+         .quantization = is_models_own && quantization ? &*quantization : nullptr,
+         .rounding = rounding,
+         .num_threads = options.num_threads,
+         .capture = !options.disable_cuda_graph,
+         .max_rows = max_draft_rows(speculative)},
+        *pass);
+    if (created.ok()) {
+      draft_pass = std::move(*created);
+    } else {
+      HEDDLE_RETURN_IF_ERROR(leave_out_drafts(created.status(), asked, drafts));
+    }
   }
   const checkpoint::ModelConfig& config = pass->config();
   const models::CacheNeeds needs = pass->cache_needs();
-  HEDDLE_ASSIGN_OR_RETURN(
-      const PlannedPools planned,
-      plan_pools(options, config, needs, pass->kv_dtype(),
-                 {.available_bytes = pass->device().available_memory_bytes(),
-                  .release_granule_bytes = pass->device().release_granule_bytes(),
-                  .hidden_dtype = pass->activations(),
-                  .defaults = defaults,
-                  .draft_needs = draft_needs}));
+  const auto plan = [&] {
+    options.speculative.algorithm = drafts.algorithm;
+    if (drafts.algorithm == DraftAlgorithm::kNone) draft_needs.reset();
+    return plan_pools(options, config, needs, pass->kv_dtype(),
+                      {.available_bytes = pass->device().available_memory_bytes(),
+                       .release_granule_bytes = pass->device().release_granule_bytes(),
+                       .hidden_dtype = pass->activations(),
+                       .defaults = defaults,
+                       .draft_needs = draft_needs});
+  };
+  Result<PlannedPools> planned_pools = plan();
+  if (!planned_pools.ok()) {
+    HEDDLE_RETURN_IF_ERROR(leave_out_drafts(planned_pools.status(), asked, drafts));
+    draft_pass.reset();
+    planned_pools = plan();
+  }
+  HEDDLE_ASSIGN_OR_RETURN(const PlannedPools planned, std::move(planned_pools));
+  if (asked.speculative.algorithm == DraftAlgorithm::kAuto) {
+    log_info(drafts.algorithm == DraftAlgorithm::kNone
+                 ? fmt::format("speculation: none, {}", drafts.reason)
+                 : "speculation: mtp, the checkpoint's head; as many drafts as pay");
+  }
   PoolSizes sizes = planned.plan.sizes;
   sizes.max_step_tokens = chunk;
   sizes.flops = pass->prefill_flops();

@@ -115,7 +115,8 @@ class ModelRunnerTest : public ::testing::Test {
                           .context_length = kPagesEach * kPage,
                           .max_running_requests = 4,
                           .chunked_prefill_tokens = 256,
-                          .page_size = kPage};
+                          .page_size = kPage,
+                          .speculative = {.algorithm = DraftAlgorithm::kNone}};
     auto loaded = load_model(options);
     ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
     model_ = new LoadedModel(std::move(*loaded));

@@ -208,7 +208,8 @@ Status StepExecutor::enqueue(const request::BatchPlan& plan, Step& step) {
   step.sequences.assign(batch_.sequences().begin(), batch_.sequences().end());
   HEDDLE_RETURN_IF_ERROR(
       pools_.start_drafts(pass_->stream(), pass_->context(), batch_.draft_states()));
-  step.open = draws_on_device() && draft_maker_ == nullptr && batch_.hidden_slots().empty() &&
+  const bool makes_drafts = draft_maker_ != nullptr && plan.computes_draft_slots;
+  step.open = draws_on_device() && !makes_drafts && batch_.hidden_slots().empty() &&
               std::ranges::all_of(plan.sequences,
                                   [](const auto& sequence) { return sequence.drafts.empty(); });
   if (!batch_.empty()) {

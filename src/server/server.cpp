@@ -26,6 +26,13 @@ int64_t system_unix_time() {
       .count();
 }
 
+std::string describe(const SpeculativeOptions& options) {
+  if (options.algorithm == DraftAlgorithm::kNone) return "none";
+  const std::string_view name = to_string(options.algorithm);
+  return options.adapts() ? fmt::format("{}, as many as pay", name)
+                          : fmt::format("{}, {} a step", name, options.num_draft_tokens - 1);
+}
+
 bool is_loopback(std::string_view host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.") ||
          host.starts_with(kUnixPrefix);
@@ -70,9 +77,10 @@ class HeddleServer final : public Server {
     const MemoryPlan& plan = engine->memory_plan();
     const std::string ready = fmt::format(
         "Serving {} at {}: {}, {} parameters, {} on {} ({}), context of {} tokens; memory: {}; "
-        "cache granularity: {} tokens",
+        "cache granularity: {} tokens; drafts: {}",
         model.name, address(), model.architecture, model.num_parameters, model.dtype, model.device,
-        model.device_reason, model.context_length, plan.to_string(), plan.page_size);
+        model.device_reason, model.context_length, plan.to_string(), plan.page_size,
+        describe(engine->options().speculative));
     handler_.serve(std::move(engine), std::move(codec), std::move(configuration));
     log_info(ready);
     log_info("The server is fired up and ready to roll!");

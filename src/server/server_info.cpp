@@ -10,6 +10,12 @@ using Json = nlohmann::ordered_json;
 
 double gigabytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
+// Tokens that a sequence got from a step in which it decoded.
+double accepted_length(const EngineStats& stats) {
+  if (stats.decode_steps == 0) return 1;
+  return 1 + static_cast<double>(stats.accepted_drafts) / static_cast<double>(stats.decode_steps);
+}
+
 Json internal_state(const MemoryPlan& plan, const EngineStats& stats) {
   const int64_t states_bytes = plan.state_pool_bytes + plan.snapshot_pool_bytes;
   const int64_t pools_bytes =
@@ -31,6 +37,9 @@ Json internal_state(const MemoryPlan& plan, const EngineStats& stats) {
           {"num_steps", stats.steps},
           {"num_prompt_tokens", stats.prompt_tokens},
           {"num_output_tokens", stats.output_tokens},
+          {"num_draft_tokens", stats.draft_tokens},
+          {"num_accepted_draft_tokens", stats.accepted_drafts},
+          {"avg_spec_accept_length", accepted_length(stats)},
           {"paused", stats.paused}};
 }
 

@@ -13,8 +13,9 @@ namespace heddle {
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, DraftAlgorithm>, 5> kNames = {{
+constexpr std::array<std::pair<std::string_view, DraftAlgorithm>, 6> kNames = {{
     {"none", DraftAlgorithm::kNone},
+    {"auto", DraftAlgorithm::kAuto},
     {"ngram", DraftAlgorithm::kNgram},
     {"mtp", DraftAlgorithm::kMtp},
     {"nextn", DraftAlgorithm::kMtp},
@@ -34,7 +35,8 @@ Result<DraftAlgorithm> parse_draft_algorithm(std::string_view name) {
     if (std::ranges::equal(name, spelling, {}, lower)) return algorithm;
   }
   return invalid_argument(fmt::format(
-      "speculative algorithm \"{}\" is not served; choose one of none, ngram, mtp, eagle3", name));
+      "speculative algorithm \"{}\" is not served; choose one of auto, none, ngram, mtp, eagle3",
+      name));
 }
 
 }  // namespace heddle

@@ -7,8 +7,9 @@ namespace heddle::speculative {
 namespace {
 
 TEST(DraftAlgorithmTest, NamesComeBack) {
-  for (const DraftAlgorithm algorithm : {DraftAlgorithm::kNone, DraftAlgorithm::kNgram,
-                                         DraftAlgorithm::kMtp, DraftAlgorithm::kEagle3}) {
+  for (const DraftAlgorithm algorithm :
+       {DraftAlgorithm::kNone, DraftAlgorithm::kAuto, DraftAlgorithm::kNgram, DraftAlgorithm::kMtp,
+        DraftAlgorithm::kEagle3}) {
     EXPECT_EQ(parse_draft_algorithm(to_string(algorithm)).value(), algorithm);
   }
   EXPECT_EQ(parse_draft_algorithm("NGRAM").value(), DraftAlgorithm::kNgram);
@@ -18,13 +19,14 @@ TEST(DraftAlgorithmTest, NamesComeBack) {
 TEST(DraftAlgorithmTest, UnknownNamesAreRefusedWithThoseThatThereAre) {
   const auto algorithm = parse_draft_algorithm("MEDUSA");
   EXPECT_EQ(algorithm.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(algorithm.status().message().find("none, ngram, mtp, eagle3"), std::string::npos);
+  EXPECT_NE(algorithm.status().message().find("auto, none, ngram, mtp, eagle3"), std::string::npos);
 }
 
 TEST(DraftAlgorithmTest, WhatNeedsNoModelHasADrafter) {
   EXPECT_EQ(make_drafter(DraftAlgorithm::kNone), nullptr);
   EXPECT_NE(make_drafter(DraftAlgorithm::kNgram), nullptr);
   EXPECT_EQ(make_drafter(DraftAlgorithm::kMtp), nullptr);
+  EXPECT_EQ(make_drafter(DraftAlgorithm::kAuto), nullptr) << "it stands for a network, or none";
 }
 
 }  // namespace

@@ -86,6 +86,7 @@ struct CacheSetting {
     options.scheduling.enable_priority = preempted;
     options.scheduling.preemption_threshold = 0;
     options.scheduling.preemption_min_run_seconds = 0;
+    options.speculative.algorithm = DraftAlgorithm::kNone;
     if (draft_tokens > 0) {
       options.speculative = {
           .algorithm = head_drafts ? DraftAlgorithm::kMtp : DraftAlgorithm::kNgram,

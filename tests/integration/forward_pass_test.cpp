@@ -177,7 +177,8 @@ TEST(ForwardPass, CountsOnlyTheTokensThatAWindowReads) {
 }
 
 TEST(LoadModel, PlansItsMemoryAndNamesBadOptions) {
-  EngineOptions options{.model_dir = testing::repository_path("models/heddle-tiny")};
+  EngineOptions options{.model_dir = testing::repository_path("models/heddle-tiny"),
+                        .speculative = {.algorithm = DraftAlgorithm::kNone}};
   const auto loaded = runner::load_model(options);
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
   EXPECT_EQ(loaded->info.architecture, "Qwen3NextForCausalLM");

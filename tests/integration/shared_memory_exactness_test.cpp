@@ -126,7 +126,8 @@ struct BudgetSetting {
         .chunked_prefill_tokens = chunk_tokens,
         .page_size = page_size,
         .memory_fraction = static_cast<double>(budget_mib) * kMebibyte /
-                           static_cast<double>(device::available_host_memory_bytes())};
+                           static_cast<double>(device::available_host_memory_bytes()),
+        .speculative = {.algorithm = DraftAlgorithm::kNone}};
     options.scheduling.overlap = overlap;
     return options;
   }
@@ -221,6 +222,7 @@ const std::vector<Round>& rounds() {
                           .num_threads = 2,
                           .max_running_requests = 1,
                           .max_total_tokens = 4096,
+                          .speculative = {.algorithm = DraftAlgorithm::kNone},
                           .skip_tokenizer = true};
     options.cache.enabled = false;
     auto engine = Engine::create(options);

@@ -118,7 +118,8 @@ class TappedEngine {
                           .num_threads = 1,
                           .context_length = 2048,
                           .max_running_requests = 2,
-                          .max_total_tokens = 32768};
+                          .max_total_tokens = 32768,
+                          .speculative = {.algorithm = DraftAlgorithm::kNone}};
     options.cache.enabled = caches;
     options.cache.state_dtype = state_dtype;
     auto model = runner::load_model(options);

@@ -11,12 +11,14 @@ namespace heddle::server {
 
 class RealEngineFixture : public ServerTest {
  protected:
-  // Change them before start_real().
+  // Change them before start_real(). Without drafts, so that equal requests have steps of equally
+  // many rows, and answers that are equal to the bit.
   EngineOptions engine_options{.model_dir = testing::repository_path("models/heddle-tiny"),
                                .num_threads = 1,
                                .max_running_requests = 2,
                                .max_total_tokens = 4096,
-                               .max_queued_requests = 4};
+                               .max_queued_requests = 4,
+                               .speculative = {.algorithm = DraftAlgorithm::kNone}};
 
   void start_real() {
     listen();

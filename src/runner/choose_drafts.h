@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which network drafts beside a model: the one that was asked for, or, with DraftAlgorithm::kAuto,
+// the prediction head of the checkpoint where there is one and nothing that was asked for rules it
+// out. What was asked for by name fails by name; what is left to the runner is left out, with a
+// reason for the log.
+//
+// Threading: pure functions.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <heddle/options.h>
+
+#include "checkpoint/model_config.h"
+#include "models/drafts/draft_model.h"
+
+namespace heddle::runner {
+
+struct ChosenDrafts {
+  DraftAlgorithm algorithm = DraftAlgorithm::kNone;  // not kAuto
+  std::unique_ptr<const models::DraftModel> model;   // null: no network drafts
+  std::string reason;  // why nothing drafts, where the choice was the runner's
+};
+
+// Errors: only of what was asked for by name.
+Result<ChosenDrafts> choose_drafts(const EngineOptions& options,
+                                   const checkpoint::ModelConfig& config);
+
+// Whether `source` has the network's weights, as far as its first tensor tells.
+[[nodiscard]] bool has_weights_of(const models::DraftModel& model,
+                                  const checkpoint::WeightSource& source);
+
+}  // namespace heddle::runner

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What drafts where nothing was said about it: the prediction head of the checkpoint, where there
+// is one and nothing rules it out.
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include <heddle/options.h>
+
+#include "runner/model_runner.h"
+#include "support/test_data.h"
+
+namespace heddle {
+namespace {
+
+EngineOptions options_of(const char* model) {
+  return {.model_dir = testing::repository_path(model),
+          .device = "cpu",
+          .num_threads = 1,
+          .max_total_tokens = 4096,
+          .skip_tokenizer = true};
+}
+
+void expect_no_drafts(const EngineOptions& options) {
+  const auto loaded = runner::load_model(options);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded->options.speculative.algorithm, DraftAlgorithm::kNone);
+  EXPECT_EQ(loaded->runner->pool_sizes().max_made_drafts, 0);
+  EXPECT_EQ(loaded->runner->pool_sizes().max_draft_rows, 0);
+  EXPECT_EQ(loaded->plan.draft_state_bytes, 0);
+}
+
+TEST(AutoDraftsTest, AHeadInTheCheckpointDraftsAndItsMemoryIsPlanned) {
+  const auto loaded = runner::load_model(options_of("models/heddle-tiny"));
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded->options.speculative.algorithm, DraftAlgorithm::kMtp);
+  EXPECT_TRUE(loaded->options.speculative.adapts());
+  EXPECT_EQ(loaded->runner->pool_sizes().max_made_drafts, 7);
+  EXPECT_GE(loaded->runner->pool_sizes().max_draft_rows, 8);
+  EXPECT_GT(loaded->plan.draft_state_bytes, 0);
+}
+
+TEST(AutoDraftsTest, StepsAndTokensFixTheDepth) {
+  EngineOptions options = options_of("models/heddle-tiny");
+  options.speculative.num_steps = 3;
+  options.speculative.num_draft_tokens = 9;  // a chain of three steps has four
+  const auto loaded = runner::load_model(options);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded->options.speculative.num_draft_tokens, 4);
+  EXPECT_FALSE(loaded->options.speculative.adapts());
+  EXPECT_EQ(loaded->runner->pool_sizes().max_made_drafts, 3);
+}
+
+TEST(AutoDraftsTest, WithoutAHeadThereAreNone) {
+  expect_no_drafts(options_of("tests/golden/qwen3_next"));
+  expect_no_drafts(options_of("tests/golden/qwen2"));
+}
+
+TEST(AutoDraftsTest, WhatRulesDraftsOutIsNoErrorUnlessTheyWereAskedFor) {
+  EngineOptions options = options_of("models/heddle-tiny");
+  options.cache.state_dtype = StateDtype::kBfloat16;
+  expect_no_drafts(options);
+  options.speculative.algorithm = DraftAlgorithm::kMtp;
+  EXPECT_EQ(runner::load_model(options).status().code(), StatusCode::kInvalidArgument);
+}
+
+TEST(AutoDraftsTest, RandomWeightsDraftNothing) {
+  EngineOptions options = options_of("models/heddle-tiny");
+  options.load_format = "dummy";
+  expect_no_drafts(options);
+}
+
+}  // namespace
+}  // namespace heddle
