@@ -436,6 +436,19 @@ bool has_inner_anchor(const PatternNode& node) {
   return false;
 }
 
+// States that add_node() makes at least, up to a few more than a grammar may have: repeats inside
+// each other multiply.
+size_t least_states(const PatternNode& node) {
+  constexpr size_t kMost = Nfa::kMaxStates + 1;
+  size_t inside = node.kind == Kind::kSet ? 1 : 0;
+  for (const PatternNode& child : node.children) {
+    inside = std::min(inside + least_states(child), kMost);
+  }
+  if (node.kind != Kind::kRepeat) return inside;
+  const auto copies = static_cast<size_t>(node.max < 0 ? std::max(node.min, 1) : node.max);
+  return std::min((inside + 1) * copies, kMost);
+}
+
 void add_search_node(Nfa& nfa, NfaState from, const PatternNode& node, TextForm form, NfaState to) {
   if (node.kind == Kind::kAlternatives) {
     for (const PatternNode& child : node.children) add_search_node(nfa, from, child, form, to);
@@ -475,6 +488,10 @@ Result<Pattern> Pattern::parse(std::string_view text) {
         "the pattern has ^ or $ inside it; they are supported at the ends of the pattern and of "
         "its "
         "alternatives");
+  }
+  if (least_states(root) > Nfa::kMaxStates) {
+    return invalid_argument(fmt::format(
+        "the pattern needs more than {} states; use smaller repeat counts", Nfa::kMaxStates));
   }
   return Pattern(std::make_unique<PatternNode>(std::move(root)));
 }
