@@ -186,8 +186,7 @@ constexpr int64_t kDefaultMaxNewTokens = 128;
 
 void refuse_unserved_generate_fields(FieldReader& fields) {
   refuse_unserved_features(fields);
-  refuse_fields(
-      fields, {"image_data", "video_data", "audio_data", "token_ids_logprob", "require_reasoning"});
+  refuse_fields(fields, {"image_data", "video_data", "audio_data", "token_ids_logprob"});
 }
 
 // A field of a batch: one value for all prompts, or a list of one per prompt.
@@ -390,6 +389,7 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
   answer.stream = fields.boolean("stream").value_or(false);
   answer.stream_increments = context.answers.stream_increments;
   answer.text_in_logprobs = fields.boolean("return_text_in_logprobs").value_or(false);
+  const bool reasons_first = fields.boolean("require_reasoning").value_or(false);
   const bool return_prompt_ids = fields.boolean("return_prompt_token_ids").value_or(false);
   PromptList list;
   std::string prompt_param;
@@ -424,16 +424,16 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
     prompts[i].scheduling.apply(request);
     request.sampling = sampling.sampling;
     request.stop = sampling.stop;
-    if (auto error =
-            compile_form(context, prompts[i].form, ReasoningFirst::kNo, request.constraint)) {
+    // A form begins at once, unless the request says that the model reasons before it.
+    const ReasoningFirst reasoning = prompts[i].form && !reasons_first
+                                         ? ReasoningFirst::kNo
+                                         : reasoning_after(context, request.prompt);
+    if (auto error = compile_form(context, prompts[i].form, reasoning, request.constraint)) {
       return *error;
     }
-    if (!prompts[i].form) {  // a form begins at once here
-      if (auto error =
-              limit_reasoning(context, prompts[i].thinking_budget,
-                              reasoning_after(context, request.prompt), request.constraint)) {
-        return *error;
-      }
+    if (auto error =
+            limit_reasoning(context, prompts[i].thinking_budget, reasoning, request.constraint)) {
+      return *error;
     }
     request.skip_special_tokens = sampling.skip_special_tokens;
     request.return_logprobs = prompts[i].logprobs.wanted;

@@ -102,6 +102,18 @@ TEST_F(AnswerOptionsTest, AFormFollowsReasoningWithABudget) {
   EXPECT_EQ(forced_after(request, "n"), "o");
 }
 
+TEST_F(AnswerOptionsTest, GenerateReasonsBeforeAFormIfAskedTo) {
+  start();
+  Json body = {
+      {"text", "Hi"}, {"max_thinking_tokens", 2}, {"sampling_params", {{"regex", "yes|no"}}}};
+  EXPECT_EQ(forced_after(submitted("/generate", body), "n"), "o");
+  EXPECT_EQ(forced_after(submitted("/generate", body), "<think>"), std::nullopt);
+  body["require_reasoning"] = true;
+  const Request request = submitted("/generate", body);
+  EXPECT_EQ(forced_after(request, "<think>ab"), "</think>");
+  EXPECT_EQ(forced_after(request, "<think>ab</think>y"), "es");
+}
+
 TEST_F(AnswerOptionsTest, WhatHasNoClosingTagHasNoBudget) {
   options.reasoning_format = parsers::ReasoningFormat::kHarmony;
   start();

@@ -117,5 +117,29 @@ TEST_F(OpenApiTest, ResponsesAreAsDescribed) {
   }
 }
 
+TEST_F(OpenApiTest, BackgroundResponsesAreAsDescribedAtEveryStage) {
+  engine->held = true;
+  const Json queued = post("/v1/responses", {{"input", "Hi"}, {"background", true}}).json();
+  expect_valid("Response", queued);
+  const std::string path = "/v1/responses/" + queued["id"].get<std::string>();
+  expect_valid("Response", get(path).json());
+  expect_valid("Response", post(path + "/cancel", Json::object()).json());
+  engine->held = false;
+  EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
+  expect_valid("Response", get(path).json());
+}
+
+TEST_F(OpenApiTest, ErrorsAreAsDescribed) {
+  for (const char* const path :
+       {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/nowhere"}) {
+    const Reply reply = post(path, {{"temperature", "hot"}});
+    EXPECT_GE(reply.status, 400) << path;
+    expect_valid("ErrorResponse", reply.json());
+  }
+  expect_valid("ErrorResponse", get("/v1/models/x").json());
+  expect_valid("ErrorResponse", get("/v1/responses/x").json());
+  expect_valid("ErrorResponse", get("/v1/chat/completions").json());
+}
+
 }  // namespace
 }  // namespace heddle::server
