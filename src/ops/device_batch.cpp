@@ -23,7 +23,8 @@ int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 int64_t block_bytes(const DeviceBatchSizes& sizes) {
   const auto ints = [](int64_t count) { return aligned(bytes_of(DType::kI32, count)); };
   const int64_t B = sizes.max_sequences;
-  return 3 * ints(sizes.max_rows) + 2 * ints(B + 1) + 3 * ints(B) +
+  const int64_t masks = aligned(sizes.max_rows * static_cast<int64_t>(sizeof(uint64_t)));
+  return 3 * ints(sizes.max_rows) + masks + 2 * ints(B + 1) + 4 * ints(B) +
          (sizes.has_window_pages ? 2 : 1) * ints(B * sizes.max_pages_per_sequence) +
          ints(sizes.max_logit_rows) +
          aligned(sizes.max_snapshots * static_cast<int64_t>(sizeof(StateSnapshot)));
@@ -173,6 +174,9 @@ Status DeviceBatchUpload::upload(device::Stream& stream, std::span<const int32_t
   forward.batch.window_page_table =
       forward.window_page_table.empty() ? nullptr : copy_table(forward.window_page_table);
   forward.batch.snapshots = block.copy(forward.snapshots);
+  const bool has_trees = !forward.tree_starts.empty();
+  forward.batch.tree_starts = has_trees ? block.copy(forward.tree_starts) : nullptr;
+  forward.batch.tree_masks = has_trees ? block.copy(forward.tree_masks) : nullptr;
   rows_ = {.ids = writable(ids_),
            .row_sequences = writable(forward.batch.row_sequences),
            .state_slots = writable(forward.batch.state_slots)};

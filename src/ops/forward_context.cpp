@@ -2,6 +2,7 @@
 #include "ops/forward_context.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <ranges>
 #include <span>
@@ -28,6 +29,31 @@ Status check_sequences(const ForwardContext& forward) {
       return invalid_argument(fmt::format(
           "sequence {} has {} rows after {} tokens; every sequence needs at least one row", b,
           forward.num_rows(b), context));
+    }
+  }
+  return {};
+}
+
+// Every node is its own last bit, and the nodes of a step are those from its first one on.
+Status check_trees(const ForwardContext& forward, int64_t T) {
+  if (forward.tree_starts.empty() && forward.tree_masks.empty()) return {};
+  if (std::ssize(forward.tree_starts) != forward.num_sequences() ||
+      std::ssize(forward.tree_masks) != T) {
+    return invalid_argument(fmt::format(
+        "trees have {} starts and {} masks, the batch has {} sequences and {} rows",
+        forward.tree_starts.size(), forward.tree_masks.size(), forward.num_sequences(), T));
+  }
+  for (int64_t b = 0; b < forward.num_sequences(); ++b) {
+    const int64_t context = forward.context_lens[static_cast<size_t>(b)];
+    const int64_t start = forward.tree_start(b);
+    for (int64_t i = 0; i < forward.num_rows(b); ++i) {
+      const int64_t node = context + i - start;
+      const uint64_t mask = forward.tree_mask(b, i);
+      const bool fits =
+          node < 0 ? mask == 0 : static_cast<int64_t>(std::bit_width(mask)) == node + 1;
+      if (start >= 0 && fits) continue;
+      return invalid_argument(fmt::format(
+          "row {} of sequence {} is node {} of a tree and sees nodes {:#x}", i, b, node, mask));
     }
   }
   return {};
@@ -116,11 +142,22 @@ Status check_state_slots(const ForwardContext& forward, int64_t num_slots,
           fmt::format("sequence {} has state slot {}, the pool has {}", b, slot, num_slots));
     }
   }
+  for (int64_t b = 0; b < forward.num_sequences(); ++b) {
+    const int64_t nodes = forward.num_rows(b) - forward.num_chain_rows(b);
+    const int64_t slot = forward.state_slots[static_cast<size_t>(b)];
+    if (forward.has_tree(b) &&
+        (forward.tree_start(b) < forward.context_lens[static_cast<size_t>(b)] ||
+         slot + nodes >= num_slots)) {
+      return invalid_argument(
+          fmt::format("sequence {} has {} nodes of a tree behind state slot {}, the pool has {}", b,
+                      nodes, slot, num_slots));
+    }
+  }
   const StateSnapshot* previous = nullptr;
   for (const StateSnapshot& snapshot : forward.snapshots) {
     if (snapshot.sequence < 0 || snapshot.sequence >= B || snapshot.slot < 0 ||
         snapshot.slot >= num_snapshot_slots || snapshot.num_tokens < 1 ||
-        snapshot.num_tokens > forward.num_rows(snapshot.sequence)) {
+        snapshot.num_tokens > forward.num_chain_rows(snapshot.sequence)) {
       return invalid_argument(fmt::format(
           "the snapshot of sequence {} after {} tokens in slot {} does not fit {} sequences and {} "
           "slots",
@@ -139,6 +176,7 @@ Status check_state_slots(const ForwardContext& forward, int64_t num_slots,
 Status check_batch(const ForwardContext& forward, int64_t T) {
   HEDDLE_RETURN_IF_ERROR(check_rows("batch", &forward, T));
   HEDDLE_RETURN_IF_ERROR(check_sequences(forward));
+  HEDDLE_RETURN_IF_ERROR(check_trees(forward, T));
   HEDDLE_RETURN_IF_ERROR(check_logit_rows(forward, T));
   for (const PageGroup group : {PageGroup::kMain, PageGroup::kWindow}) {
     const auto of_group = [group](const KvLayer& layer) { return layer.group == group; };

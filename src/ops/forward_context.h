@@ -19,7 +19,9 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include <heddle/status.h>
@@ -79,7 +81,12 @@ struct DeviceBatch {
   const StateSnapshot* snapshots = nullptr;  // by sequence, then by num_tokens
   const int32_t* snapshot_start = nullptr;   // [B + 1]: those of b are [start[b], start[b + 1])
   const int32_t* logit_rows = nullptr;       // [R]
+  const int32_t* tree_starts = nullptr;      // [B]; null where no sequence has a tree
+  const uint64_t* tree_masks = nullptr;      // [T]; likewise
 };
+
+// ForwardContext::tree_starts of a sequence without a tree.
+inline constexpr int32_t kNoTree = std::numeric_limits<int32_t>::max();
 
 // Rows of a sequence that decodes, drafts included, or of the shortest prompts.
 inline constexpr int64_t kFewRows = 8;
@@ -104,6 +111,18 @@ struct ForwardContext {
   std::span<const StateSnapshot> snapshots;  // by sequence, then by num_tokens
   std::span<const int32_t> logit_rows;       // rows whose logits are wanted
 
+  // Sequences whose last rows are alternatives of each other (speculative/draft_tree.h). A row
+  // lies in its sequence's pages at the place where it would lie in a chain, context_lens[b] + i;
+  // from place tree_starts[b] on these are nodes of a tree, of which a row sees those that
+  // tree_masks names: bit j stands for place tree_starts[b] + j, and they are its ancestors and
+  // itself, in the order of their positions. Places before tree_starts[b] all see. A tree may have
+  // begun in an earlier step. Both spans are empty where no sequence has a tree.
+  //
+  // A tree's states: the working slot gets the state after the last row before the tree, the slot
+  // j + 1 behind it the state after node j. Snapshots lie before the tree.
+  std::span<const int32_t> tree_starts;  // [B], kNoTree without a tree
+  std::span<const uint64_t> tree_masks;  // [T], 0 for rows that are no nodes
+
   // Sequences at the end of these that stand for nothing (runner/batch_padding.h): of the arrays by
   // sequence the page tables have no rows for them, and a state slot is -1.
   int64_t num_padding = 0;
@@ -123,16 +142,54 @@ struct ForwardContext {
   // Those that are not padding.
   [[nodiscard]] int64_t num_real_sequences() const { return num_sequences() - num_padding; }
 
-  // How many rows each sequence has, where all have as many and they are few; else 0. Launches of
-  // such a step depend on no number of tokens, so that it can be captured.
+  // How many rows each sequence has, where all have as many, they are few and none has a tree; else
+  // 0. Launches of such a step depend on no number of tokens, so that it can be captured.
   [[nodiscard]] int64_t few_rows_each() const {
-    if (num_sequences() == 0) return 0;
+    if (num_sequences() == 0 || !tree_starts.empty()) return 0;
     const int64_t each = num_rows(0);
     if (each > kFewRows) return 0;
     for (int64_t b = 1; b < num_sequences(); ++b) {
       if (num_rows(b) != each) return 0;
     }
     return each;
+  }
+
+  [[nodiscard]] bool has_tree(int64_t b) const {
+    return !tree_starts.empty() && tree_starts[static_cast<size_t>(b)] != kNoTree;
+  }
+
+  // The place in its pages where the tree of b begins; beyond all places where there is none.
+  [[nodiscard]] int64_t tree_start(int64_t b) const {
+    return tree_starts.empty() ? int64_t{kNoTree} : tree_starts[static_cast<size_t>(b)];
+  }
+
+  // How many rows of b come before its tree; all where there is none.
+  [[nodiscard]] int64_t num_chain_rows(int64_t b) const {
+    if (!has_tree(b)) return num_rows(b);
+    return std::max<int64_t>(tree_start(b) - context_lens[static_cast<size_t>(b)], 0);
+  }
+
+  // What row i of b, counted within the sequence, sees of its tree; 0 where it is no node.
+  [[nodiscard]] uint64_t tree_mask(int64_t b, int64_t i) const {
+    if (tree_masks.empty()) return 0;
+    return tree_masks[static_cast<size_t>(query_start[static_cast<size_t>(b)] + i)];
+  }
+
+  // The position of row i of b in its text.
+  [[nodiscard]] int64_t position(int64_t b, int64_t i) const {
+    const uint64_t mask = tree_mask(b, i);
+    if (mask == 0) return context_lens[static_cast<size_t>(b)] + i;
+    return tree_start(b) + std::popcount(mask) - 1;
+  }
+
+  // The row of b that row i follows; -1: the last token of the context. The tree, if any, has begun
+  // in this step.
+  [[nodiscard]] int64_t parent_row(int64_t b, int64_t i) const {
+    const uint64_t mask = tree_mask(b, i);
+    if (mask == 0) return i - 1;
+    const int64_t first = tree_start(b) - context_lens[static_cast<size_t>(b)];
+    const uint64_t above = mask ^ std::bit_floor(mask);
+    return first - 1 + static_cast<int64_t>(std::bit_width(above));
   }
 
   // The first token of b whose key and value are stored. Window pages of rows that are computed are

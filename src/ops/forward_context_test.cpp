@@ -112,6 +112,45 @@ TEST_F(CheckBatchTest, RefusesPagesOfAnotherSize) {
   EXPECT_THAT(message(), HasSubstr("the batch has pages of 8 tokens, the pool pages of 4"));
 }
 
+TEST_F(CheckBatchTest, ANodeOfATreeIsTheLastThatItSees) {
+  // The second sequence: a row, then two nodes that both follow it.
+  const std::vector<int32_t> starts{kNoTree, 1};
+  std::vector<uint64_t> masks{0, 0, 0, 0b01, 0b10};
+  state_slots_[1] = 1;
+  state_slots_[0] = 0;
+  snapshots_ = {};
+  forward_.snapshots = {};
+  forward_.tree_starts = starts;
+  forward_.tree_masks = masks;
+  EXPECT_TRUE(check_batch(forward_, 5).ok()) << message();
+  EXPECT_FALSE(forward_.has_tree(0));
+  EXPECT_EQ(forward_.num_chain_rows(0), 2);
+  EXPECT_EQ(forward_.num_chain_rows(1), 1);
+  EXPECT_EQ(forward_.position(0, 1), 4);
+  EXPECT_EQ(forward_.position(1, 1), 1);
+  EXPECT_EQ(forward_.position(1, 2), 1);
+  EXPECT_EQ(forward_.parent_row(1, 2), 0);
+  EXPECT_EQ(forward_.few_rows_each(), 0);
+  masks[4] = 0b11;
+  EXPECT_EQ(forward_.position(1, 2), 2);
+  EXPECT_EQ(forward_.parent_row(1, 2), 1);
+
+  masks[4] = 0b01;
+  EXPECT_THAT(message(), HasSubstr("row 2 of sequence 1 is node 1 of a tree and sees nodes 0x1"));
+  masks[4] = 0b10;
+  masks[0] = 1;
+  EXPECT_THAT(message(), HasSubstr("row 0 of sequence 0"));
+  masks[0] = 0;
+  state_slots_[1] = 2;
+  EXPECT_THAT(message(), HasSubstr("2 nodes of a tree behind state slot 2, the pool has 4"));
+  state_slots_[1] = 1;
+  snapshots_ = {{.sequence = 1, .num_tokens = 2, .slot = 1}};
+  forward_.snapshots = snapshots_;
+  EXPECT_THAT(message(), HasSubstr("the snapshot of sequence 1 after 2 tokens"));
+  forward_.tree_masks = std::span(masks).first(4);
+  EXPECT_THAT(message(), HasSubstr("2 starts and 4 masks"));
+}
+
 TEST_F(CheckBatchTest, NamesTheStateSlotOutsideThePool) {
   for (const int32_t slot : {4, -1}) {
     state_slots_[1] = slot;

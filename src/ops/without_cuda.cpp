@@ -43,6 +43,8 @@ Status expand_values_cuda(CudaContext&, const LatentProjectionArgs&) { return no
 
 Status copy_pages_cuda(CudaContext&, const PageCopyArgs&) { return no_cuda(); }
 
+Status copy_rows_cuda(CudaContext&, const RowCopyArgs&) { return no_cuda(); }
+
 Status paged_attention_cuda(CudaContext&, const PagedAttentionArgs&) { return no_cuda(); }
 
 Status attend_to_pages_cuda(CudaContext&, const PagedAttentionArgs&) { return no_cuda(); }

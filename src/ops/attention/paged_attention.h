@@ -8,6 +8,10 @@
 //   exp(s[j]))
 //   visible j: max(0, position(t) - window + 1) <= j <= position(t)
 //
+// Nodes of a tree lie in the pages beside each other and not at their positions; a row sees the
+// tokens of its text up to its position wherever they lie (ForwardContext::tree_starts), in the
+// order of their positions.
+//
 // A sink is one more logit, neither scaled nor masked, that takes a share and gives nothing;
 // without sinks its term is absent. A window counts the row itself: with 1 a row sees nothing else.
 //

@@ -163,11 +163,12 @@ class PagedAttention {
   }
 
   void append_row(int64_t b, int64_t row) {
-    const int64_t position = forward_.context_lens[static_cast<size_t>(b)] + row -
-                             forward_.query_start[static_cast<size_t>(b)];
-    if (position < forward_.first_stored(b, args_.kv.group)) return;
-    const int64_t page = forward_.pages(b, args_.kv.group)[position / forward_.page_size];
-    const int64_t slot = position % forward_.page_size;
+    // Where it lies: rows of a tree beside each other, whatever their positions.
+    const int64_t place = forward_.context_lens[static_cast<size_t>(b)] + row -
+                          forward_.query_start[static_cast<size_t>(b)];
+    if (place < forward_.first_stored(b, args_.kv.group)) return;
+    const int64_t page = forward_.pages(b, args_.kv.group)[place / forward_.page_size];
+    const int64_t slot = place % forward_.page_size;
     const DType dtype = args_.kv.k.dtype;
     const auto store = [&](const TensorView& from, const MutableTensorView& to, float scale) {
       const int64_t width = from.shape[1];
@@ -220,11 +221,9 @@ class PagedAttention {
 
   // Segments in which some row of the unit sees a token: from where its first row's window begins.
   [[nodiscard]] SegmentRange segments_of(const AttentionUnit& unit) const {
-    const int64_t before = forward_.context_lens[static_cast<size_t>(unit.sequence)];
-    const int64_t first = before + unit.first_row / group_;
-    const int64_t last = before + (unit.first_row + unit.num_rows - 1) / group_;
-    return {.first = visible_tokens(first, args_.window).begin / kAttentionSegment,
-            .end = last / kAttentionSegment + 1};
+    const TokenRange tokens = visible_tokens(args_, unit, group_);
+    return {.first = tokens.begin / kAttentionSegment,
+            .end = (tokens.end - 1) / kAttentionSegment + 1};
   }
 
   // Few units: their segments are spread over the workers, in waves that fit the workspace, and

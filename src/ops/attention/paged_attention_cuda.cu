@@ -3,7 +3,8 @@
 // paged_attention_sm90.h for prompts and of paged_attention_split.h for decode where those forms
 // exist, else those below, each for the rows of a unit: up to kRows pairs of a token of one
 // sequence and a query head of one kv head. The tokens of a unit follow each other from a multiple
-// of tokens_per_unit on, counted from the sequence's first row of the step.
+// of tokens_per_unit on, counted from the sequence's first row of the step. In a step with trees a
+// unit has one token: nodes see tokens in places of their own.
 #include <algorithm>
 #include <cfloat>
 #include <limits>
@@ -13,6 +14,7 @@
 #include "ops/attention/paged_attention_split.h"
 #include "ops/attention/paged_attention_unit.h"
 #include "ops/cuda/any_dtype.cuh"
+#include "ops/cuda/draft_tree.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/page_table.cuh"
 #include "ops/cuda/reduce.cuh"
@@ -125,7 +127,8 @@ __device__ bool find_unit(const Params& p, int64_t t, Unit& unit) {
   if (!p.handled.contain(end - start) || (t - start) % p.tokens_per_unit != 0) return false;
   const int64_t num_tokens = min(p.tokens_per_unit, end - t);
   unit.first_token = t;
-  unit.first_position = p.batch.context_lens[unit.sequence] + t - start;
+  unit.first_position =
+      TreeNode(p.batch, unit.sequence, t).position(p.batch.context_lens[unit.sequence] + t - start);
   unit.tokens = {.begin = seen_from(p, unit.first_position).begin,
                  .end = unit.first_position + num_tokens};
   unit.num_rows = static_cast<int>(num_tokens);  // times heads, once they are known
@@ -311,8 +314,9 @@ __device__ void attend_segment(const Params& p, const Unit& unit, int64_t segmen
     __syncthreads();  // the block before is added up
     shared.k_at[threadIdx.x] = -1;
     if (token >= begin && token < end) {
-      const int64_t page = p.pages.page_of(unit.sequence, token);
-      const int64_t slot = token % p.pages.page_size;
+      const int64_t place = TreeNode(p.batch, unit.sequence, unit.first_token).place(token);
+      const int64_t page = p.pages.page_of(unit.sequence, place);
+      const int64_t slot = place % p.pages.page_size;
       shared.k_at[threadIdx.x] =
           page * p.k_page_stride + slot * p.k_token_stride + unit.kv_head * p.D;
       shared.v_at[threadIdx.x] =
@@ -467,7 +471,8 @@ __global__ void __launch_bounds__(kThreads) join_kernel(const __grid_constant__ 
   if (b < 0) return;
   const int64_t start = p.batch.query_start[b];
   if (!p.handled.contain(p.batch.query_start[b + 1] - start)) return;
-  const TokenRange seen = seen_from(p, p.batch.context_lens[b] + t - start);
+  const TokenRange seen =
+      seen_from(p, TreeNode(p.batch, b, t).position(p.batch.context_lens[b] + t - start));
   const int64_t begin = seen.begin / kAttentionSegment;
   const int64_t end = (seen.end - 1) / kAttentionSegment + 1;
   for (int64_t c = threadIdx.x; c < p.Dv; c += kThreads) {
@@ -534,6 +539,7 @@ bool has_any(const PagedAttentionArgs& args, const NewTokens& tokens) {
 // Computes the sequences that have a fast form, and returns the others.
 Result<NewTokens> attend_fast(CudaContext& context, const PagedAttentionArgs& args) {
   NewTokens others;
+  if (!args.forward->tree_starts.empty()) return others;  // they have none for trees
   if (paged_attention_sm90_fits(context, args)) {
     const NewTokens prompts{.least = paged_attention_sm90_min_tokens(args)};
     if (has_any(args, prompts)) HEDDLE_RETURN_IF_ERROR(paged_attention_sm90(context, args));
@@ -583,7 +589,7 @@ Params params_of(const PagedAttentionArgs& args) {
           .num_values = num_value_channels(args),
           .pages = page_table_of(*args.forward, args.kv.group),
           .batch = args.forward->batch,
-          .tokens_per_unit = kRows / heads,
+          .tokens_per_unit = args.forward->tree_starts.empty() ? kRows / heads : 1,
           .heads_per_unit = heads,
           .head_chunks = ceil_div(group, heads),
           .handled = {},

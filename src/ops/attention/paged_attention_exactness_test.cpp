@@ -161,5 +161,55 @@ TEST_P(PagedAttentionExactnessTest, GivesTheSameBitsWhereSegmentsAreJoined) {
   checked.step({{.sequence = 0, .first = length - 1, .num_rows = 1}}, 2);
 }
 
+// Of a tree over the end of blocks and segments, in pages of any size, beside sequences without
+// one.
+TEST_P(PagedAttentionExactnessTest, ANodeOfATreeHasTheBitsOfItsPathAlone) {
+  for (const int64_t context : {5, 126, 250, 1018}) {
+    for (const int64_t window : {0, 1, 3, 40}) {
+      if (window > 1 && context > 250) continue;
+      const DType dtype = window == 3 ? DType::kF8E4M3 : window == 40 ? DType::kBf16 : DType::kF32;
+      const int64_t num_nodes = window == 0 ? 30 : 9;
+      Geometry geometry =
+          with_pages({.Nq = 6, .Nkv = 2, .D = 24, .S = 16, .window = window}, dtype);
+      geometry.latent = context == 5;
+      geometry.Dv = geometry.latent ? 16 : 0;
+      const int64_t first = context + 2;  // of the nodes, behind two rows of a chain
+      const heddle::testing::Parents parents =
+          heddle::testing::random_parents(num_nodes, static_cast<uint64_t>(context + window));
+      for (const int64_t S : {1, 16, 64}) {
+        SCOPED_TRACE(fmt::format("context {} window {} S {}", context, window, S));
+        geometry.S = S;
+        Conversation tree(*this, geometry, {first + num_nodes, 40}, 99);
+        tree.step({{.sequence = 0, .first = 0, .num_rows = context}});
+        tree.step({{.sequence = 1, .first = 0, .num_rows = 20}});
+        tree.check_against_reference(true);
+        tree.step(
+            {{.sequence = 1, .first = 20, .num_rows = 20},
+             {.sequence = 0, .first = context, .num_rows = 2 + num_nodes, .parents = parents}},
+            3);
+        tree.expect_foreign_pages_untouched();
+        Conversation plain(*this, geometry, {first + num_nodes, 40});
+        plain.run_whole();
+        EXPECT_EQ(tree.outputs()[1], plain.outputs()[1]);
+        const auto row = [&](const Conversation& from, int64_t token) {
+          const int64_t width = geometry.Nq * geometry.value_dim();
+          const auto begin = from.outputs()[0].begin() + token * width;
+          return std::vector<float>(begin, begin + width);
+        };
+        for (int32_t node = 0; node < num_nodes; node += S == 16 ? 1 : 5) {
+          Conversation alone(*this, geometry, {first + num_nodes});
+          alone.step({{.sequence = 0, .first = 0, .num_rows = first}});
+          int64_t position = first;
+          for (const int32_t passed : heddle::testing::path_to(parents, node)) {
+            alone.step(
+                {{.sequence = 0, .first = position++, .num_rows = 1, .tokens = {first + passed}}});
+          }
+          ASSERT_EQ(row(tree, first + node), row(alone, position - 1)) << "node " << node;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace heddle::ops

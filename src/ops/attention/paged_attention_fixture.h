@@ -18,6 +18,7 @@
 #include "ops/attention/paged_attention.h"
 #include "ops/attention/paged_attention_reference.h"
 #include "ops/device_fixture.h"
+#include "ops/tree_fixture.h"
 #include "support/tensors.h"
 
 namespace heddle::ops::testing {
@@ -53,6 +54,8 @@ struct SequencePart {
   int64_t first = 0;
   int64_t num_rows = 0;
   int64_t kv_len = 0;  // keys and values of the tokens before are there: those given are NaN
+  heddle::testing::Parents parents = {};  // the last rows are nodes of a tree
+  std::vector<int64_t> tokens = {};       // whose inputs the rows have; empty: from `first` on
 };
 
 inline constexpr float kCanary = 768.0f;  // in every dtype
@@ -147,6 +150,9 @@ class Conversation {
     const bool replays =
         std::ranges::any_of(parts, [](const SequencePart& part) { return part.kv_len > 0; });
     if (replays) forward.kv_lens = kv_lens_;
+    heddle::testing::StepTrees trees;
+    for (const SequencePart& part : parts) trees.add(part.first, part.num_rows, part.parents);
+    trees.set(forward);
     // Layers that slide find their pages in the table of their group.
     const PageGroup group = g.window > 0 && !replays ? PageGroup::kWindow : PageGroup::kMain;
     (group == PageGroup::kMain ? forward.page_table : forward.window_page_table) = step_table_;
@@ -274,9 +280,11 @@ class Conversation {
     for (size_t p = 0; p < parts.size(); ++p) {
       for (int64_t i = 0; i < parts[p].num_rows; ++i) {
         float* to = qkv.view().row<float>(query_start_[p] + i);
+        const int64_t token =
+            parts[p].tokens.empty() ? parts[p].first + i : parts[p].tokens[static_cast<size_t>(i)];
         for (int64_t c = 0; c < qkv_width; ++c) {
-          to[c] = noise(static_cast<uint64_t>(parts[p].sequence) + 7,
-                        static_cast<uint64_t>(parts[p].first + i), static_cast<uint64_t>(c));
+          to[c] = noise(static_cast<uint64_t>(parts[p].sequence) + 7, static_cast<uint64_t>(token),
+                        static_cast<uint64_t>(c));
         }
         if (parts[p].first + i < parts[p].kv_len) {
           std::fill(to + query_width, to + qkv_width, std::numeric_limits<float>::quiet_NaN());

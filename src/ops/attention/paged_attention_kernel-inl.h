@@ -12,9 +12,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include <hwy/cache_control.h>
 
@@ -64,12 +66,26 @@ struct BlockSpan {
   int32_t end = 0;
 };
 
+// Where the tokens that a row sees lie in its sequence's pages.
+struct TokenPlaces {
+  int64_t tree_start = kNoTree;
+  uint64_t tree_mask = 0;  // of the row
+
+  // The place of a token, and how many tokens from it on lie one behind the other.
+  [[nodiscard]] std::pair<int64_t, int64_t> find(int64_t token) const {
+    if (token < tree_start) return {token, tree_start - token};
+    uint64_t mask = tree_mask;  // its bits are the tokens from tree_start on
+    for (int64_t i = tree_start; i < token; ++i) mask &= mask - 1;
+    return {tree_start + std::countr_zero(mask), 1};
+  }
+};
+
 // Locates those tokens of `tokens` that lie in the block at `first`; there may be none. Pointers to
 // keys fill whole groups of kDotGroup by repeating the first and the last, so that they can be
 // read.
 template <class T>
 void locate_block(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t first,
-                  const TokenRange& tokens, KvBlock<T>& block) {
+                  const TokenRange& tokens, const TokenPlaces& places, KvBlock<T>& block) {
   const ForwardContext& forward = *args.forward;
   const int32_t* pages = forward.pages(unit.sequence, args.kv.group);
   const int64_t S = forward.page_size;
@@ -85,11 +101,12 @@ void locate_block(const PagedAttentionArgs& args, const AttentionUnit& unit, int
   if (begin >= end) return;
   size_t i = block.begin;
   for (int64_t token = begin; token < end;) {
-    const int64_t page = pages[token / S];
-    const int64_t slot = token % S;
+    const auto [place, num_behind] = places.find(token);
+    const int64_t page = pages[place / S];
+    const int64_t slot = place % S;
     const T* k = args.kv.k.row<T>(page) + slot * k_stride + unit.kv_head * args.head_dim;
     const T* v = values.row<T>(page) + slot * v_stride + unit.kv_head * value_dim;
-    const int64_t run = std::min(S - slot, end - token);
+    const int64_t run = std::min({S - slot, end - token, num_behind});
     for (int64_t j = 0; j < run; ++j, ++i) {
       block.k[i] = k + j * k_stride;
       block.v[i] = v + j * v_stride;
@@ -195,8 +212,7 @@ HWY_NOINLINE void accumulate_values(size_t num_rows, const BlockSpan* spans, con
 // Position of the last token row `row` of the unit sees.
 HWY_INLINE int64_t position_of(const PagedAttentionArgs& args, const AttentionUnit& unit,
                                int64_t group, int64_t row) {
-  return args.forward->context_lens[static_cast<size_t>(unit.sequence)] +
-         (unit.first_row + row) / group;
+  return args.forward->position(unit.sequence, (unit.first_row + row) / group);
 }
 
 // Multiplies x[begin, end).
@@ -309,6 +325,73 @@ void attend_from_copy(const AttentionScratch& scratch, const BlockRows& rows, in
   }
 }
 
+// Units with few rows, whose heads fill whole vectors, read keys and values where they lie.
+HWY_INLINE bool reads_pages(const PagedAttentionArgs& args, int64_t num_rows) {
+  const int64_t value_dim = value_dim_of(args);
+  return num_rows < kMinRowsToCopy && padded_head_dim(args.head_dim) == args.head_dim &&
+         padded_head_dim(value_dim) == value_dim;
+}
+
+// One block for rows of a unit. `next` is the block behind it, or has no tokens.
+template <class T>
+void attend_block(const PagedAttentionArgs& args, const AttentionScratch& scratch,
+                  const BlockRows& rows, const KvBlock<T>& block, const KvBlock<T>& next,
+                  const AttentionState& state) {
+  if (reads_pages(args, static_cast<int64_t>(rows.num_rows))) {
+    attend_from_pages(scratch, rows, block, next, state);
+  } else {
+    attend_from_copy(scratch, rows, args.head_dim, value_dim_of(args), block, state);
+  }
+}
+
+// Some of the rows of a unit at work, those from `first` on.
+HWY_INLINE AttentionScratch rows_from(AttentionScratch scratch, size_t first, size_t width) {
+  scratch.q += first * width;
+  scratch.scores += first * kBlock;
+  return scratch;
+}
+
+HWY_INLINE AttentionState rows_from(AttentionState state, size_t first, size_t value_width) {
+  state.max += first;
+  state.sum += first * static_cast<size_t>(kMaxLanes);
+  state.output += first * value_width;
+  return state;
+}
+
+// The tokens of `segment` among those that a row at `position` sees.
+HWY_INLINE TokenRange within_segment(int64_t segment, const TokenRange& seen) {
+  return {.begin = std::max(segment * kAttentionSegment, seen.begin),
+          .end = std::min((segment + 1) * kAttentionSegment, seen.end)};
+}
+
+// One block for the rows of a tree: those of a node see other tokens than those of the next, in
+// places of their own.
+template <class T>
+void attend_block_by_node(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                          int64_t segment, int64_t group, int64_t first,
+                          const AttentionScratch& scratch, const BlockRows& rows,
+                          const AttentionState& state) {
+  const ForwardContext& forward = *args.forward;
+  KvBlock<T> block;
+  KvBlock<T> none;  // its pointers are not read
+  BlockRows of_node = rows;
+  for (size_t r = 0; r < rows.num_rows; r += of_node.num_rows) {
+    const int64_t token_row = (unit.first_row + static_cast<int64_t>(r)) / group;
+    const int64_t end = std::min((token_row + 1) * group - unit.first_row, unit.num_rows);
+    of_node.num_rows = static_cast<size_t>(end) - r;
+    const int64_t position = forward.position(unit.sequence, token_row);
+    const TokenRange seen = within_segment(segment, visible_tokens(position, args.window));
+    const TokenPlaces places{.tree_start = forward.tree_start(unit.sequence),
+                             .tree_mask = forward.tree_mask(unit.sequence, token_row)};
+    locate_block(args, unit, first, seen, places, block);
+    if (block.begin >= block.end) continue;
+    std::fill_n(of_node.spans.begin(), of_node.num_rows,
+                BlockSpan{static_cast<int32_t>(block.begin), static_cast<int32_t>(block.end)});
+    attend_block(args, rows_from(scratch, r, rows.width), of_node, block, none,
+                 rows_from(state, r, rows.value_width));
+  }
+}
+
 template <class T>
 void attend_segment_as(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t segment,
                        const AttentionScratch& scratch, const AttentionState& state) {
@@ -317,26 +400,30 @@ void attend_segment_as(const PagedAttentionArgs& args, const AttentionUnit& unit
   gather_queries(args, unit, group, padded, scratch.q);
   std::fill_n(state.max, unit.num_rows, -std::numeric_limits<float>::infinity());
   std::fill_n(state.sum, unit.num_rows * kMaxLanes, 0.0f);
-  const int64_t value_dim = value_dim_of(args);
-  const int64_t padded_value = padded_head_dim(value_dim);
+  const int64_t padded_value = padded_head_dim(value_dim_of(args));
   std::fill_n(state.output, unit.num_rows * padded_value, 0.0f);
 
-  const bool from_pages =
-      unit.num_rows < kMinRowsToCopy && padded == args.head_dim && padded_value == value_dim;
   // The tokens of this segment that any of the rows sees.
-  const int64_t first_position = position_of(args, unit, group, 0);
-  const int64_t last_position = position_of(args, unit, group, unit.num_rows - 1);
-  const TokenRange tokens{.begin = std::max(segment * kAttentionSegment,
-                                            visible_tokens(first_position, args.window).begin),
-                          .end = std::min((segment + 1) * kAttentionSegment, last_position + 1)};
+  const TokenRange tokens = within_segment(segment, visible_tokens(args, unit, group));
+  // Of a tree all rows see the same tokens up to here, as rows of a chain do; with a window none.
+  const bool is_tree = args.forward->has_tree(unit.sequence);
+  const int64_t common = !is_tree          ? tokens.end
+                         : args.window > 0 ? 0
+                                           : args.forward->tree_start(unit.sequence);
   BlockRows rows{.num_rows = static_cast<size_t>(unit.num_rows),
                  .width = static_cast<size_t>(padded),
                  .value_width = static_cast<size_t>(padded_value)};
   std::array<KvBlock<T>, 2> blocks;  // this one and the next
   const int64_t start = tokens.begin / kAttentionBlock * kAttentionBlock;
-  locate_block(args, unit, start, tokens, blocks[0]);
+  const TokenRange located{.begin = tokens.begin, .end = std::min(tokens.end, common)};
+  locate_block(args, unit, start, located, {}, blocks[0]);
   size_t current = 0;
   for (int64_t first = start; first < tokens.end; first += kAttentionBlock, current ^= 1) {
+    locate_block(args, unit, first + kAttentionBlock, located, {}, blocks[current ^ 1]);
+    if (is_tree && first + kAttentionBlock > common) {
+      attend_block_by_node<T>(args, unit, segment, group, first, scratch, rows, state);
+      continue;
+    }
     const KvBlock<T>& block = blocks[current];
     const auto within_block = [&](int64_t token) {
       return static_cast<int32_t>(
@@ -347,12 +434,7 @@ void attend_segment_as(const PagedAttentionArgs& args, const AttentionUnit& unit
       const TokenRange seen = visible_tokens(position, args.window);
       rows.spans[r] = {within_block(seen.begin), within_block(seen.end)};
     }
-    locate_block(args, unit, first + kAttentionBlock, tokens, blocks[current ^ 1]);
-    if (from_pages) {
-      attend_from_pages(scratch, rows, block, blocks[current ^ 1], state);
-    } else {
-      attend_from_copy(scratch, rows, args.head_dim, value_dim, block, state);
-    }
+    attend_block(args, scratch, rows, block, blocks[current ^ 1], state);
   }
 }
 

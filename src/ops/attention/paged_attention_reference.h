@@ -26,6 +26,17 @@ inline double kv_element(const MutableTensorView& pool, double scale, int64_t pa
   }
 }
 
+// Where token j of a text lies for a row that sees it: nodes of a tree lie beside each other.
+inline int64_t place_of_token(const ForwardContext& forward, int64_t b, int64_t i, int64_t j) {
+  if (j < forward.tree_start(b)) return j;
+  int64_t node = -1;
+  for (int64_t seen = forward.tree_start(b); seen <= j; ++seen) {
+    do ++node;
+    while ((forward.tree_mask(b, i) >> node & 1) == 0);
+  }
+  return forward.tree_start(b) + node;
+}
+
 // y [T, Nq * Dv]. The pages already hold the step's own keys and values.
 inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& args) {
   const ForwardContext& forward = *args.forward;
@@ -38,11 +49,12 @@ inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& a
   for (int64_t b = 0; b < forward.num_sequences(); ++b) {
     for (int64_t i = 0; i < forward.num_rows(b); ++i) {
       const int64_t row = forward.query_start[static_cast<size_t>(b)] + i;
-      const int64_t length = forward.context_lens[static_cast<size_t>(b)] + i + 1;
+      const int64_t length = forward.position(b, i) + 1;
       for (int64_t h = 0; h < Nq; ++h) {
         const int64_t n = h * Nkv / Nq;
+        const auto place = [&](int64_t token) { return place_of_token(forward, b, i, token); };
         const auto offset = [&](int64_t token, int64_t row_width, int64_t d) {
-          return ((token % S) * Nkv + n) * row_width + d;
+          return ((place(token) % S) * Nkv + n) * row_width + d;
         };
         const int64_t first = args.window > 0 ? std::max<int64_t>(0, length - args.window) : 0;
         std::vector<double> p(static_cast<size_t>(length));
@@ -53,7 +65,7 @@ inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& a
                    kv_element(
                        args.kv.k,
                        static_cast<double>(latent && d < Dv ? args.kv.v_scale : args.kv.k_scale),
-                       forward.pages(b, args.kv.group)[j / S], offset(j, D, d));
+                       forward.pages(b, args.kv.group)[place(j) / S], offset(j, D, d));
           }
           p[static_cast<size_t>(j)] = dot * static_cast<double>(args.scale);
         }
@@ -72,7 +84,8 @@ inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& a
             y[static_cast<size_t>(row * width + h * Dv + d)] +=
                 p[static_cast<size_t>(j)] / sum *
                 kv_element(values, static_cast<double>(args.kv.v_scale),
-                           forward.pages(b, args.kv.group)[j / S], offset(j, latent ? D : Dv, d));
+                           forward.pages(b, args.kv.group)[place(j) / S],
+                           offset(j, latent ? D : Dv, d));
           }
         }
       }

@@ -32,6 +32,23 @@ inline TokenRange visible_tokens(int64_t position, int64_t window) {
           .end = position + 1};
 }
 
+// The tokens that the rows of a unit see, from the first that one of them does to the last.
+inline TokenRange visible_tokens(const PagedAttentionArgs& args, const AttentionUnit& unit,
+                                 int64_t group) {
+  const int64_t first_row = unit.first_row / group;
+  const int64_t last_row = (unit.first_row + unit.num_rows - 1) / group;
+  const ForwardContext& forward = *args.forward;
+  int64_t first = forward.position(unit.sequence, first_row);
+  int64_t last = forward.position(unit.sequence, last_row);
+  if (forward.has_tree(unit.sequence)) {  // else positions ascend
+    for (int64_t row = first_row; row <= last_row; ++row) {
+      first = std::min(first, forward.position(unit.sequence, row));
+      last = std::max(last, forward.position(unit.sequence, row));
+    }
+  }
+  return {.begin = visible_tokens(first, args.window).begin, .end = last + 1};
+}
+
 // A softmax under way, for the rows of a unit.
 struct AttentionState {
   float* max = nullptr;     // [kUnitRows] largest score so far

@@ -22,10 +22,11 @@ struct CausalConv1dArgs {
 };
 
 // The slot of each sequence becomes its last W - 1 inputs, and a snapshot's slot those after
-// exactly num_tokens. A row's result depends on its W inputs alone: bitwise the same however tokens
-// are chunked. Allocates nothing. Reads x and writes y once: bound by the SiLU, then by memory.
-// Error: kInvalidArgument, naming the tensor that does not fit; the ids of the batch are taken for
-// checked (check_batch()).
+// exactly num_tokens. A node of a tree convolves its own ancestors, and its slot gets the last
+// inputs on its way (ForwardContext::tree_starts). A row's result depends on its W inputs alone:
+// bitwise the same however tokens are chunked. Allocates nothing. Reads x and writes y once: bound
+// by the SiLU, then by memory. Error: kInvalidArgument, naming the tensor that does not fit; the
+// ids of the batch are taken for checked (check_batch()).
 Status causal_conv1d(Context& context, const CausalConv1dArgs& args);
 Status causal_conv1d_cpu(CpuContext& context, const CausalConv1dArgs& args);    // args checked
 Status causal_conv1d_cuda(CudaContext& context, const CausalConv1dArgs& args);  // args checked

@@ -31,6 +31,19 @@ struct ConvInputs {
   const float* zeros = nullptr;
   int64_t W = 0;
   int64_t C = 0;
+  const ForwardContext* forward = nullptr;
+  int64_t sequence = 0;
+  int64_t num_chain_rows = 0;  // those behind them are nodes of a tree
+
+  // The row whose token precedes that of row `t`.
+  [[nodiscard]] int64_t previous(int64_t t) const {
+    return t < num_chain_rows ? t - 1 : forward->parent_row(sequence, t);
+  }
+
+  // The `count` rows that end with row `t`, oldest first.
+  void last_rows(int64_t t, int64_t count, const float** rows) const {
+    for (int64_t m = count - 1; m >= 0; --m, t = previous(t)) rows[m] = row(t);
+  }
 
   [[nodiscard]] const float* row(int64_t t) const {
     if (t >= 0) return x + t * stride;
@@ -94,7 +107,7 @@ void convolve(const ConvInputs& inputs, const float* weight, int64_t weight_stri
   const int64_t whole = count / lanes * lanes;
   for (int64_t t = 0; t < num_rows; ++t) {
     std::array<const float*, kMaxWidth> u{};
-    for (int64_t m = 0; m < W; ++m) u[static_cast<size_t>(m)] = inputs.row(t - (W - 1) + m);
+    inputs.last_rows(t, W, u.data());
     float* out = y + t * y_stride;
     convolve_row(d, u.data(), w, W, whole, out);
     for (int64_t c = whole; c < count; ++c) {
@@ -125,10 +138,12 @@ namespace {
 // Work worth a second thread, in outputs.
 constexpr int64_t kMinOutputsToShare = 16384;
 
-// The last W - 1 inputs after `num_tokens` of the sequence's rows, to `to` [W - 1, C].
-void copy_window(const ConvInputs& inputs, int64_t num_tokens, int64_t count, float* to) {
+// The last W - 1 inputs after row `t`, to `to` [W - 1, C].
+void copy_window(const ConvInputs& inputs, int64_t t, int64_t count, float* to) {
+  std::array<const float*, kMaxWidth> rows{};
+  inputs.last_rows(t, inputs.W - 1, rows.data());
   for (int64_t m = 0; m < inputs.W - 1; ++m) {
-    std::memmove(to + m * inputs.C, inputs.row(num_tokens - (inputs.W - 1) + m),
+    std::memmove(to + m * inputs.C, rows[static_cast<size_t>(m)],
                  static_cast<size_t>(count) * sizeof(float));
   }
 }
@@ -138,23 +153,32 @@ void run_channels(const CausalConv1dArgs& args, int64_t b, int64_t first, int64_
   const ForwardContext& forward = *args.forward;
   const int64_t start = forward.query_start[static_cast<size_t>(b)];
   const int64_t num_rows = forward.num_rows(b);
-  float* state = args.state.conv.row<float>(forward.state_slots[static_cast<size_t>(b)]) + first;
+  const int64_t num_chain_rows = forward.num_chain_rows(b);
+  const int64_t slot = forward.state_slots[static_cast<size_t>(b)];
+  float* state = args.state.conv.row<float>(slot) + first;
   const bool fresh = forward.context_lens[static_cast<size_t>(b)] == 0;
   const ConvInputs inputs{.x = args.x.row<float>(start) + first,
                           .stride = args.x.row_stride,
                           .state = fresh ? nullptr : state,
                           .zeros = kZeros.data(),
                           .W = args.weight.shape[1],
-                          .C = args.x.shape[1]};
+                          .C = args.x.shape[1],
+                          .forward = &forward,
+                          .sequence = b,
+                          .num_chain_rows = num_chain_rows};
   HWY_DYNAMIC_DISPATCH(convolve)
   (inputs, args.weight.row<float>(first), args.weight.row_stride, count, num_rows,
    args.y.row<float>(start) + first, args.y.row_stride);
   for (const StateSnapshot& snapshot : forward.snapshots_of(b)) {
-    copy_window(inputs, snapshot.num_tokens, count,
+    copy_window(inputs, snapshot.num_tokens - 1, count,
                 args.snapshots.conv.row<float>(snapshot.slot) + first);
   }
+  for (int64_t t = num_chain_rows; t < num_rows; ++t) {
+    copy_window(inputs, t, count,
+                args.state.conv.row<float>(slot + 1 + t - num_chain_rows) + first);
+  }
   // Last, and oldest row first: the window moves within the slot.
-  copy_window(inputs, num_rows, count, state);
+  copy_window(inputs, num_chain_rows - 1, count, state);
 }
 
 }  // namespace

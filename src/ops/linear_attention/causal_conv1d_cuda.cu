@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ops/cuda/draft_tree.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/numbers.cuh"
 #include "ops/cuda/rows.cuh"
@@ -51,6 +52,17 @@ struct ChannelInputs {
   }
 };
 
+// The `count` rows of a sequence that end with row `t`, oldest first.
+__device__ void last_rows(const Params& p, int64_t b, int64_t t, int count,
+                          int64_t (&rows)[kMaxWidth]) {
+#pragma unroll
+  for (int m = kMaxWidth - 1; m >= 0; --m) {
+    if (m >= count) continue;
+    rows[m] = t;
+    t = t < 0 ? t - 1 : parent_row(p.batch, b, t);
+  }
+}
+
 // A thread convolves one channel of kRows rows; the W inputs of a row come from the cache but for
 // the first use. Moves x and y once and does 2 * W operations and a SiLU for each of T * C numbers:
 // bandwidth-bound. The sum runs over ascending inputs.
@@ -71,11 +83,12 @@ __global__ void __launch_bounds__(kThreads) convolve_kernel(const __grid_constan
     const int64_t b = p.batch.row_sequences[row];
     if (b < 0) continue;
     const ChannelInputs<Scalar> inputs(p, b, channel);
-    const int64_t t = row - p.batch.query_start[b];
-    float sum = __fmul_rn(weight[0], inputs.at(t - (p.W - 1)));
+    int64_t rows[kMaxWidth];
+    last_rows(p, b, row - p.batch.query_start[b], p.W, rows);
+    float sum = __fmul_rn(weight[0], inputs.at(rows[0]));
 #pragma unroll
     for (int m = 1; m < kMaxWidth; ++m) {
-      if (m < p.W) sum = fmaf(weight[m], inputs.at(t - (p.W - 1) + m), sum);
+      if (m < p.W) sum = fmaf(weight[m], inputs.at(rows[m]), sum);
     }
     static_cast<Scalar*>(p.y)[row * p.y_stride + channel] =
         rounded<Scalar>(sum / (1.0f + expf(-sum)));
@@ -83,8 +96,8 @@ __global__ void __launch_bounds__(kThreads) convolve_kernel(const __grid_constan
 }
 
 // After the convolution: a thread writes one channel of a sequence's windows, first those of its
-// snapshots, then the working slot, whose oldest row is written first because the window moves
-// within the slot. Moves 8 * (W - 1) * C bytes for each of them.
+// snapshots and of nodes of its tree, then the working slot, whose oldest row is written first
+// because the window moves within the slot. Moves 8 * (W - 1) * C bytes for each of them.
 template <typename Scalar>
 __global__ void __launch_bounds__(kThreads) keep_windows_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
@@ -95,15 +108,23 @@ __global__ void __launch_bounds__(kThreads) keep_windows_kernel(const __grid_con
   if (channel >= p.C || slot < 0) return;
   const ChannelInputs<Scalar> inputs(p, b, channel);
   const auto keep = [&](int64_t num_tokens, float* to) {
-    for (int64_t m = 0; m < p.W - 1; ++m) {
-      to[m * p.C + channel] = inputs.at(num_tokens - (p.W - 1) + m);
+    int64_t rows[kMaxWidth];
+    last_rows(p, b, num_tokens - 1, p.W - 1, rows);
+#pragma unroll
+    for (int m = 0; m < kMaxWidth - 1; ++m) {
+      if (m < p.W - 1) to[m * p.C + channel] = inputs.at(rows[m]);
     }
   };
   for (int32_t i = p.batch.snapshot_start[b]; i < p.batch.snapshot_start[b + 1]; ++i) {
     const StateSnapshot& snapshot = p.batch.snapshots[i];
     keep(snapshot.num_tokens, p.snapshot_windows + snapshot.slot * p.snapshot_stride);
   }
-  keep(p.batch.query_start[b + 1] - p.batch.query_start[b], p.state + slot * p.state_stride);
+  const int64_t num_rows = p.batch.query_start[b + 1] - p.batch.query_start[b];
+  const int64_t num_chain = num_chain_rows(p.batch, b, num_rows);
+  for (int64_t t = num_chain; t < num_rows; ++t) {
+    keep(t + 1, p.state + (slot + 1 + t - num_chain) * p.state_stride);
+  }
+  keep(num_chain, p.state + slot * p.state_stride);
 }
 
 constexpr int kRunThreads = 64;
@@ -248,11 +269,12 @@ Status causal_conv1d_cuda(CudaContext& context, const CausalConv1dArgs& args) {
                       .W = static_cast<int>(args.weight.shape[1]),
                       .batch = args.forward->batch};
   const int64_t channel_blocks = ceil_div(params.C, kThreads);
-  bool decodes = has_octets(args);
+  const bool in_runs = has_octets(args) && args.forward->tree_starts.empty();
+  bool decodes = in_runs;
   for (int64_t b = 0; b < params.B && decodes; ++b) decodes = args.forward->num_rows(b) == 1;
   return with_scalar(args.x.dtype, [&](auto scalar) -> Status {
     using Scalar = typename decltype(scalar)::type;
-    if (has_octets(args)) {
+    if (in_runs) {
       HEDDLE_RETURN_IF_ERROR(convolve_runs<Scalar>(context, params, decodes));
     } else {
       HEDDLE_RETURN_IF_ERROR(launch(context, "causal_conv1d", convolve_kernel<Scalar>,

@@ -13,6 +13,7 @@
 
 #include "ops/device_fixture.h"
 #include "ops/linear_attention/causal_conv1d_reference.h"
+#include "ops/tree_fixture.h"
 #include "support/tensors.h"
 
 namespace heddle::ops {
@@ -48,6 +49,7 @@ class Convolution {
     int64_t context_len = 0;
     int64_t first = 0;  // row of the inputs
     int64_t num_rows = 0;
+    testing::Parents parents = {};  // the last rows are nodes of a tree
   };
 
   Convolution(CausalConv1dTest& test, int64_t C, int64_t W, int64_t num_inputs,
@@ -86,6 +88,9 @@ class Convolution {
     forward.context_lens = context_lens;
     forward.state_slots = slots;
     forward.snapshots = snapshots;
+    testing::StepTrees trees;
+    for (const Part& part : parts) trees.add(part.context_len, part.num_rows, part.parents);
+    trees.set(forward);
     test_.upload_batch(forward);
     const DeviceTensor device_x = test_.upload(testing::converted(x.view(), dtype_));
     DeviceTensor device_y = test_.upload(testing::converted(y.view(), dtype_));
@@ -282,6 +287,43 @@ TEST_P(CausalConv1dTest, SaysWhatDoesNotFit) {
   wrong = args;
   wrong.y = x.view();
   EXPECT_THAT(causal_conv1d(context(), wrong).to_string(), ::testing::HasSubstr("in place"));
+}
+
+// A node convolves its own ancestors, and leaves the window behind them in its slot.
+TEST_P(CausalConv1dTest, ANodeOfATreeHasTheBitsOfItsPathAlone) {
+  for (const int64_t W : {2, 4, 8}) {
+    for (const int64_t num_chain : {1, 3}) {
+      for (const int64_t context : {0, 7}) {
+        SCOPED_TRACE(fmt::format("W {} context {} chain {}", W, context, num_chain));
+        constexpr int64_t kNodes = 5;
+        const int64_t first = context + num_chain;
+        const testing::Parents parents =
+            testing::random_parents(kNodes, static_cast<uint64_t>(W + context + num_chain));
+        Convolution tree(*this, 300, W, 40), alone(*this, 300, W, 40);
+        if (context > 0)
+          tree.step({{.slot = 1, .context_len = 0, .first = 0, .num_rows = context}});
+        tree.step({{.slot = 7, .context_len = 0, .first = 20, .num_rows = 20},
+                   {.slot = 1,
+                    .context_len = context,
+                    .first = context,
+                    .num_rows = num_chain + kNodes,
+                    .parents = parents}},
+                  {}, 2);
+        EXPECT_EQ(tree.window(7), tree.expected_window(20, 20));
+        EXPECT_EQ(tree.window(1), tree.expected_window(0, first)) << "the state before the tree";
+        for (int32_t node = 0; node < kNodes; ++node) {
+          alone.step({{.slot = 2, .context_len = 0, .first = 0, .num_rows = first}});
+          int64_t position = first;
+          for (const int32_t passed : testing::path_to(parents, node)) {
+            alone.step(
+                {{.slot = 2, .context_len = position++, .first = first + passed, .num_rows = 1}});
+          }
+          EXPECT_EQ(tree.outputs(first + node, 1), alone.outputs(first + node, 1)) << node;
+          EXPECT_EQ(tree.window(2 + node), alone.window(2)) << node;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -66,7 +66,9 @@ int64_t gated_delta_rule_workspace_bytes_cuda(const CudaContext& context,
                                               const GatedDeltaRuleSizes& sizes);
 
 // The slot of each sequence is advanced in place; a snapshot's slot gets the state after exactly
-// num_tokens, from the fp32 accumulators themselves, rounded once to the format of snapshots.
+// num_tokens, from the fp32 accumulators themselves, rounded once to the format of snapshots. A
+// node of a tree starts from its parent's state and leaves its own in its slot
+// (ForwardContext::tree_starts).
 // Chunks start at a sequence's first row of the step, and a snapshot inside one cuts it. With
 // context.exact every token takes the recurrent form: bitwise the same results for any chunking,
 // batch and threads. On CUDA only Hopper has a chunked form (gated_delta_rule_sm90.h). Decode moves

@@ -66,6 +66,7 @@ class GatedDeltaRule {
   void run_rows(int64_t b, int64_t h, int64_t first, int64_t rows, int worker) {
     const int64_t start = forward_.query_start[static_cast<size_t>(b)];
     const int64_t num_tokens = forward_.num_rows(b);
+    const int64_t num_chain = forward_.num_chain_rows(b);  // the others are nodes of a tree
     const int64_t Dk = args_.key_dim;
     const int64_t key_width = args_.num_key_heads * Dk;
     const int64_t key_head = h * args_.num_key_heads / Nv_;
@@ -102,17 +103,26 @@ class GatedDeltaRule {
         .y = args_.y.row<float>(start) + h * args_.value_dim + first,
         .y_stride = args_.y.row_stride,
         .state = state,
-        .num_tokens = num_tokens,
+        .num_tokens = num_chain,
         .key_dim = Dk,
         .value_dim = rows,
     };
     const DeltaSnapshots snapshots{.wanted = forward_.snapshots_of(b),
                                    .layer = args_.snapshots,
                                    .first_row = h * args_.value_dim + first};
-    if (!context_.exact && num_tokens >= kChunkedMinTokens) {
+    if (!context_.exact && num_chain >= kChunkedMinTokens) {
       delta_rule_chunked(head, snapshots, scratch);
     } else {
       run_recurrent(head, snapshots, scratch);
+    }
+    for (int64_t t = num_chain; t < num_tokens; ++t) {
+      // A node starts from the state that its parent left behind.
+      const int64_t slot = forward_.state_slots[static_cast<size_t>(b)];
+      const int64_t parent = forward_.parent_row(b, t) - (num_chain - 1);
+      DeltaRuleHead node = tokens_of(head, t, t + 1);
+      node.state = state_rows(slot + 1 + t - num_chain, h, first);
+      std::copy_n(state_rows(slot + parent, h, first), rows * Dk, node.state);
+      delta_rule_recurrent(node, scratch);
     }
   }
 

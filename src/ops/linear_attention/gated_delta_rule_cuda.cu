@@ -6,7 +6,9 @@
 //   s <- alpha s     e = v - s.k     y = s.q + beta e (k.q)     s <- s + beta e k
 //
 // as on the CPU: both dot products need the faded row only, so that one round of sums serves them.
+// Trees have this form only.
 #include "ops/cuda/any_dtype.cuh"
+#include "ops/cuda/draft_tree.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/linear_attention/gated_delta_rule.h"
@@ -194,17 +196,34 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
   if (head.num_tokens < p.least_rows || head.num_tokens > p.most_rows) return;
   const bool fresh = p.batch.context_lens[head.b] == 0;
   const int64_t first_row = (slab * kWarps + warp) * kRows;  // within the head
-  float* state = p.state + slot * p.state_stride + (head.h * p.Dv + first_row) * p.Dk;
+  float* const states = p.state + slot * p.state_stride + (head.h * p.Dv + first_row) * p.Dk;
   float s[kRows][kColumns];
+  // Of the working slot, or so many behind it: a lane reads what it has written itself.
+  const auto load_state = [&](int64_t behind, bool is_there) {
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      const int c = lane + i * kWarp;
-      const bool there = !fresh && first_row + r < p.Dv && c < p.Dk;
-      s[r][i] = there ? state[r * p.Dk + c] : 0.0f;
+      for (int i = 0; i < kColumns; ++i) {
+        const int c = lane + i * kWarp;
+        const bool there = is_there && first_row + r < p.Dv && c < p.Dk;
+        s[r][i] = there ? states[behind * p.state_stride + r * p.Dk + c] : 0.0f;
+      }
     }
-  }
+  };
+  const auto store_state = [&](int64_t behind) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i) {
+        const int c = lane + i * kWarp;
+        if (first_row + r < p.Dv && c < p.Dk) {
+          states[behind * p.state_stride + r * p.Dk + c] = s[r][i];
+        }
+      }
+    }
+  };
+  load_state(0, !fresh);
+  const int64_t num_chain = num_chain_rows(p.batch, head.b, head.num_tokens);
   const bool has_row = lane < kRows && first_row + lane < p.Dv;  // lane r: y of row r
   const int64_t value_at = head.h * p.Dv + first_row + lane;
   int32_t snapshot = p.batch.snapshot_start[head.b];
@@ -219,6 +238,11 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
     __syncthreads();
     for (int t = 0; t < count; ++t) {
       const int64_t row = head.first_token + group + t;
+      const int64_t node = group + t - num_chain;  // of a tree; negative: before it
+      if (node == 0) store_state(0);
+      if (node >= 0) {
+        load_state(parent_row(p.batch, head.b, group + t) - num_chain + 1, /*is_there=*/true);
+      }
       float sk[kRows], sq[kRows];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) sk[r] = sq[r] = 0;
@@ -248,6 +272,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
         for (int r = 0; r < kRows; ++r) s[r][i] = fmaf(sk[r], k, s[r][i]);
       }
       if (has_row) store_number(p.y, p.dtype, row * p.y_stride + value_at, y);
+      if (node >= 0) store_state(node + 1);
       while (snapshot < snapshots_end && p.batch.snapshots[snapshot].num_tokens == group + t + 1) {
         const int64_t to = p.batch.snapshots[snapshot++].slot;
 #pragma unroll
@@ -259,14 +284,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
       }
     }
   }
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      const int c = lane + i * kWarp;
-      if (first_row + r < p.Dv && c < p.Dk) state[r * p.Dk + c] = s[r][i];
-    }
-  }
+  if (num_chain == head.num_tokens) store_state(0);
 }
 
 template <int kColumns>
@@ -294,13 +312,14 @@ Status gated_delta_rule_cuda(CudaContext& context, const GatedDeltaRuleArgs& arg
   };
   int64_t least_rows = 1;
   int64_t most_rows = args.qkv.shape[0];
-  if (gated_delta_rule_sm90_fits(context, args)) {
+  const bool has_trees = !args.forward->tree_starts.empty();
+  if (!has_trees && gated_delta_rule_sm90_fits(context, args)) {
     if (any_has(kSm90MinRows, most_rows)) {
       HEDDLE_RETURN_IF_ERROR(gated_delta_rule_sm90(context, args));
     }
     most_rows = kSm90MinRows - 1;
   }
-  if (gated_delta_rule_step_fits(context, args)) {
+  if (!has_trees && gated_delta_rule_step_fits(context, args)) {
     if (any_has(1, kStepMostTokens)) HEDDLE_RETURN_IF_ERROR(gated_delta_rule_step(context, args));
     least_rows = kStepMostTokens + 1;
   }

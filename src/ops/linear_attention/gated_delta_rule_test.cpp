@@ -14,6 +14,7 @@
 #include "ops/device_fixture.h"
 #include "ops/linear_attention/delta_rule_core.h"
 #include "ops/linear_attention/gated_delta_rule_reference.h"
+#include "ops/tree_fixture.h"
 #include "support/tensors.h"
 
 namespace heddle::ops {
@@ -40,6 +41,7 @@ struct Part {
   int64_t context_len = 0;
   int64_t first = 0;  // row of the layer's inputs
   int64_t num_rows = 0;
+  testing::Parents parents = {};  // the last rows are nodes of a tree
 };
 
 class GatedDeltaRuleTest : public DeviceTest {
@@ -116,6 +118,9 @@ class Layer {
     forward.context_lens = context_lens;
     forward.state_slots = slots;
     forward.snapshots = snapshots;
+    testing::StepTrees trees;
+    for (const Part& part : parts) trees.add(part.context_len, part.num_rows, part.parents);
+    trees.set(forward);
     test_.upload_batch(forward);
     Context& context = test_.context_on(num_threads, exact);
     const device::Buffer workspace =
@@ -446,6 +451,50 @@ TEST_P(GatedDeltaRuleTest, SaysWhatDoesNotFit) {
   if (on_cuda()) return;  // where there is no scratch
   wrong.workspace = {};
   EXPECT_THAT(message(wrong), ::testing::HasSubstr("workspace has 0 bytes"));
+}
+
+// A node starts from its parent's state and leaves its own in its slot.
+TEST_P(GatedDeltaRuleTest, ANodeOfATreeHasTheBitsOfItsPathAlone) {
+  for (const bool channels : kDecays) {
+    for (const int64_t num_chain : {1, 3}) {
+      for (const int64_t context : {0, 7}) {
+        SCOPED_TRACE(fmt::format("context {} chain {} channels {}", context, num_chain, channels));
+        constexpr int64_t kNodes = 5;
+        const int64_t first = context + num_chain;
+        const testing::Parents parents =
+            testing::random_parents(kNodes, static_cast<uint64_t>(context + num_chain));
+        const Geometry geometry{.Nk = 2, .Nv = 4, .Dk = 32, .Dv = 40, .channels = channels};
+        Layer tree(*this, geometry, 40), alone(*this, geometry, 40), other(*this, geometry, 40);
+        if (context > 0) {
+          tree.step(true, {{.slot = 1, .context_len = 0, .first = 0, .num_rows = context}});
+        }
+        tree.step(true,
+                  {{.slot = 8, .context_len = 0, .first = 20, .num_rows = 20},
+                   {.slot = 1,
+                    .context_len = context,
+                    .first = context,
+                    .num_rows = num_chain + kNodes,
+                    .parents = parents}},
+                  {}, 2);
+        other.step(true, {{.slot = 8, .context_len = 0, .first = 20, .num_rows = 20}});
+        EXPECT_EQ(tree.outputs(20, 20), other.outputs(20, 20));
+        EXPECT_EQ(tree.state(8), other.state(8));
+        tree.expect_untouched(7);
+        for (int32_t node = 0; node < kNodes; ++node) {
+          alone.step(true, {{.slot = 2, .context_len = 0, .first = 0, .num_rows = first}});
+          EXPECT_EQ(tree.state(1), alone.state(2)) << "the state before the tree";
+          int64_t position = first;
+          for (const int32_t passed : testing::path_to(parents, node)) {
+            alone.step(
+                true,
+                {{.slot = 2, .context_len = position++, .first = first + passed, .num_rows = 1}});
+          }
+          EXPECT_EQ(tree.outputs(first + node, 1), alone.outputs(first + node, 1)) << node;
+          EXPECT_EQ(tree.state(2 + node), alone.state(2)) << node;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
