@@ -143,8 +143,12 @@ struct SpeculativeOptions {
   int32_t num_draft_tokens = 0;
 
   // Drafts that a network makes behind one another, 1 to 63: as num_draft_tokens, which is one
-  // more. 0: as that says.
+  // more. 0: as that says. Where drafts branch, the levels of their trees; needed there.
   int32_t num_steps = 0;
+
+  // Branches that a network goes on from at each of these steps, 1 to 16: with more than one its
+  // drafts are a tree, of whose tokens the most likely num_draft_tokens - 1 are computed.
+  int32_t eagle_topk = 1;
 
   // As many drafts as pay, not always the same number.
   [[nodiscard]] bool adapts() const { return num_draft_tokens == 0 && num_steps == 0; }

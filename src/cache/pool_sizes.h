@@ -51,6 +51,15 @@ struct PoolSizes {
   // Drafts that the runner makes behind a draw (PlannedSequence::wanted_drafts), at most; 0: none.
   int64_t max_made_drafts = 0;
 
+  // More than one branch: these drafts are trees (speculative/tree_growth.h) of so many levels.
+  int32_t draft_topk = 1;
+  int32_t draft_steps = 0;
+
+  // Slots behind a text that the network which makes so many drafts fills.
+  [[nodiscard]] int64_t draft_slots(int64_t num_drafts) const {
+    return draft_topk > 1 ? int64_t{draft_steps - 1} * draft_topk : num_drafts - 1;
+  }
+
   // Bytes of one page and of one slot over all layers, with what is kept beside it.
   int64_t page_bytes = 0;
   int64_t state_slot_bytes = 0;

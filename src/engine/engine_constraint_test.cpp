@@ -5,6 +5,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,10 +83,9 @@ class CountingDrafter final : public speculative::Drafter {
   void observe(const request::Sequence&) override {}
 
   void propose(const request::Sequence& sequence, int64_t most,
-               std::vector<TokenId>& drafts) override {
-    drafts.clear();
+               speculative::Drafts& drafts) override {
     for (int64_t i = 0; i < most; ++i) {
-      drafts.push_back(static_cast<TokenId>(sequence.num_output_tokens() + i));
+      drafts.tokens.push_back(static_cast<TokenId>(sequence.num_output_tokens() + i));
     }
   }
 
@@ -130,15 +130,14 @@ class RecitingDrafter final : public speculative::Drafter {
   void observe(const request::Sequence&) override {}
 
   void propose(const request::Sequence& sequence, int64_t most,
-               std::vector<TokenId>& drafts) override {
-    drafts.clear();
+               speculative::Drafts& drafts) override {
     std::string said;
     for (const TokenId token : sequence.output_tokens()) said.push_back(static_cast<char>(token));
     for (const std::string& text : texts_) {
       if (!text.starts_with(said)) continue;
       const std::string rest = text.substr(said.size());
       for (const char c : rest.substr(0, static_cast<size_t>(most))) {
-        drafts.push_back(static_cast<unsigned char>(c));
+        drafts.tokens.push_back(static_cast<unsigned char>(c));
       }
       return;
     }
@@ -208,6 +207,129 @@ TEST(EngineConstraintTest, ADraftWhoseMaskCannotBeMadeIsLeftOut) {
   EXPECT_EQ(received.text, "abc");
   EXPECT_EQ(received.reason(), FinishReason::kError);
   EXPECT_EQ(received.finish->error.message(), "too ambiguous");
+}
+
+// Any of some texts.
+class AnyText final : public Constraint {
+ public:
+  explicit AnyText(std::vector<std::string> texts) : texts_(std::move(texts)) {}
+
+  [[nodiscard]] int64_t vocab_size() const override { return ByteTokenizer::kVocabSize; }
+
+  [[nodiscard]] std::unique_ptr<ConstraintState> start() const override {
+    return std::make_unique<State>(texts_);
+  }
+
+ private:
+  class State final : public ConstraintState {
+   public:
+    explicit State(const std::vector<std::string>& texts) : texts_(texts) {}
+
+    [[nodiscard]] bool accept(TokenId token) override {
+      said_.push_back(static_cast<char>(token));
+      if (std::ranges::any_of(texts_, [&](const auto& text) { return text.starts_with(said_); })) {
+        return true;
+      }
+      said_.pop_back();
+      return false;
+    }
+
+    void roll_back(int64_t count) override {
+      said_.resize(said_.size() - static_cast<size_t>(count));
+    }
+
+    [[nodiscard]] bool is_complete() const override {
+      return std::ranges::find(texts_, said_) != texts_.end();
+    }
+
+    [[nodiscard]] bool is_over() const override { return is_complete(); }
+
+    [[nodiscard]] Status fill_mask(std::span<uint32_t> mask) override {
+      std::ranges::fill(mask, 0u);
+      for (const std::string& text : texts_) {
+        if (!text.starts_with(said_)) continue;
+        const auto next = static_cast<unsigned char>(text[said_.size()]);
+        mask[next / 32] |= 1u << (next % 32);
+      }
+      return {};
+    }
+
+   private:
+    const std::vector<std::string>& texts_;
+    std::string said_;
+  };
+
+  std::vector<std::string> texts_;
+};
+
+// Drafts all texts that may follow, as a tree whose branches share nothing, each behind a wrong
+// token.
+class BranchingDrafter final : public speculative::Drafter {
+ public:
+  explicit BranchingDrafter(std::vector<std::string> texts) : texts_(std::move(texts)) {}
+
+  void observe(const request::Sequence&) override {}
+
+  void propose(const request::Sequence& sequence, int64_t most,
+               speculative::Drafts& drafts) override {
+    std::string said;
+    for (const TokenId token : sequence.output_tokens()) said.push_back(static_cast<char>(token));
+    const auto add = [&](char token, int32_t parent) {
+      if (std::ssize(drafts.tokens) == most) return;
+      drafts.tokens.push_back(static_cast<unsigned char>(token));
+      drafts.parents.push_back(parent);
+    };
+    for (const std::string& text : texts_) {
+      if (!text.starts_with(said)) continue;
+      int32_t last = -1;
+      for (const char c : text.substr(said.size())) {
+        add('!', last);
+        add(c, last);
+        last = static_cast<int32_t>(drafts.tokens.size()) - 1;
+      }
+    }
+  }
+
+  void forget(const request::Sequence&) override {}
+
+ private:
+  std::vector<std::string> texts_;
+};
+
+TEST(EngineConstraintTest, EveryNodeOfATreeHasTheMaskOfItsOwnPath) {
+  // What a draw may choose lies far apart, so that each is chosen now and then.
+  const std::vector<std::string> texts = {"#ab#cd", "#ab~xy", "#~q", "~hello", "~#lp"};
+  std::set<std::string> answers;
+  int64_t accepted = 0, num_trees = 0;
+  for (int seed = 0; seed < 12; ++seed) {
+    const auto run = [&](const EngineFixture::Options& options) {
+      EngineFixture fixture(options);
+      fixture.runner->on_step = [&](const request::BatchPlan& plan) {
+        for (const auto& sequence : plan.sequences) {
+          num_trees += sequence.draft_parents.empty() ? 0 : 1;
+          for (const TokenId draft : plan.drafts(sequence)) EXPECT_NE(draft, '!');
+        }
+        return Status();
+      };
+      fixture.runner->script = [seed](const request::PlannedSequence&, int64_t num_drawn) {
+        return std::optional<TokenId>(static_cast<TokenId>((seed * 37 + num_drawn * 101) % 256));
+      };
+      Received received = fixture.run(constrained("one", std::make_shared<const AnyText>(texts)));
+      EXPECT_THAT(fixture.runner->complaints(), IsEmpty());
+      return received;
+    };
+    const Received plain = run({});
+    const Received drafted =
+        run({.make_drafter = [&] { return std::make_unique<BranchingDrafter>(texts); },
+             .num_draft_tokens = 24});
+    EXPECT_EQ(drafted.text, plain.text);
+    EXPECT_EQ(drafted.reason(), FinishReason::kStop);
+    answers.insert(drafted.text);
+    accepted += drafted.last.drafts.accepted_tokens;
+  }
+  EXPECT_GT(answers.size(), 2u) << "seeds choose among the texts";
+  EXPECT_GT(accepted, 12);
+  EXPECT_GT(num_trees, 6);
 }
 
 TEST(EngineConstraintTest, FormsSurviveRetractions) {

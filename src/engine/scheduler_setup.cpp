@@ -40,7 +40,8 @@ Status check_speculation(const SpeculativeOptions& options) {
         "speculative.num_steps is {}; ngram takes no steps: num_draft_tokens {} is as many drafts",
         options.num_steps, options.num_steps + 1));
   }
-  if (options.num_draft_tokens != 0 && options.num_draft_tokens != options.num_steps + 1) {
+  if (options.eagle_topk == 1 && options.num_draft_tokens != 0 &&
+      options.num_draft_tokens != options.num_steps + 1) {
     log_warning(fmt::format(
         "num_draft_tokens {} becomes {}: {} steps make a chain of {} drafts behind the next token",
         options.num_draft_tokens, options.num_steps + 1, options.num_steps, options.num_steps));

@@ -26,6 +26,13 @@ Status check_made_drafts(const BatchPlan& plan, const StepOutput& output, int64_
                                         made.size(), planned.sequence_id, planned.wanted_drafts));
     }
     for (const request::MadeDraft& draft : made) {
+      const int64_t index = &draft - made.data();
+      if (draft.parent < -1 || draft.parent >= index) {
+        return internal_error(
+            fmt::format("the runner made draft {} of sequence {} behind draft {}, which does not "
+                        "come before it",
+                        index, planned.sequence_id, draft.parent));
+      }
       if (draft.token < 0 || draft.token >= vocab_size) {
         return internal_error(fmt::format(
             "the runner made a draft of token {}, the vocabulary has {}", draft.token, vocab_size));

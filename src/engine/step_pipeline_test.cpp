@@ -184,6 +184,25 @@ TEST_F(StepPipelineTest, ASpanHasATokenMoreThanTheDraftsItAccepts) {
   EXPECT_THAT(run(4, 4).status().message(), HasSubstr("drew 4 tokens for sequence 1, 1 to 3 fit"));
 }
 
+TEST_F(StepPipelineTest, AMadeDraftFollowsOneBeforeIt) {
+  const auto run = [&](std::vector<int32_t> parents) {
+    scheduler_.plans.push_back(plan_for({1}));
+    scheduler_.plans.back().sequences[0].wanted_drafts = 3;
+    EXPECT_NE(pipeline_->plan(), nullptr);
+    EXPECT_TRUE(pipeline_->launch({}).ok());
+    runner_->on_wait = [=](request::StepOutput& output) {
+      for (const int32_t parent : parents) {
+        output.drafts.push_back({.sequence_id = 1, .token = 7, .parent = parent});
+      }
+      return Status();
+    };
+    return std::string(pipeline_->wait().status().message());
+  };
+  EXPECT_EQ(run({-1, 0, -1}), "");
+  EXPECT_THAT(run({-1, 1}), HasSubstr("made draft 1 of sequence 1 behind draft 1"));
+  EXPECT_THAT(run({-2}), HasSubstr("made draft 0"));
+}
+
 TEST_F(StepPipelineTest, TheTokenOfAFailedOrSkippedDrawIsNotLookedAt) {
   launch(1);
   runner_->on_wait = [](request::StepOutput& output) {

@@ -100,14 +100,18 @@ struct PlannedSequence {
   PlanRange new_tokens;
   bool feeds_drawn_token = false;
 
-  // Of BatchPlan::tokens: guesses of the tokens that follow the new ones, a chain. Only with
-  // `sample`. The runner draws the token after the last new one as ever; while the next draft is
-  // the token just drawn, it goes down to that draft and draws again, from what plain decoding
-  // would see there. It stops after an ending token. So a step yields one token more than the
-  // drafts it accepted, and each is the token that plain decoding draws. Afterwards the sequence is
-  // as if only its new tokens and the accepted drafts had been fed: KV rows beyond hold nothing,
-  // snapshots beyond hold nothing, penalties know of no more.
+  // Of BatchPlan::tokens: guesses of the tokens that follow the new ones, a chain or a tree. Only
+  // with `sample`. The runner draws the token after the last new one as ever; while a draft that
+  // follows there is the token just drawn, it goes down to that draft and draws again, from what
+  // plain decoding would see there. It stops after an ending token. So a step yields one token more
+  // than the drafts it accepted, and each is the token that plain decoding draws. Afterwards the
+  // sequence is as if only its new tokens and the accepted drafts had been fed: KV rows beyond hold
+  // nothing, snapshots beyond hold nothing, penalties know of no more.
   PlanRange drafts;
+
+  // Of BatchPlan::draft_parents: by draft, the draft of this sequence that it follows, which comes
+  // before it; -1: the last new token. Empty: a chain, each follows the one before it.
+  PlanRange draft_parents;
 
   // With `sample`: how many drafts of what follows its draws the runner is to make
   // (StepOutput::drafts); it may make fewer. Pages of the sequence beyond the step's tokens are
@@ -162,6 +166,7 @@ struct BatchPlan {
 
   // Ranges point into these.
   std::vector<TokenId> tokens;
+  std::vector<int32_t> draft_parents;
   std::vector<int32_t> pages;
   std::vector<StateSnapshot> snapshots;
   std::vector<uint32_t> mask_words;
@@ -194,6 +199,7 @@ struct BatchPlan {
     sequences.clear();
     computes_draft_slots = false;
     tokens.clear();
+    draft_parents.clear();
     pages.clear();
     snapshots.clear();
     mask_words.clear();
@@ -213,6 +219,10 @@ struct BatchPlan {
 
   [[nodiscard]] std::span<const TokenId> drafts(const PlannedSequence& sequence) const {
     return part_of(tokens, sequence.drafts);
+  }
+
+  [[nodiscard]] std::span<const int32_t> parents_of_drafts(const PlannedSequence& sequence) const {
+    return part_of(draft_parents, sequence.draft_parents);
   }
 
   [[nodiscard]] std::span<const StateSnapshot> snapshots_of(const PlannedSequence& sequence) const {
@@ -241,6 +251,10 @@ struct BatchPlan {
 
   // Append to an array and return where.
   PlanRange add_tokens(std::span<const TokenId> added) { return append(tokens, added); }
+
+  PlanRange add_draft_parents(std::span<const int32_t> added) {
+    return append(draft_parents, added);
+  }
 
   PlanRange add_pages(std::span<const int32_t> added) { return append(pages, added); }
 

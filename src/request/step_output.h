@@ -23,6 +23,8 @@ struct SampledToken {
 struct MadeDraft {
   int64_t sequence_id = 0;
   TokenId token = 0;
+  int32_t parent =
+      -1;  // of the sequence's made drafts, the one that it follows; -1: what was drawn
 };
 
 struct StepOutput {
@@ -31,8 +33,8 @@ struct StepOutput {
   // the single one of a span can be skipped.
   std::vector<SampledToken> tokens;
 
-  // For sequences with wanted_drafts, in plan order, the drafts made, a chain; of some there are
-  // none.
+  // For sequences with wanted_drafts, in plan order, the drafts made, a parent before its children;
+  // of some there are none.
   std::vector<MadeDraft> drafts;
 
   // Something was prepared for later steps of its shape: its time is not what they take.

@@ -78,8 +78,45 @@ int32_t num_draft_tokens(const SpeculativeOptions& options) {
   if (options.algorithm == DraftAlgorithm::kNone || options.algorithm == DraftAlgorithm::kAuto) {
     return 0;
   }
-  if (options.num_steps > 0) return options.num_steps + 1;
+  if (options.num_steps > 0 && options.eagle_topk == 1) return options.num_steps + 1;
   return options.num_draft_tokens > 0 ? options.num_draft_tokens : kDefaultDraftTokens;
+}
+
+speculative::TreeShape tree_shape(const SpeculativeOptions& options) {
+  return {.topk = options.eagle_topk,
+          .num_steps = options.num_steps,
+          .num_drafts = num_draft_tokens(options) - 1};
+}
+
+Status check_tree_shape(const SpeculativeOptions& options) {
+  if (options.eagle_topk < 1 || options.eagle_topk > kMostBranches) {
+    return invalid_argument(
+        fmt::format("eagle_topk {} is not within 1 to {}", options.eagle_topk, kMostBranches));
+  }
+  if (options.eagle_topk == 1) return {};
+  if (options.algorithm == DraftAlgorithm::kNone || options.algorithm == DraftAlgorithm::kNgram) {
+    return invalid_argument(
+        fmt::format("eagle_topk {} branches the drafts of a network; with {} none drafts",
+                    options.eagle_topk, to_string(options.algorithm)));
+  }
+  if (options.num_steps < 1 || options.num_draft_tokens == 0) {
+    return invalid_argument(fmt::format(
+        "eagle_topk {} needs speculative.num_steps and num_draft_tokens, they are {} and {}",
+        options.eagle_topk, options.num_steps, options.num_draft_tokens));
+  }
+  const speculative::TreeShape shape = tree_shape(options);
+  if (shape.num_drafts > shape.num_candidates()) {
+    return invalid_argument(
+        fmt::format("num_draft_tokens {} is more than the next token and the {} that {} steps of "
+                    "eagle_topk {} find",
+                    options.num_draft_tokens, shape.num_candidates(), shape.num_steps, shape.topk));
+  }
+  if (shape.num_branches() > speculative::DraftTree::kMaxNodes) {
+    return invalid_argument(fmt::format(
+        "speculative.num_steps {} with eagle_topk {} go on from {} branches, at most {} fit",
+        shape.num_steps, shape.topk, shape.num_branches(), speculative::DraftTree::kMaxNodes));
+  }
+  return {};
 }
 
 int64_t max_draft_rows(const SpeculativeOptions& options) {
@@ -139,6 +176,8 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
   pools.plan.sizes.max_draft_rows = draft_rows;
   if (memory.draft_needs) {
     pools.plan.sizes.max_made_drafts = num_draft_tokens(options.speculative) - 1;
+    pools.plan.sizes.draft_topk = options.speculative.eagle_topk;
+    pools.plan.sizes.draft_steps = options.speculative.num_steps;
   }
   return pools;
 }

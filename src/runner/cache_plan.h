@@ -18,6 +18,7 @@
 #include "checkpoint/model_config.h"
 #include "models/model.h"
 #include "runner/choose_device.h"
+#include "speculative/tree_growth.h"
 
 namespace heddle::runner {
 
@@ -41,10 +42,17 @@ Result<std::vector<checkpoint::KvScales>> load_kv_scales(const checkpoint::Weigh
 
 inline constexpr int32_t kDefaultDraftTokens = 8;
 inline constexpr int32_t kMostDraftRows = 64;
+inline constexpr int32_t kMostBranches = 16;  // of a level of a tree
 
 // SpeculativeOptions::num_draft_tokens with its default, or as its num_steps say; 0 without drafts,
 // and with kAuto, which is to be settled before (choose_drafts.h).
 [[nodiscard]] int32_t num_draft_tokens(const SpeculativeOptions& options);
+
+// The trees that a network drafts; topk is 1 where it drafts chains.
+[[nodiscard]] speculative::TreeShape tree_shape(const SpeculativeOptions& options);
+
+// Whether trees are as the options say they are. Error: kInvalidArgument, naming the option.
+[[nodiscard]] Status check_tree_shape(const SpeculativeOptions& options);
 
 // The most rows of sequences with drafts that a step may have, before memory is looked at.
 [[nodiscard]] int64_t max_draft_rows(const SpeculativeOptions& options);

@@ -49,6 +49,30 @@ TEST(KvFormatTest, RoundsNothingUnaskedInFloat32Runs) {
             DType::kF8E4M3);
 }
 
+TEST(TreeShapeTest, RefusesWhatNoTreeHas) {
+  const auto message = [](const SpeculativeOptions& options) {
+    return std::string(check_tree_shape(options).message());
+  };
+  SpeculativeOptions options{
+      .algorithm = DraftAlgorithm::kEagle3, .num_draft_tokens = 8, .num_steps = 3, .eagle_topk = 4};
+  EXPECT_EQ(message(options), "");
+  EXPECT_EQ(tree_shape(options).num_drafts, 7);
+  options.num_draft_tokens = 38;
+  EXPECT_THAT(message(options), AllOf(HasSubstr("num_draft_tokens 38"), HasSubstr("the 36 that")));
+  options.num_draft_tokens = 37;
+  EXPECT_EQ(message(options), "");
+  options.num_steps = 18;
+  EXPECT_THAT(message(options), HasSubstr("go on from 68 branches, at most 64 fit"));
+  options.num_steps = 0;
+  EXPECT_THAT(message(options),
+              HasSubstr("eagle_topk 4 needs speculative.num_steps and num_draft_tokens"));
+  options.algorithm = DraftAlgorithm::kNgram;
+  EXPECT_THAT(message(options), HasSubstr("with ngram none drafts"));
+  options.eagle_topk = 17;
+  EXPECT_THAT(message(options), HasSubstr("eagle_topk 17 is not within 1 to 16"));
+  EXPECT_EQ(message({}), "");
+}
+
 class PoolPlanTest : public ::testing::Test {
  protected:
   [[nodiscard]] Result<PlannedPools> planned(const EngineOptions& options, int64_t bytes) const {

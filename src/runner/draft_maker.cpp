@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "core/check.h"
@@ -23,8 +24,9 @@ TokenId most_likely(std::span<const float> logits) {
 }  // namespace
 
 Result<std::unique_ptr<DraftMaker>> DraftMaker::create(std::unique_ptr<DraftPass> pass,
-                                                       ForwardPass& target, int64_t max_pages) {
-  std::unique_ptr<DraftMaker> maker(new DraftMaker(std::move(pass), target, max_pages));
+                                                       ForwardPass& target, int64_t max_pages,
+                                                       const speculative::TreeShape& shape) {
+  std::unique_ptr<DraftMaker> maker(new DraftMaker(std::move(pass), target, max_pages, shape));
   if (target.device().kind() != device::DeviceKind::kCpu) {
     HEDDLE_ASSIGN_OR_RETURN(maker->device_sampling_,
                             DeviceSampling::create(target.device(), maker->pass_->max_rows(),
@@ -33,20 +35,28 @@ Result<std::unique_ptr<DraftMaker>> DraftMaker::create(std::unique_ptr<DraftPass
   return maker;
 }
 
-DraftMaker::DraftMaker(std::unique_ptr<DraftPass> pass, ForwardPass& target, int64_t max_pages)
-    : pass_(std::move(pass)), target_(&target), max_pages_(max_pages) {
+DraftMaker::DraftMaker(std::unique_ptr<DraftPass> pass, ForwardPass& target, int64_t max_pages,
+                       const speculative::TreeShape& shape)
+    : pass_(std::move(pass)), target_(&target), max_pages_(max_pages), shape_(shape) {
   const auto max_rows = static_cast<size_t>(pass_->max_rows());
   greedy_.start.sampling.temperature = 0;
-  streams_.resize(max_rows);
+  if (shape_.topk > 1) {
+    greedy_.start.return_logprobs = true;
+    greedy_.start.top_logprobs = shape_.topk;
+  }
+  streams_.resize(max_rows / static_cast<size_t>(shape_.topk));
   page_table_.resize(max_rows * static_cast<size_t>(max_pages));
 }
 
-Status DraftMaker::make(const request::BatchPlan& plan, const request::BatchSlots& slots,
-                        const ForwardBatch& batch, const Pools& pools,
-                        request::StepOutput& output) {
-  if (batch.empty() || !plan.computes_draft_slots) return {};
+Status DraftMaker::begin(const request::BatchPlan& plan, const request::BatchSlots& slots,
+                         const ForwardBatch& batch, const AcceptedPaths& accepted,
+                         const Pools& pools, request::StepOutput& output) {
+  begun_ = !batch.empty() && plan.computes_draft_slots;
+  warmed_up_ = false;
+  if (!begun_) return {};
   ops::ForwardContext forward = batch.context(pools);
-  lay_out_first(plan, slots, batch, output);
+  page_size_ = forward.page_size;
+  lay_out_first(plan, slots, batch, accepted, output);
   forward.kv_layers = pools.draft_kv_layers();
   forward.state_layers = {};
   forward.snapshot_layers = {};
@@ -54,25 +64,26 @@ Status DraftMaker::make(const request::BatchPlan& plan, const request::BatchSlot
   forward.logit_rows = logit_rows_;
   HEDDLE_RETURN_IF_ERROR(pass_->enqueue_first(ids_, batch.positions(), forward));
   output.warms_up |= pass_->warmed_up();
-  HEDDLE_RETURN_IF_ERROR(choose());
-  while (!going_on_.empty()) {
-    lay_out_next(forward.page_size);
-    if (going_on_.empty()) break;
-    HEDDLE_RETURN_IF_ERROR(pass_->enqueue_next(ids_, positions_,
-                                               {.query_start = query_start_,
-                                                .context_lens = context_lens_,
-                                                .page_table = page_table_,
-                                                .page_table_width = max_pages_,
-                                                .page_size = forward.page_size,
-                                                .logit_rows = logit_rows_,
-                                                .kv_layers = forward.kv_layers},
-                                               rows_));
-    output.warms_up |= pass_->warmed_up();
-    HEDDLE_RETURN_IF_ERROR(choose());
-  }
-  for (const Stream& stream : std::span(streams_).first(num_streams_)) {
-    for (const TokenId draft : stream.drafts) {
-      output.drafts.push_back({.sequence_id = stream.sequence_id, .token = draft});
+  return {};
+}
+
+Status DraftMaker::finish(const Pools& pools, request::StepOutput& output) {
+  if (!begun_) return {};
+  const ops::ForwardContext forward{.page_size = page_size_, .kv_layers = pools.draft_kv_layers()};
+  HEDDLE_RETURN_IF_ERROR(shape_.topk > 1 ? make_trees(forward) : make_chains(forward));
+  output.warms_up |= warmed_up_;
+  for (Stream& stream : std::span(streams_).first(num_streams_)) {
+    if (shape_.topk > 1) {
+      stream.growth.select(stream.wanted, drafts_);
+    } else {
+      drafts_.tokens.assign(stream.drafts.begin(), stream.drafts.end());
+      drafts_.parents.clear();
+    }
+    for (size_t i = 0; i < drafts_.tokens.size(); ++i) {
+      const bool chain = drafts_.parents.empty();
+      output.drafts.push_back({.sequence_id = stream.sequence_id,
+                               .token = drafts_.tokens[i],
+                               .parent = chain ? static_cast<int32_t>(i) - 1 : drafts_.parents[i]});
     }
   }
   return {};
@@ -80,18 +91,22 @@ Status DraftMaker::make(const request::BatchPlan& plan, const request::BatchSlot
 
 // The network's slots read the token after theirs.
 void DraftMaker::lay_out_first(const request::BatchPlan& plan, const request::BatchSlots& slots,
-                               const ForwardBatch& batch, const request::StepOutput& output) {
+                               const ForwardBatch& batch, const AcceptedPaths& accepted,
+                               const request::StepOutput& output) {
   ids_.assign(batch.ids().begin() + 1, batch.ids().end());
   ids_.push_back(0);
   logit_rows_.clear();
   going_on_.clear();
   num_streams_ = 0;
   request::SpanReader<const SampledToken> spans(output.tokens);
+  size_t next_path = 0;
   int64_t end = 0;
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     const PlannedSequence& sequence = plan.sequences[i];
     const auto drawn =
         sequence.sample ? spans.next(sequence.sequence_id) : std::span<const SampledToken>();
+    const auto path = sequence.sample ? accepted.next(sequence.sequence_id, next_path)
+                                      : std::span<const int32_t>();
     if (batch.sequences()[i].part != BatchedSequence::Part::kComputed) continue;
     const int64_t last_new = end + sequence.num_new_tokens() - 1;
     end += sequence.num_rows();
@@ -99,12 +114,13 @@ void DraftMaker::lay_out_first(const request::BatchPlan& plan, const request::Ba
       ids_[static_cast<size_t>(last_new)] = sequence.next_token;
       continue;
     }
+    HEDDLE_CHECK_EQ(path.size(), drawn.size());
     const SampledToken& last = drawn.back();
     for (size_t j = 0; j < drawn.size(); ++j) {
-      ids_[static_cast<size_t>(last_new) + j] = drawn[j].error.ok() ? drawn[j].token : 0;
+      ids_[static_cast<size_t>(last_new + path[j])] = drawn[j].error.ok() ? drawn[j].token : 0;
     }
-    // Behind them rows of rejected drafts may read anything.
-    const int64_t row = last_new + std::ssize(drawn) - 1;
+    // Rows of rejected drafts may read anything.
+    const int64_t row = last_new + path.back();
     if (row + 1 < end) ids_[static_cast<size_t>(end) - 1] = 0;
     const request::BatchSlot& slot = slots[sequence.batch_slot];
     if (sequence.wanted_drafts == 0 || !last.error.ok() || num_streams_ == streams_.size() ||
@@ -123,22 +139,66 @@ void DraftMaker::lay_out_first(const request::BatchPlan& plan, const request::Ba
   }
 }
 
-// One slot for each stream that goes on and has a page for it.
-void DraftMaker::lay_out_next(int32_t page_size) {
+Status DraftMaker::make_chains(const ops::ForwardContext& forward) {
+  HEDDLE_RETURN_IF_ERROR(choose());
+  while (!going_on_.empty()) {
+    lay_out_next(forward.page_size);
+    if (going_on_.empty()) break;
+    HEDDLE_RETURN_IF_ERROR(enqueue_next(forward));
+    HEDDLE_RETURN_IF_ERROR(choose());
+  }
+  return {};
+}
+
+Status DraftMaker::make_trees(const ops::ForwardContext& forward) {
+  if (going_on_.empty()) return {};
+  HEDDLE_RETURN_IF_ERROR(find_candidates(std::ssize(going_on_)));
+  for (const size_t index : going_on_) {
+    Stream& stream = streams_[index];
+    stream.growth.begin(candidates_of(stream.row, 1));
+    stream.masks.assign(static_cast<size_t>(shape_.topk), 0);
+  }
+  for (int32_t level = 0; level + 1 < shape_.num_steps; ++level) {
+    lay_out_level(level, forward.page_size);
+    if (going_on_.empty()) break;
+    HEDDLE_RETURN_IF_ERROR(enqueue_next(forward));
+    HEDDLE_RETURN_IF_ERROR(find_candidates(std::ssize(ids_)));
+    for (const size_t index : going_on_) {
+      Stream& stream = streams_[index];
+      stream.growth.add_level(candidates_of(stream.row, static_cast<size_t>(shape_.topk)));
+    }
+  }
+  return {};
+}
+
+void DraftMaker::begin_layout() {
   ids_.clear();
   positions_.clear();
   logit_rows_.clear();
   rows_.clear();
   context_lens_.clear();
+  tree_starts_.clear();
+  tree_masks_.clear();
   query_start_.assign(1, 0);
+}
+
+// The pages of the next sequence of the layout, if they have room for slots up to `end`.
+bool DraftMaker::add_pages(const Stream& stream, int64_t end, int32_t page_size) {
+  const std::vector<int32_t>& pages = stream.slot->pages.ids;
+  if (end > std::min(std::ssize(pages), max_pages_) * page_size) return false;
+  std::copy_n(pages.begin(), (end + page_size - 1) / page_size,
+              page_table_.begin() + std::ssize(context_lens_) * max_pages_);
+  return true;
+}
+
+// One slot for each stream that goes on and has a page for it.
+void DraftMaker::lay_out_next(int32_t page_size) {
+  begin_layout();
   size_t count = 0;
   for (const size_t index : going_on_) {
     Stream& stream = streams_[index];
     const int64_t position = stream.position + 1;
-    const std::vector<int32_t>& pages = stream.slot->pages.ids;
-    if (position >= std::min(std::ssize(pages), max_pages_) * page_size) continue;
-    std::copy_n(pages.begin(), position / page_size + 1,
-                page_table_.begin() + static_cast<int64_t>(count) * max_pages_);
+    if (!add_pages(stream, position + 1, page_size)) continue;
     rows_.push_back(stream.row);
     ids_.push_back(stream.drafts.back());
     positions_.push_back(static_cast<int32_t>(position));
@@ -150,6 +210,94 @@ void DraftMaker::lay_out_next(int32_t page_size) {
     query_start_.push_back(static_cast<int32_t>(count));
   }
   going_on_.resize(count);
+}
+
+// The best branches of the last level, in slots behind those of earlier ones.
+void DraftMaker::lay_out_level(int32_t level, int32_t page_size) {
+  begin_layout();
+  const int64_t topk = shape_.topk;
+  size_t count = 0;
+  for (const size_t index : going_on_) {
+    Stream& stream = streams_[index];
+    const int64_t first = stream.position + 1;  // behind the text
+    if (!add_pages(stream, first + (level + 1) * topk, page_size)) continue;
+    const auto first_row = static_cast<int32_t>(ids_.size());
+    next_masks_.clear();
+    for (const speculative::TreeGrowth::Branch& branch : stream.growth.branches()) {
+      const int64_t node = level * topk + std::ssize(next_masks_);
+      next_masks_.push_back(stream.masks[static_cast<size_t>(branch.from)] | uint64_t{1} << node);
+      rows_.push_back(stream.row + branch.from);
+      ids_.push_back(branch.token);
+      positions_.push_back(static_cast<int32_t>(first + level));
+      logit_rows_.push_back(static_cast<int32_t>(logit_rows_.size()));
+    }
+    tree_masks_.insert(tree_masks_.end(), next_masks_.begin(), next_masks_.end());
+    stream.masks = next_masks_;
+    stream.row = first_row;
+    context_lens_.push_back(static_cast<int32_t>(first + level * topk));
+    tree_starts_.push_back(static_cast<int32_t>(first));
+    query_start_.push_back(static_cast<int32_t>(ids_.size()));
+    going_on_[count++] = index;
+  }
+  going_on_.resize(count);
+}
+
+Status DraftMaker::enqueue_next(const ops::ForwardContext& forward) {
+  HEDDLE_RETURN_IF_ERROR(pass_->enqueue_next(ids_, positions_,
+                                             {.query_start = query_start_,
+                                              .context_lens = context_lens_,
+                                              .page_table = page_table_,
+                                              .page_table_width = max_pages_,
+                                              .page_size = forward.page_size,
+                                              .logit_rows = logit_rows_,
+                                              .tree_starts = tree_starts_,
+                                              .tree_masks = tree_masks_,
+                                              .kv_layers = forward.kv_layers},
+                                             rows_));
+  warmed_up_ |= pass_->warmed_up();
+  return {};
+}
+
+// The most likely tokens behind each row of the network's last step.
+Status DraftMaker::find_candidates(int64_t num_rows) {
+  const MutableTensorView logits = pass_->logits();
+  const auto vocab_size = static_cast<size_t>(pass_->vocab_size());
+  if (device_sampling_) {
+    device_sampling_->begin(num_rows);
+    for (int64_t row = 0; row < num_rows; ++row) {
+      device_sampling_->add(row, greedy_, /*position=*/0, {});
+    }
+    HEDDLE_RETURN_IF_ERROR(
+        device_sampling_->enqueue(target_->context(), target_->stream(), logits));
+  }
+  HEDDLE_RETURN_IF_ERROR(target_->stream().synchronize());
+  candidates_.clear();
+  for (int64_t row = 0; row < num_rows; ++row) {
+    of_row_.clear();
+    if (device_sampling_) {
+      SampledToken sampled;
+      device_sampling_->take(row, sampled);
+      for (const auto& [token, logprob] : sampled.logprob.top) {
+        of_row_.push_back({.token = token, .probability = std::exp(logprob)});
+      }
+    } else {
+      speculative::most_probable({logits.row<float>(row), vocab_size}, shape_.topk, of_row_);
+    }
+    // Where there are none, nothing follows.
+    of_row_.resize(static_cast<size_t>(shape_.topk),
+                   {.token = 0, .probability = std::numeric_limits<float>::quiet_NaN()});
+    for (const speculative::Candidate& candidate : of_row_) {
+      candidates_.push_back(
+          {.token = pass_->target_id(candidate.token), .probability = candidate.probability});
+    }
+  }
+  return {};
+}
+
+std::span<const speculative::Candidate> DraftMaker::candidates_of(int32_t row,
+                                                                  size_t num_rows) const {
+  const auto topk = static_cast<size_t>(shape_.topk);
+  return std::span(candidates_).subspan(static_cast<size_t>(row) * topk, num_rows * topk);
 }
 
 // Adds the most likely token of each row to its stream; keeps those that want another one.

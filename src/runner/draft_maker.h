@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // DraftMaker: makes the drafts that a plan wants behind the draws of its step
 // (PlannedSequence::wanted_drafts). All rows of the step go through the draft network, so that its
-// keys and values cover what the model's do, and those behind which drafts are wanted choose the
-// most likely token; further slots go on from it, one token of each sequence at a time.
+// keys and values cover what the model's do. Behind those where drafts are wanted it goes on:
 //
-// Rows of drafts that were rejected go through as well: what they write lies behind the text.
+//   chains  with the most likely token, one slot of each sequence at a time
+//   trees   with the best branches of a level (speculative/tree_growth.h), each of which sees its
+//   own
+//           ancestors; their slots lie beside each other behind the text
+//
+// Rows of drafts that were rejected go through as well: what they write lies behind the text. So do
+// the slots of branches; both are written over by the next step.
 // A slot that stands for the last token of a cached prefix was written with the next token of
 // another text; only the drafts after such a prefix may be worse for it.
 //
 // Threading: confined, as the passes. Cost: one step of the network of as many rows as the model's,
-// and one of a row for each sequence and further draft; waits for the device once for each.
+// and one for each further level, of a row for each sequence and branch; waits for the device once
+// for each.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +27,30 @@
 #include "request/batch_plan.h"
 #include "request/batch_slots.h"
 #include "request/step_output.h"
+#include "runner/accepted_paths.h"
 #include "runner/device_sampling.h"
 #include "runner/draft_pass.h"
 #include "runner/forward_batch.h"
 #include "runner/pools.h"
+#include "speculative/tree_growth.h"
 
 namespace heddle::runner {
 
 class DraftMaker {
  public:
-  // `max_pages`: of one sequence.
+  // `max_pages`: of one sequence. `shape`: of trees; the number of drafts is the plan's.
   static Result<std::unique_ptr<DraftMaker>> create(std::unique_ptr<DraftPass> pass,
-                                                    ForwardPass& target, int64_t max_pages);
+                                                    ForwardPass& target, int64_t max_pages,
+                                                    const speculative::TreeShape& shape);
 
-  // After the draws of a step: `batch` is what the target computed last, `output` has its tokens
-  // and gets drafts.
-  Status make(const request::BatchPlan& plan, const request::BatchSlots& slots,
-              const ForwardBatch& batch, const Pools& pools, request::StepOutput& output);
+  // After the draws of a step: `batch` is what the target computed last, `output` has its tokens,
+  // `accepted` the nodes they were drawn from. Computes the network's slots of all its rows.
+  Status begin(const request::BatchPlan& plan, const request::BatchSlots& slots,
+               const ForwardBatch& batch, const AcceptedPaths& accepted, const Pools& pools,
+               request::StepOutput& output);
+
+  // After begin(), and when rows of accepted drafts lie in their places: adds drafts to `output`.
+  Status finish(const Pools& pools, request::StepOutput& output);
 
   [[nodiscard]] const DraftPass& pass() const { return *pass_; }
 
@@ -46,29 +59,52 @@ class DraftMaker {
   struct Stream {
     int64_t sequence_id = 0;
     const request::BatchSlot* slot = nullptr;
-    int32_t row = 0;       // among the logits of the network's last step
-    int64_t position = 0;  // of that step's slot
+    int32_t row = 0;       // among the logits of the network's last step; its first one
+    int64_t position = 0;  // of that step's slot; of a tree: of the last slot of the text
     int64_t wanted = 0;
-    std::vector<TokenId> drafts;
+    std::vector<TokenId> drafts;     // of a chain
+    speculative::TreeGrowth growth;  // of a tree
+    std::vector<uint64_t> masks;     // of its branches: the slots behind the text that each sees
   };
 
-  DraftMaker(std::unique_ptr<DraftPass> pass, ForwardPass& target, int64_t max_pages);
+  DraftMaker(std::unique_ptr<DraftPass> pass, ForwardPass& target, int64_t max_pages,
+             const speculative::TreeShape& shape);
 
   void lay_out_first(const request::BatchPlan& plan, const request::BatchSlots& slots,
-                     const ForwardBatch& batch, const request::StepOutput& output);
+                     const ForwardBatch& batch, const AcceptedPaths& accepted,
+                     const request::StepOutput& output);
+  Status make_chains(const ops::ForwardContext& forward);
+  Status make_trees(const ops::ForwardContext& forward);
+  void begin_layout();
+  bool add_pages(const Stream& stream, int64_t end, int32_t page_size);
   void lay_out_next(int32_t page_size);
+  void lay_out_level(int32_t level, int32_t page_size);
+  Status enqueue_next(const ops::ForwardContext& forward);
   Status choose();
+  Status find_candidates(int64_t num_rows);
+
+  [[nodiscard]] std::span<const speculative::Candidate> candidates_of(int32_t row,
+                                                                      size_t num_rows) const;
 
   std::unique_ptr<DraftPass> pass_;
   ForwardPass* target_;
   int64_t max_pages_;
+  speculative::TreeShape shape_;
   std::optional<DeviceSampling> device_sampling_;  // where logits are not the host's
   request::BatchSlot greedy_;
+  bool begun_ = false;
+  bool warmed_up_ = false;  // a step of finish() did
+  int32_t page_size_ = 0;
   std::vector<Stream> streams_;  // the first num_streams_
   size_t num_streams_ = 0;
   std::vector<size_t> going_on_;  // of them, in the network's last step
   std::vector<int32_t> ids_, positions_, logit_rows_, rows_;
   std::vector<int32_t> query_start_, context_lens_, page_table_;
+  std::vector<int32_t> tree_starts_;
+  std::vector<uint64_t> tree_masks_, next_masks_;
+  std::vector<speculative::Candidate> candidates_;  // [rows, topk]
+  std::vector<speculative::Candidate> of_row_;
+  speculative::Drafts drafts_;
 };
 
 }  // namespace heddle::runner

@@ -23,6 +23,8 @@ ForwardBatch::ForwardBatch(const Sizes& sizes) : sizes_(sizes) {
   ids_.reserve(tokens);
   positions_.reserve(tokens);
   logit_rows_.reserve(tokens);
+  tree_masks_.reserve(tokens);
+  tree_starts_.reserve(sequences);
   query_start_.reserve(sequences + 1);
   context_lens_.reserve(sequences);
   kv_lens_.reserve(sequences);
@@ -46,6 +48,9 @@ Status ForwardBatch::build(const request::BatchPlan& plan, const request::BatchS
   kv_lens_.clear();
   state_slots_.clear();
   logit_rows_.clear();
+  tree_starts_.clear();
+  tree_masks_.clear();
+  has_trees_ = false;
   snapshots_.clear();
   sequences_.clear();
   kept_hidden_.clear();
@@ -108,6 +113,8 @@ Status ForwardBatch::add(const request::BatchPlan& plan, const request::PlannedS
   HEDDLE_RETURN_IF_ERROR(take_draft_rows(sequence));
   HEDDLE_RETURN_IF_ERROR(
       add_rows(sequence, plan.new_tokens(sequence), plan.drafts(sequence), slot));
+  HEDDLE_RETURN_IF_ERROR(
+      add_tree(sequence, plan.drafts(sequence), plan.parents_of_drafts(sequence)));
   const int32_t last_row = query_start_.back() - 1 - sequence.drafts.count;
   if (logit_rows == LogitRows::kAll) {
     batched.logit_row = last_row;
@@ -136,11 +143,33 @@ Status ForwardBatch::take_draft_rows(const request::PlannedSequence& sequence) {
   return {};
 }
 
+// Turns the rows of the drafts into nodes of a tree, if they branch.
+Status ForwardBatch::add_tree(const request::PlannedSequence& sequence,
+                              std::span<const TokenId> drafts, std::span<const int32_t> parents) {
+  tree_starts_.push_back(ops::kNoTree);
+  tree_masks_.resize(ids_.size());
+  if (parents.empty()) return {};
+  HEDDLE_RETURN_IF_ERROR(tree_.assign(drafts, parents));
+  if (!tree_.branches()) return {};
+  has_trees_ = true;
+  sequences_.back().has_tree = true;
+  const int64_t first = sequence.context_tokens + sequence.num_new_tokens();
+  tree_starts_.back() = static_cast<int32_t>(first);
+  const size_t row = ids_.size() - drafts.size();
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    // A node of ours is a draft: the token that all follow comes before the tree.
+    tree_masks_[row + i] = tree_.masks()[i + 1] >> 1;
+    positions_[row + i] = static_cast<int32_t>(first - 1 + tree_.depths()[i + 1]);
+  }
+  return {};
+}
+
 // A state for every row that a draw may end at; that of the last row is where the state advances.
 void ForwardBatch::add_draft_states(const request::PlannedSequence& sequence) {
   const int32_t slot = sequences_.back().draft_slot;
   draft_states_.push_back({.from = sequence.state_slot, .to = slot});
   state_slots_.back() = slot;
+  if (sequences_.back().has_tree) return;  // the slots behind it are its nodes'
   const auto b = static_cast<int32_t>(context_lens_.size()) - 1;
   const auto num_new = static_cast<int32_t>(sequence.num_new_tokens());
   for (int32_t i = 0; i < sequence.drafts.count; ++i) {
@@ -217,6 +246,8 @@ Status ForwardBatch::add_snapshots(const request::PlannedSequence& sequence,
       }
       kept_hidden_.push_back({.logit_row = sequences_.back().logit_row, .slot = snapshot.slot});
     }
+    // Which node of a tree it belongs to is known after the draws.
+    if (sequences_.back().has_tree && tokens > sequence.num_new_tokens()) continue;
     snapshots_.push_back({.sequence = static_cast<int32_t>(context_lens_.size()) - 1,
                           .num_tokens = static_cast<int32_t>(tokens),
                           .slot = snapshot.slot});
@@ -235,6 +266,10 @@ ops::ForwardContext ForwardBatch::context(const Pools& pools) const {
           .state_slots = state_slots_,
           .snapshots = snapshots_,
           .logit_rows = logit_rows_,
+          .tree_starts =
+              has_trees_ ? std::span<const int32_t>(tree_starts_) : std::span<const int32_t>(),
+          .tree_masks =
+              has_trees_ ? std::span<const uint64_t>(tree_masks_) : std::span<const uint64_t>(),
           .kv_layers = pools.kv_layers(),
           .state_layers = pools.state_layers(),
           .snapshot_layers = pools.snapshot_layers()};

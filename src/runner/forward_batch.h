@@ -15,6 +15,7 @@
 #include "request/batch_slots.h"
 #include "runner/pools.h"
 #include "sampling/sampler.h"
+#include "speculative/draft_tree.h"
 
 namespace heddle::runner {
 
@@ -40,7 +41,17 @@ struct BatchedSequence {
   // With drafts, in a model with states: slots of the working format that are no sequence's. Its
   // state advances in the first one, from a copy of the working slot; the others get it after the
   // last new token and after each draft but the last. 0: it advances in its working slot.
+  // In a tree (below) the first slot is left as it is after the last new token, and the others get
+  // the state after each draft.
   int32_t draft_slot = 0;
+
+  bool has_tree = false;  // its drafts branch
+
+  // The slot with the state after so many drafts of a chain, or after node `index` of a tree.
+  [[nodiscard]] int32_t state_after(int32_t index, int32_t num_drafts) const {
+    if (has_tree) return draft_slot + index;
+    return draft_slot + (index == num_drafts ? 0 : 1 + index);
+  }
 
   TokenId fed_token = sampling::kNoToken;  // what feeds_drawn_token stood for
 
@@ -113,6 +124,8 @@ class ForwardBatch {
              std::span<const TokenId> drawn_tokens, std::span<const int32_t> rows_in_flight);
   Status add_rows(const request::PlannedSequence& sequence, std::span<const TokenId> new_tokens,
                   std::span<const TokenId> drafts, const request::BatchSlot& slot);
+  Status add_tree(const request::PlannedSequence& sequence, std::span<const TokenId> drafts,
+                  std::span<const int32_t> parents);
   Status add_window_pages(const request::PlannedSequence& sequence, const request::PageList& pages,
                           int64_t num_pages);
   Status add_snapshots(const request::PlannedSequence& sequence,
@@ -130,6 +143,10 @@ class ForwardBatch {
   std::vector<int32_t> window_page_table_;  // empty without window pages
   std::vector<int32_t> state_slots_;
   std::vector<int32_t> logit_rows_;
+  std::vector<int32_t> tree_starts_;
+  std::vector<uint64_t> tree_masks_;
+  bool has_trees_ = false;
+  speculative::DraftTree tree_;  // of the sequence at work
   std::vector<ops::StateSnapshot> snapshots_;
   std::vector<BatchedSequence> sequences_;
   std::vector<KeptHidden> kept_hidden_;

@@ -175,5 +175,53 @@ TEST_F(ForwardBatchTest, CopiesTheWindowPagesThatAreRead) {
               HasSubstr("sequence 2: needs window pages 1 to 3, has 2 to 4"));
 }
 
+// Nodes lie one behind the other and have the positions of their depths; their states have slots of
+// their own, and a snapshot among them waits for the draws.
+TEST_F(ForwardBatchTest, LaysOutATreeOfDrafts) {
+  ForwardBatch batch({.max_tokens = 8,
+                      .max_sequences = 3,
+                      .max_pages_per_sequence = 3,
+                      .page_size = kPageSize,
+                      .max_draft_rows = 6,
+                      .first_draft_slot = 10});
+  const std::vector<TokenId> drafts = {50, 51, 52, 53};
+  const std::vector<int32_t> parents = {-1, -1, 0, 2};
+  const std::vector<request::StateSnapshot> snapshots = {{.tokens = 6, .slot = 7},
+                                                         {.tokens = 8, .slot = 8}};
+  HandPlan plan;
+  plan.sequences = {sequence(one_, 5, pages_b_, 2, true), sequence(one_, 9, pages_b_, 1, true)};
+  plan.sequences[0].drafts = drafts;
+  plan.sequences[0].draft_parents = parents;
+  plan.sequences[0].snapshots = snapshots;
+  ASSERT_TRUE(build(batch, plan, LogitRows::kSampled).ok());
+  const ops::ForwardContext context = batch.context(pools_);
+  EXPECT_THAT(batch.ids(), ElementsAre(42, 50, 51, 52, 53, 42));
+  EXPECT_THAT(batch.positions(), ElementsAre(5, 6, 6, 7, 8, 9));
+  EXPECT_THAT(context.tree_starts, ElementsAre(6, ops::kNoTree));
+  EXPECT_THAT(context.tree_masks, ElementsAre(0, 0b0001, 0b0010, 0b0101, 0b1101, 0));
+  EXPECT_THAT(context.state_slots, ElementsAre(10, 1));
+  EXPECT_THAT(context.logit_rows, ElementsAre(0, 1, 2, 3, 4, 5));
+  ASSERT_EQ(context.snapshots.size(), 1U);
+  EXPECT_EQ(context.snapshots[0].num_tokens, 1);
+  const BatchedSequence& batched = batch.sequences()[0];
+  EXPECT_TRUE(batched.has_tree);
+  EXPECT_EQ(batched.state_after(0, 4), 10);
+  EXPECT_EQ(batched.state_after(4, 4), 14);
+
+  const std::vector<int32_t> chain = {-1, 0, 1, 2};
+  plan.sequences[0].draft_parents = chain;
+  ASSERT_TRUE(build(batch, plan, LogitRows::kSampled).ok());
+  EXPECT_THAT(batch.positions(), ElementsAre(5, 6, 7, 8, 9, 9));
+  EXPECT_TRUE(batch.context(pools_).tree_starts.empty());
+  EXPECT_EQ(batch.sequences()[0].state_after(0, 4), 11);
+  EXPECT_EQ(batch.sequences()[0].state_after(4, 4), 10);
+  EXPECT_EQ(batch.context(pools_).snapshots.size(), 6U);
+
+  const std::vector<int32_t> wrong = {-1, 1, 0, 2};
+  plan.sequences[0].draft_parents = wrong;
+  EXPECT_THAT(build(batch, plan, LogitRows::kSampled).message(),
+              HasSubstr("sequence 2: draft 1 follows draft 1"));
+}
+
 }  // namespace
 }  // namespace heddle::runner

@@ -140,6 +140,7 @@ Status check_options(const EngineOptions& options) {
     return invalid_argument(
         fmt::format("num_draft_tokens {} is not 0 or within 2 to {}", tokens, kMostDraftRows));
   }
+  HEDDLE_RETURN_IF_ERROR(check_tree_shape(options.speculative));
   if (options.memory_fraction && !(*options.memory_fraction > 0 && *options.memory_fraction <= 1)) {
     return invalid_argument(
         fmt::format("memory_fraction {} is not within (0, 1]", *options.memory_fraction));

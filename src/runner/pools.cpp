@@ -151,6 +151,7 @@ Status Pools::mirror_layers(device::Device& device) {
   HEDDLE_ASSIGN_OR_RETURN(lists_, MirroredLists::create(device));
   HEDDLE_ASSIGN_OR_RETURN(draft_lists_, MirroredLists::create(device));
   HEDDLE_ASSIGN_OR_RETURN(accepted_lists_, MirroredLists::create(device));
+  HEDDLE_ASSIGN_OR_RETURN(moved_lists_, MirroredLists::create(device));
   const std::span<const ops::KvLayer> main(main_layers_);
   const std::span<const ops::KvLayer> window(window_layers_);
   const std::span<const ops::StateLayer> states(state_layers_);
@@ -209,6 +210,19 @@ Status Pools::copy_states(device::Stream& stream, ops::Context& context, Mirrore
   const ops::MirroredSpan<ops::IdCopy> slots = lists.add(copies);
   HEDDLE_RETURN_IF_ERROR(lists.upload(stream));
   return ops::copy_states(context, {.working = state_table_, .slots = slots});
+}
+
+Status Pools::move_rows(device::Stream& stream, ops::Context& context,
+                        std::span<const ops::IdCopy> rows,
+                        std::span<const ops::IdCopy> window_rows) {
+  if (kv_.num_pages() == 0 || (rows.empty() && window_rows.empty())) return {};
+  HEDDLE_RETURN_IF_ERROR(
+      moved_lists_.begin(MirroredLists::bytes_for(rows) + MirroredLists::bytes_for(window_rows)));
+  const ops::MirroredSpan<ops::IdCopy> moved = moved_lists_.add(rows);
+  const ops::MirroredSpan<ops::IdCopy> window_moved = moved_lists_.add(window_rows);
+  HEDDLE_RETURN_IF_ERROR(moved_lists_.upload(stream));
+  HEDDLE_RETURN_IF_ERROR(ops::copy_rows(context, {.layers = main_table_, .rows = moved}));
+  return ops::copy_rows(context, {.layers = window_table_, .rows = window_moved});
 }
 
 Status Pools::prepare_states(device::Stream& stream, ops::Context& context,

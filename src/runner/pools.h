@@ -73,6 +73,12 @@ class Pools {
   Status accept_drafts(device::Stream& stream, ops::Context& context,
                        std::span<const ops::IdCopy> copies);
 
+  // Moves rows of keys and values, in the order of the lists, all layers of a group with those of a
+  // network that drafts; row r is token r % page_size of page r / page_size. Once a step, as
+  // accept_drafts().
+  Status move_rows(device::Stream& stream, ops::Context& context, std::span<const ops::IdCopy> rows,
+                   std::span<const ops::IdCopy> window_rows);
+
   [[nodiscard]] cache::KvPool& kv() { return kv_; }
 
   [[nodiscard]] cache::KvPool& window_kv() { return window_kv_; }
@@ -142,6 +148,7 @@ class Pools {
   MirroredLists lists_;           // of a step
   MirroredLists draft_lists_;     // of start_drafts()
   MirroredLists accepted_lists_;  // of accept_drafts()
+  MirroredLists moved_lists_;     // of move_rows()
   std::vector<ops::IdCopy> saved_, restored_, page_copies_, window_page_copies_;
 };
 

@@ -61,8 +61,10 @@ StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& size
 
 Status StepExecutor::prepare() {
   if (draft_pass_ != nullptr) {
-    HEDDLE_ASSIGN_OR_RETURN(draft_maker_,
-                            DraftMaker::create(std::move(draft_pass_), *pass_, max_pages_));
+    HEDDLE_ASSIGN_OR_RETURN(
+        draft_maker_,
+        DraftMaker::create(std::move(draft_pass_), *pass_, max_pages_,
+                           {.topk = sizes_.draft_topk, .num_steps = sizes_.draft_steps}));
   }
   device::Device& device = pass_->device();
   if (device.kind() == device::DeviceKind::kCpu) return {};
@@ -187,8 +189,13 @@ Status StepExecutor::enqueue_draws(const request::BatchPlan& plan, Step& step) {
       host_draws = true;
       continue;
     }
+    const bool has_tree = !sequence.draft_parents.empty();
+    if (has_tree) {
+      HEDDLE_RETURN_IF_ERROR(tree_.assign(plan.drafts(sequence), plan.parents_of_drafts(sequence)));
+    }
     for (int32_t i = 0; i <= sequence.drafts.count; ++i) {
-      step.sampling->add(batched.logit_row + i, slot, position_of_draw(sequence) + i,
+      const int32_t depth = has_tree ? tree_.depths()[static_cast<size_t>(i)] : i;
+      step.sampling->add(batched.logit_row + i, slot, position_of_draw(sequence) + depth,
                          plan.mask_of(sequence, i));
     }
   }
@@ -235,11 +242,17 @@ Status StepExecutor::collect(Step& step, request::StepOutput& output) {
     HEDDLE_RETURN_IF_ERROR(pass_->stream().synchronize());
   }
   output.warms_up = step.warms_up;
-  draw(step, output);
+  HEDDLE_RETURN_IF_ERROR(draw(step, output));
   if (step.open) return {};
   HEDDLE_RETURN_IF_ERROR(pools_.accept_drafts(pass_->stream(), pass_->context(), accepted_states_));
-  if (draft_maker_ == nullptr) return {};
-  return draft_maker_->make(*step.plan, slots_, batch_, pools_, output);
+  if (draft_maker_ != nullptr) {
+    // Its slots of the step's rows lie as the model's do, and move with them.
+    HEDDLE_RETURN_IF_ERROR(
+        draft_maker_->begin(*step.plan, slots_, batch_, accepted_, pools_, output));
+  }
+  HEDDLE_RETURN_IF_ERROR(
+      pools_.move_rows(pass_->stream(), pass_->context(), moved_rows_, moved_window_rows_));
+  return draft_maker_ != nullptr ? draft_maker_->finish(pools_, output) : Status();
 }
 
 Status StepExecutor::keep_hidden() {
@@ -271,8 +284,11 @@ Status StepExecutor::copy_row(const TensorView& from, int64_t from_row, const Mu
       bytes_of(to.dtype, to.shape[1]));
 }
 
-void StepExecutor::draw(const Step& step, request::StepOutput& output) {
+Status StepExecutor::draw(const Step& step, request::StepOutput& output) {
   accepted_states_.clear();
+  moved_rows_.clear();
+  moved_window_rows_.clear();
+  accepted_.clear();
   size_t index = 0;
   for (const PlannedSequence& sequence : step.plan->sequences) {
     const BatchedSequence& batched = step.sequences[index++];
@@ -286,50 +302,79 @@ void StepExecutor::draw(const Step& step, request::StepOutput& output) {
       output.tokens.push_back({.sequence_id = sequence.sequence_id, .skipped = true});
       continue;
     }
-    const int32_t accepted = draw_span(step, sequence, batched, output);
+    HEDDLE_RETURN_IF_ERROR(draw_span(step, sequence, batched, output));
     const request::SampledToken& last = output.tokens.back();
     drawn_tokens_[static_cast<size_t>(sequence.batch_slot)] =
         last.error.ok() ? last.token : sampling::kNoToken;
-    if (batched.draft_slot == 0) continue;
-    const bool all = accepted == sequence.drafts.count;
-    accepted_states_.push_back(
-        {.from = batched.draft_slot + (all ? 0 : 1 + accepted), .to = sequence.state_slot});
+    accept(step, sequence, batched);
   }
+  return {};
 }
 
-// Returns how many drafts were accepted.
-int32_t StepExecutor::draw_span(const Step& step, const PlannedSequence& sequence,
-                                const BatchedSequence& batched, request::StepOutput& output) {
+// The sequence goes on from the last node of its path: its state, and those of snapshots on the
+// way; its keys and values, where they do not lie in their places yet.
+void StepExecutor::accept(const Step& step, const PlannedSequence& sequence,
+                          const BatchedSequence& batched) {
+  const std::span<const int32_t> path = accepted_.last();
+  if (batched.draft_slot != 0) {
+    accepted_states_.push_back({.from = batched.state_after(path.back(), sequence.drafts.count),
+                                .to = sequence.state_slot});
+  }
+  if (!batched.has_tree) return;
+  const int64_t first = position_of_draw(sequence) - 1;  // place of the node that all follow
+  if (batched.draft_slot != 0) {
+    for (const request::StateSnapshot& snapshot : step.plan->snapshots_of(sequence)) {
+      const int64_t depth = snapshot.tokens - 1 - first;
+      if (depth < 1 || depth >= std::ssize(path)) continue;
+      const int32_t node = path[static_cast<size_t>(depth)];
+      accepted_states_.push_back(
+          {.from = batched.state_after(node, sequence.drafts.count), .to = snapshot.slot});
+    }
+  }
+  const request::BatchSlot& slot = slots_[sequence.batch_slot];
+  const auto move = [&](const request::PageList& pages, std::vector<ops::IdCopy>& moved) {
+    const auto row_at = [&](int64_t place) {
+      const auto page = static_cast<size_t>(place / sizes_.page_size);
+      return static_cast<int32_t>(pages.ids[page] * int64_t{sizes_.page_size} +
+                                  place % sizes_.page_size);
+    };
+    for (int64_t depth = 1; depth < std::ssize(path); ++depth) {
+      const int64_t node = path[static_cast<size_t>(depth)];
+      if (node == depth) continue;
+      moved.push_back({.from = row_at(first + node), .to = row_at(first + depth)});
+    }
+  };
+  move(slot.pages, moved_rows_);
+  if (sizes_.has_window_pages()) move(slot.window_pages, moved_window_rows_);
+}
+
+// Draws down the drafts as long as they hold.
+Status StepExecutor::draw_span(const Step& step, const PlannedSequence& sequence,
+                               const BatchedSequence& batched, request::StepOutput& output) {
   const auto vocab_size = static_cast<size_t>(pass_->config().vocab_size);
   const bool on_device = batched.part == Part::kComputed && draws_on_device();
   const std::vector<TokenId>& ending = slots_[sequence.batch_slot].ending_tokens;
   const int64_t first = position_of_draw(sequence);
-  int32_t accepted = 0;
-  const auto draw_next = [&] {
+  HEDDLE_RETURN_IF_ERROR(
+      tree_.assign(step.plan->drafts(sequence), step.plan->parents_of_drafts(sequence)));
+  const auto draw_at = [&](int32_t node) -> std::optional<TokenId> {
+    if (node > 0) slots_.accepted(sequence, tree_.token(node));
     request::SampledToken& sampled = output.tokens.emplace_back();
     sampled.sequence_id = sequence.sequence_id;
-    const int32_t row = batched.logit_row + accepted;
+    const int32_t row = batched.logit_row + node;
     if (on_device && step.sampling->draws(row)) {
       step.sampling->take(row, sampled);
-      return;
+    } else {
+      const MutableTensorView logits =
+          batched.part == Part::kHidden ? pass_->head_logits() : pass_->logits();
+      draw(sequence, first + tree_.depths()[static_cast<size_t>(node)],
+           step.plan->mask_of(sequence, node), {logits.row<float>(row), vocab_size}, sampled);
     }
-    const MutableTensorView logits =
-        batched.part == Part::kHidden ? pass_->head_logits() : pass_->logits();
-    draw(sequence, first + accepted, step.plan->mask_of(sequence, accepted),
-         {logits.row<float>(row), vocab_size}, sampled);
+    const bool ends = !sampled.error.ok() || std::ranges::binary_search(ending, sampled.token);
+    return ends ? std::optional<TokenId>() : sampled.token;
   };
-  draw_next();
-  for (const TokenId draft : step.plan->drafts(sequence)) {
-    const request::SampledToken& drawn = output.tokens.back();
-    if (!drawn.error.ok() || drawn.token != draft ||
-        std::ranges::binary_search(ending, drawn.token)) {
-      break;
-    }
-    slots_.accepted(sequence, draft);
-    ++accepted;
-    draw_next();
-  }
-  return accepted;
+  tree_.walk(draw_at, accepted_.add(sequence.sequence_id));
+  return {};
 }
 
 void StepExecutor::draw(const PlannedSequence& sequence, int64_t position,

@@ -9,7 +9,9 @@
 // its state, one for each row, and the working slot gets the one of the last row drawn from. A
 // state for each row was chosen over computing the accepted inputs once more: it takes no second
 // pass over weights, and the copy is the very state that a plain step leaves behind, bit for bit.
-// KV rows of rejected drafts lie behind the text and are overwritten by the next step.
+// KV rows of rejected drafts lie behind the text and are overwritten by the next step. Those of a
+// tree lie beside each other: the accepted ones then move to where a chain would have them, and
+// snapshots inside the drafts are taken from the states of the nodes on the way.
 //
 // A step is begun, which enqueues it, and finished, which waits for it and takes its tokens. Where
 // tokens are drawn on the device, a step of one row for each sequence can begin while the step
@@ -29,6 +31,7 @@
 #include "request/batch_plan.h"
 #include "request/batch_slots.h"
 #include "request/step_output.h"
+#include "runner/accepted_paths.h"
 #include "runner/device_sampling.h"
 #include "runner/draft_maker.h"
 #include "runner/draft_pass.h"
@@ -38,6 +41,7 @@
 #include "runner/pools.h"
 #include "runner/runner.h"
 #include "sampling/sampler.h"
+#include "speculative/draft_tree.h"
 
 namespace heddle::runner {
 
@@ -102,9 +106,11 @@ class StepExecutor {
   Status run_head();
   Status copy_row(const TensorView& from, int64_t from_row, const MutableTensorView& to,
                   int64_t to_row);
-  void draw(const Step& step, request::StepOutput& output);
-  int32_t draw_span(const Step& step, const request::PlannedSequence& sequence,
-                    const BatchedSequence& batched, request::StepOutput& output);
+  Status draw(const Step& step, request::StepOutput& output);
+  Status draw_span(const Step& step, const request::PlannedSequence& sequence,
+                   const BatchedSequence& batched, request::StepOutput& output);
+  void accept(const Step& step, const request::PlannedSequence& sequence,
+              const BatchedSequence& batched);
   void draw(const request::PlannedSequence& sequence, int64_t position,
             std::span<const uint32_t> mask, std::span<float> logits,
             request::SampledToken& sampled);
@@ -124,7 +130,10 @@ class StepExecutor {
   std::vector<int32_t> rows_in_flight_;       // by batch slot, see ForwardBatch::build()
   std::unique_ptr<DraftPass> draft_pass_;     // until prepare()
   std::unique_ptr<DraftMaker> draft_maker_;   // null: makes no drafts
-  std::vector<ops::IdCopy> accepted_states_;  // from draft slots to working slots
+  speculative::DraftTree tree_;               // of the sequence at work
+  AcceptedPaths accepted_;                    // of the step that is being finished
+  std::vector<ops::IdCopy> accepted_states_;  // from draft slots to working slots and snapshots
+  std::vector<ops::IdCopy> moved_rows_, moved_window_rows_;  // of accepted nodes of trees
   std::vector<TokenId>
       drawn_tokens_;  // by batch slot; kNoToken: none was drawn, or the draw failed
 };

@@ -183,10 +183,12 @@ int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
   drafts_.propose(decoding_, (options_.max_step_tokens - num_rows) / 2);
   for (size_t i = 0; i < decoding_.size(); ++i) {
     RunningSequence& running = *decoding_[i];
-    const std::span<const TokenId> drafts = drafts_with_room(running, drafts_.of(i));
+    std::span<const TokenId> drafts = drafts_.of(i);
+    if (!has_room_for(running, std::ssize(drafts))) drafts = {};
     const int64_t num_wanted = wanted_with_room(running, std::ssize(drafts), drafts_.wanted(i));
     const int64_t context_tokens = running.num_planned;
-    const int64_t num_drafts = running_.plan_decode(running, drafts, num_wanted, plan);
+    const int64_t num_drafts =
+        running_.plan_decode(running, {drafts, drafts_.parents_of(i)}, num_wanted, plan);
     num_rows += num_drafts;
     if (num_drafts > 0) work.add(num_drafts, context_tokens + 1);
     pace_.add_decode(context_tokens, num_drafts, num_wanted);
@@ -194,22 +196,20 @@ int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
   return num_rows;
 }
 
-// The drafts, for which there is room afterwards, or none.
-std::span<const TokenId> BatchScheduler::drafts_with_room(RunningSequence& running,
-                                                          std::span<const TokenId> drafts) {
-  if (drafts.empty()) return drafts;  // there is room for the next token already
-  const int64_t count = std::ssize(drafts);
-  const bool fits = running_.grow_window(running, count) && running_.grow(running, count);
-  return fits ? drafts : std::span<const TokenId>();
+// Makes room for so many drafts, if it can.
+bool BatchScheduler::has_room_for(RunningSequence& running, int64_t num_drafts) {
+  if (num_drafts == 0) return true;  // there is room for the next token already
+  return running_.grow_window(running, num_drafts) && running_.grow(running, num_drafts);
 }
 
-// How many drafts may be made behind so many: slots of all but the first lie behind the step's
-// tokens, as far as the sequence may grow.
+// How many drafts may be made behind so many: the network's slots lie behind the step's tokens, as
+// far as the sequence may grow.
 int64_t BatchScheduler::wanted_with_room(RunningSequence& running, int64_t num_drafts,
                                          int64_t num_wanted) {
   if (num_wanted == 0) return 0;
   const int64_t most = running.sequence->max_stored_tokens() - (running.num_planned + 1);
-  return running_.grow(running, std::min(num_drafts + num_wanted - 1, most)) ? num_wanted : 0;
+  const int64_t slots = options_.cache.pools.draft_slots(num_wanted);
+  return running_.grow(running, std::min(num_drafts + slots, most)) ? num_wanted : 0;
 }
 
 bool BatchScheduler::awaits_draws() { return drafts_.waits_for(running_.sequences()); }

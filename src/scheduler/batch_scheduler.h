@@ -115,8 +115,7 @@ class BatchScheduler final : public Scheduler {
   int64_t plan_streams(request::BatchPlan& plan, StepWork& work);
   [[nodiscard]] int64_t wanted_with_room(RunningSequence& running, int64_t num_drafts,
                                          int64_t num_wanted);
-  [[nodiscard]] std::span<const TokenId> drafts_with_room(RunningSequence& running,
-                                                          std::span<const TokenId> drafts);
+  [[nodiscard]] bool has_room_for(RunningSequence& running, int64_t num_drafts);
   void plan_prompts(int64_t num_decode_rows, const StepWork& streams, request::BatchPlan& plan);
   [[nodiscard]] bool make_room_for_next_token(RunningSequence& running);
   [[nodiscard]] bool retract_one();

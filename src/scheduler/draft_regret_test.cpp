@@ -173,7 +173,7 @@ class Play {
       } else {
         running.draft_luck.fade();
       }
-      running.made_drafts.assign(static_cast<size_t>(wanted), 7);
+      running.made_drafts.tokens.assign(static_cast<size_t>(wanted), 7);
       num_rows += num_drafts;
       num_tokens += held;
       num_made += wanted;

@@ -164,37 +164,69 @@ PlannedSequence RunningSet::planned(RunningSequence& running, bool sample, Batch
   return planned;
 }
 
-// What may be drawn behind the new tokens, and behind each of the drafts as far as the form of the
-// answer allows them: returns how many. A draft with which the answer is over is none of them, as
-// nothing would be drawn behind it.
-int64_t RunningSet::add_masks(Sequence& sequence, std::span<const TokenId> drafts,
-                              PlannedSequence& planned, BatchPlan& plan) {
+// What may be drawn behind the new tokens, and behind each of the drafts that the form of the
+// answer allows, which become allowed_. A draft with which the answer is over is none of them, as
+// nothing would be drawn behind it; nor is one that follows a draft which is none.
+void RunningSet::add_masks(Sequence& sequence, const PlannedDrafts& drafts,
+                           PlannedSequence& planned, BatchPlan& plan) {
   ConstraintState& form = *sequence.constraint;
   const int64_t vocab_size = sequence.request.constraint->vocab_size();
+  allowed_.clear();
   planned.masks.begin = static_cast<int32_t>(plan.mask_words.size());
   const std::span<uint32_t> first = plan.add_mask(vocab_size);
   Status status = form.fill_mask(first);
-  int64_t num_allowed = 0;
+  auto tokens = drafts.tokens;
   if (!status.ok()) {
     // Nothing can be drawn then: the draw fails, and the request ends with this reason.
     std::ranges::fill(first, 0u);
     if (sequence.constraint_status.ok()) sequence.constraint_status = std::move(status);
-    drafts = {};
+    tokens = {};
   }
-  int64_t num_taken = 0;
-  for (const TokenId draft : drafts) {
-    if (!form.accept(draft)) break;
-    ++num_taken;
-    if (form.is_over()) break;
-    if (!form.fill_mask(plan.add_mask(vocab_size)).ok()) {
-      plan.mask_words.resize(plan.mask_words.size() - static_cast<size_t>((vocab_size + 31) / 32));
-      break;
+  constexpr int32_t kLeftOut = -2;
+  kept_.clear();          // by draft: which of allowed_ it is
+  allowed_path_.clear();  // of allowed_, those that the form has taken
+  const auto go_back_to = [&](int32_t parent) {
+    const auto place = std::ranges::find(allowed_path_, parent);
+    if (place != allowed_path_.end() || parent == -1) {
+      const auto depth = parent == -1 ? 0 : place - allowed_path_.begin() + 1;
+      form.roll_back(std::ssize(allowed_path_) - depth);
+      allowed_path_.resize(static_cast<size_t>(depth));
+      return;
     }
-    ++num_allowed;
+    form.roll_back(std::ssize(allowed_path_));
+    allowed_path_.clear();
+    for (int32_t up = parent; up != -1; up = allowed_.parents[static_cast<size_t>(up)]) {
+      allowed_path_.push_back(up);
+    }
+    std::ranges::reverse(allowed_path_);
+    for (const int32_t draft : allowed_path_) {
+      HEDDLE_CHECK(form.accept(allowed_.tokens[static_cast<size_t>(draft)]));
+    }
+  };
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int32_t follows =
+        drafts.parents.empty() ? static_cast<int32_t>(i) - 1 : drafts.parents[i];
+    const int32_t parent = follows == -1 ? -1 : kept_[static_cast<size_t>(follows)];
+    kept_.push_back(kLeftOut);
+    if (parent == kLeftOut) continue;
+    go_back_to(parent);
+    if (!form.accept(tokens[i])) continue;
+    if (form.is_over() || !form.fill_mask(plan.add_mask(vocab_size)).ok()) {
+      if (!form.is_over()) {
+        plan.mask_words.resize(plan.mask_words.size() -
+                               static_cast<size_t>((vocab_size + 31) / 32));
+      }
+      form.roll_back(1);
+      continue;
+    }
+    kept_.back() = static_cast<int32_t>(allowed_.tokens.size());
+    allowed_path_.push_back(kept_.back());
+    allowed_.tokens.push_back(tokens[i]);
+    allowed_.parents.push_back(parent);
   }
-  form.roll_back(num_taken);
+  form.roll_back(std::ssize(allowed_path_));
   planned.masks.count = static_cast<int32_t>(plan.mask_words.size()) - planned.masks.begin;
-  return num_allowed;
+  if (speculative::is_chain(allowed_.parents)) allowed_.parents.clear();
 }
 
 // After the cache has taken the pages of the step.
@@ -211,12 +243,13 @@ void RunningSet::send_window_pages(RunningSequence& running, BatchPlan& plan) {
   running.sent_window_pages = end;
 }
 
-int64_t RunningSet::plan_decode(RunningSequence& running, std::span<const TokenId> drafts,
+int64_t RunningSet::plan_decode(RunningSequence& running, const PlannedDrafts& proposed,
                                 int64_t num_wanted, BatchPlan& plan) {
   PlannedSequence next = planned(running, true, plan);
+  PlannedDrafts drafts = proposed;
   if (running.sequence->constraint != nullptr) {
-    const int64_t num_allowed = add_masks(*running.sequence, drafts, next, plan);
-    drafts = drafts.first(static_cast<size_t>(num_allowed));
+    add_masks(*running.sequence, proposed, next, plan);
+    drafts = {allowed_.tokens, allowed_.parents};
   }
   next.wanted_drafts = static_cast<int32_t>(num_wanted);
   running.made_in_flight = num_wanted > 0;
@@ -226,10 +259,13 @@ int64_t RunningSet::plan_decode(RunningSequence& running, std::span<const TokenI
     next.new_tokens = {.begin = static_cast<int32_t>(plan.tokens.size()), .count = 1};
     plan.tokens.push_back(running.sequence->tokens.back());
   }
-  if (!drafts.empty()) {
+  if (!drafts.tokens.empty()) {
     HEDDLE_CHECK(!next.feeds_drawn_token);
-    next.drafts = plan.add_tokens(drafts);
-    running.drafts_in_flight = std::ssize(drafts);
+    next.drafts = plan.add_tokens(drafts.tokens);
+    if (!drafts.parents.empty()) {
+      next.draft_parents = plan.add_draft_parents(drafts.parents.first(drafts.tokens.size()));
+    }
+    running.drafts_in_flight = std::ssize(drafts.tokens);
   }
   const int64_t end = running.num_planned + next.num_rows();
   cache_.plan_decode(*running.sequence, running.cached, end, next, plan);
@@ -238,7 +274,7 @@ int64_t RunningSet::plan_decode(RunningSequence& running, std::span<const TokenI
   ++running.steps_in_flight;
   ++running.draws_in_flight;
   plan.sequences.push_back(next);
-  return std::ssize(drafts);
+  return std::ssize(drafts.tokens);
 }
 
 void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, BatchPlan& plan) {
@@ -246,13 +282,14 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
   const int64_t end = running.num_planned + num_new_tokens;
   const bool last = end == sequence.num_tokens();
   const bool draws = last && sequence.wants_tokens();
-  // Slots of the drafts but the first lie behind the prompt.
+  // The network's slots of the drafts lie behind the prompt.
   const int64_t most = sequence.max_stored_tokens() - end - 1;
   const int64_t num_wanted = std::min(draws ? wanted_behind_prompts_ : 0, most);
-  const bool makes = num_wanted > 0 && cache_.grow(*running.sequence, end + num_wanted - 1);
+  const int64_t slots = std::min(cache_.options().pools.draft_slots(num_wanted), most);
+  const bool makes = num_wanted > 0 && cache_.grow(*running.sequence, end + slots);
   PlannedSequence next = planned(running, draws, plan);
   if (draws && sequence.constraint != nullptr) {
-    (void)add_masks(*running.sequence, {}, next, plan);
+    add_masks(*running.sequence, {}, next, plan);
   }
   next.new_tokens = plan.add_tokens(
       std::span<const TokenId>(sequence.tokens)
@@ -300,7 +337,10 @@ int64_t RunningSet::complete(const PlannedSequence& planned, std::span<const Sam
     ++appended;
   }
   if (appended > 0 && appended == std::ssize(drawn)) {
-    for (const request::MadeDraft& draft : made) running.made_drafts.push_back(draft.token);
+    for (const request::MadeDraft& draft : made) {
+      running.made_drafts.tokens.push_back(draft.token);
+      running.made_drafts.parents.push_back(draft.parent);
+    }
   }
   sequence.num_computed += count + accepted;
   running.num_planned -= planned.drafts.count - accepted;

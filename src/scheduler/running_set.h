@@ -31,6 +31,7 @@
 #include "request/step_output.h"
 #include "scheduler/step_time_model.h"
 #include "speculative/draft_odds.h"
+#include "speculative/draft_tree.h"
 
 namespace heddle::scheduler {
 
@@ -48,6 +49,12 @@ enum class Leaving {
          leaving == Leaving::kPaused;
 }
 
+// Some drafts as speculative::Drafts has them; parents of drafts that are not planned may be there.
+struct PlannedDrafts {
+  std::span<const TokenId> tokens;
+  std::span<const int32_t> parents;
+};
+
 struct RunningSequence {
   request::Sequence* sequence = nullptr;  // null: the batch slot is free
   int32_t batch_slot = 0;
@@ -57,8 +64,8 @@ struct RunningSequence {
   int32_t draws_in_flight = 0;  // of these steps, those that draw
   int64_t drafts_in_flight = 0;
   speculative::DraftOdds::Luck draft_luck;
-  bool made_in_flight = false;       // a step in flight makes drafts
-  std::vector<TokenId> made_drafts;  // by the runner, behind all tokens of the sequence
+  bool made_in_flight = false;      // a step in flight makes drafts
+  speculative::Drafts made_drafts;  // by the runner, behind all tokens of the sequence
   Leaving leaving = Leaving::kNo;
 
   // What plans have sent to the runner about the batch slot:
@@ -140,7 +147,7 @@ class RunningSet {
   // Adds the next token of a stream, or the next tokens of a prompt, to the plan. Drafts follow a
   // token that the host knows (checked); so many are wanted behind what is drawn. Returns how many
   // drafts are in the plan: a constrained stream has those that its form allows.
-  int64_t plan_decode(RunningSequence& running, std::span<const TokenId> drafts, int64_t num_wanted,
+  int64_t plan_decode(RunningSequence& running, const PlannedDrafts& drafts, int64_t num_wanted,
                       request::BatchPlan& plan);
   void plan_prefill(RunningSequence& running, int64_t num_new_tokens, request::BatchPlan& plan);
 
@@ -171,10 +178,8 @@ class RunningSet {
   static void send_window_pages(RunningSequence& running, request::BatchPlan& plan);
   [[nodiscard]] static request::PlannedSequence planned(RunningSequence& running, bool sample,
                                                         request::BatchPlan& plan);
-  [[nodiscard]] static int64_t add_masks(request::Sequence& sequence,
-                                         std::span<const TokenId> drafts,
-                                         request::PlannedSequence& planned,
-                                         request::BatchPlan& plan);
+  void add_masks(request::Sequence& sequence, const PlannedDrafts& drafts,
+                 request::PlannedSequence& planned, request::BatchPlan& plan);
 
   cache::PrefixCache& cache_;
   std::vector<RunningSequence> slots_;     // by batch slot
@@ -183,6 +188,8 @@ class RunningSet {
   int64_t prefilled_tokens_ = 0;
   int64_t wanted_behind_prompts_ = 0;
   bool network_follows_prompts_ = false;
+  speculative::Drafts allowed_;  // of add_masks()
+  std::vector<int32_t> allowed_path_, kept_;
 };
 
 }  // namespace heddle::scheduler

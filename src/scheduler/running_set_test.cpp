@@ -105,7 +105,7 @@ TEST(RunningSetTest, DraftsCountWhenTheyAreAccepted) {
     parts.plan.clear();
     ASSERT_TRUE(running.can_decode());
     ASSERT_TRUE(parts.running.grow(running, 3));
-    parts.running.plan_decode(running, drafts, 0, parts.plan);
+    parts.running.plan_decode(running, {drafts, {}}, 0, parts.plan);
     EXPECT_THAT(parts.plan.drafts(parts.plan.sequences[0]), ElementsAre(21, 22, 23));
     EXPECT_EQ(running.num_planned, computed + 4);
     EXPECT_FALSE(running.can_decode()) << "nobody knows yet how many tokens there will be";
@@ -133,7 +133,7 @@ TEST(RunningSetTest, AcceptedDraftsOfAReleasedSequenceWereComputed) {
   parts.plan.clear();
   ASSERT_TRUE(parts.running.grow(running, 2));
   const std::vector<TokenId> drafts = {21, 22};
-  parts.running.plan_decode(running, drafts, 0, parts.plan);
+  parts.running.plan_decode(running, {drafts, {}}, 0, parts.plan);
   running.leaving = Leaving::kDone;
   sequence.status = SequenceStatus::kEnding;
   const std::vector<request::SampledToken> drawn = {{.sequence_id = sequence.id, .token = 21},

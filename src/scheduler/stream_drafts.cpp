@@ -15,11 +15,15 @@ bool StreamDrafts::serves(size_t num_streams) const {
 
 void StreamDrafts::collect(std::span<RunningSequence* const> streams, bool in_flight_too) {
   ranges_.clear();
+  parent_ranges_.clear();
   tokens_.clear();
+  parents_.clear();
   weighed_.clear();
   for (const RunningSequence* running : streams) {
     request::PlanRange& range = ranges_.emplace_back();
+    request::PlanRange& parent_range = parent_ranges_.emplace_back();
     range.begin = static_cast<int32_t>(tokens_.size());
+    parent_range.begin = static_cast<int32_t>(parents_.size());
     weighed_.push_back({.num_drafts = 0, .luck = running->draft_luck.value()});
     const request::Sequence& sequence = *running->sequence;
     // The last token of a text is drawn and never computed.
@@ -28,16 +32,24 @@ void StreamDrafts::collect(std::span<RunningSequence* const> streams, bool in_fl
     const bool known = running->draws_in_flight == 0 || in_flight_too;
     if (most <= 0 || !known) continue;
     if (options_.max_made > 0) {
-      const auto count = static_cast<size_t>(std::min(std::ssize(running->made_drafts), most));
-      proposed_.assign(running->made_drafts.begin(),
-                       running->made_drafts.begin() + static_cast<int64_t>(count));
+      // The first ones: parents come before their children.
+      proposed_ = running->made_drafts;
+      const auto count = std::min(std::ssize(proposed_.tokens), most);
+      proposed_.tokens.resize(static_cast<size_t>(count));
+      if (!proposed_.parents.empty()) proposed_.parents.resize(static_cast<size_t>(count));
     } else {
+      proposed_.clear();
       drafter_->observe(sequence);
       drafter_->propose(sequence, most, proposed_);
     }
-    HEDDLE_CHECK_LE(std::ssize(proposed_), most);
-    tokens_.insert(tokens_.end(), proposed_.begin(), proposed_.end());
-    range.count = static_cast<int32_t>(proposed_.size());
+    HEDDLE_CHECK_LE(std::ssize(proposed_.tokens), most);
+    tokens_.insert(tokens_.end(), proposed_.tokens.begin(), proposed_.tokens.end());
+    range.count = static_cast<int32_t>(proposed_.tokens.size());
+    if (!speculative::is_chain(proposed_.parents)) {
+      HEDDLE_CHECK_EQ(proposed_.parents.size(), proposed_.tokens.size());
+      parents_.insert(parents_.end(), proposed_.parents.begin(), proposed_.parents.end());
+      parent_range.count = range.count;
+    }
     weighed_.back().num_drafts = range.count;
   }
 }
@@ -57,6 +69,7 @@ int64_t StreamDrafts::wanted_depth() const {
 
 void StreamDrafts::propose(std::span<RunningSequence* const> streams, int64_t most_rows) {
   ranges_.clear();
+  parent_ranges_.clear();
   wanted_.clear();
   if (!serves(streams.size())) return;
   collect(streams, /*in_flight_too=*/false);
@@ -128,6 +141,12 @@ std::span<const TokenId> StreamDrafts::of(size_t stream) const {
   if (stream >= ranges_.size()) return {};
   return std::span(tokens_).subspan(static_cast<size_t>(ranges_[stream].begin),
                                     static_cast<size_t>(ranges_[stream].count));
+}
+
+std::span<const int32_t> StreamDrafts::parents_of(size_t stream) const {
+  if (stream >= parent_ranges_.size()) return {};
+  return std::span(parents_).subspan(static_cast<size_t>(parent_ranges_[stream].begin),
+                                     static_cast<size_t>(parent_ranges_[stream].count));
 }
 
 bool StreamDrafts::waits_for(std::span<RunningSequence* const> running) {

@@ -50,6 +50,9 @@ class StreamDrafts {
   // Of the stream at this index of propose(). Valid until the next propose().
   [[nodiscard]] std::span<const TokenId> of(size_t stream) const;
 
+  // The drafts that those of() follow, as request::PlannedSequence::draft_parents; empty: a chain.
+  [[nodiscard]] std::span<const int32_t> parents_of(size_t stream) const;
+
   // How many drafts the runner is to make behind the draws of that stream.
   [[nodiscard]] int64_t wanted(size_t stream) const;
 
@@ -80,8 +83,10 @@ class StreamDrafts {
   const speculative::DraftCost* cost_;
   const speculative::DraftOdds* odds_;
   std::vector<request::PlanRange> ranges_;               // of tokens_, by stream
+  std::vector<request::PlanRange> parent_ranges_;        // of parents_, likewise
   std::vector<TokenId> tokens_;                          // all that was proposed
-  std::vector<TokenId> proposed_;                        // for one stream
+  std::vector<int32_t> parents_;                         // of what are no chains
+  speculative::Drafts proposed_;                         // for one stream
   std::vector<speculative::DraftCost::Stream> weighed_;  // by stream
   std::vector<int64_t> wanted_;                          // by stream
   int64_t wanted_depth_ = 0;                             // when drafts were made last

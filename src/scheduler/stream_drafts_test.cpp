@@ -20,6 +20,7 @@ class Counting final : public speculative::Drafter {
  public:
   struct Log {
     int64_t eager = 63;
+    bool branches = false;
     int64_t observed = 0;
     int64_t forgotten = 0;
   };
@@ -29,9 +30,11 @@ class Counting final : public speculative::Drafter {
   void observe(const request::Sequence&) override { ++log_.observed; }
 
   void propose(const request::Sequence& sequence, int64_t most,
-               std::vector<TokenId>& drafts) override {
-    drafts.resize(static_cast<size_t>(std::min(most, log_.eager)));
-    std::iota(drafts.begin(), drafts.end(), sequence.tokens.back() + 1);
+               speculative::Drafts& drafts) override {
+    drafts.tokens.resize(static_cast<size_t>(std::min(most, log_.eager)));
+    std::iota(drafts.tokens.begin(), drafts.tokens.end(), sequence.tokens.back() + 1);
+    if (!log_.branches) return;
+    drafts.parents.assign(drafts.tokens.size(), -1);  // all follow the text
   }
 
   void forget(const request::Sequence&) override { ++log_.forgotten; }
@@ -121,16 +124,31 @@ TEST_F(StreamDraftsTest, ManyStreamsAreNotAskedFor) {
   EXPECT_EQ(log_.observed, 0);
 }
 
+// Parents come before their children: the first drafts of a tree are one, too.
+TEST_F(StreamDraftsTest, TreesAreCutBehind) {
+  log_.branches = true;
+  StreamDrafts drafts = make({.max_drafts = 5, .max_rows = 16, .adapts = false});
+  const std::vector<RunningSequence*> streams = {stream(10), stream(20, 4)};
+  drafts.propose(streams, 7);
+  EXPECT_THAT(drafts.of(0), ElementsAre(11, 12, 13, 14, 15));
+  EXPECT_THAT(drafts.parents_of(0), ElementsAre(-1, -1, -1, -1, -1));
+  EXPECT_THAT(drafts.of(1), ElementsAre(21, 22));
+  EXPECT_EQ(drafts.parents_of(1)[1], -1);
+}
+
 TEST_F(StreamDraftsTest, TheRunnersAreTakenWhereItMakesThem) {
   StreamDrafts drafts =
       make_without_drafter({.max_drafts = 3, .max_rows = 16, .adapts = false, .max_made = 3});
   const std::vector<RunningSequence*> streams = {stream(10), stream(20), stream(30, 5)};
-  streams[0]->made_drafts = {11, 12, 13};
-  streams[2]->made_drafts = {31, 32, 33};
+  streams[0]->made_drafts = {.tokens = {11, 12, 13}, .parents = {-1, 0, -1}};
+  streams[2]->made_drafts = {.tokens = {31, 32, 33}, .parents = {-1, 0, 1}};
   drafts.propose(streams, 16);
   EXPECT_THAT(drafts.of(0), ElementsAre(11, 12, 13));
   EXPECT_THAT(drafts.of(1), IsEmpty());
   EXPECT_THAT(drafts.of(2), ElementsAre(31, 32, 33));
+  EXPECT_THAT(drafts.parents_of(0), ElementsAre(-1, 0, -1));
+  EXPECT_THAT(drafts.parents_of(1), IsEmpty());
+  EXPECT_THAT(drafts.parents_of(2), IsEmpty()) << "a chain";
   EXPECT_EQ(drafts.wanted(0), 3);
   EXPECT_EQ(drafts.wanted(1), 3);
   EXPECT_EQ(drafts.wanted(2), 2) << "behind the next token and one that is drawn";
@@ -176,7 +194,7 @@ TEST_F(StreamDraftsTest, InDebtWhatWasMadeIsVerifiedAndNothingIsWanted) {
   while (cost_.may_draft(1)) {
     cost_.add({.num_streams = 1, .num_rows = 2, .num_tokens = 1, .seconds = 1.1});
   }
-  streams[0]->made_drafts = {11};
+  streams[0]->made_drafts = {.tokens = {11}, .parents = {-1}};
   drafts.propose(streams, 16);
   EXPECT_THAT(drafts.of(0), ElementsAre(11));
   EXPECT_EQ(drafts.wanted(0), 0);

@@ -10,9 +10,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "request/sequence.h"
+#include "speculative/draft_tree.h"
 
 namespace heddle::speculative {
 
@@ -23,10 +23,9 @@ class Drafter {
   // The sequence has these tokens now: it is new, or its text has grown at its end, or neither.
   virtual void observe(const request::Sequence& sequence) = 0;
 
-  // Replaces `drafts` by what may follow all tokens of the sequence: at most `most` tokens, often
-  // none. observe() has seen these tokens.
-  virtual void propose(const request::Sequence& sequence, int64_t most,
-                       std::vector<TokenId>& drafts) = 0;
+  // Fills `drafts`, which are empty, with what may follow all tokens of the sequence: at most
+  // `most` tokens, often none. observe() has seen these tokens.
+  virtual void propose(const request::Sequence& sequence, int64_t most, Drafts& drafts) = 0;
 
   // The sequence does not run any more. It may come back; observe() then sees all of it again.
   virtual void forget(const request::Sequence& sequence) = 0;

@@ -39,9 +39,7 @@ void NgramDrafter::judge(const request::Sequence& sequence, Text& text) {
   text.proposed.clear();
 }
 
-void NgramDrafter::propose(const request::Sequence& sequence, int64_t most,
-                           std::vector<TokenId>& drafts) {
-  drafts.clear();
+void NgramDrafter::propose(const request::Sequence& sequence, int64_t most, Drafts& drafts) {
   Text& text = texts_.at(sequence.id);
   if (sequence.num_tokens() < text.silent_until) return;
   most = std::min(most, text.budget);
@@ -49,11 +47,11 @@ void NgramDrafter::propose(const request::Sequence& sequence, int64_t most,
   const TextIndex::Match others =
       shares(sequence) ? shared_.find(sequence.tokens) : TextIndex::Match();
   if (own.length >= std::max(others.length, TextIndex::kMinMatch)) {
-    text.index.following(own, most, /*goes_on=*/true, drafts);
+    text.index.following(own, most, /*goes_on=*/true, drafts.tokens);
   } else if (others.length > 0) {
-    shared_.following(others, most, /*goes_on=*/false, drafts);
+    shared_.following(others, most, /*goes_on=*/false, drafts.tokens);
   }
-  text.proposed = drafts;
+  text.proposed = drafts.tokens;
   text.proposed_at = sequence.num_tokens();
 }
 

@@ -32,8 +32,7 @@ class NgramDrafter final : public Drafter {
   NgramDrafter() : shared_(kSharedTokens) {}
 
   void observe(const request::Sequence& sequence) override;
-  void propose(const request::Sequence& sequence, int64_t most,
-               std::vector<TokenId>& drafts) override;
+  void propose(const request::Sequence& sequence, int64_t most, Drafts& drafts) override;
   void forget(const request::Sequence& sequence) override;
 
  private:

@@ -26,10 +26,10 @@ Sequence sequence_of(int64_t id, Tokens prompt, std::string name_space = "") {
 }
 
 Tokens drafts_for(NgramDrafter& drafter, const Sequence& sequence, int64_t most = 4) {
-  Tokens drafts;
+  Drafts drafts;
   drafter.observe(sequence);
   drafter.propose(sequence, most, drafts);
-  return drafts;
+  return drafts.tokens;
 }
 
 TEST(NgramDrafterTest, CopiesFromTheTextItself) {

@@ -50,6 +50,7 @@ struct CacheSetting {
   bool paced = false;        // streams that run keep prompts to small chunks
   int32_t draft_tokens = 0;  // SpeculativeOptions::num_draft_tokens; 0: no drafts
   bool head_drafts = false;  // the model's prediction head makes them
+  bool tree_drafts = false;  // they branch
   std::string device = "cpu";
 
   friend std::ostream& operator<<(std::ostream& out, const CacheSetting& setting) {
@@ -57,11 +58,11 @@ struct CacheSetting {
   }
 
   [[nodiscard]] std::string name() const {
-    return fmt::format("{}_chunk{}_batch{}_page{}{}{}{}{}{}{}", policy, chunk_tokens, batch,
+    return fmt::format("{}_chunk{}_batch{}_page{}{}{}{}{}{}{}{}", policy, chunk_tokens, batch,
                        page_size, preempted ? "_preempted" : "", overlap ? "_overlap" : "",
                        fp8_kv ? "_fp8" : "", paced ? "_paced" : "",
                        draft_tokens > 0 ? fmt::format("_drafts{}", draft_tokens) : "",
-                       head_drafts ? "_head" : "");
+                       head_drafts ? "_head" : "", tree_drafts ? "_trees" : "");
   }
 
   [[nodiscard]] Kernels exact_kernels() const {
@@ -91,6 +92,10 @@ struct CacheSetting {
       options.speculative = {
           .algorithm = head_drafts ? DraftAlgorithm::kMtp : DraftAlgorithm::kNgram,
           .num_draft_tokens = draft_tokens};
+      if (head_drafts && tree_drafts) {
+        options.speculative.num_steps = draft_tokens > 2 ? 4 : 1;
+        options.speculative.eagle_topk = 3;
+      }
       options.skip_tokenizer = true;
     }
     return options;
@@ -99,7 +104,7 @@ struct CacheSetting {
   [[nodiscard]] Result<std::unique_ptr<Engine>> create(Kernels kernels,
                                                        const ExactWorkload& workload) const {
     return draft_tokens > 0 && !head_drafts
-               ? testing::create_drafting_engine(options(kernels), workload)
+               ? testing::create_drafting_engine(options(kernels), workload, tree_drafts)
                : Engine::create(options(kernels));
   }
 
@@ -128,9 +133,13 @@ std::vector<CacheSetting> all_settings() {
                 if (overlap == (chunk_tokens == 192)) continue;
                 for (const int32_t draft_tokens : {2, 9}) {
                   for (const bool head_drafts : {false, true}) {
-                    settings.push_back(settings.back());
-                    settings.back().draft_tokens = draft_tokens;
-                    settings.back().head_drafts = head_drafts;
+                    for (const bool tree_drafts : {false, true}) {
+                      if (tree_drafts && draft_tokens == 2) continue;  // one draft branches nowhere
+                      settings.push_back(settings.back());
+                      settings.back().draft_tokens = draft_tokens;
+                      settings.back().head_drafts = head_drafts;
+                      settings.back().tree_drafts = tree_drafts;
+                    }
                   }
                 }
               }
@@ -147,7 +156,7 @@ std::vector<CacheSetting> all_settings() {
 }
 
 // The value that a setting has on each axis of the matrix.
-std::array<int64_t, 10> values_of(const CacheSetting& setting) {
+std::array<int64_t, 11> values_of(const CacheSetting& setting) {
   return {static_cast<int64_t>(setting.policy.size()),  // all different
           setting.chunk_tokens,
           setting.batch,
@@ -157,7 +166,8 @@ std::array<int64_t, 10> values_of(const CacheSetting& setting) {
           setting.fp8_kv,
           setting.paced,
           setting.draft_tokens,
-          setting.head_drafts};
+          setting.head_drafts,
+          setting.tree_drafts};
 }
 
 // So few settings that still any two values of any two axes meet in one of them: always the setting

@@ -31,6 +31,7 @@
 #include "runner/forward_pass.h"
 #include "runner/model_runner.h"
 #include "runner/pools.h"
+#include "speculative/draft_tree.h"
 #include "support/test_data.h"
 
 namespace heddle {
@@ -196,12 +197,14 @@ TEST(Eagle3Test, EqualsItsReferenceOverThreeSteps) {
 // A step of a sequence: the drafts that it verified, and what it drew.
 struct Round {
   std::vector<TokenId> drafts;
+  std::vector<int32_t> parents;  // of the drafts; empty: a chain
   std::vector<TokenId> drawn;
 
   friend bool operator==(const Round&, const Round&) = default;
 
   friend void PrintTo(const Round& round, std::ostream* out) {
-    *out << fmt::format("[{}] -> [{}]", fmt::join(round.drafts, " "), fmt::join(round.drawn, " "));
+    *out << fmt::format("[{}] behind [{}] -> [{}]", fmt::join(round.drafts, " "),
+                        fmt::join(round.parents, " "), fmt::join(round.drawn, " "));
   }
 };
 
@@ -218,14 +221,17 @@ class SpyRunner final : public runner::Runner {
   Status submit(const request::BatchPlan& plan) override {
     for (const auto& sequence : plan.sequences) {
       const auto drafts = plan.drafts(sequence);
-      planned_.push_back({drafts.begin(), drafts.end()});
+      const auto parents = plan.parents_of_drafts(sequence);
+      planned_.push_back({.drafts = {drafts.begin(), drafts.end()},
+                          .parents = {parents.begin(), parents.end()},
+                          .drawn = {}});
     }
     return runner_->submit(plan);
   }
 
   Result<request::StepOutput> wait() override {
     HEDDLE_ASSIGN_OR_RETURN(request::StepOutput output, runner_->wait());
-    Round round{.drafts = std::move(planned_.front()), .drawn = {}};
+    Round round = std::move(planned_.front());
     planned_.pop_front();
     for (const auto& sampled : output.tokens) {
       if (!sampled.skipped) round.drawn.push_back(sampled.token);
@@ -239,7 +245,7 @@ class SpyRunner final : public runner::Runner {
  private:
   std::unique_ptr<runner::Runner> runner_;
   std::vector<Round>& rounds_;
-  std::deque<std::vector<TokenId>> planned_;
+  std::deque<Round> planned_;
 };
 
 EngineOptions drafting_options(const SpeculativeOptions& speculative) {
@@ -318,11 +324,16 @@ void expect_recorded_rounds(const std::string& config, const SpeculativeOptions&
     for (const auto& round : records[i].at("rounds")) {
       auto drafts = round.at("draft_tokens").get<std::vector<TokenId>>();
       drafts.erase(drafts.begin());  // the token that is known
+      auto parents = round.at("parents").get<std::vector<int32_t>>();
+      parents.erase(parents.begin());
+      for (int32_t& parent : parents) --parent;
+      if (speculative::is_chain(parents)) parents.clear();
       auto drawn = round.at("emitted").get<std::vector<TokenId>>();
       // The reference goes on behind the end of a text.
       const auto ended = std::ranges::find(drawn, end);
       if (ended != drawn.end()) drawn.erase(ended + 1, drawn.end());
-      expected.push_back({.drafts = std::move(drafts), .drawn = std::move(drawn)});
+      expected.push_back(
+          {.drafts = std::move(drafts), .parents = std::move(parents), .drawn = std::move(drawn)});
     }
     const auto& rounds = all[i];
     ASSERT_EQ(rounds.size(), expected.size() + 1) << "and that of the prompt";
@@ -343,6 +354,15 @@ TEST(Eagle3Test, ItsRoundsAreTheRecordedOnes) {
   expect_recorded_rounds(
       "eagle3_chain_steps3_topk1_tokens4",
       {.algorithm = DraftAlgorithm::kEagle3, .draft_model_dir = folder, .num_draft_tokens = 4});
+}
+
+TEST(Eagle3Test, ItsTreesAreTheRecordedOnes) {
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "models/eagle-tiny");
+  expect_recorded_rounds("eagle3_tree_steps3_topk4_tokens8", {.algorithm = DraftAlgorithm::kEagle3,
+                                                              .draft_model_dir = folder,
+                                                              .num_draft_tokens = 8,
+                                                              .num_steps = 3,
+                                                              .eagle_topk = 4});
 }
 
 // A convention that is wrong by one shows in what holds: 1.5 tokens a step instead of more than 3.
@@ -381,6 +401,46 @@ TEST(PredictionHeadTest, DraftsBehindChunksAreThoseBehindAWholePrompt) {
   }
 }
 
+SpeculativeOptions tree_of(int32_t num_steps, int32_t topk, int32_t num_draft_tokens) {
+  return {.algorithm = DraftAlgorithm::kMtp,
+          .num_draft_tokens = num_draft_tokens,
+          .num_steps = num_steps,
+          .eagle_topk = topk};
+}
+
+// One level, which needs no step of the network for itself; few wide ones; deep narrow ones.
+TEST(PredictionHeadTest, TreesOfAnyShapeChangeNoToken) {
+  const auto text_of = [](const std::vector<std::vector<Round>>& all) {
+    std::vector<std::vector<TokenId>> texts;
+    for (const auto& rounds : all) {
+      texts.emplace_back();
+      for (const Round& round : rounds) {
+        texts.back().insert(texts.back().end(), round.drawn.begin(), round.drawn.end());
+      }
+    }
+    return texts;
+  };
+  const auto prompts = chat_prompts(0.6);
+  const auto plain = rounds_of(prompts, drafting_options({.algorithm = DraftAlgorithm::kNone}));
+  for (const SpeculativeOptions& shape :
+       {tree_of(1, 4, 5), tree_of(2, 16, 40), tree_of(7, 2, 16)}) {
+    SCOPED_TRACE(fmt::format("{} steps, topk {}", shape.num_steps, shape.eagle_topk));
+    const auto all = rounds_of(prompts, drafting_options(shape));
+    EXPECT_EQ(text_of(all), text_of(plain));
+    size_t longest = 0;
+    int64_t num_trees = 0;
+    for (const auto& rounds : all) {
+      for (const Round& round : rounds) {
+        longest = std::max(longest, round.drawn.size());
+        num_trees += round.parents.empty() ? 0 : 1;
+        EXPECT_LT(std::ssize(round.drafts), shape.num_draft_tokens);
+      }
+    }
+    EXPECT_GT(num_trees, 3);
+    EXPECT_EQ(longest, static_cast<size_t>(shape.num_steps) + 1) << "of a tree that held whole";
+  }
+}
+
 // With random weights nothing holds, and answers are those without drafts.
 TEST(PredictionHeadTest, OneOverLatentsChangesNoToken) {
   const auto folder =
@@ -390,11 +450,12 @@ TEST(PredictionHeadTest, OneOverLatentsChangesNoToken) {
   config["num_nextn_predict_layers"] = 1;
   config["max_position_embeddings"] = 512;
   std::ofstream(folder / "config.json") << config.dump();
-  std::vector<std::vector<TokenId>> drawn(2);
+  std::vector<std::vector<TokenId>> drawn(3);  // without drafts, with chains, with trees
   int64_t num_drafts = 0;
   for (size_t i = 0; i < drawn.size(); ++i) {
     SpeculativeOptions speculative;
     if (i == 1) speculative = {.algorithm = DraftAlgorithm::kMtp, .num_draft_tokens = 4};
+    if (i == 2) speculative = tree_of(3, 3, 8);
     EngineOptions options = drafting_options(speculative);
     options.model_dir = folder;
     options.load_format = "dummy";
@@ -407,6 +468,7 @@ TEST(PredictionHeadTest, OneOverLatentsChangesNoToken) {
   }
   EXPECT_EQ(drawn[0].size(), 300U);
   EXPECT_EQ(drawn[0], drawn[1]);
+  EXPECT_EQ(drawn[0], drawn[2]);
   EXPECT_GT(num_drafts, 200);
   std::filesystem::remove_all(folder);
 }

@@ -117,6 +117,7 @@ TEST(LabelOracleScenarios, ReachEveryMechanism) {
   expect_at_least("accepted_drafts", counts.accepted_drafts, 10000);
   expect_at_least("rejected_drafts", counts.rejected_drafts, 10000);
   expect_at_least("made_drafts", counts.plans.made_drafts, 10000);
+  expect_at_least("trees", counts.plans.trees, 10000);
   expect_at_least("draft_snapshots", counts.plans.draft_snapshots, 100);
   expect_at_least("steps", counts.plans.steps, 100000);
   expect_at_least("steps_in_flight", counts.plans.steps_in_flight, 70000);

@@ -67,6 +67,7 @@ PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
   skipped += other.skipped;
   snapshots += other.snapshots;
   draft_snapshots += other.draft_snapshots;
+  trees += other.trees;
   made_drafts += other.made_drafts;
   hidden_kept += other.hidden_kept;
   hidden_repeats += other.hidden_repeats;
@@ -175,6 +176,7 @@ void PlanWatcher::count(const BatchPlan& plan) {
     counts_.hidden_repeats += sequence.hidden_slot != 0 ? 1 : 0;
     const std::span<const StateSnapshot> snapshots = plan.snapshots_of(sequence);
     counts_.snapshots += std::ssize(snapshots);
+    counts_.trees += sequence.draft_parents.empty() ? 0 : 1;
     counts_.draft_snapshots += std::ranges::count_if(
         snapshots, [&](const auto& one) { return one.tokens > sequence.context_tokens + num_new; });
     counts_.hidden_kept +=
@@ -287,8 +289,9 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
       }
       return !damaged.fed.empty();
     case Damage::kDraftBelieved: {
-      PlannedSequence* victim =
-          first_sequence([](const auto& sequence) { return sequence.drafts.count > 0; });
+      PlannedSequence* victim = first_sequence([](const auto& sequence) {
+        return sequence.drafts.count > 0 && sequence.draft_parents.empty();
+      });
       if (victim == nullptr) return false;
       // Drafts lie behind the new tokens.
       ++victim->new_tokens.count;

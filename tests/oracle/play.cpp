@@ -102,6 +102,7 @@ class Play {
       return num_drawn == live.arrival->failing_draw ? internal_error("the draw fails on purpose")
                                                      : Status();
     };
+    device_->branches_drafts = scenario_.branches_drafts;
     device_->make_draft = [this](TokenId right) {
       if (draft_dice_.percent(10)) return std::optional<TokenId>();
       return std::optional(

@@ -131,6 +131,11 @@ class ScenarioMaker {
     scenario_.sizes.max_draft_rows =
         (scenario_.max_drafts + 1) * draft_dice_.pick<int64_t>({1, 2, 6});
     if (draft_dice_.percent(50)) scenario_.sizes.max_made_drafts = scenario_.max_drafts;
+    scenario_.branches_drafts = draft_dice_.percent(50);
+    if (scenario_.branches_drafts && scenario_.sizes.max_made_drafts > 0) {
+      scenario_.sizes.draft_topk = draft_dice_.pick<int32_t>({2, 4});
+      scenario_.sizes.draft_steps = draft_dice_.pick<int32_t>({1, 3, 5});
+    }
   }
 
   void choose_limits() {
@@ -364,7 +369,7 @@ std::string Scenario::to_string() const {
       "cache {} {} every {}, {}; {}, mixed {}, overlap {}, prefills per decode {}, max prefill {}, "
       "target {} ms, priority {}; EOS {}, {} tokens, restart {}, device lost {}, {} s a step, "
       "queue limited {}, "
-      "time limited {}, pauses {}, drafts {} up to {}, {} by the device\n",
+      "time limited {}, pauses {}, drafts {} up to {}, {} by the device, branching {}\n",
       seed, sizes.num_pages, sizes.page_size, sizes.window_pages.num_pages,
       sizes.window_pages.window, sizes.num_state_slots, sizes.num_snapshot_slots,
       sizes.shared_bytes,
@@ -376,7 +381,8 @@ std::string Scenario::to_string() const {
       scheduling.max_prefill_tokens, scheduling.target_itl_ms, scheduling.enable_priority,
       rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0], rules.vocabulary.num_tokens,
       restart_step, failing_step, seconds_per_step, limits_queue, limits_time, pauses.size(),
-      static_cast<int>(drafts), max_drafts, sizes.max_made_drafts);
+      static_cast<int>(drafts), max_drafts, sizes.max_made_drafts,
+      branches_drafts);
   for (const Clear& clear : clears) {
     text += fmt::format("  the cache is cleared at step {}, within {} s\n", clear.step,
                         clear.timeout_seconds);

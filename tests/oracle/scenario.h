@@ -55,7 +55,8 @@ struct Scenario {
   Drafts drafts = Drafts::kNone;
   int64_t max_drafts =
       0;  // of a sequence; the device makes them where sizes.max_made_drafts says so
-  double seconds_per_step = 0;  // of no tokens; every 128 tokens take as long again
+  bool branches_drafts = false;  // they are trees
+  double seconds_per_step = 0;   // of no tokens; every 128 tokens take as long again
 
   // A call to clear the cache before this step, which waits so long until nothing runs.
   struct Clear {

@@ -14,7 +14,7 @@ void ScriptedDrafter::observe(const request::Sequence& sequence) {
 void ScriptedDrafter::forget(const request::Sequence& sequence) { lengths_.erase(sequence.id); }
 
 void ScriptedDrafter::propose(const request::Sequence& sequence, int64_t most,
-                              std::vector<TokenId>& drafts) {
+                              speculative::Drafts& drafts) {
   const auto observed = lengths_.find(sequence.id);
   HEDDLE_CHECK(observed != lengths_.end());
   HEDDLE_CHECK_EQ(observed->second, sequence.num_tokens());
@@ -25,10 +25,15 @@ void ScriptedDrafter::propose(const request::Sequence& sequence, int64_t most,
   const auto truth =
       std::span(asked->answer.path).subspan(static_cast<size_t>(sequence.num_output_tokens()));
   const TokenId num_tokens = scenario_.rules.vocabulary.num_tokens;
-  drafts.clear();
-  for (int64_t i = dice_.between(0, most); i > 0; --i) {
-    const TokenId right = drafts.size() < truth.size() ? truth[drafts.size()] : 0;
-    drafts.push_back(draft_of(scenario_.drafts, right, num_tokens, dice_));
+  std::vector<size_t> depths;  // of each draft
+  const int64_t count = dice_.between(0, most);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t parent = scenario_.branches_drafts ? dice_.between(-1, i - 1) : i - 1;
+    const size_t depth = parent < 0 ? 0 : depths[static_cast<size_t>(parent)] + 1;
+    depths.push_back(depth);
+    const TokenId right = depth < truth.size() ? truth[depth] : 0;
+    drafts.tokens.push_back(draft_of(scenario_.drafts, right, num_tokens, dice_));
+    drafts.parents.push_back(static_cast<int32_t>(parent));
   }
 }
 

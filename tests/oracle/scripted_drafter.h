@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <map>
-#include <vector>
 
 #include "dice.h"
 #include "scenario.h"
@@ -22,7 +21,7 @@ class ScriptedDrafter final : public speculative::Drafter {
 
   void observe(const request::Sequence& sequence) override;
   void propose(const request::Sequence& sequence, int64_t most,
-               std::vector<TokenId>& drafts) override;
+               speculative::Drafts& drafts) override;
   void forget(const request::Sequence& sequence) override;
 
  private:

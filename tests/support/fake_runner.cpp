@@ -100,6 +100,7 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
   append_copies(values, source.copy_pages);
   append_copies(values, source.copy_window_pages);
   append_all(values, source.tokens);
+  append_all(values, source.draft_parents);
   append_all(values, source.pages);
   append_all(values, source.mask_words);
   for (const StateSnapshot& snapshot : source.snapshots) {
@@ -124,6 +125,7 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
   for (const PlannedSequence& sequence : source.sequences) {
     append_range(sequence.new_tokens);
     append_range(sequence.snapshots);
+    append_range(sequence.draft_parents);
     values.insert(values.end(),
                   {sequence.masks.begin, sequence.masks.count, sequence.drafts.begin,
                    sequence.drafts.count, sequence.sequence_id, sequence.batch_slot,
@@ -396,21 +398,23 @@ void FakeRunner::check_output_tokens(const PlannedSequence& sequence, int64_t en
 // it knows: rows and snapshots of those that are rejected stay behind as garbage.
 void FakeRunner::draw_span(const BatchPlan& plan, const PlannedSequence& sequence, ToyHidden hidden,
                            StepOutput& output) {
-  const std::span<const TokenId> drafts = plan.drafts(sequence);
   const std::vector<TokenId>& ending = slots_[sequence.batch_slot].ending_tokens;
   int64_t position = sequence.context_tokens + sequence.num_new_tokens();
-  size_t next = 0;
-  for (;; ++next, ++position) {
+  const int64_t end = position + sequence.drafts.count;
+  if (Status status = tree_.assign(plan.drafts(sequence), plan.parents_of_drafts(sequence));
+      !status.ok()) {
+    complain(status.message());
+  }
+  const auto draw_at = [&](int32_t node) -> std::optional<TokenId> {
+    if (node > 0) hidden = feed(plan, sequence, position++, tree_.token(node));
     check_output_tokens(sequence, position);
     SampledToken& sampled = output.tokens.emplace_back();
     draw(plan, sequence, position, hidden, sampled);
-    if (next == drafts.size() || !sampled.error.ok() || sampled.token != drafts[next] ||
-        std::ranges::binary_search(ending, sampled.token)) {
-      break;
-    }
-    hidden = feed(plan, sequence, position, drafts[next]);
-  }
-  for (; next < drafts.size(); ++next, ++position) {
+    if (!sampled.error.ok() || std::ranges::binary_search(ending, sampled.token)) return {};
+    return sampled.token;
+  };
+  tree_.walk(draw_at, path_);
+  for (; position < end; ++position) {
     write_row(sequence, position, kGarbageRow);
     take_snapshots(plan.snapshots_of(sequence), position + 1, kGarbageState);
   }
@@ -424,30 +428,41 @@ void FakeRunner::make_drafts(const PlannedSequence& sequence, StepOutput& output
       std::ranges::binary_search(slot.ending_tokens, last.token)) {
     return;
   }
-  ToyState now;
-  ToyAttention attention;
-  std::vector<ToyRow> rows;
-  const auto add = [&](TokenId token) {
-    now.advance(token);
-    rows.push_back({token, now.hash});
-    attention.read(rows.back());
+
+  struct Text {
+    ToyState now;
+    ToyAttention attention;
+    std::vector<ToyRow> rows;
+
+    void add(TokenId token) {
+      now.advance(token);
+      rows.push_back({token, now.hash});
+      attention.read(rows.back());
+    }
   };
+
+  std::vector<Text> texts(1);  // up to the last token drawn, and up to each draft
   const int64_t position = drawn_[static_cast<size_t>(sequence.batch_slot)].position;
-  for (int64_t t = 0; t < position; ++t) add(row(sequence, t).token);
-  add(last.token);
+  for (int64_t t = 0; t < position; ++t) texts[0].add(row(sequence, t).token);
+  texts[0].add(last.token);
   for (int32_t i = 0; i < sequence.wanted_drafts; ++i) {
+    const auto mixed = static_cast<int32_t>((position * 7 + i * 5) % (i + 1));
+    const int32_t parent = branches_drafts ? mixed : i;
+    Text text = texts[static_cast<size_t>(parent)];
     const auto window = static_cast<size_t>(sizes_.window_pages.window);
     const ToyHidden hidden =
         sizes_.has_window_pages()
-            ? toy_hidden(now, attention,
-                         toy_window(std::span(rows).last(std::min(window, rows.size()))))
-            : toy_hidden(now, attention);
+            ? toy_hidden(text.now, text.attention,
+                         toy_window(std::span(text.rows).last(std::min(window, text.rows.size()))))
+            : toy_hidden(text.now, text.attention);
     const auto right =
-        toy_draw(vocabulary, hidden, slot.start.seed, slot.forbidden_tokens(position + 1 + i));
+        toy_draw(vocabulary, hidden, slot.start.seed, slot.forbidden_tokens(std::ssize(text.rows)));
     const std::optional<TokenId> draft = make_draft(right.value_or(0));
     if (!draft) return;
-    output.drafts.push_back({.sequence_id = sequence.sequence_id, .token = *draft});
-    add(*draft);
+    output.drafts.push_back(
+        {.sequence_id = sequence.sequence_id, .token = *draft, .parent = parent - 1});
+    text.add(*draft);
+    texts.push_back(std::move(text));
   }
 }
 
@@ -489,9 +504,7 @@ void FakeRunner::draw(const BatchPlan& plan, const PlannedSequence& sequence, in
     token = toy_draw(vocabulary, hidden, slot.start.seed, slot.forbidden_tokens(position));
   }
   if (token && !sequence.masks.empty()) {
-    const int64_t first = sequence.context_tokens + sequence.num_new_tokens();
-    const auto num_drafts = static_cast<int32_t>(position - first);
-    token = next_allowed(plan.mask_of(sequence, num_drafts), *token);
+    token = next_allowed(plan.mask_of(sequence, path_.back()), *token);
   }
   if (!token && sampled.error.ok()) sampled.error = internal_error("every token is forbidden");
   sampled.token = sampled.error.ok() ? *token : kGarbageToken;

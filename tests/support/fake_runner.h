@@ -26,6 +26,7 @@
 
 #include "request/batch_slots.h"
 #include "runner/runner.h"
+#include "speculative/draft_tree.h"
 #include "support/toy_model.h"
 
 namespace heddle::testing {
@@ -47,6 +48,7 @@ class FakeRunner final : public runner::Runner {
   // Makes a draft (PlannedSequence::wanted_drafts) where the model, which has only read drafts that
   // it made so, would draw `right`; none: the drafts end. Empty: it makes none.
   std::function<std::optional<TokenId>(TokenId right)> make_draft;
+  bool branches_drafts = false;  // each of these drafts follows any of those before it
 
   // Fails a draw of one sequence, which has drawn so many tokens before.
   std::function<Status(const request::PlannedSequence&, int64_t num_drawn)> sequence_error;
@@ -152,6 +154,8 @@ class FakeRunner final : public runner::Runner {
   std::vector<ToyHidden> hidden_;  // beside each snapshot
   request::BatchSlots slots_;
   std::vector<DrawnToken> drawn_;  // by batch slot
+  speculative::DraftTree tree_;    // of the sequence at work
+  std::vector<int32_t> path_;
   std::vector<char> page_in_use_;  // as Slots::in_use
   std::vector<std::string> complaints_;
   std::array<Flight, runner::kMaxStepsInFlight> flights_;

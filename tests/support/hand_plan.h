@@ -19,6 +19,7 @@ struct HandSequence {
   std::span<const TokenId> new_tokens;
   bool feeds_drawn_token = false;
   std::span<const TokenId> drafts;
+  std::span<const int32_t> draft_parents;
   int64_t context_tokens = 0;
   int64_t kv_tokens = 0;
   std::span<const int32_t> pages;
@@ -96,6 +97,7 @@ struct HandPlan {
                               .new_tokens = plan.add_tokens(from.new_tokens),
                               .feeds_drawn_token = from.feeds_drawn_token,
                               .drafts = plan.add_tokens(from.drafts),
+                              .draft_parents = plan.add_draft_parents(from.draft_parents),
                               .context_tokens = from.context_tokens,
                               .kv_tokens = from.kv_tokens,
                               .state_slot = from.state_slot,

@@ -141,6 +141,13 @@ class PlanChecker {
     }
     expect(sequence.drafts.empty() || (sequence.sample && sequence.num_new_tokens() > 0),
            named + " has drafts that follow nothing");
+    expect(sequence.draft_parents.empty() || sequence.draft_parents.count == sequence.drafts.count,
+           named + " has parents of other drafts");
+    int32_t index = 0;
+    for (const int32_t parent : plan_.parents_of_drafts(sequence)) {
+      expect(parent >= -1 && parent < index, named + " has a draft before its parent");
+      ++index;
+    }
     expect(sequence.masks.count % (sequence.drafts.count + 1) == 0,
            named + " has masks for other draws than those behind its token and its drafts");
     expect(sequence.masks.empty() || (sequence.sample && !sequence.feeds_drawn_token),
