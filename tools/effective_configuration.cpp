@@ -84,7 +84,8 @@ Json speculation_json(const SpeculativeOptions& options) {
   return {{"speculative_algorithm", to_string(options.algorithm)},
           {"speculative_draft_model_path", options.draft_model_dir.string()},
           {"speculative_num_steps", options.num_steps},
-          {"speculative_num_draft_tokens", options.num_draft_tokens}};
+          {"speculative_num_draft_tokens", options.num_draft_tokens},
+          {"speculative_eagle_topk", options.eagle_topk}};
 }
 
 Json server_json(const ServeSettings& settings, const Engine& engine) {

@@ -23,7 +23,6 @@ constexpr std::string_view kNoOutsideCode =
 constexpr std::string_view kOwnSpeculation =
     "--speculative-algorithm, --speculative-draft-model-path and --speculative-num-draft-tokens "
     "say what drafts and how much";
-constexpr std::string_view kChains = "drafts are chains, one token behind the other";
 constexpr std::string_view kNoThresholds =
     "thresholds below 1 change the text; drafts are accepted where the model draws the same token";
 constexpr std::string_view kServeParses =
@@ -130,7 +129,6 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--lora-paths", Kind::kRefused, "adapters are not served; merge them into the weights"},
     {"--is-embedding", Kind::kRefused, "models of embeddings are not served"},
     {"--speculative-config", Kind::kRefused, kOwnSpeculation},
-    {"--speculative-eagle-topk", Kind::kValue, kChains, "1"},
     {"--speculative-accept-threshold-single", Kind::kRefused, kNoThresholds},
     {"--speculative-accept-threshold-acc", Kind::kRefused, kNoThresholds},
     {"--tool-call-parser", Kind::kRefused, kServeParses},

@@ -23,6 +23,7 @@ constexpr Name kNames[] = {
     {"speculative.draft_model_dir", "--speculative-draft-model-path"},
     {"num_draft_tokens", "--speculative-num-draft-tokens"},
     {"speculative.num_steps", "--speculative-num-steps"},
+    {"eagle_topk", "--speculative-eagle-topk"},
     {"dtype is", "--dtype is"},
     {"enable_priority", "--enable-priority"},
     {"kv_cache_dtype", "--kv-cache-dtype"},

@@ -219,7 +219,17 @@ void declare_speculative_options(Options& options, SpeculativeOptions& speculati
                 "many as pay by the times of steps so far");
   options.value("--speculative-num-steps", &speculative.num_steps, ranges::kDraftSteps,
                 "Drafts that a network makes behind one another: one less than "
-                "--speculative-num-draft-tokens; 0: as that says");
+                "--speculative-num-draft-tokens, or the levels of a tree; 0: as that says");
+  options.value("--speculative-eagle-topk", &speculative.eagle_topk, ranges::kBranches,
+                "Branches that a network goes on from at each of its steps: with more than 1 it "
+                "drafts a tree, of --speculative-num-steps levels");
+  options.has_effect_if(
+      "--speculative-eagle-topk",
+      [&speculative] {
+        return speculative.eagle_topk == 1 || (speculative.algorithm != DraftAlgorithm::kNone &&
+                                               speculative.algorithm != DraftAlgorithm::kNgram);
+      },
+      "where no network drafts; use --speculative-algorithm eagle3");
   options.has_effect_if(
       "--speculative-num-draft-tokens",
       [&speculative] { return speculative.algorithm != DraftAlgorithm::kNone; },
