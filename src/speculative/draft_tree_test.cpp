@@ -155,7 +155,9 @@ TEST(DraftTreeTest, RandomTreesAreAsBruteForceSays) {
         ++depth;
       }
       ASSERT_EQ(tree.depths()[static_cast<size_t>(node)], depth);
-      if (tree.branches()) ASSERT_EQ(tree.masks()[static_cast<size_t>(node)], mask);
+      if (tree.branches()) {
+        ASSERT_EQ(tree.masks()[static_cast<size_t>(node)], mask);
+      }
       Nodes found;
       for (int32_t child = tree.next_token()[static_cast<size_t>(node)]; child >= 0;
            child = tree.next_sibling()[static_cast<size_t>(child)]) {
