@@ -241,7 +241,7 @@ TEST(DraftRegretTest, NoTextAndNoDeviceLosesMuch) {
   for (const DeviceCosts& device : all_devices()) {
     for (const int64_t streams : {1, 3, 8, 32, 64}) {
       for (const Chances& chances : {kNothing, kSeldom, kOften, kAlways}) {
-        for (const uint64_t seed : {1, 2}) {
+        for (const uint64_t seed : {1u, 2u}) {
           Play play(device, seed);
           play.set_streams(streams);
           const Outcome outcome = play.run(1000, chances);
@@ -317,7 +317,7 @@ TEST(DraftRegretTest, WarmingUpSaysNothingAndIsSoonOver) {
 }
 
 TEST(DraftRegretTest, NoiseDoesNotDecide) {
-  for (const uint64_t seed : {1, 2, 3, 4, 5}) {
+  for (const uint64_t seed : {1u, 2u, 3u, 4u, 5u}) {
     Play play(h200(0.1), seed);
     play.with_noise(0.3).set_streams(2);
     EXPECT_GE(play.run(3000, kOften).gain(), 1.2) << seed;
