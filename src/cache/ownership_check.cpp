@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/snapshot_policy.h"
 #include "core/check.h"
 
 namespace heddle::cache {
