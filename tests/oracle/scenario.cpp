@@ -381,8 +381,7 @@ std::string Scenario::to_string() const {
       scheduling.max_prefill_tokens, scheduling.target_itl_ms, scheduling.enable_priority,
       rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0], rules.vocabulary.num_tokens,
       restart_step, failing_step, seconds_per_step, limits_queue, limits_time, pauses.size(),
-      static_cast<int>(drafts), max_drafts, sizes.max_made_drafts,
-      branches_drafts);
+      static_cast<int>(drafts), max_drafts, sizes.max_made_drafts, branches_drafts);
   for (const Clear& clear : clears) {
     text += fmt::format("  the cache is cleared at step {}, within {} s\n", clear.step,
                         clear.timeout_seconds);

@@ -98,14 +98,14 @@ __device__ inline void pack_step(const float (&d)[kCount], int step, uint32_t (&
   HEDDLE_NAMES_48                                                                 \
   ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, " \
   "%63"
-#define HEDDLE_NAMES_80                                                               \
-  HEDDLE_NAMES_64                                                                     \
-      ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, " \
-      "%79"
-#define HEDDLE_NAMES_96                                                               \
-  HEDDLE_NAMES_80                                                                     \
-      ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, " \
-      "%95"
+#define HEDDLE_NAMES_80                                                           \
+  HEDDLE_NAMES_64                                                                 \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, " \
+  "%79"
+#define HEDDLE_NAMES_96                                                           \
+  HEDDLE_NAMES_80                                                                 \
+  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, " \
+  "%95"
 #define HEDDLE_OPERANDS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define HEDDLE_OPERANDS_16(d, i)                                                     \
   HEDDLE_OPERANDS_4(d, i), HEDDLE_OPERANDS_4(d, i + 4), HEDDLE_OPERANDS_4(d, i + 8), \
