@@ -115,7 +115,7 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
   options.value("--max-thinking-tokens", &server.answers.max_thinking_tokens, ranges::kCountOrNone,
                 "Tokens of reasoning after which it is ended; default: as the request says");
   options.text("--thinking-budget-message", &server.answers.thinking_budget_message,
-               "What the model is made to write before such an end");
+               "Text that the model is forced to write before such an end");
   options.choice("--reasoning-field", &settings.reasoning_field,
                  {"reasoning_content", "reasoning", "both"},
                  "Name of the reasoning in answers of /v1/chat/completions");

@@ -297,7 +297,7 @@ class BranchingDrafter final : public speculative::Drafter {
 };
 
 TEST(EngineConstraintTest, EveryNodeOfATreeHasTheMaskOfItsOwnPath) {
-  // What a draw may choose lies far apart, so that each is chosen now and then.
+  // The allowed tokens lie far apart in the vocabulary, so that each is drawn now and then.
   const std::vector<std::string> texts = {"#ab#cd", "#ab~xy", "#~q", "~hello", "~#lp"};
   std::set<std::string> answers;
   int64_t accepted = 0, num_trees = 0;

@@ -272,8 +272,8 @@ TEST_P(DeviceChainsTest, SharedExpertsAreAddedAsByOpsOfTheirOwn) {
   }
 }
 
-// What lies between products: a gate, the sum with the residual, a norm, which others read as well;
-// of few rows, and of too many.
+// A gate before a product, and the sum with the residual and the norm behind it, give the bits of
+// the single ops, for one row (chained) and for more (not). Other ops read the norm and the sum.
 TEST_P(DeviceChainsTest, ProductsTakeAlongWhatLiesBetweenThem) {
   enum class Begin { kNorm, kProduct, kSigmoid, kSilu };
 

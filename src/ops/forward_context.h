@@ -169,7 +169,8 @@ struct ForwardContext {
     return std::max<int64_t>(tree_start(b) - context_lens[static_cast<size_t>(b)], 0);
   }
 
-  // What row i of b, counted within the sequence, sees of its tree; 0 where it is no node.
+  // The nodes of its tree that row i of sequence b (counted within the sequence) attends to; 0
+  // where the row is no node.
   [[nodiscard]] uint64_t tree_mask(int64_t b, int64_t i) const {
     if (tree_masks.empty()) return 0;
     return tree_masks[static_cast<size_t>(query_start[static_cast<size_t>(b)] + i)];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What adaptive drafts lose and gain on devices whose costs are a formula, and texts whose drafts
-// hold by dice: never much against plain decoding, and never much against the best fixed depth.
+// Simulates adaptive drafting on devices whose costs are a formula and texts whose drafts are
+// accepted at random: it never loses much to plain decoding, nor to the best fixed depth.
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -25,7 +25,7 @@ constexpr int64_t kMaxDrafts = 7;
 constexpr int64_t kMaxRows = 64;
 constexpr double kPlainSeconds = 1e-3;  // of one stream
 
-// What steps take, in plain steps of one stream.
+// The duration of steps, in plain steps of one stream.
 struct DeviceCosts {
   std::string name;
   std::function<double(double streams)> plain;                // a plain step

@@ -53,7 +53,7 @@ struct StepPaceOptions {
   bool makes_drafts = false;  // steps make the drafts of those that come after them
 };
 
-// What a step gave.
+// The tokens of a finished step.
 struct StepYield {
   int64_t num_tokens = 0;  // that were drawn
   bool warms_up = false;   // request::StepOutput::warms_up
@@ -91,7 +91,7 @@ class StepPace {
   // The step is planned: it is in flight from now on.
   void end_step(int64_t num_sequences, double now_seconds);
 
-  // What drafts cost and gain, by the steps that had no prompt.
+  // Costs and gains of drafts, measured on steps that had no prompt.
   [[nodiscard]] const speculative::DraftCost& draft_cost() const { return draft_cost_; }
 
   // The oldest step in flight ended; there is one.

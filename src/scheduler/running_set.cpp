@@ -164,9 +164,9 @@ PlannedSequence RunningSet::planned(RunningSequence& running, bool sample, Batch
   return planned;
 }
 
-// What may be drawn behind the new tokens, and behind each of the drafts that the form of the
-// answer allows, which become allowed_. A draft with which the answer is over is none of them, as
-// nothing would be drawn behind it; nor is one that follows a draft which is none.
+// Adds the masks of tokens that may be drawn behind the new tokens and behind each draft that the
+// form of the answer allows; these drafts become allowed_. A draft with which the answer is over is
+// none of them, as nothing would be drawn behind it; nor is one that follows a draft which is none.
 void RunningSet::add_masks(Sequence& sequence, const PlannedDrafts& drafts,
                            PlannedSequence& planned, BatchPlan& plan) {
   ConstraintState& form = *sequence.constraint;

@@ -68,7 +68,7 @@ struct RunningSequence {
   speculative::Drafts made_drafts;  // by the runner, behind all tokens of the sequence
   Leaving leaving = Leaving::kNo;
 
-  // What plans have sent to the runner about the batch slot:
+  // The part of the batch slot that earlier plans have sent to the runner:
   bool sent = false;              // SlotStart
   int64_t sent_pages = 0;         // the first ones of Sequence::pages
   int64_t sent_window_pages = 0;  // likewise of cached.window_pages

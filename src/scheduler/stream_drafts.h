@@ -4,9 +4,9 @@
 //
 //   propose() -> of() for each stream            and ended() when a sequence leaves
 //
-// What the runner has made is paid for: it is verified where a step of its own would pay. Further
-// ones are made, and a drafter's verified, only while the account of drafts allows it
-// (speculative/draft_cost.h).
+// Drafts that the runner has made are paid for: they are verified where the verification alone
+// pays. New ones are made, and those of a drafter verified, only while the account of drafts allows
+// it (speculative/draft_cost.h).
 //
 // Drafts continue the whole text of a stream, so that one with a draw in flight has none. A step
 // with drafts is therefore planned after the one before it has ended (waits_for()), and only where

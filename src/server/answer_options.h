@@ -31,7 +31,7 @@ struct AnswerOptions {
   // Tokens that an answer may reason, at most; none: no limit but the request's own.
   std::optional<int64_t> max_thinking_tokens;
 
-  // What the model is made to write before it closes reasoning that has reached its limit.
+  // Text that the model is forced to write before it closes reasoning that reached its limit.
   std::string thinking_budget_message;
 };
 

@@ -135,8 +135,8 @@ double DraftCost::most_tried(size_t measured) const {
   return 2 * most + 1;
 }
 
-// What drafts add to a step there, beside what they are expected to: between the nearest numbers of
-// drafts that were measured.
+// The measured extra cost of so many drafts over the expected one, interpolated between the nearest
+// numbers of drafts that were measured.
 double DraftCost::dearness(size_t streams, double drafts) const {
   const Ratio* below = nullptr;
   const Ratio* above = nullptr;

@@ -2,8 +2,8 @@
 // DraftCost: how many drafts pay. A step of more rows takes longer and may yield more tokens; the
 // best number of drafts is the one that yields most tokens a second, and none where drafting loses.
 //
-// What a step costs is remembered as its ratio to a plain step of as many streams, by number of
-// streams and of rows, in size classes from 8 on (core/size_classes.h). An expected curve,
+// The cost of a step is kept as its ratio to a plain step of as many streams, by number of streams
+// and of rows, in size classes from 8 on (core/size_classes.h). An expected curve,
 // 1 + fixed + each * drafts of a stream, stands for what was never measured; what was measured says
 // how much dearer than that rows are, and so does for other numbers of rows and of streams. So a
 // few steps decide. A size that was never measured counts as somewhat cheaper than thought: what
@@ -68,11 +68,11 @@ class DraftCost {
   // step is due.
   [[nodiscard]] bool may_draft(int64_t num_streams) const;
 
-  // What a plain step of so many streams takes; 0: not known yet.
+  // Seconds of a plain step of so many streams; 0: not known yet.
   [[nodiscard]] double plain_seconds(int64_t num_streams) const;
 
-  // What a step of so many streams and rows takes, in plain steps of so many streams: as measured,
-  // or as expected.
+  // The duration of a step of so many streams and rows, in plain steps of so many streams: as
+  // measured, or as expected.
   [[nodiscard]] double ratio(int64_t num_streams, int64_t num_rows) const;
 
   // Seconds that drafts gained, within limits; negative: in debt.

@@ -168,7 +168,7 @@ TEST_F(DraftCostTest, RatiosAreForgottenAndPlainStepsMeasuredAgain) {
   EXPECT_TRUE(cost_.may_draft(1));
 }
 
-// Whatever is believed about costs and odds: what drafts lose comes out of the account.
+// Losses are charged to the account even where costs and odds are believed to be good.
 TEST_F(DraftCostTest, DebtStopsDraftsUntilPlainStepsHavePaidIt) {
   know(1, 1, 1e-3);
   double lost = 0;

@@ -17,7 +17,7 @@ class DraftOdds {
  public:
   static constexpr double kExpected = 0.7;  // of drafts hold, where nothing is known
 
-  // What held of a stream's drafts, beside what held of all streams' at the same places.
+  // Accepted drafts of a stream, compared with those of all streams at the same positions.
   struct Luck {
     double held = 0;      // faded, as the next
     double expected = 0;  // to hold

@@ -125,7 +125,7 @@ TEST(DraftTreeTest, SaysWhatIsWrong) {
   EXPECT_TRUE(tree.assign(Tokens(200), {}).ok()) << "a chain may be longer";
 }
 
-// What the arrays and walks of 100,000 random trees should be, from the parents alone.
+// Compares arrays and walks of 100,000 random trees with ones computed from the parents alone.
 TEST(DraftTreeTest, RandomTreesAreAsBruteForceSays) {
   std::mt19937_64 random(3);
   const auto below = [&](int64_t count) {

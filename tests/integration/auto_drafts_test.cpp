@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What drafts where nothing was said about it: the prediction head of the checkpoint, where there
-// is one and nothing rules it out.
+// The default choice of a drafter: the checkpoint's prediction head, if it has one and nothing
+// rules it out.
 #include <filesystem>
 
 #include <gtest/gtest.h>

@@ -25,8 +25,8 @@ class AnswerOptionsTest : public ServerTest {
     return engine->submitted().back();
   }
 
-  // What the request's constraint forces behind this beginning of an answer; nothing where it has
-  // none, or leaves a choice.
+  // The text that the request's constraint forces after this beginning of an answer; nothing where
+  // there is no constraint, or it leaves a choice.
   static std::optional<std::string> forced_after(const Request& request, std::string_view begin) {
     if (request.constraint == nullptr) return std::nullopt;
     const auto state = request.constraint->start();

@@ -8,7 +8,7 @@
 
 namespace heddle::ops {
 
-// What a row of the step sees of its sequence's tree.
+// The nodes of its sequence's tree that a row attends to.
 struct TreeNode {
   int64_t start = kNoTree;  // place where the tree begins
   uint64_t mask = 0;        // 0: the row is no node

@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__
 
 constexpr int kDownLoads = 22;  // octets of weights that a lane loads together
 
-// What the shared expert adds to a column, rounded as by ops of their own.
+// A column's routed sum with the shared expert's part, rounded where the single ops round.
 __device__ inline float with_shared(const SharedPart& shared, int t, float routed, float own) {
   own = as_float(rounded<CudaBf16>(own));
   if (shared.gate != nullptr) {

@@ -7,7 +7,7 @@
 
 namespace heddle::ops {
 
-// What a row that is added to leaves behind: sums as the residual stores them.
+// values += residual, rounded to the dtype that the residual is stored in.
 template <typename Scalar>
 __device__ inline void add_to_residual(const float (&residual)[kOctet], float (&values)[kOctet]) {
 #pragma unroll

@@ -46,7 +46,7 @@
 
 namespace heddle::ops::sampling_steps {
 
-// What is asked of a row; of a slot only where it has one.
+// A row's request, with that of its batch slot where it has one.
 struct RowRequest {
   SamplingRow row;
   SamplingSlot slot;

@@ -26,7 +26,7 @@ constexpr int kThreads = 4;
 
 class ThreadTeam {
  public:
-  // What the threads of a team share.
+  // The memory that the threads of a team share.
   struct Shared {
     std::barrier<> barrier{kThreads};
     uint64_t words[2 * kThreads] = {};
