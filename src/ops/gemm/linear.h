@@ -30,10 +30,10 @@ struct LinearArgs {
 // most. Quantised integer weights in a serving dtype round x to 8 bits (int8_product.h); in fp32
 // they are multiplied as the numbers they stand for (row_dot.h).
 //
-// On CUDA: the same element has the same sequence of operations in exact mode and, below 9 rows,
-// in the default mode (cuda/row_products.cuh): y is rounded once. Default products of more rows
-// with weights of x's dtype go through the library (dense_products.h), where the bias is rounded to
-// y's dtype first. Weights that were quantised are dequantised when they are loaded.
+// On CUDA: in exact mode an element is one sequence of operations (cuda/row_products.cuh), and y is
+// rounded once. The default mode has two more forms: up to four rows of bf16 (skinny_product.h), and
+// more rows with weights of x's dtype through the library (dense_products.h), where the bias is
+// rounded to y's dtype first. Weights that were quantised are dequantised when they are loaded.
 //
 // Cost: few rows stream the weights once (bandwidth-bound up to about 4 rows); many rows run at the
 // rate of fused multiply-adds. Allocates nothing, but for what oneDNN takes and gives back in a
