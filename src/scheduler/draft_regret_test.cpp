@@ -218,6 +218,7 @@ class Play {
 
 const Chances kNothing(kMaxDrafts, 0.0);
 const Chances kSeldom(kMaxDrafts, 0.3);
+const Chances kUsually(kMaxDrafts, 0.9);
 const Chances kOften = {0.93, 0.9, 0.88, 0.85, 0.8, 0.75, 0.7};
 const Chances kAlways(kMaxDrafts, 1.0);
 
@@ -253,17 +254,26 @@ TEST(DraftRegretTest, NoTextAndNoDeviceLosesMuch) {
   }
 }
 
-TEST(DraftRegretTest, TheBestDepthIsFoundSoon) {
+TEST(DraftRegretTest, TheBestDepthIsFoundSoonAndKept) {
+  constexpr int kSeeds = 20;
   for (const DeviceCosts& device : all_devices()) {
     for (const int64_t streams : {1, 8, 24}) {
-      for (const Chances& chances : {kSeldom, kOften, kAlways}) {
+      for (const Chances& chances : {kSeldom, kUsually, kOften, kAlways}) {
         const double best = best_fixed_gain(device, streams, chances);
         if (best < 1.15) continue;  // hardly to be told from none
-        Play play(device);
-        play.set_streams(streams);
-        const Outcome outcome = play.run(1500, chances);
-        EXPECT_GE(outcome.gain(), 0.9 * best)
-            << device.name << ", " << streams << " streams, " << chances[0];
+        double least = best;
+        double sum = 0;
+        for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+          Play play(device, seed);
+          play.set_streams(streams);
+          const double gain = play.run(3000, chances).gain();
+          least = std::min(least, gain);
+          sum += gain;
+        }
+        SCOPED_TRACE(fmt::format("{}, {} streams, {}: best {:.3f}, mean {:.3f}, least {:.3f}",
+                                 device.name, streams, chances[0], best, sum / kSeeds, least));
+        EXPECT_GE(sum / kSeeds, 0.93 * best);
+        EXPECT_GE(least, 0.9 * best);
       }
     }
   }
@@ -302,7 +312,7 @@ TEST(DraftRegretTest, TheNumberOfStreamsMayChangeAllTheTime) {
 TEST(DraftRegretTest, TextsThatChangeAreFollowed) {
   Play play(h200(0.1));
   EXPECT_GE(play.run(1000, kOften).gain(), 1.4);
-  EXPECT_GE(play.run(1000, kNothing).gain(), 0.98);
+  EXPECT_GE(play.run(1000, kNothing).gain(), 0.97) << "its credit and its debt are lost";
   (void)play.run(3000, kOften);
   EXPECT_GE(play.run(1000, kOften).gain(), 1.4) << "found again";
 }

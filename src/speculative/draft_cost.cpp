@@ -55,15 +55,15 @@ void DraftCost::add(const Step& step) {
   } else {
     add_plain(plain, step.seconds);
   }
-  credit_ = std::min(credit_, kMostCredit * plain.seconds);
-  if (credit_ < -kMostDebt * plain.seconds) in_debt_ = true;
-  if (credit_ >= 0) in_debt_ = false;
+  plain.credit = std::min(plain.credit, kMostCredit);
+  if (plain.credit < -kMostDebt) plain.in_debt = true;
+  if (plain.credit >= 0) plain.in_debt = false;
 }
 
 void DraftCost::add_plain(Plain& plain, double seconds) {
   if (plain.count >= kPlainTries) {
     plain.seconds += kNewShare * (std::min(seconds, kMostTimes * plain.seconds) - plain.seconds);
-    credit_ += kTrialShare * plain.seconds;
+    plain.credit += kTrialShare;
   } else {
     plain.seconds = plain.count == 0 ? seconds : std::min(plain.seconds, seconds);
   }
@@ -81,7 +81,7 @@ void DraftCost::add_drafted(Plain& plain, const Step& step) {
   const bool known =
       step.num_rows == step.num_streams || is_known(streams, class_of(step.num_rows));
   const double most = expected * (known ? kMostTimes : kMostTimesExpected);
-  credit_ += plain.seconds * (plain_steps - std::min(value, most));
+  plain.credit += plain_steps - std::min(value, most);
   if (!step.makes_others) measure(streams, step, value, expected);
   if (++plain.since == kRemembered) plain.due = kPlainTries;
 }
@@ -181,7 +181,7 @@ double DraftCost::plain_seconds(int64_t num_streams) const {
 
 bool DraftCost::may_draft(int64_t num_streams) const {
   const Plain& plain = plain_[class_of(num_streams)];
-  return !in_debt_ && plain.count >= kPlainTries && plain.due == 0;
+  return !plain.in_debt && plain.count >= kPlainTries && plain.due == 0;
 }
 
 int64_t DraftCost::best_depth(std::span<const Stream> streams, const DraftOdds& odds,
@@ -193,8 +193,7 @@ int64_t DraftCost::best_depth(std::span<const Stream> streams, const DraftOdds& 
   const size_t measured = nearest_measured(class_of(num_streams));
   const double most_drafts = most_tried(measured);
   int64_t best = 0;
-  const double most_credit = kMostCredit * plain_seconds(num_streams);
-  const double daring = kDaring * std::clamp(credit_ / most_credit, 0.0, 1.0);
+  const double daring = kDaring * std::clamp(credit(num_streams) / kMostCredit, 0.0, 1.0);
   double best_rate = (depth_before > 0 ? 1 : kLeastGain) - daring;  // beside plain steps
   for (const int64_t depth : kDepths) {
     double tokens = 0;

@@ -9,11 +9,12 @@
 // few steps decide. A size that was never measured counts as somewhat cheaper than thought: what
 // may pay is tried, a single draft first, and then at most about twice as many as were measured.
 //
-// Whether the odds and the costs were right shows in an account of seconds: each step with drafts
-// adds the time that plain steps take for its tokens, less its own; each plain step adds a small
-// share of its time. In debt nothing is drafted until plain steps have paid it; with credit drafts
-// are tried that seem to lose a little. So drafting, trials and mistakes included, loses that share
-// and a few steps, whatever costs and odds are, and however they change.
+// Whether the odds and the costs were right shows in accounts, one for each size of streams, in
+// plain steps: each step with drafts adds the plain steps that its tokens would have taken, less
+// what it took; each plain step adds a small share of itself. In debt nothing is drafted until
+// plain steps have paid it; with credit drafts are tried that seem to lose a little. So steps that
+// decode only lose that share and a few steps of each size, trials and mistakes included, whatever
+// costs and odds are, and however they change. Steps with prompts are in no account.
 //
 // Plain steps of as many streams come first, and again after kRemembered steps with drafts. A ratio
 // is forgotten when that many streams have made kRemembered steps since.
@@ -36,8 +37,10 @@ class DraftCost {
   static constexpr int64_t kRemembered = 256;
   static constexpr int64_t kPlainTries = 3;      // plain steps after which their time is known
   static constexpr double kTrialShare = 0.0075;  // of the time of plain steps, for drafts that lose
-  static constexpr double kMostCredit = 4;       // plain steps
-  static constexpr double kMostDebt = 3;         // likewise
+  // Of plain steps. A step with drafts gains or loses up to three: less credit than this is soon
+  // lost by bad luck, and it takes 400 plain steps to pay a debt.
+  static constexpr double kMostCredit = 12;
+  static constexpr double kMostDebt = 6;
 
   // A step that ended, none of whose rows was a prompt's.
   struct Step {
@@ -75,17 +78,21 @@ class DraftCost {
   // measured, or as expected.
   [[nodiscard]] double ratio(int64_t num_streams, int64_t num_rows) const;
 
-  // Seconds that drafts gained, within limits; negative: in debt.
-  [[nodiscard]] double credit() const { return credit_; }
+  // Plain steps that drafts of so many streams gained, within limits; negative: in debt.
+  [[nodiscard]] double credit(int64_t num_streams) const {
+    return plain_[class_of(num_streams)].credit;
+  }
 
  private:
   static constexpr size_t kClasses = 32;
 
   struct Plain {
     double seconds = 0;
-    int64_t count = 0;  // of steps that were measured
-    int64_t since = 0;  // steps with drafts since
-    int64_t due = 0;    // plain steps that are to come before the next with drafts
+    int64_t count = 0;     // of steps that were measured
+    int64_t since = 0;     // steps with drafts since
+    int64_t due = 0;       // plain steps that are to come before the next with drafts
+    double credit = 0;     // plain steps that drafts gained
+    bool in_debt = false;  // until the credit is there again
   };
 
   struct Ratio {
@@ -108,8 +115,6 @@ class DraftCost {
   std::array<Plain, kClasses> plain_;                         // by streams
   std::array<std::array<Ratio, kClasses>, kClasses> ratios_;  // by streams, then by rows
   std::array<int64_t, kClasses> num_steps_{};                 // by streams
-  double credit_ = 0;
-  bool in_debt_ = false;  // until the credit is there again
 };
 
 }  // namespace heddle::speculative

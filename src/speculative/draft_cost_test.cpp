@@ -148,7 +148,7 @@ TEST_F(DraftCostTest, StepsThatWarmUpDoNotCount) {
     cost_.add({.num_streams = 1, .num_rows = 2, .num_tokens = 1, .seconds = 1, .warms_up = true});
   }
   EXPECT_EQ(cost_.ratio(1, 2), expected);
-  EXPECT_GE(cost_.credit(), 0);
+  EXPECT_GE(cost_.credit(1), 0);
 }
 
 TEST_F(DraftCostTest, RatiosAreForgottenAndPlainStepsMeasuredAgain) {
@@ -195,18 +195,29 @@ TEST_F(DraftCostTest, CreditHasALimit) {
   for (int i = 0; i < 1000; ++i) {
     cost_.add({.num_streams = 1, .num_rows = 2, .num_tokens = 2, .seconds = 1e-3});
   }
-  EXPECT_NEAR(cost_.credit(), DraftCost::kMostCredit * 1e-3, 1e-9);
+  EXPECT_NEAR(cost_.credit(1), DraftCost::kMostCredit, 1e-9);
+}
+
+TEST_F(DraftCostTest, SizesHaveAccountsOfTheirOwn) {
+  know(1, 1, 1e-3);
+  know(32, 32, 5e-3);
+  for (int i = 0; i < 20; ++i) {
+    cost_.add({.num_streams = 32, .num_rows = 64, .num_tokens = 32, .seconds = 10e-3});
+  }
+  EXPECT_FALSE(cost_.may_draft(32));
+  EXPECT_TRUE(cost_.may_draft(1)) << "steps of one stream paid for nothing";
+  EXPECT_GE(cost_.credit(1), 0);
 }
 
 TEST_F(DraftCostTest, WithCreditSomethingIsDared) {
   know(1, 1, 1e-3);
   know(1, 2, 1.75e-3);
-  const double before = cost_.credit();
-  ASSERT_LT(before, 1e-3);
+  const double before = cost_.credit(1);
+  ASSERT_LT(before, 1);
   EXPECT_EQ(best_depth(1, 1), 0) << "1.7 tokens in 1.75 steps";
-  for (int i = 0; i < 150; ++i) know(1, 1, 1e-3);
+  for (int i = 0; i < 500; ++i) know(1, 1, 1e-3);
   know(1, 2, 1.75e-3);
-  EXPECT_GT(cost_.credit(), before);
+  EXPECT_GT(cost_.credit(1), before);
   EXPECT_EQ(best_depth(1, 1), 1);
 }
 
