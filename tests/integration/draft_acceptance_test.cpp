@@ -104,6 +104,7 @@ class DraftAcceptanceTest : public ::testing::Test {
         EXPECT_NE(event.finish->reason, FinishReason::kError);
         total.verify_steps += event.drafts.verify_steps;
         total.accepted_tokens += event.drafts.accepted_tokens;
+        total.rejected_tokens += event.drafts.rejected_tokens;
         ++num_finished;
         changed.notify_one();
       });
