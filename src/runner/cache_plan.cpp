@@ -104,7 +104,8 @@ Status check_tree_shape(const SpeculativeOptions& options) {
         "eagle_topk {} needs speculative.num_steps and num_draft_tokens, they are {} and {}",
         options.eagle_topk, options.num_steps, options.num_draft_tokens));
   }
-  const speculative::TreeShape shape = tree_shape(options);
+  speculative::TreeShape shape = tree_shape(options);
+  shape.num_drafts = options.num_draft_tokens - 1;  // also where it is not known yet what drafts
   if (shape.num_drafts > shape.num_candidates()) {
     return invalid_argument(
         fmt::format("num_draft_tokens {} is more than the next token and the {} that {} steps of "

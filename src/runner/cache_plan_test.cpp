@@ -68,6 +68,11 @@ TEST(TreeShapeTest, RefusesWhatNoTreeHas) {
               HasSubstr("eagle_topk 4 needs speculative.num_steps and num_draft_tokens"));
   options.algorithm = DraftAlgorithm::kNgram;
   EXPECT_THAT(message(options), HasSubstr("with ngram none drafts"));
+  options.algorithm = DraftAlgorithm::kAuto;
+  options.eagle_topk = 2;
+  options.num_steps = 1;
+  options.num_draft_tokens = 8;
+  EXPECT_THAT(message(options), HasSubstr("num_draft_tokens 8 is more than the next token and"));
   options.eagle_topk = 17;
   EXPECT_THAT(message(options), HasSubstr("eagle_topk 17 is not within 1 to 16"));
   EXPECT_EQ(message({}), "");

@@ -272,7 +272,11 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
   if (asked.speculative.algorithm == DraftAlgorithm::kAuto) {
     log_info(drafts.algorithm == DraftAlgorithm::kNone
                  ? fmt::format("speculation: none, {}", drafts.reason)
-                 : "speculation: mtp, the checkpoint's head; as many drafts as pay");
+                 : fmt::format(
+                       "speculation: mtp, the checkpoint's head; {}",
+                       asked.speculative.num_draft_tokens == 0 && asked.speculative.num_steps == 0
+                           ? "as many drafts as pay"
+                           : "as many drafts as asked for"));
   }
   PoolSizes sizes = planned.plan.sizes;
   sizes.max_step_tokens = chunk;
