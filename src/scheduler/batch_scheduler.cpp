@@ -101,7 +101,8 @@ BatchScheduler::BatchScheduler(const BatchSchedulerOptions& options,
               {.max_drafts = options.max_drafts,
                .max_rows = options.cache.pools.max_draft_rows,
                .adapts = options.adapts_drafts,
-               .max_made = options.cache.pools.max_made_drafts},
+               .max_made = options.cache.pools.max_made_drafts,
+               .topk = options.cache.pools.draft_topk},
               pace_.draft_cost(), draft_odds_) {}
 
 // ---- A sequence arrives ----
@@ -144,7 +145,6 @@ void BatchScheduler::plan(BatchPlan& plan) {
     kind = interleave_.next(running_.any_can_prefill() || admission_.open(), any_streams);
   }
   StepWork streams = pace_.has_target() ? running_.decode_work() : StepWork{};
-  decoding_.clear();
 
   int64_t num_decode_rows = 0;
   if (mixed || kind == StepKind::kDecode) num_decode_rows = plan_streams(plan, streams);
@@ -164,13 +164,17 @@ void BatchScheduler::plan(BatchPlan& plan) {
   pace_.end_step(std::ssize(plan.sequences), clock_->now_seconds());
 }
 
-// Returns how many rows decode in the step. Adds those of drafts to the work of all streams.
-int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
-  // Room for all of them first: a sequence that is retracted must not be in the step already.
+void BatchScheduler::find_streams() {
   decoding_.clear();
   for (RunningSequence* running : running_.sequences()) {
     if (running->can_decode()) decoding_.push_back(running);
   }
+}
+
+// Returns how many rows decode in the step. Adds those of drafts to the work of all streams.
+int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
+  // Room for all of them first: a sequence that is retracted must not be in the step already.
+  find_streams();
   const int64_t retractions = num_retractions_;
   size_t num_ready = 0;
   for (RunningSequence* running : decoding_) {
@@ -217,6 +221,7 @@ bool BatchScheduler::awaits_draws() { return drafts_.waits_for(running_.sequence
 void BatchScheduler::plan_prompts(int64_t num_decode_rows, const StepWork& streams,
                                   BatchPlan& plan) {
   const double now = clock_->now_seconds();
+  if (!options_.scheduling.mixed_batches) find_streams();  // they decode beside it in later steps
   running_.want_behind_prompts(drafts_.wanted_behind_prompts(decoding_),
                                drafts_.follows_prompts(decoding_));
   PrefillBudget budget = admission_.budget(num_decode_rows);

@@ -112,6 +112,7 @@ class BatchScheduler final : public Scheduler {
   BatchScheduler(const BatchSchedulerOptions& options, const QueuePolicyChoice& choice,
                  const Clock& clock, std::unique_ptr<speculative::Drafter> drafter);
 
+  void find_streams();
   int64_t plan_streams(request::BatchPlan& plan, StepWork& work);
   [[nodiscard]] int64_t wanted_with_room(RunningSequence& running, int64_t num_drafts,
                                          int64_t num_wanted);
@@ -144,7 +145,7 @@ class BatchScheduler final : public Scheduler {
   int64_t preempted_tokens_ = 0;
   speculative::DraftOdds draft_odds_;
   StreamDrafts drafts_;
-  std::vector<RunningSequence*> decoding_;  // scratch
+  std::vector<RunningSequence*> decoding_;  // in the step, or beside it
 };
 
 }  // namespace heddle::scheduler

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scheduler/batch_scheduler.h"
 
+#include <optional>
 #include <random>
 #include <set>
 
@@ -497,6 +498,30 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
   EXPECT_GT(preemptions, kScenarios / 60);
   EXPECT_GT(reused, 3 * kScenarios);
   EXPECT_GT(repeats, kScenarios / 1000);
+}
+
+// A step of prompts alone counts the streams that will decode beside them.
+TEST(BatchSchedulerDraftsTest, NothingIsMadeBehindPromptsForMoreStreamsThanAreServed) {
+  for (const int64_t num_streams : {3, 4}) {
+    BatchSchedulerOptions options = roomy();
+    options.scheduling.mixed_batches = false;
+    options.adapts_drafts = false;
+    options.max_drafts = 3;
+    options.cache.pools.max_made_drafts = 3;
+    options.cache.pools.max_draft_rows = 8;  // of four streams
+    SchedulerFixture fixture(options);
+    for (int64_t i = 0; i < num_streams; ++i) fixture.submit(8, 100);
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(fixture.step());
+    const Sequence& last = fixture.submit(8, 100);
+    std::optional<int32_t> wanted;
+    for (int i = 0; i < 20 && !wanted; ++i) {
+      ASSERT_TRUE(fixture.step());
+      for (const auto& planned : fixture.last_plan->sequences) {
+        if (planned.sequence_id == last.id) wanted = planned.wanted_drafts;
+      }
+    }
+    EXPECT_EQ(wanted, num_streams == 3 ? 3 : 0) << num_streams << " streams";
+  }
 }
 
 }  // namespace

@@ -58,22 +58,26 @@ int64_t StreamDrafts::depth() const {
   if (tokens_.empty()) return 0;
   if (!options_.adapts) return std::numeric_limits<int64_t>::max();
   if (options_.max_made == 0 && !cost_->may_draft(std::ssize(weighed_))) return 0;
-  return cost_->best_depth(weighed_, *odds_, options_.max_rows, wanted_depth_);
+  return cost_->best_depth(weighed_, *odds_, options_.max_rows, last_depth_);
 }
 
 int64_t StreamDrafts::wanted_depth() const {
   if (!options_.adapts) return options_.max_made;
   if (!cost_->may_draft(std::ssize(weighed_))) return 0;
-  return cost_->best_depth(weighed_, *odds_, options_.max_rows, wanted_depth_);
+  return cost_->best_depth(weighed_, *odds_, options_.max_rows, last_depth_);
 }
 
 void StreamDrafts::propose(std::span<RunningSequence* const> streams, int64_t most_rows) {
   ranges_.clear();
   parent_ranges_.clear();
   wanted_.clear();
-  if (!serves(streams.size())) return;
+  if (!serves(streams.size())) {
+    last_depth_ = 0;
+    return;
+  }
   collect(streams, /*in_flight_too=*/false);
   const int64_t deepest = depth();
+  if (options_.max_made == 0) last_depth_ = deepest;
   int64_t rows = options_.max_rows;  // of streams with drafts, the one before them included
   for (request::PlanRange& range : ranges_) {
     const int64_t count =
@@ -86,16 +90,19 @@ void StreamDrafts::propose(std::span<RunningSequence* const> streams, int64_t mo
   if (options_.max_made > 0) want(streams);
 }
 
-// As many as pay where every stream has what it may.
+// As many as pay where every stream has what it may. Branches of a tree are rows of the network,
+// too.
 void StreamDrafts::want(std::span<RunningSequence* const> streams) {
   weigh_wanted(streams);
-  wanted_depth_ = wanted_depth();
+  last_depth_ = wanted_depth();
   int64_t rows = options_.max_rows;
   for (const speculative::DraftCost::Stream& stream : weighed_) {
     const int64_t count =
-        std::min({stream.num_drafts, wanted_depth_, std::max<int64_t>(rows - 1, 0)});
+        rows < options_.topk
+            ? 0
+            : std::min({stream.num_drafts, last_depth_, std::max<int64_t>(rows - 1, 0)});
     wanted_.push_back(count);
-    if (count > 0) rows -= count + 1;
+    if (count > 0) rows -= std::max(count + 1, options_.topk);
   }
 }
 

@@ -4,9 +4,9 @@
 //
 //   propose() -> of() for each stream            and ended() when a sequence leaves
 //
-// Drafts that the runner has made are paid for: they are verified where the verification alone
-// pays. New ones are made, and those of a drafter verified, only while the account of drafts allows
-// it (speculative/draft_cost.h).
+// As many are verified as pay by what such steps have cost so far, those that the runner has made
+// in debt, too. New ones are made, and those of a drafter verified, only while the account of
+// drafts allows it (speculative/draft_cost.h).
 //
 // Drafts continue the whole text of a stream, so that one with a draw in flight has none. A step
 // with drafts is therefore planned after the one before it has ended (waits_for()), and only where
@@ -34,6 +34,7 @@ struct StreamDraftsOptions {
   int64_t max_rows = 0;    // PoolSizes::max_draft_rows
   bool adapts = true;      // only as many as pay (speculative/draft_cost.h); false: all
   int64_t max_made = 0;    // PoolSizes::max_made_drafts; not 0: the runner makes all drafts
+  int64_t topk = 1;        // PoolSizes::draft_topk
 };
 
 class StreamDrafts {
@@ -89,8 +90,8 @@ class StreamDrafts {
   speculative::Drafts proposed_;                         // for one stream
   std::vector<speculative::DraftCost::Stream> weighed_;  // by stream
   std::vector<int64_t> wanted_;                          // by stream
-  int64_t wanted_depth_ = 0;                             // when drafts were made last
-  std::vector<RunningSequence*> streams_;                // of waits_for()
+  int64_t last_depth_ = 0;  // of the last step: how many were wanted, or verified of a drafter's
+  std::vector<RunningSequence*> streams_;  // of waits_for()
 };
 
 }  // namespace heddle::scheduler

@@ -160,6 +160,33 @@ TEST_F(StreamDraftsTest, TheRunnersAreTakenWhereItMakesThem) {
   EXPECT_TRUE(drafts.waits_for(streams));
 }
 
+TEST_F(StreamDraftsTest, BranchesTakeRowsOfTheNetwork) {
+  StreamDrafts drafts = make_without_drafter(
+      {.max_drafts = 3, .max_rows = 20, .adapts = false, .max_made = 3, .topk = 8});
+  const std::vector<RunningSequence*> streams = {stream(10), stream(20), stream(30)};
+  drafts.propose(streams, 16);
+  EXPECT_EQ(drafts.wanted(0), 3);
+  EXPECT_EQ(drafts.wanted(1), 3);
+  EXPECT_EQ(drafts.wanted(2), 0) << "8 branches, and 4 rows are left";
+}
+
+// A depth that is hardly worse than another is kept, one that was not there is not taken.
+TEST_F(StreamDraftsTest, ADraftersDepthStaysWhileItIsAboutAsGood) {
+  StreamDrafts drafts = make({.max_drafts = 1, .max_rows = 16});
+  const std::vector<RunningSequence*> streams = {stream(10)};
+  know(1, 1.0);
+  know(2, 1.2);
+  drafts.propose(streams, 16);
+  ASSERT_THAT(drafts.of(0), ElementsAre(11));
+  // With all the credit there can be 0.9 of plain decoding would begin, 0.85 of it would end it.
+  for (int i = 0; i < 40; ++i) know(2, odds_.expected_tokens(1, 1) / 0.87);
+  drafts.propose(streams, 16);
+  EXPECT_THAT(drafts.of(0), ElementsAre(11));
+  StreamDrafts others = make({.max_drafts = 1, .max_rows = 16});
+  others.propose(streams, 16);
+  EXPECT_THAT(others.of(0), IsEmpty());
+}
+
 TEST_F(StreamDraftsTest, AsManyOfTheRunnersAreWantedAsPay) {
   StreamDrafts drafts = make_without_drafter({.max_drafts = 7, .max_rows = 16, .max_made = 7});
   const std::vector<RunningSequence*> streams = {stream(10)};
