@@ -115,7 +115,7 @@ struct PlannedSequence {
 
   // With `sample`: how many drafts of what follows its draws the runner is to make
   // (StepOutput::drafts); it may make fewer. Pages of the sequence beyond the step's tokens are
-  // where their slots lie, one for each but the first.
+  // where their slots lie (PoolSizes::draft_slots).
   int32_t wanted_drafts = 0;
 
   // Without `sample`: the token behind the new ones.
@@ -160,8 +160,8 @@ struct BatchPlan {
 
   std::vector<PlannedSequence> sequences;
 
-  // The network that drafts computes its slots of the step's tokens: prompts are among them, or
-  // drafts are wanted behind some.
+  // The network that drafts computes its slots of the step's tokens: drafts are wanted behind some,
+  // or prompts are among them behind which drafts may pay.
   bool computes_draft_slots = false;
 
   // Ranges point into these.

@@ -114,6 +114,7 @@ void DraftMaker::lay_out_first(const request::BatchPlan& plan, const request::Ba
       ids_[static_cast<size_t>(last_new)] = sequence.next_token;
       continue;
     }
+    if (drawn.front().skipped) continue;  // the device found that it had ended
     HEDDLE_CHECK_EQ(path.size(), drawn.size());
     const SampledToken& last = drawn.back();
     for (size_t j = 0; j < drawn.size(); ++j) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // DraftMaker: makes the drafts that a plan wants behind the draws of its step
-// (PlannedSequence::wanted_drafts). All rows of the step go through the draft network, so that its
-// keys and values cover what the model's do. Behind those where drafts are wanted it goes on:
+// (PlannedSequence::wanted_drafts). All rows of such a step go through the draft network. Behind
+// those where drafts are wanted it goes on:
 //
 //   chains  with the most likely token, one slot of each sequence at a time
 //   trees   with the best branches of a level (speculative/tree_growth.h), each of which sees its
@@ -10,8 +10,9 @@
 //
 // Rows of drafts that were rejected go through as well: what they write lies behind the text. So do
 // the slots of branches; both are written over by the next step.
-// A slot that stands for the last token of a cached prefix was written with the next token of
-// another text; only the drafts after such a prefix may be worse for it.
+// The network's keys and values have holes where steps did not go through it
+// (BatchPlan::computes_draft_slots), and the slot that stands for the last token of a cached prefix
+// was written with the next token of another text. Drafts behind them may be worse, no text is.
 //
 // Threading: confined, as the passes. Cost: one step of the network of as many rows as the model's,
 // and one for each further level, of a row for each sequence and branch; waits for the device once
