@@ -265,7 +265,14 @@ bool skinny_products_fit(const CudaContext& context, const SkinnyProducts& args)
     if (product.x.data != x.data || !is_bf16(product.weight)) return false;
     has_bias |= product.bias.data != nullptr;
   }
-  if (args.residual.data != nullptr && args.residual.dtype != DType::kBf16) return false;
+  if (args.residual.data != nullptr) {
+    // Blocks write the residual while others still read x.
+    const auto is_residual = [&](const TensorView& read) {
+      return read.data == args.residual.data;
+    };
+    if (args.residual.dtype != DType::kBf16 || is_residual(x)) return false;
+    if (args.gate && (is_residual(args.gate->a) || is_residual(args.gate->b))) return false;
+  }
   if (args.norm) {
     return !has_bias && args.residual.data == nullptr && args.norm->weight.shape[0] == K &&
            is_bf16(args.norm->x) && is_bf16(args.norm->y) &&

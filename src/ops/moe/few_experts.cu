@@ -14,10 +14,11 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kStep = kWarp * kOctet;      // columns that a warp loads at once
-constexpr int64_t kMostShared = 48 << 10;  // bytes that every kernel may have
-constexpr int64_t kShare = 3;              // the pairs are at most this part of the experts
-constexpr int kScoresPerLane = 16;         // of a warp that routes
+constexpr int kStep = kWarp * kOctet;  // columns that a warp loads at once
+// Bytes that every kernel may have, beside the experts of its token.
+constexpr int64_t kMostShared = (48 << 10) - int64_t{sizeof(ChosenExperts)};
+constexpr int64_t kShare = 3;       // the pairs are at most this part of the experts
+constexpr int kScoresPerLane = 16;  // of a warp that routes
 
 // The expert of all tokens, as one more of each.
 struct SharedPart {
@@ -113,9 +114,11 @@ __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__
   } else {
     read_experts(p, t, chosen);
   }
-  // The other warps bring x meanwhile.
-  for (int i = static_cast<int>(threadIdx.x) - kWarp; i < p.H / kOctet; i += kThreads - kWarp) {
-    if (i >= 0) x[i] = reinterpret_cast<const uint4*>(p.x + t * p.x_stride)[i];
+  if (warp > 0) {  // meanwhile
+    const auto* own = reinterpret_cast<const uint4*>(p.x + t * p.x_stride);
+    for (int i = static_cast<int>(threadIdx.x) - kWarp; i < p.H / kOctet; i += kThreads - kWarp) {
+      x[i] = own[i];
+    }
   }
   __syncthreads();
   let_next_kernel_start();

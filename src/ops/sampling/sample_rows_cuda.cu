@@ -282,9 +282,10 @@ __global__ void __launch_bounds__(kFinishThreads) finish_kernel(const __grid_con
   sampling_steps::finish_row(team, *reinterpret_cast<FinishShared*>(finish), p.tables, r, own);
 }
 
-// Blocks that finish a row together: as many as leave none waiting for a multiprocessor.
+// Blocks that finish a row together: as many as leave none waiting for a multiprocessor. One where
+// the code that runs was compiled for GPUs without clusters, as on those newer than Hopper.
 int shares_of_row(const CudaContext& context, int64_t R) {
-  if (context.gpu.properties().major < 9) return 1;
+  if (!context.gpu.properties().kernels_start_early) return 1;
   int shares = kMostShares;
   while (shares > 1 && R * shares > context.gpu.properties().num_multiprocessors) shares /= 2;
   return shares;
