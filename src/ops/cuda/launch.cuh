@@ -13,7 +13,9 @@ namespace heddle::ops {
 // From compute capability 9.0 on a kernel's blocks start while the kernel before it in the stream
 // still runs (programmatic dependent launch, CUDA C++ Programming Guide). Here they wait until that
 // one is complete. What comes before may read weights, and what is written by kernels before the
-// one before it: those are complete then.
+// one before it: those are complete then. Two kernels do more: the second product of few experts
+// reads which these are, which the first one has written and fenced before it lets the next start;
+// attention in splits writes its plan to a workspace that nothing of its chain reads or writes.
 __device__ inline void await_kernel_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -28,8 +30,8 @@ __device__ inline void let_next_kernel_start() {
 }
 
 // Every kernel calls it before it reads what other kernels may have written, or both of its parts.
-// A test wants that: a kernel without it would end early, and the next one would no longer wait for
-// the kernel before it.
+// A test wants the part that waits: a kernel without it would end early, and the next one would no
+// longer wait for the kernel before it.
 __device__ inline void wait_for_inputs() {
   await_kernel_before();
   let_next_kernel_start();
