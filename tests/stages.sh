@@ -13,6 +13,8 @@ readonly threaded_suites=(device runner engine server_integration)
 
 # The limit of the tracked files, which every clone carries; larger data lies below HEDDLE_SHARED.
 readonly max_tree_mib=36
+# The limit of the program with its kernels, without libraries (13.1 MiB on Debian 12).
+readonly max_program_mib=16
 readonly full_fuzzing_seconds=900
 
 program_limit_seconds=900
@@ -326,7 +328,13 @@ stage_shell() {
 
 stage_tidy() { compile tidy; }
 
-stage_build_cuda() { compile cuda; }
+stage_build_cuda() {
+  local bytes
+  compile cuda || return 1
+  bytes="$(stat -c %s "$root/build/cuda/bin/heddle")"
+  result="the program has $((bytes / 1024)) of $((max_program_mib * 1024)) KiB"
+  ((bytes <= max_program_mib * 1024 * 1024))
+}
 
 # Says which suites of CUDA the newest report of a GPU (bench/cuda_report.sh) has not run.
 name_unreported_suites() {
