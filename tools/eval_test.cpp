@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-// The first 30 questions of a set, which travel with the repository.
+// The first questions of a set, 15 at least, which travel with the repository.
 std::string recorded(const std::string& set) {
   return heddle::testing::repository_path("tests/golden/heddle_tiny/" + set + ".jsonl").string();
 }
