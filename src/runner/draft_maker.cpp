@@ -15,22 +15,21 @@ namespace {
 using request::PlannedSequence;
 using request::SampledToken;
 
-// kNoToken where they are not numbers.
-TokenId most_likely(std::span<const float> logits) {
-  const auto best = std::ranges::max_element(logits);
-  return std::isfinite(*best) ? static_cast<TokenId>(best - logits.begin()) : sampling::kNoToken;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<DraftMaker>> DraftMaker::create(std::unique_ptr<DraftPass> pass,
                                                        ForwardPass& target, int64_t max_pages,
                                                        const speculative::TreeShape& shape) {
   std::unique_ptr<DraftMaker> maker(new DraftMaker(std::move(pass), target, max_pages, shape));
-  if (target.device().kind() != device::DeviceKind::kCpu) {
+  device::Device& device = target.device();
+  const int64_t max_rows = maker->pass_->max_rows();
+  const int64_t vocab_size = maker->pass_->vocab_size();
+  if (shape.topk == 1) {
+    HEDDLE_ASSIGN_OR_RETURN(maker->greedy_tokens_,
+                            GreedyTokens::create(device, max_rows, vocab_size));
+  } else if (device.kind() != device::DeviceKind::kCpu) {
     HEDDLE_ASSIGN_OR_RETURN(maker->device_sampling_,
-                            DeviceSampling::create(target.device(), maker->pass_->max_rows(),
-                                                   maker->pass_->vocab_size()));
+                            DeviceSampling::create(device, max_rows, vocab_size));
   }
   return maker;
 }
@@ -40,10 +39,8 @@ DraftMaker::DraftMaker(std::unique_ptr<DraftPass> pass, ForwardPass& target, int
     : pass_(std::move(pass)), target_(&target), max_pages_(max_pages), shape_(shape) {
   const auto max_rows = static_cast<size_t>(pass_->max_rows());
   greedy_.start.sampling.temperature = 0;
-  if (shape_.topk > 1) {
-    greedy_.start.return_logprobs = true;
-    greedy_.start.top_logprobs = shape_.topk;
-  }
+  greedy_.start.return_logprobs = true;
+  greedy_.start.top_logprobs = shape_.topk;
   streams_.resize(max_rows / static_cast<size_t>(shape_.topk));
   page_table_.resize(max_rows * static_cast<size_t>(max_pages));
 }
@@ -304,29 +301,12 @@ std::span<const speculative::Candidate> DraftMaker::candidates_of(int32_t row,
 // Adds the most likely token of each row to its stream; keeps those that want another one.
 Status DraftMaker::choose() {
   if (going_on_.empty()) return {};
-  const MutableTensorView logits = pass_->logits();
-  const auto vocab_size = static_cast<size_t>(pass_->vocab_size());
-  device::Stream& stream = target_->stream();
-  if (device_sampling_) {
-    device_sampling_->begin(std::ssize(going_on_));
-    for (int64_t row = 0; row < std::ssize(going_on_); ++row) {
-      device_sampling_->add(row, greedy_, /*position=*/0, {});
-    }
-    HEDDLE_RETURN_IF_ERROR(device_sampling_->enqueue(target_->context(), stream, logits));
-  }
-  HEDDLE_RETURN_IF_ERROR(stream.synchronize());
+  HEDDLE_RETURN_IF_ERROR(greedy_tokens_->choose(target_->context(), target_->stream(),
+                                                pass_->logits(), std::ssize(going_on_)));
   size_t count = 0;
   for (size_t i = 0; i < going_on_.size(); ++i) {
-    const auto row = static_cast<int64_t>(i);
     Stream& going_on = streams_[going_on_[i]];
-    TokenId token = sampling::kNoToken;
-    if (device_sampling_) {
-      SampledToken sampled;
-      device_sampling_->take(row, sampled);
-      if (sampled.error.ok()) token = sampled.token;
-    } else {
-      token = most_likely({logits.row<float>(row), vocab_size});
-    }
+    const TokenId token = greedy_tokens_->tokens()[i];
     if (token == sampling::kNoToken) continue;
     going_on.drafts.push_back(pass_->target_id(token));
     if (std::ssize(going_on.drafts) < going_on.wanted) going_on_[count++] = going_on_[i];

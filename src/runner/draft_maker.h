@@ -32,6 +32,7 @@
 #include "runner/device_sampling.h"
 #include "runner/draft_pass.h"
 #include "runner/forward_batch.h"
+#include "runner/greedy_tokens.h"
 #include "runner/pools.h"
 #include "speculative/tree_growth.h"
 
@@ -91,8 +92,9 @@ class DraftMaker {
   ForwardPass* target_;
   int64_t max_pages_;
   speculative::TreeShape shape_;
-  std::optional<DeviceSampling> device_sampling_;  // where logits are not the host's
-  request::BatchSlot greedy_;
+  std::optional<GreedyTokens> greedy_tokens_;      // of chains
+  std::optional<DeviceSampling> device_sampling_;  // of trees, where logits are not the host's
+  request::BatchSlot greedy_;                      // likewise
   bool begun_ = false;
   bool warmed_up_ = false;  // a step of finish() did
   int32_t page_size_ = 0;
