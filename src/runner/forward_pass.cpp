@@ -35,7 +35,7 @@ Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& o
 }
 
 Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& options,
-                                                         std::unique_ptr<ComputeDevice> device) {
+                                                         std::shared_ptr<ComputeDevice> device) {
   HEDDLE_CHECK_EQ(device->context().exact, options.exact);
   std::unique_ptr<ForwardPass> pass(new ForwardPass(std::move(device)));
   HEDDLE_RETURN_IF_ERROR(pass->device().make_current());

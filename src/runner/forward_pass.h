@@ -49,9 +49,9 @@ struct ForwardOptions {
 class ForwardPass {
  public:
   // Reads config.json and weights and compiles the graph for the device, whose context is exact as
-  // the options are. Errors name the file, key or tensor.
+  // the options are. Passes that share a device take turns. Errors name the file, key or tensor.
   static Result<std::unique_ptr<ForwardPass>> create(const ForwardOptions& options,
-                                                     std::unique_ptr<ComputeDevice> device);
+                                                     std::shared_ptr<ComputeDevice> device);
 
   // The same on the CPU, with options.num_threads.
   static Result<std::unique_ptr<ForwardPass>> create(const ForwardOptions& options);
@@ -128,6 +128,8 @@ class ForwardPass {
 
   [[nodiscard]] const ComputeDevice& compute() const { return *compute_; }
 
+  [[nodiscard]] const std::shared_ptr<ComputeDevice>& shared_compute() const { return compute_; }
+
   // The stream of this pass's work; the owner of its pools enqueues copies there too.
   [[nodiscard]] device::Stream& stream() { return compute_->stream(); }
 
@@ -153,12 +155,12 @@ class ForwardPass {
   [[nodiscard]] int64_t max_logit_rows() const { return main_->program().largest.logits; }
 
  private:
-  explicit ForwardPass(std::unique_ptr<ComputeDevice> device) : compute_(std::move(device)) {}
+  explicit ForwardPass(std::shared_ptr<ComputeDevice> device) : compute_(std::move(device)) {}
 
   Status load(const ForwardOptions& options);
   Status compile(const ForwardOptions& options);
 
-  std::unique_ptr<ComputeDevice> compute_;
+  std::shared_ptr<ComputeDevice> compute_;
   checkpoint::ModelConfig config_;
   std::unique_ptr<const models::Model> model_;
   ModelConstants constants_;
