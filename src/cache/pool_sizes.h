@@ -55,8 +55,13 @@ struct PoolSizes {
   int32_t draft_topk = 1;
   int32_t draft_steps = 0;
 
+  // A model of its own makes them. It reads texts for itself, so that plans send it what they begin
+  // with (SlotStart::context), and the token drawn last, which takes one slot more.
+  bool drafter_reads_texts = false;
+
   // Slots behind a text that the network which makes so many drafts fills.
   [[nodiscard]] int64_t draft_slots(int64_t num_drafts) const {
+    if (drafter_reads_texts) return num_drafts;
     return draft_topk > 1 ? int64_t{draft_steps - 1} * draft_topk : num_drafts - 1;
   }
 

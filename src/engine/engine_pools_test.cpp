@@ -27,6 +27,7 @@ struct PoolSetting {
   bool overlap;
   bool adapts;
   bool with_states;
+  bool reads_texts = false;  // a model of its own makes the drafts
 };
 
 class EnginePoolsTest : public ::testing::TestWithParam<PoolSetting> {
@@ -37,6 +38,7 @@ class EnginePoolsTest : public ::testing::TestWithParam<PoolSetting> {
     sizes.page_size = setting.page_size;
     sizes.num_pages = 600 / setting.page_size;  // not enough for all at once
     sizes.max_made_drafts = 7;
+    sizes.drafter_reads_texts = setting.reads_texts;
     if (!setting.with_states) sizes.num_state_slots = 0;
     SchedulingOptions scheduling;
     scheduling.overlap = setting.overlap;
@@ -150,7 +152,8 @@ INSTANTIATE_TEST_SUITE_P(Settings, EnginePoolsTest,
                                            PoolSetting{"pages_of_1_adaptive", 1, true, true, true},
                                            PoolSetting{"pages_of_16_in_turn", 16, false, false,
                                                        true},
-                                           PoolSetting{"without_states", 4, true, false, false}),
+                                           PoolSetting{"without_states", 4, true, false, false},
+                                           PoolSetting{"small_model", 4, true, false, true, true}),
                          [](const auto& setting) { return std::string(setting.param.name); });
 
 }  // namespace

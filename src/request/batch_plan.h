@@ -69,6 +69,9 @@ struct SlotStart {
   // Of BatchPlan::tokens: the output among the context, where there are penalties. The runner adds
   // what it computes.
   PlanRange output_tokens;
+
+  // Likewise: all of the context, where a drafter reads texts (PoolSizes::drafter_reads_texts).
+  PlanRange context;
 };
 
 enum class PageGroup : uint8_t {
@@ -235,6 +238,10 @@ struct BatchPlan {
 
   [[nodiscard]] std::span<const TokenId> output_tokens(const SlotStart& start) const {
     return part_of(tokens, start.output_tokens);
+  }
+
+  [[nodiscard]] std::span<const TokenId> context_of(const SlotStart& start) const {
+    return part_of(tokens, start.context);
   }
 
   [[nodiscard]] std::span<const int32_t> pages_of(const PageUpdate& update) const {

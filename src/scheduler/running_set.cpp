@@ -18,7 +18,8 @@ using request::SlotStart;
 namespace {
 
 // The parameters of a sequence of whose tokens `context_tokens` are not computed by later steps.
-SlotStart start_of(const Sequence& sequence, int64_t context_tokens, BatchPlan& plan) {
+SlotStart start_of(const Sequence& sequence, int64_t context_tokens, bool sends_context,
+                   BatchPlan& plan) {
   const Request& asked = sequence.request;
   SlotStart start{.sequence_id = sequence.id,
                   .batch_slot = sequence.batch_slot,
@@ -31,12 +32,17 @@ SlotStart start_of(const Sequence& sequence, int64_t context_tokens, BatchPlan& 
                   .min_length = sequence.num_prompt_tokens + asked.stop.min_new_tokens,
                   .max_length = sequence.num_prompt_tokens + asked.stop.max_new_tokens,
                   .ending_tokens = plan.add_tokens(sequence.ending_tokens),
-                  .output_tokens = {}};
+                  .output_tokens = {},
+                  .context = {}};
   const int64_t num_output = context_tokens - sequence.num_prompt_tokens;
   HEDDLE_CHECK_LE(num_output, sequence.num_output_tokens());
   if (num_output > 0 && request::penalises(asked.sampling)) {
     start.output_tokens =
         plan.add_tokens(sequence.output_tokens().first(static_cast<size_t>(num_output)));
+  }
+  if (sends_context) {
+    start.context =
+        plan.add_tokens(std::span(sequence.tokens).first(static_cast<size_t>(context_tokens)));
   }
   return start;
 }
@@ -143,7 +149,8 @@ bool RunningSet::shrink_windows() {
 PlannedSequence RunningSet::planned(RunningSequence& running, bool sample, BatchPlan& plan) {
   const Sequence& sequence = *running.sequence;
   if (!std::exchange(running.sent, true)) {
-    plan.starts.push_back(start_of(sequence, running.num_planned, plan));
+    plan.starts.push_back(
+        start_of(sequence, running.num_planned, cache_.options().pools.drafter_reads_texts, plan));
     running.sent_pages = 0;
     running.sent_window_pages = 0;
   }

@@ -395,6 +395,7 @@ void PlanWatcher::resend_swapped(PlannedSequence& one, PlannedSequence& other, B
     start.batch_slot = sequence->batch_slot;
     start.ending_tokens = {};
     start.output_tokens = plan.add_tokens(slot.output_tokens);
+    start.context = {};
     plan.starts.push_back(start);
     plan.page_updates.push_back(
         {.batch_slot = sequence->batch_slot, .pages = plan.add_pages(slot.pages.ids)});

@@ -112,6 +112,7 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
   for (const request::SlotStart& start : source.starts) {
     append_range(start.ending_tokens);
     append_range(start.output_tokens);
+    append_range(start.context);
     values.insert(values.end(),
                   {start.sequence_id, start.batch_slot, static_cast<int64_t>(start.seed),
                    start.choice_index, start.return_logprobs, start.top_logprobs,
@@ -195,6 +196,7 @@ Result<StepOutput> FakeRunner::compute(const BatchPlan& plan) {
   output.tokens.clear();
   output.drafts.clear();
   prepare(plan);
+  check_contexts(plan);
   for (const PlannedSequence& sequence : plan.sequences) {
     if (had_ended(sequence)) {
       if (sequence.sample) {
@@ -377,6 +379,24 @@ ToyHidden FakeRunner::repeat(const PlannedSequence& sequence) {
                          states_[sequence.state_slot].count, sequence.context_tokens));
   }
   return hidden;
+}
+
+// A drafter that reads texts is told what they begin with.
+void FakeRunner::check_contexts(const BatchPlan& plan) {
+  for (const request::SlotStart& start : plan.starts) {
+    const std::span<const TokenId> context = plan.context_of(start);
+    for (const PlannedSequence& sequence : plan.sequences) {
+      if (sequence.batch_slot != start.batch_slot) continue;
+      bool same = std::ssize(context) == (sizes_.drafter_reads_texts ? sequence.context_tokens : 0);
+      for (size_t i = 0; same && i < context.size(); ++i) {
+        same = row(sequence, static_cast<int64_t>(i)).token == context[i];
+      }
+      if (!same) {
+        complain(fmt::format("sequence {}: the {} tokens sent as its context are not its first {}",
+                             sequence.sequence_id, context.size(), sequence.context_tokens));
+      }
+    }
+  }
 }
 
 // Penalties read the output tokens: the last tokens of the sequence.

@@ -106,6 +106,7 @@ class FakeRunner final : public runner::Runner {
   ToyHidden repeat(const request::PlannedSequence& sequence);
   void take_snapshots(std::span<const request::StateSnapshot> snapshots, int64_t tokens,
                       const ToyState& now);
+  void check_contexts(const request::BatchPlan& plan);
   void check_output_tokens(const request::PlannedSequence& sequence, int64_t end);
   void draw_span(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
                  ToyHidden hidden, request::StepOutput& output);
