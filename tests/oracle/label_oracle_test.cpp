@@ -116,6 +116,7 @@ TEST(LabelOracleScenarios, ReachEveryMechanism) {
   expect_at_least("clears_refused", counts.clears_refused, 200);
   expect_at_least("accepted_drafts", counts.accepted_drafts, 10000);
   expect_at_least("rejected_drafts", counts.rejected_drafts, 10000);
+  expect_at_least("drafter_rows_taken", counts.drafter_rows_taken, 5000);
   expect_at_least("made_drafts", counts.plans.made_drafts, 10000);
   expect_at_least("trees", counts.plans.trees, 10000);
   expect_at_least("draft_snapshots", counts.plans.draft_snapshots, 100);

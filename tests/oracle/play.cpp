@@ -11,6 +11,7 @@
 #include "core/clock.h"
 #include "core/log.h"
 #include "oracle_engine.h"
+#include "reading_runner.h"
 #include "support/fake_runner.h"
 
 namespace heddle::oracle {
@@ -109,10 +110,14 @@ class Play {
           draft_of(scenario_.drafts, right, scenario_.rules.vocabulary.num_tokens, draft_dice_));
     };
     by_sequence_.clear();
-    engine_ = make_engine(
-        scenario_,
-        std::make_unique<PlanWatcher>(*device_, damage_, scenario_.seed, outcome_.counts.plans),
-        clock_);
+    std::unique_ptr<runner::Runner> runner =
+        std::make_unique<PlanWatcher>(*device_, damage_, scenario_.seed, outcome_.counts.plans);
+    if (scenario_.sizes.drafter_reads_texts) {
+      runner =
+          std::make_unique<ReadingRunner>(std::move(runner), scenario_.seed,
+                                          outcome_.counts.drafter_rows_taken, outcome_.complaints);
+    }
+    engine_ = make_engine(scenario_, std::move(runner), clock_);
   }
 
   // Waiting and running requests end here, and no new one can come.
@@ -422,6 +427,7 @@ PlayCounts& PlayCounts::operator+=(const PlayCounts& other) {
   clears_refused += other.clears_refused;
   accepted_drafts += other.accepted_drafts;
   rejected_drafts += other.rejected_drafts;
+  drafter_rows_taken += other.drafter_rows_taken;
   return *this;
 }
 

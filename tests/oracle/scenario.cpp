@@ -136,6 +136,8 @@ class ScenarioMaker {
       scenario_.sizes.draft_topk = draft_dice_.pick<int32_t>({2, 4});
       scenario_.sizes.draft_steps = draft_dice_.pick<int32_t>({1, 3, 5});
     }
+    scenario_.sizes.drafter_reads_texts = scenario_.sizes.max_made_drafts > 0 &&
+                                          !scenario_.branches_drafts && draft_dice_.percent(50);
   }
 
   void choose_limits() {
